@@ -1,0 +1,16 @@
+/** Time as an argument, so that tests decide when it passes. */
+export interface Clock {
+  /** Monotonic milliseconds: for durations and deadlines; never jumps with the wall clock. */
+  now(): number;
+  /** Wall-clock milliseconds since 1970: only for showing to people and machines. */
+  wallNow(): number;
+  /** Runs `callback` once after `delayMs`. Disposing cancels; disposing twice is allowed. */
+  after(delayMs: number, callback: () => void): Timer;
+}
+
+export interface Timer {
+  cancel(): void;
+}
+
+/** A uniform draw from [0, 1), as `Math.random`. */
+export type Random = () => number;

@@ -1,0 +1,128 @@
+import type { Endpoint } from '../model/endpoint.ts';
+import type { ServicePortName, SessionAffinity } from '../model/service.ts';
+import type { ProxiedProtocol } from '../model/service-port.ts';
+
+/** Where to listen for one Service port. A Service port keeps its listener for as long as this does not change. */
+export interface ListenSpec {
+  readonly name: ServicePortName;
+  readonly protocol: ProxiedProtocol;
+  /** `0.0.0.0`, or one address of the node. */
+  readonly address: string;
+  /** 0 lets the kernel choose. */
+  readonly port: number;
+}
+
+/** What the picker of one Service port chooses from. Replaced as a whole. */
+export interface Backends {
+  readonly endpoints: readonly Endpoint[];
+  readonly affinity: SessionAffinity;
+}
+
+/**
+ * The data path: listeners, picking, dialling, copying, UDP flows. It knows nothing of Kubernetes beyond the name of
+ * a Service port, and owns each port's picker state (docs/adr/0001). Every implementation passes
+ * `test/compliance/data-plane.ts`.
+ */
+export interface DataPlane {
+  /**
+   * Starts listening and resolves with the local port. Rejects with {@link ListenError} and leaves nothing behind.
+   * The name must not be open already.
+   */
+  open(spec: ListenSpec, backends: Backends): Promise<number>;
+  /** Takes effect for the next connection or flow. Ignored for a name that is not open. */
+  update(name: ServicePortName, backends: Backends): void;
+  /**
+   * Stops listening; resolves when the local port is free. Established TCP connections go on until they end by
+   * themselves, UDP flows end (upstream `pkg/proxy/userspace/proxier.go` stopProxy). Ignored for an unknown name.
+   */
+  close(name: ServicePortName): Promise<void>;
+  /** The counters of every open Service port, at the moment of the call. */
+  stats(): Iterable<ServicePortStats>;
+  /** Closes every listener and ends every connection and flow. */
+  shutdown(): Promise<void>;
+}
+
+/**
+ * `connections`: TCP connections accepted and UDP flows begun; `active`: those still open. `receivedBytes`: from
+ * clients; `sentBytes`: to clients. `failed…`: dials that failed, by reason; `retries`: dials after the first of a
+ * connection. `noEndpoints`: clients turned away because there was none; `exhausted`: because every try failed.
+ * `limited`: flows or datagrams refused at a bound.
+ */
+export const COUNTERS = [
+  'connections',
+  'active',
+  'receivedBytes',
+  'sentBytes',
+  'retries',
+  'failedRefused',
+  'failedTimeout',
+  'failedUnreachable',
+  'failedOther',
+  'noEndpoints',
+  'exhausted',
+  'limited',
+] as const;
+
+export type Counter = (typeof COUNTERS)[number];
+export type Counters = Record<Counter, number>;
+
+export interface ServicePortStats {
+  readonly name: ServicePortName;
+  readonly protocol: ProxiedProtocol;
+  readonly localPort: number;
+  readonly counters: Readonly<Counters>;
+}
+
+export type DialFailure = 'refused' | 'timeout' | 'unreachable' | 'other';
+
+/** What an operator should hear about. Called on the data path: must be cheap and must not throw. */
+export interface DataPlaneObserver {
+  /** A client was turned away: there is no endpoint, or none answered. */
+  turnedAway(event: {
+    readonly name: ServicePortName;
+    readonly client: string;
+    readonly reason: 'no-endpoints' | 'exhausted';
+  }): void;
+  /** One endpoint did not answer; another may be tried. */
+  dialFailed(event: {
+    readonly name: ServicePortName;
+    readonly backend: string;
+    readonly reason: DialFailure;
+    readonly err: string;
+  }): void;
+  /** A bound kept a new flow out. */
+  limited(event: {
+    readonly name: ServicePortName;
+    readonly client: string;
+    readonly limit: 'flows-per-service' | 'flows-total';
+  }): void;
+  /** A listener failed after it had been opened; the engine has tried to go on. */
+  listenerFailed(event: { readonly name: ServicePortName; readonly err: string }): void;
+}
+
+/** Times in milliseconds. Defaults are the CLI's. */
+export interface DataPlaneOptions {
+  /** How long a connection may live with one direction closed and nothing moving in the other. */
+  readonly tcpHalfOpenTimeoutMs: number;
+  /** Silence that ends a UDP flow which has had a reply. */
+  readonly udpIdleTimeoutMs: number;
+  /** Silence that ends a UDP flow which has not had its first reply yet (at least the idle timeout). */
+  readonly udpFirstReplyTimeoutMs: number;
+  readonly udpMaxFlowsPerService: number;
+  readonly udpMaxFlows: number;
+  /** Clients remembered per Service port with ClientIP affinity; the longest unseen is forgotten first. */
+  readonly affinityMaxClients: number;
+}
+
+/** `address-in-use`: the port is taken. `address-unavailable`: not an address of this node. */
+export type ListenErrorCode = 'address-in-use' | 'address-unavailable' | 'descriptors' | 'failed';
+
+export class ListenError extends Error {
+  override readonly name = 'ListenError';
+  readonly code: ListenErrorCode;
+
+  constructor(code: ListenErrorCode, message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.code = code;
+  }
+}

@@ -1,0 +1,27 @@
+import type { IpFamily } from '../model/address.ts';
+
+export type Table = 'nat' | 'filter';
+
+/** One table's dump or one transaction for it, as `iptables-save` prints and `iptables-restore` reads. */
+export interface Iptables {
+  /** `iptables-save -t table`; without counters. Empty where the table does not exist. Rejects with {@link IptablesError}. */
+  save(family: IpFamily, table: Table): Promise<string>;
+  /** One `iptables-restore --noflush`: all of `text` or nothing. Rejects with {@link IptablesError}. */
+  restore(family: IpFamily, text: string): Promise<void>;
+}
+
+/**
+ * `missing`: the program is not installed. `locked`: another program holds the xtables lock; worth a retry.
+ * `refused`: the text or a rule in it was not accepted. `timeout`: killed at the deadline. `failed`: anything else.
+ */
+export type IptablesErrorCode = 'missing' | 'locked' | 'refused' | 'timeout' | 'failed';
+
+export class IptablesError extends Error {
+  override readonly name = 'IptablesError';
+  readonly code: IptablesErrorCode;
+
+  constructor(code: IptablesErrorCode, message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.code = code;
+  }
+}

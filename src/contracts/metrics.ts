@@ -1,0 +1,10 @@
+/** What the control plane reports of itself; the data plane's counters are read from its stats at scrape time. */
+export interface SyncMetrics {
+  /** A change arrived and waits for a sync. */
+  changesQueued(): void;
+  /** One full pass: plan and apply. */
+  syncDone(durationMs: number): void;
+  restoreFailed(): void;
+  /** Objects whose change has been applied to the state since start. */
+  changed(kind: 'service' | 'endpoint', count: number): void;
+}

@@ -1,0 +1,53 @@
+import type { Address } from './address.ts';
+import type { Protocol, ServiceKey } from './service.ts';
+
+/** One address that can serve, with what EndpointSlice says of it. */
+export interface EndpointAddress {
+  readonly address: Address;
+  readonly ready: boolean;
+  readonly serving: boolean;
+  readonly terminating: boolean;
+  readonly nodeName?: string;
+  readonly zone?: string;
+}
+
+export interface EndpointPort {
+  /** Matched with the Service port's name; empty for the unnamed port. */
+  readonly name: string;
+  readonly protocol: Protocol;
+  readonly port: number;
+}
+
+/** Every address serves every port: one subset of an Endpoints object, or one EndpointSlice. */
+export interface EndpointGroup {
+  readonly addresses: readonly EndpointAddress[];
+  readonly ports: readonly EndpointPort[];
+}
+
+/** An `Endpoints` (v1) object. Its Service has the same key. */
+export interface Endpoints {
+  readonly key: ServiceKey;
+  readonly groups: readonly EndpointGroup[];
+}
+
+/** An `EndpointSlice` (discovery.k8s.io/v1) object of one address family. */
+export interface EndpointSlice {
+  /** `namespace/name` of the slice itself. */
+  readonly key: ServiceKey;
+  /** From the label `kubernetes.io/service-name`. */
+  readonly service: ServiceKey;
+  readonly group: EndpointGroup;
+}
+
+/** Where to connect to: one candidate of one Service port. */
+export interface Endpoint {
+  readonly address: Address;
+  readonly port: number;
+}
+
+/** `address:port`, or `[address]:port` for IPv6: an endpoint's identity, and how it is shown. */
+export function endpointName(endpoint: { readonly address: string; readonly port: number }): string {
+  return endpoint.address.includes(':')
+    ? `[${endpoint.address}]:${endpoint.port}`
+    : `${endpoint.address}:${endpoint.port}`;
+}

@@ -1,0 +1,11 @@
+import type { Clock } from '../contracts/clock.ts';
+
+/** The only place that reads the machine's time or arms its timers. */
+export const systemClock: Clock = {
+  now: () => performance.now(),
+  wallNow: () => Date.now(),
+  after: (delayMs, callback) => {
+    const handle = setTimeout(callback, delayMs);
+    return { cancel: () => clearTimeout(handle) };
+  },
+};

@@ -8,3 +8,11 @@ export interface SyncMetrics {
   /** Objects whose change has been applied to the state since start. */
   changed(kind: 'service' | 'endpoint', count: number): void;
 }
+
+/** Whether rules keep up with what is wanted: what `/healthz` answers from. */
+export interface SyncHealth {
+  /** Something is wanted that is not installed yet. */
+  queuedUpdate(): void;
+  /** Everything wanted is installed. */
+  updated(): void;
+}

@@ -1,11 +1,6 @@
-import type { EndpointSlice, Endpoints } from '../model/endpoint.ts';
-import type { Service, ServiceKey } from '../model/service.ts';
+import type { SourceEvent } from '../model/source-event.ts';
 
-/** One object's new state; `undefined` means it is gone. The last event for a key wins. */
-export type SourceEvent =
-  | { readonly kind: 'Service'; readonly key: ServiceKey; readonly value: Service | undefined }
-  | { readonly kind: 'Endpoints'; readonly key: ServiceKey; readonly value: Endpoints | undefined }
-  | { readonly kind: 'EndpointSlice'; readonly key: ServiceKey; readonly value: EndpointSlice | undefined };
+export type { SourceEvent } from '../model/source-event.ts';
 
 export interface SourceSink {
   /** Events that belong together (one file, one list) come in one call and take effect together. Never throws. */

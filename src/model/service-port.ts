@@ -27,4 +27,12 @@ export interface ServicePort {
 export interface SnapshotDelta {
   readonly upserted: readonly ServicePort[];
   readonly removed: readonly ServicePortName[];
+  /** Service ports that cannot be carried, each told once per change of its Service. */
+  readonly unserved: readonly UnservedPort[];
+}
+
+export interface UnservedPort {
+  readonly name: ServicePortName;
+  /** A clause for the log, such as "SCTP is not supported in user space". */
+  readonly reason: string;
 }

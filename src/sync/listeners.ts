@@ -43,7 +43,8 @@ export class Listeners {
   readonly #wanted = new Map<ServicePortName, ServicePort>();
   readonly #open = new Map<ServicePortName, Listener>();
   readonly #retries = new Map<ServicePortName, { failures: number; readonly timer: Timer }>();
-  readonly #working = new Map<ServicePortName, Promise<void>>();
+  readonly #busy = new Set<ServicePortName>();
+  readonly #working = new Set<Promise<void>>();
   #stopped = false;
 
   constructor(options: ListenersOptions) {
@@ -75,12 +76,7 @@ export class Listeners {
 
   /** Resolves when every listener that is being opened or closed now has got there or failed. */
   async settled(): Promise<void> {
-    await Promise.all(this.#working.values());
-  }
-
-  /** Whether every wanted Service port has its listener. */
-  get complete(): boolean {
-    return this.#retries.size === 0;
+    await Promise.all(this.#working);
   }
 
   /** What rules are made of. */
@@ -111,25 +107,28 @@ export class Listeners {
 
   /** One worker per name at a time; it goes on until wanted and open agree. */
   #work(name: ServicePortName): void {
-    if (this.#working.has(name) || this.#stopped) return;
-    const work = this.#converge(name).finally(() => {
-      this.#working.delete(name);
-    });
-    this.#working.set(name, work);
+    if (this.#busy.has(name) || this.#stopped) return;
+    this.#busy.add(name);
+    const work = this.#converge(name).finally(() => this.#working.delete(work));
+    this.#working.add(work);
   }
 
   async #converge(name: ServicePortName): Promise<void> {
-    for (;;) {
-      const wanted = this.#wanted.get(name);
-      const listener = this.#open.get(name);
-      if (listener !== undefined && listener.protocol !== wanted?.protocol) {
-        if (wanted === undefined && !listener.retired) return;
-        await this.#close(name, listener);
-      } else if (listener === undefined && wanted !== undefined && !this.#stopped) {
-        if (!(await this.#openOne(wanted))) return;
-      } else {
-        return;
+    try {
+      for (;;) {
+        const wanted = this.#wanted.get(name);
+        const listener = this.#open.get(name);
+        if (listener !== undefined && (listener.retired || listener.protocol !== wanted?.protocol)) {
+          await this.#close(name, listener);
+        } else if (listener === undefined && wanted !== undefined && !this.#stopped) {
+          if (!(await this.#openOne(wanted))) return;
+        } else {
+          return;
+        }
       }
+    } finally {
+      // In the same turn as the last look at what is wanted: a change after it finds no worker and starts one.
+      this.#busy.delete(name);
     }
   }
 

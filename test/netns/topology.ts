@@ -1,0 +1,228 @@
+import { type ChildProcess, execFile, spawn, spawnSync } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+
+/** The node: one bridge for pods, `eth0` with the default route. The same addresses as in test/golden. */
+export const NODE_ADDRESS = '192.168.50.10';
+export const BRIDGE_ADDRESS = '10.244.1.1';
+export const POD_ADDRESSES = ['10.244.1.11', '10.244.1.12', '10.244.1.13'] as const;
+export const CLIENT_ADDRESS = '10.244.1.20';
+/** The host beyond the node's `eth0`, and the node's default gateway. */
+export const OUTSIDE_ADDRESS = '192.168.50.1';
+
+export interface RunOptions {
+  readonly env?: NodeJS.ProcessEnv;
+  readonly input?: string;
+  readonly timeoutMs?: number;
+}
+
+export interface RunResult {
+  readonly code: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+export function runCommand(argv: readonly string[], options: RunOptions = {}): Promise<RunResult> {
+  const [file, ...args] = argv;
+  return new Promise((resolve) => {
+    const child = execFile(
+      file!,
+      args,
+      { env: { ...process.env, ...options.env }, timeout: options.timeoutMs ?? 30_000, maxBuffer: 64 << 20 },
+      (error, stdout, stderr) => {
+        const code = error === null ? 0 : typeof error.code === 'number' ? error.code : null;
+        resolve({ code, stdout, stderr: code === null ? `${stderr}${error?.message ?? ''}` : stderr });
+      },
+    );
+    child.stdin?.on('error', () => {}); // The program may end without reading all of its input.
+    child.stdin?.end(options.input ?? '');
+  });
+}
+
+/** Standard output of a command that must succeed. */
+export async function output(argv: readonly string[], options: RunOptions = {}): Promise<string> {
+  const { code, stdout, stderr } = await runCommand(argv, options);
+  if (code !== 0) throw new Error(`"${argv.join(' ')}" ended with ${code}: ${stderr.trim() || stdout.trim()}`);
+  return stdout;
+}
+
+/** A named network namespace. `ip netns exec` replaces itself by the program, so a child's pid is the program's. */
+export class Namespace {
+  readonly name: string;
+
+  constructor(name: string) {
+    this.name = name;
+  }
+
+  run(argv: readonly string[], options?: RunOptions): Promise<RunResult> {
+    return runCommand(this.#inside(argv), options);
+  }
+
+  output(argv: readonly string[], options?: RunOptions): Promise<string> {
+    return output(this.#inside(argv), options);
+  }
+
+  spawn(argv: readonly string[], env: NodeJS.ProcessEnv = {}): ChildProcess {
+    const [file, ...args] = this.#inside(argv);
+    return spawn(file!, args, { env: { ...process.env, ...env }, stdio: ['pipe', 'pipe', 'pipe'] });
+  }
+
+  /** Runs lines of `ip` commands here, all in one process. */
+  ip(...lines: readonly string[]): Promise<string> {
+    return output(['ip', '-n', this.name, '-batch', '-'], { input: lines.join('\n') });
+  }
+
+  #inside(argv: readonly string[]): string[] {
+    return ['ip', 'netns', 'exec', this.name, ...argv];
+  }
+}
+
+const PREFIX = 'kup';
+const alive = new Set<Topology>();
+
+/**
+ * A node with a bridge, three backend pods, a client pod and a host outside, each a network namespace of its own:
+ *
+ *     pod-1 .11   pod-2 .12   pod-3 .13   client .20
+ *        └──────────┴─────┬─────┴───────────┘  10.244.1.0/24
+ *                       cbr0 .1
+ *                       node ── eth0 192.168.50.10 ─────── 192.168.50.1 outside
+ *
+ * Nothing is created in the caller's namespace, so removing the namespaces removes everything. They go when
+ * {@link remove} is called, when this process exits by itself or by a signal, and at the next {@link create} if it
+ * was killed outright.
+ */
+export class Topology {
+  readonly node: Namespace;
+  readonly pods: readonly [Namespace, Namespace, Namespace];
+  readonly client: Namespace;
+  readonly outside: Namespace;
+  readonly #all: readonly Namespace[];
+
+  private constructor() {
+    const id = `${PREFIX}-${process.pid}-${randomBytes(3).toString('hex')}`;
+    const namespace = (role: string) => new Namespace(`${id}-${role}`);
+    this.node = namespace('node');
+    this.pods = [namespace('pod-1'), namespace('pod-2'), namespace('pod-3')];
+    this.client = namespace('client');
+    this.outside = namespace('outside');
+    this.#all = [this.node, ...this.pods, this.client, this.outside];
+  }
+
+  static async create(): Promise<Topology> {
+    removeLeftovers();
+    const topology = new Topology();
+    if (alive.size === 0) removeAtExit();
+    alive.add(topology);
+    try {
+      await topology.#build();
+    } catch (error) {
+      topology.remove();
+      throw new Error(`cannot build the network namespaces (root and iproute2 are needed): ${(error as Error).message}`);
+    }
+    return topology;
+  }
+
+  /** Synchronous, so that it also works while the process exits. */
+  remove(): void {
+    for (const { name } of this.#all) removeNamespace(name);
+    alive.delete(this);
+  }
+
+  async #build(): Promise<void> {
+    const pods = [
+      [this.pods[0], POD_ADDRESSES[0]],
+      [this.pods[1], POD_ADDRESSES[1]],
+      [this.pods[2], POD_ADDRESSES[2]],
+      [this.client, CLIENT_ADDRESS],
+    ] as const;
+
+    await output(['ip', '-batch', '-'], { input: this.#all.map(({ name }) => `netns add ${name}`).join('\n') });
+    await this.node.ip(
+      'link set lo up',
+      'link add cbr0 type bridge',
+      `addr add ${BRIDGE_ADDRESS}/24 dev cbr0`,
+      'link set cbr0 up',
+      `link add eth0 type veth peer name eth0 netns ${this.outside.name}`,
+      `addr add ${NODE_ADDRESS}/24 dev eth0`,
+      'link set eth0 up',
+      ...pods.flatMap(([pod], index) => [
+        `link add veth${index} type veth peer name eth0 netns ${pod.name}`,
+        `link set veth${index} master cbr0 up`,
+      ]),
+      `route add default via ${OUTSIDE_ADDRESS}`,
+    );
+    await this.outside.ip(
+      'link set lo up',
+      `addr add ${OUTSIDE_ADDRESS}/24 dev eth0`,
+      'link set eth0 up',
+      // Cluster addresses as a host outside would reach them: through the node.
+      `route add 10.96.0.0/16 via ${NODE_ADDRESS}`,
+      `route add 10.244.1.0/24 via ${NODE_ADDRESS}`,
+      `route add 203.0.113.0/24 via ${NODE_ADDRESS}`,
+    );
+    for (const [pod, address] of pods) {
+      await pod.ip(
+        'link set lo up',
+        `addr add ${address}/24 dev eth0`,
+        'link set eth0 up',
+        `route add default via ${BRIDGE_ADDRESS}`,
+      );
+    }
+    await Promise.all(this.#all.map((namespace) => namespace.run(['sh', '-c', sysctls(namespace === this.node)])));
+  }
+}
+
+/** Room for many short connections; on the node clear of the NodePort range (30000-32767). */
+function sysctls(isNode: boolean): string {
+  return [
+    `echo ${isNode ? '32768' : '16384'} 65535 > /proc/sys/net/ipv4/ip_local_port_range`,
+    'echo 1 > /proc/sys/net/ipv4/tcp_tw_reuse',
+    `echo ${isNode ? 1 : 0} > /proc/sys/net/ipv4/ip_forward`,
+  ].join('\n');
+}
+
+function removeNamespace(name: string): void {
+  const { stdout } = spawnSync('ip', ['netns', 'pids', name], { encoding: 'utf8' });
+  for (const pid of (stdout ?? '').split('\n').filter(Boolean)) {
+    try {
+      process.kill(Number(pid), 'SIGKILL');
+    } catch {
+      // It ended by itself meanwhile.
+    }
+  }
+  spawnSync('ip', ['netns', 'delete', name]);
+}
+
+/** What a run that was killed outright has left: its process id is in the name. */
+function removeLeftovers(): void {
+  const { stdout } = spawnSync('ip', ['netns', 'list'], { encoding: 'utf8' });
+  for (const line of (stdout ?? '').split('\n')) {
+    const match = new RegExp(`^(${PREFIX}-(\\d+)-[0-9a-f]{6}-[a-z0-9-]+)`).exec(line);
+    if (match !== null && !isRunning(Number(match[2]))) removeNamespace(match[1]!);
+  }
+}
+
+function isRunning(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+let exitHandled = false;
+
+function removeAtExit(): void {
+  if (exitHandled) return;
+  exitHandled = true;
+  process.on('exit', () => {
+    for (const topology of alive) topology.remove();
+  });
+  const signals = [
+    ['SIGHUP', 1],
+    ['SIGINT', 2],
+    ['SIGTERM', 15],
+  ] as const;
+  for (const [signal, number] of signals) process.on(signal, () => process.exit(128 + number));
+}

@@ -19,9 +19,19 @@ export type IptablesErrorCode = 'missing' | 'locked' | 'refused' | 'timeout' | '
 export class IptablesError extends Error {
   override readonly name = 'IptablesError';
   readonly code: IptablesErrorCode;
+  /**
+   * With `refused`: the line of the text that the tool named, from 1, or `undefined` when it named none. The legacy
+   * tools name `COMMIT` for whatever the kernel did not take.
+   */
+  readonly line: number | undefined;
 
-  constructor(code: IptablesErrorCode, message: string, options?: ErrorOptions) {
+  constructor(
+    code: IptablesErrorCode,
+    message: string,
+    options?: ErrorOptions & { readonly line?: number | undefined },
+  ) {
     super(message, options);
     this.code = code;
+    this.line = options?.line;
   }
 }

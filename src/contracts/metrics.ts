@@ -16,3 +16,17 @@ export interface SyncHealth {
   /** Everything wanted is installed. */
   updated(): void;
 }
+
+/** The API client's requests, for client-go's `rest_client_*` metrics (`k8s.io/component-base/metrics/prometheus/restclient`). */
+export interface ApiRequestMetrics {
+  /** One request was answered, or was not. Must be cheap and must not throw. */
+  requestDone(request: {
+    readonly method: string;
+    /** `host:port` of the server. */
+    readonly host: string;
+    /** The HTTP status, or `<error>` when there was no answer (as client-go says it). */
+    readonly code: string;
+    /** Until the head of the response: what a watch streams afterwards is no latency. */
+    readonly durationMs: number;
+  }): void;
+}

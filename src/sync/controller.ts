@@ -32,6 +32,7 @@ export class Controller implements SourceSink {
   readonly #runner: BoundedFrequencyRunner;
   #synced = false;
   #flushArmed = false;
+  #requestArmed = false;
   #stopped = false;
 
   constructor(options: ControllerOptions) {
@@ -56,8 +57,9 @@ export class Controller implements SourceSink {
 
   synced(): void {
     this.#synced = true;
+    this.#flush();
+    // Even of nothing: rules that a predecessor left may have to go.
     this.portalsChanged();
-    this.#armFlush();
   }
 
   /** Rules must follow: a listener came or went, or what rules say of it changed. */
@@ -65,7 +67,13 @@ export class Controller implements SourceSink {
     if (!this.#synced) return;
     this.#options.metrics.changesQueued();
     this.#options.health.queuedUpdate();
-    this.#runner.request();
+    if (this.#requestArmed) return;
+    this.#requestArmed = true;
+    // Listeners that are on their way come into the same sync instead of each asking for one of their own.
+    void this.#options.listeners.settled().then(() => {
+      this.#requestArmed = false;
+      this.#runner.request();
+    });
   }
 
   /** Nothing is programmed any more; resolves when the sync that is going on has ended. Rules stay, as upstream. */
@@ -98,7 +106,6 @@ export class Controller implements SourceSink {
     const { clock, listeners, rules, metrics, health, log } = this.#options;
     const startedAt = clock.now();
     try {
-      await listeners.settled();
       const retired = listeners.retired();
       const verify = cause !== 'change';
       await rules.sync(listeners.portals(), { verify });

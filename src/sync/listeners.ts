@@ -3,13 +3,8 @@ import { type Backends, type DataPlane, ListenError } from '../contracts/data-pl
 import type { Log } from '../contracts/log.ts';
 import type { ServicePortName } from '../model/service.ts';
 import type { ProxiedProtocol, ServicePort } from '../model/service-port.ts';
+import type { Portal } from '../rules/claims.ts';
 import type { PortAllocator } from './port-allocator.ts';
-
-/** A Service port and the local port that carries it: what a rule needs. */
-export interface Portal {
-  readonly servicePort: ServicePort;
-  readonly localPort: number;
-}
 
 export interface ListenersOptions {
   readonly dataPlane: DataPlane;

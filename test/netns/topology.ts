@@ -1,5 +1,8 @@
 import { type ChildProcess, execFile, spawn, spawnSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
+import { mkdirSync, readdirSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 
 /** The node: one bridge for pods, `eth0` with the default route. The same addresses as in test/golden. */
 export const NODE_ADDRESS = '192.168.50.10';
@@ -87,15 +90,17 @@ const alive = new Set<Topology>();
  *                       cbr0 .1
  *                       node ── eth0 192.168.50.10 ─────── 192.168.50.1 outside
  *
- * Nothing is created in the caller's namespace, so removing the namespaces removes everything. They go when
- * {@link remove} is called, when this process exits by itself or by a signal, and at the next {@link create} if it
- * was killed outright.
+ * Nothing is created in the caller's namespace, so removing the namespaces and the folder removes everything. They
+ * go when {@link remove} is called, when this process exits by itself or by a signal, and at the next {@link create}
+ * if it was killed outright.
  */
 export class Topology {
   readonly node: Namespace;
   readonly pods: readonly [Namespace, Namespace, Namespace];
   readonly client: Namespace;
   readonly outside: Namespace;
+  /** A folder for files that go with it. */
+  readonly directory: string;
   readonly #all: readonly Namespace[];
 
   private constructor() {
@@ -105,6 +110,7 @@ export class Topology {
     this.pods = [namespace('pod-1'), namespace('pod-2'), namespace('pod-3')];
     this.client = namespace('client');
     this.outside = namespace('outside');
+    this.directory = join(tmpdir(), id);
     this.#all = [this.node, ...this.pods, this.client, this.outside];
   }
 
@@ -117,7 +123,9 @@ export class Topology {
       await topology.#build();
     } catch (error) {
       topology.remove();
-      throw new Error(`cannot build the network namespaces (root and iproute2 are needed): ${(error as Error).message}`);
+      throw new Error(
+        `cannot build the network namespaces (root and iproute2 are needed): ${(error as Error).message}`,
+      );
     }
     return topology;
   }
@@ -125,6 +133,7 @@ export class Topology {
   /** Synchronous, so that it also works while the process exits. */
   remove(): void {
     for (const { name } of this.#all) removeNamespace(name);
+    rmSync(this.directory, { recursive: true, force: true });
     alive.delete(this);
   }
 
@@ -136,6 +145,7 @@ export class Topology {
       [this.client, CLIENT_ADDRESS],
     ] as const;
 
+    mkdirSync(this.directory);
     await output(['ip', '-batch', '-'], { input: this.#all.map(({ name }) => `netns add ${name}`).join('\n') });
     await this.node.ip(
       'link set lo up',
@@ -193,12 +203,18 @@ function removeNamespace(name: string): void {
   spawnSync('ip', ['netns', 'delete', name]);
 }
 
-/** What a run that was killed outright has left: its process id is in the name. */
+/** What a run that was killed outright has left: its process id is in the names. */
 function removeLeftovers(): void {
+  const isLeftover = (name: string) => {
+    const pid = new RegExp(`^${PREFIX}-(\\d+)-[0-9a-f]{6}`).exec(name)?.[1];
+    return pid !== undefined && !isRunning(Number(pid));
+  };
   const { stdout } = spawnSync('ip', ['netns', 'list'], { encoding: 'utf8' });
-  for (const line of (stdout ?? '').split('\n')) {
-    const match = new RegExp(`^(${PREFIX}-(\\d+)-[0-9a-f]{6}-[a-z0-9-]+)`).exec(line);
-    if (match !== null && !isRunning(Number(match[2]))) removeNamespace(match[1]!);
+  // `ip` may add an "(id: 3)".
+  const names = (stdout ?? '').split('\n').map((line) => line.split(' ')[0] ?? '');
+  for (const name of names.filter(isLeftover)) removeNamespace(name);
+  for (const name of readdirSync(tmpdir()).filter(isLeftover)) {
+    rmSync(join(tmpdir(), name), { recursive: true, force: true });
   }
 }
 

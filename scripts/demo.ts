@@ -1,0 +1,194 @@
+import { fileURLToPath } from 'node:url';
+import { Agent } from '../test/netns/agent.ts';
+import { ProxyProcess } from '../test/netns/proxy.ts';
+import { CLIENT_ADDRESS, type Namespace, NODE_ADDRESS, Topology } from '../test/netns/topology.ts';
+import { waitFor } from '../test/netns/wait.ts';
+
+/*
+ * The real program with the manifests of examples/, between real backends and clients. Every figure that is shown is
+ * also checked: the demo fails rather than show something that does not hold.
+ */
+
+const EXAMPLES = fileURLToPath(new URL('../examples', import.meta.url));
+const WEB = '10.96.0.100';
+const STICKY = '10.96.0.101';
+const DNS = '10.96.0.10';
+const METRICS = 'http://127.0.0.1:10249/metrics';
+
+const style = (code: number) => (text: string) => (process.stdout.isTTY ? `\x1b[${code}m${text}\x1b[0m` : text);
+const bold = style(1);
+const dim = style(2);
+const green = style(32);
+
+let step = 0;
+
+function heading(title: string, ...why: readonly string[]): void {
+  step++;
+  console.log(`\n${bold(`${step}. ${title}`)}`);
+  for (const line of why) console.log(`   ${line}`);
+  console.log();
+}
+
+function command(where: string, line: string): void {
+  console.log(`   ${dim(`${where} $`)} ${line}`);
+}
+
+function result(line: string): void {
+  console.log(`   ${green('->')} ${line}`);
+}
+
+/** How many answers came from each backend. */
+function table(answers: ReadonlyMap<string, number>): void {
+  console.log(`\n     ${dim('backend   answers')}`);
+  for (const [name, count] of [...answers].sort()) {
+    console.log(`     ${name.padEnd(8)} ${String(count).padStart(8)}  ${'#'.repeat(count)}`);
+  }
+  console.log();
+}
+
+function check(holds: boolean, expectation: string): void {
+  if (!holds) throw new Error(`this did not hold: ${expectation}`);
+}
+
+/** Asks by curl, each time on a new connection; fails if one request fails. */
+async function curl(from: Namespace, url: string, times: number): Promise<Map<string, number>> {
+  const script = `for i in $(seq ${times}); do curl --silent --show-error --max-time 5 ${url} && echo; done`;
+  const answers = (await from.output(['sh', '-c', script])).split('\n').filter(Boolean);
+  check(answers.length === times, `all ${times} requests to ${url} are answered (${answers.length} were)`);
+  return tally(answers);
+}
+
+function tally(names: readonly string[]): Map<string, number> {
+  const counts = new Map<string, number>();
+  for (const name of names) counts.set(name, (counts.get(name) ?? 0) + 1);
+  return counts;
+}
+
+function isEven(answers: ReadonlyMap<string, number>, backends: number): boolean {
+  return answers.size === backends && new Set(answers.values()).size === 1;
+}
+
+async function demo(topology: Topology): Promise<void> {
+  const { node, pods, client, outside } = topology;
+  const backends = pods.map((pod, index) => Agent.start(pod, `pod-${index + 1}`));
+  await Promise.all(backends.flatMap((backend) => [backend.serve(8080, 'name'), backend.serve(5353, 'udp-name')]));
+  const clients = Agent.start(client, 'client');
+
+  console.log(`${bold('kube-userspace-proxy')}: one address for many backends, on a node without IPVS
+
+   A small cluster has been set up on this machine, in network namespaces of its own:
+
+      pod-1         pod-2         pod-3         client
+      10.244.1.11   10.244.1.12   10.244.1.13   ${CLIENT_ADDRESS}
+        └─────────────┴──────┬──────┴─────────────┘
+                           node ── ${NODE_ADDRESS} ── outside`);
+
+  heading('Start the proxy on the node', 'It reads Services and their backends from files; a cluster is not needed.');
+  command('node', 'kube-userspace-proxy --manifests examples');
+  const proxy = new ProxyProcess(node, ['--manifests', EXAMPLES, '--log-format', 'text']);
+  const begun = performance.now();
+  const isServing = async () => {
+    check(proxy.running, `the proxy runs; it said:\n${proxy.tail()}`);
+    return (await node.output(['iptables-save', '-t', 'nat'])).includes(`-d ${DNS}/32`);
+  };
+  await waitFor('the proxy installs its rules', isServing);
+  result(`ready after ${Math.round(performance.now() - begun)} ms; it serves the three Services of examples/`);
+
+  heading(
+    'Reach a Service at its one address',
+    `${WEB} is the ClusterIP of the Service "web". No machine has this address:`,
+    'the node catches what is sent there, and the proxy passes it to one backend after the other.',
+  );
+  command('client', `curl http://${WEB}/     # 30 times`);
+  const spread = await curl(client, `http://${WEB}/`, 30);
+  table(spread);
+  check(isEven(spread, 3), 'each of the three backends answers 10 of 30 requests');
+  result('every backend got the same share');
+  const local = await curl(node, 'http://127.0.0.1:30080/', 3);
+  const remote = await curl(outside, `http://${NODE_ADDRESS}:30080/`, 3);
+  check(isEven(local, 3) && isEven(remote, 3), 'the NodePort is balanced as well');
+  result(`the same through NodePort 30080, from the node (127.0.0.1) and from outside (${NODE_ADDRESS})`);
+
+  heading(
+    'Lose a backend',
+    'pod-2 stops answering, and nobody has told the proxy yet: it is still on the list. A balancer in the kernel',
+    'would send every third connection there and let it fail. This one sees the refusal and tries the next.',
+  );
+  await backends[1]!.call('unlisten', { port: 8080 });
+  command('pod-2', 'kill the web server');
+  command('client', `curl http://${WEB}/     # 30 times`);
+  const survivors = await curl(client, `http://${WEB}/`, 30);
+  table(survivors);
+  check(!survivors.has('pod-2') && survivors.size === 2, 'pod-1 and pod-3 answer everything');
+  const metrics = await node.output(['curl', '--silent', '--max-time', '5', METRICS]);
+  result(`30 of 30 requests answered; the proxy tried another backend ${retries(metrics)} times (see /metrics)`);
+  await backends[1]!.serve(8080, 'name');
+
+  heading(
+    'Stay with one backend',
+    'The Service "sticky" has sessionAffinity: ClientIP, for applications that keep sessions in memory.',
+  );
+  for (const [name, from] of [
+    ['client', client],
+    ['node', node],
+    ['outside', outside],
+  ] as const) {
+    const url = `http://${STICKY}/`;
+    command(name.padEnd(7), `curl ${url}     # 10 times`);
+    const answers = await curl(from, url, 10);
+    check(answers.size === 1, `one backend answers all requests of ${name}`);
+    result(`10 answers, all from ${[...answers.keys()]}`);
+  }
+
+  heading(
+    'Balance UDP',
+    `The Service "dns" at ${DNS}:53 is UDP. Each client port is a flow of its own and stays with its backend`,
+    'while it lasts; replies come from the address that was asked.',
+  );
+  command('client', `12 datagrams to ${DNS}:53, each from a new port`);
+  const flows = new Map(Object.entries(await clients.call('udpFlows', { host: DNS, port: 53, count: 12 })));
+  table(flows);
+  check(isEven(flows, 3), 'each of the three backends answers 4 of 12 datagrams');
+  result('every backend got the same share');
+
+  heading(
+    'Look at the rules',
+    'This is all the kernel knows: four kinds of rules that lead to a local port of the proxy, in the chains and the',
+    'form of kube-proxy. Picking, retrying and counting are the program\'s. For "web":',
+  );
+  command('node', 'iptables-save | grep default/web');
+  for (const rule of (await node.output(['iptables-save'])).split('\n')) {
+    if (rule.includes('default/web')) console.log(`   ${rule}`);
+  }
+
+  heading(
+    'Stop it',
+    'Rules stay in place when the proxy stops, so that a restart is short; --cleanup takes them away.',
+  );
+  command('node', 'kill -TERM $PROXY; kube-userspace-proxy --cleanup');
+  const code = await proxy.stop();
+  check(code === 0, `the proxy exits with 0 (it was ${code})`);
+  const cleanup = new ProxyProcess(node, ['--cleanup']);
+  check((await cleanup.exited).code === 0, `--cleanup succeeds; it said:\n${cleanup.tail()}`);
+  check(!(await node.output(['iptables-save'])).includes('KUBE-'), 'no rule is left');
+  result('no rule is left on the node');
+}
+
+/** Sum of the retries of "web". */
+function retries(metrics: string): number {
+  const samples = metrics.split('\n').filter((line) => /_retries_total\{.*"web"/.test(line));
+  return samples.reduce((sum, line) => sum + Number(line.split(' ').at(-1)), 0);
+}
+
+const topology = await Topology.create();
+try {
+  await demo(topology);
+  topology.remove();
+  console.log(`\n${bold('Done.')} The namespaces are gone; nothing is left on this machine. Next: README.md\n`);
+} catch (error) {
+  console.error(`\ndemo: failed, because ${(error as Error).message}`);
+  process.exitCode = 1;
+} finally {
+  topology.remove();
+}
+process.exit();

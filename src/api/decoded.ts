@@ -1,0 +1,71 @@
+import { type Field, FieldError, type Problem } from './field.ts';
+
+/** What came of reading one API object. */
+export type Decoded<T> =
+  | {
+      readonly status: 'ok';
+      readonly value: T;
+      /** Parts that were left out, such as one bad endpoint address; the rest is served. */
+      readonly warnings: readonly Problem[];
+    }
+  | {
+      /** Not for this proxy to serve, and nothing is wrong with that. */
+      readonly status: 'skipped';
+      readonly reason: string;
+    }
+  | { readonly status: 'invalid'; readonly problem: Problem };
+
+/** What a decoder returns in place of a value when the object is not to be served. */
+export class Skip {
+  readonly reason: string;
+
+  constructor(reason: string) {
+    this.reason = reason;
+  }
+}
+
+/** Runs a decoder that throws {@link FieldError}; anything else it throws is a defect and goes on to the caller. */
+export function decoding<T>(decoder: (warnings: Warnings) => T | Skip): Decoded<T> {
+  const warnings = new Warnings();
+  try {
+    const result = decoder(warnings);
+    return result instanceof Skip
+      ? { status: 'skipped', reason: result.reason }
+      : { status: 'ok', value: result, warnings: warnings.list() };
+  } catch (error) {
+    if (error instanceof FieldError) return { status: 'invalid', problem: error.problem };
+    throw error;
+  }
+}
+
+const MAX_WARNINGS = 8;
+
+/** Collects what was left out of an object; the first few in full, for there may be thousands. */
+export class Warnings {
+  readonly #problems: Problem[] = [];
+  #more = 0;
+
+  /** Decodes each item and leaves out those that are wrong. */
+  keepValid<T>(items: readonly Field[], decode: (item: Field) => T): T[] {
+    const kept: T[] = [];
+    for (const item of items) {
+      try {
+        kept.push(decode(item));
+      } catch (error) {
+        if (!(error instanceof FieldError)) throw error;
+        this.add(error.problem);
+      }
+    }
+    return kept;
+  }
+
+  add(problem: Problem): void {
+    if (this.#problems.length < MAX_WARNINGS) this.#problems.push(problem);
+    else this.#more += 1;
+  }
+
+  list(): readonly Problem[] {
+    if (this.#more === 0) return this.#problems;
+    return [...this.#problems, { field: '', problem: `has ${this.#more} more parts that are left out` }];
+  }
+}

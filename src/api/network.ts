@@ -1,0 +1,27 @@
+import { type Address, parseAddress, specialAddressReason } from '../model/address.ts';
+import type { Protocol } from '../model/service.ts';
+import type { Field } from './field.ts';
+import { dnsLabel } from './metadata.ts';
+
+const PROTOCOLS: readonly Protocol[] = ['TCP', 'UDP', 'SCTP'];
+
+export function address(field: Field): Address {
+  const parsed = parseAddress(field.string());
+  if (parsed === undefined) throw field.wrong('expected an IP address');
+  const special = specialAddressReason(parsed);
+  if (special !== undefined) throw field.wrong(`a ${special} address is never proxied`);
+  return parsed;
+}
+
+export function portNumber(field: Field): number {
+  return field.integer(1, 65_535);
+}
+
+/** The name that joins a Service port with its endpoints' ports; empty for the unnamed one. */
+export function portName(field: Field): string {
+  return field.isPresent && field.value !== '' ? dnsLabel(field) : '';
+}
+
+export function protocol(field: Field): Protocol {
+  return field.isPresent && field.value !== '' ? field.oneOf(PROTOCOLS) : 'TCP';
+}

@@ -1,0 +1,33 @@
+import type { Counter, DialFailure } from '../../contracts/data-plane.ts';
+import { type Endpoint, endpointName } from '../../model/endpoint.ts';
+import { errnoOf } from './listen-error.ts';
+import type { PortContext } from './port-context.ts';
+
+const COUNTER = {
+  refused: 'failedRefused',
+  timeout: 'failedTimeout',
+  unreachable: 'failedUnreachable',
+  other: 'failedOther',
+} as const satisfies Record<DialFailure, Counter>;
+
+export function dialFailureOf(err: Error): DialFailure {
+  switch (errnoOf(err)) {
+    case 'ECONNREFUSED':
+      return 'refused';
+    case 'ETIMEDOUT':
+      return 'timeout';
+    case 'EHOSTUNREACH':
+    case 'EHOSTDOWN':
+    case 'ENETUNREACH':
+    case 'ENETDOWN':
+      return 'unreachable';
+    default:
+      return 'other';
+  }
+}
+
+/** Counts and tells that an endpoint did not answer. */
+export function reportDialFailure(port: PortContext, endpoint: Endpoint, reason: DialFailure, err: Error): void {
+  port.counters[COUNTER[reason]]++;
+  port.observer.dialFailed({ name: port.name, backend: endpointName(endpoint), reason, err: err.message });
+}

@@ -1,0 +1,77 @@
+import { connect, type Socket } from 'node:net';
+import type { Timer } from '../../contracts/clock.ts';
+import type { DialFailure } from '../../contracts/data-plane.ts';
+import type { Endpoint } from '../../model/endpoint.ts';
+import type { Pick } from '../../picker/picker.ts';
+import { dialTimeoutMs } from '../../picker/retry-policy.ts';
+import { dialFailureOf, reportDialFailure } from './dial-failure.ts';
+import type { PortContext } from './port-context.ts';
+import { TCP_OPTIONS } from './tcp-options.ts';
+
+export interface DialOptions {
+  readonly port: PortContext;
+  readonly pick: Pick;
+  /** The socket has begun to read, so listeners must be added in this call. */
+  readonly onConnected: (backend: Socket) => void;
+  readonly onGivenUp: (reason: 'no-endpoints' | 'exhausted') => void;
+}
+
+/** Tries a pick's candidates one after another until one answers. */
+export class Dial {
+  readonly #port: PortContext;
+  readonly #pick: Pick;
+  readonly #onConnected: DialOptions['onConnected'];
+  readonly #onGivenUp: DialOptions['onGivenUp'];
+  #attempts = 0;
+  #socket: Socket | undefined;
+  #timer: Timer | undefined;
+
+  constructor(options: DialOptions) {
+    this.#port = options.port;
+    this.#pick = options.pick;
+    this.#onConnected = options.onConnected;
+    this.#onGivenUp = options.onGivenUp;
+  }
+
+  /** May give up before it returns. */
+  start(): void {
+    const endpoint = this.#pick.next();
+    if (endpoint === undefined) {
+      this.#onGivenUp(this.#attempts === 0 ? 'no-endpoints' : 'exhausted');
+      return;
+    }
+    const attempt = this.#attempts++;
+    if (attempt > 0) this.#port.counters.retries++;
+    this.#dial(endpoint, dialTimeoutMs(attempt));
+  }
+
+  /** Neither callback comes after this. */
+  cancel(): void {
+    this.#timer?.cancel();
+    this.#timer = undefined;
+    this.#socket?.destroy();
+    this.#socket = undefined;
+  }
+
+  #dial(endpoint: Endpoint, timeoutMs: number): void {
+    const socket = connect({ host: endpoint.address, port: endpoint.port, ...TCP_OPTIONS });
+    this.#socket = socket;
+    const fail = (reason: DialFailure, err: Error): void => {
+      // Destroying the socket first: a connection that comes up late must not stay behind.
+      this.cancel();
+      reportDialFailure(this.#port, endpoint, reason, err);
+      this.start();
+    };
+    const onError = (err: Error): void => fail(dialFailureOf(err), err);
+    socket.once('error', onError);
+    socket.once('connect', () => {
+      socket.off('error', onError);
+      this.#socket = undefined;
+      this.cancel();
+      this.#onConnected(socket);
+    });
+    this.#timer = this.#port.clock.after(timeoutMs, () =>
+      fail('timeout', new Error(`no answer within ${timeoutMs} ms`)),
+    );
+  }
+}

@@ -1,0 +1,40 @@
+import type { Clock } from '../../contracts/clock.ts';
+import type { Counters, DataPlaneObserver, DataPlaneOptions } from '../../contracts/data-plane.ts';
+import type { ServicePortName } from '../../model/service.ts';
+import type { Picker } from '../../picker/picker.ts';
+
+/** What everything that works for one Service port shares. */
+export interface PortContext {
+  readonly name: ServicePortName;
+  readonly picker: Picker;
+  readonly counters: Counters;
+  readonly options: DataPlaneOptions;
+  readonly observer: DataPlaneObserver;
+  readonly clock: Clock;
+}
+
+/** One open Service port, as the registry sees it. */
+export interface PortListener {
+  readonly localPort: number;
+  /** The picker has another set of endpoints. */
+  endpointsChanged(): void;
+  /** Resolves when the local port is free. */
+  close(): Promise<void>;
+}
+
+export function newCounters(): Counters {
+  return {
+    connections: 0,
+    active: 0,
+    receivedBytes: 0,
+    sentBytes: 0,
+    retries: 0,
+    failedRefused: 0,
+    failedTimeout: 0,
+    failedUnreachable: 0,
+    failedOther: 0,
+    noEndpoints: 0,
+    exhausted: 0,
+    limited: 0,
+  };
+}

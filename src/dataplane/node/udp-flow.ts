@@ -1,0 +1,130 @@
+import type { Socket } from 'node:dgram';
+import type { Timer } from '../../contracts/clock.ts';
+import type { Endpoint } from '../../model/endpoint.ts';
+import { dialFailureOf, reportDialFailure } from './dial-failure.ts';
+import { errnoOf } from './listen-error.ts';
+import type { PortContext } from './port-context.ts';
+import { hasRoomToSend, udpSocket } from './udp-socket.ts';
+
+/** How many datagrams may wait for the backend socket, which takes a turn of the event loop or two to connect. */
+const MAX_WAITING = 64;
+
+/** Too big for the path, no buffer, held back by a local rule: the flow and its endpoint are sound. */
+const HARMS_ONE_DATAGRAM: ReadonlySet<string> = new Set(['EMSGSIZE', 'ENOBUFS', 'ENOMEM', 'EAGAIN', 'EPERM']);
+
+export interface UdpFlowOptions {
+  readonly port: PortContext;
+  readonly client: string;
+  readonly endpoint: Endpoint;
+  readonly reply: (datagram: Buffer) => void;
+  /** Called once, whatever ended the flow. */
+  readonly onEnd: () => void;
+}
+
+/** One client address and port, as one endpoint sees it: a connected socket of its own, so that replies find back. */
+export class UdpFlow {
+  readonly endpoint: Endpoint;
+  readonly #port: PortContext;
+  readonly #client: string;
+  readonly #reply: UdpFlowOptions['reply'];
+  readonly #onEnd: UdpFlowOptions['onEnd'];
+  readonly #socket: Socket;
+  /** Datagrams in order, until the socket is connected. */
+  #waiting: Buffer[] | undefined = [];
+  #hasReplied = false;
+  #hasEnded = false;
+  #lastMovedMs: number;
+  #timer: Timer;
+
+  constructor(options: UdpFlowOptions) {
+    this.endpoint = options.endpoint;
+    this.#port = options.port;
+    this.#client = options.client;
+    this.#reply = options.reply;
+    this.#onEnd = options.onEnd;
+    this.#lastMovedMs = this.#port.clock.now();
+    this.#timer = this.#arm(this.#timeoutMs());
+    this.#socket = udpSocket(this.endpoint.address);
+  }
+
+  /** May end the flow before it returns. */
+  start(): void {
+    // Of a connected socket: an ICMP refusal, which the kernel keeps for the next receive or send. Of one that is not
+    // connected yet: no descriptor or local port left, or no route.
+    this.#socket.on('error', (err) => this.#fail(err));
+    this.#socket.on('message', (datagram) => this.#receive(datagram));
+    this.#socket.on('connect', () => this.#flush());
+    this.#socket.connect(this.endpoint.port, this.endpoint.address);
+  }
+
+  /** From the client to the endpoint. */
+  send(datagram: Buffer): void {
+    this.#lastMovedMs = this.#port.clock.now();
+    this.#port.counters.receivedBytes += datagram.length;
+    if (this.#waiting === undefined) this.#transmit(datagram);
+    else if (this.#waiting.length < MAX_WAITING) this.#waiting.push(datagram);
+    else this.#port.counters.limited++;
+  }
+
+  end(): void {
+    if (this.#hasEnded) return;
+    this.#hasEnded = true;
+    this.#timer.cancel();
+    this.#socket.close();
+    this.#onEnd();
+  }
+
+  #flush(): void {
+    const waiting = this.#waiting ?? [];
+    this.#waiting = undefined;
+    for (const datagram of waiting) this.#transmit(datagram);
+  }
+
+  #transmit(datagram: Buffer): void {
+    if (this.#hasEnded) return;
+    if (!hasRoomToSend(this.#socket)) {
+      this.#port.counters.limited++;
+      return;
+    }
+    this.#socket.send(datagram, (err) => {
+      if (err !== null) this.#fail(err);
+    });
+  }
+
+  #receive(datagram: Buffer): void {
+    if (this.#hasEnded) return;
+    this.#lastMovedMs = this.#port.clock.now();
+    this.#port.counters.sentBytes += datagram.length;
+    if (!this.#hasReplied) {
+      this.#hasReplied = true;
+      this.#timer.cancel();
+      this.#timer = this.#arm(this.#timeoutMs());
+    }
+    this.#reply(datagram);
+  }
+
+  #fail(err: Error): void {
+    if (this.#hasEnded) return;
+    const isConnected = this.#waiting === undefined;
+    if (isConnected && HARMS_ONE_DATAGRAM.has(errnoOf(err))) return;
+    const reason = dialFailureOf(err);
+    // The endpoint's failure, not this node's: the client's next datagram must not be pinned to it.
+    if (reason !== 'other') this.#port.picker.forget(this.#client, this.endpoint);
+    this.end();
+    reportDialFailure(this.#port, this.endpoint, reason, err);
+  }
+
+  #timeoutMs(): number {
+    const { udpIdleTimeoutMs, udpFirstReplyTimeoutMs } = this.#port.options;
+    return this.#hasReplied ? udpIdleTimeoutMs : Math.max(udpIdleTimeoutMs, udpFirstReplyTimeoutMs);
+  }
+
+  /** The timer finds out by itself how much silence is left to wait for; a datagram costs only a clock reading. */
+  #arm(delayMs: number): Timer {
+    return this.#port.clock.after(delayMs, () => {
+      const leftMs = this.#lastMovedMs + this.#timeoutMs() - this.#port.clock.now();
+      if (leftMs > 0) this.#timer = this.#arm(Math.ceil(leftMs));
+      else this.end();
+    });
+  }
+}

@@ -1,0 +1,187 @@
+import { parseCommandLine } from './cli/command-line.ts';
+import type { Config, IptablesMode, LogConfig } from './cli/config.ts';
+import { PROGRAM, VERSION } from './cli/version.ts';
+import type { Log } from './contracts/log.ts';
+import { createNodeDataPlane } from './dataplane/node/node-data-plane.ts';
+import { hostAddress } from './host/host-address.ts';
+import { systemClock as clock } from './host/system-clock.ts';
+import { createExec } from './iptables/exec.ts';
+import { installedFlavours } from './iptables/flavour.ts';
+import { createIptables } from './iptables/iptables.ts';
+import { createManifestSource } from './sources/manifests/manifest-source.ts';
+import { ServiceTracker } from './state/service-tracker.ts';
+import { cleanUp } from './sync/cleanup.ts';
+import { Controller } from './sync/controller.ts';
+import { Listeners } from './sync/listeners.ts';
+import { PortAllocator } from './sync/port-allocator.ts';
+import { RuleSync } from './sync/rule-sync.ts';
+import { DataPlaneLog } from './telemetry/data-plane-log.ts';
+import { Health } from './telemetry/health.ts';
+import { HttpServer } from './telemetry/http-server.ts';
+import { createLog, type ProcessLog } from './telemetry/log.ts';
+import { descriptorOutput } from './telemetry/log-output.ts';
+import { Metrics } from './telemetry/metrics.ts';
+import { healthzRoutes, metricsRoutes } from './telemetry/routes.ts';
+
+const STDERR = 2;
+const HTTP_MAX_CONNECTIONS = 64;
+/** A stop that takes longer than this is cut short: the rules stay in any case, and systemd would kill us later. */
+const STOP_DEADLINE_MS = 10_000;
+
+process.exitCode = await main(process.argv.slice(2));
+
+/** The composition root: the only place that names real implementations. Resolves with the exit code, if it is known. */
+async function main(argv: readonly string[]): Promise<number | undefined> {
+  const commandLine = parseCommandLine(argv);
+  switch (commandLine.kind) {
+    case 'help':
+    case 'version':
+      process.stdout.write(`${commandLine.text}\n`);
+      return 0;
+    case 'error':
+      return refuse(commandLine.text);
+    case 'cleanup':
+      return await cleanup(commandLine.iptablesMode, commandLine.log);
+    case 'run':
+      try {
+        await run(commandLine.config);
+        return undefined;
+      } catch (error) {
+        return refuse(error instanceof Error ? error.message : String(error));
+      }
+  }
+}
+
+function refuse(why: string): number {
+  process.stderr.write(`${PROGRAM}: ${why}\n`);
+  return 1;
+}
+
+function openLog({ verbosity, format }: LogConfig): ProcessLog {
+  return createLog({ verbosity, format, output: descriptorOutput(STDERR), clock });
+}
+
+async function cleanup(mode: IptablesMode, logConfig: LogConfig): Promise<number> {
+  const log = openLog(logConfig);
+  const exec = createExec({ clock });
+  // A node may have used both over time, so by default both are looked through.
+  const flavours = mode === 'auto' ? await installedFlavours(exec) : [mode];
+  if (flavours.length === 0) return refuse('no iptables is installed, so there are no rules to remove');
+  const tools = await Promise.all(flavours.map((flavour) => createIptables({ flavour, exec, log })));
+  const failures = await cleanUp(tools, log);
+  await log.flush();
+  return failures === 0 ? 0 : 1;
+}
+
+/** Resolves once everything is running. Rejects with a sentence for the user when it cannot start. */
+async function run(config: Config): Promise<void> {
+  const log = openLog(config.log);
+  process.on('uncaughtException', (error) => {
+    // One connection's fault must not end all the others.
+    log.error('An unexpected error; please report it', { err: error.stack ?? String(error) });
+  });
+
+  const exec = createExec({ clock });
+  const iptables = await createIptables({ flavour: config.iptablesMode, exec, log });
+  const host = watchHostAddress(log);
+  if (host() === undefined) {
+    throw new Error('this node has no IPv4 address but loopback ones; give an interface an address');
+  }
+
+  const health = new Health(clock, 2 * config.iptablesSyncPeriodMs);
+  const dataPlaneLog = new DataPlaneLog(log, clock);
+  const dataPlane = createNodeDataPlane({
+    options: config.dataPlane,
+    observer: dataPlaneLog,
+    clock,
+    random: Math.random,
+  });
+  const metrics = new Metrics({
+    clock,
+    version: VERSION,
+    health,
+    stats: () => dataPlane.stats(),
+    droppedLogLines: () => log.droppedLines,
+  });
+
+  const listeners = new Listeners({
+    dataPlane,
+    clock,
+    log,
+    ports: new PortAllocator(config.proxyPortRange, Math.random),
+    bindAddress: config.bindAddress,
+    onPortalsChanged: () => controller.portalsChanged(),
+  });
+  const rules = new RuleSync({
+    iptables,
+    log,
+    metrics,
+    family: 'IPv4',
+    bindAddress: config.bindAddress,
+    nodePortCidrs: config.nodePortAddresses.map(({ network, prefixLength }) => `${network}/${prefixLength}`),
+    hostAddress: host,
+  });
+  const controller = new Controller({
+    clock,
+    log,
+    metrics,
+    health,
+    tracker: new ServiceTracker('IPv4'),
+    listeners,
+    rules,
+    syncPeriodMs: config.iptablesSyncPeriodMs,
+    minSyncPeriodMs: config.iptablesMinSyncPeriodMs,
+  });
+  const source = createManifestSource({ paths: config.manifests, clock, log });
+
+  await source.start(controller);
+  const servers = httpServers(config, { log, health, metrics });
+  for (const server of servers) server.start();
+  log.info('Started', { version: VERSION, node: process.version });
+
+  let stopping = false;
+  const stop = async (signal: NodeJS.Signals) => {
+    if (stopping) return;
+    stopping = true;
+    log.info('Stopping; the rules stay, so that a successor finds them', { signal });
+    clock.after(STOP_DEADLINE_MS, () => process.exit(0));
+    await source.stop();
+    await Promise.all([controller.stop(), ...servers.map((server) => server.close())]);
+    await dataPlane.shutdown();
+    dataPlaneLog.close();
+    await log.flush();
+    process.exit(0);
+  };
+  for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => void stop(signal));
+}
+
+/** The node's own address as it is now, saying when it is not the one that routes point to. */
+function watchHostAddress(log: Log) {
+  let last: string | undefined;
+  return () => {
+    const found = hostAddress();
+    if (found !== undefined && found.address !== last) {
+      const fields = { address: found.address, interface: found.interfaceName };
+      if (found.isFallback) log.warn('No default route; taking another address of this node for host rules', fields);
+      else log.v(1)?.info('Host rules lead to this address of the node', fields);
+      last = found.address;
+    }
+    return found?.address;
+  };
+}
+
+interface Observed {
+  readonly log: Log;
+  readonly health: Health;
+  readonly metrics: Metrics;
+}
+
+function httpServers(config: Config, { log, health, metrics }: Observed): HttpServer[] {
+  const servers = [
+    { name: 'healthz', at: config.healthzAddress, routes: healthzRoutes(health) },
+    { name: 'metrics', at: config.metricsAddress, routes: metricsRoutes(metrics) },
+  ];
+  return servers.flatMap(({ name, at, routes }) =>
+    at === undefined ? [] : [new HttpServer({ name, ...at, routes, clock, log, maxConnections: HTTP_MAX_CONNECTIONS })],
+  );
+}

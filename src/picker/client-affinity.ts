@@ -1,0 +1,89 @@
+import type { Endpoint } from '../model/endpoint.ts';
+
+interface Entry {
+  readonly client: string;
+  endpoint: Endpoint;
+  usedMs: number;
+  older: Entry | undefined;
+  newer: Entry | undefined;
+}
+
+/**
+ * Which endpoint each client had last, for `sessionAffinity: ClientIP`. Bounded: beyond `maxClients` the client that
+ * has been silent the longest is forgotten.
+ *
+ * The order of use is a linked list, not the insertion order of the Map: finding a Map's first key walks over the holes
+ * that earlier deletions left, which made each new client of a full table of 65,536 cost 13 µs.
+ */
+export class ClientAffinity {
+  /** May be changed at any time; holds for the entries that exist, too. */
+  timeoutMs: number;
+  readonly #maxClients: number;
+  readonly #entries = new Map<string, Entry>();
+  #oldest: Entry | undefined;
+  #newest: Entry | undefined;
+
+  constructor(timeoutMs: number, maxClients: number) {
+    this.timeoutMs = timeoutMs;
+    this.#maxClients = maxClients;
+  }
+
+  /** Clients remembered; those whose time is up count until the next look-up or the bound drops them. */
+  get size(): number {
+    return this.#entries.size;
+  }
+
+  /** The client's endpoint, unless its last use lies `timeoutMs` or more back (upstream: `floor(age) >= ttl`). */
+  get(client: string, nowMs: number): Endpoint | undefined {
+    while (this.#oldest !== undefined && this.#isExpired(this.#oldest, nowMs)) this.#remove(this.#oldest);
+    const entry = this.#entries.get(client);
+    return entry === undefined || this.#isExpired(entry, nowMs) ? undefined : entry.endpoint;
+  }
+
+  /** Writes the client's endpoint and begins its time anew. */
+  set(client: string, endpoint: Endpoint, nowMs: number): void {
+    const entry = this.#entries.get(client);
+    if (entry !== undefined) {
+      this.#unlink(entry);
+      entry.endpoint = endpoint;
+      // A retry brings the time at which its connection began, which another connection may have overtaken.
+      entry.usedMs = Math.max(entry.usedMs, nowMs);
+      this.#append(entry);
+      return;
+    }
+    const added: Entry = { client, endpoint, usedMs: nowMs, older: undefined, newer: undefined };
+    this.#entries.set(client, added);
+    this.#append(added);
+    if (this.#entries.size > this.#maxClients && this.#oldest !== undefined) this.#remove(this.#oldest);
+  }
+
+  /** Nothing happens when the client has another endpoint by now. */
+  forget(client: string, endpoint: Endpoint): void {
+    const entry = this.#entries.get(client);
+    if (entry?.endpoint === endpoint) this.#remove(entry);
+  }
+
+  #isExpired(entry: Entry, nowMs: number): boolean {
+    return nowMs - entry.usedMs >= this.timeoutMs;
+  }
+
+  #remove(entry: Entry): void {
+    this.#entries.delete(entry.client);
+    this.#unlink(entry);
+  }
+
+  #unlink(entry: Entry): void {
+    if (entry.older === undefined) this.#oldest = entry.newer;
+    else entry.older.newer = entry.newer;
+    if (entry.newer === undefined) this.#newest = entry.older;
+    else entry.newer.older = entry.older;
+  }
+
+  #append(entry: Entry): void {
+    entry.older = this.#newest;
+    entry.newer = undefined;
+    if (this.#newest === undefined) this.#oldest = entry;
+    else this.#newest.newer = entry;
+    this.#newest = entry;
+  }
+}

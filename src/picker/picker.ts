@@ -1,0 +1,115 @@
+import type { Random } from '../contracts/clock.ts';
+import type { Backends } from '../contracts/data-plane.ts';
+import { unmapped } from '../model/address.ts';
+import type { Endpoint } from '../model/endpoint.ts';
+import { ClientAffinity } from './client-affinity.ts';
+import { MIN_TRIES } from './retry-policy.ts';
+import { RoundRobin } from './round-robin.ts';
+
+/** What a picker shares with the picks that it has handed out. */
+interface PickerState {
+  readonly turns: RoundRobin;
+  /** `undefined` without session affinity. */
+  affinity: ClientAffinity | undefined;
+}
+
+/** Chooses endpoints for one Service port. Pure: the clock reading and the random draw are arguments. */
+export class Picker {
+  readonly #state: PickerState;
+  readonly #affinityMaxClients: number;
+
+  constructor(options: { readonly random: Random; readonly affinityMaxClients: number }) {
+    this.#state = { turns: new RoundRobin(options.random), affinity: undefined };
+    this.#affinityMaxClients = options.affinityMaxClients;
+  }
+
+  /**
+   * Takes effect for the next candidate, of picks under way too. Says whether the set of endpoints changed; only then
+   * do turns begin anew, over a fresh shuffle.
+   */
+  update({ endpoints, affinity }: Backends): boolean {
+    if (affinity.type === 'None') {
+      this.#state.affinity = undefined;
+    } else {
+      const timeoutMs = affinity.timeoutSeconds * 1000;
+      this.#state.affinity ??= new ClientAffinity(timeoutMs, this.#affinityMaxClients);
+      this.#state.affinity.timeoutMs = timeoutMs;
+    }
+    return this.#state.turns.update(endpoints);
+  }
+
+  /** `client` is the client's IP address; an IPv4-mapped one counts as the IPv4 address. */
+  pick(client: string, nowMs: number): Pick {
+    return new Pick(this.#state, unmapped(client), nowMs);
+  }
+
+  /** Whether an endpoint that a pick gave is still in the set. One that left and came back is not the same. */
+  has(endpoint: Endpoint): boolean {
+    return this.#state.turns.has(endpoint);
+  }
+
+  /**
+   * The endpoint turned out to be dead after its pick was over (an ICMP refusal of a UDP flow): the client's affinity
+   * to it ends, so that the next pick takes its turn. Without affinity turns go on in any case.
+   */
+  forget(client: string, endpoint: Endpoint): void {
+    this.#state.affinity?.forget(unmapped(client), endpoint);
+  }
+}
+
+/**
+ * The candidates for one connection, in order and one at a time, so that retrying lives outside the picker. Every
+ * further candidate means that the one before it failed.
+ */
+export class Pick {
+  readonly #state: PickerState;
+  readonly #client: string;
+  readonly #nowMs: number;
+  #tries = 0;
+  #last: Endpoint | undefined;
+  #tried: Set<Endpoint> | undefined;
+
+  constructor(state: PickerState, client: string, nowMs: number) {
+    this.#state = state;
+    this.#client = client;
+    this.#nowMs = nowMs;
+  }
+
+  /**
+   * `undefined` when there is no endpoint, or every one has been tried once and {@link MIN_TRIES} tries were made. The
+   * client's affinity follows each candidate, and so ends on the one that answers.
+   */
+  next(): Endpoint | undefined {
+    const { affinity } = this.#state;
+    const endpoint = this.#last === undefined ? this.#first() : this.#retry(this.#last);
+    if (endpoint === undefined) return undefined;
+    this.#tries++;
+    this.#last = endpoint;
+    affinity?.set(this.#client, endpoint, this.#nowMs);
+    return endpoint;
+  }
+
+  #first(): Endpoint | undefined {
+    return this.#pinned() ?? this.#state.turns.next();
+  }
+
+  #retry(failed: Endpoint): Endpoint | undefined {
+    this.#tried ??= new Set();
+    const tried = this.#tried.add(failed);
+    const pinned = this.#pinned();
+    // Another connection of this client may have moved on already: following it keeps the client on one endpoint.
+    if (pinned !== undefined && !tried.has(pinned)) return pinned;
+    // A retry takes a turn of its own. Without that, all that a dead endpoint turns away would fall to its successor.
+    const untried = this.#state.turns.next(tried);
+    return untried === undefined && this.#tries < MIN_TRIES ? this.#state.turns.next() : untried;
+  }
+
+  /**
+   * The endpoint that the client's affinity names. Entries of endpoints that left are dead at once, for the endpoint is
+   * another object when it returns; so no update has to walk over every client.
+   */
+  #pinned(): Endpoint | undefined {
+    const endpoint = this.#state.affinity?.get(this.#client, this.#nowMs);
+    return endpoint !== undefined && this.#state.turns.has(endpoint) ? endpoint : undefined;
+  }
+}

@@ -1,0 +1,12 @@
+const LONGEST_DIAL_TIMEOUT_MS = 2000;
+
+/** Upstream `pkg/proxy/userspace/proxysocket.go`, `EndpointDialTimeouts`. */
+const DIAL_TIMEOUTS_MS = [250, 500, 1000, LONGEST_DIAL_TIMEOUT_MS] as const;
+
+/** With fewer endpoints than this a pick goes round, as upstream, so that one that was only slow gets another chance. */
+export const MIN_TRIES = DIAL_TIMEOUTS_MS.length;
+
+/** How long a try of one connection may take. `attempt` counts from 0; the longest time holds for every further one. */
+export function dialTimeoutMs(attempt: number): number {
+  return DIAL_TIMEOUTS_MS[attempt] ?? LONGEST_DIAL_TIMEOUT_MS;
+}

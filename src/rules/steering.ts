@@ -1,0 +1,50 @@
+import { type Address, type IpFamily, parseAddress } from '../model/address.ts';
+import { endpointName } from '../model/endpoint.ts';
+import { destinationMatch } from './cidr.ts';
+
+/** What rules must know of the node, for one address family. */
+export interface NodeFacts {
+  readonly family: IpFamily;
+  /** Where the proxy's listeners are: a wildcard (`0.0.0.0`, `::`), or one address of the node. */
+  readonly bindAddress: string;
+  /** Reached by the node's own connections when the listeners are on the wildcard. */
+  readonly hostAddress: Address;
+  /**
+   * The node addresses that NodePorts answer on, as CIDRs; empty for all. Those of the other family are passed over:
+   * a node whose operator named only IPv4 networks serves no NodePort on IPv6.
+   */
+  readonly nodePortCidrs: readonly string[];
+}
+
+/** {@link NodeFacts} as parts of rules, worked out once for all Service ports. */
+export interface Steering {
+  readonly family: IpFamily;
+  /** The targets that lead to a local port: for packets that came in, and for those of the node's own processes. */
+  container(localPort: number): string;
+  host(localPort: number): string;
+  /** One destination match for each network that NodePorts answer on; an empty match is every address. */
+  readonly nodePortMatches: readonly string[];
+}
+
+/**
+ * REDIRECT sends a packet to the address of the interface it came in by, so only a wildcard listener can be reached by
+ * it. In OUTPUT it would mean loopback, where a reply to a pod's or the node's own address would not be recognised;
+ * hence DNAT to a node address there, always.
+ */
+export function steering(node: NodeFacts): Steering {
+  const wildcard = node.bindAddress === '0.0.0.0' || node.bindAddress === '::';
+  const address = wildcard ? node.hostAddress : parseAddress(node.bindAddress);
+  if (address === undefined) throw new Error(`The bind address "${node.bindAddress}" is not an IP address`);
+  const dnat = (port: number) => `-j DNAT --to-destination ${endpointName({ address, port })}`;
+  return {
+    family: node.family,
+    container: wildcard ? (port) => `-j REDIRECT --to-ports ${port}` : dnat,
+    host: dnat,
+    nodePortMatches: node.nodePortCidrs.length === 0 ? [''] : cidrMatches(node),
+  };
+}
+
+function cidrMatches({ family, nodePortCidrs }: NodeFacts): readonly string[] {
+  const matches = nodePortCidrs.map(destinationMatch).filter((cidr) => cidr?.family === family);
+  return [...new Set(matches.map((cidr) => cidr?.match ?? ''))];
+}

@@ -1,0 +1,65 @@
+/**
+ * `credentials`: there are none to present, or they cannot be read. `unreachable`: no connection, or it broke.
+ * `timeout`: no answer, or no end of it, in time. `status`: an HTTP status other than success. `event`: an ERROR event
+ * inside a watch. `garbage`: an answer that is not the API's.
+ */
+export type ApiErrorCode = 'credentials' | 'unreachable' | 'timeout' | 'status' | 'event' | 'garbage';
+
+export class ApiError extends Error {
+  override readonly name = 'ApiError';
+  readonly code: ApiErrorCode;
+  /** The HTTP status, or the code inside an ERROR event. */
+  readonly status: number | undefined;
+  /** How long the server asked us to wait, in milliseconds. */
+  readonly retryAfterMs: number | undefined;
+
+  constructor(
+    code: ApiErrorCode,
+    message: string,
+    { status, retryAfterMs, cause }: { status?: number; retryAfterMs?: number | undefined; cause?: unknown } = {},
+  ) {
+    super(message, { cause });
+    this.code = code;
+    this.status = status;
+    this.retryAfterMs = retryAfterMs;
+  }
+}
+
+const SHOWN_CHARACTERS = 300;
+
+/**
+ * The sentence of a `Status` object (what the API server says when it refuses), with the seconds it asks us to wait.
+ * Anything else gives nothing.
+ */
+export function readStatus(body: unknown): {
+  readonly code?: number;
+  readonly message?: string;
+  readonly retryAfterMs?: number;
+} {
+  if (typeof body !== 'object' || body === null) return {};
+  const { code, message, details } = body as { code?: unknown; message?: unknown; details?: unknown };
+  const seconds =
+    typeof details === 'object' && details !== null
+      ? (details as { retryAfterSeconds?: unknown }).retryAfterSeconds
+      : undefined;
+  return {
+    ...(typeof code === 'number' && { code }),
+    ...(typeof message === 'string' && message !== '' && { message: cut(message) }),
+    ...(typeof seconds === 'number' && seconds > 0 && { retryAfterMs: seconds * 1_000 }),
+  };
+}
+
+/** Text from the network, short enough for a log line. */
+export function cut(text: string): string {
+  return text.length > SHOWN_CHARACTERS ? `${text.slice(0, SHOWN_CHARACTERS)}…` : text;
+}
+
+/**
+ * What a socket, a TLS handshake or a file said. Attempts at several addresses come as one error without a message of
+ * its own (`AggregateError`).
+ */
+export function causeMessage(error: unknown): string {
+  if (error instanceof AggregateError && error.errors.length > 0) return error.errors.map(causeMessage).join('; ');
+  if (error instanceof Error) return cut(error.message || (error as NodeJS.ErrnoException).code || error.name);
+  return cut(String(error));
+}

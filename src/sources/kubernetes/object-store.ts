@@ -1,0 +1,147 @@
+import { isDeepStrictEqual } from 'node:util';
+import type { Decoded } from '../../api/decoded.ts';
+import type { Problem } from '../../api/field.ts';
+import type { Log } from '../../contracts/log.ts';
+
+/** How to read one kind of object. Both functions take anything and never throw. */
+export interface ObjectReader<T> {
+  /** As `Service`: for messages. */
+  readonly kind: string;
+  /** `namespace/name`, as far as the object says it. */
+  identify(object: unknown): { readonly key: string } | { readonly problem: Problem };
+  decode(object: unknown): Decoded<T>;
+}
+
+/** One object's new state; `undefined` means that there is nothing (more) to serve. */
+export interface Change<T> {
+  readonly key: string;
+  readonly value: T | undefined;
+}
+
+/** `unconfirmed`: it was empty although there is something. */
+export type ListResult<T> = { readonly changes: Change<T>[] } | 'unconfirmed';
+
+/**
+ * What is known of the objects of one kind. A list replaces it, an event changes one object; both give only what is
+ * really different. An object that cannot be read keeps its last good state and is reported once.
+ */
+export class ObjectStore<T> {
+  readonly #reader: ObjectReader<T>;
+  readonly #log: Log;
+  readonly #served = new Map<string, T>();
+  /** What has been said of an object, so that it is not said again. */
+  readonly #reported = new Map<string, string>();
+  #lastListWasEmpty = false;
+
+  constructor(reader: ObjectReader<T>, log: Log) {
+    this.#reader = reader;
+    this.#log = log;
+  }
+
+  keys(): Iterable<string> {
+    return this.#served.keys();
+  }
+
+  /** Takes objects one by one, so that none is kept in its raw form, and nothing over before the list is complete. */
+  beginList(): { add(object: unknown): void; finish(): ListResult<T> } {
+    const values = new Map<string, T | undefined>();
+    const keys = new Set<string>();
+    return {
+      add: (object) => {
+        const key = this.#identify(object);
+        if (key === undefined) return;
+        keys.add(key);
+        const decoded = this.#decode(key, object);
+        if (decoded !== KEPT) values.set(key, decoded);
+      },
+      finish: () => this.#replace(keys, values),
+    };
+  }
+
+  /** One object was added or modified. */
+  change(object: unknown): Change<T> | undefined {
+    const key = this.#identify(object);
+    if (key === undefined) return undefined;
+    const decoded = this.#decode(key, object);
+    return decoded === KEPT ? undefined : this.#set(key, decoded);
+  }
+
+  /** One object was deleted. Only its name counts: the rest may be as broken as it likes. */
+  delete(object: unknown): Change<T> | undefined {
+    const key = this.#identify(object);
+    if (key === undefined) return undefined;
+    this.#reported.delete(key);
+    return this.#set(key, undefined);
+  }
+
+  #replace(keys: ReadonlySet<string>, values: ReadonlyMap<string, T | undefined>): ListResult<T> {
+    const isConfirmed = this.#lastListWasEmpty;
+    this.#lastListWasEmpty = keys.size === 0;
+    if (keys.size === 0 && this.#served.size > 0 && !isConfirmed) return 'unconfirmed';
+
+    const changes: Change<T>[] = [];
+    for (const key of [...this.#served.keys()]) {
+      if (!keys.has(key)) push(changes, this.#set(key, undefined));
+    }
+    for (const [key, value] of values) push(changes, this.#set(key, value));
+    for (const key of this.#reported.keys()) {
+      if (!keys.has(key)) this.#reported.delete(key);
+    }
+    return { changes };
+  }
+
+  #set(key: string, value: T | undefined): Change<T> | undefined {
+    const before = this.#served.get(key);
+    if (isDeepStrictEqual(before, value)) return undefined;
+    if (value === undefined) this.#served.delete(key);
+    else this.#served.set(key, value);
+    return { key, value };
+  }
+
+  #identify(object: unknown): string | undefined {
+    const identity = this.#reader.identify(object);
+    if ('key' in identity) return identity.key;
+    this.#report(NAMELESS, 'an object has no usable name and is left out', [identity.problem]);
+    return undefined;
+  }
+
+  #decode(key: string, object: unknown): T | undefined | typeof KEPT {
+    const decoded = this.#reader.decode(object);
+    switch (decoded.status) {
+      case 'ok':
+        this.#report(key, 'parts of an object are left out', decoded.warnings);
+        return decoded.value;
+      case 'skipped':
+        this.#report(key, '', []);
+        return undefined;
+      case 'invalid': {
+        const rest = this.#served.has(key) ? 'its last good state is kept' : 'it is left out';
+        this.#report(key, `an object is not valid; ${rest}`, [decoded.problem]);
+        return KEPT;
+      }
+    }
+  }
+
+  /** Once, until something else is wrong with the object or it was fine in between. */
+  #report(key: string, message: string, problems: readonly Problem[]): void {
+    if (problems.length === 0) {
+      this.#reported.delete(key);
+      return;
+    }
+    const err = problems.map(({ field, problem }) => `${field} ${problem}`.trim()).join('; ');
+    if (this.#reported.get(key) === err) return;
+    this.#reported.set(key, err);
+    const object = key === NAMELESS ? this.#reader.kind : `${this.#reader.kind} ${key}`;
+    this.#log.warn(message, { object, err });
+  }
+}
+
+/** The object is there, and what is served of it does not change. */
+const KEPT = Symbol('kept');
+
+/** Stands for all objects without a name: they cannot be told from each other. */
+const NAMELESS = '';
+
+function push<T>(changes: Change<T>[], change: Change<T> | undefined): void {
+  if (change !== undefined) changes.push(change);
+}

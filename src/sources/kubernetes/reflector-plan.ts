@@ -1,0 +1,156 @@
+import type { Random } from '../../contracts/clock.ts';
+import type { ApiError } from './api-error.ts';
+
+/**
+ * What to ask the server for next. `stream`: a list that comes as a watch and goes on as one. `pages`: a list in
+ * pieces; `whole`: in one piece, after pages turned out to be too slow for the server's memory of them. `watch`: the
+ * changes since the last known version.
+ */
+export type Exchange = 'stream' | 'pages' | 'whole' | 'watch';
+
+/** Where a reflector stands. */
+export interface Course {
+  readonly next: Exchange;
+  /** Whether the server is believed to know streamed lists. */
+  readonly streams: boolean;
+  /** Attempts in a row that did not last. */
+  readonly failures: number;
+}
+
+export const START: Course = { next: 'stream', streams: true, failures: 0 };
+
+/** How an exchange came to its end. */
+export type Outcome =
+  /** A list in pages was taken over. */
+  | { readonly kind: 'listed' }
+  /** The server closed a watch in an orderly way, or it was given up for its silence alone. */
+  | { readonly kind: 'ended' }
+  /** A list was suspiciously empty. */
+  | { readonly kind: 'unconfirmed' }
+  | { readonly kind: 'failed'; readonly error: ApiError };
+
+export interface Circumstances {
+  /** Whether the exchange had delivered a whole list, or continued from one, when it ended. */
+  readonly following: boolean;
+  /** For how long it had been doing so. */
+  readonly followedMs: number;
+  /** Since the server was last heard on this resource's behalf. */
+  readonly silentMs: number;
+  /** The server never listed this resource and does not need to have it. */
+  readonly mayBeAbsent: boolean;
+  readonly random: Random;
+}
+
+export interface Step {
+  readonly course: Course;
+  readonly delayMs: number;
+  /** The server does not have this resource. */
+  readonly absent: boolean;
+}
+
+/** A watch that held this long was a good one: what ends it is not part of a row of failures. */
+const LASTING_MS = 10_000;
+
+/** client-go's reflector: the first retry after 0.8–1.6 s, and never more than 30 s between two. */
+const BACKOFF_FIRST_MS = 1_600;
+const BACKOFF_MAX_MS = 30_000;
+
+/** A server may ask for patience, but not for so much that the state gets old. */
+const RETRY_AFTER_MAX_MS = 60_000;
+
+/** Long enough for a server that is just starting to have filled its caches. */
+const CONFIRM_MS = 3_000;
+
+/** When to look again for what an old server did not have. It has to be replaced meanwhile, which takes minutes. */
+const ABSENT_MS = 300_000;
+
+/**
+ * After so much silence a new list is due, although the version might still do: etcd forgets versions after five
+ * minutes, and one that was restored from a backup counts on from an older one, so that a watch would miss changes
+ * without an error.
+ */
+const PLACE_LOST_MS = 300_000;
+
+/** What to do after an exchange, and when. Pure but for the draw. */
+export function nextStep(course: Course, outcome: Outcome, circumstances: Circumstances): Step {
+  const { followedMs, random } = circumstances;
+  const failures = followedMs >= LASTING_MS ? 0 : course.failures;
+  const step = (next: Exchange, delayMs: number, changes: Partial<Course> = {}): Step => ({
+    course: { ...course, failures, next, ...changes },
+    delayMs,
+    absent: false,
+  });
+  const retry = (next: Exchange, atLeastMs = 0): Step =>
+    step(next, Math.max(atLeastMs, backoffMs(failures, random)), { failures: failures + 1 });
+
+  switch (outcome.kind) {
+    case 'listed':
+      return step('watch', 0);
+    case 'ended':
+      return followedMs >= LASTING_MS ? step('watch', 0) : retry('watch');
+    case 'unconfirmed':
+      return step(listOf(course), spread(CONFIRM_MS, random));
+    case 'failed':
+      break;
+  }
+
+  const { error } = outcome;
+  if (error.status === 404 && circumstances.mayBeAbsent) {
+    return { ...step(listOf(course), spread(ABSENT_MS, random), { failures: 0 }), absent: true };
+  }
+  if (circumstances.following) {
+    const keepsPlace = isTransient(error) && circumstances.silentMs < PLACE_LOST_MS;
+    return retry(keepsPlace ? 'watch' : listOf(course), patienceMs(error, random));
+  }
+  switch (course.next) {
+    case 'stream':
+      // Refused by a server that does not know it (400, 422), or taken for a plain watch, whose list never ends.
+      if (error.status === 400 || error.status === 422) return step('pages', 0, { streams: false });
+      if (error.code === 'timeout') return retryInPages();
+      return retry('stream', patienceMs(error, random));
+    case 'pages':
+      return error.status === 410 ? step('whole', 0) : retry('pages', patienceMs(error, random));
+    default:
+      return retry(listOf(course), patienceMs(error, random));
+  }
+
+  function retryInPages(): Step {
+    const again = retry('pages');
+    return { ...again, course: { ...again.course, streams: false } };
+  }
+}
+
+/** Whether the changes since the last version can still be had after this: nothing was lost, only held up. */
+function isTransient({ code, status = 0 }: ApiError): boolean {
+  switch (code) {
+    case 'credentials':
+    case 'unreachable':
+    case 'timeout':
+      return true;
+    case 'status':
+      return status === 401 || status === 403 || status === 429 || status >= 500;
+    case 'event':
+      return status === 429;
+    case 'garbage':
+      return false;
+  }
+}
+
+function listOf({ streams }: Course): Exchange {
+  return streams ? 'stream' : 'pages';
+}
+
+/** Doubling, and spread over half of it, so that nodes which lost the same server do not return in step. */
+function backoffMs(failures: number, random: Random): number {
+  const ceilingMs = Math.min(BACKOFF_MAX_MS, BACKOFF_FIRST_MS * 2 ** Math.min(failures, 16));
+  return ceilingMs * (0.5 + 0.5 * random());
+}
+
+function patienceMs({ retryAfterMs = 0 }: ApiError, random: Random): number {
+  return retryAfterMs > 0 ? spread(Math.min(retryAfterMs, RETRY_AFTER_MAX_MS), random) : 0;
+}
+
+/** From `ms` up to a quarter more. */
+function spread(ms: number, random: Random): number {
+  return ms * (1 + 0.25 * random());
+}

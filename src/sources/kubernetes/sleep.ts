@@ -1,0 +1,15 @@
+import type { Clock } from '../../contracts/clock.ts';
+
+/** Resolves after `ms`, or at once when aborted: who sleeps asks the signal afterwards. */
+export function sleep(ms: number, clock: Clock, signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return Promise.resolve();
+  return new Promise((resolve) => {
+    const wake = () => {
+      timer.cancel();
+      signal.removeEventListener('abort', wake);
+      resolve();
+    };
+    const timer = clock.after(ms, wake);
+    signal.addEventListener('abort', wake);
+  });
+}

@@ -1,0 +1,15 @@
+/** Control and invisible formatting characters, line and paragraph separators: what breaks a line or fools a reader. */
+const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu;
+
+/**
+ * Text from the network made safe for a terminal and for one line: a newline, an escape sequence, or a character that
+ * turns the reading direction around comes out as `\u000a` and the like. Valid within JSON strings too.
+ */
+export function printable(text: string): string {
+  return text.replace(UNPRINTABLE, (character) =>
+    character
+      .split('')
+      .map((unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`)
+      .join(''),
+  );
+}

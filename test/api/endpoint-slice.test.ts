@@ -1,0 +1,120 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { decodeEndpointSlice } from '../../src/api/endpoint-slice.ts';
+import { problemOf, slice, valueOf, warningsOf } from './objects.ts';
+
+test('a slice becomes its model, under its own key and with that of its Service', () => {
+  const object = slice({ endpoints: [{ addresses: ['10.244.0.1'], nodeName: 'n1', zone: 'eu-1a', hostname: 'x' }] });
+  assert.deepEqual(valueOf(decodeEndpointSlice(object)), {
+    key: 'shop/web-x1',
+    service: 'shop/web',
+    group: {
+      addresses: [
+        { address: '10.244.0.1', ready: true, serving: true, terminating: false, nodeName: 'n1', zone: 'eu-1a' },
+      ],
+      ports: [{ name: 'http', protocol: 'TCP', port: 8080 }],
+    },
+  });
+});
+
+test('a slice without endpoints or ports is empty', () => {
+  const object = slice({ endpoints: null, ports: undefined });
+  assert.deepEqual(valueOf(decodeEndpointSlice(object)).group, { addresses: [], ports: [] });
+});
+
+test('unknown conditions: ready is true, serving follows ready, terminating is false', () => {
+  const conditionsOf = (conditions: unknown) => {
+    const object = slice({ endpoints: [{ addresses: ['10.244.0.1'], conditions }] });
+    const [first] = valueOf(decodeEndpointSlice(object)).group.addresses;
+    return [first?.ready, first?.serving, first?.terminating];
+  };
+  assert.deepEqual(conditionsOf(undefined), [true, true, false]);
+  assert.deepEqual(conditionsOf({ ready: null, serving: null, terminating: null }), [true, true, false]);
+  assert.deepEqual(conditionsOf({ ready: false }), [false, false, false]);
+  assert.deepEqual(conditionsOf({ ready: false, serving: true, terminating: true }), [false, true, true]);
+  assert.deepEqual(conditionsOf({ ready: true, serving: false }), [true, false, false]);
+});
+
+test('of the addresses of one endpoint only the first counts, as upstream', () => {
+  const object = slice({ endpoints: [{ addresses: ['10.244.0.1', '10.244.0.2', 'nonsense'] }] });
+  const decoded = decodeEndpointSlice(object);
+  assert.deepEqual(
+    valueOf(decoded).group.addresses.map(({ address }) => address),
+    ['10.244.0.1'],
+  );
+  assert.deepEqual(warningsOf(decoded), []);
+});
+
+test('a bad endpoint is left out with a warning and the others are served', () => {
+  const bad: [unknown, string][] = [
+    [{ addresses: ['127.0.0.1'] }, 'addresses[0]'],
+    [{ addresses: ['fd00::1'] }, 'addresses[0]'],
+    [{ addresses: [] }, 'addresses'],
+    [{}, 'addresses'],
+    [{ addresses: ['10.244.0.2'], conditions: { ready: 'yes' } }, 'conditions.ready'],
+    [{ addresses: ['10.244.0.2'], nodeName: 5 }, 'nodeName'],
+    [{ addresses: ['10.244.0.2'], zone: 'a\nb' }, 'zone'],
+  ];
+  const objects = [...bad.map(([endpoint]) => endpoint), { addresses: ['10.244.0.9'] }];
+  const decoded = decodeEndpointSlice(slice({ endpoints: objects }));
+  assert.deepEqual(
+    valueOf(decoded).group.addresses.map(({ address }) => address),
+    ['10.244.0.9'],
+  );
+  assert.deepEqual(
+    warningsOf(decoded).map(({ field }) => field),
+    bad.map(([, field], index) => `endpoints[${index}].${field}`),
+  );
+});
+
+test('addresses are of the family that addressType says', () => {
+  const object = slice({ addressType: 'IPv6', endpoints: [{ addresses: ['10.244.0.1'] }, { addresses: ['FD00::1'] }] });
+  const decoded = decodeEndpointSlice(object);
+  assert.deepEqual(
+    valueOf(decoded).group.addresses.map(({ address }) => address),
+    ['fd00::1'],
+  );
+  assert.deepEqual(warningsOf(decoded), [
+    { field: 'endpoints[0].addresses[0]', problem: 'is "10.244.0.1"; expected an IPv6 address, as addressType says' },
+  ]);
+});
+
+test('a port without a number means all ports and is left out with a warning', () => {
+  const decoded = decodeEndpointSlice(
+    slice({
+      ports: [
+        { name: 'any', port: null },
+        { name: null, port: 80 },
+      ],
+    }),
+  );
+  assert.deepEqual(valueOf(decoded).group.ports, [{ name: '', protocol: 'TCP', port: 80 }]);
+  assert.deepEqual(warningsOf(decoded), [{ field: 'ports[0].port', problem: 'is missing; a proxy needs a number' }]);
+});
+
+test('a bad port, type, name or label makes the slice invalid', () => {
+  assert.match(problemOf(decodeEndpointSlice(slice({ ports: [{ port: 0 }] }))), /^ports\[0\]\.port is 0/);
+  assert.match(problemOf(decodeEndpointSlice(slice({ addressType: 'IP' }))), /^addressType is "IP"; expected IPv4, /);
+  assert.match(problemOf(decodeEndpointSlice(slice({ addressType: undefined }))), /^addressType is missing/);
+  assert.match(problemOf(decodeEndpointSlice(slice({ metadata: { name: 'a..b' } }))), /^metadata\.name is "a\.\.b"/);
+  assert.match(
+    problemOf(decodeEndpointSlice(slice({}, { 'kubernetes.io/service-name': 'a/b' }))),
+    /^metadata\.labels\[kubernetes\.io\/service-name\] is "a\/b"/,
+  );
+});
+
+test('the name of a slice may have dots', () => {
+  const metadata = { name: 'web.v1', labels: { 'kubernetes.io/service-name': 'web' } };
+  const { key, service } = valueOf(decodeEndpointSlice(slice({ metadata })));
+  assert.deepEqual([key, service], ['default/web.v1', 'default/web']);
+});
+
+test('slices of host names, of no Service and of other proxies are skipped', () => {
+  const name = { 'kubernetes.io/service-name': 'web' };
+  assert.equal(decodeEndpointSlice(slice({ addressType: 'FQDN', endpoints: 5 })).status, 'skipped');
+  assert.equal(decodeEndpointSlice(slice({}, {})).status, 'skipped');
+  assert.equal(decodeEndpointSlice(slice({}, { 'kubernetes.io/service-name': '' })).status, 'skipped');
+  assert.equal(decodeEndpointSlice(slice({}, { ...name, 'service.kubernetes.io/headless': '' })).status, 'skipped');
+  const other = { ...name, 'service.kubernetes.io/service-proxy-name': 'x' };
+  assert.equal(decodeEndpointSlice(slice({}, other)).status, 'skipped');
+});

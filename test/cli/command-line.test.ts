@@ -1,0 +1,331 @@
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { describe, test } from 'node:test';
+import packageJson from '../../package.json' with { type: 'json' };
+import { parseCommandLine } from '../../src/cli/command-line.ts';
+import type { Config } from '../../src/cli/config.ts';
+import { FLAGS } from '../../src/cli/flags.ts';
+
+function configOf(...argv: string[]): Config {
+  const line = parseCommandLine(['--manifests', '/etc/services', ...argv]);
+  assert.equal(line.kind, 'run', 'text' in line ? line.text : '');
+  return (line as Extract<typeof line, { kind: 'run' }>).config;
+}
+
+function refusalOf(...argv: string[]): string {
+  const line = parseCommandLine(argv);
+  assert.equal(line.kind, 'error', JSON.stringify(line));
+  return (line as Extract<typeof line, { kind: 'error' }>).text;
+}
+
+test('without flags but --manifests, every default is kube-proxy’s or ours', () => {
+  assert.deepEqual(configOf(), {
+    manifests: ['/etc/services'],
+    bindAddress: '0.0.0.0',
+    proxyPortRange: undefined,
+    nodePortAddresses: [],
+    hostnameOverride: undefined,
+    dataPlane: {
+      tcpHalfOpenTimeoutMs: 300_000,
+      udpIdleTimeoutMs: 250,
+      udpFirstReplyTimeoutMs: 5_000,
+      udpMaxFlowsPerService: 4_096,
+      udpMaxFlows: 16_384,
+      affinityMaxClients: 65_536,
+    },
+    iptablesMode: 'auto',
+    iptablesSyncPeriodMs: 30_000,
+    iptablesMinSyncPeriodMs: 1_000,
+    healthzAddress: { address: '0.0.0.0', port: 10_256 },
+    metricsAddress: { address: '127.0.0.1', port: 10_249 },
+    log: { verbosity: 0, format: 'auto' },
+  });
+});
+
+describe('a value is taken as it is meant', () => {
+  const any = { address: '0.0.0.0', port: 10_256 };
+  const cases: readonly (readonly [argv: string[], key: keyof Config, expected: unknown])[] = [
+    [['--manifests', 'a,b', '--manifests=c'], 'manifests', ['/etc/services', 'a', 'b', 'c']],
+    [['--bind-address', '192.0.2.10'], 'bindAddress', '192.0.2.10'],
+    [['--bind-address=169.254.20.10'], 'bindAddress', '169.254.20.10'],
+    [['--bind-address', '127.0.0.1', '--bind-address', '192.0.2.1'], 'bindAddress', '192.0.2.1'],
+    [['--proxy-port-range', '30000-30100'], 'proxyPortRange', { first: 30_000, last: 30_100 }],
+    [['--proxy-port-range', '30000+100'], 'proxyPortRange', { first: 30_000, last: 30_100 }],
+    [['--proxy-port-range', '30000'], 'proxyPortRange', { first: 30_000, last: 30_000 }],
+    [['--proxy-port-range', '30000+0'], 'proxyPortRange', { first: 30_000, last: 30_000 }],
+    [['--proxy-port-range', ' 1-65535 '], 'proxyPortRange', { first: 1, last: 65_535 }],
+    [['--proxy-port-range', '0'], 'proxyPortRange', undefined],
+    [['--proxy-port-range', '0-0'], 'proxyPortRange', undefined],
+    [['--proxy-port-range='], 'proxyPortRange', undefined],
+    [['--iptables-mode', 'legacy'], 'iptablesMode', 'legacy'],
+    [['--iptables-sync-period', '1m'], 'iptablesSyncPeriodMs', 60_000],
+    [['--iptables-min-sync-period', '0'], 'iptablesMinSyncPeriodMs', 0],
+    [['--iptables-min-sync-period', '30s'], 'iptablesMinSyncPeriodMs', 30_000],
+    [
+      ['--nodeport-addresses', '10.1.2.3/8, 192.0.2.7/32', '--nodeport-addresses', '2001:DB8:ffff::1/33'],
+      'nodePortAddresses',
+      [
+        { network: '10.0.0.0', prefixLength: 8 },
+        { network: '192.0.2.7', prefixLength: 32 },
+        { network: '2001:db8:8000::', prefixLength: 33 },
+      ],
+    ],
+    [['--nodeport-addresses', '255.255.255.255/0'], 'nodePortAddresses', [{ network: '0.0.0.0', prefixLength: 0 }]],
+    [
+      ['--nodeport-addresses', '::1/0,::1/128'],
+      'nodePortAddresses',
+      [
+        { network: '::', prefixLength: 0 },
+        { network: '::1', prefixLength: 128 },
+      ],
+    ],
+    [
+      ['--nodeport-addresses', '::ffff:192.0.2.7/112'],
+      'nodePortAddresses',
+      [{ network: '::ffff:192.0.0.0', prefixLength: 112 }],
+    ],
+    [['--nodeport-addresses='], 'nodePortAddresses', []],
+    [['--healthz-bind-address', ''], 'healthzAddress', undefined],
+    [['--healthz-bind-address='], 'healthzAddress', undefined],
+    [['--healthz-bind-address', '127.0.0.1'], 'healthzAddress', { address: '127.0.0.1', port: 10_256 }],
+    [['--healthz-bind-address', '[::]:1'], 'healthzAddress', { address: '::', port: 1 }],
+    [['--healthz-bind-address', '::1'], 'healthzAddress', { address: '::1', port: 10_256 }],
+    [['--metrics-bind-address', '0.0.0.0:0'], 'metricsAddress', { address: '0.0.0.0', port: 0 }],
+    [['--metrics-bind-address', '::'], 'metricsAddress', { address: '::', port: 10_249 }],
+    [['--metrics-bind-address', '[::1]:10256'], 'healthzAddress', any],
+    [['--hostname-override', ' Node-1.Example '], 'hostnameOverride', 'node-1.example'],
+    [['--hostname-override='], 'hostnameOverride', undefined],
+    [['-v', '4'], 'log', { verbosity: 4, format: 'auto' }],
+    [['-v4'], 'log', { verbosity: 4, format: 'auto' }],
+    [['-v=10', '--log-format', 'json'], 'log', { verbosity: 10, format: 'json' }],
+    [['--v', '2', '-v', '3'], 'log', { verbosity: 3, format: 'auto' }],
+    [['--cleanup=false'], 'manifests', ['/etc/services']],
+  ];
+  for (const [argv, key, expected] of cases) {
+    test(argv.join(' '), () => assert.deepEqual(configOf(...argv)[key], expected));
+  }
+
+  test('of every bound on connections and flows', () => {
+    const { dataPlane } = configOf(
+      ...['--tcp-half-open-timeout', '1m', '--udp-timeout', '10s', '--udp-first-reply-timeout', '1s'],
+      ...['--udp-max-flows-per-service', '10', '--udp-max-flows', '20', '--affinity-max-clients', '30'],
+    );
+    assert.deepEqual(dataPlane, {
+      tcpHalfOpenTimeoutMs: 60_000,
+      udpIdleTimeoutMs: 10_000,
+      // Never below the idle timeout.
+      udpFirstReplyTimeoutMs: 10_000,
+      udpMaxFlowsPerService: 10,
+      udpMaxFlows: 20,
+      affinityMaxClients: 30,
+    });
+  });
+});
+
+describe('a wrong value is refused in one line that names flag, value and cure', () => {
+  const cases: readonly (readonly [argv: string[], says: RegExp])[] = [
+    [['--bind-address', '127.0.0.1'], /^--bind-address "127\.0\.0\.1": .*loopback.*use 0\.0\.0\.0/],
+    [['--bind-address', '127.8.8.8'], /loopback/],
+    [['--bind-address', '::1'], /loopback/],
+    [['--bind-address', '::'], /IPv6 is not served yet/],
+    [['--bind-address', '2001:db8::1'], /IPv6 is not served yet/],
+    [['--bind-address', '224.0.0.1'], /multicast/],
+    [['--bind-address', '255.255.255.255'], /reserved/],
+    [['--bind-address', '0.0.0.1'], /unspecified/],
+    [['--bind-address', 'eth0'], /not an IP address/],
+    [['--bind-address', '10.0.0.1:80'], /not an IP address/],
+    [['--bind-address', '010.0.0.1'], /not an IP address/],
+    [['--bind-address', 'fe80::1%eth0'], /not an IP address/],
+    [['--bind-address', ''], /not an IP address/],
+    [['--bind-address'], /value is missing after --bind-address/],
+    [['--bind-address', '--cleanup'], /^--bind-address "--cleanup": not an IP address/],
+    [['--proxy-port-range', 'x'], /not a port range/],
+    [['--proxy-port-range', '1-2-3'], /not a port range/],
+    [['--proxy-port-range', '1-+2'], /not a port range/],
+    [['--proxy-port-range', '-5'], /not a port range/],
+    [['--proxy-port-range', '1 - 5'], /not a port range/],
+    [['--proxy-port-range', '5-'], /not a port range/],
+    [['--proxy-port-range', '5-1'], /below the first/],
+    [['--proxy-port-range', '65535+1'], /end at 65535/],
+    [['--proxy-port-range', '65536'], /end at 65535/],
+    [['--proxy-port-range', '1-99999999999999999999'], /end at 65535/],
+    [['--proxy-port-range', '0-100'], /port 1 or above/],
+    [['--udp-timeout', '250'], /^--udp-timeout "250": not a duration/],
+    [['--udp-timeout', '-5s'], /negative/],
+    [['--udp-timeout', '0'], /above zero/],
+    [['--udp-timeout', '597h'], /at most 596h31m23\.647s/],
+    [['--udp-first-reply-timeout', '0s'], /above zero/],
+    [['--tcp-half-open-timeout', '0s'], /above zero/],
+    [['--iptables-sync-period', '0s'], /above zero/],
+    [['--iptables-min-sync-period', '-1s'], /negative/],
+    [['--iptables-min-sync-period', '31s'], /31s: must not exceed --iptables-sync-period 30s/],
+    [['--udp-max-flows-per-service', '0'], /whole number from 1/],
+    [['--udp-max-flows', '1.5'], /whole number/],
+    [['--udp-max-flows', '1e3'], /whole number/],
+    [['--udp-max-flows', '1048577'], /whole number from 1 to 1048576/],
+    [['--affinity-max-clients', '-1'], /whole number/],
+    [['--affinity-max-clients', ''], /whole number/],
+    [['--iptables-mode', 'iptables'], /one of auto, nft, legacy/],
+    [['--iptables-mode', 'toString'], /one of auto, nft, legacy/],
+    [['--log-format', 'xml'], /one of auto, text, json/],
+    [['--nodeport-addresses', '10.0.0.1'], /not a CIDR/],
+    [['--nodeport-addresses', '10.0.0.0/33'], /not a CIDR/],
+    [['--nodeport-addresses', '::/129'], /not a CIDR/],
+    [['--nodeport-addresses', '10.0.0.0/8,'], /not a CIDR/],
+    [['--nodeport-addresses', '10.0.0/8'], /not a CIDR/],
+    [['--nodeport-addresses', 'primary'], /"primary" is not supported yet/],
+    [['--healthz-bind-address', 'localhost:80'], /not ip or ip:port/],
+    [['--healthz-bind-address', ':10256'], /not ip or ip:port/],
+    [['--healthz-bind-address', '10.0.0.1:'], /not ip or ip:port/],
+    [['--healthz-bind-address', '10.0.0.1:65536'], /not ip or ip:port/],
+    [['--healthz-bind-address', '[10.0.0.1]:1'], /not ip or ip:port/],
+    [['--healthz-bind-address', '[::1]'], /not ip or ip:port/],
+    [['--metrics-bind-address', '127.0.0.1:10256'], /taken by --healthz-bind-address 0\.0\.0\.0:10256/],
+    [['--metrics-bind-address', '[::]:10256'], /taken by --healthz-bind-address/],
+    [['--hostname-override', 'node_1'], /not a node name/],
+    [['--hostname-override', '-node'], /not a node name/],
+    [['--hostname-override', 'a..b'], /not a node name/],
+    [['--hostname-override', 'a'.repeat(254)], /not a node name/],
+    [['-v', 'abc'], /^--v "abc": must be a whole number from 0 to 10/],
+    [['-v', '11'], /from 0 to 10/],
+    [['-v', '-1'], /from 0 to 10/],
+    [['-v'], /value is missing/],
+    [['--cleanup=maybe'], /true or false/],
+    [['--manifests', 'a,,b'], /names no file/],
+  ];
+  for (const [argv, says] of cases) {
+    test(argv.join(' '), () => {
+      const text = refusalOf('--manifests', 'x', ...argv);
+      assert.match(text, says);
+      assert.doesNotMatch(text, /\n/);
+    });
+  }
+
+  test('and a value with control characters is shown encoded', () => {
+    const text = refusalOf('--bind-address', 'x\n\u001b[2J');
+    assert.match(text, /"x\\n\\u001b\[2J"/);
+    assert.doesNotMatch(text, /\p{Cc}/u);
+  });
+
+  test('with --cleanup too', () => assert.match(refusalOf('--cleanup', '-v', 'x'), /whole number/));
+});
+
+test('without --manifests the line says that they are missing', () => {
+  for (const argv of [[], ['--manifests='], ['-v', '3']]) {
+    assert.match(refusalOf(...argv), /^--manifests is missing: name the files or directories/);
+  }
+});
+
+describe('what is no flag of ours is refused', () => {
+  const cases: readonly (readonly [argv: string[], says: RegExp])[] = [
+    [['--bindaddress', '0.0.0.0'], /^unknown flag "--bindaddress": did you mean --bind-address\?$/],
+    [['--bindAddress=0.0.0.0'], /did you mean --bind-address\?/],
+    [['-bind-address', '0.0.0.0'], /^unknown flag "-bind-address": did you mean --bind-address\?$/],
+    [['--manifest', 'x'], /did you mean --manifests\?/],
+    [['--udp-max-flow-per-services=3'], /did you mean --udp-max-flows-per-service\?/],
+    [['--versoin'], /did you mean --version\?/],
+    [['--no-cleanup'], /did you mean --cleanup\?/],
+    [['--proxy-mode=userspace'], /^unknown flag "--proxy-mode=userspace": see --help/],
+    [['--no-such'], /see --help/],
+    [['-x'], /unknown flag "-x": see --help/],
+    [['--constructor'], /unknown flag "--constructor"/],
+    [['--hasOwnProperty', 'x'], /unknown flag/],
+    [['--__proto__', 'x'], /unknown flag "--__proto__"/],
+    [['--__proto__.v', '9'], /unknown flag/],
+    [['--_', 'x'], /unknown flag "--_"/],
+    [['--bind-address.x', '1'], /unknown flag/],
+    [['--get-yargs-completions'], /unknown flag/],
+    [['a.yaml'], /^unexpected argument "a\.yaml": /],
+    [['--manifests', 'a.yaml', 'b.yaml'], /^unexpected argument "b\.yaml": .*separated by commas/],
+    [['--', '--cleanup'], /unknown flag "--cleanup"/],
+    [['--a\nb'], /unknown flag "--a\\nb"/],
+  ];
+  for (const [argv, says] of cases) {
+    test(JSON.stringify(argv), () => assert.match(refusalOf('--manifests', 'x', ...argv), says));
+  }
+});
+
+test('no mixture of odd arguments gets through, throws or is answered with more than one line', () => {
+  const odd = [
+    ...['--', '-', '---', '--=', '-=', '', ' ', '--v', '-v', '-vv', '-4', '--help=x', '--version=', '--cleanup'],
+    ...['--bind-address', '--__proto__', '-h=', '\n', '\u0000', '--manifests', '--no-help', '--$0', '-_', '--x.y.z'],
+  ];
+  for (const first of odd) {
+    for (const second of odd) {
+      const line = parseCommandLine([first, second]);
+      if (line.kind === 'error') assert.doesNotMatch(line.text, /\p{Cc}/u, JSON.stringify([first, second]));
+    }
+  }
+});
+
+describe('--cleanup', () => {
+  test('needs no manifests and knows which iptables and how to log', () => {
+    assert.deepEqual(parseCommandLine(['--cleanup', '--iptables-mode', 'nft', '-v', '2']), {
+      kind: 'cleanup',
+      iptablesMode: 'nft',
+      log: { verbosity: 2, format: 'auto' },
+    });
+  });
+
+  test('takes Go’s spellings of a truth value, the last one counting', () => {
+    for (const spelling of ['--cleanup', '--cleanup=true', '--cleanup=T', '--cleanup=1']) {
+      assert.equal(parseCommandLine(['--cleanup=false', spelling]).kind, 'cleanup', spelling);
+    }
+  });
+});
+
+test('the environment is not read', () => {
+  process.env['KUBE_USERSPACE_PROXY_SERVICE_HOST'] = '10.0.0.1';
+  process.env['KUBE_USERSPACE_PROXY_BIND_ADDRESS'] = '10.0.0.1';
+  assert.equal(configOf().bindAddress, '0.0.0.0');
+});
+
+test('--version prints the name and the version of the package', () => {
+  for (const argv of [['--version'], ['--version', '--manifests', 'x'], ['--bogus', '--version']]) {
+    assert.deepEqual(parseCommandLine(argv), { kind: 'version', text: `kube-userspace-proxy v${packageJson.version}` });
+  }
+});
+
+describe('--help', () => {
+  const help = parseCommandLine(['--help']) as { kind: string; text: string };
+  const lines = help.text.split('\n');
+
+  test('is answered whatever else is there', () => {
+    for (const argv of [['-h'], ['--bogus', '--help'], ['-v', 'abc', '--help'], ['--help', '--version']]) {
+      assert.deepEqual(parseCommandLine(argv), help, argv.join(' '));
+    }
+    assert.equal(help.kind, 'help');
+  });
+
+  test('fits 100 columns', () => {
+    for (const line of lines) assert.ok(line.length <= 100, line);
+  });
+
+  test('shows every flag once, below the heading of its group, with its default', () => {
+    for (const [name, flag] of Object.entries(FLAGS)) {
+      const dashed = name === 'v' ? '  -v ' : ` --${name} `;
+      const at = lines.findIndex((line) => line.includes(dashed) && line.indexOf(dashed) < 6);
+      assert.notEqual(at, -1, name);
+      assert.equal(
+        lines.slice(0, at).findLast((line) => /^\S/.test(line)),
+        flag.group,
+        name,
+      );
+      const end = lines.findIndex((line, i) => i > at && (line === '' || /^ {2,6}-/.test(line)));
+      const entry = lines.slice(at, end).join(' ');
+      const shown = ('fallbackText' in flag ? flag.fallbackText : undefined) ?? flag.fallback[0];
+      if (shown !== undefined) assert.ok(entry.includes(`[default: ${shown}]`), entry);
+    }
+    assert.ok(!lines.includes('Options:'), 'a flag without a group');
+  });
+});
+
+test('loading the command line loads neither winston nor prom-client', () => {
+  const script = `
+    import { registerHooks } from 'node:module';
+    registerHooks({ load(url, context, next) { process.stdout.write(url + '\\n'); return next(url, context); } });
+    await import(${JSON.stringify(new URL('../../src/cli/command-line.ts', import.meta.url).href)});`;
+  const loaded = execFileSync(process.execPath, ['--input-type=module', '--eval', script], { encoding: 'utf8' });
+  assert.match(loaded, /node_modules\/yargs\//);
+  assert.doesNotMatch(loaded, /node_modules\/(winston|prom-client|yaml)\//);
+});

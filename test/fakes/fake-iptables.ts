@@ -1,0 +1,102 @@
+import { type Iptables, IptablesError, type Table } from '../../src/contracts/iptables.ts';
+import type { IpFamily } from '../../src/model/address.ts';
+
+const BUILT_IN: Readonly<Record<Table, readonly string[]>> = {
+  nat: ['PREROUTING', 'INPUT', 'OUTPUT', 'POSTROUTING'],
+  filter: ['INPUT', 'FORWARD', 'OUTPUT'],
+};
+
+const TARGETS = new Set(['ACCEPT', 'DROP', 'RETURN', 'REDIRECT', 'DNAT', 'MASQUERADE']);
+
+type Chains = Map<string, string[]>;
+
+/**
+ * Tables in memory, held to the same suite as the kernel (`test/compliance/iptables.ts`). A restore works on a copy
+ * that replaces the original only when every line was good.
+ */
+export class FakeIptables implements Iptables {
+  /** Every text given to {@link restore}, refused ones too. */
+  readonly restored: string[] = [];
+  /** Which rules are refused: a match that does not exist, a port that cannot be; a test may think of others. */
+  refuses: (spec: string) => boolean = (spec) => /-m bogus|--dport 99999/.test(spec);
+  readonly #tables = new Map<string, Chains>();
+
+  async save(family: IpFamily, table: Table): Promise<string> {
+    const chains = this.#tables.get(`${family} ${table}`);
+    if (chains === undefined) return '';
+    const isBuiltIn = (chain: string) => BUILT_IN[table].includes(chain);
+    const names = [...chains.keys()].map((chain) => `:${chain} ${isBuiltIn(chain) ? 'ACCEPT' : '-'} [0:0]`);
+    const rules = [...chains].flatMap(([chain, specs]) => specs.map((spec) => `-A ${chain} ${spec}`));
+    return ['# A fake', `*${table}`, ...names, ...rules, 'COMMIT', ''].join('\n');
+  }
+
+  async restore(family: IpFamily, text: string): Promise<void> {
+    this.restored.push(text);
+    const draft = new Map<string, Chains>();
+    let chains: Chains | undefined;
+    for (const [index, line] of text.trimEnd().split('\n').entries()) {
+      const table = /^\*(nat|filter)$/.exec(line)?.[1] as Table | undefined;
+      let fault: string | undefined;
+      if (table !== undefined) {
+        chains = this.#copyOf(family, table);
+        draft.set(`${family} ${table}`, chains);
+      } else if (chains === undefined) {
+        fault = 'Outside a table';
+      } else if (line === 'COMMIT') {
+        fault = danglingReference(chains);
+        chains = undefined;
+      } else {
+        fault = this.#apply(chains, line);
+      }
+      if (fault !== undefined) throw new IptablesError('refused', `${fault}: ${line}`, { line: index + 1 });
+    }
+    if (chains !== undefined) throw new IptablesError('refused', 'COMMIT expected');
+    for (const [key, value] of draft) this.#tables.set(key, value);
+  }
+
+  #copyOf(family: IpFamily, table: Table): Chains {
+    const empty: Chains = new Map(BUILT_IN[table].map((chain) => [chain, []]));
+    return structuredClone(this.#tables.get(`${family} ${table}`) ?? empty);
+  }
+
+  /** What is wrong with the line, if anything. */
+  #apply(chains: Chains, line: string): string | undefined {
+    const declared = /^:(\S+) - \[0:0\]$/.exec(line)?.[1];
+    if (declared !== undefined) {
+      chains.set(declared, []);
+      return undefined;
+    }
+    const [, verb, chain = '', rest = ''] = /^-([AIDX]) (\S+)(?: (.*))?$/.exec(line) ?? [];
+    const specs = chains.get(chain);
+    if (specs === undefined) return 'No such chain';
+    if (this.refuses(rest)) return 'No such match';
+    switch (verb) {
+      case 'A':
+        specs.push(rest);
+        return undefined;
+      case 'I':
+        specs.unshift(rest.replace(/^1 /, ''));
+        return undefined;
+      case 'D': {
+        const at = specs.indexOf(rest);
+        if (at === -1) return 'No such rule';
+        specs.splice(at, 1);
+        return undefined;
+      }
+      case 'X':
+        if (specs.length > 0) return 'Not empty';
+        chains.delete(chain);
+        return undefined;
+      default:
+        return 'Not understood';
+    }
+  }
+}
+
+function danglingReference(chains: Chains): string | undefined {
+  for (const spec of [...chains.values()].flat()) {
+    const target = / ?-[jg] (\S+)/.exec(spec.replace(/"[^"]*"/g, ''))?.[1];
+    if (target !== undefined && !TARGETS.has(target) && !chains.has(target)) return `There is no chain ${target}`;
+  }
+  return undefined;
+}

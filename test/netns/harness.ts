@@ -1,0 +1,199 @@
+import { join } from 'node:path';
+import { Agent } from './agent.ts';
+import { FLAVOUR, Iptables } from './iptables.ts';
+import { Manifests, type ServiceOptions, serviceObjects } from './manifests.ts';
+import { ProxyProcess } from './proxy.ts';
+import { type Namespace, Topology } from './topology.ts';
+import { waitFor } from './wait.ts';
+
+/** What every backend pod serves: the name of the mode, the port. TCP and UDP ports are independent. */
+export const TCP = {
+  name: 8080,
+  echo: 8081,
+  sink: 8082,
+  source: 8083,
+  close: 8084,
+  reset: 8085,
+  stall: 8086,
+  mute: 8087,
+  'early-end': 8088,
+} as const;
+export const UDP = { 'udp-name': 8080, 'udp-echo': 8081, 'udp-slow': 8082 } as const;
+
+/** A port at which nothing listens in any pod. */
+export const NOBODY = 8099;
+
+const METRICS = 'http://127.0.0.1:10249/metrics';
+
+export interface ProxyOptions {
+  readonly args?: readonly string[];
+  readonly env?: NodeJS.ProcessEnv;
+  /** Watches this instead of {@link Environment.manifests}. */
+  readonly manifests?: string;
+  /** In place of waiting for the first sync. */
+  readonly ready?: () => Promise<boolean>;
+}
+
+/** A node with pods around it, agents in all of them, and a place for manifests; one for each test file. */
+export class Environment {
+  readonly topology: Topology;
+  readonly node: Agent;
+  readonly pods: readonly [Agent, Agent, Agent];
+  readonly client: Agent;
+  readonly outside: Agent;
+  readonly iptables: Iptables;
+  readonly manifests: Manifests;
+  readonly #proxies = new Set<ProxyProcess>();
+  #lastNumber = 0;
+
+  private constructor(topology: Topology) {
+    const { node, pods, client, outside } = topology;
+    this.topology = topology;
+    this.node = Agent.start(node, 'node');
+    this.pods = [Agent.start(pods[0], 'pod-1'), Agent.start(pods[1], 'pod-2'), Agent.start(pods[2], 'pod-3')];
+    this.client = Agent.start(client, 'client');
+    this.outside = Agent.start(outside, 'outside');
+    this.iptables = new Iptables(node);
+    this.manifests = new Manifests(this.temporary('manifests'));
+  }
+
+  static async create(): Promise<Environment> {
+    const environment = new Environment(await Topology.create());
+    await Promise.all(environment.pods.map(serveAll));
+    return environment;
+  }
+
+  async remove(): Promise<void> {
+    await Promise.all([...this.#proxies].map((proxy) => proxy.kill('SIGKILL')));
+    this.topology.remove();
+  }
+
+  /** A path of this environment's own. */
+  temporary(name: string): string {
+    return join(this.topology.directory, name);
+  }
+
+  /** A number that no other caller has: for addresses, ports and names that must not clash. */
+  number(): number {
+    this.#lastNumber++;
+    return this.#lastNumber;
+  }
+
+  clusterIP(): string {
+    return `10.96.1.${this.number()}`;
+  }
+
+  nodePort(): number {
+    return 30_100 + this.number();
+  }
+
+  /** Starts the real program on the node and waits for its first sync. */
+  async startProxy(options: ProxyOptions = {}): Promise<ProxyProcess> {
+    const proxy = new ProxyProcess(
+      this.topology.node,
+      [
+        '--manifests',
+        options.manifests ?? this.manifests.directory,
+        '--iptables-mode',
+        FLAVOUR,
+        '--log-format',
+        'json',
+        '-v',
+        '2',
+        ...(options.args ?? []),
+      ],
+      options.env,
+    );
+    this.#proxies.add(proxy);
+    try {
+      await waitFor('the proxy syncs for the first time', async () => {
+        if (!proxy.running) throw new Error('the proxy has ended');
+        return options.ready === undefined ? (await this.lastSync()) > 0 : await options.ready();
+      });
+    } catch (error) {
+      proxy.kill('SIGKILL');
+      throw new Error(`${(error as Error).message}\n${proxy.tail()}`);
+    }
+    return proxy;
+  }
+
+  /** Stops the proxy and removes its rules, for the next one. */
+  async stopProxy(proxy: ProxyProcess | undefined): Promise<void> {
+    await proxy?.stop();
+    if (proxy !== undefined) this.#proxies.delete(proxy);
+    await this.iptables.flush();
+    this.manifests.clear();
+  }
+
+  /** When the rules were last brought in line, in seconds since 1970; 0 when never or when nobody answers. */
+  async lastSync(): Promise<number> {
+    const text = await this.metricsText().catch(() => '');
+    return metric(text, 'kubeproxy_sync_proxy_rules_last_timestamp_seconds');
+  }
+
+  async metricsText(): Promise<string> {
+    return (await this.node.call('httpGet', { url: METRICS })).body;
+  }
+
+  /** Writes the manifests of a new Service and waits for its rules. Gives where to reach it. */
+  async serve(options: Omit<ServiceOptions, 'clusterIP'> & { readonly clusterIP?: string }): Promise<Served> {
+    const service = { clusterIP: this.clusterIP(), ...options };
+    this.write(service);
+    await this.waitForRules(service.clusterIP, service.ports.length);
+    return { ...service, host: service.clusterIP, port: service.ports[0]!.port };
+  }
+
+  /** Replaces the manifests of a Service. */
+  write(service: ServiceOptions): void {
+    this.manifests.write(`${service.name}.yaml`, serviceObjects(service));
+  }
+
+  /** Until the node's pods are steered away from this address by so many rules. */
+  async waitForRules(address: string, count: number, timeoutMs?: number): Promise<void> {
+    const present = async () => {
+      const rules = await this.iptables.rules('KUBE-PORTALS-CONTAINER');
+      return rules.filter((rule) => rule.includes(` -d ${address}/32 `)).length === count;
+    };
+    await waitFor(`${count} rules for ${address}`, present, timeoutMs);
+  }
+
+  /** The local port that this Service port (`test/name` or `test/name:port`) has been given, from the rules. */
+  async localPort(servicePort: string): Promise<number> {
+    const rules = await this.iptables.rules('KUBE-PORTALS-HOST');
+    const rule = rules.find(
+      (line) => line.includes(`--comment "${servicePort}" `) || line.includes(` ${servicePort} -m`),
+    );
+    const port = /--to-destination \S+:(\d+)$/.exec(rule ?? '')?.[1];
+    if (port === undefined) throw new Error(`no rule for ${servicePort}`);
+    return Number(port);
+  }
+}
+
+export interface Served extends ServiceOptions {
+  readonly host: string;
+  readonly port: number;
+}
+
+/** Sum over the samples of one metric whose labels contain all of `labels` (as text: `port="http"`). */
+export function metric(text: string, name: string, ...labels: readonly string[]): number {
+  let sum = 0;
+  for (const line of text.split('\n')) {
+    const match = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$/.exec(line);
+    if (match?.[1] === name && labels.every((label) => match[2]?.includes(label))) sum += Number(match[3]);
+  }
+  return sum;
+}
+
+/** What in `directory` of the node is open: the local ports of TCP listeners and UDP sockets with their addresses. */
+export async function listeningPorts(node: Namespace): Promise<string[]> {
+  const text = await node.output(['ss', '-Hltnu']);
+  return text
+    .split('\n')
+    .filter(Boolean)
+    .map((line) => line.split(/\s+/)[4]!);
+}
+
+async function serveAll(pod: Agent): Promise<void> {
+  for (const [mode, port] of Object.entries(TCP)) await pod.serve(port, mode as keyof typeof TCP);
+  for (const [mode, port] of Object.entries(UDP)) await pod.serve(port, mode as keyof typeof UDP);
+}

@@ -1,0 +1,115 @@
+import { chmodSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { type Namespace, output, type RunResult } from './topology.ts';
+
+export type Flavour = 'nft' | 'legacy';
+
+/** The flavour under test: `KUP_TEST_IPTABLES`, nft unless told otherwise. */
+export const FLAVOUR: Flavour = process.env['KUP_TEST_IPTABLES'] === 'legacy' ? 'legacy' : 'nft';
+
+/** The iptables programs of one flavour in one namespace. */
+export class Iptables {
+  readonly #namespace: Namespace;
+  readonly #flavour: Flavour;
+
+  constructor(namespace: Namespace, flavour: Flavour = FLAVOUR) {
+    this.#namespace = namespace;
+    this.#flavour = flavour;
+  }
+
+  /** The table's lines, without comments and counters. */
+  async save(table: 'nat' | 'filter' = 'nat', family: 4 | 6 = 4): Promise<string[]> {
+    const text = await this.#namespace.output([`${this.#program(family)}-save`, '-t', table]);
+    return text
+      .split('\n')
+      .filter((line) => line !== '' && !line.startsWith('#'))
+      .map((line) => line.replace(/ \[\d+:\d+\]$/, ''));
+  }
+
+  async rules(chain: string, table: 'nat' | 'filter' = 'nat'): Promise<string[]> {
+    return (await this.save(table)).filter((line) => line.startsWith(`-A ${chain} `));
+  }
+
+  /** One rule command, such as `-t nat -I PREROUTING …`; waits for the lock, which all namespaces share. */
+  run(command: string, family: 4 | 6 = 4): Promise<RunResult> {
+    return this.#namespace.run([this.#program(family), '-w', '30', ...command.split(' ')]);
+  }
+
+  async must(command: string, family: 4 | 6 = 4): Promise<void> {
+    await this.#namespace.output([this.#program(family), '-w', '30', ...command.split(' ')]);
+  }
+
+  /** Empties both tables of both families. */
+  async flush(): Promise<void> {
+    for (const family of [4, 6] as const) {
+      for (const table of ['nat', 'filter']) {
+        await this.must(`-t ${table} -F`, family);
+        await this.must(`-t ${table} -X`, family);
+      }
+    }
+  }
+
+  #program(family: 4 | 6): string {
+    return `${family === 4 ? 'iptables' : 'ip6tables'}-${this.#flavour}`;
+  }
+}
+
+/**
+ * A folder for the front of PATH in which every iptables program notes that it was started, fails when told to, and
+ * otherwise becomes the real one.
+ */
+export class IptablesShims {
+  readonly directory: string;
+  readonly #log: string;
+  readonly #failure: string;
+
+  private constructor(directory: string) {
+    this.directory = directory;
+    this.#log = join(directory, 'log');
+    this.#failure = join(directory, 'fail');
+  }
+
+  static async create(directory: string): Promise<IptablesShims> {
+    const shims = new IptablesShims(directory);
+    mkdirSync(directory, { recursive: true });
+    for (const name of PROGRAMS) {
+      const real = (await output(['sh', '-c', `command -v ${name} || true`])).trim();
+      if (real === '') continue;
+      const script = [
+        '#!/bin/sh',
+        `echo "${name} $*" >> ${shims.#log}`,
+        `if [ -e ${shims.#failure} ]; then echo "${name}: told to fail" >&2; exit 1; fi`,
+        `exec ${real} "$@"`,
+      ];
+      writeFileSync(join(directory, name), `${script.join('\n')}\n`);
+      chmodSync(join(directory, name), 0o755);
+    }
+    return shims;
+  }
+
+  get path(): string {
+    return `${this.directory}:${process.env['PATH']}`;
+  }
+
+  /** The command lines since the last {@link forget}. */
+  commands(): string[] {
+    return existsSync(this.#log) ? readFileSync(this.#log, 'utf8').split('\n').filter(Boolean) : [];
+  }
+
+  restores(): string[] {
+    return this.commands().filter((command) => command.split(' ')[0]?.endsWith('-restore'));
+  }
+
+  forget(): void {
+    rmSync(this.#log, { force: true });
+  }
+
+  fail(whether: boolean): void {
+    if (whether) writeFileSync(this.#failure, '');
+    else rmSync(this.#failure, { force: true });
+  }
+}
+
+const PROGRAMS = ['iptables', 'ip6tables'].flatMap((family) =>
+  ['', '-nft', '-legacy'].flatMap((flavour) => ['', '-save', '-restore'].map((verb) => `${family}${flavour}${verb}`)),
+);

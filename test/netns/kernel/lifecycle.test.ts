@@ -1,0 +1,243 @@
+import assert from 'node:assert/strict';
+import { readdirSync, readFileSync, readlinkSync, realpathSync } from 'node:fs';
+import { after, afterEach, before, describe, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Environment, listeningPorts, TCP, UDP } from '../harness.ts';
+import { FLAVOUR, Iptables } from '../iptables.ts';
+import { PROGRAM, type ProxyProcess } from '../proxy.ts';
+import { BRIDGE_ADDRESS, NODE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
+import { waitFor } from '../wait.ts';
+
+describe(`starting, stopping and cleaning up, with iptables-${FLAVOUR}`, () => {
+  let environment: Environment;
+  let proxy: ProxyProcess | undefined;
+
+  before(async () => {
+    environment = await Environment.create();
+  });
+
+  afterEach(async () => {
+    await environment.stopProxy(proxy);
+    proxy = undefined;
+  });
+
+  after(() => environment.remove());
+
+  const web = () =>
+    environment.serve({
+      name: 'web',
+      clusterIP: '10.96.0.100',
+      ports: [
+        { name: 'http', port: 80, target: TCP.name, nodePort: 30_080 },
+        { name: 'dns', port: 53, target: UDP['udp-name'], protocol: 'UDP', nodePort: 30_053 },
+      ],
+      endpoints: POD_ADDRESSES,
+    });
+
+  const dump = async () => [
+    ...(await environment.iptables.save('nat')),
+    ...(await environment.iptables.save('filter')),
+  ];
+
+  /** Runs the program to its end on the node. */
+  const run = (...args: string[]) => environment.topology.node.run([PROGRAM, ...args], { timeoutMs: 15_000 });
+
+  test('the process that was started is the one that signals reach', async () => {
+    proxy = await environment.startProxy();
+    const node = realpathSync('node_modules/.bin/node');
+    assert.equal(readlinkSync(`/proc/${proxy.pid}/exe`), node);
+    const children = readdirSync(`/proc/${proxy.pid}/task`).flatMap((thread) =>
+      readFileSync(`/proc/${proxy!.pid}/task/${thread}/children`, 'utf8').split(' ').filter(Boolean),
+    );
+    assert.deepEqual(children, []);
+  });
+
+  for (const signal of ['SIGTERM', 'SIGINT'] as const) {
+    test(`${signal} closes the listeners and exits with 0; the rules stay`, async () => {
+      proxy = await environment.startProxy();
+      await web();
+      const rules = await dump();
+      assert.ok((await listeningPorts(environment.topology.node)).length > 0);
+      proxy.kill(signal);
+      assert.deepEqual(await proxy.exited, { code: 0, signal: null });
+      assert.deepEqual(await listeningPorts(environment.topology.node), []);
+      assert.deepEqual(await dump(), rules);
+    });
+  }
+
+  test('SIGTERM under load exits promptly, with connections open and dials going on', async () => {
+    proxy = await environment.startProxy();
+    const service = await web();
+    const echo = await environment.serve({
+      name: 'echo',
+      ports: [{ port: 7, target: TCP.echo }],
+      endpoints: POD_ADDRESSES,
+    });
+    await environment.client.call('openMany', { ...echo, count: 200 });
+    const load = await environment.client.call('startLoad', { ...service, concurrency: 8 });
+    await waitFor('the load flows', async () => {
+      return ((await environment.client.call('loadSoFar', { load })).names['pod-1'] ?? 0) > 20;
+    });
+    const begun = performance.now();
+    assert.equal(await proxy.stop(), 0);
+    assert.ok(performance.now() - begun < 2000, `${performance.now() - begun} ms`);
+    await environment.client.call('stopLoad', { load });
+  });
+
+  test('a restart takes over the rules that were left and never flushes them', async () => {
+    proxy = await environment.startProxy();
+    const service = await web();
+    await proxy.stop();
+    const countRules = async () => (await dump()).filter((line) => line.includes('test/web')).length;
+    const before = await countRules();
+    const samples: number[] = [];
+    let sampling = true;
+    const sampler = (async () => {
+      while (sampling) samples.push(await countRules());
+    })();
+    proxy = await environment.startProxy();
+    sampling = false;
+    await sampler;
+    assert.ok(samples.length > 3);
+    assert.deepEqual([...new Set(samples)], [before]);
+    const { names, failures } = await environment.client.call('requests', { ...service, count: 6 });
+    assert.deepEqual({ names, failures }, { names: { 'pod-1': 2, 'pod-2': 2, 'pod-3': 2 }, failures: {} });
+  });
+
+  test('a restart after SIGKILL serves again', async () => {
+    proxy = await environment.startProxy();
+    const service = await web();
+    proxy.kill('SIGKILL');
+    await proxy.exited;
+    proxy = await environment.startProxy();
+    assert.match((await environment.client.call('request', service)).name, /^pod-/);
+    assert.equal((await environment.iptables.rules('KUBE-PORTALS-CONTAINER')).length, 2);
+  });
+
+  test('a restart removes the rules of a Service that has gone meanwhile', async () => {
+    proxy = await environment.startProxy();
+    await web();
+    await proxy.stop();
+    environment.manifests.remove('web.yaml');
+    proxy = await environment.startProxy();
+    await environment.waitForRules('10.96.0.100', 0);
+    assert.ok(!(await dump()).some((line) => line.includes('test/web')));
+  });
+
+  test('--cleanup removes every trace in both families and both flavours, needs no manifests and keeps foreign rules', async () => {
+    const all = [new Iptables(environment.topology.node, 'nft'), new Iptables(environment.topology.node, 'legacy')];
+    const traces = async () => {
+      const found: string[] = [];
+      for (const iptables of all) {
+        for (const table of ['nat', 'filter'] as const) {
+          for (const family of [4, 6] as const) {
+            found.push(...(await iptables.save(table, family)).filter((line) => line.includes('KUBE-')));
+          }
+        }
+      }
+      return found;
+    };
+    proxy = await environment.startProxy();
+    await web();
+    await proxy.stop();
+    for (const iptables of all) {
+      for (const family of [4, 6] as const) {
+        // As another run, another flavour or an old kube-proxy may have left it.
+        await iptables.run('-t nat -N KUBE-PORTALS-CONTAINER', family);
+        await iptables.run('-t nat -N KUBE-NODEPORT-HOST', family);
+        await iptables.must('-t nat -A KUBE-NODEPORT-HOST -p tcp --dport 30099 -j ACCEPT', family);
+        await iptables.must('-t nat -I PREROUTING -m comment --comment handle -j KUBE-PORTALS-CONTAINER', family);
+        await iptables.must('-t nat -A OUTPUT -p tcp --dport 9 -j ACCEPT', family);
+        await iptables.run('-N KUBE-NODEPORT-NON-LOCAL', family);
+        await iptables.must('-A INPUT -p tcp --dport 9 -j DROP', family);
+      }
+    }
+    assert.ok((await traces()).length > 20);
+
+    const { code, stderr } = await run('--cleanup');
+    assert.equal(code, 0, stderr);
+    assert.deepEqual(await traces(), []);
+    for (const iptables of all) {
+      for (const family of [4, 6] as const) {
+        assert.ok((await iptables.save('nat', family)).includes('-A OUTPUT -p tcp -m tcp --dport 9 -j ACCEPT'));
+        assert.ok((await iptables.save('filter', family)).includes('-A INPUT -p tcp -m tcp --dport 9 -j DROP'));
+        await iptables.must('-t nat -F', family);
+        await iptables.must('-F', family);
+      }
+    }
+  });
+
+  test('--cleanup on a node without any trace succeeds', async () => {
+    const { code, stderr } = await run('--cleanup');
+    assert.equal(code, 0, stderr);
+  });
+
+  for (const [what, args] of [
+    ['a manifest path that does not exist', ['--manifests', '/no/such/path']],
+    ['no manifests', []],
+    ['an unknown flag', ['--manifests', '/tmp', '--bind-adress', NODE_ADDRESS]],
+    ['a wrong duration', ['--manifests', '/tmp', '--udp-timeout', 'soon']],
+    ['a loopback bind address', ['--manifests', '/tmp', '--bind-address', '127.0.0.1']],
+    ['an address that is not of this node', ['--manifests', '/tmp', '--bind-address', '192.0.2.1']],
+  ] as const) {
+    test(`${what}: one line on stderr, exit code 1, nothing touched`, async () => {
+      const { code, stdout, stderr } = await run('--iptables-mode', FLAVOUR, ...args);
+      assert.equal(code, 1, stderr);
+      assert.match(stderr, /^[^\n]+\n$/);
+      assert.equal(stdout, '');
+      assert.ok(!(await dump()).some((line) => line.includes('KUBE')));
+    });
+  }
+
+  test('--nodeport-addresses keeps NodePorts to those addresses', async () => {
+    proxy = await environment.startProxy({ args: ['--nodeport-addresses', '192.168.50.0/24'] });
+    await web();
+    const ask = (host: string) => environment.client.call('request', { host, port: 30_080, timeoutMs: 1000 });
+    assert.match((await ask(NODE_ADDRESS)).name, /^pod-/);
+    await assert.rejects(ask(BRIDGE_ADDRESS), { code: 'ECONNREFUSED' });
+    const { socket } = await environment.client.call('udpOpen', {});
+    const askUdp = (host: string) =>
+      environment.client.call('udpAsk', { socket, host, port: 30_053, text: 'who', timeoutMs: 500 });
+    assert.match((await askUdp(NODE_ADDRESS))?.text ?? '', /^pod-/);
+    assert.equal(await askUdp(BRIDGE_ADDRESS), undefined);
+  });
+
+  test('--proxy-port-range is respected', async () => {
+    proxy = await environment.startProxy({ args: ['--proxy-port-range', '31000-31001'] });
+    await web();
+    const ports = [await environment.localPort('test/web:http'), await environment.localPort('test/web:dns')];
+    assert.deepEqual(ports.sort(), [31_000, 31_001]);
+  });
+
+  test('a port that cannot be bound is tried again and keeps no other Service out', async () => {
+    const range = [31_010, 31_011];
+    for (const port of range) await environment.node.serve(port, 'name');
+    proxy = await environment.startProxy({ args: ['--proxy-port-range', '31010-31011'] });
+    const late = { name: 'late', clusterIP: '10.96.0.101', ports: [{ port: 80, target: TCP.name }] };
+    environment.write({ ...late, endpoints: POD_ADDRESSES });
+    await waitFor('the conflict is in the log', () => proxy!.lines({ level: 'error', svc: 'test/late' }).length > 0);
+    // The agent holds the TCP ports only.
+    const dns = await environment.serve({
+      name: 'dns',
+      ports: [{ port: 53, target: UDP['udp-name'], protocol: 'UDP' }],
+      endpoints: [POD_ADDRESSES[0]],
+    });
+    assert.deepEqual(await environment.client.call('udpFlows', { ...dns, count: 1 }), { 'pod-1': 1 });
+    for (const port of range) await environment.node.call('unlisten', { port });
+    await environment.waitForRules('10.96.0.101', 1, 15_000);
+    assert.match((await environment.client.call('request', { host: '10.96.0.101', port: 80 })).name, /^pod-/);
+  });
+
+  test('on an idle node the proxy uses next to no processor time', async () => {
+    proxy = await environment.startProxy();
+    await web();
+    const ticks = () => {
+      const fields = readFileSync(`/proc/${proxy!.pid}/stat`, 'utf8').split(') ')[1]!.split(' ');
+      return Number(fields[11]) + Number(fields[12]);
+    };
+    await sleep(500);
+    const before = ticks();
+    await sleep(2000);
+    assert.ok(ticks() - before <= 10, `${(ticks() - before) * 10} ms of processor time in 2 s`);
+  });
+});

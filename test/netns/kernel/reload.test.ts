@@ -1,0 +1,281 @@
+import assert from 'node:assert/strict';
+import { appendFileSync, mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, afterEach, before, beforeEach, describe, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Environment, type Served, TCP, UDP } from '../harness.ts';
+import { FLAVOUR } from '../iptables.ts';
+import { serviceObjects } from '../manifests.ts';
+import type { ProxyProcess } from '../proxy.ts';
+import { POD_ADDRESSES } from '../topology.ts';
+import { waitFor } from '../wait.ts';
+
+const [FIRST, SECOND, THIRD] = POD_ADDRESSES;
+
+describe(`manifests that change, with iptables-${FLAVOUR}`, () => {
+  let environment: Environment;
+  let proxy: ProxyProcess;
+
+  before(async () => {
+    environment = await Environment.create();
+  });
+
+  beforeEach(async () => {
+    // Bursts are bounded elsewhere; here each step should show at once.
+    proxy = await environment.startProxy({ args: ['--iptables-min-sync-period', '100ms'] });
+  });
+
+  afterEach(() => environment.stopProxy(proxy));
+
+  after(() => environment.remove());
+
+  const http = { name: 'http', port: 80, target: TCP.name };
+  const steady = (options: { endpoints?: readonly string[] } = {}) =>
+    environment.serve({ name: 'steady', ports: [http], endpoints: options.endpoints ?? POD_ADDRESSES });
+
+  const answers = async (target: Served, count = 6) =>
+    (await environment.client.call('requests', { ...target, count })).names;
+
+  test('Services that are not concerned lose no connection while others come, change and go, under load', async () => {
+    const service = await steady();
+    const load = await environment.client.call('startLoad', { ...service, concurrency: 8 });
+    const begun = performance.now();
+    const other = { name: 'other', clusterIP: '10.96.5.1', endpoints: POD_ADDRESSES };
+
+    environment.write({ ...other, ports: [http] });
+    await environment.waitForRules('10.96.5.1', 1);
+    environment.write({ ...other, ports: [{ ...http, name: 'renamed' }] });
+    await waitFor('the rule has the new name', async () =>
+      (await environment.iptables.save()).some((rule) => rule.includes('test/other:renamed')),
+    );
+    environment.write({ ...other, ports: [{ ...http, nodePort: 30_081 }] });
+    await waitFor('the NodePort has rules', async () =>
+      (await environment.iptables.rules('KUBE-NODEPORT-HOST')).some((rule) => rule.includes('30081')),
+    );
+    environment.manifests.write('other.yaml', 'apiVersion: v1\nkind: [broken');
+    await sleep(300);
+    environment.manifests.remove('other.yaml');
+    await environment.waitForRules('10.96.5.1', 0);
+    // The loaded Service itself: replaced by the same, then its endpoints, then its affinity.
+    environment.write(service);
+    environment.write({ ...service, endpoints: [FIRST, SECOND] });
+    await sleep(300);
+    environment.write({ ...service, endpoints: [SECOND, THIRD] });
+    await sleep(300);
+    environment.write({ ...service, affinitySeconds: 60 });
+    await sleep(300);
+
+    const seconds = (performance.now() - begun) / 1000;
+    const { names, failures } = await environment.client.call('stopLoad', { load });
+    assert.deepEqual(failures, {});
+    const total = Object.values(names).reduce((sum, count) => sum + count, 0);
+    assert.ok(total / seconds > 200, `${total} connections in ${seconds} s`);
+  });
+
+  test('the local port stays for whatever changes but the protocol, and open connections go on', async () => {
+    const port = { name: 'main', port: 7, target: TCP.echo };
+    const service = await environment.serve({ name: 'kept', ports: [port], endpoints: POD_ADDRESSES });
+    const localPort = await environment.localPort('test/kept:main');
+    const { connection } = await environment.client.call('open', service);
+    const changed = { ...port, port: 8, nodePort: 30_082 };
+    environment.write({
+      name: 'kept',
+      clusterIP: '10.96.5.2',
+      externalIPs: ['192.168.50.79'],
+      loadBalancerIPs: ['203.0.113.20'],
+      affinitySeconds: 30,
+      ports: [changed, { name: 'more', port: 9, target: TCP.echo }],
+      endpoints: [SECOND],
+    });
+    await environment.waitForRules('10.96.5.2', 2);
+    await environment.waitForRules(service.host, 0);
+    assert.equal(await environment.localPort('test/kept:main'), localPort);
+    await environment.client.call('write', { connection, text: 'still here' });
+    assert.equal(await environment.client.call('read', { connection, bytes: 10 }), 'still here');
+
+    environment.write({
+      name: 'kept',
+      clusterIP: '10.96.5.2',
+      ports: [{ name: 'main', port: 8, target: UDP['udp-name'], protocol: 'UDP' }],
+      endpoints: [SECOND],
+    });
+    await waitFor('the rule is for UDP', async () =>
+      (await environment.iptables.rules('KUBE-PORTALS-HOST')).every((rule) => rule.includes('-p udp')),
+    );
+    assert.deepEqual(await environment.client.call('udpFlows', { host: '10.96.5.2', port: 8, count: 2 }), {
+      'pod-2': 2,
+    });
+  });
+
+  test('one port number may serve TCP and UDP, and each may come and go by itself', async () => {
+    const tcp = { name: 'tcp', port: 53, target: TCP.name, nodePort: 30_053 };
+    const udp = { name: 'udp', port: 53, target: UDP['udp-name'], protocol: 'UDP', nodePort: 30_053 } as const;
+    const service = await environment.serve({ name: 'both', ports: [tcp], endpoints: [FIRST] });
+    environment.write({ ...service, ports: [tcp, udp] });
+    await environment.waitForRules(service.host, 2);
+    assert.deepEqual(await answers(service, 1), { 'pod-1': 1 });
+    assert.deepEqual(await environment.client.call('udpFlows', { ...service, count: 1 }), { 'pod-1': 1 });
+    environment.write({ ...service, ports: [udp] });
+    await environment.waitForRules(service.host, 1);
+    assert.deepEqual(await environment.client.call('udpFlows', { ...service, count: 1 }), { 'pod-1': 1 });
+  });
+
+  test('a renamed port is served with its NodePort', async () => {
+    const port = { ...http, nodePort: 30_083 };
+    const service = await environment.serve({ name: 'renamed', ports: [port], endpoints: POD_ADDRESSES });
+    environment.write({ ...service, ports: [{ ...port, name: 'web' }] });
+    await waitFor('the rules have the new name', async () => {
+      const rules = await environment.iptables.rules('KUBE-NODEPORT-CONTAINER');
+      return rules.length === 1 && rules[0]!.includes('test/renamed:web');
+    });
+    assert.deepEqual(await answers(service, 3), { 'pod-1': 1, 'pod-2': 1, 'pod-3': 1 });
+    assert.match((await environment.outside.call('request', { host: '192.168.50.10', port: 30_083 })).name, /^pod-/);
+  });
+
+  test('a removed Service is gone: its rules, its listener', async () => {
+    const service = await steady();
+    const localPort = await environment.localPort('test/steady:http');
+    environment.manifests.remove('steady.yaml');
+    await environment.waitForRules(service.host, 0);
+    await waitFor('nobody listens any more', () =>
+      environment.node.call('request', { host: '192.168.50.10', port: localPort }).then(
+        () => false,
+        (error) => error.code === 'ECONNREFUSED',
+      ),
+    );
+  });
+
+  test('a change of type from ExternalName and back makes the Service appear and vanish', async () => {
+    const clusterIP = environment.clusterIP();
+    const named = {
+      apiVersion: 'v1',
+      kind: 'Service',
+      metadata: { name: 'moving', namespace: 'test' },
+      spec: { type: 'ExternalName', externalName: 'example.org', ports: [{ port: 80 }] },
+    };
+    environment.manifests.write('moving.yaml', [named]);
+    environment.write({ name: 'moving', clusterIP, ports: [http], endpoints: [FIRST] });
+    await environment.waitForRules(clusterIP, 1);
+    environment.manifests.write('moving.yaml', [named]);
+    await environment.waitForRules(clusterIP, 0);
+  });
+
+  for (const label of ['service.kubernetes.io/service-proxy-name', 'service.kubernetes.io/headless']) {
+    test(`the label ${label} takes a Service away from this proxy`, async () => {
+      const service = await steady();
+      environment.write({ ...service, labels: { [label]: 'another' } });
+      await environment.waitForRules(service.host, 0);
+      environment.write(service);
+      await environment.waitForRules(service.host, 1);
+    });
+  }
+
+  test('a file that does not parse keeps its last good state and is reported once, with its name', async () => {
+    const service = await steady();
+    const quiet = proxy.log.length;
+    environment.manifests.write('steady.yaml', 'apiVersion: v1\nkind: Service\nmetadata: {name: [}\n');
+    const complaints = () => proxy.log.slice(quiet).filter((line) => JSON.stringify(line).includes('steady.yaml'));
+    await waitFor('the file is reported', () => complaints().length > 0);
+    // Unrelated changes make the source look again.
+    environment.write({ name: 'unrelated', clusterIP: '10.96.5.9', ports: [http], endpoints: [FIRST] });
+    await environment.waitForRules('10.96.5.9', 1);
+    await sleep(1200);
+    assert.equal(complaints().length, 1, JSON.stringify(complaints()));
+    assert.deepEqual(await answers(service, 3), { 'pod-1': 1, 'pod-2': 1, 'pod-3': 1 });
+    environment.write({ ...service, endpoints: [SECOND] });
+    await waitFor('the mended file counts', async () => (await answers(service, 2))['pod-2'] === 2);
+  });
+
+  test('one bad object keeps its last good state; the rest of its file takes effect', async () => {
+    const service = await steady();
+    const bad = { ...service, ports: [{ ...http, port: 70_000 }] };
+    const fresh = { name: 'fresh', clusterIP: environment.clusterIP(), ports: [http], endpoints: [FIRST] };
+    const quiet = proxy.log.length;
+    environment.manifests.write('steady.yaml', [...serviceObjects(bad), ...serviceObjects(fresh)]);
+    await environment.waitForRules(fresh.clusterIP, 1);
+    assert.equal((await environment.client.call('request', service)).name.startsWith('pod-'), true);
+    const complaints = proxy.log.slice(quiet).filter((line) => JSON.stringify(line).includes('steady.yaml'));
+    assert.equal(complaints.length, 1, JSON.stringify(complaints));
+    assert.match(JSON.stringify(complaints[0]), /ports/);
+  });
+
+  test('changes on disk take effect within a second however they are made', async () => {
+    const service = await steady({ endpoints: [FIRST] });
+    const path = join(environment.manifests.directory, 'steady.yaml');
+    const text = (pods: readonly string[]) =>
+      serviceObjects({ ...service, endpoints: pods })
+        .map((object) => JSON.stringify(object))
+        .join('\n---\n');
+    const within = async (what: string, pod: string) => {
+      const begun = performance.now();
+      await waitFor(what, async () => (await environment.client.call('request', service)).name === pod, 3000);
+      assert.ok(performance.now() - begun < 1000, `${what}: ${performance.now() - begun} ms`);
+    };
+    writeFileSync(path, text([SECOND]));
+    await within('written in place', 'pod-2');
+    writeFileSync(`${environment.manifests.directory}/../outside.yaml`, text([THIRD]));
+    renameSync(`${environment.manifests.directory}/../outside.yaml`, path);
+    await within('replaced by rename', 'pod-3');
+    writeFileSync(path, '');
+    appendFileSync(path, text([FIRST]));
+    await within('truncated and written again', 'pod-1');
+    rmSync(path);
+    writeFileSync(
+      join(environment.manifests.directory, 'elsewhere.json'),
+      JSON.stringify({ apiVersion: 'v1', kind: 'List', items: serviceObjects({ ...service, endpoints: [SECOND] }) }),
+    );
+    await environment.waitForRules(service.host, 1);
+    await within('moved to a List in another file', 'pod-2');
+  });
+
+  test('an EndpointSlice takes the place of Endpoints, and unready addresses get nothing', async () => {
+    const service = await steady({ endpoints: [FIRST] });
+    const slice = (ready: readonly string[], unready: readonly string[]) => ({
+      apiVersion: 'discovery.k8s.io/v1',
+      kind: 'EndpointSlice',
+      metadata: { name: 'steady-1', namespace: 'test', labels: { 'kubernetes.io/service-name': 'steady' } },
+      addressType: 'IPv4',
+      endpoints: [
+        ...ready.map((address) => ({ addresses: [address], conditions: { ready: true } })),
+        ...unready.map((address) => ({ addresses: [address], conditions: { ready: false } })),
+      ],
+      ports: [{ name: 'http', port: TCP.name, protocol: 'TCP' }],
+    });
+    environment.manifests.write('slice.yaml', [slice([SECOND, THIRD], [FIRST])]);
+    await waitFor('the slice counts', async () => (await environment.client.call('request', service)).name !== 'pod-1');
+    assert.deepEqual(await answers(service, 4), { 'pod-2': 2, 'pod-3': 2 });
+    environment.manifests.write('slice.yaml', [slice([FIRST], [SECOND, THIRD])]);
+    await waitFor('only the ready one is left', async () => (await answers(service, 3))['pod-1'] === 3);
+    environment.manifests.remove('slice.yaml');
+    await waitFor('Endpoints count again', async () => (await answers(service, 3))['pod-1'] === 3);
+  });
+
+  test('files and directories may be given side by side; a single file is followed through a rename', async () => {
+    const service = await steady();
+    await proxy.stop();
+    const folder = environment.temporary('folder');
+    const file = environment.temporary('single.yaml');
+    mkdirSync(folder, { recursive: true });
+    const write = (path: string, options: Parameters<typeof serviceObjects>[0]) =>
+      writeFileSync(
+        path,
+        serviceObjects(options)
+          .map((object) => JSON.stringify(object))
+          .join('\n---\n'),
+      );
+    const single = { name: 'single', clusterIP: environment.clusterIP(), ports: [http], endpoints: [FIRST] };
+    write(file, single);
+    proxy = await environment.startProxy({ args: ['--manifests', folder, '--manifests', file] });
+    await environment.waitForRules(single.clusterIP, 1);
+    await environment.waitForRules(service.host, 1);
+    write(`${file}.new`, { ...single, endpoints: [SECOND] });
+    renameSync(`${file}.new`, file);
+    const target = { host: single.clusterIP, port: 80 };
+    await waitFor(
+      'the new file counts',
+      async () => (await environment.client.call('request', target)).name === 'pod-2',
+    );
+    write(join(folder, 'added.yaml'), { ...single, name: 'added', clusterIP: '10.96.5.7' });
+    await environment.waitForRules('10.96.5.7', 1);
+  });
+});

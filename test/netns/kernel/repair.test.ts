@@ -1,0 +1,216 @@
+import assert from 'node:assert/strict';
+import { after, before, beforeEach, describe, test } from 'node:test';
+import { Environment, metric, type Served, TCP } from '../harness.ts';
+import { FLAVOUR, IptablesShims } from '../iptables.ts';
+import { NODE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
+import { waitFor } from '../wait.ts';
+
+const PORTALS = '-m comment --comment "handle ClusterIPs; NOTE: this must be before the NodePort rules" -j';
+const SYNC_PERIOD_MS = 1000;
+
+describe(`repairing rules in iptables-${FLAVOUR} within the sync period`, () => {
+  let environment: Environment;
+  let shims: IptablesShims;
+  let service: Served;
+  /** Both tables as they should be. */
+  let intact: string[];
+
+  before(async () => {
+    environment = await Environment.create();
+    shims = await IptablesShims.create(environment.temporary('shims'));
+    await environment.startProxy({
+      args: ['--iptables-sync-period', `${SYNC_PERIOD_MS}ms`],
+      env: { PATH: shims.path },
+    });
+    service = await environment.serve({
+      name: 'web',
+      ports: [{ name: 'http', port: 80, target: TCP.name, nodePort: 30_080 }],
+      endpoints: POD_ADDRESSES,
+    });
+    await waitFor('the NodePort is open', async () =>
+      (await rules()).some((rule) => rule.includes('NON-LOCAL -p tcp')),
+    );
+    intact = await rules();
+  });
+
+  beforeEach(() => restored());
+
+  after(() => environment.remove());
+
+  async function rules(): Promise<string[]> {
+    return [...(await environment.iptables.save('nat')), ...(await environment.iptables.save('filter'))];
+  }
+
+  async function restored(expected: readonly string[] = intact): Promise<void> {
+    let actual: string[] = [];
+    const same = async () => {
+      actual = await rules();
+      return actual.join('\n') === expected.join('\n');
+    };
+    await waitFor('the rules are restored', same, 4 * SYNC_PERIOD_MS).catch(() => {});
+    assert.deepEqual(actual, expected);
+  }
+
+  async function assertServed(): Promise<void> {
+    for (const [agent, host, port] of [
+      [environment.client, service.host, 80],
+      [environment.node, service.host, 80],
+      [environment.outside, NODE_ADDRESS, 30_080],
+    ] as const) {
+      assert.match((await agent.call('request', { host, port })).name, /^pod-/);
+    }
+  }
+
+  for (const [table, chain] of [
+    ['nat', 'KUBE-PORTALS-CONTAINER'],
+    ['nat', 'KUBE-PORTALS-HOST'],
+    ['nat', 'KUBE-NODEPORT-CONTAINER'],
+    ['nat', 'KUBE-NODEPORT-HOST'],
+    ['filter', 'KUBE-NODEPORT-NON-LOCAL'],
+  ] as const) {
+    test(`a rule deleted from ${chain} comes back`, async () => {
+      await environment.iptables.must(`-t ${table} -D ${chain} 1`);
+      assert.notDeepEqual(await rules(), intact);
+      await restored();
+    });
+  }
+
+  for (const [table, chain] of [
+    ['nat', 'PREROUTING'],
+    ['nat', 'OUTPUT'],
+    ['filter', 'INPUT'],
+  ] as const) {
+    test(`our jumps deleted from ${chain} come back`, async () => {
+      await environment.iptables.must(`-t ${table} -F ${chain}`);
+      await restored();
+    });
+  }
+
+  test('everything comes back after both tables were flushed and our chains deleted, and traffic flows', async () => {
+    await environment.iptables.flush();
+    assert.equal((await rules()).filter((rule) => rule.includes('KUBE')).length, 0);
+    await restored();
+    await assertServed();
+  });
+
+  test('an open connection survives flush and repair', async () => {
+    const echo = await environment.serve({
+      name: 'echo',
+      ports: [{ port: 7, target: TCP.echo }],
+      endpoints: POD_ADDRESSES,
+    });
+    const { connection } = await environment.client.call('open', echo);
+    await environment.client.call('write', { connection, text: 'before' });
+    assert.equal(await environment.client.call('read', { connection, bytes: 6 }), 'before');
+    await environment.iptables.flush();
+    await environment.waitForRules(echo.host, 1);
+    await environment.client.call('write', { connection, text: 'after!' });
+    assert.equal(await environment.client.call('read', { connection, bytes: 6 }), 'after!');
+    environment.manifests.remove('echo.yaml');
+    await restored();
+  });
+
+  for (const chain of ['PREROUTING', 'OUTPUT'] as const) {
+    test(`a foreign rule put before ours in ${chain} stays, behind ours`, async () => {
+      const portals = `-A ${chain} ${PORTALS} KUBE-PORTALS-${chain === 'OUTPUT' ? 'HOST' : 'CONTAINER'}`;
+      const foreign = `-A ${chain} -p tcp -m tcp --dport 9 -j ACCEPT`;
+      await environment.iptables.must(`-t nat -I ${chain} 1 -p tcp --dport 9 -j ACCEPT`);
+      await waitFor(
+        `the first rule of ${chain} is ours again`,
+        async () => (await environment.iptables.rules(chain))[0] === portals,
+        4 * SYNC_PERIOD_MS,
+      );
+      assert.equal((await environment.iptables.rules(chain)).filter((rule) => rule === foreign).length, 1);
+      await environment.iptables.must(`-t nat -D ${chain} -p tcp --dport 9 -j ACCEPT`);
+      await restored();
+    });
+
+    test(`a foreign rule put behind ours in ${chain} stays, before the NodePort jump, which must be last`, async () => {
+      const foreign = `-A ${chain} -p tcp -m tcp --dport 9 -j ACCEPT`;
+      await environment.iptables.must(`-t nat -A ${chain} -p tcp --dport 9 -j ACCEPT`);
+      await waitFor(
+        `the last rule of ${chain} is ours again`,
+        async () => (await environment.iptables.rules(chain)).at(-1)?.includes('-j KUBE-NODEPORT-'),
+        4 * SYNC_PERIOD_MS,
+      );
+      assert.equal((await environment.iptables.rules(chain)).filter((rule) => rule === foreign).length, 1);
+      await environment.iptables.must(`-t nat -D ${chain} -p tcp --dport 9 -j ACCEPT`);
+      await restored();
+    });
+  }
+
+  test('a foreign rule put first in INPUT stays, behind ours', async () => {
+    await environment.iptables.must('-I INPUT 1 -p tcp --dport 9 -j DROP');
+    await waitFor(
+      'the first rule of INPUT is ours again',
+      async () => (await environment.iptables.rules('INPUT', 'filter'))[0]?.includes('-j KUBE-NODEPORT-NON-LOCAL'),
+      4 * SYNC_PERIOD_MS,
+    );
+    assert.ok((await rules()).includes('-A INPUT -p tcp -m tcp --dport 9 -j DROP'));
+    await environment.iptables.must('-D INPUT -p tcp --dport 9 -j DROP');
+    await restored();
+  });
+
+  test('foreign rules and chains of other programs are left alone', async () => {
+    await environment.iptables.must('-t nat -N CNI-HOSTPORT');
+    await environment.iptables.must('-t nat -A CNI-HOSTPORT -p tcp --dport 81 -j ACCEPT');
+    await environment.iptables.must('-t nat -A POSTROUTING -s 10.244.1.0/24 ! -d 10.244.1.0/24 -j MASQUERADE');
+    await environment.iptables.must('-t nat -D KUBE-PORTALS-HOST 1');
+    await waitFor(
+      'the deleted rule is back',
+      async () => (await environment.iptables.rules('KUBE-PORTALS-HOST')).length,
+    );
+    const now = await rules();
+    assert.ok(now.includes('-A CNI-HOSTPORT -p tcp -m tcp --dport 81 -j ACCEPT'));
+    assert.ok(now.includes('-A POSTROUTING -s 10.244.1.0/24 ! -d 10.244.1.0/24 -j MASQUERADE'));
+    await environment.iptables.must('-t nat -F POSTROUTING');
+    await environment.iptables.must('-t nat -F CNI-HOSTPORT');
+    await environment.iptables.must('-t nat -X CNI-HOSTPORT');
+    await restored();
+  });
+
+  test('nothing is written while nothing has changed, however often it is checked', async () => {
+    shims.forget();
+    const checks = () => shims.commands().filter((command) => command.includes('-save')).length;
+    await waitFor('three checks of both tables', () => checks() >= 6, 8 * SYNC_PERIOD_MS);
+    assert.deepEqual(shims.restores(), []);
+  });
+
+  test('a change of endpoints reaches new connections without any iptables program', async () => {
+    const moving = await environment.serve({
+      name: 'moving',
+      ports: [{ port: 80, target: TCP.name }],
+      endpoints: [POD_ADDRESSES[0]],
+    });
+    shims.forget();
+    environment.write({ ...moving, endpoints: [POD_ADDRESSES[1]] });
+    await waitFor('pod-2 answers', async () => (await environment.client.call('request', moving)).name === 'pod-2');
+    assert.deepEqual(shims.restores(), []);
+    environment.manifests.remove('moving.yaml');
+    await restored();
+  });
+
+  test('failing iptables turns /healthz red and it recovers; traffic flows throughout', async () => {
+    const healthz = async () =>
+      (await environment.node.call('httpGet', { url: 'http://127.0.0.1:10256/healthz' })).status;
+    assert.equal(await healthz(), 200);
+    const failuresBefore = metric(
+      await environment.metricsText(),
+      'kubeproxy_sync_proxy_rules_iptables_restore_failures_total',
+    );
+    shims.fail(true);
+    environment.write({ name: 'late', clusterIP: '10.96.3.1', ports: [{ port: 80, target: TCP.name }], endpoints: [] });
+    await waitFor('/healthz says 503', async () => (await healthz()) === 503, 15_000);
+    await assertServed();
+    shims.fail(false);
+    await waitFor('/healthz says 200', async () => (await healthz()) === 200, 15_000);
+    await environment.waitForRules('10.96.3.1', 1);
+    const failures = metric(
+      await environment.metricsText(),
+      'kubeproxy_sync_proxy_rules_iptables_restore_failures_total',
+    );
+    assert.ok(failures >= failuresBefore);
+    environment.manifests.remove('late.yaml');
+    await restored();
+  });
+});

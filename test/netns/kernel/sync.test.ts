@@ -1,0 +1,130 @@
+import assert from 'node:assert/strict';
+import { after, afterEach, before, describe, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Environment, TCP } from '../harness.ts';
+import { FLAVOUR, IptablesShims } from '../iptables.ts';
+import { serviceObjects } from '../manifests.ts';
+import type { ProxyProcess } from '../proxy.ts';
+import { POD_ADDRESSES } from '../topology.ts';
+import { waitFor } from '../wait.ts';
+
+describe(`carrying changes into iptables-${FLAVOUR}`, () => {
+  let environment: Environment;
+  let shims: IptablesShims;
+  let proxy: ProxyProcess | undefined;
+
+  before(async () => {
+    environment = await Environment.create();
+    shims = await IptablesShims.create(environment.temporary('shims'));
+  });
+
+  afterEach(async () => {
+    await environment.stopProxy(proxy);
+    proxy = undefined;
+  });
+
+  after(() => environment.remove());
+
+  test('a single change on a quiet node is in the rules within a second of the file', async () => {
+    // A minimal period that would show: the change must not wait for it.
+    proxy = await environment.startProxy({ args: ['--iptables-min-sync-period', '10s'] });
+    const clusterIP = environment.clusterIP();
+    const begun = performance.now();
+    environment.write({ name: 'quick', clusterIP, ports: [{ port: 80, target: TCP.name }], endpoints: POD_ADDRESSES });
+    await environment.waitForRules(clusterIP, 1);
+    assert.ok(performance.now() - begun < 1000, `${performance.now() - begun} ms`);
+    assert.match((await environment.client.call('request', { host: clusterIP, port: 80 })).name, /^pod-/);
+  });
+
+  test('200 changes in a row are written in few transactions, bounded by the minimal sync period', async () => {
+    proxy = await environment.startProxy({
+      args: ['--iptables-min-sync-period', '1s'],
+      env: { PATH: shims.path },
+    });
+    shims.forget();
+    const begun = performance.now();
+    for (let number = 1; number <= 200; number++) {
+      environment.write({
+        name: `burst-${number}`,
+        clusterIP: `10.96.2.${number}`,
+        ports: [{ port: 80, target: TCP.name }],
+        endpoints: POD_ADDRESSES,
+      });
+      await sleep(10);
+    }
+    await environment.waitForRules('10.96.2.200', 1);
+    const seconds = (performance.now() - begun) / 1000;
+    // Two at once, then one a second; a Service without a NodePort changes only the nat table.
+    const limit = 2 + Math.ceil(seconds);
+    assert.ok(shims.restores().length <= limit, `${shims.restores().length} transactions in ${seconds} s`);
+    const rules = await environment.iptables.rules('KUBE-PORTALS-CONTAINER');
+    assert.equal(rules.length, 200);
+  });
+
+  test('one Service that cannot be accepted keeps none of the others out, and is named once', async () => {
+    proxy = await environment.startProxy({ args: ['--iptables-sync-period', '1s'] });
+    const port = { port: 80, target: TCP.name };
+    const bad: Record<string, object> = {
+      newline: { name: 'x\n-A PREROUTING -j DROP', clusterIP: '10.96.4.1', ports: [port] },
+      quote: { name: 'x" -j DROP', clusterIP: '10.96.4.2', ports: [port] },
+      port: { name: 'bad-port', clusterIP: '10.96.4.3', ports: [{ port: 99_999, target: 80 }] },
+      address: { name: 'bad-address', clusterIP: '10.96.4.4; reboot', ports: [port] },
+      type: { name: 'bad-type', clusterIP: 42, ports: 'none' },
+      loopback: { name: 'loopback', clusterIP: '127.0.0.1', ports: [port] },
+    };
+    const good = (name: string, clusterIP: string) =>
+      serviceObjects({ name, clusterIP, ports: [port], endpoints: POD_ADDRESSES });
+    const badObjects = Object.values(bad).map((options) => {
+      const { name, clusterIP, ports } = options as { name: string; clusterIP: string; ports: object[] };
+      return {
+        apiVersion: 'v1',
+        kind: 'Service',
+        metadata: { name, namespace: 'test' },
+        spec: { clusterIP, ports },
+      };
+    });
+    environment.manifests.write('mixed.yaml', [
+      ...good('first', '10.96.4.101'),
+      ...badObjects,
+      ...good('last', '10.96.4.102'),
+    ]);
+    await environment.waitForRules('10.96.4.101', 1);
+    await environment.waitForRules('10.96.4.102', 1);
+    for (const host of ['10.96.4.101', '10.96.4.102']) {
+      const { names } = await environment.client.call('requests', { host, port: 80, count: 3 });
+      assert.deepEqual(names, { 'pod-1': 1, 'pod-2': 1, 'pod-3': 1 });
+    }
+    const rules = await environment.iptables.save();
+    assert.ok(!rules.some((rule) => rule.includes('DROP') || rule.includes('127.0.0.1')));
+    const reported = () => proxy!.log.filter((line) => JSON.stringify(line).includes('mixed.yaml'));
+    const syncs = await environment.lastSync();
+    await waitFor('two more syncs', async () => (await environment.lastSync()) >= syncs + 2);
+    const complaints = reported().filter((line) => line.level === 'warn' || line.level === 'error');
+    assert.ok(complaints.length >= badObjects.length, `${complaints.length} complaints`);
+    assert.equal(
+      new Set(complaints.map((line) => JSON.stringify({ ...line, timestamp: 0, ts: 0 }))).size,
+      complaints.length,
+    );
+  });
+
+  test('an iptables that fails from the start does not end the proxy, which installs the rules once it works', async () => {
+    shims.fail(true);
+    const clusterIP = environment.clusterIP();
+    environment.write({
+      name: 'patient',
+      clusterIP,
+      ports: [{ port: 80, target: TCP.name }],
+      endpoints: POD_ADDRESSES,
+    });
+    const started = await environment.startProxy({
+      args: ['--iptables-sync-period', '1s'],
+      env: { PATH: shims.path },
+      ready: async () => true,
+    });
+    proxy = started;
+    await waitFor('the failure is in the log', () => started.lines({ level: 'error' }).length > 0);
+    shims.fail(false);
+    await environment.waitForRules(clusterIP, 1);
+    assert.match((await environment.client.call('request', { host: clusterIP, port: 80 })).name, /^pod-/);
+  });
+});

@@ -1,0 +1,90 @@
+import { type ChildProcess, spawnSync } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
+import type { Namespace } from './topology.ts';
+import { waitFor } from './wait.ts';
+
+const ROOT = fileURLToPath(new URL('../..', import.meta.url));
+
+/** What a user starts. */
+export const PROGRAM = `${ROOT}dist/kube-userspace-proxy`;
+
+/** One line of the JSON log; `msg` alone for a line that is not JSON. */
+export interface LogLine {
+  readonly level?: string;
+  readonly msg: string;
+  readonly [field: string]: unknown;
+}
+
+/** A running kube-userspace-proxy, as it was started from the command line. */
+export class ProxyProcess {
+  readonly #child: ChildProcess;
+  readonly log: LogLine[] = [];
+  readonly exited: Promise<{ readonly code: number | null; readonly signal: NodeJS.Signals | null }>;
+
+  constructor(namespace: Namespace, args: readonly string[], env: NodeJS.ProcessEnv = {}) {
+    buildOnce();
+    this.#child = namespace.spawn([PROGRAM, ...args], env);
+    for (const stream of [this.#child.stdout!, this.#child.stderr!]) {
+      createInterface({ input: stream }).on('line', (line) => this.log.push(parseLine(line)));
+    }
+    this.exited = new Promise((resolve) => {
+      this.#child.on('close', (code, signal) => resolve({ code, signal }));
+    });
+  }
+
+  get pid(): number {
+    return this.#child.pid!;
+  }
+
+  get running(): boolean {
+    return this.#child.exitCode === null && this.#child.signalCode === null;
+  }
+
+  kill(signal: NodeJS.Signals): void {
+    this.#child.kill(signal);
+  }
+
+  /** Resolves with the exit code after SIGTERM; a proxy that does not end is killed and fails the test. */
+  async stop(): Promise<number | null> {
+    if (this.running) this.#child.kill('SIGTERM');
+    try {
+      await waitFor('the proxy ends after SIGTERM', () => !this.running, 10_000);
+    } catch (error) {
+      this.#child.kill('SIGKILL');
+      throw error;
+    }
+    return (await this.exited).code;
+  }
+
+  /** Lines with these fields. */
+  lines(fields: Readonly<Record<string, unknown>>): LogLine[] {
+    return this.log.filter((line) => Object.entries(fields).every(([key, value]) => line[key] === value));
+  }
+
+  /** The last lines, for the message of a failure. */
+  tail(): string {
+    return this.log
+      .slice(-20)
+      .map((line) => JSON.stringify(line))
+      .join('\n');
+  }
+}
+
+function parseLine(line: string): LogLine {
+  try {
+    return JSON.parse(line) as LogLine;
+  } catch {
+    return { msg: line };
+  }
+}
+
+let built = false;
+
+function buildOnce(): void {
+  if (built || existsSync(PROGRAM)) return;
+  const { status, stderr } = spawnSync('npm', ['run', '--silent', 'build'], { cwd: ROOT, encoding: 'utf8' });
+  if (status !== 0) throw new Error(`cannot build ${PROGRAM}: ${stderr}`);
+  built = true;
+}

@@ -1,0 +1,113 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Agent } from '../agent.ts';
+import { Environment, type Served, TCP, UDP } from '../harness.ts';
+import { NODE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
+import { waitFor } from '../wait.ts';
+
+describe('ClientIP affinity', () => {
+  let environment: Environment;
+
+  before(async () => {
+    environment = await Environment.create();
+    await environment.startProxy();
+  });
+
+  after(() => environment.remove());
+
+  const sticky = (affinitySeconds: number, ports: Served['ports'] = [{ port: 80, target: TCP.name }]) =>
+    environment.serve({ name: `sticky-${environment.number()}`, affinitySeconds, ports, endpoints: POD_ADDRESSES });
+
+  /** The backends that answered `count` requests in a row. */
+  async function backends(agent: Agent, target: { host: string; port: number }, count = 6): Promise<string[]> {
+    const { names, failures } = await agent.call('requests', { ...target, count });
+    assert.deepEqual(failures, {});
+    return Object.keys(names);
+  }
+
+  test('each client stays with its backend, and two clients have different ones', async () => {
+    const service = await sticky(60);
+    const [mine] = await backends(environment.client, service, 1);
+    const [theirs] = await backends(environment.pods[0], service, 1);
+    assert.notEqual(mine, theirs);
+    for (let round = 0; round < 3; round++) {
+      assert.deepEqual(await backends(environment.client, service), [mine]);
+      assert.deepEqual(await backends(environment.pods[0], service), [theirs]);
+    }
+  });
+
+  test('it holds at the NodePort and together with the ClusterIP', async () => {
+    const nodePort = environment.nodePort();
+    const service = await sticky(60, [{ port: 80, target: TCP.name, nodePort }]);
+    const [mine] = await backends(environment.client, service, 1);
+    assert.deepEqual(await backends(environment.client, { host: NODE_ADDRESS, port: nodePort }), [mine]);
+    assert.equal((await backends(environment.outside, { host: NODE_ADDRESS, port: nodePort })).length, 1);
+  });
+
+  test('it holds for UDP flows', async () => {
+    const service = await sticky(60, [{ port: 53, target: UDP['udp-name'], protocol: 'UDP' }]);
+    const names = await environment.client.call('udpFlows', { ...service, count: 6 });
+    assert.deepEqual(Object.values(names), [6]);
+  });
+
+  test('it ends after the timeout without a new connection, and each connection renews it', async () => {
+    const service = await sticky(2);
+    const [first] = await backends(environment.client, service, 1);
+    for (let round = 0; round < 4; round++) {
+      await sleep(800);
+      assert.deepEqual(await backends(environment.client, service, 1), [first]);
+    }
+    await sleep(2300);
+    const [next] = await backends(environment.client, service, 1);
+    assert.notEqual(next, first);
+  });
+
+  test('a shorter timeout takes effect while running', async () => {
+    const service = await sticky(3600);
+    const [first] = await backends(environment.client, service, 1);
+    environment.write({ ...service, affinitySeconds: 1 });
+    await waitFor('the client is sent to another backend', async () => {
+      await sleep(1200);
+      return (await backends(environment.client, service, 1))[0] !== first;
+    });
+  });
+
+  test('it can be switched on and off while running', async () => {
+    const service = await sticky(60);
+    const { affinitySeconds = 60, ...plain } = service;
+    assert.equal((await backends(environment.client, service)).length, 1);
+    environment.write(plain);
+    await waitFor('every backend answers', async () => (await backends(environment.client, service)).length === 3);
+    environment.write({ ...plain, affinitySeconds });
+    await waitFor('one backend answers', async () => (await backends(environment.client, service)).length === 1);
+  });
+
+  test('a client moves to the backend that answered when its own refuses, and stays there', async () => {
+    const port = 9200;
+    for (const pod of environment.pods) await pod.serve(port, 'name');
+    const service = await sticky(60, [{ port: 80, target: port }]);
+    const [first] = await backends(environment.client, service, 1);
+    const dead = environment.pods.find((pod) => pod.name === first)!;
+    await dead.call('unlisten', { port });
+    const [second] = await backends(environment.client, service, 1);
+    assert.notEqual(second, first);
+    await dead.serve(port, 'name');
+    assert.deepEqual(await backends(environment.client, service), [second]);
+  });
+
+  test('a client whose backend leaves the Service gets another one and keeps it when the first returns', async () => {
+    const service = await sticky(60);
+    const [first] = await backends(environment.client, service, 1);
+    const index = environment.pods.findIndex((pod) => pod.name === first);
+    environment.write({ ...service, endpoints: POD_ADDRESSES.filter((_, other) => other !== index) });
+    const second = await waitFor('another backend answers', async () => {
+      const [name] = await backends(environment.client, service, 1);
+      return name !== first && name;
+    });
+    environment.write(service);
+    // Events of one directory come in order: once this Service is served, the file before it has been read.
+    await environment.serve({ name: 'marker', ports: service.ports, endpoints: POD_ADDRESSES });
+    assert.deepEqual(await backends(environment.client, service), [second]);
+  });
+});

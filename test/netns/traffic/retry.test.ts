@@ -1,0 +1,165 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { Environment, metric, NOBODY, TCP } from '../harness.ts';
+import type { ProxyProcess } from '../proxy.ts';
+import { POD_ADDRESSES } from '../topology.ts';
+import { waitFor } from '../wait.ts';
+
+describe('backends that do not answer', () => {
+  let environment: Environment;
+  let proxy: ProxyProcess;
+
+  before(async () => {
+    environment = await Environment.create();
+    proxy = await environment.startProxy();
+  });
+
+  after(() => environment.remove());
+
+  /** A port on which the first pod drops everything that comes and the others serve. */
+  async function blackHole(port: number): Promise<void> {
+    const [hole, ...others] = environment.pods;
+    for (const pod of others) await pod.serve(port, 'name');
+    await hole.serve(port, 'name');
+    const rule = ['iptables-nft', '-A', 'INPUT', '-p', 'tcp', '--dport', `${port}`, '-j', 'DROP'];
+    await environment.topology.pods[0].output(rule);
+  }
+
+  test('one that refuses is passed over: every request is answered, at once', async () => {
+    const port = 9101;
+    await environment.pods[1].serve(port, 'name');
+    await environment.pods[2].serve(port, 'name');
+    const service = await environment.serve({
+      name: 'refusing',
+      ports: [{ port: 80, target: port }],
+      endpoints: POD_ADDRESSES,
+    });
+    const { names, failures, ms } = await environment.client.call('requests', { ...service, count: 12 });
+    assert.deepEqual(failures, {});
+    assert.deepEqual(Object.keys(names).sort(), ['pod-2', 'pod-3']);
+    assert.ok(Math.max(...ms) < 200, `${Math.max(...ms)} ms`);
+  });
+
+  test('a backend that is killed is not missed: the next request succeeds', async () => {
+    const port = 9102;
+    for (const pod of environment.pods) await pod.serve(port, 'name');
+    const service = await environment.serve({
+      name: 'killed',
+      ports: [{ port: 80, target: port }],
+      endpoints: POD_ADDRESSES,
+    });
+    const load = await environment.client.call('startLoad', { ...service, concurrency: 1 });
+    await waitFor('the load flows', async () => {
+      return ((await environment.client.call('loadSoFar', { load })).names['pod-3'] ?? 0) > 3;
+    });
+    await environment.client.call('stopLoad', { load });
+    await environment.pods[2].call('unlisten', { port });
+    const { names, failures } = await environment.client.call('requests', { ...service, count: 6 });
+    assert.deepEqual(failures, {});
+    assert.equal(names['pod-3'], undefined);
+  });
+
+  test('one that swallows packets costs its own connection a quarter of a second and no other anything', async () => {
+    const port = 9103;
+    await blackHole(port);
+    const service = await environment.serve({
+      name: 'swallowing',
+      ports: [{ port: 80, target: port }],
+      endpoints: POD_ADDRESSES,
+    });
+    // The first contact with a pod may take an ARP round trip.
+    await environment.client.call('requests', { ...service, count: 3 });
+    const { failures, ms } = await environment.client.call('requests', { ...service, count: 30, concurrency: 30 });
+    assert.deepEqual(failures, {});
+    const slow = ms.filter((duration) => duration >= 240);
+    const quick = ms.filter((duration) => duration < 200);
+    assert.equal(slow.length, 10, JSON.stringify(ms));
+    assert.equal(quick.length, 20, JSON.stringify(ms));
+    assert.ok(Math.max(...slow) < 500, JSON.stringify(slow));
+  });
+
+  test('two that swallow packets cost 250 ms and 500 ms', async () => {
+    const port = 9104;
+    await blackHole(port);
+    const rule = ['iptables-nft', '-A', 'INPUT', '-p', 'tcp', '--dport', `${port}`, '-j', 'DROP'];
+    await environment.topology.pods[1].output(rule);
+    const service = await environment.serve({
+      name: 'twice',
+      ports: [{ port: 80, target: port }],
+      endpoints: POD_ADDRESSES,
+    });
+    const durations: number[] = [];
+    for (let round = 0; round < 3; round++) {
+      const { name, ms } = await environment.client.call('request', service);
+      assert.equal(name, 'pod-3');
+      durations.push(ms);
+    }
+    // Round robin begins at each of the three in turn: two holes before the third, one, none.
+    const [none, one, two] = durations.sort((a, b) => a - b) as [number, number, number];
+    assert.ok(none < 200 && one >= 240 && one < 600 && two >= 740 && two < 1100, JSON.stringify(durations));
+  });
+
+  test('one that accepts and closes at once is a working backend: the client sees a clean end', async () => {
+    const service = await environment.serve({
+      name: 'closing',
+      ports: [{ port: 80, target: TCP.close }],
+      endpoints: [POD_ADDRESSES[0]],
+    });
+    const { connection } = await environment.client.call('open', service);
+    const { text, how, ms } = await environment.client.call('finish', { connection });
+    assert.equal(text, '');
+    assert.match(how, /^(ended|closed)$/);
+    assert.ok(ms < 200, `${ms} ms`);
+    const metrics = await environment.metricsText();
+    assert.ok(metric(metrics, 'userspace_proxy_connect_retries_total', 'service="closing"') === 0);
+  });
+
+  test('when all refuse, the client is closed at once and one warning says so', async () => {
+    const service = await environment.serve({
+      name: 'dead',
+      ports: [{ port: 80, target: NOBODY }],
+      endpoints: POD_ADDRESSES,
+    });
+    for (let round = 0; round < 20; round++) {
+      const { connection } = await environment.client.call('open', service);
+      const { text, ms } = await environment.client.call('finish', { connection });
+      assert.equal(text, '');
+      assert.ok(ms < 300, `${ms} ms`);
+    }
+    const warnings = () => proxy.lines({ level: 'warn', svc: 'test/dead' });
+    await waitFor('a warning', () => warnings().length > 0);
+    assert.ok(warnings().length <= 2, JSON.stringify(warnings()));
+  });
+
+  test('with no endpoints the client is closed at once and one warning says so', async () => {
+    const service = await environment.serve({ name: 'empty', ports: [{ port: 80, target: NOBODY }], endpoints: [] });
+    for (let round = 0; round < 20; round++) {
+      const { connection } = await environment.client.call('open', service);
+      const { text, ms } = await environment.client.call('finish', { connection });
+      assert.equal(text, '');
+      assert.ok(ms < 200, `${ms} ms`);
+    }
+    const warnings = () => proxy.lines({ level: 'warn', svc: 'test/empty' });
+    await waitFor('a warning', () => warnings().length > 0);
+    assert.equal(warnings().length, 1, JSON.stringify(warnings()));
+    environment.write({ ...service, ports: [{ port: 80, target: TCP.name }], endpoints: [POD_ADDRESSES[0]] });
+    await waitFor('it is served once it has endpoints', () =>
+      environment.client.call('request', service).then(
+        ({ name }) => name === 'pod-1',
+        () => false,
+      ),
+    );
+  });
+
+  test('a single backend that refuses is tried four times before the client is closed', async () => {
+    const service = await environment.serve({
+      name: 'four',
+      ports: [{ port: 80, target: NOBODY }],
+      endpoints: [POD_ADDRESSES[0]],
+    });
+    const { connection } = await environment.client.call('open', service);
+    await environment.client.call('finish', { connection });
+    const metrics = await environment.metricsText();
+    assert.equal(metric(metrics, 'userspace_proxy_connect_retries_total', 'service="four"'), 3);
+  });
+});

@@ -1,0 +1,145 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Agent } from '../agent.ts';
+import { Environment, metric, type Served, UDP } from '../harness.ts';
+import type { ProxyProcess } from '../proxy.ts';
+import { POD_ADDRESSES } from '../topology.ts';
+import { waitFor } from '../wait.ts';
+
+describe('UDP', () => {
+  let environment: Environment;
+  let proxy: ProxyProcess;
+  let client: Agent;
+
+  before(async () => {
+    environment = await Environment.create();
+    proxy = await environment.startProxy({
+      args: ['--udp-timeout', '500ms', '--udp-max-flows-per-service', '50', '--udp-max-flows', '80'],
+    });
+    client = environment.client;
+  });
+
+  after(() => environment.remove());
+
+  const serve = (target: number, endpoints: readonly string[] = POD_ADDRESSES) =>
+    environment.serve({
+      name: `udp-${environment.number()}`,
+      ports: [{ name: 'dns', port: 53, target, protocol: 'UDP' }],
+      endpoints,
+    });
+
+  async function ask(service: Served, socket: number, text = 'who', timeoutMs = 2000): Promise<string | undefined> {
+    return (await client.call('udpAsk', { socket, host: service.host, port: 53, text, timeoutMs }))?.text;
+  }
+
+  async function backend(service: Served, socket: number): Promise<string | undefined> {
+    return (await ask(service, socket))?.split(' ')[0];
+  }
+
+  test('datagrams of 0 to 65,507 bytes pass intact in both directions', async () => {
+    const service = await serve(UDP['udp-echo']);
+    for (const bytes of [0, 1, 512, 1471, 1472, 1473, 4096, 4097, 9000, 65_506, 65_507]) {
+      const { socket } = await client.call('udpOpen', {});
+      const { intact, from } = await client.call('udpEcho', { socket, host: service.host, port: 53, bytes });
+      assert.ok(intact, `${bytes} bytes`);
+      assert.equal(from, `${service.host}:53`);
+      await client.call('udpClose', { socket });
+    }
+  });
+
+  test('datagrams of one client address and port go to one backend while the flow lives', async () => {
+    const service = await serve(UDP['udp-name']);
+    const { socket } = await client.call('udpOpen', {});
+    const first = await backend(service, socket);
+    for (let round = 0; round < 8; round++) {
+      await sleep(200); // More in all than --udp-timeout: each datagram renews it.
+      assert.equal(await backend(service, socket), first);
+    }
+  });
+
+  test('the backend sees one source port for a flow, and another one for another flow', async () => {
+    const service = await serve(UDP['udp-name'], [POD_ADDRESSES[1]]);
+    const before = (await environment.pods[1].call('seen', { port: UDP['udp-name'] })).datagrams.length;
+    for (let flow = 0; flow < 2; flow++) {
+      const { socket } = await client.call('udpOpen', {});
+      await ask(service, socket);
+      await ask(service, socket);
+    }
+    const { datagrams } = await environment.pods[1].call('seen', { port: UDP['udp-name'] });
+    const [a, b, c, d] = datagrams.slice(before).map(({ remote }) => remote);
+    assert.ok(a !== undefined && a === b && c === d && a !== c, JSON.stringify([a, b, c, d]));
+  });
+
+  test('after --udp-timeout of silence the same client is sent to the next backend', async () => {
+    const service = await serve(UDP['udp-name']);
+    const { socket } = await client.call('udpOpen', {});
+    const names: (string | undefined)[] = [];
+    for (let round = 0; round < 3; round++) {
+      names.push(await backend(service, socket));
+      await sleep(900);
+    }
+    assert.deepEqual(names.sort(), ['pod-1', 'pod-2', 'pod-3']);
+  });
+
+  test('a first reply that takes far longer than --udp-timeout still arrives', async () => {
+    const service = await serve(UDP['udp-slow']);
+    const { socket } = await client.call('udpOpen', {});
+    assert.match((await ask(service, socket, '3000', 4000)) ?? 'none', /^pod-/);
+  });
+
+  test('a backend that has died is replaced at the next datagram of the same flow', async () => {
+    const port = 9300;
+    for (const pod of environment.pods) await pod.serve(port, 'udp-name');
+    const service = await serve(port);
+    const { socket } = await client.call('udpOpen', {});
+    const first = await backend(service, socket);
+    await environment.pods.find((pod) => pod.name === first)!.call('unlisten', { port });
+    assert.equal(await ask(service, socket, 'lost', 100), undefined);
+    const second = await backend(service, socket);
+    assert.ok(second !== undefined && second !== first, second);
+  });
+
+  test('a flow of a backend that has left the Service goes to another one', async () => {
+    const service = await serve(UDP['udp-name'], [POD_ADDRESSES[0]]);
+    const { socket } = await client.call('udpOpen', {});
+    assert.equal(await backend(service, socket), 'pod-1');
+    environment.write({ ...service, endpoints: [POD_ADDRESSES[1]] });
+    await waitFor('pod-2 answers the same socket', async () => {
+      await sleep(100); // Within --udp-timeout, so that the flow never ends by silence.
+      return (await backend(service, socket)) === 'pod-2';
+    });
+  });
+
+  test('with no endpoints datagrams are dropped, one warning says so, and it is served once there is one', async () => {
+    const service = await serve(UDP['udp-name'], []);
+    const { socket } = await client.call('udpOpen', {});
+    for (let round = 0; round < 10; round++) assert.equal(await ask(service, socket, 'who', 50), undefined);
+    const warnings = () => proxy.lines({ level: 'warn', svc: `test/${service.name}:dns` });
+    await waitFor('a warning', () => warnings().length > 0);
+    assert.equal(warnings().length, 1);
+    environment.write({ ...service, endpoints: [POD_ADDRESSES[0]] });
+    await waitFor('pod-1 answers', async () => (await ask(service, socket, 'who', 100))?.startsWith('pod-1'));
+  });
+
+  test('flows are bounded per Service, and a Service at its bound takes nothing from others', async () => {
+    const slow = await serve(UDP['udp-slow']);
+    const other = await serve(UDP['udp-name']);
+    const sockets: number[] = [];
+    for (let index = 0; index < 60; index++) {
+      const { socket } = await client.call('udpOpen', {});
+      sockets.push(socket);
+      await client.call('udpSend', { socket, host: slow.host, port: 53, text: '1500' });
+    }
+    assert.deepEqual(await client.call('udpFlows', { host: other.host, port: 53, count: 3 }), {
+      'pod-1': 1,
+      'pod-2': 1,
+      'pod-3': 1,
+    });
+    const replies = await Promise.all(sockets.map((socket) => client.call('udpReceive', { socket, timeoutMs: 3000 })));
+    assert.equal(replies.filter(Boolean).length, 50);
+    const limited = metric(await environment.metricsText(), 'userspace_proxy_limited_total', `service="${slow.name}"`);
+    assert.equal(limited, 10);
+    for (const socket of sockets) await client.call('udpClose', { socket });
+  });
+});

@@ -1,0 +1,70 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { findRefused } from '../../src/rules/find-refused.ts';
+import { renderPortals } from '../../src/rules/render.ts';
+import type { Rule } from '../../src/rules/rule.ts';
+import { nodeFacts, portal } from './fixtures.ts';
+
+/** 1,000 Services with a ClusterIP and an external IP each, every tenth on UDP: 4,500 nat rules or so in 8 shapes. */
+const RULES = renderPortals(
+  Array.from({ length: 1000 }, (_, i) =>
+    portal({
+      name: `ns/svc-${i}`,
+      protocol: i % 10 === 0 ? 'UDP' : 'TCP',
+      localPort: 30_000 + i,
+      clusterIPs: [`10.96.${i >> 8}.${i & 255}`],
+      externalIPs: [`203.0.${i >> 8}.${i & 255}`],
+    }),
+  ),
+  nodeFacts(),
+).rules;
+
+async function search(isRefused: (rule: Rule) => boolean): Promise<{ refused: readonly Rule[]; probes: number }> {
+  let probes = 0;
+  const refused = await findRefused({
+    rules: RULES,
+    accepts: async (rules) => {
+      assert.notEqual(rules.length, 0, 'a probe of nothing tells nothing');
+      probes++;
+      return !rules.some(isRefused);
+    },
+  });
+  return { refused, probes };
+}
+
+describe('the search for refused rules', () => {
+  test('ends after one probe when all of them are accepted', async () => {
+    assert.deepEqual(await search(() => false), { refused: [], probes: 1 });
+  });
+
+  test('finds one among thousands in a few probes', async () => {
+    const { refused, probes } = await search(
+      (rule) => rule.spec.includes('-d 10.96.2.17/32') && /REDIRECT/.test(rule.spec),
+    );
+    assert.deepEqual(
+      refused.map((rule) => rule.owner),
+      ['ns/svc-529'],
+    );
+    assert.ok(probes < 40, `${probes} probes`);
+  });
+
+  test('finds a whole kind of rule, such as a match that the kernel lacks, in a few probes', async () => {
+    const hasPhysdev = (rule: Rule) => rule.spec.includes('-m physdev');
+    const { refused, probes } = await search(hasPhysdev);
+    assert.deepEqual(new Set(refused), new Set(RULES.filter(hasPhysdev)));
+    assert.equal(refused.length, 1000);
+    assert.ok(probes < 25, `${probes} probes`);
+  });
+
+  test('finds several at once, the first and the last of a kind among them', async () => {
+    const owners = new Set(['ns/svc-1', 'ns/svc-10', 'ns/svc-500', 'ns/svc-999']);
+    const isBad = (rule: Rule) => owners.has(rule.owner);
+    const { refused } = await search(isBad);
+    assert.deepEqual(new Set(refused), new Set(RULES.filter(isBad)));
+  });
+
+  test('blames nothing when the kernel could not be asked', async () => {
+    const error = new Error('locked');
+    await assert.rejects(findRefused({ rules: RULES, accepts: () => Promise.reject(error) }), error);
+  });
+});

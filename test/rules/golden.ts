@@ -1,0 +1,67 @@
+import { readFileSync } from 'node:fs';
+import type { Portal } from '../../src/rules/claims.ts';
+import { parseDump } from '../../src/rules/dump.ts';
+import { type PortalFields, portal } from './fixtures.ts';
+
+export const GOLDEN_BINDS = ['0.0.0.0', '192.168.50.10'] as const;
+export type GoldenBind = (typeof GOLDEN_BINDS)[number];
+
+/** `test/golden/services.yaml`, without the Services that get no rules. */
+const SERVICE_PORTS: readonly PortalFields[] = [
+  { name: 'default/web:http', clusterIPs: ['10.96.0.100'], externalIPs: ['192.168.50.77'], nodePort: 30080 },
+  {
+    name: 'default/web:dns',
+    protocol: 'UDP',
+    port: 53,
+    clusterIPs: ['10.96.0.100'],
+    externalIPs: ['192.168.50.77'],
+    nodePort: 30053,
+  },
+  { name: 'shop/sticky', clusterIPs: ['10.96.0.101'] },
+  {
+    name: 'shop/balanced:https',
+    port: 443,
+    clusterIPs: ['10.96.0.102'],
+    loadBalancerIPs: ['203.0.113.10'],
+    nodePort: 30443,
+  },
+  { name: 'shop/empty', clusterIPs: ['10.96.0.104'] },
+];
+
+/** Table, chain and rules; rules of a chain sorted, except where the order is part of the behaviour. */
+export type Comparable = Readonly<Record<string, readonly string[]>>;
+
+export interface Golden {
+  /** With the local ports that the golden file shows, so that rules can be compared to the letter. */
+  readonly portals: readonly Portal[];
+  readonly rules: Comparable;
+}
+
+/** What a real kube-proxy wrote. Its n-th proxy port becomes 40000 + n. */
+export function readGolden(bind: GoldenBind): Golden {
+  const file = new URL(`../golden/kube-proxy-userspace-bind-${bind}.rules`, import.meta.url);
+  const text = readFileSync(file, 'utf8')
+    .replace(/<proxy port (\d+)>/g, (_, n: string) => String(40_000 + Number(n)))
+    .split('\n')
+    // The API server made this Service; there is none here.
+    .filter((line) => !line.includes('"default/kubernetes:https"'))
+    .join('\n');
+  const portals = SERVICE_PORTS.map((fields) => portal({ ...fields, localPort: localPortOf(fields.name, text) }));
+  return { portals, rules: comparable(text) };
+}
+
+export function comparable(dump: string): Comparable {
+  const entries: [string, readonly string[]][] = [];
+  for (const [table, chains] of parseDump(dump)) {
+    for (const [chain, specs] of chains) {
+      entries.push([`${table} ${chain}`, chain.startsWith('KUBE-') ? specs.toSorted() : specs]);
+    }
+  }
+  return Object.fromEntries(entries.sort(([a], [b]) => (a < b ? -1 : 1)));
+}
+
+function localPortOf(name: string, golden: string): number {
+  const port = new RegExp(`--comment "${name}" .*(?:--to-ports |:)(\\d+)$`, 'm').exec(golden)?.[1];
+  if (port === undefined) throw new Error(`The golden file has no rule for ${name}`);
+  return Number(port);
+}

@@ -1,0 +1,169 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { renderPortals } from '../../src/rules/render.ts';
+import { address, IPV6_NODE, lines, nodeFacts, portal } from './fixtures.ts';
+import { GOLDEN_BINDS, readGolden } from './golden.ts';
+
+describe('the rules of Service ports', () => {
+  for (const bind of GOLDEN_BINDS) {
+    test(`are those of kube-proxy, bound to ${bind}`, () => {
+      const golden = readGolden(bind);
+      const { rules, conflicts, unsafe } = renderPortals(golden.portals, nodeFacts({ bindAddress: bind }));
+      const expected = Object.entries(golden.rules)
+        .filter(([chain]) => chain.includes('KUBE-'))
+        .flatMap(([chain, specs]) => specs.map((spec) => `${chain.replace(' ', ': -A ')} ${spec}`));
+      assert.deepEqual(lines(rules).sort(), expected.sort());
+      assert.deepEqual([conflicts, unsafe], [[], []]);
+    });
+  }
+
+  test('hold only addresses of the family, spelled as ip6tables-save does', () => {
+    const both = portal({ name: 'default/web', clusterIPs: ['10.96.0.1', 'fd00:96:0:0::1'], nodePort: 30080 });
+    const { rules } = renderPortals([both], { ...IPV6_NODE, bindAddress: 'fd00::5' });
+    assert.deepEqual(lines(rules), [
+      'nat: -A KUBE-PORTALS-CONTAINER -d fd00:96::1/128 -p tcp -m comment --comment "default/web" -m tcp --dport 80 -j DNAT --to-destination [fd00::5]:40001',
+      'nat: -A KUBE-PORTALS-HOST -d fd00:96::1/128 -p tcp -m comment --comment "default/web" -m tcp --dport 80 -j DNAT --to-destination [fd00::5]:40001',
+      'nat: -A KUBE-NODEPORT-CONTAINER -p tcp -m comment --comment "default/web" -m tcp --dport 30080 -j DNAT --to-destination [fd00::5]:40001',
+      'nat: -A KUBE-NODEPORT-HOST -p tcp -m comment --comment "default/web" -m tcp --dport 30080 -j DNAT --to-destination [fd00::5]:40001',
+      'filter: -A KUBE-NODEPORT-NON-LOCAL -p tcp -m comment --comment "default/web" -m tcp --dport 40001 -m state --state NEW -j ACCEPT',
+    ]);
+  });
+
+  test('follow a wildcard bind of either family with REDIRECT', () => {
+    const web = portal({ name: 'default/web', clusterIPs: ['fd00:96::1'] });
+    for (const bindAddress of ['::', '0.0.0.0']) {
+      const { rules } = renderPortals([web], { ...IPV6_NODE, bindAddress });
+      assert.match(rules[0]?.spec ?? '', /-j REDIRECT --to-ports 40001$/);
+      assert.match(rules[1]?.spec ?? '', /-j DNAT --to-destination \[fd00:50::10\]:40001$/);
+    }
+  });
+
+  test('name their owner', () => {
+    const { rules } = renderPortals(readGolden('0.0.0.0').portals, nodeFacts());
+    for (const { spec, owner } of rules) assert.ok(spec.includes(`--comment "${owner}"`));
+  });
+
+  test('do not depend on the order in which Service ports are given', () => {
+    const { portals } = readGolden('0.0.0.0');
+    assert.deepEqual(renderPortals(portals.toReversed(), nodeFacts()), renderPortals(portals, nodeFacts()));
+  });
+
+  test('limit NodePorts to each network once, host bits cleared', () => {
+    const web = portal({ name: 'default/web', nodePort: 30080 });
+    const nodePortCidrs = ['192.168.50.10/24', 'fd00::/8', '192.168.50.99/24', '10.0.0.0/8', 'nonsense'];
+    const { rules } = renderPortals([web], nodeFacts({ nodePortCidrs }));
+    const destinations = rules.map(({ chain, spec }) => `${chain} ${/^-d \S+/.exec(spec)}`);
+    assert.deepEqual(destinations.sort(), [
+      'KUBE-NODEPORT-CONTAINER -d 10.0.0.0/8',
+      'KUBE-NODEPORT-CONTAINER -d 192.168.50.0/24',
+      'KUBE-NODEPORT-HOST -d 10.0.0.0/8',
+      'KUBE-NODEPORT-HOST -d 192.168.50.0/24',
+      'KUBE-NODEPORT-NON-LOCAL null',
+    ]);
+  });
+
+  test('are none for a NodePort that no network of the family may reach', () => {
+    const web = portal({ name: 'default/web', nodePort: 30080 });
+    assert.deepEqual(renderPortals([web], nodeFacts({ nodePortCidrs: ['fd00::/8'] })).rules, []);
+  });
+});
+
+describe('two Service ports that want the same', () => {
+  const ownersOf = (...portals: Parameters<typeof portal>[0][]) => {
+    const { rules, conflicts } = renderPortals(portals.map(portal), nodeFacts());
+    return { owners: [...new Set(rules.map((rule) => rule.owner))], conflicts };
+  };
+
+  test('ClusterIP and port: the first name keeps it, the other is reported', () => {
+    const clusterIPs = ['10.96.0.1'];
+    assert.deepEqual(ownersOf({ name: 'z/late', clusterIPs }, { name: 'a/early', clusterIPs }), {
+      owners: ['a/early'],
+      conflicts: [{ owner: 'z/late', holder: 'a/early', what: '10.96.0.1:80/TCP' }],
+    });
+  });
+
+  test('NodePort: the loser keeps its other rules', () => {
+    const { owners, conflicts } = ownersOf(
+      { name: 'a/web', nodePort: 30080 },
+      { name: 'b/web', nodePort: 30080, clusterIPs: ['10.96.0.2'] },
+    );
+    assert.deepEqual(owners, ['b/web', 'a/web']);
+    assert.deepEqual(conflicts, [{ owner: 'b/web', holder: 'a/web', what: 'NodePort 30080/TCP' }]);
+  });
+
+  test("an external IP takes neither another's ClusterIP nor its load-balancer IP, whatever the names", () => {
+    const { rules, conflicts } = renderPortals(
+      [
+        portal({ name: 'a/thief', externalIPs: ['10.96.0.1', '203.0.113.10'], localPort: 40666 }),
+        portal({ name: 'kube-system/dns', clusterIPs: ['10.96.0.1'] }),
+        portal({ name: 'shop/balanced', loadBalancerIPs: ['203.0.113.10'] }),
+      ],
+      nodeFacts(),
+    );
+    assert.ok(rules.every((rule) => !rule.spec.includes('40666')));
+    assert.deepEqual(
+      conflicts.map(({ owner, holder, what }) => `${owner} ${holder} ${what}`),
+      ['a/thief kube-system/dns 10.96.0.1:80/TCP', 'a/thief shop/balanced 203.0.113.10:80/TCP'],
+    );
+  });
+
+  test('a load-balancer IP does not take a ClusterIP', () => {
+    const { conflicts } = ownersOf(
+      { name: 'a/lb', loadBalancerIPs: ['10.96.0.1'] },
+      { name: 'b/cluster', clusterIPs: ['10.96.0.1'] },
+    );
+    assert.deepEqual(conflicts, [{ owner: 'a/lb', holder: 'b/cluster', what: '10.96.0.1:80/TCP' }]);
+  });
+
+  test('no conflict: other protocol, other port, other address', () => {
+    const { conflicts } = ownersOf(
+      { name: 'a/a', clusterIPs: ['10.96.0.1'], nodePort: 30080 },
+      { name: 'a/b', clusterIPs: ['10.96.0.1'], nodePort: 30080, protocol: 'UDP' },
+      { name: 'a/c', clusterIPs: ['10.96.0.1'], port: 81 },
+      { name: 'a/d', clusterIPs: ['10.96.0.2'] },
+    );
+    assert.deepEqual(conflicts, []);
+  });
+
+  test('an address that one Service port has twice gets the stronger rules once', () => {
+    const { rules, conflicts } = renderPortals(
+      [portal({ name: 'a/a', externalIPs: ['203.0.113.10'], loadBalancerIPs: ['203.0.113.10', '203.0.113.10'] })],
+      nodeFacts(),
+    );
+    assert.deepEqual(conflicts, []);
+    assert.equal(rules.length, 2);
+    assert.ok(rules.every((rule) => !/physdev|addrtype/.test(rule.spec)));
+  });
+});
+
+describe('a name that no validation should have let through', () => {
+  for (const [what, name] of [
+    ['a newline', 'default/web\n-A KUBE-PORTALS-HOST -j ACCEPT'],
+    ['a quote', 'default/web" -j ACCEPT'],
+    ['a backslash', 'default/web\\'],
+    ['a NUL', 'default/web\0'],
+    ['256 bytes', `default/${'a'.repeat(248)}`],
+    ['bytes that are no ASCII', 'default/wéb'],
+  ] as const) {
+    test(`${what}: its rules alone are left out, with the reason`, () => {
+      const { rules, unsafe } = renderPortals(
+        [portal({ name, clusterIPs: ['10.96.0.1'] }), portal({ name: 'default/good', clusterIPs: ['10.96.0.2'] })],
+        nodeFacts(),
+      );
+      assert.deepEqual(
+        rules.map((rule) => rule.owner),
+        ['default/good', 'default/good'],
+      );
+      assert.deepEqual(
+        unsafe.map(({ rule }) => rule.owner),
+        [name, name],
+      );
+      for (const { reason } of unsafe) assert.match(reason, /^it(s| is| holds) /);
+    });
+  }
+});
+
+test('a bind address that is none is not made into rules', () => {
+  assert.throws(() => renderPortals([], nodeFacts({ bindAddress: '1.2.3.4 -j ACCEPT' })), /is not an IP address/);
+  assert.doesNotThrow(() => renderPortals([], nodeFacts({ hostAddress: address('10.0.0.1') })));
+});

@@ -40,11 +40,11 @@ export function parseDump(text: string): ReadonlyMap<string, ChainRules> {
 
 /** The user-defined chain or target that a rule leads to with `-j` or `-g`, if that is the last thing it says. */
 export function jumpTarget(spec: string): string | undefined {
-  return /(?:^| )-[jg] (\S+)$/.exec(spec)?.[1];
+  return /(?:^| )-[jg] ([^\s"]+)$/.exec(spec)?.[1];
 }
 
 /**
- * A line ends at a newline outside quotes. iptables-save prints a newline in a comment as it is, so without this a
+ * A rule ends at a newline outside quotes. iptables-save prints a newline in a comment as it is, so without this a
  * comment could pretend to be a rule of ours, and we would believe it installed.
  */
 function* dumpLines(text: string): Generator<string> {
@@ -58,6 +58,7 @@ function* dumpLines(text: string): Generator<string> {
 
 function lineEnd(text: string, start: number): number {
   const newline = indexOfNewline(text, start);
+  if (text[start] !== '-' && text[start] !== '[') return newline;
   const limit = Math.min(text.length, newline + MAX_QUOTED);
   let quoted = false;
   for (let at = start; at < limit; at++) {

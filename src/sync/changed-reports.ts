@@ -1,6 +1,8 @@
 import type { Log, LogFields } from '../contracts/log.ts';
 
 interface Report {
+  /** What makes it the same fault as before, whatever its message says this time. */
+  readonly key: string;
   readonly message: string;
   readonly fields: LogFields;
 }
@@ -20,7 +22,7 @@ export class ChangedReports {
   /** `reports` is everything that is wrong now in respect of `topic`. */
   report(topic: string, reports: readonly Report[]): void {
     const known = this.#known.get(topic);
-    const now = new Map(reports.map((report) => [JSON.stringify(report), report]));
+    const now = new Map(reports.map((report) => [report.key, report]));
     const fresh = [...now].filter(([key]) => !known?.has(key)).map(([, report]) => report);
     for (const { message, fields } of fresh.slice(0, MAX_LINES)) this.#log.warn(message, fields);
     if (fresh.length > MAX_LINES)

@@ -120,10 +120,12 @@ export class RuleSync {
   #reportLeftOut({ conflicts, unsafe }: RenderedPortals): void {
     const lines = [
       ...conflicts.map(({ owner, holder, what }) => ({
+        key: `${owner} ${holder} ${what}`,
         message: 'Two Service ports claim the same address; one of them goes without it',
         fields: { svc: owner, holder, what },
       })),
       ...unsafe.map(({ rule, reason }) => ({
+        key: lineOf(rule),
         message: `A rule is left out because ${reason}`,
         fields: { svc: rule.owner, chain: rule.chain },
       })),
@@ -133,6 +135,7 @@ export class RuleSync {
 
   #reportRefused(table: Table, refused: readonly Rule[], error: IptablesError): void {
     const lines = refused.map((rule) => ({
+      key: lineOf(rule),
       message: 'The kernel refuses a rule; it is left out, all others are installed',
       fields: { svc: rule.owner, table, chain: rule.chain, rule: rule.spec, err: error.message },
     }));

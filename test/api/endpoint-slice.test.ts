@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { decodeEndpointSlice } from '../../src/api/endpoint-slice.ts';
-import { problemOf, slice, valueOf, warningsOf } from './objects.ts';
+import { okValue, problemOf, slice, warningsOf } from './objects.ts';
 
 test('a slice becomes its model, under its own key and with that of its Service', () => {
   const object = slice({ endpoints: [{ addresses: ['10.244.0.1'], nodeName: 'n1', zone: 'eu-1a', hostname: 'x' }] });
-  assert.deepEqual(valueOf(decodeEndpointSlice(object)), {
+  assert.deepEqual(okValue(decodeEndpointSlice(object)), {
     key: 'shop/web-x1',
     service: 'shop/web',
     group: {
@@ -19,13 +19,13 @@ test('a slice becomes its model, under its own key and with that of its Service'
 
 test('a slice without endpoints or ports is empty', () => {
   const object = slice({ endpoints: null, ports: undefined });
-  assert.deepEqual(valueOf(decodeEndpointSlice(object)).group, { addresses: [], ports: [] });
+  assert.deepEqual(okValue(decodeEndpointSlice(object)).group, { addresses: [], ports: [] });
 });
 
 test('unknown conditions: ready is true, serving follows ready, terminating is false', () => {
   const conditionsOf = (conditions: unknown) => {
     const object = slice({ endpoints: [{ addresses: ['10.244.0.1'], conditions }] });
-    const [first] = valueOf(decodeEndpointSlice(object)).group.addresses;
+    const [first] = okValue(decodeEndpointSlice(object)).group.addresses;
     return [first?.ready, first?.serving, first?.terminating];
   };
   assert.deepEqual(conditionsOf(undefined), [true, true, false]);
@@ -39,7 +39,7 @@ test('of the addresses of one endpoint only the first counts, as upstream', () =
   const object = slice({ endpoints: [{ addresses: ['10.244.0.1', '10.244.0.2', 'nonsense'] }] });
   const decoded = decodeEndpointSlice(object);
   assert.deepEqual(
-    valueOf(decoded).group.addresses.map(({ address }) => address),
+    okValue(decoded).group.addresses.map(({ address }) => address),
     ['10.244.0.1'],
   );
   assert.deepEqual(warningsOf(decoded), []);
@@ -58,7 +58,7 @@ test('a bad endpoint is left out with a warning and the others are served', () =
   const objects = [...bad.map(([endpoint]) => endpoint), { addresses: ['10.244.0.9'] }];
   const decoded = decodeEndpointSlice(slice({ endpoints: objects }));
   assert.deepEqual(
-    valueOf(decoded).group.addresses.map(({ address }) => address),
+    okValue(decoded).group.addresses.map(({ address }) => address),
     ['10.244.0.9'],
   );
   assert.deepEqual(
@@ -71,7 +71,7 @@ test('addresses are of the family that addressType says', () => {
   const object = slice({ addressType: 'IPv6', endpoints: [{ addresses: ['10.244.0.1'] }, { addresses: ['FD00::1'] }] });
   const decoded = decodeEndpointSlice(object);
   assert.deepEqual(
-    valueOf(decoded).group.addresses.map(({ address }) => address),
+    okValue(decoded).group.addresses.map(({ address }) => address),
     ['fd00::1'],
   );
   assert.deepEqual(warningsOf(decoded), [
@@ -88,7 +88,7 @@ test('a port without a number means all ports and is left out with a warning', (
       ],
     }),
   );
-  assert.deepEqual(valueOf(decoded).group.ports, [{ name: '', protocol: 'TCP', port: 80 }]);
+  assert.deepEqual(okValue(decoded).group.ports, [{ name: '', protocol: 'TCP', port: 80 }]);
   assert.deepEqual(warningsOf(decoded), [{ field: 'ports[0].port', problem: 'is missing; a proxy needs a number' }]);
 });
 
@@ -105,7 +105,7 @@ test('a bad port, type, name or label makes the slice invalid', () => {
 
 test('the name of a slice may have dots', () => {
   const metadata = { name: 'web.v1', labels: { 'kubernetes.io/service-name': 'web' } };
-  const { key, service } = valueOf(decodeEndpointSlice(slice({ metadata })));
+  const { key, service } = okValue(decodeEndpointSlice(slice({ metadata })));
   assert.deepEqual([key, service], ['default/web.v1', 'default/web']);
 });
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { decodeEndpoints } from '../../src/api/endpoints.ts';
-import { endpoints, problemOf, valueOf, warningsOf } from './objects.ts';
+import { endpoints, okValue, problemOf, warningsOf } from './objects.ts';
 
 const ports = [{ name: 'http', port: 8080 }];
 
@@ -14,7 +14,7 @@ test('every subset becomes a group with its ready and its other addresses', () =
     },
     { addresses: [{ ip: '10.0.0.3' }], ports: [{ port: 1 }] },
   ]);
-  assert.deepEqual(valueOf(decodeEndpoints(object)), {
+  assert.deepEqual(okValue(decodeEndpoints(object)), {
     key: 'shop/web',
     groups: [
       {
@@ -37,7 +37,7 @@ test('every subset becomes a group with its ready and its other addresses', () =
 
 test('without subsets there are no groups', () => {
   for (const subsets of [undefined, null, []]) {
-    assert.deepEqual(valueOf(decodeEndpoints(endpoints(subsets))), { key: 'shop/web', groups: [] });
+    assert.deepEqual(okValue(decodeEndpoints(endpoints(subsets))), { key: 'shop/web', groups: [] });
   }
 });
 
@@ -54,7 +54,7 @@ test('a bad address is left out with a warning and the others are served', () =>
   ];
   const decoded = decodeEndpoints(endpoints([{ addresses: [...bad, { ip: '10.0.0.9' }], ports }]));
   assert.deepEqual(
-    valueOf(decoded).groups[0]?.addresses.map(({ address }) => address),
+    okValue(decoded).groups[0]?.addresses.map(({ address }) => address),
     ['10.0.0.9'],
   );
   assert.deepEqual(

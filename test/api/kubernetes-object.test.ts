@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { decodeObject, type Kind, objectIdentity } from '../../src/api/kubernetes-object.ts';
 import { seededRandom } from '../support/seeded-random.ts';
-import { endpoints, problemOf, service, slice, valueOf } from './objects.ts';
+import { endpoints, okValue, problemOf, service, slice } from './objects.ts';
 
 test('an object is known by kind, group and name, however broken the rest is', () => {
   const known = (kind: Kind, key: string) => ({ status: 'known', kind, key });
@@ -36,7 +36,7 @@ test('without kind or valid name it is unknown', () => {
 test('a kind that is not given may be assumed', () => {
   const { kind: _, apiVersion: __, ...item } = service();
   assert.deepEqual(objectIdentity(item, 'Service'), { status: 'known', kind: 'Service', key: 'shop/web' });
-  assert.equal(valueOf(decodeObject(item, 'Service')).kind, 'Service');
+  assert.equal(okValue(decodeObject(item, 'Service')).kind, 'Service');
 });
 
 test('another version of the API is invalid rather than guessed at', () => {
@@ -49,7 +49,7 @@ test('another version of the API is invalid rather than guessed at', () => {
 });
 
 test('decoding carries the kind to the value', () => {
-  const decoded = valueOf(decodeObject(endpoints([]), 'Endpoints'));
+  const decoded = okValue(decodeObject(endpoints([]), 'Endpoints'));
   assert.deepEqual(decoded, { kind: 'Endpoints', key: 'shop/web', value: { key: 'shop/web', groups: [] } });
 });
 

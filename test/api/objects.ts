@@ -36,7 +36,7 @@ export function slice(rest: Json = {}, labels: Json = { 'kubernetes.io/service-n
   };
 }
 
-export function valueOf<T>(decoded: Decoded<T>): T {
+export function okValue<T>(decoded: Decoded<T>): T {
   if (decoded.status !== 'ok') assert.fail(`expected a value, got ${JSON.stringify(decoded)}`);
   return decoded.value;
 }

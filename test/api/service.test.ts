@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { decodeService } from '../../src/api/service.ts';
-import { problemOf, service, valueOf, warningsOf } from './objects.ts';
+import { okValue, problemOf, service, warningsOf } from './objects.ts';
 
 test('a Service becomes its model, with defaults filled in and the rest left behind', () => {
   const object = { ...service(), status: { loadBalancer: { ingress: [{ ip: '203.0.113.1' }] } } };
-  assert.deepEqual(valueOf(decodeService(object)), {
+  assert.deepEqual(okValue(decodeService(object)), {
     key: 'shop/web',
     clusterIPs: ['10.96.0.1'],
     externalIPs: [],
@@ -16,13 +16,13 @@ test('a Service becomes its model, with defaults filled in and the rest left beh
 });
 
 test('a Service without a namespace is in "default"', () => {
-  assert.equal(valueOf(decodeService(service({}, { namespace: undefined }))).key, 'default/web');
-  assert.equal(valueOf(decodeService(service({}, { namespace: '' }))).key, 'default/web');
+  assert.equal(okValue(decodeService(service({}, { namespace: undefined }))).key, 'default/web');
+  assert.equal(okValue(decodeService(service({}, { namespace: '' }))).key, 'default/web');
 });
 
 test('null counts as absent', () => {
   const spec = { sessionAffinity: null, externalIPs: null, clusterIPs: null, type: null };
-  assert.deepEqual(valueOf(decodeService(service(spec))).affinity, { type: 'None' });
+  assert.deepEqual(okValue(decodeService(service(spec))).affinity, { type: 'None' });
 });
 
 test('headless and ExternalName Services and those of another proxy are skipped, whatever else is in them', () => {
@@ -45,7 +45,7 @@ test('headless and ExternalName Services and those of another proxy are skipped,
 
 test('clusterIPs hold one address of each family, in canonical form', () => {
   const dual = service({ clusterIPs: ['10.96.0.1', 'FD00:0::0A'] });
-  assert.deepEqual(valueOf(decodeService(dual)).clusterIPs, ['10.96.0.1', 'fd00::a']);
+  assert.deepEqual(okValue(decodeService(dual)).clusterIPs, ['10.96.0.1', 'fd00::a']);
   assert.equal(
     problemOf(decodeService(service({ clusterIPs: ['10.96.0.1', '10.96.0.2'] }))),
     'spec.clusterIPs[1] is "10.96.0.2"; expected at most one IPv4 address',
@@ -60,19 +60,19 @@ test('clusterIP and clusterIPs that disagree are refused, since either could be 
 });
 
 test('node ports count for the types NodePort and LoadBalancer only', () => {
-  const nodePortOf = (type: string) => valueOf(decodeService(service({ type }))).ports[0]?.nodePort;
+  const nodePortOf = (type: string) => okValue(decodeService(service({ type }))).ports[0]?.nodePort;
   assert.equal(nodePortOf('NodePort'), 30080);
   assert.equal(nodePortOf('LoadBalancer'), 30080);
   assert.equal(nodePortOf('ClusterIP'), 0);
   const without = service({ ports: [{ port: 80, nodePort: 0 }] });
-  assert.equal(valueOf(decodeService(without)).ports[0]?.nodePort, 0);
+  assert.equal(okValue(decodeService(without)).ports[0]?.nodePort, 0);
 });
 
 test('ClientIP affinity has its timeout, by default three hours', () => {
   const affinityOf = (timeoutSeconds: unknown) =>
     decodeService(service({ sessionAffinity: 'ClientIP', sessionAffinityConfig: { clientIP: { timeoutSeconds } } }));
-  assert.deepEqual(valueOf(affinityOf(undefined)).affinity, { type: 'ClientIP', timeoutSeconds: 10_800 });
-  assert.deepEqual(valueOf(affinityOf(86_400)).affinity, { type: 'ClientIP', timeoutSeconds: 86_400 });
+  assert.deepEqual(okValue(affinityOf(undefined)).affinity, { type: 'ClientIP', timeoutSeconds: 10_800 });
+  assert.deepEqual(okValue(affinityOf(86_400)).affinity, { type: 'ClientIP', timeoutSeconds: 86_400 });
   for (const bad of [0, 86_401, 1.5, '60']) {
     assert.match(problemOf(affinityOf(bad)), /^spec\.sessionAffinityConfig\.clientIP\.timeoutSeconds is /);
   }
@@ -86,8 +86,8 @@ test('a bad external or ingress address is left out with a warning, and the rest
     },
   };
   const decoded = decodeService(object);
-  assert.deepEqual(valueOf(decoded).externalIPs, ['192.0.2.1']);
-  assert.deepEqual(valueOf(decoded).loadBalancerIPs, ['203.0.113.1']);
+  assert.deepEqual(okValue(decoded).externalIPs, ['192.0.2.1']);
+  assert.deepEqual(okValue(decoded).loadBalancerIPs, ['203.0.113.1']);
   assert.deepEqual(warningsOf(decoded), [
     { field: 'spec.externalIPs[1]', problem: 'is "127.0.0.1"; a loopback address is never proxied' },
     { field: 'spec.externalIPs[2]', problem: 'is "x\\n-A"; expected an IP address' },
@@ -146,7 +146,7 @@ test('the same port and node port may serve TCP and UDP', () => {
     port: 53,
     nodePort: 30_053,
   }));
-  assert.deepEqual(valueOf(decodeService(service({ ports }))).ports, ports);
+  assert.deepEqual(okValue(decodeService(service({ ports }))).ports, ports);
 });
 
 test('names are DNS labels', () => {
@@ -154,8 +154,8 @@ test('names are DNS labels', () => {
     assert.match(problemOf(decodeService(service({}, { name }))), /^metadata\.name is /, String(name));
   }
   assert.match(problemOf(decodeService(service({}, { namespace: 'a/b' }))), /^metadata\.namespace is "a\/b"/);
-  assert.equal(valueOf(decodeService(service({}, { name: 'constructor' }))).key, 'shop/constructor');
-  assert.equal(valueOf(decodeService(service({}, { name: `0${'a'.repeat(62)}` }))).key, `shop/0${'a'.repeat(62)}`);
+  assert.equal(okValue(decodeService(service({}, { name: 'constructor' }))).key, 'shop/constructor');
+  assert.equal(okValue(decodeService(service({}, { name: `0${'a'.repeat(62)}` }))).key, `shop/0${'a'.repeat(62)}`);
 });
 
 test('what the prototype of objects has is not taken for data', () => {

@@ -5,7 +5,7 @@ import { renderPortals } from '../../src/rules/render.ts';
 import type { Rule } from '../../src/rules/rule.ts';
 import { nodeFacts, portal } from './fixtures.ts';
 
-/** 1,000 Services with a ClusterIP and an external IP each, every tenth on UDP: 4,500 nat rules or so in 8 shapes. */
+/** 1,000 Services with a ClusterIP and an external IP each, every tenth on UDP: 5,000 rules in ten shapes. */
 const RULES = renderPortals(
   Array.from({ length: 1000 }, (_, i) =>
     portal({

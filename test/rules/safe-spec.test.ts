@@ -31,6 +31,7 @@ describe('a rule for restore text', () => {
     '-j LOG --log-prefix "x"',
     '-m comment --comment "unclosed -j RETURN',
     '-m comment --comment "a" -m comment --comment "b" -j RETURN',
+    `${comment('a')}\nCOMMIT`,
     comment('a\nb'),
     comment('a"b'),
     comment('a\\'),

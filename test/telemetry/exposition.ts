@@ -6,13 +6,14 @@ export interface Sample {
 }
 
 export interface Family {
-  readonly help: string;
   readonly type: string;
   readonly samples: readonly Sample[];
 }
 
 const NAME = '[a-zA-Z_:][a-zA-Z0-9_:]*';
-const LABEL = /^([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"(,|$)/;
+const HEAD = new RegExp(`^# HELP (?<help>${NAME}) .+\n# TYPE (?<name>${NAME}) (?<type>counter|gauge|histogram)\n`);
+const SAMPLE = new RegExp(`^(${NAME})(?:\\{(.*)\\})? (\\S+)$`);
+const LABEL = /([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"(?:,|$)/gy;
 const VALUE = /^(?:[+-]?Inf|Nan|NaN|[+-]?\d+(?:\.\d+)?(?:e[+-]?\d+)?)$/;
 
 /**
@@ -21,53 +22,38 @@ const VALUE = /^(?:[+-]?Inf|Nan|NaN|[+-]?\d+(?:\.\d+)?(?:e[+-]?\d+)?)$/;
  */
 export function parseExposition(text: string): Map<string, Family> {
   if (!text.endsWith('\n')) throw new Error('the last line has no newline');
-  const families = new Map<string, { help: string; type: string; samples: Sample[] }>();
-  let current: { name: string; family: { help: string; type: string; samples: Sample[] } } | undefined;
-  let help: { name: string; text: string } | undefined;
-  const series = new Set<string>();
-
-  for (const line of text.slice(0, -1).split('\n')) {
-    const fail = (why: string): never => {
-      throw new Error(`${why}: ${line}`);
-    };
-    if (line === '') continue;
-    const helpLine = new RegExp(`^# HELP (${NAME}) (.+)$`).exec(line);
-    if (helpLine) {
-      help = { name: helpLine[1] ?? '', text: helpLine[2] ?? '' };
-      continue;
-    }
-    const typeLine = new RegExp(`^# TYPE (${NAME}) (counter|gauge|histogram|summary)$`).exec(line);
-    if (typeLine) {
-      const name = typeLine[1] ?? '';
-      if (help?.name !== name) fail('TYPE without its HELP just before');
-      if (families.has(name)) fail('a family announced twice');
-      current = { name, family: { help: help?.text ?? '', type: typeLine[2] ?? '', samples: [] } };
-      families.set(name, current.family);
-      continue;
-    }
-    const sampleLine = new RegExp(`^(${NAME})(?:\\{(.*)\\})? (\\S+)$`).exec(line);
-    if (!sampleLine || !current) return fail('neither a comment nor a sample of a family');
-    const [, name = '', labelText = '', valueText = ''] = sampleLine;
-    if (!VALUE.test(valueText)) fail('not a number');
-    const suffixes = current.family.type === 'histogram' ? ['_bucket', '_sum', '_count'] : [''];
-    if (!suffixes.some((suffix) => name === `${current?.name}${suffix}`)) fail('a sample outside its family');
-    const labels = new Map<string, string>();
-    for (let rest = labelText; rest !== ''; ) {
-      const match = LABEL.exec(rest) ?? fail('labels cannot be read');
-      if (labels.has(match[1] ?? '')) fail('a label twice');
-      labels.set(
-        match[1] ?? '',
-        (match[2] ?? '').replace(/\\(.)/g, (_, c) => (c === 'n' ? '\n' : c)),
-      );
-      rest = rest.slice(match[0].length);
-    }
-    const key = `${name}${JSON.stringify([...labels].sort())}`;
-    if (series.has(key)) fail('a series twice');
-    series.add(key);
-    current.family.samples.push({ name, labels, value: Number(valueText.replace('Inf', 'Infinity')) });
+  const families = new Map<string, Family>();
+  for (const block of text.split(/^(?=# HELP )/m)) {
+    const head = HEAD.exec(block);
+    const { help, name = '', type = '' } = head?.groups ?? {};
+    if (head === null || help !== name) throw new Error(`HELP and TYPE of one family expected: ${block}`);
+    if (families.has(name)) throw new Error(`a family announced twice: ${name}`);
+    const lines = block.slice(head[0].length).split('\n');
+    const samples = lines.filter((line) => line !== '').map(parseSample);
+    const suffixes = type === 'histogram' ? ['_bucket', '_sum', '_count'] : [''];
+    const stray = samples.find((sample) => !suffixes.some((suffix) => sample.name === name + suffix));
+    if (stray) throw new Error(`a sample outside its family ${name}: ${stray.name}`);
+    const series = samples.map((sample) => sample.name + JSON.stringify([...sample.labels].sort()));
+    if (new Set(series).size < series.length) throw new Error(`a series twice: ${name}`);
+    families.set(name, { type, samples });
   }
   for (const [name, family] of families) checkHistogram(name, family);
   return families;
+}
+
+function parseSample(line: string): Sample {
+  const [, name, labelText = '', value = ''] = SAMPLE.exec(line) ?? [];
+  if (name === undefined || !VALUE.test(value)) throw new Error(`not a sample: ${line}`);
+  const found = [...labelText.matchAll(LABEL)];
+  const labels = new Map(found.map(([, label = '', text = '']) => [label, unescaped(text)]));
+  if (found.map(([whole]) => whole).join('') !== labelText || labels.size < found.length) {
+    throw new Error(`labels cannot be read, or one comes twice: ${line}`);
+  }
+  return { name, labels, value: Number(value.replace('Inf', 'Infinity')) };
+}
+
+function unescaped(text: string): string {
+  return text.replace(/\\(.)/g, (_, character) => (character === 'n' ? '\n' : character));
 }
 
 function checkHistogram(name: string, { type, samples }: Family): void {

@@ -31,7 +31,8 @@ export class ObjectStore<T> {
   readonly #served = new Map<string, T>();
   /** What has been said of an object, so that it is not said again. */
   readonly #reported = new Map<string, string>();
-  #lastListWasEmpty = false;
+  /** The last thing heard was an empty list that nobody believed. */
+  #emptiness: 'doubted' | undefined;
 
   constructor(reader: ObjectReader<T>, log: Log) {
     this.#reader = reader;
@@ -75,9 +76,11 @@ export class ObjectStore<T> {
   }
 
   #replace(keys: ReadonlySet<string>, values: ReadonlyMap<string, T | undefined>): ListResult<T> {
-    const isConfirmed = this.#lastListWasEmpty;
-    this.#lastListWasEmpty = keys.size === 0;
-    if (keys.size === 0 && this.#served.size > 0 && !isConfirmed) return 'unconfirmed';
+    if (keys.size === 0 && this.#served.size > 0 && this.#emptiness === undefined) {
+      this.#emptiness = 'doubted';
+      return 'unconfirmed';
+    }
+    this.#emptiness = undefined;
 
     const changes: Change<T>[] = [];
     for (const key of [...this.#served.keys()]) {

@@ -44,7 +44,7 @@ export class FileSet {
   /** Of every file that has been accepted or looked at. */
   readonly #ranks = new Map<string, FileRank>();
   readonly #hashes = new Map<string, string>();
-  /** The error that was reported for a path, until it can be read again. */
+  /** The error that was reported for a step and a path, until it has gone. */
   readonly #failing = new Map<string, string>();
 
   constructor({ paths, clock, log }: { readonly paths: readonly string[]; readonly clock: Clock; readonly log: Log }) {
@@ -140,10 +140,10 @@ export class FileSet {
     for (const [source, given] of this.#paths.entries()) {
       try {
         for (const path of await filesAt(given)) if (!ranks.has(path)) ranks.set(path, { source, path });
-        this.#report(given, undefined);
+        this.#report(given, undefined, 'list');
       } catch (error) {
         unreadable.add(source);
-        this.#report(given, messageOf(error));
+        this.#report(given, messageOf(error), 'list');
       }
     }
     const gone = [...this.#ranks.values()].filter(({ path, source }) => !ranks.has(path) && !unreadable.has(source));
@@ -151,12 +151,12 @@ export class FileSet {
 
     const present = [...ranks.values()];
     for (let from = 0; from < present.length; from += PARALLEL_LOOKS) {
-      await Promise.all(
-        present.slice(from, from + PARALLEL_LOOKS).map(async (rank) => {
-          const look = await this.#lookAt(rank.path);
-          if (look !== undefined) looks.push([rank, look]);
-        }),
-      );
+      const some = present.slice(from, from + PARALLEL_LOOKS);
+      const found = await Promise.all(some.map(({ path }) => this.#lookAt(path)));
+      for (const [index, rank] of some.entries()) {
+        const look = found[index];
+        if (look !== undefined) looks.push([rank, look]);
+      }
     }
     return looks;
   }
@@ -206,15 +206,18 @@ export class FileSet {
     }
   }
 
-  /** Once for every new error of a path, and once when it has gone. */
-  #report(path: string, err: string | undefined): void {
-    const last = this.#failing.get(path);
-    if (err === last) return;
+  /**
+   * Once for every new error of a path, and once when it has gone. The steps fail by themselves: a file that was given
+   * by itself can be found and yet not be read.
+   */
+  #report(path: string, err: string | undefined, step: 'list' | 'read' = 'read'): void {
+    const key = `${step} ${path}`;
+    if (err === this.#failing.get(key)) return;
     if (err === undefined) {
-      this.#failing.delete(path);
+      this.#failing.delete(key);
       this.#log.info('manifests can be read again', { file: path });
     } else {
-      this.#failing.set(path, err);
+      this.#failing.set(key, err);
       this.#log.error('manifests cannot be read; their last good state is kept', { file: path, err });
     }
   }

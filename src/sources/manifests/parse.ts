@@ -1,4 +1,13 @@
-import { isAlias, isMap, isScalar, isSeq, type ParsedNode, parseAllDocuments, type YAMLMap } from 'yaml';
+import {
+  isAlias,
+  isMap,
+  isScalar,
+  isSeq,
+  type ParsedNode,
+  parseAllDocuments,
+  type YAMLError,
+  type YAMLMap,
+} from 'yaml';
 
 export interface ParsedDocument {
   /** Where its content begins in the text, from 1. */
@@ -28,6 +37,8 @@ const MAX_YAML_CHARACTERS = 4 * 1024 * 1024;
 /** How many values aliases may add to a document: an alias bomb is a few lines that stand for billions. */
 const MAX_ALIASED_VALUES = 100_000;
 
+const TOO_DEEP = 'it is nested too deeply';
+
 /**
  * The documents in a piece of a manifest file; usually one, none if there are only comments. JSON is parsed as such
  * because that is twenty times as fast. Throws {@link ManifestSyntaxError}.
@@ -47,7 +58,7 @@ export function parseDocuments(text: string): ParsedDocument[] {
   try {
     return parseYaml(text);
   } catch (error) {
-    if (error instanceof RangeError) throw new ManifestSyntaxError('it is nested too deeply', 1);
+    if (error instanceof RangeError) throw new ManifestSyntaxError(TOO_DEEP, 1);
     throw error;
   }
 }
@@ -67,7 +78,7 @@ function parseYaml(text: string): ParsedDocument[] {
   if ('empty' in documents) return [];
 
   return documents.flatMap(({ contents, errors: [error] }) => {
-    if (error !== undefined) throw new ManifestSyntaxError(error.message, lineAt(error.pos[0]));
+    if (error !== undefined) throw new ManifestSyntaxError(messageOf(error), lineAt(error.pos[0]));
     if (contents === null) return [];
     try {
       return [{ line: lineAt(contents.range[0]), value: new PlainValues().convert(contents) }];
@@ -76,6 +87,11 @@ function parseYaml(text: string): ParsedDocument[] {
       throw thrown;
     }
   });
+}
+
+/** Some of the parser's messages quote the text, of whatever length. */
+function messageOf({ code, message }: YAMLError): string {
+  return code === 'RESOURCE_EXHAUSTION' ? TOO_DEEP : message.slice(0, 200);
 }
 
 class NodeError extends Error {

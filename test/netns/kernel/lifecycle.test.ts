@@ -175,10 +175,9 @@ describe(`starting, stopping and cleaning up, with iptables-${FLAVOUR}`, () => {
   for (const [what, args] of [
     ['a manifest path that does not exist', ['--manifests', '/no/such/path']],
     ['no manifests', []],
-    ['an unknown flag', ['--manifests', '/tmp', '--bind-adress', NODE_ADDRESS]],
-    ['a wrong duration', ['--manifests', '/tmp', '--udp-timeout', 'soon']],
-    ['a loopback bind address', ['--manifests', '/tmp', '--bind-address', '127.0.0.1']],
-    ['an address that is not of this node', ['--manifests', '/tmp', '--bind-address', '192.0.2.1']],
+    ['an unknown flag', ['--manifests', '.', '--bind-adress', NODE_ADDRESS]],
+    ['a wrong duration', ['--manifests', '.', '--udp-timeout', 'soon']],
+    ['a loopback bind address', ['--manifests', '.', '--bind-address', '127.0.0.1']],
   ] as const) {
     test(`${what}: one line on stderr, exit code 1, nothing touched`, async () => {
       const { code, stdout, stderr } = await run('--iptables-mode', FLAVOUR, ...args);

@@ -6,7 +6,7 @@ import { NODE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
 
 const PORTALS = '-m comment --comment "handle ClusterIPs; NOTE: this must be before the NodePort rules" -j';
-const SYNC_PERIOD_MS = 1000;
+const SYNC_PERIOD_MS = 500;
 
 describe(`repairing rules in iptables-${FLAVOUR} within the sync period`, () => {
   let environment: Environment;
@@ -19,7 +19,7 @@ describe(`repairing rules in iptables-${FLAVOUR} within the sync period`, () => 
     environment = await Environment.create();
     shims = await IptablesShims.create(environment.temporary('shims'));
     await environment.startProxy({
-      args: ['--iptables-sync-period', `${SYNC_PERIOD_MS}ms`],
+      args: ['--iptables-sync-period', `${SYNC_PERIOD_MS}ms`, '--iptables-min-sync-period', '100ms'],
       env: { PATH: shims.path },
     });
     service = await environment.serve({
@@ -47,7 +47,7 @@ describe(`repairing rules in iptables-${FLAVOUR} within the sync period`, () => 
       actual = await rules();
       return actual.join('\n') === expected.join('\n');
     };
-    await waitFor('the rules are restored', same, 4 * SYNC_PERIOD_MS).catch(() => {});
+    await waitFor('the rules are restored', same, 6 * SYNC_PERIOD_MS).catch(() => {});
     assert.deepEqual(actual, expected);
   }
 
@@ -118,7 +118,7 @@ describe(`repairing rules in iptables-${FLAVOUR} within the sync period`, () => 
       await waitFor(
         `the first rule of ${chain} is ours again`,
         async () => (await environment.iptables.rules(chain))[0] === portals,
-        4 * SYNC_PERIOD_MS,
+        6 * SYNC_PERIOD_MS,
       );
       assert.equal((await environment.iptables.rules(chain)).filter((rule) => rule === foreign).length, 1);
       await environment.iptables.must(`-t nat -D ${chain} -p tcp --dport 9 -j ACCEPT`);
@@ -131,7 +131,7 @@ describe(`repairing rules in iptables-${FLAVOUR} within the sync period`, () => 
       await waitFor(
         `the last rule of ${chain} is ours again`,
         async () => (await environment.iptables.rules(chain)).at(-1)?.includes('-j KUBE-NODEPORT-'),
-        4 * SYNC_PERIOD_MS,
+        6 * SYNC_PERIOD_MS,
       );
       assert.equal((await environment.iptables.rules(chain)).filter((rule) => rule === foreign).length, 1);
       await environment.iptables.must(`-t nat -D ${chain} -p tcp --dport 9 -j ACCEPT`);
@@ -144,7 +144,7 @@ describe(`repairing rules in iptables-${FLAVOUR} within the sync period`, () => 
     await waitFor(
       'the first rule of INPUT is ours again',
       async () => (await environment.iptables.rules('INPUT', 'filter'))[0]?.includes('-j KUBE-NODEPORT-NON-LOCAL'),
-      4 * SYNC_PERIOD_MS,
+      6 * SYNC_PERIOD_MS,
     );
     assert.ok((await rules()).includes('-A INPUT -p tcp -m tcp --dport 9 -j DROP'));
     await environment.iptables.must('-D INPUT -p tcp --dport 9 -j DROP');
@@ -172,7 +172,7 @@ describe(`repairing rules in iptables-${FLAVOUR} within the sync period`, () => 
   test('nothing is written while nothing has changed, however often it is checked', async () => {
     shims.forget();
     const checks = () => shims.commands().filter((command) => command.includes('-save')).length;
-    await waitFor('three checks of both tables', () => checks() >= 6, 8 * SYNC_PERIOD_MS);
+    await waitFor('three checks of both tables', () => checks() >= 6, 20 * SYNC_PERIOD_MS);
     assert.deepEqual(shims.restores(), []);
   });
 

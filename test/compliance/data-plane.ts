@@ -1,0 +1,35 @@
+import '../support/private-netns.ts';
+import { before, describe } from 'node:test';
+import { copyingTests } from './data-plane/copying.ts';
+import { countingTests } from './data-plane/counting.ts';
+import { type EngineFactory, rigFactory } from './data-plane/harness.ts';
+import { listeningTests } from './data-plane/listening.ts';
+import { buildNetwork } from './data-plane/network.ts';
+import { pickingTests } from './data-plane/picking.ts';
+import { retryTests } from './data-plane/retry.ts';
+import { tcpEndTests } from './data-plane/tcp-ends.ts';
+import { udpTests } from './data-plane/udp.ts';
+import { udpLifetimeTests } from './data-plane/udp-lifetime.ts';
+
+export type { EngineFactory } from './data-plane/harness.ts';
+
+/**
+ * What every engine must do, seen through the DataPlane interface and real sockets alone. Time is real, for an engine
+ * may run in threads of its own that no test clock reaches: the options are short and the bounds generous.
+ *
+ * The test file that calls this runs in a network namespace of its own.
+ */
+export function dataPlaneCompliance(label: string, factory: EngineFactory): void {
+  describe(label, () => {
+    before(buildNetwork);
+    const rig = rigFactory(factory);
+    describe('listening', () => listeningTests(rig));
+    describe('picking', () => pickingTests(rig));
+    describe('retry', () => retryTests(rig));
+    describe('copying', () => copyingTests(rig));
+    describe('the end of a connection', () => tcpEndTests(rig));
+    describe('UDP', () => udpTests(rig));
+    describe('the life of a UDP flow', () => udpLifetimeTests(rig));
+    describe('counters', () => countingTests(rig));
+  });
+}

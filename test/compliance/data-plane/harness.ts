@@ -1,0 +1,94 @@
+import type { TestContext } from 'node:test';
+import type {
+  Backends,
+  Counters,
+  DataPlane,
+  DataPlaneObserver,
+  DataPlaneOptions,
+} from '../../../src/contracts/data-plane.ts';
+import { parseAddress } from '../../../src/model/address.ts';
+import type { Endpoint } from '../../../src/model/endpoint.ts';
+import type { ServicePortName } from '../../../src/model/service.ts';
+import type { ProxiedProtocol } from '../../../src/model/service-port.ts';
+
+/** Makes the engine under test. The suite shuts it down. */
+export type EngineFactory = (setup: {
+  readonly options: DataPlaneOptions;
+  readonly observer: DataPlaneObserver;
+}) => DataPlane | Promise<DataPlane>;
+
+/** An engine for one test, with these options in place of harmless ones. */
+export type RigFactory = (t: TestContext, options?: Partial<DataPlaneOptions>) => Promise<Rig>;
+
+/** No test waits for one of these: whoever tests a bound sets it. */
+const OPTIONS: DataPlaneOptions = {
+  tcpHalfOpenTimeoutMs: 60_000,
+  udpIdleTimeoutMs: 60_000,
+  udpFirstReplyTimeoutMs: 60_000,
+  udpMaxFlowsPerService: 1000,
+  udpMaxFlows: 1000,
+  affinityMaxClients: 1000,
+};
+
+type ObserverEvents = { [Name in keyof DataPlaneObserver]: Parameters<DataPlaneObserver[Name]>[0][] };
+
+export function rigFactory(factory: EngineFactory): RigFactory {
+  return async (t, options) => {
+    const events: ObserverEvents = { turnedAway: [], dialFailed: [], limited: [], listenerFailed: [] };
+    const plane = await factory({
+      options: { ...OPTIONS, ...options },
+      observer: {
+        turnedAway: (event) => events.turnedAway.push(event),
+        dialFailed: (event) => events.dialFailed.push(event),
+        limited: (event) => events.limited.push(event),
+        listenerFailed: (event) => events.listenerFailed.push(event),
+      },
+    });
+    t.after(() => plane.shutdown());
+    return new Rig(plane, events);
+  };
+}
+
+/** One engine and what it has told its observer. */
+export class Rig {
+  readonly plane: DataPlane;
+  readonly events: ObserverEvents;
+  #lastNumber = 0;
+
+  constructor(plane: DataPlane, events: ObserverEvents) {
+    this.plane = plane;
+    this.events = events;
+  }
+
+  /** Opens a Service port of its own at the wildcard address. */
+  async open(
+    protocol: ProxiedProtocol,
+    endpoints: readonly Endpoint[],
+    affinitySeconds?: number,
+  ): Promise<{ readonly name: ServicePortName; readonly port: number }> {
+    const name: ServicePortName = `test/service-${++this.#lastNumber}`;
+    const spec = { name, protocol, address: '0.0.0.0', port: 0 };
+    return { name, port: await this.plane.open(spec, backends(endpoints, affinitySeconds)) };
+  }
+
+  counters(name: ServicePortName): Readonly<Counters> {
+    for (const stats of this.plane.stats()) if (stats.name === name) return stats.counters;
+    throw new Error(`${name} is not open`);
+  }
+}
+
+export function backends(endpoints: readonly Endpoint[], affinitySeconds?: number): Backends {
+  return {
+    endpoints,
+    affinity: affinitySeconds === undefined ? { type: 'None' } : { type: 'ClientIP', timeoutSeconds: affinitySeconds },
+  };
+}
+
+export function endpointAt(address: string, port: number): Endpoint {
+  const parsed = parseAddress(address);
+  if (parsed === undefined) throw new TypeError(`${address} is not an address`);
+  return { address: parsed, port };
+}
+
+/** Silence long enough that whatever was on its way would have arrived. */
+export const SETTLED_MS = 150;

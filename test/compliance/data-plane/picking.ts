@@ -1,0 +1,105 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { ask, connectTcp, TcpBackend } from '../../support/tcp.ts';
+import { backends, type RigFactory } from './harness.ts';
+
+export function pickingTests(makeRig: RigFactory): void {
+  test('connections take strict turns', async (t) => {
+    const rig = await makeRig(t);
+    const named = await Promise.all(['a', 'b', 'c'].map((name) => TcpBackend.named(t, name)));
+    const { port } = await rig.open(
+      'TCP',
+      named.map(({ endpoint }) => endpoint),
+    );
+    const answers: string[] = [];
+    for (let i = 0; i < 9; i++) answers.push(await ask(port));
+    assert.deepEqual(answers.slice(0, 3).toSorted(), ['a', 'b', 'c']);
+    assert.deepEqual(answers.slice(3, 6), answers.slice(0, 3));
+    assert.deepEqual(answers.slice(6), answers.slice(0, 3));
+  });
+
+  test('each Service port takes its own turns', async (t) => {
+    const rig = await makeRig(t);
+    const endpoints = (await Promise.all(['a', 'b'].map((name) => TcpBackend.named(t, name)))).map((b) => b.endpoint);
+    const ports = [await rig.open('TCP', endpoints), await rig.open('TCP', endpoints)];
+    const answers = new Map(ports.map(({ port }) => [port, [] as string[]]));
+    for (let i = 0; i < 2; i++) for (const { port } of ports) answers.get(port)?.push(await ask(port));
+    for (const own of answers.values()) assert.deepEqual(own.toSorted(), ['a', 'b']);
+  });
+
+  test('an update holds for the next connection and leaves established ones alone', async (t) => {
+    const rig = await makeRig(t);
+    const [before, after] = [await TcpBackend.echo(t), await TcpBackend.named(t, 'after')];
+    const { name, port } = await rig.open('TCP', [before.endpoint]);
+    const established = await connectTcp(port);
+    established.send('one ');
+    rig.plane.update(name, backends([after.endpoint]));
+    assert.equal(await ask(port), 'after');
+    established.end('two');
+    assert.equal(await established.finished(), 'end');
+    assert.equal(established.text, 'one two');
+  });
+
+  test('with ClientIP affinity each client keeps its endpoint', async (t) => {
+    const rig = await makeRig(t);
+    const named = await Promise.all(['a', 'b', 'c'].map((name) => TcpBackend.named(t, name)));
+    const { port } = await rig.open(
+      'TCP',
+      named.map(({ endpoint }) => endpoint),
+      60,
+    );
+    const clients = ['127.0.0.1', '127.0.0.2', '127.0.0.3'];
+    const first = await Promise.all(clients.map((from) => ask(port, { from })));
+    assert.deepEqual(first.toSorted(), ['a', 'b', 'c'], 'different clients take turns');
+    for (let i = 0; i < 4; i++) {
+      assert.deepEqual(await Promise.all(clients.map((from) => ask(port, { from }))), first);
+    }
+  });
+
+  test('affinity ends after its time without a new connection, and is renewed by each', async (t) => {
+    const rig = await makeRig(t);
+    const named = await Promise.all(['a', 'b'].map((name) => TcpBackend.named(t, name)));
+    const { port } = await rig.open(
+      'TCP',
+      named.map(({ endpoint }) => endpoint),
+      1,
+    );
+    const first = await ask(port);
+    for (let i = 0; i < 3; i++) {
+      await sleep(500);
+      assert.equal(await ask(port), first);
+    }
+    await sleep(1050);
+    assert.notEqual(await ask(port), first);
+  });
+
+  test('affinity moves to the endpoint that answered', async (t) => {
+    const rig = await makeRig(t);
+    const named = await Promise.all(['a', 'b', 'c'].map((name) => TcpBackend.named(t, name)));
+    const { port } = await rig.open(
+      'TCP',
+      named.map(({ endpoint }) => endpoint),
+      60,
+    );
+    const first = await ask(port);
+    const dead = ['a', 'b', 'c'].indexOf(first);
+    named[dead]?.stop();
+    const second = await ask(port);
+    assert.notEqual(second, first);
+    for (let i = 0; i < 4; i++) assert.equal(await ask(port), second);
+    assert.equal(rig.events.dialFailed.length, 1, 'the dead endpoint is not asked again');
+  });
+
+  test('affinity can be switched on and off', async (t) => {
+    const rig = await makeRig(t);
+    const named = await Promise.all(['a', 'b'].map((name) => TcpBackend.named(t, name)));
+    const endpoints = named.map(({ endpoint }) => endpoint);
+    const { name, port } = await rig.open('TCP', endpoints);
+    assert.notEqual(await ask(port), await ask(port));
+    rig.plane.update(name, backends(endpoints, 60));
+    assert.equal(await ask(port), await ask(port));
+    rig.plane.update(name, backends(endpoints));
+    assert.notEqual(await ask(port), await ask(port));
+  });
+}

@@ -1,0 +1,152 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { type Endpoint, endpointName } from '../../../src/model/endpoint.ts';
+import { waitFor } from '../../netns/wait.ts';
+import { ask, connectTcp, refusingEndpoint, TcpBackend } from '../../support/tcp.ts';
+import { backends, endpointAt, type RigFactory } from './harness.ts';
+import { BLACK_HOLE, UNREACHABLE } from './network.ts';
+
+export function retryTests(makeRig: RigFactory): void {
+  test('a refused connection goes to the next endpoint', async (t) => {
+    const rig = await makeRig(t);
+    const dead = await refusingEndpoint(t);
+    const { name, port } = await rig.open('TCP', [dead, (await TcpBackend.named(t, 'alive')).endpoint]);
+    for (let i = 0; i < 4; i++) assert.equal(await ask(port), 'alive');
+    const { failedRefused, retries, exhausted } = rig.counters(name);
+    assert.deepEqual({ failedRefused, retries, exhausted }, { failedRefused: 2, retries: 2, exhausted: 0 });
+    assert.equal(rig.events.dialFailed.length, 2);
+    for (const { err, ...event } of rig.events.dialFailed) {
+      assert.deepEqual(event, { name, backend: endpointName(dead), reason: 'refused' });
+      assert.match(err, /ECONNREFUSED/);
+    }
+  });
+
+  test('what a dead endpoint turns away is spread evenly', async (t) => {
+    const rig = await makeRig(t);
+    const alive = await Promise.all(['a', 'b', 'c'].map((name) => TcpBackend.named(t, name)));
+    const { port } = await rig.open('TCP', [await refusingEndpoint(t), ...alive.map(({ endpoint }) => endpoint)]);
+    for (let i = 0; i < 12; i++) await ask(port);
+    assert.deepEqual(
+      alive.map(({ peers }) => peers.length),
+      [4, 4, 4],
+    );
+  });
+
+  test('a silent endpoint is given 250 ms, and delays only the connection that tries it', async (t) => {
+    const rig = await makeRig(t);
+    const alive = await TcpBackend.named(t, 'alive');
+    const { name, port } = await rig.open('TCP', [endpointAt(BLACK_HOLE, 80), alive.endpoint]);
+    const began = performance.now();
+    const times = await Promise.all(
+      Array.from({ length: 12 }, async () => {
+        assert.equal(await ask(port), 'alive');
+        return performance.now() - began;
+      }),
+    );
+    const delayed = times.filter((ms) => ms >= 245);
+    assert.equal(delayed.length, 6, `every other one tried it: ${times}`);
+    assert.ok(Math.max(...times) < 700, `they waited at the same time, not one after another: ${times}`);
+    assert.equal(rig.counters(name).failedTimeout, 6);
+    assert.equal(rig.events.dialFailed[0]?.reason, 'timeout');
+  });
+
+  test('the tries of one connection wait longer and longer: 250 ms, 500 ms, 1 s', async (t) => {
+    const rig = await makeRig(t);
+    const began = performance.now();
+    const failures: number[] = [];
+    const holes = [81, 82, 83].map((port) => endpointAt(BLACK_HOLE, port));
+    const { port } = await rig.open('TCP', holes);
+    const client = await connectTcp(port);
+    for (const expected of [250, 750, 1750]) {
+      await waitFor('a failed try', () => rig.events.dialFailed.length > failures.length);
+      failures.push(performance.now() - began);
+      const last = failures.at(-1) ?? 0;
+      assert.ok(last >= expected - 5 && last < expected + 400, `${last} ms where ${expected} were due`);
+    }
+    assert.equal(new Set(rig.events.dialFailed.map(({ backend }) => backend)).size, 3, 'a different one each time');
+    client.reset();
+  });
+
+  test('an endpoint that nothing leads to is passed over', async (t) => {
+    const rig = await makeRig(t);
+    const alive = await TcpBackend.named(t, 'alive');
+    const { name, port } = await rig.open('TCP', [endpointAt(UNREACHABLE, 80), alive.endpoint]);
+    for (let i = 0; i < 2; i++) assert.equal(await ask(port), 'alive');
+    assert.equal(rig.counters(name).failedUnreachable, 1);
+    assert.equal(rig.events.dialFailed[0]?.reason, 'unreachable');
+  });
+
+  for (const [count, tries] of [
+    [1, 4],
+    [2, 4],
+    [3, 4],
+    [4, 4],
+    [6, 6],
+  ] as const) {
+    test(`with ${count} dead endpoints there are ${tries} tries, and then the client is closed`, async (t) => {
+      const rig = await makeRig(t);
+      const dead: Endpoint[] = [];
+      for (let i = 0; i < count; i++) dead.push(await refusingEndpoint(t));
+      const { name, port } = await rig.open('TCP', dead);
+      const client = await connectTcp(port);
+      await client.finished();
+      client.end();
+      assert.equal(client.receivedBytes, 0);
+      assert.equal(rig.events.dialFailed.length, tries);
+      const tried = rig.events.dialFailed.map(({ backend }) => backend);
+      assert.equal(new Set(tried.slice(0, count)).size, count, 'each once before any comes again');
+      assert.deepEqual(rig.events.turnedAway, [{ name, client: '127.0.0.1', reason: 'exhausted' }]);
+      const { exhausted, noEndpoints, retries, failedRefused } = rig.counters(name);
+      assert.deepEqual(
+        { exhausted, noEndpoints, retries, failedRefused },
+        { exhausted: 1, noEndpoints: 0, retries: tries - 1, failedRefused: tries },
+      );
+      await waitFor('the connection to be over', () => rig.counters(name).active === 0);
+    });
+  }
+
+  test('without endpoints the client is closed at once, until there are some', async (t) => {
+    const rig = await makeRig(t);
+    const { name, port } = await rig.open('TCP', []);
+    const client = await connectTcp(port);
+    client.send('hello?');
+    await client.finished();
+    client.end();
+    assert.deepEqual(rig.events.turnedAway, [{ name, client: '127.0.0.1', reason: 'no-endpoints' }]);
+    assert.equal(rig.counters(name).noEndpoints, 1);
+    await waitFor('the connection to be over', () => rig.counters(name).active === 0);
+    rig.plane.update(name, backends([(await TcpBackend.named(t, 'here now')).endpoint]));
+    assert.equal(await ask(port), 'here now');
+  });
+
+  test('an endpoint that accepted is never given up for another, even if it closes at once', async (t) => {
+    const rig = await makeRig(t);
+    const closing = await TcpBackend.start(t, (peer) => peer.end());
+    const other = await TcpBackend.named(t, 'other');
+    const { name, port } = await rig.open('TCP', [closing.endpoint, other.endpoint]);
+    const answers: string[] = [];
+    for (let i = 0; i < 6; i++) answers.push(await ask(port));
+    assert.equal(answers.filter((answer) => answer === '').length, 3);
+    assert.deepEqual([closing.peers.length, other.peers.length], [3, 3]);
+    assert.equal(rig.counters(name).retries, 0);
+  });
+
+  test('an endpoint that accepts and resets is not given up for another either', async (t) => {
+    const rig = await makeRig(t);
+    const resetting = await TcpBackend.start(t, (peer) => peer.reset());
+    const { name, port } = await rig.open('TCP', [resetting.endpoint]);
+    const client = await connectTcp(port);
+    assert.equal(await client.finished(), 'ECONNRESET');
+    assert.equal(rig.counters(name).retries, 0);
+  });
+
+  test('trying ends when the client has gone', async (t) => {
+    const rig = await makeRig(t);
+    const { name, port } = await rig.open('TCP', [endpointAt(BLACK_HOLE, 80)]);
+    const client = await connectTcp(port);
+    await waitFor('the connection to begin', () => rig.counters(name).active === 1);
+    client.reset();
+    await waitFor('the connection to be over', () => rig.counters(name).active === 0, 700);
+    assert.ok(rig.counters(name).failedTimeout <= 1, 'it did not come to the second try, which waits 500 ms');
+  });
+}

@@ -1,0 +1,213 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { waitFor } from '../../netns/wait.ts';
+import { ask, connectTcp, TcpBackend, type TcpPeer } from '../../support/tcp.ts';
+import { type RigFactory, SETTLED_MS } from './harness.ts';
+
+const MEGABYTE = Buffer.alloc(1 << 20, 'm');
+
+/** Both sides of one connection through a rig. */
+async function pair(
+  t: Parameters<RigFactory>[0],
+  makeRig: RigFactory,
+  options?: Parameters<RigFactory>[1],
+): Promise<{ client: TcpPeer; backend: TcpPeer; active: () => number }> {
+  const rig = await makeRig(t, options);
+  const server = await TcpBackend.start(t);
+  const { name, port } = await rig.open('TCP', [server.endpoint]);
+  const client = await connectTcp(port);
+  const backend = await waitFor('the backend to accept', () => server.peers[0]);
+  return { client, backend, active: () => rig.counters(name).active };
+}
+
+export function tcpEndTests(makeRig: RigFactory): void {
+  test('a client may end its direction and still get the whole answer', async (t) => {
+    const { client, backend, active } = await pair(t, makeRig);
+    client.end('request');
+    assert.equal(await backend.finished(), 'end');
+    assert.equal(backend.text, 'request');
+    assert.equal(client.hasEnded, false, 'the other direction stays open');
+    backend.end(MEGABYTE);
+    assert.equal(await client.finished(), 'end');
+    assert.ok(client.bytes.equals(MEGABYTE));
+    await waitFor('the connection to be over', () => active() === 0);
+  });
+
+  test('a client may end its direction before the backend has been reached', async (t) => {
+    const rig = await makeRig(t);
+    const server = await TcpBackend.echo(t);
+    const { port } = await rig.open('TCP', [server.endpoint]);
+    for (const request of ['', 'request']) {
+      const client = await connectTcp(port);
+      client.end(request);
+      assert.equal(await client.finished(), 'end');
+      assert.equal(client.text, request);
+    }
+  });
+
+  test('a backend may end its direction and still get the whole rest', async (t) => {
+    const { client, backend, active } = await pair(t, makeRig);
+    backend.end('banner');
+    assert.equal(await client.finished(), 'end');
+    assert.equal(client.text, 'banner');
+    assert.equal(backend.hasEnded, false, 'the other direction stays open');
+    client.end(MEGABYTE);
+    assert.equal(await backend.finished(), 'end');
+    assert.ok(backend.bytes.equals(MEGABYTE));
+    await waitFor('the connection to be over', () => active() === 0);
+  });
+
+  test('what was sent before a clean end arrives whole, also at a slow reader', async (t) => {
+    const { client, backend, active } = await pair(t, makeRig);
+    client.socket.pause();
+    for (let i = 0; i < 16; i++) backend.send(MEGABYTE);
+    backend.end();
+    await sleep(SETTLED_MS);
+    client.socket.resume();
+    assert.equal(await client.finished(), 'end');
+    assert.equal(client.receivedBytes, 16 * MEGABYTE.length);
+    client.end();
+    await waitFor('the connection to be over', () => active() === 0);
+    assert.equal(backend.error, undefined);
+  });
+
+  test('an end that both sides wanted stays clean for both', async (t) => {
+    const { client, backend, active } = await pair(t, makeRig);
+    client.end('bye');
+    backend.end('bye');
+    assert.deepEqual([await client.finished(), await backend.finished()], ['end', 'end']);
+    await waitFor('the connection to be over', () => active() === 0);
+    await sleep(SETTLED_MS);
+    assert.deepEqual([client.error, backend.error], [undefined, undefined]);
+  });
+
+  for (const [one, other] of [
+    ['client', 'backend'],
+    ['backend', 'client'],
+  ] as const) {
+    test(`a reset by the ${one} is a reset for the ${other}`, async (t) => {
+      const sides = await pair(t, makeRig);
+      sides[one].send('something');
+      await waitFor('the bytes to arrive', () => sides[other].text === 'something');
+      sides[one].reset();
+      assert.equal(await sides[other].finished(), 'ECONNRESET');
+      assert.equal(sides[other].hasEnded, false, 'no clean end came before');
+      await waitFor('the connection to be over', () => sides.active() === 0);
+    });
+
+    test(`a reset by the ${one} in full flow is a reset for the ${other}`, async (t) => {
+      const sides = await pair(t, makeRig);
+      for (const side of [sides[one], sides[other]]) for (let i = 0; i < 8; i++) side.send(MEGABYTE);
+      await waitFor('the flow to begin', () => sides[other].receivedBytes > 0 && sides[one].receivedBytes > 0);
+      sides[one].reset();
+      await sides[other].finished();
+      // EPIPE where the other side was just writing.
+      assert.match(sides[other].error ?? 'a clean end', /^(ECONNRESET|EPIPE)$/);
+      await waitFor('the connection to be over', () => sides.active() === 0);
+    });
+
+    test(`after the ${other} has ended its direction, a reset by the ${one} still reaches it`, async (t) => {
+      const sides = await pair(t, makeRig);
+      sides[other].end('last words');
+      assert.equal(await sides[one].finished(), 'end');
+      sides[one].reset();
+      assert.equal(await sides[other].finished(), 'ECONNRESET');
+      await waitFor('the connection to be over', () => sides.active() === 0);
+    });
+
+    test(`after the ${one} has ended its direction, its reset still reaches the ${other}`, async (t) => {
+      const sides = await pair(t, makeRig);
+      sides[one].end('last words');
+      assert.equal(await sides[other].finished(), 'end');
+      sides[one].reset();
+      await waitFor('the reset to arrive', () => sides[other].error !== undefined || sides[other].socket.destroyed);
+      // After an end the kernel tells of a reset by EPIPE, or by silence until something is written.
+      await waitFor('the connection to be over', () => sides.active() === 0);
+    });
+  }
+
+  test('a side that closes while the other still sends is a reset for the sender', async (t) => {
+    const { client, backend, active } = await pair(t, makeRig);
+    client.socket.destroy();
+    const sending = setInterval(() => backend.send('more'), 10);
+    t.after(() => clearInterval(sending));
+    await waitFor('the sender to learn of it', () => backend.error !== undefined);
+    assert.match(backend.error ?? '', /^(ECONNRESET|EPIPE)$/);
+    await waitFor('the connection to be over', () => active() === 0);
+  });
+
+  test('a half-open connection in which nothing moves is ended', async (t) => {
+    const { client, backend, active } = await pair(t, makeRig, { tcpHalfOpenTimeoutMs: 200 });
+    const began = performance.now();
+    client.end();
+    assert.equal(await client.finished(), 'ECONNRESET', 'the answer that it waits for did not end');
+    const elapsed = performance.now() - began;
+    assert.ok(elapsed >= 195 && elapsed < 1000, `${elapsed} ms`);
+    await waitFor('the connection to be over', () => active() === 0);
+    backend.send('too late');
+    await waitFor('the backend to learn of it', () => {
+      if (!backend.socket.destroyed) backend.send('!');
+      return backend.error !== undefined;
+    });
+  });
+
+  test('it is not ended while something moves, and is once that stops', async (t) => {
+    const { client, backend, active } = await pair(t, makeRig, { tcpHalfOpenTimeoutMs: 250 });
+    backend.end();
+    for (let i = 0; i < 8; i++) {
+      client.send('x');
+      await sleep(100);
+      assert.equal(active(), 1, `after ${i} rounds`);
+    }
+    assert.equal(backend.text, 'xxxxxxxx');
+    await waitFor('the connection to be over', () => active() === 0, 1500);
+  });
+
+  test('a half-open connection with a reader that never reads is ended', async (t) => {
+    const { client, backend, active } = await pair(t, makeRig, { tcpHalfOpenTimeoutMs: 200 });
+    client.socket.pause();
+    for (let i = 0; i < 24; i++) backend.send(MEGABYTE);
+    await sleep(SETTLED_MS);
+    client.end();
+    await waitFor('the connection to be over', () => active() === 0, 2000);
+  });
+
+  test('a connection that is open both ways may be silent for longer', async (t) => {
+    const { client, backend, active } = await pair(t, makeRig, { tcpHalfOpenTimeoutMs: 100 });
+    await sleep(400);
+    assert.equal(active(), 1);
+    client.end('still here');
+    backend.end();
+    assert.equal(await backend.finished(), 'end');
+    assert.equal(backend.text, 'still here');
+  });
+
+  test('closing a Service port leaves its connections alone', async (t) => {
+    const rig = await makeRig(t);
+    const { name, port } = await rig.open('TCP', [(await TcpBackend.echo(t)).endpoint]);
+    const client = await connectTcp(port);
+    client.send('before ');
+    await waitFor('the answer', () => client.text === 'before ');
+    await rig.plane.close(name);
+    await assert.rejects(ask(port), { code: 'ECONNREFUSED' });
+    client.end('after');
+    assert.equal(await client.finished(), 'end');
+    assert.equal(client.text, 'before after');
+  });
+
+  test('shutting down resets every connection, those of closed Service ports and those being dialled too', async (t) => {
+    const rig = await makeRig(t);
+    const server = await TcpBackend.start(t);
+    const open = await rig.open('TCP', [server.endpoint]);
+    const closed = await rig.open('TCP', [server.endpoint]);
+    const clients = [await connectTcp(open.port), await connectTcp(closed.port)];
+    await waitFor('both to be connected', () => server.peers.length === 2);
+    await rig.plane.close(closed.name);
+    const began = performance.now();
+    await rig.plane.shutdown();
+    assert.ok(performance.now() - began < 1000);
+    for (const peer of [...clients, ...server.peers]) assert.equal(await peer.finished(), 'ECONNRESET');
+    await assert.rejects(ask(open.port), { code: 'ECONNREFUSED' });
+  });
+}

@@ -1,0 +1,153 @@
+import { once } from 'node:events';
+import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
+import type { TestContext } from 'node:test';
+import { parseAddress } from '../../src/model/address.ts';
+import type { Endpoint } from '../../src/model/endpoint.ts';
+
+/** One side of a TCP connection, and all that has happened to it. It ends its own direction only when told. */
+export class TcpPeer {
+  readonly socket: Socket;
+  receivedBytes = 0;
+  /** The other side has ended its direction cleanly. */
+  hasEnded = false;
+  /** The errno of a connection that broke. */
+  error: string | undefined;
+  readonly #chunks: Buffer[] = [];
+
+  constructor(socket: Socket) {
+    this.socket = socket;
+    socket.setNoDelay(true);
+    socket.on('data', (chunk) => {
+      this.receivedBytes += chunk.length;
+      this.#chunks.push(chunk);
+    });
+    socket.on('end', () => {
+      this.hasEnded = true;
+    });
+    socket.on('error', (err: NodeJS.ErrnoException) => {
+      this.error = err.code;
+    });
+  }
+
+  get text(): string {
+    return Buffer.concat(this.#chunks).toString();
+  }
+
+  get bytes(): Buffer {
+    return Buffer.concat(this.#chunks);
+  }
+
+  get isOver(): boolean {
+    return this.hasEnded || this.socket.destroyed;
+  }
+
+  send(data: string | Buffer): void {
+    this.socket.write(data);
+  }
+
+  end(data: string | Buffer = ''): void {
+    this.socket.end(data);
+  }
+
+  reset(): void {
+    this.socket.resetAndDestroy();
+  }
+
+  /** Resolves with how the other side finished: `end`, or the errno of a broken connection. */
+  async finished(): Promise<string> {
+    if (!this.isOver) await Promise.race([once(this.socket, 'end'), once(this.socket, 'close')]).catch(() => {});
+    return this.error ?? 'end';
+  }
+}
+
+export interface ConnectOptions {
+  readonly to?: string;
+  readonly from?: string;
+}
+
+/** Errors end in silence: who cares for them listens. */
+export async function connectSocket(port: number, { to = '127.0.0.1', from }: ConnectOptions = {}): Promise<Socket> {
+  const socket = connect({ host: to, port, allowHalfOpen: true, ...(from !== undefined && { localAddress: from }) });
+  await once(socket, 'connect');
+  socket.on('error', () => {});
+  return socket;
+}
+
+export async function connectTcp(port: number, options?: ConnectOptions): Promise<TcpPeer> {
+  return new TcpPeer(await connectSocket(port, options));
+}
+
+/** What a server says to a client that only listens. Rejects when the connection breaks. */
+export async function ask(port: number, options?: ConnectOptions): Promise<string> {
+  const peer = await connectTcp(port, options);
+  const how = await peer.finished();
+  peer.end();
+  if (how !== 'end') throw new Error(`the connection broke: ${how}`);
+  return peer.text;
+}
+
+/** A server, and every connection that it accepted. Whatever is left of it goes with the test. */
+export class TcpBackend {
+  readonly endpoint: Endpoint;
+  readonly sockets: Socket[] = [];
+  readonly peers: TcpPeer[] = [];
+  readonly #server: Server;
+
+  private constructor(server: Server, onSocket: (socket: Socket, backend: TcpBackend) => void) {
+    this.#server = server;
+    const { address, port } = server.address() as AddressInfo;
+    const parsed = parseAddress(address);
+    if (parsed === undefined) throw new TypeError(address);
+    this.endpoint = { address: parsed, port };
+    server.on('connection', (socket) => {
+      socket.on('error', () => {});
+      this.sockets.push(socket);
+      onSocket(socket, this);
+    });
+  }
+
+  /** Leaves reading and writing to the caller. */
+  static async raw(t: TestContext, onSocket: (socket: Socket, backend: TcpBackend) => void): Promise<TcpBackend> {
+    const server = createServer({ allowHalfOpen: true });
+    server.listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const backend = new TcpBackend(server, onSocket);
+    t.after(() => {
+      backend.stop();
+      for (const socket of backend.sockets) socket.destroy();
+    });
+    return backend;
+  }
+
+  static start(t: TestContext, onPeer: (peer: TcpPeer) => void = () => {}): Promise<TcpBackend> {
+    return TcpBackend.raw(t, (socket, backend) => {
+      const peer = new TcpPeer(socket);
+      backend.peers.push(peer);
+      onPeer(peer);
+    });
+  }
+
+  /** Says its name to everyone and ends. */
+  static named(t: TestContext, name: string): Promise<TcpBackend> {
+    return TcpBackend.start(t, (peer) => peer.end(name));
+  }
+
+  /** Sends back what it gets, its end included. */
+  static echo(t: TestContext): Promise<TcpBackend> {
+    return TcpBackend.raw(t, (socket) => {
+      socket.pipe(socket);
+    });
+  }
+
+  /** From now on connecting is refused. */
+  stop(): void {
+    this.#server.close();
+  }
+}
+
+/** Where nobody listens. */
+export async function refusingEndpoint(t: TestContext): Promise<Endpoint> {
+  const backend = await TcpBackend.start(t);
+  backend.stop();
+  return backend.endpoint;
+}

@@ -1,0 +1,120 @@
+import { createSocket, type RemoteInfo, type Socket } from 'node:dgram';
+import { once } from 'node:events';
+import type { TestContext } from 'node:test';
+import { parseAddress } from '../../src/model/address.ts';
+import type { Endpoint } from '../../src/model/endpoint.ts';
+import { waitFor } from '../netns/wait.ts';
+
+/**
+ * A client that sees only replies that come from the very address and port that it sends to, as any connected client
+ * does. It goes with the test.
+ */
+export class UdpClient {
+  readonly socket: Socket;
+  readonly received: Buffer[] = [];
+
+  private constructor(socket: Socket) {
+    this.socket = socket;
+    socket.on('message', (datagram) => this.received.push(datagram));
+    // ICMP refusals: what a test expects of them it sees by the missing reply.
+    socket.on('error', () => {});
+  }
+
+  static async connect(
+    t: TestContext,
+    port: number,
+    { to = '127.0.0.1', from }: { readonly to?: string; readonly from?: string } = {},
+  ): Promise<UdpClient> {
+    const socket = createSocket({ type: 'udp4', recvBufferSize: 4 << 20, sendBufferSize: 4 << 20 });
+    socket.bind(0, from ?? '0.0.0.0');
+    await once(socket, 'listening');
+    socket.connect(port, to);
+    await once(socket, 'connect');
+    t.after(() => socket.close());
+    return new UdpClient(socket);
+  }
+
+  get texts(): string[] {
+    return this.received.map(String);
+  }
+
+  send(datagram: string | Buffer): void {
+    this.socket.send(datagram, () => {});
+  }
+
+  /** Sends and waits for the next reply. */
+  async ask(datagram: string | Buffer): Promise<string> {
+    const count = this.received.length;
+    this.send(datagram);
+    return String(await waitFor(`a reply to ${String(datagram).slice(0, 20)}`, () => this.received[count], 2000));
+  }
+}
+
+/** What reached a backend, and from where. */
+export interface Arrival {
+  readonly datagram: Buffer;
+  /** The source port, by which a backend tells flows apart. */
+  readonly from: number;
+}
+
+export class UdpBackend {
+  readonly endpoint: Endpoint;
+  readonly arrivals: Arrival[] = [];
+  readonly #socket: Socket;
+  #isStopped = false;
+
+  private constructor(socket: Socket, answer: (datagram: Buffer, reply: (text: string | Buffer) => void) => void) {
+    this.#socket = socket;
+    const { address, port } = socket.address();
+    const parsed = parseAddress(address);
+    if (parsed === undefined) throw new TypeError(address);
+    this.endpoint = { address: parsed, port };
+    socket.on('message', (datagram: Buffer, remote: RemoteInfo) => {
+      this.arrivals.push({ datagram, from: remote.port });
+      answer(datagram, (text) => {
+        if (!this.#isStopped) socket.send(text, remote.port, remote.address, () => {});
+      });
+    });
+  }
+
+  static async start(
+    t: TestContext,
+    answer: (datagram: Buffer, reply: (text: string | Buffer) => void) => void = () => {},
+  ): Promise<UdpBackend> {
+    const socket = createSocket({ type: 'udp4', recvBufferSize: 4 << 20, sendBufferSize: 4 << 20 });
+    socket.bind(0, '127.0.0.1');
+    await once(socket, 'listening');
+    const backend = new UdpBackend(socket, answer);
+    t.after(() => backend.stop());
+    return backend;
+  }
+
+  static named(t: TestContext, name: string): Promise<UdpBackend> {
+    return UdpBackend.start(t, (_datagram, reply) => reply(name));
+  }
+
+  static echo(t: TestContext): Promise<UdpBackend> {
+    return UdpBackend.start(t, (datagram, reply) => reply(datagram));
+  }
+
+  /** The source ports seen so far, each once. */
+  get flows(): number[] {
+    return [...new Set(this.arrivals.map(({ from }) => from))];
+  }
+
+  get texts(): string[] {
+    return this.arrivals.map(({ datagram }) => String(datagram));
+  }
+
+  /** To a flow of its own accord. */
+  push(flow: number, text: string): void {
+    this.#socket.send(text, flow, '127.0.0.1', () => {});
+  }
+
+  /** From now on datagrams are refused by ICMP. */
+  stop(): void {
+    if (this.#isStopped) return;
+    this.#isStopped = true;
+    this.#socket.close();
+  }
+}

@@ -1,0 +1,216 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { IptablesError } from '../../src/contracts/iptables.ts';
+import { type Address, parseAddress } from '../../src/model/address.ts';
+import type { Service } from '../../src/model/service.ts';
+import type { SourceEvent } from '../../src/model/source-event.ts';
+import { parseDump } from '../../src/rules/dump.ts';
+import { ServiceTracker } from '../../src/state/service-tracker.ts';
+import { Controller } from '../../src/sync/controller.ts';
+import { Listeners } from '../../src/sync/listeners.ts';
+import { PortAllocator } from '../../src/sync/port-allocator.ts';
+import { RuleSync } from '../../src/sync/rule-sync.ts';
+import { FakeDataPlane } from '../fakes/fake-data-plane.ts';
+import { FakeIptables } from '../fakes/fake-iptables.ts';
+import { ManualClock } from '../fakes/manual-clock.ts';
+import { RecordingLog } from '../fakes/recording-log.ts';
+
+function ip(text: string): Address {
+  const address = parseAddress(text);
+  assert.ok(address);
+  return address;
+}
+
+function service(overrides: Partial<Service> = {}): SourceEvent {
+  const value: Service = {
+    key: 'shop/web',
+    clusterIPs: [ip('10.96.0.1')],
+    externalIPs: [],
+    loadBalancerIPs: [],
+    ports: [{ name: '', protocol: 'TCP', port: 80, nodePort: 0 }],
+    affinity: { type: 'None' },
+    ...overrides,
+  };
+  return { kind: 'Service', key: value.key, value };
+}
+
+function endpoints(...addresses: string[]): SourceEvent {
+  const group = {
+    addresses: addresses.map((text) => ({ address: ip(text), ready: true, serving: true, terminating: false })),
+    ports: [{ name: '', protocol: 'TCP' as const, port: 8080 }],
+  };
+  return { kind: 'Endpoints', key: 'shop/web', value: { key: 'shop/web', groups: [group] } };
+}
+
+function harness() {
+  const clock = new ManualClock();
+  const log = new RecordingLog();
+  const dataPlane = new FakeDataPlane();
+  const iptables = new FakeIptables();
+  const health = { pending: false };
+  const state = { fault: undefined as IptablesError | undefined };
+  const metrics = { changesQueued: () => {}, syncDone: () => {}, restoreFailed: () => {}, changed: () => {} };
+  const listeners = new Listeners({
+    dataPlane,
+    clock,
+    log,
+    ports: new PortAllocator(undefined, Math.random),
+    bindAddress: '0.0.0.0',
+    onPortalsChanged: () => controller.portalsChanged(),
+  });
+  const rules = new RuleSync({
+    iptables: {
+      save: async (family, table) => {
+        if (state.fault !== undefined) throw state.fault;
+        return iptables.save(family, table);
+      },
+      restore: (family, text) => iptables.restore(family, text),
+    },
+    log,
+    metrics,
+    family: 'IPv4',
+    bindAddress: ip('0.0.0.0'),
+    nodePortCidrs: [],
+    hostAddress: () => ip('192.168.50.10'),
+  });
+  const controller: Controller = new Controller({
+    clock,
+    log,
+    metrics,
+    health: {
+      queuedUpdate: () => {
+        health.pending = true;
+      },
+      updated: () => {
+        health.pending = false;
+      },
+    },
+    tracker: new ServiceTracker('IPv4'),
+    listeners,
+    rules,
+    syncPeriodMs: 30_000,
+    minSyncPeriodMs: 1_000,
+  });
+  /** Lets everything that is due happen, without time passing unless asked. */
+  const settle = async (ms = 0) => {
+    for (const step of [0, ms, 0, 0]) {
+      clock.advance(step);
+      for (let turn = 0; turn < 100; turn++) await Promise.resolve();
+    }
+  };
+  const ruled = async () =>
+    parseDump(await iptables.save('IPv4', 'nat'))
+      .get('nat')
+      ?.get('KUBE-PORTALS-CONTAINER')
+      ?.map((spec) => /--comment "([^"]*)"/.exec(spec)?.[1]);
+  return { clock, log, dataPlane, iptables, health, state, controller, settle, ruled };
+}
+
+describe('the controller', () => {
+  test('programs nothing before everything has been listed once', async () => {
+    const h = harness();
+    h.controller.apply([service(), endpoints('10.0.0.1')]);
+    await h.settle(60_000);
+    assert.equal(h.dataPlane.listeners.size, 0);
+    assert.equal(h.iptables.restored.length, 0);
+    h.controller.synced();
+    await h.settle();
+    assert.deepEqual(await h.ruled(), ['shop/web']);
+    assert.equal(h.health.pending, false);
+  });
+
+  test('removes what a predecessor left even when there is nothing to serve', async () => {
+    const h = harness();
+    await h.iptables.restore(
+      'IPv4',
+      '*nat\n:KUBE-PORTALS-CONTAINER - [0:0]\n-A KUBE-PORTALS-CONTAINER -j RETURN\nCOMMIT\n',
+    );
+    h.controller.synced();
+    await h.settle();
+    assert.deepEqual(await h.ruled(), []);
+  });
+
+  test('takes the first state in with one transaction per table', async () => {
+    const h = harness();
+    h.controller.apply([service(), service({ key: 'shop/two', clusterIPs: [ip('10.96.0.2')] }), endpoints('10.0.0.1')]);
+    h.controller.synced();
+    await h.settle();
+    assert.equal((await h.ruled())?.length, 2);
+    assert.equal(h.iptables.restored.length, 2);
+  });
+
+  test('applies a single change on a quiet node without time passing', async () => {
+    const h = harness();
+    h.controller.synced();
+    await h.settle(10_000);
+    h.controller.apply([service()]);
+    await h.settle();
+    assert.deepEqual(await h.ruled(), ['shop/web']);
+  });
+
+  test('brings endpoint changes to the data plane at once and never to iptables', async () => {
+    const h = harness();
+    h.controller.apply([service(), endpoints('10.0.0.1')]);
+    h.controller.synced();
+    await h.settle();
+    const restored = h.iptables.restored.length;
+    for (let i = 2; i < 100; i++) {
+      h.controller.apply([endpoints(`10.0.0.${i}`)]);
+      await h.settle();
+      assert.equal(h.dataPlane.listeners.get('shop/web')?.backends.endpoints[0]?.address, `10.0.0.${i}`);
+    }
+    assert.equal(h.iptables.restored.length, restored);
+    assert.equal(h.health.pending, false);
+  });
+
+  test('closes a listener only after its rules are gone, however long that takes', async () => {
+    const h = harness();
+    h.controller.apply([service()]);
+    h.controller.synced();
+    await h.settle();
+    h.state.fault = new IptablesError('locked', 'another program holds the lock');
+    h.controller.apply([{ kind: 'Service', key: 'shop/web', value: undefined }]);
+    await h.settle(5_000);
+    assert.ok(h.dataPlane.listeners.has('shop/web'));
+    assert.equal(h.health.pending, true);
+    assert.match(String(h.log.of('error')[0]?.fields['err']), /holds the lock/);
+    h.state.fault = undefined;
+    await h.settle(30_000);
+    assert.equal(h.dataPlane.listeners.has('shop/web'), false);
+    assert.deepEqual(await h.ruled(), []);
+    assert.equal(h.health.pending, false);
+  });
+
+  test('brings back rules that somebody else removed, within the sync period', async () => {
+    const h = harness();
+    h.controller.apply([service()]);
+    h.controller.synced();
+    await h.settle();
+    await h.iptables.restore('IPv4', '*nat\n:KUBE-PORTALS-CONTAINER - [0:0]\nCOMMIT\n');
+    await h.settle(30_000);
+    assert.deepEqual(await h.ruled(), ['shop/web']);
+  });
+
+  test('says which Service ports it cannot serve', async () => {
+    const h = harness();
+    h.controller.apply([service({ ports: [{ name: '', protocol: 'SCTP', port: 80, nodePort: 0 }] })]);
+    h.controller.synced();
+    await h.settle();
+    assert.deepEqual(
+      h.log.of('warn').map((line) => line.fields['svc']),
+      ['shop/web'],
+    );
+  });
+
+  test('programs nothing any more after stop, and leaves the rules', async () => {
+    const h = harness();
+    h.controller.apply([service()]);
+    h.controller.synced();
+    await h.settle();
+    await h.controller.stop();
+    h.controller.apply([service({ key: 'shop/late', clusterIPs: [ip('10.96.0.2')] })]);
+    await h.settle(60_000);
+    assert.deepEqual(await h.ruled(), ['shop/web']);
+    assert.equal(h.dataPlane.listeners.size, 1);
+  });
+});

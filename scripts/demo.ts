@@ -13,6 +13,14 @@ const EXAMPLES = fileURLToPath(new URL('../examples', import.meta.url));
 const WEB = '10.96.0.100';
 const STICKY = '10.96.0.101';
 const DNS = '10.96.0.10';
+/** The chains that have a rule for "web", and what it is for. */
+const RULES = [
+  ['KUBE-PORTALS-CONTAINER', 'the ClusterIP, for packets from pods and from outside'],
+  ['KUBE-PORTALS-HOST', 'the same, for programs on the node itself'],
+  ['KUBE-NODEPORT-CONTAINER', 'the NodePort, for packets from pods and from outside'],
+  ['KUBE-NODEPORT-HOST', 'the same, for programs on the node itself'],
+  ['KUBE-NODEPORT-NON-LOCAL', 'what came by the NodePort passes a firewall that lets nothing in'],
+] as const;
 const METRICS = 'http://127.0.0.1:10249/metrics';
 
 const style = (code: number) => (text: string) => (process.stdout.isTTY ? `\x1b[${code}m${text}\x1b[0m` : text);
@@ -53,8 +61,12 @@ function check(holds: boolean, expectation: string): void {
 /** Asks by curl, each time on a new connection; fails if one request fails. */
 async function curl(from: Namespace, url: string, times: number): Promise<Map<string, number>> {
   const script = `for i in $(seq ${times}); do curl --silent --show-error --max-time 5 ${url} && echo; done`;
-  const answers = (await from.output(['sh', '-c', script])).split('\n').filter(Boolean);
-  check(answers.length === times, `all ${times} requests to ${url} are answered (${answers.length} were)`);
+  const { stdout, stderr } = await from.run(['sh', '-c', script]);
+  const answers = stdout.split('\n').filter(Boolean);
+  check(
+    answers.length === times,
+    `${times} of ${times} requests to ${url} are answered (${answers.length} were) ${stderr}`,
+  );
   return tally(answers);
 }
 
@@ -153,13 +165,17 @@ async function demo(topology: Topology): Promise<void> {
 
   heading(
     'Look at the rules',
-    'This is all the kernel knows: four kinds of rules that lead to a local port of the proxy, in the chains and the',
-    'form of kube-proxy. Picking, retrying and counting are the program\'s. For "web":',
+    'This is all that the kernel has to know: rules that lead to a local port of the proxy, in the chains and the form',
+    'of kube-proxy. Picking a backend, trying another one and counting is done by the proxy. For "web":',
   );
   command('node', 'iptables-save | grep default/web');
-  for (const rule of (await node.output(['iptables-save'])).split('\n')) {
-    if (rule.includes('default/web')) console.log(`   ${rule}`);
+  const rules = (await node.output(['iptables-save'])).split('\n').filter((line) => line.includes('default/web'));
+  check(rules.length === RULES.length, `"web" has ${RULES.length} rules (it has ${rules.length})`);
+  for (const [chain, meaning] of RULES) {
+    console.log(`\n   ${dim(`# ${meaning}`)}\n   ${rules.find((rule) => rule.startsWith(`-A ${chain} `))}`);
   }
+  console.log();
+  result(`${rules.length} rules, however many backends "web" has`);
 
   heading(
     'Stop it',
@@ -180,15 +196,19 @@ function retries(metrics: string): number {
   return samples.reduce((sum, line) => sum + Number(line.split(' ').at(-1)), 0);
 }
 
-const topology = await Topology.create();
+let topology: Topology | undefined;
+let failure: Error | undefined;
 try {
+  topology = await Topology.create();
   await demo(topology);
-  topology.remove();
-  console.log(`\n${bold('Done.')} The namespaces are gone; nothing is left on this machine. Next: README.md\n`);
 } catch (error) {
-  console.error(`\ndemo: failed, because ${(error as Error).message}`);
-  process.exitCode = 1;
-} finally {
-  topology.remove();
+  failure = error as Error;
 }
-process.exit();
+topology?.remove();
+if (failure === undefined) {
+  console.log(`\n${bold('Done.')} The namespaces are gone; nothing is left on this machine. Next: README.md\n`);
+} else {
+  console.error(`\ndemo: failed, because ${failure.message}`);
+}
+// The agents' pipes would keep this process for a moment.
+process.exit(failure === undefined ? 0 : 1);

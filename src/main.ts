@@ -118,7 +118,7 @@ async function run(config: Config): Promise<void> {
     metrics,
     family: 'IPv4',
     bindAddress: config.bindAddress,
-    nodePortCidrs: config.nodePortAddresses.map(({ network, prefixLength }) => `${network}/${prefixLength}`),
+    nodePortCidrs: config.nodePortAddresses,
     hostAddress: host,
   });
   const controller = new Controller({

@@ -1,8 +1,8 @@
 import type { DataPlaneOptions } from '../contracts/data-plane.ts';
 import type { Address } from '../model/address.ts';
+import type { Cidr } from '../model/cidr.ts';
+import type { PortRange } from '../model/port-range.ts';
 import type { ListenAddress } from './addresses.ts';
-import type { Cidr } from './cidr.ts';
-import type { PortRange } from './port-range.ts';
 
 export type IptablesMode = 'auto' | 'nft' | 'legacy';
 

@@ -1,5 +1,5 @@
 import { parseBindAddress, parseListenAddress } from './addresses.ts';
-import { parseCidr } from './cidr.ts';
+import { parseNodePortCidr } from './cidr.ts';
 import { formatDuration, parseDuration } from './duration.ts';
 import { parsePortRange } from './port-range.ts';
 import { UsageError } from './usage-error.ts';
@@ -125,7 +125,7 @@ export const FLAGS = {
     fallbackText: 'any free port',
     describe: 'local ports to choose from: a-b, a+n or n',
   }),
-  'nodeport-addresses': list(parseCidr, {
+  'nodeport-addresses': list(parseNodePortCidr, {
     group: LISTENING,
     fallbackText: 'every address of the node',
     describe: 'CIDRs of node addresses that serve NodePorts; repeat it or separate with commas',

@@ -1,10 +1,5 @@
+import type { PortRange } from '../model/port-range.ts';
 import { UsageError } from './usage-error.ts';
-
-/** Inclusive at both ends; 1…65535. */
-export interface PortRange {
-  readonly first: number;
-  readonly last: number;
-}
 
 const MAX_PORT = 65_535;
 

@@ -1,6 +1,6 @@
-import { type Address, type IpFamily, parseAddress } from '../model/address.ts';
+import { type Address, familyOf, type IpFamily, parseAddress } from '../model/address.ts';
+import type { Cidr } from '../model/cidr.ts';
 import { endpointName } from '../model/endpoint.ts';
-import { destinationMatch } from './cidr.ts';
 
 /** What rules must know of the node, for one address family. */
 export interface NodeFacts {
@@ -13,7 +13,7 @@ export interface NodeFacts {
    * The node addresses that NodePorts answer on, as CIDRs; empty for all. Those of the other family are passed over:
    * a node whose operator named only IPv4 networks serves no NodePort on IPv6.
    */
-  readonly nodePortCidrs: readonly string[];
+  readonly nodePortCidrs: readonly Cidr[];
 }
 
 /** {@link NodeFacts} as parts of rules, worked out once for all Service ports. */
@@ -45,6 +45,9 @@ export function steering(node: NodeFacts): Steering {
 }
 
 function cidrMatches({ family, nodePortCidrs }: NodeFacts): readonly string[] {
-  const matches = nodePortCidrs.map(destinationMatch).filter((cidr) => cidr?.family === family);
-  return [...new Set(matches.map((cidr) => cidr?.match ?? ''))];
+  const matches = nodePortCidrs
+    .filter(({ network }) => familyOf(network) === family)
+    // iptables-save prints nothing for the network of all addresses.
+    .map(({ network, prefixLength }) => (prefixLength === 0 ? '' : `-d ${network}/${prefixLength}`));
+  return [...new Set(matches)];
 }

@@ -1,10 +1,5 @@
 import type { Random } from '../contracts/clock.ts';
-
-/** Inclusive bounds, as `--proxy-port-range` gives them. */
-export interface PortRange {
-  readonly first: number;
-  readonly last: number;
-}
+import type { PortRange } from '../model/port-range.ts';
 
 /**
  * Chooses local ports. Without a range it answers 0: the kernel chooses, and knows what is free. With one, ports are

@@ -2,6 +2,7 @@ import { type Iptables, IptablesError, type Table } from '../contracts/iptables.
 import type { Log } from '../contracts/log.ts';
 import type { SyncMetrics } from '../contracts/metrics.ts';
 import type { Address, IpFamily } from '../model/address.ts';
+import type { Cidr } from '../model/cidr.ts';
 import type { Portal } from '../rules/claims.ts';
 import { findRefused } from '../rules/find-refused.ts';
 import { planTable } from '../rules/plan.ts';
@@ -17,7 +18,7 @@ export interface RuleSyncOptions {
   readonly metrics: SyncMetrics;
   readonly family: IpFamily;
   readonly bindAddress: Address;
-  readonly nodePortCidrs: readonly string[];
+  readonly nodePortCidrs: readonly Cidr[];
   /** Asked before every sync, as a node's address may change; the last one known is kept when there is none. */
   readonly hostAddress: () => Address | undefined;
 }

@@ -8,7 +8,7 @@ import { planTable } from '../../src/rules/plan.ts';
 import { probeCleanupText, probeText } from '../../src/rules/probe.ts';
 import { renderPortals } from '../../src/rules/render.ts';
 import type { Rule } from '../../src/rules/rule.ts';
-import { IPV6_NODE, nodeFacts, portal, rule } from '../rules/fixtures.ts';
+import { cidr, IPV6_NODE, nodeFacts, portal, rule } from '../rules/fixtures.ts';
 import { comparable, GOLDEN_BINDS, readGolden } from '../rules/golden.ts';
 
 const TABLES: readonly Table[] = ['nat', 'filter'];
@@ -26,7 +26,7 @@ const IPV6_RULES = renderPortals(
     }),
     portal({ name: 'default/web:dns', protocol: 'UDP', port: 53, clusterIPs: ['fd00:96::100'], nodePort: 30053 }),
   ],
-  { ...IPV6_NODE, nodePortCidrs: ['fd00:50::10/64', '2001:db8::10/128'] },
+  { ...IPV6_NODE, nodePortCidrs: ['fd00:50::10/64', '2001:db8::10/128'].map(cidr) },
 ).rules;
 
 /** `create` yields tables without rules and chains. The suite runs one test at a time. */
@@ -179,20 +179,7 @@ export function iptablesCompliance(name: string, create: () => Promise<Iptables>
       await assert.rejects(sync(iptables, wanted), { code: 'refused' });
 
       const hooked = comparable(await iptables.save('IPv4', 'nat'));
-      const refused = await findRefused({
-        rules: wanted.filter(isNat),
-        accepts: async (rules) => {
-          try {
-            await iptables.restore('IPv4', probeText('nat', rules));
-            return true;
-          } catch (error) {
-            if (error instanceof IptablesError && error.code === 'refused') return false;
-            throw error;
-          } finally {
-            await iptables.restore('IPv4', probeCleanupText('nat'));
-          }
-        },
-      });
+      const refused = await findRefused({ rules: wanted.filter(isNat), accepts: probeOf(iptables, 'nat') });
       assert.deepEqual(refused, bad);
       assert.deepEqual(comparable(await iptables.save('IPv4', 'nat')), hooked);
 
@@ -231,6 +218,7 @@ export function iptablesCompliance(name: string, create: () => Promise<Iptables>
             '-A SOMEONES -p tcp -g KUBE-PORTALS-HOST',
             '-I SOMEONES 1 -m comment --comment "a b" -j KUBE-NODEPORT-HOST',
             '-A PREROUTING -j KUBE-PORTALS-CONTAINER',
+            '-A KUBE-PORTALS-HOST -j KUBE-NODEPORT-HOST',
             'COMMIT\n',
           ].join('\n'),
         );
@@ -247,6 +235,21 @@ export function iptablesCompliance(name: string, create: () => Promise<Iptables>
       assert.deepEqual(await state(), before);
     });
   });
+}
+
+/** Asks the kernel, or what plays it, for its opinion of IPv4 rules. */
+export function probeOf(iptables: Iptables, table: Table): (rules: readonly Rule[]) => Promise<boolean> {
+  return async (rules) => {
+    try {
+      await iptables.restore('IPv4', probeText(table, rules));
+      return true;
+    } catch (error) {
+      if (error instanceof IptablesError && error.code === 'refused') return false;
+      throw error;
+    } finally {
+      await iptables.restore('IPv4', probeCleanupText(table));
+    }
+  };
 }
 
 /** The texts that had to be restored. */

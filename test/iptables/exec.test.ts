@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { closeSync, existsSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
@@ -57,6 +57,20 @@ describe('running a program', () => {
 
   test('that is not there is "missing"', async () => {
     assert.deepEqual(await exec({ program: 'kup-no-such-program', args: [] }), { outcome: 'missing' });
+  });
+
+  test('survives that no descriptor is left to start it with', async () => {
+    const held: number[] = [];
+    try {
+      assert.throws(() => {
+        for (;;) held.push(openSync('/dev/null', 'r'));
+      }, /EMFILE/);
+      const result = await exec(sh('exit 0'));
+      assert.ok(result.outcome === 'failed' && /EMFILE/.test(result.err));
+    } finally {
+      for (const descriptor of held) closeSync(descriptor);
+    }
+    assert.equal((await exec(sh('exit 0'))).outcome, 'exited');
   });
 
   test('that may not be run, or that a signal ends, is reported', async () => {

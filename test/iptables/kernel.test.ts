@@ -2,7 +2,7 @@ import '../support/private-netns.ts';
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { globSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, beforeEach, describe, test } from 'node:test';
@@ -14,11 +14,13 @@ import { createIptables } from '../../src/iptables/iptables.ts';
 import type { IpFamily } from '../../src/model/address.ts';
 import { planCleanup } from '../../src/rules/cleanup.ts';
 import { parseDump } from '../../src/rules/dump.ts';
+import { findRefused } from '../../src/rules/find-refused.ts';
 import { planTable } from '../../src/rules/plan.ts';
 import { renderPortals } from '../../src/rules/render.ts';
-import { iptablesCompliance } from '../compliance/iptables.ts';
+import { iptablesCompliance, probeOf } from '../compliance/iptables.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
 import { nodeFacts, portal } from '../rules/fixtures.ts';
+import { readGolden } from '../rules/golden.ts';
 
 const FLAVOURS: readonly Flavour[] = ['nft', 'legacy'];
 const RULES = renderPortals([portal({ name: 'default/web', clusterIPs: ['10.96.0.1'] })], nodeFacts()).rules;
@@ -106,6 +108,23 @@ for (const flavour of FLAVOURS) {
       assert.doesNotMatch(await iptables.save('IPv4', 'nat'), /KUBE-/);
     });
 
+    test('without the physdev match, exactly the rules that need it are found', async () => {
+      const iptables = await open(flavour);
+      const { rules } = renderPortals(readGolden('0.0.0.0').portals, nodeFacts());
+      process.env['XTABLES_LIBDIR'] = extensionsWithout('libxt_physdev.so');
+      try {
+        const nat = rules.filter((rule) => rule.table === 'nat');
+        const refused = await findRefused({ rules: nat, accepts: probeOf(iptables, 'nat') });
+        assert.deepEqual(
+          refused,
+          nat.filter((rule) => rule.spec.includes('-m physdev')),
+        );
+        assert.equal(refused.length, 2);
+      } finally {
+        delete process.env['XTABLES_LIBDIR'];
+      }
+    });
+
     test('a hint chain in mangle decides the flavour', async () => {
       run(`iptables-${flavour}`, '-w', '-t', 'mangle', '-N', 'KUBE-KUBELET-CANARY');
       try {
@@ -140,6 +159,14 @@ test('another holder of the xtables lock is told apart from a refusal', async ()
     holder.kill();
   }
 });
+
+/** A folder with all of iptables' extensions but one. */
+function extensionsWithout(name: string): string {
+  const [origin = ''] = globSync('/usr/lib/{*/,}xtables');
+  const folder = mkdtempSync(join(temporary, 'extensions-'));
+  for (const file of readdirSync(origin)) if (file !== name) symlinkSync(join(origin, file), join(folder, file));
+  return folder;
+}
 
 function flush(flavour: Flavour): void {
   for (const program of [`iptables-${flavour}`, `ip6tables-${flavour}`]) {

@@ -1,4 +1,5 @@
 import { type Address, parseAddress } from '../../src/model/address.ts';
+import { type Cidr, parseCidr } from '../../src/model/cidr.ts';
 import type { ServicePortName } from '../../src/model/service.ts';
 import type { ServicePort } from '../../src/model/service-port.ts';
 import type { Portal } from '../../src/rules/claims.ts';
@@ -39,15 +40,23 @@ export function portal(fields: PortalFields): Portal {
   };
 }
 
+type NodeChanges = Partial<Omit<NodeFacts, 'nodePortCidrs'>> & { readonly nodePortCidrs?: readonly string[] };
+
 /** The node of the golden files; on the wildcard, NodePorts on every address. */
-export function nodeFacts(changes: Partial<NodeFacts> = {}): NodeFacts {
+export function nodeFacts({ nodePortCidrs = [], ...changes }: NodeChanges = {}): NodeFacts {
   return {
     family: 'IPv4',
     bindAddress: '0.0.0.0',
     hostAddress: address('192.168.50.10'),
-    nodePortCidrs: [],
+    nodePortCidrs: nodePortCidrs.map(cidr),
     ...changes,
   };
+}
+
+export function cidr(text: string): Cidr {
+  const parsed = parseCidr(text);
+  if (parsed === undefined) throw new Error(`${text} is not a CIDR`);
+  return parsed;
 }
 
 export const IPV6_NODE = nodeFacts({ family: 'IPv6', bindAddress: '::', hostAddress: address('fd00:50::10') });

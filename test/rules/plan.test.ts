@@ -3,6 +3,7 @@ import { describe, test } from 'node:test';
 import { CHAINS, JUMPS } from '../../src/rules/chains.ts';
 import { planCleanup } from '../../src/rules/cleanup.ts';
 import { planTable } from '../../src/rules/plan.ts';
+import { probeText } from '../../src/rules/probe.ts';
 import { renderPortals } from '../../src/rules/render.ts';
 import { nodeFacts, portal, rule } from './fixtures.ts';
 
@@ -46,6 +47,14 @@ describe('the plan for a table', () => {
     const astray = rule('-j RETURN', { chain: 'PREROUTING' });
     assert.throws(() => planTable({ table: 'nat', dump: '', rules: [astray] }), /no chain PREROUTING of ours/);
   });
+});
+
+test('a probe holds the rules of its table only, in a chain that nothing leads to', () => {
+  const rules = [rule('-j RETURN'), rule('-j ACCEPT', { table: 'filter', chain: 'KUBE-NODEPORT-NON-LOCAL' })];
+  assert.equal(
+    probeText('nat', rules),
+    '*nat\n:KUBE-USERSPACE-PROBE - [0:0]\n-A KUBE-USERSPACE-PROBE -j RETURN\nCOMMIT\n',
+  );
 });
 
 describe('the plan for cleanup', () => {

@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { type Address, parseAddress } from '../../src/model/address.ts';
+import type { PortRange } from '../../src/model/port-range.ts';
 import type { ServicePortName } from '../../src/model/service.ts';
 import type { ServicePort } from '../../src/model/service-port.ts';
 import { Listeners } from '../../src/sync/listeners.ts';
-import { PortAllocator, type PortRange } from '../../src/sync/port-allocator.ts';
+import { PortAllocator } from '../../src/sync/port-allocator.ts';
 import { FakeDataPlane } from '../fakes/fake-data-plane.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';

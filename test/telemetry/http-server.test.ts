@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { type IncomingHttpHeaders, request } from 'node:http';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { describe, type TestContext, test } from 'node:test';
-import { systemClock } from '../../src/host/system-clock.ts';
+import { COUNTERS, type Counters, type ServicePortStats } from '../../src/contracts/data-plane.ts';
 import type { ServicePortName } from '../../src/model/service.ts';
 import { Health } from '../../src/telemetry/health.ts';
 import { HttpServer } from '../../src/telemetry/http-server.ts';
@@ -42,7 +42,8 @@ async function until<T>(read: () => T | undefined): Promise<T> {
   return assert.fail('it did not happen within five seconds');
 }
 
-async function serve(t: TestContext, routes: Routes, { maxConnections = 16, clock = new ManualClock() } = {}) {
+async function serve(t: TestContext, routes: Routes, { maxConnections = 16 } = {}) {
+  const clock = new ManualClock();
   const log = new RecordingLog();
   const server = new HttpServer({
     name: 'metrics',
@@ -141,7 +142,7 @@ describe('a request', () => {
 describe('a client that dawdles', () => {
   // The limits are Node's own and run on real time.
   test('over its request, or sends nothing at all, loses its connection', { timeout: 15_000 }, async (t) => {
-    const { address } = await serve(t, hello, { clock: systemClock as never });
+    const { address } = await serve(t, hello);
     const closed = (socket: Socket) => {
       socket.on('error', () => {});
       socket.resume();
@@ -298,14 +299,15 @@ describe('the healthz address', () => {
 });
 
 describe('the metrics address', () => {
-  const metricsWith = (stats: () => never[]) => {
+  const metricsWith = (stats: () => ServicePortStats[]) => {
     const clock = new ManualClock();
     return new Metrics({ clock, version: '1', health: new Health(clock, 60_000), stats, droppedLogLines: () => 0 });
   };
 
   test('says ok, userspace, and the metrics', async (t) => {
     const name: ServicePortName = 'default/web';
-    const stats = () => [{ name, protocol: 'TCP', localPort: 1, counters: {} } as never];
+    const counters = Object.fromEntries(COUNTERS.map((counter) => [counter, 0])) as Counters;
+    const stats = () => [{ name, protocol: 'TCP' as const, localPort: 1, counters }];
     const { address } = await serve(t, metricsRoutes(metricsWith(stats)));
     assert.equal((await ask(address, '/healthz')).body, 'ok');
     const { body: mode, headers: modeHeaders } = await ask(address, '/proxyMode');

@@ -5,6 +5,7 @@ import type { Endpoint } from '../../model/endpoint.ts';
 import type { Pick } from '../../picker/picker.ts';
 import { dialTimeoutMs } from '../../picker/retry-policy.ts';
 import { dialFailureOf, reportDialFailure } from './dial-failure.ts';
+import { errnoOf } from './listen-error.ts';
 import type { PortContext } from './port-context.ts';
 import { TCP_OPTIONS } from './tcp-options.ts';
 
@@ -13,14 +14,23 @@ export interface DialOptions {
   readonly pick: Pick;
   /** The socket has begun to read, so listeners must be added in this call. */
   readonly onConnected: (backend: Socket) => void;
+  /** The endpoint accepted and reset the connection before anything could be done with it. */
+  readonly onReset: () => void;
   readonly onGivenUp: (reason: 'no-endpoints' | 'exhausted') => void;
 }
+
+/**
+ * A reset that comes before the handshake is over is a refusal (ECONNREFUSED). These are of connections that the endpoint
+ * had accepted: no reason to try another, and it depends on timing alone whether they show here or as a read error.
+ */
+const WAS_ACCEPTED: ReadonlySet<string> = new Set(['ECONNRESET', 'EPIPE']);
 
 /** Tries a pick's candidates one after another until one answers. */
 export class Dial {
   readonly #port: PortContext;
   readonly #pick: Pick;
   readonly #onConnected: DialOptions['onConnected'];
+  readonly #onReset: DialOptions['onReset'];
   readonly #onGivenUp: DialOptions['onGivenUp'];
   #attempts = 0;
   #socket: Socket | undefined;
@@ -30,6 +40,7 @@ export class Dial {
     this.#port = options.port;
     this.#pick = options.pick;
     this.#onConnected = options.onConnected;
+    this.#onReset = options.onReset;
     this.#onGivenUp = options.onGivenUp;
   }
 
@@ -45,7 +56,7 @@ export class Dial {
     this.#dial(endpoint, dialTimeoutMs(attempt));
   }
 
-  /** Neither callback comes after this. */
+  /** No callback comes after this. */
   cancel(): void {
     this.#timer?.cancel();
     this.#timer = undefined;
@@ -62,7 +73,14 @@ export class Dial {
       reportDialFailure(this.#port, endpoint, reason, err);
       this.start();
     };
-    const onError = (err: Error): void => fail(dialFailureOf(err), err);
+    const onError = (err: Error): void => {
+      if (WAS_ACCEPTED.has(errnoOf(err))) {
+        this.cancel();
+        this.#onReset();
+      } else {
+        fail(dialFailureOf(err), err);
+      }
+    };
     socket.once('error', onError);
     socket.once('connect', () => {
       socket.off('error', onError);

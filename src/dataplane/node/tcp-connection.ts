@@ -45,6 +45,7 @@ export class TcpConnection {
       port: this.#port,
       pick: this.#port.picker.pick(client, this.#port.clock.now()),
       onConnected: (backend) => this.#join(backend),
+      onReset: () => reset(this.#client),
       onGivenUp: (reason) => {
         turnAway(this.#port, client, reason);
         this.#client.destroy();

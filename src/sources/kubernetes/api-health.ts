@@ -39,6 +39,7 @@ export class ApiHealth {
   readonly #resources = new Map<string, Resource>();
   #away: { readonly since: number; reminderMs: number; timer: Timer } | undefined;
   #wasConnected = false;
+  #isStopped = false;
 
   constructor({
     server,
@@ -100,13 +101,19 @@ export class ApiHealth {
     };
   }
 
+  /** Says no more. */
   stop(): void {
+    this.#isStopped = true;
+    this.#endAway();
+  }
+
+  #endAway(): void {
     this.#away?.timer.cancel();
     this.#away = undefined;
   }
 
   #lost(resource: string, reason: string): void {
-    if (this.#away !== undefined) return;
+    if (this.#away !== undefined || this.#isStopped) return;
     this.#away = { since: this.#clock.now(), reminderMs: REMINDER_MS, timer: this.#remindIn(REMINDER_MS) };
     const message = this.#wasConnected
       ? 'the API server cannot be followed; the last known state is served until it is back'
@@ -115,7 +122,7 @@ export class ApiHealth {
   }
 
   #followed(): void {
-    if (!this.status().connected) return;
+    if (this.#isStopped || !this.status().connected) return;
     const message = this.#wasConnected ? 'the API server is followed again' : 'the API server is followed';
     if (this.#away !== undefined) {
       this.#log.info(message, { server: this.#server, awaySeconds: this.#awaySeconds(this.#away.since) });
@@ -123,7 +130,7 @@ export class ApiHealth {
       this.#log.info(message, { server: this.#server });
     }
     this.#wasConnected = true;
-    this.stop();
+    this.#endAway();
   }
 
   #remindIn(ms: number): Timer {

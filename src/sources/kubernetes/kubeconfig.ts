@@ -55,7 +55,18 @@ export class KubeconfigAccess implements AccessSource {
     });
     const loaded = await load(text, options);
     await warnOfLooseFile(options, loaded);
+    if (loaded.config.getCurrentCluster()?.skipTLSVerify && loaded.server.protocol === 'https:') {
+      options.log.warn(
+        'insecure-skip-tls-verify: the certificate of the API server is not verified; anyone in between can be it',
+        { file: options.path, server: loaded.server.host },
+      );
+    }
     return new KubeconfigAccess(options, loaded);
+  }
+
+  /** As of now. */
+  get server(): URL {
+    return this.#loaded.server;
   }
 
   async current(): Promise<Access> {

@@ -18,8 +18,13 @@ export interface Change<T> {
   readonly value: T | undefined;
 }
 
-/** `unconfirmed`: it was empty although there is something. */
-export type ListResult<T> = { readonly changes: Change<T>[] } | 'unconfirmed';
+/** A list that is being received. Objects come one by one, so that none need be kept in its raw form. */
+export interface PendingList<T> {
+  /** `isGone`: it was deleted while the list was on its way. */
+  add(object: unknown, options?: { readonly isGone: boolean }): void;
+  /** The list is complete: gives what is different from before. `unconfirmed`: it was empty although there is something. */
+  finish(): Change<T>[] | 'unconfirmed';
+}
 
 /**
  * What is known of the objects of one kind. A list replaces it, an event changes one object; both give only what is
@@ -32,7 +37,7 @@ export class ObjectStore<T> {
   /** What has been said of an object, so that it is not said again. */
   readonly #reported = new Map<string, string>();
   /** The last thing heard was an empty list that nobody believed. */
-  #emptiness: 'doubted' | undefined;
+  #doubtsEmptiness = false;
 
   constructor(reader: ObjectReader<T>, log: Log) {
     this.#reader = reader;
@@ -43,14 +48,17 @@ export class ObjectStore<T> {
     return this.#served.keys();
   }
 
-  /** Takes objects one by one, so that none is kept in its raw form, and nothing over before the list is complete. */
-  beginList(): { add(object: unknown): void; finish(): ListResult<T> } {
-    const values = new Map<string, T | undefined>();
+  /** Nothing is taken over before the list is complete. */
+  beginList(): PendingList<T> {
     const keys = new Set<string>();
+    const values = new Map<string, T | undefined>();
     return {
-      add: (object) => {
+      add: (object, { isGone } = { isGone: false }) => {
         const key = this.#identify(object);
         if (key === undefined) return;
+        keys.delete(key);
+        values.delete(key);
+        if (isGone) return;
         keys.add(key);
         const decoded = this.#decode(key, object);
         if (decoded !== KEPT) values.set(key, decoded);
@@ -75,12 +83,12 @@ export class ObjectStore<T> {
     return this.#set(key, undefined);
   }
 
-  #replace(keys: ReadonlySet<string>, values: ReadonlyMap<string, T | undefined>): ListResult<T> {
-    if (keys.size === 0 && this.#served.size > 0 && this.#emptiness === undefined) {
-      this.#emptiness = 'doubted';
+  #replace(keys: ReadonlySet<string>, values: ReadonlyMap<string, T | undefined>): Change<T>[] | 'unconfirmed' {
+    if (keys.size === 0 && this.#served.size > 0 && !this.#doubtsEmptiness) {
+      this.#doubtsEmptiness = true;
       return 'unconfirmed';
     }
-    this.#emptiness = undefined;
+    this.#doubtsEmptiness = false;
 
     const changes: Change<T>[] = [];
     for (const key of [...this.#served.keys()]) {
@@ -90,7 +98,7 @@ export class ObjectStore<T> {
     for (const key of this.#reported.keys()) {
       if (!keys.has(key)) this.#reported.delete(key);
     }
-    return { changes };
+    return changes;
   }
 
   #set(key: string, value: T | undefined): Change<T> | undefined {

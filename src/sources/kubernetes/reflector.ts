@@ -1,13 +1,14 @@
+import { setImmediate } from 'node:timers/promises';
 import type { Clock, Random } from '../../contracts/clock.ts';
 import type { Log } from '../../contracts/log.ts';
 import { ApiError, causeMessage } from './api-error.ts';
 import type { ResourceHealth } from './api-health.ts';
 import { LineSplitter, LineTooLongError } from './line-splitter.ts';
-import { type Change, type ObjectReader, ObjectStore } from './object-store.ts';
+import { type Change, type ObjectReader, ObjectStore, type PendingList } from './object-store.ts';
 import { type Course, nextStep, type Outcome, START } from './reflector-plan.ts';
 import { sleep } from './sleep.ts';
 import type { Transport } from './transport.ts';
-import { type Vigil, watchOver } from './vigil.ts';
+import { QUIET, Vigil } from './vigil.ts';
 import { parseWatchEvent, type WatchEvent } from './watch-event.ts';
 
 /** One kind of object on the server. */
@@ -44,11 +45,19 @@ const LINE_MAX_BYTES = 16 * 1024 * 1024;
 /** client-go's page size. */
 const PAGE_SIZE = 500;
 
+/** Against a server that never comes to the end. */
+const MAX_PAGES = 2_000;
+
 /** An old server takes a streamed list for a plain watch, which never says that the list is complete. */
 const STREAMED_LIST_DEADLINE_MS = 60_000;
 
 /** client-go: 5 to 10 minutes, so that watches move to other servers after a while, and not all at once. */
 const WATCH_MIN_SECONDS = 300;
+
+const WATCH = { watch: '1', allowWatchBookmarks: 'true' } as const;
+
+/** Without a `resourceVersion` the list is as new as any read, whichever server answers. */
+const STREAMED_LIST = { ...WATCH, sendInitialEvents: 'true', resourceVersionMatch: 'NotOlderThan' } as const;
 
 /**
  * Keeps a sink in step with one kind of object on the server, for ever: list, watch, and again after whatever goes
@@ -101,8 +110,8 @@ export class Reflector<T> {
         delayMs: Math.round(delayMs),
       });
       if (absent) {
-        health.dismissed();
         sink.absent();
+        health.dismissed();
       } else if (outcome.kind === 'failed' && delayMs > 0) {
         health.lost(outcome.error.message);
       } else if (outcome.kind === 'unconfirmed') {
@@ -119,13 +128,13 @@ export class Reflector<T> {
     try {
       switch (this.#course.next) {
         case 'stream':
-          return await this.#stream(signal);
+          return await this.#follow(this.#store.beginList(), signal);
         case 'pages':
           return await this.#list(PAGE_SIZE, signal);
         case 'whole':
           return await this.#list(0, signal);
         case 'watch':
-          return await this.#watch(signal);
+          return await this.#follow(undefined, signal);
       }
     } catch (error) {
       if (error instanceof ApiError) return { kind: 'failed', error };
@@ -155,31 +164,144 @@ export class Reflector<T> {
     return this.#takeOver(list) ? { kind: 'listed' } : { kind: 'unconfirmed' };
   }
 
-  /** A list that comes as a watch and goes on as one (KEP-3157), so that neither side ever holds all of it. */
-  async #stream(signal: AbortSignal): Promise<Outcome> {
+  /** Reads a watch to its end. With a `list`, it begins with all objects that there are (KEP-3157). */
+  async #follow(list: PendingList<T> | undefined, outer: AbortSignal): Promise<Outcome> {
+    const { transport, clock } = this.#options;
     const controller = new AbortController();
-    const abort = () => controller.abort(signal.reason);
-    signal.addEventListener('abort', abort);
-    const seconds = STREAMED_LIST_DEADLINE_MS / 1_000;
-    const late = new ApiError('timeout', `a streamed list was not complete within ${seconds} s`);
-    const deadline = this.#options.clock.after(STREAMED_LIST_DEADLINE_MS, () => controller.abort(late));
-    const list = this.#store.beginList();
-    const initial = (event: WatchEvent): Outcome | 'complete' | undefined => {
-      if (event.type === 'changed') list.add(event.object);
-      else if (event.type === 'deleted') list.remove(event.object);
-      else if (event.type === 'bookmark' && event.endsInitialEvents) {
-        deadline.cancel();
-        return this.#takeOver(list) ? 'complete' : { kind: 'unconfirmed' };
-      }
-      return undefined;
-    };
+    const signal = AbortSignal.any([outer, controller.signal]);
+    const state = { list };
+    const deadline = clock.after(STREAMED_LIST_DEADLINE_MS, () => {
+      if (state.list !== undefined)
+        controller.abort(new ApiError('timeout', 'a streamed list did not become complete'));
+    });
+    let vigil: Vigil | undefined;
     try {
-      // Without a resourceVersion: the list is as new as any read, whichever server answers.
-      return await this.#follow({ sendInitialEvents: 'true', resourceVersionMatch: 'NotOlderThan' }, controller, initial);
+      const body = await transport.watch(this.#path(list === undefined ? this.#changes() : STREAMED_LIST), signal);
+      if (list === undefined) this.#following();
+      vigil = new Vigil({
+        transport,
+        clock,
+        onAlive: () => this.#heard(),
+        onGone: (reason) => controller.abort(reason),
+      });
+      const lines = new LineSplitter(LINE_MAX_BYTES);
+      for await (const chunk of body) {
+        signal.throwIfAborted();
+        if (this.#take(lines.push(chunk), state, vigil) === 'unconfirmed') return { kind: 'unconfirmed' };
+        // libuv reads up to 32 times from one socket before it looks at another: connections would wait for a list.
+        await setImmediate();
+      }
+    } catch (error) {
+      if (controller.signal.reason !== QUIET) throw error;
     } finally {
       deadline.cancel();
-      signal.removeEventListener('abort', abort);
+      vigil?.stop();
+    }
+    if (state.list === undefined) return { kind: 'ended' };
+    throw new ApiError('unreachable', 'a list ended before it was complete');
+  }
+
+  /** The lines of one chunk take effect together. */
+  #take(lines: Iterable<string>, state: { list: PendingList<T> | undefined }, vigil: Vigil): 'unconfirmed' | undefined {
+    const changes: Change<T>[] = [];
+    try {
+      for (const line of lines) {
+        vigil.heard();
+        this.#heard();
+        const event = readEvent(line);
+        this.#resourceVersion = event.resourceVersion;
+        if (state.list === undefined) {
+          const change = this.#apply(event);
+          if (change !== undefined) changes.push(change);
+        } else if (event.type !== 'bookmark') {
+          state.list.add(event.object, { isGone: event.type === 'deleted' });
+        } else if (event.endsInitialEvents) {
+          if (!this.#takeOver(state.list)) return 'unconfirmed';
+          state.list = undefined;
+          this.#following();
+        }
+      }
+      return undefined;
+    } finally {
+      // What came before a line that cannot be read is in the store, so a new list would not bring it again.
+      if (changes.length > 0) this.#options.sink.changed(changes);
     }
   }
 
-  async #watch(signal: AbortSignal): Promise<Outcome> {
+  #apply(event: Exclude<WatchEvent, { type: 'error' | 'garbage' }>): Change<T> | undefined {
+    switch (event.type) {
+      case 'changed':
+        return this.#store.change(event.object);
+      case 'deleted':
+        return this.#store.delete(event.object);
+      case 'bookmark':
+        return undefined;
+    }
+  }
+
+  /** `false` if it was suspiciously empty. */
+  #takeOver(list: PendingList<T>): boolean {
+    const { sink, health } = this.#options;
+    const changes = list.finish();
+    if (changes === 'unconfirmed') return false;
+    this.#isListed = true;
+    health.listed();
+    if (changes.length > 0) sink.changed(changes);
+    sink.listed();
+    return true;
+  }
+
+  #following(): void {
+    this.#followingSince = this.#options.clock.now();
+    this.#heardAt = this.#followingSince;
+    this.#options.health.following();
+  }
+
+  #heard(): void {
+    this.#heardAt = this.#options.clock.now();
+    this.#options.health.heard();
+  }
+
+  #changes(): Record<string, string> {
+    const seconds = Math.floor(WATCH_MIN_SECONDS * (1 + this.#options.random()));
+    return { ...WATCH, resourceVersion: this.#resourceVersion, timeoutSeconds: `${seconds}` };
+  }
+
+  #path(query: Readonly<Record<string, string>>): string {
+    const { path, labelSelector } = this.#options.resource;
+    return `${path}?${new URLSearchParams({ ...query, ...(labelSelector !== '' && { labelSelector }) })}`;
+  }
+}
+
+/** Throws an {@link ApiError} for what is no change. */
+function readEvent(line: string): Exclude<WatchEvent, { type: 'error' | 'garbage' }> {
+  const event = parseWatchEvent(line);
+  if (event.type === 'garbage') throw new ApiError('garbage', event.problem);
+  if (event.type === 'error') {
+    const { code, message, retryAfterMs } = event;
+    throw new ApiError('event', message, { ...(code !== undefined && { status: code }), retryAfterMs });
+  }
+  return event;
+}
+
+/** One page of a list. Throws an {@link ApiError}. */
+function readPage(body: unknown): {
+  readonly items: readonly unknown[];
+  readonly next: string;
+  readonly resourceVersion: string;
+} {
+  const list = body as { items?: unknown; metadata?: { continue?: unknown; resourceVersion?: unknown } } | null;
+  // No items are null in Go's JSON. Without a version it is not a list, and must not be taken for an empty one.
+  const items = list?.items ?? [];
+  const resourceVersion = list?.metadata?.resourceVersion;
+  const next = list?.metadata?.continue ?? '';
+  if (
+    !Array.isArray(items) ||
+    typeof resourceVersion !== 'string' ||
+    resourceVersion === '' ||
+    typeof next !== 'string'
+  ) {
+    throw new ApiError('garbage', 'the answer is JSON, but not a list');
+  }
+  return { items, next, resourceVersion };
+}

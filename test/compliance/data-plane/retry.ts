@@ -13,8 +13,10 @@ export function retryTests(makeRig: RigFactory): void {
     const { name, port } = await rig.open('TCP', [dead, (await TcpBackend.named(t, 'alive')).endpoint]);
     for (let i = 0; i < 4; i++) assert.equal(await ask(port), 'alive');
     const { failedRefused, retries, exhausted } = rig.counters(name);
-    assert.deepEqual({ failedRefused, retries, exhausted }, { failedRefused: 2, retries: 2, exhausted: 0 });
-    assert.equal(rig.events.dialFailed.length, 2);
+    // A retry takes a turn, so only the first connection may have met the living one at once.
+    assert.ok(failedRefused === 3 || failedRefused === 4, `${failedRefused} refusals`);
+    assert.deepEqual({ retries, exhausted }, { retries: failedRefused, exhausted: 0 });
+    assert.equal(rig.events.dialFailed.length, failedRefused);
     for (const { err, ...event } of rig.events.dialFailed) {
       assert.deepEqual(event, { name, backend: endpointName(dead), reason: 'refused' });
       assert.match(err, /ECONNREFUSED/);
@@ -72,7 +74,8 @@ export function retryTests(makeRig: RigFactory): void {
     const alive = await TcpBackend.named(t, 'alive');
     const { name, port } = await rig.open('TCP', [endpointAt(UNREACHABLE, 80), alive.endpoint]);
     for (let i = 0; i < 2; i++) assert.equal(await ask(port), 'alive');
-    assert.equal(rig.counters(name).failedUnreachable, 1);
+    assert.ok(rig.counters(name).failedUnreachable > 0);
+    assert.equal(rig.counters(name).failedUnreachable, rig.events.dialFailed.length);
     assert.equal(rig.events.dialFailed[0]?.reason, 'unreachable');
   });
 
@@ -135,9 +138,13 @@ export function retryTests(makeRig: RigFactory): void {
     const rig = await makeRig(t);
     const resetting = await TcpBackend.start(t, (peer) => peer.reset());
     const { name, port } = await rig.open('TCP', [resetting.endpoint]);
-    const client = await connectTcp(port);
-    assert.equal(await client.finished(), 'ECONNRESET');
+    for (let i = 1; i <= 10; i++) {
+      const client = await connectTcp(port);
+      assert.equal(await client.finished(), 'ECONNRESET');
+      assert.equal(resetting.peers.length, i);
+    }
     assert.equal(rig.counters(name).retries, 0);
+    await waitFor('all connections to be over', () => rig.counters(name).active === 0);
   });
 
   test('trying ends when the client has gone', async (t) => {

@@ -1,15 +1,6 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import {
-  mkdtempSync,
-  renameSync,
-  rmSync,
-  statSync,
-  symlinkSync,
-  truncateSync,
-  utimesSync,
-  writeFileSync,
-} from 'node:fs';
+import { mkdtempSync, renameSync, rmSync, symlinkSync, truncateSync, utimesSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
@@ -60,22 +51,22 @@ test('a file is handed out once it has come to rest, and then only with other co
   assert.deepEqual(await settledScan(), []);
 });
 
-test('a file of the same size and time is told from another one', async (t) => {
+test('other content of the same size and time of writing is noticed', async (t) => {
   const { put, path, settledScan } = setUp(t);
   put('a.yaml', 'x');
+  utimesSync(path('a.yaml'), 1, 1);
   await settledScan();
-  const { atime, mtime } = statSync(path('a.yaml'));
-  put('b', 'y');
-  utimesSync(path('b'), atime, mtime);
-  renameSync(path('b'), path('a.yaml'));
+  put('a.yaml', 'y');
+  utimesSync(path('a.yaml'), 1, 1);
   assert.deepEqual(await settledScan(), ['a.yaml: y']);
 });
 
-test('files come in the order of their names', async (t) => {
+test('manifests are told by their names and come in the order of these', async (t) => {
   const { put, settledScan } = setUp(t);
-  for (const name of ['b.yml', 'a10.yaml', 'a9.json', 'A.yaml']) put(name, '');
+  const manifests = ['A.yaml', 'a10.yaml', 'a9.json', 'b.yml'];
+  for (const name of ['b.txt', '.b.yaml', 'b.yaml~', 'b.yaml.swp', 'yaml', ...manifests.toReversed()]) put(name, '');
   const names = (await settledScan()).map((change) => change.split(':')[0]);
-  assert.deepEqual(names, ['A.yaml', 'a10.yaml', 'a9.json', 'b.yml']);
+  assert.deepEqual(names, manifests);
 });
 
 test('a file that is too large or no text is refused until it is another one', async (t) => {

@@ -73,7 +73,7 @@ interface Subject {
 async function start(
   t: TestContext,
   files: Record<string, string>,
-  { paths = ['m'] }: { readonly paths?: readonly string[] } = {},
+  { paths = ['m'], clock = systemClock }: { readonly paths?: readonly string[]; readonly clock?: Clock } = {},
 ): Promise<Subject> {
   const dir = mkdtempSync(join(tmpdir(), 'manifests-'));
   t.after(() => rmSync(dir, { recursive: true }));
@@ -83,7 +83,7 @@ async function start(
   for (const [name, text] of Object.entries(files)) put(name, text);
   const sink = new RecordingSink();
   const log = new RecordingLog();
-  const source = createManifestSource({ paths: paths.map(path), clock: systemClock, log });
+  const source = createManifestSource({ paths: paths.map(path), clock, log });
   await source.start(sink);
   t.after(() => source.stop());
   await within(A_SECOND, () => sink.syncs === 1 || 'it has not synced');
@@ -246,6 +246,28 @@ test('only *.yaml, *.yml and *.json in the directory itself are manifests, hidde
   put('m/z.yaml', service('z', 2));
   await becomes('z=2');
   assert.deepEqual(log.of('error'), []);
+});
+
+test('changes wake the scan, so that nobody waits for the regular look', async (t) => {
+  // The regular look is the only thing that waits for so long.
+  const clock: Clock = {
+    ...systemClock,
+    after: (delayMs, callback) => (delayMs < 450 ? systemClock.after(delayMs, callback) : { cancel: () => {} }),
+  };
+  const { dir, put, path, becomes } = await start(t, { 'm/a.yaml': service('a') }, { clock });
+  put('m/a.yaml', service('a', 2));
+  await becomes('a=2');
+  put('m/b.yaml', service('b'));
+  await becomes('a=2 b=1');
+  rmSync(path('m/a.yaml'));
+  await becomes('b=1');
+  mkdirSync(join(dir, 'new'));
+  put('new/c.yaml', service('c'));
+  renameSync(path('m'), path('old'));
+  renameSync(path('new'), path('m'));
+  await becomes('c=1');
+  put('m/c.yaml', service('c', 2));
+  await becomes('c=2');
 });
 
 test('a file that is truncated and then written never makes its objects vanish', async (t) => {

@@ -1,0 +1,72 @@
+import { hostname } from 'node:os';
+import type { Clock, Random } from '../../contracts/clock.ts';
+import type { Log } from '../../contracts/log.ts';
+import { type Address, parseAddress, specialAddressReason } from '../../model/address.ts';
+import { causeMessage } from './api-error.ts';
+import { sleep } from './sleep.ts';
+import type { Transport } from './transport.ts';
+
+/** The Node object's name: `--hostname-override`, or the host name as the kubelet spells it (`pkg/util/node` GetHostname). */
+export function nodeName(override: string | undefined): string {
+  return (override || hostname()).trim().toLowerCase();
+}
+
+/** Upstream's wait (`pkg/util/node` GetNodeIP): six tries, a second after the first, then twice as long each time. */
+const TRIES = 6;
+const FIRST_WAIT_MS = 1_000;
+const JITTER = 0.2;
+
+/**
+ * The addresses of this node as its Node object has them: the internal ones, or else the external ones. A kubelet may
+ * be registering the node at this moment, so it is waited for, half a minute in all. `undefined` when that was in vain;
+ * the reason is in the log.
+ */
+export async function awaitNodeAddresses({
+  name,
+  api,
+  clock,
+  random,
+  log,
+  signal,
+}: {
+  readonly name: string;
+  readonly api: Pick<Transport, 'get'>;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly log: Log;
+  readonly signal: AbortSignal;
+}): Promise<readonly Address[] | undefined> {
+  let waitMs = FIRST_WAIT_MS;
+  for (let tries = 1; !signal.aborted; tries += 1) {
+    let err: string;
+    try {
+      const addresses = nodeAddresses(await api.get(`/api/v1/nodes/${encodeURIComponent(name)}`, signal));
+      if (addresses.length > 0) return addresses;
+      err = 'it has no address yet';
+    } catch (error) {
+      err = causeMessage(error);
+    }
+    if (signal.aborted) break;
+    if (tries === TRIES) {
+      log.warn('the Node object of this node gives no address', { node: name, err });
+      break;
+    }
+    log.v(1)?.info('the Node object of this node gives no address yet', { node: name, err });
+    await sleep(waitMs * (1 + JITTER * random()), clock, signal);
+    waitMs *= 2;
+  }
+  return undefined;
+}
+
+/** Anything that is no address of a node is passed over. */
+function nodeAddresses(node: unknown): Address[] {
+  const listed = (node as { status?: { addresses?: unknown } | null } | null)?.status?.addresses;
+  const ofType = (type: string): Address[] =>
+    (Array.isArray(listed) ? listed : []).flatMap((entry: { type?: unknown; address?: unknown } | null) => {
+      if (entry?.type !== type || typeof entry.address !== 'string') return [];
+      const address = parseAddress(entry.address);
+      return address === undefined || specialAddressReason(address) !== undefined ? [] : [address];
+    });
+  const internal = ofType('InternalIP');
+  return internal.length > 0 ? internal : ofType('ExternalIP');
+}

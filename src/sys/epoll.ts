@@ -1,0 +1,81 @@
+import { EPOLL_EVENT } from './abi.ts';
+import { bind, result } from './libc.ts';
+import { Memory } from './memory.ts';
+
+const epollCreate1C = bind('int epoll_create1(int)');
+const epollCtlC = bind('int epoll_ctl(int, int, int, int64_t)');
+const epollWaitC = bind('int epoll_wait(int, int64_t, int, int)');
+
+const EPOLL_CLOEXEC = 0o2000000;
+const EPOLL_CTL_ADD = 1;
+const EPOLL_CTL_DEL = 2;
+const EPOLL_CTL_MOD = 3;
+
+export const EPOLLIN = 0x1;
+export const EPOLLPRI = 0x2;
+export const EPOLLOUT = 0x4;
+export const EPOLLERR = 0x8;
+export const EPOLLHUP = 0x10;
+export const EPOLLRDHUP = 0x2000;
+export const EPOLLET = 1 << 31;
+
+const WORDS = EPOLL_EVENT.size / 4;
+const DATA = EPOLL_EVENT.data / 4;
+
+/**
+ * One epoll instance. The 64 bits that an event carries are a descriptor's number and a tag of the caller's choice, both
+ * 32 bits wide.
+ */
+export class Epoll {
+  readonly fd: number;
+  readonly #capacity: number;
+  readonly #events: Memory;
+  readonly #words: Int32Array;
+  readonly #change = new Memory(EPOLL_EVENT.size);
+  readonly #changeWords = this.#change.words();
+
+  /** `capacity`: events per {@link wait}. Check {@link fd}: it is a negative errno when the kernel gave none. */
+  constructor(capacity: number) {
+    this.#capacity = capacity;
+    this.#events = new Memory(capacity * EPOLL_EVENT.size);
+    this.#words = this.#events.words();
+    this.fd = result(epollCreate1C(EPOLL_CLOEXEC));
+  }
+
+  add(fd: number, events: number, tag: number): number {
+    return this.#control(EPOLL_CTL_ADD, fd, events, tag);
+  }
+
+  modify(fd: number, events: number, tag: number): number {
+    return this.#control(EPOLL_CTL_MOD, fd, events, tag);
+  }
+
+  remove(fd: number): number {
+    return this.#control(EPOLL_CTL_DEL, fd, 0, 0);
+  }
+
+  /** How many events there are, or a negative errno. `timeoutMs`: -1 waits for as long as it takes. */
+  wait(timeoutMs: number): number {
+    return result(epollWaitC(this.fd, this.#events.address, this.#capacity, timeoutMs));
+  }
+
+  /** Of the `index`-th event of the last {@link wait}; so are the next two. */
+  events(index: number): number {
+    return this.#words[index * WORDS] as number;
+  }
+
+  descriptor(index: number): number {
+    return this.#words[index * WORDS + DATA] as number;
+  }
+
+  tag(index: number): number {
+    return this.#words[index * WORDS + DATA + 1] as number;
+  }
+
+  #control(operation: number, fd: number, events: number, tag: number): number {
+    this.#changeWords[0] = events;
+    this.#changeWords[DATA] = fd;
+    this.#changeWords[DATA + 1] = tag;
+    return result(epollCtlC(this.fd, operation, fd, this.#change.address));
+  }
+}

@@ -1,0 +1,138 @@
+import { bind, result } from './libc.ts';
+import { Memory } from './memory.ts';
+
+const socketC = bind('int socket(int, int, int)');
+const socketpairC = bind('int socketpair(int, int, int, int64_t)');
+const bindC = bind('int bind(int, int64_t, int)');
+const listenC = bind('int listen(int, int)');
+const accept4C = bind('int accept4(int, int64_t, int64_t, int)');
+const connectC = bind('int connect(int, int64_t, int)');
+const shutdownC = bind('int shutdown(int, int)');
+const getsocknameC = bind('int getsockname(int, int64_t, int64_t)');
+const setsockoptC = bind('int setsockopt(int, int, int, int64_t, int)');
+const getsockoptC = bind('int getsockopt(int, int, int, int64_t, int64_t)');
+const ioctlC = bind('int ioctl(int, unsigned long, int64_t)');
+const recvC = bind('int64_t recv(int, int64_t, size_t, int)');
+const sendC = bind('int64_t send(int, int64_t, size_t, int)');
+
+export const AF_INET = 2;
+export const AF_INET6 = 10;
+const AF_UNIX = 1;
+export const SOCK_STREAM = 1;
+export const SOCK_DGRAM = 2;
+const SOCK_NONBLOCK = 0o4000;
+const SOCK_CLOEXEC = 0o2000000;
+const MSG_NOSIGNAL = 0x4000;
+const SHUT_WR = 1;
+const SIOCOUTQ = 0x5411;
+
+export const SOL_SOCKET = 1;
+export const SO_REUSEADDR = 2;
+const SO_ERROR = 4;
+export const SO_SNDBUF = 7;
+export const SO_RCVBUF = 8;
+export const SO_KEEPALIVE = 9;
+const SO_LINGER = 13;
+export const SO_SNDBUFFORCE = 32;
+export const SO_RCVBUFFORCE = 33;
+export const IPPROTO_IP = 0;
+export const IP_PKTINFO = 8;
+export const IPPROTO_TCP = 6;
+export const TCP_NODELAY = 1;
+export const TCP_KEEPIDLE = 4;
+export const TCP_KEEPINTVL = 5;
+export const IPPROTO_IPV6 = 41;
+export const IPV6_V6ONLY = 26;
+export const IPV6_RECVPKTINFO = 49;
+export const IPV6_PKTINFO = 50;
+
+/** Long enough for the socket address of either family. */
+export const SOCKET_ADDRESS_BYTES = 28;
+
+const option = new Memory(8);
+const optionWords = option.words();
+const optionLength = new Memory(4);
+const optionLengthWords = optionLength.words();
+/** `struct linger`: on, 0 seconds. */
+const abort = new Memory(8);
+abort.words()[0] = 1;
+
+/** Non-blocking, as all that this folder opens. The descriptor, or a negative errno. */
+export function socket(family: number, type: number): number {
+  return result(socketC(family, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+}
+
+/** Puts the two ends of a new pair of connected Unix sockets into `fds`. 0, or a negative errno. */
+export function socketpair(type: number, fds: Int32Array): number {
+  const status = result(socketpairC(AF_UNIX, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, option.address));
+  if (status === 0) fds.set(optionWords);
+  return status;
+}
+
+export function bindTo(fd: number, address: Memory): number {
+  return result(bindC(fd, address.address, address.length));
+}
+
+export function listen(fd: number, backlog: number): number {
+  return result(listenC(fd, backlog));
+}
+
+/** The new descriptor, its peer's address in `peer` ({@link SOCKET_ADDRESS_BYTES} long); or a negative errno. */
+export function accept(fd: number, peer: Memory): number {
+  optionLengthWords[0] = SOCKET_ADDRESS_BYTES;
+  return result(accept4C(fd, peer.address, optionLength.address, SOCK_NONBLOCK | SOCK_CLOEXEC));
+}
+
+export function connect(fd: number, address: Memory): number {
+  return result(connectC(fd, address.address, address.length));
+}
+
+/** Ends the direction that `fd` sends. */
+export function shutdownWrite(fd: number): number {
+  return result(shutdownC(fd, SHUT_WR));
+}
+
+/** Puts the address that `fd` is bound to into `address`. */
+export function getsockname(fd: number, address: Memory): number {
+  optionLengthWords[0] = SOCKET_ADDRESS_BYTES;
+  return result(getsocknameC(fd, address.address, optionLength.address));
+}
+
+export function setOption(fd: number, { level, name, value }: SocketOption): number {
+  optionWords[0] = value;
+  return result(setsockoptC(fd, level, name, option.address, 4));
+}
+
+export interface SocketOption {
+  readonly level: number;
+  readonly name: number;
+  readonly value: number;
+}
+
+/** The errno that waits at the socket (0 for none), taken from it; or a negative errno. */
+export function takeError(fd: number): number {
+  optionLengthWords[0] = 4;
+  const status = result(getsockoptC(fd, SOL_SOCKET, SO_ERROR, option.address, optionLength.address));
+  return status < 0 ? status : (optionWords[0] as number);
+}
+
+/** What is closed afterwards is reset: the peer sees a RST and nothing that is still queued. */
+export function resetOnClose(fd: number): number {
+  return result(setsockoptC(fd, SOL_SOCKET, SO_LINGER, abort.address, 8));
+}
+
+/** Bytes that the peer's kernel has not acknowledged yet, or a negative errno. */
+export function unacknowledgedBytes(fd: number): number {
+  const status = result(ioctlC(fd, SIOCOUTQ, option.address));
+  return status < 0 ? status : (optionWords[0] as number);
+}
+
+/** Bytes received into `memory` at `offset` (0 is the end of a stream), or a negative errno. */
+export function recv(fd: number, memory: Memory, offset: number, length: number): number {
+  return result(recvC(fd, memory.at(offset, length), length, 0));
+}
+
+/** Bytes sent from `memory` at `offset`, or a negative errno. Never raises SIGPIPE. */
+export function send(fd: number, memory: Memory, offset: number, length: number): number {
+  return result(sendC(fd, memory.at(offset, length), length, MSG_NOSIGNAL));
+}

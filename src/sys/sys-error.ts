@@ -1,0 +1,61 @@
+import { constants } from 'node:os';
+import { getSystemErrorMap } from 'node:util';
+
+export const {
+  EADDRINUSE,
+  EADDRNOTAVAIL,
+  EAGAIN,
+  ECONNABORTED,
+  ECONNREFUSED,
+  EHOSTUNREACH,
+  EINPROGRESS,
+  EINTR,
+  EMFILE,
+  EMSGSIZE,
+  ENETDOWN,
+  ENETUNREACH,
+  ENFILE,
+  ENOBUFS,
+  ENOMEM,
+  EPERM,
+  EPIPE,
+  EPROTO,
+  ETIMEDOUT,
+} = constants.errno;
+/** Missing in `node:os`. */
+export const EHOSTDOWN = 112;
+
+/** A system call that was not expected to fail did. */
+export class SysError extends Error {
+  override readonly name = 'SysError';
+  readonly errno: number;
+  /** `ECONNREFUSED` and the like. */
+  readonly code: string;
+
+  constructor(call: string, errno: number) {
+    super(`${call}: ${describeErrno(errno)}`);
+    this.errno = errno;
+    this.code = errnoName(errno);
+  }
+}
+
+/** Passes a result of this folder's functions through unless it is a negative errno. Throws {@link SysError}. */
+export function must(call: string, result: number): number {
+  if (result < 0) throw new SysError(call, -result);
+  return result;
+}
+
+/** The caller has no more descriptors, or the kernel no more memory for one: may be over in a moment. */
+export function isExhaustion(errno: number): boolean {
+  return errno === EMFILE || errno === ENFILE || errno === ENOBUFS || errno === ENOMEM;
+}
+
+export function errnoName(errno: number): string {
+  return getSystemErrorMap().get(-errno)?.[0] ?? `errno ${errno}`;
+}
+
+/** `ECONNREFUSED (connection refused)`. */
+export function describeErrno(errno: number): string {
+  const entry = getSystemErrorMap().get(-errno);
+  return entry === undefined ? `errno ${errno}` : `${entry[0]} (${entry[1]})`;
+}

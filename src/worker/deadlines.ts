@@ -1,0 +1,96 @@
+/** Something that may become due. Part of the object that waits, so that waiting allocates nothing. */
+export abstract class Deadline {
+  dueMs = 0;
+  list: DeadlineList | undefined;
+  earlier: Deadline | undefined;
+  later: Deadline | undefined;
+
+  /** It is due, and waits no longer. */
+  abstract onDue(): void;
+
+  /** Nothing happens when it does not wait. */
+  cancelDeadline(): void {
+    this.list?.remove(this);
+  }
+}
+
+/**
+ * All that waits for one and the same delay. Whoever starts last is due last, so a list in the order of starting is in
+ * the order of time: starting, restarting and cancelling cost a few pointers each, however many wait.
+ */
+export class DeadlineList {
+  readonly #delayMs: number;
+  #first: Deadline | undefined;
+  #last: Deadline | undefined;
+
+  constructor(delayMs: number) {
+    this.#delayMs = delayMs;
+  }
+
+  get firstDueMs(): number {
+    return this.#first === undefined ? Number.POSITIVE_INFINITY : this.#first.dueMs;
+  }
+
+  /** Begins anew if it waits already, here or in another list. */
+  start(deadline: Deadline, nowMs: number): void {
+    deadline.list?.remove(deadline);
+    deadline.list = this;
+    deadline.dueMs = nowMs + this.#delayMs;
+    deadline.earlier = this.#last;
+    if (this.#last === undefined) this.#first = deadline;
+    else this.#last.later = deadline;
+    this.#last = deadline;
+  }
+
+  remove(deadline: Deadline): void {
+    const { earlier, later } = deadline;
+    if (earlier === undefined) this.#first = later;
+    else earlier.later = later;
+    if (later === undefined) this.#last = earlier;
+    else later.earlier = earlier;
+    deadline.earlier = undefined;
+    deadline.later = undefined;
+    deadline.list = undefined;
+  }
+
+  /** One that starts again while it is handled waits for the next call. */
+  expire(nowMs: number): void {
+    for (let left = this.#countDue(nowMs); left > 0; left--) {
+      const first = this.#first;
+      if (first === undefined || first.dueMs > nowMs) return;
+      this.remove(first);
+      first.onDue();
+    }
+  }
+
+  #countDue(nowMs: number): number {
+    let count = 0;
+    for (let each = this.#first; each !== undefined && each.dueMs <= nowMs; each = each.later) count++;
+    return count;
+  }
+}
+
+/** A list for each delay that is used. There are a handful. */
+export class Deadlines {
+  readonly #lists = new Map<number, DeadlineList>();
+
+  after(delayMs: number): DeadlineList {
+    let list = this.#lists.get(delayMs);
+    if (list === undefined) {
+      list = new DeadlineList(delayMs);
+      this.#lists.set(delayMs, list);
+    }
+    return list;
+  }
+
+  /** Infinite when nothing waits. */
+  firstDueMs(): number {
+    let dueMs = Number.POSITIVE_INFINITY;
+    for (const list of this.#lists.values()) if (list.firstDueMs < dueMs) dueMs = list.firstDueMs;
+    return dueMs;
+  }
+
+  expire(nowMs: number): void {
+    for (const list of this.#lists.values()) if (list.firstDueMs <= nowMs) list.expire(nowMs);
+  }
+}

@@ -1,0 +1,154 @@
+import type { Clock } from '../contracts/clock.ts';
+import { close } from '../sys/descriptor.ts';
+import { Epoll } from '../sys/epoll.ts';
+import { resetOnClose } from '../sys/socket.ts';
+import { EINTR, must } from '../sys/sys-error.ts';
+import { Deadlines } from './deadlines.ts';
+import { STATUS } from './protocol.ts';
+
+/** Whoever watches a descriptor. */
+export interface Handler {
+  /** EPOLL… bits. */
+  onEvents(events: number): void;
+  /** The worker ends: reset or close what belongs to it. */
+  onShutdown(): void;
+}
+
+/** Work put off. */
+export interface Task {
+  run(): void;
+}
+
+/** Few enough that what one turn does to all of them is over in a few milliseconds. */
+const EVENTS_PER_TURN = 128;
+
+export interface EventLoopSetup {
+  readonly clock: Clock;
+  /** Marks a descriptor in `owners` as this worker's. Not 0. */
+  readonly owner: number;
+  readonly owners: Uint8Array;
+  readonly status: Int32Array;
+}
+
+/**
+ * Waits for events and hands them to whoever watches the descriptor. It also keeps the worker's descriptors, and is the
+ * only place that closes them.
+ *
+ * A descriptor's number is given out again as soon as it is closed, also while older events of the same batch are still
+ * to be handled. (And epoll goes on reporting a closed descriptor for as long as a child process that was forked in
+ * between has a copy of it.) So each watch has a generation of its own, which epoll returns with every event: an event of
+ * another generation than the one being watched belongs to the past and is dropped.
+ */
+export class EventLoop {
+  readonly deadlines = new Deadlines();
+  /** When the current turn began: monotonic milliseconds. */
+  nowMs: number;
+  readonly #clock: Clock;
+  readonly #owner: number;
+  readonly #owners: Uint8Array;
+  readonly #status: Int32Array;
+  readonly #epoll = new Epoll(EVENTS_PER_TURN);
+  /** By descriptor, as is the next. */
+  readonly #handlers: (Handler | undefined)[] = [];
+  readonly #generations: Int32Array;
+  #lastGeneration = 0;
+  #nextTurn: Task[] = [];
+  #endOfTurn: Task[] = [];
+  #spare: Task[] = [];
+
+  constructor({ clock, owner, owners, status }: EventLoopSetup) {
+    this.#clock = clock;
+    this.#owner = owner;
+    this.#owners = owners;
+    this.#status = status;
+    this.#generations = new Int32Array(owners.length);
+    this.nowMs = clock.now();
+    this.own(must('epoll_create1', this.#epoll.fd));
+  }
+
+  /** The descriptor was opened by this worker: {@link close} is due, or the main thread's after this thread has died. */
+  own(fd: number): void {
+    this.#owners[fd] = this.#owner;
+  }
+
+  close(fd: number): void {
+    this.#handlers[fd] = undefined;
+    // Before it is closed, for afterwards the number may be another thread's.
+    this.#owners[fd] = 0;
+    close(fd);
+  }
+
+  /** The peer sees a RST. */
+  reset(fd: number): void {
+    resetOnClose(fd);
+    this.close(fd);
+  }
+
+  /** 0, or a negative errno. The descriptor may be a lent one. */
+  watch(fd: number, events: number, handler: Handler): number {
+    this.#lastGeneration = (this.#lastGeneration + 1) | 0;
+    this.#generations[fd] = this.#lastGeneration;
+    this.#handlers[fd] = handler;
+    return this.#epoll.add(fd, events, this.#lastGeneration);
+  }
+
+  rewatch(fd: number, events: number): void {
+    must('epoll_ctl', this.#epoll.modify(fd, events, this.#generations[fd] as number));
+  }
+
+  /** For a lent descriptor: it stays open. */
+  unwatch(fd: number): void {
+    this.#handlers[fd] = undefined;
+    this.#epoll.remove(fd);
+  }
+
+  /** Runs in the next turn, which does not wait then: what had events meanwhile comes first. */
+  inNextTurn(task: Task): void {
+    this.#nextTurn.push(task);
+  }
+
+  atEndOfTurn(task: Task): void {
+    this.#endOfTurn.push(task);
+  }
+
+  /** Waits for events, at most for `maxWaitMs` (-1: without end), and handles all that is due. */
+  turn(maxWaitMs: number): void {
+    this.#status[STATUS.isWaiting] = 1;
+    const count = this.#epoll.wait(this.#waitMs(maxWaitMs));
+    this.#status[STATUS.isWaiting] = 0;
+    this.#status[STATUS.turns] = ((this.#status[STATUS.turns] as number) + 1) | 0;
+    this.nowMs = this.#clock.now();
+    if (count !== -EINTR) must('epoll_wait', count);
+
+    const postponed = this.#nextTurn;
+    this.#nextTurn = this.#spare;
+    for (let i = 0; i < count; i++) {
+      const fd = this.#epoll.descriptor(i);
+      const handler = this.#handlers[fd];
+      if (handler !== undefined && this.#generations[fd] === this.#epoll.tag(i)) handler.onEvents(this.#epoll.events(i));
+    }
+    this.#runAll(postponed);
+    this.#spare = postponed;
+    this.deadlines.expire(this.nowMs);
+    this.#runAll(this.#endOfTurn);
+  }
+
+  shutdown(): void {
+    for (const handler of this.#handlers) handler?.onShutdown();
+    this.close(this.#epoll.fd);
+  }
+
+  #waitMs(maxWaitMs: number): number {
+    if (this.#nextTurn.length > 0) return 0;
+    const dueMs = this.deadlines.firstDueMs();
+    if (dueMs === Number.POSITIVE_INFINITY) return maxWaitMs;
+    // Since the turn began time has passed: a deadline may be late by as much.
+    const waitMs = Math.max(0, Math.ceil(dueMs - this.nowMs));
+    return maxWaitMs < 0 ? waitMs : Math.min(waitMs, maxWaitMs);
+  }
+
+  #runAll(tasks: Task[]): void {
+    for (const task of tasks) task.run();
+    tasks.length = 0;
+  }
+}

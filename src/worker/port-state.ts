@@ -1,0 +1,102 @@
+import type { Counter, DialFailure } from '../contracts/data-plane.ts';
+import { Picker } from '../picker/picker.ts';
+import {
+  describeErrno,
+  ECONNREFUSED,
+  EHOSTDOWN,
+  EHOSTUNREACH,
+  ENETDOWN,
+  ENETUNREACH,
+  ETIMEDOUT,
+} from '../sys/sys-error.ts';
+import { EndpointTable, type Target } from './endpoint-table.ts';
+import { ReportBudget } from './report-budget.ts';
+import { COUNTER, type CountedBackends, type PortEvent, type PortId } from './protocol.ts';
+import type { WorkerContext } from './worker-context.ts';
+
+type EventOf<Kind extends PortEvent['kind']> = Omit<Extract<PortEvent, { kind: Kind }>, 'kind' | 'port'>;
+
+const FAILURE_COUNTER = {
+  refused: 'failedRefused',
+  timeout: 'failedTimeout',
+  unreachable: 'failedUnreachable',
+  other: 'failedOther',
+} as const satisfies Record<DialFailure, Counter>;
+
+const FAILURES: ReadonlyMap<number, DialFailure> = new Map([
+  [ECONNREFUSED, 'refused'],
+  [ETIMEDOUT, 'timeout'],
+  [EHOSTUNREACH, 'unreachable'],
+  [EHOSTDOWN, 'unreachable'],
+  [ENETUNREACH, 'unreachable'],
+  [ENETDOWN, 'unreachable'],
+]);
+
+/** One Service port, whatever its protocol: its picker, its endpoints, its counters, and a voice. */
+export class PortState {
+  readonly id: PortId;
+  readonly worker: WorkerContext;
+  readonly picker: Picker;
+  readonly endpoints: EndpointTable;
+  /** See {@link COUNTER}; shared with the main thread. */
+  readonly counters: Float64Array;
+  readonly #reports = new ReportBudget();
+
+  constructor(setup: {
+    readonly id: PortId;
+    readonly worker: WorkerContext;
+    readonly backends: CountedBackends;
+    readonly counters: SharedArrayBuffer;
+  }) {
+    this.id = setup.id;
+    this.worker = setup.worker;
+    this.counters = new Float64Array(setup.counters);
+    const { random, options } = setup.worker;
+    this.picker = new Picker({ random, affinityMaxClients: options.affinityMaxClients });
+    this.endpoints = new EndpointTable(this.picker);
+    this.endpoints.update(setup.backends);
+  }
+
+  count(counter: Counter, target?: Target): void {
+    add(this.counters, COUNTER[counter], 1);
+    if (target !== undefined) add(target.counters, COUNTER[counter], 1);
+  }
+
+  turnedAway(event: EventOf<'turnedAway'>): void {
+    this.count(event.reason === 'exhausted' ? 'exhausted' : 'noEndpoints');
+    this.#tell({ kind: 'turnedAway', port: this.id, ...event });
+  }
+
+  /** What failed, by errno. */
+  dialFailed(target: Target, errno: number): DialFailure {
+    const reason = FAILURES.get(errno) ?? 'other';
+    this.#dialFailed(target, reason, describeErrno(errno));
+    return reason;
+  }
+
+  dialTimedOut(target: Target, timeoutMs: number): void {
+    this.#dialFailed(target, 'timeout', `no answer within ${timeoutMs} ms`);
+  }
+
+  limited(event: EventOf<'limited'>): void {
+    this.count('limited');
+    this.#tell({ kind: 'limited', port: this.id, ...event });
+  }
+
+  listenerFailed(err: string): void {
+    this.#tell({ kind: 'listenerFailed', port: this.id, err });
+  }
+
+  #dialFailed(target: Target, reason: DialFailure, err: string): void {
+    this.count(FAILURE_COUNTER[reason], target);
+    this.#tell({ kind: 'dialFailed', port: this.id, backend: target.name, reason, err });
+  }
+
+  #tell(event: PortEvent): void {
+    if (this.#reports.take(this.worker.loop.nowMs)) this.worker.report(event);
+  }
+}
+
+export function add(counters: Float64Array, counter: number, amount: number): void {
+  counters[counter] = (counters[counter] as number) + amount;
+}

@@ -1,0 +1,94 @@
+import { type Backends, COUNTERS, type Counter, type DataPlaneOptions, type DialFailure } from '../contracts/data-plane.ts';
+import type { ProxiedProtocol } from '../model/service-port.ts';
+
+/*
+ * All that crosses between the main thread and a worker: what a worker is started with, messages both ways, and the
+ * layout of the memory that they share. The main thread writes to the worker's eventfd after each command.
+ */
+
+export interface WorkerSetup {
+  /** Counts from 0. */
+  readonly index: number;
+  /** The main thread's; readable when there is a command. */
+  readonly wakeFd: number;
+  /** Descriptors from this number on are kept for the rest of the program: logs, the API server, iptables. */
+  readonly descriptorCeiling: number;
+  readonly options: DataPlaneOptions;
+  /** One byte per descriptor of the process: 0, or 1 + the index of the worker that owns it. */
+  readonly owners: SharedArrayBuffer;
+  /** {@link STATUS_WORDS} 32-bit words per worker. */
+  readonly status: SharedArrayBuffer;
+}
+
+/** Words of one worker's status. Written by that worker alone. */
+export const STATUS = {
+  /** Turns of its loop, wrapping around. */
+  turns: 0,
+  /** 1 while it waits for events. */
+  isWaiting: 1,
+  /** UDP flows. */
+  flows: 2,
+} as const;
+
+/** A cache line, so that workers do not slow each other down. */
+export const STATUS_WORDS = 16;
+
+/** Where each counter lies among those of one Service port or endpoint, in 64-bit floats. */
+export const COUNTER = Object.fromEntries(COUNTERS.map((name, index) => [name, index])) as Readonly<
+  Record<Counter, number>
+>;
+
+export const COUNTERS_BYTES = COUNTERS.length * Float64Array.BYTES_PER_ELEMENT;
+
+/** `counters` holds those of the endpoints that are new to the Service port, in the order of `fresh`. */
+export interface CountedBackends extends Backends {
+  /** Indices into `endpoints`. */
+  readonly fresh: readonly number[];
+  readonly counters: SharedArrayBuffer;
+}
+
+/** Numbers a Service port; never used again. */
+export type PortId = number;
+
+export type Command =
+  | {
+      readonly kind: 'open';
+      readonly port: PortId;
+      readonly protocol: ProxiedProtocol;
+      /** Bound, listening where that applies, and the main thread's: lent until `closed` answers a `close`. */
+      readonly fd: number;
+      readonly backends: CountedBackends;
+      readonly counters: SharedArrayBuffer;
+    }
+  | { readonly kind: 'update'; readonly port: PortId; readonly backends: CountedBackends }
+  | { readonly kind: 'close'; readonly port: PortId }
+  /** The thread resets all that it has and ends. */
+  | { readonly kind: 'shutdown' };
+
+export type Report =
+  | { readonly kind: 'ready' }
+  | { readonly kind: 'closed'; readonly port: PortId }
+  | PortEvent;
+
+/** For the observer. Rate-limited per Service port. */
+export type PortEvent =
+  | {
+      readonly kind: 'turnedAway';
+      readonly port: PortId;
+      readonly client: string;
+      readonly reason: 'no-endpoints' | 'exhausted';
+    }
+  | {
+      readonly kind: 'dialFailed';
+      readonly port: PortId;
+      readonly backend: string;
+      readonly reason: DialFailure;
+      readonly err: string;
+    }
+  | {
+      readonly kind: 'limited';
+      readonly port: PortId;
+      readonly client: string;
+      readonly limit: 'flows-per-service' | 'flows-total';
+    }
+  | { readonly kind: 'listenerFailed'; readonly port: PortId; readonly err: string };

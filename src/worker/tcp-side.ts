@@ -1,0 +1,241 @@
+import { read } from '../sys/descriptor.ts';
+import { EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLPRI, EPOLLRDHUP } from '../sys/epoll.ts';
+import { Memory } from '../sys/memory.ts';
+import { splice } from '../sys/pipe.ts';
+import { recv, send } from '../sys/socket.ts';
+import { EAGAIN } from '../sys/sys-error.ts';
+import type { Handler, Task } from './event-loop.ts';
+import type { Pipe } from './pipe-pool.ts';
+import { COUNTER } from './protocol.ts';
+import { add } from './port-state.ts';
+import type { TcpConnection } from './tcp-connection.ts';
+
+/**
+ * Edge-triggered: one registration serves a socket for life, and what is drained costs the kernel nothing per turn. In
+ * return whoever stops before the end must come back by himself: reading stops at EAGAIN or a short read, writing at
+ * EAGAIN, and a spent budget goes on in the next turn.
+ */
+export const SIDE_EVENTS = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI | EPOLLET;
+
+/**
+ * After these a short read does not mean that there is no more: an end or an error may stand behind the bytes, and
+ * reading stops short at urgent data.
+ */
+const MORE_BEHIND = EPOLLRDHUP | EPOLLHUP | EPOLLERR | EPOLLPRI;
+const SOMETHING_TO_READ = EPOLLIN | MORE_BEHIND;
+
+/** A read that fills this means bulk. It is what one call can copy while it stays in the processor's second cache. */
+export const SCRATCH_BYTES = 64 << 10;
+
+/** Reads below {@link SCRATCH_BYTES} in a row that turn a bulk stream into one of messages again. */
+const BULK_PATIENCE = 8;
+const NEVER_BULK = -1;
+
+/** What one stream may move in one turn, so that a saturated one keeps the others waiting for under a millisecond. */
+const BYTES_PER_TURN = 1 << 20;
+
+/** One side of a connection, and the stream of bytes that comes from it: what is read here is written to {@link peer}. */
+export class TcpSide implements Handler, Task {
+  readonly connection: TcpConnection;
+  readonly fd: number;
+  readonly counter: number;
+  peer: TcpSide | undefined;
+  isReadable = false;
+  isWritable = true;
+  /** The stream has come to its end, by a FIN or an error: nothing more can be read. */
+  hasEnded = false;
+  /** We have ended the stream that leads to this side. */
+  isShut = false;
+  /** Bytes read here that the peer has not taken yet: in `pipe`, or `rest` from `restOffset` on. */
+  pending = 0;
+  #mayHaveMore = false;
+  #isQueued = false;
+  #bulk = 0;
+  #pipe: Pipe | undefined;
+  #rest: Memory | undefined;
+  #restOffset = 0;
+
+  constructor(connection: TcpConnection, fd: number, counter: 'receivedBytes' | 'sentBytes') {
+    this.connection = connection;
+    this.fd = fd;
+    this.counter = COUNTER[counter];
+  }
+
+  onEvents(events: number): void {
+    if (events & EPOLLOUT) this.isWritable = true;
+    if (events & SOMETHING_TO_READ) {
+      this.isReadable = true;
+      if (events & MORE_BEHIND) this.#mayHaveMore = true;
+    }
+    this.connection.onSideEvents(this, events);
+  }
+
+  onShutdown(): void {
+    this.connection.cut();
+  }
+
+  /** The budget of the last turn was spent. */
+  run(): void {
+    this.#isQueued = false;
+    this.connection.onBudget(this);
+  }
+
+  /**
+   * Moves what can be moved from here to the peer. Returns the side that turned out to be broken: this one when reading
+   * failed, the peer when writing did.
+   */
+  pump(): TcpSide | undefined {
+    const peer = this.peer;
+    if (peer === undefined) return undefined;
+    for (let budget = BYTES_PER_TURN; ; ) {
+      if (this.pending > 0) {
+        if (!peer.isWritable) return undefined;
+        if (!this.#flush(peer)) return peer;
+        if (this.pending > 0) continue;
+      }
+      if (!this.isReadable || this.hasEnded) return undefined;
+      if (budget <= 0) {
+        this.#continueNextTurn();
+        return undefined;
+      }
+      const moved = this.#bulk > 0 ? this.#spliceIn() : this.#copy(peer);
+      if (moved === FAILED_HERE) return this;
+      if (moved === FAILED_THERE) return peer;
+      budget -= moved;
+    }
+  }
+
+  /** What is still inside is lost. */
+  release(): void {
+    const { pipes } = this.connection.port.worker;
+    if (this.#pipe !== undefined) pipes.discard(this.#pipe);
+    this.#pipe = undefined;
+    this.#rest = undefined;
+    this.pending = 0;
+  }
+
+  #continueNextTurn(): void {
+    if (this.#isQueued) return;
+    this.#isQueued = true;
+    this.connection.port.worker.loop.inNextTurn(this);
+  }
+
+  /** One read and, at best, one write. Bytes moved, or one of the two failures. */
+  #copy(peer: TcpSide): number {
+    const { scratch } = this.connection.port.worker;
+    const received = recv(this.fd, scratch, 0, SCRATCH_BYTES);
+    if (received <= 0) return this.#nothingRead(received);
+    this.#counted(received);
+    if (received === SCRATCH_BYTES) {
+      if (this.#bulk !== NEVER_BULK) this.#bulk = BULK_PATIENCE;
+    } else if (!this.#mayHaveMore) {
+      this.isReadable = false;
+    }
+    const sent = send(peer.fd, scratch, 0, received);
+    if (sent === received) return received;
+    if (sent < 0 && sent !== -EAGAIN) return FAILED_THERE;
+    if (sent === -EAGAIN) peer.isWritable = false;
+    this.#keep(scratch, Math.max(sent, 0), received);
+    return received;
+  }
+
+  #spliceIn(): number {
+    this.#pipe ??= this.connection.port.worker.pipes.take();
+    if (this.#pipe === undefined) {
+      this.#bulk = 0;
+      return 0;
+    }
+    const moved = splice(this.fd, this.#pipe.writeEnd, this.#pipe.capacity);
+    if (moved > 0) {
+      this.#counted(moved);
+      this.pending = moved;
+      this.#bulk = moved < SCRATCH_BYTES ? this.#bulk - 1 : BULK_PATIENCE;
+      return moved;
+    }
+    this.#givePipe();
+    if (moved === 0 || moved === -EAGAIN) return this.#nothingRead(moved);
+    // This socket cannot be spliced, or is broken: copying will tell.
+    this.#bulk = NEVER_BULK;
+    return 0;
+  }
+
+  #nothingRead(result: number): number {
+    this.isReadable = false;
+    if (result === -EAGAIN) {
+      this.#mayHaveMore = false;
+      return 0;
+    }
+    this.hasEnded = true;
+    return result === 0 ? 0 : FAILED_HERE;
+  }
+
+  /** False when the peer is broken. */
+  #flush(peer: TcpSide): boolean {
+    return this.#rest === undefined ? this.#flushPipe(peer) : this.#flushRest(peer, this.#rest);
+  }
+
+  #flushRest(peer: TcpSide, rest: Memory): boolean {
+    const sent = send(peer.fd, rest, this.#restOffset, this.pending);
+    if (sent < 0) return this.#notTaken(peer, sent);
+    this.connection.moved();
+    this.#restOffset += sent;
+    this.pending -= sent;
+    if (this.pending === 0) this.#rest = undefined;
+    return true;
+  }
+
+  #flushPipe(peer: TcpSide): boolean {
+    const pipe = this.#pipe as Pipe;
+    const sent = splice(pipe.readEnd, peer.fd, this.pending);
+    if (sent === -EAGAIN) return this.#notTaken(peer, sent);
+    if (sent <= 0) return this.#emptyPipe(pipe);
+    this.connection.moved();
+    this.pending -= sent;
+    if (this.pending === 0) this.#givePipe();
+    return true;
+  }
+
+  #notTaken(peer: TcpSide, error: number): boolean {
+    peer.isWritable = false;
+    return error === -EAGAIN;
+  }
+
+  /** The pipe cannot be spliced to the peer, or the peer is broken: sending what is inside will tell. */
+  #emptyPipe(pipe: Pipe): boolean {
+    const rest = new Memory(this.pending);
+    let taken = 0;
+    while (taken < this.pending) {
+      const got = read(pipe.readEnd, rest, taken, this.pending - taken);
+      if (got <= 0) throw new Error(`a pipe that should hold ${this.pending} bytes ended after ${taken}`);
+      taken += got;
+    }
+    this.#bulk = NEVER_BULK;
+    this.#givePipe();
+    this.#rest = rest;
+    this.#restOffset = 0;
+    return true;
+  }
+
+  #keep(scratch: Memory, from: number, to: number): void {
+    const rest = new Memory(to - from);
+    scratch.bytes.copy(rest.bytes, 0, from, to);
+    this.#rest = rest;
+    this.#restOffset = 0;
+    this.pending = to - from;
+  }
+
+  #givePipe(): void {
+    if (this.#pipe !== undefined) this.connection.port.worker.pipes.give(this.#pipe);
+    this.#pipe = undefined;
+  }
+
+  #counted(bytes: number): void {
+    const { port, target } = this.connection;
+    add(port.counters, this.counter, bytes);
+    if (target !== undefined) add(target.counters, this.counter, bytes);
+    this.connection.moved();
+  }
+}
+
+const FAILED_HERE = -1;
+const FAILED_THERE = -2;

@@ -1,0 +1,23 @@
+import type { Random } from '../contracts/clock.ts';
+import type { DataPlaneOptions } from '../contracts/data-plane.ts';
+import type { Memory } from '../sys/memory.ts';
+import type { Admission } from './admission.ts';
+import type { EventLoop } from './event-loop.ts';
+import type { FlowBudget } from './flow-budget.ts';
+import type { PipePool } from './pipe-pool.ts';
+import type { Report } from './protocol.ts';
+import type { UdpBuffers } from './udp-buffers.ts';
+
+/** What all Service ports of one worker share. */
+export interface WorkerContext {
+  readonly loop: EventLoop;
+  readonly options: DataPlaneOptions;
+  readonly random: Random;
+  readonly report: (report: Report) => void;
+  readonly admission: Admission;
+  readonly pipes: PipePool;
+  /** For bytes that are received and sent on within one call. */
+  readonly scratch: Memory;
+  readonly flows: FlowBudget;
+  readonly udp: UdpBuffers;
+}

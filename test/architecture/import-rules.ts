@@ -1,0 +1,110 @@
+import { posix } from 'node:path';
+
+/** Which folders of src/ a folder may import, besides itself. Data flows one way: no line leads back. */
+export const FOLDERS: ReadonlyMap<string, readonly string[]> = new Map([
+  ['model', []],
+  ['contracts', ['model']],
+  ['api', ['model']],
+  ['state', ['model']],
+  ['picker', ['model', 'contracts']],
+  ['rules', ['model', 'contracts']],
+  ['sync', ['model', 'contracts', 'state', 'rules']],
+  ['sources', ['model', 'contracts', 'api']],
+  ['iptables', ['model', 'contracts']],
+  ['host', ['model', 'contracts']],
+  ['dataplane', ['model', 'contracts', 'picker']],
+  ['telemetry', ['model', 'contracts']],
+  ['cli', ['model', 'contracts']],
+  ['sys', []],
+]);
+
+/** The composition root names every implementation, and nothing imports it. */
+const ROOT = 'src/main.ts';
+
+/** Everything that is not listed here is a new dependency: a decision, not an import. Paths are prefixes below src/. */
+const PACKAGES: ReadonlyMap<string, readonly string[]> = new Map([
+  ['yaml', ['sources/']],
+  ['@kubernetes/client-node', ['sources/kubernetes/']],
+  ['yargs', ['cli/']],
+  ['winston', ['telemetry/']],
+  ['prom-client', ['telemetry/']],
+  ['koffi', ['sys/']],
+]);
+
+/** The builtins that reach out of the process, each with the few places that may. */
+const EFFECTS: ReadonlyMap<string, readonly string[]> = new Map([
+  ['node:child_process', ['iptables/']],
+  // The last two only read and write addresses with it.
+  ['node:net', ['dataplane/', 'telemetry/http-server.ts', 'model/address.ts', 'sys/socket-address.ts']],
+  ['node:dgram', ['dataplane/']],
+]);
+
+/** Decide and compute only: what they need of Node computes too. */
+const PURE = ['model', 'contracts', 'api', 'state', 'picker', 'rules'];
+const PURE_BUILTINS = ['node:util', 'node:crypto'];
+
+/** Files outside src/ that one of its files may import. */
+const OUTSIDE: ReadonlyMap<string, string> = new Map([['package.json', 'src/cli/version.ts']]);
+
+const STATEMENT = /^[ \t]*(?:import|export)\b(?:[^'"`;]*?\bfrom)?\s*['"]([^'"]+)['"]/gm;
+const DYNAMIC = /\b(?:import|require)\s*\(\s*(?:['"]([^'"]*)['"]|[^'"\s])/g;
+
+/** The module specifiers that a source text names. `undefined` stands for a computed one. */
+export function importsOf(source: string): (string | undefined)[] {
+  const code = source.replace(/\/\*[\s\S]*?\*\/|^\s*\/\/.*$/gm, '');
+  return [...code.matchAll(STATEMENT), ...code.matchAll(DYNAMIC)].map((match) => match[1]);
+}
+
+/** A sentence for every import of `file` ("src/rules/plan.ts") that the tables above do not allow. */
+export function violations(file: string, source: string): string[] {
+  return importsOf(source).flatMap((specifier) => {
+    const allowed =
+      specifier === undefined ? 'a literal text, so that it can be checked' : whatIsAllowed(file, specifier);
+    return allowed === undefined ? [] : [`${file} imports ${specifier ?? 'a computed path'}: allowed is ${allowed}`];
+  });
+}
+
+/** `undefined` when the import is fine, else what would be. */
+function whatIsAllowed(file: string, specifier: string): string | undefined {
+  if (specifier.startsWith('.')) return whatIsAllowedRelative(file, specifier);
+  if (file === ROOT) return specifier.startsWith('node:') ? undefined : 'node: builtins and the folders of src/';
+  const path = file.slice('src/'.length);
+  const places = specifier.startsWith('node:') ? EFFECTS.get(specifier) : PACKAGES.get(packageOf(specifier));
+  if (places !== undefined) {
+    return places.some((place) => path.startsWith(place)) ? undefined : `${specifier} only in ${places.join(', ')}`;
+  }
+  if (!specifier.startsWith('node:')) return `of packages only ${[...PACKAGES.keys()].join(', ')}, each in its place`;
+  const pure = PURE.includes(folderOf(file) ?? '');
+  return pure && !PURE_BUILTINS.includes(specifier) ? `in a pure folder only ${PURE_BUILTINS.join(', ')}` : undefined;
+}
+
+function whatIsAllowedRelative(file: string, specifier: string): string | undefined {
+  const target = posix.join(posix.dirname(file), specifier);
+  if (!target.startsWith('src/')) {
+    return OUTSIDE.get(target) === file ? undefined : 'nothing outside src/ but package.json in src/cli/version.ts';
+  }
+  if (!target.endsWith('.ts')) return 'a file by its whole name, with .ts';
+  if (target === ROOT) return 'nothing of the composition root';
+  const from = folderOf(file);
+  const to = folderOf(target) ?? '';
+  if (from === undefined) return file === ROOT ? undefined : `only ${ROOT} to lie outside a folder`;
+  if (from === to) return undefined;
+  const folders = FOLDERS.get(from);
+  if (folders === undefined)
+    return `no import before src/${from}/ is in the table of test/architecture/import-rules.ts`;
+  return folders.includes(to) ? undefined : `for ${from}: ${[from, ...folders].join(', ')}`;
+}
+
+/** "yaml" of "yaml/util", "@scope/name" of "@scope/name/dist/file.js". */
+function packageOf(specifier: string): string {
+  return specifier
+    .split('/')
+    .slice(0, specifier.startsWith('@') ? 2 : 1)
+    .join('/');
+}
+
+/** `undefined` for a file directly in src/. */
+function folderOf(file: string): string | undefined {
+  const [, folder, ...rest] = file.split('/');
+  return rest.length === 0 ? undefined : folder;
+}

@@ -1,0 +1,210 @@
+import assert from 'node:assert/strict';
+import { type TestContext, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { endpointName } from '../../../src/model/endpoint.ts';
+import { waitFor } from '../../netns/wait.ts';
+import { UdpBackend, UdpClient } from '../../support/udp.ts';
+import { backends, type RigFactory, SETTLED_MS } from './harness.ts';
+
+export function udpLifetimeTests(makeRig: RigFactory): void {
+  test('a flow ends after its time of silence, and the next datagram begins another', async (t) => {
+    const rig = await makeRig(t, { udpIdleTimeoutMs: 100 });
+    const backend = await UdpBackend.echo(t);
+    const { name, port } = await rig.open('UDP', [backend.endpoint]);
+    const client = await UdpClient.connect(t, port);
+    await client.ask('one');
+    const began = performance.now();
+    assert.equal(rig.counters(name).active, 1);
+    await waitFor('the flow to end', () => rig.counters(name).active === 0, 1000);
+    assert.ok(performance.now() - began >= 60, 'not before its time');
+    assert.equal(await client.ask('two'), 'two');
+    assert.equal(rig.counters(name).connections, 2);
+    assert.equal(backend.flows.length, 2);
+  });
+
+  test('datagrams of the client keep it alive', async (t) => {
+    const rig = await makeRig(t, { udpIdleTimeoutMs: 200 });
+    let mayReply = true;
+    const backend = await UdpBackend.start(t, (_datagram, reply) => {
+      if (mayReply) reply('first');
+      mayReply = false;
+    });
+    const { port } = await rig.open('UDP', [backend.endpoint]);
+    const client = await UdpClient.connect(t, port);
+    await client.ask('?');
+    for (let i = 0; i < 10; i++) {
+      await sleep(60);
+      client.send('more');
+    }
+    await waitFor('all to arrive', () => backend.arrivals.length === 11);
+    assert.equal(backend.flows.length, 1);
+  });
+
+  test('datagrams of the backend keep it alive', async (t) => {
+    const rig = await makeRig(t, { udpIdleTimeoutMs: 200 });
+    const backend = await UdpBackend.echo(t);
+    const { port } = await rig.open('UDP', [backend.endpoint]);
+    const client = await UdpClient.connect(t, port);
+    await client.ask('?');
+    for (let i = 1; i <= 10; i++) {
+      await sleep(60);
+      backend.push(backend.flows[0] ?? 0, `push ${i}`);
+    }
+    await waitFor('all to arrive', () => client.received.length === 11);
+    assert.equal(backend.flows.length, 1);
+  });
+
+  test('a flow waits longer for its first reply', async (t) => {
+    const rig = await makeRig(t, { udpIdleTimeoutMs: 50, udpFirstReplyTimeoutMs: 600 });
+    const backend = await UdpBackend.start(t, (_datagram, reply) => {
+      setTimeout(() => reply('late'), 350);
+    });
+    const { name, port } = await rig.open('UDP', [backend.endpoint]);
+    const client = await UdpClient.connect(t, port);
+    assert.equal(await client.ask('?'), 'late');
+    // From then on its silence is the short one.
+    await waitFor('the flow to end', () => rig.counters(name).active === 0, 300);
+  });
+
+  test('a flow without any reply ends as well', async (t) => {
+    const rig = await makeRig(t, { udpIdleTimeoutMs: 50, udpFirstReplyTimeoutMs: 300 });
+    const { name, port } = await rig.open('UDP', [(await UdpBackend.start(t)).endpoint]);
+    (await UdpClient.connect(t, port)).send('?');
+    await waitFor('the flow to begin', () => rig.counters(name).active === 1);
+    const began = performance.now();
+    await waitFor('the flow to end', () => rig.counters(name).active === 0, 2000);
+    assert.ok(performance.now() - began >= 200, 'not before its time');
+  });
+
+  test('the wait for the first reply is never shorter than that for the next', async (t) => {
+    const rig = await makeRig(t, { udpIdleTimeoutMs: 400, udpFirstReplyTimeoutMs: 10 });
+    const backend = await UdpBackend.start(t, (_datagram, reply) => {
+      setTimeout(() => reply('in time'), 150);
+    });
+    const { port } = await rig.open('UDP', [backend.endpoint]);
+    assert.equal(await (await UdpClient.connect(t, port)).ask('?'), 'in time');
+  });
+
+  test('an endpoint that refuses loses the flow, and the next datagram goes elsewhere', async (t) => {
+    const rig = await makeRig(t);
+    const [dead, alive] = [await UdpBackend.start(t), await UdpBackend.named(t, 'alive')];
+    dead.stop();
+    const { name, port } = await rig.open('UDP', [dead.endpoint, alive.endpoint]);
+    // One of two flows in a row meets the dead one.
+    const clients = [await UdpClient.connect(t, port), await UdpClient.connect(t, port)];
+    for (const client of clients) client.send('?');
+    await waitFor('the refusal', () => rig.events.dialFailed.length === 1);
+    await waitFor('the refused flow to end', () => rig.counters(name).active === 1);
+    const refused = await waitFor('an answer', () => {
+      const answered = clients.findIndex(({ received }) => received.length === 1);
+      return answered < 0 ? undefined : clients[1 - answered];
+    });
+    const [{ err, ...event }] = rig.events.dialFailed as [(typeof rig.events.dialFailed)[0]];
+    assert.deepEqual(event, { name, backend: endpointName(dead.endpoint), reason: 'refused' });
+    assert.match(err, /ECONNREFUSED/);
+    assert.equal(rig.counters(name).failedRefused, 1);
+    // The turn has gone on; at worst it comes to the dead one once more.
+    await waitFor('an answer from the other', () => {
+      refused.send('?');
+      return refused.received.length > 0;
+    });
+  });
+
+  test('affinity does not pin a client to an endpoint that refuses', async (t) => {
+    const rig = await makeRig(t);
+    const named = await Promise.all(['a', 'b', 'c'].map((name) => UdpBackend.named(t, name)));
+    const { name, port } = await rig.open(
+      'UDP',
+      named.map(({ endpoint }) => endpoint),
+      60,
+    );
+    const client = await UdpClient.connect(t, port);
+    const first = await client.ask('?');
+    named['abc'.indexOf(first)]?.stop();
+    client.send('refused');
+    await waitFor('the flow to end', () => rig.counters(name).active === 0);
+    const second = await client.ask('?');
+    assert.notEqual(second, first);
+    for (let i = 0; i < 3; i++) assert.equal(await (await UdpClient.connect(t, port)).ask('?'), second);
+  });
+
+  test('a flow whose endpoint leaves ends at once, the others go on', async (t) => {
+    const rig = await makeRig(t);
+    const [leaving, staying] = [await UdpBackend.named(t, 'leaving'), await UdpBackend.named(t, 'staying')];
+    const { name, port } = await rig.open('UDP', [leaving.endpoint, staying.endpoint]);
+    const clients = [await UdpClient.connect(t, port), await UdpClient.connect(t, port)];
+    const answers = await Promise.all(clients.map((client) => client.ask('?')));
+    assert.deepEqual(answers.toSorted(), ['leaving', 'staying']);
+    rig.plane.update(name, backends([staying.endpoint]));
+    await waitFor('the flow to end', () => rig.counters(name).active === 1);
+    for (const client of clients) assert.equal(await client.ask('?'), 'staying');
+    assert.equal(staying.flows.length, 2, 'the flow that could stay is the same');
+  });
+
+  test('an update that changes no endpoint leaves all flows alone', async (t) => {
+    const rig = await makeRig(t);
+    const [a, b] = [await UdpBackend.echo(t), await UdpBackend.echo(t)];
+    const { name, port } = await rig.open('UDP', [a.endpoint, b.endpoint]);
+    const client = await UdpClient.connect(t, port);
+    await client.ask('one');
+    rig.plane.update(name, backends([{ ...b.endpoint }, { ...a.endpoint }], 60));
+    await client.ask('two');
+    assert.equal(rig.counters(name).connections, 1);
+  });
+
+  test('closing a Service port ends its flows', async (t) => {
+    const rig = await makeRig(t);
+    const backend = await UdpBackend.echo(t);
+    const { name, port } = await rig.open('UDP', [backend.endpoint]);
+    const client = await UdpClient.connect(t, port);
+    await client.ask('one');
+    await rig.plane.close(name);
+    client.send('two');
+    backend.push(backend.flows[0] ?? 0, 'too late');
+    await sleep(SETTLED_MS);
+    assert.deepEqual(client.texts, ['one']);
+    assert.deepEqual(backend.texts, ['one']);
+  });
+
+  async function fill(t: TestContext, port: number, count: number): Promise<UdpClient[]> {
+    const clients: UdpClient[] = [];
+    for (let i = 0; i < count; i++) {
+      const client = await UdpClient.connect(t, port);
+      await client.ask('?');
+      clients.push(client);
+    }
+    return clients;
+  }
+
+  test('a full Service port refuses new flows, keeps the old and recovers', async (t) => {
+    const rig = await makeRig(t, { udpMaxFlowsPerService: 3, udpIdleTimeoutMs: 400 });
+    const backend = await UdpBackend.echo(t);
+    const { name, port } = await rig.open('UDP', [backend.endpoint]);
+    const old = await fill(t, port, 3);
+    const late = await UdpClient.connect(t, port);
+    late.send('one more');
+    await waitFor('the refusal', () => rig.counters(name).limited === 1);
+    assert.deepEqual(rig.events.limited, [{ name, client: '127.0.0.1', limit: 'flows-per-service' }]);
+    for (const client of old) assert.equal(await client.ask('still'), 'still');
+    assert.equal(late.received.length, 0);
+    const other = await rig.open('UDP', [backend.endpoint]);
+    await fill(t, other.port, 3);
+    await waitFor('the old ones to end', () => rig.counters(name).active === 0);
+    assert.equal(await late.ask('now'), 'now');
+  });
+
+  test('the bound on all flows holds across Service ports', async (t) => {
+    const rig = await makeRig(t, { udpMaxFlows: 3, udpIdleTimeoutMs: 400 });
+    const backend = await UdpBackend.echo(t);
+    const [one, two] = [await rig.open('UDP', [backend.endpoint]), await rig.open('UDP', [backend.endpoint])];
+    await fill(t, one.port, 2);
+    await fill(t, two.port, 1);
+    const late = await UdpClient.connect(t, two.port);
+    late.send('one more');
+    await waitFor('the refusal', () => rig.counters(two.name).limited === 1);
+    assert.deepEqual(rig.events.limited, [{ name: two.name, client: '127.0.0.1', limit: 'flows-total' }]);
+    // What a closed Service port had is free for the others.
+    await rig.plane.close(one.name);
+    assert.equal(await late.ask('now'), 'now');
+  });
+}

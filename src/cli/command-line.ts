@@ -57,15 +57,13 @@ function split(argv: readonly string[]): SplitArguments {
       'Show version number': 'show the version',
     })
     .wrap(100)
-    .exitProcess(false)
-    .showHelpOnFail(false)
+    // With this and the callback of parseSync, yargs neither prints nor exits.
     .fail((message) => {
       failure ??= message;
     })
     .parserConfiguration({
       'boolean-negation': false,
       'camel-case-expansion': false,
-      'dot-notation': false,
       'parse-numbers': false,
       'parse-positional-numbers': false,
       // `--udp-timeout -5s` is a wrong duration, not a flag "-5s".

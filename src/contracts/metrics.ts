@@ -2,7 +2,7 @@
 export interface SyncMetrics {
   /** A change arrived and waits for a sync. */
   changesQueued(): void;
-  /** One full pass: plan and apply. */
+  /** One full pass, plan and apply, has ended; failed ones too, as upstream counts them. */
   syncDone(durationMs: number): void;
   restoreFailed(): void;
   /** Objects whose change has been applied to the state since start. */

@@ -25,8 +25,7 @@ const BIND_RETRY_MS = 5_000;
  * A client that dawdles over its request or over reading the answer loses its connection, so that a few of them cannot
  * keep the kubelet's probe out. Ten seconds are Prometheus' own limit on a scrape.
  */
-const HEADERS_TIMEOUT_MS = 2_000;
-const REQUEST_TIMEOUT_MS = 4_000;
+const REQUEST_TIMEOUT_MS = 3_000;
 const RESPONSE_TIMEOUT_MS = 10_000;
 const KEEP_ALIVE_TIMEOUT_MS = 10_000;
 
@@ -44,7 +43,6 @@ export class HttpServer {
     this.#options = options;
     this.#server = createServer(
       {
-        headersTimeout: HEADERS_TIMEOUT_MS,
         requestTimeout: REQUEST_TIMEOUT_MS,
         keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
         // Node looks for overdue requests only so often; its own 30 s would make the limits above meaningless.
@@ -67,7 +65,6 @@ export class HttpServer {
 
   /** Returns at once; whether and when the address could be bound is in the log. */
   start(): void {
-    if (this.#closed) return;
     const { address: host, port } = this.#options;
     this.#server.listen({ host, port });
   }

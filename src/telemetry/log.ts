@@ -40,6 +40,7 @@ interface Entry {
  */
 export function createLog({ verbosity, format, output, clock }: LogOptions): ProcessLog {
   let threshold = verbosity;
+  // winston hands every line over before it returns today; that is how its streams happen to be built, no promise.
   let inFlight = 0;
   let droppedLines = 0;
   let flushed: (() => void)[] = [];

@@ -78,9 +78,9 @@ export class Metrics implements SyncMetrics {
     new Gauge({
       name: 'userspace_proxy_build_info',
       help: 'Always 1; the version of the proxy and of the Node that runs it',
-      labelNames: ['version', 'node'],
+      labelNames: ['version', 'nodejs_version'],
       registers,
-    }).set({ version: options.version, node: process.version }, 1);
+    }).set({ version: options.version, nodejs_version: process.version }, 1);
   }
 
   changesQueued(): void {

@@ -92,6 +92,11 @@ export class EventLoop {
     return this.#epoll.add(fd, events, this.#lastGeneration);
   }
 
+  /** From now on another handler gets the events of a watched descriptor. */
+  handOver(fd: number, handler: Handler): void {
+    this.#handlers[fd] = handler;
+  }
+
   rewatch(fd: number, events: number): void {
     must('epoll_ctl', this.#epoll.modify(fd, events, this.#generations[fd] as number));
   }

@@ -62,6 +62,24 @@ export class PortState {
     if (target !== undefined) add(target.counters, COUNTER[counter], 1);
   }
 
+  /** A connection was accepted, or a flow begun. */
+  begin(): void {
+    add(this.counters, COUNTER.connections, 1);
+    add(this.counters, COUNTER.active, 1);
+  }
+
+  /** An endpoint answered, or was chosen for a flow. */
+  connected(target: Target): void {
+    add(target.counters, COUNTER.connections, 1);
+    add(target.counters, COUNTER.active, 1);
+  }
+
+  /** `target`: the one that had been connected, if any. */
+  end(target: Target | undefined): void {
+    add(this.counters, COUNTER.active, -1);
+    if (target !== undefined) add(target.counters, COUNTER.active, -1);
+  }
+
   turnedAway(event: EventOf<'turnedAway'>): void {
     this.count(event.reason === 'exhausted' ? 'exhausted' : 'noEndpoints');
     this.#tell({ kind: 'turnedAway', port: this.id, ...event });

@@ -1,74 +1,190 @@
-import type { Endpoint } from '../model/endpoint.ts';
-import type { Pick } from '../picker/picker.ts';
-import { dialTimeoutMs } from '../picker/retry-policy.ts';
 import { EPOLLERR, EPOLLHUP, EPOLLOUT } from '../sys/epoll.ts';
-import {
-  connect,
-  IPPROTO_TCP,
-  SO_KEEPALIVE,
-  SOCK_STREAM,
-  SOL_SOCKET,
-  type SocketOption,
-  setOption,
-  shutdownWrite,
-  socket,
-  TCP_KEEPIDLE,
-  TCP_KEEPINTVL,
-  TCP_NODELAY,
-  takeError,
-  unacknowledgedBytes,
-} from '../sys/socket.ts';
-import { EINPROGRESS, isExhaustion } from '../sys/sys-error.ts';
+import { shutdownWrite, unacknowledgedBytes } from '../sys/socket.ts';
 import { Deadline } from './deadlines.ts';
 import type { Target } from './endpoint-table.ts';
 import type { PortState } from './port-state.ts';
+import { type Dialler, TcpDial } from './tcp-dial.ts';
 import { SIDE_EVENTS, TcpSide } from './tcp-side.ts';
-
-/**
- * For both sides; a listener hands them on to what it accepts. No delay, and keepalive every 15 s, are what Go's `net`
- * package sets by default, and so what upstream has.
- */
-export const TCP_OPTIONS: readonly SocketOption[] = [
-  { level: IPPROTO_TCP, name: TCP_NODELAY, value: 1 },
-  { level: SOL_SOCKET, name: SO_KEEPALIVE, value: 1 },
-  { level: IPPROTO_TCP, name: TCP_KEEPIDLE, value: 15 },
-  { level: IPPROTO_TCP, name: TCP_KEEPINTVL, value: 15 },
-];
 
 /** How long bytes that were sent before a reset may take to arrive, and how often to look. */
 const RESET_PATIENCE_MS = 1000;
 const RESET_POLL_MS = 10;
 
-type Phase = 'dialling' | 'open' | 'resetting' | 'over';
-
 /**
  * One client, from accept to the end of both sides.
  *
  * A reset or failure of one side is a reset of the other, never a clean end, so that nobody takes half a stream for a
- * whole one; but what was sent before it arrives first, as it would without a proxy. The same holds where this program
- * cuts a connection itself. Only a client for whom there is no endpoint is closed without a reset, as upstream.
+ * whole one; what was sent before it arrives first, as it would without a proxy. The same holds where this program cuts
+ * a connection itself. Only a client for whom there is no endpoint is closed without a reset, as upstream.
  */
-export class TcpConnection extends Deadline {
+export class TcpConnection extends Deadline implements Dialler {
   readonly port: PortState;
-  /** The endpoint being dialled, or the one that answered. */
+  /** The endpoint that answered. */
   target: Target | undefined;
   readonly #client: TcpSide;
   #backend: TcpSide | undefined;
-  #phase: Phase = 'dialling';
-  /** Only while dialling. */
-  #dial: Dial | undefined;
-  /** One direction has come to its end, and something must move in the other. */
+  /** While dialling, and so is the address. */
+  #dial: TcpDial | undefined;
+  #clientAddress: string | undefined;
+  /** The end of one direction has been passed on: something must move in the other. */
   #isHalfOpen = false;
-  /** Only while resetting. */
+  /** The side that broke, while the other is still to get what came before. */
   #broken: TcpSide | undefined;
   #giveUpMs = 0;
+  #isOver = false;
 
+  /** `clientFd` is the worker's and not watched yet. May be over before it returns. */
   constructor(port: PortState, clientFd: number, clientAddress: string) {
     super();
+    const { loop } = port.worker;
     this.port = port;
     this.#client = new TcpSide(this, clientFd, 'receivedBytes');
-    this.#dial = { pick: port.picker.pick(clientAddress, port.worker.loop.nowMs), clientAddress, attempts: 0, beganMs: 0 };
-    port.count('connections');
-    add(port.counters, COUNTER.active, 1);
+    this.#clientAddress = clientAddress;
+    this.#dial = new TcpDial({ port, pick: port.picker.pick(clientAddress, loop.nowMs), dialler: this });
+    port.begin();
+    if (loop.watch(clientFd, SIDE_EVENTS, this.#client) < 0) this.cut();
+    else this.#dial.start();
+  }
+
+  onConnected({ target, fd, events, isBroken }: Parameters<Dialler['onConnected']>[0]): void {
+    const client = this.#client;
+    const backend = new TcpSide(this, fd, 'sentBytes');
+    this.port.worker.loop.handOver(fd, backend);
+    this.#dial = undefined;
+    this.#clientAddress = undefined;
+    this.#backend = backend;
+    this.target = target;
+    backend.peer = client;
+    client.peer = backend;
+    if (isBroken) {
+      this.#breakOff(backend);
+      return;
+    }
+    this.#pump(client);
+    if (!this.#isOver) backend.onEvents(events);
+  }
+
+  onGivenUp(reason: 'no-endpoints' | 'exhausted'): void {
+    this.port.turnedAway({ client: this.#clientAddress as string, reason });
+    this.#end();
+  }
+
+  onSideEvents(side: TcpSide, events: number): void {
+    if (this.#dial !== undefined) {
+      // It reset the connection. One that has only ended its direction still wants an answer.
+      if (events & (EPOLLERR | EPOLLHUP)) this.#end();
+      return;
+    }
+    if (this.#broken !== undefined) {
+      this.#settle();
+      return;
+    }
+    if (side.isReadable) this.#pump(side);
+    const peer = side.peer as TcpSide;
+    if (events & EPOLLOUT && peer.pending > 0 && this.#isOpen()) this.#pump(peer);
+    // Not yet noticed: the stream was at its end before, or is held up by the other side.
+    if (events & EPOLLERR && this.#isOpen()) this.#breakOff(side);
+  }
+
+  /** The turn's budget for this side's stream was spent. */
+  onBudget(side: TcpSide): void {
+    if (this.#isOpen()) this.#pump(side);
+  }
+
+  /** Something has moved. */
+  moved(): void {
+    if (this.#isHalfOpen) this.#watchHalfOpen();
+  }
+
+  /** Ends both sides at once. */
+  cut(): void {
+    this.#over((fd) => this.port.worker.loop.reset(fd));
+  }
+
+  onDue(): void {
+    if (this.#broken !== undefined) this.#settle();
+    else this.#endHalfOpen();
+  }
+
+  #isOpen(): boolean {
+    return !this.#isOver && this.#broken === undefined;
+  }
+
+  #pump(side: TcpSide): void {
+    const broken = side.pump();
+    if (broken !== undefined) {
+      this.#breakOff(broken);
+      return;
+    }
+    const peer = side.peer as TcpSide;
+    if (!side.hasEnded || side.pending > 0 || peer.isShut) return;
+    if (peer.hasEnded && peer.pending === 0) {
+      this.#end();
+      return;
+    }
+    // Fails only for a side that is broken, which an event of its own tells.
+    shutdownWrite(peer.fd);
+    peer.isShut = true;
+    this.#isHalfOpen = true;
+    this.#watchHalfOpen();
+  }
+
+  #watchHalfOpen(): void {
+    const { loop, options } = this.port.worker;
+    loop.deadlines.after(options.tcpHalfOpenTimeoutMs).start(this, loop.nowMs);
+  }
+
+  /**
+   * The side that still owes its end has had the other's: closing it lets the kernel deliver what may still be on the
+   * way to a slow reader. The side that waits for the rest must not take what it has for all, so it is reset.
+   */
+  #endHalfOpen(): void {
+    const { loop } = this.port.worker;
+    this.#over((fd, side) => {
+      if (side.isShut) loop.close(fd);
+      else loop.reset(fd);
+    });
+  }
+
+  #breakOff(side: TcpSide): void {
+    this.#broken = side;
+    this.#isHalfOpen = false;
+    side.peer?.release();
+    this.#giveUpMs = this.port.worker.loop.nowMs + RESET_PATIENCE_MS;
+    this.#settle();
+  }
+
+  /**
+   * Passes on what the broken side had sent, then the reset. The wait for the peer's acknowledgement is what keeps the
+   * kernel from throwing bytes away that are still queued when the reset is sent.
+   */
+  #settle(): void {
+    const { loop } = this.port.worker;
+    const side = this.#broken as TcpSide;
+    const peer = side.peer as TcpSide;
+    const isPeerBroken = side.pump() === peer;
+    const isDelivered = !side.isReadable && side.pending === 0 && unacknowledgedBytes(peer.fd) <= 0;
+    if (isPeerBroken || isDelivered || loop.nowMs >= this.#giveUpMs) this.cut();
+    else loop.deadlines.after(RESET_POLL_MS).start(this, loop.nowMs);
+  }
+
+  /** A clean end of both sides; bytes that the kernel still holds are delivered. */
+  #end(): void {
+    this.#over((fd) => this.port.worker.loop.close(fd));
+  }
+
+  #over(close: (fd: number, side: TcpSide) => void): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.cancelDeadline();
+    this.#dial?.cancel();
+    this.#dial = undefined;
+    this.port.end(this.target);
+    for (const side of [this.#client, this.#backend]) {
+      if (side === undefined) continue;
+      side.release();
+      close(side.fd, side);
+    }
+    this.port.worker.admission.freed();
   }
 }

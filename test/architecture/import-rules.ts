@@ -15,6 +15,7 @@ export const FOLDERS: ReadonlyMap<string, readonly string[]> = new Map([
   ['dataplane', ['model', 'contracts', 'picker']],
   ['telemetry', ['model', 'contracts']],
   ['cli', ['model', 'contracts']],
+  ['worker', ['model', 'contracts', 'picker', 'sys']],
   ['sys', []],
 ]);
 

@@ -72,7 +72,7 @@ describe('an import', () => {
     ['src/rules/a.ts', 'const b = await import(`../state/b.ts`);', /computed path/],
     ['src/sync/a.ts', `import { main } from '../main.ts';`, /composition root/],
     ['src/sync/a.ts', `import { b } from '../rules/b';`, /with \.ts$/],
-    ['src/worker/a.ts', `import { b } from '../model/b.ts';`, /src\/worker\/ is in the table/],
+    ['src/extra/a.ts', `import { b } from '../model/b.ts';`, /src\/extra\/ is in the table/],
     ['src/util.ts', `import { b } from './model/b.ts';`, /only src\/main\.ts to lie outside a folder/],
     ['src/cli/a.ts', `import p from '../../package.json' with { type: 'json' };`, /nothing outside src/],
     ['src/sync/a.ts', `import { fake } from '../../test/fakes/fake.ts';`, /nothing outside src/],

@@ -91,6 +91,11 @@ describe('a value is taken as it is meant', () => {
     [['--healthz-bind-address', '[::]:1'], 'healthzAddress', { address: '::', port: 1 }],
     [['--healthz-bind-address', '::1'], 'healthzAddress', { address: '::1', port: 10_256 }],
     [['--metrics-bind-address', '0.0.0.0:0'], 'metricsAddress', { address: '0.0.0.0', port: 0 }],
+    [
+      ['--metrics-bind-address', '0.0.0.0:0', '--healthz-bind-address=0.0.0.0:0'],
+      'metricsAddress',
+      { address: '0.0.0.0', port: 0 },
+    ],
     [['--metrics-bind-address', '::'], 'metricsAddress', { address: '::', port: 10_249 }],
     [['--metrics-bind-address', '[::1]:10256'], 'healthzAddress', any],
     [['--hostname-override', ' Node-1.Example '], 'hostnameOverride', 'node-1.example'],
@@ -237,6 +242,7 @@ describe('what is no flag of ours is refused', () => {
     [['--get-yargs-completions'], /unknown flag/],
     [['a.yaml'], /^unexpected argument "a\.yaml": /],
     [['--manifests', 'a.yaml', 'b.yaml'], /^unexpected argument "b\.yaml": .*separated by commas/],
+    [['0x10'], /^unexpected argument "0x10"/],
     [['--', '--cleanup'], /unknown flag "--cleanup"/],
     [['--a\nb'], /unknown flag "--a\\nb"/],
   ];

@@ -149,6 +149,15 @@ test('lines that cannot be written are counted, and the log goes on when it can 
   assert.equal(written.length, 1);
 });
 
+test('after flush every line has reached the output', async () => {
+  // From a promise's continuation: were winston to hand lines over in the next tick, they would come too late.
+  await Promise.resolve();
+  const lines = await linesOf({}, (log) => {
+    for (let i = 0; i < 100; i++) log.info('x');
+  });
+  assert.equal(lines.length, 100);
+});
+
 describe('a program that logs', () => {
   const script = (body: string) => `
     import { createLog } from ${JSON.stringify(new URL('../../src/telemetry/log.ts', import.meta.url).href)};
@@ -220,19 +229,23 @@ test('a line that was cut off does not swallow the next one', () => {
       fs.writeSync = (fd, bytes, offset) => {
         calls++;
         if (calls === 1) return real(fd, bytes, offset, 3);
-        if (calls === 2) throw new Error('ENOSPC');
+        if (calls === 2 || calls === 3) throw new Error('ENOSPC');
         return real(fd, bytes, offset, Math.min(4, bytes.length - offset));
       };
       syncBuiltinESMExports();
       const { descriptorOutput } = await import(${JSON.stringify(new URL('../../src/telemetry/log-output.ts', import.meta.url).href)});
       const output = descriptorOutput(1);
       try { output.write('first line\\n'); } catch {}
+      try { output.write('lost\\n'); } catch {}
       output.write('second line\\n');
-      output.write('third line\\n');`,
+      output.write('third line\\n');
+      calls = 2;
+      try { output.write('lost\\n'); } catch {}
+      output.write('fourth line\\n');`,
     ],
     { encoding: 'utf8' },
   );
-  assert.deepEqual([status, stdout], [0, 'fir\nsecond line\nthird line\n']);
+  assert.deepEqual([status, stdout], [0, 'fir\nsecond line\nthird line\nfourth line\n']);
 });
 
 test('a terminal is known by its descriptor', () => {

@@ -97,7 +97,7 @@ test('build info names the versions', async () => {
   const [sample] = (await scrape()).get('userspace_proxy_build_info')?.samples ?? [];
   assert.deepEqual(
     [Object.fromEntries(sample?.labels ?? []), sample?.value],
-    [{ version: '1.2.3', node: process.version }, 1],
+    [{ version: '1.2.3', nodejs_version: process.version }, 1],
   );
 });
 

@@ -1,0 +1,146 @@
+import type { Pick } from '../picker/picker.ts';
+import { dialTimeoutMs } from '../picker/retry-policy.ts';
+import { EPOLLERR, EPOLLHUP, EPOLLOUT } from '../sys/epoll.ts';
+import { connect, SOCK_STREAM, setOption, socket, takeError } from '../sys/socket.ts';
+import { ECONNRESET, EINPROGRESS, EPIPE, isExhaustion } from '../sys/sys-error.ts';
+import { Deadline } from './deadlines.ts';
+import type { Target } from './endpoint-table.ts';
+import type { Handler } from './event-loop.ts';
+import type { PortState } from './port-state.ts';
+import { SIDE_EVENTS } from './tcp-side.ts';
+import { TCP_OPTIONS } from './tcp-options.ts';
+
+/** Whom a dial is for. Called once, unless the dial is cancelled. */
+export interface Dialler {
+  /**
+   * `fd` is connected, watched for {@link SIDE_EVENTS} and the dialler's from now on; `events` are those it has had.
+   * `isBroken`: it was connected and has been reset already, and no event will tell of that again.
+   */
+  onConnected(answer: {
+    readonly target: Target;
+    readonly fd: number;
+    readonly events: number;
+    readonly isBroken: boolean;
+  }): void;
+  onGivenUp(reason: 'no-endpoints' | 'exhausted'): void;
+}
+
+/** Tries a pick's candidates one after another until one answers. */
+export class TcpDial extends Deadline implements Handler {
+  readonly #port: PortState;
+  readonly #pick: Pick;
+  readonly #dialler: Dialler;
+  #attempts = 0;
+  #target: Target | undefined;
+  #beganMs = 0;
+  #fd = -1;
+  #isOver = false;
+
+  constructor({ port, pick, dialler }: { port: PortState; pick: Pick; dialler: Dialler }) {
+    super();
+    this.#port = port;
+    this.#pick = pick;
+    this.#dialler = dialler;
+  }
+
+  /** May be over before it returns. */
+  start(): void {
+    // A loop, not a recursion: each of many endpoints may fail at once.
+    for (;;) {
+      const endpoint = this.#pick.next();
+      if (endpoint === undefined) {
+        this.#isOver = true;
+        this.#dialler.onGivenUp(this.#attempts === 0 ? 'no-endpoints' : 'exhausted');
+        return;
+      }
+      this.#target = this.#port.endpoints.target(endpoint);
+      if (this.#attempts++ > 0) this.#port.count('retries', this.#target);
+      if (this.#try(this.#target)) return;
+    }
+  }
+
+  cancel(): void {
+    this.#isOver = true;
+    this.#close();
+  }
+
+  onEvents(events: number): void {
+    if (events & (EPOLLERR | EPOLLHUP)) {
+      const errno = takeError(this.#fd);
+      // Only a connection that had been established ends like this.
+      if (errno === ECONNRESET || errno === EPIPE) this.#connected(events, true);
+      else this.#fail(Math.abs(errno));
+    } else if (events & EPOLLOUT) {
+      this.#connected(events, false);
+    }
+  }
+
+  onShutdown(): void {
+    this.cancel();
+  }
+
+  onDue(): void {
+    const target = this.#target as Target;
+    this.#close();
+    this.#port.dialTimedOut(target, dialTimeoutMs(this.#attempts - 1));
+    this.start();
+  }
+
+  /** There are descriptors again. */
+  onDescriptor(): void {
+    if (!this.#isOver && !this.#try(this.#target as Target)) this.start();
+  }
+
+  /** Whether the try is under way; otherwise it has failed at once. */
+  #try(target: Target): boolean {
+    const { loop, admission } = this.#port.worker;
+    const fd = socket(target.family, SOCK_STREAM);
+    if (isExhaustion(-fd)) {
+      // Not the endpoint's fault: the client waits, and no more are let in.
+      admission.pause(this.#port);
+      admission.await(this);
+      return true;
+    }
+    if (fd >= 0) {
+      loop.own(fd);
+      admission.opened(fd, this.#port);
+    }
+    const status = fd < 0 ? fd : this.#connect(fd, target);
+    if (status < 0) {
+      if (fd >= 0) loop.close(fd);
+      this.#port.dialFailed(target, -status);
+      return false;
+    }
+    this.#fd = fd;
+    this.#beganMs = loop.nowMs;
+    loop.deadlines.after(dialTimeoutMs(this.#attempts - 1)).start(this, loop.nowMs);
+    return true;
+  }
+
+  #connect(fd: number, target: Target): number {
+    for (const option of TCP_OPTIONS) setOption(fd, option);
+    const status = connect(fd, target.address);
+    return status < 0 && status !== -EINPROGRESS ? status : this.#port.worker.loop.watch(fd, SIDE_EVENTS, this);
+  }
+
+  #connected(events: number, isBroken: boolean): void {
+    this.cancelDeadline();
+    this.#isOver = true;
+    const target = this.#target as Target;
+    this.#port.connected(target, this.#port.worker.loop.nowMs - this.#beganMs);
+    this.#dialler.onConnected({ target, fd: this.#fd, events, isBroken });
+  }
+
+  #fail(errno: number): void {
+    // Closed first: a connection that comes up late must not stay behind.
+    this.#close();
+    this.#port.dialFailed(this.#target as Target, errno);
+    this.start();
+  }
+
+  #close(): void {
+    this.cancelDeadline();
+    if (this.#fd >= 0) this.#port.worker.loop.close(this.#fd);
+    this.#fd = -1;
+  }
+}

@@ -1,0 +1,91 @@
+import { EPOLLIN } from '../sys/epoll.ts';
+import { Memory } from '../sys/memory.ts';
+import { accept, SOCKET_ADDRESS_BYTES } from '../sys/socket.ts';
+import { decodeAddress } from '../sys/socket-address.ts';
+import { describeErrno, EAGAIN, ECONNABORTED, EINTR, EPROTO, isExhaustion, must } from '../sys/sys-error.ts';
+import { Deadline } from './deadlines.ts';
+import type { Handler } from './event-loop.ts';
+import type { CountedBackends } from './protocol.ts';
+import type { PortState } from './port-state.ts';
+import { TcpConnection } from './tcp-connection.ts';
+
+/** Clients let in per turn, so that a flood of them leaves room for those who are in. */
+const ACCEPTS_PER_TURN = 64;
+
+/** After a failure that nobody expects. */
+const RETRY_MS = 1000;
+
+/** Of one client that has gone already, or of the path to it (accept(2)): the next may be sound. */
+const CONCERNS_ONE_CLIENT: ReadonlySet<number> = new Set([ECONNABORTED, EINTR, EPROTO]);
+
+const clientAddress = new Memory(SOCKET_ADDRESS_BYTES);
+
+/** The listener of one Service port. Accepting never waits for dialling. */
+export class TcpPort extends Deadline implements Handler {
+  readonly fd: number;
+  readonly #state: PortState;
+
+  /** Throws a SysError when the descriptor cannot be watched. */
+  constructor(state: PortState, fd: number) {
+    super();
+    this.fd = fd;
+    this.#state = state;
+    must('epoll_ctl', state.worker.loop.watch(fd, EPOLLIN, this));
+  }
+
+  update(backends: CountedBackends): void {
+    this.#state.endpoints.update(backends);
+  }
+
+  /** Who has connected is let in; connections go on. The descriptor is given back. */
+  close(): void {
+    const { loop, admission } = this.#state.worker;
+    this.#acceptSome(Number.POSITIVE_INFINITY);
+    this.cancelDeadline();
+    admission.forget(this);
+    loop.unwatch(this.fd);
+  }
+
+  onEvents(): void {
+    const { admission } = this.#state.worker;
+    if (!admission.isPaused) this.#acceptSome(ACCEPTS_PER_TURN);
+    if (admission.isPaused) admission.hold(this);
+  }
+
+  onShutdown(): void {
+    this.#state.worker.loop.unwatch(this.fd);
+  }
+
+  onDue(): void {
+    this.#state.worker.loop.rewatch(this.fd, EPOLLIN);
+  }
+
+  #acceptSome(count: number): void {
+    const { admission, loop } = this.#state.worker;
+    for (let i = 0; i < count && !admission.isPaused; i++) {
+      const fd = accept(this.fd, clientAddress);
+      if (fd >= 0) {
+        loop.own(fd);
+        admission.opened(fd, this.#state);
+        new TcpConnection(this.#state, fd, decodeAddress(clientAddress.bytes));
+      } else if (!this.#mayGoOn(-fd)) {
+        return;
+      }
+    }
+  }
+
+  #mayGoOn(errno: number): boolean {
+    if (errno === EAGAIN) return false;
+    if (CONCERNS_ONE_CLIENT.has(errno)) return true;
+    const { admission, loop } = this.#state.worker;
+    if (isExhaustion(errno)) {
+      admission.pause(this.#state);
+      return false;
+    }
+    // The listener stays ready to read, so going on at once would spin.
+    this.#state.listenerFailed(`accept: ${describeErrno(errno)}`);
+    loop.rewatch(this.fd, 0);
+    loop.deadlines.after(RETRY_MS).start(this, loop.nowMs);
+    return false;
+  }
+}

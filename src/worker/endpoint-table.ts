@@ -1,6 +1,6 @@
-import type { Picker } from '../picker/picker.ts';
 import type { Endpoint } from '../model/endpoint.ts';
 import { endpointName } from '../model/endpoint.ts';
+import type { Picker } from '../picker/picker.ts';
 import type { Memory } from '../sys/memory.ts';
 import { encodeSocketAddress, familyOfText } from '../sys/socket-address.ts';
 import { COUNTERS_BYTES, type CountedBackends } from './protocol.ts';

@@ -130,7 +130,8 @@ export class EventLoop {
     for (let i = 0; i < count; i++) {
       const fd = this.#epoll.descriptor(i);
       const handler = this.#handlers[fd];
-      if (handler !== undefined && this.#generations[fd] === this.#epoll.tag(i)) handler.onEvents(this.#epoll.events(i));
+      if (handler !== undefined && this.#generations[fd] === this.#epoll.tag(i))
+        handler.onEvents(this.#epoll.events(i));
     }
     this.#runAll(postponed);
     this.#spare = postponed;

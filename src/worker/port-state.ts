@@ -10,8 +10,8 @@ import {
   ETIMEDOUT,
 } from '../sys/sys-error.ts';
 import { EndpointTable, type Target } from './endpoint-table.ts';
-import { ReportBudget } from './report-budget.ts';
 import { COUNTER, type CountedBackends, type PortEvent, type PortId } from './protocol.ts';
+import { ReportBudget } from './report-budget.ts';
 import type { WorkerContext } from './worker-context.ts';
 
 type EventOf<Kind extends PortEvent['kind']> = Omit<Extract<PortEvent, { kind: Kind }>, 'kind' | 'port'>;

@@ -1,4 +1,10 @@
-import { type Backends, COUNTERS, type Counter, type DataPlaneOptions, type DialFailure } from '../contracts/data-plane.ts';
+import {
+  type Backends,
+  COUNTERS,
+  type Counter,
+  type DataPlaneOptions,
+  type DialFailure,
+} from '../contracts/data-plane.ts';
 import type { ProxiedProtocol } from '../model/service-port.ts';
 
 /*
@@ -65,10 +71,7 @@ export type Command =
   /** The thread resets all that it has and ends. */
   | { readonly kind: 'shutdown' };
 
-export type Report =
-  | { readonly kind: 'ready' }
-  | { readonly kind: 'closed'; readonly port: PortId }
-  | PortEvent;
+export type Report = { readonly kind: 'ready' } | { readonly kind: 'closed'; readonly port: PortId } | PortEvent;
 
 /** For the observer. Rate-limited per Service port. */
 export type PortEvent =

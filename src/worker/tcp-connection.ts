@@ -88,7 +88,9 @@ export class TcpConnection extends Deadline implements Dialler {
 
   /** The turn's budget for this side's stream was spent. */
   onBudget(side: TcpSide): void {
-    if (this.#isOpen()) this.#pump(side);
+    if (this.#isOver) return;
+    if (this.#broken === undefined) this.#pump(side);
+    else this.#settle();
   }
 
   /** Something has moved. */

@@ -7,8 +7,8 @@ import { Deadline } from './deadlines.ts';
 import type { Target } from './endpoint-table.ts';
 import type { Handler } from './event-loop.ts';
 import type { PortState } from './port-state.ts';
-import { SIDE_EVENTS } from './tcp-side.ts';
 import { TCP_OPTIONS } from './tcp-options.ts';
+import { SIDE_EVENTS } from './tcp-side.ts';
 
 /** Whom a dial is for. Called once, unless the dial is cancelled. */
 export interface Dialler {
@@ -32,7 +32,6 @@ export class TcpDial extends Deadline implements Handler {
   readonly #dialler: Dialler;
   #attempts = 0;
   #target: Target | undefined;
-  #beganMs = 0;
   #fd = -1;
   #isOver = false;
 
@@ -112,7 +111,6 @@ export class TcpDial extends Deadline implements Handler {
       return false;
     }
     this.#fd = fd;
-    this.#beganMs = loop.nowMs;
     loop.deadlines.after(dialTimeoutMs(this.#attempts - 1)).start(this, loop.nowMs);
     return true;
   }
@@ -127,7 +125,7 @@ export class TcpDial extends Deadline implements Handler {
     this.cancelDeadline();
     this.#isOver = true;
     const target = this.#target as Target;
-    this.#port.connected(target, this.#port.worker.loop.nowMs - this.#beganMs);
+    this.#port.connected(target);
     this.#dialler.onConnected({ target, fd: this.#fd, events, isBroken });
   }
 

@@ -2,21 +2,46 @@ import { EPOLLIN } from '../sys/epoll.ts';
 import { Memory } from '../sys/memory.ts';
 import { accept, SOCKET_ADDRESS_BYTES } from '../sys/socket.ts';
 import { decodeAddress } from '../sys/socket-address.ts';
-import { describeErrno, EAGAIN, ECONNABORTED, EINTR, EPROTO, isExhaustion, must } from '../sys/sys-error.ts';
+import {
+  describeErrno,
+  EAGAIN,
+  ECONNABORTED,
+  EHOSTDOWN,
+  EHOSTUNREACH,
+  EINTR,
+  ENETDOWN,
+  ENETUNREACH,
+  EPERM,
+  EPROTO,
+  isExhaustion,
+  must,
+} from '../sys/sys-error.ts';
 import { Deadline } from './deadlines.ts';
 import type { Handler } from './event-loop.ts';
-import type { CountedBackends } from './protocol.ts';
 import type { PortState } from './port-state.ts';
+import type { CountedBackends } from './protocol.ts';
 import { TcpConnection } from './tcp-connection.ts';
 
 /** Clients let in per turn, so that a flood of them leaves room for those who are in. */
 const ACCEPTS_PER_TURN = 64;
 
+/** How many clients may wait to be accepted; the kernel caps it at `net.core.somaxconn` (4096 by default). */
+export const BACKLOG = 4096;
+
 /** After a failure that nobody expects. */
 const RETRY_MS = 1000;
 
 /** Of one client that has gone already, or of the path to it (accept(2)): the next may be sound. */
-const CONCERNS_ONE_CLIENT: ReadonlySet<number> = new Set([ECONNABORTED, EINTR, EPROTO]);
+const CONCERNS_ONE_CLIENT: ReadonlySet<number> = new Set([
+  ECONNABORTED,
+  EHOSTDOWN,
+  EHOSTUNREACH,
+  EINTR,
+  ENETDOWN,
+  ENETUNREACH,
+  EPERM,
+  EPROTO,
+]);
 
 const clientAddress = new Memory(SOCKET_ADDRESS_BYTES);
 
@@ -40,7 +65,7 @@ export class TcpPort extends Deadline implements Handler {
   /** Who has connected is let in; connections go on. The descriptor is given back. */
   close(): void {
     const { loop, admission } = this.#state.worker;
-    this.#acceptSome(Number.POSITIVE_INFINITY);
+    this.#acceptSome(BACKLOG);
     this.cancelDeadline();
     admission.forget(this);
     loop.unwatch(this.fd);

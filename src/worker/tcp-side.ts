@@ -6,8 +6,8 @@ import { recv, send } from '../sys/socket.ts';
 import { EAGAIN } from '../sys/sys-error.ts';
 import type { Handler, Task } from './event-loop.ts';
 import type { Pipe } from './pipe-pool.ts';
-import { COUNTER } from './protocol.ts';
 import { add } from './port-state.ts';
+import { COUNTER } from './protocol.ts';
 import type { TcpConnection } from './tcp-connection.ts';
 
 /**

@@ -12,6 +12,8 @@ import type { UdpBuffers } from './udp-buffers.ts';
 export interface WorkerContext {
   readonly loop: EventLoop;
   readonly options: DataPlaneOptions;
+  /** See {@link Admission}. */
+  readonly descriptorCeiling: number;
   readonly random: Random;
   readonly report: (report: Report) => void;
   readonly admission: Admission;

@@ -104,7 +104,10 @@ export class ApiClient implements Transport {
    */
   async #answers(): Promise<void> {
     const { clock } = this.#options;
-    const late = new ApiError('timeout', `no answer to a probe within ${PROBE_DEADLINE_MS / 1_000} s`);
+    const late = new ApiError(
+      'unreachable',
+      `${this.host}: no answer to a probe within ${PROBE_DEADLINE_MS / 1_000} s`,
+    );
     await within(PROBE_DEADLINE_MS, { clock, late }, async (signal) => {
       const response = await this.#send({ method: 'GET', path: '/livez', signal, access: this.#lastAccess });
       // To its end, so that the connection can be used again.
@@ -221,7 +224,9 @@ export class ApiClient implements Transport {
       const request = send(url, { method, headers, agent });
       const abort = () => request.destroy(signal.reason as Error);
       const deadline = (ms: number, what: string) =>
-        clock.after(ms, () => request.destroy(new ApiError('timeout', `${what} within ${ms / 1_000} s`)));
+        clock.after(ms, () =>
+          request.destroy(new ApiError('unreachable', `${this.host}: ${what} within ${ms / 1_000} s`)),
+        );
       const connecting = deadline(CONNECT_DEADLINE_MS, 'no connection');
       const answering = deadline(HEAD_DEADLINE_MS, 'no answer');
       const settle = () => {
@@ -237,6 +242,8 @@ export class ApiClient implements Transport {
       request.on('finish', () => connecting.cancel());
       request.on('response', (response) => {
         settle();
+        // The response itself would only say that it was aborted.
+        request.on('error', (error) => response.destroy(error));
         resolve(response);
       });
       request.on('error', (error: NodeJS.ErrnoException) => {
@@ -253,7 +260,10 @@ export class ApiClient implements Transport {
   #failure(error: unknown, signal: AbortSignal): unknown {
     if (signal.aborted) return signal.reason;
     if (error instanceof ApiError) return error;
-    return new ApiError('unreachable', `${this.host}: ${causeMessage(error)}`, { cause: error });
+    const message = causeMessage(error);
+    // Node's word for a connection that ends in the middle of a response.
+    const reason = message === 'aborted' ? 'the connection was closed' : message;
+    return new ApiError('unreachable', `${this.host}: ${reason}`, { cause: error });
   }
 }
 

@@ -1,6 +1,6 @@
 /**
- * `credentials`: there are none to present, or they cannot be read. `unreachable`: no connection, or it broke.
- * `timeout`: no answer, or no end of it, in time. `status`: an HTTP status other than success. `event`: an ERROR event
+ * `credentials`: there are none to present, or they cannot be read. `unreachable`: no connection, no answer, or it
+ * broke. `timeout`: an answer that did not come to its end in time. `status`: an HTTP status other than success. `event`: an ERROR event
  * inside a watch. `garbage`: an answer that is not the API's.
  */
 export type ApiErrorCode = 'credentials' | 'unreachable' | 'timeout' | 'status' | 'event' | 'garbage';

@@ -30,9 +30,9 @@ export type Outcome =
   | { readonly kind: 'failed'; readonly error: ApiError };
 
 export interface Circumstances {
-  /** Whether the exchange had delivered a whole list, or continued from one, when it ended. */
-  readonly following: boolean;
-  /** For how long it had been doing so. */
+  /** Whether there is a version to go on from: it was a watch, or a list that had become complete. */
+  readonly hasPlace: boolean;
+  /** For how long changes had been arriving. */
   readonly followedMs: number;
   /** Since the server was last heard on this resource's behalf. */
   readonly silentMs: number;
@@ -80,8 +80,8 @@ export function nextStep(course: Course, outcome: Outcome, circumstances: Circum
     delayMs,
     absent: false,
   });
-  const retry = (next: Exchange, atLeastMs = 0): Step =>
-    step(next, Math.max(atLeastMs, backoffMs(failures, random)), { failures: failures + 1 });
+  const retry = (next: Exchange, { atLeastMs = 0, streams = course.streams } = {}): Step =>
+    step(next, Math.max(atLeastMs, backoffMs(failures, random)), { failures: failures + 1, streams });
 
   switch (outcome.kind) {
     case 'listed':
@@ -98,25 +98,20 @@ export function nextStep(course: Course, outcome: Outcome, circumstances: Circum
   if (error.status === 404 && circumstances.mayBeAbsent) {
     return { ...step(listOf(course), spread(ABSENT_MS, random), { failures: 0 }), absent: true };
   }
-  if (circumstances.following) {
+  const patience = { atLeastMs: patienceMs(error, random) };
+  if (circumstances.hasPlace) {
     const keepsPlace = isTransient(error) && circumstances.silentMs < PLACE_LOST_MS;
-    return retry(keepsPlace ? 'watch' : listOf(course), patienceMs(error, random));
+    return retry(keepsPlace ? 'watch' : listOf(course), patience);
   }
   switch (course.next) {
     case 'stream':
       // Refused by a server that does not know it (400, 422), or taken for a plain watch, whose list never ends.
       if (error.status === 400 || error.status === 422) return step('pages', 0, { streams: false });
-      if (error.code === 'timeout') return retryInPages();
-      return retry('stream', patienceMs(error, random));
+      return error.code === 'timeout' ? retry('pages', { streams: false }) : retry('stream', patience);
     case 'pages':
-      return error.status === 410 ? step('whole', 0) : retry('pages', patienceMs(error, random));
+      return error.status === 410 ? step('whole', 0) : retry('pages', patience);
     default:
-      return retry(listOf(course), patienceMs(error, random));
-  }
-
-  function retryInPages(): Step {
-    const again = retry('pages');
-    return { ...again, course: { ...again.course, streams: false } };
+      return retry(listOf(course), patience);
   }
 }
 

@@ -95,7 +95,7 @@ export class Reflector<T> {
 
       const now = clock.now();
       const { course, delayMs, absent } = nextStep(this.#course, outcome, {
-        following: this.#followingSince !== undefined,
+        hasPlace: this.#course.next === 'watch' || this.#followingSince !== undefined,
         followedMs: this.#followingSince === undefined ? 0 : now - this.#followingSince,
         silentMs: now - this.#heardAt,
         mayBeAbsent: resource.isOptional && !this.#isListed,
@@ -112,7 +112,8 @@ export class Reflector<T> {
       if (absent) {
         sink.absent();
         health.dismissed();
-      } else if (outcome.kind === 'failed' && delayMs > 0) {
+      } else if (outcome.kind === 'failed' && delayMs > 0 && outcome.error.status !== 410) {
+        // A version that is too old is no trouble with the server: the new list comes at once.
         health.lost(outcome.error.message);
       } else if (outcome.kind === 'unconfirmed') {
         log.warn('a list is empty although there are objects; it counts once a second one is empty too', {

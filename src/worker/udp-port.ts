@@ -1,0 +1,173 @@
+import { EPOLLIN } from '../sys/epoll.ts';
+import {
+  connect,
+  SO_RCVBUF,
+  SO_SNDBUF,
+  SOCK_DGRAM,
+  SOL_SOCKET,
+  type SocketOption,
+  setOption,
+  socket,
+} from '../sys/socket.ts';
+import { describeErrno, EAGAIN, EMFILE, must } from '../sys/sys-error.ts';
+import { Deadline, type DeadlineList } from './deadlines.ts';
+import type { Target } from './endpoint-table.ts';
+import type { Handler } from './event-loop.ts';
+import { FlowTable } from './flow-table.ts';
+import type { PortState } from './port-state.ts';
+import type { CountedBackends } from './protocol.ts';
+import { FLOW_EVENTS, UdpFlow } from './udp-flow.ts';
+import type { ReplySocket } from './udp-replies.ts';
+
+/** Room for bursts. The kernel caps it at `net.core.rmem_max` and `wmem_max`, and reserves nothing. */
+const FLOW_OPTIONS: readonly SocketOption[] = [
+  { level: SOL_SOCKET, name: SO_RCVBUF, value: 4 << 20 },
+  { level: SOL_SOCKET, name: SO_SNDBUF, value: 4 << 20 },
+];
+
+/** After a failure that nobody expects. */
+const RETRY_MS = 1000;
+
+/** The listening socket of one Service port, and its flows. */
+export class UdpPort extends Deadline implements Handler, ReplySocket {
+  readonly fd: number;
+  readonly state: PortState;
+  readonly silenceBeforeReply: DeadlineList;
+  readonly silenceAfterReply: DeadlineList;
+  readonly #flows = new FlowTable();
+
+  /** Throws a SysError when the descriptor cannot be watched. */
+  constructor(state: PortState, fd: number) {
+    super();
+    this.fd = fd;
+    this.state = state;
+    const { udpIdleTimeoutMs, udpFirstReplyTimeoutMs } = state.worker.options;
+    const { loop } = state.worker;
+    this.silenceBeforeReply = loop.deadlines.after(Math.max(udpIdleTimeoutMs, udpFirstReplyTimeoutMs));
+    this.silenceAfterReply = loop.deadlines.after(udpIdleTimeoutMs);
+    must('epoll_ctl', loop.watch(fd, EPOLLIN, this));
+  }
+
+  update(backends: CountedBackends): void {
+    if (!this.state.endpoints.update(backends)) return;
+    for (const flow of this.#flows) if (!this.state.picker.has(flow.target.endpoint)) this.end(flow);
+  }
+
+  /** Flows end; the descriptor is given back. */
+  close(): void {
+    const { loop, udp } = this.state.worker;
+    for (const flow of this.#flows) this.end(flow);
+    // Gathered replies are for the socket that goes.
+    udp.replies.run();
+    this.cancelDeadline();
+    loop.unwatch(this.fd);
+  }
+
+  onEvents(): void {
+    const { inbox } = this.state.worker.udp;
+    const count = inbox.receive(this.fd);
+    for (let i = 0; i < count; i++) this.#deliver(i);
+    if (count < 0 && count !== -EAGAIN) this.#failed(-count);
+  }
+
+  onShutdown(): void {
+    this.state.worker.loop.unwatch(this.fd);
+  }
+
+  onDue(): void {
+    this.state.worker.loop.rewatch(this.fd, EPOLLIN);
+  }
+
+  /** The endpoint, or the way to it, failed the flow. */
+  fail(flow: UdpFlow, errno: number): void {
+    this.end(flow);
+    this.#blame(flow.target, flow.client, errno);
+  }
+
+  end(flow: UdpFlow): void {
+    if (flow.isOver) return;
+    flow.isOver = true;
+    flow.cancelDeadline();
+    this.#flows.delete(flow);
+    const { loop, flows, admission } = this.state.worker;
+    loop.close(flow.fd);
+    flows.end();
+    this.state.end(flow.target);
+    admission.freed();
+  }
+
+  #deliver(i: number): void {
+    const { inbox } = this.state.worker.udp;
+    const flow = this.#flows.get(inbox.localKey(i), inbox.clientKey(i)) ?? this.#begin(i);
+    if (flow === undefined) return;
+    // The refusal was for an earlier datagram: this one gets another endpoint.
+    if (!this.#send(flow, i)) {
+      const another = this.#begin(i);
+      if (another !== undefined) this.#send(another, i);
+    }
+  }
+
+  #send(flow: UdpFlow, i: number): boolean {
+    const { inbox } = this.state.worker.udp;
+    return flow.send(inbox.data, inbox.offset(i), inbox.bytes(i));
+  }
+
+  /** `undefined` when the client is turned away. */
+  #begin(i: number): UdpFlow | undefined {
+    const { loop, options, flows, udp } = this.state.worker;
+    const client = udp.inbox.clientAddress(i);
+    const isPortFull = this.#flows.size >= options.udpMaxFlowsPerService;
+    if (isPortFull || flows.isSpent) {
+      // The new flow is refused, not an old one ended: a flood of invented clients must not drive out the real ones.
+      this.state.limited({ client, limit: isPortFull ? 'flows-per-service' : 'flows-total' });
+      return undefined;
+    }
+    const endpoint = this.state.picker.pick(client, loop.nowMs).next();
+    if (endpoint === undefined) {
+      this.state.turnedAway({ client, reason: 'no-endpoints' });
+      return undefined;
+    }
+    const target = this.state.endpoints.target(endpoint);
+    const fd = this.#connect(target);
+    if (fd < 0) {
+      this.#blame(target, client, -fd);
+      return undefined;
+    }
+    const { inbox } = udp;
+    const [localKey, clientKey] = [inbox.localKey(i), inbox.clientKey(i)];
+    const flow = new UdpFlow({ port: this, target, client, localKey, clientKey, fd, path: inbox.replyPath(i) });
+    this.#flows.add(flow);
+    flows.begin();
+    this.state.begin();
+    this.state.connected(target);
+    must('epoll_ctl', loop.watch(fd, FLOW_EVENTS, flow));
+    return flow;
+  }
+
+  /** A socket connected to the target, or a negative errno. */
+  #connect(target: Target): number {
+    const { loop, descriptorCeiling } = this.state.worker;
+    const fd = socket(target.family, SOCK_DGRAM);
+    if (fd < 0) return fd;
+    loop.own(fd);
+    for (const option of FLOW_OPTIONS) setOption(fd, option);
+    const status = fd < descriptorCeiling ? connect(fd, target.address) : -EMFILE;
+    if (status === 0) return fd;
+    loop.close(fd);
+    return status;
+  }
+
+  #blame(target: Target, client: string, errno: number): void {
+    const reason = this.state.dialFailed(target, errno);
+    // The endpoint's failure, not this node's: the client's next datagram must not be pinned to it.
+    if (reason !== 'other') this.state.picker.forget(client, target.endpoint);
+  }
+
+  #failed(errno: number): void {
+    // The socket stays ready to read, so going on at once might spin.
+    const { loop } = this.state.worker;
+    this.state.listenerFailed(`recvmmsg: ${describeErrno(errno)}`);
+    loop.rewatch(this.fd, 0);
+    loop.deadlines.after(RETRY_MS).start(this, loop.nowMs);
+  }
+}

@@ -3,7 +3,7 @@ import type { Config, IptablesMode, LogConfig } from './cli/config.ts';
 import { PROGRAM, VERSION } from './cli/version.ts';
 import type { Log } from './contracts/log.ts';
 import { createNodeDataPlane } from './dataplane/node/node-data-plane.ts';
-import { hostAddress } from './host/host-address.ts';
+import { hostAddress, localIPv4Addresses } from './host/host-address.ts';
 import { systemClock as clock } from './host/system-clock.ts';
 import { createExec } from './iptables/exec.ts';
 import { installedFlavours } from './iptables/flavour.ts';
@@ -24,6 +24,7 @@ import { Metrics } from './telemetry/metrics.ts';
 import { healthzRoutes, metricsRoutes } from './telemetry/routes.ts';
 
 const STDERR = 2;
+const WILDCARD = '0.0.0.0';
 const HTTP_MAX_CONNECTIONS = 64;
 /** A stop that takes longer than this is cut short: the rules stay in any case, and systemd would kill us later. */
 const STOP_DEADLINE_MS = 10_000;
@@ -83,6 +84,11 @@ async function run(config: Config): Promise<void> {
 
   const exec = createExec({ clock });
   const iptables = await createIptables({ flavour: config.iptablesMode, exec, log });
+  if (config.bindAddress !== WILDCARD && !localIPv4Addresses().includes(config.bindAddress)) {
+    throw new Error(
+      `--bind-address ${config.bindAddress} is not an address of this node; give it one that is, or ${WILDCARD}`,
+    );
+  }
   const host = watchHostAddress(log);
   if (host() === undefined) {
     throw new Error('this node has no IPv4 address but loopback ones; give an interface an address');

@@ -116,11 +116,9 @@ export class EventLoop {
     this.#endOfTurn.push(task);
   }
 
-  /** Waits for events, at most for `maxWaitMs` (-1: without end), and handles all that is due. */
+  /** Waits for events, at most for `maxWaitMs`, and handles all that is due. */
   turn(maxWaitMs: number): void {
-    this.#status[STATUS.isWaiting] = 1;
     const count = this.#epoll.wait(this.#waitMs(maxWaitMs));
-    this.#status[STATUS.isWaiting] = 0;
     this.#status[STATUS.turns] = ((this.#status[STATUS.turns] as number) + 1) | 0;
     this.nowMs = this.#clock.now();
     if (count !== -EINTR) must('epoll_wait', count);
@@ -146,11 +144,8 @@ export class EventLoop {
 
   #waitMs(maxWaitMs: number): number {
     if (this.#nextTurn.length > 0) return 0;
-    const dueMs = this.deadlines.firstDueMs();
-    if (dueMs === Number.POSITIVE_INFINITY) return maxWaitMs;
     // Since the turn began time has passed: a deadline may be late by as much.
-    const waitMs = Math.max(0, Math.ceil(dueMs - this.nowMs));
-    return maxWaitMs < 0 ? waitMs : Math.min(waitMs, maxWaitMs);
+    return Math.max(0, Math.ceil(Math.min(this.deadlines.firstDueMs() - this.nowMs, maxWaitMs)));
   }
 
   #runAll(tasks: Task[]): void {

@@ -81,8 +81,8 @@ export class PortState {
   }
 
   turnedAway(event: EventOf<'turnedAway'>): void {
-    this.count(event.reason === 'exhausted' ? 'exhausted' : 'noEndpoints');
     this.#tell({ kind: 'turnedAway', port: this.id, ...event });
+    this.count(event.reason === 'exhausted' ? 'exhausted' : 'noEndpoints');
   }
 
   /** What failed, by errno. */
@@ -97,8 +97,8 @@ export class PortState {
   }
 
   limited(event: EventOf<'limited'>): void {
-    this.count('limited');
     this.#tell({ kind: 'limited', port: this.id, ...event });
+    this.count('limited');
   }
 
   listenerFailed(err: string): void {
@@ -106,10 +106,11 @@ export class PortState {
   }
 
   #dialFailed(target: Target, reason: DialFailure, err: string): void {
-    this.count(FAILURE_COUNTER[reason], target);
     this.#tell({ kind: 'dialFailed', port: this.id, backend: target.name, reason, err });
+    this.count(FAILURE_COUNTER[reason], target);
   }
 
+  /** Before it is counted, so that nobody sees a count and has not been told. */
   #tell(event: PortEvent): void {
     if (this.#reports.take(this.worker.loop.nowMs)) this.worker.report(event);
   }

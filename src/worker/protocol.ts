@@ -26,15 +26,18 @@ export interface WorkerSetup {
   readonly status: SharedArrayBuffer;
 }
 
-/** Words of one worker's status. Written by that worker alone. */
+/** Words of one worker's status. */
 export const STATUS = {
-  /** Turns of its loop, wrapping around. */
+  /** Written by the worker: turns of its loop, at least one every {@link LONGEST_TURN_MS}, wrapping around. */
   turns: 0,
-  /** 1 while it waits for events. */
-  isWaiting: 1,
-  /** UDP flows. */
-  flows: 2,
+  /** Written by the worker: its UDP flows. */
+  flows: 1,
+  /** Written by the main thread, after the message and before the eventfd: commands sent, wrapping around. */
+  commands: 2,
 } as const;
+
+/** How long a worker waits when nothing happens. */
+export const LONGEST_TURN_MS = 1000;
 
 /** A cache line, so that workers do not slow each other down. */
 export const STATUS_WORDS = 16;
@@ -71,7 +74,12 @@ export type Command =
   /** The thread resets all that it has and ends. */
   | { readonly kind: 'shutdown' };
 
-export type Report = { readonly kind: 'ready' } | { readonly kind: 'closed'; readonly port: PortId } | PortEvent;
+export type Report =
+  | { readonly kind: 'ready' }
+  /** The worker watches the port from now on. */
+  | { readonly kind: 'opened'; readonly port: PortId }
+  | { readonly kind: 'closed'; readonly port: PortId }
+  | PortEvent;
 
 /** For the observer. Rate-limited per Service port. */
 export type PortEvent =

@@ -25,8 +25,8 @@ import { TcpConnection } from './tcp-connection.ts';
 /** Clients let in per turn, so that a flood of them leaves room for those who are in. */
 const ACCEPTS_PER_TURN = 64;
 
-/** How many clients may wait to be accepted; the kernel caps it at `net.core.somaxconn` (4096 by default). */
-export const BACKLOG = 4096;
+/** When it closes: more than the kernel's queue holds (`net.core.somaxconn` is 4096 by default). */
+const LAST_ACCEPTS = 4096;
 
 /** After a failure that nobody expects. */
 const RETRY_MS = 1000;
@@ -49,6 +49,7 @@ const clientAddress = new Memory(SOCKET_ADDRESS_BYTES);
 export class TcpPort extends Deadline implements Handler {
   readonly fd: number;
   readonly #state: PortState;
+  #isClosed = false;
 
   /** Throws a SysError when the descriptor cannot be watched. */
   constructor(state: PortState, fd: number) {
@@ -65,7 +66,8 @@ export class TcpPort extends Deadline implements Handler {
   /** Who has connected is let in; connections go on. The descriptor is given back. */
   close(): void {
     const { loop, admission } = this.#state.worker;
-    this.#acceptSome(BACKLOG);
+    this.#acceptSome(LAST_ACCEPTS);
+    this.#isClosed = true;
     this.cancelDeadline();
     admission.forget(this);
     loop.unwatch(this.fd);
@@ -74,7 +76,7 @@ export class TcpPort extends Deadline implements Handler {
   onEvents(): void {
     const { admission } = this.#state.worker;
     if (!admission.isPaused) this.#acceptSome(ACCEPTS_PER_TURN);
-    if (admission.isPaused) admission.hold(this);
+    if (admission.isPaused && !this.#isClosed) admission.hold(this);
   }
 
   onShutdown(): void {
@@ -86,13 +88,16 @@ export class TcpPort extends Deadline implements Handler {
   }
 
   #acceptSome(count: number): void {
-    const { admission, loop } = this.#state.worker;
-    for (let i = 0; i < count && !admission.isPaused; i++) {
+    const { admission, catchUp, loop } = this.#state.worker;
+    for (let i = 0; i < count && !admission.isPaused && !this.#isClosed; i++) {
       const fd = accept(this.fd, clientAddress);
       if (fd >= 0) {
         loop.own(fd);
         admission.opened(fd, this.#state);
-        new TcpConnection(this.#state, fd, decodeAddress(clientAddress.bytes));
+        // Decoded before: a command may close a port, which accepts into the same memory.
+        const client = decodeAddress(clientAddress.bytes);
+        catchUp();
+        new TcpConnection(this.#state, fd, client);
       } else if (!this.#mayGoOn(-fd)) {
         return;
       }
@@ -107,6 +112,7 @@ export class TcpPort extends Deadline implements Handler {
       admission.pause(this.#state);
       return false;
     }
+    if (this.#isClosed) return false;
     // The listener stays ready to read, so going on at once would spin.
     this.#state.listenerFailed(`accept: ${describeErrno(errno)}`);
     loop.rewatch(this.fd, 0);

@@ -3,7 +3,7 @@ import { EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLPRI, EPOLLRDHUP } 
 import { Memory } from '../sys/memory.ts';
 import { splice } from '../sys/pipe.ts';
 import { recv, send } from '../sys/socket.ts';
-import { EAGAIN } from '../sys/sys-error.ts';
+import { EAGAIN, EINVAL, EIO, ENOMEM, ENOSYS, EPERM } from '../sys/sys-error.ts';
 import type { Handler, Task } from './event-loop.ts';
 import type { Pipe } from './pipe-pool.ts';
 import { add } from './port-state.ts';
@@ -30,6 +30,12 @@ export const SCRATCH_BYTES = 64 << 10;
 /** Reads below {@link SCRATCH_BYTES} in a row that turn a bulk stream into one of messages again. */
 const BULK_PATIENCE = 8;
 const NEVER_BULK = -1;
+
+/**
+ * Splicing is at fault, not the socket. An error of the socket itself must end its stream here: the kernel tells of it
+ * once, and a read after it looks like a clean end.
+ */
+const CANNOT_SPLICE: ReadonlySet<number> = new Set([EINVAL, EIO, ENOMEM, ENOSYS, EPERM]);
 
 /** What one stream may move in one turn, so that a saturated one keeps the others waiting for under a millisecond. */
 const BYTES_PER_TURN = 1 << 20;
@@ -153,8 +159,7 @@ export class TcpSide implements Handler, Task {
       return moved;
     }
     this.#givePipe();
-    if (moved === 0 || moved === -EAGAIN) return this.#nothingRead(moved);
-    // This socket cannot be spliced, or is broken: copying will tell.
+    if (!CANNOT_SPLICE.has(-moved)) return this.#nothingRead(moved);
     this.#bulk = NEVER_BULK;
     return 0;
   }
@@ -187,8 +192,7 @@ export class TcpSide implements Handler, Task {
   #flushPipe(peer: TcpSide): boolean {
     const pipe = this.#pipe as Pipe;
     const sent = splice(pipe.readEnd, peer.fd, this.pending);
-    if (sent === -EAGAIN) return this.#notTaken(peer, sent);
-    if (sent <= 0) return this.#emptyPipe(pipe);
+    if (sent < 0) return CANNOT_SPLICE.has(-sent) ? this.#emptyPipe(pipe) : this.#notTaken(peer, sent);
     this.connection.moved();
     this.pending -= sent;
     if (this.pending === 0) this.#givePipe();
@@ -200,7 +204,7 @@ export class TcpSide implements Handler, Task {
     return error === -EAGAIN;
   }
 
-  /** The pipe cannot be spliced to the peer, or the peer is broken: sending what is inside will tell. */
+  /** Goes on by copying, with what is inside first. */
   #emptyPipe(pipe: Pipe): boolean {
     const rest = new Memory(this.pending);
     let taken = 0;

@@ -35,6 +35,7 @@ export class UdpPort extends Deadline implements Handler, ReplySocket {
   readonly silenceBeforeReply: DeadlineList;
   readonly silenceAfterReply: DeadlineList;
   readonly #flows = new FlowTable();
+  #isClosed = false;
 
   /** Throws a SysError when the descriptor cannot be watched. */
   constructor(state: PortState, fd: number) {
@@ -56,6 +57,7 @@ export class UdpPort extends Deadline implements Handler, ReplySocket {
   /** Flows end; the descriptor is given back. */
   close(): void {
     const { loop, udp } = this.state.worker;
+    this.#isClosed = true;
     for (const flow of this.#flows) this.end(flow);
     // Gathered replies are for the socket that goes.
     udp.replies.run();
@@ -64,10 +66,11 @@ export class UdpPort extends Deadline implements Handler, ReplySocket {
   }
 
   onEvents(): void {
-    const { inbox } = this.state.worker.udp;
-    const count = inbox.receive(this.fd);
-    for (let i = 0; i < count; i++) this.#deliver(i);
-    if (count < 0 && count !== -EAGAIN) this.#failed(-count);
+    const { catchUp, udp } = this.state.worker;
+    const count = udp.inbox.receive(this.fd);
+    catchUp();
+    for (let i = 0; i < count && !this.#isClosed; i++) this.#deliver(i);
+    if (count < 0 && count !== -EAGAIN && !this.#isClosed) this.#failed(-count);
   }
 
   onShutdown(): void {

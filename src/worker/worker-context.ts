@@ -15,6 +15,11 @@ export interface WorkerContext {
   /** See {@link Admission}. */
   readonly descriptorCeiling: number;
   readonly random: Random;
+  /**
+   * Obeys commands that have come but not been heard of yet. Called between meeting a client and picking for it, so that
+   * whoever comes after an update has it; cheap when there is none. The caller's own port may be closed by it.
+   */
+  readonly catchUp: () => void;
   readonly report: (report: Report) => void;
   readonly admission: Admission;
   readonly pipes: PipePool;

@@ -20,7 +20,8 @@ export type { EngineFactory } from './data-plane/harness.ts';
  * The test file that calls this runs in a network namespace of its own.
  */
 export function dataPlaneCompliance(label: string, factory: EngineFactory): void {
-  describe(label, () => {
+  // A hang must fail, and tests inherit this bound.
+  describe(label, { timeout: 120_000 }, () => {
     before(buildNetwork);
     const rig = rigFactory(factory);
     describe('listening', () => listeningTests(rig));

@@ -17,6 +17,7 @@ export const TCP = {
   stall: 8086,
   mute: 8087,
   'early-end': 8088,
+  pairs: 8089,
 } as const;
 export const UDP = { 'udp-name': 8080, 'udp-echo': 8081, 'udp-slow': 8082 } as const;
 
@@ -184,7 +185,7 @@ export function metric(text: string, name: string, ...labels: readonly string[])
   return sum;
 }
 
-/** What in `directory` of the node is open: the local ports of TCP listeners and UDP sockets with their addresses. */
+/** `address:port` of every TCP listener and UDP socket in this namespace. */
 export async function listeningPorts(node: Namespace): Promise<string[]> {
   const text = await node.output(['ss', '-Hltnu']);
   return text

@@ -5,7 +5,12 @@ import { type Namespace, output, type RunResult } from './topology.ts';
 export type Flavour = 'nft' | 'legacy';
 
 /** The flavour under test: `KUP_TEST_IPTABLES`, nft unless told otherwise. */
-export const FLAVOUR: Flavour = process.env['KUP_TEST_IPTABLES'] === 'legacy' ? 'legacy' : 'nft';
+export const FLAVOUR: Flavour = flavourFrom(process.env['KUP_TEST_IPTABLES'] ?? 'nft');
+
+function flavourFrom(text: string): Flavour {
+  if (text === 'nft' || text === 'legacy') return text;
+  throw new Error(`KUP_TEST_IPTABLES must be nft or legacy, not "${text}"`);
+}
 
 /** The iptables programs of one flavour in one namespace. */
 export class Iptables {

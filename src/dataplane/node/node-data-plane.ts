@@ -86,12 +86,14 @@ class NodeDataPlane implements DataPlane {
     await port.listener?.close();
   }
 
-  *stats(): Iterable<ServicePortStats> {
+  stats(): Iterable<ServicePortStats> {
+    const stats: ServicePortStats[] = [];
     for (const { spec, context, listener } of this.#ports.values()) {
       if (listener === undefined) continue;
       const { name, protocol } = spec;
-      yield { name, protocol, localPort: listener.localPort, counters: { ...context.counters } };
+      stats.push({ name, protocol, localPort: listener.localPort, counters: { ...context.counters } });
     }
+    return stats;
   }
 
   async shutdown(): Promise<void> {

@@ -52,7 +52,10 @@ export class UdpFlow {
     // Of a connected socket: an ICMP refusal, which the kernel keeps for the next receive or send. Of one that is not
     // connected yet: no descriptor or local port left, or no route.
     this.#socket.on('error', (err) => this.#fail(err));
-    this.#socket.on('message', (datagram) => this.#receive(datagram));
+    this.#socket.on('message', (datagram, { address, port }) => {
+      // Node binds the socket before it connects it, and in between anybody could have sent to its port.
+      if (port === this.endpoint.port && address === this.endpoint.address) this.#receive(datagram);
+    });
     this.#socket.on('connect', () => this.#flush());
     this.#socket.connect(this.endpoint.port, this.endpoint.address);
   }

@@ -72,8 +72,7 @@ export class UdpListener implements PortListener {
 
   /** An address of a wildcard that left the node since it was read is passed over. Rejects with Node's error. */
   async bind(localAddresses: readonly string[]): Promise<void> {
-    for (const address of localAddresses) {
-      if (isIPv6(address) !== isIPv6(this.#spec.address)) continue;
+    for (const address of this.#ofOwnFamily(localAddresses)) {
       try {
         this.#localPort = await this.#bindOne(address, this.#localPort);
       } catch (err) {
@@ -87,7 +86,7 @@ export class UdpListener implements PortListener {
 
   /** Addresses come and go with interfaces (the first pod on a node brings its bridge up). Only for a wildcard. */
   follow(localAddresses: readonly string[]): void {
-    const present = new Set(localAddresses.filter((address) => isIPv6(address) === isIPv6(this.#spec.address)));
+    const present = this.#ofOwnFamily(localAddresses);
     for (const [address, local] of this.#sockets) if (!present.has(address)) this.#drop(address, local);
     for (const address of present) {
       if (this.#sockets.has(address)) continue;
@@ -104,6 +103,11 @@ export class UdpListener implements PortListener {
 
   async close(): Promise<void> {
     for (const [address, local] of this.#sockets) this.#drop(address, local);
+  }
+
+  /** Each once, for two interfaces may have the same address. */
+  #ofOwnFamily(addresses: readonly string[]): ReadonlySet<string> {
+    return new Set(addresses.filter((address) => isIPv6(address) === isIPv6(this.#spec.address)));
   }
 
   async #bindOne(address: string, port: number): Promise<number> {

@@ -1,11 +1,11 @@
-import { request as httpRequest, type IncomingMessage } from 'node:http';
-import { request as httpsRequest } from 'node:https';
+import type { Agent, IncomingMessage } from 'node:http';
 import type { Clock } from '../../contracts/clock.ts';
 import type { Log } from '../../contracts/log.ts';
 import type { ApiRequestMetrics } from '../../contracts/metrics.ts';
 import type { Access, AccessSource } from './access.ts';
-import { AgentPool, KEEP_ALIVE_MS } from './agent-pool.ts';
-import { ApiError, causeMessage, cut, readStatus } from './api-error.ts';
+import { AgentPool } from './agent-pool.ts';
+import { ApiError, cut, readStatus } from './api-error.ts';
+import { type HttpRequest, readBody, StaleConnectionError, sendRequest } from './http-exchange.ts';
 import { TokenBucket } from './token-bucket.ts';
 import { PROBE_DEADLINE_MS, type Transport } from './transport.ts';
 
@@ -13,7 +13,7 @@ export interface ApiClientOptions {
   readonly access: AccessSource;
   /** `host:port`: the `host` of metrics and messages. */
   readonly host: string;
-  /** Requests per second other than watches, on the average and at once. */
+  /** Requests per second other than watches, on the average and at once; both above 0. */
   readonly qps: number;
   readonly burst: number;
   readonly userAgent: string;
@@ -24,32 +24,32 @@ export interface ApiClientOptions {
   readonly metrics: ApiRequestMetrics;
 }
 
-/** Until the connection stands and the request is on its way. */
-const CONNECT_DEADLINE_MS = 10_000;
-
-/** Until the head of the response. A busy server may queue a request for some time (priority and fairness). */
-const HEAD_DEADLINE_MS = 30_000;
-
 /** Until the end of a response that is not a watch; the API server itself gives up after 60 s. */
 const BODY_DEADLINE_MS = 60_000;
 
-/** A page of 500 objects, which have at most 1.5 MiB each and nearly always some KiB. */
+/** A page has 500 objects of at most 1.5 MiB each, and nearly always of a few KiB. */
 const BODY_MAX_BYTES = 256 * 1024 * 1024;
 
-const ERROR_BODY_MAX_BYTES = 64 * 1024;
+/** What a refusal may say, and how long it may take. */
+const REFUSAL_MAX_BYTES = 64 * 1024;
+const REFUSAL_DEADLINE_MS = 10_000;
 
-interface Exchange {
+interface Call {
   readonly method: 'GET' | 'POST';
   readonly path: string;
   readonly body?: string;
   readonly signal: AbortSignal;
-  /** Instead of asking for the current one. */
-  readonly access?: Access | undefined;
+}
+
+/** Access and the pool of connections that goes with it. */
+interface Route {
+  readonly access: Access;
+  readonly agent: Agent;
 }
 
 /**
- * HTTP to the API server. One pool of keep-alive connections over HTTP/1.1: a watch has its connection for itself, so a
- * slow list never holds it up, and a connection that is broken breaks one watch only.
+ * The API server's resources over HTTP. One pool of keep-alive connections, HTTP/1.1: a watch has its connection for
+ * itself, so that a slow list never holds it up and a connection that breaks takes one watch with it.
  */
 export class ApiClient implements Transport {
   readonly host: string;
@@ -57,7 +57,8 @@ export class ApiClient implements Transport {
   readonly #agents: AgentPool;
   readonly #bucket: TokenBucket;
   #lastContactAt: number | undefined;
-  #lastAccess: Access | undefined;
+  /** What the server answered to last. */
+  #lastRoute: Route | undefined;
   #probe: Promise<void> | undefined;
 
   constructor(options: ApiClientOptions) {
@@ -94,36 +95,80 @@ export class ApiClient implements Transport {
     return this.#probe;
   }
 
+  /** Breaks every connection. */
   close(): void {
     this.#agents.close();
   }
 
   /**
-   * `/livez`, because everybody may ask it and no flow control holds it back (FlowSchema `probes`). With the access of
-   * the last request: trouble with new credentials says nothing of the server, and even its 401 would be an answer.
+   * `/livez`, because everybody may ask it and no flow control holds it back (FlowSchema `probes`). By the route that
+   * worked last: trouble with new credentials says nothing of the server, and even its 401 is an answer.
    */
   async #answers(): Promise<void> {
-    const { clock } = this.#options;
     const late = new ApiError(
       'unreachable',
       `${this.host}: no answer to a probe within ${PROBE_DEADLINE_MS / 1_000} s`,
     );
-    await within(PROBE_DEADLINE_MS, { clock, late }, async (signal) => {
-      const response = await this.#send({ method: 'GET', path: '/livez', signal, access: this.#lastAccess });
+    await this.#within(PROBE_DEADLINE_MS, { late }, async (signal) => {
+      const response = await this.#send({ method: 'GET', path: '/livez', signal }, this.#lastRoute);
       // To its end, so that the connection can be used again.
-      await collect(this.#read(response, signal), ERROR_BODY_MAX_BYTES);
+      await collect(this.#read(response, signal), REFUSAL_MAX_BYTES);
     });
   }
 
-  async #call(exchange: Exchange): Promise<unknown> {
-    const { clock } = this.#options;
-    await this.#bucket.take(exchange.signal);
+  async #call(call: Call): Promise<unknown> {
+    await this.#bucket.take(call.signal);
     const late = new ApiError('timeout', `the answer was not complete within ${BODY_DEADLINE_MS / 1_000} s`);
-    return await within(BODY_DEADLINE_MS, { clock, late, outer: exchange.signal }, async (signal) => {
-      const response = await this.#send({ ...exchange, signal });
+    return await this.#within(BODY_DEADLINE_MS, { late, outer: call.signal }, async (signal) => {
+      const response = await this.#send({ ...call, signal });
       await this.#expectJson(response, signal);
       return parseJson(await collect(this.#read(response, signal), BODY_MAX_BYTES));
     });
+  }
+
+  /** Resolves with the head of the response, whatever its status. */
+  async #send({ method, path, body, signal }: Call, route?: Route): Promise<IncomingMessage> {
+    const { access, agent } = route ?? (await this.#route());
+    const request: HttpRequest = {
+      method,
+      url: new URL(access.server.href.replace(/\/$/, '') + path),
+      headers: {
+        Accept: 'application/json',
+        'User-Agent': this.#options.userAgent,
+        ...(body !== undefined && { 'Content-Type': 'application/json' }),
+        ...access.headers,
+      },
+      body,
+      agent,
+    };
+    let response: IncomingMessage;
+    try {
+      response = await this.#measured(request, signal);
+    } catch (error) {
+      if (!(error instanceof StaleConnectionError) || method !== 'GET') throw error;
+      response = await this.#measured(request, signal);
+    }
+    this.#lastContactAt = this.#options.clock.now();
+    this.#lastRoute = { access, agent };
+    return response;
+  }
+
+  async #route(): Promise<Route> {
+    const access = await this.#options.access.current();
+    return { access, agent: this.#agents.agentFor(access) };
+  }
+
+  async #measured(request: HttpRequest, signal: AbortSignal): Promise<IncomingMessage> {
+    const { clock, metrics } = this.#options;
+    const beganAt = clock.now();
+    let code = '<error>';
+    try {
+      const response = await sendRequest(request, { clock, signal });
+      code = String(response.statusCode);
+      return response;
+    } finally {
+      metrics.requestDone({ method: request.method, host: this.host, code, durationMs: clock.now() - beganAt });
+    }
   }
 
   /** Returns on success, else throws what the server said. */
@@ -134,161 +179,41 @@ export class ApiClient implements Transport {
     if (status >= 200 && status < 300) {
       if (isJson) return;
       response.destroy();
-      throw new ApiError('garbage', `the answer is ${JSON.stringify(cut(type))} instead of application/json`);
+      throw new ApiError('garbage', `the answer is of type ${JSON.stringify(cut(type))} instead of application/json`);
     }
     if (status === 401) this.#options.access.refused();
-    const { clock } = this.#options;
-    const late = new ApiError('timeout', `the HTTP ${status} answer was not complete`);
-    const text = await within(PROBE_DEADLINE_MS, { clock, late, outer: signal }, (inner) =>
-      collect(this.#read(response, inner), ERROR_BODY_MAX_BYTES),
+    const late = new ApiError('timeout', 'the refusal was not complete');
+    const text = await this.#within(REFUSAL_DEADLINE_MS, { late, outer: signal }, (inner) =>
+      collect(this.#read(response, inner), REFUSAL_MAX_BYTES),
     ).catch(() => '');
     const said = readStatus(isJson ? tryJson(text) : undefined);
-    const seconds = Number(headers['retry-after'] ?? Number.NaN);
+    const seconds = Number(headers['retry-after']);
     throw new ApiError('status', `HTTP ${status}${said.message === undefined ? '' : `: ${said.message}`}`, {
       status,
       retryAfterMs: seconds > 0 ? seconds * 1_000 : said.retryAfterMs,
     });
   }
 
-  async *#read(response: IncomingMessage, signal: AbortSignal): AsyncGenerator<Uint8Array> {
-    const abort = () => response.destroy(signal.reason as Error);
-    signal.addEventListener('abort', abort);
+  #read(response: IncomingMessage, signal: AbortSignal): AsyncGenerator<Uint8Array> {
+    const onData = () => {
+      this.#lastContactAt = this.#options.clock.now();
+    };
+    return readBody(response, { host: this.host, signal, onData });
+  }
+
+  /** Aborts `work` with `late` after `ms`, or with `outer`. */
+  async #within<T>(
+    ms: number,
+    { late, outer }: { readonly late: ApiError; readonly outer?: AbortSignal },
+    work: (signal: AbortSignal) => Promise<T>,
+  ): Promise<T> {
+    const controller = new AbortController();
+    const timer = this.#options.clock.after(ms, () => controller.abort(late));
     try {
-      if (signal.aborted) abort();
-      for await (const chunk of response) {
-        this.#lastContactAt = this.#options.clock.now();
-        yield chunk as Buffer;
-      }
-    } catch (error) {
-      throw this.#failure(error, signal);
+      return await work(outer === undefined ? controller.signal : AbortSignal.any([outer, controller.signal]));
     } finally {
-      signal.removeEventListener('abort', abort);
+      timer.cancel();
     }
-  }
-
-  /** Resolves with the head of the response, whatever its status. */
-  async #send(exchange: Exchange): Promise<IncomingMessage> {
-    const { clock, metrics } = this.#options;
-    const access = exchange.access ?? (await this.#options.access.current());
-    const agent = this.#agents.agentFor(access);
-    this.#lastAccess = access;
-    const url = new URL(access.server.href.replace(/\/$/, '') + exchange.path);
-    const headers = {
-      Accept: 'application/json',
-      'User-Agent': this.#options.userAgent,
-      ...access.headers,
-      ...(exchange.body !== undefined && { 'Content-Type': 'application/json' }),
-    };
-    const once = async () => {
-      const beganAt = clock.now();
-      const done = (code: string) =>
-        metrics.requestDone({ method: exchange.method, host: this.host, code, durationMs: clock.now() - beganAt });
-      try {
-        const response = await this.#exchange({ url, agent, headers, exchange });
-        this.#lastContactAt = clock.now();
-        done(String(response.statusCode ?? 0));
-        return response;
-      } catch (error) {
-        done('<error>');
-        throw error;
-      }
-    };
-    try {
-      return await once();
-    } catch (error) {
-      // The server closed the idle connection at the moment we took it: says nothing of the server.
-      if (!(error instanceof StaleConnectionError) || exchange.method !== 'GET') throw error;
-      return await once();
-    }
-  }
-
-  #exchange({
-    url,
-    agent,
-    headers,
-    exchange,
-  }: {
-    readonly url: URL;
-    readonly agent: ReturnType<AgentPool['agentFor']>;
-    readonly headers: Record<string, string>;
-    readonly exchange: Exchange;
-  }): Promise<IncomingMessage> {
-    const { clock } = this.#options;
-    const { method, body, signal } = exchange;
-    return new Promise((resolve, reject) => {
-      if (signal.aborted) {
-        reject(signal.reason);
-        return;
-      }
-      const send = url.protocol === 'https:' ? httpsRequest : httpRequest;
-      const request = send(url, { method, headers, agent });
-      const abort = () => request.destroy(signal.reason as Error);
-      const deadline = (ms: number, what: string) =>
-        clock.after(ms, () =>
-          request.destroy(new ApiError('unreachable', `${this.host}: ${what} within ${ms / 1_000} s`)),
-        );
-      const connecting = deadline(CONNECT_DEADLINE_MS, 'no connection');
-      const answering = deadline(HEAD_DEADLINE_MS, 'no answer');
-      const settle = () => {
-        connecting.cancel();
-        answering.cancel();
-        signal.removeEventListener('abort', abort);
-      };
-      signal.addEventListener('abort', abort);
-      request.on('socket', (socket) => {
-        socket.setKeepAlive(true, KEEP_ALIVE_MS);
-      });
-      // The request is handed over only when the connection stands, the TLS handshake included.
-      request.on('finish', () => connecting.cancel());
-      request.on('response', (response) => {
-        settle();
-        // The response itself would only say that it was aborted.
-        request.on('error', (error) => response.destroy(error));
-        resolve(response);
-      });
-      request.on('error', (error: NodeJS.ErrnoException) => {
-        settle();
-        const isStale = request.reusedSocket && (error.code === 'ECONNRESET' || error.code === 'EPIPE');
-        reject(
-          isStale && !signal.aborted ? new StaleConnectionError(causeMessage(error)) : this.#failure(error, signal),
-        );
-      });
-      request.end(body);
-    });
-  }
-
-  #failure(error: unknown, signal: AbortSignal): unknown {
-    if (signal.aborted) return signal.reason;
-    if (error instanceof ApiError) return error;
-    const message = causeMessage(error);
-    // Node's word for a connection that ends in the middle of a response.
-    const reason = message === 'aborted' ? 'the connection was closed' : message;
-    return new ApiError('unreachable', `${this.host}: ${reason}`, { cause: error });
-  }
-}
-
-class StaleConnectionError extends ApiError {
-  constructor(message: string) {
-    super('unreachable', message);
-  }
-}
-
-/** Aborts `work` after `ms`, or with `outer`. */
-async function within<T>(
-  ms: number,
-  { clock, late, outer }: { readonly clock: Clock; readonly late: ApiError; readonly outer?: AbortSignal },
-  work: (signal: AbortSignal) => Promise<T>,
-): Promise<T> {
-  const controller = new AbortController();
-  const abort = () => controller.abort(outer?.reason);
-  if (outer?.aborted) abort();
-  outer?.addEventListener('abort', abort);
-  const timer = clock.after(ms, () => controller.abort(late));
-  try {
-    return await work(controller.signal);
-  } finally {
-    timer.cancel();
-    outer?.removeEventListener('abort', abort);
   }
 }
 
@@ -310,6 +235,7 @@ function parseJson(text: string): unknown {
   return value;
 }
 
+/** `undefined` for what is not JSON. */
 function tryJson(text: string): unknown {
   try {
     return JSON.parse(text);

@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { Decoded } from '../../api/decoded.ts';
 import type { Problem } from '../../api/field.ts';
-import type { Log } from '../../contracts/log.ts';
+import type { Log, LogFields } from '../../contracts/log.ts';
 
 /** How to read one kind of object. Both functions take anything and never throw. */
 export interface ObjectReader<T> {
@@ -112,39 +112,51 @@ export class ObjectStore<T> {
   #identify(object: unknown): string | undefined {
     const identity = this.#reader.identify(object);
     if ('key' in identity) return identity.key;
-    this.#report(NAMELESS, 'an object has no usable name and is left out', [identity.problem]);
+    if (this.#isNews(NAMELESS, [identity.problem])) {
+      this.#log.error(
+        `an object among the ${this.#reader.kind} objects cannot be told and is left out`,
+        fieldsOf(identity.problem),
+      );
+    }
     return undefined;
   }
 
   #decode(key: string, object: unknown): T | undefined | typeof KEPT {
     const decoded = this.#reader.decode(object);
+    const name = `${this.#reader.kind} ${JSON.stringify(key)}`;
     switch (decoded.status) {
       case 'ok':
-        this.#report(key, 'parts of an object are left out', decoded.warnings);
+        if (this.#isNews(key, decoded.warnings)) {
+          for (const warning of decoded.warnings) this.#log.warn(`a part of ${name} is left out`, fieldsOf(warning));
+        }
         return decoded.value;
       case 'skipped':
-        this.#report(key, '', []);
+        this.#reported.delete(key);
         return undefined;
-      case 'invalid': {
-        const rest = this.#served.has(key) ? 'its last good state is kept' : 'it is left out';
-        this.#report(key, `an object is not valid; ${rest}`, [decoded.problem]);
+      case 'invalid':
+        if (this.#isNews(key, [decoded.problem])) {
+          const rest = this.#served.has(key) ? 'its last good state is kept' : 'it is left out';
+          this.#log.error(`${name} is not valid; ${rest}`, fieldsOf(decoded.problem));
+        }
         return KEPT;
-      }
     }
   }
 
   /** Once, until something else is wrong with the object or it was fine in between. */
-  #report(key: string, message: string, problems: readonly Problem[]): void {
+  #isNews(key: string, problems: readonly Problem[]): boolean {
     if (problems.length === 0) {
       this.#reported.delete(key);
-      return;
+      return false;
     }
-    const err = problems.map(({ field, problem }) => `${field} ${problem}`.trim()).join('; ');
-    if (this.#reported.get(key) === err) return;
-    this.#reported.set(key, err);
-    const object = key === NAMELESS ? this.#reader.kind : `${this.#reader.kind} ${key}`;
-    this.#log.warn(message, { object, err });
+    const all = JSON.stringify(problems);
+    if (this.#reported.get(key) === all) return false;
+    this.#reported.set(key, all);
+    return true;
   }
+}
+
+function fieldsOf({ field, problem }: Problem): LogFields {
+  return { field, err: problem };
 }
 
 /** The object is there, and what is served of it does not change. */

@@ -13,11 +13,16 @@ export interface Course {
   readonly next: Exchange;
   /** Whether the server is believed to know streamed lists. */
   readonly streams: boolean;
-  /** Attempts in a row that did not last. */
-  readonly failures: number;
+  /** Attempts in a row that the server did not answer. */
+  readonly misses: number;
+  /**
+   * Attempts in a row that it answered, and not well. Counted apart: a server that was away for long is asked again
+   * soon once it answers at all, even if its first answer is that our version is too old.
+   */
+  readonly refusals: number;
 }
 
-export const START: Course = { next: 'stream', streams: true, failures: 0 };
+export const START: Course = { next: 'stream', streams: true, misses: 0, refusals: 0 };
 
 /** How an exchange came to its end. */
 export type Outcome =
@@ -74,45 +79,57 @@ const PLACE_LOST_MS = 300_000;
 /** What to do after an exchange, and when. Pure but for the draw. */
 export function nextStep(course: Course, outcome: Outcome, circumstances: Circumstances): Step {
   const { followedMs, random } = circumstances;
-  const failures = followedMs >= LASTING_MS ? 0 : course.failures;
-  const step = (next: Exchange, delayMs: number, changes: Partial<Course> = {}): Step => ({
-    course: { ...course, failures, next, ...changes },
-    delayMs,
-    absent: false,
-  });
-  const retry = (next: Exchange, { atLeastMs = 0, streams = course.streams } = {}): Step =>
-    step(next, Math.max(atLeastMs, backoffMs(failures, random)), { failures: failures + 1, streams });
-
+  const hasLasted = followedMs >= LASTING_MS;
+  const from: Course = hasLasted ? { ...course, misses: 0, refusals: 0 } : course;
   switch (outcome.kind) {
     case 'listed':
-      return step('watch', 0);
+      return { course: { ...from, next: 'watch' }, delayMs: 0, absent: false };
     case 'ended':
-      return followedMs >= LASTING_MS ? step('watch', 0) : retry('watch');
+      return hasLasted
+        ? { course: { ...from, next: 'watch' }, delayMs: 0, absent: false }
+        : refused({ ...from, next: 'watch' }, random);
     case 'unconfirmed':
-      return step(listOf(course), spread(CONFIRM_MS, random));
+      return { course: { ...from, next: listOf(from) }, delayMs: spread(CONFIRM_MS, random), absent: false };
     case 'failed':
-      break;
+      return afterFailure(from, outcome.error, circumstances);
   }
+}
 
-  const { error } = outcome;
-  if (error.status === 404 && circumstances.mayBeAbsent) {
-    return { ...step(listOf(course), spread(ABSENT_MS, random), { failures: 0 }), absent: true };
+function afterFailure(from: Course, error: ApiError, { hasPlace, silentMs, mayBeAbsent, random }: Circumstances): Step {
+  const retry = (next: Exchange): Step =>
+    isAnswer(error)
+      ? refused({ ...from, next }, random, patienceMs(error, random))
+      : { course: { ...from, next, misses: from.misses + 1 }, delayMs: backoffMs(from.misses, random), absent: false };
+
+  if (error.status === 404 && mayBeAbsent) {
+    const course = { ...from, next: listOf(from), misses: 0, refusals: 0 };
+    return { course, delayMs: spread(ABSENT_MS, random), absent: true };
   }
-  const patience = { atLeastMs: patienceMs(error, random) };
-  if (circumstances.hasPlace) {
-    const keepsPlace = isTransient(error) && circumstances.silentMs < PLACE_LOST_MS;
-    return retry(keepsPlace ? 'watch' : listOf(course), patience);
-  }
-  switch (course.next) {
+  if (hasPlace) return retry(isTransient(error) && silentMs < PLACE_LOST_MS ? 'watch' : listOf(from));
+  switch (from.next) {
     case 'stream':
       // Refused by a server that does not know it (400, 422), or taken for a plain watch, whose list never ends.
-      if (error.status === 400 || error.status === 422) return step('pages', 0, { streams: false });
-      return error.code === 'timeout' ? retry('pages', { streams: false }) : retry('stream', patience);
+      if (error.status === 400 || error.status === 422) {
+        return { course: { ...from, next: 'pages', streams: false }, delayMs: 0, absent: false };
+      }
+      if (error.code === 'timeout') return refused({ ...from, next: 'pages', streams: false }, random);
+      return retry('stream');
     case 'pages':
-      return error.status === 410 ? step('whole', 0) : retry('pages', patience);
+      if (error.status === 410) return { course: { ...from, next: 'whole' }, delayMs: 0, absent: false };
+      return retry('pages');
     default:
-      return retry(listOf(course), patience);
+      return retry(listOf(from));
   }
+}
+
+/** The server answered, and will be asked again later. */
+function refused(course: Course, random: Random, atLeastMs = 0): Step {
+  const delayMs = Math.max(atLeastMs, backoffMs(course.refusals, random));
+  return { course: { ...course, misses: 0, refusals: course.refusals + 1 }, delayMs, absent: false };
+}
+
+function isAnswer({ code }: ApiError): boolean {
+  return code !== 'unreachable' && code !== 'credentials';
 }
 
 /** Whether the changes since the last version can still be had after this: nothing was lost, only held up. */

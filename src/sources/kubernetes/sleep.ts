@@ -1,8 +1,8 @@
 import type { Clock } from '../../contracts/clock.ts';
 
-/** Resolves after `ms`, or at once when aborted: who sleeps asks the signal afterwards. */
+/** Resolves after `ms`, or at once when there is nothing to wait for or when aborted: who sleeps asks the signal afterwards. */
 export function sleep(ms: number, clock: Clock, signal: AbortSignal): Promise<void> {
-  if (signal.aborted) return Promise.resolve();
+  if (signal.aborted || ms <= 0) return Promise.resolve();
   return new Promise((resolve) => {
     const wake = () => {
       timer.cancel();

@@ -28,7 +28,6 @@ export class TokenBucket {
     const now = this.#clock.now();
     const fullAt = Math.max(this.#fullAt, now);
     this.#fullAt = fullAt + this.#intervalMs;
-    const waitMs = fullAt - this.#toleranceMs - now;
-    if (waitMs > 0) await sleep(waitMs, this.#clock, signal);
+    await sleep(fullAt - this.#toleranceMs - now, this.#clock, signal);
   }
 }

@@ -178,12 +178,15 @@ export function listeningTests(makeRig: RigFactory): void {
     const backend = await TcpBackend.named(t, 'here');
     const { port } = await rig.open('TCP', [backend.endpoint]);
     assert.equal(await ask(port), 'here');
+    const flows = await rig.open('UDP', [(await UdpBackend.named(t, 'here')).endpoint]);
+    const flow = await UdpClient.connect(t, flows.port);
 
     const crowd = new Crowd(t, port);
     await crowd.said('ready');
     // The crowd has this process's limit lowered: once there is no descriptor left, it could start no program for that.
     crowd.tell(`starve ${readdirSync('/proc/self/fd').length + 4}`);
     await crowd.said('starved');
+    flow.send('a flow would need a descriptor');
     const usage = process.cpuUsage();
     await sleep(400);
     const { user, system } = process.cpuUsage(usage);
@@ -191,6 +194,7 @@ export function listeningTests(makeRig: RigFactory): void {
     await crowd.said('relieved');
     assert.ok(user + system < 200_000, `${user + system} µs of 400,000`);
     await waitFor('the listener to serve again', () => ask(port).catch(() => undefined));
+    assert.equal(await flow.ask('?'), 'here');
   });
 }
 

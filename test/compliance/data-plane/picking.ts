@@ -28,6 +28,19 @@ export function pickingTests(makeRig: RigFactory): void {
     for (const own of answers.values()) assert.deepEqual(own.toSorted(), ['a', 'b']);
   });
 
+  test('turns go on through an update that changes no endpoint', async (t) => {
+    const rig = await makeRig(t);
+    const named = await Promise.all(['a', 'b', 'c'].map((name) => TcpBackend.named(t, name)));
+    const endpoints = named.map(({ endpoint }) => endpoint);
+    const { name, port } = await rig.open('TCP', endpoints);
+    const answers: string[] = [];
+    for (let i = 0; i < 3; i++) {
+      answers.push(await ask(port));
+      rig.plane.update(name, backends(endpoints.toReversed().map((endpoint) => ({ ...endpoint }))));
+    }
+    assert.deepEqual(answers.toSorted(), ['a', 'b', 'c']);
+  });
+
   test('an update holds for the next connection and leaves established ones alone', async (t) => {
     const rig = await makeRig(t);
     const [before, after] = [await TcpBackend.echo(t), await TcpBackend.named(t, 'after')];

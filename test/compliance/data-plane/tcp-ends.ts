@@ -3,7 +3,8 @@ import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { waitFor } from '../../netns/wait.ts';
 import { ask, connectTcp, TcpBackend, type TcpPeer } from '../../support/tcp.ts';
-import { type RigFactory, SETTLED_MS } from './harness.ts';
+import { endpointAt, type RigFactory, SETTLED_MS } from './harness.ts';
+import { BLACK_HOLE } from './network.ts';
 
 const MEGABYTE = Buffer.alloc(1 << 20, 'm');
 
@@ -34,16 +35,20 @@ export function tcpEndTests(makeRig: RigFactory): void {
     await waitFor('the connection to be over', () => active() === 0);
   });
 
-  test('a client may end its direction before the backend has been reached', async (t) => {
+  test('a client may send and end its direction long before the backend has been reached', async (t) => {
     const rig = await makeRig(t);
     const server = await TcpBackend.echo(t);
-    const { port } = await rig.open('TCP', [server.endpoint]);
-    for (const request of ['', 'request']) {
-      const client = await connectTcp(port);
-      client.end(request);
-      assert.equal(await client.finished(), 'end');
-      assert.equal(client.text, request);
-    }
+    const { port } = await rig.open('TCP', [endpointAt(BLACK_HOLE, 80), server.endpoint]);
+    // Half of the clients meet the black hole first.
+    await Promise.all(
+      ['', '', 'request', 'request', MEGABYTE, MEGABYTE].map(async (request) => {
+        const client = await connectTcp(port);
+        client.end(request);
+        assert.equal(await client.finished(), 'end');
+        assert.ok(client.bytes.equals(Buffer.from(request)));
+      }),
+    );
+    assert.equal(rig.events.dialFailed.length, 3);
   });
 
   test('a backend may end its direction and still get the whole rest', async (t) => {

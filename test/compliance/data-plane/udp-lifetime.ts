@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import { type TestContext, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { endpointName } from '../../../src/model/endpoint.ts';
@@ -126,6 +127,21 @@ export function udpLifetimeTests(makeRig: RigFactory): void {
     const second = await client.ask('?');
     assert.notEqual(second, first);
     for (let i = 0; i < 3; i++) assert.equal(await (await UdpClient.connect(t, port)).ask('?'), second);
+  });
+
+  test('a datagram that a local rule holds back harms no other', async (t) => {
+    const rig = await makeRig(t);
+    const backend = await UdpBackend.echo(t);
+    const { name, port } = await rig.open('UDP', [backend.endpoint], 60);
+    const client = await UdpClient.connect(t, port);
+    await client.ask('one');
+    const rule = ['OUTPUT', '-p', 'udp', '--dport', String(backend.endpoint.port), '-m', 'length', '--length', '1000:'];
+    execFileSync('iptables', ['-w', '-A', ...rule, '-j', 'DROP']);
+    t.after(() => execFileSync('iptables', ['-w', '-D', ...rule, '-j', 'DROP']));
+    client.send(Buffer.alloc(2000));
+    assert.equal(await client.ask('two'), 'two');
+    assert.equal(rig.counters(name).connections, 1, 'the flow is the same');
+    assert.deepEqual(rig.events.dialFailed, []);
   });
 
   test('a flow whose endpoint leaves ends at once, the others go on', async (t) => {

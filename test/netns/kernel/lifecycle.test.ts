@@ -177,6 +177,7 @@ describe(`starting, stopping and cleaning up, with iptables-${FLAVOUR}`, () => {
     ['no manifests', []],
     ['an unknown flag', ['--manifests', '.', '--bind-adress', NODE_ADDRESS]],
     ['a wrong duration', ['--manifests', '.', '--udp-timeout', 'soon']],
+    ['a bind address of somebody else', ['--manifests', '.', '--bind-address', '192.0.2.1']],
     ['a loopback bind address', ['--manifests', '.', '--bind-address', '127.0.0.1']],
   ] as const) {
     test(`${what}: one line on stderr, exit code 1, nothing touched`, async () => {

@@ -15,8 +15,19 @@ import { payload } from './payload.ts';
  * - `reset`: resets at the first data.
  * - `stall`: accepts and never reads.
  * - `mute`: reads everything and never answers, not even with an end of its own.
+ * - `pairs`: answers every second byte with one byte.
  */
-export type TcpMode = 'name' | 'echo' | 'sink' | 'source' | 'early-end' | 'close' | 'reset' | 'stall' | 'mute';
+export type TcpMode =
+  | 'name'
+  | 'echo'
+  | 'sink'
+  | 'source'
+  | 'early-end'
+  | 'close'
+  | 'reset'
+  | 'stall'
+  | 'mute'
+  | 'pairs';
 
 /**
  * - `udp-name`: answers `name length sha256`.
@@ -55,6 +66,7 @@ const tcpHandlers: Record<TcpMode, (socket: Socket, name: string) => void> = {
   reset: (socket) => socket.once('data', () => socket.resetAndDestroy()),
   stall: (socket) => socket.pause(),
   mute: (socket) => socket.resume(),
+  pairs: answerPairs,
 };
 
 export async function listenTcp(args: { port: number; mode: TcpMode; name: string; host?: string }): Promise<number> {
@@ -161,6 +173,16 @@ function sendPayload(socket: Socket): void {
   socket.once('data', (line) => {
     Readable.from(copies(Number(line.toString().trim()))).pipe(socket);
   });
+}
+
+function answerPairs(socket: Socket): void {
+  let bytes = 0;
+  socket.on('data', (chunk) => {
+    const before = Math.floor(bytes / 2);
+    bytes += chunk.length;
+    socket.write('.'.repeat(Math.floor(bytes / 2) - before));
+  });
+  socket.on('end', () => socket.end());
 }
 
 function* copies(bytes: number): Generator<Buffer> {

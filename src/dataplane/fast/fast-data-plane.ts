@@ -1,0 +1,195 @@
+import type { Clock } from '../../contracts/clock.ts';
+import type {
+  Backends,
+  DataPlane,
+  DataPlaneObserver,
+  DataPlaneOptions,
+  ListenSpec,
+  ServicePortStats,
+} from '../../contracts/data-plane.ts';
+import type { Log } from '../../contracts/log.ts';
+import type { ServicePortName } from '../../model/service.ts';
+import { close, descriptorLimit } from '../../sys/descriptor.ts';
+import { selfCheck } from '../../sys/self-check.ts';
+import { type CountedBackends, type PortEvent, type PortId, STATUS_WORDS } from '../../worker/protocol.ts';
+import { listenError } from '../node/listen-error.ts';
+import { type ListenSocket, openListenSocket } from './listen-socket.ts';
+import { PortCounters } from './port-counters.ts';
+import { WorkerThread } from './worker-thread.ts';
+
+export interface FastDataPlaneSetup {
+  readonly options: DataPlaneOptions & { readonly workers: number };
+  readonly observer: DataPlaneObserver;
+  readonly clock: Clock;
+  readonly log: Log;
+  /** What the workers run; another one only in tests. */
+  readonly entry?: URL;
+}
+
+const ENTRY = new URL('../../worker/main.ts', import.meta.url);
+
+/** A table of more is not worth its memory: no node has as many connections. */
+const MAX_DESCRIPTORS = 1 << 20;
+
+/** Descriptors kept for the rest of the program: logs, the API server, metrics, iptables. A few also with a low limit. */
+function reservedDescriptors(limit: number): number {
+  return Math.min(256, Math.ceil(limit / 8));
+}
+
+interface OpenPort {
+  readonly id: PortId;
+  readonly spec: ListenSpec;
+  readonly socket: ListenSocket;
+  readonly worker: WorkerThread;
+  readonly counters: PortCounters;
+  backends: Backends;
+  /** Settles when the worker has it. */
+  opening: Promise<void>;
+  isOpen: boolean;
+}
+
+function openCommand({ id, spec, socket, counters }: OpenPort, backends: CountedBackends) {
+  const { protocol } = spec;
+  return { kind: 'open', port: id, protocol, fd: socket.fd, backends, counters: counters.shared } as const;
+}
+
+/** Rejects with the reason when workers cannot run here. */
+export async function startFastDataPlane(setup: FastDataPlaneSetup): Promise<DataPlane> {
+  selfCheck();
+  const plane = new FastDataPlane(setup);
+  try {
+    await plane.start();
+  } catch (err) {
+    await plane.shutdown();
+    throw err;
+  }
+  return plane;
+}
+
+/** The main thread's part: it listens, assigns and counts, and never sees a byte of traffic. */
+class FastDataPlane implements DataPlane {
+  readonly #observer: DataPlaneObserver;
+  readonly #workers: readonly WorkerThread[];
+  readonly #ports = new Map<ServicePortName, OpenPort>();
+  readonly #names = new Map<PortId, ServicePortName>();
+  #lastId: PortId = 0;
+  #isShutDown = false;
+
+  constructor({ options: { workers, ...options }, observer, clock, log, entry = ENTRY }: FastDataPlaneSetup) {
+    this.#observer = observer;
+    const limit = Math.min(descriptorLimit(), MAX_DESCRIPTORS);
+    const shared = {
+      options,
+      descriptorCeiling: limit - reservedDescriptors(limit),
+      owners: new SharedArrayBuffer(limit),
+      status: new SharedArrayBuffer(workers * STATUS_WORDS * 4),
+    };
+    this.#workers = Array.from({ length: workers }, (_, index) => {
+      const worker: WorkerThread = new WorkerThread({
+        ...shared,
+        index,
+        entry,
+        clock,
+        log,
+        onEvent: (event) => this.#tell(event),
+        onRestart: () => this.#reopen(worker),
+      });
+      return worker;
+    });
+  }
+
+  async start(): Promise<void> {
+    await Promise.all(this.#workers.map((worker) => worker.start()));
+  }
+
+  async open(spec: ListenSpec, backends: Backends): Promise<number> {
+    if (this.#isShutDown) throw listenError(spec, 'failed', 'the data plane has been shut down');
+    if (this.#ports.has(spec.name)) throw listenError(spec, 'failed', 'that Service port is open already');
+    const socket = openListenSocket(spec);
+    const id = ++this.#lastId;
+    const port: OpenPort = {
+      id,
+      spec,
+      socket,
+      backends,
+      worker: this.#leastLoaded(),
+      counters: new PortCounters(),
+      opening: Promise.resolve(),
+      isOpen: false,
+    };
+    this.#ports.set(spec.name, port);
+    this.#names.set(id, spec.name);
+    port.opening = port.worker.ask(openCommand(port, port.counters.follow(backends)));
+    await port.opening;
+    if (this.#ports.get(spec.name) !== port)
+      throw listenError(spec, 'failed', 'it was closed while it was being opened');
+    port.isOpen = true;
+    return socket.localPort;
+  }
+
+  update(name: ServicePortName, backends: Backends): void {
+    const port = this.#ports.get(name);
+    if (port === undefined) return;
+    port.backends = backends;
+    port.worker.send({ kind: 'update', port: port.id, backends: port.counters.follow(backends) });
+  }
+
+  async close(name: ServicePortName): Promise<void> {
+    const port = this.#ports.get(name);
+    if (port === undefined) return;
+    this.#ports.delete(name);
+    // Not before the worker has given it back: the number would be another descriptor's while the worker still uses it.
+    await port.opening;
+    await port.worker.ask({ kind: 'close', port: port.id });
+    this.#names.delete(port.id);
+    close(port.socket.fd);
+  }
+
+  *stats(): Iterable<ServicePortStats> {
+    for (const { spec, socket, counters, isOpen } of this.#ports.values()) {
+      if (!isOpen) continue;
+      yield { name: spec.name, protocol: spec.protocol, localPort: socket.localPort, counters: counters.read() };
+    }
+  }
+
+  async shutdown(): Promise<void> {
+    if (this.#isShutDown) return;
+    this.#isShutDown = true;
+    await Promise.all(this.#workers.map((worker) => worker.stop()));
+    for (const { socket } of this.#ports.values()) close(socket.fd);
+    this.#ports.clear();
+  }
+
+  /** By open ports: their traffic is not known before it comes, and moving one would cut its connections. */
+  #leastLoaded(): WorkerThread {
+    const load = new Map(this.#workers.map((worker) => [worker, 0]));
+    for (const { worker } of this.#ports.values()) load.set(worker, (load.get(worker) ?? 0) + 1);
+    const [[least] = []] = [...load].sort(([, a], [, b]) => a - b);
+    if (least === undefined) throw new RangeError('a data plane needs at least one worker');
+    return least;
+  }
+
+  #reopen(worker: WorkerThread): void {
+    for (const port of this.#ports.values()) {
+      if (port.worker === worker) worker.send(openCommand(port, port.counters.inherit(port.backends)));
+    }
+  }
+
+  #tell(event: PortEvent): void {
+    const name = this.#names.get(event.port);
+    if (name === undefined) return;
+    switch (event.kind) {
+      case 'turnedAway':
+        this.#observer.turnedAway({ name, client: event.client, reason: event.reason });
+        return;
+      case 'dialFailed':
+        this.#observer.dialFailed({ name, backend: event.backend, reason: event.reason, err: event.err });
+        return;
+      case 'limited':
+        this.#observer.limited({ name, client: event.client, limit: event.limit });
+        return;
+      case 'listenerFailed':
+        this.#observer.listenerFailed({ name, err: event.err });
+    }
+  }
+}

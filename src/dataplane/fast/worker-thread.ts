@@ -1,0 +1,212 @@
+import { Worker } from 'node:worker_threads';
+import type { Clock, Timer } from '../../contracts/clock.ts';
+import type { Log } from '../../contracts/log.ts';
+import { close, eventfd, write } from '../../sys/descriptor.ts';
+import { Memory } from '../../sys/memory.ts';
+import { must } from '../../sys/sys-error.ts';
+import {
+  type Command,
+  LONGEST_TURN_MS,
+  type PortEvent,
+  type PortId,
+  type Report,
+  STATUS,
+  STATUS_WORDS,
+  type WorkerSetup,
+} from '../../worker/protocol.ts';
+
+/** A turn lasts milliseconds. Counted in looks and not in time, so that a stopped process accuses nobody. */
+const LOOK_MS = 2 * LONGEST_TURN_MS;
+const LOOKS_UNTIL_STUCK = 5;
+
+const FIRST_RESTART_MS = 100;
+const MAX_RESTART_MS = 5000;
+
+/** A worker that has lived for so long starts again without delay after its next failure. */
+const HEALTHY_MS = 60_000;
+
+/** How long a worker may take to reset its connections at the end. */
+const SHUTDOWN_MS = 2000;
+
+/** 1, as an eventfd wants it: 64 bits. */
+const ONE = new Memory(8);
+ONE.bytes.writeBigUInt64LE(1n);
+
+export interface WorkerThreadSetup extends Omit<WorkerSetup, 'wakeFd'> {
+  /** The module that runs in the thread. */
+  readonly entry: URL;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly onEvent: (event: PortEvent) => void;
+  /** Its successor needs every port opened again. Commands until then are lost, and need not be repeated. */
+  readonly onRestart: () => void;
+}
+
+/** One worker: its thread, and another thread whenever that dies or gets stuck. */
+export class WorkerThread {
+  readonly #setup: WorkerThreadSetup;
+  readonly #wakeFd = must('eventfd', eventfd());
+  readonly #owners: Uint8Array;
+  readonly #status: Int32Array;
+  /** Who waits for a port's answer, `opened` or `closed`. */
+  readonly #asked = new Map<PortId, () => void>();
+  #thread: Worker | undefined;
+  #isStopping = false;
+  #onGone = (): void => {};
+  #failures = 0;
+  #startedMs = 0;
+  #restart: Timer | undefined;
+  #look: Timer | undefined;
+
+  constructor(setup: WorkerThreadSetup) {
+    this.#setup = setup;
+    this.#owners = new Uint8Array(setup.owners);
+    this.#status = new Int32Array(setup.status, setup.index * STATUS_WORDS * 4, STATUS_WORDS);
+  }
+
+  /** Resolves when the first thread is at work; rejects when it cannot be. */
+  start(): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const thread = this.#spawn();
+      const failed = (err: Error): void => {
+        // Not to be tried again: the caller takes another engine.
+        this.#isStopping = true;
+        reject(err);
+      };
+      thread.once('error', failed);
+      thread.once('message', () => {
+        thread.off('error', failed);
+        resolve();
+      });
+    });
+  }
+
+  send(command: Command): void {
+    if (this.#thread === undefined) return;
+    this.#thread.postMessage(command);
+    Atomics.add(this.#status, STATUS.commands, 1);
+    this.#wake();
+  }
+
+  /**
+   * Resolves when the worker has opened the port, or given its descriptor back. Also when it dies before: its successor
+   * opens what is to be open.
+   */
+  async ask(command: Extract<Command, { kind: 'open' | 'close' }>): Promise<void> {
+    if (this.#thread === undefined) return;
+    const answered = new Promise<void>((resolve) => this.#asked.set(command.port, resolve));
+    this.send(command);
+    await answered;
+  }
+
+  /** Resets every connection and ends the thread. */
+  async stop(): Promise<void> {
+    this.#isStopping = true;
+    this.#restart?.cancel();
+    this.#look?.cancel();
+    if (this.#thread !== undefined) {
+      const gone = new Promise<void>((resolve) => {
+        this.#onGone = resolve;
+      });
+      this.send({ kind: 'shutdown' });
+      const timer = this.#setup.clock.after(SHUTDOWN_MS, () => this.#kill());
+      await gone;
+      timer.cancel();
+    }
+    close(this.#wakeFd);
+  }
+
+  #spawn(): Worker {
+    const { entry, clock, log, onEvent, onRestart, ...shared } = this.#setup;
+    const workerData: WorkerSetup = { ...shared, wakeFd: this.#wakeFd };
+    const thread = new Worker(entry, { workerData, name: `data-plane-${shared.index}` });
+    this.#thread = thread;
+    this.#startedMs = clock.now();
+    thread.on('message', (report: Report) => this.#onReport(report));
+    thread.on('error', (err) => {
+      if (!this.#isStopping) log.error('A worker of the data plane failed', { worker: shared.index, err: inFull(err) });
+    });
+    thread.once('exit', () => this.#onExit());
+    this.#watch(0);
+    return thread;
+  }
+
+  #onReport(report: Report): void {
+    switch (report.kind) {
+      case 'ready':
+        return;
+      case 'opened':
+      case 'closed':
+        this.#asked.get(report.port)?.();
+        this.#asked.delete(report.port);
+        return;
+      default:
+        this.#setup.onEvent(report);
+    }
+  }
+
+  #onExit(): void {
+    this.#thread = undefined;
+    this.#look?.cancel();
+    this.#reclaim();
+    for (const answered of this.#asked.values()) answered();
+    this.#asked.clear();
+    this.#onGone();
+    if (!this.#isStopping) this.#restartLater();
+  }
+
+  /** Descriptors belong to the process and outlive the thread: its connections end here. */
+  #reclaim(): void {
+    const owner = this.#setup.index + 1;
+    for (let fd = this.#owners.indexOf(owner); fd >= 0; fd = this.#owners.indexOf(owner, fd + 1)) {
+      this.#owners[fd] = 0;
+      close(fd);
+    }
+    this.#status[STATUS.flows] = 0;
+  }
+
+  #restartLater(): void {
+    const { clock, log, index, onRestart } = this.#setup;
+    const wasHealthy = clock.now() - this.#startedMs >= HEALTHY_MS;
+    this.#failures = wasHealthy ? 1 : this.#failures + 1;
+    const delayMs = Math.min(FIRST_RESTART_MS * 2 ** (this.#failures - 1), MAX_RESTART_MS);
+    log.error('The connections of a worker are lost; its Service ports go on in another', { worker: index, delayMs });
+    this.#restart = clock.after(delayMs, () => {
+      this.#spawn();
+      onRestart();
+    });
+  }
+
+  /** Looks now and then whether the worker's loop still turns. */
+  #watch(stillFor: number, turns = this.#status[STATUS.turns]): void {
+    this.#look?.cancel();
+    this.#look = this.#setup.clock.after(LOOK_MS, () => {
+      const turnsNow = this.#status[STATUS.turns];
+      if (turnsNow !== turns) this.#watch(0);
+      else if (stillFor + 1 < LOOKS_UNTIL_STUCK) this.#watch(stillFor + 1, turns);
+      else this.#endStuck();
+    });
+  }
+
+  #endStuck(): void {
+    const { log, index } = this.#setup;
+    log.error('A worker of the data plane is stuck and is ended', {
+      worker: index,
+      silentMs: LOOK_MS * LOOKS_UNTIL_STUCK,
+    });
+    this.#kill();
+  }
+
+  #kill(): void {
+    this.#thread?.terminate().catch(() => {});
+    this.#wake();
+  }
+
+  #wake(): void {
+    write(this.#wakeFd, ONE, 8);
+  }
+}
+
+function inFull(err: unknown): string {
+  return err instanceof Error ? (err.stack ?? err.message) : String(err);
+}

@@ -1,0 +1,9 @@
+import '../support/private-netns.ts';
+import { createFastDataPlane } from '../../src/dataplane/fast/create.ts';
+import { systemClock } from '../../src/host/system-clock.ts';
+import { RecordingLog } from '../fakes/recording-log.ts';
+import { dataPlaneCompliance } from './data-plane.ts';
+
+dataPlaneCompliance('the fast engine', ({ options, observer }) =>
+  createFastDataPlane({ options: { ...options, workers: 2 }, observer, clock: systemClock, log: new RecordingLog() }),
+);

@@ -1,0 +1,51 @@
+import assert from 'node:assert/strict';
+import { type TestContext, test } from 'node:test';
+import { backends } from '../../compliance/data-plane/harness.ts';
+import type { ManualClock } from '../../fakes/manual-clock.ts';
+import { waitFor } from '../../netns/wait.ts';
+import { connectTcp, TcpBackend, type TcpPeer } from '../../support/tcp.ts';
+import { manualRig } from './rig.ts';
+
+const TIMEOUT_MS = 300_000;
+
+async function halfOpen(t: TestContext): Promise<{ clock: ManualClock; client: TcpPeer; backend: TcpPeer }> {
+  const { plane, clock } = manualRig(t, { tcpHalfOpenTimeoutMs: TIMEOUT_MS });
+  const server = await TcpBackend.start(t);
+  const spec = { name: 'test/half-open', protocol: 'TCP', address: '127.0.0.1', port: 0 } as const;
+  const client = await connectTcp(await plane.open(spec, backends([server.endpoint])));
+  const backend = await waitFor('the backend to accept', () => server.peers[0]);
+  await waitFor('dialling to be over', () => clock.pendingTimers === 0);
+  client.end();
+  await backend.finished();
+  assert.equal(clock.pendingTimers, 1);
+  return { clock, client, backend };
+}
+
+test('a half-open connection lives for its timeout, to the millisecond', async (t) => {
+  const { clock, client } = await halfOpen(t);
+  clock.advance(TIMEOUT_MS - 1);
+  assert.equal(clock.pendingTimers, 1);
+  clock.advance(1);
+  assert.equal(clock.pendingTimers, 0);
+  assert.equal(await client.finished(), 'ECONNRESET');
+});
+
+test('each byte in the open direction begins the timeout anew', async (t) => {
+  const { clock, client, backend } = await halfOpen(t);
+  for (let round = 1; round <= 3; round++) {
+    clock.advance(TIMEOUT_MS - 1);
+    backend.send('x');
+    await waitFor('the byte to pass', () => client.receivedBytes === round);
+  }
+  clock.advance(TIMEOUT_MS - 1);
+  assert.equal(clock.pendingTimers, 1);
+  clock.advance(1);
+  assert.equal(await client.finished(), 'ECONNRESET');
+});
+
+test('no timer is left when both directions have ended', async (t) => {
+  const { clock, client, backend } = await halfOpen(t);
+  backend.end();
+  assert.equal(await client.finished(), 'end');
+  await waitFor('the timer to be cancelled', () => clock.pendingTimers === 0);
+});

@@ -1,0 +1,44 @@
+import type { TestContext } from 'node:test';
+import type { DataPlane, DataPlaneObserver, DataPlaneOptions } from '../../../src/contracts/data-plane.ts';
+import { createNodeDataPlane } from '../../../src/dataplane/node/node-data-plane.ts';
+import { ManualClock } from '../../fakes/manual-clock.ts';
+
+export interface ManualRig {
+  readonly plane: DataPlane;
+  readonly clock: ManualClock;
+  /** Every event, as its name and what an assertion needs of it. */
+  readonly events: string[];
+}
+
+/** The node engine under a clock that stands still; real sockets all the same. */
+export function manualRig(
+  t: TestContext,
+  options: Partial<DataPlaneOptions> = {},
+  localAddresses: () => readonly string[] = () => ['127.0.0.1'],
+): ManualRig {
+  const events: string[] = [];
+  const observer: DataPlaneObserver = {
+    turnedAway: ({ reason }) => events.push(`turned away: ${reason}`),
+    dialFailed: ({ backend, reason }) => events.push(`dial failed: ${backend} ${reason}`),
+    limited: ({ limit }) => events.push(`limited: ${limit}`),
+    listenerFailed: ({ err }) => events.push(`listener failed: ${err}`),
+  };
+  const clock = new ManualClock();
+  const plane = createNodeDataPlane({
+    options: {
+      tcpHalfOpenTimeoutMs: 300_000,
+      udpIdleTimeoutMs: 250,
+      udpFirstReplyTimeoutMs: 5000,
+      udpMaxFlowsPerService: 100,
+      udpMaxFlows: 100,
+      affinityMaxClients: 100,
+      ...options,
+    },
+    observer,
+    clock,
+    random: () => 0.5,
+    localAddresses,
+  });
+  t.after(() => plane.shutdown());
+  return { plane, clock, events };
+}

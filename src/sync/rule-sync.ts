@@ -36,7 +36,7 @@ export class RuleSync {
   /** The rules of each table that the last successful sync wanted, as one text. */
   readonly #installed = new Map<Table, string>();
   /** `table chain spec` of rules that the kernel does not take. */
-  #refused = new Set<string>();
+  readonly #refused = new Set<string>();
 
   constructor(options: RuleSyncOptions) {
     this.#options = options;

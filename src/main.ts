@@ -1,13 +1,21 @@
 import { parseCommandLine } from './cli/command-line.ts';
 import type { Config, IptablesMode, LogConfig } from './cli/config.ts';
 import { PROGRAM, VERSION } from './cli/version.ts';
+import type { ApiStatus } from './contracts/api-status.ts';
 import type { Log } from './contracts/log.ts';
+import type { ServiceSource } from './contracts/source.ts';
 import { createNodeDataPlane } from './dataplane/node/node-data-plane.ts';
-import { hostAddress, localIPv4Addresses } from './host/host-address.ts';
+import { localIPv4Addresses } from './host/host-address.ts';
+import { NodeAddress } from './host/node-address.ts';
 import { systemClock as clock } from './host/system-clock.ts';
 import { createExec } from './iptables/exec.ts';
 import { installedFlavours } from './iptables/flavour.ts';
 import { createIptables } from './iptables/iptables.ts';
+import type { Address } from './model/address.ts';
+import { createApiClient } from './sources/kubernetes/create-api-client.ts';
+import { createKubernetesSource } from './sources/kubernetes/kubernetes-source.ts';
+import { reportStarting } from './sources/kubernetes/node-event.ts';
+import { awaitNodeAddresses, nodeName } from './sources/kubernetes/node-object.ts';
 import { createManifestSource } from './sources/manifests/manifest-source.ts';
 import { ServiceTracker } from './state/service-tracker.ts';
 import { cleanUp } from './sync/cleanup.ts';
@@ -89,8 +97,8 @@ async function run(config: Config): Promise<void> {
       `--bind-address ${config.bindAddress} is not an address of this node; give it one that is, or ${WILDCARD}`,
     );
   }
-  const host = watchHostAddress(log);
-  if (host() === undefined) {
+  const host = new NodeAddress({ log });
+  if (host.current() === undefined) {
     throw new Error('this node has no IPv4 address but loopback ones; give an interface an address');
   }
 
@@ -102,13 +110,16 @@ async function run(config: Config): Promise<void> {
     clock,
     random: Math.random,
   });
-  const metrics = new Metrics({
+  const apiStatus = () => source.status?.();
+  const metrics: Metrics = new Metrics({
     clock,
     version: VERSION,
     health,
     stats: () => dataPlane.stats(),
     droppedLogLines: () => log.droppedLines,
+    apiStatus,
   });
+  const source: Source = await openSource(config, { log, metrics });
 
   const listeners = new Listeners({
     dataPlane,
@@ -125,7 +136,7 @@ async function run(config: Config): Promise<void> {
     family: 'IPv4',
     bindAddress: config.bindAddress,
     nodePortCidrs: config.nodePortAddresses,
-    hostAddress: host,
+    hostAddress: () => host.current(),
   });
   const controller = new Controller({
     clock,
@@ -138,10 +149,15 @@ async function run(config: Config): Promise<void> {
     syncPeriodMs: config.iptablesSyncPeriodMs,
     minSyncPeriodMs: config.iptablesMinSyncPeriodMs,
   });
-  const source = createManifestSource({ paths: config.manifests, clock, log });
 
   await source.start(controller);
-  const servers = httpServers(config, { log, health, metrics });
+  const stopped = new AbortController();
+  void source.identifyNode?.(stopped.signal).then((addresses) => {
+    if (stopped.signal.aborted) return;
+    host.prefer(addresses);
+    controller.portalsChanged();
+  });
+  const servers = httpServers(config, { log, health, metrics, apiStatus });
   for (const server of servers) server.start();
   log.info('Started', { version: VERSION, node: process.version });
 
@@ -149,6 +165,7 @@ async function run(config: Config): Promise<void> {
   const stop = async (signal: NodeJS.Signals) => {
     if (stopping) return;
     stopping = true;
+    stopped.abort();
     log.info('Stopping; the rules stay, so that a successor finds them', { signal });
     clock.after(STOP_DEADLINE_MS, () => process.exit(0));
     await source.stop();
@@ -161,18 +178,38 @@ async function run(config: Config): Promise<void> {
   for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => void stop(signal));
 }
 
-/** The node's own address as it is now, saying when it is not the one that routes point to. */
-function watchHostAddress(log: Log) {
-  let last: string | undefined;
-  return () => {
-    const found = hostAddress();
-    if (found !== undefined && found.address !== last) {
-      const fields = { address: found.address, interface: found.interfaceName };
-      if (found.isFallback) log.warn('No default route; taking another address of this node for host rules', fields);
-      else log.v(1)?.info('Host rules lead to this address of the node', fields);
-      last = found.address;
-    }
-    return found?.address;
+interface Source extends ServiceSource {
+  status?(): ApiStatus;
+  /** Tells the API server that the proxy of this node starts, and asks it for the node's addresses. */
+  identifyNode?(signal: AbortSignal): Promise<readonly Address[] | undefined>;
+}
+
+async function openSource(
+  { source: config, hostnameOverride }: Config,
+  { log, metrics }: { readonly log: Log; readonly metrics: Metrics },
+): Promise<Source> {
+  if (config.kind === 'manifests') return createManifestSource({ paths: config.paths, clock, log });
+  const api = await createApiClient({
+    ...config,
+    userAgent: `${PROGRAM}/${VERSION}`,
+    env: process.env,
+    clock,
+    log,
+    metrics,
+  });
+  const source = createKubernetesSource({ api, clock, random: Math.random, log });
+  const name = nodeName(hostnameOverride);
+  return {
+    start: (sink) => source.start(sink),
+    stop: async () => {
+      await source.stop();
+      api.close();
+    },
+    status: () => source.status(),
+    identifyNode: (signal) => {
+      void reportStarting({ node: name, program: `${PROGRAM} ${VERSION}`, api, clock, log, signal });
+      return awaitNodeAddresses({ name, api, clock, random: Math.random, log, signal });
+    },
   };
 }
 
@@ -180,11 +217,12 @@ interface Observed {
   readonly log: Log;
   readonly health: Health;
   readonly metrics: Metrics;
+  readonly apiStatus: () => ApiStatus | undefined;
 }
 
-function httpServers(config: Config, { log, health, metrics }: Observed): HttpServer[] {
+function httpServers(config: Config, { log, health, metrics, apiStatus }: Observed): HttpServer[] {
   const servers = [
-    { name: 'healthz', at: config.healthzAddress, routes: healthzRoutes(health) },
+    { name: 'healthz', at: config.healthzAddress, routes: healthzRoutes(health, apiStatus) },
     { name: 'metrics', at: config.metricsAddress, routes: metricsRoutes(metrics) },
   ];
   return servers.flatMap(({ name, at, routes }) =>

@@ -1,7 +1,7 @@
 import yargs from 'yargs';
 import { endpointName } from '../model/endpoint.ts';
 import { collide } from './addresses.ts';
-import type { CommandLine, Config, LogConfig } from './config.ts';
+import type { CommandLine, Config, LogConfig, SourceConfig } from './config.ts';
 import { formatDuration } from './duration.ts';
 import { FLAGS, type Flag, type FlagName, type FlagValues } from './flags.ts';
 import { suggest } from './suggest.ts';
@@ -48,7 +48,7 @@ function split(argv: readonly string[]): SplitArguments {
   const parser = yargs()
     .scriptName(PROGRAM)
     .usage(
-      'Usage: $0 --manifests PATH [flags]\n\nBalances the TCP and UDP connections to Kubernetes Services over their endpoints, on this node.',
+      'Usage: $0 [--kubeconfig FILE | --manifests PATH] [flags]\n\nBalances the TCP and UDP connections to Kubernetes Services over their endpoints, on this node.',
     )
     .locale('en')
     .updateStrings({
@@ -128,10 +128,6 @@ function evaluate(name: FlagName, given: unknown): unknown {
 }
 
 function toConfig(values: FlagValues, log: LogConfig): Config {
-  const manifests = values.manifests;
-  if (manifests.length === 0) {
-    throw new UsageError('--manifests is missing: name the files or directories that hold the Services to serve');
-  }
   const syncPeriodMs = values['iptables-sync-period'];
   const minSyncPeriodMs = values['iptables-min-sync-period'];
   if (minSyncPeriodMs > syncPeriodMs) {
@@ -150,7 +146,7 @@ function toConfig(values: FlagValues, log: LogConfig): Config {
   }
   const udpIdleTimeoutMs = values['udp-timeout'];
   return {
-    manifests,
+    source: toSource(values),
     bindAddress: values['bind-address'],
     proxyPortRange: values['proxy-port-range'],
     nodePortAddresses: values['nodeport-addresses'],
@@ -171,4 +167,23 @@ function toConfig(values: FlagValues, log: LogConfig): Config {
     metricsAddress,
     log,
   };
+}
+
+function toSource(values: FlagValues): SourceConfig {
+  const { manifests: paths, kubeconfig, master } = values;
+  if (paths.length === 0) {
+    return {
+      kind: 'kubernetes',
+      kubeconfig,
+      master,
+      qps: values['kube-api-qps'],
+      burst: values['kube-api-burst'],
+      contentType: values['kube-api-content-type'],
+    };
+  }
+  const other = kubeconfig === undefined ? master && '--master' : '--kubeconfig';
+  if (other !== undefined) {
+    throw new UsageError(`--manifests and ${other} exclude each other: Services come from files or from an API server`);
+  }
+  return { kind: 'manifests', paths };
 }

@@ -12,10 +12,28 @@ export interface LogConfig {
   readonly format: 'auto' | 'text' | 'json';
 }
 
+/** Where Services come from. */
+export type SourceConfig =
+  | {
+      readonly kind: 'manifests';
+      /** Files and directories as they were given; at least one. */
+      readonly paths: readonly string[];
+    }
+  | ({ readonly kind: 'kubernetes' } & KubernetesConfig);
+
+/** Without kubeconfig and master, the service account of the Pod that we run in. */
+export interface KubernetesConfig {
+  readonly kubeconfig: string | undefined;
+  readonly master: string | undefined;
+  /** Requests per second in the long term; watches do not count. */
+  readonly qps: number;
+  readonly burst: number;
+  readonly contentType: string;
+}
+
 /** What the proxy runs with: every value checked, every default filled in. */
 export interface Config {
-  /** Files and directories as they were given; at least one. */
-  readonly manifests: readonly string[];
+  readonly source: SourceConfig;
   /** `0.0.0.0`, or one IPv4 address of the node. */
   readonly bindAddress: Address;
   /** `undefined`: any port that the kernel has free. */

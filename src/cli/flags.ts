@@ -107,13 +107,55 @@ const MAX_DESCRIPTORS = 1_048_576;
 /** Close to what a JavaScript Map holds (2²⁴). */
 const MAX_CLIENTS = 10_000_000;
 
+function optional(text: string): string | undefined {
+  return text === '' ? undefined : text;
+}
+
+/** client-go takes a float for QPS. */
+function positiveNumber(text: string): number {
+  const value = /^\d{1,9}(\.\d{1,9})?$/.test(text) ? Number(text) : 0;
+  if (value === 0) throw new UsageError('must be a number above zero, such as 5 or 0.5');
+  return value;
+}
+
 /** Names and defaults are kube-proxy's wherever it has the flag. */
 export const FLAGS = {
+  kubeconfig: single('', optional, {
+    group: SOURCE,
+    fallbackText: 'the service account of the Pod',
+    describe: 'how to reach the API server whose Services are served',
+  }),
+  master: single('', optional, {
+    group: SOURCE,
+    fallbackText: 'what the kubeconfig says',
+    describe: 'URL of the API server, whatever the kubeconfig or the environment of the Pod says',
+  }),
   manifests: list(path, {
     group: SOURCE,
     describe:
-      'files or directories with Service, Endpoints and EndpointSlice objects, YAML or JSON; repeat it or separate ' +
-      'with commas; changes take effect while running',
+      'files or directories with Service, Endpoints and EndpointSlice objects, YAML or JSON, instead of an API server; ' +
+      'repeat it or separate with commas; changes take effect while running',
+  }),
+  'hostname-override': single('', nodeName, {
+    group: SOURCE,
+    fallbackText: 'the host name',
+    describe: 'name of the Node object of this machine',
+  }),
+  'kube-api-qps': single('5', positiveNumber, {
+    group: SOURCE,
+    describe: 'requests per second to the API server in the long term; watches do not count',
+  }),
+  'kube-api-burst': single('10', integer(1, 1_000_000), {
+    group: SOURCE,
+    describe: 'requests that may follow each other at once',
+  }),
+  'kube-api-content-type': single('application/vnd.kubernetes.protobuf', (text) => text, {
+    group: SOURCE,
+    describe: 'accepted for compatibility: JSON is what is spoken',
+  }),
+  'config-sync-period': single('15m', positiveDuration, {
+    group: SOURCE,
+    describe: 'accepted for compatibility: a change is never missed, so nothing has to be read again',
   }),
 
   'bind-address': single('0.0.0.0', parseBindAddress, {
@@ -129,11 +171,6 @@ export const FLAGS = {
     group: LISTENING,
     fallbackText: 'every address of the node',
     describe: 'CIDRs of node addresses that serve NodePorts; repeat it or separate with commas',
-  }),
-  'hostname-override': single('', nodeName, {
-    group: LISTENING,
-    fallbackText: 'the host name',
-    describe: 'name of this node',
   }),
 
   'tcp-half-open-timeout': single('5m', positiveDuration, {

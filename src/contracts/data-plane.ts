@@ -44,15 +44,19 @@ export interface DataPlane {
 
 /**
  * `connections`: TCP connections accepted and UDP flows begun; `active`: those still open. `receivedBytes`: from
- * clients; `sentBytes`: to clients. `failed…`: dials that failed, by reason; `retries`: dials after the first of a
- * connection. `noEndpoints`: clients turned away because there was none; `exhausted`: because every try failed.
- * `limited`: flows or datagrams refused at a bound.
+ * clients; `sentBytes`: to clients. `connects`: TCP dials that were answered, `connectMs`: the milliseconds that these
+ * took together; `failed…`: dials that failed, by reason; `retries`: dials after the first of a connection.
+ * `noEndpoints`: clients turned away because there was none; `exhausted`: because every try failed. `limited`: flows or
+ * datagrams refused at a bound. `pauses`: times that accepting stopped because descriptors had run out; clients wait
+ * meanwhile.
  */
 export const COUNTERS = [
   'connections',
   'active',
   'receivedBytes',
   'sentBytes',
+  'connects',
+  'connectMs',
   'retries',
   'failedRefused',
   'failedTimeout',
@@ -61,6 +65,7 @@ export const COUNTERS = [
   'noEndpoints',
   'exhausted',
   'limited',
+  'pauses',
 ] as const;
 
 export type Counter = (typeof COUNTERS)[number];
@@ -70,6 +75,16 @@ export interface ServicePortStats {
   readonly name: ServicePortName;
   readonly protocol: ProxiedProtocol;
   readonly localPort: number;
+  readonly counters: Readonly<Counters>;
+  /**
+   * The same for each endpoint in the set, since it came: connections and bytes of those that it answered, and failures
+   * and retries of dials to it. Missing in an engine that does not count them.
+   */
+  readonly endpoints?: readonly EndpointStats[];
+}
+
+export interface EndpointStats {
+  readonly endpoint: Endpoint;
   readonly counters: Readonly<Counters>;
 }
 

@@ -1,3 +1,4 @@
+import type { ApiStatus } from '../contracts/api-status.ts';
 import type { Health } from './health.ts';
 import type { Metrics } from './metrics.ts';
 import { goTime } from './timestamp.ts';
@@ -14,8 +15,8 @@ export type Routes = ReadonlyMap<string, () => HttpResponse | Promise<HttpRespon
 export const TEXT = 'text/plain; charset=utf-8';
 
 /** What anybody may see: only times, nothing of Services or of the node. */
-export function healthzRoutes(health: Health): Routes {
-  return new Map([['/healthz', () => healthz(health)]]);
+export function healthzRoutes(health: Health, apiStatus: () => ApiStatus | undefined): Routes {
+  return new Map([['/healthz', () => healthz(health, apiStatus())]]);
 }
 
 /** For operators, on loopback by default. Bodies as kube-proxy's, without newlines. */
@@ -30,9 +31,17 @@ export function metricsRoutes(metrics: Metrics): Routes {
 /**
  * Body and codes of upstream's `healthzHandler` (`pkg/proxy/healthcheck/proxier_health.go`). While healthy,
  * `lastUpdated` is the time of asking: checks written for old releases, which synced all the time, expect it recent.
+ *
+ * With an API server there is a third field. It does not count for the status code: the last state is served for as long
+ * as the server is away, and restarting every proxy of the cluster would not bring it back.
  */
-function healthz(health: Health): HttpResponse {
+function healthz(health: Health, api: ApiStatus | undefined): HttpResponse {
   const { healthy, lastUpdated, now } = health.report();
-  const body = `{"lastUpdated": "${goTime(healthy ? now : lastUpdated)}","currentTime": "${goTime(now)}"}`;
+  const times = `"lastUpdated": "${goTime(healthy ? now : lastUpdated)}","currentTime": "${goTime(now)}"`;
+  const body = api === undefined ? `{${times}}` : `{${times},"apiServer": ${apiJson(api)}}`;
   return { status: healthy ? 200 : 503, contentType: 'application/json', body };
+}
+
+function apiJson({ connected, staleForMs }: ApiStatus): string {
+  return JSON.stringify({ connected, staleForSeconds: Math.round(staleForMs / 1_000) });
 }

@@ -46,6 +46,7 @@ export class Admission extends Deadline {
   /** There is none left. */
   pause(port: PortState): void {
     if (!this.isPaused) {
+      port.count('pauses');
       port.listenerFailed(
         `out of file descriptors (all ${this.#descriptorCeiling} for connections are taken): new clients wait until some are free`,
       );

@@ -68,13 +68,22 @@ export class PortState {
     add(this.counters, COUNTER.active, 1);
   }
 
-  /** An endpoint answered, or was chosen for a flow. */
-  connected(target: Target): void {
+  /** An endpoint answered a dial after `tookMs`. */
+  answered(target: Target, tookMs: number): void {
+    for (const counters of [this.counters, target.counters]) {
+      add(counters, COUNTER.connects, 1);
+      add(counters, COUNTER.connectMs, tookMs);
+    }
+    this.joined(target);
+  }
+
+  /** A connection or flow has its endpoint. */
+  joined(target: Target): void {
     add(target.counters, COUNTER.connections, 1);
     add(target.counters, COUNTER.active, 1);
   }
 
-  /** `target`: the one that had been connected, if any. */
+  /** `target`: the endpoint that it had, if any. */
   end(target: Target | undefined): void {
     add(this.counters, COUNTER.active, -1);
     if (target !== undefined) add(target.counters, COUNTER.active, -1);

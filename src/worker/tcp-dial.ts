@@ -33,6 +33,7 @@ export class TcpDial extends Deadline implements Handler {
   #attempts = 0;
   #target: Target | undefined;
   #fd = -1;
+  #beganMs = 0;
   #isOver = false;
 
   constructor({ port, pick, dialler }: { port: PortState; pick: Pick; dialler: Dialler }) {
@@ -111,6 +112,7 @@ export class TcpDial extends Deadline implements Handler {
       return false;
     }
     this.#fd = fd;
+    this.#beganMs = loop.nowMs;
     loop.deadlines.after(dialTimeoutMs(this.#attempts - 1)).start(this, loop.nowMs);
     return true;
   }
@@ -125,7 +127,7 @@ export class TcpDial extends Deadline implements Handler {
     this.cancelDeadline();
     this.#isOver = true;
     const target = this.#target as Target;
-    this.#port.connected(target);
+    this.#port.answered(target, this.#port.worker.loop.nowMs - this.#beganMs);
     this.#dialler.onConnected({ target, fd: this.#fd, events, isBroken });
   }
 

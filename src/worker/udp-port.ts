@@ -142,7 +142,7 @@ export class UdpPort extends Deadline implements Handler, ReplySocket {
     this.#flows.add(flow);
     flows.begin();
     this.state.begin();
-    this.state.connected(target);
+    this.state.joined(target);
     must('epoll_ctl', loop.watch(fd, FLOW_EVENTS, flow));
     return flow;
   }

@@ -20,7 +20,7 @@ function refusalOf(...argv: string[]): string {
 
 test('without flags but --manifests, every default is kube-proxy’s or ours', () => {
   assert.deepEqual(configOf(), {
-    manifests: ['/etc/services'],
+    source: { kind: 'manifests', paths: ['/etc/services'] },
     bindAddress: '0.0.0.0',
     proxyPortRange: undefined,
     nodePortAddresses: [],
@@ -45,7 +45,7 @@ test('without flags but --manifests, every default is kube-proxy’s or ours', (
 describe('a value is taken as it is meant', () => {
   const any = { address: '0.0.0.0', port: 10_256 };
   const cases: readonly (readonly [argv: string[], key: keyof Config, expected: unknown])[] = [
-    [['--manifests', 'a,b', '--manifests=c'], 'manifests', ['/etc/services', 'a', 'b', 'c']],
+    [['--manifests', 'a,b', '--manifests=c'], 'source', { kind: 'manifests', paths: ['/etc/services', 'a', 'b', 'c'] }],
     [['--bind-address', '192.0.2.10'], 'bindAddress', '192.0.2.10'],
     [['--bind-address=169.254.20.10'], 'bindAddress', '169.254.20.10'],
     [['--bind-address', '127.0.0.1', '--bind-address', '192.0.2.1'], 'bindAddress', '192.0.2.1'],
@@ -104,7 +104,7 @@ describe('a value is taken as it is meant', () => {
     [['-v4'], 'log', { verbosity: 4, format: 'auto' }],
     [['-v=10', '--log-format', 'json'], 'log', { verbosity: 10, format: 'json' }],
     [['--v', '2', '-v', '3'], 'log', { verbosity: 3, format: 'auto' }],
-    [['--cleanup=false'], 'manifests', ['/etc/services']],
+    [['--cleanup=false'], 'source', { kind: 'manifests', paths: ['/etc/services'] }],
   ];
   for (const [argv, key, expected] of cases) {
     test(argv.join(' '), () => assert.deepEqual(configOf(...argv)[key], expected));
@@ -215,10 +215,60 @@ describe('a wrong value is refused in one line that names flag, value and cure',
   test('with --cleanup too', () => assert.match(refusalOf('--cleanup', '-v', 'x'), /whole number/));
 });
 
-test('without --manifests the line says that they are missing', () => {
-  for (const argv of [[], ['--manifests='], ['-v', '3']]) {
-    assert.match(refusalOf(...argv), /^--manifests is missing: name the files or directories/);
-  }
+describe('an API server', () => {
+  const sourceOf = (...argv: string[]) => {
+    const line = parseCommandLine(argv);
+    assert.ok(line.kind === 'run', JSON.stringify(line));
+    return line.config.source;
+  };
+  const defaults = {
+    kind: 'kubernetes',
+    kubeconfig: undefined,
+    master: undefined,
+    qps: 5,
+    burst: 10,
+    contentType: 'application/vnd.kubernetes.protobuf',
+  };
+
+  test('is the source without manifests, with kube-proxy’s defaults', () => {
+    for (const argv of [[], ['--manifests='], ['--kubeconfig=', '--master=']]) {
+      assert.deepEqual(sourceOf(...argv), defaults);
+    }
+  });
+
+  test('is reached as the flags say', () => {
+    assert.deepEqual(
+      sourceOf(
+        ...['--kubeconfig', '/etc/kubeconfig', '--master', 'https://192.0.2.1:6443', '--kube-api-qps', '0.5'],
+        ...['--kube-api-burst', '3', '--kube-api-content-type', 'application/json', '--config-sync-period', '1h'],
+      ),
+      {
+        ...defaults,
+        kubeconfig: '/etc/kubeconfig',
+        master: 'https://192.0.2.1:6443',
+        qps: 0.5,
+        burst: 3,
+        contentType: 'application/json',
+      },
+    );
+  });
+
+  test('and manifests exclude each other', () => {
+    assert.match(
+      refusalOf('--manifests', 'x', '--kubeconfig', 'y'),
+      /^--manifests and --kubeconfig exclude each other/,
+    );
+    assert.match(
+      refusalOf('--manifests', 'x', '--master', 'https://y'),
+      /^--manifests and --master exclude each other/,
+    );
+  });
+
+  test('is asked at a rate above zero', () => {
+    for (const text of ['0', '-1', 'x', '', '0.0', '1e3'])
+      assert.match(refusalOf(`--kube-api-qps=${text}`), /above zero/);
+    assert.match(refusalOf('--kube-api-burst=0'), /whole number/);
+  });
 });
 
 describe('what is no flag of ours is refused', () => {

@@ -45,6 +45,8 @@ export class FakeApiServer {
   readonly #sockets = new Set<Socket>();
   #version = 100;
   #compacted = 0;
+  /** Whether a request may pass; else it gets 401. */
+  authorize: (headers: IncomingMessage['headers']) => boolean = () => true;
   /** Connections that were ever made. */
   connections = 0;
   readonly requests: { readonly method: string; readonly url: URL; readonly headers: IncomingMessage['headers'] }[] =
@@ -116,6 +118,11 @@ export class FakeApiServer {
     this.#misdeeds.push({ path, misdeed });
   }
 
+  /** Drops all misdeeds that are still planned. */
+  forgive(): void {
+    this.#misdeeds.length = 0;
+  }
+
   /** Writes something into every open watch of this collection. */
   inject(path: string, text: string): void {
     for (const watch of this.#watches) if (watch.path === path) watch.response.write(text);
@@ -124,6 +131,7 @@ export class FakeApiServer {
   /** Ends every watch in an orderly way. */
   endWatches(): void {
     for (const { response } of this.#watches) response.end();
+    this.#watches.clear();
   }
 
   /** Resets every connection. */
@@ -159,7 +167,8 @@ export class FakeApiServer {
       return;
     }
     const objects = this.#options.lacks?.includes(url.pathname) ? undefined : this.#objects.get(url.pathname);
-    if (url.pathname === '/livez') response.end('ok');
+    if (!this.authorize(request.headers)) sendStatus(response, 401, 'Unauthorized');
+    else if (url.pathname === '/livez') response.end('ok');
     else if (objects === undefined) sendStatus(response, 404, 'the server could not find the requested resource');
     else if (url.searchParams.get('watch') === '1') this.#watch(url, response);
     else this.#list(url, response, [...objects.values()]);

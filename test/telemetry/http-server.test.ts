@@ -260,7 +260,10 @@ describe('the healthz address', () => {
   test('answers in upstream’s words: 200 and the time of asking while healthy', async (t) => {
     const clock = new ManualClock(Date.UTC(2026, 10, 20, 5, 23, 36, 843));
     const health = new Health(clock, 60_000);
-    const { address } = await serve(t, healthzRoutes(health));
+    const { address } = await serve(
+      t,
+      healthzRoutes(health, () => undefined),
+    );
     health.updated();
     clock.advance(1_000);
     const { status, headers, body } = await ask(address, '/healthz');
@@ -274,7 +277,10 @@ describe('the healthz address', () => {
   test('answers 503 and the time of the last sync once syncing has been failing', async (t) => {
     const clock = new ManualClock(Date.UTC(2026, 10, 20, 5, 23, 36, 843));
     const health = new Health(clock, 60_000);
-    const { address } = await serve(t, healthzRoutes(health));
+    const { address } = await serve(
+      t,
+      healthzRoutes(health, () => undefined),
+    );
     health.queuedUpdate();
     clock.advance(60_000);
     const never = await ask(address, '/healthz');
@@ -292,8 +298,22 @@ describe('the healthz address', () => {
     assert.equal(JSON.parse(body).lastUpdated, '2026-11-20 05:24:36.843 +0000 UTC m=+60.000000000');
   });
 
+  test('shows how old the state of an API server is, without turning red for it', async (t) => {
+    const api = { connected: false, lastContactAt: 0, listedAt: 0, staleForMs: 90_400 };
+    const { address } = await serve(
+      t,
+      healthzRoutes(new Health(new ManualClock(), 60_000), () => api),
+    );
+    const { status, body } = await ask(address, '/healthz');
+    assert.equal(status, 200);
+    assert.deepEqual(JSON.parse(body).apiServer, { connected: false, staleForSeconds: 90 });
+  });
+
   test('has nothing else', async (t) => {
-    const { address } = await serve(t, healthzRoutes(new Health(new ManualClock(), 60_000)));
+    const { address } = await serve(
+      t,
+      healthzRoutes(new Health(new ManualClock(), 60_000), () => undefined),
+    );
     for (const path of ['/metrics', '/proxyMode', '/']) assert.equal((await ask(address, path)).status, 404, path);
   });
 });
@@ -301,7 +321,14 @@ describe('the healthz address', () => {
 describe('the metrics address', () => {
   const metricsWith = (stats: () => ServicePortStats[]) => {
     const clock = new ManualClock();
-    return new Metrics({ clock, version: '1', health: new Health(clock, 60_000), stats, droppedLogLines: () => 0 });
+    return new Metrics({
+      clock,
+      version: '1',
+      health: new Health(clock, 60_000),
+      stats,
+      droppedLogLines: () => 0,
+      apiStatus: () => undefined,
+    });
   };
 
   test('says ok, userspace, and the metrics', async (t) => {

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import type { ApiStatus } from '../../src/contracts/api-status.ts';
 import { COUNTERS, type Counters, type ServicePortStats } from '../../src/contracts/data-plane.ts';
 import type { ServicePortName } from '../../src/model/service.ts';
 import { Health } from '../../src/telemetry/health.ts';
@@ -11,12 +12,14 @@ function setUp(ports: ServicePortStats[] = []) {
   const clock = new ManualClock(1_000_000);
   const health = new Health(clock, 60_000);
   let dropped = 0;
+  const api: { status: ApiStatus | undefined } = { status: undefined };
   const metrics = new Metrics({
     clock,
     version: '1.2.3',
     health,
     stats: () => ports,
     droppedLogLines: () => dropped,
+    apiStatus: () => api.status,
   });
   const scrape = async () => parseExposition(await metrics.render());
   const sampleOf = async (name: string) => {
@@ -24,7 +27,7 @@ function setUp(ports: ServicePortStats[] = []) {
     assert.equal(samples.length, 1, name);
     return samples[0]?.value;
   };
-  return { clock, health, metrics, scrape, sampleOf, drop: () => dropped++ };
+  return { clock, health, metrics, scrape, sampleOf, api, drop: () => dropped++ };
 }
 
 function port(name: ServicePortName, counters: Partial<Counters>, protocol: 'TCP' | 'UDP' = 'TCP'): ServicePortStats {
@@ -116,7 +119,7 @@ describe('Service ports', () => {
     const { scrape } = setUp([port('kube-system/dns:udp', counters, 'UDP')]);
     const families = await scrape();
     const shown = [...families]
-      .filter(([name]) => name.startsWith('userspace_proxy_') && !/build_info|log_lines/.test(name))
+      .filter(([name]) => name.startsWith('userspace_proxy_') && !/build_info|log_lines|_api_/.test(name))
       .flatMap(([name, family]) =>
         family.samples.map(({ labels, value }) => {
           const { reason, ...rest } = Object.fromEntries(labels);
@@ -182,7 +185,14 @@ test('counters that cannot be read make the scrape fail, not the process', async
     throw new Error('worker gone');
   };
   const health = new Health(clock, 60_000);
-  const metrics = new Metrics({ clock, version: '1', health, stats, droppedLogLines: () => 0 });
+  const metrics = new Metrics({
+    clock,
+    version: '1',
+    health,
+    stats,
+    droppedLogLines: () => 0,
+    apiStatus: () => undefined,
+  });
   await assert.rejects(metrics.render(), /worker gone/);
 });
 
@@ -210,4 +220,30 @@ test('the reader that these tests rely on refuses what is not valid', () => {
     '# HELP h x\n# TYPE h histogram\nh_bucket{le="1"} 1\nh_sum 1\nh_count 1\n',
   ];
   for (const text of wrong) assert.throws(() => parseExposition(text), text);
+});
+
+describe('the API server', () => {
+  test('shows its requests under client-go’s names', async () => {
+    const { metrics, scrape } = setUp();
+    metrics.requestDone({ method: 'GET', host: '192.0.2.1:6443', code: '200', durationMs: 30 });
+    metrics.requestDone({ method: 'GET', host: '192.0.2.1:6443', code: '<error>', durationMs: 2_000 });
+    const families = await scrape();
+    const requests = families.get('rest_client_requests_total')?.samples ?? [];
+    assert.deepEqual(
+      requests.map(({ labels, value }) => [Object.fromEntries(labels), value]),
+      [
+        [{ code: '200', method: 'GET', host: '192.0.2.1:6443' }, 1],
+        [{ code: '<error>', method: 'GET', host: '192.0.2.1:6443' }, 1],
+      ],
+    );
+    assert.ok(families.has('rest_client_request_duration_seconds'));
+  });
+
+  test('shows for how long it has been away', async () => {
+    const { api, sampleOf } = setUp();
+    assert.equal(await sampleOf('userspace_proxy_api_connected'), 1);
+    api.status = { connected: false, lastContactAt: 0, listedAt: 0, staleForMs: 90_000 };
+    assert.equal(await sampleOf('userspace_proxy_api_connected'), 0);
+    assert.equal(await sampleOf('userspace_proxy_api_stale_seconds'), 90);
+  });
 });

@@ -148,7 +148,14 @@ class FastDataPlane implements DataPlane {
   *stats(): Iterable<ServicePortStats> {
     for (const { spec, socket, counters, isOpen } of this.#ports.values()) {
       if (!isOpen) continue;
-      yield { name: spec.name, protocol: spec.protocol, localPort: socket.localPort, counters: counters.read() };
+      const { name, protocol } = spec;
+      yield {
+        name,
+        protocol,
+        localPort: socket.localPort,
+        counters: counters.read(),
+        endpoints: counters.readEndpoints(),
+      };
     }
   }
 

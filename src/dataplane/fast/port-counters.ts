@@ -1,4 +1,4 @@
-import { type Backends, COUNTERS, type Counters } from '../../contracts/data-plane.ts';
+import { type Backends, COUNTERS, type Counters, type EndpointStats } from '../../contracts/data-plane.ts';
 import { type Endpoint, endpointName } from '../../model/endpoint.ts';
 import { COUNTER, COUNTERS_BYTES, type CountedBackends } from '../../worker/protocol.ts';
 
@@ -21,8 +21,11 @@ export class PortCounters {
     return readCounters(this.#port);
   }
 
-  *readEndpoints(): Iterable<{ readonly endpoint: Endpoint; readonly counters: Counters }> {
-    for (const { endpoint, counters } of this.#endpoints.values()) yield { endpoint, counters: readCounters(counters) };
+  readEndpoints(): readonly EndpointStats[] {
+    return Array.from(this.#endpoints.values(), ({ endpoint, counters }) => ({
+      endpoint,
+      counters: readCounters(counters),
+    }));
   }
 
   /** Counts for the endpoints of `backends` from now on; those that stay go on counting. */

@@ -67,6 +67,8 @@ export class Dial {
   #dial(endpoint: Endpoint, timeoutMs: number): void {
     const socket = connect({ host: endpoint.address, port: endpoint.port, ...TCP_OPTIONS });
     this.#socket = socket;
+    const { clock, counters } = this.#port;
+    const beganMs = clock.now();
     const fail = (reason: DialFailure, err: Error): void => {
       // Destroying the socket first: a connection that comes up late must not stay behind.
       this.cancel();
@@ -86,10 +88,10 @@ export class Dial {
       socket.off('error', onError);
       this.#socket = undefined;
       this.cancel();
+      counters.connects++;
+      counters.connectMs += clock.now() - beganMs;
       this.#onConnected(socket);
     });
-    this.#timer = this.#port.clock.after(timeoutMs, () =>
-      fail('timeout', new Error(`no answer within ${timeoutMs} ms`)),
-    );
+    this.#timer = clock.after(timeoutMs, () => fail('timeout', new Error(`no answer within ${timeoutMs} ms`)));
   }
 }

@@ -1,5 +1,5 @@
 import type { Clock } from '../../contracts/clock.ts';
-import type { Counters, DataPlaneObserver, DataPlaneOptions } from '../../contracts/data-plane.ts';
+import { COUNTERS, type Counters, type DataPlaneObserver, type DataPlaneOptions } from '../../contracts/data-plane.ts';
 import type { ServicePortName } from '../../model/service.ts';
 import type { Picker } from '../../picker/picker.ts';
 
@@ -23,18 +23,5 @@ export interface PortListener {
 }
 
 export function newCounters(): Counters {
-  return {
-    connections: 0,
-    active: 0,
-    receivedBytes: 0,
-    sentBytes: 0,
-    retries: 0,
-    failedRefused: 0,
-    failedTimeout: 0,
-    failedUnreachable: 0,
-    failedOther: 0,
-    noEndpoints: 0,
-    exhausted: 0,
-    limited: 0,
-  };
+  return Object.fromEntries(COUNTERS.map((name) => [name, 0])) as Counters;
 }

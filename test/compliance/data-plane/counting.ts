@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { COUNTERS } from '../../../src/contracts/data-plane.ts';
+import { COUNTERS, type Counters } from '../../../src/contracts/data-plane.ts';
+import { type Endpoint, endpointName } from '../../../src/model/endpoint.ts';
 import { waitFor } from '../../netns/wait.ts';
-import { connectTcp, TcpBackend } from '../../support/tcp.ts';
+import { connectTcp, refusingEndpoint, TcpBackend } from '../../support/tcp.ts';
 import { UdpBackend, UdpClient } from '../../support/udp.ts';
-import type { RigFactory } from './harness.ts';
+import { backends, type RigFactory } from './harness.ts';
 
 const NOTHING = Object.fromEntries(COUNTERS.map((counter) => [counter, 0]));
 
@@ -12,7 +13,9 @@ export function countingTests(makeRig: RigFactory): void {
   test('a fresh Service port has every counter at zero', async (t) => {
     const rig = await makeRig(t);
     const { name, port } = await rig.open('TCP', []);
-    assert.deepEqual([...rig.plane.stats()], [{ name, protocol: 'TCP', localPort: port, counters: NOTHING }]);
+    const [{ endpoints, ...stats } = {}, ...more] = rig.plane.stats();
+    assert.deepEqual(stats, { name, protocol: 'TCP', localPort: port, counters: NOTHING });
+    assert.deepEqual([endpoints ?? [], more], [[], []]);
   });
 
   test('TCP connections and bytes are counted, each way', async (t) => {
@@ -23,11 +26,38 @@ export function countingTests(makeRig: RigFactory): void {
     for (const client of clients) client.send('seven b');
     await waitFor('all to arrive', () => server.peers.every(({ receivedBytes }) => receivedBytes === 7));
     await waitFor('all to arrive', () => clients.every(({ receivedBytes }) => receivedBytes === 4));
-    const counted = { ...NOTHING, connections: 2, active: 2, receivedBytes: 14, sentBytes: 8 };
-    assert.deepEqual({ ...rig.counters(name) }, counted);
+    const { connectMs, ...counters } = rig.counters(name);
+    assert.ok(connectMs >= 0 && connectMs < 1000, `${connectMs} ms`);
+    const counted = { ...NOTHING, connections: 2, active: 2, receivedBytes: 14, sentBytes: 8, connects: 2, connectMs };
+    assert.deepEqual({ ...counters, connectMs }, counted);
     for (const peer of [...clients, ...server.peers]) peer.end();
     await waitFor('both to be over', () => rig.counters(name).active === 0);
     assert.deepEqual({ ...rig.counters(name) }, { ...counted, active: 0 });
+  });
+
+  test('an engine that counts per endpoint has each endpoint’s share', async (t) => {
+    const rig = await makeRig(t);
+    const [alive, dead] = [await TcpBackend.start(t, (peer) => peer.send('four')), await refusingEndpoint(t)];
+    const { name, port } = await rig.open('TCP', [alive.endpoint, dead]);
+    for (let i = 0; i < 2; i++) {
+      const client = await connectTcp(port);
+      client.send('seven b');
+      await waitFor('all to arrive', () => client.receivedBytes === 4 && alive.peers[i]?.receivedBytes === 7);
+    }
+    const [{ endpoints } = {}] = rig.plane.stats();
+    if (endpoints === undefined) return;
+    const of = (wanted: Endpoint): Readonly<Counters> | undefined =>
+      endpoints.find(({ endpoint }) => endpointName(endpoint) === endpointName(wanted))?.counters;
+    assert.equal(endpoints.length, 2);
+    const connectMs = of(alive.endpoint)?.connectMs ?? -1;
+    const share = { connections: 2, active: 2, receivedBytes: 14, sentBytes: 8, connects: 2, connectMs };
+    const { failedRefused } = rig.counters(name);
+    assert.ok(failedRefused > 0);
+    assert.deepEqual(of(dead), { ...NOTHING, failedRefused });
+    assert.deepEqual(of(alive.endpoint), { ...NOTHING, ...share, retries: failedRefused });
+    rig.plane.update(name, backends([alive.endpoint]));
+    await waitFor('the dead one to go', () => [...rig.plane.stats()][0]?.endpoints?.length === 1);
+    assert.equal([...rig.plane.stats()][0]?.endpoints?.[0]?.counters.receivedBytes, 14);
   });
 
   test('UDP flows and bytes are counted, each way', async (t) => {
@@ -50,8 +80,7 @@ export function countingTests(makeRig: RigFactory): void {
       [...rig.plane.stats()].map(({ name }) => name),
       [two.name],
     );
-    const backends = { endpoints: [], affinity: { type: 'None' } } as const;
-    await rig.plane.open({ name: one.name, protocol: 'TCP', address: '0.0.0.0', port: 0 }, backends);
+    await rig.plane.open({ name: one.name, protocol: 'TCP', address: '0.0.0.0', port: 0 }, backends([]));
     assert.equal(rig.counters(one.name).noEndpoints, 0);
   });
 

@@ -216,7 +216,7 @@ test('an exec plugin gives the token, is told what it needs, and runs again only
 
 test('a plugin that hangs is waited for 30 s, and is not started a second time meanwhile', async (t) => {
   const { open, write, directory, clock } = setUp(t);
-  write('plugin', '#!/bin/sh\necho run >>"$(dirname "$0")/runs"\nread -r line\n', 0o700);
+  write('plugin', '#!/bin/sh\necho run >>"$(dirname "$0")/runs"\nwhile [ -e "$0" ]; do sleep 0.05; done\n', 0o700);
   const access = await open(withPlugin());
   const runs = () => {
     try {

@@ -1,0 +1,71 @@
+import type { Log } from '../contracts/log.ts';
+import { type Address, familyOf } from '../model/address.ts';
+import { type HostAddress, hostAddress, localIPv4Addresses } from './host-address.ts';
+
+export interface NodeAddressOptions {
+  readonly log: Log;
+  /** What the machine says; by default this one, as it is now. */
+  readonly machine?: {
+    readonly hostAddress: () => HostAddress | undefined;
+    readonly localAddresses: () => readonly Address[];
+  };
+}
+
+/**
+ * The address of this node that host rules lead to: what its Node object says, as long as this machine has that
+ * address (a rule to any other would send the node's own connections away), or else that of the default route.
+ * Warns once of each thing that is not as it should be.
+ */
+export class NodeAddress {
+  readonly #log: Log;
+  readonly #machine: NonNullable<NodeAddressOptions['machine']>;
+  #preferred: readonly Address[] = [];
+  #told: string | undefined;
+
+  constructor({ log, machine = { hostAddress, localAddresses: localIPv4Addresses } }: NodeAddressOptions) {
+    this.#log = log;
+    this.#machine = machine;
+  }
+
+  /** The addresses of the Node object; `undefined` when it could not be had. */
+  prefer(addresses: readonly Address[] | undefined): void {
+    this.#preferred = addresses?.filter((address) => familyOf(address) === 'IPv4') ?? [];
+    if (this.#preferred.length === 0) {
+      this.#log.warn('The Node object names no IPv4 address; host rules lead to the address of the default route');
+    }
+  }
+
+  /** `undefined` on a machine that has no address but loopback ones. */
+  current(): Address | undefined {
+    const local = new Set(this.#machine.localAddresses());
+    const named = this.#preferred.find((address) => local.has(address));
+    if (named !== undefined) {
+      this.#tell(named, () =>
+        this.#log.v(1)?.info('Host rules lead to the address of the Node object', { address: named }),
+      );
+      return named;
+    }
+    const found = this.#machine.hostAddress();
+    if (found === undefined) return undefined;
+    const fields = { address: found.address, interface: found.interfaceName, nodeObject: this.#preferred.join(',') };
+    this.#tell(JSON.stringify(fields), () => {
+      if (this.#preferred.length > 0) {
+        this.#log.warn(
+          'This machine has no address of its Node object; host rules lead to another of its addresses',
+          fields,
+        );
+      } else if (found.isFallback) {
+        this.#log.warn('No default route; host rules lead to another address of this node', fields);
+      } else {
+        this.#log.v(1)?.info('Host rules lead to the address of the default route', fields);
+      }
+    });
+    return found.address;
+  }
+
+  #tell(what: string, say: () => void): void {
+    if (this.#told === what) return;
+    this.#told = what;
+    say();
+  }
+}

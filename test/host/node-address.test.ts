@@ -1,0 +1,67 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import type { HostAddress } from '../../src/host/host-address.ts';
+import { NodeAddress } from '../../src/host/node-address.ts';
+import { type Address, parseAddress } from '../../src/model/address.ts';
+import { RecordingLog } from '../fakes/recording-log.ts';
+
+function ip(text: string): Address {
+  const address = parseAddress(text);
+  assert.ok(address);
+  return address;
+}
+
+function harness() {
+  const log = new RecordingLog();
+  const machine = {
+    found: { address: ip('192.168.50.10'), interfaceName: 'eth0', isFallback: false } as HostAddress | undefined,
+    local: [ip('127.0.0.1'), ip('192.168.50.10'), ip('10.0.0.5')],
+  };
+  const node = new NodeAddress({
+    log,
+    machine: { hostAddress: () => machine.found, localAddresses: () => machine.local },
+  });
+  const warnings = () => log.of('warn').map((line) => line.message);
+  return { node, machine, warnings };
+}
+
+describe('the address that host rules lead to', () => {
+  test('is that of the default route until the Node object says otherwise', () => {
+    const h = harness();
+    assert.equal(h.node.current(), '192.168.50.10');
+    h.node.prefer([ip('fd00::5'), ip('10.0.0.5')]);
+    assert.equal(h.node.current(), '10.0.0.5');
+    assert.deepEqual(h.warnings(), []);
+  });
+
+  test('is never one that this machine does not have, and that is told once', () => {
+    const h = harness();
+    h.node.prefer([ip('203.0.113.9')]);
+    for (let i = 0; i < 3; i++) assert.equal(h.node.current(), '192.168.50.10');
+    assert.equal(h.warnings().length, 1);
+    assert.match(h.warnings()[0] ?? '', /no address of its Node object/);
+    h.machine.local = [...h.machine.local, ip('203.0.113.9')];
+    assert.equal(h.node.current(), '203.0.113.9');
+  });
+
+  test('falls back with a warning when there is no Node object to ask', () => {
+    const h = harness();
+    h.node.prefer(undefined);
+    assert.equal(h.node.current(), '192.168.50.10');
+    assert.match(h.warnings()[0] ?? '', /names no IPv4 address/);
+  });
+
+  test('warns when no default route leads to it', () => {
+    const h = harness();
+    h.machine.found = { address: ip('10.0.0.5'), interfaceName: 'cbr0', isFallback: true };
+    for (let i = 0; i < 3; i++) assert.equal(h.node.current(), '10.0.0.5');
+    assert.equal(h.warnings().length, 1);
+  });
+
+  test('follows the machine', () => {
+    const h = harness();
+    h.node.current();
+    h.machine.found = undefined;
+    assert.equal(h.node.current(), undefined);
+  });
+});

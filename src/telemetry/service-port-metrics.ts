@@ -5,7 +5,7 @@ interface Family {
   readonly name: string;
   readonly type: 'counter' | 'gauge';
   readonly help: string;
-  readonly series: readonly { readonly counter: Counter; readonly label?: string }[];
+  readonly series: readonly { readonly counter: Counter; readonly label?: string; readonly unitsPerCount?: number }[];
 }
 
 const PREFIX = 'userspace_proxy_';
@@ -34,6 +34,18 @@ const FAMILIES: readonly Family[] = [
     type: 'counter',
     help: 'Payload bytes sent to clients',
     series: [{ counter: 'sentBytes' }],
+  },
+  {
+    name: 'connects_total',
+    type: 'counter',
+    help: 'Connects to an endpoint that were answered; divides connect_seconds_total into a mean',
+    series: [{ counter: 'connects' }],
+  },
+  {
+    name: 'connect_seconds_total',
+    type: 'counter',
+    help: 'Time that the answered connects took together',
+    series: [{ counter: 'connectMs', unitsPerCount: 1 / 1_000 }],
   },
   {
     name: 'connect_retries_total',
@@ -67,6 +79,12 @@ const FAMILIES: readonly Family[] = [
     help: 'UDP flows and datagrams refused because a bound was reached',
     series: [{ counter: 'limited' }],
   },
+  {
+    name: 'accept_pauses_total',
+    type: 'counter',
+    help: 'Times that accepting stopped because descriptors had run out',
+    series: [{ counter: 'pauses' }],
+  },
 ];
 
 /**
@@ -80,8 +98,9 @@ export function renderServicePorts(stats: Iterable<ServicePortStats>): string {
   for (const { name, type, help, series } of FAMILIES) {
     text += `# HELP ${PREFIX}${name} ${help}\n# TYPE ${PREFIX}${name} ${type}\n`;
     for (const { labels, counters } of ports) {
-      for (const { counter, label } of series) {
-        text += `${PREFIX}${name}{${labels}${label === undefined ? '' : `,${label}`}} ${counters[counter]}\n`;
+      for (const { counter, label, unitsPerCount = 1 } of series) {
+        const value = counters[counter] * unitsPerCount;
+        text += `${PREFIX}${name}{${labels}${label === undefined ? '' : `,${label}`}} ${value}\n`;
       }
     }
   }

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { ApiStatus } from '../../src/contracts/api-status.ts';
-import { COUNTERS, type Counters, type ServicePortStats } from '../../src/contracts/data-plane.ts';
+import { COUNTERS, type Counter, type Counters, type ServicePortStats } from '../../src/contracts/data-plane.ts';
 import type { ServicePortName } from '../../src/model/service.ts';
 import { Health } from '../../src/telemetry/health.ts';
 import { Metrics } from '../../src/telemetry/metrics.ts';
@@ -116,6 +116,7 @@ test('dropped log lines are counted', async () => {
 describe('Service ports', () => {
   test('each counter becomes one series with its labels', async () => {
     const counters = Object.fromEntries(COUNTERS.map((counter, i) => [counter, i + 1])) as Counters;
+    const of = (counter: Counter) => counters[counter];
     const { scrape } = setUp([port('kube-system/dns:udp', counters, 'UDP')]);
     const families = await scrape();
     const shown = [...families]
@@ -128,18 +129,21 @@ describe('Service ports', () => {
         }),
       );
     assert.deepEqual(shown, [
-      ['counter', 'connections_total', undefined, 1],
-      ['gauge', 'connections_active', undefined, 2],
-      ['counter', 'received_bytes_total', undefined, 3],
-      ['counter', 'sent_bytes_total', undefined, 4],
-      ['counter', 'connect_retries_total', undefined, 5],
-      ['counter', 'connect_failures_total', 'refused', 6],
-      ['counter', 'connect_failures_total', 'timeout', 7],
-      ['counter', 'connect_failures_total', 'unreachable', 8],
-      ['counter', 'connect_failures_total', 'other', 9],
-      ['counter', 'turned_away_total', 'no-endpoints', 10],
-      ['counter', 'turned_away_total', 'exhausted', 11],
-      ['counter', 'limited_total', undefined, 12],
+      ['counter', 'connections_total', undefined, of('connections')],
+      ['gauge', 'connections_active', undefined, of('active')],
+      ['counter', 'received_bytes_total', undefined, of('receivedBytes')],
+      ['counter', 'sent_bytes_total', undefined, of('sentBytes')],
+      ['counter', 'connects_total', undefined, of('connects')],
+      ['counter', 'connect_seconds_total', undefined, of('connectMs') / 1_000],
+      ['counter', 'connect_retries_total', undefined, of('retries')],
+      ['counter', 'connect_failures_total', 'refused', of('failedRefused')],
+      ['counter', 'connect_failures_total', 'timeout', of('failedTimeout')],
+      ['counter', 'connect_failures_total', 'unreachable', of('failedUnreachable')],
+      ['counter', 'connect_failures_total', 'other', of('failedOther')],
+      ['counter', 'turned_away_total', 'no-endpoints', of('noEndpoints')],
+      ['counter', 'turned_away_total', 'exhausted', of('exhausted')],
+      ['counter', 'limited_total', undefined, of('limited')],
+      ['counter', 'accept_pauses_total', undefined, of('pauses')],
     ]);
   });
 

@@ -57,7 +57,7 @@ export class DirectoryWatches {
     if (this.#hasFailed) return;
     this.#hasFailed = true;
     const err = error instanceof Error ? error.message : String(error);
-    this.#log.warn('a directory of manifests cannot be watched; changes are found by looking for them', {
+    this.#log.warn('A directory of manifests cannot be watched; changes are found by looking for them', {
       file: path,
       err,
     });

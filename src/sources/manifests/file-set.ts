@@ -215,10 +215,10 @@ export class FileSet {
     if (err === this.#failing.get(key)) return;
     if (err === undefined) {
       this.#failing.delete(key);
-      this.#log.info('manifests can be read again', { file: path });
+      this.#log.info('Manifests can be read again', { file: path });
     } else {
       this.#failing.set(key, err);
-      this.#log.error('manifests cannot be read; their last good state is kept', { file: path, err });
+      this.#log.error('Manifests cannot be read; their last good state is kept', { file: path, err });
     }
   }
 }

@@ -67,7 +67,7 @@ function unusable(
   { err, content, document, line }: Extract<FileReading, { status: 'unusable' }>,
 ): FileState {
   const troubles = new Map([...before.troubles].filter(([, { subject }]) => subject !== THE_FILE));
-  const message = 'a manifest file cannot be used; its last good state is kept';
+  const message = 'A manifest file cannot be used; its last good state is kept';
   troubles.set(JSON.stringify([err, content]), {
     subject: THE_FILE,
     report: { level: 'error', message, fields: { file, document, line, err } },
@@ -120,7 +120,7 @@ function* placed(
 function* troublesOf(object: ManifestObject, place: Place, before: FileState): Generator<[string, Trouble]> {
   if (object.status === 'unknown') {
     const { field, problem } = object.problem;
-    const message = 'a manifest does not say which object it is; until it does, no object of its file is removed';
+    const message = 'A manifest does not say which object it is; until it does, no object of its file is removed';
     yield [
       JSON.stringify([place.document, field, problem]),
       { subject: SOME_OBJECT, report: { level: 'error', message, fields: { ...place, field, err: problem } } },
@@ -138,7 +138,7 @@ function* troublesOf(object: ManifestObject, place: Place, before: FileState): G
     const rest = before.objects.has(id) ? 'its last good state is kept' : 'it is left out';
     yield trouble('error', `${id} is not valid; ${rest}`, decoded.problem);
   } else if (decoded.status === 'ok') {
-    for (const warning of decoded.warnings) yield trouble('warn', `a part of ${id} is left out`, warning);
+    for (const warning of decoded.warnings) yield trouble('warn', `A part of ${id} is left out`, warning);
   }
 }
 
@@ -152,9 +152,9 @@ function mended(file: string, before: FileState, after: FileState): Report[] {
   return gone.flatMap((subject): Report[] => {
     switch (subject) {
       case THE_FILE:
-        return [{ level: 'info', message: 'a manifest file is valid again', fields: { file } }];
+        return [{ level: 'info', message: 'A manifest file is valid again', fields: { file } }];
       case SOME_OBJECT:
-        return [{ level: 'info', message: 'every manifest of a file says again which object it is', fields: { file } }];
+        return [{ level: 'info', message: 'Every manifest of a file says again which object it is', fields: { file } }];
       default:
         return after.objects.has(subject)
           ? [{ level: 'info', message: `${subject} is valid again`, fields: { file } }]

@@ -107,7 +107,7 @@ class ManifestSource implements ServiceSource {
     } catch (error) {
       // Not an error of the files, for those have been dealt with: a defect. Maybe the next pass gets on without it.
       const err = error instanceof Error ? (error.stack ?? error.message) : String(error);
-      if (err !== this.#lastFault) this.#log.error('looking for changes in the manifests failed', { err });
+      if (err !== this.#lastFault) this.#log.error('Looking for changes in the manifests failed', { err });
       this.#lastFault = err;
     }
     this.#pass = undefined;
@@ -129,7 +129,7 @@ class ManifestSource implements ServiceSource {
   async #take({ rank, content }: FileChange): Promise<void> {
     const { path } = rank;
     if (content.status === 'absent') {
-      this.#log.v(2)?.info('a manifest file has gone', { file: path });
+      this.#log.v(2)?.info('A manifest file has gone', { file: path });
       this.#states.delete(path);
       this.#documents.delete(path);
       this.#catalog.set(rank, undefined);
@@ -139,7 +139,7 @@ class ManifestSource implements ServiceSource {
     const { state, reports } = nextFileState(path, this.#states.get(path), reading);
     this.#states.set(path, state);
     this.#catalog.set(rank, state.objects);
-    this.#log.v(4)?.info('a manifest file has been read', { file: path, objects: state.objects.size });
+    this.#log.v(4)?.info('A manifest file has been read', { file: path, objects: state.objects.size });
     write(this.#log, reports);
   }
 

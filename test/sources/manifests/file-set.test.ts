@@ -131,7 +131,7 @@ test('a directory that cannot be listed keeps its files and is reported once', a
   rmSync(dir);
   renameSync(`${dir}-away`, dir);
   assert.deepEqual(await scan(), []);
-  assert.deepEqual(log.of('info').map(({ message }) => message), ['manifests can be read again']); // biome-ignore format: short
+  assert.deepEqual(log.of('info').map(({ message }) => message), ['Manifests can be read again']); // biome-ignore format: short
   put('a.yaml', 'y');
   assert.deepEqual(await settledScan(), [`${path('a.yaml').replace(`${dir}/`, '')}: y`]);
 });
@@ -149,7 +149,7 @@ test('a file that keeps changing is reported, and nobody waits for it any longer
   assert.deepEqual(log.of('error').map(({ fields }) => fields['err']), ['it keeps changing']); // biome-ignore format: short
   put('a.yaml', 'rest');
   assert.deepEqual(await settledScan(), ['a.yaml: rest']);
-  assert.deepEqual(log.of('info').map(({ message }) => message), ['manifests can be read again']); // biome-ignore format: short
+  assert.deepEqual(log.of('info').map(({ message }) => message), ['Manifests can be read again']); // biome-ignore format: short
 });
 
 test('a file that two paths lead to is one file', async (t) => {

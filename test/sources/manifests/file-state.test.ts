@@ -86,12 +86,12 @@ test('a file that does not parse is reported once per content and keeps everythi
   const subject = new Subject();
   await subject.reads(file(service('a'), service('b')));
   const [report, ...others] = await subject.reads(file(service('a', '10.96.0.9'), 'x: [\n', service('b')));
-  assert.match(report ?? '', /^error: a manifest file cannot be used; its last good state is kept \| 2:\d /);
+  assert.match(report ?? '', /^error: A manifest file cannot be used; its last good state is kept \| 2:\d /);
   assert.deepEqual(others, []);
   assert.deepEqual(subject.serves, ['a=1', 'b=1']);
   assert.deepEqual(await subject.reads(file(service('a', '10.96.0.9'), 'x: [\n', service('b'))), []);
   assert.equal((await subject.reads(file(service('a', '10.96.0.8'), 'x: [\n', service('b')))).length, 1);
-  assert.deepEqual(await subject.reads(service('b')), ['info: a manifest file is valid again |']);
+  assert.deepEqual(await subject.reads(service('b')), ['info: A manifest file is valid again |']);
   assert.deepEqual(subject.serves, ['b=1']);
 });
 
@@ -99,7 +99,7 @@ test('faults of objects that stand while the file is broken are not reported ane
   const subject = new Subject();
   await subject.reads(service('a', 'bad'));
   subject.takes({ status: 'unusable', err: 'it is larger than 64 MiB' });
-  assert.deepEqual(await subject.reads(service('a', 'bad')), ['info: a manifest file is valid again |']);
+  assert.deepEqual(await subject.reads(service('a', 'bad')), ['info: A manifest file is valid again |']);
 });
 
 test('while a document does not say which object it is, nothing of the file is removed', async () => {
@@ -107,12 +107,12 @@ test('while a document does not say which object it is, nothing of the file is r
   await subject.reads(file(service('a'), service('b'), service('c')));
   const nameless = service('b').replace('name: b', 'name: B!');
   assert.deepEqual(await subject.reads(file(service('a', '10.96.0.2'), nameless)), [
-    'error: a manifest does not say which object it is; until it does, no object of its file is removed | ' +
+    'error: A manifest does not say which object it is; until it does, no object of its file is removed | ' +
       '2:3 metadata.name is "B!"; expected a DNS label: at most 63 of a-z, 0-9 and "-", with a letter or digit at both ends',
   ]);
   assert.deepEqual(subject.serves, ['a=2', 'b=1', 'c=1']);
   assert.deepEqual(await subject.reads(file(service('a', '10.96.0.2'), service('b', '10.96.0.3'))), [
-    'info: every manifest of a file says again which object it is |',
+    'info: Every manifest of a file says again which object it is |',
   ]);
   assert.deepEqual(subject.serves, ['a=2', 'b=3']);
 });
@@ -141,7 +141,7 @@ test('a part that is left out is a warning, once', async () => {
   const text = '{kind: Endpoints, metadata: {name: a}, subsets: [{addresses: [{ip: 10.0.0.1}, {ip: 127.0.0.1}]}]}\n';
   const subject = new Subject();
   assert.deepEqual(await subject.reads(text), [
-    'warn: a part of Endpoints "default/a" is left out | ' +
+    'warn: A part of Endpoints "default/a" is left out | ' +
       '1:1 subsets[0].addresses[1].ip is "127.0.0.1"; a loopback address is never proxied',
   ]);
   assert.deepEqual(await subject.reads(`# comment\n${text}`), []);

@@ -318,7 +318,7 @@ test('a file that does not parse is reported once with its line, and its objects
   );
   put('m/a.yaml', service('a', 2));
   await becomes('a=2 b=2');
-  const infos = log.of('info').filter(({ message }) => message === 'a manifest file is valid again');
+  const infos = log.of('info').filter(({ message }) => message === 'A manifest file is valid again');
   assert.deepEqual(
     infos.map(({ fields }) => fields['file']),
     [path('m/a.yaml')],
@@ -362,7 +362,7 @@ test('a file that cannot be read is reported once and keeps its objects', async 
   put('m/a.yaml', service('a', 3));
   await becomes('a=3 b=2');
   assert.deepEqual(sink.removals, []);
-  assert.ok(log.of('info').some(({ message }) => message === 'manifests can be read again'));
+  assert.ok(log.of('info').some(({ message }) => message === 'Manifests can be read again'));
 });
 
 test('a change of many files is delivered together', async (t) => {

@@ -2,8 +2,10 @@ import { parseCommandLine } from './cli/command-line.ts';
 import type { Config, IptablesMode, LogConfig } from './cli/config.ts';
 import { PROGRAM, VERSION } from './cli/version.ts';
 import type { ApiStatus } from './contracts/api-status.ts';
+import type { DataPlane, DataPlaneObserver } from './contracts/data-plane.ts';
 import type { Log } from './contracts/log.ts';
 import type { ServiceSource } from './contracts/source.ts';
+import { createFastDataPlane, defaultWorkers } from './dataplane/fast/create.ts';
 import { createNodeDataPlane } from './dataplane/node/node-data-plane.ts';
 import { localIPv4Addresses } from './host/host-address.ts';
 import { NodeAddress } from './host/node-address.ts';
@@ -104,12 +106,7 @@ async function run(config: Config): Promise<void> {
 
   const health = new Health(clock, 2 * config.iptablesSyncPeriodMs);
   const dataPlaneLog = new DataPlaneLog(log, clock);
-  const dataPlane = createNodeDataPlane({
-    options: config.dataPlane,
-    observer: dataPlaneLog,
-    clock,
-    random: Math.random,
-  });
+  const dataPlane = await openDataPlane(config, { log, observer: dataPlaneLog });
   const apiStatus = () => source.status?.();
   const metrics: Metrics = new Metrics({
     clock,
@@ -176,6 +173,22 @@ async function run(config: Config): Promise<void> {
     process.exit(0);
   };
   for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => void stop(signal));
+}
+
+async function openDataPlane(
+  { engine, workers = defaultWorkers(), dataPlane: options }: Config,
+  { log, observer }: { readonly log: Log; readonly observer: DataPlaneObserver },
+): Promise<DataPlane> {
+  if (engine !== 'node') {
+    try {
+      return await createFastDataPlane({ options: { ...options, workers }, observer, clock, log });
+    } catch (error) {
+      const err = error instanceof Error ? error.message : String(error);
+      if (engine === 'fast') throw new Error(`the fast engine cannot run here (${err}); use --dataplane node`);
+      log.warn('The fast engine cannot run here; the portable one carries the traffic, more slowly', { err });
+    }
+  }
+  return createNodeDataPlane({ options, observer, clock, random: Math.random });
 }
 
 interface Source extends ServiceSource {

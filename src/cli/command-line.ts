@@ -151,6 +151,8 @@ function toConfig(values: FlagValues, log: LogConfig): Config {
     proxyPortRange: values['proxy-port-range'],
     nodePortAddresses: values['nodeport-addresses'],
     hostnameOverride: values['hostname-override'],
+    engine: values.dataplane,
+    workers: values.workers,
     dataPlane: {
       tcpHalfOpenTimeoutMs: values['tcp-half-open-timeout'],
       udpIdleTimeoutMs,

@@ -4,6 +4,9 @@ import type { Cidr } from '../model/cidr.ts';
 import type { PortRange } from '../model/port-range.ts';
 import type { ListenAddress } from './addresses.ts';
 
+/** `auto`: fast where it can run, else node. */
+export type Engine = 'auto' | 'fast' | 'node';
+
 export type IptablesMode = 'auto' | 'nft' | 'legacy';
 
 export interface LogConfig {
@@ -42,6 +45,9 @@ export interface Config {
   readonly nodePortAddresses: readonly Cidr[];
   /** `undefined`: the machine's host name. */
   readonly hostnameOverride: string | undefined;
+  readonly engine: Engine;
+  /** Threads of the fast engine; `undefined`: as fits the number of cores. */
+  readonly workers: number | undefined;
   readonly dataPlane: DataPlaneOptions;
   readonly iptablesMode: IptablesMode;
   readonly iptablesSyncPeriodMs: number;

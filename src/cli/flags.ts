@@ -173,6 +173,15 @@ export const FLAGS = {
     describe: 'CIDRs of node addresses that serve NodePorts; repeat it or separate with commas',
   }),
 
+  dataplane: single('auto', oneOf('auto', 'fast', 'node'), {
+    group: CONNECTIONS,
+    describe: 'engine that carries the traffic: fast runs worker threads on libc, node is portable; auto prefers fast',
+  }),
+  workers: single('', (text) => (text === '' ? undefined : integer(1, 64)(text)), {
+    group: CONNECTIONS,
+    fallbackText: 'half the cores',
+    describe: 'threads of the fast engine; each Service port belongs to one of them',
+  }),
   'tcp-half-open-timeout': single('5m', positiveDuration, {
     group: CONNECTIONS,
     describe: 'ends a TCP connection that is closed in one direction and silent in the other for so long',

@@ -10,7 +10,7 @@ export class Memory {
   readonly address: number;
 
   constructor(size: number) {
-    // An ArrayBuffer's bytes lie outside V8's heap and never move. Those of a small typed array may lie inside and do.
+    // Not from Buffer's pool, whose slabs others share. An ArrayBuffer's bytes lie outside V8's heap and never move.
     this.bytes = Buffer.from(new ArrayBuffer(size));
     this.address = addressOf(this.bytes);
   }

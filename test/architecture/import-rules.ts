@@ -12,10 +12,10 @@ export const FOLDERS: ReadonlyMap<string, readonly string[]> = new Map([
   ['sources', ['model', 'contracts', 'api']],
   ['iptables', ['model', 'contracts']],
   ['host', ['model', 'contracts']],
-  ['dataplane', ['model', 'contracts', 'picker']],
+  ['dataplane', ['model', 'contracts', 'picker', 'worker', 'sys']],
   ['telemetry', ['model', 'contracts']],
   ['cli', ['model', 'contracts']],
-  ['worker', ['model', 'contracts', 'picker', 'sys']],
+  ['worker', ['model', 'contracts', 'picker', 'sys', 'host']],
   ['sys', []],
 ]);
 

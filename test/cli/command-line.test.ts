@@ -21,6 +21,8 @@ function refusalOf(...argv: string[]): string {
 test('without flags but --manifests, every default is kube-proxy’s or ours', () => {
   assert.deepEqual(configOf(), {
     source: { kind: 'manifests', paths: ['/etc/services'] },
+    engine: 'auto',
+    workers: undefined,
     bindAddress: '0.0.0.0',
     proxyPortRange: undefined,
     nodePortAddresses: [],
@@ -58,6 +60,8 @@ describe('a value is taken as it is meant', () => {
     [['--proxy-port-range', '0-0'], 'proxyPortRange', undefined],
     [['--proxy-port-range='], 'proxyPortRange', undefined],
     [['--iptables-mode', 'legacy'], 'iptablesMode', 'legacy'],
+    [['--dataplane', 'node'], 'engine', 'node'],
+    [['--workers', '4'], 'workers', 4],
     [['--iptables-sync-period', '1m'], 'iptablesSyncPeriodMs', 60_000],
     [['--iptables-min-sync-period', '0'], 'iptablesMinSyncPeriodMs', 0],
     [['--iptables-min-sync-period', '30s'], 'iptablesMinSyncPeriodMs', 30_000],

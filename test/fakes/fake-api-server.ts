@@ -81,6 +81,10 @@ export class FakeApiServer {
     return `${this.#options.tls === undefined ? 'http' : 'https'}://127.0.0.1:${this.port}`;
   }
 
+  get openConnections(): number {
+    return this.#sockets.size;
+  }
+
   get watches(): number {
     return this.#watches.size;
   }

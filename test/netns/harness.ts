@@ -29,8 +29,8 @@ const METRICS = 'http://127.0.0.1:10249/metrics';
 export interface ProxyOptions {
   readonly args?: readonly string[];
   readonly env?: NodeJS.ProcessEnv;
-  /** Watches this instead of {@link Environment.manifests}. */
-  readonly manifests?: string;
+  /** Where Services come from, instead of {@link Environment.manifests}. */
+  readonly source?: readonly string[];
   /** In place of waiting for the first sync. */
   readonly ready?: () => Promise<boolean>;
 }
@@ -93,8 +93,7 @@ export class Environment {
     const proxy = new ProxyProcess(
       this.topology.node,
       [
-        '--manifests',
-        options.manifests ?? this.manifests.directory,
+        ...(options.source ?? ['--manifests', this.manifests.directory]),
         '--iptables-mode',
         FLAVOUR,
         '--log-format',

@@ -1,4 +1,4 @@
-import { type ChildProcess, execFile, spawn, spawnSync } from 'node:child_process';
+import { type ChildProcess, execFile, type StdioOptions, spawn, spawnSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -64,9 +64,9 @@ export class Namespace {
     return output(this.#inside(argv), options);
   }
 
-  spawn(argv: readonly string[], env: NodeJS.ProcessEnv = {}): ChildProcess {
+  spawn(argv: readonly string[], env: NodeJS.ProcessEnv = {}, stdio: StdioOptions = 'pipe'): ChildProcess {
     const [file, ...args] = this.#inside(argv);
-    return spawn(file!, args, { env: { ...process.env, ...env }, stdio: ['pipe', 'pipe', 'pipe'] });
+    return spawn(file!, args, { env: { ...process.env, ...env }, stdio });
   }
 
   /** Runs lines of `ip` commands here, all in one process. */

@@ -53,9 +53,17 @@ export class TcpPeer {
     this.socket.resetAndDestroy();
   }
 
+  async hasReceived(bytes: number): Promise<void> {
+    while (this.receivedBytes < bytes) await once(this.socket, 'data');
+  }
+
   /** Resolves with how the other side finished: `end`, or the errno of a broken connection. */
   async finished(): Promise<string> {
-    if (!this.isOver) await Promise.race([once(this.socket, 'end'), once(this.socket, 'close')]).catch(() => {});
+    const signal = AbortSignal.timeout(10_000);
+    if (!this.isOver) {
+      await Promise.race(['end', 'close'].map((event) => once(this.socket, event, { signal }))).catch(() => {});
+    }
+    if (!this.isOver) throw new Error('the connection was still open after 10 s');
     return this.error ?? 'end';
   }
 }

@@ -3,6 +3,7 @@ import type { Clock, Timer } from '../../contracts/clock.ts';
 import type { Log } from '../../contracts/log.ts';
 import { close, eventfd, write } from '../../sys/descriptor.ts';
 import { Memory } from '../../sys/memory.ts';
+import { resetOnClose } from '../../sys/socket.ts';
 import { must } from '../../sys/sys-error.ts';
 import {
   type Command,
@@ -155,11 +156,13 @@ export class WorkerThread {
     if (!this.#isStopping) this.#restartLater();
   }
 
-  /** Descriptors belong to the process and outlive the thread: its connections end here. */
+  /** Descriptors belong to the process and outlive the thread: its connections are reset here. */
   #reclaim(): void {
     const owner = this.#setup.index + 1;
     for (let fd = this.#owners.indexOf(owner); fd >= 0; fd = this.#owners.indexOf(owner, fd + 1)) {
       this.#owners[fd] = 0;
+      // Fails, and does no harm, for what is not a connection.
+      resetOnClose(fd);
       close(fd);
     }
     this.#status[STATUS.flows] = 0;

@@ -58,7 +58,6 @@ class ApiServerSource implements KubernetesSource {
   }
 
   async stop(): Promise<void> {
-    this.#sink = undefined;
     this.#health.stop();
     await Promise.all([...this.#followers.values()].map((follower) => follower.stop()));
   }

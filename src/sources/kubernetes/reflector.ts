@@ -187,7 +187,6 @@ export class Reflector<T> {
       });
       const lines = new LineSplitter(LINE_MAX_BYTES);
       for await (const chunk of body) {
-        signal.throwIfAborted();
         if (this.#take(lines.push(chunk), state, vigil) === 'unconfirmed') return { kind: 'unconfirmed' };
         // libuv reads up to 32 times from one socket before it looks at another: connections would wait for a list.
         await setImmediate();

@@ -2,7 +2,7 @@
 export interface Transport {
   /**
    * A GET whose answer is streamed; not subject to the rate limit. Resolves at the head of a successful JSON answer.
-   * Aborting ends the stream with the signal's reason.
+   * Aborting ends the stream with the signal's reason, and nothing comes after that.
    */
   watch(path: string, signal: AbortSignal): Promise<AsyncIterable<Uint8Array>>;
   /** A GET whose answer is one JSON value, bounded in size and time. */

@@ -161,6 +161,15 @@ export function tcpEndTests(makeRig: RigFactory): void {
     });
   });
 
+  test('that holds for a client that had ended its direction before the backend was reached', async (t) => {
+    const rig = await makeRig(t, { tcpHalfOpenTimeoutMs: 200 });
+    const { name, port } = await rig.open('TCP', [endpointAt(BLACK_HOLE, 80), (await TcpBackend.start(t)).endpoint]);
+    const clients = await Promise.all([connectTcp(port), connectTcp(port)]);
+    for (const client of clients) client.end();
+    for (const client of clients) assert.equal(await client.finished(), 'ECONNRESET');
+    await waitFor('the connections to be over', () => rig.counters(name).active === 0);
+  });
+
   test('it is not ended while something moves, and is once that stops', async (t) => {
     const { client, backend, active } = await pair(t, makeRig, { tcpHalfOpenTimeoutMs: 250 });
     backend.end();

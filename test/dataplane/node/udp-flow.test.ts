@@ -1,6 +1,10 @@
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
+import { newCounters } from '../../../src/dataplane/node/port-context.ts';
+import { UdpFlow } from '../../../src/dataplane/node/udp-flow.ts';
+import { Picker } from '../../../src/picker/picker.ts';
 import { backends } from '../../compliance/data-plane/harness.ts';
+import { ManualClock } from '../../fakes/manual-clock.ts';
 import { waitFor } from '../../netns/wait.ts';
 import { UdpBackend, UdpClient } from '../../support/udp.ts';
 import { manualRig } from './rig.ts';
@@ -49,5 +53,41 @@ test('from the first reply on it ends after 250 ms of silence, to the millisecon
   assert.equal(active(), 1);
   clock.advance(1);
   assert.equal(active(), 0);
+  assert.equal(clock.pendingTimers, 0);
+});
+
+test('what comes before the backend socket is connected waits in order, up to 64 datagrams', async (t) => {
+  const clock = new ManualClock();
+  const backend = await UdpBackend.start(t);
+  const counters = newCounters();
+  const nobody = (): void => assert.fail('nothing is to be told');
+  const flow = new UdpFlow({
+    port: {
+      name: 'test/udp',
+      picker: new Picker({ random: Math.random, affinityMaxClients: 1 }),
+      counters,
+      options: {
+        tcpHalfOpenTimeoutMs: 1,
+        udpIdleTimeoutMs: 1,
+        udpFirstReplyTimeoutMs: 1,
+        udpMaxFlowsPerService: 1,
+        udpMaxFlows: 1,
+        affinityMaxClients: 1,
+      },
+      observer: { turnedAway: nobody, dialFailed: nobody, limited: nobody, listenerFailed: nobody },
+      clock,
+    },
+    client: '127.0.0.1',
+    endpoint: backend.endpoint,
+    reply: () => {},
+    onEnd: () => {},
+  });
+  flow.start();
+  const sent = Array.from({ length: 66 }, (_, i) => `datagram ${i}`);
+  for (const text of sent) flow.send(Buffer.from(text));
+  assert.equal(counters.limited, 2);
+  await waitFor('the rest to arrive', () => backend.arrivals.length === 64);
+  assert.deepEqual(backend.texts, sent.slice(0, 64));
+  flow.end();
   assert.equal(clock.pendingTimers, 0);
 });

@@ -1,5 +1,7 @@
 import { createInterface } from 'node:readline';
 import * as clients from './clients.ts';
+import * as https from './https.ts';
+import * as meddler from './meddler.ts';
 import * as servers from './servers.ts';
 
 /**
@@ -7,7 +9,7 @@ import * as servers from './servers.ts';
  * standard input, `{id, result}` or `{id, error, code}` on standard output. One process for many requests, because
  * starting one for each would cost more than the request itself.
  */
-const operations = { ...clients, ...servers };
+const operations = { ...clients, ...https, ...meddler, ...servers };
 
 export type Operations = typeof operations;
 

@@ -117,3 +117,11 @@ test('after the end it says nothing and leaves no timer', () => {
   assert.equal(log.lines.length, lines);
   assert.equal(clock.pendingTimers, 0);
 });
+
+test('an end before the first success is not taken for one', () => {
+  const { health, services, slices, log } = createHealth();
+  health.stop();
+  services.dismissed();
+  slices.dismissed();
+  assert.deepEqual(log.lines, []);
+});

@@ -151,6 +151,11 @@ test('a server that answers again after a long absence is asked again soon', () 
   assert.equal(delayMs, 800);
 });
 
+test('any answer ends a row of attempts without one', () => {
+  const { course } = nextStep(at('watch', { misses: 9 }), status(500), { ...WATCHING, followedMs: 0 });
+  assert.equal(nextStep(course, failure('unreachable'), { ...WATCHING, followedMs: 0 }).delayMs, 800);
+});
+
 test('Retry-After is honoured up to a minute, and spread', () => {
   assert.equal(nextStep(at('watch'), status(429, 7_000), WATCHING).delayMs, 7_000);
   assert.equal(nextStep(at('watch'), status(503, 7_000), { ...WATCHING, random: () => 0.8 }).delayMs, 8_400);

@@ -99,6 +99,21 @@ test('changes follow on the same connection, those of one chunk together', async
   await stop();
 });
 
+test('between two chunks everybody else gets a turn', async () => {
+  const { transport, told, stop } = reflect();
+  const stream = (await transport.call('watch')).open();
+  stream.send(initialEventsEnd('10'));
+  for (const name of ['a', 'b', 'c']) stream.send(added(service(name)));
+  for (let turn = 0; turn < 3; turn += 1) {
+    const before = told.length;
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.ok(told.length <= before + 1);
+  }
+  await settle();
+  assert.deepEqual(told, ['listed', '+a', '+b', '+c']);
+  await stop();
+});
+
 test('a watch goes on from the last version, bookmarks included, for 5 to 10 minutes', async () => {
   const { transport, streamList, pass, stop } = reflect();
   const stream = await streamList('a');

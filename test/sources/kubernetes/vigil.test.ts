@@ -67,14 +67,18 @@ test('a watch that misses every bookmark is given up although the server answers
   assert.deepEqual(gone, [QUIET]);
 });
 
-test('nothing happens after it is stopped, not even by a probe that was under way', async () => {
-  const { transport, vigil, gone, pass, clock } = watchOver();
-  let fail: (error: Error) => void = () => {};
-  transport.onProbe = () => new Promise((_, reject) => (fail = reject));
-  await pass(25_000);
-  vigil.stop();
-  fail(new Error('no answer'));
-  await settle();
-  assert.deepEqual(gone, []);
-  assert.equal(clock.pendingTimers, 0);
-});
+for (const outcome of ['fails', 'succeeds'] as const) {
+  test(`nothing happens after it is stopped, not even when a probe that was under way ${outcome}`, async () => {
+    const { transport, vigil, gone, pass, clock, alive } = watchOver();
+    let finish: () => void = () => {};
+    transport.onProbe = () =>
+      new Promise((resolve, reject) => {
+        finish = outcome === 'fails' ? () => reject(new Error('no answer')) : resolve;
+      });
+    await pass(25_000);
+    vigil.stop();
+    finish();
+    await settle();
+    assert.deepEqual([gone, alive(), clock.pendingTimers], [[], 0, 0]);
+  });
+}

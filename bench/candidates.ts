@@ -1,0 +1,143 @@
+import { spawnSync } from 'node:child_process';
+import { join } from 'node:path';
+import { Iptables } from '../test/netns/iptables.ts';
+import { Manifests, serviceObjects } from '../test/netns/manifests.ts';
+import { PROGRAM } from '../test/netns/proxy.ts';
+import { runCommand } from '../test/netns/topology.ts';
+import { listening } from './program.ts';
+import { BACKEND, CLUSTER_IP, PORTS, type Port, type Rig } from './rig.ts';
+
+export interface Candidate {
+  readonly name: string;
+  /** A limit is no proxy: nothing, or the kernel alone, lies between client and backend. */
+  readonly kind: 'ours' | 'peer' | 'limit';
+  readonly carriesUdp: boolean;
+  /** Why it cannot take part on this machine. */
+  missing?(): string | undefined;
+  /** Resolves when it is ready for traffic. `env`: what its process gets in addition. */
+  start(rig: Rig, env: NodeJS.ProcessEnv): Promise<void>;
+}
+
+export const CANDIDATES: readonly Candidate[] = [
+  ours('fast'),
+  ours('node'),
+  { name: 'go', kind: 'peer', carriesUdp: true, missing: () => goMissing(), start: startGo },
+  { name: 'haproxy', kind: 'peer', carriesUdp: false, start: startHaproxy },
+  { name: 'nginx', kind: 'peer', carriesUdp: true, start: startNginx },
+  { name: 'direct', kind: 'limit', carriesUdp: true, start: async () => {} },
+  { name: 'dnat', kind: 'limit', carriesUdp: true, start: startDnat },
+];
+
+/** Where a peer listens for what goes to a port of the Service. */
+function localPort({ port }: Port): number {
+  return 20_000 + port;
+}
+
+function ours(engine: 'fast' | 'node'): Candidate {
+  return {
+    name: engine,
+    kind: 'ours',
+    carriesUdp: true,
+    async start(rig, env) {
+      const manifests = new Manifests(join(rig.topology.directory, 'manifests'));
+      const ports = PORTS.map(({ name, protocol, port }) => ({
+        name,
+        port,
+        target: port,
+        protocol: protocol === 'udp' ? ('UDP' as const) : ('TCP' as const),
+      }));
+      const service = serviceObjects({ name: 'bench', clusterIP: CLUSTER_IP, ports, endpoints: [BACKEND] });
+      manifests.write('bench.yaml', service);
+      const program = rig.run([PROGRAM, '--manifests', manifests.directory, '--dataplane', engine], env);
+      const iptables = new Iptables(rig.topology.node);
+      const hasRules = async () => {
+        const rules = await iptables.rules('KUBE-PORTALS-CONTAINER').catch(() => []);
+        return rules.filter((rule) => rule.includes(` -d ${CLUSTER_IP}/32 `)).length === PORTS.length;
+      };
+      await program.until('installs its rules', hasRules);
+    },
+  };
+}
+
+function goMissing(): string | undefined {
+  return spawnSync('go', ['version']).status === 0 ? undefined : 'Go is not installed, so its column is missing';
+}
+
+async function startGo(rig: Rig): Promise<void> {
+  const binary = join(rig.topology.directory, 'go-proxy');
+  const { code, stderr } = await runCommand(['go', 'build', '-C', join(import.meta.dirname, 'go'), '-o', binary, '.'], {
+    env: { CGO_ENABLED: '0', GOTOOLCHAIN: 'local', GOWORK: 'off', GOFLAGS: '' },
+    timeoutMs: 180_000,
+  });
+  if (code !== 0) throw new Error(`go build ended with ${code}: ${stderr.trim()}`);
+  const forwards = PORTS.map((port) => `${port.protocol}/${localPort(port)}/${BACKEND}:${port.port}`);
+  await serve(rig, [binary, ...forwards], PORTS);
+}
+
+/** One thread, as nginx: with both cores shared by client and backend too, a second one made it slower. */
+async function startHaproxy(rig: Rig): Promise<void> {
+  const ports = PORTS.filter(({ protocol }) => protocol === 'tcp');
+  const config = rig.file('haproxy.cfg', [
+    'global',
+    '  nbthread 1',
+    '  maxconn 4096',
+    'defaults',
+    '  mode tcp',
+    '  option splice-auto',
+    '  timeout connect 5s',
+    '  timeout client 1h',
+    '  timeout server 1h',
+    ...ports.flatMap((port) => [
+      `listen ${port.name}`,
+      `  bind :${localPort(port)}`,
+      `  server pod ${BACKEND}:${port.port}`,
+    ]),
+  ]);
+  await serve(rig, ['haproxy', '-db', '-f', config], ports);
+}
+
+async function startNginx(rig: Rig): Promise<void> {
+  const config = rig.file('nginx.conf', [
+    'load_module /usr/lib/nginx/modules/ngx_stream_module.so;',
+    'daemon off;',
+    'worker_processes 1;',
+    `pid ${join(rig.topology.directory, 'nginx.pid')};`,
+    'error_log stderr;',
+    'events { worker_connections 4096; }',
+    'stream {',
+    '  proxy_timeout 1h;',
+    ...PORTS.map((port) => {
+      const listen = `${localPort(port)}${port.protocol === 'udp' ? ' udp' : ''}`;
+      // A UDP session lives for as long as its client may pause.
+      const timeout = port.protocol === 'udp' ? ' proxy_timeout 5s;' : '';
+      return `  server { listen ${listen}; proxy_pass ${BACKEND}:${port.port};${timeout} }`;
+    }),
+    '}',
+  ]);
+  await serve(rig, ['nginx', '-c', config, '-e', 'stderr'], PORTS);
+}
+
+async function serve(rig: Rig, argv: readonly string[], ports: readonly Port[]): Promise<void> {
+  const program = rig.run(argv);
+  await program.until('listens', () => listening(rig.topology.node, ports.map(localPort)));
+  await steer(rig, ports, (port) => `REDIRECT --to-ports ${localPort(port)}`);
+}
+
+/** Masqueraded, for backend and client share a bridge: the backend's answers would not pass the node. */
+async function startDnat(rig: Rig): Promise<void> {
+  await steer(rig, PORTS, ({ port }) => `DNAT --to-destination ${BACKEND}:${port}`);
+  await new Iptables(rig.topology.node).must(`-t nat -A POSTROUTING -d ${BACKEND}/32 -j MASQUERADE`);
+}
+
+/** The chain and the rules that our own program makes for a Service. */
+async function steer(rig: Rig, ports: readonly Port[], target: (port: Port) => string): Promise<void> {
+  const iptables = new Iptables(rig.topology.node);
+  const chain = 'KUBE-PORTALS-CONTAINER';
+  await iptables.must(`-t nat -N ${chain}`);
+  await iptables.must(`-t nat -A PREROUTING -m comment --comment ClusterIPs -j ${chain}`);
+  for (const port of ports) {
+    const { name, protocol } = port;
+    const match = `-d ${CLUSTER_IP}/32 -p ${protocol} -m comment --comment test/bench:${name} -m ${protocol}`;
+    await iptables.must(`-t nat -A ${chain} ${match} --dport ${port.port} -j ${target(port)}`);
+  }
+}

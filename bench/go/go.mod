@@ -1,0 +1,3 @@
+module userspace-proxy.bench.invalid
+
+go 1.19

@@ -1,0 +1,194 @@
+import { join } from 'node:path';
+import { parseDnsperf, parseIperf3, parseUdpLoad, parseWrk, type Result } from './parse.ts';
+import { listening, Program } from './program.ts';
+import { BACKEND, DNS, ECHO, HTTP, IPERF, type Port, type Rig } from './rig.ts';
+
+export interface Metric {
+  /** A key of {@link Result.values}, or `cpuPerGibibyte`. */
+  readonly key: string;
+  readonly label: string;
+  readonly unit: string;
+  readonly decimals: number;
+  readonly better: 'more' | 'less';
+  /** What the ratio to the best peer should be at least, or at most. */
+  readonly goal?: number;
+}
+
+export interface Row {
+  readonly name: string;
+  readonly what: string;
+  readonly isUdp: boolean;
+  readonly metrics: readonly Metric[];
+  /** The backend, started in its pod for this measurement alone. */
+  server(rig: Rig): { readonly argv: readonly string[]; readonly port: Port };
+  client(rig: Rig, seconds: number): { readonly argv: readonly string[]; readonly parse: (output: string) => Result };
+}
+
+const HERE = import.meta.dirname;
+
+export const ROWS: readonly Row[] = [
+  bulk(1),
+  bulk(4),
+  {
+    name: 'http-64',
+    what: 'HTTP keep-alive, 64 connections (wrk, nginx)',
+    isUdp: false,
+    metrics: [
+      { key: 'perSecond', label: 'requests', unit: '/s', decimals: 0, better: 'more', goal: 1.05 },
+      { key: 'p50', label: 'latency p50', unit: 'µs', decimals: 0, better: 'less' },
+      { key: 'p99', label: 'latency p99', unit: 'µs', decimals: 0, better: 'less', goal: 1 },
+    ],
+    server: nginx,
+    client: (rig, seconds) => wrk(rig, seconds, 64),
+  },
+  {
+    name: 'http-1',
+    what: 'HTTP keep-alive, 1 connection (wrk, nginx)',
+    isUdp: false,
+    metrics: [
+      { key: 'p50', label: 'latency p50', unit: 'µs', decimals: 0, better: 'less', goal: 1 },
+      { key: 'perSecond', label: 'requests', unit: '/s', decimals: 0, better: 'more' },
+    ],
+    server: nginx,
+    client: (rig, seconds) => wrk(rig, seconds, 1),
+  },
+  {
+    name: 'connections',
+    what: 'a connection for each request, 32 clients (wrk, nginx)',
+    isUdp: false,
+    metrics: [{ key: 'perSecond', label: 'connections', unit: '/s', decimals: 0, better: 'more', goal: 1.1 }],
+    server: nginx,
+    client: (rig, seconds) => wrk(rig, seconds, 32, 'Connection: close'),
+  },
+  udp(1),
+  udp(16),
+  {
+    name: 'dns',
+    what: 'DNS, 64 flows, 64 queries under way (dnsperf, NSD)',
+    isUdp: true,
+    metrics: [{ key: 'perSecond', label: 'queries', unit: '/s', decimals: 0, better: 'more', goal: 1.3 }],
+    server: nsd,
+    client: (rig, seconds) => {
+      const queries = rig.file('queries', ['www.bench.test A']);
+      const load = ['-l', String(seconds), '-c', '64', '-q', '64'];
+      const argv = ['dnsperf', '-s', rig.host, '-p', String(DNS.port), '-d', queries, ...load];
+      return { argv, parse: parseDnsperf };
+    },
+  },
+];
+
+function bulk(streams: number): Row {
+  return {
+    name: `bulk-${streams}`,
+    what: `bulk, ${streams} ${streams === 1 ? 'stream' : 'streams'} (iperf3)`,
+    isUdp: false,
+    metrics: [
+      { key: 'gbits', label: 'throughput', unit: 'Gbit/s', decimals: 1, better: 'more', goal: 1.2 },
+      { key: 'cpuPerGibibyte', label: 'CPU of the proxy', unit: 's/GiB', decimals: 2, better: 'less', goal: 0.6 },
+    ],
+    server: () => ({ argv: ['iperf3', '--server', '--one-off'], port: IPERF }),
+    client: (rig, seconds) => ({
+      argv: ['iperf3', '--client', rig.host, '--time', String(seconds), '--parallel', String(streams), '--json'],
+      parse: parseIperf3,
+    }),
+  };
+}
+
+function udp(outstanding: number): Row {
+  return {
+    name: `udp-64x${outstanding}`,
+    what: `UDP, 64 flows × ${outstanding} under way (udp-load, udp-echo)`,
+    isUdp: true,
+    metrics: [{ key: 'perSecond', label: 'queries', unit: '/s', decimals: 0, better: 'more', goal: 1.3 }],
+    server: () => ({ argv: [process.execPath, join(HERE, 'udp-echo.ts'), String(ECHO.port)], port: ECHO }),
+    client: (rig, seconds) => {
+      const load = [rig.host, ECHO.port, 64, outstanding, seconds].map(String);
+      return { argv: [process.execPath, join(HERE, 'udp-load.ts'), ...load], parse: parseUdpLoad };
+    },
+  };
+}
+
+function wrk(rig: Rig, seconds: number, connections: number, header?: string): ReturnType<Row['client']> {
+  const load = ['-t1', `-c${connections}`, `-d${seconds}s`, '--latency'];
+  const headers = header === undefined ? [] : ['-H', header];
+  return { argv: ['wrk', ...load, ...headers, `http://${rig.host}/`], parse: parseWrk };
+}
+
+function nginx(rig: Rig): ReturnType<Row['server']> {
+  const config = rig.file('backend.conf', [
+    'daemon off;',
+    'worker_processes 1;',
+    `pid ${join(rig.topology.directory, 'backend.pid')};`,
+    'error_log stderr;',
+    'events { worker_connections 4096; }',
+    'http {',
+    '  access_log off;',
+    '  keepalive_requests 1000000000;',
+    `  server { listen ${HTTP.port}; return 200 "${'x'.repeat(128)}"; }`,
+    '}',
+  ]);
+  return { argv: ['nginx', '-c', config, '-e', 'stderr'], port: HTTP };
+}
+
+function nsd(rig: Rig): ReturnType<Row['server']> {
+  const zone = rig.file('bench.zone', [
+    '$ORIGIN bench.test.',
+    '$TTL 60',
+    '@ SOA ns hostmaster 1 3600 600 86400 60',
+    '@ NS ns',
+    `ns A ${BACKEND}`,
+    'www A 192.0.2.1',
+  ]);
+  const config = rig.file('nsd.conf', [
+    'server:',
+    `  ip-address: ${BACKEND}`,
+    '  server-count: 1',
+    '  username: ""',
+    '  chroot: ""',
+    '  database: ""',
+    '  pidfile: ""',
+    `  zonelistfile: "${join(rig.topology.directory, 'zone.list')}"`,
+    `  xfrdfile: ""`,
+    // All queries come from one address, and NSD would answer 200 of them a second.
+    '  rrl-ratelimit: 0',
+    'remote-control:',
+    '  control-enable: no',
+    'zone:',
+    '  name: bench.test',
+    `  zonefile: "${zone}"`,
+  ]);
+  return { argv: ['nsd', '-d', '-c', config], port: DNS };
+}
+
+/** One run of a row against one candidate. Throws when there is no figure. */
+export async function measure(row: Row, rig: Rig, meter: Meter): Promise<Result> {
+  rig.check();
+  const { client, pods } = rig.topology;
+  const { argv, port } = row.server(rig);
+  const server = new Program(pods[0], argv);
+  try {
+    await server.until('listens', () => listening(pods[0], [port.port]));
+    const load = row.client(rig, meter.seconds);
+    const before = await meter.cpuSeconds(rig);
+    const { code, stdout, stderr } = await client.run(load.argv, { timeoutMs: (meter.seconds + 20) * 1000 });
+    const cpu = (await meter.cpuSeconds(rig)) - before;
+    rig.check();
+    // iperf3 says in its report what went wrong.
+    if (code !== 0 && !stdout.startsWith('{')) throw new Error(`${load.argv[0]} ended with ${code}: ${stderr.trim()}`);
+    const { values, complaints } = load.parse(stdout);
+    return { values: { ...values, ...processorTime(cpu, values) }, complaints };
+  } finally {
+    await server.stop();
+  }
+}
+
+export interface Meter {
+  readonly seconds: number;
+  cpuSeconds(rig: Rig): Promise<number>;
+}
+
+/** Of the candidate; nothing for the limits, which have no process. */
+function processorTime(cpu: number, { gibibytes }: Result['values']): Record<string, number> {
+  if (cpu === 0) return {};
+  return { cpuSeconds: cpu, ...(gibibytes !== undefined && { cpuPerGibibyte: cpu / gibibytes }) };
+}

@@ -1,0 +1,175 @@
+import type { Agent } from '../netns/agent.ts';
+import { Environment, metric } from '../netns/harness.ts';
+import type { ProxyProcess } from '../netns/proxy.ts';
+import { NODE_ADDRESS } from '../netns/topology.ts';
+import { waitFor } from '../netns/wait.ts';
+import { Admin, type ApiObject, NAMESPACE } from './admin.ts';
+import { binary, ControlPlane } from './control-plane.ts';
+import { type Endpoint, type ServiceOptions, serviceObject, sliceEndpoints, sliceObject } from './objects.ts';
+
+export const NODE_NAME = 'node-1';
+
+/** Where to reach a Service port. */
+export interface Target {
+  readonly host: string;
+  readonly port: number;
+}
+
+export interface ServedService extends ServiceOptions, Target {
+  /** Of the first port. */
+  readonly nodePort: number;
+}
+
+/** What the proxy says of its connection to the API server. */
+export interface ApiState {
+  readonly connected: boolean;
+  readonly staleSeconds: number;
+}
+
+/** A node that has a real control plane on it and a proxy that knows nothing but a kubeconfig. */
+export class Cluster {
+  readonly environment: Environment;
+  readonly plane: ControlPlane;
+  readonly admin: Admin;
+  /** Of user `system:kube-proxy`. */
+  readonly kubeconfig: string;
+
+  private constructor(environment: Environment, plane: ControlPlane) {
+    this.environment = environment;
+    this.plane = plane;
+    this.admin = new Admin(environment.node, plane);
+    this.kubeconfig = environment.temporary('kube-proxy.kubeconfig');
+  }
+
+  static async create(): Promise<Cluster> {
+    const environment = await Environment.create();
+    try {
+      const plane = await ControlPlane.start({
+        node: environment.topology.node,
+        agent: environment.node,
+        address: NODE_ADDRESS,
+        directory: environment.temporary('control-plane'),
+      });
+      const cluster = new Cluster(environment, plane);
+      plane.writeKubeconfig(cluster.kubeconfig, { user: 'proxy', server: plane.server });
+      plane.writeKubeconfig(environment.temporary('admin.kubeconfig'), { user: 'admin' });
+      await cluster.admin.create('namespaces', { metadata: { name: NAMESPACE } });
+      const addresses = [{ type: 'InternalIP', address: NODE_ADDRESS }];
+      await cluster.admin.create('nodes', { metadata: { name: NODE_NAME }, status: { addresses } });
+      return cluster;
+    } catch (error) {
+      await environment.remove();
+      throw error;
+    }
+  }
+
+  async remove(): Promise<void> {
+    await this.environment.remove();
+  }
+
+  /** With frequent syncs, so that tests need not wait for them. */
+  startProxy({ kubeconfig = this.kubeconfig, env = {} as NodeJS.ProcessEnv } = {}): Promise<ProxyProcess> {
+    return this.environment.startProxy({
+      source: ['--kubeconfig', kubeconfig],
+      args: ['--hostname-override', NODE_NAME, '--iptables-min-sync-period', '100ms'],
+      env,
+    });
+  }
+
+  /** Standard output of `kubectl` for an administrator. */
+  kubectl(args: readonly string[], input = ''): Promise<string> {
+    const kubeconfig = this.environment.temporary('admin.kubeconfig');
+    return this.environment.topology.node.output([binary('KUBECTL'), '--kubeconfig', kubeconfig, ...args], { input });
+  }
+
+  /** A name that no other caller has. */
+  name(prefix = 'service'): string {
+    return `${prefix}-${this.environment.number()}`;
+  }
+
+  /** Creates a Service and its slice. Gives where to reach it; does not wait for it to be served. */
+  async create(options: ServiceOptions, endpoints: readonly (string | Endpoint)[]): Promise<ServedService> {
+    const [service] = await Promise.all([
+      this.admin.create('services', serviceObject(options)),
+      this.admin.create('endpointslices', sliceObject(options, endpoints)),
+    ]);
+    return served(options, service);
+  }
+
+  /** The same, and waits for its rules. */
+  async serve(options: ServiceOptions, endpoints: readonly (string | Endpoint)[]): Promise<ServedService> {
+    const service = await this.create(options, endpoints);
+    await this.environment.waitForRules(service.host, options.ports.length);
+    return service;
+  }
+
+  setEndpoints(name: string, endpoints: readonly (string | Endpoint)[]): Promise<ApiObject> {
+    return this.admin.patch('endpointslices', name, { endpoints: sliceEndpoints(endpoints) });
+  }
+
+  async deleteService(name: string): Promise<void> {
+    await Promise.all([this.admin.delete('services', name), this.admin.delete('endpointslices', name)]);
+  }
+
+  /**
+   * Until every one of these backends and no other answers at this address, and each request is answered: what the e2e
+   * tests call `verifyServeHostnameServiceUp`. Asked from a pod and from the node unless told otherwise.
+   */
+  async isUp(target: Target, names: readonly string[], from: readonly Agent[] = this.#callers()): Promise<void> {
+    const expected = [...names].sort().join();
+    let seen = '';
+    const up = async () => {
+      // Without rules, packets get lost: the first request finds out whether it is worth waiting for the others.
+      if (!(await this.#answered(target, from)).every(Boolean)) return false;
+      const tallies = await Promise.all(
+        from.map((agent) => agent.call('requests', { ...target, count: 4 * names.length })),
+      );
+      seen = JSON.stringify(tallies.map((tally) => [tally.names, tally.failures]));
+      return tallies.every(
+        (tally) => Object.keys(tally.names).sort().join() === expected && Object.keys(tally.failures).length === 0,
+      );
+    };
+    await waitFor(`${target.host}:${target.port} is served by ${expected}`, up).catch((error: Error) => {
+      throw new Error(`${error.message}; seen: ${seen}`);
+    });
+  }
+
+  /** Until nobody is answered at this address any more. */
+  async isDown(target: Target, from: readonly Agent[] = this.#callers()): Promise<void> {
+    await waitFor(`${target.host}:${target.port} is not served`, async () => {
+      return (await this.#answered(target, from)).every((isAnswered) => !isAnswered);
+    });
+  }
+
+  /** From `/metrics`. */
+  async apiState(): Promise<ApiState> {
+    const text = await this.environment.metricsText();
+    return {
+      connected: metric(text, 'userspace_proxy_api_connected') === 1,
+      staleSeconds: metric(text, 'userspace_proxy_api_stale_seconds'),
+    };
+  }
+
+  async healthz(): Promise<{ status: number; apiServer: { connected: boolean; staleForSeconds: number } }> {
+    const { status, body } = await this.environment.node.call('httpGet', { url: 'http://127.0.0.1:10256/healthz' });
+    return { status, apiServer: JSON.parse(body).apiServer };
+  }
+
+  /** Which of the callers get an answer to one request. */
+  #answered(target: Target, from: readonly Agent[]): Promise<boolean[]> {
+    const ask = (agent: Agent) =>
+      agent.call('request', { host: target.host, port: target.port, timeoutMs: 300 }).then(
+        () => true,
+        () => false,
+      );
+    return Promise.all(from.map(ask));
+  }
+
+  #callers(): readonly Agent[] {
+    return [this.environment.client, this.environment.node];
+  }
+}
+
+export function served(options: ServiceOptions, { spec }: ApiObject): ServedService {
+  return { ...options, host: spec.clusterIP, port: spec.ports[0].port, nodePort: spec.ports[0].nodePort ?? 0 };
+}

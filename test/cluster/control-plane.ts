@@ -1,0 +1,207 @@
+import { type ChildProcess, execFileSync } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { closeSync, existsSync, mkdirSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Agent } from '../netns/agent.ts';
+import type { Namespace } from '../netns/topology.ts';
+import { waitFor } from '../netns/wait.ts';
+
+/** Who may log in, by `--token-auth-file`. RBAC's own bindings give the rest. */
+const USERS = {
+  /** Group `system:masters`: everything. */
+  admin: 'admin,admin,"system:masters"',
+  /** What kube-proxy is: the role `system:node-proxier`. */
+  proxy: 'system:kube-proxy,kube-proxy',
+} as const;
+export type User = keyof typeof USERS;
+
+const READY_MS = 60_000;
+const PORT = 6443;
+
+/** A path from the environment, where `scripts/test-cluster` puts it. */
+export function binary(variable: 'KUBE_APISERVER' | 'ETCD' | 'KUBECTL'): string {
+  const path = process.env[variable];
+  if (path !== undefined && existsSync(path)) return path;
+  throw new Error(`${variable} names no program; run scripts/test-cluster, which finds or builds it`);
+}
+
+/** A real etcd and a real kube-apiserver on the node, with RBAC on. Both end with their namespace. */
+export class ControlPlane {
+  /** For the proxy: the node's own address. */
+  readonly server: string;
+  /** For everybody else on the node, so that a fault on the way of the proxy hits nobody else. */
+  readonly localServer = `https://localhost:${PORT}`;
+  readonly #node: Namespace;
+  readonly #agent: Agent;
+  readonly #address: string;
+  readonly #directory: string;
+  #tokens: Record<User, string> = { admin: '', proxy: '' };
+  #apiServer: ChildProcess | undefined;
+
+  private constructor(options: { node: Namespace; agent: Agent; address: string; directory: string }) {
+    this.#node = options.node;
+    this.#agent = options.agent;
+    this.#address = options.address;
+    this.#directory = options.directory;
+    this.server = `https://${options.address}:${PORT}`;
+  }
+
+  /** `agent`: one on the node. `directory`: for keys, data and logs. */
+  static async start(options: {
+    node: Namespace;
+    agent: Agent;
+    address: string;
+    directory: string;
+  }): Promise<ControlPlane> {
+    mkdirSync(options.directory);
+    const plane = new ControlPlane(options);
+    plane.#makeKeys();
+    plane.changeTokens();
+    plane.#startEtcd();
+    await plane.startApiServer();
+    return plane;
+  }
+
+  get caFile(): string {
+    // Self-signed, so it is its own authority. Names: the advertised address, localhost, 10.96.0.1, kubernetes.default…
+    return join(this.#directory, 'certificates/apiserver.crt');
+  }
+
+  token(user: User): string {
+    return this.#tokens[user];
+  }
+
+  /** Takes effect when the API server starts. */
+  changeTokens(): void {
+    this.#tokens = { admin: randomBytes(16).toString('hex'), proxy: randomBytes(16).toString('hex') };
+    const lines = Object.entries(this.#tokens).map(([user, token]) => `${token},${USERS[user as User]}`);
+    writeFileSync(this.#path('tokens.csv'), `${lines.join('\n')}\n`);
+  }
+
+  /** The next start makes another certificate, from another authority. */
+  dropCertificate(): void {
+    rmSync(this.#path('certificates'), { recursive: true });
+  }
+
+  /** Writes a kubeconfig as kubeadm does for kube-proxy, with a token file beside it. */
+  writeKubeconfig(path: string, { user, server = this.localServer }: { user: User; server?: string }): void {
+    writeFileSync(`${path}.token`, this.token(user), { mode: 0o600 });
+    writeFileSync(`${path}.ca`, readFileSync(this.caFile));
+    const cluster = server.startsWith('https:') ? { server, 'certificate-authority': `${path}.ca` } : { server };
+    const config = {
+      apiVersion: 'v1',
+      kind: 'Config',
+      clusters: [{ name: 'default', cluster }],
+      users: [{ name: user, user: { tokenFile: `${path}.token` } }],
+      contexts: [{ name: 'default', context: { cluster: 'default', user } }],
+      'current-context': 'default',
+    };
+    writeFileSync(path, JSON.stringify(config));
+  }
+
+  /** Resolves when it is ready. */
+  async startApiServer(): Promise<void> {
+    this.#apiServer = this.#spawn('apiserver.log', [
+      binary('KUBE_APISERVER'),
+      '--etcd-servers=http://127.0.0.1:2379',
+      // Also the endpoint of the Service default/kubernetes. Never a loopback address: it would refuse to start.
+      `--advertise-address=${this.#address}`,
+      `--secure-port=${PORT}`,
+      '--service-cluster-ip-range=10.96.0.0/16',
+      // Without RBAC everything would be allowed, and the rights of system:kube-proxy would go untested.
+      '--authorization-mode=RBAC',
+      `--token-auth-file=${this.#path('tokens.csv')}`,
+      `--cert-dir=${this.#path('certificates')}`,
+      // It does not start without these three.
+      '--service-account-issuer=https://kubernetes.default.svc',
+      `--service-account-key-file=${this.#path('service-accounts.pub')}`,
+      `--service-account-signing-key-file=${this.#path('service-accounts.key')}`,
+    ]);
+    await waitFor(
+      'the API server is ready',
+      async () => {
+        if (this.#apiServer?.exitCode !== null) throw new Error(`the API server has ended\n${this.logTail()}`);
+        return (await this.isReady()) === true;
+      },
+      READY_MS,
+    ).catch((error: Error) => {
+      throw new Error(`${error.message}\n${this.logTail()}`);
+    });
+  }
+
+  async isReady(): Promise<boolean> {
+    if (!existsSync(this.caFile)) return false;
+    const asked = this.#agent.call('https', {
+      url: `${this.localServer}/readyz`,
+      caFile: this.caFile,
+      headers: { authorization: `Bearer ${this.token('admin')}` },
+      timeoutMs: 2_000,
+    });
+    return await asked.then(
+      ({ status }) => status === 200,
+      () => false,
+    );
+  }
+
+  signalApiServer(signal: 'SIGSTOP' | 'SIGCONT'): void {
+    this.#apiServer?.kill(signal);
+  }
+
+  async killApiServer(): Promise<void> {
+    const server = this.#apiServer;
+    if (server === undefined) return;
+    const ended = new Promise((resolve) => server.once('close', resolve));
+    server.kill('SIGKILL');
+    await ended;
+  }
+
+  /** Makes etcd forget every version but the newest, as the API server does every five minutes. */
+  async compact(): Promise<void> {
+    // Through the JSON gateway of its gRPC API. All keys, none returned: only the revision counts.
+    const found = await this.#etcd('range', { key: 'AA==', range_end: 'AA==', count_only: true });
+    const { revision } = (found as { header: { revision: string } }).header;
+    await this.#etcd('compaction', { revision, physical: true });
+  }
+
+  logTail(): string {
+    return ['etcd.log', 'apiserver.log']
+      .map((file) => this.#path(file))
+      .filter(existsSync)
+      .map((path) => readFileSync(path, 'utf8').split('\n').slice(-8).join('\n'))
+      .join('\n');
+  }
+
+  async #etcd(operation: string, body: object): Promise<unknown> {
+    const url = `http://127.0.0.1:2379/v3/kv/${operation}`;
+    return JSON.parse(await this.#node.output(['curl', '-sSf', '-d', JSON.stringify(body), url]));
+  }
+
+  #startEtcd(): void {
+    // Nothing that is tested survives a power cut, so nothing need reach the disk.
+    this.#spawn('etcd.log', [
+      binary('ETCD'),
+      '--data-dir',
+      this.#path('etcd'),
+      '--unsafe-no-fsync',
+      '--log-level',
+      'warn',
+    ]);
+  }
+
+  #spawn(log: string, argv: readonly string[]): ChildProcess {
+    const output = openSync(this.#path(log), 'a');
+    const child = this.#node.spawn(argv, {}, ['ignore', output, output]);
+    closeSync(output);
+    return child;
+  }
+
+  #makeKeys(): void {
+    const openssl = (...args: string[]) => execFileSync('openssl', args, { cwd: this.#directory, stdio: 'pipe' });
+    openssl('ecparam', '-name', 'prime256v1', '-genkey', '-noout', '-out', 'service-accounts.key');
+    openssl('ec', '-in', 'service-accounts.key', '-pubout', '-out', 'service-accounts.pub');
+  }
+
+  #path(file: string): string {
+    return join(this.#directory, file);
+  }
+}

@@ -1,0 +1,371 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import type { Agent } from '../netns/agent.ts';
+import { TCP, UDP } from '../netns/harness.ts';
+import { NODE_ADDRESS, POD_ADDRESSES } from '../netns/topology.ts';
+import { waitFor } from '../netns/wait.ts';
+import { Cluster, NODE_NAME, type ServedService } from './cluster.ts';
+import { affinity, sliceEndpoints } from './objects.ts';
+
+/*
+ * The e2e tests of `test/e2e/network/` in kubernetes/kubernetes, but for service.go, by their names; `http` and `udp` in
+ * one place where they differ in nothing else.
+ *
+ * Not applicable:
+ *
+ * | upstream's name                                                 | why                                               |
+ * | --------------------------------------------------------------- | ------------------------------------------------- |
+ * | kube_proxy.go: should resolve connection reset issue #74839      | about translated packets that connection tracking gives up; here a backend's segments end at the proxy's own socket |
+ * | networking.go: pod-Service(hostNetwork): udp                     | upstream skips it (#95565); as node-Service        |
+ * | dual_stack.go: the four of node and pod addresses                | about kubelet and network plugin                   |
+ * | dual_stack.go: Granular Checks with SCTP                         | SCTP is not served                                 |
+ */
+
+const PORTS = [
+  { name: 'http', port: 80, target: TCP.name },
+  { name: 'udp', port: 90, target: UDP['udp-name'], protocol: 'UDP' },
+] as const;
+const ALL = ['pod-1', 'pod-2', 'pod-3'] as const;
+
+describe('e2e/network', () => {
+  let cluster: Cluster;
+
+  before(async () => {
+    cluster = await Cluster.create();
+    await cluster.startProxy();
+  });
+
+  after(() => cluster.remove());
+
+  const create = (options: { affinitySeconds?: number } = {}, endpoints: readonly string[] = POD_ADDRESSES) =>
+    cluster.serve({ name: cluster.name('network'), type: 'NodePort', ports: PORTS, ...options }, endpoints);
+
+  async function nodePorts(name: string): Promise<{ http: number; udp: number }> {
+    const { spec } = await cluster.admin.get('services', name);
+    const [http, udp] = spec.ports.map(({ nodePort }: { nodePort: number }) => nodePort);
+    return { http, udp };
+  }
+
+  /** Until every flow of so many is answered, and by exactly these backends. */
+  async function isUpByUdp(target: { host: string; port: number }, names: readonly string[], from: readonly Agent[]) {
+    let seen: Record<string, number> = {};
+    for (const agent of from) {
+      await waitFor(`udp ${target.host}:${target.port} is served by ${names}`, async () => {
+        seen = await agent.call('udpFlows', { ...target, count: 2 * names.length });
+        return Object.keys(seen).sort().join() === [...names].sort().join();
+      }).catch((error: Error) => {
+        throw new Error(`${error.message}; seen: ${JSON.stringify(seen)}`);
+      });
+    }
+  }
+
+  async function isDownByUdp(target: { host: string; port: number }): Promise<void> {
+    const { socket } = await cluster.environment.client.call('udpOpen', {});
+    await waitFor(`udp ${target.host}:${target.port} is not served`, async () => {
+      return (
+        (await cluster.environment.client.call('udpAsk', { socket, ...target, text: 'who', timeoutMs: 300 })) ===
+        undefined
+      );
+    });
+  }
+
+  describe('networking.go', () => {
+    let service: ServedService;
+
+    before(async () => {
+      service = await create();
+    });
+
+    for (const [where, agents] of [
+      ['pod-Service', () => [cluster.environment.client]],
+      ['node-Service', () => [cluster.environment.node]],
+      ['endpoint-Service', () => cluster.environment.pods],
+    ] as const) {
+      test(`should function for ${where}: http`, async () => {
+        await cluster.isUp(service, ALL, agents());
+        await cluster.isUp({ host: NODE_ADDRESS, port: (await nodePorts(service.name)).http }, ALL, agents());
+      });
+
+      test(`should function for ${where}: udp`, async () => {
+        await isUpByUdp({ host: service.host, port: 90 }, ALL, agents());
+        await isUpByUdp({ host: NODE_ADDRESS, port: (await nodePorts(service.name)).udp }, ALL, agents());
+      });
+    }
+
+    test('should function for multiple endpoint-Services with same selector', async () => {
+      const other = await create();
+      await cluster.isUp(service, ALL, cluster.environment.pods);
+      await cluster.isUp(other, ALL, cluster.environment.pods);
+      await cluster.deleteService(other.name);
+      await cluster.isDown(other);
+      await cluster.isUp(service, ALL, cluster.environment.pods);
+    });
+
+    test('should update endpoints: http', async () => {
+      const { name, host } = await create();
+      await cluster.isUp({ host, port: 80 }, ALL);
+      await cluster.setEndpoints(name, POD_ADDRESSES.slice(1));
+      await cluster.isUp({ host, port: 80 }, ALL.slice(1));
+    });
+
+    test('should update endpoints: udp', async () => {
+      const { name, host } = await create();
+      await isUpByUdp({ host, port: 90 }, ALL, [cluster.environment.client]);
+      await cluster.setEndpoints(name, POD_ADDRESSES.slice(1));
+      await isUpByUdp({ host, port: 90 }, ALL.slice(1), [cluster.environment.client]);
+    });
+
+    test('should update nodePort: http', async () => {
+      const { name } = await create();
+      const target = { host: NODE_ADDRESS, port: (await nodePorts(name)).http };
+      await cluster.isUp(target, ALL);
+      await cluster.deleteService(name);
+      await cluster.isDown(target);
+    });
+
+    test('should update nodePort: udp', async () => {
+      const { name } = await create();
+      const target = { host: NODE_ADDRESS, port: (await nodePorts(name)).udp };
+      await isUpByUdp(target, ALL, [cluster.environment.client]);
+      await cluster.deleteService(name);
+      await isDownByUdp(target);
+    });
+
+    test('should support basic nodePort: udp functionality', async () => {
+      const target = { host: NODE_ADDRESS, port: (await nodePorts(service.name)).udp };
+      await isUpByUdp(target, ALL, [cluster.environment.outside]);
+    });
+
+    test('should function for client IP based session affinity: http', async () => {
+      const { name, host } = await create({ affinitySeconds: 10_800 });
+      const seen = async () =>
+        Object.keys((await cluster.environment.client.call('requests', { host, port: 80, count: 9 })).names);
+      assert.equal((await seen()).length, 1);
+      await cluster.admin.patch('services', name, { spec: affinity() });
+      await waitFor('every backend answers', async () => (await seen()).length === 3);
+    });
+
+    test('should function for client IP based session affinity: udp', async () => {
+      const { host } = await create({ affinitySeconds: 10_800 });
+      await waitFor('flows are answered', async () => {
+        const flows = await cluster.environment.client.call('udpFlows', { host, port: 90, count: 9 });
+        assert.ok(Object.keys(flows).filter((name) => name !== 'none').length <= 1, JSON.stringify(flows));
+        return Object.values(flows)[0] === 9 && flows['none'] === undefined;
+      });
+    });
+
+    test('should be able to handle large requests: http', async () => {
+      const ports = [{ port: 80, target: TCP.sink }];
+      const { host } = await cluster.serve({ name: cluster.name(), ports }, POD_ADDRESSES);
+      for (const agent of [cluster.environment.client, cluster.environment.node]) {
+        assert.ok((await agent.call('upload', { host, port: 80, bytes: 2_000 })).intact);
+      }
+    });
+
+    test('should be able to handle large requests: udp', async () => {
+      const ports = [{ port: 90, target: UDP['udp-echo'], protocol: 'UDP' }] as const;
+      const { host } = await cluster.serve({ name: cluster.name(), ports }, POD_ADDRESSES);
+      for (const agent of [cluster.environment.client, cluster.environment.node]) {
+        const { socket } = await agent.call('udpOpen', {});
+        assert.deepEqual(await agent.call('udpEcho', { socket, host, port: 90, bytes: 2_000 }), {
+          intact: true,
+          from: `${host}:90`,
+        });
+      }
+    });
+
+    test('should function for service endpoints using hostNetwork', async () => {
+      await cluster.environment.node.serve(TCP.name, 'name');
+      await cluster.environment.node.serve(UDP['udp-name'], 'udp-name');
+      const { host } = await create({}, [NODE_ADDRESS]);
+      const agents = [cluster.environment.client, cluster.environment.node, cluster.environment.outside];
+      await cluster.isUp({ host, port: 80 }, ['node'], agents);
+      await isUpByUdp({ host, port: 90 }, ['node'], agents);
+    });
+
+    test('should check kube-proxy urls', async () => {
+      const get = (url: string) => cluster.environment.node.call('httpGet', { url });
+      assert.equal((await get('http://127.0.0.1:10256/healthz')).status, 200);
+      const mode = await get('http://127.0.0.1:10249/proxyMode');
+      assert.deepEqual({ status: mode.status, body: mode.body }, { status: 200, body: 'userspace' });
+    });
+
+    test('should recreate its iptables rules if they are deleted', { timeout: 60_000 }, async () => {
+      await cluster.isUp(service, ALL);
+      const { iptables } = cluster.environment;
+      // Upstream's own script: every chain and every jump whose name has KUBE in it.
+      for (const table of ['nat', 'filter'] as const) {
+        const lines = await iptables.save(table);
+        for (const chain of ['PREROUTING', 'INPUT', 'OUTPUT', 'POSTROUTING']) {
+          const rules = lines.filter((line) => line.startsWith(`-A ${chain} `));
+          for (let number = rules.length; number > 0; number--) {
+            if (/ -j KUBE-/.test(rules[number - 1]!)) await iptables.must(`-t ${table} -D ${chain} ${number}`);
+          }
+        }
+        const chains = lines.flatMap((line) => /^:(KUBE-\S+)/.exec(line)?.[1] ?? []);
+        for (const chain of chains) await iptables.must(`-t ${table} -F ${chain}`);
+        for (const chain of chains) await iptables.must(`-t ${table} -X ${chain}`);
+      }
+      await cluster.isDown(service);
+      await waitFor(
+        'the rules are back within the sync period',
+        async () => {
+          return (await iptables.rules('KUBE-PORTALS-CONTAINER')).some((rule) => rule.includes(service.host));
+        },
+        35_000,
+      );
+      await cluster.isUp(service, ALL);
+    });
+  });
+
+  describe('conntrack.go', () => {
+    for (const type of ['NodePort', 'ClusterIP'] as const) {
+      test(`should be able to preserve UDP traffic when server pod cycles for a ${type} service`, {
+        timeout: 90_000,
+      }, async () => {
+        const service = await create({}, [POD_ADDRESSES[0]]);
+        const target =
+          type === 'ClusterIP'
+            ? { host: service.host, port: 90 }
+            : { host: NODE_ADDRESS, port: (await nodePorts(service.name)).udp };
+        const agent = type === 'ClusterIP' ? cluster.environment.client : cluster.environment.outside;
+        // One source port that never rests, so that connection tracking would keep sending it where it went.
+        const { socket } = await agent.call('udpOpen', { port: 12_345 });
+        const isAnsweredBy = (name: string) => async () => {
+          const reply = await agent.call('udpAsk', { socket, ...target, text: 'who', timeoutMs: 500 });
+          return reply?.text.startsWith(`${name} `) === true;
+        };
+        await waitFor('the first backend answers', isAnsweredBy('pod-1'));
+        await cluster.setEndpoints(service.name, [POD_ADDRESSES[1]]);
+        await waitFor('the second backend answers', isAnsweredBy('pod-2'));
+        // No endpoint for a while, as when the only pod is replaced.
+        await cluster.setEndpoints(service.name, []);
+        await waitFor('nobody answers', async () => !(await isAnsweredBy('pod-2')()));
+        await cluster.setEndpoints(service.name, [POD_ADDRESSES[2]]);
+        await waitFor('the third backend answers', isAnsweredBy('pod-3'));
+        await agent.call('udpClose', { socket });
+      });
+    }
+  });
+
+  test('kube_proxy.go: should set TCP CLOSE_WAIT timeout', {
+    skip: 'comes with the settings of connection tracking',
+  }, () => {});
+
+  describe('service_latency.go', () => {
+    test('should not be very high', { timeout: 120_000 }, async (context) => {
+      const latencies = await inParallel(60, 4, async (index) => {
+        const begun = performance.now();
+        const options = { name: `latency-${index}`, ports: [PORTS[0]] };
+        const { host } = await cluster.create(options, [POD_ADDRESSES[index % 3]!]);
+        const answered = () =>
+          cluster.environment.node.call('request', { host, port: 80, timeoutMs: 100 }).catch(() => undefined);
+        await waitFor(`${options.name} is served`, answered, 20_000);
+        return performance.now() - begun;
+      });
+      latencies.sort((a, b) => a - b);
+      const [p50, p99] = [latencies[29]!, latencies[58]!];
+      context.diagnostic(
+        `from creating a Service to its first answer: p50 ${p50.toFixed(0)} ms, p99 ${p99.toFixed(0)} ms`,
+      );
+      // Upstream allows 20 s and 50 s.
+      assert.ok(p50 < 2_000 && p99 < 5_000, `p50 ${p50} ms, p99 ${p99} ms`);
+    });
+  });
+
+  describe('networking_perf.go', () => {
+    test('should run iperf2: transfer ~ 1GB onto the service endpoint 1 servers (maximum of 1 clients)', {
+      timeout: 120_000,
+    }, async (context) => {
+      const ports = [{ port: 80, target: TCP.source }];
+      const { host } = await cluster.serve({ name: cluster.name(), ports }, [POD_ADDRESSES[0]]);
+      const { intact, ms } = await cluster.environment.client.call('download', { host, port: 80, bytes: 1 << 30 });
+      assert.ok(intact);
+      context.diagnostic(`1 GiB, checksummed, in ${(ms / 1_000).toFixed(1)} s`);
+    });
+  });
+
+  describe('dual_stack.go', () => {
+    const LATER = { skip: 'comes with IPv6' };
+    test('should create service with ipv4 cluster ip', async () => {
+      const name = cluster.name();
+      const spec = { ipFamilyPolicy: 'SingleStack', ipFamilies: ['IPv4'], ports: [{ port: 80, targetPort: TCP.name }] };
+      const { spec: stored } = await cluster.admin.create('services', { metadata: { name }, spec });
+      assert.deepEqual([stored.ipFamilies, stored.clusterIPs], [['IPv4'], [stored.clusterIP]]);
+    });
+    test('should create service with cluster ip from primary service range', async () => {
+      const service = await create();
+      const { spec } = await cluster.admin.get('services', service.name);
+      assert.deepEqual(spec.ipFamilies, ['IPv4']);
+      assert.match(spec.clusterIP, /^10\.96\./);
+      await cluster.isUp(service, ALL);
+    });
+    test('should create service with ipv6 cluster ip', LATER, () => {});
+    test('should create service with ipv4,v6 cluster ip', LATER, () => {});
+    test('should create service with ipv6,v4 cluster ip', LATER, () => {});
+    for (const what of [
+      'pod-Service: http',
+      'pod-Service: udp',
+      'node-Service: http',
+      'node-Service: udp',
+      'endpoint-Service: http',
+      'endpoint-Service: udp',
+      'update endpoints: http',
+      'update endpoints: udp',
+      'service endpoints using hostNetwork',
+      'node-pod communication',
+      'client IP based session affinity: http',
+      'client IP based session affinity: udp',
+    ]) {
+      test(`Granular Checks: should function for ${what}`, LATER, () => {});
+    }
+  });
+
+  test('the Node has the Starting event that upstream writes, seen by kubectl', async () => {
+    const events = await cluster.kubectl([
+      'get',
+      'events',
+      '-n',
+      'default',
+      '--field-selector',
+      `involvedObject.name=${NODE_NAME}`,
+    ]);
+    assert.match(events, /Normal\s+Starting\s+node\/node-1\s+Starting kube-userspace-proxy/);
+  });
+
+  test('system:kube-proxy may do no more than the proxy needs: RBAC is on', async () => {
+    const can = async (...what: string[]) =>
+      (
+        await cluster
+          .kubectl(['auth', 'can-i', ...what, '--as', 'system:kube-proxy', '--all-namespaces'])
+          .catch(({ message }) => message)
+      ).trim();
+    assert.equal(await can('watch', 'endpointslices.discovery.k8s.io'), 'yes');
+    assert.match(await can('list', 'pods'), /no/);
+    assert.match(await can('get', 'secrets'), /no/);
+  });
+
+  test('endpoints in several slices of one Service are one set', async () => {
+    const service = await create({}, [POD_ADDRESSES[0]]);
+    await cluster.admin.create('endpointslices', {
+      metadata: { name: `${service.name}-more`, labels: { 'kubernetes.io/service-name': service.name } },
+      addressType: 'IPv4',
+      ports: [{ name: 'http', port: TCP.name }],
+      endpoints: sliceEndpoints(POD_ADDRESSES.slice(1)),
+    });
+    await cluster.isUp(service, ALL);
+    await cluster.admin.delete('endpointslices', service.name);
+    await cluster.isUp(service, ALL.slice(1));
+  });
+});
+
+/** `count` pieces of work, so many at once. */
+async function inParallel<T>(count: number, workers: number, work: (index: number) => Promise<T>): Promise<T[]> {
+  const results: T[] = [];
+  let next = 0;
+  const worker = async () => {
+    while (next < count) results.push(await work(next++));
+  };
+  await Promise.all(Array.from({ length: workers }, worker));
+  return results;
+}

@@ -1,0 +1,143 @@
+import assert from 'node:assert/strict';
+import { after, afterEach, before, beforeEach, describe, test } from 'node:test';
+import { TCP } from '../netns/harness.ts';
+import type { Misdeed } from '../netns/programs/meddler.ts';
+import type { ProxyProcess } from '../netns/proxy.ts';
+import { POD_ADDRESSES } from '../netns/topology.ts';
+import { waitFor } from '../netns/wait.ts';
+import { residentKiB } from '../support/process-memory.ts';
+import { Cluster, type ServedService } from './cluster.ts';
+
+const ALL = ['pod-1', 'pod-2', 'pod-3'] as const;
+const SERVICES = '/api/v1/services';
+const SLICES = '/apis/discovery.k8s.io/v1/endpointslices';
+
+/** From the last misdeed to the first change that is served: the backoff has grown to a few seconds by then. */
+const RECOVERY_MS = 10_000;
+
+const web = (name: string) => ({ name, ports: [{ port: 80, target: TCP.name }] });
+
+describe('something between the proxy and the API server answers nonsense', () => {
+  let cluster: Cluster;
+  let proxy: ProxyProcess;
+  let steady: ServedService;
+  let load: number;
+
+  before(async () => {
+    cluster = await Cluster.create();
+    const port = await cluster.environment.node.call('meddle', {
+      url: cluster.plane.server,
+      caFile: cluster.plane.caFile,
+    });
+    const kubeconfig = cluster.environment.temporary('meddled.kubeconfig');
+    cluster.plane.writeKubeconfig(kubeconfig, { user: 'proxy', server: `http://127.0.0.1:${port}` });
+    proxy = await cluster.startProxy({ kubeconfig });
+    steady = await cluster.serve(web('steady'), POD_ADDRESSES);
+    await cluster.isUp(steady, ALL);
+  });
+
+  beforeEach(async () => {
+    load = await cluster.environment.client.call('startLoad', { host: steady.host, port: 80, concurrency: 1 });
+  });
+
+  afterEach(async () => {
+    const { names, failures } = await cluster.environment.client.call('stopLoad', { load });
+    assert.deepEqual(failures, {});
+    assert.deepEqual(Object.keys(names).sort(), [...ALL]);
+    assert.ok(proxy.running);
+  });
+
+  after(() => cluster.remove());
+
+  /** Meets this misdeed for both kinds of objects, so many times each; gives how often it was met. */
+  async function suffer(misdeed: Misdeed, times: number): Promise<number> {
+    for (const path of [SERVICES, SLICES]) {
+      await cluster.environment.node.call('misbehave', { path, misdeed, times });
+    }
+    await waitFor('the proxy sees that it cannot follow', async () => !(await cluster.apiState()).connected);
+    await waitFor('the proxy follows again', async () => (await cluster.apiState()).connected, 20_000);
+    return await cluster.environment.node.call('behave', undefined);
+  }
+
+  async function servesWithin(ms: number): Promise<void> {
+    const service = await cluster.create(web(cluster.name('after')), POD_ADDRESSES);
+    await waitFor(
+      'a Service created afterwards is served',
+      () =>
+        cluster.environment.client
+          .call('request', { host: service.host, port: 80, timeoutMs: 200 })
+          .catch(() => undefined),
+      ms,
+    );
+  }
+
+  for (const [what, misdeed] of [
+    ['JSON that ends in the middle', 'truncated'],
+    ['a connection that breaks off in the middle of JSON', 'broken-off'],
+    ['a web page with 200', 'html'],
+    ['a web page with 200 that calls itself JSON', 'html-as-json'],
+    ['401', 401],
+    ['403', 403],
+    ['500', 500],
+    ['503', 503],
+  ] as const) {
+    test(`${what}: the last state is served, and it recovers`, async () => {
+      const met = await suffer(misdeed, 2);
+      assert.ok(met >= 3, `${met} times`);
+      await servesWithin(RECOVERY_MS);
+    });
+  }
+
+  test('429 with Retry-After: it keeps away for as long as it is told to, and recovers', async () => {
+    const begun = performance.now();
+    await suffer(429, 1);
+    assert.ok(performance.now() - begun >= 2_000, `${performance.now() - begun} ms`);
+    await servesWithin(RECOVERY_MS);
+  });
+
+  test('an empty list is not believed until a second one says the same', async () => {
+    // The watches are broken off and their versions refused, so that new lists are asked for, of which one is empty.
+    for (const path of [SERVICES, SLICES]) {
+      await cluster.environment.node.call('misbehave', { path, misdeed: 410, times: 1 });
+      await cluster.environment.node.call('misbehave', { path, misdeed: 'empty', times: 1 });
+    }
+    const doubts = () =>
+      proxy.lines({ msg: 'a list is empty although there are objects; it counts once a second one is empty too' });
+    await waitFor('both lists were doubted', () => doubts().length === 2, 20_000);
+    await waitFor('the proxy follows again', async () => (await cluster.apiState()).connected, 20_000);
+    assert.equal(await cluster.environment.node.call('behave', undefined), 4);
+    await servesWithin(RECOVERY_MS);
+  });
+
+  for (const [what, text, repeat] of [
+    ['an event of an unknown type', `${JSON.stringify({ type: 'SYNCHRONIZED', object: {} })}\n`, 1],
+    ['a line that is not JSON', 'Bad Gateway\n', 1],
+    ['an ERROR event without a status', `${JSON.stringify({ type: 'ERROR', object: null })}\n`, 1],
+    [
+      'objects that are none',
+      `${JSON.stringify({ type: 'MODIFIED', object: { metadata: { name: '__proto__' } } })}\n`,
+      1,
+    ],
+    ['a line of 50 MB', 'x'.repeat(1 << 20), 50],
+  ] as const) {
+    test(`${what} in a watch: the last state is served, and it recovers`, async () => {
+      const peak = () => residentKiB(proxy.pid, 'VmHWM');
+      const before = peak();
+      const watches = await cluster.environment.node.call('inject', { text, repeat });
+      assert.ok(watches >= 2, `${watches} watches`);
+      await servesWithin(RECOVERY_MS);
+      await waitFor('the proxy follows', async () => (await cluster.apiState()).connected, RECOVERY_MS);
+      assert.ok(peak() - before < 200 * 1024, `${peak() - before} KiB more at the peak`);
+    });
+  }
+
+  test('no answer at all: given up after 30 s, and it recovers', { timeout: 90_000 }, async () => {
+    for (const path of [SERVICES, SLICES]) {
+      await cluster.environment.node.call('misbehave', { path, misdeed: 'mute', times: 1 });
+    }
+    await waitFor('the proxy sees that it cannot follow', async () => !(await cluster.apiState()).connected, 45_000);
+    await waitFor('the proxy follows again', async () => (await cluster.apiState()).connected, 45_000);
+    assert.equal(await cluster.environment.node.call('behave', undefined), 2);
+    await servesWithin(RECOVERY_MS);
+  });
+});

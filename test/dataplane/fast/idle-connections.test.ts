@@ -1,0 +1,71 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { waitFor } from '../../netns/wait.ts';
+import { connectSocket, connectTcp, TcpBackend } from '../../support/tcp.ts';
+import { ChildProgram } from './child-program.ts';
+
+/** 9,500 fit into a limit of 20,000 descriptors: `KUP_TEST_CONNECTIONS=9500`. */
+const CONNECTIONS = Number(process.env['KUP_TEST_CONNECTIONS'] ?? 2000);
+
+interface EngineState {
+  readonly active: number;
+  readonly descriptors: number;
+  readonly heapUsed: number;
+  readonly external: number;
+  readonly rss: number;
+}
+
+test(`${CONNECTIONS} idle connections cost two descriptors and at most 2 KiB of heap each, and delay no new one`, async (t) => {
+  const backend = await TcpBackend.echo(t);
+  const engine = await ChildProgram.start<EngineState>(t, 'in-process-engine.ts', {
+    args: [backend.endpoint.port],
+    nodeArgs: ['--expose-gc'],
+  });
+  const latency = async (): Promise<number> => {
+    const times: number[] = [];
+    for (let i = 0; i < 100; i++) {
+      const began = performance.now();
+      const client = await connectTcp(engine.port);
+      client.send('?');
+      await new Promise((resolve) => client.socket.once('data', resolve));
+      times.push(performance.now() - began);
+      client.end();
+    }
+    return times.toSorted((a, b) => a - b)[50] ?? 0;
+  };
+  await latency();
+  const quietMs = await latency();
+  await waitFor('these to be over', async () => (await engine.state()).active === 0);
+  const before = await engine.state();
+
+  // All have been used: an idle connection is one that has carried something and waits.
+  const clients = [];
+  for (let i = 0; i < CONNECTIONS; i++) {
+    const client = await connectSocket(engine.port);
+    client.write('x'.repeat(1 + (i % 3) * 100_000));
+    client.resume();
+    clients.push(client);
+  }
+  await waitFor('all to be open', async () => (await engine.state()).active === CONNECTIONS);
+  const full = await engine.state();
+  const heapEach = (full.heapUsed - before.heapUsed) / CONNECTIONS;
+  const externalEach = (full.external - before.external) / CONNECTIONS;
+  t.diagnostic(`${Math.round(heapEach)} bytes of heap and ${Math.round(externalEach)} outside it per connection`);
+  assert.ok(heapEach <= 2048, `${heapEach} bytes of heap each`);
+  assert.ok(externalEach <= 512, `${externalEach} bytes outside the heap each`);
+  // Pipes stay for the next bulk, a few for all connections.
+  assert.ok(full.descriptors - before.descriptors <= 2 * CONNECTIONS + 32, String(full.descriptors));
+
+  const crowdedMs = await latency();
+  t.diagnostic(`a new connection takes ${crowdedMs.toFixed(2)} ms, before ${quietMs.toFixed(2)} ms`);
+  assert.ok(crowdedMs < 5 * quietMs + 5, `${crowdedMs} ms instead of ${quietMs} ms`);
+
+  for (const client of clients) client.destroy();
+  await waitFor('all to be over', async () => (await engine.state()).active === 0, 30_000);
+  const after = await engine.state();
+  assert.ok(after.descriptors <= before.descriptors + 32, `${after.descriptors} descriptors`);
+  assert.ok(
+    after.heapUsed - before.heapUsed < 0.1 * CONNECTIONS * 2048,
+    `${after.heapUsed - before.heapUsed} bytes left`,
+  );
+});

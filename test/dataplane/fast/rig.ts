@@ -1,0 +1,68 @@
+import { readdirSync } from 'node:fs';
+import type { TestContext } from 'node:test';
+import type { Clock } from '../../../src/contracts/clock.ts';
+import type { DataPlane, DataPlaneOptions, ServicePortStats } from '../../../src/contracts/data-plane.ts';
+import { createFastDataPlane } from '../../../src/dataplane/fast/create.ts';
+import { systemClock } from '../../../src/host/system-clock.ts';
+import type { Endpoint } from '../../../src/model/endpoint.ts';
+import type { ServicePortName } from '../../../src/model/service.ts';
+import { RecordingLog } from '../../fakes/recording-log.ts';
+
+export const OPTIONS: DataPlaneOptions = {
+  tcpHalfOpenTimeoutMs: 60_000,
+  udpIdleTimeoutMs: 60_000,
+  udpFirstReplyTimeoutMs: 60_000,
+  udpMaxFlowsPerService: 1000,
+  udpMaxFlows: 1000,
+  affinityMaxClients: 1000,
+};
+
+export interface FastRig {
+  readonly plane: DataPlane;
+  readonly log: RecordingLog;
+  /** Every event, as its name and what an assertion needs of it. */
+  readonly events: string[];
+  stats(name: ServicePortName): ServicePortStats;
+}
+
+/** The fast engine under the machine's clock; real sockets and threads. */
+export async function fastRig(
+  t: TestContext,
+  { workers = 1, clock = systemClock, entry }: { workers?: number; clock?: Clock; entry?: URL } = {},
+): Promise<FastRig> {
+  const events: string[] = [];
+  const log = new RecordingLog();
+  const plane = await createFastDataPlane({
+    options: { ...OPTIONS, workers },
+    observer: {
+      turnedAway: ({ reason }) => events.push(`turned away: ${reason}`),
+      dialFailed: ({ backend, reason }) => events.push(`dial failed: ${backend} ${reason}`),
+      limited: ({ limit }) => events.push(`limited: ${limit}`),
+      listenerFailed: ({ err }) => events.push(`listener failed: ${err}`),
+    },
+    clock,
+    log,
+    ...(entry !== undefined && { entry }),
+  });
+  t.after(() => plane.shutdown());
+  const stats = (wanted: ServicePortName): ServicePortStats => {
+    for (const each of plane.stats()) if (each.name === wanted) return each;
+    throw new Error(`${wanted} is not open`);
+  };
+  return { plane, log, events, stats };
+}
+
+export function openPort(
+  { plane }: FastRig,
+  name: ServicePortName,
+  endpoints: readonly Endpoint[],
+  protocol: 'TCP' | 'UDP' = 'TCP',
+): Promise<number> {
+  const spec = { name, protocol, address: '127.0.0.1', port: 0 };
+  return plane.open(spec, { endpoints, affinity: { type: 'None' } });
+}
+
+/** How many descriptors this process has open. */
+export function openDescriptors(): number {
+  return readdirSync('/proc/self/fd').length;
+}

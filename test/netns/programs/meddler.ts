@@ -1,0 +1,138 @@
+import { readFileSync } from 'node:fs';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { Agent, request } from 'node:https';
+import type { AddressInfo, Socket } from 'node:net';
+
+/**
+ * - `truncated`: the first half of the real answer, and then a proper end.
+ * - `broken-off`: the same, and then a reset.
+ * - `html`: a web page with 200.
+ * - `html-as-json`: the same under JSON's content type.
+ * - `empty`: what comes before the end of a list is left out.
+ * - `old`: 404, as of a server that does not have the resource.
+ * - `mute`: no answer at all.
+ * - a number: this status; `429` asks to come back after two seconds.
+ */
+export type Misdeed = 'truncated' | 'broken-off' | 'html' | 'html-as-json' | 'empty' | 'old' | 'mute' | number;
+
+interface Plan {
+  readonly path: string;
+  readonly misdeed: Misdeed;
+  times: number;
+}
+
+interface Watch {
+  readonly path: string;
+  readonly response: ServerResponse;
+}
+
+let server: Server | undefined;
+const plans: Plan[] = [];
+const watches = new Set<Watch>();
+const sockets = new Set<Socket>();
+let met = 0;
+
+const PAGE = '<!doctype html><html><body>Welcome to the captive portal</body></html>';
+
+/** Passes plain HTTP on to an API server until told to misbehave. Gives its port on 127.0.0.1. */
+export async function meddle({ url, caFile }: { url: string; caFile: string }): Promise<number> {
+  const agent = new Agent({ ca: readFileSync(caFile), keepAlive: true });
+  server = createServer((incoming, response) => {
+    const plan = plans.find(({ path, times }) => times > 0 && incoming.url?.startsWith(path));
+    if (plan !== undefined) {
+      plan.times--;
+      met++;
+    }
+    handle({ incoming, response, url, agent, misdeed: plan?.misdeed });
+  });
+  server.on('connection', (socket) => {
+    sockets.add(socket);
+    socket.on('error', () => {});
+    socket.on('close', () => sockets.delete(socket));
+  });
+  await new Promise<void>((resolve) => server!.listen(0, '127.0.0.1', resolve));
+  return (server.address() as AddressInfo).port;
+}
+
+/** The next so many requests for paths with this beginning are answered so; open ones are broken off. */
+export function misbehave({ path, misdeed, times }: { path: string; misdeed: Misdeed; times: number }): void {
+  plans.push({ path, misdeed, times });
+  for (const socket of sockets) socket.resetAndDestroy();
+}
+
+/** Behaves from now on. Gives how many requests have met a misdeed since the last time. */
+export function behave(): number {
+  plans.length = 0;
+  const count = met;
+  met = 0;
+  return count;
+}
+
+/** Writes this, `repeat` times over, into every open watch. Gives how many watches there were. */
+export function inject({ text, repeat = 1 }: { text: string; repeat?: number }): number {
+  for (const { response } of watches) for (let index = 0; index < repeat; index++) response.write(text);
+  return watches.size;
+}
+
+interface Exchange {
+  readonly incoming: IncomingMessage;
+  readonly response: ServerResponse;
+  readonly url: string;
+  readonly agent: Agent;
+  readonly misdeed: Misdeed | undefined;
+}
+
+function handle(exchange: Exchange): void {
+  const { incoming, response, misdeed } = exchange;
+  response.on('error', () => {});
+  if (misdeed === 'mute') return;
+  if (misdeed === 'html' || misdeed === 'html-as-json') {
+    response.writeHead(200, { 'content-type': misdeed === 'html' ? 'text/html' : 'application/json' }).end(PAGE);
+  } else if (misdeed === 'old' || typeof misdeed === 'number') {
+    const code = misdeed === 'old' ? 404 : misdeed;
+    const headers = { 'content-type': 'application/json', ...(code === 429 && { 'retry-after': '2' }) };
+    response.writeHead(code, headers);
+    response.end(JSON.stringify({ kind: 'Status', apiVersion: 'v1', status: 'Failure', message: 'a misdeed', code }));
+  } else {
+    forward(exchange, incoming.headers);
+  }
+}
+
+function forward({ incoming, response, url, agent, misdeed }: Exchange, headers: IncomingMessage['headers']): void {
+  const { host: _, ...rest } = headers;
+  const upstream = request(`${url}${incoming.url}`, { method: incoming.method!, headers: rest, agent }, (answer) => {
+    response.writeHead(answer.statusCode!, { 'content-type': answer.headers['content-type'] ?? 'text/plain' });
+    response.flushHeaders();
+    const watch = { path: incoming.url!, response };
+    if (incoming.url!.includes('watch=1')) watches.add(watch);
+    response.on('close', () => watches.delete(watch));
+    answer.on('error', () => response.destroy());
+    if (misdeed === 'truncated' || misdeed === 'broken-off') truncate(answer, response, misdeed);
+    else if (misdeed === 'empty') leaveOutObjects(answer, response);
+    else answer.pipe(response);
+  });
+  upstream.on('error', () => response.destroy());
+  response.on('close', () => upstream.destroy());
+  incoming.pipe(upstream);
+}
+
+function truncate(answer: IncomingMessage, response: ServerResponse, how: 'truncated' | 'broken-off'): void {
+  answer.once('data', (chunk: Buffer) => {
+    answer.destroy();
+    response.write(chunk.subarray(0, chunk.length / 2), () => {
+      if (how === 'truncated') response.end();
+      else response.socket?.resetAndDestroy();
+    });
+  });
+}
+
+/** Of a streamed list, which the real server sends as one event per line. */
+function leaveOutObjects(answer: IncomingMessage, response: ServerResponse): void {
+  let rest = '';
+  answer.setEncoding('utf8').on('data', (text: string) => {
+    const lines = (rest + text).split('\n');
+    rest = lines.pop() ?? '';
+    for (const line of lines) if (line.includes('"BOOKMARK"')) response.write(`${line}\n`);
+  });
+  answer.on('end', () => response.end());
+}

@@ -39,7 +39,10 @@ const HTTP_MAX_CONNECTIONS = 64;
 /** A stop that takes longer than this is cut short: the rules stay in any case, and systemd would kill us later. */
 const STOP_DEADLINE_MS = 10_000;
 
-process.exitCode = await main(process.argv.slice(2));
+const code = await main(process.argv.slice(2));
+// Not by letting the event loop run dry: worker threads and sockets of a start that failed would keep it going. On Linux,
+// writes to standard streams are synchronous, so nothing of what was said is lost.
+if (code !== undefined) process.exit(code);
 
 /** The composition root: the only place that names real implementations. Resolves with the exit code, if it is known. */
 async function main(argv: readonly string[]): Promise<number | undefined> {

@@ -1,4 +1,5 @@
 import { spawnSync } from 'node:child_process';
+import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { Iptables } from '../test/netns/iptables.ts';
 import { Manifests, serviceObjects } from '../test/netns/manifests.ts';
@@ -12,6 +13,8 @@ export interface Candidate {
   /** A limit is no proxy: nothing, or the kernel alone, lies between client and backend. */
   readonly kind: 'ours' | 'peer' | 'limit';
   readonly carriesUdp: boolean;
+  /** Takes part only when it is named. */
+  readonly isExtra?: boolean;
   /** Why it cannot take part on this machine. */
   missing?(): string | undefined;
   /** Resolves when it is ready for traffic. `env`: what its process gets in addition. */
@@ -22,11 +25,22 @@ export const CANDIDATES: readonly Candidate[] = [
   ours('fast'),
   ours('node'),
   { name: 'go', kind: 'peer', carriesUdp: true, missing: () => goMissing(), start: startGo },
-  { name: 'haproxy', kind: 'peer', carriesUdp: false, start: startHaproxy },
-  { name: 'nginx', kind: 'peer', carriesUdp: true, start: startNginx },
+  haproxy('haproxy', { threads: 1 }),
+  nginx('nginx', { threads: 1 }),
   { name: 'direct', kind: 'limit', carriesUdp: true, start: async () => {} },
   { name: 'dnat', kind: 'limit', carriesUdp: true, start: startDnat },
+  // To see whether other settings would have done the peers more justice.
+  { ...haproxy('haproxy-threads', { threads: availableParallelism() }), isExtra: true },
+  { ...haproxy('haproxy-buffers', { threads: 1, bufferKibibytes: 1024 }), isExtra: true },
+  { ...nginx('nginx-threads', { threads: availableParallelism() }), isExtra: true },
+  { ...nginx('nginx-buffers', { threads: 1, bufferKibibytes: 256 }), isExtra: true },
 ];
+
+/** By default a peer's buffers are what it comes with: 16 KiB, and 64 KiB in a pipe for splice(2). */
+interface PeerSettings {
+  readonly threads: number;
+  readonly bufferKibibytes?: number;
+}
 
 /** Where a peer listens for what goes to a port of the Service. */
 function localPort({ port }: Port): number {
@@ -74,47 +88,62 @@ async function startGo(rig: Rig): Promise<void> {
   await serve(rig, [binary, ...forwards], PORTS);
 }
 
-/** One thread, as nginx: with both cores shared by client and backend too, a second one made it slower. */
-async function startHaproxy(rig: Rig): Promise<void> {
+function haproxy(name: string, { threads, bufferKibibytes }: PeerSettings): Candidate {
   const ports = PORTS.filter(({ protocol }) => protocol === 'tcp');
-  const config = rig.file('haproxy.cfg', [
-    'global',
-    '  nbthread 1',
-    '  maxconn 4096',
-    'defaults',
-    '  mode tcp',
-    '  option splice-auto',
-    '  timeout connect 5s',
-    '  timeout client 1h',
-    '  timeout server 1h',
-    ...ports.flatMap((port) => [
-      `listen ${port.name}`,
-      `  bind :${localPort(port)}`,
-      `  server pod ${BACKEND}:${port.port}`,
-    ]),
-  ]);
-  await serve(rig, ['haproxy', '-db', '-f', config], ports);
+  return {
+    name,
+    kind: 'peer',
+    carriesUdp: false,
+    async start(rig) {
+      const config = rig.file('haproxy.cfg', [
+        'global',
+        `  nbthread ${threads}`,
+        '  maxconn 4096',
+        ...(bufferKibibytes === undefined ? [] : [`  tune.pipesize ${bufferKibibytes * 1024}`]),
+        'defaults',
+        '  mode tcp',
+        '  option splice-auto',
+        '  timeout connect 5s',
+        '  timeout client 1h',
+        '  timeout server 1h',
+        ...ports.flatMap((port) => [
+          `listen ${port.name}`,
+          `  bind :${localPort(port)}`,
+          `  server pod ${BACKEND}:${port.port}`,
+        ]),
+      ]);
+      await serve(rig, ['haproxy', '-db', '-f', config], ports);
+    },
+  };
 }
 
-async function startNginx(rig: Rig): Promise<void> {
-  const config = rig.file('nginx.conf', [
-    'load_module /usr/lib/nginx/modules/ngx_stream_module.so;',
-    'daemon off;',
-    'worker_processes 1;',
-    `pid ${join(rig.topology.directory, 'nginx.pid')};`,
-    'error_log stderr;',
-    'events { worker_connections 4096; }',
-    'stream {',
-    '  proxy_timeout 1h;',
-    ...PORTS.map((port) => {
-      const listen = `${localPort(port)}${port.protocol === 'udp' ? ' udp' : ''}`;
-      // A UDP session lives for as long as its client may pause.
-      const timeout = port.protocol === 'udp' ? ' proxy_timeout 5s;' : '';
-      return `  server { listen ${listen}; proxy_pass ${BACKEND}:${port.port};${timeout} }`;
-    }),
-    '}',
-  ]);
-  await serve(rig, ['nginx', '-c', config, '-e', 'stderr'], PORTS);
+function nginx(name: string, { threads, bufferKibibytes }: PeerSettings): Candidate {
+  const server = (port: Port) => {
+    const isUdp = port.protocol === 'udp';
+    // A worker knows its own UDP sessions only, so each needs a socket of its own.
+    const listen = `${localPort(port)}${isUdp ? ' udp' : ''}${threads > 1 ? ' reuseport' : ''}`;
+    return `  server { listen ${listen}; proxy_pass ${BACKEND}:${port.port}; proxy_timeout ${isUdp ? '5s' : '1h'}; }`;
+  };
+  return {
+    name,
+    kind: 'peer',
+    carriesUdp: true,
+    async start(rig) {
+      const config = rig.file('nginx.conf', [
+        'load_module /usr/lib/nginx/modules/ngx_stream_module.so;',
+        'daemon off;',
+        `worker_processes ${threads};`,
+        `pid ${join(rig.topology.directory, 'nginx.pid')};`,
+        'error_log stderr;',
+        'events { worker_connections 4096; }',
+        'stream {',
+        ...(bufferKibibytes === undefined ? [] : [`  proxy_buffer_size ${bufferKibibytes}k;`]),
+        ...PORTS.map(server),
+        '}',
+      ]);
+      await serve(rig, ['nginx', '-c', config, '-e', 'stderr'], PORTS);
+    },
+  };
 }
 
 async function serve(rig: Rig, argv: readonly string[], ports: readonly Port[]): Promise<void> {

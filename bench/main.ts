@@ -7,8 +7,13 @@ import { cpuSeconds } from './program.ts';
 import { type Measurement, Report } from './report.ts';
 import { Rig } from './rig.ts';
 import { type Meter, measure, ROWS, type Row } from './rows.ts';
+import { table } from './table.ts';
 
-const CHOICE = { rows: ROWS.map(({ name }) => name), candidates: CANDIDATES.map(({ name }) => name) };
+const CHOICE = {
+  rows: ROWS.map(({ name }) => name),
+  candidates: CANDIDATES.map(({ name }) => name),
+  usual: CANDIDATES.filter(({ isExtra }) => !isExtra).map(({ name }) => name),
+};
 
 process.exitCode = await main(process.argv.slice(2));
 
@@ -63,7 +68,7 @@ async function compare(rows: readonly Row[], candidates: readonly Candidate[], o
 
   const report = new Report(present, measurements);
   const seconds = Math.round((performance.now() - begun) / 1000);
-  console.log(`${report.table(rows)}\n`);
+  console.log(`${table(report, rows)}\n`);
   console.log(
     `Medians of ${options.rounds} × ${options.seconds} s ± half the range; ratios are medians over the rounds.`,
   );

@@ -16,9 +16,11 @@ export interface Options {
 export interface Choice {
   readonly rows: readonly string[];
   readonly candidates: readonly string[];
+  /** Of these, what is chosen unless told otherwise. */
+  readonly usual: readonly string[];
 }
 
-export function usage({ rows, candidates }: Choice): string {
+export function usage({ rows, candidates, usual }: Choice): string {
   return `Usage: scripts/bench [flags]
 
 Compares the proxy with its peers, each behind the same rules on a node of its own, taking turns.
@@ -26,7 +28,8 @@ Compares the proxy with its peers, each behind the same rules on a node of its o
   --rounds N           measurements of each row with each candidate (3)
   --seconds S          length of one measurement (2)
   --rows A,B           of ${rows.join(', ')} (all)
-  --candidates A,B     of ${candidates.join(', ')} (all)
+  --candidates A,B     of ${candidates.join(', ')}
+                       (${usual.join(',')})
   --json FILE          writes all measurements
   --profile ROW        shows where one of ours (--candidates, else fast) spends its time in that row;
                        uses strace and perf where they are installed
@@ -51,8 +54,9 @@ export function parseOptions(args: readonly string[], choice: Choice): Options |
   return {
     rounds: wholeNumber('--rounds', values.rounds),
     seconds: wholeNumber('--seconds', values.seconds),
-    rows: chosen('--rows', values.rows, choice.rows),
-    candidates: chosen('--candidates', values.candidates, choice.candidates),
+    rows: values.rows === undefined ? choice.rows : chosen('--rows', values.rows, choice.rows),
+    candidates:
+      values.candidates === undefined ? choice.usual : chosen('--candidates', values.candidates, choice.candidates),
     json: values.json,
     profile: values.profile === undefined ? undefined : chosen('--profile', values.profile, choice.rows)[0],
   };
@@ -64,8 +68,7 @@ function wholeNumber(flag: string, text: string): number {
 }
 
 /** In the order of the table, whatever order they are named in. */
-function chosen(flag: string, text: string | undefined, names: readonly string[]): readonly string[] {
-  if (text === undefined) return names;
+function chosen(flag: string, text: string, names: readonly string[]): readonly string[] {
   const wanted = text.split(',');
   const unknown = wanted.find((name) => !names.includes(name));
   if (unknown !== undefined) throw new Error(`${flag} knows no "${unknown}"; it knows ${names.join(', ')}`);

@@ -49,7 +49,7 @@ async function byV8(row: Row, candidate: Candidate, { meter, directory }: Means)
   for (const file of files.sort()) {
     const { busyMs, functions } = selfTimes(JSON.parse(readFileSync(join(directory, file), 'utf8')) as CpuProfile);
     if (busyMs < LEAST_BUSY_MS) continue;
-    console.log(`\nV8, thread of ${file}: busy for ${Math.round(busyMs)} ms; self time`);
+    console.log(`\nV8, thread of ${file}: busy for ${Math.round(busyMs)} ms; self time, waiting included`);
     for (const { name, ms } of functions.slice(0, FUNCTIONS)) {
       console.log(`${((ms / busyMs) * 100).toFixed(1).padStart(6)} %  ${name}`);
     }
@@ -84,7 +84,9 @@ async function withPerf(row: Row, candidate: Candidate, { meter, directory }: Me
     const { stdout, stderr } = await runCommand(['perf', 'report', '--stdio', '-i', data, ...sort]);
     console.log('\nkernel and program together (perf)');
     show(row, values);
-    console.log(head(stdout.replace(/^(#.*)?\n/gm, '')) || `perf gave nothing: ${recorder.said} ${stderr.trim()}`);
+    console.log(
+      head(stdout.replace(/^(#.*)?\n|[ ]+$/gm, '')) || `perf gave nothing: ${recorder.said} ${stderr.trim()}`,
+    );
   } finally {
     await rig.remove();
     rmSync(map, { force: true });

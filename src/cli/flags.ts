@@ -227,7 +227,7 @@ export const FLAGS = {
   cleanup: single('false', boolean, {
     group: RULES,
     isSwitch: true,
-    describe: 'remove every rule and chain of the proxy, IPv4 and IPv6, and exit; needs no --manifests',
+    describe: 'remove every rule and chain of the proxy, IPv4 and IPv6, and exit; no source of Services is needed',
   }),
 
   'healthz-bind-address': single('0.0.0.0:10256', (text) => parseListenAddress(text, 10256), {

@@ -2,13 +2,13 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { parseOptions } from '../../bench/options.ts';
 
-const CHOICE = { rows: ['bulk', 'dns'], candidates: ['fast', 'go'] };
+const CHOICE = { rows: ['bulk', 'dns'], candidates: ['fast', 'go', 'extra'], usual: ['fast', 'go'] };
 
-test('everything is measured unless told otherwise, in the order of the table', () => {
+test('all rows and the usual candidates are measured unless told otherwise, in the order of the table', () => {
   const { rows, candidates } = parseOptions([], CHOICE)!;
-  assert.deepEqual([rows, candidates], [CHOICE.rows, CHOICE.candidates]);
+  assert.deepEqual([rows, candidates], [CHOICE.rows, CHOICE.usual]);
   assert.deepEqual(parseOptions(['--rows', 'dns,bulk'], CHOICE)?.rows, ['bulk', 'dns']);
-  assert.deepEqual(parseOptions(['--candidates', 'go'], CHOICE)?.candidates, ['go']);
+  assert.deepEqual(parseOptions(['--candidates', 'extra,go'], CHOICE)?.candidates, ['go', 'extra']);
 });
 
 test('an unknown row and a number of rounds that is none are refused with what would do', () => {

@@ -1,5 +1,5 @@
 import type { Agent } from '../netns/agent.ts';
-import { Environment, metric } from '../netns/harness.ts';
+import { Environment, metric, type ProxyOptions } from '../netns/harness.ts';
 import type { ProxyProcess } from '../netns/proxy.ts';
 import { NODE_ADDRESS } from '../netns/topology.ts';
 import { waitFor } from '../netns/wait.ts';
@@ -18,6 +18,10 @@ export interface Target {
 export interface ServedService extends ServiceOptions, Target {
   /** Of the first port. */
   readonly nodePort: number;
+}
+
+export interface ClusterProxyOptions extends Omit<ProxyOptions, 'source'> {
+  readonly kubeconfig?: string;
 }
 
 /** What the proxy says of its connection to the API server. */
@@ -67,12 +71,13 @@ export class Cluster {
     await this.environment.remove();
   }
 
-  /** With frequent syncs, so that tests need not wait for them. */
-  startProxy({ kubeconfig = this.kubeconfig, env = {} as NodeJS.ProcessEnv } = {}): Promise<ProxyProcess> {
+  /** With frequent syncs, so that tests need not wait for them; `args` come last. */
+  startProxy(options: ClusterProxyOptions = {}): Promise<ProxyProcess> {
+    const { kubeconfig = this.kubeconfig, args = [], ...others } = options;
     return this.environment.startProxy({
+      ...others,
       source: ['--kubeconfig', kubeconfig],
-      args: ['--hostname-override', NODE_NAME, '--iptables-min-sync-period', '100ms'],
-      env,
+      args: ['--hostname-override', NODE_NAME, '--iptables-min-sync-period', '100ms', ...args],
     });
   }
 

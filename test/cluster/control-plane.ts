@@ -121,7 +121,7 @@ export class ControlPlane {
       'the API server is ready',
       async () => {
         if (this.#apiServer?.exitCode !== null) throw new Error(`the API server has ended\n${this.logTail()}`);
-        return (await this.isReady()) === true;
+        return await this.isReady();
       },
       READY_MS,
     ).catch((error: Error) => {

@@ -19,11 +19,7 @@ describe('a server without EndpointSlices', () => {
       url: cluster.plane.server,
       caFile: cluster.plane.caFile,
     });
-    await cluster.environment.node.call('misbehave', {
-      path: '/apis/discovery.k8s.io/',
-      misdeed: 'old',
-      times: Number.MAX_SAFE_INTEGER,
-    });
+    await cluster.environment.node.call('misbehaveForEver', { path: '/apis/discovery.k8s.io/', misdeed: 'old' });
     const kubeconfig = cluster.environment.temporary('old.kubeconfig');
     cluster.plane.writeKubeconfig(kubeconfig, { user: 'proxy', server: `http://127.0.0.1:${port}` });
     proxy = await cluster.startProxy({ kubeconfig });

@@ -21,7 +21,7 @@ export type { EngineFactory } from './data-plane/harness.ts';
  */
 export function dataPlaneCompliance(label: string, factory: EngineFactory): void {
   // A hang must fail, and tests inherit this bound.
-  describe(label, { timeout: 120_000 }, () => {
+  describe(label, { timeout: 300_000 }, () => {
     before(buildNetwork);
     const rig = rigFactory(factory);
     describe('listening', () => listeningTests(rig));

@@ -24,7 +24,6 @@ export class Agent {
     this.name = name;
     this.#child = child;
     child.stdin?.on('error', () => {});
-    child.stderr?.pipe(process.stderr);
     child.stdout?.setEncoding('utf8').on('data', (text: string) => this.#receive(text));
     child.on('close', () => {
       for (const call of this.#calls.values()) call.reject(new Error(`the agent "${name}" has ended`));
@@ -33,7 +32,7 @@ export class Agent {
 
   static start(namespace: Namespace, name: string): Agent {
     const program = fileURLToPath(new URL('programs/agent.ts', import.meta.url));
-    return new Agent(name, namespace.spawn([process.execPath, program]));
+    return new Agent(name, namespace.spawn([process.execPath, program], {}, ['pipe', 'pipe', 'inherit']));
   }
 
   call<Op extends keyof Operations>(op: Op, args: Argument<Op>): Promise<Result<Op>> {

@@ -26,9 +26,14 @@ export const NOBODY = 8099;
 
 const METRICS = 'http://127.0.0.1:10249/metrics';
 
+/** Which engine carries the traffic: `KUP_TEST_DATAPLANE` is fast (the default) or node. */
+const ENGINE = process.env['KUP_TEST_DATAPLANE'] ?? 'fast';
+
 export interface ProxyOptions {
   readonly args?: readonly string[];
   readonly env?: NodeJS.ProcessEnv;
+  /** What starts the proxy and becomes it, such as `setpriv`. */
+  readonly through?: readonly string[];
   /** Where Services come from, instead of {@link Environment.manifests}. */
   readonly source?: readonly string[];
   /** In place of waiting for the first sync. */
@@ -96,13 +101,15 @@ export class Environment {
         ...(options.source ?? ['--manifests', this.manifests.directory]),
         '--iptables-mode',
         FLAVOUR,
+        '--dataplane',
+        ENGINE,
         '--log-format',
         'json',
         '-v',
         '2',
         ...(options.args ?? []),
       ],
-      options.env,
+      { ...(options.env && { env: options.env }), ...(options.through && { through: options.through }) },
     );
     this.#proxies.add(proxy);
     try {

@@ -23,9 +23,14 @@ export class ProxyProcess {
   readonly log: LogLine[] = [];
   readonly exited: Promise<{ readonly code: number | null; readonly signal: NodeJS.Signals | null }>;
 
-  constructor(namespace: Namespace, args: readonly string[], env: NodeJS.ProcessEnv = {}) {
+  /** `through`: what starts it and becomes it, such as `setpriv`. */
+  constructor(
+    namespace: Namespace,
+    args: readonly string[],
+    { env = {}, through = [] }: { env?: NodeJS.ProcessEnv; through?: readonly string[] } = {},
+  ) {
     buildOnce();
-    this.#child = namespace.spawn([PROGRAM, ...args], env);
+    this.#child = namespace.spawn([...through, PROGRAM, ...args], env);
     for (const stream of [this.#child.stdout!, this.#child.stderr!]) {
       createInterface({ input: stream }).on('line', (line) => this.log.push(parseLine(line)));
     }

@@ -10,7 +10,7 @@ import { ApiError, causeMessage } from './api-error.ts';
  * The kernel gives a connection up 30 s after the last packet of the peer: it probes after 20 s and then each second,
  * ten times (the last two are libuv's, `uv__tcp_keepalive`).
  */
-export const KEEP_ALIVE_MS = 20_000;
+const KEEP_ALIVE_MS = 20_000;
 
 /** One pool of connections, replaced by another when server, certificates or keys have changed. */
 export class AgentPool {

@@ -128,7 +128,7 @@ export class ApiClient implements Transport {
 
   /** Resolves with the head of the response, whatever its status. */
   async #send({ method, path, body, signal }: Call, route?: Route): Promise<IncomingMessage> {
-    const { access, agent } = route ?? (await this.#route());
+    const { access, agent } = route ?? (await unlessAborted(this.#route(), signal));
     const request: HttpRequest = {
       method,
       url: new URL(access.server.href.replace(/\/$/, '') + path),
@@ -215,6 +215,16 @@ export class ApiClient implements Transport {
       timer.cancel();
     }
   }
+}
+
+/** For work that cannot be interrupted, such as an exec plugin: it may go on, but nobody waits for it. */
+function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const abort = () => reject(signal.reason);
+    if (signal.aborted) abort();
+    signal.addEventListener('abort', abort);
+    work.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort));
+  });
 }
 
 async function collect(body: AsyncIterable<Uint8Array>, maxBytes: number): Promise<string> {

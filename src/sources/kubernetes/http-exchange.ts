@@ -1,7 +1,6 @@
 import { type Agent, request as httpRequest, type IncomingMessage } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import type { Clock } from '../../contracts/clock.ts';
-import { KEEP_ALIVE_MS } from './agent-pool.ts';
 import { ApiError, causeMessage } from './api-error.ts';
 
 export interface HttpRequest {
@@ -49,9 +48,6 @@ export function sendRequest(
       signal.removeEventListener('abort', abort);
     };
     signal.addEventListener('abort', abort);
-    request.on('socket', (socket) => {
-      socket.setKeepAlive(true, KEEP_ALIVE_MS);
-    });
     // The request is handed over only when the connection stands, the TLS handshake included.
     request.on('finish', () => connecting.cancel());
     request.on('response', (response) => {

@@ -113,7 +113,7 @@ export class Reflector<T> {
         sink.absent();
         health.dismissed();
       } else if (outcome.kind === 'failed' && delayMs > 0 && outcome.error.status !== 410) {
-        // A version that is too old is no trouble with the server: the new list comes at once.
+        // A version that is too old is no trouble with the server: a new list mends it.
         health.lost(outcome.error.message);
       } else if (outcome.kind === 'unconfirmed') {
         log.warn('a list is empty although there are objects; it counts once a second one is empty too', {

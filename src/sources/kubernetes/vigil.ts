@@ -14,7 +14,7 @@ const QUIET_MS = 150_000;
 /**
  * Watches over a watch. Nothing need ever come on one, so silence alone says nothing: after a while the server is asked
  * something trivial on another connection. That finds a stopped server and a dead network. A connection which the
- * network alone forgot is found by the kernel (`KEEP_ALIVE_MS`).
+ * network alone forgot is found by the kernel (`agent-pool.ts`).
  */
 export class Vigil {
   readonly #transport: Transport;

@@ -61,7 +61,7 @@ export function countingTests(makeRig: RigFactory): void {
   });
 
   test('UDP flows and bytes are counted, each way', async (t) => {
-    const rig = await makeRig(t, { udpIdleTimeoutMs: 300 });
+    const rig = await makeRig(t, { udpIdleTimeoutMs: 600 });
     const { name, port } = await rig.open('UDP', [(await UdpBackend.named(t, 'four')).endpoint]);
     for (let i = 0; i < 2; i++) await (await UdpClient.connect(t, port)).ask('seven b');
     const counted = { ...NOTHING, connections: 2, active: 2, receivedBytes: 14, sentBytes: 8 };

@@ -1,3 +1,4 @@
+import assert from 'node:assert/strict';
 import type { TestContext } from 'node:test';
 import type {
   Backends,
@@ -10,6 +11,7 @@ import { parseAddress } from '../../../src/model/address.ts';
 import type { Endpoint } from '../../../src/model/endpoint.ts';
 import type { ServicePortName } from '../../../src/model/service.ts';
 import type { ProxiedProtocol } from '../../../src/model/service-port.ts';
+import { waitFor } from '../../netns/wait.ts';
 
 /** Makes the engine under test. The suite shuts it down. */
 export type EngineFactory = (setup: {
@@ -69,6 +71,13 @@ export class Rig {
     const name: ServicePortName = `test/service-${++this.#lastNumber}`;
     const spec = { name, protocol, address: '0.0.0.0', port: 0 };
     return { name, port: await this.plane.open(spec, backends(endpoints, affinitySeconds)) };
+  }
+
+  /** Exactly so many events of one kind; waits for them, for an engine in threads of its own tells of them later. */
+  async told<Kind extends keyof ObserverEvents>(kind: Kind, count: number): Promise<ObserverEvents[Kind]> {
+    await waitFor(`${count} times ${kind}`, () => this.events[kind].length >= count);
+    assert.equal(this.events[kind].length, count, kind);
+    return this.events[kind];
   }
 
   counters(name: ServicePortName): Readonly<Counters> {

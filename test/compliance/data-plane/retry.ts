@@ -16,8 +16,7 @@ export function retryTests(makeRig: RigFactory): void {
     // A retry takes a turn, so only the first connection may have met the living one at once.
     assert.ok(failedRefused === 3 || failedRefused === 4, `${failedRefused} refusals`);
     assert.deepEqual({ retries, exhausted }, { retries: failedRefused, exhausted: 0 });
-    assert.equal(rig.events.dialFailed.length, failedRefused);
-    for (const { err, ...event } of rig.events.dialFailed) {
+    for (const { err, ...event } of await rig.told('dialFailed', failedRefused)) {
       assert.deepEqual(event, { name, backend: endpointName(dead), reason: 'refused' });
       assert.match(err, /ECONNREFUSED/);
     }
@@ -49,7 +48,7 @@ export function retryTests(makeRig: RigFactory): void {
     assert.equal(delayed.length, 6, `every other one tried it: ${times}`);
     assert.ok(Math.max(...times) < 700, `they waited at the same time, not one after another: ${times}`);
     assert.equal(rig.counters(name).failedTimeout, 6);
-    assert.equal(rig.events.dialFailed[0]?.reason, 'timeout');
+    for (const { reason } of await rig.told('dialFailed', 6)) assert.equal(reason, 'timeout');
   });
 
   test('the tries of one connection wait longer and longer: 250 ms, 500 ms, 1 s', async (t) => {
@@ -74,9 +73,9 @@ export function retryTests(makeRig: RigFactory): void {
     const alive = await TcpBackend.named(t, 'alive');
     const { name, port } = await rig.open('TCP', [endpointAt(UNREACHABLE, 80), alive.endpoint]);
     for (let i = 0; i < 2; i++) assert.equal(await ask(port), 'alive');
-    assert.ok(rig.counters(name).failedUnreachable > 0);
-    assert.equal(rig.counters(name).failedUnreachable, rig.events.dialFailed.length);
-    assert.equal(rig.events.dialFailed[0]?.reason, 'unreachable');
+    const { failedUnreachable } = rig.counters(name);
+    assert.ok(failedUnreachable > 0);
+    for (const { reason } of await rig.told('dialFailed', failedUnreachable)) assert.equal(reason, 'unreachable');
   });
 
   for (const [count, tries] of [
@@ -95,10 +94,9 @@ export function retryTests(makeRig: RigFactory): void {
       await client.finished();
       client.end();
       assert.equal(client.receivedBytes, 0);
-      assert.equal(rig.events.dialFailed.length, tries);
-      const tried = rig.events.dialFailed.map(({ backend }) => backend);
+      const tried = (await rig.told('dialFailed', tries)).map(({ backend }) => backend);
       assert.equal(new Set(tried.slice(0, count)).size, count, 'each once before any comes again');
-      assert.deepEqual(rig.events.turnedAway, [{ name, client: '127.0.0.1', reason: 'exhausted' }]);
+      assert.deepEqual(await rig.told('turnedAway', 1), [{ name, client: '127.0.0.1', reason: 'exhausted' }]);
       const { exhausted, noEndpoints, retries, failedRefused } = rig.counters(name);
       assert.deepEqual(
         { exhausted, noEndpoints, retries, failedRefused },
@@ -115,7 +113,7 @@ export function retryTests(makeRig: RigFactory): void {
     client.send('hello?');
     await client.finished();
     client.end();
-    assert.deepEqual(rig.events.turnedAway, [{ name, client: '127.0.0.1', reason: 'no-endpoints' }]);
+    assert.deepEqual(await rig.told('turnedAway', 1), [{ name, client: '127.0.0.1', reason: 'no-endpoints' }]);
     assert.equal(rig.counters(name).noEndpoints, 1);
     await waitFor('the connection to be over', () => rig.counters(name).active === 0);
     rig.plane.update(name, backends([(await TcpBackend.named(t, 'here now')).endpoint]));
@@ -139,8 +137,12 @@ export function retryTests(makeRig: RigFactory): void {
     const resetting = await TcpBackend.start(t, (peer) => peer.reset());
     const { name, port } = await rig.open('TCP', [resetting.endpoint]);
     for (let i = 1; i <= 10; i++) {
-      const client = await connectTcp(port);
-      assert.equal(await client.finished(), 'ECONNRESET');
+      // An engine in a thread of its own may be done before this one has seen that it is connected.
+      const how = await connectTcp(port).then(
+        (client) => client.finished(),
+        (err: NodeJS.ErrnoException) => err.code,
+      );
+      assert.equal(how, 'ECONNRESET');
       assert.equal(resetting.peers.length, i);
     }
     assert.equal(rig.counters(name).retries, 0);

@@ -24,7 +24,7 @@ export function udpLifetimeTests(makeRig: RigFactory): void {
   });
 
   test('datagrams of the client keep it alive', async (t) => {
-    const rig = await makeRig(t, { udpIdleTimeoutMs: 200 });
+    const rig = await makeRig(t, { udpIdleTimeoutMs: 400 });
     let mayReply = true;
     const backend = await UdpBackend.start(t, (_datagram, reply) => {
       if (mayReply) reply('first');
@@ -42,7 +42,7 @@ export function udpLifetimeTests(makeRig: RigFactory): void {
   });
 
   test('datagrams of the backend keep it alive', async (t) => {
-    const rig = await makeRig(t, { udpIdleTimeoutMs: 200 });
+    const rig = await makeRig(t, { udpIdleTimeoutMs: 400 });
     const backend = await UdpBackend.echo(t);
     const { port } = await rig.open('UDP', [backend.endpoint]);
     const client = await UdpClient.connect(t, port);
@@ -64,7 +64,7 @@ export function udpLifetimeTests(makeRig: RigFactory): void {
     const client = await UdpClient.connect(t, port);
     assert.equal(await client.ask('?'), 'late');
     // From then on its silence is the short one.
-    await waitFor('the flow to end', () => rig.counters(name).active === 0, 300);
+    await waitFor('the flow to end', () => rig.counters(name).active === 0, 500);
   });
 
   test('a flow without any reply ends as well', async (t) => {
@@ -193,14 +193,14 @@ export function udpLifetimeTests(makeRig: RigFactory): void {
   }
 
   test('a full Service port refuses new flows, keeps the old and recovers', async (t) => {
-    const rig = await makeRig(t, { udpMaxFlowsPerService: 3, udpIdleTimeoutMs: 400 });
+    const rig = await makeRig(t, { udpMaxFlowsPerService: 3, udpIdleTimeoutMs: 800 });
     const backend = await UdpBackend.echo(t);
     const { name, port } = await rig.open('UDP', [backend.endpoint]);
     const old = await fill(t, port, 3);
     const late = await UdpClient.connect(t, port);
     late.send('one more');
     await waitFor('the refusal', () => rig.counters(name).limited === 1);
-    assert.deepEqual(rig.events.limited, [{ name, client: '127.0.0.1', limit: 'flows-per-service' }]);
+    assert.deepEqual(await rig.told('limited', 1), [{ name, client: '127.0.0.1', limit: 'flows-per-service' }]);
     for (const client of old) assert.equal(await client.ask('still'), 'still');
     assert.equal(late.received.length, 0);
     const other = await rig.open('UDP', [backend.endpoint]);
@@ -210,7 +210,7 @@ export function udpLifetimeTests(makeRig: RigFactory): void {
   });
 
   test('the bound on all flows holds across Service ports', async (t) => {
-    const rig = await makeRig(t, { udpMaxFlows: 3, udpIdleTimeoutMs: 400 });
+    const rig = await makeRig(t, { udpMaxFlows: 3 });
     const backend = await UdpBackend.echo(t);
     const [one, two] = [await rig.open('UDP', [backend.endpoint]), await rig.open('UDP', [backend.endpoint])];
     await fill(t, one.port, 2);
@@ -218,7 +218,7 @@ export function udpLifetimeTests(makeRig: RigFactory): void {
     const late = await UdpClient.connect(t, two.port);
     late.send('one more');
     await waitFor('the refusal', () => rig.counters(two.name).limited === 1);
-    assert.deepEqual(rig.events.limited, [{ name: two.name, client: '127.0.0.1', limit: 'flows-total' }]);
+    assert.deepEqual(await rig.told('limited', 1), [{ name: two.name, client: '127.0.0.1', limit: 'flows-total' }]);
     // What a closed Service port had is free for the others.
     await rig.plane.close(one.name);
     assert.equal(await late.ask('now'), 'now');

@@ -15,19 +15,14 @@ import type { AddressInfo, Socket } from 'node:net';
  */
 export type Misdeed = 'truncated' | 'broken-off' | 'html' | 'html-as-json' | 'empty' | 'old' | 'mute' | number;
 
-interface Plan {
-  readonly path: string;
-  readonly misdeed: Misdeed;
-  times: number;
-}
-
 interface Watch {
   readonly path: string;
   readonly response: ServerResponse;
 }
 
 let server: Server | undefined;
-const plans: Plan[] = [];
+const plans = new Map<string, Misdeed[]>();
+const forEver = new Map<string, Misdeed>();
 const watches = new Set<Watch>();
 const sockets = new Set<Socket>();
 let met = 0;
@@ -38,12 +33,7 @@ const PAGE = '<!doctype html><html><body>Welcome to the captive portal</body></h
 export async function meddle({ url, caFile }: { url: string; caFile: string }): Promise<number> {
   const agent = new Agent({ ca: readFileSync(caFile), keepAlive: true });
   server = createServer((incoming, response) => {
-    const plan = plans.find(({ path, times }) => times > 0 && incoming.url?.startsWith(path));
-    if (plan !== undefined) {
-      plan.times--;
-      met++;
-    }
-    handle({ incoming, response, url, agent, misdeed: plan?.misdeed });
+    handle({ incoming, response, url, agent, misdeed: nextMisdeed(incoming.url ?? '') });
   });
   server.on('connection', (socket) => {
     sockets.add(socket);
@@ -54,24 +44,40 @@ export async function meddle({ url, caFile }: { url: string; caFile: string }): 
   return (server.address() as AddressInfo).port;
 }
 
-/** The next so many requests for paths with this beginning are answered so; open ones are broken off. */
-export function misbehave({ path, misdeed, times }: { path: string; misdeed: Misdeed; times: number }): void {
-  plans.push({ path, misdeed, times });
+/** The next requests for paths with this beginning are answered so, one after the other; open ones are broken off. */
+export function misbehave({ path, misdeeds }: { path: string; misdeeds: readonly Misdeed[] }): void {
+  plans.set(path, [...misdeeds]);
   for (const socket of sockets) socket.resetAndDestroy();
 }
 
-/** Behaves from now on. Gives how many requests have met a misdeed since the last time. */
-export function behave(): number {
-  plans.length = 0;
-  const count = met;
+/** All requests for paths with this beginning are answered so. */
+export function misbehaveForEver({ path, misdeed }: { path: string; misdeed: Misdeed }): void {
+  forEver.set(path, misdeed);
+}
+
+/** How many requests have met a misdeed so far. */
+export function misdeedsMet(): number {
+  return met;
+}
+
+/** Behaves from now on, and counts anew. */
+export function behave(): void {
+  plans.clear();
+  forEver.clear();
   met = 0;
-  return count;
 }
 
 /** Writes this, `repeat` times over, into every open watch. Gives how many watches there were. */
 export function inject({ text, repeat = 1 }: { text: string; repeat?: number }): number {
   for (const { response } of watches) for (let index = 0; index < repeat; index++) response.write(text);
   return watches.size;
+}
+
+function nextMisdeed(url: string): Misdeed | undefined {
+  const covers = ([path]: readonly [string, unknown]) => url.startsWith(path);
+  const misdeed = [...plans].find(covers)?.[1].shift() ?? [...forEver].find(covers)?.[1];
+  if (misdeed !== undefined) met++;
+  return misdeed;
 }
 
 interface Exchange {

@@ -75,7 +75,8 @@ describe('backends that do not answer', () => {
     const quick = ms.filter((duration) => duration < 200);
     assert.equal(slow.length, 10, JSON.stringify(ms));
     assert.equal(quick.length, 20, JSON.stringify(ms));
-    assert.ok(Math.max(...slow) < 500, JSON.stringify(slow));
+    // A second wait would be at 750 ms; below that, only a busy machine is in the way.
+    assert.ok(Math.max(...slow) < 740, JSON.stringify(slow));
   });
 
   test('two that swallow packets cost 250 ms and 500 ms', async () => {

@@ -29,11 +29,13 @@ function createClient(
     qps = 1_000,
     burst = 1_000,
     env = {},
+    currentAccess,
   }: { url: string } & Partial<{
     access: Partial<Access>;
     qps: number;
     burst: number;
     env: NodeJS.ProcessEnv;
+    currentAccess: AccessSource['current'];
   }>,
 ) {
   const clock = new ManualClock();
@@ -46,7 +48,10 @@ function createClient(
     ...access,
   };
   let refusals = 0;
-  const source: AccessSource = { current: async () => ({ ...current }), refused: () => (refusals += 1) };
+  const source: AccessSource = {
+    current: currentAccess ?? (async () => ({ ...current })),
+    refused: () => (refusals += 1),
+  };
   const client = new ApiClient({
     access: source,
     host: current.server.host,
@@ -253,6 +258,16 @@ test('an abort between the head of a watch and its first byte is not lost', asyn
   await assert.rejects(drain(body), /stopped/);
 });
 
+test('an abort does not wait for credentials that do not come', async (t) => {
+  const server = await startServer(t);
+  const { client } = createClient(t, { url: server.url, currentAccess: () => new Promise(() => {}) });
+  const controller = new AbortController();
+  const requests = [client.watch('/api/v1/services?watch=1', controller.signal), client.get('/x', controller.signal)];
+  const rejected = Promise.all(requests.map((request) => assert.rejects(request, /stopped/)));
+  controller.abort(new Error('stopped'));
+  await rejected;
+});
+
 test('watches do not count against the rate limit, lists do', async (t) => {
   const server = await startServer(t);
   const { client, clock } = createClient(t, { url: server.url, qps: 1, burst: 2 });
@@ -400,6 +415,19 @@ test('the certificate must be valid, of the right authority and for the right na
   await failure(attempt(ours.issue(), { tls: { skipVerify: false } }), 'unreachable');
   await attempt(ours.issue({ names: 'DNS:kube' }), { tls: { ...tls, serverName: 'kube' } });
   await attempt(theirs.issue({ isExpired: true }), { tls: { ...tls, skipVerify: true } });
+});
+
+test('a client certificate is shown to a server that asks for one', async (t) => {
+  const authority = new CertificateAuthority('ours');
+  const ca = authority.certificate.cert;
+  const server = await startServer(t, { tls: { ...authority.issue(), ca } });
+  const known = createClient(t, {
+    url: server.url,
+    access: { tls: { ca, ...authority.issue({ subject: 'us' }), skipVerify: false } },
+  });
+  await known.client.get('/api/v1/services', NEVER);
+  const unknown = createClient(t, { url: server.url, access: { tls: { ca, skipVerify: false } } });
+  await failure(unknown.client.get('/api/v1/services', NEVER), 'unreachable');
 });
 
 test('the environment cannot switch verification off', async (t) => {

@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import { ObjectStore } from '../../../src/sources/kubernetes/object-store.ts';
 import { resourceOf } from '../../../src/sources/kubernetes/resources.ts';
 import { RecordingLog } from '../../fakes/recording-log.ts';
-import { service } from './objects.ts';
+import { endpoints, service } from './objects.ts';
 
 function createStore() {
   const log = new RecordingLog();
@@ -122,6 +122,14 @@ test('objects without a usable name are reported and left out', () => {
   ];
   assert.deepEqual(list(...nameless, service('a')), ['+shop/a']);
   assert.ok(log.lines.length >= 1);
+});
+
+test('an object of another kind is not taken for one of ours', () => {
+  const { store, log } = createStore();
+  store.change(service('web'));
+  assert.equal(store.change(endpoints('web')), undefined);
+  assert.deepEqual([...store.keys()], ['shop/web']);
+  assert.equal(log.of('error').length, 1);
 });
 
 test('names that mean something to JavaScript are names', () => {

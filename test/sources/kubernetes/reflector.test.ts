@@ -241,13 +241,14 @@ for (const [what, line] of [
   ['a line of 17 MiB', 'x'.repeat(17 * 1024 * 1024)],
 ] as const) {
   test(`${what} in a watch is answered with a new list, and the state stands meanwhile`, async () => {
-    const { transport, streamList, told, pass, stop } = reflect();
+    const { transport, streamList, told, pass, stop, log } = reflect();
     (await streamList('a')).send(line);
     await settle();
     await transport.assertIdle();
     await pass(800);
     assert.equal((await transport.call('watch')).query['sendInitialEvents'], 'true');
     assert.deepEqual(told, ['+a', 'listed']);
+    assert.deepEqual(log.of('error'), []);
     await stop();
   });
 }

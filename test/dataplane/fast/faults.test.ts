@@ -1,0 +1,42 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { type TestContext, test } from 'node:test';
+import { PatternReceiver, PatternSender } from '../../support/pattern.ts';
+import { connectSocket, TcpBackend } from '../../support/tcp.ts';
+import { ChildProgram } from './child-program.ts';
+
+const BYTES = 48 << 20;
+const missing = spawnSync('strace', ['-V']).error === undefined ? false : 'strace is not installed';
+
+/** Runs the data plane under strace, which lets system calls fail as told. Transfers both ways at once, and compares. */
+async function transferUnder(t: TestContext, injection: string): Promise<void> {
+  const backend = await TcpBackend.raw(t, async (socket) => {
+    backendSide = new PatternReceiver(socket);
+    await new PatternSender(socket).send(BYTES);
+    socket.end();
+  });
+  let backendSide: PatternReceiver | undefined;
+  const plane = await ChildProgram.start(t, 'small-plane.ts', {
+    args: [backend.endpoint.port],
+    wrapper: ['strace', '--seccomp-bpf', '-f', '-qq', '-o', '/dev/null', '-e', `inject=${injection}`],
+  });
+  const client = await connectSocket(plane.port);
+  const received = new PatternReceiver(client);
+  const over = new Promise((resolve) => client.once('close', resolve));
+  await new PatternSender(client).send(BYTES);
+  client.end();
+  await over;
+  if (received.receivedBytes !== BYTES) console.log(JSON.stringify(await plane.state()));
+  assert.deepEqual([received.receivedBytes, received.isIntact], [BYTES, true]);
+  assert.deepEqual([backendSide?.receivedBytes, backendSide?.isIntact], [BYTES, true]);
+}
+
+for (const [what, injection] of [
+  // The first two are those of the self-check.
+  ['every splice is refused', 'splice:error=EINVAL:when=3+'],
+  ['a splice fails now and then', 'splice:error=EIO:when=5+7'],
+] as const) {
+  test(`no byte is lost or doubled when ${what}`, { skip: missing, timeout: 60_000 }, (t) =>
+    transferUnder(t, injection),
+  );
+}

@@ -30,7 +30,7 @@ export class AgentPool {
     try {
       const agent = createAgent(access, this.#env);
       if (this.#current !== undefined) {
-        this.#log.info('server address or certificates have changed; new connections use the new ones');
+        this.#log.info('Server address or certificates have changed; new connections use the new ones');
         drain(this.#current.agent);
       }
       this.#current = { identity, agent };
@@ -39,7 +39,7 @@ export class AgentPool {
       const err = causeMessage(error);
       if (this.#current === undefined) throw new ApiError('credentials', `the certificates cannot be used: ${err}`);
       // Mostly a certificate that has been replaced a moment before its key.
-      this.#log.v(2)?.info('changed certificates cannot be used (yet)', { err });
+      this.#log.v(2)?.info('Changed certificates cannot be used (yet)', { err });
       return this.#current.agent;
     }
   }

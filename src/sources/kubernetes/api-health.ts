@@ -116,14 +116,14 @@ export class ApiHealth {
     if (this.#away !== undefined || this.#isStopped) return;
     this.#away = { since: this.#clock.now(), reminderMs: REMINDER_MS, timer: this.#remindIn(REMINDER_MS) };
     const message = this.#wasConnected
-      ? 'the API server cannot be followed; the last known state is served until it is back'
-      : 'the API server cannot be followed yet; trying on';
+      ? 'The API server cannot be followed; the last known state is served until it is back'
+      : 'The API server cannot be followed yet; trying on';
     this.#log.warn(message, { server: this.#server, resource, err: reason });
   }
 
   #followed(): void {
     if (this.#isStopped || !this.status().connected) return;
-    const message = this.#wasConnected ? 'the API server is followed again' : 'the API server is followed';
+    const message = this.#wasConnected ? 'The API server is followed again' : 'The API server is followed';
     if (this.#away !== undefined) {
       this.#log.info(message, { server: this.#server, awaySeconds: this.#awaySeconds(this.#away.since) });
     } else if (!this.#wasConnected) {
@@ -138,7 +138,7 @@ export class ApiHealth {
       const away = this.#away;
       if (away === undefined) return;
       const lost = [...this.#resources].find(([, { lostReason }]) => lostReason !== undefined);
-      this.#log.warn('the API server still cannot be followed', {
+      this.#log.warn('The API server still cannot be followed', {
         server: this.#server,
         awaySeconds: this.#awaySeconds(away.since),
         resource: lost?.[0],

@@ -40,11 +40,11 @@ export async function createApiClient(options: ApiAccessOptions): Promise<ApiCli
     );
   }
   if (contentType !== 'application/json') {
-    log.v(1)?.info('the API server is asked for JSON, whatever --kube-api-content-type says', { contentType });
+    log.v(1)?.info('The API server is asked for JSON, whatever --kube-api-content-type says', { contentType });
   }
   const { access, server } = await openAccess(options);
   if (server.protocol === 'http:' && !isLoopback(server.hostname)) {
-    log.warn('the API server is reached over plain HTTP: what it says can be forged, and credentials can be read', {
+    log.warn('The API server is reached over plain HTTP: what it says can be forged, and credentials can be read', {
       server: server.host,
     });
   }

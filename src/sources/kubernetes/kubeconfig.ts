@@ -57,7 +57,7 @@ export class KubeconfigAccess implements AccessSource {
     await warnOfLooseFile(options, loaded);
     if (loaded.config.getCurrentCluster()?.skipTLSVerify && loaded.server.protocol === 'https:') {
       options.log.warn(
-        'insecure-skip-tls-verify: the certificate of the API server is not verified; anyone in between can be it',
+        'The kubeconfig says insecure-skip-tls-verify: the certificate of the API server is not verified; anyone in between can be it',
         { file: options.path, server: loaded.server.host },
       );
     }
@@ -92,10 +92,10 @@ export class KubeconfigAccess implements AccessSource {
     if (!hasChanged && !isStale) return this.#loaded;
     try {
       this.#loaded = await load(hasChanged ? text : this.#loaded.text, this.#options);
-      if (hasChanged) log.info('the kubeconfig has changed and is used in its new form', { file: path });
+      if (hasChanged) log.info('The kubeconfig has changed and is used in its new form', { file: path });
     } catch (error) {
       this.#badText = text;
-      log.error('the kubeconfig has changed and cannot be used; the last one is', {
+      log.error('The kubeconfig has changed and cannot be used; the last one is', {
         file: path,
         err: causeMessage(error),
       });
@@ -266,6 +266,6 @@ function isPem(value: unknown): value is string | Buffer {
 async function warnOfLooseFile({ path, log }: KubeconfigOptions, { hasSecrets }: Loaded): Promise<void> {
   const { mode } = await stat(path);
   if (hasSecrets && (mode & 0o044) !== 0) {
-    log.warn('the kubeconfig holds secrets and can be read by other users; chmod 600 it', { file: path });
+    log.warn('The kubeconfig holds secrets and can be read by other users; chmod 600 it', { file: path });
   }
 }

@@ -109,7 +109,7 @@ class ApiServerSource implements KubernetesSource {
   #isAbsent(kind: Kind): void {
     if (kind !== 'EndpointSlice' || this.#followers.has('Endpoints')) return;
     this.#options.log.info(
-      'the API server has no EndpointSlices (discovery.k8s.io/v1); Endpoints are followed instead',
+      'The API server has no EndpointSlices (discovery.k8s.io/v1); Endpoints are followed instead',
     );
     this.#follow('Endpoints');
   }
@@ -119,7 +119,7 @@ class ApiServerSource implements KubernetesSource {
     const follower = this.#followers.get('Endpoints');
     if (follower === undefined) return;
     this.#followers.delete('Endpoints');
-    this.#options.log.info('the API server has EndpointSlices now; Endpoints are not followed any more');
+    this.#options.log.info('The API server has EndpointSlices now; Endpoints are not followed any more');
     // Aborted at once and without a way to reject; nothing of it comes any more when its objects are taken away.
     void follower.stop();
     this.#sink?.apply([...follower.reflector.keys()].map((key) => toEvent('Endpoints', { key, value: undefined })));

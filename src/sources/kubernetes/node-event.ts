@@ -48,7 +48,7 @@ export async function reportStarting({
       signal,
     );
   } catch (error) {
-    log.v(1)?.info('the Starting event could not be sent', { node, err: causeMessage(error) });
+    log.v(1)?.info('The Starting event could not be sent', { node, err: causeMessage(error) });
   }
 }
 

@@ -48,10 +48,10 @@ export async function awaitNodeAddresses({
     }
     if (signal.aborted) break;
     if (tries === TRIES) {
-      log.warn('the Node object of this node gives no address', { node: name, err });
+      log.warn('The Node object of this node gives no address', { node: name, err });
       break;
     }
-    log.v(1)?.info('the Node object of this node gives no address yet', { node: name, err });
+    log.v(1)?.info('The Node object of this node gives no address yet', { node: name, err });
     await sleep(waitMs * (1 + JITTER * random()), clock, signal);
     waitMs *= 2;
   }

@@ -114,7 +114,7 @@ export class ObjectStore<T> {
     if ('key' in identity) return identity.key;
     if (this.#isNews(NAMELESS, [identity.problem])) {
       this.#log.error(
-        `an object among the ${this.#reader.kind} objects cannot be told and is left out`,
+        `An object among the ${this.#reader.kind} objects cannot be told and is left out`,
         fieldsOf(identity.problem),
       );
     }
@@ -127,7 +127,7 @@ export class ObjectStore<T> {
     switch (decoded.status) {
       case 'ok':
         if (this.#isNews(key, decoded.warnings)) {
-          for (const warning of decoded.warnings) this.#log.warn(`a part of ${name} is left out`, fieldsOf(warning));
+          for (const warning of decoded.warnings) this.#log.warn(`A part of ${name} is left out`, fieldsOf(warning));
         }
         return decoded.value;
       case 'skipped':

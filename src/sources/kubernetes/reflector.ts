@@ -101,7 +101,7 @@ export class Reflector<T> {
         mayBeAbsent: resource.isOptional && !this.#isListed,
         random,
       });
-      log.v(2)?.info('an exchange with the API server has ended', {
+      log.v(2)?.info('An exchange with the API server has ended', {
         resource: resource.path,
         exchange: this.#course.next,
         outcome: outcome.kind,
@@ -116,7 +116,7 @@ export class Reflector<T> {
         // A version that is too old is no trouble with the server: a new list mends it.
         health.lost(outcome.error.message);
       } else if (outcome.kind === 'unconfirmed') {
-        log.warn('a list is empty although there are objects; it counts once a second one is empty too', {
+        log.warn('A list is empty although there are objects; it counts once a second one is empty too', {
           resource: resource.path,
         });
       }
@@ -143,7 +143,7 @@ export class Reflector<T> {
       if (!signal.aborted) {
         // A defect of ours. A new list is the state that most likely does not meet it again.
         const err = error instanceof Error ? (error.stack ?? error.message) : String(error);
-        this.#options.log.error('following the API server failed for a reason of our own', { err });
+        this.#options.log.error('Following the API server failed for a reason of our own', { err });
       }
       return { kind: 'failed', error: new ApiError('garbage', causeMessage(error)) };
     }

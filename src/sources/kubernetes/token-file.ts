@@ -32,7 +32,7 @@ export class TokenFile {
         throw new ApiError('credentials', `the token file ${this.#path} cannot be used: ${err}`, { cause: error });
       }
       if (!this.#isFailing) {
-        this.#log.warn('the token file cannot be read; the last token is used', { file: this.#path, err });
+        this.#log.warn('The token file cannot be read; the last token is used', { file: this.#path, err });
       }
       this.#isFailing = true;
     }

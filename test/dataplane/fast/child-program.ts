@@ -23,7 +23,8 @@ export class ChildProgram<State> {
     const file = join(import.meta.dirname, 'programs', program);
     const [command = '', ...rest] = [...wrapper, process.execPath, ...nodeArgs, file, ...args.map(String)];
     const child = spawn(command, rest, { stdio: ['ignore', 'inherit', 'inherit', 'ipc'] });
-    t.after(() => child.kill('SIGKILL'));
+    // The program ends when the channel closes; a wrapper that is killed might leave it behind.
+    t.after(() => child.disconnect());
     const [{ port }] = await Promise.race([
       once(child, 'message'),
       once(child, 'exit').then(() => Promise.reject(new Error(`${command} ended at once`))),

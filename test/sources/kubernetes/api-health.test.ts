@@ -31,7 +31,7 @@ test('it is connected once everything is followed, and says so once', () => {
   assert.deepEqual(health.status(), { connected: true, lastContactAt: 5, listedAt: 0, staleForMs: 0 });
   assert.deepEqual(
     log.lines.map(({ message }) => message),
-    ['the API server is followed'],
+    ['The API server is followed'],
   );
 });
 

@@ -2,7 +2,7 @@ import type { Clock, Random } from '../contracts/clock.ts';
 import { read } from '../sys/descriptor.ts';
 import { EPOLLIN } from '../sys/epoll.ts';
 import { Memory } from '../sys/memory.ts';
-import { must } from '../sys/sys-error.ts';
+import { must, SysError } from '../sys/sys-error.ts';
 import { Admission } from './admission.ts';
 import { EventLoop, type Handler } from './event-loop.ts';
 import { FlowBudget } from './flow-budget.ts';
@@ -108,16 +108,11 @@ export class Engine implements Handler {
     }
   }
 
-  /** Throws for what cannot be: the thread ends then, and its successor begins afresh. */
   #obey(command: Command): void {
     switch (command.kind) {
-      case 'open': {
-        const { port: id, backends, counters, protocol, fd } = command;
-        const state = new PortState({ id, worker: this.#context, backends, counters });
-        this.#ports.set(id, protocol === 'TCP' ? new TcpPort(state, fd) : new UdpPort(state, fd));
-        this.#effects.report({ kind: 'opened', port: id });
+      case 'open':
+        this.#open(command);
         return;
-      }
       case 'update':
         this.#ports.get(command.port)?.update(command.backends);
         return;
@@ -128,6 +123,17 @@ export class Engine implements Handler {
         return;
       case 'shutdown':
         this.isStopping = true;
+    }
+  }
+
+  #open({ port: id, backends, counters, protocol, fd }: Extract<Command, { kind: 'open' }>): void {
+    try {
+      const state = new PortState({ id, worker: this.#context, backends, counters });
+      this.#ports.set(id, protocol === 'TCP' ? new TcpPort(state, fd) : new UdpPort(state, fd));
+      this.#effects.report({ kind: 'opened', port: id });
+    } catch (err) {
+      if (!(err instanceof SysError)) throw err;
+      this.#effects.report({ kind: 'opened', port: id, err: err.message });
     }
   }
 }

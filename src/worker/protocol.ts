@@ -76,8 +76,8 @@ export type Command =
 
 export type Report =
   | { readonly kind: 'ready' }
-  /** The worker watches the port from now on. */
-  | { readonly kind: 'opened'; readonly port: PortId }
+  /** The worker watches the port from now on; or, with `err`, it cannot. */
+  | { readonly kind: 'opened'; readonly port: PortId; readonly err?: string }
   | { readonly kind: 'closed'; readonly port: PortId }
   | PortEvent;
 

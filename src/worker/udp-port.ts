@@ -143,8 +143,10 @@ export class UdpPort extends Deadline implements Handler, ReplySocket {
     flows.begin();
     this.state.begin();
     this.state.joined(target);
-    must('epoll_ctl', loop.watch(fd, FLOW_EVENTS, flow));
-    return flow;
+    const status = loop.watch(fd, FLOW_EVENTS, flow);
+    if (status === 0) return flow;
+    this.fail(flow, -status);
+    return undefined;
   }
 
   /** A socket connected to the target, or a negative errno. */

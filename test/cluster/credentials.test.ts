@@ -27,7 +27,7 @@ describe('credentials are replaced while the proxy runs', () => {
 
   async function failsWith(pattern: RegExp): Promise<void> {
     await waitFor(`an exchange fails with ${pattern}`, () =>
-      proxy.lines({ msg: 'an exchange with the API server has ended' }).some(({ err }) => pattern.test(String(err))),
+      proxy.lines({ msg: 'An exchange with the API server has ended' }).some(({ err }) => pattern.test(String(err))),
     );
     assert.equal((await cluster.apiState()).connected, false);
     await cluster.isUp(service, ALL);

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import type { Agent } from '../netns/agent.ts';
 import { TCP, UDP } from '../netns/harness.ts';
+import type { Iptables } from '../netns/iptables.ts';
 import { NODE_ADDRESS, POD_ADDRESSES } from '../netns/topology.ts';
 import { waitFor } from '../netns/wait.ts';
 import { Cluster, NODE_NAME, type ServedService } from './cluster.ts';
@@ -194,19 +195,7 @@ describe('e2e/network', () => {
     test('should recreate its iptables rules if they are deleted', { timeout: 60_000 }, async () => {
       await cluster.isUp(service, ALL);
       const { iptables } = cluster.environment;
-      // Upstream's own script: every chain and every jump whose name has KUBE in it.
-      for (const table of ['nat', 'filter'] as const) {
-        const lines = await iptables.save(table);
-        for (const chain of ['PREROUTING', 'INPUT', 'OUTPUT', 'POSTROUTING']) {
-          const rules = lines.filter((line) => line.startsWith(`-A ${chain} `));
-          for (let number = rules.length; number > 0; number--) {
-            if (/ -j KUBE-/.test(rules[number - 1]!)) await iptables.must(`-t ${table} -D ${chain} ${number}`);
-          }
-        }
-        const chains = lines.flatMap((line) => /^:(KUBE-\S+)/.exec(line)?.[1] ?? []);
-        for (const chain of chains) await iptables.must(`-t ${table} -F ${chain}`);
-        for (const chain of chains) await iptables.must(`-t ${table} -X ${chain}`);
-      }
+      for (const table of ['nat', 'filter'] as const) await removeOurs(iptables, table);
       await cluster.isDown(service);
       await waitFor(
         'the rules are back within the sync period',
@@ -382,3 +371,19 @@ describe('e2e/network', () => {
     await cluster.isUp(service, ALL.slice(1));
   });
 });
+
+/** What upstream's own script does: away with every jump to a chain whose name begins with KUBE-, and then with these. */
+async function removeOurs(iptables: Iptables, table: 'nat' | 'filter'): Promise<void> {
+  const lines = await iptables.save(table);
+  const jumps = ['PREROUTING', 'INPUT', 'OUTPUT', 'POSTROUTING'].flatMap((chain) =>
+    lines
+      .filter((line) => line.startsWith(`-A ${chain} `))
+      .map((rule, index) => ({ rule, address: `${chain} ${index + 1}` }))
+      .filter(({ rule }) => rule.includes(' -j KUBE-')),
+  );
+  // From the last to the first, so that numbers stay true.
+  for (const { address } of jumps.reverse()) await iptables.must(`-t ${table} -D ${address}`);
+  const chains = lines.flatMap((line) => /^:(KUBE-\S+)/.exec(line)?.[1] ?? []);
+  for (const chain of chains) await iptables.must(`-t ${table} -F ${chain}`);
+  for (const chain of chains) await iptables.must(`-t ${table} -X ${chain}`);
+}

@@ -114,7 +114,7 @@ async function tellsAge({ cluster, proxy }: Stage): Promise<void> {
   assert.equal(apiServer.connected, false);
   assert.ok(Math.abs(apiServer.staleForSeconds - after.staleSeconds) < 2, JSON.stringify([apiServer, after]));
   assert.equal(
-    proxy.lines({ msg: 'the API server cannot be followed; the last known state is served until it is back' }).length,
+    proxy.lines({ msg: 'The API server cannot be followed; the last known state is served until it is back' }).length,
     1,
   );
 }
@@ -169,7 +169,7 @@ describe('the API server goes away', { concurrency: 3, timeout: 300_000 }, () =>
       const { spec } = await cluster.admin.get('services', 'while-away');
       await cluster.isUp({ host: spec.clusterIP, port: 80 }, ALL);
       context.diagnostic(`the next Service served ${recovered.toFixed(0)} ms after the return`);
-      const exchanges = proxy.lines({ msg: 'an exchange with the API server has ended' });
+      const exchanges = proxy.lines({ msg: 'An exchange with the API server has ended' });
       assert.ok(
         exchanges.some(({ err }) => /too old resource version/.test(String(err))),
         'its version was forgotten',

@@ -112,7 +112,7 @@ describe('something between the proxy and the API server answers nonsense', () =
     const { node } = cluster.environment;
     for (const path of [SERVICES, SLICES]) await node.call('misbehave', { path, misdeeds: [410, 'empty'] });
     await waitFor('the empty lists came', async () => (await node.call('misdeedsMet', undefined)) === 4);
-    const doubt = { msg: 'a list is empty although there are objects; it counts once a second one is empty too' };
+    const doubt = { msg: 'A list is empty although there are objects; it counts once a second one is empty too' };
     await waitFor('both were doubted', () => proxy?.lines(doubt).length === 2);
     await servesWithin(RECOVERY_MS);
   });

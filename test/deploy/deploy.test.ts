@@ -115,8 +115,10 @@ function parseUnit(text: string): Map<string, Map<string, string>> {
     if (line === '' || line.startsWith('#')) continue;
     const section = /^\[(\w+)\]$/.exec(line)?.[1];
     const setting = /^(\w+)=(.+)$/.exec(line);
-    if (section !== undefined) sections.set(section, (current = new Map()));
-    else if (setting !== null && current !== undefined) current.set(setting[1]!, setting[2]!);
+    if (section !== undefined) {
+      current = new Map();
+      sections.set(section, current);
+    } else if (setting !== null && current !== undefined) current.set(setting[1]!, setting[2]!);
     else throw new Error(`neither a section nor a setting: ${line}`);
   }
   return sections;

@@ -43,8 +43,8 @@ interface OpenPort {
   readonly worker: WorkerThread;
   readonly counters: PortCounters;
   backends: Backends;
-  /** Settles when the worker has it. */
-  opening: Promise<void>;
+  /** Settles when the worker has it, or with the reason why it cannot. */
+  opening: Promise<string | undefined>;
   isOpen: boolean;
 }
 
@@ -114,15 +114,21 @@ class FastDataPlane implements DataPlane {
       backends,
       worker: this.#leastLoaded(),
       counters: new PortCounters(),
-      opening: Promise.resolve(),
+      opening: Promise.resolve(undefined),
       isOpen: false,
     };
     this.#ports.set(spec.name, port);
     this.#names.set(id, spec.name);
     port.opening = port.worker.ask(openCommand(port, port.counters.follow(backends)));
-    await port.opening;
-    if (this.#ports.get(spec.name) !== port)
+    const err = await port.opening;
+    if (this.#ports.get(spec.name) !== port) {
       throw listenError(spec, 'failed', 'it was closed while it was being opened');
+    }
+    if (err !== undefined) {
+      this.#ports.delete(spec.name);
+      this.#release(port);
+      throw listenError(spec, 'failed', err);
+    }
     port.isOpen = true;
     return socket.localPort;
   }
@@ -141,8 +147,7 @@ class FastDataPlane implements DataPlane {
     // Not before the worker has given it back: the number would be another descriptor's while the worker still uses it.
     await port.opening;
     await port.worker.ask({ kind: 'close', port: port.id });
-    this.#names.delete(port.id);
-    close(port.socket.fd);
+    this.#release(port);
   }
 
   *stats(): Iterable<ServicePortStats> {
@@ -165,6 +170,11 @@ class FastDataPlane implements DataPlane {
     await Promise.all(this.#workers.map((worker) => worker.stop()));
     for (const { socket } of this.#ports.values()) close(socket.fd);
     this.#ports.clear();
+  }
+
+  #release({ id, socket }: OpenPort): void {
+    this.#names.delete(id);
+    close(socket.fd);
   }
 
   /** By open ports: their traffic is not known before it comes, and moving one would cut its connections. */

@@ -50,7 +50,7 @@ export class WorkerThread {
   readonly #owners: Uint8Array;
   readonly #status: Int32Array;
   /** Who waits for a port's answer, `opened` or `closed`. */
-  readonly #asked = new Map<PortId, () => void>();
+  readonly #asked = new Map<PortId, (err: string | undefined) => void>();
   #thread: Worker | undefined;
   #isStopping = false;
   #onGone = (): void => {};
@@ -90,14 +90,14 @@ export class WorkerThread {
   }
 
   /**
-   * Resolves when the worker has opened the port, or given its descriptor back. Also when it dies before: its successor
-   * opens what is to be open.
+   * Resolves when the worker has opened the port, or given its descriptor back; with a reason when it cannot. Also when
+   * it dies before: its successor opens what is to be open.
    */
-  async ask(command: Extract<Command, { kind: 'open' | 'close' }>): Promise<void> {
-    if (this.#thread === undefined) return;
-    const answered = new Promise<void>((resolve) => this.#asked.set(command.port, resolve));
+  async ask(command: Extract<Command, { kind: 'open' | 'close' }>): Promise<string | undefined> {
+    if (this.#thread === undefined) return undefined;
+    const answered = new Promise<string | undefined>((resolve) => this.#asked.set(command.port, resolve));
     this.send(command);
-    await answered;
+    return answered;
   }
 
   /** Resets every connection and ends the thread. */
@@ -137,21 +137,28 @@ export class WorkerThread {
       case 'ready':
         return;
       case 'opened':
+        this.#answer(report.port, report.err);
+        return;
       case 'closed':
-        this.#asked.get(report.port)?.();
-        this.#asked.delete(report.port);
+        this.#answer(report.port, undefined);
         return;
       default:
         this.#setup.onEvent(report);
     }
   }
 
+  #answer(port: PortId, err: string | undefined): void {
+    const answered = this.#asked.get(port);
+    this.#asked.delete(port);
+    if (answered !== undefined) answered(err);
+    else if (err !== undefined) this.#setup.onEvent({ kind: 'listenerFailed', port, err });
+  }
+
   #onExit(): void {
     this.#thread = undefined;
     this.#look?.cancel();
     this.#reclaim();
-    for (const answered of this.#asked.values()) answered();
-    this.#asked.clear();
+    for (const port of this.#asked.keys()) this.#answer(port, undefined);
     this.#onGone();
     if (!this.#isStopping) this.#restartLater();
   }

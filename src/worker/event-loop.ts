@@ -53,7 +53,7 @@ export class EventLoop {
   readonly #generations: Int32Array;
   #lastGeneration = 0;
   #nextTurn: Task[] = [];
-  #endOfTurn: Task[] = [];
+  readonly #endOfTurn: Task[] = [];
   #spare: Task[] = [];
 
   constructor({ clock, owner, owners, status }: EventLoopSetup) {

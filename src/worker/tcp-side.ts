@@ -94,17 +94,16 @@ export class TcpSide implements Handler, Task {
     const peer = this.peer;
     if (peer === undefined) return undefined;
     for (let budget = BYTES_PER_TURN; ; ) {
-      if (this.pending > 0) {
+      while (this.pending > 0) {
         if (!peer.isWritable) return undefined;
         if (!this.#flush(peer)) return peer;
-        if (this.pending > 0) continue;
       }
       if (!this.isReadable || this.hasEnded) return undefined;
       if (budget <= 0) {
         this.#continueNextTurn();
         return undefined;
       }
-      const moved = this.#bulk > 0 ? this.#spliceIn() : this.#copy(peer);
+      const moved = this.#take(peer);
       if (moved === FAILED_HERE) return this;
       if (moved === FAILED_THERE) return peer;
       budget -= moved;
@@ -124,6 +123,11 @@ export class TcpSide implements Handler, Task {
     if (this.#isQueued) return;
     this.#isQueued = true;
     this.connection.port.worker.loop.inNextTurn(this);
+  }
+
+  /** Bytes moved, or one of the two failures. */
+  #take(peer: TcpSide): number {
+    return this.#bulk > 0 ? this.#spliceIn() : this.#copy(peer);
   }
 
   /** One read and, at best, one write. Bytes moved, or one of the two failures. */

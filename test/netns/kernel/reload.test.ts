@@ -99,9 +99,11 @@ describe(`manifests that change, with iptables-${FLAVOUR}`, () => {
       ports: [{ name: 'main', port: 8, target: UDP['udp-name'], protocol: 'UDP' }],
       endpoints: [SECOND],
     });
-    await waitFor('the rule is for UDP', async () =>
-      (await environment.iptables.rules('KUBE-PORTALS-HOST')).every((rule) => rule.includes('-p udp')),
-    );
+    await waitFor('the rule is for UDP', async () => {
+      const rules = await environment.iptables.rules('KUBE-PORTALS-HOST');
+      // In between there is none: only a changed protocol closes a listener before the next one is open.
+      return rules.length > 0 && rules.every((rule) => rule.includes('-p udp'));
+    });
     assert.deepEqual(await environment.client.call('udpFlows', { host: '10.96.5.2', port: 8, count: 2 }), {
       'pod-2': 2,
     });

@@ -22,7 +22,9 @@ export const SOCK_STREAM = 1;
 export const SOCK_DGRAM = 2;
 const SOCK_NONBLOCK = 0o4000;
 const SOCK_CLOEXEC = 0o2000000;
-const MSG_NOSIGNAL = 0x4000;
+export const MSG_NOSIGNAL = 0x4000;
+/** Something follows at once: what does not fill a packet waits for it. */
+export const MSG_MORE = 0x8000;
 const SHUT_WR = 1;
 const SIOCOUTQ = 0x5411;
 
@@ -132,7 +134,7 @@ export function recv(fd: number, memory: Memory, offset: number, length: number)
   return result(recvC(fd, memory.at(offset, length), length, 0));
 }
 
-/** Bytes sent from `memory` at `offset`, or a negative errno. Never raises SIGPIPE. */
-export function send(fd: number, memory: Memory, offset: number, length: number): number {
-  return result(sendC(fd, memory.at(offset, length), length, MSG_NOSIGNAL));
+/** Bytes sent from `memory` at `offset`, or a negative errno. Never raises SIGPIPE. `flags`: 0 or {@link MSG_MORE}. */
+export function send(fd: number, memory: Memory, offset: number, length: number, flags = 0): number {
+  return result(sendC(fd, memory.at(offset, length), length, MSG_NOSIGNAL | flags));
 }

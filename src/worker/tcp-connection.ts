@@ -60,6 +60,8 @@ export class TcpConnection extends Deadline implements Dialler {
       this.#breakOff(backend);
       return;
     }
+    // Most clients speak first, and have by now.
+    client.isReadable = true;
     this.#pump(client);
     if (!this.#isOver) backend.onEvents(events);
   }

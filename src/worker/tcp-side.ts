@@ -2,7 +2,7 @@ import { read } from '../sys/descriptor.ts';
 import { EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLPRI, EPOLLRDHUP } from '../sys/epoll.ts';
 import { Memory } from '../sys/memory.ts';
 import { splice } from '../sys/pipe.ts';
-import { recv, send } from '../sys/socket.ts';
+import { MSG_MORE, recv, send } from '../sys/socket.ts';
 import { EAGAIN, EINVAL, EIO, ENOMEM, ENOSYS, EPERM } from '../sys/sys-error.ts';
 import type { Handler, Task } from './event-loop.ts';
 import type { Pipe } from './pipe-pool.ts';
@@ -55,6 +55,8 @@ export class TcpSide implements Handler, Task {
   /** Bytes read here that the peer has not taken yet: in `pipe`, or `rest` from `restOffset` on. */
   pending = 0;
   #mayHaveMore = false;
+  /** The stream ends cleanly with what can be read now. */
+  #endIsNear = false;
   #isQueued = false;
   #bulk = 0;
   #pipe: Pipe | undefined;
@@ -72,6 +74,7 @@ export class TcpSide implements Handler, Task {
     if (events & SOMETHING_TO_READ) {
       this.isReadable = true;
       if (events & MORE_BEHIND) this.#mayHaveMore = true;
+      this.#endIsNear = (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) === EPOLLRDHUP;
     }
     this.connection.onSideEvents(this, events);
   }
@@ -141,7 +144,9 @@ export class TcpSide implements Handler, Task {
     } else if (!this.#mayHaveMore) {
       this.isReadable = false;
     }
-    const sent = send(peer.fd, scratch, 0, received);
+    // The end goes with the last bytes then, in one packet.
+    const isLast = this.#endIsNear && received < SCRATCH_BYTES;
+    const sent = send(peer.fd, scratch, 0, received, isLast ? MSG_MORE : 0);
     if (sent === received) return received;
     if (sent < 0 && sent !== -EAGAIN) return FAILED_THERE;
     if (sent === -EAGAIN) peer.isWritable = false;

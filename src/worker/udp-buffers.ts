@@ -1,4 +1,4 @@
-import { DatagramInbox } from '../sys/datagrams.ts';
+import { DatagramInbox } from '../sys/datagram-inbox.ts';
 import type { EventLoop } from './event-loop.ts';
 import { UdpReplies } from './udp-replies.ts';
 

@@ -1,7 +1,6 @@
-import type { ReplyPath } from '../sys/datagrams.ts';
+import type { DatagramInbox, ReplyPath } from '../sys/datagram-inbox.ts';
+import { cannotSegment } from '../sys/datagram-run.ts';
 import { EPOLLET, EPOLLIN } from '../sys/epoll.ts';
-import type { Memory } from '../sys/memory.ts';
-import { send } from '../sys/socket.ts';
 import { EAGAIN, EMSGSIZE, ENOBUFS, ENOMEM, EPERM } from '../sys/sys-error.ts';
 import { Deadline, type DeadlineList } from './deadlines.ts';
 import type { Target } from './endpoint-table.ts';
@@ -27,6 +26,7 @@ export class UdpFlow extends Deadline implements Handler, Task {
   readonly #port: UdpPort;
   readonly #path: ReplyPath;
   #silence: DeadlineList;
+  #canSegment = true;
 
   constructor(setup: {
     readonly port: UdpPort;
@@ -50,20 +50,34 @@ export class UdpFlow extends Deadline implements Handler, Task {
     this.#moved();
   }
 
-  /** From the client to the endpoint. False when the endpoint has refused an earlier one: this flow is over. */
-  send(memory: Memory, offset: number, bytes: number): boolean {
+  /**
+   * From the client to the endpoint: `count` datagrams of the inbox from `first` on, a run. Returns how many are dealt
+   * with: none when the endpoint has refused earlier ones, and this flow is over.
+   */
+  send(inbox: DatagramInbox, first: number, count: number): number {
+    if (count > 1 && !this.#canSegment) return this.#sendOneByOne(inbox, first, count);
     this.#moved();
-    const sent = send(this.fd, memory, offset, bytes);
-    if (sent < 0) {
-      if (!HARMS_ONE_DATAGRAM.has(-sent)) {
-        this.#port.fail(this, -sent);
-        return false;
-      }
-      this.#port.state.count('limited');
+    const sent = inbox.sendRun(this.fd, first, count);
+    if (count > 1 && cannotSegment(sent)) {
+      this.#canSegment = false;
+      return this.#sendOneByOne(inbox, first, count);
     }
-    add(this.#port.state.counters, COUNTER.receivedBytes, bytes);
+    if (sent < 0 && !HARMS_ONE_DATAGRAM.has(-sent)) {
+      this.#port.fail(this, -sent);
+      return 0;
+    }
+    const { state } = this.#port;
+    if (sent < 0) add(state.counters, COUNTER.limited, count);
+    let bytes = 0;
+    for (let i = first; i < first + count; i++) bytes += inbox.bytes(i);
+    add(state.counters, COUNTER.receivedBytes, bytes);
     add(this.target.counters, COUNTER.receivedBytes, bytes);
-    return true;
+    return count;
+  }
+
+  #sendOneByOne(inbox: DatagramInbox, first: number, count: number): number {
+    for (let i = 0; i < count; i++) if (this.send(inbox, first + i, 1) === 0) return i;
+    return count;
   }
 
   onEvents(): void {

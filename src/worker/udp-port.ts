@@ -69,7 +69,7 @@ export class UdpPort extends Deadline implements Handler, ReplySocket {
     const { catchUp, udp } = this.state.worker;
     const count = udp.inbox.receive(this.fd);
     catchUp();
-    for (let i = 0; i < count && !this.#isClosed; i++) this.#deliver(i);
+    for (let i = 0; i < count && !this.#isClosed; ) i += this.#deliver(i, count);
     if (count < 0 && count !== -EAGAIN && !this.#isClosed) this.#failed(-count);
   }
 
@@ -99,20 +99,25 @@ export class UdpPort extends Deadline implements Handler, ReplySocket {
     admission.freed();
   }
 
-  #deliver(i: number): void {
+  /** What the client of datagram `i` has sent in a row, if it can go on together. Returns how many these are. */
+  #deliver(i: number, end: number): number {
     const { inbox } = this.state.worker.udp;
     const flow = this.#flows.get(inbox.localKey(i), inbox.clientKey(i)) ?? this.#begin(i);
-    if (flow === undefined) return;
-    // The refusal was for an earlier datagram: this one gets another endpoint.
-    if (!this.#send(flow, i)) {
-      const another = this.#begin(i);
-      if (another !== undefined) this.#send(another, i);
-    }
+    if (flow === undefined) return 1;
+    const count = inbox.run(i, this.#endOfClient(i, end));
+    const sent = flow.send(inbox, i, count);
+    // The refusal was for earlier datagrams: these get another endpoint.
+    if (sent < count) this.#begin(i + sent)?.send(inbox, i + sent, count - sent);
+    return count;
   }
 
-  #send(flow: UdpFlow, i: number): boolean {
+  /** The first datagram after `i` that is not of the same client at the same address. */
+  #endOfClient(i: number, end: number): number {
     const { inbox } = this.state.worker.udp;
-    return flow.send(inbox.data, inbox.offset(i), inbox.bytes(i));
+    const [local, client] = [inbox.localKey(i), inbox.clientKey(i)];
+    let next = i + 1;
+    while (next < end && inbox.clientKey(next) === client && inbox.localKey(next) === local) next++;
+    return next;
   }
 
   /** `undefined` when the client is turned away. */

@@ -1,7 +1,8 @@
-import { DatagramOutbox, type ReplyPath } from '../sys/datagrams.ts';
-import { EAGAIN } from '../sys/sys-error.ts';
+import type { ReplyPath } from '../sys/datagram-inbox.ts';
+import { DatagramOutbox } from '../sys/datagram-outbox.ts';
 import type { EventLoop, Task } from './event-loop.ts';
-import type { PortState } from './port-state.ts';
+import { add, type PortState } from './port-state.ts';
+import { COUNTER } from './protocol.ts';
 
 const CAPACITY = 64;
 
@@ -21,7 +22,6 @@ export class UdpReplies implements Task {
   readonly #loop: EventLoop;
   readonly #outbox = new DatagramOutbox(CAPACITY);
   #socket: ReplySocket | undefined;
-  #count = 0;
 
   constructor(loop: EventLoop) {
     this.#loop = loop;
@@ -29,37 +29,23 @@ export class UdpReplies implements Task {
 
   /** How many replies of a flow it has taken from `fd` (fewer than {@link REPLIES_PER_TAKE}: all), or a negative errno. */
   take({ socket, fd, path }: { socket: ReplySocket; fd: number; path: ReplyPath }): number {
-    if (socket !== this.#socket || this.#count + REPLIES_PER_TAKE > CAPACITY) this.run();
-    const first = this.#count;
-    const taken = this.#outbox.receive(fd, first, first + REPLIES_PER_TAKE);
+    if (socket !== this.#socket || this.#outbox.room < REPLIES_PER_TAKE) this.run();
+    const taken = this.#outbox.receive(fd, REPLIES_PER_TAKE);
     if (taken <= 0) return taken;
-    let bytes = 0;
-    for (let i = first; i < first + taken; i++) {
-      this.#outbox.direct(i, path);
-      bytes += this.#outbox.bytes(i);
-    }
-    this.takenBytes = bytes;
-    if (first === 0) {
+    this.takenBytes = this.#outbox.direct(taken, path);
+    if (this.#socket === undefined) {
       this.#socket = socket;
       this.#loop.atEndOfTurn(this);
     }
-    this.#count += taken;
     return taken;
   }
 
-  /** Sends what has been gathered. A reply that cannot be sent is lost, as datagrams are, and harms no other. */
+  /** Sends what has been gathered. A reply that cannot be sent is lost, as datagrams are. */
   run(): void {
     const socket = this.#socket;
     if (socket === undefined) return;
-    for (let sent = 0; sent < this.#count; ) {
-      const result = this.#outbox.send(socket.fd, sent, this.#count);
-      if (result === -EAGAIN) {
-        for (; sent < this.#count; sent++) socket.state.count('limited');
-      } else {
-        sent += Math.max(result, 1);
-      }
-    }
-    this.#count = 0;
+    const lost = this.#outbox.flush(socket.fd);
+    if (lost > 0) add(socket.state.counters, COUNTER.limited, lost);
     this.#socket = undefined;
   }
 }

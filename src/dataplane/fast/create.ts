@@ -14,7 +14,7 @@ export async function createFastDataPlane(setup: FastDataPlaneSetup): Promise<Da
   return startFastDataPlane(setup);
 }
 
-/** Half the cores, for pods need the others: each worker can keep one busy. At most 8, for each costs about 10 MiB. */
+/** Half the cores, for pods need the others: each worker can keep one busy. At most 8, for each costs about 20 MiB. */
 export function defaultWorkers(cores: number = availableParallelism()): number {
   return Math.min(8, Math.max(1, Math.floor(cores / 2)));
 }

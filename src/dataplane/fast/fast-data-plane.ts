@@ -117,6 +117,7 @@ class FastDataPlane implements DataPlane {
       opening: Promise.resolve(undefined),
       isOpen: false,
     };
+    port.worker.ports++;
     this.#ports.set(spec.name, port);
     this.#names.set(id, spec.name);
     port.opening = port.worker.ask(openCommand(port, port.counters.follow(backends)));
@@ -172,18 +173,15 @@ class FastDataPlane implements DataPlane {
     this.#ports.clear();
   }
 
-  #release({ id, socket }: OpenPort): void {
+  #release({ id, socket, worker }: OpenPort): void {
+    worker.ports--;
     this.#names.delete(id);
     close(socket.fd);
   }
 
   /** By open ports: their traffic is not known before it comes, and moving one would cut its connections. */
   #leastLoaded(): WorkerThread {
-    const load = new Map(this.#workers.map((worker) => [worker, 0]));
-    for (const { worker } of this.#ports.values()) load.set(worker, (load.get(worker) ?? 0) + 1);
-    const [[least] = []] = [...load].sort(([, a], [, b]) => a - b);
-    if (least === undefined) throw new RangeError('a data plane needs at least one worker');
-    return least;
+    return this.#workers.reduce((least, worker) => (worker.ports < least.ports ? worker : least));
   }
 
   #reopen(worker: WorkerThread): void {

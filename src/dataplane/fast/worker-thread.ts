@@ -45,6 +45,8 @@ export interface WorkerThreadSetup extends Omit<WorkerSetup, 'wakeFd'> {
 
 /** One worker: its thread, and another thread whenever that dies or gets stuck. */
 export class WorkerThread {
+  /** Service ports that it has, or is about to get. */
+  ports = 0;
   readonly #setup: WorkerThreadSetup;
   readonly #wakeFd = must('eventfd', eventfd());
   readonly #owners: Uint8Array;

@@ -10,8 +10,8 @@ import { type BackendMode, PayloadCheck, payload } from './churn-payload.ts';
 const [connections = 0, udpPort = 0, ...ports] = process.argv.slice(2).map(Number);
 const AT_ONCE = 150;
 
-/** `whole`: answered completely; `cut`: ended earlier; `strangers`: got a byte that it had not sent. */
-const seen = { done: 0, whole: 0, cut: 0, refused: 0, strangers: 0, datagrams: 0, answers: 0 };
+/** `whole`: answered completely; `cut`: ended earlier; `strangers`, `strangeAnswers`: got what it had not sent. */
+const seen = { done: 0, whole: 0, cut: 0, refused: 0, strangers: 0, datagrams: 0, answers: 0, strangeAnswers: 0 };
 
 /** `choke` sends much and reads nothing of the answer, so that bytes are stuck in the middle when it resets. */
 type Manner = 'choke' | 'echo' | 'bulk' | 'reset' | 'vanish' | 'backend-reset' | 'backend-ends';
@@ -78,6 +78,9 @@ function one(): Promise<void> {
   });
 }
 
+/** Tokens by the local port that they were sent from: a late answer reaches whoever has the port by then. */
+const sentFrom = new Map<number, Set<string>>();
+
 /** A datagram socket of its own, so that descriptors change hands between protocols too. */
 function oneDatagram(): Promise<void> {
   return new Promise((resolve) => {
@@ -89,14 +92,23 @@ function oneDatagram(): Promise<void> {
       resolve();
     };
     const timer = setTimeout(over, 100);
+    let own = new Set<string>();
     seen.datagrams++;
     socket.on('error', () => {});
     socket.on('message', (datagram) => {
-      if (String(datagram) === token) seen.answers++;
-      else seen.strangers++;
-      over();
+      if (String(datagram) === token) {
+        seen.answers++;
+        over();
+      } else if (!own.has(String(datagram))) {
+        seen.strangeAnswers++;
+      }
     });
-    socket.connect(udpPort, '127.0.0.1', () => socket.send(token, () => {}));
+    socket.connect(udpPort, '127.0.0.1', () => {
+      const { port } = socket.address();
+      own = sentFrom.get(port) ?? own;
+      sentFrom.set(port, own.add(token));
+      socket.send(token, () => {});
+    });
   });
 }
 

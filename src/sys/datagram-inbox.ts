@@ -1,0 +1,132 @@
+import { CMSGHDR, MMSGHDR } from './abi.ts';
+import { runLength, SEGMENT_CONTROL_BYTES, writeSegmentControl } from './datagram-run.ts';
+import {
+  CONTROL_STRIDE,
+  CONTROL_WORDS,
+  DATA_STRIDE,
+  HEADER_WORDS,
+  NAME_STRIDE,
+  NAME_WORDS,
+  Slots,
+  slotData,
+} from './datagram-slots.ts';
+import { bind, result } from './libc.ts';
+import type { Memory } from './memory.ts';
+import { AF_INET, MSG_NOSIGNAL, SOCKET_ADDRESS_BYTES, send } from './socket.ts';
+import { decodeAddress } from './socket-address.ts';
+
+const recvmmsgC = bind('int recvmmsg(int, int64_t, unsigned int, int, int64_t)');
+const sendmsgC = bind('int64_t sendmsg(int, int64_t, int)');
+
+/** In words of a control message. `struct in_pktinfo`: interface, local address, destination. */
+const V4_LOCAL = CMSGHDR.size / 4 + 1;
+/** `struct in6_pktinfo`: local address, interface. */
+const V6_LOCAL = CMSGHDR.size / 4;
+const V4_CONTROL_BYTES = 32;
+const V6_CONTROL_BYTES = 40;
+
+/** How a reply finds back: the client's socket address, and a control message with the address it must leave from. */
+export interface ReplyPath {
+  readonly name: Int32Array;
+  readonly control: Int32Array;
+  /** Whether runs may leave as such; until the kernel refuses one. */
+  canSegment: boolean;
+}
+
+/** Datagrams of many clients, as they come in at a listening socket with IP_PKTINFO or its IPv6 twin. */
+export class DatagramInbox {
+  readonly capacity: number;
+  readonly data: Memory;
+  readonly #slots: Slots;
+  /** For sending on: header 0 covers the run that goes out. */
+  readonly #outgoing: Slots;
+  /** Headers whose lengths the kernel has overwritten. */
+  #used: number;
+
+  constructor(capacity: number) {
+    this.capacity = capacity;
+    this.data = slotData(capacity);
+    this.#slots = new Slots({ capacity, data: this.data, isAddressed: true });
+    this.#outgoing = new Slots({ capacity, data: this.data, isAddressed: true });
+    this.#used = capacity;
+  }
+
+  /** How many datagrams came, up to {@link capacity}; or a negative errno. */
+  receive(fd: number): number {
+    const { headers, headerWords } = this.#slots;
+    for (let i = 0; i < this.#used; i++) {
+      headerWords[i * HEADER_WORDS + MMSGHDR.nameLength / 4] = SOCKET_ADDRESS_BYTES;
+      headerWords[i * HEADER_WORDS + MMSGHDR.controlLength / 4] = CONTROL_STRIDE;
+    }
+    const received = result(recvmmsgC(fd, headers.address, this.capacity, 0, 0));
+    this.#used = Math.max(received, 0);
+    return received;
+  }
+
+  /** Where the `i`-th datagram begins in {@link data}. */
+  offset(i: number): number {
+    return i * DATA_STRIDE;
+  }
+
+  bytes(i: number): number {
+    return this.#slots.bytes(i);
+  }
+
+  /** The client's address and port as a key: a number for IPv4. */
+  clientKey(i: number): number | string {
+    const at = i * NAME_WORDS;
+    const words = this.#slots.nameWords;
+    const familyAndPort = words[at] as number;
+    if ((familyAndPort & 0xffff) === AF_INET) {
+      return (familyAndPort >>> 16) * 2 ** 32 + ((words[at + 1] as number) >>> 0);
+    }
+    return `${familyAndPort} ${words[at + 2]} ${words[at + 3]} ${words[at + 4]} ${words[at + 5]} ${words[at + 6]}`;
+  }
+
+  /** The local address that the client used, as a key: a number for IPv4. */
+  localKey(i: number): number | string {
+    const at = i * CONTROL_WORDS;
+    const words = this.#slots.controlWords;
+    if (this.#isV4(i)) return words[at + V4_LOCAL] as number;
+    const local = at + V6_LOCAL;
+    return `${words[local]} ${words[local + 1]} ${words[local + 2]} ${words[local + 3]}`;
+  }
+
+  /** The client's IP address. */
+  clientAddress(i: number): string {
+    return decodeAddress(this.#slots.names.bytes.subarray(i * NAME_STRIDE, (i + 1) * NAME_STRIDE));
+  }
+
+  replyPath(i: number): ReplyPath {
+    const { headerWords, nameWords, controlWords } = this.#slots;
+    const isV4 = this.#isV4(i);
+    const nameBytes = headerWords[i * HEADER_WORDS + MMSGHDR.nameLength / 4] as number;
+    const controlBytes = isV4 ? V4_CONTROL_BYTES : V6_CONTROL_BYTES;
+    const control = controlWords.slice(i * CONTROL_WORDS, i * CONTROL_WORDS + controlBytes / 4);
+    // Routing chooses the interface: the way back may lead through another one than the datagram came by.
+    control[isV4 ? V4_LOCAL - 1 : V6_LOCAL + 4] = 0;
+    const name = nameWords.slice(i * NAME_WORDS, i * NAME_WORDS + nameBytes / 4);
+    return { name, control, canSegment: true };
+  }
+
+  /** How many of the datagrams `first` to `end` - 1 may go on as one run, given that one client sent them. */
+  run(first: number, end: number): number {
+    return runLength(first, end, (i) => this.bytes(i));
+  }
+
+  /** Sends `count` datagrams from `first` on, a run, by a connected socket. Bytes sent, or a negative errno. */
+  sendRun(fd: number, first: number, count: number): number {
+    if (count === 1) return send(fd, this.data, this.offset(first), this.bytes(first));
+    const { headers, headerWords, controlWords } = this.#outgoing;
+    for (let i = first; i < first + count; i++) this.#outgoing.setLength(i, this.bytes(i));
+    this.#outgoing.cover(0, first, count);
+    headerWords[MMSGHDR.nameLength / 4] = 0;
+    headerWords[MMSGHDR.controlLength / 4] = SEGMENT_CONTROL_BYTES;
+    writeSegmentControl(controlWords, 0, this.bytes(first));
+    return result(sendmsgC(fd, headers.address, MSG_NOSIGNAL));
+  }
+
+  #isV4(i: number): boolean {
+    return ((this.#slots.nameWords[i * NAME_WORDS] as number) & 0xffff) === AF_INET;
+  }
+}

@@ -2,7 +2,7 @@ import type { Address } from './address.ts';
 
 export type Protocol = 'TCP' | 'UDP' | 'SCTP';
 
-/** `namespace/name` of a Service; both halves are validated DNS labels, so the key never needs quoting. */
+/** `namespace/name` of a Service, or of a slice; both halves are validated DNS names, so the key never needs quoting. */
 export type ServiceKey = `${string}/${string}`;
 
 /**

@@ -87,9 +87,11 @@ export class EventLoop {
   /** 0, or a negative errno. The descriptor may be a lent one. */
   watch(fd: number, events: number, handler: Handler): number {
     this.#lastGeneration = (this.#lastGeneration + 1) | 0;
+    const status = this.#epoll.add(fd, events, this.#lastGeneration);
+    if (status < 0) return status;
     this.#generations[fd] = this.#lastGeneration;
     this.#handlers[fd] = handler;
-    return this.#epoll.add(fd, events, this.#lastGeneration);
+    return 0;
   }
 
   /** From now on another handler gets the events of a watched descriptor. */

@@ -1,7 +1,5 @@
 import type { SourceEvent } from '../model/source-event.ts';
 
-export type { SourceEvent } from '../model/source-event.ts';
-
 export interface SourceSink {
   /** Events that belong together (one file, one list) come in one call and take effect together. Never throws. */
   apply(events: readonly SourceEvent[]): void;

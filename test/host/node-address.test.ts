@@ -2,14 +2,8 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { HostAddress } from '../../src/host/host-address.ts';
 import { NodeAddress } from '../../src/host/node-address.ts';
-import { type Address, parseAddress } from '../../src/model/address.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
-
-function ip(text: string): Address {
-  const address = parseAddress(text);
-  assert.ok(address);
-  return address;
-}
+import { address as ip } from '../rules/fixtures.ts';
 
 function harness() {
   const log = new RecordingLog();

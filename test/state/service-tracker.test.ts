@@ -1,15 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { type Address, parseAddress } from '../../src/model/address.ts';
 import type { EndpointAddress, EndpointGroup } from '../../src/model/endpoint.ts';
 import type { Protocol, Service } from '../../src/model/service.ts';
 import { ServiceTracker } from '../../src/state/service-tracker.ts';
-
-function ip(text: string): Address {
-  const address = parseAddress(text);
-  assert.ok(address);
-  return address;
-}
+import { address as ip } from '../rules/fixtures.ts';
 
 function service(overrides: Partial<Service> = {}): Service {
   return {

@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { IptablesError } from '../../src/contracts/iptables.ts';
-import { type Address, parseAddress } from '../../src/model/address.ts';
 import type { Service } from '../../src/model/service.ts';
 import type { SourceEvent } from '../../src/model/source-event.ts';
 import { parseDump } from '../../src/rules/dump.ts';
@@ -14,12 +13,7 @@ import { FakeDataPlane } from '../fakes/fake-data-plane.ts';
 import { FakeIptables } from '../fakes/fake-iptables.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
-
-function ip(text: string): Address {
-  const address = parseAddress(text);
-  assert.ok(address);
-  return address;
-}
+import { address as ip } from '../rules/fixtures.ts';
 
 function service(overrides: Partial<Service> = {}): SourceEvent {
   const value: Service = {

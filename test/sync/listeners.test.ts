@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { type Address, parseAddress } from '../../src/model/address.ts';
 import type { PortRange } from '../../src/model/port-range.ts';
 import type { ServicePortName } from '../../src/model/service.ts';
 import type { ServicePort } from '../../src/model/service-port.ts';
@@ -9,12 +8,7 @@ import { PortAllocator } from '../../src/sync/port-allocator.ts';
 import { FakeDataPlane } from '../fakes/fake-data-plane.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
-
-function ip(text: string): Address {
-  const address = parseAddress(text);
-  assert.ok(address);
-  return address;
-}
+import { address as ip } from '../rules/fixtures.ts';
 
 function servicePort(overrides: Partial<ServicePort> = {}): ServicePort {
   return {

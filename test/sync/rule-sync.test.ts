@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { IptablesError, type Table } from '../../src/contracts/iptables.ts';
-import { type Address, type IpFamily, parseAddress } from '../../src/model/address.ts';
+import type { Address, IpFamily } from '../../src/model/address.ts';
 import type { ServicePortName } from '../../src/model/service.ts';
 import type { ServicePort } from '../../src/model/service-port.ts';
 import type { Portal } from '../../src/rules/claims.ts';
@@ -9,12 +9,7 @@ import { parseDump } from '../../src/rules/dump.ts';
 import { RuleSync } from '../../src/sync/rule-sync.ts';
 import { FakeIptables } from '../fakes/fake-iptables.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
-
-function ip(text: string): Address {
-  const address = parseAddress(text);
-  assert.ok(address);
-  return address;
-}
+import { address as ip } from '../rules/fixtures.ts';
 
 function portal(
   name: ServicePortName,

@@ -12,7 +12,7 @@ import type { ServicePortName } from '../../model/service.ts';
 import { close, descriptorLimit } from '../../sys/descriptor.ts';
 import { selfCheck } from '../../sys/self-check.ts';
 import { type CountedBackends, type PortEvent, type PortId, STATUS_WORDS } from '../../worker/protocol.ts';
-import { listenError } from '../node/listen-error.ts';
+import { listenError } from '../listen-error.ts';
 import { type ListenSocket, openListenSocket } from './listen-socket.ts';
 import { PortCounters } from './port-counters.ts';
 import { WorkerThread } from './worker-thread.ts';

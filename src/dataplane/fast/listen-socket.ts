@@ -26,7 +26,7 @@ import {
 import { decodePort, encodeSocketAddress, familyOfText } from '../../sys/socket-address.ts';
 import { must } from '../../sys/sys-error.ts';
 import { TCP_OPTIONS } from '../../worker/tcp-options.ts';
-import { toListenError } from '../node/listen-error.ts';
+import { toListenError } from '../listen-error.ts';
 
 /** How many clients may wait to be accepted; the kernel caps it at `net.core.somaxconn` (4096 by default). */
 const BACKLOG = 4096;

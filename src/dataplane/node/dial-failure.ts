@@ -1,6 +1,6 @@
 import type { Counter, DialFailure } from '../../contracts/data-plane.ts';
 import { type Endpoint, endpointName } from '../../model/endpoint.ts';
-import { errnoOf } from './listen-error.ts';
+import { errnoOf } from '../listen-error.ts';
 import type { PortContext } from './port-context.ts';
 
 const COUNTER = {

@@ -4,8 +4,8 @@ import type { DialFailure } from '../../contracts/data-plane.ts';
 import type { Endpoint } from '../../model/endpoint.ts';
 import type { Pick } from '../../picker/picker.ts';
 import { dialTimeoutMs } from '../../picker/retry-policy.ts';
+import { errnoOf } from '../listen-error.ts';
 import { dialFailureOf, reportDialFailure } from './dial-failure.ts';
-import { errnoOf } from './listen-error.ts';
 import type { PortContext } from './port-context.ts';
 import { TCP_OPTIONS } from './tcp-options.ts';
 

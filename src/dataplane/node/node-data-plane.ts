@@ -10,7 +10,7 @@ import type {
 } from '../../contracts/data-plane.ts';
 import type { ServicePortName } from '../../model/service.ts';
 import { Picker } from '../../picker/picker.ts';
-import { listenError } from './listen-error.ts';
+import { listenError } from '../listen-error.ts';
 import { newCounters, type PortContext, type PortListener } from './port-context.ts';
 import { TcpConnection } from './tcp-connection.ts';
 import { listenTcp } from './tcp-listener.ts';

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { createServer, type Socket } from 'node:net';
 import type { ListenSpec } from '../../contracts/data-plane.ts';
-import { toListenError } from './listen-error.ts';
+import { toListenError } from '../listen-error.ts';
 import type { PortContext, PortListener } from './port-context.ts';
 import { TCP_OPTIONS } from './tcp-options.ts';
 

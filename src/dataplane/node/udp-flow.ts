@@ -1,8 +1,8 @@
 import type { Socket } from 'node:dgram';
 import type { Timer } from '../../contracts/clock.ts';
 import type { Endpoint } from '../../model/endpoint.ts';
+import { errnoOf } from '../listen-error.ts';
 import { dialFailureOf, reportDialFailure } from './dial-failure.ts';
-import { errnoOf } from './listen-error.ts';
 import type { PortContext } from './port-context.ts';
 import { hasRoomToSend, udpSocket } from './udp-socket.ts';
 

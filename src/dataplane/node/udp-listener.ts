@@ -2,7 +2,7 @@ import type { RemoteInfo, Socket } from 'node:dgram';
 import { once } from 'node:events';
 import { isIPv6 } from 'node:net';
 import type { ListenSpec } from '../../contracts/data-plane.ts';
-import { errnoOf, listenError, toListenError } from './listen-error.ts';
+import { errnoOf, listenError, toListenError } from '../listen-error.ts';
 import type { PortContext, PortListener } from './port-context.ts';
 import { turnAway } from './turn-away.ts';
 import { UdpFlow } from './udp-flow.ts';

@@ -2,8 +2,8 @@ import { isDeepStrictEqual } from 'node:util';
 import type { Decoded } from '../../api/decoded.ts';
 import type { Problem } from '../../api/field.ts';
 import type { Kind, KubernetesObject } from '../../api/kubernetes-object.ts';
-import type { SourceEvent } from '../../contracts/source.ts';
 import type { ServiceKey } from '../../model/service.ts';
+import type { SourceEvent } from '../../model/source-event.ts';
 import { join, type ManifestDocument, type ManifestObject } from './objects.ts';
 import type { Report } from './report.ts';
 

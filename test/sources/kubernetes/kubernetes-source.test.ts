@@ -4,7 +4,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, type TestContext, test } from 'node:test';
-import type { SourceEvent } from '../../../src/contracts/source.ts';
+import type { SourceEvent } from '../../../src/model/source-event.ts';
 import { createApiClient } from '../../../src/sources/kubernetes/create-api-client.ts';
 import { createKubernetesSource } from '../../../src/sources/kubernetes/kubernetes-source.ts';
 import {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { SourceEvent } from '../../../src/contracts/source.ts';
+import type { SourceEvent } from '../../../src/model/source-event.ts';
 import { Catalog } from '../../../src/sources/manifests/catalog.ts';
 import { objectId } from '../../../src/sources/manifests/file-state.ts';
 

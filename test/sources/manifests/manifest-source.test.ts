@@ -15,8 +15,9 @@ import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Clock } from '../../../src/contracts/clock.ts';
-import type { SourceEvent, SourceSink } from '../../../src/contracts/source.ts';
+import type { SourceSink } from '../../../src/contracts/source.ts';
 import { systemClock } from '../../../src/host/system-clock.ts';
+import type { SourceEvent } from '../../../src/model/source-event.ts';
 import { createManifestSource } from '../../../src/sources/manifests/manifest-source.ts';
 import { RecordingLog } from '../../fakes/recording-log.ts';
 

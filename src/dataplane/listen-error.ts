@@ -1,4 +1,4 @@
-import { ListenError, type ListenErrorCode, type ListenSpec } from '../../contracts/data-plane.ts';
+import { ListenError, type ListenErrorCode, type ListenSpec } from '../contracts/data-plane.ts';
 
 /** The errno of a Node error, or `''`. */
 export function errnoOf(err: unknown): string {

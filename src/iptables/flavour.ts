@@ -13,8 +13,9 @@ export interface Tools {
   readonly infix: '' | '-nft' | '-legacy';
 }
 
-export function programName(family: IpFamily, infix: Tools['infix'], verb: 'save' | 'restore'): string {
-  return `${family === 'IPv4' ? 'iptables' : 'ip6tables'}${infix}-${verb}`;
+/** Without a verb, the tool that works on single rules and chains. */
+export function programName(family: IpFamily, infix: Tools['infix'], verb?: 'save' | 'restore'): string {
+  return `${family === 'IPv4' ? 'iptables' : 'ip6tables'}${infix}${verb === undefined ? '' : `-${verb}`}`;
 }
 
 /** The tools of one flavour, or `undefined` when they are not installed. */

@@ -18,6 +18,9 @@ export interface IptablesOptions {
  */
 const LOCK_WAIT_S = '5';
 
+/** What the legacy tools say of a chain that is not there, and what the nft ones say of it. */
+const NO_CHAIN = /No chain\/target\/match by that name|chain `[^']*' in table `[^']*' is incompatible/;
+
 /** Rejects with {@link IptablesError} `missing` when the tools of that flavour, or of any, are not installed. */
 export async function createIptables({ flavour, exec, log }: IptablesOptions): Promise<Iptables> {
   const tools = flavour === 'auto' ? await detectTools(exec) : await findTools(flavour, exec);
@@ -42,6 +45,15 @@ function iptablesOf({ flavour, infix }: Tools, exec: Exec): Iptables {
     async save(family, table) {
       if (flavour === 'legacy' && (await isAbsentLegacyTable(family, table))) return '';
       return run(family, 'save', ['-t', table]);
+    },
+    async list(family, table, chain) {
+      if (flavour === 'legacy' && (await isAbsentLegacyTable(family, table))) return '';
+      const program = programName(family, infix);
+      const result = await exec({ program, args: ['-w', LOCK_WAIT_S, '-t', table, '-S', chain] });
+      if (result.outcome === 'exited' && NO_CHAIN.test(result.stderr)) return '';
+      const failure = failureOf(program, result);
+      if (failure !== undefined) throw failure;
+      return result.outcome === 'exited' ? result.stdout : '';
     },
     async restore(family, text) {
       await run(family, 'restore', ['-w', LOCK_WAIT_S, '--noflush'], text);

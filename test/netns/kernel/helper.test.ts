@@ -1,0 +1,105 @@
+import assert from 'node:assert/strict';
+import { readdirSync, readFileSync } from 'node:fs';
+import { after, afterEach, before, describe, test } from 'node:test';
+import { isAlive } from '../../support/process-state.ts';
+import { Environment, TCP } from '../harness.ts';
+import { FLAVOUR, IptablesShims } from '../iptables.ts';
+import type { ProxyProcess } from '../proxy.ts';
+import { POD_ADDRESSES } from '../topology.ts';
+import { waitFor } from '../wait.ts';
+
+describe(`the process that starts iptables-${FLAVOUR}`, () => {
+  let environment: Environment;
+  let shims: IptablesShims;
+  let proxy: ProxyProcess;
+
+  before(async () => {
+    environment = await Environment.create();
+    shims = await IptablesShims.create(environment.temporary('shims'));
+  });
+
+  afterEach(async () => {
+    shims.holdRestores(false);
+    await environment.stopProxy(proxy);
+  });
+
+  after(() => environment.remove());
+
+  async function start(...args: string[]): Promise<void> {
+    proxy = await environment.startProxy({
+      args: ['--iptables-sync-period', '500ms', '--iptables-min-sync-period', '100ms', ...args],
+      env: { PATH: shims.path },
+    });
+  }
+
+  const children = (pid: number) =>
+    readdirSync(`/proc/${pid}/task`).flatMap((thread) =>
+      readFileSync(`/proc/${pid}/task/${thread}/children`, 'utf8').split(' ').filter(Boolean).map(Number),
+    );
+
+  const helper = () => children(proxy.pid)[0]!;
+
+  const healthz = async () =>
+    (await environment.node.call('httpGet', { url: 'http://127.0.0.1:10256/healthz' })).status;
+
+  const web = { name: 'web', ports: [{ port: 80, target: TCP.name }], endpoints: POD_ADDRESSES };
+
+  /** A Service whose rules are being written, by a program that hangs before it has written any. Gives its address. */
+  async function writeWhileHeld(): Promise<string> {
+    const clusterIP = environment.clusterIP();
+    shims.holdRestores(true);
+    shims.forget();
+    environment.write({ ...web, name: 'late', clusterIP });
+    await waitFor('iptables hangs', () => shims.restores().length > 0);
+    return clusterIP;
+  }
+
+  test('that is killed is replaced, and rules go on', async () => {
+    await start();
+    const first = helper();
+    process.kill(first, 'SIGKILL');
+    const { host } = await environment.serve(web);
+    assert.match((await environment.client.call('request', { host, port: 80 })).name, /^pod-/);
+    assert.notEqual(helper(), first);
+    assert.equal(await healthz(), 200);
+  });
+
+  test('an iptables that hangs turns /healthz red while traffic flows; killed, it is run again', async () => {
+    await start();
+    const { host } = await environment.serve(web);
+    const clusterIP = await writeWhileHeld();
+    await waitFor('/healthz says 503', async () => (await healthz()) === 503);
+    assert.match((await environment.client.call('request', { host, port: 80 })).name, /^pod-/);
+    // As the deadline does it.
+    for (const pid of children(helper())) process.kill(-pid, 'SIGKILL');
+    shims.holdRestores(false);
+    await environment.waitForRules(clusterIP, 1);
+    await waitFor('/healthz says 200', async () => (await healthz()) === 200);
+  });
+
+  test('with SIGTERM for all processes at once, the rules that are being written are written to the end', async () => {
+    await start();
+    await environment.serve(web);
+    const clusterIP = await writeWhileHeld();
+    const [main, pid] = [proxy.pid, helper()];
+    for (const one of [pid, main]) process.kill(one, 'SIGTERM');
+    shims.holdRestores(false);
+    assert.deepEqual(await proxy.exited, { code: 0, signal: null });
+    await waitFor('the helper has ended', () => !isAlive(pid));
+    await environment.waitForRules(clusterIP, 1, 0);
+  });
+
+  test('with SIGKILL for the proxy, it finishes what it runs and is gone', async () => {
+    await start();
+    await environment.serve(web);
+    const clusterIP = await writeWhileHeld();
+    const pid = helper();
+    const [running] = children(pid);
+    proxy.kill('SIGKILL');
+    await waitFor('the proxy has ended', () => !isAlive(proxy.pid));
+    assert.ok(isAlive(running!));
+    shims.holdRestores(false);
+    await waitFor('iptables and the helper have ended', () => !isAlive(running!) && !isAlive(pid));
+    await environment.waitForRules(clusterIP, 1, 0);
+  });
+});

@@ -6,6 +6,11 @@ export type Table = 'nat' | 'filter';
 export interface Iptables {
   /** `iptables-save -t table`; without counters. Empty where the table does not exist. Rejects with {@link IptablesError}. */
   save(family: IpFamily, table: Table): Promise<string>;
+  /**
+   * `iptables -t table -S chain`: the rules of one chain, as lines of a dump. Empty where there is no such chain.
+   * Rejects with {@link IptablesError}.
+   */
+  list(family: IpFamily, table: Table, chain: string): Promise<string>;
   /** One `iptables-restore --noflush`: all of `text` or nothing. Rejects with {@link IptablesError}. */
   restore(family: IpFamily, text: string): Promise<void>;
 }

@@ -1,3 +1,4 @@
+import { hash } from 'node:crypto';
 import type { Table } from '../contracts/iptables.ts';
 
 /*
@@ -7,28 +8,74 @@ import type { Table } from '../contracts/iptables.ts';
  *   packets from pods and from outside:  nat PREROUTING → KUBE-PORTALS-CONTAINER, …, KUBE-NODEPORT-CONTAINER
  *   packets of the node's own processes: nat OUTPUT     → KUBE-PORTALS-HOST, …,      KUBE-NODEPORT-HOST
  *   what NAT has sent to a proxy port:   filter INPUT   → KUBE-NODEPORT-NON-LOCAL
+ *
+ * Two chains are not upstream's (docs/adr/0010):
+ *
+ *   what asked for a proxy port itself:  KUBE-NODEPORT-CONTAINER → KUBE-LOCAL-PORTS
+ *   what NAT has sent to a door:         filter INPUT            → KUBE-DOORS
  */
 export const PORTALS_CONTAINER = 'KUBE-PORTALS-CONTAINER';
 export const PORTALS_HOST = 'KUBE-PORTALS-HOST';
 export const NODEPORT_CONTAINER = 'KUBE-NODEPORT-CONTAINER';
 export const NODEPORT_HOST = 'KUBE-NODEPORT-HOST';
 export const NODEPORT_NON_LOCAL = 'KUBE-NODEPORT-NON-LOCAL';
+export const LOCAL_PORTS = 'KUBE-LOCAL-PORTS';
+export const DOORS = 'KUBE-DOORS';
 
 /** Where rules are tried out: no packet ever comes here. Exists only while that lasts. */
 export const PROBE_CHAIN = 'KUBE-USERSPACE-PROBE';
 
-/** The chains that belong to this program: whatever stands in them is ours to rewrite. */
-export const CHAINS: Readonly<Record<Table, readonly string[]>> = {
-  nat: [PORTALS_CONTAINER, PORTALS_HOST, NODEPORT_CONTAINER, NODEPORT_HOST],
+/** Remembers local ports that carried a Service not long ago: no packet ever comes here. */
+export const RETIRED_CHAIN = 'KUBE-USERSPACE-RETIRED';
+
+/** The chains that are always there, and that hold the rules of Service ports. */
+export const ROOT_CHAINS: Readonly<Record<Table, readonly string[]>> = {
+  nat: [PORTALS_CONTAINER, PORTALS_HOST, NODEPORT_CONTAINER, NODEPORT_HOST, LOCAL_PORTS],
   filter: [NODEPORT_NON_LOCAL],
 };
+
+/** What stands in a root chain after all else, whatever Services there are. */
+export const LAST_IN_ROOT: ReadonlyMap<string, string> = new Map([[NODEPORT_CONTAINER, `-j ${LOCAL_PORTS}`]]);
+
+/** A root chain whose rules became too many leads to bucket chains of this name, with a bucket's prefix at the end. */
+const BUCKETS: ReadonlyMap<string, string> = new Map([
+  [PORTALS_CONTAINER, 'KUBE-USP-PC-'],
+  [PORTALS_HOST, 'KUBE-USP-PH-'],
+  [NODEPORT_CONTAINER, 'KUBE-USP-NC-'],
+  [NODEPORT_HOST, 'KUBE-USP-NH-'],
+  [NODEPORT_NON_LOCAL, 'KUBE-USP-NL-'],
+  [LOCAL_PORTS, 'KUBE-USP-LP-'],
+]);
+
+/** The kernel's names have 28 bytes. */
+const MAX_PREFIX = 16;
+const BUCKET = /^KUBE-USP-(?:PC|PH|NC|NH|NL|LP)-(?:[0-9a-f]{1,16}|(?:[0-9a-f]{8})?[tu][0-9a-f]{0,4}|h[\w-]{15})$/;
+
+/**
+ * The chain for the destinations below `prefix` of a {@link DestinationKey}. Prefixes of IPv6 are longer than a name
+ * may be and are hashed, with 90 bits, so that whoever writes external IPs cannot make two of them meet.
+ */
+export function bucketChain(root: string, prefix: string): string {
+  const suffix = prefix.length <= MAX_PREFIX ? prefix : `h${hash('sha256', prefix, 'base64url').slice(0, 15)}`;
+  return `${BUCKETS.get(root)}${suffix}`;
+}
+
+/**
+ * Whether a chain belongs to this program, so that whatever stands in it is ours to rewrite, and it is ours to delete
+ * when it is not wanted: an earlier run with other Services may have left it.
+ */
+export function isOurs(table: Table, chain: string): boolean {
+  return ROOT_CHAINS[table].includes(chain) || OTHERS.has(chain) || BUCKET.test(chain);
+}
+
+const OTHERS: ReadonlySet<string> = new Set([DOORS, PROBE_CHAIN, RETIRED_CHAIN]);
 
 /** A rule in a built-in chain that leads to one of ours. */
 export interface Jump {
   readonly table: Table;
   readonly from: string;
   readonly to: string;
-  /** Where it must stand among all rules of `from`, other programs' included. */
+  /** Where it must stand among all rules of `from`, other programs' included; those of one place as {@link JUMPS} has them. */
   readonly place: 'first' | 'last';
   readonly spec: string;
 }
@@ -57,13 +104,21 @@ function nodePorts(from: string, to: string): Jump {
  * The places are asserted, not only the presence, because the first NAT rule that matches decides. A hostPort rule
  * ahead of the portals takes a Service's traffic away (CVE-2019-9946: the CNI portmap plugin prepended its own), and a
  * NodePort rule ahead of anything else takes traffic that is none of ours, as it matches every local address. A
- * default-deny rule ahead of the filter jump would drop NodePort traffic that has already been redirected.
+ * default-deny rule ahead of the filter jumps would drop NodePort traffic that has already been redirected, and what is
+ * to be refused.
  */
 export const JUMPS: readonly Jump[] = [
   portals('PREROUTING', PORTALS_CONTAINER),
   nodePorts('PREROUTING', NODEPORT_CONTAINER),
   portals('OUTPUT', PORTALS_HOST),
   nodePorts('OUTPUT', NODEPORT_HOST),
+  {
+    table: 'filter',
+    from: 'INPUT',
+    to: DOORS,
+    place: 'first',
+    spec: `-m conntrack --ctstate NEW -m comment --comment "refuse or drop what no Service carries" -j ${DOORS}`,
+  },
   {
     table: 'filter',
     from: 'INPUT',

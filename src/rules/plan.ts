@@ -1,66 +1,179 @@
 import type { Table } from '../contracts/iptables.ts';
-import { CHAINS, JUMPS, type Jump } from './chains.ts';
-import { type ChainRules, jumpTarget, parseDump } from './dump.ts';
-import type { Rule } from './rule.ts';
+import { isOurs, JUMPS, type Jump } from './chains.ts';
+import { type ChainRules, jumpTarget } from './dump.ts';
 import { appendLine, fitsOnOneLine } from './safe-spec.ts';
 
-export interface PlanInput {
+/** A chain and what is to stand in it, in order. */
+export interface WantedChain {
+  readonly name: string;
+  readonly specs: readonly string[];
+}
+
+export interface TablePlanInput {
   readonly table: Table;
-  /** What `iptables-save -t table` prints now; empty where the table does not exist. */
-  readonly dump: string;
-  /** Everything that is to be installed; rules of other tables are passed over. */
-  readonly rules: readonly Rule[];
+  /** What stands in the table now; empty where it does not exist. */
+  readonly installed: ChainRules;
+  /** All chains of ours that are to be there. */
+  readonly wanted: readonly WantedChain[];
+}
+
+export interface TablePlan {
+  /** The text of one `iptables-restore --noflush`, line by line, as there may be many. */
+  readonly lines: Iterable<string>;
+  /** The chains that it fills. */
+  readonly written: readonly string[];
 }
 
 /**
- * What turns the installed table into the wanted one, as the text of a single `iptables-restore --noflush`; `undefined`
- * when nothing differs. Chains and rules of other programs are never touched: a `:CHAIN` line under `--noflush` empties
- * that chain alone, in the same transaction that fills it.
+ * What turns the installed table into the wanted one in a single transaction; `undefined` when nothing differs. Chains
+ * and rules of other programs are never touched: a `:CHAIN` line under `--noflush` empties that chain alone, in the
+ * same transaction that fills it.
  *
- * Called once per sync, and so a jump is moved at most once per sync: two agents that both want to be first take turns
- * at the pace of their sync periods instead of chasing each other.
+ * A jump is moved at most once per plan: two agents that both want to be first take turns at the pace of their sync
+ * periods instead of chasing each other.
  */
-export function planTable({ table, dump, rules }: PlanInput): string | undefined {
-  const installed = parseDump(dump).get(table) ?? new Map();
-  const wanted = specsByChain(table, rules);
-  const stale = [...wanted].filter(([chain, specs]) => !sameList(installed.get(chain), specs));
-  const jumps = JUMPS.filter((jump) => jump.table === table).flatMap((jump) => jumpCorrection(jump, installed));
-  if (stale.length === 0 && jumps.length === 0) return undefined;
-  const lines = [
-    `*${table}`,
-    ...stale.map(([chain]) => `:${chain} - [0:0]`),
-    ...jumps,
-    ...stale.flatMap(([chain, specs]) => specs.map((spec) => appendLine(chain, spec))),
-    'COMMIT',
-  ];
-  return `${lines.join('\n')}\n`;
+export function planTable({ table, installed, wanted }: TablePlanInput): TablePlan | undefined {
+  const stale = staleChains(installed, wanted);
+  const gone = unwantedChains(table, installed, wanted);
+  const jumps = [...jumpGroups(table)].flatMap((group) => jumpCorrection(group, installed));
+  if (stale.length === 0 && gone.length === 0 && jumps.length === 0) return undefined;
+  const { lines: unhooked, held } = foreignJumps(table, installed, new Set(gone));
+  const lines = transaction(table, {
+    emptied: [...stale.map(({ name }) => name), ...gone],
+    jumps: [...unhooked, ...jumps],
+    filled: stale,
+    deleted: gone.filter((name) => !held.has(name)),
+  });
+  // What cannot be deleted stays as an empty chain, and is no reason to write it again.
+  const idle =
+    stale.length === 0 && jumps.length === 0 && gone.every((name) => held.has(name) && isEmpty(installed, name));
+  return idle ? undefined : { lines, written: stale.map(({ name }) => name) };
 }
 
-function specsByChain(table: Table, rules: readonly Rule[]): ReadonlyMap<string, readonly string[]> {
-  const byChain = new Map<string, string[]>(CHAINS[table].map((chain) => [chain, []]));
-  for (const rule of rules) {
-    if (rule.table !== table) continue;
-    const specs = byChain.get(rule.chain);
-    if (specs === undefined) throw new Error(`There is no chain ${rule.chain} of ours in table ${table}`);
-    specs.push(rule.spec);
+export interface TableChange {
+  readonly table: Table;
+  readonly written: readonly WantedChain[];
+  /** Rules for the end of chains that are there. */
+  readonly appended?: readonly WantedChain[];
+  readonly deleted: readonly string[];
+}
+
+/** One transaction for what changed in a table that is otherwise as it was left; `undefined` when nothing did. */
+export function planChange({ table, written, appended = [], deleted }: TableChange): Iterable<string> | undefined {
+  if (written.length === 0 && appended.length === 0 && deleted.length === 0) return undefined;
+  const emptied = [...written.map(({ name }) => name), ...deleted];
+  return transaction(table, { emptied, jumps: [], filled: [...written, ...appended], deleted });
+}
+
+/**
+ * Whether each jump of ours from the built-in chain `from` is among these rules of it, in whatever place: an agent that
+ * also wants to be first is met at the pace of {@link planTable}, not of who asks this.
+ */
+export function hasJumps(table: Table, from: string, rules: readonly string[]): boolean {
+  return jumpsOf(table).every((jump) => jump.from !== from || rules.includes(jump.spec));
+}
+
+/** The names of our chains that do not hold what they are to hold, or that nobody wants. */
+export function differingChains(
+  table: Table,
+  installed: ChainRules,
+  wanted: readonly WantedChain[],
+): readonly string[] {
+  return [...staleChains(installed, wanted).map(({ name }) => name), ...unwantedChains(table, installed, wanted)];
+}
+
+function staleChains(installed: ChainRules, wanted: readonly WantedChain[]): readonly WantedChain[] {
+  return wanted.filter(({ name, specs }) => !sameList(installed.get(name), specs));
+}
+
+function unwantedChains(table: Table, installed: ChainRules, wanted: readonly WantedChain[]): readonly string[] {
+  const names = new Set(wanted.map(({ name }) => name));
+  return [...installed.keys()].filter((name) => isOurs(table, name) && !names.has(name));
+}
+
+/**
+ * Deletes the jumps to `chains` that stand in other chains of other programs. `held` are those of `chains` to which a rule
+ * leads that restore text cannot name: emptied, they do nothing, while trying to delete them would fail the rest.
+ */
+export function foreignJumps(
+  table: Table,
+  installed: ChainRules,
+  chains: ReadonlySet<string>,
+): { readonly lines: readonly string[]; readonly held: ReadonlySet<string> } {
+  const lines: string[] = [];
+  const held = new Set<string>();
+  if (chains.size === 0) return { lines, held };
+  for (const [chain, specs] of installed) {
+    if (isOurs(table, chain) || chains.has(chain)) continue;
+    for (const spec of specs) {
+      const target = jumpTarget(spec);
+      if (target === undefined || !chains.has(target)) continue;
+      if (fitsOnOneLine(spec)) lines.push(`-D ${chain} ${spec}`);
+      else held.add(target);
+    }
   }
-  return byChain;
+  return { lines, held };
 }
 
-function sameList(installed: readonly string[] | undefined, wanted: readonly string[]): boolean {
+interface Transaction {
+  readonly emptied: readonly string[];
+  readonly jumps: readonly string[];
+  readonly filled: readonly WantedChain[];
+  /** Emptied as well, and nothing leads to them any more. */
+  readonly deleted: readonly string[];
+}
+
+/** Chains are made before rules lead to them, and deleted after none does. */
+export function* transaction(table: Table, { emptied, jumps, filled, deleted }: Transaction): Generator<string> {
+  yield `*${table}`;
+  for (const name of emptied) yield `:${name} - [0:0]`;
+  yield* jumps;
+  for (const { name, specs } of filled) {
+    for (const spec of specs) yield appendLine(name, spec);
+  }
+  for (const name of deleted) yield `-X ${name}`;
+  yield 'COMMIT';
+}
+
+/** Lines as the tools read them. */
+export function textOf(lines: Iterable<string>): string {
+  return `${[...lines].join('\n')}\n`;
+}
+
+function jumpsOf(table: Table): readonly Jump[] {
+  return JUMPS.filter((jump) => jump.table === table);
+}
+
+function isEmpty(installed: ChainRules, chain: string): boolean {
+  return installed.get(chain)?.length === 0;
+}
+
+export function sameList(installed: readonly string[] | undefined, wanted: readonly string[]): boolean {
   return installed?.length === wanted.length && wanted.every((spec, index) => spec === installed[index]);
 }
 
+/** Jumps from the same chain that belong to the same place, in order. */
+function jumpGroups(table: Table): Iterable<readonly Jump[]> {
+  return Map.groupBy(jumpsOf(table), ({ from, place }) => `${from} ${place}`).values();
+}
+
 /**
- * The lines that leave `jump` in its chain once, in its place. Copies are recognised by where they lead and deleted as
- * they are spelled in the dump. Were they recognised by our own spelling, a release of iptables that prints it
+ * The lines that leave each of `group` in its chain once, in its place. Copies are recognised by where they lead and
+ * deleted as they are spelled in the dump. Were they recognised by our own spelling, a release of iptables that prints it
  * differently would make every sync add one more (kubernetes issue 14870: 164,000 of them).
  */
-function jumpCorrection(jump: Jump, installed: ChainRules): readonly string[] {
-  const siblings = installed.get(jump.from) ?? [];
-  const copies = siblings.filter((spec) => jumpTarget(spec) === jump.to && fitsOnOneLine(spec));
-  const inPlace = siblings.at(jump.place === 'first' ? 0 : -1) === jump.spec;
-  if (inPlace && copies.length === 1) return [];
-  const insert = jump.place === 'first' ? `-I ${jump.from} 1 ${jump.spec}` : `-A ${jump.from} ${jump.spec}`;
-  return [...copies.map((spec) => `-D ${jump.from} ${spec}`), insert];
+function jumpCorrection(group: readonly Jump[], installed: ChainRules): readonly string[] {
+  const [first] = group;
+  if (first === undefined) return [];
+  const { from, place } = first;
+  const siblings = installed.get(from) ?? [];
+  const targets = new Set(group.map(({ to }) => to));
+  const copies = siblings.filter((spec) => targets.has(jumpTarget(spec) ?? '') && fitsOnOneLine(spec));
+  const there = place === 'first' ? siblings.slice(0, group.length) : siblings.slice(-group.length);
+  const specs = group.map(({ spec }) => spec);
+  if (sameList(there, specs) && copies.length === specs.length) return [];
+  const inserted = specs.map((spec, index) =>
+    place === 'first' ? `-I ${from} ${index + 1} ${spec}` : `-A ${from} ${spec}`,
+  );
+  return [...copies.map((spec) => `-D ${from} ${spec}`), ...inserted];
 }

@@ -1,6 +1,7 @@
 import { type Address, familyOf, type IpFamily, parseAddress } from '../model/address.ts';
 import type { Cidr } from '../model/cidr.ts';
 import { endpointName } from '../model/endpoint.ts';
+import type { RouteFacts } from './routes.ts';
 
 /** What rules must know of the node, for one address family. */
 export interface NodeFacts {
@@ -14,15 +15,19 @@ export interface NodeFacts {
    * a node whose operator named only IPv4 networks serves no NodePort on IPv6.
    */
   readonly nodePortCidrs: readonly Cidr[];
+  /** Where pods are, by which their packets are told from those from outside; those of the other family are passed over. */
+  readonly clusterCidrs: readonly Cidr[];
 }
 
 /** {@link NodeFacts} as parts of rules, worked out once for all Service ports. */
-export interface Steering {
+export interface Steering extends RouteFacts {
   readonly family: IpFamily;
   /** The targets that lead to a local port: for packets that came in, and for those of the node's own processes. */
   container(localPort: number): string;
   host(localPort: number): string;
-  /** One destination match for each network that NodePorts answer on; an empty match is every address. */
+  /** The destination match for the addresses that local ports are on, with a blank after it; empty: every address. */
+  readonly boundMatch: string;
+  /** One destination match, with a blank after it, for each network that NodePorts answer on; empty: every address. */
   readonly nodePortMatches: readonly string[];
 }
 
@@ -40,7 +45,10 @@ export function steering(node: NodeFacts): Steering {
     family: node.family,
     container: wildcard ? (port) => `-j REDIRECT --to-ports ${port}` : dnat,
     host: dnat,
+    boundMatch: wildcard ? '' : `-d ${address}/${node.family === 'IPv4' ? 32 : 128} `,
     nodePortMatches: node.nodePortCidrs.length === 0 ? [''] : cidrMatches(node),
+    clusterCidrs: node.clusterCidrs.filter(({ network }) => familyOf(network) === node.family),
+    nodeAddress: node.hostAddress,
   };
 }
 
@@ -48,6 +56,6 @@ function cidrMatches({ family, nodePortCidrs }: NodeFacts): readonly string[] {
   const matches = nodePortCidrs
     .filter(({ network }) => familyOf(network) === family)
     // iptables-save prints nothing for the network of all addresses.
-    .map(({ network, prefixLength }) => (prefixLength === 0 ? '' : `-d ${network}/${prefixLength}`));
+    .map(({ network, prefixLength }) => (prefixLength === 0 ? '' : `-d ${network}/${prefixLength} `));
   return [...new Set(matches)];
 }

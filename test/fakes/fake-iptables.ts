@@ -6,7 +6,7 @@ const BUILT_IN: Readonly<Record<Table, readonly string[]>> = {
   filter: ['INPUT', 'FORWARD', 'OUTPUT'],
 };
 
-const TARGETS = new Set(['ACCEPT', 'DROP', 'RETURN', 'REDIRECT', 'DNAT', 'MASQUERADE']);
+const TARGETS = new Set(['ACCEPT', 'DROP', 'REJECT', 'RETURN', 'REDIRECT', 'DNAT', 'MASQUERADE']);
 
 type Chains = Map<string, string[]>;
 
@@ -28,6 +28,13 @@ export class FakeIptables implements Iptables {
     const names = [...chains.keys()].map((chain) => `:${chain} ${isBuiltIn(chain) ? 'ACCEPT' : '-'} [0:0]`);
     const rules = [...chains].flatMap(([chain, specs]) => specs.map((spec) => `-A ${chain} ${spec}`));
     return ['# A fake', `*${table}`, ...names, ...rules, 'COMMIT', ''].join('\n');
+  }
+
+  async list(family: IpFamily, table: Table, chain: string): Promise<string> {
+    const specs = this.#tables.get(`${family} ${table}`)?.get(chain);
+    if (specs === undefined) return '';
+    const head = BUILT_IN[table].includes(chain) ? `-P ${chain} ACCEPT` : `-N ${chain}`;
+    return [head, ...specs.map((spec) => `-A ${chain} ${spec}`), ''].join('\n');
   }
 
   async restore(family: IpFamily, text: string): Promise<void> {
@@ -74,9 +81,12 @@ export class FakeIptables implements Iptables {
       case 'A':
         specs.push(rest);
         return undefined;
-      case 'I':
-        specs.unshift(rest.replace(/^1 /, ''));
+      case 'I': {
+        const [, position = '', spec = ''] = /^(\d+) (.*)$/.exec(rest) ?? [];
+        if (!(Number(position) >= 1 && Number(position) <= specs.length + 1)) return 'Index too big';
+        specs.splice(Number(position) - 1, 0, spec);
         return undefined;
+      }
       case 'D': {
         const at = specs.indexOf(rest);
         if (at === -1) return 'No such rule';
@@ -85,6 +95,7 @@ export class FakeIptables implements Iptables {
       }
       case 'X':
         if (specs.length > 0) return 'Not empty';
+        if (isReferredTo(chain, chains)) return 'Still referred to';
         chains.delete(chain);
         return undefined;
       default:
@@ -95,8 +106,20 @@ export class FakeIptables implements Iptables {
 
 function danglingReference(chains: Chains): string | undefined {
   for (const spec of [...chains.values()].flat()) {
-    const target = / ?-[jg] (\S+)/.exec(spec.replace(/"[^"]*"/g, ''))?.[1];
+    const target = targetOf(spec);
     if (target !== undefined && !TARGETS.has(target) && !chains.has(target)) return `There is no chain ${target}`;
   }
   return undefined;
+}
+
+function isReferredTo(chain: string, chains: Chains): boolean {
+  // By its name first: most rules need no closer look.
+  for (const specs of chains.values()) {
+    if (specs.some((spec) => spec.includes(chain) && targetOf(spec) === chain)) return true;
+  }
+  return false;
+}
+
+function targetOf(spec: string): string | undefined {
+  return / ?-[jg] (\S+)/.exec(spec.replace(/"[^"]*"/g, ''))?.[1];
 }

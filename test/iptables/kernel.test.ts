@@ -15,11 +15,9 @@ import type { IpFamily } from '../../src/model/address.ts';
 import { planCleanup } from '../../src/rules/cleanup.ts';
 import { parseDump } from '../../src/rules/dump.ts';
 import { findRefused } from '../../src/rules/find-refused.ts';
-import { planTable } from '../../src/rules/plan.ts';
-import { renderPortals } from '../../src/rules/render.ts';
 import { iptablesCompliance, probeOf } from '../compliance/iptables.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
-import { nodeFacts, portal } from '../rules/fixtures.ts';
+import { nodeFacts, owned, planText, portal, renderPortals } from '../rules/fixtures.ts';
 import { readGolden } from '../rules/golden.ts';
 
 const FLAVOURS: readonly Flavour[] = ['nft', 'legacy'];
@@ -110,7 +108,7 @@ for (const flavour of FLAVOURS) {
 
     test('without the physdev match, exactly the rules that need it are found', async () => {
       const iptables = await open(flavour);
-      const { rules } = renderPortals(readGolden('0.0.0.0').portals, nodeFacts());
+      const rules = owned(renderPortals(readGolden('0.0.0.0').portals, nodeFacts()).rules);
       process.env['XTABLES_LIBDIR'] = extensionsWithout('libxt_physdev.so');
       try {
         const nat = rules.filter((rule) => rule.table === 'nat');
@@ -179,7 +177,7 @@ function flush(flavour: Flavour): void {
 
 /** Whether there was something to do. */
 async function apply(iptables: Iptables, table: Table, family: IpFamily = 'IPv4'): Promise<boolean> {
-  const text = planTable({ table, dump: await iptables.save(family, table), rules: RULES });
+  const text = planText(table, await iptables.save(family, table), RULES);
   if (text !== undefined) await iptables.restore(family, text);
   return text !== undefined;
 }

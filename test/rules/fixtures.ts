@@ -1,9 +1,17 @@
+import type { Table } from '../../src/contracts/iptables.ts';
 import { type Address, parseAddress } from '../../src/model/address.ts';
 import { type Cidr, parseCidr } from '../../src/model/cidr.ts';
+import type { Endpoint } from '../../src/model/endpoint.ts';
 import type { ServicePortName } from '../../src/model/service.ts';
 import type { ServicePort } from '../../src/model/service-port.ts';
+import { chainsOf } from '../../src/rules/chain-layout.ts';
+import { ROOT_CHAINS } from '../../src/rules/chains.ts';
 import type { Portal } from '../../src/rules/claims.ts';
+import { fixedChains } from '../../src/rules/doors.ts';
+import { parseDump } from '../../src/rules/dump.ts';
+import { planTable, textOf, type WantedChain } from '../../src/rules/plan.ts';
 import type { Rule } from '../../src/rules/rule.ts';
+import { type PortalConflict, RuleBook, treesOf, type UnsafeRule } from '../../src/rules/rule-book.ts';
 import type { NodeFacts } from '../../src/rules/steering.ts';
 
 export function address(text: string): Address {
@@ -12,27 +20,36 @@ export function address(text: string): Address {
   return parsed;
 }
 
-export type PortalFields = Partial<Pick<ServicePort, 'protocol' | 'port' | 'nodePort'>> & {
+export type PortalFields = Partial<Pick<ServicePort, 'protocol' | 'port' | 'nodePort' | 'onlyElsewhere' | 'local'>> & {
   readonly name: string;
   readonly clusterIPs?: readonly string[];
   readonly externalIPs?: readonly string[];
   readonly loadBalancerIPs?: readonly string[];
+  readonly loadBalancerSourceRanges?: readonly string[];
+  readonly endpoints?: readonly Endpoint[];
   readonly localPort?: number;
+  readonly localSetPort?: number;
 };
 
-/** A portal that answers nowhere but where the fields say; port 80/TCP, local port 40001. */
+export const ENDPOINT: Endpoint = { address: address('10.244.1.11'), port: 8080 };
+
+/** A portal that answers nowhere but where the fields say; port 80/TCP, local port 40001, one endpoint. */
 export function portal(fields: PortalFields): Portal {
-  const { name, clusterIPs = [], externalIPs = [], loadBalancerIPs = [], localPort = 40001, ...rest } = fields;
+  const { name, clusterIPs = [], externalIPs = [], loadBalancerIPs = [], loadBalancerSourceRanges: ranges } = fields;
+  const { localPort = 40001, localSetPort, protocol = 'TCP', port = 80, nodePort = 0, local, onlyElsewhere } = fields;
   return {
     localPort,
+    ...(localSetPort !== undefined && { localSetPort }),
     servicePort: {
       name: name as ServicePortName,
-      protocol: 'TCP',
-      port: 80,
-      nodePort: 0,
+      protocol,
+      port,
+      nodePort,
       affinity: { type: 'None' },
-      endpoints: [],
-      ...rest,
+      endpoints: fields.endpoints ?? [ENDPOINT],
+      ...(onlyElsewhere && { onlyElsewhere }),
+      ...(local && { local }),
+      ...(ranges && { loadBalancerSourceRanges: ranges.map(cidr) }),
       clusterIPs: clusterIPs.map(address),
       externalIPs: externalIPs.map(address),
       loadBalancerIPs: loadBalancerIPs.map(address),
@@ -40,15 +57,19 @@ export function portal(fields: PortalFields): Portal {
   };
 }
 
-type NodeChanges = Partial<Omit<NodeFacts, 'nodePortCidrs'>> & { readonly nodePortCidrs?: readonly string[] };
+type NodeChanges = Partial<Omit<NodeFacts, 'nodePortCidrs' | 'clusterCidrs'>> & {
+  readonly nodePortCidrs?: readonly string[];
+  readonly clusterCidrs?: readonly string[];
+};
 
-/** The node of the golden files; on the wildcard, NodePorts on every address. */
-export function nodeFacts({ nodePortCidrs = [], ...changes }: NodeChanges = {}): NodeFacts {
+/** The node of the golden files; on the wildcard, NodePorts on every address; it does not know where pods are. */
+export function nodeFacts({ nodePortCidrs = [], clusterCidrs = [], ...changes }: NodeChanges = {}): NodeFacts {
   return {
     family: 'IPv4',
     bindAddress: '0.0.0.0',
     hostAddress: address('192.168.50.10'),
     nodePortCidrs: nodePortCidrs.map(cidr),
+    clusterCidrs: clusterCidrs.map(cidr),
     ...changes,
   };
 }
@@ -60,6 +81,57 @@ export function cidr(text: string): Cidr {
 }
 
 export const IPV6_NODE = nodeFacts({ family: 'IPv6', bindAddress: '::', hostAddress: address('fd00:50::10') });
+
+export interface RenderedPortals {
+  /** In the order in which they stand in their chains; jumps to buckets belong to nobody. */
+  readonly rules: readonly Rule[];
+  readonly conflicts: readonly PortalConflict[];
+  readonly unsafe: readonly UnsafeRule[];
+}
+
+/** All that is to be in the kernel for these portals and no others. */
+export function renderPortals(portals: Iterable<Portal>, node: NodeFacts): RenderedPortals {
+  const book = new RuleBook(node, portals);
+  return { rules: rulesOf(book, node), conflicts: book.conflicts(), unsafe: book.unsafe() };
+}
+
+export function rulesOf(book: RuleBook, node: NodeFacts): readonly Rule[] {
+  return TABLES.flatMap((table) => {
+    const trees = treesOf(book.trees(), table);
+    const chains = [...fixedChains(table, node.family), ...chainsOf(trees, node.family)];
+    return chains.flatMap(({ name: chain, rules, jumps }) => [
+      ...rules.map((each) => ({ ...each, chain })),
+      ...jumps.map((spec) => ({ table, chain, spec })),
+    ]);
+  });
+}
+
+/** Those that there are for Service ports. */
+export function owned(rules: readonly Rule[]): readonly Rule[] {
+  return rules.filter(({ owner }) => owner !== undefined);
+}
+
+const TABLES: readonly Table[] = ['nat', 'filter'];
+
+/** The chains of a table that hold these rules; those that are always there are always among them. */
+export function chainsWith(table: Table, rules: readonly Rule[]): readonly WantedChain[] {
+  const always = [...fixedChains(table, 'IPv4').map(({ name }) => name), ...ROOT_CHAINS[table]];
+  const specs = new Map<string, string[]>(always.map((chain) => [chain, []]));
+  for (const each of rules) {
+    if (each.table !== table) continue;
+    const list = specs.get(each.chain);
+    if (list === undefined) specs.set(each.chain, [each.spec]);
+    else list.push(each.spec);
+  }
+  return [...specs].map(([name, list]) => ({ name, specs: list }));
+}
+
+/** The restore text that makes a table hold these rules, whatever it held before. */
+export function planText(table: Table, dump: string, rules: readonly Rule[]): string | undefined {
+  const installed = parseDump(dump).get(table) ?? new Map();
+  const plan = planTable({ table, installed, wanted: chainsWith(table, rules) });
+  return plan && textOf(plan.lines);
+}
 
 export function rule(spec: string, fields: Partial<Rule> = {}): Rule {
   return { table: 'nat', chain: 'KUBE-PORTALS-CONTAINER', spec, owner: 'default/web', ...fields };

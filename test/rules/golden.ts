@@ -34,10 +34,11 @@ export type Comparable = Readonly<Record<string, readonly string[]>>;
 export interface Golden {
   /** With the local ports that the golden file shows, so that rules can be compared to the letter. */
   readonly portals: readonly Portal[];
+  /** What kube-proxy wrote, and what this program adds to it. */
   readonly rules: Comparable;
 }
 
-/** What a real kube-proxy wrote. Its n-th proxy port becomes 40000 + n. */
+/** What a real kube-proxy wrote. Its n-th proxy port becomes 40000 + n; every Service has endpoints here. */
 export function readGolden(bind: GoldenBind): Golden {
   const file = new URL(`../golden/kube-proxy-userspace-bind-${bind}.rules`, import.meta.url);
   const text = readFileSync(file, 'utf8')
@@ -47,17 +48,44 @@ export function readGolden(bind: GoldenBind): Golden {
     .filter((line) => !line.includes('"default/kubernetes:https"'))
     .join('\n');
   const portals = SERVICE_PORTS.map((fields) => portal({ ...fields, localPort: localPortOf(fields.name, text) }));
-  return { portals, rules: comparable(text) };
+  const rules = comparable(text);
+  const door = bind === '0.0.0.0' ? 'REDIRECT --to-ports 1' : `DNAT --to-destination ${bind}:1`;
+  const at = bind === '0.0.0.0' ? '' : `-d ${bind}/32 `;
+  const closed = portals.map(({ servicePort: { name, protocol }, localPort }) => {
+    const proto = protocol.toLowerCase();
+    return `${at}-p ${proto} -m comment --comment "${name} proxy port" -m ${proto} --dport ${localPort} -j ${door}`;
+  });
+  const added: Comparable = {
+    'filter INPUT': [DOORS_JUMP, ...(rules['filter INPUT'] ?? [])],
+    'filter KUBE-DOORS': DOORS.toSorted(),
+    'nat KUBE-LOCAL-PORTS': closed.sort(),
+    'nat KUBE-NODEPORT-CONTAINER': [...(rules['nat KUBE-NODEPORT-CONTAINER'] ?? []), '-j KUBE-LOCAL-PORTS'].sort(),
+  };
+  return { portals, rules: sortedByChain({ ...rules, ...added }) };
 }
 
+/** What is in the filter table beside kube-proxy's rules, whatever Services there are (docs/adr/0010). */
+export const DOORS_JUMP =
+  '-m conntrack --ctstate NEW -m comment --comment "refuse or drop what no Service carries" -j KUBE-DOORS';
+export const DOORS: readonly string[] = [
+  '-p tcp -m tcp --dport 1 -m conntrack --ctstate DNAT -j ACCEPT',
+  '-p udp -m udp --dport 1 -m conntrack --ctstate DNAT -j REJECT --reject-with icmp-port-unreachable',
+  '-p tcp -m tcp --dport 9 -m conntrack --ctstate DNAT -j DROP',
+  '-p udp -m udp --dport 9 -m conntrack --ctstate DNAT -j DROP',
+];
+
 export function comparable(dump: string): Comparable {
-  const entries: [string, readonly string[]][] = [];
+  const rules: Record<string, readonly string[]> = {};
   for (const [table, chains] of parseDump(dump)) {
     for (const [chain, specs] of chains) {
-      entries.push([`${table} ${chain}`, chain.startsWith('KUBE-') ? specs.toSorted() : specs]);
+      rules[`${table} ${chain}`] = chain.startsWith('KUBE-') ? specs.toSorted() : specs;
     }
   }
-  return Object.fromEntries(entries.sort(([a], [b]) => (a < b ? -1 : 1)));
+  return sortedByChain(rules);
+}
+
+function sortedByChain(rules: Comparable): Comparable {
+  return Object.fromEntries(Object.entries(rules).sort(([a], [b]) => (a < b ? -1 : 1)));
 }
 
 function localPortOf(name: string, golden: string): number {

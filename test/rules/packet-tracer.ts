@@ -11,6 +11,10 @@ export interface Packet {
   readonly protocol: ProxiedProtocol;
   readonly address: string;
   readonly port: number;
+  /** An address outside, unless told. */
+  readonly source?: string;
+  /** In filter: NAT has sent it here. */
+  readonly isFromNat?: true;
 }
 
 /** Where NAT sends a packet. A redirected one goes to the address of the interface that it came in by. */
@@ -21,15 +25,18 @@ export type Destination = 'untouched' | { readonly address: string | 'this node'
  * no new kind of rule is passed over in silence.
  */
 export class PacketTracer {
-  readonly #rules: readonly Rule[];
+  /** How many rules the last packet was compared with, jumps and those of built-in chains included. */
+  compared = 0;
+  readonly #chains: ReadonlyMap<string, readonly Rule[]>;
   readonly #localAddresses: ReadonlySet<string>;
 
   constructor(rules: readonly Rule[], localAddresses: readonly string[]) {
-    this.#rules = rules;
+    this.#chains = Map.groupBy(rules, (rule) => `${rule.table} ${rule.chain}`);
     this.#localAddresses = new Set(localAddresses);
   }
 
   nat(packet: Packet): Destination {
+    this.compared = 0;
     const target = this.#walk('nat', packet.from === 'host' ? 'OUTPUT' : 'PREROUTING', packet);
     const [, redirect, dnat] = /^(?:REDIRECT --to-ports (\d+)|DNAT --to-destination (\S+))$/.exec(target ?? '') ?? [];
     if (redirect !== undefined) {
@@ -41,17 +48,18 @@ export class PacketTracer {
     return { address: dnat.slice(0, colon).replace(/[[\]]/g, ''), port: Number(dnat.slice(colon + 1)) };
   }
 
-  /** Whether a rule of ours lets it in, before anybody else's can drop it. */
-  acceptsInput(packet: Packet): boolean {
-    return this.#walk('filter', 'INPUT', packet) === 'ACCEPT';
+  /** What rules of ours do with it, before anybody else's can drop it. */
+  input(packet: Packet): string | undefined {
+    this.compared = 0;
+    return this.#walk('filter', 'INPUT', packet);
   }
 
   /** The target, with its options, of the first rule that decides. */
   #walk(table: Table, chain: string, packet: Packet): string | undefined {
     const jumps = JUMPS.filter((jump) => jump.table === table && jump.from === chain);
     const inPlace = [...jumps].sort((a, b) => Number(a.place === 'last') - Number(b.place === 'last'));
-    const own = this.#rules.filter((rule) => rule.table === table && rule.chain === chain);
-    for (const { spec } of [...inPlace, ...own]) {
+    for (const { spec } of [...inPlace, ...(this.#chains.get(`${table} ${chain}`) ?? [])]) {
+      this.compared++;
       const target = this.#targetFor(spec, packet);
       if (target === undefined) continue;
       const verdict = target.startsWith('KUBE-') ? this.#walk(table, target, packet) : target;
@@ -74,10 +82,12 @@ export class PacketTracer {
         return true;
       case '-p':
         return value === packet.protocol.toLowerCase();
+      case '-s':
+        return contains(value, packet.source ?? (packet.address.includes(':') ? '2001:db8:f::1' : '198.51.100.1'));
       case '-d':
         return contains(value, packet.address);
       case '--dport':
-        return Number(value) === packet.port;
+        return isWithin(value, packet.port);
       case '! --physdev-is-in':
         return packet.from !== 'pod';
       case '--dst-type':
@@ -86,10 +96,19 @@ export class PacketTracer {
       case '--state':
         assert.equal(value, 'NEW');
         return true;
+      case '--ctstate':
+        assert.ok(value === 'NEW' || value === 'DNAT');
+        return value === 'NEW' || packet.isFromNat === true;
       default:
         throw new Error(`the tracer does not know ${word}`);
     }
   }
+}
+
+/** "80", "0:255" */
+function isWithin(ports: string, port: number): boolean {
+  const [first, last = first] = ports.split(':').map(Number);
+  return first !== undefined && last !== undefined && first <= port && port <= last;
 }
 
 function contains(network: string, address: string): boolean {

@@ -1,26 +1,25 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { CHAINS, JUMPS } from '../../src/rules/chains.ts';
+import { JUMPS, ROOT_CHAINS } from '../../src/rules/chains.ts';
 import { planCleanup } from '../../src/rules/cleanup.ts';
-import { planTable } from '../../src/rules/plan.ts';
 import { probeText } from '../../src/rules/probe.ts';
-import { renderPortals } from '../../src/rules/render.ts';
-import { nodeFacts, portal, rule } from './fixtures.ts';
+import { nodeFacts, planText, portal, renderPortals, rule } from './fixtures.ts';
+import { DOORS } from './golden.ts';
 
 const RULES = renderPortals([portal({ name: 'default/web', clusterIPs: ['10.96.0.1'] })], nodeFacts()).rules;
 
 describe('the plan for a table', () => {
   test('that does not exist yet is one transaction with all of it', () => {
     assert.equal(
-      planTable({ table: 'nat', dump: '', rules: RULES }),
+      planText('nat', '', RULES),
       [
         '*nat',
-        ...CHAINS.nat.map((chain) => `:${chain} - [0:0]`),
+        ...ROOT_CHAINS.nat.map((chain) => `:${chain} - [0:0]`),
         `-I PREROUTING 1 ${JUMPS[0]?.spec}`,
         `-A PREROUTING ${JUMPS[1]?.spec}`,
         `-I OUTPUT 1 ${JUMPS[2]?.spec}`,
         `-A OUTPUT ${JUMPS[3]?.spec}`,
-        ...RULES.map(({ chain, spec }) => `-A ${chain} ${spec}`),
+        ...RULES.filter(({ table }) => table === 'nat').map(({ chain, spec }) => `-A ${chain} ${spec}`),
         'COMMIT\n',
       ].join('\n'),
     );
@@ -28,24 +27,53 @@ describe('the plan for a table', () => {
 
   test('leaves the rules of the other table to its own plan', () => {
     assert.equal(
-      planTable({ table: 'filter', dump: '', rules: RULES }),
-      `*filter\n:KUBE-NODEPORT-NON-LOCAL - [0:0]\n-I INPUT 1 ${JUMPS[4]?.spec}\nCOMMIT\n`,
+      planText('filter', '', RULES),
+      [
+        '*filter',
+        ':KUBE-DOORS - [0:0]',
+        ':KUBE-NODEPORT-NON-LOCAL - [0:0]',
+        `-I INPUT 1 ${JUMPS[4]?.spec}`,
+        `-I INPUT 2 ${JUMPS[5]?.spec}`,
+        ...DOORS.map((spec) => `-A KUBE-DOORS ${spec}`),
+        'COMMIT\n',
+      ].join('\n'),
     );
   });
 
   test('does not try to delete a copy of a jump that text cannot name', () => {
-    const [, ...installed] = (planTable({ table: 'filter', dump: '', rules: [] }) ?? '').split('\n');
-    const dump = ['*filter', ':INPUT ACCEPT [0:0]', ...installed.map((line) => line.replace(/^-I INPUT 1/, '-A INPUT'))]
+    const [, ...installed] = (planText('filter', '', []) ?? '').split('\n');
+    const dump = [
+      '*filter',
+      ':INPUT ACCEPT [0:0]',
+      ...installed.map((line) => line.replace(/^-I INPUT \d/, '-A INPUT')),
+    ]
       .join('\n')
       .replace('COMMIT', '-A INPUT -m comment --comment "a\nb" -j KUBE-NODEPORT-NON-LOCAL\nCOMMIT');
-    assert.equal(planTable({ table: 'filter', dump, rules: [] }), undefined);
+    assert.equal(planText('filter', dump, []), undefined);
   });
 
-  test('is not made from an unsafe rule, nor for a chain that is not ours', () => {
+  test('empties a chain that nobody wants, once, and leaves it when a rule leads there that text cannot name', () => {
+    const wanted = (planText('filter', '', []) ?? '').split('\n').slice(1, -2);
+    const dumpWith = (...inBucket: readonly string[]) =>
+      [
+        '*filter',
+        ...wanted.map((line) => line.replace(/^-I INPUT \d/, '-A INPUT')),
+        '-A SOMEONES -m comment --comment "a\nb" -j KUBE-USP-NL-t80',
+        ':KUBE-USP-NL-t80 - [0:0]',
+        ':KUBE-USP-NL-t81 - [0:0]',
+        ...inBucket,
+        'COMMIT\n',
+      ].join('\n');
+    assert.equal(
+      planText('filter', dumpWith('-A KUBE-USP-NL-t80 -j ACCEPT'), []),
+      '*filter\n:KUBE-USP-NL-t80 - [0:0]\n:KUBE-USP-NL-t81 - [0:0]\n-X KUBE-USP-NL-t81\nCOMMIT\n',
+    );
+    assert.equal(planText('filter', dumpWith().replace(/^:.*t81.*\n/m, ''), []), undefined);
+  });
+
+  test('is not made from an unsafe rule', () => {
     const unsafe = rule('-j RETURN\nCOMMIT');
-    assert.throws(() => planTable({ table: 'nat', dump: '', rules: [unsafe] }), /kept out of the restore text/);
-    const astray = rule('-j RETURN', { chain: 'PREROUTING' });
-    assert.throws(() => planTable({ table: 'nat', dump: '', rules: [astray] }), /no chain PREROUTING of ours/);
+    assert.throws(() => planText('nat', '', [unsafe]), /kept out of the restore text/);
   });
 });
 
@@ -59,9 +87,43 @@ test('a probe holds the rules of its table only, in a chain that nothing leads t
 
 describe('the plan for cleanup', () => {
   test('is empty where there is nothing of ours', () => {
-    const dump = '*nat\n:PREROUTING ACCEPT [0:0]\n:KUBE-SERVICES - [0:0]\n-A PREROUTING -j KUBE-SERVICES\nCOMMIT\n';
+    const foreign = [
+      'KUBE-MARK-DROP',
+      'KUBE-MARK-MASQ',
+      'KUBE-KUBELET-CANARY',
+      'KUBE-SVC-OTHER',
+      'KUBE-POD-FW-ABCDEFGHIJKLMNOP',
+    ];
+    const dump = `*nat\n${foreign.map((chain) => `:${chain} - [0:0]\n-A PREROUTING -j ${chain}\n`).join('')}COMMIT\n`;
     assert.equal(planCleanup({ table: 'nat', dump }), undefined);
     assert.equal(planCleanup({ table: 'nat', dump: '' }), undefined);
+  });
+
+  test('takes out what kube-proxy leaves in its other modes, and nothing of kubelet', () => {
+    const dump = [
+      '*nat',
+      ':OUTPUT ACCEPT [0:0]',
+      ':KUBE-MARK-MASQ - [0:0]',
+      ':KUBE-SERVICES - [0:0]',
+      ':KUBE-SVC-NPX46M4PTMTKRN6Y - [0:0]',
+      ':KUBE-SEP-AAAAAAAAAAAAAAAA - [0:0]',
+      '-A OUTPUT -m comment --comment "kubernetes service portals" -j KUBE-SERVICES',
+      '-A KUBE-SERVICES -d 10.96.0.1/32 -p tcp -m tcp --dport 443 -j KUBE-SVC-NPX46M4PTMTKRN6Y',
+      '-A KUBE-SVC-NPX46M4PTMTKRN6Y -j KUBE-MARK-MASQ',
+      '-A KUBE-SVC-NPX46M4PTMTKRN6Y -j KUBE-SEP-AAAAAAAAAAAAAAAA',
+      'COMMIT\n',
+    ].join('\n');
+    const chains = ['KUBE-SERVICES', 'KUBE-SVC-NPX46M4PTMTKRN6Y', 'KUBE-SEP-AAAAAAAAAAAAAAAA'];
+    assert.equal(
+      planCleanup({ table: 'nat', dump }),
+      [
+        '*nat',
+        ...chains.map((chain) => `:${chain} - [0:0]`),
+        '-D OUTPUT -m comment --comment "kubernetes service portals" -j KUBE-SERVICES',
+        ...chains.map((chain) => `-X ${chain}`),
+        'COMMIT\n',
+      ].join('\n'),
+    );
   });
 
   test('leaves alone what only mentions our chains', () => {

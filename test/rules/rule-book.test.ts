@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { renderPortals } from '../../src/rules/render.ts';
-import { address, IPV6_NODE, lines, nodeFacts, portal } from './fixtures.ts';
+import { RuleBook } from '../../src/rules/rule-book.ts';
+import { address, ENDPOINT, IPV6_NODE, lines, nodeFacts, owned, portal, renderPortals, rulesOf } from './fixtures.ts';
 import { GOLDEN_BINDS, readGolden } from './golden.ts';
 
 describe('the rules of Service ports', () => {
   for (const bind of GOLDEN_BINDS) {
-    test(`are those of kube-proxy, bound to ${bind}`, () => {
+    test(`are those of kube-proxy with two chains more, bound to ${bind}`, () => {
       const golden = readGolden(bind);
       const { rules, conflicts, unsafe } = renderPortals(golden.portals, nodeFacts({ bindAddress: bind }));
       const expected = Object.entries(golden.rules)
@@ -20,11 +20,12 @@ describe('the rules of Service ports', () => {
   test('hold only addresses of the family, spelled as ip6tables-save does', () => {
     const both = portal({ name: 'default/web', clusterIPs: ['10.96.0.1', 'fd00:96:0:0::1'], nodePort: 30080 });
     const { rules } = renderPortals([both], { ...IPV6_NODE, bindAddress: 'fd00::5' });
-    assert.deepEqual(lines(rules), [
+    assert.deepEqual(lines(owned(rules)), [
       'nat: -A KUBE-PORTALS-CONTAINER -d fd00:96::1/128 -p tcp -m comment --comment "default/web" -m tcp --dport 80 -j DNAT --to-destination [fd00::5]:40001',
       'nat: -A KUBE-PORTALS-HOST -d fd00:96::1/128 -p tcp -m comment --comment "default/web" -m tcp --dport 80 -j DNAT --to-destination [fd00::5]:40001',
       'nat: -A KUBE-NODEPORT-CONTAINER -p tcp -m comment --comment "default/web" -m tcp --dport 30080 -j DNAT --to-destination [fd00::5]:40001',
       'nat: -A KUBE-NODEPORT-HOST -p tcp -m comment --comment "default/web" -m tcp --dport 30080 -j DNAT --to-destination [fd00::5]:40001',
+      'nat: -A KUBE-LOCAL-PORTS -d fd00::5/128 -p tcp -m comment --comment "default/web proxy port" -m tcp --dport 40001 -j DNAT --to-destination [fd00::5]:1',
       'filter: -A KUBE-NODEPORT-NON-LOCAL -p tcp -m comment --comment "default/web" -m tcp --dport 40001 -m state --state NEW -j ACCEPT',
     ]);
   });
@@ -40,7 +41,7 @@ describe('the rules of Service ports', () => {
 
   test('name their owner', () => {
     const { rules } = renderPortals(readGolden('0.0.0.0').portals, nodeFacts());
-    for (const { spec, owner } of rules) assert.ok(spec.includes(`--comment "${owner}"`));
+    for (const { spec, owner } of owned(rules)) assert.match(spec, new RegExp(`--comment "${owner}( proxy port)?"`));
   });
 
   test('do not depend on the order in which Service ports are given', () => {
@@ -52,8 +53,9 @@ describe('the rules of Service ports', () => {
     const web = portal({ name: 'default/web', nodePort: 30080 });
     const nodePortCidrs = ['192.168.50.10/24', 'fd00::/8', '192.168.50.99/24', '10.0.0.0/8'];
     const { rules } = renderPortals([web], nodeFacts({ nodePortCidrs }));
-    const destinations = rules.map(({ chain, spec }) => `${chain} ${/^-d \S+/.exec(spec)}`);
+    const destinations = owned(rules).map(({ chain, spec }) => `${chain} ${/^-d \S+/.exec(spec)}`);
     assert.deepEqual(destinations.sort(), [
+      'KUBE-LOCAL-PORTS null',
       'KUBE-NODEPORT-CONTAINER -d 10.0.0.0/8',
       'KUBE-NODEPORT-CONTAINER -d 192.168.50.0/24',
       'KUBE-NODEPORT-HOST -d 10.0.0.0/8',
@@ -64,14 +66,20 @@ describe('the rules of Service ports', () => {
 
   test('are none for a NodePort that no network of the family may reach', () => {
     const web = portal({ name: 'default/web', nodePort: 30080 });
-    assert.deepEqual(renderPortals([web], nodeFacts({ nodePortCidrs: ['fd00::/8'] })).rules, []);
+    const { rules } = renderPortals([web], nodeFacts({ nodePortCidrs: ['fd00::/8'] }));
+    assert.deepEqual(
+      owned(rules).map(({ chain }) => chain),
+      ['KUBE-LOCAL-PORTS'],
+    );
   });
 });
 
 describe('two Service ports that want the same', () => {
   const ownersOf = (...portals: Parameters<typeof portal>[0][]) => {
-    const { rules, conflicts } = renderPortals(portals.map(portal), nodeFacts());
-    return { owners: [...new Set(rules.map((rule) => rule.owner))], conflicts };
+    const apart = portals.map((fields, i) => portal({ ...fields, localPort: 40_001 + i }));
+    const { rules, conflicts } = renderPortals(apart, nodeFacts());
+    const destinations = owned(rules).filter(({ chain }) => chain !== 'KUBE-LOCAL-PORTS');
+    return { owners: [...new Set(destinations.map((rule) => rule.owner))], conflicts };
   };
 
   test('ClusterIP and port: the first name keeps it, the other is reported', () => {
@@ -96,11 +104,14 @@ describe('two Service ports that want the same', () => {
       [
         portal({ name: 'a/thief', externalIPs: ['10.96.0.1', '203.0.113.10'], localPort: 40666 }),
         portal({ name: 'kube-system/dns', clusterIPs: ['10.96.0.1'] }),
-        portal({ name: 'shop/balanced', loadBalancerIPs: ['203.0.113.10'] }),
+        portal({ name: 'shop/balanced', loadBalancerIPs: ['203.0.113.10'], localPort: 40002 }),
       ],
       nodeFacts(),
     );
-    assert.ok(rules.every((rule) => !rule.spec.includes('40666')));
+    assert.deepEqual(
+      rules.filter((rule) => rule.spec.includes('40666')).map(({ chain }) => chain),
+      ['KUBE-LOCAL-PORTS'],
+    );
     assert.deepEqual(
       conflicts.map(({ owner, holder, what }) => `${owner} ${holder} ${what}`),
       ['a/thief kube-system/dns 10.96.0.1:80/TCP', 'a/thief shop/balanced 203.0.113.10:80/TCP'],
@@ -131,7 +142,7 @@ describe('two Service ports that want the same', () => {
       nodeFacts(),
     );
     assert.deepEqual(conflicts, []);
-    assert.equal(rules.length, 2);
+    assert.equal(owned(rules).length, 3);
     assert.ok(rules.every((rule) => !/physdev|addrtype/.test(rule.spec)));
   });
 });
@@ -147,23 +158,59 @@ describe('a name that no validation should have let through', () => {
   ] as const) {
     test(`${what}: its rules alone are left out, with the reason`, () => {
       const { rules, unsafe } = renderPortals(
-        [portal({ name, clusterIPs: ['10.96.0.1'] }), portal({ name: 'default/good', clusterIPs: ['10.96.0.2'] })],
+        [
+          portal({ name, clusterIPs: ['10.96.0.1'] }),
+          portal({ name: 'default/good', clusterIPs: ['10.96.0.2'], localPort: 40_002 }),
+        ],
         nodeFacts(),
       );
       assert.deepEqual(
-        rules.map((rule) => rule.owner),
-        ['default/good', 'default/good'],
+        owned(rules).map((rule) => rule.owner),
+        Array(3).fill('default/good'),
       );
       assert.deepEqual(
         unsafe.map(({ rule }) => rule.owner),
-        [name, name],
+        [name, name, name],
       );
       for (const { reason } of unsafe) assert.match(reason, /^it(s| is| holds) /);
     });
   }
 });
 
+test('what was left out is forgotten with its Service', () => {
+  const bad = portal({ name: 'default/wéb', clusterIPs: ['10.96.0.1'] });
+  const book = new RuleBook(nodeFacts(), [bad]);
+  assert.equal(book.unsafe().length, 3);
+  book.remove(bad.servicePort.name);
+  assert.deepEqual(book.unsafe(), []);
+});
+
 test('a bind address that is none is not made into rules', () => {
   assert.throws(() => renderPortals([], nodeFacts({ bindAddress: '1.2.3.4 -j ACCEPT' })), /is not an IP address/);
   assert.doesNotThrow(() => renderPortals([], nodeFacts({ hostAddress: address('10.0.0.1') })));
+});
+
+test('a Service port whose two local ports share a bucket of their own goes without a trace', () => {
+  const others = Array.from({ length: 200 }, (_, i) =>
+    portal({ name: `a/svc-${i}`, nodePort: 30_000 + i, localPort: 1_000 + i }),
+  );
+  const node = nodeFacts({ clusterCidrs: ['10.244.0.0/16'] });
+  const book = new RuleBook(node, others);
+  const both = portal({
+    name: 'a/both',
+    nodePort: 31_000,
+    localPort: 60_000,
+    localSetPort: 60_001,
+    local: { endpoints: [ENDPOINT], internal: false, external: true },
+  });
+  book.set(both);
+  const letIn = rulesOf(book, node).filter(
+    ({ chain, owner }) => chain.startsWith('KUBE-USP-NL-') && owner === 'a/both',
+  );
+  assert.deepEqual(
+    letIn.map(({ spec }) => /--comment "[^"]*"|--dport \d+/g.exec(spec)?.[0]),
+    ['--comment "a/both"', '--comment "a/both local"'],
+  );
+  book.remove(both.servicePort.name);
+  assert.deepEqual(rulesOf(book, node), rulesOf(new RuleBook(node, others), node));
 });

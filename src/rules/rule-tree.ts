@@ -1,0 +1,138 @@
+import type { DestinationKey } from './destination-key.ts';
+
+/** What can be put into a tree: something with a destination, a number of rules, and a place among its like. */
+export interface TreeItem {
+  readonly key: DestinationKey;
+  readonly specs: { readonly length: number };
+}
+
+/** What decides the shape of a tree, beside its items. */
+export interface Layout<T> {
+  /** By which items of one leaf are ordered; 0 only for the same item. */
+  readonly order: (a: T, b: T) => number;
+  /** How many rules a leaf may have, where they can be told apart at all. */
+  readonly maxLeaf: number;
+}
+
+export interface Leaf<T> {
+  readonly kind: 'leaf';
+  readonly size: number;
+  readonly items: readonly T[];
+}
+
+export interface Branch<T> {
+  readonly kind: 'branch';
+  readonly size: number;
+  /** What the keys of all items begin with; the next character tells the children apart. */
+  readonly prefix: DestinationKey;
+  /** At least two, by that character. */
+  readonly children: readonly Child<T>[];
+}
+
+export interface Child<T> {
+  readonly step: string;
+  readonly tree: RuleTree<T>;
+}
+
+/**
+ * A radix tree whose leaves hold at most so many rules each; `size` is the rules below a node. Values are never changed: a changed tree shares all that is the same with the one before, so two trees are compared in
+ * proportion to what differs. Its shape depends on the items alone, not on the order in which they came, so that a
+ * restarted program finds its rules as it left them.
+ */
+export type RuleTree<T> = Leaf<T> | Branch<T>;
+
+export function emptyTree<T>(): RuleTree<T> {
+  return { kind: 'leaf', size: 0, items: [] };
+}
+
+/** The tree of `items`, which are in order. */
+export function treeOf<T extends TreeItem>(items: readonly T[], maxLeaf: number): RuleTree<T> {
+  const size = items.reduce((sum, item) => sum + item.specs.length, 0);
+  const prefix = size <= maxLeaf ? undefined : commonPrefix(items);
+  // Items of one and the same destination cannot be told apart by a jump.
+  if (prefix === undefined || prefix === items[0]?.key) return { kind: 'leaf', size, items };
+  const groups = Map.groupBy(items, (item) => item.key.charAt(prefix.length));
+  const children = [...groups].map(([step, group]) => ({ step, tree: treeOf(group, maxLeaf) }));
+  return { kind: 'branch', size, prefix, children: children.sort(byStep) };
+}
+
+/** The tree with `item`, which it did not have. */
+export function withItem<T extends TreeItem>(tree: RuleTree<T>, item: T, layout: Layout<T>): RuleTree<T> {
+  const { order, maxLeaf } = layout;
+  const size = tree.size + item.specs.length;
+  if (tree.kind === 'leaf') {
+    const items = inserted(tree.items, item, order);
+    return size <= maxLeaf ? { kind: 'leaf', size, items } : treeOf(items, maxLeaf);
+  }
+  if (!item.key.startsWith(tree.prefix)) {
+    const prefix = shared(tree.prefix, item.key);
+    const children = [
+      { step: tree.prefix.charAt(prefix.length), tree },
+      { step: item.key.charAt(prefix.length), tree: treeOf([item], maxLeaf) },
+    ];
+    return { kind: 'branch', size, prefix, children: children.sort(byStep) };
+  }
+  const { at, step, child } = childFor(tree, item.key);
+  const children =
+    child === undefined
+      ? [...tree.children, { step, tree: treeOf([item], maxLeaf) }].sort(byStep)
+      : tree.children.with(at, { step, tree: withItem(child, item, layout) });
+  return { kind: 'branch', size, prefix: tree.prefix, children };
+}
+
+/** The tree without `item`, which it had. */
+export function withoutItem<T extends TreeItem>(tree: RuleTree<T>, item: T, layout: Layout<T>): RuleTree<T> {
+  const { order, maxLeaf } = layout;
+  if (tree.kind === 'leaf') {
+    return treeOf(
+      tree.items.filter((other) => order(item, other) !== 0),
+      maxLeaf,
+    );
+  }
+  const size = tree.size - item.specs.length;
+  const { at, step, child } = childFor(tree, item.key);
+  if (child === undefined) throw new Error(`No item with the key ${item.key} is in the tree`);
+  const rest = withoutItem(child, item, layout);
+  const isGone = rest.kind === 'leaf' && rest.items.length === 0;
+  const children = isGone ? tree.children.toSpliced(at, 1) : tree.children.with(at, { step, tree: rest });
+  const [only, another] = children;
+  if (only !== undefined && another === undefined) return only.tree;
+  const branch: Branch<T> = { kind: 'branch', size, prefix: tree.prefix, children };
+  return size <= maxLeaf ? treeOf([...itemsOf(branch)].sort(order), maxLeaf) : branch;
+}
+
+export function* itemsOf<T>(tree: RuleTree<T>): Generator<T> {
+  if (tree.kind === 'leaf') yield* tree.items;
+  else for (const child of tree.children) yield* itemsOf(child.tree);
+}
+
+function childFor<T>({ prefix, children }: Branch<T>, key: DestinationKey) {
+  const step = key.charAt(prefix.length);
+  const at = children.findIndex((child) => child.step === step);
+  return { step, at, child: children[at]?.tree };
+}
+
+function byStep(a: { readonly step: string }, b: { readonly step: string }): number {
+  return a.step < b.step ? -1 : 1;
+}
+
+function inserted<T>(items: readonly T[], item: T, order: Layout<T>['order']): readonly T[] {
+  let low = 0;
+  let high = items.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (order(items[middle] as T, item) < 0) low = middle + 1;
+    else high = middle;
+  }
+  return items.toSpliced(low, 0, item);
+}
+
+function commonPrefix(items: readonly TreeItem[]): DestinationKey {
+  return items.reduce((prefix, item) => shared(prefix, item.key), items[0]?.key ?? '');
+}
+
+function shared(a: string, b: string): string {
+  let length = 0;
+  while (length < a.length && a[length] === b[length]) length++;
+  return a.slice(0, length);
+}

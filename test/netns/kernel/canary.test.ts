@@ -1,0 +1,70 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { Environment, type Served, TCP } from '../harness.ts';
+import { FLAVOUR } from '../iptables.ts';
+import { NODE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
+import { waitFor } from '../wait.ts';
+
+const RESTORED_WITHIN_MS = 5_000;
+/** Enough for buckets in every chain. */
+const SERVICES = 200;
+
+describe(`rules that another program takes away from iptables-${FLAVOUR}, without a sync period to wait for`, () => {
+  let environment: Environment;
+  let service: Served;
+  let intact: readonly string[];
+
+  before(async () => {
+    environment = await Environment.create();
+    await environment.startProxy({ args: ['--iptables-sync-period', '1h'] });
+    for (let number = 1; number <= SERVICES; number++) {
+      environment.write({
+        name: `other-${number}`,
+        clusterIP: `10.96.3.${number}`,
+        ports: [{ port: 80, target: TCP.name, nodePort: 31_000 + number }],
+        endpoints: POD_ADDRESSES,
+      });
+    }
+    service = await environment.serve({
+      name: 'web',
+      ports: [{ name: 'http', port: 80, target: TCP.name, nodePort: 30_080 }],
+      endpoints: POD_ADDRESSES,
+    });
+    const portals = () => environment.iptables.rules('KUBE-PORTALS-CONTAINER');
+    const nodePorts = () => environment.iptables.rules('KUBE-NODEPORT-NON-LOCAL', 'filter');
+    for (const rules of [portals, nodePorts]) {
+      await waitFor('all Services have rules', async () => (await rules()).length === SERVICES + 1);
+    }
+    intact = await ours();
+  });
+
+  after(() => environment.remove());
+
+  async function ours(): Promise<string[]> {
+    const lines = [...(await environment.iptables.save('nat')), ...(await environment.iptables.save('filter'))];
+    return lines.filter((line) => line.includes('KUBE-'));
+  }
+
+  const text = (lines: readonly string[]) => lines.toSorted().join('\n');
+
+  for (const [what, commands] of [
+    ['iptables -t nat -F', ['-t nat -F']],
+    ['iptables -F', ['-F']],
+    ['a firewall that starts anew', ['-t nat -F', '-t nat -X', '-F', '-X']],
+  ] as const) {
+    test(`come back within ${RESTORED_WITHIN_MS} ms: ${what}`, async () => {
+      for (const command of commands) await environment.iptables.must(command);
+      const begun = performance.now();
+      await waitFor('the rules are back', async () => text(await ours()) === text(intact), 2 * RESTORED_WITHIN_MS);
+      const ms = performance.now() - begun;
+      assert.ok(ms < RESTORED_WITHIN_MS, `${ms} ms`);
+      for (const [agent, host, port] of [
+        [environment.client, service.host, 80],
+        [environment.node, service.host, 80],
+        [environment.outside, NODE_ADDRESS, 30_080],
+      ] as const) {
+        assert.match((await agent.call('request', { host, port })).name, /^pod-/);
+      }
+    });
+  }
+});

@@ -1,0 +1,262 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import type { ServicePort } from '../../../src/model/service-port.ts';
+import type { Portal } from '../../../src/rules/claims.ts';
+import {
+  address,
+  ENDPOINT,
+  nodeFacts,
+  type PortalFields,
+  planText,
+  portal,
+  renderPortals,
+} from '../../rules/fixtures.ts';
+import type { Agent } from '../agent.ts';
+import { Environment } from '../harness.ts';
+import { FLAVOUR } from '../iptables.ts';
+import type { Attempt, Outcome } from '../programs/outcomes.ts';
+import { BRIDGE_ADDRESS, CLIENT_ADDRESS, NODE_ADDRESS } from '../topology.ts';
+
+/*
+ * The rules of Service ports on packets, with a server on each local port that says whose it is. Both protocols lead to
+ * the same numbers.
+ */
+
+const HERE = [ENDPOINT];
+const ELSEWHERE = { endpoints: [], onlyElsewhere: true } as const;
+const EXTERNAL = { internal: false, external: true } as const;
+
+/** One Service on each address with the last part `n`, NodePort 30,000 + n, local ports 40,000 + n and 41,000 + n. */
+function service(n: number, name: string, fields: Partial<PortalFields>, at: Addresses): readonly Portal[] {
+  return (['TCP', 'UDP'] as const satisfies readonly ServicePort['protocol'][]).map((protocol) =>
+    portal({
+      name: `test/${name}:${protocol.toLowerCase()}`,
+      protocol,
+      clusterIPs: [at.clusterIP(n)],
+      loadBalancerIPs: [at.loadBalancerIP(n)],
+      nodePort: 30_000 + n,
+      localPort: 40_000 + n,
+      ...(fields.local && { localSetPort: 41_000 + n }),
+      ...fields,
+    }),
+  );
+}
+
+interface Addresses {
+  readonly family: 'IPv4' | 'IPv6';
+  readonly node: string;
+  readonly bridge: string;
+  readonly client: string;
+  readonly pods: string;
+  readonly loopback: string;
+  clusterIP(n: number): string;
+  loadBalancerIP(n: number): string;
+}
+
+const IPV4: Addresses = {
+  family: 'IPv4',
+  node: NODE_ADDRESS,
+  bridge: BRIDGE_ADDRESS,
+  client: CLIENT_ADDRESS,
+  pods: '10.244.0.0/16',
+  loopback: '127.0.0.1',
+  clusterIP: (n) => `10.96.0.${n}`,
+  loadBalancerIP: (n) => `203.0.113.${n}`,
+};
+
+const IPV6: Addresses = {
+  family: 'IPv6',
+  node: 'fd00:50::10',
+  bridge: 'fd00:244:1::1',
+  client: 'fd00:244:1::20',
+  pods: 'fd00:244:1::/64',
+  loopback: '::1',
+  clusterIP: (n) => `fd00:96::${n.toString(16)}`,
+  loadBalancerIP: (n) => `2001:db8::${n.toString(16)}`,
+};
+
+function portalsAt(at: Addresses): readonly Portal[] {
+  const bits = at.family === 'IPv4' ? 32 : 128;
+  return [
+    ...service(10, 'served', {}, at),
+    ...service(11, 'empty', { endpoints: [] }, at),
+    ...service(12, 'external', { local: { endpoints: HERE, ...EXTERNAL } }, at),
+    ...service(13, 'elsewhere', { local: { ...ELSEWHERE, ...EXTERNAL } }, at),
+    ...service(14, 'internal', { local: { endpoints: HERE, internal: true, external: false } }, at),
+    ...service(15, 'inside', { local: { ...ELSEWHERE, internal: true, external: false } }, at),
+    ...service(16, 'ranged', { loadBalancerSourceRanges: [`${at.client}/${bits}`] }, at),
+    ...service(17, 'node-ranged', { loadBalancerSourceRanges: [`${at.node}/${bits}`] }, at),
+    ...service(18, 'nobody', { loadBalancerSourceRanges: [] }, at),
+  ];
+}
+
+const PORTALS = { IPv4: portalsAt(IPV4), IPv6: portalsAt(IPV6) };
+
+for (const at of [IPV4, IPV6]) {
+  for (const bindAddress of [at.family === 'IPv4' ? '0.0.0.0' : '::', at.node]) {
+    describe(`${at.family} packets meet the rules of iptables-${FLAVOUR}, bound to ${bindAddress}`, () => {
+      let environment: Environment;
+
+      before(async () => {
+        environment = await Environment.create();
+        await addIpv6(environment);
+        for (const { servicePort, localPort, localSetPort } of PORTALS[at.family]) {
+          const name = /\/([^:]+)/.exec(servicePort.name)?.[1] ?? '';
+          const listen = (port: number, says: string) =>
+            servicePort.protocol === 'TCP'
+              ? environment.node.call('listenTcp', { port, mode: 'name', name: says, host: bindAddress })
+              : environment.node.call('listenUdp', { port, mode: 'udp-name', name: says, host: bindAddress });
+          await listen(localPort, name);
+          if (localSetPort !== undefined) await listen(localSetPort, `${name}-local`);
+        }
+        const node = { ...nodeFacts({ clusterCidrs: [at.pods] }), family: at.family, bindAddress };
+        const { rules } = renderPortals(PORTALS[at.family], { ...node, hostAddress: address(at.node) });
+        const program = `${at.family === 'IPv4' ? 'iptables' : 'ip6tables'}-${FLAVOUR}-restore`;
+        for (const table of ['nat', 'filter'] as const) {
+          const input = planText(table, '', rules) ?? '';
+          await environment.topology.node.output([program, '-w', '30', '--noflush'], { input });
+        }
+      });
+
+      after(() => environment.remove());
+
+      type From = 'client' | 'pod' | 'node' | 'outside';
+      const agent = (from: From): Agent => (from === 'pod' ? environment.pods[0] : environment[from]);
+
+      /** All rows at once; the outcome is the same over TCP and UDP. */
+      async function expect(rows: readonly (readonly [From, host: string, port: number, Outcome])[]): Promise<void> {
+        const outcomes = await Promise.all(
+          rows.map(([from, host, port]) => {
+            const attempts = (['tcp', 'udp'] as const).map((protocol): Attempt => ({ protocol, host, port }));
+            return agent(from).call('outcomes', { attempts, timeoutMs: 1_000 });
+          }),
+        );
+        assert.deepEqual(
+          rows.map(([from, host, port], i) => [from, host, port, ...(outcomes[i] ?? [])]),
+          rows.map(([from, host, port, outcome]) => [from, host, port, outcome, outcome]),
+        );
+      }
+
+      test('of Services with endpoints: carried', () =>
+        expect([
+          ['client', at.clusterIP(10), 80, 'served'],
+          ['node', at.clusterIP(10), 80, 'served'],
+          ['outside', at.clusterIP(10), 80, 'served'],
+          ['outside', at.loadBalancerIP(10), 80, 'served'],
+          ['client', at.bridge, 30_010, 'served'],
+          ['node', at.node, 30_010, 'served'],
+          ['outside', at.node, 30_010, 'served'],
+        ]));
+
+      test('to a NodePort on loopback: carried', async () => {
+        const attempts = [{ protocol: 'tcp', host: at.loopback, port: 30_010 }] as const;
+        assert.deepEqual(await environment.node.call('outcomes', { attempts, timeoutMs: 1_000 }), ['served']);
+      });
+
+      test('of Services without endpoints: refused at once', () =>
+        expect(
+          (['client', 'node', 'outside'] as const).flatMap((from) => [
+            [from, at.clusterIP(11), 80, 'ECONNREFUSED'] as const,
+            [from, at.loadBalancerIP(11), 80, 'ECONNREFUSED'] as const,
+            [from, at.node, 30_011, 'ECONNREFUSED'] as const,
+          ]),
+        ));
+
+      test('under an external policy Local: from outside to the local set, from inside to the own one', () =>
+        expect([
+          ['outside', at.node, 30_012, 'external-local'],
+          ['outside', at.loadBalancerIP(12), 80, 'external-local'],
+          ['client', at.node, 30_012, 'external'],
+          ['client', at.loadBalancerIP(12), 80, 'external'],
+          ['node', at.node, 30_012, 'external'],
+          ['node', at.loadBalancerIP(12), 80, 'external'],
+          ['client', at.clusterIP(12), 80, 'external'],
+          ['node', at.clusterIP(12), 80, 'external'],
+        ]));
+
+      test('under an external policy Local without a local endpoint: from outside dropped', () =>
+        expect([
+          ['outside', at.node, 30_013, 'timeout'],
+          ['outside', at.loadBalancerIP(13), 80, 'timeout'],
+          ['client', at.node, 30_013, 'elsewhere'],
+          ['node', at.loadBalancerIP(13), 80, 'elsewhere'],
+          ['client', at.clusterIP(13), 80, 'elsewhere'],
+        ]));
+
+      test('under an internal policy Local: cluster IPs to the local set, all else to the own one', () =>
+        expect([
+          ['client', at.clusterIP(14), 80, 'internal-local'],
+          ['node', at.clusterIP(14), 80, 'internal-local'],
+          ['outside', at.node, 30_014, 'internal'],
+          ['client', at.clusterIP(15), 80, 'timeout'],
+          ['node', at.clusterIP(15), 80, 'timeout'],
+          ['outside', at.node, 30_015, 'inside'],
+        ]));
+
+      test('with source ranges: to load balancer IPs from there alone', () =>
+        expect([
+          ['client', at.loadBalancerIP(16), 80, 'ranged'],
+          ['pod', at.loadBalancerIP(16), 80, 'timeout'],
+          ['outside', at.loadBalancerIP(16), 80, 'timeout'],
+          ['node', at.loadBalancerIP(16), 80, 'timeout'],
+          ['outside', at.node, 30_016, 'ranged'],
+          ['pod', at.clusterIP(16), 80, 'ranged'],
+          ['node', at.loadBalancerIP(17), 80, 'node-ranged'],
+          ['client', at.loadBalancerIP(17), 80, 'timeout'],
+          ['client', at.loadBalancerIP(18), 80, 'timeout'],
+          ['node', at.loadBalancerIP(18), 80, 'timeout'],
+        ]));
+
+      test('with source ranges that hold the node, which has the load balancer IP itself', async () => {
+        const { node } = environment.topology;
+        await node.ip(`addr add ${at.loadBalancerIP(17)}/${at.family === 'IPv4' ? '32 dev lo' : '128 dev lo nodad'}`);
+        // Over TCP: a UDP server that does not know which address it was asked at answers from another one.
+        const attempts = [{ protocol: 'tcp', host: at.loadBalancerIP(17), port: 80 }] as const;
+        assert.deepEqual(await environment.node.call('outcomes', { attempts, timeoutMs: 1_000 }), ['node-ranged']);
+      });
+
+      test('to a local port: answered only to the node itself', () =>
+        expect([
+          ['outside', at.node, 40_010, 'ECONNREFUSED'],
+          ['outside', at.node, 41_012, 'ECONNREFUSED'],
+          ['client', at.bridge, 40_010, 'ECONNREFUSED'],
+          ['node', at.node, 40_010, 'served'],
+        ]));
+
+      for (const protocol of ['tcp', 'udp'] as const) {
+        test(`to any of the node's 65,535 ports over ${protocol}: only NodePorts answer`, async () => {
+          const scan = (from: From, host: string) =>
+            agent(from).call('answeringPorts', { host, protocol, timeoutMs: 1_000 });
+          const toPods = [10, 12, 13, 14, 15, 16, 17, 18].map((n) => 30_000 + n);
+          assert.deepEqual(
+            await scan('outside', at.node),
+            toPods.filter((port) => port !== 30_013),
+          );
+          if (bindAddress !== at.node) assert.deepEqual(await scan('client', at.bridge), toPods);
+        });
+      }
+    });
+  }
+}
+
+/** The topology of IPv4 once more, with addresses that are usable at once. */
+async function addIpv6({ topology }: Environment): Promise<void> {
+  await topology.node.output(['sh', '-c', 'echo 1 > /proc/sys/net/ipv6/conf/all/forwarding']);
+  await topology.node.ip(
+    `addr add ${IPV6.bridge}/64 dev cbr0 nodad`,
+    `addr add ${IPV6.node}/64 dev eth0 nodad`,
+    'route add default via fd00:50::1',
+  );
+  await topology.outside.ip(
+    'addr add fd00:50::1/64 dev eth0 nodad',
+    `route add fd00:96::/64 via ${IPV6.node}`,
+    `route add 2001:db8::/64 via ${IPV6.node}`,
+    `route add fd00:244:1::/64 via ${IPV6.node}`,
+  );
+  for (const [pod, own] of [
+    [topology.client, IPV6.client],
+    [topology.pods[0], 'fd00:244:1::11'],
+  ] as const) {
+    await pod.ip(`addr add ${own}/64 dev eth0 nodad`, `route add default via ${IPV6.bridge}`);
+  }
+}

@@ -1,0 +1,210 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { type Chain, chainsOf, layoutChange } from '../../src/rules/chain-layout.ts';
+import { ROOT_CHAINS } from '../../src/rules/chains.ts';
+import type { Claim, ClaimPart, Portal } from '../../src/rules/claims.ts';
+import { CLAIM_KINDS, claimsOf } from '../../src/rules/claims.ts';
+import { jumpTarget } from '../../src/rules/dump.ts';
+import { RuleBook, type RuleTrees } from '../../src/rules/rule-book.ts';
+import { itemsOf, type RuleTree } from '../../src/rules/rule-tree.ts';
+import { type NodeFacts, steering } from '../../src/rules/steering.ts';
+import { seededRandom } from '../support/seeded-random.ts';
+import { ENDPOINT, IPV6_NODE, nodeFacts, portal } from './fixtures.ts';
+
+type Chains = Map<string, readonly string[]>;
+
+describe('changes of rules', () => {
+  for (const [what, seed, node] of [
+    ['IPv4', 1, nodeFacts({ clusterCidrs: ['10.244.0.0/16', 'fd00:244::/56'] })],
+    ['IPv4 with NodePorts on some networks', 2, nodeFacts({ nodePortCidrs: ['10.0.0.0/8', '192.168.0.0/16'] })],
+    ['IPv6', 3, IPV6_NODE],
+  ] as const) {
+    test(`one at a time come to the same as all at once: ${what}`, () => {
+      const random = seededRandom(seed);
+      const portals = new Map<string, Portal>();
+      const book = new RuleBook(node, []);
+      let trees = book.trees();
+      const kernel = contents(trees, node);
+      let buckets = 0;
+      for (let step = 0; step < 1_500; step++) {
+        const growing = step < 600 || step % 400 < 200;
+        for (let changes = random() * 4; changes > 0; changes--) change(book, portals, random, growing);
+        apply(kernel, trees, book.trees(), node);
+        trees = book.trees();
+        buckets = Math.max(buckets, kernel.size);
+        if (step % 25 !== 0) continue;
+        const again = new RuleBook(node, shuffled([...portals.values()], random));
+        assert.deepEqual(sorted(kernel), sorted(contents(again.trees(), node)));
+        assert.deepEqual(byText(book.conflicts()), byText(again.conflicts()));
+        assert.deepEqual(flattened(trees), granted(portals.values(), node));
+      }
+      assert.ok(buckets > 20, `only ${buckets} chains at most`);
+    });
+  }
+
+  test('among 10,000 Services rewrite as little as among a few', () => {
+    const node = nodeFacts();
+    const book = new RuleBook(
+      node,
+      Array.from({ length: 10_000 }, (_, i) =>
+        portal({
+          name: `ns/svc-${i}`,
+          clusterIPs: [`10.96.${i >> 8}.${i & 255}`],
+          nodePort: i % 4 === 0 ? 30_000 + i / 4 : 0,
+          localPort: 32_768 + i,
+        }),
+      ),
+    );
+    for (const [what, act] of [
+      ['one more', () => book.set(portal({ name: 'ns/new', clusterIPs: ['10.96.200.1'], nodePort: 32_700 }))],
+      ['one less', () => book.remove('ns/svc-5000')],
+      ['another local port', () => book.set(portal({ name: 'ns/svc-40', clusterIPs: ['10.96.0.40'], localPort: 9 }))],
+      ['an address far off', () => book.set(portal({ name: 'ns/far', clusterIPs: ['203.0.113.7'] }))],
+    ] as const) {
+      const before = book.trees();
+      act();
+      const { written, deleted } = layoutChange(before, book.trees(), node.family);
+      const lines = written.reduce((sum, chain) => sum + specsOf(chain).length, deleted.length);
+      assert.ok(lines > 0 && lines < 300, `${what}: ${lines} lines`);
+    }
+    assert.deepEqual(layoutChange(book.trees(), book.trees(), node.family), { written: [], deleted: [] });
+  });
+
+  test('are found without a look at what is shared by what was and what is to be', () => {
+    const shared: RuleTree<ClaimPart> = {
+      kind: 'branch',
+      size: 500,
+      prefix: 't0',
+      get children(): never {
+        throw new Error('looked at');
+      },
+    };
+    const [claim] = claimsOf(portal({ name: 'a/a', nodePort: 0x1000 }), steering(nodeFacts()));
+    const treesWith = (items: readonly ClaimPart[]): RuleTrees => {
+      const beside: RuleTree<ClaimPart> = { kind: 'leaf', size: items.length, items };
+      const children = [
+        { step: '0', tree: shared },
+        { step: '1', tree: beside },
+      ];
+      return new Map([['KUBE-NODEPORT-HOST', { kind: 'branch', size: 501, prefix: 't', children }]]);
+    };
+    const { written, deleted } = layoutChange(treesWith([]), treesWith(claim?.parts.slice(1, 2) ?? []), 'IPv4');
+    assert.deepEqual([written.map(({ name }) => name), deleted], [['KUBE-USP-NH-t1'], []]);
+  });
+
+  test('that make the same rules again write nothing', () => {
+    const node = nodeFacts();
+    const book = new RuleBook(node, [portal({ name: 'a/a', clusterIPs: ['10.96.0.1'], nodePort: 30_001 })]);
+    const before = book.trees();
+    book.set(portal({ name: 'a/a', clusterIPs: ['10.96.0.1'], nodePort: 30_001 }));
+    assert.deepEqual(layoutChange(before, book.trees(), node.family), { written: [], deleted: [] });
+  });
+});
+
+/** Writes and deletes as one transaction would, and holds it to what the kernel insists on. */
+function apply(kernel: Chains, before: RuleTrees, after: RuleTrees, node: NodeFacts): void {
+  const { written, deleted } = layoutChange(before, after, node.family);
+  for (const chain of written) {
+    assert.notDeepEqual(kernel.get(chain.name), specsOf(chain), `${chain.name} was as it is wanted`);
+    kernel.set(chain.name, specsOf(chain));
+  }
+  for (const name of deleted) assert.ok(kernel.delete(name), `${name} was there`);
+  for (const spec of [...kernel.values()].flat()) {
+    const target = jumpTarget(spec);
+    assert.ok(target === undefined || !target.startsWith('KUBE-') || kernel.has(target), `${target} is there`);
+  }
+}
+
+/** A Service port of few names and fewer addresses, so that many want the same. */
+function change(book: RuleBook, portals: Map<string, Portal>, random: () => number, growing: boolean): void {
+  const number = (below: number) => Math.floor(random() * below);
+  const name = `ns/svc-${number(900)}`;
+  if (random() < (growing ? 0.1 : 0.8)) {
+    portals.delete(name);
+    book.remove(name as Portal['servicePort']['name']);
+    return;
+  }
+  const some = (prefix4: string, prefix6: string, count: number) =>
+    Array.from({ length: number(count + 1) }, () =>
+      random() < 0.5 ? `${prefix4}${number(3)}.${number(200)}` : `${prefix6}${number(700).toString(16)}`,
+    );
+  const fresh = portal({
+    name,
+    protocol: random() < 0.2 ? 'UDP' : 'TCP',
+    port: random() < 0.8 ? 80 : 1 + number(65_535),
+    clusterIPs: some('10.96.', 'fd00:96::', 2),
+    externalIPs: random() < 0.1 ? some('203.0.', 'fd00:96::', 2) : [],
+    loadBalancerIPs: random() < 0.1 ? some('10.96.', '2001:db8::', 2) : [],
+    nodePort: random() < 0.6 ? 30_000 + number(600) : 0,
+    localPort: 1 + number(65_535),
+    ...(random() < 0.2 && { endpoints: [] }),
+    ...(random() < 0.2 && {
+      loadBalancerSourceRanges: some('192.0.', '2001:db8:9::', 3).map(
+        (from) => `${from}/${from.includes(':') ? 128 : 32}`,
+      ),
+    }),
+    ...(random() < 0.3 && {
+      localSetPort: 1 + number(65_535),
+      local: { endpoints: random() < 0.8 ? [ENDPOINT] : [], internal: random() < 0.3, external: random() < 0.7 },
+    }),
+  });
+  portals.set(name, fresh);
+  book.set(fresh);
+}
+
+function contents(trees: RuleTrees, node: NodeFacts): Chains {
+  return new Map([...chainsOf(trees, node.family)].map((chain) => [chain.name, specsOf(chain)]));
+}
+
+function specsOf({ rules, jumps }: Chain): readonly string[] {
+  return [...rules.map((rule) => rule.spec), ...jumps];
+}
+
+/** What stands below each root, without regard to buckets. */
+function flattened(trees: RuleTrees): Record<string, readonly string[]> {
+  const specs = (parts: Iterable<ClaimPart>) => [...parts].flatMap((part) => part.specs);
+  return Object.fromEntries([...trees].map(([root, tree]) => [root, specs(itemsOf(tree)).sort()]));
+}
+
+/** The same by the plainest way: all claims in the order of their strength, each destination to the first. */
+function granted(portals: Iterable<Portal>, node: NodeFacts): Record<string, readonly string[]> {
+  const claims = [...portals].flatMap((each) => claimsOf(each, steering(node)));
+  const held = new Map<string, Claim>();
+  for (const kind of CLAIM_KINDS) {
+    const ofKind = claims.filter((claim) => claim.standing.kind === kind);
+    for (const claim of ofKind.sort((a, b) => byOwner(a.standing, b.standing))) {
+      if (!held.has(claim.what)) held.set(claim.what, claim);
+    }
+  }
+  const parts = [...held.values()].flatMap((claim) => claim.parts);
+  const roots = [...ROOT_CHAINS.nat, ...ROOT_CHAINS.filter];
+  return Object.fromEntries(
+    roots.map((root) => [
+      root,
+      parts
+        .filter(({ chain }) => chain === root)
+        .flatMap((part) => part.specs)
+        .sort(),
+    ]),
+  );
+}
+
+function byOwner(a: Claim['standing'], b: Claim['standing']): number {
+  if (a.owner === b.owner) return a.index - b.index;
+  return a.owner < b.owner ? -1 : 1;
+}
+
+function sorted(chains: Chains): [string, readonly string[]][] {
+  return [...chains].sort(([a], [b]) => (a < b ? -1 : 1));
+}
+
+function byText(conflicts: readonly object[]): readonly string[] {
+  return conflicts.map((conflict) => JSON.stringify(conflict)).sort();
+}
+
+function shuffled<T>(list: readonly T[], random: () => number): readonly T[] {
+  return list
+    .map((item) => ({ item, at: random() }))
+    .sort((a, b) => a.at - b.at)
+    .map(({ item }) => item);
+}

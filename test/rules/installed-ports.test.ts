@@ -1,0 +1,158 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import type { ServicePortName } from '../../src/model/service.ts';
+import { parseDump } from '../../src/rules/dump.ts';
+import {
+  type InstalledPort,
+  installedPorts,
+  livePorts,
+  retiredPorts,
+  retiredSpec,
+} from '../../src/rules/installed-ports.ts';
+import { unsafeReason } from '../../src/rules/safe-spec.ts';
+import { address, ENDPOINT, IPV6_NODE, nodeFacts, owned, portal, renderPortals } from './fixtures.ts';
+
+const WEB: InstalledPort = { name: 'shop/web:http', set: 'own', protocol: 'TCP', localPort: 40_001 };
+const DNS: InstalledPort = { name: 'kube-system/dns', set: 'own', protocol: 'UDP', localPort: 40_002 };
+const NOW = 1_700_000_000_000;
+
+describe('local ports in rules', () => {
+  test('are read from every form of rule that we write', () => {
+    const portals = [
+      portal({
+        name: WEB.name,
+        localPort: WEB.localPort,
+        clusterIPs: ['10.96.0.1', 'fd00:96::1'],
+        externalIPs: ['203.0.113.7', '2001:db8::7'],
+        nodePort: 30_080,
+      }),
+    ];
+    for (const node of [
+      nodeFacts(),
+      nodeFacts({ bindAddress: '10.0.0.1', nodePortCidrs: ['10.0.0.0/8'] }),
+      IPV6_NODE,
+      { ...IPV6_NODE, bindAddress: 'fd00::1', hostAddress: address('fd00::1') },
+    ]) {
+      const nat = owned(renderPortals(portals, node).rules).filter((rule) => rule.table === 'nat');
+      assert.ok(nat.length > 5);
+      for (const rule of nat) assert.deepEqual(livePorts([rule.spec]), [WEB]);
+      assert.deepEqual(livePorts(nat.map((rule) => rule.spec)), [WEB]);
+    }
+  });
+
+  test('are told apart by the endpoint set that they serve, refused or not', () => {
+    const local = { endpoints: [ENDPOINT], internal: true, external: true };
+    const both: readonly InstalledPort[] = [WEB, { ...WEB, set: 'local', localPort: 40_003 }];
+    for (const fields of [
+      { local },
+      { endpoints: [], local: { ...local, endpoints: [], onlyElsewhere: true } },
+    ] as const) {
+      const each = portal({
+        ...fields,
+        name: WEB.name,
+        localPort: WEB.localPort,
+        localSetPort: 40_003,
+        clusterIPs: ['10.96.0.1'],
+        loadBalancerIPs: ['203.0.113.7'],
+        loadBalancerSourceRanges: ['192.0.2.0/24'],
+        nodePort: 30_080,
+      });
+      const { rules } = renderPortals([each], nodeFacts({ clusterCidrs: ['10.244.0.0/16'] }));
+      const nat = owned(rules).filter((rule) => rule.table === 'nat');
+      const read = livePorts(nat.map((rule) => rule.spec)).toSorted((a, b) => a.localPort - b.localPort);
+      assert.deepEqual(read, both);
+      // Those of the rules that lead to a listener, or that close one: never a door.
+      for (const { spec } of nat)
+        assert.ok(livePorts([spec]).every((port) => both.some(({ localPort }) => localPort === port.localPort)));
+    }
+  });
+
+  test('are not read from what anybody else has written', () => {
+    const spec = `-d 10.96.0.1/32 -p tcp -m comment --comment "shop/web" -m tcp --dport 80 -j REDIRECT --to-ports 40001`;
+    assert.equal(livePorts([spec]).length, 1);
+    for (const foreign of [
+      spec.replace('shop/web', 'shop'),
+      spec.replace('shop/web', 'Shop/web'),
+      spec.replace('shop/web', 'shop/web/more'),
+      spec.replace('shop/web', 'shop/web is it'),
+      spec.replace('shop/web', '__proto__/web'),
+      spec.replace('shop/web', 'shop/web\\" -j ACCEPT'),
+      spec.replace('"shop/web"', 'shop/web'),
+      spec.replace('shop/web', 'shop/web locals'),
+      spec.replace('shop/web', 'shop/web proxy port'),
+      spec.replace('40001', '0'),
+      spec.replace('40001', '1'),
+      spec.replace('40001', '9'),
+      spec.replace('40001', '65536'),
+      spec.replace('40001', '99999999999999999999'),
+      spec.replace('40001', '40001-40010'),
+      spec.replace('40001', '40001 --random'),
+      spec.replace('-p tcp', '-p udp'),
+      spec.replace('-p tcp', '-s 10.0.0.1/32 -p tcp'),
+      spec.replace('--dport 80', '--dport 80 -m statistic --mode random --probability 0.5'),
+      spec.replace('-j REDIRECT --to-ports 40001', '-j RETURN'),
+      `${spec}\n`,
+    ]) {
+      assert.deepEqual(livePorts([foreign]), [], foreign);
+    }
+  });
+
+  test('are told once each, retired ones only if they carry no Service, and only from our chains', () => {
+    const live = (port: InstalledPort) =>
+      `-p ${port.protocol.toLowerCase()} -m comment --comment "${port.name}" -m ${port.protocol.toLowerCase()} --dport 80 -j REDIRECT --to-ports ${port.localPort}`;
+    const nat = parseDump(
+      [
+        '*nat',
+        `-A KUBE-PORTALS-CONTAINER ${live(WEB)}`,
+        `-A KUBE-USP-PC-0a60 ${live(WEB)}`,
+        `-A KUBE-USP-PC-0a60 ${live({ ...WEB, name: 'shop/late' })}`,
+        `-A SOMEONES ${live({ ...WEB, localPort: 1 })}`,
+        `-A KUBE-USERSPACE-RETIRED ${retiredSpec(WEB, NOW)}`,
+        `-A KUBE-USERSPACE-RETIRED ${retiredSpec({ ...DNS, name: 'old/name' }, NOW - 200_000)}`,
+        `-A KUBE-USERSPACE-RETIRED ${retiredSpec(DNS, NOW - 100_000)}`,
+        'COMMIT\n',
+      ].join('\n'),
+    ).get('nat');
+    assert.deepEqual(installedPorts(nat ?? new Map(), NOW), [WEB, { ...DNS, retiredForMs: 100_000 }]);
+  });
+});
+
+describe('retired ports in rules', () => {
+  test('are read as they were written, whole seconds, the oldest first', () => {
+    const local: InstalledPort = { ...WEB, set: 'local', localPort: 40_003 };
+    const specs = [retiredSpec(WEB, NOW - 20_400), retiredSpec(local, NOW - 2_000), retiredSpec(DNS, NOW - 1_000)];
+    for (const spec of specs) assert.equal(unsafeReason(spec), undefined);
+    assert.deepEqual(retiredPorts(specs, NOW), [
+      { ...WEB, retiredForMs: 21_000 },
+      { ...local, retiredForMs: 2_000 },
+      { ...DNS, retiredForMs: 1_000 },
+    ]);
+  });
+
+  test('are forgotten after five minutes, and never older than now', () => {
+    assert.equal(retiredPorts([retiredSpec(WEB, NOW - 299_000)], NOW).length, 1);
+    assert.deepEqual(retiredPorts([retiredSpec(WEB, NOW - 300_000)], NOW), []);
+    assert.deepEqual(retiredPorts([retiredSpec(WEB, NOW + 3_600_000)], NOW), [{ ...WEB, retiredForMs: 0 }]);
+  });
+
+  test('are not read from anything else', () => {
+    const spec = retiredSpec(WEB, NOW);
+    for (const foreign of [
+      spec.replace('retired', 'tired'),
+      spec.replace('shop/web:http', 'shop'),
+      spec.replace(' at 1', ' at -1'),
+      spec.replace('40001', '0'),
+      spec.replace('-j RETURN', '-j ACCEPT'),
+      `${spec} x`,
+    ]) {
+      assert.deepEqual(retiredPorts([foreign], NOW), [], foreign);
+    }
+    const long: InstalledPort = {
+      ...WEB,
+      set: 'local',
+      name: `${'n'.repeat(63)}/${'s'.repeat(63)}:${'p'.repeat(15)}` as ServicePortName,
+    };
+    assert.equal(unsafeReason(retiredSpec(long, NOW)), undefined);
+    assert.deepEqual(retiredPorts([retiredSpec(long, NOW)], NOW), [{ ...long, retiredForMs: 0 }]);
+  });
+});

@@ -1,0 +1,143 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { type RouteFacts, type Routes, routesOf } from '../../src/rules/routes.ts';
+import { address, cidr, ENDPOINT, type PortalFields, portal } from './fixtures.ts';
+
+const FACTS: RouteFacts = {
+  family: 'IPv4',
+  clusterCidrs: [cidr('10.244.0.0/16')],
+  nodeAddress: address('192.168.50.10'),
+};
+const VIP = address('203.0.113.10');
+
+/** "10.244.0.0/16→own 40001", "→door 9" */
+function told({ container, host }: Routes) {
+  const text = (routes: Routes['container']) =>
+    routes.map(({ source, target }) => {
+      const from = source === undefined ? '' : `${source.network}/${source.prefixLength}`;
+      return `${from}→${target.kind === 'door' ? 'door' : target.set} ${target.port}`;
+    });
+  return { container: text(container), host: text(host) };
+}
+
+function routes(fields: Omit<PortalFields, 'name'>, facts = FACTS) {
+  const { clusterIP, external, loadBalancerIP } = routesOf(
+    portal({ name: 'a/a', localSetPort: 40_002, ...fields }),
+    facts,
+  );
+  return { clusterIP: told(clusterIP), external: told(external), loadBalancerIP: told(loadBalancerIP(VIP)) };
+}
+
+const same = (...list: readonly string[]) => ({ container: list, host: list });
+const local = (fields: { internal: boolean; external: boolean }, endpoints = [ENDPOINT]) => ({ endpoints, ...fields });
+const NONE = { endpoints: [] };
+const ELSEWHERE = { endpoints: [], onlyElsewhere: true } as const;
+
+describe('traffic of a Service port with one endpoint set', () => {
+  for (const [what, fields, expected] of [
+    ['goes to its listener', {}, '→own 40001'],
+    ['is refused when there is no endpoint', NONE, '→door 1'],
+    ['is dropped when all endpoints are elsewhere', ELSEWHERE, '→door 9'],
+  ] as const) {
+    test(what, () => {
+      const all = same(expected);
+      assert.deepEqual(routes(fields), { clusterIP: all, external: all, loadBalancerIP: all });
+    });
+  }
+});
+
+describe('traffic of a Service port with two endpoint sets', () => {
+  const OWN = same('→own 40001');
+  const EXTERNAL = { container: ['10.244.0.0/16→own 40001', '→local 40002'], host: ['→own 40001'] };
+
+  for (const [what, fields, clusterIP, external] of [
+    ['internal', { local: local({ internal: true, external: false }) }, same('→local 40002'), OWN],
+    ['external', { local: local({ internal: false, external: true }) }, OWN, EXTERNAL],
+    ['both', { local: local({ internal: true, external: true }) }, same('→local 40002'), EXTERNAL],
+    [
+      'external, where no endpoint is here',
+      { local: { ...ELSEWHERE, internal: false, external: true } },
+      OWN,
+      { container: ['10.244.0.0/16→own 40001', '→door 9'], host: ['→own 40001'] },
+    ],
+    [
+      'external, where there is no endpoint at all',
+      { ...NONE, local: { ...NONE, internal: false, external: true } },
+      same('→door 1'),
+      same('→door 1'),
+    ],
+    [
+      'internal, where no endpoint is here',
+      { local: { ...ELSEWHERE, internal: true, external: false } },
+      same('→door 9'),
+      OWN,
+    ],
+  ] as const) {
+    test(`goes by policy: ${what}`, () => {
+      assert.deepEqual(routes(fields), { clusterIP, external, loadBalancerIP: external });
+    });
+  }
+
+  test('goes as from outside where nobody knows pods', () => {
+    const facts = { ...FACTS, clusterCidrs: [] };
+    const { external } = routes({ local: local({ internal: false, external: true }) }, facts);
+    assert.deepEqual(external, { container: ['→local 40002'], host: ['→own 40001'] });
+  });
+
+  test('is dropped while the second listener is not open yet', () => {
+    const { localSetPort: _, ...without } = portal({ name: 'a/a', local: local({ internal: true, external: false }) });
+    assert.deepEqual(told(routesOf(without, FACTS).clusterIP), same('→door 9'));
+  });
+});
+
+describe('source ranges', () => {
+  const ranged = (...loadBalancerSourceRanges: string[]) => ({ loadBalancerSourceRanges });
+
+  test('are about load balancer IPs alone, each with a route', () => {
+    const { clusterIP, external, loadBalancerIP } = routes(ranged('192.0.2.0/24', '198.51.100.7/32'));
+    assert.deepEqual([clusterIP, external], [same('→own 40001'), same('→own 40001')]);
+    assert.deepEqual(loadBalancerIP, same('192.0.2.0/24→own 40001', '198.51.100.7/32→own 40001', '→door 9'));
+  });
+
+  test('let the node in by its own address or by the load balancer IP, when they hold the former', () => {
+    const { container, host } = routes(ranged('192.168.50.0/24')).loadBalancerIP;
+    assert.deepEqual(container, ['192.168.50.0/24→own 40001', '→door 9']);
+    assert.deepEqual(host, ['192.168.50.0/24→own 40001', '203.0.113.10/32→own 40001', '→door 9']);
+  });
+
+  for (const [what, ranges] of [
+    ['none could be read', []],
+    ['none is of the family', ['2001:db8::/32']],
+  ] as const) {
+    test(`let nobody in when ${what}`, () => {
+      assert.deepEqual(routes(ranged(...ranges)).loadBalancerIP, same('→door 9'));
+    });
+  }
+
+  test('of everything are no limit, whatever else is given', () => {
+    assert.deepEqual(routes(ranged('0.0.0.0/0', '192.0.2.0/24')).loadBalancerIP, same('→own 40001'));
+  });
+
+  test('that are given twice make one route', () => {
+    assert.equal(routes(ranged('192.0.2.0/24', '192.0.2.0/24')).loadBalancerIP.container.length, 2);
+  });
+
+  test('and pods: who is both goes to the own set, whichever is the smaller', () => {
+    const { container } = routes({
+      ...ranged('10.244.1.0/24', '10.0.0.0/8', '192.0.2.0/24'),
+      local: local({ internal: false, external: true }),
+    }).loadBalancerIP;
+    assert.deepEqual(container, [
+      '10.244.1.0/24→own 40001',
+      '10.244.0.0/16→own 40001',
+      '10.0.0.0/8→local 40002',
+      '192.0.2.0/24→local 40002',
+      '→door 9',
+    ]);
+  });
+
+  test('hold for what is refused', () => {
+    const { container } = routes({ ...NONE, ...ranged('192.0.2.0/24') }).loadBalancerIP;
+    assert.deepEqual(container, ['192.0.2.0/24→door 1', '→door 9']);
+  });
+});

@@ -45,7 +45,10 @@ export class Warnings {
   readonly #problems: Problem[] = [];
   #more = 0;
 
-  /** Decodes each item and leaves out those that are wrong. */
+  /**
+   * Decodes each item and leaves out those that are wrong. The list is exactly as long as it says: one that has grown
+   * holds room for 17, and there are tens of thousands of lists with one or two.
+   */
   keepValid<T>(items: readonly Field[], decode: (item: Field) => T): T[] {
     const kept: T[] = [];
     for (const item of items) {
@@ -56,7 +59,7 @@ export class Warnings {
         this.add(error.problem);
       }
     }
-    return kept;
+    return kept.slice();
   }
 
   add(problem: Problem): void {

@@ -27,14 +27,16 @@ export function decodeEndpointSlice(object: unknown): Decoded<EndpointSlice> {
       key,
       service,
       group: {
-        addresses: warnings.keepValid(root.get('endpoints').items(), (endpoint) => decodeEndpoint(endpoint, family)),
+        addresses: warnings.keepValid(root.get('endpoints').items(), (endpoint) =>
+          decodeEndpoint(endpoint, family, warnings),
+        ),
         ports: decodePorts(root.get('ports'), warnings),
       },
     };
   });
 }
 
-function decodeEndpoint(endpoint: Field, family: IpFamily): EndpointAddress {
+function decodeEndpoint(endpoint: Field, family: IpFamily, warnings: Warnings): EndpointAddress {
   // Only the first: all of them are one backend, and upstream takes no other (`pkg/proxy/endpointslicecache.go`).
   const first = endpoint.get('addresses').items()[0];
   if (first === undefined) throw endpoint.get('addresses').error('is empty; expected an address');
@@ -45,6 +47,9 @@ function decodeEndpoint(endpoint: Field, family: IpFamily): EndpointAddress {
   const ready = conditions.get('ready').booleanOr(true);
   const nodeName = endpoint.get('nodeName');
   const zone = endpoint.get('zone');
+  const hints = endpoint.get('hints');
+  const nodeHints = decodeHints(hints.get('forNodes'), dnsSubdomain, warnings);
+  const zoneHints = decodeHints(hints.get('forZones'), decodeZone, warnings);
   return {
     address: parsed,
     ready,
@@ -53,6 +58,8 @@ function decodeEndpoint(endpoint: Field, family: IpFamily): EndpointAddress {
     terminating: conditions.get('terminating').booleanOr(false),
     ...(nodeName.isPresent && { nodeName: dnsSubdomain(nodeName) }),
     ...(zone.isPresent && { zone: decodeZone(zone) }),
+    ...(nodeHints.length > 0 && { nodeHints }),
+    ...(zoneHints.length > 0 && { zoneHints }),
   };
 }
 
@@ -61,20 +68,21 @@ function decodeZone(zone: Field): string {
   return zone.string();
 }
 
+/** Names of nodes or zones. A bad one is left out, not its endpoint: hints only say which endpoints to prefer. */
+function decodeHints(hints: Field, decodeName: (name: Field) => string, warnings: Warnings): string[] {
+  return warnings.keepValid(hints.items(), (hint) => decodeName(hint.get('name')));
+}
+
 function decodePorts(ports: Field, warnings: Warnings): EndpointPort[] {
-  const decoded: EndpointPort[] = [];
-  for (const field of ports.items()) {
+  const numbered = ports.items().filter((field) => {
     const port = field.get('port');
-    if (!port.isPresent) {
-      // It means "all ports", which says nothing of where to connect to; upstream leaves it out as well.
-      warnings.add({ field: port.path, problem: 'is missing; a proxy needs a number' });
-      continue;
-    }
-    decoded.push({
-      name: portName(field.get('name')),
-      protocol: protocol(field.get('protocol')),
-      port: portNumber(port),
-    });
-  }
-  return decoded;
+    // It means "all ports", which says nothing of where to connect to; upstream leaves it out as well.
+    if (!port.isPresent) warnings.add({ field: port.path, problem: 'is missing; a proxy needs a number' });
+    return port.isPresent;
+  });
+  return numbered.map((field) => ({
+    name: portName(field.get('name')),
+    protocol: protocol(field.get('protocol')),
+    port: portNumber(field.get('port')),
+  }));
 }

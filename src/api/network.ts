@@ -1,4 +1,5 @@
 import { type Address, parseAddress, specialAddressReason } from '../model/address.ts';
+import { type Cidr, parseCidr } from '../model/cidr.ts';
 import type { Protocol } from '../model/service.ts';
 import type { Field } from './field.ts';
 import { dnsLabel } from './metadata.ts';
@@ -10,6 +11,13 @@ export function address(field: Field): Address {
   if (parsed === undefined) throw field.wrong('expected an IP address');
   const special = specialAddressReason(parsed);
   if (special !== undefined) throw field.wrong(`a ${special} address is never proxied`);
+  return parsed;
+}
+
+/** The API server lets blanks around it pass, and so does upstream (`pkg/proxy/serviceport.go`). */
+export function cidr(field: Field): Cidr {
+  const parsed = parseCidr(field.string().trim());
+  if (parsed === undefined) throw field.wrong('expected a CIDR, such as 192.0.2.0/24');
   return parsed;
 }
 

@@ -1,11 +1,14 @@
 import { type Address, familyOf } from '../model/address.ts';
-import type { Service, ServicePortSpec, SessionAffinity } from '../model/service.ts';
+import type { Cidr } from '../model/cidr.ts';
+import type { Service, ServicePortSpec, SessionAffinity, TrafficPolicy } from '../model/service.ts';
 import { type Decoded, decoding, Skip, type Warnings } from './decoded.ts';
 import { Field } from './field.ts';
 import { dnsLabel, keyOf, skipByLabel } from './metadata.ts';
-import { address, portName, portNumber, protocol } from './network.ts';
+import { address, cidr, portName, portNumber, protocol } from './network.ts';
 
 const TYPES = ['ClusterIP', 'NodePort', 'LoadBalancer', 'ExternalName'] as const;
+const IP_MODES = ['VIP', 'Proxy'] as const;
+const TRAFFIC_POLICIES = ['Cluster', 'Local'] as const;
 const DEFAULT_AFFINITY_SECONDS = 10_800;
 const MAX_AFFINITY_SECONDS = 86_400;
 
@@ -24,6 +27,12 @@ export function decodeService(object: unknown): Decoded<Service> {
     if (skip !== undefined) return skip;
     const clusterIPs = decodeClusterIPs(spec);
     if (clusterIPs.length === 0) return new Skip('it is headless');
+    const internalTrafficPolicy = decodePolicy(spec.get('internalTrafficPolicy'));
+    const externalTrafficPolicy = decodePolicy(spec.get('externalTrafficPolicy'));
+    const loadBalancerSourceRanges = decodeSourceRanges(spec.get('loadBalancerSourceRanges'), warnings);
+    const healthCheckNodePort = decodeNodePort(spec.get('healthCheckNodePort'));
+    // As upstream (`pkg/api/v1/service/util.go` NeedsHealthCheck): elsewhere, a number left over says nothing.
+    const hasHealthCheck = type === 'LoadBalancer' && externalTrafficPolicy === 'Local' && healthCheckNodePort !== 0;
 
     return {
       key,
@@ -32,6 +41,10 @@ export function decodeService(object: unknown): Decoded<Service> {
       loadBalancerIPs: decodeIngress(root.get('status').get('loadBalancer').get('ingress'), warnings),
       ports: decodePorts(spec.get('ports'), { hasNodePorts: type !== 'ClusterIP' }),
       affinity: decodeAffinity(spec),
+      ...(internalTrafficPolicy !== 'Cluster' && { internalTrafficPolicy }),
+      ...(externalTrafficPolicy !== 'Cluster' && { externalTrafficPolicy }),
+      ...(loadBalancerSourceRanges !== undefined && { loadBalancerSourceRanges }),
+      ...(hasHealthCheck && { healthCheckNodePort }),
     };
   });
 }
@@ -62,10 +75,24 @@ function isNoAddress(field: Field): boolean {
 }
 
 function decodeIngress(ingress: Field, warnings: Warnings): Address[] {
-  const points = warnings.keepValid(ingress.items(), (point) => point.get('ip'));
-  // A point without an address has a host name: clients reach it through its own addresses.
-  const fields = points.filter((ip) => ip.isPresent && ip.value !== '');
+  const points = warnings.keepValid(ingress.items(), (point) => ({
+    ip: point.get('ip'),
+    mode: point.get('ipMode').isPresent ? point.get('ipMode').oneOf(IP_MODES) : 'VIP',
+  }));
+  // A point without an address has a host name: clients reach it through its own addresses. So they must where the mode
+  // is Proxy, because such a load balancer adds to what it forwards (upstream `pkg/proxy/util/utils.go` IsVIPMode).
+  const fields = points.filter(({ ip, mode }) => mode === 'VIP' && ip.isPresent && ip.value !== '').map(({ ip }) => ip);
   return distinct(warnings.keepValid(fields, address));
+}
+
+function decodePolicy(policy: Field): TrafficPolicy {
+  return policy.isPresent && policy.value !== '' ? policy.oneOf(TRAFFIC_POLICIES) : 'Cluster';
+}
+
+/** `undefined` when none are asked for. Bad ones are left out, and when none is left nobody is let in. */
+function decodeSourceRanges(ranges: Field, warnings: Warnings): Cidr[] | undefined {
+  const fields = ranges.items();
+  return fields.length === 0 ? undefined : warnings.keepValid(fields, cidr);
 }
 
 function decodePorts(ports: Field, { hasNodePorts }: { readonly hasNodePorts: boolean }): ServicePortSpec[] {

@@ -45,6 +45,7 @@ const SPECIAL_RANGES: readonly (readonly [reason: string, network: string, prefi
     ['reserved', '240.0.0.0', 4, 'ipv4'],
     ['unspecified', '::', 128, 'ipv6'],
     ['loopback', '::1', 128, 'ipv6'],
+    ['IPv4-compatible', '::', 96, 'ipv6'],
     ['IPv4-mapped', '::ffff:0:0', 96, 'ipv6'],
     ['link-local', 'fe80::', 10, 'ipv6'],
     ['multicast', 'ff00::', 8, 'ipv6'],

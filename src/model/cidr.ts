@@ -15,13 +15,22 @@ export function parseCidr(text: string): Cidr | undefined {
   const address = parseAddress(host);
   if (address === undefined) return undefined;
   const isIPv4 = familyOf(address) === 'IPv4';
-  const bytes = isIPv4 ? address.split('.').map(Number) : ipv6Bytes(address);
+  const bytes = addressBytes(address);
   const prefixLength = Number(prefixText);
   if (prefixLength > bytes.length * 8) return undefined;
   const masked = bytes.map((byte, index) => byte & (0xff00 >> Math.min(8, Math.max(0, prefixLength - index * 8))));
   // Through parseAddress again: only it knows the canonical spelling.
   const network = parseAddress(isIPv4 ? masked.join('.') : ipv6Text(masked));
   return network === undefined ? undefined : { network, prefixLength };
+}
+
+/** In network order: 4 or 16 of them. */
+export function addressBytes(address: Address): readonly number[] {
+  return familyOf(address) === 'IPv4' ? address.split('.').map(Number) : ipv6Bytes(address);
+}
+
+export function cidrContains({ network, prefixLength }: Cidr, address: Address): boolean {
+  return parseCidr(`${address}/${prefixLength}`)?.network === network;
 }
 
 function ipv6Bytes(address: string): number[] {

@@ -9,6 +9,9 @@ export interface EndpointAddress {
   readonly terminating: boolean;
   readonly nodeName?: string;
   readonly zone?: string;
+  /** The nodes and zones that should use it, from its topology hints. Absent, never empty, without hints. */
+  readonly nodeHints?: readonly string[];
+  readonly zoneHints?: readonly string[];
 }
 
 export interface EndpointPort {

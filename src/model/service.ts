@@ -1,4 +1,5 @@
 import type { Address } from './address.ts';
+import type { Cidr } from './cidr.ts';
 
 export type Protocol = 'TCP' | 'UDP' | 'SCTP';
 
@@ -19,6 +20,9 @@ export type SessionAffinity =
       readonly timeoutSeconds: number;
     };
 
+/** Which endpoints may serve one kind of traffic: those of the whole cluster, or those on this node only. */
+export type TrafficPolicy = 'Cluster' | 'Local';
+
 /** One entry of a Service's `spec.ports`. */
 export interface ServicePortSpec {
   /** Empty for the single unnamed port. Endpoints are matched by it. */
@@ -35,9 +39,18 @@ export interface Service {
   readonly key: ServiceKey;
   readonly clusterIPs: readonly Address[];
   readonly externalIPs: readonly Address[];
+  /** Without those that the load balancer answers on itself (`ipMode: Proxy`). */
   readonly loadBalancerIPs: readonly Address[];
   readonly ports: readonly ServicePortSpec[];
   readonly affinity: SessionAffinity;
+  /** For traffic to cluster IPs. Absent: Cluster. */
+  readonly internalTrafficPolicy?: TrafficPolicy;
+  /** For traffic to NodePorts, load balancer IPs and external IPs. Absent: Cluster. */
+  readonly externalTrafficPolicy?: TrafficPolicy;
+  /** Who may use the load balancer IPs. Absent: everyone. Empty: nobody, for ranges were given and none could be read. */
+  readonly loadBalancerSourceRanges?: readonly Cidr[];
+  /** The node port on which the load balancer asks whether this node has endpoints. Absent: it does not ask. */
+  readonly healthCheckNodePort?: number;
 }
 
 export function servicePortName(service: ServiceKey, port: string): ServicePortName {

@@ -1,55 +1,92 @@
 import { isDeepStrictEqual } from 'node:util';
-import { type Address, familyOf, type IpFamily } from '../model/address.ts';
-import {
-  type Endpoint,
-  type EndpointGroup,
-  type EndpointSlice,
-  type Endpoints,
-  endpointName,
-} from '../model/endpoint.ts';
-import {
-  type Service,
-  type ServiceKey,
-  type ServicePortName,
-  type ServicePortSpec,
-  servicePortName,
-} from '../model/service.ts';
-import type { ServicePort, SnapshotDelta, UnservedPort } from '../model/service-port.ts';
+import type { Address, IpFamily } from '../model/address.ts';
+import type { Cidr } from '../model/cidr.ts';
+import type { EndpointGroup, EndpointSlice, Endpoints } from '../model/endpoint.ts';
+import type { NodeTopology } from '../model/node-topology.ts';
+import type { Service, ServiceKey, ServicePortName } from '../model/service.ts';
+import type {
+  HealthCheck,
+  ProxiedProtocol,
+  RefusedPart,
+  ServicePort,
+  SnapshotDelta,
+  UnservedPort,
+} from '../model/service-port.ts';
 import type { SourceEvent } from '../model/source-event.ts';
+import { AddressIndex } from './address-index.ts';
+import { type Derived, deriveServicePorts, type Surroundings } from './derive-service-ports.ts';
+import { addressesOf, Destinations } from './destinations.ts';
+import { type ExternalIpFacts, externalIpRefusal } from './external-ip-refusal.ts';
+import type { CaptureFacts } from './loop-reason.ts';
+
+/** Who listens on this node. When an answer changes, {@link ServiceTracker.listeningChanged} has to be told. */
+export interface ListeningPorts {
+  /** The proxy itself, for some Service port. */
+  isProxyPort(port: number, protocol: ProxiedProtocol): boolean;
+  /** Another program, such that it receives what is sent to this address of the node. */
+  isListening(address: Address, port: number, protocol: ProxiedProtocol): boolean;
+}
+
+export interface ServiceTrackerOptions {
+  /**
+   * The families that have a tracker, this one's among them; by default only this one's. Of several trackers, only one
+   * tells of a Service port that none of them can serve.
+   */
+  readonly servedFamilies?: readonly [IpFamily, ...IpFamily[]];
+  /** By default, nobody listens. */
+  readonly listening?: ListeningPorts;
+  /** Only external IPs in these are taken. Absent: no such limit. */
+  readonly allowedExternalIPs?: readonly Cidr[];
+}
 
 /** What is known of one Service. Each part may arrive first; endpoints outlive their Service on purpose. */
 interface Entry {
   service: Service | undefined;
   endpoints: Endpoints | undefined;
-  readonly slices: Map<ServiceKey, EndpointSlice>;
+  // Mostly there is one of each, for which a map takes four times the memory of a list.
+  slices: readonly EndpointSlice[];
   /** What the last snapshot said of it. */
-  served: ReadonlyMap<ServicePortName, ServicePort>;
+  served: readonly ServicePort[];
+  healthCheck: HealthCheck | undefined;
+  told: ReadonlySet<string>;
 }
 
+const NOTHING_TOLD: ReadonlySet<string> = new Set();
+const NOTHING_DERIVED: Derived = { ports: new Map(), unserved: [], refused: [], healthCheck: undefined };
+const NOBODY_LISTENS: ListeningPorts = { isProxyPort: () => false, isListening: () => false };
+
 /**
- * Joins Services with their endpoints. Events only record; {@link takeDelta} derives new snapshots for the Services
- * that were touched and compares them with the last ones, so an edit that was undone in between costs nothing
- * downstream, and the work is in proportion to the change.
+ * Joins Services with their endpoints, within one address family. Events only record; {@link takeDelta} derives new
+ * snapshots for the Services that were touched and compares them with the last ones, so an edit that was undone in
+ * between costs nothing downstream, and the work is in proportion to the change.
+ *
+ * A Service may also be touched by another: when that takes or leaves an address that this one's endpoints or external
+ * IPs name. What a snapshot says depends on what is known, never on the order in which it came.
  */
 export class ServiceTracker {
-  readonly #family: IpFamily;
+  readonly #options: ServiceTrackerOptions & { readonly family: IpFamily };
   readonly #entries = new Map<ServiceKey, Entry>();
   /** A slice may be moved to another Service by its label; the old one must let go of it. */
   readonly #serviceOfSlice = new Map<ServiceKey, ServiceKey>();
   readonly #touched = new Set<ServiceKey>();
+  readonly #destinations = new Destinations();
+  /** Who names an address as an endpoint or as an external IP. */
+  readonly #mentions = new AddressIndex<Service | Endpoints | EndpointSlice>();
+  #topology: NodeTopology = {};
+  #nodeAddresses: ReadonlySet<Address> = new Set();
 
-  constructor(family: IpFamily) {
-    this.#family = family;
+  constructor(family: IpFamily, options: ServiceTrackerOptions = {}) {
+    this.#options = { ...options, family };
   }
 
   apply(events: readonly SourceEvent[]): void {
     for (const event of events) {
       switch (event.kind) {
         case 'Service':
-          this.#touch(event.key).service = event.value;
+          this.#applyService(event.key, event.value);
           break;
         case 'Endpoints':
-          this.#touch(event.key).endpoints = event.value;
+          this.#applyEndpoints(event.key, event.value);
           break;
         case 'EndpointSlice':
           this.#applySlice(event.key, event.value);
@@ -58,87 +95,169 @@ export class ServiceTracker {
     }
   }
 
-  /** What is different since the last call. */
-  takeDelta(): SnapshotDelta {
-    const upserted: ServicePort[] = [];
-    const removed: ServicePortName[] = [];
-    const unserved: UnservedPort[] = [];
+  /** Traffic policies and topology hints are compared with this node; until this is known, no endpoint is local. */
+  setTopology(topology: NodeTopology): void {
+    if (isDeepStrictEqual(topology, this.#topology)) return;
+    this.#topology = topology;
+    this.#touchAll();
+  }
+
+  /** Every address that this node has, so that endpoints and external IPs that lead back to it are recognised. */
+  setNodeAddresses(addresses: Iterable<Address>): void {
+    const nodeAddresses = new Set(addresses);
+    if (isDeepStrictEqual(nodeAddresses, this.#nodeAddresses)) return;
+    this.#nodeAddresses = nodeAddresses;
+    this.#touchAll();
+  }
+
+  /** An answer of {@link ListeningPorts} may have changed. Costs as much as there are Services that name this node. */
+  listeningChanged(): void {
+    for (const address of this.#nodeAddresses) this.#touchMentions(address);
+  }
+
+  /** Whether {@link takeDelta} has anything left to look at. */
+  get hasChanges(): boolean {
+    return this.#touched.size > 0;
+  }
+
+  /** How many Services {@link takeDelta} has left to look at. */
+  get pendingServices(): number {
+    return this.#touched.size;
+  }
+
+  /** What is different since the last call, in the first `maxServices` of the Services that were touched. */
+  takeDelta(maxServices = Number.POSITIVE_INFINITY): SnapshotDelta {
+    const delta: MutableDelta = { upserted: [], removed: [], unserved: [], refused: [], healthChecks: new Map() };
+    const surroundings = this.#surroundings();
+    let left = maxServices;
     for (const key of this.#touched) {
+      if (left-- <= 0) break;
+      this.#touched.delete(key);
       const entry = this.#entries.get(key);
       if (entry === undefined) continue;
-      const served = deriveServicePorts(entry, this.#family, unserved);
-      for (const [name, port] of served) {
-        const before = entry.served.get(name);
-        if (before !== undefined && isDeepStrictEqual(before, port)) served.set(name, before);
-        else upserted.push(port);
+      const { service } = entry;
+      const derived =
+        service === undefined ? NOTHING_DERIVED : deriveServicePorts(service, endpointGroups(entry), surroundings);
+      update(entry, derived, delta);
+      if (!isDeepStrictEqual(derived.healthCheck, entry.healthCheck)) {
+        entry.healthCheck = derived.healthCheck;
+        delta.healthChecks.set(key, derived.healthCheck);
       }
-      for (const name of entry.served.keys()) {
-        if (!served.has(name)) removed.push(name);
-      }
-      entry.served = served;
-      if (entry.service === undefined && entry.endpoints === undefined && entry.slices.size === 0) {
+      if (service === undefined && entry.endpoints === undefined && entry.slices.length === 0)
         this.#entries.delete(key);
-      }
     }
-    this.#touched.clear();
-    return { upserted, removed, unserved };
+    return delta;
+  }
+
+  #applyService(key: ServiceKey, service: Service | undefined): void {
+    const entry = this.#touch(key);
+    const before = entry.service;
+    entry.service = service;
+    if (before !== undefined) {
+      this.#destinations.delete(before);
+      for (const address of before.externalIPs) this.#mentions.delete(address, before);
+      this.#touchRivals(before);
+    }
+    if (service !== undefined) {
+      this.#destinations.add(service);
+      for (const address of service.externalIPs) this.#mentions.add(address, service);
+      this.#touchRivals(service);
+    }
+  }
+
+  #applyEndpoints(key: ServiceKey, endpoints: Endpoints | undefined): void {
+    const entry = this.#touch(key);
+    if (entry.endpoints !== undefined) this.#forget(entry.endpoints, entry.endpoints.groups);
+    entry.endpoints = endpoints;
+    if (endpoints !== undefined) this.#remember(endpoints, endpoints.groups);
   }
 
   #applySlice(key: ServiceKey, slice: EndpointSlice | undefined): void {
-    const before = this.#serviceOfSlice.get(key);
-    if (before !== undefined && before !== slice?.service) {
-      this.#touch(before).slices.delete(key);
+    const service = this.#serviceOfSlice.get(key);
+    if (service !== undefined) {
+      const entry = this.#touch(service);
+      const before = entry.slices.find((known) => known.key === key);
+      if (before !== undefined) this.#forget(before, [before.group]);
+      entry.slices = entry.slices.filter((known) => known !== before);
       this.#serviceOfSlice.delete(key);
     }
     if (slice !== undefined) {
-      this.#touch(slice.service).slices.set(key, slice);
+      const entry = this.#touch(slice.service);
+      entry.slices = [...entry.slices, slice];
       this.#serviceOfSlice.set(key, slice.service);
+      this.#remember(slice, [slice.group]);
     }
+  }
+
+  #remember(mention: Endpoints | EndpointSlice, groups: readonly EndpointGroup[]): void {
+    for (const { addresses } of groups) for (const { address } of addresses) this.#mentions.add(address, mention);
+  }
+
+  #forget(mention: Endpoints | EndpointSlice, groups: readonly EndpointGroup[]): void {
+    for (const { addresses } of groups) for (const { address } of addresses) this.#mentions.delete(address, mention);
   }
 
   #touch(key: ServiceKey): Entry {
     this.#touched.add(key);
     let entry = this.#entries.get(key);
     if (entry === undefined) {
-      entry = { service: undefined, endpoints: undefined, slices: new Map(), served: new Map() };
+      entry = {
+        service: undefined,
+        endpoints: undefined,
+        slices: [],
+        served: [],
+        healthCheck: undefined,
+        told: NOTHING_TOLD,
+      };
       this.#entries.set(key, entry);
     }
     return entry;
   }
-}
 
-function deriveServicePorts(
-  entry: Entry,
-  family: IpFamily,
-  unserved: UnservedPort[],
-): Map<ServicePortName, ServicePort> {
-  const served = new Map<ServicePortName, ServicePort>();
-  const { service } = entry;
-  if (service === undefined) return served;
-  const clusterIPs = ofFamily(service.clusterIPs, family);
-  const groups = endpointGroups(entry);
-  for (const spec of service.ports) {
-    const name = servicePortName(service.key, spec.name);
-    if (spec.protocol === 'SCTP') {
-      unserved.push({ name, reason: 'SCTP is not supported in user space' });
-    } else if (clusterIPs.length === 0) {
-      unserved.push({ name, reason: `the Service has no ${family} cluster IP, and only ${family} is served` });
-    } else {
-      const port: ServicePort = {
-        name,
-        protocol: spec.protocol,
-        port: spec.port,
-        nodePort: spec.nodePort,
-        clusterIPs,
-        externalIPs: ofFamily(service.externalIPs, family),
-        loadBalancerIPs: ofFamily(service.loadBalancerIPs, family),
-        affinity: service.affinity,
-        endpoints: readyEndpoints(groups, spec, family),
-      };
-      served.set(name, Object.freeze(port));
+  #touchAll(): void {
+    for (const key of this.#entries.keys()) this.#touched.add(key);
+  }
+
+  /** Those that name an address which this Service claims. */
+  #touchRivals(service: Service): void {
+    for (const address of addressesOf(service)) this.#touchMentions(address);
+    if (service.ports.some(({ nodePort }) => nodePort !== 0)) this.listeningChanged();
+  }
+
+  #touchMentions(address: Address): void {
+    for (const mention of this.#mentions.of(address)) {
+      this.#touched.add('service' in mention ? mention.service : mention.key);
     }
   }
-  return served;
+
+  #surroundings(): Surroundings {
+    const {
+      family,
+      servedFamilies = [family],
+      listening = NOBODY_LISTENS,
+      allowedExternalIPs: allowed,
+    } = this.#options;
+    const destinations = this.#destinations;
+    const nodeAddresses = this.#nodeAddresses;
+    const externalIPs: ExternalIpFacts = {
+      nodeAddresses,
+      isClusterIP: (address) => destinations.hasClusterIP(address),
+      isListening: (address, port, protocol) => listening.isListening(address, port, protocol),
+      ...(allowed !== undefined && { allowed }),
+    };
+    const capture: CaptureFacts = {
+      nodeAddresses,
+      // Rules for an external IP take from the node's own connections only those to an address that it has.
+      isServiceAddress: (address, port, protocol) =>
+        destinations.hasAssigned(address, port, protocol) ||
+        (nodeAddresses.has(address) &&
+          destinations.hasExternal(address, port, protocol) &&
+          externalIpRefusal({ address, port }, protocol, externalIPs) === undefined),
+      isNodePort: (port, protocol) => destinations.hasNodePort(port, protocol),
+      isProxyPort: (port, protocol) => listening.isProxyPort(port, protocol),
+    };
+    return { family, servedFamilies, topology: this.#topology, externalIPs, capture };
+  }
 }
 
 /**
@@ -146,31 +265,47 @@ function deriveServicePorts(
  * would count the same address twice, or keep one that its slice has already dropped.
  */
 function endpointGroups(entry: Entry): readonly EndpointGroup[] {
-  if (entry.slices.size > 0) return [...entry.slices.values()].map((slice) => slice.group);
+  if (entry.slices.length > 0) return entry.slices.map((slice) => slice.group);
   return entry.endpoints?.groups ?? [];
 }
 
-/** Ports match by name alone (upstream `pkg/proxy/userspace/roundrobin.go` BuildPortsToEndpointsMap). */
-function readyEndpoints(
-  groups: readonly EndpointGroup[],
-  spec: ServicePortSpec,
-  family: IpFamily,
-): readonly Endpoint[] {
-  const endpoints = new Map<string, Endpoint>();
-  for (const group of groups) {
-    for (const port of group.ports) {
-      if (port.name !== spec.name) continue;
-      for (const { address, ready } of group.addresses) {
-        if (!ready || familyOf(address) !== family) continue;
-        const endpoint: Endpoint = { address, port: port.port };
-        endpoints.set(endpointName(endpoint), endpoint);
-      }
-    }
-  }
-  // Sorted, so that slices arriving in another order make an equal snapshot.
-  return [...endpoints.keys()].sort().map((name) => endpoints.get(name) as Endpoint);
+interface MutableDelta {
+  readonly upserted: ServicePort[];
+  readonly removed: ServicePortName[];
+  readonly unserved: UnservedPort[];
+  readonly refused: RefusedPart[];
+  readonly healthChecks: Map<ServiceKey, HealthCheck | undefined>;
 }
 
-function ofFamily(addresses: readonly Address[], family: IpFamily): readonly Address[] {
-  return addresses.filter((address) => familyOf(address) === family);
+/** Takes over what was derived, and notes what is new in it. */
+function update(entry: Entry, derived: Derived, delta: MutableDelta): void {
+  const last = new Map(entry.served.map((port) => [port.name, port]));
+  entry.served = [...derived.ports.values()].map((port) => {
+    const before = last.get(port.name);
+    if (before !== undefined && isDeepStrictEqual(before, port)) return before;
+    delta.upserted.push(port);
+    return port;
+  });
+  for (const name of last.keys()) {
+    if (!derived.ports.has(name)) delta.removed.push(name);
+  }
+
+  if (derived.unserved.length + derived.refused.length + entry.told.size === 0) return;
+  const told = new Set<string>();
+  delta.unserved.push(...untold(derived.unserved, entry.told, told));
+  delta.refused.push(...untold(derived.refused, entry.told, told));
+  entry.told = told;
+}
+
+/** The news that were not told before. All of them count as told from now on. */
+function untold<T extends UnservedPort | RefusedPart>(
+  news: readonly T[],
+  before: ReadonlySet<string>,
+  told: Set<string>,
+): T[] {
+  return news.filter((item) => {
+    const text = JSON.stringify(item);
+    told.add(text);
+    return !before.has(text);
+  });
 }

@@ -35,6 +35,42 @@ test('unknown conditions: ready is true, serving follows ready, terminating is f
   assert.deepEqual(conditionsOf({ ready: true, serving: false }), [true, false, false]);
 });
 
+test('hints are kept, and a bad one is left out without its endpoint', () => {
+  const hintsOf = (hints: unknown) => {
+    const decoded = decodeEndpointSlice(slice({ endpoints: [{ addresses: ['10.244.0.1'], hints }] }));
+    const [{ nodeHints, zoneHints } = assert.fail()] = okValue(decoded).group.addresses;
+    return [nodeHints, zoneHints, warningsOf(decoded).map(({ field }) => field)];
+  };
+  const both = { forNodes: [{ name: 'n1.example' }], forZones: [{ name: 'eu-1a' }, { name: 'EU_1.b' }] };
+  assert.deepEqual(hintsOf(both), [['n1.example'], ['eu-1a', 'EU_1.b'], []]);
+  for (const none of [undefined, null, {}, { forNodes: null, forZones: [] }]) {
+    assert.deepEqual(hintsOf(none), [undefined, undefined, []]);
+  }
+  assert.deepEqual(hintsOf({ forNodes: [{ name: 'n1' }, { name: 'a\nb' }], forZones: [{}] }), [
+    ['n1'],
+    undefined,
+    ['endpoints[0].hints.forNodes[1].name', 'endpoints[0].hints.forZones[0].name'],
+  ]);
+});
+
+test('an endpoint of a Service that publishes unready addresses is what its slice says: ready', () => {
+  const conditions = { ready: true, serving: false, terminating: true };
+  const object = slice({ endpoints: [{ addresses: ['10.244.0.1'], conditions }] });
+  const [first] = okValue(decodeEndpointSlice(object)).group.addresses;
+  assert.deepEqual([first?.ready, first?.serving, first?.terminating], [true, false, true]);
+});
+
+test('no spelling of a special address is an endpoint', () => {
+  const v4 = ['127.0.0.1', '0.0.0.0', '169.254.169.254', '224.0.0.1', '255.255.255.255', '0177.0.0.1', '127.1'];
+  const v6 = ['::1', '0:0:0:0:0:0:0:1', '::', 'fe80::1', 'FF02::1', '::ffff:10.0.0.1', '::FFFF:7f00:1', '::127.0.0.1'];
+  for (const [addressType, addresses] of Object.entries({ IPv4: v4, IPv6: v6 })) {
+    const endpoints = addresses.map((address) => ({ addresses: [address] }));
+    const decoded = decodeEndpointSlice(slice({ addressType, endpoints }));
+    assert.deepEqual(okValue(decoded).group.addresses, []);
+    assert.equal(warningsOf(decoded).length, endpoints.length);
+  }
+});
+
 test('of the addresses of one endpoint only the first counts, as upstream', () => {
   const object = slice({ endpoints: [{ addresses: ['10.244.0.1', '10.244.0.2', 'nonsense'] }] });
   const decoded = decodeEndpointSlice(object);

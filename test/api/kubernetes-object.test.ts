@@ -65,7 +65,7 @@ test('whatever is put in place of any part of an object, decoding answers and wh
       'Service',
       () => ({
         ...service({ externalIPs: ['192.0.2.1'] }),
-        status: { loadBalancer: { ingress: [{ ip: '203.0.113.1' }] } },
+        status: { loadBalancer: { ingress: [{ ip: '203.0.113.1', ipMode: 'VIP' }] } },
       }),
     ],
     [
@@ -75,6 +75,11 @@ test('whatever is put in place of any part of an object, decoding answers and wh
           clusterIPs: ['10.96.0.1', 'fd00::1'],
           sessionAffinity: 'ClientIP',
           sessionAffinityConfig: { clientIP: { timeoutSeconds: 5 } },
+          type: 'LoadBalancer',
+          internalTrafficPolicy: 'Local',
+          externalTrafficPolicy: 'Local',
+          healthCheckNodePort: 32_000,
+          loadBalancerSourceRanges: ['192.0.2.0/24'],
         }),
     ],
     [
@@ -86,7 +91,18 @@ test('whatever is put in place of any part of an object, decoding answers and wh
     ],
     [
       'EndpointSlice',
-      () => slice({ endpoints: [{ addresses: ['10.0.0.1'], conditions: { ready: true }, nodeName: 'a', zone: 'b' }] }),
+      () =>
+        slice({
+          endpoints: [
+            {
+              addresses: ['10.0.0.1'],
+              conditions: { ready: true },
+              nodeName: 'a',
+              zone: 'b',
+              hints: { forNodes: [{ name: 'a' }], forZones: [{ name: 'b' }] },
+            },
+          ],
+        }),
     ],
   ];
   const outcomes = { ok: 0, skipped: 0, invalid: 0 };

@@ -97,6 +97,61 @@ test('a bad external or ingress address is left out with a warning, and the rest
   ]);
 });
 
+test('traffic policies are kept where they are not the default', () => {
+  const policiesOf = (spec: Record<string, unknown>) => {
+    const { internalTrafficPolicy, externalTrafficPolicy } = okValue(decodeService(service(spec)));
+    return [internalTrafficPolicy, externalTrafficPolicy];
+  };
+  assert.deepEqual(policiesOf({}), [undefined, undefined]);
+  assert.deepEqual(policiesOf({ internalTrafficPolicy: null, externalTrafficPolicy: '' }), [undefined, undefined]);
+  assert.deepEqual(policiesOf({ internalTrafficPolicy: 'Cluster', externalTrafficPolicy: 'Cluster' }), [
+    undefined,
+    undefined,
+  ]);
+  assert.deepEqual(policiesOf({ internalTrafficPolicy: 'Local' }), ['Local', undefined]);
+  assert.deepEqual(policiesOf({ externalTrafficPolicy: 'Local' }), [undefined, 'Local']);
+});
+
+test('source ranges are read with blanks around them; bad ones are named, and never let everyone in', () => {
+  const decode = (loadBalancerSourceRanges: unknown) => decodeService(service({ loadBalancerSourceRanges }));
+  const rangesOf = (ranges: unknown) =>
+    okValue(decode(ranges)).loadBalancerSourceRanges?.map(({ network, prefixLength }) => `${network}/${prefixLength}`);
+  assert.equal(rangesOf(undefined), undefined);
+  assert.equal(rangesOf([]), undefined);
+  assert.deepEqual(rangesOf([' 192.0.2.7/24\t', 'FD00::/8']), ['192.0.2.0/24', 'fd00::/8']);
+  const bad = ['192.0.2.1', '10.0.0.0/33', '', '0.0.0.0/0 -j ACCEPT', 7, null];
+  assert.deepEqual(rangesOf(bad), []);
+  assert.deepEqual(
+    warningsOf(decode([...bad, '192.0.2.0/24'])).map(({ field }) => field),
+    bad.map((_, index) => `spec.loadBalancerSourceRanges[${index}]`),
+  );
+  assert.deepEqual(rangesOf([...bad, '192.0.2.0/24']), ['192.0.2.0/24']);
+});
+
+test('there is a health check for load balancers under the policy Local only', () => {
+  const portOf = (spec: Record<string, unknown>) =>
+    okValue(decodeService(service({ type: 'LoadBalancer', healthCheckNodePort: 32_000, ...spec }))).healthCheckNodePort;
+  assert.equal(portOf({ externalTrafficPolicy: 'Local' }), 32_000);
+  assert.equal(portOf({ externalTrafficPolicy: 'Cluster' }), undefined);
+  assert.equal(portOf({ externalTrafficPolicy: 'Local', type: 'NodePort' }), undefined);
+  assert.equal(portOf({ externalTrafficPolicy: 'Local', healthCheckNodePort: 0 }), undefined);
+  assert.equal(portOf({ externalTrafficPolicy: 'Local', healthCheckNodePort: null }), undefined);
+});
+
+test('an ingress address that the load balancer answers on itself is not taken', () => {
+  const ingress = [
+    { ip: '203.0.113.1', ipMode: 'VIP' },
+    { ip: '203.0.113.2', ipMode: 'Proxy' },
+    { ip: '203.0.113.3', ipMode: null },
+    { ip: '203.0.113.4', ipMode: 'proxy' },
+  ];
+  const decoded = decodeService({ ...service(), status: { loadBalancer: { ingress } } });
+  assert.deepEqual(okValue(decoded).loadBalancerIPs, ['203.0.113.1', '203.0.113.3']);
+  assert.deepEqual(warningsOf(decoded), [
+    { field: 'status.loadBalancer.ingress[3].ipMode', problem: 'is "proxy"; expected VIP or Proxy' },
+  ]);
+});
+
 const bad: Record<string, [spec: Record<string, unknown>, problem: RegExp]> = {
   'a clusterIP that is no address': [{ clusterIP: '10.96.0.1 -j DROP' }, /^spec\.clusterIP is "10\.96\.0\.1 -j DROP"/],
   'a clusterIP with a newline': [{ clusterIP: '10.96.0.1\n' }, /^spec\.clusterIP is "10\.96\.0\.1\\n"/],
@@ -126,6 +181,19 @@ const bad: Record<string, [spec: Record<string, unknown>, problem: RegExp]> = {
   'one node port twice': [
     { ports: ['a', 'b'].map((name, index) => ({ port: 80 + index, name, nodePort: 30_000 })) },
     /^spec\.ports\[1\]\.nodePort is 30000; an earlier port/,
+  ],
+  'an unknown internal policy': [
+    { internalTrafficPolicy: 'local' },
+    /^spec\.internalTrafficPolicy is "local"; expected/,
+  ],
+  'an unknown external policy': [
+    { externalTrafficPolicy: 1 },
+    /^spec\.externalTrafficPolicy is 1; expected Cluster or/,
+  ],
+  'a health check port out of range': [{ healthCheckNodePort: 65_536 }, /^spec\.healthCheckNodePort is 65536/],
+  'source ranges that are no list': [
+    { loadBalancerSourceRanges: '10.0.0.0/8' },
+    /^spec\.loadBalancerSourceRanges is "10\.0\.0\.0\/8"; expected a list/,
   ],
   'an unknown affinity': [
     { sessionAffinity: 'Cookie' },

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { parseCidr } from '../../src/model/cidr.ts';
+import { parseAddress } from '../../src/model/address.ts';
+import { cidrContains, parseCidr } from '../../src/model/cidr.ts';
 
 const NETWORKS: readonly (readonly [cidr: string, network: string])[] = [
   ['192.168.50.10/24', '192.168.50.0/24'],
@@ -27,5 +28,24 @@ test('what is no CIDR is refused', () => {
   }
   for (const text of ['fd00::/129', 'fe80::1%eth0/64', 'primary', '10.0.0/8', '10.0.0.1/0x8']) {
     assert.equal(parseCidr(text), undefined, text);
+  }
+});
+
+test('a network contains the addresses of its own family that share its prefix', () => {
+  const CASES: readonly (readonly [cidr: string, address: string, contains: boolean])[] = [
+    ['192.0.2.0/24', '192.0.2.255', true],
+    ['192.0.2.0/24', '192.0.3.0', false],
+    ['192.0.2.128/25', '192.0.2.127', false],
+    ['0.0.0.0/0', '255.0.0.1', true],
+    ['0.0.0.0/0', 'fd00::1', false],
+    ['::/0', '192.0.2.1', false],
+    ['2001:db8::/33', '2001:db8:7fff::1', true],
+    ['2001:db8::/33', '2001:db8:8000::1', false],
+    ['fd00::1/128', 'fd00::1', true],
+  ];
+  for (const [cidr, text, contains] of CASES) {
+    const [network, address] = [parseCidr(cidr), parseAddress(text)];
+    assert.ok(network && address);
+    assert.equal(cidrContains(network, address), contains, `${text} in ${cidr}`);
   }
 });

@@ -1,9 +1,11 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import type { IpFamily } from '../../src/model/address.ts';
 import type { EndpointAddress, EndpointGroup } from '../../src/model/endpoint.ts';
 import type { Protocol, Service } from '../../src/model/service.ts';
-import { ServiceTracker } from '../../src/state/service-tracker.ts';
-import { address as ip } from '../rules/fixtures.ts';
+import { type EndpointSet, type SnapshotDelta, verdictOf } from '../../src/model/service-port.ts';
+import { ServiceTracker, type ServiceTrackerOptions } from '../../src/state/service-tracker.ts';
+import { cidr, address as ip } from '../rules/fixtures.ts';
 
 function service(overrides: Partial<Service> = {}): Service {
   return {
@@ -25,8 +27,16 @@ function group(addresses: readonly EndpointAddress[], port = 8080, name = 'http'
   return { addresses, ports: [{ name, protocol: 'TCP', port }] };
 }
 
-function tracker() {
-  const it = new ServiceTracker('IPv4');
+const NOTHING_NEW: SnapshotDelta = {
+  upserted: [],
+  removed: [],
+  unserved: [],
+  refused: [],
+  healthChecks: new Map(),
+};
+
+function tracker(options: ServiceTrackerOptions = {}, family: IpFamily = 'IPv4') {
+  const it = new ServiceTracker(family, options);
   return {
     it,
     service: (value: Service | undefined) => it.apply([{ kind: 'Service', key: 'shop/web', value }]),
@@ -131,7 +141,7 @@ describe('a delta', () => {
     t.service(service({ externalIPs: [ip('192.0.2.1')] }));
     t.service(service());
     t.endpoints(group([address('10.0.0.2'), address('10.0.0.1')]));
-    assert.deepEqual(t.it.takeDelta(), { upserted: [], removed: [], unserved: [] });
+    assert.deepEqual(t.it.takeDelta(), NOTHING_NEW);
   });
 
   test('names a renamed port as one removed and one new', () => {
@@ -167,11 +177,387 @@ describe('a delta', () => {
     assert.match(t.it.takeDelta().unserved[0]?.reason ?? '', /no IPv4 cluster IP/);
   });
 
+  test('may be taken in parts', () => {
+    const t = tracker();
+    t.service(service());
+    t.it.apply([{ kind: 'Service', key: 'shop/other', value: service({ key: 'shop/other' }) }]);
+    for (const isMore of [true, false]) {
+      assert.equal(t.it.takeDelta(1).upserted.length, 1);
+      assert.equal(t.it.hasChanges, isMore);
+    }
+  });
+
   test('holds frozen values, and the same one while nothing changed', () => {
     const t = tracker();
     t.service(service());
     const [first] = t.it.takeDelta().upserted;
     assert.ok(first);
     assert.throws(() => Object.assign(first, { port: 81 }), TypeError);
+  });
+});
+
+describe('traffic policies', () => {
+  const HERE = { nodeName: 'n1' };
+  const onNode = (text: string, nodeName: string, more: Partial<EndpointAddress> = {}) =>
+    address(text, { nodeName, ...more });
+  const nodePort = [{ name: 'http', protocol: 'TCP', port: 80, nodePort: 30_080 }] as const;
+  const told = (set: EndpointSet | undefined) =>
+    set && {
+      verdict: verdictOf(set),
+      endpoints: set.endpoints.map((endpoint) => endpoint.address),
+      draining: set.draining?.map((endpoint) => endpoint.address) ?? [],
+    };
+  const only = (t: ReturnType<typeof tracker>) => {
+    const { upserted } = t.it.takeDelta();
+    assert.equal(upserted.length, 1);
+    const [{ local, ...own } = assert.fail()] = upserted;
+    return { own: told(own), local: told(local), takes: local && [local.internal, local.external] };
+  };
+  const GROUP = group([onNode('10.0.0.1', 'n1'), onNode('10.0.0.2', 'n2')]);
+  const ALL = { verdict: 'proxy', endpoints: ['10.0.0.1', '10.0.0.2'], draining: [] };
+  const OURS = { verdict: 'proxy', endpoints: ['10.0.0.1'], draining: ['10.0.0.2'] };
+
+  const cases: readonly [what: string, Partial<Service>, expected: object][] = [
+    ['Cluster', { ports: nodePort }, { own: ALL, local: undefined, takes: undefined }],
+    [
+      'external Local',
+      { ports: nodePort, externalTrafficPolicy: 'Local' },
+      { own: ALL, local: OURS, takes: [false, true] },
+    ],
+    [
+      'internal Local',
+      { ports: nodePort, internalTrafficPolicy: 'Local' },
+      { own: ALL, local: OURS, takes: [true, false] },
+    ],
+    [
+      'both Local',
+      { ports: nodePort, internalTrafficPolicy: 'Local', externalTrafficPolicy: 'Local' },
+      { own: ALL, local: OURS, takes: [true, true] },
+    ],
+    [
+      'internal Local, and no way in from outside',
+      { internalTrafficPolicy: 'Local', externalTrafficPolicy: 'Local' },
+      { own: OURS, local: undefined, takes: undefined },
+    ],
+    [
+      'external Local, and no way in',
+      { externalTrafficPolicy: 'Local' },
+      { own: ALL, local: undefined, takes: undefined },
+    ],
+    [
+      'external Local by a load balancer',
+      { loadBalancerIPs: [ip('203.0.113.1')], externalTrafficPolicy: 'Local' },
+      { own: ALL, local: OURS, takes: [false, true] },
+    ],
+    [
+      'external Local by an external IP',
+      { externalIPs: [ip('203.0.113.1')], externalTrafficPolicy: 'Local' },
+      { own: ALL, local: OURS, takes: [false, true] },
+    ],
+    [
+      'external Local by a load balancer of another family',
+      { loadBalancerIPs: [ip('2001:db8::1')], externalTrafficPolicy: 'Local' },
+      { own: ALL, local: undefined, takes: undefined },
+    ],
+  ];
+  for (const [what, fields, expected] of cases) {
+    test(`${what}: the sets, and what each takes`, () => {
+      const t = tracker();
+      t.it.setTopology(HERE);
+      t.service(service(fields));
+      t.slice('a', GROUP);
+      assert.deepEqual(only(t), expected);
+    });
+  }
+
+  test('traffic without endpoints is rejected, and dropped where others could serve it', () => {
+    const t = tracker();
+    t.it.setTopology(HERE);
+    t.service(service({ ports: nodePort, externalTrafficPolicy: 'Local' }));
+    const NOBODY = { verdict: 'reject', endpoints: [], draining: [] };
+    assert.deepEqual(only(t), { own: NOBODY, local: NOBODY, takes: [false, true] });
+    t.slice('a', group([onNode('10.0.0.2', 'n2')]));
+    const OTHERS = { endpoints: ['10.0.0.2'], draining: [] };
+    assert.deepEqual(only(t), {
+      own: { verdict: 'proxy', ...OTHERS },
+      local: { verdict: 'drop', endpoints: [], draining: ['10.0.0.2'] },
+      takes: [false, true],
+    });
+    t.service(service({ internalTrafficPolicy: 'Local' }));
+    assert.deepEqual(only(t), {
+      own: { verdict: 'drop', endpoints: [], draining: ['10.0.0.2'] },
+      local: undefined,
+      takes: undefined,
+    });
+  });
+
+  test('the second set stays while the Service does, whatever becomes of endpoints', () => {
+    const t = tracker();
+    t.it.setTopology(HERE);
+    t.service(service({ ports: nodePort, externalTrafficPolicy: 'Local' }));
+    for (const addresses of [[], [onNode('10.0.0.1', 'n1')], [onNode('10.0.0.2', 'n2')], []]) {
+      t.slice('a', group(addresses));
+      for (const port of t.it.takeDelta().upserted) assert.ok(port.local);
+    }
+  });
+
+  test('follow the node once it is known, and when it changes', () => {
+    const t = tracker();
+    t.service(service({ internalTrafficPolicy: 'Local' }));
+    t.slice('a', GROUP);
+    assert.deepEqual(only(t).own?.verdict, 'drop');
+    t.it.setTopology({ nodeName: 'n1' });
+    assert.deepEqual(only(t).own, OURS);
+    t.it.setTopology({ nodeName: 'n1' });
+    assert.equal(t.it.hasChanges, false);
+    t.it.setTopology({ nodeName: 'n2' });
+    assert.deepEqual(only(t).own?.endpoints, ['10.0.0.2']);
+  });
+
+  test('hints follow the zone', () => {
+    const t = tracker();
+    t.service(service());
+    t.slice('a', group([address('10.0.0.1', { zoneHints: ['a'] }), address('10.0.0.2', { zoneHints: ['b'] })]));
+    assert.deepEqual(only(t).own, ALL);
+    t.it.setTopology({ zone: 'b' });
+    assert.deepEqual(only(t).own, { verdict: 'proxy', endpoints: ['10.0.0.2'], draining: ['10.0.0.1'] });
+  });
+
+  test('a health check counts the ready addresses of the node once, whatever their ports', () => {
+    const t = tracker();
+    t.it.setTopology(HERE);
+    const ports = ['http', 'admin'].map((name, i) => ({ name, protocol: 'TCP' as const, port: 80 + i, nodePort: 0 }));
+    t.service(service({ ports, externalTrafficPolicy: 'Local', healthCheckNodePort: 32_000 }));
+    const addresses = [
+      onNode('10.0.0.1', 'n1'),
+      onNode('10.0.0.2', 'n1', { ready: false, terminating: true }),
+      onNode('10.0.0.3', 'n2'),
+    ];
+    t.slice('a', group(addresses));
+    t.slice('b', group([...addresses, onNode('10.0.0.4', 'n1')], 9090, 'admin'));
+    const checks = () => [...t.it.takeDelta().healthChecks];
+    assert.deepEqual(checks(), [['shop/web', { port: 32_000, localEndpoints: 2 }]]);
+    t.slice('b', group([onNode('10.0.0.1', 'n1')], 9091, 'admin'));
+    assert.deepEqual(checks(), [['shop/web', { port: 32_000, localEndpoints: 1 }]]);
+    t.slice('b', group([onNode('10.0.0.1', 'n1')], 9092, 'admin'));
+    assert.deepEqual(checks(), []);
+    t.service(undefined);
+    assert.deepEqual(checks(), [['shop/web', undefined]]);
+  });
+});
+
+describe('an endpoint', () => {
+  const states = (t: ReturnType<typeof tracker>) => {
+    const [port = assert.fail()] = t.it.takeDelta().upserted;
+    return [port.endpoints.length, port.draining?.length ?? 0];
+  };
+
+  test('is used while ready, drains while it is there, and is gone when nothing lists it', () => {
+    const t = tracker();
+    t.service(service());
+    const with2 = (state: Partial<EndpointAddress>) => {
+      t.slice('a', group([address('10.0.0.1'), address('10.0.0.2', state)]));
+      return states(t);
+    };
+    assert.deepEqual(with2({}), [2, 0]);
+    assert.deepEqual(with2({ ready: false, serving: true, terminating: true }), [1, 1]);
+    t.slice('a', group([address('10.0.0.1')]));
+    assert.deepEqual(states(t), [1, 0]);
+    assert.deepEqual(with2({ ready: false, serving: false }), [1, 1]);
+  });
+
+  test('that two slices list in different states is taken in the better one, whichever came last', () => {
+    const where = { address: ip('10.0.0.1'), terminating: true, ready: false };
+    const old: EndpointAddress = { nodeName: 'z', ...where, serving: false };
+    const dying: EndpointAddress = { nodeName: 'a', ...where, serving: true };
+    for (const [a, b, expected] of [
+      [old, address('10.0.0.1'), [1, 0]],
+      [address('10.0.0.1'), dying, [1, 0]],
+      [old, dying, [1, 0]],
+      [dying, old, [1, 0]],
+    ] as const) {
+      const t = tracker();
+      t.service(service());
+      t.slice('a', group([a]));
+      t.slice('b', group([b]));
+      assert.deepEqual(states(t), expected);
+    }
+  });
+});
+
+test('which of two equal slices counts does not depend on their order', () => {
+  const served = [
+    ['a', 'b'],
+    ['b', 'a'],
+  ].map((names) => {
+    const t = tracker();
+    t.it.setTopology({ nodeName: 'n1' });
+    t.service(service({ internalTrafficPolicy: 'Local' }));
+    const nodes = { a: 'n1', b: 'n2' };
+    for (const name of names) t.slice(name, group([address('10.0.0.1', { nodeName: nodes[name as 'a' | 'b'] })]));
+    return t.addresses();
+  });
+  assert.deepEqual(served[0], served[1]);
+});
+
+describe('two families', () => {
+  const served = ['IPv4', 'IPv6'] as const;
+  const both = () => served.map((family) => tracker({ servedFamilies: served }, family));
+
+  test('each serves its own part of a Service', () => {
+    const dual = service({
+      clusterIPs: [ip('10.96.0.1'), ip('fd00::1')],
+      externalIPs: [ip('2001:db8::1')],
+      loadBalancerSourceRanges: [cidr('192.0.2.0/24')],
+    });
+    const seen = both().map((t) => {
+      t.service(dual);
+      t.slice('a', group([address('10.0.0.1')]));
+      t.slice('b', group([address('fd00:1::1')]));
+      const { upserted, unserved } = t.it.takeDelta();
+      const [{ clusterIPs, externalIPs, endpoints, loadBalancerSourceRanges } = assert.fail()] = upserted;
+      const ranges = loadBalancerSourceRanges?.map(({ network }) => network);
+      return [clusterIPs, externalIPs, endpoints.map((endpoint) => endpoint.address), ranges, unserved.length];
+    });
+    assert.deepEqual(seen, [
+      [['10.96.0.1'], [], ['10.0.0.1'], ['192.0.2.0'], 0],
+      // Whom the ranges do not name stays out, in either family.
+      [['fd00::1'], ['2001:db8::1'], ['fd00:1::1'], [], 0],
+    ]);
+  });
+
+  test('a Service of one family is not missed in the other', () => {
+    for (const t of both()) {
+      t.service(service({ clusterIPs: [ip('fd00::1')] }));
+      assert.deepEqual(t.it.takeDelta().unserved, []);
+    }
+  });
+
+  test('what is wrong with a Service is told by one of them', () => {
+    const ports = [{ name: 'sctp', protocol: 'SCTP' as const, port: 80, nodePort: 0 }];
+    for (const clusterIPs of [['10.96.0.1', 'fd00::1'], ['fd00::1'], ['10.96.0.1']]) {
+      const told = both().flatMap((t) => {
+        t.service(service({ ports, clusterIPs: clusterIPs.map(ip) }));
+        return t.it.takeDelta().unserved;
+      });
+      assert.equal(told.length, 1);
+    }
+  });
+});
+
+describe('what leads back to the proxy', () => {
+  const NODE = ip('192.0.2.1');
+  const listening = { ports: new Set<number>(), programs: new Set<number>() };
+  const onNode = () => {
+    listening.ports.clear();
+    listening.programs.clear();
+    const t = tracker({
+      listening: {
+        isProxyPort: (port) => listening.ports.has(port),
+        isListening: (address, port) => address === NODE && listening.programs.has(port),
+      },
+    });
+    t.it.setNodeAddresses([NODE]);
+    t.service(service());
+    return {
+      ...t,
+      other: (overrides: Partial<Service> | undefined) =>
+        t.it.apply([{ kind: 'Service', key: 'shop/b', value: overrides && service({ key: 'shop/b', ...overrides }) }]),
+      /** The endpoints of shop/web, if they changed, and what was refused. */
+      news: () => {
+        const { upserted, refused } = t.it.takeDelta();
+        const web = upserted.find(({ name }) => name === 'shop/web:http');
+        return [web?.endpoints.map((e) => e.port), refused.map(({ what }) => what)];
+      },
+    };
+  };
+
+  test("another Service's address is no endpoint, from the moment it has it until it lets go", () => {
+    const t = onNode();
+    t.slice('a', group([address('10.96.0.9')], 443));
+    assert.deepEqual(t.news(), [[443], []]);
+    t.other({ clusterIPs: [ip('10.96.0.9')], ports: [{ name: '', protocol: 'TCP', port: 443, nodePort: 0 }] });
+    assert.deepEqual(t.news(), [[], ['endpoint 10.96.0.9:443']]);
+    t.other({ clusterIPs: [ip('10.96.0.9')], ports: [{ name: '', protocol: 'UDP', port: 443, nodePort: 0 }] });
+    assert.deepEqual(t.news(), [[443], []]);
+    t.other({ loadBalancerIPs: [ip('10.96.0.9')], ports: [{ name: '', protocol: 'TCP', port: 443, nodePort: 0 }] });
+    assert.deepEqual(t.news(), [[], ['endpoint 10.96.0.9:443']]);
+    t.other({ loadBalancerIPs: [ip('10.96.0.9')], ports: [{ name: '', protocol: 'TCP', port: 444, nodePort: 0 }] });
+    assert.deepEqual(t.news(), [[443], []]);
+    t.other({ externalIPs: [ip('10.96.0.9')], ports: [{ name: '', protocol: 'TCP', port: 443, nodePort: 0 }] });
+    assert.deepEqual(t.news(), [undefined, []]);
+    t.other({ clusterIPs: [ip('10.96.0.9')], ports: [{ name: '', protocol: 'TCP', port: 443, nodePort: 0 }] });
+    t.news();
+    t.other(undefined);
+    assert.deepEqual(t.news(), [[443], []]);
+  });
+
+  test("nor is a NodePort or a port of the proxy's on this node", () => {
+    const t = onNode();
+    t.endpoints(group([address('192.0.2.1')], 30_080), group([address('192.0.2.1'), address('192.0.2.2')], 40_001));
+    assert.deepEqual(t.news(), [[30_080, 40_001, 40_001], []]);
+    t.other({ ports: [{ name: '', protocol: 'TCP', port: 1, nodePort: 30_080 }] });
+    assert.deepEqual(t.news(), [[40_001, 40_001], ['endpoint 192.0.2.1:30080']]);
+    listening.ports.add(40_001);
+    t.it.listeningChanged();
+    assert.deepEqual(t.news(), [[40_001], ['endpoint 192.0.2.1:40001']]);
+    t.it.setNodeAddresses([ip('192.0.2.3')]);
+    assert.deepEqual(t.news(), [[30_080, 40_001, 40_001], []]);
+  });
+
+  test('it is told once, however often the rest changes, and again when it comes back', () => {
+    const t = onNode();
+    t.slice('a', group([address('10.96.0.1'), address('10.0.0.1')], 80));
+    assert.deepEqual(t.news(), [[80], ['endpoint 10.96.0.1:80']]);
+    t.slice('a', group([address('10.96.0.1'), address('10.0.0.2')], 80));
+    assert.deepEqual(t.news(), [[80], []]);
+    t.slice('a', group([address('10.0.0.2')], 80));
+    t.news();
+    t.slice('a', group([address('10.96.0.1'), address('10.0.0.2')], 80));
+    assert.deepEqual(t.news(), [undefined, ['endpoint 10.96.0.1:80']]);
+  });
+
+  test('of many only a few are named', () => {
+    const t = onNode();
+    const ips = Array.from({ length: 500 }, (_, i) => ip(`10.97.${i >> 8}.${i & 255}`));
+    t.other({ loadBalancerIPs: ips, ports: [{ name: '', protocol: 'TCP', port: 443, nodePort: 0 }] });
+    t.slice(
+      'a',
+      group(
+        ips.map((text) => address(text)),
+        443,
+      ),
+    );
+    const [, told] = t.news();
+    assert.deepEqual(told, ['endpoint 10.97.0.0:443, 10.97.0.100:443, 10.97.0.101:443 and 497 more']);
+  });
+
+  test('an external IP is not taken from a program that listens there, nor from a cluster IP', () => {
+    const t = onNode();
+    const externalIPs = () => t.it.takeDelta().upserted.flatMap((port) => port.externalIPs);
+    t.service(service({ externalIPs: [NODE, ip('198.51.100.1'), ip('10.96.0.9')] }));
+    assert.deepEqual(externalIPs(), [NODE, '198.51.100.1', '10.96.0.9']);
+    listening.programs.add(80);
+    t.it.listeningChanged();
+    assert.deepEqual(externalIPs(), ['198.51.100.1', '10.96.0.9']);
+    t.other({ clusterIPs: [ip('10.96.0.9')] });
+    assert.deepEqual(externalIPs(), ['198.51.100.1']);
+  });
+
+  test('a program of the node serves as an endpoint, although an external IP asks for its address and port', () => {
+    const t = onNode();
+    t.service(service({ externalIPs: [NODE] }));
+    t.slice('a', group([address('192.0.2.1')], 80));
+    assert.deepEqual(t.news(), [[], ['endpoint 192.0.2.1:80']]);
+    listening.programs.add(80);
+    t.it.listeningChanged();
+    assert.deepEqual(t.news(), [[80], ['external IP 192.0.2.1:80']]);
+  });
+
+  test("an external IP on another node keeps nobody from that node's endpoint", () => {
+    const t = onNode();
+    t.service(service({ externalIPs: [ip('192.0.2.2')] }));
+    t.slice('a', group([address('192.0.2.2')], 80));
+    assert.deepEqual(t.news(), [[80], []]);
   });
 });

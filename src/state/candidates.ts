@@ -1,0 +1,41 @@
+import { familyOf, type IpFamily } from '../model/address.ts';
+import { type EndpointGroup, endpointName } from '../model/endpoint.ts';
+import type { ServicePortSpec } from '../model/service.ts';
+import { type Candidate, isReady } from './categorize-endpoints.ts';
+
+/** The endpoints of one Service port, each once and in an order that does not depend on that of the groups. */
+export function candidatesOf(
+  groups: readonly EndpointGroup[],
+  spec: ServicePortSpec,
+  family: IpFamily,
+): readonly Candidate[] {
+  const candidates = new Map<string, Candidate>();
+  for (const group of groups) {
+    for (const { name, port } of group.ports) {
+      // By name alone (upstream `pkg/proxy/userspace/roundrobin.go` BuildPortsToEndpointsMap).
+      if (name !== spec.name) continue;
+      for (const state of group.addresses) {
+        if (familyOf(state.address) !== family) continue;
+        const candidate: Candidate = { endpoint: { address: state.address, port }, state };
+        const key = endpointName(candidate.endpoint);
+        const other = candidates.get(key);
+        if (other === undefined || better(candidate, other)) candidates.set(key, candidate);
+      }
+    }
+  }
+  return [...candidates.keys()].sort().map((key) => candidates.get(key) as Candidate);
+}
+
+/**
+ * While an endpoint moves from one slice to another, both may list it, and one of them is old. Believing the one that
+ * can do more costs a retry at worst; believing the other could leave a Service without endpoints.
+ */
+function better(a: Candidate, b: Candidate): boolean {
+  const difference = rank(a) - rank(b);
+  return difference === 0 ? JSON.stringify(a.state) > JSON.stringify(b.state) : difference > 0;
+}
+
+function rank(candidate: Candidate): number {
+  if (isReady(candidate)) return 2;
+  return candidate.state.serving ? 1 : 0;
+}

@@ -1,0 +1,87 @@
+import type { Endpoint, EndpointAddress } from '../model/endpoint.ts';
+import type { NodeTopology } from '../model/node-topology.ts';
+import type { TrafficPolicy } from '../model/service.ts';
+
+/** An endpoint of one Service port, with what is known of it. */
+export interface Candidate {
+  readonly endpoint: Endpoint;
+  readonly state: EndpointAddress;
+}
+
+/** How a Service port wants its endpoints chosen. */
+export interface EndpointPolicy {
+  readonly internal: TrafficPolicy;
+  readonly external: TrafficPolicy;
+  /** It answers on more than its cluster IP: a NodePort, a load balancer IP or an external IP. */
+  readonly isExternallyAccessible: boolean;
+}
+
+export interface CategorizedEndpoints {
+  /** For traffic under the policy Cluster, topology hints considered. Absent when there is no such traffic. */
+  readonly cluster?: readonly Candidate[];
+  /** For traffic under the policy Local. Absent when there is no such traffic. */
+  readonly local?: readonly Candidate[];
+  /** Some endpoint in the cluster can serve, be it one that this node may not use. */
+  readonly hasAny: boolean;
+}
+
+/**
+ * Who may serve what: upstream's rules (`pkg/proxy/topology.go` CategorizeEndpoints). Ready endpoints serve. Where there
+ * is none, those that still serve while they terminate do, which is decided for the cluster and for this node apart.
+ * Traffic from inside the cluster to external addresses goes by the policy Cluster, whatever the external policy is.
+ */
+export function categorizeEndpoints(
+  candidates: readonly Candidate[],
+  policy: EndpointPolicy,
+  node: NodeTopology,
+): CategorizedEndpoints {
+  const usesCluster = policy.internal === 'Cluster' || policy.isExternallyAccessible;
+  const usesLocal = policy.internal === 'Local' || (policy.external === 'Local' && policy.isExternallyAccessible);
+  return {
+    ...(usesCluster && { cluster: usable(candidates, (ready) => preferred(ready, node)) }),
+    ...(usesLocal && { local: usable(candidates.filter((candidate) => isLocal(candidate, node))) }),
+    hasAny: candidates.some((candidate) => isReady(candidate) || isLastResort(candidate)),
+  };
+}
+
+export function isReady({ state }: Candidate): boolean {
+  return state.ready;
+}
+
+export function isLocal({ state }: Candidate, { nodeName }: NodeTopology): boolean {
+  return nodeName !== undefined && state.nodeName === nodeName;
+}
+
+function isLastResort({ state }: Candidate): boolean {
+  return state.serving && state.terminating;
+}
+
+function usable(
+  candidates: readonly Candidate[],
+  prefer: (ready: readonly Candidate[]) => readonly Candidate[] = (ready) => ready,
+): readonly Candidate[] {
+  const ready = candidates.filter(isReady);
+  return ready.length > 0 ? prefer(ready) : candidates.filter(isLastResort);
+}
+
+/**
+ * Those that the hints give to this node, else to its zone. Hints of a kind count only when every ready endpoint has
+ * some and one of them names us: a slice that is half written, or a node that was left out, must not lose endpoints.
+ */
+function preferred(ready: readonly Candidate[], node: NodeTopology): readonly Candidate[] {
+  return (
+    hintedFor(ready, node.nodeName, ({ state }) => state.nodeHints) ??
+    hintedFor(ready, node.zone, ({ state }) => state.zoneHints) ??
+    ready
+  );
+}
+
+function hintedFor(
+  ready: readonly Candidate[],
+  name: string | undefined,
+  hintsOf: (candidate: Candidate) => readonly string[] | undefined,
+): readonly Candidate[] | undefined {
+  if (name === undefined || !ready.every((candidate) => hintsOf(candidate) !== undefined)) return undefined;
+  const ours = ready.filter((candidate) => hintsOf(candidate)?.includes(name));
+  return ours.length > 0 ? ours : undefined;
+}

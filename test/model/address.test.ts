@@ -1,0 +1,57 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { parseAddress, specialAddressReason } from '../../src/model/address.ts';
+
+/** Each spelling is either no address at all, or known for what it is. */
+const SPECIAL: Readonly<Record<string, readonly string[]>> = {
+  unspecified: ['0.0.0.0', '0.1.2.3', '::', '0:0:0:0:0:0:0:0', '0000::', '::0.0.0.0'],
+  loopback: ['127.0.0.1', '127.255.255.254', '::1', '0:0:0:0:0:0:0:1', '::0001', '::0.0.0.1'],
+  'link-local': ['169.254.169.254', '169.254.0.0', 'fe80::1', 'FE80::1', 'febf::1', 'fe80:0::169.254.169.254'],
+  multicast: ['224.0.0.1', '239.255.255.255', 'ff02::1', 'FF00::', 'ffff::'],
+  reserved: ['240.0.0.1', '255.255.255.255'],
+  'IPv4-mapped': ['::ffff:127.0.0.1', '::FFFF:10.0.0.1', '::ffff:7f00:1', '0:0:0:0:0:ffff:a9fe:a9fe', '::ffff:0:0'],
+  'IPv4-compatible': ['::127.0.0.1', '::7f00:1', '::2', '0:0:0:0:0:0:10.0.0.1'],
+};
+
+describe('special addresses are known in every spelling', () => {
+  for (const [reason, spellings] of Object.entries(SPECIAL)) {
+    for (const text of spellings) {
+      test(`${text} is ${reason}`, () => {
+        const address = parseAddress(text);
+        assert.ok(address);
+        assert.equal(specialAddressReason(address), reason);
+      });
+    }
+  }
+});
+
+test('what only some parsers take for an address is none', () => {
+  const texts = [
+    '127.1',
+    '2130706433',
+    '0x7f.0.0.1',
+    '0177.0.0.1',
+    '127.0.0.01',
+    '127.0.0.1.',
+    ' 127.0.0.1',
+    '127.0.0.1\n',
+  ];
+  texts.push('[::1]', '::1%lo', 'fe80::1%eth0', '::ffff:127.1', '1:2:3:4:5:6:7:8:9', 'localhost', '１２７.0.0.1');
+  for (const text of texts) assert.equal(parseAddress(text), undefined, text);
+});
+
+test('ordinary addresses are not special', () => {
+  for (const text of [
+    '1.0.0.1',
+    '10.0.0.1',
+    '126.255.255.255',
+    '169.253.1.1',
+    '223.255.255.255',
+    'fd00::1',
+    '2001:db8::1',
+  ]) {
+    const address = parseAddress(text);
+    assert.ok(address);
+    assert.equal(specialAddressReason(address), undefined, text);
+  }
+});

@@ -15,6 +15,15 @@ function requireAddress(text: string): Address {
   return address;
 }
 
+export function isWildcard(address: Address): boolean {
+  return address === '0.0.0.0' || address === '::';
+}
+
+/** That of IPv6 says nothing without its interface, and cannot be the target of NAT. */
+function isAssignableLinkLocal(address: Address): boolean {
+  return familyOf(address) === 'IPv4' && specialAddressReason(address) === 'link-local';
+}
+
 /** The address that the proxy's local ports listen on. */
 export function parseBindAddress(text: string): Address {
   const address = requireAddress(text);
@@ -26,12 +35,11 @@ export function parseBindAddress(text: string): Address {
         'redirected to it; use 0.0.0.0 or an address of this node',
     );
   }
-  if (familyOf(address) === 'IPv6') {
-    throw new UsageError('IPv6 is not served yet; use 0.0.0.0 or an IPv4 address of this node');
-  }
-  const assignable = address === '0.0.0.0' || reason === undefined || reason === 'link-local';
+  const assignable = isWildcard(address) || reason === undefined || isAssignableLinkLocal(address);
   if (!assignable) {
-    throw new UsageError(`a ${reason} address belongs to no node; use 0.0.0.0 or an address of this node`);
+    throw new UsageError(
+      `a ${reason} address cannot be listened on for Services; use 0.0.0.0 or an address of this node`,
+    );
   }
   return address;
 }

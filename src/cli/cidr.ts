@@ -1,12 +1,23 @@
 import { type Cidr, parseCidr } from '../model/cidr.ts';
 import { UsageError } from './usage-error.ts';
 
-/** One of `--nodeport-addresses`. */
-export function parseNodePortCidr(text: string): Cidr {
-  if (text === 'primary') throw new UsageError('"primary" is not supported yet; write the CIDRs of the node addresses');
-  const cidr = parseCidr(text);
-  if (cidr === undefined) {
+const PRIMARY = 'primary';
+
+/** One of `--nodeport-addresses`: a block of addresses, or the addresses that the Node object names. */
+export type NodePortAddresses = Cidr | typeof PRIMARY;
+
+export function cidr(text: string): Cidr {
+  const parsed = parseCidr(text);
+  if (parsed === undefined) {
     throw new UsageError('not a CIDR; write an address and a prefix length, such as 192.0.2.0/24');
   }
-  return cidr;
+  return parsed;
+}
+
+export function nodePortAddresses(text: string): NodePortAddresses {
+  return text === PRIMARY ? PRIMARY : cidr(text);
+}
+
+export function showCidr(shown: NodePortAddresses): string {
+  return shown === PRIMARY ? PRIMARY : `${shown.network}/${shown.prefixLength}`;
 }

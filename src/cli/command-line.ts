@@ -1,133 +1,57 @@
-import yargs from 'yargs';
 import { endpointName } from '../model/endpoint.ts';
 import { collide } from './addresses.ts';
+import { splitArguments } from './arguments.ts';
 import type { CommandLine, Config, LogConfig, SourceConfig } from './config.ts';
+import { configurationFile, effectiveFields } from './configuration.ts';
+import { type ReadDocuments, readConfigurationFile } from './configuration-file.ts';
 import { formatDuration } from './duration.ts';
-import { FLAGS, type Flag, type FlagName, type FlagValues } from './flags.ts';
-import { suggest } from './suggest.ts';
+import { evaluate } from './evaluate.ts';
+import type { SettingValues } from './settings.ts';
 import { UsageError } from './usage-error.ts';
 import { PROGRAM, VERSION } from './version.ts';
 
-const NAMES = Object.keys(FLAGS) as readonly FlagName[];
-const GENERAL = ['help', 'version'] as const;
-
 /**
  * Turns the arguments after the program's name into what is to be done. Never prints, exits or reads the
- * environment: kubelet puts a Service's name into variables of the Pod, so any prefix of ours could be taken.
+ * environment: kubelet puts a Service's name into variables of the Pod, so any prefix of ours could be taken. The file
+ * of `--config` is read through `readDocuments`.
  */
-export function parseCommandLine(argv: readonly string[]): CommandLine {
-  const { flags, rest, output, failure } = split(argv);
-  if (flags.get('help') === true) return { kind: 'help', text: output };
-  if (flags.get('version') === true) return { kind: 'version', text: `${PROGRAM} v${VERSION}` };
+export function parseCommandLine(argv: readonly string[], readDocuments: ReadDocuments = noFiles): CommandLine {
+  const { help, version, output, flags, problem } = splitArguments(argv);
+  if (help) return { kind: 'help', text: output };
+  if (version) return { kind: 'version', text: `${PROGRAM} v${VERSION}` };
   try {
-    if (failure !== undefined) throw new UsageError(failure);
-    refuseUnknown([...unknownFlags(argv, flags), ...rest]);
-    const values = Object.fromEntries(NAMES.map((name) => [name, evaluate(name, flags.get(name))])) as FlagValues;
-    const log: LogConfig = { verbosity: values.v, format: values['log-format'] };
-    if (values.cleanup) return { kind: 'cleanup', iptablesMode: values['iptables-mode'], log };
-    return { kind: 'run', config: toConfig(values, log) };
+    if (problem !== undefined) throw problem;
+    const configFile = flags.get('config')?.at(-1) || undefined;
+    const file = configFile === undefined ? undefined : readConfigurationFile(configFile, readDocuments);
+    const { values, warnings } = evaluate(flags, file);
+    return toCommandLine(values, warnings);
   } catch (error) {
     if (!(error instanceof UsageError)) throw error;
     return { kind: 'error', text: error.message };
   }
 }
 
-interface SplitArguments {
-  /** By name: one text, `true` for a bare switch, or an array of these when it was repeated. */
-  readonly flags: ReadonlyMap<string, unknown>;
-  /** What is no flag of ours, as it was typed. */
-  readonly rest: readonly string[];
-  readonly output: string;
-  readonly failure: string | undefined;
+function noFiles(): never {
+  throw new UsageError('no file can be read here');
 }
 
-/** Only splits the arguments into flags and texts, the way pflag would; what the texts mean is not yargs' business. */
-function split(argv: readonly string[]): SplitArguments {
-  let output = '';
-  let failure: string | undefined;
-  const parser = yargs()
-    .scriptName(PROGRAM)
-    .usage(
-      'Usage: $0 [--kubeconfig FILE | --manifests PATH] [flags]\n\nBalances the TCP and UDP connections to Kubernetes Services over their endpoints, on this node.',
-    )
-    .locale('en')
-    .updateStrings({
-      'Not enough arguments following: %s': 'a value is missing after --%s',
-      'Show help': 'show this help',
-      'Show version number': 'show the version',
-    })
-    .wrap(100)
-    // With this and the callback of parseSync, yargs neither prints nor exits.
-    .fail((message) => {
-      failure ??= message;
-    })
-    .parserConfiguration({
-      'boolean-negation': false,
-      'camel-case-expansion': false,
-      'parse-numbers': false,
-      'parse-positional-numbers': false,
-      // `--udp-timeout -5s` is a wrong duration, not a flag "-5s".
-      'nargs-eats-options': true,
-      // In place of .strict(): keeps what was typed, so that a suggestion can be made, and keeps `--constructor` and
-      // its like out of yargs' own objects, where they make it throw.
-      'unknown-options-as-args': true,
-    })
-    .help()
-    .alias('help', 'h')
-    .version(VERSION);
-  for (const [name, flag] of Object.entries<Flag<unknown>>(FLAGS)) {
-    parser.option(name, {
-      group: flag.group,
-      describe: flag.describe,
-      defaultDescription: flag.fallbackText ?? flag.fallback[0],
-      // yargs would take `--cleanup=maybe` for false if it knew that it is boolean.
-      ...(flag.isSwitch ? {} : { nargs: 1 }),
-    });
-  }
-  parser.group([...GENERAL], 'General:');
-  const { _, $0, ...flags } = parser.parseSync([...argv], {}, (_error, _argv, text) => {
-    output = text;
-  });
-  return { flags: new Map(Object.entries(flags)), rest: _.map(String), output, failure };
+function toCommandLine(values: SettingValues, warnings: readonly string[]): CommandLine {
+  const log = toLogConfig(values);
+  const path = values['write-config-to'];
+  if (values.cleanup && path === '') return { kind: 'cleanup', iptablesMode: values['iptables-mode'], log };
+  const config = toConfig(values, log);
+  if (path !== '') return { kind: 'write-config', path, text: configurationFile(config.fields) };
+  if (values['init-only']) return { kind: 'init', conntrack: config.host.conntrack, log };
+  return { kind: 'run', config, warnings };
 }
 
-/** Flags that yargs has understood although they are none of ours, as they were typed. */
-function unknownFlags(argv: readonly string[], flags: ReadonlyMap<string, unknown>): string[] {
-  const known = new Set<string>([...NAMES, ...GENERAL, 'h']);
-  return [...flags.keys()]
-    .filter((key) => !known.has(key))
-    .map((key) => {
-      // "-bind-address" comes back as the letters b, i, n, d.
-      const cluster = key.length === 1 ? argv.find((argument) => argument.startsWith(`-${key}`)) : undefined;
-      return cluster ?? `--${key}`;
-    });
+function toLogConfig(values: SettingValues): LogConfig {
+  const format = values['log-format'];
+  const isJson = format === 'auto' && values['logging-format'] === 'json';
+  return { verbosity: values.v, format: isJson ? 'json' : format };
 }
 
-function refuseUnknown([unknown]: readonly string[]): void {
-  if (unknown === undefined) return;
-  if (!unknown.startsWith('-')) {
-    throw new UsageError(
-      `unexpected argument ${JSON.stringify(unknown)}: every value follows a flag; several paths are separated by commas`,
-    );
-  }
-  const word = unknown.replace(/^-+/, '').replace(/=.*$/s, '');
-  const meant = suggest(word, [...NAMES, ...GENERAL]);
-  const advice = meant === undefined ? 'see --help for those there are' : `did you mean --${meant}?`;
-  throw new UsageError(`unknown flag ${JSON.stringify(unknown)}: ${advice}`);
-}
-
-function evaluate(name: FlagName, given: unknown): unknown {
-  const flag: Flag<unknown> = FLAGS[name];
-  const occurrences = given === undefined ? flag.fallback : [given].flat().map(String);
-  try {
-    return flag.parse(occurrences);
-  } catch (error) {
-    if (!(error instanceof UsageError)) throw error;
-    throw new UsageError(`--${name} ${JSON.stringify(occurrences.join(','))}: ${error.message}`);
-  }
-}
-
-function toConfig(values: FlagValues, log: LogConfig): Config {
+function toConfig(values: SettingValues, log: LogConfig): Config {
   const syncPeriodMs = values['iptables-sync-period'];
   const minSyncPeriodMs = values['iptables-min-sync-period'];
   if (minSyncPeriodMs > syncPeriodMs) {
@@ -145,15 +69,21 @@ function toConfig(values: FlagValues, log: LogConfig): Config {
     );
   }
   const udpIdleTimeoutMs = values['udp-timeout'];
+  const nodePortAddresses = values['nodeport-addresses'];
   return {
+    configFile: values.config || undefined,
     source: toSource(values),
     bindAddress: values['bind-address'],
     proxyPortRange: values['proxy-port-range'],
-    nodePortAddresses: values['nodeport-addresses'],
+    nodePortAddresses: nodePortAddresses.filter((one) => one !== 'primary'),
+    nodePortsOnPrimary: nodePortAddresses.includes('primary'),
+    externalIpAllowList: values['external-ip-allow-list'],
+    clusterCidrs: values['cluster-cidr'],
     hostnameOverride: values['hostname-override'],
     engine: values.dataplane,
     workers: values.workers,
     dataPlane: {
+      endpointDrainTimeoutMs: values['endpoint-drain-timeout'],
       tcpHalfOpenTimeoutMs: values['tcp-half-open-timeout'],
       udpIdleTimeoutMs,
       // A longer --udp-timeout alone must not be an error, so this one follows it.
@@ -167,11 +97,26 @@ function toConfig(values: FlagValues, log: LogConfig): Config {
     iptablesMinSyncPeriodMs: minSyncPeriodMs,
     healthzAddress,
     metricsAddress,
+    bindAddressHardFail: values['bind-address-hard-fail'],
+    profiling: values.profiling,
+    host: {
+      oomScoreAdj: values['oom-score-adj'],
+      conntrack: {
+        maxPerCore: values['conntrack-max-per-core'],
+        min: values['conntrack-min'],
+        tcpEstablishedTimeoutMs: values['conntrack-tcp-timeout-established'],
+        tcpCloseWaitTimeoutMs: values['conntrack-tcp-timeout-close-wait'],
+        tcpBeLiberal: values['conntrack-tcp-be-liberal'],
+        udpTimeoutMs: values['conntrack-udp-timeout'],
+        udpStreamTimeoutMs: values['conntrack-udp-timeout-stream'],
+      },
+    },
     log,
+    fields: effectiveFields(values),
   };
 }
 
-function toSource(values: FlagValues): SourceConfig {
+function toSource(values: SettingValues): SourceConfig {
   const { manifests: paths, kubeconfig, master } = values;
   if (paths.length === 0) {
     return {

@@ -1,8 +1,10 @@
 import type { DataPlaneOptions } from '../contracts/data-plane.ts';
+import type { ConntrackSettings, HostSettings } from '../contracts/host-settings.ts';
 import type { Address } from '../model/address.ts';
 import type { Cidr } from '../model/cidr.ts';
 import type { PortRange } from '../model/port-range.ts';
 import type { ListenAddress } from './addresses.ts';
+import type { EffectiveFields } from './configuration.ts';
 
 /** `auto`: fast where it can run, else node. */
 export type Engine = 'auto' | 'fast' | 'node';
@@ -36,13 +38,21 @@ export interface KubernetesConfig {
 
 /** What the proxy runs with: every value checked, every default filled in. */
 export interface Config {
+  /** The file of `--config`, whose changes are to end the program. */
+  readonly configFile: string | undefined;
   readonly source: SourceConfig;
-  /** `0.0.0.0`, or one IPv4 address of the node. */
+  /** A wildcard, which is for both families and names the primary one, or one address of the node. */
   readonly bindAddress: Address;
   /** `undefined`: any port that the kernel has free. */
   readonly proxyPortRange: PortRange | undefined;
-  /** Where NodePorts are served; empty: on every address of the node. */
+  /** Where NodePorts are served; empty: on every address of the node, unless `nodePortsOnPrimary`. */
   readonly nodePortAddresses: readonly Cidr[];
+  /** NodePorts are served on the addresses that the Node object names, and on `nodePortAddresses`. */
+  readonly nodePortsOnPrimary: boolean;
+  /** Where external IPs may be; empty: anywhere. */
+  readonly externalIpAllowList: readonly Cidr[];
+  /** Where the pods of the cluster are; may be empty. */
+  readonly clusterCidrs: readonly Cidr[];
   /** `undefined`: the machine's host name. */
   readonly hostnameOverride: string | undefined;
   readonly engine: Engine;
@@ -56,12 +66,22 @@ export interface Config {
   /** `undefined`: no such server. */
   readonly healthzAddress: ListenAddress | undefined;
   readonly metricsAddress: ListenAddress | undefined;
+  /** An address of these two that cannot be had ends the program. */
+  readonly bindAddressHardFail: boolean;
+  readonly profiling: boolean;
+  readonly host: HostSettings;
   readonly log: LogConfig;
+  /** All of this in the words of a KubeProxyConfiguration. */
+  readonly fields: EffectiveFields;
 }
 
-/** What the command line asks for. `text` ends without a newline. */
+/** What the command line asks for. `text` ends without a newline, but for that of a file. */
 export type CommandLine =
-  | { readonly kind: 'run'; readonly config: Config }
+  | { readonly kind: 'run'; readonly config: Config; readonly warnings: readonly string[] }
+  /** Prepare the machine for a proxy with fewer rights. */
+  | { readonly kind: 'init'; readonly conntrack: ConntrackSettings; readonly log: LogConfig }
+  /** `text` is all of the file. */
+  | { readonly kind: 'write-config'; readonly path: string; readonly text: string }
   | { readonly kind: 'cleanup'; readonly iptablesMode: IptablesMode; readonly log: LogConfig }
   /** For stdout; exit code 0. */
   | { readonly kind: 'help' | 'version'; readonly text: string }

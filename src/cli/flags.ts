@@ -1,129 +1,57 @@
-import { parseBindAddress, parseListenAddress } from './addresses.ts';
-import { parseNodePortCidr } from './cidr.ts';
-import { formatDuration, parseDuration } from './duration.ts';
-import { parsePortRange } from './port-range.ts';
-import { UsageError } from './usage-error.ts';
-
-/** One flag: how `--help` shows it, and how its text becomes a value. */
-export interface Flag<T> {
-  readonly group: string;
-  readonly describe: string;
-  /** What applies when the flag is absent, in the form a user would write it. */
-  readonly fallback: readonly string[];
-  /** What `--help` shows in place of an empty fallback. */
-  readonly fallbackText?: string;
-  /** `--flag` alone stands for `--flag=true`. */
-  readonly isSwitch?: true;
-  /** Takes every occurrence in order. Throws {@link UsageError}. */
-  readonly parse: (occurrences: readonly string[]) => T;
-}
-
-type Presentation = Pick<Flag<unknown>, 'group' | 'describe' | 'fallbackText' | 'isSwitch'>;
-
-/** A flag with one value; given twice, the last wins, as with kube-proxy's pflag. */
-function single<T>(fallback: string, parse: (text: string) => T, presentation: Presentation): Flag<T> {
-  return { ...presentation, fallback: [fallback], parse: (occurrences) => parse(occurrences.at(-1) ?? fallback) };
-}
-
-/** A flag that may be repeated, each time with one value or several between commas. */
-function list<T>(parse: (text: string) => T, presentation: Presentation): Flag<readonly T[]> {
-  return {
-    ...presentation,
-    fallback: [],
-    parse: (occurrences) =>
-      occurrences.flatMap((text) => (text === '' ? [] : text.split(','))).map((text) => parse(text.trim())),
-  };
-}
-
-/** setTimeout takes no more (24.8 days); beyond it, it fires at once. */
-const MAX_TIMER_MS = 2 ** 31 - 1;
-
-function duration(text: string): number {
-  const ms = parseDuration(text);
-  if (ms === undefined) {
-    throw new UsageError('not a duration; write numbers with units, such as 250ms, 30s or 1h30m');
-  }
-  if (ms < 0) throw new UsageError('must not be negative');
-  if (ms > MAX_TIMER_MS) throw new UsageError(`must be at most ${formatDuration(MAX_TIMER_MS)}`);
-  return ms;
-}
-
-function positiveDuration(text: string): number {
-  const ms = duration(text);
-  if (ms === 0) throw new UsageError('must be above zero');
-  return ms;
-}
-
-function integer(min: number, max: number): (text: string) => number {
-  return (text) => {
-    const value = /^\d{1,15}$/.test(text) ? Number(text) : Number.NaN;
-    if (!(value >= min && value <= max)) throw new UsageError(`must be a whole number from ${min} to ${max}`);
-    return value;
-  };
-}
-
-function oneOf<const T extends string>(...choices: readonly T[]): (text: string) => T {
-  return (text) => {
-    const choice = choices.find((candidate) => candidate === text);
-    if (choice === undefined) throw new UsageError(`must be one of ${choices.join(', ')}`);
-    return choice;
-  };
-}
-
-/** The spellings of Go's `strconv.ParseBool`. */
-function boolean(text: string): boolean {
-  if (['1', 't', 'T', 'TRUE', 'true', 'True'].includes(text)) return true;
-  if (['0', 'f', 'F', 'FALSE', 'false', 'False'].includes(text)) return false;
-  throw new UsageError('must be true or false');
-}
-
-function path(text: string): string {
-  if (text === '') throw new UsageError('names no file or directory');
-  return text;
-}
-
-const DNS_SUBDOMAIN = /^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$/;
-
-/** Trimmed and in lower case, as upstream's `nodeutil.GetHostname`; then it must be what a Node may be named. */
-function nodeName(text: string): string | undefined {
-  const name = text.trim().toLowerCase();
-  if (name === '') return undefined;
-  if (name.length > 253 || !DNS_SUBDOMAIN.test(name)) {
-    throw new UsageError(
-      'not a node name: letters, digits, "-" and "." only, each part beginning and ending without "-"',
-    );
-  }
-  return name;
-}
+import { endpointName } from '../model/endpoint.ts';
+import { type ListenAddress, parseBindAddress, parseListenAddress } from './addresses.ts';
+import { cidr, nodePortAddresses, showCidr } from './cidr.ts';
+import {
+  BOOLEAN,
+  DURATION,
+  joined,
+  NUMBER,
+  POINTER_DURATION,
+  POINTER_NUMBER,
+  TEXT,
+  text,
+  texts,
+} from './field-types.ts';
+import { parsePortRange, showPortRange } from './port-range.ts';
+import { at, type Flag, list, single } from './setting.ts';
+import {
+  anyText,
+  boolean,
+  duration,
+  integer,
+  kernelTimeout,
+  MAX_INT32,
+  nodeName,
+  oneOf,
+  optional,
+  path,
+  positiveDuration,
+  positiveNumber,
+  proxyMode,
+} from './values.ts';
 
 const SOURCE = 'Services come from:';
 const LISTENING = 'Listening:';
 const CONNECTIONS = 'Connections and flows:';
 const RULES = 'iptables rules:';
 const OBSERVING = 'Health, metrics and log:';
+const MACHINE = 'This machine:';
+const CONFIGURATION = 'Configuration file:';
 
 /** What the kernel allows at most as a process's descriptors by default (fs.nr_open). */
 const MAX_DESCRIPTORS = 1_048_576;
 /** Close to what a JavaScript Map holds (2²⁴). */
 const MAX_CLIENTS = 10_000_000;
 
-function optional(text: string): string | undefined {
-  return text === '' ? undefined : text;
-}
+const LISTEN = text((address: ListenAddress | undefined) => (address === undefined ? '' : endpointName(address)));
 
-/** client-go takes a float for QPS. */
-function positiveNumber(text: string): number {
-  const value = /^\d{1,9}(\.\d{1,9})?$/.test(text) ? Number(text) : 0;
-  if (value === 0) throw new UsageError('must be a number above zero, such as 5 or 0.5');
-  return value;
-}
-
-/** Names and defaults are kube-proxy's wherever it has the flag. */
+/** Every setting with an effect. Names and defaults are kube-proxy's wherever it has the flag. */
 export const FLAGS = {
   kubeconfig: single('', optional, {
     group: SOURCE,
     fallbackText: 'the service account of the Pod',
     describe: 'how to reach the API server whose Services are served',
+    field: at('clientConnection.kubeconfig', TEXT),
   }),
   master: single('', optional, {
     group: SOURCE,
@@ -140,37 +68,51 @@ export const FLAGS = {
     group: SOURCE,
     fallbackText: 'the host name',
     describe: 'name of the Node object of this machine',
+    field: { ...at('hostnameOverride', TEXT), flagWins: true },
   }),
   'kube-api-qps': single('5', positiveNumber, {
     group: SOURCE,
     describe: 'requests per second to the API server in the long term; watches do not count',
+    field: at('clientConnection.qps', NUMBER),
   }),
   'kube-api-burst': single('10', integer(1, 1_000_000), {
     group: SOURCE,
     describe: 'requests that may follow each other at once',
-  }),
-  'kube-api-content-type': single('application/vnd.kubernetes.protobuf', (text) => text, {
-    group: SOURCE,
-    describe: 'accepted for compatibility: JSON is what is spoken',
-  }),
-  'config-sync-period': single('15m', positiveDuration, {
-    group: SOURCE,
-    describe: 'accepted for compatibility: a change is never missed, so nothing has to be read again',
+    field: at('clientConnection.burst', NUMBER),
   }),
 
+  'proxy-mode': single('userspace', proxyMode, {
+    group: LISTENING,
+    describe: 'userspace, the only mode there is here',
+    field: at('mode', TEXT),
+  }),
   'bind-address': single('0.0.0.0', parseBindAddress, {
     group: LISTENING,
-    describe: 'address for the local port of each Service port; one other than 0.0.0.0 switches from REDIRECT to DNAT',
+    describe:
+      'address for the local port of each Service port; 0.0.0.0 and :: are all addresses of both families, and the ' +
+      'family comes first; one other than these serves its family only, and switches from REDIRECT to DNAT',
+    field: at('bindAddress', TEXT),
   }),
   'proxy-port-range': single('', parsePortRange, {
     group: LISTENING,
     fallbackText: 'any free port',
     describe: 'local ports to choose from: a-b, a+n or n',
+    field: at('portRange', text(showPortRange)),
   }),
-  'nodeport-addresses': list(parseNodePortCidr, {
+  'nodeport-addresses': list(nodePortAddresses, {
     group: LISTENING,
     fallbackText: 'every address of the node',
-    describe: 'CIDRs of node addresses that serve NodePorts; repeat it or separate with commas',
+    describe:
+      'CIDRs of node addresses that serve NodePorts, or primary for those that the Node object names; repeat it or ' +
+      'separate with commas',
+    field: at('nodePortAddresses', texts(showCidr)),
+  }),
+  'external-ip-allow-list': list(cidr, {
+    group: LISTENING,
+    fallbackText: 'any address',
+    describe:
+      'CIDRs that externalIPs of Services may be in; whoever may create a Service may otherwise take over the ' +
+      'traffic to any address; repeat it or separate with commas',
   }),
 
   dataplane: single('auto', oneOf('auto', 'fast', 'node'), {
@@ -186,9 +128,17 @@ export const FLAGS = {
     group: CONNECTIONS,
     describe: 'ends a TCP connection that is closed in one direction and silent in the other for so long',
   }),
+  // Not above zero by default: an endpoint also goes when a Service is pointed at other pods, or, where only Endpoints
+  // are watched, as soon as its pod begins to stop. Both still finish what they are doing, as they do in every mode of
+  // kube-proxy; and keep-alive ends the connections to those that are really dead.
+  'endpoint-drain-timeout': single('0s', duration, {
+    group: CONNECTIONS,
+    describe: 'ends the TCP connections to an endpoint that has been gone for so long; 0 leaves that to the two ends',
+  }),
   'udp-timeout': single('250ms', positiveDuration, {
     group: CONNECTIONS,
     describe: 'ends a UDP flow that has been silent for so long',
+    field: at('udpIdleTimeout', DURATION),
   }),
   'udp-first-reply-timeout': single('5s', positiveDuration, {
     group: CONNECTIONS,
@@ -216,37 +166,134 @@ export const FLAGS = {
     group: RULES,
     describe: 'which iptables to drive: auto takes the one that the node already uses',
   }),
+  'cluster-cidr': list(cidr, {
+    group: RULES,
+    fallbackText: 'not known',
+    describe:
+      'CIDRs that pods are in: their connections to external addresses and NodePorts of a Service with ' +
+      'externalTrafficPolicy Local may leave the node; repeat it or separate with commas',
+    field: at('clusterCIDR', joined(showCidr)),
+  }),
   'iptables-sync-period': single('30s', positiveDuration, {
     group: RULES,
     describe: 'rules that something else removed are back within this time',
+    field: at('iptables.syncPeriod', DURATION),
   }),
-  'iptables-min-sync-period': single('1s', duration, {
+  'iptables-min-sync-period': single('100ms', duration, {
     group: RULES,
     describe: 'shortest time between two syncs when changes come thick and fast; the first is applied at once',
+    field: at('iptables.minSyncPeriod', DURATION),
   }),
   cleanup: single('false', boolean, {
     group: RULES,
     isSwitch: true,
-    describe: 'remove every rule and chain of the proxy, IPv4 and IPv6, and exit; no source of Services is needed',
+    describe:
+      'remove every rule and chain of this proxy and of kube-proxy, IPv4 and IPv6, and exit; no source of Services is needed',
   }),
 
   'healthz-bind-address': single('0.0.0.0:10256', (text) => parseListenAddress(text, 10256), {
     group: OBSERVING,
     describe: 'ip or ip:port that serves /healthz; "" for none',
+    field: at('healthzBindAddress', LISTEN),
+  }),
+  'healthz-port': single('10256', integer(0, 65_535), {
+    group: OBSERVING,
+    describe: 'port where --healthz-bind-address names none; 0 for no such server',
   }),
   'metrics-bind-address': single('127.0.0.1:10249', (text) => parseListenAddress(text, 10249), {
     group: OBSERVING,
     describe: 'ip or ip:port that serves /metrics, /proxyMode and /healthz; "" for none',
+    field: at('metricsBindAddress', LISTEN),
+  }),
+  'metrics-port': single('10249', integer(0, 65_535), {
+    group: OBSERVING,
+    describe: 'port where --metrics-bind-address names none; 0 for no such server',
+  }),
+  'bind-address-hard-fail': single('false', boolean, {
+    group: OBSERVING,
+    isSwitch: true,
+    describe: 'exit when one of these two addresses cannot be had, instead of trying again',
+    field: at('bindAddressHardFail', BOOLEAN),
+  }),
+  profiling: single('false', boolean, {
+    group: OBSERVING,
+    isSwitch: true,
+    describe: 'serve profiles of this process beside /metrics',
+    field: at('enableProfiling', BOOLEAN),
   }),
   v: single('0', integer(0, 10), {
     group: OBSERVING,
     describe: 'how much the log says, from 0 to 10',
+    field: { ...at('logging.verbosity', NUMBER), flagWins: true },
   }),
   'log-format': single('auto', oneOf('auto', 'text', 'json'), {
     group: OBSERVING,
     describe: 'auto: text on a terminal, one JSON object per line elsewhere',
   }),
-} satisfies Record<string, Flag<unknown>>;
+  'logging-format': single('text', oneOf('text', 'json'), {
+    group: OBSERVING,
+    describe: "kube-proxy's name for it: json counts where --log-format is auto, text is no more than the default",
+    field: { ...at('logging.format', TEXT), flagWins: true },
+  }),
 
-export type FlagName = keyof typeof FLAGS;
-export type FlagValues = { readonly [N in FlagName]: ReturnType<(typeof FLAGS)[N]['parse']> };
+  'oom-score-adj': single('-999', integer(-1_000, 1_000), {
+    group: MACHINE,
+    describe: 'how readily the kernel ends this process when memory is short, from -1000 (never) to 1000',
+    field: at('oomScoreAdj', POINTER_NUMBER),
+  }),
+  'conntrack-max-per-core': single('32768', integer(0, MAX_INT32), {
+    group: MACHINE,
+    describe:
+      'raise nf_conntrack_max to so many connections per core, at most 1048576; 0 leaves it and ignores --conntrack-min',
+    field: at('conntrack.maxPerCore', POINTER_NUMBER),
+  }),
+  'conntrack-min': single('131072', integer(0, MAX_INT32), {
+    group: MACHINE,
+    describe: 'raise nf_conntrack_max to at least this, however few cores there are',
+    field: at('conntrack.min', POINTER_NUMBER),
+  }),
+  'conntrack-tcp-timeout-established': single('24h', kernelTimeout, {
+    group: MACHINE,
+    describe: 'how long conntrack remembers a silent TCP connection; 0 leaves it as it is',
+    field: at('conntrack.tcpEstablishedTimeout', POINTER_DURATION),
+  }),
+  'conntrack-tcp-timeout-close-wait': single('1h', kernelTimeout, {
+    group: MACHINE,
+    describe: 'the same for one that is closed in one direction',
+    field: at('conntrack.tcpCloseWaitTimeout', POINTER_DURATION),
+  }),
+  'conntrack-tcp-be-liberal': single('false', boolean, {
+    group: MACHINE,
+    isSwitch: true,
+    describe: 'let conntrack accept TCP packets outside the window; false leaves it as it is',
+    field: at('conntrack.tcpBeLiberal', BOOLEAN),
+  }),
+  'conntrack-udp-timeout': single('0s', kernelTimeout, {
+    group: MACHINE,
+    describe: 'how long conntrack remembers a UDP flow without an answer; 0 leaves it as it is',
+    field: at('conntrack.udpTimeout', DURATION),
+  }),
+  'conntrack-udp-timeout-stream': single('0s', kernelTimeout, {
+    group: MACHINE,
+    describe: 'the same for one that was answered more than once',
+    field: at('conntrack.udpStreamTimeout', DURATION),
+  }),
+  'init-only': single('false', boolean, {
+    group: MACHINE,
+    isSwitch: true,
+    describe: 'set what --conntrack-* say and exit, for an init container with more rights than the proxy needs',
+  }),
+
+  config: single('', anyText, {
+    group: CONFIGURATION,
+    fallbackText: 'none',
+    describe:
+      'KubeProxyConfiguration (v1alpha1) in YAML or JSON; it decides everything that it has a field for, except ' +
+      '--hostname-override and the log; a change on disk ends the program, or has it hand over to a successor',
+  }),
+  'write-config-to': single('', anyText, {
+    group: CONFIGURATION,
+    fallbackText: 'no file',
+    describe: 'write there what these flags and --config come to, as such a file, and exit',
+  }),
+} satisfies Record<string, Flag<unknown>>;

@@ -23,3 +23,8 @@ export function parsePortRange(text: string): PortRange | undefined {
   if (first === 0 && last > 0) throw new UsageError('a range begins at port 1 or above; 0-0 or "" stands for any port');
   return first === 0 ? undefined : { first, last };
 }
+
+/** In the form that {@link parsePortRange} reads. */
+export function showPortRange(range: PortRange | undefined): string {
+  return range === undefined ? '' : `${range.first}-${range.last}`;
+}

@@ -1,8 +1,9 @@
 import type { Log } from '../contracts/log.ts';
-import { type Address, familyOf } from '../model/address.ts';
-import { type HostAddress, hostAddress, localIPv4Addresses } from './host-address.ts';
+import { type Address, familyOf, type IpFamily } from '../model/address.ts';
+import { type HostAddress, hostAddress, localAddresses } from './host-address.ts';
 
 export interface NodeAddressOptions {
+  readonly family: IpFamily;
   readonly log: Log;
   /** What the machine says; by default this one, as it is now. */
   readonly machine?: {
@@ -12,26 +13,30 @@ export interface NodeAddressOptions {
 }
 
 /**
- * The address of this node that host rules lead to: what its Node object says, as long as this machine has that
+ * The address of this node, of one family, that host rules lead to: what its Node object says, as long as this machine has that
  * address (a rule to any other would send the node's own connections away), or else that of the default route.
  * Warns once of each thing that is not as it should be.
  */
 export class NodeAddress {
+  readonly #family: IpFamily;
   readonly #log: Log;
   readonly #machine: NonNullable<NodeAddressOptions['machine']>;
   #preferred: readonly Address[] = [];
   #told: string | undefined;
 
-  constructor({ log, machine = { hostAddress, localAddresses: localIPv4Addresses } }: NodeAddressOptions) {
+  constructor({ family, log, machine = machineOf(family) }: NodeAddressOptions) {
+    this.#family = family;
     this.#log = log;
     this.#machine = machine;
   }
 
   /** The addresses of the Node object; `undefined` when it could not be had. */
   prefer(addresses: readonly Address[] | undefined): void {
-    this.#preferred = addresses?.filter((address) => familyOf(address) === 'IPv4') ?? [];
+    this.#preferred = addresses?.filter((address) => familyOf(address) === this.#family) ?? [];
     if (this.#preferred.length === 0) {
-      this.#log.warn('The Node object names no IPv4 address; host rules lead to the address of the default route');
+      this.#log.warn(
+        `The Node object names no ${this.#family} address; host rules lead to the address of the default route`,
+      );
     }
   }
 
@@ -68,4 +73,8 @@ export class NodeAddress {
     this.#told = what;
     say();
   }
+}
+
+function machineOf(family: IpFamily): NonNullable<NodeAddressOptions['machine']> {
+  return { hostAddress: () => hostAddress(family), localAddresses: () => localAddresses(family) };
 }

@@ -9,3 +9,8 @@ export const systemClock: Clock = {
     return { cancel: () => clearTimeout(handle) };
   },
 };
+
+/** CLOCK_MONOTONIC, which all processes of this machine share: in milliseconds. */
+export function machineUptimeMs(): number {
+  return Number(process.hrtime.bigint()) / 1e6;
+}

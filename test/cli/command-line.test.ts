@@ -2,9 +2,11 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { describe, test } from 'node:test';
 import packageJson from '../../package.json' with { type: 'json' };
+import { ACCEPTED_FLAGS } from '../../src/cli/accepted.ts';
 import { parseCommandLine } from '../../src/cli/command-line.ts';
 import type { Config } from '../../src/cli/config.ts';
 import { FLAGS } from '../../src/cli/flags.ts';
+import type { Flag } from '../../src/cli/setting.ts';
 
 function configOf(...argv: string[]): Config {
   const line = parseCommandLine(['--manifests', '/etc/services', ...argv]);
@@ -19,15 +21,22 @@ function refusalOf(...argv: string[]): string {
 }
 
 test('without flags but --manifests, every default is kube-proxy’s or ours', () => {
-  assert.deepEqual(configOf(), {
+  const { fields, ...config } = configOf();
+  assert.ok(fields.size > 0);
+  assert.deepEqual(config, {
+    configFile: undefined,
     source: { kind: 'manifests', paths: ['/etc/services'] },
     engine: 'auto',
     workers: undefined,
     bindAddress: '0.0.0.0',
     proxyPortRange: undefined,
     nodePortAddresses: [],
+    nodePortsOnPrimary: false,
+    externalIpAllowList: [],
+    clusterCidrs: [],
     hostnameOverride: undefined,
     dataPlane: {
+      endpointDrainTimeoutMs: 0,
       tcpHalfOpenTimeoutMs: 300_000,
       udpIdleTimeoutMs: 250,
       udpFirstReplyTimeoutMs: 5_000,
@@ -37,18 +46,35 @@ test('without flags but --manifests, every default is kube-proxy’s or ours', (
     },
     iptablesMode: 'auto',
     iptablesSyncPeriodMs: 30_000,
-    iptablesMinSyncPeriodMs: 1_000,
+    iptablesMinSyncPeriodMs: 100,
     healthzAddress: { address: '0.0.0.0', port: 10_256 },
     metricsAddress: { address: '127.0.0.1', port: 10_249 },
+    bindAddressHardFail: false,
+    profiling: false,
+    host: {
+      oomScoreAdj: -999,
+      conntrack: {
+        maxPerCore: 32_768,
+        min: 131_072,
+        tcpEstablishedTimeoutMs: 86_400_000,
+        tcpCloseWaitTimeoutMs: 3_600_000,
+        tcpBeLiberal: false,
+        udpTimeoutMs: 0,
+        udpStreamTimeoutMs: 0,
+      },
+    },
     log: { verbosity: 0, format: 'auto' },
   });
 });
 
 describe('a value is taken as it is meant', () => {
   const any = { address: '0.0.0.0', port: 10_256 };
+  const loopback = { address: '127.0.0.1' };
   const cases: readonly (readonly [argv: string[], key: keyof Config, expected: unknown])[] = [
     [['--manifests', 'a,b', '--manifests=c'], 'source', { kind: 'manifests', paths: ['/etc/services', 'a', 'b', 'c'] }],
     [['--bind-address', '192.0.2.10'], 'bindAddress', '192.0.2.10'],
+    [['--bind-address', '::'], 'bindAddress', '::'],
+    [['--bind-address', '2001:DB8::1'], 'bindAddress', '2001:db8::1'],
     [['--bind-address=169.254.20.10'], 'bindAddress', '169.254.20.10'],
     [['--bind-address', '127.0.0.1', '--bind-address', '192.0.2.1'], 'bindAddress', '192.0.2.1'],
     [['--proxy-port-range', '30000-30100'], 'proxyPortRange', { first: 30_000, last: 30_100 }],
@@ -89,6 +115,33 @@ describe('a value is taken as it is meant', () => {
       [{ network: '::ffff:192.0.0.0', prefixLength: 112 }],
     ],
     [['--nodeport-addresses='], 'nodePortAddresses', []],
+    [['--nodeport-addresses', 'primary'], 'nodePortAddresses', []],
+    [['--nodeport-addresses', 'primary'], 'nodePortsOnPrimary', true],
+    [['--nodeport-addresses', '10.0.0.0/8,primary'], 'nodePortAddresses', [{ network: '10.0.0.0', prefixLength: 8 }]],
+    [['--external-ip-allow-list', '192.0.2.0/24'], 'externalIpAllowList', [{ network: '192.0.2.0', prefixLength: 24 }]],
+    [
+      ['--cluster-cidr', '10.244.0.0/16,fd00::/48'],
+      'clusterCidrs',
+      [
+        { network: '10.244.0.0', prefixLength: 16 },
+        { network: 'fd00::', prefixLength: 48 },
+      ],
+    ],
+    [['--profiling'], 'profiling', true],
+    [['--bind-address-hard-fail=1'], 'bindAddressHardFail', true],
+    [['--bind_address', '192.0.2.10'], 'bindAddress', '192.0.2.10'],
+    [['--bind_address=192.0.2.10'], 'bindAddress', '192.0.2.10'],
+    [['--manifests', 'my_file'], 'source', { kind: 'manifests', paths: ['/etc/services', 'my_file'] }],
+    [['--proxy-mode', 'userspace'], 'engine', 'auto'],
+    [['--proxy-mode='], 'engine', 'auto'],
+    [['--init-only=false'], 'engine', 'auto'],
+    // Upstream's addressFromDeprecatedFlags: 0 is off, another port only counts for an address without one.
+    [['--healthz-port', '0'], 'healthzAddress', undefined],
+    [['--healthz-port', '1', '--healthz-port', '2'], 'healthzAddress', any],
+    [['--healthz-port', '8080', '--healthz-bind-address', '::1'], 'healthzAddress', { address: '::1', port: 8_080 }],
+    [['--metrics-port', '8080', '--metrics-bind-address', '127.0.0.1:1'], 'metricsAddress', { ...loopback, port: 1 }],
+    [['--metrics-port', '8080', '--metrics-bind-address', '127.0.0.1'], 'metricsAddress', { ...loopback, port: 8_080 }],
+    [['--metrics-port', '0', '--metrics-bind-address', '127.0.0.1:1'], 'metricsAddress', undefined],
     [['--healthz-bind-address', ''], 'healthzAddress', undefined],
     [['--healthz-bind-address='], 'healthzAddress', undefined],
     [['--healthz-bind-address', '127.0.0.1'], 'healthzAddress', { address: '127.0.0.1', port: 10_256 }],
@@ -104,6 +157,9 @@ describe('a value is taken as it is meant', () => {
     [['--metrics-bind-address', '[::1]:10256'], 'healthzAddress', any],
     [['--hostname-override', ' Node-1.Example '], 'hostnameOverride', 'node-1.example'],
     [['--hostname-override='], 'hostnameOverride', undefined],
+    [['--logging-format', 'json'], 'log', { verbosity: 0, format: 'json' }],
+    [['--logging-format', 'text'], 'log', { verbosity: 0, format: 'auto' }],
+    [['--logging-format', 'json', '--log-format=text'], 'log', { verbosity: 0, format: 'text' }],
     [['-v', '4'], 'log', { verbosity: 4, format: 'auto' }],
     [['-v4'], 'log', { verbosity: 4, format: 'auto' }],
     [['-v=10', '--log-format', 'json'], 'log', { verbosity: 10, format: 'json' }],
@@ -114,12 +170,34 @@ describe('a value is taken as it is meant', () => {
     test(argv.join(' '), () => assert.deepEqual(configOf(...argv)[key], expected));
   }
 
+  test('of everything that is asked of the machine', () => {
+    const { host } = configOf(
+      ...['--oom-score-adj', '-5', '--conntrack-max-per-core', '1', '--conntrack-min', '2'],
+      ...['--conntrack-tcp-timeout-established', '3s', '--conntrack-tcp-timeout-close-wait', '4s'],
+      ...['--conntrack-tcp-be-liberal', '--conntrack-udp-timeout', '5s', '--conntrack-udp-timeout-stream', '6s'],
+    );
+    assert.deepEqual(host, {
+      oomScoreAdj: -5,
+      conntrack: {
+        maxPerCore: 1,
+        min: 2,
+        tcpEstablishedTimeoutMs: 3_000,
+        tcpCloseWaitTimeoutMs: 4_000,
+        tcpBeLiberal: true,
+        udpTimeoutMs: 5_000,
+        udpStreamTimeoutMs: 6_000,
+      },
+    });
+  });
+
   test('of every bound on connections and flows', () => {
     const { dataPlane } = configOf(
+      ...['--endpoint-drain-timeout', '5s'],
       ...['--tcp-half-open-timeout', '1m', '--udp-timeout', '10s', '--udp-first-reply-timeout', '1s'],
       ...['--udp-max-flows-per-service', '10', '--udp-max-flows', '20', '--affinity-max-clients', '30'],
     );
     assert.deepEqual(dataPlane, {
+      endpointDrainTimeoutMs: 5_000,
       tcpHalfOpenTimeoutMs: 60_000,
       udpIdleTimeoutMs: 10_000,
       // Never below the idle timeout.
@@ -136,8 +214,8 @@ describe('a wrong value is refused in one line that names flag, value and cure',
     [['--bind-address', '127.0.0.1'], /^--bind-address "127\.0\.0\.1": .*loopback.*use 0\.0\.0\.0/],
     [['--bind-address', '127.8.8.8'], /loopback/],
     [['--bind-address', '::1'], /loopback/],
-    [['--bind-address', '::'], /IPv6 is not served yet/],
-    [['--bind-address', '2001:db8::1'], /IPv6 is not served yet/],
+    [['--bind-address', 'fe80::1'], /link-local address cannot be listened on/],
+    [['--bind-address', '::ffff:192.0.2.1'], /IPv4-mapped/],
     [['--bind-address', '224.0.0.1'], /multicast/],
     [['--bind-address', '255.255.255.255'], /reserved/],
     [['--bind-address', '0.0.0.1'], /unspecified/],
@@ -182,7 +260,22 @@ describe('a wrong value is refused in one line that names flag, value and cure',
     [['--nodeport-addresses', '::/129'], /not a CIDR/],
     [['--nodeport-addresses', '10.0.0.0/8,'], /not a CIDR/],
     [['--nodeport-addresses', '10.0.0/8'], /not a CIDR/],
-    [['--nodeport-addresses', 'primary'], /"primary" is not supported yet/],
+    [['--nodeport-addresses', 'Primary'], /not a CIDR/],
+    [['--external-ip-allow-list', '10.0.0.1'], /^--external-ip-allow-list "10\.0\.0\.1": not a CIDR/],
+    [['--endpoint-drain-timeout', '-1s'], /negative/],
+    [['--proxy-mode', 'ipvs'], /^--proxy-mode "ipvs": .*has no other; .*run kube-proxy instead/],
+    [['--proxy-mode', 'iptables'], /run kube-proxy instead/],
+    [['--proxy-mode', 'Userspace'], /run kube-proxy instead/],
+    [['--oom-score-adj', '-1001'], /from -1000 to 1000/],
+    [['--oom-score-adj', '+1'], /from -1000 to 1000/],
+    [['--conntrack-max-per-core', '-1'], /from 0 to 2147483647/],
+    [['--conntrack-max-per-core', '2147483648'], /from 0 to 2147483647/],
+    [['--conntrack-tcp-timeout-established', '999ms'], /at least 1s, or 0/],
+    [['--conntrack-tcp-timeout-close-wait', '-1s'], /negative/],
+    [['--healthz-port', '65536'], /^--healthz-port "65536": must be a whole number/],
+    [['--healthz-port', 'x', '--healthz-bind-address', '127.0.0.1'], /^--healthz-port "x": must be a whole number/],
+    [['--logging-format', 'auto'], /one of text, json/],
+    [['--config', '/nowhere/config.conf'], /^--config "\/nowhere\/config\.conf": /],
     [['--healthz-bind-address', 'localhost:80'], /not ip or ip:port/],
     [['--healthz-bind-address', ':10256'], /not ip or ip:port/],
     [['--healthz-bind-address', '10.0.0.1:'], /not ip or ip:port/],
@@ -284,7 +377,8 @@ describe('what is no flag of ours is refused', () => {
     [['--udp-max-flow-per-services=3'], /did you mean --udp-max-flows-per-service\?/],
     [['--versoin'], /did you mean --version\?/],
     [['--no-cleanup'], /did you mean --cleanup\?/],
-    [['--proxy-mode=userspace'], /^unknown flag "--proxy-mode=userspace": see --help/],
+    [['--ipvs-schedular=rr'], /did you mean --ipvs-scheduler\?/],
+    [['--no_such'], /^unknown flag "--no_such"/],
     [['--no-such'], /see --help/],
     [['-x'], /unknown flag "-x": see --help/],
     [['--constructor'], /unknown flag "--constructor"/],
@@ -316,6 +410,15 @@ test('no mixture of odd arguments gets through, throws or is answered with more 
       if (line.kind === 'error') assert.doesNotMatch(line.text, /\p{Cc}/u, JSON.stringify([first, second]));
     }
   }
+});
+
+describe('--init-only', () => {
+  test('asks for nothing but what is set on the machine', () => {
+    const line = parseCommandLine(['--init-only', '--conntrack-min=5', '-v', '1']);
+    assert.ok(line.kind === 'init', JSON.stringify(line));
+    assert.equal(line.conntrack.min, 5);
+    assert.deepEqual(line.log, { verbosity: 1, format: 'auto' });
+  });
 });
 
 describe('--cleanup', () => {
@@ -362,7 +465,7 @@ describe('--help', () => {
   });
 
   test('shows every flag once, below the heading of its group, with its default', () => {
-    for (const [name, flag] of Object.entries(FLAGS)) {
+    for (const [name, flag] of Object.entries<Flag<unknown>>(FLAGS)) {
       const dashed = name === 'v' ? '  -v ' : ` --${name} `;
       const at = lines.findIndex((line) => line.includes(dashed) && line.indexOf(dashed) < 6);
       assert.notEqual(at, -1, name);
@@ -373,10 +476,15 @@ describe('--help', () => {
       );
       const end = lines.findIndex((line, i) => i > at && (line === '' || /^ {2,6}-/.test(line)));
       const entry = lines.slice(at, end).join(' ');
-      const shown = ('fallbackText' in flag ? flag.fallbackText : undefined) ?? flag.fallback[0];
+      const shown = flag.fallbackText ?? flag.fallback[0];
       if (shown !== undefined) assert.ok(entry.includes(`[default: ${shown}]`), entry);
     }
     assert.ok(!lines.includes('Options:'), 'a flag without a group');
+  });
+
+  test('names every flag that is only accepted, at its end', () => {
+    const end = lines.slice(lines.findIndex((line) => line.includes('no effect'))).join(' ');
+    for (const name of Object.keys(ACCEPTED_FLAGS)) assert.match(end, new RegExp(`--${name}[,.]`));
   });
 });
 

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import type { NetworkInterfaceInfo } from 'node:os';
 import { describe, test } from 'node:test';
-import { defaultRouteInterfaces } from '../../src/host/default-route.ts';
-import { chooseHostAddress, hostAddress, localIPv4Addresses } from '../../src/host/host-address.ts';
+import { defaultRouteInterfaces, defaultRouteInterfaces6 } from '../../src/host/default-route.ts';
+import { chooseHostAddress, hostAddress, localAddresses } from '../../src/host/host-address.ts';
 
 const HEADER = 'Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT';
 
@@ -54,6 +54,41 @@ describe('the interfaces of default routes', () => {
   });
 });
 
+const DEFAULT_IPV6 = `${'0'.repeat(32)} 00`;
+
+/** A line of `/proc/net/ipv6_route`. */
+function route6(name: string, { to = DEFAULT_IPV6, metric = '00000400', flags = '00000003' } = {}): string {
+  return `${to} ${'0'.repeat(32)} 00 fd000000000000000000000000000001 ${metric} 00000002 00000000 ${flags} ${name.padStart(8)}\n`;
+}
+
+describe('the interfaces of default routes of IPv6', () => {
+  test('come in the order of their metric, and are those for everything that are up and no rejection', () => {
+    const text = [
+      route6('wlan0', { metric: '00000a00' }),
+      route6('eth0'),
+      route6('net', { to: 'fd000000000000000000000000000000 40' }),
+      route6('lo', { flags: '00200200' }),
+      route6('down', { flags: '00000002' }),
+      'nonsense\n',
+    ].join('');
+    assert.deepEqual(defaultRouteInterfaces6(text), ['eth0', 'wlan0']);
+    assert.deepEqual(defaultRouteInterfaces6(''), []);
+  });
+
+  test('give the first global IPv6 address', () => {
+    const interfaces = {
+      docker0: [ipv6('fd00:17::1')],
+      eth0: [ipv4('192.0.2.10'), ipv6('fe80::1'), ipv6('2001:db8::1')],
+    };
+    assert.deepEqual(chooseHostAddress(route6('eth0'), interfaces, 'IPv6'), {
+      address: '2001:db8::1',
+      interfaceName: 'eth0',
+      isFallback: false,
+    });
+    assert.equal(chooseHostAddress(route6('eth0'), { eth0: [ipv6('fe80::1')] }, 'IPv6'), undefined);
+  });
+});
+
 describe('the host address', () => {
   const lo = [{ ...ipv4('127.0.0.1'), internal: true }, ipv6('::1')];
 
@@ -100,9 +135,9 @@ describe('the host address', () => {
   });
 
   test('of this machine is one of its local addresses', () => {
-    const local = localIPv4Addresses();
+    const local = localAddresses('IPv4');
     assert.ok(local.includes('127.0.0.1' as (typeof local)[number]) || local.length === 0, String(local));
-    const chosen = hostAddress();
+    const chosen = hostAddress('IPv4');
     assert.ok(chosen === undefined || local.includes(chosen.address));
   });
 });

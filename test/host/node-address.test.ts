@@ -12,6 +12,7 @@ function harness() {
     local: [ip('127.0.0.1'), ip('192.168.50.10'), ip('10.0.0.5')],
   };
   const node = new NodeAddress({
+    family: 'IPv4',
     log,
     machine: { hostAddress: () => machine.found, localAddresses: () => machine.local },
   });

@@ -1,0 +1,99 @@
+import { isDeepStrictEqual } from 'node:util';
+import { parseAddress } from '../model/address.ts';
+import { endpointName } from '../model/endpoint.ts';
+import { ACCEPTED_FLAGS, FIELDS_WITHOUT_FLAG } from './accepted.ts';
+import type { FileTexts } from './configuration-file.ts';
+import { SETTING_NAMES, SETTINGS, type SettingName, type SettingValues } from './settings.ts';
+import { UsageError } from './usage-error.ts';
+
+export interface Evaluated {
+  readonly values: SettingValues;
+  /** A sentence for each kind of thing that was said and is not done. */
+  readonly warnings: readonly string[];
+}
+
+interface Given {
+  readonly texts: readonly string[];
+  /** Who says so, for people: `--udp-timeout`, or the field of a file. */
+  readonly origin: string;
+}
+
+type FlagTexts = ReadonlyMap<SettingName, readonly string[]>;
+
+/** Turns texts into values; `file` is what `--config` says. Throws {@link UsageError}. */
+export function evaluate(flags: FlagTexts, file: FileTexts | undefined): Evaluated {
+  const given = file === undefined ? givenByFlags(withPorts(flags)) : givenByFile(file, flags);
+  const values: Partial<Record<SettingName, unknown>> = {};
+  for (const name of SETTING_NAMES) values[name] = evaluateOne(name, given.get(name));
+  return {
+    values: values as SettingValues,
+    warnings: [...overruled(flags, file), ...withoutEffect(values, given)],
+  };
+}
+
+function givenByFlags(flags: FlagTexts): ReadonlyMap<SettingName, Given> {
+  return new Map([...flags].map(([name, texts]) => [name, { texts, origin: `--${name}` }]));
+}
+
+/** With a file, flags count only for what no field says, or where upstream lets them. */
+function givenByFile(file: FileTexts, flags: FlagTexts): ReadonlyMap<SettingName, Given> {
+  const given = new Map<SettingName, Given>();
+  const path = JSON.stringify(flags.get('config')?.at(-1));
+  for (const [name, texts] of file)
+    given.set(name, { texts, origin: `--config ${path}: ${SETTINGS[name].field?.path}` });
+  for (const [name, { texts, origin }] of givenByFlags(flags)) {
+    if (countsBesideFile(name)) given.set(name, { texts, origin });
+  }
+  return given;
+}
+
+function countsBesideFile(name: SettingName): boolean {
+  const { field } = SETTINGS[name];
+  // The ports are parts of addresses that have fields.
+  return field === undefined ? name !== 'healthz-port' && name !== 'metrics-port' : field.flagWins === true;
+}
+
+/** `--healthz-port` and `--metrics-port` as upstream's addressFromDeprecatedFlags takes them. */
+function withPorts(flags: FlagTexts): FlagTexts {
+  const completed = new Map(flags);
+  for (const server of ['healthz', 'metrics'] as const) {
+    const texts = flags.get(`${server}-port`);
+    if (texts === undefined) continue;
+    const port = Number(evaluateOne(`${server}-port`, { texts, origin: `--${server}-port` }));
+    const name = `${server}-bind-address` as const;
+    const address = parseAddress(flags.get(name)?.at(-1) ?? '');
+    if (port === 0) completed.set(name, ['']);
+    else if (address !== undefined) completed.set(name, [endpointName({ address, port })]);
+  }
+  return completed;
+}
+
+function evaluateOne(name: SettingName, given: Given | undefined): unknown {
+  const { parse, fallback } = SETTINGS[name];
+  if (given === undefined) return parse(fallback);
+  try {
+    return parse(given.texts);
+  } catch (error) {
+    if (!(error instanceof UsageError)) throw error;
+    throw new UsageError(`${given.origin} ${JSON.stringify(given.texts.join(','))}: ${error.message}`);
+  }
+}
+
+function overruled(flags: FlagTexts, file: FileTexts | undefined): string[] {
+  if (file === undefined) return [];
+  const names = [...flags.keys()].filter((name) => !countsBesideFile(name)).map((name) => `--${name}`);
+  return names.length === 0
+    ? []
+    : [`Flags that do not count because --config decides what they say: ${names.join(', ')}`];
+}
+
+const WITHOUT_EFFECT = Object.entries({ ...ACCEPTED_FLAGS, ...FIELDS_WITHOUT_FLAG });
+
+/** Files that kubeadm writes have a field for everything: only what is not the default is worth telling. */
+function withoutEffect(values: Readonly<Record<string, unknown>>, given: ReadonlyMap<string, Given>): string[] {
+  const told = WITHOUT_EFFECT.flatMap(([name, { of, parse, fallback }]) => {
+    const origin = given.get(name)?.origin;
+    return origin === undefined || isDeepStrictEqual(values[name], parse(fallback)) ? [] : [`${origin} (${of})`];
+  });
+  return told.length === 0 ? [] : [`Accepted, but without effect in this proxy: ${told.join(', ')}`];
+}

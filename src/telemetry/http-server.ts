@@ -1,16 +1,23 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
 import type { Clock, Timer } from '../contracts/clock.ts';
 import type { Log } from '../contracts/log.ts';
 import { endpointName } from '../model/endpoint.ts';
-import { type HttpResponse, type Routes, TEXT } from './routes.ts';
+import { type HttpResponse, type Routes, TEXT } from './http.ts';
 
 export interface HttpServerOptions {
   /** For the log: "healthz", "metrics". */
   readonly name: string;
-  /** Port 0 lets the kernel choose. */
-  readonly address: string;
+  /** `undefined`: every address of the machine, of both families. */
+  readonly address: string | undefined;
+  /** 0 lets the kernel choose. */
   readonly port: number;
+  /** What to do about an address that cannot be bound; ends the log's sentence. */
+  readonly hint: string;
+  /** `--bind-address-hard-fail`: called when the address cannot be bound, and nothing is tried again. */
+  readonly onUnbindable?: () => void;
   /** Connections at a time; further ones are closed at once. */
   readonly maxConnections: number;
   readonly routes: Routes;
@@ -30,13 +37,14 @@ const RESPONSE_TIMEOUT_MS = 10_000;
 const KEEP_ALIVE_TIMEOUT_MS = 10_000;
 
 /**
- * Serves GET and HEAD on one address. An address that cannot be bound is retried for ever and never stops the proxy:
- * balancing goes on without it, as with upstream's `--bind-address-hard-fail=false`.
+ * Serves GET and HEAD on one address. An address that cannot be bound is retried for ever, as by default upstream:
+ * balancing goes on without it.
  */
 export class HttpServer {
   readonly #options: HttpServerOptions;
   readonly #server: Server;
   #retry: Timer | undefined;
+  #toldProblem: string | undefined;
   #closed = false;
 
   constructor(options: HttpServerOptions) {
@@ -66,10 +74,11 @@ export class HttpServer {
   /** Returns at once; whether and when the address could be bound is in the log. */
   start(): void {
     const { address: host, port } = this.#options;
-    this.#server.listen({ host, port });
+    // Without a host, Node listens on `::` for both families, or on 0.0.0.0 where the kernel has no IPv6.
+    this.#server.listen({ port, ...(host !== undefined && { host }) });
   }
 
-  /** Stops listening, ends every connection, gives up retrying. */
+  /** Stops listening, ends every connection, gives up retrying. The port is free when this returns, before it resolves. */
   async close(): Promise<void> {
     this.#closed = true;
     this.#retry?.cancel();
@@ -88,47 +97,92 @@ export class HttpServer {
   }
 
   #failed(error: Error): void {
-    const { name, address, port, clock, log } = this.#options;
+    const { name, address = '*', port, hint, onUnbindable, clock, log } = this.#options;
     const fields = { server: name, address: endpointName({ address, port }), err: error.message };
+    if (this.#closed) return;
     if (this.#server.listening) {
       log.warn('Cannot accept an HTTP connection', fields);
-    } else if (!this.#closed) {
-      log.error(
-        `Cannot serve HTTP here, trying again every ${BIND_RETRY_MS / 1_000} s; see --${name}-bind-address`,
-        fields,
-      );
+    } else if (onUnbindable !== undefined) {
+      log.error(`Cannot serve HTTP here; ${hint}`, fields);
+      onUnbindable();
+    } else {
+      // Once for each reason: the line that it serves tells the end of it.
+      if (this.#toldProblem !== error.message) {
+        log.error(`Cannot serve HTTP here, trying again every ${BIND_RETRY_MS / 1_000} s; ${hint}`, fields);
+      }
+      this.#toldProblem = error.message;
       this.#retry = clock.after(BIND_RETRY_MS, () => this.start());
     }
   }
 
   async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const { clock } = this.#options;
-    const deadline = clock.after(RESPONSE_TIMEOUT_MS, () => response.destroy());
+    const left = new AbortController();
+    response.on('close', () => left.abort());
+    const { status, contentType, headers, body } = await this.#route(request, left.signal);
+    if (left.signal.aborted) return;
+    const deadline = this.#options.clock.after(RESPONSE_TIMEOUT_MS, () => response.destroy());
     response.on('close', () => deadline.cancel());
-    const { status, contentType, body } = await this.#route(request);
     response.writeHead(status, {
       'Content-Type': contentType,
       'X-Content-Type-Options': 'nosniff',
-      'Content-Length': Buffer.byteLength(body),
-      ...(status === 405 ? { Allow: 'GET, HEAD', Connection: 'close' } : {}),
+      ...(typeof body === 'string' && { 'Content-Length': Buffer.byteLength(body) }),
+      ...headers,
     });
-    // Node leaves the body out of an answer to HEAD.
-    response.end(body);
+    // Node leaves the body of a whole text out of an answer to HEAD.
+    if (typeof body === 'string') response.end(body);
+    else if (request.method === 'HEAD') response.end();
+    else await this.#stream(request, response, body);
   }
 
-  async #route(request: IncomingMessage): Promise<HttpResponse> {
+  /** Whatever fails now ends the connection in the middle, which tells the client that the answer is not whole. */
+  async #stream(request: IncomingMessage, response: ServerResponse, body: AsyncIterable<string>): Promise<void> {
+    const { name, log } = this.#options;
+    try {
+      // One part at a time: each is as large as what the socket takes at once.
+      await pipeline(Readable.from(body, { highWaterMark: 1 }), response);
+    } catch (error) {
+      // The client left, or was too slow.
+      if ((error as NodeJS.ErrnoException).code === 'ERR_STREAM_PREMATURE_CLOSE') return;
+      log.error('An HTTP answer broke off', { server: name, path: pathOf(request), err: String(error) });
+    }
+  }
+
+  async #route(request: IncomingMessage, signal: AbortSignal): Promise<HttpResponse> {
     const { name, routes, log } = this.#options;
-    const path = request.url?.replace(/\?.*$/s, '') ?? '';
+    const path = pathOf(request);
     const handler = routes.get(path);
     if (handler === undefined) return { status: 404, contentType: TEXT, body: '404 page not found\n' };
     if (request.method !== 'GET' && request.method !== 'HEAD') {
-      return { status: 405, contentType: TEXT, body: 'Only GET and HEAD are served here.\n' };
+      return {
+        status: 405,
+        contentType: TEXT,
+        headers: { Allow: 'GET, HEAD', Connection: 'close' },
+        body: 'Only GET and HEAD are served here.\n',
+      };
     }
     try {
-      return await handler();
+      const query = new URLSearchParams(request.url?.slice(path.length));
+      const response = await handler({ query, signal });
+      const { body } = response;
+      return typeof body === 'string' ? response : { ...response, body: await begun(body) };
     } catch (error) {
       log.error('Cannot answer an HTTP request', { server: name, path, err: String(error) });
       return { status: 500, contentType: TEXT, body: 'This could not be answered; the log of the proxy says why.\n' };
     }
   }
+}
+
+function pathOf(request: IncomingMessage): string {
+  return request.url?.replace(/\?.*$/s, '') ?? '';
+}
+
+/** The same body, its first part made: what fails until then can still be answered with 500. */
+async function begun(body: AsyncIterable<string>): Promise<AsyncIterable<string>> {
+  const rest = body[Symbol.asyncIterator]();
+  const first = await rest.next();
+  return (async function* () {
+    if (first.done) return;
+    yield first.value;
+    yield* { [Symbol.asyncIterator]: () => rest };
+  })();
 }

@@ -1,79 +1,66 @@
-import { Counter, collectDefaultMetrics, exponentialBuckets, Gauge, Histogram, Registry } from 'prom-client';
+import { Counter, Gauge, Histogram, Registry } from 'prom-client';
 import type { ApiStatus } from '../contracts/api-status.ts';
 import type { Clock } from '../contracts/clock.ts';
-import type { ServicePortStats } from '../contracts/data-plane.ts';
-import type { ApiRequestMetrics, SyncMetrics } from '../contracts/metrics.ts';
+import type { ListenerStats } from '../contracts/data-plane.ts';
+import type { ApiRequestMetrics } from '../contracts/metrics.ts';
+import type { IpFamily } from '../model/address.ts';
 import type { Health } from './health.ts';
-import { renderServicePorts } from './service-port-metrics.ts';
+import { type FamilyMetrics, KubeProxyMetrics } from './kube-proxy-metrics.ts';
+import { registerProcessMetrics } from './process-metrics.ts';
+import { collectRows, printSeries } from './series.ts';
+import {
+  ENDPOINT_FAMILIES,
+  endpointRows,
+  OTHER_ENDPOINTS,
+  OTHER_SERVICE_PORTS,
+  SERVICE_PORT_FAMILIES,
+  servicePortRows,
+} from './service-port-metrics.ts';
 
 export interface MetricsOptions {
   readonly clock: Clock;
   readonly version: string;
-  readonly health: Health;
+  readonly health: Pick<Health, 'lastUpdated'>;
+  /** The families whose rules are synced. */
+  readonly families: readonly IpFamily[];
+  /** Services whose changes, or those of their endpoints, are not handed on yet. */
+  readonly pendingServices: () => number;
   /** The data plane's counters, read at scrape time. */
-  readonly stats: () => Iterable<ServicePortStats>;
+  readonly stats: () => Iterable<ListenerStats>;
   readonly droppedLogLines: () => number;
   /** `undefined` without an API server. */
   readonly apiStatus: () => ApiStatus | undefined;
+  /** Service ports, and endpoints, with series of their own; {@link MAX_ROWS} by default. */
+  readonly maxRows?: number;
 }
+
+/**
+ * Twice the Service ports that the proxy is made for, some 300,000 series. The bound is there for the sake of whoever
+ * stores them, should somebody create Services without end.
+ */
+const MAX_ROWS = 20_000;
 
 /** Of `rest_client_request_duration_seconds` (`k8s.io/component-base/metrics/prometheus/restclient`). */
 const API_REQUEST_BUCKETS = [0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60];
 
 /**
- * What `/metrics` shows: kube-proxy's names and help texts for syncing (`pkg/proxy/metrics/metrics.go`), so that its
- * dashboards and alerts work; ours for Service ports; the process's own.
+ * What `/metrics` shows: kube-proxy's metrics and client-go's under their names; ours for Service ports; the process's
+ * own. `docs/metrics.md` lists them all.
  */
-export class Metrics implements SyncMetrics, ApiRequestMetrics {
+export class Metrics implements ApiRequestMetrics {
   readonly #registry = new Registry();
-  readonly #options: MetricsOptions;
-  readonly #syncDuration: Histogram;
-  readonly #lastQueued: Gauge;
-  readonly #restoreFailures: Counter;
-  readonly #changes: Readonly<Record<'service' | 'endpoint', Counter>>;
+  readonly #kubeProxy: KubeProxyMetrics;
+  readonly #stats: () => Iterable<ListenerStats>;
+  readonly #maxRows: number;
   readonly #apiRequests: Counter;
   readonly #apiRequestDuration: Histogram;
 
   constructor(options: MetricsOptions) {
-    this.#options = options;
+    this.#stats = options.stats;
+    this.#maxRows = options.maxRows ?? MAX_ROWS;
     const registers = [this.#registry];
-    collectDefaultMetrics({ register: this.#registry });
-    this.#syncDuration = new Histogram({
-      name: 'kubeproxy_sync_proxy_rules_duration_seconds',
-      help: 'SyncProxyRules latency in seconds',
-      buckets: exponentialBuckets(0.001, 2, 15),
-      registers,
-    });
-    new Gauge({
-      name: 'kubeproxy_sync_proxy_rules_last_timestamp_seconds',
-      help: 'The last time proxy rules were successfully synced',
-      registers,
-      collect() {
-        this.set((options.health.report().lastUpdated?.wallMs ?? 0) / 1_000);
-      },
-    });
-    this.#lastQueued = new Gauge({
-      name: 'kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds',
-      help: 'The last time a sync of proxy rules was queued',
-      registers,
-    });
-    this.#restoreFailures = new Counter({
-      name: 'kubeproxy_sync_proxy_rules_iptables_restore_failures_total',
-      help: 'Cumulative proxy iptables restore failures',
-      registers,
-    });
-    this.#changes = {
-      service: new Counter({
-        name: 'kubeproxy_sync_proxy_rules_service_changes_total',
-        help: 'Cumulative proxy rules Service changes',
-        registers,
-      }),
-      endpoint: new Counter({
-        name: 'kubeproxy_sync_proxy_rules_endpoint_changes_total',
-        help: 'Cumulative proxy rules Endpoint changes',
-        registers,
-      }),
-    };
+    registerProcessMetrics(this.#registry);
+    this.#kubeProxy = new KubeProxyMetrics({ registry: this.#registry, ...options });
     new Counter({
       name: 'userspace_proxy_log_lines_dropped_total',
       help: 'Log lines that could not be written',
@@ -120,33 +107,40 @@ export class Metrics implements SyncMetrics, ApiRequestMetrics {
     }).set({ version: options.version, nodejs_version: process.version }, 1);
   }
 
+  /** For the pipeline of this family, one of those given to the constructor. */
+  of(family: IpFamily): FamilyMetrics {
+    return this.#kubeProxy.of(family);
+  }
+
+  healthAnswered(kind: 'healthz' | 'livez', code: 200 | 503): void {
+    this.#kubeProxy.healthAnswered(kind, code);
+  }
+
   requestDone({ method, host, code, durationMs }: Parameters<ApiRequestMetrics['requestDone']>[0]): void {
     this.#apiRequests.inc({ code, method, host });
     this.#apiRequestDuration.observe({ verb: method, host }, durationMs / 1_000);
-  }
-
-  changesQueued(): void {
-    this.#lastQueued.set(this.#options.clock.wallNow() / 1_000);
-  }
-
-  syncDone(durationMs: number): void {
-    this.#syncDuration.observe(durationMs / 1_000);
-  }
-
-  restoreFailed(): void {
-    this.#restoreFailures.inc();
-  }
-
-  changed(kind: 'service' | 'endpoint', count: number): void {
-    this.#changes[kind].inc(count);
   }
 
   get contentType(): string {
     return this.#registry.contentType;
   }
 
-  /** Prometheus' text format, version 0.0.4. Rejects when the data plane's counters cannot be read. */
-  async render(): Promise<string> {
-    return (await this.#registry.metrics()) + renderServicePorts(this.#options.stats());
+  /**
+   * Prometheus' text format, version 0.0.4, in parts that never hold up the event loop. Throws before the first part
+   * when the data plane's counters cannot be read.
+   */
+  async *render(): AsyncGenerator<string> {
+    const rows = await collectRows(servicePortRows(this.#stats()), {
+      max: this.#maxRows,
+      others: OTHER_SERVICE_PORTS,
+    });
+    yield await this.#registry.metrics();
+    yield* printSeries(SERVICE_PORT_FAMILIES, rows);
+  }
+
+  /** The same for each endpoint of each Service port, and nothing else: who wants so many series asks for them. */
+  async *renderEndpoints(): AsyncGenerator<string> {
+    const rows = await collectRows(endpointRows(this.#stats()), { max: this.#maxRows, others: OTHER_ENDPOINTS });
+    yield* printSeries(ENDPOINT_FAMILIES, rows);
   }
 }

@@ -1,47 +1,95 @@
 import type { ApiStatus } from '../contracts/api-status.ts';
-import type { Health } from './health.ts';
+import type { Health, HealthReport } from './health.ts';
+import { type Handler, type HttpResponse, JSON_TYPE, type Routes, TEXT } from './http.ts';
 import type { Metrics } from './metrics.ts';
+import { profileRoutes } from './profile-routes.ts';
+import type { Profiler } from './profiler.ts';
 import { goTime } from './timestamp.ts';
 
-export interface HttpResponse {
-  readonly status: number;
-  readonly contentType: string;
-  readonly body: string;
-}
-
-/** By path. A handler that throws or rejects is answered with 500. */
-export type Routes = ReadonlyMap<string, () => HttpResponse | Promise<HttpResponse>>;
-
-export const TEXT = 'text/plain; charset=utf-8';
-
-/** What anybody may see: only times, nothing of Services or of the node. */
-export function healthzRoutes(health: Health, apiStatus: () => ApiStatus | undefined): Routes {
-  return new Map([['/healthz', () => healthz(health, apiStatus())]]);
+/** What anybody may see: only times, nothing of Services. */
+export function healthzRoutes({
+  health,
+  nodeEligible,
+  apiStatus,
+  metrics,
+}: {
+  readonly health: Health;
+  /** `false` when load balancers are to send nothing to this node any more. */
+  readonly nodeEligible: () => boolean;
+  /** `undefined` without an API server. */
+  readonly apiStatus: () => ApiStatus | undefined;
+  readonly metrics: Pick<Metrics, 'healthAnswered'>;
+}): Routes {
+  const counted = (kind: 'healthz' | 'livez', healthy: boolean, body: string): HttpResponse => {
+    const status = healthy ? 200 : 503;
+    metrics.healthAnswered(kind, status);
+    return { status, contentType: JSON_TYPE, body };
+  };
+  return new Map<string, Handler>([
+    [
+      '/healthz',
+      () => {
+        const report = health.report();
+        const eligible = nodeEligible();
+        const healthy = report.healthy && eligible;
+        const api = apiStatus();
+        const apiServer = api === undefined ? '' : `,"apiServer": ${apiJson(api)}`;
+        return counted('healthz', healthy, `{${times(report, healthy)}, "nodeEligible": ${eligible}${apiServer}}`);
+      },
+    ],
+    [
+      '/livez',
+      () => {
+        const report = health.report();
+        return counted('livez', report.healthy, `{${times(report, report.healthy)}}`);
+      },
+    ],
+  ]);
 }
 
 /** For operators, on loopback by default. Bodies as kube-proxy's, without newlines. */
-export function metricsRoutes(metrics: Metrics): Routes {
-  return new Map<string, () => HttpResponse | Promise<HttpResponse>>([
-    ['/healthz', () => ({ status: 200, contentType: TEXT, body: 'ok' })],
-    ['/proxyMode', () => ({ status: 200, contentType: TEXT, body: 'userspace' })],
-    ['/metrics', async () => ({ status: 200, contentType: metrics.contentType, body: await metrics.render() })],
+export function metricsRoutes({
+  metrics,
+  effectiveConfiguration,
+  profiler,
+}: {
+  readonly metrics: Metrics;
+  /** A KubeProxyConfiguration as kube-proxy shows its own: Go's field names, durations as text. */
+  readonly effectiveConfiguration: () => object;
+  /** `undefined` without `--profiling`. */
+  readonly profiler: Profiler | undefined;
+}): Routes {
+  const text = (body: string): HttpResponse => ({ status: 200, contentType: TEXT, body });
+  const { contentType } = metrics;
+  return new Map<string, Handler>([
+    ['/healthz', () => text('ok')],
+    ['/proxyMode', () => text('userspace')],
+    [
+      '/configz',
+      () => ({
+        status: 200,
+        contentType: JSON_TYPE,
+        body: JSON.stringify({ 'kubeproxy.config.k8s.io': effectiveConfiguration() }),
+      }),
+    ],
+    ['/metrics', () => ({ status: 200, contentType, body: metrics.render() })],
+    ['/metrics/endpoints', () => ({ status: 200, contentType, body: metrics.renderEndpoints() })],
+    ...(profiler === undefined ? [] : profileRoutes(profiler)),
   ]);
 }
 
 /**
- * Body and codes of upstream's `healthzHandler` (`pkg/proxy/healthcheck/proxier_health.go`). While healthy,
- * `lastUpdated` is the time of asking: checks written for old releases, which synced all the time, expect it recent.
- *
- * With an API server there is a third field. It does not count for the status code: the last state is served for as long
- * as the server is away, and restarting every proxy of the cluster would not bring it back.
+ * As upstream's handlers print them (`pkg/proxy/healthcheck/proxy_health.go`). While healthy, `lastUpdated` is the time
+ * of asking: checks written for old releases, which synced all the time, expect it recent.
  */
-function healthz(health: Health, api: ApiStatus | undefined): HttpResponse {
-  const { healthy, lastUpdated, now } = health.report();
-  const times = `"lastUpdated": "${goTime(healthy ? now : lastUpdated)}","currentTime": "${goTime(now)}"`;
-  const body = api === undefined ? `{${times}}` : `{${times},"apiServer": ${apiJson(api)}}`;
-  return { status: healthy ? 200 : 503, contentType: 'application/json', body };
+function times({ lastUpdated, now }: HealthReport, healthy: boolean): string {
+  return `"lastUpdated": "${goTime(healthy ? now : lastUpdated)}","currentTime": "${goTime(now)}"`;
 }
 
+/**
+ * Ours, and only shown: the last state is served for as long as the server is away, and restarting every proxy of the
+ * cluster, or taking every node out of its load balancers, would not bring it back.
+ */
 function apiJson({ connected, staleForMs }: ApiStatus): string {
   return JSON.stringify({ connected, staleForSeconds: Math.round(staleForMs / 1_000) });
 }

@@ -1,58 +1,26 @@
-import type { Counter, ServicePortStats } from '../contracts/data-plane.ts';
+import type { Counter, ListenerStats } from '../contracts/data-plane.ts';
+import { endpointName } from '../model/endpoint.ts';
+import type { SeriesFamily, SeriesRow } from './series.ts';
 
-/** One metric: its series are the Service ports, times the value of one more label where there is one. */
-interface Family {
-  readonly name: string;
-  readonly type: 'counter' | 'gauge';
-  readonly help: string;
-  readonly series: readonly { readonly counter: Counter; readonly label?: string; readonly unitsPerCount?: number }[];
-}
-
-const PREFIX = 'userspace_proxy_';
-
-const FAMILIES: readonly Family[] = [
-  {
-    name: 'connections_total',
-    type: 'counter',
-    help: 'TCP connections accepted and UDP flows begun',
-    series: [{ counter: 'connections' }],
-  },
-  {
-    name: 'connections_active',
-    type: 'gauge',
-    help: 'TCP connections and UDP flows that are open now',
-    series: [{ counter: 'active' }],
-  },
-  {
-    name: 'received_bytes_total',
-    type: 'counter',
-    help: 'Payload bytes received from clients',
-    series: [{ counter: 'receivedBytes' }],
-  },
-  {
-    name: 'sent_bytes_total',
-    type: 'counter',
-    help: 'Payload bytes sent to clients',
-    series: [{ counter: 'sentBytes' }],
-  },
-  {
-    name: 'connects_total',
-    type: 'counter',
-    help: 'Connects to an endpoint that were answered; divides connect_seconds_total into a mean',
-    series: [{ counter: 'connects' }],
-  },
+const CONNECTIONS = [counter('connections_total', 'TCP connections accepted and UDP flows begun', 'connections')];
+const TRAFFIC: readonly SeriesFamily[] = [
+  gauge('connections_active', 'TCP connections and UDP flows that are open now', 'active'),
+  counter('received_bytes_total', 'Payload bytes received from clients', 'receivedBytes'),
+  counter('sent_bytes_total', 'Payload bytes sent to clients', 'sentBytes'),
+];
+const CONNECTS: readonly SeriesFamily[] = [
+  counter(
+    'connects_total',
+    'Connects to an endpoint that were answered; divides connect_seconds_total into a mean',
+    'connects',
+  ),
   {
     name: 'connect_seconds_total',
     type: 'counter',
     help: 'Time that the answered connects took together',
     series: [{ counter: 'connectMs', unitsPerCount: 1 / 1_000 }],
   },
-  {
-    name: 'connect_retries_total',
-    type: 'counter',
-    help: 'Connects to a further endpoint after one had failed',
-    series: [{ counter: 'retries' }],
-  },
+  counter('connect_retries_total', 'Connects to a further endpoint after one had failed', 'retries'),
   {
     name: 'connect_failures_total',
     type: 'counter',
@@ -64,6 +32,8 @@ const FAMILIES: readonly Family[] = [
       { counter: 'failedOther', label: 'reason="other"' },
     ],
   },
+];
+const REFUSALS: readonly SeriesFamily[] = [
   {
     name: 'turned_away_total',
     type: 'counter',
@@ -73,44 +43,58 @@ const FAMILIES: readonly Family[] = [
       { counter: 'exhausted', label: 'reason="exhausted"' },
     ],
   },
-  {
-    name: 'limited_total',
-    type: 'counter',
-    help: 'UDP flows and datagrams refused because a bound was reached',
-    series: [{ counter: 'limited' }],
-  },
-  {
-    name: 'accept_pauses_total',
-    type: 'counter',
-    help: 'Times that accepting stopped because descriptors had run out',
-    series: [{ counter: 'pauses' }],
-  },
+  counter('limited_total', 'UDP flows and datagrams refused because a bound was reached', 'limited'),
+  counter('accept_pauses_total', 'Times that accepting stopped because descriptors had run out', 'pauses'),
 ];
 
-/**
- * The counters of every Service port in Prometheus' text format. Written by hand: the values live in the data plane
- * already; prom-client would keep a second copy of each series, take long over rendering it, and need to be told which
- * Service ports have gone.
- */
-export function renderServicePorts(stats: Iterable<ServicePortStats>): string {
-  const ports = Array.from(stats, (port) => ({ labels: labelsOf(port), counters: port.counters }));
-  let text = '';
-  for (const { name, type, help, series } of FAMILIES) {
-    text += `# HELP ${PREFIX}${name} ${help}\n# TYPE ${PREFIX}${name} ${type}\n`;
-    for (const { labels, counters } of ports) {
-      for (const { counter, label, unitsPerCount = 1 } of series) {
-        const value = counters[counter] * unitsPerCount;
-        text += `${PREFIX}${name}{${labels}${label === undefined ? '' : `,${label}`}} ${value}\n`;
-      }
+const EVERY = [...CONNECTIONS, ...TRAFFIC, ...CONNECTS];
+
+/** On `/metrics`: one series for each Service port, times the value of one more label where there is one. */
+export const SERVICE_PORT_FAMILIES: readonly SeriesFamily[] = [...EVERY, ...REFUSALS].map(named('userspace_proxy_'));
+
+/** On `/metrics/endpoints`: the same for each endpoint of each Service port; refusals are not an endpoint's. */
+export const ENDPOINT_FAMILIES: readonly SeriesFamily[] = EVERY.map(named('userspace_proxy_endpoint_'));
+
+/** The labels of the series that stands for all Service ports beyond the bound. No Service has an empty name. */
+export const OTHER_SERVICE_PORTS = labelText({ namespace: '', service: '', port: '', protocol: '' });
+export const OTHER_ENDPOINTS = `${OTHER_SERVICE_PORTS},endpoint=""`;
+
+export function* servicePortRows(stats: Iterable<ListenerStats>): Generator<SeriesRow> {
+  for (const port of stats) yield { labels: labelsOf(port), counters: port.counters };
+}
+
+/** Nothing in an engine that does not count by endpoint. */
+export function* endpointRows(stats: Iterable<ListenerStats>): Generator<SeriesRow> {
+  for (const port of stats) {
+    const labels = labelsOf(port);
+    for (const { endpoint, counters } of port.endpoints ?? []) {
+      yield { labels: `${labels},endpoint="${endpointName(endpoint)}"`, counters };
     }
   }
-  return text;
+}
+
+function counter(name: string, help: string, of: Counter): SeriesFamily {
+  return { name, type: 'counter', help, series: [{ counter: of }] };
+}
+
+function gauge(name: string, help: string, of: Counter): SeriesFamily {
+  return { name, type: 'gauge', help, series: [{ counter: of }] };
+}
+
+function named(prefix: string): (family: SeriesFamily) => SeriesFamily {
+  return (family) => ({ ...family, name: prefix + family.name });
 }
 
 /** Splits the printed ServicePortName: `namespace/service`, or `namespace/service:port`. */
-function labelsOf({ name, protocol }: ServicePortStats): string {
+function labelsOf({ name, protocol }: ListenerStats): string {
   const [, namespace = '', service = '', port = ''] = /^([^/]*)\/([^:]*):?(.*)$/s.exec(name) ?? [];
-  return `namespace="${escaped(namespace)}",service="${escaped(service)}",port="${escaped(port)}",protocol="${protocol}"`;
+  return labelText({ namespace, service, port, protocol });
+}
+
+function labelText(labels: Readonly<Record<string, string>>): string {
+  return Object.entries(labels)
+    .map(([label, value]) => `${label}="${escaped(value)}"`)
+    .join(',');
 }
 
 /** Names are validated long before; a line that they could break would take the whole scrape with it. */

@@ -5,7 +5,8 @@ import { ManualClock } from '../fakes/manual-clock.ts';
 
 function setUp() {
   const clock = new ManualClock(1_000);
-  return { clock, health: new Health(clock, 60_000) };
+  const health = new Health(clock, 60_000);
+  return { clock, health, sync: health.of('IPv4') };
 }
 
 test('a proxy that has just started is healthy, and so for as long as nothing is wanted', () => {
@@ -19,8 +20,8 @@ test('a proxy that has just started is healthy, and so for as long as nothing is
 });
 
 test('a change that waits for the timeout makes it unhealthy, the first sync included', () => {
-  const { clock, health } = setUp();
-  health.queuedUpdate();
+  const { clock, health, sync } = setUp();
+  sync.queuedUpdate();
   clock.advance(59_999);
   assert.equal(health.report().healthy, true);
   clock.advance(1);
@@ -28,24 +29,40 @@ test('a change that waits for the timeout makes it unhealthy, the first sync inc
 });
 
 test('further changes do not put the moment off', () => {
-  const { clock, health } = setUp();
+  const { clock, health, sync } = setUp();
   for (let i = 0; i < 60; i++) {
-    health.queuedUpdate();
+    sync.queuedUpdate();
     clock.advance(1_000);
   }
   assert.equal(health.report().healthy, false);
 });
 
 test('a sync makes it healthy again and is remembered', () => {
-  const { clock, health } = setUp();
-  health.queuedUpdate();
+  const { clock, health, sync } = setUp();
+  sync.queuedUpdate();
   clock.advance(100_000);
-  health.updated();
+  sync.updated();
   clock.advance(100_000);
   const { healthy, lastUpdated } = health.report();
   assert.equal(healthy, true);
   assert.deepEqual(lastUpdated, { wallMs: 101_000, monotonicMs: 100_000 });
-  health.queuedUpdate();
+  sync.queuedUpdate();
   clock.advance(59_999);
+  assert.equal(health.report().healthy, true);
+});
+
+test('each address family counts, and the one that is stuck gives the time', () => {
+  const { clock, health, sync } = setUp();
+  const ipv6 = health.of('IPv6');
+  sync.updated();
+  clock.advance(1_000);
+  ipv6.updated();
+  assert.equal(health.report().lastUpdated?.monotonicMs, 1_000);
+  sync.queuedUpdate();
+  clock.advance(60_000);
+  ipv6.updated();
+  assert.deepEqual([health.report().healthy, health.report().lastUpdated?.monotonicMs], [false, 0]);
+  assert.equal(health.lastUpdated('IPv6')?.monotonicMs, 61_000);
+  sync.updated();
   assert.equal(health.report().healthy, true);
 });

@@ -1,63 +1,14 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { type IncomingHttpHeaders, request } from 'node:http';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
-import { describe, type TestContext, test } from 'node:test';
-import { COUNTERS, type Counters, type ServicePortStats } from '../../src/contracts/data-plane.ts';
-import type { ServicePortName } from '../../src/model/service.ts';
-import { Health } from '../../src/telemetry/health.ts';
+import { describe, test } from 'node:test';
+import { type Handler, type Routes, TEXT } from '../../src/telemetry/http.ts';
 import { HttpServer } from '../../src/telemetry/http-server.ts';
-import { Metrics } from '../../src/telemetry/metrics.ts';
-import { healthzRoutes, metricsRoutes, type Routes, TEXT } from '../../src/telemetry/routes.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
-
-interface Reply {
-  status: number | undefined;
-  headers: IncomingHttpHeaders;
-  body: string;
-}
-
-function ask(address: AddressInfo, path: string, method = 'GET'): Promise<Reply> {
-  return new Promise((resolve, reject) => {
-    const outgoing = request({ host: address.address, port: address.port, path, method, agent: false }, (incoming) => {
-      let body = '';
-      incoming.setEncoding('utf8');
-      incoming.on('data', (text) => {
-        body += text;
-      });
-      incoming.on('end', () => resolve({ status: incoming.statusCode, headers: incoming.headers, body }));
-    });
-    outgoing.on('error', reject);
-    outgoing.end();
-  });
-}
-
-async function until<T>(read: () => T | undefined): Promise<T> {
-  for (let turn = 0; turn < 2_500; turn++) {
-    const value = read();
-    if (value !== undefined) return value;
-    await new Promise((resolve) => setTimeout(resolve, 2));
-  }
-  return assert.fail('it did not happen within five seconds');
-}
-
-async function serve(t: TestContext, routes: Routes, { maxConnections = 16 } = {}) {
-  const clock = new ManualClock();
-  const log = new RecordingLog();
-  const server = new HttpServer({
-    name: 'metrics',
-    address: '127.0.0.1',
-    port: 0,
-    maxConnections,
-    routes,
-    clock,
-    log,
-  });
-  server.start();
-  t.after(() => server.close());
-  return { log, server, address: await until(() => server.address), clock };
-}
+import { settle, until } from '../support/until.ts';
+import { ask } from './http-client.ts';
+import { serve } from './serve.ts';
 
 const hello: Routes = new Map([['/hello', () => ({ status: 200, contentType: TEXT, body: 'grüß dich' })]]);
 
@@ -111,23 +62,25 @@ describe('a request', () => {
     assert.match(String(log.of('error')[0]?.fields['err']), /secret-service is broken/);
   });
 
-  test('whose client leaves before the answer is ready harms nobody', async (t) => {
+  test('whose client leaves before the answer is ready harms nobody; the handler learns of it', async (t) => {
     const { promise: mayAnswer, resolve: answerNow } = Promise.withResolvers<void>();
-    const { promise: asked, resolve: isAsked } = Promise.withResolvers<void>();
-    const slow = async () => {
-      isAsked();
+    const signals: AbortSignal[] = [];
+    const slow: Handler = async (request) => {
+      signals.push(request.signal);
       await mayAnswer;
       return { status: 200, contentType: TEXT, body: 'late' };
     };
-    const { address, clock } = await serve(t, new Map<string, () => ReturnType<typeof slow>>([['/slow', slow]]));
+    const { address, clock } = await serve(t, new Map([['/slow', slow]]));
     const socket = connect(address.port, address.address);
     socket.on('error', () => {});
     socket.write('GET /slow HTTP/1.1\r\nHost: x\r\n\r\n');
-    await asked;
+    await until('the handler is asked', () => signals.length === 1);
+    assert.equal(signals[0]?.aborted, false);
     socket.resetAndDestroy();
-    await until(() => (clock.pendingTimers === 0 ? true : undefined));
+    await until('the handler learns that the client has left', () => signals[0]?.aborted === true);
     answerNow();
     assert.equal((await ask(address, '/slow')).body, 'late');
+    await until('no deadline is left', () => clock.pendingTimers === 0);
   });
 
   test('that is no HTTP gets 400', async (t) => {
@@ -136,6 +89,101 @@ describe('a request', () => {
     socket.setEncoding('utf8').end('nonsense\r\n\r\n');
     const [text] = await once(socket, 'data');
     assert.match(text, /^HTTP\/1\.1 400 /);
+  });
+});
+
+describe('an answer in parts', () => {
+  const inParts = (body: () => AsyncIterable<string>): Routes =>
+    new Map([['/parts', () => ({ status: 200, contentType: TEXT, body: body() })]]);
+
+  test('comes whole, and without its length', async (t) => {
+    const { address, clock } = await serve(
+      t,
+      inParts(async function* () {
+        for (let part = 0; part < 100; part += 1) yield `${part}ü\n`;
+      }),
+    );
+    const { status, headers, body } = await ask(address, '/parts');
+    assert.deepEqual([status, headers['content-length'], headers['transfer-encoding']], [200, undefined, 'chunked']);
+    assert.equal(body, Array.from({ length: 100 }, (_, part) => `${part}ü\n`).join(''));
+    await until('no deadline is left', () => clock.pendingTimers === 0);
+  });
+
+  test('may be empty', async (t) => {
+    const { address } = await serve(
+      t,
+      inParts(async function* () {}),
+    );
+    assert.deepEqual([(await ask(address, '/parts')).status, (await ask(address, '/parts')).body], [200, '']);
+  });
+
+  test('is not made for HEAD', async (t) => {
+    const { address } = await serve(
+      t,
+      inParts(async function* () {
+        yield 'one';
+        assert.fail('nobody asked for it');
+      }),
+    );
+    const { status, body } = await ask(address, '/parts', 'HEAD');
+    assert.deepEqual([status, body], [200, '']);
+  });
+
+  test('that fails before its first part is a 500', async (t) => {
+    const { address, log } = await serve(
+      t,
+      // biome-ignore lint/correctness/useYield: it fails before
+      inParts(async function* () {
+        throw new Error('worker gone');
+      }),
+    );
+    assert.equal((await ask(address, '/parts')).status, 500);
+    assert.match(String(log.of('error')[0]?.fields['err']), /worker gone/);
+  });
+
+  test('that fails later breaks off, so that nobody takes it for whole', async (t) => {
+    const { address, log } = await serve(
+      t,
+      inParts(async function* () {
+        yield 'one';
+        throw new Error('worker gone');
+      }),
+    );
+    await assert.rejects(ask(address, '/parts'));
+    assert.match(String(log.of('error')[0]?.fields['err']), /worker gone/);
+    assert.equal(log.of('error')[0]?.fields['path'], '/parts');
+  });
+
+  test('is made no faster than the client reads, and no further once it has left', async (t) => {
+    let made = 0;
+    let isOver = false;
+    const { address, log } = await serve(
+      t,
+      inParts(async function* () {
+        try {
+          for (;;) {
+            made += 1;
+            yield 'x'.repeat(1024 * 1024);
+          }
+        } finally {
+          isOver = true;
+        }
+      }),
+    );
+    const socket = connect(address.port, address.address);
+    socket.on('error', () => {});
+    socket.write('GET /parts HTTP/1.1\r\nHost: x\r\n\r\n');
+    await once(socket, 'readable');
+    let before = -1;
+    await until('the server waits for its client', () => {
+      const stands = made === before;
+      before = made;
+      return stands;
+    });
+    assert.ok(made < 64, `${made} MiB were made for a client that reads nothing`);
+    socket.resetAndDestroy();
+    await until('the making has ended', () => isOver);
+    assert.deepEqual(log.of('error'), []);
   });
 });
 
@@ -182,51 +230,76 @@ describe('a client that dawdles', () => {
 });
 
 describe('an address that cannot be bound', () => {
-  test('is told, retried every five seconds, and served as soon as it is free', async (t) => {
+  async function taken(options: { onUnbindable?: () => void } = {}) {
     const holder = createServer().listen(0, '127.0.0.1');
     await once(holder, 'listening');
     const { port } = holder.address() as AddressInfo;
     const clock = new ManualClock();
     const log = new RecordingLog();
     const server = new HttpServer({
-      ...{ name: 'healthz', address: '127.0.0.1', port, maxConnections: 1 },
-      ...{ routes: hello, clock, log },
+      ...{ name: 'healthz', address: '127.0.0.1', port, hint: 'see --healthz-bind-address', maxConnections: 1 },
+      ...{ routes: hello, clock, log, ...options },
     });
-    t.after(() => server.close());
     server.start();
-    await until(() => log.of('error')[0]);
+    await until('the failure is told', () => log.of('error').length === 1);
+    return { holder, port, clock, log, server };
+  }
+
+  test('is told once, retried every five seconds, and served as soon as it is free', async (t) => {
+    const { holder, port, clock, log, server } = await taken();
+    t.after(() => server.close());
+    assert.deepEqual(log.of('error'), [
+      {
+        level: 'error',
+        message: 'Cannot serve HTTP here, trying again every 5 s; see --healthz-bind-address',
+        fields: {
+          server: 'healthz',
+          address: `127.0.0.1:${port}`,
+          err: `listen EADDRINUSE: address already in use 127.0.0.1:${port}`,
+        },
+      },
+    ]);
     clock.advance(4_999);
     assert.equal(clock.pendingTimers, 1);
     clock.advance(1);
-    await until(() => log.of('error')[1]);
-    assert.match(log.of('error')[1]?.message ?? '', /every 5 s; see --healthz-bind-address/);
-    assert.deepEqual(log.of('error')[1]?.fields, {
-      server: 'healthz',
-      address: `127.0.0.1:${port}`,
-      err: `listen EADDRINUSE: address already in use 127.0.0.1:${port}`,
-    });
+    assert.equal(clock.pendingTimers, 0);
+    await until('it is tried again', () => clock.pendingTimers === 1);
     holder.close();
     await once(holder, 'close');
     clock.advance(5_000);
-    const address = await until(() => server.address);
-    assert.equal((await ask(address, '/hello')).status, 200);
+    await until('the server listens', () => server.address !== undefined);
+    assert.equal((await ask(server.address as AddressInfo, '/hello')).status, 200);
+    assert.equal(log.of('error').length, 1);
+  });
+
+  test('is told to whoever wants to end for it, and not tried again', async (t) => {
+    let calls = 0;
+    const { holder, clock, log, server } = await taken({ onUnbindable: () => (calls += 1) });
+    t.after(() => holder.close());
+    t.after(() => server.close());
+    assert.deepEqual([calls, clock.pendingTimers], [1, 0]);
+    assert.equal(log.of('error')[0]?.message, 'Cannot serve HTTP here; see --healthz-bind-address');
   });
 
   test('is given up when the server is closed', async (t) => {
-    const holder = createServer().listen(0, '127.0.0.1');
-    await once(holder, 'listening');
+    const { holder, clock, server } = await taken();
     t.after(() => holder.close());
-    const clock = new ManualClock();
-    const log = new RecordingLog();
-    const { port } = holder.address() as AddressInfo;
-    const server = new HttpServer({
-      ...{ name: 'healthz', address: '127.0.0.1', port, maxConnections: 1 },
-      ...{ routes: hello, clock, log },
-    });
-    server.start();
-    await until(() => log.of('error')[0]);
     await server.close();
     assert.equal(clock.pendingTimers, 0);
+  });
+
+  test('is not tried for again when the server was closed before that was known', async (t) => {
+    const { holder, port, clock, log, server } = await taken();
+    t.after(() => holder.close());
+    await server.close();
+    const late = new HttpServer({
+      ...{ name: 'healthz', address: '127.0.0.1', port, hint: '', maxConnections: 1 },
+      ...{ routes: hello, clock, log },
+    });
+    late.start();
+    await late.close();
+    await settle();
+    assert.deepEqual([clock.pendingTimers, log.of('error').length], [0, 1]);
   });
 });
 
@@ -245,113 +318,13 @@ describe('closing', () => {
 
   test('right after starting leaves nothing listening', async () => {
     const server = new HttpServer({
-      ...{ name: 'healthz', address: '127.0.0.1', port: 0, maxConnections: 1 },
+      ...{ name: 'healthz', address: '127.0.0.1', port: 0, hint: '', maxConnections: 1 },
       ...{ routes: hello, clock: new ManualClock(), log: new RecordingLog() },
     });
     server.start();
     await server.close();
     server.start();
-    for (let turn = 0; turn < 10; turn++) await new Promise((resolve) => setImmediate(resolve));
+    await settle();
     assert.equal(server.address, undefined);
-  });
-});
-
-describe('the healthz address', () => {
-  test('answers in upstream’s words: 200 and the time of asking while healthy', async (t) => {
-    const clock = new ManualClock(Date.UTC(2026, 10, 20, 5, 23, 36, 843));
-    const health = new Health(clock, 60_000);
-    const { address } = await serve(
-      t,
-      healthzRoutes(health, () => undefined),
-    );
-    health.updated();
-    clock.advance(1_000);
-    const { status, headers, body } = await ask(address, '/healthz');
-    const now = '2026-11-20 05:23:37.843 +0000 UTC m=+1.000000000';
-    assert.equal(body, `{"lastUpdated": "${now}","currentTime": "${now}"}`);
-    assert.equal(status, 200);
-    assert.equal(headers['content-type'], 'application/json');
-    assert.equal(headers['x-content-type-options'], 'nosniff');
-  });
-
-  test('answers 503 and the time of the last sync once syncing has been failing', async (t) => {
-    const clock = new ManualClock(Date.UTC(2026, 10, 20, 5, 23, 36, 843));
-    const health = new Health(clock, 60_000);
-    const { address } = await serve(
-      t,
-      healthzRoutes(health, () => undefined),
-    );
-    health.queuedUpdate();
-    clock.advance(60_000);
-    const never = await ask(address, '/healthz');
-    assert.equal(never.status, 503);
-    assert.equal(
-      never.body,
-      '{"lastUpdated": "0001-01-01 00:00:00 +0000 UTC","currentTime": "2026-11-20 05:24:36.843 +0000 UTC m=+60.000000000"}',
-    );
-    health.updated();
-    assert.equal((await ask(address, '/healthz')).status, 200);
-    health.queuedUpdate();
-    clock.advance(61_000);
-    const { status, body } = await ask(address, '/healthz');
-    assert.equal(status, 503);
-    assert.equal(JSON.parse(body).lastUpdated, '2026-11-20 05:24:36.843 +0000 UTC m=+60.000000000');
-  });
-
-  test('shows how old the state of an API server is, without turning red for it', async (t) => {
-    const api = { connected: false, lastContactAt: 0, listedAt: 0, staleForMs: 90_400 };
-    const { address } = await serve(
-      t,
-      healthzRoutes(new Health(new ManualClock(), 60_000), () => api),
-    );
-    const { status, body } = await ask(address, '/healthz');
-    assert.equal(status, 200);
-    assert.deepEqual(JSON.parse(body).apiServer, { connected: false, staleForSeconds: 90 });
-  });
-
-  test('has nothing else', async (t) => {
-    const { address } = await serve(
-      t,
-      healthzRoutes(new Health(new ManualClock(), 60_000), () => undefined),
-    );
-    for (const path of ['/metrics', '/proxyMode', '/']) assert.equal((await ask(address, path)).status, 404, path);
-  });
-});
-
-describe('the metrics address', () => {
-  const metricsWith = (stats: () => ServicePortStats[]) => {
-    const clock = new ManualClock();
-    return new Metrics({
-      clock,
-      version: '1',
-      health: new Health(clock, 60_000),
-      stats,
-      droppedLogLines: () => 0,
-      apiStatus: () => undefined,
-    });
-  };
-
-  test('says ok, userspace, and the metrics', async (t) => {
-    const name: ServicePortName = 'default/web';
-    const counters = Object.fromEntries(COUNTERS.map((counter) => [counter, 0])) as Counters;
-    const stats = () => [{ name, protocol: 'TCP' as const, localPort: 1, counters }];
-    const { address } = await serve(t, metricsRoutes(metricsWith(stats)));
-    assert.equal((await ask(address, '/healthz')).body, 'ok');
-    const { body: mode, headers: modeHeaders } = await ask(address, '/proxyMode');
-    assert.equal(mode, 'userspace');
-    assert.equal(modeHeaders['content-type'], 'text/plain; charset=utf-8');
-    const { status, headers, body } = await ask(address, '/metrics');
-    assert.equal(status, 200);
-    assert.equal(headers['content-type'], 'text/plain; version=0.0.4; charset=utf-8');
-    assert.match(body, /^userspace_proxy_connections_total\{namespace="default",service="web",/m);
-    assert.match(body, /^kubeproxy_sync_proxy_rules_duration_seconds_bucket/m);
-  });
-
-  test('answers a scrape that fails with 500 and goes on', async (t) => {
-    let broken = true;
-    const { address } = await serve(t, metricsRoutes(metricsWith(() => (broken ? assert.fail('worker gone') : []))));
-    assert.equal((await ask(address, '/metrics')).status, 500);
-    broken = false;
-    assert.equal((await ask(address, '/metrics')).status, 200);
   });
 });

@@ -1,38 +1,55 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { ApiStatus } from '../../src/contracts/api-status.ts';
-import { COUNTERS, type Counter, type Counters, type ServicePortStats } from '../../src/contracts/data-plane.ts';
+import { COUNTERS, type Counter, type Counters, type ListenerStats } from '../../src/contracts/data-plane.ts';
+import { type Address, parseAddress } from '../../src/model/address.ts';
 import type { ServicePortName } from '../../src/model/service.ts';
 import { Health } from '../../src/telemetry/health.ts';
 import { Metrics } from '../../src/telemetry/metrics.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { parseExposition } from './exposition.ts';
 
-function setUp(ports: ServicePortStats[] = []) {
+function setUp(ports: ListenerStats[] = [], { maxRows }: { maxRows?: number } = {}) {
   const clock = new ManualClock(1_000_000);
   const health = new Health(clock, 60_000);
   let dropped = 0;
+  const pending = { services: 0 };
   const api: { status: ApiStatus | undefined } = { status: undefined };
   const metrics = new Metrics({
     clock,
     version: '1.2.3',
     health,
+    families: ['IPv4', 'IPv6'],
+    pendingServices: () => pending.services,
     stats: () => ports,
     droppedLogLines: () => dropped,
     apiStatus: () => api.status,
+    ...(maxRows !== undefined && { maxRows }),
   });
-  const scrape = async () => parseExposition(await metrics.render());
-  const sampleOf = async (name: string) => {
-    const samples = (await scrape()).get(name)?.samples ?? [];
+  const scrape = async () => parseExposition(await textOf(metrics.render()));
+  /** The value of the only series that has all these labels. */
+  const sampleOf = async (name: string, labels: Readonly<Record<string, string>> = {}) => {
+    const samples = ((await scrape()).get(name)?.samples ?? []).filter((sample) =>
+      Object.entries(labels).every(([label, value]) => sample.labels.get(label) === value),
+    );
     assert.equal(samples.length, 1, name);
     return samples[0]?.value;
   };
-  return { clock, health, metrics, scrape, sampleOf, api, drop: () => dropped++ };
+  const ipv4 = metrics.of('IPv4');
+  return { clock, health: health.of('IPv4'), metrics, ipv4, scrape, sampleOf, api, pending, drop: () => dropped++ };
 }
 
-function port(name: ServicePortName, counters: Partial<Counters>, protocol: 'TCP' | 'UDP' = 'TCP'): ServicePortStats {
+async function textOf(parts: AsyncIterable<string>): Promise<string> {
+  let text = '';
+  for await (const part of parts) text += part;
+  return text;
+}
+
+const IPV4 = { ip_family: 'IPv4' };
+
+function port(name: ServicePortName, counters: Partial<Counters>, protocol: 'TCP' | 'UDP' = 'TCP'): ListenerStats {
   const zero = Object.fromEntries(COUNTERS.map((counter) => [counter, 0])) as Counters;
-  return { name, protocol, localPort: 30_000, counters: { ...zero, ...counters } };
+  return { id: name, name, family: 'IPv4', protocol, localPort: 30_000, counters: { ...zero, ...counters } };
 }
 
 test('the format is what it says it is, and valid', async () => {
@@ -50,11 +67,13 @@ test('the format is what it says it is, and valid', async () => {
 
 describe('syncing is told under kube-proxy’s names', () => {
   test('durations in its buckets', async () => {
-    const { metrics, scrape } = setUp();
-    metrics.syncDone(1);
-    metrics.syncDone(3);
-    metrics.syncDone(20_000);
-    const samples = (await scrape()).get('kubeproxy_sync_proxy_rules_duration_seconds')?.samples ?? [];
+    const { ipv4, scrape } = setUp();
+    ipv4.syncDone(1);
+    ipv4.syncDone(3);
+    ipv4.syncDone(20_000);
+    const samples = ((await scrape()).get('kubeproxy_sync_proxy_rules_duration_seconds')?.samples ?? []).filter(
+      (sample) => sample.labels.get('ip_family') === 'IPv4',
+    );
     const buckets = samples.filter((sample) => sample.name.endsWith('_bucket'));
     assert.deepEqual(
       buckets.map((bucket) => [bucket.labels.get('le'), bucket.value]),
@@ -70,28 +89,100 @@ describe('syncing is told under kube-proxy’s names', () => {
   });
 
   test('the times of the last successful sync and of the last change that asked for one', async () => {
-    const { clock, health, metrics, sampleOf } = setUp();
-    assert.equal(await sampleOf('kubeproxy_sync_proxy_rules_last_timestamp_seconds'), 0);
-    metrics.changesQueued();
+    const { clock, health, ipv4, sampleOf } = setUp();
+    const last = () => sampleOf('kubeproxy_sync_proxy_rules_last_timestamp_seconds', IPV4);
+    assert.equal(await last(), 0);
+    ipv4.changesQueued();
     clock.advance(2_500);
-    metrics.syncDone(2_500);
-    assert.equal(await sampleOf('kubeproxy_sync_proxy_rules_last_timestamp_seconds'), 0, 'that sync had failed');
+    ipv4.syncDone(2_500);
+    assert.equal(await last(), 0, 'that sync had failed');
     health.updated();
     clock.advance(7_000);
-    assert.equal(await sampleOf('kubeproxy_sync_proxy_rules_last_timestamp_seconds'), 1_002.5);
-    assert.equal(await sampleOf('kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds'), 1_000);
+    assert.equal(await last(), 1_002.5);
+    assert.equal(await sampleOf('kubeproxy_sync_proxy_rules_last_timestamp_seconds', { ip_family: 'IPv6' }), 0);
+    assert.equal(await sampleOf('kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds', IPV4), 1_000);
   });
 
-  test('changes and failures', async () => {
+  test('changes, those that wait, and failures', async () => {
+    const { ipv4, pending, sampleOf } = setUp();
+    ipv4.changed('service', 2);
+    ipv4.changed('endpoint', 5);
+    ipv4.changed('endpoint', 1);
+    ipv4.changed('service', 0);
+    const changes = async () => [
+      await sampleOf('kubeproxy_sync_proxy_rules_service_changes_total'),
+      await sampleOf('kubeproxy_sync_proxy_rules_service_changes_pending'),
+      await sampleOf('kubeproxy_sync_proxy_rules_endpoint_changes_total'),
+      await sampleOf('kubeproxy_sync_proxy_rules_endpoint_changes_pending'),
+    ];
+    assert.deepEqual(await changes(), [2, 0, 6, 0]);
+    pending.services = 3;
+    assert.deepEqual(await changes(), [2, 3, 6, 3]);
+    ipv4.restoreFailed();
+    assert.equal(await sampleOf('kubeproxy_sync_proxy_rules_iptables_restore_failures_total', IPV4), 1);
+  });
+
+  test('network programming in its buckets', async () => {
+    const { ipv4, scrape, sampleOf } = setUp();
+    ipv4.networkProgrammed(400);
+    ipv4.networkProgrammed(59_500);
+    const name = 'kubeproxy_network_programming_duration_seconds';
+    const samples = ((await scrape()).get(name)?.samples ?? []).filter(
+      (sample) => sample.labels.get('ip_family') === 'IPv4',
+    );
+    const buckets = samples.filter((sample) => sample.name === `${name}_bucket`);
+    const bounds = buckets.map((bucket) => bucket.labels.get('le'));
+    assert.equal(bounds.length, 81);
+    assert.deepEqual(
+      [...bounds.slice(0, 4), ...bounds.slice(60, 64), ...bounds.slice(72, 75), ...bounds.slice(-2)],
+      ['0.25', '0.5', '1', '2', '59', '60', '65', '70', '115', '120', '150', '300', '+Inf'],
+    );
+    assert.equal(samples.find((sample) => sample.name === `${name}_count`)?.value, 2);
+    assert.equal(samples.find((sample) => sample.labels.get('le') === '0.5')?.value, 1);
+    assert.equal(
+      await sampleOf('kubeproxy_sync_proxy_rules_no_local_endpoints_total', { ...IPV4, traffic_policy: 'internal' }),
+      0,
+    );
+  });
+
+  test('Services without local endpoints, by policy', async () => {
+    const { ipv4, sampleOf } = setUp();
+    ipv4.noLocalEndpoints('external', 3);
+    ipv4.noLocalEndpoints('external', 2);
+    const of = (traffic_policy: string) =>
+      sampleOf('kubeproxy_sync_proxy_rules_no_local_endpoints_total', { ...IPV4, traffic_policy });
+    assert.deepEqual([await of('external'), await of('internal')], [2, 0]);
+  });
+
+  test('conntrack entries that went', async () => {
+    const { ipv4, sampleOf, scrape } = setUp();
+    ipv4.conntrackReconciled(5, 7);
+    ipv4.conntrackReconciled(5, 0);
+    assert.equal(await sampleOf('kubeproxy_conntrack_reconciler_deleted_entries_total', IPV4), 7);
+    const samples = (await scrape()).get('kubeproxy_conntrack_reconciler_sync_duration_seconds')?.samples ?? [];
+    const count = samples.find(({ name, labels }) => name.endsWith('_count') && labels.get('ip_family') === 'IPv4');
+    assert.equal(count?.value, 2);
+  });
+
+  test('answers of /healthz and /livez, by code', async () => {
     const { metrics, sampleOf } = setUp();
-    metrics.changed('service', 2);
-    metrics.changed('endpoint', 5);
-    metrics.changed('endpoint', 1);
-    metrics.changed('service', 0);
-    metrics.restoreFailed();
-    assert.equal(await sampleOf('kubeproxy_sync_proxy_rules_service_changes_total'), 2);
-    assert.equal(await sampleOf('kubeproxy_sync_proxy_rules_endpoint_changes_total'), 6);
-    assert.equal(await sampleOf('kubeproxy_sync_proxy_rules_iptables_restore_failures_total'), 1);
+    metrics.healthAnswered('healthz', 503);
+    metrics.healthAnswered('livez', 200);
+    metrics.healthAnswered('livez', 200);
+    const of = (kind: string, code: string) => sampleOf(`kubeproxy_proxy_${kind}_total`, { code });
+    assert.deepEqual([await of('healthz', '200'), await of('healthz', '503')], [0, 1]);
+    assert.deepEqual([await of('livez', '200'), await of('livez', '503')], [2, 0]);
+  });
+
+  test('every series is there from the start: dashboards list their instances by them', async () => {
+    const { scrape } = setUp();
+    const families = [...(await scrape())].filter(([name]) => name.startsWith('kubeproxy_'));
+    for (const [name, { samples }] of families) {
+      const ipFamilies = new Set(samples.map((sample) => sample.labels.get('ip_family')));
+      const expected = /_changes_|_healthz_|_livez_/.test(name) ? [undefined] : ['IPv4', 'IPv6'];
+      assert.deepEqual([...ipFamilies], expected, name);
+    }
+    assert.equal(families.length, 14);
   });
 });
 
@@ -169,6 +260,21 @@ describe('Service ports', () => {
     assert.deepEqual(await names(), []);
   });
 
+  test('beyond the bound share the series of a Service without a name', async () => {
+    const ports = ['a', 'b', 'c', 'd'].map((service) => port(`default/${service}`, { connections: 2, active: 1 }));
+    const { scrape } = setUp(ports, { maxRows: 2 });
+    const series = async (name: string) =>
+      (await scrape()).get(name)?.samples.map(({ labels, value }) => [labels.get('service'), value]);
+    assert.deepEqual(await series('userspace_proxy_connections_total'), [
+      ['a', 2],
+      ['b', 2],
+      ['', 4],
+    ]);
+    assert.deepEqual((await series('userspace_proxy_connections_active'))?.at(-1), ['', 2]);
+    ports.length = 2;
+    assert.equal((await series('userspace_proxy_connections_total'))?.length, 2);
+  });
+
   test('cannot break the format, whatever they are called', async () => {
     const name = 'n"s\\/we\n"b:po"rt} 1\n# EOF\\' as ServicePortName;
     const { scrape } = setUp([port(name, { connections: 7 })]);
@@ -183,28 +289,78 @@ describe('Service ports', () => {
   });
 });
 
+test('endpoints have the same series, as far as they are an endpoint’s, on a page of their own', async () => {
+  const counters = Object.fromEntries(COUNTERS.map((counter, i) => [counter, i + 1])) as Counters;
+  const addresses = ['10.0.0.1', 'fd00::1'].map((text) => parseAddress(text) as Address);
+  const endpoints = addresses.map((address) => ({ endpoint: { address, port: 8080 }, counters }));
+  const { metrics, scrape } = setUp([{ ...port('default/web:http', {}), endpoints }, port('default/uncounted', {})]);
+  const families = parseExposition(await textOf(metrics.renderEndpoints()));
+  assert.deepEqual(
+    [...families].map(([name, { samples }]) => [name, samples.length]),
+    [
+      ['userspace_proxy_endpoint_connections_total', 2],
+      ['userspace_proxy_endpoint_connections_active', 2],
+      ['userspace_proxy_endpoint_received_bytes_total', 2],
+      ['userspace_proxy_endpoint_sent_bytes_total', 2],
+      ['userspace_proxy_endpoint_connects_total', 2],
+      ['userspace_proxy_endpoint_connect_seconds_total', 2],
+      ['userspace_proxy_endpoint_connect_retries_total', 2],
+      ['userspace_proxy_endpoint_connect_failures_total', 8],
+    ],
+  );
+  const samples = families.get('userspace_proxy_endpoint_received_bytes_total')?.samples ?? [];
+  assert.deepEqual(
+    samples.map(({ labels, value }) => [Object.fromEntries(labels), value]),
+    ['10.0.0.1:8080', '[fd00::1]:8080'].map((endpoint) => [
+      { namespace: 'default', service: 'web', port: 'http', protocol: 'TCP', endpoint },
+      counters.receivedBytes,
+    ]),
+  );
+  assert.ok(![...(await scrape()).keys()].some((name) => name.includes('_endpoint_conn')));
+});
+
+test('endpoints beyond the bound share one series', async () => {
+  const counters = Object.fromEntries(COUNTERS.map((counter) => [counter, 1])) as Counters;
+  const endpoints = [1, 2, 3].map((n) => ({
+    endpoint: { address: parseAddress(`10.0.0.${n}`) as Address, port: 80 },
+    counters,
+  }));
+  const { metrics } = setUp([{ ...port('default/web', {}), endpoints }], { maxRows: 1 });
+  const families = parseExposition(await textOf(metrics.renderEndpoints()));
+  const samples = families.get('userspace_proxy_endpoint_connections_total')?.samples ?? [];
+  assert.deepEqual(
+    samples.map(({ labels, value }) => [labels.get('endpoint'), value]),
+    [
+      ['10.0.0.1:80', 1],
+      ['', 2],
+    ],
+  );
+});
+
 test('counters that cannot be read make the scrape fail, not the process', async () => {
   const clock = new ManualClock();
   const stats = () => {
     throw new Error('worker gone');
   };
-  const health = new Health(clock, 60_000);
   const metrics = new Metrics({
     clock,
     version: '1',
-    health,
+    health: new Health(clock, 60_000),
+    families: ['IPv4'],
+    pendingServices: () => 0,
     stats,
     droppedLogLines: () => 0,
     apiStatus: () => undefined,
   });
-  await assert.rejects(metrics.render(), /worker gone/);
+  await assert.rejects(metrics.render().next(), /worker gone/);
+  await assert.rejects(metrics.renderEndpoints().next(), /worker gone/);
 });
 
 test('two sets of metrics in one process do not meet', async () => {
   const first = setUp();
   const second = setUp();
-  first.metrics.restoreFailed();
-  assert.equal(await second.sampleOf('kubeproxy_sync_proxy_rules_iptables_restore_failures_total'), 0);
+  first.ipv4.restoreFailed();
+  assert.equal(await second.sampleOf('kubeproxy_sync_proxy_rules_iptables_restore_failures_total', IPV4), 0);
 });
 
 test('the reader that these tests rely on refuses what is not valid', () => {

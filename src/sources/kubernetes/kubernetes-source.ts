@@ -103,6 +103,7 @@ class ApiServerSource implements KubernetesSource {
       this.#listed.has('Service') && (this.#listed.has('EndpointSlice') || this.#listed.has('Endpoints'));
     if (this.#isSynced || !isComplete) return;
     this.#isSynced = true;
+    this.#options.log.info('The first lists from the API server are complete');
     this.#sink?.synced();
   }
 

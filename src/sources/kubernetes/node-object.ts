@@ -1,8 +1,9 @@
 import { hostname } from 'node:os';
 import type { Clock, Random } from '../../contracts/clock.ts';
 import type { Log } from '../../contracts/log.ts';
-import { type Address, parseAddress, specialAddressReason } from '../../model/address.ts';
+import type { Address } from '../../model/address.ts';
 import { causeMessage } from './api-error.ts';
+import { decodeNode } from './node-status.ts';
 import { sleep } from './sleep.ts';
 import type { Transport } from './transport.ts';
 
@@ -40,9 +41,9 @@ export async function awaitNodeAddresses({
   for (let tries = 1; !signal.aborted; tries += 1) {
     let err: string;
     try {
-      const addresses = nodeAddresses(await api.get(`/api/v1/nodes/${encodeURIComponent(name)}`, signal));
-      if (addresses.length > 0) return addresses;
-      err = 'it has no address yet';
+      const node = decodeNode(await api.get(`/api/v1/nodes/${encodeURIComponent(name)}`, signal));
+      if (node.status === 'ok' && node.value.addresses.length > 0) return node.value.addresses;
+      err = node.status === 'invalid' ? `${node.problem.field} ${node.problem.problem}` : 'it has no address yet';
     } catch (error) {
       err = causeMessage(error);
     }
@@ -56,17 +57,4 @@ export async function awaitNodeAddresses({
     waitMs *= 2;
   }
   return undefined;
-}
-
-/** Anything that is no address of a node is passed over. */
-function nodeAddresses(node: unknown): Address[] {
-  const listed = (node as { status?: { addresses?: unknown } | null } | null)?.status?.addresses;
-  const ofType = (type: string): Address[] =>
-    (Array.isArray(listed) ? listed : []).flatMap((entry: { type?: unknown; address?: unknown } | null) => {
-      if (entry?.type !== type || typeof entry.address !== 'string') return [];
-      const address = parseAddress(entry.address);
-      return address === undefined || specialAddressReason(address) !== undefined ? [] : [address];
-    });
-  const internal = ofType('InternalIP');
-  return internal.length > 0 ? internal : ofType('ExternalIP');
 }

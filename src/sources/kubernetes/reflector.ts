@@ -15,7 +15,8 @@ import { parseWatchEvent, type WatchEvent } from './watch-event.ts';
 export interface Resource<T> extends ObjectReader<T> {
   /** As `/api/v1/services`. */
   readonly path: string;
-  readonly labelSelector: string;
+  /** Which of the objects are asked for; as parameters of the request. */
+  readonly selectors: { readonly labelSelector?: string; readonly fieldSelector?: string };
   /** Old servers do not have it: 404 is an answer, not a failure. */
   readonly isOptional: boolean;
 }
@@ -268,8 +269,8 @@ export class Reflector<T> {
   }
 
   #path(query: Readonly<Record<string, string>>): string {
-    const { path, labelSelector } = this.#options.resource;
-    return `${path}?${new URLSearchParams({ ...query, ...(labelSelector !== '' && { labelSelector }) })}`;
+    const { path, selectors } = this.#options.resource;
+    return `${path}?${new URLSearchParams({ ...query, ...selectors })}`;
   }
 }
 

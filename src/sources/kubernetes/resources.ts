@@ -15,7 +15,7 @@ export function resourceOf(kind: Kind): Resource<KubernetesObject> {
   return {
     kind,
     path: PATHS[kind],
-    labelSelector: LABEL_SELECTOR,
+    selectors: { labelSelector: LABEL_SELECTOR },
     isOptional: kind === 'EndpointSlice',
     identify: (object) => {
       // Items of a list do not say what they are.

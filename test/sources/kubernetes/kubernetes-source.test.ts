@@ -318,7 +318,11 @@ test('a server without slices is asked for Endpoints; when it has slices, Endpoi
   assert.equal(source.status().connected, true);
   assert.deepEqual(
     log.lines.filter(({ fields }) => fields['exchange'] === undefined).map(({ message }) => message.slice(0, 45)),
-    ['The API server has no EndpointSlices (discove', 'The API server is followed'],
+    [
+      'The API server has no EndpointSlices (discove',
+      'The first lists from the API server are compl',
+      'The API server is followed',
+    ],
   );
 
   lacks.length = 0;

@@ -1,0 +1,187 @@
+import { Counter, exponentialBuckets, Gauge, Histogram, linearBuckets, type Registry } from 'prom-client';
+import type { Clock } from '../contracts/clock.ts';
+import type { FlowMetrics, SyncMetrics } from '../contracts/metrics.ts';
+import type { IpFamily } from '../model/address.ts';
+import type { Health } from './health.ts';
+
+/** Of `internalTrafficPolicy: Local` or `externalTrafficPolicy: Local`. */
+export type TrafficPolicy = 'internal' | 'external';
+
+/** What the pipeline of one address family reports. */
+export interface FamilyMetrics extends SyncMetrics, FlowMetrics {
+  /** Objects whose change has been applied to the state since start. Families share the count. */
+  changed(kind: 'service' | 'endpoint', count: number): void;
+  /** Endpoints are in use, so long after what changed them: a Pod, a Service. */
+  networkProgrammed(sinceTriggerMs: number): void;
+  /** Service ports whose policy is Local and whose endpoints are all on other nodes. */
+  noLocalEndpoints(policy: TrafficPolicy, servicePorts: number): void;
+}
+
+const SYNC_BUCKETS = exponentialBuckets(0.001, 2, 15);
+
+/** 0.25 s, 0.5 s, each second up to a minute, each five up to two, each thirty up to five. */
+const PROGRAMMING_BUCKETS = [
+  ...linearBuckets(0.25, 0.25, 2),
+  ...linearBuckets(1, 1, 59),
+  ...linearBuckets(60, 5, 12),
+  ...linearBuckets(120, 30, 7),
+];
+
+const FAMILY = 'ip_family';
+const POLICY = 'traffic_policy';
+
+/**
+ * kube-proxy's own metrics (`pkg/proxy/metrics/metrics.go`): its names, labels, buckets and help texts, so that
+ * dashboards and alerts made for it work. Every series is there from the start: dashboards list their instances by them.
+ */
+export class KubeProxyMetrics {
+  readonly #clock: Clock;
+  readonly #syncDuration: Histogram<typeof FAMILY>;
+  readonly #lastQueued: Gauge<typeof FAMILY>;
+  readonly #restoreFailures: Counter<typeof FAMILY>;
+  readonly #programming: Histogram<typeof FAMILY>;
+  readonly #noLocalEndpoints: Gauge<typeof FAMILY | typeof POLICY>;
+  readonly #conntrackDuration: Histogram<typeof FAMILY>;
+  readonly #conntrackDeleted: Counter<typeof FAMILY>;
+  readonly #changes: Readonly<Record<'service' | 'endpoint', Counter>>;
+  readonly #answers: Readonly<Record<'healthz' | 'livez', Counter<'code'>>>;
+
+  constructor({
+    registry,
+    families,
+    health,
+    pendingServices,
+    clock,
+  }: {
+    readonly registry: Registry;
+    readonly families: readonly IpFamily[];
+    readonly health: Pick<Health, 'lastUpdated'>;
+    /** Services whose changes, or those of their endpoints, are not handed on yet. */
+    readonly pendingServices: () => number;
+    readonly clock: Clock;
+  }) {
+    this.#clock = clock;
+    const registers = [registry];
+    const byFamily = { labelNames: [FAMILY] as const, registers };
+    this.#syncDuration = new Histogram({
+      name: 'kubeproxy_sync_proxy_rules_duration_seconds',
+      help: 'SyncProxyRules latency in seconds',
+      buckets: SYNC_BUCKETS,
+      ...byFamily,
+    });
+    new Gauge({
+      name: 'kubeproxy_sync_proxy_rules_last_timestamp_seconds',
+      help: 'The last time proxy rules were successfully synced',
+      ...byFamily,
+      collect() {
+        for (const ip_family of families) {
+          this.set({ ip_family }, (health.lastUpdated(ip_family)?.wallMs ?? 0) / 1_000);
+        }
+      },
+    });
+    this.#lastQueued = new Gauge({
+      name: 'kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds',
+      help: 'The last time a sync of proxy rules was queued',
+      ...byFamily,
+    });
+    this.#restoreFailures = new Counter({
+      name: 'kubeproxy_sync_proxy_rules_iptables_restore_failures_total',
+      help: 'Cumulative proxy iptables restore failures',
+      ...byFamily,
+    });
+    this.#programming = new Histogram({
+      name: 'kubeproxy_network_programming_duration_seconds',
+      help: 'In Cluster Network Programming Latency in seconds',
+      buckets: PROGRAMMING_BUCKETS,
+      ...byFamily,
+    });
+    this.#noLocalEndpoints = new Gauge({
+      // A gauge in spite of its name, as upstream's.
+      name: 'kubeproxy_sync_proxy_rules_no_local_endpoints_total',
+      help: 'Number of services with a Local traffic policy and no endpoints',
+      labelNames: [FAMILY, POLICY],
+      registers,
+    });
+    this.#conntrackDuration = new Histogram({
+      name: 'kubeproxy_conntrack_reconciler_sync_duration_seconds',
+      help: 'ReconcileConntrackFlowsLatency latency in seconds',
+      buckets: SYNC_BUCKETS,
+      ...byFamily,
+    });
+    this.#conntrackDeleted = new Counter({
+      name: 'kubeproxy_conntrack_reconciler_deleted_entries_total',
+      help: 'Cumulative conntrack flows deleted by conntrack reconciler',
+      ...byFamily,
+    });
+    this.#changes = {
+      service: changeCounter('service', { registers, pendingServices }),
+      endpoint: changeCounter('endpoint', { registers, pendingServices }),
+    };
+    this.#answers = {
+      healthz: answerCounter('healthz', registers),
+      livez: answerCounter('livez', registers),
+    };
+    for (const ip_family of families) this.#showFromTheStart(ip_family);
+  }
+
+  of(family: IpFamily): FamilyMetrics {
+    const labels = { [FAMILY]: family };
+    return {
+      changesQueued: () => this.#lastQueued.set(labels, this.#clock.wallNow() / 1_000),
+      syncDone: (durationMs) => this.#syncDuration.observe(labels, durationMs / 1_000),
+      restoreFailed: () => this.#restoreFailures.inc(labels),
+      changed: (kind, count) => this.#changes[kind].inc(count),
+      networkProgrammed: (sinceTriggerMs) => this.#programming.observe(labels, sinceTriggerMs / 1_000),
+      noLocalEndpoints: (policy, servicePorts) =>
+        this.#noLocalEndpoints.set({ ...labels, [POLICY]: policy }, servicePorts),
+      conntrackReconciled: (durationMs, deletedEntries) => {
+        this.#conntrackDuration.observe(labels, durationMs / 1_000);
+        this.#conntrackDeleted.inc(labels, deletedEntries);
+      },
+    };
+  }
+
+  healthAnswered(kind: 'healthz' | 'livez', code: 200 | 503): void {
+    this.#answers[kind].inc({ code });
+  }
+
+  #showFromTheStart(ip_family: IpFamily): void {
+    const labels = { ip_family };
+    for (const histogram of [this.#syncDuration, this.#programming, this.#conntrackDuration]) histogram.zero(labels);
+    for (const counter of [this.#restoreFailures, this.#conntrackDeleted]) counter.inc(labels, 0);
+    this.#lastQueued.set(labels, 0);
+    for (const policy of ['internal', 'external']) this.#noLocalEndpoints.set({ ...labels, [POLICY]: policy }, 0);
+  }
+}
+
+/** With a gauge beside it: what is pending is known by Service, whichever kind of object has changed. */
+function changeCounter(
+  kind: 'service' | 'endpoint',
+  { registers, pendingServices }: { readonly registers: Registry[]; readonly pendingServices: () => number },
+): Counter {
+  const what = kind === 'service' ? 'Service' : 'Endpoint';
+  new Gauge({
+    name: `kubeproxy_sync_proxy_rules_${kind}_changes_pending`,
+    help: `Pending proxy rules ${what} changes`,
+    registers,
+    collect() {
+      this.set(pendingServices());
+    },
+  });
+  return new Counter({
+    name: `kubeproxy_sync_proxy_rules_${kind}_changes_total`,
+    help: `Cumulative proxy rules ${what} changes`,
+    registers,
+  });
+}
+
+function answerCounter(kind: 'healthz' | 'livez', registers: Registry[]): Counter<'code'> {
+  const counter = new Counter({
+    name: `kubeproxy_proxy_${kind}_total`,
+    help: `Cumulative proxy ${kind} HTTP status`,
+    labelNames: ['code'] as const,
+    registers,
+  });
+  for (const code of [200, 503]) counter.inc({ code }, 0);
+  return counter;
+}

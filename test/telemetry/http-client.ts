@@ -1,0 +1,28 @@
+import { type IncomingHttpHeaders, request } from 'node:http';
+
+export interface Reply {
+  readonly status: number | undefined;
+  readonly headers: IncomingHttpHeaders;
+  readonly body: string;
+}
+
+/** One request on a connection of its own. Rejects when the answer does not come to its end. */
+export function ask(
+  { address, port }: { readonly address: string; readonly port: number },
+  path: string,
+  method = 'GET',
+): Promise<Reply> {
+  return new Promise((resolve, reject) => {
+    const outgoing = request({ host: address, port, path, method, agent: false }, (incoming) => {
+      let body = '';
+      incoming.setEncoding('utf8');
+      incoming.on('error', reject);
+      incoming.on('data', (text) => {
+        body += text;
+      });
+      incoming.on('end', () => resolve({ status: incoming.statusCode, headers: incoming.headers, body }));
+    });
+    outgoing.on('error', reject);
+    outgoing.end();
+  });
+}

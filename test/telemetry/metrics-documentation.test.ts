@@ -1,0 +1,78 @@
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { test } from 'node:test';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import { COUNTERS, type Counters } from '../../src/contracts/data-plane.ts';
+import { type Address, parseAddress } from '../../src/model/address.ts';
+import { Health } from '../../src/telemetry/health.ts';
+import { Metrics } from '../../src/telemetry/metrics.ts';
+import { ManualClock } from '../fakes/manual-clock.ts';
+import { type Family, parseExposition } from './exposition.ts';
+
+const ROW = /^\| `(?<name>\w+)` \| (?<type>counter|gauge|histogram) \|(?<labels>[^|]*)\| (?<meaning>[^|]+) \|$/gm;
+
+function describe(type: string, labels: Iterable<string>): string {
+  return `${type} {${[...labels].sort().join(', ')}}`;
+}
+
+/** By name: type and labels. */
+function documented(): Map<string, string> {
+  const text = readFileSync(new URL('../../docs/metrics.md', import.meta.url), 'utf8');
+  const rows = [...text.matchAll(ROW)].map(({ groups: { name = '', type = '', labels = '' } = {} }) => {
+    const names = [...labels.matchAll(/`(\w+)`/g)].map(([, label = '']) => label);
+    return [name, describe(type, names)] as const;
+  });
+  assert.equal(new Set(rows.map(([name]) => name)).size, rows.length, 'a metric is documented twice');
+  return new Map(rows);
+}
+
+async function shown(): Promise<Map<string, string>> {
+  const clock = new ManualClock();
+  const counters = Object.fromEntries(COUNTERS.map((counter) => [counter, 0])) as Counters;
+  const endpoint = { address: parseAddress('10.0.0.1') as Address, port: 80 };
+  const metrics = new Metrics({
+    clock,
+    version: '1',
+    health: new Health(clock, 60_000),
+    families: ['IPv4'],
+    pendingServices: () => 0,
+    stats: () => [
+      {
+        id: 'default/web',
+        name: 'default/web',
+        family: 'IPv4',
+        protocol: 'TCP',
+        localPort: 1,
+        counters,
+        endpoints: [{ endpoint, counters }],
+      },
+    ],
+    droppedLogLines: () => 0,
+    apiStatus: () => undefined,
+  });
+  metrics.requestDone({ method: 'GET', host: 'api:6443', code: '200', durationMs: 1 });
+  const read = async (parts: AsyncIterable<string>) => {
+    let text = '';
+    for await (const part of parts) text += part;
+    return parseExposition(text);
+  };
+  let families = new Map<string, Family>();
+  setFlagsFromString('--expose-gc');
+  runInNewContext('gc')();
+  // Garbage collections are reported a moment later.
+  for (let seen = 0; seen === 0; seen = families.get('nodejs_gc_duration_seconds')?.samples.length ?? 0) {
+    families = await read(metrics.render());
+  }
+  return new Map(
+    [...families, ...(await read(metrics.renderEndpoints()))].map(([name, { type, samples }]) => {
+      const labels = new Set(samples.flatMap((sample) => [...sample.labels.keys()]));
+      labels.delete('le');
+      return [name, describe(type, labels)] as const;
+    }),
+  );
+}
+
+test('docs/metrics.md lists what is served, with type and labels, and nothing else', async () => {
+  assert.deepEqual(Object.fromEntries([...documented()].sort()), Object.fromEntries([...(await shown())].sort()));
+});

@@ -1,20 +1,28 @@
+import type { IpFamily } from '../model/address.ts';
 import type { Endpoint } from '../model/endpoint.ts';
+import type { ListenerId } from '../model/listener-id.ts';
 import type { ServicePortName, SessionAffinity } from '../model/service.ts';
 import type { ProxiedProtocol } from '../model/service-port.ts';
+import type { HandOver } from './hand-over.ts';
 
-/** Where to listen for one Service port. A Service port keeps its listener for as long as this does not change. */
+/** Where to listen for one Service port. It keeps its listener for as long as this does not change. */
 export interface ListenSpec {
+  readonly id: ListenerId;
+  /** What it is called by before people; several listeners may have one name. */
   readonly name: ServicePortName;
+  readonly family: IpFamily;
   readonly protocol: ProxiedProtocol;
-  /** `0.0.0.0`, or one address of the node. */
+  /** Of the family: `0.0.0.0`, `::`, or one address of the node. `::` takes no IPv4 clients. */
   readonly address: string;
   /** 0 lets the kernel choose. */
   readonly port: number;
 }
 
-/** What the picker of one Service port chooses from. Replaced as a whole. */
+/** What the picker of one listener chooses from. Replaced as a whole. */
 export interface Backends {
   readonly endpoints: readonly Endpoint[];
+  /** Get no new connections; those that are established go on. */
+  readonly draining?: readonly Endpoint[];
   readonly affinity: SessionAffinity;
 }
 
@@ -26,20 +34,26 @@ export interface Backends {
 export interface DataPlane {
   /**
    * Starts listening and resolves with the local port. Rejects with {@link ListenError} and leaves nothing behind.
-   * The name must not be open already.
+   * The id must not be open already.
    */
   open(spec: ListenSpec, backends: Backends): Promise<number>;
-  /** Takes effect for the next connection or flow. Ignored for a name that is not open. */
-  update(name: ServicePortName, backends: Backends): void;
+  /**
+   * Takes effect for the next connection or flow. UDP flows of endpoints that are not in `endpoints` any more end at
+   * once; TCP connections of those that are in neither list are reset after `endpointDrainTimeoutMs`, unless the
+   * endpoint comes back before. Ignored for an id that is not open.
+   */
+  update(id: ListenerId, backends: Backends): void;
   /**
    * Stops listening; resolves when the local port is free. Established TCP connections go on until they end by
-   * themselves, UDP flows end (upstream `pkg/proxy/userspace/proxier.go` stopProxy). Ignored for an unknown name.
+   * themselves, UDP flows end (upstream `pkg/proxy/userspace/proxier.go` stopProxy). Ignored for an unknown id.
    */
-  close(name: ServicePortName): Promise<void>;
-  /** The counters of every open Service port, at the moment of the call. */
-  stats(): Iterable<ServicePortStats>;
+  close(id: ListenerId): Promise<void>;
+  /** The counters of every open listener, at the moment of the call. */
+  stats(): Iterable<ListenerStats>;
   /** Closes every listener and ends every connection and flow. */
   shutdown(): Promise<void>;
+  /** Missing in an engine whose connections cannot leave the process. */
+  readonly handOver?: HandOver;
 }
 
 /**
@@ -71,8 +85,10 @@ export const COUNTERS = [
 export type Counter = (typeof COUNTERS)[number];
 export type Counters = Record<Counter, number>;
 
-export interface ServicePortStats {
+export interface ListenerStats {
+  readonly id: ListenerId;
   readonly name: ServicePortName;
+  readonly family: IpFamily;
   readonly protocol: ProxiedProtocol;
   readonly localPort: number;
   readonly counters: Readonly<Counters>;
@@ -117,6 +133,8 @@ export interface DataPlaneObserver {
 
 /** Times in milliseconds. Defaults are the CLI's. */
 export interface DataPlaneOptions {
+  /** How long TCP connections outlive an endpoint that is gone for good; 0: until they end by themselves. */
+  readonly endpointDrainTimeoutMs: number;
   /** How long a connection may live with one direction closed and nothing moving in the other. */
   readonly tcpHalfOpenTimeoutMs: number;
   /** Silence that ends a UDP flow which has had a reply. */

@@ -5,8 +5,11 @@ export interface SyncMetrics {
   /** One full pass, plan and apply, has ended; failed ones too, as upstream counts them. */
   syncDone(durationMs: number): void;
   restoreFailed(): void;
-  /** Objects whose change has been applied to the state since start. */
-  changed(kind: 'service' | 'endpoint', count: number): void;
+}
+
+export interface FlowMetrics {
+  /** Stale conntrack entries were looked for. */
+  conntrackReconciled(durationMs: number, deletedEntries: number): void;
 }
 
 /** Whether rules keep up with what is wanted: what `/healthz` answers from. */

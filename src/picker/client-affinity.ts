@@ -63,6 +63,11 @@ export class ClientAffinity {
     if (entry?.endpoint === endpoint) this.#remove(entry);
   }
 
+  /** From the one that has been silent the longest to the last. */
+  *[Symbol.iterator](): Iterator<{ readonly client: string; readonly endpoint: Endpoint; readonly usedMs: number }> {
+    for (let entry = this.#oldest; entry !== undefined; entry = entry.newer) yield entry;
+  }
+
   #isExpired(entry: Entry, nowMs: number): boolean {
     return nowMs - entry.usedMs >= this.timeoutMs;
   }

@@ -13,6 +13,14 @@ interface PickerState {
   affinity: ClientAffinity | undefined;
 }
 
+/** What a picker knows beyond what {@link Picker.update} tells it, to go on elsewhere. */
+export interface PickerRecord {
+  /** The endpoints, the one whose turn is next first. */
+  readonly inTurn: readonly Endpoint[];
+  /** From the client that has been silent the longest to the last. `endpoint` counts in `inTurn`. */
+  readonly affinity: readonly { readonly client: string; readonly endpoint: number; readonly ageMs: number }[];
+}
+
 /** Chooses endpoints for one Service port. Pure: the clock reading and the random draw are arguments. */
 export class Picker {
   readonly #state: PickerState;
@@ -46,6 +54,28 @@ export class Picker {
   /** Whether an endpoint that a pick gave is still in the set. One that left and came back is not the same. */
   has(endpoint: Endpoint): boolean {
     return this.#state.turns.has(endpoint);
+  }
+
+  record(nowMs: number): PickerRecord {
+    const { turns, affinity } = this.#state;
+    const inTurn = turns.inTurn();
+    const indices = new Map(inTurn.map((endpoint, index) => [endpoint, index]));
+    const pinned = Array.from(affinity ?? [], ({ client, endpoint, usedMs }) => {
+      return { client, endpoint: indices.get(endpoint) ?? -1, ageMs: nowMs - usedMs };
+    });
+    // Entries of endpoints that left are dead.
+    return { inTurn, affinity: pinned.filter(({ endpoint }) => endpoint >= 0) };
+  }
+
+  /** Goes on where the picker of this record was. After the first {@link update}, with the same endpoints. */
+  restore({ inTurn, affinity }: PickerRecord, nowMs: number): void {
+    const { turns } = this.#state;
+    turns.restore(inTurn);
+    const endpoints = turns.inTurn();
+    for (const { client, endpoint: index, ageMs } of affinity) {
+      const endpoint = endpoints[index];
+      if (endpoint !== undefined) this.#state.affinity?.set(client, endpoint, nowMs - ageMs);
+    }
   }
 
   /**

@@ -42,6 +42,17 @@ export class RoundRobin {
     return this.#members.has(endpoint);
   }
 
+  /** The endpoints in the order of their turns, the next one first. */
+  inTurn(): readonly Endpoint[] {
+    return [...this.#ring.slice(this.#turn), ...this.#ring.slice(0, this.#turn)];
+  }
+
+  /** Goes on with the turns of another one, of the same set. */
+  restore(inTurn: readonly Endpoint[]): void {
+    this.#ring = inTurn.flatMap((endpoint) => this.#byName.get(endpointName(endpoint)) ?? []);
+    this.#turn = 0;
+  }
+
   /** The next endpoint in turn that is not in `except`; `undefined` when there is none. The turn moves past it. */
   next(except?: ReadonlySet<Endpoint>): Endpoint | undefined {
     const ring = this.#ring;

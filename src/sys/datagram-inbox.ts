@@ -12,7 +12,17 @@ import {
 } from './datagram-slots.ts';
 import { bind, result } from './libc.ts';
 import type { Memory } from './memory.ts';
-import { AF_INET, MSG_NOSIGNAL, SOCKET_ADDRESS_BYTES, send } from './socket.ts';
+import {
+  AF_INET,
+  AF_INET6,
+  IP_PKTINFO,
+  IPPROTO_IP,
+  IPPROTO_IPV6,
+  IPV6_PKTINFO,
+  MSG_NOSIGNAL,
+  SOCKET_ADDRESS_BYTES,
+  send,
+} from './socket.ts';
 import { decodeAddress } from './socket-address.ts';
 
 const recvmmsgC = bind('int recvmmsg(int, int64_t, unsigned int, int, int64_t)');
@@ -24,6 +34,22 @@ const V4_LOCAL = CMSGHDR.size / 4 + 1;
 const V6_LOCAL = CMSGHDR.size / 4;
 const V4_CONTROL_BYTES = 32;
 const V6_CONTROL_BYTES = 40;
+
+/** `header`: of the control message, whose data is 12 or 20 bytes long. */
+const REPLY_PATHS = [
+  {
+    family: AF_INET,
+    nameBytes: 16,
+    controlBytes: V4_CONTROL_BYTES,
+    header: [CMSGHDR.size + 12, 0, IPPROTO_IP, IP_PKTINFO],
+  },
+  {
+    family: AF_INET6,
+    nameBytes: SOCKET_ADDRESS_BYTES,
+    controlBytes: V6_CONTROL_BYTES,
+    header: [CMSGHDR.size + 20, 0, IPPROTO_IPV6, IPV6_PKTINFO],
+  },
+] as const;
 
 /** How a reply finds back: the client's socket address, and a control message with the address it must leave from. */
 export interface ReplyPath {
@@ -74,22 +100,12 @@ export class DatagramInbox {
 
   /** The client's address and port as a key: a number for IPv4. */
   clientKey(i: number): number | string {
-    const at = i * NAME_WORDS;
-    const words = this.#slots.nameWords;
-    const familyAndPort = words[at] as number;
-    if ((familyAndPort & 0xffff) === AF_INET) {
-      return (familyAndPort >>> 16) * 2 ** 32 + ((words[at + 1] as number) >>> 0);
-    }
-    return `${familyAndPort} ${words[at + 2]} ${words[at + 3]} ${words[at + 4]} ${words[at + 5]} ${words[at + 6]}`;
+    return clientKeyAt(this.#slots.nameWords, i * NAME_WORDS);
   }
 
   /** The local address that the client used, as a key: a number for IPv4. */
   localKey(i: number): number | string {
-    const at = i * CONTROL_WORDS;
-    const words = this.#slots.controlWords;
-    if (this.#isV4(i)) return words[at + V4_LOCAL] as number;
-    const local = at + V6_LOCAL;
-    return `${words[local]} ${words[local + 1]} ${words[local + 2]} ${words[local + 3]}`;
+    return localKeyAt(this.#slots.controlWords, i * CONTROL_WORDS, this.#isV4(i));
   }
 
   /** The client's IP address. */
@@ -127,6 +143,39 @@ export class DatagramInbox {
   }
 
   #isV4(i: number): boolean {
-    return ((this.#slots.nameWords[i * NAME_WORDS] as number) & 0xffff) === AF_INET;
+    return isV4At(this.#slots.nameWords, i * NAME_WORDS);
   }
+}
+
+/** {@link DatagramInbox.clientKey} and {@link DatagramInbox.localKey} of the datagrams that this path answers. */
+export function keysOf({ name, control }: ReplyPath): { client: number | string; local: number | string } {
+  return { client: clientKeyAt(name, 0), local: localKeyAt(control, 0, isV4At(name, 0)) };
+}
+
+/** Whether these are what {@link DatagramInbox.replyPath} gives. */
+export function isReplyPath(name: Uint8Array, control: Uint8Array): boolean {
+  const [names, controls] = [Buffer.from(name), Buffer.from(control)];
+  return REPLY_PATHS.some(
+    ({ family, nameBytes, controlBytes, header }) =>
+      names.length === nameBytes &&
+      controls.length === controlBytes &&
+      names.readUInt16LE() === family &&
+      header.every((word, i) => controls.readInt32LE(i * 4) === word),
+  );
+}
+
+function isV4At(names: Int32Array, at: number): boolean {
+  return ((names[at] as number) & 0xffff) === AF_INET;
+}
+
+function clientKeyAt(names: Int32Array, at: number): number | string {
+  const familyAndPort = names[at] as number;
+  if (isV4At(names, at)) return (familyAndPort >>> 16) * 2 ** 32 + ((names[at + 1] as number) >>> 0);
+  return `${familyAndPort} ${names[at + 2]} ${names[at + 3]} ${names[at + 4]} ${names[at + 5]} ${names[at + 6]}`;
+}
+
+function localKeyAt(controls: Int32Array, at: number, isV4: boolean): number | string {
+  if (isV4) return controls[at + V4_LOCAL] as number;
+  const local = at + V6_LOCAL;
+  return `${controls[local]} ${controls[local + 1]} ${controls[local + 2]} ${controls[local + 3]}`;
 }

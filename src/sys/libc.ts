@@ -1,3 +1,4 @@
+import { promisify } from 'node:util';
 import koffi, { type LibraryHandle } from 'koffi';
 
 /** Every call goes by integers: a pointer is the `address` of a {@link Memory}, which saves koffi from looking it up. */
@@ -13,6 +14,14 @@ const libc = load();
  */
 export function bind(signature: string): Native {
   return libc.func(signature) as Native;
+}
+
+/**
+ * As {@link bind}, for calls that may take long: they run on a thread of Node's pool. Resolves with what libc gave; the
+ * errno stays in that thread.
+ */
+export function bindAsync(signature: string): (...args: readonly number[]) => Promise<number> {
+  return promisify(libc.func(signature).async as (...args: readonly unknown[]) => void) as ReturnType<typeof bindAsync>;
 }
 
 /**

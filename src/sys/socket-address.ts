@@ -31,7 +31,13 @@ export function decodeAddress(bytes: Buffer): string {
   if (bytes.readUInt8(0) === AF_INET) return formatV4(bytes, 4);
   const v6 = bytes.subarray(V6_ADDRESS, V6_ADDRESS + 16);
   if (v6.subarray(0, 12).equals(V4_MAPPED_PREFIX)) return formatV4(v6, 12);
-  const groups = Array.from({ length: 8 }, (_, i) => v6.readUInt16BE(i * 2).toString(16));
+  return formatAddress(v6);
+}
+
+/** The 4 or 16 bytes of an IP address as the kernel spells it. */
+export function formatAddress(bytes: Buffer): string {
+  if (bytes.length === 4) return formatV4(bytes, 0);
+  const groups = Array.from({ length: 8 }, (_, i) => bytes.readUInt16BE(i * 2).toString(16));
   return new SocketAddress({ address: groups.join(':'), family: 'ipv6' }).address;
 }
 

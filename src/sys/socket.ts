@@ -17,9 +17,10 @@ const sendC = bind('int64_t send(int, int64_t, size_t, int)');
 
 export const AF_INET = 2;
 export const AF_INET6 = 10;
-const AF_UNIX = 1;
+export const AF_UNIX = 1;
 export const SOCK_STREAM = 1;
 export const SOCK_DGRAM = 2;
+export const SOCK_SEQPACKET = 5;
 const SOCK_NONBLOCK = 0o4000;
 const SOCK_CLOEXEC = 0o2000000;
 export const MSG_NOSIGNAL = 0x4000;
@@ -59,9 +60,9 @@ const optionLengthWords = optionLength.words();
 const abort = new Memory(8);
 abort.words()[0] = 1;
 
-/** Non-blocking, as all that this folder opens. The descriptor, or a negative errno. */
-export function socket(family: number, type: number): number {
-  return result(socketC(family, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+/** Non-blocking, as all that this folder opens. The descriptor, or a negative errno. `protocol`: 0 is the type's own. */
+export function socket(family: number, type: number, protocol = 0): number {
+  return result(socketC(family, type | SOCK_NONBLOCK | SOCK_CLOEXEC, protocol));
 }
 
 /** Puts the two ends of a new pair of connected Unix sockets into `fds`. 0, or a negative errno. */

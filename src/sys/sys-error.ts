@@ -20,6 +20,7 @@ export const {
   ENETUNREACH,
   ENFILE,
   ENOBUFS,
+  ENOENT,
   ENOMEM,
   ENOSYS,
   EPERM,
@@ -27,8 +28,9 @@ export const {
   EPROTO,
   ETIMEDOUT,
 } = constants.errno;
-/** Missing in `node:os`. */
+/** Missing in `node:os`, as is the next. */
 export const EHOSTDOWN = 112;
+export const ETOOMANYREFS = 109;
 
 /** A system call that was not expected to fail did. */
 export class SysError extends Error {

@@ -6,9 +6,12 @@ import { must, SysError } from '../sys/sys-error.ts';
 import { Admission } from './admission.ts';
 import { EventLoop, type Handler } from './event-loop.ts';
 import { FlowBudget } from './flow-budget.ts';
+import type { ConnectionRecord } from './hand-over.ts';
+import { Inventory } from './inventory.ts';
 import { PipePool } from './pipe-pool.ts';
 import { PortState } from './port-state.ts';
 import {
+  COUNTERS_BYTES,
   type Command,
   type CountedBackends,
   type PortId,
@@ -17,6 +20,7 @@ import {
   STATUS_WORDS,
   type WorkerSetup,
 } from './protocol.ts';
+import { TcpConnection } from './tcp-connection.ts';
 import { TcpPort } from './tcp-port.ts';
 import { SCRATCH_BYTES } from './tcp-side.ts';
 import { UdpBuffers } from './udp-buffers.ts';
@@ -28,6 +32,7 @@ const MAX_PIPES = 128;
 
 /** One Service port, whatever its protocol. */
 interface Port {
+  readonly state: PortState;
   update(backends: CountedBackends): void;
   /** Stops listening and gives the descriptor back. */
   close(): void;
@@ -36,22 +41,25 @@ interface Port {
 export interface EngineEffects {
   readonly clock: Clock;
   readonly random: Random;
-  /** The next command, if one has come. */
-  readonly receive: () => Command | undefined;
-  readonly report: (report: Report) => void;
+  /** The next message, if one has come. */
+  readonly receive: () => readonly Command[] | undefined;
+  readonly report: (reports: readonly Report[]) => void;
 }
 
 /** What a worker does, apart from the thread it does it in. */
 export class Engine implements Handler {
   readonly loop: EventLoop;
   isStopping = false;
+  #progress: 'going on' | 'freezing' | 'frozen' | 'released' = 'going on';
   readonly #context: WorkerContext;
   readonly #effects: EngineEffects;
   readonly #ports = new Map<PortId, Port>();
   readonly #status: Int32Array;
   readonly #wakeFd: number;
   readonly #wakeups = new Memory(8);
-  #commandsSeen = 0;
+  #messagesSeen = 0;
+  /** To be sent when all that has come is obeyed. */
+  #answers: Report[] = [];
 
   /** Throws a SysError when there is no descriptor for it. */
   constructor(setup: WorkerSetup, effects: EngineEffects) {
@@ -71,7 +79,7 @@ export class Engine implements Handler {
       options,
       descriptorCeiling,
       random: effects.random,
-      report: effects.report,
+      report: (report) => effects.report([report]),
       catchUp: () => this.#catchUp(),
       admission: new Admission(loop, descriptorCeiling),
       pipes: new PipePool({ loop, max: MAX_PIPES, descriptorCeiling }),
@@ -80,7 +88,7 @@ export class Engine implements Handler {
       udp: new UdpBuffers(loop),
     };
     must('epoll_ctl', loop.watch(this.#wakeFd, EPOLLIN, this));
-    effects.report({ kind: 'ready' });
+    effects.report([{ kind: 'ready' }]);
   }
 
   /** A command has come. */
@@ -94,18 +102,32 @@ export class Engine implements Handler {
     this.loop.unwatch(this.#wakeFd);
   }
 
-  /** Resets every connection and ends every flow. Lent descriptors are given back. */
+  /** Waits, at most for `maxWaitMs`, and handles all that is due: commands alone while it is frozen. */
+  turn(maxWaitMs: number): void {
+    if (this.#progress === 'frozen') {
+      if (this.loop.standStill(this.#wakeFd, maxWaitMs)) this.onEvents();
+      return;
+    }
+    this.loop.turn(maxWaitMs);
+    // Not at once: the command may have come in the middle of an accept.
+    if (this.#progress === 'freezing') this.#freeze();
+  }
+
+  /** Resets every connection and ends every flow, unless another process has them. Lent descriptors are given back. */
   shutdown(): void {
-    this.loop.shutdown();
+    if (this.#progress !== 'released') this.loop.shutdown();
   }
 
   #catchUp(): void {
     const sent = Atomics.load(this.#status, STATUS.commands);
-    if (sent === this.#commandsSeen) return;
-    this.#commandsSeen = sent;
-    for (let command = this.#effects.receive(); command !== undefined; command = this.#effects.receive()) {
-      this.#obey(command);
+    if (sent === this.#messagesSeen) return;
+    this.#messagesSeen = sent;
+    for (let commands = this.#effects.receive(); commands !== undefined; commands = this.#effects.receive()) {
+      for (const command of commands) this.#obey(command);
     }
+    if (this.#answers.length === 0) return;
+    this.#effects.report(this.#answers);
+    this.#answers = [];
   }
 
   #obey(command: Command): void {
@@ -119,21 +141,82 @@ export class Engine implements Handler {
       case 'close':
         this.#ports.get(command.port)?.close();
         this.#ports.delete(command.port);
-        this.#effects.report({ kind: 'closed', port: command.port });
+        this.#answers.push({ kind: 'closed', port: command.port });
+        return;
+      case 'adopt':
+        this.#adopt(command);
+        return;
+      case 'freeze':
+        if (this.#progress === 'frozen') this.#freeze();
+        else this.#progress = 'freezing';
+        return;
+      case 'thaw':
+        this.loop.ownAdopted();
+        this.#progress = 'going on';
+        return;
+      case 'release':
+        this.#progress = 'released';
+        this.isStopping = true;
         return;
       case 'shutdown':
         this.isStopping = true;
     }
   }
 
-  #open({ port: id, backends, counters, protocol, fd }: Extract<Command, { kind: 'open' }>): void {
+  #open({ port: id, backends, counters, protocol, fd, record }: Extract<Command, { kind: 'open' }>): void {
+    this.#attempt(id, () => {
+      const state = new PortState({ id, worker: this.#context, backends, counters, drains: protocol === 'TCP' });
+      const port = protocol === 'TCP' ? new TcpPort(state, fd) : new UdpPort(state, fd);
+      this.#ports.set(id, port);
+      if (record === undefined) return;
+      if (record.picker !== undefined) state.picker.restore(record.picker, this.loop.nowMs);
+      this.#resume(state, record.connections);
+      if (!(port instanceof UdpPort) || record.flows.length === 0) return;
+      const find = state.endpoints.finder();
+      for (const flow of record.flows) port.resume(flow, find(flow.endpoint));
+    });
+  }
+
+  #adopt({ port: id, connections }: Extract<Command, { kind: 'adopt' }>): void {
+    this.#attempt(id, () => {
+      const counters = { memory: new SharedArrayBuffer(COUNTERS_BYTES), offset: 0 };
+      const backends: CountedBackends = { endpoints: [], affinity: { type: 'None' }, fresh: [], counters };
+      // Of closed ones nobody knows which endpoints there are.
+      this.#resume(new PortState({ id, worker: this.#context, backends, counters, drains: false }), connections);
+    });
+  }
+
+  #resume(state: PortState, connections: readonly ConnectionRecord[]): void {
+    if (connections.length === 0) return;
+    const find = state.endpoints.finder();
+    for (const record of connections) {
+      if (record.kind === 'dialling') new TcpConnection(state, record.fd).redial(record.client);
+      else new TcpConnection(state, record.client.fd).resume(record, find(record.endpoint));
+    }
+  }
+
+  #attempt(port: PortId, open: () => void): void {
     try {
-      const state = new PortState({ id, worker: this.#context, backends, counters });
-      this.#ports.set(id, protocol === 'TCP' ? new TcpPort(state, fd) : new UdpPort(state, fd));
-      this.#effects.report({ kind: 'opened', port: id });
+      open();
+      this.#answers.push({ kind: 'opened', port });
     } catch (err) {
       if (!(err instanceof SysError)) throw err;
-      this.#effects.report({ kind: 'opened', port: id, err: err.message });
+      this.#answers.push({ kind: 'opened', port, err: err.message });
     }
+  }
+
+  #freeze(): void {
+    this.#progress = 'frozen';
+    const inventory = new Inventory();
+    this.loop.forEachHandler((handler) => handler.describe?.(inventory));
+    const ports = Array.from(this.#ports, ([port, { state }]) => ({
+      port,
+      record: {
+        picker: state.pickerRecord(),
+        connections: inventory.connectionsOf(port),
+        flows: inventory.flowsOf(port),
+      },
+    }));
+    this.#effects.report([{ kind: 'frozen', ports, orphans: inventory.orphans((port) => this.#ports.has(port)) }]);
   }
 }

@@ -1,9 +1,12 @@
 import type { Clock } from '../contracts/clock.ts';
 import { close } from '../sys/descriptor.ts';
 import { Epoll } from '../sys/epoll.ts';
+import { waitReadable } from '../sys/poll.ts';
 import { resetOnClose } from '../sys/socket.ts';
 import { EINTR, must } from '../sys/sys-error.ts';
 import { Deadlines } from './deadlines.ts';
+import type { Inventory } from './inventory.ts';
+import type { PortState } from './port-state.ts';
 import { STATUS } from './protocol.ts';
 
 /** Whoever watches a descriptor. */
@@ -12,6 +15,10 @@ export interface Handler {
   onEvents(events: number): void;
   /** The worker ends: reset or close what belongs to it. */
   onShutdown(): void;
+  /** Another process takes over: say what for, if it is a connection or flow, and only once if it has two descriptors. */
+  describe?(inventory: Inventory): void;
+  /** These endpoints of the port have gone for good: end what is connected to one of them. */
+  endpointsGone?(port: PortState, names: ReadonlySet<string>): void;
 }
 
 /** Work put off. */
@@ -55,6 +62,7 @@ export class EventLoop {
   #nextTurn: Task[] = [];
   readonly #endOfTurn: Task[] = [];
   #spare: Task[] = [];
+  readonly #adopted: number[] = [];
 
   constructor({ clock, owner, owners, status }: EventLoopSetup) {
     this.#clock = clock;
@@ -69,6 +77,11 @@ export class EventLoop {
   /** The descriptor was opened by this worker: {@link close} is due, or the main thread's after this thread has died. */
   own(fd: number): void {
     this.#owners[fd] = this.#owner;
+  }
+
+  /** The same for one that another process may still go on with: {@link ownAdopted} is due once it does not. */
+  adopt(fd: number): void {
+    this.#adopted.push(fd);
   }
 
   close(fd: number): void {
@@ -121,8 +134,7 @@ export class EventLoop {
   /** Waits for events, at most for `maxWaitMs`, and handles all that is due. */
   turn(maxWaitMs: number): void {
     const count = this.#epoll.wait(this.#waitMs(maxWaitMs));
-    this.#status[STATUS.turns] = ((this.#status[STATUS.turns] as number) + 1) | 0;
-    this.nowMs = this.#clock.now();
+    this.#countTurn();
     if (count !== -EINTR) must('epoll_wait', count);
 
     const postponed = this.#nextTurn;
@@ -139,9 +151,35 @@ export class EventLoop {
     this.#runAll(this.#endOfTurn);
   }
 
+  /** Of all that is being watched. One that has two descriptors is visited twice. */
+  forEachHandler(visit: (handler: Handler) => void): void {
+    for (const handler of this.#handlers) if (handler !== undefined) visit(handler);
+  }
+
+  /**
+   * In place of {@link turn}: everything stands still, deadlines too, and what has events keeps them. Says whether `fd` has
+   * become readable within `maxWaitMs`.
+   */
+  standStill(fd: number, maxWaitMs: number): boolean {
+    const status = waitReadable(fd, maxWaitMs);
+    this.#countTurn();
+    return status > 0;
+  }
+
+  /** Owns what was adopted. */
+  ownAdopted(): void {
+    for (const fd of this.#adopted) this.own(fd);
+    this.#adopted.length = 0;
+  }
+
   shutdown(): void {
     for (const handler of this.#handlers) handler?.onShutdown();
     this.close(this.#epoll.fd);
+  }
+
+  #countTurn(): void {
+    this.#status[STATUS.turns] = ((this.#status[STATUS.turns] as number) + 1) | 0;
+    this.nowMs = this.#clock.now();
   }
 
   #waitMs(maxWaitMs: number): number {

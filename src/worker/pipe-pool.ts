@@ -39,6 +39,14 @@ export class PipePool {
     return this.#idle.pop() ?? this.#openPipe();
   }
 
+  /** One that was opened elsewhere, with bytes inside. */
+  adopt({ readEnd, writeEnd }: { readonly readEnd: number; readonly writeEnd: number }): Pipe {
+    this.#open++;
+    this.#loop.adopt(readEnd);
+    this.#loop.adopt(writeEnd);
+    return { readEnd, writeEnd, capacity: resizePipe(writeEnd, PIPE_BYTES) };
+  }
+
   /** Takes back an empty pipe. */
   give(pipe: Pipe): void {
     if (this.#idle.length < MAX_IDLE) this.#idle.push(pipe);

@@ -1,5 +1,5 @@
-import type { Counter, DialFailure } from '../contracts/data-plane.ts';
-import { Picker } from '../picker/picker.ts';
+import { COUNTERS, type Counter, type DialFailure } from '../contracts/data-plane.ts';
+import { Picker, type PickerRecord } from '../picker/picker.ts';
 import {
   describeErrno,
   ECONNREFUSED,
@@ -10,9 +10,17 @@ import {
   ETIMEDOUT,
 } from '../sys/sys-error.ts';
 import { EndpointTable, type Target } from './endpoint-table.ts';
-import { COUNTER, type CountedBackends, type PortEvent, type PortId } from './protocol.ts';
+import { COUNTER, type CountedBackends, type CounterBlocks, type PortEvent, type PortId } from './protocol.ts';
 import { ReportBudget } from './report-budget.ts';
+import { TcpDrain } from './tcp-drain.ts';
 import type { WorkerContext } from './worker-context.ts';
+
+/** What is made for the first client or change. */
+interface Choice {
+  readonly picker: Picker;
+  readonly endpoints: EndpointTable;
+  readonly drain: TcpDrain | undefined;
+}
 
 type EventOf<Kind extends PortEvent['kind']> = Omit<Extract<PortEvent, { kind: Kind }>, 'kind' | 'port'>;
 
@@ -36,25 +44,53 @@ const FAILURES: ReadonlyMap<number, DialFailure> = new Map([
 export class PortState {
   readonly id: PortId;
   readonly worker: WorkerContext;
-  readonly picker: Picker;
-  readonly endpoints: EndpointTable;
-  /** See {@link COUNTER}; shared with the main thread. */
-  readonly counters: Float64Array;
   readonly #reports = new ReportBudget();
+  /** Until there is a choice. */
+  #backends: CountedBackends | undefined;
+  readonly #blocks: CounterBlocks;
+  readonly #drains: boolean;
+  #choice: Choice | undefined;
+  #counters: Float64Array | undefined;
 
   constructor(setup: {
     readonly id: PortId;
     readonly worker: WorkerContext;
     readonly backends: CountedBackends;
-    readonly counters: SharedArrayBuffer;
+    readonly counters: CounterBlocks;
+    /** Whether connections are ended after the endpoint drain timeout, where there is one. */
+    readonly drains: boolean;
   }) {
     this.id = setup.id;
     this.worker = setup.worker;
-    this.counters = new Float64Array(setup.counters);
-    const { random, options } = setup.worker;
-    this.picker = new Picker({ random, affinityMaxClients: options.affinityMaxClients });
-    this.endpoints = new EndpointTable(this.picker);
-    this.endpoints.update(setup.backends);
+    this.#backends = setup.backends;
+    this.#blocks = setup.counters;
+    this.#drains = setup.drains && setup.worker.options.endpointDrainTimeoutMs > 0;
+  }
+
+  get picker(): Picker {
+    return this.#choose().picker;
+  }
+
+  get endpoints(): EndpointTable {
+    return this.#choose().endpoints;
+  }
+
+  /** Says whether the set of endpoints for new clients changed. */
+  update(backends: CountedBackends): boolean {
+    const { endpoints, drain } = this.#choose();
+    drain?.update(backends);
+    return endpoints.update(backends);
+  }
+
+  /** What the picker knows, if there is one. */
+  pickerRecord(): PickerRecord | undefined {
+    return this.#choice?.picker.record(this.worker.loop.nowMs);
+  }
+
+  /** See {@link COUNTER}; shared with the main thread. */
+  get counters(): Float64Array {
+    this.#counters ??= new Float64Array(this.#blocks.memory, this.#blocks.offset, COUNTERS.length);
+    return this.#counters;
   }
 
   count(counter: Counter, target?: Target): void {
@@ -66,6 +102,12 @@ export class PortState {
   begin(): void {
     add(this.counters, COUNTER.connections, 1);
     add(this.counters, COUNTER.active, 1);
+  }
+
+  /** One that another process had accepted or begun, and counted. */
+  resumed(target: Target | undefined): void {
+    add(this.counters, COUNTER.active, 1);
+    if (target !== undefined) add(target.counters, COUNTER.active, 1);
   }
 
   /** An endpoint answered a dial after `tookMs`. */
@@ -81,6 +123,11 @@ export class PortState {
   joined(target: Target): void {
     add(target.counters, COUNTER.connections, 1);
     add(target.counters, COUNTER.active, 1);
+  }
+
+  /** A connection goes to this endpoint from now on. */
+  connectedTo(target: Target): void {
+    this.#choice?.drain?.connected(target.name);
   }
 
   /** `target`: the endpoint that it had, if any. */
@@ -112,6 +159,22 @@ export class PortState {
 
   listenerFailed(err: string): void {
     this.#tell({ kind: 'listenerFailed', port: this.id, err });
+  }
+
+  /** Made for the first client or change: of ten thousand Services, most have neither on this node. */
+  #choose(): Choice {
+    if (this.#choice !== undefined) return this.#choice;
+    const { random, options } = this.worker;
+    const picker = new Picker({ random, affinityMaxClients: options.affinityMaxClients });
+    const endpoints = new EndpointTable(picker);
+    const drain = this.#drains ? new TcpDrain(this) : undefined;
+    if (this.#backends !== undefined) {
+      endpoints.update(this.#backends);
+      drain?.update(this.#backends);
+    }
+    this.#backends = undefined;
+    this.#choice = { picker, endpoints, drain };
+    return this.#choice;
   }
 
   #dialFailed(target: Target, reason: DialFailure, err: string): void {

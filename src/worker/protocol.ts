@@ -6,10 +6,12 @@ import {
   type DialFailure,
 } from '../contracts/data-plane.ts';
 import type { ProxiedProtocol } from '../model/service-port.ts';
+import type { ConnectionRecord, PortRecord } from './hand-over.ts';
 
 /*
  * All that crosses between the main thread and a worker: what a worker is started with, messages both ways, and the
- * layout of the memory that they share. The main thread writes to the worker's eventfd after each command.
+ * layout of the memory that they share. A message is a list: of commands, or of reports. The main thread writes to the
+ * worker's eventfd after it has sent some.
  */
 
 export interface WorkerSetup {
@@ -32,7 +34,7 @@ export const STATUS = {
   turns: 0,
   /** Written by the worker: its UDP flows. */
   flows: 1,
-  /** Written by the main thread, after the message and before the eventfd: commands sent, wrapping around. */
+  /** Written by the main thread, after a message and before the eventfd: messages sent, wrapping around. */
   commands: 2,
 } as const;
 
@@ -49,11 +51,18 @@ export const COUNTER = Object.fromEntries(COUNTERS.map((name, index) => [name, i
 
 export const COUNTERS_BYTES = COUNTERS.length * Float64Array.BYTES_PER_ELEMENT;
 
+/** One or several blocks of {@link COUNTERS_BYTES}, one after the other, within memory that others use too. */
+export interface CounterBlocks {
+  readonly memory: SharedArrayBuffer;
+  /** In bytes. */
+  readonly offset: number;
+}
+
 /** `counters` holds those of the endpoints that are new to the Service port, in the order of `fresh`. */
 export interface CountedBackends extends Backends {
   /** Indices into `endpoints`. */
   readonly fresh: readonly number[];
-  readonly counters: SharedArrayBuffer;
+  readonly counters: CounterBlocks;
 }
 
 /** Numbers a Service port; never used again. */
@@ -67,18 +76,35 @@ export type Command =
       /** Bound, listening where that applies, and the main thread's: lent until `closed` answers a `close`. */
       readonly fd: number;
       readonly backends: CountedBackends;
-      readonly counters: SharedArrayBuffer;
+      readonly counters: CounterBlocks;
+      /** What another process had at this port. Only while frozen. */
+      readonly record?: PortRecord;
     }
+  /** Connections of Service ports that were closed before. Only while frozen; answered by `opened`. */
+  | { readonly kind: 'adopt'; readonly port: PortId; readonly connections: readonly ConnectionRecord[] }
   | { readonly kind: 'update'; readonly port: PortId; readonly backends: CountedBackends }
   | { readonly kind: 'close'; readonly port: PortId }
+  /** From the end of the turn on no descriptor is touched, until `thaw` or `release`. Answered by `frozen`. */
+  | { readonly kind: 'freeze' }
+  | { readonly kind: 'thaw' }
+  /** Another process has all of it: the thread ends, and closes nothing. */
+  | { readonly kind: 'release' }
   /** The thread resets all that it has and ends. */
   | { readonly kind: 'shutdown' };
+
+export interface FrozenReport {
+  readonly kind: 'frozen';
+  readonly ports: readonly { readonly port: PortId; readonly record: PortRecord }[];
+  /** Connections of Service ports that are not open any more. */
+  readonly orphans: readonly ConnectionRecord[];
+}
 
 export type Report =
   | { readonly kind: 'ready' }
   /** The worker watches the port from now on; or, with `err`, it cannot. */
   | { readonly kind: 'opened'; readonly port: PortId; readonly err?: string }
   | { readonly kind: 'closed'; readonly port: PortId }
+  | FrozenReport
   | PortEvent;
 
 /** For the observer. Rate-limited per Service port. */

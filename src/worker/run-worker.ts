@@ -17,12 +17,12 @@ export function runWorker(clock: Clock): void {
     clock,
     random: Math.random,
     receive: () => receiveMessageOnPort(port)?.message,
-    report: (report) => port.postMessage(report),
+    report: (reports) => port.postMessage(reports),
   });
   const { loop } = engine;
   const run = (): void => {
     const beganMs = loop.nowMs;
-    while (!engine.isStopping && loop.nowMs - beganMs < LONGEST_TURN_MS) loop.turn(LONGEST_TURN_MS);
+    while (!engine.isStopping && loop.nowMs - beganMs < LONGEST_TURN_MS) engine.turn(LONGEST_TURN_MS);
     if (engine.isStopping) engine.shutdown();
     else setImmediate(run);
   };

@@ -1,7 +1,10 @@
 import { EPOLLERR, EPOLLHUP, EPOLLOUT } from '../sys/epoll.ts';
 import { shutdownWrite, unacknowledgedBytes } from '../sys/socket.ts';
+import { must } from '../sys/sys-error.ts';
 import { Deadline } from './deadlines.ts';
 import type { Target } from './endpoint-table.ts';
+import type { EstablishedRecord } from './hand-over.ts';
+import type { Inventory } from './inventory.ts';
 import type { PortState } from './port-state.ts';
 import { type Dialler, TcpDial } from './tcp-dial.ts';
 import { SIDE_EVENTS, TcpSide } from './tcp-side.ts';
@@ -33,17 +36,65 @@ export class TcpConnection extends Deadline implements Dialler {
   #giveUpMs = 0;
   #isOver = false;
 
-  /** `clientFd` is the worker's and not watched yet. May be over before it returns. */
-  constructor(port: PortState, clientFd: number, clientAddress: string) {
+  /** `clientFd` is not watched yet. One of {@link begin}, {@link resume} and {@link redial} is due next. */
+  constructor(port: PortState, clientFd: number) {
     super();
-    const { loop } = port.worker;
     this.port = port;
     this.#client = new TcpSide(this, clientFd, 'receivedBytes');
-    this.#clientAddress = clientAddress;
-    this.#dial = new TcpDial({ port, pick: port.picker.pick(clientAddress, loop.nowMs), dialler: this });
-    port.begin();
-    if (loop.watch(clientFd, SIDE_EVENTS, this.#client) < 0) this.cut();
-    else this.#dial.start();
+  }
+
+  /** The client has been let in just now. May be over before it returns. */
+  begin(clientAddress: string): void {
+    this.port.begin();
+    this.#dialFor(clientAddress);
+  }
+
+  /** Goes on where another process was. Throws a SysError when a descriptor cannot be watched. */
+  resume({ client, backend, broken }: EstablishedRecord, target: Target): void {
+    const { loop } = this.port.worker;
+    this.#join(target, new TcpSide(this, backend.fd, 'sentBytes'));
+    for (const [side, record] of [
+      [this.#client, client],
+      [this.#backend as TcpSide, backend],
+    ] as const) {
+      loop.adopt(record.fd);
+      side.resume(record);
+      must('epoll_ctl', loop.watch(record.fd, SIDE_EVENTS, side));
+    }
+    this.port.resumed(target);
+    if (broken !== undefined) {
+      this.#broken = broken === 'client' ? this.#client : this.#backend;
+      this.#giveUpMs = loop.nowMs + RESET_PATIENCE_MS;
+      loop.deadlines.after(RESET_POLL_MS).start(this, loop.nowMs);
+    } else if (client.isShut || backend.isShut) {
+      this.#isHalfOpen = true;
+      this.#watchHalfOpen();
+    }
+  }
+
+  /** Another process let the client in, and was still dialling. */
+  redial(clientAddress: string): void {
+    const { loop } = this.port.worker;
+    loop.adopt(this.#client.fd);
+    this.port.resumed(undefined);
+    loop.inNextTurn({ run: () => this.#dialFor(clientAddress) });
+  }
+
+  describe(side: TcpSide, inventory: Inventory): void {
+    if (side !== this.#client) return;
+    const { fd } = side;
+    inventory.connection(
+      this.port.id,
+      this.#backend === undefined
+        ? { kind: 'dialling', fd, client: this.#clientAddress as string }
+        : {
+            kind: 'established',
+            endpoint: (this.target as Target).endpoint,
+            client: side.record(),
+            backend: this.#backend.record(),
+            ...(this.#broken && { broken: this.#broken === side ? ('client' as const) : ('backend' as const) }),
+          },
+    );
   }
 
   onConnected({ target, fd, events, isBroken }: Parameters<Dialler['onConnected']>[0]): void {
@@ -52,10 +103,7 @@ export class TcpConnection extends Deadline implements Dialler {
     this.port.worker.loop.handOver(fd, backend);
     this.#dial = undefined;
     this.#clientAddress = undefined;
-    this.#backend = backend;
-    this.target = target;
-    backend.peer = client;
-    client.peer = backend;
+    this.#join(target, backend);
     if (isBroken) {
       this.#breakOff(backend);
       return;
@@ -95,6 +143,10 @@ export class TcpConnection extends Deadline implements Dialler {
     else this.#settle();
   }
 
+  endpointsGone(port: PortState, names: ReadonlySet<string>): void {
+    if (this.port === port && this.target !== undefined && names.has(this.target.name)) this.cut();
+  }
+
   /** Something has moved. */
   moved(): void {
     if (this.#isHalfOpen) this.#watchHalfOpen();
@@ -108,6 +160,26 @@ export class TcpConnection extends Deadline implements Dialler {
   onDue(): void {
     if (this.#broken !== undefined) this.#settle();
     else this.#endHalfOpen();
+  }
+
+  #dialFor(clientAddress: string): void {
+    const { loop } = this.port.worker;
+    this.#clientAddress = clientAddress;
+    this.#dial = new TcpDial({
+      port: this.port,
+      pick: this.port.picker.pick(clientAddress, loop.nowMs),
+      dialler: this,
+    });
+    if (loop.watch(this.#client.fd, SIDE_EVENTS, this.#client) < 0) this.cut();
+    else this.#dial.start();
+  }
+
+  #join(target: Target, backend: TcpSide): void {
+    this.target = target;
+    this.#backend = backend;
+    backend.peer = this.#client;
+    this.#client.peer = backend;
+    this.port.connectedTo(target);
   }
 
   #isOpen(): boolean {
@@ -167,7 +239,8 @@ export class TcpConnection extends Deadline implements Dialler {
     const side = this.#broken as TcpSide;
     const peer = side.peer as TcpSide;
     const isPeerBroken = side.pump() === peer;
-    const isDelivered = !side.isReadable && side.pending === 0 && unacknowledgedBytes(peer.fd) <= 0;
+    const isRead = !side.isReadable || side.hasEnded;
+    const isDelivered = isRead && side.pending === 0 && unacknowledgedBytes(peer.fd) <= 0;
     if (isPeerBroken || isDelivered || loop.nowMs >= this.#giveUpMs) this.cut();
     else loop.deadlines.after(RESET_POLL_MS).start(this, loop.nowMs);
   }

@@ -48,24 +48,24 @@ const clientAddress = new Memory(SOCKET_ADDRESS_BYTES);
 /** The listener of one Service port. Accepting never waits for dialling. */
 export class TcpPort extends Deadline implements Handler {
   readonly fd: number;
-  readonly #state: PortState;
+  readonly state: PortState;
   #isClosed = false;
 
   /** Throws a SysError when the descriptor cannot be watched. */
   constructor(state: PortState, fd: number) {
     super();
     this.fd = fd;
-    this.#state = state;
+    this.state = state;
     must('epoll_ctl', state.worker.loop.watch(fd, EPOLLIN, this));
   }
 
   update(backends: CountedBackends): void {
-    this.#state.endpoints.update(backends);
+    this.state.update(backends);
   }
 
   /** Who has connected is let in; connections go on. The descriptor is given back. */
   close(): void {
-    const { loop, admission } = this.#state.worker;
+    const { loop, admission } = this.state.worker;
     this.#acceptSome(LAST_ACCEPTS);
     this.#isClosed = true;
     this.cancelDeadline();
@@ -74,30 +74,30 @@ export class TcpPort extends Deadline implements Handler {
   }
 
   onEvents(): void {
-    const { admission } = this.#state.worker;
+    const { admission } = this.state.worker;
     if (!admission.isPaused) this.#acceptSome(ACCEPTS_PER_TURN);
     if (admission.isPaused && !this.#isClosed) admission.hold(this);
   }
 
   onShutdown(): void {
-    this.#state.worker.loop.unwatch(this.fd);
+    this.state.worker.loop.unwatch(this.fd);
   }
 
   onDue(): void {
-    this.#state.worker.loop.rewatch(this.fd, EPOLLIN);
+    this.state.worker.loop.rewatch(this.fd, EPOLLIN);
   }
 
   #acceptSome(count: number): void {
-    const { admission, catchUp, loop } = this.#state.worker;
+    const { admission, catchUp, loop } = this.state.worker;
     for (let i = 0; i < count && !admission.isPaused && !this.#isClosed; i++) {
       const fd = accept(this.fd, clientAddress);
       if (fd >= 0) {
         loop.own(fd);
-        admission.opened(fd, this.#state);
+        admission.opened(fd, this.state);
         // Decoded before: a command may close a port, which accepts into the same memory.
         const client = decodeAddress(clientAddress.bytes);
         catchUp();
-        new TcpConnection(this.#state, fd, client);
+        new TcpConnection(this.state, fd).begin(client);
       } else if (!this.#mayGoOn(-fd)) {
         return;
       }
@@ -107,14 +107,14 @@ export class TcpPort extends Deadline implements Handler {
   #mayGoOn(errno: number): boolean {
     if (errno === EAGAIN) return false;
     if (CONCERNS_ONE_CLIENT.has(errno)) return true;
-    const { admission, loop } = this.#state.worker;
+    const { admission, loop } = this.state.worker;
     if (isExhaustion(errno)) {
-      admission.pause(this.#state);
+      admission.pause(this.state);
       return false;
     }
     if (this.#isClosed) return false;
     // The listener stays ready to read, so going on at once would spin.
-    this.#state.listenerFailed(`accept: ${describeErrno(errno)}`);
+    this.state.listenerFailed(`accept: ${describeErrno(errno)}`);
     loop.rewatch(this.fd, 0);
     loop.deadlines.after(RETRY_MS).start(this, loop.nowMs);
     return false;

@@ -5,8 +5,10 @@ import { splice } from '../sys/pipe.ts';
 import { MSG_MORE, recv, send } from '../sys/socket.ts';
 import { EAGAIN, EINVAL, EIO, ENOMEM, ENOSYS, EPERM } from '../sys/sys-error.ts';
 import type { Handler, Task } from './event-loop.ts';
+import type { SideRecord } from './hand-over.ts';
+import type { Inventory } from './inventory.ts';
 import type { Pipe } from './pipe-pool.ts';
-import { add } from './port-state.ts';
+import { add, type PortState } from './port-state.ts';
 import { COUNTER } from './protocol.ts';
 import type { TcpConnection } from './tcp-connection.ts';
 
@@ -83,6 +85,38 @@ export class TcpSide implements Handler, Task {
     this.connection.cut();
   }
 
+  describe(inventory: Inventory): void {
+    this.connection.describe(this, inventory);
+  }
+
+  endpointsGone(port: PortState, names: ReadonlySet<string>): void {
+    this.connection.endpointsGone(port, names);
+  }
+
+  record(): SideRecord {
+    const { fd, hasEnded, isShut, pending } = this;
+    const [pipe, rest] = [this.#pipe, this.#rest];
+    return {
+      fd,
+      hasEnded,
+      isShut,
+      ...(rest && { rest: new Uint8Array(rest.bytes.subarray(this.#restOffset, this.#restOffset + pending)) }),
+      ...(pipe && { pipe: { readEnd: pipe.readEnd, writeEnd: pipe.writeEnd, pending } }),
+    };
+  }
+
+  /** Goes on where the side of this record was. What happened to the socket since then is told when it is watched. */
+  resume({ hasEnded, isShut, rest, pipe }: SideRecord): void {
+    this.hasEnded = hasEnded;
+    this.isShut = isShut;
+    this.isReadable = !hasEnded;
+    if (rest !== undefined) this.#keep(Buffer.from(rest.buffer, rest.byteOffset, rest.length));
+    if (pipe !== undefined) {
+      this.#pipe = this.connection.port.worker.pipes.adopt(pipe);
+      this.pending = pipe.pending;
+    }
+  }
+
   /** The budget of the last turn was spent. */
   run(): void {
     this.#isQueued = false;
@@ -150,7 +184,7 @@ export class TcpSide implements Handler, Task {
     if (sent === received) return received;
     if (sent < 0 && sent !== -EAGAIN) return FAILED_THERE;
     if (sent === -EAGAIN) peer.isWritable = false;
-    this.#keep(scratch, Math.max(sent, 0), received);
+    this.#keep(scratch.bytes.subarray(Math.max(sent, 0), received));
     return received;
   }
 
@@ -229,12 +263,12 @@ export class TcpSide implements Handler, Task {
     return true;
   }
 
-  #keep(scratch: Memory, from: number, to: number): void {
-    const rest = new Memory(to - from);
-    scratch.bytes.copy(rest.bytes, 0, from, to);
+  #keep(bytes: Buffer): void {
+    const rest = new Memory(bytes.length);
+    bytes.copy(rest.bytes);
     this.#rest = rest;
     this.#restOffset = 0;
-    this.pending = to - from;
+    this.pending = bytes.length;
   }
 
   #givePipe(): void {

@@ -5,6 +5,7 @@ import { EAGAIN, EMSGSIZE, ENOBUFS, ENOMEM, EPERM } from '../sys/sys-error.ts';
 import { Deadline, type DeadlineList } from './deadlines.ts';
 import type { Target } from './endpoint-table.ts';
 import type { Handler, Task } from './event-loop.ts';
+import type { Inventory } from './inventory.ts';
 import { add } from './port-state.ts';
 import { COUNTER } from './protocol.ts';
 import type { UdpPort } from './udp-port.ts';
@@ -37,6 +38,7 @@ export class UdpFlow extends Deadline implements Handler, Task {
     /** Connected, not watched yet, and the flow's from now on. */
     readonly fd: number;
     readonly path: ReplyPath;
+    readonly hasReplied: boolean;
   }) {
     super();
     this.#port = setup.port;
@@ -46,7 +48,7 @@ export class UdpFlow extends Deadline implements Handler, Task {
     this.clientKey = setup.clientKey;
     this.fd = setup.fd;
     this.#path = setup.path;
-    this.#silence = setup.port.silenceBeforeReply;
+    this.#silence = setup.hasReplied ? setup.port.silenceAfterReply : setup.port.silenceBeforeReply;
     this.#moved();
   }
 
@@ -100,6 +102,17 @@ export class UdpFlow extends Deadline implements Handler, Task {
 
   onShutdown(): void {
     this.#port.end(this);
+  }
+
+  describe(inventory: Inventory): void {
+    const { name, control } = this.#path;
+    inventory.flow(this.#port.state.id, {
+      fd: this.fd,
+      endpoint: this.target.endpoint,
+      hasReplied: this.#silence === this.#port.silenceAfterReply,
+      name: new Uint8Array(name.slice().buffer),
+      control: new Uint8Array(control.slice().buffer),
+    });
   }
 
   onDue(): void {

@@ -1,3 +1,4 @@
+import { keysOf } from '../sys/datagram-inbox.ts';
 import { EPOLLIN } from '../sys/epoll.ts';
 import {
   connect,
@@ -9,11 +10,13 @@ import {
   setOption,
   socket,
 } from '../sys/socket.ts';
+import { decodeAddress } from '../sys/socket-address.ts';
 import { describeErrno, EAGAIN, EMFILE, must } from '../sys/sys-error.ts';
 import { Deadline, type DeadlineList } from './deadlines.ts';
 import type { Target } from './endpoint-table.ts';
 import type { Handler } from './event-loop.ts';
 import { FlowTable } from './flow-table.ts';
+import type { FlowRecord } from './hand-over.ts';
 import type { PortState } from './port-state.ts';
 import type { CountedBackends } from './protocol.ts';
 import { FLOW_EVENTS, UdpFlow } from './udp-flow.ts';
@@ -50,7 +53,7 @@ export class UdpPort extends Deadline implements Handler, ReplySocket {
   }
 
   update(backends: CountedBackends): void {
-    if (!this.state.endpoints.update(backends)) return;
+    if (!this.state.update(backends)) return;
     for (const flow of this.#flows) if (!this.state.picker.has(flow.target.endpoint)) this.end(flow);
   }
 
@@ -79,6 +82,28 @@ export class UdpPort extends Deadline implements Handler, ReplySocket {
 
   onDue(): void {
     this.state.worker.loop.rewatch(this.fd, EPOLLIN);
+  }
+
+  /** Goes on with a flow of another process. Throws a SysError when its descriptor cannot be watched. */
+  resume({ fd, hasReplied, name, control }: FlowRecord, target: Target): void {
+    const { loop, flows } = this.state.worker;
+    const path = { name: words(name), control: words(control), canSegment: true };
+    const keys = keysOf(path);
+    const flow = new UdpFlow({
+      port: this,
+      target,
+      client: decodeAddress(Buffer.from(name)),
+      localKey: keys.local,
+      clientKey: keys.client,
+      fd,
+      path,
+      hasReplied,
+    });
+    loop.adopt(fd);
+    must('epoll_ctl', loop.watch(fd, FLOW_EVENTS, flow));
+    this.#flows.add(flow);
+    flows.begin();
+    this.state.resumed(target);
   }
 
   /** The endpoint, or the way to it, failed the flow. */
@@ -143,7 +168,8 @@ export class UdpPort extends Deadline implements Handler, ReplySocket {
     }
     const { inbox } = udp;
     const [localKey, clientKey] = [inbox.localKey(i), inbox.clientKey(i)];
-    const flow = new UdpFlow({ port: this, target, client, localKey, clientKey, fd, path: inbox.replyPath(i) });
+    const path = inbox.replyPath(i);
+    const flow = new UdpFlow({ port: this, target, client, localKey, clientKey, fd, path, hasReplied: false });
     this.#flows.add(flow);
     flows.begin();
     this.state.begin();
@@ -180,4 +206,8 @@ export class UdpPort extends Deadline implements Handler, ReplySocket {
     loop.rewatch(this.fd, 0);
     loop.deadlines.after(RETRY_MS).start(this, loop.nowMs);
   }
+}
+
+function words(bytes: Uint8Array): Int32Array {
+  return new Int32Array(bytes.slice().buffer);
 }

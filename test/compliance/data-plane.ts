@@ -2,6 +2,7 @@ import '../support/private-netns.ts';
 import { before, describe } from 'node:test';
 import { copyingTests } from './data-plane/copying.ts';
 import { countingTests } from './data-plane/counting.ts';
+import { drainingTests } from './data-plane/draining.ts';
 import { type EngineFactory, rigFactory } from './data-plane/harness.ts';
 import { listeningTests } from './data-plane/listening.ts';
 import { buildNetwork } from './data-plane/network.ts';
@@ -29,6 +30,7 @@ export function dataPlaneCompliance(label: string, factory: EngineFactory): void
     describe('retry', () => retryTests(rig));
     describe('copying', () => copyingTests(rig));
     describe('the end of a connection', () => tcpEndTests(rig));
+    describe('endpoints that go', () => drainingTests(rig));
     describe('UDP', () => udpTests(rig));
     describe('the life of a UDP flow', () => udpLifetimeTests(rig));
     describe('counters', () => countingTests(rig));

@@ -73,9 +73,9 @@ describe('deploy/daemonset.yaml', () => {
 
   test('the probes ask where the program listens by default', () => {
     const { healthzAddress } = configOf(deployedArguments({ node: 'node-1' }));
-    for (const probe of [container.livenessProbe, container.readinessProbe]) {
-      assert.deepEqual(probe.httpGet, { path: '/healthz', port: healthzAddress?.port });
-    }
+    const { livenessProbe, readinessProbe } = container;
+    assert.deepEqual(livenessProbe.httpGet, { path: '/livez', port: healthzAddress?.port });
+    assert.deepEqual(readinessProbe.httpGet, { path: '/healthz', port: healthzAddress?.port });
   });
 });
 
@@ -98,8 +98,14 @@ describe('deploy/kube-userspace-proxy.service', () => {
     assert.ok(!service.has('MemoryDenyWriteExecute'));
   });
 
+  test('a reload is what the program takes for an upgrade in place', () => {
+    assert.equal(service.get('ExecReload'), '/bin/kill -HUP $MAINPID');
+    // Only the main process may speak for the service, which the successor is by then.
+    assert.ok(!service.has('NotifyAccess'));
+  });
+
   test('it is always started again, with descriptors enough', () => {
-    assert.equal(service.get('Type'), 'exec');
+    assert.equal(service.get('Type'), 'notify');
     assert.equal(service.get('Restart'), 'always');
     assert.equal(unit.get('Unit')!.get('StartLimitIntervalSec'), '0');
     assert.ok(Number(service.get('LimitNOFILE')) >= 65_536);

@@ -2,17 +2,17 @@ import {
   type Backends,
   type DataPlane,
   ListenError,
+  type ListenerStats,
   type ListenSpec,
-  type ServicePortStats,
 } from '../../src/contracts/data-plane.ts';
-import type { ServicePortName } from '../../src/model/service.ts';
+import type { ListenerId } from '../../src/model/listener-id.ts';
 
 /**
  * A data plane without sockets: it keeps what is open and which ports are taken, as `test/compliance/listening.ts`
  * demands of every engine. Tests may let ports be taken by "another program" and hold operations up.
  */
 export class FakeDataPlane implements DataPlane {
-  readonly listeners = new Map<ServicePortName, { spec: ListenSpec; port: number; backends: Backends }>();
+  readonly listeners = new Map<ListenerId, { spec: ListenSpec; port: number; backends: Backends }>();
   /** `TCP:8080` and the like. */
   readonly taken = new Set<string>();
   readonly opened: ListenSpec[] = [];
@@ -31,29 +31,29 @@ export class FakeDataPlane implements DataPlane {
   async open(spec: ListenSpec, backends: Backends): Promise<number> {
     this.opened.push(spec);
     await this.#gate;
-    if (this.listeners.has(spec.name)) throw new ListenError('failed', `${spec.name} is open already`);
+    if (this.listeners.has(spec.id)) throw new ListenError('failed', `${spec.id} is open already`);
     const port = spec.port === 0 ? this.#nextPort++ : spec.port;
     const key = `${spec.protocol}:${port}`;
     if (this.taken.has(key)) throw new ListenError('address-in-use', `port ${port} is taken`);
     this.taken.add(key);
-    this.listeners.set(spec.name, { spec, port, backends });
+    this.listeners.set(spec.id, { spec, port, backends });
     return port;
   }
 
-  update(name: ServicePortName, backends: Backends): void {
-    const listener = this.listeners.get(name);
+  update(id: ListenerId, backends: Backends): void {
+    const listener = this.listeners.get(id);
     if (listener !== undefined) listener.backends = backends;
   }
 
-  async close(name: ServicePortName): Promise<void> {
+  async close(id: ListenerId): Promise<void> {
     await this.#gate;
-    const listener = this.listeners.get(name);
+    const listener = this.listeners.get(id);
     if (listener === undefined) return;
-    this.listeners.delete(name);
+    this.listeners.delete(id);
     this.taken.delete(`${listener.spec.protocol}:${listener.port}`);
   }
 
-  *stats(): Iterable<ServicePortStats> {}
+  *stats(): Iterable<ListenerStats> {}
 
   async shutdown(): Promise<void> {
     this.listeners.clear();

@@ -200,3 +200,33 @@ describe('ClientIP affinity', () => {
     assert.ok(!p.has(one));
   });
 });
+
+describe('going on elsewhere', () => {
+  test('turns, affinity and its ages go on, whatever the shuffle would be', () => {
+    const before = picker([1, 2, 3], 60);
+    assert.deepEqual([connect(before, 'a', 0), connect(before, 'b', 30_000)], [1, 2]);
+    const record = before.record(40_000);
+    // As by JSON, and with a clock of its own.
+    const after = new Picker({ random: () => 0, affinityMaxClients: 100 });
+    after.update(backends([3, 2, 1], 60));
+    after.restore(JSON.parse(JSON.stringify(record)), 1000);
+    assert.equal(after.update(backends([1, 2, 3], 60)), false, 'it is the same set');
+    assert.deepEqual([connect(after, 'b', 1000), connect(after, 'new', 1000)], [2, 3]);
+    assert.equal(connect(after, 'a', 1000 + 19_999), 1, 'its minute is not over');
+    const later = new Picker({ random: () => 0, affinityMaxClients: 100 });
+    later.update(backends([3, 2, 1], 60));
+    later.restore(record, 1000);
+    assert.equal(connect(later, 'a', 1000 + 20_000), 3, 'its minute began before the change');
+  });
+
+  test('clients of endpoints that have left are not taken along', () => {
+    const before = picker([1, 2], 60);
+    connect(before, 'a');
+    connect(before, 'b');
+    before.update(backends([2], 60));
+    assert.deepEqual(
+      before.record(0).affinity.map(({ client }) => client),
+      ['b'],
+    );
+  });
+});

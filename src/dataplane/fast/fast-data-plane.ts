@@ -4,17 +4,23 @@ import type {
   DataPlane,
   DataPlaneObserver,
   DataPlaneOptions,
+  ListenerStats,
   ListenSpec,
-  ServicePortStats,
 } from '../../contracts/data-plane.ts';
+import type { HandOver } from '../../contracts/hand-over.ts';
 import type { Log } from '../../contracts/log.ts';
+import { endpointName } from '../../model/endpoint.ts';
+import type { ListenerId } from '../../model/listener-id.ts';
 import type { ServicePortName } from '../../model/service.ts';
 import { close, descriptorLimit } from '../../sys/descriptor.ts';
 import { selfCheck } from '../../sys/self-check.ts';
+import type { ConnectionRecord } from '../../worker/hand-over.ts';
 import { type CountedBackends, type PortEvent, type PortId, STATUS_WORDS } from '../../worker/protocol.ts';
 import { listenError } from '../listen-error.ts';
+import { FastHandOver } from './hand-over.ts';
 import { type ListenSocket, openListenSocket } from './listen-socket.ts';
-import { PortCounters } from './port-counters.ts';
+import type { PortState } from './parcel-records.ts';
+import { counterMemory, PortCounters } from './port-counters.ts';
 import { WorkerThread } from './worker-thread.ts';
 
 export interface FastDataPlaneSetup {
@@ -35,6 +41,9 @@ const MAX_DESCRIPTORS = 1 << 20;
 function reservedDescriptors(limit: number): number {
   return Math.min(256, Math.ceil(limit / 8));
 }
+
+/** One for all ports. */
+const OPENED = Promise.resolve(undefined);
 
 interface OpenPort {
   readonly id: PortId;
@@ -68,10 +77,12 @@ export async function startFastDataPlane(setup: FastDataPlaneSetup): Promise<Dat
 
 /** The main thread's part: it listens, assigns and counts, and never sees a byte of traffic. */
 class FastDataPlane implements DataPlane {
+  readonly handOver: HandOver;
   readonly #observer: DataPlaneObserver;
   readonly #workers: readonly WorkerThread[];
-  readonly #ports = new Map<ServicePortName, OpenPort>();
+  readonly #ports = new Map<ListenerId, OpenPort>();
   readonly #names = new Map<PortId, ServicePortName>();
+  readonly #counterMemory = counterMemory();
   #lastId: PortId = 0;
   #isShutDown = false;
 
@@ -96,6 +107,13 @@ class FastDataPlane implements DataPlane {
       });
       return worker;
     });
+    this.handOver = new FastHandOver({
+      workers: this.#workers,
+      ports: () => this.#states(),
+      closeListeners: () => this.#closeListeners(),
+      adoptPort: (state) => this.#adoptPort(state),
+      adoptOrphans: (connections) => this.#adoptOrphans(connections),
+    });
   }
 
   async start(): Promise<void> {
@@ -104,59 +122,48 @@ class FastDataPlane implements DataPlane {
 
   async open(spec: ListenSpec, backends: Backends): Promise<number> {
     if (this.#isShutDown) throw listenError(spec, 'failed', 'the data plane has been shut down');
-    if (this.#ports.has(spec.name)) throw listenError(spec, 'failed', 'that Service port is open already');
-    const socket = openListenSocket(spec);
-    const id = ++this.#lastId;
-    const port: OpenPort = {
-      id,
-      spec,
-      socket,
-      backends,
-      worker: this.#leastLoaded(),
-      counters: new PortCounters(),
-      opening: Promise.resolve(undefined),
-      isOpen: false,
-    };
-    port.worker.ports++;
-    this.#ports.set(spec.name, port);
-    this.#names.set(id, spec.name);
+    if (this.#ports.has(spec.id)) throw listenError(spec, 'failed', 'that listener is open already');
+    const port = this.#assign(spec, openListenSocket(spec), backends);
     port.opening = port.worker.ask(openCommand(port, port.counters.follow(backends)));
     const err = await port.opening;
-    if (this.#ports.get(spec.name) !== port) {
+    if (this.#ports.get(spec.id) !== port) {
       throw listenError(spec, 'failed', 'it was closed while it was being opened');
     }
     if (err !== undefined) {
-      this.#ports.delete(spec.name);
+      this.#ports.delete(spec.id);
       this.#release(port);
       throw listenError(spec, 'failed', err);
     }
     port.isOpen = true;
-    return socket.localPort;
+    port.opening = OPENED;
+    return port.socket.localPort;
   }
 
-  update(name: ServicePortName, backends: Backends): void {
-    const port = this.#ports.get(name);
+  update(id: ListenerId, backends: Backends): void {
+    const port = this.#ports.get(id);
     if (port === undefined) return;
     port.backends = backends;
     port.worker.send({ kind: 'update', port: port.id, backends: port.counters.follow(backends) });
   }
 
-  async close(name: ServicePortName): Promise<void> {
-    const port = this.#ports.get(name);
+  async close(id: ListenerId): Promise<void> {
+    const port = this.#ports.get(id);
     if (port === undefined) return;
-    this.#ports.delete(name);
+    this.#ports.delete(id);
     // Not before the worker has given it back: the number would be another descriptor's while the worker still uses it.
     await port.opening;
     await port.worker.ask({ kind: 'close', port: port.id });
     this.#release(port);
   }
 
-  *stats(): Iterable<ServicePortStats> {
+  *stats(): Iterable<ListenerStats> {
     for (const { spec, socket, counters, isOpen } of this.#ports.values()) {
       if (!isOpen) continue;
-      const { name, protocol } = spec;
+      const { id, name, family, protocol } = spec;
       yield {
+        id,
         name,
+        family,
         protocol,
         localPort: socket.localPort,
         counters: counters.read(),
@@ -169,8 +176,63 @@ class FastDataPlane implements DataPlane {
     if (this.#isShutDown) return;
     this.#isShutDown = true;
     await Promise.all(this.#workers.map((worker) => worker.stop()));
+    this.#closeListeners();
+  }
+
+  #closeListeners(): void {
+    this.#isShutDown = true;
     for (const { socket } of this.#ports.values()) close(socket.fd);
     this.#ports.clear();
+  }
+
+  #assign(spec: ListenSpec, socket: ListenSocket, backends: Backends): OpenPort {
+    const id = ++this.#lastId;
+    const port: OpenPort = {
+      id,
+      spec,
+      socket,
+      backends,
+      worker: this.#leastLoaded(),
+      counters: new PortCounters(this.#counterMemory),
+      opening: OPENED,
+      isOpen: false,
+    };
+    port.worker.ports++;
+    this.#ports.set(spec.id, port);
+    this.#names.set(id, spec.name);
+    return port;
+  }
+
+  async #adoptPort(state: PortState): Promise<void> {
+    const { id, name, family, protocol, address, localPort, fd, backends, counters, endpointCounters, record } = state;
+    const spec = { id, name, family, protocol, address, port: localPort };
+    const port = this.#assign(spec, { fd, localPort }, backends);
+    const counted = port.counters.resume(backends, counters, endpointCounters);
+    const err = await port.worker.ask({ ...openCommand(port, counted), record });
+    if (err !== undefined) throw new Error(`cannot take over ${name}: ${err}`);
+    port.isOpen = true;
+  }
+
+  async #adoptOrphans(connections: readonly ConnectionRecord[]): Promise<void> {
+    const err = await this.#leastLoaded().ask({ kind: 'adopt', port: ++this.#lastId, connections });
+    if (err !== undefined) throw new Error(`cannot take over connections: ${err}`);
+  }
+
+  *#states(): Iterable<{ readonly id: PortId; readonly state: PortState }> {
+    for (const { id, spec, socket, backends, counters } of this.#ports.values()) {
+      const endpointCounters = counters
+        .readEndpoints()
+        .map((each) => [endpointName(each.endpoint), each.counters] as const);
+      const state = {
+        ...spec,
+        ...socket,
+        backends,
+        counters: counters.read(),
+        endpointCounters: new Map(endpointCounters),
+        record: { connections: [], flows: [] },
+      };
+      yield { id, state };
+    }
   }
 
   #release({ id, socket, worker }: OpenPort): void {
@@ -186,7 +248,7 @@ class FastDataPlane implements DataPlane {
 
   #reopen(worker: WorkerThread): void {
     for (const port of this.#ports.values()) {
-      if (port.worker === worker) worker.send(openCommand(port, port.counters.inherit(port.backends)));
+      if (port.worker === worker) worker.enqueue(openCommand(port, port.counters.inherit(port.backends)));
     }
   }
 

@@ -2,7 +2,6 @@ import type { ListenSpec } from '../../contracts/data-plane.ts';
 import { close } from '../../sys/descriptor.ts';
 import { Memory } from '../../sys/memory.ts';
 import {
-  AF_INET6,
   bindTo,
   getsockname,
   IP_PKTINFO,
@@ -46,19 +45,25 @@ export interface ListenSocket {
 export function openListenSocket(spec: ListenSpec): ListenSocket {
   let fd = -1;
   try {
-    const isV6 = familyOfText(spec.address) === AF_INET6;
+    const isV6 = spec.family === 'IPv6';
     fd = must('socket', socket(familyOfText(spec.address), spec.protocol === 'TCP' ? SOCK_STREAM : SOCK_DGRAM));
+    // Each family has a listener of its own, and counts on addresses as they are.
+    if (isV6) must('setsockopt', setOption(fd, { level: IPPROTO_IPV6, name: IPV6_V6ONLY, value: 1 }));
     if (spec.protocol === 'TCP') prepareTcp(fd);
     else prepareUdp(fd, isV6);
     must('bind', bindTo(fd, encodeSocketAddress(spec.address, spec.port)));
     if (spec.protocol === 'TCP') must('listen', listen(fd, BACKLOG));
-    const address = new Memory(SOCKET_ADDRESS_BYTES);
-    must('getsockname', getsockname(fd, address));
-    return { fd, localPort: decodePort(address.bytes) };
+    return { fd, localPort: spec.port === 0 ? portOf(fd) : spec.port };
   } catch (err) {
     if (fd >= 0) close(fd);
     throw toListenError(spec, err);
   }
+}
+
+function portOf(fd: number): number {
+  const address = new Memory(SOCKET_ADDRESS_BYTES);
+  must('getsockname', getsockname(fd, address));
+  return decodePort(address.bytes);
 }
 
 function prepareTcp(fd: number): void {
@@ -73,7 +78,6 @@ function prepareUdp(fd: number, isV6: boolean): void {
     ? { level: IPPROTO_IPV6, name: IPV6_RECVPKTINFO, value: 1 }
     : { level: IPPROTO_IP, name: IP_PKTINFO, value: 1 };
   must('setsockopt', setOption(fd, packetInfo));
-  if (isV6) must('setsockopt', setOption(fd, { level: IPPROTO_IPV6, name: IPV6_V6ONLY, value: 1 }));
   for (const [forced, asked] of [
     [SO_RCVBUFFORCE, SO_RCVBUF],
     [SO_SNDBUFFORCE, SO_SNDBUF],

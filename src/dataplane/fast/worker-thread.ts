@@ -7,6 +7,7 @@ import { resetOnClose } from '../../sys/socket.ts';
 import { must } from '../../sys/sys-error.ts';
 import {
   type Command,
+  type FrozenReport,
   LONGEST_TURN_MS,
   type PortEvent,
   type PortId,
@@ -56,8 +57,12 @@ export class WorkerThread {
   readonly #status: Int32Array;
   /** Who waits for a port's answer, `opened` or `closed`. */
   readonly #asked = new Map<PortId, (err: string | undefined) => void>();
+  #freezing: { resolve(report: FrozenReport): void; reject(err: Error): void } | undefined;
   #thread: Worker | undefined;
+  #queue: Command[] = [];
+  #isWaking = false;
   #isStopping = false;
+  #isReleased = false;
   #onGone = (): void => {};
   #failures = 0;
   #startedMs = 0;
@@ -87,26 +92,64 @@ export class WorkerThread {
     });
   }
 
+  /** When this returns, the worker finds the command before it picks for another client, and those sent earlier too. */
   send(command: Command): void {
+    this.enqueue(command);
+    this.#post();
+  }
+
+  /** The same for a command that may wait until all that this turn has to say is said: it then goes in one message. */
+  enqueue(command: Command): void {
     if (this.#thread === undefined) return;
-    this.#thread.postMessage(command);
-    Atomics.add(this.#status, STATUS.commands, 1);
-    this.#wake();
+    this.#queue.push(command);
+    if (this.#isWaking) return;
+    this.#isWaking = true;
+    queueMicrotask(() => {
+      this.#isWaking = false;
+      this.#post();
+      this.#wake();
+    });
   }
 
   /**
    * Resolves when the worker has opened the port, or given its descriptor back; with a reason when it cannot. Also when
    * it dies before: its successor opens what is to be open.
    */
-  async ask(command: Extract<Command, { kind: 'open' | 'close' }>): Promise<string | undefined> {
+  async ask(command: Extract<Command, { kind: 'open' | 'adopt' | 'close' }>): Promise<string | undefined> {
     if (this.#thread === undefined) return undefined;
     const answered = new Promise<string | undefined>((resolve) => this.#asked.set(command.port, resolve));
-    this.send(command);
+    this.enqueue(command);
     return answered;
+  }
+
+  /** Resolves with all that the worker has, once it is frozen. Rejects when there is no thread to ask, or it dies. */
+  async freeze(): Promise<FrozenReport> {
+    const frozen = new Promise<FrozenReport>((resolve, reject) => {
+      this.#freezing = { resolve, reject };
+    });
+    if (this.#thread === undefined) this.#freezing?.reject(noThread());
+    else this.send({ kind: 'freeze' });
+    return frozen;
+  }
+
+  thaw(): void {
+    this.send({ kind: 'thaw' });
+  }
+
+  /** Ends the thread. Another process has what it owned, so closing it here is not the end of anything. */
+  async release(): Promise<void> {
+    this.#isReleased = true;
+    await this.#end({ kind: 'release' });
+    close(this.#wakeFd);
   }
 
   /** Resets every connection and ends the thread. */
   async stop(): Promise<void> {
+    await this.#end({ kind: 'shutdown' });
+    close(this.#wakeFd);
+  }
+
+  async #end(command: Command): Promise<void> {
     this.#isStopping = true;
     this.#restart?.cancel();
     this.#look?.cancel();
@@ -114,12 +157,11 @@ export class WorkerThread {
       const gone = new Promise<void>((resolve) => {
         this.#onGone = resolve;
       });
-      this.send({ kind: 'shutdown' });
+      this.send(command);
       const timer = this.#setup.clock.after(SHUTDOWN_MS, () => this.#kill());
       await gone;
       timer.cancel();
     }
-    close(this.#wakeFd);
   }
 
   #spawn(): Worker {
@@ -128,7 +170,9 @@ export class WorkerThread {
     const thread = new Worker(entry, { workerData, name: `data-plane-${shared.index}`, resourceLimits: HEAP });
     this.#thread = thread;
     this.#startedMs = clock.now();
-    thread.on('message', (report: Report) => this.#onReport(report));
+    thread.on('message', (reports: readonly Report[]) => {
+      for (const report of reports) this.#onReport(report);
+    });
     thread.on('error', (err) => {
       if (!this.#isStopping) log.error('A worker of the data plane failed', { worker: shared.index, err: inFull(err) });
     });
@@ -147,6 +191,9 @@ export class WorkerThread {
       case 'closed':
         this.#answer(report.port, undefined);
         return;
+      case 'frozen':
+        this.#freezing?.resolve(report);
+        return;
       default:
         this.#setup.onEvent(report);
     }
@@ -161,20 +208,22 @@ export class WorkerThread {
 
   #onExit(): void {
     this.#thread = undefined;
+    this.#queue = [];
     this.#look?.cancel();
     this.#reclaim();
+    this.#freezing?.reject(noThread());
     for (const port of this.#asked.keys()) this.#answer(port, undefined);
     this.#onGone();
     if (!this.#isStopping) this.#restartLater();
   }
 
-  /** Descriptors belong to the process and outlive the thread: its connections are reset here. */
+  /** Descriptors belong to the process and outlive the thread: its connections are reset here, if they are its own. */
   #reclaim(): void {
     const owner = this.#setup.index + 1;
     for (let fd = this.#owners.indexOf(owner); fd >= 0; fd = this.#owners.indexOf(owner, fd + 1)) {
       this.#owners[fd] = 0;
       // Fails, and does no harm, for what is not a connection.
-      resetOnClose(fd);
+      if (!this.#isReleased) resetOnClose(fd);
       close(fd);
     }
     this.#status[STATUS.flows] = 0;
@@ -217,9 +266,21 @@ export class WorkerThread {
     this.#wake();
   }
 
+  #post(): void {
+    if (this.#queue.length === 0) return;
+    this.#thread?.postMessage(this.#queue);
+    this.#queue = [];
+    Atomics.add(this.#status, STATUS.commands, 1);
+  }
+
+  /** Once per turn, for it costs more than all the rest: a worker that has a client meanwhile looks at the count. */
   #wake(): void {
     write(this.#wakeFd, ONE, 8);
   }
+}
+
+function noThread(): Error {
+  return new Error('a worker of the data plane has failed and is about to be replaced; try again in some seconds');
 }
 
 function inFull(err: unknown): string {

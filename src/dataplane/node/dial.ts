@@ -13,7 +13,7 @@ export interface DialOptions {
   readonly port: PortContext;
   readonly pick: Pick;
   /** The socket has begun to read, so listeners must be added in this call. */
-  readonly onConnected: (backend: Socket) => void;
+  readonly onConnected: (backend: Socket, endpoint: Endpoint) => void;
   /** The endpoint accepted and reset the connection before anything could be done with it. */
   readonly onReset: () => void;
   readonly onGivenUp: (reason: 'no-endpoints' | 'exhausted') => void;
@@ -90,7 +90,7 @@ export class Dial {
       this.cancel();
       counters.connects++;
       counters.connectMs += clock.now() - beganMs;
-      this.#onConnected(socket);
+      this.#onConnected(socket, endpoint);
     });
     this.#timer = clock.after(timeoutMs, () => fail('timeout', new Error(`no answer within ${timeoutMs} ms`)));
   }

@@ -5,14 +5,15 @@ import type {
   DataPlane,
   DataPlaneObserver,
   DataPlaneOptions,
+  ListenerStats,
   ListenSpec,
-  ServicePortStats,
 } from '../../contracts/data-plane.ts';
-import type { ServicePortName } from '../../model/service.ts';
+import type { ListenerId } from '../../model/listener-id.ts';
 import { Picker } from '../../picker/picker.ts';
 import { listenError } from '../listen-error.ts';
 import { newCounters, type PortContext, type PortListener } from './port-context.ts';
 import { TcpConnection } from './tcp-connection.ts';
+import { TcpDrain } from './tcp-drain.ts';
 import { listenTcp } from './tcp-listener.ts';
 import { type FlowBudget, isWildcard, listenUdp, UdpListener } from './udp-listener.ts';
 
@@ -46,7 +47,7 @@ class NodeDataPlane implements DataPlane {
   readonly #setup: NodeDataPlaneSetup;
   readonly #localAddresses: () => readonly string[];
   readonly #budget: FlowBudget;
-  readonly #ports = new Map<ServicePortName, OpenPort>();
+  readonly #ports = new Map<ListenerId, OpenPort>();
   /** Of closed Service ports, too. */
   readonly #connections = new Set<TcpConnection>();
   #addressTimer: Timer | undefined;
@@ -61,37 +62,41 @@ class NodeDataPlane implements DataPlane {
 
   async open(spec: ListenSpec, backends: Backends): Promise<number> {
     if (this.#isShutDown) throw listenError(spec, 'failed', 'the data plane has been shut down');
-    if (this.#ports.has(spec.name)) throw listenError(spec, 'failed', 'that Service port is open already');
+    if (this.#ports.has(spec.id)) throw listenError(spec, 'failed', 'that listener is open already');
     const { options, observer, clock, random } = this.#setup;
     const picker = new Picker({ random, affinityMaxClients: options.affinityMaxClients });
     picker.update(backends);
-    const context = { name: spec.name, picker, counters: newCounters(), options, observer, clock };
+    const drain = spec.protocol === 'TCP' ? this.#drain() : undefined;
+    drain?.update(backends);
+    const context = { name: spec.name, picker, counters: newCounters(), options, observer, clock, drain };
     const port: OpenPort = { spec, context, opening: Promise.resolve(0), listener: undefined };
-    this.#ports.set(spec.name, port);
+    this.#ports.set(spec.id, port);
     port.opening = this.#listen(port);
     return port.opening;
   }
 
-  update(name: ServicePortName, backends: Backends): void {
-    const port = this.#ports.get(name);
-    if (port?.context.picker.update(backends)) port.listener?.endpointsChanged();
+  update(id: ListenerId, backends: Backends): void {
+    const port = this.#ports.get(id);
+    if (port === undefined) return;
+    port.context.drain?.update(backends);
+    if (port.context.picker.update(backends)) port.listener?.endpointsChanged();
   }
 
-  async close(name: ServicePortName): Promise<void> {
-    const port = this.#ports.get(name);
+  async close(id: ListenerId): Promise<void> {
+    const port = this.#ports.get(id);
     if (port === undefined) return;
-    this.#ports.delete(name);
-    // Opening sees that the name is gone, and closes what it has opened.
+    this.#ports.delete(id);
+    // Opening sees that the id is gone, and closes what it has opened.
     await port.opening.catch(() => {});
     await port.listener?.close();
   }
 
-  stats(): Iterable<ServicePortStats> {
-    const stats: ServicePortStats[] = [];
+  stats(): Iterable<ListenerStats> {
+    const stats: ListenerStats[] = [];
     for (const { spec, context, listener } of this.#ports.values()) {
       if (listener === undefined) continue;
-      const { name, protocol } = spec;
-      stats.push({ name, protocol, localPort: listener.localPort, counters: { ...context.counters } });
+      const { id, name, family, protocol } = spec;
+      stats.push({ id, name, family, protocol, localPort: listener.localPort, counters: { ...context.counters } });
     }
     return stats;
   }
@@ -99,7 +104,7 @@ class NodeDataPlane implements DataPlane {
   async shutdown(): Promise<void> {
     this.#isShutDown = true;
     this.#addressTimer?.cancel();
-    await Promise.all([...this.#ports.keys()].map((name) => this.close(name)));
+    await Promise.all([...this.#ports.keys()].map((id) => this.close(id)));
     if (this.#connections.size === 0) return;
     const over = new Promise<void>((resolve) => {
       this.#onNoConnections = resolve;
@@ -117,16 +122,33 @@ class NodeDataPlane implements DataPlane {
           ? await listenTcp(spec, context, (client) => this.#accept(client, context))
           : await listenUdp(spec, context, { budget: this.#budget, localAddresses: this.#localAddresses });
     } catch (err) {
-      if (this.#ports.get(spec.name) === port) this.#ports.delete(spec.name);
+      if (this.#ports.get(spec.id) === port) this.#ports.delete(spec.id);
       throw err;
     }
-    if (this.#ports.get(spec.name) !== port) {
+    if (this.#ports.get(spec.id) !== port) {
       await listener.close();
       throw listenError(spec, 'failed', 'it was closed while it was being opened');
     }
     port.listener = listener;
     if (listener instanceof UdpListener && isWildcard(spec.address)) this.#addressTimer ??= this.#pollAddresses();
     return listener.localPort;
+  }
+
+  /** `undefined` where connections may outlive their endpoint for ever. */
+  #drain(): TcpDrain | undefined {
+    const { options, clock } = this.#setup;
+    if (options.endpointDrainTimeoutMs === 0) return undefined;
+    const drain: TcpDrain = new TcpDrain({
+      clock,
+      timeoutMs: options.endpointDrainTimeoutMs,
+      onGone: (names) => {
+        for (const connection of this.#connections) {
+          const { port, endpoint } = connection;
+          if (port.drain === drain && endpoint !== undefined && names.has(endpoint)) connection.cut();
+        }
+      },
+    });
+    return drain;
   }
 
   #accept(client: ConstructorParameters<typeof TcpConnection>[0], context: PortContext): void {

@@ -2,6 +2,7 @@ import type { Clock } from '../../contracts/clock.ts';
 import { COUNTERS, type Counters, type DataPlaneObserver, type DataPlaneOptions } from '../../contracts/data-plane.ts';
 import type { ServicePortName } from '../../model/service.ts';
 import type { Picker } from '../../picker/picker.ts';
+import type { TcpDrain } from './tcp-drain.ts';
 
 /** What everything that works for one Service port shares. */
 export interface PortContext {
@@ -11,12 +12,14 @@ export interface PortContext {
   readonly options: DataPlaneOptions;
   readonly observer: DataPlaneObserver;
   readonly clock: Clock;
+  /** Where connections are ended some time after their endpoint has gone. */
+  readonly drain?: TcpDrain | undefined;
 }
 
 /** One open Service port, as the registry sees it. */
 export interface PortListener {
   readonly localPort: number;
-  /** The picker has another set of endpoints. */
+  /** The picker has another set of endpoints for new clients. */
   endpointsChanged(): void;
   /** Resolves when the local port is free. */
   close(): Promise<void>;

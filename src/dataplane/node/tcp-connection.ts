@@ -1,5 +1,6 @@
 import type { Socket } from 'node:net';
 import type { Timer } from '../../contracts/clock.ts';
+import { type Endpoint, endpointName } from '../../model/endpoint.ts';
 import { copy } from './copy.ts';
 import { Dial } from './dial.ts';
 import type { PortContext } from './port-context.ts';
@@ -16,7 +17,9 @@ import { turnAway } from './turn-away.ts';
  * The client is read while dialling (up to its high-water mark), because only a socket that is read tells of a reset.
  */
 export class TcpConnection {
-  readonly #port: PortContext;
+  readonly port: PortContext;
+  /** `endpointName` of the one that answered. */
+  endpoint: string | undefined;
   readonly #client: Socket;
   readonly #onOver: () => void;
   #dial: Dial | undefined;
@@ -27,7 +30,7 @@ export class TcpConnection {
 
   constructor(client: Socket, port: PortContext, onOver: () => void) {
     this.#client = client;
-    this.#port = port;
+    this.port = port;
     this.#onOver = onOver;
     port.counters.connections++;
     port.counters.active++;
@@ -42,12 +45,12 @@ export class TcpConnection {
       return;
     }
     this.#dial = new Dial({
-      port: this.#port,
-      pick: this.#port.picker.pick(client, this.#port.clock.now()),
-      onConnected: (backend) => this.#join(backend),
+      port: this.port,
+      pick: this.port.picker.pick(client, this.port.clock.now()),
+      onConnected: (backend, endpoint) => this.#join(backend, endpoint),
       onReset: () => reset(this.#client),
       onGivenUp: (reason) => {
-        turnAway(this.#port, client, reason);
+        turnAway(this.port, client, reason);
         this.#client.destroy();
       },
     });
@@ -61,11 +64,13 @@ export class TcpConnection {
     if (this.#backend !== undefined) reset(this.#backend);
   }
 
-  #join(backend: Socket): void {
+  #join(backend: Socket, endpoint: Endpoint): void {
     const client = this.#client;
     this.#backend = backend;
+    this.endpoint = endpointName(endpoint);
+    this.port.drain?.connected(this.endpoint);
     this.#watch(backend);
-    const { counters, clock } = this.#port;
+    const { counters, clock } = this.port;
     // The clock is read per chunk only while it matters.
     const moved = (): void => {
       if (this.#halfOpenTimer !== undefined) this.#lastMovedMs = clock.now();
@@ -95,19 +100,19 @@ export class TcpConnection {
 
   #over(): void {
     this.#halfOpenTimer?.cancel();
-    this.#port.counters.active--;
+    this.port.counters.active--;
     this.#onOver();
   }
 
   /** From the first end of a direction on, something must move. */
   #watchHalfOpen(): void {
-    this.#lastMovedMs = this.#port.clock.now();
-    if (this.#halfOpenTimer === undefined) this.#armHalfOpenTimer(this.#port.options.tcpHalfOpenTimeoutMs);
+    this.#lastMovedMs = this.port.clock.now();
+    if (this.#halfOpenTimer === undefined) this.#armHalfOpenTimer(this.port.options.tcpHalfOpenTimeoutMs);
   }
 
   #armHalfOpenTimer(delayMs: number): void {
-    this.#halfOpenTimer = this.#port.clock.after(delayMs, () => {
-      const leftMs = this.#lastMovedMs + this.#port.options.tcpHalfOpenTimeoutMs - this.#port.clock.now();
+    this.#halfOpenTimer = this.port.clock.after(delayMs, () => {
+      const leftMs = this.#lastMovedMs + this.port.options.tcpHalfOpenTimeoutMs - this.port.clock.now();
       if (leftMs > 0) this.#armHalfOpenTimer(Math.ceil(leftMs));
       else this.#endHalfOpen();
     });

@@ -19,7 +19,7 @@ export async function listenTcp(
 ): Promise<PortListener> {
   const server = createServer(TCP_OPTIONS, onConnection);
   const listening = once(server, 'listening');
-  server.listen({ host: spec.address, port: spec.port, backlog: BACKLOG });
+  server.listen({ host: spec.address, port: spec.port, backlog: BACKLOG, ipv6Only: true });
   try {
     await listening;
   } catch (err) {

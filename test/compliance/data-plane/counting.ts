@@ -3,6 +3,7 @@ import { test } from 'node:test';
 import { COUNTERS, type Counters } from '../../../src/contracts/data-plane.ts';
 import { type Endpoint, endpointName } from '../../../src/model/endpoint.ts';
 import { waitFor } from '../../netns/wait.ts';
+import { listenSpec } from '../../support/listen-spec.ts';
 import { connectTcp, refusingEndpoint, TcpBackend } from '../../support/tcp.ts';
 import { UdpBackend, UdpClient } from '../../support/udp.ts';
 import { backends, type RigFactory } from './harness.ts';
@@ -14,7 +15,7 @@ export function countingTests(makeRig: RigFactory): void {
     const rig = await makeRig(t);
     const { name, port } = await rig.open('TCP', []);
     const [{ endpoints, ...stats } = {}, ...more] = rig.plane.stats();
-    assert.deepEqual(stats, { name, protocol: 'TCP', localPort: port, counters: NOTHING });
+    assert.deepEqual(stats, { id: name, name, family: 'IPv4', protocol: 'TCP', localPort: port, counters: NOTHING });
     assert.deepEqual([endpoints ?? [], more], [[], []]);
   });
 
@@ -80,7 +81,7 @@ export function countingTests(makeRig: RigFactory): void {
       [...rig.plane.stats()].map(({ name }) => name),
       [two.name],
     );
-    await rig.plane.open({ name: one.name, protocol: 'TCP', address: '0.0.0.0', port: 0 }, backends([]));
+    await rig.plane.open(listenSpec({ name: one.name, protocol: 'TCP', address: '0.0.0.0', port: 0 }), backends([]));
     assert.equal(rig.counters(one.name).noEndpoints, 0);
   });
 

@@ -12,6 +12,7 @@ import type { Endpoint } from '../../../src/model/endpoint.ts';
 import type { ServicePortName } from '../../../src/model/service.ts';
 import type { ProxiedProtocol } from '../../../src/model/service-port.ts';
 import { waitFor } from '../../netns/wait.ts';
+import { listenSpec } from '../../support/listen-spec.ts';
 
 /** Makes the engine under test. The suite shuts it down. */
 export type EngineFactory = (setup: {
@@ -24,6 +25,7 @@ export type RigFactory = (t: TestContext, options?: Partial<DataPlaneOptions>) =
 
 /** No test waits for one of these: whoever tests a bound sets it. */
 const OPTIONS: DataPlaneOptions = {
+  endpointDrainTimeoutMs: 0,
   tcpHalfOpenTimeoutMs: 60_000,
   udpIdleTimeoutMs: 60_000,
   udpFirstReplyTimeoutMs: 60_000,
@@ -62,6 +64,11 @@ export class Rig {
     this.events = events;
   }
 
+  /** Something takes the place of the engine now and then. */
+  get dialsBeginAnew(): boolean {
+    return 'dialsBeginAnew' in this.plane;
+  }
+
   /** Opens a Service port of its own at the wildcard address. */
   async open(
     protocol: ProxiedProtocol,
@@ -69,7 +76,7 @@ export class Rig {
     affinitySeconds?: number,
   ): Promise<{ readonly name: ServicePortName; readonly port: number }> {
     const name: ServicePortName = `test/service-${++this.#lastNumber}`;
-    const spec = { name, protocol, address: '0.0.0.0', port: 0 };
+    const spec = listenSpec({ name, protocol, address: '0.0.0.0', port: 0 });
     return { name, port: await this.plane.open(spec, backends(endpoints, affinitySeconds)) };
   }
 

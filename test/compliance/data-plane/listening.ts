@@ -10,6 +10,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { ListenSpec } from '../../../src/contracts/data-plane.ts';
 import type { ProxiedProtocol } from '../../../src/model/service-port.ts';
 import { waitFor } from '../../netns/wait.ts';
+import { listenSpec } from '../../support/listen-spec.ts';
 import { ask, connectTcp, TcpBackend } from '../../support/tcp.ts';
 import { UdpBackend, UdpClient } from '../../support/udp.ts';
 import { backends, type Rig, type RigFactory } from './harness.ts';
@@ -19,7 +20,7 @@ const PROTOCOLS = ['TCP', 'UDP'] as const;
 const NONE = backends([]);
 
 function spec(protocol: ProxiedProtocol, address = '0.0.0.0', port = 0): ListenSpec {
-  return { name: 'test/spec', protocol, address, port };
+  return listenSpec({ name: 'test/spec', protocol, address, port });
 }
 
 /** Some other program's socket. */
@@ -70,7 +71,7 @@ export function listeningTests(makeRig: RigFactory): void {
       const port = await rig.plane.open(spec(protocol, address), backends([backend.endpoint]));
       assert.ok(await answers(t, protocol, address, port));
       if (protocol === 'TCP') assert.equal(await answers(t, protocol, another, port), false);
-      const free = await rig.plane.open({ ...spec(protocol, another, port), name: 'test/another' }, NONE);
+      const free = await rig.plane.open(listenSpec({ ...spec(protocol, another, port), name: 'test/another' }), NONE);
       assert.equal(free, port);
     });
 

@@ -53,6 +53,7 @@ export function retryTests(makeRig: RigFactory): void {
 
   test('the tries of one connection wait longer and longer: 250 ms, 500 ms, 1 s', async (t) => {
     const rig = await makeRig(t);
+    if (rig.dialsBeginAnew) return t.skip('a hand-over begins with the first again');
     const began = performance.now();
     const failures: number[] = [];
     const holes = [81, 82, 83].map((port) => endpointAt(BLACK_HOLE, port));

@@ -1,14 +1,16 @@
 import { readdirSync } from 'node:fs';
 import type { TestContext } from 'node:test';
 import type { Clock } from '../../../src/contracts/clock.ts';
-import type { DataPlane, DataPlaneOptions, ServicePortStats } from '../../../src/contracts/data-plane.ts';
+import type { DataPlane, DataPlaneOptions, ListenerStats } from '../../../src/contracts/data-plane.ts';
 import { createFastDataPlane } from '../../../src/dataplane/fast/create.ts';
 import { systemClock } from '../../../src/host/system-clock.ts';
 import type { Endpoint } from '../../../src/model/endpoint.ts';
 import type { ServicePortName } from '../../../src/model/service.ts';
 import { RecordingLog } from '../../fakes/recording-log.ts';
+import { listenSpec } from '../../support/listen-spec.ts';
 
 export const OPTIONS: DataPlaneOptions = {
+  endpointDrainTimeoutMs: 0,
   tcpHalfOpenTimeoutMs: 60_000,
   udpIdleTimeoutMs: 60_000,
   udpFirstReplyTimeoutMs: 60_000,
@@ -22,7 +24,7 @@ export interface FastRig {
   readonly log: RecordingLog;
   /** Every event, as its name and what an assertion needs of it. */
   readonly events: string[];
-  stats(name: ServicePortName): ServicePortStats;
+  stats(name: ServicePortName): ListenerStats;
 }
 
 /** The fast engine under the machine's clock; real sockets and threads. */
@@ -45,7 +47,7 @@ export async function fastRig(
     ...(entry !== undefined && { entry }),
   });
   t.after(() => plane.shutdown());
-  const stats = (wanted: ServicePortName): ServicePortStats => {
+  const stats = (wanted: ServicePortName): ListenerStats => {
     for (const each of plane.stats()) if (each.name === wanted) return each;
     throw new Error(`${wanted} is not open`);
   };
@@ -58,7 +60,7 @@ export function openPort(
   endpoints: readonly Endpoint[],
   protocol: 'TCP' | 'UDP' = 'TCP',
 ): Promise<number> {
-  const spec = { name, protocol, address: '127.0.0.1', port: 0 };
+  const spec = listenSpec({ name, protocol, address: '127.0.0.1', port: 0 });
   return plane.open(spec, { endpoints, affinity: { type: 'None' } });
 }
 

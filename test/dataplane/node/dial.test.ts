@@ -4,10 +4,11 @@ import { before, test } from 'node:test';
 import { backends, endpointAt } from '../../compliance/data-plane/harness.ts';
 import { BLACK_HOLE, buildNetwork } from '../../compliance/data-plane/network.ts';
 import { waitFor } from '../../netns/wait.ts';
+import { listenSpec } from '../../support/listen-spec.ts';
 import { connectTcp } from '../../support/tcp.ts';
 import { manualRig } from './rig.ts';
 
-const SPEC = { name: 'test/dial', protocol: 'TCP', address: '127.0.0.1', port: 0 } as const;
+const SPEC = listenSpec({ name: 'test/dial', protocol: 'TCP', address: '127.0.0.1', port: 0 });
 
 before(buildNetwork);
 

@@ -3,10 +3,11 @@ import { type TestContext, test } from 'node:test';
 import { backends } from '../../compliance/data-plane/harness.ts';
 import type { ManualClock } from '../../fakes/manual-clock.ts';
 import { waitFor } from '../../netns/wait.ts';
+import { listenSpec } from '../../support/listen-spec.ts';
 import { connectTcp, TcpBackend, type TcpPeer } from '../../support/tcp.ts';
 import { manualRig } from './rig.ts';
 
-const SPEC = { name: 'test/half-open', protocol: 'TCP', address: '127.0.0.1', port: 0 } as const;
+const SPEC = listenSpec({ name: 'test/half-open', protocol: 'TCP', address: '127.0.0.1', port: 0 });
 const TIMEOUT_MS = 300_000;
 
 async function halfOpen(t: TestContext): Promise<{ clock: ManualClock; client: TcpPeer; backend: TcpPeer }> {

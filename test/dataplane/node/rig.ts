@@ -26,6 +26,7 @@ export function manualRig(
   const clock = new ManualClock();
   const plane = createNodeDataPlane({
     options: {
+      endpointDrainTimeoutMs: 0,
       tcpHalfOpenTimeoutMs: 300_000,
       udpIdleTimeoutMs: 250,
       udpFirstReplyTimeoutMs: 5000,

@@ -6,10 +6,11 @@ import { writeFileSync } from 'node:fs';
 import { before, type TestContext, test } from 'node:test';
 import { backends } from '../../compliance/data-plane/harness.ts';
 import { buildNetwork } from '../../compliance/data-plane/network.ts';
+import { listenSpec } from '../../support/listen-spec.ts';
 import { UdpBackend, UdpClient } from '../../support/udp.ts';
 import { manualRig } from './rig.ts';
 
-const SPEC = { name: 'test/udp', protocol: 'UDP', address: '0.0.0.0', port: 0 } as const;
+const SPEC = listenSpec({ name: 'test/udp', protocol: 'UDP', address: '0.0.0.0', port: 0 });
 const POLL_MS = 1000;
 
 before(buildNetwork);

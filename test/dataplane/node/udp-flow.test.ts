@@ -6,10 +6,11 @@ import { Picker } from '../../../src/picker/picker.ts';
 import { backends } from '../../compliance/data-plane/harness.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';
 import { waitFor } from '../../netns/wait.ts';
+import { listenSpec } from '../../support/listen-spec.ts';
 import { UdpBackend, UdpClient } from '../../support/udp.ts';
 import { manualRig } from './rig.ts';
 
-const SPEC = { name: 'test/udp', protocol: 'UDP', address: '127.0.0.1', port: 0 } as const;
+const SPEC = listenSpec({ name: 'test/udp', protocol: 'UDP', address: '127.0.0.1', port: 0 });
 
 async function flow(t: TestContext) {
   const { plane, clock } = manualRig(t, { udpIdleTimeoutMs: 250, udpFirstReplyTimeoutMs: 5000 });
@@ -67,6 +68,7 @@ test('what comes before the backend socket is connected waits in order, up to 64
       picker: new Picker({ random: Math.random, affinityMaxClients: 1 }),
       counters,
       options: {
+        endpointDrainTimeoutMs: 1,
         tcpHalfOpenTimeoutMs: 1,
         udpIdleTimeoutMs: 1,
         udpFirstReplyTimeoutMs: 1,

@@ -1,12 +1,13 @@
 import { readdirSync } from 'node:fs';
 import { openListenSocket } from '../../../../src/dataplane/fast/listen-socket.ts';
-import { PortCounters } from '../../../../src/dataplane/fast/port-counters.ts';
+import { counterMemory, PortCounters } from '../../../../src/dataplane/fast/port-counters.ts';
 import { systemClock } from '../../../../src/host/system-clock.ts';
 import { parseAddress } from '../../../../src/model/address.ts';
 import { descriptorLimit, eventfd, write } from '../../../../src/sys/descriptor.ts';
 import { Memory } from '../../../../src/sys/memory.ts';
 import { Engine } from '../../../../src/worker/engine.ts';
 import { type Command, STATUS, STATUS_WORDS } from '../../../../src/worker/protocol.ts';
+import { listenSpec } from '../../../support/listen-spec.ts';
 import { OPTIONS } from '../rig.ts';
 
 /*
@@ -15,20 +16,22 @@ import { OPTIONS } from '../rig.ts';
  */
 const address = parseAddress('127.0.0.1');
 if (address === undefined) throw new TypeError('127.0.0.1');
-const counters = new PortCounters();
-const socket = openListenSocket({ name: 'a/b', protocol: 'TCP', address: '127.0.0.1', port: 0 });
-const commands: Command[] = [
-  {
-    kind: 'open',
-    port: 1,
-    protocol: 'TCP',
-    fd: socket.fd,
-    backends: counters.follow({
-      endpoints: [{ address, port: Number(process.argv[2]) }],
-      affinity: { type: 'None' },
-    }),
-    counters: counters.shared,
-  },
+const counters = new PortCounters(counterMemory());
+const socket = openListenSocket(listenSpec({ name: 'a/b', protocol: 'TCP', address: '127.0.0.1', port: 0 }));
+const messages: Command[][] = [
+  [
+    {
+      kind: 'open',
+      port: 1,
+      protocol: 'TCP',
+      fd: socket.fd,
+      backends: counters.follow({
+        endpoints: [{ address, port: Number(process.argv[2]) }],
+        affinity: { type: 'None' },
+      }),
+      counters: counters.shared,
+    },
+  ],
 ];
 
 const status = new SharedArrayBuffer(STATUS_WORDS * 4);
@@ -43,7 +46,7 @@ const { loop } = new Engine(
     owners: new SharedArrayBuffer(descriptorLimit()),
     status,
   },
-  { clock: systemClock, random: Math.random, receive: () => commands.shift(), report: () => {} },
+  { clock: systemClock, random: Math.random, receive: () => messages.shift(), report: () => {} },
 );
 const one = new Memory(8);
 one.bytes.writeBigUInt64LE(1n);

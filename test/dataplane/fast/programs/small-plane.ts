@@ -3,6 +3,7 @@ import { createFastDataPlane } from '../../../../src/dataplane/fast/create.ts';
 import { systemClock } from '../../../../src/host/system-clock.ts';
 import { parseAddress } from '../../../../src/model/address.ts';
 import { RecordingLog } from '../../../fakes/recording-log.ts';
+import { listenSpec } from '../../../support/listen-spec.ts';
 import { OPTIONS } from '../rig.ts';
 
 /*
@@ -25,10 +26,10 @@ const plane = await createFastDataPlane({
   clock: systemClock,
   log,
 });
-const port = await plane.open(
-  { name: 'a/b', protocol: 'TCP', address: '127.0.0.1', port: 0 },
-  { endpoints: [{ address, port: Number(process.argv[2]) }], affinity: { type: 'None' } },
-);
+const port = await plane.open(listenSpec({ name: 'a/b', protocol: 'TCP', address: '127.0.0.1', port: 0 }), {
+  endpoints: [{ address, port: Number(process.argv[2]) }],
+  affinity: { type: 'None' },
+});
 /** `undefined` when there is not even one to look with. */
 function openDescriptors(): number | undefined {
   try {

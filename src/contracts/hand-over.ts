@@ -1,0 +1,48 @@
+import type { IpFamily } from '../model/address.ts';
+import type { ListenerId } from '../model/listener-id.ts';
+import type { ServicePortName } from '../model/service.ts';
+import type { ProxiedProtocol } from '../model/service-port.ts';
+
+/** A part of what a data plane has, on its way to another process. */
+export interface Parcel {
+  /** Survives JSON. What it means is the data plane's matter; on arrival it is hostile until that has checked it. */
+  readonly value: unknown;
+  /** Open descriptors of this process, which a sender keeps and a receiver owns. */
+  readonly fds: readonly number[];
+  readonly bytes: Uint8Array;
+}
+
+/** A listener that a predecessor had opened. */
+export interface AdoptedPort {
+  readonly id: ListenerId;
+  readonly name: ServicePortName;
+  readonly family: IpFamily;
+  readonly protocol: ProxiedProtocol;
+  /** Where it listens. */
+  readonly address: string;
+  readonly localPort: number;
+}
+
+/**
+ * How a data plane passes on all that it has, or takes over all that another one of its kind had: listeners, connections,
+ * flows, the pickers' state. Between `freeze` and `thaw` or `release` it touches none of its descriptors: clients wait
+ * in the kernel's queues, and nothing is closed.
+ */
+export interface HandOver {
+  /**
+   * Resolves with everything, once the data plane is frozen. Nothing must be opened, updated or closed before `thaw`.
+   * Rejects when a part of it does not get there; `thaw` is due then as well.
+   */
+  freeze(): Promise<readonly Parcel[]>;
+  /** Goes on as if nothing had been. Also how a data plane that has adopted something begins with it. */
+  thaw(): void;
+  /** Another process goes on with all of it: this one's copies are closed, and the data plane is at its end. */
+  release(): Promise<void>;
+  /**
+   * Takes over what another data plane has described, without touching it: {@link thaw} is the moment from which it is this one's.
+   * Rejects with a sentence when the parcels are not as they should be; end the process then, without `shutdown`,
+   * which would reset connections that are still the other's. Only between `freeze` and `thaw`, and before the first
+   * `open`.
+   */
+  adopt(parcels: readonly Parcel[]): Promise<readonly AdoptedPort[]>;
+}

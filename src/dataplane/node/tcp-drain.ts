@@ -1,0 +1,35 @@
+import type { Clock } from '../../contracts/clock.ts';
+import type { Backends } from '../../contracts/data-plane.ts';
+import { type Departure, Departures } from '../../picker/departures.ts';
+
+export interface TcpDrainOptions {
+  readonly clock: Clock;
+  readonly timeoutMs: number;
+  /** What is connected to one of these endpoints is to end. */
+  readonly onGone: (names: ReadonlySet<string>) => void;
+}
+
+/** Ends the connections of one listener to endpoints that have gone for good. */
+export class TcpDrain {
+  readonly #options: TcpDrainOptions;
+  readonly #departures = new Departures();
+
+  constructor(options: TcpDrainOptions) {
+    this.#options = options;
+  }
+
+  update(backends: Backends): void {
+    this.#await(this.#departures.update(backends));
+  }
+
+  connected(endpoint: string): void {
+    this.#await(this.#departures.connected(endpoint));
+  }
+
+  #await(departure: Departure | undefined): void {
+    if (departure === undefined) return;
+    const { clock, timeoutMs, onGone } = this.#options;
+    // Nobody cancels it: after a shutdown there is no connection left to end.
+    clock.after(timeoutMs, () => onGone(this.#departures.end(departure)));
+  }
+}

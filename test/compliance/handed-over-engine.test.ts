@@ -1,0 +1,80 @@
+import '../support/private-netns.ts';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Backends, DataPlane, ListenerStats, ListenSpec } from '../../src/contracts/data-plane.ts';
+import { createFastDataPlane } from '../../src/dataplane/fast/create.ts';
+import { systemClock } from '../../src/host/system-clock.ts';
+import type { ListenerId } from '../../src/model/listener-id.ts';
+import { passOn } from '../dataplane/fast/pass-on.ts';
+import { RecordingLog } from '../fakes/recording-log.ts';
+import { dataPlaneCompliance, type EngineFactory } from './data-plane.ts';
+
+const PAUSE_MS = 150;
+
+/** Hands over to a new data plane again and again, whatever is going on. */
+class WanderingDataPlane implements DataPlane {
+  readonly dialsBeginAnew = true;
+  readonly #create: () => Promise<DataPlane>;
+  #current: DataPlane;
+  #isOver = false;
+  /** Settles when the calls and the hand-over before are done. */
+  #last: Promise<unknown> = Promise.resolve();
+  #isHandingOver = false;
+  readonly #wandering: Promise<void>;
+
+  constructor(create: () => Promise<DataPlane>, first: DataPlane) {
+    this.#create = create;
+    this.#current = first;
+    this.#wandering = this.#wander();
+  }
+
+  open(spec: ListenSpec, backends: Backends): Promise<number> {
+    return this.#inTurn(() => this.#current.open(spec, backends));
+  }
+
+  update(id: ListenerId, backends: Backends): void {
+    if (this.#isHandingOver) void this.#inTurn(async () => this.#current.update(id, backends));
+    else this.#current.update(id, backends);
+  }
+
+  close(id: ListenerId): Promise<void> {
+    return this.#inTurn(() => this.#current.close(id));
+  }
+
+  stats(): Iterable<ListenerStats> {
+    return this.#current.stats();
+  }
+
+  async shutdown(): Promise<void> {
+    this.#isOver = true;
+    await this.#wandering;
+    await this.#current.shutdown();
+  }
+
+  async #wander(): Promise<void> {
+    for (; !this.#isOver; await sleep(PAUSE_MS)) {
+      // One of the tests takes every descriptor, with which no other process would come about either.
+      const next = await this.#create().catch(() => undefined);
+      if (next === undefined) continue;
+      await this.#inTurn(async () => {
+        this.#isHandingOver = true;
+        await passOn(this.#current, next);
+        this.#current = next;
+        this.#isHandingOver = false;
+      });
+    }
+  }
+
+  #inTurn<Result>(call: () => Promise<Result>): Promise<Result> {
+    const result = this.#last.then(call);
+    this.#last = result.catch(() => {});
+    return result;
+  }
+}
+
+const create: EngineFactory = ({ options, observer }) =>
+  createFastDataPlane({ options: { ...options, workers: 1 }, observer, clock: systemClock, log: new RecordingLog() });
+
+dataPlaneCompliance('the fast engine, handed over again and again', async (setup) => {
+  const first = await create(setup);
+  return new WanderingDataPlane(async () => create(setup), first);
+});

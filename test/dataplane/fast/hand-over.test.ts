@@ -1,0 +1,312 @@
+import '../../support/private-netns.ts';
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { before, type TestContext, test } from 'node:test';
+import { pathToFileURL } from 'node:url';
+import type { Backends } from '../../../src/contracts/data-plane.ts';
+import { systemClock } from '../../../src/host/system-clock.ts';
+import type { Endpoint } from '../../../src/model/endpoint.ts';
+import type { ServicePortName } from '../../../src/model/service.ts';
+import { endpointAt } from '../../compliance/data-plane/harness.ts';
+import { BLACK_HOLE, buildNetwork } from '../../compliance/data-plane/network.ts';
+import { waitFor } from '../../netns/wait.ts';
+import { listenSpec } from '../../support/listen-spec.ts';
+import { PatternReceiver, PatternSender } from '../../support/pattern.ts';
+import { ask, connectSocket, connectTcp, TcpBackend } from '../../support/tcp.ts';
+import { UdpBackend, UdpClient } from '../../support/udp.ts';
+import { closeAll, handOverOf, passOn, sendParcels } from './pass-on.ts';
+import { type FastRig, fastRig, openDescriptors, openPort } from './rig.ts';
+
+const NAME: ServicePortName = 'a/b';
+
+before(buildNetwork);
+
+async function pair(t: TestContext): Promise<readonly [FastRig, FastRig]> {
+  return [await fastRig(t), await fastRig(t)];
+}
+
+function withAffinity(endpoints: readonly Endpoint[]): Backends {
+  return { endpoints, affinity: { type: 'ClientIP', timeoutSeconds: 60 } };
+}
+
+test('an established connection goes on, new ones come in at the same port, and counters continue', async (t) => {
+  const [before, after] = await pair(t);
+  const backend = await TcpBackend.echo(t);
+  const port = await openPort(before, NAME, [backend.endpoint]);
+  const client = await connectTcp(port);
+  client.send('one ');
+  await client.hasReceived(4);
+
+  assert.deepEqual(await passOn(before.plane, after.plane), [
+    { name: NAME, protocol: 'TCP', address: '127.0.0.1', localPort: port },
+  ]);
+  client.send('two');
+  await client.hasReceived(7);
+  const { counters, endpoints, localPort } = after.stats(NAME);
+  assert.deepEqual([localPort, counters.connections, counters.active, counters.receivedBytes], [port, 1, 1, 7]);
+  assert.deepEqual([endpoints?.[0]?.counters.active, endpoints?.[0]?.counters.receivedBytes], [1, 7]);
+
+  const another = await connectTcp(port);
+  another.end('three');
+  assert.equal(await another.finished(), 'end');
+  assert.equal(another.text, 'three');
+  client.end();
+  assert.equal(await client.finished(), 'end');
+  assert.equal(client.text, 'one two');
+  await waitFor('both to be over', () => after.stats(NAME).counters.active === 0);
+  assert.equal(backend.sockets.length, 2);
+});
+
+test('whoever connects while all stands still waits, and is served afterwards', async (t) => {
+  const [before, after] = await pair(t);
+  const backend = await TcpBackend.echo(t);
+  const port = await openPort(before, NAME, [backend.endpoint]);
+  const old = await connectTcp(port);
+  old.send('a');
+  await old.hasReceived(1);
+  await handOverOf(after.plane).freeze();
+  const parcels = await handOverOf(before.plane).freeze();
+  const waiting = await connectTcp(port);
+  waiting.send('hello');
+  old.send('b');
+  await handOverOf(after.plane).adopt(await sendParcels(parcels));
+  // Asked once more, it answers when it has had time to serve the client.
+  await handOverOf(after.plane).freeze();
+  assert.equal(waiting.receivedBytes, 0);
+  assert.equal(backend.sockets.length, 1);
+  await handOverOf(before.plane).release();
+  handOverOf(after.plane).thaw();
+  await waiting.hasReceived(5);
+  await old.hasReceived(2);
+  assert.equal(old.text, 'ab');
+  waiting.end();
+  old.end();
+});
+
+test('bytes that a slow receiver has not taken arrive, in order and once, from pipes and from memory', async (t) => {
+  const rigs = [await fastRig(t), await fastRig(t), await fastRig(t)] as const;
+  const senders: PatternSender[] = [];
+  const bytes = 24 << 20;
+  const backend = await TcpBackend.raw(t, (socket) => {
+    const sender = new PatternSender(socket);
+    senders.push(sender);
+    void sender.send(bytes).then(() => socket.end());
+  });
+  const port = await openPort(rigs[0], NAME, [backend.endpoint]);
+  // More than there are pipes, so that both ways are in use.
+  const clients = await Promise.all(Array.from({ length: 6 }, () => connectSocket(port)));
+  for (const client of clients) client.pause();
+  const stuck = () =>
+    senders.length === clients.length && senders.every(({ acceptedBytes }) => acceptedBytes > 1 << 20);
+  await waitFor('senders to be held up', stuck);
+  await passOn(rigs[0].plane, rigs[1].plane);
+  const receivers = clients.map((client) => new PatternReceiver(client));
+  for (const client of clients) client.resume();
+  await waitFor('some to arrive', () => receivers.every(({ receivedBytes }) => receivedBytes > 1 << 20));
+  await passOn(rigs[1].plane, rigs[2].plane);
+  await waitFor('all to arrive', () => receivers.every(({ receivedBytes }) => receivedBytes === bytes), 30_000);
+  assert.ok(receivers.every(({ isIntact }) => isIntact));
+  for (const client of clients) client.destroy();
+});
+
+test('half-closed connections stay so, and each way ends as it should', async (t) => {
+  const [before, after] = await pair(t);
+  const backend = await TcpBackend.start(t);
+  const port = await openPort(before, NAME, [backend.endpoint]);
+  const clients = [await connectTcp(port), await connectTcp(port)] as const;
+  clients[0].end('question');
+  clients[1].send('question');
+  await waitFor('both to be there', () => backend.peers.every(({ text }) => text === 'question'));
+  const asked = await waitFor('the end of one', () => backend.peers.find(({ hasEnded }) => hasEnded));
+  const open = backend.peers.find((peer) => peer !== asked);
+  open?.end('bye');
+  assert.equal(await clients[1].finished(), 'end');
+
+  await passOn(before.plane, after.plane);
+  asked.send('answer ');
+  asked.end('whole');
+  assert.equal(await clients[0].finished(), 'end');
+  assert.equal(clients[0].text, 'answer whole');
+  clients[1].end(' and more');
+  await waitFor('the rest', () => open?.text === 'question and more' && open.hasEnded);
+  await waitFor('both to be over', () => after.stats(NAME).counters.active === 0);
+});
+
+test('an end or a reset that comes while all stands still is passed on afterwards', async (t) => {
+  const [before, after] = await pair(t);
+  const backend = await TcpBackend.start(t);
+  const port = await openPort(before, NAME, [backend.endpoint]);
+  const [ending, resetting] = [await connectTcp(port), await connectTcp(port)];
+  await waitFor('both to be there', () => backend.peers.length === 2);
+  await handOverOf(after.plane).freeze();
+  const parcels = await handOverOf(before.plane).freeze();
+  ending.end('last');
+  resetting.reset();
+  await handOverOf(after.plane).adopt(await sendParcels(parcels));
+  await handOverOf(before.plane).release();
+  handOverOf(after.plane).thaw();
+  await waitFor('the end', () => backend.peers.some(({ text, hasEnded }) => text === 'last' && hasEnded));
+  await waitFor('the reset', () => backend.peers.some(({ error }) => error === 'ECONNRESET'));
+  for (const peer of backend.peers) peer.end();
+  await waitFor('both to be over', () => after.stats(NAME).counters.active === 0);
+});
+
+test('turns and affinity go on where they were', async (t) => {
+  const [before, after] = await pair(t);
+  const backends = await Promise.all(['x', 'y', 'z'].map((name) => TcpBackend.named(t, name)));
+  const endpoints = backends.map(({ endpoint }) => endpoint);
+  const port = await openPort(before, NAME, endpoints);
+  const spec = listenSpec({ name: 'a/sticky', protocol: 'TCP', address: '127.0.0.1', port: 0 });
+  const sticky = await before.plane.open(spec, withAffinity(endpoints));
+  const order = [await ask(port), await ask(port), await ask(port)];
+  const mine = await ask(sticky);
+  const others = await ask(sticky, { from: '127.0.0.9' });
+  assert.equal(await ask(port), order[0]);
+
+  await passOn(before.plane, after.plane);
+  after.plane.update(NAME, { endpoints, affinity: { type: 'None' } });
+  after.plane.update(spec.name, withAffinity(endpoints));
+  assert.deepEqual([await ask(port), await ask(port), await ask(port)], [order[1], order[2], order[0]]);
+  assert.deepEqual([await ask(sticky), await ask(sticky, { from: '127.0.0.9' })], [mine, others]);
+  assert.notEqual(mine, others);
+});
+
+test('UDP flows keep their endpoint and their sockets, and replies come from the address that was asked', async (t) => {
+  const [before, after] = await pair(t);
+  const backends = [await UdpBackend.start(t), await UdpBackend.start(t)] as const;
+  const endpoints = backends.map(({ endpoint }) => endpoint);
+  const spec = listenSpec({ name: NAME, protocol: 'UDP', address: '0.0.0.0', port: 0 });
+  const port = await before.plane.open(spec, { endpoints, affinity: { type: 'None' } });
+  const client = await UdpClient.connect(t, port, { to: '127.0.0.5' });
+  client.send('one');
+  const backend = await waitFor('the first', () => backends.find(({ arrivals }) => arrivals.length === 1));
+  await handOverOf(after.plane).freeze();
+  const parcels = await handOverOf(before.plane).freeze();
+  const [flow] = backend.flows as [number];
+  backend.push(flow, 'reply to one');
+  client.send('two');
+  await handOverOf(after.plane).adopt(await sendParcels(parcels));
+  await handOverOf(before.plane).release();
+  handOverOf(after.plane).thaw();
+  await waitFor('the reply', () => client.texts.includes('reply to one'));
+  await waitFor('the second', () => backend.texts.includes('two'));
+  assert.deepEqual(backend.flows, [flow]);
+  const { counters } = after.stats(NAME);
+  assert.deepEqual([counters.connections, counters.active], [1, 1]);
+});
+
+test('connections of a Service port that is closed by now go on', async (t) => {
+  const [before, after] = await pair(t);
+  const backend = await TcpBackend.echo(t);
+  const port = await openPort(before, NAME, [backend.endpoint]);
+  const client = await connectTcp(port);
+  client.send('a');
+  await client.hasReceived(1);
+  await before.plane.close(NAME);
+  assert.deepEqual(await passOn(before.plane, after.plane), []);
+  client.end('b');
+  assert.equal(await client.finished(), 'end');
+  assert.equal(client.text, 'ab');
+});
+
+test('a client whose dial is under way is dialled for again', async (t) => {
+  const [before, after] = await pair(t);
+  const backend = await TcpBackend.named(t, 'here');
+  const port = await openPort(before, NAME, [endpointAt(BLACK_HOLE, 80)]);
+  const client = await connectTcp(port);
+  await waitFor('the client to be let in', () => before.stats(NAME).counters.active === 1);
+  await passOn(before.plane, after.plane);
+  after.plane.update(NAME, { endpoints: [backend.endpoint], affinity: { type: 'None' } });
+  assert.equal(await client.finished(), 'end');
+  assert.equal(client.text, 'here');
+  assert.equal(after.stats(NAME).counters.connections, 1);
+  client.end();
+});
+
+test('when nobody takes over, all goes on where it was', async (t) => {
+  const before = await fastRig(t);
+  const backend = await TcpBackend.echo(t);
+  const udp = await UdpBackend.echo(t);
+  const port = await openPort(before, NAME, [backend.endpoint]);
+  const udpPort = await openPort(before, 'a/udp', [udp.endpoint], 'UDP');
+  const client = await connectTcp(port);
+  const datagrams = await UdpClient.connect(t, udpPort);
+  client.send('a');
+  await client.hasReceived(1);
+  await datagrams.ask('a');
+  const parcels = await handOverOf(before.plane).freeze();
+  client.send('b');
+  datagrams.send('b');
+  // It got copies, and died.
+  closeAll(await sendParcels(parcels));
+  handOverOf(before.plane).thaw();
+  await client.hasReceived(2);
+  await waitFor('the datagram', () => datagrams.texts.includes('b'));
+  assert.equal((await exchange(port, 'new')).text, 'new');
+  client.end('c');
+  assert.equal(await client.finished(), 'end');
+  assert.equal(client.text, 'abc');
+  assert.equal(udp.flows.length, 1);
+});
+
+test('a worker that fails resets what it has adopted, but touches nothing before it goes on', async (t) => {
+  const before = await fastRig(t);
+  const folder = mkdtempSync(join(tmpdir(), 'faulty-worker-'));
+  t.after(() => rmSync(folder, { recursive: true }));
+  const order = join(folder, 'order');
+  process.env['KUP_TEST_ORDER'] = order;
+  const entry = pathToFileURL(join(import.meta.dirname, 'programs/faulty-worker.ts'));
+  // Without timers no worker takes the place of the one that fails: its process would have ended.
+  const clock = { ...systemClock, after: () => ({ cancel: () => {} }) };
+  const after = await fastRig(t, { entry, clock });
+  const backend = await TcpBackend.echo(t);
+  const port = await openPort(before, NAME, [backend.endpoint]);
+  const client = await connectTcp(port);
+  client.send('a');
+  await client.hasReceived(1);
+
+  await handOverOf(after.plane).freeze();
+  const copies = await sendParcels(await handOverOf(before.plane).freeze());
+  await handOverOf(after.plane).adopt(copies);
+  writeFileSync(order, '0 throw');
+  await waitFor('the worker to fail', () => after.log.of('error').length > 0);
+  handOverOf(before.plane).thaw();
+  client.send('b');
+  await client.hasReceived(2);
+  const [, ...connections] = copies;
+  closeAll(connections);
+
+  const last = await fastRig(t, { entry });
+  await passOn(before.plane, last.plane);
+  client.send('c');
+  await client.hasReceived(3);
+  writeFileSync(order, '0 throw');
+  assert.equal(await client.finished(), 'ECONNRESET');
+});
+
+test('no descriptor is left behind', async (t) => {
+  const backend = await TcpBackend.echo(t);
+  const first = await fastRig(t);
+  const port = await openPort(first, NAME, [backend.endpoint]);
+  const client = await connectTcp(port);
+  client.send('a');
+  await client.hasReceived(1);
+  const second = await fastRig(t);
+  const count = openDescriptors();
+  await passOn(first.plane, second.plane);
+  assert.ok(openDescriptors() <= count, `${openDescriptors()} of ${count}`);
+  client.end();
+  await client.finished();
+  await second.plane.close(NAME);
+  // The listener, and both ends of both connections.
+  await waitFor('all to be closed', () => openDescriptors() <= count - 5);
+});
+
+async function exchange(port: number, text: string) {
+  const peer = await connectTcp(port);
+  peer.end(text);
+  await peer.finished();
+  return peer;
+}

@@ -1,0 +1,55 @@
+import type { Portal, PortalDelta } from '../../src/rules/claims.ts';
+import type { InstalledPort } from '../../src/rules/installed-ports.ts';
+import type { RuleSync } from '../../src/sync/rule-sync.ts';
+
+/** Takes portals in and says what it was asked to do. Tests may let it fail, and hold it up. */
+export class FakeRules implements Pick<RuleSync, 'apply' | 'sync' | 'canary' | 'installedPorts'> {
+  /** By name, after the last sync. */
+  readonly installed = new Map<string, Portal>();
+  readonly applied: PortalDelta[] = [];
+  /** `sync`, `verify` and `canary`, and each with "done" when it has ended. */
+  readonly calls: string[] = [];
+  fault: Error | undefined;
+  isIntact = true;
+  leftPorts: readonly InstalledPort[] = [];
+  #gate: Promise<void> = Promise.resolve();
+  #pending: PortalDelta[] = [];
+
+  /** Holds every following call up until the returned function is called. */
+  hold(): () => void {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#gate = promise;
+    return resolve;
+  }
+
+  apply(delta: PortalDelta): void {
+    if (delta.upserted.length + delta.removed.length > 0) this.applied.push(delta);
+    this.#pending.push(delta);
+  }
+
+  async sync({ verify }: { readonly verify: boolean }): Promise<void> {
+    await this.#call(verify ? 'verify' : 'sync');
+    for (const { upserted, removed } of this.#pending) {
+      for (const name of removed) this.installed.delete(name);
+      for (const portal of upserted) this.installed.set(portal.servicePort.name, portal);
+    }
+    this.#pending = [];
+  }
+
+  async canary(): Promise<boolean> {
+    await this.#call('canary');
+    return this.isIntact;
+  }
+
+  async installedPorts(): Promise<readonly InstalledPort[]> {
+    await this.#call('ports');
+    return this.leftPorts;
+  }
+
+  async #call(what: string): Promise<void> {
+    this.calls.push(what);
+    await this.#gate;
+    this.calls.push(`${what} done`);
+    if (this.fault !== undefined) throw this.fault;
+  }
+}

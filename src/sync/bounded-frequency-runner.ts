@@ -54,6 +54,13 @@ export class BoundedFrequencyRunner {
     await this.#running;
   }
 
+  /** Runs as before, after {@link stop}. */
+  resume(): void {
+    this.#stopped = false;
+    // Periodic runs are due only if there has been a first request.
+    if (this.#timer !== undefined || this.#requested) this.#arm();
+  }
+
   #arm(): void {
     if (this.#stopped || this.#running !== undefined) return;
     this.#timer?.cancel();

@@ -2,11 +2,17 @@ import type { Clock } from '../contracts/clock.ts';
 import type { Log } from '../contracts/log.ts';
 import type { SyncHealth, SyncMetrics } from '../contracts/metrics.ts';
 import type { SourceSink } from '../contracts/source.ts';
+import type { SnapshotDelta } from '../model/service-port.ts';
 import type { SourceEvent } from '../model/source-event.ts';
+import type { PortalDelta } from '../rules/claims.ts';
 import type { ServiceTracker } from '../state/service-tracker.ts';
 import { BoundedFrequencyRunner, type RunCause } from './bounded-frequency-runner.ts';
+import { Canary } from './canary.ts';
+import type { FlowSync } from './flow-sync.ts';
 import type { Listeners } from './listeners.ts';
+import type { PortAllocator } from './port-allocator.ts';
 import type { RuleSync } from './rule-sync.ts';
+import { inSlices, nextTurn } from './time-slices.ts';
 
 export interface ControllerOptions {
   readonly clock: Clock;
@@ -15,7 +21,12 @@ export interface ControllerOptions {
   readonly health: SyncHealth;
   readonly tracker: ServiceTracker;
   readonly listeners: Listeners;
-  readonly rules: RuleSync;
+  /** The listeners' own. */
+  readonly ports: PortAllocator;
+  readonly rules: Pick<RuleSync, 'apply' | 'sync' | 'canary' | 'installedPorts'>;
+  readonly flows: Pick<FlowSync, 'note' | 'clear'>;
+  /** Hears of every change, beside the listeners. Must not throw. */
+  readonly onDelta?: (delta: SnapshotDelta) => void;
   readonly syncPeriodMs: number;
   readonly minSyncPeriodMs: number;
 }
@@ -23,16 +34,31 @@ export interface ControllerOptions {
 /** As upstream: two syncs may follow each other at once, further ones wait for the minimal period. */
 const BURST = 2;
 
+/** Rules that somebody flushed are back within five seconds: this, and the time that a sync of all of them takes. */
+const CANARY_MS = 2_000;
+
+/** So little work that looking at the clock between is often enough. */
+const SERVICES_PER_STEP = 16;
+const PORTALS_PER_STEP = 32;
+
+const FIRST_RETRY_MS = 1_000;
+const MAX_RETRY_MS = 30_000;
+
 /**
- * Carries changes from the source to the data plane and the kernel. Endpoint and affinity changes reach the pickers at
- * once; only what alters rules waits for a sync, so a busy cluster's endpoint churn never starts iptables.
+ * Carries the changes of one address family from the source to the data plane and the kernel. Endpoint and affinity changes reach the pickers at
+ * once; only what alters rules waits for a sync, so a busy cluster's endpoint churn never starts iptables. Many changes
+ * are worked off in slices, and what arrives meanwhile joins them.
  */
 export class Controller implements SourceSink {
   readonly #options: ControllerOptions;
   readonly #runner: BoundedFrequencyRunner;
-  #synced = false;
-  #flushArmed = false;
+  readonly #canary: Canary;
+  #isSynced = false;
+  #knowsPorts = false;
+  /** While changes are being worked off, or about to be. */
+  #flushing: Promise<void> | undefined;
   #requestArmed = false;
+  #rulesLost = false;
   #stopped = false;
 
   constructor(options: ControllerOptions) {
@@ -44,33 +70,61 @@ export class Controller implements SourceSink {
       burst: BURST,
       run: (cause) => this.#syncRules(cause),
     });
+    this.#canary = new Canary({
+      clock: options.clock,
+      intervalMs: CANARY_MS,
+      look: () => options.rules.canary(),
+      onLost: () => this.#repair(),
+    });
+  }
+
+  /**
+   * Reads which local ports the rules of a previous run lead to. Nothing is opened before, as its Service ports are to have
+   * the same again. Resolves when that is known: tries again until then, for without iptables nothing can be served anyway.
+   */
+  async start(): Promise<void> {
+    const { clock, log, health, rules, ports } = this.#options;
+    for (let waitMs = FIRST_RETRY_MS; !this.#stopped; waitMs = Math.min(2 * waitMs, MAX_RETRY_MS)) {
+      try {
+        ports.remember(await rules.installedPorts());
+        this.#knowsPorts = true;
+        this.#begin();
+        return;
+      } catch (error) {
+        health.queuedUpdate();
+        log.error('Cannot read the iptables rules; nothing is served before, trying again', {
+          err: messageOf(error),
+          retryInMs: waitMs,
+        });
+      }
+      await new Promise<void>((resolve) => void clock.after(waitMs, resolve));
+    }
   }
 
   apply(events: readonly SourceEvent[]): void {
-    const { tracker, metrics } = this.#options;
-    tracker.apply(events);
-    const services = events.filter((event) => event.kind === 'Service').length;
-    metrics.changed('service', services);
-    metrics.changed('endpoint', events.length - services);
+    this.#options.tracker.apply(events);
     this.#armFlush();
   }
 
+  /** The tracker was told something else than an event. */
+  trackerChanged(): void {
+    if (this.#options.tracker.hasChanges) this.#armFlush();
+  }
+
   synced(): void {
-    this.#synced = true;
-    this.#flush();
-    // Even of nothing: rules that a predecessor left may have to go.
-    this.portalsChanged();
+    this.#isSynced = true;
+    this.#begin();
   }
 
   /** Rules must follow: a listener came or went, or what rules say of it changed. */
   portalsChanged(): void {
-    if (!this.#synced) return;
+    if (!this.#isReady) return;
     this.#options.metrics.changesQueued();
     this.#options.health.queuedUpdate();
     if (this.#requestArmed) return;
     this.#requestArmed = true;
-    // Listeners that are on their way come into the same sync instead of each asking for one of their own.
-    void this.#options.listeners.settled().then(() => {
+    void this.#settled().then(async () => {
+      await this.#recheckEndpoints();
       this.#requestArmed = false;
       this.#runner.request();
     });
@@ -80,47 +134,126 @@ export class Controller implements SourceSink {
   async stop(): Promise<void> {
     this.#stopped = true;
     this.#options.listeners.stop();
-    await this.#runner.stop();
+    await Promise.all([this.#runner.stop(), this.#canary.stop()]);
+  }
+
+  /** The same, and no listener is being opened, updated or closed either: so that another process can take them over. */
+  async pause(): Promise<void> {
+    await this.stop();
+    await this.#settled();
+  }
+
+  /** Goes on after {@link pause}, with all that came meanwhile. */
+  resume(): void {
+    this.#stopped = false;
+    const { listeners } = this.#options;
+    for (const each of [listeners, this.#runner, this.#canary]) each.resume();
+    if (this.#knowsPorts) this.#begin();
+    else void this.start();
+  }
+
+  get #isReady(): boolean {
+    return this.#isSynced && this.#knowsPorts;
+  }
+
+  #begin(): void {
+    if (!this.#isReady || this.#stopped) return;
+    this.#armFlush();
+    // Even of nothing: rules that a predecessor left may have to go.
+    this.portalsChanged();
   }
 
   /** Events of one turn of the event loop take effect together. */
   #armFlush(): void {
-    if (!this.#synced || this.#flushArmed || this.#stopped) return;
-    this.#flushArmed = true;
-    this.#options.clock.after(0, () => {
-      this.#flushArmed = false;
-      this.#flush();
-    });
+    if (!this.#isReady || this.#flushing !== undefined || this.#stopped) return;
+    const { clock } = this.#options;
+    this.#flushing = nextTurn(clock).then(() => inSlices(clock, () => this.#flushSome()));
   }
 
-  #flush(): void {
+  /** Says whether there is more. */
+  #flushSome(): boolean {
+    const { tracker, listeners, log, onDelta } = this.#options;
+    let isMore = false;
+    try {
+      if (this.#stopped) return false;
+      const delta = tracker.takeDelta(SERVICES_PER_STEP);
+      for (const { name, reason } of delta.unserved) log.warn('This Service port is not served', { svc: name, reason });
+      for (const { name, what, reason } of delta.refused) {
+        log.warn('A part of this Service port is left out', { svc: name, what, reason });
+      }
+      onDelta?.(delta);
+      for (const name of delta.removed) listeners.unwant(name);
+      for (const port of delta.upserted) listeners.want(port);
+      isMore = tracker.hasChanges;
+      return isMore;
+    } finally {
+      // In this very turn: an event after it must find that another flush is needed.
+      if (!isMore) this.#flushing = undefined;
+    }
+  }
+
+  /** Changes and listeners that are on their way come into the same sync instead of each asking for one of their own. */
+  async #settled(): Promise<void> {
+    await this.#flushing;
+    await this.#options.listeners.settled();
+  }
+
+  /** A new local port may be what an endpoint names: its connections would come back, so before rules lead anybody there. */
+  async #recheckEndpoints(): Promise<void> {
+    const { tracker, listeners } = this.#options;
+    if (!listeners.takeNewPorts()) return;
+    tracker.listeningChanged();
+    this.trackerChanged();
+    await this.#settled();
+  }
+
+  #repair(): void {
     if (this.#stopped) return;
-    const { tracker, listeners, log } = this.#options;
-    const delta = tracker.takeDelta();
-    for (const { name, reason } of delta.unserved) log.warn('This Service port is not served', { svc: name, reason });
-    for (const name of delta.removed) listeners.unwant(name);
-    for (const port of delta.upserted) listeners.want(port);
+    this.#options.log.warn('The iptables rules are not as they were installed; bringing them back');
+    this.#options.health.queuedUpdate();
+    this.#rulesLost = true;
+    this.#runner.request();
   }
 
   async #syncRules(cause: RunCause): Promise<boolean> {
-    const { clock, listeners, rules, metrics, health, log } = this.#options;
+    const { clock, listeners, flows, metrics, health, log } = this.#options;
     const startedAt = clock.now();
     try {
-      const retired = listeners.retired();
-      const verify = cause !== 'change';
-      await rules.sync(listeners.portals(), { verify });
-      listeners.closeRetired(retired);
+      await this.#canary.during(async () => {
+        const verify = cause !== 'change' || this.#rulesLost;
+        this.#rulesLost = false;
+        const retired = listeners.retired();
+        const delta = listeners.takePortalDelta();
+        flows.note(delta);
+        await this.#applyInSlices(delta);
+        await this.#options.rules.sync({ verify });
+        listeners.closeRetired(retired);
+      });
       health.updated();
+      await flows.clear();
       log.v(2)?.info('Rules are in sync', { cause, ms: Math.round(clock.now() - startedAt) });
       return true;
     } catch (error) {
       health.queuedUpdate();
-      log.error('Cannot sync the iptables rules; the installed ones stay, trying again', {
-        err: error instanceof Error ? error.message : String(error),
-      });
+      log.error('Cannot sync the iptables rules; the installed ones stay, trying again', { err: messageOf(error) });
       return false;
     } finally {
       metrics.syncDone(clock.now() - startedAt);
     }
   }
+
+  async #applyInSlices({ upserted, removed }: PortalDelta): Promise<void> {
+    const { clock, rules } = this.#options;
+    rules.apply({ upserted: [], removed });
+    let next = 0;
+    await inSlices(clock, () => {
+      rules.apply({ upserted: upserted.slice(next, next + PORTALS_PER_STEP), removed: [] });
+      next += PORTALS_PER_STEP;
+      return next < upserted.length;
+    });
+  }
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
 }

@@ -1,72 +1,104 @@
 import type { Clock, Timer } from '../contracts/clock.ts';
 import { type Backends, type DataPlane, ListenError } from '../contracts/data-plane.ts';
+import type { AdoptedPort } from '../contracts/hand-over.ts';
 import type { Log } from '../contracts/log.ts';
+import type { IpFamily } from '../model/address.ts';
+import { type EndpointSetName, type ListenerId, listenerId } from '../model/listener-id.ts';
 import type { ServicePortName } from '../model/service.ts';
-import type { ProxiedProtocol, ServicePort } from '../model/service-port.ts';
-import type { Portal } from '../rules/claims.ts';
+import type { EndpointSet, ProxiedProtocol, ServicePort } from '../model/service-port.ts';
+import type { Portal, PortalDelta } from '../rules/claims.ts';
+import { samePortal } from '../rules/same-portal.ts';
 import type { PortAllocator } from './port-allocator.ts';
 
 export interface ListenersOptions {
+  readonly family: IpFamily;
   readonly dataPlane: DataPlane;
   readonly clock: Clock;
   readonly log: Log;
+  /** Of the same family. */
   readonly ports: PortAllocator;
+  /** Of the same family. */
   readonly bindAddress: string;
   /** The set of portals changed: rules must follow. */
   readonly onPortalsChanged: () => void;
 }
 
-interface Listener {
+/** One of the listeners that a Service port has or could have. */
+interface Slot {
+  readonly id: ListenerId;
+  readonly name: ServicePortName;
+  readonly set: EndpointSetName;
+}
+
+interface Listener extends Slot {
   readonly protocol: ProxiedProtocol;
   readonly localPort: number;
-  /** No longer wanted; stays open until no rule leads to it. */
-  retired: boolean;
 }
+
+/** What a listener is to be. */
+interface Wanted {
+  readonly protocol: ProxiedProtocol;
+  readonly backends: Backends;
+}
+
+const SETS: readonly EndpointSetName[] = ['own', 'local'];
 
 const FIRST_RETRY_MS = 1_000;
 const MAX_RETRY_MS = 30_000;
 
+/** Ports in use by others that are tried in a row. A node where all of them are can wait for the next attempt. */
+const MAX_TRIES = 100;
+
 /**
- * Keeps the data plane's listeners in step with the wanted Service ports. A listener lives as long as its Service port
- * and protocol do, whatever else changes; rules come after a listener and go before it, so none ever leads to a closed
- * port.
+ * Keeps the data plane's listeners of one address family in step with the wanted Service ports: one for each endpoint
+ * set. A listener lives as long as its set and protocol do, whatever else changes, endpoints or none; rules come after a
+ * listener and go before it, so none ever leads to a closed port.
  *
- * Level-triggered per name: each step compares what is wanted with what is open, so any order of changes converges.
+ * Level-triggered per listener: each step compares what is wanted with what is open, so any order of changes converges.
  */
 export class Listeners {
   readonly #options: ListenersOptions;
   readonly #wanted = new Map<ServicePortName, ServicePort>();
-  readonly #open = new Map<ServicePortName, Listener>();
-  readonly #retries = new Map<ServicePortName, { failures: number; readonly timer: Timer }>();
-  readonly #busy = new Set<ServicePortName>();
+  readonly #open = new Map<ListenerId, Listener>();
+  readonly #localPorts = { TCP: new Set<number>(), UDP: new Set<number>() };
+  readonly #retries = new Map<ListenerId, { failures: number; readonly timer: Timer }>();
+  /** Open and no longer wanted: they stay open until no rule leads to them. */
+  readonly #retired = new Set<ListenerId>();
+  /** Names whose portal may differ from what {@link takePortalDelta} last said of it. */
+  readonly #changed = new Set<ServicePortName>();
+  readonly #busy = new Set<ListenerId>();
   readonly #working = new Set<Promise<void>>();
+  #hasNewPorts = false;
   #stopped = false;
 
   constructor(options: ListenersOptions) {
     this.#options = options;
   }
 
-  want(port: ServicePort): void {
-    const before = this.#wanted.get(port.name);
-    this.#wanted.set(port.name, port);
-    const listener = this.#open.get(port.name);
-    if (listener !== undefined && listener.protocol === port.protocol) {
-      this.#options.dataPlane.update(port.name, backendsOf(port));
-      const returned = listener.retired;
-      listener.retired = false;
-      if (returned || before === undefined || !samePortal(before, port)) this.#options.onPortalsChanged();
-    } else {
-      this.#work(port.name);
+  /** These are open already, in the data plane and perhaps in the kernel's rules. Before anything is wanted. */
+  adopt(ports: readonly AdoptedPort[]): void {
+    for (const { id, name, protocol, localPort } of ports) {
+      const set = this.#slot(name, 'own').id === id ? 'own' : 'local';
+      this.#options.ports.adopt({ id, protocol }, localPort);
+      this.#opened({ id, name, set, protocol, localPort });
+      this.#retired.add(id);
     }
   }
 
+  want(port: ServicePort): void {
+    const { name } = port;
+    const before = this.#portal(name);
+    this.#wanted.set(name, port);
+    for (const set of SETS) this.#reconcile(this.#slot(name, set));
+    const after = this.#portal(name);
+    if (after !== undefined && !(before !== undefined && samePortal(before, after))) this.#portalChanged(name);
+  }
+
   unwant(name: ServicePortName): void {
+    const before = this.#portal(name);
     this.#wanted.delete(name);
-    this.#forgetRetry(name);
-    const listener = this.#open.get(name);
-    if (listener === undefined) return;
-    listener.retired = true;
-    this.#options.onPortalsChanged();
+    for (const set of SETS) this.#reconcile(this.#slot(name, set));
+    if (before !== undefined) this.#portalChanged(name);
   }
 
   /** Resolves when every listener that is being opened or closed now has got there or failed. */
@@ -74,149 +106,220 @@ export class Listeners {
     await Promise.all(this.#working);
   }
 
-  /** What rules are made of. */
-  portals(): Portal[] {
-    const portals: Portal[] = [];
-    for (const [name, { localPort, protocol, retired }] of this.#open) {
-      const servicePort = this.#wanted.get(name);
-      if (!retired && servicePort?.protocol === protocol) portals.push({ servicePort, localPort });
+  /** How what rules are made of differs from what the last call said. Work is in proportion to the change. */
+  takePortalDelta(): PortalDelta {
+    const upserted: Portal[] = [];
+    const removed: ServicePortName[] = [];
+    for (const name of this.#changed) {
+      const portal = this.#portal(name);
+      if (portal !== undefined) upserted.push(portal);
+      else removed.push(name);
     }
-    return portals;
+    this.#changed.clear();
+    return { upserted, removed };
   }
 
-  /** The names that {@link closeRetired} may close once rules without them are installed. */
-  retired(): ServicePortName[] {
-    return [...this.#open].filter(([, listener]) => listener.retired).map(([name]) => name);
+  /** Whether one of these listeners has this port. */
+  isLocalPort(port: number, protocol: ProxiedProtocol): boolean {
+    return this.#localPorts[protocol].has(port);
   }
 
-  closeRetired(names: readonly ServicePortName[]): void {
-    for (const name of names) {
-      if (this.#open.get(name)?.retired) this.#work(name);
+  /** Whether {@link isLocalPort} has come to say yes of some port since the last call. */
+  takeNewPorts(): boolean {
+    const hasNewPorts = this.#hasNewPorts;
+    this.#hasNewPorts = false;
+    return hasNewPorts;
+  }
+
+  /** The listeners that {@link closeRetired} may close once rules without them are installed. */
+  retired(): ListenerId[] {
+    return [...this.#retired];
+  }
+
+  closeRetired(ids: readonly ListenerId[]): void {
+    for (const id of ids) {
+      const listener = this.#open.get(id);
+      if (listener !== undefined && this.#retired.has(id)) this.#work(listener);
     }
   }
 
   stop(): void {
     this.#stopped = true;
-    for (const name of this.#retries.keys()) this.#forgetRetry(name);
+    for (const id of this.#retries.keys()) this.#forgetRetry(id);
   }
 
-  /** One worker per name at a time; it goes on until wanted and open agree. */
-  #work(name: ServicePortName): void {
-    if (this.#busy.has(name) || this.#stopped) return;
-    this.#busy.add(name);
-    const work = this.#converge(name).finally(() => this.#working.delete(work));
+  /** Opens what is wanted, after {@link stop}. */
+  resume(): void {
+    this.#stopped = false;
+    for (const name of this.#wanted.keys()) {
+      for (const set of SETS) {
+        const slot = this.#slot(name, set);
+        const wanted = this.#wantedAt(slot);
+        if (wanted !== undefined && this.#open.get(slot.id)?.protocol !== wanted.protocol) this.#work(slot);
+      }
+    }
+  }
+
+  #slot(name: ServicePortName, set: EndpointSetName): Slot {
+    return { id: listenerId(name, this.#options.family, set), name, set };
+  }
+
+  #wantedAt({ name, set }: Slot): Wanted | undefined {
+    const port = this.#wanted.get(name);
+    const endpoints: EndpointSet | undefined = set === 'own' ? port : port?.local;
+    if (port === undefined || endpoints === undefined) return undefined;
+    return { protocol: port.protocol, backends: backendsOf(port, endpoints) };
+  }
+
+  /** Brings a listener in line, or begins to. */
+  #reconcile(slot: Slot): void {
+    const { id } = slot;
+    const wanted = this.#wantedAt(slot);
+    const listener = this.#open.get(id);
+    if (wanted === undefined) {
+      this.#forgetRetry(id);
+      if (listener !== undefined) this.#retired.add(id);
+    } else if (listener?.protocol === wanted.protocol) {
+      this.#retired.delete(id);
+      this.#options.dataPlane.update(id, wanted.backends);
+    } else {
+      this.#work(slot);
+    }
+  }
+
+  #portal(name: ServicePortName): Portal | undefined {
+    const servicePort = this.#wanted.get(name);
+    if (servicePort === undefined) return undefined;
+    const localPort = this.#localPort(name, 'own', servicePort);
+    if (localPort === undefined) return undefined;
+    const localSetPort = servicePort.local && this.#localPort(name, 'local', servicePort);
+    return { servicePort, localPort, ...(localSetPort !== undefined && { localSetPort }) };
+  }
+
+  #localPort(name: ServicePortName, set: EndpointSetName, { protocol }: ServicePort): number | undefined {
+    const listener = this.#open.get(this.#slot(name, set).id);
+    return listener?.protocol === protocol ? listener.localPort : undefined;
+  }
+
+  #portalChanged(name: ServicePortName): void {
+    this.#changed.add(name);
+    this.#options.onPortalsChanged();
+  }
+
+  /** One worker per listener at a time; it goes on until wanted and open agree. */
+  #work(slot: Slot): void {
+    const { id } = slot;
+    if (this.#busy.has(id) || this.#stopped) return;
+    this.#busy.add(id);
+    const work = this.#converge(slot).finally(() => this.#working.delete(work));
     this.#working.add(work);
   }
 
-  async #converge(name: ServicePortName): Promise<void> {
+  async #converge(slot: Slot): Promise<void> {
+    const { id } = slot;
     try {
       for (;;) {
-        const wanted = this.#wanted.get(name);
-        const listener = this.#open.get(name);
-        if (listener !== undefined && (listener.retired || listener.protocol !== wanted?.protocol)) {
-          await this.#close(name, listener);
+        const wanted = this.#wantedAt(slot);
+        const listener = this.#open.get(id);
+        if (listener !== undefined && (this.#retired.has(id) || listener.protocol !== wanted?.protocol)) {
+          await this.#close(listener);
         } else if (listener === undefined && wanted !== undefined && !this.#stopped) {
-          if (!(await this.#openOne(wanted))) return;
+          if (!(await this.#openOne(slot, wanted))) return;
         } else {
           return;
         }
       }
     } finally {
       // In the same turn as the last look at what is wanted: a change after it finds no worker and starts one.
-      this.#busy.delete(name);
+      this.#busy.delete(id);
     }
   }
 
-  async #close(name: ServicePortName, listener: Listener): Promise<void> {
+  #opened(listener: Listener): void {
+    this.#open.set(listener.id, listener);
+    this.#localPorts[listener.protocol].add(listener.localPort);
+    this.#hasNewPorts = true;
+  }
+
+  async #close({ id, name, protocol, localPort }: Listener): Promise<void> {
     const { dataPlane, ports, log } = this.#options;
-    this.#open.delete(name);
+    this.#open.delete(id);
+    // A retired one's portal has gone already; this one's Service port has another protocol now.
+    if (!this.#retired.delete(id)) this.#portalChanged(name);
     try {
-      await dataPlane.close(name);
+      await dataPlane.close(id);
     } catch (error) {
       log.error('Cannot close a listener; its local port stays taken', { svc: name, err: String(error) });
     }
-    ports.release(listener.localPort);
-    log.v(2)?.info('Stopped listening', { svc: name, port: listener.localPort });
+    this.#localPorts[protocol].delete(localPort);
+    ports.retire({ id, protocol }, localPort);
+    log.v(2)?.info('Stopped listening', { svc: name, port: localPort });
   }
 
   /** Resolves with whether there is a listener now; if not, a retry is armed. */
-  async #openOne(wanted: ServicePort): Promise<boolean> {
-    const { name, protocol } = wanted;
-    const { dataPlane, log, onPortalsChanged } = this.#options;
+  async #openOne(slot: Slot, wanted: Wanted): Promise<boolean> {
+    const { id, name } = slot;
+    const { protocol } = wanted;
+    const { dataPlane, log } = this.#options;
+    const servicePort = this.#wanted.get(name);
     try {
-      const localPort = await this.#listen(wanted);
-      this.#forgetRetry(name);
-      this.#open.set(name, { protocol, localPort, retired: !this.#wanted.has(name) });
+      const localPort = await this.#listen(slot, wanted);
+      this.#forgetRetry(id);
+      this.#opened({ ...slot, protocol, localPort });
       // It may have changed while the listener was being opened.
-      const latest = this.#wanted.get(name);
-      if (latest !== undefined && latest !== wanted) dataPlane.update(name, backendsOf(latest));
+      const latest = this.#wantedAt(slot);
+      if (latest === undefined) this.#retired.add(id);
+      else if (this.#wanted.get(name) !== servicePort) dataPlane.update(id, latest.backends);
       log.v(1)?.info('Proxying for a Service port', { svc: name, protocol, port: localPort });
-      onPortalsChanged();
+      this.#portalChanged(name);
       return true;
     } catch (error) {
-      this.#retryLater(name, error);
+      this.#retryLater(slot, error);
       return false;
     }
   }
 
-  async #listen(wanted: ServicePort): Promise<number> {
-    const { dataPlane, ports, bindAddress: address } = this.#options;
-    const { name, protocol } = wanted;
+  async #listen({ id, name }: Slot, { protocol, backends }: Wanted): Promise<number> {
+    const { dataPlane, ports, family, bindAddress: address } = this.#options;
+    const owner = { id, protocol };
     const tried = new Set<number>();
-    for (;;) {
-      const port = ports.take(tried);
-      if (port === undefined) {
-        throw new ListenError(
-          'address-in-use',
-          `all ${ports.size} ports of --proxy-port-range are taken; widen the range`,
-        );
-      }
+    while (tried.size < MAX_TRIES) {
+      const port = ports.take(owner, tried);
+      if (port === undefined) break;
       try {
-        return await dataPlane.open({ name, protocol, address, port }, backendsOf(wanted));
+        return await dataPlane.open({ id, name, family, protocol, address, port }, backends);
       } catch (error) {
-        ports.release(port);
-        const another = error instanceof ListenError && error.code === 'address-in-use' && port !== 0;
-        if (!another) throw error;
+        ports.giveBack(owner, port);
+        if (!(error instanceof ListenError && error.code === 'address-in-use')) throw error;
         tried.add(port);
       }
     }
+    throw new ListenError(
+      'address-in-use',
+      `no local port is free: of the ${ports.size} there are, ${tried.size} were tried and are in use by other programs, ` +
+        'and the rest are in use by other Service ports or were until lately; widen --proxy-port-range',
+    );
   }
 
-  #retryLater(name: ServicePortName, error: unknown): void {
-    if (!this.#wanted.has(name) || this.#stopped) return;
-    const failures = (this.#retries.get(name)?.failures ?? 0) + 1;
+  #retryLater(slot: Slot, error: unknown): void {
+    if (this.#wantedAt(slot) === undefined || this.#stopped) return;
+    const failures = (this.#retries.get(slot.id)?.failures ?? 0) + 1;
     const delayMs = Math.min(FIRST_RETRY_MS * 2 ** (failures - 1), MAX_RETRY_MS);
     this.#options.log.error('Cannot listen for a Service port; trying again', {
-      svc: name,
+      svc: slot.name,
       err: error instanceof Error ? error.message : String(error),
       retryInMs: delayMs,
     });
-    const timer = this.#options.clock.after(delayMs, () => this.#work(name));
-    this.#retries.set(name, { failures, timer });
+    const timer = this.#options.clock.after(delayMs, () => this.#work(slot));
+    this.#retries.set(slot.id, { failures, timer });
   }
 
-  #forgetRetry(name: ServicePortName): void {
-    this.#retries.get(name)?.timer.cancel();
-    this.#retries.delete(name);
+  #forgetRetry(id: ListenerId): void {
+    this.#retries.get(id)?.timer.cancel();
+    this.#retries.delete(id);
   }
 }
 
-function backendsOf(port: ServicePort): Backends {
-  return { endpoints: port.endpoints, affinity: port.affinity };
-}
-
-/** Whether the two make the same rules: endpoints and affinity never reach them. */
-function samePortal(a: ServicePort, b: ServicePort): boolean {
-  return (
-    a.protocol === b.protocol &&
-    a.port === b.port &&
-    a.nodePort === b.nodePort &&
-    sameList(a.clusterIPs, b.clusterIPs) &&
-    sameList(a.externalIPs, b.externalIPs) &&
-    sameList(a.loadBalancerIPs, b.loadBalancerIPs)
-  );
-}
-
-function sameList(a: readonly string[], b: readonly string[]): boolean {
-  return a.length === b.length && a.every((item, index) => item === b[index]);
+function backendsOf({ affinity }: ServicePort, { endpoints, draining }: EndpointSet): Backends {
+  return { endpoints, ...(draining !== undefined && { draining }), affinity };
 }

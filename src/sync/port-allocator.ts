@@ -1,41 +1,101 @@
-import type { Random } from '../contracts/clock.ts';
+import type { Clock, Random } from '../contracts/clock.ts';
+import type { IpFamily } from '../model/address.ts';
+import { type ListenerId, listenerId } from '../model/listener-id.ts';
 import type { PortRange } from '../model/port-range.ts';
+import type { ProxiedProtocol } from '../model/service-port.ts';
+import { DROP, REFUSE } from '../rules/doors.ts';
+import { type InstalledPort, RETIRED_FOR_MS } from '../rules/installed-ports.ts';
+import { PortHistory } from './port-history.ts';
+
+export interface PortAllocatorOptions {
+  readonly family: IpFamily;
+  readonly range: PortRange;
+  /** Ports of the range that are for others. */
+  readonly reserved?: ReadonlySet<number>;
+  readonly clock: Clock;
+  readonly random: Random;
+}
+
+/** To which rules send what no listener is to get. */
+const DOOR_PORTS: ReadonlySet<number> = new Set([REFUSE, DROP]);
+
+/** Who asks for a port. TCP and UDP have ports of their own. */
+export interface PortOwner {
+  readonly id: ListenerId;
+  readonly protocol: ProxiedProtocol;
+}
 
 /**
- * Chooses local ports. Without a range it answers 0: the kernel chooses, and knows what is free. With one, ports are
- * drawn at random, so that a restarted proxy seldom reuses the port another Service had (stale conntrack entries
- * would lead there).
+ * Chooses the local ports of one address family: the one that the listener had before, else one at random that no other had
+ * of late. Not the kernel's choice of port 0, which could be such a one.
  */
 export class PortAllocator {
-  readonly #range: PortRange | undefined;
-  readonly #random: Random;
-  readonly #taken = new Set<number>();
+  readonly #options: PortAllocatorOptions;
+  readonly #taken = { TCP: new Set<number>(), UDP: new Set<number>() };
+  readonly #history = { TCP: new PortHistory(), UDP: new PortHistory() };
 
-  constructor(range: PortRange | undefined, random: Random) {
-    this.#range = range;
-    this.#random = random;
+  constructor(options: PortAllocatorOptions) {
+    this.#options = options;
   }
 
-  /** How many ports there are to try before giving up. */
+  /** How many ports there are. */
   get size(): number {
-    return this.#range === undefined ? 1 : this.#range.last - this.#range.first + 1;
+    const { first, last } = this.#options.range;
+    return last - first + 1;
   }
 
-  /** A port to try that is neither taken nor in `except`; `undefined` when the range is used up. */
-  take(except: ReadonlySet<number>): number | undefined {
-    if (this.#range === undefined) return 0;
-    const { first } = this.#range;
-    const start = Math.floor(this.#random() * this.size);
+  /** What a previous run of the program left in the kernel. Before the first port is taken. */
+  remember(ports: readonly InstalledPort[]): void {
+    const now = this.#options.clock.now();
+    for (const history of Object.values(this.#history)) history.reserve(ports.length);
+    const age = (port: InstalledPort) => port.retiredForMs ?? 0;
+    for (const port of ports.toSorted((a, b) => age(b) - age(a))) {
+      const untilMs = now + RETIRED_FOR_MS - age(port);
+      const owner = listenerId(port.name, this.#options.family, port.set);
+      this.#history[port.protocol].add(port.localPort, { owner, untilMs });
+    }
+  }
+
+  /** A port to try that is neither taken nor in `except`; `undefined` when there is none. */
+  take(owner: PortOwner, except: ReadonlySet<number>): number | undefined {
+    const { clock, random, range, reserved } = this.#options;
+    const taken = this.#taken[owner.protocol];
+    const history = this.#history[owner.protocol];
+    history.expire(clock.now());
+    const isFree = (port: number) =>
+      !taken.has(port) &&
+      !except.has(port) &&
+      !DOOR_PORTS.has(port) &&
+      (history.ownerOf(port) ?? owner.id) === owner.id;
+
+    const before = history.portOf(owner.id);
+    if (before !== undefined && before >= range.first && before <= range.last && isFree(before)) {
+      taken.add(before);
+      return before;
+    }
+    const start = Math.floor(random() * this.size);
     for (let step = 0; step < this.size; step++) {
-      const port = first + ((start + step) % this.size);
-      if (this.#taken.has(port) || except.has(port)) continue;
-      this.#taken.add(port);
+      const port = range.first + ((start + step) % this.size);
+      if (!isFree(port) || reserved?.has(port)) continue;
+      taken.add(port);
       return port;
     }
     return undefined;
   }
 
-  release(port: number): void {
-    this.#taken.delete(port);
+  /** It has this port already. */
+  adopt({ protocol }: PortOwner, port: number): void {
+    this.#taken[protocol].add(port);
+  }
+
+  /** The port that {@link take} gave could not be used. */
+  giveBack({ protocol }: PortOwner, port: number): void {
+    this.#taken[protocol].delete(port);
+  }
+
+  /** The listener has left its port. Nobody else gets it for a while. */
+  retire({ id, protocol }: PortOwner, port: number): void {
+    this.#taken[protocol].delete(port);
+    this.#history[protocol].add(port, { owner: id, untilMs: this.#options.clock.now() + RETIRED_FOR_MS });
   }
 }

@@ -1,149 +1,128 @@
-import { type Iptables, IptablesError, type Table } from '../contracts/iptables.ts';
+import { isDeepStrictEqual } from 'node:util';
+import type { Clock } from '../contracts/clock.ts';
+import type { Iptables, Table } from '../contracts/iptables.ts';
 import type { Log } from '../contracts/log.ts';
 import type { SyncMetrics } from '../contracts/metrics.ts';
-import type { Address, IpFamily } from '../model/address.ts';
-import type { Cidr } from '../model/cidr.ts';
-import type { Portal } from '../rules/claims.ts';
-import { findRefused } from '../rules/find-refused.ts';
-import { planTable } from '../rules/plan.ts';
-import { probeCleanupText, probeText } from '../rules/probe.ts';
-import { type RenderedPortals, renderPortals } from '../rules/render.ts';
-import type { Rule } from '../rules/rule.ts';
+import type { IpFamily } from '../model/address.ts';
+import type { ServicePortName } from '../model/service.ts';
+import type { Portal, PortalDelta } from '../rules/claims.ts';
+import { type InstalledPort, installedPorts } from '../rules/installed-ports.ts';
+import { PortLedger } from '../rules/port-ledger.ts';
+import { RuleBook, treesOf } from '../rules/rule-book.ts';
 import type { NodeFacts } from '../rules/steering.ts';
 import { ChangedReports } from './changed-reports.ts';
+import { readTable } from './large-tables.ts';
+import { TableSync } from './table-sync.ts';
 
 export interface RuleSyncOptions {
   readonly iptables: Iptables;
+  readonly clock: Clock;
   readonly log: Log;
   readonly metrics: SyncMetrics;
   readonly family: IpFamily;
-  readonly bindAddress: Address;
-  readonly nodePortCidrs: readonly Cidr[];
-  /** Asked before every sync, as a node's address may change; the last one known is kept when there is none. */
-  readonly hostAddress: () => Address | undefined;
+  /**
+   * Of the same family. Asked before every sync, as a node's address may change; what was known last is kept when there
+   * is none.
+   */
+  readonly node: () => NodeFacts | undefined;
 }
 
-/**
- * The filter table first: a packet that NAT sends to a local port must already be let in.
- */
-const TABLES: readonly Table[] = ['filter', 'nat'];
-
-/** Brings the kernel's rules in line with the portals: plan, and apply where something differs. */
+/** Brings the kernel's rules in line with the portals; work is in proportion to what changed. */
 export class RuleSync {
   readonly #options: RuleSyncOptions;
   readonly #reports: ChangedReports;
-  #hostAddress: Address | undefined;
-  /** The rules of each table that the last successful sync wanted, as one text. */
-  readonly #installed = new Map<Table, string>();
-  /** `table chain spec` of rules that the kernel does not take. */
-  readonly #refused = new Set<string>();
+  readonly #portals = new Map<ServicePortName, Portal>();
+  readonly #ledger = new PortLedger();
+  /** The filter table first: a packet that NAT sends to a local port must already be let in. */
+  readonly #tables: readonly (readonly [Table, TableSync])[];
+  /** The rules of all portals, for the node as it was when it was made. */
+  #book: { readonly node: NodeFacts; readonly rules: RuleBook } | undefined;
 
   constructor(options: RuleSyncOptions) {
     this.#options = options;
     this.#reports = new ChangedReports(options.log);
+    this.#tables = [
+      ['filter', new TableSync({ ...options, table: 'filter', reports: this.#reports })],
+      ['nat', new TableSync({ ...options, table: 'nat', reports: this.#reports, ledger: this.#ledger })],
+    ];
+  }
+
+  /** Takes note of changed portals; the next {@link sync} installs them. */
+  apply({ upserted, removed }: PortalDelta): void {
+    const now = this.#options.clock.wallNow();
+    const rules = (this.#book ?? this.#openBook())?.rules;
+    for (const name of removed) {
+      this.#portals.delete(name);
+      this.#ledger.drop(name, now);
+      rules?.remove(name);
+    }
+    for (const portal of upserted) {
+      this.#portals.set(portal.servicePort.name, portal);
+      this.#ledger.carry(portal, now);
+      rules?.set(portal);
+    }
   }
 
   /**
-   * Installs the rules for `portals` and takes all others of ours out. With `verify` it looks at the kernel even if
-   * nothing changed on our side, and offers rules again that the kernel refused. Rejects with {@link IptablesError};
-   * what was installed before then stands, table by table.
+   * Installs the rules for all portals and takes all others of ours out. With `verify` it reads the kernel's rules even
+   * if it thinks to know them, and offers rules again that the kernel refused. Rejects with an `IptablesError`; what
+   * was installed before then stands, table by table, and the next sync does all that this one did not.
    */
-  async sync(portals: readonly Portal[], { verify }: { readonly verify: boolean }): Promise<void> {
-    const rendered = renderPortals(portals, this.#nodeFacts());
-    this.#reportLeftOut(rendered);
-    if (verify) this.#refused.clear();
-    for (const table of TABLES) {
-      const rules = rendered.rules.filter((rule) => rule.table === table);
-      const wanted = rules.map(lineOf).join('\n');
-      if (!verify && this.#installed.get(table) === wanted) continue;
-      this.#installed.delete(table);
-      await this.#syncTable(table, rules);
-      this.#installed.set(table, wanted);
+  async sync({ verify }: { readonly verify: boolean }): Promise<void> {
+    const book = this.#openBook();
+    if (book === undefined) {
+      throw new Error(`this node has no ${this.#options.family} address to lead host rules to`);
     }
+    this.#reportLeftOut(book.rules);
+    // As they are now: what is applied while this goes on comes into the next sync, in all tables.
+    const trees = book.rules.trees();
+    for (const [table, sync] of this.#tables) await sync.sync(treesOf(trees, table), { verify });
   }
 
-  async #syncTable(table: Table, rules: readonly Rule[]): Promise<void> {
-    const { iptables, family } = this.#options;
-    const dump = await iptables.save(family, table);
-    const accepted = rules.filter((rule) => !this.#refused.has(lineOf(rule)));
-    try {
-      await this.#restore(planTable({ table, dump, rules: accepted }));
-      if (accepted.length === rules.length) this.#reports.report(`refused ${table}`, []);
-    } catch (error) {
-      if (!(error instanceof IptablesError && error.code === 'refused')) throw error;
-      const refused = await this.#findRefused(table, accepted);
-      // The kernel takes every rule by itself, so it is the jumps or the table that it does not like.
-      if (refused.length === 0) throw error;
-      for (const rule of refused) this.#refused.add(lineOf(rule));
-      this.#reportRefused(table, refused, error);
-      const rest = accepted.filter((rule) => !this.#refused.has(lineOf(rule)));
-      await this.#restore(planTable({ table, dump, rules: rest }));
+  /**
+   * Whether the jumps to our chains, and the root chains, are as they were installed. Cheap however many Services there
+   * are, so it can be asked every other second; what it does not see, a sync with `verify` does. Rejects with an
+   * `IptablesError`.
+   */
+  async canary(): Promise<boolean> {
+    for (const [, sync] of this.#tables) {
+      if (!(await sync.isIntact())) return false;
     }
+    return true;
   }
 
-  async #restore(text: string | undefined): Promise<void> {
-    if (text === undefined) return;
-    const { iptables, family, metrics, log } = this.#options;
-    log.v(5)?.info('Restoring iptables rules', { text });
-    try {
-      await iptables.restore(family, text);
-    } catch (error) {
-      metrics.restoreFailed();
-      throw error;
+  /**
+   * The local ports that rules in the kernel lead to now, and those that have done so of late. Rejects with an
+   * `IptablesError`.
+   */
+  async installedPorts(): Promise<readonly InstalledPort[]> {
+    const { iptables, family, clock } = this.#options;
+    const nat = await readTable(clock, 'nat', await iptables.save(family, 'nat'));
+    return installedPorts(nat, clock.wallNow());
+  }
+
+  /** Starts a new book when the node is another one; `undefined` while its address has never been known. */
+  #openBook() {
+    const node = this.#options.node();
+    if (node !== undefined && !isDeepStrictEqual(node, this.#book?.node)) {
+      this.#book = { node, rules: new RuleBook(node, this.#portals.values()) };
     }
+    return this.#book;
   }
 
-  async #findRefused(table: Table, rules: readonly Rule[]): Promise<readonly Rule[]> {
-    const { iptables, family } = this.#options;
-    const accepts = async (some: readonly Rule[]) => {
-      try {
-        await iptables.restore(family, probeText(table, some));
-        return true;
-      } catch (error) {
-        if (error instanceof IptablesError && error.code === 'refused') return false;
-        throw error;
-      }
-    };
-    try {
-      return await findRefused({ rules, accepts });
-    } finally {
-      await iptables.restore(family, probeCleanupText(table));
-    }
-  }
-
-  #nodeFacts(): NodeFacts {
-    const { family, bindAddress, nodePortCidrs, hostAddress } = this.#options;
-    this.#hostAddress = hostAddress() ?? this.#hostAddress;
-    if (this.#hostAddress === undefined) throw new Error(`this node has no ${family} address to lead host rules to`);
-    return { family, bindAddress, nodePortCidrs, hostAddress: this.#hostAddress };
-  }
-
-  #reportLeftOut({ conflicts, unsafe }: RenderedPortals): void {
+  #reportLeftOut(book: RuleBook): void {
     const lines = [
-      ...conflicts.map(({ owner, holder, what }) => ({
+      ...book.conflicts().map(({ owner, holder, what }) => ({
         key: `${owner} ${holder} ${what}`,
         message: 'Two Service ports claim the same address; one of them goes without it',
         fields: { svc: owner, holder, what },
       })),
-      ...unsafe.map(({ rule, reason }) => ({
-        key: lineOf(rule),
+      ...book.unsafe().map(({ rule, reason }) => ({
+        key: `${rule.chain} ${rule.spec}`,
         message: `A rule is left out because ${reason}`,
         fields: { svc: rule.owner, chain: rule.chain },
       })),
     ];
     this.#reports.report('left out', lines);
   }
-
-  #reportRefused(table: Table, refused: readonly Rule[], error: IptablesError): void {
-    const lines = refused.map((rule) => ({
-      key: lineOf(rule),
-      message: 'The kernel refuses a rule; it is left out, all others are installed',
-      fields: { svc: rule.owner, table, chain: rule.chain, rule: rule.spec, err: error.message },
-    }));
-    this.#reports.report(`refused ${table}`, lines);
-  }
-}
-
-function lineOf(rule: Rule): string {
-  return `${rule.chain} ${rule.spec}`;
 }

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import { FOLDERS, importsOf, violations } from './import-rules.ts';
+import { FOLDERS, importsOf, isRoot, violations } from './import-rules.ts';
 
 const root = join(import.meta.dirname, '../..');
 const files = readdirSync(join(root, 'src'), { recursive: true, encoding: 'utf8' })
@@ -17,7 +17,7 @@ describe('the sources', () => {
   });
 
   test('lie in folders that the table knows', () => {
-    const folders = new Set(files.filter((file) => file !== 'src/main.ts').map((file) => file.split('/')[1] ?? ''));
+    const folders = new Set(files.filter((file) => !isRoot(file)).map((file) => file.split('/')[1] ?? ''));
     assert.deepEqual(
       [...folders].filter((folder) => !FOLDERS.has(folder)),
       [],
@@ -49,6 +49,7 @@ describe('an import', () => {
     ['src/rules/a.ts', `import { b } from './b.ts';`, undefined],
     ['src/dataplane/node/a.ts', `import type { b } from '../../picker/b.ts';`, undefined],
     ['src/main.ts', `import { b } from './telemetry/b.ts';\nimport 'node:child_process';`, undefined],
+    ['src/main/a.ts', `import { b } from '../telemetry/b.ts';\nimport { c } from './c.ts';`, undefined],
     ['src/cli/version.ts', `import p from '../../package.json' with { type: 'json' };`, undefined],
     ['src/state/a.ts', `import { isDeepStrictEqual } from 'node:util';`, undefined],
     ['src/sources/manifests/a.ts', `import { parse } from 'yaml';`, undefined],
@@ -71,6 +72,7 @@ describe('an import', () => {
     ['src/rules/a.ts', 'const b = await import(path);', /computed path/],
     ['src/rules/a.ts', 'const b = await import(`../state/b.ts`);', /computed path/],
     ['src/sync/a.ts', `import { main } from '../main.ts';`, /composition root/],
+    ['src/sync/a.ts', `import { run } from '../main/run.ts';`, /composition root/],
     ['src/sync/a.ts', `import { b } from '../rules/b';`, /with \.ts$/],
     ['src/extra/a.ts', `import { b } from '../model/b.ts';`, /src\/extra\/ is in the table/],
     ['src/util.ts', `import { b } from './model/b.ts';`, /only src\/main\.ts to lie outside a folder/],

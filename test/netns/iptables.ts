@@ -31,8 +31,16 @@ export class Iptables {
       .map((line) => line.replace(/ \[\d+:\d+\]$/, ''));
   }
 
+  /** Those of a chain; where jumps to buckets stand in it, those of the buckets. */
   async rules(chain: string, table: 'nat' | 'filter' = 'nat'): Promise<string[]> {
-    return (await this.save(table)).filter((line) => line.startsWith(`-A ${chain} `));
+    const rules = (await this.save(table)).filter((line) => line.startsWith('-A '));
+    const byChain = Map.groupBy(rules, (line) => line.split(' ')[1]);
+    const inOrBelow = (name: string): string[] =>
+      (byChain.get(name) ?? []).flatMap((line) => {
+        const bucket = / -j (KUBE-USP-\S+)$/.exec(line)?.[1];
+        return bucket === undefined ? [line] : inOrBelow(bucket);
+      });
+    return inOrBelow(chain);
   }
 
   /** One rule command, such as `-t nat -I PREROUTING …`; waits for the lock, which all namespaces share. */
@@ -60,18 +68,20 @@ export class Iptables {
 }
 
 /**
- * A folder for the front of PATH in which every iptables program notes that it was started, fails when told to, and
- * otherwise becomes the real one.
+ * A folder for the front of PATH in which every iptables program notes that it was started, fails when told to (a restore
+ * also hangs when told to), and otherwise becomes the real one.
  */
 export class IptablesShims {
   readonly directory: string;
   readonly #log: string;
   readonly #failure: string;
+  readonly #hold: string;
 
   private constructor(directory: string) {
     this.directory = directory;
     this.#log = join(directory, 'log');
     this.#failure = join(directory, 'fail');
+    this.#hold = join(directory, 'hold');
   }
 
   static async create(directory: string): Promise<IptablesShims> {
@@ -85,6 +95,9 @@ export class IptablesShims {
         `echo "${name} $*" >> ${shims.#log}`,
         // Being asked for its version is how a program is found at all.
         `if [ -e ${shims.#failure} ] && [ "$1" != --version ]; then echo "${name}: told to fail" >&2; exit 1; fi`,
+        ...(name.endsWith('-restore')
+          ? [`while [ -e ${shims.#hold} ] && [ "$1" != --version ]; do sleep 0.02; done`]
+          : []),
         `exec ${real} "$@"`,
       ];
       writeFileSync(join(directory, name), `${script.join('\n')}\n`);
@@ -113,6 +126,12 @@ export class IptablesShims {
   fail(whether: boolean): void {
     if (whether) writeFileSync(this.#failure, '');
     else rmSync(this.#failure, { force: true });
+  }
+
+  /** Restores that are started meanwhile hang, and go on when this ends. */
+  holdRestores(whether: boolean): void {
+    if (whether) writeFileSync(this.#hold, '');
+    else rmSync(this.#hold, { force: true });
   }
 }
 

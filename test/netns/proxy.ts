@@ -1,5 +1,4 @@
 import { type ChildProcess, spawnSync } from 'node:child_process';
-import { existsSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import type { Namespace } from './topology.ts';
@@ -87,9 +86,10 @@ function parseLine(line: string): LogLine {
 
 let built = false;
 
+/** Also when there is one: it may be of older sources. */
 function buildOnce(): void {
-  if (built || existsSync(PROGRAM)) return;
-  const { status, stderr } = spawnSync('npm', ['run', '--silent', 'build'], { cwd: ROOT, encoding: 'utf8' });
+  if (built) return;
+  const { status, stderr } = spawnSync('scripts/build', { cwd: ROOT, encoding: 'utf8' });
   if (status !== 0) throw new Error(`cannot build ${PROGRAM}: ${stderr}`);
   built = true;
 }

@@ -13,7 +13,7 @@ import { FakeDataPlane } from '../fakes/fake-data-plane.ts';
 import { FakeIptables } from '../fakes/fake-iptables.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
-import { address as ip } from '../rules/fixtures.ts';
+import { address as ip, nodeFacts } from '../rules/fixtures.ts';
 
 function service(overrides: Partial<Service> = {}): SourceEvent {
   const value: Service = {
@@ -43,29 +43,39 @@ function harness() {
   const iptables = new FakeIptables();
   const health = { pending: false };
   const state = { fault: undefined as IptablesError | undefined };
-  const metrics = { changesQueued: () => {}, syncDone: () => {}, restoreFailed: () => {}, changed: () => {} };
+  const metrics = { changesQueued: () => {}, syncDone: () => {}, restoreFailed: () => {} };
+  const ports = new PortAllocator({
+    family: 'IPv4',
+    range: { first: 40_000, last: 50_000 },
+    clock,
+    random: Math.random,
+  });
   const listeners = new Listeners({
+    family: 'IPv4',
     dataPlane,
     clock,
     log,
-    ports: new PortAllocator(undefined, Math.random),
+    ports,
     bindAddress: '0.0.0.0',
     onPortalsChanged: () => controller.portalsChanged(),
   });
   const rules = new RuleSync({
+    clock,
     iptables: {
       save: async (family, table) => {
         if (state.fault !== undefined) throw state.fault;
         return iptables.save(family, table);
       },
-      restore: (family, text) => iptables.restore(family, text),
+      restore: async (family, text) => {
+        if (state.fault !== undefined) throw state.fault;
+        await iptables.restore(family, text);
+      },
+      list: (family, table, chain) => iptables.list(family, table, chain),
     },
     log,
     metrics,
     family: 'IPv4',
-    bindAddress: ip('0.0.0.0'),
-    nodePortCidrs: [],
-    hostAddress: () => ip('192.168.50.10'),
+    node: () => nodeFacts(),
   });
   const controller: Controller = new Controller({
     clock,
@@ -81,10 +91,13 @@ function harness() {
     },
     tracker: new ServiceTracker('IPv4'),
     listeners,
+    ports,
     rules,
+    flows: { note: () => {}, clear: async () => {} },
     syncPeriodMs: 30_000,
     minSyncPeriodMs: 1_000,
   });
+  void controller.start();
   /** Lets everything that is due happen, without time passing unless asked. */
   const settle = async (ms = 0) => {
     for (const step of [0, ms, 0, 0]) {
@@ -206,5 +219,72 @@ describe('the controller', () => {
     await h.settle(60_000);
     assert.deepEqual(await h.ruled(), ['shop/web']);
     assert.equal(h.dataPlane.listeners.size, 1);
+  });
+});
+
+describe('a controller that pauses for a hand-over', () => {
+  test('waits for what is under way, and then changes nothing until it goes on', async () => {
+    const h = harness();
+    h.controller.apply([service(), endpoints('10.0.0.1')]);
+    h.controller.synced();
+    await h.settle();
+    const release = h.dataPlane.hold();
+    h.controller.apply([service({ key: 'shop/two', clusterIPs: [ip('10.96.0.2')] })]);
+    await h.settle();
+    let isPaused = false;
+    const paused = h.controller.pause().then(() => {
+      isPaused = true;
+    });
+    await h.settle();
+    assert.equal(isPaused, false, 'a listener is being opened');
+    release();
+    await paused;
+    assert.equal(h.dataPlane.listeners.size, 2);
+
+    const restored = h.iptables.restored.length;
+    h.controller.apply([service({ key: 'shop/three', clusterIPs: [ip('10.96.0.3')] }), endpoints('10.0.0.9')]);
+    await h.settle(120_000);
+    assert.equal(h.dataPlane.opened.length, 2);
+    assert.equal(h.iptables.restored.length, restored);
+    const addresses = () => h.dataPlane.listeners.get('shop/web')?.backends.endpoints.map(({ address }) => address);
+    assert.deepEqual(addresses(), ['10.0.0.1']);
+
+    h.controller.resume();
+    await h.settle(1_000);
+    assert.deepEqual((await h.ruled())?.toSorted(), ['shop/three', 'shop/two', 'shop/web']);
+    assert.deepEqual(addresses(), ['10.0.0.9']);
+  });
+
+  test('tries again to open what could not be opened before, and looks after its rules again', async () => {
+    const h = harness();
+    for (let port = 40_000; port <= 50_000; port++) h.dataPlane.taken.add(`TCP:${port}`);
+    h.controller.apply([service(), endpoints('10.0.0.1')]);
+    h.controller.synced();
+    await h.settle();
+    assert.equal(h.dataPlane.listeners.size, 0);
+    await h.controller.pause();
+    h.dataPlane.taken.clear();
+    await h.settle(120_000);
+    assert.equal(h.dataPlane.listeners.size, 0);
+    h.controller.resume();
+    await h.settle(1_000);
+    assert.deepEqual(await h.ruled(), ['shop/web']);
+    await h.iptables.restore('IPv4', '*nat\n:KUBE-PORTALS-CONTAINER - [0:0]\nCOMMIT\n');
+    await h.settle(31_000);
+    assert.deepEqual(await h.ruled(), ['shop/web']);
+  });
+
+  test('one that could not read the rules yet tries again', async () => {
+    const h = harness();
+    h.state.fault = new IptablesError('failed', 'no');
+    await h.controller.pause();
+    h.state.fault = undefined;
+    h.controller.apply([service(), endpoints('10.0.0.1')]);
+    h.controller.synced();
+    await h.settle(60_000);
+    assert.equal(h.dataPlane.listeners.size, 0);
+    h.controller.resume();
+    await h.settle(1_000);
+    assert.deepEqual(await h.ruled(), ['shop/web']);
   });
 });

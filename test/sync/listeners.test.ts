@@ -3,12 +3,16 @@ import { describe, test } from 'node:test';
 import type { PortRange } from '../../src/model/port-range.ts';
 import type { ServicePortName } from '../../src/model/service.ts';
 import type { ServicePort } from '../../src/model/service-port.ts';
+import type { Portal } from '../../src/rules/claims.ts';
 import { Listeners } from '../../src/sync/listeners.ts';
 import { PortAllocator } from '../../src/sync/port-allocator.ts';
 import { FakeDataPlane } from '../fakes/fake-data-plane.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
 import { address as ip } from '../rules/fixtures.ts';
+import { listenSpec } from '../support/listen-spec.ts';
+
+const ONE = { address: ip('10.0.0.8'), port: 1 };
 
 function servicePort(overrides: Partial<ServicePort> = {}): ServicePort {
   return {
@@ -20,34 +24,45 @@ function servicePort(overrides: Partial<ServicePort> = {}): ServicePort {
     externalIPs: [],
     loadBalancerIPs: [],
     affinity: { type: 'None' },
-    endpoints: [],
+    endpoints: [ONE],
     ...overrides,
   };
 }
 
-function harness(range?: PortRange) {
+function harness(range: PortRange = { first: 40_000, last: 41_000 }) {
   const dataPlane = new FakeDataPlane();
   const clock = new ManualClock();
+  const ports = new PortAllocator({ family: 'IPv4', range, clock, random: () => 0 });
   const log = new RecordingLog();
   const counts = { changes: 0 };
   const listeners = new Listeners({
+    family: 'IPv4',
     dataPlane,
     clock,
     log,
-    ports: new PortAllocator(range, () => 0),
+    ports,
     bindAddress: '0.0.0.0',
     onPortalsChanged: () => {
       counts.changes++;
     },
   });
+  /** All portals, put together from the deltas. */
+  const portals = new Map<ServicePortName, Portal>();
+  const follow = () => {
+    const { upserted, removed } = listeners.takePortalDelta();
+    for (const name of removed) portals.delete(name);
+    for (const portal of upserted) portals.set(portal.servicePort.name, portal);
+    return [...portals.values()];
+  };
   const portOf = (name: ServicePortName) => dataPlane.listeners.get(name)?.port;
   /** What a successful rule sync does. */
   const syncRules = async () => {
     const retired = listeners.retired();
+    follow();
     listeners.closeRetired(retired);
     await listeners.settled();
   };
-  return { dataPlane, clock, log, listeners, counts, portOf, syncRules };
+  return { dataPlane, clock, ports, log, listeners, counts, portOf, follow, syncRules };
 }
 
 describe('listeners', () => {
@@ -65,10 +80,9 @@ describe('listeners', () => {
     assert.equal(h.dataPlane.opened.length, 1);
     h.listeners.want(servicePort({ protocol: 'UDP' }));
     await h.listeners.settled();
-    assert.notEqual(h.portOf('shop/web'), port);
     assert.equal(h.dataPlane.listeners.get('shop/web')?.spec.protocol, 'UDP');
     assert.deepEqual(
-      h.listeners.portals().map((portal) => portal.localPort),
+      h.follow().map((portal) => portal.localPort),
       [h.portOf('shop/web')],
     );
   });
@@ -86,13 +100,81 @@ describe('listeners', () => {
     assert.equal(h.counts.changes, 2);
   });
 
+  test('ask for rules when the last endpoint goes and the first comes, and keep their port', async () => {
+    const h = harness();
+    h.listeners.want(servicePort());
+    await h.listeners.settled();
+    const port = h.portOf('shop/web');
+    h.listeners.want(servicePort({ endpoints: [], draining: [ONE] }));
+    assert.equal(h.counts.changes, 2);
+    assert.deepEqual(h.dataPlane.listeners.get('shop/web')?.backends, {
+      endpoints: [],
+      draining: [ONE],
+      affinity: { type: 'None' },
+    });
+    h.listeners.want(servicePort({ endpoints: [], onlyElsewhere: true }));
+    assert.equal(h.counts.changes, 3);
+    h.listeners.want(servicePort());
+    assert.equal(h.counts.changes, 4);
+    await h.listeners.settled();
+    assert.equal(h.portOf('shop/web'), port);
+  });
+
+  test('are two where a Service port has two endpoint sets', async () => {
+    const h = harness();
+    const local = { endpoints: [{ address: ip('10.0.0.7'), port: 1 }], internal: false, external: true };
+    h.listeners.want(servicePort());
+    await h.listeners.settled();
+    const port = h.portOf('shop/web');
+    h.listeners.want(servicePort({ local }));
+    await h.listeners.settled();
+    const localSetPort = h.portOf('shop/web/local');
+    assert.ok(localSetPort);
+    assert.deepEqual(h.dataPlane.listeners.get('shop/web')?.backends.endpoints, [ONE]);
+    assert.deepEqual(h.dataPlane.listeners.get('shop/web/local')?.backends.endpoints, local.endpoints);
+    assert.deepEqual(
+      h.follow().map((portal) => [portal.localPort, portal.localSetPort]),
+      [[port, localSetPort]],
+    );
+    assert.ok(h.listeners.isLocalPort(localSetPort, 'TCP'));
+    const changes = h.counts.changes;
+    h.listeners.want(servicePort({ local: { ...local, endpoints: [ONE] } }));
+    assert.equal(h.counts.changes, changes, 'only endpoints');
+    assert.deepEqual(h.dataPlane.listeners.get('shop/web/local')?.backends.endpoints, [ONE]);
+
+    h.listeners.want(servicePort());
+    await h.listeners.settled();
+    assert.equal(h.portOf('shop/web/local'), localSetPort, 'until no rule leads there');
+    await h.syncRules();
+    assert.equal(h.portOf('shop/web/local'), undefined);
+    assert.equal(h.listeners.isLocalPort(localSetPort, 'TCP'), false);
+    h.listeners.want(servicePort({ local }));
+    await h.listeners.settled();
+    assert.equal(h.portOf('shop/web/local'), localSetPort, 'the same again');
+    h.listeners.unwant('shop/web');
+    await h.syncRules();
+    assert.equal(h.dataPlane.listeners.size, 0);
+  });
+
+  test('serve the other set until the second one has a port', async () => {
+    const h = harness({ first: 30_000, last: 30_000 });
+    h.listeners.want(servicePort({ local: { endpoints: [ONE], internal: true, external: false } }));
+    await h.listeners.settled();
+    assert.deepEqual(
+      h.follow().map((portal) => [portal.localPort, portal.localSetPort]),
+      [[30_000, undefined]],
+    );
+    h.listeners.unwant('shop/web');
+    assert.equal(h.clock.pendingTimers, 0);
+  });
+
   test('of a removed Service port stay open until rules without them are installed', async () => {
     const h = harness();
     h.listeners.want(servicePort());
     await h.listeners.settled();
     h.listeners.unwant('shop/web');
     await h.listeners.settled();
-    assert.deepEqual(h.listeners.portals(), []);
+    assert.deepEqual(h.follow(), []);
     assert.ok(h.portOf('shop/web'));
     await h.syncRules();
     assert.equal(h.portOf('shop/web'), undefined);
@@ -109,7 +191,7 @@ describe('listeners', () => {
     h.listeners.closeRetired(retired);
     await h.listeners.settled();
     assert.equal(h.portOf('shop/web'), port);
-    assert.equal(h.listeners.portals().length, 1);
+    assert.equal(h.follow().length, 1);
     assert.equal(h.counts.changes, 3);
   });
 
@@ -119,11 +201,11 @@ describe('listeners', () => {
     h.listeners.want(servicePort());
     h.listeners.want(servicePort({ name: 'shop/kept' }));
     h.listeners.unwant('shop/web');
-    h.listeners.want(servicePort({ name: 'shop/kept', endpoints: [{ address: ip('10.0.0.1'), port: 1 }] }));
+    h.listeners.want(servicePort({ name: 'shop/kept', endpoints: [ONE, { address: ip('10.0.0.1'), port: 1 }] }));
     release();
     await h.listeners.settled();
     assert.equal(h.portOf('shop/web'), undefined);
-    assert.equal(h.dataPlane.listeners.get('shop/kept')?.backends.endpoints.length, 1);
+    assert.equal(h.dataPlane.listeners.get('shop/kept')?.backends.endpoints.length, 2);
   });
 
   test('take another port of the range when one is in use, and release it at the end', async () => {
@@ -134,9 +216,107 @@ describe('listeners', () => {
     assert.equal(h.portOf('shop/web'), 30_001);
     h.listeners.unwant('shop/web');
     await h.syncRules();
+    h.dataPlane.taken.clear();
     h.listeners.want(servicePort({ name: 'shop/next' }));
     await h.listeners.settled();
-    assert.equal(h.portOf('shop/next'), 30_001);
+    assert.equal(h.portOf('shop/next'), 30_000);
+    h.listeners.want(servicePort());
+    await h.listeners.settled();
+    assert.equal(h.portOf('shop/web'), 30_001, 'it was kept');
+  });
+
+  test('do not look for a free port for ever where all are in use', async () => {
+    const h = harness();
+    for (let port = 40_000; port <= 41_000; port++) h.dataPlane.taken.add(`TCP:${port}`);
+    h.listeners.want(servicePort());
+    await h.listeners.settled();
+    assert.equal(h.dataPlane.opened.length, 100);
+    assert.match(String(h.log.of('error')[0]?.fields['err']), /of the 1001 there are, 100 were tried/);
+  });
+
+  test('that return after they were closed get their old port, and nobody else does', async () => {
+    const h = harness();
+    for (const name of ['shop/web', 'shop/other'] as const) h.listeners.want(servicePort({ name }));
+    await h.listeners.settled();
+    const port = h.portOf('shop/web');
+    h.listeners.unwant('shop/web');
+    await h.syncRules();
+    h.listeners.want(servicePort({ name: 'shop/next' }));
+    h.listeners.want(servicePort());
+    await h.listeners.settled();
+    assert.equal(h.portOf('shop/web'), port);
+    assert.notEqual(h.portOf('shop/next'), port);
+  });
+
+  test('tell of each change of portals once, and only of those', async () => {
+    const h = harness();
+    for (const name of ['shop/a', 'shop/b', 'shop/c'] as const) h.listeners.want(servicePort({ name }));
+    await h.listeners.settled();
+    const names = () => {
+      const { upserted, removed } = h.listeners.takePortalDelta();
+      return { upserted: upserted.map(({ servicePort: { name } }) => name), removed };
+    };
+    assert.deepEqual(names(), { upserted: ['shop/a', 'shop/b', 'shop/c'], removed: [] });
+    assert.deepEqual(names(), { upserted: [], removed: [] });
+    h.listeners.want(servicePort({ name: 'shop/a', nodePort: 30_000 }));
+    h.listeners.want(servicePort({ name: 'shop/c', endpoints: [{ address: ip('10.0.0.1'), port: 1 }] }));
+    h.listeners.unwant('shop/b');
+    assert.deepEqual(names(), { upserted: ['shop/a'], removed: ['shop/b'] });
+    h.listeners.closeRetired(h.listeners.retired());
+    await h.listeners.settled();
+    assert.deepEqual(names(), { upserted: [], removed: [] });
+    assert.deepEqual(h.listeners.retired(), []);
+  });
+
+  test('take the rules of the old protocol away even when the new one cannot be opened', async () => {
+    const h = harness({ first: 30_000, last: 30_000 });
+    h.listeners.want(servicePort());
+    await h.listeners.settled();
+    h.follow();
+    const changes = h.counts.changes;
+    h.dataPlane.taken.add('UDP:30000');
+    h.listeners.want(servicePort({ protocol: 'UDP' }));
+    await h.listeners.settled();
+    assert.equal(h.counts.changes, changes + 1);
+    assert.deepEqual(h.follow(), []);
+  });
+
+  test('that were adopted go on where they are wanted and go where they are not', async () => {
+    const h = harness();
+    const names = ['shop/web', 'shop/other', 'shop/gone'] as const;
+    const adopted = names.map((name, i) => ({
+      id: name,
+      name,
+      family: 'IPv4' as const,
+      protocol: 'TCP' as const,
+      address: '0.0.0.0',
+      localPort: 40_000 + i,
+    }));
+    for (const { name, protocol, localPort: port } of adopted) {
+      await h.dataPlane.open(listenSpec({ name, protocol, address: '0.0.0.0', port }), {
+        endpoints: [],
+        affinity: { type: 'None' },
+      });
+    }
+    h.listeners.adopt(adopted);
+    h.listeners.want(servicePort({ endpoints: [{ address: ip('10.0.0.1'), port: 1 }] }));
+    h.listeners.want(servicePort({ name: 'shop/other', protocol: 'UDP' }));
+    h.listeners.want(servicePort({ name: 'shop/new' }));
+    await h.listeners.settled();
+    await h.syncRules();
+    assert.equal(h.portOf('shop/web'), 40_000);
+    assert.equal(h.dataPlane.listeners.get('shop/web')?.backends.endpoints.length, 1);
+    assert.equal(h.dataPlane.listeners.get('shop/other')?.spec.protocol, 'UDP');
+    assert.equal(h.portOf('shop/gone'), undefined);
+    assert.equal(h.portOf('shop/new'), 40_003);
+    assert.equal(h.dataPlane.opened.filter(({ name }) => name === 'shop/new').length, 1, 'without trying theirs');
+    assert.deepEqual(
+      h
+        .follow()
+        .map(({ servicePort: { name }, localPort }) => `${name} ${localPort}`)
+        .toSorted(),
+      ['shop/new 40003', 'shop/other 40000', 'shop/web 40000'],
+    );
   });
 
   test('that cannot be opened are tried again, with an error that says why', async () => {
@@ -144,7 +324,7 @@ describe('listeners', () => {
     h.dataPlane.taken.add('TCP:30000');
     h.listeners.want(servicePort());
     await h.listeners.settled();
-    assert.deepEqual(h.listeners.portals(), []);
+    assert.deepEqual(h.follow(), []);
     assert.match(String(h.log.of('error')[0]?.fields['err']), /--proxy-port-range/);
     h.clock.advance(1_000);
     await h.listeners.settled();

@@ -8,8 +8,9 @@ import type { Portal } from '../../src/rules/claims.ts';
 import { parseDump } from '../../src/rules/dump.ts';
 import { RuleSync } from '../../src/sync/rule-sync.ts';
 import { FakeIptables } from '../fakes/fake-iptables.ts';
+import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
-import { address as ip } from '../rules/fixtures.ts';
+import { ENDPOINT, address as ip, nodeFacts } from '../rules/fixtures.ts';
 
 function portal(
   name: ServicePortName,
@@ -26,7 +27,7 @@ function portal(
     externalIPs: [],
     loadBalancerIPs: [],
     affinity: { type: 'None' },
-    endpoints: [],
+    endpoints: [ENDPOINT],
     ...overrides,
   };
   return { servicePort, localPort };
@@ -36,117 +37,477 @@ function portal(
 class FaultyIptables extends FakeIptables {
   fault: IptablesError | undefined;
   saves = 0;
+  lists = 0;
 
   override async save(family: IpFamily, table: Table): Promise<string> {
     this.saves++;
     if (this.fault !== undefined) throw this.fault;
     return super.save(family, table);
   }
+
+  override async list(family: IpFamily, table: Table, chain: string): Promise<string> {
+    this.lists++;
+    return super.list(family, table, chain);
+  }
+
+  override async restore(family: IpFamily, text: string): Promise<void> {
+    if (this.fault !== undefined) throw this.fault;
+    return super.restore(family, text);
+  }
 }
 
-function harness() {
-  const iptables = new FaultyIptables();
+/** A program, or one that comes after another with the same "kernel". */
+function harness(iptables = new FaultyIptables(), clock = new ManualClock()) {
   const log = new RecordingLog();
   const counts = { restoreFailures: 0 };
   const host = { address: ip('192.168.50.10') as Address | undefined };
   const rules = new RuleSync({
     iptables,
+    clock,
     log,
     metrics: {
       changesQueued: () => {},
       syncDone: () => {},
-      changed: () => {},
+
       restoreFailed: () => {
         counts.restoreFailures++;
       },
     },
     family: 'IPv4',
-    bindAddress: ip('0.0.0.0'),
-    nodePortCidrs: [],
-    hostAddress: () => host.address,
+    node: () => (host.address === undefined ? undefined : nodeFacts({ hostAddress: host.address })),
   });
-  const chain = async (name: string) =>
-    parseDump(await iptables.save('IPv4', 'nat'))
-      .get('nat')
-      ?.get(name);
+  const put = (...upserted: Portal[]) => rules.apply({ upserted, removed: [] });
+  const drop = (...removed: Portal[]) =>
+    rules.apply({ upserted: [], removed: removed.map((portal) => portal.servicePort.name) });
+  const chains = async (table: Table = 'nat') => parseDump(await iptables.save('IPv4', table)).get(table);
+  const chain = async (name: string) => (await chains())?.get(name);
   const owners = async () =>
     (await chain('KUBE-PORTALS-CONTAINER'))?.map((spec) => /--comment "([^"]*)"/.exec(spec)?.[1]);
-  return { iptables, log, counts, host, rules, chain, owners };
+  return { iptables, clock, log, counts, host, rules, put, drop, chains, chain, owners };
 }
+
+const CHANGED = { verify: false };
+const VERIFY = { verify: true };
+
+/** So many that every root chain has buckets. */
+const MANY = Array.from({ length: 300 }, (_, i) =>
+  portal(`ns/svc-${i}`, `10.96.1.${i % 256}`, 33_000 + 20 * i, { port: 80 + (i >> 8), nodePort: 31_000 + i }),
+);
 
 const WEB = portal('shop/web', '10.96.0.1', 4001, { nodePort: 30_080 });
 const DNS = portal('kube-system/dns', '10.96.0.10', 4002, { externalIPs: [ip('192.0.2.7')] });
 
 describe('a rule sync', () => {
-  test('installs the rules, and looks at the kernel no more while nothing changes', async () => {
+  test('installs the rules, and touches nothing while nothing changes', async () => {
     const h = harness();
-    await h.rules.sync([WEB, DNS], { verify: false });
+    h.put(WEB, DNS);
+    await h.rules.sync(CHANGED);
     assert.deepEqual(await h.owners(), ['kube-system/dns', 'shop/web', 'kube-system/dns', 'kube-system/dns']);
     const { saves } = h.iptables;
     const restores = h.iptables.restored.length;
-    await h.rules.sync([DNS, WEB], { verify: false });
+    await h.rules.sync(CHANGED);
+    h.put(DNS, WEB);
+    await h.rules.sync(CHANGED);
     assert.deepEqual([h.iptables.saves, h.iptables.restored.length], [saves, restores]);
+  });
+
+  test('writes what changed without reading the kernel, and only the chains that it is in', async () => {
+    const h = harness();
+    h.put(...MANY);
+    await h.rules.sync(CHANGED);
+    const { saves } = h.iptables;
+    const restores = h.iptables.restored.length;
+    h.put(portal('ns/svc-7', '10.96.1.7', 34_567, { nodePort: 31_007 }));
+    await h.rules.sync(CHANGED);
+    assert.equal(h.iptables.saves, saves);
+    const [filter = '', nat = '', ...more] = h.iptables.restored.slice(restores);
+    assert.deepEqual(more, []);
+    assert.match(filter, /^\*filter\n(:KUBE-USP-NL-\w+ - \[0:0\]\n)+(-A .*\n)+COMMIT\n$/);
+    assert.deepEqual(nat.match(/^:\S+/gm), [
+      ':KUBE-USP-LP-t81',
+      ':KUBE-USP-LP-t87',
+      ':KUBE-USP-NC-t791',
+      ':KUBE-USP-NH-t791',
+      ':KUBE-USP-PC-0a60010',
+      ':KUBE-USP-PH-0a60010',
+      ':KUBE-USERSPACE-RETIRED',
+    ]);
+    assert.ok(nat.split('\n').length < 150);
+    await h.rules.sync(VERIFY);
+    assert.equal(h.iptables.restored.length, restores + 2, 'and that was all');
+  });
+
+  test('makes buckets when rules become many, and takes them back when they become few', async () => {
+    const h = harness();
+    h.put(...MANY);
+    await h.rules.sync(CHANGED);
+    const roots = ['KUBE-PORTALS-CONTAINER', 'KUBE-PORTALS-HOST', 'KUBE-NODEPORT-CONTAINER', 'KUBE-NODEPORT-HOST'];
+    for (const root of roots) {
+      for (const spec of (await h.chain(root)) ?? []) assert.match(spec, /-j KUBE-(USP-\S+|LOCAL-PORTS)$/);
+    }
+    h.drop(...MANY.slice(16));
+    await h.rules.sync(CHANGED);
+    assert.equal((await h.owners())?.length, 16);
+    assert.deepEqual(
+      [...((await h.chains())?.keys() ?? [])].filter((name) => name.startsWith('KUBE-')).sort(),
+      [...roots, 'KUBE-LOCAL-PORTS', 'KUBE-USERSPACE-RETIRED'].sort(),
+    );
+    const restores = h.iptables.restored.length;
+    await h.rules.sync(VERIFY);
+    assert.equal(h.iptables.restored.length, restores);
   });
 
   test('that verifies reads the kernel, writes nothing when it agrees, and repairs what was removed', async () => {
     const h = harness();
-    await h.rules.sync([WEB], { verify: false });
+    h.put(WEB, ...MANY);
+    await h.rules.sync(CHANGED);
     const restores = h.iptables.restored.length;
-    await h.rules.sync([WEB], { verify: true });
+    await h.rules.sync(VERIFY);
     assert.equal(h.iptables.restored.length, restores);
-    await h.iptables.restore('IPv4', '*nat\n:KUBE-PORTALS-CONTAINER - [0:0]\nCOMMIT\n');
-    await h.rules.sync([WEB], { verify: true });
-    assert.deepEqual(await h.owners(), ['shop/web']);
+    await h.iptables.restore('IPv4', '*nat\n:KUBE-USP-PC-0a60010 - [0:0]\nCOMMIT\n');
+    await h.rules.sync(VERIFY);
+    assert.equal((await h.chain('KUBE-USP-PC-0a60010'))?.length, 32);
   });
 
-  test('leaves out only the rules that the kernel refuses, names them once, and offers them again', async () => {
+  test('adopts what an earlier run left, chains of Services that are gone included', async () => {
+    const first = harness();
+    first.put(...MANY);
+    await first.rules.sync(CHANGED);
+    const restores = first.iptables.restored.length;
+    const same = harness(first.iptables);
+    same.put(...MANY.toReversed());
+    await same.rules.sync(CHANGED);
+    assert.equal(first.iptables.restored.length, restores, 'nothing to do');
+
+    const other = harness(first.iptables);
+    other.put(WEB);
+    await other.rules.sync(CHANGED);
+    assert.deepEqual(await other.owners(), ['shop/web']);
+    assert.equal([...((await other.chains())?.keys() ?? [])].filter((name) => name.startsWith('KUBE-USP-')).length, 0);
+    assert.equal(first.iptables.restored.length, restores + 2, 'one transaction for each table');
+  });
+
+  for (const [how, sizes] of [
+    ['flat', [WEB, DNS]],
+    ['in buckets', [WEB, DNS, ...MANY]],
+  ] as const) {
+    test(`leaves out only the rules that the kernel refuses, names them once, and offers them again: ${how}`, async () => {
+      const h = harness();
+      const count = async () =>
+        [...((await h.chains())?.values() ?? [])].flat().filter((spec) => !/ -j KUBE/.test(spec));
+      h.put(...sizes);
+      h.iptables.refuses = (spec) => spec.includes('physdev');
+      await h.rules.sync(CHANGED);
+      const without = (await count()).length;
+      assert.deepEqual(
+        h.log.of('warn').map((line) => line.fields['svc']),
+        ['kube-system/dns'],
+      );
+      assert.equal(await h.chain('KUBE-USERSPACE-PROBE'), undefined);
+      await h.rules.sync(VERIFY);
+      assert.equal(h.log.of('warn').length, 1);
+      h.iptables.refuses = () => false;
+      await h.rules.sync(VERIFY);
+      assert.equal((await count()).length, without + 1);
+    });
+  }
+
+  test('isolates a rule that comes later, too, and asks about its chain alone', async () => {
     const h = harness();
-    h.iptables.refuses = (spec) => spec.includes('physdev');
-    await h.rules.sync([WEB, DNS], { verify: false });
-    assert.deepEqual(await h.owners(), ['kube-system/dns', 'shop/web', 'kube-system/dns']);
+    h.put(...MANY);
+    await h.rules.sync(CHANGED);
+    h.iptables.refuses = (spec) => spec.includes('"shop/odd"');
+    const restores = h.iptables.restored.length;
+    h.put(portal('shop/odd', '10.96.1.3', 4009, { port: 443 }), portal('shop/good', '10.96.1.4', 4010, { port: 443 }));
+    await h.rules.sync(CHANGED);
     assert.deepEqual(
       h.log.of('warn').map((line) => line.fields['svc']),
-      ['kube-system/dns'],
+      ['shop/odd', 'shop/odd'],
     );
-    assert.equal(await h.chain('KUBE-USERSPACE-PROBE'), undefined);
-    await h.rules.sync([WEB, DNS], { verify: true });
-    assert.equal(h.log.of('warn').length, 1);
-    h.iptables.refuses = () => false;
-    await h.rules.sync([WEB, DNS], { verify: true });
-    assert.equal((await h.owners())?.length, 4);
+    const specs = [...((await h.chains())?.values() ?? [])].flat();
+    assert.equal(specs.filter((spec) => spec.includes('"shop/good"')).length, 2);
+    assert.equal(specs.filter((spec) => spec.includes('"shop/odd"')).length, 0);
+    for (const text of h.iptables.restored.slice(restores)) assert.ok(text.split('\n').length < 200);
+    await h.rules.sync(CHANGED);
+    assert.equal(h.log.of('warn').length, 2);
   });
 
-  test('that fails is counted and done in full the next time', async () => {
+  test('that fails is done in full the next time', async () => {
     const h = harness();
-    await h.rules.sync([WEB], { verify: false });
+    h.put(WEB);
+    await h.rules.sync(CHANGED);
     h.iptables.fault = new IptablesError('timeout', 'iptables-restore did not end');
-    await assert.rejects(h.rules.sync([WEB, DNS], { verify: false }), /did not end/);
+    h.put(DNS);
+    h.drop(WEB);
+    await assert.rejects(h.rules.sync(CHANGED), /did not end/);
+    assert.equal(h.counts.restoreFailures, 1);
     h.iptables.fault = undefined;
-    await h.rules.sync([WEB], { verify: false });
+    const { saves } = h.iptables;
+    await h.rules.sync(CHANGED);
+    assert.ok(h.iptables.saves > saves, 'who was killed may have done it all the same');
+    assert.deepEqual(new Set(await h.owners()), new Set(['kube-system/dns']));
+  });
+
+  test('finds its feet in the same run when the kernel is not as it was left', async () => {
+    const h = harness();
+    h.put(...MANY);
+    await h.rules.sync(CHANGED);
+    const names = [...((await h.chains())?.keys() ?? [])].filter((name) => name.startsWith('KUBE-'));
+    const jumps = ['PREROUTING', 'OUTPUT'];
+    const dump = (await h.chains()) ?? new Map<string, string[]>();
+    await h.iptables.restore(
+      'IPv4',
+      `*nat\n${names.map((name) => `:${name} - [0:0]`).join('\n')}\n${jumps
+        .flatMap((chain) => (dump.get(chain) ?? []).map((spec) => `-D ${chain} ${spec}`))
+        .join('\n')}\n${names.map((name) => `-X ${name}`).join('\n')}\nCOMMIT\n`,
+    );
+    // Takes a bucket away, which is not there any more.
+    h.drop(...MANY.filter((_, i) => i % 256 >= 16 && i % 256 < 32));
+    await h.rules.sync(CHANGED);
+    assert.deepEqual((await h.chains())?.get('PREROUTING')?.length, 2);
+    const restores = h.iptables.restored.length;
+    await h.rules.sync(VERIFY);
+    assert.equal(h.iptables.restored.length, restores);
+  });
+
+  test('takes what is applied while it runs into the next one', async () => {
+    const h = harness();
+    h.put(WEB);
+    const running = h.rules.sync(CHANGED);
+    h.put(DNS);
+    h.drop(WEB);
+    await running;
     assert.deepEqual(await h.owners(), ['shop/web']);
+    await h.rules.sync(CHANGED);
+    assert.deepEqual(new Set(await h.owners()), new Set(['kube-system/dns']));
   });
 
   test('follows the address of the node, and keeps the last one when there is none', async () => {
     const h = harness();
-    await h.rules.sync([WEB], { verify: false });
+    h.put(WEB);
+    await h.rules.sync(CHANGED);
     h.host.address = ip('192.168.50.11');
-    await h.rules.sync([WEB], { verify: true });
+    await h.rules.sync(CHANGED);
     assert.match((await h.chain('KUBE-PORTALS-HOST'))?.[0] ?? '', /192\.168\.50\.11:4001$/);
     h.host.address = undefined;
-    await h.rules.sync([WEB], { verify: true });
-    assert.match((await h.chain('KUBE-PORTALS-HOST'))?.[0] ?? '', /192\.168\.50\.11:4001$/);
+    h.put(DNS);
+    await h.rules.sync(VERIFY);
+    assert.match((await h.chain('KUBE-PORTALS-HOST'))?.[0] ?? '', /192\.168\.50\.11:4002$/);
   });
 
-  test('without any address of the node fails with a sentence', async () => {
+  test('without any address of the node fails with a sentence, and forgets nothing', async () => {
     const h = harness();
     h.host.address = undefined;
-    await assert.rejects(h.rules.sync([WEB], { verify: false }), /no IPv4 address/);
+    h.put(WEB);
+    await assert.rejects(h.rules.sync(CHANGED), /no IPv4 address/);
+    h.host.address = ip('192.168.50.10');
+    await h.rules.sync(CHANGED);
+    assert.deepEqual(await h.owners(), ['shop/web']);
   });
 
-  test('warns once of two Services that claim one address', async () => {
+  test('warns once of two Services that claim one address; the second gets it when the first goes', async () => {
     const h = harness();
     const rival = portal('shop/rival', '10.96.0.1', 4003);
-    for (let i = 0; i < 3; i++) await h.rules.sync([WEB, rival], { verify: true });
-    assert.equal(h.log.of('warn').length, 1);
+    h.put(WEB, rival);
+    for (let i = 0; i < 3; i++) await h.rules.sync(VERIFY);
+    assert.deepEqual(
+      h.log.of('warn').map(({ fields }) => [fields['svc'], fields['holder']]),
+      [['shop/web', 'shop/rival']],
+    );
+    assert.deepEqual(await h.owners(), ['shop/rival']);
+    h.drop(rival);
+    await h.rules.sync(CHANGED);
+    assert.deepEqual(await h.owners(), ['shop/web']);
+  });
+});
+
+describe('the canary of rules', () => {
+  const flush = (h: ReturnType<typeof harness>, table: Table, chain: string) =>
+    h.iptables.restore('IPv4', `*${table}\n:${chain} - [0:0]\nCOMMIT\n`);
+
+  test('is content with what was installed, and with nothing', async () => {
+    const h = harness();
+    assert.equal(await h.rules.canary(), true);
+    h.put(WEB);
+    await h.rules.sync(CHANGED);
+    for (let look = 0; look < 10; look++) assert.equal(await h.rules.canary(), true);
+  });
+
+  test('notices a table without its jumps at once, and asks for no dump', async () => {
+    for (const [table, chain] of [
+      ['nat', 'PREROUTING'],
+      ['nat', 'OUTPUT'],
+      ['filter', 'INPUT'],
+    ] as const) {
+      const h = harness();
+      h.put(WEB);
+      await h.rules.sync(CHANGED);
+      const specs = (await h.chains(table))?.get(chain) ?? [];
+      const { saves } = h.iptables;
+      await h.iptables.restore('IPv4', `*${table}\n${specs.map((spec) => `-D ${chain} ${spec}`).join('\n')}\nCOMMIT\n`);
+      assert.equal(await h.rules.canary(), false, chain);
+      assert.equal(h.iptables.saves, saves);
+      await h.rules.sync(VERIFY);
+      assert.equal(await h.rules.canary(), true);
+    }
+  });
+
+  test('notices a root chain that is empty within four looks, whether its rules are few or many', async () => {
+    for (const portals of [[WEB], MANY]) {
+      for (const [table, root] of [
+        ['nat', 'KUBE-PORTALS-HOST'],
+        ['nat', 'KUBE-NODEPORT-CONTAINER'],
+        ['filter', 'KUBE-NODEPORT-NON-LOCAL'],
+      ] as const) {
+        const h = harness();
+        h.put(...portals);
+        await h.rules.sync(CHANGED);
+        await flush(h, table, root);
+        const looks: boolean[] = [];
+        for (let look = 0; look < 4; look++) looks.push(await h.rules.canary());
+        assert.ok(looks.includes(false), root);
+      }
+    }
+  });
+
+  test('looks at less of a large table, at each jump in every other look', async () => {
+    for (const chain of ['PREROUTING', 'OUTPUT']) {
+      const h = harness();
+      h.put(...Array.from({ length: 1_100 }, (_, i) => portal(`ns/svc-${i}`, `10.96.${i >> 8}.${i & 255}`, 1_000 + i)));
+      await h.rules.sync(CHANGED);
+      assert.equal(await h.rules.canary(), true);
+      assert.equal(h.iptables.lists, 4, 'a jump each, and the two root chains of filter');
+      const specs = (await h.chains())?.get(chain) ?? [];
+      await h.iptables.restore('IPv4', `*nat\n${specs.map((spec) => `-D ${chain} ${spec}`).join('\n')}\nCOMMIT\n`);
+      const looks = [await h.rules.canary(), await h.rules.canary()];
+      assert.equal(looks.filter((isIntact) => !isIntact).length, 1, chain);
+    }
+  });
+
+  test("does not mind another program's rule ahead of a jump: places are for the verification", async () => {
+    const h = harness();
+    h.put(WEB);
+    await h.rules.sync(CHANGED);
+    await h.iptables.restore('IPv4', '*nat\n-I PREROUTING 1 -j ACCEPT\nCOMMIT\n');
+    assert.equal(await h.rules.canary(), true);
+  });
+});
+
+describe('local ports that the kernel remembers', () => {
+  const names = async (h: ReturnType<typeof harness>) =>
+    (await h.rules.installedPorts()).map(({ name, protocol, localPort, retiredForMs }) =>
+      [name, protocol, localPort, retiredForMs].filter((part) => part !== undefined).join(' '),
+    );
+
+  test('are those of the rules, each once', async () => {
+    const h = harness();
+    assert.deepEqual(await names(h), []);
+    h.put(WEB, DNS, portal('kube-system/dns-udp', '10.96.0.10', 4002, { protocol: 'UDP', port: 53 }));
+    await h.rules.sync(CHANGED);
+    assert.deepEqual((await names(h)).sort(), [
+      'kube-system/dns TCP 4002',
+      'kube-system/dns-udp UDP 4002',
+      'shop/web TCP 4001',
+    ]);
+    h.put(...MANY);
+    await h.rules.sync(CHANGED);
+    assert.equal((await names(h)).length, MANY.length + 3);
+  });
+
+  test('stay known for a while after their Service went, or got another port, or another protocol', async () => {
+    const h = harness();
+    h.put(WEB, DNS, portal('a/a', '10.96.0.3', 4003), portal('a/b', '10.96.0.4', 4004));
+    await h.rules.sync(CHANGED);
+    assert.equal(await h.chain('KUBE-USERSPACE-RETIRED'), undefined);
+    h.clock.advance(1_500);
+    h.drop(WEB);
+    h.put(portal('a/a', '10.96.0.3', 5003), portal('a/b', '10.96.0.4', 4004, { protocol: 'UDP' }));
+    await h.rules.sync(CHANGED);
+    h.clock.advance(20_500);
+    // Told in whole seconds, so up to one more.
+    assert.deepEqual(await names(h), [
+      'a/a TCP 5003',
+      'a/b UDP 4004',
+      'kube-system/dns TCP 4002',
+      'shop/web TCP 4001 21000',
+      'a/a TCP 4003 21000',
+      'a/b TCP 4004 21000',
+    ]);
+    const restores = h.iptables.restored.length;
+    h.drop(DNS);
+    await h.rules.sync(CHANGED);
+    assert.match(h.iptables.restored[restores] ?? '', /^-A KUBE-USERSPACE-RETIRED .*kube-system\/dns retired at/m);
+    assert.doesNotMatch(h.iptables.restored[restores] ?? '', /^:KUBE-USERSPACE-RETIRED|shop\/web/m);
+  });
+
+  test('are told to the next run, which remembers them for the rest of the time', async () => {
+    const first = harness();
+    first.put(WEB, DNS, portal('a/a', '10.96.0.3', 4003));
+    await first.rules.sync(CHANGED);
+    first.drop(WEB);
+    await first.rules.sync(CHANGED);
+    first.clock.advance(100_000);
+
+    const next = harness(first.iptables, first.clock);
+    next.put(DNS);
+    await next.rules.sync(CHANGED);
+    assert.deepEqual(await names(next), [
+      'kube-system/dns TCP 4002',
+      'shop/web TCP 4001 100000',
+      // Went while nobody ran.
+      'a/a TCP 4003 0',
+    ]);
+    const restores = next.iptables.restored.length;
+    await next.rules.sync(VERIFY);
+    assert.equal(next.iptables.restored.length, restores);
+
+    next.clock.advance(200_000);
+    assert.deepEqual(await names(next), ['kube-system/dns TCP 4002', 'a/a TCP 4003 200000']);
+    await next.rules.sync(VERIFY);
+    assert.equal((await next.chain('KUBE-USERSPACE-RETIRED'))?.length, 1);
+    next.clock.advance(100_000);
+    await next.rules.sync(VERIFY);
+    assert.equal(await next.chain('KUBE-USERSPACE-RETIRED'), undefined);
+  });
+
+  test('are no longer retired when they carry a Service again', async () => {
+    const h = harness();
+    h.put(WEB);
+    await h.rules.sync(CHANGED);
+    h.drop(WEB);
+    await h.rules.sync(CHANGED);
+    h.put(WEB);
+    await h.rules.sync(CHANGED);
+    assert.deepEqual(await names(h), ['shop/web TCP 4001']);
+    await h.rules.sync(VERIFY);
+    assert.equal(await h.chain('KUBE-USERSPACE-RETIRED'), undefined);
+  });
+
+  test('are bounded in number: the oldest are forgotten, for good', async () => {
+    const h = harness();
+    const many = Array.from({ length: 4_106 }, (_, i) =>
+      portal(`ns/svc-${i}`, `10.96.${i >> 8}.${i & 255}`, 1_000 + i),
+    );
+    h.put(...many);
+    await h.rules.sync(CHANGED);
+    h.drop(...many);
+    await h.rules.sync(CHANGED);
+    for (let i = 0; i < 2; i++) {
+      await h.rules.sync(VERIFY);
+      const remembered = await h.rules.installedPorts();
+      assert.deepEqual([remembered.length, remembered[0]?.localPort], [4_096, 1_010]);
+    }
+  });
+
+  test('are not lost with a sync that failed', async () => {
+    const h = harness();
+    h.put(WEB, DNS);
+    await h.rules.sync(CHANGED);
+    h.drop(WEB);
+    h.iptables.fault = new IptablesError('locked', 'held');
+    await assert.rejects(h.rules.sync(CHANGED), /held/);
+    h.iptables.fault = undefined;
+    await h.rules.sync(CHANGED);
+    assert.deepEqual(await names(h), ['kube-system/dns TCP 4002', 'shop/web TCP 4001 0']);
   });
 });

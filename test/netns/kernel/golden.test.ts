@@ -3,6 +3,7 @@ import { cpSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { DOORS, DOORS_JUMP } from '../../rules/golden.ts';
 import { Environment } from '../harness.ts';
 import { FLAVOUR } from '../iptables.ts';
 import type { ProxyProcess } from '../proxy.ts';
@@ -23,16 +24,48 @@ describe(`the rules that iptables-${FLAVOUR}-save shows`, () => {
   after(() => environment.remove());
 
   for (const bind of ['0.0.0.0', NODE_ADDRESS]) {
-    test(`are those of kube-proxy 1.20's userspace mode, bound to ${bind}`, async () => {
+    test(`are those of kube-proxy 1.20's userspace mode with two chains more, bound to ${bind}`, async () => {
       cpSync(join(GOLDEN, 'services.yaml'), join(environment.manifests.directory, 'services.yaml'));
       proxy = await environment.startProxy({ args: ['--bind-address', bind] });
       const golden = readFileSync(join(GOLDEN, `kube-proxy-userspace-bind-${bind}.rules`), 'utf8').split('\n');
       const installed = [...(await environment.iptables.save('nat')), ...(await environment.iptables.save('filter'))];
-      assert.deepEqual(comparable(installed), comparable(golden));
+      const expected = comparable([...golden, ...added(bind === '0.0.0.0' ? 'REDIRECT' : 'DNAT')]);
+      assert.deepEqual(comparable(installed), expected);
       assertOnePortEach(installed);
+      // The form of its rules is kube-proxy's, too; but nobody would answer, so they lead to the door that refuses.
+      const empty = installed.filter((line) => line.includes('"shop/empty" '));
+      assert.deepEqual(
+        empty.map((line) => /\d+$/.exec(line)?.[0]),
+        ['1', '1'],
+      );
     });
   }
 });
+
+/** What this program writes and kube-proxy does not; the target closes local ports. */
+function added(target: 'REDIRECT' | 'DNAT'): readonly string[] {
+  const door = target === 'REDIRECT' ? '--to-ports 1' : `--to-destination ${NODE_ADDRESS}:1`;
+  const closed = [
+    'tcp default/web:http',
+    'udp default/web:dns',
+    'tcp shop/sticky',
+    'tcp shop/balanced:https',
+    'tcp shop/empty',
+  ].map((each) => {
+    const [protocol, name] = each.split(' ');
+    const match = `-p ${protocol} -m comment --comment "${name} proxy port" -m ${protocol} --dport 1`;
+    const at = target === 'REDIRECT' ? '' : `-d ${NODE_ADDRESS}/32 `;
+    return `-A KUBE-LOCAL-PORTS ${at}${match} -j ${target} ${door}`;
+  });
+  return [
+    ':KUBE-LOCAL-PORTS - [0:0]',
+    '-A KUBE-NODEPORT-CONTAINER -j KUBE-LOCAL-PORTS',
+    ...closed,
+    ':KUBE-DOORS - [0:0]',
+    `-A INPUT ${DOORS_JUMP}`,
+    ...DOORS.map((spec) => `-A KUBE-DOORS ${spec}`),
+  ];
+}
 
 /**
  * Port numbers become the name of their Service port, and rules of a chain are sorted: `apart from port numbers,
@@ -46,14 +79,16 @@ function comparable(lines: readonly string[]): string[] {
   const isJump = (line: string) => /^-A (PREROUTING|OUTPUT|INPUT) /.test(line);
   const chains = ours.filter((line) => line.startsWith(':') || line.startsWith('*'));
   const rules = ours.filter((line) => line.startsWith('-A ') && !isJump(line));
-  return [...chains.sort(), ...ours.filter(isJump), ...rules.map(withoutPortNumbers).sort()];
+  // Doors come first, and are told last here.
+  const jumps = ours.filter(isJump).sort((a, b) => Number(a.includes('DOORS')) - Number(b.includes('DOORS')));
+  return [...chains.sort(), ...jumps, ...rules.map(withoutPortNumbers).sort()];
 }
 
 function withoutPortNumbers(rule: string): string {
   const name = /--comment "?([^" ]+)/.exec(rule)?.[1] ?? '';
   return rule
     .replace(/(--to-ports |--to-destination \S+:)(<[^>]+>|\d+)$/, `$1<${name}>`)
-    .replace(/^(-A KUBE-NODEPORT-NON-LOCAL .*--dport )(<[^>]+>|\d+)/, `$1<${name}>`);
+    .replace(/^(-A KUBE-(?:NODEPORT-NON-LOCAL|LOCAL-PORTS) .*--dport )(<[^>]+>|\d+)/, `$1<${name}>`);
 }
 
 /** Every rule of a Service port leads to the same local port, and no two Service ports share one. */
@@ -61,7 +96,7 @@ function assertOnePortEach(rules: readonly string[]): void {
   const pairs = new Set<string>();
   for (const rule of rules) {
     const port = /(?:--to-ports |--to-destination \S+:)(\d+)$/.exec(rule)?.[1];
-    if (port !== undefined) pairs.add(`${/--comment "?([^" ]+)/.exec(rule)?.[1]} ${port}`);
+    if (port !== undefined && port !== '1') pairs.add(`${/--comment "?([^" ]+)/.exec(rule)?.[1]} ${port}`);
   }
   const names = [...pairs].map((pair) => pair.split(' ')[0]);
   const numbers = [...pairs].map((pair) => pair.split(' ')[1]);

@@ -38,7 +38,9 @@ describe(`repairing rules in iptables-${FLAVOUR} within the sync period`, () => 
   after(() => environment.remove());
 
   async function rules(): Promise<string[]> {
-    return [...(await environment.iptables.save('nat')), ...(await environment.iptables.save('filter'))];
+    const all = [...(await environment.iptables.save('nat')), ...(await environment.iptables.save('filter'))];
+    // It remembers the local ports of Services that a test took away, which is not what is repaired here.
+    return all.filter((line) => !line.includes('KUBE-USERSPACE-RETIRED'));
   }
 
   async function restored(expected: readonly string[] = intact): Promise<void> {
@@ -66,11 +68,12 @@ describe(`repairing rules in iptables-${FLAVOUR} within the sync period`, () => 
     ['nat', 'KUBE-PORTALS-HOST'],
     ['nat', 'KUBE-NODEPORT-CONTAINER'],
     ['nat', 'KUBE-NODEPORT-HOST'],
+    ['nat', 'KUBE-LOCAL-PORTS'],
     ['filter', 'KUBE-NODEPORT-NON-LOCAL'],
+    ['filter', 'KUBE-DOORS'],
   ] as const) {
     test(`a rule deleted from ${chain} comes back`, async () => {
       await environment.iptables.must(`-t ${table} -D ${chain} 1`);
-      assert.notDeepEqual(await rules(), intact);
       await restored();
     });
   }
@@ -88,7 +91,6 @@ describe(`repairing rules in iptables-${FLAVOUR} within the sync period`, () => 
 
   test('everything comes back after both tables were flushed and our chains deleted, and traffic flows', async () => {
     await environment.iptables.flush();
-    assert.equal((await rules()).filter((rule) => rule.includes('KUBE')).length, 0);
     await restored();
     await assertServed();
   });
@@ -143,7 +145,7 @@ describe(`repairing rules in iptables-${FLAVOUR} within the sync period`, () => 
     await environment.iptables.must('-I INPUT 1 -p tcp --dport 9 -j DROP');
     await waitFor(
       'the first rule of INPUT is ours again',
-      async () => (await environment.iptables.rules('INPUT', 'filter'))[0]?.includes('-j KUBE-NODEPORT-NON-LOCAL'),
+      async () => (await environment.iptables.rules('INPUT', 'filter'))[0]?.includes('-j KUBE-DOORS'),
       6 * SYNC_PERIOD_MS,
     );
     assert.ok((await rules()).includes('-A INPUT -p tcp -m tcp --dport 9 -j DROP'));

@@ -2,6 +2,9 @@ import { createInterface } from 'node:readline';
 import * as clients from './clients.ts';
 import * as https from './https.ts';
 import * as meddler from './meddler.ts';
+import * as outcomes from './outcomes.ts';
+import * as probes from './probes.ts';
+import * as scan from './scan.ts';
 import * as servers from './servers.ts';
 
 /**
@@ -9,7 +12,7 @@ import * as servers from './servers.ts';
  * standard input, `{id, result}` or `{id, error, code}` on standard output. One process for many requests, because
  * starting one for each would cost more than the request itself.
  */
-const operations = { ...clients, ...https, ...meddler, ...servers };
+const operations = { ...clients, ...https, ...meddler, ...outcomes, ...probes, ...scan, ...servers };
 
 export type Operations = typeof operations;
 

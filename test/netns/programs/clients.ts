@@ -196,12 +196,17 @@ interface OpenSocket {
 
 const sockets = new Map<number, OpenSocket>();
 
-export async function udpOpen(args: { from?: string; port?: number }): Promise<{ socket: number; port: number }> {
-  const socket = createSocket('udp4');
+/** `family` 6 for targets of IPv6 alone. */
+export async function udpOpen(args: {
+  from?: string;
+  port?: number;
+  family?: 4 | 6;
+}): Promise<{ socket: number; port: number }> {
+  const socket = createSocket(args.family === 6 ? 'udp6' : 'udp4');
   const opened: OpenSocket = { socket, received: [] };
   socket.on('error', () => {});
   socket.on('message', (data, from) => opened.received.push({ data, from }));
-  socket.bind(args.port ?? 0, args.from ?? '0.0.0.0');
+  socket.bind(args.port ?? 0, args.from ?? (args.family === 6 ? '::' : '0.0.0.0'));
   await once(socket, 'listening');
   socket.setRecvBufferSize(4 << 20);
   socket.setSendBufferSize(4 << 20);
@@ -254,7 +259,7 @@ export async function udpEcho(args: {
 export async function udpFlows(args: { host: string; port: number; count: number }): Promise<Record<string, number>> {
   const names: Record<string, number> = {};
   for (let index = 0; index < args.count; index++) {
-    const { socket } = await udpOpen({});
+    const { socket } = await udpOpen({ family: args.host.includes(':') ? 6 : 4 });
     const reply = await udpAsk({ socket, host: args.host, port: args.port, text: 'who' });
     const name = reply?.text.split(' ')[0] ?? 'none';
     names[name] = (names[name] ?? 0) + 1;

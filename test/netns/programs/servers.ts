@@ -87,7 +87,7 @@ export async function listenTcp(args: { port: number; mode: TcpMode; name: strin
 }
 
 export async function listenUdp(args: { port: number; mode: UdpMode; name: string; host?: string }): Promise<number> {
-  const socket = createSocket('udp4');
+  const socket = createSocket(args.host?.includes(':') ? 'udp6' : 'udp4');
   const listener: UdpListener = { socket, seen: [] };
   socket.on('error', () => {});
   socket.on('message', (message, remote) => {

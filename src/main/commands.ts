@@ -1,0 +1,55 @@
+import { writeFileSync } from 'node:fs';
+import type { IptablesMode, LogConfig } from '../cli/config.ts';
+import { PROGRAM } from '../cli/version.ts';
+import type { ConntrackSettings } from '../contracts/host-settings.ts';
+import { applyConntrackSettings } from '../host/host-settings.ts';
+import { systemClock as clock } from '../host/system-clock.ts';
+import { createExec } from '../iptables/exec.ts';
+import { installedFlavours } from '../iptables/flavour.ts';
+import { createIptables } from '../iptables/iptables.ts';
+import { cleanUp } from '../sync/cleanup.ts';
+import { createLog, type ProcessLog } from '../telemetry/log.ts';
+import { descriptorOutput } from '../telemetry/log-output.ts';
+
+/*
+ * What the program does beside proxying. Each resolves with, or is, the exit code.
+ */
+
+const STDERR = 2;
+
+export function openLog({ verbosity, format }: LogConfig): ProcessLog {
+  return createLog({ verbosity, format, output: descriptorOutput(STDERR), clock });
+}
+
+export function refuse(why: string): number {
+  process.stderr.write(`${PROGRAM}: ${why}\n`);
+  return 1;
+}
+
+export async function cleanup(mode: IptablesMode, logConfig: LogConfig): Promise<number> {
+  const log = openLog(logConfig);
+  const exec = createExec({ clock });
+  // A node may have used both over time, so by default both are looked through.
+  const flavours = mode === 'auto' ? await installedFlavours(exec) : [mode];
+  if (flavours.length === 0) return refuse('no iptables is installed, so there are no rules to remove');
+  const tools = await Promise.all(flavours.map((flavour) => createIptables({ flavour, exec, log })));
+  const failures = await cleanUp(tools, log);
+  await log.flush();
+  return failures === 0 ? 0 : 1;
+}
+
+export async function initialize(settings: ConntrackSettings, logConfig: LogConfig): Promise<number> {
+  const log = openLog(logConfig);
+  applyConntrackSettings(settings, log);
+  await log.flush();
+  return 0;
+}
+
+export function writeConfiguration(path: string, text: string): number {
+  try {
+    writeFileSync(path, text);
+    return 0;
+  } catch (error) {
+    return refuse(`--write-config-to ${JSON.stringify(path)}: cannot be written (${(error as Error).message})`);
+  }
+}

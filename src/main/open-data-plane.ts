@@ -1,0 +1,22 @@
+import type { Config } from '../cli/config.ts';
+import type { DataPlane, DataPlaneObserver } from '../contracts/data-plane.ts';
+import type { Log } from '../contracts/log.ts';
+import { createFastDataPlane, defaultWorkers } from '../dataplane/fast/create.ts';
+import { createNodeDataPlane } from '../dataplane/node/node-data-plane.ts';
+import { systemClock as clock } from '../host/system-clock.ts';
+
+export async function openDataPlane(
+  { engine, workers = defaultWorkers(), dataPlane: options }: Config,
+  { log, observer }: { readonly log: Log; readonly observer: DataPlaneObserver },
+): Promise<DataPlane> {
+  if (engine !== 'node') {
+    try {
+      return await createFastDataPlane({ options: { ...options, workers }, observer, clock, log });
+    } catch (error) {
+      const err = error instanceof Error ? error.message : String(error);
+      if (engine === 'fast') throw new Error(`the fast engine cannot run here (${err}); use --dataplane node`);
+      log.warn('The fast engine cannot run here; the portable one carries the traffic, more slowly', { err });
+    }
+  }
+  return createNodeDataPlane({ options, observer, clock, random: Math.random });
+}

@@ -1,0 +1,59 @@
+import type { Config } from '../cli/config.ts';
+import { PROGRAM, VERSION } from '../cli/version.ts';
+import type { ApiStatus } from '../contracts/api-status.ts';
+import type { Log } from '../contracts/log.ts';
+import type { ApiRequestMetrics } from '../contracts/metrics.ts';
+import type { ServiceSource } from '../contracts/source.ts';
+import { systemClock as clock } from '../host/system-clock.ts';
+import type { Address } from '../model/address.ts';
+import { createApiClient } from '../sources/kubernetes/create-api-client.ts';
+import { createKubernetesSource } from '../sources/kubernetes/kubernetes-source.ts';
+import { reportStarting } from '../sources/kubernetes/node-event.ts';
+import { awaitNodeAddresses } from '../sources/kubernetes/node-object.ts';
+import type { NodeStatus } from '../sources/kubernetes/node-status.ts';
+import { watchNode } from '../sources/kubernetes/node-watch.ts';
+import { createManifestSource } from '../sources/manifests/manifest-source.ts';
+
+/** Where Services come from, and what is known of this node there. */
+export interface Source extends ServiceSource {
+  status?(): ApiStatus;
+  /** Tells the API server that the proxy of this node starts, and asks it for the node's addresses. */
+  identifyNode?(signal: AbortSignal): Promise<readonly Address[] | undefined>;
+  /** Tells what the API server has to say of this node, now and later. */
+  watchNode?(signal: AbortSignal, onChange: (status: NodeStatus) => void): void;
+}
+
+export async function openSource(
+  { source: config }: Config,
+  {
+    nodeName: name,
+    log,
+    metrics,
+  }: { readonly nodeName: string; readonly log: Log; readonly metrics: ApiRequestMetrics },
+): Promise<Source> {
+  if (config.kind === 'manifests') return createManifestSource({ paths: config.paths, clock, log });
+  const api = await createApiClient({
+    ...config,
+    userAgent: `${PROGRAM}/${VERSION}`,
+    env: process.env,
+    clock,
+    log,
+    metrics,
+  });
+  const source = createKubernetesSource({ api, clock, random: Math.random, log });
+  return {
+    start: (sink) => source.start(sink),
+    stop: async () => {
+      await source.stop();
+      api.close();
+    },
+    status: () => source.status(),
+    identifyNode: (signal) => {
+      void reportStarting({ node: name, program: `${PROGRAM} ${VERSION}`, api, clock, log, signal });
+      return awaitNodeAddresses({ name, api, clock, random: Math.random, log, signal });
+    },
+    watchNode: (signal, onChange) => {
+      void watchNode({ name, transport: api, clock, random: Math.random, log, onChange, signal });
+    },
+  };
+}

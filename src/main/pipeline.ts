@@ -1,0 +1,91 @@
+import type { Config } from '../cli/config.ts';
+import type { Conntrack } from '../contracts/conntrack.ts';
+import type { DataPlane } from '../contracts/data-plane.ts';
+import type { Iptables } from '../contracts/iptables.ts';
+import type { Log } from '../contracts/log.ts';
+import type { SyncHealth } from '../contracts/metrics.ts';
+import { localPorts } from '../host/local-port-range.ts';
+import type { NodeAddress } from '../host/node-address.ts';
+import { systemClock as clock } from '../host/system-clock.ts';
+import type { Address, IpFamily } from '../model/address.ts';
+import type { SnapshotDelta } from '../model/service-port.ts';
+import type { NodeFacts } from '../rules/steering.ts';
+import { type ListeningPorts, ServiceTracker } from '../state/service-tracker.ts';
+import { Controller } from '../sync/controller.ts';
+import { FlowSync } from '../sync/flow-sync.ts';
+import { Listeners } from '../sync/listeners.ts';
+import { PortAllocator } from '../sync/port-allocator.ts';
+import { RuleSync } from '../sync/rule-sync.ts';
+import type { FamilyMetrics } from '../telemetry/kube-proxy-metrics.ts';
+import type { ServedFamily } from './served-families.ts';
+
+/** From events to listeners, rules and flows, within one address family. */
+export interface Pipeline extends ServedFamily {
+  readonly tracker: ServiceTracker;
+  readonly listeners: Listeners;
+  readonly controller: Controller;
+}
+
+export interface PipelineOptions {
+  readonly config: Config;
+  readonly served: ServedFamily;
+  readonly servedFamilies: readonly [IpFamily, ...IpFamily[]];
+  readonly host: NodeAddress;
+  /** Whether a program of this machine that is not the proxy receives what is sent there. */
+  readonly isListening: ListeningPorts['isListening'];
+  readonly dataPlane: DataPlane;
+  readonly iptables: Iptables;
+  readonly conntrack: Conntrack;
+  readonly metrics: FamilyMetrics;
+  readonly health: SyncHealth;
+  readonly log: Log;
+  readonly onDelta: (delta: SnapshotDelta) => void;
+}
+
+export function createPipeline(options: PipelineOptions): Pipeline {
+  const { config, served, servedFamilies, host, isListening, dataPlane, iptables, conntrack, metrics, log } = options;
+  const { family, bindAddress } = served;
+  const tracker = new ServiceTracker(family, {
+    servedFamilies,
+    listening: { isProxyPort: (port, protocol) => listeners.isLocalPort(port, protocol), isListening },
+    ...(config.externalIpAllowList.length > 0 && { allowedExternalIPs: config.externalIpAllowList }),
+  });
+  const chosenPorts = config.proxyPortRange === undefined ? localPorts() : { range: config.proxyPortRange };
+  const ports = new PortAllocator({ family, ...chosenPorts, clock, random: Math.random });
+  const listeners: Listeners = new Listeners({
+    family,
+    dataPlane,
+    clock,
+    log,
+    ports,
+    bindAddress,
+    onPortalsChanged: () => controller.portalsChanged(),
+  });
+  const node = () => nodeFacts(config, served, host.current());
+  const controller: Controller = new Controller({
+    clock,
+    log,
+    metrics,
+    health: options.health,
+    tracker,
+    listeners,
+    ports,
+    rules: new RuleSync({ clock, iptables, log, metrics, family, node }),
+    flows: new FlowSync({ family, conntrack, clock, log, metrics }),
+    onDelta: options.onDelta,
+    syncPeriodMs: config.iptablesSyncPeriodMs,
+    minSyncPeriodMs: config.iptablesMinSyncPeriodMs,
+  });
+  return { ...served, tracker, listeners, controller };
+}
+
+function nodeFacts(
+  { nodePortAddresses, nodePortsOnPrimary, clusterCidrs }: Config,
+  { family, bindAddress }: ServedFamily,
+  hostAddress: Address | undefined,
+): NodeFacts | undefined {
+  if (hostAddress === undefined) return undefined;
+  const primary = { network: hostAddress, prefixLength: family === 'IPv4' ? 32 : 128 };
+  const nodePortCidrs = nodePortsOnPrimary ? [...nodePortAddresses, primary] : nodePortAddresses;
+  return { family, bindAddress, hostAddress, nodePortCidrs, clusterCidrs };
+}

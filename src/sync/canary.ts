@@ -1,0 +1,76 @@
+import type { Clock, Timer } from '../contracts/clock.ts';
+
+export interface CanaryOptions {
+  readonly clock: Clock;
+  readonly intervalMs: number;
+  /** Whether the rules are as they were installed. Rejects when that cannot be found out. */
+  readonly look: () => Promise<boolean>;
+  /** They are not, or nobody knows. Must not throw. */
+  readonly onLost: () => void;
+}
+
+/**
+ * Looks every so often whether the rules are still there: another program that flushes its tables tells nobody. Never
+ * while they are being changed, when what is found would say nothing; a look that falls due then follows at once, so that
+ * a busy cluster does not put it off for ever.
+ */
+export class Canary {
+  readonly #options: CanaryOptions;
+  #timer: Timer | undefined;
+  #looking: Promise<void> | undefined;
+  #isChanging = false;
+  #isDue = false;
+  #isStopped = false;
+
+  constructor(options: CanaryOptions) {
+    this.#options = options;
+  }
+
+  /** Changes the rules. The first time that it succeeds is when looking begins. One change at a time. */
+  async during(change: () => Promise<void>): Promise<void> {
+    await this.#looking;
+    this.#isChanging = true;
+    try {
+      await change();
+      if (this.#timer === undefined) this.#arm();
+    } finally {
+      this.#isChanging = false;
+      if (this.#isDue) this.#look();
+    }
+  }
+
+  /** Resolves when the look that is going on has ended. */
+  async stop(): Promise<void> {
+    this.#isStopped = true;
+    this.#timer?.cancel();
+    await this.#looking;
+  }
+
+  /** Looks again, after {@link stop}. */
+  resume(): void {
+    this.#isStopped = false;
+    if (this.#timer !== undefined) this.#arm();
+  }
+
+  #arm(): void {
+    if (this.#isStopped) return;
+    const { clock, intervalMs } = this.#options;
+    this.#timer = clock.after(intervalMs, () => {
+      if (this.#isChanging) this.#isDue = true;
+      else this.#look();
+    });
+  }
+
+  #look(): void {
+    this.#isDue = false;
+    if (this.#isStopped) return;
+    const { look, onLost } = this.#options;
+    this.#looking = look()
+      .catch(() => false)
+      .then((areThere) => {
+        this.#looking = undefined;
+        this.#arm();
+        if (!areThere) onLost();
+      });
+  }
+}

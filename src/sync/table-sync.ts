@@ -1,0 +1,227 @@
+import type { Clock } from '../contracts/clock.ts';
+import { type Iptables, IptablesError, type Table } from '../contracts/iptables.ts';
+import type { Log } from '../contracts/log.ts';
+import type { SyncMetrics } from '../contracts/metrics.ts';
+import type { IpFamily } from '../model/address.ts';
+import { type Chain, chainsOf, layoutChange, rootChains } from '../rules/chain-layout.ts';
+import { JUMPS, RETIRED_CHAIN } from '../rules/chains.ts';
+import { fixedChains } from '../rules/doors.ts';
+import { type ChainRules, parseDump } from '../rules/dump.ts';
+import { findRefused } from '../rules/find-refused.ts';
+import { livePorts, retiredPorts } from '../rules/installed-ports.ts';
+import { differingChains, hasJumps, planChange, planTable, sameList, textOf, type WantedChain } from '../rules/plan.ts';
+import type { PortLedger, RetiredLog } from '../rules/port-ledger.ts';
+import { probeCleanupText, probeText } from '../rules/probe.ts';
+import type { Rule } from '../rules/rule.ts';
+import type { RuleTrees } from '../rules/rule-book.ts';
+import type { ChangedReports } from './changed-reports.ts';
+import { gathered, readTable } from './large-tables.ts';
+
+export interface TableSyncOptions {
+  readonly table: Table;
+  readonly family: IpFamily;
+  readonly iptables: Iptables;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics: SyncMetrics;
+  readonly reports: ChangedReports;
+  /** Given for the one table that remembers local ports. */
+  readonly ledger?: PortLedger;
+}
+
+/** What this program left in the table. */
+interface Installed {
+  readonly trees: RuleTrees;
+  readonly retired: RetiredLog;
+}
+
+/** Of so many rules; looking at every chain that matters of a smaller one takes some milliseconds. */
+const LARGE_TABLE = 2_000;
+
+const NONE_RETIRED: RetiredLog = { specs: [], length: 0 };
+
+/**
+ * Brings one table of the kernel in line with the wanted trees. As long as nothing goes wrong, what changed is written
+ * without a look at the kernel; after any failure everything is read and compared.
+ */
+export class TableSync {
+  readonly #options: TableSyncOptions;
+  #installed: Installed | undefined;
+  #looks = 0;
+  /** By {@link lineOf}: what the kernel does not take. */
+  readonly #refused = new Map<string, Rule>();
+
+  constructor(options: TableSyncOptions) {
+    this.#options = options;
+  }
+
+  /** With `verify`, rules that the kernel refused are offered again. Rejects with {@link IptablesError}. */
+  async sync(trees: RuleTrees, { verify }: { readonly verify: boolean }): Promise<void> {
+    const installed = this.#installed;
+    this.#installed = undefined;
+    if (!verify && installed !== undefined && (await this.#change(installed, trees))) return;
+    if (verify) this.#refused.clear();
+    await this.#verify(trees);
+  }
+
+  /**
+   * Whether the jumps and the root chains are there; true where nothing has been installed. The legacy tools copy the
+   * whole table for every look at a chain of it (27 ms of processor time at 20,000 rules), so in a large one it is one
+   * of the built-in chains, another each time: who flushes a table takes the jumps from all of them.
+   */
+  async isIntact(): Promise<boolean> {
+    const installed = this.#installed;
+    if (installed === undefined) return true;
+    const { table, family } = this.#options;
+    const builtIn = [...new Set(JUMPS.filter((jump) => jump.table === table).map((jump) => jump.from))];
+    const size = [...installed.trees.values()].reduce((sum, tree) => sum + tree.size, 0);
+    const isLarge = size > LARGE_TABLE;
+    const first = isLarge ? this.#looks++ % builtIn.length : 0;
+    for (const chain of isLarge ? builtIn.slice(first, first + 1) : builtIn) {
+      if (!hasJumps(table, chain, await this.#rulesIn(chain))) return false;
+    }
+    const always = [...fixedChains(table, family), ...rootChains(installed.trees, family)];
+    for (const root of isLarge ? [] : always) {
+      if (!sameList(await this.#rulesIn(root.name), this.#wanted(root).specs)) return false;
+    }
+    return true;
+  }
+
+  async #rulesIn(chain: string): Promise<readonly string[]> {
+    const { iptables, table, family } = this.#options;
+    const text = await iptables.list(family, table, chain);
+    return parseDump(`*${table}\n${text}`).get(table)?.get(chain) ?? [];
+  }
+
+  /** Resolves with whether that was all there was to do. */
+  async #change(installed: Installed, trees: RuleTrees): Promise<boolean> {
+    const { table, family, clock, ledger, log } = this.#options;
+    const retired = ledger?.log(clock.wallNow()) ?? NONE_RETIRED;
+    const { written, deleted } = layoutChange(installed.trees, trees, family);
+    const change = { written: written.map((chain) => this.#wanted(chain)), deleted };
+    try {
+      await this.#restore(planChange({ table, ...withRetired(change, installed.retired, retired) }));
+    } catch (error) {
+      if (!(error instanceof IptablesError && (error.code === 'refused' || error.code === 'failed'))) throw error;
+      log.v(1)?.info('A change of rules did not go in; reading all of them', { table, err: error.message });
+      return false;
+    }
+    this.#installed = { trees, retired };
+    return true;
+  }
+
+  async #verify(trees: RuleTrees): Promise<void> {
+    const { iptables, table, family, clock, reports } = this.#options;
+    const current = await readTable(clock, table, await iptables.save(family, table));
+    const chains = [...fixedChains(table, family), ...(await gathered(clock, chainsOf(trees, family)))];
+    const retired = this.#retiredGiven(current, chains);
+    const plan = () => planTable({ table, installed: current, wanted: this.#allWanted(chains, retired) });
+    const first = plan();
+    try {
+      await this.#restore(first?.lines);
+      if (this.#refused.size === 0) reports.report(`refused ${table}`, []);
+    } catch (error) {
+      if (!(error instanceof IptablesError && error.code === 'refused')) throw error;
+      const written = new Set(first?.written);
+      const suspects = chains.filter(({ name }) => written.has(name)).flatMap((chain) => this.#acceptedRules(chain));
+      const refused = await this.#findRefused(suspects);
+      // The kernel takes every rule by itself, so it is the jumps or the table that it does not like.
+      if (refused.length === 0) throw error;
+      for (const rule of refused) this.#refused.set(lineOf(rule), rule);
+      this.#reportRefused(error);
+      await this.#restore(plan()?.lines);
+    }
+    this.#installed = { trees, retired };
+  }
+
+  /**
+   * Ports that rules in the kernel lead to, and that carry no Service any more, have been retired by somebody's going
+   * that nobody could note: a previous run's end, or a sync that failed.
+   */
+  #retiredGiven(current: ChainRules, chains: readonly Chain[]): RetiredLog {
+    const { table, clock, ledger } = this.#options;
+    if (ledger === undefined) return NONE_RETIRED;
+    const now = clock.wallNow();
+    for (const port of retiredPorts(current.get(RETIRED_CHAIN) ?? [], now)) ledger.found(port, now);
+    const differing = differingChains(table, current, this.#allWanted(chains, NONE_RETIRED));
+    for (const port of livePorts(differing.flatMap((chain) => current.get(chain) ?? []))) ledger.found(port, now);
+    return ledger.compactLog(now);
+  }
+
+  #allWanted(chains: readonly Chain[], retired: RetiredLog): readonly WantedChain[] {
+    return [...chains.map((chain) => this.#wanted(chain)), ...retiredChain(retired)];
+  }
+
+  #wanted(chain: Chain): WantedChain {
+    return { name: chain.name, specs: [...this.#acceptedRules(chain).map((rule) => rule.spec), ...chain.jumps] };
+  }
+
+  #acceptedRules({ rules }: Chain): readonly Rule[] {
+    return this.#refused.size === 0 ? rules : rules.filter((rule) => !this.#refused.has(lineOf(rule)));
+  }
+
+  async #restore(lines: Iterable<string> | undefined): Promise<void> {
+    if (lines === undefined) return;
+    const { iptables, family, clock, metrics, log } = this.#options;
+    const text = textOf(await gathered(clock, lines));
+    log.v(5)?.info('Restoring iptables rules', { text });
+    try {
+      await iptables.restore(family, text);
+    } catch (error) {
+      metrics.restoreFailed();
+      throw error;
+    }
+  }
+
+  async #findRefused(rules: readonly Rule[]): Promise<readonly Rule[]> {
+    const { iptables, table, family } = this.#options;
+    const accepts = async (some: readonly Rule[]) => {
+      try {
+        await iptables.restore(family, probeText(table, some));
+        return true;
+      } catch (error) {
+        if (error instanceof IptablesError && error.code === 'refused') return false;
+        throw error;
+      }
+    };
+    try {
+      return await findRefused({ rules, accepts });
+    } finally {
+      await iptables.restore(family, probeCleanupText(table));
+    }
+  }
+
+  #reportRefused(error: IptablesError): void {
+    const { table, reports } = this.#options;
+    const lines = [...this.#refused].map(([key, rule]) => ({
+      key,
+      message: 'The kernel refuses a rule; it is left out, all others are installed',
+      fields: { svc: rule.owner, table, chain: rule.chain, rule: rule.spec, err: error.message },
+    }));
+    reports.report(`refused ${table}`, lines);
+  }
+}
+
+interface Change {
+  readonly written: readonly WantedChain[];
+  readonly appended?: readonly WantedChain[];
+  readonly deleted: readonly string[];
+}
+
+/** What has expired stays until the next verification. */
+function withRetired(change: Change, before: RetiredLog, after: RetiredLog): Change {
+  if (before.length === 0 || before.specs !== after.specs) {
+    return { ...change, written: [...change.written, ...retiredChain(after)] };
+  }
+  const specs = after.specs.slice(before.length, after.length);
+  return specs.length === 0 ? change : { ...change, appended: [{ name: RETIRED_CHAIN, specs }] };
+}
+
+function retiredChain({ specs, length }: RetiredLog): readonly WantedChain[] {
+  return length === 0 ? [] : [{ name: RETIRED_CHAIN, specs: specs.slice(0, length) }];
+}
+
+/** The same for a rule wherever in its root's buckets it stands. */
+function lineOf(rule: Rule): string {
+  return `${rule.chain} ${rule.spec}`;
+}

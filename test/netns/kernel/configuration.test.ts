@@ -1,0 +1,110 @@
+import assert from 'node:assert/strict';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { after, afterEach, before, describe, test } from 'node:test';
+import { isAlive } from '../../support/process-state.ts';
+import { Environment, TCP } from '../harness.ts';
+import { PROGRAM, type ProxyProcess } from '../proxy.ts';
+import { POD_ADDRESSES } from '../topology.ts';
+import { waitFor } from '../wait.ts';
+
+const HEAD = 'apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n';
+
+const isFast = (process.env['KUP_TEST_DATAPLANE'] ?? 'fast') === 'fast';
+
+describe('flags and configuration file of the whole program', () => {
+  let environment: Environment;
+  let proxy: ProxyProcess | undefined;
+
+  before(async () => {
+    environment = await Environment.create();
+  });
+
+  afterEach(async () => {
+    await environment.stopProxy(proxy);
+    proxy = undefined;
+  });
+
+  after(() => environment.remove());
+
+  const configuration = (text: string) => {
+    const path = environment.temporary('config.conf');
+    writeFileSync(path, text);
+    return path;
+  };
+
+  const conntrack = async (name: string) =>
+    Number(await environment.topology.node.output(['cat', `/proc/sys/net/netfilter/nf_conntrack_${name}`]));
+
+  test('flags of other modes are told in one warning, and Services are served', async () => {
+    proxy = await environment.startProxy({ args: ['--masquerade-all', '--ipvs-scheduler=rr', '--log_dir', '/tmp'] });
+    const service = await environment.serve({
+      name: 'web',
+      ports: [{ port: 80, target: TCP.name }],
+      endpoints: POD_ADDRESSES,
+    });
+    assert.match((await environment.client.call('request', service)).name, /^pod-/);
+    const told = proxy.log.filter((line) => line.level === 'warn' && /without effect/.test(line.msg));
+    assert.equal(told.length, 1);
+    assert.match(told[0]?.msg ?? '', /--masquerade-all \(iptables mode\), --ipvs-scheduler \(ipvs mode\), --log-dir/);
+  });
+
+  test('the timeouts of conntrack are set as kube-proxy sets them', async () => {
+    proxy = await environment.startProxy({ args: ['--conntrack-udp-timeout=31s', '--conntrack-tcp-be-liberal'] });
+    assert.equal(await conntrack('tcp_timeout_established'), 86_400);
+    assert.equal(await conntrack('tcp_timeout_close_wait'), 3_600);
+    assert.equal(await conntrack('udp_timeout'), 31);
+    assert.equal(await conntrack('tcp_be_liberal'), 1);
+  });
+
+  test('--init-only sets them and is done', async () => {
+    await environment.topology.node.run([PROGRAM, '--init-only', '--conntrack-udp-timeout=32s']);
+    assert.equal(await conntrack('udp_timeout'), 32);
+  });
+
+  test('a wrong update of the configuration file changes nothing; a right one ends the program with 1', async () => {
+    const path = configuration(`${HEAD}iptables: {syncPeriod: 20s}\n`);
+    proxy = await environment.startProxy({ args: ['--config', path] });
+    writeFileSync(path, `${HEAD}iptables: {syncPeriods: 10s}\n`);
+    await waitFor('the error', () => proxy!.log.some((line) => /configuration file is wrong/.test(line.msg)), 10_000);
+    assert.ok(proxy.running);
+    writeFileSync(path, `${HEAD}iptables: {syncPeriod: 10s}\n`);
+    assert.deepEqual(await proxy.exited, { code: 1, signal: null });
+    assert.ok(proxy.log.some((line) => /content of the proxy server's configuration file was updated/.test(line.msg)));
+    assert.ok((await environment.iptables.save('nat')).some((line) => line.includes('KUBE-PORTALS-CONTAINER')));
+  });
+
+  test('where a service manager follows the successor, connections are handed over to one with the new file', {
+    skip: !isFast,
+  }, async () => {
+    const path = configuration(`${HEAD}logging: {verbosity: 2}\n`);
+    proxy = await environment.startProxy({ args: ['--config', path], env: { NOTIFY_SOCKET: '/nowhere/notify' } });
+    const echo = await environment.serve({
+      name: 'echo',
+      ports: [{ port: 7, target: TCP.echo }],
+      endpoints: POD_ADDRESSES,
+    });
+    const { connection } = await environment.client.call('open', echo);
+    writeFileSync(path, `${HEAD}ipvs: {scheduler: rr}\n`);
+    const handedOver = () => proxy!.lines({ msg: 'Handed over to the successor' })[0];
+    const { pid } = await waitFor('the new process', handedOver, 60_000);
+    try {
+      await waitFor('the old process ends', () => !isAlive(proxy!.pid));
+      await environment.client.call('write', { connection, text: 'still' });
+      assert.equal(await environment.client.call('read', { connection, bytes: 5 }), 'still');
+      assert.ok(proxy.log.some((line) => /without effect.*ipvs\.scheduler/.test(line.msg)));
+    } finally {
+      process.kill(Number(pid), 'SIGKILL');
+    }
+  });
+
+  test('what --write-config-to writes is what --config starts with', async () => {
+    const path = configuration('');
+    const { node } = environment.topology;
+    await node.run([PROGRAM, '--write-config-to', path, '--metrics-bind-address=127.0.0.1:10300']);
+    assert.match(readFileSync(path, 'utf8'), /^metricsBindAddress: "127\.0\.0\.1:10300"$/m);
+    proxy = await environment.startProxy({
+      args: ['--config', path],
+      ready: async () => (await node.run(['curl', '--silent', 'http://127.0.0.1:10300/healthz'])).stdout === 'ok',
+    });
+  });
+});

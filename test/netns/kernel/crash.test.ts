@@ -1,0 +1,136 @@
+import assert from 'node:assert/strict';
+import { after, afterEach, before, describe, test } from 'node:test';
+import { Environment, type Served, TCP, UDP } from '../harness.ts';
+import { FLAVOUR, IptablesShims } from '../iptables.ts';
+import type { ProxyProcess } from '../proxy.ts';
+import { NODE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
+import { waitFor } from '../wait.ts';
+
+describe(`local ports outlive the process that had them, with iptables-${FLAVOUR}`, () => {
+  let environment: Environment;
+  let shims: IptablesShims;
+  let proxy: ProxyProcess | undefined;
+
+  before(async () => {
+    environment = await Environment.create();
+    shims = await IptablesShims.create(environment.temporary('shims'));
+  });
+
+  afterEach(async () => {
+    await environment.stopProxy(proxy);
+    proxy = undefined;
+  });
+
+  after(() => environment.remove());
+
+  const start = async (...args: string[]) => {
+    proxy = await environment.startProxy({ args, env: { PATH: shims.path } });
+    return proxy;
+  };
+
+  const crash = async () => {
+    proxy?.kill('SIGKILL');
+    await proxy?.exited;
+  };
+
+  const dump = async () => [
+    ...(await environment.iptables.save('nat')),
+    ...(await environment.iptables.save('filter')),
+  ];
+
+  const dns = (name: string, pod: string) =>
+    environment.serve({
+      name,
+      ports: [{ port: 53, target: UDP['udp-name'], protocol: 'UDP' }],
+      endpoints: [pod],
+    });
+
+  /** Asks for a pod's name, from one source port. */
+  const asker = async () => {
+    const { socket } = await environment.client.call('udpOpen', {});
+    return async ({ host }: Served): Promise<string | undefined> => {
+      const reply = await environment.client.call('udpAsk', { socket, host, port: 53, text: 'who', timeoutMs: 300 });
+      return reply?.text.split(' ')[0];
+    };
+  };
+
+  test('after SIGKILL under load, the rules are right as they are: none is written', async (t) => {
+    await start();
+    const web = await environment.serve({
+      name: 'web',
+      ports: [
+        { name: 'http', port: 80, target: TCP.name, nodePort: 30_080 },
+        { name: 'dns', port: 53, target: UDP['udp-name'], protocol: 'UDP', nodePort: 30_053 },
+      ],
+      endpoints: POD_ADDRESSES,
+    });
+    for (let i = 0; i < 20; i++) {
+      await environment.serve({
+        name: `other-${i}`,
+        ports: [{ port: 80, target: TCP.name }],
+        endpoints: POD_ADDRESSES,
+      });
+    }
+    const load = await environment.client.call('startLoad', { ...web, concurrency: 4 });
+    const flow = await asker();
+    assert.match((await flow(web)) ?? '', /^pod-/);
+    const rules = await dump();
+
+    await crash();
+    shims.forget();
+    const crashedAt = performance.now();
+    const served = (async () => {
+      const answered = () => environment.client.call('request', { ...web, timeoutMs: 1_000 }).catch(() => undefined);
+      await waitFor('somebody answers again', answered);
+      return performance.now() - crashedAt;
+    })();
+    await start();
+    const syncedMs = performance.now() - crashedAt;
+    const outageMs = await served;
+    await environment.client.call('stopLoad', { load });
+    t.diagnostic(`served again after ${outageMs.toFixed(0)} ms, the first sync done after ${syncedMs.toFixed(0)} ms`);
+
+    assert.deepEqual(await dump(), rules);
+    const written = shims.restores().filter((command) => !command.endsWith('--version'));
+    assert.deepEqual(written, []);
+    assert.match((await flow(web)) ?? '', /^pod-/, 'a flow goes on');
+    const fromOutside = await environment.outside.call('request', { host: NODE_ADDRESS, port: 30_080 });
+    assert.match(fromOutside.name, /^pod-/);
+  });
+
+  test('a client whose Service went never reaches another one, also across a crash', async () => {
+    const range = ['--proxy-port-range', '31100-31101'] as const;
+    await start(...range);
+    const flow = await asker();
+    const gone = await dns('gone', POD_ADDRESSES[0]);
+    assert.equal(await flow(gone), 'pod-1');
+    const port = await environment.localPort('test/gone');
+    environment.manifests.remove('gone.yaml');
+    await environment.waitForRules(gone.host, 0);
+
+    const next = await dns('next', POD_ADDRESSES[1]);
+    assert.equal(await flow(next), 'pod-2');
+    assert.notEqual(await environment.localPort('test/next'), port);
+    const waits = {
+      name: 'waits',
+      clusterIP: environment.clusterIP(),
+      ports: [{ port: 53, target: UDP['udp-name'], protocol: 'UDP' as const }],
+      endpoints: [POD_ADDRESSES[1]],
+    };
+    environment.write(waits);
+    const complaints = () => proxy?.lines({ level: 'error', svc: 'test/waits' }).length ?? 0;
+    await waitFor('it finds no port', () => complaints() > 0);
+    assert.equal(await flow(gone), undefined);
+
+    await crash();
+    await start(...range);
+    await waitFor('it finds no port', () => complaints() > 0);
+    assert.equal(await flow(gone), undefined);
+    assert.equal(await flow(next), 'pod-2');
+
+    environment.manifests.remove('waits.yaml');
+    const again = await dns('gone', POD_ADDRESSES[2]);
+    assert.equal(await environment.localPort('test/gone'), port, 'its own port comes back to it');
+    assert.equal(await flow(again), 'pod-3');
+  });
+});

@@ -1,0 +1,11 @@
+import type { ListenSpec } from '../../src/contracts/data-plane.ts';
+import { type EndpointSetName, listenerId } from '../../src/model/listener-id.ts';
+
+/** For the set of that name, in the family of the address. */
+export function listenSpec<Spec extends Pick<ListenSpec, 'name' | 'protocol' | 'address' | 'port'>>(
+  spec: Spec,
+  set: EndpointSetName = 'own',
+) {
+  const family = spec.address.includes(':') ? ('IPv6' as const) : ('IPv4' as const);
+  return { ...spec, id: listenerId(spec.name, family, set), family };
+}

@@ -1,0 +1,240 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { type Address, parseAddress } from '../../src/model/address.ts';
+import type { ServiceKey } from '../../src/model/service.ts';
+import type { SourceEvent } from '../../src/model/source-event.ts';
+import { ServiceTracker } from '../../src/state/service-tracker.ts';
+import { Controller } from '../../src/sync/controller.ts';
+import { Listeners } from '../../src/sync/listeners.ts';
+import { PortAllocator } from '../../src/sync/port-allocator.ts';
+import { FakeDataPlane } from '../fakes/fake-data-plane.ts';
+import { FakeRules } from '../fakes/fake-rules.ts';
+import { ManualClock } from '../fakes/manual-clock.ts';
+import { RecordingLog } from '../fakes/recording-log.ts';
+
+function service(index: number): SourceEvent {
+  const key: ServiceKey = `shop/s${index}`;
+  const value = {
+    key,
+    clusterIPs: [parseAddress(`10.96.${index >> 8}.${index & 255}`) as Address],
+    externalIPs: [],
+    loadBalancerIPs: [],
+    ports: [{ name: '', protocol: 'TCP' as const, port: 80, nodePort: 0 }],
+    affinity: { type: 'None' as const },
+  };
+  return { kind: 'Service', key, value };
+}
+
+function gone(index: number): SourceEvent {
+  return { kind: 'Service', key: `shop/s${index}`, value: undefined };
+}
+
+/** Work takes time: at each look at the clock, it is later. */
+class BusyClock extends ManualClock {
+  msPerLook = 0;
+  #worked = 0;
+
+  override now(): number {
+    this.#worked += this.msPerLook;
+    return super.now() + this.#worked;
+  }
+}
+
+function harness() {
+  const clock = new BusyClock();
+  const log = new RecordingLog();
+  const dataPlane = new FakeDataPlane();
+  const rules = new FakeRules();
+  const health = { pending: false };
+  const ports = new PortAllocator({ family: 'IPv4', range: { first: 40_000, last: 50_000 }, clock, random: () => 0 });
+  const listeners = new Listeners({
+    family: 'IPv4',
+    dataPlane,
+    clock,
+    log,
+    ports,
+    bindAddress: '0.0.0.0',
+    onPortalsChanged: () => controller.portalsChanged(),
+  });
+  const controller: Controller = new Controller({
+    clock,
+    log,
+    metrics: { changesQueued: () => {}, syncDone: () => {}, restoreFailed: () => {} },
+    health: {
+      queuedUpdate: () => {
+        health.pending = true;
+      },
+      updated: () => {
+        health.pending = false;
+      },
+    },
+    tracker: new ServiceTracker('IPv4'),
+    listeners,
+    ports,
+    rules,
+    flows: { note: () => {}, clear: async () => {} },
+    syncPeriodMs: 30_000,
+    minSyncPeriodMs: 100,
+  });
+  const microtasks = async () => {
+    for (let turn = 0; turn < 200; turn++) await Promise.resolve();
+  };
+  /** One turn of the event loop after the other, until `ms` have passed. */
+  const settle = async (ms = 0) => {
+    for (const step of [0, 0, ms, 0, 0, 0]) {
+      await microtasks();
+      clock.advance(step);
+    }
+    await microtasks();
+  };
+  return { clock, log, dataPlane, rules, health, controller, microtasks, settle };
+}
+
+describe('the controller with many Services', () => {
+  test('takes them in slices, folds in what comes meanwhile, and then installs all rules at once', async () => {
+    const h = harness();
+    void h.controller.start();
+    h.controller.apply(Array.from({ length: 1000 }, (_, i) => service(i)));
+    h.controller.synced();
+    await h.microtasks();
+    h.clock.msPerLook = 3;
+    h.clock.advance(0);
+    await h.microtasks();
+    const first = h.dataPlane.opened.length;
+    assert.ok(first > 0 && first < 100, `${first} in the first turn`);
+    h.controller.apply([gone(999), service(1000)]);
+    let largest = 0;
+    for (let turn = 0; turn < 1000 && h.rules.installed.size === 0; turn++) {
+      const before = h.dataPlane.opened.length;
+      h.clock.advance(0);
+      await h.microtasks();
+      largest = Math.max(largest, h.dataPlane.opened.length - before);
+    }
+    assert.ok(largest < 100, `${largest} in one turn`);
+    assert.equal(h.rules.installed.size, 1000);
+    assert.ok(h.rules.installed.has('shop/s1000') && !h.rules.installed.has('shop/s999'));
+    assert.deepEqual(
+      h.rules.calls.filter((call) => call !== 'canary' && call !== 'canary done'),
+      ['ports', 'ports done', 'sync', 'sync done'],
+    );
+    assert.ok(Math.max(...h.rules.applied.map(({ upserted }) => upserted.length)) < 100);
+  });
+
+  test('tells rules and listeners of a change what is in proportion to it', async () => {
+    const h = harness();
+    void h.controller.start();
+    h.controller.apply(Array.from({ length: 1000 }, (_, i) => service(i)));
+    h.controller.synced();
+    await h.settle(1_000);
+    assert.equal(h.rules.installed.size, 1000);
+    h.rules.applied.length = 0;
+    h.dataPlane.opened.length = 0;
+    h.controller.apply([gone(1), service(1001)]);
+    await h.settle(1_000);
+    assert.deepEqual(
+      h.rules.applied.map(({ upserted, removed }) => [upserted.map(({ servicePort: { name } }) => name), removed]),
+      [
+        [[], ['shop/s1']],
+        [['shop/s1001'], []],
+      ],
+    );
+    assert.equal(h.dataPlane.opened.length, 1);
+    assert.equal(h.dataPlane.listeners.size, 1000);
+  });
+});
+
+describe('the controller after a previous run', () => {
+  test('opens nothing before it knows the ports, and then the same ones', async () => {
+    const h = harness();
+    h.rules.leftPorts = [
+      { name: 'shop/s2', set: 'own', protocol: 'TCP', localPort: 40_000 },
+      { name: 'shop/s1', set: 'own', protocol: 'TCP', localPort: 40_001 },
+      { name: 'shop/s9', set: 'own', protocol: 'TCP', localPort: 40_002, retiredForMs: 1_000 },
+    ];
+    const release = h.rules.hold();
+    void h.controller.start();
+    h.controller.apply([service(1), service(2), service(3)]);
+    h.controller.synced();
+    await h.settle(10_000);
+    assert.equal(h.dataPlane.opened.length, 0);
+    release();
+    await h.settle();
+    const portOf = (index: number) => h.dataPlane.listeners.get(`shop/s${index}`)?.port;
+    assert.deepEqual([portOf(1), portOf(2), portOf(3)], [40_001, 40_000, 40_003]);
+    assert.equal(h.rules.installed.size, 3);
+  });
+
+  test('goes on trying to read them, and says why it serves nothing', async () => {
+    const h = harness();
+    h.rules.fault = new Error('another program holds the lock');
+    void h.controller.start();
+    h.controller.apply([service(1)]);
+    h.controller.synced();
+    await h.settle(2_000);
+    assert.equal(h.dataPlane.opened.length, 0);
+    assert.equal(h.health.pending, true);
+    assert.match(String(h.log.of('error')[0]?.fields['err']), /holds the lock/);
+    h.rules.fault = undefined;
+    await h.settle(4_000);
+    await h.settle(1_000);
+    assert.equal(h.rules.installed.size, 1);
+    assert.equal(h.health.pending, false);
+  });
+});
+
+describe('the controller’s canary', () => {
+  const running = async () => {
+    const h = harness();
+    void h.controller.start();
+    h.controller.apply([service(1)]);
+    h.controller.synced();
+    await h.settle();
+    h.rules.calls.length = 0;
+    return h;
+  };
+
+  test('leaves rules alone that are there', async () => {
+    const h = await running();
+    await h.settle(2_000);
+    await h.settle(2_000);
+    assert.deepEqual(h.rules.calls, ['canary', 'canary done', 'canary', 'canary done']);
+    assert.equal(h.log.of('warn').length, 0);
+  });
+
+  for (const [what, fault] of [
+    ['are gone', { isIntact: false }],
+    ['cannot be read', { fault: new Error('no') }],
+  ] as const) {
+    test(`brings rules back that ${what}`, async () => {
+      const h = await running();
+      Object.assign(h.rules, fault);
+      h.clock.advance(2_000);
+      await h.microtasks();
+      h.rules.isIntact = true;
+      h.rules.fault = undefined;
+      assert.equal(h.health.pending, true);
+      await h.settle(100);
+      assert.deepEqual(h.rules.calls, ['canary', 'canary done', 'verify', 'verify done']);
+      assert.equal(h.health.pending, false);
+      assert.equal(h.log.of('warn').length, 1);
+    });
+  }
+
+  test('never looks while a sync is going on', async () => {
+    const h = await running();
+    const release = h.rules.hold();
+    h.controller.apply([service(2)]);
+    await h.settle(5_000);
+    assert.deepEqual(h.rules.calls, ['sync']);
+    release();
+    await h.settle();
+    assert.deepEqual(h.rules.calls, ['sync', 'sync done', 'canary', 'canary done']);
+  });
+
+  test('ends with the controller', async () => {
+    const h = await running();
+    await h.controller.stop();
+    await h.settle(60_000);
+    assert.deepEqual(h.rules.calls, []);
+  });
+});

@@ -1,0 +1,138 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import type { ListenerId } from '../../src/model/listener-id.ts';
+import { RETIRED_FOR_MS } from '../../src/rules/installed-ports.ts';
+import { PortAllocator, type PortOwner } from '../../src/sync/port-allocator.ts';
+import { ManualClock } from '../fakes/manual-clock.ts';
+
+const NONE: ReadonlySet<number> = new Set();
+
+function tcp(id: ListenerId): PortOwner {
+  return { id, protocol: 'TCP' };
+}
+
+function harness({ first = 100, last = 103, reserved = [] as number[], random = (): number => 0 } = {}) {
+  const clock = new ManualClock();
+  const ports = new PortAllocator({
+    family: 'IPv4',
+    range: { first, last },
+    reserved: new Set(reserved),
+    clock,
+    random,
+  });
+  const take = (owner: PortOwner) => ports.take(owner, NONE);
+  return { clock, ports, take };
+}
+
+describe('the port allocator', () => {
+  test('gives each port once, those of TCP and UDP apart, and none beyond the range', () => {
+    const { take } = harness({ last: 101 });
+    assert.deepEqual([take(tcp('a/a')), take(tcp('a/b')), take(tcp('a/c'))], [100, 101, undefined]);
+    assert.equal(take({ id: 'a/u', protocol: 'UDP' }), 100);
+  });
+
+  test('begins anywhere and goes round', () => {
+    const { ports } = harness({ random: () => 0.99 });
+    assert.equal(ports.take(tcp('a/a'), NONE), 103);
+    assert.equal(ports.take(tcp('a/b'), new Set([100])), 101);
+  });
+
+  test('leaves out what is reserved for others', () => {
+    const { take } = harness({ last: 101, reserved: [100] });
+    assert.deepEqual([take(tcp('a/a')), take(tcp('a/b'))], [101, undefined]);
+  });
+
+  test('keeps a retired port from other Service ports until conntrack has forgotten it', () => {
+    const { clock, ports, take } = harness({ last: 101 });
+    const old = tcp('a/old');
+    const port = take(old) as number;
+    ports.retire(old, port);
+    assert.deepEqual([take(tcp('a/b')), take(tcp('a/c'))], [101, undefined]);
+    assert.equal(take({ id: 'a/u', protocol: 'UDP' }), 100, 'conntrack tells TCP from UDP');
+    clock.advance(RETIRED_FOR_MS - 1);
+    assert.equal(take(tcp('a/c')), undefined);
+    clock.advance(1);
+    assert.equal(take(tcp('a/c')), 100);
+  });
+
+  test('gives a Service port that returns its own port back', () => {
+    const { ports, take } = harness({ random: () => 0.5 });
+    const [a, b] = [tcp('a/a'), tcp('a/b')];
+    const [portOfA, portOfB] = [take(a) as number, take(b) as number];
+    ports.retire(a, portOfA);
+    ports.retire(b, portOfB);
+    assert.equal(take(b), portOfB);
+    assert.equal(take(a), portOfA);
+  });
+
+  test('gives another one when it is in use by another program', () => {
+    const { ports, take } = harness();
+    const owner = tcp('a/a');
+    const port = take(owner) as number;
+    ports.retire(owner, port);
+    assert.equal(ports.take(owner, NONE), port);
+    ports.giveBack(owner, port);
+    assert.notEqual(ports.take(owner, new Set([port])), port);
+  });
+
+  test('remembers the ports of a previous run, for their own Service ports only', () => {
+    const { clock, ports, take } = harness({ last: 102 });
+    ports.remember([
+      { name: 'a/a', set: 'own', protocol: 'TCP', localPort: 102 },
+      { name: 'a/gone', set: 'own', protocol: 'TCP', localPort: 100, retiredForMs: RETIRED_FOR_MS - 10 },
+    ]);
+    assert.equal(take(tcp('a/new')), 101);
+    assert.equal(take(tcp('a/next')), undefined);
+    assert.equal(take(tcp('a/a')), 102);
+    clock.advance(10);
+    assert.equal(take(tcp('a/next')), 100);
+  });
+
+  test('does not go by a previous run’s range', () => {
+    const { ports, take } = harness();
+    ports.remember([{ name: 'a/a', set: 'own', protocol: 'TCP', localPort: 99 }]);
+    assert.equal(take(tcp('a/a')), 100);
+  });
+
+  test('remembers all ports of a previous run, however many', () => {
+    const { ports, take } = harness({ first: 10_000, last: 60_000 });
+    const owners = Array.from({ length: 10_000 }, (_, i) => tcp(`a/${i}`));
+    ports.remember(owners.map(({ protocol }, i) => ({ name: `a/${i}`, set: 'own', protocol, localPort: 20_000 + i })));
+    assert.deepEqual(
+      owners.map(take),
+      owners.map((_, i) => 20_000 + i),
+    );
+  });
+
+  test('tells the two listeners of a Service port of a previous run apart', () => {
+    const { ports, take } = harness();
+    const port = { name: 'a/a', protocol: 'TCP' } as const;
+    ports.remember([
+      { ...port, set: 'own', localPort: 103 },
+      { ...port, set: 'local', localPort: 102 },
+    ]);
+    assert.deepEqual([take(tcp('a/a/local')), take(tcp('a/a'))], [102, 103]);
+  });
+
+  test('never gives what rules use for clients that no listener is to get', () => {
+    const { ports, take } = harness({ first: 1, last: 10 });
+    const given = Array.from({ length: 8 }, (_, i) => take(tcp(`a/${i}`)));
+    assert.deepEqual(given, [2, 3, 4, 5, 6, 7, 8, 10]);
+    assert.equal(ports.take(tcp('a/more'), NONE), undefined);
+  });
+
+  test('of many retired ports forgets the oldest', () => {
+    const { ports, take } = harness({ first: 10_000, last: 20_000 });
+    for (let i = 0; i <= 4096; i++) {
+      const owner = tcp(`a/${i}`);
+      ports.retire(owner, take(owner) as number);
+    }
+    assert.deepEqual([take(tcp('a/new')), take(tcp('a/next'))], [10_000, 14_097]);
+  });
+
+  test('counts an adopted port as taken', () => {
+    const { ports, take } = harness({ last: 101 });
+    ports.adopt(tcp('a/a'), 100);
+    assert.deepEqual([take(tcp('a/b')), take(tcp('a/c'))], [101, undefined]);
+  });
+});

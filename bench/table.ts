@@ -3,7 +3,7 @@ import type { Metric, Row } from './rows.ts';
 import { spread, summarize } from './statistics.ts';
 
 /** A heading over columns, or cells. */
-type Line = string | readonly string[];
+export type Line = string | readonly string[];
 
 const NOTHING = '–';
 
@@ -62,7 +62,7 @@ function figure(value: number, { decimals }: Metric): string {
 }
 
 /** The first two columns to the left, the others to the right; a column without content is left out. */
-function align(lines: readonly Line[]): string {
+export function align(lines: readonly Line[]): string {
   const widths: number[] = [];
   for (const cells of lines) {
     if (typeof cells === 'string') continue;

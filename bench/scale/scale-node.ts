@@ -1,0 +1,123 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { Agent } from '../../test/netns/agent.ts';
+import { metric, TCP, UDP } from '../../test/netns/harness.ts';
+import { type Flavour, Iptables } from '../../test/netns/iptables.ts';
+import { ProxyProcess } from '../../test/netns/proxy.ts';
+import { Topology } from '../../test/netns/topology.ts';
+import { residentKiB } from '../../test/support/process-memory.ts';
+
+const METRICS = 'http://127.0.0.1:10249/metrics';
+
+/** monitorEventLoopDelay counts the 10 ms between two looks as delay. */
+const LAG_RESOLUTION_MS = 10;
+
+/** Seconds of processor time since the start of the proxy. */
+export interface CpuSeconds {
+  readonly proxy: number;
+  /** The helper, and every iptables that it has run. */
+  readonly iptables: number;
+}
+
+/** A node with pods that answer with their names, a client, and one proxy at a time. */
+export class ScaleNode {
+  readonly topology: Topology;
+  readonly agent: Agent;
+  readonly client: Agent;
+  #proxy: ProxyProcess | undefined;
+
+  private constructor(topology: Topology) {
+    this.topology = topology;
+    this.agent = Agent.start(topology.node, 'node');
+    this.client = Agent.start(topology.client, 'client');
+  }
+
+  static async create(): Promise<ScaleNode> {
+    const node = new ScaleNode(await Topology.create());
+    for (const [index, pod] of node.topology.pods.entries()) {
+      const agent = Agent.start(pod, `pod-${index + 1}`);
+      await agent.serve(TCP.name, 'name');
+      await agent.serve(UDP['udp-name'], 'udp-name');
+    }
+    return node;
+  }
+
+  get proxy(): ProxyProcess {
+    if (!this.#proxy?.running) throw new Error(`the proxy has ended\n${this.#proxy?.tail() ?? ''}`);
+    return this.#proxy;
+  }
+
+  iptables(flavour: Flavour): Iptables {
+    return new Iptables(this.topology.node, flavour);
+  }
+
+  startProxy(flags: readonly string[]): void {
+    this.#proxy = new ProxyProcess(this.topology.node, [...flags, '--log-format', 'json', '-v', '0']);
+  }
+
+  /** Stops the proxy and removes its rules, for the next one. */
+  async stopProxy(flavour: Flavour): Promise<void> {
+    await this.#proxy?.stop();
+    await this.iptables(flavour).flush();
+  }
+
+  async remove(): Promise<void> {
+    this.#proxy?.kill('SIGKILL');
+    await this.#proxy?.exited;
+    this.topology.remove();
+  }
+
+  async metrics(): Promise<string> {
+    return (await this.agent.call('httpGet', { url: METRICS })).body;
+  }
+
+  /** Since the last time that somebody asked. */
+  async loopDelayMs(): Promise<{ p99: number; max: number }> {
+    const text = await this.metrics();
+    const delay = (name: string) => Math.max(0, 1_000 * metric(text, name) - LAG_RESOLUTION_MS);
+    return { p99: delay('nodejs_eventloop_lag_p99_seconds'), max: delay('nodejs_eventloop_lag_max_seconds') };
+  }
+
+  get helperPid(): number {
+    const { pid } = this.proxy;
+    const children = readdirSync(`/proc/${pid}/task`).flatMap((thread) =>
+      readFileSync(`/proc/${pid}/task/${thread}/children`, 'utf8').split(' ').filter(Boolean).map(Number),
+    );
+    if (children[0] === undefined) throw new Error('the proxy has no helper process');
+    return children[0];
+  }
+
+  get cpuSeconds(): CpuSeconds {
+    const proxy = ticksOf(this.proxy.pid);
+    const helper = ticksOf(this.helperPid);
+    return { proxy: proxy.own / 100, iptables: (helper.own + helper.children) / 100 };
+  }
+
+  /** MiB. */
+  get memory() {
+    const mib = (pid: number, field: 'VmRSS' | 'VmHWM') => residentKiB(pid, field) / 1024;
+    const { pid } = this.proxy;
+    return { proxy: mib(pid, 'VmRSS'), peak: mib(pid, 'VmHWM'), helper: mib(this.helperPid, 'VmRSS') };
+  }
+
+  /** Every address that is redirected from pods, by the rules in the kernel. */
+  async redirected(flavour: Flavour): Promise<ReadonlyMap<string, number>> {
+    const ports = new Map<string, number>();
+    for (const rule of await this.iptables(flavour).save('nat')) {
+      const [, address, port] = / -d (\S+)\/32 .* -j REDIRECT --to-ports (\d+)$/.exec(rule) ?? [];
+      if (address !== undefined) ports.set(address, Number(port));
+    }
+    return ports;
+  }
+
+  async isListening(port: number): Promise<boolean> {
+    return (await this.topology.node.output(['ss', '-Hltn', `sport = :${port}`])).trim() !== '';
+  }
+}
+
+/** In hundredths of a second: USER_HZ. Fields as proc(5) counts them, less the two before and in the parentheses. */
+function ticksOf(pid: number): { own: number; children: number } {
+  const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+  const [utime = 0, stime = 0, cutime = 0, cstime = 0] = fields.slice(11, 15).map(Number);
+  return { own: utime + stime, children: cutime + cstime };
+}

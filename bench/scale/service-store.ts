@@ -1,0 +1,69 @@
+import { join } from 'node:path';
+import { Admin, ApiRefusal, NAMESPACE } from '../../test/cluster/admin.ts';
+import { ControlPlane } from '../../test/cluster/control-plane.ts';
+import { serviceObject, sliceEndpoints, sliceObject } from '../../test/cluster/objects.ts';
+import type { Agent } from '../../test/netns/agent.ts';
+import { Manifests, serviceObjects } from '../../test/netns/manifests.ts';
+import { NODE_ADDRESS, type Topology } from '../../test/netns/topology.ts';
+import type { ScaleService } from './services.ts';
+
+/** Where Services come from. Every operation resolves when it has been written. */
+export interface ServiceStore {
+  /** Flags that lead the proxy here. */
+  readonly flags: readonly string[];
+  create(service: ScaleService): Promise<void>;
+  setEndpoints(service: ScaleService): Promise<void>;
+  delete(service: ScaleService): Promise<void>;
+}
+
+const NODE_NAME = 'node-1';
+
+/** A real etcd and kube-apiserver on the node. */
+export async function createApiStore(topology: Topology, agent: Agent): Promise<ServiceStore> {
+  const plane = await ControlPlane.start({
+    node: topology.node,
+    agent,
+    address: NODE_ADDRESS,
+    directory: join(topology.directory, 'control-plane'),
+    serviceRanges: '10.96.0.0/16',
+  });
+  const kubeconfig = join(topology.directory, 'kube-proxy.kubeconfig');
+  plane.writeKubeconfig(kubeconfig, { user: 'proxy', server: plane.server });
+  const admin = new Admin(agent, plane);
+  await admin.create('namespaces', { metadata: { name: NAMESPACE } });
+  const addresses = [{ type: 'InternalIP', address: NODE_ADDRESS }];
+  await admin.create('nodes', { metadata: { name: NODE_NAME }, status: { addresses } });
+
+  return {
+    flags: ['--kubeconfig', kubeconfig, '--hostname-override', NODE_NAME],
+    async create(service) {
+      const type = service.ports[0].nodePort === undefined ? 'ClusterIP' : 'NodePort';
+      // The Service last: from then on it can be reached.
+      await admin.create('endpointslices', sliceObject(service, service.endpoints));
+      await admin.create('services', serviceObject({ ...service, type }));
+    },
+    async setEndpoints({ name, endpoints }) {
+      await admin.patch('endpointslices', name, { endpoints: sliceEndpoints(endpoints) });
+    },
+    async delete({ name }) {
+      await admin.delete('services', name);
+      await admin.delete('endpointslices', name).catch((error) => {
+        // The garbage collector is not there, but another deletion may have been.
+        if (!(error instanceof ApiRefusal && error.status === 404)) throw error;
+      });
+    },
+  };
+}
+
+/** A directory of manifests, with a file for each Service. */
+export function createManifestStore(topology: Topology): ServiceStore {
+  const manifests = new Manifests(join(topology.directory, 'manifests'));
+  const fileOf = ({ name }: ScaleService) => `${name}.yaml`;
+  const put = async (service: ScaleService) => manifests.write(fileOf(service), serviceObjects(service));
+  return {
+    flags: ['--manifests', manifests.directory],
+    create: put,
+    setEndpoints: put,
+    delete: async (service) => manifests.remove(fileOf(service)),
+  };
+}

@@ -1,5 +1,7 @@
 import type { Agent } from '../netns/agent.ts';
 import { Environment, metric, type ProxyOptions } from '../netns/harness.ts';
+import { addIpv6, IPV6 } from '../netns/ipv6.ts';
+import type { Attempt, Outcome } from '../netns/programs/outcomes.ts';
 import type { ProxyProcess } from '../netns/proxy.ts';
 import { NODE_ADDRESS } from '../netns/topology.ts';
 import { waitFor } from '../netns/wait.ts';
@@ -8,6 +10,8 @@ import { binary, ControlPlane } from './control-plane.ts';
 import { type Endpoint, type ServiceOptions, serviceObject, sliceEndpoints, sliceObject } from './objects.ts';
 
 export const NODE_NAME = 'node-1';
+/** The node's. */
+export const ZONE = 'zone-1';
 
 /** Where to reach a Service port. */
 export interface Target {
@@ -45,21 +49,30 @@ export class Cluster {
     this.kubeconfig = environment.temporary('kube-proxy.kubeconfig');
   }
 
-  static async create(): Promise<Cluster> {
+  static async create({ dualStack = false } = {}): Promise<Cluster> {
     const environment = await Environment.create();
     try {
+      if (dualStack) await addIpv6(environment);
       const plane = await ControlPlane.start({
         node: environment.topology.node,
         agent: environment.node,
         address: NODE_ADDRESS,
         directory: environment.temporary('control-plane'),
+        serviceRanges: dualStack ? `10.96.0.0/16,${IPV6.clusterIPs}` : '10.96.0.0/16',
       });
       const cluster = new Cluster(environment, plane);
       plane.writeKubeconfig(cluster.kubeconfig, { user: 'proxy', server: plane.server });
       plane.writeKubeconfig(environment.temporary('admin.kubeconfig'), { user: 'admin' });
       await cluster.admin.create('namespaces', { metadata: { name: NAMESPACE } });
-      const addresses = [{ type: 'InternalIP', address: NODE_ADDRESS }];
-      await cluster.admin.create('nodes', { metadata: { name: NODE_NAME }, status: { addresses } });
+      await cluster.admin.create('nodes', {
+        metadata: { name: NODE_NAME, labels: { 'topology.kubernetes.io/zone': ZONE } },
+        status: {
+          addresses: [NODE_ADDRESS, ...(dualStack ? [IPV6.node] : [])].map((address) => ({
+            type: 'InternalIP',
+            address,
+          })),
+        },
+      });
       return cluster;
     } catch (error) {
       await environment.remove();
@@ -112,6 +125,13 @@ export class Cluster {
     return this.admin.patch('endpointslices', name, { endpoints: sliceEndpoints(endpoints) });
   }
 
+  /** Plays the part of a cloud: writes a load balancer IP that nobody else has into the status. Gives it. */
+  async giveLoadBalancerIP(name: string): Promise<string> {
+    const ip = `203.0.113.${this.environment.number()}`;
+    await this.admin.patch('services', `${name}/status`, { status: { loadBalancer: { ingress: [{ ip }] } } });
+    return ip;
+  }
+
   async deleteService(name: string): Promise<void> {
     await Promise.all([this.admin.delete('services', name), this.admin.delete('endpointslices', name)]);
   }
@@ -143,6 +163,19 @@ export class Cluster {
   async isDown(target: Target, from: readonly Agent[] = this.#callers()): Promise<void> {
     await waitFor(`${target.host}:${target.port} is not served`, async () => {
       return (await this.#answered(target, from)).every((isAnswered) => !isAnswered);
+    });
+  }
+
+  /** Until this becomes of an attempt from each of these places: the name of a backend, an error code, or `timeout`. */
+  async becomes(outcome: Outcome, attempt: Attempt, from: readonly Agent[] = this.#callers()): Promise<void> {
+    let seen: Outcome[] = [];
+    await waitFor(`${attempt.protocol} ${attempt.host}:${attempt.port}: ${outcome}`, async () => {
+      seen = (
+        await Promise.all(from.map((agent) => agent.call('outcomes', { attempts: [attempt], timeoutMs: 500 })))
+      ).flat();
+      return seen.every((each) => each === outcome);
+    }).catch((error: Error) => {
+      throw new Error(`${error.message}; seen: ${seen}`);
     });
   }
 

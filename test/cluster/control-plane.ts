@@ -25,6 +25,17 @@ export function binary(variable: 'KUBE_APISERVER' | 'ETCD' | 'KUBECTL'): string 
   throw new Error(`${variable} names no program; run scripts/test-cluster, which finds or builds it`);
 }
 
+export interface ControlPlaneOptions {
+  readonly node: Namespace;
+  /** One on the node. */
+  readonly agent: Agent;
+  readonly address: string;
+  /** For keys, data and logs. */
+  readonly directory: string;
+  /** Where cluster IPs come from: a CIDR, or one of each family, the primary one first. */
+  readonly serviceRanges: string;
+}
+
 /** A real etcd and a real kube-apiserver on the node, with RBAC on. Both end with their namespace. */
 export class ControlPlane {
   /** For the proxy: the node's own address. */
@@ -35,24 +46,20 @@ export class ControlPlane {
   readonly #agent: Agent;
   readonly #address: string;
   readonly #directory: string;
+  readonly #serviceRanges: string;
   #tokens: Record<User, string> = { admin: '', proxy: '' };
   #apiServer: ChildProcess | undefined;
 
-  private constructor(options: { node: Namespace; agent: Agent; address: string; directory: string }) {
+  private constructor(options: ControlPlaneOptions) {
     this.#node = options.node;
     this.#agent = options.agent;
     this.#address = options.address;
     this.#directory = options.directory;
+    this.#serviceRanges = options.serviceRanges;
     this.server = `https://${options.address}:${PORT}`;
   }
 
-  /** `agent`: one on the node. `directory`: for keys, data and logs. */
-  static async start(options: {
-    node: Namespace;
-    agent: Agent;
-    address: string;
-    directory: string;
-  }): Promise<ControlPlane> {
+  static async start(options: ControlPlaneOptions): Promise<ControlPlane> {
     mkdirSync(options.directory);
     const plane = new ControlPlane(options);
     plane.#makeKeys();
@@ -107,7 +114,7 @@ export class ControlPlane {
       // Also the endpoint of the Service default/kubernetes. Never a loopback address: it would refuse to start.
       `--advertise-address=${this.#address}`,
       `--secure-port=${PORT}`,
-      '--service-cluster-ip-range=10.96.0.0/16',
+      `--service-cluster-ip-range=${this.#serviceRanges}`,
       // Without RBAC everything would be allowed, and the rights of system:kube-proxy would go untested.
       '--authorization-mode=RBAC',
       `--token-auth-file=${this.#path('tokens.csv')}`,

@@ -10,8 +10,8 @@ import { inParallel } from './in-parallel.ts';
 import { affinity, sliceEndpoints } from './objects.ts';
 
 /*
- * The e2e tests of `test/e2e/network/` in kubernetes/kubernetes, but for service.go, by their names; `http` and `udp` in
- * one place where they differ in nothing else.
+ * The e2e tests of `test/e2e/network/` in kubernetes/kubernetes by their names; `http` and `udp` in one place where they
+ * differ in nothing else. Those of service.go, loadbalancer.go and dual_stack.go have files of their own.
  *
  * Not applicable:
  *
@@ -19,8 +19,6 @@ import { affinity, sliceEndpoints } from './objects.ts';
  * | --------------------------------------------------------------- | ------------------------------------------------- |
  * | kube_proxy.go: should resolve connection reset issue #74839      | about translated packets that connection tracking gives up; here a backend's segments end at the proxy's own socket |
  * | networking.go: pod-Service(hostNetwork): udp                     | upstream skips it (#95565); as node-Service        |
- * | dual_stack.go: the four of node and pod addresses                | about kubelet and network plugin                   |
- * | dual_stack.go: Granular Checks with SCTP                         | SCTP is not served                                 |
  */
 
 const PORTS = [
@@ -249,8 +247,7 @@ describe('e2e/network', () => {
 
     // Its packets keep the entry alive that connection tracking made while there were no rules, and rules are only looked
     // up for new entries.
-    const TODO = { todo: 'comes with clearing entries of connection tracking' };
-    test('a UDP client that asked before the Service existed is answered once it does', TODO, async () => {
+    test('a UDP client that asked before the Service existed is answered once it does', async () => {
       const clusterIP = '10.96.200.53';
       const { client } = cluster.environment;
       const { socket } = await client.call('udpOpen', {});
@@ -261,9 +258,23 @@ describe('e2e/network', () => {
     });
   });
 
-  test('kube_proxy.go: should set TCP CLOSE_WAIT timeout', {
-    skip: 'comes with the settings of connection tracking',
-  }, () => {});
+  test('kube_proxy.go: should set TCP CLOSE_WAIT timeout', async () => {
+    const { host, port } = await cluster.serve(
+      { name: cluster.name(), ports: [{ port: 80, target: TCP['early-end'] }] },
+      [POD_ADDRESSES[0]],
+    );
+    const { client, topology } = cluster.environment;
+    const { connection, localPort } = await client.call('open', { host, port });
+    // The backend has ended its direction, the client has not: what its connection is in now lasts an hour at most.
+    assert.equal(await client.call('read', { connection, bytes: 3 }), 'bye');
+    const timeout = await waitFor('the connection is in CLOSE_WAIT', async () => {
+      const entries = await topology.node.output(['cat', '/proc/net/nf_conntrack']);
+      const ofClient = entries.split('\n').find((line) => line.includes(` sport=${localPort} dport=${port} `));
+      return /^ipv4 +2 tcp +6 (\d+) CLOSE_WAIT /.exec(ofClient ?? '')?.[1];
+    });
+    assert.ok(Math.abs(Number(timeout) - 3_600) < 60, `${timeout} s`);
+    await client.call('reset', { connection });
+  });
 
   describe('service_latency.go', () => {
     test('should not be very high', { timeout: 120_000 }, async (context) => {
@@ -296,42 +307,6 @@ describe('e2e/network', () => {
       assert.ok(intact);
       context.diagnostic(`1 GiB, checksummed, in ${(ms / 1_000).toFixed(1)} s`);
     });
-  });
-
-  describe('dual_stack.go', () => {
-    const LATER = { skip: 'comes with IPv6' };
-    test('should create service with ipv4 cluster ip', async () => {
-      const name = cluster.name();
-      const spec = { ipFamilyPolicy: 'SingleStack', ipFamilies: ['IPv4'], ports: [{ port: 80, targetPort: TCP.name }] };
-      const { spec: stored } = await cluster.admin.create('services', { metadata: { name }, spec });
-      assert.deepEqual([stored.ipFamilies, stored.clusterIPs], [['IPv4'], [stored.clusterIP]]);
-    });
-    test('should create service with cluster ip from primary service range', async () => {
-      const service = await create();
-      const { spec } = await cluster.admin.get('services', service.name);
-      assert.deepEqual(spec.ipFamilies, ['IPv4']);
-      assert.match(spec.clusterIP, /^10\.96\./);
-      await cluster.isUp(service, ALL);
-    });
-    test('should create service with ipv6 cluster ip', LATER, () => {});
-    test('should create service with ipv4,v6 cluster ip', LATER, () => {});
-    test('should create service with ipv6,v4 cluster ip', LATER, () => {});
-    for (const what of [
-      'pod-Service: http',
-      'pod-Service: udp',
-      'node-Service: http',
-      'node-Service: udp',
-      'endpoint-Service: http',
-      'endpoint-Service: udp',
-      'update endpoints: http',
-      'update endpoints: udp',
-      'service endpoints using hostNetwork',
-      'node-pod communication',
-      'client IP based session affinity: http',
-      'client IP based session affinity: udp',
-    ]) {
-      test(`Granular Checks: should function for ${what}`, LATER, () => {});
-    }
   });
 
   test('the Node has the Starting event that upstream writes, seen by kubectl', async () => {

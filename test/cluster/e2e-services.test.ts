@@ -4,10 +4,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
 import { listeningPorts, TCP, UDP } from '../netns/harness.ts';
 import type { ProxyProcess } from '../netns/proxy.ts';
-import { CLIENT_ADDRESS, NODE_ADDRESS, POD_ADDRESSES } from '../netns/topology.ts';
+import { CLIENT_ADDRESS, NODE_ADDRESS, OUTSIDE_ADDRESS, POD_ADDRESSES } from '../netns/topology.ts';
 import { waitFor } from '../netns/wait.ts';
 import { ApiRefusal, NAMESPACE } from './admin.ts';
-import { Cluster, type ServedService, type Target } from './cluster.ts';
+import { Cluster, NODE_NAME, type ServedService, type Target } from './cluster.ts';
 import { affinity, serviceObject, servicePort, sliceEndpoints, slicePorts } from './objects.ts';
 
 /*
@@ -22,7 +22,7 @@ import { affinity, serviceObject, servicePort, sliceEndpoints, slicePorts } from
  * | should be able to create an internal type load balancer           | makes a load balancer in a cloud                 |
  * | should have correct load balancer health-check interval           | the same                                         |
  * | should handle load balancer cleanup finalizer for service         | the service controller's work                    |
- * | ESIPP: the five tests of external traffic policy with a cloud     | the same; the policy itself comes later          |
+ * | (beside the affinity ones) the tests of traffic policies          | are in e2e-traffic-policies.test.ts              |
  * | SCTP: should allow creating a basic SCTP service … (3)            | SCTP is not served                               |
  * | proxy.go: should proxy through a service and a pod (3)            | tests the API server's /proxy, not the proxy     |
  */
@@ -329,46 +329,61 @@ describe('service.go', () => {
         affinitySeconds: 10_800,
         ports: [HTTP],
       } as const;
-      const service = await cluster.serve(options, POD_ADDRESSES);
+      const endpoints = POD_ADDRESSES.map((ip) => ({ ip, nodeName: NODE_NAME }));
+      const service = await cluster.serve(options, endpoints);
       await cluster.admin.patch('services', service.name, { spec: { externalTrafficPolicy: policy } });
-      const host = `203.0.113.${100 + cluster.environment.number()}`;
-      await cluster.admin.patch('services', `${service.name}/status`, {
-        status: { loadBalancer: { ingress: [{ ip: host }] } },
-      });
+      const host = await cluster.giveLoadBalancerIP(service.name);
       await waitFor('it is served', () =>
         cluster.environment.outside.call('request', { host, port: 80, timeoutMs: 300 }).catch(() => undefined),
       );
       return { name: service.name, host, port: 80 };
     };
 
-    test('should have session affinity work for LoadBalancer service with ESIPP off', async () => {
-      const target = await loadBalancer('Cluster');
-      assert.equal((await backends(target, cluster.environment.outside)).length, 1);
-    });
+    for (const [policy, esipp] of [
+      ['Cluster', 'off'],
+      ['Local', 'on'],
+    ] as const) {
+      test(`should have session affinity work for LoadBalancer service with ESIPP ${esipp}`, async () => {
+        const target = await loadBalancer(policy);
+        assert.equal((await backends(target, cluster.environment.outside)).length, 1);
+      });
 
-    test('should be able to switch session affinity for LoadBalancer service with ESIPP off', async () => {
-      const target = await loadBalancer('Cluster');
-      const seen = () => backends(target, cluster.environment.outside);
-      assert.equal((await seen()).length, 1);
-      await cluster.admin.patch('services', target.name, { spec: affinity() });
-      await waitFor('every backend answers', async () => (await seen()).length === 3);
-      await cluster.admin.patch('services', target.name, { spec: affinity(10_800) });
-      await waitFor('one backend answers', async () => (await seen()).length === 1);
-    });
+      test(`should be able to switch session affinity for LoadBalancer service with ESIPP ${esipp}`, async () => {
+        const target = await loadBalancer(policy);
+        const seen = () => backends(target, cluster.environment.outside);
+        assert.equal((await seen()).length, 1);
+        await cluster.admin.patch('services', target.name, { spec: affinity() });
+        await waitFor('every backend answers', async () => (await seen()).length === 3);
+        await cluster.admin.patch('services', target.name, { spec: affinity(10_800) });
+        await waitFor('one backend answers', async () => (await seen()).length === 1);
+      });
+    }
 
-    const POLICIES = { skip: 'comes with traffic policies' };
-    test('should have session affinity work for LoadBalancer service with ESIPP on', POLICIES, () => {});
-    test('should be able to switch session affinity for LoadBalancer service with ESIPP on', POLICIES, () => {});
-    test('should only allow access from service loadbalancer source ranges', {
-      skip: 'comes with source ranges',
-    }, () => {});
+    test('should only allow access from service loadbalancer source ranges', async () => {
+      const { client, pods, outside } = cluster.environment;
+      const service = await cluster.serve({ name: cluster.name('lb'), type: 'LoadBalancer', ports: [HTTP] }, [POD_1]);
+      const target = { host: await cluster.giveLoadBalancerIP(service.name), port: 80 };
+      const setRanges = (addresses: readonly string[]) =>
+        cluster.admin.patch('services', service.name, {
+          spec: { loadBalancerSourceRanges: addresses.map((address) => `${address}/32`) },
+        });
+      await cluster.isUp(target, ['pod-1'], [client, pods[1], outside]);
+      await setRanges([CLIENT_ADDRESS]);
+      await cluster.becomes('timeout', { protocol: 'tcp', ...target }, [pods[1], outside]);
+      await cluster.isUp(target, ['pod-1'], [client]);
+      await setRanges([POD_2, OUTSIDE_ADDRESS]);
+      await cluster.becomes('timeout', { protocol: 'tcp', ...target }, [client]);
+      await cluster.isUp(target, ['pod-1'], [pods[1], outside]);
+      // They are about the load balancer alone.
+      await cluster.isUp(service, ['pod-1'], [client]);
+      await cluster.isUp(nodePortOf(service), ['pod-1'], [client]);
+      await setRanges([]);
+      await cluster.isUp(target, ['pod-1'], [client, pods[1], outside]);
+    });
   });
 
-  for (const [name, label] of [
-    ['should implement service.kubernetes.io/service-proxy-name', 'service.kubernetes.io/service-proxy-name'],
-    ['should implement service.kubernetes.io/headless', 'service.kubernetes.io/headless'],
-  ] as const) {
-    test(name, async () => {
+  for (const label of ['service.kubernetes.io/service-proxy-name', 'service.kubernetes.io/headless']) {
+    test(`should implement ${label}`, async () => {
       const labels = { [label]: 'foo-bar' };
       const disabled = await cluster.create({ name: cluster.name('disabled'), labels, ports: [HTTP] }, POD_ADDRESSES);
       const toggled = await cluster.serve({ name: cluster.name('toggled'), ports: [HTTP] }, POD_ADDRESSES);
@@ -388,7 +403,39 @@ describe('service.go', () => {
     });
   }
 
-  test('should be rejected when no endpoints exist', { skip: 'comes with rejecting by rules' }, () => {});
+  describe('without endpoints', () => {
+    const ports = [
+      { name: 'tcp', port: 80, target: TCP.name },
+      { name: 'udp', port: 90, target: UDP['udp-name'], protocol: 'UDP' },
+    ] as const;
+
+    async function isRejected(service: ServedService): Promise<void> {
+      const { spec } = await cluster.admin.get('services', service.name);
+      for (const [index, protocol] of (['tcp', 'udp'] as const).entries()) {
+        for (const [host, port] of [
+          [service.host, spec.ports[index].port],
+          [NODE_ADDRESS, spec.ports[index].nodePort],
+        ] as const) {
+          await cluster.becomes('ECONNREFUSED', { protocol, host, port }, outside());
+        }
+      }
+    }
+
+    test('should be rejected when no endpoints exist', async () => {
+      const service = await cluster.serve({ name: cluster.name(), type: 'NodePort', ports }, []);
+      await isRejected(service);
+      await cluster.setEndpoints(service.name, [POD_1]);
+      await cluster.isUp(service, ['pod-1'], outside());
+    });
+
+    test('should be rejected for evicted pods (no endpoints exist)', async () => {
+      const service = await cluster.serve({ name: cluster.name(), type: 'NodePort', ports }, [POD_1]);
+      await cluster.isUp(service, ['pod-1'], outside());
+      // An evicted pod stays as an object, and its endpoint leaves the slice.
+      await cluster.setEndpoints(service.name, []);
+      await isRejected(service);
+    });
+  });
 
   test('should prevent NodePort collisions', async () => {
     const first = await cluster.serve({ name: cluster.name(), type: 'NodePort', ports: [HTTP] }, POD_ADDRESSES);

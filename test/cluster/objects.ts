@@ -18,14 +18,23 @@ export interface ServiceOptions {
   /** ClientIP affinity with this timeout. */
   readonly affinitySeconds?: number;
   readonly labels?: Readonly<Record<string, string>>;
+  /** Further fields of its `spec`. */
+  readonly spec?: object;
 }
 
 export interface Endpoint {
   readonly ip: string;
   readonly ready?: boolean;
+  /** It terminates, and serves until it has. */
+  readonly terminating?: boolean;
+  readonly nodeName?: string;
+  /** The zone, or the node, that the controller wants it to be used in. */
+  readonly zoneHint?: string;
+  readonly nodeHint?: string;
 }
 
-export function serviceObject({ name, type, ports, clusterIP, affinitySeconds, labels }: ServiceOptions): object {
+export function serviceObject(options: ServiceOptions): object {
+  const { name, type, ports, clusterIP, affinitySeconds, labels, spec } = options;
   return {
     apiVersion: 'v1',
     kind: 'Service',
@@ -35,6 +44,7 @@ export function serviceObject({ name, type, ports, clusterIP, affinitySeconds, l
       ...(clusterIP && { clusterIP }),
       ...(affinitySeconds !== undefined && affinity(affinitySeconds)),
       ports: ports.map(servicePort),
+      ...spec,
     },
   };
 }
@@ -56,16 +66,21 @@ export function affinity(timeoutSeconds?: number): object {
     : { sessionAffinity: 'ClientIP', sessionAffinityConfig: { clientIP: { timeoutSeconds } } };
 }
 
-/** The slice of the Service of this name, as the endpoint slice controller would write it. */
+/** The slice of the Service of this name for one address family, as the endpoint slice controller would write it. */
 export function sliceObject(
   { name, ports, labels }: ServiceOptions,
   endpoints: readonly (string | Endpoint)[],
+  addressType: 'IPv4' | 'IPv6' = 'IPv4',
 ): object {
   return {
     apiVersion: 'discovery.k8s.io/v1',
     kind: 'EndpointSlice',
-    metadata: { name, namespace: NAMESPACE, labels: { ...labels, 'kubernetes.io/service-name': name } },
-    addressType: 'IPv4',
+    metadata: {
+      name: addressType === 'IPv4' ? name : `${name}-ipv6`,
+      namespace: NAMESPACE,
+      labels: { ...labels, 'kubernetes.io/service-name': name },
+    },
+    addressType,
     ports: slicePorts(ports),
     endpoints: sliceEndpoints(endpoints),
   };
@@ -76,8 +91,18 @@ export function slicePorts(ports: readonly PortOptions[]): object[] {
 }
 
 export function sliceEndpoints(endpoints: readonly (string | Endpoint)[]): object[] {
-  return endpoints.map((endpoint) => {
-    const { ip, ready } = typeof endpoint === 'string' ? { ip: endpoint, ready: true } : endpoint;
-    return { addresses: [ip], conditions: { ready: ready ?? true } };
-  });
+  return endpoints.map((endpoint) => sliceEndpoint(typeof endpoint === 'string' ? { ip: endpoint } : endpoint));
+}
+
+function sliceEndpoint({ ip, ready = true, terminating, nodeName, zoneHint, nodeHint }: Endpoint): object {
+  const hints = {
+    ...(zoneHint && { forZones: [{ name: zoneHint }] }),
+    ...(nodeHint && { forNodes: [{ name: nodeHint }] }),
+  };
+  return {
+    addresses: [ip],
+    conditions: terminating ? { ready: false, serving: true, terminating: true } : { ready },
+    ...(nodeName && { nodeName }),
+    ...((zoneHint || nodeHint) && { hints }),
+  };
 }

@@ -1,0 +1,234 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { TCP } from '../netns/harness.ts';
+import { BRIDGE_ADDRESS, NODE_ADDRESS, POD_ADDRESSES } from '../netns/topology.ts';
+import { waitFor } from '../netns/wait.ts';
+import { Cluster, NODE_NAME, type ServedService, type Target, ZONE } from './cluster.ts';
+import type { Endpoint, ServiceOptions } from './objects.ts';
+
+/*
+ * The e2e tests of kubernetes/kubernetes about who serves whom, by their names. There is one real node; the others are
+ * node names in slices, and all their pods are here. Where upstream asks for the client's address to be preserved, that is
+ * left out: a backend sees the node.
+ */
+
+const HTTP = { port: 80, target: TCP.name } as const;
+const [POD_1, POD_2, POD_3] = POD_ADDRESSES;
+const ALL = ['pod-1', 'pod-2', 'pod-3'] as const;
+
+const here = (ip: string): Endpoint => ({ ip, nodeName: NODE_NAME });
+const elsewhere = (ip: string): Endpoint => ({ ip, nodeName: 'node-2' });
+const terminating = (endpoint: Endpoint): Endpoint => ({ ...endpoint, terminating: true });
+
+const LOCAL_INSIDE = { spec: { internalTrafficPolicy: 'Local' } } as const;
+const LOCAL_OUTSIDE = { type: 'NodePort', spec: { externalTrafficPolicy: 'Local' } } as const;
+
+describe('traffic policies', () => {
+  let cluster: Cluster;
+
+  before(async () => {
+    cluster = await Cluster.create();
+    await cluster.startProxy({ args: ['--cluster-cidr', '10.244.0.0/16'] });
+  });
+
+  after(() => cluster.remove());
+
+  const inside = () => [cluster.environment.client];
+  const onNode = () => [cluster.environment.node];
+  const outside = () => [cluster.environment.outside];
+
+  const create = (options: Partial<ServiceOptions>, endpoints: readonly Endpoint[]) =>
+    cluster.create({ name: cluster.name('policy'), ports: [HTTP], ...options }, endpoints);
+
+  const nodePortOf = ({ nodePort }: ServedService): Target => ({ host: NODE_ADDRESS, port: nodePort });
+
+  const isDropped = ({ host, port }: Target, from = inside()) =>
+    cluster.becomes('timeout', { protocol: 'tcp', host, port }, from);
+
+  describe('service.go', () => {
+    for (const [where, from] of [
+      ['Pod', inside],
+      ['Pod (hostNetwork: true)', onNode],
+    ] as const) {
+      test(`should respect internalTrafficPolicy=Local ${where} to Pod`, async () => {
+        const service = await create(LOCAL_INSIDE, [here(POD_1), elsewhere(POD_2)]);
+        await cluster.isUp(service, ['pod-1'], from());
+        await cluster.setEndpoints(service.name, [elsewhere(POD_2)]);
+        await isDropped(service, from());
+      });
+    }
+
+    test('should respect internalTrafficPolicy=Local Pod and Node, to Pod (hostNetwork: true)', async () => {
+      await cluster.environment.node.serve(TCP.name, 'name');
+      const service = await create(LOCAL_INSIDE, [here(NODE_ADDRESS), elsewhere(POD_2)]);
+      await cluster.isUp(service, ['node'], [...inside(), ...onNode()]);
+      await cluster.setEndpoints(service.name, [elsewhere(POD_2)]);
+      await isDropped(service, [...inside(), ...onNode()]);
+    });
+
+    test('should support externalTrafficPolicy=Local for type=NodePort', async () => {
+      const service = await create(LOCAL_OUTSIDE, [here(POD_1), elsewhere(POD_2)]);
+      await cluster.isUp(nodePortOf(service), ['pod-1'], outside());
+      // From inside the cluster there is no load balancer that could choose another node.
+      await cluster.isUp(nodePortOf(service), ['pod-1', 'pod-2'], [...inside(), ...onNode()]);
+      await cluster.isUp(service, ['pod-1', 'pod-2'], inside());
+    });
+
+    const ENDING = [terminating(here(POD_1)), terminating(elsewhere(POD_2)), { ip: POD_3, ready: false }];
+
+    test('should fallback to terminating endpoints when there are no ready endpoints with internalTrafficPolicy=Cluster', async () => {
+      const service = await create({}, ENDING);
+      await cluster.isUp(service, ['pod-1', 'pod-2'], inside());
+      await cluster.setEndpoints(service.name, [...ENDING.slice(0, 2), elsewhere(POD_3)]);
+      await cluster.isUp(service, ['pod-3'], inside());
+    });
+
+    test('should fallback to local terminating endpoints when there are no ready endpoints with internalTrafficPolicy=Local', async () => {
+      const service = await create(LOCAL_INSIDE, [...ENDING.slice(0, 2), elsewhere(POD_3)]);
+      await cluster.isUp(service, ['pod-1'], inside());
+      await cluster.setEndpoints(service.name, [...ENDING.slice(0, 2), here(POD_3)]);
+      await cluster.isUp(service, ['pod-3'], inside());
+    });
+
+    test('should fallback to terminating endpoints when there are no ready endpoints with externalTrafficPolicy=Cluster', async () => {
+      const service = await create({ type: 'NodePort' }, ENDING);
+      await cluster.isUp(nodePortOf(service), ['pod-1', 'pod-2'], outside());
+    });
+
+    test('should fallback to local terminating endpoints when there are no ready endpoints with externalTrafficPolicy=Local', async () => {
+      const service = await create(LOCAL_OUTSIDE, [...ENDING.slice(0, 2), elsewhere(POD_3)]);
+      await cluster.isUp(nodePortOf(service), ['pod-1'], outside());
+      await cluster.isUp(nodePortOf(service), ['pod-3'], inside());
+    });
+
+    test('should fail health check node port if there are only terminating endpoints', async () => {
+      const { service, host, healthCheck } = await createBalanced([here(POD_1)]);
+      await isHealthy(healthCheck, 200);
+      await cluster.setEndpoints(service.name, [terminating(here(POD_1))]);
+      await isHealthy(healthCheck, 503);
+      await cluster.isUp({ host, port: 80 }, ['pod-1'], outside());
+    });
+
+    test('should implement NodePort and HealthCheckNodePort correctly when ExternalTrafficPolicy changes', async () => {
+      const { service, healthCheck } = await createBalanced([here(POD_1), elsewhere(POD_2)]);
+      const target = nodePortOf(service);
+      await cluster.isUp(target, ['pod-1'], outside());
+      await isHealthy(healthCheck, 200);
+      await cluster.setEndpoints(service.name, [elsewhere(POD_2)]);
+      await isDropped(target, outside());
+      await isHealthy(healthCheck, 503);
+      const setPolicy = (policy: string) =>
+        cluster.admin.patch('services', service.name, { spec: { externalTrafficPolicy: policy } });
+      await setPolicy('Cluster');
+      await cluster.isUp(target, ['pod-2'], outside());
+      await isHealthy(healthCheck, undefined);
+      const { spec } = await setPolicy('Local');
+      await isDropped(target, outside());
+      await isHealthy(spec.healthCheckNodePort, 503);
+    });
+  });
+
+  interface Balanced {
+    readonly service: ServedService;
+    /** Of the load balancer. */
+    readonly host: string;
+    readonly healthCheck: number;
+  }
+
+  async function createBalanced(endpoints: readonly Endpoint[]): Promise<Balanced> {
+    const service = await create({ ...LOCAL_OUTSIDE, type: 'LoadBalancer' }, endpoints);
+    const host = await cluster.giveLoadBalancerIP(service.name);
+    const { spec } = await cluster.admin.get('services', service.name);
+    return { service, host, healthCheck: spec.healthCheckNodePort };
+  }
+
+  /** Until the port answers a load balancer so; `undefined`: does not answer. */
+  async function isHealthy(port: number, expected: number | undefined): Promise<void> {
+    let status: number | undefined;
+    await waitFor(`:${port}/healthz answers ${expected}`, async () => {
+      const asked = cluster.environment.outside.call('httpGet', { url: `http://${NODE_ADDRESS}:${port}/healthz` });
+      status = await asked.then(
+        (answer) => answer.status,
+        () => undefined,
+      );
+      return status === expected;
+    }).catch((error: Error) => {
+      throw new Error(`${error.message}; seen: ${status}`);
+    });
+  }
+
+  describe('loadbalancer.go: ESIPP', () => {
+    test('should work for type=LoadBalancer', async () => {
+      const { service, host, healthCheck } = await createBalanced([here(POD_1), elsewhere(POD_2)]);
+      await cluster.isUp({ host, port: 80 }, ['pod-1'], outside());
+      await isHealthy(healthCheck, 200);
+      await cluster.deleteService(service.name);
+      await isHealthy(healthCheck, undefined);
+    });
+
+    test('should work for type=NodePort', async () => {
+      const service = await create(LOCAL_OUTSIDE, [here(POD_1)]);
+      await cluster.isUp(nodePortOf(service), ['pod-1'], outside());
+    });
+
+    test('should only target nodes with endpoints', async () => {
+      const { service, host, healthCheck } = await createBalanced([elsewhere(POD_2)]);
+      await isHealthy(healthCheck, 503);
+      await isDropped({ host, port: 80 }, outside());
+      await cluster.setEndpoints(service.name, [elsewhere(POD_2), here(POD_1)]);
+      await isHealthy(healthCheck, 200);
+      await cluster.isUp({ host, port: 80 }, ['pod-1'], outside());
+    });
+
+    test('should work from pods', async () => {
+      const { host } = await createBalanced([elsewhere(POD_2)]);
+      await cluster.isUp({ host, port: 80 }, ['pod-2'], [...inside(), ...onNode()]);
+    });
+
+    test('should handle updates to ExternalTrafficPolicy field', async () => {
+      const { service, host } = await createBalanced([here(POD_1), elsewhere(POD_2), elsewhere(POD_3)]);
+      await cluster.isUp({ host, port: 80 }, ['pod-1'], outside());
+      await cluster.admin.patch('services', service.name, { spec: { externalTrafficPolicy: 'Cluster' } });
+      await cluster.isUp({ host, port: 80 }, ALL, outside());
+      await cluster.isUp(nodePortOf(service), ALL, outside());
+      await cluster.admin.patch('services', service.name, { spec: { externalTrafficPolicy: 'Local' } });
+      await cluster.isUp({ host, port: 80 }, ['pod-1'], outside());
+    });
+  });
+
+  describe('traffic_distribution.go', () => {
+    // The controller turns either value into the same hints, and it is hints that a proxy sees.
+    for (const value of ['PreferClose', 'PreferSameZone']) {
+      test(`should route traffic to an endpoint in the same zone when using ${value}`, async () => {
+        const hinted = (zones: readonly string[]) =>
+          POD_ADDRESSES.map((ip, index) => ({ ...elsewhere(ip), zoneHint: zones[index]! }));
+        const service = await create({ spec: { trafficDistribution: value } }, hinted([ZONE, 'zone-2', 'zone-3']));
+        await cluster.isUp(service, ['pod-1'], inside());
+        // A zone without an endpoint is served by all.
+        await cluster.setEndpoints(service.name, hinted(['zone-2', 'zone-2', 'zone-3']));
+        await cluster.isUp(service, ALL, inside());
+      });
+    }
+
+    test('an endpoint that is meant for the node goes before those of its zone', async () => {
+      const spec = { trafficDistribution: 'PreferSameNode' };
+      const endpoints = POD_ADDRESSES.map((ip, index) => ({
+        ...elsewhere(ip),
+        zoneHint: ZONE,
+        nodeHint: index === 0 ? NODE_NAME : 'node-2',
+      }));
+      const service = await create({ spec }, endpoints);
+      await cluster.isUp(service, ['pod-1'], inside());
+      await cluster.setEndpoints(service.name, endpoints.slice(1));
+      await cluster.isUp(service, ['pod-2', 'pod-3'], inside());
+    });
+  });
+
+  test('a backend sees the node, whatever the policy', async () => {
+    const { service } = await createBalanced([here(POD_1)]);
+    await cluster.isUp(service, ['pod-1'], inside());
+    const { connections } = await cluster.environment.pods[0].call('seen', { port: TCP.name });
+    assert.ok(connections.length > 0);
+    assert.ok(connections.every(({ remote }) => remote.startsWith(`${BRIDGE_ADDRESS}:`)));
+  });
+});

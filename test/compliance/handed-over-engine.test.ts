@@ -8,7 +8,11 @@ import { passOn } from '../dataplane/fast/pass-on.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
 import { dataPlaneCompliance, type EngineFactory } from './data-plane.ts';
 
-const PAUSE_MS = 150;
+/**
+ * Between the first two hand-overs; each further one takes twice as long. Deadlines begin anew with each, so in between
+ * there must come a time in which they pass.
+ */
+const FIRST_PAUSE_MS = 50;
 
 /** Hands over to a new data plane again and again, whatever is going on. */
 class WanderingDataPlane implements DataPlane {
@@ -51,7 +55,7 @@ class WanderingDataPlane implements DataPlane {
   }
 
   async #wander(): Promise<void> {
-    for (; !this.#isOver; await sleep(PAUSE_MS)) {
+    for (let pauseMs = FIRST_PAUSE_MS; !this.#isOver; await this.#rest(pauseMs), pauseMs *= 2) {
       // One of the tests takes every descriptor, with which no other process would come about either.
       const next = await this.#create().catch(() => undefined);
       if (next === undefined) continue;
@@ -62,6 +66,11 @@ class WanderingDataPlane implements DataPlane {
         this.#isHandingOver = false;
       });
     }
+  }
+
+  async #rest(ms: number): Promise<void> {
+    const until = performance.now() + ms;
+    while (!this.#isOver && performance.now() < until) await sleep(Math.min(ms, FIRST_PAUSE_MS));
   }
 
   #inTurn<Result>(call: () => Promise<Result>): Promise<Result> {

@@ -35,6 +35,7 @@ export function retryTests(makeRig: RigFactory): void {
 
   test('a silent endpoint is given 250 ms, and delays only the connection that tries it', async (t) => {
     const rig = await makeRig(t);
+    if (rig.dialsBeginAnew) return t.skip('a hand-over gives each dial another turn');
     const alive = await TcpBackend.named(t, 'alive');
     const { name, port } = await rig.open('TCP', [endpointAt(BLACK_HOLE, 80), alive.endpoint]);
     const began = performance.now();

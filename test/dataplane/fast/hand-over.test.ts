@@ -40,7 +40,7 @@ test('an established connection goes on, new ones come in at the same port, and 
   await client.hasReceived(4);
 
   assert.deepEqual(await passOn(before.plane, after.plane), [
-    { name: NAME, protocol: 'TCP', address: '127.0.0.1', localPort: port },
+    { id: NAME, name: NAME, family: 'IPv4', protocol: 'TCP', address: '127.0.0.1', localPort: port },
   ]);
   client.send('two');
   await client.hasReceived(7);

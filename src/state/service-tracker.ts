@@ -183,7 +183,7 @@ export class ServiceTracker {
     }
     if (slice !== undefined) {
       const entry = this.#touch(slice.service);
-      entry.slices = [...entry.slices, slice];
+      entry.slices = entry.slices.concat(slice);
       this.#serviceOfSlice.set(key, slice.service);
       this.#remember(slice, [slice.group]);
     }

@@ -105,7 +105,7 @@ export class KubeconfigAccess implements AccessSource {
 }
 
 async function load(text: string, { path, server: master, log }: KubeconfigOptions): Promise<Loaded> {
-  // Here and not above, because it costs 300 ms and 60 MB that only users of a kubeconfig should pay.
+  // Here and not above, because it costs 200 ms and 17 MB that only users of a kubeconfig should pay.
   const { KubeConfig } = await import('@kubernetes/client-node/dist/config.js');
   const fail = (problem: string) => new AccessConfigError(`the kubeconfig ${path} cannot be used: ${problem}`);
   const document = parse(text, fail);

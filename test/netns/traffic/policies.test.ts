@@ -1,0 +1,246 @@
+import assert from 'node:assert/strict';
+import { after, afterEach, before, describe, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Agent } from '../agent.ts';
+import { Environment, TCP, UDP } from '../harness.ts';
+import { FLAVOUR } from '../iptables.ts';
+import type { Attempt, Outcome } from '../programs/outcomes.ts';
+import type { ProxyProcess } from '../proxy.ts';
+import { CLIENT_ADDRESS, NODE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
+import { waitFor } from '../wait.ts';
+
+const HERE = 'node-a';
+const ELSEWHERE = 'node-b';
+const DRAIN_MS = 1_000;
+const LOAD_BALANCER_IP = '203.0.113.10';
+
+interface Endpoint {
+  readonly address: string;
+  readonly nodeName?: string;
+  readonly conditions?: { readonly ready?: boolean; readonly serving?: boolean; readonly terminating?: boolean };
+}
+
+/** A Service with a TCP and a UDP port that lead to servers which say whose they are, and its EndpointSlice. */
+function objects(name: string, spec: object, endpoints: readonly Endpoint[], status: object = {}): object[] {
+  const ports = [
+    { name: 'tcp', protocol: 'TCP', target: TCP.name },
+    { name: 'udp', protocol: 'UDP', target: UDP['udp-name'] },
+  ];
+  const nodePort = 'nodePort' in spec ? spec.nodePort : undefined;
+  return [
+    {
+      apiVersion: 'v1',
+      kind: 'Service',
+      metadata: { name, namespace: 'test' },
+      spec: {
+        type: 'LoadBalancer',
+        ...spec,
+        ports: ports.map((port) => ({
+          name: port.name,
+          protocol: port.protocol,
+          port: 80,
+          targetPort: port.target,
+          ...(nodePort !== undefined && { nodePort }),
+        })),
+      },
+      status,
+    },
+    {
+      apiVersion: 'discovery.k8s.io/v1',
+      kind: 'EndpointSlice',
+      metadata: { name: `${name}-1`, namespace: 'test', labels: { 'kubernetes.io/service-name': name } },
+      addressType: 'IPv4',
+      endpoints: endpoints.map(({ address, ...rest }) => ({ addresses: [address], ...rest })),
+      ports: ports.map((port) => ({ name: port.name, protocol: port.protocol, port: port.target })),
+    },
+  ];
+}
+
+const [LOCAL, REMOTE] = [
+  { address: POD_ADDRESSES[0], nodeName: HERE },
+  { address: POD_ADDRESSES[1], nodeName: ELSEWHERE },
+];
+
+describe(`what a Service asks for, on iptables-${FLAVOUR}`, () => {
+  let environment: Environment;
+  let proxy: ProxyProcess;
+
+  before(async () => {
+    environment = await Environment.create();
+    // Each row asks several times; the kernel tells a peer of some six unreachable ports, then of one a second.
+    await environment.topology.node.output(['sh', '-c', 'echo 0 > /proc/sys/net/ipv4/icmp_ratelimit']);
+    proxy = await environment.startProxy({
+      args: [
+        ...['--hostname-override', HERE, '--cluster-cidr', '10.244.0.0/16'],
+        ...['--endpoint-drain-timeout', `${DRAIN_MS}ms`],
+      ],
+    });
+  });
+  after(() => environment.remove());
+  afterEach(() => {
+    environment.manifests.clear();
+  });
+
+  /** What becomes of clients over TCP and UDP; each several times, so that every endpoint has a turn. */
+  async function outcomesOf(from: Agent, host: string, port: number, timeoutMs = 1_000): Promise<readonly Outcome[]> {
+    const attempt = (protocol: Attempt['protocol']): Attempt => ({ protocol, host, port });
+    const attempts = [
+      ...Array.from({ length: 4 }, () => attempt('tcp')),
+      ...Array.from({ length: 4 }, () => attempt('udp')),
+    ];
+    return [...new Set(await from.call('outcomes', { attempts, timeoutMs }))].toSorted();
+  }
+
+  async function expect(rows: readonly (readonly [Agent, string, number, readonly Outcome[]])[]): Promise<void> {
+    for (const [from, host, port, outcomes] of rows) {
+      assert.deepEqual(await outcomesOf(from, host, port), outcomes, `from ${from.name} to ${host}:${port}`);
+    }
+  }
+
+  async function until(from: Agent, host: string, port: number, outcomes: readonly Outcome[]): Promise<void> {
+    let seen: readonly Outcome[] = [];
+    const isSo = async () => {
+      seen = await outcomesOf(from, host, port, 300);
+      return seen.join() === outcomes.join();
+    };
+    await waitFor(`${outcomes} from ${from.name} at ${host}:${port}`, isSo).catch((error: Error) => {
+      throw new Error(`${error.message}; last seen ${seen}\n${proxy.tail()}`);
+    });
+  }
+
+  test('externalTrafficPolicy Local: from outside to pods of this node, from inside to all, checked over HTTP', async () => {
+    const [clusterIP, nodePort, healthCheckNodePort] = [environment.clusterIP(), 30_180, 30_181];
+    const spec = { clusterIP, nodePort, healthCheckNodePort, externalTrafficPolicy: 'Local' };
+    const status = { loadBalancer: { ingress: [{ ip: LOAD_BALANCER_IP }] } };
+    const write = (...endpoints: Endpoint[]) =>
+      environment.manifests.write('external.yaml', objects('external', spec, endpoints, status));
+    const { outside, client, node } = environment;
+    const check = async () => {
+      const url = `http://${NODE_ADDRESS}:${healthCheckNodePort}/`;
+      const { status: code, body } = await outside.call('httpGet', { url });
+      return [code, JSON.parse(body).localEndpoints];
+    };
+    write(LOCAL, REMOTE);
+    await until(client, clusterIP, 80, ['pod-1', 'pod-2']);
+    await expect([
+      [outside, NODE_ADDRESS, nodePort, ['pod-1']],
+      [outside, LOAD_BALANCER_IP, 80, ['pod-1']],
+      [client, NODE_ADDRESS, nodePort, ['pod-1', 'pod-2']],
+      [node, NODE_ADDRESS, nodePort, ['pod-1', 'pod-2']],
+    ]);
+    assert.deepEqual(await check(), [200, 1]);
+
+    write(REMOTE);
+    await until(outside, NODE_ADDRESS, nodePort, ['timeout']);
+    await expect([
+      [client, NODE_ADDRESS, nodePort, ['pod-2']],
+      [node, clusterIP, 80, ['pod-2']],
+    ]);
+    assert.deepEqual(await check(), [503, 0]);
+    const metrics = await environment.metricsText();
+    const gauge = 'kubeproxy_sync_proxy_rules_no_local_endpoints_total';
+    assert.match(metrics, new RegExp(`${gauge}\\{ip_family="IPv4",traffic_policy="external"\\} 2`));
+    assert.match(metrics, new RegExp(`${gauge}\\{ip_family="IPv4",traffic_policy="internal"\\} 0`));
+    const series = metrics
+      .split('\n')
+      .filter((line) => /^userspace_proxy_connections_total\{.*service="external"/.test(line));
+    assert.equal(series.length, 2, 'one for each Service port, however many listeners it has');
+  });
+
+  test('internalTrafficPolicy Local: cluster IPs to pods of this node, NodePorts to all', async () => {
+    const [clusterIP, nodePort] = [environment.clusterIP(), environment.nodePort()];
+    const spec = { clusterIP, nodePort, internalTrafficPolicy: 'Local' };
+    const { outside, client, node } = environment;
+    environment.manifests.write('internal.yaml', objects('internal', spec, [LOCAL, REMOTE]));
+    await until(client, clusterIP, 80, ['pod-1']);
+    await expect([
+      [node, clusterIP, 80, ['pod-1']],
+      [outside, NODE_ADDRESS, nodePort, ['pod-1', 'pod-2']],
+    ]);
+    environment.manifests.write('internal.yaml', objects('internal', spec, [REMOTE]));
+    await until(client, clusterIP, 80, ['timeout']);
+    await expect([[outside, NODE_ADDRESS, nodePort, ['pod-2']]]);
+  });
+
+  test('loadBalancerSourceRanges: others are dropped at the load balancer IP, and only there', async () => {
+    const [clusterIP, nodePort] = [environment.clusterIP(), environment.nodePort()];
+    const spec = { clusterIP, nodePort, loadBalancerSourceRanges: [`${CLIENT_ADDRESS}/32`] };
+    const status = { loadBalancer: { ingress: [{ ip: LOAD_BALANCER_IP }] } };
+    environment.manifests.write('ranged.yaml', objects('ranged', spec, [LOCAL], status));
+    await until(environment.client, LOAD_BALANCER_IP, 80, ['pod-1']);
+    await expect([
+      [environment.outside, LOAD_BALANCER_IP, 80, ['timeout']],
+      [environment.outside, NODE_ADDRESS, nodePort, ['pod-1']],
+      [environment.outside, clusterIP, 80, ['pod-1']],
+    ]);
+  });
+
+  test('without endpoints everybody is refused at once, and served as soon as there is one', async () => {
+    const [clusterIP, nodePort] = [environment.clusterIP(), environment.nodePort()];
+    const { outside, client, node } = environment;
+    const write = (...endpoints: Endpoint[]) =>
+      environment.manifests.write('empty.yaml', objects('empty', { clusterIP, nodePort }, endpoints));
+    write();
+    await until(client, clusterIP, 80, ['ECONNREFUSED']);
+    const rows = (outcome: Outcome) =>
+      [client, node, outside].flatMap((from) => [
+        [from, clusterIP, 80, [outcome]] as const,
+        [from, NODE_ADDRESS, nodePort, [outcome]] as const,
+      ]);
+    await expect(rows('ECONNREFUSED'));
+    write(LOCAL);
+    await until(client, clusterIP, 80, ['pod-1']);
+    await expect(rows('pod-1'));
+    write({ ...LOCAL, conditions: { ready: false } });
+    await until(client, clusterIP, 80, ['ECONNREFUSED']);
+    await expect(rows('ECONNREFUSED'));
+  });
+
+  test('a connection outlives an endpoint that terminates, and is reset some time after it has gone', async () => {
+    const clusterIP = environment.clusterIP();
+    const write = (...endpoints: Endpoint[]) =>
+      environment.manifests.write('draining.yaml', objects('draining', { clusterIP }, endpoints));
+    const { client } = environment;
+    write(LOCAL);
+    await until(client, clusterIP, 80, ['pod-1']);
+    const { connection } = await client.call('open', { host: clusterIP, port: 80 });
+    write({ ...LOCAL, conditions: { ready: false, serving: true, terminating: true } }, REMOTE);
+    await until(client, clusterIP, 80, ['pod-2']);
+    await sleep(2 * DRAIN_MS);
+    assert.deepEqual(await client.call('states', { list: [connection] }), ['open']);
+    const gone = performance.now();
+    write(REMOTE);
+    const { how } = await client.call('finish', { connection });
+    assert.equal(how, 'ECONNRESET');
+    assert.ok(performance.now() - gone >= DRAIN_MS);
+  });
+
+  test('an external IP that is the cluster IP of another Service is left out, and told', async () => {
+    const [clusterIP, other] = [environment.clusterIP(), environment.clusterIP()];
+    environment.manifests.write('other.yaml', objects('other', { clusterIP: other }, [LOCAL]));
+    environment.manifests.write('thief.yaml', objects('thief', { clusterIP, externalIPs: [other] }, [REMOTE]));
+    await until(environment.client, clusterIP, 80, ['pod-2']);
+    await until(environment.client, other, 80, ['pod-1']);
+    const told = () => proxy.lines({ svc: 'test/thief:tcp', what: `external IP ${other}:80` });
+    assert.equal(told().length, 1);
+  });
+
+  test('a UDP client that never rests is served once its Service comes, and by the other set when the policy changes', async () => {
+    const clusterIP = environment.clusterIP();
+    const write = (spec: object, ...endpoints: Endpoint[]) =>
+      environment.manifests.write('late.yaml', objects('late', { clusterIP, ...spec }, endpoints));
+    const { client } = environment;
+    const { socket } = await client.call('udpOpen', {});
+    const ask = async () => {
+      const reply = await client.call('udpAsk', { socket, host: clusterIP, port: 80, text: 'who', timeoutMs: 100 });
+      return reply?.text.split(' ')[0];
+    };
+    assert.equal(await ask(), undefined);
+    write({}, LOCAL);
+    await waitFor('an answer at the same port', async () => (await ask()) === 'pod-1');
+    write({}, REMOTE);
+    await waitFor('the other endpoint', async () => (await ask()) === 'pod-2');
+    write({ internalTrafficPolicy: 'Local', nodePort: environment.nodePort() }, LOCAL, REMOTE);
+    await waitFor('the endpoint of this node', async () => (await ask()) === 'pod-1');
+  });
+});

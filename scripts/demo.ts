@@ -19,6 +19,7 @@ const RULES = [
   ['KUBE-PORTALS-HOST', 'the same, for programs on the node itself'],
   ['KUBE-NODEPORT-CONTAINER', 'the NodePort, for packets from pods and from outside'],
   ['KUBE-NODEPORT-HOST', 'the same, for programs on the node itself'],
+  ['KUBE-LOCAL-PORTS', 'whoever asks for the local port itself is refused'],
   ['KUBE-NODEPORT-NON-LOCAL', 'what came by the NodePort passes a firewall that lets nothing in'],
 ] as const;
 const METRICS = 'http://127.0.0.1:10249/metrics';

@@ -60,7 +60,7 @@ export async function run({ config, warnings, argv, configuration }: Run): Promi
   const { exec } = startExecHelper({ clock, log });
   const iptables = await createIptables({ flavour: config.iptablesMode, exec, log });
   const hosts = { IPv4: new NodeAddress({ family: 'IPv4', log }), IPv6: new NodeAddress({ family: 'IPv6', log }) };
-  const served = await servedFamilies({ bindAddress: config.bindAddress, hosts, iptables, log });
+  const { served, leftOut } = await servedFamilies({ bindAddress: config.bindAddress, hosts, iptables });
   const families = served.map(({ family }) => family) as [ServedFamily['family']];
 
   const health = new Health(clock, 2 * config.iptablesSyncPeriodMs);
@@ -133,6 +133,7 @@ export async function run({ config, warnings, argv, configuration }: Run): Promi
     log.info('Took over from the predecessor', { ports: [...dataPlane.stats()].length });
   }
   // Once the start can no longer be refused, and after iptables, which has loaded conntrack.
+  if (leftOut !== undefined) log.info(`Only ${families[0]} is served`, { reason: leftOut });
   applyHostSettings(config.host, log);
   checkDescriptorLimit(config.dataPlane.udpMaxFlows, log);
   const stopped = new AbortController();

@@ -1,5 +1,4 @@
 import { type Iptables, IptablesError } from '../contracts/iptables.ts';
-import type { Log } from '../contracts/log.ts';
 import { localAddresses } from '../host/host-address.ts';
 import type { NodeAddress } from '../host/node-address.ts';
 import { type Address, familyOf, type IpFamily } from '../model/address.ts';
@@ -10,7 +9,6 @@ export interface ServedFamiliesOptions {
   readonly bindAddress: Address;
   readonly hosts: Readonly<Record<IpFamily, NodeAddress>>;
   readonly iptables: Iptables;
-  readonly log: Log;
 }
 
 /** Where the listeners of a served family are. */
@@ -19,15 +17,19 @@ export interface ServedFamily {
   readonly bindAddress: Address;
 }
 
+export interface ServedFamilies {
+  readonly served: readonly [ServedFamily, ...ServedFamily[]];
+  /** Why the other family is not served although the bind address stands for both; a clause for the log. */
+  readonly leftOut?: string;
+}
+
 /**
  * The address families that this node can serve, the primary one first, which is that of the bind address as in
  * kube-proxy. A wildcard stands for both; one address of the node for its own family alone. Rejects with a sentence
  * for the user when there is none.
  */
-export async function servedFamilies(
-  options: ServedFamiliesOptions,
-): Promise<readonly [ServedFamily, ...ServedFamily[]]> {
-  const { bindAddress, hosts, log } = options;
+export async function servedFamilies(options: ServedFamiliesOptions): Promise<ServedFamilies> {
+  const { bindAddress, hosts } = options;
   const primary = familyOf(bindAddress);
   if (bindAddress !== WILDCARDS[primary]) {
     if (!localAddresses(primary).includes(bindAddress)) {
@@ -37,19 +39,16 @@ export async function servedFamilies(
       );
     }
     if (hosts[primary].current() === undefined) throw withoutAddress(primary);
-    return [{ family: primary, bindAddress }];
+    return { served: [{ family: primary, bindAddress }] };
   }
   const secondary = primary === 'IPv4' ? 'IPv6' : 'IPv4';
   const byPreference: readonly IpFamily[] = [primary, secondary];
   const [first, second] = byPreference.filter((family) => hosts[family].current() !== undefined);
   if (first === undefined) throw withoutAddress('IPv4 or IPv6');
-  const served = { family: first, bindAddress: WILDCARDS[first] };
-  const missing = second === undefined ? 'this node has no other address' : await whyNoRules(second, options);
-  if (second !== undefined && missing === undefined) {
-    return [served, { family: second, bindAddress: WILDCARDS[second] }];
-  }
-  log.info(`Only ${first} is served`, { reason: missing });
-  return [served];
+  const primaryServed = { family: first, bindAddress: WILDCARDS[first] };
+  const leftOut = second === undefined ? 'this node has no other address' : await whyNoRules(second, options);
+  if (second === undefined || leftOut !== undefined) return { served: [primaryServed], ...(leftOut && { leftOut }) };
+  return { served: [primaryServed, { family: second, bindAddress: WILDCARDS[second] }] };
 }
 
 /** Whether rules of the family can be had at all; a failure that may pass is no reason to do without it. */

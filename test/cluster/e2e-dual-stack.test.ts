@@ -169,8 +169,12 @@ describe('dual_stack.go', () => {
     test('should function for client IP based session affinity: http', async () => {
       const { name, http } = await createBoth({ affinitySeconds: 10_800 });
       const seen = async ({ host, port }: Target) => {
-        const { names } = await cluster.environment.client.call('requests', { host, port, count: 9 });
-        return Object.keys(names).length;
+        const { client } = cluster.environment;
+        // What meets no rule yet is lost without a word.
+        await waitFor('it is served', () =>
+          client.call('request', { host, port, timeoutMs: 300 }).catch(() => undefined),
+        );
+        return Object.keys((await client.call('requests', { host, port, count: 9 })).names).length;
       };
       for (const target of http) await waitFor('one backend answers', async () => (await seen(target)) === 1);
       await cluster.admin.patch('services', name, { spec: affinity() });

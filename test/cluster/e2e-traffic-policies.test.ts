@@ -117,12 +117,12 @@ describe('traffic policies', () => {
       await cluster.setEndpoints(service.name, [elsewhere(POD_2)]);
       await isDropped(target, outside());
       await isHealthy(healthCheck, 503);
-console.error('A');      const setPolicy = (policy: string) =>
+      const setPolicy = (policy: string) =>
         cluster.admin.patch('services', service.name, { spec: { externalTrafficPolicy: policy } });
-      await setPolicy('Cluster');console.error('A2');
+      await setPolicy('Cluster');
       await cluster.isUp(target, ['pod-2'], outside());
       await isHealthy(healthCheck, undefined);
-console.error('B'); const { spec } = await setPolicy('Local'); console.error('C');
+      const { spec } = await setPolicy('Local');
       await isDropped(target, outside());
       await isHealthy(spec.healthCheckNodePort, 503);
     });

@@ -128,7 +128,8 @@ describe(`manifests that change, with iptables-${FLAVOUR}`, () => {
     environment.write({ ...service, ports: [{ ...port, name: 'web' }] });
     await waitFor('the rules have the new name', async () => {
       const rules = await environment.iptables.rules('KUBE-NODEPORT-CONTAINER');
-      return rules.length === 1 && rules[0]!.includes('test/renamed:web');
+      const ofNodePort = rules.filter((rule) => rule.includes('--dport 30083 '));
+      return ofNodePort.length === 1 && ofNodePort[0]!.includes('test/renamed:web');
     });
     assert.deepEqual(await answers(service, 3), { 'pod-1': 1, 'pod-2': 1, 'pod-3': 1 });
     assert.match((await environment.outside.call('request', { host: '192.168.50.10', port: 30_083 })).name, /^pod-/);

@@ -1,7 +1,7 @@
 import { createSocket } from 'node:dgram';
 import { connect } from 'node:net';
 
-/** What became of one attempt: the name of who answered, an error code, or `timeout`. */
+/** What became of one attempt: the name of who answered, an error code, `closed` without an answer, or `timeout`. */
 export type Outcome = string;
 
 export interface Attempt {
@@ -28,6 +28,7 @@ function overTcp({ host, port }: Attempt, timeoutMs: number): Promise<Outcome> {
     socket.on('data', (answer) => settle(answer.toString().split('\r\n\r\n').at(-1)?.trim() ?? ''));
     socket.on('error', (error: NodeJS.ErrnoException) => settle(error.code ?? error.message));
     socket.on('timeout', () => settle('timeout'));
+    socket.on('close', () => settle('closed'));
   });
 }
 

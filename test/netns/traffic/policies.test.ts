@@ -61,7 +61,7 @@ const [LOCAL, REMOTE] = [
   { address: POD_ADDRESSES[1], nodeName: ELSEWHERE },
 ];
 
-describe(`what a Service asks for, on iptables-${FLAVOUR}`, () => {
+describe(`what a Service asks for, on iptables-${FLAVOUR}`, { timeout: 120_000 }, () => {
   let environment: Environment;
   let proxy: ProxyProcess;
 

@@ -1,0 +1,201 @@
+import assert from 'node:assert/strict';
+import { after, afterEach, before, describe, test } from 'node:test';
+import type { Agent } from '../agent.ts';
+import { Environment, listeningPorts, metric, TCP, UDP } from '../harness.ts';
+import { FLAVOUR } from '../iptables.ts';
+import { addIpv6, IPV6 } from '../ipv6.ts';
+import type { Attempt, Outcome } from '../programs/outcomes.ts';
+import type { ProxyProcess } from '../proxy.ts';
+import { NODE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
+import { waitFor } from '../wait.ts';
+
+const CLUSTER_IPS = ['10.96.2.10', 'fd00:96::10'] as const;
+const NODE_PORT = 30_090;
+
+const PORTS = [
+  { name: 'tcp', protocol: 'TCP', target: TCP.name },
+  { name: 'udp', protocol: 'UDP', target: UDP['udp-name'] },
+];
+
+function slice(addressType: 'IPv4' | 'IPv6', addresses: readonly string[]): object {
+  const name = `web-${addressType.toLowerCase()}`;
+  return {
+    apiVersion: 'discovery.k8s.io/v1',
+    kind: 'EndpointSlice',
+    metadata: { name, namespace: 'test', labels: { 'kubernetes.io/service-name': 'web' } },
+    addressType,
+    endpoints: addresses.map((address) => ({ addresses: [address], nodeName: 'node-a' })),
+    ports: PORTS.map((port) => ({ name: port.name, protocol: port.protocol, port: port.target })),
+  };
+}
+
+const SLICES = [slice('IPv4', [POD_ADDRESSES[0]]), slice('IPv6', [IPV6.pods[1]])];
+
+function service(clusterIPs: readonly string[], more: object = {}): object {
+  const ports = PORTS.map(({ name, protocol, target }) => {
+    return { name, protocol, port: 80, targetPort: target, nodePort: NODE_PORT };
+  });
+  return {
+    apiVersion: 'v1',
+    kind: 'Service',
+    metadata: { name: 'web', namespace: 'test' },
+    spec: { type: 'LoadBalancer', clusterIP: clusterIPs[0], clusterIPs, ports, ...more },
+  };
+}
+
+const isFast = process.env['KUP_TEST_DATAPLANE'] !== 'node';
+
+describe(`both address families, on iptables-${FLAVOUR}`, { timeout: 180_000 }, () => {
+  let environment: Environment;
+  let proxy: ProxyProcess | undefined;
+
+  before(async () => {
+    environment = await Environment.create();
+    await addIpv6(environment);
+    await environment.topology.node.output(['sh', '-c', 'echo 0 > /proc/sys/net/ipv6/icmp/ratelimit']);
+    for (const [index, pod] of environment.pods.entries()) {
+      const [host, name] = [IPV6.pods[index] as string, `${pod.name} over IPv6`];
+      await pod.call('listenTcp', { port: TCP.name, mode: 'name', name, host });
+      await pod.call('listenUdp', { port: UDP['udp-name'], mode: 'udp-name', name: `${pod.name}/6`, host });
+    }
+  });
+  after(() => environment.remove());
+  afterEach(async () => {
+    await environment.stopProxy(proxy);
+    proxy = undefined;
+  });
+
+  async function outcomesOf(from: Agent, host: string, port: number): Promise<readonly Outcome[]> {
+    const attempts: readonly Attempt[] = [
+      { protocol: 'tcp', host, port },
+      { protocol: 'udp', host, port },
+    ];
+    return from.call('outcomes', { attempts, timeoutMs: 1_000 });
+  }
+
+  async function until(from: Agent, host: string, port: number, outcomes: readonly Outcome[]): Promise<void> {
+    let seen: readonly Outcome[] = [];
+    const isSo = async () => {
+      seen = await outcomesOf(from, host, port);
+      return seen.join() === outcomes.join();
+    };
+    await waitFor(`${outcomes} from ${from.name} at ${host}:${port}`, isSo).catch((error: Error) => {
+      throw new Error(`${error.message}; last seen ${seen}\n${proxy?.tail()}`);
+    });
+  }
+
+  const OVER_IPV4 = ['pod-1', 'pod-1'];
+  const OVER_IPV6 = ['pod-2 over IPv6', 'pod-2/6'];
+  const REFUSED = ['ECONNREFUSED', 'ECONNREFUSED'];
+
+  for (const bindAddress of ['0.0.0.0', '::']) {
+    test(`a Service of both families is served in both, from everywhere, bound to ${bindAddress}`, async () => {
+      proxy = await environment.startProxy({ args: ['--bind-address', bindAddress, '--hostname-override', 'node-a'] });
+      environment.manifests.write('web.yaml', [service(CLUSTER_IPS, { healthCheckNodePort: 30_091 }), ...SLICES]);
+      const { client, node, outside } = environment;
+      await until(client, CLUSTER_IPS[0], 80, OVER_IPV4);
+      await until(client, CLUSTER_IPS[1], 80, OVER_IPV6);
+      for (const from of [client, node, outside]) {
+        assert.deepEqual(await outcomesOf(from, CLUSTER_IPS[0], 80), OVER_IPV4, from.name);
+        assert.deepEqual(await outcomesOf(from, NODE_ADDRESS, NODE_PORT), OVER_IPV4, from.name);
+        assert.deepEqual(await outcomesOf(from, CLUSTER_IPS[1], 80), OVER_IPV6, from.name);
+        assert.deepEqual(await outcomesOf(from, IPV6.node, NODE_PORT), OVER_IPV6, from.name);
+      }
+      const metrics = await environment.metricsText();
+      for (const family of ['IPv4', 'IPv6']) {
+        const synced = metric(metrics, 'kubeproxy_sync_proxy_rules_last_timestamp_seconds', `ip_family="${family}"`);
+        assert.ok(synced > 0, family);
+      }
+      const series = metrics.split('\n').filter((line) => line.startsWith('userspace_proxy_connections_total{'));
+      assert.equal(series.length, PORTS.length, 'one for each Service port');
+      assert.deepEqual(proxy.lines({ level: 'error' }), []);
+    });
+  }
+
+  test('local ports of both families stay through a crash', async () => {
+    proxy = await environment.startProxy();
+    environment.manifests.write('web.yaml', [service(CLUSTER_IPS), ...SLICES]);
+    const { client } = environment;
+    await until(client, CLUSTER_IPS[0], 80, OVER_IPV4);
+    await until(client, CLUSTER_IPS[1], 80, OVER_IPV6);
+    const rules = async () => [await environment.iptables.save('nat', 4), await environment.iptables.save('nat', 6)];
+    const before = await rules();
+    proxy.kill('SIGKILL');
+    await proxy.exited;
+    proxy = await environment.startProxy();
+    await until(client, CLUSTER_IPS[1], 80, OVER_IPV6);
+    assert.deepEqual(await rules(), before);
+  });
+
+  test('connections and both endpoint sets go through an upgrade', { skip: !isFast }, async (t) => {
+    const old = await environment.startProxy({ args: ['--hostname-override', 'node-a'] });
+    proxy = old;
+    const policy = { internalTrafficPolicy: 'Local' };
+    environment.manifests.write('web.yaml', [service(CLUSTER_IPS, policy), ...SLICES]);
+    const { client } = environment;
+    await until(client, CLUSTER_IPS[0], 80, OVER_IPV4);
+    await until(client, CLUSTER_IPS[1], 80, OVER_IPV6);
+    const opened = await Promise.all(CLUSTER_IPS.map((host) => client.call('open', { host, port: 80 })));
+    const list = opened.map(({ connection }) => connection);
+    const listening = async () => (await listeningPorts(environment.topology.node)).toSorted();
+    const before = await listening();
+    old.kill('SIGHUP');
+    const handedOver = () => old.lines({ msg: 'Handed over to the successor' })[0];
+    const { pid } = await waitFor('the upgrade', handedOver).catch((error: Error) => {
+      throw new Error(`${error.message}\n${old.tail()}`);
+    });
+    t.after(() => process.kill(Number(pid), 'SIGTERM'));
+    const synced = () => old.log.findLastIndex(({ msg }) => msg === 'Rules are in sync');
+    const tookOver = () => old.log.findLastIndex(({ msg }) => msg === 'Took over from the predecessor');
+    await waitFor('the first sync of the new one', () => tookOver() >= 0 && synced() > tookOver());
+    assert.deepEqual(await client.call('states', { list }), ['open', 'open']);
+    assert.deepEqual(await outcomesOf(client, CLUSTER_IPS[1], 80), OVER_IPV6);
+    assert.deepEqual(await listening(), before);
+  });
+
+  test('a Service of IPv6 alone is refused while it has no endpoint', async () => {
+    proxy = await environment.startProxy();
+    environment.manifests.write('web.yaml', [service([CLUSTER_IPS[1]])]);
+    await until(environment.client, CLUSTER_IPS[1], 80, REFUSED);
+    assert.deepEqual(await outcomesOf(environment.outside, IPV6.node, NODE_PORT), REFUSED);
+    environment.manifests.write('web.yaml', [service([CLUSTER_IPS[1]]), ...SLICES]);
+    await until(environment.client, CLUSTER_IPS[1], 80, OVER_IPV6);
+    assert.deepEqual(await outcomesOf(environment.outside, IPV6.node, NODE_PORT), OVER_IPV6);
+    assert.deepEqual(await outcomesOf(environment.outside, NODE_ADDRESS, NODE_PORT), REFUSED, 'not of its families');
+  });
+
+  test('one address of the node is for its family alone, and leads there by DNAT', async () => {
+    proxy = await environment.startProxy({ args: ['--bind-address', IPV6.node] });
+    environment.manifests.write('web.yaml', [service(CLUSTER_IPS), ...SLICES]);
+    await until(environment.client, CLUSTER_IPS[1], 80, OVER_IPV6);
+    const rules = await environment.iptables.save('nat', 6);
+    assert.ok(rules.some((rule) => rule.includes(`-j DNAT --to-destination [${IPV6.node}]:`)));
+    assert.ok(!(await environment.iptables.save('nat', 4)).some((rule) => rule.includes('test/web')));
+  });
+
+  test('a node of IPv6 alone is served', async () => {
+    await environment.topology.node.ip('addr flush dev eth0 scope global', 'addr flush dev cbr0 scope global');
+    await environment.topology.node.ip(
+      `addr add ${IPV6.bridge}/64 dev cbr0 nodad`,
+      `addr add ${IPV6.node}/64 dev eth0 nodad`,
+      `route replace default via ${IPV6.outside}`,
+    );
+    proxy = await environment.startProxy();
+    assert.equal(proxy.lines({ msg: 'Only IPv6 is served' }).length, 1);
+    environment.manifests.write('web.yaml', [service(CLUSTER_IPS), ...SLICES]);
+    await until(environment.client, CLUSTER_IPS[1], 80, OVER_IPV6);
+  });
+});
+
+test('a node without IPv6 serves IPv4 and says so once', { timeout: 60_000 }, async (t) => {
+  const environment = await Environment.create();
+  t.after(() => environment.remove());
+  const proxy = await environment.startProxy();
+  assert.equal(proxy.lines({ msg: 'Only IPv4 is served' }).length, 1);
+  const { host, port } = await environment.serve({
+    name: 'web',
+    ports: [{ port: 80, target: TCP.name }],
+    endpoints: [POD_ADDRESSES[0]],
+  });
+  assert.equal((await environment.client.call('request', { host, port })).name, 'pod-1');
+});

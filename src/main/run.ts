@@ -172,10 +172,12 @@ export async function run({ config, warnings, argv, configuration }: Run): Promi
     means: await upgradeMeans(dataPlane),
     controlPlane: {
       pause: async () => {
+        healthCheckNodePorts.pause();
         await Promise.all([controlPlane.pause(), ...servers.map((server) => server.close())]);
       },
       resume: () => {
         controlPlane.resume();
+        healthCheckNodePorts.resume();
         servers = startServers();
       },
     },
@@ -197,7 +199,7 @@ export async function run({ config, warnings, argv, configuration }: Run): Promi
     await upgrade?.abandon();
     await source.stop();
     await Promise.all([controlPlane.stop(), ...servers.map((server) => server.close())]);
-    healthCheckNodePorts.close();
+    healthCheckNodePorts.pause();
     await dataPlane.shutdown();
     dataPlaneLog.close();
     await log.flush();

@@ -33,6 +33,7 @@ export class HealthCheckNodePorts {
   readonly #options: HealthCheckNodePortsOptions;
   readonly #checks = new Map<ServiceKey, Check>();
   #addresses = EVERYWHERE;
+  #isPaused = false;
 
   constructor(options: HealthCheckNodePortsOptions) {
     this.#options = options;
@@ -62,13 +63,19 @@ export class HealthCheckNodePorts {
     }
   }
 
-  /** Every port is free when this returns. */
-  close(): void {
+  /** Every port is free when this returns, and stays so until {@link resume}. */
+  pause(): void {
+    this.#isPaused = true;
     for (const check of this.#checks.values()) closeAll(check);
-    this.#checks.clear();
+  }
+
+  resume(): void {
+    this.#isPaused = false;
+    for (const [service, check] of this.#checks) this.#reconcile(service, check);
   }
 
   #reconcile(service: ServiceKey, check: Check): void {
+    if (this.#isPaused) return;
     for (const [address, server] of check.servers) {
       if (this.#addresses.includes(address)) continue;
       check.servers.delete(address);

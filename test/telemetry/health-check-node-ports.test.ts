@@ -17,7 +17,7 @@ function setUp(t: TestContext) {
   const log = new RecordingLog();
   const proxy = { healthy: true };
   const checks = new HealthCheckNodePorts({ proxyHealthy: () => proxy.healthy, clock, log });
-  t.after(() => checks.close());
+  t.after(() => checks.pause());
   /** How many servers have begun to listen. */
   const listening = (servers: number) =>
     until(
@@ -162,7 +162,7 @@ test('a port that is taken is told once, tried for again, and keeps no other fro
   assert.equal((await ask(at(taken), '/')).status, 200);
 });
 
-test('closing frees every port and gives up those that are still taken', async (t) => {
+test('a pause frees every port, whatever is told meanwhile, until all goes on as it is by then', async (t) => {
   const { checks, clock, log, listening } = setUp(t);
   const holder = createServer().listen(0);
   t.after(() => holder.close());
@@ -172,7 +172,13 @@ test('closing frees every port and gives up those that are still taken', async (
   checks.update(API, { port: (holder.address() as AddressInfo).port, localEndpoints: 1 });
   await listening(1);
   await until('the failure is told', () => log.of('error').length === 1);
-  checks.close();
+  checks.pause();
   await assert.rejects(ask(at(port), '/'), { code: 'ECONNREFUSED' });
   assert.equal(clock.pendingTimers, 0);
+  checks.update(API, undefined);
+  checks.update(WEB, { port, localEndpoints: 0 });
+  await assert.rejects(ask(at(port), '/'), { code: 'ECONNREFUSED' });
+  checks.resume();
+  await listening(2);
+  assert.equal((await ask(at(port), '/')).status, 503);
 });

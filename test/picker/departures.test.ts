@@ -16,6 +16,14 @@ test('an endpoint goes when it is in neither list, once', () => {
   assert.deepEqual([...departures.end(departure ?? new Set())], []);
 });
 
+test('who comes back has not gone', () => {
+  const departures = new Departures();
+  departures.update({ endpoints: [A] });
+  const departure = departures.update({ endpoints: [] });
+  departures.update({ endpoints: [{ ...A }] });
+  assert.equal(departures.end(departure ?? new Set()).size, 0);
+});
+
 test('who comes back and goes again has another departure', () => {
   const departures = new Departures();
   departures.update({ endpoints: [A] });

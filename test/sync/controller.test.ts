@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { IptablesError } from '../../src/contracts/iptables.ts';
+import type { PortRange } from '../../src/model/port-range.ts';
 import type { Service } from '../../src/model/service.ts';
 import type { SourceEvent } from '../../src/model/source-event.ts';
 import { parseDump } from '../../src/rules/dump.ts';
@@ -36,7 +37,12 @@ function endpoints(...addresses: string[]): SourceEvent {
   return { kind: 'Endpoints', key: 'shop/web', value: { key: 'shop/web', groups: [group] } };
 }
 
-function harness() {
+interface Options {
+  readonly nodeAddress?: string;
+  readonly portRange?: PortRange;
+}
+
+function harness({ nodeAddress, portRange = { first: 40_000, last: 50_000 } }: Options = {}) {
   const clock = new ManualClock();
   const log = new RecordingLog();
   const dataPlane = new FakeDataPlane();
@@ -46,7 +52,7 @@ function harness() {
   const metrics = { changesQueued: () => {}, syncDone: () => {}, restoreFailed: () => {} };
   const ports = new PortAllocator({
     family: 'IPv4',
-    range: { first: 40_000, last: 50_000 },
+    range: portRange,
     clock,
     random: Math.random,
   });
@@ -77,6 +83,10 @@ function harness() {
     family: 'IPv4',
     node: () => nodeFacts(),
   });
+  const tracker = new ServiceTracker('IPv4', {
+    listening: { isProxyPort: (port, protocol) => listeners.isLocalPort(port, protocol), isListening: () => false },
+  });
+  if (nodeAddress !== undefined) tracker.setNodeAddresses([ip(nodeAddress)]);
   const controller: Controller = new Controller({
     clock,
     log,
@@ -89,7 +99,7 @@ function harness() {
         health.pending = false;
       },
     },
-    tracker: new ServiceTracker('IPv4'),
+    tracker,
     listeners,
     ports,
     rules,
@@ -152,6 +162,20 @@ describe('the controller', () => {
     await h.settle(10_000);
     h.controller.apply([service()]);
     await h.settle();
+    assert.deepEqual(await h.ruled(), ['shop/web']);
+  });
+
+  test('leaves out an endpoint that turns out to be a local port of its own, before rules lead there', async () => {
+    const h = harness({ nodeAddress: '192.168.50.10', portRange: { first: 8080, last: 8080 } });
+    h.controller.apply([service(), endpoints('192.168.50.10', '10.0.0.1')]);
+    h.controller.synced();
+    await h.settle();
+    assert.equal(h.dataPlane.listeners.get('shop/web')?.port, 8080);
+    assert.deepEqual(
+      h.dataPlane.listeners.get('shop/web')?.backends.endpoints.map(({ address }) => address),
+      ['10.0.0.1'],
+    );
+    assert.match(String(h.log.of('warn')[0]?.fields['reason']), /proxy's own ports/);
     assert.deepEqual(await h.ruled(), ['shop/web']);
   });
 

@@ -89,6 +89,19 @@ export function listeningTests(makeRig: RigFactory): void {
       assert.equal(await rig.plane.open(spec(protocol, NODE_ADDRESSES[0], port), NONE), port);
     });
 
+    test(`${protocol}: the listeners of a Service port in both families may have one port`, async (t) => {
+      const rig = await makeRig(t);
+      const port = await rig.plane.open(spec(protocol, '::'), NONE);
+      assert.equal(await rig.plane.open(spec(protocol, '0.0.0.0', port), NONE), port);
+      assert.deepEqual(
+        [...rig.plane.stats()].map(({ id, family }) => [id, family]),
+        [
+          ['test/spec/IPv6', 'IPv6'],
+          ['test/spec', 'IPv4'],
+        ],
+      );
+    });
+
     test(`${protocol}: an address of somebody else is refused as such`, async (t) => {
       const rig = await makeRig(t);
       await assert.rejects(rig.plane.open(spec(protocol, '192.0.2.1'), NONE), { code: 'address-unavailable' });

@@ -127,7 +127,7 @@ describe(`both address families, on iptables-${FLAVOUR}`, { timeout: 180_000 }, 
     assert.deepEqual(await rules(), before);
   });
 
-  test('connections and both endpoint sets go through an upgrade', { skip: !isFast }, async (t) => {
+  test('connections and both endpoint sets go through an upgrade', { skip: !isFast }, async () => {
     const old = await environment.startProxy({ args: ['--hostname-override', 'node-a'] });
     proxy = old;
     const policy = { internalTrafficPolicy: 'Local' };
@@ -144,13 +144,20 @@ describe(`both address families, on iptables-${FLAVOUR}`, { timeout: 180_000 }, 
     const { pid } = await waitFor('the upgrade', handedOver).catch((error: Error) => {
       throw new Error(`${error.message}\n${old.tail()}`);
     });
-    t.after(() => process.kill(Number(pid), 'SIGTERM'));
     const synced = () => old.log.findLastIndex(({ msg }) => msg === 'Rules are in sync');
     const tookOver = () => old.log.findLastIndex(({ msg }) => msg === 'Took over from the predecessor');
-    await waitFor('the first sync of the new one', () => tookOver() >= 0 && synced() > tookOver());
-    assert.deepEqual(await client.call('states', { list }), ['open', 'open']);
-    assert.deepEqual(await outcomesOf(client, CLUSTER_IPS[1], 80), OVER_IPV6);
-    assert.deepEqual(await listening(), before);
+    const hasSynced = () => tookOver() >= 0 && synced() > tookOver();
+    await waitFor('the first sync of the new one', hasSynced).finally(() => {
+      // It has the standard streams of the old one, whose end is waited for.
+      if (!hasSynced()) process.kill(Number(pid), 'SIGKILL');
+    });
+    const states = await client.call('states', { list });
+    const outcomes = await outcomesOf(client, CLUSTER_IPS[1], 80);
+    const after = await listening();
+    process.kill(Number(pid), 'SIGTERM');
+    assert.deepEqual(states, ['open', 'open']);
+    assert.deepEqual(outcomes, OVER_IPV6);
+    assert.deepEqual(after, before);
   });
 
   test('a Service of IPv6 alone is refused while it has no endpoint', async () => {
@@ -180,8 +187,9 @@ describe(`both address families, on iptables-${FLAVOUR}`, { timeout: 180_000 }, 
       `addr add ${IPV6.node}/64 dev eth0 nodad`,
       `route replace default via ${IPV6.outside}`,
     );
-    proxy = await environment.startProxy();
-    assert.equal(proxy.lines({ msg: 'Only IPv6 is served' }).length, 1);
+    const served = await environment.startProxy();
+    proxy = served;
+    await waitFor('a word about it', () => served.lines({ msg: 'Only IPv6 is served' }).length === 1);
     environment.manifests.write('web.yaml', [service(CLUSTER_IPS), ...SLICES]);
     await until(environment.client, CLUSTER_IPS[1], 80, OVER_IPV6);
   });
@@ -191,7 +199,7 @@ test('a node without IPv6 serves IPv4 and says so once', { timeout: 60_000 }, as
   const environment = await Environment.create();
   t.after(() => environment.remove());
   const proxy = await environment.startProxy();
-  assert.equal(proxy.lines({ msg: 'Only IPv4 is served' }).length, 1);
+  await waitFor('a word about it', () => proxy.lines({ msg: 'Only IPv4 is served' }).length === 1);
   const { host, port } = await environment.serve({
     name: 'web',
     ports: [{ port: 80, target: TCP.name }],

@@ -2,7 +2,7 @@ import { familyOf, type IpFamily } from '../model/address.ts';
 import type { EndpointAddress, EndpointPort, EndpointSlice } from '../model/endpoint.ts';
 import { type Decoded, decoding, Skip, type Warnings } from './decoded.ts';
 import { Field } from './field.ts';
-import { dnsSubdomain, keyOf, serviceOfSlice, skipByLabel } from './metadata.ts';
+import { dnsSubdomain, keyOf, lastChangeTriggered, serviceOfSlice, skipByLabel } from './metadata.ts';
 import { address, portName, portNumber, protocol } from './network.ts';
 
 const ADDRESS_TYPES = ['IPv4', 'IPv6', 'FQDN'] as const;
@@ -21,6 +21,7 @@ export function decodeEndpointSlice(object: unknown): Decoded<EndpointSlice> {
     const service = serviceOfSlice(root);
     if (service === undefined) return new Skip('it belongs to no Service');
     const family = root.get('addressType').oneOf(ADDRESS_TYPES);
+    const triggeredAt = lastChangeTriggered(root);
     if (family === 'FQDN') return new Skip('it holds host names, which a proxy of addresses cannot serve');
 
     return {
@@ -32,6 +33,7 @@ export function decodeEndpointSlice(object: unknown): Decoded<EndpointSlice> {
         ),
         ports: decodePorts(root.get('ports'), warnings),
       },
+      ...(triggeredAt !== undefined && { triggeredAt }),
     };
   });
 }

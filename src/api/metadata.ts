@@ -12,6 +12,11 @@ const SERVICE_NAME_LABEL = 'kubernetes.io/service-name';
  */
 const OTHERS_LABELS = ['service.kubernetes.io/headless', 'service.kubernetes.io/service-proxy-name'] as const;
 
+const LAST_CHANGE_TRIGGER = 'endpoints.kubernetes.io/last-change-trigger-time';
+
+/** RFC 3339, as Go writes it. */
+const TIMESTAMP = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)$/;
+
 const DNS_LABEL = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?$/;
 
 /** A DNS-1123 label. */
@@ -44,6 +49,18 @@ export function serviceOfSlice(slice: Field): ServiceKey | undefined {
   const label = slice.get('metadata').get('labels').get(SERVICE_NAME_LABEL);
   if (!label.isPresent || label.value === '') return undefined;
   return `${namespaceOf(slice)}/${dnsLabel(label)}`;
+}
+
+/**
+ * When the cluster changed such that this object had to: milliseconds since 1970. `undefined` where its controller does
+ * not say, or nothing that can be read: it serves a metric only.
+ */
+export function lastChangeTriggered(object: Field): number | undefined {
+  const { value } = object.get('metadata').get('annotations').get(LAST_CHANGE_TRIGGER);
+  if (typeof value !== 'string' || !TIMESTAMP.test(value)) return undefined;
+  // biome-ignore lint/style/noRestrictedGlobals: reads an instant that is written down; asks for no time
+  const at = Date.parse(value);
+  return Number.isNaN(at) ? undefined : at;
 }
 
 function namespaceOf(object: Field): string {

@@ -40,6 +40,8 @@ export interface EndpointSlice {
   /** From the label `kubernetes.io/service-name`. */
   readonly service: ServiceKey;
   readonly group: EndpointGroup;
+  /** When the cluster changed such that the slice had to, as its controller says: milliseconds since 1970. */
+  readonly triggeredAt?: number;
 }
 
 /** Where to connect to: one candidate of one Service port. */

@@ -72,6 +72,8 @@ export interface SnapshotDelta {
   readonly refused: readonly RefusedPart[];
   /** Health checks that are new or have another answer; `undefined` for a Service that has none any more. */
   readonly healthChecks: ReadonlyMap<ServiceKey, HealthCheck | undefined>;
+  /** When the endpoint changes that are in here were triggered, as far as their controller says: milliseconds since 1970. */
+  readonly triggeredAt: readonly number[];
 }
 
 export interface UnservedPort {

@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from 'node:util';
-import type { Address, IpFamily } from '../model/address.ts';
+import { type Address, familyOf, type IpFamily } from '../model/address.ts';
 import type { Cidr } from '../model/cidr.ts';
 import type { EndpointGroup, EndpointSlice, Endpoints } from '../model/endpoint.ts';
 import type { NodeTopology } from '../model/node-topology.ts';
@@ -69,6 +69,8 @@ export class ServiceTracker {
   /** A slice may be moved to another Service by its label; the old one must let go of it. */
   readonly #serviceOfSlice = new Map<ServiceKey, ServiceKey>();
   readonly #touched = new Set<ServiceKey>();
+  /** Of the touched ones, since the last delta that had them. */
+  readonly #triggers = new Map<ServiceKey, readonly number[]>();
   readonly #destinations = new Destinations();
   /** Who names an address as an endpoint or as an external IP. */
   readonly #mentions = new AddressIndex<Service | Endpoints | EndpointSlice>();
@@ -127,12 +129,21 @@ export class ServiceTracker {
 
   /** What is different since the last call, in the first `maxServices` of the Services that were touched. */
   takeDelta(maxServices = Number.POSITIVE_INFINITY): SnapshotDelta {
-    const delta: MutableDelta = { upserted: [], removed: [], unserved: [], refused: [], healthChecks: new Map() };
+    const delta: MutableDelta = {
+      upserted: [],
+      removed: [],
+      unserved: [],
+      refused: [],
+      healthChecks: new Map(),
+      triggeredAt: [],
+    };
     const surroundings = this.#surroundings();
     let left = maxServices;
     for (const key of this.#touched) {
       if (left-- <= 0) break;
       this.#touched.delete(key);
+      delta.triggeredAt.push(...(this.#triggers.get(key) ?? []));
+      this.#triggers.delete(key);
       const entry = this.#entries.get(key);
       if (entry === undefined) continue;
       const { service } = entry;
@@ -186,7 +197,15 @@ export class ServiceTracker {
       entry.slices = entry.slices.concat(slice);
       this.#serviceOfSlice.set(key, slice.service);
       this.#remember(slice, [slice.group]);
+      this.#noteTrigger(slice);
     }
+  }
+
+  /** Only of slices with addresses of this family: the other's changes nothing here. */
+  #noteTrigger({ service, group, triggeredAt }: EndpointSlice): void {
+    const [first] = group.addresses;
+    if (triggeredAt === undefined || first === undefined || familyOf(first.address) !== this.#options.family) return;
+    this.#triggers.set(service, [...(this.#triggers.get(service) ?? []), triggeredAt]);
   }
 
   #remember(mention: Endpoints | EndpointSlice, groups: readonly EndpointGroup[]): void {
@@ -275,6 +294,7 @@ interface MutableDelta {
   readonly unserved: UnservedPort[];
   readonly refused: RefusedPart[];
   readonly healthChecks: Map<ServiceKey, HealthCheck | undefined>;
+  readonly triggeredAt: number[];
 }
 
 /** Takes over what was derived, and notes what is new in it. */

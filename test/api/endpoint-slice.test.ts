@@ -154,3 +154,15 @@ test('slices of host names, of no Service and of other proxies are skipped', () 
   const other = { ...name, 'service.kubernetes.io/service-proxy-name': 'x' };
   assert.equal(decodeEndpointSlice(slice({}, other)).status, 'skipped');
 });
+
+test('when its change was triggered is read from Go’s timestamp, and anything else is nothing', () => {
+  const labels = { 'kubernetes.io/service-name': 'web' };
+  const triggeredAt = (text: unknown) => {
+    const annotations = { 'endpoints.kubernetes.io/last-change-trigger-time': text };
+    return okValue(decodeEndpointSlice(slice({ metadata: { name: 'web-1', labels, annotations } }))).triggeredAt;
+  };
+  assert.equal(triggeredAt('2026-11-20T09:30:00Z'), 1_795_167_000_000);
+  assert.equal(triggeredAt('2026-11-20T10:30:00.25+01:00'), 1_795_167_000_250);
+  for (const text of ['yesterday', '2026-13-40T00:00:00Z', 5, '', undefined])
+    assert.equal(triggeredAt(text), undefined);
+});

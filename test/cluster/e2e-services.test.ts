@@ -11,8 +11,9 @@ import { Cluster, NODE_NAME, type ServedService, type Target } from './cluster.t
 import { affinity, serviceObject, servicePort, sliceEndpoints, slicePorts } from './objects.ts';
 
 /*
- * The e2e tests of `test/e2e/network/service.go` and `loadbalancer.go` in kubernetes/kubernetes, by their names. Pods are
- * namespaces, and slices are written by hand where upstream has controllers; the assertions are upstream's, or stricter.
+ * The e2e tests of `test/e2e/network/service.go` and `loadbalancer.go` in kubernetes/kubernetes, by their names; those of
+ * traffic policies are in e2e-traffic-policies.test.ts. Pods are namespaces, and slices are written by hand where upstream
+ * has controllers; the assertions are upstream's, or stricter.
  *
  * Not applicable:
  *
@@ -22,7 +23,6 @@ import { affinity, serviceObject, servicePort, sliceEndpoints, slicePorts } from
  * | should be able to create an internal type load balancer           | makes a load balancer in a cloud                 |
  * | should have correct load balancer health-check interval           | the same                                         |
  * | should handle load balancer cleanup finalizer for service         | the service controller's work                    |
- * | (beside the affinity ones) the tests of traffic policies          | are in e2e-traffic-policies.test.ts              |
  * | SCTP: should allow creating a basic SCTP service … (3)            | SCTP is not served                               |
  * | proxy.go: should proxy through a service and a pod (3)            | tests the API server's /proxy, not the proxy     |
  */

@@ -33,6 +33,7 @@ const NOTHING_NEW: SnapshotDelta = {
   unserved: [],
   refused: [],
   healthChecks: new Map(),
+  triggeredAt: [],
 };
 
 function tracker(options: ServiceTrackerOptions = {}, family: IpFamily = 'IPv4') {
@@ -102,6 +103,25 @@ describe('a Service and its endpoints', () => {
 });
 
 describe('slices', () => {
+  test('tell each delta that has them, once, when their changes were triggered; those of the other family do not', () => {
+    const t = tracker();
+    const slice = (name: 'a' | 'b', text: string, triggeredAt: number) =>
+      t.it.apply([
+        {
+          kind: 'EndpointSlice',
+          key: `shop/${name}`,
+          value: { key: `shop/${name}`, service: 'shop/web', group: group([address(text)]), triggeredAt },
+        },
+      ]);
+    t.service(service());
+    slice('a', '10.0.0.1', 1_000);
+    slice('a', '10.0.0.2', 2_000);
+    slice('b', 'fd00::1', 3_000);
+    assert.deepEqual(t.it.takeDelta().triggeredAt, [1_000, 2_000]);
+    t.service(service({ affinity: { type: 'ClientIP', timeoutSeconds: 5 } }));
+    assert.deepEqual(t.it.takeDelta().triggeredAt, []);
+  });
+
   test('of one Service merge, and take precedence over Endpoints while there is one', () => {
     const t = tracker();
     t.service(service());

@@ -14,6 +14,8 @@ const OTHERS_LABELS = ['service.kubernetes.io/headless', 'service.kubernetes.io/
 
 const LAST_CHANGE_TRIGGER = 'endpoints.kubernetes.io/last-change-trigger-time';
 
+const UID = /^[0-9A-Za-z-]{1,64}$/;
+
 /** RFC 3339, as Go writes it. */
 const TIMESTAMP = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)$/;
 
@@ -49,6 +51,12 @@ export function serviceOfSlice(slice: Field): ServiceKey | undefined {
   const label = slice.get('metadata').get('labels').get(SERVICE_NAME_LABEL);
   if (!label.isPresent || label.value === '') return undefined;
   return `${namespaceOf(slice)}/${dnsLabel(label)}`;
+}
+
+/** What the API server tells an object from its namesakes of other times by; `undefined` without one, as in a file. */
+export function uidOf(object: Field): string | undefined {
+  const { value } = object.get('metadata').get('uid');
+  return typeof value === 'string' && UID.test(value) ? value : undefined;
 }
 
 /**

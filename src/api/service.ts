@@ -3,7 +3,7 @@ import type { Cidr } from '../model/cidr.ts';
 import type { Service, ServicePortSpec, SessionAffinity, TrafficPolicy } from '../model/service.ts';
 import { type Decoded, decoding, Skip, type Warnings } from './decoded.ts';
 import { Field } from './field.ts';
-import { dnsLabel, keyOf, skipByLabel } from './metadata.ts';
+import { dnsLabel, keyOf, skipByLabel, uidOf } from './metadata.ts';
 import { address, cidr, portName, portNumber, protocol } from './network.ts';
 
 const TYPES = ['ClusterIP', 'NodePort', 'LoadBalancer', 'ExternalName'] as const;
@@ -34,8 +34,10 @@ export function decodeService(object: unknown): Decoded<Service> {
     // As upstream (`pkg/api/v1/service/util.go` NeedsHealthCheck): elsewhere, a number left over says nothing.
     const hasHealthCheck = type === 'LoadBalancer' && externalTrafficPolicy === 'Local' && healthCheckNodePort !== 0;
 
+    const uid = uidOf(root);
     return {
       key,
+      ...(uid !== undefined && { uid }),
       clusterIPs,
       externalIPs: distinct(warnings.keepValid(spec.get('externalIPs').items(), address)),
       loadBalancerIPs: decodeIngress(root.get('status').get('loadBalancer').get('ingress'), warnings),

@@ -6,12 +6,14 @@ import type { ApiRequestMetrics } from '../contracts/metrics.ts';
 import type { ServiceSource } from '../contracts/source.ts';
 import { systemClock as clock } from '../host/system-clock.ts';
 import type { Address } from '../model/address.ts';
+import type { UnservedPort } from '../model/service-port.ts';
 import { createApiClient } from '../sources/kubernetes/create-api-client.ts';
 import { createKubernetesSource } from '../sources/kubernetes/kubernetes-source.ts';
 import { reportStarting } from '../sources/kubernetes/node-event.ts';
 import { awaitNodeAddresses } from '../sources/kubernetes/node-object.ts';
 import type { NodeStatus } from '../sources/kubernetes/node-status.ts';
 import { watchNode } from '../sources/kubernetes/node-watch.ts';
+import { UnservedEvents } from '../sources/kubernetes/service-event.ts';
 import { createManifestSource } from '../sources/manifests/manifest-source.ts';
 
 /** Where Services come from, and what is known of this node there. */
@@ -21,6 +23,8 @@ export interface Source extends ServiceSource {
   identifyNode?(signal: AbortSignal): Promise<readonly Address[] | undefined>;
   /** Tells what the API server has to say of this node, now and later. */
   watchNode?(signal: AbortSignal, onChange: (status: NodeStatus) => void): void;
+  /** Tells those who look at the Service. */
+  reportUnserved?(port: UnservedPort): void;
 }
 
 export async function openSource(
@@ -41,9 +45,12 @@ export async function openSource(
     metrics,
   });
   const source = createKubernetesSource({ api, clock, random: Math.random, log });
+  const stopped = new AbortController();
+  const unserved = new UnservedEvents({ node: name, api, clock, log, signal: stopped.signal });
   return {
     start: (sink) => source.start(sink),
     stop: async () => {
+      stopped.abort();
       await source.stop();
       api.close();
     },
@@ -55,5 +62,6 @@ export async function openSource(
     watchNode: (signal, onChange) => {
       void watchNode({ name, transport: api, clock, random: Math.random, log, onChange, signal });
     },
+    reportUnserved: (port) => void unserved.report(port),
   };
 }

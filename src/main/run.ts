@@ -118,6 +118,7 @@ export async function run({ config, warnings, argv, configuration }: Run): Promi
           familyMetrics.noLocalEndpoints(policy, noLocal.count(policy));
         }
         healthChecks.update(family, delta.healthChecks);
+        for (const port of delta.unserved) source.reportUnserved?.(port);
         for (const at of delta.triggeredAt) {
           // What happened before the start says how old the cluster is, not how fast this program.
           if (at >= startedAt) familyMetrics.networkProgrammed(Math.max(0, clock.wallNow() - at));

@@ -80,6 +80,8 @@ export interface UnservedPort {
   readonly name: ServicePortName;
   /** A clause for the log, such as "SCTP is not supported in user space". */
   readonly reason: string;
+  /** The Service's, where it has one. */
+  readonly uid?: string;
 }
 
 export interface RefusedPart {

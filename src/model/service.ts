@@ -37,6 +37,8 @@ export interface ServicePortSpec {
 /** A Service as far as a node proxy needs it: every field validated, nothing else kept. */
 export interface Service {
   readonly key: ServiceKey;
+  /** The API server's, which events name; a manifest has none. */
+  readonly uid?: string;
   readonly clusterIPs: readonly Address[];
   readonly externalIPs: readonly Address[];
   /** Without those that the load balancer answers on itself (`ipMode: Proxy`). */

@@ -92,6 +92,7 @@ function unservedPorts(service: Service, { family, servedFamilies }: Surrounding
     .map(({ name, protocol }) => ({
       name: servicePortName(service.key, name),
       reason: protocol === 'SCTP' ? 'SCTP is not supported in user space' : wrongFamily,
+      ...(service.uid !== undefined && { uid: service.uid }),
     }));
 }
 

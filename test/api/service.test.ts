@@ -20,6 +20,12 @@ test('a Service without a namespace is in "default"', () => {
   assert.equal(okValue(decodeService(service({}, { namespace: '' }))).key, 'default/web');
 });
 
+test('the uid is kept, and nothing that is none', () => {
+  const uidOf = (uid: unknown) => okValue(decodeService(service({}, { uid }))).uid;
+  assert.equal(uidOf('5f0a1b2c-0000-4000-8000-000000000001'), '5f0a1b2c-0000-4000-8000-000000000001');
+  for (const uid of ['', 'a b', 'a\nb', 'x'.repeat(65), 7, null]) assert.equal(uidOf(uid), undefined);
+});
+
 test('null counts as absent', () => {
   const spec = { sessionAffinity: null, externalIPs: null, clusterIPs: null, type: null };
   assert.deepEqual(okValue(decodeService(service(spec))).affinity, { type: 'None' });

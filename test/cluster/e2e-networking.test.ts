@@ -5,6 +5,7 @@ import { TCP, UDP } from '../netns/harness.ts';
 import type { Iptables } from '../netns/iptables.ts';
 import { NODE_ADDRESS, POD_ADDRESSES } from '../netns/topology.ts';
 import { waitFor } from '../netns/wait.ts';
+import { NAMESPACE } from './admin.ts';
 import { Cluster, NODE_NAME, type ServedService } from './cluster.ts';
 import { inParallel } from './in-parallel.ts';
 import { affinity, sliceEndpoints } from './objects.ts';
@@ -319,6 +320,17 @@ describe('e2e/network', () => {
       `involvedObject.name=${NODE_NAME}`,
     ]);
     assert.match(events, /Normal\s+Starting\s+node\/node-1\s+Starting kube-userspace-proxy/);
+  });
+
+  test('a Service of SCTP tells why it is not served, seen by kubectl', async () => {
+    const ports = [{ name: 'sctp', protocol: 'SCTP', port: 80 }];
+    await cluster.admin.create('services', { metadata: { name: 'sctp' }, spec: { ports } });
+    await waitFor('the event', async () => {
+      const description = await cluster.kubectl(['describe', 'service', 'sctp', '-n', NAMESPACE]);
+      return /Warning\s+ServicePortNotServed .*kube-proxy.*test\/sctp:sctp is not served on node-1: SCTP/.test(
+        description,
+      );
+    });
   });
 
   test('system:kube-proxy may do no more than the proxy needs: RBAC is on', async () => {

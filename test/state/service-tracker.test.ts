@@ -183,15 +183,16 @@ describe('a delta', () => {
       ['sctp', 'SCTP'],
     ];
     const t = tracker();
-    t.service(service({ ports: ports.map(([name, protocol], i) => ({ name, protocol, port: 80 + i, nodePort: 0 })) }));
+    const specs = ports.map(([name, protocol], i) => ({ name, protocol, port: 80 + i, nodePort: 0 }));
+    t.service(service({ uid: 'a-b-c', ports: specs }));
     const delta = t.it.takeDelta();
     assert.deepEqual(
       delta.upserted.map((port) => port.name),
       ['shop/web:http'],
     );
     assert.deepEqual(
-      delta.unserved.map((port) => port.name),
-      ['shop/web:sctp'],
+      delta.unserved.map((port) => [port.name, port.uid]),
+      [['shop/web:sctp', 'a-b-c']],
     );
     t.service(service({ clusterIPs: [ip('fd00::1')] }));
     assert.match(t.it.takeDelta().unserved[0]?.reason ?? '', /no IPv4 cluster IP/);

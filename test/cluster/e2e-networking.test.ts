@@ -3,6 +3,7 @@ import { after, before, describe, test } from 'node:test';
 import type { Agent } from '../netns/agent.ts';
 import { TCP, UDP } from '../netns/harness.ts';
 import type { Iptables } from '../netns/iptables.ts';
+import type { ProxyProcess } from '../netns/proxy.ts';
 import { NODE_ADDRESS, POD_ADDRESSES } from '../netns/topology.ts';
 import { waitFor } from '../netns/wait.ts';
 import { NAMESPACE } from './admin.ts';
@@ -30,10 +31,11 @@ const ALL = ['pod-1', 'pod-2', 'pod-3'] as const;
 
 describe('e2e/network', () => {
   let cluster: Cluster;
+  let proxy: ProxyProcess;
 
   before(async () => {
     cluster = await Cluster.create();
-    await cluster.startProxy();
+    proxy = await cluster.startProxy();
   });
 
   after(() => cluster.remove());
@@ -194,8 +196,14 @@ describe('e2e/network', () => {
     test('should recreate its iptables rules if they are deleted', { timeout: 60_000 }, async () => {
       await cluster.isUp(service, ALL);
       const { iptables } = cluster.environment;
-      for (const table of ['nat', 'filter'] as const) await removeOurs(iptables, table);
-      await cluster.isDown(service);
+      // Else it might repair what is being removed, and be seen by nobody without its rules.
+      proxy.kill('SIGSTOP');
+      try {
+        for (const table of ['nat', 'filter'] as const) await removeOurs(iptables, table);
+        await cluster.isDown(service);
+      } finally {
+        proxy.kill('SIGCONT');
+      }
       await waitFor(
         'the rules are back within the sync period',
         async () => {

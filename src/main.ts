@@ -2,6 +2,7 @@ import { parseCommandLine } from './cli/command-line.ts';
 import { readRegularFile } from './host/regular-file.ts';
 import { cleanup, initialize, refuse, writeConfiguration } from './main/commands.ts';
 import { run } from './main/run.ts';
+import { messageOf } from './model/message-of.ts';
 import { strictDocuments } from './sources/strict-documents.ts';
 
 const code = await main(process.argv.slice(2));
@@ -34,7 +35,7 @@ async function main(argv: readonly string[]): Promise<number | undefined> {
         await run({ ...commandLine, argv, configuration });
         return undefined;
       } catch (error) {
-        return refuse(error instanceof Error ? error.message : String(error));
+        return refuse(messageOf(error));
       }
   }
 }

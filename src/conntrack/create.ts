@@ -3,6 +3,7 @@ import type { Conntrack } from '../contracts/conntrack.ts';
 import type { Log } from '../contracts/log.ts';
 import type { Exec } from '../iptables/exec.ts';
 import type { Address } from '../model/address.ts';
+import { messageOf } from '../model/message-of.ts';
 import { NoConntrack } from './no-conntrack.ts';
 import { hasConntrackTool, ToolConntrack } from './tool-conntrack.ts';
 
@@ -22,6 +23,6 @@ export async function createConntrack(setup: ConntrackSetup): Promise<Conntrack>
     return new NetlinkConntrack(setup);
   } catch (error) {
     if (await hasConntrackTool(setup.exec)) return new ToolConntrack(setup);
-    return new NoConntrack(setup.log, error instanceof Error ? error.message : String(error));
+    return new NoConntrack(setup.log, messageOf(error));
   }
 }

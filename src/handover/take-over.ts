@@ -1,4 +1,5 @@
 import type { AdoptedPort, HandOver, Parcel } from '../contracts/hand-over.ts';
+import { messageOf } from '../model/message-of.ts';
 import type { Channel } from './channel.ts';
 import { VERSIONS } from './protocol.ts';
 
@@ -21,7 +22,7 @@ export async function takeOver(channel: Channel, { dataPlane, program, onAdopted
     await channel.send({ kind: 'hello', versions: VERSIONS, program });
     onAdopted(await dataPlane.adopt(await receiveParcels(channel)));
   } catch (error) {
-    const err = error instanceof Error ? error.message : String(error);
+    const err = messageOf(error);
     await channel.send({ kind: 'failed', err }).catch(() => {});
     throw error;
   }

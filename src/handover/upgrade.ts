@@ -1,6 +1,7 @@
 import type { Clock } from '../contracts/clock.ts';
 import type { HandOver } from '../contracts/hand-over.ts';
 import type { Log } from '../contracts/log.ts';
+import { messageOf } from '../model/message-of.ts';
 import { type ControlPlane, handOver } from './predecessor.ts';
 import type { StartedSuccessor } from './successor-process.ts';
 
@@ -75,7 +76,7 @@ export class Upgrade {
       const { pausedMs, program } = await handOver(successor, { dataPlane, controlPlane, clock, onRelease });
       log.info('Handed over to the successor', { pid: successor.pid, version: program, ms: Math.round(pausedMs) });
     } catch (error) {
-      const err = error instanceof Error ? error.message : String(error);
+      const err = messageOf(error);
       log.error('Cannot hand over to a successor; this process serves as before', { err });
       await supervisor.ready();
       return;

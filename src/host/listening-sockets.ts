@@ -66,9 +66,10 @@ function readTable(path: string, protocol: ProxiedProtocol): string {
     let text = '';
     for (let length = readSync(fd, chunk); length > 0; length = readSync(fd, chunk)) {
       text += chunk.toString('latin1', 0, length);
-      const lastLine = text.slice(0, text.lastIndexOf('\n')).split('\n').at(-1) ?? '';
-      const state = LINE.exec(lastLine)?.[2];
-      if (protocol === 'TCP' && state !== undefined && state !== RECEIVES.TCP) break;
+      if (protocol !== 'TCP') continue;
+      const end = text.lastIndexOf('\n');
+      const state = LINE.exec(text.slice(text.lastIndexOf('\n', end - 1) + 1, end))?.[2];
+      if (state !== undefined && state !== RECEIVES.TCP) break;
     }
     return text;
   } finally {

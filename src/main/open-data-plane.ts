@@ -4,6 +4,7 @@ import type { Log } from '../contracts/log.ts';
 import { createFastDataPlane, defaultWorkers } from '../dataplane/fast/create.ts';
 import { createNodeDataPlane } from '../dataplane/node/node-data-plane.ts';
 import { systemClock as clock } from '../host/system-clock.ts';
+import { messageOf } from '../model/message-of.ts';
 
 export async function openDataPlane(
   { engine, workers = defaultWorkers(), dataPlane: options }: Config,
@@ -13,7 +14,7 @@ export async function openDataPlane(
     try {
       return await createFastDataPlane({ options: { ...options, workers }, observer, clock, log });
     } catch (error) {
-      const err = error instanceof Error ? error.message : String(error);
+      const err = messageOf(error);
       if (engine === 'fast') throw new Error(`the fast engine cannot run here (${err}); use --dataplane node`);
       log.warn('The fast engine cannot run here; the portable one carries the traffic, more slowly', { err });
     }

@@ -20,9 +20,9 @@ import { createManifestSource } from '../sources/manifests/manifest-source.ts';
 export interface Source extends ServiceSource {
   status?(): ApiStatus;
   /** Tells the API server that the proxy of this node starts, and asks it for the node's addresses. */
-  identifyNode?(signal: AbortSignal): Promise<readonly Address[] | undefined>;
+  identifyNode?(): Promise<readonly Address[] | undefined>;
   /** Tells what the API server has to say of this node, now and later. */
-  watchNode?(signal: AbortSignal, onChange: (status: NodeStatus) => void): void;
+  watchNode?(onChange: (status: NodeStatus) => void): void;
   /** Tells those who look at the Service. */
   reportUnserved?(port: UnservedPort): void;
 }
@@ -33,7 +33,14 @@ export async function openSource(
     nodeName: name,
     log,
     metrics,
-  }: { readonly nodeName: string; readonly log: Log; readonly metrics: ApiRequestMetrics },
+    signal,
+  }: {
+    readonly nodeName: string;
+    readonly log: Log;
+    readonly metrics: ApiRequestMetrics;
+    /** Ends what is asked and told beside the Services. */
+    readonly signal: AbortSignal;
+  },
 ): Promise<Source> {
   if (config.kind === 'manifests') return createManifestSource({ paths: config.paths, clock, log });
   const api = await createApiClient({
@@ -45,21 +52,19 @@ export async function openSource(
     metrics,
   });
   const source = createKubernetesSource({ api, clock, random: Math.random, log });
-  const stopped = new AbortController();
-  const unserved = new UnservedEvents({ node: name, api, clock, log, signal: stopped.signal });
+  const unserved = new UnservedEvents({ node: name, api, clock, log, signal });
   return {
     start: (sink) => source.start(sink),
     stop: async () => {
-      stopped.abort();
       await source.stop();
       api.close();
     },
     status: () => source.status(),
-    identifyNode: (signal) => {
+    identifyNode: () => {
       void reportStarting({ node: name, program: `${PROGRAM} ${VERSION}`, api, clock, log, signal });
       return awaitNodeAddresses({ name, api, clock, random: Math.random, log, signal });
     },
-    watchNode: (signal, onChange) => {
+    watchNode: (onChange) => {
       void watchNode({ name, transport: api, clock, random: Math.random, log, onChange, signal });
     },
     reportUnserved: (port) => void unserved.report(port),

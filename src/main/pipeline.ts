@@ -8,6 +8,7 @@ import { localPorts } from '../host/local-port-range.ts';
 import type { NodeAddress } from '../host/node-address.ts';
 import { systemClock as clock } from '../host/system-clock.ts';
 import type { Address, IpFamily } from '../model/address.ts';
+import { addressBlock } from '../model/cidr.ts';
 import type { SnapshotDelta } from '../model/service-port.ts';
 import type { NodeFacts } from '../rules/steering.ts';
 import { type ListeningPorts, ServiceTracker } from '../state/service-tracker.ts';
@@ -85,7 +86,6 @@ function nodeFacts(
   hostAddress: Address | undefined,
 ): NodeFacts | undefined {
   if (hostAddress === undefined) return undefined;
-  const primary = { network: hostAddress, prefixLength: family === 'IPv4' ? 32 : 128 };
-  const nodePortCidrs = nodePortsOnPrimary ? [...nodePortAddresses, primary] : nodePortAddresses;
+  const nodePortCidrs = nodePortsOnPrimary ? [...nodePortAddresses, addressBlock(hostAddress)] : nodePortAddresses;
   return { family, bindAddress, hostAddress, nodePortCidrs, clusterCidrs };
 }

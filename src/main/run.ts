@@ -11,7 +11,7 @@ import { ServiceManager } from '../host/service-manager.ts';
 import { systemClock as clock, machineUptimeMs } from '../host/system-clock.ts';
 import { startExecHelper } from '../iptables/exec-helper.ts';
 import { createIptables } from '../iptables/iptables.ts';
-import { familyOf } from '../model/address.ts';
+import { familyOf, type IpFamily } from '../model/address.ts';
 import { nodeName as nameOfNode } from '../sources/kubernetes/node-object.ts';
 import { isEligible, type NodeStatus } from '../sources/kubernetes/node-status.ts';
 import { DataPlaneLog } from '../telemetry/data-plane-log.ts';
@@ -26,7 +26,7 @@ import { httpServers } from './http-servers.ts';
 import { openDataPlane } from './open-data-plane.ts';
 import { openSource, type Source } from './open-source.ts';
 import { createPipeline, type Pipeline } from './pipeline.ts';
-import { type ServedFamily, servedFamilies } from './served-families.ts';
+import { servedFamilies } from './served-families.ts';
 import { openChannelToPredecessor, succeed, upgradeMeans } from './succession.ts';
 import { watchConfiguration } from './watch-configuration.ts';
 import { watchMachine } from './watch-machine.ts';
@@ -62,7 +62,7 @@ export async function run({ config, warnings, argv, configuration }: Run): Promi
   const iptables = await createIptables({ flavour: config.iptablesMode, exec, log });
   const hosts = { IPv4: new NodeAddress({ family: 'IPv4', log }), IPv6: new NodeAddress({ family: 'IPv6', log }) };
   const { served, leftOut } = await servedFamilies({ bindAddress: config.bindAddress, hosts, iptables });
-  const families = served.map(({ family }) => family) as [ServedFamily['family']];
+  const families = served.map(({ family }) => family) as [IpFamily, ...IpFamily[]];
 
   const health = new Health(clock, 2 * config.iptablesSyncPeriodMs);
   const dataPlaneLog = new DataPlaneLog(log, clock);
@@ -79,7 +79,8 @@ export async function run({ config, warnings, argv, configuration }: Run): Promi
     droppedLogLines: () => log.droppedLines,
     apiStatus,
   });
-  const source: Source = await openSource(config, { nodeName, log, metrics });
+  const stopped = new AbortController();
+  const source: Source = await openSource(config, { nodeName, log, metrics, signal: stopped.signal });
 
   const conntrack = await createConntrack({
     clock,
@@ -142,8 +143,7 @@ export async function run({ config, warnings, argv, configuration }: Run): Promi
   if (leftOut !== undefined) log.info(`Only ${families[0]} is served`, { reason: leftOut });
   applyHostSettings(config.host, log);
   checkDescriptorLimit(config.dataPlane.udpMaxFlows, log);
-  const stopped = new AbortController();
-  void source.identifyNode?.(stopped.signal).then((addresses) => {
+  void source.identifyNode?.().then((addresses) => {
     if (stopped.signal.aborted) return;
     for (const family of families) {
       const isNamed = addresses?.some((address) => familyOf(address) === family);
@@ -153,7 +153,7 @@ export async function run({ config, warnings, argv, configuration }: Run): Promi
     controlPlane.rulesMayDiffer();
   });
   let node: NodeStatus | undefined;
-  source.watchNode?.(stopped.signal, (status) => {
+  source.watchNode?.((status) => {
     node = status;
     controlPlane.setTopology({ nodeName, ...(status.zone !== undefined && { zone: status.zone }) });
   });

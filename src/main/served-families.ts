@@ -2,6 +2,7 @@ import { type Iptables, IptablesError } from '../contracts/iptables.ts';
 import { localAddresses } from '../host/host-address.ts';
 import type { NodeAddress } from '../host/node-address.ts';
 import { type Address, familyOf, type IpFamily } from '../model/address.ts';
+import { messageOf } from '../model/message-of.ts';
 
 export const WILDCARDS: Readonly<Record<IpFamily, Address>> = { IPv4: '0.0.0.0' as Address, IPv6: '::' as Address };
 
@@ -59,7 +60,7 @@ async function whyNoRules(family: IpFamily, { iptables }: ServedFamiliesOptions)
   } catch (error) {
     const mayPass = error instanceof IptablesError && (error.code === 'locked' || error.code === 'timeout');
     if (mayPass) return undefined;
-    return error instanceof Error ? error.message : String(error);
+    return messageOf(error);
   }
 }
 

@@ -55,3 +55,8 @@ function ipv6Text(bytes: readonly number[]): string {
   for (let i = 0; i < bytes.length; i += 2) groups.push((((bytes[i] ?? 0) << 8) | (bytes[i + 1] ?? 0)).toString(16));
   return groups.join(':');
 }
+
+/** The block of this address alone. */
+export function addressBlock(network: Address): Cidr {
+  return { network, prefixLength: familyOf(network) === 'IPv4' ? 32 : 128 };
+}

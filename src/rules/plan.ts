@@ -1,4 +1,5 @@
 import type { Table } from '../contracts/iptables.ts';
+import { sameList } from '../model/same-list.ts';
 import { isOurs, JUMPS, type Jump } from './chains.ts';
 import { type ChainRules, jumpTarget } from './dump.ts';
 import { appendLine, fitsOnOneLine } from './safe-spec.ts';
@@ -83,7 +84,10 @@ export function differingChains(
 }
 
 function staleChains(installed: ChainRules, wanted: readonly WantedChain[]): readonly WantedChain[] {
-  return wanted.filter(({ name, specs }) => !sameList(installed.get(name), specs));
+  return wanted.filter(({ name, specs }) => {
+    const there = installed.get(name);
+    return there === undefined || !sameList(there, specs);
+  });
 }
 
 function unwantedChains(table: Table, installed: ChainRules, wanted: readonly WantedChain[]): readonly string[] {
@@ -146,10 +150,6 @@ function jumpsOf(table: Table): readonly Jump[] {
 
 function isEmpty(installed: ChainRules, chain: string): boolean {
   return installed.get(chain)?.length === 0;
-}
-
-export function sameList(installed: readonly string[] | undefined, wanted: readonly string[]): boolean {
-  return installed?.length === wanted.length && wanted.every((spec, index) => spec === installed[index]);
 }
 
 /** Jumps from the same chain that belong to the same place, in order. */

@@ -1,5 +1,5 @@
 import { type Address, familyOf, type IpFamily } from '../model/address.ts';
-import { type Cidr, cidrContains } from '../model/cidr.ts';
+import { addressBlock, type Cidr, cidrContains } from '../model/cidr.ts';
 import type { EndpointSetName } from '../model/listener-id.ts';
 import { type EndpointSet, verdictOf } from '../model/service-port.ts';
 import type { Portal } from './claims.ts';
@@ -76,7 +76,7 @@ function limited(routes: Routes, ranges: readonly Cidr[], { nodeAddress }: Route
   const includesNode = ranges.some((range) => cidrContains(range, nodeAddress));
   return {
     container: within(ranges, routes.container),
-    host: within(includesNode ? [...ranges, onlyAddress(address)] : ranges, routes.host),
+    host: within(includesNode ? [...ranges, addressBlock(address)] : ranges, routes.host),
   };
 }
 
@@ -95,10 +95,6 @@ function intersection(a: Cidr, b: Cidr | undefined): Cidr | undefined {
   if (b === undefined) return a;
   const [outer, inner] = a.prefixLength <= b.prefixLength ? [a, b] : [b, a];
   return cidrContains(outer, inner.network) ? inner : undefined;
-}
-
-function onlyAddress(network: Address): Cidr {
-  return { network, prefixLength: familyOf(network) === 'IPv4' ? 32 : 128 };
 }
 
 /** The same without routes that nothing comes to, and without those just before the end that say the same as the last. */

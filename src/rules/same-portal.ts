@@ -1,4 +1,5 @@
 import type { Cidr } from '../model/cidr.ts';
+import { sameList } from '../model/same-list.ts';
 import { type EndpointSet, type LocalEndpointSet, verdictOf } from '../model/service-port.ts';
 import type { Portal } from './claims.ts';
 
@@ -37,8 +38,4 @@ function sameRanges(a: readonly Cidr[] | undefined, b: readonly Cidr[] | undefin
 
 function textOf({ network, prefixLength }: Cidr): string {
   return `${network}/${prefixLength}`;
-}
-
-function sameList(a: readonly string[], b: readonly string[]): boolean {
-  return a.length === b.length && a.every((item, index) => item === b[index]);
 }

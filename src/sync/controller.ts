@@ -2,6 +2,7 @@ import type { Clock } from '../contracts/clock.ts';
 import type { Log } from '../contracts/log.ts';
 import type { SyncHealth, SyncMetrics } from '../contracts/metrics.ts';
 import type { SourceSink } from '../contracts/source.ts';
+import { messageOf } from '../model/message-of.ts';
 import type { SnapshotDelta } from '../model/service-port.ts';
 import type { SourceEvent } from '../model/source-event.ts';
 import type { PortalDelta } from '../rules/claims.ts';
@@ -252,8 +253,4 @@ export class Controller implements SourceSink {
       return next < upserted.length;
     });
   }
-}
-
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }

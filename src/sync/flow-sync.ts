@@ -3,6 +3,7 @@ import type { Conntrack } from '../contracts/conntrack.ts';
 import type { Log } from '../contracts/log.ts';
 import type { FlowMetrics } from '../contracts/metrics.ts';
 import type { IpFamily } from '../model/address.ts';
+import { messageOf } from '../model/message-of.ts';
 import type { PortalDelta } from '../rules/claims.ts';
 import { StaleFlows } from './stale-flows.ts';
 
@@ -47,7 +48,7 @@ export class FlowSync {
       this.#hasFailed = true;
       log.error('Cannot clear UDP entries of connection tracking; trying again with the next sync', {
         family,
-        err: error instanceof Error ? error.message : String(error),
+        err: messageOf(error),
       });
     }
   }

@@ -4,6 +4,7 @@ import type { AdoptedPort } from '../contracts/hand-over.ts';
 import type { Log } from '../contracts/log.ts';
 import type { IpFamily } from '../model/address.ts';
 import { type EndpointSetName, type ListenerId, listenerId } from '../model/listener-id.ts';
+import { messageOf } from '../model/message-of.ts';
 import type { ServicePortName } from '../model/service.ts';
 import type { EndpointSet, ProxiedProtocol, ServicePort } from '../model/service-port.ts';
 import type { Portal, PortalDelta } from '../rules/claims.ts';
@@ -307,7 +308,7 @@ export class Listeners {
     const delayMs = Math.min(FIRST_RETRY_MS * 2 ** (failures - 1), MAX_RETRY_MS);
     this.#options.log.error('Cannot listen for a Service port; trying again', {
       svc: slot.name,
-      err: error instanceof Error ? error.message : String(error),
+      err: messageOf(error),
       retryInMs: delayMs,
     });
     const timer = this.#options.clock.after(delayMs, () => this.#work(slot));

@@ -1,5 +1,6 @@
 import type { UdpFlows } from '../contracts/conntrack.ts';
 import type { IpFamily } from '../model/address.ts';
+import { sameList } from '../model/same-list.ts';
 import type { ServicePortName } from '../model/service.ts';
 import { type EndpointSet, type ServicePort, verdictOf } from '../model/service-port.ts';
 import type { Portal, PortalDelta } from '../rules/claims.ts';
@@ -115,10 +116,6 @@ function externalPolicy({ local }: ServicePort): string {
 
 function rangesOf({ loadBalancerSourceRanges: ranges }: ServicePort): string {
   return ranges === undefined ? '' : `[${ranges.map(({ network, prefixLength }) => `${network}/${prefixLength}`)}]`;
-}
-
-function sameList(a: readonly number[], b: readonly number[]): boolean {
-  return a.length === b.length && a.every((item, index) => item === b[index]);
 }
 
 function keyOf({ destination, port }: Destination): string {

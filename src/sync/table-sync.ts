@@ -3,13 +3,14 @@ import { type Iptables, IptablesError, type Table } from '../contracts/iptables.
 import type { Log } from '../contracts/log.ts';
 import type { SyncMetrics } from '../contracts/metrics.ts';
 import type { IpFamily } from '../model/address.ts';
+import { sameList } from '../model/same-list.ts';
 import { type Chain, chainsOf, layoutChange, rootChains } from '../rules/chain-layout.ts';
 import { JUMPS, RETIRED_CHAIN } from '../rules/chains.ts';
 import { fixedChains } from '../rules/doors.ts';
 import { type ChainRules, parseDump } from '../rules/dump.ts';
 import { findRefused } from '../rules/find-refused.ts';
 import { livePorts, retiredPorts } from '../rules/installed-ports.ts';
-import { differingChains, hasJumps, planChange, planTable, sameList, textOf, type WantedChain } from '../rules/plan.ts';
+import { differingChains, hasJumps, planChange, planTable, textOf, type WantedChain } from '../rules/plan.ts';
 import type { PortLedger, RetiredLog } from '../rules/port-ledger.ts';
 import { probeCleanupText, probeText } from '../rules/probe.ts';
 import type { Rule } from '../rules/rule.ts';

@@ -1,5 +1,6 @@
 import { type FSWatcher, watch as fsWatch } from 'node:fs';
 import type { Log } from '../../contracts/log.ts';
+import { messageOf } from '../../model/message-of.ts';
 
 type Watch = (directory: string, onChange: () => void) => FSWatcher;
 
@@ -56,7 +57,7 @@ export class DirectoryWatches {
   #failed(path: string, error: unknown): void {
     if (this.#hasFailed) return;
     this.#hasFailed = true;
-    const err = error instanceof Error ? error.message : String(error);
+    const err = messageOf(error);
     this.#log.warn('A directory of manifests cannot be watched; changes are found by looking for them', {
       file: path,
       err,

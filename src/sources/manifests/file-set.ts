@@ -4,6 +4,7 @@ import { open, readdir, stat } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import type { Clock } from '../../contracts/clock.ts';
 import type { Log } from '../../contracts/log.ts';
+import { messageOf } from '../../model/message-of.ts';
 import type { FileRank } from './catalog.ts';
 import { ABSENT, type Look, Settling } from './settling.ts';
 
@@ -244,8 +245,4 @@ function lookOf({ dev, ino, size, mtimeNs, ctimeNs }: BigIntStats): Look {
 function isAbsence(error: unknown): boolean {
   const { code } = error as NodeJS.ErrnoException;
   return code === 'ENOENT' || code === 'ENOTDIR';
-}
-
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }

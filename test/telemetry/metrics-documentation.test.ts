@@ -5,10 +5,8 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { COUNTERS, type Counters } from '../../src/contracts/data-plane.ts';
 import { type Address, parseAddress } from '../../src/model/address.ts';
-import { Health } from '../../src/telemetry/health.ts';
-import { Metrics } from '../../src/telemetry/metrics.ts';
-import { ManualClock } from '../fakes/manual-clock.ts';
 import { type Family, parseExposition } from './exposition.ts';
+import { metricsOf } from './metrics-of.ts';
 
 const ROW = /^\| `(?<name>\w+)` \| (?<type>counter|gauge|histogram) \|(?<labels>[^|]*)\| (?<meaning>[^|]+) \|$/gm;
 
@@ -28,29 +26,19 @@ function documented(): Map<string, string> {
 }
 
 async function shown(): Promise<Map<string, string>> {
-  const clock = new ManualClock();
   const counters = Object.fromEntries(COUNTERS.map((counter) => [counter, 0])) as Counters;
   const endpoint = { address: parseAddress('10.0.0.1') as Address, port: 80 };
-  const metrics = new Metrics({
-    clock,
-    version: '1',
-    health: new Health(clock, 60_000),
-    families: ['IPv4'],
-    pendingServices: () => 0,
-    stats: () => [
-      {
-        id: 'default/web',
-        name: 'default/web',
-        family: 'IPv4',
-        protocol: 'TCP',
-        localPort: 1,
-        counters,
-        endpoints: [{ endpoint, counters }],
-      },
-    ],
-    droppedLogLines: () => 0,
-    apiStatus: () => undefined,
-  });
+  const metrics = metricsOf(() => [
+    {
+      id: 'default/web',
+      name: 'default/web',
+      family: 'IPv4',
+      protocol: 'TCP',
+      localPort: 1,
+      counters,
+      endpoints: [{ endpoint, counters }],
+    },
+  ]);
   metrics.requestDone({ method: 'GET', host: 'api:6443', code: '200', durationMs: 1 });
   const read = async (parts: AsyncIterable<string>) => {
     let text = '';

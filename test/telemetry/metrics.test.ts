@@ -8,6 +8,7 @@ import { Health } from '../../src/telemetry/health.ts';
 import { Metrics } from '../../src/telemetry/metrics.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { parseExposition } from './exposition.ts';
+import { metricsOf } from './metrics-of.ts';
 
 function setUp(ports: ListenerStats[] = [], { maxRows }: { maxRows?: number } = {}) {
   const clock = new ManualClock(1_000_000);
@@ -338,20 +339,10 @@ test('endpoints beyond the bound share one series', async () => {
 });
 
 test('counters that cannot be read make the scrape fail, not the process', async () => {
-  const clock = new ManualClock();
   const stats = () => {
     throw new Error('worker gone');
   };
-  const metrics = new Metrics({
-    clock,
-    version: '1',
-    health: new Health(clock, 60_000),
-    families: ['IPv4'],
-    pendingServices: () => 0,
-    stats,
-    droppedLogLines: () => 0,
-    apiStatus: () => undefined,
-  });
+  const metrics = metricsOf(stats);
   await assert.rejects(metrics.render().next(), /worker gone/);
   await assert.rejects(metrics.renderEndpoints().next(), /worker gone/);
 });

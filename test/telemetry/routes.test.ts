@@ -4,11 +4,11 @@ import type { ApiStatus } from '../../src/contracts/api-status.ts';
 import { COUNTERS, type Counters, type ListenerStats } from '../../src/contracts/data-plane.ts';
 import type { ServicePortName } from '../../src/model/service.ts';
 import { Health } from '../../src/telemetry/health.ts';
-import { Metrics } from '../../src/telemetry/metrics.ts';
 import { healthzRoutes, metricsRoutes } from '../../src/telemetry/routes.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { parseExposition } from './exposition.ts';
 import { ask } from './http-client.ts';
+import { metricsOf } from './metrics-of.ts';
 import { serve } from './serve.ts';
 
 async function serveHealth(t: TestContext, { eligible = true, api }: { eligible?: boolean; api?: ApiStatus } = {}) {
@@ -98,17 +98,7 @@ describe('the healthz address', () => {
 
 describe('the metrics address', () => {
   function routes(stats: () => Iterable<ListenerStats>, effectiveConfiguration: () => object = () => ({})) {
-    const clock = new ManualClock();
-    const metrics = new Metrics({
-      clock,
-      version: '1',
-      health: new Health(clock, 60_000),
-      families: ['IPv4'],
-      pendingServices: () => 0,
-      stats,
-      droppedLogLines: () => 0,
-      apiStatus: () => undefined,
-    });
+    const metrics = metricsOf(stats);
     return metricsRoutes({ metrics, effectiveConfiguration, profiler: undefined });
   }
 

@@ -14,6 +14,7 @@ import {
 import type { Agent } from '../agent.ts';
 import { Environment } from '../harness.ts';
 import { FLAVOUR } from '../iptables.ts';
+import { addIpv6, IPV6 as SECOND } from '../ipv6.ts';
 import type { Attempt, Outcome } from '../programs/outcomes.ts';
 import { BRIDGE_ADDRESS, CLIENT_ADDRESS, NODE_ADDRESS } from '../topology.ts';
 
@@ -66,10 +67,10 @@ const IPV4: Addresses = {
 
 const IPV6: Addresses = {
   family: 'IPv6',
-  node: 'fd00:50::10',
-  bridge: 'fd00:244:1::1',
-  client: 'fd00:244:1::20',
-  pods: 'fd00:244:1::/64',
+  node: SECOND.node,
+  bridge: SECOND.bridge,
+  client: SECOND.client,
+  pods: SECOND.podRange,
   loopback: '::1',
   clusterIP: (n) => `fd00:96::${n.toString(16)}`,
   loadBalancerIP: (n) => `2001:db8::${n.toString(16)}`,
@@ -236,27 +237,5 @@ for (const at of [IPV4, IPV6]) {
         });
       }
     });
-  }
-}
-
-/** The topology of IPv4 once more, with addresses that are usable at once. */
-async function addIpv6({ topology }: Environment): Promise<void> {
-  await topology.node.output(['sh', '-c', 'echo 1 > /proc/sys/net/ipv6/conf/all/forwarding']);
-  await topology.node.ip(
-    `addr add ${IPV6.bridge}/64 dev cbr0 nodad`,
-    `addr add ${IPV6.node}/64 dev eth0 nodad`,
-    'route add default via fd00:50::1',
-  );
-  await topology.outside.ip(
-    'addr add fd00:50::1/64 dev eth0 nodad',
-    `route add fd00:96::/64 via ${IPV6.node}`,
-    `route add 2001:db8::/64 via ${IPV6.node}`,
-    `route add fd00:244:1::/64 via ${IPV6.node}`,
-  );
-  for (const [pod, own] of [
-    [topology.client, IPV6.client],
-    [topology.pods[0], 'fd00:244:1::11'],
-  ] as const) {
-    await pod.ip(`addr add ${own}/64 dev eth0 nodad`, `route add default via ${IPV6.bridge}`);
   }
 }

@@ -1,28 +1,25 @@
-# The proxy with everything it needs on a node: iptables in both flavours and the pinned Node from the lockfile.
-# Runs as root with NET_ADMIN, NET_RAW and NET_BIND_SERVICE, on the host's network:
+# The proxy with what it needs on a node: the one executable, the C++ library that it is linked with, and iptables in both
+# flavours, of which it takes the one that the node uses. scripts/package lays out what this is built from:
+#   docker build --tag REGISTRY/kube-userspace-proxy:VERSION dist/image
 #   docker run --network host --cap-drop ALL --cap-add NET_ADMIN --cap-add NET_RAW --cap-add NET_BIND_SERVICE \
-#     -v /run/xtables.lock:/run/xtables.lock -v /lib/modules:/lib/modules:ro -v /etc/manifests:/etc/manifests:ro \
-#     kube-userspace-proxy --manifests /etc/manifests
-FROM node:24-bookworm-slim AS build
-WORKDIR /opt/kube-userspace-proxy
-COPY package.json package-lock.json ./
-RUN npm ci --ignore-scripts
-COPY scripts scripts
-COPY src src
-RUN scripts/build
-# What is not in the bundle: koffi, which has an addon, and Node.
-RUN mkdir -p packages/@koromix \
-  && cp -R node_modules/koffi node_modules/node-linux-* packages/ \
-  && cp -R node_modules/@koromix/koffi-linux-* packages/@koromix/
-
+#     -v /run/xtables.lock:/run/xtables.lock -v /etc/manifests:/etc/manifests:ro IMAGE --manifests /etc/manifests
+#
+# Why this base: distroless images have no iptables, Kubernetes' own that has them (distroless-iptables) lacks libstdc++,
+# and Alpine lacks glibc, with which Node is built. Why not kmod: it would need SYS_MODULE; the kernel loads by itself
+# what a rule needs.
 FROM debian:bookworm-slim
 RUN apt-get update \
-  && apt-get install --yes --no-install-recommends iptables kmod \
-  && rm -rf /var/lib/apt/lists/*
-# At the same path, which the launcher has in it.
-WORKDIR /opt/kube-userspace-proxy
-COPY --from=build /opt/kube-userspace-proxy/packages node_modules
-COPY --from=build /opt/kube-userspace-proxy/dist dist
-COPY LICENSE ./
-# The launcher replaces itself with Node, which so is process 1: signals reach it.
-ENTRYPOINT ["/opt/kube-userspace-proxy/dist/kube-userspace-proxy"]
+  && apt-get install --yes --no-install-recommends iptables libstdc++6 \
+  && rm -rf /var/lib/apt/lists/* /var/cache/apt /var/log/apt /var/log/dpkg.log /var/log/alternatives.log
+
+LABEL org.opencontainers.image.title="kube-userspace-proxy" \
+  org.opencontainers.image.description="TCP and UDP load balancer for Kubernetes Services on a node" \
+  org.opencontainers.image.licenses="Apache-2.0" \
+  org.opencontainers.image.version="@VERSION@"
+
+COPY LICENSE THIRD-PARTY-NOTICES /usr/share/doc/kube-userspace-proxy/
+COPY kube-userspace-proxy /usr/sbin/
+
+# No USER: iptables-legacy takes a lock that only root can open, and capabilities that are added to a container count
+# for uid 0 alone. NET_ADMIN and NET_RAW are for iptables and conntrack, NET_BIND_SERVICE for ports below 1024.
+ENTRYPOINT ["/usr/sbin/kube-userspace-proxy"]

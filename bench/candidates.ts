@@ -62,7 +62,10 @@ function ours(engine: 'fast' | 'node'): Candidate {
       }));
       const service = serviceObjects({ name: 'bench', clusterIP: CLUSTER_IP, ports, endpoints: [BACKEND] });
       manifests.write('bench.yaml', service);
-      const program = rig.run([PROGRAM, '--manifests', manifests.directory, '--dataplane', engine], env);
+      // The default one is for the whole machine: a proxy that runs there, or another benchmark, has it.
+      const controlSocket = join(rig.topology.directory, `${engine}.sock`);
+      const flags = ['--manifests', manifests.directory, '--dataplane', engine, '--control-socket', controlSocket];
+      const program = rig.run([PROGRAM, ...flags], env);
       const iptables = new Iptables(rig.topology.node);
       const hasRules = async () => {
         const rules = await iptables.rules('KUBE-PORTALS-CONTAINER').catch(() => []);

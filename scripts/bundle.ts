@@ -1,110 +1,104 @@
-/*
- * Bundles src/ into a new folder of dist/ and prints its path: one file for the program, with what only some need in
- * chunks beside it, and one for each thread and process that it starts. Plain JavaScript in few files starts faster and
- * takes less memory, above all in each worker, than TypeScript that is stripped as it is loaded.
- *
- * The folder is named by its content, so what runs from an older one, and starts workers from there, is not disturbed.
- */
-import { createHash } from 'node:crypto';
-import { existsSync, globSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
-import { basename, dirname, join, relative, resolve } from 'node:path';
-import { build, type OutputFile, type Plugin } from 'esbuild';
+import { join, resolve } from 'node:path';
+import { type BuildOptions, type BuildResult, build, type OutputFile, type Plugin, transform } from 'esbuild';
 
 const ROOT = resolve(import.meta.dirname, '..');
-const MAIN = join(ROOT, 'src/main.ts');
 
-/** How a source file names another one that a thread or process of its own is to run. */
-const ENTRY = /new URL\('(\.[^']+\.ts)', import\.meta\.url\)/g;
+/** What the executable runs: as itself, as the helper process, and in a worker thread. */
+const PROGRAMS = { main: 'src/main.ts', 'iptables-helper': 'src/iptables/helper/main.ts' };
+const WORKER = 'src/worker/main.ts';
+const LOADER = 'scripts/sea/loader.ts';
 
-/** `src/worker/main.ts` becomes `worker.js`; all outputs lie in one folder, so chunks find it beside them. */
-function outputName(entry: string): string {
-  return relative(join(ROOT, 'src'), dirname(entry)).replaceAll('/', '-');
+/** JavaScript by file name. Its characters are all ASCII. */
+export interface Bundle {
+  /** The script that Node starts. */
+  readonly loader: string;
+  /** Functions of `exports`, `require` and `module` for the loader: the programs, and what only some runs need of them. */
+  readonly modules: ReadonlyMap<string, string>;
+  /** The script of a worker thread. */
+  readonly worker: string;
+  /** Whose code is in these, by their folders: `node_modules/yaml`. */
+  readonly packages: ReadonlySet<string>;
 }
 
-function startedEntries(): string[] {
-  return globSync('src/**/*.ts', { cwd: ROOT }).flatMap((file) =>
-    [...readFileSync(join(ROOT, file), 'utf8').matchAll(ENTRY)].map(([, path]) =>
-      resolve(ROOT, dirname(file), path as string),
-    ),
-  );
-}
-
-const entryUrls: Plugin = {
-  name: 'entry-urls',
-  setup({ onLoad }) {
-    onLoad({ filter: /\/src\/.*\.ts$/ }, ({ path }) => ({
-      loader: 'ts',
-      contents: readFileSync(path, 'utf8').replaceAll(ENTRY, (_, entry: string) => {
-        return `new URL('./${outputName(resolve(dirname(path), entry))}.js', import.meta.url)`;
-      }),
-    }));
-  },
-};
+type Built = BuildResult<typeof COMMON>;
 
 /**
- * To import `node:http` as an ES module is to read all that it exports, its lazy `WebSocket` too, which loads Node's
- * undici: 14 MB that nobody uses. `require` reads nothing.
+ * Bundles src/: plain JavaScript in few pieces starts faster and takes less memory, above all in each worker, than
+ * TypeScript that is stripped as it is loaded.
  */
-const lazyHttp: Plugin = {
-  name: 'lazy-http',
-  setup({ onResolve, onLoad }) {
-    onResolve({ filter: /^(node:)?https?$/ }, ({ path, kind }) =>
-      kind === 'import-statement' ? { path, namespace: 'required' } : undefined,
-    );
-    onLoad({ filter: /.*/, namespace: 'required' }, ({ path }) => ({
-      contents: `module.exports = require(${JSON.stringify(path)});`,
-    }));
+export async function bundle(): Promise<Bundle> {
+  const results = await Promise.all([single(LOADER), single(WORKER), split(PROGRAMS)]);
+  const [loader, worker, programs] = results;
+  return {
+    loader: script(loader),
+    worker: script(worker),
+    modules: await modules(programs),
+    packages: new Set(results.flatMap(packagesIn)),
+  };
+}
+
+const substitutes: Plugin = {
+  name: 'substitutes',
+  setup({ onResolve }) {
+    onResolve({ filter: /^(koffi|string-width)$/ }, ({ path }) => ({ path: join(ROOT, `scripts/sea/${path}.ts`) }));
   },
 };
 
-/** A single character beyond Latin-1, be it in a comment, makes V8 keep all of a source with two bytes for each. */
-function withOneByteCharacters(source: string): string {
-  return source.replace(/[^\0-\xff]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`);
+const COMMON = {
+  absWorkingDir: ROOT,
+  bundle: true,
+  write: false,
+  metafile: true,
+  platform: 'node',
+  target: 'node24',
+  charset: 'ascii',
+  plugins: [substitutes],
+  // Workers are scripts, which have no address; what is asked for relative to it is for a run from the sources.
+  define: { 'import.meta.url': '"file:///"' },
+  // Not minified: what fails shows its line.
+  logLevel: 'warning',
+} satisfies BuildOptions;
+
+function single(entry: string): Promise<Built> {
+  return build({ ...COMMON, entryPoints: [entry], format: 'cjs' });
 }
 
-async function bundle(entry: string, name: string): Promise<Pick<OutputFile, 'path' | 'text'>[]> {
-  const { outputFiles } = await build({
-    entryPoints: { [name]: entry },
-    outdir: join(ROOT, 'dist'),
-    chunkNames: `${name}-[hash]`,
-    bundle: true,
-    write: false,
-    splitting: true,
-    format: 'esm',
-    platform: 'node',
-    target: 'node24',
-    // It looks for its addon beside its own files.
-    external: ['koffi'],
-    plugins: [entryUrls, lazyHttp],
-    // Packages that are not ES modules require Node's own.
-    banner: {
-      js: "import { createRequire as requireFrom } from 'node:module';\nconst require = requireFrom(import.meta.url);",
-    },
-    // Not minified: what fails shows its line.
-    logLevel: 'warning',
+/** esbuild splits only ES modules. */
+function split(entryPoints: Record<string, string>): Promise<Built> {
+  return build({ ...COMMON, entryPoints, outdir: ROOT, splitting: true, format: 'esm' });
+}
+
+function script({ outputFiles }: Built): string {
+  return ascii((outputFiles[0] as OutputFile).text);
+}
+
+/**
+ * Each ES module as a CommonJS one, so what is imported when it is needed is read when it is needed. Not ES modules to
+ * the end: `node:http` as such is read with all that it exports, its lazy `WebSocket` too, which loads 14 MB that nobody
+ * uses.
+ */
+async function modules({ outputFiles }: Built): Promise<Map<string, string>> {
+  const transformed = outputFiles.map(async ({ path, text }): Promise<[string, string]> => {
+    const { code } = await transform(text, {
+      format: 'cjs',
+      platform: 'node',
+      target: 'node24',
+      supported: { 'dynamic-import': false },
+      charset: 'ascii',
+    });
+    return [path.slice(ROOT.length + 1), `(function (exports, require, module) {${ascii(code)}\n})`];
   });
-  return outputFiles.map(({ path, text }) => ({ path, text: withOneByteCharacters(text) }));
+  return new Map(await Promise.all(transformed));
 }
 
-const files = [
-  ...(await bundle(MAIN, 'main')),
-  ...(await Promise.all(startedEntries().map((entry) => bundle(entry, outputName(entry))))).flat(),
-];
-const hash = createHash('sha256');
-for (const { path, text } of files) hash.update(basename(path)).update(text);
-const folder = join(ROOT, 'dist', `app-${hash.digest('hex').slice(0, 16)}`);
-if (!existsSync(folder)) {
-  const unfinished = join(ROOT, 'dist', `unfinished-${process.pid}`);
-  mkdirSync(unfinished, { recursive: true });
-  for (const { path, text } of files) writeFileSync(join(unfinished, basename(path)), text);
-  // ES modules, whatever package.json is above.
-  writeFileSync(join(unfinished, 'package.json'), '{"type":"module"}\n');
-  try {
-    renameSync(unfinished, folder);
-  } catch (error) {
-    // Another build was faster.
-    if (!existsSync(folder)) throw error;
-    rmSync(unfinished, { recursive: true });
-  }
+/** Where node_modules is a link, paths lead through where it points to. */
+function packagesIn({ metafile }: Built): string[] {
+  return Object.values(metafile.outputs)
+    .flatMap(({ inputs }) => Object.keys(inputs))
+    .flatMap((path) => /(?:^|\/)(node_modules\/(?:.*\/node_modules\/)?(?:@[^/]+\/)?[^/]+)\//.exec(path)?.[1] ?? []);
 }
-process.stdout.write(`${folder}\n`);
+
+/** A character beyond Latin-1, be it in a comment, would make V8 keep all of a source with two bytes for each. */
+function ascii(source: string): string {
+  return source.replace(/[^\0-\x7f]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`);
+}

@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { Agent } from '../../test/netns/agent.ts';
 import { metric, TCP, UDP } from '../../test/netns/harness.ts';
 import { type Flavour, Iptables } from '../../test/netns/iptables.ts';
@@ -79,11 +79,10 @@ export class ScaleNode {
 
   get helperPid(): number {
     const { pid } = this.proxy;
-    const children = readdirSync(`/proc/${pid}/task`).flatMap((thread) =>
-      readFileSync(`/proc/${pid}/task/${thread}/children`, 'utf8').split(' ').filter(Boolean).map(Number),
-    );
-    if (children[0] === undefined) throw new Error('the proxy has no helper process');
-    return children[0];
+    // Started by the main thread.
+    const [helper = ''] = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').split(' ');
+    if (helper === '') throw new Error('the proxy has no helper process');
+    return Number(helper);
   }
 
   get cpuSeconds(): CpuSeconds {

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { POD_ADDRESSES } from '../../test/netns/topology.ts';
+import { waitFor } from '../../test/netns/wait.ts';
 import { allHaveRules } from './consistency.ts';
 import type { Subject } from './measure.ts';
 import { isUdp, type ScaleService } from './services.ts';
@@ -38,14 +39,19 @@ export async function soak(subject: Subject, changes: number): Promise<SoakResul
   }
 }
 
+/** Until it is: what was written last may still be on its way. */
 async function isServed({ node }: Subject, service: ScaleService): Promise<void> {
   const wanted = service.endpoints.map((address) => `pod-${POD_ADDRESSES.indexOf(address as never) + 1}`);
   const target = { host: service.clusterIP, port: service.ports[0].port };
-  const names = isUdp(service)
-    ? await node.client.call('udpFlows', { ...target, count: 8 })
-    : (await node.client.call('requests', { ...target, count: 8 })).names;
-  const seen = Object.keys(names).sort();
-  const isRight = service.affinitySeconds === undefined ? seen.join() === wanted.join() : wanted.includes(seen.join());
-  if (!isRight)
+  let seen: readonly string[] = [];
+  const isRight = async () => {
+    const names = isUdp(service)
+      ? await node.client.call('udpFlows', { ...target, count: 8 })
+      : (await node.client.call('requests', { ...target, count: 8 })).names;
+    seen = Object.keys(names).sort();
+    return service.affinitySeconds === undefined ? seen.join() === wanted.join() : wanted.includes(seen.join());
+  };
+  await waitFor(service.name, isRight).catch(() => {
     throw new Error(`${service.name} is served by ${seen.join(', ') || 'nobody'}, not by ${wanted.join(', ')}`);
+  });
 }

@@ -89,7 +89,7 @@ async function measure(environment: Environment, proxy: ProxyProcess, size: Size
       (upgraded.tookMs / 1000).toFixed(1),
       sum(Object.values(tally.names)),
       failed,
-      Math.max(...tally.ms).toFixed(0),
+      tally.ms.reduce((most, each) => Math.max(most, each), 0).toFixed(0),
       (residentKiB(pid, 'VmRSS') / 1024).toFixed(0),
     ];
     console.log([7, 10, 16, 8, 6, 12, 9].map((width, i) => String(cells[i]).padStart(width)).join('  '));
@@ -120,6 +120,9 @@ async function upgrade(
 ): Promise<{ readonly pid: number; readonly stillMs: unknown; readonly tookMs: number }> {
   const ends = () => proxy.log.filter(({ msg }) => /^(Handed over|Cannot hand over|Cannot upgrade)/.test(msg));
   const count = ends().length;
+  // Until then it drops what asks it to upgrade.
+  const starts = () => proxy.log.filter(({ msg }) => msg === 'Started').length;
+  await waitFor('the running process is through with its own start', () => starts() > count);
   const begun = performance.now();
   process.kill(pid, 'SIGHUP');
   const line = await waitFor('the upgrade', () => ends()[count], 120_000);

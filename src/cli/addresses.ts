@@ -1,4 +1,4 @@
-import { type Address, familyOf, parseAddress, specialAddressReason } from '../model/address.ts';
+import { type Address, familyOf, isWildcard, parseAddress, specialAddressReason } from '../model/address.ts';
 import { UsageError } from './usage-error.ts';
 
 /** Where an HTTP server listens. Port 0 lets the kernel choose. */
@@ -13,10 +13,6 @@ function requireAddress(text: string): Address {
   const address = parseAddress(text);
   if (address === undefined) throw new UsageError('not an IP address; write one such as 0.0.0.0 or 192.0.2.10');
   return address;
-}
-
-export function isWildcard(address: Address): boolean {
-  return address === '0.0.0.0' || address === '::';
 }
 
 /** That of IPv6 says nothing without its interface, and cannot be the target of NAT. */
@@ -65,11 +61,9 @@ export function parseListenAddress(text: string, defaultPort: number): ListenAdd
   return { address, port: Number(port) };
 }
 
-/** Whether both would listen on one port of one address. */
+/** Whether both would listen on one port of one address. A wildcard is one of both families. */
 export function collide(a: ListenAddress, b: ListenAddress): boolean {
   if (a.port !== b.port || a.port === 0) return false;
-  // `::` also takes the IPv4 addresses: Node listens on both families there.
-  const covers = (one: Address, other: Address) =>
-    one === other || one === '::' || (one === '0.0.0.0' && familyOf(other) === 'IPv4');
+  const covers = (one: Address, other: Address) => one === other || isWildcard(one);
   return covers(a.address, b.address) || covers(b.address, a.address);
 }

@@ -11,6 +11,7 @@ const SHOWN: readonly (readonly [name: string, flag: Flag<unknown>])[] = Object.
 const ACCEPTED: readonly (readonly [name: string, flag: AcceptedSetting<unknown>])[] = Object.entries(ACCEPTED_FLAGS);
 const NAMES: ReadonlySet<string> = new Set([...SHOWN, ...ACCEPTED].map(([name]) => name));
 const GENERAL = ['help', 'version'] as const;
+const WIDTH = 100;
 
 export interface Arguments {
   readonly help: boolean;
@@ -23,8 +24,14 @@ export interface Arguments {
   readonly problem: UsageError | undefined;
 }
 
+/** What the program does beside running the proxy. */
+export interface SubcommandSummary {
+  readonly name: string;
+  readonly summary: string;
+}
+
 /** Only splits the arguments into flags and texts, the way pflag would; what the texts mean is not yargs' business. */
-export function splitArguments(given: readonly string[]): Arguments {
+export function splitArguments(given: readonly string[], subcommands: readonly SubcommandSummary[]): Arguments {
   const argv = given.map(withDashes);
   let output = '';
   let failure: string | undefined;
@@ -36,10 +43,11 @@ export function splitArguments(given: readonly string[]): Arguments {
     .locale('en')
     .updateStrings({
       'Not enough arguments following: %s': 'a value is missing after --%s',
+      'Commands:': 'Subcommands, each with its own --help:',
       'Show help': 'show this help',
       'Show version number': 'show the version',
     })
-    .wrap(100)
+    .wrap(WIDTH)
     // With this and the callback of parseSync, yargs neither prints nor exits.
     .fail((message) => {
       failure ??= message;
@@ -61,6 +69,7 @@ export function splitArguments(given: readonly string[]): Arguments {
     .epilogue(
       `Flags of kube-proxy that are checked and have no effect: ${ACCEPTED.map(([name]) => `--${name}`).join(', ')}.`,
     );
+  for (const { name, summary } of subcommands) parser.command(name, summary);
   for (const [name, flag] of SHOWN) {
     parser.option(name, {
       group: flag.group,
@@ -81,7 +90,7 @@ export function splitArguments(given: readonly string[]): Arguments {
     version: flags.get('version') === true,
     output,
     flags: new Map([...flags].flatMap(([name, value]) => (isFlag(name) ? [[name, [value].flat().map(String)]] : []))),
-    problem: failure === undefined ? problemOf(unknown[0]) : new UsageError(failure),
+    problem: failure === undefined ? problemOf(unknown[0], subcommands) : new UsageError(failure),
   };
 }
 
@@ -113,8 +122,11 @@ function unknownFlags(argv: readonly string[], flags: ReadonlyMap<string, unknow
     });
 }
 
-function problemOf(unknown: string | undefined): UsageError | undefined {
+function problemOf(unknown: string | undefined, subcommands: readonly SubcommandSummary[]): UsageError | undefined {
   if (unknown === undefined) return undefined;
+  if (subcommands.some(({ name }) => name === unknown)) {
+    return new UsageError(`${unknown} is a subcommand, which comes first: ${PROGRAM} ${unknown} --help`);
+  }
   if (!unknown.startsWith('-')) {
     return new UsageError(
       `unexpected argument ${JSON.stringify(unknown)}: every value follows a flag; several paths are separated by commas`,

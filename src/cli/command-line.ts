@@ -1,11 +1,11 @@
 import { endpointName } from '../model/endpoint.ts';
 import { collide } from './addresses.ts';
-import { splitArguments } from './arguments.ts';
+import { type SubcommandSummary, splitArguments } from './arguments.ts';
 import type { CommandLine, Config, LogConfig, SourceConfig } from './config.ts';
 import { configurationFile, effectiveFields } from './configuration.ts';
 import { type ReadDocuments, readConfigurationFile } from './configuration-file.ts';
 import { formatDuration } from './duration.ts';
-import { evaluate } from './evaluate.ts';
+import { type Evaluated, evaluate, type Said } from './evaluate.ts';
 import type { SettingValues } from './settings.ts';
 import { UsageError } from './usage-error.ts';
 import { PROGRAM, VERSION } from './version.ts';
@@ -15,16 +15,19 @@ import { PROGRAM, VERSION } from './version.ts';
  * environment: kubelet puts a Service's name into variables of the Pod, so any prefix of ours could be taken. The file
  * of `--config` is read through `readDocuments`.
  */
-export function parseCommandLine(argv: readonly string[], readDocuments: ReadDocuments = noFiles): CommandLine {
-  const { help, version, output, flags, problem } = splitArguments(argv);
+export function parseCommandLine(
+  argv: readonly string[],
+  readDocuments: ReadDocuments = noFiles,
+  subcommands: readonly SubcommandSummary[] = [],
+): CommandLine {
+  const { help, version, output, flags, problem } = splitArguments(argv, subcommands);
   if (help) return { kind: 'help', text: output };
   if (version) return { kind: 'version', text: `${PROGRAM} v${VERSION}` };
   try {
     if (problem !== undefined) throw problem;
     const configFile = flags.get('config')?.at(-1) || undefined;
     const file = configFile === undefined ? undefined : readConfigurationFile(configFile, readDocuments);
-    const { values, warnings } = evaluate(flags, file);
-    return toCommandLine(values, warnings);
+    return toCommandLine(evaluate(flags, file));
   } catch (error) {
     if (!(error instanceof UsageError)) throw error;
     return { kind: 'error', text: error.message };
@@ -35,11 +38,12 @@ function noFiles(): never {
   throw new UsageError('no file can be read here');
 }
 
-function toCommandLine(values: SettingValues, warnings: readonly string[]): CommandLine {
+function toCommandLine(evaluated: Evaluated): CommandLine {
+  const { values, warnings } = evaluated;
   const log = toLogConfig(values);
   const path = values['write-config-to'];
   if (values.cleanup && path === '') return { kind: 'cleanup', iptablesMode: values['iptables-mode'], log };
-  const config = toConfig(values, log);
+  const config = toConfig(evaluated, log);
   if (path !== '') return { kind: 'write-config', path, text: configurationFile(config.fields) };
   if (values['init-only']) return { kind: 'init', conntrack: config.host.conntrack, log };
   return { kind: 'run', config, warnings };
@@ -51,28 +55,30 @@ function toLogConfig(values: SettingValues): LogConfig {
   return { verbosity: values.v, format: isJson ? 'json' : format };
 }
 
-function toConfig(values: SettingValues, log: LogConfig): Config {
+function toConfig({ values, said }: Evaluated, log: LogConfig): Config {
   const syncPeriodMs = values['iptables-sync-period'];
   const minSyncPeriodMs = values['iptables-min-sync-period'];
   if (minSyncPeriodMs > syncPeriodMs) {
+    const [shortest, longest] = ['iptables-min-sync-period', 'iptables-sync-period'] as const;
     throw new UsageError(
-      `--iptables-min-sync-period ${formatDuration(minSyncPeriodMs)}: ` +
-        `must not exceed --iptables-sync-period ${formatDuration(syncPeriodMs)}`,
+      `${said.placeOf(shortest, longest)}${said.nameOf(shortest)} ${formatDuration(minSyncPeriodMs)}: ` +
+        `must not exceed ${said.nameOf(longest)} ${formatDuration(syncPeriodMs)}`,
     );
   }
   const healthzAddress = values['healthz-bind-address'];
   const metricsAddress = values['metrics-bind-address'];
   if (healthzAddress && metricsAddress && collide(healthzAddress, metricsAddress)) {
+    const [metrics, healthz] = ['metrics-bind-address', 'healthz-bind-address'] as const;
     throw new UsageError(
-      `--metrics-bind-address ${endpointName(metricsAddress)}: ` +
-        `taken by --healthz-bind-address ${endpointName(healthzAddress)}; give one of them another port`,
+      `${said.placeOf(metrics, healthz)}${said.nameOf(metrics)} ${endpointName(metricsAddress)}: ` +
+        `taken by ${said.nameOf(healthz)} ${endpointName(healthzAddress)}; give one of them another port`,
     );
   }
   const udpIdleTimeoutMs = values['udp-timeout'];
   const nodePortAddresses = values['nodeport-addresses'];
   return {
     configFile: values.config || undefined,
-    source: toSource(values),
+    source: toSource(values, said),
     bindAddress: values['bind-address'],
     proxyPortRange: values['proxy-port-range'],
     nodePortAddresses: nodePortAddresses.filter((one) => one !== 'primary'),
@@ -99,6 +105,7 @@ function toConfig(values: SettingValues, log: LogConfig): Config {
     metricsAddress,
     bindAddressHardFail: values['bind-address-hard-fail'],
     profiling: values.profiling,
+    controlSocket: values['control-socket'],
     host: {
       oomScoreAdj: values['oom-score-adj'],
       conntrack: {
@@ -116,7 +123,7 @@ function toConfig(values: SettingValues, log: LogConfig): Config {
   };
 }
 
-function toSource(values: SettingValues): SourceConfig {
+function toSource(values: SettingValues, said: Said): SourceConfig {
   const { manifests: paths, kubeconfig, master } = values;
   if (paths.length === 0) {
     return {
@@ -128,9 +135,12 @@ function toSource(values: SettingValues): SourceConfig {
       contentType: values['kube-api-content-type'],
     };
   }
-  const other = kubeconfig === undefined ? master && '--master' : '--kubeconfig';
-  if (other !== undefined) {
-    throw new UsageError(`--manifests and ${other} exclude each other: Services come from files or from an API server`);
+  const other = kubeconfig === undefined ? master && 'master' : 'kubeconfig';
+  if (other) {
+    throw new UsageError(
+      `${said.placeOf(other)}--manifests and ${said.nameOf(other)} exclude each other: ` +
+        'Services come from files or from an API server',
+    );
   }
   return { kind: 'manifests', paths };
 }

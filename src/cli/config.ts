@@ -69,6 +69,8 @@ export interface Config {
   /** An address of these two that cannot be had ends the program. */
   readonly bindAddressHardFail: boolean;
   readonly profiling: boolean;
+  /** Where subcommands ask. `undefined`: nowhere. */
+  readonly controlSocket: string | undefined;
   readonly host: HostSettings;
   readonly log: LogConfig;
   /** All of this in the words of a KubeProxyConfiguration. */

@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { parseAddress } from '../model/address.ts';
 import { endpointName } from '../model/endpoint.ts';
 import { ACCEPTED_FLAGS, FIELDS_WITHOUT_FLAG } from './accepted.ts';
-import type { FileTexts } from './configuration-file.ts';
+import { type FileTexts, placeInFile } from './configuration-file.ts';
 import { SETTING_NAMES, SETTINGS, type SettingName, type SettingValues } from './settings.ts';
 import { UsageError } from './usage-error.ts';
 
@@ -10,12 +10,22 @@ export interface Evaluated {
   readonly values: SettingValues;
   /** A sentence for each kind of thing that was said and is not done. */
   readonly warnings: readonly string[];
+  readonly said: Said;
+}
+
+/** Who says what, for people. */
+export interface Said {
+  /** `--udp-timeout`, or the field of a file. */
+  nameOf(name: SettingName): string;
+  /** With a colon and a blank behind it, that of the first of these which a file says; empty when none does. */
+  placeOf(...names: readonly SettingName[]): string;
 }
 
 interface Given {
   readonly texts: readonly string[];
-  /** Who says so, for people: `--udp-timeout`, or the field of a file. */
-  readonly origin: string;
+  readonly name: string;
+  /** With a colon and a blank behind it; empty for a flag. */
+  readonly place: string;
 }
 
 type FlagTexts = ReadonlyMap<SettingName, readonly string[]>;
@@ -28,22 +38,25 @@ export function evaluate(flags: FlagTexts, file: FileTexts | undefined): Evaluat
   return {
     values: values as SettingValues,
     warnings: [...overruled(flags, file), ...withoutEffect(values, given)],
+    said: {
+      nameOf: (name) => given.get(name)?.name ?? (file && SETTINGS[name].field?.path) ?? `--${name}`,
+      placeOf: (...names) => names.map((name) => given.get(name)?.place).find(Boolean) ?? '',
+    },
   };
 }
 
 function givenByFlags(flags: FlagTexts): ReadonlyMap<SettingName, Given> {
-  return new Map([...flags].map(([name, texts]) => [name, { texts, origin: `--${name}` }]));
+  return new Map([...flags].map(([name, texts]) => [name, { texts, name: `--${name}`, place: '' }]));
 }
 
 /** With a file, flags count only for what no field says, or where upstream lets them. */
 function givenByFile(file: FileTexts, flags: FlagTexts): ReadonlyMap<SettingName, Given> {
   const given = new Map<SettingName, Given>();
-  const path = JSON.stringify(flags.get('config')?.at(-1));
-  for (const [name, texts] of file)
-    given.set(name, { texts, origin: `--config ${path}: ${SETTINGS[name].field?.path}` });
-  for (const [name, { texts, origin }] of givenByFlags(flags)) {
-    if (countsBesideFile(name)) given.set(name, { texts, origin });
+  for (const [setting, { texts, line }] of file.settings) {
+    const name = SETTINGS[setting].field?.path ?? '';
+    given.set(setting, { texts, name, place: `${placeInFile(file.path, line)}: ` });
   }
+  for (const [setting, flag] of givenByFlags(flags)) if (countsBesideFile(setting)) given.set(setting, flag);
   return given;
 }
 
@@ -59,7 +72,7 @@ function withPorts(flags: FlagTexts): FlagTexts {
   for (const server of ['healthz', 'metrics'] as const) {
     const texts = flags.get(`${server}-port`);
     if (texts === undefined) continue;
-    const port = Number(evaluateOne(`${server}-port`, { texts, origin: `--${server}-port` }));
+    const port = Number(evaluateOne(`${server}-port`, { texts, name: `--${server}-port`, place: '' }));
     const name = `${server}-bind-address` as const;
     const address = parseAddress(flags.get(name)?.at(-1) ?? '');
     if (port === 0) completed.set(name, ['']);
@@ -75,7 +88,7 @@ function evaluateOne(name: SettingName, given: Given | undefined): unknown {
     return parse(given.texts);
   } catch (error) {
     if (!(error instanceof UsageError)) throw error;
-    throw new UsageError(`${given.origin} ${JSON.stringify(given.texts.join(','))}: ${error.message}`);
+    throw new UsageError(`${given.place}${given.name} ${JSON.stringify(given.texts.join(','))}: ${error.message}`);
   }
 }
 
@@ -92,8 +105,9 @@ const WITHOUT_EFFECT = Object.entries({ ...ACCEPTED_FLAGS, ...FIELDS_WITHOUT_FLA
 /** Files that kubeadm writes have a field for everything: only what is not the default is worth telling. */
 function withoutEffect(values: Readonly<Record<string, unknown>>, given: ReadonlyMap<string, Given>): string[] {
   const told = WITHOUT_EFFECT.flatMap(([name, { of, parse, fallback }]) => {
-    const origin = given.get(name)?.origin;
-    return origin === undefined || isDeepStrictEqual(values[name], parse(fallback)) ? [] : [`${origin} (${of})`];
+    const said = given.get(name);
+    if (said === undefined || isDeepStrictEqual(values[name], parse(fallback))) return [];
+    return [`${said.place}${said.name} (${of})`];
   });
   return told.length === 0 ? [] : [`Accepted, but without effect in this proxy: ${told.join(', ')}`];
 }

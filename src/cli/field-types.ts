@@ -33,13 +33,13 @@ export const TEXT = text<string | undefined>((value) => value ?? '');
 /** In milliseconds. */
 export const DURATION: FieldType<number> = {
   read: (value) => {
-    const given = string(value);
+    const given = durationText(value);
     return parseDuration(given) === 0 ? undefined : [given];
   },
   show: formatDuration,
 };
 
-export const POINTER_DURATION: FieldType<number> = { read: (value) => [string(value)], show: formatDuration };
+export const POINTER_DURATION: FieldType<number> = { read: (value) => [durationText(value)], show: formatDuration };
 
 export const NUMBER: FieldType<number> = {
   read: (value) => (value === 0 ? undefined : [number(value)]),
@@ -110,6 +110,11 @@ export const QUANTITY: FieldType<string> = {
 
 function string(value: unknown): string {
   if (typeof value !== 'string') throw new UsageError('must be a string');
+  return value;
+}
+
+function durationText(value: unknown): string {
+  if (typeof value !== 'string') throw new UsageError('must be a string with a unit, such as "30s"');
   return value;
 }
 

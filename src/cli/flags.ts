@@ -1,6 +1,7 @@
 import { endpointName } from '../model/endpoint.ts';
 import { type ListenAddress, parseBindAddress, parseListenAddress } from './addresses.ts';
 import { cidr, nodePortAddresses, showCidr } from './cidr.ts';
+import { DEFAULT_CONTROL_SOCKET, parseControlSocket } from './control-socket.ts';
 import {
   BOOLEAN,
   DURATION,
@@ -13,7 +14,7 @@ import {
   texts,
 } from './field-types.ts';
 import { parsePortRange, showPortRange } from './port-range.ts';
-import { at, type Flag, list, single } from './setting.ts';
+import { at, choice, type Flag, list, single } from './setting.ts';
 import {
   anyText,
   boolean,
@@ -22,7 +23,6 @@ import {
   kernelTimeout,
   MAX_INT32,
   nodeName,
-  oneOf,
   optional,
   path,
   positiveDuration,
@@ -115,7 +115,7 @@ export const FLAGS = {
       'traffic to any address; repeat it or separate with commas',
   }),
 
-  dataplane: single('auto', oneOf('auto', 'fast', 'node'), {
+  dataplane: choice('auto', ['auto', 'fast', 'node'], {
     group: CONNECTIONS,
     describe: 'engine that carries the traffic: fast runs worker threads on libc, node is portable; auto prefers fast',
   }),
@@ -162,7 +162,7 @@ export const FLAGS = {
       'unseen for longest may be sent to another endpoint',
   }),
 
-  'iptables-mode': single('auto', oneOf('auto', 'nft', 'legacy'), {
+  'iptables-mode': choice('auto', ['auto', 'nft', 'legacy'], {
     group: RULES,
     describe: 'which iptables to drive: auto takes the one that the node already uses',
   }),
@@ -193,7 +193,7 @@ export const FLAGS = {
 
   'healthz-bind-address': single('0.0.0.0:10256', (text) => parseListenAddress(text, 10256), {
     group: OBSERVING,
-    describe: 'ip or ip:port that serves /healthz; "" for none',
+    describe: 'ip or ip:port that serves /healthz; 0.0.0.0 and :: are all addresses of both families; "" for none',
     field: at('healthzBindAddress', LISTEN),
   }),
   'healthz-port': single('10256', integer(0, 65_535), {
@@ -202,7 +202,7 @@ export const FLAGS = {
   }),
   'metrics-bind-address': single('127.0.0.1:10249', (text) => parseListenAddress(text, 10249), {
     group: OBSERVING,
-    describe: 'ip or ip:port that serves /metrics, /proxyMode and /healthz; "" for none',
+    describe: 'ip or ip:port that serves /metrics, /proxyMode, /healthz and the status page; "" for none',
     field: at('metricsBindAddress', LISTEN),
   }),
   'metrics-port': single('10249', integer(0, 65_535), {
@@ -221,16 +221,20 @@ export const FLAGS = {
     describe: 'serve profiles of this process beside /metrics',
     field: at('enableProfiling', BOOLEAN),
   }),
+  'control-socket': single(DEFAULT_CONTROL_SOCKET, parseControlSocket, {
+    group: OBSERVING,
+    describe: 'Unix socket, for root only, on which list, drain and other subcommands reach the proxy; "" for none',
+  }),
   v: single('0', integer(0, 10), {
     group: OBSERVING,
     describe: 'how much the log says, from 0 to 10',
     field: { ...at('logging.verbosity', NUMBER), flagWins: true },
   }),
-  'log-format': single('auto', oneOf('auto', 'text', 'json'), {
+  'log-format': choice('auto', ['auto', 'text', 'json'], {
     group: OBSERVING,
     describe: 'auto: text on a terminal, one JSON object per line elsewhere',
   }),
-  'logging-format': single('text', oneOf('text', 'json'), {
+  'logging-format': choice('text', ['text', 'json'], {
     group: OBSERVING,
     describe: "kube-proxy's name for it: json counts where --log-format is auto, text is no more than the default",
     field: { ...at('logging.format', TEXT), flagWins: true },

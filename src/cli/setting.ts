@@ -1,4 +1,5 @@
 import type { FieldType } from './field-types.ts';
+import { oneOf } from './values.ts';
 
 /** One thing that can be set, on the command line or in a file that `--config` names. */
 export interface Setting<T> {
@@ -26,6 +27,8 @@ export interface Flag<T> extends Setting<T> {
   readonly fallbackText?: string;
   /** `--flag` alone stands for `--flag=true`. */
   readonly isSwitch?: true;
+  /** All that its value can be, for a shell to complete. */
+  readonly choices?: readonly string[];
 }
 
 /** A setting of kube-proxy's that has no effect here: its value is checked, and one that is not the default is told. */
@@ -42,6 +45,15 @@ export function single<T, Rest extends object>(
   rest: Rest & { readonly field?: Field<NoInfer<T>> },
 ): Setting<T> & Rest {
   return { ...rest, fallback: [fallback], parse: (occurrences) => parse(occurrences.at(-1) ?? fallback) };
+}
+
+/** One of a few words. */
+export function choice<const T extends string, Rest extends object>(
+  fallback: NoInfer<T>,
+  choices: readonly T[],
+  rest: Rest & { readonly field?: Field<NoInfer<T>> },
+): Setting<T> & Rest & { readonly choices: readonly T[] } {
+  return { ...single(fallback, oneOf(...choices), rest), choices };
 }
 
 /** May be repeated, each time with one value or several between commas. */

@@ -8,6 +8,14 @@ export interface Clock {
   after(delayMs: number, callback: () => void): Timer;
 }
 
+/**
+ * Time that is left, for showing: whole milliseconds, not below 0. Clocks read fractions, whose sums are off by a
+ * rounding error: 60 s of silence would be 60000.00000000001 ms.
+ */
+export function wholeMsLeft(ms: number): number {
+  return Math.max(0, Math.round(ms));
+}
+
 export interface Timer {
   cancel(): void;
 }

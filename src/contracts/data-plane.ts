@@ -1,4 +1,4 @@
-import type { IpFamily } from '../model/address.ts';
+import type { Address, IpFamily } from '../model/address.ts';
 import type { Endpoint } from '../model/endpoint.ts';
 import type { ListenerId } from '../model/listener-id.ts';
 import type { ServicePortName, SessionAffinity } from '../model/service.ts';
@@ -48,8 +48,21 @@ export interface DataPlane {
    * themselves, UDP flows end (upstream `pkg/proxy/userspace/proxier.go` stopProxy). Ignored for an unknown id.
    */
   close(id: ListenerId): Promise<void>;
-  /** The counters of every open listener, at the moment of the call. */
+  /** The counters of every open listener, each at the moment in which it is reached. Listeners may come and go meanwhile. */
   stats(): Iterable<ListenerStats>;
+  /** The same of one. `undefined` for an id that is not open. */
+  statsOf(id: ListenerId): ListenerStats | undefined;
+  /**
+   * The open TCP connections and UDP flows of one listener, in pieces that are small enough for no client to wait for
+   * them: the next one is asked for when the consumer takes it. One that begins or ends meanwhile may be among them or
+   * not. Nothing for an id that is not open.
+   */
+  connections(id: ListenerId): AsyncIterable<readonly OpenConnection[]>;
+  /**
+   * Which endpoint a new connection from this client would be given, which does not alter what the next one gets: by
+   * affinity where that holds the client, else the next in turn. `undefined` without endpoints, or for an id that is not open.
+   */
+  nextPick(id: ListenerId, client: Address): Promise<Endpoint | undefined>;
   /** Closes every listener and ends every connection and flow. */
   shutdown(): Promise<void>;
   /** Missing in an engine whose connections cannot leave the process. */
@@ -59,7 +72,8 @@ export interface DataPlane {
 /**
  * `connections`: TCP connections accepted and UDP flows begun; `active`: those still open. `receivedBytes`: from
  * clients; `sentBytes`: to clients. `connects`: TCP dials that were answered, `connectMs`: the milliseconds that these
- * took together; `failed…`: dials that failed, by reason; `retries`: dials after the first of a connection.
+ * took together; `failed…`: dials that failed, by reason; `retries`: dials after the first of a connection. `resets`: TCP
+ * connections that an endpoint has reset, or the way to which broke.
  * `noEndpoints`: clients turned away because there was none; `exhausted`: because every try failed. `limited`: flows or
  * datagrams refused at a bound. `pauses`: times that accepting stopped because descriptors had run out; clients wait
  * meanwhile.
@@ -76,6 +90,7 @@ export const COUNTERS = [
   'failedTimeout',
   'failedUnreachable',
   'failedOther',
+  'resets',
   'noEndpoints',
   'exhausted',
   'limited',
@@ -85,16 +100,25 @@ export const COUNTERS = [
 export type Counter = (typeof COUNTERS)[number];
 export type Counters = Record<Counter, number>;
 
+/** Dials that failed, and clients that were turned away though no dial was tried. */
+export function failuresOf(counters: Readonly<Counters>): number {
+  const { failedRefused, failedTimeout, failedUnreachable, failedOther, noEndpoints, limited } = counters;
+  return failedRefused + failedTimeout + failedUnreachable + failedOther + noEndpoints + limited;
+}
+
 export interface ListenerStats {
   readonly id: ListenerId;
   readonly name: ServicePortName;
   readonly family: IpFamily;
   readonly protocol: ProxiedProtocol;
   readonly localPort: number;
+  /** Which thread carries its traffic, counted from 0. Missing in an engine without threads. */
+  readonly worker?: number;
   readonly counters: Readonly<Counters>;
   /**
-   * The same for each endpoint in the set, since it came: connections and bytes of those that it answered, and failures
-   * and retries of dials to it. Missing in an engine that does not count them.
+   * The same for each endpoint, draining ones too, since it came into either list: connections and bytes of those that
+   * it answered, and failures and retries of dials to it. As it was when this was first looked at. Missing in an engine that
+   * does not count them.
    */
   readonly endpoints?: readonly EndpointStats[];
 }
@@ -102,6 +126,18 @@ export interface ListenerStats {
 export interface EndpointStats {
   readonly endpoint: Endpoint;
   readonly counters: Readonly<Counters>;
+}
+
+/** `half-closed`: one side of a TCP connection has ended its direction. `flow`: UDP. */
+export type ConnectionState = 'dialling' | 'established' | 'half-closed' | 'flow';
+
+export interface OpenConnection {
+  readonly client: Endpoint;
+  /** `undefined` while none has been tried. */
+  readonly endpoint: Endpoint | undefined;
+  readonly state: ConnectionState;
+  /** After how much silence, from now on, it would be ended; whole. Missing where silence does not end it. */
+  readonly expiresMs?: number;
 }
 
 export type DialFailure = 'refused' | 'timeout' | 'unreachable' | 'other';

@@ -36,6 +36,13 @@ export interface HandOver {
   freeze(): Promise<readonly Parcel[]>;
   /** Goes on as if nothing had been. Also how a data plane that has adopted something begins with it. */
   thaw(): void;
+  /** Resolves when all of it is at work again after {@link thaw}. What has failed meanwhile is told by the log. */
+  atWork(): Promise<void>;
+  /**
+   * Another process has gone on with all of it, and is dead: in place of {@link thaw}. Its ports go on, with their
+   * endpoints and counters. What that one may have left half done, connections and flows, is reset.
+   */
+  recover(): void;
   /** Another process goes on with all of it: this one's copies are closed, and the data plane is at its end. */
   release(): Promise<void>;
   /**

@@ -4,6 +4,8 @@ export type Table = 'nat' | 'filter';
 
 /** One table's dump or one transaction for it, as `iptables-save` prints and `iptables-restore` reads. */
 export interface Iptables {
+  /** Which of the two kinds of tables. */
+  readonly flavour: 'nft' | 'legacy';
   /** `iptables-save -t table`; without counters. Empty where the table does not exist. Rejects with {@link IptablesError}. */
   save(family: IpFamily, table: Table): Promise<string>;
   /**

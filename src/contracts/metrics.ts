@@ -2,8 +2,8 @@
 export interface SyncMetrics {
   /** A change arrived and waits for a sync. */
   changesQueued(): void;
-  /** One full pass, plan and apply, has ended; failed ones too, as upstream counts them. */
-  syncDone(durationMs: number): void;
+  /** One full pass, plan and apply, has ended; failed ones too, as upstream counts them, with `err` saying why. */
+  syncDone(durationMs: number, err?: string): void;
   restoreFailed(): void;
 }
 

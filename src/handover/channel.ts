@@ -1,11 +1,15 @@
-import type { Clock } from '../contracts/clock.ts';
+import type { Clock, Timer } from '../contracts/clock.ts';
 import { close } from '../sys/descriptor.ts';
+import { waitReadable } from '../sys/poll.ts';
 import { describeErrno, EAGAIN, ECONNRESET, EINTR, ENOBUFS, EPIPE, ETOOMANYREFS } from '../sys/sys-error.ts';
 import { MAX_MESSAGE_DESCRIPTORS, UnixMessage } from '../sys/unix-message.ts';
 import { type Message, type MessageOf, readMessage } from './protocol.ts';
 
 /** How often to look while the other end is at work. Node cannot wait for a socket that it has not opened itself. */
 const POLL_MS = 2;
+
+/** The same while nothing is to be said, and only its end would be news. */
+const LOOK_MS = 100;
 
 /** A packet's bytes, after the first, which says whether it is the last of its message. */
 const FRAGMENT_BYTES = 64 << 10;
@@ -86,10 +90,29 @@ export class Channel {
   async expect<Kind extends Message['kind']>(kind: Kind, untilMs?: number): Promise<MessageOf<Kind>> {
     const received = await this.receive(untilMs);
     if (received === undefined) throw new Error(`the other process ended before it said "${kind}"`);
-    const { message } = received;
+    const { message, fds } = received;
+    // They belong to parcels.
+    for (const fd of fds) close(fd);
     if (message.kind === 'failed') throw new Error(message.err);
     if (message.kind !== kind) throw new Error(`the other process said "${message.kind}" in place of "${kind}"`);
     return message as MessageOf<Kind>;
+  }
+
+  /** Settles as the work does, in which the other end says nothing. Rejects at once when it says something or has gone. */
+  async during<T>(work: Promise<T>): Promise<T> {
+    let next: Timer | undefined;
+    const disturbed = new Promise<never>((_, reject) => {
+      const look = (): void => {
+        if (waitReadable(this.#fd, 0) === 0) next = this.#clock.after(LOOK_MS, look);
+        else reject(new Error('the other process has ended'));
+      };
+      look();
+    });
+    try {
+      return await Promise.race([work, disturbed]);
+    } finally {
+      next?.cancel();
+    }
   }
 
   close(): void {
@@ -130,7 +153,9 @@ export class Channel {
   async #receivePacket(fds: number[], untilMs: number): Promise<Buffer | undefined> {
     for (;;) {
       const received = this.#packet.receive(this.#fd);
-      if (received === 0 || received === -ECONNRESET) return undefined;
+      if (received === 0) return undefined;
+      // It has not read all that it was sent. What it has said itself comes after that, and then its end.
+      if (received === -ECONNRESET) continue;
       if (received > 0) {
         fds.push(...this.#packet.fds);
         if (this.#packet.isTruncated) {

@@ -1,5 +1,7 @@
 import type { Clock } from '../contracts/clock.ts';
 import type { HandOver } from '../contracts/hand-over.ts';
+import type { Endpoint } from '../model/endpoint.ts';
+import { messageOf } from '../model/message-of.ts';
 import type { Channel } from './channel.ts';
 import { commonVersion, VERSIONS } from './protocol.ts';
 
@@ -9,6 +11,8 @@ export interface ControlPlane {
   pause(): Promise<void>;
   /** Goes on as before. */
   resume(): void;
+  /** Endpoints that an operator has taken out. */
+  drained(): readonly Endpoint[];
 }
 
 export interface Successor {
@@ -20,32 +24,51 @@ export interface Successor {
 /** How long a successor may take until it knows every Service. The old one serves meanwhile, so there is no hurry. */
 const START_MS = 120_000;
 
-/** How long everything may stand still. Clients notice little of it: their peers' kernels keep and repeat. */
-const ADOPT_MS = 10_000;
+/**
+ * How long everything may stand still until it is adopted: clients notice little of two seconds, and giving up costs
+ * nothing. Those with many connections get several times what these take on two idle cores (docs/performance.md).
+ */
+const ADOPT_MS = 2_000;
+const ADOPT_MS_PER_DESCRIPTOR = 0.1;
+const MAX_ADOPT_MS = 10_000;
+
+/**
+ * How long a successor that has everything may take to go on, and again until it is at work: some tenths of a second on a
+ * machine with eight times the work that it can do. Giving up costs nothing the first time, and then the connections.
+ */
+const ANSWER_MS = 2_000;
+
+/** How long until a dead process has no end of the socket any more: at once, unless it has passed it on. */
+const LAST_WORDS_MS = 1_000;
 
 export interface Predecessor {
   readonly dataPlane: HandOver;
   readonly controlPlane: ControlPlane;
   readonly clock: Clock;
-  /** The successor is about to be told to go on. */
-  readonly onRelease: () => Promise<void>;
+  /** The successor serves, and waits until it is supervised. */
+  readonly onServing: () => Promise<void>;
 }
 
 export interface HandedOver {
-  /** How long nothing was touched, in milliseconds, until the successor was told to go on. */
+  /** How long nothing was touched, in milliseconds, until the successor went on. */
   readonly pausedMs: number;
   /** The successor's version of the program. */
   readonly program: string;
 }
 
+/** The successor had touched the connections when it failed. This process serves without them. */
+export class ConnectionsLostError extends Error {
+  override readonly name = 'ConnectionsLostError';
+}
+
 /**
  * Gives everything to a successor that has been started. When it resolves, all of it is the successor's, and this process
  * must end without closing anything in order. When it rejects, with a sentence, the successor is dead and this process
- * serves as before.
+ * serves: as before, or, after a {@link ConnectionsLostError}, without the connections that it had.
  */
 export async function handOver(successor: Successor, setup: Predecessor): Promise<HandedOver> {
   const { channel } = successor;
-  const { dataPlane, controlPlane, clock } = setup;
+  const { controlPlane, clock, onServing } = setup;
   try {
     const { versions, program } = await channel.expect('hello', clock.now() + START_MS);
     const version = commonVersion(versions);
@@ -55,13 +78,8 @@ export async function handOver(successor: Successor, setup: Predecessor): Promis
       );
     }
     await controlPlane.pause();
-    const pausedMs = await transfer(channel, version, setup).catch(async (error) => {
-      // Before anything else is touched: two must never go on with one connection.
-      await successor.kill();
-      dataPlane.thaw();
-      controlPlane.resume();
-      throw error;
-    });
+    const pausedMs = await passOn(successor, version, setup);
+    await onServing();
     return { pausedMs, program };
   } catch (error) {
     await successor.kill();
@@ -71,20 +89,51 @@ export async function handOver(successor: Successor, setup: Predecessor): Promis
   }
 }
 
-/** Resolves with how long it took. */
-async function transfer(
+/** Resolves with how long it took until the successor went on, once that one serves. */
+async function passOn(successor: Successor, version: number, setup: Predecessor): Promise<number> {
+  const { channel } = successor;
+  const { dataPlane, controlPlane, clock } = setup;
+  const frozenMs = clock.now();
+  let pausedMs: number | undefined;
+  try {
+    await offer(channel, version, setup);
+    await channel.send({ kind: 'released' });
+    await channel.expect('owning', clock.now() + ANSWER_MS);
+    pausedMs = clock.now() - frozenMs;
+    await channel.expect('serving', clock.now() + ANSWER_MS);
+    return pausedMs;
+  } catch (error) {
+    // Before anything else is touched: two must never go on with one connection.
+    await successor.kill();
+    // What it said before it died is still to be heard, also if it came a moment too late.
+    const isTouched = pausedMs !== undefined || (await hasSaidOwning(channel, clock));
+    if (isTouched) dataPlane.recover();
+    else dataPlane.thaw();
+    controlPlane.resume();
+    throw isTouched ? new ConnectionsLostError(messageOf(error)) : error;
+  }
+}
+
+/** Resolves when the successor has all of it and touches nothing. */
+async function offer(
   channel: Channel,
   version: number,
-  { dataPlane, clock, onRelease }: Predecessor,
-): Promise<number> {
-  const frozenMs = clock.now();
-  const untilMs = frozenMs + ADOPT_MS;
+  { dataPlane, controlPlane, clock }: Predecessor,
+): Promise<void> {
   const parcels = await dataPlane.freeze();
-  await channel.send({ kind: 'begin', version }, undefined, untilMs);
+  const descriptors = parcels.reduce((sum, { fds }) => sum + fds.length, 0);
+  const untilMs = clock.now() + Math.min(ADOPT_MS + descriptors * ADOPT_MS_PER_DESCRIPTOR, MAX_ADOPT_MS);
+  await channel.send({ kind: 'begin', version, drained: controlPlane.drained() }, undefined, untilMs);
   for (const { value, fds, bytes } of parcels) await channel.send({ kind: 'parcel', value }, { fds, bytes }, untilMs);
   await channel.send({ kind: 'end', parcels: parcels.length }, undefined, untilMs);
   await channel.expect('adopted', untilMs);
-  await onRelease();
-  await channel.send({ kind: 'released' });
-  return clock.now() - frozenMs;
+}
+
+async function hasSaidOwning(channel: Channel, clock: Clock): Promise<boolean> {
+  try {
+    await channel.expect('owning', clock.now() + LAST_WORDS_MS);
+    return true;
+  } catch {
+    return false;
+  }
 }

@@ -2,7 +2,7 @@ import type { Clock } from '../contracts/clock.ts';
 import type { HandOver } from '../contracts/hand-over.ts';
 import type { Log } from '../contracts/log.ts';
 import { messageOf } from '../model/message-of.ts';
-import { type ControlPlane, handOver } from './predecessor.ts';
+import { ConnectionsLostError, type ControlPlane, handOver } from './predecessor.ts';
 import type { StartedSuccessor } from './successor-process.ts';
 
 /** Whoever supervises this process: systemd. */
@@ -33,12 +33,13 @@ export class Upgrade {
   readonly #options: UpgradeOptions;
   #underWay: Promise<void> | undefined;
   #successor: Promise<StartedSuccessor> | undefined;
+  #isAbandoned = false;
 
   constructor(options: UpgradeOptions) {
     this.#options = options;
   }
 
-  /** Never rejects: when it does not succeed, the log says why, and this process serves as before. */
+  /** Never rejects: when it does not succeed, the log says why, and this process serves on. */
   async run(): Promise<void> {
     const { means, log, pid } = this.#options;
     if (this.#underWay !== undefined) {
@@ -60,6 +61,7 @@ export class Upgrade {
 
   /** This process is to end and have no successor. Resolves when there is none. */
   async abandon(): Promise<void> {
+    this.#isAbandoned = true;
     const successor = await this.#successor?.catch(() => undefined);
     await successor?.kill();
     await this.#underWay;
@@ -68,16 +70,24 @@ export class Upgrade {
   async #replace({ dataPlane, startSuccessor }: NonNullable<UpgradeOptions['means']>): Promise<void> {
     const { clock, log, controlPlane, supervisor, onReleased } = this.#options;
     await supervisor.reloading();
+    if (this.#isAbandoned) return;
     try {
       this.#successor = startSuccessor();
       const successor = await this.#successor;
       log.info('Starting a successor', { pid: successor.pid });
-      const onRelease = () => supervisor.successor(successor.pid);
-      const { pausedMs, program } = await handOver(successor, { dataPlane, controlPlane, clock, onRelease });
+      const onServing = () => supervisor.successor(successor.pid);
+      const { pausedMs, program } = await handOver(successor, { dataPlane, controlPlane, clock, onServing });
       log.info('Handed over to the successor', { pid: successor.pid, version: program, ms: Math.round(pausedMs) });
     } catch (error) {
+      if (this.#isAbandoned) return;
       const err = messageOf(error);
-      log.error('Cannot hand over to a successor; this process serves as before', { err });
+      if (error instanceof ConnectionsLostError) {
+        log.error('The successor failed once it had gone on, so connections are lost; this process serves again', {
+          err,
+        });
+      } else {
+        log.error('Cannot hand over to a successor; this process serves as before', { err });
+      }
       await supervisor.ready();
       return;
     }

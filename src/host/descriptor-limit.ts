@@ -13,14 +13,18 @@ export function descriptorLimit(procLimits: string): number | undefined {
   return soft === undefined ? undefined : Number(soft);
 }
 
+/** That of this process; `undefined` also when /proc tells nothing. */
+export function ownDescriptorLimit(): number | undefined {
+  try {
+    return descriptorLimit(readFileSync('/proc/self/limits', 'utf8'));
+  } catch {
+    return undefined;
+  }
+}
+
 /** Warns when the limit on open files ends UDP flows before their own limit does. */
 export function checkDescriptorLimit(udpMaxFlows: number, log: Log): void {
-  let limit: number | undefined;
-  try {
-    limit = descriptorLimit(readFileSync('/proc/self/limits', 'utf8'));
-  } catch {
-    // A sealed /proc tells nothing, so there is nothing to warn of.
-  }
+  const limit = ownDescriptorLimit();
   if (limit === undefined || limit > udpMaxFlows) return;
   log.warn(
     'The limit on open files is below --udp-max-flows, and connections need more of them; raise it (LimitNOFILE= of ' +

@@ -53,7 +53,7 @@ export function* receiving(table: string, protocol: ProxiedProtocol): Generator<
 }
 
 /** All of it, or of TCP so much that it has every listener: they come first, before what may be a million connections. */
-function readTable(path: string, protocol: ProxiedProtocol): string {
+export function readTable(path: string, protocol: ProxiedProtocol): string {
   let fd: number;
   try {
     fd = openSync(path, 'r');

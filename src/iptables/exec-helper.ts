@@ -1,6 +1,7 @@
 import type { Clock, Timer } from '../contracts/clock.ts';
 import type { Log } from '../contracts/log.ts';
 import { DEFAULT_TIMEOUT_MS, type Exec, type ExecRequest, type ExecResult, inTurn } from './exec.ts';
+import { type HelperCommand, helperCommand } from './helper-command.ts';
 import { HelperProcess } from './helper-process.ts';
 
 export interface ExecHelperOptions {
@@ -8,8 +9,8 @@ export interface ExecHelperOptions {
   readonly log: Log;
   /** After which a program is killed; counted from its start, not from the request. */
   readonly timeoutMs?: number;
-  /** What the helper runs; another one only in tests. */
-  readonly entry?: URL;
+  /** What starts the helper; another one only in tests. */
+  readonly command?: HelperCommand;
 }
 
 export interface ExecHelper {
@@ -23,8 +24,6 @@ export interface ExecHelper {
   /** It ends once the program that it runs has ended. No request may follow. */
   close(): void;
 }
-
-const ENTRY = new URL('./helper/main.ts', import.meta.url);
 
 const FIRST_RESTART_MS = 100;
 const MAX_RESTART_MS = 5000;
@@ -54,8 +53,8 @@ class RestartingHelper implements ExecHelper {
   #onStarted = (): void => {};
   #isClosed = false;
 
-  constructor({ timeoutMs = DEFAULT_TIMEOUT_MS, entry = ENTRY, ...others }: ExecHelperOptions) {
-    this.#options = { timeoutMs, entry, ...others };
+  constructor({ timeoutMs = DEFAULT_TIMEOUT_MS, command = helperCommand(), ...others }: ExecHelperOptions) {
+    this.#options = { timeoutMs, command, ...others };
     this.exec = inTurn((request) => this.#run(request));
     this.#process = this.#start();
   }
@@ -81,9 +80,9 @@ class RestartingHelper implements ExecHelper {
   }
 
   #start(): HelperProcess {
-    const { entry, clock } = this.#options;
+    const { command, clock } = this.#options;
     this.#startedMs = clock.now();
-    return new HelperProcess({ entry, clock, onGone: (why) => this.#startLater(why) });
+    return new HelperProcess({ command, clock, onGone: (why) => this.#startLater(why) });
   }
 
   #startLater(err: string): void {

@@ -54,7 +54,8 @@ export async function detectTools(exec: Exec): Promise<Tools | undefined> {
 
 const HINT = /^:KUBE-(?:IPTABLES-HINT|KUBELET-CANARY) /m;
 
-async function hintedFlavour(exec: Exec): Promise<Flavour | undefined> {
+/** Where kubelet's hint is; `undefined` when there is none. */
+export async function hintedFlavour(exec: Exec): Promise<Flavour | undefined> {
   // Best effort, as in the wrappers: a tool that is missing or fails has no hint to give.
   // The legacy tools are not given a table, for that would create it; without one they print those that there are.
   const places = [

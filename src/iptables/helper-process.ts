@@ -1,10 +1,10 @@
 import { type ChildProcessByStdio, spawn } from 'node:child_process';
 import type { Readable, Writable } from 'node:stream';
-import { fileURLToPath } from 'node:url';
 import type { Clock, Timer } from '../contracts/clock.ts';
 import type { ExecRequest, ExecResult } from './exec.ts';
 import { MessageReader } from './helper/messages.ts';
 import { decodeResult, encodeRequest } from './helper/protocol.ts';
+import type { HelperCommand } from './helper-command.ts';
 
 /** The helper keeps a program's deadline. This much later it is no longer the program that hangs, but the helper. */
 const GRACE_MS = 5000;
@@ -12,8 +12,12 @@ const GRACE_MS = 5000;
 /** The reason why a process ended comes last in what it says. */
 const MAX_STDERR = 2048;
 
-/** What keeps it small: it runs no more than now and then, and knows best when there is garbage. */
-const SMALL = ['--max-semi-space-size=1', '--expose-gc'];
+export interface HelperProcessOptions {
+  readonly command: HelperCommand;
+  readonly clock: Clock;
+  /** Called once, and after the constructor has returned. */
+  readonly onGone: (why: string) => void;
+}
 
 /** One life of the helper process. It answers one request at a time. */
 export class HelperProcess {
@@ -26,12 +30,12 @@ export class HelperProcess {
   /** Why it is not there any more. */
   #gone: string | undefined;
 
-  /** `onGone` is called once, and after the constructor has returned. */
-  constructor({ entry, clock, onGone }: { entry: URL; clock: Clock; onGone: (why: string) => void }) {
+  constructor({ command, clock, onGone }: HelperProcessOptions) {
     this.#clock = clock;
     this.#onGone = onGone;
     // In a session of its own: a ^C at our terminal must not reach it while it runs a transaction.
-    const child = spawn(process.execPath, [...SMALL, fileURLToPath(entry)], { detached: true });
+    const { file, args, argv0 } = command;
+    const child = spawn(file, args, { detached: true, ...(argv0 !== undefined && { argv0 }) });
     this.#child = child;
     child.on('error', (error) => this.#end(error.message));
     // Not started, and the error event is on its way; out of descriptors there are not even the three streams.

@@ -42,6 +42,7 @@ function iptablesOf({ flavour, infix }: Tools, exec: Exec): Iptables {
   }
 
   return {
+    flavour,
     async save(family, table) {
       if (flavour === 'legacy' && (await isAbsentLegacyTable(family, table))) return '';
       return run(family, 'save', ['-t', table]);

@@ -3,13 +3,15 @@ import type { IptablesMode, LogConfig } from '../cli/config.ts';
 import { PROGRAM } from '../cli/version.ts';
 import type { ConntrackSettings } from '../contracts/host-settings.ts';
 import { applyConntrackSettings } from '../host/host-settings.ts';
+import { describe, isTrusted, nodeHolder } from '../host/node-claim.ts';
 import { systemClock as clock } from '../host/system-clock.ts';
 import { createExec } from '../iptables/exec.ts';
 import { installedFlavours } from '../iptables/flavour.ts';
 import { createIptables } from '../iptables/iptables.ts';
 import { cleanUp } from '../sync/cleanup.ts';
 import { createLog, type ProcessLog } from '../telemetry/log.ts';
-import { descriptorOutput } from '../telemetry/log-output.ts';
+import { descriptorOutput, type LogOutput } from '../telemetry/log-output.ts';
+import { StatusLine } from '../telemetry/status-line.ts';
 
 /*
  * What the program does beside proxying. Each resolves with, or is, the exit code.
@@ -17,8 +19,14 @@ import { descriptorOutput } from '../telemetry/log-output.ts';
 
 const STDERR = 2;
 
-export function openLog({ verbosity, format }: LogConfig): ProcessLog {
-  return createLog({ verbosity, format, output: descriptorOutput(STDERR), clock });
+/** Of the terminal that the log goes to, if it is one. */
+export function openStatusLine(): StatusLine {
+  // Some terminals say that they have 0.
+  return new StatusLine(descriptorOutput(STDERR), () => process.stderr.columns || 80);
+}
+
+export function openLog({ verbosity, format }: LogConfig, output: LogOutput = descriptorOutput(STDERR)): ProcessLog {
+  return createLog({ verbosity, format, output, clock });
 }
 
 export function refuse(why: string): number {
@@ -27,6 +35,10 @@ export function refuse(why: string): number {
 }
 
 export async function cleanup(mode: IptablesMode, logConfig: LogConfig): Promise<number> {
+  const holder = await nodeHolder();
+  if (holder !== undefined && isTrusted(holder)) {
+    return refuse(`--cleanup: ${describe(holder)} and would install its rules again; stop it first`);
+  }
   const log = openLog(logConfig);
   const exec = createExec({ clock });
   // A node may have used both over time, so by default both are looked through.

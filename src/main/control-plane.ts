@@ -9,6 +9,7 @@ import type { Pipeline } from './pipeline.ts';
 export class ControlPlane implements SourceSink {
   readonly #pipelines: readonly Pipeline[];
   readonly #metrics: Pick<FamilyMetrics, 'changed'>;
+  #isSynced = false;
 
   constructor(pipelines: readonly Pipeline[], metrics: Pick<FamilyMetrics, 'changed'>) {
     this.#pipelines = pipelines;
@@ -22,7 +23,18 @@ export class ControlPlane implements SourceSink {
     for (const { controller } of this.#pipelines) controller.apply(events);
   }
 
+  /** The source has delivered everything once. */
+  get isSynced(): boolean {
+    return this.#isSynced;
+  }
+
+  /** All that the source has said is known to the listeners, and so to whoever looks at them. */
+  get hasCaughtUp(): boolean {
+    return this.#pipelines.every(({ controller }) => controller.hasCaughtUp);
+  }
+
   synced(): void {
+    this.#isSynced = true;
     for (const { controller } of this.#pipelines) controller.synced();
   }
 

@@ -2,7 +2,10 @@ import type { Config } from '../cli/config.ts';
 import { effectiveConfiguration } from '../cli/configuration.ts';
 import type { ApiStatus } from '../contracts/api-status.ts';
 import type { Log } from '../contracts/log.ts';
+import type { View } from '../contracts/view.ts';
 import { systemClock as clock } from '../host/system-clock.ts';
+import { isWildcard } from '../model/address.ts';
+import { statusRoutes } from '../status/routes.ts';
 import type { Health } from '../telemetry/health.ts';
 import { HttpServer } from '../telemetry/http-server.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
@@ -16,6 +19,7 @@ export interface Observed {
   readonly health: Health;
   readonly metrics: Metrics;
   readonly apiStatus: () => ApiStatus | undefined;
+  readonly view: View;
   readonly nodeEligible: () => boolean;
   readonly onUnbindable: () => void;
 }
@@ -28,17 +32,34 @@ export function httpServers(config: Config, { log, onUnbindable, ...observed }: 
     {
       name: 'metrics',
       at: config.metricsAddress,
-      routes: metricsRoutes({
-        metrics: observed.metrics,
-        effectiveConfiguration: () => effectiveConfiguration(config),
-        profiler,
-      }),
+      routes: new Map([
+        ...metricsRoutes({
+          metrics: observed.metrics,
+          effectiveConfiguration: () => effectiveConfiguration(config),
+          profiler,
+        }),
+        ...statusRoutes(observed.view, clock),
+      ]),
     },
   ];
   return servers.flatMap(({ name, at, routes }) => {
     if (at === undefined) return [];
     const hint = `see --${name}-bind-address`;
     const hardFail = config.bindAddressHardFail ? { onUnbindable } : {};
-    return [new HttpServer({ name, ...at, hint, ...hardFail, routes, clock, log, maxConnections: MAX_CONNECTIONS })];
+    // As Go listens, so that the kubelet's probe of a node that has only IPv6 is answered at the default of 0.0.0.0.
+    const address = isWildcard(at.address) ? undefined : at.address;
+    return [
+      new HttpServer({
+        name,
+        address,
+        port: at.port,
+        hint,
+        ...hardFail,
+        routes,
+        clock,
+        log,
+        maxConnections: MAX_CONNECTIONS,
+      }),
+    ];
   });
 }

@@ -18,6 +18,8 @@ import { createManifestSource } from '../sources/manifests/manifest-source.ts';
 
 /** Where Services come from, and what is known of this node there. */
 export interface Source extends ServiceSource {
+  /** `host:port` of the API server. */
+  readonly server?: string;
   status?(): ApiStatus;
   /** Tells the API server that the proxy of this node starts, and asks it for the node's addresses. */
   identifyNode?(): Promise<readonly Address[] | undefined>;
@@ -54,6 +56,7 @@ export async function openSource(
   const source = createKubernetesSource({ api, clock, random: Math.random, log });
   const unserved = new UnservedEvents({ node: name, api, clock, log, signal });
   return {
+    server: api.host,
     start: (sink) => source.start(sink),
     stop: async () => {
       await source.stop();

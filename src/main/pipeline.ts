@@ -4,6 +4,7 @@ import type { DataPlane } from '../contracts/data-plane.ts';
 import type { Iptables } from '../contracts/iptables.ts';
 import type { Log } from '../contracts/log.ts';
 import type { SyncHealth } from '../contracts/metrics.ts';
+import type { SyncResult } from '../contracts/view.ts';
 import { localPorts } from '../host/local-port-range.ts';
 import type { NodeAddress } from '../host/node-address.ts';
 import { systemClock as clock } from '../host/system-clock.ts';
@@ -18,6 +19,7 @@ import { Listeners } from '../sync/listeners.ts';
 import { PortAllocator } from '../sync/port-allocator.ts';
 import { RuleSync } from '../sync/rule-sync.ts';
 import type { FamilyMetrics } from '../telemetry/kube-proxy-metrics.ts';
+import { recordSyncs } from '../view/sync-record.ts';
 import type { ServedFamily } from './served-families.ts';
 
 /** From events to listeners, rules and flows, within one address family. */
@@ -25,6 +27,8 @@ export interface Pipeline extends ServedFamily {
   readonly tracker: ServiceTracker;
   readonly listeners: Listeners;
   readonly controller: Controller;
+  /** How the last sync of the rules ended. */
+  readonly lastSync: () => SyncResult | undefined;
 }
 
 export interface PipelineOptions {
@@ -62,11 +66,12 @@ export function createPipeline(options: PipelineOptions): Pipeline {
     bindAddress,
     onPortalsChanged: () => controller.portalsChanged(),
   });
+  const syncs = recordSyncs(metrics, clock);
   const node = () => nodeFacts(config, served, host.current());
   const controller: Controller = new Controller({
     clock,
     log,
-    metrics,
+    metrics: syncs.metrics,
     health: options.health,
     tracker,
     listeners,
@@ -77,7 +82,7 @@ export function createPipeline(options: PipelineOptions): Pipeline {
     syncPeriodMs: config.iptablesSyncPeriodMs,
     minSyncPeriodMs: config.iptablesMinSyncPeriodMs,
   });
-  return { ...served, tracker, listeners, controller };
+  return { ...served, tracker, listeners, controller, lastSync: syncs.last };
 }
 
 function nodeFacts(

@@ -4,8 +4,8 @@ import { localAddresses } from '../host/host-address.ts';
 import type { NodeAddress } from '../host/node-address.ts';
 import { systemClock as clock } from '../host/system-clock.ts';
 import type { Address, IpFamily } from '../model/address.ts';
-import { cidrContains } from '../model/cidr.ts';
 import type { HealthCheckNodePorts } from '../telemetry/health-check-node-ports.ts';
+import { nodePortAddresses } from './node-port-addresses.ts';
 import type { Pipeline } from './pipeline.ts';
 
 /** Polled, for Node cannot subscribe to the kernel's events. A reading takes less than a millisecond. */
@@ -20,9 +20,11 @@ export interface WatchedMachine {
 
 /** Tells whom it concerns, now and for ever, which addresses this machine has, and that its programs may differ. */
 export function watchMachine(machine: WatchedMachine): void {
+  const { config, hosts } = machine;
+  const families = machine.pipelines.map(({ family }) => family);
   let known: readonly Address[] | undefined;
   const look = (): void => {
-    const served = nodePortAddresses(machine);
+    const served = nodePortAddresses(config, { families, hosts });
     for (const { family, tracker, controller } of machine.pipelines) {
       tracker.setNodeAddresses(localAddresses(family));
       tracker.listeningChanged();
@@ -33,16 +35,4 @@ export function watchMachine(machine: WatchedMachine): void {
     clock.after(INTERVAL_MS, look);
   };
   look();
-}
-
-/** Of the served families; `undefined` for all. */
-function nodePortAddresses({ config, pipelines, hosts }: WatchedMachine): readonly Address[] | undefined {
-  const { nodePortAddresses: cidrs, nodePortsOnPrimary } = config;
-  if (cidrs.length === 0 && !nodePortsOnPrimary) return undefined;
-  return pipelines.flatMap(({ family }) => {
-    const primary = nodePortsOnPrimary ? hosts[family].current() : undefined;
-    return localAddresses(family).filter(
-      (address) => address === primary || cidrs.some((cidr) => cidrContains(cidr, address)),
-    );
-  });
 }

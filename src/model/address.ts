@@ -23,6 +23,11 @@ export function parseAddress(text: string): Address | undefined {
   }
 }
 
+/** Whether it stands for every address of the machine. */
+export function isWildcard(address: string): boolean {
+  return address === '0.0.0.0' || address === '::';
+}
+
 export function familyOf(address: Address): IpFamily {
   return address.includes(':') ? 'IPv6' : 'IPv4';
 }

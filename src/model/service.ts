@@ -55,6 +55,22 @@ export interface Service {
   readonly healthCheckNodePort?: number;
 }
 
+export interface ServicePortNameParts {
+  readonly namespace: string;
+  /** The Service's, without its namespace and port. */
+  readonly service: string;
+  /** Empty for the unnamed port. */
+  readonly portName: string;
+}
+
+/** The other way round than {@link servicePortName}. */
+export function partsOf(name: ServicePortName): ServicePortNameParts {
+  const slash = name.indexOf('/');
+  const colon = name.indexOf(':', slash);
+  const end = colon < 0 ? name.length : colon;
+  return { namespace: name.slice(0, slash), service: name.slice(slash + 1, end), portName: name.slice(end + 1) };
+}
+
 export function servicePortName(service: ServiceKey, port: string): ServicePortName {
   return port === '' ? service : `${service}:${port}`;
 }

@@ -51,6 +51,11 @@ export class Picker {
     return new Pick(this.#state, unmapped(client), nowMs);
   }
 
+  /** What the next {@link pick} would give this client first. Nothing changes: no turn is taken, no affinity begins. */
+  peek(client: string, nowMs: number): Endpoint | undefined {
+    return pinned(this.#state, unmapped(client), nowMs) ?? this.#state.turns.peek();
+  }
+
   /** Whether an endpoint that a pick gave is still in the set. One that left and came back is not the same. */
   has(endpoint: Endpoint): boolean {
     return this.#state.turns.has(endpoint);
@@ -120,26 +125,26 @@ export class Pick {
   }
 
   #first(): Endpoint | undefined {
-    return this.#pinned() ?? this.#state.turns.next();
+    return pinned(this.#state, this.#client, this.#nowMs) ?? this.#state.turns.next();
   }
 
   #retry(failed: Endpoint): Endpoint | undefined {
     this.#tried ??= new Set();
     const tried = this.#tried.add(failed);
-    const pinned = this.#pinned();
+    const current = pinned(this.#state, this.#client, this.#nowMs);
     // Another connection of this client may have moved on already: following it keeps the client on one endpoint.
-    if (pinned !== undefined && !tried.has(pinned)) return pinned;
+    if (current !== undefined && !tried.has(current)) return current;
     // A retry takes a turn of its own. Without that, all that a dead endpoint turns away would fall to its successor.
     const untried = this.#state.turns.next(tried);
     return untried === undefined && this.#tries < MIN_TRIES ? this.#state.turns.next() : untried;
   }
+}
 
-  /**
-   * The endpoint that the client's affinity names. Entries of endpoints that left are dead at once, for the endpoint is
-   * another object when it returns; so no update has to walk over every client.
-   */
-  #pinned(): Endpoint | undefined {
-    const endpoint = this.#state.affinity?.get(this.#client, this.#nowMs);
-    return endpoint !== undefined && this.#state.turns.has(endpoint) ? endpoint : undefined;
-  }
+/**
+ * The endpoint that the client's affinity names. Entries of endpoints that left are dead at once, for the endpoint is
+ * another object when it returns; so no update has to walk over every client.
+ */
+function pinned({ affinity, turns }: PickerState, client: string, nowMs: number): Endpoint | undefined {
+  const endpoint = affinity?.get(client, nowMs);
+  return endpoint !== undefined && turns.has(endpoint) ? endpoint : undefined;
 }

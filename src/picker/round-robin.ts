@@ -53,6 +53,11 @@ export class RoundRobin {
     this.#turn = 0;
   }
 
+  /** Whose turn is next. It stays so. */
+  peek(): Endpoint | undefined {
+    return this.#ring[this.#turn];
+  }
+
   /** The next endpoint in turn that is not in `except`; `undefined` when there is none. The turn moves past it. */
   next(except?: ReadonlySet<Endpoint>): Endpoint | undefined {
     const ring = this.#ring;

@@ -1,4 +1,4 @@
-import { type Address, familyOf, type IpFamily, parseAddress } from '../model/address.ts';
+import { type Address, familyOf, type IpFamily, isWildcard, parseAddress } from '../model/address.ts';
 import type { Cidr } from '../model/cidr.ts';
 import { endpointName } from '../model/endpoint.ts';
 import type { RouteFacts } from './routes.ts';
@@ -37,7 +37,7 @@ export interface Steering extends RouteFacts {
  * hence DNAT to a node address there, always.
  */
 export function steering(node: NodeFacts): Steering {
-  const wildcard = node.bindAddress === '0.0.0.0' || node.bindAddress === '::';
+  const wildcard = isWildcard(node.bindAddress);
   const address = wildcard ? node.hostAddress : parseAddress(node.bindAddress);
   if (address === undefined) throw new Error(`The bind address "${node.bindAddress}" is not an IP address`);
   const dnat = (port: number) => `-j DNAT --to-destination ${endpointName({ address, port })}`;

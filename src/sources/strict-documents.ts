@@ -1,16 +1,10 @@
-import { ManifestSyntaxError, parseDocuments } from './manifests/parse.ts';
+import { type ParsedDocument, parseDocuments } from './manifests/parse.ts';
 
 /**
- * The documents of a YAML or JSON text as plain values, with no key twice. Throws an error whose message is a clause for
- * the user.
+ * The documents of a YAML or JSON text, with no key twice. Throws an error whose message is a clause for the user, and
+ * which has its `line`.
  */
-export function strictDocuments(text: string): unknown[] {
+export function strictDocuments(text: string): readonly ParsedDocument[] {
   // The short way for JSON lets a key be there twice; after a document marker it is taken for YAML, on the same line.
-  const yaml = /^\s*\{/.test(text) ? `--- ${text}` : text;
-  try {
-    return parseDocuments(yaml).map(({ value }) => value);
-  } catch (error) {
-    if (!(error instanceof ManifestSyntaxError)) throw error;
-    throw new Error(`line ${error.line}: ${error.message}`);
-  }
+  return parseDocuments(/^\s*\{/.test(text) ? `--- ${text}` : text);
 }

@@ -1,13 +1,20 @@
 import { familyOf, type IpFamily } from '../model/address.ts';
-import { type EndpointGroup, endpointName } from '../model/endpoint.ts';
+import { type Endpoint, type EndpointGroup, endpointName } from '../model/endpoint.ts';
 import type { ServicePortSpec } from '../model/service.ts';
 import { type Candidate, isReady } from './categorize-endpoints.ts';
+
+/** What endpoints become candidates of. */
+export interface CandidateFacts {
+  readonly family: IpFamily;
+  /** Whether an operator has taken it out. */
+  isDrained(endpoint: Endpoint): boolean;
+}
 
 /** The endpoints of one Service port, each once and in an order that does not depend on that of the groups. */
 export function candidatesOf(
   groups: readonly EndpointGroup[],
-  spec: ServicePortSpec,
-  family: IpFamily,
+  spec: Pick<ServicePortSpec, 'name'>,
+  { family, isDrained }: CandidateFacts,
 ): readonly Candidate[] {
   const candidates = new Map<string, Candidate>();
   for (const group of groups) {
@@ -16,7 +23,8 @@ export function candidatesOf(
       if (name !== spec.name) continue;
       for (const state of group.addresses) {
         if (familyOf(state.address) !== family) continue;
-        const candidate: Candidate = { endpoint: { address: state.address, port }, state };
+        const endpoint = { address: state.address, port };
+        const candidate: Candidate = { endpoint, state, ...(isDrained(endpoint) && { isDrained: true }) };
         const key = endpointName(candidate.endpoint);
         const other = candidates.get(key);
         if (other === undefined || better(candidate, other)) candidates.set(key, candidate);

@@ -6,6 +6,8 @@ import type { TrafficPolicy } from '../model/service.ts';
 export interface Candidate {
   readonly endpoint: Endpoint;
   readonly state: EndpointAddress;
+  /** An operator has taken it out: it serves nobody new, whatever its state. */
+  readonly isDrained?: true;
 }
 
 /** How a Service port wants its endpoints chosen. */
@@ -44,16 +46,16 @@ export function categorizeEndpoints(
   };
 }
 
-export function isReady({ state }: Candidate): boolean {
-  return state.ready;
+export function isReady({ state, isDrained }: Candidate): boolean {
+  return state.ready && !isDrained;
 }
 
 export function isLocal({ state }: Candidate, { nodeName }: NodeTopology): boolean {
   return nodeName !== undefined && state.nodeName === nodeName;
 }
 
-function isLastResort({ state }: Candidate): boolean {
-  return state.serving && state.terminating;
+export function isLastResort({ state, isDrained }: Candidate): boolean {
+  return state.serving && state.terminating && !isDrained;
 }
 
 function usable(
@@ -64,16 +66,23 @@ function usable(
   return ready.length > 0 ? prefer(ready) : candidates.filter(isLastResort);
 }
 
-/**
- * Those that the hints give to this node, else to its zone. Hints of a kind count only when every ready endpoint has
- * some and one of them names us: a slice that is half written, or a node that was left out, must not lose endpoints.
- */
 function preferred(ready: readonly Candidate[], node: NodeTopology): readonly Candidate[] {
-  return (
-    hintedFor(ready, node.nodeName, ({ state }) => state.nodeHints) ??
-    hintedFor(ready, node.zone, ({ state }) => state.zoneHints) ??
-    ready
-  );
+  return decidingHints(ready, node)?.hinted ?? ready;
+}
+
+/**
+ * Whose hints decide, those for nodes or those for zones, and the endpoints that they give to this node. Hints of a kind
+ * count only when every ready endpoint has some and one of them names us: a slice that is half written, or a node that
+ * was left out, must not lose endpoints.
+ */
+export function decidingHints(
+  ready: readonly Candidate[],
+  { nodeName, zone }: NodeTopology,
+): { readonly kind: 'node' | 'zone'; readonly hinted: readonly Candidate[] } | undefined {
+  const forNode = hintedFor(ready, nodeName, ({ state }) => state.nodeHints);
+  if (forNode !== undefined) return { kind: 'node', hinted: forNode };
+  const forZone = hintedFor(ready, zone, ({ state }) => state.zoneHints);
+  return forZone && { kind: 'zone', hinted: forZone };
 }
 
 function hintedFor(

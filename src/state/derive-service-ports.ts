@@ -10,14 +10,19 @@ import type {
   ServicePort,
   UnservedPort,
 } from '../model/service-port.ts';
-import { candidatesOf } from './candidates.ts';
-import { type Candidate, categorizeEndpoints, isLocal, isReady } from './categorize-endpoints.ts';
+import { type CandidateFacts, candidatesOf } from './candidates.ts';
+import {
+  type Candidate,
+  type CategorizedEndpoints,
+  categorizeEndpoints,
+  isLocal,
+  isReady,
+} from './categorize-endpoints.ts';
 import { type ExternalIpFacts, externalIpRefusal } from './external-ip-refusal.ts';
 import { type CaptureFacts, loopReason } from './loop-reason.ts';
 
 /** What Service ports depend on beside their Service and its endpoints. */
-export interface Surroundings {
-  readonly family: IpFamily;
+export interface Surroundings extends CandidateFacts {
   /** All that are served, this one among them: of each Service, one family alone tells what is wrong with it. */
   readonly servedFamilies: readonly [IpFamily, ...IpFamily[]];
   readonly topology: NodeTopology;
@@ -52,12 +57,10 @@ export function deriveServicePorts(
   /** The addresses with a ready endpoint on this node. */
   const healthy = new Set<Address>();
   for (const spec of service.ports) {
+    if (!isProxied(spec)) continue;
     const { protocol, port, nodePort } = spec;
-    if (protocol === 'SCTP') continue;
     const name = servicePortName(service.key, spec.name);
-    const candidates = withoutLoops(candidatesOf(groups, spec, family), { name, protocol, surroundings, refused });
-    const externalIPs = allowedExternalIPs(service, spec, { name, protocol, surroundings, refused });
-    const isExternallyAccessible = nodePort !== 0 || loadBalancerIPs.length > 0 || externalIPs.length > 0;
+    const { candidates, externalIPs, categorized } = chooseEndpoints(service, spec, groups, surroundings, refused);
     const servicePort: ServicePort = {
       name,
       protocol,
@@ -68,7 +71,7 @@ export function deriveServicePorts(
       loadBalancerIPs,
       ...(loadBalancerSourceRanges !== undefined && { loadBalancerSourceRanges }),
       affinity: service.affinity,
-      ...endpointSets(service, candidates, { isExternallyAccessible, topology }),
+      ...endpointSets(service, candidates, categorized),
     };
     ports.set(name, Object.freeze(servicePort));
     for (const candidate of candidates) {
@@ -96,24 +99,67 @@ function unservedPorts(service: Service, { family, servedFamilies }: Surrounding
     }));
 }
 
+/** One that can be carried. */
+export type ProxiedPortSpec = ServicePortSpec & { readonly protocol: ProxiedProtocol };
+
+export function isProxied(spec: ServicePortSpec): spec is ProxiedPortSpec {
+  return spec.protocol !== 'SCTP';
+}
+
+export interface EndpointChoice {
+  /** Every endpoint that is known. */
+  readonly known: readonly Candidate[];
+  /** Those that lead elsewhere than back to the proxy. */
+  readonly candidates: readonly Candidate[];
+  /** Those of the Service that are allowed. */
+  readonly externalIPs: readonly Address[];
+  readonly categorized: CategorizedEndpoints;
+}
+
+/** What of one Service port is left out goes to `refused`. */
+export function chooseEndpoints(
+  service: Service,
+  spec: ProxiedPortSpec,
+  groups: readonly EndpointGroup[],
+  surroundings: Surroundings,
+  refused: RefusedPart[] = [],
+): EndpointChoice {
+  const { protocol, nodePort } = spec;
+  const { internalTrafficPolicy: internal = 'Cluster', externalTrafficPolicy: external = 'Cluster' } = service;
+  const judging = { name: servicePortName(service.key, spec.name), protocol, surroundings, refused };
+  const known = candidatesOf(groups, spec, surroundings);
+  const candidates = withoutLoops(known, judging);
+  const externalIPs = allowedExternalIPs(service, spec, judging);
+  const loadBalancerIPs = ofFamily(service.loadBalancerIPs, surroundings.family);
+  const isExternallyAccessible = nodePort !== 0 || loadBalancerIPs.length > 0 || externalIPs.length > 0;
+  const policy = { internal, external, isExternallyAccessible };
+  return {
+    known,
+    candidates,
+    externalIPs,
+    categorized: categorizeEndpoints(candidates, policy, surroundings.topology),
+  };
+}
+
 /**
  * The traffic of a Service port needs at most two sets, whatever its policies: the cluster's and the node's. When it
  * needs both, the cluster's is the Service port's own and the node's is beside it.
  */
 function endpointSets(
-  service: Service,
+  { internalTrafficPolicy, externalTrafficPolicy }: Service,
   candidates: readonly Candidate[],
-  { isExternallyAccessible, topology }: { readonly isExternallyAccessible: boolean; readonly topology: NodeTopology },
+  { cluster, local, hasAny }: CategorizedEndpoints,
 ): Pick<ServicePort, keyof EndpointSet | 'local'> {
-  const { internalTrafficPolicy: internal = 'Cluster', externalTrafficPolicy: external = 'Cluster' } = service;
-  const policy = { internal, external, isExternallyAccessible };
-  const { cluster, local, hasAny } = categorizeEndpoints(candidates, policy, topology);
   const setOf = (chosen: readonly Candidate[]) => endpointSet(chosen, candidates, hasAny);
   if (cluster === undefined) return setOf(local ?? []);
   if (local === undefined) return setOf(cluster);
   return {
     ...setOf(cluster),
-    local: { ...setOf(local), internal: internal === 'Local', external: external === 'Local' },
+    local: {
+      ...setOf(local),
+      internal: internalTrafficPolicy === 'Local',
+      external: externalTrafficPolicy === 'Local',
+    },
   };
 }
 

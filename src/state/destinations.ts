@@ -54,7 +54,11 @@ export class Destinations {
 }
 
 /** Some of them twice, if a Service has them in two places. */
-export function addressesOf({ clusterIPs, loadBalancerIPs, externalIPs }: Service): readonly Address[] {
+export function addressesOf({
+  clusterIPs,
+  loadBalancerIPs,
+  externalIPs,
+}: Pick<Service, 'clusterIPs' | 'loadBalancerIPs' | 'externalIPs'>): readonly Address[] {
   return [...clusterIPs, ...loadBalancerIPs, ...externalIPs];
 }
 

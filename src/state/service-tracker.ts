@@ -1,9 +1,22 @@
 import { isDeepStrictEqual } from 'node:util';
 import { type Address, familyOf, type IpFamily } from '../model/address.ts';
 import type { Cidr } from '../model/cidr.ts';
-import type { EndpointGroup, EndpointSlice, Endpoints } from '../model/endpoint.ts';
+import {
+  type Endpoint,
+  type EndpointGroup,
+  type EndpointSlice,
+  type Endpoints,
+  endpointName,
+} from '../model/endpoint.ts';
+import type { EndpointSetName } from '../model/listener-id.ts';
 import type { NodeTopology } from '../model/node-topology.ts';
-import type { Service, ServiceKey, ServicePortName } from '../model/service.ts';
+import {
+  type Service,
+  type ServiceKey,
+  type ServicePortName,
+  type ServicePortSpec,
+  servicePortName,
+} from '../model/service.ts';
 import type {
   HealthCheck,
   ProxiedProtocol,
@@ -14,8 +27,10 @@ import type {
 } from '../model/service-port.ts';
 import type { SourceEvent } from '../model/source-event.ts';
 import { AddressIndex } from './address-index.ts';
-import { type Derived, deriveServicePorts, type Surroundings } from './derive-service-ports.ts';
+import { candidatesOf } from './candidates.ts';
+import { type Derived, deriveServicePorts, isProxied, type Surroundings } from './derive-service-ports.ts';
 import { addressesOf, Destinations } from './destinations.ts';
+import { type EndpointVerdict, endpointVerdicts } from './endpoint-verdicts.ts';
 import { type ExternalIpFacts, externalIpRefusal } from './external-ip-refusal.ts';
 import type { CaptureFacts } from './loop-reason.ts';
 
@@ -76,6 +91,8 @@ export class ServiceTracker {
   readonly #mentions = new AddressIndex<Service | Endpoints | EndpointSlice>();
   #topology: NodeTopology = {};
   #nodeAddresses: ReadonlySet<Address> = new Set();
+  /** By {@link endpointName}. */
+  #drained: ReadonlyMap<string, Endpoint> = new Map();
 
   constructor(family: IpFamily, options: ServiceTrackerOptions = {}) {
     this.#options = { ...options, family };
@@ -112,9 +129,59 @@ export class ServiceTracker {
     this.#touchAll();
   }
 
+  /** No Service gives these new connections, all that an operator has taken out. Costs as much as Services mention what is different. */
+  setDrained(endpoints: Iterable<Endpoint>): void {
+    const before = this.#drained;
+    const drained = new Map([...endpoints].map((endpoint) => [endpointName(endpoint), endpoint]));
+    this.#drained = drained;
+    for (const [name, { address }] of drained) if (!before.has(name)) this.#touchMentions(address);
+    for (const [name, { address }] of before) if (!drained.has(name)) this.#touchMentions(address);
+  }
+
   /** An answer of {@link ListeningPorts} may have changed. Costs as much as there are Services that name this node. */
   listeningChanged(): void {
     for (const address of this.#nodeAddresses) this.#touchMentions(address);
+  }
+
+  /**
+   * Every endpoint that is known for a Service port, judged for one of its endpoint sets as things are now, which {@link takeDelta} may
+   * not have told yet. None for a Service port that is not served.
+   */
+  candidates(name: ServicePortName, set: EndpointSetName): readonly EndpointVerdict[] {
+    const [key] = name.split(':') as [ServiceKey];
+    const entry = this.#entries.get(key);
+    const spec = entry?.service?.ports.find((port) => servicePortName(key, port.name) === name);
+    if (entry?.service === undefined || spec === undefined || !isProxied(spec)) return [];
+    return endpointVerdicts(entry.service, spec, set, endpointGroups(entry), this.#surroundings());
+  }
+
+  /** The Service ports that have it as an endpoint, ready or not. */
+  withEndpoint(endpoint: Endpoint): readonly ServicePortName[] {
+    const wanted = endpointName(endpoint);
+    const keys = new Set([...this.#mentions.of(endpoint.address)].map(serviceOf));
+    const surroundings = this.#surroundings();
+    return [...keys].flatMap((key) => {
+      const entry = this.#entries.get(key);
+      if (entry?.service === undefined) return [];
+      const has = (spec: ServicePortSpec) =>
+        candidatesOf(endpointGroups(entry), spec, surroundings).some((one) => endpointName(one.endpoint) === wanted);
+      return entry.service.ports.filter(has).map(({ name }) => servicePortName(key, name));
+    });
+  }
+
+  /**
+   * The Service ports that are served at this address and port, or would be if no other had it: by an address of theirs, or by
+   * NodePort where the node has that address. Looks at every Service.
+   */
+  claimants(address: Address, port: number, protocol: ProxiedProtocol): readonly ServicePort[] {
+    const isHere = this.#nodeAddresses.has(address);
+    return [...this.#entries.values()].flatMap(({ served }) =>
+      served.filter(
+        (each) =>
+          each.protocol === protocol &&
+          ((isHere && each.nodePort === port) || (each.port === port && addressesOf(each).includes(address))),
+      ),
+    );
   }
 
   /** Whether {@link takeDelta} has anything left to look at. */
@@ -244,9 +311,7 @@ export class ServiceTracker {
   }
 
   #touchMentions(address: Address): void {
-    for (const mention of this.#mentions.of(address)) {
-      this.#touched.add('service' in mention ? mention.service : mention.key);
-    }
+    for (const mention of this.#mentions.of(address)) this.#touched.add(serviceOf(mention));
   }
 
   #surroundings(): Surroundings {
@@ -275,8 +340,14 @@ export class ServiceTracker {
       isNodePort: (port, protocol) => destinations.hasNodePort(port, protocol),
       isProxyPort: (port, protocol) => listening.isProxyPort(port, protocol),
     };
-    return { family, servedFamilies, topology: this.#topology, externalIPs, capture };
+    const drained = this.#drained;
+    const isDrained = (endpoint: Endpoint) => drained.size > 0 && drained.has(endpointName(endpoint));
+    return { family, servedFamilies, topology: this.#topology, externalIPs, capture, isDrained };
   }
+}
+
+function serviceOf(mention: Service | Endpoints | EndpointSlice): ServiceKey {
+  return 'service' in mention ? mention.service : mention.key;
 }
 
 /**

@@ -2,6 +2,7 @@ import type { Clock } from '../contracts/clock.ts';
 import type { Log } from '../contracts/log.ts';
 import type { SyncHealth, SyncMetrics } from '../contracts/metrics.ts';
 import type { SourceSink } from '../contracts/source.ts';
+import { inSlices, nextTurn } from '../contracts/time-slices.ts';
 import { messageOf } from '../model/message-of.ts';
 import type { SnapshotDelta } from '../model/service-port.ts';
 import type { SourceEvent } from '../model/source-event.ts';
@@ -13,7 +14,6 @@ import type { FlowSync } from './flow-sync.ts';
 import type { Listeners } from './listeners.ts';
 import type { PortAllocator } from './port-allocator.ts';
 import type { RuleSync } from './rule-sync.ts';
-import { inSlices, nextTurn } from './time-slices.ts';
 
 export interface ControllerOptions {
   readonly clock: Clock;
@@ -153,6 +153,11 @@ export class Controller implements SourceSink {
     else void this.start();
   }
 
+  /** All that the sources have said is known to the listeners. Not before {@link start} and {@link synced} are through. */
+  get hasCaughtUp(): boolean {
+    return this.#isReady && this.#flushing === undefined;
+  }
+
   get #isReady(): boolean {
     return this.#isSynced && this.#knowsPorts;
   }
@@ -219,6 +224,7 @@ export class Controller implements SourceSink {
   async #syncRules(cause: RunCause): Promise<boolean> {
     const { clock, listeners, flows, metrics, health, log } = this.#options;
     const startedAt = clock.now();
+    let err: string | undefined;
     try {
       await this.#canary.during(async () => {
         const verify = cause !== 'change' || this.#rulesLost;
@@ -235,11 +241,12 @@ export class Controller implements SourceSink {
       log.v(2)?.info('Rules are in sync', { cause, ms: Math.round(clock.now() - startedAt) });
       return true;
     } catch (error) {
+      err = messageOf(error);
       health.queuedUpdate();
-      log.error('Cannot sync the iptables rules; the installed ones stay, trying again', { err: messageOf(error) });
+      log.error('Cannot sync the iptables rules; the installed ones stay, trying again', { err });
       return false;
     } finally {
-      metrics.syncDone(clock.now() - startedAt);
+      metrics.syncDone(clock.now() - startedAt, err);
     }
   }
 

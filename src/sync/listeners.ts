@@ -3,6 +3,7 @@ import { type Backends, type DataPlane, ListenError } from '../contracts/data-pl
 import type { AdoptedPort } from '../contracts/hand-over.ts';
 import type { Log } from '../contracts/log.ts';
 import type { IpFamily } from '../model/address.ts';
+import type { CarriedPort } from '../model/carried-port.ts';
 import { type EndpointSetName, type ListenerId, listenerId } from '../model/listener-id.ts';
 import { messageOf } from '../model/message-of.ts';
 import type { ServicePortName } from '../model/service.ts';
@@ -118,6 +119,41 @@ export class Listeners {
     }
     this.#changed.clear();
     return { upserted, removed };
+  }
+
+  /** How many Service ports are to be carried. */
+  get count(): number {
+    return this.#wanted.size;
+  }
+
+  /** How many listeners are open. */
+  get openCount(): number {
+    return this.#open.size;
+  }
+
+  /** The Service ports that are to be carried. */
+  names(): Iterable<ServicePortName> {
+    return this.#wanted.keys();
+  }
+
+  /** One of them, with each of its listeners, open or not. */
+  carried(name: ServicePortName): CarriedPort | undefined {
+    const servicePort = this.#wanted.get(name);
+    if (servicePort === undefined) return undefined;
+    const sets = servicePort.local === undefined ? SETS.slice(0, 1) : SETS;
+    return {
+      servicePort,
+      listeners: sets.map((set) => ({
+        id: this.#slot(name, set).id,
+        set,
+        localPort: this.#localPort(name, set, servicePort),
+      })),
+    };
+  }
+
+  /** Whose listener has this port. Looks at all of them. */
+  ownerOf(port: number, protocol: ProxiedProtocol): ServicePortName | undefined {
+    return [...this.#open.values()].find((each) => each.localPort === port && each.protocol === protocol)?.name;
   }
 
   /** Whether one of these listeners has this port. */

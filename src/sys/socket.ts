@@ -9,6 +9,7 @@ const accept4C = bind('int accept4(int, int64_t, int64_t, int)');
 const connectC = bind('int connect(int, int64_t, int)');
 const shutdownC = bind('int shutdown(int, int)');
 const getsocknameC = bind('int getsockname(int, int64_t, int64_t)');
+const getpeernameC = bind('int getpeername(int, int64_t, int64_t)');
 const setsockoptC = bind('int setsockopt(int, int, int, int64_t, int)');
 const getsockoptC = bind('int getsockopt(int, int, int, int64_t, int64_t)');
 const ioctlC = bind('int ioctl(int, unsigned long, int64_t)');
@@ -36,6 +37,7 @@ export const SO_SNDBUF = 7;
 export const SO_RCVBUF = 8;
 export const SO_KEEPALIVE = 9;
 const SO_LINGER = 13;
+const SO_PEERCRED = 17;
 export const SO_SNDBUFFORCE = 32;
 export const SO_RCVBUFFORCE = 33;
 export const IPPROTO_IP = 0;
@@ -59,6 +61,8 @@ const optionLengthWords = optionLength.words();
 /** `struct linger`: on, 0 seconds. */
 const abort = new Memory(8);
 abort.words()[0] = 1;
+/** `struct ucred`: pid, uid, gid. */
+const credentials = new Memory(12);
 
 /** Non-blocking, as all that this folder opens. The descriptor, or a negative errno. `protocol`: 0 is the type's own. */
 export function socket(family: number, type: number, protocol = 0): number {
@@ -101,6 +105,12 @@ export function getsockname(fd: number, address: Memory): number {
   return result(getsocknameC(fd, address.address, optionLength.address));
 }
 
+/** The same of its peer. */
+export function getpeername(fd: number, address: Memory): number {
+  optionLengthWords[0] = SOCKET_ADDRESS_BYTES;
+  return result(getpeernameC(fd, address.address, optionLength.address));
+}
+
 export function setOption(fd: number, { level, name, value }: SocketOption): number {
   optionWords[0] = value;
   return result(setsockoptC(fd, level, name, option.address, 4));
@@ -117,6 +127,21 @@ export function takeError(fd: number): number {
   optionLengthWords[0] = 4;
   const status = result(getsockoptC(fd, SOL_SOCKET, SO_ERROR, option.address, optionLength.address));
   return status < 0 ? status : (optionWords[0] as number);
+}
+
+export interface PeerCredentials {
+  /** 0 when it is in a PID namespace that cannot be seen from here. */
+  readonly pid: number;
+  readonly uid: number;
+}
+
+/** Who was at the other end of a Unix stream when it was connected, or a negative errno. */
+export function peerCredentials(fd: number): PeerCredentials | number {
+  optionLengthWords[0] = credentials.length;
+  const status = result(getsockoptC(fd, SOL_SOCKET, SO_PEERCRED, credentials.address, optionLength.address));
+  if (status < 0) return status;
+  const [pid = 0, uid = 0] = credentials.words();
+  return { pid, uid: uid >>> 0 };
 }
 
 /** What is closed afterwards is reset: the peer sees a RST and nothing that is still queued. */

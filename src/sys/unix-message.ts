@@ -9,6 +9,7 @@ const recvmsgC = bind('int64_t recvmsg(int, int64_t, int)');
 const SCM_RIGHTS = 1;
 const MSG_CTRUNC = 0x8;
 const MSG_TRUNC = 0x20;
+const MSG_DONTWAIT = 0x40;
 const MSG_CMSG_CLOEXEC = 0x40000000;
 
 /** The kernel takes no more with one message (`SCM_MAX_FD`). */
@@ -17,7 +18,7 @@ export const MAX_MESSAGE_DESCRIPTORS = 253;
 const CONTROL_BYTES = CMSGHDR.size + 4 * (MAX_MESSAGE_DESCRIPTORS + 1);
 const FIRST_DESCRIPTOR = CMSGHDR.size / 4;
 
-/** Room for one message over a Unix socket: bytes, and descriptors that the receiver gets copies of. */
+/** Room for one message over a Unix socket: bytes, and descriptors that the receiver gets copies of. Nothing here waits. */
 export class UnixMessage {
   readonly data: Memory;
   /** Of the last {@link receive}: the receiver's own from then on, closed on exec. */
@@ -48,13 +49,13 @@ export class UnixMessage {
     words[CMSGHDR.level / 4] = SOL_SOCKET;
     words[CMSGHDR.type / 4] = SCM_RIGHTS;
     words.set(fds, FIRST_DESCRIPTOR);
-    return result(sendmsgC(socket, this.#header.address, MSG_NOSIGNAL));
+    return result(sendmsgC(socket, this.#header.address, MSG_DONTWAIT | MSG_NOSIGNAL));
   }
 
   /** Bytes received into {@link data} (0: the other end has been closed), or a negative errno. */
   receive(socket: number): number {
     this.#lay(this.data.length, CONTROL_BYTES);
-    const received = result(recvmsgC(socket, this.#header.address, MSG_CMSG_CLOEXEC));
+    const received = result(recvmsgC(socket, this.#header.address, MSG_DONTWAIT | MSG_CMSG_CLOEXEC));
     const flags = this.#headerWords[MMSGHDR.flags / 4] as number;
     this.fds = received > 0 ? this.#receivedDescriptors() : [];
     this.isTruncated = received > 0 && (flags & (MSG_TRUNC | MSG_CTRUNC)) !== 0;

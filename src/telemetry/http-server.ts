@@ -6,6 +6,8 @@ import type { Clock, Timer } from '../contracts/clock.ts';
 import type { Log } from '../contracts/log.ts';
 import { endpointName } from '../model/endpoint.ts';
 import { type HttpResponse, type Routes, TEXT } from './http.ts';
+import { HttpConnections } from './http-connections.ts';
+import { refusalOf } from './http-origin.ts';
 
 export interface HttpServerOptions {
   /** For the log: "healthz", "metrics". */
@@ -18,7 +20,7 @@ export interface HttpServerOptions {
   readonly hint: string;
   /** `--bind-address-hard-fail`: called when the address cannot be bound, and nothing is tried again. */
   readonly onUnbindable?: () => void;
-  /** Connections at a time; further ones are closed at once. */
+  /** Connections at a time; see {@link HttpConnections}. */
   readonly maxConnections: number;
   readonly routes: Routes;
   readonly clock: Clock;
@@ -43,6 +45,7 @@ const KEEP_ALIVE_TIMEOUT_MS = 10_000;
 export class HttpServer {
   readonly #options: HttpServerOptions;
   readonly #server: Server;
+  readonly #connections: HttpConnections;
   #retry: Timer | undefined;
   #toldProblem: string | undefined;
   #closed = false;
@@ -60,7 +63,8 @@ export class HttpServer {
         void this.#answer(request, response);
       },
     );
-    this.#server.maxConnections = options.maxConnections;
+    this.#connections = new HttpConnections(options.maxConnections);
+    this.#server.on('connection', (socket) => this.#connections.opened(socket));
     this.#server.on('listening', () => this.#listening());
     this.#server.on('error', (error) => this.#failed(error));
   }
@@ -116,12 +120,19 @@ export class HttpServer {
   }
 
   async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const { socket } = request;
+    if (!this.#connections.requested(socket)) return;
     const left = new AbortController();
-    response.on('close', () => left.abort());
-    const { status, contentType, headers, body } = await this.#route(request, left.signal);
+    response.on('close', () => {
+      left.abort();
+      this.#connections.answered(socket);
+    });
+    const { status, contentType, headers, body, endless } = await this.#route(request, left.signal);
     if (left.signal.aborted) return;
-    const deadline = this.#options.clock.after(RESPONSE_TIMEOUT_MS, () => response.destroy());
-    response.on('close', () => deadline.cancel());
+    if (!endless) {
+      const deadline = this.#deadline(response);
+      response.on('close', () => deadline.cancel());
+    }
     response.writeHead(status, {
       'Content-Type': contentType,
       'X-Content-Type-Options': 'nosniff',
@@ -131,7 +142,24 @@ export class HttpServer {
     // Node leaves the body of a whole text out of an answer to HEAD.
     if (typeof body === 'string') response.end(body);
     else if (request.method === 'HEAD') response.end();
-    else await this.#stream(request, response, body);
+    else await this.#stream(request, response, endless ? this.#inTime(body, response) : body);
+  }
+
+  /** For taking what there is now. */
+  #deadline(response: ServerResponse): Timer {
+    return this.#options.clock.after(RESPONSE_TIMEOUT_MS, () => response.destroy());
+  }
+
+  /** What has no end has a deadline for each part. The next one is asked for when the client has taken what was before. */
+  async *#inTime(parts: AsyncIterable<string>, response: ServerResponse): AsyncGenerator<string> {
+    for await (const part of parts) {
+      const deadline = this.#deadline(response);
+      try {
+        yield part;
+      } finally {
+        deadline.cancel();
+      }
+    }
   }
 
   /** Whatever fails now ends the connection in the middle, which tells the client that the answer is not whole. */
@@ -149,6 +177,8 @@ export class HttpServer {
 
   async #route(request: IncomingMessage, signal: AbortSignal): Promise<HttpResponse> {
     const { name, routes, log } = this.#options;
+    const refusal = refusalOf(request.headers, request.socket.localAddress);
+    if (refusal !== undefined) return { status: 403, contentType: TEXT, body: `${refusal}\n` };
     const path = pathOf(request);
     const handler = routes.get(path);
     if (handler === undefined) return { status: 404, contentType: TEXT, body: '404 page not found\n' };

@@ -31,8 +31,9 @@ const FAMILY = 'ip_family';
 const POLICY = 'traffic_policy';
 
 /**
- * kube-proxy's own metrics (`pkg/proxy/metrics/metrics.go`): its names, labels, buckets and help texts, so that
- * dashboards and alerts made for it work. Every series is there from the start: dashboards list their instances by them.
+ * kube-proxy's own metrics (`pkg/proxy/metrics/metrics.go`): its names, labels and buckets, so that dashboards and
+ * alerts made for it work; nothing depends on its help texts, so these are ours. Every series is there from the start:
+ * dashboards list their instances by them.
  */
 export class KubeProxyMetrics {
   readonly #clock: Clock;
@@ -65,13 +66,13 @@ export class KubeProxyMetrics {
     const byFamily = { labelNames: [FAMILY] as const, registers };
     this.#syncDuration = new Histogram({
       name: 'kubeproxy_sync_proxy_rules_duration_seconds',
-      help: 'SyncProxyRules latency in seconds',
+      help: 'How long each sync of the rules took, failed ones too',
       buckets: SYNC_BUCKETS,
       ...byFamily,
     });
     new Gauge({
       name: 'kubeproxy_sync_proxy_rules_last_timestamp_seconds',
-      help: 'The last time proxy rules were successfully synced',
+      help: 'When the rules were last in sync, since 1970; 0 before the first time',
       ...byFamily,
       collect() {
         for (const ip_family of families) {
@@ -81,36 +82,36 @@ export class KubeProxyMetrics {
     });
     this.#lastQueued = new Gauge({
       name: 'kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds',
-      help: 'The last time a sync of proxy rules was queued',
+      help: 'When a sync of the rules was last asked for, since 1970',
       ...byFamily,
     });
     this.#restoreFailures = new Counter({
       name: 'kubeproxy_sync_proxy_rules_iptables_restore_failures_total',
-      help: 'Cumulative proxy iptables restore failures',
+      help: 'Runs of iptables-restore that failed',
       ...byFamily,
     });
     this.#programming = new Histogram({
       name: 'kubeproxy_network_programming_duration_seconds',
-      help: 'In Cluster Network Programming Latency in seconds',
+      help: 'Time from a change in the cluster until its endpoints are in use here',
       buckets: PROGRAMMING_BUCKETS,
       ...byFamily,
     });
     this.#noLocalEndpoints = new Gauge({
       // A gauge in spite of its name, as upstream's.
       name: 'kubeproxy_sync_proxy_rules_no_local_endpoints_total',
-      help: 'Number of services with a Local traffic policy and no endpoints',
+      help: 'Service ports whose traffic policy (internal, external) is Local and whose endpoints are all on other nodes',
       labelNames: [FAMILY, POLICY],
       registers,
     });
     this.#conntrackDuration = new Histogram({
       name: 'kubeproxy_conntrack_reconciler_sync_duration_seconds',
-      help: 'ReconcileConntrackFlowsLatency latency in seconds',
+      help: 'How long each search for stale conntrack entries took',
       buckets: SYNC_BUCKETS,
       ...byFamily,
     });
     this.#conntrackDeleted = new Counter({
       name: 'kubeproxy_conntrack_reconciler_deleted_entries_total',
-      help: 'Cumulative conntrack flows deleted by conntrack reconciler',
+      help: 'Stale conntrack entries that were deleted',
       ...byFamily,
     });
     this.#changes = {
@@ -159,26 +160,26 @@ function changeCounter(
   kind: 'service' | 'endpoint',
   { registers, pendingServices }: { readonly registers: Registry[]; readonly pendingServices: () => number },
 ): Counter {
-  const what = kind === 'service' ? 'Service' : 'Endpoint';
+  const counter = new Counter({
+    name: `kubeproxy_sync_proxy_rules_${kind}_changes_total`,
+    help: `Changes of ${kind === 'service' ? 'Services' : 'EndpointSlices or Endpoints'} seen`,
+    registers,
+  });
   new Gauge({
     name: `kubeproxy_sync_proxy_rules_${kind}_changes_pending`,
-    help: `Pending proxy rules ${what} changes`,
+    help: 'Services with changes, their own or of their endpoints, that are not handed on yet; the same for both kinds',
     registers,
     collect() {
       this.set(pendingServices());
     },
   });
-  return new Counter({
-    name: `kubeproxy_sync_proxy_rules_${kind}_changes_total`,
-    help: `Cumulative proxy rules ${what} changes`,
-    registers,
-  });
+  return counter;
 }
 
 function answerCounter(kind: 'healthz' | 'livez', registers: Registry[]): Counter<'code'> {
   const counter = new Counter({
     name: `kubeproxy_proxy_${kind}_total`,
-    help: `Cumulative proxy ${kind} HTTP status`,
+    help: `Answers of /${kind}, by HTTP status`,
     labelNames: ['code'] as const,
     registers,
   });

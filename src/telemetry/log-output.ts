@@ -1,6 +1,8 @@
 import { writeSync } from 'node:fs';
 import { isatty } from 'node:tty';
 
+const STDERR = 2;
+
 /** Where finished lines go. */
 export interface LogOutput {
   readonly isTTY: boolean;
@@ -13,6 +15,9 @@ export interface LogOutput {
  * disk that was full for a moment would silence the log for ever; and a line written at once is not lost on exit.
  */
 export function descriptorOutput(fd: number): LogOutput {
+  // With its stream, Node makes a pipe or a socket one that does not block, for which it has no other means: a reader
+  // that has stopped is to cost lines, and not to stop us.
+  if (fd === STDERR) void process.stderr;
   let torn = false;
   return {
     isTTY: isatty(fd),

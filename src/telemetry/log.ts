@@ -2,8 +2,8 @@ import { Writable } from 'node:stream';
 import winston from 'winston';
 import type { Clock } from '../contracts/clock.ts';
 import type { Log, LogFields, LogSink } from '../contracts/log.ts';
+import { printable } from '../model/printable.ts';
 import type { LogOutput } from './log-output.ts';
-import { printable } from './printable.ts';
 import { rfc3339 } from './timestamp.ts';
 
 export interface LogOptions {
@@ -16,8 +16,11 @@ export interface LogOptions {
 }
 
 export interface ProcessLog extends Log {
+  readonly verbosity: number;
   setVerbosity(verbosity: number): void;
-  /** Lines that could not be written since start, as on a full disk or into a closed pipe. */
+  /** Lines since start, dropped ones too. */
+  readonly lines: Readonly<Record<Level, number>>;
+  /** Of them, those that could not be written, as on a full disk or into a closed pipe. */
   readonly droppedLines: number;
   /** Resolves when every line so far has been written or counted as dropped: for before `process.exit`. */
   flush(): Promise<void>;
@@ -42,6 +45,7 @@ export function createLog({ verbosity, format, output, clock }: LogOptions): Pro
   let threshold = verbosity;
   // winston hands every line over before it returns today; that is how its streams happen to be built, no promise.
   let inFlight = 0;
+  const lines: Record<Level, number> = { error: 0, warn: 0, info: 0 };
   let droppedLines = 0;
   let flushed: (() => void)[] = [];
 
@@ -69,6 +73,7 @@ export function createLog({ verbosity, format, output, clock }: LogOptions): Pro
 
   const log = (level: Level, v: number, message: string, fields: LogFields = {}): void => {
     inFlight++;
+    lines[level]++;
     logger.log({ level, message, v, wallMs: clock.wallNow(), fields } satisfies Entry);
   };
   const sinkFor = (v: number): LogSink => ({ info: (message, fields) => log('info', v, message, fields) });
@@ -77,9 +82,13 @@ export function createLog({ verbosity, format, output, clock }: LogOptions): Pro
     warn: (message, fields) => log('warn', 0, message, fields),
     info: (message, fields) => log('info', 0, message, fields),
     v: (level) => (level <= threshold ? sinkFor(level) : undefined),
+    get verbosity() {
+      return threshold;
+    },
     setVerbosity: (value) => {
       threshold = value;
     },
+    lines,
     get droppedLines() {
       return droppedLines;
     },

@@ -6,6 +6,7 @@ import type { ApiRequestMetrics } from '../contracts/metrics.ts';
 import type { IpFamily } from '../model/address.ts';
 import type { Health } from './health.ts';
 import { type FamilyMetrics, KubeProxyMetrics } from './kube-proxy-metrics.ts';
+import type { ProcessLog } from './log.ts';
 import { registerProcessMetrics } from './process-metrics.ts';
 import { collectRows, printSeries } from './series.ts';
 import {
@@ -27,11 +28,13 @@ export interface MetricsOptions {
   readonly pendingServices: () => number;
   /** The data plane's counters, read at scrape time. */
   readonly stats: () => Iterable<ListenerStats>;
-  readonly droppedLogLines: () => number;
+  readonly log: Pick<ProcessLog, 'lines' | 'droppedLines'>;
   /** `undefined` without an API server. */
   readonly apiStatus: () => ApiStatus | undefined;
   /** Service ports, and endpoints, with series of their own; {@link MAX_ROWS} by default. */
   readonly maxRows?: number;
+  /** Where the metrics are kept that have no row for each Service port; a new one by default. */
+  readonly registry?: Registry;
 }
 
 /**
@@ -48,7 +51,7 @@ const API_REQUEST_BUCKETS = [0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 6
  * own. `docs/metrics.md` lists them all.
  */
 export class Metrics implements ApiRequestMetrics {
-  readonly #registry = new Registry();
+  readonly #registry: Registry;
   readonly #kubeProxy: KubeProxyMetrics;
   readonly #stats: () => Iterable<ListenerStats>;
   readonly #maxRows: number;
@@ -58,34 +61,31 @@ export class Metrics implements ApiRequestMetrics {
   constructor(options: MetricsOptions) {
     this.#stats = options.stats;
     this.#maxRows = options.maxRows ?? MAX_ROWS;
+    this.#registry = options.registry ?? new Registry();
     const registers = [this.#registry];
-    registerProcessMetrics(this.#registry);
-    this.#kubeProxy = new KubeProxyMetrics({ registry: this.#registry, ...options });
-    new Counter({
-      name: 'userspace_proxy_log_lines_dropped_total',
-      help: 'Log lines that could not be written',
-      registers,
-      collect() {
-        this.reset();
-        this.inc(options.droppedLogLines());
-      },
-    });
+    this.#kubeProxy = new KubeProxyMetrics({ ...options, registry: this.#registry });
     this.#apiRequests = new Counter({
       name: 'rest_client_requests_total',
-      help: 'Number of HTTP requests, partitioned by status code, method, and host.',
+      help: 'Requests to the API server, by status code (<error> without an answer), method and host',
       labelNames: ['code', 'method', 'host'],
       registers,
     });
     this.#apiRequestDuration = new Histogram({
       name: 'rest_client_request_duration_seconds',
-      help: 'Request latency in seconds. Broken down by verb, and host.',
+      help: "Time until the head of the API server's answer, by verb and host",
       labelNames: ['verb', 'host'],
       buckets: API_REQUEST_BUCKETS,
       registers,
     });
     new Gauge({
+      name: 'userspace_proxy_build_info',
+      help: 'Always 1; the version of the proxy and of the Node that runs it',
+      labelNames: ['version', 'nodejs_version'],
+      registers,
+    }).set({ version: options.version, nodejs_version: process.version }, 1);
+    new Gauge({
       name: 'userspace_proxy_api_connected',
-      help: 'Whether the API server is followed right now; 1 as well when there is none to follow',
+      help: '1 while the API server is followed, or when there is none to follow',
       registers,
       collect() {
         this.set((options.apiStatus()?.connected ?? true) ? 1 : 0);
@@ -99,12 +99,26 @@ export class Metrics implements ApiRequestMetrics {
         this.set((options.apiStatus()?.staleForMs ?? 0) / 1_000);
       },
     });
-    new Gauge({
-      name: 'userspace_proxy_build_info',
-      help: 'Always 1; the version of the proxy and of the Node that runs it',
-      labelNames: ['version', 'nodejs_version'],
+    new Counter({
+      name: 'userspace_proxy_log_lines_total',
+      help: 'Log lines by level (error, warn, info), those that could not be written too',
+      labelNames: ['level'],
       registers,
-    }).set({ version: options.version, nodejs_version: process.version }, 1);
+      collect() {
+        this.reset();
+        for (const [level, count] of Object.entries(options.log.lines)) this.inc({ level }, count);
+      },
+    });
+    new Counter({
+      name: 'userspace_proxy_log_lines_dropped_total',
+      help: 'Log lines that could not be written',
+      registers,
+      collect() {
+        this.reset();
+        this.inc(options.log.droppedLines);
+      },
+    });
+    registerProcessMetrics(this.#registry);
   }
 
   /** For the pipeline of this family, one of those given to the constructor. */

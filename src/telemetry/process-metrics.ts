@@ -1,37 +1,62 @@
 import { readdir, stat } from 'node:fs/promises';
-import { collectDefaultMetrics, Gauge, type Registry } from 'prom-client';
+import { collectDefaultMetrics, Gauge, Registry } from 'prom-client';
+
+const LATENESS = "lateness of the main thread's event loop, sampled between two scrapes";
 
 /**
- * Those of prom-client's defaults that list every open handle or descriptor: with ten thousand listeners, several
- * milliseconds of the event loop in each scrape.
+ * Those of prom-client's defaults that are served, in words that say what they are here. Not those that list every open
+ * handle or descriptor: with ten thousand listeners, several milliseconds of the event loop in each scrape.
  */
-const LISTING = [
-  'nodejs_active_handles',
-  'nodejs_active_handles_total',
-  'nodejs_active_requests',
-  'nodejs_active_requests_total',
-  'nodejs_active_resources',
-  'nodejs_active_resources_total',
-  'process_open_fds',
-];
+const DEFAULTS = {
+  process_cpu_user_seconds_total: 'Processor time in user space',
+  process_cpu_system_seconds_total: 'Processor time in the kernel',
+  process_cpu_seconds_total: 'Processor time, in user space and in the kernel',
+  process_start_time_seconds: 'When the process started, since 1970',
+  process_resident_memory_bytes: 'Memory that is in RAM',
+  process_virtual_memory_bytes: 'Size of the address space',
+  process_heap_bytes: 'Size of the data segment',
+  process_max_fds: 'How many descriptors may be open',
+  nodejs_eventloop_lag_seconds: "How late the main thread's event loop was, measured by the scrape",
+  nodejs_eventloop_lag_min_seconds: `Least ${LATENESS}`,
+  nodejs_eventloop_lag_max_seconds: `Greatest ${LATENESS}`,
+  nodejs_eventloop_lag_mean_seconds: `Mean ${LATENESS}`,
+  nodejs_eventloop_lag_stddev_seconds: `Standard deviation of the ${LATENESS}`,
+  nodejs_eventloop_lag_p50_seconds: `Median ${LATENESS}`,
+  nodejs_eventloop_lag_p90_seconds: `90th percentile of the ${LATENESS}`,
+  nodejs_eventloop_lag_p99_seconds: `99th percentile of the ${LATENESS}`,
+  nodejs_heap_size_total_bytes: "Size of V8's heap",
+  nodejs_heap_size_used_bytes: "Memory in use in V8's heap",
+  nodejs_external_memory_bytes: "Memory outside V8's heap that its objects hold",
+  nodejs_heap_space_size_total_bytes: "Size of the parts of V8's heap",
+  nodejs_heap_space_size_used_bytes: "Memory in use in the parts of V8's heap",
+  nodejs_heap_space_size_available_bytes: "Free memory in the parts of V8's heap",
+  nodejs_version_info: 'Always 1; the version of the Node that runs the proxy',
+  nodejs_gc_duration_seconds:
+    'Time of garbage collections of the main thread, by kind: major, minor, incremental, weakcb',
+};
 
 const DESCRIPTORS = '/proc/self/fd';
 
 /** `process_*` and `nodejs_*`: prom-client's, as far as they cost nothing with many descriptors. */
 export function registerProcessMetrics(registry: Registry): void {
-  collectDefaultMetrics({ register: registry });
-  for (const name of LISTING) registry.removeSingleMetric(name);
   new Gauge({
     name: 'process_open_fds',
-    help: 'Number of open file descriptors.',
+    help: 'Open descriptors',
     registers: [registry],
     async collect() {
       this.set(await openDescriptors());
     },
   });
+  const defaults = new Registry();
+  collectDefaultMetrics({ register: defaults });
+  for (const [name, help] of Object.entries(DEFAULTS)) {
+    const metric = defaults.getSingleMetric(name);
+    // The one that comes from /proc/self/limits is missing where that cannot be read.
+    if (metric) registry.registerMetric(Object.assign(metric, { help }));
+  }
 }
 
-async function openDescriptors(): Promise<number> {
+export async function openDescriptors(): Promise<number> {
   // Since Linux 6.2 the size of the directory is the number of descriptors; before, it is 0 and they have to be listed.
   const { size } = await stat(DESCRIPTORS);
   return size > 0 ? size : (await readdir(DESCRIPTORS)).length;

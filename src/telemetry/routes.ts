@@ -1,10 +1,17 @@
 import type { ApiStatus } from '../contracts/api-status.ts';
 import type { Health, HealthReport } from './health.ts';
 import { type Handler, type HttpResponse, JSON_TYPE, type Routes, TEXT } from './http.ts';
+import { atOnce } from './http-at-once.ts';
 import type { Metrics } from './metrics.ts';
 import { profileRoutes } from './profile-routes.ts';
 import type { Profiler } from './profiler.ts';
 import { goTime } from './timestamp.ts';
+
+/**
+ * Scrapes of each path under way: Prometheus, its stand-in, a person and one who has gone away. With thousands of
+ * Services each takes megabytes, and as long as its client takes to read it.
+ */
+const MAX_SCRAPES = 4;
 
 /** What anybody may see: only times, nothing of Services. */
 export function healthzRoutes({
@@ -58,9 +65,13 @@ export function metricsRoutes({
   readonly effectiveConfiguration: () => object;
   /** `undefined` without `--profiling`. */
   readonly profiler: Profiler | undefined;
-}): Routes {
+}): ReadonlyMap<string, Handler> {
   const text = (body: string): HttpResponse => ({ status: 200, contentType: TEXT, body });
   const { contentType } = metrics;
+  const scrape = (render: () => AsyncIterable<string>): Handler => {
+    const busy = { status: 503, contentType: TEXT, body: `${MAX_SCRAPES} others are being answered; try again.\n` };
+    return atOnce(MAX_SCRAPES, busy, () => ({ status: 200, contentType, body: render() }));
+  };
   return new Map<string, Handler>([
     ['/healthz', () => text('ok')],
     ['/proxyMode', () => text('userspace')],
@@ -72,8 +83,8 @@ export function metricsRoutes({
         body: JSON.stringify({ 'kubeproxy.config.k8s.io': effectiveConfiguration() }),
       }),
     ],
-    ['/metrics', () => ({ status: 200, contentType, body: metrics.render() })],
-    ['/metrics/endpoints', () => ({ status: 200, contentType, body: metrics.renderEndpoints() })],
+    ['/metrics', scrape(() => metrics.render())],
+    ['/metrics/endpoints', scrape(() => metrics.renderEndpoints())],
     ...(profiler === undefined ? [] : profileRoutes(profiler)),
   ]);
 }

@@ -1,15 +1,15 @@
 import { setImmediate } from 'node:timers/promises';
 import { COUNTERS, type Counter, type Counters } from '../contracts/data-plane.ts';
 
-/** One metric: its series are the rows, times the value of one more label where there is one. */
+/** One metric: its series are the rows, times the reasons where there are some. */
 export interface SeriesFamily {
   readonly name: string;
   readonly type: 'counter' | 'gauge';
   readonly help: string;
   readonly series: readonly {
     readonly counter: Counter;
-    /** As `reason="refused"`. */
-    readonly label?: string;
+    /** The value of a label of that name. */
+    readonly reason?: string;
     readonly unitsPerCount?: number;
   }[];
 }
@@ -66,9 +66,9 @@ export async function* printSeries(
     let text = `# HELP ${name} ${help}\n# TYPE ${name} ${type}\n`;
     let samples = 0;
     for (const { labels, counters } of rows) {
-      for (const { counter, label, unitsPerCount = 1 } of series) {
+      for (const { counter, reason, unitsPerCount = 1 } of series) {
         const value = counters[counter] * unitsPerCount;
-        text += `${name}{${labels}${label === undefined ? '' : `,${label}`}} ${value}\n`;
+        text += `${name}{${labels}${reason === undefined ? '' : `,reason="${reason}"`}} ${value}\n`;
       }
       samples += series.length;
       if (samples >= SAMPLES_PER_TURN) {

@@ -1,59 +1,83 @@
 import type { Counter, ListenerStats } from '../contracts/data-plane.ts';
 import { endpointName } from '../model/endpoint.ts';
+import { partsOf } from '../model/service.ts';
 import type { SeriesFamily, SeriesRow } from './series.ts';
 
-const CONNECTIONS = [counter('connections_total', 'TCP connections accepted and UDP flows begun', 'connections')];
-const TRAFFIC: readonly SeriesFamily[] = [
+/** What is counted for Service ports and for their endpoints, with other words for these where it means something else. */
+interface SharedFamily extends SeriesFamily {
+  readonly helpForEndpoint?: string;
+}
+
+const SHARED: readonly SharedFamily[] = [
+  {
+    ...counter('connections_total', 'TCP connections accepted and UDP flows begun', 'connections'),
+    helpForEndpoint: 'TCP connections and UDP flows that this endpoint (address:port) got',
+  },
   gauge('connections_active', 'TCP connections and UDP flows that are open now', 'active'),
   counter('received_bytes_total', 'Payload bytes received from clients', 'receivedBytes'),
   counter('sent_bytes_total', 'Payload bytes sent to clients', 'sentBytes'),
-];
-const CONNECTS: readonly SeriesFamily[] = [
-  counter(
-    'connects_total',
-    'Connects to an endpoint that were answered; divides connect_seconds_total into a mean',
-    'connects',
-  ),
+  {
+    ...counter(
+      'connects_total',
+      'TCP connects to an endpoint that were answered; divides connect_seconds_total into a mean',
+      'connects',
+    ),
+    helpForEndpoint: 'TCP connects that this endpoint answered; divides connect_seconds_total into a mean',
+  },
   {
     name: 'connect_seconds_total',
     type: 'counter',
     help: 'Time that the answered connects took together',
     series: [{ counter: 'connectMs', unitsPerCount: 1 / 1_000 }],
   },
-  counter('connect_retries_total', 'Connects to a further endpoint after one had failed', 'retries'),
+  {
+    ...counter('connect_retries_total', 'Connects to a further endpoint after one had failed', 'retries'),
+    helpForEndpoint: 'Connects to this endpoint after one to another had failed',
+  },
   {
     name: 'connect_failures_total',
     type: 'counter',
-    help: 'Connects to an endpoint that failed, by reason',
+    help: 'Connects to an endpoint that failed, by reason: refused, timeout, unreachable, other',
+    helpForEndpoint: 'Connects to this endpoint that failed, by reason: refused, timeout, unreachable, other',
     series: [
-      { counter: 'failedRefused', label: 'reason="refused"' },
-      { counter: 'failedTimeout', label: 'reason="timeout"' },
-      { counter: 'failedUnreachable', label: 'reason="unreachable"' },
-      { counter: 'failedOther', label: 'reason="other"' },
+      { counter: 'failedRefused', reason: 'refused' },
+      { counter: 'failedTimeout', reason: 'timeout' },
+      { counter: 'failedUnreachable', reason: 'unreachable' },
+      { counter: 'failedOther', reason: 'other' },
     ],
   },
+  {
+    ...counter('resets_total', 'TCP connections that the endpoint has reset, or the way to it broke', 'resets'),
+    helpForEndpoint: 'TCP connections that this endpoint has reset, or the way to it broke',
+  },
 ];
+
 const REFUSALS: readonly SeriesFamily[] = [
   {
     name: 'turned_away_total',
     type: 'counter',
-    help: 'Clients that got no endpoint: there was none, or every try failed',
+    help: 'Clients that got no endpoint, by reason: there was none (no-endpoints), or every try failed (exhausted)',
     series: [
-      { counter: 'noEndpoints', label: 'reason="no-endpoints"' },
-      { counter: 'exhausted', label: 'reason="exhausted"' },
+      { counter: 'noEndpoints', reason: 'no-endpoints' },
+      { counter: 'exhausted', reason: 'exhausted' },
     ],
   },
   counter('limited_total', 'UDP flows and datagrams refused because a bound was reached', 'limited'),
   counter('accept_pauses_total', 'Times that accepting stopped because descriptors had run out', 'pauses'),
 ];
 
-const EVERY = [...CONNECTIONS, ...TRAFFIC, ...CONNECTS];
-
-/** On `/metrics`: one series for each Service port, times the value of one more label where there is one. */
-export const SERVICE_PORT_FAMILIES: readonly SeriesFamily[] = [...EVERY, ...REFUSALS].map(named('userspace_proxy_'));
+/** On `/metrics`: one series for each Service port, times the reasons where there are some. */
+export const SERVICE_PORT_FAMILIES: readonly SeriesFamily[] = [...SHARED, ...REFUSALS].map((family) => ({
+  ...family,
+  name: `userspace_proxy_${family.name}`,
+}));
 
 /** On `/metrics/endpoints`: the same for each endpoint of each Service port; refusals are not an endpoint's. */
-export const ENDPOINT_FAMILIES: readonly SeriesFamily[] = EVERY.map(named('userspace_proxy_endpoint_'));
+export const ENDPOINT_FAMILIES: readonly SeriesFamily[] = SHARED.map(({ help, helpForEndpoint = help, ...family }) => ({
+  ...family,
+  name: `userspace_proxy_endpoint_${family.name}`,
+  help: helpForEndpoint,
+}));
 
 /** The labels of the series that stands for all Service ports beyond the bound. No Service has an empty name. */
 export const OTHER_SERVICE_PORTS = labelText({ namespace: '', service: '', port: '', protocol: '' });
@@ -81,13 +105,8 @@ function gauge(name: string, help: string, of: Counter): SeriesFamily {
   return { name, type: 'gauge', help, series: [{ counter: of }] };
 }
 
-function named(prefix: string): (family: SeriesFamily) => SeriesFamily {
-  return (family) => ({ ...family, name: prefix + family.name });
-}
-
-/** Splits the printed ServicePortName: `namespace/service`, or `namespace/service:port`. */
 function labelsOf({ name, protocol }: ListenerStats): string {
-  const [, namespace = '', service = '', port = ''] = /^([^/]*)\/([^:]*):?(.*)$/s.exec(name) ?? [];
+  const { namespace, service, portName: port } = partsOf(name);
   return labelText({ namespace, service, port, protocol });
 }
 

@@ -4,13 +4,13 @@ import { endpointName } from '../model/endpoint.ts';
 import type { Picker } from '../picker/picker.ts';
 import type { Memory } from '../sys/memory.ts';
 import { encodeSocketAddress, familyOfText } from '../sys/socket-address.ts';
-import { COUNTERS_BYTES, type CountedBackends } from './protocol.ts';
+import { COUNTERS_BYTES, type CountedBackends, countedEndpoints } from './protocol.ts';
 
 /** One endpoint of one Service port, ready to be dialled. */
 export class Target {
   readonly endpoint: Endpoint;
   readonly name: string;
-  /** Shared with the main thread, as long as the endpoint is in the set. Afterwards nobody reads them any more. */
+  /** Shared with the main thread, as long as the endpoint is in either list. Afterwards nobody reads them any more. */
   readonly counters: Float64Array;
   #address: Memory | undefined;
 
@@ -18,6 +18,11 @@ export class Target {
     this.endpoint = endpoint;
     this.name = endpointName(endpoint);
     this.counters = counters;
+  }
+
+  /** For the same endpoint, as another object. */
+  as(endpoint: Endpoint): Target {
+    return endpoint === this.endpoint ? this : new Target(endpoint, this.counters);
   }
 
   get family(): number {
@@ -31,28 +36,35 @@ export class Target {
   }
 }
 
-/** What the worker knows of each endpoint that the picker may give. */
+/** One for all ports: hardly any has one that drains. */
+const NONE: ReadonlyMap<string, Target> = new Map();
+
+/** What the worker knows of each endpoint that the picker may give, and of those that are draining. */
 export class EndpointTable {
   readonly #picker: Picker;
   readonly #targets = new Map<Endpoint, Target>();
+  /** By name. For the endpoint is another object to the picker when it comes back. */
+  #draining = NONE;
 
   constructor(picker: Picker) {
     this.#picker = picker;
   }
 
-  /** Says whether the set changed. */
+  /** Says whether the set of those that the picker may give changed. */
   update(backends: CountedBackends): boolean {
+    const { endpoints, draining = [] } = backends;
     const hasChanged = this.#picker.update(backends);
-    if (!hasChanged) return false;
-    for (const endpoint of this.#targets.keys()) if (!this.#picker.has(endpoint)) this.#targets.delete(endpoint);
-    const { memory, offset } = backends.counters;
-    backends.fresh.forEach((index, block) => {
-      const endpoint = backends.endpoints[index];
-      if (endpoint === undefined) return;
-      const counters = new Float64Array(memory, offset + block * COUNTERS_BYTES, COUNTERS.length);
-      this.#targets.set(endpoint, new Target(endpoint, counters));
-    });
-    return true;
+    if (!hasChanged && draining.length === 0 && this.#draining.size === 0) return false;
+    const known = this.#takeFormer();
+    for (const target of freshTargets(backends)) known.set(target.name, target);
+    for (const endpoint of endpoints) {
+      // The picker keeps the object that it knows already.
+      if (!this.#picker.has(endpoint)) continue;
+      const target = known.get(endpointName(endpoint));
+      if (target !== undefined) this.#targets.set(endpoint, target.as(endpoint));
+    }
+    this.#draining = draining.length === 0 ? NONE : those(draining, known);
+    return hasChanged;
   }
 
   /** Of an endpoint that a pick has given. */
@@ -64,7 +76,8 @@ export class EndpointTable {
 
   /** Finds endpoints that another process had connections to; the set may have lost some of them since. */
   finder(): (endpoint: Endpoint) => Target {
-    const targets = new Map(Array.from(this.#targets.values(), (target) => [target.name, target]));
+    const current = Array.from(this.#targets.values(), (target) => [target.name, target] as const);
+    const targets = new Map([...this.#draining, ...current]);
     return (endpoint) => {
       const name = endpointName(endpoint);
       const target = targets.get(name) ?? new Target(endpoint, new Float64Array(COUNTERS.length));
@@ -72,4 +85,29 @@ export class EndpointTable {
       return target;
     };
   }
+
+  /** By name: those that were draining, and those that the picker gives no longer, which leave the table. */
+  #takeFormer(): Map<string, Target> {
+    const former = new Map(this.#draining);
+    for (const [endpoint, target] of this.#targets) {
+      if (this.#picker.has(endpoint)) continue;
+      this.#targets.delete(endpoint);
+      former.set(target.name, target);
+    }
+    return former;
+  }
+}
+
+function those(endpoints: readonly Endpoint[], known: ReadonlyMap<string, Target>): ReadonlyMap<string, Target> {
+  const targets = endpoints.flatMap((endpoint) => known.get(endpointName(endpoint)) ?? []);
+  return new Map(targets.map((target) => [target.name, target]));
+}
+
+function freshTargets(backends: CountedBackends): readonly Target[] {
+  const { memory, offset } = backends.counters;
+  const counted = countedEndpoints(backends);
+  return backends.fresh.map((index, block) => {
+    const counters = new Float64Array(memory, offset + block * COUNTERS_BYTES, COUNTERS.length);
+    return new Target(counted[index] as Endpoint, counters);
+  });
 }

@@ -4,6 +4,7 @@ import { EPOLLIN } from '../sys/epoll.ts';
 import { Memory } from '../sys/memory.ts';
 import { must, SysError } from '../sys/sys-error.ts';
 import { Admission } from './admission.ts';
+import { ConnectionLister } from './connection-lister.ts';
 import { EventLoop, type Handler } from './event-loop.ts';
 import { FlowBudget } from './flow-budget.ts';
 import type { ConnectionRecord } from './hand-over.ts';
@@ -15,6 +16,7 @@ import {
   type Command,
   type CountedBackends,
   type PortId,
+  type QuestionId,
   type Report,
   STATUS,
   STATUS_WORDS,
@@ -54,6 +56,7 @@ export class Engine implements Handler {
   readonly #context: WorkerContext;
   readonly #effects: EngineEffects;
   readonly #ports = new Map<PortId, Port>();
+  readonly #lister: ConnectionLister;
   readonly #status: Int32Array;
   readonly #wakeFd: number;
   readonly #wakeups = new Memory(8);
@@ -87,6 +90,11 @@ export class Engine implements Handler {
       flows: new FlowBudget(setup.status, index, options.udpMaxFlows),
       udp: new UdpBuffers(loop),
     };
+    this.#lister = new ConnectionLister({
+      loop,
+      portOf: (port) => this.#ports.get(port)?.state,
+      report: this.#context.report,
+    });
     must('epoll_ctl', loop.watch(this.#wakeFd, EPOLLIN, this));
     effects.report([{ kind: 'ready' }]);
   }
@@ -146,6 +154,15 @@ export class Engine implements Handler {
       case 'adopt':
         this.#adopt(command);
         return;
+      case 'peek':
+        this.#peek(command);
+        return;
+      case 'list':
+        this.#lister.list(command);
+        return;
+      case 'turn':
+        this.#tellOfTurn(command.question);
+        return;
       case 'freeze':
         if (this.#progress === 'frozen') this.#freeze();
         else this.#progress = 'freezing';
@@ -193,6 +210,15 @@ export class Engine implements Handler {
       if (record.kind === 'dialling') new TcpConnection(state, record.fd).redial(record.client);
       else new TcpConnection(state, record.client.fd).resume(record, find(record.endpoint));
     }
+  }
+
+  #peek({ question, port, client }: Extract<Command, { kind: 'peek' }>): void {
+    const endpoint = this.#ports.get(port)?.state.picker.peek(client, this.loop.nowMs);
+    this.#answers.push({ kind: 'peeked', question, endpoint });
+  }
+
+  #tellOfTurn(question: QuestionId): void {
+    this.loop.inNextTurn({ run: () => this.#context.report({ kind: 'turned', question }) });
   }
 
   #attempt(port: PortId, open: () => void): void {

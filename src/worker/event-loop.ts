@@ -1,4 +1,5 @@
 import type { Clock } from '../contracts/clock.ts';
+import type { OpenConnection } from '../contracts/data-plane.ts';
 import { close } from '../sys/descriptor.ts';
 import { Epoll } from '../sys/epoll.ts';
 import { waitReadable } from '../sys/poll.ts';
@@ -17,6 +18,8 @@ export interface Handler {
   onShutdown(): void;
   /** Another process takes over: say what for, if it is a connection or flow, and only once if it has two descriptors. */
   describe?(inventory: Inventory): void;
+  /** What it is, if it is a connection or flow of this port; only once if it has two descriptors. */
+  listing?(port: PortState): OpenConnection | undefined;
   /** These endpoints of the port have gone for good: end what is connected to one of them. */
   endpointsGone?(port: PortState, names: ReadonlySet<string>): void;
 }
@@ -97,6 +100,11 @@ export class EventLoop {
     this.close(fd);
   }
 
+  /** Reads the clock: for what begins and ends within a turn, whose `nowMs` stands still. */
+  exactMs(): number {
+    return this.#clock.now();
+  }
+
   /** 0, or a negative errno. The descriptor may be a lent one. */
   watch(fd: number, events: number, handler: Handler): number {
     this.#lastGeneration = (this.#lastGeneration + 1) | 0;
@@ -154,6 +162,20 @@ export class EventLoop {
   /** Of all that is being watched. One that has two descriptors is visited twice. */
   forEachHandler(visit: (handler: Handler) => void): void {
     for (const handler of this.#handlers) if (handler !== undefined) visit(handler);
+  }
+
+  /**
+   * Of what is watched at the next `looks` descriptors from `from` on, until `visit` says that it has enough. Returns the
+   * descriptor to go on from; `undefined` at the end.
+   */
+  visitHandlers(from: number, looks: number, visit: (handler: Handler) => boolean): number | undefined {
+    const handlers = this.#handlers;
+    const end = Math.min(from + looks, handlers.length);
+    for (let fd = from; fd < end; fd++) {
+      const handler = handlers[fd];
+      if (handler !== undefined && !visit(handler)) return fd + 1;
+    }
+    return end < handlers.length ? end : undefined;
   }
 
   /**

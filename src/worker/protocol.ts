@@ -4,7 +4,9 @@ import {
   type Counter,
   type DataPlaneOptions,
   type DialFailure,
+  type OpenConnection,
 } from '../contracts/data-plane.ts';
+import type { Endpoint } from '../model/endpoint.ts';
 import type { ProxiedProtocol } from '../model/service-port.ts';
 import type { ConnectionRecord, PortRecord } from './hand-over.ts';
 
@@ -60,10 +62,18 @@ export interface CounterBlocks {
 
 /** `counters` holds those of the endpoints that are new to the Service port, in the order of `fresh`. */
 export interface CountedBackends extends Backends {
-  /** Indices into `endpoints`. */
+  /** Indices into {@link countedEndpoints}. */
   readonly fresh: readonly number[];
   readonly counters: CounterBlocks;
 }
+
+/** Those that have counters: new connections count for the first, and the end of old ones for the draining, too. */
+export function countedEndpoints({ endpoints, draining }: Backends): readonly Endpoint[] {
+  return draining === undefined ? endpoints : [...endpoints, ...draining];
+}
+
+/** Numbers a question; never used again for the same worker. */
+export type QuestionId = number;
 
 /** Numbers a Service port; never used again. */
 export type PortId = number;
@@ -84,6 +94,12 @@ export type Command =
   | { readonly kind: 'adopt'; readonly port: PortId; readonly connections: readonly ConnectionRecord[] }
   | { readonly kind: 'update'; readonly port: PortId; readonly backends: CountedBackends }
   | { readonly kind: 'close'; readonly port: PortId }
+  /** Whom a client would get. Answered by `peeked`. */
+  | { readonly kind: 'peek'; readonly question: QuestionId; readonly port: PortId; readonly client: string }
+  /** A piece of the list of what is open. `from`: 0, or the `next` of the piece before. Answered by `listed`, unless frozen. */
+  | { readonly kind: 'list'; readonly question: QuestionId; readonly port: PortId; readonly from: number }
+  /** Answered by `turned` at the end of a whole turn that begins after it; not while frozen. */
+  | { readonly kind: 'turn'; readonly question: QuestionId }
   /** From the end of the turn on no descriptor is touched, until `thaw` or `release`. Answered by `frozen`. */
   | { readonly kind: 'freeze' }
   | { readonly kind: 'thaw' }
@@ -105,7 +121,30 @@ export type Report =
   | { readonly kind: 'opened'; readonly port: PortId; readonly err?: string }
   | { readonly kind: 'closed'; readonly port: PortId }
   | FrozenReport
+  | Answer
   | PortEvent;
+
+/** To a question. */
+export type Answer = PeekedReport | ListedReport | TurnedReport;
+
+export interface PeekedReport {
+  readonly kind: 'peeked';
+  readonly question: QuestionId;
+  readonly endpoint: Endpoint | undefined;
+}
+
+export interface ListedReport {
+  readonly kind: 'listed';
+  readonly question: QuestionId;
+  readonly connections: readonly OpenConnection[];
+  /** Missing at the end. */
+  readonly next?: number;
+}
+
+export interface TurnedReport {
+  readonly kind: 'turned';
+  readonly question: QuestionId;
+}
 
 /** For the observer. Rate-limited per Service port. */
 export type PortEvent =

@@ -1,6 +1,9 @@
+import { wholeMsLeft } from '../contracts/clock.ts';
+import type { OpenConnection } from '../contracts/data-plane.ts';
 import { EPOLLERR, EPOLLHUP, EPOLLOUT } from '../sys/epoll.ts';
 import { shutdownWrite, unacknowledgedBytes } from '../sys/socket.ts';
 import { must } from '../sys/sys-error.ts';
+import { clientOf } from './client-of.ts';
 import { Deadline } from './deadlines.ts';
 import type { Target } from './endpoint-table.ts';
 import type { EstablishedRecord } from './hand-over.ts';
@@ -95,6 +98,18 @@ export class TcpConnection extends Deadline implements Dialler {
             ...(this.#broken && { broken: this.#broken === side ? ('client' as const) : ('backend' as const) }),
           },
     );
+  }
+
+  /** `undefined` for another port, the other side, and a client that has gone just now. */
+  listing(side: TcpSide, port: PortState): OpenConnection | undefined {
+    if (port !== this.port || side !== this.#client) return undefined;
+    const client = clientOf(side.fd);
+    if (client === undefined) return undefined;
+    if (this.target === undefined) return { client, endpoint: this.#dial?.endpoint, state: 'dialling' };
+    const { endpoint } = this.target;
+    const endMs = this.#broken === undefined ? this.dueMs : this.#giveUpMs;
+    if (this.#broken === undefined && !this.#isHalfOpen) return { client, endpoint, state: 'established' };
+    return { client, endpoint, state: 'half-closed', expiresMs: wholeMsLeft(endMs - this.port.worker.loop.nowMs) };
   }
 
   onConnected({ target, fd, events, isBroken }: Parameters<Dialler['onConnected']>[0]): void {
@@ -223,6 +238,7 @@ export class TcpConnection extends Deadline implements Dialler {
   }
 
   #breakOff(side: TcpSide): void {
+    if (side === this.#backend) this.port.count('resets', this.target);
     this.#broken = side;
     this.#isHalfOpen = false;
     side.peer?.release();

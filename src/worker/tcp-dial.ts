@@ -1,3 +1,4 @@
+import type { Endpoint } from '../model/endpoint.ts';
 import type { Pick } from '../picker/picker.ts';
 import { dialTimeoutMs } from '../picker/retry-policy.ts';
 import { EPOLLERR, EPOLLHUP, EPOLLOUT } from '../sys/epoll.ts';
@@ -46,6 +47,11 @@ export class TcpDial extends Deadline implements Handler {
     this.#port = port;
     this.#pick = pick;
     this.#dialler = dialler;
+  }
+
+  /** The one that is being tried. */
+  get endpoint(): Endpoint | undefined {
+    return this.#target?.endpoint;
   }
 
   /** May be over before it returns. */
@@ -109,6 +115,7 @@ export class TcpDial extends Deadline implements Handler {
       loop.own(fd);
       admission.opened(fd, this.#port);
     }
+    this.#beganMs = loop.exactMs();
     const status = fd < 0 ? fd : this.#connect(fd, target);
     if (hasFailed(status)) {
       if (fd >= 0) loop.close(fd);
@@ -116,7 +123,6 @@ export class TcpDial extends Deadline implements Handler {
       return false;
     }
     this.#fd = fd;
-    this.#beganMs = loop.nowMs;
     if (status !== -EALREADY) this.#connected(0, BROKEN.has(-status));
     else loop.deadlines.after(dialTimeoutMs(this.#attempts - 1)).start(this, loop.nowMs);
     return true;
@@ -139,7 +145,7 @@ export class TcpDial extends Deadline implements Handler {
     this.cancelDeadline();
     this.#isOver = true;
     const target = this.#target as Target;
-    this.#port.answered(target, this.#port.worker.loop.nowMs - this.#beganMs);
+    this.#port.answered(target, this.#port.worker.loop.exactMs() - this.#beganMs);
     this.#dialler.onConnected({ target, fd: this.#fd, events, isBroken });
   }
 

@@ -1,3 +1,4 @@
+import type { OpenConnection } from '../contracts/data-plane.ts';
 import { read } from '../sys/descriptor.ts';
 import { EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLPRI, EPOLLRDHUP } from '../sys/epoll.ts';
 import { Memory } from '../sys/memory.ts';
@@ -87,6 +88,10 @@ export class TcpSide implements Handler, Task {
 
   describe(inventory: Inventory): void {
     this.connection.describe(this, inventory);
+  }
+
+  listing(port: PortState): OpenConnection | undefined {
+    return this.connection.listing(this, port);
   }
 
   endpointsGone(port: PortState, names: ReadonlySet<string>): void {

@@ -1,12 +1,16 @@
+import { wholeMsLeft } from '../contracts/clock.ts';
+import type { OpenConnection } from '../contracts/data-plane.ts';
+import type { Address } from '../model/address.ts';
 import type { DatagramInbox, ReplyPath } from '../sys/datagram-inbox.ts';
 import { cannotSegment } from '../sys/datagram-run.ts';
 import { EPOLLET, EPOLLIN } from '../sys/epoll.ts';
+import { decodePort } from '../sys/socket-address.ts';
 import { EAGAIN, EMSGSIZE, ENOBUFS, ENOMEM, EPERM } from '../sys/sys-error.ts';
 import { Deadline, type DeadlineList } from './deadlines.ts';
 import type { Target } from './endpoint-table.ts';
 import type { Handler, Task } from './event-loop.ts';
 import type { Inventory } from './inventory.ts';
-import { add } from './port-state.ts';
+import { add, type PortState } from './port-state.ts';
 import { COUNTER } from './protocol.ts';
 import type { UdpPort } from './udp-port.ts';
 import { REPLIES_PER_TAKE } from './udp-replies.ts';
@@ -113,6 +117,17 @@ export class UdpFlow extends Deadline implements Handler, Task {
       name: new Uint8Array(name.slice().buffer),
       control: new Uint8Array(control.slice().buffer),
     });
+  }
+
+  listing(port: PortState): OpenConnection | undefined {
+    const { state } = this.#port;
+    if (port !== state) return undefined;
+    return {
+      client: { address: this.client as Address, port: decodePort(Buffer.from(this.#path.name.buffer)) },
+      endpoint: this.target.endpoint,
+      state: 'flow',
+      expiresMs: wholeMsLeft(this.dueMs - state.worker.loop.nowMs),
+    };
   }
 
   onDue(): void {

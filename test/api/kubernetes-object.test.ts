@@ -106,8 +106,7 @@ test('whatever is put in place of any part of an object, decoding answers and wh
     ],
   ];
   const outcomes = { ok: 0, skipped: 0, invalid: 0 };
-  const deadline = performance.now() + 300;
-  for (let round = 0; round < 20_000 && performance.now() < deadline; round += 1) {
+  for (let round = 0; round < 10_000; round += 1) {
     const [kind, make] = templates[below(templates.length)] ?? assert.fail();
     const object = make();
     for (let count = 1 + below(2); count > 0; count -= 1) mutate(object, hostile[below(hostile.length)], below);

@@ -3,6 +3,8 @@ import { existsSync, globSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { describe, test } from 'node:test';
 import { parseCommandLine } from '../../src/cli/command-line.ts';
+import { subcommandHelp } from '../../src/client/help.ts';
+import { SUBCOMMANDS } from '../../src/client/subcommands.ts';
 
 const root = join(import.meta.dirname, '../..');
 
@@ -33,11 +35,12 @@ describe('README.md and docs/', () => {
   test('guides name flags that there are', () => {
     const help = parseCommandLine(['--help']);
     assert.ok(help.kind === 'help');
+    const text = [help.text, ...SUBCOMMANDS.map(subcommandHelp)].join('\n');
     // Those of other programs stand in blocks, or behind the program's name.
     const unknown = guides.flatMap((guide) =>
       [...read(guide).matchAll(/`(--[a-z][a-z-]+)/g)]
         .map(([, flag = '']) => flag)
-        .filter((flag) => !help.text.includes(`${flag} `) && !flag.endsWith('-') && !OF_OTHERS.has(flag))
+        .filter((flag) => !text.includes(`${flag} `) && !flag.endsWith('-') && !OF_OTHERS.has(flag))
         .map((flag) => `${guide}: ${flag}`),
     );
     assert.deepEqual(unknown, []);

@@ -19,6 +19,11 @@ export const FOLDERS: ReadonlyMap<string, readonly string[]> = new Map([
   ['cli', ['model', 'contracts']],
   ['worker', ['model', 'contracts', 'picker', 'sys', 'host']],
   ['sys', []],
+  ['checks', ['model', 'contracts', 'api', 'rules', 'iptables', 'host', 'sources']],
+  ['view', ['model', 'contracts', 'state', 'rules']],
+  ['control', ['model', 'contracts']],
+  ['client', ['model', 'contracts', 'control', 'cli']],
+  ['status', ['model', 'contracts', 'telemetry']],
 ]);
 
 /** The composition root, a file and a folder, names every implementation, and nothing else imports it. */
@@ -43,7 +48,18 @@ const PACKAGES: ReadonlyMap<string, readonly string[]> = new Map([
 const EFFECTS: ReadonlyMap<string, readonly string[]> = new Map([
   ['node:child_process', ['iptables/', 'handover/successor-process.ts']],
   // The last two only read and write addresses with it.
-  ['node:net', ['dataplane/', 'telemetry/http-server.ts', 'model/address.ts', 'sys/socket-address.ts']],
+  [
+    'node:net',
+    [
+      'dataplane/',
+      'telemetry/http-server.ts',
+      'control/',
+      'host/node-claim.ts',
+      'checks/probes/',
+      'model/address.ts',
+      'sys/socket-address.ts',
+    ],
+  ],
   ['node:dgram', ['dataplane/']],
 ]);
 

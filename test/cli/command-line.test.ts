@@ -51,6 +51,7 @@ test('without flags but --manifests, every default is kube-proxy’s or ours', (
     metricsAddress: { address: '127.0.0.1', port: 10_249 },
     bindAddressHardFail: false,
     profiling: false,
+    controlSocket: '/run/kube-userspace-proxy/control.sock',
     host: {
       oomScoreAdj: -999,
       conntrack: {
@@ -71,6 +72,9 @@ describe('a value is taken as it is meant', () => {
   const any = { address: '0.0.0.0', port: 10_256 };
   const loopback = { address: '127.0.0.1' };
   const cases: readonly (readonly [argv: string[], key: keyof Config, expected: unknown])[] = [
+    [['--control-socket', '/run/other.sock'], 'controlSocket', '/run/other.sock'],
+    [['--control-socket='], 'controlSocket', undefined],
+    [['--control-socket', `/${'x'.repeat(98)}`], 'controlSocket', `/${'x'.repeat(98)}`],
     [['--manifests', 'a,b', '--manifests=c'], 'source', { kind: 'manifests', paths: ['/etc/services', 'a', 'b', 'c'] }],
     [['--bind-address', '192.0.2.10'], 'bindAddress', '192.0.2.10'],
     [['--bind-address', '::'], 'bindAddress', '::'],
@@ -154,7 +158,11 @@ describe('a value is taken as it is meant', () => {
       { address: '0.0.0.0', port: 0 },
     ],
     [['--metrics-bind-address', '::'], 'metricsAddress', { address: '::', port: 10_249 }],
-    [['--metrics-bind-address', '[::1]:10256'], 'healthzAddress', any],
+    [
+      ['--metrics-bind-address', '[::1]:10256', '--healthz-bind-address=127.0.0.1'],
+      'healthzAddress',
+      { address: '127.0.0.1', port: 10_256 },
+    ],
     [['--hostname-override', ' Node-1.Example '], 'hostnameOverride', 'node-1.example'],
     [['--hostname-override='], 'hostnameOverride', undefined],
     [['--logging-format', 'json'], 'log', { verbosity: 0, format: 'json' }],
@@ -275,10 +283,11 @@ describe('a wrong value is refused in one line that names flag, value and cure',
     [['--healthz-port', '65536'], /^--healthz-port "65536": must be a whole number/],
     [['--healthz-port', 'x', '--healthz-bind-address', '127.0.0.1'], /^--healthz-port "x": must be a whole number/],
     [['--logging-format', 'auto'], /one of text, json/],
-    [['--config', '/nowhere/config.conf'], /^--config "\/nowhere\/config\.conf": /],
+    [['--config', '/nowhere/config.conf'], /^--config \/nowhere\/config\.conf: /],
     [['--healthz-bind-address', 'localhost:80'], /not ip or ip:port/],
     [['--healthz-bind-address', ':10256'], /not ip or ip:port/],
     [['--healthz-bind-address', '10.0.0.1:'], /not ip or ip:port/],
+    [['--metrics-bind-address', '[::1]:10256'], /taken by --healthz-bind-address 0\.0\.0\.0:10256/],
     [['--healthz-bind-address', '10.0.0.1:65536'], /not ip or ip:port/],
     [['--healthz-bind-address', '[10.0.0.1]:1'], /not ip or ip:port/],
     [['--healthz-bind-address', '[::1]'], /not ip or ip:port/],
@@ -388,6 +397,9 @@ describe('what is no flag of ours is refused', () => {
     [['--_', 'x'], /unknown flag "--_"/],
     [['--bind-address.x', '1'], /unknown flag/],
     [['--get-yargs-completions'], /unknown flag/],
+    [['--control-socket', 'control.sock'], /^--control-socket "control\.sock": not the absolute path of a file/],
+    [['--control-socket', '/run/'], /not the absolute path of a file/],
+    [['--control-socket', `/${'ä'.repeat(50)}`], /must be at most 99 bytes long/],
     [['a.yaml'], /^unexpected argument "a\.yaml": /],
     [['--manifests', 'a.yaml', 'b.yaml'], /^unexpected argument "b\.yaml": .*separated by commas/],
     [['0x10'], /^unexpected argument "0x10"/],
@@ -496,4 +508,15 @@ test('loading the command line loads neither winston nor prom-client', () => {
   const loaded = execFileSync(process.execPath, ['--input-type=module', '--eval', script], { encoding: 'utf8' });
   assert.match(loaded, /node_modules\/yargs\//);
   assert.doesNotMatch(loaded, /node_modules\/(winston|prom-client|yaml)\//);
+});
+
+test('a subcommand comes before all flags', () => {
+  const subcommands = [{ name: 'list', summary: 'list something' }];
+  const late = parseCommandLine(['-v', '4', 'list'], undefined, subcommands);
+  assert.match(late.kind === 'error' ? late.text : '', /^list is a subcommand, which comes first: /);
+  const help = parseCommandLine(['--help'], undefined, subcommands);
+  assert.match(
+    help.kind === 'help' ? help.text : '',
+    /Subcommands, .*:\n {2}kube-userspace-proxy list {2}list something\n/,
+  );
 });

@@ -154,8 +154,8 @@ describe('the file and the flags', () => {
   test('a field without effect that is not at its default is told with its path', () => {
     const { warnings } = runOf(`${HEAD}ipvs: {scheduler: rr, syncPeriod: 30s}\nwinkernel: {enableDSR: true}\n`);
     assert.deepEqual(warnings, [
-      'Accepted, but without effect in this proxy: --config "/etc/kp": ipvs.scheduler (ipvs mode), ' +
-        '--config "/etc/kp": winkernel.enableDSR (Windows)',
+      'Accepted, but without effect in this proxy: --config /etc/kp:3: ipvs.scheduler (ipvs mode), ' +
+        '--config /etc/kp:4: winkernel.enableDSR (Windows)',
     ]);
   });
 });
@@ -180,44 +180,48 @@ describe('where upstream’s type is a pointer, zero is a value; elsewhere it is
 
 describe('a wrong file is refused in one line that names it and the field', () => {
   const cases: readonly (readonly [text: string, says: RegExp])[] = [
-    ['', /^--config "\/etc\/kp": is empty/],
+    ['', /^--config \/etc\/kp: is empty/],
     ['# nothing\n', /is empty/],
-    ['null', /is no object|is empty/],
+    ['null', /^--config \/etc\/kp:1: is no object/],
     ['[]', /is no object/],
-    ['text', /is no object/],
-    [`${HEAD}---\n${HEAD}`, /has 2 documents/],
+    ['# a\n\ntext', /^--config \/etc\/kp:3: is no object/],
+    [`${HEAD}---\n${HEAD}`, /^--config \/etc\/kp:4: has 2 documents/],
     [
       'kind: KubeProxyConfiguration',
       /apiVersion "" and kind "KubeProxyConfiguration"; it must be of kubeproxy\.config/,
     ],
-    [HEAD.replace('v1alpha1', 'v1alpha2'), /apiVersion "kubeproxy\.config\.k8s\.io\/v1alpha2"/],
-    [HEAD.replace('KubeProxy', 'Kubelet'), /kind "KubeletConfiguration"/],
+    [HEAD.replace('v1alpha1', 'v1alpha2'), /kp:1: is of apiVersion "kubeproxy\.config\.k8s\.io\/v1alpha2"/],
+    [HEAD.replace('KubeProxy', 'Kubelet'), /kp:2: .*kind "KubeletConfiguration"/],
     ['apiVersion: [1]\nkind: {a: 1}\n', /apiVersion \[1\] and kind \{"a":1\}/],
-    [`${HEAD}bindAddres: 1.2.3.4\n`, /unknown fields "bindAddres": did you mean bindAddress\?/],
+    [`${HEAD}bindAddres: 1.2.3.4\n`, /^--config \/etc\/kp:3: unknown field "bindAddres": did you mean bindAddress\?/],
     [
-      `${HEAD}iptables: {syncPeriods: 1s, x: 1}\n`,
-      /unknown fields "iptables\.syncPeriods", "iptables\.x": did you mean iptables\.syncPeriod\?/,
+      `${HEAD}iptables:\n  syncPeriods: 1s\n\n  x: 1\n`,
+      /kp:4: unknown fields "iptables\.syncPeriods", "iptables\.x" \(line 6\): did you mean iptables\.syncPeriod\?/,
     ],
-    [`${HEAD}BindAddress: 1.2.3.4\n`, /unknown fields "BindAddress"/],
-    [`${HEAD}"iptables.syncPeriod": 1s\n`, /unknown fields/],
-    [`${HEAD}iptables: {"": 1}\n`, /unknown fields "iptables\."/],
-    [`${HEAD}__proto__: {mode: ipvs}\n`, /unknown fields "__proto__"/],
-    [`${HEAD}constructor: 1\ntoString: 2\n`, /unknown fields "constructor", "toString"/],
-    [`${HEAD}${Array.from({ length: 300 }, (_, i) => `f${i}${'x'.repeat(200)}: 1\n`).join('')}`, /and 295 more/],
-    [`${HEAD}metadata: {name: x}\n`, /unknown fields "metadata"/],
-    [`${HEAD}mode: ipvs\n`, /^--config "\/etc\/kp": mode "ipvs": .*run kube-proxy instead/],
+    [`${HEAD}BindAddress: 1.2.3.4\n`, /unknown field "BindAddress"/],
+    [`${HEAD}mode: ''\n"iptables.syncPeriod": 1s\n`, /kp:4: unknown field "\\"iptables\.syncPeriod\\""/],
+    [`${HEAD}iptables: {"": 1}\n`, /unknown field "iptables\."/],
+    [`${HEAD}__proto__: {mode: ipvs}\n`, /unknown field "__proto__"/],
+    [`${HEAD}constructor: 1\ntoString: 2\n`, /kp:3: unknown fields "constructor", "toString" \(line 4\)/],
+    [
+      `${HEAD}${Array.from({ length: 300 }, (_, i) => `f${i}${'x'.repeat(200)}: 1\n`).join('')}`,
+      /kp:3: .* and 295 more/,
+    ],
+    [`${HEAD}metadata: {name: x}\n`, /unknown field "metadata"/],
+    [`${HEAD}mode: ipvs\n`, /^--config \/etc\/kp:3: mode "ipvs": .*run kube-proxy instead/],
     [`${HEAD}mode: 5\n`, /mode must be a string/],
     [`${HEAD}bindAddress: {}\n`, /bindAddress must be a string/],
     [`${HEAD}bindAddress: 127.0.0.1\n`, /bindAddress "127\.0\.0\.1": .*loopback/],
     [`${HEAD}iptables: 5\n`, /iptables must be an object/],
     [`${HEAD}iptables: []\n`, /iptables must be an object/],
-    [`${HEAD}logging: {options: x}\n`, /logging\.options must be an object/],
-    [`${HEAD}iptables: {syncPeriod: 30}\n`, /iptables\.syncPeriod must be a string/],
-    [`${HEAD}iptables: {syncPeriod: soon}\n`, /iptables\.syncPeriod "soon": not a duration/],
+    [`${HEAD}logging:\n  options: x\n`, /kp:4: logging\.options must be an object/],
+    [`${HEAD}iptables: {syncPeriod: 30}\n`, /iptables\.syncPeriod must be a string with a unit, such as "30s"/],
+    [`${HEAD}conntrack: {tcpEstablishedTimeout: 30}\n`, /tcpEstablishedTimeout must be a string with a unit/],
+    [`${HEAD}iptables:\n\n  syncPeriod:\n    soon\n`, /kp:5: iptables\.syncPeriod "soon": not a duration/],
     [`${HEAD}oomScoreAdj: "5"\n`, /oomScoreAdj must be a number/],
     [`${HEAD}oomScoreAdj: 1001\n`, /oomScoreAdj "1001": must be a whole number from -1000/],
     [`${HEAD}oomScoreAdj: .nan\n`, /oomScoreAdj "NaN": must be a whole number/],
-    [`${HEAD}conntrack: {min: 1.5}\n`, /conntrack\.min "1\.5": must be a whole number/],
+    [`${HEAD}conntrack: {\n  min: 1.5}\n`, /kp:4: conntrack\.min "1\.5": must be a whole number/],
     [`${HEAD}enableProfiling: "true"\n`, /enableProfiling must be true or false/],
     [`${HEAD}nodePortAddresses: 10.0.0.0/8\n`, /nodePortAddresses must be a list/],
     [`${HEAD}nodePortAddresses: ["10.0.0.0/8,11.0.0.0/8"]\n`, /nodePortAddresses must have one value per item/],
@@ -229,22 +233,50 @@ describe('a wrong file is refused in one line that names it and the field', () =
       /logging\.vmodule has an unknown field "z"/,
     ],
     [`${HEAD}serviceProxyName: mine\n`, /serviceProxyName "mine": only Services without the label/],
-    [`${HEAD}mode: userspace\nmode: userspace\n`, /line 4: the key "mode" is there twice/],
-    ['{"apiVersion": "a",\n "apiVersion": "b"}', /line 2: the key "apiVersion" is there twice/],
-    [`${HEAD}a: *b\n`, /line 3: the alias \*b has no anchor before it/],
+    [`${HEAD}mode: userspace\nmode: userspace\n`, /^--config \/etc\/kp:4: the key "mode" is there twice/],
+    ['{"apiVersion": "a",\n "apiVersion": "b"}', /kp:2: the key "apiVersion" is there twice/],
+    [
+      `{"apiVersion": "kubeproxy.config.k8s.io/v1alpha1",\n "kind": "KubeProxyConfiguration",\n\n "mode": 5}`,
+      /kp:4: mode must be a string/,
+    ],
+    [`${HEAD}a: *b\n`, /kp:3: the alias \*b has no anchor before it/],
     [bomb(), /aliases stand for more than/],
     [`${HEAD}a: ${'['.repeat(100_000)}`, /nested too deeply/],
-    [`${HEAD}iptables: {minSyncPeriod: 10s, syncPeriod: 5s}\n`, /10s: must not exceed .* 5s/],
+    [
+      `${HEAD}iptables:\n  syncPeriod: 5s\n  minSyncPeriod: 10s\n`,
+      /^--config \/etc\/kp:5: iptables\.minSyncPeriod 10s: must not exceed iptables\.syncPeriod 5s$/,
+    ],
+    [
+      `${HEAD}iptables:\n  syncPeriod: 50ms\n`,
+      /^--config \/etc\/kp:4: iptables\.minSyncPeriod 100ms: must not exceed iptables\.syncPeriod 50ms$/,
+    ],
+    [
+      `${HEAD}healthzBindAddress: 0.0.0.0:1\nmetricsBindAddress: 0.0.0.0:1\n`,
+      /^--config \/etc\/kp:4: metricsBindAddress 0\.0\.0\.0:1: taken by healthzBindAddress 0\.0\.0\.0:1;/,
+    ],
   ];
   for (const [text, says] of cases) {
     test(JSON.stringify(text.slice(HEAD.length - 10, HEAD.length + 80)), () => assert.match(refusalOf(text), says));
   }
 
+  test('one that excludes a flag says where', () => {
+    const line = lineOf(`${HEAD}clientConnection:\n  kubeconfig: /k\n`, '--manifests', 'm');
+    assert.match(
+      line.kind === 'error' ? line.text : '',
+      /^--config \/etc\/kp:4: --manifests and clientConnection\.kubeconfig exclude each other: /,
+    );
+  });
+
+  test('a name of a file cannot break the line', () => {
+    const line = parseCommandLine(['--config', 'a\nb'], () => strictDocuments('x'));
+    assert.match(line.kind === 'error' ? line.text : '', /^--config a\\u000ab:1: is no object/);
+  });
+
   test('one that cannot be read, too', () => {
     const line = parseCommandLine(['--config', 'x'], () => {
       throw new Error('cannot be read (ENOENT)');
     });
-    assert.deepEqual(line, { kind: 'error', text: '--config "x": cannot be read (ENOENT)' });
+    assert.deepEqual(line, { kind: 'error', text: '--config x: cannot be read (ENOENT)' });
   });
 });
 
@@ -339,7 +371,7 @@ describe('--write-config-to', () => {
   });
 
   test('the defaults, in upstream’s form', () => {
-    const document = strictDocuments(writtenBy([]))[0] as Record<string, Record<string, unknown>>;
+    const document = strictDocuments(writtenBy([]))[0]?.value as Record<string, Record<string, unknown>>;
     assert.deepEqual(Object.keys(document), Object.keys(document).sort());
     assert.equal(document['mode'], 'userspace');
     assert.equal(document['oomScoreAdj'], -999);
@@ -352,7 +384,7 @@ describe('--write-config-to', () => {
   test('odd texts stay texts', () => {
     for (const odd of ['yes', 'null', '1', ' ', '#', 'a: b', '"', "'", '\u2028', '-', '!x', '*a']) {
       const text = writtenBy([], `${HEAD}ipvs: {scheduler: ${JSON.stringify(odd)}}\n`);
-      const [document] = strictDocuments(text) as [Record<string, Record<string, unknown>>];
+      const document = strictDocuments(text)[0]?.value as Record<string, Record<string, unknown>>;
       assert.equal(document['ipvs']?.['scheduler'], odd, text);
     }
   });

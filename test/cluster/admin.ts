@@ -1,4 +1,5 @@
 import type { Agent } from '../netns/agent.ts';
+import { PATIENCE_MS } from '../netns/wait.ts';
 import type { ControlPlane } from './control-plane.ts';
 
 export const NAMESPACE = 'test';
@@ -64,7 +65,7 @@ export class Admin {
         'content-type': method === 'PATCH' ? 'application/merge-patch+json' : 'application/json',
       },
       ...(body !== undefined && { body: JSON.stringify(body) }),
-      timeoutMs: 20_000,
+      timeoutMs: PATIENCE_MS,
     });
     const object = JSON.parse(text);
     if (status >= 400) throw new ApiRefusal(status, object.message);

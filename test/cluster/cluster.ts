@@ -118,6 +118,8 @@ export class Cluster {
   async serve(options: ServiceOptions, endpoints: readonly (string | Endpoint)[]): Promise<ServedService> {
     const service = await this.create(options, endpoints);
     await this.environment.waitForRules(service.host, options.ports.length);
+    const hasReady = endpoints.some((each) => typeof each === 'string' || each.ready !== false);
+    if (hasReady) await this.isCarried(service.host);
     return service;
   }
 
@@ -171,7 +173,7 @@ export class Cluster {
     let seen: Outcome[] = [];
     await waitFor(`${attempt.protocol} ${attempt.host}:${attempt.port}: ${outcome}`, async () => {
       seen = (
-        await Promise.all(from.map((agent) => agent.call('outcomes', { attempts: [attempt], timeoutMs: 500 })))
+        await Promise.all(from.map((agent) => agent.call('outcomes', { attempts: [attempt], timeoutMs: 1_000 })))
       ).flat();
       return seen.every((each) => each === outcome);
     }).catch((error: Error) => {
@@ -193,10 +195,18 @@ export class Cluster {
     return { status, apiServer: JSON.parse(body).apiServer };
   }
 
+  /** The Service may come before its slice. Until then its rules lead to the door that refuses, which is local port 1. */
+  async isCarried(host: string): Promise<void> {
+    await waitFor(`the rules of ${host} lead to listeners`, async () => {
+      const rules = await this.environment.iptables.rules('KUBE-PORTALS-CONTAINER');
+      return !rules.some((rule) => rule.includes(` -d ${host}/32 `) && rule.endsWith(' --to-ports 1'));
+    });
+  }
+
   /** Which of the callers get an answer to one request. */
   #answered(target: Target, from: readonly Agent[]): Promise<boolean[]> {
     const ask = (agent: Agent) =>
-      agent.call('request', { host: target.host, port: target.port, timeoutMs: 300 }).then(
+      agent.call('request', { host: target.host, port: target.port, timeoutMs: 1_000 }).then(
         () => true,
         () => false,
       );

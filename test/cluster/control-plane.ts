@@ -15,7 +15,12 @@ const USERS = {
 } as const;
 export type User = keyof typeof USERS;
 
-const READY_MS = 60_000;
+const READY_MS = 300_000;
+/** A Service with an address of each family that there is, and a NodePort. */
+const TRIAL = {
+  metadata: { name: 'trial' },
+  spec: { type: 'NodePort', ipFamilyPolicy: 'PreferDualStack', ports: [{ port: 80 }] },
+};
 const PORT = 6443;
 
 /** A path from the environment, where `scripts/test-cluster` puts it. */
@@ -136,16 +141,26 @@ export class ControlPlane {
     });
   }
 
+  /** What it says of itself is ahead of its caches: of the ranges that Services get addresses from, and of the roles. */
   async isReady(): Promise<boolean> {
     if (!existsSync(this.caFile)) return false;
+    return (
+      (await this.#answers('admin', '/readyz')) &&
+      (await this.#answers('admin', '/api/v1/namespaces/default/services?dryRun=All', TRIAL)) &&
+      (await this.#answers('proxy', '/apis/discovery.k8s.io/v1/endpointslices?limit=1'))
+    );
+  }
+
+  async #answers(user: User, path: string, body?: object): Promise<boolean> {
     const asked = this.#agent.call('https', {
-      url: `${this.localServer}/readyz`,
+      ...(body && { method: 'POST', body: JSON.stringify(body) }),
+      url: `${this.localServer}${path}`,
       caFile: this.caFile,
-      headers: { authorization: `Bearer ${this.token('admin')}` },
+      headers: { authorization: `Bearer ${this.token(user)}`, 'content-type': 'application/json' },
       timeoutMs: 2_000,
     });
     return await asked.then(
-      ({ status }) => status === 200,
+      ({ status }) => status < 400,
       () => false,
     );
   }

@@ -67,8 +67,10 @@ describe('deploy/daemonset.yaml on a real server', () => {
     // CAP_NET_BIND_SERVICE, CAP_NET_ADMIN, CAP_NET_RAW: bits 10, 12 and 13 of linux/capability.h.
     assert.match(readFileSync(`/proc/${proxy.pid}/status`, 'utf8'), /^CapEff:\s+0000000000003400$/m);
     assert.deepEqual(proxy.lines({ level: 'error' }), []);
-    const events = await cluster.kubectl(['get', 'events', '--namespace', 'default']);
-    assert.match(events, /Starting kube-userspace-proxy/);
+    await waitFor('the event', async () => {
+      const events = await cluster.kubectl(['get', 'events', '--namespace', 'default']);
+      return /Starting kube-userspace-proxy/.test(events);
+    });
     assert.equal(await proxy.stop(), 0);
   });
 });

@@ -99,7 +99,7 @@ describe('dual_stack.go', () => {
     for (const agent of from) {
       let seen = {};
       await waitFor(`udp ${host}:${port} is served in turns by ${names}`, async () => {
-        seen = await agent.call('udpFlows', { host, port, count: 3 * names.length });
+        seen = await agent.call('udpFlows', { host, port, count: 3 * names.length, timeoutMs: 2_000 });
         return isDeepStrictEqual(seen, expected);
       }).catch((error: Error) => {
         throw new Error(`${error.message}; seen: ${JSON.stringify(seen)}`);
@@ -185,7 +185,9 @@ describe('dual_stack.go', () => {
       const { udp } = await createBoth({ affinitySeconds: 10_800 });
       for (const { host, port } of udp) {
         await waitFor('all flows are answered by one backend', async () => {
-          const flows = await cluster.environment.client.call('udpFlows', { host, port, count: 9 });
+          const flows = await cluster.environment.client.call('udpFlows', {
+            ...{ host, port, count: 9, timeoutMs: 2_000 },
+          });
           return flows['none'] === undefined && Object.values(flows).includes(9);
         });
       }

@@ -10,11 +10,15 @@ import { waitFor } from '../netns/wait.ts';
 import { Cluster, type ServedService } from './cluster.ts';
 
 const ALL = ['pod-1', 'pod-2', 'pod-3'] as const;
+/** Of the Service default/kubernetes: the first address of the range. */
+const API_SERVER = '10.96.0.1';
 
 /** client-go's bound for a connection that has died without a word. */
 const NOTICE_MS = 45_000;
-/** Between the server's return and the first change of it that is served: the longest backoff, and a list. */
-const RECOVERY_MS = 35_000;
+/** What a machine that does much else may take beyond that. */
+const SLACK_MS = 30_000;
+/** Between the server's return and the first change of it that is served: the longest backoff of 30 s, and a list. */
+const RECOVERY_MS = 90_000;
 
 /** What must stay as it is while the server is away, and how to see it. */
 class Undisturbed {
@@ -44,9 +48,14 @@ class Undisturbed {
     const service = await cluster.serve(web('web'), POD_ADDRESSES);
     await cluster.isUp(service, ALL);
     const echo = await cluster.serve({ name: 'echo', ports: [{ port: 7, target: TCP.echo }] }, POD_ADDRESSES);
-    const { connection } = await client.call('open', { host: echo.host, port: echo.port });
+    // Its rules may be there before those that its endpoints take away: the door that refuses.
+    const open = () => client.call('open', { host: echo.host, port: echo.port }).catch(() => undefined);
+    const { connection } = await waitFor('the Service echo accepts', open);
     const load = await client.call('startLoad', { host: service.host, port: 80, concurrency: 1 });
     const localPort = await cluster.environment.localPort('test/web');
+    // The server writes this one by itself, when it has been ready for a while.
+    await cluster.environment.waitForRules(API_SERVER, 1);
+    await cluster.isCarried(API_SERVER);
     shims.forget();
     return new Undisturbed(cluster, shims, { service, localPort, load, connection });
   }
@@ -98,7 +107,7 @@ async function onStage(
 
 /** Gives after how many milliseconds. */
 async function notices({ cluster }: Stage, begun: number): Promise<number> {
-  await waitFor('the proxy notices', async () => !(await cluster.apiState()).connected, NOTICE_MS);
+  await waitFor('the proxy notices', async () => !(await cluster.apiState()).connected, NOTICE_MS + SLACK_MS);
   return performance.now() - begun;
 }
 
@@ -112,7 +121,7 @@ async function tellsAge({ cluster, proxy }: Stage): Promise<void> {
   const { status, apiServer } = await cluster.healthz();
   assert.equal(status, 200);
   assert.equal(apiServer.connected, false);
-  assert.ok(Math.abs(apiServer.staleForSeconds - after.staleSeconds) < 2, JSON.stringify([apiServer, after]));
+  assert.ok(Math.abs(apiServer.staleForSeconds - after.staleSeconds) < 30, JSON.stringify([apiServer, after]));
   assert.equal(
     proxy.lines({ msg: 'The API server cannot be followed; the last known state is served until it is back' }).length,
     1,
@@ -125,20 +134,20 @@ async function serves({ cluster }: Stage, name: string, begun: number): Promise<
     `the Service ${name} is served`,
     () =>
       cluster.environment.client
-        .call('request', { host: service.host, port: 80, timeoutMs: 200 })
+        .call('request', { host: service.host, port: 80, timeoutMs: 1_000 })
         .catch(() => undefined),
     RECOVERY_MS,
   );
   return performance.now() - begun;
 }
 
-describe('the API server goes away', { concurrency: 3, timeout: 300_000 }, () => {
+describe('the API server goes away', { concurrency: 3, timeout: 900_000 }, () => {
   test('killed: noticed at once; its return alone changes nothing, and what is created then appears', (context) =>
     onStage(async (stage) => {
       const { cluster, undisturbed } = stage;
       await cluster.plane.killApiServer();
       const noticed = await notices(stage, performance.now());
-      assert.ok(noticed < 2_000, `${noticed} ms`);
+      assert.ok(noticed < 20_000, `not after a silence: ${noticed} ms`);
       await tellsAge(stage);
       await undisturbed.expectNoSync();
       await cluster.plane.startApiServer();
@@ -206,7 +215,7 @@ describe('the API server goes away', { concurrency: 3, timeout: 300_000 }, () =>
         'what was created meanwhile is served',
         () =>
           cluster.environment.client
-            .call('request', { host: meanwhile.host, port: 80, timeoutMs: 200 })
+            .call('request', { host: meanwhile.host, port: 80, timeoutMs: 1_000 })
             .catch(() => undefined),
         RECOVERY_MS,
       );
@@ -222,6 +231,8 @@ describe('the API server goes away', { concurrency: 3, timeout: 300_000 }, () =>
       async (stage) => {
         const { cluster, proxy, undisturbed } = stage;
         for (const offset of ['+1d', '-1d', '+0']) {
+          // After a silence it asks on a new connection, for which a certificate of today is not good at any time.
+          await cluster.admin.patch('services', 'web', { metadata: { annotations: { 'test/clock': offset } } });
           setClock(clock, offset);
           await waitFor('the proxy has the new time', async () => (await hoursAhead(cluster)) === hours(offset));
           await sleep(1_500);

@@ -1,8 +1,10 @@
 import '../support/private-netns.ts';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Backends, DataPlane, ListenerStats, ListenSpec } from '../../src/contracts/data-plane.ts';
+import type { Backends, DataPlane, ListenerStats, ListenSpec, OpenConnection } from '../../src/contracts/data-plane.ts';
 import { createFastDataPlane } from '../../src/dataplane/fast/create.ts';
 import { systemClock } from '../../src/host/system-clock.ts';
+import type { Address } from '../../src/model/address.ts';
+import type { Endpoint } from '../../src/model/endpoint.ts';
 import type { ListenerId } from '../../src/model/listener-id.ts';
 import { passOn } from '../dataplane/fast/pass-on.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
@@ -48,17 +50,41 @@ class WanderingDataPlane implements DataPlane {
     return this.#current.stats();
   }
 
-  async shutdown(): Promise<void> {
+  statsOf(id: ListenerId): ListenerStats | undefined {
+    return this.#current.statsOf(id);
+  }
+
+  /** Not across a hand-over, which ends a listing. */
+  async *connections(id: ListenerId): AsyncIterable<readonly OpenConnection[]> {
+    const whole = await this.#inTurn(async () => {
+      const pieces: (readonly OpenConnection[])[] = [];
+      for await (const piece of this.#current.connections(id)) pieces.push(piece);
+      return pieces;
+    });
+    for (const piece of whole) if (this.statsOf(id) !== undefined) yield piece;
+  }
+
+  nextPick(id: ListenerId, client: Address): Promise<Endpoint | undefined> {
+    return this.#inTurn(() => this.#current.nextPick(id, client));
+  }
+
+  async settled(): Promise<void> {
+    await this.#last;
+  }
+
+  async stay(): Promise<void> {
     this.#isOver = true;
     await this.#wandering;
+  }
+
+  async shutdown(): Promise<void> {
+    await this.stay();
     await this.#current.shutdown();
   }
 
   async #wander(): Promise<void> {
     for (let pauseMs = FIRST_PAUSE_MS; !this.#isOver; await this.#rest(pauseMs), pauseMs *= 2) {
-      // One of the tests takes every descriptor, with which no other process would come about either.
-      const next = await this.#create().catch(() => undefined);
-      if (next === undefined) continue;
+      const next = await this.#create();
       await this.#inTurn(async () => {
         this.#isHandingOver = true;
         await passOn(this.#current, next);

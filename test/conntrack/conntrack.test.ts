@@ -19,7 +19,7 @@ import type { IpFamily } from '../../src/model/address.ts';
 import { close } from '../../src/sys/descriptor.ts';
 import { Memory } from '../../src/sys/memory.ts';
 import { netfilterSocket, receiveDump, sendDumpRequest } from '../../src/sys/netlink.ts';
-import { waitFor } from '../netns/wait.ts';
+import { PATIENCE_MS, waitFor } from '../netns/wait.ts';
 import { ADDRESSES, entries, FAMILIES, inFull, layWire, localAddresses, run, sendTo, udpSocket } from './network.ts';
 
 const FIXED_PORT = 12_345;
@@ -79,12 +79,20 @@ class Redirection {
   }
 }
 
-/** Asks once. Whether an answer came from where it was asked. */
-async function isServed(client: Socket, address: string, port: number): Promise<boolean> {
-  const answer = once(client, 'message', { signal: AbortSignal.timeout(150) }).catch(() => undefined);
+/** Asks once. Whether an answer came in time, from where it was asked. */
+async function isAnswered(client: Socket, address: string, port: number, timeoutMs: number): Promise<boolean> {
+  const answer = once(client, 'message', { signal: AbortSignal.timeout(timeoutMs) }).catch(() => undefined);
   await sendTo(client, address as never, port);
   const [, from] = (await answer) ?? [];
   return from?.address === address && from.port === port;
+}
+
+async function assertServed(client: Socket, address: string, port: number): Promise<void> {
+  assert.ok(await isAnswered(client, address, port, PATIENCE_MS), 'it should be served');
+}
+
+async function assertNotServed(client: Socket, address: string, port: number, why?: string): Promise<void> {
+  assert.ok(!(await isAnswered(client, address, port, 150)), why);
 }
 
 const CASES = IMPLEMENTATIONS.flatMap((implementation) =>
@@ -107,15 +115,15 @@ for (const { by, conntrack, flavour, family } of CASES) {
     test('a client that asked from its one port before there were rules is served afterwards', async (t) => {
       const redirection = await Redirection.listen(t, flavour, family);
       const client = await udpSocket(t, family, FIXED_PORT);
-      assert.equal(await isServed(client, vip, 53), false);
+      await assertNotServed(client, vip, 53);
       redirection.install('-d', vip, '--dport', '53');
-      assert.equal(await isServed(client, vip, 53), false, 'the old entry should decide');
+      await assertNotServed(client, vip, 53, 'the old entry should decide');
 
       const flows: UdpFlows[] = [{ destination: vip, port: 53, keepLocalPort: redirection.localPort }];
       assert.equal(await conntrack.deleteUdp(flows), 1);
-      assert.equal(await isServed(client, vip, 53), true);
+      await assertServed(client, vip, 53);
       assert.equal(await conntrack.deleteUdp(flows), 0, 'an entry that is right should stay');
-      assert.equal(await isServed(client, vip, 53), true);
+      await assertServed(client, vip, 53);
     });
 
     test('a client is not led to the local port of a Service port that went or moved', async (t) => {
@@ -123,28 +131,28 @@ for (const { by, conntrack, flavour, family } of CASES) {
       const after = await Redirection.listen(t, flavour, family);
       const client = await udpSocket(t, family, FIXED_PORT);
       before.install('-d', vip, '--dport', '53');
-      assert.equal(await isServed(client, vip, 53), true);
+      await assertServed(client, vip, 53);
       before.uninstall();
       after.install('-d', vip, '--dport', '53');
       const led = () => entries(`dst=${inFull(vip)} `, ` sport=${after.localPort} `).length;
       assert.equal(await conntrack.deleteUdp([{ destination: vip, port: 53, keepLocalPort: after.localPort }]), 1);
-      assert.equal(await isServed(client, vip, 53), true);
+      await assertServed(client, vip, 53);
       assert.equal(led(), 1);
       after.uninstall();
       assert.equal(await conntrack.deleteUdp([{ destination: vip, port: 53 }]), 1);
-      assert.equal(await isServed(client, vip, 53), false);
+      await assertNotServed(client, vip, 53);
     });
 
     test('a NodePort’s entries go by the port, on addresses of the node alone', async (t) => {
       const redirection = await Redirection.listen(t, flavour, family);
       const client = await udpSocket(t, family, FIXED_PORT);
-      assert.equal(await isServed(client, node, NODE_PORT), false);
-      assert.equal(await isServed(client, foreign, NODE_PORT), false);
+      await assertNotServed(client, node, NODE_PORT);
+      await assertNotServed(client, foreign, NODE_PORT);
       redirection.install('-m', 'addrtype', '--dst-type', 'LOCAL', '--dport', String(NODE_PORT));
       const flows: UdpFlows[] = [{ port: NODE_PORT, keepLocalPort: redirection.localPort }];
       assert.equal(await conntrack.deleteUdp(flows), 1);
       assert.equal(entries('udp', ` dst=${inFull(foreign)} `, ` dport=${NODE_PORT} `).length, 1);
-      assert.equal(await isServed(client, node, NODE_PORT), true);
+      await assertServed(client, node, NODE_PORT);
       assert.equal(await conntrack.deleteUdp(flows), 0);
     });
 

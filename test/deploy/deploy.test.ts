@@ -1,11 +1,22 @@
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
+import { spawnSync } from 'node:child_process';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
 import { describe, test } from 'node:test';
 import { parseCommandLine } from '../../src/cli/command-line.ts';
 import type { Config } from '../../src/cli/config.ts';
+import { DEFAULT_CONTROL_SOCKET } from '../../src/cli/control-socket.ts';
+import { watchdogPeriodMs } from '../../src/host/watchdog.ts';
 import { deployedArguments, deployedCapabilities, deployedObjects } from './manifest.ts';
 
+const ANALYZE = '/usr/bin/systemd-analyze';
+
 const CAPABILITIES = ['NET_ADMIN', 'NET_RAW', 'NET_BIND_SERVICE'];
+
+function read(path: string): string {
+  return readFileSync(new URL(`../../${path}`, import.meta.url), 'utf8');
+}
 
 function configOf(argv: readonly string[]): Config {
   const line = parseCommandLine(argv);
@@ -57,17 +68,14 @@ describe('deploy/daemonset.yaml', () => {
     assert.equal(pod.enableServiceLinks, false);
   });
 
-  test('it shares the lock of iptables with the node and only reads its modules', () => {
-    const volumes = new Map(
-      pod.volumes.map(({ name, hostPath }: { name: string; hostPath: object }) => [name, hostPath]),
-    );
-    assert.deepEqual(Object.fromEntries(volumes), {
-      'xtables-lock': { path: '/run/xtables.lock', type: 'FileOrCreate' },
-      'lib-modules': { path: '/lib/modules' },
-    });
+  test('it shares the lock of iptables with the node and nothing else; its control socket is its own', () => {
+    assert.deepEqual(pod.volumes, [
+      { name: 'xtables-lock', hostPath: { path: '/run/xtables.lock', type: 'FileOrCreate' } },
+      { name: 'control-socket', emptyDir: { medium: 'Memory' } },
+    ]);
     assert.deepEqual(container.volumeMounts, [
       { name: 'xtables-lock', mountPath: '/run/xtables.lock' },
-      { name: 'lib-modules', mountPath: '/lib/modules', readOnly: true },
+      { name: 'control-socket', mountPath: dirname(DEFAULT_CONTROL_SOCKET) },
     ]);
   });
 
@@ -80,14 +88,37 @@ describe('deploy/daemonset.yaml', () => {
 });
 
 describe('deploy/kube-userspace-proxy.service', () => {
-  const unit = parseUnit(readFileSync(new URL('../../deploy/kube-userspace-proxy.service', import.meta.url), 'utf8'));
+  const unit = parseUnit(read('deploy/kube-userspace-proxy.service'));
   const service = unit.get('Service')!;
 
-  test('the command line is accepted and takes a kubeconfig', () => {
-    const [program, ...argv] = service.get('ExecStart')!.split(' ');
-    assert.match(program!, /\/dist\/kube-userspace-proxy$/);
-    const { source } = configOf(argv);
+  test('the command line is accepted with what the file of flags holds, and takes a kubeconfig', () => {
+    assert.equal(service.get('ExecStart'), '/usr/sbin/kube-userspace-proxy $OPTIONS');
+    assert.equal(service.get('EnvironmentFile'), '/etc/default/kube-userspace-proxy');
+    const defaults = read('packaging/debian/kube-userspace-proxy.default');
+    const [options, ...others] = defaults.split('\n').filter((line) => line !== '' && !line.startsWith('#'));
+    assert.deepEqual(others, []);
+    const flags = /^OPTIONS="(.*)"$/.exec(options!)?.[1] ?? '';
+    const { source } = configOf(flags.split(' '));
     assert.ok(source.kind === 'kubernetes' && source.kubeconfig !== undefined);
+  });
+
+  test('the control socket can be where the program has it by default', () => {
+    const directory = `/run/${service.get('RuntimeDirectory')}`;
+    assert.equal(dirname(DEFAULT_CONTROL_SOCKET), directory);
+    assert.equal(service.get('RuntimeDirectoryMode'), '0700');
+    // Kept for as long as the unit is active, which it is while one process follows the other.
+    assert.ok(!service.has('RuntimeDirectoryPreserve'));
+    assert.match(service.get('RestrictAddressFamilies')!, /\bAF_UNIX\b/);
+  });
+
+  test('what it starts can be where it is confined to', () => {
+    assert.equal(service.get('ProtectSystem'), 'strict');
+    // For /run/xtables.lock, which may not exist yet.
+    assert.equal(service.get('ReadWritePaths'), '/run');
+    assert.match(service.get('RestrictAddressFamilies')!, /AF_INET AF_INET6 AF_NETLINK/);
+    for (const setting of ['PrivateNetwork', 'PrivateUsers', 'ProcSubset', 'ProtectKernelTunables']) {
+      assert.ok(!service.has(setting), setting);
+    }
   });
 
   test('it may do what it needs and no more, and V8 may compile', () => {
@@ -99,9 +130,28 @@ describe('deploy/kube-userspace-proxy.service', () => {
   });
 
   test('a reload is what the program takes for an upgrade in place', () => {
-    assert.equal(service.get('ExecReload'), '/bin/kill -HUP $MAINPID');
+    assert.equal(service.get('ExecReload'), "/bin/sh -c 'kill -HUP $MAINPID'");
     // Only the main process may speak for the service, which the successor is by then.
     assert.ok(!service.has('NotifyAccess'));
+  });
+
+  test('systemd has nothing to object to', { skip: !existsSync(ANALYZE) && `there is no ${ANALYZE}` }, (t) => {
+    const folder = mkdtempSync(join(tmpdir(), 'unit-'));
+    t.after(() => rmSync(folder, { recursive: true }));
+    const file = join(folder, 'kube-userspace-proxy.service');
+    // What it starts is looked for, and the package may not be installed here.
+    writeFileSync(file, read('deploy/kube-userspace-proxy.service').replace('/usr/sbin/', '/bin/true '));
+    const { status, stderr } = spawnSync(ANALYZE, ['verify', '--man=no', file], { encoding: 'utf8' });
+    assert.equal(status, 0, stderr);
+    assert.doesNotMatch(stderr, /kube-userspace-proxy/);
+  });
+
+  test('systemd hears often enough that it is alive, and is not in a hurry', () => {
+    const seconds = Number(/^(\d+)s$/.exec(service.get('WatchdogSec') ?? '')?.[1]);
+    const env = { WATCHDOG_USEC: String(seconds * 1e6), WATCHDOG_PID: '42' };
+    assert.ok(watchdogPeriodMs(env, { pid: 42, isSuccessor: false })! <= (seconds * 1000) / 3);
+    // A hand-over may stand still for 10 seconds, and a machine that is overloaded for longer than that.
+    assert.ok(seconds >= 30, `${seconds}`);
   });
 
   test('it is always started again, with descriptors enough', () => {
@@ -110,6 +160,22 @@ describe('deploy/kube-userspace-proxy.service', () => {
     assert.equal(unit.get('Unit')!.get('StartLimitIntervalSec'), '0');
     assert.ok(Number(service.get('LimitNOFILE')) >= 65_536);
     assert.equal(unit.get('Install')!.get('WantedBy'), 'multi-user.target');
+  });
+});
+
+describe('Dockerfile', () => {
+  const text = read('Dockerfile');
+
+  test('it names the capabilities that the manifest asks for', () => {
+    assert.deepEqual(
+      [...text.matchAll(/--cap-add (\w+)/g)].map(([, name]) => name),
+      CAPABILITIES,
+    );
+  });
+
+  test('the program is process 1, and root', () => {
+    assert.match(text, /^ENTRYPOINT \["\/usr\/sbin\/kube-userspace-proxy"\]$/m);
+    assert.doesNotMatch(text, /^(USER|CMD) /m);
   });
 });
 

@@ -25,6 +25,8 @@ export interface FakeApiServerOptions {
   readonly tls?: { readonly key: string; readonly cert: string; readonly ca?: string };
   /** `false`: refuses streamed lists, as servers before 1.27 do. */
   readonly streams?: boolean;
+  /** By default, any that is free. */
+  readonly port?: number;
   /** Collections that it does not have. */
   readonly lacks?: readonly string[];
 }
@@ -59,6 +61,8 @@ export class FakeApiServer {
       options.tls === undefined
         ? createHttpServer(handle)
         : createHttpsServer({ ...options.tls, requestCert: options.tls.ca !== undefined }, handle);
+    // As good as never, as a real one; Node's 5 s may pass while a test is held up.
+    this.#server.keepAliveTimeout = 0;
     this.#server.on('connection', (socket: Socket) => {
       this.connections += 1;
       this.#sockets.add(socket);
@@ -69,7 +73,7 @@ export class FakeApiServer {
 
   static async start(options: FakeApiServerOptions = {}): Promise<FakeApiServer> {
     const server = new FakeApiServer(options);
-    await new Promise<void>((resolve) => server.#server.listen(0, '127.0.0.1', resolve));
+    await new Promise<void>((resolve) => server.#server.listen(options.port ?? 0, '127.0.0.1', resolve));
     return server;
   }
 

@@ -1,10 +1,15 @@
 import {
   type Backends,
+  COUNTERS,
+  type Counters,
   type DataPlane,
   ListenError,
   type ListenerStats,
   type ListenSpec,
+  type OpenConnection,
 } from '../../src/contracts/data-plane.ts';
+import type { Address } from '../../src/model/address.ts';
+import { type Endpoint, endpointName } from '../../src/model/endpoint.ts';
 import type { ListenerId } from '../../src/model/listener-id.ts';
 
 /**
@@ -16,6 +21,10 @@ export class FakeDataPlane implements DataPlane {
   /** `TCP:8080` and the like. */
   readonly taken = new Set<string>();
   readonly opened: ListenSpec[] = [];
+  /** What is open at a listener: put there by tests, and listed in one piece. */
+  readonly connected = new Map<ListenerId, readonly OpenConnection[]>();
+  /** Of a listener, or of one of its endpoints as `ID ADDRESS:PORT`: what a test wants to be different from 0. */
+  readonly counted = new Map<string, Partial<Counters>>();
   #nextPort = 40_000;
   #gate: Promise<void> = Promise.resolve();
 
@@ -53,10 +62,44 @@ export class FakeDataPlane implements DataPlane {
     this.taken.delete(`${listener.spec.protocol}:${listener.port}`);
   }
 
-  *stats(): Iterable<ListenerStats> {}
+  *stats(): Iterable<ListenerStats> {
+    for (const id of this.listeners.keys()) yield this.statsOf(id) as ListenerStats;
+  }
+
+  statsOf(id: ListenerId): ListenerStats | undefined {
+    const listener = this.listeners.get(id);
+    if (listener === undefined) return undefined;
+    const { name, family, protocol } = listener.spec;
+    const { endpoints, draining = [] } = listener.backends;
+    return {
+      id,
+      name,
+      family,
+      protocol,
+      localPort: listener.port,
+      counters: this.#counters(id),
+      endpoints: [...endpoints, ...draining].map((endpoint) => {
+        return { endpoint, counters: this.#counters(`${id} ${endpointName(endpoint)}`) };
+      }),
+    };
+  }
+
+  async *connections(id: ListenerId): AsyncIterable<readonly OpenConnection[]> {
+    const connected = this.connected.get(id);
+    if (connected !== undefined && this.listeners.has(id)) yield connected;
+  }
+
+  /** The first: there are no turns here. */
+  async nextPick(id: ListenerId, _client: Address): Promise<Endpoint | undefined> {
+    return this.listeners.get(id)?.backends.endpoints[0];
+  }
 
   async shutdown(): Promise<void> {
     this.listeners.clear();
     this.taken.clear();
+  }
+
+  #counters(of: string): Counters {
+    return { ...(Object.fromEntries(COUNTERS.map((name) => [name, 0])) as Counters), ...this.counted.get(of) };
   }
 }

@@ -6,7 +6,18 @@ const BUILT_IN: Readonly<Record<Table, readonly string[]>> = {
   filter: ['INPUT', 'FORWARD', 'OUTPUT'],
 };
 
-const TARGETS = new Set(['ACCEPT', 'DROP', 'REJECT', 'RETURN', 'REDIRECT', 'DNAT', 'MASQUERADE']);
+const TARGETS = new Set([
+  'ACCEPT',
+  'DROP',
+  'REJECT',
+  'RETURN',
+  'REDIRECT',
+  'DNAT',
+  'MASQUERADE',
+  'LOG',
+  'MARK',
+  'TPROXY',
+]);
 
 type Chains = Map<string, string[]>;
 
@@ -15,6 +26,7 @@ type Chains = Map<string, string[]>;
  * that replaces the original only when every line was good.
  */
 export class FakeIptables implements Iptables {
+  readonly flavour = 'nft';
   /** Every text given to {@link restore}, refused ones too. */
   readonly restored: string[] = [];
   /** Which rules are refused: a match that does not exist, a port that cannot be; a test may think of others. */

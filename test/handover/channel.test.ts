@@ -41,6 +41,8 @@ function framed(text: string, length = Buffer.byteLength(text)): Buffer {
 }
 
 const soon = () => systemClock.now() + 500;
+/** For what must come. */
+const late = () => systemClock.now() + 60_000;
 
 test('a message of many packets arrives as one, with all its bytes and descriptors', async (t) => {
   const { channel, other } = pair(t);
@@ -99,7 +101,7 @@ for (const [what, bytes, expected] of [
     const { channel, fd } = pair(t);
     const count = readdirSync('/proc/self/fd').length;
     sendRaw(fd, bytes, [0, 0]);
-    await assert.rejects(channel.receive(soon()), expected);
+    await assert.rejects(channel.receive(late()), expected);
     assert.equal(readdirSync('/proc/self/fd').length, count);
   });
 }
@@ -114,6 +116,32 @@ test('whatever bytes come, there is a message or a sentence', async (t) => {
     if (random() < 0.5 && length > 5) bytes.writeUInt32LE(length - 5, 1);
     sendRaw(fd, bytes);
     hangUp();
-    await channel.receive(soon()).catch((err: Error) => assert.match(err.message, /hand-over|in the middle of/));
+    await channel.receive(late()).catch((err: Error) => assert.match(err.message, /hand-over|in the middle of/));
   }
+});
+
+test('what was said before an end is heard, also by who was not listened to', async (t) => {
+  const { channel, other, hangUp } = pair(t);
+  await channel.send({ kind: 'released' });
+  await other.send({ kind: 'owning' });
+  hangUp();
+  assert.deepEqual((await channel.receive())?.message, { kind: 'owning' });
+  assert.equal(await channel.receive(), undefined);
+});
+
+test('while the other end says nothing, work goes on to its end; when that one goes, the work is not waited for', async (t) => {
+  const { channel, hangUp } = pair(t);
+  assert.equal(await channel.during(Promise.resolve('done')), 'done');
+  await assert.rejects(channel.during(Promise.reject(new Error('no source'))), /^Error: no source$/);
+  const endless = channel.during(new Promise(() => {}));
+  hangUp();
+  await assert.rejects(endless, /the other process has ended/);
+});
+
+test('descriptors that come with what should have none are closed', async (t) => {
+  const { channel, other } = pair(t);
+  const count = readdirSync('/proc/self/fd').length;
+  await other.send({ kind: 'adopted' }, { fds: [0, 0], bytes: Buffer.alloc(0) });
+  await channel.expect('adopted');
+  assert.equal(readdirSync('/proc/self/fd').length, count);
 });

@@ -1,15 +1,25 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import type { Clock } from '../../src/contracts/clock.ts';
 import type { AdoptedPort, HandOver, Parcel } from '../../src/contracts/hand-over.ts';
 import type { Channel } from '../../src/handover/channel.ts';
-import { handOver } from '../../src/handover/predecessor.ts';
-import { awaitRelease, takeOver } from '../../src/handover/take-over.ts';
+import { ConnectionsLostError, handOver } from '../../src/handover/predecessor.ts';
+import { readMessage } from '../../src/handover/protocol.ts';
+import { awaitRelease, awaitSupervision, takeOver } from '../../src/handover/take-over.ts';
+import type { Endpoint } from '../../src/model/endpoint.ts';
+import { close } from '../../src/sys/descriptor.ts';
 import { channelPair } from '../dataplane/fast/pass-on.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
+import { address } from '../rules/fixtures.ts';
 import { settle, until } from '../support/until.ts';
+import { PATIENT } from './patient-clock.ts';
 
 const PORTS: readonly AdoptedPort[] = [
   { id: 'a/b', name: 'a/b', family: 'IPv4', protocol: 'TCP', address: '0.0.0.0', localPort: 4000 },
+];
+const DRAINED: readonly Endpoint[] = [
+  { address: address('10.0.0.1'), port: 80 },
+  { address: address('fd00::1'), port: 8080 },
 ];
 const PARCELS: readonly Parcel[] = [
   { value: { port: 1 }, fds: [], bytes: Buffer.from('one') },
@@ -19,6 +29,7 @@ const PARCELS: readonly Parcel[] = [
 /** Notes what it is asked for, in order, and does it at once. */
 class FakeDataPlane implements HandOver {
   readonly calls: string[];
+  parcels = PARCELS;
   adopted: readonly Parcel[] = [];
   /** Of `freeze`, and of `adopt`. */
   failure: Error | undefined;
@@ -31,11 +42,17 @@ class FakeDataPlane implements HandOver {
   async freeze(): Promise<readonly Parcel[]> {
     this.calls.push('freeze');
     if (this.failure) throw this.failure;
-    return PARCELS;
+    return this.parcels;
   }
 
   thaw(): void {
     this.calls.push('thaw');
+  }
+
+  async atWork(): Promise<void> {}
+
+  recover(): void {
+    this.calls.push('recover');
   }
 
   async release(): Promise<void> {
@@ -50,11 +67,12 @@ class FakeDataPlane implements HandOver {
 }
 
 /** A predecessor with a successor that a test plays by hand, or leaves to `takeOver`. */
-function rig({ clock }: { clock?: ManualClock } = {}) {
+function rig({ clock = PATIENT }: { clock?: Clock } = {}) {
   const calls: string[] = [];
   const [own, channel] = channelPair(clock);
   const dataPlane = new FakeDataPlane(calls);
   let isDead = false;
+  let lastWords = async () => {};
   const die = () => {
     if (!isDead) channel.close();
     isDead = true;
@@ -63,25 +81,28 @@ function rig({ clock }: { clock?: ManualClock } = {}) {
     channel: own,
     kill: async () => {
       calls.push('kill');
+      if (!isDead) await lastWords();
       die();
     },
+  };
+  const onKill = (say: () => Promise<void>) => {
+    lastWords = say;
   };
   const begin = () =>
     handOver(successor, {
       dataPlane,
-      controlPlane: { pause: async () => void calls.push('pause'), resume: () => void calls.push('resume') },
-      clock: clock ?? { now: () => performance.now(), wallNow: () => 0, after: (ms, run) => after(ms, run) },
-      onRelease: async () => void calls.push('tell'),
+      controlPlane: {
+        pause: async () => void calls.push('pause'),
+        resume: () => void calls.push('resume'),
+        drained: () => DRAINED,
+      },
+      clock,
+      onServing: async () => void calls.push('tell'),
     });
-  return { calls, channel, dataPlane, die, begin };
+  return { calls, channel, dataPlane, die, onKill, begin };
 }
 
-function after(delayMs: number, run: () => void) {
-  const timer = setTimeout(run, delayMs);
-  return { cancel: () => clearTimeout(timer) };
-}
-
-async function hello(channel: Channel, versions = [1]): Promise<void> {
+async function hello(channel: Channel, versions = [2]): Promise<void> {
   await channel.send({ kind: 'hello', versions, program: '9.9' });
 }
 
@@ -89,23 +110,33 @@ async function receiveAll(channel: Channel): Promise<void> {
   while ((await channel.receive())?.message.kind !== 'end');
 }
 
+/** The successor knows the Services, and has received all that the predecessor has. */
+async function comeToTheEnd(channel: Channel, clock: ManualClock): Promise<void> {
+  await hello(channel);
+  clock.advance(2);
+  const receiving = receiveAll(channel);
+  await pass(clock, 10);
+  await receiving;
+}
+
 const onAdopted = () => {};
 
 const RETURNED = ['pause', 'freeze', 'kill', 'thaw', 'resume', 'kill'];
+const RECOVERED = ['pause', 'freeze', 'kill', 'recover', 'resume', 'kill'];
 
 test('everything goes across, and the old one lets go only after the new one has it', async () => {
   const { calls, channel, begin } = rig();
   const adopter = new FakeDataPlane([]);
   const handingOver = begin();
-  let ports: readonly AdoptedPort[] = [];
+  let told: unknown;
   await takeOver(channel, {
     dataPlane: adopter,
     program: '9.9',
-    onAdopted: (adopted) => {
-      ports = adopted;
+    onAdopted: (ports, drained) => {
+      told = { ports, drained };
     },
   });
-  assert.deepEqual(ports, PORTS);
+  assert.deepEqual(told, { ports: PORTS, drained: DRAINED });
   assert.deepEqual(
     adopter.adopted.map(({ value, bytes }) => [value, Buffer.from(bytes).toString()]),
     [
@@ -116,9 +147,11 @@ test('everything goes across, and the old one lets go only after the new one has
   await settle();
   assert.deepEqual(calls, ['pause', 'freeze'], 'it has not let go yet');
   await awaitRelease(channel);
+  await settle();
+  assert.deepEqual(calls, ['pause', 'freeze'], 'nor made it the one that is supervised');
+  await awaitSupervision(channel);
   assert.equal((await handingOver).program, '9.9');
   assert.deepEqual(calls, ['pause', 'freeze', 'tell']);
-  channel.close();
 });
 
 test('nothing stands still before the successor is ready', async () => {
@@ -205,7 +238,7 @@ test('a successor that speaks no common version is refused before anything stand
   const { calls, channel, begin } = rig();
   const handingOver = begin();
   await hello(channel, [7, 8]);
-  await assert.rejects(handingOver, /version 9\.9 speaks 7, 8 of the hand-over, and this one 1; restart instead/);
+  await assert.rejects(handingOver, /version 9\.9 speaks 7, 8 of the hand-over, and this one 2; restart instead/);
   assert.deepEqual(calls, ['kill']);
 });
 
@@ -227,7 +260,15 @@ test('a data plane that cannot be frozen goes on', async () => {
   assert.deepEqual(calls, RETURNED);
 });
 
-test('a successor that never answers is given ten seconds, and then killed', async () => {
+/** Turns the clock on, and lets everything happen at each look. */
+async function pass(clock: ManualClock, ms: number): Promise<void> {
+  for (let passedMs = 0; passedMs < ms; passedMs += 2) {
+    clock.advance(2);
+    await settle();
+  }
+}
+
+test('a successor that never answers is given two seconds, and then killed', async () => {
   const clock = new ManualClock();
   const { calls, channel, begin } = rig({ clock });
   const handingOver = begin();
@@ -235,22 +276,97 @@ test('a successor that never answers is given ten seconds, and then killed', asy
   clock.advance(2);
   await until('it to be frozen', () => calls.includes('freeze'));
   await settle();
-  clock.advance(9_990);
+  clock.advance(1_990);
   await settle();
   assert.deepEqual(calls, ['pause', 'freeze']);
   const rejected = assert.rejects(handingOver, /did not answer in time/);
-  for (let ms = 0; ms < 20; ms += 2) {
-    clock.advance(2);
-    await settle();
-  }
+  await pass(clock, 20);
   await rejected;
   assert.deepEqual(calls, RETURNED);
+});
+
+test('one that has a thousand descriptors to adopt is given longer', async () => {
+  const clock = new ManualClock();
+  const { calls, channel, dataPlane, begin } = rig({ clock });
+  dataPlane.parcels = Array.from({ length: 1000 }, () => ({ value: 0, fds: [0], bytes: Buffer.alloc(0) }));
+  const handingOver = begin();
+  await hello(channel);
+  clock.advance(2);
+  await until('it to be frozen', () => calls.includes('freeze'));
+  const receiving = (async () => {
+    for (;;) {
+      const received = await channel.receive();
+      for (const fd of received?.fds ?? []) close(fd);
+      if (received?.message.kind === 'end') return;
+    }
+  })();
+  await pass(clock, 20);
+  clock.advance(2_050);
+  await settle();
+  assert.deepEqual(calls, ['pause', 'freeze']);
+  const rejected = assert.rejects(handingOver, /did not answer in time/);
+  await pass(clock, 60);
+  await Promise.all([rejected, receiving]);
+  assert.deepEqual(calls, RETURNED);
+});
+
+test('a successor that stops once it is free to go on has touched nothing: the old one goes on', async () => {
+  const clock = new ManualClock();
+  const { calls, channel, begin } = rig({ clock });
+  const handingOver = begin();
+  await comeToTheEnd(channel, clock);
+  await channel.send({ kind: 'adopted' });
+  await pass(clock, 10);
+  const rejected = assert.rejects(handingOver, /did not answer in time/);
+  clock.advance(1_980);
+  await settle();
+  assert.deepEqual(calls, ['pause', 'freeze']);
+  await pass(clock, 40);
+  await rejected;
+  assert.deepEqual(calls, RETURNED);
+});
+
+for (const [what, play] of [
+  ['dies', async (die: () => void) => die()],
+  ['stops', async (_: () => void, clock: ManualClock) => pass(clock, 2_010)],
+] as const) {
+  test(`a successor that ${what} once it has gone on may have spoilt connections: the old one goes on without these`, async () => {
+    const clock = new ManualClock();
+    const { calls, channel, die, begin } = rig({ clock });
+    const handingOver = begin();
+    const rejected = assert.rejects(handingOver, ConnectionsLostError);
+    await comeToTheEnd(channel, clock);
+    const released = awaitRelease(channel);
+    await pass(clock, 10);
+    await released;
+    await pass(clock, 10);
+    assert.deepEqual(calls, ['pause', 'freeze']);
+    await play(die, clock);
+    await pass(clock, 10);
+    await rejected;
+    assert.deepEqual(calls, RECOVERED);
+  });
+}
+
+test('what a successor says a moment too late counts: it may have touched the connections before it was killed', async () => {
+  const clock = new ManualClock();
+  const { calls, channel, onKill, begin } = rig({ clock });
+  const handingOver = begin();
+  const rejected = assert.rejects(handingOver, ConnectionsLostError);
+  await comeToTheEnd(channel, clock);
+  await channel.send({ kind: 'adopted' });
+  await pass(clock, 10);
+  onKill(() => channel.send({ kind: 'owning' }));
+  await pass(clock, 2_010);
+  await rejected;
+  assert.deepEqual(calls, RECOVERED);
 });
 
 test('a predecessor that dies once it has sent everything has let go; one that dies before has not', async () => {
   const [predecessor, channel] = channelPair();
   predecessor.close();
   await awaitRelease(channel);
+  await awaitSupervision(channel);
 
   const [dying, waiting] = channelPair();
   const released = awaitRelease(waiting);
@@ -261,24 +377,61 @@ test('a predecessor that dies once it has sent everything has let go; one that d
   const [vanishing, receiving] = channelPair();
   const taking = takeOver(receiving, { dataPlane: new FakeDataPlane([]), program: '9.9', onAdopted });
   await vanishing.expect('hello');
-  await vanishing.send({ kind: 'begin', version: 1 });
+  await vanishing.send({ kind: 'begin', version: 2 });
   vanishing.close();
   await assert.rejects(taking, /ended in the middle of the hand-over/);
-  for (const each of [channel, waiting, receiving]) each.close();
+  for (const each of [waiting, receiving]) each.close();
 });
+
+test('a predecessor that knows nothing of drained endpoints says nothing of them', async () => {
+  const [predecessor, channel] = channelPair();
+  let drained: readonly Endpoint[] | undefined;
+  const taking = takeOver(channel, {
+    dataPlane: new FakeDataPlane([]),
+    program: '9.9',
+    onAdopted: (_, endpoints) => {
+      drained = endpoints;
+    },
+  });
+  await predecessor.expect('hello');
+  await predecessor.send({ kind: 'begin', version: 2 });
+  await predecessor.send({ kind: 'end', parcels: 0 });
+  await taking;
+  assert.deepEqual(drained, []);
+  predecessor.close();
+  channel.close();
+});
+
+for (const [what, drained] of [
+  ['no list', 'all'],
+  ['no endpoints', [80]],
+  ['nothing', [null]],
+  ['an address that is none', [{ address: '10.0.0.1; reboot', port: 80 }]],
+  ['an address that is a number', [{ address: 10, port: 80 }]],
+  ['a port that is none', [{ address: '10.0.0.1', port: 65_536 }]],
+  ['no port', [{ address: '10.0.0.1', port: 0 }]],
+  ['half a port', [{ address: '10.0.0.1', port: 0.5 }]],
+] as const) {
+  test(`drained endpoints that are ${what} are refused`, () => {
+    assert.throws(
+      () => readMessage({ kind: 'begin', version: 2, drained }),
+      /"begin" of the hand-over has no sound "drained"/,
+    );
+  });
+}
 
 for (const [what, messages, expected] of [
   ['a version that it does not know', [{ kind: 'begin', version: 3 }], /speaks version 3/],
   [
     'fewer parcels than there were',
     [
-      { kind: 'begin', version: 1 },
+      { kind: 'begin', version: 2 },
       { kind: 'parcel', value: 0 },
       { kind: 'end', parcels: 2 },
     ],
     /sent 2 parcels, and 1 have arrived/,
   ],
-  ['a greeting among parcels', [{ kind: 'begin', version: 1 }, { kind: 'adopted' }], /said "adopted" in the middle/],
+  ['a greeting among parcels', [{ kind: 'begin', version: 2 }, { kind: 'adopted' }], /said "adopted" in the middle/],
 ] as const) {
   test(`a successor that is sent ${what} takes nothing over, and says why`, async () => {
     const [predecessor, channel] = channelPair();

@@ -1,18 +1,20 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { HandOver } from '../../src/contracts/hand-over.ts';
-import { awaitRelease, takeOver } from '../../src/handover/take-over.ts';
+import { awaitRelease, awaitSupervision, takeOver } from '../../src/handover/take-over.ts';
 import { Upgrade, type UpgradeOptions } from '../../src/handover/upgrade.ts';
-import { systemClock } from '../../src/host/system-clock.ts';
 import { channelPair } from '../dataplane/fast/pass-on.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
 import { settle, until } from '../support/until.ts';
+import { PATIENT } from './patient-clock.ts';
 
 const PID = 4711;
 
 const dataPlane: HandOver = {
   freeze: async () => [],
   thaw: () => {},
+  atWork: async () => {},
+  recover: () => {},
   release: async () => {},
   adopt: async () => [],
 };
@@ -20,13 +22,16 @@ const dataPlane: HandOver = {
 type Means = NonNullable<UpgradeOptions['means']>;
 
 interface Options extends Partial<UpgradeOptions & Means> {
+  readonly onReloading?: () => Promise<void>;
   readonly onSuccessor?: () => Promise<void>;
 }
 
-function rig({ startSuccessor, onSuccessor = async () => {}, ...options }: Options = {}) {
+const AT_ONCE = async () => {};
+
+function rig({ startSuccessor, onReloading = AT_ONCE, onSuccessor = AT_ONCE, ...options }: Options = {}) {
   const told: string[] = [];
   const log = new RecordingLog();
-  const [own, channel] = channelPair();
+  const [own, channel] = channelPair(PATIENT);
   let isDead = false;
   const successor = {
     pid: PID,
@@ -38,12 +43,15 @@ function rig({ startSuccessor, onSuccessor = async () => {}, ...options }: Optio
     },
   };
   const upgrade = new Upgrade({
-    clock: systemClock,
+    clock: PATIENT,
     log,
     pid: 99,
-    controlPlane: { pause: async () => {}, resume: () => void told.push('resume') },
+    controlPlane: { pause: async () => {}, resume: () => void told.push('resume'), drained: () => [] },
     supervisor: {
-      reloading: async () => void told.push('reloading'),
+      reloading: () => {
+        told.push('reloading');
+        return onReloading();
+      },
       successor: (pid) => {
         told.push(`successor ${pid}`);
         return onSuccessor();
@@ -54,24 +62,27 @@ function rig({ startSuccessor, onSuccessor = async () => {}, ...options }: Optio
     onReleased: async () => void told.push('released'),
     ...options,
   });
-  return { upgrade, told, log, channel };
+  return { upgrade, told, log, channel, successor };
 }
 
-test('the supervisor hears of the successor before that one is told to go on', async () => {
+test('the supervisor hears of the successor once it serves, and before it is told so', async () => {
   const heard = Promise.withResolvers<void>();
   const { upgrade, told, log, channel } = rig({ onSuccessor: () => heard.promise });
   const running = upgrade.run();
   await takeOver(channel, { dataPlane, program: '2.0', onAdopted: () => {} });
   assert.deepEqual(told, ['reloading']);
-  let isReleased = false;
-  const released = awaitRelease(channel).then(() => {
-    isReleased = true;
+  await awaitRelease(channel);
+  await settle();
+  assert.deepEqual(told, ['reloading']);
+  let isSupervised = false;
+  const supervised = awaitSupervision(channel).then(() => {
+    isSupervised = true;
   });
   await until('the supervisor to be told', () => told.includes(`successor ${PID}`));
   await settle();
-  assert.equal(isReleased, false);
+  assert.equal(isSupervised, false);
   heard.resolve();
-  await released;
+  await supervised;
   await running;
   assert.deepEqual(told.slice(2), ['released']);
   assert.deepEqual(log.of('error'), []);
@@ -103,15 +114,41 @@ test('one at a time', async () => {
   assert.deepEqual(told.filter((each) => each === 'reloading').length, 1);
 });
 
+test('a successor that fails once it has gone on costs connections, which is told of', async () => {
+  const { upgrade, told, log, channel, successor } = rig();
+  const running = upgrade.run();
+  await takeOver(channel, { dataPlane, program: '2.0', onAdopted: () => {} });
+  await awaitRelease(channel);
+  await successor.kill();
+  await running;
+  assert.match(log.of('error')[0]?.message ?? '', /so connections are lost; this process serves again/);
+  assert.deepEqual(told.slice(-2), ['kill', 'ready']);
+  assert.ok(told.includes('resume') && !told.includes('released'), `${told}`);
+});
+
 test('whoever is told to end has no successor', async () => {
-  const { upgrade, told, channel } = rig();
+  const { upgrade, told, log, channel } = rig();
   const running = upgrade.run();
   await until('it to be started', () => told.includes('reloading'));
-  await channel.send({ kind: 'hello', versions: [1], program: '2.0' });
+  await channel.send({ kind: 'hello', versions: [2], program: '2.0' });
   await upgrade.abandon();
   await running;
   assert.ok(told.includes('kill') && !told.includes('released'), `${told}`);
+  assert.ok(!told.includes('ready'), 'nor is it ready');
+  assert.deepEqual(log.of('error'), []);
   await rig().upgrade.abandon();
+});
+
+test('nor does one who is told to end before there is a successor start one', async () => {
+  const heard = Promise.withResolvers<void>();
+  const { upgrade, told, log } = rig({ onReloading: () => heard.promise });
+  const running = upgrade.run();
+  const abandoned = upgrade.abandon();
+  heard.resolve();
+  await abandoned;
+  await running;
+  assert.deepEqual(told, ['reloading']);
+  assert.deepEqual(log.of('error'), []);
 });
 
 for (const [what, options, expected] of [

@@ -8,6 +8,7 @@ import { after, afterEach, beforeEach, describe, test } from 'node:test';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { type ExecHelper, type ExecHelperOptions, startExecHelper } from '../../src/iptables/exec-helper.ts';
 import { encodeRequest } from '../../src/iptables/helper/protocol.ts';
+import { moduleCommand } from '../../src/iptables/helper-command.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
 import { isAlive } from '../support/process-state.ts';
@@ -20,7 +21,8 @@ let directory: string;
 beforeEach(() => {
   directory = mkdtempSync(join(tmpdir(), 'kup-helper-'));
 });
-afterEach(() => rmSync(directory, { recursive: true, force: true }));
+// A program whose helper was killed may still write there for a moment.
+afterEach(() => rmSync(directory, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 }));
 
 const path = (name: string) => join(directory, name);
 const exists = (name: string) => until(`${name} exists`, () => existsSync(path(name)));
@@ -125,7 +127,7 @@ describe('the helper process', () => {
   test('that keeps dying is started less and less often, and a long life is forgiven', async () => {
     const entry = path('entry.mjs');
     writeFileSync(entry, 'process.exit(7)');
-    start({ entry: pathToFileURL(entry) });
+    start({ command: moduleCommand(pathToFileURL(entry)) });
     const delays = async (count: number) => {
       const found: unknown[] = [];
       for (let n = 0; n < count; n++) {
@@ -143,7 +145,7 @@ describe('the helper process', () => {
   });
 
   test('that cannot run says why', async () => {
-    start({ entry: pathToFileURL(path('no-such-entry.mjs')) });
+    start({ command: moduleCommand(pathToFileURL(path('no-such-entry.mjs'))) });
     const result = await helper.exec(sh('exit 0'));
     assert.ok(
       result.outcome === 'failed' && /it ended with 1: .*no-such-entry/.test(result.err),
@@ -158,7 +160,7 @@ describe('the helper process', () => {
     test(`${what} is killed and replaced`, async () => {
       const entry = path('entry.mjs');
       writeFileSync(entry, script!);
-      start({ entry: pathToFileURL(entry) });
+      start({ command: moduleCommand(pathToFileURL(entry)) });
       const { pid } = helper;
       const result = await helper.exec(sh('exit 0'));
       assert.ok(result.outcome === 'failed' && /said what nobody understands/.test(result.err), JSON.stringify(result));
@@ -324,7 +326,7 @@ describe('the helper of a process that is killed', () => {
 
   test('does not mind that nobody reads the answer', async () => {
     const helper = spawn(process.execPath, [HELPER], { stdio: ['pipe', 'pipe', 'inherit'] });
-    for (const piece of encodeRequest(slow(), 5000)) helper.stdin.write(piece);
+    for (const piece of encodeRequest(slow(), 60_000)) helper.stdin.write(piece);
     await exists('begun');
     helper.stdout.destroy();
     helper.stdin.end();
@@ -336,7 +338,7 @@ describe('the helper of a process that is killed', () => {
 
   test('never runs half of a request', async () => {
     const helper = spawn(process.execPath, [HELPER], { stdio: ['pipe', 'pipe', 'inherit'] });
-    const request = Buffer.concat(encodeRequest(sh(`: >'${path('ran')}'`, 'abc'), 5000));
+    const request = Buffer.concat(encodeRequest(sh(`: >'${path('ran')}'`, 'abc'), 60_000));
     helper.stdin.end(request.subarray(0, request.length - 1));
     const [code] = await once(helper, 'close');
     assert.equal(code, 0);

@@ -34,7 +34,7 @@ let direct: Server;
 before(async () => {
   temporary = mkdtempSync(join(tmpdir(), 'kup-packets-'));
   process.env['XTABLES_LOCKFILE'] = join(temporary, 'xtables.lock');
-  client = spawn('unshare', ['--net', 'sh', '-c', 'echo ready; exec sleep 600'], {
+  client = spawn('unshare', ['--net', 'sh', '-c', 'echo ready; exec sleep 3600'], {
     stdio: ['ignore', 'pipe', 'inherit'],
   });
   await once(client.stdout ?? assert.fail(), 'data');
@@ -142,7 +142,7 @@ function saidToClient(host: string, port: number): Promise<string> {
 }
 
 async function read(wrapper: readonly string[], host: string, port: number): Promise<string> {
-  const [program = '', ...args] = [...wrapper, 'timeout', '5', 'bash', '-c', `cat < /dev/tcp/${host}/${port}`];
+  const [program = '', ...args] = [...wrapper, 'timeout', '60', 'bash', '-c', `cat < /dev/tcp/${host}/${port}`];
   const { stdout } = await promisify(execFile)(program, args);
   return stdout;
 }

@@ -19,6 +19,7 @@ export class Agent {
   readonly #calls = new Map<number, Call>();
   #nextId = 1;
   #rest = '';
+  #hasEnded = false;
 
   private constructor(name: string, child: ChildProcess) {
     this.name = name;
@@ -26,6 +27,7 @@ export class Agent {
     child.stdin?.on('error', () => {});
     child.stdout?.setEncoding('utf8').on('data', (text: string) => this.#receive(text));
     child.on('close', () => {
+      this.#hasEnded = true;
       for (const call of this.#calls.values()) call.reject(new Error(`the agent "${name}" has ended`));
     });
   }
@@ -36,6 +38,7 @@ export class Agent {
   }
 
   call<Op extends keyof Operations>(op: Op, args: Argument<Op>): Promise<Result<Op>> {
+    if (this.#hasEnded) return Promise.reject(new Error(`the agent "${this.name}" has ended`));
     const id = this.#nextId++;
     return new Promise((resolve, reject) => {
       this.#calls.set(id, { resolve, reject });

@@ -34,10 +34,14 @@ export interface ProxyOptions {
   readonly env?: NodeJS.ProcessEnv;
   /** What starts the proxy and becomes it, such as `setpriv`. */
   readonly through?: readonly string[];
+  /** In place of the one that is built from these sources. */
+  readonly program?: string;
   /** Where Services come from, instead of {@link Environment.manifests}. */
   readonly source?: readonly string[];
   /** In place of waiting for the first sync. */
   readonly ready?: () => Promise<boolean>;
+  /** How long to wait for it. */
+  readonly readyMs?: number;
 }
 
 /** A node with pods around it, agents in all of them, and a place for manifests; one for each test file. */
@@ -109,14 +113,22 @@ export class Environment {
         '2',
         ...(options.args ?? []),
       ],
-      { ...(options.env && { env: options.env }), ...(options.through && { through: options.through }) },
+      {
+        ...(options.env && { env: options.env }),
+        ...(options.through && { through: options.through }),
+        ...(options.program && { program: options.program }),
+      },
     );
     this.#proxies.add(proxy);
     try {
-      await waitFor('the proxy syncs for the first time', async () => {
-        if (!proxy.running) throw new Error('the proxy has ended');
-        return options.ready === undefined ? (await this.lastSync()) > 0 : await options.ready();
-      });
+      await waitFor(
+        'the proxy syncs for the first time',
+        async () => {
+          if (!proxy.running) throw new Error('the proxy has ended');
+          return options.ready === undefined ? (await this.lastSync()) > 0 : await options.ready();
+        },
+        options.readyMs,
+      );
     } catch (error) {
       proxy.kill('SIGKILL');
       throw new Error(`${(error as Error).message}\n${proxy.tail()}`);

@@ -1,6 +1,7 @@
 import { chmodSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Namespace, output, type RunResult } from './topology.ts';
+import { waitFor } from './wait.ts';
 
 export type Flavour = 'nft' | 'legacy';
 
@@ -52,12 +53,14 @@ export class Iptables {
     await this.#namespace.output([this.#program(family), '-w', '30', ...command.split(' ')]);
   }
 
-  /** Empties both tables of both families. */
+  /** Empties both tables of both families; again where a proxy puts its rules back in between, which hold its chains. */
   async flush(): Promise<void> {
     for (const family of [4, 6] as const) {
       for (const table of ['nat', 'filter']) {
-        await this.must(`-t ${table} -F`, family);
-        await this.must(`-t ${table} -X`, family);
+        await waitFor(`an empty ${table}`, async () => {
+          await this.must(`-t ${table} -F`, family);
+          return (await this.run(`-t ${table} -X`, family)).code === 0;
+        });
       }
     }
   }

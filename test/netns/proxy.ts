@@ -1,4 +1,7 @@
 import { type ChildProcess, spawnSync } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import type { Namespace } from './topology.ts';
@@ -20,16 +23,24 @@ export interface LogLine {
 export class ProxyProcess {
   readonly #child: ChildProcess;
   readonly log: LogLine[] = [];
+  readonly controlSocket = nextControlSocket();
   readonly exited: Promise<{ readonly code: number | null; readonly signal: NodeJS.Signals | null }>;
 
-  /** `through`: what starts it and becomes it, such as `setpriv`. */
+  /** `through`: what starts it and becomes it, such as `setpriv`; `program`: another one than that of these sources. */
   constructor(
     namespace: Namespace,
     args: readonly string[],
-    { env = {}, through = [] }: { env?: NodeJS.ProcessEnv; through?: readonly string[] } = {},
+    {
+      env = {},
+      through = [],
+      program,
+    }: { env?: NodeJS.ProcessEnv; through?: readonly string[]; program?: string } = {},
   ) {
-    buildOnce();
-    this.#child = namespace.spawn([...through, PROGRAM, ...args], env);
+    if (program === undefined) buildOnce();
+    this.#child = namespace.spawn(
+      [...through, program ?? PROGRAM, ...args, `--control-socket=${this.controlSocket}`],
+      env,
+    );
     for (const stream of [this.#child.stdout!, this.#child.stderr!]) {
       createInterface({ input: stream }).on('line', (line) => this.log.push(parseLine(line)));
     }
@@ -54,7 +65,7 @@ export class ProxyProcess {
   async stop(): Promise<number | null> {
     if (this.running) this.#child.kill('SIGTERM');
     try {
-      await waitFor('the proxy ends after SIGTERM', () => !this.running, 10_000);
+      await waitFor('the proxy ends after SIGTERM', () => !this.running);
     } catch (error) {
       this.#child.kill('SIGKILL');
       throw error;
@@ -84,10 +95,22 @@ function parseLine(line: string): LogLine {
   }
 }
 
+let sockets: { readonly folder: string; used: number } | undefined;
+
+/** Namespaces share the file system, where each proxy needs a place of its own. */
+function nextControlSocket(): string {
+  if (sockets === undefined) {
+    const folder = mkdtempSync(join(tmpdir(), 'proxies-'));
+    process.on('exit', () => rmSync(folder, { recursive: true, force: true }));
+    sockets = { folder, used: 0 };
+  }
+  return join(sockets.folder, `${++sockets.used}.sock`);
+}
+
 let built = false;
 
 /** Also when there is one: it may be of older sources. */
-function buildOnce(): void {
+export function buildOnce(): void {
   if (built) return;
   const { status, stderr } = spawnSync('scripts/build', { cwd: ROOT, encoding: 'utf8' });
   if (status !== 0) throw new Error(`cannot build ${PROGRAM}: ${stderr}`);

@@ -30,7 +30,7 @@ export function runCommand(argv: readonly string[], options: RunOptions = {}): P
     const child = execFile(
       file!,
       args,
-      { env: { ...process.env, ...options.env }, timeout: options.timeoutMs ?? 30_000, maxBuffer: 64 << 20 },
+      { env: { ...process.env, ...options.env }, timeout: options.timeoutMs ?? 120_000, maxBuffer: 64 << 20 },
       (error, stdout, stderr) => {
         const code = error === null ? 0 : typeof error.code === 'number' ? error.code : null;
         resolve({ code, stdout, stderr: code === null ? `${stderr}${error?.message ?? ''}` : stderr });
@@ -133,7 +133,7 @@ export class Topology {
   /** Synchronous, so that it also works while the process exits. */
   remove(): void {
     for (const { name } of this.#all) removeNamespace(name);
-    rmSync(this.directory, { recursive: true, force: true });
+    removeFolder(this.directory);
     alive.delete(this);
   }
 
@@ -213,9 +213,12 @@ function removeLeftovers(): void {
   // `ip` may add an "(id: 3)".
   const names = (stdout ?? '').split('\n').map((line) => line.split(' ')[0] ?? '');
   for (const name of names.filter(isLeftover)) removeNamespace(name);
-  for (const name of readdirSync(tmpdir()).filter(isLeftover)) {
-    rmSync(join(tmpdir(), name), { recursive: true, force: true });
-  }
+  for (const name of readdirSync(tmpdir()).filter(isLeftover)) removeFolder(join(tmpdir(), name));
+}
+
+function removeFolder(path: string): void {
+  // What has just been killed there may still write for a moment.
+  rmSync(path, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
 }
 
 function isRunning(pid: number): boolean {

@@ -95,6 +95,34 @@ describe('retry', () => {
   });
 });
 
+describe('peeking', () => {
+  const peeked = (p: Picker, client = 'a', nowMs = 0) => {
+    const next = p.peek(client, nowMs);
+    return next && Number(next.address.split('.')[3]);
+  };
+
+  test('tells whose turn is next, and takes none', () => {
+    const p = picker([1, 2, 3]);
+    for (const each of [1, 2, 3, 1]) {
+      assert.deepEqual([peeked(p), peeked(p, 'b')], [each, each]);
+      assert.equal(connect(p), each);
+    }
+    assert.equal(peeked(picker([])), undefined);
+  });
+
+  test('finds a client’s own endpoint, and neither gives it one nor more time', () => {
+    const p = picker([1, 2, 3], 10);
+    assert.equal(connect(p, '192.0.2.1', 0), 1);
+    assert.deepEqual([peeked(p, '192.0.2.1', 9_999), peeked(p, '::ffff:192.0.2.1', 9_999)], [1, 1]);
+    assert.equal(peeked(p, '192.0.2.1', 10_000), 2, 'asking has not made its time begin anew');
+    assert.equal(peeked(p, 'b', 10_000), 2);
+    assert.equal(connect(p, 'c', 10_000), 2);
+    assert.equal(peeked(p, 'b', 10_000), 3, 'asking has not tied it to the second');
+    p.update(backends([1, 3], 10));
+    assert.equal(peeked(p, 'c', 10_000), 1, 'its endpoint has left');
+  });
+});
+
 describe('ClientIP affinity', () => {
   test('a client keeps its endpoint, and others take turns', () => {
     const p = picker([1, 2, 3], 60);

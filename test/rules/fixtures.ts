@@ -33,6 +33,22 @@ export type PortalFields = Partial<Pick<ServicePort, 'protocol' | 'port' | 'node
 
 export const ENDPOINT: Endpoint = { address: address('10.244.1.11'), port: 8080 };
 
+/** 10.96.0.1:80/TCP, with one endpoint, but for what the fields say. */
+export function servicePort(fields: Partial<ServicePort> = {}): ServicePort {
+  return {
+    name: 'shop/web',
+    protocol: 'TCP',
+    port: 80,
+    nodePort: 0,
+    clusterIPs: [address('10.96.0.1')],
+    externalIPs: [],
+    loadBalancerIPs: [],
+    affinity: { type: 'None' },
+    endpoints: [ENDPOINT],
+    ...fields,
+  };
+}
+
 /** A portal that answers nowhere but where the fields say; port 80/TCP, local port 40001, one endpoint. */
 export function portal(fields: PortalFields): Portal {
   const { name, clusterIPs = [], externalIPs = [], loadBalancerIPs = [], loadBalancerSourceRanges: ranges } = fields;
@@ -40,12 +56,11 @@ export function portal(fields: PortalFields): Portal {
   return {
     localPort,
     ...(localSetPort !== undefined && { localSetPort }),
-    servicePort: {
+    servicePort: servicePort({
       name: name as ServicePortName,
       protocol,
       port,
       nodePort,
-      affinity: { type: 'None' },
       endpoints: fields.endpoints ?? [ENDPOINT],
       ...(onlyElsewhere && { onlyElsewhere }),
       ...(local && { local }),
@@ -53,7 +68,7 @@ export function portal(fields: PortalFields): Portal {
       clusterIPs: clusterIPs.map(address),
       externalIPs: externalIPs.map(address),
       loadBalancerIPs: loadBalancerIPs.map(address),
-    },
+    }),
   };
 }
 

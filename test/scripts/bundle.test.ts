@@ -1,36 +1,71 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { readdirSync, readFileSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { before, describe, test } from 'node:test';
+import { type Bundle, bundle } from '../../scripts/bundle.ts';
 
-const ROOT = join(import.meta.dirname, '../..');
+const MODULES = new URL('../../scripts/sea/modules.ts', import.meta.url);
+
+/** Runs `--version` with modules from the current folder; says which were read, and which of Node's were loaded. */
+const RUN = `
+  import { readFileSync } from 'node:fs';
+  import { Modules } from '${MODULES}';
+  const read = [];
+  process.on('exit', () => console.log(JSON.stringify({ read, loaded: process.moduleLoadList })));
+  process.argv = [process.execPath, 'main.js', '--version'];
+  const { require } = new Modules((name) => {
+    read.push(name);
+    return { source: readFileSync(name, 'latin1') };
+  });
+  require('./main.js');`;
 
 describe('the bundle', () => {
-  let folder: string;
+  let built: Bundle;
 
-  before(() => {
-    folder = execFileSync(process.execPath, [join(ROOT, 'scripts/bundle.ts')], { encoding: 'utf8' }).trim();
+  before(async () => {
+    built = await bundle();
+  });
+
+  test('has the programs and what only some need apart from them', () => {
+    assert.ok(built.modules.has('main.js') && built.modules.has('iptables-helper.js'));
+    const client = [...built.modules].filter(([, text]) => text.includes('KubeConfig = class'));
+    assert.equal(client.length, 1);
+    assert.ok(!built.modules.get('main.js')?.includes('KubeConfig = class'));
+  });
+
+  test('knows whose code it has', () => {
+    const has = (name: string) => built.packages.has(`node_modules/${name}`);
+    assert.ok(has('yaml') && has('@kubernetes/client-node') && has('logform/node_modules/@colors/colors'));
+    // Tools, what only such parts of others need as are not here, and what something of ours takes the place of.
+    assert.ok(!has('typescript') && !has('form-data') && !has('string-width') && !has('koffi'));
   });
 
   test('takes one byte per character in memory', () => {
-    const sources = readdirSync(folder).filter((name) => name.endsWith('.js'));
-    assert.ok(sources.includes('main.js') && sources.includes('worker.js') && sources.includes('iptables-helper.js'));
-    for (const name of sources) {
-      assert.equal(readFileSync(join(folder, name), 'utf8').match(/.{0,40}[^\0-\xff]/)?.[0], undefined, name);
+    for (const [name, text] of [...built.modules, ['worker.js', built.worker], ['loader.js', built.loader]] as const) {
+      assert.equal(text.match(/.{0,40}[^\0-\x7f]/)?.[0], undefined, name);
     }
   });
 
-  test('loads HTTP without the clients that Node has beside it', () => {
-    const told = 'process.on("exit", () => console.log(JSON.stringify(process.moduleLoadList)))';
-    const args = ['--import', `data:text/javascript,${told}`, join(folder, 'main.js'), '--version'];
-    const [version = '', modules = ''] = execFileSync(process.execPath, args, { encoding: 'utf8' }).split('\n');
-    assert.match(version, /\d+\.\d+\.\d+/);
-    const loaded: string[] = JSON.parse(modules);
-    assert.ok(loaded.includes('NativeModule http'));
-    assert.deepEqual(
-      loaded.filter((name) => name.includes('undici')),
-      [],
-    );
+  test('reads what it needs, and loads HTTP without the clients that Node has beside it', () => {
+    const folder = mkdtempSync(join(tmpdir(), 'bundle-'));
+    try {
+      for (const [name, text] of built.modules) writeFileSync(join(folder, name), text);
+      const options = { cwd: folder, encoding: 'utf8' } as const;
+      const printed = execFileSync(process.execPath, ['--input-type=module', '--eval', RUN], options);
+      const [version = '', told = ''] = printed.split('\n');
+      assert.match(version, /\d+\.\d+\.\d+/);
+      const { read, loaded }: Record<'read' | 'loaded', string[]> = JSON.parse(told);
+      assert.ok(read.includes('main.js'));
+      assert.ok(!read.some((name) => built.modules.get(name)?.includes('KubeConfig = class')));
+      assert.ok(loaded.includes('NativeModule http'));
+      assert.deepEqual(
+        loaded.filter((name) => name.includes('undici')),
+        [],
+      );
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
   });
 });

@@ -7,7 +7,7 @@ import { address } from '../rules/fixtures.ts';
 
 /**
  * One endpoint in words: its number, then "ready", "unready" (serves no longer), "dying" (terminates, still serves),
- * "dead" (terminates, serves no longer) or "idle" (serves, yet is neither), "here" when it is on the node n1,
+ * "dead" (terminates, serves no longer) or "idle" (serves, yet is neither), "drained" when an operator took it out, "here" when it is on the node n1,
  * and hints as "zones=a,b", "nodes=n1".
  */
 function candidate(words: string): Candidate {
@@ -30,6 +30,7 @@ function candidate(words: string): Candidate {
       ...(nodeHints && { nodeHints }),
       ...(zoneHints && { zoneHints }),
     },
+    ...(rest.includes('drained') && { isDrained: true }),
   };
 }
 
@@ -148,6 +149,30 @@ const CASES: Readonly<Record<string, Readonly<Record<string, Case>>>> = {
     'those that serve without being ready or terminating do not': {
       endpoints: ['0 dead', '1 unready here', '2 idle'],
       cluster: '',
+    },
+  },
+  'drained endpoints': {
+    'do not serve': { endpoints: ['1 ready drained', '2 ready'], cluster: '2' },
+    'do not serve while they terminate either': { endpoints: ['1 dying drained', '2 dying'], cluster: '2' },
+    'give way to those that terminate': { endpoints: ['1 ready drained', '2 dying'], cluster: '2' },
+    'leave nobody where all are drained, wherever they are': {
+      endpoints: ['1 ready drained', '2 dying drained here'],
+      policy: INTERNAL_LOCAL_ONLY,
+      local: '',
+    },
+    'here leave those elsewhere to be told of': {
+      endpoints: ['1 ready here drained', '2 ready'],
+      policy: INTERNAL_LOCAL_ONLY,
+      local: '',
+      onlyElsewhere: true,
+    },
+    'are not missed in the hints': {
+      endpoints: ['1 ready drained', '2 ready zones=a', '3 ready zones=b'],
+      cluster: '2',
+    },
+    'do not hold the others of their zone off': {
+      endpoints: ['1 ready drained zones=a', '2 ready zones=b', '3 ready zones=c'],
+      cluster: '2 3',
     },
   },
   'internal policy Local': {

@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { IpFamily } from '../../src/model/address.ts';
-import { type EndpointAddress, type EndpointGroup, endpointName } from '../../src/model/endpoint.ts';
+import { type Endpoint, type EndpointAddress, type EndpointGroup, endpointName } from '../../src/model/endpoint.ts';
 import type { Service, ServiceKey, TrafficPolicy } from '../../src/model/service.ts';
-import { type EndpointSet, type SnapshotDelta, verdictOf } from '../../src/model/service-port.ts';
+import { type EndpointSet, type ServicePort, type SnapshotDelta, verdictOf } from '../../src/model/service-port.ts';
 import type { SourceEvent } from '../../src/model/source-event.ts';
+import type { EndpointVerdict } from '../../src/state/endpoint-verdicts.ts';
 import { ServiceTracker } from '../../src/state/service-tracker.ts';
 import { address } from '../rules/fixtures.ts';
 import { seededRandom } from '../support/seeded-random.ts';
@@ -25,6 +26,7 @@ class World {
   readonly proxyPorts = new Set<number>();
   readonly programs = new Set<number>();
   topology = {};
+  drained: Endpoint[] = [];
   nodeAddresses = ADDRESSES.slice(0, 0);
 
   constructor(seed: number) {
@@ -62,7 +64,7 @@ class World {
 
   /** One thing changes, and every tracker is told. */
   change(trackers: readonly ServiceTracker[]): void {
-    switch (this.below(8)) {
+    switch (this.below(9)) {
       case 0:
         this.topology = { nodeName: this.pick(NAMES), zone: this.pick(NAMES) };
         for (const tracker of trackers) tracker.setTopology(this.topology);
@@ -70,6 +72,10 @@ class World {
       case 1:
         this.nodeAddresses = this.some(ADDRESSES);
         for (const tracker of trackers) tracker.setNodeAddresses(this.nodeAddresses);
+        break;
+      case 3:
+        this.drained = this.some(ADDRESSES).map((one) => ({ address: one, port: this.pick(PORTS) }));
+        for (const tracker of trackers) tracker.setDrained(this.drained);
         break;
       case 2:
         for (const ports of [this.proxyPorts, this.programs]) {
@@ -170,9 +176,36 @@ function freshView(world: World, family: IpFamily): Follower['view'] {
   tracker.apply(world.shuffled(world.events.values()));
   tracker.setNodeAddresses(world.nodeAddresses);
   tracker.setTopology(world.topology);
+  tracker.setDrained(world.drained);
   const follower = new Follower();
   follower.take(tracker.takeDelta());
   return follower.view;
+}
+
+/** Reasons are given to those that were not chosen, and to no others. */
+function compareVerdicts(tracker: ServiceTracker, port: ServicePort, { drained }: World): void {
+  const isDrained = new Set(drained.map(endpointName));
+  for (const [set, { endpoints, draining = [] }] of [['own', port] as const, ['local', port.local ?? port] as const]) {
+    const verdicts = tracker.candidates(port.name, port.local === undefined ? 'own' : set);
+    const names = (isWanted: (verdict: EndpointVerdict) => boolean) =>
+      verdicts.filter(isWanted).map(({ endpoint }) => endpointName(endpoint));
+    assert.deepEqual(
+      names(({ reason }) => reason === undefined),
+      endpoints.map(endpointName),
+    );
+    const isLoop = ({ reason = '' }) => reason.startsWith('it is ');
+    assert.deepEqual(
+      names((one) => one.reason !== undefined && !isLoop(one)),
+      draining.map(endpointName),
+    );
+    assert.ok(!verdicts.some(({ reason }) => /undefined|for (node|zone) $/.test(reason ?? '')));
+    assert.equal(
+      endpoints.some((one) => isDrained.has(endpointName(one))),
+      false,
+      'drained ones serve nobody',
+    );
+    for (const { endpoint } of verdicts) assert.ok(tracker.withEndpoint(endpoint).includes(port.name));
+  }
 }
 
 /** Changes a world, follows it in random steps, and compares the end. */
@@ -188,12 +221,13 @@ function compare(seed: number): Follower['view'][] {
     follower.take(tracker.takeDelta());
     assert.equal(tracker.hasChanges, false);
     assert.deepEqual(follower.view, freshView(world, family), `seed ${seed}, ${family}`);
+    for (const [, port] of follower.view.ports) compareVerdicts(tracker, port, world);
     return follower.view;
   });
 }
 
 test('what is served depends on what is known, not on the order in which it came', () => {
-  const views = Array.from({ length: 60 }, (_, seed) => compare(seed)).flat();
+  const views = Array.from({ length: 120 }, (_, seed) => compare(seed)).flat();
   const ports = views.flatMap((view) => view.ports.map(([, port]) => port));
   const sets: EndpointSet[] = ports.flatMap(({ local, ...own }) => (local ? [own, local] : [own]));
   for (const { endpoints, draining = [], onlyElsewhere } of sets) {
@@ -222,6 +256,7 @@ test('when everything is gone, nothing is remembered', () => {
   tracker.setNodeAddresses([address('198.51.100.1')]);
   tracker.setTopology({ nodeName: 'another' });
   tracker.setNodeAddresses(ADDRESSES);
+  tracker.setDrained(ADDRESSES.map((one) => ({ address: one, port: 80 })));
   tracker.listeningChanged();
   assert.equal(tracker.hasChanges, false);
 });

@@ -582,3 +582,157 @@ describe('what leads back to the proxy', () => {
     assert.deepEqual(t.news(), [[80], []]);
   });
 });
+
+describe('drained endpoints', () => {
+  const both = group([address('10.0.0.1'), address('10.0.0.2')]);
+
+  test('get no new connections until they are undrained, and only Services that have them are looked at', () => {
+    const t = tracker();
+    t.service(service());
+    t.it.apply([{ kind: 'Service', key: 'shop/other', value: service({ key: 'shop/other' }) }]);
+    t.slice('a', both);
+    t.slice('b', group([address('10.0.0.3')]), 'shop/other');
+    t.it.takeDelta();
+    t.it.setDrained([{ address: ip('10.0.0.1'), port: 8080 }]);
+    assert.equal(t.it.pendingServices, 1);
+    const [port] = t.it.takeDelta().upserted;
+    assert.deepEqual(port?.endpoints, [{ address: '10.0.0.2', port: 8080 }]);
+    assert.deepEqual(port?.draining, [{ address: '10.0.0.1', port: 8080 }]);
+    t.it.setDrained([]);
+    assert.deepEqual(t.addresses(), [['10.0.0.1:8080', '10.0.0.2:8080']]);
+  });
+
+  test('of another port of the address go on', () => {
+    const t = tracker();
+    t.service(service());
+    t.slice('a', both);
+    t.it.takeDelta();
+    t.it.setDrained([{ address: ip('10.0.0.1'), port: 9090 }]);
+    assert.deepEqual(t.addresses(), []);
+  });
+
+  test('that are all a Service has make it refuse, and fail its health check', () => {
+    const t = tracker();
+    t.it.setTopology({ nodeName: 'n1' });
+    const here = { nodeName: 'n1' };
+    t.service(service({ healthCheckNodePort: 32_000 }));
+    t.slice('a', group([address('10.0.0.1', here), address('10.0.0.2', { ...here, ready: false, terminating: true })]));
+    assert.equal(t.it.takeDelta().healthChecks.get('shop/web')?.localEndpoints, 1);
+    t.it.setDrained(['10.0.0.1', '10.0.0.2'].map((text) => ({ address: ip(text), port: 8080 })));
+    const { upserted, healthChecks } = t.it.takeDelta();
+    assert.deepEqual(upserted.map(verdictOf), ['reject']);
+    assert.equal(healthChecks.get('shop/web')?.localEndpoints, 0);
+  });
+
+  test('are remembered when nobody has them yet', () => {
+    const t = tracker();
+    t.it.setDrained([{ address: ip('10.0.0.1'), port: 8080 }]);
+    assert.equal(t.it.hasChanges, false);
+    t.service(service());
+    t.slice('a', both);
+    assert.deepEqual(t.addresses(), [['10.0.0.2:8080']]);
+  });
+});
+
+describe('what speaks against an endpoint', () => {
+  const verdicts = (t: ReturnType<typeof tracker>, set: 'own' | 'local' = 'own') =>
+    Object.fromEntries(t.it.candidates('shop/web:http', set).map((one) => [one.endpoint.address, one.reason]));
+
+  test('is told, for each that is not chosen', () => {
+    const t = tracker();
+    t.service(service());
+    const dying = { ready: false, terminating: true };
+    t.slice(
+      'a',
+      group(
+        [
+          address('10.0.0.1'),
+          address('10.0.0.2', { ready: false }),
+          address('10.0.0.3', dying),
+          address('10.0.0.4', { ...dying, serving: false }),
+          address('10.0.0.5'),
+          address('10.96.0.1'),
+        ],
+        80,
+      ),
+    );
+    t.it.setDrained([{ address: ip('10.0.0.5'), port: 80 }]);
+    assert.deepEqual(verdicts(t), {
+      '10.0.0.1': undefined,
+      '10.0.0.2': 'not ready',
+      '10.0.0.3': 'terminating, and others are ready',
+      '10.0.0.4': 'terminating, and no longer serving',
+      '10.0.0.5': 'drained by an operator',
+      '10.96.0.1': 'it is an address of a Service, so connections would come back to the proxy',
+    });
+  });
+
+  test('is the policy in the set of the node, and hints in that of the cluster', () => {
+    const t = tracker();
+    t.it.setTopology({ nodeName: 'n1', zone: 'a' });
+    t.service(
+      service({
+        externalTrafficPolicy: 'Local',
+        ports: [{ name: 'http', protocol: 'TCP', port: 80, nodePort: 30_080 }],
+      }),
+    );
+    const at = (nodeName: string, zone: string) => ({ nodeName, zone, zoneHints: [zone] });
+    t.slice('a', group([address('10.0.0.1', at('n1', 'a')), address('10.0.0.2', at('n2', 'b'))]));
+    assert.deepEqual(verdicts(t), { '10.0.0.1': undefined, '10.0.0.2': 'its topology hints are for zone b' });
+    assert.deepEqual(verdicts(t, 'local'), {
+      '10.0.0.1': undefined,
+      '10.0.0.2': 'on another node, and the policy is Local',
+    });
+    t.slice(
+      'a',
+      group([
+        address('10.0.0.1', { ...at('n1', 'a'), nodeHints: ['n1'] }),
+        address('10.0.0.2', { ...at('n2', 'a'), nodeHints: ['n2', 'n3'] }),
+      ]),
+    );
+    assert.equal(verdicts(t)['10.0.0.2'], 'its topology hints are for node n2, n3');
+  });
+
+  test('cannot be told of what is not served', () => {
+    const t = tracker();
+    assert.deepEqual(t.it.candidates('shop/web:http', 'own'), []);
+    t.service(service({ ports: [{ name: 'http', protocol: 'SCTP', port: 80, nodePort: 0 }] }));
+    t.slice('a', group([address('10.0.0.1')]));
+    assert.deepEqual(t.it.candidates('shop/web:http', 'own'), []);
+    assert.deepEqual(t.it.candidates('shop/web:other', 'own'), []);
+  });
+});
+
+test('an endpoint and an address lead back to the Service ports that have them', () => {
+  const t = tracker();
+  t.it.setNodeAddresses([ip('192.168.50.10')]);
+  t.service(
+    service({
+      externalIPs: [ip('203.0.113.7')],
+      ports: [
+        { name: 'http', protocol: 'TCP', port: 80, nodePort: 30_080 },
+        { name: 'dns', protocol: 'UDP', port: 53, nodePort: 0 },
+      ],
+    }),
+  );
+  t.slice('a', group([address('10.0.0.1', { ready: false })]));
+  t.it.takeDelta();
+  const having = (text: string, port: number) => t.it.withEndpoint({ address: ip(text), port });
+  assert.deepEqual(having('10.0.0.1', 8080), ['shop/web:http']);
+  assert.deepEqual(having('10.0.0.1', 8081), []);
+  assert.deepEqual(having('203.0.113.7', 80), [], 'its external IP');
+  const at = (text: string, port: number, protocol: 'TCP' | 'UDP' = 'TCP') =>
+    t.it.claimants(ip(text), port, protocol).map(({ name }) => name);
+  assert.deepEqual(at('10.96.0.1', 80), ['shop/web:http']);
+  assert.deepEqual(at('203.0.113.7', 80), ['shop/web:http']);
+  assert.deepEqual(at('192.168.50.10', 30_080), ['shop/web:http']);
+  assert.deepEqual(at('10.96.0.1', 53, 'UDP'), ['shop/web:dns']);
+  for (const [text, port, protocol] of [
+    ['10.96.0.1', 80, 'UDP'],
+    ['10.96.0.1', 30_080, 'TCP'],
+    ['192.168.50.10', 80, 'TCP'],
+    ['198.51.100.1', 30_080, 'TCP'],
+  ] as const) {
+    assert.deepEqual(at(text, port, protocol), [], `${text}:${port}/${protocol}`);
+  }
+});

@@ -1,5 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { until } from './until.ts';
 
 /** Node has no sockets of this kind. Says when it listens, then each datagram in a line. */
 const RECEIVER = `
@@ -33,6 +35,17 @@ export class NotifySocket {
     while (socket.lines.length === 0) await once(child.stdout, 'data');
     socket.lines.shift();
     return socket;
+  }
+
+  /** It is busy, and reads nothing. */
+  async pause(): Promise<void> {
+    this.#child.kill('SIGSTOP');
+    // What it was about to read it still reads.
+    await until('it to stop', () => / T /.test(readFileSync(`/proc/${this.#child.pid}/stat`, 'utf8')));
+  }
+
+  resume(): void {
+    this.#child.kill('SIGCONT');
   }
 
   close(): void {

@@ -3,6 +3,12 @@ import { type AddressInfo, connect, createServer, type Server, type Socket } fro
 import type { TestContext } from 'node:test';
 import { parseAddress } from '../../src/model/address.ts';
 import type { Endpoint } from '../../src/model/endpoint.ts';
+import { close } from '../../src/sys/descriptor.ts';
+import { Memory } from '../../src/sys/memory.ts';
+import { AF_INET, bindTo, getsockname, SOCK_STREAM, SOCKET_ADDRESS_BYTES, socket } from '../../src/sys/socket.ts';
+import { decodePort, encodeSocketAddress } from '../../src/sys/socket-address.ts';
+import { must } from '../../src/sys/sys-error.ts';
+import { PATIENCE_MS } from '../netns/wait.ts';
 
 /** One side of a TCP connection, and all that has happened to it. It ends its own direction only when told. */
 export class TcpPeer {
@@ -59,11 +65,11 @@ export class TcpPeer {
 
   /** Resolves with how the other side finished: `end`, or the errno of a broken connection. */
   async finished(): Promise<string> {
-    const signal = AbortSignal.timeout(10_000);
+    const signal = AbortSignal.timeout(PATIENCE_MS);
     if (!this.isOver) {
       await Promise.race(['end', 'close'].map((event) => once(this.socket, event, { signal }))).catch(() => {});
     }
-    if (!this.isOver) throw new Error('the connection was still open after 10 s');
+    if (!this.isOver) throw new Error(`the connection was still open after ${PATIENCE_MS} ms`);
     return this.error ?? 'end';
   }
 }
@@ -117,7 +123,7 @@ export class TcpBackend {
   /** Leaves reading and writing to the caller. */
   static async raw(t: TestContext, onSocket: (socket: Socket, backend: TcpBackend) => void): Promise<TcpBackend> {
     const server = createServer({ allowHalfOpen: true });
-    server.listen(0, '127.0.0.1');
+    server.listen({ port: 0, host: '127.0.0.1', backlog: 4096 });
     await once(server, 'listening');
     const backend = new TcpBackend(server, onSocket);
     t.after(() => {
@@ -153,9 +159,14 @@ export class TcpBackend {
   }
 }
 
-/** Where nobody listens. */
-export async function refusingEndpoint(t: TestContext): Promise<Endpoint> {
-  const backend = await TcpBackend.start(t);
-  backend.stop();
-  return backend.endpoint;
+/** Where nobody listens. A socket that does not holds the port for the test, so that the kernel gives it to nobody else. */
+export function refusingEndpoint(t: TestContext): Endpoint {
+  const fd = must('socket', socket(AF_INET, SOCK_STREAM));
+  t.after(() => close(fd));
+  must('bind', bindTo(fd, encodeSocketAddress('127.0.0.1', 0)));
+  const bound = new Memory(SOCKET_ADDRESS_BYTES);
+  must('getsockname', getsockname(fd, bound));
+  const address = parseAddress('127.0.0.1');
+  if (address === undefined) throw new TypeError('127.0.0.1');
+  return { address, port: decodePort(bound.bytes) };
 }

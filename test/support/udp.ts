@@ -46,7 +46,7 @@ export class UdpClient {
   async ask(datagram: string | Buffer): Promise<string> {
     const count = this.received.length;
     this.send(datagram);
-    return String(await waitFor(`a reply to ${String(datagram).slice(0, 20)}`, () => this.received[count], 2000));
+    return String(await waitFor(`a reply to ${String(datagram).slice(0, 20)}`, () => this.received[count]));
   }
 }
 
@@ -85,7 +85,7 @@ export class UdpBackend {
     socket.bind(0, '127.0.0.1');
     await once(socket, 'listening');
     const backend = new UdpBackend(socket, answer);
-    t.after(() => backend.stop());
+    t.after(() => socket.close());
     return backend;
   }
 
@@ -111,10 +111,14 @@ export class UdpBackend {
     this.#socket.send(text, flow, '127.0.0.1', () => {});
   }
 
-  /** From now on datagrams are refused by ICMP. */
-  stop(): void {
-    if (this.#isStopped) return;
+  /**
+   * Afterwards datagrams are refused by ICMP: the socket is connected to somebody else, so it takes none of them, and still
+   * holds the port, so that the kernel gives it to nobody else.
+   */
+  async stop(): Promise<void> {
     this.#isStopped = true;
-    this.#socket.close();
+    const connected = once(this.#socket, 'connect');
+    this.#socket.connect(9, '127.0.0.1');
+    await connected;
   }
 }

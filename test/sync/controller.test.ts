@@ -68,6 +68,7 @@ function harness({ nodeAddress, portRange = { first: 40_000, last: 50_000 } }: O
   const rules = new RuleSync({
     clock,
     iptables: {
+      flavour: 'nft',
       save: async (family, table) => {
         if (state.fault !== undefined) throw state.fault;
         return iptables.save(family, table);

@@ -9,24 +9,13 @@ import { PortAllocator } from '../../src/sync/port-allocator.ts';
 import { FakeDataPlane } from '../fakes/fake-data-plane.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
-import { address as ip } from '../rules/fixtures.ts';
+import { address as ip, servicePort as servicePortOf } from '../rules/fixtures.ts';
 import { listenSpec } from '../support/listen-spec.ts';
 
 const ONE = { address: ip('10.0.0.8'), port: 1 };
 
 function servicePort(overrides: Partial<ServicePort> = {}): ServicePort {
-  return {
-    name: 'shop/web',
-    protocol: 'TCP',
-    port: 80,
-    nodePort: 0,
-    clusterIPs: [ip('10.96.0.1')],
-    externalIPs: [],
-    loadBalancerIPs: [],
-    affinity: { type: 'None' },
-    endpoints: [ONE],
-    ...overrides,
-  };
+  return servicePortOf({ endpoints: [ONE], ...overrides });
 }
 
 function harness(range: PortRange = { first: 40_000, last: 41_000 }) {
@@ -137,6 +126,8 @@ describe('listeners', () => {
       [[port, localSetPort]],
     );
     assert.ok(h.listeners.isLocalPort(localSetPort, 'TCP'));
+    assert.equal(h.listeners.ownerOf(localSetPort, 'TCP'), 'shop/web');
+    assert.equal(h.listeners.ownerOf(localSetPort, 'UDP'), undefined);
     const changes = h.counts.changes;
     h.listeners.want(servicePort({ local: { ...local, endpoints: [ONE] } }));
     assert.equal(h.counts.changes, changes, 'only endpoints');

@@ -22,6 +22,7 @@ import {
 } from '../../src/sys/socket.ts';
 import { decodePort, encodeSocketAddress } from '../../src/sys/socket-address.ts';
 import { EAGAIN, must } from '../../src/sys/sys-error.ts';
+import { arrivals, hasArrived } from './arrivals.ts';
 import { owned } from './descriptors.ts';
 
 describe('the length of a run', () => {
@@ -53,32 +54,43 @@ describe('the length of a run', () => {
   });
 });
 
+interface Endpoint {
+  readonly fd: number;
+  readonly address: Memory;
+  readonly arrived: () => void;
+}
+
 /** A socket that clients and endpoints can be made of, with room for many datagrams. */
-function endpoint(t: Parameters<typeof owned>[0]): { fd: number; address: Memory } {
+function endpoint(t: Parameters<typeof owned>[0]): Endpoint {
   const fd = owned(t, socket(AF_INET, SOCK_DGRAM));
   setOption(fd, { level: SOL_SOCKET, name: SO_RCVBUF, value: 1 << 20 });
   setOption(fd, { level: IPPROTO_IP, name: IP_PKTINFO, value: 1 });
   must('bind', bindTo(fd, encodeSocketAddress('127.0.0.1', 0)));
   const bound = new Memory(SOCKET_ADDRESS_BYTES);
   must('getsockname', getsockname(fd, bound));
-  return { fd, address: encodeSocketAddress('127.0.0.1', decodePort(bound.bytes)) };
+  const address = encodeSocketAddress('127.0.0.1', decodePort(bound.bytes));
+  return { fd, address, arrived: arrivals(t, fd) };
 }
 
-function sendTexts(fd: number, texts: readonly string[]): void {
+function sendTexts(fd: number, texts: readonly string[], to: Endpoint): void {
   for (const text of texts) {
     const memory = new Memory(text.length);
     memory.bytes.write(text);
     must('send', send(fd, memory, 0, text.length));
+    to.arrived();
   }
 }
 
-function receiveTexts(fd: number): string[] {
-  const texts: string[] = [];
+function receiveTexts(fd: number, count: number): string[] {
   const memory = new Memory(65_536);
-  for (let length = recv(fd, memory, 0, 65_536); length !== -EAGAIN; length = recv(fd, memory, 0, 65_536)) {
-    texts.push(memory.bytes.toString('latin1', 0, must('recv', length)));
-  }
-  return texts;
+  return Array.from({ length: count }, () => {
+    hasArrived(fd);
+    return memory.bytes.toString('latin1', 0, must('recv', recv(fd, memory, 0, 65_536)));
+  });
+}
+
+function assertEmpty(fd: number): void {
+  assert.equal(recv(fd, new Memory(1), 0, 1), -EAGAIN);
 }
 
 const TEXTS = ['aaaaaa', 'bbbbbb', 'cccccc', 'ddd', 'eeeeeeee', '', 'ffffffff'];
@@ -90,15 +102,19 @@ test('a run that goes on arrives as the datagrams that it was made of', (t) => {
   must('connect', connect(client.fd, listener.address));
   const inbox = new DatagramInbox(16);
   for (let round = 0; round < 2; round++) {
-    sendTexts(client.fd, TEXTS);
+    sendTexts(client.fd, TEXTS, listener);
     assert.equal(inbox.receive(listener.fd), TEXTS.length);
     const lengths: number[] = [];
+    const received: string[] = [];
     for (let i = 0; i < TEXTS.length; i += lengths.at(-1) ?? 1) {
-      lengths.push(inbox.run(i, TEXTS.length));
-      assert.ok(inbox.sendRun(onward, i, lengths.at(-1) ?? 1) >= 0);
+      const length = inbox.run(i, TEXTS.length);
+      lengths.push(length);
+      assert.ok(inbox.sendRun(onward, i, length) >= 0);
+      received.push(...receiveTexts(backend.fd, length));
     }
     assert.deepEqual(lengths, [4, 1, 1, 1]);
-    assert.deepEqual(receiveTexts(backend.fd), TEXTS);
+    assert.deepEqual(received, TEXTS);
+    assertEmpty(backend.fd);
   }
 });
 
@@ -108,7 +124,7 @@ test('replies of several flows find their clients, in runs and alone', (t) => {
   const [inbox, outbox] = [new DatagramInbox(4), new DatagramOutbox(32)];
   for (const { fd } of clients) {
     must('connect', connect(fd, listener.address));
-    sendTexts(fd, ['hello']);
+    sendTexts(fd, ['hello'], listener);
   }
   assert.equal(inbox.receive(listener.fd), clients.length);
   const pusher = owned(t, socket(AF_INET, SOCK_DGRAM));
@@ -116,7 +132,7 @@ test('replies of several flows find their clients, in runs and alone', (t) => {
   for (let round = 0; round < 2; round++) {
     clients.forEach((_, i) => {
       const texts = TEXTS.map((text) => text.replaceAll(/./g, String(i)));
-      sendTexts(pusher, texts);
+      sendTexts(pusher, texts, backend);
       assert.equal(outbox.receive(backend.fd, outbox.room), texts.length);
       assert.equal(outbox.direct(texts.length, inbox.replyPath(i)), texts.join('').length);
     });
@@ -125,7 +141,8 @@ test('replies of several flows find their clients, in runs and alone', (t) => {
     assert.equal(outbox.room, 32);
     clients.forEach(({ fd }, i) => {
       const texts = TEXTS.map((text) => text.replaceAll(/./g, String(i)));
-      assert.deepEqual(receiveTexts(fd), texts);
+      assert.deepEqual(receiveTexts(fd, texts.length), texts);
+      assertEmpty(fd);
     });
   }
 });

@@ -22,6 +22,7 @@ import {
 } from '../../src/sys/socket.ts';
 import { decodePort, encodeSocketAddress } from '../../src/sys/socket-address.ts';
 import { EAGAIN, must } from '../../src/sys/sys-error.ts';
+import { arrivals, hasArrived } from './arrivals.ts';
 import { owned } from './descriptors.ts';
 
 const FAMILIES = [
@@ -43,13 +44,19 @@ const FAMILIES = [
 
 type Family = (typeof FAMILIES)[number];
 
-function listen(t: TestContext, { family, wildcard, packetInfo }: Family): { fd: number; port: number } {
+interface Listener {
+  readonly fd: number;
+  readonly port: number;
+  readonly arrived: () => void;
+}
+
+function listen(t: TestContext, { family, wildcard, packetInfo }: Family): Listener {
   const fd = owned(t, socket(family, SOCK_DGRAM));
   must('setsockopt', setOption(fd, packetInfo));
   must('bind', bindTo(fd, encodeSocketAddress(wildcard, 0)));
   const address = new Memory(SOCKET_ADDRESS_BYTES);
   must('getsockname', getsockname(fd, address));
-  return { fd, port: decodePort(address.bytes) };
+  return { fd, port: decodePort(address.bytes), arrived: arrivals(t, fd) };
 }
 
 function client(t: TestContext, family: number, to: string, port: number): number {
@@ -64,11 +71,13 @@ function text(value: string): Memory {
   return memory;
 }
 
-function sendText(fd: number, value: string): void {
+function sendText(fd: number, value: string, to: Listener): void {
   assert.equal(send(fd, text(value), 0, value.length), value.length);
+  to.arrived();
 }
 
 function received(fd: number): string {
+  hasArrived(fd);
   const memory = new Memory(65_536);
   const length = must('recv', recv(fd, memory, 0, 65_536));
   return memory.bytes.toString('latin1', 0, length);
@@ -77,7 +86,8 @@ function received(fd: number): string {
 for (const each of FAMILIES) {
   describe(`datagrams over ${each.name}`, () => {
     test('come with client, local address and content, many at a time', (t) => {
-      const { fd, port } = listen(t, each);
+      const listener = listen(t, each);
+      const { fd, port } = listener;
       const inbox = new DatagramInbox(4);
       const clients = each.addresses.flatMap((to) => [
         client(t, each.family, to, port),
@@ -85,7 +95,7 @@ for (const each of FAMILIES) {
       ]);
       for (let round = 0; round < 3; round++) {
         clients.forEach((sender, i) => {
-          sendText(sender, `${'x'.repeat(round * i)}${i}`);
+          sendText(sender, `${'x'.repeat(round * i)}${i}`, listener);
         });
         assert.equal(inbox.receive(fd), clients.length);
         const keys = clients.map((_, i) => `${inbox.localKey(i)} ${inbox.clientKey(i)}`);
@@ -101,15 +111,16 @@ for (const each of FAMILIES) {
     });
 
     test('are answered from the address that each client used', (t) => {
-      const { fd, port } = listen(t, each);
+      const listener = listen(t, each);
+      const { fd, port } = listener;
       const backend = listen(t, each);
       const inbox = new DatagramInbox(4);
       const outbox = new DatagramOutbox(4);
       const clients = each.addresses.map((to) => client(t, each.family, to, port));
-      for (const sender of clients) sendText(sender, 'ask');
+      for (const sender of clients) sendText(sender, 'ask', listener);
       assert.equal(inbox.receive(fd), clients.length);
       clients.forEach((_, i) => {
-        sendText(client(t, each.family, each.addresses[0], backend.port), `answer ${i}`);
+        sendText(client(t, each.family, each.addresses[0], backend.port), `answer ${i}`, backend);
         assert.equal(outbox.receive(backend.fd, outbox.room), 1);
         assert.equal(outbox.direct(1, inbox.replyPath(i)), 8);
       });
@@ -122,15 +133,16 @@ for (const each of FAMILIES) {
 
     for (const size of [0, 1, 1472, 65_507]) {
       test(`of ${size} bytes are whole after one of another size in the same slot`, (t) => {
-        const { fd, port } = listen(t, each);
+        const listener = listen(t, each);
+        const { fd, port } = listener;
         const [inbox, outbox] = [new DatagramInbox(1), new DatagramOutbox(1)];
         const sender = client(t, each.family, each.addresses[0], port);
         for (const content of ['before', 'y'.repeat(size), 'after']) {
-          sendText(sender, content);
+          sendText(sender, content, listener);
           assert.equal(inbox.receive(fd), 1);
           assert.equal(inbox.bytes(0), content.length);
           const path = inbox.replyPath(0);
-          sendText(sender, content);
+          sendText(sender, content, listener);
           assert.equal(outbox.receive(fd, 1), 1);
           assert.equal(outbox.direct(1, path), content.length);
           assert.equal(outbox.flush(fd), 0);

@@ -17,6 +17,7 @@ import {
   must,
   SysError,
 } from '../../src/sys/sys-error.ts';
+import { PATIENCE_MS } from '../netns/wait.ts';
 import { owned, ownedPair } from './descriptors.ts';
 
 const EBADF = 9;
@@ -44,7 +45,7 @@ test('a refused connection is told once', async (t) => {
   // Port 1 of an address that nobody listens at.
   assert.equal(connect(fd, encodeSocketAddress('127.9.9.9', 1)), -EINPROGRESS);
   epoll.add(fd, EPOLLOUT, 0);
-  assert.equal(epoll.wait(1000), 1);
+  assert.equal(epoll.wait(PATIENCE_MS), 1);
   assert.equal(takeError(fd), ECONNREFUSED);
   assert.equal(takeError(fd), 0);
 });

@@ -7,6 +7,7 @@ import { HealthCheckNodePorts } from '../../src/telemetry/health-check-node-port
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
 import { until } from '../support/until.ts';
+import { freePort } from './free-port.ts';
 import { ask } from './http-client.ts';
 
 const WEB: ServiceKey = 'shop/web';
@@ -25,16 +26,6 @@ function setUp(t: TestContext) {
       () => log.lines.filter((line) => line.message === 'Serving HTTP').length >= servers,
     );
   return { clock, log, proxy, checks, listening };
-}
-
-/** One that was free a moment ago. */
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0);
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, 'close');
-  return port;
 }
 
 function at(port: number, address = '127.0.0.1') {
@@ -143,10 +134,9 @@ test('a port that one Service gives up is free for another at once', async (t) =
 
 test('a port that is taken is told once, tried for again, and keeps no other from being served', async (t) => {
   const { checks, clock, log, listening } = setUp(t);
-  const holder = createServer().listen(0);
+  const [taken, free] = [await freePort(), await freePort()];
+  const holder = createServer().listen(taken);
   await once(holder, 'listening');
-  const { port: taken } = holder.address() as AddressInfo;
-  const free = await freePort();
   checks.update(WEB, { port: taken, localEndpoints: 1 });
   checks.update(API, { port: free, localEndpoints: 1 });
   await listening(1);

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
+import { get } from 'node:http';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { describe, test } from 'node:test';
 import { type Handler, type Routes, TEXT } from '../../src/telemetry/http.ts';
@@ -7,8 +8,16 @@ import { HttpServer } from '../../src/telemetry/http-server.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
 import { settle, until } from '../support/until.ts';
+import { freePort } from './free-port.ts';
 import { ask } from './http-client.ts';
 import { serve } from './serve.ts';
+
+/** When it is closed, also by a reset, at which `once` would reject. */
+function closed(socket: Socket): Promise<void> {
+  return new Promise((resolve) => {
+    socket.on('error', () => {}).on('close', () => resolve());
+  });
+}
 
 const hello: Routes = new Map([['/hello', () => ({ status: 200, contentType: TEXT, body: 'grüß dich' })]]);
 
@@ -73,7 +82,7 @@ describe('a request', () => {
     const { address, clock } = await serve(t, new Map([['/slow', slow]]));
     const socket = connect(address.port, address.address);
     socket.on('error', () => {});
-    socket.write('GET /slow HTTP/1.1\r\nHost: x\r\n\r\n');
+    socket.write('GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n');
     await until('the handler is asked', () => signals.length === 1);
     assert.equal(signals[0]?.aborted, false);
     socket.resetAndDestroy();
@@ -81,6 +90,31 @@ describe('a request', () => {
     answerNow();
     assert.equal((await ask(address, '/slow')).body, 'late');
     await until('no deadline is left', () => clock.pendingTimers === 0);
+  });
+
+  test('may come before the answer to the one before has been read', async (t) => {
+    const { address } = await serve(t, hello);
+    const socket = connect(address.port, address.address);
+    socket.write(`${'GET /hello HTTP/1.1\r\nHost: localhost\r\n\r\n'.repeat(3)}`);
+    let text = '';
+    socket.setEncoding('utf8').on('data', (chunk) => {
+      text += chunk;
+    });
+    await until('all are answered', () => text.split('grüß dich').length === 4);
+    socket.destroy();
+  });
+
+  test('that a web site makes a browser send is refused', async (t) => {
+    const { address } = await serve(t, hello);
+    const status = async (headers: Readonly<Record<string, string>>) => {
+      const options = { host: address.address, port: address.port, path: '/hello', headers, agent: false };
+      const [response] = await once(get(options), 'response');
+      response.resume();
+      return response.statusCode;
+    };
+    assert.equal(await status({ Host: 'site.example:10249' }), 403);
+    assert.equal(await status({ 'Sec-Fetch-Site': 'cross-site', 'Sec-Fetch-Dest': 'empty' }), 403);
+    assert.equal(await status({ Host: 'localhost:10249', 'Sec-Fetch-Site': 'same-origin' }), 200);
   });
 
   test('that is no HTTP gets 400', async (t) => {
@@ -172,7 +206,7 @@ describe('an answer in parts', () => {
     );
     const socket = connect(address.port, address.address);
     socket.on('error', () => {});
-    socket.write('GET /parts HTTP/1.1\r\nHost: x\r\n\r\n');
+    socket.write('GET /parts HTTP/1.1\r\nHost: localhost\r\n\r\n');
     await once(socket, 'readable');
     let before = -1;
     await until('the server waits for its client', () => {
@@ -189,15 +223,10 @@ describe('an answer in parts', () => {
 
 describe('a client that dawdles', () => {
   // The limits are Node's own and run on real time.
-  test('over its request, or sends nothing at all, loses its connection', { timeout: 15_000 }, async (t) => {
+  test('over its request, or sends nothing at all, loses its connection', { timeout: 120_000 }, async (t) => {
     const { address } = await serve(t, hello);
-    const closed = (socket: Socket) => {
-      socket.on('error', () => {});
-      socket.resume();
-      return once(socket, 'close');
-    };
-    const silent = connect(address.port, address.address);
-    const partial = connect(address.port, address.address);
+    const silent = connect(address.port, address.address).resume();
+    const partial = connect(address.port, address.address).resume();
     partial.write('GET /hello HTTP/1.1\r\nHost:');
     await Promise.all([closed(silent), closed(partial)]);
   });
@@ -207,7 +236,7 @@ describe('a client that dawdles', () => {
     const { address, clock } = await serve(t, new Map([['/big', () => ({ status: 200, contentType: TEXT, body })]]));
     const socket = connect(address.port, address.address);
     socket.on('error', () => {});
-    socket.write('GET /big HTTP/1.1\r\nHost: x\r\n\r\n');
+    socket.write('GET /big HTTP/1.1\r\nHost: localhost\r\n\r\n');
     await once(socket, 'readable');
     clock.advance(9_999);
     assert.equal(clock.pendingTimers, 1);
@@ -216,24 +245,119 @@ describe('a client that dawdles', () => {
     socket.on('data', (chunk) => {
       received += chunk.length;
     });
-    await once(socket, 'close');
+    await closed(socket);
     assert.ok(received < body.length, `${received}`);
   });
 
-  test('cannot bring more than its share of connections', async (t) => {
-    const { address } = await serve(t, hello, { maxConnections: 2 });
-    const open = () => once(connect(address.port, address.address), 'connect').then(() => {});
-    await open();
-    await open();
+  test('over an answer that has no end loses its connection, one that reads does not', async (t) => {
+    const { promise: mayGoOn, resolve: goOn } = Promise.withResolvers<void>();
+    let parts = 0;
+    let isOver = false;
+    async function* body() {
+      try {
+        yield 'once ';
+        await mayGoOn;
+        for (;;) {
+          parts += 1;
+          yield 'x'.repeat(1024 * 1024);
+        }
+      } finally {
+        isOver = true;
+      }
+    }
+    const endless = () => ({ status: 200, contentType: TEXT, body: body(), endless: true }) as const;
+    const { address, clock } = await serve(t, new Map([['/endless', endless]]));
+    const socket = connect(address.port, address.address);
+    socket.on('error', () => {});
+    socket.write('GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n');
+    await once(socket, 'readable');
+    await until('all that was made is taken', () => clock.pendingTimers === 0);
+    clock.advance(60_000);
+    goOn();
+    // Each part that is taken has its own deadline, until one is not.
+    let made = 0;
+    await until('the server waits for its client', () => {
+      const stands = clock.pendingTimers === 1 && parts === made;
+      made = parts;
+      return stands;
+    });
+    assert.equal(isOver, false);
+    clock.advance(9_999);
+    assert.equal(clock.pendingTimers, 1);
+    clock.advance(1);
+    await until('the making has ended', () => isOver);
+  });
+
+  test('over asking makes room for others, the longest silent first', async (t) => {
+    const { address } = await serve(t, hello, { maxConnections: 3 });
+    const gone: string[] = [];
+    const open = (name: string) => {
+      const socket = connect(address.port, address.address);
+      return socket.on('error', () => {}).on('close', () => gone.push(name));
+    };
+    const asks = async (socket: Socket) => {
+      socket.write('GET /hello HTTP/1.1\r\nHost: localhost\r\n\r\n');
+      await Promise.race([once(socket, 'data'), once(socket, 'close')]);
+      return socket;
+    };
+    open('never asked');
+    const first = await asks(open('asked again'));
+    await asks(open('asked once'));
+    await asks(first);
+    // One after the other: what two connections are told may arrive in either order.
+    for (const [before, name] of ['a', 'b', 'c'].entries()) {
+      await asks(open(name));
+      await until(`one had to go for ${name}`, () => gone.length > before);
+    }
+    assert.deepEqual(gone, ['never asked', 'asked once', 'asked again']);
+  });
+
+  test('keeps who is being answered from losing his connection to others, who are turned away', async (t) => {
+    const { promise: mayAnswer, resolve: answerNow } = Promise.withResolvers<void>();
+    let asked = 0;
+    const slow: Handler = async () => {
+      asked += 1;
+      await mayAnswer;
+      return { status: 200, contentType: TEXT, body: 'late' };
+    };
+    const { address } = await serve(
+      t,
+      { get: (path) => (path === '/slow' ? slow : hello.get(path)) },
+      { maxConnections: 2 },
+    );
+    const answers = [ask(address, '/slow'), ask(address, '/slow')];
+    await until('both are being answered', () => asked === 2);
     await assert.rejects(ask(address, '/hello'));
+    answerNow();
+    assert.deepEqual(
+      (await Promise.all(answers)).map(({ body }) => body),
+      ['late', 'late'],
+    );
+    assert.equal((await ask(address, '/hello')).status, 200);
+  });
+
+  test('over reading, while it asks for more and more, loses its connection', async (t) => {
+    let asked = 0;
+    const never: Handler = () => {
+      asked += 1;
+      if (asked > 4) socket.destroy();
+      return new Promise(() => {});
+    };
+    const { address } = await serve(t, new Map([['/never', never]]));
+    const socket = connect(address.port, address.address);
+    socket.on('error', () => {});
+    socket.write('GET /never HTTP/1.1\r\nHost: localhost\r\n\r\n'.repeat(1000));
+    socket.resume();
+    await closed(socket);
+    assert.equal(asked, 4);
   });
 });
 
 describe('an address that cannot be bound', () => {
   async function taken(options: { onUnbindable?: () => void } = {}) {
-    const holder = createServer().listen(0, '127.0.0.1');
+    const port = await freePort();
+    const holder = createServer().listen(port, '127.0.0.1');
     await once(holder, 'listening');
-    const { port } = holder.address() as AddressInfo;
     const clock = new ManualClock();
     const log = new RecordingLog();
     const server = new HttpServer({
@@ -307,7 +431,7 @@ describe('closing', () => {
   test('ends connections that are kept alive and frees the port', async (t) => {
     const { server, address } = await serve(t, hello);
     const socket = connect(address.port, address.address);
-    socket.write('GET /hello HTTP/1.1\r\nHost: x\r\n\r\n');
+    socket.write('GET /hello HTTP/1.1\r\nHost: localhost\r\n\r\n');
     await once(socket, 'data');
     const gone = once(socket, 'close');
     await server.close();

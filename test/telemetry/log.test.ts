@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import { closeSync, openSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -149,6 +150,16 @@ test('lines that cannot be written are counted, and the log goes on when it can 
   assert.equal(written.length, 1);
 });
 
+test('lines are counted by level', () => {
+  const log = logInto({ isTTY: false, write: () => {} });
+  log.error('one');
+  log.warn('two');
+  log.warn('three');
+  log.info('four');
+  log.v(9)?.info('not wanted');
+  assert.deepEqual(log.lines, { error: 1, warn: 2, info: 1 });
+});
+
 test('after flush every line has reached the output', async () => {
   // From a promise's continuation: were winston to hand lines over in the next tick, they would come too late.
   await Promise.resolve();
@@ -213,6 +224,29 @@ describe('a program that logs', () => {
     const code = await new Promise((resolve) => child.on('close', resolve));
     assert.deepEqual([code, printed], [0, '1\n']);
   });
+});
+
+test('a reader that has stopped costs lines, and stops nobody', async () => {
+  // Without winston, which may happen to do what is asked for here.
+  const body = `
+    const { descriptorOutput } = await import(${JSON.stringify(new URL('../../src/telemetry/log-output.ts', import.meta.url).href)});
+    const output = descriptorOutput(2);
+    let dropped = 0;
+    for (let i = 0; i < 5000; i++) {
+      try { output.write('x'.repeat(1000) + '\\n'); } catch { dropped++; }
+    }
+    console.log(dropped > 0);`;
+  const child = spawn(process.execPath, ['--input-type=module', '--eval', body], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+    timeout: 60_000,
+  });
+  let printed = '';
+  child.stdout.setEncoding('utf8').on('data', (text) => {
+    printed += text;
+  });
+  const [[code]] = await Promise.all([once(child, 'exit'), once(child.stdout, 'end')]);
+  child.stderr.destroy();
+  assert.deepEqual([code, printed], [0, 'true\n']);
 });
 
 test('a line that was cut off does not swallow the next one', () => {

@@ -1,14 +1,12 @@
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
+import { describeMetrics } from '../../scripts/references/metrics.ts';
 import { COUNTERS, type Counters } from '../../src/contracts/data-plane.ts';
 import { type Address, parseAddress } from '../../src/model/address.ts';
 import { type Family, parseExposition } from './exposition.ts';
 import { metricsOf } from './metrics-of.ts';
-
-const ROW = /^\| `(?<name>\w+)` \| (?<type>counter|gauge|histogram) \|(?<labels>[^|]*)\| (?<meaning>[^|]+) \|$/gm;
 
 function describe(type: string, labels: Iterable<string>): string {
   return `${type} {${[...labels].sort().join(', ')}}`;
@@ -16,13 +14,9 @@ function describe(type: string, labels: Iterable<string>): string {
 
 /** By name: type and labels. */
 function documented(): Map<string, string> {
-  const text = readFileSync(new URL('../../docs/metrics.md', import.meta.url), 'utf8');
-  const rows = [...text.matchAll(ROW)].map(({ groups: { name = '', type = '', labels = '' } = {} }) => {
-    const names = [...labels.matchAll(/`(\w+)`/g)].map(([, label = '']) => label);
-    return [name, describe(type, names)] as const;
-  });
-  assert.equal(new Set(rows.map(([name]) => name)).size, rows.length, 'a metric is documented twice');
-  return new Map(rows);
+  const metrics = Object.values(describeMetrics()).flat();
+  assert.equal(new Set(metrics.map(({ name }) => name)).size, metrics.length, 'a metric is documented twice');
+  return new Map(metrics.map(({ name, type, labels }) => [name, describe(type, labels)]));
 }
 
 async function shown(): Promise<Map<string, string>> {

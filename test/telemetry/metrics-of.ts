@@ -1,9 +1,10 @@
+import type { Registry } from 'prom-client';
 import { Health } from '../../src/telemetry/health.ts';
 import { Metrics, type MetricsOptions } from '../../src/telemetry/metrics.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 
 /** The metrics of a program that has these listeners and nothing else to tell. */
-export function metricsOf(stats: MetricsOptions['stats']): Metrics {
+export function metricsOf(stats: MetricsOptions['stats'], registry?: Registry): Metrics {
   const clock = new ManualClock();
   return new Metrics({
     clock,
@@ -12,7 +13,8 @@ export function metricsOf(stats: MetricsOptions['stats']): Metrics {
     families: ['IPv4'],
     pendingServices: () => 0,
     stats,
-    droppedLogLines: () => 0,
+    log: { lines: { error: 0, warn: 0, info: 0 }, droppedLines: 0 },
     apiStatus: () => undefined,
+    ...(registry && { registry }),
   });
 }

@@ -13,7 +13,7 @@ import { metricsOf } from './metrics-of.ts';
 function setUp(ports: ListenerStats[] = [], { maxRows }: { maxRows?: number } = {}) {
   const clock = new ManualClock(1_000_000);
   const health = new Health(clock, 60_000);
-  let dropped = 0;
+  const log = { lines: { error: 0, warn: 0, info: 0 }, droppedLines: 0 };
   const pending = { services: 0 };
   const api: { status: ApiStatus | undefined } = { status: undefined };
   const metrics = new Metrics({
@@ -23,7 +23,7 @@ function setUp(ports: ListenerStats[] = [], { maxRows }: { maxRows?: number } = 
     families: ['IPv4', 'IPv6'],
     pendingServices: () => pending.services,
     stats: () => ports,
-    droppedLogLines: () => dropped,
+    log,
     apiStatus: () => api.status,
     ...(maxRows !== undefined && { maxRows }),
   });
@@ -37,7 +37,7 @@ function setUp(ports: ListenerStats[] = [], { maxRows }: { maxRows?: number } = 
     return samples[0]?.value;
   };
   const ipv4 = metrics.of('IPv4');
-  return { clock, health: health.of('IPv4'), metrics, ipv4, scrape, sampleOf, api, pending, drop: () => dropped++ };
+  return { clock, health: health.of('IPv4'), metrics, ipv4, scrape, sampleOf, api, pending, log };
 }
 
 async function textOf(parts: AsyncIterable<string>): Promise<string> {
@@ -196,13 +196,19 @@ test('build info names the versions', async () => {
   );
 });
 
-test('dropped log lines are counted', async () => {
-  const { drop, sampleOf } = setUp();
+test('log lines are counted by level, and those that were dropped', async () => {
+  const { log, sampleOf } = setUp();
+  const lines = (level: string) => sampleOf('userspace_proxy_log_lines_total', { level });
+  assert.equal(await lines('error'), 0);
   assert.equal(await sampleOf('userspace_proxy_log_lines_dropped_total'), 0);
-  drop();
-  drop();
-  assert.equal(await sampleOf('userspace_proxy_log_lines_dropped_total'), 2);
-  assert.equal(await sampleOf('userspace_proxy_log_lines_dropped_total'), 2);
+  log.lines.error = 2;
+  log.lines.info = 7;
+  log.droppedLines = 1;
+  // A second scrape does not add to the first.
+  for (let scrapes = 0; scrapes < 2; scrapes++) {
+    assert.deepEqual([await lines('error'), await lines('warn'), await lines('info')], [2, 0, 7]);
+    assert.equal(await sampleOf('userspace_proxy_log_lines_dropped_total'), 1);
+  }
 });
 
 describe('Service ports', () => {
@@ -232,6 +238,7 @@ describe('Service ports', () => {
       ['counter', 'connect_failures_total', 'timeout', of('failedTimeout')],
       ['counter', 'connect_failures_total', 'unreachable', of('failedUnreachable')],
       ['counter', 'connect_failures_total', 'other', of('failedOther')],
+      ['counter', 'resets_total', undefined, of('resets')],
       ['counter', 'turned_away_total', 'no-endpoints', of('noEndpoints')],
       ['counter', 'turned_away_total', 'exhausted', of('exhausted')],
       ['counter', 'limited_total', undefined, of('limited')],
@@ -307,6 +314,7 @@ test('endpoints have the same series, as far as they are an endpoint’s, on a p
       ['userspace_proxy_endpoint_connect_seconds_total', 2],
       ['userspace_proxy_endpoint_connect_retries_total', 2],
       ['userspace_proxy_endpoint_connect_failures_total', 8],
+      ['userspace_proxy_endpoint_resets_total', 2],
     ],
   );
   const samples = families.get('userspace_proxy_endpoint_received_bytes_total')?.samples ?? [];

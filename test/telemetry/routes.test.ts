@@ -6,6 +6,7 @@ import type { ServicePortName } from '../../src/model/service.ts';
 import { Health } from '../../src/telemetry/health.ts';
 import { healthzRoutes, metricsRoutes } from '../../src/telemetry/routes.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
+import { until } from '../support/until.ts';
 import { parseExposition } from './exposition.ts';
 import { ask } from './http-client.ts';
 import { metricsOf } from './metrics-of.ts';
@@ -156,6 +157,27 @@ describe('the metrics address', () => {
       [Object.fromEntries(sample?.labels ?? []), sample?.value],
       [{ namespace: 'default', service: 'web', port: '', protocol: 'TCP', endpoint: '10.0.0.1:80' }, 3],
     );
+  });
+
+  test('answers no more than four scrapes at a time', { timeout: 60_000 }, async (t) => {
+    let isOver = false;
+    let underWay = 0;
+    function* endless() {
+      underWay += 1;
+      while (!isOver) yield web;
+    }
+    const { address } = await serve(t, routes(endless));
+    t.after(() => {
+      isOver = true;
+    });
+    const slow = Array.from({ length: 4 }, () => ask(address, '/metrics'));
+    await until('all of them are under way', () => underWay === 4);
+    const { status, body } = await ask(address, '/metrics');
+    assert.deepEqual([status, body], [503, '4 others are being answered; try again.\n']);
+    isOver = true;
+    for (const answer of slow) assert.equal((await answer).status, 200);
+    // The server may learn later than the client that all was sent.
+    while ((await ask(address, '/metrics')).status !== 200);
   });
 
   test('answers a scrape that fails with 500 and goes on', async (t) => {

@@ -1,63 +1,15 @@
 import assert from 'node:assert/strict';
 import { openSync } from 'node:fs';
-import { type TestContext, test } from 'node:test';
+import { test } from 'node:test';
 import { openListenSocket } from '../../src/dataplane/fast/listen-socket.ts';
 import { counterMemory, PortCounters } from '../../src/dataplane/fast/port-counters.ts';
-import { systemClock } from '../../src/host/system-clock.ts';
-import { close, eventfd, write } from '../../src/sys/descriptor.ts';
-import { Memory } from '../../src/sys/memory.ts';
-import { must } from '../../src/sys/sys-error.ts';
-import { Engine } from '../../src/worker/engine.ts';
-import { type Command, type Report, STATUS, STATUS_WORDS } from '../../src/worker/protocol.ts';
-import { OPTIONS } from '../dataplane/fast/rig.ts';
+import { close } from '../../src/sys/descriptor.ts';
 import { listenSpec } from '../support/listen-spec.ts';
-
-const one = new Memory(8);
-one.bytes.writeBigUInt64LE(1n);
-
-/** An engine that is turned by hand, and told what to do as the main thread would. */
-function rig(t: TestContext) {
-  const owners = new Uint8Array(new SharedArrayBuffer(4096));
-  const status = new Int32Array(new SharedArrayBuffer(STATUS_WORDS * 4));
-  const wakeFd = must('eventfd', eventfd());
-  const messages: Command[][] = [];
-  const reports: Report[] = [];
-  const engine = new Engine(
-    {
-      index: 0,
-      wakeFd,
-      options: OPTIONS,
-      descriptorCeiling: 4000,
-      owners: owners.buffer as SharedArrayBuffer,
-      status: status.buffer as SharedArrayBuffer,
-    },
-    {
-      clock: systemClock,
-      random: Math.random,
-      receive: () => messages.shift(),
-      report: (some) => reports.push(...some),
-    },
-  );
-  t.after(() => {
-    for (let fd = 0; fd < owners.length; fd++) if (owners[fd] === 1) close(fd);
-    close(wakeFd);
-  });
-  const tell = (command: Command): void => {
-    messages.push([command]);
-    Atomics.add(status, STATUS.commands, 1);
-    write(wakeFd, one, 8);
-    engine.loop.turn(100);
-  };
-  const open = (port: number, fd: number): void => {
-    const counters = new PortCounters(counterMemory());
-    const backends = counters.follow({ endpoints: [], affinity: { type: 'None' } });
-    tell({ kind: 'open', port, protocol: 'TCP', fd, backends, counters: counters.shared });
-  };
-  return { engine, owners, reports, open, tell };
-}
+import { connectTcp, TcpBackend } from '../support/tcp.ts';
+import { engineRig } from './engine-rig.ts';
 
 test('a port is opened and given back, and both are reported', (t) => {
-  const { owners, reports, open, tell } = rig(t);
+  const { owners, reports, open, tell } = engineRig(t);
   const { fd } = openListenSocket(listenSpec({ name: 'a/b', protocol: 'TCP', address: '127.0.0.1', port: 0 }));
   t.after(() => close(fd));
   open(1, fd);
@@ -67,7 +19,7 @@ test('a port is opened and given back, and both are reported', (t) => {
 });
 
 test('a descriptor that cannot be watched is reported as such, and the worker goes on', (t) => {
-  const { reports, open } = rig(t);
+  const { reports, open } = engineRig(t);
   // epoll takes no regular files.
   const file = openSync(import.meta.filename, 'r');
   t.after(() => close(file));
@@ -80,7 +32,7 @@ test('a descriptor that cannot be watched is reported as such, and the worker go
 });
 
 test('commands for ports that are not open are answered all the same', (t) => {
-  const { reports, tell } = rig(t);
+  const { reports, tell } = engineRig(t);
   tell({ kind: 'close', port: 9 });
   const counters = new PortCounters(counterMemory());
   tell({ kind: 'update', port: 9, backends: counters.follow({ endpoints: [], affinity: { type: 'None' } }) });
@@ -88,7 +40,7 @@ test('commands for ports that are not open are answered all the same', (t) => {
 });
 
 test('after a shutdown no descriptor is left but those lent to it', (t) => {
-  const { engine, owners, open, tell } = rig(t);
+  const { engine, owners, open, tell } = engineRig(t);
   const { fd } = openListenSocket(listenSpec({ name: 'a/b', protocol: 'TCP', address: '127.0.0.1', port: 0 }));
   t.after(() => close(fd));
   open(1, fd);
@@ -96,4 +48,32 @@ test('after a shutdown no descriptor is left but those lent to it', (t) => {
   assert.equal(engine.isStopping, true);
   engine.shutdown();
   assert.equal(owners.indexOf(1), -1);
+});
+
+test('questions about ports that are not open are answered, with nothing', (t) => {
+  const { engine, reports, tell } = engineRig(t);
+  tell({ kind: 'peek', question: 1, port: 9, client: '192.0.2.1' });
+  tell({ kind: 'list', question: 2, port: 9, from: 0 });
+  engine.turn(100);
+  assert.deepEqual(reports.slice(1), [
+    { kind: 'peeked', question: 1, endpoint: undefined },
+    { kind: 'listed', question: 2, connections: [] },
+  ]);
+});
+
+test('of a turn it tells when one has been taken, in which whoever waited was let in', async (t) => {
+  const { engine, reports, open, tell } = engineRig(t);
+  const { fd, localPort } = openListenSocket(
+    listenSpec({ name: 'a/b', protocol: 'TCP', address: '127.0.0.1', port: 0 }),
+  );
+  t.after(() => close(fd));
+  const counters = open(1, fd, { endpoints: [(await TcpBackend.echo(t)).endpoint] });
+  tell({ kind: 'freeze' });
+  const client = await connectTcp(localPort);
+  t.after(() => client.reset());
+  tell({ kind: 'thaw' }, { kind: 'turn', question: 1 });
+  assert.equal(reports.at(-1)?.kind, 'frozen');
+  engine.turn(100);
+  assert.deepEqual(reports.at(-1), { kind: 'turned', question: 1 });
+  assert.equal(counters.read().active, 1);
 });

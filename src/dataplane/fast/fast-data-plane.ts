@@ -6,21 +6,30 @@ import type {
   DataPlaneOptions,
   ListenerStats,
   ListenSpec,
+  OpenConnection,
 } from '../../contracts/data-plane.ts';
 import type { HandOver } from '../../contracts/hand-over.ts';
 import type { Log } from '../../contracts/log.ts';
-import { endpointName } from '../../model/endpoint.ts';
+import type { Address } from '../../model/address.ts';
+import { type Endpoint, endpointName } from '../../model/endpoint.ts';
 import type { ListenerId } from '../../model/listener-id.ts';
 import type { ServicePortName } from '../../model/service.ts';
 import { close, descriptorLimit } from '../../sys/descriptor.ts';
 import { selfCheck } from '../../sys/self-check.ts';
 import type { ConnectionRecord } from '../../worker/hand-over.ts';
-import { type CountedBackends, type PortEvent, type PortId, STATUS_WORDS } from '../../worker/protocol.ts';
+import {
+  type CountedBackends,
+  type ListedReport,
+  type PortEvent,
+  type PortId,
+  STATUS_WORDS,
+} from '../../worker/protocol.ts';
 import { listenError } from '../listen-error.ts';
 import { FastHandOver } from './hand-over.ts';
 import { type ListenSocket, openListenSocket } from './listen-socket.ts';
 import type { PortState } from './parcel-records.ts';
 import { counterMemory, PortCounters } from './port-counters.ts';
+import { type WorkerEntry, workerEntry } from './worker-entry.ts';
 import { WorkerThread } from './worker-thread.ts';
 
 export interface FastDataPlaneSetup {
@@ -29,10 +38,8 @@ export interface FastDataPlaneSetup {
   readonly clock: Clock;
   readonly log: Log;
   /** What the workers run; another one only in tests. */
-  readonly entry?: URL;
+  readonly entry?: WorkerEntry;
 }
-
-const ENTRY = new URL('../../worker/main.ts', import.meta.url);
 
 /** A table of more is not worth its memory: no node has as many connections. */
 const MAX_DESCRIPTORS = 1 << 20;
@@ -62,6 +69,24 @@ function openCommand({ id, spec, socket, counters }: OpenPort, backends: Counted
   return { kind: 'open', port: id, protocol, fd: socket.fd, backends, counters: counters.shared } as const;
 }
 
+function statsOf({ spec: { id, name, family, protocol }, socket, worker, counters }: OpenPort): ListenerStats {
+  let endpoints: ListenerStats['endpoints'];
+  return {
+    id,
+    name,
+    family,
+    protocol,
+    localPort: socket.localPort,
+    worker: worker.index,
+    counters: counters.read(),
+    // Whoever goes through thousands of listeners seldom looks at each endpoint.
+    get endpoints() {
+      endpoints ??= counters.readEndpoints();
+      return endpoints;
+    },
+  };
+}
+
 /** Rejects with the reason when workers cannot run here. */
 export async function startFastDataPlane(setup: FastDataPlaneSetup): Promise<DataPlane> {
   selfCheck();
@@ -86,7 +111,7 @@ class FastDataPlane implements DataPlane {
   #lastId: PortId = 0;
   #isShutDown = false;
 
-  constructor({ options: { workers, ...options }, observer, clock, log, entry = ENTRY }: FastDataPlaneSetup) {
+  constructor({ options: { workers, ...options }, observer, clock, log, entry = workerEntry() }: FastDataPlaneSetup) {
     this.#observer = observer;
     const limit = Math.min(descriptorLimit(), MAX_DESCRIPTORS);
     const shared = {
@@ -157,19 +182,29 @@ class FastDataPlane implements DataPlane {
   }
 
   *stats(): Iterable<ListenerStats> {
-    for (const { spec, socket, counters, isOpen } of this.#ports.values()) {
-      if (!isOpen) continue;
-      const { id, name, family, protocol } = spec;
-      yield {
-        id,
-        name,
-        family,
-        protocol,
-        localPort: socket.localPort,
-        counters: counters.read(),
-        endpoints: counters.readEndpoints(),
-      };
+    for (const port of this.#ports.values()) if (port.isOpen) yield statsOf(port);
+  }
+
+  statsOf(id: ListenerId): ListenerStats | undefined {
+    const port = this.#ports.get(id);
+    return port?.isOpen ? statsOf(port) : undefined;
+  }
+
+  async *connections(id: ListenerId): AsyncIterable<readonly OpenConnection[]> {
+    const port = this.#ports.get(id);
+    // Of thousands of listeners most have nothing open, and asking their workers would take far longer than looking.
+    if (!port?.isOpen || port.counters.active === 0) return;
+    for (let from: number | undefined = 0; from !== undefined; ) {
+      const piece: ListedReport | undefined = await port.worker.list(port.id, from);
+      if (piece === undefined || this.#ports.get(id) !== port) return;
+      if (piece.connections.length > 0) yield piece.connections;
+      from = piece.next;
     }
+  }
+
+  async nextPick(id: ListenerId, client: Address): Promise<Endpoint | undefined> {
+    const port = this.#ports.get(id);
+    return port?.isOpen ? port.worker.nextPick(port.id, client) : undefined;
   }
 
   async shutdown(): Promise<void> {

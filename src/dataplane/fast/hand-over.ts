@@ -38,6 +38,14 @@ export class FastHandOver implements HandOver {
     for (const worker of this.#host.workers) worker.thaw();
   }
 
+  async atWork(): Promise<void> {
+    await Promise.all(this.#host.workers.map((worker) => worker.turned()));
+  }
+
+  recover(): void {
+    for (const worker of this.#host.workers) worker.reset();
+  }
+
   async release(): Promise<void> {
     await Promise.all(this.#host.workers.map((worker) => worker.release()));
     this.#host.closeListeners();

@@ -1,6 +1,12 @@
 import { type Backends, COUNTERS, type Counters, type EndpointStats } from '../../contracts/data-plane.ts';
 import { type Endpoint, endpointName } from '../../model/endpoint.ts';
-import { COUNTER, COUNTERS_BYTES, type CountedBackends, type CounterBlocks } from '../../worker/protocol.ts';
+import {
+  COUNTER,
+  COUNTERS_BYTES,
+  type CountedBackends,
+  type CounterBlocks,
+  countedEndpoints,
+} from '../../worker/protocol.ts';
 import { CounterSlabs } from './counter-slabs.ts';
 
 interface EndpointCounters extends CounterBlocks {
@@ -36,11 +42,15 @@ export class PortCounters {
     return readCounters(this.shared);
   }
 
+  get active(): number {
+    return view(this.shared)[COUNTER.active] ?? 0;
+  }
+
   readEndpoints(): readonly EndpointStats[] {
     return this.#endpoints.map((own) => ({ endpoint: own.endpoint, counters: readCounters(own) }));
   }
 
-  /** Counts for the endpoints of `backends` from now on; those that stay go on counting. */
+  /** Counts for the endpoints of `backends` from now on; those that stay, in either list, go on counting. */
   follow(backends: Backends): CountedBackends {
     return this.#share(backends, byName(this.#endpoints));
   }
@@ -69,16 +79,17 @@ export class PortCounters {
   #share(backends: Backends, known: ReadonlyMap<string, EndpointCounters>): CountedBackends {
     const endpoints = new Map<string, EndpointCounters | undefined>();
     const fresh: number[] = [];
-    backends.endpoints.forEach((endpoint, index) => {
+    const counted = countedEndpoints(backends);
+    counted.forEach((endpoint, index) => {
       const name = endpointName(endpoint);
       if (endpoints.has(name)) return;
-      const counted = known.get(name);
-      endpoints.set(name, counted);
-      if (counted === undefined) fresh.push(index);
+      const own = known.get(name);
+      endpoints.set(name, own);
+      if (own === undefined) fresh.push(index);
     });
     const counters = this.#memory.endpoints.take(fresh.length);
     fresh.forEach((index, block) => {
-      const endpoint = backends.endpoints[index] as Endpoint;
+      const endpoint = counted[index] as Endpoint;
       const offset = counters.offset + block * COUNTERS_BYTES;
       endpoints.set(endpointName(endpoint), { endpoint, memory: counters.memory, offset });
     });

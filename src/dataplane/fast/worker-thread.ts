@@ -1,21 +1,26 @@
 import { Worker } from 'node:worker_threads';
 import type { Clock, Timer } from '../../contracts/clock.ts';
 import type { Log } from '../../contracts/log.ts';
+import type { Endpoint } from '../../model/endpoint.ts';
 import { close, eventfd, write } from '../../sys/descriptor.ts';
 import { Memory } from '../../sys/memory.ts';
 import { resetOnClose } from '../../sys/socket.ts';
 import { must } from '../../sys/sys-error.ts';
 import {
+  type Answer,
   type Command,
   type FrozenReport,
+  type ListedReport,
   LONGEST_TURN_MS,
   type PortEvent,
   type PortId,
+  type QuestionId,
   type Report,
   STATUS,
   STATUS_WORDS,
   type WorkerSetup,
 } from '../../worker/protocol.ts';
+import type { WorkerEntry } from './worker-entry.ts';
 
 /** A turn lasts milliseconds. Counted in looks and not in time, so that a stopped process accuses nobody. */
 const LOOK_MS = 2 * LONGEST_TURN_MS;
@@ -38,8 +43,7 @@ const ONE = new Memory(8);
 ONE.bytes.writeBigUInt64LE(1n);
 
 export interface WorkerThreadSetup extends Omit<WorkerSetup, 'wakeFd'> {
-  /** The module that runs in the thread. */
-  readonly entry: URL;
+  readonly entry: WorkerEntry;
   readonly clock: Clock;
   readonly log: Log;
   readonly onEvent: (event: PortEvent) => void;
@@ -49,6 +53,7 @@ export interface WorkerThreadSetup extends Omit<WorkerSetup, 'wakeFd'> {
 
 /** One worker: its thread, and another thread whenever that dies or gets stuck. */
 export class WorkerThread {
+  readonly index: number;
   /** Service ports that it has, or is about to get. */
   ports = 0;
   readonly #setup: WorkerThreadSetup;
@@ -57,7 +62,12 @@ export class WorkerThread {
   readonly #status: Int32Array;
   /** Who waits for a port's answer, `opened` or `closed`. */
   readonly #asked = new Map<PortId, (err: string | undefined) => void>();
+  /** Who waits for the answer to a question. */
+  readonly #questions = new Map<QuestionId, (answer: Answer | undefined) => void>();
+  #lastQuestion: QuestionId = 0;
   #freezing: { resolve(report: FrozenReport): void; reject(err: Error): void } | undefined;
+  /** Who waits for the first thread to be at work. */
+  #starting: { resolve(): void; reject(err: unknown): void } | undefined;
   #thread: Worker | undefined;
   #queue: Command[] = [];
   #isWaking = false;
@@ -71,24 +81,19 @@ export class WorkerThread {
 
   constructor(setup: WorkerThreadSetup) {
     this.#setup = setup;
+    this.index = setup.index;
     this.#owners = new Uint8Array(setup.owners);
     this.#status = new Int32Array(setup.status, setup.index * STATUS_WORDS * 4, STATUS_WORDS);
   }
 
-  /** Resolves when the first thread is at work; rejects when it cannot be. */
+  /**
+   * Resolves when a thread is at work: the first, or one that has taken its place because it was stuck. Rejects when one
+   * cannot be.
+   */
   start(): Promise<void> {
     return new Promise((resolve, reject) => {
-      const thread = this.#spawn();
-      const failed = (err: Error): void => {
-        // Not to be tried again: the caller takes another engine.
-        this.#isStopping = true;
-        reject(err);
-      };
-      thread.once('error', failed);
-      thread.once('message', () => {
-        thread.off('error', failed);
-        resolve();
-      });
+      this.#starting = { resolve, reject };
+      this.#spawn();
     });
   }
 
@@ -122,6 +127,18 @@ export class WorkerThread {
     return answered;
   }
 
+  /** `undefined` also when there is no thread to ask, or it dies before it answers. */
+  async nextPick(port: PortId, client: string): Promise<Endpoint | undefined> {
+    const answer = await this.#inquire((question) => ({ kind: 'peek', question, port, client }));
+    return answer?.kind === 'peeked' ? answer.endpoint : undefined;
+  }
+
+  /** A piece of what is open: `from` 0, or from the `next` of the piece before. `undefined`: as {@link nextPick}. */
+  async list(port: PortId, from: number): Promise<ListedReport | undefined> {
+    const answer = await this.#inquire((question) => ({ kind: 'list', question, port, from }));
+    return answer?.kind === 'listed' ? answer : undefined;
+  }
+
   /** Resolves with all that the worker has, once it is frozen. Rejects when there is no thread to ask, or it dies. */
   async freeze(): Promise<FrozenReport> {
     const frozen = new Promise<FrozenReport>((resolve, reject) => {
@@ -134,6 +151,16 @@ export class WorkerThread {
 
   thaw(): void {
     this.send({ kind: 'thaw' });
+  }
+
+  /** Resolves when it has taken a turn since it was told to thaw; also when it dies before. */
+  async turned(): Promise<void> {
+    await this.#inquire((question) => ({ kind: 'turn', question }));
+  }
+
+  /** Resets every connection: another thread takes the place of the one that has them. */
+  reset(): void {
+    this.send({ kind: 'shutdown' });
   }
 
   /** Ends the thread. Another process has what it owned, so closing it here is not the end of anything. */
@@ -164,26 +191,41 @@ export class WorkerThread {
     }
   }
 
-  #spawn(): Worker {
+  #spawn(): void {
     const { entry, clock, log, onEvent, onRestart, ...shared } = this.#setup;
     const workerData: WorkerSetup = { ...shared, wakeFd: this.#wakeFd };
-    const thread = new Worker(entry, { workerData, name: `data-plane-${shared.index}`, resourceLimits: HEAP });
+    const thread = new Worker(entry, {
+      workerData,
+      name: `data-plane-${shared.index}`,
+      resourceLimits: HEAP,
+      eval: typeof entry === 'string',
+    });
     this.#thread = thread;
     this.#startedMs = clock.now();
     thread.on('message', (reports: readonly Report[]) => {
       for (const report of reports) this.#onReport(report);
     });
     thread.on('error', (err) => {
-      if (!this.#isStopping) log.error('A worker of the data plane failed', { worker: shared.index, err: inFull(err) });
+      if (this.#starting !== undefined) this.#giveUp(err);
+      else if (!this.#isStopping) {
+        log.error('A worker of the data plane failed', { worker: shared.index, err: inFull(err) });
+      }
     });
     thread.once('exit', () => this.#onExit());
     this.#watch(0);
-    return thread;
+  }
+
+  /** Not to be tried again: the caller takes another engine. */
+  #giveUp(err: unknown): void {
+    this.#isStopping = true;
+    this.#starting?.reject(err);
   }
 
   #onReport(report: Report): void {
     switch (report.kind) {
       case 'ready':
+        this.#starting?.resolve();
+        this.#starting = undefined;
         return;
       case 'opened':
         this.#answer(report.port, report.err);
@@ -193,6 +235,11 @@ export class WorkerThread {
         return;
       case 'frozen':
         this.#freezing?.resolve(report);
+        return;
+      case 'peeked':
+      case 'listed':
+      case 'turned':
+        this.#settle(report.question, report);
         return;
       default:
         this.#setup.onEvent(report);
@@ -206,6 +253,19 @@ export class WorkerThread {
     else if (err !== undefined) this.#setup.onEvent({ kind: 'listenerFailed', port, err });
   }
 
+  async #inquire(commandFor: (question: QuestionId) => Command): Promise<Answer | undefined> {
+    if (this.#thread === undefined) return undefined;
+    const question = ++this.#lastQuestion;
+    const answered = new Promise<Answer | undefined>((resolve) => this.#questions.set(question, resolve));
+    this.enqueue(commandFor(question));
+    return answered;
+  }
+
+  #settle(question: QuestionId, answer: Answer | undefined): void {
+    this.#questions.get(question)?.(answer);
+    this.#questions.delete(question);
+  }
+
   #onExit(): void {
     this.#thread = undefined;
     this.#queue = [];
@@ -213,6 +273,7 @@ export class WorkerThread {
     this.#reclaim();
     this.#freezing?.reject(noThread());
     for (const port of this.#asked.keys()) this.#answer(port, undefined);
+    for (const question of this.#questions.keys()) this.#settle(question, undefined);
     this.#onGone();
     if (!this.#isStopping) this.#restartLater();
   }

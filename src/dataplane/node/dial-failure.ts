@@ -29,5 +29,6 @@ export function dialFailureOf(err: Error): DialFailure {
 /** Counts and tells that an endpoint did not answer. */
 export function reportDialFailure(port: PortContext, endpoint: Endpoint, reason: DialFailure, err: Error): void {
   port.counters[COUNTER[reason]]++;
+  port.endpoints.of(endpoint)[COUNTER[reason]]++;
   port.observer.dialFailed({ name: port.name, backend: endpointName(endpoint), reason, err: err.message });
 }

@@ -15,7 +15,7 @@ export interface DialOptions {
   /** The socket has begun to read, so listeners must be added in this call. */
   readonly onConnected: (backend: Socket, endpoint: Endpoint) => void;
   /** The endpoint accepted and reset the connection before anything could be done with it. */
-  readonly onReset: () => void;
+  readonly onReset: (endpoint: Endpoint) => void;
   readonly onGivenUp: (reason: 'no-endpoints' | 'exhausted') => void;
 }
 
@@ -33,6 +33,7 @@ export class Dial {
   readonly #onReset: DialOptions['onReset'];
   readonly #onGivenUp: DialOptions['onGivenUp'];
   #attempts = 0;
+  #endpoint: Endpoint | undefined;
   #socket: Socket | undefined;
   #timer: Timer | undefined;
 
@@ -44,15 +45,24 @@ export class Dial {
     this.#onGivenUp = options.onGivenUp;
   }
 
+  /** The one that is being tried. */
+  get endpoint(): Endpoint | undefined {
+    return this.#endpoint;
+  }
+
   /** May give up before it returns. */
   start(): void {
     const endpoint = this.#pick.next();
+    this.#endpoint = endpoint;
     if (endpoint === undefined) {
       this.#onGivenUp(this.#attempts === 0 ? 'no-endpoints' : 'exhausted');
       return;
     }
     const attempt = this.#attempts++;
-    if (attempt > 0) this.#port.counters.retries++;
+    if (attempt > 0) {
+      this.#port.counters.retries++;
+      this.#port.endpoints.of(endpoint).retries++;
+    }
     this.#dial(endpoint, dialTimeoutMs(attempt));
   }
 
@@ -67,7 +77,7 @@ export class Dial {
   #dial(endpoint: Endpoint, timeoutMs: number): void {
     const socket = connect({ host: endpoint.address, port: endpoint.port, ...TCP_OPTIONS });
     this.#socket = socket;
-    const { clock, counters } = this.#port;
+    const { clock, counters, endpoints } = this.#port;
     const beganMs = clock.now();
     const fail = (reason: DialFailure, err: Error): void => {
       // Destroying the socket first: a connection that comes up late must not stay behind.
@@ -78,7 +88,7 @@ export class Dial {
     const onError = (err: Error): void => {
       if (WAS_ACCEPTED.has(errnoOf(err))) {
         this.cancel();
-        this.#onReset();
+        this.#onReset(endpoint);
       } else {
         fail(dialFailureOf(err), err);
       }
@@ -88,10 +98,17 @@ export class Dial {
       socket.off('error', onError);
       this.#socket = undefined;
       this.cancel();
-      counters.connects++;
-      counters.connectMs += clock.now() - beganMs;
+      const tookMs = clock.now() - beganMs;
+      for (const each of [counters, endpoints.of(endpoint)]) {
+        each.connects++;
+        each.connectMs += tookMs;
+      }
       this.#onConnected(socket, endpoint);
     });
-    this.#timer = clock.after(timeoutMs, () => fail('timeout', new Error(`no answer within ${timeoutMs} ms`)));
+    const timedOut = () => fail('timeout', new Error(`no answer within ${timeoutMs} ms`));
+    // One turn later: after a standstill of this process timers come first, and an answer that is there already next.
+    this.#timer = clock.after(timeoutMs, () => {
+      this.#timer = clock.after(0, timedOut);
+    });
   }
 }

@@ -7,15 +7,21 @@ import type {
   DataPlaneOptions,
   ListenerStats,
   ListenSpec,
+  OpenConnection,
 } from '../../contracts/data-plane.ts';
+import { type Address, isWildcard } from '../../model/address.ts';
+import { type Endpoint, endpointName } from '../../model/endpoint.ts';
 import type { ListenerId } from '../../model/listener-id.ts';
 import { Picker } from '../../picker/picker.ts';
 import { listenError } from '../listen-error.ts';
-import { newCounters, type PortContext, type PortListener } from './port-context.ts';
+import { EndpointCounters } from './endpoint-counters.ts';
+import { inPieces } from './in-pieces.ts';
+import { newCounters } from './new-counters.ts';
+import type { PortContext, PortListener } from './port-context.ts';
 import { TcpConnection } from './tcp-connection.ts';
 import { TcpDrain } from './tcp-drain.ts';
 import { listenTcp } from './tcp-listener.ts';
-import { type FlowBudget, isWildcard, listenUdp, UdpListener } from './udp-listener.ts';
+import { type FlowBudget, listenUdp, UdpListener } from './udp-listener.ts';
 
 /** How long an address that is new on the node may go without UDP: a reading takes well under a millisecond. */
 const ADDRESS_POLL_MS = 1000;
@@ -68,7 +74,9 @@ class NodeDataPlane implements DataPlane {
     picker.update(backends);
     const drain = spec.protocol === 'TCP' ? this.#drain() : undefined;
     drain?.update(backends);
-    const context = { name: spec.name, picker, counters: newCounters(), options, observer, clock, drain };
+    const endpoints = new EndpointCounters();
+    endpoints.follow(backends);
+    const context = { name: spec.name, picker, counters: newCounters(), endpoints, options, observer, clock, drain };
     const port: OpenPort = { spec, context, opening: Promise.resolve(0), listener: undefined };
     this.#ports.set(spec.id, port);
     port.opening = this.#listen(port);
@@ -79,6 +87,7 @@ class NodeDataPlane implements DataPlane {
     const port = this.#ports.get(id);
     if (port === undefined) return;
     port.context.drain?.update(backends);
+    port.context.endpoints.follow(backends);
     if (port.context.picker.update(backends)) port.listener?.endpointsChanged();
   }
 
@@ -91,14 +100,37 @@ class NodeDataPlane implements DataPlane {
     await port.listener?.close();
   }
 
-  stats(): Iterable<ListenerStats> {
-    const stats: ListenerStats[] = [];
-    for (const { spec, context, listener } of this.#ports.values()) {
-      if (listener === undefined) continue;
-      const { id, name, family, protocol } = spec;
-      stats.push({ id, name, family, protocol, localPort: listener.localPort, counters: { ...context.counters } });
+  *stats(): Iterable<ListenerStats> {
+    for (const id of this.#ports.keys()) {
+      const stats = this.statsOf(id);
+      if (stats !== undefined) yield stats;
     }
-    return stats;
+  }
+
+  statsOf(id: ListenerId): ListenerStats | undefined {
+    const { spec, context, listener } = this.#ports.get(id) ?? {};
+    if (spec === undefined || context === undefined || listener === undefined) return undefined;
+    const { name, family, protocol } = spec;
+    const { localPort } = listener;
+    let endpoints: ListenerStats['endpoints'];
+    return {
+      ...{ id, name, family, protocol, localPort },
+      counters: { ...context.counters },
+      // Whoever goes through thousands of listeners seldom looks at each endpoint.
+      get endpoints() {
+        endpoints ??= context.endpoints.read();
+        return endpoints;
+      },
+    };
+  }
+
+  connections(id: ListenerId): AsyncIterable<readonly OpenConnection[]> {
+    return inPieces(this.#connectionsOf(id));
+  }
+
+  async nextPick(id: ListenerId, client: Address): Promise<Endpoint | undefined> {
+    const { context, listener } = this.#ports.get(id) ?? {};
+    return listener === undefined ? undefined : context?.picker.peek(client, this.#setup.clock.now());
   }
 
   async shutdown(): Promise<void> {
@@ -144,11 +176,27 @@ class NodeDataPlane implements DataPlane {
       onGone: (names) => {
         for (const connection of this.#connections) {
           const { port, endpoint } = connection;
-          if (port.drain === drain && endpoint !== undefined && names.has(endpoint)) connection.cut();
+          if (port.drain === drain && endpoint !== undefined && names.has(endpointName(endpoint))) connection.cut();
         }
       },
     });
     return drain;
+  }
+
+  /** With `undefined` for each that was looked at in vain. */
+  *#connectionsOf(id: ListenerId): Iterable<OpenConnection | undefined> {
+    const port = this.#ports.get(id);
+    if (port?.listener === undefined) return;
+    if (port.listener instanceof UdpListener) {
+      yield* port.listener.flows();
+      return;
+    }
+    // What is accepted later comes last, and does not make it any longer.
+    let left = this.#connections.size;
+    for (const connection of this.#connections) {
+      if (left-- === 0 || this.#ports.get(id) !== port) return;
+      yield connection.port === port.context ? connection.describe() : undefined;
+    }
   }
 
   #accept(client: ConstructorParameters<typeof TcpConnection>[0], context: PortContext): void {

@@ -1,7 +1,8 @@
 import type { Clock } from '../../contracts/clock.ts';
-import { COUNTERS, type Counters, type DataPlaneObserver, type DataPlaneOptions } from '../../contracts/data-plane.ts';
+import type { Counters, DataPlaneObserver, DataPlaneOptions } from '../../contracts/data-plane.ts';
 import type { ServicePortName } from '../../model/service.ts';
 import type { Picker } from '../../picker/picker.ts';
+import type { EndpointCounters } from './endpoint-counters.ts';
 import type { TcpDrain } from './tcp-drain.ts';
 
 /** What everything that works for one Service port shares. */
@@ -9,6 +10,7 @@ export interface PortContext {
   readonly name: ServicePortName;
   readonly picker: Picker;
   readonly counters: Counters;
+  readonly endpoints: EndpointCounters;
   readonly options: DataPlaneOptions;
   readonly observer: DataPlaneObserver;
   readonly clock: Clock;
@@ -23,8 +25,4 @@ export interface PortListener {
   endpointsChanged(): void;
   /** Resolves when the local port is free. */
   close(): Promise<void>;
-}
-
-export function newCounters(): Counters {
-  return Object.fromEntries(COUNTERS.map((name) => [name, 0])) as Counters;
 }

@@ -1,6 +1,8 @@
 import type { Socket } from 'node:net';
-import type { Timer } from '../../contracts/clock.ts';
-import { type Endpoint, endpointName } from '../../model/endpoint.ts';
+import { type Timer, wholeMsLeft } from '../../contracts/clock.ts';
+import type { Counters, OpenConnection } from '../../contracts/data-plane.ts';
+import { type Address, unmapped } from '../../model/address.ts';
+import type { Endpoint } from '../../model/endpoint.ts';
 import { copy } from './copy.ts';
 import { Dial } from './dial.ts';
 import type { PortContext } from './port-context.ts';
@@ -18,12 +20,14 @@ import { turnAway } from './turn-away.ts';
  */
 export class TcpConnection {
   readonly port: PortContext;
-  /** `endpointName` of the one that answered. */
-  endpoint: string | undefined;
+  /** The one that answered. */
+  endpoint: Endpoint | undefined;
   readonly #client: Socket;
   readonly #onOver: () => void;
   #dial: Dial | undefined;
   #backend: Socket | undefined;
+  /** The endpoint's, once it has answered. */
+  #share: Counters | undefined;
   #openSockets = 0;
   #halfOpenTimer: Timer | undefined;
   #lastMovedMs = 0;
@@ -48,13 +52,27 @@ export class TcpConnection {
       port: this.port,
       pick: this.port.picker.pick(client, this.port.clock.now()),
       onConnected: (backend, endpoint) => this.#join(backend, endpoint),
-      onReset: () => reset(this.#client),
+      onReset: (endpoint) => {
+        countReset(this.port, this.port.endpoints.of(endpoint));
+        reset(this.#client);
+      },
       onGivenUp: (reason) => {
         turnAway(this.port, client, reason);
         this.#client.destroy();
       },
     });
     this.#dial.start();
+  }
+
+  /** `undefined` when the client had gone before anybody looked who it was. */
+  describe(): OpenConnection | undefined {
+    const { remoteAddress, remotePort } = this.#client;
+    if (remoteAddress === undefined || remotePort === undefined) return undefined;
+    const client = { address: unmapped(remoteAddress) as Address, port: remotePort };
+    const { endpoint } = this;
+    if (endpoint === undefined) return { client, endpoint: this.#dial?.endpoint, state: 'dialling' };
+    if (this.#halfOpenTimer === undefined) return { client, endpoint, state: 'established' };
+    return { client, endpoint, state: 'half-closed', expiresMs: wholeMsLeft(this.#halfOpenLeftMs()) };
   }
 
   /** Ends both sides at once. */
@@ -67,20 +85,26 @@ export class TcpConnection {
   #join(backend: Socket, endpoint: Endpoint): void {
     const client = this.#client;
     this.#backend = backend;
-    this.endpoint = endpointName(endpoint);
-    this.port.drain?.connected(this.endpoint);
+    this.endpoint = endpoint;
+    this.port.drain?.connected(endpoint);
     this.#watch(backend);
     const { counters, clock } = this.port;
+    const share = this.port.endpoints.of(endpoint);
+    this.#share = share;
+    share.connections++;
+    share.active++;
     // The clock is read per chunk only while it matters.
     const moved = (): void => {
       if (this.#halfOpenTimer !== undefined) this.#lastMovedMs = clock.now();
     };
     copy(client, backend, (count) => {
       counters.receivedBytes += count;
+      share.receivedBytes += count;
       moved();
     });
     copy(backend, client, (count) => {
       counters.sentBytes += count;
+      share.sentBytes += count;
       moved();
     });
     if (client.readableEnded) this.#watchHalfOpen();
@@ -93,6 +117,7 @@ export class TcpConnection {
     // An error is always followed by 'close', where it is dealt with; without a listener it would end the process.
     socket.on('error', () => {});
     socket.on('close', (hadError) => {
+      if (hadError && socket === this.#backend && this.#share !== undefined) countReset(this.port, this.#share);
       if (hadError) this.cut();
       if (--this.#openSockets === 0) this.#over();
     });
@@ -101,6 +126,7 @@ export class TcpConnection {
   #over(): void {
     this.#halfOpenTimer?.cancel();
     this.port.counters.active--;
+    if (this.#share !== undefined) this.#share.active--;
     this.#onOver();
   }
 
@@ -112,10 +138,14 @@ export class TcpConnection {
 
   #armHalfOpenTimer(delayMs: number): void {
     this.#halfOpenTimer = this.port.clock.after(delayMs, () => {
-      const leftMs = this.#lastMovedMs + this.port.options.tcpHalfOpenTimeoutMs - this.port.clock.now();
+      const leftMs = this.#halfOpenLeftMs();
       if (leftMs > 0) this.#armHalfOpenTimer(Math.ceil(leftMs));
       else this.#endHalfOpen();
     });
+  }
+
+  #halfOpenLeftMs(): number {
+    return this.#lastMovedMs + this.port.options.tcpHalfOpenTimeoutMs - this.port.clock.now();
   }
 
   /**
@@ -128,4 +158,9 @@ export class TcpConnection {
       else if (socket !== undefined) reset(socket);
     }
   }
+}
+
+function countReset({ counters }: PortContext, share: Counters): void {
+  counters.resets++;
+  share.resets++;
 }

@@ -1,5 +1,6 @@
 import type { Clock } from '../../contracts/clock.ts';
 import type { Backends } from '../../contracts/data-plane.ts';
+import { type Endpoint, endpointName } from '../../model/endpoint.ts';
 import { type Departure, Departures } from '../../picker/departures.ts';
 
 export interface TcpDrainOptions {
@@ -22,8 +23,8 @@ export class TcpDrain {
     this.#await(this.#departures.update(backends));
   }
 
-  connected(endpoint: string): void {
-    this.#await(this.#departures.connected(endpoint));
+  connected(endpoint: Endpoint): void {
+    this.#await(this.#departures.connected(endpointName(endpoint)));
   }
 
   #await(departure: Departure | undefined): void {

@@ -1,5 +1,6 @@
 import type { Socket } from 'node:dgram';
-import type { Timer } from '../../contracts/clock.ts';
+import { type Timer, wholeMsLeft } from '../../contracts/clock.ts';
+import type { Counters, OpenConnection } from '../../contracts/data-plane.ts';
 import type { Endpoint } from '../../model/endpoint.ts';
 import { errnoOf } from '../listen-error.ts';
 import { dialFailureOf, reportDialFailure } from './dial-failure.ts';
@@ -14,7 +15,7 @@ const HARMS_ONE_DATAGRAM: ReadonlySet<string> = new Set(['EMSGSIZE', 'ENOBUFS', 
 
 export interface UdpFlowOptions {
   readonly port: PortContext;
-  readonly client: string;
+  readonly client: Endpoint;
   readonly endpoint: Endpoint;
   readonly reply: (datagram: Buffer) => void;
   /** Called once, whatever ended the flow. */
@@ -25,7 +26,9 @@ export interface UdpFlowOptions {
 export class UdpFlow {
   readonly endpoint: Endpoint;
   readonly #port: PortContext;
-  readonly #client: string;
+  readonly #client: Endpoint;
+  /** The endpoint's. */
+  readonly #share: Counters;
   readonly #reply: UdpFlowOptions['reply'];
   readonly #onEnd: UdpFlowOptions['onEnd'];
   readonly #socket: Socket;
@@ -40,6 +43,9 @@ export class UdpFlow {
     this.endpoint = options.endpoint;
     this.#port = options.port;
     this.#client = options.client;
+    this.#share = options.port.endpoints.of(options.endpoint);
+    this.#share.connections++;
+    this.#share.active++;
     this.#reply = options.reply;
     this.#onEnd = options.onEnd;
     this.#lastMovedMs = this.#port.clock.now();
@@ -64,15 +70,21 @@ export class UdpFlow {
   send(datagram: Buffer): void {
     this.#lastMovedMs = this.#port.clock.now();
     this.#port.counters.receivedBytes += datagram.length;
+    this.#share.receivedBytes += datagram.length;
     if (this.#waiting === undefined) this.#transmit(datagram);
     else if (this.#waiting.length < MAX_WAITING) this.#waiting.push(datagram);
     else this.#port.counters.limited++;
+  }
+
+  describe(): OpenConnection {
+    return { client: this.#client, endpoint: this.endpoint, state: 'flow', expiresMs: wholeMsLeft(this.#leftMs()) };
   }
 
   end(): void {
     if (this.#hasEnded) return;
     this.#hasEnded = true;
     this.#timer.cancel();
+    this.#share.active--;
     this.#socket.close();
     this.#onEnd();
   }
@@ -98,6 +110,7 @@ export class UdpFlow {
     if (this.#hasEnded) return;
     this.#lastMovedMs = this.#port.clock.now();
     this.#port.counters.sentBytes += datagram.length;
+    this.#share.sentBytes += datagram.length;
     if (!this.#hasReplied) {
       this.#hasReplied = true;
       this.#timer.cancel();
@@ -112,7 +125,7 @@ export class UdpFlow {
     if (isConnected && HARMS_ONE_DATAGRAM.has(errnoOf(err))) return;
     const reason = dialFailureOf(err);
     // The endpoint's failure, not this node's: the client's next datagram must not be pinned to it.
-    if (reason !== 'other') this.#port.picker.forget(this.#client, this.endpoint);
+    if (reason !== 'other') this.#port.picker.forget(this.#client.address, this.endpoint);
     this.end();
     reportDialFailure(this.#port, this.endpoint, reason, err);
   }
@@ -122,10 +135,14 @@ export class UdpFlow {
     return this.#hasReplied ? udpIdleTimeoutMs : Math.max(udpIdleTimeoutMs, udpFirstReplyTimeoutMs);
   }
 
+  #leftMs(): number {
+    return this.#lastMovedMs + this.#timeoutMs() - this.#port.clock.now();
+  }
+
   /** The timer finds out by itself how much silence is left to wait for; a datagram costs only a clock reading. */
   #arm(delayMs: number): Timer {
     return this.#port.clock.after(delayMs, () => {
-      const leftMs = this.#lastMovedMs + this.#timeoutMs() - this.#port.clock.now();
+      const leftMs = this.#leftMs();
       if (leftMs > 0) this.#timer = this.#arm(Math.ceil(leftMs));
       else this.end();
     });

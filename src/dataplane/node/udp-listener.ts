@@ -1,7 +1,8 @@
 import type { RemoteInfo, Socket } from 'node:dgram';
 import { once } from 'node:events';
 import { isIPv6 } from 'node:net';
-import type { ListenSpec } from '../../contracts/data-plane.ts';
+import type { ListenSpec, OpenConnection } from '../../contracts/data-plane.ts';
+import { type Address, isWildcard } from '../../model/address.ts';
 import { errnoOf, listenError, toListenError } from '../listen-error.ts';
 import type { PortContext, PortListener } from './port-context.ts';
 import { turnAway } from './turn-away.ts';
@@ -21,10 +22,6 @@ export interface FlowBudget {
 interface LocalSocket {
   readonly socket: Socket;
   readonly flows: Map<string, UdpFlow>;
-}
-
-export function isWildcard(address: string): boolean {
-  return address === '0.0.0.0' || address === '::';
 }
 
 /** `localAddresses`: the node's own, of both families; read only for a wildcard. */
@@ -101,6 +98,17 @@ export class UdpListener implements PortListener {
     }
   }
 
+  /** What begins at a socket after it was reached comes last, and does not make it any longer. */
+  *flows(): Iterable<OpenConnection> {
+    for (const { flows } of this.#sockets.values()) {
+      let left = flows.size;
+      for (const flow of flows.values()) {
+        if (left-- === 0) break;
+        yield flow.describe();
+      }
+    }
+  }
+
   async close(): Promise<void> {
     for (const [address, local] of this.#sockets) this.#drop(address, local);
   }
@@ -158,7 +166,7 @@ export class UdpListener implements PortListener {
     const key = flowKey(remote);
     const flow = new UdpFlow({
       port: this.#port,
-      client: remote.address,
+      client: { address: remote.address as Address, port: remote.port },
       endpoint,
       reply: (datagram) => this.#reply(socket, datagram, remote),
       onEnd: () => {

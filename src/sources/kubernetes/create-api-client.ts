@@ -28,6 +28,13 @@ export interface ApiAccessOptions {
   readonly serviceAccountDirectory?: string;
 }
 
+export interface OpenedAccess {
+  readonly access: AccessSource;
+  readonly server: URL;
+  /** Paths of the keys and tokens that a kubeconfig names; those of a Pod are the kubelet's business. */
+  readonly secretFiles: readonly string[];
+}
+
 /**
  * The connection that everything about the API server shares. Nothing is sent yet. Rejects with
  * {@link AccessConfigError} for what only the user can mend.
@@ -51,18 +58,22 @@ export async function createApiClient(options: ApiAccessOptions): Promise<ApiCli
   return new ApiClient({ access, host: server.host, qps, burst, userAgent, env, clock, log, metrics });
 }
 
-async function openAccess({
+/** Where the API server is, by flags, kubeconfig or environment. Rejects with {@link AccessConfigError}. */
+export async function openAccess({
   kubeconfig,
   master,
   env,
   clock,
   log,
   serviceAccountDirectory: directory = SERVICE_ACCOUNT_DIRECTORY,
-}: ApiAccessOptions): Promise<{ readonly access: AccessSource; readonly server: URL }> {
+}: Pick<
+  ApiAccessOptions,
+  'kubeconfig' | 'master' | 'env' | 'clock' | 'log' | 'serviceAccountDirectory'
+>): Promise<OpenedAccess> {
   const override = master === undefined ? undefined : parseServerUrl(master, `--master ${JSON.stringify(master)}`);
   if (kubeconfig !== undefined) {
     const access = await KubeconfigAccess.open({ path: kubeconfig, server: override, clock, log });
-    return { access, server: access.server };
+    return { access, server: access.server, secretFiles: access.secretFiles };
   }
   const isInPod = await stat(join(directory, 'token')).then(
     () => true,
@@ -73,7 +84,7 @@ async function openAccess({
   const server = override ?? inClusterServer(env);
   const access =
     isInPod || override === undefined ? new InClusterAccess({ server, directory, log }) : anonymous(server);
-  return { access, server };
+  return { access, server, secretFiles: [] };
 }
 
 /** `--master` alone: no credentials, the machine's certificate authorities. */

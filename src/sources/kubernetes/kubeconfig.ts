@@ -20,6 +20,7 @@ interface Loaded {
   readonly server: URL;
   readonly token: TokenFile | undefined;
   readonly hasSecrets: boolean;
+  readonly secretFiles: readonly string[];
   /** The answer that is awaited: an exec plugin that hangs must not be started again and again. */
   pending?: Promise<RequestOptions> | undefined;
 }
@@ -67,6 +68,11 @@ export class KubeconfigAccess implements AccessSource {
   /** As of now. */
   get server(): URL {
     return this.#loaded.server;
+  }
+
+  /** Paths of the key and the token that it names. */
+  get secretFiles(): readonly string[] {
+    return this.#loaded.secretFiles;
   }
 
   async current(): Promise<Access> {
@@ -125,7 +131,8 @@ async function load(text: string, { path, server: master, log }: KubeconfigOptio
   const userName = whole.getContextObject(whole.currentContext)?.user;
   const user = whole.getCurrentUser() ?? { name: 'anonymous' };
   if (userName !== undefined && user.name !== userName) throw fail(`it has no user "${userName}"`);
-  const tokenFile = tokenFileOf(document, user.name);
+  const named = tokenFileOf(document, user.name);
+  const tokenFile = named && absolute(named, dirname(path));
   checkProxy(cluster, fail);
 
   const config = new KubeConfig();
@@ -138,8 +145,9 @@ async function load(text: string, { path, server: master, log }: KubeconfigOptio
     text,
     config,
     server,
-    token: tokenFile === undefined ? undefined : new TokenFile(absolute(tokenFile, dirname(path)), log),
+    token: tokenFile === undefined ? undefined : new TokenFile(tokenFile, log),
     hasSecrets: [user.token, user.password, user.keyData, user.authProvider].some(Boolean),
+    secretFiles: [user.keyFile, tokenFile].flatMap((file) => file || []),
   };
 }
 

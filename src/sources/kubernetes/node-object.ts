@@ -1,10 +1,10 @@
 import { hostname } from 'node:os';
 import type { Clock, Random } from '../../contracts/clock.ts';
 import type { Log } from '../../contracts/log.ts';
+import { sleep } from '../../contracts/sleep.ts';
 import type { Address } from '../../model/address.ts';
 import { causeMessage } from './api-error.ts';
 import { decodeNode } from './node-status.ts';
-import { sleep } from './sleep.ts';
 import type { Transport } from './transport.ts';
 
 /** The Node object's name: `--hostname-override`, or the host name as the kubelet spells it (`pkg/util/node` GetHostname). */

@@ -1,12 +1,13 @@
 import { setImmediate } from 'node:timers/promises';
 import type { Clock, Random } from '../../contracts/clock.ts';
 import type { Log } from '../../contracts/log.ts';
+import { sleep } from '../../contracts/sleep.ts';
 import { ApiError, causeMessage } from './api-error.ts';
 import type { ResourceHealth } from './api-health.ts';
 import { LineSplitter, LineTooLongError } from './line-splitter.ts';
+import { readPage } from './list-page.ts';
 import { type Change, type ObjectReader, ObjectStore, type PendingList } from './object-store.ts';
 import { type Course, nextStep, type Outcome, START } from './reflector-plan.ts';
-import { sleep } from './sleep.ts';
 import type { Transport } from './transport.ts';
 import { QUIET, Vigil } from './vigil.ts';
 import { parseWatchEvent, type WatchEvent } from './watch-event.ts';
@@ -283,26 +284,4 @@ function readEvent(line: string): Exclude<WatchEvent, { type: 'error' | 'garbage
     throw new ApiError('event', message, { ...(code !== undefined && { status: code }), retryAfterMs });
   }
   return event;
-}
-
-/** One page of a list. Throws an {@link ApiError}. */
-function readPage(body: unknown): {
-  readonly items: readonly unknown[];
-  readonly next: string;
-  readonly resourceVersion: string;
-} {
-  const list = body as { items?: unknown; metadata?: { continue?: unknown; resourceVersion?: unknown } } | null;
-  // No items are null in Go's JSON. Without a version it is not a list, and must not be taken for an empty one.
-  const items = list?.items ?? [];
-  const resourceVersion = list?.metadata?.resourceVersion;
-  const next = list?.metadata?.continue ?? '';
-  if (
-    !Array.isArray(items) ||
-    typeof resourceVersion !== 'string' ||
-    resourceVersion === '' ||
-    typeof next !== 'string'
-  ) {
-    throw new ApiError('garbage', 'the answer is JSON, but not a list');
-  }
-  return { items, next, resourceVersion };
 }

@@ -1,3 +1,4 @@
+import { partsOf } from '../../model/service.ts';
 import type { UnservedPort } from '../../model/service-port.ts';
 import { type EventEnvironment, postEvent } from './event.ts';
 
@@ -16,8 +17,7 @@ export class UnservedEvents {
   /** Resolves whatever happens. */
   async report({ name, reason, uid }: UnservedPort): Promise<void> {
     if (this.#left-- <= 0) return;
-    const [namespace = '', rest = ''] = name.split('/');
-    const [service = ''] = rest.split(':');
+    const { namespace, service } = partsOf(name);
     const about = { kind: 'Service', namespace, name: service, ...(uid !== undefined && { uid }) };
     const message = `${name} is not served on ${this.#environment.node}: ${reason}`;
     await postEvent({ type: 'Warning', reason: 'ServicePortNotServed', message, about }, this.#environment);

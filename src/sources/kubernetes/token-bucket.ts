@@ -1,5 +1,5 @@
 import type { Clock } from '../../contracts/clock.ts';
-import { sleep } from './sleep.ts';
+import { sleep } from '../../contracts/sleep.ts';
 
 /** Lets `burst` requests pass at once and `ratePerSecond` on the average, in the order of asking (client-go's `flowcontrol`). */
 export class TokenBucket {

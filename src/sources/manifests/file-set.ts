@@ -86,21 +86,22 @@ export class FileSet {
   async scan(): Promise<Scan> {
     const beganAt = this.#clock.now();
     const looks = await this.#look();
-    const lookCostMs = this.#clock.now() - beganAt;
+    // One time for all of them, so that files that change together come to rest together.
+    const now = this.#clock.now();
+    const lookCostMs = now - beganAt;
     const changes: FileChange[] = [];
     let settlesInMs: number | undefined;
     for (const [rank, look] of looks) {
-      const result = await this.#follow(rank, look);
+      const result = await this.#follow(rank, look, now);
       if (typeof result === 'number') settlesInMs = Math.min(result, settlesInMs ?? result);
       else if (result !== undefined) changes.push(result);
     }
     return { changes, settlesInMs, lookCostMs };
   }
 
-  /** The change of a file, the milliseconds until there may be one, or `undefined`. */
-  async #follow(rank: FileRank, look: Look): Promise<FileChange | number | undefined> {
+  /** The change of a file that looked so at `now`, the milliseconds until there may be one, or `undefined`. */
+  async #follow(rank: FileRank, look: Look, now: number): Promise<FileChange | number | undefined> {
     const { path } = rank;
-    const now = this.#clock.now();
     const waitMs = this.#settling.wait(path, look, now);
     if (waitMs === undefined) {
       this.#report(path, undefined);

@@ -1,10 +1,10 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { Decoded } from '../../api/decoded.ts';
-import type { Problem } from '../../api/field.ts';
 import type { Kind, KubernetesObject } from '../../api/kubernetes-object.ts';
+import type { LogFields } from '../../contracts/log.ts';
 import type { ServiceKey } from '../../model/service.ts';
 import type { SourceEvent } from '../../model/source-event.ts';
-import { join, type ManifestDocument, type ManifestObject } from './objects.ts';
+import type { ManifestDocument, ManifestObject, PlacedProblem } from './objects.ts';
 import type { Report } from './report.ts';
 
 /** Kind and key of an object, as people write it: `Service "shop/web"`. */
@@ -93,7 +93,8 @@ function read(file: string, before: FileState, documents: readonly ManifestDocum
       if (last !== undefined) kept.set(id, last);
     } else if (objects.has(id)) {
       const message = `${id} is in a manifest file twice; the first one counts`;
-      troubles.set(`${id} twice`, { subject: id, report: { level: 'warn', message, fields: place } });
+      const fields = { ...place, field: object.at || undefined };
+      troubles.set(`${id} twice`, { subject: id, report: { level: 'warn', message, fields } });
     } else {
       const event = eventOf(object.kind, object.key, object.decoded);
       objects.set(id, last !== undefined && isDeepStrictEqual(event, last) ? last : event);
@@ -119,27 +120,29 @@ function* placed(
 
 function* troublesOf(object: ManifestObject, place: Place, before: FileState): Generator<[string, Trouble]> {
   if (object.status === 'unknown') {
-    const { field, problem } = object.problem;
+    const { path, problem } = object.problem;
     const message = 'A manifest does not say which object it is; until it does, no object of its file is removed';
+    const fields = fieldsOf(object.problem, place);
     yield [
-      JSON.stringify([place.document, field, problem]),
-      { subject: SOME_OBJECT, report: { level: 'error', message, fields: { ...place, field, err: problem } } },
+      JSON.stringify([place.document, path, problem]),
+      { subject: SOME_OBJECT, report: { level: 'error', message, fields } },
     ];
     return;
   }
-  const { at, decoded } = object;
   const id = objectId(object);
-  const trouble = (level: Report['level'], message: string, { field, problem }: Problem): [string, Trouble] => [
+  const isInvalid = object.decoded.status === 'invalid';
+  const rest = before.objects.has(id) ? 'its last good state is kept' : 'it is left out';
+  const level = isInvalid ? 'error' : 'warn';
+  const message = isInvalid ? `${id} is not valid; ${rest}` : `A part of ${id} is left out`;
+  for (const problem of object.problems) {
     // Without the place: the same fault is not new because the document has moved.
-    JSON.stringify([id, field, problem]),
-    { subject: id, report: { level, message, fields: { ...place, field: join(at, field), err: problem } } },
-  ];
-  if (decoded.status === 'invalid') {
-    const rest = before.objects.has(id) ? 'its last good state is kept' : 'it is left out';
-    yield trouble('error', `${id} is not valid; ${rest}`, decoded.problem);
-  } else if (decoded.status === 'ok') {
-    for (const warning of decoded.warnings) yield trouble('warn', `A part of ${id} is left out`, warning);
+    const key = JSON.stringify([id, problem.field, problem.problem]);
+    yield [key, { subject: id, report: { level, message, fields: fieldsOf(problem, place) } }];
   }
+}
+
+function fieldsOf({ path, problem, linesBelow }: PlacedProblem, { file, document, line }: Place): LogFields {
+  return { file, document, line: line + linesBelow, field: path, err: problem };
 }
 
 function newTroubles(before: FileState, after: FileState): Report[] {

@@ -2,7 +2,15 @@ import type { Decoded } from '../../api/decoded.ts';
 import { Field, FieldError, type Problem } from '../../api/field.ts';
 import { decodeObject, type Kind, type KubernetesObject, objectIdentity } from '../../api/kubernetes-object.ts';
 import type { ServiceKey } from '../../model/service.ts';
-import { parseDocuments } from './parse.ts';
+import { type ParsedDocument, parseDocuments } from './parse.ts';
+
+/** Whose `field` is within its object. */
+export interface PlacedProblem extends Problem {
+  /** The way to the field from the document's root. */
+  readonly path: string;
+  /** From the line that the document begins on to the one where the field is written, or else what it is missing in. */
+  readonly linesBelow: number;
+}
 
 /** One object of a document, of a kind that this proxy reads or may be of one. */
 export type ManifestObject =
@@ -13,11 +21,13 @@ export type ManifestObject =
       /** As `items[3]` inside a list; empty for an object that is the document. */
       readonly at: string;
       readonly decoded: Decoded<KubernetesObject>;
+      /** What is wrong with it: all of it, or parts that were left out. */
+      readonly problems: readonly PlacedProblem[];
     }
-  | { readonly status: 'unknown'; readonly problem: Problem };
+  | { readonly status: 'unknown'; readonly problem: PlacedProblem };
 
 export interface ManifestDocument {
-  /** From 1, in the text that was given. */
+  /** Where its content begins, from 1, in the text that was given. */
   readonly line: number;
   readonly objects: readonly ManifestObject[];
 }
@@ -33,15 +43,16 @@ const LISTS: ReadonlyMap<unknown, { readonly apiVersion: string; readonly itemKi
 export function readDocuments(text: string): ManifestDocument[] {
   return parseDocuments(text)
     .filter(({ value }) => value !== null)
-    .map(({ line, value }) => ({ line, objects: readObjects(value) }));
+    .map((document) => ({ line: document.lineOf([]), objects: readObjects(document) }));
 }
 
-function readObjects(document: unknown): ManifestObject[] {
+function readObjects(document: ParsedDocument): ManifestObject[] {
+  const { value } = document;
   try {
-    const root = Field.root(document);
+    const root = Field.root(value);
     const list = LISTS.get(root.get('kind').value);
     if (list === undefined || root.get('apiVersion').stringOr(list.apiVersion) !== list.apiVersion) {
-      return readObject(document, { at: '' });
+      return readObject(value, { document, at: '' });
     }
     return root
       .get('items')
@@ -49,32 +60,56 @@ function readObjects(document: unknown): ManifestObject[] {
       .flatMap((item) => {
         const kind = item.get('kind');
         if (LISTS.has(kind.value)) throw kind.wrong('a list inside a list is not read');
-        return readObject(item.value, { at: item.path, itemKind: list.itemKind });
+        return readObject(item.value, { document, at: item.path, itemKind: list.itemKind });
       });
   } catch (error) {
-    if (error instanceof FieldError) return [{ status: 'unknown', problem: error.problem }];
+    if (error instanceof FieldError) return [{ status: 'unknown', problem: placed(error.problem, document, '') }];
     throw error;
   }
 }
 
 function readObject(
   object: unknown,
-  { at, itemKind }: { readonly at: string; readonly itemKind?: Kind | undefined },
+  {
+    document,
+    at,
+    itemKind,
+  }: { readonly document: ParsedDocument; readonly at: string; readonly itemKind?: Kind | undefined },
 ): ManifestObject[] {
   const identity = objectIdentity(object, itemKind);
   switch (identity.status) {
     case 'foreign':
       return [];
     case 'unknown':
-      return [{ status: 'unknown', problem: { ...identity.problem, field: join(at, identity.problem.field) } }];
+      return [{ status: 'unknown', problem: placed(identity.problem, document, at) }];
     case 'known': {
       const { kind, key } = identity;
-      return [{ status: 'known', kind, key, at, decoded: decodeObject(object, kind) }];
+      const decoded = decodeObject(object, kind);
+      const problems = problemsOf(decoded).map((problem) => placed(problem, document, at));
+      return [{ status: 'known', kind, key, at, decoded, problems }];
     }
   }
 }
 
-/** The way to a field from the document's root. */
-export function join(at: string, field: string): string {
-  return at === '' || field === '' ? at + field : `${at}.${field}`;
+function problemsOf(decoded: Decoded<unknown>): readonly Problem[] {
+  switch (decoded.status) {
+    case 'ok':
+      return decoded.warnings;
+    case 'invalid':
+      return [decoded.problem];
+    case 'skipped':
+      return [];
+  }
+}
+
+/** Asked for at once, and only of what is wrong: nothing is to hold on to syntax trees. */
+function placed(problem: Problem, { lineOf }: ParsedDocument, at: string): PlacedProblem {
+  const { field } = problem;
+  const path = at === '' || field === '' ? at + field : `${at}.${field}`;
+  return { ...problem, path, linesBelow: lineOf(stepsOf(path)) - lineOf([]) };
+}
+
+/** `items[3].metadata.labels[a/b]`, as {@link Field.path} writes it, step by step. */
+function stepsOf(path: string): string[] {
+  return [...path.matchAll(/\[([^\]]*)\]|[^.[]+/g)].map(([step, bracketed]) => bracketed ?? step);
 }

@@ -1,19 +1,27 @@
 import {
+  type Alias,
   isAlias,
   isMap,
   isScalar,
   isSeq,
+  type Node,
   type ParsedNode,
   parseAllDocuments,
   type YAMLError,
   type YAMLMap,
 } from 'yaml';
+import { JsonOffsets } from './json-offsets.ts';
+import { Lines } from './lines.ts';
+import { startOf, yamlOffset } from './yaml-offset.ts';
 
 export interface ParsedDocument {
-  /** Where its content begins in the text, from 1. */
-  readonly line: number;
   /** Lists, objects without a prototype, strings, numbers, booleans, null. Aliases make parts of it shared. */
   readonly value: unknown;
+  /**
+   * In which line of the text, from 1, that part of the value is written which a path of keys and indexes leads to, or
+   * the last on the way that is there. Keeps the text and its syntax tree for as long as it is held.
+   */
+  readonly lineOf: (path: readonly string[]) => number;
 }
 
 /** The text is no YAML and no JSON, or not of a kind that is safe to read. */
@@ -46,7 +54,8 @@ const TOO_DEEP = 'it is nested too deeply';
 export function parseDocuments(text: string): ParsedDocument[] {
   if (/^\s*\{/.test(text)) {
     try {
-      return [{ line: 1, value: JSON.parse(text) }];
+      const value = JSON.parse(text);
+      return [{ value, lineOf: linesOfJson(text) }];
     } catch {
       // YAML in flow style begins like that too, and for broken JSON the YAML parser knows the line.
     }
@@ -63,8 +72,14 @@ export function parseDocuments(text: string): ParsedDocument[] {
   }
 }
 
+function linesOfJson(text: string): ParsedDocument['lineOf'] {
+  const lines = new Lines(text);
+  const offsets = new JsonOffsets(text);
+  return (path) => lines.at(offsets.of(path));
+}
+
 function parseYaml(text: string): ParsedDocument[] {
-  const lineAt = (offset: number): number => text.slice(0, offset).split('\n').length;
+  const lines = new Lines(text);
   const documents = parseAllDocuments<ParsedNode>(text, {
     stringKeys: true,
     // The parser compares every key with every other one; toPlain() looks for duplicates in linear time.
@@ -78,12 +93,13 @@ function parseYaml(text: string): ParsedDocument[] {
   if ('empty' in documents) return [];
 
   return documents.flatMap(({ contents, errors: [error] }) => {
-    if (error !== undefined) throw new ManifestSyntaxError(messageOf(error), lineAt(error.pos[0]));
+    if (error !== undefined) throw new ManifestSyntaxError(messageOf(error), lines.at(error.pos[0]));
     if (contents === null) return [];
     try {
-      return [{ line: lineAt(contents.range[0]), value: new PlainValues().convert(contents) }];
+      const value = new PlainValues().convert(contents);
+      return [{ value, lineOf: (path) => lines.at(yamlOffset(contents, path)) }];
     } catch (thrown) {
-      if (thrown instanceof NodeError) throw new ManifestSyntaxError(thrown.message, lineAt(thrown.offset));
+      if (thrown instanceof NodeError) throw new ManifestSyntaxError(thrown.message, lines.at(thrown.offset));
       throw thrown;
     }
   });
@@ -97,9 +113,9 @@ function messageOf({ code, message }: YAMLError): string {
 class NodeError extends Error {
   readonly offset: number;
 
-  constructor(message: string, node: { readonly range?: readonly number[] | null | undefined }) {
+  constructor(message: string, node: Pick<Node, 'range'>) {
     super(message);
-    this.offset = node.range?.[0] ?? 0;
+    this.offset = startOf(node);
   }
 }
 
@@ -167,7 +183,7 @@ class PlainValues {
     }
   }
 
-  #resolve(alias: { readonly source: string; readonly range?: readonly number[] | null | undefined }): unknown {
+  #resolve(alias: Pick<Alias, 'source' | 'range'>): unknown {
     const anchor = this.#anchors.get(alias.source);
     if (anchor === undefined) {
       const why = this.#anchors.has(alias.source) ? 'stands inside what it stands for' : 'has no anchor before it';

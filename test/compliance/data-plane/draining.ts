@@ -7,6 +7,8 @@ import { ask, connectTcp, TcpBackend } from '../../support/tcp.ts';
 import { backends, endpointAt, type RigFactory } from './harness.ts';
 
 const TIMEOUT_MS = 100;
+/** In which an answer comes back in any case. */
+const LONG_TIMEOUT_MS = 2000;
 const OTHER = endpointAt('127.0.0.1', 9);
 
 /** A client that is connected to a backend. */
@@ -23,18 +25,18 @@ async function connected(t: TestContext, makeRig: RigFactory, endpointDrainTimeo
   };
   await answers();
   const update = (endpoints: readonly Endpoint[], draining?: readonly Endpoint[]) =>
-    rig.plane.update(name, { ...backends(endpoints), ...(draining && { draining }) });
+    rig.update(name, { ...backends(endpoints), ...(draining && { draining }) });
   return { rig, endpoint, server, port, client, answers, update };
 }
 
 export function drainingTests(makeRig: RigFactory): void {
   test('a connection is reset some time after its endpoint has gone', async (t) => {
-    const { client, answers, update } = await connected(t, makeRig, TIMEOUT_MS);
+    const { client, answers, update } = await connected(t, makeRig, LONG_TIMEOUT_MS);
     const gone = performance.now();
     update([OTHER]);
     await answers();
     assert.equal(await client.finished(), 'ECONNRESET');
-    assert.ok(performance.now() - gone >= TIMEOUT_MS - 1);
+    assert.ok(performance.now() - gone >= LONG_TIMEOUT_MS - 1);
   });
 
   test('and so when nothing is left at all, or when it went in two steps', async (t) => {
@@ -48,7 +50,7 @@ export function drainingTests(makeRig: RigFactory): void {
   test('a draining endpoint keeps its connections and gets no new ones', async (t) => {
     const { port, answers, update, endpoint } = await connected(t, makeRig, TIMEOUT_MS);
     const other = await TcpBackend.named(t, 'other');
-    update([other.endpoint], [endpoint]);
+    await update([other.endpoint], [endpoint]);
     await sleep(3 * TIMEOUT_MS);
     await answers();
     for (let i = 0; i < 3; i++) assert.equal(await ask(port), 'other');
@@ -57,7 +59,7 @@ export function drainingTests(makeRig: RigFactory): void {
   test('connections of other endpoints stay', async (t) => {
     const { rig, port, client, update, endpoint } = await connected(t, makeRig, TIMEOUT_MS);
     const staying = await TcpBackend.echo(t);
-    update([staying.endpoint], [endpoint]);
+    await update([staying.endpoint], [endpoint]);
     const other = await connectTcp(port);
     other.send('here');
     await waitFor('the answer', () => other.text === 'here');

@@ -53,6 +53,14 @@ export function rigFactory(factory: EngineFactory): RigFactory {
   };
 }
 
+/** Of an engine that another one takes the place of now and then. */
+interface Wandering {
+  /** Resolves when what was called during a hand-over is done. */
+  settled(): Promise<void>;
+  /** Resolves when this one stays. */
+  stay(): Promise<void>;
+}
+
 /** One engine and what it has told its observer. */
 export class Rig {
   readonly plane: DataPlane;
@@ -67,6 +75,17 @@ export class Rig {
   /** Something takes the place of the engine now and then. */
   get dialsBeginAnew(): boolean {
     return 'dialsBeginAnew' in this.plane;
+  }
+
+  /** Holds for the next connection when it is awaited: an engine that is just leaving would let it in without. */
+  async update(name: ServicePortName, change: Backends): Promise<void> {
+    this.plane.update(name, change);
+    await (this.plane as Partial<Wandering>).settled?.();
+  }
+
+  /** From now on nothing does. */
+  async stay(): Promise<void> {
+    await (this.plane as Partial<Wandering>).stay?.();
   }
 
   /** Opens a Service port of its own at the wildcard address. */

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
-import { once } from 'node:events';
+import { on, once } from 'node:events';
 import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -90,8 +90,10 @@ class Chaos {
     this.updates++;
   }
 
-  async stop(): Promise<number> {
+  /** `running`: what {@link run} returned. It may be waiting for an answer, which is not this one. */
+  async stop(running: Promise<void>): Promise<number> {
     this.#isOver = true;
+    await running;
     this.#child.send({});
     const [{ strangers }] = await once(this.#child, 'message');
     return strangers;
@@ -119,14 +121,15 @@ test(`${CONNECTIONS} connections of all manners over dying backends: nobody gets
 
   let rssAtFirst = 0;
   let seen = NOTHING_SEEN;
-  while (!seen.isOver) {
-    [seen] = await once(clients, 'message');
+  // Not `once` again and again: of two messages that come together it would miss one.
+  for await (const [report] of on(clients, 'message')) {
+    seen = report;
     if (rssAtFirst === 0 && seen.done > CONNECTIONS / 10) rssAtFirst = process.memoryUsage().rss;
     assert.equal(seen.strangers, 0, 'a client got a byte that it had not sent');
     assert.equal(seen.strangeAnswers, 0, 'a client got a datagram that answers another’s');
+    if (seen.isOver) break;
   }
-  const strangers = await chaos.stop();
-  await running;
+  const strangers = await chaos.stop(running);
   const { isOver, ...counts } = seen;
   t.diagnostic(JSON.stringify({ ...counts, kills: chaos.kills, updates: chaos.updates }));
   assert.equal(strangers, 0, 'a backend got a byte of another client');
@@ -140,7 +143,7 @@ test(`${CONNECTIONS} connections of all manners over dying backends: nobody gets
   await waitFor('descriptors to be closed', () => openDescriptors() <= descriptors + IDLE_PIPES);
   const grownMiB = (process.memoryUsage().rss - rssAtFirst) / 2 ** 20;
   t.diagnostic(`memory grew by ${grownMiB.toFixed(1)} MiB after the first tenth`);
-  assert.ok(grownMiB < 48, `${grownMiB} MiB`);
+  assert.ok(grownMiB < 96, `${grownMiB} MiB`);
   assert.deepEqual(rig.log.lines, []);
   const known = new Set(
     [...rig.plane.stats()].flatMap(({ endpoints }) => (endpoints ?? []).map((each) => endpointName(each.endpoint))),

@@ -4,6 +4,7 @@ import { close } from '../../../src/sys/descriptor.ts';
 import { AF_INET, connect, SOCK_STREAM, socket } from '../../../src/sys/socket.ts';
 import { encodeSocketAddress } from '../../../src/sys/socket-address.ts';
 import { must } from '../../../src/sys/sys-error.ts';
+import { PATIENCE_MS } from '../../netns/wait.ts';
 import { ask, TcpBackend } from '../../support/tcp.ts';
 import { fastRig, openPort } from './rig.ts';
 
@@ -18,7 +19,7 @@ test('whoever connects after an update is picked for by it, before this thread h
   t.after(() => close(client));
   connect(client, encodeSocketAddress('127.0.0.1', port));
   // Nothing else of this thread may run before the worker has served the client: so it is watched without a wait.
-  const deadline = performance.now() + 5_000;
+  const deadline = performance.now() + PATIENCE_MS;
   const served = () => rig.stats('a/b').endpoints?.[0]?.counters.connections === 1;
   while (!served()) assert.ok(performance.now() < deadline, 'the worker picked an endpoint that had gone');
 });

@@ -52,3 +52,19 @@ test('endpoints that stay go on counting, those that come begin at nothing, whoe
   assert.deepEqual(read(other), ['10.0.0.1 2']);
   assert.deepEqual([one.read().connections, other.read().connections], [1, 0]);
 });
+
+test('a draining endpoint goes on counting, in both lists it is one, and another worker inherits it', () => {
+  const counters = new PortCounters(counterMemory());
+  count(counters.follow({ endpoints: [endpoint(1)], affinity: AFFINITY }).counters);
+  const draining = { endpoints: [endpoint(2)], draining: [endpoint(1), endpoint(3), endpoint(2)], affinity: AFFINITY };
+  assert.deepEqual(counters.follow(draining).fresh, [0, 2]);
+  const read = () => counters.readEndpoints().map((each) => [each.endpoint.address, each.counters.connections]);
+  const expected = [
+    ['10.0.0.2', 0],
+    ['10.0.0.1', 1],
+    ['10.0.0.3', 0],
+  ];
+  assert.deepEqual(read(), expected);
+  assert.deepEqual(counters.inherit(draining).fresh, [0, 1, 2]);
+  assert.deepEqual(read(), expected);
+});

@@ -37,10 +37,11 @@ for (const [how, wrapper, lower] of LIMITS) {
     const clients = await Promise.all(Array.from({ length: CLIENTS }, () => connectTcp(plane.port)));
     for (const client of clients) client.send('?');
     const served = (): TcpPeer[] => clients.filter(({ receivedBytes }) => receivedBytes > 0);
-    await waitFor('as many to be served as there are descriptors for', () => served().length >= 20);
-
-    await sleep(300);
-    const full = served().length;
+    const full = await waitFor('as many to be served as there are descriptors for', async () => {
+      const count = served().length;
+      await sleep(500);
+      return count >= 20 && served().length === count && (await plane.state()).counters.pauses > 0 && count;
+    });
     assert.ok(full < 60, `${full} of ${CLIENTS} are served`);
     const before = await plane.state();
     await sleep(1000);
@@ -73,5 +74,5 @@ test('an idle data plane takes no processor time', async (t) => {
   const before = (await plane.state()).cpuMs;
   await sleep(3000);
   const spentMs = (await plane.state()).cpuMs - before;
-  assert.ok(spentMs < 60, `${spentMs} ms in 3 s`);
+  assert.ok(spentMs < 150, `${spentMs} ms in 3 s`);
 });

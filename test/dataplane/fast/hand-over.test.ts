@@ -1,6 +1,6 @@
 import '../../support/private-netns.ts';
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { before, type TestContext, test } from 'node:test';
@@ -16,6 +16,8 @@ import { listenSpec } from '../../support/listen-spec.ts';
 import { PatternReceiver, PatternSender } from '../../support/pattern.ts';
 import { ask, connectSocket, connectTcp, TcpBackend } from '../../support/tcp.ts';
 import { UdpBackend, UdpClient } from '../../support/udp.ts';
+import { settle } from '../../support/until.ts';
+import { giveOrder } from './give-order.ts';
 import { closeAll, handOverOf, passOn, sendParcels } from './pass-on.ts';
 import { type FastRig, fastRig, openDescriptors, openPort } from './rig.ts';
 
@@ -57,6 +59,34 @@ test('an established connection goes on, new ones come in at the same port, and 
   assert.equal(client.text, 'one two');
   await waitFor('both to be over', () => after.stats(NAME).counters.active === 0);
   assert.equal(backend.sockets.length, 2);
+});
+
+test('a draining endpoint goes on counting what it has left', async (t) => {
+  const [before, after] = await pair(t);
+  const [draining, other] = [await TcpBackend.echo(t), await TcpBackend.echo(t)];
+  const port = await openPort(before, NAME, [draining.endpoint]);
+  const client = await connectTcp(port);
+  client.send('one ');
+  await client.hasReceived(4);
+  before.plane.update(NAME, {
+    endpoints: [other.endpoint],
+    draining: [draining.endpoint],
+    affinity: { type: 'None' },
+  });
+  await passOn(before.plane, after.plane);
+  client.send('two');
+  await client.hasReceived(7);
+  const counted = () => after.stats(NAME).endpoints?.map(({ counters }) => [counters.active, counters.receivedBytes]);
+  assert.deepEqual(counted(), [
+    [0, 0],
+    [1, 7],
+  ]);
+  client.end();
+  await waitFor('it to be over', () => counted()?.every(([active]) => active === 0));
+  assert.deepEqual(counted(), [
+    [0, 0],
+    [0, 7],
+  ]);
 });
 
 test('whoever connects while all stands still waits, and is served afterwards', async (t) => {
@@ -106,7 +136,7 @@ test('bytes that a slow receiver has not taken arrive, in order and once, from p
   for (const client of clients) client.resume();
   await waitFor('some to arrive', () => receivers.every(({ receivedBytes }) => receivedBytes > 1 << 20));
   await passOn(rigs[1].plane, rigs[2].plane);
-  await waitFor('all to arrive', () => receivers.every(({ receivedBytes }) => receivedBytes === bytes), 30_000);
+  await waitFor('all to arrive', () => receivers.every(({ receivedBytes }) => receivedBytes === bytes));
   assert.ok(receivers.every(({ isIntact }) => isIntact));
   for (const client of clients) client.destroy();
 });
@@ -118,7 +148,10 @@ test('half-closed connections stay so, and each way ends as it should', async (t
   const clients = [await connectTcp(port), await connectTcp(port)] as const;
   clients[0].end('question');
   clients[1].send('question');
-  await waitFor('both to be there', () => backend.peers.every(({ text }) => text === 'question'));
+  await waitFor(
+    'both to be there',
+    () => backend.peers.length === 2 && backend.peers.every(({ text }) => text === 'question'),
+  );
   const asked = await waitFor('the end of one', () => backend.peers.find(({ hasEnded }) => hasEnded));
   const open = backend.peers.find((peer) => peer !== asked);
   open?.end('bye');
@@ -225,17 +258,21 @@ test('a client whose dial is under way is dialled for again', async (t) => {
   client.end();
 });
 
-test('when nobody takes over, all goes on where it was', async (t) => {
-  const before = await fastRig(t);
-  const backend = await TcpBackend.echo(t);
+/** Has a connection and a flow, each of which has said "a". */
+async function inUse(t: TestContext, rig: FastRig) {
   const udp = await UdpBackend.echo(t);
-  const port = await openPort(before, NAME, [backend.endpoint]);
-  const udpPort = await openPort(before, 'a/udp', [udp.endpoint], 'UDP');
+  const port = await openPort(rig, NAME, [(await TcpBackend.echo(t)).endpoint]);
   const client = await connectTcp(port);
-  const datagrams = await UdpClient.connect(t, udpPort);
+  const datagrams = await UdpClient.connect(t, await openPort(rig, 'a/udp', [udp.endpoint], 'UDP'));
   client.send('a');
   await client.hasReceived(1);
   await datagrams.ask('a');
+  return { udp, port, client, datagrams };
+}
+
+test('when nobody takes over, all goes on where it was', async (t) => {
+  const before = await fastRig(t);
+  const { udp, port, client, datagrams } = await inUse(t, before);
   const parcels = await handOverOf(before.plane).freeze();
   client.send('b');
   datagrams.send('b');
@@ -249,6 +286,49 @@ test('when nobody takes over, all goes on where it was', async (t) => {
   assert.equal(await client.finished(), 'end');
   assert.equal(client.text, 'abc');
   assert.equal(udp.flows.length, 1);
+});
+
+test('when one that has gone on dies, its connections are reset, and the ports go on where they were', async (t) => {
+  const before = await fastRig(t, { workers: 2 });
+  const { port, client, datagrams } = await inUse(t, before);
+  const count = openDescriptors();
+  closeAll(await sendParcels(await handOverOf(before.plane).freeze()));
+  const waiting = exchange(port, 'patience');
+  handOverOf(before.plane).recover();
+  assert.equal(await client.finished(), 'ECONNRESET');
+  assert.equal((await waiting).text, 'patience');
+  datagrams.send('b');
+  await waitFor('the datagram', () => datagrams.texts.includes('b'));
+  const { counters } = before.stats(NAME);
+  assert.deepEqual([counters.connections, counters.receivedBytes], [2, 9]);
+  await waitFor('what was open to be closed', () => openDescriptors() <= count + 1);
+});
+
+test('it is at work when each worker has taken a turn', async (t) => {
+  const rig = await fastRig(t, { workers: 2 });
+  const backend = await TcpBackend.echo(t);
+  const port = await openPort(rig, NAME, [backend.endpoint]);
+  await handOverOf(rig.plane).freeze();
+  const waiting = await connectTcp(port);
+  handOverOf(rig.plane).thaw();
+  await handOverOf(rig.plane).atWork();
+  assert.equal(rig.stats(NAME).counters.active, 1);
+  waiting.end();
+  assert.equal(await waiting.finished(), 'end');
+});
+
+test('it is not at work while a worker hangs', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'faulty-worker-'));
+  t.after(() => rmSync(folder, { recursive: true }));
+  process.env['KUP_TEST_ORDER'] = join(folder, 'order');
+  const entry = pathToFileURL(join(import.meta.dirname, 'programs/faulty-worker.ts'));
+  const { plane } = await fastRig(t, { entry });
+  await handOverOf(plane).freeze();
+  giveOrder(join(folder, 'order.0'), 'hang');
+  await waitFor('it to hang', () => !existsSync(join(folder, 'order.0')));
+  handOverOf(plane).thaw();
+  const first = await Promise.race([handOverOf(plane).atWork(), settle().then(() => 'it waits')]);
+  assert.equal(first, 'it waits');
 });
 
 test('a worker that fails resets what it has adopted, but touches nothing before it goes on', async (t) => {
@@ -270,7 +350,7 @@ test('a worker that fails resets what it has adopted, but touches nothing before
   await handOverOf(after.plane).freeze();
   const copies = await sendParcels(await handOverOf(before.plane).freeze());
   await handOverOf(after.plane).adopt(copies);
-  writeFileSync(order, '0 throw');
+  giveOrder(`${order}.0`, 'throw');
   await waitFor('the worker to fail', () => after.log.of('error').length > 0);
   handOverOf(before.plane).thaw();
   client.send('b');
@@ -282,7 +362,7 @@ test('a worker that fails resets what it has adopted, but touches nothing before
   await passOn(before.plane, last.plane);
   client.send('c');
   await client.hasReceived(3);
-  writeFileSync(order, '0 throw');
+  giveOrder(`${order}.0`, 'throw');
   assert.equal(await client.finished(), 'ECONNRESET');
 });
 
@@ -296,7 +376,7 @@ test('no descriptor is left behind', async (t) => {
   const second = await fastRig(t);
   const count = openDescriptors();
   await passOn(first.plane, second.plane);
-  assert.ok(openDescriptors() <= count, `${openDescriptors()} of ${count}`);
+  await waitFor('none to be more', () => openDescriptors() <= count);
   client.end();
   await client.finished();
   await second.plane.close(NAME);

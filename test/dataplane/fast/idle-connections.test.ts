@@ -31,7 +31,8 @@ test(`${CONNECTIONS} idle connections cost two descriptors and at most 2 KiB of 
       times.push(performance.now() - began);
       client.end();
     }
-    return times.toSorted((a, b) => a - b)[50] ?? 0;
+    // Of the quicker ones: a busy machine holds up many.
+    return times.toSorted((a, b) => a - b)[10] ?? 0;
   };
   await latency();
   const quietMs = await latency();
@@ -61,7 +62,7 @@ test(`${CONNECTIONS} idle connections cost two descriptors and at most 2 KiB of 
   assert.ok(crowdedMs < 5 * quietMs + 5, `${crowdedMs} ms instead of ${quietMs} ms`);
 
   for (const client of clients) client.destroy();
-  await waitFor('all to be over', async () => (await engine.state()).active === 0, 30_000);
+  await waitFor('all to be over', async () => (await engine.state()).active === 0);
   const after = await engine.state();
   assert.ok(after.descriptors <= before.descriptors + 32, `${after.descriptors} descriptors`);
   assert.ok(

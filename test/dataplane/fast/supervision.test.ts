@@ -1,27 +1,37 @@
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
+import type { Clock } from '../../../src/contracts/clock.ts';
 import { systemClock } from '../../../src/host/system-clock.ts';
 import { waitFor } from '../../netns/wait.ts';
 import { ask, connectTcp, TcpBackend } from '../../support/tcp.ts';
 import { UdpBackend, UdpClient } from '../../support/udp.ts';
+import { giveOrder } from './give-order.ts';
 import { type FastRig, fastRig, openDescriptors, openPort } from './rig.ts';
+
+/** Time runs four times as fast for whoever looks after the workers. */
+const hurried: Clock = {
+  ...systemClock,
+  after: (ms, callback) => systemClock.after(ms / 4, callback),
+};
 
 async function faultyRig(
   t: TestContext,
-  options: Parameters<typeof fastRig>[1] = {},
-): Promise<FastRig & { order(what: string): void }> {
+  { atFirst, ...options }: Parameters<typeof fastRig>[1] & { atFirst?: 'hang' } = {},
+): Promise<FastRig & { order(index: number, what: 'throw' | 'hang'): void }> {
   const folder = mkdtempSync(join(tmpdir(), 'faulty-worker-'));
   t.after(() => rmSync(folder, { recursive: true }));
   const file = join(folder, 'order');
   const entry = pathToFileURL(join(import.meta.dirname, 'programs/faulty-worker.ts'));
+  const order = (index: number, what: 'throw' | 'hang') => giveOrder(`${file}.${index}`, what);
+  if (atFirst !== undefined) order(0, atFirst);
   // A worker gets a copy when it starts.
   process.env['KUP_TEST_ORDER'] = file;
   const rig = await fastRig(t, { workers: 2, entry, ...options });
-  return { ...rig, order: (what) => writeFileSync(file, what) };
+  return { ...rig, order };
 }
 
 test('a worker that throws loses only its own connections, and its ports go on where they were', async (t) => {
@@ -34,9 +44,10 @@ test('a worker that throws loses only its own connections, and its ports go on w
   await waitFor('both to be served', () => clients.every(({ text }) => text === 'before '));
   const descriptors = openDescriptors();
 
-  rig.order('0 throw');
+  rig.order(0, 'throw');
   const [lost, kept] = clients;
   assert.equal(await lost?.finished(), 'ECONNRESET', 'nobody takes it for a clean end');
+  await waitFor('it to be told of', () => rig.log.of('error').length > 0);
   assert.match(String(rig.log.of('error')[0]?.fields['err']), /told to throw/);
   kept?.send('after');
   await waitFor('the other one to go on', () => kept?.text === 'before after');
@@ -56,7 +67,7 @@ test('a worker that throws loses only its own connections, and its ports go on w
 test('clients that connect while a worker is away wait for its successor', async (t) => {
   const rig = await faultyRig(t, { workers: 1 });
   const port = await openPort(rig, 'a/b', [(await TcpBackend.named(t, 'here')).endpoint]);
-  rig.order('0 throw');
+  rig.order(0, 'throw');
   await waitFor('the worker to be gone', () => rig.log.of('error').length === 2);
   assert.equal(await ask(port), 'here');
 });
@@ -66,7 +77,7 @@ test('what changes while a worker is away holds for its successor', async (t) =>
   const [old, young] = [await TcpBackend.named(t, 'old'), await TcpBackend.named(t, 'young')];
   const port = await openPort(rig, 'a/changes', [old.endpoint]);
   await openPort(rig, 'a/goes', [old.endpoint]);
-  rig.order('0 throw');
+  rig.order(0, 'throw');
   await waitFor('the worker to be gone', () => rig.log.of('error').length === 2);
   rig.plane.update('a/changes', { endpoints: [young.endpoint], affinity: { type: 'None' } });
   await rig.plane.close('a/goes');
@@ -82,33 +93,58 @@ test('UDP flows of a worker that throws begin anew', async (t) => {
   const client = await UdpClient.connect(t, port);
   assert.equal(await client.ask('one'), 'one');
   const descriptors = openDescriptors();
-  rig.order('0 throw');
+  rig.order(0, 'throw');
   await waitFor('the worker to be gone', () => rig.log.of('error').length === 2);
   assert.equal(await client.ask('two'), 'two');
   assert.equal(rig.stats('a/udp').counters.active, 1);
-  assert.ok(openDescriptors() <= descriptors);
+  await waitFor('no descriptor to be left behind', () => openDescriptors() <= descriptors);
+});
+
+test('who asks a worker that throws gets no answer, and does not wait for one', async (t) => {
+  const rig = await faultyRig(t, { workers: 1 });
+  const backend = await UdpBackend.echo(t);
+  const name = 'a/udp';
+  const port = await openPort(rig, name, [backend.endpoint], 'UDP');
+  for (let i = 0; i < 200; i++) await (await UdpClient.connect(t, port)).ask('.');
+  const listing = rig.plane.connections(name)[Symbol.asyncIterator]();
+  assert.ok(((await listing.next()).value?.length ?? 0) > 0);
+  rig.order(0, 'throw');
+  assert.deepEqual(await Promise.all([rig.plane.nextPick(name, backend.endpoint.address), listing.next()]), [
+    undefined,
+    { done: true, value: undefined },
+  ]);
+  assert.equal(await rig.plane.nextPick(name, backend.endpoint.address), undefined, 'there is no thread to ask');
+  await waitFor('its successor to answer', () => rig.plane.nextPick(name, backend.endpoint.address));
 });
 
 test('a worker that hangs is noticed and replaced', async (t) => {
-  // Time runs four times as fast for whoever looks after the workers.
-  const clock = { ...systemClock, after: (ms: number, callback: () => void) => systemClock.after(ms / 4, callback) };
-  const rig = await faultyRig(t, { clock });
+  const rig = await faultyRig(t, { clock: hurried });
   const backend = await TcpBackend.echo(t);
   const port = await openPort(rig, 'a/b', [backend.endpoint]);
   const client = await connectTcp(port);
   client.send('before');
   await waitFor('it to be served', () => client.text === 'before');
-  rig.order('0 hang');
+  rig.order(0, 'hang');
   await client.finished();
   assert.match(rig.log.of('error')[0]?.message ?? '', /stuck/);
   assert.equal(await exchange(port, 'again'), 'again');
   client.end();
 });
 
+test('a worker that hangs before it is at work is replaced, and the start waits for that', async (t) => {
+  const rig = await faultyRig(t, { clock: hurried, atFirst: 'hang' });
+  assert.match(rig.log.of('error')[0]?.message ?? '', /stuck/);
+  const port = await openPort(rig, 'a/b', [(await TcpBackend.named(t, 'here')).endpoint]);
+  assert.equal(await ask(port), 'here');
+});
+
 test('an idle worker is not taken for a hanging one', async (t) => {
-  const clock = { ...systemClock, after: (ms: number, callback: () => void) => systemClock.after(ms / 4, callback) };
-  const rig = await faultyRig(t, { clock });
-  await new Promise((resolve) => setTimeout(resolve, 4000));
+  // Twice as fast, and only from the start on, which may take its time.
+  let speed = 1;
+  const after: Clock['after'] = (ms, callback) => systemClock.after(ms / speed, callback);
+  const rig = await faultyRig(t, { clock: { ...systemClock, after } });
+  speed = 2;
+  await new Promise((resolve) => setTimeout(resolve, 8000));
   assert.deepEqual(rig.log.lines, []);
 });
 

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
-import { newCounters } from '../../../src/dataplane/node/port-context.ts';
+import { EndpointCounters } from '../../../src/dataplane/node/endpoint-counters.ts';
+import { newCounters } from '../../../src/dataplane/node/new-counters.ts';
 import { UdpFlow } from '../../../src/dataplane/node/udp-flow.ts';
 import { Picker } from '../../../src/picker/picker.ts';
 import { backends } from '../../compliance/data-plane/harness.ts';
@@ -67,6 +68,7 @@ test('what comes before the backend socket is connected waits in order, up to 64
       name: 'test/udp',
       picker: new Picker({ random: Math.random, affinityMaxClients: 1 }),
       counters,
+      endpoints: new EndpointCounters(),
       options: {
         endpointDrainTimeoutMs: 1,
         tcpHalfOpenTimeoutMs: 1,
@@ -79,7 +81,7 @@ test('what comes before the backend socket is connected waits in order, up to 64
       observer: { turnedAway: nobody, dialFailed: nobody, limited: nobody, listenerFailed: nobody },
       clock,
     },
-    client: '127.0.0.1',
+    client: { address: backend.endpoint.address, port: 9 },
     endpoint: backend.endpoint,
     reply: () => {},
     onEnd: () => {},

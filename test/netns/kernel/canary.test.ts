@@ -5,7 +5,8 @@ import { FLAVOUR } from '../iptables.ts';
 import { NODE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
 
-const RESTORED_WITHIN_MS = 5_000;
+/** A few looks of the canary, on a machine that does much else. */
+const RESTORED_WITHIN_MS = 30_000;
 /** Enough for buckets in every chain. */
 const SERVICES = 200;
 
@@ -47,13 +48,13 @@ describe(`rules that another program takes away from iptables-${FLAVOUR}, withou
 
   const text = (lines: readonly string[]) => lines.toSorted().join('\n');
 
-  for (const [what, commands] of [
-    ['iptables -t nat -F', ['-t nat -F']],
-    ['iptables -F', ['-F']],
-    ['a firewall that starts anew', ['-t nat -F', '-t nat -X', '-F', '-X']],
+  for (const [what, lose] of [
+    ['iptables -t nat -F', () => environment.iptables.must('-t nat -F')],
+    ['iptables -F', () => environment.iptables.must('-F')],
+    ['a firewall that starts anew', () => environment.iptables.flush()],
   ] as const) {
     test(`come back within ${RESTORED_WITHIN_MS} ms: ${what}`, async () => {
-      for (const command of commands) await environment.iptables.must(command);
+      await lose();
       const begun = performance.now();
       await waitFor('the rules are back', async () => text(await ours()) === text(intact), 2 * RESTORED_WITHIN_MS);
       const ms = performance.now() - begun;

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { isAlive } from '../../support/process-state.ts';
 import { Environment, TCP } from '../harness.ts';
@@ -28,7 +28,9 @@ describe('flags and configuration file of the whole program', () => {
 
   const configuration = (text: string) => {
     const path = environment.temporary('config.conf');
-    writeFileSync(path, text);
+    // In one step: a program that follows the file must not meet half of it.
+    writeFileSync(`${path}.new`, text);
+    renameSync(`${path}.new`, path);
     return path;
   };
 
@@ -64,10 +66,12 @@ describe('flags and configuration file of the whole program', () => {
   test('a wrong update of the configuration file changes nothing; a right one ends the program with 1', async () => {
     const path = configuration(`${HEAD}iptables: {syncPeriod: 20s}\n`);
     proxy = await environment.startProxy({ args: ['--config', path] });
-    writeFileSync(path, `${HEAD}iptables: {syncPeriods: 10s}\n`);
-    await waitFor('the error', () => proxy!.log.some((line) => /configuration file is wrong/.test(line.msg)), 10_000);
+    configuration(`${HEAD}iptables: {syncPeriods: 10s}\n`);
+    await waitFor('the error', () => proxy!.log.some((line) => /configuration file is wrong/.test(line.msg)));
+    const told = proxy.log.find((line) => /configuration file is wrong/.test(line.msg));
+    assert.match(String(told?.['err']), /^--config \S+:3: unknown field "iptables\.syncPeriods": did you mean/);
     assert.ok(proxy.running);
-    writeFileSync(path, `${HEAD}iptables: {syncPeriod: 10s}\n`);
+    configuration(`${HEAD}iptables: {syncPeriod: 10s}\n`);
     assert.deepEqual(await proxy.exited, { code: 1, signal: null });
     assert.ok(proxy.log.some((line) => /content of the proxy server's configuration file was updated/.test(line.msg)));
     assert.ok((await environment.iptables.save('nat')).some((line) => line.includes('KUBE-PORTALS-CONTAINER')));
@@ -84,9 +88,9 @@ describe('flags and configuration file of the whole program', () => {
       endpoints: POD_ADDRESSES,
     });
     const { connection } = await environment.client.call('open', echo);
-    writeFileSync(path, `${HEAD}ipvs: {scheduler: rr}\n`);
+    configuration(`${HEAD}ipvs: {scheduler: rr}\n`);
     const handedOver = () => proxy!.lines({ msg: 'Handed over to the successor' })[0];
-    const { pid } = await waitFor('the new process', handedOver, 60_000);
+    const { pid } = await waitFor('the new process', handedOver);
     try {
       await waitFor('the old process ends', () => !isAlive(proxy!.pid));
       await environment.client.call('write', { connection, text: 'still' });

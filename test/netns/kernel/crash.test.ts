@@ -48,8 +48,9 @@ describe(`local ports outlive the process that had them, with iptables-${FLAVOUR
   /** Asks for a pod's name, from one source port. */
   const asker = async () => {
     const { socket } = await environment.client.call('udpOpen', {});
-    return async ({ host }: Served): Promise<string | undefined> => {
-      const reply = await environment.client.call('udpAsk', { socket, host, port: 53, text: 'who', timeoutMs: 300 });
+    return async ({ host }: Served, timeoutMs?: number): Promise<string | undefined> => {
+      const patience = timeoutMs === undefined ? {} : { timeoutMs };
+      const reply = await environment.client.call('udpAsk', { socket, host, port: 53, text: 'who', ...patience });
       return reply?.text.split(' ')[0];
     };
   };
@@ -120,12 +121,12 @@ describe(`local ports outlive the process that had them, with iptables-${FLAVOUR
     environment.write(waits);
     const complaints = () => proxy?.lines({ level: 'error', svc: 'test/waits' }).length ?? 0;
     await waitFor('it finds no port', () => complaints() > 0);
-    assert.equal(await flow(gone), undefined);
+    assert.equal(await flow(gone, 300), undefined);
 
     await crash();
     await start(...range);
     await waitFor('it finds no port', () => complaints() > 0);
-    assert.equal(await flow(gone), undefined);
+    assert.equal(await flow(gone, 300), undefined);
     assert.equal(await flow(next), 'pod-2');
 
     environment.manifests.remove('waits.yaml');

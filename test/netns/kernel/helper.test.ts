@@ -61,7 +61,7 @@ describe(`the process that starts iptables-${FLAVOUR}`, () => {
     const { host } = await environment.serve(web);
     assert.match((await environment.client.call('request', { host, port: 80 })).name, /^pod-/);
     assert.notEqual(helper(), first);
-    assert.equal(await healthz(), 200);
+    await waitFor('/healthz says 200', async () => (await healthz()) === 200);
   });
 
   test('an iptables that hangs turns /healthz red while traffic flows; killed, it is run again', async () => {

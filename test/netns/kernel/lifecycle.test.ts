@@ -2,8 +2,10 @@ import assert from 'node:assert/strict';
 import { readdirSync, readFileSync, readlinkSync, realpathSync } from 'node:fs';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { NotifySocket } from '../../support/notify-socket.ts';
 import { Environment, listeningPorts, TCP, UDP } from '../harness.ts';
 import { FLAVOUR, Iptables } from '../iptables.ts';
+import { serviceObjects } from '../manifests.ts';
 import { PROGRAM, type ProxyProcess } from '../proxy.ts';
 import { BRIDGE_ADDRESS, NODE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
@@ -40,18 +42,37 @@ describe(`starting, stopping and cleaning up, with iptables-${FLAVOUR}`, () => {
   ];
 
   /** Runs the program to its end on the node. */
-  const run = (...args: string[]) => environment.topology.node.run([PROGRAM, ...args], { timeoutMs: 15_000 });
+  const run = (...args: string[]) => environment.topology.node.run([PROGRAM, ...args]);
 
   test('the process that was started is the one that signals reach', async () => {
     proxy = await environment.startProxy();
-    const node = realpathSync('node_modules/.bin/node');
-    assert.equal(readlinkSync(`/proc/${proxy.pid}/exe`), node);
-    const children = readdirSync(`/proc/${proxy.pid}/task`).flatMap((thread) =>
-      readFileSync(`/proc/${proxy!.pid}/task/${thread}/children`, 'utf8').split(' ').filter(Boolean),
-    );
+    assert.equal(readlinkSync(`/proc/${proxy.pid}/exe`), realpathSync(PROGRAM));
+    const children = childrenOf(proxy.pid);
     // The helper that starts iptables, and nobody else.
     assert.equal(children.length, 1);
     assert.match(readFileSync(`/proc/${children[0]}/cmdline`, 'utf8'), /iptables.helper/);
+  });
+
+  test('systemd hears that it is ready when its Services are served, and not before', async (t) => {
+    // So many that their rules take longer than it takes to look.
+    const count = 500;
+    const objects = Array.from({ length: count }, (_, i) =>
+      serviceObjects({
+        name: `s${i}`,
+        clusterIP: `10.96.${10 + (i >> 8)}.${i & 255}`,
+        ports: [{ port: 80, target: TCP.name }],
+        endpoints: POD_ADDRESSES,
+      }),
+    );
+    environment.manifests.write('many.yaml', objects.flat());
+    const systemd = await NotifySocket.listen(environment.temporary('notify'));
+    t.after(() => systemd.close());
+    proxy = await environment.startProxy({
+      env: { NOTIFY_SOCKET: systemd.path },
+      ready: async () => systemd.lines.includes('READY=1'),
+    });
+    const rules = await environment.iptables.save('nat');
+    assert.equal(rules.filter((line) => / -d 10\.96\.\S+ .*--dport 80 .*-j DNAT/.test(line)).length, count);
   });
 
   for (const signal of ['SIGTERM', 'SIGINT'] as const) {
@@ -82,7 +103,7 @@ describe(`starting, stopping and cleaning up, with iptables-${FLAVOUR}`, () => {
     });
     const begun = performance.now();
     assert.equal(await proxy.stop(), 0);
-    assert.ok(performance.now() - begun < 2000, `${performance.now() - begun} ms`);
+    assert.ok(performance.now() - begun < 20_000, `${performance.now() - begun} ms`);
     await environment.client.call('stopLoad', { load });
   });
 
@@ -196,14 +217,15 @@ describe(`starting, stopping and cleaning up, with iptables-${FLAVOUR}`, () => {
   test('--nodeport-addresses keeps NodePorts to those addresses', async () => {
     proxy = await environment.startProxy({ args: ['--nodeport-addresses', '192.168.50.0/24'] });
     await web();
-    const ask = (host: string) => environment.client.call('request', { host, port: 30_080, timeoutMs: 1000 });
+    const ask = (host: string) => environment.client.call('request', { host, port: 30_080 });
     assert.match((await ask(NODE_ADDRESS)).name, /^pod-/);
     await assert.rejects(ask(BRIDGE_ADDRESS), { code: 'ECONNREFUSED' });
     const { socket } = await environment.client.call('udpOpen', {});
-    const askUdp = (host: string) =>
-      environment.client.call('udpAsk', { socket, host, port: 30_053, text: 'who', timeoutMs: 500 });
-    assert.match((await askUdp(NODE_ADDRESS))?.text ?? '', /^pod-/);
-    assert.equal(await askUdp(BRIDGE_ADDRESS), undefined);
+    const question = { socket, port: 30_053, text: 'who' };
+    const answer = await environment.client.call('udpAsk', { ...question, host: NODE_ADDRESS });
+    assert.match(answer?.text ?? '', /^pod-/);
+    const none = await environment.client.call('udpAsk', { ...question, host: BRIDGE_ADDRESS, timeoutMs: 500 });
+    assert.equal(none, undefined);
   });
 
   test('--proxy-port-range is respected', async () => {
@@ -229,7 +251,7 @@ describe(`starting, stopping and cleaning up, with iptables-${FLAVOUR}`, () => {
     });
     assert.deepEqual(await environment.client.call('udpFlows', { ...dns, count: 1 }), { 'pod-1': 1 });
     for (const port of range) await environment.node.call('unlisten', { port });
-    await environment.waitForRules('10.96.0.101', 1, 15_000);
+    await environment.waitForRules('10.96.0.101', 1);
     assert.match((await environment.client.call('request', { host: '10.96.0.101', port: 80 })).name, /^pod-/);
   });
 
@@ -240,9 +262,21 @@ describe(`starting, stopping and cleaning up, with iptables-${FLAVOUR}`, () => {
       const fields = readFileSync(`/proc/${proxy!.pid}/stat`, 'utf8').split(') ')[1]!.split(' ');
       return Number(fields[11]) + Number(fields[12]);
     };
-    await sleep(500);
+    await sleep(2000);
     const before = ticks();
     await sleep(2000);
-    assert.ok(ticks() - before <= 10, `${(ticks() - before) * 10} ms of processor time in 2 s`);
+    // One that spins would have hundreds, and dozens where others have most of the machine.
+    assert.ok(ticks() - before <= 30, `${(ticks() - before) * 10} ms of processor time in 2 s`);
   });
 });
+
+function childrenOf(pid: number): string[] {
+  return readdirSync(`/proc/${pid}/task`).flatMap((thread) => {
+    try {
+      return readFileSync(`/proc/${pid}/task/${thread}/children`, 'utf8').split(' ').filter(Boolean);
+    } catch {
+      // The thread has ended since.
+      return [];
+    }
+  });
+}

@@ -49,7 +49,7 @@ describe(`repairing rules in iptables-${FLAVOUR} within the sync period`, () => 
       actual = await rules();
       return actual.join('\n') === expected.join('\n');
     };
-    await waitFor('the rules are restored', same, 6 * SYNC_PERIOD_MS).catch(() => {});
+    await waitFor('the rules are restored', same).catch(() => {});
     assert.deepEqual(actual, expected);
   }
 
@@ -120,7 +120,6 @@ describe(`repairing rules in iptables-${FLAVOUR} within the sync period`, () => 
       await waitFor(
         `the first rule of ${chain} is ours again`,
         async () => (await environment.iptables.rules(chain))[0] === portals,
-        6 * SYNC_PERIOD_MS,
       );
       assert.equal((await environment.iptables.rules(chain)).filter((rule) => rule === foreign).length, 1);
       await environment.iptables.must(`-t nat -D ${chain} -p tcp --dport 9 -j ACCEPT`);
@@ -130,10 +129,8 @@ describe(`repairing rules in iptables-${FLAVOUR} within the sync period`, () => 
     test(`a foreign rule put behind ours in ${chain} stays, before the NodePort jump, which must be last`, async () => {
       const foreign = `-A ${chain} -p tcp -m tcp --dport 9 -j ACCEPT`;
       await environment.iptables.must(`-t nat -A ${chain} -p tcp --dport 9 -j ACCEPT`);
-      await waitFor(
-        `the last rule of ${chain} is ours again`,
-        async () => (await environment.iptables.rules(chain)).at(-1)?.includes('-j KUBE-NODEPORT-'),
-        6 * SYNC_PERIOD_MS,
+      await waitFor(`the last rule of ${chain} is ours again`, async () =>
+        (await environment.iptables.rules(chain)).at(-1)?.includes('-j KUBE-NODEPORT-'),
       );
       assert.equal((await environment.iptables.rules(chain)).filter((rule) => rule === foreign).length, 1);
       await environment.iptables.must(`-t nat -D ${chain} -p tcp --dport 9 -j ACCEPT`);
@@ -143,10 +140,8 @@ describe(`repairing rules in iptables-${FLAVOUR} within the sync period`, () => 
 
   test('a foreign rule put first in INPUT stays, behind ours', async () => {
     await environment.iptables.must('-I INPUT 1 -p tcp --dport 9 -j DROP');
-    await waitFor(
-      'the first rule of INPUT is ours again',
-      async () => (await environment.iptables.rules('INPUT', 'filter'))[0]?.includes('-j KUBE-DOORS'),
-      6 * SYNC_PERIOD_MS,
+    await waitFor('the first rule of INPUT is ours again', async () =>
+      (await environment.iptables.rules('INPUT', 'filter'))[0]?.includes('-j KUBE-DOORS'),
     );
     assert.ok((await rules()).includes('-A INPUT -p tcp -m tcp --dport 9 -j DROP'));
     await environment.iptables.must('-D INPUT -p tcp --dport 9 -j DROP');
@@ -160,7 +155,7 @@ describe(`repairing rules in iptables-${FLAVOUR} within the sync period`, () => 
     await environment.iptables.must('-t nat -D KUBE-PORTALS-HOST 1');
     await waitFor(
       'the deleted rule is back',
-      async () => (await environment.iptables.rules('KUBE-PORTALS-HOST')).length,
+      async () => (await environment.iptables.rules('KUBE-PORTALS-HOST')).length > 0,
     );
     const now = await rules();
     assert.ok(now.includes('-A CNI-HOSTPORT -p tcp -m tcp --dport 81 -j ACCEPT'));
@@ -174,7 +169,7 @@ describe(`repairing rules in iptables-${FLAVOUR} within the sync period`, () => 
   test('nothing is written while nothing has changed, however often it is checked', async () => {
     shims.forget();
     const checks = () => shims.commands().filter((command) => command.includes('-save')).length;
-    await waitFor('three checks of both tables', () => checks() >= 6, 20 * SYNC_PERIOD_MS);
+    await waitFor('three checks of both tables', () => checks() >= 6);
     assert.deepEqual(shims.restores(), []);
   });
 
@@ -195,17 +190,17 @@ describe(`repairing rules in iptables-${FLAVOUR} within the sync period`, () => 
   test('failing iptables turns /healthz red and it recovers; traffic flows throughout', async () => {
     const healthz = async () =>
       (await environment.node.call('httpGet', { url: 'http://127.0.0.1:10256/healthz' })).status;
-    assert.equal(await healthz(), 200);
+    await waitFor('/healthz says 200', async () => (await healthz()) === 200);
     const failuresBefore = metric(
       await environment.metricsText(),
       'kubeproxy_sync_proxy_rules_iptables_restore_failures_total',
     );
     shims.fail(true);
     environment.write({ name: 'late', clusterIP: '10.96.3.1', ports: [{ port: 80, target: TCP.name }], endpoints: [] });
-    await waitFor('/healthz says 503', async () => (await healthz()) === 503, 15_000);
+    await waitFor('/healthz says 503', async () => (await healthz()) === 503);
     await assertServed();
     shims.fail(false);
-    await waitFor('/healthz says 200', async () => (await healthz()) === 200, 15_000);
+    await waitFor('/healthz says 200', async () => (await healthz()) === 200);
     await environment.waitForRules('10.96.3.1', 1);
     const failures = metric(
       await environment.metricsText(),

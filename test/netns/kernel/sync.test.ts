@@ -25,14 +25,13 @@ describe(`carrying changes into iptables-${FLAVOUR}`, () => {
 
   after(() => environment.remove());
 
-  test('a single change on a quiet node is in the rules within a second of the file', async () => {
-    // A minimal period that would show: the change must not wait for it.
-    proxy = await environment.startProxy({ args: ['--iptables-min-sync-period', '10s'] });
+  test('a single change on a quiet node is in the rules without a wait for the minimal sync period', async () => {
+    proxy = await environment.startProxy({
+      args: ['--iptables-min-sync-period', '1h', '--iptables-sync-period', '1h'],
+    });
     const clusterIP = environment.clusterIP();
-    const begun = performance.now();
     environment.write({ name: 'quick', clusterIP, ports: [{ port: 80, target: TCP.name }], endpoints: POD_ADDRESSES });
     await environment.waitForRules(clusterIP, 1);
-    assert.ok(performance.now() - begun < 1000, `${performance.now() - begun} ms`);
     assert.match((await environment.client.call('request', { host: clusterIP, port: 80 })).name, /^pod-/);
   });
 
@@ -52,13 +51,12 @@ describe(`carrying changes into iptables-${FLAVOUR}`, () => {
       });
       await sleep(10);
     }
-    await environment.waitForRules('10.96.2.200', 1);
+    const rules = () => environment.iptables.rules('KUBE-PORTALS-CONTAINER');
+    await waitFor('all of them have rules', async () => (await rules()).length === 200);
     const seconds = (performance.now() - begun) / 1000;
     // Two at once, then one a second; a Service without a NodePort changes only the nat table.
     const limit = 2 + Math.ceil(seconds);
     assert.ok(shims.restores().length <= limit, `${shims.restores().length} transactions in ${seconds} s`);
-    const rules = await environment.iptables.rules('KUBE-PORTALS-CONTAINER');
-    assert.equal(rules.length, 200);
   });
 
   test('one Service that cannot be accepted keeps none of the others out, and is named once', async () => {

@@ -17,6 +17,7 @@ import { FLAVOUR } from '../iptables.ts';
 import { addIpv6, IPV6 as SECOND } from '../ipv6.ts';
 import type { Attempt, Outcome } from '../programs/outcomes.ts';
 import { BRIDGE_ADDRESS, CLIENT_ADDRESS, NODE_ADDRESS } from '../topology.ts';
+import { PATIENCE_MS } from '../wait.ts';
 
 /*
  * The rules of Service ports on packets, with a server on each local port that says whose it is. Both protocols lead to
@@ -127,9 +128,9 @@ for (const at of [IPV4, IPV6]) {
       /** All rows at once; the outcome is the same over TCP and UDP. */
       async function expect(rows: readonly (readonly [From, host: string, port: number, Outcome])[]): Promise<void> {
         const outcomes = await Promise.all(
-          rows.map(([from, host, port]) => {
+          rows.map(([from, host, port, outcome]) => {
             const attempts = (['tcp', 'udp'] as const).map((protocol): Attempt => ({ protocol, host, port }));
-            return agent(from).call('outcomes', { attempts, timeoutMs: 1_000 });
+            return agent(from).call('outcomes', { attempts, timeoutMs: outcome === 'timeout' ? 1_000 : PATIENCE_MS });
           }),
         );
         assert.deepEqual(
@@ -151,7 +152,7 @@ for (const at of [IPV4, IPV6]) {
 
       test('to a NodePort on loopback: carried', async () => {
         const attempts = [{ protocol: 'tcp', host: at.loopback, port: 30_010 }] as const;
-        assert.deepEqual(await environment.node.call('outcomes', { attempts, timeoutMs: 1_000 }), ['served']);
+        assert.deepEqual(await environment.node.call('outcomes', { attempts, timeoutMs: PATIENCE_MS }), ['served']);
       });
 
       test('of Services without endpoints: refused at once', () =>
@@ -213,7 +214,9 @@ for (const at of [IPV4, IPV6]) {
         await node.ip(`addr add ${at.loadBalancerIP(17)}/${at.family === 'IPv4' ? '32 dev lo' : '128 dev lo nodad'}`);
         // Over TCP: a UDP server that does not know which address it was asked at answers from another one.
         const attempts = [{ protocol: 'tcp', host: at.loadBalancerIP(17), port: 80 }] as const;
-        assert.deepEqual(await environment.node.call('outcomes', { attempts, timeoutMs: 1_000 }), ['node-ranged']);
+        assert.deepEqual(await environment.node.call('outcomes', { attempts, timeoutMs: PATIENCE_MS }), [
+          'node-ranged',
+        ]);
       });
 
       test('to a local port: answered only to the node itself', () =>
@@ -227,7 +230,7 @@ for (const at of [IPV4, IPV6]) {
       for (const protocol of ['tcp', 'udp'] as const) {
         test(`to any of the node's 65,535 ports over ${protocol}: only NodePorts answer`, async () => {
           const scan = (from: From, host: string) =>
-            agent(from).call('answeringPorts', { host, protocol, timeoutMs: 1_000 });
+            agent(from).call('answeringPorts', { host, protocol, timeoutMs: 5_000 });
           const toPods = [10, 12, 13, 14, 15, 16, 17, 18].map((n) => 30_000 + n);
           assert.deepEqual(
             await scan('outside', at.node),

@@ -12,7 +12,10 @@ export interface Target {
   readonly localPort?: number;
 }
 
-const DEADLINE_MS = 10_000;
+/** Ends a wait in vain, and no other. */
+const DEADLINE_MS = 30_000;
+/** The same of a transfer of up to 1 GiB, with its checksums. */
+const BULK_DEADLINE_MS = 300_000;
 
 /** One HTTP request on a connection of its own. */
 export async function request(target: Target & { timeoutMs?: number }): Promise<{ name: string; ms: number }> {
@@ -158,7 +161,7 @@ export async function upload(args: Target & { bytes: number }): Promise<{ intact
     if (!socket.write(Buffer.from(block))) await once(socket, 'drain');
   }
   socket.end();
-  const reply = await readAll(socket, 60_000);
+  const reply = await readAll(socket, BULK_DEADLINE_MS);
   return { intact: reply.toString() === `${args.bytes} ${hash.digest('hex')}`, ms: performance.now() - begun };
 }
 
@@ -169,7 +172,7 @@ export async function download(args: Target & { bytes: number }): Promise<{ inta
   const hash = createHash('sha256');
   socket.on('data', (chunk) => hash.update(chunk));
   socket.write(`${args.bytes}\n`);
-  await once(socket, 'end', { signal: AbortSignal.timeout(60_000) });
+  await once(socket, 'end', { signal: AbortSignal.timeout(BULK_DEADLINE_MS) });
   socket.end();
   return { intact: hash.digest('hex') === payloadChecksum(args.bytes), ms: performance.now() - begun };
 }
@@ -223,7 +226,7 @@ export async function udpReceive(args: {
   timeoutMs?: number;
 }): Promise<{ text: string; from: string } | undefined> {
   const { received } = sockets.get(args.socket)!;
-  await until(() => received.length > 0, args.timeoutMs ?? 2000).catch(() => undefined);
+  await until(() => received.length > 0, args.timeoutMs ?? DEADLINE_MS).catch(() => undefined);
   const first = received.shift();
   return first && { text: first.data.toString(), from: `${first.from.address}:${first.from.port}` };
 }
@@ -250,20 +253,34 @@ export async function udpEcho(args: {
   const { socket, received } = sockets.get(args.socket)!;
   const data = randomBytes(args.bytes);
   await send(socket, data, args);
-  await until(() => received.length > 0, 5000);
+  await until(() => received.length > 0);
   const { data: reply, from } = received.shift()!;
   return { intact: reply.equals(data), from: `${from.address}:${from.port}` };
 }
 
-/** So many flows at once, each from a port of its own with one datagram to a `udp-name`; gives the answers per backend. */
-export async function udpFlows(args: { host: string; port: number; count: number }): Promise<Record<string, number>> {
+/**
+ * So many flows, each from a port of its own with one datagram to a `udp-name`; gives the answers per backend. All ports are
+ * held to the end: the kernel draws them at random, and one that is drawn again goes on with the flow that had it.
+ */
+export async function udpFlows(args: {
+  host: string;
+  port: number;
+  count: number;
+  timeoutMs?: number;
+}): Promise<Record<string, number>> {
+  const { host, port, timeoutMs } = args;
   const names: Record<string, number> = {};
-  for (let index = 0; index < args.count; index++) {
-    const { socket } = await udpOpen({ family: args.host.includes(':') ? 6 : 4 });
-    const reply = await udpAsk({ socket, host: args.host, port: args.port, text: 'who' });
-    const name = reply?.text.split(' ')[0] ?? 'none';
-    names[name] = (names[name] ?? 0) + 1;
-    udpClose({ socket });
+  const held: number[] = [];
+  try {
+    for (let index = 0; index < args.count; index++) {
+      const { socket } = await udpOpen({ family: host.includes(':') ? 6 : 4 });
+      held.push(socket);
+      const reply = await udpAsk({ socket, host, port, text: 'who', ...(timeoutMs !== undefined && { timeoutMs }) });
+      const name = reply?.text.split(' ')[0] ?? 'none';
+      names[name] = (names[name] ?? 0) + 1;
+    }
+  } finally {
+    for (const socket of held) udpClose({ socket });
   }
   return names;
 }

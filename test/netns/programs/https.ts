@@ -3,6 +3,9 @@ import { Agent, request } from 'node:https';
 
 const agents = new Map<string, Agent>();
 
+/** An API server ends what rests for 90 s: not at the moment in which it is used again. */
+const REST_MS = 30_000;
+
 export interface HttpsRequest {
   readonly method?: string;
   readonly url: string;
@@ -16,7 +19,7 @@ export interface HttpsRequest {
 /** One request over a pool of kept connections. */
 export async function https(args: HttpsRequest): Promise<{ status: number; body: string }> {
   const ca = readFileSync(args.caFile, 'utf8');
-  const agent = agents.get(ca) ?? new Agent({ ca, keepAlive: true, maxSockets: 32 });
+  const agent = agents.get(ca) ?? new Agent({ ca, keepAlive: true, maxSockets: 32, timeout: REST_MS });
   agents.set(ca, agent);
   const { method = 'GET', url, headers = {}, body, timeoutMs = 10_000 } = args;
   const signal = AbortSignal.timeout(timeoutMs);

@@ -44,9 +44,9 @@ export async function meddle({ url, caFile }: { url: string; caFile: string }): 
   return (server.address() as AddressInfo).port;
 }
 
-/** The next requests for paths with this beginning are answered so, one after the other; open ones are broken off. */
-export function misbehave({ path, misdeeds }: { path: string; misdeeds: readonly Misdeed[] }): void {
-  plans.set(path, [...misdeeds]);
+/** The next requests for paths with each of these beginnings are answered so, one after the other; open ones are broken off. */
+export function misbehave({ paths, misdeeds }: { paths: readonly string[]; misdeeds: readonly Misdeed[] }): void {
+  for (const path of paths) plans.set(path, [...misdeeds]);
   for (const socket of sockets) socket.resetAndDestroy();
 }
 

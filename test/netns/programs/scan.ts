@@ -35,20 +35,26 @@ function accepts(host: string, port: number, timeoutMs: number): Promise<boolean
       socket.resetAndDestroy();
       resolve(isOpen);
     };
-    const timer = setTimeout(settle, timeoutMs, false);
+    // After a standstill timers come first, and what has arrived meanwhile only then.
+    const timer = setTimeout(() => setImmediate(settle, false), timeoutMs);
     socket.on('connect', () => settle(true));
     socket.on('error', () => settle(false));
   });
 }
 
-/** Every port is asked from one socket, some at a time, as the other side has to take them in; waits after the last. */
+/**
+ * Every port is asked from one socket, some at a time, as the other side has to take them in, and twice, as a datagram may
+ * get lost; waits after the last.
+ */
 async function answering({ host, timeoutMs }: { host: string; timeoutMs: number }): Promise<number[]> {
   const found = new Set<number>();
   const socket = createSocket(host.includes(':') ? 'udp6' : 'udp4');
   socket.on('message', (_, { port }) => found.add(port));
-  for (let port = 1; port <= PORTS; port++) {
-    const sent = new Promise((resolve) => socket.send('who', port, host, resolve));
-    if (port % AT_ONCE === 0) await sent;
+  for (let round = 1; round <= 2; round++) {
+    for (let port = 1; port <= PORTS; port++) {
+      const sent = new Promise((resolve) => socket.send('who', port, host, resolve));
+      if (port % AT_ONCE === 0) await sent;
+    }
   }
   await new Promise((resolve) => setTimeout(resolve, timeoutMs));
   socket.close();

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { output } from '../topology.ts';
+import { waitFor } from '../wait.ts';
 
 const DEMO = fileURLToPath(new URL('../../../scripts/demo', import.meta.url));
 
@@ -21,17 +22,25 @@ async function runDemo(options: { env?: NodeJS.ProcessEnv; interruptAt?: string 
   const [key, value] = mark.split('=') as [string, string];
   const child = spawn(DEMO, { cwd: tmpdir(), env: { ...process.env, ...options.env, [key]: value } });
   let text = '';
+  let isInterrupted = false;
   for (const stream of [child.stdout, child.stderr]) {
     stream.setEncoding('utf8').on('data', (chunk: string) => {
       text += chunk;
-      if (options.interruptAt !== undefined && text.includes(options.interruptAt)) child.kill('SIGINT');
+      if (isInterrupted || options.interruptAt === undefined || !text.includes(options.interruptAt)) return;
+      isInterrupted = true;
+      child.kill('SIGINT');
     });
   }
   const code = await new Promise<number | null>((resolve) => child.on('close', resolve));
   // The shell becomes the demo, so its process id is in the names of what it creates.
-  const namespaces = (await output(['ip', 'netns', 'list'])).split('\n');
-  const named = [...namespaces, ...readdirSync(tmpdir())].filter((name) => name.startsWith(`kup-${child.pid}-`));
-  return { code, text, left: [...named, ...processesWith(mark)] };
+  const leftOver = async () => {
+    const namespaces = (await output(['ip', 'netns', 'list'])).split('\n');
+    const named = [...namespaces, ...readdirSync(tmpdir())].filter((name) => name.startsWith(`kup-${child.pid}-`));
+    return [...named, ...processesWith(mark)];
+  };
+  // What it has killed may take a moment to be gone.
+  await waitFor('nothing to be left', async () => (await leftOver()).length === 0).catch(() => {});
+  return { code, text, left: await leftOver() };
 }
 
 /** Processes that have inherited this from the environment of one that was started here. */
@@ -48,7 +57,7 @@ function processesWith(variable: string): string[] {
     .map((pid) => `process ${pid}`);
 }
 
-test('the demo shows everything, exits with 0 and leaves nothing behind', { timeout: 60_000 }, async () => {
+test('the demo shows everything, exits with 0 and leaves nothing behind', { timeout: 600_000 }, async () => {
   const { code, text, left } = await runDemo();
   assert.equal(code, 0, text);
   for (const part of ['pod-1          10  ##########', '30 of 30 requests answered', 'KUBE-PORTALS-HOST', 'Done.']) {
@@ -58,13 +67,13 @@ test('the demo shows everything, exits with 0 and leaves nothing behind', { time
   assert.deepEqual(left, []);
 });
 
-test('an interrupted demo leaves nothing behind', { timeout: 60_000 }, async () => {
+test('an interrupted demo leaves nothing behind', { timeout: 600_000 }, async () => {
   const { code, left } = await runDemo({ interruptAt: 'Lose a backend' });
   assert.equal(code, 130);
   assert.deepEqual(left, []);
 });
 
-test('a demo that fails says why, exits with 1 and leaves nothing behind', { timeout: 60_000 }, async () => {
+test('a demo that fails says why, exits with 1 and leaves nothing behind', { timeout: 600_000 }, async () => {
   const folder = mkdtempSync(join(tmpdir(), 'demo-'));
   try {
     writeFileSync(join(folder, 'curl'), '#!/bin/sh\necho "curl: broken for a test" >&2\nexit 7\n');

@@ -7,7 +7,7 @@ import { addIpv6, IPV6 } from '../ipv6.ts';
 import type { Attempt, Outcome } from '../programs/outcomes.ts';
 import type { ProxyProcess } from '../proxy.ts';
 import { NODE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
-import { waitFor } from '../wait.ts';
+import { PATIENCE_MS, waitFor } from '../wait.ts';
 
 const CLUSTER_IPS = ['10.96.2.10', 'fd00:96::10'] as const;
 const NODE_PORT = 30_090;
@@ -45,7 +45,7 @@ function service(clusterIPs: readonly string[], more: object = {}): object {
 
 const isFast = process.env['KUP_TEST_DATAPLANE'] !== 'node';
 
-describe(`both address families, on iptables-${FLAVOUR}`, { timeout: 180_000 }, () => {
+describe(`both address families, on iptables-${FLAVOUR}`, { timeout: 900_000 }, () => {
   let environment: Environment;
   let proxy: ProxyProcess | undefined;
 
@@ -65,18 +65,23 @@ describe(`both address families, on iptables-${FLAVOUR}`, { timeout: 180_000 }, 
     proxy = undefined;
   });
 
-  async function outcomesOf(from: Agent, host: string, port: number): Promise<readonly Outcome[]> {
+  async function outcomesOf(
+    from: Agent,
+    host: string,
+    port: number,
+    timeoutMs = PATIENCE_MS,
+  ): Promise<readonly Outcome[]> {
     const attempts: readonly Attempt[] = [
       { protocol: 'tcp', host, port },
       { protocol: 'udp', host, port },
     ];
-    return from.call('outcomes', { attempts, timeoutMs: 1_000 });
+    return from.call('outcomes', { attempts, timeoutMs });
   }
 
   async function until(from: Agent, host: string, port: number, outcomes: readonly Outcome[]): Promise<void> {
     let seen: readonly Outcome[] = [];
     const isSo = async () => {
-      seen = await outcomesOf(from, host, port);
+      seen = await outcomesOf(from, host, port, 1_000);
       return seen.join() === outcomes.join();
     };
     await waitFor(`${outcomes} from ${from.name} at ${host}:${port}`, isSo).catch((error: Error) => {
@@ -101,11 +106,18 @@ describe(`both address families, on iptables-${FLAVOUR}`, { timeout: 180_000 }, 
         assert.deepEqual(await outcomesOf(from, CLUSTER_IPS[1], 80), OVER_IPV6, from.name);
         assert.deepEqual(await outcomesOf(from, IPV6.node, NODE_PORT), OVER_IPV6, from.name);
       }
-      const metrics = await environment.metricsText();
-      for (const family of ['IPv4', 'IPv6']) {
-        const synced = metric(metrics, 'kubeproxy_sync_proxy_rules_last_timestamp_seconds', `ip_family="${family}"`);
-        assert.ok(synced > 0, family);
+      for (const address of [NODE_ADDRESS, `[${IPV6.node}]`]) {
+        const { status } = await outside.call('httpGet', { url: `http://${address}:10256/healthz` });
+        assert.equal(status, 200, `as a kubelet asks at ${address}`);
       }
+      for (const family of ['IPv4', 'IPv6']) {
+        // The kernel has the rules a moment before the program knows that it has them.
+        await waitFor(`a sync of ${family}`, async () => {
+          const metrics = await environment.metricsText();
+          return metric(metrics, 'kubeproxy_sync_proxy_rules_last_timestamp_seconds', `ip_family="${family}"`) > 0;
+        });
+      }
+      const metrics = await environment.metricsText();
       const series = metrics.split('\n').filter((line) => line.startsWith('userspace_proxy_connections_total{'));
       assert.equal(series.length, PORTS.length, 'one for each Service port');
       assert.deepEqual(proxy.lines({ level: 'error' }), []);
@@ -195,7 +207,7 @@ describe(`both address families, on iptables-${FLAVOUR}`, { timeout: 180_000 }, 
   });
 });
 
-test('a node without IPv6 serves IPv4 and says so once', { timeout: 60_000 }, async (t) => {
+test('a node without IPv6 serves IPv4 and says so once', { timeout: 300_000 }, async (t) => {
   const environment = await Environment.create();
   t.after(() => environment.remove());
   const proxy = await environment.startProxy();

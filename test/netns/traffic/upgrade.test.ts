@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict';
+import { rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
 import { NotifySocket } from '../../support/notify-socket.ts';
 import { isAlive } from '../../support/process-state.ts';
 import type { Agent } from '../agent.ts';
 import { Environment, TCP, UDP } from '../harness.ts';
-import type { ProxyProcess } from '../proxy.ts';
+import { buildOnce, PROGRAM, type ProxyProcess } from '../proxy.ts';
 import { POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
 
@@ -20,12 +21,17 @@ describe('an upgrade in place (SIGHUP)', () => {
   let client: Agent;
   /** The process that serves now. */
   let pid: number;
+  /** Where it lies. */
+  let program: string;
   let systemd: NotifySocket;
 
   before(async () => {
     environment = await Environment.create();
     systemd = await NotifySocket.listen(environment.temporary('notify'));
-    proxy = await environment.startProxy({ env: { NOTIFY_SOCKET: systemd.path } });
+    program = environment.temporary('kube-userspace-proxy');
+    buildOnce();
+    symlinkSync(PROGRAM, program);
+    proxy = await environment.startProxy({ program, env: { NOTIFY_SOCKET: systemd.path } });
     client = environment.client;
     pid = proxy.pid;
   });
@@ -52,8 +58,8 @@ describe('an upgrade in place (SIGHUP)', () => {
     assert.match(String(line['msg']), /^Handed over/, JSON.stringify(line));
     await waitFor('the old process ends', () => !isAlive(pid));
     pid = Number(line['pid']);
-    await waitFor('it says that it is ready', () => systemd.lines.at(-1) === 'READY=1');
-    assert.match(systemd.lines.slice(-3, -1).join(), new RegExp(`^RELOADING=1 MONOTONIC_USEC=\\d+,MAINPID=${pid}$`));
+    const told = new RegExp(`^RELOADING=1 MONOTONIC_USEC=\\d+,MAINPID=${pid},READY=1$`);
+    await waitFor('it says that it is ready', () => told.test(systemd.lines.slice(-3).join()));
     const synced = () => proxy.log.findLastIndex(({ msg }) => msg === 'Rules are in sync');
     const tookOver = proxy.log.findLastIndex(({ msg }) => msg === 'Took over from the predecessor');
     await waitFor('the first sync of the new one', () => synced() > tookOver);
@@ -130,10 +136,15 @@ describe('an upgrade in place (SIGHUP)', () => {
     const { connection } = await client.call('open', service);
     const starting = () => proxy.lines({ msg: 'Starting a successor' });
     const count = starting().length;
+    // It never gets to say anything, however late it is killed.
+    rmSync(program);
+    writeFileSync(program, '#!/bin/sh\nexec sleep 600\n', { mode: 0o755 });
     const ending = upgrade();
     const { pid: successor } = await waitFor('it is started', () => starting()[count]);
     process.kill(Number(successor), 'SIGKILL');
     const line = await ending;
+    rmSync(program);
+    symlinkSync(PROGRAM, program);
     assert.match(`${line['msg']} ${line['err']}`, /^Cannot hand over .* ended before it said "hello"/);
     await client.call('write', { connection, text: 'still' });
     assert.equal(await client.call('read', { connection, bytes: 5 }), 'still');
@@ -154,6 +165,6 @@ describe('an upgrade in place (SIGHUP)', () => {
     assert.deepEqual((await client.call('requests', { ...service, count: 2 })).names, { 'pod-2': 2 });
     process.kill(pid, 'SIGTERM');
     await waitFor('it ends', () => !isAlive(pid));
-    assert.equal(systemd.lines.at(-1), 'STOPPING=1');
+    await waitFor('systemd to have heard of it', () => systemd.lines.at(-1) === 'STOPPING=1');
   });
 });

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { stat } from 'node:fs/promises';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -17,6 +18,7 @@ import {
 import { ManualClock } from '../../fakes/manual-clock.ts';
 import { RecordingLog } from '../../fakes/recording-log.ts';
 import { CertificateAuthority } from '../../support/certificates.ts';
+import { until } from '../../support/until.ts';
 import { added, endpoints, errorEvent, initialEventsEnd, service, slice } from './objects.ts';
 
 const SERVICES = '/api/v1/services';
@@ -64,14 +66,16 @@ async function watchServer(t: TestContext, server: FakeApiServer, { kubeconfig }
   t.after(async () => {
     await source.stop();
     api.close();
-    assert.equal(clock.pendingTimers, 0, 'no timer is left');
+    // That of a probe goes with its connection.
+    await until('no timer is left', () => clock.pendingTimers === 0);
   });
   /** Lets time pass until the condition holds; fails when that takes longer than `withinMs`. */
   const reach = async (what: string, condition: () => boolean, withinMs = 20_000) => {
     const end = clock.now() + withinMs;
-    // Sockets take real time: a few turns for each step of the clock.
+    // Sockets and files take real time: a few turns for each step of the clock, each behind a look at a file.
     for (let step = 0; !condition(); step += 1) {
       await new Promise((resolve) => setTimeout(resolve, 1));
+      await stat('/');
       if (step % 3 !== 2 || condition()) continue;
       assert.ok(clock.now() < end, `in vain within ${withinMs} ms: ${what}; ${JSON.stringify(log.lines.slice(-8))}`);
       clock.advance(250);

@@ -87,7 +87,7 @@ test('a file that is too large or no text is refused until it is another one', a
   assert.deepEqual(await settledScan(), ['a.yaml: x', 'b.yaml: y']);
 });
 
-test('what is no regular file is no manifest, and opening it is not tried', { timeout: 5_000 }, async (t) => {
+test('what is no regular file is no manifest, and opening it is not tried', { timeout: 60_000 }, async (t) => {
   const { path, settledScan, log } = setUp(t);
   execFileSync('mkfifo', [path('a.yaml')]);
   symlinkSync('/dev/zero', path('b.yaml'));

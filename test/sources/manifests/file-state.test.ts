@@ -153,9 +153,39 @@ test('lists are read through, typed ones without the kind of their items, and fa
   const typed =
     '{kind: ServiceList, items: [{metadata: {name: c}, spec: {clusterIP: 10.96.0.1, ports: [{port: 1}]}}]}\n';
   assert.deepEqual(await subject.reads(file(list, typed)), [
-    'error: Service "default/b" is not valid; it is left out | 1:1 items[2].spec.clusterIP is "bad"; expected an IP address',
+    'error: Service "default/b" is not valid; it is left out | 1:2 items[2].spec.clusterIP is "bad"; expected an IP address',
   ]);
   assert.deepEqual(subject.serves, ['a=1', 'c=1']);
+});
+
+test('a fault within a list is told with its own line, in YAML and in JSON', async () => {
+  const item = (name: string, clusterIP: string) => ({
+    ...{ apiVersion: 'v1', kind: 'Service', metadata: { name } },
+    spec: { clusterIP, ports: [{ port: 80 }] },
+  });
+  const json = `${JSON.stringify({ kind: 'List', items: [item('a', '10.96.0.1'), item('b', 'bad')] }, null, 1)}\n`;
+  const line = json.slice(0, json.indexOf('"bad"')).split('\n').length;
+  const told = 'error: Service "default/b" is not valid; it is left out |';
+  const fault = 'items[1].spec.clusterIP is "bad"; expected an IP address';
+  assert.deepEqual(await new Subject().reads(json), [`${told} 1:${line} ${fault}`]);
+  const yaml = file(
+    service('x'),
+    `\nkind: List\nitems:\n- ${service('a')}- ${service('b', 'bad').replace('spec:', '\n  spec:')}`,
+  );
+  assert.deepEqual(await new Subject().reads(yaml), [`${told} 2:8 ${fault}`]);
+});
+
+test('an object that is in a list twice is told with its place in the list', async () => {
+  const list = `{kind: List, items: [${service('a')}, ${service('b')}, ${service('a')}]}\n`;
+  assert.deepEqual(await new Subject().reads(list), [
+    'warn: Service "default/a" is in a manifest file twice; the first one counts | 1:1 items[2]',
+  ]);
+});
+
+test('a key of any spelling leads to its line', async () => {
+  const text = `kind: EndpointSlice\nmetadata:\n  name: s\n  labels:\n    x: y\n    kubernetes.io/service-name: B!\n`;
+  const [told] = await new Subject().reads(`${text}addressType: IPv4\nendpoints: []\n`);
+  assert.match(told ?? '', /1:6 metadata\.labels\[kubernetes\.io\/service-name\] /);
 });
 
 test('a list that is none may hold anything, so nothing is removed', async () => {

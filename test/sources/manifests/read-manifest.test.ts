@@ -61,8 +61,7 @@ test('whatever a file is damaged by, reading it answers', async () => {
     '9'.repeat(400),
   ];
   const outcomes = { read: 0, unusable: 0 };
-  const deadline = performance.now() + 500;
-  for (let round = 0; round < 2_000 && performance.now() < deadline; round += 1) {
+  for (let round = 0; round < 200; round += 1) {
     let text = GOLDEN;
     for (let count = 1 + below(3); count > 0; count -= 1) {
       const at = below(text.length);

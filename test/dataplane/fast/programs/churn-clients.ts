@@ -9,6 +9,8 @@ import { type BackendMode, PayloadCheck, payload } from './churn-payload.ts';
  */
 const [connections = 0, udpPort = 0, ...ports] = process.argv.slice(2).map(Number);
 const AT_ONCE = 150;
+/** A datagram without an answer by then was for a backend that is dead. */
+const LOST_MS = 1000;
 
 /** `whole`: answered completely; `cut`: ended earlier; `strangers`, `strangeAnswers`: got what it had not sent. */
 const seen = { done: 0, whole: 0, cut: 0, refused: 0, strangers: 0, datagrams: 0, answers: 0, strangeAnswers: 0 };
@@ -91,7 +93,7 @@ function oneDatagram(): Promise<void> {
       socket.close();
       resolve();
     };
-    const timer = setTimeout(over, 100);
+    const timer = setTimeout(over, LOST_MS);
     let own = new Set<string>();
     seen.datagrams++;
     socket.on('error', () => {});

@@ -1,0 +1,44 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+
+/** Something of others that is in the executable: a package of npm. */
+export interface Component {
+  readonly name: string;
+  readonly version: string;
+  /** An SPDX identifier or expression. */
+  readonly license: string;
+  /** What its authors want to be passed on; empty where there is no such file. */
+  readonly notices: readonly string[];
+}
+
+/** Node, and koffi's addon without the code around it. The license of the addon is in the package that it belongs to. */
+const EMBEDDED = [
+  `node_modules/node-linux-${process.arch}`,
+  `node_modules/@koromix/koffi-linux-${process.arch}`,
+  'node_modules/koffi',
+];
+
+/** From the folders of the bundled packages, sorted by name and version. */
+export function componentsOf(root: string, bundled: Iterable<string>): Component[] {
+  const components = new Map<string, Component>();
+  for (const folder of [...bundled, ...EMBEDDED]) {
+    const { name, version, license } = JSON.parse(readFileSync(join(root, folder, 'package.json'), 'utf8'));
+    components.set(`${name}@${version}`, { name, version, license, notices: noticesIn(join(root, folder)) });
+  }
+  return [...components].sort(([one], [other]) => (one < other ? -1 : 1)).map(([, component]) => component);
+}
+
+function noticesIn(folder: string): string[] {
+  return readdirSync(folder)
+    .filter((file) => /^(un)?licen[cs]e|^notice|^copying/i.test(file))
+    .sort()
+    .map((file) => readFileSync(join(folder, file), 'utf8').replaceAll('\r\n', '\n').trim());
+}
+
+export function thirdPartyNotices(components: readonly Component[]): string {
+  return components
+    .map(({ name, version, license, notices }) =>
+      [`${'='.repeat(80)}\n${name} ${version} (${license})\n`, ...notices, ''].join('\n'),
+    )
+    .join('\n');
+}

@@ -1,0 +1,52 @@
+import { ACCEPTED_FLAGS, FIELDS_WITHOUT_FLAG } from '../../src/cli/accepted.ts';
+import { parseCommandLine } from '../../src/cli/command-line.ts';
+import { FLAGS } from '../../src/cli/flags.ts';
+import type { AcceptedSetting, Flag, Setting } from '../../src/cli/setting.ts';
+import { SUBCOMMANDS } from '../../src/client/subcommands.ts';
+import type { Blocks } from './blocks.ts';
+import { code, table, words } from './table.ts';
+
+/** What `--help` prints. */
+export function help(): Blocks {
+  const parsed = parseCommandLine(['--help'], undefined, SUBCOMMANDS);
+  if (parsed.kind !== 'help') throw new Error('--help is no longer a request for help');
+  return { help: `\`\`\`\n${parsed.text.trimEnd()}\n\`\`\`` };
+}
+
+/** Tables of all settings, from the one that the program works with. */
+export function flagTables(): Blocks {
+  const flags = Object.entries<Flag<unknown>>(FLAGS);
+  const accepted = Object.entries<AcceptedSetting<unknown>>(ACCEPTED_FLAGS);
+  const fields = Object.entries<AcceptedSetting<unknown>>(FIELDS_WITHOUT_FLAG);
+  return {
+    flags: table(
+      ['flag', 'default', 'field', 'meaning'],
+      flags.map(([name, flag]) => [
+        nameOf(name),
+        flag.fallbackText ?? fallbackOf(flag),
+        fieldOf(flag),
+        words(flag.describe),
+      ]),
+    ),
+    'accepted-flags': table(
+      ['flag', 'default', 'field', 'belongs to'],
+      [
+        ...accepted.map(([name, setting]) => [nameOf(name), fallbackOf(setting), fieldOf(setting), setting.of]),
+        ...fields.map(([, setting]) => ['', fallbackOf(setting), fieldOf(setting), setting.of]),
+      ],
+    ),
+  };
+}
+
+function nameOf(name: string): string {
+  return code(name === 'v' ? '-v' : `--${name}`);
+}
+
+function fallbackOf({ fallback: [text = ''] }: Setting<unknown>): string {
+  return code(text);
+}
+
+function fieldOf({ field }: Setting<unknown>): string {
+  if (field === undefined) return '';
+  return `${code(field.path)}${field.flagWins ? ' (the flag wins)' : ''}`;
+}

@@ -1,0 +1,18 @@
+export const HELP_LINES: readonly string[] = [
+  'Keys',
+  '  Up Down PgUp PgDn Home End   choose a row (also k, j, g, G)',
+  '  Enter                        endpoints of the Service; Esc goes back',
+  '  / text                       names with it, states and addresses that begin so',
+  '  Left Right                   sort by another column (also < >); r reverses',
+  '  p or blank                   stop looking, and go on',
+  '  + -                          look less often, or more often',
+  '  q                            quit',
+  'Columns, on a screen wide enough',
+  '  STATE   degr.: dials failed during the last minute, or endpoints are drained',
+  '          empty: no endpoint, clients are refused   pend.: no listener yet',
+  '  ENDP    endpoints that get new connections, of all',
+  '  CONNS   open now   CONN/S  new ones   TOTAL  since it came',
+  '  IN OUT  bytes from clients and to them, K = 1000',
+  '  FAIL    dials that failed, clients turned away   RETRY  dials after the first',
+  '  DIAL ms average time until an endpoint has answered',
+];

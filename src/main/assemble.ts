@@ -1,0 +1,163 @@
+import type { Config } from '../cli/config.ts';
+import { VERSION } from '../cli/version.ts';
+import { createConntrack } from '../conntrack/create.ts';
+import type { ApiStatus } from '../contracts/api-status.ts';
+import type { DataPlane } from '../contracts/data-plane.ts';
+import type { View } from '../contracts/view.ts';
+import { localAddresses } from '../host/host-address.ts';
+import { ListeningSockets } from '../host/listening-sockets.ts';
+import { NodeAddress } from '../host/node-address.ts';
+import { systemClock as clock } from '../host/system-clock.ts';
+import { startExecHelper } from '../iptables/exec-helper.ts';
+import { createIptables } from '../iptables/iptables.ts';
+import type { IpFamily } from '../model/address.ts';
+import { nodeName as nameOfNode } from '../sources/kubernetes/node-object.ts';
+import { Drains } from '../sync/drains.ts';
+import { DataPlaneLog } from '../telemetry/data-plane-log.ts';
+import { Health } from '../telemetry/health.ts';
+import { HealthCheckNodePorts } from '../telemetry/health-check-node-ports.ts';
+import type { ProcessLog } from '../telemetry/log.ts';
+import { Metrics } from '../telemetry/metrics.ts';
+import { NoLocalEndpoints } from '../telemetry/no-local-endpoints.ts';
+import { DialErrors } from '../view/dial-errors.ts';
+import { createExplain } from '../view/explain.ts';
+import type { RecentEvents } from '../view/recent-events.ts';
+import type { TrafficSampler } from '../view/traffic-sampler.ts';
+import { ControlPlane } from './control-plane.ts';
+import { HealthChecks } from './health-checks.ts';
+import { machine } from './machine.ts';
+import { openDataPlane } from './open-data-plane.ts';
+import { openSource, type Source } from './open-source.ts';
+import { openView } from './open-view.ts';
+import { createPipeline, type Pipeline } from './pipeline.ts';
+import { servedFamilies } from './served-families.ts';
+import { watchMachine } from './watch-machine.ts';
+
+/** The parts of a proxy, joined and not started. */
+export interface Parts {
+  readonly nodeName: string;
+  readonly hosts: Readonly<Record<IpFamily, NodeAddress>>;
+  /** Those that are served, the primary one first. */
+  readonly families: readonly [IpFamily, ...IpFamily[]];
+  /** Why only one family is served although the bind address stands for both. */
+  readonly leftOut?: string;
+  readonly dataPlane: DataPlane;
+  readonly dataPlaneLog: DataPlaneLog;
+  readonly source: Source;
+  readonly pipelines: readonly Pipeline[];
+  readonly controlPlane: ControlPlane;
+  readonly drains: Drains;
+  readonly health: Health;
+  readonly healthCheckNodePorts: HealthCheckNodePorts;
+  readonly metrics: Metrics;
+  readonly apiStatus: () => ApiStatus | undefined;
+  readonly view: View;
+  readonly sampler: TrafficSampler;
+}
+
+export interface Surroundings {
+  /** The log, and what it is written by. */
+  readonly log: RecentEvents;
+  readonly output: ProcessLog;
+  /** Milliseconds since 1970. */
+  readonly startedAt: number;
+  /** Ends what is asked and told beside the Services. */
+  readonly signal: AbortSignal;
+}
+
+/** Rejects with a sentence for the user when the proxy cannot run here. */
+export async function assemble(config: Config, { log, output, startedAt, signal }: Surroundings): Promise<Parts> {
+  const { exec } = startExecHelper({ clock, log });
+  const hosts = { IPv4: new NodeAddress({ family: 'IPv4', log }), IPv6: new NodeAddress({ family: 'IPv6', log }) };
+  const dataPlaneLog = new DataPlaneLog(log, clock);
+  const dialErrors = new DialErrors(dataPlaneLog, clock);
+  // Side by side: threads start while programs are asked what they are.
+  const [data, { iptables, served, leftOut }] = await Promise.all([
+    openDataPlane(config, { log, observer: dialErrors }),
+    createIptables({ flavour: config.iptablesMode, exec, log }).then(async (iptables) => ({
+      iptables,
+      ...(await servedFamilies({ bindAddress: config.bindAddress, hosts, iptables })),
+    })),
+  ]);
+  const families = served.map(({ family }) => family) as [IpFamily, ...IpFamily[]];
+
+  const health = new Health(clock, 2 * config.iptablesSyncPeriodMs);
+  const { dataPlane } = data;
+  const nodeName = nameOfNode(config.hostnameOverride);
+  const apiStatus = () => source.status?.();
+  const metrics: Metrics = new Metrics({
+    clock,
+    version: VERSION,
+    health,
+    families,
+    pendingServices: () => pipelines.reduce((sum, { tracker }) => sum + tracker.pendingServices, 0),
+    stats: () => dataPlane.stats(),
+    log: output,
+    apiStatus,
+  });
+  const source: Source = await openSource(config, { nodeName, log, metrics, signal });
+
+  const conntrack = await createConntrack({
+    clock,
+    log,
+    exec,
+    localAddresses: () => [...localAddresses('IPv4'), ...localAddresses('IPv6')],
+  });
+  const programs = new ListeningSockets(clock);
+  const healthCheckNodePorts = new HealthCheckNodePorts({
+    proxyHealthy: () => health.report().healthy,
+    clock,
+    log,
+  });
+  const healthChecks = new HealthChecks(healthCheckNodePorts);
+  const pipelines: readonly Pipeline[] = served.map((each) => {
+    const { family } = each;
+    const noLocal = new NoLocalEndpoints();
+    const familyMetrics = metrics.of(family);
+    return createPipeline({
+      config,
+      served: each,
+      servedFamilies: families,
+      host: hosts[family],
+      isListening: (address, port, protocol) =>
+        programs.isListening(address, port, protocol) &&
+        !pipelines.some(({ listeners }) => listeners.isLocalPort(port, protocol)),
+      dataPlane,
+      iptables,
+      conntrack,
+      metrics: familyMetrics,
+      health: health.of(family),
+      log,
+      onDelta: (delta) => {
+        noLocal.apply(delta);
+        for (const policy of ['internal', 'external'] as const) {
+          familyMetrics.noLocalEndpoints(policy, noLocal.count(policy));
+        }
+        healthChecks.update(family, delta.healthChecks);
+        for (const port of delta.unserved) source.reportUnserved?.(port);
+        for (const at of delta.triggeredAt) {
+          // What happened before the start says how old the cluster is, not how fast this program.
+          if (at >= startedAt) familyMetrics.networkProgrammed(Math.max(0, clock.wallNow() - at));
+        }
+      },
+    });
+  });
+  const drains = new Drains(pipelines);
+  const { view, sampler } = openView({
+    ...{ nodeName, startedAt, data, iptables, pipelines, health, apiStatus, events: log, dialErrors },
+    log: output,
+    drained: drains,
+    explain: createExplain({
+      ...{ iptables, dataPlane, families: pipelines, machine, clock },
+      service: (name, family) => view.service(name, family),
+    }),
+  });
+  const controlPlane = new ControlPlane(pipelines, metrics.of(families[0]));
+  controlPlane.setTopology({ nodeName });
+  watchMachine({ config, pipelines, hosts, healthCheckNodePorts });
+  return {
+    ...{ nodeName, hosts, families, ...(leftOut !== undefined && { leftOut }) },
+    ...{ dataPlane, dataPlaneLog, source, pipelines, controlPlane, drains },
+    ...{ health, healthCheckNodePorts, metrics, apiStatus, view, sampler },
+  };
+}

@@ -1,0 +1,313 @@
+import { accessSync, constants, existsSync, readFileSync, statSync } from 'node:fs';
+import { availableParallelism, cpus, networkInterfaces } from 'node:os';
+import { dirname } from 'node:path';
+import { type ControlSocketFacts, checkControlSocket } from '../checks/control-socket.ts';
+import { checkEngine } from '../checks/engine.ts';
+import { checkFamilies } from '../checks/families.ts';
+import { type Finding, fail } from '../checks/finding.ts';
+import { FindingsLog } from '../checks/findings-log.ts';
+import { checkFirewall, type FirewallFacts } from '../checks/firewall.ts';
+import { isThisProgram, type SocketPort } from '../checks/host-process.ts';
+import { checkTools } from '../checks/iptables-tools.ts';
+import { numberIn, type ReadFile } from '../checks/kernel-files.ts';
+import { checkKernelRules } from '../checks/kernel-rules.ts';
+import { checkKernelSettings } from '../checks/kernel-settings.ts';
+import { checkLeftovers } from '../checks/leftovers.ts';
+import { checkBacklog, checkConntrack, checkDescriptors, checkMemory } from '../checks/limits.ts';
+import { checkListenAddress } from '../checks/listen-addresses.ts';
+import { checkNodePorts } from '../checks/node-ports.ts';
+import { checkPrivileges } from '../checks/privileges.ts';
+import { tryToBind } from '../checks/probes/bind.ts';
+import { offerInEmptyNamespace } from '../checks/probes/empty-namespace.ts';
+import { listenersOn, neighbours } from '../checks/probes/processes.ts';
+import { checkProxyPorts } from '../checks/proxy-ports.ts';
+import type { Check } from '../checks/run-checks.ts';
+import type { Config } from '../cli/config.ts';
+import type { Table } from '../contracts/iptables.ts';
+import { isServed } from '../control/socket-file.ts';
+import { defaultWorkers } from '../dataplane/fast/create.ts';
+import { localAddresses } from '../host/host-address.ts';
+import { conntrackNumbers } from '../host/host-settings.ts';
+import { ListeningSockets, readTable, receiving } from '../host/listening-sockets.ts';
+import { localPorts } from '../host/local-port-range.ts';
+import { NodeAddress } from '../host/node-address.ts';
+import { isTrusted, nodeHolder } from '../host/node-claim.ts';
+import { systemClock as clock } from '../host/system-clock.ts';
+import { createExec } from '../iptables/exec.ts';
+import {
+  detectTools,
+  findTools,
+  hintedFlavour,
+  installedFlavours,
+  programName,
+  type Tools,
+} from '../iptables/flavour.ts';
+import { createIptables } from '../iptables/iptables.ts';
+import type { IpFamily } from '../model/address.ts';
+import { messageOf } from '../model/message-of.ts';
+import type { ProxiedProtocol } from '../model/service-port.ts';
+import type { ListChain } from '../rules/explain-path.ts';
+import type { KnownServices } from './check-source.ts';
+import { nodePortAddresses } from './node-port-addresses.ts';
+import { servedFamilies } from './served-families.ts';
+
+const EXEC_MS = 5_000;
+
+/** Unless the environment names another (xtables' own `XTABLES_LOCKFILE`). */
+const LOCK = '/run/xtables.lock';
+
+const FAMILIES: readonly IpFamily[] = ['IPv4', 'IPv6'];
+const TABLES: readonly Table[] = ['nat', 'filter'];
+const PROTOCOLS: readonly ProxiedProtocol[] = ['TCP', 'UDP'];
+
+const exec = createExec({ clock, timeoutMs: EXEC_MS });
+const quiet = new FindingsLog('');
+
+const read: ReadFile = (path) => {
+  try {
+    return readFileSync(path, 'utf8');
+  } catch {
+    return undefined;
+  }
+};
+
+/** In the order in which one failure explains the next. */
+export function machineChecks(config: Config, known: KnownServices): readonly Check[] {
+  let tools: Tools | undefined;
+  let families: readonly IpFamily[] = FAMILIES;
+  const log = new FindingsLog('harmless if others reach that address from here');
+  const hosts: Hosts = {
+    IPv4: new NodeAddress({ family: 'IPv4', log }),
+    IPv6: new NodeAddress({ family: 'IPv6', log }),
+  };
+  return [
+    { name: 'privileges', run: () => privileges(config) },
+    {
+      name: 'iptables',
+      run: async () => {
+        tools = config.iptablesMode === 'auto' ? await detectTools(exec) : await findTools(config.iptablesMode, exec);
+        return checkTools({
+          mode: config.iptablesMode,
+          chosen: tools?.flavour,
+          hinted: await hintedFlavour(exec),
+          lock: xtablesLock(),
+        });
+      },
+    },
+    {
+      name: 'families',
+      run: async () => {
+        if (tools === undefined) return [];
+        const { findings, served } = await servedHere(config, hosts);
+        families = served;
+        return [...findings, ...log.findings];
+      },
+    },
+    {
+      name: 'kernel rules',
+      run: () => (tools === undefined ? [] : checkKernelRules(offerInEmptyNamespace(exec, tools), families)),
+    },
+    { name: 'kernel', run: () => checkKernelSettings(read, families) },
+    { name: 'firewall', run: () => firewall(config, families) },
+    { name: 'other proxies', run: () => leftovers(tools) },
+    { name: 'addresses', run: async () => [...(await listenAddresses(config)), ...(await controlSocket(config))] },
+    { name: 'local ports', run: () => proxyPorts(config, known) },
+    { name: 'NodePorts', run: () => nodePorts(config, { families, hosts }, known) },
+    {
+      name: 'limits',
+      run: () => [
+        ...checkDescriptors(read, config.dataPlane.udpMaxFlows),
+        ...checkConntrack(read, { wanted: conntrackNumbers(config.host.conntrack, cpus().length), isWritable }),
+        ...checkBacklog(read),
+        ...checkMemory(read),
+      ],
+    },
+    { name: 'engine', run: () => engine(config) },
+  ];
+}
+
+function privileges({ healthzAddress, metricsAddress, proxyPortRange }: Config): readonly Finding[] {
+  const ports = [healthzAddress?.port, metricsAddress?.port, proxyPortRange?.first].filter(
+    (port) => port !== undefined,
+  );
+  return checkPrivileges(read('/proc/self/status') ?? '', {
+    lowestPort: ports.length === 0 ? 0 : Math.min(...ports.filter((port) => port > 0)),
+    unprivilegedFrom: numberIn(read, '/proc/sys/net/ipv4/ip_unprivileged_port_start'),
+  });
+}
+
+function xtablesLock() {
+  const path = process.env['XTABLES_LOCKFILE'] ?? LOCK;
+  return { path, isWritable: isWritable(path) || (read(path) === undefined && isWritable(dirname(path))) };
+}
+
+type Hosts = Readonly<Record<IpFamily, NodeAddress>>;
+
+async function servedHere(
+  { bindAddress, iptablesMode }: Config,
+  hosts: Hosts,
+): Promise<{ readonly findings: readonly Finding[]; readonly served: readonly IpFamily[] }> {
+  try {
+    const iptables = await createIptables({ flavour: iptablesMode, exec, log: quiet });
+    const { served, leftOut } = await servedFamilies({ bindAddress, hosts, iptables });
+    const names = served.map(({ family }) => family);
+    const [other] = FAMILIES.filter((family) => !names.includes(family));
+    // A node without an address of a family is mostly meant so; one whose rules cannot be had is not.
+    const isMeant = other === undefined || hosts[other].current() === undefined;
+    const findings = await checkFamilies({
+      served: served.map(({ family }) => ({ family, address: hosts[family].current() ?? bindAddress })),
+      leftOut: isMeant ? undefined : leftOut,
+      readRules: (family) => iptables.save(family, 'nat'),
+    });
+    return { findings, served: names };
+  } catch (error) {
+    return { findings: [withAdvice(messageOf(error))], served: FAMILIES };
+  }
+}
+
+/** Of an error that says behind a semicolon what to do. */
+function withAdvice(err: string): Finding {
+  const at = err.lastIndexOf('; ');
+  return at < 0 ? fail(err, 'see --bind-address') : fail(err.slice(0, at), err.slice(at + 2));
+}
+
+/** Of both flavours, for the kernel asks the rules of both. */
+async function firewall(
+  { clusterCidrs, proxyPortRange }: Config,
+  families: readonly IpFamily[],
+): Promise<readonly Finding[]> {
+  const localPort = (proxyPortRange ?? localPorts().range).first;
+  const looked: FirewallFacts[] = [];
+  for (const flavour of await installedFlavours(exec)) {
+    const infix = (await findTools(flavour, exec))?.infix ?? '';
+    const iptables = await createIptables({ flavour, exec, log: quiet });
+    for (const family of families) {
+      const list: ListChain = (table, chain) => iptables.list(family, table, chain);
+      // That rules cannot be read is told by the check of families, and those of the other flavour may not be there.
+      const isReadable = await list('filter', 'INPUT').then(Boolean, () => false);
+      if (isReadable)
+        looked.push({ family, program: programName(family, infix), clusterCidrs, localPort, list, clock });
+    }
+  }
+  return await checkFirewall(looked);
+}
+
+async function leftovers(tools: Tools | undefined): Promise<readonly Finding[]> {
+  const flavours = await installedFlavours(exec);
+  const holder = await nodeHolder();
+  const dumps = [];
+  for (const flavour of flavours) {
+    const iptables = await createIptables({ flavour, exec, log: quiet });
+    for (const family of FAMILIES) {
+      for (const table of TABLES) {
+        const text = await iptables.save(family, table).catch(() => undefined);
+        dumps.push({ flavour, family, table, text });
+      }
+    }
+  }
+  const nft = await exec({ program: 'nft', args: ['list', 'tables'] });
+  return checkLeftovers({
+    processes: neighbours(),
+    serving: holder !== undefined && isTrusted(holder) ? holder : undefined,
+    flavour: tools?.flavour,
+    dumps,
+    ipvs: read('/proc/net/ip_vs'),
+    interfaces: interfaceNames(),
+    nftTables: nft.outcome === 'exited' ? nft.stdout : '',
+  });
+}
+
+/** Those that are down or have no address, too. */
+function interfaceNames(): readonly string[] {
+  const table = read('/proc/net/dev') ?? '';
+  return [...Object.keys(networkInterfaces()), ...[...table.matchAll(/^\s*([^\s:]+):/gm)].map(([, name = '']) => name)];
+}
+
+async function listenAddresses({
+  healthzAddress,
+  metricsAddress,
+  bindAddressHardFail: isHard,
+}: Config): Promise<readonly Finding[]> {
+  const findings: Finding[] = [];
+  for (const [server, at] of Object.entries({ healthz: healthzAddress, metrics: metricsAddress })) {
+    if (at !== undefined) findings.push(...(await checkListenAddress({ server, at, isHard, tryToBind })));
+  }
+  return findings;
+}
+
+async function controlSocket({ controlSocket: path }: Config): Promise<readonly Finding[]> {
+  if (path === undefined) return [];
+  const present = await presentAt(path);
+  let folder = dirname(path);
+  while (!existsSync(folder) && folder !== dirname(folder)) folder = dirname(folder);
+  return checkControlSocket({ path, present, isWritable: isWritable(folder) });
+}
+
+async function presentAt(path: string): Promise<ControlSocketFacts['present']> {
+  try {
+    const stats = statSync(path, { throwIfNoEntry: false });
+    if (stats === undefined) return 'nothing';
+    if (!stats.isSocket()) return 'other';
+    return (await isServed(path)) ? 'served' : 'socket';
+  } catch {
+    return 'hidden';
+  }
+}
+
+async function proxyPorts({ proxyPortRange }: Config, { services }: KnownServices): Promise<readonly Finding[]> {
+  // One that runs has the local ports already that are looked for.
+  const isRunning = (await nodeHolder()) !== undefined || neighbours().some(isThisProgram);
+  const taken = isRunning ? undefined : new Set(PROTOCOLS.flatMap((protocol) => [...portsInUse(protocol)]));
+  return checkProxyPorts({
+    chosen: proxyPortRange,
+    kernel: localPorts(),
+    taken,
+    servicePorts: services.reduce((sum, service) => sum + service.ports.length, 0),
+  });
+}
+
+function* portsInUse(protocol: ProxiedProtocol): Generator<number> {
+  for (const file of [protocol.toLowerCase(), `${protocol.toLowerCase()}6`]) {
+    for (const local of receiving(readTable(`/proc/net/${file}`, protocol), protocol)) {
+      yield Number.parseInt(local.slice(local.lastIndexOf(':') + 1), 16);
+    }
+  }
+}
+
+function nodePorts(
+  config: Config,
+  node: { readonly families: readonly IpFamily[]; readonly hosts: Hosts },
+  { services }: KnownServices,
+): readonly Finding[] {
+  const programs = new ListeningSockets(clock);
+  const addresses = node.families.flatMap((family) => localAddresses(family));
+  return checkNodePorts({
+    services,
+    addresses,
+    nodePortAddresses: nodePortAddresses(config, node) ?? addresses,
+    isListening: (address, port, protocol) => programs.isListening(address, port, protocol),
+    taken: new Set(
+      PROTOCOLS.flatMap((protocol) => [...portsInUse(protocol)].map((port): SocketPort => `${port}/${protocol}`)),
+    ),
+    holdersOf: listenersOn,
+  });
+}
+
+function engine({ engine: wanted, workers = defaultWorkers() }: Config) {
+  return checkEngine({
+    engine: wanted,
+    workers,
+    cores: availableParallelism(),
+    // Not before it is wanted: koffi's addon may not load here.
+    selfCheck: async () => (await import('../sys/self-check.ts')).selfCheck(),
+  });
+}
+
+function isWritable(path: string): boolean {
+  try {
+    accessSync(path, constants.W_OK);
+    return true;
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,105 @@
+import { VERSION } from '../cli/version.ts';
+import type { ApiStatus } from '../contracts/api-status.ts';
+import type { Iptables } from '../contracts/iptables.ts';
+import type { Explanation, NodeView, Question, View } from '../contracts/view.ts';
+import { ownDescriptorLimit } from '../host/descriptor-limit.ts';
+import { measureLoopDelay } from '../host/loop-delay.ts';
+import { systemClock as clock } from '../host/system-clock.ts';
+import { type Endpoint, endpointName } from '../model/endpoint.ts';
+import type { Health } from '../telemetry/health.ts';
+import type { ProcessLog } from '../telemetry/log.ts';
+import { openDescriptors } from '../telemetry/process-metrics.ts';
+import type { DialErrors } from '../view/dial-errors.ts';
+import type { RecentEvents } from '../view/recent-events.ts';
+import { TrafficSampler } from '../view/traffic-sampler.ts';
+import { createView } from '../view/view.ts';
+import type { OpenedDataPlane } from './open-data-plane.ts';
+import type { Pipeline } from './pipeline.ts';
+
+export interface ViewParts {
+  readonly nodeName: string;
+  /** Milliseconds since 1970. */
+  readonly startedAt: number;
+  readonly data: OpenedDataPlane;
+  readonly iptables: Iptables;
+  readonly pipelines: readonly Pipeline[];
+  readonly health: Health;
+  readonly apiStatus: () => ApiStatus | undefined;
+  readonly log: ProcessLog;
+  readonly events: RecentEvents;
+  readonly dialErrors: DialErrors;
+  readonly drained: { list(): readonly Endpoint[]; has(endpoint: Endpoint): boolean };
+  readonly explain: (question: Question) => Promise<Explanation>;
+}
+
+/** What operators are shown, and the sampler that it needs, to be started and stopped. */
+export function openView(parts: ViewParts): { readonly view: View; readonly sampler: TrafficSampler } {
+  const takeLoopDelay = measureLoopDelay();
+  let loopDelayMs = takeLoopDelay();
+  const { dataPlane } = parts.data;
+  const sampler = new TrafficSampler({
+    clock,
+    dataPlane,
+    onSample: () => {
+      loopDelayMs = takeLoopDelay();
+    },
+    log: parts.events,
+  });
+  const view = createView({
+    families: parts.pipelines.map(({ family, listeners }) => ({
+      family,
+      names: () => listeners.names(),
+      carried: (name) => listeners.carried(name),
+    })),
+    dataPlane,
+    sampler,
+    dialErrors: parts.dialErrors,
+    isDrained: (endpoint) => parts.drained.has(endpoint),
+    events: parts.events,
+    node: async () => ({ ...nodeView(parts, sampler), loopDelayMs, descriptors: await descriptors() }),
+    explain: parts.explain,
+  });
+  return { view, sampler };
+}
+
+function nodeView(
+  { nodeName, startedAt, data, iptables, pipelines, health, apiStatus, log, drained }: ViewParts,
+  { totals, rates }: TrafficSampler,
+): Omit<NodeView, 'loopDelayMs' | 'descriptors'> {
+  const api = apiStatus();
+  const { rss, heapUsed } = process.memoryUsage();
+  return {
+    version: VERSION,
+    nodeVersion: process.version,
+    nodeName,
+    pid: process.pid,
+    startedAt,
+    now: clock.wallNow(),
+    engine: data.engine,
+    ...(data.workers !== undefined && { workers: data.workers }),
+    iptables: iptables.flavour,
+    healthy: health.report().healthy,
+    families: pipelines.map(({ family, tracker, listeners, lastSync }) => {
+      const last = lastSync();
+      const lastSyncedAt = health.lastUpdated(family)?.wallMs;
+      return {
+        family,
+        servicePorts: listeners.count,
+        pending: tracker.pendingServices,
+        ...(last && { lastSync: last }),
+        ...(lastSyncedAt !== undefined && { lastSyncedAt }),
+      };
+    }),
+    ...(api && { api: { connected: api.connected, staleForMs: api.staleForMs } }),
+    memory: { rss, heapUsed },
+    totals,
+    rates,
+    verbosity: log.verbosity,
+    drained: drained.list().map(endpointName),
+  };
+}
+
+async function descriptors(): Promise<NodeView['descriptors']> {
+  const limit = ownDescriptorLimit();
+  return { open: await openDescriptors(), ...(limit !== undefined && { limit }) };
+}

@@ -1,0 +1,61 @@
+import { writeSync } from 'node:fs';
+import { PROGRAM } from '../cli/version.ts';
+import type { Subcommands } from '../client/run-subcommand.ts';
+import type { Terminal, Tools } from '../client/subcommand.ts';
+import { SUBCOMMANDS } from '../client/subcommands.ts';
+import { connectControl } from '../control/connect.ts';
+import { systemClock as clock } from '../host/system-clock.ts';
+
+/** Each loads what it needs when it is run: none of them should wait for what the proxy, or another one, is made of. */
+export const subcommands: Subcommands = {
+  table: SUBCOMMANDS,
+  loaders: {
+    list: async () => (await import('../client/list/list.ts')).list,
+    top: async () => (await import('../client/top/top.ts')).top,
+    explain: async () => (await import('../client/explain/explain.ts')).explain,
+    check: async () => (await import('./check.ts')).check,
+    drain: async () => (await import('../client/drain/drain.ts')).drain,
+    undrain: async () => (await import('../client/undrain.ts')).undrain,
+    'log-level': async () => (await import('../client/log-level.ts')).logLevel,
+    version: async () => (await import('../client/show-version.ts')).showVersion,
+  },
+};
+
+const STDERR = 2;
+
+/** This process's own. */
+export function openTerminal(): Terminal {
+  const { stdout, stderr, env } = process;
+  stdout.on('error', (error: NodeJS.ErrnoException) => {
+    // Whoever reads may leave at any time, as `head` does; that is no failure.
+    if (error.code === 'EPIPE') process.exit(0);
+    writeSync(STDERR, `${PROGRAM}: cannot write all of it: ${error.message}\n`);
+    process.exit(1);
+  });
+  return {
+    out: (text) => void stdout.write(text),
+    err: (text) => void stderr.write(text),
+    flush: async () => {
+      await Promise.all([stdout, stderr].map(taken));
+    },
+    isTTY: stdout.isTTY === true,
+    size: () => ({ columns: stdout.columns ?? 80, rows: stdout.rows ?? 24 }),
+    env,
+  };
+}
+
+/** What was written before is written, or will never be. */
+function taken(stream: NodeJS.WriteStream): Promise<void> {
+  return new Promise((resolve) => {
+    stream.write('', () => resolve());
+  });
+}
+
+export const tools: Tools = {
+  clock,
+  connect: (path) => connectControl(path, clock),
+  onInterrupt: (handler) => {
+    process.on('SIGINT', handler);
+    return () => process.off('SIGINT', handler);
+  },
+};

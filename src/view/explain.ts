@@ -1,0 +1,138 @@
+import type { Clock } from '../contracts/clock.ts';
+import type { DataPlane } from '../contracts/data-plane.ts';
+import type { Iptables } from '../contracts/iptables.ts';
+import type { CandidateView, Explanation, ListenerView, Question, ServiceView } from '../contracts/view.ts';
+import { type Address, familyOf, type IpFamily } from '../model/address.ts';
+import { type Endpoint, endpointName } from '../model/endpoint.ts';
+import { listenerId } from '../model/listener-id.ts';
+import type { ServicePortName } from '../model/service.ts';
+import type { TracedPacket } from '../rules/explain-match.ts';
+import { explainPath, type ListChain } from '../rules/explain-path.ts';
+import type { EndpointVerdict } from '../state/endpoint-verdicts.ts';
+import { type Conclusion, conclude, type ExplainedFamily } from './conclusion.ts';
+
+export interface ExplainSources {
+  readonly iptables: Pick<Iptables, 'list'>;
+  readonly dataPlane: Pick<DataPlane, 'nextPick'>;
+  readonly families: readonly ExplainedFamily[];
+  readonly machine: Machine;
+  readonly service: (name: ServicePortName, family: IpFamily) => ServiceView | undefined;
+  readonly clock: Clock;
+}
+
+/** What is known of how packets come to this machine. */
+export interface Machine {
+  isLocal(address: Address): boolean;
+  /** From which the machine's own connections to others are sent. */
+  ownAddress(family: IpFamily): Address | undefined;
+  /** How packets come in from there. */
+  arrivalFrom(client: Address): Arrival;
+}
+
+export interface Arrival {
+  /** Which they come in by; `undefined` when that is not known. */
+  readonly interfaceName: string | undefined;
+  /** By a port of a bridge whose packets pass iptables. */
+  readonly isBridged: boolean;
+}
+
+/**
+ * See `View.explain`. What decides is what is in the kernel now; beside that stands what this program knows, so that a
+ * difference between the two shows. Rejects with a sentence when iptables cannot be asked.
+ */
+export function createExplain(sources: ExplainSources): (question: Question) => Promise<Explanation> {
+  // One at a time: each asks iptables again and again, which the sync of rules waits for, too.
+  let last: Promise<unknown> = Promise.resolve();
+  return (question) => {
+    const explanation = last.then(() => explain(question, sources));
+    // Whoever asked hears of a failure; the next one has nothing to do with it.
+    last = explanation.catch(() => {});
+    return explanation;
+  };
+}
+
+async function explain(question: Question, sources: ExplainSources): Promise<Explanation> {
+  const family = familyOf(question.address);
+  const explained = sources.families.find((each) => each.family === family);
+  if (explained === undefined) {
+    const summary = `${family} is not served on this node; the log says why, at the proxy's start`;
+    return { summary, served: false, rules: [], candidates: [] };
+  }
+  const packet = packetOf(question, sources.machine);
+  const { isLocal } = sources.machine;
+  const list: ListChain = (table, chain) => sources.iptables.list(family, table, chain);
+  const path = await explainPath(packet, isLocal, list, sources.clock);
+  const conclusion = conclude({ ...explained, question, packet, path, isLocal });
+  const { name, set } = conclusion;
+  const service = name && sources.service(name, family);
+  const listener = service?.listeners.find((each) => each.set === set);
+  const isPicked = conclusion.kind === 'taken' && name !== undefined;
+  const nextPick = isPicked
+    ? await sources.dataPlane.nextPick(listenerId(name, family, set), packet.source)
+    : undefined;
+  return {
+    summary: summaryOf(conclusion, nextPick, listener),
+    served: nextPick !== undefined,
+    rules: path.rules,
+    ...(service && { service }),
+    ...(isPicked && listener && { listener }),
+    candidates: name === undefined ? [] : candidatesOf(explained.tracker.candidates(name, set), listener),
+    ...(nextPick && { nextPick }),
+  };
+}
+
+function packetOf({ address, port, protocol, client }: Question, machine: Machine): TracedPacket {
+  const family = familyOf(address);
+  if (client !== undefined && familyOf(client) !== family) {
+    throw new Error(`${client} cannot connect to ${address}: they are of different address families`);
+  }
+  const common = { address, port, protocol, isFromNat: false };
+  if (client !== undefined && !machine.isLocal(client)) {
+    const { interfaceName: inInterface, isBridged } = machine.arrivalFrom(client);
+    return { ...common, source: client, isOwn: false, inInterface, isBridged };
+  }
+  // To an address of its own, the machine sends from that very address.
+  const source = client ?? (machine.isLocal(address) ? address : (machine.ownAddress(family) ?? address));
+  return { ...common, source, isOwn: true, inInterface: '', isBridged: false };
+}
+
+function summaryOf(
+  { kind, text }: Conclusion,
+  picked: Endpoint | undefined,
+  listener: ListenerView | undefined,
+): string {
+  if (kind === 'not taken') return text;
+  if (picked === undefined) return `${text}, but it has no endpoint at this moment`;
+  return `${text}; the next connection goes to ${endpointName(picked)}${troubleOf(picked, listener)}`;
+}
+
+/** What a client may meet there. Empty when no connection to that endpoint has failed, as far as is remembered. */
+function troubleOf(picked: Endpoint, listener: ListenerView | undefined): string {
+  const active = listener?.endpoints.filter(({ state }) => state === 'active') ?? [];
+  const failing = active.filter(({ lastError }) => lastError !== undefined);
+  const found = failing.find(({ endpoint }) => endpointName(endpoint) === endpointName(picked));
+  if (found?.lastError === undefined) return '';
+  const told = `connections to it have failed lately: ${found.lastError.err}`;
+  if (active.length === 1) return `, its only endpoint; ${told}`;
+  const others = failing.length === active.length ? 'and so they have to all others' : 'and other endpoints are there';
+  return `; ${told}, ${others}`;
+}
+
+function candidatesOf(
+  verdicts: readonly EndpointVerdict[],
+  listener: ListenerView | undefined,
+): readonly CandidateView[] {
+  const known = new Map(listener?.endpoints.map((each) => [endpointName(each.endpoint), each]));
+  return verdicts.map(({ endpoint, state: { nodeName, zone }, reason }) => {
+    const { counters, lastError } = known.get(endpointName(endpoint)) ?? {};
+    return {
+      endpoint,
+      ...(nodeName !== undefined && { nodeName }),
+      ...(zone !== undefined && { zone }),
+      chosen: reason === undefined,
+      ...(reason !== undefined && { reason }),
+      ...(counters && { active: counters.active }),
+      ...(lastError && { lastError }),
+    };
+  });
+}

@@ -1,0 +1,21 @@
+import type { Clock } from '../contracts/clock.ts';
+import type { SyncMetrics } from '../contracts/metrics.ts';
+import type { SyncResult } from '../contracts/view.ts';
+
+/** Remembers how the last sync of one address family ended, on the way of what is reported of it to the metrics. */
+export function recordSyncs<M extends SyncMetrics>(
+  metrics: M,
+  clock: Clock,
+): { metrics: M; last(): SyncResult | undefined } {
+  let last: SyncResult | undefined;
+  return {
+    metrics: {
+      ...metrics,
+      syncDone: (durationMs, err) => {
+        last = { at: clock.wallNow(), durationMs, ...(err !== undefined && { err }) };
+        metrics.syncDone(durationMs, err);
+      },
+    },
+    last: () => last,
+  };
+}

@@ -1,0 +1,313 @@
+import assert from 'node:assert/strict';
+import { chmodSync, mkdirSync, writeFileSync } from 'node:fs';
+import { after, before, beforeEach, describe, test } from 'node:test';
+import { type Browser, type BrowserContextOptions, chromium, type Page } from 'playwright-core';
+import { Environment, NOBODY, type Served, TCP } from '../netns/harness.ts';
+import { serviceObjects } from '../netns/manifests.ts';
+import { POD_ADDRESSES } from '../netns/topology.ts';
+import { waitFor } from '../netns/wait.ts';
+
+const URL = 'http://127.0.0.1:10249/status';
+const PATIENCE_MS = 120_000;
+const MARKUP = '<img src=x onerror="alert(1)">';
+
+/** Where pictures go, for people to look at; none without it. */
+const PICTURES = process.env['KUP_TEST_PICTURES'];
+
+/** A browser on the node itself, where the page is. */
+function openBrowser(environment: Environment): Promise<Browser> {
+  const path = environment.temporary('chromium');
+  writeFileSync(path, `#!/bin/sh\nexec ip netns exec ${environment.topology.node.name} chromium "$@"\n`);
+  chmodSync(path, 0o755);
+  // Its sandbox does not work for root; what it shows here is our own.
+  return chromium.launch({ executablePath: path, args: ['--no-sandbox'], timeout: PATIENCE_MS });
+}
+
+/** A page that fails the test on anything that its console or the policy complains of. */
+async function openPage(browser: Browser, options: BrowserContextOptions = {}, query = ''): Promise<Page> {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
+  const page = await context.newPage();
+  page.setDefaultTimeout(PATIENCE_MS);
+  const complaints: string[] = [];
+  page.on('console', (message) => complaints.push(`${message.type()}: ${message.text()}`));
+  page.on('pageerror', (error) => complaints.push(error.message));
+  page.on('dialog', (dialog) => {
+    complaints.push('markup ran');
+    void dialog.dismiss();
+  });
+  page.on('close', () => assert.deepEqual(complaints, []));
+  await page.goto(URL + query);
+  if (options.javaScriptEnabled !== false) await page.getByText('live', { exact: true }).waitFor();
+  return page;
+}
+
+async function picture(page: Page, name: string): Promise<void> {
+  if (PICTURES === undefined) return;
+  mkdirSync(PICTURES, { recursive: true });
+  await page.screenshot({ path: `${PICTURES}/${name}.png` });
+}
+
+/** The names in the table, in their order. */
+function names(page: Page): Promise<string[]> {
+  return page.locator('#services > .scroll > table > tbody > tr > th').allTextContents();
+}
+
+async function untilNames(page: Page, ...expected: readonly string[]): Promise<void> {
+  const shown = async () => (await names(page)).map((name) => name.replace(/^\W+/, '')).join() === expected.join();
+  await waitFor(`the table shows ${expected.join(', ')}`, shown);
+}
+
+/** The number in a column of a Service's row, from 0, names not counted. */
+async function numberIn(page: Page, service: string, column: number): Promise<number> {
+  return Number(await page.locator(`[id="tr-${service}"] > td`).nth(column).textContent());
+}
+
+const TOTAL = 5;
+
+describe('with three Services', () => {
+  let environment: Environment;
+  let browser: Browser;
+  let web: Served;
+  let refusing: Served;
+
+  const connect = async (served: Pick<Served, 'host' | 'port'>) => {
+    const { connection } = await environment.client.call('open', served);
+    return connection;
+  };
+
+  before(async () => {
+    environment = await Environment.create();
+    await environment.startProxy();
+    web = await environment.serve({
+      name: 'web',
+      ports: [{ name: 'http', port: 80, target: TCP.echo, nodePort: environment.nodePort() }],
+      endpoints: POD_ADDRESSES,
+    });
+    refusing = await environment.serve({
+      name: 'refusing',
+      ports: [{ port: 80, target: NOBODY }],
+      endpoints: POD_ADDRESSES,
+    });
+    const [service, endpoints] = serviceObjects({
+      name: 'empty',
+      clusterIP: environment.clusterIP(),
+      ports: [{ port: 80, target: TCP.echo }],
+      endpoints: [],
+    }) as { metadata: object }[];
+    const annotated = { ...service, metadata: { ...service?.metadata, annotations: { note: MARKUP } } };
+    environment.manifests.write('empty.yaml', [annotated, endpoints as object]);
+    await waitFor('the proxy knows the one without endpoints, too', async () => {
+      const { body } = await environment.node.call('httpGet', { url: `${URL}.json` });
+      return JSON.parse(body).services.length === 3;
+    });
+    // More than there are tests.
+    for (let n = 0; n < 20; n++) await connect(web);
+    browser = await openBrowser(environment);
+  });
+
+  // A Service counts as degraded for a minute, of which the browser alone may need more than that.
+  beforeEach(async () => {
+    await environment.client.call('finish', { connection: await connect(refusing) });
+  });
+
+  after(async () => {
+    await browser?.close();
+    await environment?.remove();
+  });
+
+  test('shows Services with their states, and lives', async () => {
+    const page = await openPage(browser);
+    assert.deepEqual(await names(page), ['▸ test/empty', '▸ test/refusing', '▸ test/web:http']);
+    await page.locator('[id="tr-test/refusing"] .degraded').waitFor();
+    await page.locator('[id="tr-test/empty"] .empty').waitFor();
+    const before = await numberIn(page, 'test/web:http', TOTAL);
+    await connect(web);
+    await waitFor('the row counts on', async () => (await numberIn(page, 'test/web:http', TOTAL)) > before);
+    await picture(page, 'three-light');
+    await page.close();
+  });
+
+  test('a row opens with its endpoints, by mouse and by keyboard, and keeps the focus while it lives', async () => {
+    const page = await openPage(browser);
+    const link = page.locator('[id="row-test/web:http"]');
+    await link.click();
+    const open = page.locator('[id="open-test/web:http"]');
+    await open.getByText(`${POD_ADDRESSES[0]}:${TCP.echo}`).waitFor();
+    assert.equal(await open.locator('svg.share').count(), 3);
+    assert.equal(await link.getAttribute('aria-expanded'), 'true');
+    await link.focus();
+    const before = await numberIn(page, 'test/web:http', TOTAL);
+    await connect(web);
+    await waitFor('the row counts on', async () => (await numberIn(page, 'test/web:http', TOTAL)) > before);
+    assert.equal(await page.locator(':focus').getAttribute('id'), 'row-test/web:http');
+    await picture(page, 'three-open');
+    await page.keyboard.press('Space');
+    await open.waitFor({ state: 'detached' });
+    await page.close();
+  });
+
+  test('the last error of an endpoint is there', async () => {
+    const page = await openPage(browser, {}, '?open=test/refusing');
+    await page
+      .locator('[id="open-test/refusing"] .error')
+      .first()
+      .filter({ hasText: /refused/i })
+      .waitFor();
+    await page.close();
+  });
+
+  test('searches, hides what is healthy, sorts, and the URL says so', async () => {
+    const page = await openPage(browser);
+    await page.getByLabel('Search Services').fill('ref');
+    await untilNames(page, 'test/refusing');
+    await page.getByLabel('Search Services').fill('');
+    await page.getByLabel('hide healthy').check();
+    await untilNames(page, 'test/empty', 'test/refusing');
+    assert.match(page.url(), /\?hide=healthy$/);
+    await page.getByLabel('hide healthy').uncheck();
+    await page.locator('#sort-total').click();
+    await untilNames(page, 'test/web:http', 'test/refusing', 'test/empty');
+    await page.locator('#sort-total').click();
+    await untilNames(page, 'test/empty', 'test/refusing', 'test/web:http');
+    assert.equal(await page.locator('th[aria-sort=ascending]').textContent(), 'Total');
+    await page.reload();
+    await untilNames(page, 'test/empty', 'test/refusing', 'test/web:http');
+    await page.close();
+  });
+
+  test('can be paused and goes on', async () => {
+    const page = await openPage(browser);
+    await page.getByRole('button', { name: 'Pause' }).click();
+    await page.getByText('paused', { exact: true }).waitFor();
+    await page.getByRole('button', { name: 'Pause' }).click();
+    await page.getByText('live', { exact: true }).waitFor();
+    await page.close();
+  });
+
+  test('works without JavaScript', async () => {
+    const page = await openPage(browser, { javaScriptEnabled: false });
+    assert.equal((await names(page)).length, 3);
+    await page.getByLabel('Search Services').fill('web');
+    await page.getByRole('button', { name: 'Search' }).click();
+    await page.waitForURL(/q=web/);
+    assert.deepEqual(await names(page), ['▸ test/web:http']);
+    await page.locator('[id="row-test/web:http"]').click();
+    await page.getByText(`${POD_ADDRESSES[0]}:${TCP.echo}`).waitFor();
+    assert.equal(await page.getByRole('button', { name: 'Pause' }).count(), 0);
+    assert.ok((await page.locator('polyline').count()) >= 4);
+    await picture(page, 'three-without-script');
+    await page.close();
+  });
+
+  test('CSV and JSON are a click away', async () => {
+    const page = await openPage(browser);
+    for (const [name, type] of [
+      ['CSV', 'text/csv'],
+      ['JSON', 'application/json'],
+    ] as const) {
+      const path = await page.getByRole('link', { name }).getAttribute('href');
+      const answer = await page.evaluate(async (href) => {
+        const response = await fetch(href as string);
+        return { type: response.headers.get('content-type'), text: await response.text() };
+      }, path);
+      assert.ok(answer.type?.startsWith(type));
+      assert.ok(answer.text.includes('refusing'));
+    }
+    await page.close();
+  });
+
+  test('dark, and on a phone, nothing is wider than the screen', async () => {
+    const dark = await openPage(browser, { colorScheme: 'dark' });
+    const ground = await dark.evaluate('getComputedStyle(document.body).backgroundColor');
+    assert.equal(ground, 'rgb(20, 23, 26)');
+    await picture(dark, 'three-dark');
+    await dark.close();
+    const phone = await openPage(browser, { viewport: { width: 390, height: 800 }, isMobile: true, hasTouch: true });
+    assert.equal(await phone.evaluate('document.documentElement.scrollWidth'), 390);
+    await picture(phone, 'three-phone');
+    await phone.close();
+  });
+});
+
+describe('with ten thousand Services', () => {
+  const COUNT = 10_000;
+  let environment: Environment;
+  let browser: Browser;
+
+  before(async () => {
+    environment = await Environment.create();
+    const objects = Array.from({ length: COUNT }, (_, index) =>
+      serviceObjects({
+        name: `svc-${String(index).padStart(5, '0')}`,
+        clusterIP: `10.97.${index >> 8}.${index & 255}`,
+        ports: [{ name: 'http', port: 80, target: TCP.echo }],
+        endpoints: index === 4_711 ? [] : POD_ADDRESSES,
+      }),
+    );
+    environment.manifests.write('many.yaml', objects.flat());
+    await environment.startProxy({ readyMs: 300_000 });
+    browser = await openBrowser(environment);
+  });
+
+  after(async () => {
+    await browser?.close();
+    await environment?.remove();
+  });
+
+  test('stays usable: pages, search, sort, and the one that is not healthy', async () => {
+    const page = await openPage(browser);
+    await page.getByText('10,000 Service ports').waitFor();
+    assert.equal((await names(page)).length, 100);
+    await page.getByText('page 1 of 100').waitFor();
+    await picture(page, 'many-light');
+    await page.getByRole('link', { name: 'last' }).click();
+    await page.getByText('page 100 of 100').waitFor();
+    assert.equal((await names(page)).at(-1), '▸ test/svc-09999:http');
+    await page.getByLabel('hide healthy').check();
+    await untilNames(page, 'test/svc-04711:http');
+    await page.getByLabel('hide healthy').uncheck();
+    await page.getByLabel('Search Services').fill('svc-0123');
+    await page.getByText('10 shown').waitFor();
+    await page.getByLabel('Search Services').fill('10.97.39.15:');
+    await page.getByText('0 shown').waitFor();
+    await page.getByLabel('Search Services').fill('10.97.39.15');
+    await untilNames(page, 'test/svc-09999:http');
+    await page.close();
+  });
+
+  test('making the page holds up nothing: other answers come in between', async () => {
+    // May complain: what it does not take within ten seconds is cut off, and for the whole it may need more when it is busy.
+    const page = await (await browser.newContext()).newPage();
+    await page.goto(URL, { timeout: PATIENCE_MS });
+    const fetchAll = () =>
+      page.evaluate(async () => {
+        let isOver = false;
+        let count = 0;
+        const whole = fetch('/status.json')
+          .then(async (response) => ((await response.json()) as { services: unknown[] }).services.length)
+          .catch(() => undefined)
+          .finally(() => {
+            isOver = true;
+          });
+        while (!isOver) {
+          const answer = fetch('/healthz').then((response) => response.text());
+          await answer.then(
+            () => count++,
+            () => {},
+          );
+        }
+        return { services: await whole, count };
+      });
+    // While the whole of it is fetched, small answers go on coming, if the browser has the time to ask for them.
+    await waitFor(
+      'the whole, and more than ten answers in between',
+      async () => {
+        const { services, count } = await fetchAll();
+        assert.ok(services === undefined || services === COUNT, `${services} Services`);
+        return services === COUNT && count > 10;
+      },
+      PATIENCE_MS,
+    );
+    await page.close();
+  });
+});

@@ -1,0 +1,303 @@
+import assert from 'node:assert/strict';
+import type { ChildProcess } from 'node:child_process';
+import { chmodSync, copyFileSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, afterEach, before, describe, test } from 'node:test';
+import { sampleRules } from '../../../src/checks/kernel-rules.ts';
+import { offerInEmptyNamespace } from '../../../src/checks/probes/empty-namespace.ts';
+import { systemClock } from '../../../src/host/system-clock.ts';
+import { createExec } from '../../../src/iptables/exec.ts';
+import { findTools } from '../../../src/iptables/flavour.ts';
+import { Environment, listeningPorts, TCP } from '../harness.ts';
+import { FLAVOUR, type Flavour, Iptables } from '../iptables.ts';
+import { ProxyProcess } from '../proxy.ts';
+import { NODE_ADDRESS, output, POD_ADDRESSES } from '../topology.ts';
+import { waitFor } from '../wait.ts';
+
+interface Checked {
+  readonly code: number | null;
+  /** `level  check  what was found → what to do` */
+  readonly lines: readonly string[];
+  /** Of one check, those that are not fine. */
+  troubles(check: string): string[];
+  line(pattern: RegExp): string;
+}
+
+describe(`check on a node with iptables-${FLAVOUR}`, () => {
+  let environment: Environment;
+  let proxy: ProxyProcess | undefined;
+
+  before(async () => {
+    environment = await Environment.create();
+  });
+
+  afterEach(async () => {
+    await environment.stopProxy(proxy);
+    proxy = undefined;
+  });
+
+  after(() => environment.remove());
+
+  async function check(
+    args: readonly string[] = [],
+    options: { readonly env?: NodeJS.ProcessEnv; readonly through?: readonly string[] } = {},
+  ): Promise<Checked> {
+    const source = ['--manifests', environment.manifests.directory, '--iptables-mode', FLAVOUR];
+    const program = new ProxyProcess(environment.topology.node, ['check', ...source, ...args], options);
+    const { code } = await program.exited;
+    const lines = program.log.map(({ msg }) => msg);
+    return {
+      code,
+      lines,
+      troubles: (name) => lines.filter((line) => line.slice(6).startsWith(`${name} `) && !line.startsWith('ok ')),
+      line: (pattern) => {
+        const found = lines.find((line) => pattern.test(line));
+        assert.ok(found, `${pattern} is not in\n${lines.join('\n')}`);
+        return found;
+      },
+    };
+  }
+
+  /** Every rule of both flavours, and who listens. */
+  async function machine(): Promise<string[]> {
+    const { node } = environment.topology;
+    const flavours: readonly Flavour[] = ['nft', 'legacy'];
+    const saves = flavours.flatMap((flavour) => [`iptables-${flavour}-save`, `ip6tables-${flavour}-save`]);
+    const rules = await Promise.all(saves.map((save) => node.output([save])));
+    const lines = rules
+      .join('')
+      .split('\n')
+      .filter((line) => !line.startsWith('#'));
+    return [...lines.map((line) => line.replace(/\[\d+:\d+\]/, '')), ...(await listeningPorts(node))];
+  }
+
+  test('finds nothing in the way, asks the kernel for every match, and changes nothing', async () => {
+    const before = await machine();
+    const { code, troubles, line } = await check(['--dataplane', 'fast']);
+    assert.deepEqual(await machine(), before);
+    assert.equal(code, 0);
+    for (const name of [
+      'privileges',
+      'iptables',
+      'families',
+      'kernel rules',
+      'firewall',
+      'other proxies',
+      'addresses',
+    ]) {
+      assert.deepEqual(troubles(name), []);
+    }
+    assert.deepEqual(troubles('engine'), []);
+    line(/^ok {4}kernel rules {3}the kernel takes every kind of rule \(IPv4\)$/);
+    line(new RegExp(`^ok    iptables       iptables-${FLAVOUR}: `));
+    line(new RegExp(`Services are served over IPv4 \\(node address ${NODE_ADDRESS.replaceAll('.', '\\.')}\\)$`));
+    line(/^The proxy can serve here/);
+  });
+
+  test('knows the proxy that runs here already, and leaves it alone', async () => {
+    proxy = await environment.startProxy();
+    const service = await environment.serve({
+      name: 'web',
+      ports: [{ port: 80, target: TCP.name }],
+      endpoints: POD_ADDRESSES,
+    });
+    const before = await machine();
+    const { code, line } = await check();
+    assert.deepEqual(await machine(), before);
+    assert.equal(code, 0);
+    line(
+      /^ok {4}addresses {6}the healthz address 0\.0\.0\.0:10256 is served by the proxy that runs here \(process \d+\)$/,
+    );
+    line(/^ok {4}other proxies {2}a proxy of this program serves this node \(process \d+\); another would not start/);
+    line(/^ok {4}other proxies {2}the tables of iptables-\w+ have \d+ chains of this proxy, which will be taken over$/);
+    assert.match((await environment.client.call('request', service)).name, /^pod-/);
+  });
+
+  test('names what another proxy has left, who has our ports, and who listens at a NodePort', async () => {
+    await environment.iptables.must('-t nat -N KUBE-SERVICES');
+    environment.write({
+      name: 'web',
+      clusterIP: '10.96.0.100',
+      ports: [{ port: 80, target: TCP.name, nodePort: 30_080 }],
+    });
+    const programs = [10_256, 30_080].map((port) =>
+      environment.topology.node.spawn([
+        process.execPath,
+        '-e',
+        `require('net').createServer().listen(${port}, () => console.log())`,
+      ]),
+    );
+    try {
+      await Promise.all(programs.map(({ stdout }) => new Promise((resolve) => stdout!.once('data', resolve))));
+      const { code, line } = await check();
+      assert.equal(code, 0);
+      line(/^warn {2}other proxies {2}the tables .* have 1 chain of kube-proxy, .* → kube-userspace-proxy --cleanup/);
+      line(
+        new RegExp(`^warn  addresses      the healthz address .* is taken by \\S+ \\(process ${programs[0]!.pid}\\)`),
+      );
+      line(
+        new RegExp(
+          `^warn  NodePorts      \\S+ \\(process ${programs[1]!.pid}\\) listens at 30080/TCP, the NodePort of test/web: `,
+        ),
+      );
+      assert.equal((await check(['--bind-address-hard-fail'])).code, 1);
+    } finally {
+      for (const program of programs) program.kill('SIGKILL');
+    }
+  });
+
+  test('tells a kube-proxy that runs on this node from one in another network', async () => {
+    const program = environment.temporary('kube-proxy');
+    copyFileSync('/bin/sleep', program);
+    const elsewhere = environment.topology.pods[0].spawn([program, '600']);
+    const named = (child: ChildProcess) => readFileSync(`/proc/${child.pid}/comm`, 'utf8') === 'kube-proxy\n';
+    try {
+      await waitFor('the program runs', () => named(elsewhere));
+      assert.deepEqual((await check()).troubles('other proxies'), []);
+      const rival = environment.topology.node.spawn([program, '600']);
+      try {
+        await waitFor('the program runs', () => named(rival));
+        // As an upgrade does: what runs is not what is there.
+        rmSync(program);
+        const { code, line } = await check();
+        assert.equal(code, 1);
+        line(new RegExp(`^fail  other proxies  kube-proxy runs on this node \\(process ${rival.pid}\\)`));
+      } finally {
+        rival.kill('SIGKILL');
+      }
+    } finally {
+      elsewhere.kill('SIGKILL');
+    }
+  });
+
+  test('fails without the rights', async () => {
+    const through = ['setpriv', '--bounding-set=-net_admin,-sys_admin', '--inh-caps=-all'];
+    const { code, line } = await check([], { through });
+    assert.equal(code, 1);
+    line(/^fail {2}privileges {5}this process lacks CAP_NET_ADMIN, without which iptables does nothing → /);
+    line(/^The proxy cannot serve here: /);
+  });
+
+  test('fails without iptables', async () => {
+    const directory = environment.temporary('no-iptables');
+    mkdirSync(directory);
+    const { code, line, troubles } = await check([], { through: ['env', `PATH=${directory}`] });
+    assert.equal(code, 1);
+    line(/^fail {2}iptables {7}no iptables of the \w+ flavour is on PATH → install Debian's package "iptables"$/);
+    assert.deepEqual(troubles('kernel rules'), []);
+  });
+
+  test('has the kernel itself judge rules', async () => {
+    const exec = createExec({ clock: systemClock });
+    const tools = await findTools(FLAVOUR, exec);
+    assert.ok(tools !== undefined);
+    const offer = offerInEmptyNamespace(exec, tools);
+    // The tools take that; the kernel has no such NAT on the way in.
+    const refused = await offer('IPv4', '*nat\n-A INPUT -p tcp -j DNAT --to-destination 192.0.2.1\nCOMMIT\n');
+    assert.equal(refused.outcome, 'refused');
+    for (const family of ['IPv4', 'IPv6'] as const) {
+      assert.deepEqual(await offer(family, sampleRules(family, 'nat').text), { outcome: 'accepted' });
+    }
+  });
+
+  test('names the match that the kernel lacks', async () => {
+    const directory = environment.temporary('no-physdev');
+    mkdirSync(directory);
+    const name = `iptables-${FLAVOUR}-restore`;
+    const real = (await output(['sh', '-c', `command -v ${name}`])).trim();
+    const script = `#!/bin/sh
+[ "$1" = --version ] && exec ${real} "$@"
+text=$(cat)
+case $text in *'-m physdev'*) echo "${name}: line 3: RULE_APPEND failed (No such file or directory)" >&2; exit 4;; esac
+printf '%s\\n' "$text" | ${real} "$@"
+`;
+    writeFileSync(join(directory, name), script);
+    chmodSync(join(directory, name), 0o755);
+    const before = await new Iptables(environment.topology.node).save();
+    const { code, line } = await check([], { env: { PATH: `${directory}:${process.env['PATH']}` } });
+    assert.equal(code, 1);
+    line(
+      /^fail {2}kernel rules {3}the kernel refuses \d+ kinds of IPv4 nat rules, .*physdev.* → .*modprobe .*xt_physdev/,
+    );
+    assert.deepEqual(await new Iptables(environment.topology.node).save(), before);
+  });
+
+  test('fails where there can be no rules at all', async () => {
+    const directory = environment.temporary('no-tables');
+    mkdirSync(directory);
+    for (const verb of ['save', 'restore']) {
+      const name = `iptables-${FLAVOUR}-${verb}`;
+      const real = (await output(['sh', '-c', `command -v ${name}`])).trim();
+      const script = `#!/bin/sh
+[ "$1" = --version ] && exec ${real} "$@"
+echo "${name}/1.8.9 Failed to initialize nft: Protocol not supported" >&2; exit 1
+`;
+      writeFileSync(join(directory, name), script);
+      chmodSync(join(directory, name), 0o755);
+    }
+    const { code, line } = await check([], { env: { PATH: `${directory}:${process.env['PATH']}` } });
+    assert.equal(code, 1);
+    line(/^fail {2}families {7}there can be no rules for IPv4: .*Failed to initialize nft.* → load nf_tables/);
+  });
+
+  test('tells a firewall that keeps pods from cluster IPs, and the rule that lets them in', async () => {
+    const { node } = environment.topology;
+    proxy = await environment.startProxy();
+    const service = await environment.serve({
+      name: 'web',
+      ports: [{ port: 80, target: TCP.name }],
+      endpoints: POD_ADDRESSES,
+    });
+    const iptables = (rule: string) => node.output([`iptables-${FLAVOUR}`, ...rule.split(' ')]);
+    const usual = ['-i lo', '-m conntrack --ctstate RELATED,ESTABLISHED'];
+    for (const match of usual) await iptables(`-A INPUT ${match} -j ACCEPT`);
+    await iptables('-P INPUT DROP');
+    try {
+      const { code, line } = await check();
+      assert.equal(code, 0);
+      const told = line(
+        /^warn {2}firewall {7}TCP and UDP from pods .* is dropped by the policy of INPUT \(iptables-\w+\) → /,
+      );
+      await assert.rejects(environment.client.call('request', { ...service, timeoutMs: 300 }));
+      const cure = new RegExp(`→ iptables-${FLAVOUR} (-I INPUT .* -j ACCEPT),`).exec(told)?.[1] ?? '';
+      await iptables(cure);
+      assert.match((await environment.client.call('request', service)).name, /^pod-/);
+      assert.deepEqual((await check()).troubles('firewall'), []);
+      await iptables(cure.replace('-I', '-D'));
+    } finally {
+      await iptables('-P INPUT ACCEPT');
+      for (const match of usual) await iptables(`-D INPUT ${match} -j ACCEPT`);
+    }
+  });
+
+  test('says why the fast engine cannot be used where nothing reaches 127.0.0.1', async () => {
+    const { node } = environment.topology;
+    await node.output([`iptables-${FLAVOUR}`, '-P', 'INPUT', 'DROP']);
+    try {
+      const { line } = await check();
+      line(
+        /^warn {2}engine {9}the fast engine cannot run here: what is sent to 127\.0\.0\.1 does not arrive; let it in/,
+      );
+    } finally {
+      await node.output([`iptables-${FLAVOUR}`, '-P', 'INPUT', 'ACCEPT']);
+    }
+  });
+
+  test('says that a node does not forward, where pods reach Services all the same', async () => {
+    const { node } = environment.topology;
+    await node.output(['sh', '-c', 'echo 0 > /proc/sys/net/ipv4/ip_forward']);
+    try {
+      proxy = await environment.startProxy();
+      const service = await environment.serve({
+        name: 'web',
+        ports: [{ port: 80, target: TCP.name }],
+        endpoints: POD_ADDRESSES,
+      });
+      assert.match((await environment.client.call('request', service)).name, /^pod-/);
+      assert.match((await environment.outside.call('request', service)).name, /^pod-/);
+      (await check()).line(/^warn {2}kernel {9}this node does not forward IPv4: pods reach Services/);
+    } finally {
+      await node.output(['sh', '-c', 'echo 1 > /proc/sys/net/ipv4/ip_forward']);
+    }
+  });
+});

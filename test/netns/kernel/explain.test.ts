@@ -1,0 +1,351 @@
+import assert from 'node:assert/strict';
+import { after, afterEach, before, describe, test } from 'node:test';
+import { askOne } from '../../../src/client/ask-one.ts';
+import type { Explanation, Question } from '../../../src/contracts/view.ts';
+import { connectControl } from '../../../src/control/connect.ts';
+import { systemClock } from '../../../src/host/system-clock.ts';
+import { endpointName } from '../../../src/model/endpoint.ts';
+import { address } from '../../rules/fixtures.ts';
+import type { Agent } from '../agent.ts';
+import { Environment, NOBODY, TCP, UDP } from '../harness.ts';
+import { FLAVOUR } from '../iptables.ts';
+import { addIpv6, IPV6 } from '../ipv6.ts';
+import { serviceObjects } from '../manifests.ts';
+import type { Attempt, Outcome } from '../programs/outcomes.ts';
+import { PROGRAM, type ProxyProcess } from '../proxy.ts';
+import { CLIENT_ADDRESS, NODE_ADDRESS, OUTSIDE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
+import { PATIENCE_MS, waitFor } from '../wait.ts';
+
+const LOAD_BALANCER_IP = '203.0.113.10';
+const MANY = 2_000;
+
+/** Who answers at each of these. */
+const NAMES = new Map(
+  [...POD_ADDRESSES, ...IPV6.pods.map((pod) => `[${pod}]`)].flatMap((pod, index) =>
+    [TCP.name, UDP['udp-name']].map((port) => [`${pod}:${port}`, `pod-${(index % 3) + 1}`]),
+  ),
+);
+
+describe(`what explain says, on iptables-${FLAVOUR}`, { timeout: 900_000 }, () => {
+  let environment: Environment;
+  let proxy: ProxyProcess;
+
+  before(async () => {
+    environment = await Environment.create();
+    await addIpv6(environment);
+    for (const [index, pod] of environment.pods.entries()) {
+      await pod.call('listenTcp', { port: TCP.name, mode: 'name', name: pod.name, host: IPV6.pods[index] as string });
+    }
+    proxy = await environment.startProxy({
+      args: ['--cluster-cidr', '10.244.0.0/16', '--hostname-override', 'node-a'],
+    });
+  });
+  after(() => environment.remove());
+  afterEach(() => environment.manifests.clear());
+
+  type From = 'node' | 'client' | 'outside';
+  const CLIENTS: Readonly<Record<From, readonly [ipv4: string, ipv6: string] | undefined>> = {
+    node: undefined,
+    client: [CLIENT_ADDRESS, IPV6.client],
+    outside: [OUTSIDE_ADDRESS, IPV6.outside],
+  };
+
+  async function explain(from: From, { protocol, host, port }: Attempt): Promise<Explanation> {
+    const client = CLIENTS[from]?.[host.includes(':') ? 1 : 0];
+    const question: Question = {
+      address: address(host),
+      port,
+      protocol: protocol === 'tcp' ? 'TCP' : 'UDP',
+      ...(client !== undefined && { client: address(client) }),
+    };
+    return await askOne(connectControl(proxy.controlSocket, systemClock), 'explain', question);
+  }
+
+  /** What a connection does right after that; and that it is what was said. */
+  async function compare(from: From, attempt: Attempt): Promise<Explanation> {
+    const explanation = await explain(from, attempt);
+    const agent: Agent = environment[from];
+    const expected = expectedOf(explanation);
+    const timeoutMs = expected === 'timeout' ? 500 : PATIENCE_MS;
+    const [outcome] = await agent.call('outcomes', { attempts: [attempt], timeoutMs });
+    assert.equal(outcome, expected, `${from} to ${JSON.stringify(attempt)}: ${explanation.summary}`);
+    return explanation;
+  }
+
+  function expectedOf({ served, nextPick, summary }: Explanation): Outcome {
+    if (served && nextPick !== undefined)
+      return NAMES.get(endpointName(nextPick)) ?? `nobody at ${endpointName(nextPick)}`;
+    return summary.includes(' refuses it') || summary.includes('is closed to all') ? 'ECONNREFUSED' : 'timeout';
+  }
+
+  const tcp = (host: string, port = 80): Attempt => ({ protocol: 'tcp', host, port });
+  const udp = (host: string, port = 53): Attempt => ({ protocol: 'udp', host, port });
+
+  const PORTS = [
+    { name: 'tcp', port: 80, target: TCP.name },
+    { name: 'udp', port: 53, target: UDP['udp-name'], protocol: 'UDP' },
+  ] as const;
+
+  test('is what the next connection gets, from wherever it comes', async () => {
+    const [clusterIP, nodePort] = [environment.clusterIP(), environment.nodePort()];
+    environment.write({
+      name: 'web',
+      clusterIP,
+      ports: PORTS.map((port) => ({ ...port, nodePort })),
+      endpoints: POD_ADDRESSES,
+      loadBalancerIPs: [LOAD_BALANCER_IP],
+    });
+    await environment.waitForRules(clusterIP, 2);
+    const answered = new Set<Outcome>();
+    for (let round = 0; round < 4; round++) {
+      for (const [from, attempt] of [
+        ['node', tcp(clusterIP)],
+        ['client', tcp(clusterIP)],
+        ['outside', tcp(clusterIP)],
+        ['node', udp(clusterIP)],
+        ['client', udp(clusterIP)],
+        ['node', tcp(NODE_ADDRESS, nodePort)],
+        ['node', tcp('127.0.0.1', nodePort)],
+        ['client', tcp(NODE_ADDRESS, nodePort)],
+        ['outside', tcp(NODE_ADDRESS, nodePort)],
+        ['outside', udp(NODE_ADDRESS, nodePort)],
+        ['outside', tcp(LOAD_BALANCER_IP)],
+      ] as const) {
+        const explanation = await compare(from, attempt);
+        assert.ok(explanation.served, explanation.summary);
+        answered.add(expectedOf(explanation));
+      }
+    }
+    assert.deepEqual([...answered].sort(), ['pod-1', 'pod-2', 'pod-3']);
+    // Nor does asking take a turn from anybody.
+    const picks = await Promise.all([1, 2, 3].map(async () => (await explain('client', tcp(clusterIP))).nextPick));
+    assert.equal(new Set(picks.map((pick) => pick && endpointName(pick))).size, 1);
+  });
+
+  test('keeps to the endpoint that affinity holds a client at', async () => {
+    const clusterIP = environment.clusterIP();
+    environment.write({
+      name: 'sticky',
+      clusterIP,
+      ports: PORTS.slice(0, 1),
+      endpoints: POD_ADDRESSES,
+      affinitySeconds: 60,
+    });
+    await environment.waitForRules(clusterIP, 1);
+    const picks = new Map<From, Set<string>>();
+    for (const from of ['client', 'outside', 'client', 'node', 'outside', 'client', 'node'] as const) {
+      const name = expectedOf(await compare(from, tcp(clusterIP)));
+      picks.set(from, (picks.get(from) ?? new Set()).add(name));
+    }
+    for (const [from, names] of picks) assert.equal(names.size, 1, `${from}: ${[...names]}`);
+  });
+
+  test('is true over IPv6, too', async () => {
+    const clusterIP = 'fd00:96::77';
+    environment.write({
+      name: 'six',
+      clusterIP,
+      ports: [{ name: 'tcp', port: 80, target: TCP.name, nodePort: 30_677 }],
+      endpoints: IPV6.pods,
+    });
+    await waitFor('its rules', async () => (await explain('node', tcp(clusterIP))).served);
+    for (const [from, attempt] of [
+      ['node', tcp(clusterIP)],
+      ['client', tcp(clusterIP)],
+      ['outside', tcp(clusterIP)],
+      ['client', tcp(IPV6.node, 30_677)],
+      ['outside', tcp(IPV6.node, 30_677)],
+      ['node', tcp('::1', 30_677)],
+    ] as const) {
+      assert.ok((await compare(from, attempt)).served);
+    }
+  });
+
+  test('knows who comes by a port of a bridge, and so is not served at an external IP', async () => {
+    const [clusterIP, externalIP] = [environment.clusterIP(), '203.0.113.77'];
+    const ports = PORTS.slice(0, 1);
+    environment.write({ name: 'external', clusterIP, ports, endpoints: POD_ADDRESSES, externalIPs: [externalIP] });
+    await environment.waitForRules(clusterIP, 1);
+    const bridged = '/proc/sys/net/bridge/bridge-nf-call-iptables';
+    for (const [setting, isServed] of [
+      ['1', false],
+      ['0', true],
+    ] as const) {
+      await environment.topology.node.output(['sh', '-c', `echo ${setting} > ${bridged}`]);
+      assert.equal((await compare('client', tcp(externalIP))).served, isServed, `${bridged} ${setting}`);
+      assert.ok((await compare('outside', tcp(externalIP))).served);
+    }
+    await environment.topology.node.output(['sh', '-c', `echo 1 > ${bridged}`]);
+    assert.match((await compare('node', tcp(externalIP))).summary, /takes only what is bound for this node, and this/);
+  });
+
+  test('names those who are turned away, and why', async () => {
+    const [empty, local, ranged, none] = Array.from({ length: 4 }, () => environment.clusterIP()) as [
+      string,
+      string,
+      string,
+      string,
+    ];
+    const [nodePort, emptyNodePort] = [environment.nodePort(), environment.nodePort()];
+    environment.write({
+      name: 'empty',
+      clusterIP: empty,
+      ports: PORTS.map((port) => ({ ...port, nodePort: emptyNodePort })),
+      endpoints: [],
+    });
+    const [service] = serviceObjects({ name: 'local', clusterIP: local, ports: [{ ...PORTS[0], nodePort }] }) as [
+      { spec: object },
+    ];
+    const slice = (name: string) => ({
+      apiVersion: 'discovery.k8s.io/v1',
+      kind: 'EndpointSlice',
+      metadata: { name: `${name}-1`, namespace: 'test', labels: { 'kubernetes.io/service-name': name } },
+      addressType: 'IPv4',
+      endpoints: [{ addresses: [POD_ADDRESSES[0]], nodeName: 'node-b' }],
+      ports: [{ name: 'tcp', protocol: 'TCP', port: TCP.name }],
+    });
+    environment.manifests.write('local.yaml', [
+      { ...service, spec: { ...service.spec, externalTrafficPolicy: 'Local' } },
+      slice('local'),
+    ]);
+    const [balanced] = serviceObjects({
+      name: 'ranged',
+      clusterIP: ranged,
+      ports: PORTS.slice(0, 1),
+      loadBalancerIPs: [LOAD_BALANCER_IP],
+    }) as [{ spec: object }];
+    const loadBalancerSourceRanges = [`${CLIENT_ADDRESS}/32`];
+    environment.manifests.write('ranged.yaml', [
+      { ...balanced, spec: { ...balanced.spec, loadBalancerSourceRanges } },
+      slice('ranged'),
+    ]);
+    await environment.waitForRules(empty, 2);
+    await environment.waitForRules(local, 1);
+    await environment.waitForRules(ranged, 1);
+    const proxyPort = await environment.localPort('test/ranged:tcp');
+    for (const [from, attempt, said] of [
+      ['client', tcp(empty), /^test\/empty:tcp refuses it: it has no endpoints$/],
+      ['node', tcp(empty), /^test\/empty:tcp refuses it/],
+      ['outside', tcp(NODE_ADDRESS, emptyNodePort), /^test\/empty:tcp refuses it/],
+      ['client', udp(empty), /^test\/empty:udp refuses it/],
+      ['outside', tcp(NODE_ADDRESS, nodePort), /^test\/local:tcp drops it: its policy is Local, and no endpoint/],
+      ['client', tcp(NODE_ADDRESS, nodePort), /^test\/local:tcp takes it/],
+      ['node', tcp(NODE_ADDRESS, nodePort), /^test\/local:tcp takes it/],
+      [
+        'outside',
+        tcp(LOAD_BALANCER_IP),
+        /^test\/ranged:tcp drops it: 192\.168\.50\.1 is not in its load balancer source/,
+      ],
+      ['node', tcp(LOAD_BALANCER_IP), /^test\/ranged:tcp drops it: 192\.168\.50\.10 is not in/],
+      ['client', tcp(LOAD_BALANCER_IP), /^test\/ranged:tcp takes it/],
+      ['outside', tcp(NODE_ADDRESS, proxyPort), /^it is the proxy's own port for test\/ranged:tcp, which is closed/],
+      ['node', tcp(NODE_ADDRESS, proxyPort), /^it is the proxy's own port for test\/ranged:tcp, which answers to this/],
+    ] as const) {
+      assert.match((await compare(from, attempt)).summary, said);
+    }
+    const endpoint = await explain('node', tcp(POD_ADDRESSES[0], TCP.name));
+    assert.match(endpoint.summary, /^no Service is at .*; it is an endpoint of test\/local:tcp, test\/ranged:tcp, and/);
+    assert.match((await explain('node', tcp(none))).summary, /^no Service is at .*, so the proxy leaves it alone$/);
+  });
+
+  test("sees other programs' rules, and those of ours that are gone", async () => {
+    const clusterIP = environment.clusterIP();
+    environment.write({ name: 'fenced', clusterIP, ports: PORTS.slice(0, 1), endpoints: POD_ADDRESSES });
+    await environment.waitForRules(clusterIP, 1);
+    const { iptables } = environment;
+    // Named by its address, by which it comes, and by what cannot be known of it.
+    for (const [rule, from] of [
+      [`-t filter -A INPUT -s ${CLIENT_ADDRESS} -p tcp -j DROP`, 'client'],
+      ['-t filter -A INPUT -i eth0 -p tcp -j DROP', 'outside'],
+    ] as const) {
+      await iptables.must(rule);
+      assert.match(
+        (await compare(from, tcp(clusterIP))).summary,
+        /^test\/fenced:tcp would take it, but a rule drops it: filter INPUT/,
+      );
+      assert.ok((await compare('node', tcp(clusterIP))).served);
+      await iptables.must(rule.replace('-A', '-D'));
+    }
+    await iptables.must(
+      `-t nat -I PREROUTING -d ${clusterIP} -p tcp -m tcp --dport 80 -j DNAT --to-destination ${POD_ADDRESSES[2]}:${TCP.name}`,
+    );
+    const taken = await explain('outside', tcp(clusterIP));
+    assert.match(taken.summary, /^a rule that is not ours sends it to 10\.244\.1\.13:8080: nat PREROUTING/);
+    const attempts = [tcp(clusterIP)];
+    const [outcome] = await environment.outside.call('outcomes', { attempts, timeoutMs: PATIENCE_MS });
+    assert.equal(outcome, 'pod-3');
+    await iptables.must(
+      `-t nat -D PREROUTING -d ${clusterIP} -p tcp -m tcp --dport 80 -j DNAT --to-destination ${POD_ADDRESSES[2]}:${TCP.name}`,
+    );
+    const lost = /is to take it, but no rule leads to KUBE-PORTALS-HOST/;
+    await waitFor('a look at the rules before the proxy has brought them back', async () => {
+      await iptables.must('-t nat -F OUTPUT');
+      return lost.test((await explain('node', tcp(clusterIP))).summary);
+    });
+    await waitFor('the rules to be back', async () => (await explain('node', tcp(clusterIP))).served);
+  });
+
+  test('names the rule that leads a single packet through trees of chains', async (t) => {
+    const services = Array.from({ length: MANY }, (_, n) => ({
+      name: `s${n}`,
+      clusterIP: `10.96.${16 + (n >> 8)}.${n & 255}`,
+      ports: [{ port: 80, target: TCP.name, ...(n % 4 === 0 && { nodePort: 31_000 + n / 4 }) }],
+      endpoints: n % 10 === 1 ? [] : [POD_ADDRESSES[n % 3] as string],
+    }));
+    environment.manifests.write('many.yaml', services.flatMap(serviceObjects));
+    await environment.waitForRules(services.at(-1)?.clusterIP ?? '', 1);
+    const ms: number[] = [];
+    for (let n = 3; n < MANY; n += 97) {
+      const clusterIP = services[n]?.clusterIP ?? '';
+      const attempts: [From, Attempt][] = [
+        ['node', tcp(clusterIP)],
+        ['client', tcp(clusterIP)],
+        ...(n % 4 === 0 ? ([['outside', tcp(NODE_ADDRESS, 31_000 + n / 4)]] as [From, Attempt][]) : []),
+      ];
+      for (const [from, attempt] of attempts) {
+        const begun = performance.now();
+        const { service, rules } = await compare(from, attempt);
+        ms.push(performance.now() - begun);
+        assert.equal(service?.name, `test/s${n}`);
+        assert.ok(
+          rules.some(({ chain }) => chain.startsWith('KUBE-USP-')),
+          'by way of a bucket',
+        );
+      }
+    }
+    ms.sort((a, b) => a - b);
+    t.diagnostic(
+      `${ms.length} questions, each with a connection: median ${Math.round(ms[ms.length >> 1] ?? 0)} ms, slowest ${Math.round(ms.at(-1) ?? 0)} ms`,
+    );
+  });
+
+  test('tells how the last dial to an endpoint failed', async () => {
+    const clusterIP = environment.clusterIP();
+    const ports = [{ port: 80, target: NOBODY }];
+    environment.write({ name: 'dead', clusterIP, ports, endpoints: POD_ADDRESSES.slice(0, 1) });
+    await environment.waitForRules(clusterIP, 1);
+    const failureOf = async () => (await explain('node', tcp(clusterIP))).candidates[0]?.lastError?.err;
+    assert.equal(await failureOf(), undefined);
+    await environment.client.call('outcomes', { attempts: [tcp(clusterIP)], timeoutMs: PATIENCE_MS });
+    // The engine's thread tells it, and does not wait until it has been heard.
+    assert.match(await waitFor('the failure to be known', failureOf), /refused/i);
+  });
+
+  test('is told on the command line, in 80 columns, by name, and as an exit code', async () => {
+    const clusterIP = environment.clusterIP();
+    environment.write({ name: 'shown', clusterIP, ports: PORTS.slice(0, 1), endpoints: POD_ADDRESSES });
+    await environment.waitForRules(clusterIP, 1);
+    const run = (...args: string[]) =>
+      environment.topology.node.run([PROGRAM, 'explain', ...args, '--control-socket', proxy.controlSocket]);
+    const byName = await run('test/shown:tcp');
+    assert.equal(byName.code, 0, byName.stderr);
+    assert.match(byName.stdout, /^test\/shown:tcp takes it; the next connection goes to 10\.244\.1\.1[123]:8080\.\n/);
+    assert.ok(
+      byName.stdout.split('\n').every((line) => line.length <= 80),
+      byName.stdout,
+    );
+    const { stdout } = await run(`${clusterIP}:80`, '--from', CLIENT_ADDRESS, '-o', 'json');
+    assert.equal(JSON.parse(stdout).service.name, 'test/shown:tcp');
+    assert.equal((await run(`${clusterIP}:81`)).code, 1);
+  });
+});

@@ -1,0 +1,97 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { after, afterEach, before, describe, test } from 'node:test';
+import { isAlive } from '../../support/process-state.ts';
+import { Environment, TCP } from '../harness.ts';
+import { FLAVOUR } from '../iptables.ts';
+import { PROGRAM, type ProxyProcess } from '../proxy.ts';
+import { POD_ADDRESSES } from '../topology.ts';
+import { waitFor } from '../wait.ts';
+
+const NAME = 'kube-userspace-proxy';
+const NOBODY = 65_534;
+const UNCLAIMED = 'Cannot claim the node; a second proxy on it would go unnoticed';
+const isFast = (process.env['KUP_TEST_DATAPLANE'] ?? 'fast') === 'fast';
+
+describe(`one proxy serves a node, with iptables-${FLAVOUR}`, () => {
+  let environment: Environment;
+  let proxy: ProxyProcess | undefined;
+
+  before(async () => {
+    environment = await Environment.create();
+  });
+
+  afterEach(async () => {
+    await environment.stopProxy(proxy);
+    proxy = undefined;
+  });
+
+  after(() => environment.remove());
+
+  const node = () => environment.topology.node;
+  const second = () => node().run([PROGRAM, '--manifests', environment.manifests.directory, '--control-socket', '']);
+  const dump = async () => [
+    ...(await environment.iptables.save('nat')),
+    ...(await environment.iptables.save('filter')),
+  ];
+
+  async function refusals(pid: number): Promise<void> {
+    const rules = await dump();
+    const { code, stderr } = await second();
+    assert.equal(code, 1);
+    assert.equal(
+      stderr,
+      `kube-userspace-proxy: another kube-userspace-proxy (process ${pid}) serves this node, and two would undo each other's rules; stop that one first (systemctl stop kube-userspace-proxy, or delete its Pod)\n`,
+    );
+    const cleanup = await node().run([PROGRAM, '--cleanup']);
+    assert.equal(cleanup.code, 1);
+    assert.equal(
+      cleanup.stderr,
+      `kube-userspace-proxy: --cleanup: another kube-userspace-proxy (process ${pid}) serves this node and would install its rules again; stop it first\n`,
+    );
+    assert.deepEqual(await dump(), rules, 'neither has touched a rule');
+  }
+
+  test('a second one and a --cleanup are refused, as long as the first is there, however it ends', async () => {
+    proxy = await environment.startProxy();
+    await environment.serve({
+      name: 'web',
+      ports: [{ port: 80, target: TCP.name }],
+      endpoints: POD_ADDRESSES,
+    });
+    await refusals(proxy.pid);
+    proxy.kill('SIGKILL');
+    await proxy.exited;
+    proxy = await environment.startProxy();
+    assert.deepEqual(proxy.lines({ msg: UNCLAIMED }), []);
+    await proxy.stop();
+    assert.equal((await node().run([PROGRAM, '--cleanup'])).code, 0);
+  });
+
+  test('who took over from another has the node, too', { skip: !isFast }, async () => {
+    proxy = await environment.startProxy();
+    // Before that it drops what asks it to upgrade.
+    await waitFor('the end of its own start', () => proxy?.log.some(({ msg }) => msg === 'Started'));
+    proxy.kill('SIGHUP');
+    const { pid } = await waitFor('the upgrade', () => proxy?.log.find(({ msg }) => msg.startsWith('Handed over')));
+    try {
+      await waitFor('the old process ends', () => proxy?.running === false);
+      await refusals(Number(pid));
+    } finally {
+      process.kill(Number(pid), 'SIGTERM');
+    }
+    await waitFor('the new process ends', () => !isAlive(Number(pid)));
+  });
+
+  test('another user who has the name keeps nobody from starting', async (t) => {
+    const squatter = node().spawn([
+      ...[process.execPath, '--eval'],
+      `process.setuid(${NOBODY}); require('node:net').createServer().listen({ path: '\\0${NAME}' }, () => console.log('here'))`,
+    ]);
+    t.after(() => squatter.kill());
+    if (squatter.stdout !== null) await once(squatter.stdout, 'data');
+    proxy = await environment.startProxy();
+    const line = await waitFor('the warning', () => proxy?.lines({ msg: UNCLAIMED })[0]);
+    assert.deepEqual([line['name'], line['pid'], line['uid']], [`@${NAME}`, squatter.pid, NOBODY]);
+  });
+});

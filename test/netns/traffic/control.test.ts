@@ -1,0 +1,132 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { existsSync, statSync } from 'node:fs';
+import { after, before, describe, test } from 'node:test';
+import { isAlive } from '../../support/process-state.ts';
+import { Environment, TCP } from '../harness.ts';
+import { PROGRAM, type ProxyProcess } from '../proxy.ts';
+import { POD_ADDRESSES } from '../topology.ts';
+import { waitFor } from '../wait.ts';
+
+const isFast = (process.env['KUP_TEST_DATAPLANE'] ?? 'fast') === 'fast';
+const [ONE] = POD_ADDRESSES;
+
+describe('an operator on the node', { timeout: 900_000 }, () => {
+  let environment: Environment;
+  let proxy: ProxyProcess;
+  /** The process that serves now. */
+  let pid: number;
+
+  before(async () => {
+    environment = await Environment.create();
+    proxy = await environment.startProxy();
+    pid = proxy.pid;
+  });
+
+  after(async () => {
+    if (isAlive(pid)) process.kill(pid, 'SIGKILL');
+    await environment.remove();
+  });
+
+  const run = (...argv: string[]) =>
+    environment.topology.node.run([PROGRAM, ...argv, `--control-socket=${proxy.controlSocket}`]);
+
+  /** Begins to wait for the connections of a drained endpoint, and has said so. */
+  async function drain(endpoint: string) {
+    const child = environment.topology.node.spawn([
+      ...[PROGRAM, 'drain', endpoint, '--timeout', '10m'],
+      `--control-socket=${proxy.controlSocket}`,
+    ]);
+    const code = once(child, 'close').then(([exitCode]) => exitCode as number | null);
+    const said = { stdout: '', stderr: '' };
+    for (const name of ['stdout', 'stderr'] as const) child[name]?.on('data', (text) => (said[name] += text));
+    await waitFor('it waits', () => said.stdout.includes('no new connections'));
+    return { child, code, said };
+  }
+
+  test('is root', async () => {
+    assert.equal(statSync(proxy.controlSocket).mode & 0o777, 0o600);
+    const argv = [PROGRAM, 'list', `--control-socket=${proxy.controlSocket}`];
+    const { code, stderr } = await environment.topology.node.run([
+      'setpriv',
+      '--reuid=65534',
+      '--clear-groups',
+      ...argv,
+    ]);
+    assert.equal(code, 1);
+    assert.match(stderr, /^kube-userspace-proxy list: .* may be opened by root only; run this as root\n$/);
+  });
+
+  test('is told which process runs, and may pipe a list to head', async () => {
+    const { stdout } = await run('version', '-o', 'json');
+    assert.equal(JSON.parse(stdout).proxy.pid, pid);
+    for (const name of ['a', 'b', 'c']) {
+      await environment.serve({ name, ports: [{ port: 80, target: TCP.name }], endpoints: POD_ADDRESSES });
+    }
+    const script = `'${PROGRAM}' list --control-socket='${proxy.controlSocket}' | head -n 1`;
+    const {
+      code,
+      stdout: head,
+      stderr,
+    } = await environment.topology.node.run(['bash', '-o', 'pipefail', '-c', script]);
+    assert.deepEqual([code, stderr, head.split('\n').length], [0, '', 2]);
+  });
+
+  test('changes how much the log says while it runs', async () => {
+    const saysMore = () => proxy.log.some(({ v }) => Number(v) > 2);
+    assert.equal(saysMore(), false);
+    assert.equal((await run('log-level', '10')).stdout, 'The log level is 10 now; it was 2.\n');
+    environment.write({
+      ...{ name: 'told', clusterIP: environment.clusterIP() },
+      ...{ ports: [{ port: 80, target: TCP.name }], endpoints: POD_ADDRESSES },
+    });
+    await waitFor('the log says more', saysMore);
+    assert.equal((await run('log-level', '2')).stdout, 'The log level is 2 now; it was 10.\n');
+  });
+
+  test('waits for the connections of a drained endpoint, while a successor takes over, too', async () => {
+    const served = { name: 'echo', ports: [{ port: 80, target: TCP.echo }], endpoints: [ONE] };
+    const echo = await environment.serve(served);
+    const endpoint = `${ONE}:${TCP.echo}`;
+    const { connection } = await environment.client.call('open', echo);
+    await environment.client.call('write', { connection, text: 'hello' });
+    await environment.client.call('read', { connection, bytes: 5 });
+    const impatient = await run('drain', endpoint, '--timeout', '1s');
+    assert.equal(impatient.code, 1);
+    assert.match(impatient.stdout, /no new connections from test\/echo \(1 connection\)/);
+    assert.match(impatient.stderr, /test\/echo has no other endpoint/);
+    assert.match(impatient.stderr, /^1 connection to .* still open; it stays drained, until undrain\.$/m);
+
+    const draining = await drain(endpoint);
+    draining.child.kill('SIGINT');
+    assert.equal(await draining.code, 130);
+    assert.match(draining.said.stderr, /^1 connection to .* still open; it stays drained, until undrain\.$/m);
+
+    const patient = await drain(endpoint);
+    if (isFast) {
+      process.kill(pid, 'SIGHUP');
+      const line = await waitFor('the upgrade', () => proxy.lines({ msg: 'Handed over to the successor' })[0], 60_000);
+      await waitFor('the old process ends', () => !isAlive(pid));
+      pid = Number(line['pid']);
+      await waitFor('the socket is the new one’s', async () => {
+        const { stdout } = await run('version', '-o', 'json');
+        return JSON.parse(stdout).proxy.pid === pid;
+      });
+    }
+    await environment.client.call('write', { connection, text: 'still' });
+    assert.equal(await environment.client.call('read', { connection, bytes: 5 }), 'still');
+    await environment.client.call('reset', { connection });
+    const code = await patient.code;
+    assert.deepEqual([code, patient.said.stdout.split('\n').at(-2)], [0, `All connections to ${endpoint} have ended.`]);
+    assert.equal((await run('undrain', endpoint)).stdout, `${endpoint} gets new connections again.\n`);
+  });
+
+  test('finds nothing of a proxy that has stopped', async () => {
+    process.kill(pid, 'SIGTERM');
+    await waitFor('it ends', () => !isAlive(pid));
+    assert.equal(existsSync(proxy.controlSocket), false);
+    const { code, stderr } = await run('list');
+    assert.equal(code, 1);
+    assert.match(stderr, /no proxy serves .*: is it running on this node\?/);
+  });
+});

@@ -1,0 +1,139 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { isAlive } from '../../support/process-state.ts';
+import type { Agent } from '../agent.ts';
+import { Environment, TCP, UDP } from '../harness.ts';
+import { FLAVOUR } from '../iptables.ts';
+import type { Attempt } from '../programs/outcomes.ts';
+import { PROGRAM, type ProxyProcess } from '../proxy.ts';
+import { NODE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
+import { PATIENCE_MS, waitFor } from '../wait.ts';
+
+const isFast = (process.env['KUP_TEST_DATAPLANE'] ?? 'fast') === 'fast';
+const [ONE] = POD_ADDRESSES;
+const [HTTP, DNS] = [80, 53];
+
+describe(`drained endpoints, on iptables-${FLAVOUR}`, { timeout: 900_000 }, () => {
+  let environment: Environment;
+  let proxy: ProxyProcess;
+  let client: Agent;
+  /** The process that serves now. */
+  let pid: number;
+
+  before(async () => {
+    environment = await Environment.create();
+    // The kernel tells a peer of some six unreachable ports, then of one a second.
+    await environment.topology.node.output(['sh', '-c', 'echo 0 > /proc/sys/net/ipv4/icmp_ratelimit']);
+    proxy = await environment.startProxy();
+    client = environment.client;
+    pid = proxy.pid;
+  });
+  after(async () => {
+    if (isAlive(pid)) process.kill(pid, 'SIGKILL');
+    await environment.remove();
+  });
+
+  /** A Service whose TCP and UDP endpoints say who they are. */
+  const serve = (name: string, endpoints: readonly string[], more = {}) =>
+    environment.serve({
+      ...{ name, endpoints },
+      ports: [
+        { name: 'tcp', port: HTTP, target: TCP.name, ...more },
+        { name: 'udp', port: DNS, target: UDP['udp-name'], protocol: 'UDP' },
+      ],
+    });
+
+  async function run(...args: string[]): Promise<string> {
+    const argv = [PROGRAM, ...args, '--control-socket', proxy.controlSocket];
+    const { code, stdout, stderr } = await environment.topology.node.run(argv);
+    assert.equal(code, 0, stderr);
+    return stdout;
+  }
+
+  /** Who answers a dozen clients over TCP, and a dozen over UDP. */
+  async function answering(host: string, timeoutMs: number): Promise<{ tcp: string[]; udp: string[] }> {
+    const outcomes = async (protocol: Attempt['protocol'], port: number) => {
+      const attempts = Array.from({ length: 12 }, () => ({ protocol, host, port }));
+      return [...new Set(await client.call('outcomes', { attempts, timeoutMs }))].sort();
+    };
+    return { tcp: await outcomes('tcp', HTTP), udp: await outcomes('udp', DNS) };
+  }
+
+  async function until(host: string, names: readonly string[]): Promise<void> {
+    await waitFor(`${names} at ${host}`, async () => {
+      const { tcp, udp } = await answering(host, 1_000);
+      return tcp.join() === names.join() && udp.join() === names.join();
+    });
+  }
+
+  test('get nobody new, in any Service, and keep whom they have; those of other ports go on', async () => {
+    const [web, other] = [await serve('web', POD_ADDRESSES), await serve('other', [ONE])];
+    const echo = await environment.serve({ name: 'echo', ports: [{ port: HTTP, target: TCP.echo }], endpoints: [ONE] });
+    await until(web.host, ['pod-1', 'pod-2', 'pod-3']);
+    const { connection } = await client.call('open', echo);
+    for (const port of [TCP.name, TCP.echo]) await run('drain', `${ONE}:${port}`);
+    await until(web.host, ['pod-2', 'pod-3']);
+    await until(other.host, ['ECONNREFUSED']);
+    await client.call('write', { connection, text: 'still' });
+    assert.equal(await client.call('read', { connection, bytes: 5 }), 'still');
+    assert.match(await run('list', 'test/web:tcp', '-o', 'wide'), /10\.244\.1\.11:8080 .* drained/);
+    for (const port of [TCP.name, TCP.echo]) await run('undrain', `${ONE}:${port}`);
+    await until(web.host, ['pod-1', 'pod-2', 'pod-3']);
+    await until(other.host, ['pod-1']);
+    await client.call('reset', { connection });
+  });
+
+  test('that are all of a Service make it refuse at once, at every address, until one is back', async () => {
+    const nodePort = environment.nodePort();
+    const { host } = await serve('all', POD_ADDRESSES.slice(0, 2), { nodePort });
+    await until(host, ['pod-1', 'pod-2']);
+    for (const pod of POD_ADDRESSES) await run('drain', `${pod}:${TCP.name}`);
+    await until(host, ['ECONNREFUSED']);
+    const outside = () =>
+      environment.outside.call('outcomes', {
+        attempts: [{ protocol: 'tcp', host: NODE_ADDRESS, port: nodePort }],
+        timeoutMs: PATIENCE_MS,
+      });
+    assert.deepEqual(await outside(), ['ECONNREFUSED']);
+    await run('undrain', `${POD_ADDRESSES[1]}:${TCP.name}`);
+    await until(host, ['pod-2']);
+    assert.deepEqual(await outside(), ['pod-2']);
+    for (const pod of [POD_ADDRESSES[0], POD_ADDRESSES[2]]) await run('undrain', `${pod}:${TCP.name}`);
+    await until(host, ['pod-1', 'pod-2']);
+  });
+
+  test('stay drained when they come back, and across a hand-over to a successor', { skip: !isFast }, async () => {
+    const { host } = await serve('kept', POD_ADDRESSES);
+    await until(host, ['pod-1', 'pod-2', 'pod-3']);
+    await run('drain', `${ONE}:${TCP.name}`);
+    await until(host, ['pod-2', 'pod-3']);
+    const service = { name: 'kept', clusterIP: host, ports: [{ name: 'tcp', port: HTTP, target: TCP.name }] };
+    process.kill(pid, 'SIGHUP');
+    const line = await waitFor('the upgrade', () => proxy.lines({ msg: 'Handed over to the successor' })[0], 60_000);
+    await waitFor('the old process ends', () => !isAlive(pid));
+    pid = Number(line['pid']);
+    await waitFor('the new one answers', async () => {
+      const argv = [PROGRAM, 'version', '-o', 'json', '--control-socket', proxy.controlSocket];
+      const { stdout } = await environment.topology.node.run(argv);
+      return JSON.parse(stdout).proxy.pid === pid;
+    });
+    const others = ['pod-2', 'pod-3'];
+    assert.deepEqual(await answering(host, PATIENCE_MS), { tcp: others, udp: others });
+    environment.write({ ...service, endpoints: [POD_ADDRESSES[2]] });
+    await waitFor(
+      'fewer',
+      async () => (await client.call('requests', { host, port: HTTP, count: 6 })).names['pod-2'] === undefined,
+    );
+    environment.write({ ...service, endpoints: POD_ADDRESSES });
+    await waitFor(
+      'more',
+      async () => (await client.call('requests', { host, port: HTTP, count: 6 })).names['pod-2'] !== undefined,
+    );
+    assert.equal((await client.call('requests', { host, port: HTTP, count: 12 })).names['pod-1'], undefined);
+    await run('undrain', `${ONE}:${TCP.name}`);
+    await waitFor(
+      'all of them',
+      async () => (await client.call('requests', { host, port: HTTP, count: 6 })).names['pod-1'] !== undefined,
+    );
+  });
+});

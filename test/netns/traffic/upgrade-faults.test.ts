@@ -1,0 +1,325 @@
+import assert from 'node:assert/strict';
+import { chmodSync, mkdirSync, readdirSync, readFileSync, renameSync, symlinkSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, describe, type TestContext, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { NotifySocket } from '../../support/notify-socket.ts';
+import { isAlive } from '../../support/process-state.ts';
+import { Environment, metric, type Served, TCP, UDP } from '../harness.ts';
+import { buildOnce, PROGRAM, type ProxyProcess } from '../proxy.ts';
+import { output, POD_ADDRESSES } from '../topology.ts';
+import { waitFor } from '../wait.ts';
+
+const MIB = 1 << 20;
+const IDLE = 20;
+const CONCURRENCY = 4;
+const FAULTY = fileURLToPath(new URL('../programs/faulty-program.ts', import.meta.url));
+
+const isFast = (process.env['KUP_TEST_DATAPLANE'] ?? 'fast') === 'fast';
+
+/** Where the program lies on disk, and what lies there. */
+class Installed {
+  readonly path: string;
+  readonly #folder: string;
+  #last = 0;
+
+  constructor(folder: string) {
+    mkdirSync(folder);
+    this.#folder = folder;
+    this.path = join(folder, 'kube-userspace-proxy');
+  }
+
+  link(target: string): void {
+    symlinkSync(target, join(this.#folder, 'next'));
+    renameSync(join(this.#folder, 'next'), this.path);
+  }
+
+  /** The program of these sources, which does itself harm: see `faulty-program.ts`. */
+  faulty(fault: string): void {
+    this.script(`KUP_TEST_FAULT='${fault}' exec '${process.execPath}' '${FAULTY}' "$@"`);
+  }
+
+  script(text: string): void {
+    const script = join(this.#folder, `${++this.#last}.sh`);
+    writeFileSync(script, `#!/bin/sh\n${text}\n`);
+    chmodSync(script, 0o755);
+    this.link(script);
+  }
+}
+
+describe('a hand-over that fails in the middle', { skip: !isFast }, () => {
+  let environment: Environment;
+  let installed: Installed;
+  let systemd: NotifySocket;
+  let proxy: ProxyProcess;
+  /** The process that serves now. */
+  let pid: number;
+  let echo: Served;
+  let name: Served;
+  let source: Served;
+  let dns: Served;
+  let descriptorsBefore: number;
+
+  before(async () => {
+    buildOnce();
+    environment = await Environment.create();
+    installed = new Installed(environment.temporary('installed'));
+    systemd = await NotifySocket.listen(environment.temporary('notify'));
+    await start(() => installed.link(PROGRAM));
+    const tcp = (mode: keyof typeof TCP) =>
+      environment.serve({ name: mode, ports: [{ port: 80, target: TCP[mode] }], endpoints: POD_ADDRESSES });
+    [echo, name, source] = [await tcp('echo'), await tcp('name'), await tcp('source')];
+    dns = await environment.serve({
+      name: 'dns',
+      affinitySeconds: 600,
+      ports: [{ port: 53, target: UDP['udp-name'], protocol: 'UDP' }],
+      endpoints: POD_ADDRESSES,
+    });
+    await underLoad(async () => {});
+    await waitFor('all to be closed', async () => (await counted('connections_active')) === 0);
+    descriptorsBefore = descriptors();
+  });
+
+  after(async () => {
+    if (isAlive(pid)) process.kill(pid, 'SIGKILL');
+    systemd.close();
+    await environment.remove();
+  });
+
+  async function start(install: () => void): Promise<void> {
+    install();
+    proxy = await environment.startProxy({ program: installed.path, env: { NOTIFY_SOCKET: systemd.path } });
+    // From then on it takes requests to upgrade.
+    await waitFor('it to say so', () => proxy.lines({ msg: 'Started' })[0]);
+    pid = proxy.pid;
+  }
+
+  const descriptors = () => readdirSync(`/proc/${pid}/fd`).length;
+
+  /** All that runs on the node. */
+  async function processes(): Promise<readonly number[]> {
+    const pids = await output(['ip', 'netns', 'pids', environment.topology.node.name]);
+    return pids.split('\n').filter(Boolean).map(Number).filter(isAlive);
+  }
+
+  const ends = () =>
+    proxy.log.filter(({ msg }) => /^(Handed over|Cannot hand over|Cannot upgrade|The successor failed)/.test(msg));
+
+  /** Resolves with how it went, in the old process's words. */
+  async function upgrade(): Promise<Readonly<Record<string, unknown>>> {
+    const count = ends().length;
+    process.kill(pid, 'SIGHUP');
+    return await waitFor('the end of the upgrade', () => ends()[count], 60_000);
+  }
+
+  /** All kinds of traffic, for as long as `during` takes. */
+  async function underLoad(during: () => Promise<void>) {
+    const { client } = environment;
+    const idle = await client.call('openMany', { ...echo, count: IDLE });
+    const { socket } = await client.call('udpOpen', {});
+    const ask = async () => (await client.call('udpAsk', { socket, ...dns, text: 'x' }))?.text.split(' ')[0];
+    const backend = await ask();
+    const load = await client.call('startLoad', { ...name, concurrency: CONCURRENCY });
+    let isOver = false;
+    const transfers: boolean[] = [];
+    const transferring = (async () => {
+      while (!isOver) {
+        const done = client.call('download', { ...source, bytes: 16 * MIB }).then(({ intact }) => intact);
+        transfers.push(await done.catch(() => false));
+      }
+    })();
+    await during();
+    isOver = true;
+    await transferring;
+    const { failures, names, ms } = await client.call('stopLoad', { load });
+    const answers = Object.values(names).reduce((sum, each) => sum + each);
+    for (const connection of idle) await client.call('write', { connection, text: 'still' }).catch(() => {});
+    for (const connection of idle) await client.call('read', { connection, bytes: 5 });
+    const states = new Set(await client.call('states', { list: idle }));
+    for (const connection of idle) await client.call('reset', { connection });
+    return { states, failures, answers, slowestMs: Math.max(...ms), transfers, sameBackend: (await ask()) === backend };
+  }
+
+  /** `had`: the processes that there were before. */
+  async function expectToServe(had: readonly number[]): Promise<void> {
+    assert.ok(isAlive(pid));
+    const told = /^RELOADING=1 MONOTONIC_USEC=\d+,READY=1$/;
+    await waitFor('systemd to hear that it is over, and of nothing else', () => {
+      return told.test(systemd.lines.slice(-2).join());
+    });
+    await waitFor('all others to be gone', async () => (await processes()).every((each) => had.includes(each)));
+    await waitFor('its metrics', async () => (await environment.lastSync()) > 0);
+  }
+
+  const counted = async (what: string, ...labels: string[]) =>
+    metric(await environment.metricsText(), `userspace_proxy_${what}`, ...labels);
+  const connections = () => counted('connections_total', 'service="name"');
+
+  /** What there was before, how it went, and what clients have seen. */
+  async function upgradeToFaulty(t: TestContext, fault: string) {
+    const had = await processes();
+    const rules = await environment.iptables.save();
+    const before = await connections();
+    installed.faulty(fault);
+    let line: Readonly<Record<string, unknown>> = {};
+    const { slowestMs, ...seen } = await underLoad(async () => {
+      line = await upgrade();
+    });
+    tell(t, line, slowestMs);
+    return { had, rules, before, line, ...seen };
+  }
+
+  for (const [what, fault] of [
+    ['is killed before it says that it is there', 'before hello SIGKILL'],
+    ['is killed while everything stands still for it', 'after hello SIGKILL'],
+    ['is killed before it says that it has everything', 'before adopted SIGKILL'],
+    ['stops there', 'before adopted SIGSTOP'],
+    ['is killed when it has everything', 'after adopted SIGKILL'],
+    ['is killed before it touches anything', 'before owning SIGKILL'],
+    ['stops there', 'before owning SIGSTOP'],
+    ['is told to end there', 'before owning SIGTERM'],
+  ] as const) {
+    test(`a successor that ${what} (${fault}) costs nothing: the old process goes on`, async (t) => {
+      const { had, rules, before, answers, line, ...seen } = await upgradeToFaulty(t, fault);
+      assert.match(String(line['msg']), /^Cannot hand over to a successor; this process serves as before$/);
+      assert.deepEqual(seen, {
+        states: new Set(['open']),
+        failures: {},
+        transfers: seen.transfers.map(() => true),
+        sameBackend: true,
+      });
+      await expectToServe(had);
+      assert.deepEqual(await environment.iptables.save(), rules);
+      assert.equal(await connections(), before + answers);
+    });
+  }
+
+  test('none of these leaves a descriptor behind', async () => {
+    await waitFor('all to be closed', () => descriptors() <= descriptorsBefore);
+  });
+
+  for (const [what, fault] of [
+    ['is killed when it is about to touch everything', 'after owning SIGKILL'],
+    ['is killed when it has gone on', 'before serving SIGKILL'],
+    ['stops there', 'before serving SIGSTOP'],
+  ] as const) {
+    test(`a successor that ${what} (${fault}) costs what was open, and nobody is refused`, async (t) => {
+      const { had, rules, before, answers, line, ...seen } = await upgradeToFaulty(t, fault);
+      assert.match(String(line['msg']), /^The successor failed once it had gone on/);
+      assert.deepEqual(seen.states, new Set(['ECONNRESET']));
+      // Those that were under way, in both. What a dead process had accepted itself may have ended in order.
+      const { ECONNRESET = 0, NO_ANSWER = 0, ...others } = seen.failures;
+      assert.deepEqual(others, {});
+      assert.ok(ECONNRESET + NO_ANSWER <= 2 * CONCURRENCY, JSON.stringify(seen.failures));
+      await expectToServe(had);
+      assert.deepEqual(await environment.iptables.save(), rules);
+      // The successor's own are gone with it.
+      const after = await connections();
+      assert.ok(after > before && after <= before + answers + 2 * CONCURRENCY, `${before}, ${after}`);
+      const { failures } = await environment.client.call('requests', { ...name, count: 20 });
+      assert.deepEqual(failures, {});
+    });
+  }
+
+  test('after all that, a successor that does nothing wrong takes over', async () => {
+    installed.link(PROGRAM);
+    let line: Readonly<Record<string, unknown>> = {};
+    const { failures, states } = await underLoad(async () => {
+      line = await upgrade();
+    });
+    assert.match(String(line['msg']), /^Handed over/);
+    assert.deepEqual(failures, {});
+    assert.deepEqual(states, new Set(['open']));
+    pid = Number(line['pid']);
+    await waitFor('it to be supervised', () => systemd.lines.slice(-2).join() === `MAINPID=${pid},READY=1`);
+  });
+
+  test('a second request while one is under way is dropped, and a stop ends both', async () => {
+    installed.script('exec sleep 60');
+    const count = ends().length;
+    const starting = () => proxy.lines({ msg: 'Starting a successor' });
+    const started = starting().length;
+    process.kill(pid, 'SIGHUP');
+    const successor = Number((await waitFor('it to be started', () => starting()[started]))['pid']);
+    process.kill(pid, 'SIGHUP');
+    await waitFor('it to be dropped', () =>
+      proxy.log.some(({ msg }) => msg.startsWith('An upgrade is under way already')),
+    );
+    process.kill(pid, 'SIGTERM');
+    assert.deepEqual(await proxy.exited, { code: 0, signal: null });
+    assert.ok(!isAlive(successor));
+    assert.equal(ends().length, count, 'which is no failure');
+    await waitFor('systemd to hear of it', () => systemd.lines.at(-1) === 'STOPPING=1');
+  });
+
+  describe('on the side of the old process', () => {
+    /** A new one that does itself harm, and whose successor does not; unless `successor` is what that is to be. */
+    async function begin(fault: string | undefined, successor?: string): Promise<number> {
+      await start(() => (fault === undefined ? installed.link(PROGRAM) : installed.faulty(fault)));
+      if (successor !== undefined) installed.script(successor);
+      process.kill(pid, 'SIGHUP');
+      const line = await waitFor('a successor', () => proxy.lines({ msg: 'Starting a successor' })[0]);
+      return Number(line['pid']);
+    }
+
+    for (const fault of [undefined, 'before end SIGKILL'] as const) {
+      test(`a successor whose predecessor dies before it has everything (${fault ?? 'while it starts'}) ends`, async () => {
+        const isDead = environment.temporary('predecessor-is-dead');
+        const later = `while [ ! -e '${isDead}' ]; do sleep 0.01; done; exec '${PROGRAM}' "$@"`;
+        const successor = await begin(fault, fault === undefined ? later : undefined);
+        if (fault === undefined) {
+          process.kill(pid, 'SIGKILL');
+          await waitFor('its end', () => !isAlive(pid));
+          writeFileSync(isDead, '');
+        }
+        await waitFor('both to end', () => !isAlive(pid) && !isAlive(successor));
+        await proxy.exited;
+        assert.match(
+          proxy.log.at(-1)?.msg ?? '',
+          /^kube-userspace-proxy: cannot take over from a predecessor: the .* ended/,
+        );
+      });
+    }
+
+    for (const fault of ['after end SIGKILL', 'after released SIGKILL'] as const) {
+      test(`a successor whose predecessor dies after that (${fault}) serves, with every connection`, async () => {
+        await start(() => installed.faulty(fault));
+        const { failures, states } = await underLoad(async () => {
+          process.kill(pid, 'SIGHUP');
+          await waitFor('the old process to end', () => !isAlive(pid));
+          const tookOver = await waitFor(
+            'the new one to serve',
+            () => proxy.lines({ msg: 'Took over from the predecessor' })[0],
+          );
+          assert.ok(tookOver);
+        });
+        assert.deepEqual(failures, {});
+        assert.deepEqual(states, new Set(['open']));
+        pid = Number(proxy.lines({ msg: 'Starting a successor' })[0]?.['pid']);
+        process.kill(pid, 'SIGTERM');
+        await waitFor('it to end', () => !isAlive(pid));
+      });
+    }
+
+    test('one that stops for a while before it lets go hands over all the same', async () => {
+      const successor = await begin('before released SIGSTOP');
+      await waitFor('it to stop', () => isStopped(pid));
+      process.kill(pid, 'SIGCONT');
+      await waitFor('it to end', () => !isAlive(pid));
+      await waitFor('its end to be noticed', () => !proxy.running);
+      pid = successor;
+      const { failures } = await environment.client.call('requests', { ...name, count: 5 });
+      assert.deepEqual(failures, {});
+      process.kill(pid, 'SIGTERM');
+      await waitFor('it to end', () => !isAlive(pid));
+    });
+  });
+});
+
+function tell(t: TestContext, line: Readonly<Record<string, unknown>>, slowestMs: number): void {
+  t.diagnostic(`${line['err']}; the slowest request took ${Math.round(slowestMs)} ms`);
+}
+
+function isStopped(pid: number): boolean {
+  return /^State:\s+T/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'));
+}

@@ -1,0 +1,270 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import {
+  copyFileSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
+import { constants } from 'node:os';
+import { dirname, join } from 'node:path';
+import { after, afterEach, before, describe, test } from 'node:test';
+import { Environment, TCP } from '../netns/harness.ts';
+import { PROGRAM as BUILT, buildOnce, type LogLine, type ProxyProcess } from '../netns/proxy.ts';
+import { POD_ADDRESSES } from '../netns/topology.ts';
+import { waitFor } from '../netns/wait.ts';
+import { isAlive } from '../support/process-state.ts';
+import { type Chroot, makeChroot } from './chroot.ts';
+
+const ROOT = join(import.meta.dirname, '../..');
+const PROGRAM = '/opt/proxy/kube-userspace-proxy';
+
+/** Wherever a program can usually write: nothing there can be run, or mapped as a program. */
+const NOEXEC = ['/tmp', '/run', '/var/tmp', '/dev/shm'];
+
+const HELPER = 'kube-userspace-proxy: iptables helper';
+
+const WEB = { name: 'web', ports: [{ port: 80, target: TCP.name }], endpoints: POD_ADDRESSES };
+
+const argumentsOf = (pid: number) => readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0').slice(0, -1);
+const executableOf = (pid: number) => readlinkSync(`/proc/${pid}/exe`);
+const nameOf = (pid: number) => readFileSync(`/proc/${pid}/comm`, 'utf8').trim();
+const threadsOf = (pid: number) => readdirSync(`/proc/${pid}/task`);
+
+const childrenOf = (pid: number) =>
+  threadsOf(pid).flatMap((thread) =>
+    readFileSync(`/proc/${pid}/task/${thread}/children`, 'utf8').split(' ').filter(Boolean).map(Number),
+  );
+
+/** The parts of memory that malloc keeps for threads, beside its first one: each 64 MiB of addresses. */
+function arenasOf(pid: number): number {
+  const areas = readFileSync(`/proc/${pid}/maps`, 'utf8')
+    .split('\n')
+    .map((line) => /^(\w+)-(\w+) (\S+)/.exec(line))
+    .filter((match) => match !== null)
+    .map(([, from, to, rights]) => ({ from: Number(`0x${from}`), to: Number(`0x${to}`), rights }));
+  return areas.filter(({ from, to, rights }, index) => {
+    const next = areas[index + 1];
+    const isSplit = rights === 'rw-p' && next?.rights === '---p' && next.from === to;
+    return isSplit && from % (64 << 20) === 0 && next.to - from === 64 << 20;
+  }).length;
+}
+
+/** `mov eax, 319` and `mov x8, 279`, and the same with the number of a system call that no kernel has. */
+const MEMFD_CREATE = { x64: ['b83f010000', 'b8ffff0000'], arm64: ['e82280d2', 'e8ff9fd2'] };
+
+/** Makes an executable ask for something else in the place of a file in memory. */
+function refuseMemfd(file: string): void {
+  const bytes = readFileSync(file);
+  const [call, other] = MEMFD_CREATE[process.arch as 'x64' | 'arm64'].map((hex) => Buffer.from(hex, 'hex'));
+  const first = bytes.subarray(0, 65536);
+  assert.ok(first.includes(call!));
+  for (let at = first.indexOf(call!); at >= 0; at = first.indexOf(call!)) other!.copy(first, at);
+  writeFileSync(file, bytes);
+}
+
+/** Onto the file's name in one go, as package managers and our build do. */
+function install(file: string): void {
+  mkdirSync(dirname(file), { recursive: true });
+  copyFileSync(BUILT, `${file}.new`);
+  renameSync(`${file}.new`, file);
+}
+
+describe('the one executable, on the smallest Debian with iptables', () => {
+  let chroot: Chroot;
+  let environment: Environment;
+  let proxy: ProxyProcess | undefined;
+  let file: string;
+
+  before(async () => {
+    buildOnce();
+    environment = await Environment.create();
+    chroot = makeChroot(['iptables']);
+    file = join(chroot.path, PROGRAM);
+    install(file);
+  });
+
+  afterEach(async () => {
+    await environment.stopProxy(proxy);
+    proxy = undefined;
+  });
+
+  after(async () => {
+    await environment?.remove();
+    chroot?.remove();
+  });
+
+  async function start(engine: string): Promise<ProxyProcess> {
+    // The name of what the tests have built comes first, and the chroot's own takes its place.
+    const script = `shift; exec ${PROGRAM} "$@"`;
+    const binds = [environment.temporary('')];
+    proxy = await environment.startProxy({
+      through: chroot.command(['sh', '-c', script, 'sh'], { noexec: NOEXEC, binds }),
+      args: ['--dataplane', engine],
+    });
+    return proxy;
+  }
+
+  test('needs no Node, and takes neither arguments nor settings for it', () => {
+    assert.equal(chroot.run(['find', '/usr', '/opt', '(', '-iname', 'node*', '-o', '-name', '*.node', ')']).stdout, '');
+    const run = (...args: string[]) =>
+      chroot.try([PROGRAM, ...args], { noexec: NOEXEC, env: { NODE_OPTIONS: '--no-such-option' } });
+    assert.match(run('--version').stdout, /^kube-userspace-proxy v\d+\.\d+\.\d+\n$/);
+    const { status, stderr } = run('--max-old-space-size=100');
+    assert.match(stderr, /--max-old-space-size/);
+    assert.equal(status, 1);
+  });
+
+  for (const engine of ['fast', 'node']) {
+    test(`balances with the ${engine} engine where nothing but itself may be run`, async () => {
+      const { pid, log } = await start(engine);
+      const service = await environment.serve(WEB);
+      const { names, failures } = await environment.client.call('requests', { ...service, count: 9 });
+      assert.deepEqual(failures, {});
+      assert.deepEqual(Object.values(names), [3, 3, 3]);
+      // Which in a namespace like this one it always does.
+      const isComplaint = ({ level, msg }: LogLine) =>
+        (level === 'warn' || level === 'error') && !msg.startsWith('The kernel refused some settings');
+      assert.deepEqual(log.filter(isComplaint), []);
+      const addon = /memfd:kube-userspace-proxy-koffi/;
+      const maps = readFileSync(`/proc/${pid}/maps`, 'utf8');
+      // The node engine has other use for it: connection tracking.
+      assert.match(maps, addon);
+      const workers = threadsOf(pid).filter((thread) =>
+        readFileSync(`/proc/${pid}/task/${thread}/comm`, 'utf8').startsWith('data-plane-'),
+      );
+      assert.equal(workers.length > 0, engine === 'fast');
+    });
+  }
+
+  test('says so where the kernel refuses a file in memory, and serves with the portable engine', async () => {
+    const refused = environment.temporary('refused/kube-userspace-proxy');
+    install(refused);
+    refuseMemfd(refused);
+    const started = await environment.startProxy({
+      through: ['sh', '-c', `shift; exec ${refused} "$@"`, 'sh'],
+      args: ['--dataplane', 'auto'],
+    });
+    proxy = started;
+    const line = await waitFor('a word about it', () => {
+      return started.lines({ level: 'warn' }).find(({ msg }) => msg.startsWith('The fast engine cannot run here'));
+    });
+    assert.match(String(line['err']), /the kernel refused memfd_create; allow it/);
+    const service = await environment.serve(WEB);
+    assert.deepEqual((await environment.client.call('requests', { ...service, count: 3 })).failures, {});
+  });
+
+  test('looks like what it is to ps', async () => {
+    const { pid } = await start('fast');
+    assert.ok(executableOf(pid).endsWith(PROGRAM), executableOf(pid));
+    assert.equal(nameOf(pid), 'kube-userspace-');
+    assert.deepEqual(argumentsOf(pid).slice(0, 2), [PROGRAM, '--manifests']);
+    const [helper, ...others] = childrenOf(pid);
+    assert.deepEqual(others, []);
+    assert.ok(executableOf(helper!).endsWith(PROGRAM));
+    assert.equal(nameOf(helper!), 'kube-userspace-');
+    assert.deepEqual(argumentsOf(helper!), [HELPER]);
+  });
+
+  test('does not become a debugger for everybody when it gets SIGUSR1', async () => {
+    const { pid } = await start('fast');
+    const service = await environment.serve(WEB);
+    for (const each of [pid, ...childrenOf(pid)]) {
+      const caught = /^SigCgt:\s+(\w+)$/m.exec(readFileSync(`/proc/${each}/status`, 'utf8'))?.[1];
+      assert.equal(BigInt(`0x${caught}`) & (1n << BigInt(constants.signals.SIGUSR1 - 1)), 0n);
+      process.kill(each, 'SIGUSR1');
+    }
+    assert.deepEqual((await environment.client.call('requests', { ...service, count: 3 })).failures, {});
+  });
+
+  test('lets malloc keep memory for no more than two threads', async () => {
+    const { pid } = await start('fast');
+    assert.ok(threadsOf(pid).length > 8);
+    assert.equal(arenasOf(pid), 1);
+    assert.ok(arenasOf(childrenOf(pid)[0]!) <= 1);
+  });
+
+  test('stays the same program when another takes its place, until SIGHUP hands over to that', async () => {
+    const old = await start('fast');
+    const service = await environment.serve(WEB);
+    install(file);
+    assert.match(executableOf(old.pid), / \(deleted\)$/);
+
+    const [first] = childrenOf(old.pid);
+    process.kill(first!, 'SIGKILL');
+    const second = await waitFor('another helper', () => childrenOf(old.pid).find((child) => child !== first));
+    await waitFor('it is our program', () => argumentsOf(second)[0] === HELPER);
+    assert.equal(executableOf(second), executableOf(old.pid));
+
+    const load = await environment.client.call('startLoad', { ...service, concurrency: 4 });
+    old.kill('SIGHUP');
+    const line = await waitFor('the hand-over', () => old.log.find(({ msg }) => msg.startsWith('Handed over')));
+    await waitFor('the old process ends', () => !isAlive(old.pid));
+    const successor = Number(line['pid']);
+    try {
+      assert.ok(executableOf(successor).endsWith(PROGRAM), executableOf(successor));
+      assert.deepEqual((await environment.client.call('stopLoad', { load })).failures, {});
+    } finally {
+      process.kill(successor, 'SIGTERM');
+      await waitFor('the new process ends', () => !isAlive(successor));
+    }
+  });
+});
+
+test('called by a symbolic link, it hands over to what that leads to by then', async (t) => {
+  const environment = await Environment.create();
+  t.after(() => environment.remove());
+  const folder = environment.temporary('versions');
+  const link = join(folder, 'current');
+  const lead = (version: string) => {
+    rmSync(link, { force: true });
+    spawnSync('ln', ['-s', version, link]);
+  };
+  for (const version of ['1', '2']) install(join(folder, version, 'kube-userspace-proxy'));
+  lead('1');
+  const proxy = await environment.startProxy({
+    through: ['sh', '-c', `shift; exec ${link}/kube-userspace-proxy "$@"`, 'sh'],
+  });
+  assert.equal(executableOf(proxy.pid), join(folder, '1/kube-userspace-proxy'));
+  await waitFor('it to take requests to upgrade', () => proxy.lines({ msg: 'Started' })[0]);
+  lead('2');
+  proxy.kill('SIGHUP');
+  const line = await waitFor('the hand-over', () => proxy.log.find(({ msg }) => msg.startsWith('Handed over')));
+  const successor = Number(line['pid']);
+  assert.equal(executableOf(successor), join(folder, '2/kube-userspace-proxy'));
+  process.kill(successor, 'SIGTERM');
+  await waitFor('both processes end', () => !isAlive(successor) && !isAlive(proxy.pid));
+});
+
+test('two builds of the same sources are the same, in whatever place and surroundings', () => {
+  // In the same file system, where packages cost nothing to copy.
+  const folder = mkdtempSync(join(ROOT, 'dist/twice-'));
+  const tree = (name: string, ...copied: readonly string[]) => {
+    mkdirSync(join(folder, name, 'dist'), { recursive: true });
+    const argv = ['--recursive', ...copied, join(ROOT, 'package.json'), join(folder, name)];
+    assert.equal(spawnSync('cp', argv).status, 0);
+    assert.equal(spawnSync('cp', ['--recursive', '--link', join(ROOT, 'node_modules'), join(folder, name)]).status, 0);
+    return join(folder, name);
+  };
+  const build = (cwd: string, env: NodeJS.ProcessEnv) => {
+    const argv = ['scripts/sea/build.ts', 'dist/program'];
+    const { status, stderr } = spawnSync('node_modules/.bin/node', argv, { cwd, env, encoding: 'utf8' });
+    assert.equal(status, 0, stderr);
+    assert.equal(statSync(join(cwd, 'dist/program')).mode & 0o777, 0o755);
+    assert.deepEqual(readdirSync(join(cwd, 'dist')), ['program']);
+    return readFileSync(join(cwd, 'dist/program'));
+  };
+  try {
+    const one = tree('one', join(ROOT, 'src'), join(ROOT, 'scripts'));
+    const other = tree('other/place', join(one, 'src'), join(one, 'scripts'));
+    assert.ok(build(one, process.env).equals(build(other, { FORCE_COLOR: '1', LANG: 'de_DE.UTF-8', COLUMNS: '40' })));
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+});

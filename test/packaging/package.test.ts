@@ -1,0 +1,385 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { basename, join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { Environment, TCP } from '../netns/harness.ts';
+import type { ProxyProcess } from '../netns/proxy.ts';
+import { POD_ADDRESSES } from '../netns/topology.ts';
+import { waitFor } from '../netns/wait.ts';
+import { isAlive } from '../support/process-state.ts';
+import { type Chroot, makeChroot, SUITE } from './chroot.ts';
+import { Machine } from './machine.ts';
+import { copySources, layOut } from './release.ts';
+
+const NAME = 'kube-userspace-proxy';
+const PROGRAM = `/usr/sbin/${NAME}`;
+const WATCHDOG_S = 6;
+const VERSIONS = { old: '1.0.0-rc.1', new: '1.0.0' };
+
+/** Stands in for systemd and writes down what it is asked for. The state of the service and its process are in files. */
+const SYSTEMCTL = `#!/bin/sh
+echo "$*" >>/var/log/systemctl
+state=$(cat /var/log/state 2>/dev/null || echo inactive)
+case $1 in
+  is-active) [ "$state" = active ] ;;
+  show) echo "$state" ;;
+  reload) kill -HUP "$(cat /var/log/pid)" ;;
+  stop)
+    kill "$(cat /var/log/pid)"
+    while kill -0 "$(cat /var/log/pid)" 2>/dev/null; do :; done
+    echo inactive >/var/log/state
+    ;;
+esac
+`;
+
+/** What the package may leave behind: what dpkg and the manual's index remember, and the stand-in's files. */
+const NOT_OURS = /^\/(proc|sys|dev|tmp|root|run|var\/lib\/dpkg|var\/log|var\/cache)(\/|$)/;
+
+describe('the Debian package', () => {
+  let work: string;
+  let chroot: Chroot;
+  let environment: Environment;
+  let oldPackage: string;
+  let newPackage: string;
+  let pristine: string[];
+
+  before(async () => {
+    work = mkdtempSync(join(tmpdir(), 'package-'));
+    environment = await Environment.create();
+    [oldPackage, newPackage] = (['old', 'new'] as const).map((which) => {
+      copySources(join(work, which), VERSIONS[which]);
+      return layOut(join(work, which), join(work, which, 'out'));
+    }) as [string, string];
+    chroot = makeChroot(['fish', 'iptables', 'libstdc++6', 'man-db', 'zsh']);
+    writeFileSync(join(chroot.path, 'usr/bin/systemctl'), SYSTEMCTL, { mode: 0o755 });
+    mkdirSync(join(chroot.path, 'run/systemd/system'), { recursive: true });
+    for (const file of [oldPackage, newPackage]) cpSync(file, join(chroot.path, 'tmp', basename(file)));
+    pristine = filesOf(chroot.path);
+  });
+
+  after(async () => {
+    await environment?.remove();
+    chroot?.remove();
+    rmSync(work, { recursive: true });
+  });
+
+  /** In the chroot, on the node, whose rules so are those that are meant. */
+  const dpkg = (...args: readonly string[]) =>
+    environment.topology.node.output(chroot.command(['dpkg', ...args]), {
+      env: { LC_ALL: 'C.UTF-8' },
+      timeoutMs: 300_000,
+    });
+  const install = (file: string) => dpkg('--install', `/tmp/${basename(file)}`);
+  const log = (file: string) => join(chroot.path, 'var/log', file);
+  /** What systemctl was asked for since the last time. */
+  const asked = () => {
+    const lines = existsSync(log('systemctl')) ? readFileSync(log('systemctl'), 'utf8').trim().split('\n') : [];
+    rmSync(log('systemctl'), { force: true });
+    return lines;
+  };
+
+  async function startProxy(): Promise<ProxyProcess> {
+    const proxy = await environment.startProxy({
+      through: chroot.command([], { binds: [environment.manifests.directory] }),
+      program: PROGRAM,
+    });
+    writeFileSync(log('pid'), String(proxy.pid));
+    writeFileSync(log('state'), 'active');
+    return proxy;
+  }
+
+  test('is the same, byte for byte, when others make it elsewhere', () => {
+    const folder = join(work, 'elsewhere');
+    // Of the copy: somebody may be at work on the sources.
+    copySources(folder, VERSIONS.old, join(work, 'old'));
+    layOut(folder, join(folder, 'out'), 'umask 077; TZ=Asia/Tokyo exec scripts/package');
+    const sums = (which: string) => readFileSync(join(work, which, 'out/SHA256SUMS'), 'utf8');
+    assert.match(sums('old'), new RegExp(`  ${basename(oldPackage)}\\n.*\\.cdx\\.json\\n.*  image/${NAME}\\n$`));
+    assert.equal(sums('elsewhere'), sums('old'));
+    const { status, stdout } = spawnSync('sha256sum', ['--check', 'SHA256SUMS'], {
+      cwd: join(work, 'old/out'),
+      encoding: 'utf8',
+    });
+    assert.equal(status, 0, stdout);
+  });
+
+  test('depends on what the executable is linked with', () => {
+    const text = readFileSync(join(work, 'old/dist', NAME)).toString('latin1');
+    const needed = new Set([...text.matchAll(/\0(lib[\w+]+\.so\.\d+)(?=\0)/g)].map(([, library]) => library));
+    assert.deepEqual([...needed].sort(), [
+      'libc.so.6',
+      'libdl.so.2',
+      'libgcc_s.so.1',
+      'libm.so.6',
+      'libpthread.so.0',
+      'libstdc++.so.6',
+    ]);
+    const newest = (symbols: string) =>
+      [...text.matchAll(new RegExp(`\\0${symbols}_([\\d.]+)(?=\\0)`, 'g'))]
+        .map(([, version = '']) => version)
+        .sort((one, other) => one.localeCompare(other, 'en', { numeric: true }))
+        .at(-1);
+    const { stdout: depends } = spawnSync('dpkg-deb', ['--field', oldPackage, 'Depends'], { encoding: 'utf8' });
+    assert.ok(depends.includes(`libc6 (>= ${newest('GLIBC')})`), `${newest('GLIBC')}: ${depends}`);
+    assert.ok(depends.includes(`libgcc-s1 (>= ${newest('GCC')})`), `${newest('GCC')}: ${depends}`);
+    // That of GCC 5.1.
+    assert.equal(newest('GLIBCXX'), '3.4.21');
+    assert.match(depends, /libstdc\+\+6 \(>= 5\.2\)/);
+    assert.match(depends, /\biptables,/);
+  });
+
+  test('is installed where it belongs, and neither enabled nor started', async () => {
+    await install(oldPackage);
+    assert.deepEqual(asked(), ['daemon-reload']);
+    const added = filesOf(chroot.path).filter((file) => !pristine.includes(file));
+    assert.deepEqual(
+      added.filter((file) => !file.startsWith('/usr/share/doc/')),
+      [
+        `/etc/default/${NAME}`,
+        `/usr/lib/systemd/system/${NAME}.service`,
+        PROGRAM,
+        `/usr/share/bash-completion/completions/${NAME}`,
+        `/usr/share/fish/vendor_completions.d/${NAME}.fish`,
+        `/usr/share/man/man8/${NAME}.8.gz`,
+        `/usr/share/zsh/vendor-completions/_${NAME}`,
+      ],
+    );
+    assert.equal(chroot.run([NAME, '--version']).stdout, `${NAME} v${VERSIONS.old}\n`);
+    await dpkg('--verify', NAME);
+    const unit = readFileSync(join(work, 'old/deploy', `${NAME}.service`), 'utf8');
+    assert.equal(readFileSync(join(chroot.path, `usr/lib/systemd/system/${NAME}.service`), 'utf8'), unit);
+  });
+
+  test('its manual can be shown, its completions be read', () => {
+    const { stdout, stderr } = chroot.run(['man', '--warnings', '--pager=cat', NAME], { env: { MANWIDTH: '100' } });
+    assert.equal(stderr, '');
+    assert.match(stdout, /^KUBE-USERSPACE-PROXY\(8\)/);
+    assert.match(stdout, /\n {7}--dataplane=auto\|fast\|node\n/);
+    chroot.run(['bash', '-n', `/usr/share/bash-completion/completions/${NAME}`]);
+    chroot.run(['zsh', '-n', `/usr/share/zsh/vendor-completions/_${NAME}`]);
+    const fish = chroot.run(['fish', '--command', `complete -C'${NAME} --iptables-mode '`]);
+    assert.deepEqual(
+      fish.stdout.split('\n').map((line) => line.split('\t')[0]),
+      ['auto', 'legacy', 'nft', ''],
+    );
+    const zsh = chroot.run(['zsh', '-c', `autoload -Uz compinit; compinit -u; print $_comps[${NAME}]`]);
+    assert.equal(zsh.stdout, `_${NAME}\n`);
+  });
+
+  test('an upgrade of what runs hands over to the new program; the setting of an administrator stays', async () => {
+    const proxy = await startProxy();
+    const service = await environment.serve({
+      name: 'name',
+      ports: [{ port: 80, target: TCP.name }],
+      endpoints: POD_ADDRESSES,
+    });
+    const load = await environment.client.call('startLoad', { ...service, concurrency: 4 });
+    const setting = join(chroot.path, 'etc/default', NAME);
+    writeFileSync(setting, 'OPTIONS="--manifests=/etc/services"\n');
+
+    await install(newPackage);
+    assert.deepEqual(asked(), ['daemon-reload', `is-active --quiet ${NAME}.service`, `reload ${NAME}.service`]);
+    const line = await waitFor(
+      'the hand-over',
+      () => proxy.log.find(({ msg }) => msg.startsWith('Handed over')),
+      60_000,
+    );
+    await waitFor('the old process ends', () => !isAlive(proxy.pid));
+    const successor = Number(line['pid']);
+    assert.equal(versionOf(successor), `${NAME} v${VERSIONS.new}\n`);
+    const { failures } = await environment.client.call('stopLoad', { load });
+    assert.deepEqual(failures, {});
+    assert.deepEqual((await environment.client.call('requests', { ...service, count: 3 })).failures, {});
+    assert.equal(readFileSync(setting, 'utf8'), 'OPTIONS="--manifests=/etc/services"\n');
+    writeFileSync(log('pid'), String(successor));
+  });
+
+  test('removing what runs stops it and takes its rules away', async () => {
+    assert.ok((await environment.iptables.save()).some((rule) => rule.includes('KUBE-PORTALS')));
+    const pid = Number(readFileSync(log('pid'), 'utf8'));
+    await dpkg('--remove', NAME);
+    assert.ok(!isAlive(pid));
+    assert.deepEqual(
+      (await environment.iptables.save()).filter((rule) => rule.includes('KUBE-')),
+      [],
+    );
+    const unit = `${NAME}.service`;
+    assert.deepEqual(asked(), [
+      `show --property=ActiveState --value ${unit}`,
+      `stop ${unit}`,
+      `--quiet disable ${unit}`,
+      'daemon-reload',
+    ]);
+  });
+
+  test('removing what does not run leaves the rules to whom they belong', async () => {
+    await install(newPackage);
+    await environment.iptables.must('-t nat -N KUBE-SERVICES');
+    asked();
+    await dpkg('--remove', NAME);
+    const rules = await environment.iptables.save();
+    assert.ok(rules.some((line) => line.startsWith(':KUBE-SERVICES ')));
+    assert.ok(!asked().some((line) => line.startsWith('stop')));
+  });
+
+  test('a purge leaves nothing', async () => {
+    await dpkg('--purge', NAME);
+    assert.deepEqual(filesOf(chroot.path), pristine);
+  });
+
+  test('the image that its Dockerfile describes serves, with the capabilities that it names', async () => {
+    const image = join(work, 'old/out/image');
+    const dockerfile = readFileSync(join(image, 'Dockerfile'), 'utf8').replaceAll(' \\\n', ' ');
+    assert.match(dockerfile, new RegExp(`^FROM debian:${SUITE}-slim$`, 'm'));
+    assert.match(dockerfile, new RegExp(`image\\.version="${VERSIONS.old.replace('-', '\\-')}"`));
+    const packages = /apt-get install --yes --no-install-recommends ([^&]+) &&/.exec(dockerfile)?.[1] ?? '';
+    const copies = [...dockerfile.matchAll(/^COPY (.+) (\S+\/)$/gm)];
+    const [, program = ''] = /^ENTRYPOINT \["(.+)"\]$/m.exec(dockerfile) ?? [];
+    const capabilities = [...dockerfile.matchAll(/--cap-add (\w+)/g)].map(([, name]) => `+${name?.toLowerCase()}`);
+
+    const container = makeChroot(packages.trim().split(' '));
+    try {
+      for (const [, files = '', folder = ''] of copies) {
+        for (const file of files.split(' ')) cpSync(join(image, file), join(container.path, folder, file));
+      }
+      const proxy = await environment.startProxy({
+        through: container.command(['setpriv', '--no-new-privs', '--bounding-set', ['-all', ...capabilities].join()], {
+          binds: [environment.manifests.directory],
+        }),
+        program,
+      });
+      const service = await environment.serve({
+        name: 'image',
+        ports: [{ port: 80, target: TCP.name }],
+        endpoints: POD_ADDRESSES,
+      });
+      assert.deepEqual((await environment.client.call('requests', { ...service, count: 3 })).failures, {});
+      assert.deepEqual(
+        readFileSync(`/proc/${proxy.pid}/status`, 'utf8').match(/^CapBnd:\s+(\w+)$/m)?.[1],
+        // NET_BIND_SERVICE, NET_ADMIN and NET_RAW: bits 10, 12 and 13.
+        '0000000000003400',
+      );
+      assert.equal(await proxy.stop(), 0);
+    } finally {
+      container.remove();
+    }
+  });
+
+  test('under the real systemd: it starts, is upgraded in place, started again when it hangs, and gone when it is removed', async (t) => {
+    const machine = await Machine.boot(['dbus', 'iptables', 'libstdc++6'], {
+      namespace: environment.topology.node,
+      binds: { [environment.manifests.directory]: '/srv/services' },
+    }).catch((error: Error) => t.skip(`systemd cannot be booted here: ${error.message}`));
+    if (machine === undefined) return;
+    t.after(() => machine.stop());
+    for (const file of [oldPackage, newPackage]) cpSync(file, join(machine.path, 'root', basename(file)));
+    const property = async (name: string) =>
+      (await machine.run('systemctl', 'show', `--property=${name}`, '--value', NAME)).trim();
+    const complaints = async () => {
+      const text = await machine.run('journalctl', '--unit', NAME, '--output=cat');
+      assert.match(text, /"msg":"Took over from the predecessor"/);
+      const lines = text.split('\n').filter((line) => /"level":"(warn|error)"/.test(line));
+      // In a container like this one it always does.
+      return lines
+        .map((line) => JSON.parse(line).msg)
+        .filter((msg) => !msg.startsWith('The kernel refused some settings'));
+    };
+    const portals = async () => (await environment.iptables.save()).filter((rule) => rule.includes('KUBE-PORTALS'));
+
+    await machine.run('dpkg', '--install', `/root/${basename(oldPackage)}`);
+    assert.equal(await property('ActiveState'), 'inactive');
+    assert.equal(await property('UnitFileState'), 'disabled');
+
+    // Much shorter than that of the unit, so that a sign of life which is not given would be noticed all the way.
+    const override = join(machine.path, 'etc/systemd/system', `${NAME}.service.d`);
+    mkdirSync(override);
+    writeFileSync(join(override, 'watchdog.conf'), `[Service]\nWatchdogSec=${WATCHDOG_S}s\n`);
+    await machine.run('systemctl', 'daemon-reload');
+    const fedAt = async () => Number(await property('WatchdogTimestampMonotonic'));
+    const flags = 'OPTIONS="--manifests=/srv/services --iptables-mode=nft -v=2"\n';
+    writeFileSync(join(machine.path, 'etc/default', NAME), flags);
+    await machine.run('systemctl', 'enable', '--now', NAME);
+    const service = await environment.serve({
+      name: 'systemd',
+      ports: [{ port: 80, target: TCP.name }],
+      endpoints: POD_ADDRESSES,
+    });
+    const load = await environment.client.call('startLoad', { ...service, concurrency: 4 });
+    const before = await property('MainPID');
+    assert.match(await machine.run(NAME, 'version'), new RegExp(VERSIONS.old));
+
+    await machine.run('dpkg', '--install', `/root/${basename(newPackage)}`);
+    await waitFor('the successor to be the main process', async () => (await property('MainPID')) !== before, 60_000);
+    await waitFor('it to be ready', async () => (await property('ActiveState')) === 'active');
+    const running = `/proc/${await property('MainPID')}`;
+    assert.equal(await machine.run(`${running}/exe`, '--version'), `${NAME} v${VERSIONS.new}\n`);
+    assert.match(await machine.run('cat', `${running}/status`), /^CapEff:\t0000000000003400$/m);
+    assert.equal(await machine.run('stat', '--format=%a', `/run/${NAME}`), '700\n');
+    // It answers operators before it has read from the kernel what its Services had.
+    await waitFor('it to list the Service', async () => (await machine.run(NAME, 'list')).includes('systemd'));
+    const { failures } = await environment.client.call('stopLoad', { load });
+    assert.deepEqual(failures, {});
+    const upgradedAt = await fedAt();
+    await waitFor('the watchdog to be fed by the successor', async () => {
+      return (await fedAt()) > upgradedAt + 2 * WATCHDOG_S * 1e6;
+    });
+    assert.equal(await property('NRestarts'), '0');
+
+    assert.deepEqual(await complaints(), [], 'of the unit, which leaves it nothing that it does not need');
+    const main = await property('MainPID');
+    const helper = (await machine.run('cat', `/proc/${main}/task/${main}/children`)).trim();
+    for (const pid of [main, helper]) assert.match(await machine.run('cat', `/proc/${pid}/status`), /^Seccomp:\t2$/m);
+    // Of 100. With neither capabilities for the network nor root's user it would be less, and could write no rules.
+    await machine.run('systemd-analyze', 'security', '--threshold=22', NAME);
+
+    // Though the successor is no child of systemd's.
+    await machine.run('systemctl', 'stop', NAME);
+    assert.equal(await property('Result'), 'success');
+    await machine.run('systemctl', 'start', NAME);
+
+    const rules = await portals();
+    const stoppedAt = Date.now() / 1000;
+    await machine.run('systemctl', 'kill', '--kill-whom=main', '--signal=SIGSTOP', NAME);
+    await waitFor('systemd to start it anew', async () => (await property('NRestarts')) === '1');
+    await waitFor('its first sync', async () => (await environment.lastSync()) > stoppedAt);
+    assert.deepEqual((await environment.client.call('requests', { ...service, count: 3 })).failures, {});
+    assert.deepEqual(await portals(), rules);
+    rmSync(override, { recursive: true });
+
+    await machine.run('dpkg', '--purge', NAME);
+    assert.equal(await property('LoadState'), 'not-found');
+    assert.deepEqual(await portals(), []);
+    assert.equal((await machine.try('ls', `/run/${NAME}`)).code, 2);
+    assert.equal((await machine.try('find', '/etc', '/usr', '-name', `*${NAME}*`)).stdout, '');
+  });
+
+  test('its scripts are what sh can read, and do nothing where no systemd runs', async () => {
+    rmSync(join(chroot.path, 'run/systemd'), { recursive: true });
+    await install(oldPackage);
+    await dpkg('--purge', NAME);
+    assert.deepEqual(asked(), []);
+  });
+});
+
+/** Of the program that a process runs, even if its file has gone. */
+function versionOf(pid: number): string {
+  return spawnSync(`/proc/${pid}/exe`, ['--version'], { encoding: 'utf8' }).stdout;
+}
+
+/** Files, links and empty folders below a root, as paths from it, sorted. */
+function filesOf(root: string): string[] {
+  const { stdout } = spawnSync(
+    'find',
+    [root, '-xdev', '(', '!', '-type', 'd', '-o', '-empty', ')', '-printf', '/%P\\n'],
+    {
+      encoding: 'utf8',
+      maxBuffer: 64 << 20,
+    },
+  );
+  return stdout
+    .split('\n')
+    .filter((path) => path !== '' && !NOT_OURS.test(path))
+    .sort();
+}

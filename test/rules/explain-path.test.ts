@@ -1,0 +1,365 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import type { Table } from '../../src/contracts/iptables.ts';
+import type { ProxiedProtocol } from '../../src/model/service-port.ts';
+import type { TracedPacket } from '../../src/rules/explain-match.ts';
+import { ruleOwner } from '../../src/rules/explain-owner.ts';
+import { explainPath, type Fate } from '../../src/rules/explain-path.ts';
+import type { NodeFacts } from '../../src/rules/steering.ts';
+import { FakeIptables } from '../fakes/fake-iptables.ts';
+import { ManualClock } from '../fakes/manual-clock.ts';
+import { seededRandom } from '../support/seeded-random.ts';
+import { address, IPV6_NODE, nodeFacts, planText, portal, renderPortals } from './fixtures.ts';
+import { type Packet, PacketTracer } from './packet-tracer.ts';
+
+const NODE = '192.168.50.10';
+const LOCAL = [NODE, '10.244.1.1', '127.0.0.1', '192.168.50.77', 'fd00:50::10', '::1'];
+const isLocal = (text: string) => LOCAL.includes(text);
+const clock = new ManualClock();
+
+function packet(
+  fields: Partial<Omit<TracedPacket, 'source' | 'address'>> & { source?: string; address?: string } = {},
+) {
+  const { source = '198.51.100.1', address: to = '10.96.0.100', ...rest } = fields;
+  return {
+    protocol: 'TCP' as const,
+    port: 80,
+    isOwn: false,
+    inInterface: rest.isOwn ? '' : undefined,
+    isBridged: false,
+    isFromNat: false,
+    ...rest,
+    source: address(source),
+    address: address(to),
+  };
+}
+
+/** Tables of one family; other programs' rules are lines of restore text. */
+async function tables(portals: Parameters<typeof renderPortals>[0], node: NodeFacts, others: readonly string[] = []) {
+  const iptables = new FakeIptables();
+  const { rules } = renderPortals(portals, node);
+  for (const table of ['nat', 'filter'] as const) {
+    await iptables.restore(node.family, planText(table, '', rules) ?? '');
+  }
+  if (others.length > 0) await iptables.restore(node.family, `${others.join('\n')}\n`);
+  const asked: string[] = [];
+  const list = (table: Table, chain: string) => {
+    asked.push(chain);
+    return iptables.list(node.family, table, chain);
+  };
+  return { iptables, asked, explain: (one: TracedPacket) => explainPath(one, isLocal, list, clock) };
+}
+
+const WEB = portal({
+  name: 'default/web:http',
+  localPort: 40001,
+  clusterIPs: ['10.96.0.100'],
+  externalIPs: ['203.0.113.77'],
+  nodePort: 30080,
+});
+
+/** Without a NodePort, so that nothing of ours lets anybody in. */
+const INSIDE = portal({ name: 'default/inside', localPort: 40001, clusterIPs: ['10.96.0.100'] });
+
+function sent(fate: Fate): string {
+  return fate.kind === 'sent' ? `${fate.to.address ?? 'here'}:${fate.to.port}` : fate.kind;
+}
+
+describe('the way of a packet', () => {
+  test('names every rule that matches, in order, through both tables', async () => {
+    const { explain } = await tables([WEB], nodeFacts());
+    const path = await explain(packet({ address: NODE, port: 30080 }));
+    assert.deepEqual(
+      path.rules.map(({ table, chain, rule }) => `${table} ${chain} ${rule.replace(/.* -j/, '-j')}`),
+      [
+        'nat PREROUTING -j KUBE-PORTALS-CONTAINER',
+        'nat PREROUTING -j KUBE-NODEPORT-CONTAINER',
+        'nat KUBE-NODEPORT-CONTAINER -j REDIRECT --to-ports 40001',
+        'filter INPUT -j KUBE-DOORS',
+        'filter INPUT -j KUBE-NODEPORT-NON-LOCAL',
+        'filter KUBE-NODEPORT-NON-LOCAL -j ACCEPT',
+      ],
+    );
+    assert.equal(sent(path.nat), 'here:40001');
+    assert.deepEqual(path.input, { kind: 'passes' });
+    assert.ok(path.nat.kind === 'sent');
+    assert.deepEqual(ruleOwner(path.nat.by), { name: 'default/web:http', set: 'own', isClosing: false });
+  });
+
+  test('of the node itself goes through OUTPUT, and comes in by loopback', async () => {
+    const accept = ['*filter', '-A INPUT -i lo -j ACCEPT', '-A INPUT -j DROP', 'COMMIT'];
+    const { explain } = await tables([INSIDE], nodeFacts(), accept);
+    const path = await explain(packet({ isOwn: true, source: NODE }));
+    assert.equal(sent(path.nat), `${NODE}:40001`);
+    assert.deepEqual(path.input, { kind: 'passes' });
+    assert.equal((await explain(packet({ inInterface: 'eth0' }))).input.kind, 'dropped');
+  });
+
+  test('through a door ends in filter, as the door says', async () => {
+    const empty = portal({ name: 'a/b', clusterIPs: ['10.96.0.100'], protocol: 'UDP', endpoints: [] });
+    const gone = portal({ name: 'a/c', clusterIPs: ['10.96.0.101'], endpoints: [], onlyElsewhere: true });
+    const { explain } = await tables([empty, gone], nodeFacts());
+    const rejected = await explain(packet({ protocol: 'UDP' }));
+    assert.deepEqual([sent(rejected.nat), rejected.input.kind], ['here:1', 'rejected']);
+    const dropped = await explain(packet({ address: '10.96.0.101' }));
+    assert.deepEqual([sent(dropped.nat), dropped.input.kind], ['here:9', 'dropped']);
+  });
+
+  test('without rules passes', async () => {
+    const iptables = new FakeIptables();
+    const list = (table: Table, chain: string) => iptables.list('IPv4', table, chain);
+    const path = await explainPath(packet(), isLocal, list, clock);
+    assert.deepEqual(path, { rules: [], nat: { kind: 'passes' }, input: { kind: 'passes' } });
+  });
+
+  test('asks for a handful of chains, however many Services there are', async () => {
+    const many = Array.from({ length: 3_000 }, (_, i) =>
+      portal({
+        name: `a/s${i}`,
+        clusterIPs: [`10.96.${i >> 8}.${i & 255}`],
+        localPort: 20_000 + i,
+        nodePort: 25_000 + i,
+      }),
+    );
+    const { asked, explain } = await tables(many, nodeFacts());
+    assert.equal(sent((await explain(packet({ address: '10.96.4.4' }))).nat), `here:${20_000 + 1028}`);
+    assert.ok(asked.length <= 12, asked.join());
+    assert.ok(asked.some((chain) => chain.startsWith('KUBE-USP-PC-')));
+  });
+});
+
+describe("another program's rule", () => {
+  /** What becomes of a packet for NodePort 30080, once with this rule between our jumps. */
+  async function withRule(rule: string, fields: Parameters<typeof packet>[0] = {}, more: readonly string[] = []) {
+    const { rules } = renderPortals([WEB], nodeFacts());
+    const lines = (planText('nat', '', rules) ?? '').split('\n');
+    const at = lines.findIndex((line) => line.startsWith('-A PREROUTING'));
+    const iptables = new FakeIptables();
+    await iptables.restore('IPv4', lines.toSpliced(at, 0, ...more, `-A PREROUTING ${rule}`).join('\n'));
+    const list = (table: Table, chain: string) => iptables.list('IPv4', table, chain);
+    const path = await explainPath(packet({ address: NODE, port: 30080, ...fields }), isLocal, list, clock);
+    return { outcome: sent(path.nat), path };
+  }
+  const OURS = 'here:40001';
+
+  for (const [rule, outcome] of [
+    ['-p tcp -m tcp --dport 30080 -j DNAT --to-destination 172.17.0.2:80', '172.17.0.2:80'],
+    ['-p tcp -j DNAT --to-destination 172.17.0.2', '172.17.0.2:30080'],
+    ['-d 192.168.50.0/24 -j REDIRECT --to-ports 15001', 'here:15001'],
+    ['-p tcp -j REDIRECT', 'here:30080'],
+    ['! -d 10.0.0.0/8 -p tcp -m multiport --dports 22,30000:31000 -j ACCEPT', 'passes'],
+    ['! -p udp -m comment --comment "a \\"quoted\\" -j DROP" -j ACCEPT', 'passes'],
+    ['-m addrtype --dst-type LOCAL -j ACCEPT', 'passes'],
+    ['! -s 198.51.100.1/32 -j ACCEPT', OURS],
+    ['-d 192.168.50.11 -j ACCEPT', OURS],
+    ['-d fd00::/8 -j ACCEPT', OURS],
+    ['-p udp -m mark --mark 0x1 -j ACCEPT', OURS],
+    ['-p tcp -m mark --mark 0x1 -j ACCEPT', 'unclear'],
+    ['-m mark --mark 0x1 -j RETURN', 'unclear'],
+    ['-m mark --mark 0x1 -j LOG', OURS],
+    ['-p tcp -j DNAT --to-destination 172.17.0.2-172.17.0.9', 'unclear'],
+    ['-p tcp -j DNAT --to-destination 172.17.0.2:80-90', 'unclear'],
+    ['-p tcp -j DNAT --to-destination 172.17.0.2:80 --random', 'unclear'],
+    ['-p tcp -j REDIRECT --to-ports 80-90', 'unclear'],
+    ['-p tcp', OURS],
+    ['-m addrtype --dst-type BROADCAST -j ACCEPT', 'unclear'],
+    ['-i + -j ACCEPT', 'unclear'],
+    ['-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT', OURS],
+    ['-m conntrack ! --ctstate NEW -j ACCEPT', OURS],
+    ['-m conntrack --ctstate DNAT -j ACCEPT', OURS],
+    ['-j RETURN', 'passes'],
+  ] as const) {
+    test(`${rule}: ${outcome}`, async () => assert.equal((await withRule(rule)).outcome, outcome));
+  }
+
+  test('asks for the interface, which may be known', async () => {
+    const rule = '! -i docker0 -p tcp -j ACCEPT';
+    assert.equal((await withRule(rule)).outcome, 'unclear');
+    assert.equal((await withRule(rule, { inInterface: 'docker0' })).outcome, OURS);
+    assert.equal((await withRule(rule, { inInterface: 'eth0' })).outcome, 'passes');
+    assert.equal((await withRule('-i cali+ -j ACCEPT', { inInterface: 'cali12' })).outcome, 'passes');
+    assert.equal((await withRule('-i cali+ -j ACCEPT', { inInterface: 'eth0' })).outcome, OURS);
+  });
+
+  test('leads through chains of its own, by jumps and gotos', async () => {
+    const chains = [':DOCKER - [0:0]', ':DEEPER - [0:0]', '-A DOCKER -p udp -j ACCEPT', '-A DOCKER -j DEEPER'];
+    assert.equal((await withRule('-j DOCKER', {}, chains)).outcome, OURS);
+    const accept = [...chains, '-A DEEPER -j ACCEPT'];
+    const { outcome, path } = await withRule('-j DOCKER', {}, accept);
+    assert.equal(outcome, 'passes');
+    assert.deepEqual(
+      path.rules.map(({ chain }) => chain),
+      ['PREROUTING', 'PREROUTING', 'DOCKER', 'DEEPER'],
+    );
+    assert.equal((await withRule('-g DOCKER', {}, chains)).outcome, 'passes', 'what follows is skipped');
+    const leaving = [':DOCKER - [0:0]', ':DEEPER - [0:0]', '-A DOCKER -g DEEPER', '-A DOCKER -j ACCEPT'];
+    assert.equal((await withRule('-j DOCKER', {}, leaving)).outcome, OURS);
+    const returning = [':DOCKER - [0:0]', '-A DOCKER -j RETURN', '-A DOCKER -j ACCEPT'];
+    assert.equal((await withRule('-j DOCKER', {}, returning)).outcome, OURS);
+  });
+
+  test('that may or may not match does not matter where it decides nothing', async () => {
+    const chains = [':OTHER - [0:0]', '-A OTHER -p udp -j ACCEPT', '-A OTHER -j MARK --set-xmark 0x1/0x1'];
+    const { outcome, path } = await withRule('-m set --match-set some src -j OTHER', {}, chains);
+    assert.equal(outcome, OURS);
+    assert.ok(!path.rules.some(({ rule }) => rule.includes('match-set')));
+    const deciding = [...chains, '-A OTHER -j ACCEPT'];
+    const stopped = await withRule('-m set --match-set some src -j OTHER', {}, deciding);
+    assert.ok(stopped.path.nat.kind === 'unclear');
+    assert.match(stopped.path.nat.by.rule, /match-set/);
+    assert.equal(stopped.path.rules.at(-1), stopped.path.nat.by);
+    assert.equal(ruleOwner(stopped.path.nat.by), undefined);
+  });
+
+  test('that may or may not match does not matter where it would make no difference', async () => {
+    const same = await withRule('-m mark --mark 0x1 -j REDIRECT --to-ports 40001');
+    assert.deepEqual([same.outcome, same.path.input.kind], [OURS, 'passes']);
+    for (const target of ['REDIRECT --to-ports 40002', 'DNAT --to-destination 172.17.0.2:40001']) {
+      assert.equal((await withRule(`-m mark --mark 0x1 -j ${target}`)).outcome, 'unclear');
+    }
+    const { path } = await withRule('-m mark --mark 0x1 -j ACCEPT', {}, ['-A PREROUTING -m mark --mark 0x2 -j DROP']);
+    assert.deepEqual(
+      path.rules.map(({ rule }) => rule.replace(/.*-j/, '-j')),
+      ['-j KUBE-PORTALS-CONTAINER', '-j DROP'],
+      'it ends at the first that would',
+    );
+  });
+
+  test('holds nothing up, however many there are', async () => {
+    const banned = Array.from({ length: 10_000 }, (_, i) => `-A PREROUTING -s 10.1.${i >> 8}.${i & 255}/32 -j DROP`);
+    const text = ['-P PREROUTING ACCEPT', ...banned, '-A PREROUTING -p tcp -j REDIRECT --to-ports 8080', ''].join('\n');
+    let readings = 0;
+    let turns = 0;
+    // To which everything seems to take a millisecond.
+    const slow = {
+      now: () => ++readings,
+      wallNow: () => 0,
+      after: (_: number, callback: () => void) => {
+        turns += 1;
+        setImmediate(callback);
+        return { cancel: () => {} };
+      },
+    };
+    const list = async (table: Table) => (table === 'nat' ? text : '-P INPUT ACCEPT\n');
+    const { nat } = await explainPath(packet(), isLocal, list, slow);
+    assert.equal(sent(nat), 'here:8080');
+    assert.ok(turns > banned.length / 10, `${turns} turns of the event loop`);
+  });
+
+  test('with a target that is not known, or in a circle, is where it stops', async () => {
+    const list = async (_: Table, chain: string) =>
+      chain === 'TPROXY' ? '' : `-P ${chain} ACCEPT\n-A ${chain} -j ${chain}\n`;
+    assert.equal((await explainPath(packet(), isLocal, list, clock)).nat.kind, 'unclear');
+    const unknown = async (_: Table, chain: string) =>
+      chain === 'TPROXY' ? '' : `-P ${chain} ACCEPT\n-A ${chain} -j TPROXY\n`;
+    assert.equal((await explainPath(packet(), isLocal, unknown, clock)).nat.kind, 'unclear');
+  });
+
+  test('about the type of an address that is not ours is understood only as far as that goes', async () => {
+    const elsewhere = { address: '203.0.113.5' };
+    assert.equal((await withRule('-m addrtype --dst-type LOCAL -j DROP', elsewhere)).outcome, 'passes');
+    assert.equal((await withRule('-m addrtype --dst-type UNICAST -j DROP', elsewhere)).outcome, 'unclear');
+  });
+
+  test('in filter is met with what NAT made of the packet, if it comes there', async () => {
+    const drops = ['*filter', '-A INPUT -d 192.168.50.10/32 -p tcp -j DROP', 'COMMIT'];
+    const { explain, iptables } = await tables([INSIDE], nodeFacts(), drops);
+    assert.equal((await explain(packet())).input.kind, 'unclear', 'redirected to one of its addresses');
+    assert.equal((await explain(packet({ isOwn: true, source: NODE }))).input.kind, 'dropped');
+    const dnat = '-A PREROUTING -p tcp -m tcp --dport 81 -j DNAT --to-destination 172.17.0.2:80';
+    await iptables.restore('IPv4', `*filter\n-I INPUT 1 -p tcp -j DROP\nCOMMIT\n*nat\n${dnat}\nCOMMIT\n`);
+    const { nat, input } = await explain(packet({ port: 81 }));
+    assert.deepEqual([sent(nat), input.kind], ['172.17.0.2:80', 'passes']);
+  });
+
+  test('is not all that can stop a packet: the policy of a chain can', async () => {
+    const other = portal({ name: 'default/other', localPort: 40002, nodePort: 30081 });
+    const { iptables } = await tables([INSIDE, other], nodeFacts());
+    const list = async (table: Table, chain: string) =>
+      (await iptables.list('IPv4', table, chain)).replace('-P INPUT ACCEPT', '-P INPUT DROP');
+    const outcome = async (one: TracedPacket) => (await explainPath(one, isLocal, list, clock)).input.kind;
+    assert.equal(await outcome(packet()), 'dropped');
+    assert.equal(await outcome(packet({ address: NODE, port: 30081 })), 'passes', 'let in as a NodePort');
+  });
+});
+
+const PROTOCOLS: readonly ProxiedProtocol[] = ['TCP', 'UDP'];
+
+/** Where Services of one family are, by their number. */
+function addressesOf({ family }: NodeFacts) {
+  const isV4 = family === 'IPv4';
+  return {
+    clusterIP: (n: number) => (isV4 ? `10.96.${n >> 8}.${n & 255}` : `fd00:96::${n.toString(16)}`),
+    external: (n: number) => (isV4 ? `203.0.113.${n % 200}` : `2001:db8::${(n % 200).toString(16)}`),
+    local: LOCAL.filter((text) => text.includes(':') !== isV4),
+    sources: isV4 ? ['10.244.3.7', '192.0.2.9', '198.51.100.1'] : ['2001:db8:f::1'],
+  };
+}
+
+/** A Service of every kind. */
+function variousPortal(n: number, node: NodeFacts) {
+  const { clusterIP, external, local } = addressesOf(node);
+  return portal({
+    name: `a/s${n}`,
+    protocol: PROTOCOLS[n % 2] as ProxiedProtocol,
+    clusterIPs: [clusterIP(n)],
+    nodePort: n % 3 === 0 ? 30_000 + n : 0,
+    localPort: 40_000 + n,
+    ...(n % 5 === 0 && { externalIPs: [n % 2 === 0 ? external(n) : (local.at(-1) ?? '')], port: 1000 + n }),
+    ...(n % 7 === 0 && { loadBalancerIPs: [external(n)] }),
+    ...(n % 14 === 0 && node.family === 'IPv4' && { loadBalancerSourceRanges: ['10.244.0.0/16', '192.0.2.0/24'] }),
+    ...(n % 11 === 0 && { endpoints: [] }),
+    ...(n % 4 === 0 && {
+      localSetPort: 50_000 + n,
+      local: { endpoints: [], onlyElsewhere: true, internal: n % 8 === 0, external: n % 8 !== 0 },
+    }),
+  });
+}
+
+const KIND_OF = new Map([
+  ['REJECT', 'rejected'],
+  ['DROP', 'dropped'],
+]);
+
+/** The tracer of the tests is another implementation, which knows our own rules only. */
+for (const [what, node] of [
+  ['on every address', nodeFacts({ clusterCidrs: ['10.244.0.0/16'] })],
+  ["on one of the node's addresses", nodeFacts({ bindAddress: '10.244.1.1', nodePortCidrs: ['192.168.50.10/32'] })],
+  ['for IPv6', IPV6_NODE],
+] as const) {
+  test(`it says of our own rules what another implementation says, ${what}`, async () => {
+    const random = seededRandom(11);
+    const pick = <T>(items: readonly T[]): T => items[Math.floor(random() * items.length)] as T;
+    const { clusterIP, external, local, sources } = addressesOf(node);
+    const portals = Array.from({ length: 400 }, (_, n) => variousPortal(n, node));
+    const { explain } = await tables(portals, node);
+    const tracer = new PacketTracer(renderPortals(portals, node).rules, LOCAL);
+    let carried = 0;
+    for (let round = 0; round < 1_000; round++) {
+      const n = Math.floor(random() * 440);
+      const tested: Packet = {
+        from: pick(['pod', 'host', 'outside']),
+        protocol: pick(PROTOCOLS),
+        address: pick([clusterIP(n), external(n), pick(local)]),
+        port: pick([80, 1000 + n, 30_000 + n, 40_000 + n]),
+        source: pick(sources),
+      };
+      const { from, ...fields } = tested;
+      const { nat, input } = await explain(packet({ ...fields, isOwn: from === 'host', isBridged: from === 'pod' }));
+      const expected = tracer.nat(tested);
+      if (expected === 'untouched') {
+        assert.equal(nat.kind, 'passes', JSON.stringify(tested));
+        continue;
+      }
+      carried++;
+      assert.equal(
+        sent(nat),
+        `${expected.address}:${expected.port}`.replace('this node', 'here'),
+        JSON.stringify(tested),
+      );
+      const verdict = tracer.input({ ...tested, ...expected, isFromNat: true })?.split(' ')[0];
+      assert.equal(input.kind, KIND_OF.get(verdict ?? '') ?? 'passes', JSON.stringify(tested));
+    }
+    assert.ok(carried > 40, `${carried}`);
+  });
+}

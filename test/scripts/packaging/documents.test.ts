@@ -1,0 +1,223 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import packageJson from '../../../package.json' with { type: 'json' };
+import { bundle } from '../../../scripts/bundle.ts';
+import { bashCompletion, fishCompletion, zshCompletion } from '../../../scripts/packaging/completions.ts';
+import { type Component, componentsOf, thirdPartyNotices } from '../../../scripts/packaging/components.ts';
+import { manual } from '../../../scripts/packaging/manual.ts';
+import { describeProgram } from '../../../scripts/packaging/program.ts';
+import { isNode, sbom } from '../../../scripts/packaging/sbom.ts';
+import { ACCEPTED_FLAGS } from '../../../src/cli/accepted.ts';
+import { FLAGS } from '../../../src/cli/flags.ts';
+import { SUBCOMMANDS } from '../../../src/client/subcommands.ts';
+
+const ROOT = join(import.meta.dirname, '../../..');
+const program = describeProgram(SUBCOMMANDS);
+
+/** `-v`, `--dataplane` */
+const flagNames = Object.keys(FLAGS).map((name) => (name.length === 1 ? `-${name}` : `--${name}`));
+
+describe('the man page', () => {
+  const page = manual(program, { version: '1.2.3', epoch: 86_400 });
+  const plain = page.replaceAll('\\-', '-').replaceAll(/\\f[BIR]/g, '');
+
+  test('has every flag and every subcommand with its options', () => {
+    const lines = new Set(plain.split('\n').map((line) => line.split(/[= ]/)[0]));
+    assert.deepEqual(
+      flagNames.filter((name) => !lines.has(name)),
+      [],
+    );
+    assert.deepEqual(
+      Object.keys(ACCEPTED_FLAGS).filter((name) => !plain.includes(`--${name}`)),
+      [],
+    );
+    for (const { name, options } of SUBCOMMANDS) {
+      const section = plain.split(`.SS ${name}`)[1]?.split(/\n\.S[SH] /)[0] ?? '';
+      assert.deepEqual(
+        options.filter((option) => !section.includes(`\n--${option.name}`)),
+        [],
+        name,
+      );
+    }
+  });
+
+  test('shows what can be chosen, and what applies by itself', () => {
+    assert.match(plain, /\n--dataplane=auto\|fast\|node\n.*\(default: auto\)\n/);
+    assert.match(plain, /\n--cleanup\nremove every rule/);
+    assert.match(plain, /^\.TH KUBE-USERSPACE-PROXY 8 1970-01-02 "kube-userspace-proxy 1\.2\.3"/);
+  });
+
+  test('no line of its text is a request, and every dash can be copied', () => {
+    const requests = new Set(['.TH', '.SH', '.SS', '.TP', '.PP', '.B', '.BR', '.br']);
+    assert.deepEqual(
+      page.split('\n').filter((line) => /^[.']/.test(line) && !requests.has(line.split(' ')[0] ?? '')),
+      [],
+    );
+    const text = page.split('\n').filter((line) => !line.startsWith('.TH'));
+    assert.deepEqual(
+      text.filter((line) => /(?<!\\)-/.test(line)),
+      [],
+    );
+  });
+});
+
+describe('the completion of bash', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'completion-'));
+  after(() => rmSync(folder, { recursive: true }));
+  writeFileSync(join(folder, 'completion'), bashCompletion(program));
+
+  /** What Tab offers behind these words, of which the last may be half of one. */
+  function complete(...words: readonly string[]): string[] {
+    const script = `
+      compopt() { :; }
+      source ./completion
+      COMP_WORDS=(kube-userspace-proxy "$@") COMP_CWORD=$#
+      _kube_userspace_proxy
+      printf '%s\\n' "\${COMPREPLY[@]}"`;
+    const { status, stdout, stderr } = spawnSync('bash', ['-c', script, 'bash', ...words], {
+      cwd: folder,
+      encoding: 'utf8',
+    });
+    assert.equal(`${status} ${stderr}`, '0 ');
+    return stdout.split('\n').filter(Boolean);
+  }
+
+  test('offers every flag and subcommand at first', () => {
+    const names = SUBCOMMANDS.map(({ name }) => name);
+    assert.deepEqual(complete(''), [...names, ...flagNames, '--help', '-h', '--version']);
+    assert.deepEqual(complete('--iptables-m'), ['--iptables-mode', '--iptables-min-sync-period']);
+  });
+
+  test('offers the values of a flag, behind a blank and behind "="', () => {
+    assert.deepEqual(complete('--dataplane', ''), ['auto', 'fast', 'node']);
+    assert.deepEqual(complete('--dataplane', '='), ['auto', 'fast', 'node']);
+    assert.deepEqual(complete('-v', '2', '--dataplane', '=', 'f'), ['fast']);
+    assert.deepEqual(complete('--udp-timeout', ''), []);
+  });
+
+  test('offers files where a flag takes one', () => {
+    assert.deepEqual(complete('--kubeconfig', 'comp'), ['completion']);
+    assert.deepEqual(complete('--manifests', '=', 'comp'), ['completion']);
+  });
+
+  test('offers the options of a subcommand behind it, and to check those of a run, too', () => {
+    assert.deepEqual(complete('list', '--o'), ['--output']);
+    assert.deepEqual(complete('list', '-o', ''), ['table', 'wide', 'json']);
+    assert.ok(complete('check', '--').includes('--dataplane'));
+    assert.deepEqual(complete('check', '--dataplane', 'n'), ['node']);
+    assert.ok(!complete('list', '--').includes('--dataplane'));
+  });
+});
+
+test('the completions of zsh and fish have every flag and every subcommand', () => {
+  const zsh = zshCompletion(program);
+  const fish = fishCompletion(program);
+  for (const name of Object.keys(FLAGS)) {
+    const { isSwitch } = FLAGS[name as keyof typeof FLAGS] as { isSwitch?: true };
+    assert.match(
+      zsh,
+      name.length === 1 ? new RegExp(`'-${name}\\[`) : new RegExp(`'\\*?--${name}${isSwitch ? '' : '='}\\[`),
+    );
+    assert.match(fish, new RegExp(` ${name.length === 1 ? '-s' : '-l'} ${name} `));
+  }
+  for (const { name } of SUBCOMMANDS) {
+    assert.match(zsh, new RegExp(`^ +'${name}:`, 'm'));
+    assert.match(fish, new RegExp(` -a ${name} `));
+  }
+});
+
+describe('of what others have made', () => {
+  let components: readonly Component[];
+
+  before(async () => {
+    components = componentsOf(ROOT, (await bundle()).packages);
+  });
+
+  test('the notices hold the text of the license of each', () => {
+    const silent = components.filter(({ notices, name }) => notices.length === 0 && !name.startsWith('@koromix/'));
+    assert.deepEqual(
+      silent.map(({ name }) => name),
+      [],
+    );
+    const text = thirdPartyNotices(components);
+    const node = components.find(isNode);
+    assert.ok(text.includes(`\n${node?.name} ${node?.version} (`));
+    assert.ok(text.includes('Copyright Node.js contributors'));
+  });
+
+  describe('the bill of materials', () => {
+    const executable = { name: 'program', sha256: 'ab', epoch: 86_400 };
+    let text: string;
+    let document: Bill;
+
+    before(() => {
+      text = sbom(ROOT, executable, components);
+      document = JSON.parse(text);
+    });
+
+    test('has all of it and nothing else, with license and checksum', () => {
+      assert.deepEqual(
+        document.components.map((component) => component['bom-ref']).sort(),
+        components.map(({ name, version }) => `${name}@${version}`),
+      );
+      for (const { name, purl, licenses, hashes } of document.components) {
+        assert.match(purl ?? '', /^pkg:(npm|generic)\//, name);
+        assert.match(licenses[0]?.license?.id ?? licenses[0]?.expression ?? '', /^[A-Z0-9(]/, name);
+        assert.match(`${hashes[0]?.alg} ${hashes[0]?.content}`, /^SHA-512 [0-9a-f]{128}$/, name);
+      }
+    });
+
+    test('has Node as scanners know it, for this platform only', () => {
+      const [node, ...others] = document.components.filter(({ type }) => type === 'platform');
+      assert.deepEqual(others, []);
+      assert.equal(node?.name, 'node');
+      assert.equal(node?.purl, `pkg:generic/node@${process.versions.node}`);
+      assert.match(node?.cpe ?? '', /^cpe:2\.3:a:nodejs:node\.js:\d+\.\d+\.\d+:\*/);
+    });
+
+    test('is about the executable, and not a package of the registry', () => {
+      const { name, version, type, hashes, purl } = document.metadata.component;
+      assert.deepEqual([name, version, type], ['program', packageJson.version, 'application']);
+      assert.deepEqual(hashes, [{ alg: 'SHA-256', content: 'ab' }]);
+      assert.equal(purl, undefined);
+    });
+
+    test('says by way of what each got in', () => {
+      const needs = new Map(document.dependencies.map(({ ref, dependsOn }) => [ref, dependsOn]));
+      const reached = new Set([document.metadata.component['bom-ref']]);
+      for (const reference of reached) {
+        const needed = needs.get(reference);
+        assert.ok(needed, reference);
+        for (const other of needed) reached.add(other);
+      }
+      assert.equal(reached.size, components.length + 1);
+      assert.equal(needs.size, reached.size);
+    });
+
+    test('is of the same bytes each time', () => {
+      assert.equal(sbom(ROOT, executable, components), text);
+      assert.equal(document.metadata.timestamp, '1970-01-02T00:00:00.000Z');
+    });
+  });
+});
+
+interface Item {
+  readonly 'bom-ref': string;
+  readonly name: string;
+  readonly version: string;
+  readonly type: string;
+  readonly purl?: string;
+  readonly cpe?: string;
+  readonly licenses: readonly { readonly license?: { readonly id: string }; readonly expression?: string }[];
+  readonly hashes: readonly { readonly alg: string; readonly content: string }[];
+}
+
+interface Bill {
+  readonly metadata: { readonly timestamp: string; readonly component: Item };
+  readonly components: readonly Item[];
+  readonly dependencies: readonly { readonly ref: string; readonly dependsOn: readonly string[] }[];
+}

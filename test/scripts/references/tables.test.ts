@@ -1,0 +1,51 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { flagTables, help } from '../../../scripts/references/flags.ts';
+import { metricTables } from '../../../scripts/references/metrics.ts';
+import { code, table, words } from '../../../scripts/references/table.ts';
+
+describe('a table', () => {
+  test('shows what would be Markdown as it is', () => {
+    assert.equal(
+      table(['a', 'b'], [[code('x|y'), words('<error> in *.yaml')]]),
+      '| a | b |\n| --- | --- |\n| `x\\|y` | \\<error> in \\*.yaml |',
+    );
+  });
+});
+
+describe('the references', () => {
+  const line = (text = '', start = '') => text.split('\n').find((row) => row.startsWith(start));
+
+  test('have a row for each flag, and for fields that have none', () => {
+    const { flags, 'accepted-flags': accepted } = flagTables();
+    assert.match(line(flags, '| `-v`') ?? '', /^\| `-v` \| `0` \| `logging\.verbosity` \(the flag wins\) \| how much/);
+    assert.match(line(flags, '| `--config`') ?? '', /^\| `--config` \| none \| {2}\| KubeProxyConfiguration/);
+    assert.equal(line(accepted, '| `--ipvs-sync'), '| `--ipvs-sync-period` | `30s` | `ipvs.syncPeriod` | ipvs mode |');
+    assert.equal(line(accepted, '|  | `1s`'), '|  | `1s` | `nftables.minSyncPeriod` | nftables mode |');
+  });
+
+  test('have the help as it is printed', () => {
+    const text = help()['help'] ?? '';
+    assert.match(text, /^```\nUsage: kube-userspace-proxy /);
+    assert.match(text, /\n {2}kube-userspace-proxy list {2,}list the Services/);
+    assert.match(text, /\S\n```$/);
+  });
+
+  test('have each metric under what it is about', () => {
+    const tables = metricTables();
+    const starts = Object.entries(tables).map(([section, text]) => [section, text.split('\n')[2]?.split('`')[1]]);
+    assert.deepEqual(starts, [
+      ['kube-proxy', 'kubeproxy_sync_proxy_rules_duration_seconds'],
+      ['service-ports', 'userspace_proxy_connections_total'],
+      ['endpoints', 'userspace_proxy_endpoint_connections_total'],
+      ['process', 'userspace_proxy_build_info'],
+    ]);
+    assert.match(
+      line(tables['kube-proxy'], '| `rest_client_requests') ?? '',
+      /\| counter \| `code`, `method`, `host` \|/,
+    );
+    assert.match(tables['process'] ?? '', /\| `nodejs_gc_duration_seconds` \| histogram \| `kind` \| Time of /);
+    assert.match(tables['service-ports'] ?? '', /`protocol`, `reason` \| Connects to an endpoint that failed/);
+    assert.match(tables['endpoints'] ?? '', /`endpoint`, `reason` \| Connects to this endpoint that failed/);
+  });
+});

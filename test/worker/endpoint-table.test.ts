@@ -1,0 +1,88 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { Backends } from '../../src/contracts/data-plane.ts';
+import { counterMemory, PortCounters } from '../../src/dataplane/fast/port-counters.ts';
+import { type Endpoint, endpointName } from '../../src/model/endpoint.ts';
+import { Picker } from '../../src/picker/picker.ts';
+import { EndpointTable } from '../../src/worker/endpoint-table.ts';
+import { COUNTER, type CountedBackends } from '../../src/worker/protocol.ts';
+import { endpoint } from '../picker/backends.ts';
+import { seededRandom } from '../support/seeded-random.ts';
+
+/** A new message each time, as another thread gets it. */
+function sent(backends: CountedBackends): CountedBackends {
+  return structuredClone(backends);
+}
+
+function table() {
+  const counters = new PortCounters(counterMemory());
+  const picker = new Picker({ random: Math.random, affinityMaxClients: 1 });
+  const endpoints = new EndpointTable(picker);
+  const update = (hosts: readonly number[], draining?: readonly number[]): boolean => {
+    const backends: Backends = {
+      endpoints: hosts.map(endpoint),
+      ...(draining && { draining: draining.map(endpoint) }),
+      affinity: { type: 'None' },
+    };
+    return endpoints.update(sent(counters.follow(backends)));
+  };
+  const read = () =>
+    counters
+      .readEndpoints()
+      .map((each) => `${endpointName(each.endpoint)} ${each.counters.connections}`)
+      .toSorted();
+  const count = (target: { readonly counters: Float64Array }): void => {
+    target.counters[COUNTER.connections] = (target.counters[COUNTER.connections] ?? 0) + 1;
+  };
+  const pick = (): Endpoint => {
+    const picked = picker.pick('', 0).next();
+    assert.ok(picked !== undefined);
+    return picked;
+  };
+  return { counters, picker, endpoints, update, read, count, pick };
+}
+
+test('an endpoint that drains and comes back counts in one place, with the object that the picker has by then', () => {
+  const { endpoints, update, read, count, pick } = table();
+  assert.equal(update([1]), true);
+  const before = endpoints.target(pick());
+  count(before);
+  assert.equal(update([2], [1]), true);
+  count(before);
+  assert.deepEqual(read(), ['10.0.0.1:80 2', '10.0.0.2:80 0']);
+  assert.equal(update([2], [1, 3]), false, 'whoever drains is nobody’s next');
+  count(endpoints.finder()(endpoint(3)));
+  count(endpoints.finder()(endpoint(1)));
+  assert.equal(update([1], [3]), true);
+  const after = endpoints.target(pick());
+  assert.equal(after.endpoint, pick());
+  count(after);
+  assert.deepEqual(read(), ['10.0.0.1:80 4', '10.0.0.3:80 1']);
+});
+
+const HOSTS = [1, 2, 3, 4, 5, 6];
+
+/** Updates at random; each endpoint that there is counts once as one that a connection has, and once as one to pick. */
+function run(seed: number): void {
+  const random = seededRandom(seed);
+  const some = (): number[] => HOSTS.concat(HOSTS).filter(() => random() < 0.25);
+  const { picker, endpoints, update, read, count } = table();
+  let expected = new Map<string, number>();
+  for (let step = 0; step < 30; step++) {
+    const [hosts, draining] = [some(), random() < 0.5 ? some() : undefined];
+    update(hosts, draining);
+    const names = [...hosts, ...(draining ?? [])].map((host) => endpointName(endpoint(host)));
+    expected = new Map(names.map((name) => [name, expected.get(name) ?? 0]));
+    const picked = picker.record(0).inTurn.map((each) => endpoints.target(each));
+    for (const target of [...HOSTS.map((host) => endpoints.finder()(endpoint(host))), ...picked]) {
+      count(target);
+      const before = expected.get(target.name);
+      if (before !== undefined) expected.set(target.name, before + 1);
+    }
+    assert.deepEqual(read(), Array.from(expected, ([name, times]) => `${name} ${times}`).toSorted(), `seed ${seed}`);
+  }
+}
+
+test('any sequence of updates leaves both sides counting in the same places', () => {
+  for (let seed = 1; seed <= 200; seed++) run(seed);
+});

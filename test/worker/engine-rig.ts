@@ -1,0 +1,62 @@
+import type { TestContext } from 'node:test';
+import type { DataPlaneOptions } from '../../src/contracts/data-plane.ts';
+import { counterMemory, PortCounters } from '../../src/dataplane/fast/port-counters.ts';
+import { systemClock } from '../../src/host/system-clock.ts';
+import type { Endpoint } from '../../src/model/endpoint.ts';
+import type { ProxiedProtocol } from '../../src/model/service-port.ts';
+import { close, descriptorLimit, eventfd, write } from '../../src/sys/descriptor.ts';
+import { Memory } from '../../src/sys/memory.ts';
+import { must } from '../../src/sys/sys-error.ts';
+import { Engine } from '../../src/worker/engine.ts';
+import { type Command, type Report, STATUS, STATUS_WORDS } from '../../src/worker/protocol.ts';
+import { OPTIONS } from '../dataplane/fast/rig.ts';
+
+const one = new Memory(8);
+one.bytes.writeBigUInt64LE(1n);
+
+/** An engine that is turned by hand, and told what to do as the main thread would. */
+export function engineRig(t: TestContext, options: Partial<DataPlaneOptions> = {}) {
+  const owners = new Uint8Array(new SharedArrayBuffer(descriptorLimit()));
+  const status = new Int32Array(new SharedArrayBuffer(STATUS_WORDS * 4));
+  const wakeFd = must('eventfd', eventfd());
+  const messages: (readonly Command[])[] = [];
+  const reports: Report[] = [];
+  const engine = new Engine(
+    {
+      index: 0,
+      wakeFd,
+      options: { ...OPTIONS, ...options },
+      descriptorCeiling: descriptorLimit(),
+      owners: owners.buffer as SharedArrayBuffer,
+      status: status.buffer as SharedArrayBuffer,
+    },
+    {
+      clock: systemClock,
+      random: Math.random,
+      receive: () => messages.shift(),
+      report: (some) => reports.push(...some),
+    },
+  );
+  t.after(() => {
+    for (let fd = 0; fd < owners.length; fd++) if (owners[fd] === 1) close(fd);
+    close(wakeFd);
+  });
+  /** In one message. */
+  const tell = (...commands: readonly Command[]): void => {
+    messages.push(commands);
+    Atomics.add(status, STATUS.commands, 1);
+    write(wakeFd, one, 8);
+    engine.turn(100);
+  };
+  const open = (
+    port: number,
+    fd: number,
+    { protocol = 'TCP', endpoints = [] }: { protocol?: ProxiedProtocol; endpoints?: readonly Endpoint[] } = {},
+  ): PortCounters => {
+    const counters = new PortCounters(counterMemory());
+    const backends = counters.follow({ endpoints, affinity: { type: 'None' } });
+    tell({ kind: 'open', port, protocol, fd, backends, counters: counters.shared });
+    return counters;
+  };
+  return { engine, owners, reports, open, tell };
+}

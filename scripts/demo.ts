@@ -1,4 +1,5 @@
 import { fileURLToPath } from 'node:url';
+import { endProcess } from '../src/host/end-process.ts';
 import { Agent } from '../test/netns/agent.ts';
 import { ProxyProcess } from '../test/netns/proxy.ts';
 import { CLIENT_ADDRESS, type Namespace, NODE_ADDRESS, Topology } from '../test/netns/topology.ts';
@@ -212,4 +213,4 @@ if (failure === undefined) {
   console.error(`\ndemo: failed, because ${failure.message}`);
 }
 // The agents' pipes would keep this process for a moment.
-process.exit(failure === undefined ? 0 : 1);
+await endProcess(failure === undefined ? 0 : 1);

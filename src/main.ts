@@ -1,10 +1,11 @@
 import { isSubcommand, runSubcommand } from './client/run-subcommand.ts';
+import { endProcess } from './host/end-process.ts';
 import { openTerminal, subcommands, tools } from './main/subcommands.ts';
 
-void main(process.argv.slice(2)).then((code) => {
+void main(process.argv.slice(2)).then(async (code) => {
   // Not by letting the event loop run dry: worker threads and sockets of a start that failed would keep it going. What was
   // said has been written: a subcommand waits for its output, and the rest says less than a pipe holds.
-  if (code !== undefined) process.exit(code);
+  if (code !== undefined) await endProcess(code);
 });
 
 /** Resolves with the exit code, if it is known. */

@@ -4,6 +4,7 @@ import type { Operations } from '../contracts/operations.ts';
 import { awaitSupervision } from '../handover/take-over.ts';
 import { Upgrade } from '../handover/upgrade.ts';
 import { checkDescriptorLimit } from '../host/descriptor-limit.ts';
+import { endProcess } from '../host/end-process.ts';
 import { applyHostSettings } from '../host/host-settings.ts';
 import { NodeClaim } from '../host/node-claim.ts';
 import { ServiceManager } from '../host/service-manager.ts';
@@ -120,7 +121,7 @@ export async function run({ config, warnings, argv, configuration }: Run): Promi
     stopping = true;
     stopped.abort();
     log.info('Stopping; the rules stay, so that a successor finds them', { signal: reason });
-    clock.after(STOP_DEADLINE_MS, () => process.exit(code));
+    clock.after(STOP_DEADLINE_MS, () => void endProcess(code));
     await supervisor.stopping();
     await upgrade?.abandon();
     await source.stop();
@@ -130,7 +131,7 @@ export async function run({ config, warnings, argv, configuration }: Run): Promi
     await dataPlane.shutdown();
     parts.dataPlaneLog.close();
     await output.flush();
-    process.exit(code);
+    await endProcess(code);
   };
   for (const each of ['SIGTERM', 'SIGINT'] as const) process.on(each, () => void stop(each));
   if (predecessor !== undefined) await awaitSupervision(predecessor);
@@ -153,10 +154,10 @@ export async function run({ config, warnings, argv, configuration }: Run): Promi
       drained: () => drains.list(),
     },
     onReleased: async () => {
-      clock.after(STOP_DEADLINE_MS, () => process.exit(0));
+      clock.after(STOP_DEADLINE_MS, () => void endProcess(0));
       await dataPlane.handOver?.release();
       await output.flush();
-      process.exit(0);
+      await endProcess(0);
     },
   });
   if (config.configFile !== undefined) {

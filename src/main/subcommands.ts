@@ -4,6 +4,7 @@ import type { Subcommands } from '../client/run-subcommand.ts';
 import type { Terminal, Tools } from '../client/subcommand.ts';
 import { SUBCOMMANDS } from '../client/subcommands.ts';
 import { connectControl } from '../control/connect.ts';
+import { endProcess } from '../host/end-process.ts';
 import { systemClock as clock } from '../host/system-clock.ts';
 
 /** Each loads what it needs when it is run: none of them should wait for what the proxy, or another one, is made of. */
@@ -28,9 +29,9 @@ export function openTerminal(): Terminal {
   const { stdout, stderr, env } = process;
   stdout.on('error', (error: NodeJS.ErrnoException) => {
     // Whoever reads may leave at any time, as `head` does; that is no failure.
-    if (error.code === 'EPIPE') process.exit(0);
+    if (error.code === 'EPIPE') return void endProcess(0);
     writeSync(STDERR, `${PROGRAM}: cannot write all of it: ${error.message}\n`);
-    process.exit(1);
+    void endProcess(1);
   });
   return {
     out: (text) => void stdout.write(text),

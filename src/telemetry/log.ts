@@ -22,7 +22,7 @@ export interface ProcessLog extends Log {
   readonly lines: Readonly<Record<Level, number>>;
   /** Of them, those that could not be written, as on a full disk or into a closed pipe. */
   readonly droppedLines: number;
-  /** Resolves when every line so far has been written or counted as dropped: for before `process.exit`. */
+  /** Resolves when every line so far has been written or counted as dropped: for before the process ends. */
   flush(): Promise<void>;
 }
 

@@ -31,6 +31,11 @@ describe('the sources', () => {
       assert.ok(found >= named, `${file}: ${found} of ${named}`);
     }
   });
+
+  test('end the process in one place, which cannot hang (ADR 15)', () => {
+    const ending = files.filter((file) => /\bprocess\.(?:exit|reallyExit|abort)\(/.test(textOf(file)));
+    assert.deepEqual(ending, ['src/host/end-process.ts']);
+  });
 });
 
 test('the table of folders has no cycle', () => {

@@ -1,4 +1,5 @@
 import { createInterface } from 'node:readline';
+import { endProcess } from '../../src/host/end-process.ts';
 import { FakeApiServer } from '../fakes/fake-api-server.ts';
 
 /*
@@ -10,4 +11,4 @@ console.log(server.url);
 const lines = createInterface({ input: process.stdin });
 lines.on('line', (line) => (line === '' ? server.endWatches() : server.set(JSON.parse(line))));
 // Whoever started us is gone: nothing may outlive a test run.
-lines.on('close', () => process.exit());
+lines.on('close', () => void endProcess(0));

@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { endProcess } from '../../src/host/end-process.ts';
 
 /** The node: one bridge for pods, `eth0` with the default route. The same addresses as in test/golden. */
 export const NODE_ADDRESS = '192.168.50.10';
@@ -243,5 +244,5 @@ function removeAtExit(): void {
     ['SIGINT', 2],
     ['SIGTERM', 15],
   ] as const;
-  for (const [signal, number] of signals) process.on(signal, () => process.exit(128 + number));
+  for (const [signal, number] of signals) process.on(signal, () => void endProcess(128 + number));
 }

@@ -1,4 +1,5 @@
 import { spawnSync } from 'node:child_process';
+import { endProcess } from '../../src/host/end-process.ts';
 
 /*
  * Imported first in a test file: runs the file again in a network namespace of its own, where it may do with rules as
@@ -17,5 +18,5 @@ if (process.env[MARK] === undefined) {
     },
   );
   if (error !== undefined) throw new Error(`Cannot run unshare, which util-linux brings: ${error.message}`);
-  process.exit(status ?? 1);
+  await endProcess(status ?? 1);
 }

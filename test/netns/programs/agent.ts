@@ -1,4 +1,5 @@
 import { createInterface } from 'node:readline';
+import { endProcess } from '../../../src/host/end-process.ts';
 import * as clients from './clients.ts';
 import * as https from './https.ts';
 import * as meddler from './meddler.ts';
@@ -36,4 +37,4 @@ async function answer({ id, op, args }: Request): Promise<void> {
 const lines = createInterface({ input: process.stdin });
 lines.on('line', (line) => void answer(JSON.parse(line) as Request));
 // Whoever started us is gone: nothing may outlive a test run.
-lines.on('close', () => process.exit());
+lines.on('close', () => void endProcess(0));

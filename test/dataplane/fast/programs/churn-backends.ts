@@ -2,6 +2,7 @@ import { createSocket, type Socket as DatagramSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 import { PayloadCheck } from './churn-payload.ts';
+import { endProcess } from '../../../../src/host/end-process.ts';
 
 /*
  * Backends that come and go. `{ start: i }` brings number i up at a new port, TCP and UDP, and answers with both;
@@ -61,4 +62,4 @@ process.on('message', (message: { start?: number; kill?: number }) => {
     for (const socket of backend?.sockets ?? []) socket.resetAndDestroy();
   } else process.send?.({ strangers });
 });
-process.on('disconnect', () => process.exit());
+process.on('disconnect', () => void endProcess(0));

@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { createSocket } from 'node:dgram';
 import { connect, type Socket } from 'node:net';
 import { type BackendMode, PayloadCheck, payload } from './churn-payload.ts';
+import { endProcess } from '../../../../src/host/end-process.ts';
 
 /*
  * Clients of all manners. Arguments: how many connections, the UDP port, the TCP ports. Reports while it runs, and `done`
@@ -126,4 +127,4 @@ await Promise.all(
 );
 clearInterval(report);
 process.send?.({ ...seen, isOver: true });
-process.on('disconnect', () => process.exit());
+process.on('disconnect', () => void endProcess(0));

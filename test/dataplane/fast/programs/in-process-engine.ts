@@ -9,6 +9,7 @@ import { Engine } from '../../../../src/worker/engine.ts';
 import { type Command, STATUS, STATUS_WORDS } from '../../../../src/worker/protocol.ts';
 import { listenSpec } from '../../../support/listen-spec.ts';
 import { OPTIONS } from '../rig.ts';
+import { endProcess } from '../../../../src/host/end-process.ts';
 
 /*
  * The engine of a worker without its thread, so that its heap can be measured from within. Argument: the backend's port.
@@ -70,6 +71,6 @@ process.on('message', () => {
     rss,
   });
 });
-process.on('disconnect', () => process.exit());
+process.on('disconnect', () => void endProcess(0));
 process.send?.({ port: socket.localPort });
 run();

@@ -5,6 +5,7 @@ import { parseAddress } from '../../../../src/model/address.ts';
 import { RecordingLog } from '../../../fakes/recording-log.ts';
 import { listenSpec } from '../../../support/listen-spec.ts';
 import { OPTIONS } from '../rig.ts';
+import { endProcess } from '../../../../src/host/end-process.ts';
 
 /*
  * A data plane with one Service port, in a process of its own whose limits a test may set. Argument: the backend's port.
@@ -50,5 +51,5 @@ process.on('message', () => {
     cpuMs: (user + system) / 1000,
   });
 });
-process.on('disconnect', () => process.exit());
+process.on('disconnect', () => void endProcess(0));
 process.send?.({ port });

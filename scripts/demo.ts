@@ -187,7 +187,7 @@ async function demo(topology: Topology): Promise<void> {
   const code = await proxy.stop();
   check(code === 0, `the proxy exits with 0 (it was ${code})`);
   const cleanup = new ProxyProcess(node, ['--cleanup']);
-  check((await cleanup.exited).code === 0, `--cleanup succeeds; it said:\n${cleanup.tail()}`);
+  check((await cleanup.exited()).code === 0, `--cleanup succeeds; it said:\n${cleanup.tail()}`);
   check(!(await node.output(['iptables-save'])).includes('KUBE-'), 'no rule is left');
   result('no rule is left on the node');
 }

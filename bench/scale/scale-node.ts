@@ -62,7 +62,7 @@ export class ScaleNode {
 
   async remove(): Promise<void> {
     this.#proxy?.kill('SIGKILL');
-    await this.#proxy?.exited;
+    await this.#proxy?.exited();
     this.topology.remove();
   }
 

@@ -22,7 +22,7 @@ describe('check against a real API server', () => {
   ): Promise<{ readonly code: number | null; readonly lines: string[] }> {
     const source = ['--kubeconfig', cluster.kubeconfig, '--hostname-override', NODE_NAME];
     const program = new ProxyProcess(cluster.environment.topology.node, ['check', ...source, ...args]);
-    const { code } = await program.exited;
+    const { code } = await program.exited();
     return { code, lines: program.log.map(({ msg }) => msg) };
   }
 

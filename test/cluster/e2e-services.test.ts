@@ -137,7 +137,7 @@ describe('service.go', () => {
     const first = await cluster.serve({ name: cluster.name(), ports: [HTTP] }, POD_ADDRESSES);
     await cluster.isUp(first, ALL);
     proxy.kill('SIGKILL');
-    await proxy.exited;
+    await proxy.exited();
     const second = await cluster.create({ name: cluster.name(), ports: [HTTP] }, [POD_1]);
     proxy = await cluster.startProxy();
     await cluster.isUp(first, ALL);

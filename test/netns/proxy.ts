@@ -1,5 +1,5 @@
 import { type ChildProcess, spawnSync } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -19,12 +19,17 @@ export interface LogLine {
   readonly [field: string]: unknown;
 }
 
+export interface ProcessEnd {
+  readonly code: number | null;
+  readonly signal: NodeJS.Signals | null;
+}
+
 /** A running kube-userspace-proxy, as it was started from the command line. */
 export class ProxyProcess {
   readonly #child: ChildProcess;
   readonly log: LogLine[] = [];
   readonly controlSocket = nextControlSocket();
-  readonly exited: Promise<{ readonly code: number | null; readonly signal: NodeJS.Signals | null }>;
+  #end: ProcessEnd | undefined;
 
   /** `through`: what starts it and becomes it, such as `setpriv`; `program`: another one than that of these sources. */
   constructor(
@@ -44,8 +49,8 @@ export class ProxyProcess {
     for (const stream of [this.#child.stdout!, this.#child.stderr!]) {
       createInterface({ input: stream }).on('line', (line) => this.log.push(parseLine(line)));
     }
-    this.exited = new Promise((resolve) => {
-      this.#child.on('close', (code, signal) => resolve({ code, signal }));
+    this.#child.on('close', (code, signal) => {
+      this.#end = { code, signal };
     });
   }
 
@@ -61,16 +66,21 @@ export class ProxyProcess {
     this.#child.kill(signal);
   }
 
-  /** Resolves with the exit code after SIGTERM; a proxy that does not end is killed and fails the test. */
+  /** Resolves when it has ended, and its log is complete; a proxy that does not end is killed and fails the test. */
+  async exited(): Promise<ProcessEnd> {
+    try {
+      return await waitFor('the proxy ends', () => this.#end);
+    } catch (error) {
+      const threads = this.running ? threadsOf(this.pid) : 'it has, and another process has its output open';
+      this.#child.kill('SIGKILL');
+      throw new Error(`${(error as Error).message}: ${threads}\n${this.tail()}`);
+    }
+  }
+
+  /** Resolves with the exit code after SIGTERM. */
   async stop(): Promise<number | null> {
     if (this.running) this.#child.kill('SIGTERM');
-    try {
-      await waitFor('the proxy ends after SIGTERM', () => !this.running);
-    } catch (error) {
-      this.#child.kill('SIGKILL');
-      throw error;
-    }
-    return (await this.exited).code;
+    return (await this.exited()).code;
   }
 
   /** Lines with these fields. */
@@ -85,6 +95,14 @@ export class ProxyProcess {
       .map((line) => JSON.stringify(line))
       .join('\n');
   }
+}
+
+/** What each of its threads waits for in the kernel. */
+function threadsOf(pid: number): string {
+  const of = (thread: string, what: string) => readFileSync(`/proc/${pid}/task/${thread}/${what}`, 'utf8').trim();
+  return readdirSync(`/proc/${pid}/task`)
+    .map((thread) => `${of(thread, 'comm')}: ${of(thread, 'wchan')}`)
+    .join(', ');
 }
 
 function parseLine(line: string): LogLine {

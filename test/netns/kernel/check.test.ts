@@ -44,7 +44,7 @@ describe(`check on a node with iptables-${FLAVOUR}`, () => {
   ): Promise<Checked> {
     const source = ['--manifests', environment.manifests.directory, '--iptables-mode', FLAVOUR];
     const program = new ProxyProcess(environment.topology.node, ['check', ...source, ...args], options);
-    const { code } = await program.exited;
+    const { code } = await program.exited();
     const lines = program.log.map(({ msg }) => msg);
     return {
       code,

@@ -72,7 +72,7 @@ describe('flags and configuration file of the whole program', () => {
     assert.match(String(told?.['err']), /^--config \S+:3: unknown field "iptables\.syncPeriods": did you mean/);
     assert.ok(proxy.running);
     configuration(`${HEAD}iptables: {syncPeriod: 10s}\n`);
-    assert.deepEqual(await proxy.exited, { code: 1, signal: null });
+    assert.deepEqual(await proxy.exited(), { code: 1, signal: null });
     assert.ok(proxy.log.some((line) => /content of the proxy server's configuration file was updated/.test(line.msg)));
     assert.ok((await environment.iptables.save('nat')).some((line) => line.includes('KUBE-PORTALS-CONTAINER')));
   });

@@ -30,7 +30,7 @@ describe(`local ports outlive the process that had them, with iptables-${FLAVOUR
 
   const crash = async () => {
     proxy?.kill('SIGKILL');
-    await proxy?.exited;
+    await proxy?.exited();
   };
 
   const dump = async () => [

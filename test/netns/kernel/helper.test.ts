@@ -84,7 +84,7 @@ describe(`the process that starts iptables-${FLAVOUR}`, () => {
     const [main, pid] = [proxy.pid, helper()];
     for (const one of [pid, main]) process.kill(one, 'SIGTERM');
     shims.holdRestores(false);
-    assert.deepEqual(await proxy.exited, { code: 0, signal: null });
+    assert.deepEqual(await proxy.exited(), { code: 0, signal: null });
     await waitFor('the helper has ended', () => !isAlive(pid));
     await environment.waitForRules(clusterIP, 1, 0);
   });

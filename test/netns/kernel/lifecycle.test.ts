@@ -82,7 +82,7 @@ describe(`starting, stopping and cleaning up, with iptables-${FLAVOUR}`, () => {
       const rules = await dump();
       assert.ok((await listeningPorts(environment.topology.node)).length > 0);
       proxy.kill(signal);
-      assert.deepEqual(await proxy.exited, { code: 0, signal: null });
+      assert.deepEqual(await proxy.exited(), { code: 0, signal: null });
       assert.deepEqual(await listeningPorts(environment.topology.node), []);
       assert.deepEqual(await dump(), rules);
     });
@@ -131,7 +131,7 @@ describe(`starting, stopping and cleaning up, with iptables-${FLAVOUR}`, () => {
     proxy = await environment.startProxy();
     const service = await web();
     proxy.kill('SIGKILL');
-    await proxy.exited;
+    await proxy.exited();
     proxy = await environment.startProxy();
     assert.match((await environment.client.call('request', service)).name, /^pod-/);
     assert.equal((await environment.iptables.rules('KUBE-PORTALS-CONTAINER')).length, 2);

@@ -61,7 +61,7 @@ describe(`one proxy serves a node, with iptables-${FLAVOUR}`, () => {
     });
     await refusals(proxy.pid);
     proxy.kill('SIGKILL');
-    await proxy.exited;
+    await proxy.exited();
     proxy = await environment.startProxy();
     assert.deepEqual(proxy.lines({ msg: UNCLAIMED }), []);
     await proxy.stop();

@@ -54,7 +54,7 @@ describe('progress of the start on a terminal', () => {
   before(async () => {
     environment = await Environment.create();
     // Builds the program.
-    await new ProxyProcess(environment.topology.node, ['--version']).exited;
+    await new ProxyProcess(environment.topology.node, ['--version']).exited();
   });
 
   afterEach(async () => {

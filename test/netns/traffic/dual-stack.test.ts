@@ -133,7 +133,7 @@ describe(`both address families, on iptables-${FLAVOUR}`, { timeout: 900_000 }, 
     const rules = async () => [await environment.iptables.save('nat', 4), await environment.iptables.save('nat', 6)];
     const before = await rules();
     proxy.kill('SIGKILL');
-    await proxy.exited;
+    await proxy.exited();
     proxy = await environment.startProxy();
     await until(client, CLUSTER_IPS[1], 80, OVER_IPV6);
     assert.deepEqual(await rules(), before);

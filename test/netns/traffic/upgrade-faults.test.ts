@@ -246,7 +246,7 @@ describe('a hand-over that fails in the middle', { skip: !isFast }, () => {
       proxy.log.some(({ msg }) => msg.startsWith('An upgrade is under way already')),
     );
     process.kill(pid, 'SIGTERM');
-    assert.deepEqual(await proxy.exited, { code: 0, signal: null });
+    assert.deepEqual(await proxy.exited(), { code: 0, signal: null });
     assert.ok(!isAlive(successor));
     assert.equal(ends().length, count, 'which is no failure');
     await waitFor('systemd to hear of it', () => systemd.lines.at(-1) === 'STOPPING=1');
@@ -273,7 +273,7 @@ describe('a hand-over that fails in the middle', { skip: !isFast }, () => {
           writeFileSync(isDead, '');
         }
         await waitFor('both to end', () => !isAlive(pid) && !isAlive(successor));
-        await proxy.exited;
+        await proxy.exited();
         assert.match(
           proxy.log.at(-1)?.msg ?? '',
           /^kube-userspace-proxy: cannot take over from a predecessor: the .* ended/,

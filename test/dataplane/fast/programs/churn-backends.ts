@@ -1,8 +1,8 @@
 import { createSocket, type Socket as DatagramSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
-import { PayloadCheck } from './churn-payload.ts';
 import { endProcess } from '../../../../src/host/end-process.ts';
+import { PayloadCheck } from './churn-payload.ts';
 
 /*
  * Backends that come and go. `{ start: i }` brings number i up at a new port, TCP and UDP, and answers with both;

@@ -1,8 +1,8 @@
 import { randomBytes } from 'node:crypto';
 import { createSocket } from 'node:dgram';
 import { connect, type Socket } from 'node:net';
-import { type BackendMode, PayloadCheck, payload } from './churn-payload.ts';
 import { endProcess } from '../../../../src/host/end-process.ts';
+import { type BackendMode, PayloadCheck, payload } from './churn-payload.ts';
 
 /*
  * Clients of all manners. Arguments: how many connections, the UDP port, the TCP ports. Reports while it runs, and `done`

@@ -1,6 +1,7 @@
 import { readdirSync } from 'node:fs';
 import { openListenSocket } from '../../../../src/dataplane/fast/listen-socket.ts';
 import { counterMemory, PortCounters } from '../../../../src/dataplane/fast/port-counters.ts';
+import { endProcess } from '../../../../src/host/end-process.ts';
 import { systemClock } from '../../../../src/host/system-clock.ts';
 import { parseAddress } from '../../../../src/model/address.ts';
 import { descriptorLimit, eventfd, write } from '../../../../src/sys/descriptor.ts';
@@ -9,7 +10,6 @@ import { Engine } from '../../../../src/worker/engine.ts';
 import { type Command, STATUS, STATUS_WORDS } from '../../../../src/worker/protocol.ts';
 import { listenSpec } from '../../../support/listen-spec.ts';
 import { OPTIONS } from '../rig.ts';
-import { endProcess } from '../../../../src/host/end-process.ts';
 
 /*
  * The engine of a worker without its thread, so that its heap can be measured from within. Argument: the backend's port.

@@ -1,11 +1,11 @@
 import { readdirSync } from 'node:fs';
 import { createFastDataPlane } from '../../../../src/dataplane/fast/create.ts';
+import { endProcess } from '../../../../src/host/end-process.ts';
 import { systemClock } from '../../../../src/host/system-clock.ts';
 import { parseAddress } from '../../../../src/model/address.ts';
 import { RecordingLog } from '../../../fakes/recording-log.ts';
 import { listenSpec } from '../../../support/listen-spec.ts';
 import { OPTIONS } from '../rig.ts';
-import { endProcess } from '../../../../src/host/end-process.ts';
 
 /*
  * A data plane with one Service port, in a process of its own whose limits a test may set. Argument: the backend's port.

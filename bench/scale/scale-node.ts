@@ -8,9 +8,6 @@ import { residentKiB } from '../../test/support/process-memory.ts';
 
 const METRICS = 'http://127.0.0.1:10249/metrics';
 
-/** monitorEventLoopDelay counts the 10 ms between two looks as delay. */
-const LAG_RESOLUTION_MS = 10;
-
 /** Seconds of processor time since the start of the proxy. */
 export interface CpuSeconds {
   readonly proxy: number;
@@ -73,7 +70,7 @@ export class ScaleNode {
   /** Since the last time that somebody asked. */
   async loopDelayMs(): Promise<{ p99: number; max: number }> {
     const text = await this.metrics();
-    const delay = (name: string) => Math.max(0, 1_000 * metric(text, name) - LAG_RESOLUTION_MS);
+    const delay = (name: string) => 1_000 * metric(text, name);
     return { p99: delay('nodejs_eventloop_lag_p99_seconds'), max: delay('nodejs_eventloop_lag_max_seconds') };
   }
 

@@ -1,7 +1,7 @@
 /*
  * Lays out what a release consists of, from the executable that scripts/build has written. `--out DIR` says where to.
  */
-import { execFileSync } from 'node:child_process';
+import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { chmodSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
@@ -107,13 +107,19 @@ function changelog(): string {
 
 /** When what is packaged was made, in seconds since 1970: the last commit, so that its time says nothing of this build. */
 function sourceDateEpoch(): number {
-  const given = process.env['SOURCE_DATE_EPOCH'];
-  const text = given ?? execFileSync('git', ['log', '-1', '--format=%ct'], { cwd: ROOT, encoding: 'utf8' });
+  const text = process.env['SOURCE_DATE_EPOCH'] ?? lastCommit();
   const seconds = Number(text);
   if (text.trim() === '' || !Number.isInteger(seconds) || seconds < 0) {
     throw new Error(`SOURCE_DATE_EPOCH is ${JSON.stringify(text)}; give it as seconds since 1970`);
   }
   return seconds;
+}
+
+function lastCommit(): string {
+  const { status, stdout, stderr } = spawnSync('git', ['log', '-1', '--format=%ct'], { cwd: ROOT, encoding: 'utf8' });
+  if (status === 0) return stdout;
+  process.stderr.write(`package: git does not tell when the last commit was made; give SOURCE_DATE_EPOCH\n${stderr}`);
+  process.exit(1);
 }
 
 function source(path: string): string {

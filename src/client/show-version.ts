@@ -4,6 +4,7 @@ import { messageOf } from '../model/message-of.ts';
 import { printable } from '../model/printable.ts';
 import { parseArguments } from './arguments.ts';
 import { controlSocketOf, JSON_OUTPUT } from './control-options.ts';
+import { printableJson } from './format/json.ts';
 import { nodeOf } from './node-of.ts';
 import type { RunSubcommand } from './subcommand.ts';
 import { SHOW_VERSION } from './subcommands.ts';
@@ -21,9 +22,9 @@ type Running = NodeView | string;
 function asText(running: Running): string {
   const proxy =
     typeof running === 'string'
-      ? `not known (${printable(running)})`
+      ? `not known (${running})`
       : `v${running.version} (process ${running.pid}, Node.js ${running.nodeVersion}, ${running.engine} engine)`;
-  return `This program:  v${VERSION}\nRunning proxy: ${proxy}\n`;
+  return `This program:  v${VERSION}\nRunning proxy: ${printable(proxy)}\n`;
 }
 
 function asJson(running: Running): string {
@@ -31,5 +32,5 @@ function asJson(running: Running): string {
     typeof running === 'string'
       ? { error: running }
       : { version: running.version, nodeVersion: running.nodeVersion, pid: running.pid, engine: running.engine };
-  return `${JSON.stringify({ program: { version: VERSION }, proxy }, undefined, 2)}\n`;
+  return printableJson({ program: { version: VERSION }, proxy });
 }

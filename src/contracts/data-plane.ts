@@ -21,7 +21,7 @@ export interface ListenSpec {
 /** What the picker of one listener chooses from. Replaced as a whole. */
 export interface Backends {
   readonly endpoints: readonly Endpoint[];
-  /** Get no new connections; those that are established go on. */
+  /** Get no new connections; those that are established go on, and answers of UDP flows that are under way arrive. */
   readonly draining?: readonly Endpoint[];
   readonly affinity: SessionAffinity;
 }
@@ -38,9 +38,11 @@ export interface DataPlane {
    */
   open(spec: ListenSpec, backends: Backends): Promise<number>;
   /**
-   * Takes effect for the next connection or flow. UDP flows of endpoints that are not in `endpoints` any more end at
-   * once; TCP connections of those that are in neither list are reset after `endpointDrainTimeoutMs`, unless the
-   * endpoint comes back before. Ignored for an id that is not open.
+   * Takes effect for the next connection or flow. UDP flows of endpoints that are draining by now pass on what these
+   * still answer, for as long as they are not silent; the client's next datagram begins another flow, so that a client
+   * that never changes its port does not keep an endpoint for ever. Of endpoints that are in neither list UDP flows end
+   * at once, and TCP connections are reset after `endpointDrainTimeoutMs`, unless the endpoint comes back before.
+   * Ignored for an id that is not open.
    */
   update(id: ListenerId, backends: Backends): void;
   /**
@@ -74,8 +76,8 @@ export interface DataPlane {
  * clients; `sentBytes`: to clients. `connects`: TCP dials that were answered, `connectMs`: the milliseconds that these
  * took together; `failed…`: dials that failed, by reason; `retries`: dials after the first of a connection. `resets`: TCP
  * connections that an endpoint has reset, or the way to which broke.
- * `noEndpoints`: clients turned away because there was none; `exhausted`: because every try failed. `limited`: flows or
- * datagrams refused at a bound. `pauses`: times that accepting stopped because descriptors had run out; clients wait
+ * `noEndpoints`: clients turned away because there was none; `exhausted`: because every try failed. `limited`: flows
+ * refused at a bound, and datagrams that the kernel would not take. `pauses`: times that accepting stopped because descriptors had run out; clients wait
  * meanwhile.
  */
 export const COUNTERS = [

@@ -1,7 +1,14 @@
 import { connect, type Socket } from 'node:net';
 import type { Clock } from '../contracts/clock.ts';
 import { linesOf } from './lines.ts';
-import { type Answer, type CommandName, type Commands, type Control, PROTOCOL_VERSION } from './protocol.ts';
+import {
+  type Answer,
+  type CommandName,
+  type Commands,
+  type Control,
+  PROTOCOL_VERSION,
+  READ_TIMEOUT_MS,
+} from './protocol.ts';
 
 /** One Service with every endpoint that a cluster can give it is a few megabytes. */
 const MAX_PIECE_BYTES = 64 * 1024 * 1024;
@@ -92,6 +99,6 @@ function explained(error: NodeJS.ErrnoException, path: string): ControlError {
 
 function cutOff(): ControlError {
   return new ControlError(
-    'the proxy closed the connection before its answer was complete: it is stopping, handing over to a successor, or busy with others; try again',
+    `the proxy closed the connection before its answer was complete: it is stopping, handing over to a successor, has waited ${READ_TIMEOUT_MS / 1_000} s for this command to go on reading, or is busy with others; try again`,
   );
 }

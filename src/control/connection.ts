@@ -2,12 +2,11 @@ import type { Socket } from 'node:net';
 import { messageOf } from '../model/message-of.ts';
 import { type Answerer, answer } from './answer.ts';
 import { linesOf } from './lines.ts';
+import { READ_TIMEOUT_MS } from './protocol.ts';
 import { decodeRequest, RequestError } from './request.ts';
 
 export const MAX_REQUEST_BYTES = 64 * 1024;
 export const REQUEST_TIMEOUT_MS = 5_000;
-/** For a piece of the answer. A client that does not read gets nothing more, and nothing more is made for it. */
-export const READ_TIMEOUT_MS = 30_000;
 
 /** Takes one request and answers it. Never rejects; the socket is closed in the end. */
 export async function serveConnection(socket: Socket, answerer: Answerer): Promise<void> {

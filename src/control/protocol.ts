@@ -18,6 +18,12 @@ import type { Endpoint } from '../model/endpoint.ts';
 /** Goes up when a client of the version before would misread an answer. */
 export const PROTOCOL_VERSION = 1;
 
+/**
+ * For a piece of the answer. A client that does not read gets nothing more, and nothing more is made for it: there is
+ * room for few clients, and one that is stopped or hangs would keep its place for ever.
+ */
+export const READ_TIMEOUT_MS = 30_000;
+
 /** What can be asked, and what each piece of the answer is. */
 export interface Commands {
   readonly node: { readonly params: Nothing; readonly piece: NodeView };

@@ -68,15 +68,21 @@ export async function listenAt(server: Server, path: string): Promise<SocketFile
 
 /** Where others may rename what is not theirs, nobody can tell whose socket a name leads to. */
 function mustBeSafe(directory: string): void {
-  const { mode, uid } = statSync(directory);
+  const { mode, uid, gid } = statSync(directory);
   if (uid !== ROOT && uid !== process.getuid?.()) {
     throw new SocketTakenError(
       `${directory} belongs to user ${uid}, who can replace files in it; give another --control-socket`,
     );
   }
-  if ((mode & constants.S_IWOTH) !== 0 && (mode & STICKY) === 0) {
+  if ((mode & STICKY) !== 0) return;
+  if ((mode & constants.S_IWOTH) !== 0) {
     throw new SocketTakenError(
       `every user can replace files in ${directory}; take that away from them (chmod o-w), or give another --control-socket`,
+    );
+  }
+  if ((mode & constants.S_IWGRP) !== 0 && gid !== ROOT) {
+    throw new SocketTakenError(
+      `group ${gid} can replace files in ${directory}; take that away from it (chmod g-w), or give another --control-socket`,
     );
   }
 }

@@ -1,3 +1,20 @@
+import { readFileSync } from 'node:fs';
+
+interface OpenOutput {
+  readonly fd: number;
+  /** Of the open file, which is everybody's who has it open. */
+  readonly flags: number;
+}
+
+/**
+ * Before anything is written: Node makes a pipe or a socket one that does not block, and what runs next in the same
+ * pipeline would lose what it writes. `process.exit` sets it right again, `_exit` does not.
+ */
+const outputs = [1, 2].flatMap((fd): OpenOutput[] => {
+  const flags = flagsOf(fd);
+  return flags === undefined ? [] : [{ fd, flags }];
+});
+
 /**
  * Ends this process with this code, and for certain; handlers of `exit` run before.
  *
@@ -6,11 +23,34 @@
  * is not started again. See ADR 15.
  */
 export async function endProcess(code: number): Promise<never> {
-  // Only here, as the portable engine runs without koffi, and `process.exit` is what is left then.
+  await restoreOutputs();
+  return leaveProcess(code);
+}
+
+/** The same for one whose successor has its output by now, and counts on it not to block. */
+export async function leaveProcess(code: number): Promise<never> {
+  // Not before: the portable engine runs without koffi, and `process.exit` is what is left then.
   const sys = await import('../sys/exit.ts').catch(() => undefined);
   if (sys !== undefined) {
     process.emit('exit', code);
     sys.exitNow(code);
   }
   process.exit(code);
+}
+
+async function restoreOutputs(): Promise<void> {
+  const sys = await import('../sys/descriptor.ts').catch(() => undefined);
+  for (const { fd, flags } of outputs) {
+    if (flagsOf(fd) !== flags) sys?.setStatusFlags(fd, flags);
+  }
+}
+
+/** `undefined` for one that is not open. */
+function flagsOf(fd: number): number | undefined {
+  try {
+    const octal = /^flags:\s*(\d+)$/m.exec(readFileSync(`/proc/self/fdinfo/${fd}`, 'utf8'))?.[1];
+    return octal === undefined ? undefined : Number.parseInt(octal, 8);
+  } catch {
+    return undefined;
+  }
 }

@@ -1,24 +1,37 @@
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 
-/** Each look wakes the process up: often enough to see what a person would notice. */
-const RESOLUTION_MS = 50;
-
+/** How late an event loop was, in milliseconds, over a number of looks. */
 export interface LoopDelayMs {
+  readonly min: number;
+  readonly mean: number;
+  readonly stddev: number;
   readonly p50: number;
+  readonly p90: number;
   readonly p99: number;
   readonly max: number;
 }
 
-/** Measures how late this thread's event loop is. The returned function tells of the time since its last call. */
-export function measureLoopDelay(): () => LoopDelayMs {
-  const histogram = monitorEventLoopDelay({ resolution: RESOLUTION_MS });
+/**
+ * Looks so often how late this thread's event loop is; each look wakes the process up. The returned function tells of
+ * the looks since its last call, and nothing when there was none.
+ */
+export function measureLoopDelay(resolutionMs: number): () => LoopDelayMs | undefined {
+  const histogram = monitorEventLoopDelay({ resolution: resolutionMs });
   histogram.enable();
   // What it counts is the time between two looks.
-  const late = (ns: number): number => Math.max(0, ns / 1e6 - RESOLUTION_MS);
+  const late = (ns: number): number => Math.max(0, ns / 1e6 - resolutionMs);
   return () => {
-    const [p50, p99, max] =
-      histogram.count === 0 ? [0, 0, 0] : [histogram.percentile(50), histogram.percentile(99), histogram.max];
+    if (histogram.count === 0) return undefined;
+    const delay: LoopDelayMs = {
+      min: late(histogram.min),
+      mean: late(histogram.mean),
+      stddev: histogram.stddev / 1e6,
+      p50: late(histogram.percentile(50)),
+      p90: late(histogram.percentile(90)),
+      p99: late(histogram.percentile(99)),
+      max: late(histogram.max),
+    };
     histogram.reset();
-    return { p50: late(p50), p99: late(p99), max: late(max) };
+    return delay;
   };
 }

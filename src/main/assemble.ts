@@ -6,6 +6,7 @@ import type { DataPlane } from '../contracts/data-plane.ts';
 import type { View } from '../contracts/view.ts';
 import { localAddresses } from '../host/host-address.ts';
 import { ListeningSockets } from '../host/listening-sockets.ts';
+import { measureLoopDelay } from '../host/loop-delay.ts';
 import { NodeAddress } from '../host/node-address.ts';
 import { systemClock as clock } from '../host/system-clock.ts';
 import { startExecHelper } from '../iptables/exec-helper.ts';
@@ -32,6 +33,9 @@ import { openView } from './open-view.ts';
 import { createPipeline, type Pipeline } from './pipeline.ts';
 import { servedFamilies } from './served-families.ts';
 import { watchMachine } from './watch-machine.ts';
+
+/** As often as prom-client does. */
+const LOOP_LOOKS_MS = 10;
 
 /** The parts of a proxy, joined and not started. */
 export interface Parts {
@@ -60,7 +64,7 @@ export interface Surroundings {
   readonly log: RecentEvents;
   readonly output: ProcessLog;
   /** Milliseconds since 1970. */
-  readonly startedAt: number;
+  readonly startedAt: () => number;
   /** Ends what is asked and told beside the Services. */
   readonly signal: AbortSignal;
 }
@@ -94,6 +98,7 @@ export async function assemble(config: Config, { log, output, startedAt, signal 
     stats: () => dataPlane.stats(),
     log: output,
     apiStatus,
+    takeLoopDelay: measureLoopDelay(LOOP_LOOKS_MS),
   });
   const source: Source = await openSource(config, { nodeName, log, metrics, signal });
 
@@ -137,7 +142,7 @@ export async function assemble(config: Config, { log, output, startedAt, signal 
         for (const port of delta.unserved) source.reportUnserved?.(port);
         for (const at of delta.triggeredAt) {
           // What happened before the start says how old the cluster is, not how fast this program.
-          if (at >= startedAt) familyMetrics.networkProgrammed(Math.max(0, clock.wallNow() - at));
+          if (at >= startedAt()) familyMetrics.networkProgrammed(Math.max(0, clock.wallNow() - at));
         }
       },
     });

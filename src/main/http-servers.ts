@@ -28,10 +28,11 @@ export interface Observed {
 export function httpServers(config: Config, { log, onUnbindable, ...observed }: Observed): HttpServer[] {
   const profiler = config.profiling ? new Profiler(clock) : undefined;
   const servers = [
-    { name: 'healthz', at: config.healthzAddress, routes: healthzRoutes(observed) },
+    { name: 'healthz', at: config.healthzAddress, audience: 'anybody', routes: healthzRoutes(observed) },
     {
       name: 'metrics',
       at: config.metricsAddress,
+      audience: 'operators',
       routes: new Map([
         ...metricsRoutes({
           metrics: observed.metrics,
@@ -41,8 +42,8 @@ export function httpServers(config: Config, { log, onUnbindable, ...observed }: 
         ...statusRoutes(observed.view, clock),
       ]),
     },
-  ];
-  return servers.flatMap(({ name, at, routes }) => {
+  ] as const;
+  return servers.flatMap(({ name, at, audience, routes }) => {
     if (at === undefined) return [];
     const hint = `see --${name}-bind-address`;
     const hardFail = config.bindAddressHardFail ? { onUnbindable } : {};
@@ -55,6 +56,7 @@ export function httpServers(config: Config, { log, onUnbindable, ...observed }: 
         port: at.port,
         hint,
         ...hardFail,
+        audience,
         routes,
         clock,
         log,

@@ -1,12 +1,27 @@
 import { arrivalFrom } from '../host/arrival.ts';
 import { hostAddress, localAddresses } from '../host/host-address.ts';
-import { familyOf } from '../model/address.ts';
-import type { Machine } from '../view/explain.ts';
+import { type Address, familyOf } from '../model/address.ts';
+import type { Departure, Machine } from '../view/explain.ts';
 
 /** This machine, as it is now. */
-export const machine: Machine = {
-  // The kernel takes all of 127.0.0.0/8 for its own, of which an interface names one address.
-  isLocal: (address) => address.startsWith('127.') || localAddresses(familyOf(address)).includes(address),
-  ownAddress: (family) => hostAddress(family)?.address,
-  arrivalFrom,
-};
+export const machine: Machine = { isLocal, departureTo, arrivalFrom };
+
+function isLocal(address: Address): boolean {
+  return isLoopback(address) || localAddresses(familyOf(address)).includes(address);
+}
+
+/** To an address that an interface has, the machine sends from that very one; to the rest of 127.0.0.0/8, from lo's. */
+function departureTo(address: Address): Departure {
+  const family = familyOf(address);
+  if (isLocal(address)) {
+    const own = localAddresses(family);
+    return { source: own.find((each) => each === address) ?? own.find(isLoopback), interfaceName: 'lo' };
+  }
+  // By the same route as what comes in from there.
+  return { source: hostAddress(family)?.address, interfaceName: arrivalFrom(address).interfaceName };
+}
+
+/** The kernel takes all of 127.0.0.0/8 for its own, of which an interface names one address. */
+function isLoopback(address: Address): boolean {
+  return address.startsWith('127.');
+}

@@ -19,7 +19,7 @@ import type { Pipeline } from './pipeline.ts';
 export interface ViewParts {
   readonly nodeName: string;
   /** Milliseconds since 1970. */
-  readonly startedAt: number;
+  readonly startedAt: () => number;
   readonly data: OpenedDataPlane;
   readonly iptables: Iptables;
   readonly pipelines: readonly Pipeline[];
@@ -32,16 +32,20 @@ export interface ViewParts {
   readonly explain: (question: Question) => Promise<Explanation>;
 }
 
+/** Often enough to see what a person would notice. */
+const LOOP_LOOKS_MS = 50;
+
 /** What operators are shown, and the sampler that it needs, to be started and stopped. */
 export function openView(parts: ViewParts): { readonly view: View; readonly sampler: TrafficSampler } {
-  const takeLoopDelay = measureLoopDelay();
-  let loopDelayMs = takeLoopDelay();
+  const takeLoopDelay = measureLoopDelay(LOOP_LOOKS_MS);
+  let loopDelayMs: NodeView['loopDelayMs'] = { p50: 0, p99: 0, max: 0 };
   const { dataPlane } = parts.data;
   const sampler = new TrafficSampler({
     clock,
     dataPlane,
     onSample: () => {
-      loopDelayMs = takeLoopDelay();
+      const { p50, p99, max } = takeLoopDelay() ?? loopDelayMs;
+      loopDelayMs = { p50, p99, max };
     },
     log: parts.events,
   });
@@ -73,7 +77,7 @@ function nodeView(
     nodeVersion: process.version,
     nodeName,
     pid: process.pid,
-    startedAt,
+    startedAt: startedAt(),
     now: clock.wallNow(),
     engine: data.engine,
     ...(data.workers !== undefined && { workers: data.workers }),

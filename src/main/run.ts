@@ -4,7 +4,7 @@ import type { Operations } from '../contracts/operations.ts';
 import { awaitSupervision } from '../handover/take-over.ts';
 import { Upgrade } from '../handover/upgrade.ts';
 import { checkDescriptorLimit } from '../host/descriptor-limit.ts';
-import { endProcess } from '../host/end-process.ts';
+import { endProcess, leaveProcess } from '../host/end-process.ts';
 import { applyHostSettings } from '../host/host-settings.ts';
 import { NodeClaim } from '../host/node-claim.ts';
 import { ServiceManager } from '../host/service-manager.ts';
@@ -18,6 +18,7 @@ import { caughtUp, firstSync } from './first-sync.ts';
 import { httpServers } from './http-servers.ts';
 import { openControl } from './open-control.ts';
 import { showProgress } from './show-progress.ts';
+import { startTime } from './start-time.ts';
 import { openChannelToPredecessor, succeed, upgradeMeans } from './succession.ts';
 import { watchConfiguration } from './watch-configuration.ts';
 
@@ -42,13 +43,20 @@ export async function run({ config, warnings, argv, configuration }: Run): Promi
     // One connection's fault must not end all the others.
     log.error('An unexpected error; please report it', { err: error.stack ?? String(error) });
   });
-  // From the beginning, as a signal that nobody handles ends the process, which may be a successor already.
+  let stop = async (signal: NodeJS.Signals | undefined, code = 0): Promise<void> => {
+    log.info('Stopping while still starting', { signal });
+    await output.flush();
+    await endProcess(code);
+  };
+  // From the beginning, as a signal that nobody handles ends the process, which may be a successor already; or does
+  // nothing, where this is process 1 of a container.
+  for (const each of ['SIGTERM', 'SIGINT'] as const) process.on(each, () => void stop(each));
   process.on('SIGHUP', () => {
     if (stopping) return;
     if (upgrade === undefined) log.warn('This process is still starting; this request to upgrade is dropped');
     else void upgrade.run();
   });
-  const startedAt = clock.wallNow();
+  const startedAt = startTime(clock);
   let stopping = false;
   let upgrade: Upgrade | undefined;
 
@@ -116,7 +124,7 @@ export async function run({ config, warnings, argv, configuration }: Run): Promi
     ...{ env: process.env, pid: process.pid, isSuccessor: predecessor !== undefined },
     ...{ clock, uptimeMs: machineUptimeMs, log },
   });
-  const stop = async (reason: NodeJS.Signals | undefined, code = 0) => {
+  stop = async (reason, code = 0) => {
     if (stopping) return;
     stopping = true;
     stopped.abort();
@@ -133,7 +141,6 @@ export async function run({ config, warnings, argv, configuration }: Run): Promi
     await output.flush();
     await endProcess(code);
   };
-  for (const each of ['SIGTERM', 'SIGINT'] as const) process.on(each, () => void stop(each));
   if (predecessor !== undefined) await awaitSupervision(predecessor);
   upgrade = new Upgrade({
     clock,
@@ -143,8 +150,10 @@ export async function run({ config, warnings, argv, configuration }: Run): Promi
     means: await upgradeMeans(dataPlane),
     controlPlane: {
       pause: async () => {
+        // A sync that is going on may take long: until it is over, nobody is to miss anything.
+        await controlPlane.pause();
         healthCheckNodePorts.pause();
-        await Promise.all([controlPlane.pause(), ...servers.map((server) => server.close())]);
+        await Promise.all(servers.map((server) => server.close()));
       },
       resume: () => {
         controlPlane.resume();
@@ -154,10 +163,11 @@ export async function run({ config, warnings, argv, configuration }: Run): Promi
       drained: () => drains.list(),
     },
     onReleased: async () => {
-      clock.after(STOP_DEADLINE_MS, () => void endProcess(0));
+      clock.after(STOP_DEADLINE_MS, () => void leaveProcess(0));
       await dataPlane.handOver?.release();
+      parts.dataPlaneLog.close();
       await output.flush();
-      await endProcess(0);
+      await leaveProcess(0);
     },
   });
   if (config.configFile !== undefined) {

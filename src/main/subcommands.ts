@@ -40,7 +40,8 @@ export function openTerminal(): Terminal {
       await Promise.all([stdout, stderr].map(taken));
     },
     isTTY: stdout.isTTY === true,
-    size: () => ({ columns: stdout.columns ?? 80, rows: stdout.rows ?? 24 }),
+    // A terminal that does not know its size, as on a serial line, says 0.
+    size: () => ({ columns: stdout.columns || 80, rows: stdout.rows || 24 }),
     env,
   };
 }

@@ -13,6 +13,8 @@ export interface TracedPacket {
   readonly isOwn: boolean;
   /** Which it came in by; empty: none. `undefined` when that is not known. */
   readonly inInterface: string | undefined;
+  /** By which one leaves that this node has made; empty once it comes in. `undefined` when that is not known. */
+  readonly outInterface?: string | undefined;
   /** It came in by a port of a bridge, and bridged packets pass iptables. */
   readonly isBridged: boolean;
   /** NAT has sent it here. */
@@ -43,6 +45,7 @@ interface Match {
   readonly values: readonly string[];
 }
 
+const COMMENT = '--comment';
 const WORD = /"(?:[^"\\]|\\.)*"|\S+/g;
 
 export function parseRule(spec: string): ParsedRule {
@@ -50,17 +53,20 @@ export function parseRule(spec: string): ParsedRule {
   const words = spec.match(WORD) ?? [];
   let isNegated = false;
   for (const [index, word] of words.entries()) {
-    if (word === '-j' || word === '-g') {
+    const last = matches.at(-1);
+    // Whatever the word is: iptables prints one like "-j" without quotes.
+    if (last?.option === COMMENT && last.values.length === 0) {
+      last.values.push(word);
+    } else if (word === '-j' || word === '-g') {
       const [name = '', ...options] = words.slice(index + 1);
       return { matches, target: { name, isGoto: word === '-g', options } };
-    }
-    if (word === '!') {
+    } else if (word === '!') {
       isNegated = true;
     } else if (word.startsWith('-')) {
       matches.push({ option: word, isNegated, values: [] });
       isNegated = false;
     } else {
-      matches.at(-1)?.values.push(word);
+      last?.values.push(word);
     }
   }
   return { matches };
@@ -84,7 +90,7 @@ function matchOne({ option, values }: Match, packet: TracedPacket, isLocal: IsLo
   switch (option) {
     // Loads a match, whose options follow, or explains the rule to people.
     case '-m':
-    case '--comment':
+    case COMMENT:
       return true;
     case '-p':
       return PROTOCOL_NAMES[packet.protocol].includes(value);
@@ -94,6 +100,8 @@ function matchOne({ option, values }: Match, packet: TracedPacket, isLocal: IsLo
       return packet.address && isWithin(value, packet.address);
     case '-i':
       return isInterface(value, packet.inInterface);
+    case '-o':
+      return isInterface(value, packet.isOwn ? packet.outInterface : '');
     case '--dport':
     case '--dports':
       return value.split(',').some((range) => hasPort(range, packet.port));

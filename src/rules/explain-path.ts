@@ -31,7 +31,9 @@ export interface Path {
   /** In the order in which the packet has met them, in nat and then in filter. */
   readonly rules: readonly TracedRule[];
   readonly nat: Fate;
-  /** In INPUT, with what NAT made of it. It passes where it does not come there. */
+  /** In filter OUTPUT, with what NAT made of it. It passes where it does not come there, or leaves the node. */
+  readonly output: Fate;
+  /** In filter INPUT, in the same way, if OUTPUT has let it go. */
   readonly input: Fate;
 }
 
@@ -40,6 +42,8 @@ export type ListChain = (table: Table, chain: string) => Promise<string>;
 
 /** Nothing in the kernel is this deep. A chain may be rewritten between two looks, so a circle could seem to be. */
 const MAX_DEPTH = 64;
+
+const PASSES: Fate = { kind: 'passes' };
 
 /** Targets that leave a packet on its way. */
 const PASSING = new Set(
@@ -60,16 +64,20 @@ export async function explainPath(
 ): Promise<Path> {
   const walk = new Walk(isLocal, list, clock);
   const nat = await walk.from('nat', packet.isOwn ? 'OUTPUT' : 'PREROUTING', packet);
-  const isHere = nat.kind === 'sent' && (nat.to.address === undefined || isLocal(nat.to.address));
-  if (!isHere) return { rules: walk.rules, nat, input: { kind: 'passes' } };
-  const arriving: TracedPacket = {
-    ...packet,
-    address: nat.to.address,
-    port: nat.to.port,
-    isFromNat: true,
-    ...(packet.isOwn && { inInterface: 'lo' }),
-  };
-  return { rules: walk.rules, nat, input: await walk.from('filter', 'INPUT', arriving) };
+  const path: Path = { rules: walk.rules, nat, output: PASSES, input: PASSES };
+  const translated = afterNat(packet, nat);
+  if (translated === undefined || (translated.address !== undefined && !isLocal(translated.address))) return path;
+  // For the kernel it leaves there, still, by the interface that it would have left by without NAT.
+  const output = packet.isOwn ? await walk.from('filter', 'OUTPUT', translated) : PASSES;
+  if (output.kind !== 'passes') return { ...path, output };
+  const arriving: TracedPacket = packet.isOwn ? { ...translated, inInterface: 'lo', outInterface: '' } : translated;
+  return { ...path, input: await walk.from('filter', 'INPUT', arriving) };
+}
+
+/** `undefined` when it goes no further. */
+function afterNat(packet: TracedPacket, nat: Fate): TracedPacket | undefined {
+  if (nat.kind === 'sent') return { ...packet, address: nat.to.address, port: nat.to.port, isFromNat: true };
+  return nat.kind === 'passes' ? packet : undefined;
 }
 
 /** What a rule does with a packet that it is for. `return`: the rest of its chain is skipped. */
@@ -164,7 +172,7 @@ class Walk {
     if (PASSING.has(name)) return 'next';
     switch (name) {
       case 'ACCEPT':
-        return { kind: 'passes' };
+        return PASSES;
       case 'RETURN':
         return 'return';
       case 'DROP':
@@ -207,7 +215,7 @@ function sentTo([option, value = '', ...others]: readonly string[], { port }: Tr
 }
 
 function policyOf(text: string): Fate {
-  return /^-P \S+ DROP$/m.test(text) ? { kind: 'dropped' } : { kind: 'passes' };
+  return /^-P \S+ DROP$/m.test(text) ? { kind: 'dropped' } : PASSES;
 }
 
 function sameFate(a: Fate, b: Fate): boolean {

@@ -27,7 +27,6 @@ import type {
 } from '../model/service-port.ts';
 import type { SourceEvent } from '../model/source-event.ts';
 import { AddressIndex } from './address-index.ts';
-import { candidatesOf } from './candidates.ts';
 import { type Derived, deriveServicePorts, isProxied, type Surroundings } from './derive-service-ports.ts';
 import { addressesOf, Destinations } from './destinations.ts';
 import { type EndpointVerdict, endpointVerdicts } from './endpoint-verdicts.ts';
@@ -155,18 +154,19 @@ export class ServiceTracker {
     return endpointVerdicts(entry.service, spec, set, endpointGroups(entry), this.#surroundings());
   }
 
-  /** The Service ports that have it as an endpoint, ready or not. */
-  withEndpoint(endpoint: Endpoint): readonly ServicePortName[] {
-    const wanted = endpointName(endpoint);
-    const keys = new Set([...this.#mentions.of(endpoint.address)].map(serviceOf));
-    const surroundings = this.#surroundings();
-    return [...keys].flatMap((key) => {
+  /**
+   * The Service ports that have it as an endpoint, ready or not; some may come twice. Thousands may have it, so a step is
+   * a look at one object that mentions its address, and hardly at what else that has.
+   */
+  *withEndpoint({ address, port }: Endpoint): Generator<readonly ServicePortName[], undefined> {
+    for (const mention of this.#mentions.of(address)) {
+      const key = serviceOf(mention);
       const entry = this.#entries.get(key);
-      if (entry?.service === undefined) return [];
-      const has = (spec: ServicePortSpec) =>
-        candidatesOf(endpointGroups(entry), spec, surroundings).some((one) => endpointName(one.endpoint) === wanted);
-      return entry.service.ports.filter(has).map(({ name }) => servicePortName(key, name));
-    });
+      if (entry?.service === undefined) continue;
+      const ports = groupsWith(address, mention, entry).flatMap((group) => group.ports);
+      const isAt = (spec: ServicePortSpec) => ports.some((each) => each.name === spec.name && each.port === port);
+      yield entry.service.ports.filter(isAt).map(({ name }) => servicePortName(key, name));
+    }
   }
 
   /**
@@ -174,7 +174,8 @@ export class ServiceTracker {
    * NodePort where the node has that address. Looks at every Service.
    */
   claimants(address: Address, port: number, protocol: ProxiedProtocol): readonly ServicePort[] {
-    const isHere = this.#nodeAddresses.has(address);
+    // The kernel takes all of 127.0.0.0/8 for its own, of which an interface names one address.
+    const isHere = address.startsWith('127.') || this.#nodeAddresses.has(address);
     return [...this.#entries.values()].flatMap(({ served }) =>
       served.filter(
         (each) =>
@@ -357,6 +358,17 @@ function serviceOf(mention: Service | Endpoints | EndpointSlice): ServiceKey {
 function endpointGroups(entry: Entry): readonly EndpointGroup[] {
   if (entry.slices.length > 0) return entry.slices.map((slice) => slice.group);
   return entry.endpoints?.groups ?? [];
+}
+
+/** The groups with this address that a Service uses of an object which is known to mention it. */
+function groupsWith(
+  address: Address,
+  mention: Service | Endpoints | EndpointSlice,
+  { slices }: Entry,
+): readonly EndpointGroup[] {
+  if ('group' in mention) return [mention.group];
+  if (!('groups' in mention) || slices.length > 0) return [];
+  return mention.groups.filter(({ addresses }) => addresses.some((each) => each.address === address));
 }
 
 interface MutableDelta {

@@ -30,8 +30,11 @@ export interface PageQuery {
 }
 
 /** Each may have hundreds of endpoints, and all of them are made in one turn of the event loop. The last that were opened count. */
-const MAX_OPEN = 20;
+export const MAX_OPEN = 20;
 const MAX_SEARCH = 200;
+
+/** What {@link rowKey} makes of names that `src/api/` has let pass. Each link of the page repeats all that are open. */
+const ROW_KEY = /^[a-z0-9-]{1,63}\/[a-z0-9-]{1,63}(:[a-z0-9-]{1,63})?(\/IPv6)?$/;
 
 /** Hostile: whatever is not understood is left out. */
 export function parsePageQuery(query: URLSearchParams): PageQuery {
@@ -42,12 +45,20 @@ export function parsePageQuery(query: URLSearchParams): PageQuery {
     reversed: query.get('reversed') === '1',
     hideHealthy: query.get('hide') === 'healthy',
     page: Number.isSafeInteger(page) && page > 0 ? page : 1,
-    open: query.getAll('open').slice(-MAX_OPEN),
+    open: query
+      .getAll('open')
+      .filter((key) => ROW_KEY.test(key))
+      .slice(-MAX_OPEN),
   };
 }
 
 /** The other way round: "?q=web&sort=active", or "?" for the default. */
-export function printPageQuery({ words, sort, reversed, hideHealthy, page, open }: PageQuery): string {
+export function printPageQuery(query: PageQuery): string {
+  return `?${pageParameters(query)}`;
+}
+
+/** The same, one by one. */
+export function pageParameters({ words, sort, reversed, hideHealthy, page, open }: PageQuery): URLSearchParams {
   const query = new URLSearchParams();
   if (words.length > 0) query.set('q', words.join(' '));
   if (sort !== 'name') query.set('sort', sort);
@@ -55,7 +66,7 @@ export function printPageQuery({ words, sort, reversed, hideHealthy, page, open 
   if (hideHealthy) query.set('hide', 'healthy');
   if (page !== 1) query.set('page', String(page));
   for (const key of open) query.append('open', key);
-  return `?${query}`;
+  return query;
 }
 
 /** One row of the table: a Service port within one address family. */

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import type { NodeView } from '../contracts/view.ts';
-import { Html, html } from './html.ts';
-import { type PageQuery, printPageQuery } from './page-query.ts';
+import { type Content, Html, html } from './html.ts';
+import { type PageQuery, pageParameters, printPageQuery } from './page-query.ts';
 import type { Parts } from './parts.ts';
 import { SCRIPT } from './script.ts';
 import { STYLE } from './style.ts';
@@ -45,7 +45,7 @@ export function page({ nodeName }: NodeView, parts: Parts, query: PageQuery): st
 <form action="/status" role="search">
 <input type="search" name="q" value="${words.join(' ')}" placeholder="name, address, port, state" aria-label="Search Services">
 <label><input type="checkbox" name="hide" value="healthy"${new Html(hideHealthy ? ' checked' : '')}> hide healthy</label>
-<span data-without-script><button>Search</button> <a href="${printPageQuery({ ...query, page: query.page })}">Reload</a></span>
+<span data-without-script><button>Search</button> <a href="${printPageQuery(query)}">Reload</a></span>${unseenFields(query)}
 <button type="button" id="pause" aria-pressed="false" data-needs-script hidden>Pause</button>
 </form>
 <section id="services" aria-label="Services">${parts.services}</section>
@@ -56,6 +56,12 @@ export function page({ nodeName }: NodeView, parts: Parts, query: PageQuery): st
 </body>
 </html>
 `.text;
+}
+
+/** What a search leaves as it is; of what it finds, the first page is shown. */
+function unseenFields(query: PageQuery): Content {
+  const others = pageParameters({ ...query, words: [], hideHealthy: false, page: 1 });
+  return [...others].map(([name, value]) => html`<input type="hidden" name="${name}" value="${value}">`);
 }
 
 function hashOf(text: string): string {

@@ -41,19 +41,21 @@ export function statusRoutes(view: View, clock: Clock): readonly (readonly [path
     return answer('text/html; charset=utf-8', made === undefined ? '' : page(made.node, made.parts, wanted));
   };
   const busy = (text: string) => answer(TEXT, text, { status: 503 });
+  // With thousands of Services, many megabytes, which somebody far away takes minutes to read.
+  const whole = (contentType: string, body: HttpResponse['body']) => answer(contentType, body, { unhurried: true });
   const others = busy('Others are being answered; try again.\n');
   return [
     ['/', document],
     ['/status', document],
-    ['/status.json', atOnce(MAX_EXPORTS, others, () => answer(JSON_TYPE, statusJson(view, clock)))],
-    ['/status.csv', atOnce(MAX_EXPORTS, others, () => answer('text/csv; charset=utf-8', statusCsv(view, clock)))],
+    ['/status.json', atOnce(MAX_EXPORTS, others, () => whole(JSON_TYPE, statusJson(view, clock)))],
+    ['/status.csv', atOnce(MAX_EXPORTS, others, () => whole('text/csv; charset=utf-8', statusCsv(view, clock)))],
     [
       '/status/live',
       atOnce(
         MAX_LIVE,
         busy(`${MAX_LIVE} others are looking already; reload the page now and then.\n`),
         ({ query, signal }) =>
-          answer('text/event-stream', liveEvents(partsOf, parsePageQuery(query), clock, signal), { endless: true }),
+          answer('text/event-stream', liveEvents(partsOf, parsePageQuery(query), clock, signal), { unhurried: true }),
       ),
     ],
   ];

@@ -1,3 +1,5 @@
+import { MAX_OPEN } from './page-query.ts';
+
 /**
  * What makes the page live: the server sends its parts as HTML again and again, and this puts what differs in place. Links
  * and the search form work by themselves; here they alter what is sent next, without loading the page. The script's
@@ -9,7 +11,10 @@ const parts = ['mark', 'overview', 'plots', 'services', 'events'].map((id) => do
 const form = document.querySelector('form');
 const live = document.getElementById('live');
 const pause = document.getElementById('pause');
+// Of which part of everything there is a picture.
+let shown = location.search;
 let stream;
+let again;
 
 // Alters the old tree only where the new one differs, so that focus, selection and scrolling stay.
 function follow(old, fresh) {
@@ -25,29 +30,39 @@ function follow(old, fresh) {
 
 function followChildren(old, fresh) {
   const added = [...fresh.childNodes];
-  const known = new Map([...old.children].filter(({ id }) => id).map((child) => [child.id, child]));
+  const staying = new Set(added.map(({ id }) => id));
+  for (const child of [...old.children]) if (child.id && !staying.has(child.id)) child.remove();
+  const known = new Map([...old.children].map((child) => [child.id, child]));
   added.forEach((child, index) => {
-    let there = old.childNodes[index];
+    const there = old.childNodes[index];
     // A row that has moved brings its element along.
-    const moved = child.id && known.get(child.id);
-    if (moved && moved !== there) {
-      old.insertBefore(moved, there ?? null);
-      there = moved;
-    }
-    if (there === undefined) old.append(child);
-    else follow(there, child);
+    const own = child.id && known.get(child.id);
+    if (own) {
+      if (own !== there) old.insertBefore(own, there ?? null);
+      follow(own, child);
+    } else if (there && !there.id) follow(there, child);
+    // What is there has its place further down.
+    else old.insertBefore(child, there ?? null);
   });
   while (old.childNodes.length > added.length) old.lastChild.remove();
 }
 
-function show(texts) {
+// Gives each part what fills it by now; undefined where that is the same.
+function show(contentOf) {
+  const focused = document.activeElement;
   for (const part of parts) {
-    const text = texts[part.id];
-    if (text === undefined) continue;
-    const template = document.createElement('template');
-    template.innerHTML = text;
-    followChildren(part, template.content);
+    const content = contentOf(part.id);
+    if (content) followChildren(part, content);
   }
+  // An element that is moved loses the focus.
+  if (focused && focused !== document.activeElement) document.getElementById(focused.id)?.focus({ preventScroll: true });
+}
+
+function contentOfText(text) {
+  if (text === undefined) return undefined;
+  const template = document.createElement('template');
+  template.innerHTML = text;
+  return template.content;
 }
 
 function say(text, isBad) {
@@ -57,29 +72,73 @@ function say(text, isBad) {
 
 function connect() {
   stream?.close();
-  if (pause.getAttribute('aria-pressed') === 'true' || document.hidden) return say('paused');
-  stream = new EventSource('/status/live' + location.search);
+  clearTimeout(again);
+  if (pause.getAttribute('aria-pressed') === 'true' || document.hidden) {
+    say('paused');
+    return showOnce();
+  }
+  const { search } = location;
+  stream = new EventSource('/status/live' + search);
   stream.onmessage = ({ data }) => {
-    show(JSON.parse(data));
+    const texts = JSON.parse(data);
+    show((id) => contentOfText(texts[id]));
+    shown = search;
     say('live');
   };
   // Refused or lost: the browser tries again by itself only in some of these cases.
   stream.onerror = () => {
     say('connection lost, trying again', true);
-    if (stream.readyState === EventSource.CLOSED) setTimeout(connect, 5000);
+    if (stream.readyState !== EventSource.CLOSED) return;
+    again = setTimeout(connect, 5000);
+    showOnce();
   };
 }
 
-function go(search) {
-  history.replaceState(null, '', search);
+// What was asked for is shown without a stream, too: while paused, or when others have taken all streams.
+function showOnce() {
+  const { search } = location;
+  if (search === shown) return;
+  const failed = () => say('no answer, try again', true);
+  fetch('/status' + search).then(async (answer) => {
+    const text = await answer.text();
+    if (search !== location.search || search === shown) return;
+    if (!answer.ok) return failed();
+    const page = new DOMParser().parseFromString(text, 'text/html');
+    show((id) => page.getElementById(id));
+    shown = search;
+  }).catch(failed);
+}
+
+function go(wanted) {
+  history.replaceState(null, '', '?' + wanted);
   connect();
+}
+
+// A link was made before what was asked for since, so only what it is there to alter is taken from it.
+const ALTERED = { sort: ['sort', 'reversed', 'page'], page: ['page'] };
+function goAlong(link) {
+  const wanted = new URLSearchParams(location.search);
+  const own = new URLSearchParams(link.getAttribute('href'));
+  const [kind] = link.id.split('-', 1);
+  for (const name of ALTERED[kind] ?? []) {
+    wanted.delete(name);
+    if (own.has(name)) wanted.set(name, own.get(name));
+  }
+  if (kind === 'row') {
+    const key = link.id.slice('row-'.length);
+    const open = wanted.getAll('open').filter((each) => each !== key);
+    if (own.getAll('open').includes(key)) open.push(key);
+    wanted.delete('open');
+    for (const each of open.slice(-${MAX_OPEN})) wanted.append('open', each);
+  }
+  go(wanted);
 }
 
 document.addEventListener('click', (event) => {
   const link = event.target.closest('a');
   if (!link || !link.getAttribute('href').startsWith('?') || event.ctrlKey || event.metaKey || event.shiftKey) return;
   event.preventDefault();
-  go(link.getAttribute('href'));
+  goAlong(link);
 });
 document.addEventListener('keydown', (event) => {
   if (event.key === ' ' && event.target.getAttribute('role') === 'button' && event.target.tagName === 'A') {
@@ -90,10 +149,10 @@ document.addEventListener('keydown', (event) => {
 
 function search() {
   const wanted = new URLSearchParams(location.search);
-  wanted.delete('page');
-  for (const name of ['q', 'hide']) wanted.delete(name);
-  for (const [name, value] of new FormData(form)) if (value !== '') wanted.set(name, value);
-  go('?' + wanted);
+  const typed = new FormData(form);
+  for (const name of ['page', 'q', 'hide']) wanted.delete(name);
+  for (const name of ['q', 'hide']) if (typed.get(name)) wanted.set(name, typed.get(name));
+  go(wanted);
 }
 let typing;
 form.addEventListener('input', () => {

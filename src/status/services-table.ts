@@ -67,8 +67,7 @@ function row(view: ServiceView, query: PageQuery, now: number): Html {
   return html`<tr id="tr-${key}">${COLUMNS.map((column) => {
     if (column.sort === 'name') return html`<th scope="row">${link}</th>`;
     return html`<td class="${column.isNumber ? 'number' : ''}">${column.cell(view)}</td>`;
-  })}</tr>
-${isOpen ? html`<tr id="open-${key}" class="open"><td colspan="${COLUMNS.length}">${details(view, now)}</td></tr>` : undefined}`;
+  })}</tr>${isOpen ? html`<tr id="open-${key}" class="open"><td colspan="${COLUMNS.length}">${details(view, now)}</td></tr>` : undefined}`;
 }
 
 function stateCell({ state, reason }: ServiceView): Html {

@@ -140,6 +140,8 @@ export class Controller implements SourceSink {
 
   /** The same, and no listener is being opened, updated or closed either: so that another process can take them over. */
   async pause(): Promise<void> {
+    // What may take long first: until then changes of endpoints reach the pickers.
+    await Promise.all([this.#runner.stop(), this.#canary.stop()]);
     await this.stop();
     await this.#settled();
   }

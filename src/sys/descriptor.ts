@@ -8,6 +8,7 @@ const fcntlC = bind('int fcntl(int, int, int)');
 const eventfdC = bind('int eventfd(unsigned int, int)');
 const getrlimitC = bind('int getrlimit(int, int64_t)');
 
+const F_SETFL = 4;
 const F_DUPFD_CLOEXEC = 1030;
 const EFD_CLOEXEC = 0o2000000;
 const EFD_NONBLOCK = 0o4000;
@@ -44,6 +45,11 @@ export function lowestFreeDescriptor(): number {
   const fd = result(fcntlC(0, F_DUPFD_CLOEXEC, 0));
   if (fd >= 0) close(fd);
   return fd;
+}
+
+/** Sets the status flags of an open file, such as O_NONBLOCK, for everybody who has it open. 0, or a negative errno. */
+export function setStatusFlags(fd: number, flags: number): number {
+  return result(fcntlC(fd, F_SETFL, flags));
 }
 
 /** How many descriptors this process may have (the soft limit, which Node raises to the hard one at start). */

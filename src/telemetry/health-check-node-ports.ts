@@ -99,6 +99,7 @@ export class HealthCheckNodePorts {
       port: check.state.port,
       hint: 'load balancers take this node for unhealthy until whatever has the port ends',
       maxConnections: MAX_CONNECTIONS,
+      audience: 'anybody',
       routes: { get: () => handler },
       clock,
       log,

@@ -22,6 +22,8 @@ export interface HttpServerOptions {
   readonly onUnbindable?: () => void;
   /** Connections at a time; see {@link HttpConnections}. */
   readonly maxConnections: number;
+  /** What is for operators is not for web sites that make a browser of theirs ask; see {@link refusalOf}. */
+  readonly audience: 'anybody' | 'operators';
   readonly routes: Routes;
   readonly clock: Clock;
   readonly log: Log;
@@ -127,9 +129,9 @@ export class HttpServer {
       left.abort();
       this.#connections.answered(socket);
     });
-    const { status, contentType, headers, body, endless } = await this.#route(request, left.signal);
+    const { status, contentType, headers, body, unhurried } = await this.#route(request, left.signal);
     if (left.signal.aborted) return;
-    if (!endless) {
+    if (!unhurried) {
       const deadline = this.#deadline(response);
       response.on('close', () => deadline.cancel());
     }
@@ -142,7 +144,7 @@ export class HttpServer {
     // Node leaves the body of a whole text out of an answer to HEAD.
     if (typeof body === 'string') response.end(body);
     else if (request.method === 'HEAD') response.end();
-    else await this.#stream(request, response, endless ? this.#inTime(body, response) : body);
+    else await this.#stream(request, response, unhurried ? this.#inTime(body, response) : body);
   }
 
   /** For taking what there is now. */
@@ -150,7 +152,7 @@ export class HttpServer {
     return this.#options.clock.after(RESPONSE_TIMEOUT_MS, () => response.destroy());
   }
 
-  /** What has no end has a deadline for each part. The next one is asked for when the client has taken what was before. */
+  /** With a deadline for each part. The next one is asked for when the client has taken what was before. */
   async *#inTime(parts: AsyncIterable<string>, response: ServerResponse): AsyncGenerator<string> {
     for await (const part of parts) {
       const deadline = this.#deadline(response);
@@ -176,8 +178,8 @@ export class HttpServer {
   }
 
   async #route(request: IncomingMessage, signal: AbortSignal): Promise<HttpResponse> {
-    const { name, routes, log } = this.#options;
-    const refusal = refusalOf(request.headers, request.socket.localAddress);
+    const { name, audience, routes, log } = this.#options;
+    const refusal = audience === 'operators' ? refusalOf(request.headers, request.socket.localAddress) : undefined;
     if (refusal !== undefined) return { status: 403, contentType: TEXT, body: `${refusal}\n` };
     const path = pathOf(request);
     const handler = routes.get(path);

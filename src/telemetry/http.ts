@@ -10,8 +10,8 @@ export interface HttpResponse {
   readonly headers?: Readonly<Record<string, string>>;
   /** A long one comes in parts, each made when the client has taken the one before. */
   readonly body: string | AsyncIterable<string>;
-  /** It goes on for as long as the client takes it. */
-  readonly endless?: true;
+  /** It goes on for as long as the client takes it: the deadline is for each part, not for the whole. */
+  readonly unhurried?: true;
 }
 
 /** One that throws or rejects is answered with 500. */

@@ -7,7 +7,7 @@ import type { IpFamily } from '../model/address.ts';
 import type { Health } from './health.ts';
 import { type FamilyMetrics, KubeProxyMetrics } from './kube-proxy-metrics.ts';
 import type { ProcessLog } from './log.ts';
-import { registerProcessMetrics } from './process-metrics.ts';
+import { type LoopDelayMs, registerProcessMetrics } from './process-metrics.ts';
 import { collectRows, printSeries } from './series.ts';
 import {
   ENDPOINT_FAMILIES,
@@ -31,6 +31,8 @@ export interface MetricsOptions {
   readonly log: Pick<ProcessLog, 'lines' | 'droppedLines'>;
   /** `undefined` without an API server. */
   readonly apiStatus: () => ApiStatus | undefined;
+  /** Since it was called last; `undefined` when nothing was measured. */
+  readonly takeLoopDelay: () => LoopDelayMs | undefined;
   /** Service ports, and endpoints, with series of their own; {@link MAX_ROWS} by default. */
   readonly maxRows?: number;
   /** Where the metrics are kept that have no row for each Service port; a new one by default. */
@@ -118,7 +120,7 @@ export class Metrics implements ApiRequestMetrics {
         this.inc(options.log.droppedLines);
       },
     });
-    registerProcessMetrics(this.#registry);
+    registerProcessMetrics(this.#registry, options.takeLoopDelay);
   }
 
   /** For the pipeline of this family, one of those given to the constructor. */

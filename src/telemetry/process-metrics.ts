@@ -3,6 +3,18 @@ import { collectDefaultMetrics, Gauge, Registry } from 'prom-client';
 
 const LATENESS = "lateness of the main thread's event loop, sampled between two scrapes";
 
+const LOOP_DELAY = {
+  min: `Least ${LATENESS}`,
+  max: `Greatest ${LATENESS}`,
+  mean: `Mean ${LATENESS}`,
+  stddev: `Standard deviation of the ${LATENESS}`,
+  p50: `Median ${LATENESS}`,
+  p90: `90th percentile of the ${LATENESS}`,
+  p99: `99th percentile of the ${LATENESS}`,
+} as const;
+
+export type LoopDelayMs = Readonly<Record<keyof typeof LOOP_DELAY, number>>;
+
 /**
  * Those of prom-client's defaults that are served, in words that say what they are here. Not those that list every open
  * handle or descriptor: with ten thousand listeners, several milliseconds of the event loop in each scrape.
@@ -17,13 +29,6 @@ const DEFAULTS = {
   process_heap_bytes: 'Size of the data segment',
   process_max_fds: 'How many descriptors may be open',
   nodejs_eventloop_lag_seconds: "How late the main thread's event loop was, measured by the scrape",
-  nodejs_eventloop_lag_min_seconds: `Least ${LATENESS}`,
-  nodejs_eventloop_lag_max_seconds: `Greatest ${LATENESS}`,
-  nodejs_eventloop_lag_mean_seconds: `Mean ${LATENESS}`,
-  nodejs_eventloop_lag_stddev_seconds: `Standard deviation of the ${LATENESS}`,
-  nodejs_eventloop_lag_p50_seconds: `Median ${LATENESS}`,
-  nodejs_eventloop_lag_p90_seconds: `90th percentile of the ${LATENESS}`,
-  nodejs_eventloop_lag_p99_seconds: `99th percentile of the ${LATENESS}`,
   nodejs_heap_size_total_bytes: "Size of V8's heap",
   nodejs_heap_size_used_bytes: "Memory in use in V8's heap",
   nodejs_external_memory_bytes: "Memory outside V8's heap that its objects hold",
@@ -37,8 +42,14 @@ const DEFAULTS = {
 
 const DESCRIPTORS = '/proc/self/fd';
 
-/** `process_*` and `nodejs_*`: prom-client's, as far as they cost nothing with many descriptors. */
-export function registerProcessMetrics(registry: Registry): void {
+/** prom-client's measurement of the event loop cannot be left out, but wakes nobody up. */
+const NEVER_MS = 2 ** 31 - 1;
+
+/**
+ * `process_*` and `nodejs_*`: prom-client's, as far as they cost nothing with many descriptors. `takeLoopDelay`: since
+ * it was called last; `undefined` when nothing was measured.
+ */
+export function registerProcessMetrics(registry: Registry, takeLoopDelay: () => LoopDelayMs | undefined): void {
   new Gauge({
     name: 'process_open_fds',
     help: 'Open descriptors',
@@ -48,11 +59,35 @@ export function registerProcessMetrics(registry: Registry): void {
     },
   });
   const defaults = new Registry();
-  collectDefaultMetrics({ register: defaults });
+  collectDefaultMetrics({ register: defaults, eventLoopMonitoringPrecision: NEVER_MS });
   for (const [name, help] of Object.entries(DEFAULTS)) {
     const metric = defaults.getSingleMetric(name);
     // The one that comes from /proc/self/limits is missing where that cannot be read.
     if (metric) registry.registerMetric(Object.assign(metric, { help }));
+  }
+  registerLoopDelay(registry, takeLoopDelay);
+}
+
+/**
+ * Under prom-client's names. Its own count the time between two looks as lateness, and a scrape right after another one
+ * gets what is no time at all: here, the values of that one.
+ */
+function registerLoopDelay(registry: Registry, takeLoopDelay: () => LoopDelayMs | undefined): void {
+  const statistics = Object.keys(LOOP_DELAY) as (keyof typeof LOOP_DELAY)[];
+  const gauges = statistics.map((statistic, index) => {
+    const gauge = new Gauge({
+      name: `nodejs_eventloop_lag_${statistic}_seconds`,
+      help: LOOP_DELAY[statistic],
+      registers: [registry],
+      // The first that is asked sets all of them, so that they are of one measurement.
+      ...(index === 0 && { collect }),
+    });
+    return { statistic, gauge };
+  });
+  function collect() {
+    const delay = takeLoopDelay();
+    if (delay === undefined) return;
+    for (const { statistic, gauge } of gauges) gauge.set(delay[statistic] / 1_000);
   }
 }
 

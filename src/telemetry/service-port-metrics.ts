@@ -62,7 +62,11 @@ const REFUSALS: readonly SeriesFamily[] = [
       { counter: 'exhausted', reason: 'exhausted' },
     ],
   },
-  counter('limited_total', 'UDP flows and datagrams refused because a bound was reached', 'limited'),
+  counter(
+    'limited_total',
+    'UDP datagrams dropped at a bound on flows, or refused by a full socket buffer or the network',
+    'limited',
+  ),
   counter('accept_pauses_total', 'Times that accepting stopped because descriptors had run out', 'pauses'),
 ];
 

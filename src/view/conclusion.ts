@@ -1,3 +1,5 @@
+import type { Clock } from '../contracts/clock.ts';
+import { inSlices } from '../contracts/time-slices.ts';
 import type { Question } from '../contracts/view.ts';
 import type { Address, IpFamily } from '../model/address.ts';
 import type { CarriedPort } from '../model/carried-port.ts';
@@ -11,6 +13,7 @@ import { DROP, REFUSE } from '../rules/doors.ts';
 import type { TracedPacket } from '../rules/explain-match.ts';
 import { type RuleOwner, ruleOwner } from '../rules/explain-owner.ts';
 import type { Fate, Path, TracedRule } from '../rules/explain-path.ts';
+import type { EndpointVerdict } from '../state/endpoint-verdicts.ts';
 import type { ServiceTracker } from '../state/service-tracker.ts';
 
 /** What this program knows of the Service ports of one address family. */
@@ -30,6 +33,7 @@ export interface Facts extends Pick<ExplainedFamily, 'tracker' | 'listeners'> {
   readonly packet: TracedPacket;
   readonly path: Path;
   readonly isLocal: (address: Address) => boolean;
+  readonly clock: Clock;
 }
 
 /** What becomes of the connection; `text` is a sentence without its end. */
@@ -51,11 +55,11 @@ interface NotTaken {
   readonly set: EndpointSetName;
 }
 
-export function conclude(facts: Facts): Conclusion {
+export async function conclude(facts: Facts): Promise<Conclusion> {
   const { nat } = facts.path;
   switch (nat.kind) {
     case 'passes':
-      return untouched(facts);
+      return await untouched(facts);
     case 'unclear':
     case 'dropped':
     case 'rejected':
@@ -64,6 +68,12 @@ export function conclude(facts: Facts): Conclusion {
       return sent(facts, nat);
   }
 }
+
+/** What a Service does at a port that no listener has. */
+const AT_DOORS: ReadonlyMap<number, string> = new Map([
+  [REFUSE, 'refuse'],
+  [DROP, 'drop'],
+]);
 
 const NEXT_SYNC = '(the next sync of the rules corrects that)';
 
@@ -75,19 +85,21 @@ function sent(facts: Facts, { to, by }: Extract<Fate, { kind: 'sent' }>): Conclu
     return nobody(`a rule that is not ours sends it to ${where}: ${shown(by)}`);
   }
   const { name } = owner;
+  const { output, input } = facts.path;
   const carried = facts.listeners.carried(name);
   if (carried === undefined) return nobody(`a rule leads it to ${name}, which is not served any more ${NEXT_SYNC}`);
+  const listener = carried.listeners.find(({ localPort }) => localPort === to.port);
+  const stop = stopIn(output, 'filter OUTPUT');
+  if (stop !== undefined)
+    return about(name, `${name} would ${AT_DOORS.get(to.port) ?? 'take'} it, but ${stop}`, listener?.set);
   if (to.port === REFUSE) return refused(facts, owner, carried.servicePort);
   if (to.port === DROP) return dropped(facts, carried);
-  const listener = carried.listeners.find(({ localPort }) => localPort === to.port);
   if (listener === undefined) {
     return about(name, `a rule leads it to local port ${to.port}, which ${name} does not have any more ${NEXT_SYNC}`);
   }
   const { set } = listener;
-  const { input } = facts.path;
-  if (input.kind !== 'passes' && input.kind !== 'sent') {
-    return about(name, `${name} would take it, but ${stopped(input, 'filter INPUT')}`, set);
-  }
+  const stopAtLast = stopIn(input, 'filter INPUT');
+  if (stopAtLast !== undefined) return about(name, `${name} would take it, but ${stopAtLast}`, set);
   const isThere = claimants(facts).some((each) => each.name === name);
   return {
     kind: 'taken',
@@ -97,35 +109,39 @@ function sent(facts: Facts, { to, by }: Extract<Fate, { kind: 'sent' }>): Conclu
   };
 }
 
-function refused(facts: Facts, { name, isClosing }: RuleOwner, servicePort: ServicePort): Conclusion {
+function refused({ tracker }: Facts, { name, isClosing }: RuleOwner, servicePort: ServicePort): Conclusion {
   if (isClosing) {
     return about(name, `it is the proxy's own port for ${name}, which is closed to all but this node itself`);
   }
   const set = setWith('reject', servicePort);
-  if (set === undefined) return about(name, `${name} refuses it, though endpoints have come since ${NEXT_SYNC}`);
-  return about(name, `${name} refuses it: ${whyNone(facts, name, set)}`, set);
+  const candidates = set === undefined ? [] : tracker.candidates(name, set);
+  if (set === undefined || candidates.some(mayServe)) {
+    return about(name, `${name} refuses it, though endpoints have come since ${NEXT_SYNC}`, set);
+  }
+  return about(name, `${name} refuses it: ${whyNone(candidates)}`, set);
 }
 
-function dropped({ question, packet }: Facts, { servicePort, listeners }: CarriedPort): Conclusion {
+function dropped({ question, packet, tracker }: Facts, { servicePort, listeners }: CarriedPort): Conclusion {
   const { name, loadBalancerSourceRanges: ranges, loadBalancerIPs } = servicePort;
   if (ranges !== undefined && loadBalancerIPs.includes(question.address)) {
     const isAllowed = ranges.some((range) => cidrContains(range, packet.source));
     if (!isAllowed) return about(name, `${name} drops it: ${packet.source} is not in its load balancer source ranges`);
   }
   const set = setWith('drop', servicePort);
-  if (set !== undefined) {
+  if (set !== undefined && !tracker.candidates(name, set).some(mayServe)) {
     return about(name, `${name} drops it: its policy is Local, and no endpoint on this node may serve`, set);
   }
   const isOpen = listeners.every(({ localPort }) => localPort !== undefined);
   return about(
     name,
     `${name} drops it${isOpen ? `, though endpoints have come since ${NEXT_SYNC}` : ' until its listener is open'}`,
+    set,
   );
 }
 
 /** No rule of nat has anything to do with it. */
-function untouched(facts: Facts): Conclusion {
-  const { question, packet, listeners, tracker } = facts;
+async function untouched(facts: Facts): Promise<Conclusion> {
+  const { question, packet, path, listeners } = facts;
   const [claimant] = claimants(facts);
   if (claimant !== undefined) return about(claimant.name, whyUntouched(facts, claimant));
   const owner =
@@ -133,14 +149,28 @@ function untouched(facts: Facts): Conclusion {
   const listener = owner && listeners.carried(owner)?.listeners.find(({ localPort }) => localPort === question.port);
   if (owner !== undefined && listener !== undefined) {
     const text = `it is the proxy's own port for ${owner}, which answers to this node itself`;
+    const stop = stopIn(path.output, 'filter OUTPUT') ?? stopIn(path.input, 'filter INPUT');
+    if (stop !== undefined) return about(owner, `${text}, but ${stop}`, listener.set);
     return { kind: 'taken', text, name: owner, set: listener.set };
   }
   const where = `${endpointName(question)}/${question.protocol}`;
-  const having = tracker.withEndpoint(question);
+  const having = await endpointOf(facts);
   if (having.length === 0) return nobody(`no Service is at ${where}, so the proxy leaves it alone`);
   return nobody(
     `no Service is at ${where}; it is an endpoint of ${listed(having)}, and its connections do not pass through the proxy`,
   );
+}
+
+/** Whose endpoint is asked for. */
+async function endpointOf({ question, tracker, clock }: Facts): Promise<readonly ServicePortName[]> {
+  const names = new Set<ServicePortName>();
+  const steps = tracker.withEndpoint(question);
+  await inSlices(clock, () => {
+    const { done, value = [] } = steps.next();
+    for (const name of value) names.add(name);
+    return !done;
+  });
+  return [...names];
 }
 
 function whyUntouched({ question, packet, path, listeners }: Facts, claimant: ServicePort): string {
@@ -176,14 +206,23 @@ function setWith(verdict: ReturnType<typeof verdictOf>, servicePort: ServicePort
   return sets.find(([, set]) => set !== undefined && verdictOf(set) === verdict)?.[0];
 }
 
+/** It was chosen: the tracker may know more by now than the rules do. */
+function mayServe({ reason }: EndpointVerdict): boolean {
+  return reason === undefined;
+}
+
 /** "none of its 3 endpoints may serve: 2 not ready, 1 drained by an operator" */
-function whyNone({ tracker }: Facts, name: ServicePortName, set: EndpointSetName): string {
-  const candidates = tracker.candidates(name, set);
+function whyNone(candidates: readonly EndpointVerdict[]): string {
   if (candidates.length === 0) return 'it has no endpoints';
   const reasons = [...Map.groupBy(candidates, ({ reason }) => reason)].map(
     ([reason, { length }]) => `${length} ${reason}`,
   );
   return `none of its ${candidates.length} endpoints may serve: ${reasons.join(', ')}`;
+}
+
+/** What keeps it from going on. `undefined` when nothing does. */
+function stopIn(fate: Fate, chain: string): string | undefined {
+  return fate.kind === 'passes' || fate.kind === 'sent' ? undefined : stopped(fate, chain);
 }
 
 /** `chain`: the built-in one whose policy it was, if no rule was it. */

@@ -20,13 +20,20 @@ export interface ExplainSources {
   readonly clock: Clock;
 }
 
-/** What is known of how packets come to this machine. */
+/** What is known of how packets come to this machine, and leave it. */
 export interface Machine {
   isLocal(address: Address): boolean;
-  /** From which the machine's own connections to others are sent. */
-  ownAddress(family: IpFamily): Address | undefined;
+  /** How packets that it makes leave for there. */
+  departureTo(address: Address): Departure;
   /** How packets come in from there. */
   arrivalFrom(client: Address): Arrival;
+}
+
+export interface Departure {
+  /** From which they are sent; `undefined` when that is not known. */
+  readonly source: Address | undefined;
+  /** By which they leave; `undefined` when that is not known. */
+  readonly interfaceName: string | undefined;
 }
 
 export interface Arrival {
@@ -58,11 +65,12 @@ async function explain(question: Question, sources: ExplainSources): Promise<Exp
     const summary = `${family} is not served on this node; the log says why, at the proxy's start`;
     return { summary, served: false, rules: [], candidates: [] };
   }
-  const packet = packetOf(question, sources.machine);
-  const { isLocal } = sources.machine;
+  const { clock, machine } = sources;
+  const packet = packetOf(question, machine);
+  const { isLocal } = machine;
   const list: ListChain = (table, chain) => sources.iptables.list(family, table, chain);
-  const path = await explainPath(packet, isLocal, list, sources.clock);
-  const conclusion = conclude({ ...explained, question, packet, path, isLocal });
+  const path = await explainPath(packet, isLocal, list, clock);
+  const conclusion = await conclude({ ...explained, question, packet, path, isLocal, clock });
   const { name, set } = conclusion;
   const service = name && sources.service(name, family);
   const listener = service?.listeners.find((each) => each.set === set);
@@ -91,9 +99,8 @@ function packetOf({ address, port, protocol, client }: Question, machine: Machin
     const { interfaceName: inInterface, isBridged } = machine.arrivalFrom(client);
     return { ...common, source: client, isOwn: false, inInterface, isBridged };
   }
-  // To an address of its own, the machine sends from that very address.
-  const source = client ?? (machine.isLocal(address) ? address : (machine.ownAddress(family) ?? address));
-  return { ...common, source, isOwn: true, inInterface: '', isBridged: false };
+  const { source = address, interfaceName: outInterface } = machine.departureTo(address);
+  return { ...common, source: client ?? source, isOwn: true, inInterface: '', outInterface, isBridged: false };
 }
 
 function summaryOf(

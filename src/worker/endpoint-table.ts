@@ -50,11 +50,10 @@ export class EndpointTable {
     this.#picker = picker;
   }
 
-  /** Says whether the set of those that the picker may give changed. */
-  update(backends: CountedBackends): boolean {
+  update(backends: CountedBackends): void {
     const { endpoints, draining = [] } = backends;
     const hasChanged = this.#picker.update(backends);
-    if (!hasChanged && draining.length === 0 && this.#draining.size === 0) return false;
+    if (!hasChanged && draining.length === 0 && this.#draining.size === 0) return;
     const known = this.#takeFormer();
     for (const target of freshTargets(backends)) known.set(target.name, target);
     for (const endpoint of endpoints) {
@@ -64,7 +63,6 @@ export class EndpointTable {
       if (target !== undefined) this.#targets.set(endpoint, target.as(endpoint));
     }
     this.#draining = draining.length === 0 ? NONE : those(draining, known);
-    return hasChanged;
   }
 
   /** Of an endpoint that a pick has given. */

@@ -49,6 +49,8 @@ export interface FlowRecord {
   readonly fd: number;
   readonly endpoint: Endpoint;
   readonly hasReplied: boolean;
+  /** What the client sends next begins another flow. */
+  readonly hasRetired: boolean;
   /** The client's `struct sockaddr_in` or `sockaddr_in6`, and the control message that replies are sent with. */
   readonly name: Uint8Array;
   readonly control: Uint8Array;

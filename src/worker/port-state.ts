@@ -75,11 +75,10 @@ export class PortState {
     return this.#choose().endpoints;
   }
 
-  /** Says whether the set of endpoints for new clients changed. */
-  update(backends: CountedBackends): boolean {
+  update(backends: CountedBackends): void {
     const { endpoints, drain } = this.#choose();
     drain?.update(backends);
-    return endpoints.update(backends);
+    endpoints.update(backends);
   }
 
   /** What the picker knows, if there is one. */

@@ -28,6 +28,8 @@ export class UdpFlow extends Deadline implements Handler, Task {
   readonly clientKey: number | string;
   readonly fd: number;
   isOver = false;
+  /** It passes on late answers; what the client sends next begins another flow. */
+  hasRetired: boolean;
   readonly #port: UdpPort;
   readonly #path: ReplyPath;
   #silence: DeadlineList;
@@ -43,6 +45,7 @@ export class UdpFlow extends Deadline implements Handler, Task {
     readonly fd: number;
     readonly path: ReplyPath;
     readonly hasReplied: boolean;
+    readonly hasRetired: boolean;
   }) {
     super();
     this.#port = setup.port;
@@ -51,6 +54,7 @@ export class UdpFlow extends Deadline implements Handler, Task {
     this.localKey = setup.localKey;
     this.clientKey = setup.clientKey;
     this.fd = setup.fd;
+    this.hasRetired = setup.hasRetired;
     this.#path = setup.path;
     this.#silence = setup.hasReplied ? setup.port.silenceAfterReply : setup.port.silenceBeforeReply;
     this.#moved();
@@ -114,6 +118,7 @@ export class UdpFlow extends Deadline implements Handler, Task {
       fd: this.fd,
       endpoint: this.target.endpoint,
       hasReplied: this.#silence === this.#port.silenceAfterReply,
+      hasRetired: this.hasRetired,
       name: new Uint8Array(name.slice().buffer),
       control: new Uint8Array(control.slice().buffer),
     });

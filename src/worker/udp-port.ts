@@ -1,3 +1,4 @@
+import { endpointName } from '../model/endpoint.ts';
 import { keysOf } from '../sys/datagram-inbox.ts';
 import { EPOLLIN } from '../sys/epoll.ts';
 import {
@@ -18,7 +19,7 @@ import type { Handler } from './event-loop.ts';
 import { FlowTable } from './flow-table.ts';
 import type { FlowRecord } from './hand-over.ts';
 import type { PortState } from './port-state.ts';
-import type { CountedBackends } from './protocol.ts';
+import { type CountedBackends, countedEndpoints } from './protocol.ts';
 import { FLOW_EVENTS, UdpFlow } from './udp-flow.ts';
 import type { ReplySocket } from './udp-replies.ts';
 
@@ -53,8 +54,13 @@ export class UdpPort extends Deadline implements Handler, ReplySocket {
   }
 
   update(backends: CountedBackends): void {
-    if (!this.state.update(backends)) return;
-    for (const flow of this.#flows) if (!this.state.picker.has(flow.target.endpoint)) this.end(flow);
+    this.state.update(backends);
+    if (this.#flows.size === 0) return;
+    const present = new Set(countedEndpoints(backends).map(endpointName));
+    for (const flow of this.#flows) {
+      if (!present.has(flow.target.name)) this.end(flow);
+      else if (!this.state.picker.has(flow.target.endpoint)) this.#flows.retire(flow);
+    }
   }
 
   /** Flows end; the descriptor is given back. */
@@ -85,7 +91,7 @@ export class UdpPort extends Deadline implements Handler, ReplySocket {
   }
 
   /** Goes on with a flow of another process. Throws a SysError when its descriptor cannot be watched. */
-  resume({ fd, hasReplied, name, control }: FlowRecord, target: Target): void {
+  resume({ fd, hasReplied, hasRetired, name, control }: FlowRecord, target: Target): void {
     const { loop, flows } = this.state.worker;
     const path = { name: words(name), control: words(control), canSegment: true };
     const keys = keysOf(path);
@@ -98,6 +104,7 @@ export class UdpPort extends Deadline implements Handler, ReplySocket {
       fd,
       path,
       hasReplied,
+      hasRetired,
     });
     loop.adopt(fd);
     must('epoll_ctl', loop.watch(fd, FLOW_EVENTS, flow));
@@ -147,12 +154,13 @@ export class UdpPort extends Deadline implements Handler, ReplySocket {
 
   /** `undefined` when the client is turned away. */
   #begin(i: number): UdpFlow | undefined {
-    const { loop, options, flows, udp } = this.state.worker;
+    const { loop, flows, udp } = this.state.worker;
     const client = udp.inbox.clientAddress(i);
-    const isPortFull = this.#flows.size >= options.udpMaxFlowsPerService;
-    if (isPortFull || flows.isSpent) {
+    let limit = this.#limit();
+    if (limit !== undefined && this.#endFirstRetired()) limit = this.#limit();
+    if (limit !== undefined) {
       // The new flow is refused, not an old one ended: a flood of invented clients must not drive out the real ones.
-      this.state.limited({ client, limit: isPortFull ? 'flows-per-service' : 'flows-total' });
+      this.state.limited({ client, limit });
       return undefined;
     }
     const endpoint = this.state.picker.pick(client, loop.nowMs).next();
@@ -169,7 +177,17 @@ export class UdpPort extends Deadline implements Handler, ReplySocket {
     const { inbox } = udp;
     const [localKey, clientKey] = [inbox.localKey(i), inbox.clientKey(i)];
     const path = inbox.replyPath(i);
-    const flow = new UdpFlow({ port: this, target, client, localKey, clientKey, fd, path, hasReplied: false });
+    const flow = new UdpFlow({
+      port: this,
+      target,
+      client,
+      localKey,
+      clientKey,
+      fd,
+      path,
+      hasReplied: false,
+      hasRetired: false,
+    });
     this.#flows.add(flow);
     flows.begin();
     this.state.begin();
@@ -178,6 +196,20 @@ export class UdpPort extends Deadline implements Handler, ReplySocket {
     if (status === 0) return flow;
     this.fail(flow, -status);
     return undefined;
+  }
+
+  /** The bound that keeps a new flow out, if any. */
+  #limit(): 'flows-per-service' | 'flows-total' | undefined {
+    const { options, flows } = this.state.worker;
+    if (this.#flows.size >= options.udpMaxFlowsPerService) return 'flows-per-service';
+    return flows.isSpent ? 'flows-total' : undefined;
+  }
+
+  /** Its client may be the very one that is to begin another. */
+  #endFirstRetired(): boolean {
+    const flow = this.#flows.firstRetired;
+    if (flow !== undefined) this.end(flow);
+    return flow !== undefined;
   }
 
   /** A socket connected to the target, or a negative errno. */

@@ -1,18 +1,15 @@
 import assert from 'node:assert/strict';
-import { chmodSync, mkdirSync, writeFileSync } from 'node:fs';
+import { chmodSync, writeFileSync } from 'node:fs';
 import { after, before, beforeEach, describe, test } from 'node:test';
-import { type Browser, type BrowserContextOptions, chromium, type Page } from 'playwright-core';
+import { type Browser, chromium, type Page } from 'playwright-core';
 import { Environment, NOBODY, type Served, TCP } from '../netns/harness.ts';
 import { serviceObjects } from '../netns/manifests.ts';
 import { POD_ADDRESSES } from '../netns/topology.ts';
 import { waitFor } from '../netns/wait.ts';
+import { names, openPage, PATIENCE_MS, picture, untilNames } from './pages.ts';
 
 const URL = 'http://127.0.0.1:10249/status';
-const PATIENCE_MS = 120_000;
 const MARKUP = '<img src=x onerror="alert(1)">';
-
-/** Where pictures go, for people to look at; none without it. */
-const PICTURES = process.env['KUP_TEST_PICTURES'];
 
 /** A browser on the node itself, where the page is. */
 function openBrowser(environment: Environment): Promise<Browser> {
@@ -21,40 +18,6 @@ function openBrowser(environment: Environment): Promise<Browser> {
   chmodSync(path, 0o755);
   // Its sandbox does not work for root; what it shows here is our own.
   return chromium.launch({ executablePath: path, args: ['--no-sandbox'], timeout: PATIENCE_MS });
-}
-
-/** A page that fails the test on anything that its console or the policy complains of. */
-async function openPage(browser: Browser, options: BrowserContextOptions = {}, query = ''): Promise<Page> {
-  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
-  const page = await context.newPage();
-  page.setDefaultTimeout(PATIENCE_MS);
-  const complaints: string[] = [];
-  page.on('console', (message) => complaints.push(`${message.type()}: ${message.text()}`));
-  page.on('pageerror', (error) => complaints.push(error.message));
-  page.on('dialog', (dialog) => {
-    complaints.push('markup ran');
-    void dialog.dismiss();
-  });
-  page.on('close', () => assert.deepEqual(complaints, []));
-  await page.goto(URL + query);
-  if (options.javaScriptEnabled !== false) await page.getByText('live', { exact: true }).waitFor();
-  return page;
-}
-
-async function picture(page: Page, name: string): Promise<void> {
-  if (PICTURES === undefined) return;
-  mkdirSync(PICTURES, { recursive: true });
-  await page.screenshot({ path: `${PICTURES}/${name}.png` });
-}
-
-/** The names in the table, in their order. */
-function names(page: Page): Promise<string[]> {
-  return page.locator('#services > .scroll > table > tbody > tr > th').allTextContents();
-}
-
-async function untilNames(page: Page, ...expected: readonly string[]): Promise<void> {
-  const shown = async () => (await names(page)).map((name) => name.replace(/^\W+/, '')).join() === expected.join();
-  await waitFor(`the table shows ${expected.join(', ')}`, shown);
 }
 
 /** The number in a column of a Service's row, from 0, names not counted. */
@@ -116,7 +79,7 @@ describe('with three Services', () => {
   });
 
   test('shows Services with their states, and lives', async () => {
-    const page = await openPage(browser);
+    const page = await openPage(browser, URL);
     assert.deepEqual(await names(page), ['▸ test/empty', '▸ test/refusing', '▸ test/web:http']);
     await page.locator('[id="tr-test/refusing"] .degraded').waitFor();
     await page.locator('[id="tr-test/empty"] .empty').waitFor();
@@ -128,7 +91,7 @@ describe('with three Services', () => {
   });
 
   test('a row opens with its endpoints, by mouse and by keyboard, and keeps the focus while it lives', async () => {
-    const page = await openPage(browser);
+    const page = await openPage(browser, URL);
     const link = page.locator('[id="row-test/web:http"]');
     await link.click();
     const open = page.locator('[id="open-test/web:http"]');
@@ -147,7 +110,7 @@ describe('with three Services', () => {
   });
 
   test('the last error of an endpoint is there', async () => {
-    const page = await openPage(browser, {}, '?open=test/refusing');
+    const page = await openPage(browser, `${URL}?open=test/refusing`);
     await page
       .locator('[id="open-test/refusing"] .error')
       .first()
@@ -157,7 +120,7 @@ describe('with three Services', () => {
   });
 
   test('searches, hides what is healthy, sorts, and the URL says so', async () => {
-    const page = await openPage(browser);
+    const page = await openPage(browser, URL);
     await page.getByLabel('Search Services').fill('ref');
     await untilNames(page, 'test/refusing');
     await page.getByLabel('Search Services').fill('');
@@ -176,7 +139,7 @@ describe('with three Services', () => {
   });
 
   test('can be paused and goes on', async () => {
-    const page = await openPage(browser);
+    const page = await openPage(browser, URL);
     await page.getByRole('button', { name: 'Pause' }).click();
     await page.getByText('paused', { exact: true }).waitFor();
     await page.getByRole('button', { name: 'Pause' }).click();
@@ -185,7 +148,7 @@ describe('with three Services', () => {
   });
 
   test('works without JavaScript', async () => {
-    const page = await openPage(browser, { javaScriptEnabled: false });
+    const page = await openPage(browser, URL, { javaScriptEnabled: false });
     assert.equal((await names(page)).length, 3);
     await page.getByLabel('Search Services').fill('web');
     await page.getByRole('button', { name: 'Search' }).click();
@@ -200,7 +163,7 @@ describe('with three Services', () => {
   });
 
   test('CSV and JSON are a click away', async () => {
-    const page = await openPage(browser);
+    const page = await openPage(browser, URL);
     for (const [name, type] of [
       ['CSV', 'text/csv'],
       ['JSON', 'application/json'],
@@ -217,12 +180,16 @@ describe('with three Services', () => {
   });
 
   test('dark, and on a phone, nothing is wider than the screen', async () => {
-    const dark = await openPage(browser, { colorScheme: 'dark' });
+    const dark = await openPage(browser, URL, { colorScheme: 'dark' });
     const ground = await dark.evaluate('getComputedStyle(document.body).backgroundColor');
     assert.equal(ground, 'rgb(20, 23, 26)');
     await picture(dark, 'three-dark');
     await dark.close();
-    const phone = await openPage(browser, { viewport: { width: 390, height: 800 }, isMobile: true, hasTouch: true });
+    const phone = await openPage(browser, URL, {
+      viewport: { width: 390, height: 800 },
+      isMobile: true,
+      hasTouch: true,
+    });
     assert.equal(await phone.evaluate('document.documentElement.scrollWidth'), 390);
     await picture(phone, 'three-phone');
     await phone.close();
@@ -255,7 +222,7 @@ describe('with ten thousand Services', () => {
   });
 
   test('stays usable: pages, search, sort, and the one that is not healthy', async () => {
-    const page = await openPage(browser);
+    const page = await openPage(browser, URL);
     await page.getByText('10,000 Service ports').waitFor();
     assert.equal((await names(page)).length, 100);
     await page.getByText('page 1 of 100').waitFor();

@@ -21,10 +21,10 @@ export class RecordingTerminal implements Terminal {
     this.complained += text;
   };
 
-  flush(): Promise<void> {
+  readonly flush = (): Promise<void> => {
     this.flushed = this.printed + this.complained;
     return Promise.resolve();
-  }
+  };
 
   size() {
     return { columns: 80, rows: 24 };

@@ -70,6 +70,19 @@ describe('version', () => {
     });
   });
 
+  test('has no character that a terminal obeys', async (t) => {
+    const view = new FakeView();
+    const strange = { version: '1\u001b]0;x\u0007', nodeVersion: 'v\u009b2J', engine: '\u202e' as 'fast' };
+    view.nodeChanges = strange;
+    const { path } = await served(t, view);
+    const steering = /(?!\n)[\p{Cc}\p{Cf}]/u;
+    const text = await run(showVersion, '--control-socket', path);
+    assert.doesNotMatch(text.printed, steering);
+    const json = await run(showVersion, '-o', 'json', '--control-socket', path);
+    assert.doesNotMatch(json.printed, steering);
+    assert.deepEqual(JSON.parse(json.printed).proxy, { ...strange, pid: 4711 });
+  });
+
   test('is said without a proxy, too', async () => {
     const { exit, printed } = await run(showVersion, '--control-socket', '/nowhere/control.sock');
     assert.equal(exit, 0);

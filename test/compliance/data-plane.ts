@@ -11,6 +11,7 @@ import { pickingTests } from './data-plane/picking.ts';
 import { retryTests } from './data-plane/retry.ts';
 import { tcpEndTests } from './data-plane/tcp-ends.ts';
 import { udpTests } from './data-plane/udp.ts';
+import { udpDrainingTests } from './data-plane/udp-draining.ts';
 import { udpLifetimeTests } from './data-plane/udp-lifetime.ts';
 
 export type { EngineFactory } from './data-plane/harness.ts';
@@ -34,6 +35,7 @@ export function dataPlaneCompliance(label: string, factory: EngineFactory): void
     describe('endpoints that go', () => drainingTests(rig));
     describe('UDP', () => udpTests(rig));
     describe('the life of a UDP flow', () => udpLifetimeTests(rig));
+    describe('UDP flows of endpoints that go', () => udpDrainingTests(rig));
     describe('counters', () => countingTests(rig));
     describe('what operators ask', () => inspectingTests(rig));
   });

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { ConnectionView, Explanation, Question, ServiceFilter, ServiceView } from '../../src/contracts/view.ts';
-import { MAX_REQUEST_BYTES, READ_TIMEOUT_MS, REQUEST_TIMEOUT_MS } from '../../src/control/connection.ts';
-import { PROTOCOL_VERSION } from '../../src/control/protocol.ts';
+import { MAX_REQUEST_BYTES, REQUEST_TIMEOUT_MS } from '../../src/control/connection.ts';
+import { PROTOCOL_VERSION, READ_TIMEOUT_MS } from '../../src/control/protocol.ts';
 import { MAX_CONNECTIONS } from '../../src/control/server.ts';
 import { type Address, parseAddress } from '../../src/model/address.ts';
 import { servicePortName } from '../../src/model/service.ts';

@@ -87,6 +87,24 @@ describe('the socket', () => {
     await serving(log);
   });
 
+  test('is not made where a group could, but root’s', { skip: process.getuid?.() !== 0 && 'needs root' }, async (t) => {
+    const directory = folder(t);
+    chownSync(directory, 0, NOBODY);
+    chmodSync(directory, 0o770);
+    const { server, log, clock } = controlServer(t, join(directory, 'control.sock'));
+    server.start();
+    await until('it is told', () => log.of('warn').length > 0);
+    assert.match(String(log.of('warn')[0]?.fields['err']), /group 65534 can replace files in .*; take that away/);
+    assert.deepEqual(readdirSync(directory), []);
+    chownSync(directory, 0, 0);
+    clock.advance(RETRY_MS);
+    await serving(log);
+    const sticky = folder(t);
+    chownSync(sticky, 0, NOBODY);
+    chmodSync(sticky, 0o1770);
+    await startedAt(t, join(sticky, 'control.sock'));
+  });
+
   test('is not made in a folder of another user', { skip: process.getuid?.() !== 0 && 'needs root' }, async (t) => {
     const directory = folder(t);
     chownSync(directory, NOBODY, NOBODY);

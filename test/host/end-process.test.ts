@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { constants } from 'node:fs';
 import type { Readable } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { type TestContext, test } from 'node:test';
@@ -40,4 +41,13 @@ test("ends while one of V8's threads waits for a garbage collection by the main 
     await endProcess(3);`;
   const all = Array.from({ length: 16 }, () => ended(t, program, ['--stress-concurrent-allocation']));
   for (const each of await Promise.all(all)) assert.deepEqual(each, { said: '', code: 3 });
+});
+
+test('gives back an output that blocks, as it was', async (t) => {
+  const program = `import { endProcess } from '${MODULE}'; console.log('said'); await endProcess(0);`;
+  const script = '"$0" --input-type=module --eval "$1"; grep flags /proc/self/fdinfo/1';
+  const child = spawn('sh', ['-c', script, process.execPath, program], { stdio: ['ignore', 'pipe', 'inherit'] });
+  t.after(() => child.kill('SIGKILL'));
+  const [, flags = ''] = /^said\nflags:\s*(\d+)\n$/.exec(await text(child.stdout as Readable)) ?? [];
+  assert.equal(Number.parseInt(flags, 8) & constants.O_NONBLOCK, 0, flags);
 });

@@ -24,7 +24,7 @@ const AT_REST = new Set([
   'API server: changes missed for',
   'Accepting paused: {{instance}}',
   'Queued: Services',
-  'Queued: seconds waited',
+  'Queued: seconds without a sync',
   'Syncs and failures: {{ip_family}} restore failures',
   'Stale conntrack entries deleted: {{ip_family}}',
   'Changes missed for: {{instance}}',

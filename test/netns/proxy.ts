@@ -130,7 +130,7 @@ let built = false;
 /** Also when there is one: it may be of older sources. */
 export function buildOnce(): void {
   if (built) return;
-  const { status, stderr } = spawnSync('scripts/build', { cwd: ROOT, encoding: 'utf8' });
+  const { status, stderr } = spawnSync('scripts/build', { cwd: ROOT, encoding: 'utf8', timeout: 300_000 });
   if (status !== 0) throw new Error(`cannot build ${PROGRAM}: ${stderr}`);
   built = true;
 }

@@ -95,6 +95,46 @@ describe('the way of a packet', () => {
     assert.equal((await explain(packet({ inInterface: 'eth0' }))).input.kind, 'dropped');
   });
 
+  test('of the node itself meets filter OUTPUT before INPUT, as leaving the way that it would without NAT', async () => {
+    const own = { isOwn: true, source: NODE, outInterface: 'eth0' };
+    const withRule = async (rule: string, fields: Parameters<typeof packet>[0] = own) => {
+      const drop = '-A INPUT -p tcp -m tcp --dport 40001 -j DROP';
+      const { explain } = await tables([INSIDE], nodeFacts(), ['*filter', `-A OUTPUT ${rule}`, drop, 'COMMIT']);
+      const { output, input, rules } = await explain(packet(fields));
+      return [output.kind, input.kind, rules.filter(({ table }) => table === 'filter')[0]?.chain];
+    };
+    const stopped = ['dropped', 'passes', 'OUTPUT'];
+    const goesOn = ['passes', 'dropped', 'INPUT'];
+    assert.deepEqual(await withRule(`-d ${NODE}/32 -p tcp -m tcp --dport 40001 -j DROP`), stopped);
+    assert.deepEqual(await withRule('-d 10.96.0.100/32 -j DROP'), goesOn, 'what NAT has made of it');
+    assert.deepEqual(await withRule('-o eth0 -j DROP'), stopped);
+    assert.deepEqual(await withRule('-o lo -j DROP'), goesOn);
+    assert.deepEqual(await withRule('! -o lo -p tcp -j REJECT'), ['rejected', 'passes', 'OUTPUT']);
+    assert.deepEqual(await withRule('-o eth0 -j DROP', { ...own, outInterface: undefined }), [
+      'unclear',
+      'passes',
+      'OUTPUT',
+    ]);
+    assert.deepEqual(await withRule('-j DROP', { inInterface: 'eth0' }), goesOn, 'it is not its own');
+  });
+
+  test('of the node itself that NAT leaves alone comes in as it is', async () => {
+    const rules = ['*filter', '-A OUTPUT -o lo -j ACCEPT', '-A INPUT -p tcp -m conntrack --ctstate DNAT -j ACCEPT'];
+    const { explain } = await tables([INSIDE], nodeFacts(), [...rules, '-A INPUT -i lo -j DROP', 'COMMIT']);
+    const own = packet({ isOwn: true, source: NODE, address: NODE, port: 40001, outInterface: 'lo' });
+    const { nat, output, input } = await explain(own);
+    assert.deepEqual([nat.kind, output.kind, input.kind], ['passes', 'passes', 'dropped']);
+    const elsewhere = await explain({ ...own, address: address('203.0.113.5') });
+    assert.deepEqual([elsewhere.nat.kind, elsewhere.input.kind], ['passes', 'passes']);
+  });
+
+  test('is not said to leave by an interface where it comes in', async () => {
+    const chain = ['*filter', ':OTHER - [0:0]', '-A INPUT -j OTHER', '-A OTHER -o eth0 -j ACCEPT', '-A OTHER -j DROP'];
+    const { explain } = await tables([INSIDE], nodeFacts(), [...chain, 'COMMIT']);
+    assert.equal((await explain(packet())).input.kind, 'dropped');
+    assert.equal((await explain(packet({ isOwn: true, source: NODE, outInterface: 'eth0' }))).input.kind, 'dropped');
+  });
+
   test('through a door ends in filter, as the door says', async () => {
     const empty = portal({ name: 'a/b', clusterIPs: ['10.96.0.100'], protocol: 'UDP', endpoints: [] });
     const gone = portal({ name: 'a/c', clusterIPs: ['10.96.0.101'], endpoints: [], onlyElsewhere: true });
@@ -109,7 +149,8 @@ describe('the way of a packet', () => {
     const iptables = new FakeIptables();
     const list = (table: Table, chain: string) => iptables.list('IPv4', table, chain);
     const path = await explainPath(packet(), isLocal, list, clock);
-    assert.deepEqual(path, { rules: [], nat: { kind: 'passes' }, input: { kind: 'passes' } });
+    const passes = { kind: 'passes' };
+    assert.deepEqual(path, { rules: [], nat: passes, output: passes, input: passes });
   });
 
   test('asks for a handful of chains, however many Services there are', async () => {
@@ -170,6 +211,26 @@ describe("another program's rule", () => {
     ['-j RETURN', 'passes'],
   ] as const) {
     test(`${rule}: ${outcome}`, async () => assert.equal((await withRule(rule)).outcome, outcome));
+  }
+
+  for (const [comment, outcome] of [
+    // What has no character that needs quotes gets none from iptables.
+    ['-j', 'dropped'],
+    ['-g', 'dropped'],
+    ['-x', 'dropped'],
+    ['--comment', 'dropped'],
+    ['""', 'dropped'],
+    ['"!"', 'dropped'],
+    ['-j -p udp', 'passes'],
+    ['--comment ! -p tcp', 'passes'],
+  ] as const) {
+    test(`its comment ${comment} is no part of what it does: ${outcome}`, async () => {
+      const list = async (_: Table, chain: string) => {
+        assert.ok(['PREROUTING', 'INPUT'].includes(chain), chain);
+        return `-P ${chain} ACCEPT\n-A ${chain} -m comment --comment ${comment} -j DROP\n`;
+      };
+      assert.equal((await explainPath(packet(), isLocal, list, clock)).nat.kind, outcome);
+    });
   }
 
   test('asks for the interface, which may be known', async () => {

@@ -14,6 +14,8 @@ const RUN = `
   import { Modules } from '${MODULES}';
   const read = [];
   process.on('exit', () => console.log(JSON.stringify({ read, loaded: process.moduleLoadList })));
+  // As in scripts/sea/code-cache.ts.
+  process.exit = () => {};
   process.argv = [process.execPath, 'main.js', '--version'];
   const { require } = new Modules((name) => {
     read.push(name);

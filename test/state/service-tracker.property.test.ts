@@ -204,7 +204,15 @@ function compareVerdicts(tracker: ServiceTracker, port: ServicePort, { drained }
       false,
       'drained ones serve nobody',
     );
-    for (const { endpoint } of verdicts) assert.ok(tracker.withEndpoint(endpoint).includes(port.name));
+    for (const { endpoint } of verdicts) {
+      const having = [...tracker.withEndpoint(endpoint)].flat();
+      assert.ok(having.includes(port.name));
+      for (const name of having) {
+        const known = tracker.candidates(name, 'own').map((each) => endpointName(each.endpoint));
+        // None is told of one with SCTP.
+        assert.ok(known.length === 0 || known.includes(endpointName(endpoint)), name);
+      }
+    }
   }
 }
 

@@ -717,10 +717,13 @@ test('an endpoint and an address lead back to the Service ports that have them',
   );
   t.slice('a', group([address('10.0.0.1', { ready: false })]));
   t.it.takeDelta();
-  const having = (text: string, port: number) => t.it.withEndpoint({ address: ip(text), port });
+  const having = (text: string, port: number) => [...t.it.withEndpoint({ address: ip(text), port })].flat();
   assert.deepEqual(having('10.0.0.1', 8080), ['shop/web:http']);
   assert.deepEqual(having('10.0.0.1', 8081), []);
   assert.deepEqual(having('203.0.113.7', 80), [], 'its external IP');
+  for (const loopback of ['127.0.0.1', '127.0.0.2', '127.255.255.254']) {
+    assert.equal(t.it.claimants(ip(loopback), 30_080, 'TCP').length, 1, `every ${loopback} is this node`);
+  }
   const at = (text: string, port: number, protocol: 'TCP' | 'UDP' = 'TCP') =>
     t.it.claimants(ip(text), port, protocol).map(({ name }) => name);
   assert.deepEqual(at('10.96.0.1', 80), ['shop/web:http']);
@@ -735,4 +738,40 @@ test('an endpoint and an address lead back to the Service ports that have them',
   ] as const) {
     assert.deepEqual(at(text, port, protocol), [], `${text}:${port}/${protocol}`);
   }
+});
+
+test('an endpoint of thousands is found by its address, without a look at what else they have', () => {
+  const t = tracker();
+  let looks = 0;
+  const counted = (text: string): EndpointAddress => {
+    const { address: value, ...rest } = address(text);
+    const get = () => {
+      looks++;
+      return value;
+    };
+    return Object.defineProperty({ ...rest }, 'address', { get, enumerable: true }) as EndpointAddress;
+  };
+  const others = Array.from({ length: 100 }, (_, i) => counted(`10.0.1.${i}`));
+  t.service(service());
+  t.slice('a', group([...others, counted('10.0.0.1')]));
+  t.slice('b', group([counted('10.0.0.1')]), 'shop/other');
+  t.slice('c', group([counted('10.0.0.1')]));
+  looks = 0;
+  const steps = [...t.it.withEndpoint({ address: ip('10.0.0.1'), port: 8080 })];
+  assert.deepEqual(steps, [['shop/web:http'], ['shop/web:http']], 'one for each object of a Service that is there');
+  assert.equal(looks, 0);
+});
+
+test('an endpoint leads back only to Service ports whose own group of addresses has it', () => {
+  const t = tracker();
+  const having = (text: string, port: number) => [...t.it.withEndpoint({ address: ip(text), port })].flat();
+  const port = (name: string) => ({ name, protocol: 'TCP' as const, port: 80, nodePort: 0 });
+  t.service(service({ ports: [port('http'), port('admin')] }));
+  t.endpoints(group([address('10.0.0.1')]), group([address('10.0.0.2')], 9090, 'admin'));
+  assert.deepEqual([having('10.0.0.1', 8080), having('10.0.0.1', 9090)], [['shop/web:http'], []]);
+  assert.deepEqual(having('10.0.0.2', 9090), ['shop/web:admin']);
+  t.slice('a', group([address('10.0.0.1')], 9090, 'other'));
+  assert.deepEqual([having('10.0.0.1', 8080), having('10.0.0.1', 9090)], [[], []], 'slices alone count');
+  t.slice('a', group([address('10.0.0.1')], 9090, 'admin'));
+  assert.deepEqual(having('10.0.0.1', 9090), ['shop/web:admin']);
 });

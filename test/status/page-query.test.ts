@@ -36,6 +36,10 @@ test('what is not understood is left out', () => {
     'reversed=yes',
     'hide=all',
     'q=+',
+    'open=web',
+    'open=a/b/c',
+    'open=a/b/IPv7',
+    `open=a/${'b'.repeat(64)}`,
   ]) {
     assert.deepEqual(parse(text), DEFAULT, text);
   }
@@ -47,8 +51,14 @@ test('a search is without regard to case, and no longer than anybody types', () 
 });
 
 test('of very many open rows those count that were opened last', () => {
-  const rows = Array.from({ length: 100 }, (_, index) => `row-${index}`);
+  const rows = Array.from({ length: 100 }, (_, index) => `a/row-${index}`);
   assert.deepEqual(parse(rows.map((row) => `open=${row}`).join('&')).open, rows.slice(80));
+});
+
+test('a row has the longest names that there may be', () => {
+  const name = 'x'.repeat(63);
+  const key = rowKey({ name: `${name}/${name}:${name}`, family: 'IPv6' });
+  assert.deepEqual(parse(`open=${key}`).open, [key]);
 });
 
 test('rows of two families have two keys', () => {

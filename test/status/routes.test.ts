@@ -68,6 +68,26 @@ test('a row that is open shows endpoints with their share', async (t) => {
   }
 });
 
+test('without JavaScript, a search leaves order and open rows as they are', async (t) => {
+  const { address } = await setUp(t);
+  const query = '?q=web&sort=total&reversed=1&hide=healthy&page=2&open=default/web:http&open=shop/empty';
+  const { body } = await ask(address, `/status${query}`);
+  const [, form = ''] = /<form([\s\S]*?)<\/form>/.exec(body) ?? [];
+  const hidden = [...form.matchAll(/<input type="hidden" name="(.*?)" value="(.*?)">/g)];
+  assert.deepEqual(
+    hidden.map(([, name, value]) => `${name}=${value}`),
+    ['sort=total', 'reversed=1', 'open=default/web:http', 'open=shop/empty'],
+  );
+});
+
+test('a long question does not make a page that is many times as long', async (t) => {
+  const { address } = await setUp(t, new FakeView({ services: 100 }));
+  const open = Array.from({ length: 20 }, () => `open=${"'".repeat(700)}`).join('&');
+  const { body } = await ask(address, `/status?${open}`);
+  const { body: plain } = await ask(address, '/status');
+  assert.equal(body.length, plain.length);
+});
+
 test('of very many endpoints the first are shown, and where the others are', async (t) => {
   const { address } = await setUp(t, new FakeView({ endpoints: 250 }));
   const { body } = await ask(address, '/status?open=default/web:http');

@@ -280,6 +280,32 @@ describe('a controller that pauses for a hand-over', () => {
     assert.deepEqual(addresses(), ['10.0.0.9']);
   });
 
+  test('lets endpoints change until a sync that takes long is over', async () => {
+    const h = harness();
+    h.controller.apply([service(), endpoints('10.0.0.1')]);
+    h.controller.synced();
+    await h.settle();
+    const restore = h.iptables.restore.bind(h.iptables);
+    let release = (): void => {};
+    const held = new Promise<void>((resolve) => (release = resolve));
+    h.iptables.restore = async (...args) => {
+      await held;
+      return restore(...args);
+    };
+    h.controller.apply([service({ key: 'shop/two', clusterIPs: [ip('10.96.0.2')] })]);
+    await h.settle(1_000);
+    const paused = h.controller.pause();
+    h.controller.apply([endpoints('10.0.0.9')]);
+    await h.settle();
+    const addresses = () => h.dataPlane.listeners.get('shop/web')?.backends.endpoints.map(({ address }) => address);
+    assert.deepEqual(addresses(), ['10.0.0.9']);
+    release();
+    await paused;
+    h.controller.apply([endpoints('10.0.0.1')]);
+    await h.settle();
+    assert.deepEqual(addresses(), ['10.0.0.9']);
+  });
+
   test('tries again to open what could not be opened before, and looks after its rules again', async () => {
     const h = harness();
     for (let port = 40_000; port <= 50_000; port++) h.dataPlane.taken.add(`TCP:${port}`);

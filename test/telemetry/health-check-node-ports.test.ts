@@ -85,6 +85,15 @@ test('it is served on every address of the machine, of both families', async (t)
     assert.equal((await ask(at(port, address), '/')).status, 200);
 });
 
+test('it is served under any name, also where that leads to loopback', async (t) => {
+  const { checks, listening } = setUp(t);
+  const port = await freePort();
+  checks.update(WEB, { port, localEndpoints: 1 });
+  await listening(1);
+  const { status } = await ask(at(port, '127.0.1.1'), '/', 'GET', { Host: `node-1:${port}` });
+  assert.equal(status, 200);
+});
+
 test('it is served on the addresses of NodePorts only, when they are given, and follows their changes', async (t) => {
   const { checks, listening } = setUp(t);
   const port = await freePort();

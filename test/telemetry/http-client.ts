@@ -1,4 +1,4 @@
-import { type IncomingHttpHeaders, request } from 'node:http';
+import { type IncomingHttpHeaders, type OutgoingHttpHeaders, request } from 'node:http';
 
 export interface Reply {
   readonly status: number | undefined;
@@ -11,9 +11,10 @@ export function ask(
   { address, port }: { readonly address: string; readonly port: number },
   path: string,
   method = 'GET',
+  headers: OutgoingHttpHeaders = {},
 ): Promise<Reply> {
   return new Promise((resolve, reject) => {
-    const outgoing = request({ host: address, port, path, method, agent: false }, (incoming) => {
+    const outgoing = request({ host: address, port, path, method, headers, agent: false }, (incoming) => {
       let body = '';
       incoming.setEncoding('utf8');
       incoming.on('error', reject);

@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { get } from 'node:http';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
-import { describe, test } from 'node:test';
+import { describe, type TestContext, test } from 'node:test';
 import { type Handler, type Routes, TEXT } from '../../src/telemetry/http.ts';
 import { HttpServer } from '../../src/telemetry/http-server.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
@@ -104,17 +103,15 @@ describe('a request', () => {
     socket.destroy();
   });
 
-  test('that a web site makes a browser send is refused', async (t) => {
-    const { address } = await serve(t, hello);
-    const status = async (headers: Readonly<Record<string, string>>) => {
-      const options = { host: address.address, port: address.port, path: '/hello', headers, agent: false };
-      const [response] = await once(get(options), 'response');
-      response.resume();
-      return response.statusCode;
-    };
-    assert.equal(await status({ Host: 'site.example:10249' }), 403);
-    assert.equal(await status({ 'Sec-Fetch-Site': 'cross-site', 'Sec-Fetch-Dest': 'empty' }), 403);
-    assert.equal(await status({ Host: 'localhost:10249', 'Sec-Fetch-Site': 'same-origin' }), 200);
+  test('that a web site makes a browser send is refused, where the answer is not for anybody', async (t) => {
+    const [operators, anybody] = [await serve(t, hello), await serve(t, hello, { audience: 'anybody' })];
+    const statuses = (headers: Readonly<Record<string, string>>) =>
+      Promise.all(
+        [operators, anybody].map(async ({ address }) => (await ask(address, '/hello', 'GET', headers)).status),
+      );
+    assert.deepEqual(await statuses({ Host: 'site.example:10249' }), [403, 200]);
+    assert.deepEqual(await statuses({ 'Sec-Fetch-Site': 'cross-site', 'Sec-Fetch-Dest': 'empty' }), [403, 200]);
+    assert.deepEqual(await statuses({ Host: 'localhost:10249', 'Sec-Fetch-Site': 'same-origin' }), [200, 200]);
   });
 
   test('that is no HTTP gets 400', async (t) => {
@@ -249,6 +246,45 @@ describe('a client that dawdles', () => {
     assert.ok(received < body.length, `${received}`);
   });
 
+  describe('over an answer in parts', () => {
+    async function inTwoParts(t: TestContext, more: { readonly unhurried?: true }) {
+      const { promise: mayGoOn, resolve: goOn } = Promise.withResolvers<void>();
+      async function* body() {
+        yield 'one ';
+        await mayGoOn;
+        yield 'two';
+      }
+      const handler = () => ({ status: 200, contentType: TEXT, body: body(), ...more });
+      const { address, clock } = await serve(t, new Map([['/parts', handler]]));
+      const socket = connect(address.port, address.address);
+      socket.write('GET /parts HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n');
+      let text = '';
+      socket.setEncoding('utf8').on('data', (chunk) => {
+        text += chunk;
+      });
+      await until('the first part has come', () => text.includes('one '));
+      const whole = async () => {
+        goOn();
+        await closed(socket);
+        return text.endsWith('\r\n3\r\ntwo\r\n0\r\n\r\n');
+      };
+      return { clock, whole };
+    }
+
+    test('loses its connection, although it has taken what there was', async (t) => {
+      const { clock, whole } = await inTwoParts(t, {});
+      clock.advance(10_000);
+      assert.equal(await whole(), false);
+    });
+
+    test('does not, where only the parts have a deadline', async (t) => {
+      const { clock, whole } = await inTwoParts(t, { unhurried: true });
+      await until('the deadline of the first part is gone', () => clock.pendingTimers === 0);
+      clock.advance(60_000);
+      assert.equal(await whole(), true);
+    });
+  });
+
   test('over an answer that has no end loses its connection, one that reads does not', async (t) => {
     const { promise: mayGoOn, resolve: goOn } = Promise.withResolvers<void>();
     let parts = 0;
@@ -265,7 +301,7 @@ describe('a client that dawdles', () => {
         isOver = true;
       }
     }
-    const endless = () => ({ status: 200, contentType: TEXT, body: body(), endless: true }) as const;
+    const endless = () => ({ status: 200, contentType: TEXT, body: body(), unhurried: true }) as const;
     const { address, clock } = await serve(t, new Map([['/endless', endless]]));
     const socket = connect(address.port, address.address);
     socket.on('error', () => {});
@@ -362,7 +398,7 @@ describe('an address that cannot be bound', () => {
     const log = new RecordingLog();
     const server = new HttpServer({
       ...{ name: 'healthz', address: '127.0.0.1', port, hint: 'see --healthz-bind-address', maxConnections: 1 },
-      ...{ routes: hello, clock, log, ...options },
+      ...{ audience: 'anybody', routes: hello, clock, log, ...options },
     });
     server.start();
     await until('the failure is told', () => log.of('error').length === 1);
@@ -418,7 +454,7 @@ describe('an address that cannot be bound', () => {
     await server.close();
     const late = new HttpServer({
       ...{ name: 'healthz', address: '127.0.0.1', port, hint: '', maxConnections: 1 },
-      ...{ routes: hello, clock, log },
+      ...{ audience: 'anybody', routes: hello, clock, log },
     });
     late.start();
     await late.close();
@@ -443,7 +479,7 @@ describe('closing', () => {
   test('right after starting leaves nothing listening', async () => {
     const server = new HttpServer({
       ...{ name: 'healthz', address: '127.0.0.1', port: 0, hint: '', maxConnections: 1 },
-      ...{ routes: hello, clock: new ManualClock(), log: new RecordingLog() },
+      ...{ audience: 'anybody', routes: hello, clock: new ManualClock(), log: new RecordingLog() },
     });
     server.start();
     await server.close();

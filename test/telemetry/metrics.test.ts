@@ -6,6 +6,7 @@ import { type Address, parseAddress } from '../../src/model/address.ts';
 import type { ServicePortName } from '../../src/model/service.ts';
 import { Health } from '../../src/telemetry/health.ts';
 import { Metrics } from '../../src/telemetry/metrics.ts';
+import type { LoopDelayMs } from '../../src/telemetry/process-metrics.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { parseExposition } from './exposition.ts';
 import { metricsOf } from './metrics-of.ts';
@@ -16,6 +17,7 @@ function setUp(ports: ListenerStats[] = [], { maxRows }: { maxRows?: number } = 
   const log = { lines: { error: 0, warn: 0, info: 0 }, droppedLines: 0 };
   const pending = { services: 0 };
   const api: { status: ApiStatus | undefined } = { status: undefined };
+  const loop: { delay: LoopDelayMs | undefined } = { delay: undefined };
   const metrics = new Metrics({
     clock,
     version: '1.2.3',
@@ -25,6 +27,7 @@ function setUp(ports: ListenerStats[] = [], { maxRows }: { maxRows?: number } = 
     stats: () => ports,
     log,
     apiStatus: () => api.status,
+    takeLoopDelay: () => loop.delay,
     ...(maxRows !== undefined && { maxRows }),
   });
   const scrape = async () => parseExposition(await textOf(metrics.render()));
@@ -37,7 +40,7 @@ function setUp(ports: ListenerStats[] = [], { maxRows }: { maxRows?: number } = 
     return samples[0]?.value;
   };
   const ipv4 = metrics.of('IPv4');
-  return { clock, health: health.of('IPv4'), metrics, ipv4, scrape, sampleOf, api, pending, log };
+  return { clock, health: health.of('IPv4'), metrics, ipv4, scrape, sampleOf, api, pending, log, loop };
 }
 
 async function textOf(parts: AsyncIterable<string>): Promise<string> {
@@ -209,6 +212,21 @@ test('log lines are counted by level, and those that were dropped', async () => 
     assert.deepEqual([await lines('error'), await lines('warn'), await lines('info')], [2, 0, 7]);
     assert.equal(await sampleOf('userspace_proxy_log_lines_dropped_total'), 1);
   }
+});
+
+test('the event loop’s lateness is that which was measured last, in seconds', async () => {
+  const { loop, scrape } = setUp();
+  const shown = async () => {
+    const families = await scrape();
+    const statistics = ['min', 'mean', 'stddev', 'p50', 'p90', 'p99', 'max'];
+    return statistics.map((name) => families.get(`nodejs_eventloop_lag_${name}_seconds`)?.samples[0]?.value);
+  };
+  assert.deepEqual(await shown(), [0, 0, 0, 0, 0, 0, 0], 'nothing was measured yet');
+  loop.delay = { min: 0, mean: 3, stddev: 2, p50: 1, p90: 40, p99: 500, max: 1_500 };
+  const measured = [0, 0.003, 0.002, 0.001, 0.04, 0.5, 1.5];
+  assert.deepEqual(await shown(), measured);
+  loop.delay = undefined;
+  assert.deepEqual(await shown(), measured, 'nothing was measured since');
 });
 
 describe('Service ports', () => {

@@ -1,13 +1,17 @@
 import type { AddressInfo } from 'node:net';
 import type { TestContext } from 'node:test';
 import type { Routes } from '../../src/telemetry/http.ts';
-import { HttpServer } from '../../src/telemetry/http-server.ts';
+import { HttpServer, type HttpServerOptions } from '../../src/telemetry/http-server.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
 import { until } from '../support/until.ts';
 
 /** A server on loopback with these routes; closed when the test is over. */
-export async function serve(t: TestContext, routes: Routes, { maxConnections = 16 } = {}) {
+export async function serve(
+  t: TestContext,
+  routes: Routes,
+  { maxConnections = 16, audience = 'operators' }: Partial<Pick<HttpServerOptions, 'maxConnections' | 'audience'>> = {},
+) {
   const clock = new ManualClock();
   const log = new RecordingLog();
   const server = new HttpServer({
@@ -16,6 +20,7 @@ export async function serve(t: TestContext, routes: Routes, { maxConnections = 1
     port: 0,
     hint: 'see --metrics-bind-address',
     maxConnections,
+    audience,
     routes,
     clock,
     log,

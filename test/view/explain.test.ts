@@ -1,11 +1,13 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import type { Clock } from '../../src/contracts/clock.ts';
 import type { Explanation, Question, ServiceView } from '../../src/contracts/view.ts';
 import { type Address, familyOf } from '../../src/model/address.ts';
 import { type Endpoint, type EndpointAddress, endpointName } from '../../src/model/endpoint.ts';
 import { listenerId } from '../../src/model/listener-id.ts';
 import type { Service, ServiceKey } from '../../src/model/service.ts';
 import type { ServicePort } from '../../src/model/service-port.ts';
+import { DROP, REFUSE } from '../../src/rules/doors.ts';
 import { ServiceTracker } from '../../src/state/service-tracker.ts';
 import { createExplain, type ExplainSources } from '../../src/view/explain.ts';
 import { FakeIptables } from '../fakes/fake-iptables.ts';
@@ -17,6 +19,7 @@ const NODE = address('192.168.50.10');
 const OUTSIDE = address('198.51.100.1');
 const POD = address('10.244.1.20');
 const LOCAL = [NODE, address('10.244.1.1'), address('127.0.0.1')];
+const isLocal = (each: Address) => each.startsWith('127.') || LOCAL.includes(each);
 const FACTS = nodeFacts({ clusterCidrs: ['10.244.0.0/16'] });
 
 /** Whose listeners are open: the own set at 40,000 and up, the local one at 41,000 and up, as the Services came. */
@@ -127,7 +130,10 @@ class World {
     return this.explainer()(question);
   }
 
-  explainer(iptables: ExplainSources['iptables'] = this.iptables): (question: Question) => Promise<Explanation> {
+  explainer(
+    iptables: ExplainSources['iptables'] = this.iptables,
+    clock: Clock = new ManualClock(),
+  ): (question: Question) => Promise<Explanation> {
     return createExplain({
       iptables,
       dataPlane: { nextPick: async (id, client) => this.#pick(id, client) },
@@ -142,12 +148,12 @@ class World {
         },
       ],
       machine: {
-        isLocal: (each) => LOCAL.includes(each),
-        ownAddress: () => NODE,
+        isLocal,
+        departureTo: (each) => ({ source: isLocal(each) ? each : NODE, interfaceName: isLocal(each) ? 'lo' : 'eth0' }),
         arrivalFrom: (client) => ({ interfaceName: client === OUTSIDE ? 'eth0' : 'cbr0', isBridged: client === POD }),
       },
       service: (name) => this.#view(name),
-      clock: new ManualClock(),
+      clock,
     });
   }
 
@@ -257,8 +263,14 @@ describe('a connection that is carried', () => {
       outside.candidates.map(({ reason }) => reason),
       ['on another node, and the policy is Local', undefined],
     );
-    assert.match(await summary(world, '127.0.0.1:30080'), /^default\/web:http takes it; /);
-    assert.deepEqual(world.askedAs, [POD, OUTSIDE, '127.0.0.1'], 'to itself, the node sends from the same address');
+    for (const loopback of ['127.0.0.1', '127.0.0.2', '127.255.255.254']) {
+      assert.match(await summary(world, `${loopback}:30080`), /^default\/web:http takes it; /);
+    }
+    assert.deepEqual(
+      world.askedAs.slice(0, 3),
+      [POD, OUTSIDE, '127.0.0.1'],
+      'to itself, the node sends from the same address',
+    );
   });
 
   test("is one to the proxy's own port, from this node", async () => {
@@ -372,10 +384,56 @@ describe('a connection that is turned away', () => {
   });
 });
 
+describe("a connection that this node's own rules stop on its way out", () => {
+  const fenced = (world: World, port: number) =>
+    world.sync('*filter', `-A OUTPUT -p tcp -m tcp --dport ${port} -j DROP`, 'COMMIT');
+  const stop = (port: number) => `but a rule drops it: filter OUTPUT -p tcp -m tcp --dport ${port} -j DROP`;
+
+  test('is not served, and others are', async () => {
+    const world = await fenced(web().endpoints('web', { address: ONE }), 40_000);
+    const explanation = await world.ask('10.96.0.1:80');
+    assert.equal(explanation.summary, `default/web:http would take it, ${stop(40_000)}`);
+    assert.deepEqual([explanation.served, explanation.nextPick], [false, undefined]);
+    assert.equal(explanation.rules.at(-1)?.chain, 'OUTPUT');
+    assert.ok((await world.ask('10.96.0.1:80', OUTSIDE)).served);
+  });
+
+  test('does not come to a door', async () => {
+    assert.equal(
+      await summary(await fenced(web(), REFUSE), '10.96.0.1:80'),
+      `default/web:http would refuse it, ${stop(REFUSE)}`,
+    );
+    const local = web({ internalTrafficPolicy: 'Local' }).endpoints('web', { address: ONE, nodeName: 'n2' });
+    assert.equal(
+      await summary(await fenced(local, DROP), '10.96.0.1:80'),
+      `default/web:http would drop it, ${stop(DROP)}`,
+    );
+  });
+
+  test("does not come to the proxy's own port either, nor past INPUT", async () => {
+    const world = await fenced(web().endpoints('web', { address: ONE }), 40_000);
+    const own = "it is the proxy's own port for default/web:http, which answers to this node itself";
+    const explanation = await world.ask('192.168.50.10:40000');
+    assert.deepEqual([explanation.summary, explanation.served], [`${own}, ${stop(40_000)}`, false]);
+    const inside = await web().endpoints('web', { address: ONE }).sync('*filter', '-A INPUT -i lo -j REJECT', 'COMMIT');
+    assert.equal(
+      await summary(inside, '192.168.50.10:40000'),
+      `${own}, but a rule rejects it: filter INPUT -i lo -j REJECT`,
+    );
+  });
+});
+
 describe('a connection that is not for us', () => {
   test('is told from one to an endpoint, which does not pass through here', async () => {
     const world = web().endpoints('web', { address: ONE });
     for (const name of ['a', 'b', 'c']) world.service(name, {}).endpoints(name, { address: ONE });
+    // While it moves from one slice to another, it is in both.
+    for (const name of ['c-1', 'c-2']) {
+      const key = `default/${name}` as ServiceKey;
+      const state = { address: ONE, ready: true, serving: true, terminating: false };
+      const group = { addresses: [state], ports: [{ name: 'http', protocol: 'TCP' as const, port: 8080 }] };
+      world.tracker.apply([{ kind: 'EndpointSlice', key, value: { key, service: 'default/c', group } }]);
+    }
     await world.service('d', { clusterIPs: [address('10.96.0.2')] }).sync();
     assert.equal(
       await summary(world, '10.244.1.11:8080'),
@@ -424,6 +482,8 @@ describe('when kernel and program differ', () => {
     const explanation = await world.ask('10.96.0.1:80');
     assert.equal(explanation.summary, missing);
     assert.equal(explanation.candidates.length, 1);
+    const nodePort = web({ nodePort: 30_080 }).learn();
+    for (const at of ['192.168.50.10', '127.0.0.2']) assert.equal(await summary(nodePort, `${at}:30080`), missing);
     world.isOpening = true;
     assert.equal(
       await summary(world, '10.96.0.1:80'),
@@ -481,17 +541,50 @@ describe('when kernel and program differ', () => {
 
   test('doors that should be open by now are told of', async () => {
     const world = await web().sync();
-    world.endpoints('web', { address: ONE }).learn();
-    assert.match(await summary(world, '10.96.0.1:80'), /refuses it, though endpoints have come since/);
+    // Known to the tracker, and not told yet to whoever makes the rules; then told, too.
+    world.endpoints('web', { address: ONE }, { address: TWO, ready: false });
+    const come =
+      'default/web:http refuses it, though endpoints have come since (the next sync of the rules corrects that)';
+    const explanation = await world.ask('10.96.0.1:80');
+    assert.equal(explanation.summary, come);
+    assert.deepEqual(
+      explanation.candidates.map(({ reason }) => reason),
+      [undefined, 'not ready'],
+    );
+    world.learn();
+    assert.equal(await summary(world, '10.96.0.1:80'), come);
     const local = await web({ internalTrafficPolicy: 'Local' })
       .endpoints('web', { address: ONE, nodeName: 'n2' })
       .sync();
     assert.match(await summary(local, '10.96.0.1:80'), /drops it: its policy is Local/);
-    local.endpoints('web', { address: ONE }).learn();
+    local.endpoints('web', { address: ONE });
+    assert.match(await summary(local, '10.96.0.1:80'), /drops it, though endpoints have come since/, 'known, not told');
+    local.learn();
     assert.match(await summary(local, '10.96.0.1:80'), /drops it, though endpoints have come since/);
     local.isOpening = true;
     assert.match(await summary(local, '10.96.0.1:80'), /drops it until its listener is open/);
   });
+});
+
+test('an endpoint that many have holds nothing up', async () => {
+  const world = new World();
+  const names = Array.from({ length: 1_000 }, (_, i) => `s${i}`);
+  for (const name of names) world.service(name).endpoints(name, { address: ONE });
+  let readings = 0;
+  let turns = 0;
+  // To which everything seems to take a millisecond.
+  const clock = {
+    now: () => ++readings,
+    wallNow: () => 0,
+    after: (_: number, callback: () => void) => {
+      turns++;
+      setImmediate(callback);
+      return { cancel: () => {} };
+    },
+  };
+  const { summary: told } = await world.explainer(world.iptables, clock)({ address: ONE, port: 8080, protocol: 'TCP' });
+  assert.match(told, / an endpoint of default\/s0:http, default\/s1:http, default\/s2:http and 997 more, and its conn/);
+  assert.ok(turns > names.length / 10, `${turns} turns of the event loop`);
 });
 
 test('questions take turns at iptables, and one that fails is in nobody’s way', async () => {

@@ -18,13 +18,13 @@ function table() {
   const counters = new PortCounters(counterMemory());
   const picker = new Picker({ random: Math.random, affinityMaxClients: 1 });
   const endpoints = new EndpointTable(picker);
-  const update = (hosts: readonly number[], draining?: readonly number[]): boolean => {
+  const update = (hosts: readonly number[], draining?: readonly number[]): void => {
     const backends: Backends = {
       endpoints: hosts.map(endpoint),
       ...(draining && { draining: draining.map(endpoint) }),
       affinity: { type: 'None' },
     };
-    return endpoints.update(sent(counters.follow(backends)));
+    endpoints.update(sent(counters.follow(backends)));
   };
   const read = () =>
     counters
@@ -44,16 +44,16 @@ function table() {
 
 test('an endpoint that drains and comes back counts in one place, with the object that the picker has by then', () => {
   const { endpoints, update, read, count, pick } = table();
-  assert.equal(update([1]), true);
+  update([1]);
   const before = endpoints.target(pick());
   count(before);
-  assert.equal(update([2], [1]), true);
+  update([2], [1]);
   count(before);
   assert.deepEqual(read(), ['10.0.0.1:80 2', '10.0.0.2:80 0']);
-  assert.equal(update([2], [1, 3]), false, 'whoever drains is nobody’s next');
+  update([2], [1, 3]);
   count(endpoints.finder()(endpoint(3)));
   count(endpoints.finder()(endpoint(1)));
-  assert.equal(update([1], [3]), true);
+  update([1], [3]);
   const after = endpoints.target(pick());
   assert.equal(after.endpoint, pick());
   count(after);

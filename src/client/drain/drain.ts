@@ -5,6 +5,7 @@ import { parseArguments, type SubcommandArguments } from '../arguments.ts';
 import { askOne } from '../ask-one.ts';
 import { controlSocketOf } from '../control-options.ts';
 import { parseEndpoint } from '../endpoint-argument.ts';
+import { oneColumnEach } from '../format/text.ts';
 import type { RunSubcommand } from '../subcommand.ts';
 import { DRAIN } from '../subcommands.ts';
 import { type Holder, holdersOf } from './holders.ts';
@@ -24,9 +25,9 @@ export const drain: RunSubcommand = async (argv, terminal, tools) => {
   // Before the user is told: who interrupts from then on hears that it stays drained.
   const restore = tools.onInterrupt(() => interrupted.abort());
   try {
-    terminal.out(`${endpointName(endpoint)} is drained on this node: ${heldBy(holders)}.\n`);
-    for (const warning of holders.flatMap(warningsOf)) terminal.err(`Warning: ${warning}.\n`);
-    if (timeoutMs === undefined || holders.length === 0) return 0;
+    terminal.out(`${endpointName(endpoint)} is drained on this node: ${oneColumnEach(heldBy(holders))}.\n`);
+    for (const warning of holders.flatMap(warningsOf)) terminal.err(`Warning: ${oneColumnEach(warning)}.\n`);
+    if (timeoutMs === undefined) return 0;
     return await waitForConnections({
       ...{ control, endpoint, holders, timeoutMs, terminal },
       clock: tools.clock,

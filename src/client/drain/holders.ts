@@ -7,7 +7,6 @@ import type { ServicePortName } from '../../model/service.ts';
 /** A Service port with the endpoint in question. */
 export interface Holder {
   readonly name: ServicePortName;
-  readonly filter: ServiceFilter;
   /** Open ones to the endpoint. `undefined` where the engine does not count them. */
   readonly connections: number | undefined;
   /** It gives the endpoint new connections. */
@@ -28,7 +27,7 @@ export async function holdersOf(control: Control, endpoint: Endpoint, filter: Se
   return holders;
 }
 
-function asHolder({ name, namespace, service, listeners }: ServiceView, endpoint: Endpoint): Holder | undefined {
+function asHolder({ name, listeners }: ServiceView, endpoint: Endpoint): Holder | undefined {
   const found = listeners.flatMap(({ set, endpoints }) => {
     const view = endpoints.find((each) => isSame(each.endpoint, endpoint));
     return view === undefined ? [] : [{ set, view, others: endpoints.filter((each) => each !== view) }];
@@ -37,7 +36,6 @@ function asHolder({ name, namespace, service, listeners }: ServiceView, endpoint
   const active = found.flatMap(({ view }) => view.counters?.active ?? []);
   return {
     name,
-    filter: { namespace, service },
     connections: active.length < found.length ? undefined : active.reduce((sum, each) => sum + each, 0),
     isActive: found.some(({ view }) => isActive(view)),
     onlyOneFor: found.filter(({ view, others }) => isActive(view) && !others.some(isActive)).map(({ set }) => set),
@@ -48,6 +46,6 @@ function isActive({ state }: EndpointView): boolean {
   return state === 'active';
 }
 
-function isSame(one: Endpoint, other: Endpoint): boolean {
+export function isSame(one: Endpoint, other: Endpoint): boolean {
   return one.address === other.address && one.port === other.port;
 }

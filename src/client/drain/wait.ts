@@ -1,18 +1,15 @@
 import { formatDuration } from '../../cli/duration.ts';
 import type { Clock } from '../../contracts/clock.ts';
 import { sleep } from '../../contracts/sleep.ts';
-import type { ServiceFilter } from '../../contracts/view.ts';
 import type { Control } from '../../control/protocol.ts';
 import { type Endpoint, endpointName } from '../../model/endpoint.ts';
-import { messageOf } from '../../model/message-of.ts';
 import type { Terminal } from '../subcommand.ts';
-import { type Holder, holdersOf } from './holders.ts';
+import { connectionsLeft } from './connections-left.ts';
+import type { Holder } from './holders.ts';
 
 const POLL_MS = 1_000;
-/** While a successor takes over, nobody answers for a moment. */
-const MAX_FAILURES = 10;
-/** To look at every Service is less than to ask for so many of them one by one. */
-const MANY_SERVICES = 50;
+/** Where all connections of the node have to be looked through. */
+const LIST_POLL_MS = 5_000;
 /** As a shell counts a process that SIGINT has ended. */
 const INTERRUPTED = 130;
 
@@ -30,7 +27,7 @@ export interface Wait {
 
 /**
  * Until a drained endpoint has no connection any more. Resolves with the exit code; rejects with a sentence when the
- * endpoint is drained no longer.
+ * endpoint is drained no longer, or nobody can tell.
  */
 export async function waitForConnections({
   control,
@@ -46,11 +43,12 @@ export async function waitForConnections({
   const startedAt = clock.now();
   const progress = lineOf(terminal);
   for (;;) {
-    const { open, isInEffect } = await left();
+    const { open, isInEffect, isListed, gone } = await left();
     const elapsedMs = clock.now() - startedAt;
     const remainingMs = timeoutMs === 0 ? Number.POSITIVE_INFINITY : timeoutMs - elapsedMs;
     progress.clear();
     if (open === 0 && isInEffect) {
+      if (gone.length > 0) throw new Error(`${untold(gone)}; ${name} stays drained`);
       terminal.out(`All connections to ${name} have ended.\n`);
       return 0;
     }
@@ -62,60 +60,14 @@ export async function waitForConnections({
     progress.show(
       `Waiting for ${connections(open)} to end, ${formatDuration(Math.round(elapsedMs / 1_000) * 1_000)} so far`,
     );
-    await sleep(Math.min(POLL_MS, remainingMs), clock, interrupted);
+    await sleep(Math.min(isListed ? LIST_POLL_MS : POLL_MS, remainingMs), clock, interrupted);
   }
 }
 
-interface Left {
-  readonly open: number;
-  /** Nothing gives the endpoint new connections any more. */
-  readonly isInEffect: boolean;
-}
-
-/** Counts anew at each call. */
-function connectionsLeft(control: Control, endpoint: Endpoint, holders: readonly Holder[]): () => Promise<Left> {
-  const named = [...new Map(holders.map(({ filter }) => [`${filter.namespace}/${filter.service}`, filter])).values()];
-  const filters = named.length > MANY_SERVICES ? [{}] : named;
-  let last = holders;
-  let wasDrained = false;
-  let failures = 0;
-  return async () => {
-    try {
-      last = await holdersOfAll(control, endpoint, filters);
-      failures = 0;
-    } catch (error) {
-      failures++;
-      if (failures > MAX_FAILURES) throw new Error(`cannot say whether connections are left: ${messageOf(error)}`);
-    }
-    const isActive = last.some((holder) => holder.isActive);
-    if (isActive && wasDrained) {
-      throw new Error('it is drained no longer: somebody gave it back, or the proxy was started anew');
-    }
-    wasDrained ||= !isActive;
-    return { open: sum(last), isInEffect: !isActive };
-  };
-}
-
-async function holdersOfAll(
-  control: Control,
-  endpoint: Endpoint,
-  filters: readonly ServiceFilter[],
-): Promise<Holder[]> {
-  const holders: Holder[] = [];
-  for (const filter of filters) holders.push(...(await holdersOf(control, endpoint, filter)));
-  return holders;
-}
-
-function sum(holders: readonly Holder[]): number {
-  let total = 0;
-  for (const { connections } of holders) {
-    if (connections === undefined)
-      throw new Error(
-        'the engine does not count the connections to an endpoint, so nobody can wait for them; it stays drained',
-      );
-    total += connections;
-  }
-  return total;
+/** The first stands for all. */
+function untold([first = '', ...others]: readonly string[]): string {
+  const had = `${first}${others.length > 0 ? ` and ${others.length} others` : ''} had some`;
+  return `cannot say whether connections are left: ${had}, and nobody counts those of a Service that is served no longer`;
 }
 
 /** A line that is drawn again in its place; nothing where that is not possible. */

@@ -4,6 +4,7 @@ import { parseArguments, type SubcommandArguments } from '../arguments.ts';
 import { askOne } from '../ask-one.ts';
 import { warnOfCaveats } from '../caveats.ts';
 import { controlSocketOf } from '../control-options.ts';
+import { printableJson } from '../format/json.ts';
 import { nodeOf } from '../node-of.ts';
 import type { RunSubcommand } from '../subcommand.ts';
 import { destinationOf } from './destination.ts';
@@ -23,7 +24,7 @@ export const explain: RunSubcommand = async (argv, terminal, { clock, connect })
   const explanation = await askOne(control, 'explain', question);
   const isJson = given.values.get('output') === 'json';
   // The clock is that of the proxy: both are on one machine.
-  terminal.out(isJson ? `${JSON.stringify(explanation, null, 2)}\n` : explanationText(explanation, clock.wallNow()));
+  terminal.out(isJson ? printableJson(explanation) : explanationText(explanation, clock.wallNow()));
   warnOfCaveats(await nodeOf(control), terminal);
   return explanation.served ? 0 : 1;
 };

@@ -19,7 +19,7 @@ export function explanationText(explanation: Explanation, now: number): string {
   ];
   return `${parts
     .filter((lines) => lines.length > 0)
-    .map((lines) => lines.join('\n'))
+    .map((lines) => lines.map(oneColumnEach).join('\n'))
     .join('\n\n')}\n`;
 }
 

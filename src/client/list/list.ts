@@ -5,13 +5,14 @@ import { warnOfCaveats } from '../caveats.ts';
 import { controlSocketOf } from '../control-options.ts';
 import { nodeOf } from '../node-of.ts';
 import type { RunSubcommand } from '../subcommand.ts';
+import { pace } from './pace.ts';
 import { jsonPrinter, type Printer, tablePrinter } from './printer.ts';
 import { isNarrowed, isSelected, type Selection, selectionOf } from './selection.ts';
 import { LIST } from './subcommand.ts';
 import type { TableOptions } from './table.ts';
 
-/** Prints each piece as it comes: however many Services there are, only some of them are in memory. */
-export const list: RunSubcommand = async (argv, terminal, { connect }) => {
+/** Prints each piece as it comes: however many Services there are, only some are in memory while somebody reads. */
+export const list: RunSubcommand = async (argv, terminal, { clock, connect }) => {
   const given = parseArguments(LIST, argv);
   const selection = selectionOf(given);
   const layout = layoutOf(given);
@@ -27,6 +28,7 @@ export const list: RunSubcommand = async (argv, terminal, { connect }) => {
   };
   const printer = output === 'json' ? jsonPrinter(node, listed) : tablePrinter(node, listed, options);
   terminal.out(printer.head);
+  const paced = pace(terminal, clock);
   let rows = 0;
   const isSummary = layout === 'rate' && output !== 'json';
   const pieces =
@@ -35,6 +37,8 @@ export const list: RunSubcommand = async (argv, terminal, { connect }) => {
       : servicePieces(control, selection, printer, isSummary);
   for await (const piece of pieces) {
     terminal.out(piece.text);
+    // Of thousands of idle Services in turn there is nothing to say.
+    if (piece.text !== '') await paced();
     rows += piece.rows;
   }
   terminal.out(printer.foot);

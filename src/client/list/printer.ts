@@ -17,7 +17,7 @@ export interface Printer {
 
 export function tablePrinter({ version, nodeName }: NodeView, listed: Listed, options: TableOptions): Printer {
   const connectionLines = new ConnectionLines();
-  const title = `Kube userspace proxy version ${version} (node=${oneColumnEach(nodeName)})`;
+  const title = `Kube userspace proxy version ${version} (node=${nodeName})`;
   return {
     head: lines(listed === 'services' ? [title, ...headerLines(options)] : [title, CONNECTION_HEADER]),
     services: (piece) => lines(piece.flatMap((service) => serviceLines(service, options))),
@@ -44,6 +44,7 @@ export function jsonPrinter({ version, nodeName }: NodeView, listed: Listed): Pr
   };
 }
 
+/** Whatever they are made of, names included: another program may be at the socket. */
 function lines(texts: readonly string[]): string {
-  return texts.map((text) => `${text}\n`).join('');
+  return texts.map((text) => `${oneColumnEach(text)}\n`).join('');
 }

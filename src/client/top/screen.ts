@@ -1,3 +1,4 @@
+import { printable } from '../../model/printable.ts';
 import type { Frame, Size, Style } from './frame.ts';
 
 /** A terminal that shows frames and sends keys. */
@@ -55,7 +56,9 @@ export class AnsiScreen implements Screen {
     this.#write(`${ESC}2J`);
   }
 
-  #painted(text: string, style: Style): string {
+  /** No text of a frame steers the terminal, whoever has answered. */
+  #painted(given: string, style: Style): string {
+    const text = printable(given);
     const isColour = style === 'good' || style === 'warning' || style === 'bad';
     const sgr =
       style === 'selected' && !this.#hasColours ? SGR.heading : isColour && !this.#hasColours ? '' : SGR[style];

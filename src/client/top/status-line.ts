@@ -37,7 +37,11 @@ function openedSpans(opened: OpenedService | undefined, key: string): Span[] {
   const addresses = clusterIPs.map((address) => endpointName({ address, port }));
   const where = [...addresses, ...(nodePort === 0 ? [] : [`NodePort ${nodePort}`])].join(', ');
   const { style } = SERVICE_STATES[state];
-  return [span(`${name}  ${protocol} ${where}  `), span(state, style), span(reason === undefined ? '' : `: ${reason}`)];
+  return [
+    span(`${name}  ${protocol} ${where}  `),
+    span(state, style),
+    span(reason === undefined ? '' : `: ${oneColumnEach(reason)}`),
+  ];
 }
 
 function errorSpans(row: EndpointRow | undefined, now: number): Span[] {

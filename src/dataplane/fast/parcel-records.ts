@@ -175,11 +175,12 @@ function unpackPipe(piped: unknown, contents: Contents): SideRecord['pipe'] {
   return { readEnd, writeEnd, pending: whole(piped, 'the bytes in a pipe', { min: 1 }) };
 }
 
-export function packFlow({ fd, endpoint, hasReplied, name, control }: FlowRecord, into: Packing): object {
+export function packFlow({ fd, endpoint, hasReplied, hasRetired, name, control }: FlowRecord, into: Packing): object {
   into.fds.push(fd);
   return {
     endpoint: packEndpoint(endpoint),
     hasReplied,
+    hasRetired,
     name: Buffer.from(name).toString('base64'),
     control: Buffer.from(control).toString('base64'),
   };
@@ -193,6 +194,8 @@ export function unpackFlow(value: Fields, contents: Contents): FlowRecord {
     fd: contents.fd(),
     endpoint: endpoint(value['endpoint'], 'the endpoint of a flow'),
     hasReplied: flag(value['hasReplied'], 'hasReplied'),
+    // Missing from programs whose flows do not retire.
+    hasRetired: flag(value['hasRetired'] ?? false, 'hasRetired'),
     name,
     control,
   };

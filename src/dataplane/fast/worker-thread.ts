@@ -297,7 +297,13 @@ export class WorkerThread {
     const delayMs = Math.min(FIRST_RESTART_MS * 2 ** (this.#failures - 1), MAX_RESTART_MS);
     log.error('The connections of a worker are lost; its Service ports go on in another', { worker: index, delayMs });
     this.#restart = clock.after(delayMs, () => {
-      this.#spawn();
+      try {
+        this.#spawn();
+      } catch (err) {
+        // Such as EAGAIN, where the kernel gives no thread.
+        log.error('A worker of the data plane cannot be started', { worker: index, err: inFull(err) });
+        return this.#restartLater();
+      }
       onRestart();
     });
   }

@@ -17,6 +17,11 @@ export class EndpointCounters {
     );
   }
 
+  /** In either list. */
+  has(endpoint: Endpoint): boolean {
+    return this.#byName.has(endpointName(endpoint));
+  }
+
   /** To count in. Nobody reads what is counted for an endpoint that has gone. */
   of(endpoint: Endpoint): Counters {
     return this.#byName.get(endpointName(endpoint))?.counters ?? newCounters();

@@ -88,7 +88,8 @@ class NodeDataPlane implements DataPlane {
     if (port === undefined) return;
     port.context.drain?.update(backends);
     port.context.endpoints.follow(backends);
-    if (port.context.picker.update(backends)) port.listener?.endpointsChanged();
+    port.context.picker.update(backends);
+    port.listener?.endpointsChanged();
   }
 
   async close(id: ListenerId): Promise<void> {

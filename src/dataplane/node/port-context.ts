@@ -21,7 +21,7 @@ export interface PortContext {
 /** One open Service port, as the registry sees it. */
 export interface PortListener {
   readonly localPort: number;
-  /** The picker has another set of endpoints for new clients. */
+  /** The picker and `endpoints` know of others. */
   endpointsChanged(): void;
   /** Resolves when the local port is free. */
   close(): Promise<void>;

@@ -25,6 +25,7 @@ export interface UdpFlowOptions {
 /** One client address and port, as one endpoint sees it: a connected socket of its own, so that replies find back. */
 export class UdpFlow {
   readonly endpoint: Endpoint;
+  hasEnded = false;
   readonly #port: PortContext;
   readonly #client: Endpoint;
   /** The endpoint's. */
@@ -35,7 +36,6 @@ export class UdpFlow {
   /** Datagrams in order, until the socket is connected. */
   #waiting: Buffer[] | undefined = [];
   #hasReplied = false;
-  #hasEnded = false;
   #lastMovedMs: number;
   #timer: Timer;
 
@@ -81,8 +81,8 @@ export class UdpFlow {
   }
 
   end(): void {
-    if (this.#hasEnded) return;
-    this.#hasEnded = true;
+    if (this.hasEnded) return;
+    this.hasEnded = true;
     this.#timer.cancel();
     this.#share.active--;
     this.#socket.close();
@@ -96,7 +96,7 @@ export class UdpFlow {
   }
 
   #transmit(datagram: Buffer): void {
-    if (this.#hasEnded) return;
+    if (this.hasEnded) return;
     if (!hasRoomToSend(this.#socket)) {
       this.#port.counters.limited++;
       return;
@@ -107,7 +107,7 @@ export class UdpFlow {
   }
 
   #receive(datagram: Buffer): void {
-    if (this.#hasEnded) return;
+    if (this.hasEnded) return;
     this.#lastMovedMs = this.#port.clock.now();
     this.#port.counters.sentBytes += datagram.length;
     this.#share.sentBytes += datagram.length;
@@ -120,7 +120,7 @@ export class UdpFlow {
   }
 
   #fail(err: Error): void {
-    if (this.#hasEnded) return;
+    if (this.hasEnded) return;
     const isConnected = this.#waiting === undefined;
     if (isConnected && HARMS_ONE_DATAGRAM.has(errnoOf(err))) return;
     const reason = dialFailureOf(err);

@@ -22,6 +22,8 @@ export interface FlowBudget {
 interface LocalSocket {
   readonly socket: Socket;
   readonly flows: Map<string, UdpFlow>;
+  /** Those that pass on late answers, while what their client sends next begins another. */
+  readonly retired: Set<UdpFlow>;
 }
 
 /** `localAddresses`: the node's own, of both families; read only for a wildcard. */
@@ -93,19 +95,21 @@ export class UdpListener implements PortListener {
   }
 
   endpointsChanged(): void {
-    for (const { flows } of this.#sockets.values()) {
-      for (const flow of flows.values()) if (!this.#port.picker.has(flow.endpoint)) flow.end();
+    const { picker, endpoints } = this.#port;
+    for (const { flows, retired } of this.#sockets.values()) {
+      for (const [key, flow] of flows) {
+        if (picker.has(flow.endpoint)) continue;
+        flows.delete(key);
+        retired.add(flow);
+      }
+      for (const flow of retired) if (!endpoints.has(flow.endpoint)) flow.end();
     }
   }
 
-  /** What begins at a socket after it was reached comes last, and does not make it any longer. */
+  /** What begins at a socket after it was reached is left out; a flow that retires meanwhile comes once. */
   *flows(): Iterable<OpenConnection> {
-    for (const { flows } of this.#sockets.values()) {
-      let left = flows.size;
-      for (const flow of flows.values()) {
-        if (left-- === 0) break;
-        yield flow.describe();
-      }
+    for (const local of this.#sockets.values()) {
+      for (const flow of flowsOf(local)) if (!flow.hasEnded) yield flow.describe();
     }
   }
 
@@ -120,7 +124,7 @@ export class UdpListener implements PortListener {
 
   async #bindOne(address: string, port: number): Promise<number> {
     const socket = udpSocket(address);
-    const local: LocalSocket = { socket, flows: new Map() };
+    const local: LocalSocket = { socket, flows: new Map(), retired: new Set() };
     // Known before it is bound, so that nobody binds it twice and close() finds it.
     this.#sockets.set(address, local);
     socket.on('message', (datagram, remote) => this.#receive(local, datagram, remote));
@@ -137,10 +141,10 @@ export class UdpListener implements PortListener {
   }
 
   /** Flows end; the descriptor is closed within the call. */
-  #drop(address: string, { socket, flows }: LocalSocket): void {
+  #drop(address: string, local: LocalSocket): void {
     this.#sockets.delete(address);
-    for (const flow of flows.values()) flow.end();
-    socket.close();
+    for (const flow of flowsOf(local)) flow.end();
+    local.socket.close();
   }
 
   #receive(local: LocalSocket, datagram: Buffer, remote: RemoteInfo): void {
@@ -149,13 +153,14 @@ export class UdpListener implements PortListener {
   }
 
   /** `undefined` when the client is turned away. */
-  #begin({ socket, flows }: LocalSocket, remote: RemoteInfo): UdpFlow | undefined {
-    const { counters, options, observer, picker, clock, name } = this.#port;
-    const isPortFull = this.#flows >= options.udpMaxFlowsPerService;
-    if (isPortFull || this.#budget.active >= this.#budget.max) {
+  #begin({ socket, flows, retired }: LocalSocket, remote: RemoteInfo): UdpFlow | undefined {
+    const { counters, observer, picker, clock, name } = this.#port;
+    let limit = this.#limit();
+    if (limit !== undefined && this.#endOneRetired()) limit = this.#limit();
+    if (limit !== undefined) {
       // The new flow is refused, not an old one ended: a flood of invented clients must not drive out the real ones.
       counters.limited++;
-      observer.limited({ name, client: remote.address, limit: isPortFull ? 'flows-per-service' : 'flows-total' });
+      observer.limited({ name, client: remote.address, limit });
       return undefined;
     }
     const endpoint = picker.pick(remote.address, clock.now()).next();
@@ -170,7 +175,7 @@ export class UdpListener implements PortListener {
       endpoint,
       reply: (datagram) => this.#reply(socket, datagram, remote),
       onEnd: () => {
-        flows.delete(key);
+        if (!retired.delete(flow)) flows.delete(key);
         this.#flows--;
         this.#budget.active--;
         counters.active--;
@@ -185,6 +190,23 @@ export class UdpListener implements PortListener {
     return flow;
   }
 
+  /** The bound that keeps a new flow out, if any. */
+  #limit(): 'flows-per-service' | 'flows-total' | undefined {
+    if (this.#flows >= this.#port.options.udpMaxFlowsPerService) return 'flows-per-service';
+    return this.#budget.active >= this.#budget.max ? 'flows-total' : undefined;
+  }
+
+  /** Its client may be the very one that is to begin another. */
+  #endOneRetired(): boolean {
+    for (const { retired } of this.#sockets.values()) {
+      for (const flow of retired) {
+        flow.end();
+        return true;
+      }
+    }
+    return false;
+  }
+
   #reply(socket: Socket, datagram: Buffer, remote: RemoteInfo): void {
     // A reply that cannot be sent is lost, as datagrams are; its error concerns nobody else.
     if (hasRoomToSend(socket)) socket.send(datagram, remote.port, remote.address, () => {});
@@ -194,6 +216,10 @@ export class UdpListener implements PortListener {
   #report(err: string): void {
     this.#port.observer.listenerFailed({ name: this.#port.name, err });
   }
+}
+
+function flowsOf({ flows, retired }: LocalSocket): readonly UdpFlow[] {
+  return [...flows.values(), ...retired];
 }
 
 function flowKey(remote: RemoteInfo): string {

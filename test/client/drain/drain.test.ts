@@ -2,8 +2,16 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { drain } from '../../../src/client/drain/drain.ts';
 import { parseEndpoint } from '../../../src/client/endpoint-argument.ts';
-import type { EndpointState, EndpointView, ListenerView, ServiceView } from '../../../src/contracts/view.ts';
+import type {
+  ConnectionView,
+  EndpointState,
+  EndpointView,
+  ListenerView,
+  ServiceView,
+} from '../../../src/contracts/view.ts';
 import type { CommandName, Commands, Control } from '../../../src/control/protocol.ts';
+import type { Endpoint } from '../../../src/model/endpoint.ts';
+import type { ServicePortName } from '../../../src/model/service.ts';
 import { counters, FakeView } from '../../fakes/fake-view.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';
 import { settle, until } from '../../support/until.ts';
@@ -29,6 +37,8 @@ function listener(set: ListenerView['set'], open: Open, states: Record<string, E
 /** A proxy with these Services, by `namespace/service`, which drains at once. */
 class FakeProxy implements Control {
   readonly services: Record<string, ListenerView[]>;
+  /** What is open to the pod, whether or not the counters of a Service show it. */
+  readonly connections: ServicePortName[] = [];
   readonly drained: string[] = [];
   readonly asked: string[] = [];
   /** Told in place of the next answers. */
@@ -48,6 +58,14 @@ class FakeProxy implements Control {
     if (command === 'drain') {
       this.drained.push(POD);
       yield {} as Commands[C]['piece'];
+      return;
+    }
+    if (command === 'connections') {
+      // One at a time, among those of another endpoint and one that is dialling for the first time.
+      for (const name of this.connections) {
+        const to = (endpoint?: Endpoint) => ({ name, ...(endpoint && { endpoint }) }) as ConnectionView;
+        yield [to(parseEndpoint(OTHER)), to(parseEndpoint(POD)), to()] as unknown as Commands[C]['piece'];
+      }
       return;
     }
     assert.equal(command, 'services');
@@ -149,7 +167,7 @@ describe('drain', () => {
     ]);
   });
 
-  test('is remembered for an endpoint that nobody has, for which there is nothing to wait', async () => {
+  test('is remembered for an endpoint that nobody has and nothing goes to', async () => {
     const proxy = new FakeProxy({ 'default/web': [listener('own', { [OTHER]: 0 })] });
     const { exit, terminal } = start(proxy, [POD, '--timeout', '5m']);
     assert.equal(await exit, 0);
@@ -193,7 +211,10 @@ describe('drain --timeout', () => {
     proxy.open = 0;
     await next();
     await exit;
-    assert.deepEqual(proxy.asked.slice(2), Array(2).fill('services {"namespace":"default","service":"web"}'));
+    const counters = 'services {"namespace":"default","service":"web"}';
+    const [, , ...asked] = proxy.asked;
+    // Once the counters say that nothing is left, and then for certain.
+    assert.deepEqual(asked, [counters, counters, 'connections {}']);
   });
 
   test('looks at all Services at once where very many have the endpoint', async () => {
@@ -203,7 +224,7 @@ describe('drain --timeout', () => {
     ]);
     const proxy = new FakeProxy(Object.fromEntries(many));
     assert.equal(await start(proxy, [POD, '--timeout', '1m']).exit, 0);
-    assert.deepEqual(proxy.asked.slice(2), ['services {}']);
+    assert.deepEqual(proxy.asked.slice(2), ['services {}', 'connections {}']);
   });
 
   test('fails when connections are left then, and leaves the endpoint drained', async () => {
@@ -327,9 +348,104 @@ describe('drain --timeout', () => {
     assert.match(terminal.complained, /^Not all Services have given it up yet; it stays drained, until undrain\.$/m);
   });
 
-  test('says so where the engine does not count', async () => {
+  test('looks at the connections where the engine does not count', async () => {
     const proxy = new FakeProxy({ 'default/web': [listener('own', { [POD]: undefined, [OTHER]: undefined })] });
-    await assert.rejects(start(proxy, [POD, '--timeout', '1m']).exit, /does not count the connections to an endpoint/);
-    assert.deepEqual(proxy.drained, [POD]);
+    proxy.connections.push('default/web');
+    const { exit, terminal, waits, next } = start(proxy, [POD, '--timeout', '2s']);
+    for (const _ of [1, 2]) {
+      await waits();
+      await next();
+    }
+    assert.equal(await exit, 1);
+    assert.equal(terminal.complained, `1 connection to ${POD} still open; it stays drained, until undrain.\n`);
+  });
+
+  const LISTED_AGAIN = [1, 2, 3, 4, 5];
+
+  test('waits for connections to an endpoint that has left its Service', async () => {
+    const proxy = busy();
+    const { exit, terminal, waits, next } = start(proxy, [POD, '--timeout', '1m'], { isTTY: true });
+    await waits();
+    proxy.services['default/web'] = [listener('own', { [OTHER]: 5 })];
+    proxy.connections.push('default/web', 'default/web');
+    await next();
+    await waits();
+    assert.match(terminal.printed, /Waiting for 2 connections to end, 1s so far$/);
+    proxy.connections.length = 0;
+    const listed = () => proxy.asked.filter((command) => command.startsWith('connections')).length;
+    for (const _ of LISTED_AGAIN) {
+      assert.equal(listed(), 1, 'not every second');
+      await waits();
+      await next();
+    }
+    assert.equal(await exit, 0);
+    assert.equal(listed(), 2);
+    assert.match(terminal.printed, /All connections to \S+ have ended\.\n$/);
+  });
+
+  test('waits for connections from before an endpoint went and came back, which its new counters do not have', async () => {
+    const proxy = busy();
+    const { exit, terminal, waits, next } = start(proxy, [POD, '--timeout', '1s']);
+    await waits();
+    proxy.open = 0;
+    proxy.connections.push('default/web', 'default/web', 'default/web');
+    await next();
+    assert.equal(await exit, 1);
+    assert.equal(terminal.complained, `3 connections to ${POD} still open; it stays drained, until undrain.\n`);
+  });
+
+  test('waits for connections to an endpoint that no Service has any more', async () => {
+    const proxy = new FakeProxy({ 'default/web': [listener('own', { [OTHER]: 0 })] });
+    proxy.connections.push('default/web');
+    const { exit, waits, next } = start(proxy, [POD, '--timeout', '1m']);
+    await waits();
+    proxy.connections.length = 0;
+    for (const _ of LISTED_AGAIN) await next();
+    assert.equal(await exit, 0);
+  });
+
+  test('cannot tell of the connections that a Service leaves behind when it goes', async () => {
+    const proxy = busy();
+    const { exit, waits, next } = start(proxy, [POD, '--timeout', '1m']);
+    await waits();
+    delete proxy.services['default/web'];
+    await next();
+    await assert.rejects(
+      exit,
+      /^Error: cannot say whether connections are left: default\/web had some, and nobody counts .*; \S+ stays drained$/,
+    );
+  });
+
+  test('nor of those of an endpoint that had left the Service before that went', async () => {
+    const proxy = busy();
+    proxy.services['default/web'] = [listener('own', { [POD]: 0, [OTHER]: 5 })];
+    proxy.connections.push('default/web');
+    const { exit, waits, next } = start(proxy, [POD, '--timeout', '1m']);
+    await waits();
+    delete proxy.services['default/web'];
+    proxy.connections.length = 0;
+    for (const _ of LISTED_AGAIN) await next();
+    await assert.rejects(exit, /cannot say whether connections are left: default\/web had some/);
+  });
+
+  test('does not mind that a Service goes whose connections had ended', async () => {
+    const proxy = busy();
+    proxy.services['shop/web'] = [listener('own', { [POD]: 1 })];
+    const { exit, waits, next } = start(proxy, [POD, '--timeout', '1m']);
+    await waits();
+    proxy.services['shop/web'] = [listener('own', { [POD]: 0 })];
+    await next();
+    await waits();
+    delete proxy.services['shop/web'];
+    proxy.open = 0;
+    await next();
+    assert.equal(await exit, 0);
+  });
+
+  test('prints no name that a terminal obeys', async () => {
+    const proxy = new FakeProxy({ 'default/\u001b[2J': [listener('own', { [POD]: 1 })] });
+    const { terminal, exit } = start(proxy, [POD]);
+    await exit;
+    assert.ok(!`${terminal.printed}${terminal.complained}`.includes('\u001b'));
   });
 });

@@ -112,6 +112,14 @@ test('JSON is all of the answer', async () => {
   assert.deepEqual(JSON.parse(printed), NOTHING);
 });
 
+test('JSON has no character that a terminal obeys, and says the same', async () => {
+  const said = 'x\u009b2J\u202e\u007f\u001b[31m\n\u{e0001}"';
+  const answer = { ...NOTHING, summary: said, rules: [{ table: 'nat', chain: 'X', rule: said }] };
+  const { printed } = await run('10.96.0.1:80 -o json', answer);
+  assert.doesNotMatch(printed, /[\p{Cf}\p{Zl}\p{Zp}]|(?!\n)\p{Cc}/u);
+  assert.deepEqual(JSON.parse(printed), answer);
+});
+
 const FULL: Explanation = {
   summary: 'default/web:http takes it; the next connection goes to 10.244.1.7:8080',
   served: true,
@@ -188,7 +196,8 @@ test('what there is nothing of is left out, and a sentence begins with a capital
 
 test("other programs' rules cannot do anything to the terminal", () => {
   const rules = [{ table: 'nat', chain: 'X\u001b[2J', rule: '-m comment --comment "\u001b]0;x\u0007\n" -j ACCEPT' }];
-  const text = explanationText({ ...NOTHING, summary: 'a rule \u001b[31m', rules }, 0);
+  const service = { ...FULL.service, name: 'a/\u001b[2J' } as NonNullable<Explanation['service']>;
+  const text = explanationText({ ...NOTHING, summary: 'a rule \u001b[31m', rules, service }, 0);
   assert.ok(![...text].some((char) => char !== '\n' && (char < ' ' || char === '\u007f')), JSON.stringify(text));
-  assert.equal(text.split('\n').length, 6);
+  assert.equal(text.split('\n').length, 11);
 });

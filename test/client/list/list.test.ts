@@ -1,16 +1,21 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { list } from '../../../src/client/list/list.ts';
+import { PATIENCE_MS } from '../../../src/client/list/pace.ts';
 import type { ConnectionView, NodeView, ServiceFilter, ServiceView } from '../../../src/contracts/view.ts';
+import { READ_TIMEOUT_MS } from '../../../src/control/protocol.ts';
 import type { Address } from '../../../src/model/address.ts';
 import type { Endpoint } from '../../../src/model/endpoint.ts';
+import { all } from '../../control/served.ts';
 import { FakeView } from '../../fakes/fake-view.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';
+import { settle, until } from '../../support/until.ts';
 import { controlOf } from '../control-of.ts';
 import { RecordingTerminal } from '../recording-terminal.ts';
 
 class Run {
   readonly terminal = new RecordingTerminal();
+  readonly clock = new ManualClock();
   readonly asked: string[] = [];
 
   async list(argv: string, view = new FakeView(), size = 2): Promise<number> {
@@ -18,7 +23,7 @@ class Run {
       this.asked.push(path);
       return controlOf(view, size);
     };
-    const tools = { clock: new ManualClock(), connect, onInterrupt: () => () => undefined };
+    const tools = { clock: this.clock, connect, onInterrupt: () => () => undefined };
     return await list(argv.split(' ').filter(Boolean), this.terminal, tools);
   }
 
@@ -152,6 +157,75 @@ describe('list', () => {
     await run.list('', view, 10);
     assert.equal(made[1], 10);
     assert.equal(made[50], 500);
+  });
+});
+
+/** Text that whoever serves the socket has made up. */
+const STRANGE = '1\u001b]0;x\u0007\u202e';
+
+test('the tables have no character that a terminal obeys, whoever answers', async () => {
+  const view = new FakeView();
+  view.nodeChanges = { version: STRANGE, nodeName: STRANGE };
+  const [service] = view.services() as Iterable<ServiceView>;
+  const [[connection]] = (await all(view.connections())) as [[ConnectionView]];
+  view.services = function* () {
+    yield { ...(service as ServiceView), name: `a/${STRANGE}`, clusterIPs: [STRANGE as Address] };
+  };
+  view.connections = async function* () {
+    yield [{ ...connection, name: `a/${STRANGE}` }];
+  };
+  for (const argv of ['', '-o wide', '--stats', '--rate', '-c']) {
+    const run = new Run();
+    await run.list(argv, view);
+    assert.match(run.terminal.printed, /a\/1\\u001b/, argv);
+    assert.doesNotMatch(run.terminal.printed, /(?!\n)[\p{Cc}\p{Cf}]/u, argv);
+  }
+});
+
+describe('a list that is not read', () => {
+  /** It waits for its reader for the first time. */
+  async function stalled() {
+    const view = new FakeView({ services: 100 });
+    const run = new Run();
+    const reader = Promise.withResolvers<void>();
+    Object.assign(run.terminal, { flush: () => reader.promise });
+    const exit = run.list('', view, 10);
+    await until('it waits', () => run.clock.pendingTimers === 1);
+    await settle();
+    return { view, run, reader, exit };
+  }
+
+  test('is not made, and is when it is read', async () => {
+    const { view, run, reader, exit } = await stalled();
+    assert.equal(view.made, 10);
+    run.clock.advance(PATIENCE_MS - 1);
+    await settle();
+    assert.equal(view.made, 10);
+    reader.resolve();
+    assert.equal(await exit, 0);
+    assert.equal(view.made, 100);
+    assert.equal(run.clock.pendingTimers, 0);
+  });
+
+  test('is taken from the proxy all the same, before that has waited for too long', async () => {
+    assert.ok(PATIENCE_MS < READ_TIMEOUT_MS);
+    const { view, run, exit } = await stalled();
+    run.clock.advance(PATIENCE_MS);
+    assert.equal(await exit, 0);
+    assert.equal(view.made, 100);
+  });
+
+  test('is waited for so long in all, not at each piece', async () => {
+    const view = new FakeView({ services: 100 });
+    const run = new Run();
+    let waits = 0;
+    const flush = async () => {
+      waits++;
+      run.clock.advance(PATIENCE_MS / 2);
+    };
+    Object.assign(run.terminal, { flush });
+    assert.equal(await run.list('', view, 10), 0);
+    assert.deepEqual([waits, view.made], [2, 100]);
   });
 });
 

@@ -41,6 +41,13 @@ describe('a screen', () => {
     assert.equal(recorder.show([span('abc')]), `${ESC}1;1Habc`);
   });
 
+  test('lets no text of a frame steer the terminal', () => {
+    assert.equal(
+      new Recorder().show([span('a\u001b[2J\u009b█', 'bad')]),
+      `${ESC}1;1H${ESC}1;31ma\\u001b[2J\\u009b█${ESC}m`,
+    );
+  });
+
   test('ends each style where its text ends', () => {
     assert.equal(new Recorder().show([span('a', 'bad'), span('b')]), `${ESC}1;1H${ESC}1;31ma${ESC}mb`);
   });

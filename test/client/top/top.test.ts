@@ -104,6 +104,11 @@ describe('top on a terminal', () => {
     assert.ok(!terminal.written.slice(before).includes('RETRY/S'));
   });
 
+  test('takes 80 × 24 where the terminal does not know its size, as on a serial line', async (t) => {
+    const terminal = await running(t, { columns: 0, rows: 0 });
+    assert.ok(terminal.written.includes('\u001b[24;1H') && !terminal.written.includes('\u001b[25;1H'));
+  });
+
   test('draws with what the terminal has', async (t) => {
     const plain = await running(t, { env: { LANG: 'C', NO_COLOR: '1' } });
     assert.ok(!plain.written.includes('█') && !plain.written.includes('[32m'));

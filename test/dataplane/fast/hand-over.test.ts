@@ -230,6 +230,27 @@ test('UDP flows keep their endpoint and their sockets, and replies come from the
   assert.deepEqual([counters.connections, counters.active], [1, 1]);
 });
 
+test('an answer of a draining endpoint arrives, and its client stays with the one that it has gone to', async (t) => {
+  const [before, after] = await pair(t);
+  const [leaving, staying] = [await UdpBackend.start(t), await UdpBackend.named(t, 'staying')];
+  const client = await UdpClient.connect(t, await openPort(before, NAME, [leaving.endpoint], 'UDP'));
+  client.send('?');
+  const [flow] = await waitFor('the question', () => leaving.arrivals.length === 1 && leaving.flows);
+  const others: Backends = { endpoints: [staying.endpoint], affinity: { type: 'None' } };
+  before.plane.update(NAME, { ...others, draining: [leaving.endpoint] });
+  assert.equal(await client.ask('next'), 'staying');
+  await passOn(before.plane, after.plane);
+  leaving.push(flow ?? 0, 'late');
+  await waitFor('what is late', () => client.texts.includes('late'));
+  assert.equal(await client.ask('again'), 'staying');
+  assert.equal(staying.flows.length, 1);
+  assert.equal(after.stats(NAME).counters.active, 2);
+  after.plane.update(NAME, others);
+  await waitFor('the old flow to end', () => after.stats(NAME).counters.active === 1);
+  assert.equal(await client.ask('again'), 'staying');
+  assert.equal(staying.flows.length, 1);
+});
+
 test('connections of a Service port that is closed by now go on', async (t) => {
   const [before, after] = await pair(t);
   const backend = await TcpBackend.echo(t);

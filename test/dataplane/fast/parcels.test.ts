@@ -46,6 +46,7 @@ const FLOW: FlowRecord = {
   fd: 21,
   endpoint: ONE,
   hasReplied: true,
+  hasRetired: false,
   name: new Uint8Array([2, 0, 0x30, 0x39, 10, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0]),
   control: new Uint8Array([28, ...zeros(7), 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 10, 1, 0, 1, 10, 1, 0, 1, ...zeros(4)]),
 };
@@ -78,7 +79,7 @@ function port(name: string, protocol: 'TCP' | 'UDP', rest: Partial<PortState['re
 const STATE: EngineState = {
   ports: [
     port('tcp:web', 'TCP', { connections: CONNECTIONS }),
-    port('udp', 'UDP', { flows: [FLOW] }),
+    port('udp', 'UDP', { flows: [FLOW, { ...FLOW, fd: 22, hasRetired: true }] }),
     {
       ...port('quiet', 'TCP', { picker: undefined }),
       backends: { endpoints: [TWO, ONE], affinity: { type: 'None' } },
@@ -94,6 +95,11 @@ function arrived(parcels: readonly Parcel[]): Parcel[] {
 
 test('what is packed is what is unpacked', () => {
   assert.deepEqual(unpack(arrived(pack(STATE))), STATE);
+});
+
+test('a flow of a program that knows of none which retire has not', () => {
+  const [port] = unpack(alteredItem(UDP, { hasRetired: undefined })).ports.slice(1);
+  assert.equal(port?.record.flows[0]?.hasRetired, false);
 });
 
 test('many connections are spread over parcels, and come back in order', () => {

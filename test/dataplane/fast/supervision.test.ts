@@ -21,7 +21,7 @@ const hurried: Clock = {
 async function faultyRig(
   t: TestContext,
   { atFirst, ...options }: Parameters<typeof fastRig>[1] & { atFirst?: 'hang' } = {},
-): Promise<FastRig & { order(index: number, what: 'throw' | 'hang'): void }> {
+): Promise<FastRig & { entry: URL; order(index: number, what: 'throw' | 'hang'): void }> {
   const folder = mkdtempSync(join(tmpdir(), 'faulty-worker-'));
   t.after(() => rmSync(folder, { recursive: true }));
   const file = join(folder, 'order');
@@ -31,7 +31,7 @@ async function faultyRig(
   // A worker gets a copy when it starts.
   process.env['KUP_TEST_ORDER'] = file;
   const rig = await fastRig(t, { workers: 2, entry, ...options });
-  return { ...rig, order };
+  return { ...rig, entry, order };
 }
 
 test('a worker that throws loses only its own connections, and its ports go on where they were', async (t) => {
@@ -69,6 +69,18 @@ test('clients that connect while a worker is away wait for its successor', async
   const port = await openPort(rig, 'a/b', [(await TcpBackend.named(t, 'here')).endpoint]);
   rig.order(0, 'throw');
   await waitFor('the worker to be gone', () => rig.log.of('error').length === 2);
+  assert.equal(await ask(port), 'here');
+});
+
+test('a worker that the system gives no thread for is tried again', async (t) => {
+  const rig = await faultyRig(t, { workers: 1 });
+  const port = await openPort(rig, 'a/b', [(await TcpBackend.named(t, 'here')).endpoint]);
+  // A file on another machine: `new Worker` throws, as it does where there can be no more threads.
+  rig.entry.host = 'elsewhere';
+  rig.order(0, 'throw');
+  const failed = () => rig.log.of('error').filter(({ message }) => message.endsWith('cannot be started'));
+  await waitFor('two tries', () => failed().length >= 2);
+  rig.entry.host = '';
   assert.equal(await ask(port), 'here');
 });
 

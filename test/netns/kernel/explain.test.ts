@@ -106,6 +106,7 @@ describe(`what explain says, on iptables-${FLAVOUR}`, { timeout: 900_000 }, () =
         ['client', udp(clusterIP)],
         ['node', tcp(NODE_ADDRESS, nodePort)],
         ['node', tcp('127.0.0.1', nodePort)],
+        ['node', tcp('127.0.0.2', nodePort)],
         ['client', tcp(NODE_ADDRESS, nodePort)],
         ['outside', tcp(NODE_ADDRESS, nodePort)],
         ['outside', udp(NODE_ADDRESS, nodePort)],
@@ -113,6 +114,7 @@ describe(`what explain says, on iptables-${FLAVOUR}`, { timeout: 900_000 }, () =
       ] as const) {
         const explanation = await compare(from, attempt);
         assert.ok(explanation.served, explanation.summary);
+        assert.match(explanation.summary, /^test\/web:(tcp|udp) takes it; the next connection goes to /);
         answered.add(expectedOf(explanation));
       }
     }
@@ -123,11 +125,11 @@ describe(`what explain says, on iptables-${FLAVOUR}`, { timeout: 900_000 }, () =
   });
 
   test('keeps to the endpoint that affinity holds a client at', async () => {
-    const clusterIP = environment.clusterIP();
+    const [clusterIP, nodePort] = [environment.clusterIP(), environment.nodePort()];
     environment.write({
       name: 'sticky',
       clusterIP,
-      ports: PORTS.slice(0, 1),
+      ports: [{ ...PORTS[0], nodePort }],
       endpoints: POD_ADDRESSES,
       affinitySeconds: 60,
     });
@@ -138,6 +140,12 @@ describe(`what explain says, on iptables-${FLAVOUR}`, { timeout: 900_000 }, () =
       picks.set(from, (picks.get(from) ?? new Set()).add(name));
     }
     for (const [from, names] of picks) assert.equal(names.size, 1, `${from}: ${[...names]}`);
+    // The node sends to all of them from one.
+    const loopback = new Set<Outcome>();
+    for (const host of ['127.0.0.1', '127.0.0.2', '127.0.0.3', '127.0.0.2']) {
+      loopback.add(expectedOf(await compare('node', tcp(host, nodePort))));
+    }
+    assert.equal(loopback.size, 1, [...loopback].join());
   });
 
   test('is true over IPv6, too', async () => {
@@ -266,6 +274,20 @@ describe(`what explain says, on iptables-${FLAVOUR}`, { timeout: 900_000 }, () =
       assert.ok((await compare('node', tcp(clusterIP))).served);
       await iptables.must(rule.replace('-A', '-D'));
     }
+    // On the node's own way out, too, for which the kernel still names the interface that NAT leads it away from.
+    const localPort = await environment.localPort('test/fenced:tcp');
+    for (const [matches, isServed] of [
+      ['', false],
+      ['-o eth0 ', false],
+      ['-o lo ', true],
+    ] as const) {
+      const rule = `-t filter -A OUTPUT ${matches}-p tcp -m tcp --dport ${localPort} -j DROP`;
+      await iptables.must(rule);
+      const { served, summary } = await compare('node', tcp(clusterIP));
+      assert.equal(served, isServed, summary);
+      if (!isServed) assert.match(summary, /^test\/fenced:tcp would take it, but a rule drops it: filter OUTPUT/);
+      await iptables.must(rule.replace('-A', '-D'));
+    }
     await iptables.must(
       `-t nat -I PREROUTING -d ${clusterIP} -p tcp -m tcp --dport 80 -j DNAT --to-destination ${POD_ADDRESSES[2]}:${TCP.name}`,
     );
@@ -283,6 +305,20 @@ describe(`what explain says, on iptables-${FLAVOUR}`, { timeout: 900_000 }, () =
       return lost.test((await explain('node', tcp(clusterIP))).summary);
     });
     await waitFor('the rules to be back', async () => (await explain('node', tcp(clusterIP))).served);
+  });
+
+  test('reads comments that iptables prints without quotes', async () => {
+    const clusterIP = environment.clusterIP();
+    environment.write({ name: 'remarked', clusterIP, ports: PORTS.slice(0, 1), endpoints: POD_ADDRESSES });
+    await environment.waitForRules(clusterIP, 1);
+    const { iptables } = environment;
+    for (const comment of ['-j', '-x', '--comment']) {
+      const rule = `-t filter -A INPUT -s ${CLIENT_ADDRESS} -p tcp -m comment --comment ${comment} -j DROP`;
+      await iptables.must(rule);
+      const { summary } = await compare('client', tcp(clusterIP));
+      assert.match(summary, /would take it, but a rule drops it: filter INPUT .* -j DROP$/);
+      await iptables.must(rule.replace('-A', '-D'));
+    }
   });
 
   test('names the rule that leads a single packet through trees of chains', async (t) => {

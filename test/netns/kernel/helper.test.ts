@@ -8,6 +8,8 @@ import type { ProxyProcess } from '../proxy.ts';
 import { POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
 
+const isFast = (process.env['KUP_TEST_DATAPLANE'] ?? 'fast') === 'fast';
+
 describe(`the process that starts iptables-${FLAVOUR}`, () => {
   let environment: Environment;
   let shims: IptablesShims;
@@ -75,6 +77,25 @@ describe(`the process that starts iptables-${FLAVOUR}`, () => {
     shims.holdRestores(false);
     await environment.waitForRules(clusterIP, 1);
     await waitFor('/healthz says 200', async () => (await healthz()) === 200);
+  });
+
+  test('that hangs keeps an upgrade waiting, and nobody misses anything until then', { skip: !isFast }, async () => {
+    await start();
+    const clusterIP = await writeWhileHeld();
+    process.kill(proxy.pid, 'SIGHUP');
+    const said = (msg: string) => proxy.lines({ msg })[0];
+    const successor = Number((await waitFor('a successor', () => said('Starting a successor')))['pid']);
+    try {
+      // More than it takes until the successor wants to have everything.
+      for (let count = 0; count < 300; count++) assert.equal(await healthz(), 200);
+      shims.holdRestores(false);
+      await waitFor('the upgrade', () => said('Handed over to the successor'));
+      await waitFor('the old process ends', () => !isAlive(proxy.pid));
+      await environment.waitForRules(clusterIP, 1);
+      await waitFor('/healthz of the new one', () => healthz().catch(() => 0));
+    } finally {
+      process.kill(successor, 'SIGKILL');
+    }
   });
 
   test('with SIGTERM for all processes at once, the rules that are being written are written to the end', async () => {

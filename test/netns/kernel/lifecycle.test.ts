@@ -1,5 +1,15 @@
 import assert from 'node:assert/strict';
-import { readdirSync, readFileSync, readlinkSync, realpathSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  realpathSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
+import { join } from 'node:path';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { NotifySocket } from '../../support/notify-socket.ts';
@@ -87,6 +97,26 @@ describe(`starting, stopping and cleaning up, with iptables-${FLAVOUR}`, () => {
       assert.deepEqual(await dump(), rules);
     });
   }
+
+  test('SIGTERM while it starts ends it with 0, also where a signal that nobody handles would do nothing', async () => {
+    const folder = environment.temporary('slow');
+    mkdirSync(folder);
+    const run = join(folder, 'run');
+    for (const name of [`iptables-${FLAVOUR}`, `iptables-${FLAVOUR}-save`, `iptables-${FLAVOUR}-restore`]) {
+      const script = `#!/bin/sh\ntouch ${run}\nwhile [ -e ${run} ]; do sleep 0.02; done\n`;
+      writeFileSync(join(folder, name), script, { mode: 0o755 });
+    }
+    try {
+      proxy = await environment.startProxy({
+        env: { PATH: `${folder}:${process.env['PATH']}` },
+        ready: async () => existsSync(run),
+      });
+      assert.equal(await proxy.stop(), 0);
+      assert.equal(proxy.lines({ msg: 'Stopping while still starting', signal: 'SIGTERM' }).length, 1);
+    } finally {
+      rmSync(run, { force: true });
+    }
+  });
 
   test('SIGTERM under load exits promptly, with connections open and dials going on', async () => {
     proxy = await environment.startProxy();

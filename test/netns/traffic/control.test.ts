@@ -3,13 +3,13 @@ import { once } from 'node:events';
 import { existsSync, statSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
 import { isAlive } from '../../support/process-state.ts';
-import { Environment, TCP } from '../harness.ts';
+import { Environment, type Served, TCP } from '../harness.ts';
 import { PROGRAM, type ProxyProcess } from '../proxy.ts';
 import { POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
 
 const isFast = (process.env['KUP_TEST_DATAPLANE'] ?? 'fast') === 'fast';
-const [ONE] = POD_ADDRESSES;
+const [ONE, TWO] = POD_ADDRESSES;
 
 describe('an operator on the node', { timeout: 900_000 }, () => {
   let environment: Environment;
@@ -30,6 +30,18 @@ describe('an operator on the node', { timeout: 900_000 }, () => {
 
   const run = (...argv: string[]) =>
     environment.topology.node.run([PROGRAM, ...argv, `--control-socket=${proxy.controlSocket}`]);
+
+  async function exchange(connection: number, text: string): Promise<void> {
+    await environment.client.call('write', { connection, text });
+    assert.equal(await environment.client.call('read', { connection, bytes: text.length }), text);
+  }
+
+  /** A connection that the endpoint has answered. */
+  async function echoing(to: Served): Promise<number> {
+    const { connection } = await environment.client.call('open', to);
+    await exchange(connection, 'hello');
+    return connection;
+  }
 
   /** Begins to wait for the connections of a drained endpoint, and has said so. */
   async function drain(endpoint: string) {
@@ -88,9 +100,7 @@ describe('an operator on the node', { timeout: 900_000 }, () => {
     const served = { name: 'echo', ports: [{ port: 80, target: TCP.echo }], endpoints: [ONE] };
     const echo = await environment.serve(served);
     const endpoint = `${ONE}:${TCP.echo}`;
-    const { connection } = await environment.client.call('open', echo);
-    await environment.client.call('write', { connection, text: 'hello' });
-    await environment.client.call('read', { connection, bytes: 5 });
+    const connection = await echoing(echo);
     const impatient = await run('drain', endpoint, '--timeout', '1s');
     assert.equal(impatient.code, 1);
     assert.match(impatient.stdout, /no new connections from test\/echo \(1 connection\)/);
@@ -113,12 +123,51 @@ describe('an operator on the node', { timeout: 900_000 }, () => {
         return JSON.parse(stdout).proxy.pid === pid;
       });
     }
-    await environment.client.call('write', { connection, text: 'still' });
-    assert.equal(await environment.client.call('read', { connection, bytes: 5 }), 'still');
+    await exchange(connection, 'still');
     await environment.client.call('reset', { connection });
     const code = await patient.code;
     assert.deepEqual([code, patient.said.stdout.split('\n').at(-2)], [0, `All connections to ${endpoint} have ended.`]);
     assert.equal((await run('undrain', endpoint)).stdout, `${endpoint} gets new connections again.\n`);
+  });
+
+  test('waits for connections that the counters of no Service have any more', async () => {
+    const served = { name: 'left', ports: [{ port: 80, target: TCP.echo }], endpoints: [ONE] };
+    const left = await environment.serve(served);
+    const endpoint = `${ONE}:${TCP.echo}`;
+    const connection = await echoing(left);
+    const listed = async () => (await run('list', 'test/left')).stdout.includes(endpoint);
+    const impatient = async () => {
+      const { code, stderr } = await run('drain', endpoint, '--timeout', '1s');
+      assert.equal(code, 1);
+      assert.match(stderr, /^1 connection to .* still open; it stays drained, until undrain\.$/m);
+    };
+    const patient = await drain(endpoint);
+    environment.write({ ...left, endpoints: [TWO] });
+    await waitFor('the endpoint has left', async () => !(await listed()));
+    await impatient();
+    environment.write({ ...left, endpoints: [ONE, TWO] });
+    await waitFor('it is back', listed);
+    await impatient();
+    assert.equal(patient.child.exitCode, null);
+    await exchange(connection, 'still');
+    await environment.client.call('reset', { connection });
+    const code = await patient.code;
+    assert.deepEqual([code, patient.said.stdout.split('\n').at(-2)], [0, `All connections to ${endpoint} have ended.`]);
+    await run('undrain', endpoint);
+  });
+
+  test('is told when nobody can tell of the connections that a Service has left behind', async () => {
+    const removed = await environment.serve({
+      ...{ name: 'removed', ports: [{ port: 80, target: TCP.echo }], endpoints: [ONE] },
+    });
+    const endpoint = `${ONE}:${TCP.echo}`;
+    const connection = await echoing(removed);
+    const draining = await drain(endpoint);
+    environment.manifests.remove('removed.yaml');
+    assert.equal(await draining.code, 1);
+    assert.match(draining.said.stderr, /cannot say whether connections are left: test\/removed had some, and nobody/);
+    await environment.client.call('reset', { connection });
+    await run('undrain', endpoint);
   });
 
   test('finds nothing of a proxy that has stopped', async () => {

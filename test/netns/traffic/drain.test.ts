@@ -10,8 +10,10 @@ import { NODE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
 import { PATIENCE_MS, waitFor } from '../wait.ts';
 
 const isFast = (process.env['KUP_TEST_DATAPLANE'] ?? 'fast') === 'fast';
-const [ONE] = POD_ADDRESSES;
+const [ONE, TWO] = POD_ADDRESSES;
 const [HTTP, DNS] = [80, 53];
+/** In the pods, for a server that answers when the test wants it to. */
+const HELD = 9053;
 
 describe(`drained endpoints, on iptables-${FLAVOUR}`, { timeout: 900_000 }, () => {
   let environment: Environment;
@@ -24,7 +26,8 @@ describe(`drained endpoints, on iptables-${FLAVOUR}`, { timeout: 900_000 }, () =
     environment = await Environment.create();
     // The kernel tells a peer of some six unreachable ports, then of one a second.
     await environment.topology.node.output(['sh', '-c', 'echo 0 > /proc/sys/net/ipv4/icmp_ratelimit']);
-    proxy = await environment.startProxy();
+    // Whoever waits for an answer waits for as long as a slow machine takes.
+    proxy = await environment.startProxy({ args: ['--udp-first-reply-timeout', '1h'] });
     client = environment.client;
     pid = proxy.pid;
   });
@@ -81,6 +84,37 @@ describe(`drained endpoints, on iptables-${FLAVOUR}`, { timeout: 900_000 }, () =
     await until(web.host, ['pod-1', 'pod-2', 'pod-3']);
     await until(other.host, ['pod-1']);
     await client.call('reset', { connection });
+  });
+
+  test('let the UDP answer arrive that is under way, and do not keep a client that never changes its port', async () => {
+    const [pod, other] = environment.pods;
+    const server = await pod.call('udpOpen', { port: HELD });
+    await other.serve(HELD, 'udp-name');
+    const ports = [{ port: DNS, target: HELD, protocol: 'UDP' }] as const;
+    const { host, port, clusterIP } = await environment.serve({ name: 'held', ports, endpoints: [ONE] });
+    const { socket } = await client.call('udpOpen', {});
+    await client.call('udpSend', { socket, host, port, text: 'question' });
+    const asked = await pod.call('udpReceive', { socket: server.socket });
+    assert.equal(asked?.text, 'question');
+    environment.write({ name: 'held', clusterIP, ports, endpoints: [ONE, TWO] });
+    await waitFor('both endpoints', async () => (await run('list', 'test/held')).includes(`${TWO}:${HELD}`));
+
+    await run('drain', `${ONE}:${HELD}`);
+    await waitFor('the other to be asked', async () => {
+      const reply = await client.call('udpAsk', { socket, host, port, text: 'next', timeoutMs: 1_000 });
+      return reply?.text.startsWith('pod-2 ');
+    });
+    const [toHost, toPort] = asked.from.split(':') as [string, string];
+    await pod.call('udpSend', { socket: server.socket, host: toHost, port: Number(toPort), text: 'answer' });
+    const answer = await waitFor('the answer', async () => {
+      const reply = await client.call('udpReceive', { socket });
+      return reply?.text === 'answer' && reply;
+    });
+    assert.equal(answer.from, `${host}:${port}`);
+    assert.match(await run('drain', `${ONE}:${HELD}`, '--timeout', '0'), /All connections to .* have ended/);
+    await run('undrain', `${ONE}:${HELD}`);
+    await client.call('udpClose', { socket });
+    await pod.call('udpClose', { socket: server.socket });
   });
 
   test('that are all of a Service make it refuse at once, at every address, until one is back', async () => {

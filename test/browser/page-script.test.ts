@@ -1,0 +1,161 @@
+import assert from 'node:assert/strict';
+import { after, before, type TestContext, test } from 'node:test';
+import { type Browser, chromium, type Page } from 'playwright-core';
+import type { NodeView, ServiceView } from '../../src/contracts/view.ts';
+import { statusRoutes } from '../../src/status/routes.ts';
+import { FakeView } from '../fakes/fake-view.ts';
+import { ManualClock } from '../fakes/manual-clock.ts';
+import { waitFor } from '../netns/wait.ts';
+import { serve } from '../telemetry/serve.ts';
+import { hasNames, openPage, PATIENCE_MS, picture, untilNames } from './pages.ts';
+
+const WEB = 'default/web:http';
+const DNS = 'kube-system/dns:dns';
+const EMPTY = 'shop/empty';
+
+/** The Services of {@link FakeView}, which a test alters while the page looks at them. */
+class ChangingView extends FakeView {
+  readonly hidden = new Set<string>();
+  readonly active = new Map<string, number>();
+  /** No answer is begun before it is fulfilled. */
+  gate: Promise<void> | undefined;
+
+  override async node(): Promise<NodeView> {
+    await this.gate;
+    return super.node();
+  }
+
+  override *services(...args: Parameters<FakeView['services']>): Iterable<ServiceView> {
+    for (const service of super.services(...args)) if (!this.hidden.has(service.name)) yield this.#changed(service);
+  }
+
+  override service(...args: Parameters<FakeView['service']>): ServiceView | undefined {
+    const service = super.service(...args);
+    return service && this.#changed(service);
+  }
+
+  #changed(service: ServiceView): ServiceView {
+    const { name, counters } = service;
+    return { ...service, counters: { ...counters, active: this.active.get(name) ?? 0 } };
+  }
+}
+
+let browser: Browser;
+
+before(async () => {
+  // Its sandbox does not work for root; what it shows here is our own.
+  const args = ['--no-sandbox'];
+  browser = await chromium.launch({ executablePath: '/usr/bin/chromium', args, timeout: PATIENCE_MS });
+});
+
+after(async () => {
+  await browser?.close();
+});
+
+/** The page without the program behind it: what it shows next comes when the test says so. */
+async function setUp(t: TestContext) {
+  const view = new ChangingView();
+  const clock = new ManualClock();
+  const { address } = await serve(t, new Map(statusRoutes(view, clock)), { maxConnections: 32 });
+  return { view, clock, url: `http://127.0.0.1:${address.port}/status` };
+}
+
+/** Time passes until the page shows these; it takes some only when its stream has given the answer before. */
+async function untilNextNames(page: Page, clock: ManualClock, ...expected: readonly string[]): Promise<void> {
+  await waitFor(`the next answers show ${expected.join(', ')}`, () => {
+    clock.advance(2_000);
+    return hasNames(page, ...expected);
+  });
+}
+
+/** Eight who look at the page, which is as many as there may be. */
+async function lookers(t: TestContext, url: string): Promise<void> {
+  const answers = await Promise.all(Array.from({ length: 8 }, () => fetch(`${url}/live`)));
+  assert.deepEqual(new Set(answers.map(({ status }) => status)), new Set([200]));
+  // Until then each is held, for one that nothing refers to leaves by itself.
+  t.after(() => Promise.allSettled(answers.map(({ body }) => body?.cancel())));
+}
+
+test('what is asked for while the page is paused is shown, and it stays paused', async (t) => {
+  const { url } = await setUp(t);
+  const page = await openPage(browser, url);
+  await page.getByRole('button', { name: 'Pause' }).click();
+  await page.getByText('paused', { exact: true }).waitFor();
+  await page.locator(`[id="row-${WEB}"]`).click();
+  await page.locator(`[id="open-${WEB}"]`).getByText('10.244.0.1:8080').waitFor();
+  await page.locator('#sort-name').click();
+  await untilNames(page, EMPTY, DNS, WEB);
+  await page.getByLabel('Search Services').fill('web');
+  await untilNames(page, WEB);
+  assert.equal(await page.getByLabel('Search Services').inputValue(), 'web');
+  assert.equal(await page.locator('#live').textContent(), 'paused');
+  await picture(page, 'paused');
+  await page.close();
+});
+
+test('what is asked for by the ninth who looks is shown', async (t) => {
+  const { url } = await setUp(t);
+  await lookers(t, url);
+  const page = await (await browser.newContext()).newPage();
+  page.setDefaultTimeout(PATIENCE_MS);
+  await page.goto(url);
+  await page.getByText('connection lost, trying again').waitFor();
+  await page.locator(`[id="row-${WEB}"]`).click();
+  await page.locator(`[id="open-${WEB}"]`).getByText('10.244.0.1:8080').waitFor();
+  await page.getByLabel('Search Services').fill('dns');
+  await untilNames(page, DNS);
+  await page.close();
+});
+
+test('what is asked for before the answer to the last is added to it', async (t) => {
+  const { url, view } = await setUp(t);
+  const page = await openPage(browser, `${url}?sort=total&page=2`);
+  let answer = () => {};
+  view.gate = new Promise((resolve) => {
+    answer = resolve;
+  });
+  const untilSearch = (search: string) =>
+    waitFor(`the URL says ${search}`, () => decodeURIComponent(new URL(page.url()).search) === search);
+  await page.locator('#sort-active').click();
+  await page.getByLabel('Search Services').fill('http');
+  await untilSearch('?sort=active&q=http');
+  await page.locator(`[id="row-${DNS}"]`).click();
+  await page.locator(`[id="row-${WEB}"]`).click();
+  await untilSearch(`?sort=active&q=http&open=${DNS}&open=${WEB}`);
+  answer();
+  await untilNames(page, WEB);
+  await page.locator(`[id="open-${WEB}"]`).waitFor();
+  await page.locator(`[id="row-${WEB}"]`).click();
+  await untilSearch(`?sort=active&q=http&open=${DNS}`);
+  await page.close();
+});
+
+test('a row keeps the focus when others come and go above it, and is not touched', async (t) => {
+  const { url, view, clock } = await setUp(t);
+  const page = await openPage(browser, url);
+  await page.locator(`[id="row-${EMPTY}"]`).focus();
+  await page.evaluate(`
+    globalThis.blurs = 0;
+    document.activeElement.addEventListener('blur', () => globalThis.blurs++);
+  `);
+  view.hidden.add(WEB);
+  await untilNextNames(page, clock, DNS, EMPTY);
+  view.hidden.clear();
+  await untilNextNames(page, clock, WEB, DNS, EMPTY);
+  assert.equal(await page.locator(':focus').getAttribute('id'), `row-${EMPTY}`);
+  assert.equal(await page.evaluate('globalThis.blurs'), 0);
+  await page.close();
+});
+
+test('a row keeps the focus when the order changes', async (t) => {
+  const { url, view, clock } = await setUp(t);
+  const page = await openPage(browser, `${url}?sort=active`);
+  await page.locator(`[id="row-${EMPTY}"]`).focus();
+  view.active.set(EMPTY, 2).set(DNS, 1);
+  await untilNextNames(page, clock, EMPTY, DNS, WEB);
+  assert.equal(await page.locator(':focus').getAttribute('id'), `row-${EMPTY}`);
+  view.active.clear();
+  await untilNextNames(page, clock, WEB, DNS, EMPTY);
+  assert.equal(await page.locator(':focus').getAttribute('id'), `row-${EMPTY}`);
+  await page.close();
+});

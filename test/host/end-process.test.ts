@@ -39,7 +39,7 @@ test("ends while one of V8's threads waits for a garbage collection by the main 
     const until = performance.now() + 60;
     for (const kept = []; performance.now() < until; ) kept.push({ number: kept.length });
     await endProcess(3);`;
-  const all = Array.from({ length: 16 }, () => ended(t, program, ['--stress-concurrent-allocation']));
+  const all = Array.from({ length: 8 }, () => ended(t, program, ['--stress-concurrent-allocation']));
   for (const each of await Promise.all(all)) assert.deepEqual(each, { said: '', code: 3 });
 });
 

@@ -30,7 +30,13 @@ export class Modules {
       // Known before it has run, as modules that need each other expect.
       this.#modules.set(name, module);
       const run: ModuleFunction = this.compile(name).runInThisContext();
-      run(module.exports, this.require, module);
+      try {
+        run(module.exports, this.require, module);
+      } catch (error) {
+        // Who asks next must not get the half of it.
+        this.#modules.delete(name);
+        throw error;
+      }
     }
     return module.exports;
   };

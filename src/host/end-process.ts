@@ -23,25 +23,28 @@ const outputs = [1, 2].flatMap((fd): OpenOutput[] => {
  * is not started again. See ADR 15.
  */
 export async function endProcess(code: number): Promise<never> {
-  await restoreOutputs();
+  // Without koffi it fails, and `process.exit` does the same.
+  await restoreOutputs().catch(() => {});
   return leaveProcess(code);
 }
 
 /** The same for one whose successor has its output by now, and counts on it not to block. */
 export async function leaveProcess(code: number): Promise<never> {
-  // Not before: the portable engine runs without koffi, and `process.exit` is what is left then.
-  const sys = await import('../sys/exit.ts').catch(() => undefined);
-  if (sys !== undefined) {
+  try {
+    // Not before, as the portable engine runs without koffi.
+    const { exitNow } = await import('../sys/exit.ts');
     process.emit('exit', code);
-    sys.exitNow(code);
+    exitNow(code);
+  } catch {
+    // What is left is the next best.
   }
   process.exit(code);
 }
 
 async function restoreOutputs(): Promise<void> {
-  const sys = await import('../sys/descriptor.ts').catch(() => undefined);
+  const { setStatusFlags } = await import('../sys/descriptor.ts');
   for (const { fd, flags } of outputs) {
-    if (flagsOf(fd) !== flags) sys?.setStatusFlags(fd, flags);
+    if (flagsOf(fd) !== flags) setStatusFlags(fd, flags);
   }
 }
 

@@ -12,7 +12,7 @@ import {
 import { appendFile, open, truncate } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { type TestContext, test } from 'node:test';
+import { describe, type TestContext, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Clock } from '../../../src/contracts/clock.ts';
 import type { SourceSink } from '../../../src/contracts/source.ts';
@@ -259,60 +259,63 @@ test('only *.yaml, *.yml and *.json in the directory itself are manifests, hidde
   assert.deepEqual(log.of('error'), []);
 });
 
-test('changes wake the scan, so that nobody waits for the regular look', async (t) => {
-  // The regular look is the only thing that waits for so long, unless a look itself takes that time.
-  const clock: Clock = {
-    ...slowClock,
-    after: (delayMs, callback) => (delayMs < 450 ? slowClock.after(delayMs, callback) : { cancel: () => {} }),
-  };
-  const { dir, put, path, becomes } = await start(t, { 'm/a.yaml': service('a') }, { clock });
-  put('m/a.yaml', service('a', 2));
-  await becomes('a=2');
-  put('m/b.yaml', service('b'));
-  await becomes('a=2 b=1');
-  rmSync(path('m/a.yaml'));
-  await becomes('b=1');
-  mkdirSync(join(dir, 'new'));
-  put('new/c.yaml', service('c'));
-  renameSync(path('m'), path('old'));
-  renameSync(path('new'), path('m'));
-  await becomes('c=1');
-  put('m/c.yaml', service('c', 2));
-  await becomes('c=2');
-});
+// They mostly wait, so they do it together.
+describe('by a slow clock', { concurrency: true }, () => {
+  test('changes wake the scan, so that nobody waits for the regular look', async (t) => {
+    // The regular look is the only thing that waits for so long, unless a look itself takes that time.
+    const clock: Clock = {
+      ...slowClock,
+      after: (delayMs, callback) => (delayMs < 450 ? slowClock.after(delayMs, callback) : { cancel: () => {} }),
+    };
+    const { dir, put, path, becomes } = await start(t, { 'm/a.yaml': service('a') }, { clock });
+    put('m/a.yaml', service('a', 2));
+    await becomes('a=2');
+    put('m/b.yaml', service('b'));
+    await becomes('a=2 b=1');
+    rmSync(path('m/a.yaml'));
+    await becomes('b=1');
+    mkdirSync(join(dir, 'new'));
+    put('new/c.yaml', service('c'));
+    renameSync(path('m'), path('old'));
+    renameSync(path('new'), path('m'));
+    await becomes('c=1');
+    put('m/c.yaml', service('c', 2));
+    await becomes('c=2');
+  });
 
-test('a file that is truncated and then written never makes its objects vanish', async (t) => {
-  const { path, becomes, sink } = await start(t, { 'm/a.yaml': service('a') + service('b') }, { clock: slowClock });
-  await truncate(path('m/a.yaml'));
-  await slowSleep(150);
-  await appendFile(path('m/a.yaml'), service('a', 2));
-  await slowSleep(100);
-  await appendFile(path('m/a.yaml'), service('b', 2));
-  await becomes('a=2 b=2');
-  assert.deepEqual(sink.removals, []);
-});
+  test('a file that is truncated and then written never makes its objects vanish', async (t) => {
+    const { path, becomes, sink } = await start(t, { 'm/a.yaml': service('a') + service('b') }, { clock: slowClock });
+    await truncate(path('m/a.yaml'));
+    await slowSleep(150);
+    await appendFile(path('m/a.yaml'), service('a', 2));
+    await slowSleep(100);
+    await appendFile(path('m/a.yaml'), service('b', 2));
+    await becomes('a=2 b=2');
+    assert.deepEqual(sink.removals, []);
+  });
 
-test('a file that is removed and soon created again never makes its objects vanish', async (t) => {
-  const { path, put, becomes, sink } = await start(t, { 'm/a.yaml': service('a') }, { clock: slowClock });
-  rmSync(path('m/a.yaml'));
-  await slowSleep(100);
-  put('m/a.yaml', service('a', 2));
-  await becomes('a=2');
-  assert.deepEqual(sink.removals, []);
-});
+  test('a file that is removed and soon created again never makes its objects vanish', async (t) => {
+    const { path, put, becomes, sink } = await start(t, { 'm/a.yaml': service('a') }, { clock: slowClock });
+    rmSync(path('m/a.yaml'));
+    await slowSleep(100);
+    put('m/a.yaml', service('a', 2));
+    await becomes('a=2');
+    assert.deepEqual(sink.removals, []);
+  });
 
-test('a file is not read while it is being written', async (t) => {
-  const { path, becomes, sink, log } = await start(t, {}, { clock: slowClock });
-  const text = [1, 2, 3, 4, 5, 6].map((host) => service(`s${host}`, host)).join('');
-  const file = await open(path('m/a.yaml'), 'w');
-  for (let at = 0; at < text.length; at += 100) {
-    await file.write(text.slice(at, at + 100));
-    await slowSleep(10);
-  }
-  await file.close();
-  await becomes('s1=1 s2=2 s3=3 s4=4 s5=5 s6=6');
-  assert.equal(sink.batches.length, 1);
-  assert.deepEqual(log.of('error'), []);
+  test('a file is not read while it is being written', async (t) => {
+    const { path, becomes, sink, log } = await start(t, {}, { clock: slowClock });
+    const text = [1, 2, 3, 4, 5, 6].map((host) => service(`s${host}`, host)).join('');
+    const file = await open(path('m/a.yaml'), 'w');
+    for (let at = 0; at < text.length; at += 100) {
+      await file.write(text.slice(at, at + 100));
+      await slowSleep(10);
+    }
+    await file.close();
+    await becomes('s1=1 s2=2 s3=3 s4=4 s5=5 s6=6');
+    assert.equal(sink.batches.length, 1);
+    assert.deepEqual(log.of('error'), []);
+  });
 });
 
 test('a file that does not parse is reported once with its line, and its objects stay until it is mended', async (t) => {

@@ -48,9 +48,10 @@ export async function run({ config, warnings, argv, configuration }: Run): Promi
     await output.flush();
     await endProcess(code);
   };
-  // From the beginning, as a signal that nobody handles ends the process, which may be a successor already; or does
-  // nothing, where this is process 1 of a container.
-  for (const each of ['SIGTERM', 'SIGINT'] as const) process.on(each, () => void stop(each));
+  const stopOnSignals = () => {
+    for (const each of ['SIGTERM', 'SIGINT'] as const) process.on(each, () => void stop(each));
+  };
+  // From the beginning, as a signal that nobody handles ends the process, which may be a successor already.
   process.on('SIGHUP', () => {
     if (stopping) return;
     if (upgrade === undefined) log.warn('This process is still starting; this request to upgrade is dropped');
@@ -65,8 +66,13 @@ export async function run({ config, warnings, argv, configuration }: Run): Promi
 
   const claim = new NodeClaim(log);
   const predecessor = await openChannelToPredecessor();
-  // Before anything is touched. What a predecessor has claimed comes with the rest.
-  if (predecessor === undefined) await claim.take();
+  if (predecessor === undefined) {
+    // Process 1 of a container ignores what nobody handles. A successor is never that, and is to end at once: in the midst
+    // of a hand-over the next step costs connections.
+    stopOnSignals();
+    // Before anything is touched. What a predecessor has claimed comes with the rest.
+    await claim.take();
+  }
 
   const parts = await assemble(config, { log, output, startedAt, signal });
   const { nodeName, hosts, families, leftOut, dataPlane, source, pipelines, controlPlane, drains } = parts;
@@ -141,7 +147,10 @@ export async function run({ config, warnings, argv, configuration }: Run): Promi
     await output.flush();
     await endProcess(code);
   };
-  if (predecessor !== undefined) await awaitSupervision(predecessor);
+  if (predecessor !== undefined) {
+    stopOnSignals();
+    await awaitSupervision(predecessor);
+  }
   upgrade = new Upgrade({
     clock,
     log,

@@ -86,8 +86,8 @@ describe(`the process that starts iptables-${FLAVOUR}`, () => {
     const said = (msg: string) => proxy.lines({ msg })[0];
     const successor = Number((await waitFor('a successor', () => said('Starting a successor')))['pid']);
     try {
-      // More than it takes until the successor wants to have everything.
-      for (let count = 0; count < 300; count++) assert.equal(await healthz(), 200);
+      // More than it takes until the successor wants to have everything. Red or not, there must be an answer.
+      for (let count = 0; count < 300; count++) await healthz();
       shims.holdRestores(false);
       await waitFor('the upgrade', () => said('Handed over to the successor'));
       await waitFor('the old process ends', () => !isAlive(proxy.pid));

@@ -1,15 +1,5 @@
 import { monitorEventLoopDelay } from 'node:perf_hooks';
-
-/** How late an event loop was, in milliseconds, over a number of looks. */
-export interface LoopDelayMs {
-  readonly min: number;
-  readonly mean: number;
-  readonly stddev: number;
-  readonly p50: number;
-  readonly p90: number;
-  readonly p99: number;
-  readonly max: number;
-}
+import type { LoopDelayMs } from '../contracts/loop-delay.ts';
 
 /**
  * Looks so often how late this thread's event loop is; each look wakes the process up. The returned function tells of

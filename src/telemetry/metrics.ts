@@ -2,12 +2,13 @@ import { Counter, Gauge, Histogram, Registry } from 'prom-client';
 import type { ApiStatus } from '../contracts/api-status.ts';
 import type { Clock } from '../contracts/clock.ts';
 import type { ListenerStats } from '../contracts/data-plane.ts';
+import type { LoopDelayMs } from '../contracts/loop-delay.ts';
 import type { ApiRequestMetrics } from '../contracts/metrics.ts';
 import type { IpFamily } from '../model/address.ts';
 import type { Health } from './health.ts';
 import { type FamilyMetrics, KubeProxyMetrics } from './kube-proxy-metrics.ts';
 import type { ProcessLog } from './log.ts';
-import { type LoopDelayMs, registerProcessMetrics } from './process-metrics.ts';
+import { registerProcessMetrics } from './process-metrics.ts';
 import { collectRows, printSeries } from './series.ts';
 import {
   ENDPOINT_FAMILIES,

@@ -1,9 +1,10 @@
 import { readdir, stat } from 'node:fs/promises';
 import { collectDefaultMetrics, Gauge, Registry } from 'prom-client';
+import type { LoopDelayMs } from '../contracts/loop-delay.ts';
 
 const LATENESS = "lateness of the main thread's event loop, sampled between two scrapes";
 
-const LOOP_DELAY = {
+const LOOP_DELAY: Readonly<Record<keyof LoopDelayMs, string>> = {
   min: `Least ${LATENESS}`,
   max: `Greatest ${LATENESS}`,
   mean: `Mean ${LATENESS}`,
@@ -11,9 +12,7 @@ const LOOP_DELAY = {
   p50: `Median ${LATENESS}`,
   p90: `90th percentile of the ${LATENESS}`,
   p99: `99th percentile of the ${LATENESS}`,
-} as const;
-
-export type LoopDelayMs = Readonly<Record<keyof typeof LOOP_DELAY, number>>;
+};
 
 /**
  * Those of prom-client's defaults that are served, in words that say what they are here. Not those that list every open
@@ -73,7 +72,7 @@ export function registerProcessMetrics(registry: Registry, takeLoopDelay: () => 
  * gets what is no time at all: here, the values of that one.
  */
 function registerLoopDelay(registry: Registry, takeLoopDelay: () => LoopDelayMs | undefined): void {
-  const statistics = Object.keys(LOOP_DELAY) as (keyof typeof LOOP_DELAY)[];
+  const statistics = Object.keys(LOOP_DELAY) as (keyof LoopDelayMs)[];
   const gauges = statistics.map((statistic, index) => {
     const gauge = new Gauge({
       name: `nodejs_eventloop_lag_${statistic}_seconds`,

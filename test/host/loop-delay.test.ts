@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { type LoopDelayMs, measureLoopDelay } from '../../src/host/loop-delay.ts';
+import type { LoopDelayMs } from '../../src/contracts/loop-delay.ts';
+import { measureLoopDelay } from '../../src/host/loop-delay.ts';
 import { until } from '../support/until.ts';
 
 /** Waits for a measurement that is like this: whatever else this machine does makes others different. */

@@ -28,6 +28,8 @@ const METRICS = 'http://127.0.0.1:10249/metrics';
 
 /** Which engine carries the traffic: `KUP_TEST_DATAPLANE` is fast (the default) or node. */
 const ENGINE = process.env['KUP_TEST_DATAPLANE'] ?? 'fast';
+/** Some things only that engine does. */
+export const isFast = ENGINE === 'fast';
 
 export interface ProxyOptions {
   readonly args?: readonly string[];

@@ -2,14 +2,12 @@ import assert from 'node:assert/strict';
 import { readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { isAlive } from '../../support/process-state.ts';
-import { Environment, TCP } from '../harness.ts';
+import { Environment, isFast, TCP } from '../harness.ts';
 import { PROGRAM, type ProxyProcess } from '../proxy.ts';
 import { POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
 
 const HEAD = 'apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n';
-
-const isFast = (process.env['KUP_TEST_DATAPLANE'] ?? 'fast') === 'fast';
 
 describe('flags and configuration file of the whole program', () => {
   let environment: Environment;

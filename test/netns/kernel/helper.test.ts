@@ -2,13 +2,11 @@ import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { isAlive } from '../../support/process-state.ts';
-import { Environment, TCP } from '../harness.ts';
+import { Environment, isFast, TCP } from '../harness.ts';
 import { FLAVOUR, IptablesShims } from '../iptables.ts';
 import type { ProxyProcess } from '../proxy.ts';
 import { POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
-
-const isFast = (process.env['KUP_TEST_DATAPLANE'] ?? 'fast') === 'fast';
 
 describe(`the process that starts iptables-${FLAVOUR}`, () => {
   let environment: Environment;

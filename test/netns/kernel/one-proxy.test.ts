@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { isAlive } from '../../support/process-state.ts';
-import { Environment, TCP } from '../harness.ts';
+import { Environment, isFast, TCP } from '../harness.ts';
 import { FLAVOUR } from '../iptables.ts';
 import { PROGRAM, type ProxyProcess } from '../proxy.ts';
 import { POD_ADDRESSES } from '../topology.ts';
@@ -11,8 +11,6 @@ import { waitFor } from '../wait.ts';
 const NAME = 'kube-userspace-proxy';
 const NOBODY = 65_534;
 const UNCLAIMED = 'Cannot claim the node; a second proxy on it would go unnoticed';
-const isFast = (process.env['KUP_TEST_DATAPLANE'] ?? 'fast') === 'fast';
-
 describe(`one proxy serves a node, with iptables-${FLAVOUR}`, () => {
   let environment: Environment;
   let proxy: ProxyProcess | undefined;

@@ -3,12 +3,11 @@ import { once } from 'node:events';
 import { existsSync, statSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
 import { isAlive } from '../../support/process-state.ts';
-import { Environment, type Served, TCP } from '../harness.ts';
+import { Environment, isFast, type Served, TCP } from '../harness.ts';
 import { PROGRAM, type ProxyProcess } from '../proxy.ts';
 import { POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
 
-const isFast = (process.env['KUP_TEST_DATAPLANE'] ?? 'fast') === 'fast';
 const [ONE, TWO] = POD_ADDRESSES;
 
 describe('an operator on the node', { timeout: 900_000 }, () => {

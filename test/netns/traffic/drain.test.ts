@@ -2,14 +2,13 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { isAlive } from '../../support/process-state.ts';
 import type { Agent } from '../agent.ts';
-import { Environment, TCP, UDP } from '../harness.ts';
+import { Environment, isFast, TCP, UDP } from '../harness.ts';
 import { FLAVOUR } from '../iptables.ts';
 import type { Attempt } from '../programs/outcomes.ts';
 import { PROGRAM, type ProxyProcess } from '../proxy.ts';
 import { NODE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
 import { PATIENCE_MS, waitFor } from '../wait.ts';
 
-const isFast = (process.env['KUP_TEST_DATAPLANE'] ?? 'fast') === 'fast';
 const [ONE, TWO] = POD_ADDRESSES;
 const [HTTP, DNS] = [80, 53];
 /** In the pods, for a server that answers when the test wants it to. */

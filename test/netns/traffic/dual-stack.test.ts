@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, afterEach, before, describe, test } from 'node:test';
 import type { Agent } from '../agent.ts';
-import { Environment, listeningPorts, metric, TCP, UDP } from '../harness.ts';
+import { Environment, isFast, listeningPorts, metric, TCP, UDP } from '../harness.ts';
 import { FLAVOUR } from '../iptables.ts';
 import { addIpv6, IPV6 } from '../ipv6.ts';
 import type { Attempt, Outcome } from '../programs/outcomes.ts';
@@ -42,8 +42,6 @@ function service(clusterIPs: readonly string[], more: object = {}): object {
     spec: { type: 'LoadBalancer', clusterIP: clusterIPs[0], clusterIPs, ports, ...more },
   };
 }
-
-const isFast = process.env['KUP_TEST_DATAPLANE'] !== 'node';
 
 describe(`both address families, on iptables-${FLAVOUR}`, { timeout: 900_000 }, () => {
   let environment: Environment;

@@ -5,7 +5,7 @@ import { after, before, describe, type TestContext, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { NotifySocket } from '../../support/notify-socket.ts';
 import { isAlive } from '../../support/process-state.ts';
-import { Environment, metric, type Served, TCP, UDP } from '../harness.ts';
+import { Environment, isFast, metric, type Served, TCP, UDP } from '../harness.ts';
 import { buildOnce, PROGRAM, type ProxyProcess } from '../proxy.ts';
 import { output, POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
@@ -14,8 +14,6 @@ const MIB = 1 << 20;
 const IDLE = 20;
 const CONCURRENCY = 4;
 const FAULTY = fileURLToPath(new URL('../programs/faulty-program.ts', import.meta.url));
-
-const isFast = (process.env['KUP_TEST_DATAPLANE'] ?? 'fast') === 'fast';
 
 /** Where the program lies on disk, and what lies there. */
 class Installed {

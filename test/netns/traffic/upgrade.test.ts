@@ -4,7 +4,7 @@ import { after, before, describe, test } from 'node:test';
 import { NotifySocket } from '../../support/notify-socket.ts';
 import { isAlive } from '../../support/process-state.ts';
 import type { Agent } from '../agent.ts';
-import { Environment, TCP, UDP } from '../harness.ts';
+import { Environment, isFast, TCP, UDP } from '../harness.ts';
 import { buildOnce, PROGRAM, type ProxyProcess } from '../proxy.ts';
 import { POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
@@ -12,8 +12,6 @@ import { waitFor } from '../wait.ts';
 const MIB = 1 << 20;
 const UPGRADES = 3;
 const IDLE = 50;
-
-const isFast = (process.env['KUP_TEST_DATAPLANE'] ?? 'fast') === 'fast';
 
 describe('an upgrade in place (SIGHUP)', () => {
   let environment: Environment;

@@ -51,15 +51,19 @@ export class Warnings {
    */
   keepValid<T>(items: readonly Field[], decode: (item: Field) => T): T[] {
     const kept: T[] = [];
-    for (const item of items) {
-      try {
-        kept.push(decode(item));
-      } catch (error) {
-        if (!(error instanceof FieldError)) throw error;
-        this.add(error.problem);
-      }
-    }
+    for (const item of items) this.optional(() => kept.push(decode(item)));
     return kept.slice();
+  }
+
+  /** Gives what `decode` gives; `undefined` when that part is wrong, which adds a warning. */
+  optional<T>(decode: () => T): T | undefined {
+    try {
+      return decode();
+    } catch (error) {
+      if (!(error instanceof FieldError)) throw error;
+      this.add(error.problem);
+      return undefined;
+    }
   }
 
   add(problem: Problem): void {

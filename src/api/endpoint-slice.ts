@@ -3,14 +3,14 @@ import type { EndpointAddress, EndpointPort, EndpointSlice } from '../model/endp
 import { type Decoded, decoding, Skip, type Warnings } from './decoded.ts';
 import { Field } from './field.ts';
 import { dnsSubdomain, keyOf, lastChangeTriggered, serviceOfSlice, skipByLabel } from './metadata.ts';
-import { address, portName, portNumber, protocol } from './network.ts';
+import { address, decodeNodeName, portName, portNumber, protocol } from './network.ts';
 
 const ADDRESS_TYPES = ['IPv4', 'IPv6', 'FQDN'] as const;
-const ZONE = /^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$/;
+const LABEL_VALUE = /^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$/;
 
 /**
- * A `discovery.k8s.io/v1` EndpointSlice. A bad endpoint is left out with a warning; a bad port makes the slice
- * invalid.
+ * A `discovery.k8s.io/v1` EndpointSlice. An endpoint with a bad address is left out with a warning. A bad optional field
+ * costs only itself. A bad port makes the slice invalid.
  */
 export function decodeEndpointSlice(object: unknown): Decoded<EndpointSlice> {
   return decoding((warnings) => {
@@ -45,34 +45,48 @@ function decodeEndpoint(endpoint: Field, family: IpFamily, warnings: Warnings): 
   const parsed = address(first);
   if (familyOf(parsed) !== family) throw first.wrong(`expected an ${family} address, as addressType says`);
 
-  const conditions = endpoint.get('conditions');
-  const ready = conditions.get('ready').booleanOr(true);
-  const nodeName = endpoint.get('nodeName');
-  const zone = endpoint.get('zone');
-  const hints = endpoint.get('hints');
-  const nodeHints = decodeHints(hints.get('forNodes'), dnsSubdomain, warnings);
-  const zoneHints = decodeHints(hints.get('forZones'), decodeZone, warnings);
+  const condition = (name: string) =>
+    warnings.optional(() => endpoint.get('conditions').get(name).booleanOr(undefined));
+  const ready = condition('ready') ?? true;
+  const nodeName = decodeNodeName(endpoint, warnings);
+  const zone = decodeZone(endpoint);
+  const nodeHints = decodeHints(endpoint, 'forNodes', { decodeName: dnsSubdomain, warnings });
+  const zoneHints = decodeHints(endpoint, 'forZones', { decodeName: zoneName, warnings });
   return {
     address: parsed,
     ready,
     // The API says to defer to `ready` where it is unknown (`discovery/v1/types.go`); upstream takes it for true.
-    serving: conditions.get('serving').booleanOr(ready),
-    terminating: conditions.get('terminating').booleanOr(false),
-    ...(nodeName.isPresent && { nodeName: dnsSubdomain(nodeName) }),
-    ...(zone.isPresent && { zone: decodeZone(zone) }),
+    serving: condition('serving') ?? ready,
+    terminating: condition('terminating') ?? false,
+    ...(nodeName !== undefined && { nodeName }),
+    ...(zone !== undefined && { zone }),
     ...(nodeHints.length > 0 && { nodeHints }),
     ...(zoneHints.length > 0 && { zoneHints }),
   };
 }
 
-function decodeZone(zone: Field): string {
-  if (!ZONE.test(zone.string())) throw zone.wrong('expected the name of a zone');
+/**
+ * The API server takes any text for a zone. One that is no value of a label is no node's zone, so it is left out, and
+ * without a warning: every endpoint of a cluster may have one.
+ */
+function decodeZone(endpoint: Field): string | undefined {
+  const { value } = endpoint.get('zone');
+  return typeof value === 'string' && LABEL_VALUE.test(value) ? value : undefined;
+}
+
+function zoneName(zone: Field): string {
+  if (!LABEL_VALUE.test(zone.string())) throw zone.wrong('expected the name of a zone');
   return zone.string();
 }
 
 /** Names of nodes or zones. A bad one is left out, not its endpoint: hints only say which endpoints to prefer. */
-function decodeHints(hints: Field, decodeName: (name: Field) => string, warnings: Warnings): string[] {
-  return warnings.keepValid(hints.items(), (hint) => decodeName(hint.get('name')));
+function decodeHints(
+  endpoint: Field,
+  kind: 'forNodes' | 'forZones',
+  { decodeName, warnings }: { decodeName(name: Field): string; readonly warnings: Warnings },
+): string[] {
+  const hints = warnings.optional(() => endpoint.get('hints').get(kind).items()) ?? [];
+  return warnings.keepValid(hints, (hint) => decodeName(hint.get('name')));
 }
 
 function decodePorts(ports: Field, warnings: Warnings): EndpointPort[] {

@@ -1,8 +1,8 @@
 import type { EndpointAddress, EndpointGroup, EndpointPort, Endpoints } from '../model/endpoint.ts';
 import { type Decoded, decoding, type Warnings } from './decoded.ts';
 import { Field } from './field.ts';
-import { dnsLabel, dnsSubdomain, keyOf, skipByLabel } from './metadata.ts';
-import { address, portName, portNumber, protocol } from './network.ts';
+import { dnsLabel, keyOf, skipByLabel } from './metadata.ts';
+import { address, decodeNodeName, portName, portNumber, protocol } from './network.ts';
 
 /** A `v1` Endpoints object. A bad address is left out with a warning; a bad port makes the object invalid. */
 export function decodeEndpoints(object: unknown): Decoded<Endpoints> {
@@ -24,7 +24,7 @@ export function decodeEndpoints(object: unknown): Decoded<Endpoints> {
 
 function decodeSubset(subset: Field, warnings: Warnings): EndpointGroup {
   const addresses = (name: string, ready: boolean): EndpointAddress[] =>
-    warnings.keepValid(subset.get(name).items(), (item) => decodeAddress(item, ready));
+    warnings.keepValid(subset.get(name).items(), (item) => decodeAddress(item, ready, warnings));
   return {
     addresses: [...addresses('addresses', true), ...addresses('notReadyAddresses', false)],
     ports: subset.get('ports').items().map(decodePort),
@@ -32,14 +32,14 @@ function decodeSubset(subset: Field, warnings: Warnings): EndpointGroup {
 }
 
 /** Endpoints know no termination: what is not ready does not serve. */
-function decodeAddress(item: Field, ready: boolean): EndpointAddress {
-  const nodeName = item.get('nodeName');
+function decodeAddress(item: Field, ready: boolean, warnings: Warnings): EndpointAddress {
+  const nodeName = decodeNodeName(item, warnings);
   return {
     address: address(item.get('ip')),
     ready,
     serving: ready,
     terminating: false,
-    ...(nodeName.isPresent && { nodeName: dnsSubdomain(nodeName) }),
+    ...(nodeName !== undefined && { nodeName }),
   };
 }
 

@@ -96,7 +96,7 @@ export class Field {
     return this.value as number;
   }
 
-  booleanOr(fallback: boolean): boolean {
+  booleanOr<T extends boolean | undefined>(fallback: T): boolean | T {
     if (!this.isPresent) return fallback;
     if (typeof this.value !== 'boolean') throw this.wrong('expected true or false');
     return this.value;

@@ -64,7 +64,9 @@ export function uidOf(object: Field): string | undefined {
  * not say, or nothing that can be read: it serves a metric only.
  */
 export function lastChangeTriggered(object: Field): number | undefined {
-  const { value } = object.get('metadata').get('annotations').get(LAST_CHANGE_TRIGGER);
+  const annotations = object.get('metadata').get('annotations').value;
+  const value =
+    typeof annotations === 'object' ? (annotations as Record<string, unknown>)[LAST_CHANGE_TRIGGER] : undefined;
   if (typeof value !== 'string' || !TIMESTAMP.test(value)) return undefined;
   // biome-ignore lint/style/noRestrictedGlobals: reads an instant that is written down; asks for no time
   const at = Date.parse(value);

@@ -1,8 +1,9 @@
 import { type Address, parseAddress, specialAddressReason } from '../model/address.ts';
 import { type Cidr, parseCidr } from '../model/cidr.ts';
 import type { Protocol } from '../model/service.ts';
+import type { Warnings } from './decoded.ts';
 import type { Field } from './field.ts';
-import { dnsLabel } from './metadata.ts';
+import { dnsLabel, dnsSubdomain } from './metadata.ts';
 
 const PROTOCOLS: readonly Protocol[] = ['TCP', 'UDP', 'SCTP'];
 
@@ -32,4 +33,10 @@ export function portName(field: Field): string {
 
 export function protocol(field: Field): Protocol {
   return field.isPresent && field.value !== '' ? field.oneOf(PROTOCOLS) : 'TCP';
+}
+
+/** Of an endpoint. A bad one costs the endpoint nothing but its place: it is then on no node that is known. */
+export function decodeNodeName(endpoint: Field, warnings: Warnings): string | undefined {
+  const nodeName = endpoint.get('nodeName');
+  return nodeName.isPresent ? warnings.optional(() => dnsSubdomain(nodeName)) : undefined;
 }

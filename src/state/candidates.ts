@@ -1,5 +1,5 @@
 import { familyOf, type IpFamily } from '../model/address.ts';
-import { type Endpoint, type EndpointGroup, endpointName } from '../model/endpoint.ts';
+import { type Endpoint, type EndpointGroup, type EndpointPort, endpointName } from '../model/endpoint.ts';
 import type { ServicePortSpec } from '../model/service.ts';
 import { type Candidate, isReady } from './categorize-endpoints.ts';
 
@@ -10,17 +10,26 @@ export interface CandidateFacts {
   isDrained(endpoint: Endpoint): boolean;
 }
 
+/**
+ * Whether the endpoints' port is that of the Service port. The name and the protocol count (upstream
+ * `pkg/proxy/endpointslicecache.go`, `endpointInfoByServicePort`). Upstream's userspace mode compared names only, and so
+ * gave TCP endpoints to a UDP port.
+ */
+export function matchesSpec(port: EndpointPort, spec: PortIdentity): boolean {
+  return port.name === spec.name && port.protocol === spec.protocol;
+}
+
+type PortIdentity = Pick<ServicePortSpec, 'name' | 'protocol'>;
+
 /** The endpoints of one Service port, each once and in an order that does not depend on that of the groups. */
 export function candidatesOf(
   groups: readonly EndpointGroup[],
-  spec: Pick<ServicePortSpec, 'name'>,
+  spec: PortIdentity,
   { family, isDrained }: CandidateFacts,
 ): readonly Candidate[] {
   const candidates = new Map<string, Candidate>();
   for (const group of groups) {
-    for (const { name, port } of group.ports) {
-      // By name alone (upstream `pkg/proxy/userspace/roundrobin.go` BuildPortsToEndpointsMap).
-      if (name !== spec.name) continue;
+    for (const { port } of group.ports.filter((each) => matchesSpec(each, spec))) {
       for (const state of group.addresses) {
         if (familyOf(state.address) !== family) continue;
         const endpoint = { address: state.address, port };

@@ -27,6 +27,7 @@ import type {
 } from '../model/service-port.ts';
 import type { SourceEvent } from '../model/source-event.ts';
 import { AddressIndex } from './address-index.ts';
+import { matchesSpec } from './candidates.ts';
 import { type Derived, deriveServicePorts, isProxied, type Surroundings } from './derive-service-ports.ts';
 import { addressesOf, Destinations } from './destinations.ts';
 import { type EndpointVerdict, endpointVerdicts } from './endpoint-verdicts.ts';
@@ -164,7 +165,7 @@ export class ServiceTracker {
       const entry = this.#entries.get(key);
       if (entry?.service === undefined) continue;
       const ports = groupsWith(address, mention, entry).flatMap((group) => group.ports);
-      const isAt = (spec: ServicePortSpec) => ports.some((each) => each.name === spec.name && each.port === port);
+      const isAt = (spec: ServicePortSpec) => ports.some((each) => matchesSpec(each, spec) && each.port === port);
       yield entry.service.ports.filter(isAt).map(({ name }) => servicePortName(key, name));
     }
   }

@@ -87,9 +87,6 @@ test('a bad endpoint is left out with a warning and the others are served', () =
     [{ addresses: ['fd00::1'] }, 'addresses[0]'],
     [{ addresses: [] }, 'addresses'],
     [{}, 'addresses'],
-    [{ addresses: ['10.244.0.2'], conditions: { ready: 'yes' } }, 'conditions.ready'],
-    [{ addresses: ['10.244.0.2'], nodeName: 5 }, 'nodeName'],
-    [{ addresses: ['10.244.0.2'], zone: 'a\nb' }, 'zone'],
   ];
   const objects = [...bad.map(([endpoint]) => endpoint), { addresses: ['10.244.0.9'] }];
   const decoded = decodeEndpointSlice(slice({ endpoints: objects }));
@@ -101,6 +98,41 @@ test('a bad endpoint is left out with a warning and the others are served', () =
     warningsOf(decoded).map(({ field }) => field),
     bad.map(([, field], index) => `endpoints[${index}].${field}`),
   );
+});
+
+test('an optional field that cannot be understood costs itself, and neither its endpoint nor the slice', () => {
+  const odd: [object, string[]][] = [
+    [{ conditions: { ready: 'yes', serving: 1 } }, ['conditions.ready', 'conditions.serving']],
+    [{ conditions: 'ready' }, ['conditions', 'conditions', 'conditions']],
+    [{ nodeName: 5 }, ['nodeName']],
+    [{ nodeName: 'a\nb' }, ['nodeName']],
+    [{ hints: [] }, ['hints', 'hints']],
+    [{ hints: { forZones: 'a' } }, ['hints.forZones']],
+    [{ targetRef: 5, hostname: {}, deprecatedTopology: [] }, []],
+  ];
+  for (const [fields, paths] of odd) {
+    const endpoints = [{ addresses: ['10.244.0.2'], ...fields }];
+    const decoded = decodeEndpointSlice(slice({ endpoints }));
+    assert.deepEqual(okValue(decoded).group.addresses, [
+      { address: '10.244.0.2', ready: true, serving: true, terminating: false },
+    ]);
+    assert.deepEqual(
+      warningsOf(decoded).map(({ field }) => field),
+      paths.map((path) => `endpoints[0].${path}`),
+    );
+  }
+  const labels = { 'kubernetes.io/service-name': 'web' };
+  okValue(decodeEndpointSlice(slice({ metadata: { name: 'web-1', labels, annotations: 'none' } })));
+});
+
+test('an endpoint keeps its place without a zone that no node can be in, and nothing is said of it', () => {
+  for (const zone of ['', 'dc 1/rack:2', 'z'.repeat(64), 'a\nb', 5]) {
+    const decoded = decodeEndpointSlice(slice({ endpoints: [{ addresses: ['10.244.0.2'], zone }] }));
+    assert.deepEqual(okValue(decoded).group.addresses, [
+      { address: '10.244.0.2', ready: true, serving: true, terminating: false },
+    ]);
+    assert.deepEqual(warningsOf(decoded), []);
+  }
 });
 
 test('addresses are of the family that addressType says', () => {

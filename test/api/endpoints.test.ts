@@ -48,7 +48,6 @@ test('a bad address is left out with a warning and the others are served', () =>
     { ip: '169.254.169.254' },
     { ip: '0.0.0.0' },
     { ip: '10.0.0.1:80' },
-    { ip: '10.0.0.2', nodeName: 'a\nb' },
     {},
     null,
   ];
@@ -59,7 +58,18 @@ test('a bad address is left out with a warning and the others are served', () =>
   );
   assert.deepEqual(
     warningsOf(decoded).map(({ field }) => field),
-    bad.map((_, index) => `subsets[0].addresses[${index}].${index === 5 ? 'nodeName' : 'ip'}`),
+    bad.map((_, index) => `subsets[0].addresses[${index}].ip`),
+  );
+});
+
+test('a bad name of a node is left out without its address', () => {
+  const decoded = decodeEndpoints(endpoints([{ addresses: [{ ip: '10.0.0.2', nodeName: 'a\nb' }], ports }]));
+  assert.deepEqual(okValue(decoded).groups[0]?.addresses, [
+    { address: '10.0.0.2', ready: true, serving: true, terminating: false },
+  ]);
+  assert.deepEqual(
+    warningsOf(decoded).map(({ field }) => field),
+    ['subsets[0].addresses[0].nodeName'],
   );
 });
 

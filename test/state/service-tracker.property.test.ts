@@ -145,7 +145,11 @@ class World {
           ...(hints.length > 0 && { zoneHints: hints }),
         };
       }),
-      ports: this.some(['', 'x']).map((name) => ({ name, protocol: 'TCP', port: this.pick(PORTS) })),
+      ports: this.some(['', 'x']).map((name) => ({
+        name,
+        protocol: this.pick(['TCP', 'TCP', 'UDP']),
+        port: this.pick(PORTS),
+      })),
     };
   }
 }
@@ -235,7 +239,7 @@ function compare(seed: number): Follower['view'][] {
 }
 
 test('what is served depends on what is known, not on the order in which it came', () => {
-  const views = Array.from({ length: 120 }, (_, seed) => compare(seed)).flat();
+  const views = Array.from({ length: 200 }, (_, seed) => compare(seed)).flat();
   const ports = views.flatMap((view) => view.ports.map(([, port]) => port));
   const sets: EndpointSet[] = ports.flatMap(({ local, ...own }) => (local ? [own, local] : [own]));
   for (const { endpoints, draining = [], onlyElsewhere } of sets) {

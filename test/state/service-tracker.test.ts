@@ -66,7 +66,7 @@ describe('a Service and its endpoints', () => {
     }
   });
 
-  test('match by port name, and only by it', () => {
+  test('match by port name', () => {
     const t = tracker();
     t.service(
       service({
@@ -80,6 +80,23 @@ describe('a Service and its endpoints', () => {
     const ports = new Map(t.it.takeDelta().upserted.map((port) => [port.name, port.endpoints]));
     assert.deepEqual(ports.get('shop/web:http'), [{ address: '10.0.0.1', port: 8080 }]);
     assert.deepEqual(ports.get('shop/web:admin'), [{ address: '10.0.0.2', port: 9090 }]);
+  });
+
+  test('match by protocol, too: a UDP port does not take the TCP endpoints of its name', () => {
+    for (const kind of ['slice', 'endpoints'] as const) {
+      const t = tracker();
+      t.service(service({ ports: [{ name: 'dns', protocol: 'UDP', port: 53, nodePort: 0 }] }));
+      const both: EndpointGroup = {
+        addresses: [address('10.0.0.1')],
+        ports: [
+          { name: 'dns', protocol: 'TCP', port: 5353 },
+          { name: 'dns', protocol: 'UDP', port: 5354 },
+        ],
+      };
+      if (kind === 'slice') t.slice('a', both);
+      else t.endpoints(both);
+      assert.deepEqual(t.addresses(), [['10.0.0.1:5354']]);
+    }
   });
 
   test('only ready addresses of the family are candidates, each once', () => {

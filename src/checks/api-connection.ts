@@ -189,10 +189,7 @@ function httpFailure(error: unknown, { server: { host, protocol }, isProxied }: 
     );
   }
   const [way, advice] = isProxied
-    ? [
-        ' (there is an HTTP proxy on the way, unless NO_PROXY spares it)',
-        'check HTTPS_PROXY, NO_PROXY, and proxy-url of the kubeconfig',
-      ]
+    ? [' (there is an HTTP proxy on the way)', 'check HTTPS_PROXY, NO_PROXY, and proxy-url of the kubeconfig']
     : ['', `check the port${protocol === 'http:' ? ', whether it wants https://' : ''}, and that it is the API server`];
   return fail(`${host} gave no answer${way}: ${messageOf(error).trim()}`, advice);
 }

@@ -21,6 +21,7 @@ import type { SourceEvent } from '../model/source-event.ts';
 import type { Access } from '../sources/kubernetes/access.ts';
 import { AgentPool } from '../sources/kubernetes/agent-pool.ts';
 import { createApiClient, openAccess } from '../sources/kubernetes/create-api-client.ts';
+import { environmentProxy } from '../sources/kubernetes/environment-proxy.ts';
 import { nodeName } from '../sources/kubernetes/node-object.ts';
 import { createManifestSource } from '../sources/manifests/manifest-source.ts';
 
@@ -156,7 +157,7 @@ function connect(source: KubernetesConfig, { server, access, agent, ask }: OpenA
   return checkApiConnection({
     server,
     origin: source.master === undefined ? originOf(source) : '--master',
-    isProxied: access.proxy !== undefined || isProxied(server, process.env),
+    isProxied: (access.proxy ?? environmentProxy(server, process.env)) !== undefined,
     skipVerify: access.tls.skipVerify,
     clockSkewMs: (date) => {
       const there = parseHttpDate(date);
@@ -164,12 +165,6 @@ function connect(source: KubernetesConfig, { server, access, agent, ask }: OpenA
     },
     steps,
   });
-}
-
-/** Whether Node's agent may go by way of a proxy; whether NO_PROXY spares this server is its business. */
-function isProxied({ protocol }: URL, env: NodeJS.ProcessEnv): boolean {
-  const name = protocol === 'https:' ? 'HTTPS_PROXY' : 'HTTP_PROXY';
-  return Boolean(env[name] || env[name.toLowerCase()]);
 }
 
 /** `Fri, 20 Nov 2026 13:00:00 GMT`, as milliseconds since 1970. */

@@ -4,7 +4,7 @@ export interface Access {
   readonly server: URL;
   readonly tls: TlsMaterial;
   readonly headers: Readonly<Record<string, string>>;
-  /** The URL of an HTTP proxy to go through. Without it, the environment says (`HTTPS_PROXY`, `NO_PROXY`). */
+  /** The URL of an HTTP proxy to go through. Without it, {@link environmentProxy} says. */
   readonly proxy?: string;
 }
 

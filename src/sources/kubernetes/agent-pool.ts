@@ -5,6 +5,7 @@ import { createSecureContext, getCACertificates } from 'node:tls';
 import type { Log } from '../../contracts/log.ts';
 import type { Access } from './access.ts';
 import { ApiError, causeMessage } from './api-error.ts';
+import { environmentProxy } from './environment-proxy.ts';
 
 /**
  * The kernel gives a connection up 30 s after the last packet of the peer: it probes after 20 s and then each second,
@@ -49,14 +50,14 @@ export class AgentPool {
   }
 }
 
-function createAgent({ server, tls, proxy }: Access, env: NodeJS.ProcessEnv): HttpAgent {
+function createAgent(access: Access, env: NodeJS.ProcessEnv): HttpAgent {
+  const { server, tls, proxy = environmentProxy(server, env) } = access;
   const options: AgentOptions = {
     keepAlive: true,
     keepAliveMsecs: KEEP_ALIVE_MS,
     // Probes and lists take turns on one; each further one would only be idle.
     maxFreeSockets: 2,
-    // As client-go does (Go's `http.ProxyFromEnvironment`), unless the kubeconfig names one.
-    proxyEnv: proxy === undefined ? env : { HTTP_PROXY: proxy, HTTPS_PROXY: proxy },
+    ...(proxy !== undefined && { proxyEnv: { HTTP_PROXY: proxy, HTTPS_PROXY: proxy } }),
   };
   if (server.protocol === 'http:') return new HttpAgent(options);
   const { cert, key, serverName, skipVerify } = tls;

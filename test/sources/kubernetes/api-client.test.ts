@@ -487,16 +487,19 @@ test('certificates that cannot be used at all are told as such', async (t) => {
   await failure(client.get('/x', NEVER), 'credentials');
 });
 
-test('a proxy of the environment is used, except for what it excludes', async (t) => {
+test('a proxy of the environment is used, but never for this machine; one of the kubeconfig is always used', async (t) => {
   const server = await startServer(t);
   const proxy = await startServer(t);
-  proxy.misbehave('/', (_, response) => sendJson(response, 200, { proxied: true }));
-  const env = { HTTP_PROXY: proxy.url };
-  const through = createClient(t, { url: 'http://api.example:6443', env });
-  assert.deepEqual(await through.client.get('/api/v1/services', NEVER), { proxied: true });
-  const around = createClient(t, { url: server.url, env: { ...env, NO_PROXY: '127.0.0.1' } });
-  await around.client.get('/api/v1/services', NEVER);
+  const answerOf = async (options: Omit<Parameters<typeof createClient>[1], 'env'>) => {
+    proxy.forgive();
+    proxy.misbehave('/', (_, response) => sendJson(response, 200, { proxied: true }));
+    const { client } = createClient(t, { ...options, env: { HTTP_PROXY: proxy.url, NO_PROXY: '192.0.2.0/24' } });
+    return (await client.get('/api/v1/services', NEVER)) as { proxied?: true };
+  };
+  assert.equal((await answerOf({ url: 'http://api.example:6443' })).proxied, true);
+  assert.equal((await answerOf({ url: server.url })).proxied, undefined);
   assert.equal(server.requests.length, 1);
+  assert.equal((await answerOf({ url: server.url, access: { proxy: proxy.url } })).proxied, true);
 });
 
 /** `tr:tm->when` of the client's socket in /proc/net/tcp: 02 is the keepalive timer, then hundredths of a second. */

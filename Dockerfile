@@ -18,7 +18,11 @@ LABEL org.opencontainers.image.title="kube-userspace-proxy" \
   org.opencontainers.image.version="@VERSION@"
 
 COPY LICENSE THIRD-PARTY-NOTICES /usr/share/doc/kube-userspace-proxy/
+COPY koffi.node /usr/lib/kube-userspace-proxy/
 COPY kube-userspace-proxy /usr/sbin/
+
+# Saves about 8 MB: fewer memory pools, and large blocks go back to the kernel. See mallopt(3).
+ENV MALLOC_ARENA_MAX=2 MALLOC_MMAP_THRESHOLD_=65536
 
 # No USER: iptables-legacy takes a lock that only root can open, and capabilities that are added to a container count
 # for uid 0 alone. NET_ADMIN and NET_RAW are for iptables and conntrack, NET_BIND_SERVICE for ports below 1024.

@@ -1,6 +1,15 @@
+import { writeFileSync } from 'node:fs';
 import { isSubcommand, runSubcommand } from './client/run-subcommand.ts';
 import { endProcess } from './host/end-process.ts';
+import { HELPER_PROCESS } from './iptables/helper-command.ts';
 import { openTerminal, subcommands, tools } from './main/subcommands.ts';
+
+try {
+  // Node names its main thread "MainThread", by which nobody would find this process.
+  writeFileSync('/proc/self/comm', 'kube-userspace-proxy');
+} catch {
+  // Only the name that tools show is another.
+}
 
 void main(process.argv.slice(2)).then(async (code) => {
   // Not by letting the event loop run dry: worker threads and sockets of a start that failed would keep it going. What was
@@ -10,6 +19,10 @@ void main(process.argv.slice(2)).then(async (code) => {
 
 /** Resolves with the exit code, if it is known. */
 async function main(argv: readonly string[]): Promise<number | undefined> {
+  if (process.argv0 === HELPER_PROCESS) {
+    await import('./iptables/helper/main.ts');
+    return undefined;
+  }
   if (isSubcommand(argv)) return await runSubcommand(argv, subcommands, openTerminal(), tools);
   // Only now: a subcommand is done in less time than it takes to read what the proxy is made of.
   const { program } = await import('./main/program.ts');

@@ -9,7 +9,7 @@ import { parseArgs } from 'node:util';
 import { gzipSync } from 'node:zlib';
 import packageJson from '../../package.json' with { type: 'json' };
 import { SUBCOMMANDS } from '../../src/client/subcommands.ts';
-import { bundle } from '../bundle.ts';
+import { bundle } from '../build.ts';
 import { bashCompletion, fishCompletion, zshCompletion } from './completions.ts';
 import { componentsOf, thirdPartyNotices } from './components.ts';
 import { type PackagedFile, writeDebianPackage } from './debian.ts';
@@ -33,6 +33,7 @@ mkdirSync(out, { recursive: true });
 
 const program = describeProgram(SUBCOMMANDS);
 const executable = readFileSync(join(ROOT, 'dist', name));
+const addon = readFileSync(join(ROOT, 'dist/koffi.node'));
 const components = componentsOf(ROOT, (await bundle()).packages);
 const notices = thirdPartyNotices(components);
 
@@ -47,6 +48,7 @@ function debianPackage(): string {
   const doc = `usr/share/doc/${name}`;
   const files: PackagedFile[] = [
     { path: `usr/sbin/${name}`, content: executable, mode: 0o755 },
+    { path: `usr/lib/${name}/koffi.node`, content: addon, mode: 0o644 },
     { path: `usr/lib/systemd/system/${name}.service`, content: source(`deploy/${name}.service`), mode: 0o644 },
     {
       path: `etc/default/${name}`,
@@ -97,6 +99,7 @@ function layOutImage(): string {
   write('LICENSE', source('LICENSE'));
   write('THIRD-PARTY-NOTICES', notices);
   write(name, executable, 0o755);
+  write('koffi.node', addon);
   return `image/${name}`;
 }
 

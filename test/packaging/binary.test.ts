@@ -25,7 +25,7 @@ import { type Chroot, makeChroot } from './chroot.ts';
 const ROOT = join(import.meta.dirname, '../..');
 const PROGRAM = '/opt/proxy/kube-userspace-proxy';
 
-/** Wherever a program can usually write: nothing there can be run, or mapped as a program. */
+/** Hardened nodes mount these so that no file in them can be run, or mapped as code. */
 const NOEXEC = ['/tmp', '/run', '/var/tmp', '/dev/shm'];
 
 const HELPER = 'kube-userspace-proxy: iptables helper';
@@ -41,33 +41,6 @@ const childrenOf = (pid: number) =>
   threadsOf(pid).flatMap((thread) =>
     readFileSync(`/proc/${pid}/task/${thread}/children`, 'utf8').split(' ').filter(Boolean).map(Number),
   );
-
-/** The parts of memory that malloc keeps for threads, beside its first one: each 64 MiB of addresses. */
-function arenasOf(pid: number): number {
-  const areas = readFileSync(`/proc/${pid}/maps`, 'utf8')
-    .split('\n')
-    .map((line) => /^(\w+)-(\w+) (\S+)/.exec(line))
-    .filter((match) => match !== null)
-    .map(([, from, to, rights]) => ({ from: Number(`0x${from}`), to: Number(`0x${to}`), rights }));
-  return areas.filter(({ from, to, rights }, index) => {
-    const next = areas[index + 1];
-    const isSplit = rights === 'rw-p' && next?.rights === '---p' && next.from === to;
-    return isSplit && from % (64 << 20) === 0 && next.to - from === 64 << 20;
-  }).length;
-}
-
-/** `mov eax, 319` and `mov x8, 279`, and the same with the number of a system call that no kernel has. */
-const MEMFD_CREATE = { x64: ['b83f010000', 'b8ffff0000'], arm64: ['e82280d2', 'e8ff9fd2'] };
-
-/** Makes an executable ask for something else in the place of a file in memory. */
-function refuseMemfd(file: string): void {
-  const bytes = readFileSync(file);
-  const [call, other] = MEMFD_CREATE[process.arch as 'x64' | 'arm64'].map((hex) => Buffer.from(hex, 'hex'));
-  const first = bytes.subarray(0, 65536);
-  assert.ok(first.includes(call!));
-  for (let at = first.indexOf(call!); at >= 0; at = first.indexOf(call!)) other!.copy(first, at);
-  writeFileSync(file, bytes);
-}
 
 /** Onto the file's name in one go, as package managers and our build do. */
 function install(file: string): void {
@@ -100,15 +73,21 @@ describe('the one executable, on the smallest Debian with iptables', () => {
     chroot?.remove();
   });
 
-  async function start(engine: string): Promise<ProxyProcess> {
+  async function start(engine: string, noexec = NOEXEC): Promise<ProxyProcess> {
     // The name of what the tests have built comes first, and the chroot's own takes its place.
     const script = `shift; exec ${PROGRAM} "$@"`;
     const binds = [environment.temporary('')];
     proxy = await environment.startProxy({
-      through: chroot.command(['sh', '-c', script, 'sh'], { noexec: NOEXEC, binds }),
+      through: chroot.command(['sh', '-c', script, 'sh'], { noexec, binds }),
       args: ['--dataplane', engine],
     });
     return proxy;
+  }
+
+  /** The file from which a process has mapped koffi's addon, as a path in the chroot. */
+  function addonOf(pid: number): string | undefined {
+    const path = /\S*koffi\S*\.node$/m.exec(readFileSync(`/proc/${pid}/maps`, 'utf8'))?.[0];
+    return path?.replace(chroot.path, '');
   }
 
   test('needs no Node, and takes neither arguments nor settings for it', () => {
@@ -132,10 +111,9 @@ describe('the one executable, on the smallest Debian with iptables', () => {
       const isComplaint = ({ level, msg }: LogLine) =>
         (level === 'warn' || level === 'error') && !msg.startsWith('The kernel refused some settings');
       assert.deepEqual(log.filter(isComplaint), []);
-      const addon = /memfd:kube-userspace-proxy-koffi/;
-      const maps = readFileSync(`/proc/${pid}/maps`, 'utf8');
-      // The node engine has other use for it: connection tracking.
-      assert.match(maps, addon);
+      // The node engine uses the addon, too: for connection tracking.
+      assert.match(addonOf(pid) ?? '', /^\/var\/lib\/kube-userspace-proxy\/koffi-[0-9a-f]{16}\.node$/);
+      assert.equal(statSync(join(chroot.path, '/var/lib/kube-userspace-proxy')).mode & 0o777, 0o700);
       const workers = threadsOf(pid).filter((thread) =>
         readFileSync(`/proc/${pid}/task/${thread}/comm`, 'utf8').startsWith('data-plane-'),
       );
@@ -143,19 +121,24 @@ describe('the one executable, on the smallest Debian with iptables', () => {
     });
   }
 
-  test('says so where the kernel refuses a file in memory, and serves with the portable engine', async () => {
-    const refused = environment.temporary('refused/kube-userspace-proxy');
-    install(refused);
-    refuseMemfd(refused);
-    const started = await environment.startProxy({
-      through: ['sh', '-c', `shift; exec ${refused} "$@"`, 'sh'],
-      args: ['--dataplane', 'auto'],
-    });
-    proxy = started;
-    const line = await waitFor('a word about it', () => {
+  test('uses the addon beside it only when it is the right one', async (t) => {
+    const beside = join(dirname(file), 'koffi.node');
+    t.after(() => rmSync(beside, { force: true }));
+    copyFileSync(join(dirname(BUILT), 'koffi.node'), beside);
+    const right = await start('fast');
+    assert.equal(addonOf(right.pid), join(dirname(PROGRAM), 'koffi.node'));
+    await environment.stopProxy(right);
+    writeFileSync(beside, 'of another version');
+    const wrong = await start('fast');
+    assert.match(addonOf(wrong.pid) ?? '', /^\/var\/lib\//);
+  });
+
+  test('says so where no file can be mapped as code, and serves with the portable engine', async () => {
+    const started = await start('auto', [...NOEXEC, '/var/lib', '/var/cache']);
+    const line = await waitFor('a warning', () => {
       return started.lines({ level: 'warn' }).find(({ msg }) => msg.startsWith('The fast engine cannot run here'));
     });
-    assert.match(String(line['err']), /the kernel refused memfd_create; allow it/);
+    assert.match(String(line['err']), /koffi's addon cannot be loaded from any place \(\/run\/kube-userspace-proxy/);
     const service = await environment.serve(WEB);
     assert.deepEqual((await environment.client.call('requests', { ...service, count: 3 })).failures, {});
   });
@@ -181,13 +164,6 @@ describe('the one executable, on the smallest Debian with iptables', () => {
       process.kill(each, 'SIGUSR1');
     }
     assert.deepEqual((await environment.client.call('requests', { ...service, count: 3 })).failures, {});
-  });
-
-  test('lets malloc keep memory for no more than two threads', async () => {
-    const { pid } = await start('fast');
-    assert.ok(threadsOf(pid).length > 8);
-    assert.equal(arenasOf(pid), 1);
-    assert.ok(arenasOf(childrenOf(pid)[0]!) <= 1);
   });
 
   test('stays the same program when another takes its place, until SIGHUP hands over to that', async () => {
@@ -253,11 +229,11 @@ test('two builds of the same sources are the same, in whatever place and surroun
     return join(folder, name);
   };
   const build = (cwd: string, env: NodeJS.ProcessEnv) => {
-    const argv = ['scripts/sea/build.ts', 'dist/program'];
+    const argv = ['scripts/build.ts', 'dist/program'];
     const { status, stderr } = spawnSync('node_modules/.bin/node', argv, { cwd, env, encoding: 'utf8' });
     assert.equal(status, 0, stderr);
     assert.equal(statSync(join(cwd, 'dist/program')).mode & 0o777, 0o755);
-    assert.deepEqual(readdirSync(join(cwd, 'dist')), ['program']);
+    assert.deepEqual(readdirSync(join(cwd, 'dist')), ['koffi.node', 'program']);
     return readFileSync(join(cwd, 'dist/program'));
   };
   try {

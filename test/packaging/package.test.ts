@@ -138,6 +138,7 @@ describe('the Debian package', () => {
       added.filter((file) => !file.startsWith('/usr/share/doc/')),
       [
         `/etc/default/${NAME}`,
+        `/usr/lib/${NAME}/koffi.node`,
         `/usr/lib/systemd/system/${NAME}.service`,
         PROGRAM,
         `/usr/share/bash-completion/completions/${NAME}`,

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import packageJson from '../../../package.json' with { type: 'json' };
-import { bundle } from '../../../scripts/bundle.ts';
+import { bundle } from '../../../scripts/build.ts';
 import { bashCompletion, fishCompletion, zshCompletion } from '../../../scripts/packaging/completions.ts';
 import { type Component, componentsOf, thirdPartyNotices } from '../../../scripts/packaging/components.ts';
 import { manual } from '../../../scripts/packaging/manual.ts';

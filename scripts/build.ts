@@ -1,0 +1,148 @@
+/*
+ * `node scripts/build.ts FILE` writes the executable to FILE, and koffi's addon beside it as `koffi.node`. Both are
+ * written under another name first and then renamed, so that a program that runs from there is never half written.
+ */
+import { execFileSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { copyFileSync, mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { dirname, join, relative, resolve } from 'node:path';
+import { type BuildOptions, build, type Metafile, type Plugin } from 'esbuild';
+
+const ROOT = resolve(import.meta.dirname, '..');
+const { resolve: resolvePackage } = createRequire(import.meta.url);
+
+/** Node's marker for a single executable application: https://nodejs.org/api/single-executable-applications.html */
+const FUSE = 'NODE_SEA_FUSE_fce680ab2cc467b6e072b8b5df1996b2';
+
+/**
+ * V8 trades speed for memory, which the main thread can afford: traffic runs in the workers. `expose-gc` is for the
+ * helper process, `disable-sigusr1` because that signal would open Node's debugger to every user of the machine.
+ */
+const NODE_OPTIONS = [
+  '--optimize-for-size',
+  '--heap-growing-percent=40',
+  '--max-semi-space-size=2',
+  '--expose-gc',
+  '--disable-sigusr1',
+];
+
+/** Only a run with a kubeconfig needs this package. It is half of all code, so it is a script of its own. */
+const CLIENT = '@kubernetes/client-node/dist/config.js';
+
+const SCRIPTS = { 'main.js': 'src/main.ts', 'worker.js': 'src/worker/main.ts', 'client-node.js': CLIENT };
+
+export interface Bundle {
+  /** By file name. All characters are ASCII: V8 keeps other text with two bytes for each character. */
+  readonly scripts: ReadonlyMap<keyof typeof SCRIPTS, string>;
+  /** The folders of the packages whose code is in the scripts: `node_modules/yaml`. */
+  readonly packages: ReadonlySet<string>;
+}
+
+/** Bundles src/: few plain scripts start faster, above all in each worker, than hundreds of TypeScript files. */
+export async function bundle(): Promise<Bundle> {
+  const built = await Promise.all(
+    (Object.keys(SCRIPTS) as (keyof typeof SCRIPTS)[]).map(async (name) => {
+      const { outputFiles, metafile } = await build({ ...OPTIONS, entryPoints: [SCRIPTS[name]] });
+      return { name, text: outputFiles[0]!.text, packages: packagesIn(metafile) };
+    }),
+  );
+  return {
+    scripts: new Map(built.map(({ name, text }) => [name, text])),
+    packages: new Set(built.flatMap(({ packages }) => packages)),
+  };
+}
+
+/** koffi's JavaScript gives way to the addon alone, and the Kubernetes client to a script that is read on demand. */
+const substitutes: Plugin = {
+  name: 'substitutes',
+  setup({ onResolve, onLoad }) {
+    onResolve({ filter: /^koffi$/ }, () => ({ path: join(ROOT, 'src/sys/addon.ts') }));
+    onResolve({ filter: /^@kubernetes\/client-node\// }, ({ path, kind }) =>
+      kind === 'entry-point' ? undefined : { path, namespace: 'asset' },
+    );
+    onLoad({ filter: /./, namespace: 'asset' }, () => ({
+      contents: `
+        import { getAsset } from 'node:sea';
+        import { compileFunction } from 'node:vm';
+        const code = compileFunction(getAsset('client-node.js', 'utf8'), ['module', 'require'], { filename: 'client-node.js' });
+        code(module, require);`,
+    }));
+  },
+};
+
+const OPTIONS = {
+  absWorkingDir: ROOT,
+  bundle: true,
+  write: false,
+  metafile: true,
+  platform: 'node',
+  format: 'cjs',
+  target: 'node24',
+  charset: 'ascii',
+  plugins: [substitutes],
+  // Only a run from the sources looks for files relative to this.
+  define: { 'import.meta.url': '"file:///"', ADDON_SHA256: JSON.stringify(sha256(addonFile())) },
+  // Not minified: a stack trace shows a readable line.
+  logLevel: 'warning',
+} satisfies BuildOptions;
+
+/** Where node_modules is a link, the paths go through its target. */
+function packagesIn({ inputs }: Metafile): string[] {
+  return Object.keys(inputs).flatMap(
+    (path) => /(?:^|\/)(node_modules\/(?:.*\/node_modules\/)?(?:@[^/]+\/)?[^/]+)\//.exec(path)?.[1] ?? [],
+  );
+}
+
+/** The addon for glibc, for which Node is built, too. */
+function addonFile(): string {
+  const koffi = createRequire(resolvePackage('koffi'));
+  return join(dirname(koffi.resolve(`@koromix/koffi-linux-${process.arch}`)), `linux_${process.arch}/koffi.node`);
+}
+
+function sha256(file: string): string {
+  return createHash('sha256').update(readFileSync(file)).digest('hex');
+}
+
+async function writeExecutable(file: string): Promise<void> {
+  const folder = join(dirname(file), `unfinished-${process.pid}`);
+  const inFolder = (name: string) => join(folder, name);
+  // An empty environment: the build must not depend on whoever starts it.
+  const node = (...args: readonly string[]) =>
+    execFileSync(process.execPath, args, { cwd: folder, env: {}, stdio: ['ignore', 'ignore', 'pipe'] });
+  mkdirSync(folder, { recursive: true });
+  try {
+    const { scripts } = await bundle();
+    for (const [name, text] of scripts) writeFileSync(inFolder(name), text);
+    copyFileSync(addonFile(), inFolder('koffi.node'));
+    const assets = ['worker.js', 'client-node.js', 'koffi.node'];
+    const configuration = {
+      main: 'main.js',
+      output: 'application',
+      disableExperimentalSEAWarning: true,
+      // No code cache: it saves 30 ms of a start of 150, and makes each build differ (docs/adr/0012).
+      useCodeCache: false,
+      execArgv: NODE_OPTIONS,
+      // All arguments are the proxy's own, and NODE_OPTIONS is not meant for it.
+      execArgvExtension: 'none',
+      assets: Object.fromEntries(assets.map((name) => [name, name])),
+    };
+    writeFileSync(inFolder('application.json'), JSON.stringify(configuration));
+    node('--experimental-sea-config', 'application.json');
+    copyFileSync(process.execPath, inFolder('program'));
+    node(resolvePackage('postject/dist/cli.js'), 'program', 'NODE_SEA_BLOB', 'application', '--sentinel-fuse', FUSE);
+    const begun = performance.now();
+    const version = execFileSync(inFolder('program'), ['--version'], { encoding: 'utf8' }).trim();
+    const tookMs = Math.round(performance.now() - begun);
+    renameSync(inFolder('koffi.node'), join(dirname(file), 'koffi.node'));
+    renameSync(inFolder('program'), file);
+    const megabytes = (statSync(file).size / 1e6).toFixed(1);
+    process.stdout.write(
+      `${relative(process.cwd(), file)}: ${version}, ${megabytes} MB; --version answered after ${tookMs} ms\n`,
+    );
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+if (import.meta.main) await writeExecutable(resolve(process.argv[2] as string));

@@ -42,12 +42,15 @@ const NONE: ReadonlyMap<string, Target> = new Map();
 /** What the worker knows of each endpoint that the picker may give, and of those that are draining. */
 export class EndpointTable {
   readonly #picker: Picker;
+  readonly #onUnknown: (name: string) => void;
   readonly #targets = new Map<Endpoint, Target>();
   /** By name. For the endpoint is another object to the picker when it comes back. */
   #draining = NONE;
 
-  constructor(picker: Picker) {
+  /** `onUnknown`: see {@link target}. */
+  constructor(picker: Picker, onUnknown: (name: string) => void) {
     this.#picker = picker;
+    this.#onUnknown = onUnknown;
   }
 
   update(backends: CountedBackends): void {
@@ -65,10 +68,16 @@ export class EndpointTable {
     this.#draining = draining.length === 0 ? NONE : those(draining, known);
   }
 
-  /** Of an endpoint that a pick has given. */
+  /**
+   * Of an endpoint that a pick has given. One that no update has brought would be a fault of this program: it is served
+   * without counters and reported, since an error here would end the worker with all its connections.
+   */
   target(endpoint: Endpoint): Target {
-    const target = this.#targets.get(endpoint);
-    if (target === undefined) throw new Error(`the picker gave an unknown endpoint, ${endpointName(endpoint)}`);
+    const known = this.#targets.get(endpoint);
+    if (known !== undefined) return known;
+    const target = uncounted(endpoint);
+    this.#targets.set(endpoint, target);
+    this.#onUnknown(target.name);
     return target;
   }
 
@@ -78,7 +87,7 @@ export class EndpointTable {
     const targets = new Map([...this.#draining, ...current]);
     return (endpoint) => {
       const name = endpointName(endpoint);
-      const target = targets.get(name) ?? new Target(endpoint, new Float64Array(COUNTERS.length));
+      const target = targets.get(name) ?? uncounted(endpoint);
       targets.set(name, target);
       return target;
     };
@@ -94,6 +103,10 @@ export class EndpointTable {
     }
     return former;
   }
+}
+
+function uncounted(endpoint: Endpoint): Target {
+  return new Target(endpoint, new Float64Array(COUNTERS.length));
 }
 
 function those(endpoints: readonly Endpoint[], known: ReadonlyMap<string, Target>): ReadonlyMap<string, Target> {

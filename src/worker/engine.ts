@@ -61,6 +61,7 @@ export class Engine implements Handler {
   readonly #wakeFd: number;
   readonly #wakeups = new Memory(8);
   #messagesSeen = 0;
+  #isObeying = false;
   /** To be sent when all that has come is obeyed. */
   #answers: Report[] = [];
 
@@ -127,12 +128,17 @@ export class Engine implements Handler {
   }
 
   #catchUp(): void {
+    // A port that closes accepts its last clients, which calls this again. They get what their port has: no later command
+    // changes it, and obeying the next message before the rest of this one would let the older of two updates win.
+    if (this.#isObeying) return;
     const sent = Atomics.load(this.#status, STATUS.commands);
     if (sent === this.#messagesSeen) return;
     this.#messagesSeen = sent;
+    this.#isObeying = true;
     for (let commands = this.#effects.receive(); commands !== undefined; commands = this.#effects.receive()) {
       for (const command of commands) this.#obey(command);
     }
+    this.#isObeying = false;
     if (this.#answers.length === 0) return;
     this.#effects.report(this.#answers);
     this.#answers = [];

@@ -165,7 +165,9 @@ export class PortState {
     if (this.#choice !== undefined) return this.#choice;
     const { random, options } = this.worker;
     const picker = new Picker({ random, affinityMaxClients: options.affinityMaxClients });
-    const endpoints = new EndpointTable(picker);
+    const endpoints = new EndpointTable(picker, (name) =>
+      this.listenerFailed(`endpoint ${name} is served but not counted: no update has brought it; please report this`),
+    );
     const drain = this.#drains ? new TcpDrain(this) : undefined;
     if (this.#backends !== undefined) {
       endpoints.update(this.#backends);

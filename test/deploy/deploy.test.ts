@@ -61,7 +61,8 @@ describe('deploy/daemonset.yaml', () => {
     assert.equal(pod.hostPID ?? pod.hostIPC, undefined);
   });
 
-  test('it runs on the network of every node, before anything else does', () => {
+  test('it runs on the network of every Linux node, before anything else does', () => {
+    assert.deepEqual(pod.nodeSelector, { 'kubernetes.io/os': 'linux' });
     assert.equal(pod.hostNetwork, true);
     assert.equal(pod.priorityClassName, 'system-node-critical');
     assert.deepEqual(pod.tolerations, [{ operator: 'Exists' }]);

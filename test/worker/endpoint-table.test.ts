@@ -17,7 +17,8 @@ function sent(backends: CountedBackends): CountedBackends {
 function table() {
   const counters = new PortCounters(counterMemory());
   const picker = new Picker({ random: Math.random, affinityMaxClients: 1 });
-  const endpoints = new EndpointTable(picker);
+  const strangers: string[] = [];
+  const endpoints = new EndpointTable(picker, (name) => strangers.push(name));
   const update = (hosts: readonly number[], draining?: readonly number[]): void => {
     const backends: Backends = {
       endpoints: hosts.map(endpoint),
@@ -39,7 +40,7 @@ function table() {
     assert.ok(picked !== undefined);
     return picked;
   };
-  return { counters, picker, endpoints, update, read, count, pick };
+  return { counters, picker, endpoints, strangers, update, read, count, pick };
 }
 
 test('an endpoint that drains and comes back counts in one place, with the object that the picker has by then', () => {
@@ -58,6 +59,18 @@ test('an endpoint that drains and comes back counts in one place, with the objec
   assert.equal(after.endpoint, pick());
   count(after);
   assert.deepEqual(read(), ['10.0.0.1:80 4', '10.0.0.3:80 1']);
+});
+
+test('an endpoint that an update has not brought is served all the same, without counters, and reported once', () => {
+  const { counters, endpoints, strangers, update, count, pick } = table();
+  // As if an update had been lost: this side has never heard of the endpoint.
+  counters.follow({ endpoints: [endpoint(1)], affinity: { type: 'None' } });
+  update([1]);
+  const target = endpoints.target(pick());
+  assert.equal(target.name, '10.0.0.1:80');
+  count(target);
+  assert.equal(endpoints.target(pick()), target);
+  assert.deepEqual(strangers, ['10.0.0.1:80']);
 });
 
 const HOSTS = [1, 2, 3, 4, 5, 6];

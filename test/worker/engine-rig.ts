@@ -1,4 +1,5 @@
 import type { TestContext } from 'node:test';
+import type { Clock } from '../../src/contracts/clock.ts';
 import type { DataPlaneOptions } from '../../src/contracts/data-plane.ts';
 import { counterMemory, PortCounters } from '../../src/dataplane/fast/port-counters.ts';
 import { systemClock } from '../../src/host/system-clock.ts';
@@ -15,12 +16,18 @@ const one = new Memory(8);
 one.bytes.writeBigUInt64LE(1n);
 
 /** An engine that is turned by hand, and told what to do as the main thread would. */
-export function engineRig(t: TestContext, options: Partial<DataPlaneOptions> = {}) {
+export function engineRig(
+  t: TestContext,
+  options: Partial<DataPlaneOptions> = {},
+  { clock = systemClock }: { readonly clock?: Clock } = {},
+) {
   const owners = new Uint8Array(new SharedArrayBuffer(descriptorLimit()));
   const status = new Int32Array(new SharedArrayBuffer(STATUS_WORDS * 4));
   const wakeFd = must('eventfd', eventfd());
   const messages: (readonly Command[])[] = [];
   const reports: Report[] = [];
+  /** What this thread does while the worker obeys the next message; one per message. */
+  const meanwhile: (() => void)[] = [];
   const engine = new Engine(
     {
       index: 0,
@@ -31,9 +38,13 @@ export function engineRig(t: TestContext, options: Partial<DataPlaneOptions> = {
       status: status.buffer as SharedArrayBuffer,
     },
     {
-      clock: systemClock,
+      clock,
       random: Math.random,
-      receive: () => messages.shift(),
+      receive: () => {
+        const message = messages.shift();
+        if (message !== undefined) meanwhile.shift()?.();
+        return message;
+      },
       report: (some) => reports.push(...some),
     },
   );
@@ -41,11 +52,14 @@ export function engineRig(t: TestContext, options: Partial<DataPlaneOptions> = {
     for (let fd = 0; fd < owners.length; fd++) if (owners[fd] === 1) close(fd);
     close(wakeFd);
   });
-  /** In one message. */
-  const tell = (...commands: readonly Command[]): void => {
+  /** In one message, which the engine finds when it looks for the next. */
+  const post = (...commands: readonly Command[]): void => {
     messages.push(commands);
     Atomics.add(status, STATUS.commands, 1);
     write(wakeFd, one, 8);
+  };
+  const tell = (...commands: readonly Command[]): void => {
+    post(...commands);
     engine.turn(100);
   };
   const open = (
@@ -58,5 +72,5 @@ export function engineRig(t: TestContext, options: Partial<DataPlaneOptions> = {
     tell({ kind: 'open', port, protocol, fd, backends, counters: counters.shared });
     return counters;
   };
-  return { engine, owners, reports, open, tell };
+  return { engine, owners, reports, meanwhile, open, post, tell };
 }

@@ -1,9 +1,11 @@
 import assert from 'node:assert/strict';
 import { openSync } from 'node:fs';
 import { test } from 'node:test';
-import { openListenSocket } from '../../src/dataplane/fast/listen-socket.ts';
+import { type ListenSocket, openListenSocket } from '../../src/dataplane/fast/listen-socket.ts';
 import { counterMemory, PortCounters } from '../../src/dataplane/fast/port-counters.ts';
 import { close } from '../../src/sys/descriptor.ts';
+import type { Command } from '../../src/worker/protocol.ts';
+import { waitFor } from '../netns/wait.ts';
 import { listenSpec } from '../support/listen-spec.ts';
 import { connectTcp, TcpBackend } from '../support/tcp.ts';
 import { engineRig } from './engine-rig.ts';
@@ -76,4 +78,42 @@ test('of a turn it tells when one has been taken, in which whoever waited was le
   engine.turn(100);
   assert.deepEqual(reports.at(-1), { kind: 'turned', question: 1 });
   assert.equal(counters.read().active, 1);
+});
+
+test('commands are obeyed in the order in which they were sent, also when closing a port accepts its last clients', async (t) => {
+  const { engine, reports, meanwhile, open, post, tell } = engineRig(t);
+  const [one, two, three] = [
+    await TcpBackend.named(t, 'one'),
+    await TcpBackend.named(t, 'two'),
+    await TcpBackend.named(t, 'three'),
+  ];
+  const sockets = [1, 2].map((port) => {
+    const spec = listenSpec({ name: `a/${port}`, protocol: 'TCP', address: '127.0.0.1', port: 0 });
+    const socket = openListenSocket(spec);
+    t.after(() => close(socket.fd));
+    return socket;
+  });
+  const [closing, staying] = sockets as [ListenSocket, ListenSocket];
+  open(1, closing.fd, { endpoints: [one.endpoint] });
+  const counters = open(2, staying.fd);
+  const update = (...backends: readonly TcpBackend[]): Command => {
+    const endpoints = backends.map(({ endpoint }) => endpoint);
+    return { kind: 'update', port: 2, backends: counters.follow({ endpoints, affinity: { type: 'None' } }) };
+  };
+  const waiting = await connectTcp(closing.localPort);
+  t.after(() => waiting.reset());
+  const [older, newer] = [update(one), update(two)];
+  meanwhile.push(() => post(newer));
+  tell({ kind: 'close', port: 1 }, older);
+  tell({ kind: 'peek', question: 1, port: 2, client: '127.0.0.1' });
+  assert.deepEqual(reports.at(-1), { kind: 'peeked', question: 1, endpoint: two.endpoint });
+
+  // Both sides still agree on which endpoints the worker knows.
+  tell(update(two, three));
+  const clients = [await connectTcp(staying.localPort), await connectTcp(staying.localPort)];
+  for (const client of clients) t.after(() => client.reset());
+  await waitFor('both clients to be connected', () => {
+    engine.turn(10);
+    return counters.readEndpoints().every((each) => each.counters.connections === 1);
+  });
 });

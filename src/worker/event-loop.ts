@@ -32,6 +32,13 @@ export interface Task {
 /** Few enough that what one turn does to all of them is over in a few milliseconds. */
 const EVENTS_PER_TURN = 128;
 
+/**
+ * How many turns in a row may be too short for all that is ready before deadlines are due nevertheless. A standstill
+ * leaves behind what the kernel's queues hold, which is fewer; a flood never ends. Counted in turns and not in time, for
+ * time passes without any work while the process is stopped.
+ */
+const MAX_TURNS_BEHIND = 200;
+
 export interface EventLoopSetup {
   readonly clock: Clock;
   /** Marks a descriptor in `owners` as this worker's. Not 0. */
@@ -51,7 +58,7 @@ export interface EventLoopSetup {
  */
 export class EventLoop {
   readonly deadlines = new Deadlines();
-  /** When the current turn began: monotonic milliseconds. */
+  /** When the current event or task of this turn began: monotonic milliseconds. */
   nowMs: number;
   readonly #clock: Clock;
   readonly #owner: number;
@@ -66,6 +73,9 @@ export class EventLoop {
   readonly #endOfTurn: Task[] = [];
   #spare: Task[] = [];
   readonly #adopted: number[] = [];
+  /** What was ready when this turn began is not all handled by its end. */
+  #isBehind = false;
+  #turnsBehind = 0;
 
   constructor({ clock, owner, owners, status }: EventLoopSetup) {
     this.#clock = clock;
@@ -100,7 +110,7 @@ export class EventLoop {
     this.close(fd);
   }
 
-  /** Reads the clock: for what begins and ends within a turn, whose `nowMs` stands still. */
+  /** Reads the clock: for what begins and ends within one event, whose `nowMs` stands still. */
   exactMs(): number {
     return this.#clock.now();
   }
@@ -139,23 +149,39 @@ export class EventLoop {
     this.#endOfTurn.push(task);
   }
 
-  /** Waits for events, at most for `maxWaitMs`, and handles all that is due. */
+  /** A handler leaves some of what it was called for to its next event: deadlines wait until that is handled, too. */
+  hasMore(): void {
+    this.#isBehind = true;
+  }
+
+  /**
+   * Waits for events, at most for `maxWaitMs`, and handles all that is due.
+   *
+   * After a standstill, of this process or of the machine, both are there: deadlines that have passed, and the events that
+   * came in time to call them off. Events come first, so only those deadlines are due that had passed before a wait that
+   * returned everything that was ready. A wait that a signal interrupts, such as SIGCONT, returns nothing of it.
+   */
   turn(maxWaitMs: number): void {
-    const count = this.#epoll.wait(this.#waitMs(maxWaitMs));
+    const beforeMs = this.#clock.now();
+    const count = this.#epoll.wait(this.#waitMs(beforeMs, maxWaitMs));
     this.#countTurn();
     if (count !== -EINTR) must('epoll_wait', count);
+    this.#isBehind = count === -EINTR || count === EVENTS_PER_TURN;
 
     const postponed = this.#nextTurn;
     this.#nextTurn = this.#spare;
     for (let i = 0; i < count; i++) {
       const fd = this.#epoll.descriptor(i);
       const handler = this.#handlers[fd];
-      if (handler !== undefined && this.#generations[fd] === this.#epoll.tag(i))
-        handler.onEvents(this.#epoll.events(i));
+      if (handler === undefined || this.#generations[fd] !== this.#epoll.tag(i)) continue;
+      // Read again for each: one that begins after a standstill in the middle of a turn has its whole time, too.
+      if (i > 0) this.nowMs = this.#clock.now();
+      handler.onEvents(this.#epoll.events(i));
     }
     this.#runAll(postponed);
     this.#spare = postponed;
-    this.deadlines.expire(this.nowMs);
+    this.#turnsBehind = this.#isBehind ? (this.#turnsBehind + 1) % MAX_TURNS_BEHIND : 0;
+    if (this.#turnsBehind === 0) this.deadlines.expire(beforeMs);
     this.#runAll(this.#endOfTurn);
   }
 
@@ -204,14 +230,16 @@ export class EventLoop {
     this.nowMs = this.#clock.now();
   }
 
-  #waitMs(maxWaitMs: number): number {
+  #waitMs(beforeMs: number, maxWaitMs: number): number {
     if (this.#nextTurn.length > 0) return 0;
-    // Since the turn began time has passed: a deadline may be late by as much.
-    return Math.max(0, Math.ceil(Math.min(this.deadlines.firstDueMs() - this.nowMs, maxWaitMs)));
+    return Math.max(0, Math.ceil(Math.min(this.deadlines.firstDueMs() - beforeMs, maxWaitMs)));
   }
 
   #runAll(tasks: Task[]): void {
-    for (const task of tasks) task.run();
+    for (const task of tasks) {
+      this.nowMs = this.#clock.now();
+      task.run();
+    }
     tasks.length = 0;
   }
 }

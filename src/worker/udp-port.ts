@@ -75,8 +75,10 @@ export class UdpPort extends Deadline implements Handler, ReplySocket {
   }
 
   onEvents(): void {
-    const { catchUp, udp } = this.state.worker;
+    const { catchUp, loop, udp } = this.state.worker;
     const count = udp.inbox.receive(this.fd);
+    // What keeps a flow alive may be among those that are still to be read.
+    if (count === udp.inbox.capacity) loop.hasMore();
     catchUp();
     for (let i = 0; i < count && !this.#isClosed; ) i += this.#deliver(i, count);
     if (count < 0 && count !== -EAGAIN && !this.#isClosed) this.#failed(-count);

@@ -42,6 +42,11 @@ export class UdpClient {
     this.socket.send(datagram, () => {});
   }
 
+  /** Resolves when the kernel has it: over loopback it is then in the queue of the receiver. */
+  delivered(datagram: string): Promise<unknown> {
+    return new Promise((resolve) => this.socket.send(datagram, resolve));
+  }
+
   /** Sends and waits for the next reply. */
   async ask(datagram: string | Buffer): Promise<string> {
     const count = this.received.length;
@@ -109,6 +114,11 @@ export class UdpBackend {
   /** To a flow of its own accord. */
   push(flow: number, text: string): void {
     this.#socket.send(text, flow, '127.0.0.1', () => {});
+  }
+
+  /** The same; see {@link UdpClient.delivered}. */
+  pushed(flow: number, text: string): Promise<unknown> {
+    return new Promise((resolve) => this.#socket.send(text, flow, '127.0.0.1', resolve));
   }
 
   /**

@@ -172,6 +172,83 @@ test('it waits no longer than until the first deadline', (t) => {
   assert.equal(due, 1);
 });
 
+/** More events than one turn takes, each of which comes before the deadline of whoever waits for it. */
+test('after a standstill what is ready is handled before any deadline is due, however many events there are', (t) => {
+  const { clock, loop, pair } = rig(t);
+  let due = 0;
+  class Awaiting extends Deadline {
+    onDue(): void {
+      due++;
+    }
+  }
+  let handled = 0;
+  for (let i = 0; i < 400; i++) {
+    const deadline = new Awaiting();
+    const [fd, peer] = pair();
+    const watching = handler(() => {
+      handled++;
+      loop.unwatch(fd);
+      deadline.cancelDeadline();
+    });
+    loop.watch(fd, EPOLLIN, watching);
+    loop.deadlines.after(250).start(deadline, loop.nowMs);
+    send(peer, byte, 0, 1);
+  }
+  const alone = new Awaiting();
+  loop.deadlines.after(250).start(alone, loop.nowMs);
+  clock.advance(400);
+  while (due === 0) loop.turn(0);
+  assert.deepEqual({ handled, due }, { handled: 400, due: 1 });
+});
+
+test('what begins after a standstill in the middle of a turn has its whole time', (t) => {
+  const { clock, loop, pair } = rig(t);
+  let isDue = false;
+  class Awaiting extends Deadline {
+    onDue(): void {
+      isDue = true;
+    }
+  }
+  for (const onEvent of [() => clock.advance(400), () => loop.deadlines.after(250).start(new Awaiting(), loop.nowMs)]) {
+    const [fd, peer] = pair();
+    const watching = handler(() => {
+      loop.unwatch(fd);
+      onEvent();
+    });
+    loop.watch(fd, EPOLLIN, watching);
+    send(peer, byte, 0, 1);
+  }
+  loop.turn(0);
+  clock.advance(249);
+  loop.turn(0);
+  assert.equal(isDue, false);
+  clock.advance(1);
+  loop.turn(0);
+  assert.equal(isDue, true);
+});
+
+test('a loop that is always behind with its events lets deadlines be due all the same, somewhat later', (t) => {
+  const { clock, loop, pair } = rig(t);
+  let isDue = false;
+  class Awaiting extends Deadline {
+    onDue(): void {
+      isDue = true;
+    }
+  }
+  const [fd, peer] = pair();
+  loop.watch(
+    fd,
+    EPOLLIN,
+    handler(() => loop.hasMore()),
+  );
+  send(peer, byte, 0, 1);
+  loop.deadlines.after(250).start(new Awaiting(), loop.nowMs);
+  clock.advance(250);
+  let turns = 0;
+  for (; !isDue; turns++) loop.turn(0);
+  assert.ok(turns > 10 && turns < 1000, `${turns} turns`);
+});
+
 test('every turn shows, so that a stuck worker can be told from an idle one', (t) => {
   const { loop, status } = rig(t);
   loop.turn(0);

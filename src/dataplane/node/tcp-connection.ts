@@ -140,6 +140,8 @@ export class TcpConnection {
     this.#halfOpenTimer = this.port.clock.after(delayMs, () => {
       const leftMs = this.#halfOpenLeftMs();
       if (leftMs > 0) this.#armHalfOpenTimer(Math.ceil(leftMs));
+      // One turn later: after a standstill of this process timers come first, and bytes that are there already next.
+      else if (delayMs > 0) this.#armHalfOpenTimer(0);
       else this.#endHalfOpen();
     });
   }

@@ -10,6 +10,12 @@ import { hasRoomToSend, udpSocket } from './udp-socket.ts';
 /** How many datagrams may wait for the backend socket, which takes a turn of the event loop or two to connect. */
 const MAX_WAITING = 64;
 
+/**
+ * How many more turns of the event loop a flow may last because datagrams of its Service port are still being read. A
+ * standstill leaves behind what the kernel's queues hold, which is fewer; a flood never ends.
+ */
+const MAX_TURNS_BEHIND = 400;
+
 /** Too big for the path, no buffer, held back by a local rule: the flow and its endpoint are sound. */
 const HARMS_ONE_DATAGRAM: ReadonlySet<string> = new Set(['EMSGSIZE', 'ENOBUFS', 'ENOMEM', 'EAGAIN', 'EPERM']);
 
@@ -143,7 +149,21 @@ export class UdpFlow {
   #arm(delayMs: number): Timer {
     return this.#port.clock.after(delayMs, () => {
       const leftMs = this.#leftMs();
+      this.#timer = leftMs > 0 ? this.#arm(Math.ceil(leftMs)) : this.#endSoon(MAX_TURNS_BEHIND);
+    });
+  }
+
+  /**
+   * After a standstill of this process timers come first, and datagrams that came in time later: a turn of the event loop
+   * reads all replies, but only some of what has come for a listener. So the flow ends after a turn that brought none.
+   */
+  #endSoon(turns: number): Timer {
+    const { clock, counters } = this.#port;
+    const before = counters.receivedBytes;
+    return clock.after(0, () => {
+      const leftMs = this.#leftMs();
       if (leftMs > 0) this.#timer = this.#arm(Math.ceil(leftMs));
+      else if (turns > 0 && counters.receivedBytes !== before) this.#timer = this.#endSoon(turns - 1);
       else this.end();
     });
   }

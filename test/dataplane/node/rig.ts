@@ -15,6 +15,7 @@ export function manualRig(
   t: TestContext,
   options: Partial<DataPlaneOptions> = {},
   localAddresses: () => readonly string[] = () => ['127.0.0.1'],
+  clock = new ManualClock(),
 ): ManualRig {
   const events: string[] = [];
   const observer: DataPlaneObserver = {
@@ -23,7 +24,6 @@ export function manualRig(
     limited: ({ limit }) => events.push(`limited: ${limit}`),
     listenerFailed: ({ err }) => events.push(`listener failed: ${err}`),
   };
-  const clock = new ManualClock();
   const plane = createNodeDataPlane({
     options: {
       endpointDrainTimeoutMs: 0,

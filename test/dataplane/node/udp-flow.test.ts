@@ -1,8 +1,10 @@
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
+import type { Timer } from '../../../src/contracts/clock.ts';
 import { EndpointCounters } from '../../../src/dataplane/node/endpoint-counters.ts';
 import { newCounters } from '../../../src/dataplane/node/new-counters.ts';
 import { UdpFlow } from '../../../src/dataplane/node/udp-flow.ts';
+import { systemClock } from '../../../src/host/system-clock.ts';
 import { Picker } from '../../../src/picker/picker.ts';
 import { backends } from '../../compliance/data-plane/harness.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';
@@ -56,6 +58,34 @@ test('from the first reply on it ends after 250 ms of silence, to the millisecon
   clock.advance(1);
   assert.equal(active(), 0);
   assert.equal(clock.pendingTimers, 0);
+});
+
+/** Timers without a delay leave Node's loop the turn that they ask for, as with a real clock. */
+class TurningClock extends ManualClock {
+  override after(delayMs: number, callback: () => void): Timer {
+    return delayMs > 0 ? super.after(delayMs, callback) : systemClock.after(0, callback);
+  }
+}
+
+test('after a standstill datagrams that came in time are delivered, by the flows that were there', async (t) => {
+  const rig = manualRig(t, { udpMaxFlows: 1000, udpMaxFlowsPerService: 1000 }, () => ['127.0.0.1'], new TurningClock());
+  const backend = await UdpBackend.start(t);
+  const port = await rig.plane.open(SPEC, backends([backend.endpoint]));
+  const clients = await Promise.all(Array.from({ length: 300 }, () => UdpClient.connect(t, port)));
+  const answered = (times: number) => clients.every(({ received }) => received.length === times);
+  for (const round of [1, 2]) {
+    // One task: nothing of it has been read when the time has passed.
+    for (const client of clients) client.send('?');
+    rig.clock.advance(400);
+    await waitFor(`${round}: questions`, () => backend.arrivals.length === round * 300);
+    for (const flow of backend.flows) backend.push(flow, '!');
+    rig.clock.advance(400);
+    await waitFor(`${round}: answers`, () => answered(round));
+  }
+  const { counters } = [...rig.plane.stats()][0] ?? assert.fail();
+  assert.equal(counters.connections, 300);
+  rig.clock.advance(250);
+  await waitFor('all to end', () => [...rig.plane.stats()][0]?.counters.active === 0);
 });
 
 test('what comes before the backend socket is connected waits in order, up to 64 datagrams', async (t) => {

@@ -42,11 +42,13 @@ export const SO_SNDBUFFORCE = 32;
 export const SO_RCVBUFFORCE = 33;
 export const IPPROTO_IP = 0;
 export const IP_PKTINFO = 8;
+const IP_MTU_DISCOVER = 10;
 export const IPPROTO_TCP = 6;
 export const TCP_NODELAY = 1;
 export const TCP_KEEPIDLE = 4;
 export const TCP_KEEPINTVL = 5;
 export const IPPROTO_IPV6 = 41;
+const IPV6_MTU_DISCOVER = 23;
 export const IPV6_V6ONLY = 26;
 export const IPV6_RECVPKTINFO = 49;
 export const IPV6_PKTINFO = 50;
@@ -120,6 +122,22 @@ export interface SocketOption {
   readonly level: number;
   readonly name: number;
   readonly value: number;
+}
+
+const IPV4_FRAGMENTS: SocketOption = { level: IPPROTO_IP, name: IP_MTU_DISCOVER, value: 0 };
+const IPV6_FRAGMENTS: SocketOption = { level: IPPROTO_IPV6, name: IPV6_MTU_DISCOVER, value: 0 };
+
+/**
+ * Lets routers fragment what a UDP socket sends (IP_PMTUDISC_DONT). 0, or a negative errno.
+ *
+ * A proxy cannot tell a client that a link behind it is smaller, as the kernel's NAT does by passing ICMP on. With path MTU
+ * discovery, which sockets do by default, the first datagram that is too big is lost, all are where ICMP is filtered, and
+ * a connected socket fails with EMSGSIZE. Without it they arrive in fragments. Those of IPv6 only the sender can make: the
+ * first is lost there, and the kernel fragments the next. The price: a client that looks for the largest size itself, as
+ * QUIC does, finds the one of its way to this node.
+ */
+export function allowFragments(fd: number, family: number): number {
+  return setOption(fd, family === AF_INET6 ? IPV6_FRAGMENTS : IPV4_FRAGMENTS);
 }
 
 /** The errno that waits at the socket (0 for none), taken from it; or a negative errno. */

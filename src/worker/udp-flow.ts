@@ -4,6 +4,7 @@ import type { Address } from '../model/address.ts';
 import type { DatagramInbox, ReplyPath } from '../sys/datagram-inbox.ts';
 import { cannotSegment } from '../sys/datagram-run.ts';
 import { EPOLLET, EPOLLIN } from '../sys/epoll.ts';
+import { allowFragments } from '../sys/socket.ts';
 import { decodePort } from '../sys/socket-address.ts';
 import { EAGAIN, EMSGSIZE, ENOBUFS, ENOMEM, EPERM } from '../sys/sys-error.ts';
 import { Deadline, type DeadlineList } from './deadlines.ts';
@@ -56,6 +57,8 @@ export class UdpFlow extends Deadline implements Handler, Task {
     this.fd = setup.fd;
     this.hasRetired = setup.hasRetired;
     this.#path = setup.path;
+    // Here, and not where it is connected: a predecessor may have left it out.
+    allowFragments(this.fd, this.target.family);
     this.#silence = setup.hasReplied ? setup.port.silenceAfterReply : setup.port.silenceBeforeReply;
     this.#moved();
   }
@@ -67,7 +70,9 @@ export class UdpFlow extends Deadline implements Handler, Task {
   send(inbox: DatagramInbox, first: number, count: number): number {
     if (count > 1 && !this.#canSegment) return this.#sendOneByOne(inbox, first, count);
     this.#moved();
-    const sent = inbox.sendRun(this.fd, first, count);
+    let sent = inbox.sendRun(this.fd, first, count);
+    // Perhaps the error of an earlier datagram, from ICMP: then nothing of this run has been tried.
+    if (sent === -EMSGSIZE) sent = inbox.sendRun(this.fd, first, count);
     if (count > 1 && cannotSegment(sent)) {
       this.#canSegment = false;
       return this.#sendOneByOne(inbox, first, count);
@@ -97,8 +102,10 @@ export class UdpFlow extends Deadline implements Handler, Task {
   /** Takes replies; comes back in the next turn if there may be more. */
   run(): void {
     if (this.isOver) return;
-    const taken = this.#take();
-    if (taken === -EAGAIN) return;
+    let taken = this.#take();
+    // The error of an earlier datagram, from ICMP, comes before replies.
+    if (taken === -EMSGSIZE) taken = this.#take();
+    if (taken < 0 && HARMS_ONE_DATAGRAM.has(-taken)) return;
     if (taken < 0) {
       // What had been answered before the endpoint went still counts.
       this.#take();

@@ -9,6 +9,7 @@ import { close, descriptorLimit, eventfd, write } from '../../src/sys/descriptor
 import { Memory } from '../../src/sys/memory.ts';
 import { must } from '../../src/sys/sys-error.ts';
 import { Engine } from '../../src/worker/engine.ts';
+import type { FlowRecord } from '../../src/worker/hand-over.ts';
 import { type Command, type Report, STATUS, STATUS_WORDS } from '../../src/worker/protocol.ts';
 import { OPTIONS } from '../dataplane/fast/rig.ts';
 
@@ -65,11 +66,16 @@ export function engineRig(
   const open = (
     port: number,
     fd: number,
-    { protocol = 'TCP', endpoints = [] }: { protocol?: ProxiedProtocol; endpoints?: readonly Endpoint[] } = {},
+    {
+      protocol = 'TCP',
+      endpoints = [],
+      flows,
+    }: { protocol?: ProxiedProtocol; endpoints?: readonly Endpoint[]; flows?: readonly FlowRecord[] } = {},
   ): PortCounters => {
     const counters = new PortCounters(counterMemory());
     const backends = counters.follow({ endpoints, affinity: { type: 'None' } });
-    tell({ kind: 'open', port, protocol, fd, backends, counters: counters.shared });
+    const record = flows && { connections: [], flows };
+    tell({ kind: 'open', port, protocol, fd, backends, counters: counters.shared, ...(record && { record }) });
     return counters;
   };
   return { engine, owners, reports, meanwhile, open, post, tell };

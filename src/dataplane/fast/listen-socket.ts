@@ -2,6 +2,9 @@ import type { ListenSpec } from '../../contracts/data-plane.ts';
 import { close } from '../../sys/descriptor.ts';
 import { Memory } from '../../sys/memory.ts';
 import {
+  AF_INET,
+  AF_INET6,
+  allowFragments,
   bindTo,
   getsockname,
   IP_PKTINFO,
@@ -78,6 +81,7 @@ function prepareUdp(fd: number, isV6: boolean): void {
     ? { level: IPPROTO_IPV6, name: IPV6_RECVPKTINFO, value: 1 }
     : { level: IPPROTO_IP, name: IP_PKTINFO, value: 1 };
   must('setsockopt', setOption(fd, packetInfo));
+  must('setsockopt', allowFragments(fd, isV6 ? AF_INET6 : AF_INET));
   for (const [forced, asked] of [
     [SO_RCVBUFFORCE, SO_RCVBUF],
     [SO_SNDBUFFORCE, SO_SNDBUF],

@@ -1,4 +1,8 @@
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import type { TestContext } from 'node:test';
+import type { Endpoint } from '../../../src/model/endpoint.ts';
+import { endpointAt } from './harness.ts';
 
 /** Two addresses of the node besides loopback. */
 export const NODE_ADDRESSES = ['10.99.0.1', '10.99.0.2'] as const;
@@ -22,4 +26,61 @@ export function buildNetwork(): void {
   for (const address of NODE_ADDRESSES) ip('address', 'add', `${address}/24`, 'dev', 'node0');
   ip('neighbour', 'add', BLACK_HOLE, 'lladdr', '02:00:00:00:00:66', 'dev', 'node0', 'nud', 'permanent');
   ip('route', 'add', 'unreachable', UNREACHABLE);
+}
+
+/** Answers each datagram with its own port and the datagram's length. */
+const MEASURING = `
+  const { createSocket } = require('node:dgram');
+  for (const port of [7001, 7002]) {
+    const socket = createSocket({ type: 'udp6' });
+    socket.on('message', ({ length }, from) => socket.send(port + ' ' + length, from.port, from.address));
+    socket.bind(port, () => console.log('ready'));
+  }
+  process.stdin.resume();
+  process.stdin.on('end', () => process.exit());
+`;
+
+/** Two endpoints of each family that answer with their port and a datagram's length, behind a router and an MTU of 1280. */
+export async function endpointsBehindSmallMtu(
+  t: TestContext,
+): Promise<Readonly<Record<'IPv4' | 'IPv6', readonly [Endpoint, Endpoint]>>> {
+  const router = await ownNamespace(t, ['sh', '-c', 'echo ready; cat']);
+  const far = await ownNamespace(t, [process.execPath, '-e', MEASURING]);
+  ip('link', 'add', 'near0', 'type', 'veth', 'peer', 'name', 'near1', 'netns', String(router.pid));
+  t.after(() => ip('link', 'delete', 'near0'));
+  configure('near0', ['10.97.0.1/24', 'fd00:97::1/64'], ip);
+  router.ip('link', 'set', 'lo', 'up');
+  configure('near1', ['10.97.0.2/24', 'fd00:97::2/64'], router.ip);
+  router.run('sh', '-c', 'echo 1 | tee /proc/sys/net/ipv4/ip_forward /proc/sys/net/ipv6/conf/all/forwarding');
+  router.ip(...'link add far0 mtu 1280 type veth peer name far1 mtu 1280 netns'.split(' '), String(far.pid));
+  configure('far0', ['10.96.0.1/24', 'fd00:96::1/64'], router.ip);
+  configure('far1', ['10.96.0.2/24', 'fd00:96::2/64'], far.ip);
+  for (const [net, gateway, back] of [
+    ['10.96.0.0/24', '10.97.0.2', '10.96.0.1'],
+    ['fd00:96::/64', 'fd00:97::2', 'fd00:96::1'],
+  ] as const) {
+    ip('route', 'add', net, 'via', gateway);
+    far.ip('route', 'add', 'default', 'via', back);
+  }
+  const both = (address: string) => [endpointAt(address, 7001), endpointAt(address, 7002)] as const;
+  return { IPv4: both('10.96.0.2'), IPv6: both('fd00:96::2') };
+}
+
+function configure(link: string, addresses: readonly string[], tool: typeof ip): void {
+  for (const address of addresses) {
+    tool('address', 'add', address, 'dev', link, ...(address.includes(':') ? ['nodad'] : []));
+  }
+  tool('link', 'set', link, 'up');
+}
+
+/** A network namespace that lasts as long as the program, which ends with this process or the test. */
+async function ownNamespace(t: TestContext, program: readonly string[]) {
+  const child = spawn('unshare', ['--net', ...program], { stdio: ['pipe', 'pipe', 'inherit'] });
+  t.after(() => child.kill('SIGKILL'));
+  // `ready`, as all of these programs say.
+  await once(child.stdout, 'data');
+  const run = (...command: readonly string[]): void => {
+    execFileSync('nsenter', ['--net', `--target=${child.pid}`, ...command], { stdio: ['ignore', 'ignore', 'inherit'] });
+  };
+  return { pid: child.pid, run, ip: (...args: string[]) => run('ip', ...args) };
 }

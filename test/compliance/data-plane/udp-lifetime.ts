@@ -8,6 +8,7 @@ import { endpointName } from '../../../src/model/endpoint.ts';
 import { waitFor } from '../../netns/wait.ts';
 import { UdpBackend, UdpClient } from '../../support/udp.ts';
 import { backends, type RigFactory, SETTLED_MS } from './harness.ts';
+import { endpointsBehindSmallMtu } from './network.ts';
 
 export function udpLifetimeTests(makeRig: RigFactory): void {
   test('a flow ends after its time of silence, and the next datagram begins another', async (t) => {
@@ -151,6 +152,25 @@ export function udpLifetimeTests(makeRig: RigFactory): void {
     client.send(Buffer.alloc(2000));
     assert.equal(await client.ask('two'), 'two');
     assert.equal(rig.counters(name).connections, 1, 'the flow is the same');
+    assert.deepEqual(rig.events.dialFailed, []);
+  });
+
+  test('a datagram that is too big for a link on the way harms no other: the flow stays with its endpoint', async (t) => {
+    const behind = await endpointsBehindSmallMtu(t);
+    const rig = await makeRig(t);
+    for (const endpoints of [behind.IPv4, behind.IPv6]) {
+      const { name, port } = await rig.open('UDP', endpoints);
+      const client = await UdpClient.connect(t, port);
+      const datagram = 'x'.repeat(1400);
+      // Where the kernel does not fragment for us, the first tells it of the link.
+      await waitFor('an answer', () => {
+        client.send(datagram);
+        return client.received.length > 0;
+      });
+      for (let i = 0; i < 10; i++) await client.ask(datagram);
+      assert.equal(new Set(client.texts).size, 1, `one endpoint: ${client.texts}`);
+      assert.equal(rig.counters(name).connections, 1);
+    }
     assert.deepEqual(rig.events.dialFailed, []);
   });
 

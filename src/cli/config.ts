@@ -30,7 +30,7 @@ export type SourceConfig =
 export interface KubernetesConfig {
   readonly kubeconfig: string | undefined;
   readonly master: string | undefined;
-  /** Requests per second in the long term; watches do not count. */
+  /** Requests per second in the long term; watches and events do not count. */
   readonly qps: number;
   readonly burst: number;
   readonly contentType: string;

@@ -72,7 +72,7 @@ export const FLAGS = {
   }),
   'kube-api-qps': single('5', positiveNumber, {
     group: SOURCE,
-    describe: 'requests per second to the API server in the long term; watches do not count',
+    describe: 'requests per second to the API server in the long term; watches and events do not count',
     field: at('clientConnection.qps', NUMBER),
   }),
   'kube-api-burst': single('10', integer(1, 1_000_000), {

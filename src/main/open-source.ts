@@ -54,7 +54,7 @@ export async function openSource(
     metrics,
   });
   const source = createKubernetesSource({ api, clock, random: Math.random, log });
-  const unserved = new UnservedEvents({ node: name, api, clock, log, signal });
+  const unserved = new UnservedEvents({ node: name, api, clock, random: Math.random, log, signal });
   return {
     server: api.host,
     start: (sink) => source.start(sink),
@@ -70,6 +70,6 @@ export async function openSource(
     watchNode: (onChange) => {
       void watchNode({ name, transport: api, clock, random: Math.random, log, onChange, signal });
     },
-    reportUnserved: (port) => void unserved.report(port),
+    reportUnserved: (port) => unserved.report(port),
   };
 }

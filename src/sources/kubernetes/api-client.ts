@@ -13,7 +13,7 @@ export interface ApiClientOptions {
   readonly access: AccessSource;
   /** `host:port`: the `host` of metrics and messages. */
   readonly host: string;
-  /** Requests per second other than watches, on the average and at once; both above 0. */
+  /** Requests per second other than watches and events, on the average and at once; both above 0. */
   readonly qps: number;
   readonly burst: number;
   readonly userAgent: string;
@@ -117,7 +117,9 @@ export class ApiClient implements Transport {
   }
 
   async #call(call: Call): Promise<unknown> {
-    await this.#bucket.take(call.signal);
+    // What is posted is events, whose senders pace themselves: they must not take what lists need (client-go gives them a
+    // client of their own).
+    if (call.method === 'GET') await this.#bucket.take(call.signal);
     const late = new ApiError('timeout', `the answer was not complete within ${BODY_DEADLINE_MS / 1_000} s`);
     return await this.#within(BODY_DEADLINE_MS, { late, outer: call.signal }, async (signal) => {
       const response = await this.#send({ ...call, signal });

@@ -13,7 +13,7 @@ export interface ApiAccessOptions {
   readonly kubeconfig: string | undefined;
   /** `--master`: the server, whatever a kubeconfig or the Pod's environment says. */
   readonly master: string | undefined;
-  /** `--kube-api-qps` and `--kube-api-burst`; watches do not count. */
+  /** `--kube-api-qps` and `--kube-api-burst`; watches and events do not count. */
   readonly qps: number;
   readonly burst: number;
   /** `--kube-api-content-type`. JSON is what is spoken; anything else is only noted. */

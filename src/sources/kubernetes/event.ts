@@ -1,6 +1,6 @@
 import type { Clock } from '../../contracts/clock.ts';
 import type { Log } from '../../contracts/log.ts';
-import { causeMessage } from './api-error.ts';
+import { ApiError, causeMessage } from './api-error.ts';
 
 export interface EventEnvironment {
   /** The name of the Node object that this proxy runs on. */
@@ -12,6 +12,8 @@ export interface EventEnvironment {
 }
 
 export interface ClusterEvent {
+  /** The event's own name, for one that every node would write alike: the API server keeps the first. Else it makes one. */
+  readonly name?: string;
   readonly type: 'Normal' | 'Warning';
   /** One word in UpperCamelCase, for machines. */
   readonly reason: string;
@@ -32,7 +34,7 @@ export interface ClusterEvent {
  * Core `v1`, which every server has and `system:node-proxier` may create. Resolves whatever happens: nobody waits for it.
  */
 export async function postEvent(
-  { type, reason, message, about }: ClusterEvent,
+  { name, type, reason, message, about }: ClusterEvent,
   { node, api, clock, log, signal }: EventEnvironment,
 ): Promise<void> {
   const now = timestamp(clock.wallNow());
@@ -44,7 +46,7 @@ export async function postEvent(
       {
         apiVersion: 'v1',
         kind: 'Event',
-        metadata: { generateName: `${about.name}.`, namespace },
+        metadata: { ...(name === undefined ? { generateName: `${about.name}.` } : { name }), namespace },
         involvedObject: about,
         type,
         reason,
@@ -57,6 +59,7 @@ export async function postEvent(
       signal,
     );
   } catch (error) {
+    if (name !== undefined && error instanceof ApiError && error.status === 409) return;
     log.v(1)?.info(`The ${reason} event could not be sent`, { node, err: causeMessage(error) });
   }
 }

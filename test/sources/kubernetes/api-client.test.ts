@@ -269,9 +269,10 @@ test('an abort does not wait for credentials that do not come', async (t) => {
   await rejected;
 });
 
-test('watches do not count against the rate limit, lists do', async (t) => {
+test('watches and events do not count against the rate limit, lists do', async (t) => {
   const server = await startServer(t);
   const { client, clock } = createClient(t, { url: server.url, qps: 1, burst: 2 });
+  for (let n = 0; n < 5; n += 1) await client.post('/api/v1/namespaces/a/events', {}, NEVER).catch(() => {});
   for (let n = 0; n < 5; n += 1) await client.watch('/api/v1/services?watch=1', NEVER);
   let done = 0;
   for (let n = 0; n < 3; n += 1) client.get('/api/v1/services', NEVER).then(() => (done += 1));

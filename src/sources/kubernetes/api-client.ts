@@ -24,10 +24,15 @@ export interface ApiClientOptions {
   readonly metrics: ApiRequestMetrics;
 }
 
-/** Until the end of a response that is not a watch; the API server itself gives up after 60 s. */
-const BODY_DEADLINE_MS = 60_000;
+/**
+ * How long a response that is not a watch may be silent. There is no limit to the whole: a slow link may need minutes. The
+ * API server has one of its own (`--request-timeout`, 60 s until it has handed everything to its kernel). What drips is as
+ * good as silent, so only so many bytes are progress.
+ */
+const SILENCE_MS = 60_000;
+const PROGRESS_BYTES = 4_096;
 
-/** A page has 500 objects of at most 1.5 MiB each, and nearly always of a few KiB. */
+/** Decompressed. A page has 500 objects of at most 1.5 MiB each, and nearly always of a few KiB. */
 const BODY_MAX_BYTES = 256 * 1024 * 1024;
 
 /** What a refusal may say, and how long it may take. */
@@ -38,6 +43,7 @@ interface Call {
   readonly method: 'GET' | 'POST';
   readonly path: string;
   readonly body?: string;
+  readonly encoding?: 'gzip';
   readonly signal: AbortSignal;
 }
 
@@ -80,7 +86,8 @@ export class ApiClient implements Transport {
   }
 
   get(path: string, signal: AbortSignal): Promise<unknown> {
-    return this.#call({ method: 'GET', path, signal });
+    // As client-go does. The API server compresses what has more than 128 KiB, and never a watch.
+    return this.#call({ method: 'GET', path, encoding: 'gzip', signal });
   }
 
   /** Sends a JSON body and gives the JSON answer. Not repeated on its own when it fails. */
@@ -120,16 +127,16 @@ export class ApiClient implements Transport {
     // What is posted is events, whose senders pace themselves: they must not take what lists need (client-go gives them a
     // client of their own).
     if (call.method === 'GET') await this.#bucket.take(call.signal);
-    const late = new ApiError('timeout', `the answer was not complete within ${BODY_DEADLINE_MS / 1_000} s`);
-    return await this.#within(BODY_DEADLINE_MS, { late, outer: call.signal }, async (signal) => {
+    const late = new ApiError('incomplete', `no more of the answer came for ${SILENCE_MS / 1_000} s`);
+    return await this.#within(SILENCE_MS, { late, outer: call.signal }, async (signal, heard) => {
       const response = await this.#send({ ...call, signal });
       await this.#expectJson(response, signal);
-      return parseJson(await collect(this.#read(response, signal), BODY_MAX_BYTES));
+      return parseJson(await collect(this.#read(response, signal), BODY_MAX_BYTES, heard));
     });
   }
 
   /** Resolves with the head of the response, whatever its status. */
-  async #send({ method, path, body, signal }: Call, route?: Route): Promise<IncomingMessage> {
+  async #send({ method, path, body, encoding, signal }: Call, route?: Route): Promise<IncomingMessage> {
     const { access, agent } = route ?? (await unlessAborted(this.#route(), signal));
     const request: HttpRequest = {
       method,
@@ -137,6 +144,7 @@ export class ApiClient implements Transport {
       headers: {
         Accept: 'application/json',
         'User-Agent': this.#options.userAgent,
+        ...(encoding !== undefined && { 'Accept-Encoding': encoding }),
         ...(body !== undefined && { 'Content-Type': 'application/json' }),
         ...access.headers,
       },
@@ -184,7 +192,7 @@ export class ApiClient implements Transport {
       throw new ApiError('garbage', `the answer is of type ${JSON.stringify(cut(type))} instead of application/json`);
     }
     if (status === 401) this.#options.access.refused();
-    const late = new ApiError('timeout', 'the refusal was not complete');
+    const late = new ApiError('incomplete', 'the refusal was not complete');
     const text = await this.#within(REFUSAL_DEADLINE_MS, { late, outer: signal }, (inner) =>
       collect(this.#read(response, inner), REFUSAL_MAX_BYTES),
     ).catch(() => '');
@@ -203,16 +211,27 @@ export class ApiClient implements Transport {
     return readBody(response, { host: this.host, signal, onData });
   }
 
-  /** Aborts `work` with `late` after `ms`, or with `outer`. */
+  /** Aborts `work` with `late` once `ms` have passed since the start or since it was heard of, or with `outer`. */
   async #within<T>(
     ms: number,
     { late, outer }: { readonly late: ApiError; readonly outer?: AbortSignal },
-    work: (signal: AbortSignal) => Promise<T>,
+    work: (signal: AbortSignal, heard: () => void) => Promise<T>,
   ): Promise<T> {
+    const { clock } = this.#options;
     const controller = new AbortController();
-    const timer = this.#options.clock.after(ms, () => controller.abort(late));
+    const signal = outer === undefined ? controller.signal : AbortSignal.any([outer, controller.signal]);
+    let heardAt = clock.now();
+    // Looks when it may be late, instead of moving a timer with every piece.
+    const look = () => {
+      const leftMs = heardAt + ms - clock.now();
+      if (leftMs > 0) timer = clock.after(leftMs, look);
+      else controller.abort(late);
+    };
+    let timer = clock.after(ms, look);
     try {
-      return await work(outer === undefined ? controller.signal : AbortSignal.any([outer, controller.signal]));
+      return await work(signal, () => {
+        heardAt = clock.now();
+      });
     } finally {
       timer.cancel();
     }
@@ -229,10 +248,15 @@ function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   });
 }
 
-async function collect(body: AsyncIterable<Uint8Array>, maxBytes: number): Promise<string> {
+async function collect(
+  body: AsyncIterable<Uint8Array>,
+  maxBytes: number,
+  onProgress: () => void = () => {},
+): Promise<string> {
   const chunks: Uint8Array[] = [];
   let length = 0;
   for await (const chunk of body) {
+    if ((length % PROGRESS_BYTES) + chunk.length >= PROGRESS_BYTES) onProgress();
     length += chunk.length;
     if (length > maxBytes) throw new ApiError('garbage', `the answer has more than ${maxBytes} bytes`);
     chunks.push(chunk);

@@ -1,9 +1,9 @@
 /**
  * `credentials`: there are none to present, or they cannot be read. `unreachable`: no connection, no answer, or it
- * broke. `timeout`: an answer that did not come to its end in time. `status`: an HTTP status other than success. `event`: an ERROR event
- * inside a watch. `garbage`: an answer that is not the API's.
+ * broke. `incomplete`: an answer that began and did not come to its end. `status`: an HTTP status other than success.
+ * `event`: an ERROR event inside a watch. `garbage`: an answer that is not the API's.
  */
-export type ApiErrorCode = 'credentials' | 'unreachable' | 'timeout' | 'status' | 'event' | 'garbage';
+export type ApiErrorCode = 'credentials' | 'unreachable' | 'incomplete' | 'status' | 'event' | 'garbage';
 
 export class ApiError extends Error {
   override readonly name = 'ApiError';

@@ -1,7 +1,9 @@
 import { type Agent, request as httpRequest, type IncomingMessage } from 'node:http';
 import { request as httpsRequest } from 'node:https';
+import { pipeline } from 'node:stream';
+import { createGunzip } from 'node:zlib';
 import type { Clock } from '../../contracts/clock.ts';
-import { ApiError, causeMessage } from './api-error.ts';
+import { ApiError, causeMessage, cut } from './api-error.ts';
 
 export interface HttpRequest {
   readonly method: 'GET' | 'POST';
@@ -69,7 +71,10 @@ export function sendRequest(
   });
 }
 
-/** The body of a response. Fails as {@link sendRequest} does; leaving the loop early closes the connection. */
+/**
+ * The body of a response, decompressed piece by piece: who reads it bounds it. Fails as {@link sendRequest} does;
+ * leaving the loop early closes the connection.
+ */
 export async function* readBody(
   response: IncomingMessage,
   { host, signal, onData }: { readonly host: string; readonly signal: AbortSignal; readonly onData: () => void },
@@ -78,7 +83,7 @@ export async function* readBody(
   signal.addEventListener('abort', abort);
   try {
     if (signal.aborted) abort();
-    for await (const chunk of response) {
+    for await (const chunk of decoded(response)) {
       onData();
       yield chunk as Buffer;
     }
@@ -89,10 +94,24 @@ export async function* readBody(
   }
 }
 
+function decoded(response: IncomingMessage): AsyncIterable<unknown> {
+  const encoding = response.headers['content-encoding'] ?? 'identity';
+  if (encoding === 'identity') return response;
+  if (encoding !== 'gzip') {
+    response.destroy();
+    throw new ApiError('garbage', `the answer is encoded as ${JSON.stringify(cut(encoding))}`);
+  }
+  // The loop that reads it gets the error, too.
+  return pipeline(response, createGunzip({ chunkSize: 64 * 1024 }), () => {});
+}
+
 function failureOf(error: unknown, { host, signal }: { readonly host: string; readonly signal: AbortSignal }): unknown {
   if (signal.aborted) return signal.reason;
   if (error instanceof ApiError) return error;
   const message = causeMessage(error);
+  if ((error as NodeJS.ErrnoException).code?.startsWith('Z_')) {
+    return new ApiError('garbage', `the answer is not what gzip makes: ${message}`);
+  }
   // Node's word for a connection that ends in the middle of a response.
   const reason = message === 'aborted' ? 'the connection was closed' : message;
   return new ApiError('unreachable', `${host}: ${reason}`, { cause: error });

@@ -11,8 +11,6 @@ export type Exchange = 'stream' | 'pages' | 'whole' | 'watch';
 /** Where a reflector stands. */
 export interface Course {
   readonly next: Exchange;
-  /** Whether the server is believed to know streamed lists. */
-  readonly streams: boolean;
   /** Attempts in a row that the server did not answer. */
   readonly misses: number;
   /**
@@ -22,7 +20,7 @@ export interface Course {
   readonly refusals: number;
 }
 
-export const START: Course = { next: 'stream', streams: true, misses: 0, refusals: 0 };
+export const START: Course = { next: 'stream', misses: 0, refusals: 0 };
 
 /** How an exchange came to its end. */
 export type Outcome =
@@ -89,7 +87,7 @@ export function nextStep(course: Course, outcome: Outcome, circumstances: Circum
         ? { course: { ...from, next: 'watch' }, delayMs: 0, absent: false }
         : refused({ ...from, next: 'watch' }, random);
     case 'unconfirmed':
-      return { course: { ...from, next: listOf(from) }, delayMs: spread(CONFIRM_MS, random), absent: false };
+      return { course: { ...from, next: 'stream' }, delayMs: spread(CONFIRM_MS, random), absent: false };
     case 'failed':
       return afterFailure(from, outcome.error, circumstances);
   }
@@ -102,24 +100,18 @@ function afterFailure(from: Course, error: ApiError, { hasPlace, silentMs, mayBe
       : { course: { ...from, next, misses: from.misses + 1 }, delayMs: backoffMs(from.misses, random), absent: false };
 
   if (error.status === 404 && mayBeAbsent) {
-    const course = { ...from, next: listOf(from), misses: 0, refusals: 0 };
-    return { course, delayMs: spread(ABSENT_MS, random), absent: true };
+    return { course: START, delayMs: spread(ABSENT_MS, random), absent: true };
   }
-  if (hasPlace) return retry(isTransient(error) && silentMs < PLACE_LOST_MS ? 'watch' : listOf(from));
-  switch (from.next) {
-    case 'stream':
-      // Refused by a server that does not know it (400, 422), or taken for a plain watch, whose list never ends.
-      if (error.status === 400 || error.status === 422) {
-        return { course: { ...from, next: 'pages', streams: false }, delayMs: 0, absent: false };
-      }
-      if (error.code === 'timeout') return refused({ ...from, next: 'pages', streams: false }, random);
-      return retry('stream');
-    case 'pages':
-      if (error.status === 410) return { course: { ...from, next: 'whole' }, delayMs: 0, absent: false };
-      return retry('pages');
-    default:
-      return retry(listOf(from));
+  if (hasPlace) return retry(isTransient(error) && silentMs < PLACE_LOST_MS ? 'watch' : 'stream');
+  const atOnce = (next: Exchange): Step => ({ course: { ...from, next }, delayMs: 0, absent: false });
+  if (from.next === 'stream') {
+    // The server does not know streamed lists. It is asked again each time, as client-go does: it may have been replaced.
+    if (error.status === 400 || error.status === 422) return atOnce('pages');
+    // Over a slow link, pages are far less: they come compressed. And a server gives up a stream that is read slowly.
+    if (error.code === 'incomplete') return retry('pages');
   }
+  if (from.next === 'pages' && error.status === 410) return atOnce('whole');
+  return retry('stream');
 }
 
 /** The server answered, and will be asked again later. */
@@ -137,7 +129,7 @@ function isTransient({ code, status = 0 }: ApiError): boolean {
   switch (code) {
     case 'credentials':
     case 'unreachable':
-    case 'timeout':
+    case 'incomplete':
       return true;
     case 'status':
       return status === 401 || status === 403 || status === 429 || status >= 500;
@@ -146,10 +138,6 @@ function isTransient({ code, status = 0 }: ApiError): boolean {
     case 'garbage':
       return false;
   }
-}
-
-function listOf({ streams }: Course): Exchange {
-  return streams ? 'stream' : 'pages';
 }
 
 /** Doubling, and spread over half of it, so that nodes which lost the same server do not return in step. */

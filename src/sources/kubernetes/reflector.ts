@@ -50,9 +50,6 @@ const PAGE_SIZE = 500;
 /** Against a server that never comes to the end. */
 const MAX_PAGES = 2_000;
 
-/** An old server takes a streamed list for a plain watch, which never says that the list is complete. */
-const STREAMED_LIST_DEADLINE_MS = 60_000;
-
 /** client-go: 5 to 10 minutes, so that watches move to other servers after a while, and not all at once. */
 const WATCH_MIN_SECONDS = 300;
 
@@ -173,10 +170,6 @@ export class Reflector<T> {
     const controller = new AbortController();
     const signal = AbortSignal.any([outer, controller.signal]);
     const state = { list };
-    const deadline = clock.after(STREAMED_LIST_DEADLINE_MS, () => {
-      if (state.list !== undefined)
-        controller.abort(new ApiError('timeout', 'a streamed list did not become complete'));
-    });
     let vigil: Vigil | undefined;
     try {
       const body = await transport.watch(this.#path(list === undefined ? this.#changes() : STREAMED_LIST), signal);
@@ -186,6 +179,7 @@ export class Reflector<T> {
         clock,
         onAlive: () => this.#heard(),
         onGone: (reason) => controller.abort(reason),
+        isListing: () => state.list !== undefined,
       });
       const lines = new LineSplitter(LINE_MAX_BYTES);
       for await (const chunk of body) {
@@ -194,13 +188,14 @@ export class Reflector<T> {
         await setImmediate();
       }
     } catch (error) {
+      const hasBegun = vigil !== undefined && state.list !== undefined;
+      if (hasBegun && error instanceof ApiError && error.code === 'unreachable') throw brokenOff(error.message);
       if (controller.signal.reason !== QUIET) throw error;
     } finally {
-      deadline.cancel();
       vigil?.stop();
     }
     if (state.list === undefined) return { kind: 'ended' };
-    throw new ApiError('unreachable', 'a list ended before it was complete');
+    throw brokenOff(controller.signal.reason === QUIET ? 'nothing more came' : 'the server ended it');
   }
 
   /** The lines of one chunk take effect together. */
@@ -221,6 +216,10 @@ export class Reflector<T> {
           if (!this.#takeOver(state.list)) return 'unconfirmed';
           state.list = undefined;
           this.#following();
+        } else {
+          // The first bookmark of a streamed list is its end. A server that does not know streamed lists may take the
+          // request for a plain watch.
+          throw brokenOff('it is a plain watch');
         }
       }
       return undefined;
@@ -273,6 +272,10 @@ export class Reflector<T> {
     const { path, selectors } = this.#options.resource;
     return `${path}?${new URLSearchParams({ ...query, ...selectors })}`;
   }
+}
+
+function brokenOff(why: string): ApiError {
+  return new ApiError('incomplete', `a streamed list did not become complete: ${why}`);
 }
 
 /** Throws an {@link ApiError} for what is no change. */

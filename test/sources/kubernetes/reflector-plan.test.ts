@@ -38,30 +38,36 @@ test('it begins with a streamed list', () => {
   assert.equal(START.next, 'stream');
 });
 
-test('a server that refuses streamed lists is asked for pages at once, and from then on', () => {
+test('a server that refuses streamed lists is asked for pages at once; the next list is a streamed one again', () => {
   for (const code of [400, 422]) {
     const step = nextStep(START, status(code), LISTING);
     assert.deepEqual(summary(step), { next: 'pages', delayMs: 0 });
-    assert.equal(nextStep({ ...step.course, next: 'watch' }, failure('garbage'), WATCHING).course.next, 'pages');
+    assert.equal(nextStep({ ...step.course, next: 'watch' }, failure('garbage'), WATCHING).course.next, 'stream');
   }
 });
 
-test('a streamed list that never becomes complete is not tried again', () => {
-  const { course } = nextStep(START, failure('timeout'), LISTING);
-  assert.deepEqual([course.next, course.streams], ['pages', false]);
+test('a streamed list that breaks off is replaced by pages; when they fail, it is tried again, ever more slowly', () => {
+  let course = START;
+  const steps = Array.from({ length: 4 }, () => {
+    const step = nextStep(course, failure('incomplete'), LISTING);
+    course = step.course;
+    return summary(step);
+  });
+  assert.deepEqual(steps, [
+    { next: 'pages', delayMs: 800 },
+    { next: 'stream', delayMs: 1_600 },
+    { next: 'pages', delayMs: 3_200 },
+    { next: 'stream', delayMs: 6_400 },
+  ]);
 });
 
 test('a server that cannot be reached keeps its streamed list', () => {
-  const { course } = nextStep(START, failure('unreachable'), LISTING);
-  assert.deepEqual([course.next, course.streams], ['stream', true]);
+  assert.equal(nextStep(START, failure('unreachable'), LISTING).course.next, 'stream');
 });
 
-test('pages that expire are asked for as a whole; when that fails, as pages again', () => {
-  assert.deepEqual(summary(nextStep(at('pages', { streams: false }), status(410), LISTING)), {
-    next: 'whole',
-    delayMs: 0,
-  });
-  assert.equal(nextStep(at('whole', { streams: false }), status(500), LISTING).course.next, 'pages');
+test('pages that expire are asked for as a whole; when that fails, it begins anew', () => {
+  assert.deepEqual(summary(nextStep(at('pages'), status(410), LISTING)), { next: 'whole', delayMs: 0 });
+  assert.equal(nextStep(at('whole'), status(500), LISTING).course.next, 'stream');
 });
 
 test('a list in pages is followed by a watch at once', () => {

@@ -181,7 +181,7 @@ for (const [what, answer] of [
     await settle();
     assert.deepEqual(told, []);
     await pass(1_000);
-    await transport.call('get');
+    await transport.call('watch');
     await stop();
   });
 }
@@ -269,30 +269,41 @@ test('a list that is empty of a sudden counts only once a second one is empty to
   await stop();
 });
 
-test('a streamed list without an end is replaced by pages after a minute, even while events keep coming', async () => {
-  const { transport, told, pass, stop } = reflect();
+test('a streamed list may take as long as it likes, while objects come', async () => {
+  const { transport, told, pass, stop, health } = reflect();
   const stream = (await transport.call('watch')).open();
-  for (let n = 0; n < 6; n += 1) {
+  for (let n = 0; n < 10; n += 1) {
+    await pass(59_000);
     stream.send(added(service(`s${n}`)));
-    await pass(10_000);
   }
-  await pass(800);
-  (await transport.call('get')).answer(listOf('Service', [service('a')], '5'));
+  stream.send(initialEventsEnd('10'));
   await settle();
-  assert.deepEqual(told, ['+a', 'listed']);
+  assert.deepEqual(told, ['+s0 +s1 +s2 +s3 +s4 +s5 +s6 +s7 +s8 +s9', 'listed']);
+  assert.equal(health.status().connected, true);
+  await transport.assertIdle();
   await stop();
 });
 
-test('a connection that ends within a list is no list', async () => {
-  const { transport, told, pass, stop } = reflect();
-  const stream = (await transport.call('watch')).open();
-  stream.send(added(service('a')));
-  stream.end();
-  await pass(800);
-  assert.equal((await transport.call('watch')).query['sendInitialEvents'], 'true');
-  assert.deepEqual(told, []);
-  await stop();
-});
+for (const [how, breakOff] of [
+  ['is silent for a minute', async (_, pass) => pass(60_000)],
+  ['ends early', async (stream) => stream.end()],
+  ['breaks off', async (stream) => stream.fail(new ApiError('unreachable', 'read ECONNRESET'))],
+  ['turns out to be a plain watch', async (stream) => stream.send(bookmark('11'))],
+] as readonly [string, (stream: FakeStream, pass: (ms: number) => Promise<void>) => Promise<void>][]) {
+  test(`a streamed list that ${how} is replaced by pages, and these by another one when they fail`, async () => {
+    const { transport, told, pass, stop } = reflect();
+    const stream = (await transport.call('watch')).open();
+    stream.send(added(service('b')));
+    await settle();
+    await breakOff(stream, pass);
+    await pass(800);
+    (await transport.call('get')).fail(new ApiError('incomplete', 'no more of the answer came for 60 s'));
+    await pass(1_600);
+    assert.equal((await transport.call('watch')).query['sendInitialEvents'], 'true');
+    assert.deepEqual(told, []);
+    await stop();
+  });
+}
 
 test('a broken connection is replaced from the last version on, and is told meanwhile', async () => {
   const { transport, streamList, pass, health, stop } = reflect();

@@ -110,6 +110,22 @@ describe('something between the proxy and the API server answers nonsense', () =
     await servesWithin(RECOVERY_MS);
   });
 
+  test('a streamed list that breaks off is replaced by pages, which the server compresses', async () => {
+    const { environment, admin } = cluster;
+    const annotations = { ballast: 'x'.repeat(100_000) };
+    const service = await cluster.create(web(cluster.name('large')), POD_ADDRESSES);
+    for (const collection of ['services', 'endpointslices'] as const) {
+      await admin.patch(collection, service.name, {
+        metadata: { annotations: { ...annotations, more: 'y'.repeat(60_000) } },
+      });
+    }
+    await suffers([410, 'broken-off']);
+    await waitFor('both lists came compressed', async () => {
+      return (await environment.node.call('answersCompressed', undefined)) === 2;
+    });
+    await servesWithin(RECOVERY_MS);
+  });
+
   test('an empty list is not believed until a second one says the same', async () => {
     const { node } = cluster.environment;
     await node.call('misbehave', { paths: [SERVICES, SLICES], misdeeds: [410, 'empty'] });

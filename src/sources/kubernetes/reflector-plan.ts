@@ -3,7 +3,7 @@ import type { ApiError } from './api-error.ts';
 
 /**
  * What to ask the server for next. `stream`: a list that comes as a watch and goes on as one. `pages`: a list in
- * pieces; `whole`: in one piece, after pages turned out to be too slow for the server's memory of them. `watch`: the
+ * pieces, compressed; `whole`: in one piece, after pages turned out to be too slow for the server's memory of them. `watch`: the
  * changes since the last known version.
  */
 export type Exchange = 'stream' | 'pages' | 'whole' | 'watch';

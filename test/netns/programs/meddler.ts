@@ -26,6 +26,7 @@ const forEver = new Map<string, Misdeed>();
 const watches = new Set<Watch>();
 const sockets = new Set<Socket>();
 let met = 0;
+let compressed = 0;
 
 const PAGE = '<!doctype html><html><body>Welcome to the captive portal</body></html>';
 
@@ -58,6 +59,11 @@ export function misbehaveForEver({ path, misdeed }: { path: string; misdeed: Mis
 /** How many requests have met a misdeed so far. */
 export function misdeedsMet(): number {
   return met;
+}
+
+/** How many answers the server has compressed so far. */
+export function answersCompressed(): number {
+  return compressed;
 }
 
 /** Behaves from now on, and counts anew. */
@@ -107,7 +113,12 @@ function handle(exchange: Exchange): void {
 function forward({ incoming, response, url, agent, misdeed }: Exchange, headers: IncomingMessage['headers']): void {
   const { host: _, ...rest } = headers;
   const upstream = request(`${url}${incoming.url}`, { method: incoming.method!, headers: rest, agent }, (answer) => {
-    response.writeHead(answer.statusCode!, { 'content-type': answer.headers['content-type'] ?? 'text/plain' });
+    const { 'content-type': type = 'text/plain', 'content-encoding': encoding } = answer.headers;
+    if (encoding === 'gzip') compressed++;
+    response.writeHead(answer.statusCode!, {
+      'content-type': type,
+      ...(encoding !== undefined && { 'content-encoding': encoding }),
+    });
     response.flushHeaders();
     const watch = { path: incoming.url!, response };
     if (incoming.url!.includes('watch=1')) watches.add(watch);

@@ -5,11 +5,9 @@ import { type ListenSocket, openListenSocket } from '../../src/dataplane/fast/li
 import { counterMemory, PortCounters } from '../../src/dataplane/fast/port-counters.ts';
 import { close } from '../../src/sys/descriptor.ts';
 import type { Command } from '../../src/worker/protocol.ts';
-import { ManualClock } from '../fakes/manual-clock.ts';
 import { waitFor } from '../netns/wait.ts';
 import { listenSpec } from '../support/listen-spec.ts';
 import { connectTcp, TcpBackend } from '../support/tcp.ts';
-import { UdpBackend, UdpClient } from '../support/udp.ts';
 import { engineRig } from './engine-rig.ts';
 
 test('a port is opened and given back, and both are reported', (t) => {
@@ -118,34 +116,4 @@ test('commands are obeyed in the order in which they were sent, also when closin
     engine.turn(10);
     return counters.readEndpoints().every((each) => each.counters.connections === 1);
   });
-});
-
-test('after a standstill datagrams that came in time are delivered, by the flows that were there', async (t) => {
-  const clock = new ManualClock();
-  const { engine, open } = engineRig(t, { udpIdleTimeoutMs: 250 }, { clock });
-  const backend = await UdpBackend.start(t);
-  const { fd, localPort } = openListenSocket(
-    listenSpec({ name: 'a/udp', protocol: 'UDP', address: '127.0.0.1', port: 0 }),
-  );
-  t.after(() => close(fd));
-  const counters = open(1, fd, { protocol: 'UDP', endpoints: [backend.endpoint] });
-  const clients = await Promise.all(Array.from({ length: 300 }, () => UdpClient.connect(t, localPort)));
-  /** All that `send` causes is in the kernel when the time has passed; only then the worker goes on. */
-  const afterStandstill = async (what: string, send: () => Promise<unknown>, arrived: () => boolean): Promise<void> => {
-    await send();
-    clock.advance(400);
-    await waitFor(what, () => {
-      engine.turn(0);
-      return arrived();
-    });
-  };
-  const ask = () => Promise.all(clients.map((client) => client.delivered('?')));
-  const answer = () => Promise.all(backend.flows.map((flow) => backend.pushed(flow, '!')));
-  const answers = (count: number) => clients.every(({ received }) => received.length === count);
-  for (const round of [1, 2]) {
-    await afterStandstill(`${round}: questions`, ask, () => backend.arrivals.length === round * 300);
-    await afterStandstill(`${round}: answers`, answer, () => answers(round));
-  }
-  assert.equal(counters.read().connections, 300);
-  assert.equal(backend.flows.length, 300);
 });

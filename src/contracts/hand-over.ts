@@ -34,7 +34,12 @@ export interface HandOver {
    * Rejects when a part of it does not get there; `thaw` is due then as well.
    */
   freeze(): Promise<readonly Parcel[]>;
-  /** Goes on as if nothing had been. Also how a data plane that has adopted something begins with it. */
+  /** Throws an Error with a sentence when a part of it has failed since it was frozen. */
+  check(): void;
+  /**
+   * Goes on as if nothing had been. Also how a data plane that has adopted something begins with it. What belongs to a
+   * part that has failed meanwhile is reset.
+   */
   thaw(): void;
   /** Resolves when all of it is at work again after {@link thaw}. What has failed meanwhile is told by the log. */
   atWork(): Promise<void>;

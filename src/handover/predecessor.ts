@@ -1,5 +1,5 @@
-import type { Clock } from '../contracts/clock.ts';
-import type { HandOver } from '../contracts/hand-over.ts';
+import type { Clock, Timer } from '../contracts/clock.ts';
+import type { HandOver, Parcel } from '../contracts/hand-over.ts';
 import type { Endpoint } from '../model/endpoint.ts';
 import { messageOf } from '../model/message-of.ts';
 import type { Channel } from './channel.ts';
@@ -23,6 +23,12 @@ export interface Successor {
 
 /** How long a successor may take until it knows every Service. The old one serves meanwhile, so there is no hurry. */
 const START_MS = 120_000;
+
+/**
+ * How long the data plane may take to stand still and to describe what it has, while parts of it stand still already. A
+ * worker's turn lasts milliseconds, and to describe 10,000 connections that are full of bytes takes a second.
+ */
+const FREEZE_MS = 5_000;
 
 /**
  * How long everything may stand still until it is adopted: clients notice little of two seconds, and giving up costs
@@ -120,13 +126,26 @@ async function offer(
   version: number,
   { dataPlane, controlPlane, clock }: Predecessor,
 ): Promise<void> {
-  const parcels = await dataPlane.freeze();
+  const parcels = await frozen(dataPlane, clock);
   const descriptors = parcels.reduce((sum, { fds }) => sum + fds.length, 0);
   const untilMs = clock.now() + Math.min(ADOPT_MS + descriptors * ADOPT_MS_PER_DESCRIPTOR, MAX_ADOPT_MS);
   await channel.send({ kind: 'begin', version, drained: controlPlane.drained() }, undefined, untilMs);
   for (const { value, fds, bytes } of parcels) await channel.send({ kind: 'parcel', value }, { fds, bytes }, untilMs);
   await channel.send({ kind: 'end', parcels: parcels.length }, undefined, untilMs);
   await channel.expect('adopted', untilMs);
+}
+
+async function frozen(dataPlane: HandOver, clock: Clock): Promise<readonly Parcel[]> {
+  let timer: Timer | undefined;
+  const late = new Promise<never>((_, reject) => {
+    const err = new Error(`a worker of this process did not stand still within ${FREEZE_MS} ms`);
+    timer = clock.after(FREEZE_MS, () => reject(err));
+  });
+  try {
+    return await Promise.race([dataPlane.freeze(), late]);
+  } finally {
+    timer?.cancel();
+  }
 }
 
 async function hasSaidOwning(channel: Channel, clock: Clock): Promise<boolean> {

@@ -2,7 +2,7 @@ import type { AdoptedPort, HandOver, Parcel } from '../contracts/hand-over.ts';
 import type { Endpoint } from '../model/endpoint.ts';
 import { messageOf } from '../model/message-of.ts';
 import type { Channel } from './channel.ts';
-import { VERSIONS } from './protocol.ts';
+import { type Message, VERSIONS } from './protocol.ts';
 
 export interface TakeOverOptions {
   readonly dataPlane: HandOver | undefined;
@@ -16,8 +16,9 @@ export interface TakeOverOptions {
 }
 
 /**
- * The successor's part: takes over all that the predecessor has, still frozen. To be called when the Services are known.
- * When it rejects, with a sentence, the predecessor goes on: end the process, and close nothing in order.
+ * The successor's part, to be called when the Services are known. Resolves when all that the predecessor had is this
+ * process's, untouched, and the predecessor knows that this process goes on with it. When it rejects, with a sentence,
+ * the predecessor goes on: end the process, and close nothing in order.
  */
 export async function takeOver(channel: Channel, { dataPlane, program, onAdopted }: TakeOverOptions): Promise<void> {
   try {
@@ -26,27 +27,18 @@ export async function takeOver(channel: Channel, { dataPlane, program, onAdopted
     await channel.send({ kind: 'hello', versions: VERSIONS, program });
     const { drained, parcels } = await receive(channel);
     onAdopted(await dataPlane.adopt(parcels), drained);
+    // From here on a predecessor that has died has let go: it has touched nothing since it was frozen, and would kill this
+    // process before it went on. Then there is nobody to tell, and nobody else who could go on with what is left.
+    await channel.send({ kind: 'adopted' }).catch(() => {});
+    const received = await channel.receive();
+    if (received === undefined) return;
+    if (received.message.kind !== 'released') throw unexpected(received.message);
+    dataPlane.check();
+    await channel.send({ kind: 'owning' }).catch(() => {});
   } catch (error) {
-    const err = messageOf(error);
-    await channel.send({ kind: 'failed', err }).catch(() => {});
+    await channel.send({ kind: 'failed', err: messageOf(error) }).catch(() => {});
     throw error;
   }
-}
-
-/**
- * Resolves when the predecessor has given up all that {@link takeOver} brought, or died: the same, as it has touched
- * nothing since it was frozen, and would kill this process before it went on. It has been told then that this process
- * goes on: nothing must be touched before.
- */
-export async function awaitRelease(channel: Channel): Promise<void> {
-  // Fails when it has died, which the next call tells as well.
-  await channel.send({ kind: 'adopted' }).catch(() => {});
-  const received = await channel.receive();
-  if (received === undefined) return;
-  if (received.message.kind !== 'released') {
-    throw new Error(`the predecessor said "${received.message.kind}" in place of "released"`);
-  }
-  await channel.send({ kind: 'owning' }).catch(() => {});
 }
 
 /** This process serves. Resolves when the predecessor has made it the one that is supervised, or died. */
@@ -77,7 +69,11 @@ async function receive(channel: Channel): Promise<Belongings> {
       }
       return { drained, parcels };
     } else {
-      throw new Error(`the predecessor said "${message.kind}" in the middle of the hand-over`);
+      throw unexpected(message);
     }
   }
+}
+
+function unexpected({ kind }: Message): Error {
+  return new Error(`the predecessor said "${kind}" in the middle of the hand-over`);
 }

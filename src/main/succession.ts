@@ -2,7 +2,7 @@ import { VERSION } from '../cli/version.ts';
 import type { DataPlane } from '../contracts/data-plane.ts';
 import type { Channel } from '../handover/channel.ts';
 import { CHANNEL_VARIABLE } from '../handover/protocol.ts';
-import { awaitRelease, takeOver } from '../handover/take-over.ts';
+import { takeOver } from '../handover/take-over.ts';
 import type { UpgradeOptions } from '../handover/upgrade.ts';
 import { systemClock as clock } from '../host/system-clock.ts';
 import { messageOf } from '../model/message-of.ts';
@@ -68,5 +68,4 @@ async function receiveAll(
       drains.replace(drained);
     },
   });
-  await awaitRelease(channel);
 }

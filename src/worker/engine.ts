@@ -53,6 +53,8 @@ export class Engine implements Handler {
   readonly loop: EventLoop;
   isStopping = false;
   #progress: 'going on' | 'freezing' | 'frozen' | 'released' = 'going on';
+  /** Who is to be told when it is frozen. */
+  #frozenFor: QuestionId = 0;
   readonly #context: WorkerContext;
   readonly #effects: EngineEffects;
   readonly #ports = new Map<PortId, Port>();
@@ -170,11 +172,11 @@ export class Engine implements Handler {
         this.#tellOfTurn(command.question);
         return;
       case 'freeze':
+        this.#frozenFor = command.question;
         if (this.#progress === 'frozen') this.#freeze();
         else this.#progress = 'freezing';
         return;
       case 'thaw':
-        this.loop.ownAdopted();
         this.#progress = 'going on';
         return;
       case 'release':
@@ -249,6 +251,7 @@ export class Engine implements Handler {
         flows: inventory.flowsOf(port),
       },
     }));
-    this.#effects.report([{ kind: 'frozen', ports, orphans: inventory.orphans((port) => this.#ports.has(port)) }]);
+    const orphans = inventory.orphans((port) => this.#ports.has(port));
+    this.#effects.report([{ kind: 'frozen', question: this.#frozenFor, ports, orphans }]);
   }
 }

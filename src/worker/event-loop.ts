@@ -72,7 +72,6 @@ export class EventLoop {
   #nextTurn: Task[] = [];
   readonly #endOfTurn: Task[] = [];
   #spare: Task[] = [];
-  readonly #adopted: number[] = [];
   /** What was ready when this turn began is not all handled by its end. */
   #isBehind = false;
   #turnsBehind = 0;
@@ -87,14 +86,12 @@ export class EventLoop {
     this.own(must('epoll_create1', this.#epoll.fd));
   }
 
-  /** The descriptor was opened by this worker: {@link close} is due, or the main thread's after this thread has died. */
+  /**
+   * The descriptor was opened by this worker, or another process gives it up: {@link close} is due, or the main thread's
+   * after this thread has died, though not while it is frozen.
+   */
   own(fd: number): void {
     this.#owners[fd] = this.#owner;
-  }
-
-  /** The same for one that another process may still go on with: {@link ownAdopted} is due once it does not. */
-  adopt(fd: number): void {
-    this.#adopted.push(fd);
   }
 
   close(fd: number): void {
@@ -212,12 +209,6 @@ export class EventLoop {
     const status = waitReadable(fd, maxWaitMs);
     this.#countTurn();
     return status > 0;
-  }
-
-  /** Owns what was adopted. */
-  ownAdopted(): void {
-    for (const fd of this.#adopted) this.own(fd);
-    this.#adopted.length = 0;
   }
 
   shutdown(): void {

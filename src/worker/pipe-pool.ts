@@ -42,8 +42,8 @@ export class PipePool {
   /** One that was opened elsewhere, with bytes inside. */
   adopt({ readEnd, writeEnd }: { readonly readEnd: number; readonly writeEnd: number }): Pipe {
     this.#open++;
-    this.#loop.adopt(readEnd);
-    this.#loop.adopt(writeEnd);
+    this.#loop.own(readEnd);
+    this.#loop.own(writeEnd);
     return { readEnd, writeEnd, capacity: resizePipe(writeEnd, PIPE_BYTES) };
   }
 

@@ -101,7 +101,7 @@ export type Command =
   /** Answered by `turned` at the end of a whole turn that begins after it; not while frozen. */
   | { readonly kind: 'turn'; readonly question: QuestionId }
   /** From the end of the turn on no descriptor is touched, until `thaw` or `release`. Answered by `frozen`. */
-  | { readonly kind: 'freeze' }
+  | { readonly kind: 'freeze'; readonly question: QuestionId }
   | { readonly kind: 'thaw' }
   /** Another process has all of it: the thread ends, and closes nothing. */
   | { readonly kind: 'release' }
@@ -110,6 +110,7 @@ export type Command =
 
 export interface FrozenReport {
   readonly kind: 'frozen';
+  readonly question: QuestionId;
   readonly ports: readonly { readonly port: PortId; readonly record: PortRecord }[];
   /** Connections of Service ports that are not open any more. */
   readonly orphans: readonly ConnectionRecord[];
@@ -120,12 +121,11 @@ export type Report =
   /** The worker watches the port from now on; or, with `err`, it cannot. */
   | { readonly kind: 'opened'; readonly port: PortId; readonly err?: string }
   | { readonly kind: 'closed'; readonly port: PortId }
-  | FrozenReport
   | Answer
   | PortEvent;
 
 /** To a question. */
-export type Answer = PeekedReport | ListedReport | TurnedReport;
+export type Answer = PeekedReport | ListedReport | TurnedReport | FrozenReport;
 
 export interface PeekedReport {
   readonly kind: 'peeked';

@@ -60,7 +60,7 @@ export class TcpConnection extends Deadline implements Dialler {
       [this.#client, client],
       [this.#backend as TcpSide, backend],
     ] as const) {
-      loop.adopt(record.fd);
+      loop.own(record.fd);
       side.resume(record);
       must('epoll_ctl', loop.watch(record.fd, SIDE_EVENTS, side));
     }
@@ -78,7 +78,7 @@ export class TcpConnection extends Deadline implements Dialler {
   /** Another process let the client in, and was still dialling. */
   redial(clientAddress: string): void {
     const { loop } = this.port.worker;
-    loop.adopt(this.#client.fd);
+    loop.own(this.#client.fd);
     this.port.resumed(undefined);
     loop.inNextTurn({ run: () => this.#dialFor(clientAddress) });
   }

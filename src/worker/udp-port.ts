@@ -108,7 +108,7 @@ export class UdpPort extends Deadline implements Handler, ReplySocket {
       hasReplied,
       hasRetired,
     });
-    loop.adopt(fd);
+    loop.own(fd);
     must('epoll_ctl', loop.watch(fd, FLOW_EVENTS, flow));
     this.#flows.add(flow);
     flows.begin();

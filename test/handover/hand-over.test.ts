@@ -5,7 +5,7 @@ import type { AdoptedPort, HandOver, Parcel } from '../../src/contracts/hand-ove
 import type { Channel } from '../../src/handover/channel.ts';
 import { ConnectionsLostError, handOver } from '../../src/handover/predecessor.ts';
 import { readMessage } from '../../src/handover/protocol.ts';
-import { awaitRelease, awaitSupervision, takeOver } from '../../src/handover/take-over.ts';
+import { awaitSupervision, takeOver } from '../../src/handover/take-over.ts';
 import type { Endpoint } from '../../src/model/endpoint.ts';
 import { close } from '../../src/sys/descriptor.ts';
 import { channelPair } from '../dataplane/fast/pass-on.ts';
@@ -34,6 +34,9 @@ class FakeDataPlane implements HandOver {
   /** Of `freeze`, and of `adopt`. */
   failure: Error | undefined;
   refusal: Error | undefined;
+  hangs = false;
+  /** Of a part of it, once it has adopted everything. */
+  lateFailure: Error | undefined;
 
   constructor(calls: string[]) {
     this.calls = calls;
@@ -42,7 +45,12 @@ class FakeDataPlane implements HandOver {
   async freeze(): Promise<readonly Parcel[]> {
     this.calls.push('freeze');
     if (this.failure) throw this.failure;
+    if (this.hangs) await new Promise(() => {});
     return this.parcels;
+  }
+
+  check(): void {
+    if (this.lateFailure) throw this.lateFailure;
   }
 
   thaw(): void {
@@ -134,6 +142,7 @@ test('everything goes across, and the old one lets go only after the new one has
     program: '9.9',
     onAdopted: (ports, drained) => {
       told = { ports, drained };
+      assert.deepEqual(calls, ['pause', 'freeze'], 'it has not let go yet');
     },
   });
   assert.deepEqual(told, { ports: PORTS, drained: DRAINED });
@@ -144,9 +153,6 @@ test('everything goes across, and the old one lets go only after the new one has
       [{ port: 2 }, 'two'],
     ],
   );
-  await settle();
-  assert.deepEqual(calls, ['pause', 'freeze'], 'it has not let go yet');
-  await awaitRelease(channel);
   await settle();
   assert.deepEqual(calls, ['pause', 'freeze'], 'nor made it the one that is supervised');
   await awaitSupervision(channel);
@@ -211,6 +217,16 @@ test('a successor that cannot take over says why, and the old one goes on', asyn
   assert.deepEqual(calls, RETURNED);
 });
 
+test('a successor of which a part fails once it has everything says so, and the old one goes on', async () => {
+  const { calls, channel, begin } = rig();
+  const adopter = new FakeDataPlane([]);
+  adopter.lateFailure = new Error('a worker has failed');
+  const handingOver = begin();
+  await assert.rejects(takeOver(channel, { dataPlane: adopter, program: '9.9', onAdopted }), /a worker has failed/);
+  await assert.rejects(handingOver, /^Error: a worker has failed$/);
+  assert.deepEqual(calls, RETURNED);
+});
+
 test('a successor that has no use for the ports says why, and the old one goes on', async () => {
   const { calls, channel, begin } = rig();
   const handingOver = begin();
@@ -257,6 +273,20 @@ test('a data plane that cannot be frozen goes on', async () => {
   const handingOver = begin();
   await hello(channel);
   await assert.rejects(handingOver, /a worker has failed/);
+  assert.deepEqual(calls, RETURNED);
+});
+
+test('a data plane that does not stand still in time goes on', async () => {
+  const clock = new ManualClock();
+  const { calls, channel, dataPlane, begin } = rig({ clock });
+  dataPlane.hangs = true;
+  const handingOver = begin();
+  await hello(channel);
+  clock.advance(2);
+  await until('it to be frozen', () => calls.includes('freeze'));
+  const rejected = assert.rejects(handingOver, /a worker of this process did not stand still within 5000 ms/);
+  clock.advance(5_000);
+  await rejected;
   assert.deepEqual(calls, RETURNED);
 });
 
@@ -336,10 +366,9 @@ for (const [what, play] of [
     const handingOver = begin();
     const rejected = assert.rejects(handingOver, ConnectionsLostError);
     await comeToTheEnd(channel, clock);
-    const released = awaitRelease(channel);
-    await pass(clock, 10);
-    await released;
-    await pass(clock, 10);
+    await channel.send({ kind: 'adopted' });
+    await channel.send({ kind: 'owning' });
+    await pass(clock, 20);
     assert.deepEqual(calls, ['pause', 'freeze']);
     await play(die, clock);
     await pass(clock, 10);
@@ -363,16 +392,18 @@ test('what a successor says a moment too late counts: it may have touched the co
 });
 
 test('a predecessor that dies once it has sent everything has let go; one that dies before has not', async () => {
-  const [predecessor, channel] = channelPair();
-  predecessor.close();
-  await awaitRelease(channel);
-  await awaitSupervision(channel);
-
+  const adopter = new FakeDataPlane([]);
+  // Better with what is left than not at all.
+  adopter.lateFailure = new Error('a worker has failed');
   const [dying, waiting] = channelPair();
-  const released = awaitRelease(waiting);
+  const released = takeOver(waiting, { dataPlane: adopter, program: '9.9', onAdopted });
+  await dying.expect('hello');
+  await dying.send({ kind: 'begin', version: 2 });
+  await dying.send({ kind: 'end', parcels: 0 });
   await dying.expect('adopted');
   dying.close();
   await released;
+  await awaitSupervision(waiting);
 
   const [vanishing, receiving] = channelPair();
   const taking = takeOver(receiving, { dataPlane: new FakeDataPlane([]), program: '9.9', onAdopted });
@@ -380,7 +411,7 @@ test('a predecessor that dies once it has sent everything has let go; one that d
   await vanishing.send({ kind: 'begin', version: 2 });
   vanishing.close();
   await assert.rejects(taking, /ended in the middle of the hand-over/);
-  for (const each of [waiting, receiving]) each.close();
+  receiving.close();
 });
 
 test('a predecessor that knows nothing of drained endpoints says nothing of them', async () => {
@@ -396,9 +427,10 @@ test('a predecessor that knows nothing of drained endpoints says nothing of them
   await predecessor.expect('hello');
   await predecessor.send({ kind: 'begin', version: 2 });
   await predecessor.send({ kind: 'end', parcels: 0 });
+  await predecessor.expect('adopted');
+  predecessor.close();
   await taking;
   assert.deepEqual(drained, []);
-  predecessor.close();
   channel.close();
 });
 

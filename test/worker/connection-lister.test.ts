@@ -151,7 +151,7 @@ test('a list goes on when others have begun, tells of none twice, and ends with 
 
 test('while it is frozen a worker lists nothing, and afterwards what was asked for', (t) => {
   const { engine, tell, taken } = busyRig(t, 3);
-  tell({ kind: 'freeze' });
+  tell({ kind: 'freeze', question: 1 });
   tell({ kind: 'list', question: 1, port: 1, from: 0 });
   for (let i = 0; i < 3; i++) engine.turn(0);
   assert.deepEqual(taken(), []);

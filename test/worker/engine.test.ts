@@ -70,7 +70,7 @@ test('of a turn it tells when one has been taken, in which whoever waited was le
   );
   t.after(() => close(fd));
   const counters = open(1, fd, { endpoints: [(await TcpBackend.echo(t)).endpoint] });
-  tell({ kind: 'freeze' });
+  tell({ kind: 'freeze', question: 1 });
   const client = await connectTcp(localPort);
   t.after(() => client.reset());
   tell({ kind: 'thaw' }, { kind: 'turn', question: 1 });

@@ -38,6 +38,10 @@ export class FastHandOver implements HandOver {
     for (const worker of this.#host.workers) worker.thaw();
   }
 
+  check(): void {
+    for (const worker of this.#host.workers) worker.check();
+  }
+
   async atWork(): Promise<void> {
     await Promise.all(this.#host.workers.map((worker) => worker.turned()));
   }

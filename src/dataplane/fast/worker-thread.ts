@@ -38,6 +38,8 @@ const SHUTDOWN_MS = 2000;
 /** A worker makes little garbage. With V8's default it would let 50 MiB of it pile up before looking. */
 const HEAP = { maxYoungGenerationSizeMb: 6 };
 
+const FAILED = 'a worker of the data plane has failed; try again in some seconds';
+
 /** 1, as an eventfd wants it: 64 bits. */
 const ONE = new Memory(8);
 ONE.bytes.writeBigUInt64LE(1n);
@@ -65,13 +67,14 @@ export class WorkerThread {
   /** Who waits for the answer to a question. */
   readonly #questions = new Map<QuestionId, (answer: Answer | undefined) => void>();
   #lastQuestion: QuestionId = 0;
-  #freezing: { resolve(report: FrozenReport): void; reject(err: Error): void } | undefined;
   /** Who waits for the first thread to be at work. */
   #starting: { resolve(): void; reject(err: unknown): void } | undefined;
   #thread: Worker | undefined;
   #queue: Command[] = [];
   #isWaking = false;
   #isStopping = false;
+  /** Its descriptors may be another process's: nothing is closed, and no thread takes the place of one that dies. */
+  #isFrozen = false;
   #isReleased = false;
   #onGone = (): void => {};
   #failures = 0;
@@ -118,10 +121,10 @@ export class WorkerThread {
 
   /**
    * Resolves when the worker has opened the port, or given its descriptor back; with a reason when it cannot. Also when
-   * it dies before: its successor opens what is to be open.
+   * it dies before: another thread then opens what is to be open. While frozen there will be none, so that is a reason.
    */
   async ask(command: Extract<Command, { kind: 'open' | 'adopt' | 'close' }>): Promise<string | undefined> {
-    if (this.#thread === undefined) return undefined;
+    if (this.#thread === undefined) return this.#whyLost();
     const answered = new Promise<string | undefined>((resolve) => this.#asked.set(command.port, resolve));
     this.enqueue(command);
     return answered;
@@ -141,16 +144,21 @@ export class WorkerThread {
 
   /** Resolves with all that the worker has, once it is frozen. Rejects when there is no thread to ask, or it dies. */
   async freeze(): Promise<FrozenReport> {
-    const frozen = new Promise<FrozenReport>((resolve, reject) => {
-      this.#freezing = { resolve, reject };
-    });
-    if (this.#thread === undefined) this.#freezing?.reject(noThread());
-    else this.send({ kind: 'freeze' });
-    return frozen;
+    if (this.#thread === undefined) throw new Error(FAILED);
+    this.#isFrozen = true;
+    const answer = await this.#inquire((question) => ({ kind: 'freeze', question }));
+    if (answer?.kind !== 'frozen') throw new Error(FAILED);
+    return answer;
   }
 
+  /** Throws an Error when it has died since it was told to freeze. */
+  check(): void {
+    if (this.#thread === undefined) throw new Error(FAILED);
+  }
+
+  /** What it had is reset if it has died since it was told to freeze, and another thread takes its place. */
   thaw(): void {
-    this.send({ kind: 'thaw' });
+    this.#goOn({ kind: 'thaw' });
   }
 
   /** Resolves when it has taken a turn since it was told to thaw; also when it dies before. */
@@ -160,7 +168,7 @@ export class WorkerThread {
 
   /** Resets every connection: another thread takes the place of the one that has them. */
   reset(): void {
-    this.send({ kind: 'shutdown' });
+    this.#goOn({ kind: 'shutdown' });
   }
 
   /** Ends the thread. Another process has what it owned, so closing it here is not the end of anything. */
@@ -176,11 +184,20 @@ export class WorkerThread {
     close(this.#wakeFd);
   }
 
+  #goOn(command: Command): void {
+    if (!this.#isFrozen) return;
+    this.#isFrozen = false;
+    if (this.#thread === undefined) this.#replace();
+    else this.send(command);
+  }
+
   async #end(command: Command): Promise<void> {
     this.#isStopping = true;
+    this.#isFrozen = false;
     this.#restart?.cancel();
     this.#look?.cancel();
-    if (this.#thread !== undefined) {
+    if (this.#thread === undefined) this.#reclaim();
+    else {
       const gone = new Promise<void>((resolve) => {
         this.#onGone = resolve;
       });
@@ -234,8 +251,6 @@ export class WorkerThread {
         this.#answer(report.port, undefined);
         return;
       case 'frozen':
-        this.#freezing?.resolve(report);
-        return;
       case 'peeked':
       case 'listed':
       case 'turned':
@@ -270,12 +285,19 @@ export class WorkerThread {
     this.#thread = undefined;
     this.#queue = [];
     this.#look?.cancel();
-    this.#reclaim();
-    this.#freezing?.reject(noThread());
-    for (const port of this.#asked.keys()) this.#answer(port, undefined);
+    if (!this.#isFrozen) this.#replace();
+    for (const port of this.#asked.keys()) this.#answer(port, this.#whyLost());
     for (const question of this.#questions.keys()) this.#settle(question, undefined);
     this.#onGone();
+  }
+
+  #replace(): void {
+    this.#reclaim();
     if (!this.#isStopping) this.#restartLater();
+  }
+
+  #whyLost(): string | undefined {
+    return this.#isFrozen ? FAILED : undefined;
   }
 
   /** Descriptors belong to the process and outlive the thread: its connections are reset here, if they are its own. */
@@ -344,10 +366,6 @@ export class WorkerThread {
   #wake(): void {
     write(this.#wakeFd, ONE, 8);
   }
-}
-
-function noThread(): Error {
-  return new Error('a worker of the data plane has failed and is about to be replaced; try again in some seconds');
 }
 
 function inFull(err: unknown): string {

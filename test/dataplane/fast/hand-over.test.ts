@@ -3,15 +3,16 @@ import assert from 'node:assert/strict';
 import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { before, type TestContext, test } from 'node:test';
+import { before, describe, type TestContext, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import type { Backends } from '../../../src/contracts/data-plane.ts';
-import { systemClock } from '../../../src/host/system-clock.ts';
 import type { Endpoint } from '../../../src/model/endpoint.ts';
 import type { ServicePortName } from '../../../src/model/service.ts';
 import { endpointAt } from '../../compliance/data-plane/harness.ts';
 import { BLACK_HOLE, buildNetwork } from '../../compliance/data-plane/network.ts';
+import { ManualClock } from '../../fakes/manual-clock.ts';
 import { waitFor } from '../../netns/wait.ts';
+import { address } from '../../rules/fixtures.ts';
 import { listenSpec } from '../../support/listen-spec.ts';
 import { PatternReceiver, PatternSender } from '../../support/pattern.ts';
 import { ask, connectSocket, connectTcp, TcpBackend } from '../../support/tcp.ts';
@@ -22,6 +23,7 @@ import { closeAll, handOverOf, passOn, sendParcels } from './pass-on.ts';
 import { type FastRig, fastRig, openDescriptors, openPort } from './rig.ts';
 
 const NAME: ServicePortName = 'a/b';
+const FAULTY_WORKER = pathToFileURL(join(import.meta.dirname, 'programs/faulty-worker.ts'));
 
 before(buildNetwork);
 
@@ -342,8 +344,7 @@ test('it is not at work while a worker hangs', async (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'faulty-worker-'));
   t.after(() => rmSync(folder, { recursive: true }));
   process.env['KUP_TEST_ORDER'] = join(folder, 'order');
-  const entry = pathToFileURL(join(import.meta.dirname, 'programs/faulty-worker.ts'));
-  const { plane } = await fastRig(t, { entry });
+  const { plane } = await fastRig(t, { entry: FAULTY_WORKER });
   await handOverOf(plane).freeze();
   giveOrder(join(folder, 'order.0'), 'hang');
   await waitFor('it to hang', () => !existsSync(join(folder, 'order.0')));
@@ -352,38 +353,113 @@ test('it is not at work while a worker hangs', async (t) => {
   assert.equal(first, 'it waits');
 });
 
-test('a worker that fails resets what it has adopted, but touches nothing before it goes on', async (t) => {
+describe('a worker that dies while everything stands still', () => {
+  /** One worker, which throws when it next looks after it was told to, and the clock by which another takes its place. */
+  async function faultyRig(t: TestContext) {
+    const folder = mkdtempSync(join(tmpdir(), 'faulty-worker-'));
+    t.after(() => rmSync(folder, { recursive: true }));
+    process.env['KUP_TEST_ORDER'] = join(folder, 'order');
+    const clock = new ManualClock();
+    const rig = await fastRig(t, { entry: FAULTY_WORKER, clock });
+    const tellToFail = () => giveOrder(join(folder, 'order.0'), 'throw');
+    const fail = async () => {
+      tellToFail();
+      await waitFor('the worker to fail', () => rig.log.of('error').length > 0);
+    };
+    return { ...rig, clock, tellToFail, fail };
+  }
+
+  /** A connection of `rig` that has said "a". */
+  async function connected(t: TestContext, rig: FastRig) {
+    const backend = await TcpBackend.echo(t);
+    const port = await openPort(rig, NAME, [backend.endpoint]);
+    const client = await connectTcp(port);
+    client.send('a');
+    await client.hasReceived(1);
+    return { backend, port, client };
+  }
+
+  test('in a successor that adopts: the adoption fails, and the old process goes on with everything', async (t) => {
+    const [before, after] = [await fastRig(t), await faultyRig(t)];
+    const { client } = await connected(t, before);
+    await handOverOf(after.plane).freeze();
+    const copies = await sendParcels(await handOverOf(before.plane).freeze());
+    after.tellToFail();
+    await assert.rejects(handOverOf(after.plane).adopt(copies), /cannot take over a\/b: a worker .* has failed/);
+    // As the end of its process does.
+    closeAll(copies.slice(1));
+    await handOverOf(after.plane).release();
+    handOverOf(before.plane).thaw();
+    client.send('b');
+    await client.hasReceived(2);
+    client.end();
+    assert.equal(await client.finished(), 'end');
+  });
+
+  test('in a successor that has adopted: it says so, touches nothing, and no other takes its place', async (t) => {
+    const [before, after] = [await fastRig(t), await faultyRig(t)];
+    const { backend, port, client } = await connected(t, before);
+    await handOverOf(after.plane).freeze();
+    await handOverOf(after.plane).adopt(await sendParcels(await handOverOf(before.plane).freeze()));
+    handOverOf(after.plane).check();
+    await after.fail();
+    const waiting = await connectTcp(port);
+    waiting.send('hello');
+    after.clock.advance(100);
+    assert.equal(await after.plane.nextPick(NAME, address('127.0.0.1')), undefined, 'nobody answers');
+    assert.throws(() => handOverOf(after.plane).check(), /a worker of the data plane has failed/);
+    assert.equal(backend.sockets.length, 1);
+    await handOverOf(after.plane).release();
+    handOverOf(before.plane).thaw();
+    client.send('b');
+    await Promise.all([client.hasReceived(2), waiting.hasReceived(5)]);
+    for (const peer of [client, waiting]) {
+      peer.end();
+      assert.equal(await peer.finished(), 'end');
+    }
+  });
+
+  test('in a successor that goes on all the same: its connections are reset, its ports go on in another', async (t) => {
+    const [before, after] = [await fastRig(t), await faultyRig(t)];
+    const { port, client } = await connected(t, before);
+    await handOverOf(after.plane).freeze();
+    await handOverOf(after.plane).adopt(await sendParcels(await handOverOf(before.plane).freeze()));
+    await after.fail();
+    await handOverOf(before.plane).release();
+    handOverOf(after.plane).thaw();
+    assert.equal(await client.finished(), 'ECONNRESET');
+    after.clock.advance(100);
+    assert.equal((await exchange(port, 'new')).text, 'new');
+  });
+
+  test('in the old process: its successor takes over what it had described', async (t) => {
+    const [before, after] = [await faultyRig(t), await fastRig(t)];
+    const { client } = await connected(t, before);
+    await handOverOf(after.plane).freeze();
+    const parcels = await handOverOf(before.plane).freeze();
+    await before.fail();
+    before.clock.advance(60_000);
+    await handOverOf(after.plane).adopt(await sendParcels(parcels));
+    await handOverOf(before.plane).release();
+    handOverOf(after.plane).thaw();
+    client.send('b');
+    await client.hasReceived(2);
+    client.end();
+    assert.equal(await client.finished(), 'end');
+  });
+});
+
+test('a worker that fails later resets what it has adopted', async (t) => {
   const before = await fastRig(t);
   const folder = mkdtempSync(join(tmpdir(), 'faulty-worker-'));
   t.after(() => rmSync(folder, { recursive: true }));
-  const order = join(folder, 'order');
-  process.env['KUP_TEST_ORDER'] = order;
-  const entry = pathToFileURL(join(import.meta.dirname, 'programs/faulty-worker.ts'));
-  // Without timers no worker takes the place of the one that fails: its process would have ended.
-  const clock = { ...systemClock, after: () => ({ cancel: () => {} }) };
-  const after = await fastRig(t, { entry, clock });
-  const backend = await TcpBackend.echo(t);
-  const port = await openPort(before, NAME, [backend.endpoint]);
-  const client = await connectTcp(port);
-  client.send('a');
-  await client.hasReceived(1);
-
-  await handOverOf(after.plane).freeze();
-  const copies = await sendParcels(await handOverOf(before.plane).freeze());
-  await handOverOf(after.plane).adopt(copies);
-  giveOrder(`${order}.0`, 'throw');
-  await waitFor('the worker to fail', () => after.log.of('error').length > 0);
-  handOverOf(before.plane).thaw();
+  process.env['KUP_TEST_ORDER'] = join(folder, 'order');
+  const after = await fastRig(t, { entry: FAULTY_WORKER });
+  const { client } = await inUse(t, before);
+  await passOn(before.plane, after.plane);
   client.send('b');
   await client.hasReceived(2);
-  const [, ...connections] = copies;
-  closeAll(connections);
-
-  const last = await fastRig(t, { entry });
-  await passOn(before.plane, last.plane);
-  client.send('c');
-  await client.hasReceived(3);
-  giveOrder(`${order}.0`, 'throw');
+  giveOrder(join(folder, 'order.0'), 'throw');
   assert.equal(await client.finished(), 'ECONNRESET');
 });
 

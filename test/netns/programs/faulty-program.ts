@@ -1,8 +1,10 @@
+import { Worker } from 'node:worker_threads';
 import { Channel } from '../../../src/handover/channel.ts';
 
 /*
  * The program itself, which is sent a signal in the middle of a hand-over: `KUP_TEST_FAULT` is `before` or `after`, the kind
- * of the message that it is about to send or has just sent, and the signal, such as `after owning SIGKILL`. A successor
+ * of the message that it is about to send or has just sent, and the signal, such as `after owning SIGKILL`. Or `worker` and
+ * the kind of a command: the worker that is to get it dies. A successor
  * that it starts knows nothing of that.
  */
 const [when, kind, signal] = process.env['KUP_TEST_FAULT']?.split(' ') ?? [];
@@ -16,6 +18,13 @@ Channel.prototype.send = async function (...args) {
   if (message.kind === kind && when === 'before') fail();
   await send.apply(this, args);
   if (message.kind === kind && when === 'after') fail();
+};
+
+const { postMessage } = Worker.prototype;
+
+Worker.prototype.postMessage = function (commands: readonly { readonly kind: string }[]) {
+  if (when === 'worker' && commands.some((command) => command.kind === kind)) void this.terminate();
+  else postMessage.call(this, commands);
 };
 
 await import('../../../src/main.ts');

@@ -172,6 +172,7 @@ describe('a hand-over that fails in the middle', { skip: !isFast }, () => {
     ['is killed while everything stands still for it', 'after hello SIGKILL'],
     ['is killed before it says that it has everything', 'before adopted SIGKILL'],
     ['stops there', 'before adopted SIGSTOP'],
+    ['loses a worker while it adopts', 'worker open'],
     ['is killed when it has everything', 'after adopted SIGKILL'],
     ['is killed before it touches anything', 'before owning SIGKILL'],
     ['stops there', 'before owning SIGSTOP'],

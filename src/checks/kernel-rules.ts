@@ -109,7 +109,7 @@ export function sampleRules(
     bindAddress: family === 'IPv4' ? '0.0.0.0' : '::',
     hostAddress: node,
     nodePortCidrs: [],
-    clusterCidrs: [],
+    pods: [],
   };
   const book = new RuleBook(facts, [
     { servicePort, localPort: 40_000 },

@@ -20,7 +20,6 @@ import {
   featureGate,
   integer,
   MAX_INT32,
-  oneOf,
   positiveDuration,
   quantity,
   verbosityOfFile,
@@ -32,7 +31,6 @@ const NFTABLES = { of: 'nftables mode' };
 const WINDOWS = { of: 'Windows' };
 const KLOG = { of: 'klog' };
 const API = { of: 'the API client of kube-proxy' };
-const DETECT_LOCAL = { of: 'telling pods from other clients' };
 
 function flagFirst<T>(path: string, type: FieldType<T>) {
   return { field: { ...at(path, type), flagWins: true } } as const;
@@ -51,16 +49,6 @@ export const ACCEPTED_FLAGS = {
     field: at('showHiddenMetricsForVersion', TEXT),
   }),
   'cleanup-ipvs': single('true', boolean, { ...IPVS, isSwitch: true }),
-
-  'detect-local-mode': single('', oneOf('', 'ClusterCIDR', 'NodeCIDR', 'BridgeInterface', 'InterfaceNamePrefix'), {
-    ...DETECT_LOCAL,
-    field: at('detectLocalMode', TEXT),
-  }),
-  'pod-bridge-interface': single('', anyText, { ...DETECT_LOCAL, field: at('detectLocal.bridgeInterface', TEXT) }),
-  'pod-interface-name-prefix': single('', anyText, {
-    ...DETECT_LOCAL,
-    field: at('detectLocal.interfaceNamePrefix', TEXT),
-  }),
 
   'masquerade-all': single('false', boolean, {
     ...IPTABLES,

@@ -1,7 +1,7 @@
 import { endpointName } from '../model/endpoint.ts';
 import { collide } from './addresses.ts';
 import { type SubcommandSummary, splitArguments } from './arguments.ts';
-import type { CommandLine, Config, LogConfig, SourceConfig } from './config.ts';
+import type { CommandLine, Config, DetectLocal, LogConfig, SourceConfig } from './config.ts';
 import { configurationFile, effectiveFields } from './configuration.ts';
 import { type ReadDocuments, readConfigurationFile } from './configuration-file.ts';
 import { formatDuration } from './duration.ts';
@@ -46,7 +46,22 @@ function toCommandLine(evaluated: Evaluated): CommandLine {
   const config = toConfig(evaluated, log);
   if (path !== '') return { kind: 'write-config', path, text: configurationFile(config.fields) };
   if (values['init-only']) return { kind: 'init', conntrack: config.host.conntrack, log };
-  return { kind: 'run', config, warnings };
+  return { kind: 'run', config, warnings: [...warnings, ...withoutPods(evaluated, config)] };
+}
+
+/** How pods are to be told from other clients, and cannot be. */
+function withoutPods({ values, said }: Evaluated, { detectLocal, clusterCidrs, source }: Config): readonly string[] {
+  const mode = values['detect-local-mode'];
+  const what = 'connections of pods are treated like those from outside';
+  if (mode === 'ClusterCIDR' && clusterCidrs.length === 0) {
+    return [
+      `${said.nameOf('detect-local-mode')} ClusterCIDR needs ${said.nameOf('cluster-cidr')}; without it, ${what}`,
+    ];
+  }
+  if (detectLocal.by === 'NodeCIDR' && source.kind === 'manifests') {
+    return [`${said.nameOf('detect-local-mode')} NodeCIDR needs an API server; without it, ${what}`];
+  }
+  return [];
 }
 
 function toLogConfig(values: SettingValues): LogConfig {
@@ -85,6 +100,7 @@ function toConfig({ values, said }: Evaluated, log: LogConfig): Config {
     nodePortsOnPrimary: nodePortAddresses.includes('primary'),
     externalIpAllowList: values['external-ip-allow-list'],
     clusterCidrs: values['cluster-cidr'],
+    detectLocal: toDetectLocal(values, said),
     hostnameOverride: values['hostname-override'],
     engine: values.dataplane,
     workers: values.workers,
@@ -121,6 +137,20 @@ function toConfig({ values, said }: Evaluated, log: LogConfig): Config {
     log,
     fields: effectiveFields(values),
   };
+}
+
+/** What needs a name without one is refused, as upstream does (`pkg/proxy/apis/config/validation`). */
+function toDetectLocal(values: SettingValues, said: Said): DetectLocal {
+  const mode = values['detect-local-mode'];
+  if (mode === '' || mode === 'ClusterCIDR') return { by: 'ClusterCIDR' };
+  if (mode === 'NodeCIDR') return { by: 'NodeCIDR' };
+  const [name, end] =
+    mode === 'BridgeInterface'
+      ? (['pod-bridge-interface', ''] as const)
+      : (['pod-interface-name-prefix', '+'] as const);
+  if (values[name] !== '') return { by: 'interface', inInterface: values[name] + end };
+  const place = said.placeOf('detect-local-mode');
+  throw new UsageError(`${place}${said.nameOf('detect-local-mode')} ${mode}: needs ${said.nameOf(name)}`);
 }
 
 function toSource(values: SettingValues, said: Said): SourceConfig {

@@ -36,6 +36,11 @@ export interface KubernetesConfig {
   readonly contentType: string;
 }
 
+/** What tells packets of pods from those of clients outside. `inInterface` is spelled as in a rule: `cbr0`, `cali+`. */
+export type DetectLocal =
+  | { readonly by: 'ClusterCIDR' | 'NodeCIDR' }
+  | { readonly by: 'interface'; readonly inInterface: string };
+
 /** What the proxy runs with: every value checked, every default filled in. */
 export interface Config {
   /** The file of `--config`, whose changes are to end the program. */
@@ -53,6 +58,7 @@ export interface Config {
   readonly externalIpAllowList: readonly Cidr[];
   /** Where the pods of the cluster are; may be empty. */
   readonly clusterCidrs: readonly Cidr[];
+  readonly detectLocal: DetectLocal;
   /** `undefined`: the machine's host name. */
   readonly hostnameOverride: string | undefined;
   readonly engine: Engine;

@@ -20,9 +20,11 @@ import {
   boolean,
   duration,
   integer,
+  interfaceName,
   kernelTimeout,
   MAX_INT32,
   nodeName,
+  oneOf,
   optional,
   path,
   positiveDuration,
@@ -37,6 +39,11 @@ const RULES = 'iptables rules:';
 const OBSERVING = 'Health, metrics and log:';
 const MACHINE = 'This machine:';
 const CONFIGURATION = 'Configuration file:';
+
+const DETECT_LOCAL_MODES = ['ClusterCIDR', 'NodeCIDR', 'BridgeInterface', 'InterfaceNamePrefix'] as const;
+
+/** The kernel's IFNAMSIZ, without the final NUL. */
+const MAX_INTERFACE_NAME = 15;
 
 /** What the kernel allows at most as a process's descriptors by default (fs.nr_open). */
 const MAX_DESCRIPTORS = 1_048_576;
@@ -173,6 +180,28 @@ export const FLAGS = {
       'CIDRs that pods are in: their connections to external addresses and NodePorts of a Service with ' +
       'externalTrafficPolicy Local may leave the node; repeat it or separate with commas',
     field: at('clusterCIDR', joined(showCidr)),
+  }),
+  'detect-local-mode': single('', oneOf('', ...DETECT_LOCAL_MODES), {
+    group: RULES,
+    fallbackText: 'ClusterCIDR',
+    choices: DETECT_LOCAL_MODES,
+    describe:
+      'what tells pods from clients outside: ClusterCIDR (--cluster-cidr), NodeCIDR (podCIDRs of the Node object), ' +
+      'BridgeInterface or InterfaceNamePrefix (the interface that their packets come in by)',
+    field: at('detectLocalMode', TEXT),
+  }),
+  'pod-bridge-interface': single('', interfaceName(MAX_INTERFACE_NAME), {
+    group: RULES,
+    fallbackText: 'none',
+    describe: 'the interface of pods, for --detect-local-mode BridgeInterface',
+    field: at('detectLocal.bridgeInterface', TEXT),
+  }),
+  // The "+" of the rule takes one character more.
+  'pod-interface-name-prefix': single('', interfaceName(MAX_INTERFACE_NAME - 1), {
+    group: RULES,
+    fallbackText: 'none',
+    describe: 'how the names of the interfaces of pods begin, for --detect-local-mode InterfaceNamePrefix',
+    field: at('detectLocal.interfaceNamePrefix', TEXT),
   }),
   'iptables-sync-period': single('30s', positiveDuration, {
     group: RULES,

@@ -67,6 +67,16 @@ export function optional(text: string): string | undefined {
   return text === '' ? undefined : text;
 }
 
+/** Of a network interface, or how it begins: less than the kernel takes, so that it is one word of a rule. */
+export function interfaceName(maxLength: number): (text: string) => string {
+  return (text) => {
+    if (text === '' || (text.length <= maxLength && /^[A-Za-z0-9_.][A-Za-z0-9_.-]*$/.test(text))) return text;
+    throw new UsageError(
+      `not a name of a network interface: at most ${maxLength} letters, digits, "-", "_" and ".", and no "-" in front`,
+    );
+  };
+}
+
 export function anyText(text: string): string {
   return text;
 }

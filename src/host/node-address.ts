@@ -21,7 +21,9 @@ export class NodeAddress {
   readonly #family: IpFamily;
   readonly #log: Log;
   readonly #machine: NonNullable<NodeAddressOptions['machine']>;
-  #preferred: readonly Address[] = [];
+  /** `undefined` while nothing is known of the Node object. */
+  #preferred: readonly Address[] | undefined;
+  #isExpected = true;
   #told: string | undefined;
 
   constructor({ family, log, machine = machineOf(family) }: NodeAddressOptions) {
@@ -30,20 +32,17 @@ export class NodeAddress {
     this.#machine = machine;
   }
 
-  /** The addresses of the Node object; `undefined` when it could not be had. */
-  prefer(addresses: readonly Address[] | undefined): void {
-    this.#preferred = addresses?.filter((address) => familyOf(address) === this.#family) ?? [];
-    if (this.#preferred.length === 0) {
-      this.#log.warn(
-        `The Node object names no ${this.#family} address; host rules lead to the address of the default route`,
-      );
-    }
+  /** The addresses of the Node object. `isExpected`: that none of them is of this family is worth a warning. */
+  prefer(addresses: readonly Address[], { isExpected }: { readonly isExpected: boolean }): void {
+    this.#preferred = addresses.filter((address) => familyOf(address) === this.#family);
+    this.#isExpected = isExpected;
   }
 
   /** `undefined` on a machine that has no address but loopback ones. */
   current(): Address | undefined {
     const local = new Set(this.#machine.localAddresses());
-    const named = this.#preferred.find((address) => local.has(address));
+    const preferred = this.#preferred ?? [];
+    const named = preferred.find((address) => local.has(address));
     if (named !== undefined) {
       this.#tell(named, () =>
         this.#log.v(1)?.info('Host rules lead to the address of the Node object', { address: named }),
@@ -52,9 +51,15 @@ export class NodeAddress {
     }
     const found = this.#machine.hostAddress();
     if (found === undefined) return undefined;
-    const fields = { address: found.address, interface: found.interfaceName, nodeObject: this.#preferred.join(',') };
-    this.#tell(JSON.stringify(fields), () => {
-      if (this.#preferred.length > 0) {
+    const fields = { address: found.address, interface: found.interfaceName, nodeObject: preferred.join(',') };
+    const isMissed = this.#isExpected && this.#preferred?.length === 0;
+    this.#tell(JSON.stringify([fields, isMissed]), () => {
+      if (isMissed) {
+        this.#log.warn(
+          `The Node object names no ${this.#family} address; host rules lead to the address of the default route`,
+          fields,
+        );
+      } else if (preferred.length > 0) {
         this.#log.warn(
           'This machine has no address of its Node object; host rules lead to another of its addresses',
           fields,

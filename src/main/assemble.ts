@@ -7,7 +7,6 @@ import type { View } from '../contracts/view.ts';
 import { localAddresses } from '../host/host-address.ts';
 import { ListeningSockets } from '../host/listening-sockets.ts';
 import { measureLoopDelay } from '../host/loop-delay.ts';
-import { NodeAddress } from '../host/node-address.ts';
 import { systemClock as clock } from '../host/system-clock.ts';
 import { startExecHelper } from '../iptables/exec-helper.ts';
 import { createIptables } from '../iptables/iptables.ts';
@@ -31,7 +30,8 @@ import { openDataPlane } from './open-data-plane.ts';
 import { openSource, type Source } from './open-source.ts';
 import { openView } from './open-view.ts';
 import { createPipeline, type Pipeline } from './pipeline.ts';
-import { servedFamilies } from './served-families.ts';
+import { Ability, familiesOf, probeNat } from './served-families.ts';
+import { ThisNode } from './this-node.ts';
 import { watchMachine } from './watch-machine.ts';
 
 /** As often as prom-client does. */
@@ -39,17 +39,14 @@ const LOOP_LOOKS_MS = 10;
 
 /** The parts of a proxy, joined and not started. */
 export interface Parts {
-  readonly nodeName: string;
-  readonly hosts: Readonly<Record<IpFamily, NodeAddress>>;
-  /** Those that are served, the primary one first. */
-  readonly families: readonly [IpFamily, ...IpFamily[]];
-  /** Why only one family is served although the bind address stands for both. */
-  readonly leftOut?: string;
+  readonly node: ThisNode;
+  readonly ability: Ability;
   readonly dataPlane: DataPlane;
   readonly dataPlaneLog: DataPlaneLog;
   readonly source: Source;
-  readonly pipelines: readonly Pipeline[];
   readonly controlPlane: ControlPlane;
+  /** Looks again at what the node is. */
+  readonly lookAtNode: () => void;
   readonly drains: Drains;
   readonly health: Health;
   readonly healthCheckNodePorts: HealthCheckNodePorts;
@@ -72,29 +69,30 @@ export interface Surroundings {
 /** Rejects with a sentence for the user when the proxy cannot run here. */
 export async function assemble(config: Config, { log, output, startedAt, signal }: Surroundings): Promise<Parts> {
   const { exec } = startExecHelper({ clock, log });
-  const hosts = { IPv4: new NodeAddress({ family: 'IPv4', log }), IPv6: new NodeAddress({ family: 'IPv6', log }) };
+  const nodeName = nameOfNode(config.hostnameOverride);
+  const node = new ThisNode(config, { name: nodeName, log });
+  const families = familiesOf(config.bindAddress);
   const dataPlaneLog = new DataPlaneLog(log, clock);
   const dialErrors = new DialErrors(dataPlaneLog, clock);
   // Side by side: threads start while programs are asked what they are.
-  const [data, { iptables, served, leftOut }] = await Promise.all([
+  const [data, { iptables, ability, served }] = await Promise.all([
     openDataPlane(config, { log, observer: dialErrors }),
-    createIptables({ flavour: config.iptablesMode, exec, log }).then(async (iptables) => ({
-      iptables,
-      ...(await servedFamilies({ bindAddress: config.bindAddress, hosts, iptables })),
-    })),
+    createIptables({ flavour: config.iptablesMode, exec, log }).then(async (iptables) => {
+      const address = (family: IpFamily) => node.address(family);
+      const ability = new Ability({ families, address, probe: probeNat(iptables), clock, log });
+      return { iptables, ability, served: await ability.atStart() };
+    }),
   ]);
-  const families = served.map(({ family }) => family) as [IpFamily, ...IpFamily[]];
 
   const health = new Health(clock, 2 * config.iptablesSyncPeriodMs);
   const { dataPlane } = data;
-  const nodeName = nameOfNode(config.hostnameOverride);
   const apiStatus = () => source.status?.();
   const metrics: Metrics = new Metrics({
     clock,
     version: VERSION,
     health,
-    families,
-    pendingServices: () => pipelines.reduce((sum, { tracker }) => sum + tracker.pendingServices, 0),
+    families: served,
+    pendingServices: () => controlPlane.active.reduce((sum, { tracker }) => sum + tracker.pendingServices, 0),
     stats: () => dataPlane.stats(),
     log: output,
     apiStatus,
@@ -115,15 +113,15 @@ export async function assemble(config: Config, { log, output, startedAt, signal 
     log,
   });
   const healthChecks = new HealthChecks(healthCheckNodePorts);
-  const pipelines: readonly Pipeline[] = served.map((each) => {
+  const pipelines: readonly Pipeline[] = families.map((each) => {
     const { family } = each;
     const noLocal = new NoLocalEndpoints();
     const familyMetrics = metrics.of(family);
     return createPipeline({
       config,
       served: each,
-      servedFamilies: families,
-      host: hosts[family],
+      servedFamilies: () => controlPlane.active.map((active) => active.family),
+      node,
       isListening: (address, port, protocol) =>
         programs.isListening(address, port, protocol) &&
         !pipelines.some(({ listeners }) => listeners.isLocalPort(port, protocol)),
@@ -149,20 +147,22 @@ export async function assemble(config: Config, { log, output, startedAt, signal 
   });
   const drains = new Drains(pipelines);
   const { view, sampler } = openView({
-    ...{ nodeName, startedAt, data, iptables, pipelines, health, apiStatus, events: log, dialErrors },
+    ...{ nodeName, startedAt, data, iptables, health, apiStatus, events: log, dialErrors },
+    pipelines: () => controlPlane.active,
     log: output,
     drained: drains,
     explain: createExplain({
-      ...{ iptables, dataPlane, families: pipelines, machine, clock },
+      ...{ iptables, dataPlane, machine, clock },
+      families: () => controlPlane.active,
       service: (name, family) => view.service(name, family),
     }),
   });
-  const controlPlane = new ControlPlane(pipelines, metrics.of(families[0]));
-  controlPlane.setTopology({ nodeName });
-  watchMachine({ config, pipelines, hosts, healthCheckNodePorts });
+  const controlPlane = new ControlPlane({ pipelines, served, metrics, clock });
+  const look = watchMachine({
+    ...{ node, ability, pipelines, controlPlane, healthCheckNodePorts, clock, log, signal },
+  });
   return {
-    ...{ nodeName, hosts, families, ...(leftOut !== undefined && { leftOut }) },
-    ...{ dataPlane, dataPlaneLog, source, pipelines, controlPlane, drains },
+    ...{ node, ability, dataPlane, dataPlaneLog, source, controlPlane, lookAtNode: look, drains },
     ...{ health, healthCheckNodePorts, metrics, apiStatus, view, sampler },
   };
 }

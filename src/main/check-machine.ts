@@ -23,14 +23,13 @@ import { listenersOn, neighbours } from '../checks/probes/processes.ts';
 import { checkProxyPorts } from '../checks/proxy-ports.ts';
 import type { Check } from '../checks/run-checks.ts';
 import type { Config } from '../cli/config.ts';
-import type { Table } from '../contracts/iptables.ts';
+import { IptablesError, type Table } from '../contracts/iptables.ts';
 import { isServed } from '../control/socket-file.ts';
 import { defaultWorkers } from '../dataplane/fast/create.ts';
 import { localAddresses } from '../host/host-address.ts';
 import { conntrackNumbers } from '../host/host-settings.ts';
 import { ListeningSockets, readTable, receiving } from '../host/listening-sockets.ts';
 import { localPorts } from '../host/local-port-range.ts';
-import { NodeAddress } from '../host/node-address.ts';
 import { isTrusted, nodeHolder } from '../host/node-claim.ts';
 import { systemClock as clock } from '../host/system-clock.ts';
 import { createExec } from '../iptables/exec.ts';
@@ -47,9 +46,10 @@ import type { IpFamily } from '../model/address.ts';
 import { messageOf } from '../model/message-of.ts';
 import type { ProxiedProtocol } from '../model/service-port.ts';
 import type { ListChain } from '../rules/explain-path.ts';
+import { natProbeText } from '../rules/probe.ts';
 import type { KnownServices } from './check-source.ts';
-import { nodePortAddresses } from './node-port-addresses.ts';
-import { servedFamilies } from './served-families.ts';
+import { Ability, familiesOf } from './served-families.ts';
+import { ThisNode } from './this-node.ts';
 
 const EXEC_MS = 5_000;
 
@@ -76,10 +76,7 @@ export function machineChecks(config: Config, known: KnownServices): readonly Ch
   let tools: Tools | undefined;
   let families: readonly IpFamily[] = FAMILIES;
   const log = new FindingsLog('harmless if others reach that address from here');
-  const hosts: Hosts = {
-    IPv4: new NodeAddress({ family: 'IPv4', log }),
-    IPv6: new NodeAddress({ family: 'IPv6', log }),
-  };
+  const node = new ThisNode(config, { name: '', log });
   return [
     { name: 'privileges', run: () => privileges(config) },
     {
@@ -98,7 +95,7 @@ export function machineChecks(config: Config, known: KnownServices): readonly Ch
       name: 'families',
       run: async () => {
         if (tools === undefined) return [];
-        const { findings, served } = await servedHere(config, hosts);
+        const { findings, served } = await servedHere(config, node, tools);
         families = served;
         return [...findings, ...log.findings];
       },
@@ -112,7 +109,7 @@ export function machineChecks(config: Config, known: KnownServices): readonly Ch
     { name: 'other proxies', run: () => leftovers(tools) },
     { name: 'addresses', run: async () => [...(await listenAddresses(config)), ...(await controlSocket(config))] },
     { name: 'local ports', run: () => proxyPorts(config, known) },
-    { name: 'NodePorts', run: () => nodePorts(config, { families, hosts }, known) },
+    { name: 'NodePorts', run: () => nodePorts(node, families, known) },
     {
       name: 'limits',
       run: () => [
@@ -141,28 +138,41 @@ function xtablesLock() {
   return { path, isWritable: isWritable(path) || (read(path) === undefined && isWritable(dirname(path))) };
 }
 
-type Hosts = Readonly<Record<IpFamily, NodeAddress>>;
-
 async function servedHere(
   { bindAddress, iptablesMode }: Config,
-  hosts: Hosts,
+  node: ThisNode,
+  tools: Tools,
 ): Promise<{ readonly findings: readonly Finding[]; readonly served: readonly IpFamily[] }> {
   try {
     const iptables = await createIptables({ flavour: iptablesMode, exec, log: quiet });
-    const { served, leftOut } = await servedFamilies({ bindAddress, hosts, iptables });
-    const names = served.map(({ family }) => family);
-    const [other] = FAMILIES.filter((family) => !names.includes(family));
+    const families = familiesOf(bindAddress);
+    const address = (family: IpFamily) => node.address(family);
+    const ability = new Ability({ families, address, probe: probeAside(tools), clock, log: quiet });
+    const served = await ability.atStart();
+    const other = families.find(({ family }) => !served.includes(family))?.family;
     // A node without an address of a family is mostly meant so; one whose rules cannot be had is not.
-    const isMeant = other === undefined || hosts[other].current() === undefined;
+    const isMeant = other === undefined || address(other) === undefined;
     const findings = await checkFamilies({
-      served: served.map(({ family }) => ({ family, address: hosts[family].current() ?? bindAddress })),
-      leftOut: isMeant ? undefined : leftOut,
+      served: served.map((family) => ({ family, address: address(family) ?? bindAddress })),
+      leftOut: isMeant ? undefined : await ability.whyNot(other),
       readRules: (family) => iptables.save(family, 'nat'),
     });
-    return { findings, served: names };
+    return { findings, served };
   } catch (error) {
     return { findings: [withAdvice(messageOf(error))], served: FAMILIES };
   }
+}
+
+/** Whether the kernel has NAT of a family, as far as can be told without touching a rule of this machine. */
+function probeAside(tools: Tools): (family: IpFamily) => Promise<void> {
+  const offer = offerInEmptyNamespace(exec, tools);
+  return async (family) => {
+    const result = await offer(family, natProbeText(family));
+    // "can't initialize ip6tables table `nat': Table does not exist" is how the legacy tools say it.
+    if (result.outcome === 'refused' || (result.outcome === 'untold' && result.err.includes('does not exist'))) {
+      throw new IptablesError('refused', result.err);
+    }
+  };
 }
 
 /** Of an error that says behind a semicolon what to do. */
@@ -274,17 +284,13 @@ function* portsInUse(protocol: ProxiedProtocol): Generator<number> {
   }
 }
 
-function nodePorts(
-  config: Config,
-  node: { readonly families: readonly IpFamily[]; readonly hosts: Hosts },
-  { services }: KnownServices,
-): readonly Finding[] {
+function nodePorts(node: ThisNode, families: readonly IpFamily[], { services }: KnownServices): readonly Finding[] {
   const programs = new ListeningSockets(clock);
-  const addresses = node.families.flatMap((family) => localAddresses(family));
+  const addresses = families.flatMap((family) => localAddresses(family));
   return checkNodePorts({
     services,
     addresses,
-    nodePortAddresses: nodePortAddresses(config, node) ?? addresses,
+    nodePortAddresses: node.nodePortAddresses(families) ?? addresses,
     isListening: (address, port, protocol) => programs.isListening(address, port, protocol),
     taken: new Set(
       PROTOCOLS.flatMap((protocol) => [...portsInUse(protocol)].map((port): SocketPort => `${port}/${protocol}`)),

@@ -5,12 +5,11 @@ import type { Log } from '../contracts/log.ts';
 import type { ApiRequestMetrics } from '../contracts/metrics.ts';
 import type { ServiceSource } from '../contracts/source.ts';
 import { systemClock as clock } from '../host/system-clock.ts';
-import type { Address } from '../model/address.ts';
 import type { UnservedPort } from '../model/service-port.ts';
 import { createApiClient } from '../sources/kubernetes/create-api-client.ts';
 import { createKubernetesSource } from '../sources/kubernetes/kubernetes-source.ts';
 import { reportStarting } from '../sources/kubernetes/node-event.ts';
-import { awaitNodeAddresses } from '../sources/kubernetes/node-object.ts';
+import { awaitNode } from '../sources/kubernetes/node-object.ts';
 import type { NodeStatus } from '../sources/kubernetes/node-status.ts';
 import { watchNode } from '../sources/kubernetes/node-watch.ts';
 import { UnservedEvents } from '../sources/kubernetes/service-event.ts';
@@ -21,10 +20,8 @@ export interface Source extends ServiceSource {
   /** `host:port` of the API server. */
   readonly server?: string;
   status?(): ApiStatus;
-  /** Tells the API server that the proxy of this node starts, and asks it for the node's addresses. */
-  identifyNode?(): Promise<readonly Address[] | undefined>;
-  /** Tells what the API server has to say of this node, now and later. */
-  watchNode?(onChange: (status: NodeStatus) => void): void;
+  /** Tells the API server that the proxy of this node starts; and what it has to say of this node, now and later. */
+  followNode?(onChange: (status: NodeStatus) => void): void;
   /** Tells those who look at the Service. */
   reportUnserved?(port: UnservedPort): void;
 }
@@ -63,12 +60,22 @@ export async function openSource(
       api.close();
     },
     status: () => source.status(),
-    identifyNode: () => {
+    followNode: (onChange) => {
       void reportStarting({ node: name, program: `${PROGRAM} ${VERSION}`, api, clock, log, signal });
-      return awaitNodeAddresses({ name, api, clock, random: Math.random, log, signal });
-    },
-    watchNode: (onChange) => {
-      void watchNode({ name, transport: api, clock, random: Math.random, log, onChange, signal });
+      const common = { name, clock, random: Math.random, log, signal };
+      let isWatched = false;
+      void watchNode({
+        ...common,
+        transport: api,
+        onChange: (status) => {
+          isWatched = true;
+          onChange(status);
+        },
+      });
+      // Beside the watch, for the role system:node-proxier of old releases may get nodes and not watch them.
+      void awaitNode({ ...common, api }).then((status) => {
+        if (status !== undefined && !isWatched) onChange(status);
+      });
     },
     reportUnserved: (port) => unserved.report(port),
   };

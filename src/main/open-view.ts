@@ -22,7 +22,8 @@ export interface ViewParts {
   readonly startedAt: () => number;
   readonly data: OpenedDataPlane;
   readonly iptables: Iptables;
-  readonly pipelines: readonly Pipeline[];
+  /** Of the families that are served now. */
+  readonly pipelines: () => readonly Pipeline[];
   readonly health: Health;
   readonly apiStatus: () => ApiStatus | undefined;
   readonly log: ProcessLog;
@@ -50,11 +51,12 @@ export function openView(parts: ViewParts): { readonly view: View; readonly samp
     log: parts.events,
   });
   const view = createView({
-    families: parts.pipelines.map(({ family, listeners }) => ({
-      family,
-      names: () => listeners.names(),
-      carried: (name) => listeners.carried(name),
-    })),
+    families: () =>
+      parts.pipelines().map(({ family, listeners }) => ({
+        family,
+        names: () => listeners.names(),
+        carried: (name) => listeners.carried(name),
+      })),
     dataPlane,
     sampler,
     dialErrors: parts.dialErrors,
@@ -83,7 +85,7 @@ function nodeView(
     ...(data.workers !== undefined && { workers: data.workers }),
     iptables: iptables.flavour,
     healthy: health.report().healthy,
-    families: pipelines.map(({ family, tracker, listeners, lastSync }) => {
+    families: pipelines().map(({ family, tracker, listeners, lastSync }) => {
       const last = lastSync();
       const lastSyncedAt = health.lastUpdated(family)?.wallMs;
       return {

@@ -6,12 +6,9 @@ import type { Log } from '../contracts/log.ts';
 import type { SyncHealth } from '../contracts/metrics.ts';
 import type { SyncResult } from '../contracts/view.ts';
 import { localPorts } from '../host/local-port-range.ts';
-import type { NodeAddress } from '../host/node-address.ts';
 import { systemClock as clock } from '../host/system-clock.ts';
-import type { Address, IpFamily } from '../model/address.ts';
-import { addressBlock } from '../model/cidr.ts';
+import type { IpFamily } from '../model/address.ts';
 import type { SnapshotDelta } from '../model/service-port.ts';
-import type { NodeFacts } from '../rules/steering.ts';
 import { type ListeningPorts, ServiceTracker } from '../state/service-tracker.ts';
 import { Controller } from '../sync/controller.ts';
 import { FlowSync } from '../sync/flow-sync.ts';
@@ -21,6 +18,7 @@ import { RuleSync } from '../sync/rule-sync.ts';
 import type { FamilyMetrics } from '../telemetry/kube-proxy-metrics.ts';
 import { recordSyncs } from '../view/sync-record.ts';
 import type { ServedFamily } from './served-families.ts';
+import type { ThisNode } from './this-node.ts';
 
 /** From events to listeners, rules and flows, within one address family. */
 export interface Pipeline extends ServedFamily {
@@ -34,8 +32,9 @@ export interface Pipeline extends ServedFamily {
 export interface PipelineOptions {
   readonly config: Config;
   readonly served: ServedFamily;
-  readonly servedFamilies: readonly [IpFamily, ...IpFamily[]];
-  readonly host: NodeAddress;
+  /** Those that are served now. */
+  readonly servedFamilies: () => readonly IpFamily[];
+  readonly node: ThisNode;
   /** Whether a program of this machine that is not the proxy receives what is sent there. */
   readonly isListening: ListeningPorts['isListening'];
   readonly dataPlane: DataPlane;
@@ -48,7 +47,7 @@ export interface PipelineOptions {
 }
 
 export function createPipeline(options: PipelineOptions): Pipeline {
-  const { config, served, servedFamilies, host, isListening, dataPlane, iptables, conntrack, metrics, log } = options;
+  const { config, served, servedFamilies, node, isListening, dataPlane, iptables, conntrack, metrics, log } = options;
   const { family, bindAddress } = served;
   const tracker = new ServiceTracker(family, {
     servedFamilies,
@@ -67,7 +66,6 @@ export function createPipeline(options: PipelineOptions): Pipeline {
     onPortalsChanged: () => controller.portalsChanged(),
   });
   const syncs = recordSyncs(metrics, clock);
-  const node = () => nodeFacts(config, served, host.current());
   const controller: Controller = new Controller({
     clock,
     log,
@@ -76,21 +74,11 @@ export function createPipeline(options: PipelineOptions): Pipeline {
     tracker,
     listeners,
     ports,
-    rules: new RuleSync({ clock, iptables, log, metrics, family, node }),
+    rules: new RuleSync({ clock, iptables, log, metrics, family, node: () => node.facts(served) }),
     flows: new FlowSync({ family, conntrack, clock, log, metrics }),
     onDelta: options.onDelta,
     syncPeriodMs: config.iptablesSyncPeriodMs,
     minSyncPeriodMs: config.iptablesMinSyncPeriodMs,
   });
   return { ...served, tracker, listeners, controller, lastSync: syncs.last };
-}
-
-function nodeFacts(
-  { nodePortAddresses, nodePortsOnPrimary, clusterCidrs }: Config,
-  { family, bindAddress }: ServedFamily,
-  hostAddress: Address | undefined,
-): NodeFacts | undefined {
-  if (hostAddress === undefined) return undefined;
-  const nodePortCidrs = nodePortsOnPrimary ? [...nodePortAddresses, addressBlock(hostAddress)] : nodePortAddresses;
-  return { family, bindAddress, hostAddress, nodePortCidrs, clusterCidrs };
 }

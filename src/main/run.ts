@@ -9,8 +9,6 @@ import { applyHostSettings } from '../host/host-settings.ts';
 import { NodeClaim } from '../host/node-claim.ts';
 import { ServiceManager } from '../host/service-manager.ts';
 import { systemClock as clock, machineUptimeMs } from '../host/system-clock.ts';
-import { familyOf } from '../model/address.ts';
-import { isEligible, type NodeStatus } from '../sources/kubernetes/node-status.ts';
 import { RecentEvents } from '../view/recent-events.ts';
 import { assemble } from './assemble.ts';
 import { openLog, openStatusLine } from './commands.ts';
@@ -75,12 +73,12 @@ export async function run({ config, warnings, argv, configuration }: Run): Promi
   }
 
   const parts = await assemble(config, { log, output, startedAt, signal });
-  const { nodeName, hosts, families, leftOut, dataPlane, source, pipelines, controlPlane, drains } = parts;
+  const { node, ability, dataPlane, source, controlPlane, lookAtNode, drains } = parts;
   const { health, healthCheckNodePorts, metrics, apiStatus, view, sampler } = parts;
 
   if (predecessor === undefined) {
     const { format } = config.log;
-    showProgress({ line, format, env: process.env, clock, source, controlPlane, pipelines, health, signal });
+    showProgress({ line, format, env: process.env, clock, source, controlPlane, health, signal });
     controlPlane.start();
     await source.start(controlPlane);
   } else {
@@ -89,22 +87,13 @@ export async function run({ config, warnings, argv, configuration }: Run): Promi
   }
   sampler.start();
   // Once the start can no longer be refused, and after iptables, which has loaded conntrack.
-  if (leftOut !== undefined) log.info(`Only ${families[0]} is served`, { reason: leftOut });
+  const families = controlPlane.active.map(({ family }) => family);
+  await ability.tell(families);
   applyHostSettings(config.host, log);
   checkDescriptorLimit(config.dataPlane.udpMaxFlows, log);
-  void source.identifyNode?.().then((addresses) => {
-    if (signal.aborted) return;
-    for (const family of families) {
-      const isNamed = addresses?.some((address) => familyOf(address) === family);
-      // Clusters of one family have nodes with addresses of both.
-      if (isNamed || family === families[0]) hosts[family].prefer(addresses);
-    }
-    controlPlane.rulesMayDiffer();
-  });
-  let node: NodeStatus | undefined;
-  source.watchNode?.((status) => {
-    node = status;
-    controlPlane.setTopology({ nodeName, ...(status.zone !== undefined && { zone: status.zone }) });
+  source.followNode?.((status) => {
+    node.set(status);
+    lookAtNode();
   });
   const operations: Operations = {
     setVerbosity: (verbosity) => output.setVerbosity(verbosity),
@@ -121,8 +110,7 @@ export async function run({ config, warnings, argv, configuration }: Run): Promi
   };
   const observed = {
     ...{ log, health, metrics, apiStatus, view },
-    // While nothing is known of the node, nothing speaks against it.
-    nodeEligible: () => node === undefined || isEligible(node),
+    nodeEligible: () => node.isEligible,
     onUnbindable: () => void stop(undefined, 1),
   };
   let servers = startServers();

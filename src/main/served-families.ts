@@ -1,69 +1,126 @@
+import type { Clock } from '../contracts/clock.ts';
 import { type Iptables, IptablesError } from '../contracts/iptables.ts';
+import type { Log } from '../contracts/log.ts';
 import { localAddresses } from '../host/host-address.ts';
-import type { NodeAddress } from '../host/node-address.ts';
 import { type Address, familyOf, type IpFamily } from '../model/address.ts';
 import { messageOf } from '../model/message-of.ts';
+import { natProbeText } from '../rules/probe.ts';
 
 export const WILDCARDS: Readonly<Record<IpFamily, Address>> = { IPv4: '0.0.0.0' as Address, IPv6: '::' as Address };
 
-export interface ServedFamiliesOptions {
-  readonly bindAddress: Address;
-  readonly hosts: Readonly<Record<IpFamily, NodeAddress>>;
-  readonly iptables: Iptables;
-}
-
-/** Where the listeners of a served family are. */
+/** Where the listeners of a family are. */
 export interface ServedFamily {
   readonly family: IpFamily;
   readonly bindAddress: Address;
 }
 
-export interface ServedFamilies {
-  readonly served: readonly [ServedFamily, ...ServedFamily[]];
-  /** Why the other family is not served although the bind address stands for both; a clause for the log. */
-  readonly leftOut?: string;
+/**
+ * The address families that a bind address stands for, the primary one first, which is its own as in kube-proxy. A
+ * wildcard stands for both; one address of the node for its family alone. Throws a sentence for the user.
+ */
+export function familiesOf(bindAddress: Address): readonly [ServedFamily, ...ServedFamily[]] {
+  const primary = familyOf(bindAddress);
+  const wildcard = WILDCARDS[primary];
+  if (bindAddress === wildcard) {
+    const secondary = primary === 'IPv4' ? 'IPv6' : 'IPv4';
+    return [
+      { family: primary, bindAddress },
+      { family: secondary, bindAddress: WILDCARDS[secondary] },
+    ];
+  }
+  if (!localAddresses(primary).includes(bindAddress)) {
+    throw new Error(
+      `--bind-address ${bindAddress} is not an address of this node; give it one that is, or ${wildcard}`,
+    );
+  }
+  return [{ family: primary, bindAddress }];
 }
 
-/**
- * The address families that this node can serve, the primary one first, which is that of the bind address as in
- * kube-proxy. A wildcard stands for both; one address of the node for its own family alone. Rejects with a sentence
- * for the user when there is none.
- */
-export async function servedFamilies(options: ServedFamiliesOptions): Promise<ServedFamilies> {
-  const { bindAddress, hosts } = options;
-  const primary = familyOf(bindAddress);
-  if (bindAddress !== WILDCARDS[primary]) {
-    if (!localAddresses(primary).includes(bindAddress)) {
-      const wildcard = WILDCARDS[primary];
+export interface AbilityOptions {
+  readonly families: readonly ServedFamily[];
+  /** The node's address of a family. */
+  readonly address: (family: IpFamily) => Address | undefined;
+  /** Rejects with an {@link IptablesError} when there can be no rules of the family. */
+  readonly probe: (family: IpFamily) => Promise<unknown>;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+/** A probe starts a program; what a family lacks is rarely there a moment later. */
+const PROBE_AGAIN_MS = 60_000;
+
+/** Which families the node can serve, as that changes: with an address of the node, and NAT for the rules. */
+export class Ability {
+  readonly #options: AbilityOptions;
+  /** Why rules could not be had, and when to look again. */
+  readonly #withoutRules = new Map<IpFamily, { readonly reason: string; readonly untilMs: number }>();
+  #told = '';
+
+  constructor(options: AbilityOptions) {
+    this.#options = options;
+  }
+
+  /**
+   * The families to begin with. One of them at least: where all fail, the errors of the first are to be seen. Rejects
+   * with a sentence for the user when the node has no address.
+   */
+  async atStart(): Promise<readonly IpFamily[]> {
+    const families = this.#options.families.map(({ family }) => family);
+    const [first, ...others] = families.filter((family) => this.#options.address(family) !== undefined);
+    if (first === undefined) {
       throw new Error(
-        `--bind-address ${bindAddress} is not an address of this node; give it one that is, or ${wildcard}`,
+        `this node has no ${families.join(' or ')} address but loopback ones; give an interface an address`,
       );
     }
-    if (hosts[primary].current() === undefined) throw withoutAddress(primary);
-    return { served: [{ family: primary, bindAddress }] };
+    if (others.length === 0) return [first];
+    const able = await this.of(families);
+    return able.length === 0 ? [first] : able;
   }
-  const secondary = primary === 'IPv4' ? 'IPv6' : 'IPv4';
-  const byPreference: readonly IpFamily[] = [primary, secondary];
-  const [first, second] = byPreference.filter((family) => hosts[family].current() !== undefined);
-  if (first === undefined) throw withoutAddress('IPv4 or IPv6');
-  const primaryServed = { family: first, bindAddress: WILDCARDS[first] };
-  const leftOut = second === undefined ? 'this node has no other address' : await whyNoRules(second, options);
-  if (second === undefined || leftOut !== undefined) return { served: [primaryServed], ...(leftOut && { leftOut }) };
-  return { served: [primaryServed, { family: second, bindAddress: WILDCARDS[second] }] };
+
+  /** Those of `families` that can be served now. */
+  async of(families: readonly IpFamily[]): Promise<readonly IpFamily[]> {
+    const reasons = await Promise.all(families.map((family) => this.whyNot(family)));
+    return families.filter((_, index) => reasons[index] === undefined);
+  }
+
+  /** A clause for people; `undefined` when it can be served. */
+  async whyNot(family: IpFamily): Promise<string | undefined> {
+    const { address, probe, clock } = this.#options;
+    if (address(family) === undefined) {
+      // Once there is one, much else may be different, too.
+      this.#withoutRules.delete(family);
+      return 'this node has no other address';
+    }
+    const known = this.#withoutRules.get(family);
+    if (known !== undefined && clock.now() < known.untilMs) return known.reason;
+    try {
+      await probe(family);
+      return undefined;
+    } catch (error) {
+      // A failure that may pass is no reason to do without it.
+      if (error instanceof IptablesError && (error.code === 'locked' || error.code === 'timeout')) return undefined;
+      const reason = messageOf(error);
+      this.#withoutRules.set(family, { reason, untilMs: clock.now() + PROBE_AGAIN_MS });
+      return reason;
+    }
+  }
+
+  /** Says in the log that only `active` are served, and why, unless it has said just that. */
+  async tell(active: readonly IpFamily[]): Promise<void> {
+    const { families, log } = this.#options;
+    const left = families.map(({ family }) => family).filter((family) => !active.includes(family));
+    const reasons = await Promise.all(left.map((family) => this.whyNot(family)));
+    const reason = reasons.filter((each) => each !== undefined).join('; ');
+    const told = `${active.join(' and ')} ${reason}`;
+    if (told === this.#told) return;
+    const isFirst = this.#told === '';
+    this.#told = told;
+    if (left.length > 0) log.info(`Only ${active.join(' and ')} is served`, { reason });
+    else if (!isFirst) log.info(`${active.join(' and ')} are served now`);
+  }
 }
 
-/** Whether rules of the family can be had at all; a failure that may pass is no reason to do without it. */
-async function whyNoRules(family: IpFamily, { iptables }: ServedFamiliesOptions): Promise<string | undefined> {
-  try {
-    await iptables.save(family, 'nat');
-    return undefined;
-  } catch (error) {
-    const mayPass = error instanceof IptablesError && (error.code === 'locked' || error.code === 'timeout');
-    if (mayPass) return undefined;
-    return messageOf(error);
-  }
-}
-
-function withoutAddress(families: string): Error {
-  return new Error(`this node has no ${families} address but loopback ones; give an interface an address`);
+/** Makes and removes a rule of NAT, for only that tells whether the kernel would take ours. */
+export function probeNat(iptables: Iptables): (family: IpFamily) => Promise<void> {
+  return (family) => iptables.restore(family, natProbeText(family));
 }

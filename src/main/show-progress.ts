@@ -2,7 +2,6 @@ import type { Clock } from '../contracts/clock.ts';
 import type { Health } from '../telemetry/health.ts';
 import { progressText, type StartProgress } from '../telemetry/start-progress.ts';
 import type { StatusLine } from '../telemetry/status-line.ts';
-import type { ControlPlane } from './control-plane.ts';
 import type { Source } from './open-source.ts';
 import type { Pipeline } from './pipeline.ts';
 
@@ -17,12 +16,14 @@ export interface ShownStart {
   readonly env: NodeJS.ProcessEnv;
   readonly clock: Clock;
   readonly source: Pick<Source, 'server' | 'status'>;
-  readonly controlPlane: Pick<ControlPlane, 'isSynced'>;
-  readonly pipelines: readonly {
-    readonly family: Pipeline['family'];
-    readonly tracker: Pick<Pipeline['tracker'], 'pendingServices'>;
-    readonly listeners: Pick<Pipeline['listeners'], 'count' | 'openCount'>;
-  }[];
+  readonly controlPlane: {
+    readonly isSynced: boolean;
+    readonly active: readonly {
+      readonly family: Pipeline['family'];
+      readonly tracker: Pick<Pipeline['tracker'], 'pendingServices'>;
+      readonly listeners: Pick<Pipeline['listeners'], 'count' | 'openCount'>;
+    }[];
+  };
   readonly health: Pick<Health, 'lastUpdated'>;
   /** Ends it, if the first sync has not. */
   readonly signal: AbortSignal;
@@ -57,10 +58,11 @@ function leave(line: ShownStart['line'], text: string): void {
 }
 
 function progressOf(
-  { source, controlPlane, pipelines, health }: Pick<ShownStart, 'source' | 'controlPlane' | 'pipelines' | 'health'>,
+  { source, controlPlane, health }: Pick<ShownStart, 'source' | 'controlPlane' | 'health'>,
   elapsedMs: number,
 ): StartProgress {
-  const sum = (count: (pipeline: ShownStart['pipelines'][number]) => number) =>
+  const pipelines = controlPlane.active;
+  const sum = (count: (pipeline: (typeof pipelines)[number]) => number) =>
     pipelines.reduce((total, pipeline) => total + count(pipeline), 0);
   return {
     elapsedMs,

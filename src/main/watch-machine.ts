@@ -1,38 +1,90 @@
 import { isDeepStrictEqual } from 'node:util';
-import type { Config } from '../cli/config.ts';
+import type { Clock } from '../contracts/clock.ts';
+import type { Log } from '../contracts/log.ts';
+import { watchAddresses } from '../host/address-changes.ts';
 import { localAddresses } from '../host/host-address.ts';
-import type { NodeAddress } from '../host/node-address.ts';
-import { systemClock as clock } from '../host/system-clock.ts';
 import type { Address, IpFamily } from '../model/address.ts';
+import { messageOf } from '../model/message-of.ts';
+import type { NodeFacts } from '../rules/steering.ts';
 import type { HealthCheckNodePorts } from '../telemetry/health-check-node-ports.ts';
-import { nodePortAddresses } from './node-port-addresses.ts';
+import type { ControlPlane } from './control-plane.ts';
 import type { Pipeline } from './pipeline.ts';
+import type { Ability } from './served-families.ts';
+import type { ThisNode } from './this-node.ts';
 
-/** Polled, for Node cannot subscribe to the kernel's events. A reading takes less than a millisecond. */
+/** Of what the kernel tells nobody of: which programs listen; and of what it does tell, should that get lost. */
 const INTERVAL_MS = 5_000;
 
 export interface WatchedMachine {
-  readonly config: Config;
+  readonly node: ThisNode;
+  readonly ability: Ability;
   readonly pipelines: readonly Pipeline[];
-  readonly hosts: Readonly<Record<IpFamily, NodeAddress>>;
+  readonly controlPlane: ControlPlane;
   readonly healthCheckNodePorts: Pick<HealthCheckNodePorts, 'listenOn'>;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly signal: AbortSignal;
 }
 
-/** Tells whom it concerns, now and for ever, which addresses this machine has, and that its programs may differ. */
-export function watchMachine(machine: WatchedMachine): void {
-  const { config, hosts } = machine;
-  const families = machine.pipelines.map(({ family }) => family);
-  let known: readonly Address[] | undefined;
+/**
+ * Tells whom it concerns, now and whenever that changes, what this node is: its addresses, which programs listen, and
+ * which families it can serve. Returns what looks at once, for when something else is known to have changed.
+ */
+export function watchMachine(machine: WatchedMachine): () => void {
+  const { node, pipelines, controlPlane, clock, log, signal } = machine;
+  const facts = new Map<IpFamily, NodeFacts>();
+  let served: readonly Address[] | undefined;
+  let isWaking = false;
+
   const look = (): void => {
-    const served = nodePortAddresses(config, { families, hosts });
-    for (const { family, tracker, controller } of machine.pipelines) {
+    controlPlane.setTopology(node.topology);
+    for (const pipeline of pipelines) {
+      const { family, tracker, controller } = pipeline;
       tracker.setNodeAddresses(localAddresses(family));
-      tracker.listeningChanged();
       controller.trackerChanged();
+      const now = node.facts(pipeline);
+      // Without an address, rules stay as they are: it may come back.
+      const before = facts.get(family);
+      if (now === undefined || isDeepStrictEqual(now, before)) continue;
+      facts.set(family, now);
+      if (before !== undefined) controller.nodeChanged();
     }
-    if (!isDeepStrictEqual(served, known)) machine.healthCheckNodePorts.listenOn(served);
-    known = served;
-    clock.after(INTERVAL_MS, look);
+    const addresses = node.nodePortAddresses(pipelines.map(({ family }) => family));
+    if (!isDeepStrictEqual(addresses, served)) machine.healthCheckNodePorts.listenOn(addresses);
+    served = addresses;
+    if (isWaking) return;
+    isWaking = true;
+    void wake(machine).finally(() => {
+      isWaking = false;
+    });
   };
-  look();
+  const tryToLook = (): void => {
+    try {
+      look();
+    } catch (error) {
+      log.warn('Cannot look at the addresses of this machine; trying again', { err: messageOf(error) });
+    }
+  };
+  const lookAtAll = (): void => {
+    if (signal.aborted) return;
+    for (const { tracker } of pipelines) tracker.listeningChanged();
+    tryToLook();
+    clock.after(INTERVAL_MS, lookAtAll);
+  };
+  lookAtAll();
+  void watchAddresses({ clock, onChange: tryToLook, signal });
+  return tryToLook;
+}
+
+/** Serves the families that the node has come to be able to serve. */
+async function wake({ ability, controlPlane, log }: WatchedMachine): Promise<void> {
+  if (!controlPlane.isRunning || controlPlane.dormant.length === 0) return;
+  try {
+    for (const family of await ability.of(controlPlane.dormant)) {
+      await controlPlane.activate(family);
+    }
+    await ability.tell(controlPlane.active.map(({ family }) => family));
+  } catch (error) {
+    log.error('Cannot find out which address families can be served; trying again', { err: messageOf(error) });
+  }
 }

@@ -1,6 +1,5 @@
 import type { Table } from '../contracts/iptables.ts';
 import { type Address, familyOf } from '../model/address.ts';
-import type { Cidr } from '../model/cidr.ts';
 import { endpointName } from '../model/endpoint.ts';
 import type { EndpointSetName } from '../model/listener-id.ts';
 import type { ServicePortName } from '../model/service.ts';
@@ -16,7 +15,7 @@ import {
 import { addressKey, type DestinationKey, portKey } from './destination-key.ts';
 import { REFUSE } from './doors.ts';
 import { closedPortComment, portComment } from './port-comment.ts';
-import { type Route, type Routes, routesOf, type Target } from './routes.ts';
+import { type Origin, type Route, type Routes, routesOf, type Target } from './routes.ts';
 import type { Steering } from './steering.ts';
 
 /** A Service port and the local ports that carry it. */
@@ -103,7 +102,7 @@ export function claimsOf(portal: Portal, steer: Steering): readonly Claim[] {
   portalClaims('external IP', servicePort.externalIPs, (address) =>
     places(address, routes.external, WHEN_BOUND_FOR_NODE),
   );
-  if (nodePort !== 0 && steer.nodePortMatches.length > 0) {
+  if (nodePort !== 0) {
     claim('NodePort', `NodePort ${nodePort}/${protocol}`, nodePortPlaces(servicePort, routes.external, steer));
   }
   for (const { port, set } of localPortsOf(portal)) {
@@ -142,8 +141,8 @@ function portalPlaces(
   const key = addressKey(address) + portKey(protocol, port);
   const destination = `-d ${address}/${steer.family === 'IPv4' ? 32 : 128} `;
   const specs = (ways: readonly Route[], conditions: readonly string[], to: Steering['host']) =>
-    ways.flatMap(({ source, target }) => {
-      const match = sourceMatch(source) + destination + toPort(servicePort, port, commentFor(servicePort, target));
+    ways.flatMap(({ target, ...origin }) => {
+      const match = fromTo(origin, destination) + toPort(servicePort, port, commentFor(servicePort, target));
       return conditions.map((condition) => `${match} ${condition}${to(target.port)}`);
     });
   return [
@@ -156,11 +155,9 @@ function nodePortPlaces(servicePort: ServicePort, { container, host }: Routes, s
   const { protocol, nodePort } = servicePort;
   const key = portKey(protocol, nodePort);
   const specs = (ways: readonly Route[], to: Steering['host']) =>
-    ways.flatMap(({ source, target }) => {
+    ways.flatMap(({ target, ...origin }) => {
       const match = toPort(servicePort, nodePort, commentFor(servicePort, target));
-      return steer.nodePortMatches.map(
-        (destination) => `${sourceMatch(source)}${destination}${match} ${to(target.port)}`,
-      );
+      return steer.nodePortMatches.map((destination) => `${fromTo(origin, destination)}${match} ${to(target.port)}`);
     });
   // In filter, the packet has been through NAT already and so shows the local port.
   const letIn = new Map<number, Place>();
@@ -206,6 +203,8 @@ function commentFor({ name }: ServicePort, target: Target): string {
   return portComment({ name, set: target.kind === 'door' ? 'own' : target.set });
 }
 
-function sourceMatch(source: Cidr | undefined): string {
-  return source === undefined ? '' : `-s ${source.network}/${source.prefixLength} `;
+/** In the order in which iptables-save prints them. */
+function fromTo({ source, inInterface }: Origin, destination: string): string {
+  const from = source === undefined ? '' : `-s ${source.network}/${source.prefixLength} `;
+  return from + destination + (inInterface === undefined ? '' : `-i ${inInterface} `);
 }

@@ -23,7 +23,7 @@ export const RETIRED_FOR_MS = 300_000;
 
 const NAME = /^[a-z0-9][a-z0-9.-]*\/[a-z0-9][a-z0-9.-]*(?::[a-z0-9][a-z0-9-]*)?$/;
 const PORTAL =
-  /^(?:-s \S+ )?(?:-d \S+ )?-p (tcp|udp) -m comment --comment "([^" ]+)( local)?" -m \1 --dport \d+ (?:-m (?:physdev ! --physdev-is-in|addrtype --dst-type LOCAL) )?-j (?:REDIRECT --to-ports |DNAT --to-destination \S+:)(\d+)$/;
+  /^(?:-s \S+ )?(?:-d \S+ )?(?:-i \S+ )?-p (tcp|udp) -m comment --comment "([^" ]+)( local)?" -m \1 --dport \d+ (?:-m (?:physdev ! --physdev-is-in|addrtype --dst-type LOCAL) )?-j (?:REDIRECT --to-ports |DNAT --to-destination \S+:)(\d+)$/;
 const CLOSED =
   /^(?:-d \S+ )?-p (tcp|udp) -m comment --comment "([^" ]+)( local)? proxy port" -m \1 --dport (\d+) -j (?:REDIRECT --to-ports |DNAT --to-destination \S+:)1$/;
 const RETIRED =

@@ -10,9 +10,16 @@ export type Target =
   | { readonly kind: 'listener'; readonly port: number; readonly set: EndpointSetName }
   | { readonly kind: 'door'; readonly port: typeof REFUSE | typeof DROP };
 
-/** The target of packets from `source`; absent: from anywhere. */
-export interface Route {
+/** Where a packet comes from, as far as rules can tell; what is absent may be anything. */
+export interface Origin {
+  /** The block that its source address is in. */
   readonly source?: Cidr;
+  /** The interface that it came in by, as iptables spells it: `cali+` is every one whose name begins like this. */
+  readonly inInterface?: string;
+}
+
+/** The target of packets from there. */
+export interface Route extends Origin {
   readonly target: Target;
 }
 
@@ -34,8 +41,8 @@ export interface PortalRoutes {
 
 export interface RouteFacts {
   readonly family: IpFamily;
-  /** Where pods are; none when that is not known. Of the family. */
-  readonly clusterCidrs: readonly Cidr[];
+  /** By what packets of pods are told from those from outside; none when that is not known. Of the family. */
+  readonly pods: readonly Origin[];
   readonly nodeAddress: Address;
 }
 
@@ -49,7 +56,7 @@ export function routesOf(portal: Portal, facts: RouteFacts): PortalRoutes {
   const own = targetOf(servicePort, 'own', portal.localPort);
   const localSet = local === undefined ? own : targetOf(local, 'local', portal.localSetPort);
   const internal = [{ target: local?.internal ? localSet : own }];
-  const pods = facts.clusterCidrs.map((source) => ({ source, target: own }));
+  const pods = facts.pods.map((origin) => ({ ...origin, target: own }));
   const container = local?.external ? simplified([...pods, { target: localSet }]) : [{ target: own }];
   const external = { container, host: [{ target: own }] };
   // Of the other family are none that could be let in: where only such are given, nobody is (docs/adr/0009).
@@ -81,10 +88,10 @@ function limited(routes: Routes, ranges: readonly Cidr[], { nodeAddress }: Route
 }
 
 function within(ranges: readonly Cidr[], routes: readonly Route[]): readonly Route[] {
-  const allowed = routes.flatMap(({ source, target }) =>
+  const allowed = routes.flatMap((route) =>
     ranges.flatMap((range) => {
-      const common = intersection(range, source);
-      return common === undefined ? [] : [{ source: common, target }];
+      const common = intersection(range, route.source);
+      return common === undefined ? [] : [{ ...route, source: common }];
     }),
   );
   return simplified([...allowed, { target: DROPPED }]);
@@ -99,15 +106,15 @@ function intersection(a: Cidr, b: Cidr | undefined): Cidr | undefined {
 
 /** The same without routes that nothing comes to, and without those just before the end that say the same as the last. */
 function simplified(routes: readonly Route[]): readonly Route[] {
-  const bySource = new Map<string, Route>();
-  for (const route of routes) {
-    const { source } = route;
-    const isForAll = source === undefined || source.prefixLength === 0;
-    const key = isForAll ? '' : `${source.network}/${source.prefixLength}`;
-    if (!bySource.has(key)) bySource.set(key, isForAll ? { target: route.target } : route);
-    if (isForAll) break;
+  const byOrigin = new Map<string, Route>();
+  for (const { source, inInterface, target } of routes) {
+    const isFromAnywhere = source === undefined || source.prefixLength === 0;
+    const origin: Origin = { ...(!isFromAnywhere && { source }), ...(inInterface !== undefined && { inInterface }) };
+    const key = `${inInterface ?? ''} ${isFromAnywhere ? '' : `${source.network}/${source.prefixLength}`}`;
+    if (!byOrigin.has(key)) byOrigin.set(key, { ...origin, target });
+    if (isFromAnywhere && inInterface === undefined) break;
   }
-  const [last, ...others] = [...bySource.values()].reverse();
+  const [last, ...others] = [...byOrigin.values()].reverse();
   if (last === undefined) return [];
   const firstOther = others.findIndex(({ target }) => !sameTarget(target, last.target));
   return [...(firstOther === -1 ? [] : others.slice(firstOther).reverse()), last];

@@ -7,7 +7,7 @@ const MAX_COMMENT_BYTES = 255;
  */
 const MAX_SPEC_BYTES = 1024;
 
-const WORDS = /^[A-Za-z0-9 ./:,_![\]-]*$/;
+const WORDS = /^[A-Za-z0-9 ./:,_+![\]-]*$/;
 const COMMENT = /^[A-Za-z0-9 ./:;_-]*$/;
 
 /**

@@ -1,7 +1,7 @@
 import { type Address, familyOf, type IpFamily, isWildcard, parseAddress } from '../model/address.ts';
 import type { Cidr } from '../model/cidr.ts';
 import { endpointName } from '../model/endpoint.ts';
-import type { RouteFacts } from './routes.ts';
+import type { Origin, RouteFacts } from './routes.ts';
 
 /** What rules must know of the node, for one address family. */
 export interface NodeFacts {
@@ -11,12 +11,12 @@ export interface NodeFacts {
   /** Reached by the node's own connections when the listeners are on the wildcard. */
   readonly hostAddress: Address;
   /**
-   * The node addresses that NodePorts answer on, as CIDRs; empty for all. Those of the other family are passed over:
-   * a node whose operator named only IPv4 networks serves no NodePort on IPv6.
+   * The node addresses that NodePorts answer on, as CIDRs of both families. Without one of this family, all of its
+   * addresses do (upstream `pkg/proxy/util/nodeport_addresses.go` NewNodePortAddresses).
    */
   readonly nodePortCidrs: readonly Cidr[];
-  /** Where pods are, by which their packets are told from those from outside; those of the other family are passed over. */
-  readonly clusterCidrs: readonly Cidr[];
+  /** By what packets of pods are told from those from outside. Blocks of the other family are passed over. */
+  readonly pods: readonly Origin[];
 }
 
 /** {@link NodeFacts} as parts of rules, worked out once for all Service ports. */
@@ -46,16 +46,16 @@ export function steering(node: NodeFacts): Steering {
     container: wildcard ? (port) => `-j REDIRECT --to-ports ${port}` : dnat,
     host: dnat,
     boundMatch: wildcard ? '' : `-d ${address}/${node.family === 'IPv4' ? 32 : 128} `,
-    nodePortMatches: node.nodePortCidrs.length === 0 ? [''] : cidrMatches(node),
-    clusterCidrs: node.clusterCidrs.filter(({ network }) => familyOf(network) === node.family),
+    nodePortMatches: nodePortMatches(node),
+    pods: node.pods.filter(({ source }) => source === undefined || familyOf(source.network) === node.family),
     nodeAddress: node.hostAddress,
   };
 }
 
-function cidrMatches({ family, nodePortCidrs }: NodeFacts): readonly string[] {
+function nodePortMatches({ family, nodePortCidrs }: NodeFacts): readonly string[] {
   const matches = nodePortCidrs
     .filter(({ network }) => familyOf(network) === family)
     // iptables-save prints nothing for the network of all addresses.
     .map(({ network, prefixLength }) => (prefixLength === 0 ? '' : `-d ${network}/${prefixLength} `));
-  return [...new Set(matches)];
+  return matches.length === 0 ? [''] : [...new Set(matches)];
 }

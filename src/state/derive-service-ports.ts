@@ -24,7 +24,7 @@ import { type CaptureFacts, loopReason } from './loop-reason.ts';
 /** What Service ports depend on beside their Service and its endpoints. */
 export interface Surroundings extends CandidateFacts {
   /** All that are served, this one among them: of each Service, one family alone tells what is wrong with it. */
-  readonly servedFamilies: readonly [IpFamily, ...IpFamily[]];
+  readonly servedFamilies: readonly IpFamily[];
   readonly topology: NodeTopology;
   readonly capture: CaptureFacts;
   readonly externalIPs: ExternalIpFacts;

@@ -44,10 +44,10 @@ export interface ListeningPorts {
 
 export interface ServiceTrackerOptions {
   /**
-   * The families that have a tracker, this one's among them; by default only this one's. Of several trackers, only one
+   * The families that are served now, this one's among them; by default only this one's. Of several trackers, only one
    * tells of a Service port that none of them can serve.
    */
-  readonly servedFamilies?: readonly [IpFamily, ...IpFamily[]];
+  readonly servedFamilies?: () => readonly IpFamily[];
   /** By default, nobody listens. */
   readonly listening?: ListeningPorts;
   /** Only external IPs in these are taken. Absent: no such limit. */
@@ -111,6 +111,15 @@ export class ServiceTracker {
           this.#applySlice(event.key, event.value);
           break;
       }
+    }
+  }
+
+  /** All that is known, as events for another tracker. Between two of them, both may be told of more. */
+  *contents(): Generator<SourceEvent> {
+    for (const [key, { service, endpoints, slices }] of this.#entries) {
+      if (service !== undefined) yield { kind: 'Service', key, value: service };
+      if (endpoints !== undefined) yield { kind: 'Endpoints', key, value: endpoints };
+      for (const slice of slices) yield { kind: 'EndpointSlice', key: slice.key, value: slice };
     }
   }
 
@@ -319,7 +328,7 @@ export class ServiceTracker {
   #surroundings(): Surroundings {
     const {
       family,
-      servedFamilies = [family],
+      servedFamilies = () => [family],
       listening = NOBODY_LISTENS,
       allowedExternalIPs: allowed,
     } = this.#options;
@@ -344,7 +353,7 @@ export class ServiceTracker {
     };
     const drained = this.#drained;
     const isDrained = (endpoint: Endpoint) => drained.size > 0 && drained.has(endpointName(endpoint));
-    return { family, servedFamilies, topology: this.#topology, externalIPs, capture, isDrained };
+    return { family, servedFamilies: servedFamilies(), topology: this.#topology, externalIPs, capture, isDrained };
   }
 }
 

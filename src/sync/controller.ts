@@ -25,7 +25,7 @@ export interface ControllerOptions {
   /** The listeners' own. */
   readonly ports: PortAllocator;
   readonly rules: Pick<RuleSync, 'apply' | 'sync' | 'canary' | 'installedPorts'>;
-  readonly flows: Pick<FlowSync, 'note' | 'clear'>;
+  readonly flows: Pick<FlowSync, 'note' | 'noteAll' | 'clear'>;
   /** Hears of every change, beside the listeners. Must not throw. */
   readonly onDelta?: (delta: SnapshotDelta) => void;
   readonly syncPeriodMs: number;
@@ -60,6 +60,7 @@ export class Controller implements SourceSink {
   #flushing: Promise<void> | undefined;
   #requestArmed = false;
   #rulesLost = false;
+  #nodeChanged = false;
   #stopped = false;
 
   constructor(options: ControllerOptions) {
@@ -129,6 +130,12 @@ export class Controller implements SourceSink {
       this.#requestArmed = false;
       this.#runner.request();
     });
+  }
+
+  /** Rules for the node as it was lead elsewhere than they are to lead. */
+  nodeChanged(): void {
+    this.#nodeChanged = true;
+    this.portalsChanged();
   }
 
   /** Nothing is programmed any more; resolves when the sync that is going on has ended. Rules stay, as upstream. */
@@ -234,6 +241,8 @@ export class Controller implements SourceSink {
         const retired = listeners.retired();
         const delta = listeners.takePortalDelta();
         flows.note(delta);
+        if (this.#nodeChanged) flows.noteAll();
+        this.#nodeChanged = false;
         await this.#applyInSlices(delta);
         await this.#options.rules.sync({ verify });
         listeners.closeRetired(retired);

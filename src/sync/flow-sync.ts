@@ -31,6 +31,11 @@ export class FlowSync {
     this.#stale.note(delta);
   }
 
+  /** The same for all portals, when rules lead to another address of the node than before. */
+  noteAll(): void {
+    this.#stale.noteAll();
+  }
+
   /** To be called when the rules for all that was noted are installed. What fails is tried again by the next call. */
   async clear(): Promise<void> {
     const { family, conntrack, clock, log, metrics } = this.#options;

@@ -42,6 +42,13 @@ export class StaleFlows {
     for (const portal of upserted) this.#replace(portal.servicePort.name, claimsOf(portal, this.#family));
   }
 
+  /** Rules lead to another address than before: whatever any entry says is wrong. */
+  noteAll(): void {
+    for (const claims of this.#claims.values()) {
+      for (const { destination } of claims.values()) this.#change(destination, false);
+    }
+  }
+
   /** What to delete as soon as the rules are installed, each told once. What could not be deleted can be put back. */
   take(): readonly UdpFlows[] {
     const flows = [...this.#changed].flatMap(([key, { destination, keeps }]): readonly UdpFlows[] => {

@@ -13,8 +13,9 @@ const recvAside = bindAsync('int64_t recv(int, int64_t, size_t, int)');
  * the header and not the padding.
  */
 
-const AF_NETLINK = 16;
+export const AF_NETLINK = 16;
 const SOCK_RAW = 3;
+const NETLINK_ROUTE = 0;
 const NETLINK_NETFILTER = 12;
 
 export const NLMSG_ERROR = 2;
@@ -33,6 +34,11 @@ export const NETLINK_BUFFER_BYTES = 32_768;
 /** A socket to the kernel's netfilter, non-blocking; or a negative errno. `send` and `recv` of socket.ts are for it. */
 export function netfilterSocket(): number {
   return socket(AF_NETLINK, SOCK_RAW, NETLINK_NETFILTER);
+}
+
+/** The same to its addresses and routes. */
+export function routeSocket(): number {
+  return socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE);
 }
 
 /*

@@ -32,11 +32,12 @@ const POLICY = 'traffic_policy';
 
 /**
  * kube-proxy's own metrics (`pkg/proxy/metrics/metrics.go`): its names, labels and buckets, so that dashboards and
- * alerts made for it work; nothing depends on its help texts, so these are ours. Every series is there from the start:
- * dashboards list their instances by them.
+ * alerts made for it work; nothing depends on its help texts, so these are ours. Every series of a family is there as soon as
+ * the family is served: dashboards list their instances by them.
  */
 export class KubeProxyMetrics {
   readonly #clock: Clock;
+  readonly #served = new Set<IpFamily>();
   readonly #syncDuration: Histogram<typeof FAMILY>;
   readonly #lastQueued: Gauge<typeof FAMILY>;
   readonly #restoreFailures: Counter<typeof FAMILY>;
@@ -55,6 +56,7 @@ export class KubeProxyMetrics {
     clock,
   }: {
     readonly registry: Registry;
+    /** The families that are served from the start. */
     readonly families: readonly IpFamily[];
     readonly health: Pick<Health, 'lastUpdated'>;
     /** Services whose changes, or those of their endpoints, are not handed on yet. */
@@ -63,6 +65,7 @@ export class KubeProxyMetrics {
   }) {
     this.#clock = clock;
     const registers = [registry];
+    const served = this.#served;
     const byFamily = { labelNames: [FAMILY] as const, registers };
     this.#syncDuration = new Histogram({
       name: 'kubeproxy_sync_proxy_rules_duration_seconds',
@@ -75,7 +78,7 @@ export class KubeProxyMetrics {
       help: 'When the rules were last in sync, since 1970; 0 before the first time',
       ...byFamily,
       collect() {
-        for (const ip_family of families) {
+        for (const ip_family of served) {
           this.set({ ip_family }, (health.lastUpdated(ip_family)?.wallMs ?? 0) / 1_000);
         }
       },
@@ -122,7 +125,7 @@ export class KubeProxyMetrics {
       healthz: answerCounter('healthz', registers),
       livez: answerCounter('livez', registers),
     };
-    for (const ip_family of families) this.#showFromTheStart(ip_family);
+    for (const family of families) this.serve(family);
   }
 
   of(family: IpFamily): FamilyMetrics {
@@ -146,7 +149,9 @@ export class KubeProxyMetrics {
     this.#answers[kind].inc({ code });
   }
 
-  #showFromTheStart(ip_family: IpFamily): void {
+  /** Shows what there is of a family before anything happens. Alerts would take one that is not served for a stuck one. */
+  serve(ip_family: IpFamily): void {
+    this.#served.add(ip_family);
     const labels = { ip_family };
     for (const histogram of [this.#syncDuration, this.#programming, this.#conntrackDuration]) histogram.zero(labels);
     for (const counter of [this.#restoreFailures, this.#conntrackDeleted]) counter.inc(labels, 0);

@@ -23,7 +23,7 @@ export interface MetricsOptions {
   readonly clock: Clock;
   readonly version: string;
   readonly health: Pick<Health, 'lastUpdated'>;
-  /** The families whose rules are synced. */
+  /** The families that are served from the start. */
   readonly families: readonly IpFamily[];
   /** Services whose changes, or those of their endpoints, are not handed on yet. */
   readonly pendingServices: () => number;
@@ -124,9 +124,14 @@ export class Metrics implements ApiRequestMetrics {
     registerProcessMetrics(this.#registry, options.takeLoopDelay);
   }
 
-  /** For the pipeline of this family, one of those given to the constructor. */
+  /** For the pipeline of this family. */
   of(family: IpFamily): FamilyMetrics {
     return this.#kubeProxy.of(family);
+  }
+
+  /** From now on, this family is served, too. */
+  serve(family: IpFamily): void {
+    this.#kubeProxy.serve(family);
   }
 
   healthAnswered(kind: 'healthz' | 'livez', code: 200 | 503): void {

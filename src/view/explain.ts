@@ -14,7 +14,8 @@ import { type Conclusion, conclude, type ExplainedFamily } from './conclusion.ts
 export interface ExplainSources {
   readonly iptables: Pick<Iptables, 'list'>;
   readonly dataPlane: Pick<DataPlane, 'nextPick'>;
-  readonly families: readonly ExplainedFamily[];
+  /** Those that are served now. */
+  readonly families: () => readonly ExplainedFamily[];
   readonly machine: Machine;
   readonly service: (name: ServicePortName, family: IpFamily) => ServiceView | undefined;
   readonly clock: Clock;
@@ -60,9 +61,9 @@ export function createExplain(sources: ExplainSources): (question: Question) => 
 
 async function explain(question: Question, sources: ExplainSources): Promise<Explanation> {
   const family = familyOf(question.address);
-  const explained = sources.families.find((each) => each.family === family);
+  const explained = sources.families().find((each) => each.family === family);
   if (explained === undefined) {
-    const summary = `${family} is not served on this node; the log says why, at the proxy's start`;
+    const summary = `${family} is not served on this node; the log says why`;
     return { summary, served: false, rules: [], candidates: [] };
   }
   const { clock, machine } = sources;

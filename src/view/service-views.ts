@@ -28,7 +28,8 @@ export interface CarriedPorts {
 
 export interface ServiceViewSources {
   /** IPv4 first. */
-  readonly families: readonly CarriedPorts[];
+  /** Those that are served now. */
+  readonly families: () => readonly CarriedPorts[];
   readonly dataPlane: Pick<DataPlane, 'statsOf'>;
   readonly sampler: Pick<TrafficSampler, 'ratesOf' | 'troubleOf'>;
   readonly dialErrors: Pick<DialErrors, 'last'>;
@@ -39,11 +40,11 @@ export interface ServiceViewSources {
 /** See `View.services`. */
 export function* serviceViews(sources: ServiceViewSources, filter: ServiceFilter = {}): Iterable<ServiceView> {
   const names = new Set<ServicePortName>();
-  for (const family of sources.families) {
+  for (const family of sources.families()) {
     for (const name of family.names()) if (matches(name, filter)) names.add(name);
   }
   for (const name of [...names].sort()) {
-    for (const family of sources.families) {
+    for (const family of sources.families()) {
       const view = serviceView(sources, family, name, filter.summary);
       if (view !== undefined) yield view;
     }

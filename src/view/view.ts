@@ -21,7 +21,7 @@ export function createView(sources: ViewSources): View {
     node: sources.node,
     services: (filter) => serviceViews(sources, filter),
     service: (name, family, options) => {
-      const carrier = sources.families.find((each) => each.family === family);
+      const carrier = sources.families().find((each) => each.family === family);
       return carrier && serviceView(sources, carrier, name, options?.summary);
     },
     connections: (filter) => connectionViews(sources, filter),
@@ -57,7 +57,7 @@ async function* connectionViews(
 }
 
 function* carriedPorts({ families }: ViewSources, filter: ServiceFilter) {
-  for (const { names, carried } of families) {
+  for (const { names, carried } of families()) {
     for (const name of names()) {
       const port = matches(name, filter) ? carried(name) : undefined;
       if (port !== undefined) yield { name, ...port };

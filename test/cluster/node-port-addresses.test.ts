@@ -12,15 +12,18 @@ describe('--nodeport-addresses', () => {
 
   after(() => cluster.remove());
 
-  test('primary serves NodePorts at the addresses of the Node object alone', async () => {
+  test('primary serves NodePorts at the addresses of the Node object alone, and follows them', async () => {
+    const setAddress = (address: string) =>
+      cluster.admin.patch('nodes', `${NODE_NAME}/status`, { status: { addresses: [{ type: 'InternalIP', address }] } });
     // Not the one that the default route would suggest.
-    await cluster.admin.patch('nodes', `${NODE_NAME}/status`, {
-      status: { addresses: [{ type: 'InternalIP', address: BRIDGE_ADDRESS }] },
-    });
+    await setAddress(BRIDGE_ADDRESS);
     await cluster.startProxy({ args: ['--nodeport-addresses', 'primary'] });
     const options = { name: 'web', type: 'NodePort', ports: [{ port: 80, target: TCP.name }] } as const;
     const { nodePort } = await cluster.create(options, POD_ADDRESSES);
     await cluster.isUp({ host: BRIDGE_ADDRESS, port: nodePort }, ['pod-1', 'pod-2', 'pod-3']);
     await cluster.isDown({ host: NODE_ADDRESS, port: nodePort });
+    await setAddress(NODE_ADDRESS);
+    await cluster.isUp({ host: NODE_ADDRESS, port: nodePort }, ['pod-1', 'pod-2', 'pod-3']);
+    await cluster.isDown({ host: BRIDGE_ADDRESS, port: nodePort });
   });
 });

@@ -67,6 +67,7 @@ export function iptablesCompliance(name: string, create: () => Promise<Iptables>
       ['no Services at all', NOTHING, 'IPv4'],
       ['what is refused or dropped', refusals('IPv4', nodeFacts({ clusterCidrs: PODS })), 'IPv4'],
       ['what is refused or dropped in IPv6', refusals('IPv6', ipv6Node()), 'IPv6'],
+      ['pods by their interface', refusals('IPv4', { ...nodeFacts(), pods: [{ inInterface: 'cali+' }] }), 'IPv4'],
       ['what is refused on one address', refusals('IPv6', { ...ipv6Node(), bindAddress: 'fd00:50::1' }), 'IPv6'],
       ['buckets', manyPortals('IPv4', 600), 'IPv4'],
       ['buckets of IPv6', manyPortals('IPv6', 600), 'IPv6'],
@@ -503,7 +504,7 @@ function nodePortRules(nodePortCidrs: readonly string[]): readonly Rule[] {
 }
 
 function ipv6Node() {
-  return { ...IPV6_NODE, clusterCidrs: PODS.map(cidr) };
+  return { ...IPV6_NODE, pods: PODS.map((each) => ({ source: cidr(each) })) };
 }
 
 /** A Service port of each kind that sends traffic elsewhere than to its one listener. */

@@ -5,6 +5,8 @@ import { NodeAddress } from '../../src/host/node-address.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
 import { address as ip } from '../rules/fixtures.ts';
 
+const EXPECTED = { isExpected: true };
+
 function harness() {
   const log = new RecordingLog();
   const machine = {
@@ -24,14 +26,14 @@ describe('the address that host rules lead to', () => {
   test('is that of the default route until the Node object says otherwise', () => {
     const h = harness();
     assert.equal(h.node.current(), '192.168.50.10');
-    h.node.prefer([ip('fd00::5'), ip('10.0.0.5')]);
+    h.node.prefer([ip('fd00::5'), ip('10.0.0.5')], EXPECTED);
     assert.equal(h.node.current(), '10.0.0.5');
     assert.deepEqual(h.warnings(), []);
   });
 
   test('is never one that this machine does not have, and that is told once', () => {
     const h = harness();
-    h.node.prefer([ip('203.0.113.9')]);
+    h.node.prefer([ip('203.0.113.9')], EXPECTED);
     for (let i = 0; i < 3; i++) assert.equal(h.node.current(), '192.168.50.10');
     assert.equal(h.warnings().length, 1);
     assert.match(h.warnings()[0] ?? '', /no address of its Node object/);
@@ -39,11 +41,25 @@ describe('the address that host rules lead to', () => {
     assert.equal(h.node.current(), '203.0.113.9');
   });
 
-  test('falls back with a warning when there is no Node object to ask', () => {
+  test('falls back when the Node object names none, with a warning where that is not meant so', () => {
     const h = harness();
-    h.node.prefer(undefined);
+    h.node.prefer([ip('fd00::5')], { isExpected: false });
     assert.equal(h.node.current(), '192.168.50.10');
+    assert.deepEqual(h.warnings(), []);
+    for (let i = 0; i < 3; i++) {
+      h.node.prefer([ip('fd00::5')], EXPECTED);
+      assert.equal(h.node.current(), '192.168.50.10');
+    }
+    assert.equal(h.warnings().length, 1);
     assert.match(h.warnings()[0] ?? '', /names no IPv4 address/);
+  });
+
+  test('follows the Node object', () => {
+    const h = harness();
+    h.node.prefer([ip('10.0.0.5')], EXPECTED);
+    assert.equal(h.node.current(), '10.0.0.5');
+    h.node.prefer([ip('192.168.50.10')], EXPECTED);
+    assert.equal(h.node.current(), '192.168.50.10');
   });
 
   test('warns when no default route leads to it', () => {

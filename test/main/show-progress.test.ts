@@ -36,8 +36,12 @@ function start({ isTTY = true, format = 'auto' as 'auto' | 'text' | 'json', TERM
       server: 'api:6443',
       status: () => ({ connected: false, lastContactAt: state.lastContactAt, listedAt: undefined, staleForMs: 0 }),
     },
-    controlPlane: state,
-    pipelines: (['IPv4', 'IPv6'] as const).map((family) => ({ family, tracker: state, listeners: state })),
+    controlPlane: {
+      get isSynced() {
+        return state.isSynced;
+      },
+      active: (['IPv4', 'IPv6'] as const).map((family) => ({ family, tracker: state, listeners: state })),
+    },
     health: { lastUpdated: (family) => (updated.has(family) ? { wallMs: 0, monotonicMs: 0 } : undefined) },
     signal: stopped.signal,
   });

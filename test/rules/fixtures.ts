@@ -72,8 +72,9 @@ export function portal(fields: PortalFields): Portal {
   };
 }
 
-type NodeChanges = Partial<Omit<NodeFacts, 'nodePortCidrs' | 'clusterCidrs'>> & {
+type NodeChanges = Partial<Omit<NodeFacts, 'nodePortCidrs'>> & {
   readonly nodePortCidrs?: readonly string[];
+  /** Blocks that pods are in. */
   readonly clusterCidrs?: readonly string[];
 };
 
@@ -84,7 +85,7 @@ export function nodeFacts({ nodePortCidrs = [], clusterCidrs = [], ...changes }:
     bindAddress: '0.0.0.0',
     hostAddress: address('192.168.50.10'),
     nodePortCidrs: nodePortCidrs.map(cidr),
-    clusterCidrs: clusterCidrs.map(cidr),
+    pods: clusterCidrs.map((each) => ({ source: cidr(each) })),
     ...changes,
   };
 }

@@ -10,7 +10,7 @@ import {
   retiredSpec,
 } from '../../src/rules/installed-ports.ts';
 import { unsafeReason } from '../../src/rules/safe-spec.ts';
-import { address, ENDPOINT, IPV6_NODE, nodeFacts, owned, portal, renderPortals } from './fixtures.ts';
+import { address, cidr, ENDPOINT, IPV6_NODE, nodeFacts, owned, portal, renderPortals } from './fixtures.ts';
 
 const WEB: InstalledPort = { name: 'shop/web:http', set: 'own', protocol: 'TCP', localPort: 40_001 };
 const DNS: InstalledPort = { name: 'kube-system/dns', set: 'own', protocol: 'UDP', localPort: 40_002 };
@@ -57,7 +57,8 @@ describe('local ports in rules', () => {
         loadBalancerSourceRanges: ['192.0.2.0/24'],
         nodePort: 30_080,
       });
-      const { rules } = renderPortals([each], nodeFacts({ clusterCidrs: ['10.244.0.0/16'] }));
+      const pods = [{ source: cidr('10.244.0.0/16') }, { inInterface: 'cali+' }];
+      const { rules } = renderPortals([each], nodeFacts({ pods }));
       const nat = owned(rules).filter((rule) => rule.table === 'nat');
       const read = livePorts(nat.map((rule) => rule.spec)).toSorted((a, b) => a.localPort - b.localPort);
       assert.deepEqual(read, both);

@@ -110,8 +110,8 @@ flow('NodePorts on some networks only', nodeFacts({ nodePortCidrs: ['192.168.50.
 ]);
 
 flow('NodePorts on networks of the other family', nodeFacts({ nodePortCidrs: ['fd00::/8'] }), [
-  ['outside', `${NODE}:30080/TCP`, 'untouched'],
-  ['host', '127.0.0.1:30080/TCP', 'untouched'],
+  ['outside', `${NODE}:30080/TCP`, here(40001)],
+  ['host', '127.0.0.1:30080/TCP', at(NODE, 40001)],
 ]);
 
 flow('IPv6', IPV6_NODE, [
@@ -121,6 +121,28 @@ flow('IPv6', IPV6_NODE, [
   ['outside', '[fd00:50::10]:30080/TCP', here(40001)],
   ['host', '[::1]:30080/TCP', at('fd00:50::10', 40001)],
 ]);
+
+flow(
+  'pods told by their interface',
+  nodeFacts({ pods: [{ inInterface: 'cbr0' }], nodePortCidrs: ['192.168.50.10/32', '10.244.1.1/32'] }),
+  [
+    ['pod', `${NODE}:30002/TCP`, here(41_000)],
+    ['pod', '203.0.113.2:80/TCP', here(41_000)],
+    ['outside', `${NODE}:30002/TCP`, here(41_001)],
+    ['outside', '203.0.113.2:80/TCP', here(41_001)],
+    ['host', `${NODE}:30002/TCP`, at(NODE, 41_000)],
+  ],
+  [
+    portal({
+      name: 'a/external',
+      loadBalancerIPs: ['203.0.113.2'],
+      nodePort: 30_002,
+      localPort: 41_000,
+      localSetPort: 41_001,
+      local: { endpoints: [ENDPOINT], internal: false, external: true },
+    }),
+  ],
+);
 
 const POD = ['pod', '10.244.3.7'] as const;
 const REFUSED = 1;

@@ -86,6 +86,8 @@ export class PacketTracer {
         return contains(value, packet.source ?? (packet.address.includes(':') ? '2001:db8:f::1' : '198.51.100.1'));
       case '-d':
         return contains(value, packet.address);
+      case '-i':
+        return value === { pod: 'cbr0', outside: 'eth0', host: '' }[packet.from];
       case '--dport':
         return isWithin(value, packet.port);
       case '! --physdev-is-in':

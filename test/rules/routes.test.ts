@@ -5,7 +5,7 @@ import { address, cidr, ENDPOINT, type PortalFields, portal } from './fixtures.t
 
 const FACTS: RouteFacts = {
   family: 'IPv4',
-  clusterCidrs: [cidr('10.244.0.0/16')],
+  pods: [{ source: cidr('10.244.0.0/16') }],
   nodeAddress: address('192.168.50.10'),
 };
 const VIP = address('203.0.113.10');
@@ -13,9 +13,9 @@ const VIP = address('203.0.113.10');
 /** "10.244.0.0/16→own 40001", "→door 9" */
 function told({ container, host }: Routes) {
   const text = (routes: Routes['container']) =>
-    routes.map(({ source, target }) => {
+    routes.map(({ source, inInterface, target }) => {
       const from = source === undefined ? '' : `${source.network}/${source.prefixLength}`;
-      return `${from}→${target.kind === 'door' ? 'door' : target.set} ${target.port}`;
+      return `${inInterface ?? ''}${from}→${target.kind === 'door' ? 'door' : target.set} ${target.port}`;
     });
   return { container: text(container), host: text(host) };
 }
@@ -79,9 +79,21 @@ describe('traffic of a Service port with two endpoint sets', () => {
   }
 
   test('goes as from outside where nobody knows pods', () => {
-    const facts = { ...FACTS, clusterCidrs: [] };
+    const facts = { ...FACTS, pods: [] };
     const { external } = routes({ local: local({ internal: false, external: true }) }, facts);
     assert.deepEqual(external, { container: ['→local 40002'], host: ['→own 40001'] });
+  });
+
+  test('of pods is told by the interface that it comes in by, within source ranges too', () => {
+    const facts = { ...FACTS, pods: [{ inInterface: 'cali+' }] };
+    const fields = {
+      local: local({ internal: false, external: true }),
+      loadBalancerSourceRanges: ['192.0.2.0/24', '0.0.0.0/0'],
+    };
+    const { external, loadBalancerIP } = routes(fields, facts);
+    assert.deepEqual(external.container, ['cali+→own 40001', '→local 40002']);
+    assert.deepEqual(external.host, ['→own 40001']);
+    assert.deepEqual(loadBalancerIP.container, ['cali+192.0.2.0/24→own 40001', 'cali+→own 40001', '→local 40002']);
   });
 
   test('is dropped while the second listener is not open yet', () => {

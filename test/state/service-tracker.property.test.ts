@@ -54,7 +54,7 @@ class World {
 
   tracker(family: IpFamily): ServiceTracker {
     return new ServiceTracker(family, {
-      servedFamilies: FAMILIES,
+      servedFamilies: () => FAMILIES,
       listening: {
         isProxyPort: (port) => this.proxyPorts.has(port),
         isListening: (_, port) => this.programs.has(port),

@@ -440,7 +440,7 @@ test('which of two equal slices counts does not depend on their order', () => {
 
 describe('two families', () => {
   const served = ['IPv4', 'IPv6'] as const;
-  const both = () => served.map((family) => tracker({ servedFamilies: served }, family));
+  const both = () => served.map((family) => tracker({ servedFamilies: () => served }, family));
 
   test('each serves its own part of a Service', () => {
     const dual = service({

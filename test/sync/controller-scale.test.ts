@@ -72,7 +72,7 @@ function harness() {
     listeners,
     ports,
     rules,
-    flows: { note: () => {}, clear: async () => {} },
+    flows: { note: () => {}, noteAll: () => {}, clear: async () => {} },
     syncPeriodMs: 30_000,
     minSyncPeriodMs: 100,
   });

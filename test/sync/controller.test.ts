@@ -104,7 +104,7 @@ function harness({ nodeAddress, portRange = { first: 40_000, last: 50_000 } }: O
     listeners,
     ports,
     rules,
-    flows: { note: () => {}, clear: async () => {} },
+    flows: { note: () => {}, noteAll: () => {}, clear: async () => {} },
     syncPeriodMs: 30_000,
     minSyncPeriodMs: 1_000,
   });

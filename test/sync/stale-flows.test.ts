@@ -131,3 +131,13 @@ test('when a policy or a source range changes, nothing is kept: who is let in, a
     { family: 'IPv4', port: 30053 },
   ]);
 });
+
+test('when the node has another address, no entry to any destination is right, whatever port it leads to', () => {
+  const flows = noted(portal(4000, { nodePort: 30053 }));
+  flows.noteAll();
+  assert.deepEqual(flows.take(), [
+    { destination: VIP, port: 53 },
+    { family: 'IPv4', port: 30053 },
+  ]);
+  assert.deepEqual(flows.take(), []);
+});

@@ -22,7 +22,7 @@ test('connections of one Service among a hundred idle ones are listed without a 
   let most = 0;
   const asked: ListenerId[] = [];
   const view = createView({
-    families: [
+    families: () => [
       {
         family: 'IPv4',
         names: () => names,

@@ -137,7 +137,7 @@ class World {
     return createExplain({
       iptables,
       dataPlane: { nextPick: async (id, client) => this.#pick(id, client) },
-      families: [
+      families: () => [
         {
           family: 'IPv4',
           tracker: this.tracker,

@@ -32,11 +32,12 @@ function setUp() {
   const drained = new Set<string>();
   const errors = new Map<string, DialError>();
   const sources: ServiceViewSources = {
-    families: (['IPv4', 'IPv6'] as const).map((family) => ({
-      family,
-      names: () => carried[family].keys(),
-      carried: (name) => carried[family].get(name),
-    })),
+    families: () =>
+      (['IPv4', 'IPv6'] as const).map((family) => ({
+        family,
+        names: () => carried[family].keys(),
+        carried: (name) => carried[family].get(name),
+      })),
     dataPlane: { statsOf: (id) => stats.get(id) },
     sampler: { ratesOf: () => RATES, troubleOf: (id) => troubles.get(id) },
     dialErrors: { last: (name, backend) => errors.get(`${name} ${backend}`) },

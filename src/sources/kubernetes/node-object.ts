@@ -2,9 +2,8 @@ import { hostname } from 'node:os';
 import type { Clock, Random } from '../../contracts/clock.ts';
 import type { Log } from '../../contracts/log.ts';
 import { sleep } from '../../contracts/sleep.ts';
-import type { Address } from '../../model/address.ts';
 import { causeMessage } from './api-error.ts';
-import { decodeNode } from './node-status.ts';
+import { decodeNode, type NodeStatus } from './node-status.ts';
 import type { Transport } from './transport.ts';
 
 /** The Node object's name: `--hostname-override`, or the host name as the kubelet spells it (`pkg/util/node` GetHostname). */
@@ -18,11 +17,10 @@ const FIRST_WAIT_MS = 1_000;
 const JITTER = 0.2;
 
 /**
- * The addresses of this node as its Node object has them: the internal ones, or else the external ones. A kubelet may
- * be registering the node at this moment, so it is waited for, half a minute in all. `undefined` when that was in vain;
- * the reason is in the log.
+ * This node, as soon as its Node object has an address. A kubelet may be registering the node at this moment, so it is
+ * waited for, half a minute in all. `undefined` when that was in vain; the reason is in the log.
  */
-export async function awaitNodeAddresses({
+export async function awaitNode({
   name,
   api,
   clock,
@@ -36,13 +34,13 @@ export async function awaitNodeAddresses({
   readonly random: Random;
   readonly log: Log;
   readonly signal: AbortSignal;
-}): Promise<readonly Address[] | undefined> {
+}): Promise<NodeStatus | undefined> {
   let waitMs = FIRST_WAIT_MS;
   for (let tries = 1; !signal.aborted; tries += 1) {
     let err: string;
     try {
       const node = decodeNode(await api.get(`/api/v1/nodes/${encodeURIComponent(name)}`, signal));
-      if (node.status === 'ok' && node.value.addresses.length > 0) return node.value.addresses;
+      if (node.status === 'ok' && node.value.addresses.length > 0) return node.value;
       err = node.status === 'invalid' ? `${node.problem.field} ${node.problem.problem}` : 'it has no address yet';
     } catch (error) {
       err = causeMessage(error);

@@ -2,6 +2,7 @@ import { type Decoded, decoding } from '../../api/decoded.ts';
 import { Field } from '../../api/field.ts';
 import { dnsSubdomain } from '../../api/metadata.ts';
 import { type Address, parseAddress, specialAddressReason } from '../../model/address.ts';
+import { type Cidr, parseCidr } from '../../model/cidr.ts';
 
 /** This node, as its Node object has it. */
 export interface NodeStatus {
@@ -10,6 +11,8 @@ export interface NodeStatus {
   readonly zone: string | undefined;
   /** The internal ones, of both families, or else the external ones. */
   readonly addresses: readonly Address[];
+  /** From which the pods of this node get their addresses. */
+  readonly podCidrs: readonly Cidr[];
   /** The keys of `spec.taints`. */
   readonly taints: readonly string[];
   /** The object is gone, or about to go. */
@@ -40,6 +43,11 @@ export function decodeNode(object: unknown): Decoded<NodeStatus> {
       name: nodeNameOf(node),
       zone: zone === '' ? undefined : zone,
       addresses: addressesOf(node.get('status').get('addresses').items()),
+      podCidrs: node
+        .get('spec')
+        .get('podCIDRs')
+        .items()
+        .flatMap(({ value }) => parseCidr(String(value)) ?? []),
       taints: warnings.keepValid(node.get('spec').get('taints').items(), (taint) => taint.get('key').string()),
       isDeleted: metadata.get('deletionTimestamp').isPresent,
     };

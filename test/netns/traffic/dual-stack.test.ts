@@ -1,4 +1,6 @@
 import assert from 'node:assert/strict';
+import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { after, afterEach, before, describe, test } from 'node:test';
 import type { Agent } from '../agent.ts';
 import { Environment, isFast, listeningPorts, metric, TCP, UDP } from '../harness.ts';
@@ -6,7 +8,7 @@ import { FLAVOUR } from '../iptables.ts';
 import { addIpv6, IPV6 } from '../ipv6.ts';
 import type { Attempt, Outcome } from '../programs/outcomes.ts';
 import type { ProxyProcess } from '../proxy.ts';
-import { NODE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
+import { NODE_ADDRESS, OUTSIDE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
 import { PATIENCE_MS, waitFor } from '../wait.ts';
 
 const CLUSTER_IPS = ['10.96.2.10', 'fd00:96::10'] as const;
@@ -205,15 +207,99 @@ describe(`both address families, on iptables-${FLAVOUR}`, { timeout: 900_000 }, 
   });
 });
 
-test('a node without IPv6 serves IPv4 and says so once', { timeout: 300_000 }, async (t) => {
-  const environment = await Environment.create();
-  t.after(() => environment.remove());
-  const proxy = await environment.startProxy();
-  await waitFor('a word about it', () => proxy.lines({ msg: 'Only IPv4 is served' }).length === 1);
-  const { host, port } = await environment.serve({
-    name: 'web',
-    ports: [{ port: 80, target: TCP.name }],
-    endpoints: [POD_ADDRESSES[0]],
+describe(`a node that changes, on iptables-${FLAVOUR}`, { timeout: 300_000 }, () => {
+  /** Well below the time until the next sync of the rules. */
+  const AT_ONCE_MS = 10_000;
+  const OTHER_ADDRESS = '192.168.50.77';
+
+  let environment: Environment;
+  let proxy: ProxyProcess;
+  let start: (...args: readonly string[]) => Promise<ProxyProcess>;
+  /** While it is there, the kernel seems to have no NAT for IPv6. */
+  let withoutNat: string;
+
+  before(async () => {
+    environment = await Environment.create();
+    // What the tools of a node without that part of the kernel say. It is asked whether there are rules, too.
+    const tools = environment.temporary('tools');
+    withoutNat = environment.temporary('without-nat');
+    mkdirSync(tools);
+    for (const program of [`ip6tables-${FLAVOUR}-restore`, 'ip6tables-restore']) {
+      const real = (await environment.topology.node.output(['sh', '-c', `command -v ${program}`])).trim();
+      const script = `#!/bin/sh\n[ -e ${withoutNat} ] || exec ${real} "$@"\necho "unable to initialize table 'nat'" >&2\nexit 3\n`;
+      writeFileSync(join(tools, program), script, { mode: 0o755 });
+    }
+    start = (...args) => environment.startProxy({ args, env: { PATH: `${tools}:${process.env['PATH']}` } });
+    proxy = await start('--nodeport-addresses', 'primary');
+    environment.manifests.write('web.yaml', [service(CLUSTER_IPS), ...SLICES]);
+    await answers(environment.node, CLUSTER_IPS[0], 'pod-1');
+    await answers(environment.node, NODE_ADDRESS, 'pod-1', NODE_PORT);
   });
-  assert.equal((await environment.client.call('request', { host, port })).name, 'pod-1');
+  after(() => environment.remove());
+
+  /** Resolves with how long it took. */
+  async function answers(from: Agent, host: string, outcome: Outcome, port = 80): Promise<number> {
+    const startedAt = performance.now();
+    let seen: readonly Outcome[] = [];
+    const isSo = async () => {
+      seen = await from.call('outcomes', { attempts: [{ protocol: 'tcp', host, port }], timeoutMs: 1_000 });
+      return seen[0] === outcome;
+    };
+    await waitFor(`${outcome} at ${host}`, isSo).catch((error: Error) => {
+      throw new Error(`${error.message}; last seen ${seen}\n${proxy.tail()}`);
+    });
+    return performance.now() - startedAt;
+  }
+
+  test('its own programs have Services, and NodePorts their address, soon after its address changes', async () => {
+    assert.equal(proxy.lines({ msg: 'Only IPv4 is served' }).length, 1);
+    const { node, outside, topology } = environment;
+    await topology.node.ip(
+      `addr del ${NODE_ADDRESS}/24 dev eth0`,
+      `addr add ${OTHER_ADDRESS}/24 dev eth0`,
+      `route replace default via ${OUTSIDE_ADDRESS}`,
+    );
+    const took = await answers(node, CLUSTER_IPS[0], 'pod-1');
+    assert.ok(took < AT_ONCE_MS, `${took} ms`);
+    await answers(outside, OTHER_ADDRESS, 'pod-1', NODE_PORT);
+  });
+
+  test('IPv6 that it cannot serve costs nothing, and is served when it can be', async () => {
+    const { client, node, topology } = environment;
+    const onlyIpv4 = (reason: RegExp) =>
+      waitFor(`the reason ${reason}`, () =>
+        proxy.lines({ msg: 'Only IPv4 is served' }).some((line) => reason.test(String(line['reason']))),
+      );
+    writeFileSync(withoutNat, '');
+    await addIpv6(environment);
+    await proxy.stop();
+    proxy = await start('--iptables-sync-period', '1s');
+    const [host, name] = [IPV6.pods[1], 'pod-2 over IPv6'];
+    await environment.pods[1].call('listenTcp', { port: TCP.name, mode: 'name', name, host });
+    await onlyIpv4(/unable to initialize/);
+    // What waits for more than two sync periods turns it red.
+    const since = await environment.lastSync();
+    await waitFor('syncs for more than three seconds', async () => (await environment.lastSync()) > since + 3);
+    assert.equal((await node.call('httpGet', { url: 'http://127.0.0.1:10256/livez' })).status, 200);
+    assert.deepEqual(proxy.lines({ level: 'error' }), []);
+    assert.doesNotMatch(await environment.metricsText(), /ip_family="IPv6"/);
+    assert.ok(!(await environment.iptables.save('nat', 6)).some((line) => line.includes('KUBE-')));
+
+    rmSync(withoutNat);
+    // It is tried again each minute, and at once when there is an address again.
+    const addresses = [`${IPV6.node}/64 dev eth0`, `${IPV6.bridge}/64 dev cbr0`];
+    await topology.node.ip(...addresses.map((address) => `addr del ${address}`));
+    await waitFor('what it says now', () => {
+      const [last] = proxy.lines({ msg: 'Only IPv4 is served' }).slice(-1);
+      return last?.['reason'] === 'this node has no other address';
+    });
+    await topology.node.ip(
+      ...addresses.map((address) => `addr add ${address} nodad`),
+      `route replace default via ${IPV6.outside}`,
+    );
+    for (const from of [client, node]) await answers(from, CLUSTER_IPS[1], name);
+    assert.equal(proxy.lines({ msg: 'IPv4 and IPv6 are served now' }).length, 1);
+    assert.match(await environment.metricsText(), /ip_family="IPv6"/);
+    assert.deepEqual(proxy.lines({ level: 'error' }), []);
+  });
 });

@@ -13,6 +13,10 @@ const HERE = 'node-a';
 const ELSEWHERE = 'node-b';
 const DRAIN_MS = 1_000;
 const LOAD_BALANCER_IP = '203.0.113.10';
+const ARGS = [
+  ...['--hostname-override', HERE, '--cluster-cidr', '10.244.0.0/16'],
+  ...['--endpoint-drain-timeout', `${DRAIN_MS}ms`],
+];
 
 interface Endpoint {
   readonly address: string;
@@ -69,12 +73,7 @@ describe(`what a Service asks for, on iptables-${FLAVOUR}`, { timeout: 900_000 }
     environment = await Environment.create();
     // Each row asks several times; the kernel tells a peer of some six unreachable ports, then of one a second.
     await environment.topology.node.output(['sh', '-c', 'echo 0 > /proc/sys/net/ipv4/icmp_ratelimit']);
-    proxy = await environment.startProxy({
-      args: [
-        ...['--hostname-override', HERE, '--cluster-cidr', '10.244.0.0/16'],
-        ...['--endpoint-drain-timeout', `${DRAIN_MS}ms`],
-      ],
-    });
+    proxy = await environment.startProxy({ args: ARGS });
   });
   after(() => environment.remove());
   afterEach(() => {
@@ -146,6 +145,24 @@ describe(`what a Service asks for, on iptables-${FLAVOUR}`, { timeout: 900_000 }
       .split('\n')
       .filter((line) => /^userspace_proxy_connections_total\{.*service="external"/.test(line));
     assert.equal(series.length, 2, 'one for each Service port, however many listeners it has');
+  });
+
+  test('pods are told by the interface that they come in by, where nobody knows their addresses', async () => {
+    await proxy.stop();
+    const [clusterIP, nodePort] = [environment.clusterIP(), environment.nodePort()];
+    const spec = { clusterIP, nodePort, externalTrafficPolicy: 'Local' };
+    const { outside, client } = environment;
+    for (const args of [
+      ['--detect-local-mode', 'InterfaceNamePrefix', '--pod-interface-name-prefix', 'cbr'],
+      ['--detect-local-mode', 'BridgeInterface', '--pod-bridge-interface', 'cbr0'],
+    ]) {
+      proxy = await environment.startProxy({ args: ['--hostname-override', HERE, ...args] });
+      environment.manifests.write('external.yaml', objects('external', spec, [LOCAL, REMOTE]));
+      await until(client, NODE_ADDRESS, nodePort, ['pod-1', 'pod-2']);
+      await expect([[outside, NODE_ADDRESS, nodePort, ['pod-1']]]);
+      await proxy.stop();
+    }
+    proxy = await environment.startProxy({ args: ARGS });
   });
 
   test('internalTrafficPolicy Local: cluster IPs to pods of this node, NodePorts to all', async () => {

@@ -3,7 +3,7 @@ import { hostname } from 'node:os';
 import { test } from 'node:test';
 import { ApiError } from '../../../src/sources/kubernetes/api-error.ts';
 import { reportStarting } from '../../../src/sources/kubernetes/node-event.ts';
-import { awaitNodeAddresses, nodeName } from '../../../src/sources/kubernetes/node-object.ts';
+import { awaitNode, nodeName } from '../../../src/sources/kubernetes/node-object.ts';
 import { FakeTransport } from '../../fakes/fake-transport.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';
 import { RecordingLog } from '../../fakes/recording-log.ts';
@@ -15,9 +15,9 @@ function ask() {
   const api = new FakeTransport(clock);
   const controller = new AbortController();
   let answer: readonly string[] | undefined | 'waiting' = 'waiting';
-  const done = awaitNodeAddresses({ name: 'node-1', api, clock, random: () => 0, log, signal: controller.signal }).then(
-    (addresses) => {
-      answer = addresses;
+  const done = awaitNode({ name: 'node-1', api, clock, random: () => 0, log, signal: controller.signal }).then(
+    (status) => {
+      answer = status?.addresses;
     },
   );
   return { clock, log, api, controller, done, answer: () => answer };

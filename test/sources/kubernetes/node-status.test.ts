@@ -32,13 +32,14 @@ describe('a Node object', () => {
       name: 'node-1',
       zone: 'zone-a',
       addresses: ['10.0.0.5', 'fd00::5'],
+      podCidrs: [],
       taints: ['dedicated', 'b'],
       isDeleted: false,
     });
   });
 
   test('may have nothing but its name', () => {
-    const bare = { name: 'node-1', zone: undefined, addresses: [], taints: [], isDeleted: false };
+    const bare = { name: 'node-1', zone: undefined, addresses: [], podCidrs: [], taints: [], isDeleted: false };
     assert.deepEqual(decoded(node()), bare);
     assert.deepEqual(decoded(node({ metadata: { labels: { 'topology.kubernetes.io/zone': '' } } })), bare);
     assert.deepEqual(decoded(node({ spec: { taints: null }, status: { addresses: null } })), bare);

@@ -64,7 +64,9 @@ test('it asks for its own node and no other', async (t) => {
 test('it tells the first state and every real difference', async (t) => {
   const { told, list } = watch(t);
   const stream = await list(node('1', { zone: 'a' }));
-  assert.deepEqual(told, [{ name: 'node-1', zone: 'a', addresses: ['10.0.0.5'], taints: [], isDeleted: false }]);
+  assert.deepEqual(told, [
+    { name: 'node-1', zone: 'a', addresses: ['10.0.0.5'], podCidrs: [], taints: [], isDeleted: false },
+  ]);
   // A heartbeat: nothing of what is read has changed.
   stream.send(modified(node('11', { zone: 'a' })));
   stream.send(modified(node('12', { zone: 'a', taint: 'x' })));
@@ -72,6 +74,19 @@ test('it tells the first state and every real difference', async (t) => {
   assert.deepEqual(
     told.slice(1).map(({ taints }) => taints),
     [['x']],
+  );
+});
+
+test('it tells of other addresses and of blocks for pods; what is no block is passed over', async (t) => {
+  const { told, list } = watch(t);
+  const stream = await list(node('1'));
+  const moved = { ...node('11'), status: { addresses: [{ type: 'InternalIP', address: '10.0.0.6' }] } };
+  stream.send(modified(moved));
+  stream.send(modified({ ...node('12'), spec: { podCIDRs: ['10.244.1.0/24', 'x', 7, null, 'fd00:244:1::/64'] } }));
+  await settle();
+  assert.deepEqual(
+    told.map(({ addresses, podCidrs }) => [...addresses, ...podCidrs.map(({ network }) => network)]),
+    [['10.0.0.5'], ['10.0.0.6'], ['10.0.0.5', '10.244.1.0', 'fd00:244:1::']],
   );
 });
 

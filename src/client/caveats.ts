@@ -8,7 +8,7 @@ export function warnOfCaveats(node: NodeView, terminal: Pick<Terminal, 'err'>): 
   for (const caveat of caveatsOf(node)) terminal.err(`Warning: ${caveat}.\n`);
 }
 
-function caveatsOf({ api, families }: NodeView): string[] {
+export function caveatsOf({ api, families }: NodeView): string[] {
   const away =
     api === undefined || api.connected
       ? []

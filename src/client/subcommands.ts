@@ -2,7 +2,6 @@ import { CONTROL_SOCKET, JSON_OUTPUT } from './control-options.ts';
 import { EXPLAIN } from './explain/subcommand.ts';
 import { LIST } from './list/subcommand.ts';
 import type { Subcommand } from './subcommand.ts';
-import { TOP } from './top/subcommand.ts';
 
 const ENDPOINT = 'IP:PORT';
 
@@ -61,4 +60,4 @@ export const SHOW_VERSION: Subcommand = {
 };
 
 /** In the order in which `--help` shows them. */
-export const SUBCOMMANDS: readonly Subcommand[] = [LIST, TOP, EXPLAIN, CHECK, DRAIN, UNDRAIN, LOG_LEVEL, SHOW_VERSION];
+export const SUBCOMMANDS: readonly Subcommand[] = [LIST, EXPLAIN, CHECK, DRAIN, UNDRAIN, LOG_LEVEL, SHOW_VERSION];

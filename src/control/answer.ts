@@ -32,9 +32,6 @@ export async function* answer(request: Request, { view, operations, log, clock }
       // The list itself goes on while its pieces are taken.
       yield* inPieces([...view.events()], clock);
       return;
-    case 'history':
-      yield* inPieces([...view.history()], clock);
-      return;
     case 'explain':
       yield JSON.stringify(await view.explain(request.params));
       return;

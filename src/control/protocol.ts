@@ -2,7 +2,6 @@ import type {
   ConnectionView,
   EventView,
   Explanation,
-  HistorySample,
   NodeView,
   Question,
   ServiceFilter,
@@ -30,7 +29,6 @@ export interface Commands {
   readonly services: { readonly params: ServiceFilter; readonly piece: readonly ServiceView[] };
   readonly connections: { readonly params: ServiceFilter; readonly piece: readonly ConnectionView[] };
   readonly events: { readonly params: Nothing; readonly piece: readonly EventView[] };
-  readonly history: { readonly params: Nothing; readonly piece: readonly HistorySample[] };
   readonly explain: { readonly params: Question; readonly piece: Explanation };
   readonly drain: { readonly params: { readonly endpoint: Endpoint }; readonly piece: Nothing };
   readonly undrain: {

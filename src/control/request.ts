@@ -35,7 +35,6 @@ const DECODERS: { readonly [C in CommandName]: (params: Fields) => Commands[C]['
   services: serviceFilter,
   connections: serviceFilter,
   events: () => ({}),
-  history: () => ({}),
   explain: question,
   drain: ({ endpoint }) => ({ endpoint: endpointOf(endpoint) }),
   undrain: ({ endpoint }) => ({ endpoint: endpointOf(endpoint) }),

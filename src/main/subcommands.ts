@@ -12,7 +12,6 @@ export const subcommands: Subcommands = {
   table: SUBCOMMANDS,
   loaders: {
     list: async () => (await import('../client/list/list.ts')).list,
-    top: async () => (await import('../client/top/top.ts')).top,
     explain: async () => (await import('../client/explain/explain.ts')).explain,
     check: async () => (await import('./check.ts')).check,
     drain: async () => (await import('../client/drain/drain.ts')).drain,

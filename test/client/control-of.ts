@@ -20,9 +20,6 @@ async function* answers(view: View, command: CommandName, params: object, size: 
     case 'connections':
       yield* view.connections(params);
       return;
-    case 'history':
-      yield* inPieces(view.history(), size);
-      return;
     case 'explain':
       yield await view.explain(params as Question);
       return;

@@ -31,12 +31,11 @@ describe('a running program tells', () => {
     assert.deepEqual(summary?.listeners[0]?.endpoints, []);
   });
 
-  test('its connections, events, history, and what becomes of a connection', async (t) => {
+  test('its connections, events, and what becomes of a connection', async (t) => {
     const view = new FakeView();
     const { control } = await served(t, view);
     assert.deepEqual(await all(control.ask('connections', {})), await all(view.connections()));
     assert.deepEqual((await all(control.ask('events', {}))).flat(), view.events());
-    assert.deepEqual((await all(control.ask('history', {}))).flat(), view.history());
     const question = { address: parseAddress('10.96.0.0') as Address, port: 80, protocol: 'TCP' } as const;
     assert.deepEqual(await all(control.ask('explain', question)), [await view.explain(question)]);
   });

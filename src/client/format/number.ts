@@ -1,5 +1,3 @@
-import { scaledNumber } from '../../model/scaled-number.ts';
-
 /**
  * A count in 9 columns or more, as ipvsadm prints statistics (`print_largenum` in its `ipvsadm.c`): in full below 100
  * million, else cut to thousands, millions, … with K, M, G or T. `undefined` is what nobody counts: `-`.
@@ -20,15 +18,4 @@ const LARGE: readonly (readonly [below: number, unit: number, letter: string])[]
 function largeNumberText(value: number, isExact: boolean): string {
   const [, unit, letter] = LARGE.find(([below]) => isExact || value < below) ?? [0, 1, ''];
   return `${Math.floor(value / unit)}${letter}`;
-}
-
-const UNITS = ['', 'K', 'M', 'G', 'T', 'P', 'E'];
-
-/**
- * A number in at most 4 columns: "0", "0.4", "17", "1.2K", "350M". In steps of 1000, for bytes too, as ipvsadm and
- * `ip -s -h` count them.
- */
-export function shortNumber(value: number): string {
-  const { digits, power } = scaledNumber(value, UNITS.length - 1);
-  return `${digits}${UNITS[power]}`;
 }

@@ -34,6 +34,8 @@ export function selectionOf({ positional, values }: Pick<SubcommandArguments, 'p
   };
 }
 
+export const NO_MATCH = 'No Service that this node serves matches: names must be complete, and small letters matter.';
+
 /** Whether a filter, or a port, was given at all. */
 export function isNarrowed({ filter, port }: Selection): boolean {
   return port !== undefined || Object.keys(filter).length > 0;

@@ -50,7 +50,7 @@ export function headerLines({ layout, isWide }: Pick<TableOptions, 'layout' | 'i
 export function serviceLines(service: ServiceView, options: TableOptions): string[] {
   return service.listeners.flatMap((listener, index) => {
     const { layout } = options;
-    // Rates of endpoints are not known: that takes two looks, as `top` has them.
+    // Nobody counts rates of endpoints.
     const servers = layout === 'rate' ? [] : listener.endpoints;
     const heads = virtualAddresses(service, listener).map((address) =>
       serviceHead(service, listener, address, options),

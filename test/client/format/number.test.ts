@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { largeNumber, shortNumber } from '../../../src/client/format/number.ts';
+import { largeNumber } from '../../../src/client/format/number.ts';
 
 describe('a large number', () => {
   // print_largenum of ipvsadm.c
@@ -27,20 +27,4 @@ describe('a large number', () => {
   test('keeps its distance from the one before when it is exact', () => {
     assert.equal(largeNumber(1, true) + largeNumber(123_456_789_012, true), '        1 123456789012');
   });
-});
-
-describe('a short number', () => {
-  const cases: readonly (readonly [value: number, text: string])[] = [
-    [0, '0'],
-    [0.44, '0.4'],
-    [999, '999'],
-    [1_000, '1.0K'],
-    [999_500, '1.0M'],
-    [34_000_000, '34M'],
-    [5e9, '5.0G'],
-    [7e15, '7.0P'],
-  ];
-  for (const [value, text] of cases) {
-    test(`${value} is ${text}`, () => assert.equal(shortNumber(value), text));
-  }
 });

@@ -137,6 +137,7 @@ describe('list', () => {
     ['default --namespace shop', /"default" beside --namespace or --service/],
     ['10.96.0.1:53', /must be NAMESPACE, NAMESPACE\/SERVICE or .* use explain/],
     ['a/b/c', /must be NAMESPACE/],
+    ['--sort name', /--sort is for --watch/],
     ['-o yaml', /must be one of table, wide, json/],
   ];
   for (const [argv, complaint] of mistakes) {

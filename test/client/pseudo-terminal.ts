@@ -3,12 +3,12 @@ import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { readlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import type { TestContext } from 'node:test';
-import { until } from '../../support/until.ts';
+import { until } from '../support/until.ts';
 
 /** Two minutes of a machine on which everything else runs, too. */
 const HANGS_MS = 120_000;
 
-const ROOT = join(import.meta.dirname, '../../..');
+const ROOT = join(import.meta.dirname, '../..');
 
 /** Runs a program of this tree in a shell on a terminal of its own; ended after the test. */
 export class PseudoTerminal {
@@ -17,13 +17,13 @@ export class PseudoTerminal {
   readonly #script: ChildProcess;
 
   /** `program` is a path in the tree, with its arguments. */
-  constructor(t: TestContext, program: string, { columns = 80, rows = 24, env = {} } = {}) {
-    // stty says how the terminal is set, before and after; the inner shell becomes the program, whose id is printed thereby.
-    const command = `stty rows ${rows} cols ${columns}; stty -g; sh -c 'echo "PID=$$."; exec "$NODE" ${program}'; echo "CODE=$?."; stty -g; echo ENDED`;
+  constructor(t: TestContext, program: string, { columns = 80, rows = 24 } = {}) {
+    // The inner shell becomes the program, whose id is printed thereby.
+    const command = `stty rows ${rows} cols ${columns}; sh -c 'echo "PID=$$."; exec "$NODE" ${program}'; echo "CODE=$?."; echo ENDED`;
     this.#script = spawn('script', ['-qec', command, '/dev/null'], {
       cwd: ROOT,
       stdio: ['pipe', 'pipe', 'inherit'],
-      env: { ...process.env, NODE: process.execPath, TERM: 'xterm', LANG: 'C.UTF-8', LC_ALL: '', NO_COLOR: '', ...env },
+      env: { ...process.env, NODE: process.execPath, TERM: 'xterm' },
     });
     this.#script.stdout?.setEncoding('utf8').on('data', (text: string) => {
       this.written += text;
@@ -59,10 +59,5 @@ export class PseudoTerminal {
   async code(): Promise<number> {
     await this.has('ENDED');
     return Number(/CODE=(\d+)\./.exec(this.written)?.[1]);
-  }
-
-  /** How the terminal was set before the program and after it, and whenever the program has asked, in the words of `stty -g`. */
-  get settings(): string[] {
-    return this.written.match(/[0-9a-f]+(:[0-9a-f]+){10,}/g) ?? [];
   }
 }

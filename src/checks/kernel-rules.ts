@@ -115,7 +115,10 @@ export function sampleRules(
     { servicePort, localPort: 40_000 },
     { servicePort: { ...servicePort, name: 'default/check:udp', protocol: 'UDP' }, localPort: 40_001 },
   ]);
-  const chains = [...fixedChains(table, family), ...chainsOf(treesOf(book.trees(), table), family)];
+  const chains = [
+    ...fixedChains(table, family),
+    ...chainsOf(treesOf(book.trees(), table), { family, connectionMark: 1 }),
+  ];
   const wanted = chains.map(({ name, rules, jumps }) => ({
     name,
     specs: [...rules.map(({ spec }) => spec), ...jumps],

@@ -113,6 +113,7 @@ function toConfig({ values, said }: Evaluated, log: LogConfig): Config {
       udpMaxFlowsPerService: values['udp-max-flows-per-service'],
       udpMaxFlows: values['udp-max-flows'],
       affinityMaxClients: values['affinity-max-clients'],
+      connectionMark: 2 ** values['connection-mark-bit'],
     },
     iptablesMode: values['iptables-mode'],
     iptablesSyncPeriodMs: syncPeriodMs,

@@ -168,6 +168,13 @@ export const FLAGS = {
       'clients remembered per Service port with ClientIP affinity, about 120 bytes each; beyond it, the one ' +
       'unseen for longest may be sent to another endpoint',
   }),
+  // Free of what kube-proxy (14), kubelet (15), Calico and Tailscale (16 to 31), Cilium (8 to 11) and the AWS CNI (7) use.
+  'connection-mark-bit': single('13', integer(0, 30), {
+    group: CONNECTIONS,
+    describe:
+      "bit of the packet mark on the proxy's own connections to endpoints, by which its rules spare them; move it " +
+      'where other programs use that bit',
+  }),
 
   'iptables-mode': choice('auto', ['auto', 'nft', 'legacy'], {
     group: RULES,

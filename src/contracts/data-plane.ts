@@ -183,6 +183,8 @@ export interface DataPlaneOptions {
   readonly udpMaxFlows: number;
   /** Clients remembered per Service port with ClientIP affinity; the longest unseen is forgotten first. */
   readonly affinityMaxClients: number;
+  /** The mark (SO_MARK) of what goes to endpoints, by which our rules spare it (docs/adr/0019). Absent: none. */
+  readonly connectionMark?: number;
 }
 
 /** `address-in-use`: the port is taken. `address-unavailable`: not an address of this node. */

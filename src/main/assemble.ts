@@ -126,6 +126,7 @@ export async function assemble(config: Config, { log, output, startedAt, signal 
         programs.isListening(address, port, protocol) &&
         !pipelines.some(({ listeners }) => listeners.isLocalPort(port, protocol)),
       dataPlane,
+      isMarking: data.isMarking,
       iptables,
       conntrack,
       metrics: familyMetrics,

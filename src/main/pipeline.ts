@@ -38,6 +38,8 @@ export interface PipelineOptions {
   /** Whether a program of this machine that is not the proxy receives what is sent there. */
   readonly isListening: ListeningPorts['isListening'];
   readonly dataPlane: DataPlane;
+  /** See `CaptureFacts`. */
+  readonly isMarking: boolean;
   readonly iptables: Iptables;
   readonly conntrack: Conntrack;
   readonly metrics: FamilyMetrics;
@@ -48,9 +50,11 @@ export interface PipelineOptions {
 
 export function createPipeline(options: PipelineOptions): Pipeline {
   const { config, served, servedFamilies, node, isListening, dataPlane, iptables, conntrack, metrics, log } = options;
+  const { isMarking } = options;
   const { family, bindAddress } = served;
   const tracker = new ServiceTracker(family, {
     servedFamilies,
+    isMarking,
     listening: { isProxyPort: (port, protocol) => listeners.isLocalPort(port, protocol), isListening },
     ...(config.externalIpAllowList.length > 0 && { allowedExternalIPs: config.externalIpAllowList }),
   });
@@ -74,7 +78,10 @@ export function createPipeline(options: PipelineOptions): Pipeline {
     tracker,
     listeners,
     ports,
-    rules: new RuleSync({ clock, iptables, log, metrics, family, node: () => node.facts(served) }),
+    rules: new RuleSync({
+      ...{ clock, iptables, log, metrics, family, node: () => node.facts(served) },
+      ...(isMarking && { connectionMark: config.dataPlane.connectionMark }),
+    }),
     flows: new FlowSync({ family, conntrack, clock, log, metrics }),
     onDelta: options.onDelta,
     syncPeriodMs: config.iptablesSyncPeriodMs,

@@ -46,6 +46,11 @@ export interface ServicePort extends EndpointSet {
   readonly loadBalancerSourceRanges?: readonly Cidr[];
   readonly affinity: SessionAffinity;
   /**
+   * Addresses of this node at which an endpoint has the NodePort's own number: what comes in for that address and port
+   * is for the endpoint itself (docs/adr/0019). Absent when there are none.
+   */
+  readonly namedEndpoints?: readonly Address[];
+  /**
    * A second listener's endpoints. There when one part of the traffic has the policy Local and another does not: it
    * comes and goes with the Service's definition, never with its endpoints.
    */

@@ -1,5 +1,5 @@
 import type { IpFamily } from '../model/address.ts';
-import { bucketChain, LAST_IN_ROOT } from './chains.ts';
+import { bucketChain, firstInRoot, LAST_IN_ROOT } from './chains.ts';
 import type { ClaimPart } from './claims.ts';
 import { type DestinationKey, prefixMatch } from './destination-key.ts';
 import type { Rule } from './rule.ts';
@@ -11,6 +11,12 @@ export interface Chain {
   readonly name: string;
   readonly rules: readonly Rule[];
   readonly jumps: readonly string[];
+}
+
+export interface LayoutFacts {
+  readonly family: IpFamily;
+  /** That of `DataPlaneOptions`. */
+  readonly connectionMark?: number | undefined;
 }
 
 export interface LayoutChange {
@@ -27,27 +33,27 @@ interface Place {
 }
 
 /** Every chain of these trees, one at a time, as there may be many. */
-export function* chainsOf(trees: RuleTrees, family: IpFamily): Generator<Chain> {
+export function* chainsOf(trees: RuleTrees, facts: LayoutFacts): Generator<Chain> {
   for (const root of roots(trees)) {
-    for (const place of withAllBelow(root)) yield chainAt(place, family);
+    for (const place of withAllBelow(root)) yield chainAt(place, facts);
   }
 }
 
 /** The chains that the built-in ones lead to, without the buckets. */
-export function rootChains(trees: RuleTrees, family: IpFamily): readonly Chain[] {
-  return roots(trees).map((root) => chainAt(root, family));
+export function rootChains(trees: RuleTrees, facts: LayoutFacts): readonly Chain[] {
+  return roots(trees).map((root) => chainAt(root, facts));
 }
 
 /**
  * What turns the chains of one set of trees into those of another. Work is in proportion to what differs: where both
  * have the same tree under the same prefix, nothing below it is looked at.
  */
-export function layoutChange(before: RuleTrees, after: RuleTrees, family: IpFamily): LayoutChange {
+export function layoutChange(before: RuleTrees, after: RuleTrees, facts: LayoutFacts): LayoutChange {
   const written: Chain[] = [];
   const deleted: string[] = [];
   for (const pair of differingPairs(before, after)) {
     if (pair.after === undefined) deleted.push(...(pair.before === undefined ? [] : [nameOf(pair.before)]));
-    else if (!holdTheSame(pair.before?.tree, pair.after.tree)) written.push(chainAt(pair.after, family));
+    else if (!holdTheSame(pair.before?.tree, pair.after.tree)) written.push(chainAt(pair.after, facts));
   }
   return { written, deleted };
 }
@@ -106,10 +112,14 @@ function* withAllBelow(place: Place): Generator<Place> {
   for (const child of below(place)) yield* withAllBelow(child);
 }
 
-function chainAt(place: Place, family: IpFamily): Chain {
+function chainAt(place: Place, facts: LayoutFacts): Chain {
   const { root, prefix, tree } = place;
-  const rules = tree.kind === 'leaf' ? tree.items.flatMap(rulesOf) : [];
-  const jumps = below(place).map((child) => `${prefixMatch(child.prefix, family)} -j ${nameOf(child)}`);
+  const first = prefix === '' ? firstInRoot(root, facts.connectionMark) : [];
+  const rules = [
+    ...first.map((spec): Rule => ({ table: 'nat', chain: root, spec })),
+    ...(tree.kind === 'leaf' ? tree.items.flatMap(rulesOf) : []),
+  ];
+  const jumps = below(place).map((child) => `${prefixMatch(child.prefix, facts.family)} -j ${nameOf(child)}`);
   const last = prefix === '' ? LAST_IN_ROOT.get(root) : undefined;
   return { name: nameOf(place), rules, jumps: last === undefined ? jumps : [...jumps, last] };
 }

@@ -34,6 +34,19 @@ export const ROOT_CHAINS: Readonly<Record<Table, readonly string[]>> = {
   filter: [NODEPORT_NON_LOCAL],
 };
 
+/** By this comment people, and `explain`, know the rule that spares what the proxy itself sends to endpoints. */
+export const OWN_CONNECTIONS = 'connections of the proxy to endpoints';
+
+/**
+ * What stands in a root chain before all else: what the proxy itself sends goes where it is sent, also to a NodePort's
+ * number at an address of this node (docs/adr/0019).
+ */
+export function firstInRoot(root: string, connectionMark: number | undefined): readonly string[] {
+  if (connectionMark === undefined || (root !== PORTALS_HOST && root !== NODEPORT_HOST)) return [];
+  const mark = `0x${connectionMark.toString(16)}`;
+  return [`-m comment --comment "${OWN_CONNECTIONS}" -m mark --mark ${mark}/${mark} -j RETURN`];
+}
+
 /** What stands in a root chain after all else, whatever Services there are. */
 export const LAST_IN_ROOT: ReadonlyMap<string, string> = new Map([[NODEPORT_CONTAINER, `-j ${LOCAL_PORTS}`]]);
 

@@ -171,8 +171,21 @@ function nodePortPlaces(servicePort: ServicePort, { container, host }: Routes, s
       specs: [`${match} -m state --state NEW -j ACCEPT`],
     });
   }
+  const named = (servicePort.namedEndpoints ?? []).map((address) => {
+    const comment = portComment({ name: servicePort.name, set: 'own' });
+    return `-d ${address}/${steer.family === 'IPv4' ? 32 : 128} ${toPort(servicePort, nodePort, comment)}`;
+  });
+  if (named.length > 0) {
+    letIn.set(nodePort, {
+      ...{ table: 'filter', chain: NODEPORT_NON_LOCAL, key },
+      specs: named.map((match) => `${match} -m state --state NEW -j ACCEPT`),
+    });
+  }
   return [
-    { table: 'nat', chain: NODEPORT_CONTAINER, key, specs: specs(container, steer.container) },
+    {
+      ...{ table: 'nat', chain: NODEPORT_CONTAINER, key },
+      specs: [...named.map((match) => `${match} -j RETURN`), ...specs(container, steer.container)],
+    },
     { table: 'nat', chain: NODEPORT_HOST, key, specs: specs(host, steer.host) },
     ...letIn.values(),
   ];

@@ -1,6 +1,7 @@
 import type { Address } from '../model/address.ts';
 import { addressBlock, cidrContains, parseCidr } from '../model/cidr.ts';
 import type { ProxiedProtocol } from '../model/service-port.ts';
+import { OWN_CONNECTIONS } from './chains.ts';
 
 /** The first packet of a connection or flow, as it stands at one place on its way through the kernel. */
 export interface TracedPacket {
@@ -75,6 +76,8 @@ export function parseRule(spec: string): ParsedRule {
 /** Whether the rule is for this packet; `undefined` when it asks for something that is not known here. */
 export function matchesPacket({ matches }: ParsedRule, packet: TracedPacket, isLocal: IsLocal): boolean | undefined {
   let isKnown = true;
+  // No packet that is traced here is the proxy's own.
+  if (matches.some(({ option, values }) => option === COMMENT && values[0] === `"${OWN_CONNECTIONS}"`)) return false;
   for (const match of matches) {
     const matched = matchOne(match, packet, isLocal);
     // One that says no is enough, whatever the others say.

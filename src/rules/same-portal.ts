@@ -17,6 +17,7 @@ export function samePortal(a: Portal, b: Portal): boolean {
     sameList(before.externalIPs, after.externalIPs) &&
     sameList(before.loadBalancerIPs, after.loadBalancerIPs) &&
     sameRanges(before.loadBalancerSourceRanges, after.loadBalancerSourceRanges) &&
+    sameList(before.namedEndpoints ?? [], after.namedEndpoints ?? []) &&
     sameVerdict(before, after) &&
     sameLocalSet(before.local, after.local)
   );

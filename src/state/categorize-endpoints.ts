@@ -58,7 +58,8 @@ export function isLastResort({ state, isDrained }: Candidate): boolean {
   return state.serving && state.terminating && !isDrained;
 }
 
-function usable(
+/** Ready ones; where there are none, those that still serve while they terminate. */
+export function usable(
   candidates: readonly Candidate[],
   prefer: (ready: readonly Candidate[]) => readonly Candidate[] = (ready) => ready,
 ): readonly Candidate[] {

@@ -17,6 +17,7 @@ import {
   categorizeEndpoints,
   isLocal,
   isReady,
+  usable,
 } from './categorize-endpoints.ts';
 import { type ExternalIpFacts, externalIpRefusal } from './external-ip-refusal.ts';
 import { type CaptureFacts, loopReason } from './loop-reason.ts';
@@ -60,7 +61,9 @@ export function deriveServicePorts(
     if (!isProxied(spec)) continue;
     const { protocol, port, nodePort } = spec;
     const name = servicePortName(service.key, spec.name);
-    const { candidates, externalIPs, categorized } = chooseEndpoints(service, spec, groups, surroundings, refused);
+    const choice = chooseEndpoints(service, spec, groups, surroundings, refused);
+    const { candidates, externalIPs, categorized } = choice;
+    const namedEndpoints = endpointsNamedBy(nodePort, choice.known, surroundings);
     const servicePort: ServicePort = {
       name,
       protocol,
@@ -71,6 +74,7 @@ export function deriveServicePorts(
       loadBalancerIPs,
       ...(loadBalancerSourceRanges !== undefined && { loadBalancerSourceRanges }),
       affinity: service.affinity,
+      ...(namedEndpoints.length > 0 && { namedEndpoints }),
       ...endpointSets(service, candidates, categorized),
     };
     ports.set(name, Object.freeze(servicePort));
@@ -139,6 +143,21 @@ export function chooseEndpoints(
     externalIPs,
     categorized: categorizeEndpoints(candidates, policy, surroundings.topology),
   };
+}
+
+/**
+ * A connection to one of these comes from the proxy of another node, which has chosen this very endpoint, or from a client
+ * of the NodePort. Spread again, it might go from node to node for ever (docs/adr/0019).
+ */
+function endpointsNamedBy(
+  nodePort: number,
+  known: readonly Candidate[],
+  { capture: { nodeAddresses } }: Surroundings,
+): readonly Address[] {
+  if (nodePort === 0) return [];
+  return usable(known)
+    .filter(({ endpoint }) => endpoint.port === nodePort && nodeAddresses.has(endpoint.address))
+    .map(({ endpoint }) => endpoint.address);
 }
 
 /**

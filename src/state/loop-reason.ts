@@ -2,7 +2,7 @@ import type { Address } from '../model/address.ts';
 import type { Endpoint } from '../model/endpoint.ts';
 import type { ProxiedProtocol } from '../model/service-port.ts';
 
-/** What of this node takes connections that its own processes open, the proxy among them. */
+/** What of this node takes connections that its own processes open. */
 export interface CaptureFacts {
   /** Rules lead what this node sends there to a Service port. */
   isServiceAddress(address: Address, port: number, protocol: ProxiedProtocol): boolean;
@@ -10,6 +10,8 @@ export interface CaptureFacts {
   /** The proxy listens there for some Service port. */
   isProxyPort(port: number, protocol: ProxiedProtocol): boolean;
   readonly nodeAddresses: ReadonlySet<Address>;
+  /** Our rules spare the proxy's own connections (docs/adr/0019), so no NodePort takes them. */
+  readonly isMarking: boolean;
 }
 
 /**
@@ -23,7 +25,7 @@ export function loopReason(
 ): string | undefined {
   if (facts.isServiceAddress(address, port, protocol)) return because('an address of a Service');
   if (!facts.nodeAddresses.has(address)) return undefined;
-  if (facts.isNodePort(port, protocol)) return because('a NodePort on this node');
+  if (!facts.isMarking && facts.isNodePort(port, protocol)) return because('a NodePort on this node');
   if (facts.isProxyPort(port, protocol)) return because("one of the proxy's own ports");
   return undefined;
 }

@@ -50,6 +50,8 @@ export interface ServiceTrackerOptions {
   readonly servedFamilies?: () => readonly IpFamily[];
   /** By default, nobody listens. */
   readonly listening?: ListeningPorts;
+  /** See {@link CaptureFacts}; by default, rules take the proxy's own connections, too. */
+  readonly isMarking?: boolean;
   /** Only external IPs in these are taken. Absent: no such limit. */
   readonly allowedExternalIPs?: readonly Cidr[];
 }
@@ -331,6 +333,7 @@ export class ServiceTracker {
       servedFamilies = () => [family],
       listening = NOBODY_LISTENS,
       allowedExternalIPs: allowed,
+      isMarking = false,
     } = this.#options;
     const destinations = this.#destinations;
     const nodeAddresses = this.#nodeAddresses;
@@ -345,11 +348,13 @@ export class ServiceTracker {
       // Rules for an external IP take from the node's own connections only those to an address that it has.
       isServiceAddress: (address, port, protocol) =>
         destinations.hasAssigned(address, port, protocol) ||
-        (nodeAddresses.has(address) &&
+        (!isMarking &&
+          nodeAddresses.has(address) &&
           destinations.hasExternal(address, port, protocol) &&
           externalIpRefusal({ address, port }, protocol, externalIPs) === undefined),
       isNodePort: (port, protocol) => destinations.hasNodePort(port, protocol),
       isProxyPort: (port, protocol) => listening.isProxyPort(port, protocol),
+      isMarking,
     };
     const drained = this.#drained;
     const isDrained = (endpoint: Endpoint) => drained.size > 0 && drained.has(endpointName(endpoint));

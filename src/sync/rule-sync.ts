@@ -20,6 +20,8 @@ export interface RuleSyncOptions {
   readonly log: Log;
   readonly metrics: SyncMetrics;
   readonly family: IpFamily;
+  /** That of `DataPlaneOptions`. */
+  readonly connectionMark?: number | undefined;
   /**
    * Of the same family. Asked before every sync, as a node's address may change; what was known last is kept when there
    * is none.

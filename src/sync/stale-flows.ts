@@ -117,8 +117,8 @@ function portsOf(set: EndpointSet, localPort: number | undefined): readonly numb
   return verdictOf(set) === 'proxy' && localPort !== undefined ? [localPort] : [];
 }
 
-function externalPolicy({ local }: ServicePort): string {
-  return local?.external ? 'local' : '';
+function externalPolicy({ local, namedEndpoints = [] }: ServicePort): string {
+  return [...(local?.external ? ['local'] : []), ...namedEndpoints].join(' ');
 }
 
 function rangesOf({ loadBalancerSourceRanges: ranges }: ServicePort): string {

@@ -21,6 +21,7 @@ import { gathered, readTable } from './large-tables.ts';
 export interface TableSyncOptions {
   readonly table: Table;
   readonly family: IpFamily;
+  readonly connectionMark?: number | undefined;
   readonly iptables: Iptables;
   readonly clock: Clock;
   readonly log: Log;
@@ -81,7 +82,7 @@ export class TableSync {
     for (const chain of isLarge ? builtIn.slice(first, first + 1) : builtIn) {
       if (!hasJumps(table, chain, await this.#rulesIn(chain))) return false;
     }
-    const always = [...fixedChains(table, family), ...rootChains(installed.trees, family)];
+    const always = [...fixedChains(table, family), ...rootChains(installed.trees, this.#options)];
     for (const root of isLarge ? [] : always) {
       if (!sameList(await this.#rulesIn(root.name), this.#wanted(root).specs)) return false;
     }
@@ -96,9 +97,9 @@ export class TableSync {
 
   /** Resolves with whether that was all there was to do. */
   async #change(installed: Installed, trees: RuleTrees): Promise<boolean> {
-    const { table, family, clock, ledger, log } = this.#options;
+    const { table, clock, ledger, log } = this.#options;
     const retired = ledger?.log(clock.wallNow()) ?? NONE_RETIRED;
-    const { written, deleted } = layoutChange(installed.trees, trees, family);
+    const { written, deleted } = layoutChange(installed.trees, trees, this.#options);
     const change = { written: written.map((chain) => this.#wanted(chain)), deleted };
     try {
       await this.#restore(planChange({ table, ...withRetired(change, installed.retired, retired) }));
@@ -114,7 +115,7 @@ export class TableSync {
   async #verify(trees: RuleTrees): Promise<void> {
     const { iptables, table, family, clock, reports } = this.#options;
     const current = await readTable(clock, table, await iptables.save(family, table));
-    const chains = [...fixedChains(table, family), ...(await gathered(clock, chainsOf(trees, family)))];
+    const chains = [...fixedChains(table, family), ...(await gathered(clock, chainsOf(trees, this.#options)))];
     const retired = this.#retiredGiven(current, chains);
     const plan = () => planTable({ table, installed: current, wanted: this.#allWanted(chains, retired) });
     const first = plan();

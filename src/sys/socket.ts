@@ -40,6 +40,7 @@ const SO_LINGER = 13;
 const SO_PEERCRED = 17;
 export const SO_SNDBUFFORCE = 32;
 export const SO_RCVBUFFORCE = 33;
+const SO_MARK = 36;
 export const IPPROTO_IP = 0;
 export const IP_PKTINFO = 8;
 const IP_MTU_DISCOVER = 10;
@@ -116,6 +117,11 @@ export function getpeername(fd: number, address: Memory): number {
 export function setOption(fd: number, { level, name, value }: SocketOption): number {
   optionWords[0] = value;
   return result(setsockoptC(fd, level, name, option.address, 4));
+}
+
+/** By which rules know the packets of a socket. Needs CAP_NET_ADMIN. */
+export function markOption(mark: number): SocketOption {
+  return { level: SOL_SOCKET, name: SO_MARK, value: mark };
 }
 
 export interface SocketOption {

@@ -1,10 +1,12 @@
 import type { Clock, Random } from '../contracts/clock.ts';
+import { localPorts } from '../host/local-port-range.ts';
 import { read } from '../sys/descriptor.ts';
 import { EPOLLIN } from '../sys/epoll.ts';
 import { Memory } from '../sys/memory.ts';
 import { must, SysError } from '../sys/sys-error.ts';
 import { Admission } from './admission.ts';
 import { ConnectionLister } from './connection-lister.ts';
+import { EndpointSockets } from './endpoint-sockets.ts';
 import { EventLoop, type Handler } from './event-loop.ts';
 import { FlowBudget } from './flow-budget.ts';
 import type { ConnectionRecord } from './hand-over.ts';
@@ -92,6 +94,7 @@ export class Engine implements Handler {
       scratch: new Memory(SCRATCH_BYTES),
       flows: new FlowBudget(setup.status, index, options.udpMaxFlows),
       udp: new UdpBuffers(loop),
+      endpointSockets: new EndpointSockets(options.connectionMark, localPorts().range),
     };
     this.#lister = new ConnectionLister({
       loop,

@@ -2,8 +2,8 @@ import type { Endpoint } from '../model/endpoint.ts';
 import type { Pick } from '../picker/picker.ts';
 import { dialTimeoutMs } from '../picker/retry-policy.ts';
 import { EPOLLERR, EPOLLHUP, EPOLLOUT } from '../sys/epoll.ts';
-import { connect, SOCK_STREAM, setOption, socket, takeError } from '../sys/socket.ts';
-import { EALREADY, ECONNRESET, EINPROGRESS, EPIPE, isExhaustion } from '../sys/sys-error.ts';
+import { connect, SOCK_STREAM, socket, takeError } from '../sys/socket.ts';
+import { EALREADY, ECONNREFUSED, ECONNRESET, EINPROGRESS, EPIPE, isExhaustion } from '../sys/sys-error.ts';
 import { Deadline } from './deadlines.ts';
 import type { Target } from './endpoint-table.ts';
 import type { Handler } from './event-loop.ts';
@@ -81,7 +81,8 @@ export class TcpDial extends Deadline implements Handler {
       if (BROKEN.has(errno)) this.#connected(events, true);
       else this.#fail(Math.abs(errno));
     } else if (events & EPOLLOUT) {
-      this.#connected(events, false);
+      if (this.#isToItself(this.#fd, this.#target as Target)) this.#fail(ECONNREFUSED);
+      else this.#connected(events, false);
     }
   }
 
@@ -130,15 +131,20 @@ export class TcpDial extends Deadline implements Handler {
 
   /** {@link CONNECTED}; or the negative of EALREADY while it is under way, of what broke it since, or of a failure. */
   #connect(fd: number, target: Target): number {
-    for (const option of TCP_OPTIONS) setOption(fd, option);
-    const { loop } = this.#port.worker;
+    const { loop, endpointSockets } = this.#port.worker;
+    endpointSockets.prepare(fd, TCP_OPTIONS);
     const begun = connect(fd, target.address);
     // With an endpoint on this node the handshake is over within the call, although it says otherwise. Asking again saves
     // a turn: the client's first bytes go on at once.
     const status = begun === -EINPROGRESS ? connect(fd, target.address) : begun;
     if (hasFailed(status)) return status;
+    if (status === CONNECTED && this.#isToItself(fd, target)) return -ECONNREFUSED;
     const watched = loop.watch(fd, SIDE_EVENTS, this);
     return watched < 0 ? watched : status;
+  }
+
+  #isToItself(fd: number, target: Target): boolean {
+    return this.#port.worker.endpointSockets.isToItself(fd, target);
   }
 
   #connected(events: number, isBroken: boolean): void {

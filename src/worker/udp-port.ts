@@ -1,18 +1,9 @@
 import { endpointName } from '../model/endpoint.ts';
 import { keysOf } from '../sys/datagram-inbox.ts';
 import { EPOLLIN } from '../sys/epoll.ts';
-import {
-  connect,
-  SO_RCVBUF,
-  SO_SNDBUF,
-  SOCK_DGRAM,
-  SOL_SOCKET,
-  type SocketOption,
-  setOption,
-  socket,
-} from '../sys/socket.ts';
+import { connect, SO_RCVBUF, SO_SNDBUF, SOCK_DGRAM, SOL_SOCKET, type SocketOption, socket } from '../sys/socket.ts';
 import { decodeAddress } from '../sys/socket-address.ts';
-import { describeErrno, EAGAIN, EMFILE, must } from '../sys/sys-error.ts';
+import { describeErrno, EAGAIN, ECONNREFUSED, EMFILE, must } from '../sys/sys-error.ts';
 import { Deadline, type DeadlineList } from './deadlines.ts';
 import type { Target } from './endpoint-table.ts';
 import type { Handler } from './event-loop.ts';
@@ -216,15 +207,15 @@ export class UdpPort extends Deadline implements Handler, ReplySocket {
 
   /** A socket connected to the target, or a negative errno. */
   #connect(target: Target): number {
-    const { loop, descriptorCeiling } = this.state.worker;
+    const { loop, descriptorCeiling, endpointSockets } = this.state.worker;
     const fd = socket(target.family, SOCK_DGRAM);
     if (fd < 0) return fd;
     loop.own(fd);
-    for (const option of FLOW_OPTIONS) setOption(fd, option);
+    endpointSockets.prepare(fd, FLOW_OPTIONS);
     const status = fd < descriptorCeiling ? connect(fd, target.address) : -EMFILE;
-    if (status === 0) return fd;
+    if (status === 0 && !endpointSockets.isToItself(fd, target)) return fd;
     loop.close(fd);
-    return status;
+    return status === 0 ? -ECONNREFUSED : status;
   }
 
   #blame(target: Target, client: string, errno: number): void {

@@ -2,6 +2,7 @@ import type { Random } from '../contracts/clock.ts';
 import type { DataPlaneOptions } from '../contracts/data-plane.ts';
 import type { Memory } from '../sys/memory.ts';
 import type { Admission } from './admission.ts';
+import type { EndpointSockets } from './endpoint-sockets.ts';
 import type { EventLoop } from './event-loop.ts';
 import type { FlowBudget } from './flow-budget.ts';
 import type { PipePool } from './pipe-pool.ts';
@@ -27,4 +28,5 @@ export interface WorkerContext {
   readonly scratch: Memory;
   readonly flows: FlowBudget;
   readonly udp: UdpBuffers;
+  readonly endpointSockets: EndpointSockets;
 }

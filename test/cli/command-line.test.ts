@@ -44,6 +44,7 @@ test('without flags but --manifests, every default is kube-proxy’s or ours', (
       udpMaxFlowsPerService: 4_096,
       udpMaxFlows: 16_384,
       affinityMaxClients: 65_536,
+      connectionMark: 0x2000,
     },
     iptablesMode: 'auto',
     iptablesSyncPeriodMs: 30_000,
@@ -216,6 +217,7 @@ describe('a value is taken as it is meant', () => {
       ...['--endpoint-drain-timeout', '5s'],
       ...['--tcp-half-open-timeout', '1m', '--udp-timeout', '10s', '--udp-first-reply-timeout', '1s'],
       ...['--udp-max-flows-per-service', '10', '--udp-max-flows', '20', '--affinity-max-clients', '30'],
+      ...['--connection-mark-bit', '0'],
     );
     assert.deepEqual(dataPlane, {
       endpointDrainTimeoutMs: 5_000,
@@ -226,6 +228,7 @@ describe('a value is taken as it is meant', () => {
       udpMaxFlowsPerService: 10,
       udpMaxFlows: 20,
       affinityMaxClients: 30,
+      connectionMark: 1,
     });
   });
 });

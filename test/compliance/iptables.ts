@@ -125,7 +125,9 @@ export function iptablesCompliance(name: string, create: () => Promise<Iptables>
       ]) {
         act();
         for (const table of TABLES) {
-          const { written, deleted } = layoutChange(treesOf(trees, table), treesOf(book.trees(), table), 'IPv4');
+          const { written, deleted } = layoutChange(treesOf(trees, table), treesOf(book.trees(), table), {
+            family: 'IPv4',
+          });
           const filled = written.map(({ name, rules, jumps }) => ({
             name,
             specs: [...rules.map((each) => each.spec), ...jumps],

@@ -1,7 +1,13 @@
 import { createNodeDataPlane } from '../../src/dataplane/node/node-data-plane.ts';
 import { systemClock } from '../../src/host/system-clock.ts';
+import { openMarkedSocket } from '../../src/sys/marked-socket.ts';
+import { CONNECTION_MARK } from './data-plane/harness.ts';
 import { dataPlaneCompliance } from './data-plane.ts';
 
 dataPlaneCompliance('the node engine', ({ options, observer }) =>
-  createNodeDataPlane({ options, observer, clock: systemClock, random: Math.random }),
+  createNodeDataPlane({
+    ...{ options, observer, clock: systemClock, random: Math.random },
+    // As in the program; test/dataplane/node/ has the sockets that Node makes.
+    openSocket: (address, protocol) => openMarkedSocket(address, protocol, CONNECTION_MARK),
+  }),
 );

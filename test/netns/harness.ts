@@ -40,6 +40,8 @@ export interface ProxyOptions {
   readonly program?: string;
   /** Where Services come from, instead of {@link Environment.manifests}. */
   readonly source?: readonly string[];
+  /** In place of the node; with {@link ready}, for it is asked whether the node's proxy is. */
+  readonly namespace?: Namespace;
   /** In place of waiting for the first sync. */
   readonly ready?: () => Promise<boolean>;
   /** How long to wait for it. */
@@ -102,7 +104,7 @@ export class Environment {
   /** Starts the real program on the node and waits for its first sync. */
   async startProxy(options: ProxyOptions = {}): Promise<ProxyProcess> {
     const proxy = new ProxyProcess(
-      this.topology.node,
+      options.namespace ?? this.topology.node,
       [
         ...(options.source ?? ['--manifests', this.manifests.directory]),
         '--iptables-mode',

@@ -63,11 +63,11 @@ describe('changes of rules', () => {
     ] as const) {
       const before = book.trees();
       act();
-      const { written, deleted } = layoutChange(before, book.trees(), node.family);
+      const { written, deleted } = layoutChange(before, book.trees(), node);
       const lines = written.reduce((sum, chain) => sum + specsOf(chain).length, deleted.length);
       assert.ok(lines > 0 && lines < 300, `${what}: ${lines} lines`);
     }
-    assert.deepEqual(layoutChange(book.trees(), book.trees(), node.family), { written: [], deleted: [] });
+    assert.deepEqual(layoutChange(book.trees(), book.trees(), node), { written: [], deleted: [] });
   });
 
   test('are found without a look at what is shared by what was and what is to be', () => {
@@ -88,7 +88,9 @@ describe('changes of rules', () => {
       ];
       return new Map([['KUBE-NODEPORT-HOST', { kind: 'branch', size: 501, prefix: 't', children }]]);
     };
-    const { written, deleted } = layoutChange(treesWith([]), treesWith(claim?.parts.slice(1, 2) ?? []), 'IPv4');
+    const { written, deleted } = layoutChange(treesWith([]), treesWith(claim?.parts.slice(1, 2) ?? []), {
+      family: 'IPv4',
+    });
     assert.deepEqual([written.map(({ name }) => name), deleted], [['KUBE-USP-NH-t1'], []]);
   });
 
@@ -97,13 +99,13 @@ describe('changes of rules', () => {
     const book = new RuleBook(node, [portal({ name: 'a/a', clusterIPs: ['10.96.0.1'], nodePort: 30_001 })]);
     const before = book.trees();
     book.set(portal({ name: 'a/a', clusterIPs: ['10.96.0.1'], nodePort: 30_001 }));
-    assert.deepEqual(layoutChange(before, book.trees(), node.family), { written: [], deleted: [] });
+    assert.deepEqual(layoutChange(before, book.trees(), node), { written: [], deleted: [] });
   });
 });
 
 /** Writes and deletes as one transaction would, and holds it to what the kernel insists on. */
 function apply(kernel: Chains, before: RuleTrees, after: RuleTrees, node: NodeFacts): void {
-  const { written, deleted } = layoutChange(before, after, node.family);
+  const { written, deleted } = layoutChange(before, after, node);
   for (const chain of written) {
     assert.notDeepEqual(kernel.get(chain.name), specsOf(chain), `${chain.name} was as it is wanted`);
     kernel.set(chain.name, specsOf(chain));
@@ -153,7 +155,7 @@ function change(book: RuleBook, portals: Map<string, Portal>, random: () => numb
 }
 
 function contents(trees: RuleTrees, node: NodeFacts): Chains {
-  return new Map([...chainsOf(trees, node.family)].map((chain) => [chain.name, specsOf(chain)]));
+  return new Map([...chainsOf(trees, node)].map((chain) => [chain.name, specsOf(chain)]));
 }
 
 function specsOf({ rules, jumps }: Chain): readonly string[] {

@@ -21,6 +21,7 @@ export function address(text: string): Address {
 }
 
 export type PortalFields = Partial<Pick<ServicePort, 'protocol' | 'port' | 'nodePort' | 'onlyElsewhere' | 'local'>> & {
+  readonly namedEndpoints?: readonly string[];
   readonly name: string;
   readonly clusterIPs?: readonly string[];
   readonly externalIPs?: readonly string[];
@@ -64,6 +65,7 @@ export function portal(fields: PortalFields): Portal {
       endpoints: fields.endpoints ?? [ENDPOINT],
       ...(onlyElsewhere && { onlyElsewhere }),
       ...(local && { local }),
+      ...(fields.namedEndpoints && { namedEndpoints: fields.namedEndpoints.map(address) }),
       ...(ranges && { loadBalancerSourceRanges: ranges.map(cidr) }),
       clusterIPs: clusterIPs.map(address),
       externalIPs: externalIPs.map(address),
@@ -114,7 +116,7 @@ export function renderPortals(portals: Iterable<Portal>, node: NodeFacts): Rende
 export function rulesOf(book: RuleBook, node: NodeFacts): readonly Rule[] {
   return TABLES.flatMap((table) => {
     const trees = treesOf(book.trees(), table);
-    const chains = [...fixedChains(table, node.family), ...chainsOf(trees, node.family)];
+    const chains = [...fixedChains(table, node.family), ...chainsOf(trees, node)];
     return chains.flatMap(({ name: chain, rules, jumps }) => [
       ...rules.map((each) => ({ ...each, chain })),
       ...jumps.map((spec) => ({ table, chain, spec })),

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { chainsOf } from '../../src/rules/chain-layout.ts';
 import { RuleBook } from '../../src/rules/rule-book.ts';
 import { address, ENDPOINT, IPV6_NODE, lines, nodeFacts, owned, portal, renderPortals, rulesOf } from './fixtures.ts';
 import { GOLDEN_BINDS, readGolden } from './golden.ts';
@@ -28,6 +29,32 @@ describe('the rules of Service ports', () => {
       'nat: -A KUBE-LOCAL-PORTS -d fd00::5/128 -p tcp -m comment --comment "default/web proxy port" -m tcp --dport 40001 -j DNAT --to-destination [fd00::5]:1',
       'filter: -A KUBE-NODEPORT-NON-LOCAL -p tcp -m comment --comment "default/web" -m tcp --dport 40001 -m state --state NEW -j ACCEPT',
     ]);
+  });
+
+  test("leave alone what comes in for an endpoint's own address and port", () => {
+    const web = portal({ name: 'default/web', nodePort: 30080, namedEndpoints: ['fd00:50::10'] });
+    const { rules } = renderPortals([web], IPV6_NODE);
+    const match = '-p tcp -m comment --comment "default/web" -m tcp --dport';
+    assert.deepEqual(lines(owned(rules)), [
+      `nat: -A KUBE-NODEPORT-CONTAINER -d fd00:50::10/128 ${match} 30080 -j RETURN`,
+      `nat: -A KUBE-NODEPORT-CONTAINER ${match} 30080 -j REDIRECT --to-ports 40001`,
+      `nat: -A KUBE-NODEPORT-HOST ${match} 30080 -j DNAT --to-destination [fd00:50::10]:40001`,
+      'nat: -A KUBE-LOCAL-PORTS -p tcp -m comment --comment "default/web proxy port" -m tcp --dport 40001 -j REDIRECT --to-ports 1',
+      `filter: -A KUBE-NODEPORT-NON-LOCAL -d fd00:50::10/128 ${match} 30080 -m state --state NEW -j ACCEPT`,
+      `filter: -A KUBE-NODEPORT-NON-LOCAL ${match} 40001 -m state --state NEW -j ACCEPT`,
+    ]);
+  });
+
+  test("spare what has the mark of the proxy's own connections", () => {
+    const book = new RuleBook(nodeFacts(), []);
+    const chains = [...chainsOf(book.trees(), { family: 'IPv4', connectionMark: 0x2000 })];
+    const spared = chains.filter(({ rules }) =>
+      rules[0]?.spec.endsWith('proxy to endpoints" -m mark --mark 0x2000/0x2000 -j RETURN'),
+    );
+    assert.deepEqual(
+      spared.map(({ name }) => name),
+      ['KUBE-PORTALS-HOST', 'KUBE-NODEPORT-HOST'],
+    );
   });
 
   test('follow a wildcard bind of either family with REDIRECT', () => {

@@ -30,6 +30,7 @@ describe('two portals are the same exactly when their rules are', () => {
     ['not external traffic', { local: { ...local, external: false } }],
     ['another protocol', { protocol: 'UDP' }],
     ['another port', { port: 81 }],
+    ['an endpoint with the number of the node port', { namedEndpoints: ['192.168.50.10'] }],
     ['another node port', { nodePort: 30_081 }],
     ['another local port', { localPort: 40_009 }],
     ['another port of the local set', { localSetPort: 40_009 }],

@@ -7,6 +7,7 @@ const facts: CaptureFacts = {
   isServiceAddress: (to, port, protocol) => to === '10.96.0.1' && port === 80 && protocol === 'TCP',
   isNodePort: (port, protocol) => port === 30_080 && protocol === 'TCP',
   isProxyPort: (port, protocol) => port === 40_001 && protocol === 'UDP',
+  isMarking: false,
   nodeAddresses: new Set([address('192.0.2.1'), address('2001:db8::1')]),
 };
 
@@ -31,3 +32,10 @@ for (const [to, port, protocol, reason] of CASES) {
     else assert.match(found ?? '', reason);
   });
 }
+
+test('a NodePort does not take connections that rules spare', () => {
+  const found = (port: number, protocol: 'TCP' | 'UDP') =>
+    loopReason({ address: address('192.0.2.1'), port }, protocol, { ...facts, isMarking: true });
+  assert.equal(found(30_080, 'TCP'), undefined);
+  assert.match(found(40_001, 'UDP') ?? '', /one of the proxy's own ports/);
+});

@@ -543,6 +543,26 @@ describe('what leads back to the proxy', () => {
     assert.deepEqual(t.news(), [[30_080, 40_001, 40_001], []]);
   });
 
+  test("an endpoint at the NodePort's own number and this node's address is named, while it can serve", () => {
+    const t = onNode();
+    const named = () => t.it.takeDelta().upserted.map(({ namedEndpoints }) => namedEndpoints);
+    const ports = [{ name: 'http', protocol: 'TCP' as const, port: 80, nodePort: 30_080 }];
+    t.service(service({ ports }));
+    t.endpoints(group([address('192.0.2.1'), address('192.0.2.2')], 30_080));
+    assert.deepEqual(named(), [['192.0.2.1']]);
+    t.endpoints(group([address('192.0.2.1'), address('192.0.2.2')], 8_080));
+    assert.deepEqual(named(), [undefined]);
+    t.endpoints(group([address('192.0.2.1', { ready: false }), address('192.0.2.2')], 30_080));
+    assert.deepEqual(named(), [undefined]);
+    t.endpoints(group([address('192.0.2.1')], 30_080));
+    t.it.setDrained([{ address: ip('192.0.2.1'), port: 30_080 }]);
+    assert.deepEqual(named(), [undefined]);
+    t.it.setDrained([]);
+    assert.deepEqual(named(), [['192.0.2.1']]);
+    t.it.setNodeAddresses([ip('192.0.2.3')]);
+    assert.deepEqual(named(), [undefined]);
+  });
+
   test('it is told once, however often the rest changes, and again when it comes back', () => {
     const t = onNode();
     t.slice('a', group([address('10.96.0.1'), address('10.0.0.1')], 80));

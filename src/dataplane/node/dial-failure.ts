@@ -26,6 +26,12 @@ export function dialFailureOf(err: Error): DialFailure {
   }
 }
 
+/** As refused as where the kernel gave the connection another port (Go's `net` package does the same). */
+export function connectedToItself(endpoint: Endpoint): Error {
+  const message = `connect ECONNREFUSED ${endpointName(endpoint)}: nobody listens there, the connection was to itself`;
+  return Object.assign(new Error(message), { code: 'ECONNREFUSED' });
+}
+
 /** Counts and tells that an endpoint did not answer. */
 export function reportDialFailure(port: PortContext, endpoint: Endpoint, reason: DialFailure, err: Error): void {
   port.counters[COUNTER[reason]]++;

@@ -1,12 +1,12 @@
-import { connect, type Socket } from 'node:net';
+import { connect, Socket } from 'node:net';
 import type { Timer } from '../../contracts/clock.ts';
 import type { DialFailure } from '../../contracts/data-plane.ts';
 import type { Endpoint } from '../../model/endpoint.ts';
 import type { Pick } from '../../picker/picker.ts';
 import { dialTimeoutMs } from '../../picker/retry-policy.ts';
 import { errnoOf } from '../listen-error.ts';
-import { dialFailureOf, reportDialFailure } from './dial-failure.ts';
-import type { PortContext } from './port-context.ts';
+import { connectedToItself, dialFailureOf, reportDialFailure } from './dial-failure.ts';
+import type { OpenSocket, PortContext } from './port-context.ts';
 import { TCP_OPTIONS } from './tcp-options.ts';
 
 export interface DialOptions {
@@ -75,7 +75,7 @@ export class Dial {
   }
 
   #dial(endpoint: Endpoint, timeoutMs: number): void {
-    const socket = connect({ host: endpoint.address, port: endpoint.port, ...TCP_OPTIONS });
+    const socket = connectTo(endpoint, this.#port.openSocket);
     this.#socket = socket;
     const { clock, counters, endpoints } = this.#port;
     const beganMs = clock.now();
@@ -96,6 +96,13 @@ export class Dial {
     socket.once('error', onError);
     socket.once('connect', () => {
       socket.off('error', onError);
+      // Where nobody listens at an address of this node, the kernel may give the connection that very port.
+      if (socket.localPort === socket.remotePort && socket.localAddress === socket.remoteAddress) {
+        // Without a TIME_WAIT, which would keep the endpoint's program from its port.
+        socket.resetAndDestroy();
+        onError(connectedToItself(endpoint));
+        return;
+      }
       this.#socket = undefined;
       this.cancel();
       const tookMs = clock.now() - beganMs;
@@ -111,4 +118,16 @@ export class Dial {
       this.#timer = clock.after(0, timedOut);
     });
   }
+}
+
+function connectTo({ address, port }: Endpoint, openSocket: OpenSocket | undefined): Socket {
+  const target = { host: address, port };
+  if (openSocket === undefined) return connect({ ...target, ...TCP_OPTIONS });
+  let fd: number;
+  try {
+    fd = openSocket(address, 'TCP');
+  } catch (error) {
+    return new Socket().destroy(error as Error);
+  }
+  return new Socket({ fd, ...TCP_OPTIONS }).connect(target);
 }

@@ -17,7 +17,7 @@ import { listenError } from '../listen-error.ts';
 import { EndpointCounters } from './endpoint-counters.ts';
 import { inPieces } from './in-pieces.ts';
 import { newCounters } from './new-counters.ts';
-import type { PortContext, PortListener } from './port-context.ts';
+import type { OpenSocket, PortContext, PortListener } from './port-context.ts';
 import { TcpConnection } from './tcp-connection.ts';
 import { TcpDrain } from './tcp-drain.ts';
 import { listenTcp } from './tcp-listener.ts';
@@ -33,6 +33,8 @@ export interface NodeDataPlaneSetup {
   readonly random: Random;
   /** The node's own addresses; by default those of its interfaces that are up. */
   readonly localAddresses?: () => readonly string[];
+  /** How sockets towards endpoints are made; by default as Node does, which cannot mark them. */
+  readonly openSocket?: OpenSocket;
 }
 
 /** The portable engine, on `net` and `dgram` alone: complete, and the reference for any faster one. */
@@ -69,14 +71,15 @@ class NodeDataPlane implements DataPlane {
   async open(spec: ListenSpec, backends: Backends): Promise<number> {
     if (this.#isShutDown) throw listenError(spec, 'failed', 'the data plane has been shut down');
     if (this.#ports.has(spec.id)) throw listenError(spec, 'failed', 'that listener is open already');
-    const { options, observer, clock, random } = this.#setup;
+    const { options, observer, clock, random, openSocket } = this.#setup;
     const picker = new Picker({ random, affinityMaxClients: options.affinityMaxClients });
     picker.update(backends);
     const drain = spec.protocol === 'TCP' ? this.#drain() : undefined;
     drain?.update(backends);
     const endpoints = new EndpointCounters();
     endpoints.follow(backends);
-    const context = { name: spec.name, picker, counters: newCounters(), endpoints, options, observer, clock, drain };
+    const shared = { options, observer, clock, openSocket };
+    const context = { ...shared, name: spec.name, picker, counters: newCounters(), endpoints, drain };
     const port: OpenPort = { spec, context, opening: Promise.resolve(0), listener: undefined };
     this.#ports.set(spec.id, port);
     port.opening = this.#listen(port);

@@ -16,7 +16,11 @@ export interface PortContext {
   readonly clock: Clock;
   /** Where connections are ended some time after their endpoint has gone. */
   readonly drain?: TcpDrain | undefined;
+  readonly openSocket?: OpenSocket | undefined;
 }
+
+/** Makes the descriptor of a socket for a connection to this address. May throw. */
+export type OpenSocket = (address: string, protocol: 'TCP' | 'UDP') => number;
 
 /** One open Service port, as the registry sees it. */
 export interface PortListener {

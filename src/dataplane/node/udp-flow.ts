@@ -3,7 +3,7 @@ import { type Timer, wholeMsLeft } from '../../contracts/clock.ts';
 import type { Counters, OpenConnection } from '../../contracts/data-plane.ts';
 import type { Endpoint } from '../../model/endpoint.ts';
 import { errnoOf } from '../listen-error.ts';
-import { dialFailureOf, reportDialFailure } from './dial-failure.ts';
+import { connectedToItself, dialFailureOf, reportDialFailure } from './dial-failure.ts';
 import type { PortContext } from './port-context.ts';
 import { hasRoomToSend, udpSocket } from './udp-socket.ts';
 
@@ -68,7 +68,14 @@ export class UdpFlow {
       // Node binds the socket before it connects it, and in between anybody could have sent to its port.
       if (port === this.endpoint.port && address === this.endpoint.address) this.#receive(datagram);
     });
-    this.#socket.on('connect', () => this.#flush());
+    this.#socket.on('connect', () => this.#connected());
+    const { openSocket } = this.#port;
+    try {
+      if (openSocket !== undefined) this.#socket.bind({ fd: openSocket(this.endpoint.address, 'UDP') });
+    } catch (error) {
+      this.#fail(error as Error);
+      return;
+    }
     this.#socket.connect(this.endpoint.port, this.endpoint.address);
   }
 
@@ -93,6 +100,14 @@ export class UdpFlow {
     this.#share.active--;
     this.#socket.close();
     this.#onEnd();
+  }
+
+  #connected(): void {
+    // A flow that has ended meanwhile has closed it.
+    if (this.hasEnded) return;
+    const { address, port } = this.#socket.address();
+    if (address === this.endpoint.address && port === this.endpoint.port) this.#fail(connectedToItself(this.endpoint));
+    else this.#flush();
   }
 
   #flush(): void {

@@ -23,6 +23,8 @@ export type EngineFactory = (setup: {
 /** An engine for one test, with these options in place of harmless ones. */
 export type RigFactory = (t: TestContext, options?: Partial<DataPlaneOptions>) => Promise<Rig>;
 
+export const CONNECTION_MARK = 0x2000;
+
 /** No test waits for one of these: whoever tests a bound sets it. */
 const OPTIONS: DataPlaneOptions = {
   endpointDrainTimeoutMs: 0,
@@ -32,6 +34,7 @@ const OPTIONS: DataPlaneOptions = {
   udpMaxFlowsPerService: 1000,
   udpMaxFlows: 1000,
   affinityMaxClients: 1000,
+  connectionMark: CONNECTION_MARK,
 };
 
 type ObserverEvents = { [Name in keyof DataPlaneObserver]: Parameters<DataPlaneObserver[Name]>[0][] };

@@ -1,5 +1,9 @@
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { createSocket } from 'node:dgram';
+import { once } from 'node:events';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { connect } from 'node:net';
+import { type TestContext, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { endpointName } from '../../../src/model/endpoint.ts';
 import { waitFor } from '../../netns/wait.ts';
@@ -10,7 +14,28 @@ import { BLACK_HOLE, UNREACHABLE } from './network.ts';
 /** Enough that it would take long to be done with them one after another. */
 const CROWD = 60;
 
+const PORT_RANGE = '/proc/sys/net/ipv4/ip_local_port_range';
+/** Two ports: a listener takes one, and the kernel has only the other for a dial to it. */
+const TWO_PORTS = [47_000, 47_001] as const;
+/** Outside of them. */
+const CLIENT_PORT = 48_000;
+
 export function retryTests(makeRig: RigFactory): void {
+  for (const protocol of ['TCP', 'UDP'] as const) {
+    test(`a ${protocol} connection to itself is a refusal`, async (t) => {
+      const rig = await makeRig(t);
+      if (rig.dialsBeginAnew) return t.skip('a successor needs ports for its self-check');
+      narrowPorts(t);
+      const { name, port } = await rig.open(protocol, []);
+      const dead = endpointAt('127.0.0.1', TWO_PORTS.find((each) => each !== port) as number);
+      await rig.update(name, backends([dead]));
+      const echoed = await (protocol === 'TCP' ? exchangeTcp(t, port) : exchangeUdp(t, port));
+      await waitFor('the refusal', () => rig.counters(name).failedRefused > 0 || echoed() !== '');
+      if (protocol === 'TCP') await waitFor('the end', () => rig.counters(name).active === 0 || echoed() !== '');
+      assert.equal(echoed(), '', 'the client got its own bytes');
+    });
+  }
+
   test('a refused connection goes to the next endpoint', async (t) => {
     const rig = await makeRig(t);
     const dead = refusingEndpoint(t);
@@ -166,4 +191,38 @@ export function retryTests(makeRig: RigFactory): void {
     await sleep(1000);
     assert.equal(rig.counters(name).failedTimeout, failedTimeout, 'nobody is tried for it any more');
   });
+}
+
+function narrowPorts(t: TestContext): void {
+  const before = readFileSync(PORT_RANGE, 'utf8');
+  writeFileSync(PORT_RANGE, TWO_PORTS.join(' '));
+  t.after(() => writeFileSync(PORT_RANGE, before));
+}
+
+/** Sends something. Returns what has come back by then. */
+async function exchangeTcp(t: TestContext, port: number): Promise<() => string> {
+  let echoed = '';
+  const socket = connect({ host: '127.0.0.1', port, localPort: CLIENT_PORT });
+  t.after(() => socket.resetAndDestroy());
+  socket.on('error', () => {});
+  socket.on('data', (bytes) => {
+    echoed += String(bytes);
+  });
+  await once(socket, 'connect');
+  socket.write('hello');
+  return () => echoed;
+}
+
+async function exchangeUdp(t: TestContext, port: number): Promise<() => string> {
+  let echoed = '';
+  const socket = createSocket('udp4');
+  t.after(() => socket.close());
+  socket.on('error', () => {});
+  socket.on('message', (bytes) => {
+    echoed += String(bytes);
+  });
+  socket.bind(CLIENT_PORT);
+  await once(socket, 'listening');
+  socket.send('hello', port, '127.0.0.1');
+  return () => echoed;
 }

@@ -58,6 +58,10 @@ function added(target: 'REDIRECT' | 'DNAT'): readonly string[] {
     return `-A KUBE-LOCAL-PORTS ${at}${match} -j ${target} ${door}`;
   });
   return [
+    ...['PORTALS', 'NODEPORT'].map(
+      (each) =>
+        `-A KUBE-${each}-HOST -m comment --comment "connections of the proxy to endpoints" -m mark --mark 0x2000/0x2000 -j RETURN`,
+    ),
     ':KUBE-LOCAL-PORTS - [0:0]',
     '-A KUBE-NODEPORT-CONTAINER -j KUBE-LOCAL-PORTS',
     ...closed,

@@ -3,11 +3,12 @@ import { TCP } from '../netns/harness.ts';
 import { BRIDGE_ADDRESS, NODE_ADDRESS, POD_ADDRESSES } from '../netns/topology.ts';
 import { Cluster, NODE_NAME } from './cluster.ts';
 
-describe('--nodeport-addresses', () => {
+describe('what follows the Node object', () => {
   let cluster: Cluster;
 
   before(async () => {
     cluster = await Cluster.create();
+    await cluster.startProxy({ args: ['--nodeport-addresses', 'primary', '--detect-local-mode', 'NodeCIDR'] });
   });
 
   after(() => cluster.remove());
@@ -17,7 +18,6 @@ describe('--nodeport-addresses', () => {
       cluster.admin.patch('nodes', `${NODE_NAME}/status`, { status: { addresses: [{ type: 'InternalIP', address }] } });
     // Not the one that the default route would suggest.
     await setAddress(BRIDGE_ADDRESS);
-    await cluster.startProxy({ args: ['--nodeport-addresses', 'primary'] });
     const options = { name: 'web', type: 'NodePort', ports: [{ port: 80, target: TCP.name }] } as const;
     const { nodePort } = await cluster.create(options, POD_ADDRESSES);
     await cluster.isUp({ host: BRIDGE_ADDRESS, port: nodePort }, ['pod-1', 'pod-2', 'pod-3']);
@@ -25,5 +25,18 @@ describe('--nodeport-addresses', () => {
     await setAddress(NODE_ADDRESS);
     await cluster.isUp({ host: NODE_ADDRESS, port: nodePort }, ['pod-1', 'pod-2', 'pod-3']);
     await cluster.isDown({ host: BRIDGE_ADDRESS, port: nodePort });
+  });
+
+  test('NodeCIDR tells pods from clients outside as soon as the Node object has podCIDRs', async () => {
+    const { client, node } = cluster.environment;
+    const spec = { externalTrafficPolicy: 'Local' };
+    const options = { name: 'local', type: 'NodePort', ports: [{ port: 80, target: TCP.name }], spec } as const;
+    const { nodePort } = await cluster.create(options, [{ ip: POD_ADDRESSES[0], nodeName: 'elsewhere' }]);
+    const target = { host: NODE_ADDRESS, port: nodePort };
+    await cluster.isUp(target, ['pod-1'], [node]);
+    await cluster.becomes('timeout', { protocol: 'tcp', ...target }, [client]);
+    const podCIDR = '10.244.1.0/24';
+    await cluster.admin.patch('nodes', NODE_NAME, { spec: { podCIDR, podCIDRs: [podCIDR] } });
+    await cluster.isUp(target, ['pod-1'], [client]);
   });
 });

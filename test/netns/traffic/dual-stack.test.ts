@@ -300,6 +300,13 @@ describe(`a node that changes, on iptables-${FLAVOUR}`, { timeout: 300_000 }, ()
     for (const from of [client, node]) await answers(from, CLUSTER_IPS[1], name);
     assert.equal(proxy.lines({ msg: 'IPv4 and IPv6 are served now' }).length, 1);
     assert.match(await environment.metricsText(), /ip_family="IPv6"/);
+
+    const rules = await environment.iptables.save('nat', 6);
+    await topology.node.ip(...addresses.map((address) => `addr del ${address}`));
+    const lost = await environment.lastSync();
+    await waitFor('syncs without an address', async () => (await environment.lastSync()) > lost + 3);
+    assert.deepEqual(await environment.iptables.save('nat', 6), rules, 'the address may come back');
+    assert.equal((await node.call('httpGet', { url: 'http://127.0.0.1:10256/livez' })).status, 200);
     assert.deepEqual(proxy.lines({ level: 'error' }), []);
   });
 });

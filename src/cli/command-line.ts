@@ -107,6 +107,7 @@ function toConfig({ values, said }: Evaluated, log: LogConfig): Config {
     dataPlane: {
       endpointDrainTimeoutMs: values['endpoint-drain-timeout'],
       tcpHalfOpenTimeoutMs: values['tcp-half-open-timeout'],
+      tcpUserTimeoutMs: values['tcp-user-timeout'],
       udpIdleTimeoutMs,
       // A longer --udp-timeout alone must not be an error, so this one follows it.
       udpFirstReplyTimeoutMs: Math.max(udpIdleTimeoutMs, values['udp-first-reply-timeout']),

@@ -135,6 +135,12 @@ export const FLAGS = {
     group: CONNECTIONS,
     describe: 'ends a TCP connection that is closed in one direction and silent in the other for so long',
   }),
+  'tcp-user-timeout': single('30s', duration, {
+    group: CONNECTIONS,
+    describe:
+      'resets a TCP connection whose endpoint has for so long not acknowledged anything that was sent to it; a reader ' +
+      'that pauses acknowledges; 0 leaves it to the kernel, which takes a quarter of an hour',
+  }),
   // Not above zero by default: an endpoint also goes when a Service is pointed at other pods, or, where only Endpoints
   // are watched, as soon as its pod begins to stop. Both still finish what they are doing, as they do in every mode of
   // kube-proxy; and keep-alive ends the connections to those that are really dead.

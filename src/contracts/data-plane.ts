@@ -175,6 +175,8 @@ export interface DataPlaneOptions {
   readonly endpointDrainTimeoutMs: number;
   /** How long a connection may live with one direction closed and nothing moving in the other. */
   readonly tcpHalfOpenTimeoutMs: number;
+  /** How long an endpoint's node may leave what was sent to it unanswered; 0: as long as the kernel tries. */
+  readonly tcpUserTimeoutMs: number;
   /** Silence that ends a UDP flow which has had a reply. */
   readonly udpIdleTimeoutMs: number;
   /** Silence that ends a UDP flow which has not had its first reply yet (at least the idle timeout). */

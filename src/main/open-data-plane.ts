@@ -2,7 +2,7 @@ import type { Config } from '../cli/config.ts';
 import type { DataPlane, DataPlaneObserver } from '../contracts/data-plane.ts';
 import type { Log } from '../contracts/log.ts';
 import { createFastDataPlane, defaultWorkers } from '../dataplane/fast/create.ts';
-import { createNodeDataPlane, type NodeDataPlaneSetup } from '../dataplane/node/node-data-plane.ts';
+import { createNodeDataPlane, loadKernelSockets, type NodeDataPlaneSetup } from '../dataplane/node/node-data-plane.ts';
 import { systemClock as clock } from '../host/system-clock.ts';
 import { messageOf } from '../model/message-of.ts';
 
@@ -32,7 +32,8 @@ export async function openDataPlane(
       log.warn('The fast engine cannot run here; the portable one carries the traffic, more slowly', { err });
     }
   }
-  const setup: NodeDataPlaneSetup = { options, observer, clock, random: Math.random };
+  const kernel = await loadKernelSockets();
+  const setup: NodeDataPlaneSetup = { options, observer, clock, kernel, random: Math.random };
   const dataPlane = createNodeDataPlane(isMarking ? { ...setup, openSocket } : setup);
   return { engine: 'node', dataPlane, isMarking };
 }

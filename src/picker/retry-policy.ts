@@ -10,3 +10,9 @@ export const MIN_TRIES = DIAL_TIMEOUTS_MS.length;
 export function dialTimeoutMs(attempt: number): number {
   return DIAL_TIMEOUTS_MS[attempt] ?? LONGEST_DIAL_TIMEOUT_MS;
 }
+
+/**
+ * No further endpoint is tried for a client that has waited for so long. Whether it still waits cannot be known: one that
+ * has gone looks like one that has ended its direction early, and of hundreds of endpoints all may be dead.
+ */
+export const LONGEST_DIALLING_MS = 30_000;

@@ -36,6 +36,7 @@ const SO_ERROR = 4;
 export const SO_SNDBUF = 7;
 export const SO_RCVBUF = 8;
 export const SO_KEEPALIVE = 9;
+export const SO_OOBINLINE = 10;
 const SO_LINGER = 13;
 const SO_PEERCRED = 17;
 export const SO_SNDBUFFORCE = 32;
@@ -48,6 +49,7 @@ export const IPPROTO_TCP = 6;
 export const TCP_NODELAY = 1;
 export const TCP_KEEPIDLE = 4;
 export const TCP_KEEPINTVL = 5;
+const TCP_INFO = 11;
 export const IPPROTO_IPV6 = 41;
 const IPV6_MTU_DISCOVER = 23;
 export const IPV6_V6ONLY = 26;
@@ -64,6 +66,10 @@ const optionLengthWords = optionLength.words();
 /** `struct linger`: on, 0 seconds. */
 const abort = new Memory(8);
 abort.words()[0] = 1;
+/** The beginning of `struct tcp_info`, up to `tcpi_last_ack_recv`: the same in every kernel (uapi/linux/tcp.h). */
+const tcpInfo = new Memory(60);
+/** TIME_WAIT, CLOSE, CLOSE_WAIT, LAST_ACK and CLOSING (include/net/tcp_states.h). */
+const ENDED_BY_PEER: ReadonlySet<number> = new Set([6, 7, 8, 9, 11]);
 /** `struct ucred`: pid, uid, gid. */
 const credentials = new Memory(12);
 
@@ -177,6 +183,28 @@ export function resetOnClose(fd: number): number {
 export function unacknowledgedBytes(fd: number): number {
   const status = result(ioctlC(fd, SIOCOUTQ, option.address));
   return status < 0 ? status : (optionWords[0] as number);
+}
+
+/** What the kernel knows of a TCP connection's peer. */
+export interface PeerState {
+  /** It has ended its direction; bytes from before may still have to be read. */
+  readonly hasEnded: boolean;
+  /** How many retransmissions, or probes of a window that is closed, it has left unanswered in a row. */
+  readonly unanswered: number;
+  /** Since its last acknowledgement. */
+  readonly silentMs: number;
+}
+
+/** `undefined` when the kernel does not tell. */
+export function peerState(fd: number): PeerState | undefined {
+  optionLengthWords[0] = tcpInfo.length;
+  if (result(getsockoptC(fd, IPPROTO_TCP, TCP_INFO, tcpInfo.address, optionLength.address)) < 0) return undefined;
+  const [state = 0, , retransmits = 0, probes = 0] = tcpInfo.bytes;
+  return {
+    hasEnded: ENDED_BY_PEER.has(state),
+    unanswered: retransmits + probes,
+    silentMs: tcpInfo.bytes.readUInt32LE(56),
+  };
 }
 
 /** Bytes received into `memory` at `offset` (0 is the end of a stream), or a negative errno. */

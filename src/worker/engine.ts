@@ -27,19 +27,20 @@ import {
 import { TcpConnection } from './tcp-connection.ts';
 import { TcpPort } from './tcp-port.ts';
 import { SCRATCH_BYTES } from './tcp-side.ts';
+import { TurnShare } from './turn-share.ts';
 import { UdpBuffers } from './udp-buffers.ts';
 import { UdpPort } from './udp-port.ts';
 import type { WorkerContext } from './worker-context.ts';
 
-/** Pipes of one worker: enough for the streams that are stuck at slow receivers; all others copy then. */
+/** Pipes of one worker that streams may hold which are stuck at slow receivers. */
 const MAX_PIPES = 128;
 
 /** One Service port, whatever its protocol. */
 interface Port {
   readonly state: PortState;
   update(backends: CountedBackends): void;
-  /** Stops listening and gives the descriptor back. */
-  close(): void;
+  /** Stops listening. True when the descriptor is given back at once; otherwise `onClosed` is called in a later turn. */
+  close(onClosed: () => void): boolean;
 }
 
 export interface EngineEffects {
@@ -91,6 +92,7 @@ export class Engine implements Handler {
       catchUp: () => this.#catchUp(),
       admission: new Admission(loop, descriptorCeiling),
       pipes: new PipePool({ loop, max: MAX_PIPES, descriptorCeiling }),
+      share: new TurnShare(loop),
       scratch: new Memory(SCRATCH_BYTES),
       flows: new FlowBudget(setup.status, index, options.udpMaxFlows),
       udp: new UdpBuffers(loop),
@@ -158,9 +160,7 @@ export class Engine implements Handler {
         this.#ports.get(command.port)?.update(command.backends);
         return;
       case 'close':
-        this.#ports.get(command.port)?.close();
-        this.#ports.delete(command.port);
-        this.#answers.push({ kind: 'closed', port: command.port });
+        this.#close(command.port);
         return;
       case 'adopt':
         this.#adopt(command);
@@ -203,6 +203,13 @@ export class Engine implements Handler {
       const find = state.endpoints.finder();
       for (const flow of record.flows) port.resume(flow, find(flow.endpoint));
     });
+  }
+
+  #close(id: PortId): void {
+    const port = this.#ports.get(id);
+    this.#ports.delete(id);
+    const answer: Report = { kind: 'closed', port: id };
+    if (port?.close(() => this.#context.report(answer)) ?? true) this.#answers.push(answer);
   }
 
   #adopt({ port: id, connections }: Extract<Command, { kind: 'adopt' }>): void {

@@ -107,6 +107,11 @@ export class EventLoop {
     this.close(fd);
   }
 
+  /** Numbers the current turn. */
+  get turns(): number {
+    return this.#status[STATUS.turns] as number;
+  }
+
   /** Reads the clock: for what begins and ends within one event, whose `nowMs` stands still. */
   exactMs(): number {
     return this.#clock.now();

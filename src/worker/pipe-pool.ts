@@ -18,7 +18,8 @@ export interface Pipe {
 
 /**
  * Pipes for splicing. A stream has one only while bytes are inside, so a few serve all streams of a worker; more are
- * in use only while receivers are slower than senders. Whoever gets none copies instead.
+ * in use only while receivers are slower than senders. These may hold `max`. One more goes to streams that do not stall,
+ * so that slow readers never keep the others from splicing. Whoever gets none copies instead.
  */
 export class PipePool {
   readonly #loop: EventLoop;
@@ -37,6 +38,11 @@ export class PipePool {
   /** `undefined` when there is none to be had. */
   take(): Pipe | undefined {
     return this.#idle.pop() ?? this.#openPipe();
+  }
+
+  /** Only the last is left, or in use: it must not hold more than can be copied, and nothing once its stream stalls. */
+  get areScarce(): boolean {
+    return this.#open - this.#idle.length > this.#max;
   }
 
   /** One that was opened elsewhere, with bytes inside. */
@@ -61,7 +67,7 @@ export class PipePool {
   }
 
   #openPipe(): Pipe | undefined {
-    if (this.#open >= this.#max || pipe(this.#fds) < 0) return undefined;
+    if (this.#open > this.#max || pipe(this.#fds) < 0) return undefined;
     const [readEnd, writeEnd] = this.#fds as unknown as [number, number];
     this.#loop.own(readEnd);
     this.#loop.own(writeEnd);

@@ -32,7 +32,7 @@ export class TcpConnection extends Deadline implements Dialler {
   /** While dialling, and so is the address. */
   #dial: TcpDial | undefined;
   #clientAddress: string | undefined;
-  /** The end of one direction has been passed on: something must move in the other. */
+  /** One side has ended its direction: something must move. */
   #isHalfOpen = false;
   /** The side that broke, while the other is still to get what came before. */
   #broken: TcpSide | undefined;
@@ -43,7 +43,7 @@ export class TcpConnection extends Deadline implements Dialler {
   constructor(port: PortState, clientFd: number) {
     super();
     this.port = port;
-    this.#client = new TcpSide(this, clientFd, 'receivedBytes');
+    this.#client = new TcpSide(this, clientFd, 'client');
   }
 
   /** The client has been let in just now. May be over before it returns. */
@@ -55,7 +55,7 @@ export class TcpConnection extends Deadline implements Dialler {
   /** Goes on where another process was. Throws a SysError when a descriptor cannot be watched. */
   resume({ client, backend, broken }: EstablishedRecord, target: Target): void {
     const { loop } = this.port.worker;
-    this.#join(target, new TcpSide(this, backend.fd, 'sentBytes'));
+    this.#join(target, new TcpSide(this, backend.fd, 'endpoint'));
     for (const [side, record] of [
       [this.#client, client],
       [this.#backend as TcpSide, backend],
@@ -70,8 +70,7 @@ export class TcpConnection extends Deadline implements Dialler {
       this.#giveUpMs = loop.nowMs + RESET_PATIENCE_MS;
       loop.deadlines.after(RESET_POLL_MS).start(this, loop.nowMs);
     } else if (client.isShut || backend.isShut) {
-      this.#isHalfOpen = true;
-      this.#watchHalfOpen();
+      this.#beginHalfOpen();
     }
   }
 
@@ -114,7 +113,7 @@ export class TcpConnection extends Deadline implements Dialler {
 
   onConnected({ target, fd, events, isBroken }: Parameters<Dialler['onConnected']>[0]): void {
     const client = this.#client;
-    const backend = new TcpSide(this, fd, 'sentBytes');
+    const backend = new TcpSide(this, fd, 'endpoint');
     this.port.worker.loop.handOver(fd, backend);
     this.#dial = undefined;
     this.#clientAddress = undefined;
@@ -151,11 +150,16 @@ export class TcpConnection extends Deadline implements Dialler {
     if (events & EPOLLERR && this.#isOpen()) this.#breakOff(side);
   }
 
-  /** The turn's budget for this side's stream was spent. */
-  onBudget(side: TcpSide): void {
+  /** There is another portion of a turn for this side's stream. */
+  onPortion(side: TcpSide): void {
     if (this.#isOver) return;
     if (this.#broken === undefined) this.#pump(side);
     else this.#settle();
+  }
+
+  /** It has not acknowledged anything for too long. */
+  onDead(side: TcpSide): void {
+    if (this.#isOpen()) this.#breakOff(side);
   }
 
   endpointsGone(port: PortState, names: ReadonlySet<string>): void {
@@ -208,7 +212,12 @@ export class TcpConnection extends Deadline implements Dialler {
       return;
     }
     const peer = side.peer as TcpSide;
-    if (!side.hasEnded || side.pending > 0 || peer.isShut) return;
+    if (!side.hasEnded || side.pending > 0) {
+      // Its end waits behind what the peer does not take: from now on something must move.
+      if (side.endIsNear && !this.#isHalfOpen) this.#beginHalfOpen();
+      return;
+    }
+    if (peer.isShut) return;
     if (peer.hasEnded && peer.pending === 0) {
       this.#end();
       return;
@@ -216,6 +225,11 @@ export class TcpConnection extends Deadline implements Dialler {
     // Fails only for a side that is broken, which an event of its own tells.
     shutdownWrite(peer.fd);
     peer.isShut = true;
+    peer.wasSent();
+    this.#beginHalfOpen();
+  }
+
+  #beginHalfOpen(): void {
     this.#isHalfOpen = true;
     this.#watchHalfOpen();
   }
@@ -240,6 +254,8 @@ export class TcpConnection extends Deadline implements Dialler {
   #breakOff(side: TcpSide): void {
     if (side === this.#backend) this.port.count('resets', this.target);
     this.#broken = side;
+    // What it sent before may still lie in the kernel: the error comes first.
+    side.isReadable = !side.hasEnded;
     this.#isHalfOpen = false;
     side.peer?.release();
     this.#giveUpMs = this.port.worker.loop.nowMs + RESET_PATIENCE_MS;

@@ -1,9 +1,10 @@
 import type { Endpoint } from '../model/endpoint.ts';
 import type { Pick } from '../picker/picker.ts';
-import { dialTimeoutMs } from '../picker/retry-policy.ts';
+import { dialTimeoutMs, LONGEST_DIALLING_MS } from '../picker/retry-policy.ts';
 import { EPOLLERR, EPOLLHUP, EPOLLOUT } from '../sys/epoll.ts';
-import { connect, SOCK_STREAM, socket, takeError } from '../sys/socket.ts';
-import { EALREADY, ECONNREFUSED, ECONNRESET, EINPROGRESS, EPIPE, isExhaustion } from '../sys/sys-error.ts';
+import { Memory } from '../sys/memory.ts';
+import { connect, getpeername, SOCK_STREAM, SOCKET_ADDRESS_BYTES, socket, takeError } from '../sys/socket.ts';
+import { ECONNREFUSED, ECONNRESET, EINPROGRESS, EPIPE, isExhaustion } from '../sys/sys-error.ts';
 import { Deadline } from './deadlines.ts';
 import type { Target } from './endpoint-table.ts';
 import type { Handler } from './event-loop.ts';
@@ -12,6 +13,8 @@ import { TCP_OPTIONS } from './tcp-options.ts';
 import { SIDE_EVENTS } from './tcp-side.ts';
 
 const CONNECTED = 0;
+
+const peerAddress = new Memory(SOCKET_ADDRESS_BYTES);
 
 /** How a connection ends that had been established, and no other. */
 const BROKEN: ReadonlySet<number> = new Set([ECONNRESET, EPIPE]);
@@ -36,6 +39,7 @@ export class TcpDial extends Deadline implements Handler {
   readonly #port: PortState;
   readonly #pick: Pick;
   readonly #dialler: Dialler;
+  readonly #startedMs: number;
   #attempts = 0;
   #target: Target | undefined;
   #fd = -1;
@@ -47,6 +51,7 @@ export class TcpDial extends Deadline implements Handler {
     this.#port = port;
     this.#pick = pick;
     this.#dialler = dialler;
+    this.#startedMs = port.worker.loop.nowMs;
   }
 
   /** The one that is being tried. */
@@ -58,7 +63,8 @@ export class TcpDial extends Deadline implements Handler {
   start(): void {
     // A loop, not a recursion: each of many endpoints may fail at once.
     for (;;) {
-      const endpoint = this.#pick.next();
+      const isLate = this.#attempts > 0 && this.#port.worker.loop.nowMs - this.#startedMs >= LONGEST_DIALLING_MS;
+      const endpoint = isLate ? undefined : this.#pick.next();
       if (endpoint === undefined) {
         this.#isOver = true;
         this.#dialler.onGivenUp(this.#attempts === 0 ? 'no-endpoints' : 'exhausted');
@@ -124,19 +130,19 @@ export class TcpDial extends Deadline implements Handler {
       return false;
     }
     this.#fd = fd;
-    if (status !== -EALREADY) this.#connected(0, BROKEN.has(-status));
+    if (status === CONNECTED) this.#connected(0, false);
     else loop.deadlines.after(dialTimeoutMs(this.#attempts - 1)).start(this, loop.nowMs);
     return true;
   }
 
-  /** {@link CONNECTED}; or the negative of EALREADY while it is under way, of what broke it since, or of a failure. */
+  /** {@link CONNECTED}; or the negative of EINPROGRESS while it is under way, or of a failure. */
   #connect(fd: number, target: Target): number {
     const { loop, endpointSockets } = this.#port.worker;
     endpointSockets.prepare(fd, TCP_OPTIONS);
     const begun = connect(fd, target.address);
-    // With an endpoint on this node the handshake is over within the call, although it says otherwise. Asking again saves
-    // a turn: the client's first bytes go on at once.
-    const status = begun === -EINPROGRESS ? connect(fd, target.address) : begun;
+    // With an endpoint on this node the handshake is over within the call, although it says otherwise. Asking for the peer
+    // saves a turn: the client's first bytes go on at once. (A second connect throws away what came before a reset.)
+    const status = begun === -EINPROGRESS && getpeername(fd, peerAddress) === 0 ? CONNECTED : begun;
     if (hasFailed(status)) return status;
     if (status === CONNECTED && this.#isToItself(fd, target)) return -ECONNREFUSED;
     const watched = loop.watch(fd, SIDE_EVENTS, this);
@@ -170,5 +176,5 @@ export class TcpDial extends Deadline implements Handler {
 }
 
 function hasFailed(status: number): boolean {
-  return status !== CONNECTED && status !== -EALREADY && !BROKEN.has(-status);
+  return status !== CONNECTED && status !== -EINPROGRESS;
 }

@@ -17,7 +17,7 @@ import {
   must,
 } from '../sys/sys-error.ts';
 import { Deadline } from './deadlines.ts';
-import type { Handler } from './event-loop.ts';
+import type { Handler, Task } from './event-loop.ts';
 import type { PortState } from './port-state.ts';
 import type { CountedBackends } from './protocol.ts';
 import { TcpConnection } from './tcp-connection.ts';
@@ -25,7 +25,7 @@ import { TcpConnection } from './tcp-connection.ts';
 /** Clients let in per turn, so that a flood of them leaves room for those who are in. */
 const ACCEPTS_PER_TURN = 64;
 
-/** When it closes: more than the kernel's queue holds (`net.core.somaxconn` is 4096 by default). */
+/** When it closes, in all: more than the kernel's queue holds (`net.core.somaxconn` is 4096 by default). */
 const LAST_ACCEPTS = 4096;
 
 /** After a failure that nobody expects. */
@@ -46,10 +46,12 @@ const CONCERNS_ONE_CLIENT: ReadonlySet<number> = new Set([
 const clientAddress = new Memory(SOCKET_ADDRESS_BYTES);
 
 /** The listener of one Service port. Accepting never waits for dialling. */
-export class TcpPort extends Deadline implements Handler {
+export class TcpPort extends Deadline implements Handler, Task {
   readonly fd: number;
   readonly state: PortState;
   #isClosed = false;
+  #lastAccepts = LAST_ACCEPTS;
+  #onClosed = (): void => {};
 
   /** Throws a SysError when the descriptor cannot be watched. */
   constructor(state: PortState, fd: number) {
@@ -63,19 +65,28 @@ export class TcpPort extends Deadline implements Handler {
     this.state.update(backends);
   }
 
-  /** Who has connected is let in; connections go on. The descriptor is given back. */
-  close(): void {
+  /**
+   * Who has connected is let in, and connections go on. True when the descriptor is given back at once; if more are waiting
+   * than one turn should accept, `onClosed` is called in a later one.
+   */
+  close(onClosed: () => void): boolean {
     const { loop, admission } = this.state.worker;
-    this.#acceptSome(LAST_ACCEPTS);
-    this.#isClosed = true;
     this.cancelDeadline();
     admission.forget(this);
     loop.unwatch(this.fd);
+    this.#isClosed = true;
+    this.#onClosed = onClosed;
+    return !this.#acceptLast();
+  }
+
+  /** It is being closed. */
+  run(): void {
+    if (!this.#acceptLast()) this.#onClosed();
   }
 
   onEvents(): void {
     const { admission } = this.state.worker;
-    if (!admission.isPaused) this.#acceptSome(ACCEPTS_PER_TURN);
+    if (!admission.isPaused) this.#acceptSome();
     if (admission.isPaused && !this.#isClosed) admission.hold(this);
   }
 
@@ -87,9 +98,21 @@ export class TcpPort extends Deadline implements Handler {
     this.state.worker.loop.rewatch(this.fd, EPOLLIN);
   }
 
-  #acceptSome(count: number): void {
+  /** Whether there may be more: they come in the next turn. */
+  #acceptLast(): boolean {
+    this.#lastAccepts -= ACCEPTS_PER_TURN;
+    if (!this.#acceptSome() || this.#lastAccepts <= 0) return false;
+    this.state.worker.loop.inNextTurn(this);
+    return true;
+  }
+
+  /** Whether there may be more. */
+  #acceptSome(): boolean {
     const { admission, catchUp, loop } = this.state.worker;
-    for (let i = 0; i < count && !admission.isPaused && !this.#isClosed; i++) {
+    const wasClosed = this.#isClosed;
+    for (let i = 0; i < ACCEPTS_PER_TURN; i++) {
+      // A command may have closed it meanwhile, which goes on with the others by itself.
+      if (admission.isPaused || this.#isClosed !== wasClosed) return false;
       const fd = accept(this.fd, clientAddress);
       if (fd >= 0) {
         loop.own(fd);
@@ -99,9 +122,10 @@ export class TcpPort extends Deadline implements Handler {
         catchUp();
         new TcpConnection(this.state, fd).begin(client);
       } else if (!this.#mayGoOn(-fd)) {
-        return;
+        return false;
       }
     }
+    return true;
   }
 
   #mayGoOn(errno: number): boolean {

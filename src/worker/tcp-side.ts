@@ -3,8 +3,19 @@ import { read } from '../sys/descriptor.ts';
 import { EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLPRI, EPOLLRDHUP } from '../sys/epoll.ts';
 import { Memory } from '../sys/memory.ts';
 import { splice } from '../sys/pipe.ts';
-import { MSG_MORE, recv, send } from '../sys/socket.ts';
+import {
+  MSG_MORE,
+  peerState,
+  recv,
+  SO_OOBINLINE,
+  SOL_SOCKET,
+  send,
+  setOption,
+  unacknowledgedBytes,
+} from '../sys/socket.ts';
 import { EAGAIN, EINVAL, EIO, ENOMEM, ENOSYS, EPERM } from '../sys/sys-error.ts';
+import { isDead, lookIntervalMs, unansweredSinceMs } from './dead-peer.ts';
+import { Deadline } from './deadlines.ts';
 import type { Handler, Task } from './event-loop.ts';
 import type { SideRecord } from './hand-over.ts';
 import type { Inventory } from './inventory.ts';
@@ -27,6 +38,8 @@ export const SIDE_EVENTS = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI | EPOLLET;
 const MORE_BEHIND = EPOLLRDHUP | EPOLLHUP | EPOLLERR | EPOLLPRI;
 const SOMETHING_TO_READ = EPOLLIN | MORE_BEHIND;
 
+const URGENT_IN_LINE = { level: SOL_SOCKET, name: SO_OOBINLINE, value: 1 };
+
 /** A read that fills this means bulk. It is what one call can copy while it stays in the processor's second cache. */
 export const SCRATCH_BYTES = 64 << 10;
 
@@ -40,11 +53,11 @@ const NEVER_BULK = -1;
  */
 const CANNOT_SPLICE: ReadonlySet<number> = new Set([EINVAL, EIO, ENOMEM, ENOSYS, EPERM]);
 
-/** What one stream may move in one turn, so that a saturated one keeps the others waiting for under a millisecond. */
-const BYTES_PER_TURN = 1 << 20;
-
-/** One side of a connection, and the stream of bytes that comes from it: what is read here is written to {@link peer}. */
-export class TcpSide implements Handler, Task {
+/**
+ * One side of a connection, and the stream of bytes that comes from it: what is read here is written to {@link peer}. An
+ * endpoint's is a deadline, too: it is looked at while it has something to acknowledge.
+ */
+export class TcpSide extends Deadline implements Handler, Task {
   readonly connection: TcpConnection;
   readonly fd: number;
   readonly counter: number;
@@ -60,16 +73,27 @@ export class TcpSide implements Handler, Task {
   #mayHaveMore = false;
   /** The stream ends cleanly with what can be read now. */
   #endIsNear = false;
+  /** The portion of a turn was spent. */
   #isQueued = false;
+  /** How long an endpoint may leave something unanswered; 0: no matter how long. */
+  readonly #userTimeoutMs: number;
+  #unansweredSinceMs = 0;
   #bulk = 0;
   #pipe: Pipe | undefined;
   #rest: Memory | undefined;
   #restOffset = 0;
 
-  constructor(connection: TcpConnection, fd: number, counter: 'receivedBytes' | 'sentBytes') {
+  constructor(connection: TcpConnection, fd: number, role: 'client' | 'endpoint') {
+    super();
     this.connection = connection;
     this.fd = fd;
-    this.counter = COUNTER[counter];
+    this.counter = COUNTER[role === 'client' ? 'receivedBytes' : 'sentBytes'];
+    this.#userTimeoutMs = role === 'client' ? 0 : connection.port.worker.options.tcpUserTimeoutMs;
+  }
+
+  /** The stream ends behind what can be read, which may be more than the peer takes for now. */
+  get endIsNear(): boolean {
+    return this.#endIsNear;
   }
 
   onEvents(events: number): void {
@@ -77,6 +101,7 @@ export class TcpSide implements Handler, Task {
     if (events & SOMETHING_TO_READ) {
       this.isReadable = true;
       if (events & MORE_BEHIND) this.#mayHaveMore = true;
+      if (events & EPOLLPRI) this.#keepUrgentByte();
       this.#endIsNear = (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) === EPOLLRDHUP;
     }
     this.connection.onSideEvents(this, events);
@@ -120,12 +145,29 @@ export class TcpSide implements Handler, Task {
       this.#pipe = this.connection.port.worker.pipes.adopt(pipe);
       this.pending = pipe.pending;
     }
+    this.wasSent();
   }
 
-  /** The budget of the last turn was spent. */
   run(): void {
     this.#isQueued = false;
-    this.connection.onBudget(this);
+    this.connection.onPortion(this);
+  }
+
+  /** Bytes or an end went out to this side. */
+  wasSent(): void {
+    if (this.#userTimeoutMs === 0 || this.list !== undefined) return;
+    this.#unansweredSinceMs = this.connection.port.worker.loop.nowMs;
+    this.#lookLater();
+  }
+
+  onDue(): void {
+    if (unacknowledgedBytes(this.fd) <= 0) return;
+    const state = peerState(this.fd);
+    if (state === undefined) return;
+    const { nowMs } = this.connection.port.worker.loop;
+    this.#unansweredSinceMs = unansweredSinceMs(state, this.#unansweredSinceMs, nowMs);
+    if (isDead(state, nowMs - this.#unansweredSinceMs, this.#userTimeoutMs)) this.connection.onDead(this);
+    else this.#lookLater();
   }
 
   /**
@@ -134,21 +176,25 @@ export class TcpSide implements Handler, Task {
    */
   pump(): TcpSide | undefined {
     const peer = this.peer;
-    if (peer === undefined) return undefined;
-    for (let budget = BYTES_PER_TURN; ; ) {
+    // Having spent its portion it waits for its turn, for others do, too.
+    if (peer === undefined || this.#isQueued) return undefined;
+    const { share } = this.connection.port.worker;
+    for (let left = share.portion(); ; ) {
       while (this.pending > 0) {
         if (!peer.isWritable) return undefined;
         if (!this.#flush(peer)) return peer;
       }
       if (!this.isReadable || this.hasEnded) return undefined;
-      if (budget <= 0) {
-        this.#continueNextTurn();
+      if (left <= 0) {
+        this.#isQueued = true;
+        share.await(this);
         return undefined;
       }
-      const moved = this.#take(peer);
+      const moved = this.#take(peer, left);
       if (moved === FAILED_HERE) return this;
       if (moved === FAILED_THERE) return peer;
-      budget -= moved;
+      share.moved(moved);
+      left -= moved;
     }
   }
 
@@ -159,17 +205,17 @@ export class TcpSide implements Handler, Task {
     this.#pipe = undefined;
     this.#rest = undefined;
     this.pending = 0;
+    this.cancelDeadline();
   }
 
-  #continueNextTurn(): void {
-    if (this.#isQueued) return;
-    this.#isQueued = true;
-    this.connection.port.worker.loop.inNextTurn(this);
+  #lookLater(): void {
+    const { loop } = this.connection.port.worker;
+    loop.deadlines.after(lookIntervalMs(this.#userTimeoutMs)).start(this, loop.nowMs);
   }
 
   /** Bytes moved, or one of the two failures. */
-  #take(peer: TcpSide): number {
-    return this.#bulk > 0 ? this.#spliceIn() : this.#copy(peer);
+  #take(peer: TcpSide, atMost: number): number {
+    return this.#bulk > 0 ? this.#spliceIn(peer, atMost) : this.#copy(peer);
   }
 
   /** One read and, at best, one write. Bytes moved, or one of the two failures. */
@@ -186,6 +232,7 @@ export class TcpSide implements Handler, Task {
     // The end goes with the last bytes then, in one packet.
     const isLast = this.#endIsNear && received < SCRATCH_BYTES;
     const sent = send(peer.fd, scratch, 0, received, isLast ? MSG_MORE : 0);
+    if (sent > 0) peer.wasSent();
     if (sent === received) return received;
     if (sent < 0 && sent !== -EAGAIN) return FAILED_THERE;
     if (sent === -EAGAIN) peer.isWritable = false;
@@ -193,13 +240,15 @@ export class TcpSide implements Handler, Task {
     return received;
   }
 
-  #spliceIn(): number {
-    this.#pipe ??= this.connection.port.worker.pipes.take();
+  #spliceIn(peer: TcpSide, atMost: number): number {
+    const { pipes } = this.connection.port.worker;
+    this.#pipe ??= pipes.take();
     if (this.#pipe === undefined) {
       this.#bulk = 0;
       return 0;
     }
-    const moved = splice(this.fd, this.#pipe.writeEnd, this.#pipe.capacity);
+    const length = pipes.areScarce ? SCRATCH_BYTES : Math.min(Math.max(atMost, SCRATCH_BYTES), this.#pipe.capacity);
+    const moved = splice(this.fd, this.#pipe.writeEnd, length);
     if (moved > 0) {
       this.#counted(moved);
       this.pending = moved;
@@ -207,9 +256,20 @@ export class TcpSide implements Handler, Task {
       return moved;
     }
     this.#givePipe();
+    // Splicing stops before urgent data, and calls that an end once the FIN is there, too: only recv tells the truth.
+    if (moved === 0) return this.#copy(peer);
     if (!CANNOT_SPLICE.has(-moved)) return this.#nothingRead(moved);
     this.#bulk = NEVER_BULK;
     return 0;
+  }
+
+  /**
+   * Urgent data: the byte stays in its place in the stream, as RFC 6093 wants it, and is not urgent any more. Without
+   * this the kernel leaves it out, and what splices never gets past it.
+   */
+  #keepUrgentByte(): void {
+    setOption(this.fd, URGENT_IN_LINE);
+    this.#bulk = NEVER_BULK;
   }
 
   #nothingRead(result: number): number {
@@ -230,6 +290,7 @@ export class TcpSide implements Handler, Task {
   #flushRest(peer: TcpSide, rest: Memory): boolean {
     const sent = send(peer.fd, rest, this.#restOffset, this.pending);
     if (sent < 0) return this.#notTaken(peer, sent);
+    peer.wasSent();
     this.connection.moved();
     this.#restOffset += sent;
     this.pending -= sent;
@@ -240,7 +301,14 @@ export class TcpSide implements Handler, Task {
   #flushPipe(peer: TcpSide): boolean {
     const pipe = this.#pipe as Pipe;
     const sent = splice(pipe.readEnd, peer.fd, this.pending);
-    if (sent < 0) return CANNOT_SPLICE.has(-sent) ? this.#emptyPipe(pipe) : this.#notTaken(peer, sent);
+    if (sent < 0) {
+      if (CANNOT_SPLICE.has(-sent)) this.#emptyPipe(pipe, NEVER_BULK);
+      else if (!this.#notTaken(peer, sent)) return false;
+      // It stalls: with so little inside it leaves the pipe to a stream that moves.
+      else if (this.pending <= SCRATCH_BYTES && this.connection.port.worker.pipes.areScarce) this.#emptyPipe(pipe, 0);
+      return true;
+    }
+    peer.wasSent();
     this.connection.moved();
     this.pending -= sent;
     if (this.pending === 0) this.#givePipe();
@@ -253,7 +321,7 @@ export class TcpSide implements Handler, Task {
   }
 
   /** Goes on by copying, with what is inside first. */
-  #emptyPipe(pipe: Pipe): boolean {
+  #emptyPipe(pipe: Pipe, bulk: number): void {
     const rest = new Memory(this.pending);
     let taken = 0;
     while (taken < this.pending) {
@@ -261,11 +329,10 @@ export class TcpSide implements Handler, Task {
       if (got <= 0) throw new Error(`a pipe that should hold ${this.pending} bytes ended after ${taken}`);
       taken += got;
     }
-    this.#bulk = NEVER_BULK;
+    this.#bulk = bulk;
     this.#givePipe();
     this.#rest = rest;
     this.#restOffset = 0;
-    return true;
   }
 
   #keep(bytes: Buffer): void {

@@ -55,7 +55,7 @@ export class UdpPort extends Deadline implements Handler, ReplySocket {
   }
 
   /** Flows end; the descriptor is given back. */
-  close(): void {
+  close(): boolean {
     const { loop, udp } = this.state.worker;
     this.#isClosed = true;
     for (const flow of this.#flows) this.end(flow);
@@ -63,6 +63,7 @@ export class UdpPort extends Deadline implements Handler, ReplySocket {
     udp.replies.run();
     this.cancelDeadline();
     loop.unwatch(this.fd);
+    return true;
   }
 
   onEvents(): void {

@@ -7,6 +7,7 @@ import type { EventLoop } from './event-loop.ts';
 import type { FlowBudget } from './flow-budget.ts';
 import type { PipePool } from './pipe-pool.ts';
 import type { Report } from './protocol.ts';
+import type { TurnShare } from './turn-share.ts';
 import type { UdpBuffers } from './udp-buffers.ts';
 
 /** What all Service ports of one worker share. */
@@ -24,6 +25,7 @@ export interface WorkerContext {
   readonly report: (report: Report) => void;
   readonly admission: Admission;
   readonly pipes: PipePool;
+  readonly share: TurnShare;
   /** For bytes that are received and sent on within one call. */
   readonly scratch: Memory;
   readonly flows: FlowBudget;

@@ -39,6 +39,7 @@ test('without flags but --manifests, every default is kube-proxy’s or ours', (
     dataPlane: {
       endpointDrainTimeoutMs: 0,
       tcpHalfOpenTimeoutMs: 300_000,
+      tcpUserTimeoutMs: 30_000,
       udpIdleTimeoutMs: 250,
       udpFirstReplyTimeoutMs: 5_000,
       udpMaxFlowsPerService: 4_096,
@@ -215,13 +216,23 @@ describe('a value is taken as it is meant', () => {
   test('of every bound on connections and flows', () => {
     const { dataPlane } = configOf(
       ...['--endpoint-drain-timeout', '5s'],
-      ...['--tcp-half-open-timeout', '1m', '--udp-timeout', '10s', '--udp-first-reply-timeout', '1s'],
+      ...[
+        '--tcp-half-open-timeout',
+        '1m',
+        '--tcp-user-timeout',
+        '0',
+        '--udp-timeout',
+        '10s',
+        '--udp-first-reply-timeout',
+        '1s',
+      ],
       ...['--udp-max-flows-per-service', '10', '--udp-max-flows', '20', '--affinity-max-clients', '30'],
       ...['--connection-mark-bit', '0'],
     );
     assert.deepEqual(dataPlane, {
       endpointDrainTimeoutMs: 5_000,
       tcpHalfOpenTimeoutMs: 60_000,
+      tcpUserTimeoutMs: 0,
       udpIdleTimeoutMs: 10_000,
       // Never below the idle timeout.
       udpFirstReplyTimeoutMs: 10_000,

@@ -117,3 +117,27 @@ test('commands are obeyed in the order in which they were sent, also when closin
     return counters.readEndpoints().every((each) => each.counters.connections === 1);
   });
 });
+
+test('a port that closes lets in all who have connected, and few of them per turn', async (t) => {
+  const { engine, reports, open, tell } = engineRig(t);
+  const { fd, localPort } = openListenSocket(
+    listenSpec({ name: 'a/b', protocol: 'TCP', address: '127.0.0.1', port: 0 }),
+  );
+  t.after(() => close(fd));
+  const counters = open(1, fd, { endpoints: [(await TcpBackend.echo(t)).endpoint] });
+  tell({ kind: 'freeze' });
+  const clients = await Promise.all(Array.from({ length: 300 }, () => connectTcp(localPort)));
+  t.after(() => {
+    for (const client of clients) client.reset();
+  });
+  tell({ kind: 'thaw' }, { kind: 'close', port: 1 });
+  let most = counters.read().connections;
+  for (let turns = 0; reports.at(-1)?.kind !== 'closed'; turns++) {
+    assert.ok(turns < 100, 'it was not closed within 100 turns');
+    const before = counters.read().connections;
+    engine.turn(0);
+    most = Math.max(most, counters.read().connections - before);
+  }
+  assert.ok(most <= 64, `${most} were let in within one turn`);
+  assert.equal(counters.read().connections, 300);
+});

@@ -20,12 +20,16 @@ function openDescriptors(): number {
   return readdirSync('/proc/self/fd').length;
 }
 
-test('pipes are large, at most so many, and used again', (t) => {
-  const pool = poolOf(t, 2);
-  const [one, two] = [pool.take(), pool.take()];
+test('pipes are large, at most so many and one more, and used again', (t) => {
+  const pool = poolOf(t, 1);
+  const one = pool.take();
+  assert.equal(pool.areScarce, false);
+  const two = pool.take();
   assert.deepEqual([one?.capacity, two?.capacity], [1 << 20, 1 << 20]);
+  assert.equal(pool.areScarce, true);
   assert.equal(pool.take(), undefined);
   pool.give(one as Pipe);
+  assert.equal(pool.areScarce, false);
   assert.equal(pool.take(), one);
 });
 

@@ -5,12 +5,18 @@ import type { Socket } from 'node:net';
  * two sockets' high-water marks (64 KiB each) are held in memory: `from` is not read while `to` has not drained.
  *
  * While it is not read, its reset goes unseen, for Node takes a socket that it does not read off the poll set: it is seen
- * when `to` drains or fails. Errors are the caller's concern.
+ * when `to` drains or fails. So does its end: `onStall` is called when reading pauses. Errors are the caller's concern.
  */
-export function copy(from: Socket, to: Socket, onBytes: (count: number) => void): void {
+export function copy(
+  from: Socket,
+  to: Socket,
+  { onBytes, onStall }: { readonly onBytes: (count: number) => void; readonly onStall: () => void },
+): void {
   from.on('data', (chunk: Buffer) => {
     onBytes(chunk.length);
-    if (!to.write(chunk)) from.pause();
+    if (to.write(chunk)) return;
+    from.pause();
+    onStall();
   });
   to.on('drain', () => from.resume());
   if (from.readableEnded) to.end();

@@ -3,7 +3,7 @@ import type { Timer } from '../../contracts/clock.ts';
 import type { DialFailure } from '../../contracts/data-plane.ts';
 import type { Endpoint } from '../../model/endpoint.ts';
 import type { Pick } from '../../picker/picker.ts';
-import { dialTimeoutMs } from '../../picker/retry-policy.ts';
+import { dialTimeoutMs, LONGEST_DIALLING_MS } from '../../picker/retry-policy.ts';
 import { errnoOf } from '../listen-error.ts';
 import { connectedToItself, dialFailureOf, reportDialFailure } from './dial-failure.ts';
 import type { OpenSocket, PortContext } from './port-context.ts';
@@ -12,10 +12,13 @@ import { TCP_OPTIONS } from './tcp-options.ts';
 export interface DialOptions {
   readonly port: PortContext;
   readonly pick: Pick;
-  /** The socket has begun to read, so listeners must be added in this call. */
-  readonly onConnected: (backend: Socket, endpoint: Endpoint) => void;
-  /** The endpoint accepted and reset the connection before anything could be done with it. */
-  readonly onReset: (endpoint: Endpoint) => void;
+  /**
+   * The socket has begun to read, so listeners must be added in this call. `rest` will hold what was received and not
+   * read when the connection broke.
+   */
+  readonly onConnected: (backend: Socket, endpoint: Endpoint, rest: readonly Buffer[]) => void;
+  /** The endpoint accepted, sent `rest` and reset the connection before anything could be done with it. */
+  readonly onReset: (endpoint: Endpoint, rest: readonly Buffer[]) => void;
   readonly onGivenUp: (reason: 'no-endpoints' | 'exhausted') => void;
 }
 
@@ -32,6 +35,7 @@ export class Dial {
   readonly #onConnected: DialOptions['onConnected'];
   readonly #onReset: DialOptions['onReset'];
   readonly #onGivenUp: DialOptions['onGivenUp'];
+  readonly #startedMs: number;
   #attempts = 0;
   #endpoint: Endpoint | undefined;
   #socket: Socket | undefined;
@@ -43,6 +47,7 @@ export class Dial {
     this.#onConnected = options.onConnected;
     this.#onReset = options.onReset;
     this.#onGivenUp = options.onGivenUp;
+    this.#startedMs = options.port.clock.now();
   }
 
   /** The one that is being tried. */
@@ -52,7 +57,8 @@ export class Dial {
 
   /** May give up before it returns. */
   start(): void {
-    const endpoint = this.#pick.next();
+    const isLate = this.#attempts > 0 && this.#port.clock.now() - this.#startedMs >= LONGEST_DIALLING_MS;
+    const endpoint = isLate ? undefined : this.#pick.next();
     this.#endpoint = endpoint;
     if (endpoint === undefined) {
       this.#onGivenUp(this.#attempts === 0 ? 'no-endpoints' : 'exhausted');
@@ -77,6 +83,7 @@ export class Dial {
   #dial(endpoint: Endpoint, timeoutMs: number): void {
     const socket = connectTo(endpoint, this.#port.openSocket);
     this.#socket = socket;
+    const rest = this.#keepRest(socket);
     const { clock, counters, endpoints } = this.#port;
     const beganMs = clock.now();
     const fail = (reason: DialFailure, err: Error): void => {
@@ -88,7 +95,7 @@ export class Dial {
     const onError = (err: Error): void => {
       if (WAS_ACCEPTED.has(errnoOf(err))) {
         this.cancel();
-        this.#onReset(endpoint);
+        this.#onReset(endpoint, rest);
       } else {
         fail(dialFailureOf(err), err);
       }
@@ -110,13 +117,28 @@ export class Dial {
         each.connects++;
         each.connectMs += tookMs;
       }
-      this.#onConnected(socket, endpoint);
+      this.#onConnected(socket, endpoint, rest);
     });
     const timedOut = () => fail('timeout', new Error(`no answer within ${timeoutMs} ms`));
     // One turn later: after a standstill of this process timers come first, and an answer that is there already next.
     this.#timer = clock.after(timeoutMs, () => {
       this.#timer = clock.after(0, timedOut);
     });
+  }
+
+  /** Node throws away what is still to be read when a connection breaks, be it while connecting. */
+  #keepRest(socket: Socket): readonly Buffer[] {
+    const rest: Buffer[] = [];
+    const destroy = socket._destroy.bind(socket);
+    socket._destroy = (err, callback) => {
+      if (err !== null) {
+        const read: Buffer | null = socket.read();
+        if (read !== null) rest.push(read);
+        rest.push(...(this.#port.kernel?.readRest(socket) ?? []));
+      }
+      destroy(err, callback);
+    };
+    return rest;
   }
 }
 

@@ -17,7 +17,7 @@ import { listenError } from '../listen-error.ts';
 import { EndpointCounters } from './endpoint-counters.ts';
 import { inPieces } from './in-pieces.ts';
 import { newCounters } from './new-counters.ts';
-import type { OpenSocket, PortContext, PortListener } from './port-context.ts';
+import type { KernelSockets, OpenSocket, PortContext, PortListener } from './port-context.ts';
 import { TcpConnection } from './tcp-connection.ts';
 import { TcpDrain } from './tcp-drain.ts';
 import { listenTcp } from './tcp-listener.ts';
@@ -31,10 +31,22 @@ export interface NodeDataPlaneSetup {
   readonly observer: DataPlaneObserver;
   readonly clock: Clock;
   readonly random: Random;
+  /** See {@link loadKernelSockets}. */
+  readonly kernel?: KernelSockets | undefined;
   /** The node's own addresses; by default those of its interfaces that are up. */
   readonly localAddresses?: () => readonly string[];
   /** How sockets towards endpoints are made; by default as Node does, which cannot mark them. */
   readonly openSocket?: OpenSocket;
+}
+
+/** Without them the engine works all the same, but for a few things that only the kernel tells. */
+export async function loadKernelSockets(): Promise<KernelSockets | undefined> {
+  try {
+    return (await import('./kernel-sockets.ts')).kernelSockets;
+  } catch {
+    // koffi's addon does not load here, which may be why this engine runs.
+    return undefined;
+  }
 }
 
 /** The portable engine, on `net` and `dgram` alone: complete, and the reference for any faster one. */
@@ -71,14 +83,14 @@ class NodeDataPlane implements DataPlane {
   async open(spec: ListenSpec, backends: Backends): Promise<number> {
     if (this.#isShutDown) throw listenError(spec, 'failed', 'the data plane has been shut down');
     if (this.#ports.has(spec.id)) throw listenError(spec, 'failed', 'that listener is open already');
-    const { options, observer, clock, random, openSocket } = this.#setup;
+    const { options, observer, clock, kernel, random, openSocket } = this.#setup;
     const picker = new Picker({ random, affinityMaxClients: options.affinityMaxClients });
     picker.update(backends);
     const drain = spec.protocol === 'TCP' ? this.#drain() : undefined;
     drain?.update(backends);
     const endpoints = new EndpointCounters();
     endpoints.follow(backends);
-    const shared = { options, observer, clock, openSocket };
+    const shared = { options, observer, clock, kernel, openSocket };
     const context = { ...shared, name: spec.name, picker, counters: newCounters(), endpoints, drain };
     const port: OpenPort = { spec, context, opening: Promise.resolve(0), listener: undefined };
     this.#ports.set(spec.id, port);

@@ -1,9 +1,19 @@
+import type { Socket } from 'node:net';
 import type { Clock } from '../../contracts/clock.ts';
 import type { Counters, DataPlaneObserver, DataPlaneOptions } from '../../contracts/data-plane.ts';
 import type { ServicePortName } from '../../model/service.ts';
 import type { Picker } from '../../picker/picker.ts';
+import type { PeerState } from '../../sys/socket.ts';
 import type { EndpointCounters } from './endpoint-counters.ts';
 import type { TcpDrain } from './tcp-drain.ts';
+
+/** What the kernel knows of a socket and Node does not tell. */
+export interface KernelSockets {
+  peerState(socket: Socket): PeerState | undefined;
+  unacknowledgedBytes(socket: Socket): number;
+  /** What has been received and not read; there may be some after the connection has broken, too. */
+  readRest(socket: Socket): readonly Buffer[];
+}
 
 /** What everything that works for one Service port shares. */
 export interface PortContext {
@@ -14,6 +24,8 @@ export interface PortContext {
   readonly options: DataPlaneOptions;
   readonly observer: DataPlaneObserver;
   readonly clock: Clock;
+  /** Missing where libc cannot be called. */
+  readonly kernel?: KernelSockets | undefined;
   /** Where connections are ended some time after their endpoint has gone. */
   readonly drain?: TcpDrain | undefined;
   readonly openSocket?: OpenSocket | undefined;

@@ -3,17 +3,22 @@ import { type Timer, wholeMsLeft } from '../../contracts/clock.ts';
 import type { Counters, OpenConnection } from '../../contracts/data-plane.ts';
 import { type Address, unmapped } from '../../model/address.ts';
 import type { Endpoint } from '../../model/endpoint.ts';
+import { isDead, lookIntervalMs, unansweredSinceMs } from '../../worker/dead-peer.ts';
 import { copy } from './copy.ts';
 import { Dial } from './dial.ts';
-import type { PortContext } from './port-context.ts';
+import type { KernelSockets, PortContext } from './port-context.ts';
 import { reset } from './reset.ts';
 import { turnAway } from './turn-away.ts';
+
+/** How long bytes that were sent before a reset may take to arrive, and how often to look. */
+const RESET_PATIENCE_MS = 1000;
+const RESET_POLL_MS = 10;
 
 /**
  * One client, from accept to the end of both sides.
  *
  * A reset or failure of one side is a reset of the other, never a clean end, so that nobody takes half a stream for a
- * whole one. The same holds where this program cuts a connection itself. Only a client for whom there is no endpoint is
+ * whole one; what was sent before it arrives first, as it would without a proxy. The same holds where this program cuts a connection itself. Only a client for whom there is no endpoint is
  * closed without a reset, as upstream: no byte of an answer has reached it that could be mistaken for all of it.
  *
  * The client is read while dialling (up to its high-water mark), because only a socket that is read tells of a reset.
@@ -31,6 +36,10 @@ export class TcpConnection {
   #openSockets = 0;
   #halfOpenTimer: Timer | undefined;
   #lastMovedMs = 0;
+  /** Runs while the endpoint has something to acknowledge, or a side is not read: only the kernel knows of it then. */
+  #lookTimer: Timer | undefined;
+  #unansweredSinceMs = 0;
+  #settleTimer: Timer | undefined;
 
   constructor(client: Socket, port: PortContext, onOver: () => void) {
     this.#client = client;
@@ -51,10 +60,11 @@ export class TcpConnection {
     this.#dial = new Dial({
       port: this.port,
       pick: this.port.picker.pick(client, this.port.clock.now()),
-      onConnected: (backend, endpoint) => this.#join(backend, endpoint),
-      onReset: (endpoint) => {
+      onConnected: (backend, endpoint, rest) => this.#join(backend, endpoint, rest),
+      onReset: (endpoint, rest) => {
         countReset(this.port, this.port.endpoints.of(endpoint));
-        reset(this.#client);
+        this.#passOn(rest, this.port.endpoints.of(endpoint));
+        this.#settle(this.#client);
       },
       onGivenUp: (reason) => {
         turnAway(this.port, client, reason);
@@ -82,52 +92,127 @@ export class TcpConnection {
     if (this.#backend !== undefined) reset(this.#backend);
   }
 
-  #join(backend: Socket, endpoint: Endpoint): void {
+  #join(backend: Socket, endpoint: Endpoint, rest: readonly Buffer[]): void {
     const client = this.#client;
     this.#backend = backend;
     this.endpoint = endpoint;
     this.port.drain?.connected(endpoint);
-    this.#watch(backend);
     const { counters, clock } = this.port;
     const share = this.port.endpoints.of(endpoint);
     this.#share = share;
     share.connections++;
     share.active++;
+    this.#watch(backend, () => {
+      countReset(this.port, share);
+      this.#passOn(rest, share);
+    });
     // The clock is read per chunk only while it matters.
     const moved = (): void => {
       if (this.#halfOpenTimer !== undefined) this.#lastMovedMs = clock.now();
     };
-    copy(client, backend, (count) => {
-      counters.receivedBytes += count;
-      share.receivedBytes += count;
-      moved();
+    const onStall = (): void => this.#lookLater();
+    copy(client, backend, {
+      onStall,
+      onBytes: (count) => {
+        counters.receivedBytes += count;
+        share.receivedBytes += count;
+        moved();
+        if (this.port.options.tcpUserTimeoutMs > 0) this.#lookLater();
+      },
     });
-    copy(backend, client, (count) => {
-      counters.sentBytes += count;
-      share.sentBytes += count;
-      moved();
+    copy(backend, client, {
+      onStall,
+      onBytes: (count) => {
+        counters.sentBytes += count;
+        share.sentBytes += count;
+        moved();
+      },
     });
     if (client.readableEnded) this.#watchHalfOpen();
     else client.once('end', () => this.#watchHalfOpen());
     backend.once('end', () => this.#watchHalfOpen());
   }
 
-  #watch(socket: Socket): void {
+  #watch(socket: Socket, onBroken = (): void => {}): void {
     this.#openSockets++;
     // An error is always followed by 'close', where it is dealt with; without a listener it would end the process.
     socket.on('error', () => {});
     socket.on('close', (hadError) => {
-      if (hadError && socket === this.#backend && this.#share !== undefined) countReset(this.port, this.#share);
-      if (hadError) this.cut();
+      if (hadError) {
+        onBroken();
+        this.#settle(socket === this.#client ? this.#backend : this.#client);
+      }
       if (--this.#openSockets === 0) this.#over();
     });
   }
 
+  /** What the endpoint sent before its connection broke. */
+  #passOn(rest: readonly Buffer[], share: Counters): void {
+    for (const chunk of rest) {
+      this.port.counters.sentBytes += chunk.length;
+      share.sentBytes += chunk.length;
+      if (this.#client.writable) this.#client.write(chunk);
+    }
+  }
+
+  /** The other side broke: this one gets what came before, then the reset. */
+  #settle(side: Socket | undefined, giveUpMs = this.port.clock.now() + RESET_PATIENCE_MS): void {
+    const { clock, kernel } = this.port;
+    const isDelivered =
+      side === undefined ||
+      side.destroyed ||
+      (side.writableLength === 0 && (kernel?.unacknowledgedBytes(side) ?? 0) === 0);
+    if (isDelivered || clock.now() >= giveUpMs) this.cut();
+    else this.#settleTimer = clock.after(RESET_POLL_MS, () => this.#settle(side, giveUpMs));
+  }
+
   #over(): void {
     this.#halfOpenTimer?.cancel();
+    this.#lookTimer?.cancel();
+    this.#settleTimer?.cancel();
     this.port.counters.active--;
     if (this.#share !== undefined) this.#share.active--;
     this.#onOver();
+  }
+
+  #lookLater(): void {
+    const { clock, kernel, options } = this.port;
+    if (this.#lookTimer !== undefined || kernel === undefined) return;
+    const { tcpUserTimeoutMs, tcpHalfOpenTimeoutMs } = options;
+    this.#unansweredSinceMs = clock.now();
+    this.#armLookTimer(
+      kernel,
+      lookIntervalMs(Math.min(tcpUserTimeoutMs || tcpHalfOpenTimeoutMs, tcpHalfOpenTimeoutMs)),
+    );
+  }
+
+  #armLookTimer(kernel: KernelSockets, delayMs: number): void {
+    this.#lookTimer = this.port.clock.after(delayMs, () => {
+      this.#lookTimer = undefined;
+      if (this.#look(kernel)) this.#armLookTimer(kernel, delayMs);
+    });
+  }
+
+  /** Whether there is reason to look again. */
+  #look(kernel: KernelSockets): boolean {
+    const backend = this.#backend as Socket;
+    let isStalled = false;
+    for (const side of [this.#client, backend]) {
+      if (!side.isPaused() || side.destroyed) continue;
+      isStalled = true;
+      // Its end waits behind what the other side does not take: from now on something must move.
+      if (this.#halfOpenTimer === undefined && kernel.peerState(side)?.hasEnded) this.#watchHalfOpen();
+    }
+    const { tcpUserTimeoutMs } = this.port.options;
+    if (tcpUserTimeoutMs === 0 || kernel.unacknowledgedBytes(backend) === 0) return isStalled;
+    const state = kernel.peerState(backend);
+    if (state === undefined) return isStalled;
+    const nowMs = this.port.clock.now();
+    this.#unansweredSinceMs = unansweredSinceMs(state, this.#unansweredSinceMs, nowMs);
+    if (!isDead(state, nowMs - this.#unansweredSinceMs, tcpUserTimeoutMs)) return true;
+    countReset(this.port, this.#share as Counters);
+    this.cut();
+    return false;
   }
 
   /** From the first end of a direction on, something must move. */

@@ -7,7 +7,8 @@ import { type TestContext, test } from 'node:test';
 import { setTimeout as sleep, setImmediate as turn } from 'node:timers/promises';
 import { waitFor } from '../../netns/wait.ts';
 import { PatternReceiver, PatternSender } from '../../support/pattern.ts';
-import { connectSocket, connectTcp, TcpBackend } from '../../support/tcp.ts';
+import { descriptorOf, MSG_OOB, sendTo } from '../../support/raw-tcp.ts';
+import { connectSocket, connectTcp, TcpBackend, TcpPeer } from '../../support/tcp.ts';
 import type { Rig, RigFactory } from './harness.ts';
 
 const MIB = 1 << 20;
@@ -68,6 +69,22 @@ export function copyingTests(makeRig: RigFactory): void {
       assert.ok(received.isIntact, 'the bytes differ');
     });
   }
+
+  test('an urgent byte holds nothing up, and all others arrive in order', async (t) => {
+    const { client, backend } = await join(t, await makeRig(t));
+    const receiver = new TcpPeer(backend);
+    // Enough before it that an engine which splices does so by then.
+    const [before, after] = [randomBytes(8 * MIB), randomBytes(8 * MIB)];
+    await new Promise((written) => client.write(before, written));
+    sendTo(descriptorOf(client), '!', MSG_OOB);
+    client.end(after);
+    assert.equal(await receiver.finished(), 'end');
+    const { bytes } = receiver;
+    assert.ok(bytes.subarray(0, before.length).equals(before), 'the bytes before it differ');
+    // Whether the urgent one stays in its place is the engine's own choice.
+    const rest = bytes.subarray(before.length);
+    assert.ok(rest.equals(after) || rest.equals(Buffer.concat([Buffer.from('!'), after])), 'those behind it differ');
+  });
 
   test('a stalled connection does not hold up another of the same Service port', async (t) => {
     const rig = await makeRig(t);

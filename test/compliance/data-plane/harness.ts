@@ -29,6 +29,7 @@ export const CONNECTION_MARK = 0x2000;
 const OPTIONS: DataPlaneOptions = {
   endpointDrainTimeoutMs: 0,
   tcpHalfOpenTimeoutMs: 60_000,
+  tcpUserTimeoutMs: 0,
   udpIdleTimeoutMs: 60_000,
   udpFirstReplyTimeoutMs: 60_000,
   udpMaxFlowsPerService: 1000,

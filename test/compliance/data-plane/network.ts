@@ -84,3 +84,10 @@ async function ownNamespace(t: TestContext, program: readonly string[]) {
   };
   return { pid: child.pid, run, ip: (...args: string[]) => run('ip', ...args) };
 }
+
+/** The packets in a chain of the filter table that match vanish, until the test is over. */
+export function drop(t: TestContext, chain: string, ...match: string[]): void {
+  const change = (how: string) => execFileSync('iptables', ['-w', how, chain, ...match, '-j', 'DROP']);
+  change('-A');
+  t.after(() => change('-D'));
+}

@@ -1,12 +1,18 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { unacknowledgedBytes } from '../../../src/sys/socket.ts';
 import { waitFor } from '../../netns/wait.ts';
-import { ask, connectTcp, TcpBackend, type TcpPeer } from '../../support/tcp.ts';
+import { RawListener } from '../../support/raw-tcp.ts';
+import { ask, connectTcp, TcpBackend, TcpPeer } from '../../support/tcp.ts';
 import { endpointAt, type RigFactory, SETTLED_MS } from './harness.ts';
-import { BLACK_HOLE } from './network.ts';
+import { BLACK_HOLE, drop } from './network.ts';
 
 const MEGABYTE = Buffer.alloc(1 << 20, 'm');
+const PIECE = Buffer.alloc(16 << 10, 'p');
+
+/** Several times the timeout, and a few probes of a closed window, which come at longer and longer intervals. */
+const PAUSE_MS = 2500;
 
 /** Both sides of one connection through a rig. */
 async function pair(
@@ -191,6 +197,27 @@ export function tcpEndTests(makeRig: RigFactory): void {
     await waitFor('the connection to be over', () => active() === 0);
   });
 
+  test('a connection is half open, too, when the end of a side lies behind what the other does not read', async (t) => {
+    const rig = await makeRig(t, { tcpHalfOpenTimeoutMs: 400 });
+    const listener = new RawListener(t);
+    const { name, port } = await rig.open('TCP', [listener.endpoint]);
+    const client = await connectTcp(port);
+    client.socket.pause();
+    const backend = await listener.accepted();
+    // Until bytes lie in the engine's socket that it does not read any more. They must not fill it: an end that cannot
+    // be sent is none.
+    const readBytes = () => rig.counters(name).sentBytes;
+    for (let sent = 0; readBytes() === sent; ) {
+      sent += backend.send(PIECE);
+      const patience = performance.now() + SETTLED_MS;
+      while (readBytes() < sent && performance.now() < patience) await sleep(1);
+    }
+    await waitFor('the bytes to arrive', () => unacknowledgedBytes(backend.fd) === 0);
+    backend.close();
+    await waitFor('the connection to be over', () => rig.counters(name).active === 0);
+    assert.equal(client.hasEnded, false);
+  });
+
   test('a half-open connection with a reader that never reads is ended', async (t) => {
     const { client, backend, active } = await pair(t, makeRig, { tcpHalfOpenTimeoutMs: 200 });
     client.socket.pause();
@@ -208,6 +235,36 @@ export function tcpEndTests(makeRig: RigFactory): void {
     backend.end();
     assert.equal(await backend.finished(), 'end');
     assert.equal(backend.text, 'still here');
+  });
+
+  test('a connection to an endpoint that acknowledges nothing any more is reset', async (t) => {
+    const { client, backend, active, resets } = await pair(t, makeRig, { tcpUserTimeoutMs: 500 });
+    client.send('request');
+    await waitFor('the request', () => backend.text === 'request');
+    drop(t, 'INPUT', '-p', 'tcp', '--dport', String(backend.socket.localPort));
+    const began = performance.now();
+    client.send('one that never arrives');
+    assert.equal(await client.finished(), 'ECONNRESET');
+    const elapsed = performance.now() - began;
+    assert.ok(elapsed >= 495, `${elapsed} ms`);
+    await waitFor('the connection to be over', () => active() === 0);
+    assert.deepEqual(resets(), [1, 1], 'of the Service port and the endpoint');
+  });
+
+  test('a reader that pauses for longer than that still gets everything, for it acknowledges', async (t) => {
+    const rig = await makeRig(t, { tcpUserTimeoutMs: 500 });
+    const server = await TcpBackend.raw(t, (socket) => socket.pause());
+    const { name, port } = await rig.open('TCP', [server.endpoint]);
+    const client = await connectTcp(port);
+    for (let i = 0; i < 16; i++) client.send(MEGABYTE);
+    const backend = await waitFor('the backend to accept', () => server.sockets[0]);
+    await sleep(PAUSE_MS);
+    assert.equal(rig.counters(name).active, 1);
+    const reader = new TcpPeer(backend);
+    backend.resume();
+    client.end();
+    assert.equal(await reader.finished(), 'end');
+    assert.equal(reader.receivedBytes, 16 * MEGABYTE.length);
   });
 
   test('closing a Service port leaves its connections alone', async (t) => {

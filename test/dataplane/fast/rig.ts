@@ -12,6 +12,7 @@ import { listenSpec } from '../../support/listen-spec.ts';
 export const OPTIONS: DataPlaneOptions = {
   endpointDrainTimeoutMs: 0,
   tcpHalfOpenTimeoutMs: 60_000,
+  tcpUserTimeoutMs: 0,
   udpIdleTimeoutMs: 60_000,
   udpFirstReplyTimeoutMs: 60_000,
   udpMaxFlowsPerService: 1000,

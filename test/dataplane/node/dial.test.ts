@@ -37,3 +37,15 @@ test('a client that resets while its endpoint is dialled leaves no timer behind'
   await waitFor('the try to be given up', () => clock.pendingTimers === 0);
   assert.deepEqual(events, []);
 });
+
+test('no further endpoint is tried 30 s after the client came, whether it has gone or waits', async (t) => {
+  const { plane, clock, events } = manualRig(t);
+  const holes = Array.from({ length: 40 }, (_, index) => endpointAt(BLACK_HOLE, 100 + index));
+  const client = await connectTcp(await plane.open(SPEC, backends(holes)));
+  client.end();
+  await waitFor('the first try', () => clock.pendingTimers === 1);
+  while (clock.pendingTimers > 0 && events.length < 40) clock.advance(250);
+  assert.ok(clock.now() >= 30_000 && clock.now() < 32_250, `${clock.now()} ms`);
+  assert.equal(events.at(-1), 'turned away: exhausted');
+  await client.finished();
+});

@@ -1,6 +1,6 @@
 import type { TestContext } from 'node:test';
 import type { DataPlane, DataPlaneObserver, DataPlaneOptions } from '../../../src/contracts/data-plane.ts';
-import { createNodeDataPlane } from '../../../src/dataplane/node/node-data-plane.ts';
+import { createNodeDataPlane, loadKernelSockets } from '../../../src/dataplane/node/node-data-plane.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';
 
 export interface ManualRig {
@@ -9,6 +9,8 @@ export interface ManualRig {
   /** Every event, as its name and what an assertion needs of it. */
   readonly events: string[];
 }
+
+const kernel = await loadKernelSockets();
 
 /** The node engine under a clock that stands still; real sockets all the same. */
 export function manualRig(
@@ -28,6 +30,7 @@ export function manualRig(
     options: {
       endpointDrainTimeoutMs: 0,
       tcpHalfOpenTimeoutMs: 300_000,
+      tcpUserTimeoutMs: 0,
       udpIdleTimeoutMs: 250,
       udpFirstReplyTimeoutMs: 5000,
       udpMaxFlowsPerService: 100,
@@ -38,6 +41,7 @@ export function manualRig(
     observer,
     clock,
     random: () => 0.5,
+    kernel,
     localAddresses,
   });
   t.after(() => plane.shutdown());

@@ -102,6 +102,7 @@ test('what comes before the backend socket is connected waits in order, up to 64
       options: {
         endpointDrainTimeoutMs: 1,
         tcpHalfOpenTimeoutMs: 1,
+        tcpUserTimeoutMs: 0,
         udpIdleTimeoutMs: 1,
         udpFirstReplyTimeoutMs: 1,
         udpMaxFlowsPerService: 1,

@@ -12,14 +12,20 @@ import type { PeerState } from '../sys/socket.ts';
  */
 const MIN_UNANSWERED = 3;
 
-/** How often to look at a peer that has something to acknowledge. */
+/** Nothing waits for an answer. */
+export const NEVER = Number.POSITIVE_INFINITY;
+
+/** How often to look at a peer that has something to acknowledge: it counts as dead later than it should by one look. */
 export function lookIntervalMs(timeoutMs: number): number {
-  return Math.ceil(timeoutMs / 4);
+  return Math.ceil(timeoutMs / 8);
 }
 
-/** Since when it has left something unanswered. `sinceMs`: what the look before said, or when something was sent. */
+/**
+ * Since when it has left something unanswered, as far as is known. `sinceMs`: what the look before said, {@link NEVER} at
+ * the first.
+ */
 export function unansweredSinceMs({ unanswered, silentMs }: PeerState, sinceMs: number, nowMs: number): number {
-  return unanswered === 0 ? nowMs : Math.max(sinceMs, nowMs - silentMs);
+  return unanswered === 0 ? NEVER : Math.min(nowMs, Math.max(sinceMs, nowMs - silentMs));
 }
 
 export function isDead({ unanswered }: PeerState, unansweredMs: number, timeoutMs: number): boolean {

@@ -14,7 +14,7 @@ import {
   unacknowledgedBytes,
 } from '../sys/socket.ts';
 import { EAGAIN, EINVAL, EIO, ENOMEM, ENOSYS, EPERM } from '../sys/sys-error.ts';
-import { isDead, lookIntervalMs, unansweredSinceMs } from './dead-peer.ts';
+import { isDead, lookIntervalMs, NEVER, unansweredSinceMs } from './dead-peer.ts';
 import { Deadline } from './deadlines.ts';
 import type { Handler, Task } from './event-loop.ts';
 import type { SideRecord } from './hand-over.ts';
@@ -77,7 +77,7 @@ export class TcpSide extends Deadline implements Handler, Task {
   #isQueued = false;
   /** How long an endpoint may leave something unanswered; 0: no matter how long. */
   readonly #userTimeoutMs: number;
-  #unansweredSinceMs = 0;
+  #unansweredSinceMs = NEVER;
   #bulk = 0;
   #pipe: Pipe | undefined;
   #rest: Memory | undefined;
@@ -156,7 +156,7 @@ export class TcpSide extends Deadline implements Handler, Task {
   /** Bytes or an end went out to this side. */
   wasSent(): void {
     if (this.#userTimeoutMs === 0 || this.list !== undefined) return;
-    this.#unansweredSinceMs = this.connection.port.worker.loop.nowMs;
+    this.#unansweredSinceMs = NEVER;
     this.#lookLater();
   }
 

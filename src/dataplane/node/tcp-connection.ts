@@ -3,7 +3,7 @@ import { type Timer, wholeMsLeft } from '../../contracts/clock.ts';
 import type { Counters, OpenConnection } from '../../contracts/data-plane.ts';
 import { type Address, unmapped } from '../../model/address.ts';
 import type { Endpoint } from '../../model/endpoint.ts';
-import { isDead, lookIntervalMs, unansweredSinceMs } from '../../worker/dead-peer.ts';
+import { isDead, lookIntervalMs, NEVER, unansweredSinceMs } from '../../worker/dead-peer.ts';
 import { copy } from './copy.ts';
 import { Dial } from './dial.ts';
 import type { KernelSockets, PortContext } from './port-context.ts';
@@ -38,7 +38,7 @@ export class TcpConnection {
   #lastMovedMs = 0;
   /** Runs while the endpoint has something to acknowledge, or a side is not read: only the kernel knows of it then. */
   #lookTimer: Timer | undefined;
-  #unansweredSinceMs = 0;
+  #unansweredSinceMs = NEVER;
   #settleTimer: Timer | undefined;
 
   constructor(client: Socket, port: PortContext, onOver: () => void) {
@@ -176,10 +176,10 @@ export class TcpConnection {
   }
 
   #lookLater(): void {
-    const { clock, kernel, options } = this.port;
+    const { kernel, options } = this.port;
     if (this.#lookTimer !== undefined || kernel === undefined) return;
     const { tcpUserTimeoutMs, tcpHalfOpenTimeoutMs } = options;
-    this.#unansweredSinceMs = clock.now();
+    this.#unansweredSinceMs = NEVER;
     this.#armLookTimer(
       kernel,
       lookIntervalMs(Math.min(tcpUserTimeoutMs || tcpHalfOpenTimeoutMs, tcpHalfOpenTimeoutMs)),

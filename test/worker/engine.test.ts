@@ -125,7 +125,7 @@ test('a port that closes lets in all who have connected, and few of them per tur
   );
   t.after(() => close(fd));
   const counters = open(1, fd, { endpoints: [(await TcpBackend.echo(t)).endpoint] });
-  tell({ kind: 'freeze' });
+  tell({ kind: 'freeze', question: 1 });
   const clients = await Promise.all(Array.from({ length: 300 }, () => connectTcp(localPort)));
   t.after(() => {
     for (const client of clients) client.reset();

@@ -90,6 +90,8 @@ export class Rig {
  * kernel's DNAT sends packets back out of the bridge that they came in by, which is no reason to redirect the client.
  */
 const NODE_SYSCTLS = [
+  // Ours sets it itself; its peers are to have it, too.
+  'echo 1 > /proc/sys/net/ipv4/tcp_tw_reuse',
   'echo 5 > /proc/sys/net/netfilter/nf_conntrack_tcp_timeout_time_wait',
   'for f in /proc/sys/net/ipv4/conf/*/send_redirects; do echo 0 > $f; done',
 ].join('\n');

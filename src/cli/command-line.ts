@@ -45,7 +45,7 @@ function toCommandLine(evaluated: Evaluated): CommandLine {
   if (values.cleanup && path === '') return { kind: 'cleanup', iptablesMode: values['iptables-mode'], log };
   const config = toConfig(evaluated, log);
   if (path !== '') return { kind: 'write-config', path, text: configurationFile(config.fields) };
-  if (values['init-only']) return { kind: 'init', conntrack: config.host.conntrack, log };
+  if (values['init-only']) return { kind: 'init', machine: config.host, log };
   return { kind: 'run', config, warnings: [...warnings, ...withoutPods(evaluated, config)] };
 }
 
@@ -126,6 +126,7 @@ function toConfig({ values, said }: Evaluated, log: LogConfig): Config {
     controlSocket: values['control-socket'],
     host: {
       oomScoreAdj: values['oom-score-adj'],
+      tcpTwReuse: values['tcp-tw-reuse'],
       conntrack: {
         maxPerCore: values['conntrack-max-per-core'],
         min: values['conntrack-min'],

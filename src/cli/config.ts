@@ -1,5 +1,5 @@
 import type { DataPlaneOptions } from '../contracts/data-plane.ts';
-import type { ConntrackSettings, HostSettings } from '../contracts/host-settings.ts';
+import type { HostSettings, MachineSettings } from '../contracts/host-settings.ts';
 import type { Address } from '../model/address.ts';
 import type { Cidr } from '../model/cidr.ts';
 import type { PortRange } from '../model/port-range.ts';
@@ -87,7 +87,7 @@ export interface Config {
 export type CommandLine =
   | { readonly kind: 'run'; readonly config: Config; readonly warnings: readonly string[] }
   /** Prepare the machine for a proxy with fewer rights. */
-  | { readonly kind: 'init'; readonly conntrack: ConntrackSettings; readonly log: LogConfig }
+  | { readonly kind: 'init'; readonly machine: MachineSettings; readonly log: LogConfig }
   /** `text` is all of the file. */
   | { readonly kind: 'write-config'; readonly path: string; readonly text: string }
   | { readonly kind: 'cleanup'; readonly iptablesMode: IptablesMode; readonly log: LogConfig }

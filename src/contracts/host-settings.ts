@@ -2,8 +2,13 @@
 export interface HostSettings {
   /** How readily the kernel ends this process when memory is short: -1000 (never) to 1000. */
   readonly oomScoreAdj: number;
+  /** A connection may have the local port of one that has ended (TIME_WAIT). `false` leaves that as it is. */
+  readonly tcpTwReuse: boolean;
   readonly conntrack: ConntrackSettings;
 }
+
+/** Those of the machine, for a proxy that may run with fewer rights. */
+export type MachineSettings = Omit<HostSettings, 'oomScoreAdj'>;
 
 /** Timeouts in milliseconds, of which whole seconds count; 0 leaves one as it is. */
 export interface ConntrackSettings {

@@ -11,7 +11,7 @@ import { isThisProgram, type SocketPort } from '../checks/host-process.ts';
 import { checkTools } from '../checks/iptables-tools.ts';
 import { numberIn, type ReadFile } from '../checks/kernel-files.ts';
 import { checkKernelRules } from '../checks/kernel-rules.ts';
-import { checkKernelSettings } from '../checks/kernel-settings.ts';
+import { checkKernelSettings, type ReuseFacts } from '../checks/kernel-settings.ts';
 import { checkLeftovers } from '../checks/leftovers.ts';
 import { checkBacklog, checkConntrack, checkDescriptors, checkMemory } from '../checks/limits.ts';
 import { checkListenAddress } from '../checks/listen-addresses.ts';
@@ -27,7 +27,7 @@ import { IptablesError, type Table } from '../contracts/iptables.ts';
 import { isServed } from '../control/socket-file.ts';
 import { defaultWorkers } from '../dataplane/fast/create.ts';
 import { localAddresses } from '../host/host-address.ts';
-import { conntrackNumbers } from '../host/host-settings.ts';
+import { conntrackNumbers, TW_REUSE } from '../host/host-settings.ts';
 import { ListeningSockets, readTable, receiving } from '../host/listening-sockets.ts';
 import { localPorts } from '../host/local-port-range.ts';
 import { isTrusted, nodeHolder } from '../host/node-claim.ts';
@@ -104,7 +104,7 @@ export function machineChecks(config: Config, known: KnownServices): readonly Ch
       name: 'kernel rules',
       run: () => (tools === undefined ? [] : checkKernelRules(offerInEmptyNamespace(exec, tools), families)),
     },
-    { name: 'kernel', run: () => checkKernelSettings(read, families) },
+    { name: 'kernel', run: () => checkKernelSettings(read, families, twReuse(config)) },
     { name: 'firewall', run: () => firewall(config, families) },
     { name: 'other proxies', run: () => leftovers(tools) },
     { name: 'addresses', run: async () => [...(await listenAddresses(config)), ...(await controlSocket(config))] },
@@ -131,6 +131,10 @@ function privileges({ healthzAddress, metricsAddress, proxyPortRange }: Config):
     lowestPort: ports.length === 0 ? 0 : Math.min(...ports.filter((port) => port > 0)),
     unprivilegedFrom: numberIn(read, '/proc/sys/net/ipv4/ip_unprivileged_port_start'),
   });
+}
+
+function twReuse({ host }: Config): ReuseFacts {
+  return { path: TW_REUSE, isWanted: host.tcpTwReuse, isWritable: isWritable(TW_REUSE) };
 }
 
 function xtablesLock() {

@@ -1,8 +1,8 @@
 import { writeFileSync } from 'node:fs';
 import type { IptablesMode, LogConfig } from '../cli/config.ts';
 import { PROGRAM } from '../cli/version.ts';
-import type { ConntrackSettings } from '../contracts/host-settings.ts';
-import { applyConntrackSettings } from '../host/host-settings.ts';
+import type { MachineSettings } from '../contracts/host-settings.ts';
+import { applyMachineSettings } from '../host/host-settings.ts';
 import { describe, isTrusted, nodeHolder } from '../host/node-claim.ts';
 import { systemClock as clock } from '../host/system-clock.ts';
 import { createExec } from '../iptables/exec.ts';
@@ -50,9 +50,9 @@ export async function cleanup(mode: IptablesMode, logConfig: LogConfig): Promise
   return failures === 0 ? 0 : 1;
 }
 
-export async function initialize(settings: ConntrackSettings, logConfig: LogConfig): Promise<number> {
+export async function initialize(settings: MachineSettings, logConfig: LogConfig): Promise<number> {
   const log = openLog(logConfig);
-  applyConntrackSettings(settings, log);
+  applyMachineSettings(settings, log);
   await log.flush();
   return 0;
 }

@@ -24,7 +24,7 @@ export async function program(argv: readonly string[]): Promise<number | undefin
     case 'cleanup':
       return await cleanup(commandLine.iptablesMode, commandLine.log);
     case 'init':
-      return await initialize(commandLine.conntrack, commandLine.log);
+      return await initialize(commandLine.machine, commandLine.log);
     case 'write-config':
       return writeConfiguration(commandLine.path, commandLine.text);
     case 'run':

@@ -133,8 +133,12 @@ describe('settings of the kernel', () => {
     '/proc/sys/net/ipv6/conf/all/forwarding': '1\n',
     '/proc/sys/net/ipv4/ip_local_port_range': '32768\t60999\n',
   };
-  const check = (texts: Readonly<Record<string, string>>, families: readonly ('IPv4' | 'IPv6')[] = ['IPv4', 'IPv6']) =>
-    told(checkKernelSettings(files({ ...GOOD, ...texts }), families));
+  const REUSE = '/proc/sys/net/ipv4/tcp_tw_reuse';
+  const check = (
+    texts: Readonly<Record<string, string>>,
+    families: readonly ('IPv4' | 'IPv6')[] = ['IPv4', 'IPv6'],
+    reuse = { isWanted: true, isWritable: true },
+  ) => told(checkKernelSettings(files({ ...GOOD, ...texts }), families, { path: REUSE, ...reuse }));
 
   test('are fine by default', () => {
     assert.deepEqual(check({}), ['ok: settings that matter here are as they should be']);
@@ -152,6 +156,19 @@ describe('settings of the kernel', () => {
       check({ '/proc/sys/net/ipv4/ip_local_port_range': '50000\t59998\n' })[0]!,
       /^warn: .* only 9999 ports/,
     );
+  });
+
+  test('how many connections a second one endpoint gets is told where local ports cannot be used again', () => {
+    const at = (isWanted: boolean, isWritable: boolean, value: number) =>
+      check({ [REUSE]: `${value}\n` }, ['IPv4'], { isWanted, isWritable })[0]!;
+    assert.match(at(true, true, 2), /^ok/, 'the proxy will set it');
+    assert.match(at(true, false, 1), /^ok/, 'the host has set it');
+    assert.match(
+      at(true, false, 2),
+      /^warn: net.ipv4.tcp_tw_reuse is 2 and cannot be set from here: .* 470 connections/,
+    );
+    assert.match(at(false, true, 2), /^warn: .* stays so/);
+    assert.match(check({ '/proc/sys/net/ipv4/tcp_timestamps': '0\n' })[0]!, /^warn: net.ipv4.tcp_timestamps is 0/);
   });
 
   test('strict reverse paths count where there are two ways out', () => {

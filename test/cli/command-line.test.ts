@@ -57,6 +57,7 @@ test('without flags but --manifests, every default is kube-proxy’s or ours', (
     controlSocket: '/run/kube-userspace-proxy/control.sock',
     host: {
       oomScoreAdj: -999,
+      tcpTwReuse: true,
       conntrack: {
         maxPerCore: 32_768,
         min: 131_072,
@@ -195,12 +196,13 @@ describe('a value is taken as it is meant', () => {
 
   test('of everything that is asked of the machine', () => {
     const { host } = configOf(
-      ...['--oom-score-adj', '-5', '--conntrack-max-per-core', '1', '--conntrack-min', '2'],
+      ...['--oom-score-adj', '-5', '--tcp-tw-reuse=false', '--conntrack-max-per-core', '1', '--conntrack-min', '2'],
       ...['--conntrack-tcp-timeout-established', '3s', '--conntrack-tcp-timeout-close-wait', '4s'],
       ...['--conntrack-tcp-be-liberal', '--conntrack-udp-timeout', '5s', '--conntrack-udp-timeout-stream', '6s'],
     );
     assert.deepEqual(host, {
       oomScoreAdj: -5,
+      tcpTwReuse: false,
       conntrack: {
         maxPerCore: 1,
         min: 2,
@@ -463,7 +465,7 @@ describe('--init-only', () => {
   test('asks for nothing but what is set on the machine', () => {
     const line = parseCommandLine(['--init-only', '--conntrack-min=5', '-v', '1']);
     assert.ok(line.kind === 'init', JSON.stringify(line));
-    assert.equal(line.conntrack.min, 5);
+    assert.equal(line.machine.conntrack.min, 5);
     assert.deepEqual(line.log, { verbosity: 1, format: 'auto' });
   });
 });

@@ -61,6 +61,15 @@ describe('deploy/daemonset.yaml', () => {
     assert.equal(pod.hostPID ?? pod.hostIPC, undefined);
   });
 
+  test('what the kernel is asked for, an init container of the same image sets and ends', () => {
+    const [settings, ...more] = pod.initContainers;
+    assert.deepEqual(more, []);
+    assert.equal(settings.image, container.image);
+    assert.deepEqual(settings.args, ['--init-only']);
+    assert.deepEqual(settings.securityContext, { privileged: true, readOnlyRootFilesystem: true });
+    assert.equal(parseCommandLine(settings.args).kind, 'init');
+  });
+
   test('it runs on the network of every Linux node, before anything else does', () => {
     assert.deepEqual(pod.nodeSelector, { 'kubernetes.io/os': 'linux' });
     assert.equal(pod.hostNetwork, true);

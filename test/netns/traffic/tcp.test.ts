@@ -11,6 +11,9 @@ import { waitFor } from '../wait.ts';
 
 const MIB = 1024 * 1024;
 const HALF_OPEN_MS = 4_000;
+/** Far less than the minute for which the kernel keeps the port of a connection that is over (TIME_WAIT). */
+const REUSE_MS = 30_000;
+const PORT_RANGE = '/proc/sys/net/ipv4/ip_local_port_range';
 
 describe('what a TCP connection keeps on its way', () => {
   let environment: Environment;
@@ -49,6 +52,24 @@ describe('what a TCP connection keeps on its way', () => {
     const { text, how } = await client.call('finish', { connection });
     assert.match(text, /^8 [0-9a-f]{64}$/);
     assert.match(how, /ended|closed/);
+  });
+
+  test('clients that close first wear out no local port: 40 connections with 20 ports', async () => {
+    const service = await serve('sink');
+    const { node } = environment.topology;
+    const range = await node.output(['cat', PORT_RANGE]);
+    const setRange = (text: string) => node.output(['sh', '-c', `echo "${text}" > ${PORT_RANGE}`]);
+    const isServed = async () => {
+      const { connection } = await client.call('open', service);
+      await client.call('end', { connection });
+      return (await client.call('finish', { connection })).text !== '';
+    };
+    await setRange('50000 50019');
+    try {
+      for (let i = 1; i <= 40; i++) await waitFor(`connection ${i} of 40`, isServed, REUSE_MS);
+    } finally {
+      await setRange(range.trim());
+    }
   });
 
   test('a backend that half-closes still gets everything the client sends', async () => {

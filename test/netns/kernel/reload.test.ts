@@ -98,7 +98,9 @@ describe(`manifests that change, with iptables-${FLAVOUR}`, () => {
       endpoints: [SECOND],
     });
     await waitFor('the rule is for UDP', async () => {
-      const rules = (await environment.iptables.rules('KUBE-PORTALS-HOST')).filter((rule) => rule.includes('10.96.5.2'));
+      const rules = (await environment.iptables.rules('KUBE-PORTALS-HOST')).filter((rule) =>
+        rule.includes('10.96.5.2'),
+      );
       // In between there is none: only a changed protocol closes a listener before the next one is open.
       return rules.length > 0 && rules.every((rule) => rule.includes('-p udp'));
     });

@@ -23,7 +23,9 @@ const CTA_FILTER = 25;
 const CTA_TUPLE_IP = 1;
 const CTA_TUPLE_PROTO = 2;
 const CTA_TUPLE_ZONE = 3;
+const CTA_IP_V4_SRC = 1;
 const CTA_IP_V4_DST = 2;
+const CTA_IP_V6_SRC = 3;
 const CTA_IP_V6_DST = 4;
 const CTA_PROTO_NUM = 1;
 const CTA_PROTO_SRC_PORT = 2;
@@ -88,20 +90,31 @@ export function readEntry(bytes: Buffer, begin: number, end: number): KernelEntr
   });
   if (original === undefined || reply === undefined) return undefined;
   if (original.protocol !== UDP || isZoned || original.isZoned || reply.isZoned) return undefined;
-  const { destinationBegin, destinationEnd, destinationPort } = original;
+  const { destination, destinationPort } = original;
+  const { source } = reply;
   return {
-    destination: () => formatAddress(bytes.subarray(destinationBegin, destinationEnd)) as Address,
+    destination: () => addressAt(bytes, destination),
     destinationPort,
     replyPort: reply.sourcePort,
+    replySource: () => addressAt(bytes, source),
     isRedirected: (status & IPS_DST_NAT) !== 0,
     identity,
   };
 }
 
+/** Where something begins and ends. */
+type Place = readonly [begin: number, end: number];
+
+const NOWHERE: Place = [0, 0];
+
+function addressAt(bytes: Buffer, [begin, end]: Place): Address {
+  return formatAddress(bytes.subarray(begin, end)) as Address;
+}
+
 interface Tuple {
   protocol: number;
-  destinationBegin: number;
-  destinationEnd: number;
+  source: Place;
+  destination: Place;
   sourcePort: number;
   destinationPort: number;
   isZoned: boolean;
@@ -110,8 +123,8 @@ interface Tuple {
 function readTuple(bytes: Buffer, begin: number, end: number): Tuple {
   const tuple: Tuple = {
     protocol: 0,
-    destinationBegin: 0,
-    destinationEnd: 0,
+    source: NOWHERE,
+    destination: NOWHERE,
     sourcePort: 0,
     destinationPort: 0,
     isZoned: false,
@@ -120,9 +133,8 @@ function readTuple(bytes: Buffer, begin: number, end: number): Tuple {
     if (part === CTA_TUPLE_ZONE) tuple.isZoned = true;
     else if (part === CTA_TUPLE_IP) {
       visitAttributes(bytes, partBegin, partEnd, (type, from, to) => {
-        if (type !== CTA_IP_V4_DST && type !== CTA_IP_V6_DST) return;
-        tuple.destinationBegin = from;
-        tuple.destinationEnd = to;
+        if (type === CTA_IP_V4_DST || type === CTA_IP_V6_DST) tuple.destination = [from, to];
+        else if (type === CTA_IP_V4_SRC || type === CTA_IP_V6_SRC) tuple.source = [from, to];
       });
     } else if (part === CTA_TUPLE_PROTO) {
       visitAttributes(bytes, partBegin, partEnd, (type, from) => {

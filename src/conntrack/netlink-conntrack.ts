@@ -2,7 +2,7 @@ import type { Conntrack, UdpFlows } from '../contracts/conntrack.ts';
 import type { Address, IpFamily } from '../model/address.ts';
 import type { KernelEntry } from './ctnetlink.ts';
 import { CtnetlinkDeletion, CtnetlinkWalk } from './ctnetlink-socket.ts';
-import { commonPortOf, familiesOf, type IsStale, staleness } from './stale.ts';
+import { commonPortOf, FAMILIES, familiesOf, type IsStale, leadingTo, staleness } from './stale.ts';
 
 export interface NetlinkConntrackOptions {
   /** This node's addresses of both families, asked for at each deletion. */
@@ -19,17 +19,25 @@ export class NetlinkConntrack implements Conntrack {
 
   async deleteUdp(flows: readonly UdpFlows[]): Promise<number> {
     const isStale = staleness(flows, new Set(this.#localAddresses()));
-    let deleted = 0;
-    for (const family of familiesOf(flows)) {
-      const walk = new CtnetlinkWalk(family, commonPortOf(flows));
-      try {
-        deleted += await sweep(walk, family, isStale);
-      } finally {
-        walk.close();
-      }
-    }
-    return deleted;
+    return await sweepAll(familiesOf(flows), commonPortOf(flows), isStale);
   }
+
+  async deleteUdpTo(localPorts: ReadonlySet<number>): Promise<number> {
+    return await sweepAll(FAMILIES, undefined, leadingTo(localPorts, new Set(this.#localAddresses())));
+  }
+}
+
+async function sweepAll(families: Iterable<IpFamily>, port: number | undefined, isStale: IsStale): Promise<number> {
+  let deleted = 0;
+  for (const family of families) {
+    const walk = new CtnetlinkWalk(family, port);
+    try {
+      deleted += await sweep(walk, family, isStale);
+    } finally {
+      walk.close();
+    }
+  }
+  return deleted;
 }
 
 /**

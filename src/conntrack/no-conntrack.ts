@@ -23,4 +23,8 @@ export class NoConntrack implements Conntrack {
     }
     return Promise.resolve(0);
   }
+
+  deleteUdpTo(): Promise<number> {
+    return this.deleteUdp();
+  }
 }

@@ -1,7 +1,7 @@
 import type { UdpFlows } from '../contracts/conntrack.ts';
 import { type Address, familyOf, type IpFamily } from '../model/address.ts';
 
-const FAMILIES: readonly IpFamily[] = ['IPv4', 'IPv6'];
+export const FAMILIES: readonly IpFamily[] = ['IPv4', 'IPv6'];
 
 /** One UDP entry of connection tracking. */
 export interface UdpEntry {
@@ -10,6 +10,8 @@ export interface UdpEntry {
   readonly destinationPort: number;
   /** From where replies are expected: the port that NAT led to, or {@link destinationPort} without NAT. */
   readonly replyPort: number;
+  /** From which address. */
+  readonly replySource: () => Address;
   /** Whether NAT changed the destination. */
   readonly isRedirected: boolean;
 }
@@ -21,7 +23,7 @@ export function staleness(flows: readonly UdpFlows[], localAddresses: ReadonlySe
   // Many Services share a port (53): an index by address keeps a walk in proportion to the entries alone.
   const byPort = Map.groupBy(flows, ({ port }) => port);
   const indexes = new Map([...byPort].map(([port, some]) => [port, Map.groupBy(some, (flow) => flow.destination)]));
-  const isLocal = (address: Address) => localAddresses.has(address) || address.startsWith('127.');
+  const isLocal = localTo(localAddresses);
 
   return (entry) => {
     const index = indexes.get(entry.destinationPort);
@@ -32,6 +34,16 @@ export function staleness(flows: readonly UdpFlows[], localAddresses: ReadonlySe
     const meant = [...(index.get(destination) ?? []), ...ofNodePorts.filter(isOfFamily)];
     return meant.length > 0 && !meant.some((flow) => isKept(entry, flow));
   };
+}
+
+/** Which entries lead to these local ports. */
+export function leadingTo(localPorts: ReadonlySet<number>, localAddresses: ReadonlySet<Address>): IsStale {
+  const isLocal = localTo(localAddresses);
+  return (entry) => entry.isRedirected && localPorts.has(entry.replyPort) && isLocal(entry.replySource());
+}
+
+function localTo(localAddresses: ReadonlySet<Address>): (address: Address) => boolean {
+  return (address) => localAddresses.has(address) || address.startsWith('127.');
 }
 
 function isKept({ isRedirected, replyPort }: UdpEntry, { keepLocalPort }: UdpFlows): boolean {

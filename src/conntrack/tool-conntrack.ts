@@ -2,7 +2,7 @@ import type { Clock } from '../contracts/clock.ts';
 import type { Conntrack, UdpFlows } from '../contracts/conntrack.ts';
 import type { Exec, ExecResult } from '../iptables/exec.ts';
 import { type Address, type IpFamily, parseAddress } from '../model/address.ts';
-import { familiesOf, type IsStale, staleness } from './stale.ts';
+import { FAMILIES, familiesOf, type IsStale, leadingTo, staleness } from './stale.ts';
 
 export interface ToolConntrackOptions {
   readonly clock: Clock;
@@ -39,9 +39,16 @@ export class ToolConntrack implements Conntrack {
   }
 
   async deleteUdp(flows: readonly UdpFlows[]): Promise<number> {
-    const isStale = staleness(flows, new Set(this.#options.localAddresses()));
+    return await this.#deleteAll(familiesOf(flows), staleness(flows, new Set(this.#options.localAddresses())));
+  }
+
+  async deleteUdpTo(localPorts: ReadonlySet<number>): Promise<number> {
+    return await this.#deleteAll(FAMILIES, leadingTo(localPorts, new Set(this.#options.localAddresses())));
+  }
+
+  async #deleteAll(families: Iterable<IpFamily>, isStale: IsStale): Promise<number> {
     let deleted = 0;
-    for (const family of familiesOf(flows)) {
+    for (const family of families) {
       for (const args of await this.#stalePaths(family, isStale)) deleted += await this.#delete(family, args);
     }
     return deleted;
@@ -86,7 +93,8 @@ function stalePath(line: string, isStale: IsStale): readonly string[] | undefine
   if (destination === undefined || replySource === undefined) return undefined;
   const [destinationPort, replyPort] = [Number(portText), Number(replyPortText)];
   const isRedirected = replySource !== destination || replyPort !== destinationPort;
-  if (!isStale({ destination: () => destination, destinationPort, replyPort, isRedirected })) return undefined;
+  const ends = { destination: () => destination, replySource: () => replySource };
+  if (!isStale({ ...ends, destinationPort, replyPort, isRedirected })) return undefined;
   const original = ['--orig-dst', destination, '--orig-port-dst', portText];
   return [...original, '--reply-src', replySource, '--reply-port-src', replyPortText];
 }

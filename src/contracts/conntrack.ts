@@ -22,4 +22,6 @@ export interface Conntrack {
    * kernel's table. Resolves with how many went. Rejects with an Error that says what to do; what went until then is gone.
    */
   deleteUdp(flows: readonly UdpFlows[]): Promise<number>;
+  /** The same with the UDP entries that NAT leads to any of these ports of this node. */
+  deleteUdpTo(localPorts: ReadonlySet<number>): Promise<number>;
 }

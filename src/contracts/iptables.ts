@@ -1,20 +1,32 @@
 import type { IpFamily } from '../model/address.ts';
 
-export type Table = 'nat' | 'filter';
+export type Table = 'nat' | 'filter' | 'mangle';
 
 /** One table's dump or one transaction for it, as `iptables-save` prints and `iptables-restore` reads. */
 export interface Iptables {
   /** Which of the two kinds of tables. */
   readonly flavour: 'nft' | 'legacy';
-  /** `iptables-save -t table`; without counters. Empty where the table does not exist. Rejects with {@link IptablesError}. */
+  /**
+   * `iptables-save -t table`; without counters. Empty where the table does not exist. Rules that iptables cannot print
+   * appear as `-m nft --handle N`, with `-j CHAIN` behind it where they lead to one. Rejects with {@link IptablesError},
+   * also when what stands in the table cannot be found out.
+   */
   save(family: IpFamily, table: Table): Promise<string>;
   /**
    * `iptables -t table -S chain`: the rules of one chain, as lines of a dump. Empty where there is no such chain.
    * Rejects with {@link IptablesError}.
    */
   list(family: IpFamily, table: Table, chain: string): Promise<string>;
-  /** One `iptables-restore --noflush`: all of `text` or nothing. Rejects with {@link IptablesError}. */
+  /**
+   * One `iptables-restore --noflush`: all of `text` or nothing. Only rules that {@link save} gave by their handle are
+   * deleted before, in a transaction of their own. Rejects with {@link IptablesError}.
+   */
   restore(family: IpFamily, text: string): Promise<void>;
+  /**
+   * Another text after each change of the family's nat and filter tables, by whomever; finding that out starts no
+   * program. `undefined` where the kernel cannot be asked. Both tables must exist: asking creates legacy ones.
+   */
+  generation(family: IpFamily): string | undefined;
 }
 
 /**

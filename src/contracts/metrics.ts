@@ -1,10 +1,18 @@
+import type { Table } from './iptables.ts';
+
 /** What the control plane reports of itself; the data plane's counters are read from its stats at scrape time. */
 export interface SyncMetrics {
   /** A change arrived and waits for a sync. */
   changesQueued(): void;
-  /** One full pass, plan and apply, has ended; failed ones too, as upstream counts them, with `err` saying why. */
-  syncDone(durationMs: number, err?: string): void;
-  restoreFailed(): void;
+  /**
+   * One pass, plan and apply, has ended; failed ones too, as upstream counts them, with `err` saying why. `full`: it has
+   * compared everything with the kernel; `partial`: it has written what changed.
+   */
+  syncDone(sync: { readonly kind: 'full' | 'partial'; readonly durationMs: number; readonly err?: string }): void;
+  /** `partial`: everything is compared with the kernel now. */
+  restoreFailed(kind: 'full' | 'partial'): void;
+  /** A table is in sync: how many rules of this program stand there, and how many of them were written for it. */
+  rulesInstalled(table: Table, rules: { readonly total: number; readonly written: number }): void;
 }
 
 export interface FlowMetrics {

@@ -44,6 +44,11 @@ export function localAddresses(family: IpFamily): Address[] {
   return Object.values(networkInterfaces()).flatMap((infos) => addressesOf(infos, family));
 }
 
+/** The same of both families. */
+export function allLocalAddresses(): Address[] {
+  return [...localAddresses('IPv4'), ...localAddresses('IPv6')];
+}
+
 function addressesOf(infos: readonly NetworkInterfaceInfo[] | undefined, family: IpFamily): Address[] {
   return (infos ?? []).flatMap((info) => (info.family === family ? (parseAddress(info.address) ?? []) : []));
 }

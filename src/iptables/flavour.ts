@@ -1,3 +1,4 @@
+import type { Table } from '../contracts/iptables.ts';
 import type { IpFamily } from '../model/address.ts';
 import type { Exec } from './exec.ts';
 
@@ -52,7 +53,16 @@ export async function detectTools(exec: Exec): Promise<Tools | undefined> {
   return (await findTools('nft', exec)) ?? (await findTools('legacy', exec));
 }
 
-const HINT = /^:KUBE-(?:IPTABLES-HINT|KUBELET-CANARY) /m;
+const HINTS = ['KUBE-IPTABLES-HINT', 'KUBE-KUBELET-CANARY'];
+const HINT = new RegExp(`^:(?:${HINTS.join('|')}) `, 'm');
+
+/**
+ * Whether `iptables-save -t table` has printed something else than the table: "# Table `nat' is incompatible, use 'nft'
+ * tool.", with exit code 0, when one rule in it was made with nft and iptables has no words for it. That is no empty table.
+ */
+export function isIncompatible(text: string, table: Table): boolean {
+  return text.startsWith('#') && !text.includes(`*${table}\n`);
+}
 
 /** Where kubelet's hint is; `undefined` when there is none. */
 export async function hintedFlavour(exec: Exec): Promise<Flavour | undefined> {
@@ -65,10 +75,22 @@ export async function hintedFlavour(exec: Exec): Promise<Flavour | undefined> {
   for (const { flavour, args } of places) {
     for (const family of ['IPv4', 'IPv6'] as const) {
       const result = await exec({ program: programName(family, `-${flavour}`, 'save'), args });
-      if (result.outcome === 'exited' && HINT.test(result.stdout)) return flavour;
+      if (result.outcome !== 'exited') continue;
+      if (HINT.test(result.stdout)) return flavour;
+      if (flavour === 'nft' && isIncompatible(result.stdout, 'mangle') && (await hasNftHint(family, exec)))
+        return flavour;
     }
   }
   return undefined;
+}
+
+/** Chain by chain: for a table that is not printed as a whole. */
+async function hasNftHint(family: IpFamily, exec: Exec): Promise<boolean> {
+  for (const chain of HINTS) {
+    const listed = await exec({ program: programName(family, '-nft'), args: ['-t', 'mangle', '-S', chain] });
+    if (listed.outcome === 'exited' && listed.code === 0) return true;
+  }
+  return false;
 }
 
 async function installedFlavour(infix: Tools['infix'], exec: Exec): Promise<Flavour | undefined> {

@@ -1,7 +1,9 @@
 import { writeFileSync } from 'node:fs';
 import type { IptablesMode, LogConfig } from '../cli/config.ts';
 import { PROGRAM } from '../cli/version.ts';
+import { createConntrack } from '../conntrack/create.ts';
 import type { MachineSettings } from '../contracts/host-settings.ts';
+import { allLocalAddresses } from '../host/host-address.ts';
 import { applyMachineSettings } from '../host/host-settings.ts';
 import { describe, isTrusted, nodeHolder } from '../host/node-claim.ts';
 import { systemClock as clock } from '../host/system-clock.ts';
@@ -45,7 +47,8 @@ export async function cleanup(mode: IptablesMode, logConfig: LogConfig): Promise
   const flavours = mode === 'auto' ? await installedFlavours(exec) : [mode];
   if (flavours.length === 0) return refuse('no iptables is installed, so there are no rules to remove');
   const tools = await Promise.all(flavours.map((flavour) => createIptables({ flavour, exec, log })));
-  const failures = await cleanUp(tools, log);
+  const conntrack = await createConntrack({ clock, log, exec, localAddresses: allLocalAddresses });
+  const failures = await cleanUp({ flavours: tools, conntrack, clock, log });
   await log.flush();
   return failures === 0 ? 0 : 1;
 }

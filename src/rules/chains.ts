@@ -32,6 +32,7 @@ export const RETIRED_CHAIN = 'KUBE-USERSPACE-RETIRED';
 export const ROOT_CHAINS: Readonly<Record<Table, readonly string[]>> = {
   nat: [PORTALS_CONTAINER, PORTALS_HOST, NODEPORT_CONTAINER, NODEPORT_HOST, LOCAL_PORTS],
   filter: [NODEPORT_NON_LOCAL],
+  mangle: [],
 };
 
 /** By this comment people, and `explain`, know the rule that spares what the proxy itself sends to endpoints. */
@@ -90,27 +91,23 @@ export interface Jump {
   readonly to: string;
   /** Where it must stand among all rules of `from`, other programs' included; those of one place as {@link JUMPS} has them. */
   readonly place: 'first' | 'last';
+  /** The words by which it is known where the rest of it cannot be read. */
+  readonly comment: string;
   readonly spec: string;
 }
 
+function jump(route: Omit<Jump, 'spec' | 'comment'>, comment: string, match = ''): Jump {
+  return { ...route, comment, spec: `${match}-m comment --comment "${comment}" -j ${route.to}` };
+}
+
 function portals(from: string, to: string): Jump {
-  return {
-    table: 'nat',
-    from,
-    to,
-    place: 'first',
-    spec: `-m comment --comment "handle ClusterIPs; NOTE: this must be before the NodePort rules" -j ${to}`,
-  };
+  const comment = 'handle ClusterIPs; NOTE: this must be before the NodePort rules';
+  return jump({ table: 'nat', from, to, place: 'first' }, comment);
 }
 
 function nodePorts(from: string, to: string): Jump {
-  return {
-    table: 'nat',
-    from,
-    to,
-    place: 'last',
-    spec: `-m addrtype --dst-type LOCAL -m comment --comment "handle service NodePorts; NOTE: this must be the last rule in the chain" -j ${to}`,
-  };
+  const comment = 'handle service NodePorts; NOTE: this must be the last rule in the chain';
+  return jump({ table: 'nat', from, to, place: 'last' }, comment, '-m addrtype --dst-type LOCAL ');
 }
 
 /*
@@ -125,18 +122,29 @@ export const JUMPS: readonly Jump[] = [
   nodePorts('PREROUTING', NODEPORT_CONTAINER),
   portals('OUTPUT', PORTALS_HOST),
   nodePorts('OUTPUT', NODEPORT_HOST),
-  {
-    table: 'filter',
-    from: 'INPUT',
-    to: DOORS,
-    place: 'first',
-    spec: `-m conntrack --ctstate NEW -m comment --comment "refuse or drop what no Service carries" -j ${DOORS}`,
-  },
-  {
-    table: 'filter',
-    from: 'INPUT',
-    to: NODEPORT_NON_LOCAL,
-    place: 'first',
-    spec: `-m comment --comment "Ensure that non-local NodePort traffic can flow" -j ${NODEPORT_NON_LOCAL}`,
-  },
+  jump(
+    { table: 'filter', from: 'INPUT', to: DOORS, place: 'first' },
+    'refuse or drop what no Service carries',
+    '-m conntrack --ctstate NEW ',
+  ),
+  jump(
+    { table: 'filter', from: 'INPUT', to: NODEPORT_NON_LOCAL, place: 'first' },
+    'Ensure that non-local NodePort traffic can flow',
+  ),
 ];
+
+/** Begins a rule that is named by its handle, in a table that iptables cannot print. There is no such match. */
+export const HANDLE = '-m nft --handle (\\d+)';
+
+export function withHandle(spec: string, handle: bigint): string {
+  return `-m nft --handle ${handle} ${spec}`;
+}
+
+const OWN_JUMP = new RegExp(`^${HANDLE} `);
+const JUMP_SPECS: ReadonlySet<string> = new Set(JUMPS.map(({ spec }) => spec));
+
+/** A rule as iptables spells it, if it is a jump of ours that has a handle; any other as it is. */
+export function plainSpec(spec: string): string {
+  const plain = spec.replace(OWN_JUMP, '');
+  return JUMP_SPECS.has(plain) ? plain : spec;
+}

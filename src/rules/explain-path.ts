@@ -2,6 +2,7 @@ import type { Clock } from '../contracts/clock.ts';
 import type { Table } from '../contracts/iptables.ts';
 import { inSlices } from '../contracts/time-slices.ts';
 import { type Address, parseAddress } from '../model/address.ts';
+import { plainSpec } from './chains.ts';
 import { DumpReader } from './dump.ts';
 import { type IsLocal, matchesPacket, parseRule, type RuleTarget, type TracedPacket } from './explain-match.ts';
 
@@ -150,8 +151,9 @@ class Walk {
     for (;;) {
       let found: Concerning | undefined;
       await inSlices(this.#clock, () => {
-        const { done, value: rule } = rules.next();
+        const { done, value } = rules.next();
         if (done) return false;
+        const rule = plainSpec(value);
         const parsed = parseRule(rule);
         const matched = matchesPacket(parsed, packet, this.#isLocal);
         if (matched === false || parsed.target === undefined) return true;

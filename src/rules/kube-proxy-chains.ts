@@ -5,6 +5,7 @@ import type { Table } from '../contracts/iptables.ts';
  * CleanupLeftovers). Not KUBE-MARK-MASQ and what is kubelet's: KUBE-MARK-DROP, KUBE-FIREWALL, KUBE-KUBELET-CANARY. kubelets
  * before 1.28 make the former, too, and need it.
  */
+const CANARY = 'KUBE-PROXY-CANARY';
 const CHAINS: Readonly<Record<Table, ReadonlySet<string>>> = {
   nat: new Set([
     'KUBE-SERVICES',
@@ -13,6 +14,7 @@ const CHAINS: Readonly<Record<Table, ReadonlySet<string>>> = {
     'KUBE-NODE-PORT',
     'KUBE-LOAD-BALANCER',
     'KUBE-FIRE-WALL',
+    CANARY,
   ]),
   filter: new Set([
     'KUBE-SERVICES',
@@ -24,7 +26,9 @@ const CHAINS: Readonly<Record<Table, ReadonlySet<string>>> = {
     'KUBE-SOURCE-RANGES-FIREWALL',
     'KUBE-IPVS-FILTER',
     'KUBE-IPVS-OUT-FILTER',
+    CANARY,
   ]),
+  mangle: new Set([CANARY]),
 };
 
 /** One for each Service port or endpoint, with a hash of it in base 32. */

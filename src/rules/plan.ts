@@ -1,6 +1,6 @@
 import type { Table } from '../contracts/iptables.ts';
 import { sameList } from '../model/same-list.ts';
-import { isOurs, JUMPS, type Jump } from './chains.ts';
+import { isOurs, JUMPS, type Jump, plainSpec } from './chains.ts';
 import { type ChainRules, jumpTarget } from './dump.ts';
 import { appendLine, fitsOnOneLine } from './safe-spec.ts';
 
@@ -71,7 +71,8 @@ export function planChange({ table, written, appended = [], deleted }: TableChan
  * also wants to be first is met at the pace of {@link planTable}, not of who asks this.
  */
 export function hasJumps(table: Table, from: string, rules: readonly string[]): boolean {
-  return jumpsOf(table).every((jump) => jump.from !== from || rules.includes(jump.spec));
+  const plain = new Set(rules.map(plainSpec));
+  return jumpsOf(table).every((jump) => jump.from !== from || plain.has(jump.spec));
 }
 
 /** The names of our chains that do not hold what they are to hold, or that nobody wants. */
@@ -171,7 +172,7 @@ function jumpCorrection(group: readonly Jump[], installed: ChainRules): readonly
   const copies = siblings.filter((spec) => targets.has(jumpTarget(spec) ?? '') && fitsOnOneLine(spec));
   const there = place === 'first' ? siblings.slice(0, group.length) : siblings.slice(-group.length);
   const specs = group.map(({ spec }) => spec);
-  if (sameList(there, specs) && copies.length === specs.length) return [];
+  if (sameList(there.map(plainSpec), specs) && copies.length === specs.length) return [];
   const inserted = specs.map((spec, index) =>
     place === 'first' ? `-I ${from} ${index + 1} ${spec}` : `-A ${from} ${spec}`,
   );

@@ -1,33 +1,64 @@
+import type { Clock } from '../contracts/clock.ts';
+import type { Conntrack } from '../contracts/conntrack.ts';
 import { type Iptables, IptablesError, type Table } from '../contracts/iptables.ts';
 import type { Log } from '../contracts/log.ts';
 import type { IpFamily } from '../model/address.ts';
+import { messageOf } from '../model/message-of.ts';
 import { planCleanup } from '../rules/cleanup.ts';
+import { parseDump } from '../rules/dump.ts';
+import { installedPorts } from '../rules/installed-ports.ts';
 
-/** The tables in which this program, or a kube-proxy in userspace mode, leaves something. */
-const TABLES: readonly Table[] = ['nat', 'filter'];
+/** The tables in which this program, or a kube-proxy, leaves something. */
+const TABLES: readonly Table[] = ['nat', 'filter', 'mangle'];
 const FAMILIES: readonly IpFamily[] = ['IPv4', 'IPv6'];
 
+export interface CleanupOptions {
+  /** Each flavour of iptables to look through. */
+  readonly flavours: readonly Iptables[];
+  readonly conntrack: Pick<Conntrack, 'deleteUdpTo'>;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
 /**
- * Takes every trace of the proxy out of every table of both families, in each flavour of iptables that is given. Goes
- * on past failures; resolves with how many there were, each of them logged. A program that is not installed is none.
+ * Takes every trace of the proxy out of every table of both families, and makes the kernel forget the UDP flows that its
+ * rules have led to a local port: nothing listens there any more. Goes on past failures; resolves with how many there
+ * were, each of them logged. A program that is not installed is none.
  */
-export async function cleanUp(flavours: readonly Iptables[], log: Log): Promise<number> {
+export async function cleanUp({ flavours, conntrack, clock, log }: CleanupOptions): Promise<number> {
+  const udpPorts = new Set<number>();
   let failures = 0;
+
+  async function cleanTable(iptables: Iptables, family: IpFamily, table: Table): Promise<void> {
+    const dump = await iptables.save(family, table);
+    const text = planCleanup({ table, dump });
+    if (text === undefined) return;
+    await iptables.restore(family, text);
+    log.info('Removed the rules of the proxy', { family, table });
+    for (const { protocol, localPort } of installedPorts(parseDump(dump).get('nat') ?? new Map(), clock.wallNow())) {
+      if (protocol === 'UDP') udpPorts.add(localPort);
+    }
+  }
+
   for (const iptables of flavours) {
     for (const family of FAMILIES) {
       for (const table of TABLES) {
         try {
-          const text = planCleanup({ table, dump: await iptables.save(family, table) });
-          if (text === undefined) continue;
-          await iptables.restore(family, text);
-          log.info('Removed the rules of the proxy', { family, table });
+          await cleanTable(iptables, family, table);
         } catch (error) {
           if (error instanceof IptablesError && error.code === 'missing') continue;
           failures++;
-          log.error('Cannot remove the rules of the proxy', { family, table, err: String(error) });
+          log.error('Cannot remove the rules of the proxy', { family, table, err: messageOf(error) });
         }
       }
     }
+  }
+  try {
+    const deleted = udpPorts.size === 0 ? 0 : await conntrack.deleteUdpTo(udpPorts);
+    if (deleted > 0) log.info('Cleared UDP entries of connection tracking', { deleted });
+  } catch (error) {
+    failures++;
+    log.error('Cannot clear UDP entries of connection tracking', { err: messageOf(error) });
   }
   return failures;
 }

@@ -234,10 +234,10 @@ export class Controller implements SourceSink {
     const { clock, listeners, flows, metrics, health, log } = this.#options;
     const startedAt = clock.now();
     let err: string | undefined;
+    const verify = cause !== 'change' || this.#rulesLost;
+    this.#rulesLost = false;
     try {
       await this.#canary.during(async () => {
-        const verify = cause !== 'change' || this.#rulesLost;
-        this.#rulesLost = false;
         const retired = listeners.retired();
         const delta = listeners.takePortalDelta();
         flows.note(delta);
@@ -257,7 +257,8 @@ export class Controller implements SourceSink {
       log.error('Cannot sync the iptables rules; the installed ones stay, trying again', { err });
       return false;
     } finally {
-      metrics.syncDone(clock.now() - startedAt, err);
+      const kind = verify ? 'full' : 'partial';
+      metrics.syncDone({ kind, durationMs: clock.now() - startedAt, ...(err !== undefined && { err }) });
     }
   }
 

@@ -37,6 +37,8 @@ export class RuleSync {
   readonly #ledger = new PortLedger();
   /** The filter table first: a packet that NAT sends to a local port must already be let in. */
   readonly #tables: readonly (readonly [Table, TableSync])[];
+  /** At which everything was as it was installed. */
+  #intactGeneration: string | undefined;
   /** The rules of all portals, for the node as it was when it was made. */
   #book: { readonly node: NodeFacts; readonly rules: RuleBook } | undefined;
 
@@ -82,14 +84,19 @@ export class RuleSync {
   }
 
   /**
-   * Whether the jumps to our chains, and the root chains, are as they were installed. Cheap however many Services there
-   * are, so it can be asked every other second; what it does not see, a sync with `verify` does. Rejects with an
-   * `IptablesError`.
+   * Whether the jumps to our chains, and the root chains, are as they were installed. While nothing changes, by us or by
+   * others, it starts no program, and it is cheap however many Services there are, so it can be asked every other second.
+   * What it does not see, a sync with `verify` does. Rejects with an `IptablesError`.
    */
   async canary(): Promise<boolean> {
+    const { iptables, family } = this.#options;
+    // Asked before a closer look: what changes during that is looked at the next time.
+    const generation = iptables.generation(family);
+    if (generation !== undefined && generation === this.#intactGeneration) return true;
     for (const [, sync] of this.#tables) {
-      if (!(await sync.isIntact())) return false;
+      if (!(await sync.isIntact({ rare: generation !== undefined }))) return false;
     }
+    this.#intactGeneration = generation;
     return true;
   }
 

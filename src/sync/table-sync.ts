@@ -50,6 +50,10 @@ export class TableSync {
   readonly #options: TableSyncOptions;
   #installed: Installed | undefined;
   #looks = 0;
+  /** How many rules each chain of ours holds, by its name. */
+  readonly #sizes = new Map<string, number>();
+  /** In the sync that goes on. */
+  #written = 0;
   /** By {@link lineOf}: what the kernel does not take. */
   readonly #refused = new Map<string, Rule>();
 
@@ -61,25 +65,30 @@ export class TableSync {
   async sync(trees: RuleTrees, { verify }: { readonly verify: boolean }): Promise<void> {
     const installed = this.#installed;
     this.#installed = undefined;
-    if (!verify && installed !== undefined && (await this.#change(installed, trees))) return;
-    if (verify) this.#refused.clear();
-    await this.#verify(trees);
+    this.#written = 0;
+    if (verify || installed === undefined || !(await this.#change(installed, trees))) {
+      if (verify) this.#refused.clear();
+      await this.#verify(trees);
+    }
+    this.#reportRules();
   }
 
   /**
    * Whether the jumps and the root chains are there; true where nothing has been installed. The legacy tools copy the
-   * whole table for every look at a chain of it (27 ms of processor time at 20,000 rules), so in a large one it is one
-   * of the built-in chains, another each time: who flushes a table takes the jumps from all of them.
+   * whole table for every look at a chain of it (27 ms of processor time at 20,000 rules), so in a large one it is the
+   * built-in chains alone. Where looks are not `rare` it is one of these, another each time: whoever flushes a table
+   * takes the jumps from all of them.
    */
-  async isIntact(): Promise<boolean> {
+  async isIntact({ rare }: { readonly rare: boolean }): Promise<boolean> {
     const installed = this.#installed;
     if (installed === undefined) return true;
     const { table, family } = this.#options;
     const builtIn = [...new Set(JUMPS.filter((jump) => jump.table === table).map((jump) => jump.from))];
     const size = [...installed.trees.values()].reduce((sum, tree) => sum + tree.size, 0);
     const isLarge = size > LARGE_TABLE;
-    const first = isLarge ? this.#looks++ % builtIn.length : 0;
-    for (const chain of isLarge ? builtIn.slice(first, first + 1) : builtIn) {
+    const isOne = isLarge && !rare;
+    const first = isOne ? this.#looks++ % builtIn.length : 0;
+    for (const chain of isOne ? builtIn.slice(first, first + 1) : builtIn) {
       if (!hasJumps(table, chain, await this.#rulesIn(chain))) return false;
     }
     const always = [...fixedChains(table, family), ...rootChains(installed.trees, this.#options)];
@@ -102,12 +111,14 @@ export class TableSync {
     const { written, deleted } = layoutChange(installed.trees, trees, this.#options);
     const change = { written: written.map((chain) => this.#wanted(chain)), deleted };
     try {
-      await this.#restore(planChange({ table, ...withRetired(change, installed.retired, retired) }));
+      await this.#restore(planChange({ table, ...withRetired(change, installed.retired, retired) }), 'partial');
     } catch (error) {
       if (!(error instanceof IptablesError && (error.code === 'refused' || error.code === 'failed'))) throw error;
       log.v(1)?.info('A change of rules did not go in; reading all of them', { table, err: error.message });
       return false;
     }
+    for (const name of deleted) this.#sizes.delete(name);
+    this.#noteSizes(change.written);
     this.#installed = { trees, retired };
     return true;
   }
@@ -120,7 +131,7 @@ export class TableSync {
     const plan = () => planTable({ table, installed: current, wanted: this.#allWanted(chains, retired) });
     const first = plan();
     try {
-      await this.#restore(first?.lines);
+      await this.#restore(first?.lines, 'full');
       if (this.#refused.size === 0) reports.report(`refused ${table}`, []);
     } catch (error) {
       if (!(error instanceof IptablesError && error.code === 'refused')) throw error;
@@ -131,9 +142,23 @@ export class TableSync {
       if (refused.length === 0) throw error;
       for (const rule of refused) this.#refused.set(lineOf(rule), rule);
       this.#reportRefused(error);
-      await this.#restore(plan()?.lines);
+      await this.#restore(plan()?.lines, 'full');
     }
+    this.#sizes.clear();
+    this.#noteSizes(chains.map((chain) => this.#wanted(chain)));
     this.#installed = { trees, retired };
+  }
+
+  #noteSizes(chains: readonly WantedChain[]): void {
+    for (const { name, specs } of chains) this.#sizes.set(name, specs.length);
+  }
+
+  #reportRules(): void {
+    const { table, metrics } = this.#options;
+    const jumps = JUMPS.filter((jump) => jump.table === table).length;
+    const inChains = [...this.#sizes.values()].reduce((sum, size) => sum + size, 0);
+    const total = jumps + inChains + (this.#installed?.retired.length ?? 0);
+    metrics.rulesInstalled(table, { total, written: this.#written });
   }
 
   /**
@@ -162,17 +187,19 @@ export class TableSync {
     return this.#refused.size === 0 ? rules : rules.filter((rule) => !this.#refused.has(lineOf(rule)));
   }
 
-  async #restore(lines: Iterable<string> | undefined): Promise<void> {
+  async #restore(lines: Iterable<string> | undefined, kind: 'full' | 'partial'): Promise<void> {
     if (lines === undefined) return;
     const { iptables, family, clock, metrics, log } = this.#options;
-    const text = textOf(await gathered(clock, lines));
+    const all = await gathered(clock, lines);
+    const text = textOf(all);
     log.v(5)?.info('Restoring iptables rules', { text });
     try {
       await iptables.restore(family, text);
     } catch (error) {
-      metrics.restoreFailed();
+      metrics.restoreFailed(kind);
       throw error;
     }
+    this.#written += all.filter((line) => /^-[AI] /.test(line)).length;
   }
 
   async #findRefused(rules: readonly Rule[]): Promise<readonly Rule[]> {

@@ -1,6 +1,8 @@
+import { close } from './descriptor.ts';
 import { bindAsync } from './libc.ts';
-import type { Memory } from './memory.ts';
-import { recv, send, socket } from './socket.ts';
+import { Memory } from './memory.ts';
+import { recv, SOCK_RAW, send, socket } from './socket.ts';
+import { EAGAIN, must, SysError } from './sys-error.ts';
 
 const sendAside = bindAsync('int64_t send(int, int64_t, size_t, int)');
 const recvAside = bindAsync('int64_t recv(int, int64_t, size_t, int)');
@@ -14,7 +16,6 @@ const recvAside = bindAsync('int64_t recv(int, int64_t, size_t, int)');
  */
 
 export const AF_NETLINK = 16;
-const SOCK_RAW = 3;
 const NETLINK_ROUTE = 0;
 const NETLINK_NETFILTER = 12;
 
@@ -57,6 +58,62 @@ export async function sendDumpRequest(fd: number, request: Memory): Promise<numb
 export async function receiveDump(fd: number, memory: Memory): Promise<number> {
   const received = await recvAside(fd, memory.address, memory.length, 0);
   return received === -1 ? recv(fd, memory, 0, memory.length) : received;
+}
+
+/** Called with the bytes that {@link MessageVisitor} speaks of; they are overwritten afterwards. */
+export type AnswerVisitor = (bytes: Buffer, ...message: Parameters<MessageVisitor>) => void;
+
+/**
+ * Sends messages that the kernel answers before `send` returns, which it does with all but dumps, and visits the
+ * answers. Throws a {@link SysError} of what the kernel refused.
+ */
+export function askNetfilter(request: Buffer, visit?: AnswerVisitor): void {
+  const fd = must('socket', netfilterSocket());
+  try {
+    const memory = memoryOf(request);
+    must('send', send(fd, memory, 0, memory.length));
+    const answer = new Memory(NETLINK_BUFFER_BYTES);
+    for (;;) {
+      const received = recv(fd, answer, 0, answer.length);
+      if (received === -EAGAIN) return;
+      visitAnswers(answer.bytes, must('recv', received), visit);
+    }
+  } finally {
+    close(fd);
+  }
+}
+
+/** Visits all that a dump tells. Rejects with a {@link SysError} of what the kernel refused. */
+export async function dumpNetfilter(request: Buffer, visit: AnswerVisitor): Promise<void> {
+  const fd = must('socket', netfilterSocket());
+  try {
+    must('send', await sendDumpRequest(fd, memoryOf(request)));
+    const answer = new Memory(NETLINK_BUFFER_BYTES);
+    for (let isDone = false; !isDone; ) {
+      isDone = visitAnswers(answer.bytes, must('recv', await receiveDump(fd, answer)), visit);
+    }
+  } finally {
+    close(fd);
+  }
+}
+
+/** Says whether the last one was among them. */
+function visitAnswers(bytes: Buffer, received: number, visit?: AnswerVisitor): boolean {
+  let isDone = false;
+  visitMessages(bytes, received, (type, begin, end) => {
+    if (type !== NLMSG_DONE && type !== NLMSG_ERROR) return visit?.(bytes, type, begin, end);
+    isDone = true;
+    // Both begin with a negative errno, or 0.
+    const errno = -bytes.readInt32LE(begin);
+    if (errno !== 0) throw new SysError('netfilter', errno);
+  });
+  return isDone;
+}
+
+function memoryOf(bytes: Buffer): Memory {
+  const memory = new Memory(bytes.length);
+  memory.bytes.set(bytes);
+  return memory;
 }
 
 export function encodeMessage(type: number, flags: number, content: readonly Uint8Array[]): Buffer {

@@ -21,6 +21,7 @@ export const AF_INET6 = 10;
 export const AF_UNIX = 1;
 export const SOCK_STREAM = 1;
 export const SOCK_DGRAM = 2;
+export const SOCK_RAW = 3;
 export const SOCK_SEQPACKET = 5;
 const SOCK_NONBLOCK = 0o4000;
 const SOCK_CLOEXEC = 0o2000000;
@@ -150,6 +151,12 @@ const IPV6_FRAGMENTS: SocketOption = { level: IPPROTO_IPV6, name: IPV6_MTU_DISCO
  */
 export function allowFragments(fd: number, family: number): number {
   return setOption(fd, family === AF_INET6 ? IPV6_FRAGMENTS : IPV4_FRAGMENTS);
+}
+
+/** Reads an option of whatever size: `memory` holds what the kernel expects, and then what it says. 0, or a negative errno. */
+export function getOption(fd: number, level: number, name: number, memory: Memory): number {
+  optionLengthWords[0] = memory.length;
+  return result(getsockoptC(fd, level, name, memory.address, optionLength.address));
 }
 
 /** The errno that waits at the socket (0 for none), taken from it; or a negative errno. */

@@ -29,6 +29,9 @@ const PROGRAMMING_BUCKETS = [
 
 const FAMILY = 'ip_family';
 const POLICY = 'traffic_policy';
+const TABLE = 'table';
+/** Those that hold rules of this program while it runs. */
+const TABLES = ['nat', 'filter'];
 
 /**
  * kube-proxy's own metrics (`pkg/proxy/metrics/metrics.go`): its names, labels and buckets, so that dashboards and
@@ -39,8 +42,11 @@ export class KubeProxyMetrics {
   readonly #clock: Clock;
   readonly #served = new Set<IpFamily>();
   readonly #syncDuration: Histogram<typeof FAMILY>;
+  readonly #syncDurations: Readonly<Record<'full' | 'partial', Histogram<typeof FAMILY>>>;
   readonly #lastQueued: Gauge<typeof FAMILY>;
   readonly #restoreFailures: Counter<typeof FAMILY>;
+  readonly #partialRestoreFailures: Counter<typeof FAMILY>;
+  readonly #rules: Readonly<Record<'total' | 'last', Gauge<typeof FAMILY | typeof TABLE>>>;
   readonly #programming: Histogram<typeof FAMILY>;
   readonly #noLocalEndpoints: Gauge<typeof FAMILY | typeof POLICY>;
   readonly #conntrackDuration: Histogram<typeof FAMILY>;
@@ -73,6 +79,17 @@ export class KubeProxyMetrics {
       buckets: SYNC_BUCKETS,
       ...byFamily,
     });
+    const durationOf = (kind: 'full' | 'partial', what: string) =>
+      new Histogram({
+        name: `kubeproxy_sync_${kind}_proxy_rules_duration_seconds`,
+        help: `How long each sync that ${what} took, failed ones too`,
+        buckets: SYNC_BUCKETS,
+        ...byFamily,
+      });
+    this.#syncDurations = {
+      full: durationOf('full', 'compares all rules with the kernel'),
+      partial: durationOf('partial', 'writes only what has changed'),
+    };
     new Gauge({
       name: 'kubeproxy_sync_proxy_rules_last_timestamp_seconds',
       help: 'When the rules were last in sync, since 1970; 0 before the first time',
@@ -93,6 +110,22 @@ export class KubeProxyMetrics {
       help: 'Runs of iptables-restore that failed',
       ...byFamily,
     });
+    this.#partialRestoreFailures = new Counter({
+      name: 'kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total',
+      help: 'Runs of iptables-restore that failed to write what had changed; everything was compared with the kernel then',
+      ...byFamily,
+    });
+    const rulesOf = (name: 'total' | 'last', help: string) =>
+      new Gauge({
+        name: `kubeproxy_sync_proxy_rules_iptables_${name}`,
+        help,
+        labelNames: [FAMILY, TABLE] as const,
+        registers,
+      });
+    this.#rules = {
+      total: rulesOf('total', 'Rules of this program in the table'),
+      last: rulesOf('last', 'Rules that the last sync has written to the table'),
+    };
     this.#programming = new Histogram({
       name: 'kubeproxy_network_programming_duration_seconds',
       help: 'Time from a change in the cluster until its endpoints are in use here',
@@ -132,8 +165,18 @@ export class KubeProxyMetrics {
     const labels = { [FAMILY]: family };
     return {
       changesQueued: () => this.#lastQueued.set(labels, this.#clock.wallNow() / 1_000),
-      syncDone: (durationMs) => this.#syncDuration.observe(labels, durationMs / 1_000),
-      restoreFailed: () => this.#restoreFailures.inc(labels),
+      syncDone: ({ kind, durationMs }) => {
+        this.#syncDuration.observe(labels, durationMs / 1_000);
+        this.#syncDurations[kind].observe(labels, durationMs / 1_000);
+      },
+      restoreFailed: (kind) => {
+        this.#restoreFailures.inc(labels);
+        if (kind === 'partial') this.#partialRestoreFailures.inc(labels);
+      },
+      rulesInstalled: (table, { total, written }) => {
+        this.#rules.total.set({ ...labels, [TABLE]: table }, total);
+        this.#rules.last.set({ ...labels, [TABLE]: table }, written);
+      },
       changed: (kind, count) => this.#changes[kind].inc(count),
       networkProgrammed: (sinceTriggerMs) => this.#programming.observe(labels, sinceTriggerMs / 1_000),
       noLocalEndpoints: (policy, servicePorts) =>
@@ -153,8 +196,16 @@ export class KubeProxyMetrics {
   serve(ip_family: IpFamily): void {
     this.#served.add(ip_family);
     const labels = { ip_family };
-    for (const histogram of [this.#syncDuration, this.#programming, this.#conntrackDuration]) histogram.zero(labels);
-    for (const counter of [this.#restoreFailures, this.#conntrackDeleted]) counter.inc(labels, 0);
+    const { full, partial } = this.#syncDurations;
+    for (const histogram of [this.#syncDuration, full, partial, this.#programming, this.#conntrackDuration]) {
+      histogram.zero(labels);
+    }
+    for (const counter of [this.#restoreFailures, this.#partialRestoreFailures, this.#conntrackDeleted]) {
+      counter.inc(labels, 0);
+    }
+    for (const table of TABLES) {
+      for (const gauge of Object.values(this.#rules)) gauge.set({ ...labels, [TABLE]: table }, 0);
+    }
     this.#lastQueued.set(labels, 0);
     for (const policy of ['internal', 'external']) this.#noLocalEndpoints.set({ ...labels, [POLICY]: policy }, 0);
   }

@@ -11,9 +11,10 @@ export function recordSyncs<M extends SyncMetrics>(
   return {
     metrics: {
       ...metrics,
-      syncDone: (durationMs, err) => {
+      syncDone: (sync) => {
+        const { durationMs, err } = sync;
         last = { at: clock.wallNow(), durationMs, ...(err !== undefined && { err }) };
-        metrics.syncDone(durationMs, err);
+        metrics.syncDone(sync);
       },
     },
     last: () => last,

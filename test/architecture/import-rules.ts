@@ -10,7 +10,7 @@ export const FOLDERS: ReadonlyMap<string, readonly string[]> = new Map([
   ['rules', ['model', 'contracts']],
   ['sync', ['model', 'contracts', 'state', 'rules']],
   ['sources', ['model', 'contracts', 'api']],
-  ['iptables', ['model', 'contracts', 'host']],
+  ['iptables', ['model', 'contracts', 'rules', 'host', 'sys']],
   ['conntrack', ['model', 'contracts', 'iptables', 'sys']],
   ['host', ['model', 'contracts', 'sys']],
   ['handover', ['model', 'contracts', 'sys']],

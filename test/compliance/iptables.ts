@@ -427,6 +427,7 @@ const NEIGHBOURS = [
 
 /** What kube-proxy's mode iptables leaves behind, in short. */
 const KUBE_PROXYS: Readonly<Record<Table, readonly string[]>> = {
+  mangle: [':KUBE-PROXY-CANARY - [0:0]'],
   nat: [
     ...['SERVICES', 'NODEPORTS', 'POSTROUTING', 'SVC-NPX46M4PTMTKRN6Y', 'SEP-AAAAAAAAAAAAAAAA'].map(
       (name) => `:KUBE-${name} - [0:0]`,

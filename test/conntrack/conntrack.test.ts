@@ -156,6 +156,21 @@ for (const { by, conntrack, flavour, family } of CASES) {
       assert.equal(await conntrack.deleteUdp(flows), 0);
     });
 
+    test('entries that lead to a local port go, and no others', async (t) => {
+      const redirection = await Redirection.listen(t, flavour, family);
+      const other = await Redirection.listen(t, flavour, family);
+      const client = await udpSocket(t, family, FIXED_PORT);
+      redirection.install('-d', vip, '--dport', '53');
+      other.install('-d', vip, '--dport', '55');
+      await assertServed(client, vip, 53);
+      await assertServed(client, vip, 55);
+      redirection.uninstall();
+      assert.equal(await conntrack.deleteUdpTo(new Set([redirection.localPort])), 1);
+      await assertNotServed(client, vip, 53);
+      assert.equal(await conntrack.deleteUdpTo(new Set([redirection.localPort])), 0);
+      assert.equal(await conntrack.deleteUdpTo(new Set([other.localPort])), 1);
+    });
+
     test('TCP, other ports and other destinations are left alone', async (t) => {
       const client = await udpSocket(t, family, FIXED_PORT);
       const tcp = connect({ host: vip, port: 53, localPort: FIXED_PORT }).on('error', () => {});

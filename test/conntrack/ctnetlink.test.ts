@@ -52,6 +52,7 @@ test('an entry that NAT redirected tells where it was to go, and by what port re
   assert.equal(entry.destination(), '10.96.0.10');
   assert.equal(entry.destinationPort, 53);
   assert.equal(entry.replyPort, 4000);
+  assert.equal(entry.replySource(), '192.168.50.10');
   assert.equal(entry.isRedirected, true);
 });
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { commonPortOf, familiesOf, staleness } from '../../src/conntrack/stale.ts';
+import { commonPortOf, familiesOf, leadingTo, staleness } from '../../src/conntrack/stale.ts';
 import type { UdpFlows } from '../../src/contracts/conntrack.ts';
 import type { Address } from '../../src/model/address.ts';
 
@@ -18,6 +18,7 @@ function isStale(flows: readonly UdpFlows[], destination: string, port: number, 
     destination: () => destination as Address,
     destinationPort: port,
     replyPort: localPort ?? port,
+    replySource: () => NODE,
     isRedirected: localPort !== undefined,
   });
 }
@@ -76,9 +77,20 @@ test('the text of a destination is made only for ports of interest', () => {
     destination: () => assert.fail('made in vain'),
     destinationPort: 54,
     replyPort: 54,
+    replySource: () => assert.fail('made in vain'),
     isRedirected: false,
   };
   assert.equal(staleness([{ destination: VIP, port: 53 }], LOCAL)(entry), false);
+});
+
+test('what NAT leads to a local port is found by the port, on addresses of the node alone', () => {
+  const leads = leadingTo(new Set([4000]), LOCAL);
+  const entry = { destination: () => VIP, destinationPort: 53, replyPort: 4000, isRedirected: true };
+  assert.equal(leads({ ...entry, replySource: () => NODE }), true);
+  assert.equal(leads({ ...entry, replySource: () => '127.0.0.1' as Address }), true);
+  assert.equal(leads({ ...entry, replySource: () => FOREIGN }), false, 'the port of another machine');
+  assert.equal(leads({ ...entry, replySource: () => NODE, replyPort: 4001 }), false);
+  assert.equal(leads({ ...entry, replySource: () => NODE, isRedirected: false }), false, 'a program of the node');
 });
 
 test('only families that entries can be of are looked through', () => {

@@ -4,6 +4,7 @@ import type { IpFamily } from '../../src/model/address.ts';
 const BUILT_IN: Readonly<Record<Table, readonly string[]>> = {
   nat: ['PREROUTING', 'INPUT', 'OUTPUT', 'POSTROUTING'],
   filter: ['INPUT', 'FORWARD', 'OUTPUT'],
+  mangle: ['PREROUTING', 'INPUT', 'FORWARD', 'OUTPUT', 'POSTROUTING'],
 };
 
 const TARGETS = new Set([
@@ -49,12 +50,16 @@ export class FakeIptables implements Iptables {
     return [head, ...specs.map((spec) => `-A ${chain} ${spec}`), ''].join('\n');
   }
 
+  generation(): string | undefined {
+    return String(this.restored.length);
+  }
+
   async restore(family: IpFamily, text: string): Promise<void> {
     this.restored.push(text);
     const draft = new Map<string, Chains>();
     let chains: Chains | undefined;
     for (const [index, line] of text.trimEnd().split('\n').entries()) {
-      const table = /^\*(nat|filter)$/.exec(line)?.[1] as Table | undefined;
+      const table = /^\*(nat|filter|mangle)$/.exec(line)?.[1] as Table | undefined;
       let fault: string | undefined;
       if (table !== undefined) {
         chains = this.#copyOf(family, table);

@@ -8,20 +8,25 @@ import { join } from 'node:path';
 import { after, before, beforeEach, describe, test } from 'node:test';
 import type { Iptables, Table } from '../../src/contracts/iptables.ts';
 import { systemClock } from '../../src/host/system-clock.ts';
-import { createExec } from '../../src/iptables/exec.ts';
+import { createExec, type Exec } from '../../src/iptables/exec.ts';
 import { type Flavour, installedFlavours } from '../../src/iptables/flavour.ts';
 import { createIptables } from '../../src/iptables/iptables.ts';
 import type { IpFamily } from '../../src/model/address.ts';
+import { plainSpec } from '../../src/rules/chains.ts';
 import { planCleanup } from '../../src/rules/cleanup.ts';
 import { parseDump } from '../../src/rules/dump.ts';
 import { findRefused } from '../../src/rules/find-refused.ts';
+import { installedPorts } from '../../src/rules/installed-ports.ts';
+import { cleanUp } from '../../src/sync/cleanup.ts';
 import { iptablesCompliance, probeOf } from '../compliance/iptables.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
-import { nodeFacts, owned, planText, portal, renderPortals } from '../rules/fixtures.ts';
+import { IPV6_NODE, nodeFacts, owned, planText, portal, renderPortals } from '../rules/fixtures.ts';
 import { readGolden } from '../rules/golden.ts';
 
 const FLAVOURS: readonly Flavour[] = ['nft', 'legacy'];
 const RULES = renderPortals([portal({ name: 'default/web', clusterIPs: ['10.96.0.1'] })], nodeFacts()).rules;
+
+const NO_CONNTRACK = { deleteUdpTo: () => Promise.resolve(0) };
 
 const exec = createExec({ clock: systemClock });
 const open = (flavour: Flavour | 'auto') => createIptables({ flavour, exec, log: new RecordingLog() });
@@ -133,6 +138,216 @@ for (const flavour of FLAVOURS) {
         run(`iptables-${flavour}`, '-w', '-t', 'mangle', '-X', 'KUBE-KUBELET-CANARY');
       }
     });
+  });
+}
+
+/** By handle, what each rule of a chain does, as nft shows it. */
+const shown = (family: IpFamily, table: Table, chain: string) =>
+  run('nft', '-a', 'list', 'chain', family === 'IPv4' ? 'ip' : 'ip6', table, chain)
+    .split('\n')
+    .filter((line) => line.includes('# handle') && !line.includes(`chain ${chain} `))
+    .map((line) =>
+      line
+        .trim()
+        .replace(/counter packets \d+ bytes \d+ | # handle \d+|@nh,\S+ /g, '')
+        .trim(),
+    );
+
+for (const family of ['IPv4', 'IPv6'] as const) {
+  const ip = family === 'IPv4' ? 'ip' : 'ip6';
+  const tool = family === 'IPv4' ? 'iptables-nft' : 'ip6tables-nft';
+  const portals = [
+    portal({
+      name: 'default/web',
+      clusterIPs: [family === 'IPv4' ? '10.96.0.1' : 'fd00:96::1'],
+      nodePort: 30_080,
+      localPort: 40_001,
+    }),
+    portal({ name: 'default/dns', protocol: 'UDP', nodePort: 30_053, localPort: 40_002 }),
+  ];
+  const rules = renderPortals(portals, family === 'IPv4' ? nodeFacts() : IPV6_NODE).rules;
+  const MARK = 'meta mark set ct mark';
+  const native = (...words: string[]) => run('nft', ...words.flatMap((word) => word.split(' ')));
+
+  describe(`beside rules that only nft can make, in ${family}`, () => {
+    let log: RecordingLog;
+    let iptables: Iptables;
+
+    beforeEach(async () => {
+      flush('nft');
+      log = new RecordingLog();
+      iptables = await createIptables({ flavour: 'nft', exec, log });
+      for (const table of ['filter', 'nat'] as const) await put(table);
+      assert.ok((await iptables.save(family, 'nat')).startsWith('# Generated'));
+    });
+    after(() => flush('nft'));
+
+    const put = async (table: Table) => {
+      const text = planText(table, await iptables.save(family, table), rules);
+      if (text !== undefined) await iptables.restore(family, text);
+      return text;
+    };
+    const jumps = (chain = 'PREROUTING', table: Table = 'nat') =>
+      shown(family, table, chain).filter((line) => line.includes('jump'));
+    const specs = async (chain: string, table: Table = 'nat') =>
+      parseDump(await iptables.save(family, table))
+        .get(table)
+        ?.get(chain);
+
+    test('each jump stays where it belongs, once, in the words in which it was installed', async () => {
+      const before = [await specs('PREROUTING'), await specs('OUTPUT'), await specs('KUBE-PORTALS-CONTAINER')];
+      native(`insert rule ${ip} nat PREROUTING ${MARK}`);
+      native(`add rule ${ip} nat PREROUTING ${MARK}`);
+      native(`add rule ${ip} filter INPUT ${MARK}`);
+      for (let sync = 0; sync < 3; sync++) {
+        for (const table of ['filter', 'nat'] as const) {
+          const text = await put(table);
+          if (sync > 0) assert.equal(text, undefined, 'nothing differs');
+        }
+      }
+      const [first = '', ...others] = shown(family, 'nat', 'PREROUTING');
+      assert.match(first, /jump KUBE-PORTALS-CONTAINER$/);
+      assert.deepEqual(others.slice(0, 2), [MARK, MARK]);
+      assert.match(others[2] ?? '', /jump KUBE-NODEPORT-CONTAINER$/);
+      assert.equal(others.length, 3);
+      assert.equal(jumps('INPUT', 'filter').length, 2);
+      assert.deepEqual(
+        [
+          (await specs('PREROUTING'))?.map(plainSpec).filter((spec) => !spec.includes('--handle')),
+          (await specs('OUTPUT'))?.map(plainSpec),
+        ],
+        before.slice(0, 2),
+      );
+      assert.deepEqual(await specs('KUBE-PORTALS-CONTAINER'), before[2]);
+      assert.equal(log.of('warn').length, 2, 'a warning for each table');
+    });
+
+    test('a jump that is gone comes back, and copies of one go, however they are spelled', async () => {
+      native(`add rule ${ip} nat PREROUTING ${MARK}`);
+      run(tool, '-w', '-t', 'nat', '-D', 'PREROUTING', '1');
+      native(`insert rule ${ip} nat PREROUTING ${MARK}`);
+      assert.equal(jumps().length, 1);
+      await put('nat');
+      assert.equal(jumps().length, 2);
+      run(tool, '-w', '-t', 'nat', '-A', 'PREROUTING', '-j', 'KUBE-PORTALS-CONTAINER');
+      run(tool, '-w', '-t', 'nat', '-I', 'PREROUTING', '-j', 'KUBE-PORTALS-CONTAINER');
+      await put('nat');
+      assert.equal(jumps().length, 2);
+      assert.equal(await put('nat'), undefined);
+      assert.equal(shown(family, 'nat', 'PREROUTING').length, 4);
+    });
+
+    test('local ports are found again', async () => {
+      const ports = async () =>
+        installedPorts(parseDump(await iptables.save(family, 'nat')).get('nat') ?? new Map(), 0);
+      const before = await ports();
+      assert.deepEqual(before.map(({ localPort }) => localPort).toSorted(), [40_001, 40_002]);
+      native(`add rule ${ip} nat PREROUTING ${MARK}`);
+      assert.deepEqual(await ports(), before);
+    });
+
+    test('one in a chain of ours goes', async () => {
+      const before = await specs('KUBE-PORTALS-CONTAINER');
+      native(`insert rule ${ip} nat KUBE-PORTALS-CONTAINER ${MARK}`);
+      native(`add rule ${ip} nat PREROUTING ${MARK}`);
+      assert.notDeepEqual(await specs('KUBE-PORTALS-CONTAINER'), before);
+      assert.notEqual(await put('nat'), undefined);
+      assert.deepEqual(await specs('KUBE-PORTALS-CONTAINER'), before);
+      assert.equal(await put('nat'), undefined);
+    });
+
+    test('one chain is listed, and one that is not there', async () => {
+      native(`add rule ${ip} nat PREROUTING ${MARK}`);
+      const listed = async (chain: string) => {
+        const text = await iptables.list(family, 'nat', chain);
+        return parseDump(`*nat\n${text}`).get('nat')?.get(chain) ?? [];
+      };
+      for (const chain of ['PREROUTING', 'KUBE-PORTALS-HOST'])
+        assert.deepEqual(await listed(chain), await specs(chain));
+      assert.equal(await iptables.list(family, 'nat', 'KUBE-PORTALS-NOWHERE'), '');
+      native(`insert rule ${ip} nat KUBE-PORTALS-HOST ${MARK}`);
+      assert.match((await listed('KUBE-PORTALS-HOST'))[0] ?? '', /^-m nft --handle \d+$/);
+    });
+
+    test('cleanup is complete, and leaves what is not ours', async () => {
+      native(`add rule ${ip} nat PREROUTING ${MARK}`);
+      native(`add rule ${ip} filter INPUT ${MARK}`);
+      native(`add chain ${ip} nat theirs`);
+      native(`add rule ${ip} nat theirs ${MARK} jump KUBE-PORTALS-HOST`);
+      native(`add rule ${ip} nat theirs ${MARK}`);
+      run(tool, '-w', '-t', 'nat', '-A', 'PREROUTING', '-j', 'KUBE-PORTALS-CONTAINER');
+      run(tool, '-w', '-t', 'mangle', '-N', 'KUBE-PROXY-CANARY');
+      run(tool, '-w', '-t', 'mangle', '-A', 'PREROUTING', '-j', 'ACCEPT');
+      native(`add rule ${ip} mangle PREROUTING ${MARK}`);
+      try {
+        assert.equal(
+          await cleanUp({ flavours: [iptables], conntrack: NO_CONNTRACK, clock: systemClock, log }),
+          0,
+          JSON.stringify(log.lines),
+        );
+        assert.doesNotMatch(run('nft', 'list', 'ruleset'), /KUBE-/);
+        assert.deepEqual(shown(family, 'nat', 'PREROUTING'), [MARK]);
+        assert.deepEqual(shown(family, 'filter', 'INPUT'), [MARK]);
+        assert.deepEqual(shown(family, 'nat', 'theirs'), [MARK]);
+      } finally {
+        native(`delete table ${ip} mangle`);
+        native(`flush chain ${ip} nat theirs`);
+        native(`delete chain ${ip} nat theirs`);
+      }
+    });
+
+    test('where the kernel cannot be asked, the table is not taken for an empty one', async () => {
+      native(`add rule ${ip} nat PREROUTING ${MARK}`);
+      const blind = await createIptables({ flavour: 'nft', exec, log, kernel: Promise.resolve(undefined) });
+      const see = new RegExp(`"nft -a list table ${ip} nat"`);
+      await assert.rejects(blind.save(family, 'nat'), see);
+      await assert.rejects(blind.list(family, 'nat', 'PREROUTING'), see);
+      assert.match(await blind.list(family, 'nat', 'OUTPUT'), /KUBE-PORTALS-HOST/);
+    });
+  });
+}
+
+for (const flavour of FLAVOURS) {
+  test(`the generation is another one after each change of rules, and no program tells it: ${flavour}`, async () => {
+    flush(flavour);
+    const programs: string[] = [];
+    const counted: Exec = (request) => {
+      programs.push(request.program);
+      return exec(request);
+    };
+    const iptables = await createIptables({ flavour, exec: counted, log: new RecordingLog() });
+    for (const family of ['IPv4', 'IPv6'] as const) {
+      const { rules } = renderPortals([], family === 'IPv4' ? nodeFacts() : IPV6_NODE);
+      for (const table of ['nat', 'filter'] as const) {
+        await iptables.restore(family, planText(table, await iptables.save(family, table), rules) ?? '');
+      }
+    }
+    programs.length = 0;
+    for (const [family, tool] of [
+      ['IPv4', `iptables-${flavour}`],
+      ['IPv6', `ip6tables-${flavour}`],
+    ] as const) {
+      const seen = [iptables.generation(family)];
+      assert.notEqual(seen[0], undefined);
+      for (const change of [
+        '-t nat -A OUTPUT -j ACCEPT',
+        // Of the same size, at the same place.
+        '-t nat -R OUTPUT 1 -j RETURN',
+        '-t nat -R OUTPUT 1 -j KUBE-PORTALS-CONTAINER',
+        '-A INPUT -j ACCEPT',
+        '-F',
+        '-t nat -F',
+      ]) {
+        run(tool, '-w', ...change.split(' '));
+        seen.push(iptables.generation(family));
+        assert.equal(iptables.generation(family), seen.at(-1), 'nothing changed since');
+        run(`${tool}-save`);
+        assert.equal(iptables.generation(family), seen.at(-1), 'reading is no change');
+      }
+      assert.equal(new Set(seen).size, seen.length, JSON.stringify(seen));
+    }
+    assert.deepEqual(programs, []);
+    flush(flavour);
   });
 }
 

@@ -74,7 +74,7 @@ for (const flavour of ['nft', 'legacy'] as const) {
         iptables: await createIptables({ flavour, exec, log: new RecordingLog() }),
         clock: systemClock,
         log: new RecordingLog(),
-        metrics: { changesQueued: () => {}, syncDone: () => {}, restoreFailed: () => {} },
+        metrics: { changesQueued: () => {}, syncDone: () => {}, restoreFailed: () => {}, rulesInstalled: () => {} },
         family: 'IPv4',
         node: () => nodeFacts({ hostAddress: address(NODE) }),
       });

@@ -57,7 +57,12 @@ for (const flavour of ['nft', 'legacy'] as const) {
     });
 
     function open(): RuleSync {
-      const metrics = { changesQueued: () => {}, syncDone: () => {}, restoreFailed: () => {} };
+      const metrics = {
+        changesQueued: () => {},
+        syncDone: () => {},
+        restoreFailed: () => {},
+        rulesInstalled: () => {},
+      };
       return new RuleSync({
         iptables,
         clock: systemClock,

@@ -24,7 +24,7 @@ export class Iptables {
   }
 
   /** The table's lines, without comments and counters. */
-  async save(table: 'nat' | 'filter' = 'nat', family: 4 | 6 = 4): Promise<string[]> {
+  async save(table: 'nat' | 'filter' | 'mangle' = 'nat', family: 4 | 6 = 4): Promise<string[]> {
     const text = await this.#namespace.output([`${this.#program(family)}-save`, '-t', table]);
     return text
       .split('\n')

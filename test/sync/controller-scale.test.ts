@@ -59,7 +59,7 @@ function harness() {
   const controller: Controller = new Controller({
     clock,
     log,
-    metrics: { changesQueued: () => {}, syncDone: () => {}, restoreFailed: () => {} },
+    metrics: { changesQueued: () => {}, syncDone: () => {}, restoreFailed: () => {}, rulesInstalled: () => {} },
     health: {
       queuedUpdate: () => {
         health.pending = true;

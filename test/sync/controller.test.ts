@@ -49,7 +49,7 @@ function harness({ nodeAddress, portRange = { first: 40_000, last: 50_000 } }: O
   const iptables = new FakeIptables();
   const health = { pending: false };
   const state = { fault: undefined as IptablesError | undefined };
-  const metrics = { changesQueued: () => {}, syncDone: () => {}, restoreFailed: () => {} };
+  const metrics = { changesQueued: () => {}, syncDone: () => {}, restoreFailed: () => {}, rulesInstalled: () => {} };
   const ports = new PortAllocator({
     family: 'IPv4',
     range: portRange,
@@ -78,6 +78,7 @@ function harness({ nodeAddress, portRange = { first: 40_000, last: 50_000 } }: O
         await iptables.restore(family, text);
       },
       list: (family, table, chain) => iptables.list(family, table, chain),
+      generation: () => iptables.generation(),
     },
     log,
     metrics,

@@ -22,6 +22,7 @@ function harness() {
         if (state.fault !== undefined) throw state.fault;
         return 3;
       },
+      deleteUdpTo: () => assert.fail('is for cleaning up'),
     },
     clock: new ManualClock(),
     log,

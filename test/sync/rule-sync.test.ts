@@ -59,7 +59,11 @@ class FaultyIptables extends FakeIptables {
 /** A program, or one that comes after another with the same "kernel". */
 function harness(iptables = new FaultyIptables(), clock = new ManualClock()) {
   const log = new RecordingLog();
-  const counts = { restoreFailures: 0 };
+  const counts = {
+    restoreFailures: 0,
+    partialFailures: 0,
+    rules: {} as Partial<Record<Table, { readonly total: number; readonly written: number }>>,
+  };
   const host = { address: ip('192.168.50.10') as Address | undefined };
   const rules = new RuleSync({
     iptables,
@@ -68,9 +72,12 @@ function harness(iptables = new FaultyIptables(), clock = new ManualClock()) {
     metrics: {
       changesQueued: () => {},
       syncDone: () => {},
-
-      restoreFailed: () => {
+      restoreFailed: (kind) => {
         counts.restoreFailures++;
+        if (kind === 'partial') counts.partialFailures++;
+      },
+      rulesInstalled: (table, rules) => {
+        counts.rules[table] = rules;
       },
     },
     family: 'IPv4',
@@ -370,9 +377,39 @@ describe('the canary of rules', () => {
     }
   });
 
-  test('looks at less of a large table, at each jump in every other look', async () => {
+  test('asks nothing while no rule has changed, and looks again when another program has changed one', async () => {
+    const h = harness();
+    h.put(WEB);
+    await h.rules.sync(CHANGED);
+    assert.equal(await h.rules.canary(), true);
+    const { lists } = h.iptables;
+    assert.ok(lists > 0, 'a sync is a change, too');
+    for (let look = 0; look < 5; look++) assert.equal(await h.rules.canary(), true);
+    assert.equal(h.iptables.lists, lists);
+    await h.iptables.restore('IPv4', '*filter\n-A INPUT -j ACCEPT\nCOMMIT\n');
+    assert.equal(await h.rules.canary(), true);
+    assert.equal(h.iptables.lists, 2 * lists);
+    await flush(h, 'nat', 'KUBE-PORTALS-HOST');
+    for (let look = 0; look < 3; look++) assert.equal(await h.rules.canary(), false, 'until they are back');
+    await h.rules.sync(VERIFY);
+    assert.equal(await h.rules.canary(), true);
+  });
+
+  test('looks at all jumps of a large table after a change', async () => {
     for (const chain of ['PREROUTING', 'OUTPUT']) {
       const h = harness();
+      h.put(...MANY);
+      await h.rules.sync(CHANGED);
+      assert.equal(await h.rules.canary(), true);
+      await flush(h, 'nat', chain);
+      assert.equal(await h.rules.canary(), false, chain);
+    }
+  });
+
+  test('looks at less of a large table where only looking tells of changes: at each jump in every other look', async () => {
+    for (const chain of ['PREROUTING', 'OUTPUT']) {
+      const h = harness();
+      h.iptables.generation = () => undefined;
       h.put(...Array.from({ length: 1_100 }, (_, i) => portal(`ns/svc-${i}`, `10.96.${i >> 8}.${i & 255}`, 1_000 + i)));
       await h.rules.sync(CHANGED);
       assert.equal(await h.rules.canary(), true);
@@ -509,5 +546,39 @@ describe('local ports that the kernel remembers', () => {
     h.iptables.fault = undefined;
     await h.rules.sync(CHANGED);
     assert.deepEqual(await names(h), ['kube-system/dns TCP 4002', 'shop/web TCP 4001 0']);
+  });
+});
+
+describe('what is reported of rules', () => {
+  test('how many there are in each table, and how many the last sync has written', async () => {
+    const h = harness();
+    const inKernel = async (table: Table) => [...((await h.chains(table))?.values() ?? [])].flat().length;
+    const totals = async () => ({ nat: await inKernel('nat'), filter: await inKernel('filter') });
+    const reported = () => ({ nat: h.counts.rules.nat?.total, filter: h.counts.rules.filter?.total });
+    h.put(...MANY);
+    await h.rules.sync(VERIFY);
+    assert.deepEqual(reported(), await totals());
+    assert.equal(h.counts.rules.nat?.written, await inKernel('nat'));
+    await h.rules.sync(VERIFY);
+    assert.deepEqual(reported(), await totals());
+    assert.equal(h.counts.rules.nat?.written, 0, 'nothing differed');
+    h.put(WEB);
+    h.drop(...MANY.slice(0, 300));
+    await h.rules.sync(CHANGED);
+    assert.deepEqual(reported(), await totals());
+    const written = h.counts.rules.nat?.written ?? 0;
+    assert.ok(written > 0 && written < (await inKernel('nat')), String(written));
+  });
+
+  test('a failure to write what has changed, apart from other failures', async () => {
+    const h = harness();
+    h.put(WEB);
+    await h.rules.sync(CHANGED);
+    const { refuses } = h.iptables;
+    h.put(portal('ns/new', '10.96.9.9', 4_000));
+    let fails = 1;
+    h.iptables.refuses = (spec) => (spec.includes('ns/new') && fails-- > 0) || refuses(spec);
+    await h.rules.sync(CHANGED);
+    assert.deepEqual([h.counts.partialFailures, h.counts.restoreFailures], [1, 1]);
   });
 });

@@ -72,9 +72,9 @@ test('the format is what it says it is, and valid', async () => {
 describe('syncing is told under kube-proxy’s names', () => {
   test('durations in its buckets', async () => {
     const { ipv4, scrape } = setUp();
-    ipv4.syncDone(1);
-    ipv4.syncDone(3);
-    ipv4.syncDone(20_000);
+    ipv4.syncDone({ kind: 'full', durationMs: 1 });
+    ipv4.syncDone({ kind: 'partial', durationMs: 3 });
+    ipv4.syncDone({ kind: 'partial', durationMs: 20_000 });
     const samples = ((await scrape()).get('kubeproxy_sync_proxy_rules_duration_seconds')?.samples ?? []).filter(
       (sample) => sample.labels.get('ip_family') === 'IPv4',
     );
@@ -90,6 +90,27 @@ describe('syncing is told under kube-proxy’s names', () => {
       ],
     );
     assert.equal(samples.find((sample) => sample.name.endsWith('_sum'))?.value, 20.004);
+    const count = async (kind: string) =>
+      (await scrape())
+        .get(`kubeproxy_sync_${kind}_proxy_rules_duration_seconds`)
+        ?.samples.filter(({ name, labels }) => name.endsWith('_count') && labels.get('ip_family') === 'IPv4')
+        .map(({ value }) => value);
+    assert.deepEqual([await count('full'), await count('partial')], [[1], [2]]);
+  });
+
+  test('rules in each table, and failures to write what has changed', async () => {
+    const { ipv4, sampleOf } = setUp();
+    const rules = async (name: 'total' | 'last', table: string, ip_family = 'IPv4') =>
+      sampleOf(`kubeproxy_sync_proxy_rules_iptables_${name}`, { ip_family, table });
+    for (const table of ['nat', 'filter']) assert.equal(await rules('total', table, 'IPv6'), 0);
+    ipv4.rulesInstalled('nat', { total: 42, written: 3 });
+    assert.deepEqual([await rules('total', 'nat'), await rules('last', 'nat')], [42, 3]);
+    assert.deepEqual([await rules('total', 'filter'), await rules('last', 'filter')], [0, 0]);
+    const failures = 'kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total';
+    assert.equal(await sampleOf(failures, IPV4), 0);
+    ipv4.restoreFailed('partial');
+    assert.equal(await sampleOf(failures, IPV4), 1);
+    assert.equal(await sampleOf('kubeproxy_sync_proxy_rules_iptables_restore_failures_total', IPV4), 1);
   });
 
   test('the times of the last successful sync and of the last change that asked for one', async () => {
@@ -98,7 +119,7 @@ describe('syncing is told under kube-proxy’s names', () => {
     assert.equal(await last(), 0);
     ipv4.changesQueued();
     clock.advance(2_500);
-    ipv4.syncDone(2_500);
+    ipv4.syncDone({ kind: 'full', durationMs: 2_500 });
     assert.equal(await last(), 0, 'that sync had failed');
     health.updated();
     clock.advance(7_000);
@@ -122,7 +143,7 @@ describe('syncing is told under kube-proxy’s names', () => {
     assert.deepEqual(await changes(), [2, 0, 6, 0]);
     pending.services = 3;
     assert.deepEqual(await changes(), [2, 3, 6, 3]);
-    ipv4.restoreFailed();
+    ipv4.restoreFailed('full');
     assert.equal(await sampleOf('kubeproxy_sync_proxy_rules_iptables_restore_failures_total', IPV4), 1);
   });
 
@@ -186,7 +207,7 @@ describe('syncing is told under kube-proxy’s names', () => {
       const expected = /_changes_|_healthz_|_livez_/.test(name) ? [undefined] : ['IPv4', 'IPv6'];
       assert.deepEqual([...ipFamilies], expected, name);
     }
-    assert.equal(families.length, 14);
+    assert.equal(families.length, 19);
   });
 });
 
@@ -376,7 +397,7 @@ test('counters that cannot be read make the scrape fail, not the process', async
 test('two sets of metrics in one process do not meet', async () => {
   const first = setUp();
   const second = setUp();
-  first.ipv4.restoreFailed();
+  first.ipv4.restoreFailed('full');
   assert.equal(await second.sampleOf('kubeproxy_sync_proxy_rules_iptables_restore_failures_total', IPV4), 0);
 });
 

@@ -18,8 +18,11 @@ export interface ManifestSourceOptions {
 /** An event of the file system is rarely alone. */
 const DEBOUNCE_MS = 20;
 
-/** Finds what no event tells of: files behind links, network file systems, directories that cannot be watched. */
-const POLL_MS = 500;
+/**
+ * Finds what no event tells of: files behind links, network file systems, directories that cannot be watched. Looking at
+ * a hundred files every half second would cost as much as all else that the program does at rest.
+ */
+const POLL_MS = 2_000;
 
 /** With very many files a look at all of them is no longer free: polling may take a tenth of the time. */
 const POLL_COST_FACTOR = 10;

@@ -148,6 +148,34 @@ describe(`repairing rules in iptables-${FLAVOUR} within the sync period`, () => 
     await restored();
   });
 
+  const onlyNft = FLAVOUR === 'nft' ? false : 'there are no such rules in legacy tables';
+  test('beside rules that only nft can make, jumps are kept once and in their places', { skip: onlyNft }, async () => {
+    const native = (command: string) => environment.topology.node.output(['nft', ...command.split(' ')]);
+    const shown = async () =>
+      (await native('list chain ip nat PREROUTING'))
+        .split('\n')
+        .flatMap((line) => / jump (\S+)$|(ct mark)$/.exec(line)?.slice(1).join('') ?? []);
+    const syncs = async () =>
+      metric(await environment.metricsText(), 'kubeproxy_sync_proxy_rules_duration_seconds_count', 'IPv4');
+    try {
+      await native('insert rule ip nat PREROUTING meta mark set ct mark');
+      await native('add rule ip nat PREROUTING meta mark set ct mark');
+      await native('add rule ip filter INPUT meta mark set ct mark');
+      const before = await syncs();
+      await waitFor('some syncs', async () => (await syncs()) > before + 5);
+      await environment.iptables.must('-t nat -D KUBE-PORTALS-HOST 1');
+      await waitFor('a rule is back', async () =>
+        (await native('list chain ip nat KUBE-PORTALS-HOST')).includes('10.96.'),
+      );
+      assert.deepEqual(await shown(), ['KUBE-PORTALS-CONTAINER', 'ct mark', 'ct mark', 'KUBE-NODEPORT-CONTAINER']);
+      await assertServed();
+    } finally {
+      await native('flush chain ip nat PREROUTING');
+      await native('flush chain ip filter INPUT');
+    }
+    await restored();
+  });
+
   test('foreign rules and chains of other programs are left alone', async () => {
     await environment.iptables.must('-t nat -N CNI-HOSTPORT');
     await environment.iptables.must('-t nat -A CNI-HOSTPORT -p tcp --dport 81 -j ACCEPT');

@@ -1,6 +1,7 @@
 import {
   IPPROTO_TCP,
   SO_KEEPALIVE,
+  SO_OOBINLINE,
   SOL_SOCKET,
   type SocketOption,
   TCP_KEEPIDLE,
@@ -18,3 +19,6 @@ export const TCP_OPTIONS: readonly SocketOption[] = [
   { level: IPPROTO_TCP, name: TCP_KEEPIDLE, value: 15 },
   { level: IPPROTO_TCP, name: TCP_KEEPINTVL, value: 15 },
 ];
+
+/** An urgent byte stays in its place in the stream. */
+export const URGENT_IN_LINE: SocketOption = { level: SOL_SOCKET, name: SO_OOBINLINE, value: 1 };

@@ -3,16 +3,7 @@ import { read } from '../sys/descriptor.ts';
 import { EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLPRI, EPOLLRDHUP } from '../sys/epoll.ts';
 import { Memory } from '../sys/memory.ts';
 import { splice } from '../sys/pipe.ts';
-import {
-  MSG_MORE,
-  peerState,
-  recv,
-  SO_OOBINLINE,
-  SOL_SOCKET,
-  send,
-  setOption,
-  unacknowledgedBytes,
-} from '../sys/socket.ts';
+import { MSG_MORE, peerState, recv, send, setOption, unacknowledgedBytes } from '../sys/socket.ts';
 import { EAGAIN, EINVAL, EIO, ENOMEM, ENOSYS, EPERM } from '../sys/sys-error.ts';
 import { isDead, lookIntervalMs, NEVER, unansweredSinceMs } from './dead-peer.ts';
 import { Deadline } from './deadlines.ts';
@@ -23,6 +14,7 @@ import type { Pipe } from './pipe-pool.ts';
 import { add, type PortState } from './port-state.ts';
 import { COUNTER } from './protocol.ts';
 import type { TcpConnection } from './tcp-connection.ts';
+import { URGENT_IN_LINE } from './tcp-options.ts';
 
 /**
  * Edge-triggered: one registration serves a socket for life, and what is drained costs the kernel nothing per turn. In
@@ -37,8 +29,6 @@ export const SIDE_EVENTS = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI | EPOLLET;
  */
 const MORE_BEHIND = EPOLLRDHUP | EPOLLHUP | EPOLLERR | EPOLLPRI;
 const SOMETHING_TO_READ = EPOLLIN | MORE_BEHIND;
-
-const URGENT_IN_LINE = { level: SOL_SOCKET, name: SO_OOBINLINE, value: 1 };
 
 /** A read that fills this means bulk. It is what one call can copy while it stays in the processor's second cache. */
 export const SCRATCH_BYTES = 64 << 10;
@@ -265,7 +255,7 @@ export class TcpSide extends Deadline implements Handler, Task {
 
   /**
    * Urgent data: the byte stays in its place in the stream, as RFC 6093 wants it, and is not urgent any more. Without
-   * this the kernel leaves it out, and what splices never gets past it.
+   * this the kernel leaves it out, and what splices never gets past it. Clients have it from their listener.
    */
   #keepUrgentByte(): void {
     setOption(this.fd, URGENT_IN_LINE);

@@ -4,11 +4,12 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { openListenSocket } from '../../src/dataplane/fast/listen-socket.ts';
 import { systemClock } from '../../src/host/system-clock.ts';
 import { close } from '../../src/sys/descriptor.ts';
-import { SO_SNDBUFFORCE, SOL_SOCKET, setOption } from '../../src/sys/socket.ts';
+import { Memory } from '../../src/sys/memory.ts';
+import { recv, SO_SNDBUFFORCE, SOL_SOCKET, setOption } from '../../src/sys/socket.ts';
 import { must } from '../../src/sys/sys-error.ts';
 import { endpointAt } from '../compliance/data-plane/harness.ts';
 import { listenSpec } from '../support/listen-spec.ts';
-import { RawListener } from '../support/raw-tcp.ts';
+import { descriptorOf, MSG_OOB, RawListener, sendTo } from '../support/raw-tcp.ts';
 import { connectTcp, type TcpPeer } from '../support/tcp.ts';
 import { engineRig } from './engine-rig.ts';
 
@@ -70,6 +71,25 @@ test('it arrives also when the worker learns of the connection and its reset at 
   assert.equal(client.text, 'banner');
   assert.equal(client.error, 'ECONNRESET');
   filler.reset();
+});
+
+test('an urgent byte stays in its place, also as the first that a client sends', async (t) => {
+  const rig = engineRig(t);
+  const listener = new RawListener(t);
+  const { localPort } = openPort(t, rig, listener);
+  const client = await connectClient(t, localPort);
+  sendTo(descriptorOf(client.socket), '!', MSG_OOB);
+  sendTo(descriptorOf(client.socket), 'rest');
+  rig.engine.turn(1000);
+  const endpoint = listener.accept();
+  const received = new Memory(16);
+  let bytes = 0;
+  for (const until = performance.now() + 60_000; bytes < 4; await turn()) {
+    bytes += Math.max(0, recv(endpoint.fd, received, bytes, 16 - bytes));
+    assert.ok(performance.now() < until, `what arrived: ${received.bytes.toString('latin1', 0, bytes)}`);
+    rig.engine.turn(1);
+  }
+  assert.equal(received.bytes.toString('latin1', 0, bytes), '!rest');
 });
 
 test('no further endpoint is tried 30 s after the client came, whether it has gone or waits', async (t) => {

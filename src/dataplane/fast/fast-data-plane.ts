@@ -26,7 +26,7 @@ import {
 } from '../../worker/protocol.ts';
 import { listenError } from '../listen-error.ts';
 import { FastHandOver } from './hand-over.ts';
-import { type ListenSocket, openListenSocket } from './listen-socket.ts';
+import { type ListenSocket, openListenSocket, prepareListener } from './listen-socket.ts';
 import type { PortState } from './parcel-records.ts';
 import { counterMemory, PortCounters } from './port-counters.ts';
 import { type WorkerEntry, workerEntry } from './worker-entry.ts';
@@ -241,6 +241,7 @@ class FastDataPlane implements DataPlane {
   async #adoptPort(state: PortState): Promise<void> {
     const { id, name, family, protocol, address, localPort, fd, backends, counters, endpointCounters, record } = state;
     const spec = { id, name, family, protocol, address, port: localPort };
+    prepareListener(fd, spec);
     const port = this.#assign(spec, { fd, localPort }, backends);
     const counted = port.counters.resume(backends, counters, endpointCounters);
     const err = await port.worker.ask({ ...openCommand(port, counted), record });

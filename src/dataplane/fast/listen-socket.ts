@@ -27,7 +27,7 @@ import {
 } from '../../sys/socket.ts';
 import { decodePort, encodeSocketAddress, familyOfText } from '../../sys/socket-address.ts';
 import { must } from '../../sys/sys-error.ts';
-import { TCP_OPTIONS } from '../../worker/tcp-options.ts';
+import { TCP_OPTIONS, URGENT_IN_LINE } from '../../worker/tcp-options.ts';
 import { toListenError } from '../listen-error.ts';
 
 /** How many clients may wait to be accepted; the kernel caps it at `net.core.somaxconn` (4096 by default). */
@@ -52,8 +52,7 @@ export function openListenSocket(spec: ListenSpec): ListenSocket {
     fd = must('socket', socket(familyOfText(spec.address), spec.protocol === 'TCP' ? SOCK_STREAM : SOCK_DGRAM));
     // Each family has a listener of its own, and counts on addresses as they are.
     if (isV6) must('setsockopt', setOption(fd, { level: IPPROTO_IPV6, name: IPV6_V6ONLY, value: 1 }));
-    if (spec.protocol === 'TCP') prepareTcp(fd);
-    else prepareUdp(fd, isV6);
+    prepareListener(fd, spec);
     must('bind', bindTo(fd, encodeSocketAddress(spec.address, spec.port)));
     if (spec.protocol === 'TCP') must('listen', listen(fd, BACKLOG));
     return { fd, localPort: spec.port === 0 ? portOf(fd) : spec.port };
@@ -61,6 +60,12 @@ export function openListenSocket(spec: ListenSpec): ListenSocket {
     if (fd >= 0) close(fd);
     throw toListenError(spec, err);
   }
+}
+
+/** Also one that a predecessor has opened, which may have left something out. Throws a SysError. */
+export function prepareListener(fd: number, { protocol, family }: Pick<ListenSpec, 'protocol' | 'family'>): void {
+  if (protocol === 'TCP') prepareTcp(fd);
+  else prepareUdp(fd, family === 'IPv6');
 }
 
 function portOf(fd: number): number {
@@ -72,7 +77,7 @@ function portOf(fd: number): number {
 function prepareTcp(fd: number): void {
   // Without it a port stays taken for a minute after its last connection. Linux still refuses a second listener.
   must('setsockopt', setOption(fd, { level: SOL_SOCKET, name: SO_REUSEADDR, value: 1 }));
-  for (const option of TCP_OPTIONS) must('setsockopt', setOption(fd, option));
+  for (const option of [...TCP_OPTIONS, URGENT_IN_LINE]) must('setsockopt', setOption(fd, option));
 }
 
 /** Without SO_REUSEADDR: with it two Services could be given one port. */

@@ -8,6 +8,8 @@ import { pathToFileURL } from 'node:url';
 import type { Backends } from '../../../src/contracts/data-plane.ts';
 import type { Endpoint } from '../../../src/model/endpoint.ts';
 import type { ServicePortName } from '../../../src/model/service.ts';
+import { setOption } from '../../../src/sys/socket.ts';
+import { URGENT_IN_LINE } from '../../../src/worker/tcp-options.ts';
 import { endpointAt } from '../../compliance/data-plane/harness.ts';
 import { BLACK_HOLE, buildNetwork } from '../../compliance/data-plane/network.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';
@@ -15,6 +17,7 @@ import { waitFor } from '../../netns/wait.ts';
 import { address } from '../../rules/fixtures.ts';
 import { listenSpec } from '../../support/listen-spec.ts';
 import { PatternReceiver, PatternSender } from '../../support/pattern.ts';
+import { descriptorOf, MSG_OOB, sendTo } from '../../support/raw-tcp.ts';
 import { ask, connectSocket, connectTcp, TcpBackend } from '../../support/tcp.ts';
 import { UdpBackend, UdpClient } from '../../support/udp.ts';
 import { settle } from '../../support/until.ts';
@@ -115,6 +118,22 @@ test('whoever connects while all stands still waits, and is served afterwards', 
   assert.equal(old.text, 'ab');
   waiting.end();
   old.end();
+});
+
+test('a listener of a predecessor that left out an option gets it', async (t) => {
+  const [before, after] = await pair(t);
+  const port = await openPort(before, NAME, [(await TcpBackend.echo(t)).endpoint]);
+  await handOverOf(after.plane).freeze();
+  const parcels = await handOverOf(before.plane).freeze();
+  for (const fd of parcels.flatMap(({ fds }) => fds)) setOption(fd, { ...URGENT_IN_LINE, value: 0 });
+  await handOverOf(after.plane).adopt(await sendParcels(parcels));
+  await handOverOf(before.plane).release();
+  const client = await connectTcp(port);
+  sendTo(descriptorOf(client.socket), '!', MSG_OOB);
+  client.end('rest');
+  handOverOf(after.plane).thaw();
+  assert.equal(await client.finished(), 'end');
+  assert.equal(client.text, '!rest');
 });
 
 test('bytes that a slow receiver has not taken arrive, in order and once, from pipes and from memory', async (t) => {

@@ -33,7 +33,7 @@ export interface HandOver {
    * Resolves with everything, once the data plane is frozen. Nothing must be opened, updated or closed before `thaw`.
    * Rejects when a part of it does not get there; `thaw` is due then as well.
    */
-  freeze(): Promise<readonly Parcel[]>;
+  freeze(): Promise<Iterable<Parcel>>;
   /** Throws an Error with a sentence when a part of it has failed since it was frozen. */
   check(): void;
   /**
@@ -51,10 +51,10 @@ export interface HandOver {
   /** Another process goes on with all of it: this one's copies are closed, and the data plane is at its end. */
   release(): Promise<void>;
   /**
-   * Takes over what another data plane has described, without touching it: {@link thaw} is the moment from which it is this one's.
-   * Rejects with a sentence when the parcels are not as they should be; end the process then, without `shutdown`,
-   * which would reset connections that are still the other's. Only between `freeze` and `thaw`, and before the first
-   * `open`.
+   * Takes over what another data plane has described, without touching it: from {@link thaw} on it is this one's. It asks
+   * for the next parcel when it has adopted the one before. Rejects with a sentence when the parcels are not as they
+   * should be, or a part of it fails; end the process then, without `shutdown`, which would reset connections that are
+   * still the other's. Only between `freeze` and `thaw`, and before the first `open`.
    */
-  adopt(parcels: readonly Parcel[]): Promise<readonly AdoptedPort[]>;
+  adopt(parcels: AsyncIterable<Parcel> | Iterable<Parcel>): Promise<readonly AdoptedPort[]>;
 }

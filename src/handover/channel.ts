@@ -1,6 +1,7 @@
 import type { Clock, Timer } from '../contracts/clock.ts';
 import { close } from '../sys/descriptor.ts';
 import { waitReadable } from '../sys/poll.ts';
+import { unacknowledgedBytes } from '../sys/socket.ts';
 import { describeErrno, EAGAIN, ECONNRESET, EINTR, ENOBUFS, EPIPE, ETOOMANYREFS } from '../sys/sys-error.ts';
 import { MAX_MESSAGE_DESCRIPTORS, UnixMessage } from '../sys/unix-message.ts';
 import { type Message, type MessageOf, readMessage } from './protocol.ts';
@@ -35,22 +36,33 @@ export interface Received extends Content {
   readonly message: Message;
 }
 
+/** When to give up on the other end. */
+export interface Limits {
+  /** It has neither sent nor read anything for so long. */
+  readonly silenceMs?: number;
+  /** The clock shows this. */
+  readonly untilMs?: number;
+}
+
 /** One end of a pair of Unix sockets (SOCK_SEQPACKET, non-blocking), over which messages with descriptors go. */
 export class Channel {
   readonly #fd: number;
   readonly #clock: Clock;
   readonly #packet = new UnixMessage(1 + FRAGMENT_BYTES);
+  /** What the other end has not read yet, and since when. */
+  #unread = 0;
+  #unreadSinceMs = 0;
 
   constructor(fd: number, clock: Clock) {
     this.#fd = fd;
     this.#clock = clock;
   }
 
-  /** Resolves when the kernel has all of it. Rejects when the other end has gone, or `untilMs` of the clock has come. */
+  /** Resolves when the kernel has all of it. Rejects when the other end has gone or is given up on. */
   async send(
     message: Message,
     { fds, bytes }: Content = { fds: [], bytes: NO_BYTES },
-    untilMs = Infinity,
+    limits: Limits = {},
   ): Promise<void> {
     const text = Buffer.from(JSON.stringify(message));
     const length = Buffer.alloc(LENGTH_BYTES);
@@ -63,18 +75,18 @@ export class Channel {
       sentBytes += some.length;
       sentFds += someFds.length;
       const isLast = sentBytes === payload.length && sentFds === fds.length;
-      await this.#sendPacket(isLast, some, someFds, untilMs);
+      await this.#sendPacket(isLast, some, someFds, limits);
     } while (sentBytes < payload.length || sentFds < fds.length);
   }
 
   /**
-   * The next message; `undefined` when the other end has been closed. Rejects when it is none, or at `untilMs`. Then its
-   * descriptors have been closed.
+   * The next message; `undefined` when the other end has been closed. Rejects when it is none, or the other end is given up
+   * on. Then its descriptors have been closed.
    */
-  async receive(untilMs = Infinity): Promise<Received | undefined> {
+  async receive(limits: Limits = {}): Promise<Received | undefined> {
     const fds: number[] = [];
     try {
-      const payload = await this.#receivePayload(fds, untilMs);
+      const payload = await this.#receivePayload(fds, limits);
       if (payload === undefined) return undefined;
       const start = LENGTH_BYTES + (payload.length < LENGTH_BYTES ? 0 : payload.readUInt32LE());
       if (payload.length < start) throw new Error('a message of the hand-over is cut short');
@@ -87,8 +99,8 @@ export class Channel {
   }
 
   /** The same for a message that must be of this kind. A `failed` rejects with what it says. */
-  async expect<Kind extends Message['kind']>(kind: Kind, untilMs?: number): Promise<MessageOf<Kind>> {
-    const received = await this.receive(untilMs);
+  async expect<Kind extends Message['kind']>(kind: Kind, limits?: Limits): Promise<MessageOf<Kind>> {
+    const received = await this.receive(limits);
     if (received === undefined) throw new Error(`the other process ended before it said "${kind}"`);
     const { message, fds } = received;
     // They belong to parcels.
@@ -119,7 +131,8 @@ export class Channel {
     close(this.#fd);
   }
 
-  async #sendPacket(isLast: boolean, bytes: Buffer, fds: readonly number[], untilMs: number): Promise<void> {
+  async #sendPacket(isLast: boolean, bytes: Buffer, fds: readonly number[], limits: Limits): Promise<void> {
+    this.#unreadSinceMs = this.#clock.now();
     const { data } = this.#packet;
     data.bytes[0] = isLast ? 1 : 0;
     bytes.copy(data.bytes, 1);
@@ -127,14 +140,14 @@ export class Channel {
       const sent = this.#packet.send(this.#fd, 1 + bytes.length, fds);
       if (sent >= 0) return;
       if (!TRY_AGAIN.has(-sent)) throw new Error(failure('cannot send to the other process', -sent));
-      await this.#wait(untilMs);
+      await this.#wait(limits);
     }
   }
 
-  async #receivePayload(fds: number[], untilMs: number): Promise<Buffer | undefined> {
+  async #receivePayload(fds: number[], limits: Limits): Promise<Buffer | undefined> {
     const fragments: Buffer[] = [];
     for (let length = 0, isLast = false; !isLast; ) {
-      const fragment = await this.#receivePacket(fds, untilMs);
+      const fragment = await this.#receivePacket(fds, limits);
       if (fragment === undefined) {
         if (fragments.length === 0) return undefined;
         throw new Error('the other process ended in the middle of a message');
@@ -150,7 +163,8 @@ export class Channel {
   }
 
   /** A copy of it. */
-  async #receivePacket(fds: number[], untilMs: number): Promise<Buffer | undefined> {
+  async #receivePacket(fds: number[], limits: Limits): Promise<Buffer | undefined> {
+    this.#unreadSinceMs = this.#clock.now();
     for (;;) {
       const received = this.#packet.receive(this.#fd);
       if (received === 0) return undefined;
@@ -164,12 +178,17 @@ export class Channel {
         return Buffer.from(this.#packet.data.bytes.subarray(0, received));
       }
       if (!TRY_AGAIN.has(-received)) throw new Error(failure('cannot hear the other process', -received));
-      await this.#wait(untilMs);
+      await this.#wait(limits);
     }
   }
 
-  async #wait(untilMs: number): Promise<void> {
-    if (this.#clock.now() >= untilMs) throw new Error('the other process did not answer in time');
+  async #wait({ silenceMs = Infinity, untilMs = Infinity }: Limits): Promise<void> {
+    const nowMs = this.#clock.now();
+    const unread = unacknowledgedBytes(this.#fd);
+    if (unread !== this.#unread) this.#unreadSinceMs = nowMs;
+    this.#unread = unread;
+    if (nowMs - this.#unreadSinceMs >= silenceMs) throw new Error(`the other process stood still for ${silenceMs} ms`);
+    if (nowMs >= untilMs) throw new Error('the other process did not answer in time');
     await new Promise<void>((resolve) => void this.#clock.after(POLL_MS, resolve));
   }
 }

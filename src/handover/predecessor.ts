@@ -31,12 +31,13 @@ const START_MS = 120_000;
 const FREEZE_MS = 5_000;
 
 /**
- * How long everything may stand still until it is adopted: clients notice little of two seconds, and giving up costs
- * nothing. Those with many connections get several times what these take on two idle cores (docs/performance.md).
+ * How long the successor may do nothing while everything stands still until it is adopted: clients notice little of two
+ * seconds, and giving up costs nothing. It may work for longer: each parcel that it takes shows that it gets on.
  */
-const ADOPT_MS = 2_000;
-const ADOPT_MS_PER_DESCRIPTOR = 0.1;
-const MAX_ADOPT_MS = 10_000;
+const SILENCE_MS = 2_000;
+
+/** How long all of that may take at most: several times what 10,000 connections that are full of bytes need. */
+const STANDSTILL_MS = 20_000;
 
 /**
  * How long a successor that has everything may take to go on, and again until it is at work: some tenths of a second on a
@@ -76,7 +77,7 @@ export async function handOver(successor: Successor, setup: Predecessor): Promis
   const { channel } = successor;
   const { controlPlane, clock, onServing } = setup;
   try {
-    const { versions, program } = await channel.expect('hello', clock.now() + START_MS);
+    const { versions, program } = await channel.expect('hello', { untilMs: clock.now() + START_MS });
     const version = commonVersion(versions);
     if (version === undefined) {
       throw new Error(
@@ -104,9 +105,9 @@ async function passOn(successor: Successor, version: number, setup: Predecessor)
   try {
     await offer(channel, version, setup);
     await channel.send({ kind: 'released' });
-    await channel.expect('owning', clock.now() + ANSWER_MS);
+    await channel.expect('owning', { untilMs: clock.now() + ANSWER_MS });
     pausedMs = clock.now() - frozenMs;
-    await channel.expect('serving', clock.now() + ANSWER_MS);
+    await channel.expect('serving', { untilMs: clock.now() + ANSWER_MS });
     return pausedMs;
   } catch (error) {
     // Before anything else is touched: two must never go on with one connection.
@@ -126,16 +127,19 @@ async function offer(
   version: number,
   { dataPlane, controlPlane, clock }: Predecessor,
 ): Promise<void> {
+  const limits = { silenceMs: SILENCE_MS, untilMs: clock.now() + STANDSTILL_MS };
   const parcels = await frozen(dataPlane, clock);
-  const descriptors = parcels.reduce((sum, { fds }) => sum + fds.length, 0);
-  const untilMs = clock.now() + Math.min(ADOPT_MS + descriptors * ADOPT_MS_PER_DESCRIPTOR, MAX_ADOPT_MS);
-  await channel.send({ kind: 'begin', version, drained: controlPlane.drained() }, undefined, untilMs);
-  for (const { value, fds, bytes } of parcels) await channel.send({ kind: 'parcel', value }, { fds, bytes }, untilMs);
-  await channel.send({ kind: 'end', parcels: parcels.length }, undefined, untilMs);
-  await channel.expect('adopted', untilMs);
+  await channel.send({ kind: 'begin', version, drained: controlPlane.drained() }, undefined, limits);
+  let count = 0;
+  for (const { value, fds, bytes } of parcels) {
+    await channel.send({ kind: 'parcel', value }, { fds, bytes }, limits);
+    count++;
+  }
+  await channel.send({ kind: 'end', parcels: count }, undefined, limits);
+  await channel.expect('adopted', limits);
 }
 
-async function frozen(dataPlane: HandOver, clock: Clock): Promise<readonly Parcel[]> {
+async function frozen(dataPlane: HandOver, clock: Clock): Promise<Iterable<Parcel>> {
   let timer: Timer | undefined;
   const late = new Promise<never>((_, reject) => {
     const err = new Error(`a worker of this process did not stand still within ${FREEZE_MS} ms`);
@@ -150,7 +154,7 @@ async function frozen(dataPlane: HandOver, clock: Clock): Promise<readonly Parce
 
 async function hasSaidOwning(channel: Channel, clock: Clock): Promise<boolean> {
   try {
-    await channel.expect('owning', clock.now() + LAST_WORDS_MS);
+    await channel.expect('owning', { untilMs: clock.now() + LAST_WORDS_MS });
     return true;
   } catch {
     return false;

@@ -68,7 +68,7 @@ export async function channelToPredecessor(env: NodeJS.ProcessEnv, clock: Clock)
     const fd = Number(text);
     if (!fstatSync(fd).isSocket()) throw new Error('it is not a socket');
     const channel = new Channel(fd, clock);
-    await channel.expect('hello', clock.now() + HELLO_MS);
+    await channel.expect('hello', { untilMs: clock.now() + HELLO_MS });
     return channel;
   } catch (error) {
     throw new Error(

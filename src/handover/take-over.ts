@@ -25,8 +25,9 @@ export async function takeOver(channel: Channel, { dataPlane, program, onAdopted
     if (dataPlane === undefined) throw new Error('its engine cannot take over connections');
     await dataPlane.freeze();
     await channel.send({ kind: 'hello', versions: VERSIONS, program });
-    const { drained, parcels } = await receive(channel);
-    onAdopted(await dataPlane.adopt(parcels), drained);
+    const { version, drained = [] } = await channel.expect('begin');
+    if (!VERSIONS.includes(version)) throw new Error(`the predecessor speaks version ${version} of the hand-over`);
+    onAdopted(await dataPlane.adopt(parcelsFrom(channel)), drained);
     // From here on a predecessor that has died has let go: it has touched nothing since it was frozen, and would kill this
     // process before it went on. Then there is nobody to tell, and nobody else who could go on with what is left.
     await channel.send({ kind: 'adopted' }).catch(() => {});
@@ -48,26 +49,16 @@ export async function awaitSupervision(channel: Channel): Promise<void> {
   channel.close();
 }
 
-interface Belongings {
-  readonly drained: readonly Endpoint[];
-  readonly parcels: readonly Parcel[];
-}
-
-async function receive(channel: Channel): Promise<Belongings> {
-  const { version, drained = [] } = await channel.expect('begin');
-  if (!VERSIONS.includes(version)) throw new Error(`the predecessor speaks version ${version} of the hand-over`);
-  const parcels: Parcel[] = [];
-  for (;;) {
+async function* parcelsFrom(channel: Channel): AsyncIterable<Parcel> {
+  for (let count = 0; ; count++) {
     const received = await channel.receive();
     if (received === undefined) throw new Error('the predecessor ended in the middle of the hand-over');
     const { message, fds, bytes } = received;
     if (message.kind === 'parcel') {
-      parcels.push({ value: message.value, fds, bytes });
+      yield { value: message.value, fds, bytes };
     } else if (message.kind === 'end') {
-      if (message.parcels !== parcels.length) {
-        throw new Error(`the predecessor sent ${message.parcels} parcels, and ${parcels.length} have arrived`);
-      }
-      return { drained, parcels };
+      if (message.parcels === count) return;
+      throw new Error(`the predecessor sent ${message.parcels} parcels, and ${count} have arrived`);
     } else {
       throw unexpected(message);
     }

@@ -9,14 +9,13 @@ import { ConnectionLister } from './connection-lister.ts';
 import { EndpointSockets } from './endpoint-sockets.ts';
 import { EventLoop, type Handler } from './event-loop.ts';
 import { FlowBudget } from './flow-budget.ts';
-import type { ConnectionRecord } from './hand-over.ts';
-import { Inventory } from './inventory.ts';
 import { PipePool } from './pipe-pool.ts';
 import { PortState } from './port-state.ts';
 import {
   COUNTERS_BYTES,
   type Command,
   type CountedBackends,
+  NO_PORT,
   type PortId,
   type QuestionId,
   type Report,
@@ -24,6 +23,7 @@ import {
   STATUS_WORDS,
   type WorkerSetup,
 } from './protocol.ts';
+import type { LiveRecord } from './records.ts';
 import { TcpConnection } from './tcp-connection.ts';
 import { TcpPort } from './tcp-port.ts';
 import { SCRATCH_BYTES } from './tcp-side.ts';
@@ -61,6 +61,7 @@ export class Engine implements Handler {
   readonly #context: WorkerContext;
   readonly #effects: EngineEffects;
   readonly #ports = new Map<PortId, Port>();
+  #closedPort: PortState | undefined;
   readonly #lister: ConnectionLister;
   readonly #status: Int32Array;
   readonly #wakeFd: number;
@@ -191,17 +192,15 @@ export class Engine implements Handler {
     }
   }
 
-  #open({ port: id, backends, counters, protocol, fd, record }: Extract<Command, { kind: 'open' }>): void {
-    this.#attempt(id, () => {
-      const state = new PortState({ id, worker: this.#context, backends, counters, drains: protocol === 'TCP' });
-      const port = protocol === 'TCP' ? new TcpPort(state, fd) : new UdpPort(state, fd);
-      this.#ports.set(id, port);
-      if (record === undefined) return;
-      if (record.picker !== undefined) state.picker.restore(record.picker, this.loop.nowMs);
-      this.#resume(state, record.connections);
-      if (!(port instanceof UdpPort) || record.flows.length === 0) return;
-      const find = state.endpoints.finder();
-      for (const flow of record.flows) port.resume(flow, find(flow.endpoint));
+  #open({ port: id, backends, counters, protocol, fd, picker }: Extract<Command, { kind: 'open' }>): void {
+    this.#answers.push({
+      kind: 'opened',
+      port: id,
+      ...failureOf(() => {
+        const state = new PortState({ id, worker: this.#context, backends, counters, drains: protocol === 'TCP' });
+        this.#ports.set(id, protocol === 'TCP' ? new TcpPort(state, fd) : new UdpPort(state, fd));
+        if (picker !== undefined) state.picker.restore(picker, this.loop.nowMs);
+      }),
     });
   }
 
@@ -212,22 +211,32 @@ export class Engine implements Handler {
     if (port?.close(() => this.#context.report(answer)) ?? true) this.#answers.push(answer);
   }
 
-  #adopt({ port: id, connections }: Extract<Command, { kind: 'adopt' }>): void {
-    this.#attempt(id, () => {
-      const counters = { memory: new SharedArrayBuffer(COUNTERS_BYTES), offset: 0 };
-      const backends: CountedBackends = { endpoints: [], affinity: { type: 'None' }, fresh: [], counters };
-      // Of closed ones nobody knows which endpoints there are.
-      this.#resume(new PortState({ id, worker: this.#context, backends, counters, drains: false }), connections);
+  #adopt({ question, records }: Extract<Command, { kind: 'adopt' }>): void {
+    const finders = new Map<PortState, ReturnType<PortState['endpoints']['finder']>>();
+    const failure = failureOf(() => {
+      for (const record of records) {
+        const port = this.#ports.get(record.port);
+        const state = port?.state ?? this.#closed();
+        if (record.kind === 'dialling') {
+          new TcpConnection(state, record.fd).redial(record.client);
+          continue;
+        }
+        const find = finders.get(state) ?? state.endpoints.finder();
+        finders.set(state, find);
+        const target = find(record.endpoint);
+        if (record.kind === 'established') new TcpConnection(state, record.sides[0].fd).resume(record, target);
+        else if (port instanceof UdpPort) port.resume(record, target);
+      }
     });
+    this.#answers.push({ kind: 'adopted', question, ...failure });
   }
 
-  #resume(state: PortState, connections: readonly ConnectionRecord[]): void {
-    if (connections.length === 0) return;
-    const find = state.endpoints.finder();
-    for (const record of connections) {
-      if (record.kind === 'dialling') new TcpConnection(state, record.fd).redial(record.client);
-      else new TcpConnection(state, record.client.fd).resume(record, find(record.endpoint));
-    }
+  /** In place of a Service port that was closed before: nobody knows which endpoints it had. */
+  #closed(): PortState {
+    const counters = { memory: new SharedArrayBuffer(COUNTERS_BYTES), offset: 0 };
+    const backends: CountedBackends = { endpoints: [], affinity: { type: 'None' }, fresh: [], counters };
+    this.#closedPort ??= new PortState({ id: NO_PORT, worker: this.#context, backends, counters, drains: false });
+    return this.#closedPort;
   }
 
   #peek({ question, port, client }: Extract<Command, { kind: 'peek' }>): void {
@@ -239,29 +248,28 @@ export class Engine implements Handler {
     this.loop.inNextTurn({ run: () => this.#context.report({ kind: 'turned', question }) });
   }
 
-  #attempt(port: PortId, open: () => void): void {
-    try {
-      open();
-      this.#answers.push({ kind: 'opened', port });
-    } catch (err) {
-      if (!(err instanceof SysError)) throw err;
-      this.#answers.push({ kind: 'opened', port, err: err.message });
-    }
-  }
-
   #freeze(): void {
     this.#progress = 'frozen';
-    const inventory = new Inventory();
-    this.loop.forEachHandler((handler) => handler.describe?.(inventory));
-    const ports = Array.from(this.#ports, ([port, { state }]) => ({
-      port,
-      record: {
-        picker: state.pickerRecord(),
-        connections: inventory.connectionsOf(port),
-        flows: inventory.flowsOf(port),
-      },
-    }));
-    const orphans = inventory.orphans((port) => this.#ports.has(port));
-    this.#effects.report([{ kind: 'frozen', question: this.#frozenFor, ports, orphans }]);
+    const records: LiveRecord[] = [];
+    this.loop.forEachHandler((handler) => {
+      const record = handler.describe?.();
+      if (record !== undefined) records.push(record);
+    });
+    const pickers = [...this.#ports].flatMap(([port, { state }]) => {
+      const picker = state.pickerRecord();
+      return picker === undefined ? [] : [[port, picker] as const];
+    });
+    this.#effects.report([{ kind: 'frozen', question: this.#frozenFor, pickers, records }]);
+  }
+}
+
+/** With a reason when a system call fails. */
+function failureOf(attempt: () => void): { readonly err?: string } {
+  try {
+    attempt();
+    return {};
+  } catch (err) {
+    if (!(err instanceof SysError)) throw err;
+    return { err: err.message };
   }
 }

@@ -6,9 +6,9 @@ import { waitReadable } from '../sys/poll.ts';
 import { resetOnClose } from '../sys/socket.ts';
 import { EINTR, must } from '../sys/sys-error.ts';
 import { Deadlines } from './deadlines.ts';
-import type { Inventory } from './inventory.ts';
 import type { PortState } from './port-state.ts';
 import { STATUS } from './protocol.ts';
+import type { LiveRecord } from './records.ts';
 
 /** Whoever watches a descriptor. */
 export interface Handler {
@@ -16,8 +16,8 @@ export interface Handler {
   onEvents(events: number): void;
   /** The worker ends: reset or close what belongs to it. */
   onShutdown(): void;
-  /** Another process takes over: say what for, if it is a connection or flow, and only once if it has two descriptors. */
-  describe?(inventory: Inventory): void;
+  /** What another process needs to go on with it, if it is a connection or flow; only once if it has two descriptors. */
+  describe?(): LiveRecord | undefined;
   /** What it is, if it is a connection or flow of this port; only once if it has two descriptors. */
   listing?(port: PortState): OpenConnection | undefined;
   /** These endpoints of the port have gone for good: end what is connected to one of them. */
@@ -128,7 +128,7 @@ export class EventLoop {
   }
 
   /** From now on another handler gets the events of a watched descriptor. */
-  handOver(fd: number, handler: Handler): void {
+  passTo(fd: number, handler: Handler): void {
     this.#handlers[fd] = handler;
   }
 

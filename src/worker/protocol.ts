@@ -8,7 +8,8 @@ import {
 } from '../contracts/data-plane.ts';
 import type { Endpoint } from '../model/endpoint.ts';
 import type { ProxiedProtocol } from '../model/service-port.ts';
-import type { ConnectionRecord, PortRecord } from './hand-over.ts';
+import type { PickerRecord } from '../picker/picker.ts';
+import type { LiveRecord } from './records.ts';
 
 /*
  * All that crosses between the main thread and a worker: what a worker is started with, messages both ways, and the
@@ -78,6 +79,9 @@ export type QuestionId = number;
 /** Numbers a Service port; never used again. */
 export type PortId = number;
 
+/** None has this number. */
+export const NO_PORT: PortId = 0;
+
 export type Command =
   | {
       readonly kind: 'open';
@@ -87,11 +91,11 @@ export type Command =
       readonly fd: number;
       readonly backends: CountedBackends;
       readonly counters: CounterBlocks;
-      /** What another process had at this port. Only while frozen. */
-      readonly record?: PortRecord;
+      /** Of another process. */
+      readonly picker?: PickerRecord | undefined;
     }
-  /** Connections of Service ports that were closed before. Only while frozen; answered by `opened`. */
-  | { readonly kind: 'adopt'; readonly port: PortId; readonly connections: readonly ConnectionRecord[] }
+  /** What another process had. Only while frozen; answered by `adopted`. */
+  | { readonly kind: 'adopt'; readonly question: QuestionId; readonly records: readonly LiveRecord[] }
   | { readonly kind: 'update'; readonly port: PortId; readonly backends: CountedBackends }
   | { readonly kind: 'close'; readonly port: PortId }
   /** Whom a client would get. Answered by `peeked`. */
@@ -111,9 +115,15 @@ export type Command =
 export interface FrozenReport {
   readonly kind: 'frozen';
   readonly question: QuestionId;
-  readonly ports: readonly { readonly port: PortId; readonly record: PortRecord }[];
-  /** Connections of Service ports that are not open any more. */
-  readonly orphans: readonly ConnectionRecord[];
+  /** Of those ports that have had anybody to pick for. */
+  readonly pickers: readonly (readonly [PortId, PickerRecord])[];
+  readonly records: readonly LiveRecord[];
+}
+
+export interface AdoptedReport {
+  readonly kind: 'adopted';
+  readonly question: QuestionId;
+  readonly err?: string;
 }
 
 export type Report =
@@ -125,7 +135,7 @@ export type Report =
   | PortEvent;
 
 /** To a question. */
-export type Answer = PeekedReport | ListedReport | TurnedReport | FrozenReport;
+export type Answer = PeekedReport | ListedReport | TurnedReport | FrozenReport | AdoptedReport;
 
 export interface PeekedReport {
   readonly kind: 'peeked';

@@ -1,14 +1,14 @@
 import { wholeMsLeft } from '../contracts/clock.ts';
 import type { OpenConnection } from '../contracts/data-plane.ts';
+import type { Address } from '../model/address.ts';
 import { EPOLLERR, EPOLLHUP, EPOLLOUT } from '../sys/epoll.ts';
 import { shutdownWrite, unacknowledgedBytes } from '../sys/socket.ts';
 import { must } from '../sys/sys-error.ts';
 import { clientOf } from './client-of.ts';
 import { Deadline } from './deadlines.ts';
 import type { Target } from './endpoint-table.ts';
-import type { EstablishedRecord } from './hand-over.ts';
-import type { Inventory } from './inventory.ts';
 import type { PortState } from './port-state.ts';
+import type { EstablishedRecord, LiveRecord } from './records.ts';
 import { type Dialler, TcpDial } from './tcp-dial.ts';
 import { SIDE_EVENTS, TcpSide } from './tcp-side.ts';
 
@@ -53,7 +53,7 @@ export class TcpConnection extends Deadline implements Dialler {
   }
 
   /** Goes on where another process was. Throws a SysError when a descriptor cannot be watched. */
-  resume({ client, backend, broken }: EstablishedRecord, target: Target): void {
+  resume({ sides: [client, backend], broken }: EstablishedRecord, target: Target): void {
     const { loop } = this.port.worker;
     this.#join(target, new TcpSide(this, backend.fd, 'endpoint'));
     for (const [side, record] of [
@@ -82,21 +82,19 @@ export class TcpConnection extends Deadline implements Dialler {
     loop.inNextTurn({ run: () => this.#dialFor(clientAddress) });
   }
 
-  describe(side: TcpSide, inventory: Inventory): void {
-    if (side !== this.#client) return;
-    const { fd } = side;
-    inventory.connection(
-      this.port.id,
-      this.#backend === undefined
-        ? { kind: 'dialling', fd, client: this.#clientAddress as string }
-        : {
-            kind: 'established',
-            endpoint: (this.target as Target).endpoint,
-            client: side.record(),
-            backend: this.#backend.record(),
-            ...(this.#broken && { broken: this.#broken === side ? ('client' as const) : ('backend' as const) }),
-          },
-    );
+  describe(side: TcpSide): LiveRecord | undefined {
+    if (side !== this.#client) return undefined;
+    const { id: port } = this.port;
+    if (this.#backend === undefined) {
+      return { kind: 'dialling', port, fd: side.fd, client: this.#clientAddress as Address };
+    }
+    return {
+      kind: 'established',
+      port,
+      endpoint: (this.target as Target).endpoint,
+      sides: [side.record(), this.#backend.record()],
+      broken: this.#broken && (this.#broken === side ? 'client' : 'backend'),
+    };
   }
 
   /** `undefined` for another port, the other side, and a client that has gone just now. */
@@ -114,7 +112,7 @@ export class TcpConnection extends Deadline implements Dialler {
   onConnected({ target, fd, events, isBroken }: Parameters<Dialler['onConnected']>[0]): void {
     const client = this.#client;
     const backend = new TcpSide(this, fd, 'endpoint');
-    this.port.worker.loop.handOver(fd, backend);
+    this.port.worker.loop.passTo(fd, backend);
     this.#dial = undefined;
     this.#clientAddress = undefined;
     this.#join(target, backend);

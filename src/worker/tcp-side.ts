@@ -8,11 +8,10 @@ import { EAGAIN, EINVAL, EIO, ENOMEM, ENOSYS, EPERM } from '../sys/sys-error.ts'
 import { isDead, lookIntervalMs, NEVER, unansweredSinceMs } from './dead-peer.ts';
 import { Deadline } from './deadlines.ts';
 import type { Handler, Task } from './event-loop.ts';
-import type { SideRecord } from './hand-over.ts';
-import type { Inventory } from './inventory.ts';
 import type { Pipe } from './pipe-pool.ts';
 import { add, type PortState } from './port-state.ts';
 import { COUNTER } from './protocol.ts';
+import type { LiveRecord, SideRecord } from './records.ts';
 import type { TcpConnection } from './tcp-connection.ts';
 import { URGENT_IN_LINE } from './tcp-options.ts';
 
@@ -101,8 +100,8 @@ export class TcpSide extends Deadline implements Handler, Task {
     this.connection.cut();
   }
 
-  describe(inventory: Inventory): void {
-    this.connection.describe(this, inventory);
+  describe(): LiveRecord | undefined {
+    return this.connection.describe(this);
   }
 
   listing(port: PortState): OpenConnection | undefined {
@@ -121,19 +120,19 @@ export class TcpSide extends Deadline implements Handler, Task {
       hasEnded,
       isShut,
       ...(rest && { rest: new Uint8Array(rest.bytes.subarray(this.#restOffset, this.#restOffset + pending)) }),
-      ...(pipe && { pipe: { readEnd: pipe.readEnd, writeEnd: pipe.writeEnd, pending } }),
+      ...(pipe && { piped: { readEnd: pipe.readEnd, writeEnd: pipe.writeEnd, pending } }),
     };
   }
 
   /** Goes on where the side of this record was. What happened to the socket since then is told when it is watched. */
-  resume({ hasEnded, isShut, rest, pipe }: SideRecord): void {
+  resume({ hasEnded, isShut, rest, piped }: SideRecord): void {
     this.hasEnded = hasEnded;
     this.isShut = isShut;
     this.isReadable = !hasEnded;
     if (rest !== undefined) this.#keep(Buffer.from(rest.buffer, rest.byteOffset, rest.length));
-    if (pipe !== undefined) {
-      this.#pipe = this.connection.port.worker.pipes.adopt(pipe);
-      this.pending = pipe.pending;
+    if (piped !== undefined) {
+      this.#pipe = this.connection.port.worker.pipes.adopt(piped);
+      this.pending = piped.pending;
     }
     this.wasSent();
   }

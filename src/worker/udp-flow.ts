@@ -10,9 +10,9 @@ import { EAGAIN, EMSGSIZE, ENOBUFS, ENOMEM, EPERM } from '../sys/sys-error.ts';
 import { Deadline, type DeadlineList } from './deadlines.ts';
 import type { Target } from './endpoint-table.ts';
 import type { Handler, Task } from './event-loop.ts';
-import type { Inventory } from './inventory.ts';
 import { add, type PortState } from './port-state.ts';
 import { COUNTER } from './protocol.ts';
+import type { FlowRecord } from './records.ts';
 import type { UdpPort } from './udp-port.ts';
 import { REPLIES_PER_TAKE } from './udp-replies.ts';
 
@@ -119,16 +119,18 @@ export class UdpFlow extends Deadline implements Handler, Task {
     this.#port.end(this);
   }
 
-  describe(inventory: Inventory): void {
+  describe(): FlowRecord {
     const { name, control } = this.#path;
-    inventory.flow(this.#port.state.id, {
+    return {
+      kind: 'flow',
+      port: this.#port.state.id,
       fd: this.fd,
       endpoint: this.target.endpoint,
       hasReplied: this.#silence === this.#port.silenceAfterReply,
       hasRetired: this.hasRetired,
       name: new Uint8Array(name.slice().buffer),
       control: new Uint8Array(control.slice().buffer),
-    });
+    };
   }
 
   listing(port: PortState): OpenConnection | undefined {

@@ -8,9 +8,9 @@ import { Deadline, type DeadlineList } from './deadlines.ts';
 import type { Target } from './endpoint-table.ts';
 import type { Handler } from './event-loop.ts';
 import { FlowTable } from './flow-table.ts';
-import type { FlowRecord } from './hand-over.ts';
 import type { PortState } from './port-state.ts';
 import { type CountedBackends, countedEndpoints } from './protocol.ts';
+import type { FlowRecord } from './records.ts';
 import { FLOW_EVENTS, UdpFlow } from './udp-flow.ts';
 import type { ReplySocket } from './udp-replies.ts';
 

@@ -40,9 +40,9 @@ function framed(text: string, length = Buffer.byteLength(text)): Buffer {
   return Buffer.concat([head, Buffer.from(text)]);
 }
 
-const soon = () => systemClock.now() + 500;
+const soon = () => ({ untilMs: systemClock.now() + 500 });
 /** For what must come. */
-const late = () => systemClock.now() + 60_000;
+const late = () => ({ untilMs: systemClock.now() + 60_000 });
 
 test('a message of many packets arrives as one, with all its bytes and descriptors', async (t) => {
   const { channel, other } = pair(t);
@@ -66,7 +66,7 @@ test('sending waits for a receiver that is slow, and not longer than it may', as
 
 test('an end is no message, and neither is silence', async (t) => {
   const { channel, hangUp } = pair(t);
-  await assert.rejects(channel.receive(systemClock.now() + 20), /did not answer in time/);
+  await assert.rejects(channel.receive({ untilMs: systemClock.now() + 20 }), /did not answer in time/);
   hangUp();
   assert.equal(await channel.receive(), undefined);
   await assert.rejects(channel.expect('hello'), /ended before it said "hello"/);

@@ -7,7 +7,6 @@ import { ConnectionsLostError, handOver } from '../../src/handover/predecessor.t
 import { readMessage } from '../../src/handover/protocol.ts';
 import { awaitSupervision, takeOver } from '../../src/handover/take-over.ts';
 import type { Endpoint } from '../../src/model/endpoint.ts';
-import { close } from '../../src/sys/descriptor.ts';
 import { channelPair } from '../dataplane/fast/pass-on.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { address } from '../rules/fixtures.ts';
@@ -30,7 +29,7 @@ const PARCELS: readonly Parcel[] = [
 class FakeDataPlane implements HandOver {
   readonly calls: string[];
   parcels = PARCELS;
-  adopted: readonly Parcel[] = [];
+  readonly adopted: Parcel[] = [];
   /** Of `freeze`, and of `adopt`. */
   failure: Error | undefined;
   refusal: Error | undefined;
@@ -67,9 +66,9 @@ class FakeDataPlane implements HandOver {
     this.calls.push('release');
   }
 
-  async adopt(parcels: readonly Parcel[]): Promise<readonly AdoptedPort[]> {
+  async adopt(parcels: AsyncIterable<Parcel> | Iterable<Parcel>): Promise<readonly AdoptedPort[]> {
     if (this.refusal) throw this.refusal;
-    this.adopted = parcels;
+    for await (const parcel of parcels) this.adopted.push(parcel);
     return PORTS;
   }
 }
@@ -309,34 +308,59 @@ test('a successor that never answers is given two seconds, and then killed', asy
   clock.advance(1_990);
   await settle();
   assert.deepEqual(calls, ['pause', 'freeze']);
-  const rejected = assert.rejects(handingOver, /did not answer in time/);
+  const rejected = assert.rejects(handingOver, /the other process stood still for 2000 ms/);
   await pass(clock, 20);
   await rejected;
   assert.deepEqual(calls, RETURNED);
 });
 
-test('one that has a thousand descriptors to adopt is given longer', async () => {
+/** More than the socket holds of them: the next is sent when the one before is being read. */
+const LARGE: readonly Parcel[] = Array.from({ length: 8 }, () => ({
+  value: 0,
+  fds: [],
+  bytes: Buffer.alloc(512 << 10),
+}));
+
+/** The successor takes a parcel every `ms`, up to the end, or until it is killed. */
+async function takeSlowly(channel: Channel, clock: ManualClock, ms: number): Promise<void> {
+  for (let isOver = false; !isOver; ) {
+    clock.advance(ms);
+    await settle();
+    const receiving = channel.receive().catch(() => undefined);
+    await pass(clock, 60);
+    const received = await receiving;
+    isOver = received === undefined || received.message.kind === 'end';
+  }
+}
+
+test('a successor that is slow, but gets on, is waited for', async () => {
   const clock = new ManualClock();
   const { calls, channel, dataPlane, begin } = rig({ clock });
-  dataPlane.parcels = Array.from({ length: 1000 }, () => ({ value: 0, fds: [0], bytes: Buffer.alloc(0) }));
+  dataPlane.parcels = LARGE;
   const handingOver = begin();
   await hello(channel);
   clock.advance(2);
   await until('it to be frozen', () => calls.includes('freeze'));
-  const receiving = (async () => {
-    for (;;) {
-      const received = await channel.receive();
-      for (const fd of received?.fds ?? []) close(fd);
-      if (received?.message.kind === 'end') return;
-    }
-  })();
-  await pass(clock, 20);
-  clock.advance(2_050);
-  await settle();
-  assert.deepEqual(calls, ['pause', 'freeze']);
+  await takeSlowly(channel, clock, 1_500);
+  for (const kind of ['adopted', 'owning', 'serving'] as const) {
+    await channel.send({ kind });
+    await pass(clock, 10);
+  }
+  assert.ok((await handingOver).pausedMs > 12_000);
+});
+
+test('one that gets on, but would keep everything still for too long, is not', async () => {
+  const clock = new ManualClock();
+  const { calls, channel, dataPlane, begin } = rig({ clock });
+  dataPlane.parcels = [...LARGE, ...LARGE];
+  const handingOver = begin();
   const rejected = assert.rejects(handingOver, /did not answer in time/);
-  await pass(clock, 60);
-  await Promise.all([rejected, receiving]);
+  await hello(channel);
+  clock.advance(2);
+  await until('it to be frozen', () => calls.includes('freeze'));
+  await takeSlowly(channel, clock, 1_900);
+  await rejected;
+  assert.ok(clock.now() > 20_000 && clock.now() < 24_000, `${clock.now()}`);
   assert.deepEqual(calls, RETURNED);
 });
 

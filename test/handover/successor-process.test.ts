@@ -37,7 +37,7 @@ async function successor(t: TestContext, text: string) {
   return started;
 }
 
-const soon = () => systemClock.now() + 60_000;
+const soon = () => ({ untilMs: systemClock.now() + 60_000 });
 
 test('the program on disk gets a channel, and what it starts in turn learns nothing of it', async (t) => {
   const { channel, pid } = await successor(

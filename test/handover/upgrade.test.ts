@@ -17,7 +17,10 @@ const dataPlane: HandOver = {
   atWork: async () => {},
   recover: () => {},
   release: async () => {},
-  adopt: async () => [],
+  adopt: async (parcels) => {
+    for await (const _ of parcels);
+    return [];
+  },
 };
 
 type Means = NonNullable<UpgradeOptions['means']>;

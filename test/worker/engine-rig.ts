@@ -9,8 +9,8 @@ import { close, descriptorLimit, eventfd, write } from '../../src/sys/descriptor
 import { Memory } from '../../src/sys/memory.ts';
 import { must } from '../../src/sys/sys-error.ts';
 import { Engine } from '../../src/worker/engine.ts';
-import type { FlowRecord } from '../../src/worker/hand-over.ts';
 import { type Command, type Report, STATUS, STATUS_WORDS } from '../../src/worker/protocol.ts';
+import type { FlowRecord } from '../../src/worker/records.ts';
 import { OPTIONS } from '../dataplane/fast/rig.ts';
 
 const one = new Memory(8);
@@ -74,8 +74,10 @@ export function engineRig(
   ): PortCounters => {
     const counters = new PortCounters(counterMemory());
     const backends = counters.follow({ endpoints, affinity: { type: 'None' } });
-    const record = flows && { connections: [], flows };
-    tell({ kind: 'open', port, protocol, fd, backends, counters: counters.shared, ...(record && { record }) });
+    tell(
+      { kind: 'open', port, protocol, fd, backends, counters: counters.shared },
+      ...(flows ? [{ kind: 'adopt', question: 0, records: flows } as const] : []),
+    );
     return counters;
   };
   return { engine, owners, reports, meanwhile, open, post, tell };

@@ -109,7 +109,7 @@ test('who takes a descriptor over gets its events from then on', (t) => {
     handler(() => {
       seen.push('one');
       recv(fd, byte, 0, 1);
-      loop.handOver(
+      loop.passTo(
         fd,
         handler(() => seen.push('other')),
       );

@@ -16,7 +16,6 @@ import type { ListenerId } from '../../model/listener-id.ts';
 import type { ServicePortName } from '../../model/service.ts';
 import { close, descriptorLimit } from '../../sys/descriptor.ts';
 import { selfCheck } from '../../sys/self-check.ts';
-import type { ConnectionRecord } from '../../worker/hand-over.ts';
 import {
   type CountedBackends,
   type ListedReport,
@@ -27,7 +26,7 @@ import {
 import { listenError } from '../listen-error.ts';
 import { FastHandOver } from './hand-over.ts';
 import { type ListenSocket, openListenSocket, prepareListener } from './listen-socket.ts';
-import type { PortState } from './parcel-records.ts';
+import type { PortState } from './parcels.ts';
 import { counterMemory, PortCounters } from './port-counters.ts';
 import { type WorkerEntry, workerEntry } from './worker-entry.ts';
 import { WorkerThread } from './worker-thread.ts';
@@ -137,7 +136,7 @@ class FastDataPlane implements DataPlane {
       ports: () => this.#states(),
       closeListeners: () => this.#closeListeners(),
       adoptPort: (state) => this.#adoptPort(state),
-      adoptOrphans: (connections) => this.#adoptOrphans(connections),
+      leastLoaded: () => this.#leastLoaded(),
     });
   }
 
@@ -238,20 +237,17 @@ class FastDataPlane implements DataPlane {
     return port;
   }
 
-  async #adoptPort(state: PortState): Promise<void> {
-    const { id, name, family, protocol, address, localPort, fd, backends, counters, endpointCounters, record } = state;
+  async #adoptPort(state: PortState): Promise<OpenPort> {
+    const { id, name, family, protocol, address, localPort, fd, backends, counters, endpointCounters, picker } = state;
     const spec = { id, name, family, protocol, address, port: localPort };
+    if (this.#ports.has(id)) throw new Error('two ports have one id');
     prepareListener(fd, spec);
     const port = this.#assign(spec, { fd, localPort }, backends);
     const counted = port.counters.resume(backends, counters, endpointCounters);
-    const err = await port.worker.ask({ ...openCommand(port, counted), record });
+    const err = await port.worker.ask({ ...openCommand(port, counted), picker });
     if (err !== undefined) throw new Error(`cannot take over ${name}: ${err}`);
     port.isOpen = true;
-  }
-
-  async #adoptOrphans(connections: readonly ConnectionRecord[]): Promise<void> {
-    const err = await this.#leastLoaded().ask({ kind: 'adopt', port: ++this.#lastId, connections });
-    if (err !== undefined) throw new Error(`cannot take over connections: ${err}`);
+    return port;
   }
 
   *#states(): Iterable<{ readonly id: PortId; readonly state: PortState }> {
@@ -265,7 +261,7 @@ class FastDataPlane implements DataPlane {
         backends,
         counters: counters.read(),
         endpointCounters: new Map(endpointCounters),
-        record: { connections: [], flows: [] },
+        picker: undefined,
       };
       yield { id, state };
     }

@@ -20,6 +20,7 @@ import {
   STATUS_WORDS,
   type WorkerSetup,
 } from '../../worker/protocol.ts';
+import type { LiveRecord } from '../../worker/records.ts';
 import type { WorkerEntry } from './worker-entry.ts';
 
 /** A turn lasts milliseconds. Counted in looks and not in time, so that a stopped process accuses nobody. */
@@ -123,7 +124,7 @@ export class WorkerThread {
    * Resolves when the worker has opened the port, or given its descriptor back; with a reason when it cannot. Also when
    * it dies before: another thread then opens what is to be open. While frozen there will be none, so that is a reason.
    */
-  async ask(command: Extract<Command, { kind: 'open' | 'adopt' | 'close' }>): Promise<string | undefined> {
+  async ask(command: Extract<Command, { kind: 'open' | 'close' }>): Promise<string | undefined> {
     if (this.#thread === undefined) return this.#whyLost();
     const answered = new Promise<string | undefined>((resolve) => this.#asked.set(command.port, resolve));
     this.enqueue(command);
@@ -149,6 +150,12 @@ export class WorkerThread {
     const answer = await this.#inquire((question) => ({ kind: 'freeze', question }));
     if (answer?.kind !== 'frozen') throw new Error(FAILED);
     return answer;
+  }
+
+  /** Resolves when it has adopted them, with a reason when it cannot. */
+  async adopt(records: readonly LiveRecord[]): Promise<string | undefined> {
+    const answer = await this.#inquire((question) => ({ kind: 'adopt', question, records }));
+    return answer?.kind === 'adopted' ? answer.err : FAILED;
   }
 
   /** Throws an Error when it has died since it was told to freeze. */
@@ -251,6 +258,7 @@ export class WorkerThread {
         this.#answer(report.port, undefined);
         return;
       case 'frozen':
+      case 'adopted':
       case 'peeked':
       case 'listed':
       case 'turned':

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { before, describe, type TestContext, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import type { Backends } from '../../../src/contracts/data-plane.ts';
+import type { Parcel } from '../../../src/contracts/hand-over.ts';
 import type { Endpoint } from '../../../src/model/endpoint.ts';
 import type { ServicePortName } from '../../../src/model/service.ts';
 import { setOption } from '../../../src/sys/socket.ts';
@@ -124,7 +125,7 @@ test('a listener of a predecessor that left out an option gets it', async (t) =>
   const [before, after] = await pair(t);
   const port = await openPort(before, NAME, [(await TcpBackend.echo(t)).endpoint]);
   await handOverOf(after.plane).freeze();
-  const parcels = await handOverOf(before.plane).freeze();
+  const parcels = [...(await handOverOf(before.plane).freeze())];
   for (const fd of parcels.flatMap(({ fds }) => fds)) setOption(fd, { ...URGENT_IN_LINE, value: 0 });
   await handOverOf(after.plane).adopt(await sendParcels(parcels));
   await handOverOf(before.plane).release();
@@ -481,6 +482,30 @@ test('a worker that fails later resets what it has adopted', async (t) => {
   giveOrder(join(folder, 'order.0'), 'throw');
   assert.equal(await client.finished(), 'ECONNRESET');
 });
+
+for (const [what, alter, expected] of [
+  ['two ports of one id', (_: Parcel, ports: Parcel) => [ports, ports], /two ports have one id/],
+  ['a connection of no port', (each: Parcel) => [withPort(each, 9)], /of the TCP port 9, which there is not/],
+  ['a connection of a UDP port', (each: Parcel) => [withPort(each, 1)], /of the TCP port 1, which there is not/],
+] as const) {
+  test(`parcels with ${what} are refused in a sentence`, async (t) => {
+    const [before, after] = await pair(t);
+    await inUse(t, before);
+    await handOverOf(after.plane).freeze();
+    const [ports, connections] = [...(await handOverOf(before.plane).freeze())] as [Parcel, Parcel];
+    const copies = await sendParcels([ports, ...alter(connections, ports)]);
+    await assert.rejects(handOverOf(after.plane).adopt(copies), expected);
+    closeAll(copies.slice(1));
+    await handOverOf(after.plane).release();
+    handOverOf(before.plane).thaw();
+  });
+}
+
+/** With the number of another port in its first item. */
+function withPort(parcel: Parcel, port: number): Parcel {
+  const { kind, items } = parcel.value as { kind: string; items: readonly object[] };
+  return { ...parcel, value: { kind, items: items.map((item) => ({ ...item, port })) } };
+}
 
 test('no descriptor is left behind', async (t) => {
   const backend = await TcpBackend.echo(t);

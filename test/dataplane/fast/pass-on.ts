@@ -20,7 +20,7 @@ export function channelPair(clock = systemClock): [Channel, Channel] {
 }
 
 /** As another process would get them: with descriptors of its own. */
-export async function sendParcels(parcels: readonly Parcel[]): Promise<Parcel[]> {
+export async function sendParcels(parcels: Iterable<Parcel>): Promise<Parcel[]> {
   const [here, there] = channelPair();
   const received: Parcel[] = [];
   const sending = (async () => {

@@ -76,6 +76,8 @@ test('an error that ICMP has left at a flow of a predecessor does not end the fl
   assert.equal(waitReadable(fd, PATIENCE_MS), 1, 'the error has come');
   const bytes = (words: Int32Array) => new Uint8Array(words.slice().buffer);
   const flow = {
+    kind: 'flow' as const,
+    port: 1,
     fd,
     endpoint,
     hasReplied: false,

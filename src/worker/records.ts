@@ -1,5 +1,6 @@
+import type { Address } from '../model/address.ts';
 import type { Endpoint } from '../model/endpoint.ts';
-import type { PickerRecord } from '../picker/picker.ts';
+import type { PortId } from './protocol.ts';
 
 /*
  * What a worker says of all that it has, for another process to go on with. Descriptors are numbers of the process that
@@ -15,7 +16,7 @@ export interface SideRecord {
   readonly isShut: boolean;
   /** Bytes read from it that the other side has not taken yet: here, or inside a pipe. */
   readonly rest?: Uint8Array | undefined;
-  readonly pipe?: PipeRecord | undefined;
+  readonly piped?: PipeRecord | undefined;
 }
 
 export interface PipeRecord {
@@ -28,10 +29,11 @@ export interface PipeRecord {
 /** A connection whose endpoint has answered. */
 export interface EstablishedRecord {
   readonly kind: 'established';
+  readonly port: PortId;
   /** Perhaps one that is no longer in the set. */
   readonly endpoint: Endpoint;
-  readonly client: SideRecord;
-  readonly backend: SideRecord;
+  /** The client's and the endpoint's. */
+  readonly sides: readonly [SideRecord, SideRecord];
   /** Which side broke, while the other is still to get what came before. */
   readonly broken?: 'client' | 'backend' | undefined;
 }
@@ -39,13 +41,14 @@ export interface EstablishedRecord {
 /** A client for whom no endpoint has answered yet: dialling begins anew. */
 export interface DiallingRecord {
   readonly kind: 'dialling';
+  readonly port: PortId;
   readonly fd: number;
-  readonly client: string;
+  readonly client: Address;
 }
 
-export type ConnectionRecord = EstablishedRecord | DiallingRecord;
-
 export interface FlowRecord {
+  readonly kind: 'flow';
+  readonly port: PortId;
   readonly fd: number;
   readonly endpoint: Endpoint;
   readonly hasReplied: boolean;
@@ -56,10 +59,5 @@ export interface FlowRecord {
   readonly control: Uint8Array;
 }
 
-/** One Service port. */
-export interface PortRecord {
-  /** Missing when it has had nobody to pick for. */
-  readonly picker?: PickerRecord | undefined;
-  readonly connections: readonly ConnectionRecord[];
-  readonly flows: readonly FlowRecord[];
-}
+/** `port`: which it belongs to, perhaps one that is not open any more. */
+export type LiveRecord = EstablishedRecord | DiallingRecord | FlowRecord;

@@ -61,8 +61,8 @@ export class ControlPlane implements SourceSink {
     this.#metrics.serve(family);
     const known = other.tracker.contents();
     await inSlices(this.#clock, () => {
-      const { done, value: event } = known.next();
-      if (!done) pipeline.controller.apply([event]);
+      const { done, value: events } = known.next();
+      if (!done) pipeline.controller.apply(events);
       return !done;
     });
     // Else it starts with the others, when this resumes.

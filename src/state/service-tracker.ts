@@ -116,12 +116,17 @@ export class ServiceTracker {
     }
   }
 
-  /** All that is known, as events for another tracker. Between two of them, both may be told of more. */
-  *contents(): Generator<SourceEvent> {
+  /**
+   * All that is known, as events for another tracker, of one Service at a time. Both may be told of more between two
+   * Services, but not before the events of one are applied: they say what is known at that moment.
+   */
+  *contents(): Generator<readonly SourceEvent[]> {
     for (const [key, { service, endpoints, slices }] of this.#entries) {
-      if (service !== undefined) yield { kind: 'Service', key, value: service };
-      if (endpoints !== undefined) yield { kind: 'Endpoints', key, value: endpoints };
-      for (const slice of slices) yield { kind: 'EndpointSlice', key: slice.key, value: slice };
+      yield [
+        { kind: 'Service', key, value: service },
+        { kind: 'Endpoints', key, value: endpoints },
+        ...slices.map((slice): SourceEvent => ({ kind: 'EndpointSlice', key: slice.key, value: slice })),
+      ];
     }
   }
 

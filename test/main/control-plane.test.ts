@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ControlPlane } from '../../src/main/control-plane.ts';
+import type { Clock } from '../../src/contracts/clock.ts';
+import { ControlPlane, type ControlPlaneOptions } from '../../src/main/control-plane.ts';
 import type { Pipeline } from '../../src/main/pipeline.ts';
 import { WILDCARDS } from '../../src/main/served-families.ts';
 import type { IpFamily } from '../../src/model/address.ts';
@@ -35,26 +36,31 @@ class FakePipeline {
   }
 }
 
-const slice = (name: string): SourceEvent => {
-  const [key, service] = [`a/${name}-1`, `a/${name}`] as readonly ServiceKey[];
+const slice = (name: string, number = 1): SourceEvent => {
+  const [key, service] = [`a/${name}-${number}`, `a/${name}`] as readonly ServiceKey[];
   const value = { kind: 'EndpointSlice', key, service, group: { addresses: [], ports: [] } };
   return { kind: 'EndpointSlice', key, value } as unknown as SourceEvent;
 };
-const keysOf = ({ tracker }: FakePipeline) => [...tracker.contents()].map(({ key }) => key);
+const keysOf = ({ tracker }: FakePipeline) =>
+  [...tracker.contents()].flatMap((events) => events.flatMap(({ key, value }) => (value === undefined ? [] : [key])));
+const optionsOf = (
+  v4: FakePipeline,
+  v6: FakePipeline,
+  served: IpFamily[] = [],
+): Omit<ControlPlaneOptions, 'clock'> => ({
+  pipelines: [v4, v6] as unknown as readonly Pipeline[],
+  served: ['IPv4'],
+  metrics: {
+    of: () => ({ changed: () => {} }) as unknown as FamilyMetrics,
+    serve: (family) => void served.push(family),
+  },
+});
 
 test('a family that cannot be served sleeps until it can, and then knows all that the other one knows', async () => {
   const [v4, v6] = [new FakePipeline('IPv4'), new FakePipeline('IPv6')];
   const served: IpFamily[] = [];
   const clock = new ManualClock();
-  const controlPlane = new ControlPlane({
-    pipelines: [v4, v6] as unknown as readonly Pipeline[],
-    served: ['IPv4'],
-    metrics: {
-      of: () => ({ changed: () => {} }) as unknown as FamilyMetrics,
-      serve: (family) => void served.push(family),
-    },
-    clock,
-  });
+  const controlPlane = new ControlPlane({ ...optionsOf(v4, v6, served), clock });
   controlPlane.apply([slice('a')]);
   await controlPlane.activate('IPv6');
   assert.deepEqual(controlPlane.dormant, ['IPv6'], 'not before the start');
@@ -75,4 +81,27 @@ test('a family that cannot be served sleeps until it can, and then knows all tha
   controlPlane.apply([slice('d')]);
   assert.deepEqual(keysOf(v6).toSorted(), ['a/a-1', 'a/b-1', 'a/c-1', 'a/d-1']);
   assert.deepEqual([v6.calls, served, controlPlane.dormant], [['synced', 'start'], ['IPv6'], []]);
+});
+
+test('what goes while a family learns is not known to it', async () => {
+  const [v4, v6] = [new FakePipeline('IPv4'), new FakePipeline('IPv6')];
+  const clock = new ManualClock();
+  let ms = 0;
+  // Each look at it finds the slice of time used up.
+  const hasty: Clock = {
+    now: () => (ms += 10),
+    wallNow: () => 0,
+    after: (delayMs, then) => clock.after(delayMs, then),
+  };
+  const controlPlane = new ControlPlane({ ...optionsOf(v4, v6), clock: hasty });
+  controlPlane.start();
+  controlPlane.apply([slice('a'), slice('a', 2)]);
+  const activated = controlPlane.activate('IPv6');
+  controlPlane.apply([{ kind: 'EndpointSlice', key: 'a/a-2' as ServiceKey, value: undefined }]);
+  while (clock.pendingTimers > 0) {
+    clock.advance(0);
+    await settle();
+  }
+  await activated;
+  assert.deepEqual([keysOf(v4), keysOf(v6)], [['a/a-1'], ['a/a-1']]);
 });

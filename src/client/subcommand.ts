@@ -11,7 +11,6 @@ export interface Terminal {
   readonly isTTY: boolean;
   /** Columns and rows of stdout, 80 × 24 where that is not known. */
   readonly size: () => { readonly columns: number; readonly rows: number };
-  readonly env: Readonly<Record<string, string | undefined>>;
 }
 
 /** What else a subcommand works with. */

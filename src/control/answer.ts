@@ -28,10 +28,6 @@ export async function* answer(request: Request, { view, operations, log, clock }
     case 'connections':
       for await (const piece of view.connections(request.params)) yield JSON.stringify(piece);
       return;
-    case 'events':
-      // The list itself goes on while its pieces are taken.
-      yield* inPieces([...view.events()], clock);
-      return;
     case 'explain':
       yield JSON.stringify(await view.explain(request.params));
       return;

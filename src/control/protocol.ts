@@ -1,12 +1,4 @@
-import type {
-  ConnectionView,
-  EventView,
-  Explanation,
-  NodeView,
-  Question,
-  ServiceFilter,
-  ServiceView,
-} from '../contracts/view.ts';
+import type { ConnectionView, Explanation, NodeView, Question, ServiceFilter, ServiceView } from '../contracts/view.ts';
 import type { Endpoint } from '../model/endpoint.ts';
 
 /*
@@ -28,7 +20,6 @@ export interface Commands {
   readonly node: { readonly params: Nothing; readonly piece: NodeView };
   readonly services: { readonly params: ServiceFilter; readonly piece: readonly ServiceView[] };
   readonly connections: { readonly params: ServiceFilter; readonly piece: readonly ConnectionView[] };
-  readonly events: { readonly params: Nothing; readonly piece: readonly EventView[] };
   readonly explain: { readonly params: Question; readonly piece: Explanation };
   readonly drain: { readonly params: { readonly endpoint: Endpoint }; readonly piece: Nothing };
   readonly undrain: {

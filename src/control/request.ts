@@ -34,7 +34,6 @@ const DECODERS: { readonly [C in CommandName]: (params: Fields) => Commands[C]['
   node: () => ({}),
   services: serviceFilter,
   connections: serviceFilter,
-  events: () => ({}),
   explain: question,
   drain: ({ endpoint }) => ({ endpoint: endpointOf(endpoint) }),
   undrain: ({ endpoint }) => ({ endpoint: endpointOf(endpoint) }),

@@ -25,7 +25,7 @@ const STDERR = 2;
 
 /** This process's own. */
 export function openTerminal(): Terminal {
-  const { stdout, stderr, env } = process;
+  const { stdout, stderr } = process;
   stdout.on('error', (error: NodeJS.ErrnoException) => {
     // Whoever reads may leave at any time, as `head` does; that is no failure.
     if (error.code === 'EPIPE') return void endProcess(0);
@@ -41,7 +41,6 @@ export function openTerminal(): Terminal {
     isTTY: stdout.isTTY === true,
     // A terminal that does not know its size, as on a serial line, says 0.
     size: () => ({ columns: stdout.columns || 80, rows: stdout.rows || 24 }),
-    env,
   };
 }
 

@@ -27,8 +27,7 @@ export interface CarriedPorts {
 }
 
 export interface ServiceViewSources {
-  /** IPv4 first. */
-  /** Those that are served now. */
+  /** Those that are served now, IPv4 first. */
   readonly families: () => readonly CarriedPorts[];
   readonly dataPlane: Pick<DataPlane, 'statsOf'>;
   readonly sampler: Pick<TrafficSampler, 'ratesOf' | 'troubleOf'>;

@@ -7,7 +7,6 @@ export class RecordingTerminal implements Terminal {
   /** All that was there when it was last waited for. */
   flushed = '';
   readonly isTTY: boolean;
-  readonly env = {};
 
   constructor({ isTTY = false }: { readonly isTTY?: boolean } = {}) {
     this.isTTY = isTTY;

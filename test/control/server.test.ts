@@ -31,11 +31,10 @@ describe('a running program tells', () => {
     assert.deepEqual(summary?.listeners[0]?.endpoints, []);
   });
 
-  test('its connections, events, and what becomes of a connection', async (t) => {
+  test('its connections, and what becomes of a connection', async (t) => {
     const view = new FakeView();
     const { control } = await served(t, view);
     assert.deepEqual(await all(control.ask('connections', {})), await all(view.connections()));
-    assert.deepEqual((await all(control.ask('events', {}))).flat(), view.events());
     const question = { address: parseAddress('10.96.0.0') as Address, port: 80, protocol: 'TCP' } as const;
     assert.deepEqual(await all(control.ask('explain', question)), [await view.explain(question)]);
   });
@@ -248,7 +247,7 @@ describe('a client that', () => {
   test('closes its direction after the request is answered', async (t) => {
     const { path } = await served(t);
     const client = new RawClient(t, path);
-    client.socket.end('{"v":1,"command":"events","params":{}}\n');
+    client.socket.end('{"v":1,"command":"node","params":{}}\n');
     assert.deepEqual((await client.end()).at(-1), { end: true });
   });
 

@@ -4,7 +4,7 @@
  */
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { copyFileSync, mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, copyFileSync, mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join, relative, resolve } from 'node:path';
 import { type BuildOptions, build, type Metafile, type Plugin } from 'esbuild';
@@ -115,6 +115,8 @@ async function writeExecutable(file: string): Promise<void> {
     const { scripts } = await bundle();
     for (const [name, text] of scripts) writeFileSync(inFolder(name), text);
     copyFileSync(addonFile(), inFolder('koffi.node'));
+    // Where npm ran with another umask, the group may write it; then the program would not use it.
+    chmodSync(inFolder('koffi.node'), 0o644);
     const assets = ['worker.js', 'client-node.js', 'koffi.node'];
     const configuration = {
       main: 'main.js',

@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { fstatSync } from 'node:fs';
+import { fstatSync, realpathSync } from 'node:fs';
+import { resolve } from 'node:path';
 import { isSea } from 'node:sea';
 import type { Clock } from '../contracts/clock.ts';
 import { messageOf } from '../model/message-of.ts';
@@ -9,8 +10,10 @@ import { SO_SNDBUF, SOCK_SEQPACKET, SOL_SOCKET, setOption, socketpair } from '..
 import { must } from '../sys/sys-error.ts';
 import { Channel } from './channel.ts';
 import type { Successor } from './predecessor.ts';
-import { programPath } from './program-path.ts';
 import { CHANNEL_VARIABLE, VERSIONS } from './protocol.ts';
+
+/** The kernel adds it to the name of a program whose file has been removed or replaced, since it was started even. */
+const DELETED = / \(deleted\)$/;
 
 /** Found out at the start, as another version may have taken the place of the executable when it is needed. */
 const PROGRAM = isSea() ? programPath(process) : undefined;
@@ -74,6 +77,20 @@ export async function channelToPredecessor(env: NodeJS.ProcessEnv, clock: Clock)
     throw new Error(
       `${CHANNEL_VARIABLE}=${JSON.stringify(text)} leads to no process that hands over (${messageOf(error)}); only such a process sets it, so unset it`,
     );
+  }
+}
+
+/**
+ * Where this program lies on disk, under the name that it was called by: that may be a symbolic link, which is led
+ * elsewhere by an upgrade. `execPath` is what the kernel says (`/proc/self/exe`).
+ */
+export function programPath({ argv0, execPath }: { readonly argv0: string; readonly execPath: string }): string {
+  const file = execPath.replace(DELETED, '');
+  try {
+    const called = resolve(argv0);
+    return argv0.includes('/') && realpathSync(called) === file ? called : file;
+  } catch {
+    return file;
   }
 }
 

@@ -3,7 +3,7 @@ import { mkdtempSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'n
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
-import { programPath } from '../../src/handover/program-path.ts';
+import { programPath } from '../../src/handover/successor-process.ts';
 
 /** A program, and a link that leads to it. */
 function installed(t: TestContext) {

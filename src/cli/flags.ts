@@ -110,8 +110,8 @@ export const FLAGS = {
     group: LISTENING,
     fallbackText: 'every address of the node',
     describe:
-      'CIDRs of node addresses that serve NodePorts, or primary for those that the Node object names; repeat it or ' +
-      'separate with commas',
+      'CIDRs of node addresses that serve NodePorts, or primary for those that the Node object names; without one of ' +
+      'an address family, all of its addresses do; repeat it or separate with commas',
     field: at('nodePortAddresses', texts(showCidr)),
   }),
   'external-ip-allow-list': list(cidr, {

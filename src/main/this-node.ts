@@ -9,6 +9,9 @@ import type { Origin } from '../rules/routes.ts';
 import type { NodeFacts } from '../rules/steering.ts';
 import { isEligible, type NodeStatus } from '../sources/kubernetes/node-status.ts';
 
+/** Addresses of fe80::/10. Every interface of a pod has one, and nobody can listen there without naming the link. */
+const LINK_LOCAL = /^fe[89ab]/;
+
 /** What is known of this node now: by the machine itself, and by its Node object where there is one. */
 export class ThisNode {
   readonly #config: Config;
@@ -67,7 +70,7 @@ export class ThisNode {
       const primary = nodePortsOnPrimary ? this.address(family) : undefined;
       const isLimited = ofFamily.length > 0 || primary !== undefined;
       const isNamed = (address: Address) => address === primary || ofFamily.some((cidr) => cidrContains(cidr, address));
-      return localAddresses(family).filter((address) => !isLimited || isNamed(address));
+      return localAddresses(family).filter((address) => (isLimited ? isNamed(address) : !LINK_LOCAL.test(address)));
     });
   }
 

@@ -1,9 +1,9 @@
+import '../support/private-netns.ts';
 import assert from 'node:assert/strict';
-import { networkInterfaces } from 'node:os';
-import { test } from 'node:test';
+import { execFileSync } from 'node:child_process';
+import { before, test } from 'node:test';
 import { parseCommandLine } from '../../src/cli/command-line.ts';
 import { ThisNode } from '../../src/main/this-node.ts';
-import type { Address } from '../../src/model/address.ts';
 import type { NodeStatus } from '../../src/sources/kubernetes/node-status.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
 import { address, cidr } from '../rules/fixtures.ts';
@@ -24,11 +24,18 @@ function nodeOf(...argv: readonly string[]): ThisNode {
   return new ThisNode(line.config, { name: 'node-1', log: new RecordingLog() });
 }
 
-const hasAddress = Object.values(networkInterfaces()).some((infos) =>
-  infos?.some(({ family, internal }) => family === 'IPv4' && !internal),
-);
+before(() => {
+  for (const line of [
+    'link set lo up',
+    'addr add 192.168.50.10/24 dev lo',
+    'addr add fd00:50::10/64 dev lo nodad',
+    'addr add fe80::10/64 dev lo nodad',
+  ]) {
+    execFileSync('ip', line.split(' '));
+  }
+});
 
-test('pods are told as --detect-local-mode says, and by what the Node object says now', { skip: !hasAddress }, () => {
+test('pods are told as --detect-local-mode says, and by what the Node object says now', () => {
   assert.deepEqual(nodeOf('--cluster-cidr', '10.244.0.0/16').facts(IPV4)?.pods, [{ source: cidr('10.244.0.0/16') }]);
   const prefix = nodeOf('--detect-local-mode', 'InterfaceNamePrefix', '--pod-interface-name-prefix', 'cali');
   assert.deepEqual(prefix.facts(IPV4)?.pods, [{ inInterface: 'cali+' }]);
@@ -41,10 +48,12 @@ test('pods are told as --detect-local-mode says, and by what the Node object say
 });
 
 test('NodePorts are served on all addresses of a family that no network is of', () => {
-  const loopback = '127.0.0.1' as Address;
-  assert.equal(nodeOf().nodePortAddresses(['IPv4']), undefined);
-  assert.ok(nodeOf('--nodeport-addresses', 'fd00::/8').nodePortAddresses(['IPv4'])?.includes(loopback));
-  assert.deepEqual(nodeOf('--nodeport-addresses', '127.0.0.0/8').nodePortAddresses(['IPv4']), [loopback]);
+  const limitedTo = (cidr: string) =>
+    nodeOf('--nodeport-addresses', cidr).nodePortAddresses(['IPv4', 'IPv6'])?.toSorted();
+  assert.equal(nodeOf().nodePortAddresses(['IPv4', 'IPv6']), undefined);
+  assert.deepEqual(limitedTo('fd00::/8'), ['127.0.0.1', '192.168.50.10', 'fd00:50::10']);
+  // Nobody can listen on a link-local address without saying on which link.
+  assert.deepEqual(limitedTo('127.0.0.0/8'), ['127.0.0.1', '::1', 'fd00:50::10']);
 });
 
 test('is as eligible as its Node object says, and in its zone', () => {

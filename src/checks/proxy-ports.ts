@@ -1,8 +1,5 @@
-import type { PortRange } from '../model/port-range.ts';
+import { DEFAULT_NODE_PORTS, type PortRange } from '../model/port-range.ts';
 import { type Finding, fail, ok, warn } from './finding.ts';
-
-/** What an API server hands out unless `--service-node-port-range` says otherwise. */
-const NODE_PORTS: PortRange = { first: 30_000, last: 32_767 };
 
 const NEARLY_ALL = 0.9;
 
@@ -22,7 +19,7 @@ export function checkProxyPorts(facts: LocalPortFacts): readonly Finding[] {
   const { chosen, kernel } = facts;
   const range = chosen ?? kernel.range;
   const origin = chosen === undefined ? 'net.ipv4.ip_local_port_range' : '--proxy-port-range';
-  const findings = [...room(range, origin, facts), ...nodePortOverlap(range, origin), ...ephemeralOverlap(facts)];
+  const findings = [...room(range, origin, facts), ...nodePortOverlap(facts), ...ephemeralOverlap(facts)];
   return findings.some(({ level }) => level !== 'ok') ? findings.filter(({ level }) => level !== 'ok') : findings;
 }
 
@@ -47,12 +44,13 @@ function room(
   return [ok(`${what}: ${free} of ${size} are free`)];
 }
 
-function nodePortOverlap(range: PortRange, origin: string): readonly Finding[] {
-  const shared = overlap(range, NODE_PORTS);
+/** From the kernel's range, those of NodePorts are taken last. */
+function nodePortOverlap({ chosen }: LocalPortFacts): readonly Finding[] {
+  const shared = chosen && overlap(chosen, DEFAULT_NODE_PORTS);
   if (shared === undefined) return [];
   return [
     warn(
-      `local ports (${origin}) and NodePorts (${NODE_PORTS.first}-${NODE_PORTS.last} by default) have ${shared.first}-${shared.last} in common; a NodePort there takes packets that are meant for another program's socket, or is taken for a local port`,
+      `--proxy-port-range and NodePorts (${DEFAULT_NODE_PORTS.first}-${DEFAULT_NODE_PORTS.last} by default) have ${shared.first}-${shared.last} in common; a Service port moves when its local port becomes a NodePort, and clients are refused meanwhile`,
       'move the range, unless the API server was given another --service-node-port-range',
     ),
   ];

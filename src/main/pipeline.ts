@@ -8,6 +8,7 @@ import type { SyncResult } from '../contracts/view.ts';
 import { localPorts } from '../host/local-port-range.ts';
 import { systemClock as clock } from '../host/system-clock.ts';
 import type { IpFamily } from '../model/address.ts';
+import { DEFAULT_NODE_PORTS } from '../model/port-range.ts';
 import type { SnapshotDelta } from '../model/service-port.ts';
 import { type ListeningPorts, ServiceTracker } from '../state/service-tracker.ts';
 import { Controller } from '../sync/controller.ts';
@@ -52,14 +53,21 @@ export function createPipeline(options: PipelineOptions): Pipeline {
   const { config, served, servedFamilies, node, isListening, dataPlane, iptables, conntrack, metrics, log } = options;
   const { isMarking } = options;
   const { family, bindAddress } = served;
+  const ownPorts = new Set([config.healthzAddress?.port, config.metricsAddress?.port]);
   const tracker = new ServiceTracker(family, {
     servedFamilies,
     isMarking,
     listening: { isProxyPort: (port, protocol) => listeners.isLocalPort(port, protocol), isListening },
     ...(config.externalIpAllowList.length > 0 && { allowedExternalIPs: config.externalIpAllowList }),
   });
-  const chosenPorts = config.proxyPortRange === undefined ? localPorts() : { range: config.proxyPortRange };
-  const ports = new PortAllocator({ family, ...chosenPorts, clock, random: Math.random });
+  const ports = new PortAllocator({
+    // Who has chosen a range with NodePorts in it knows that the API server gives out others.
+    ...(config.proxyPortRange === undefined
+      ? { ...localPorts(), leftForLast: DEFAULT_NODE_PORTS }
+      : { range: config.proxyPortRange }),
+    ...{ family, clock, random: Math.random },
+    isNeeded: (port, protocol) => ownPorts.has(port) || tracker.needsPort(port, protocol),
+  });
   const listeners: Listeners = new Listeners({
     family,
     dataPlane,

@@ -29,7 +29,7 @@ import type { SourceEvent } from '../model/source-event.ts';
 import { AddressIndex } from './address-index.ts';
 import { matchesSpec } from './candidates.ts';
 import { type Derived, deriveServicePorts, isProxied, type Surroundings } from './derive-service-ports.ts';
-import { addressesOf, Destinations } from './destinations.ts';
+import { addressesOf, Destinations, type NodePort } from './destinations.ts';
 import { type EndpointVerdict, endpointVerdicts } from './endpoint-verdicts.ts';
 import { type ExternalIpFacts, externalIpRefusal } from './external-ip-refusal.ts';
 import type { CaptureFacts } from './loop-reason.ts';
@@ -200,6 +200,16 @@ export class ServiceTracker {
           ((isHere && each.nodePort === port) || (each.port === port && addressesOf(each).includes(address))),
       ),
     );
+  }
+
+  /** Whether a known Service needs this port of the node: as a NodePort, or to be asked for its health. */
+  needsPort(port: number, protocol: ProxiedProtocol): boolean {
+    return this.#destinations.needsPort(port, protocol);
+  }
+
+  /** The ports for which {@link needsPort} has come to say yes since the last call. */
+  takeNewPorts(): readonly NodePort[] {
+    return this.#destinations.takeNewPorts();
   }
 
   /** Whether {@link takeDelta} has anything left to look at. */

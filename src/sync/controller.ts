@@ -197,6 +197,7 @@ export class Controller implements SourceSink {
         log.warn('A part of this Service port is left out', { svc: name, what, reason });
       }
       onDelta?.(delta);
+      listeners.vacate(tracker.takeNewPorts());
       for (const name of delta.removed) listeners.unwant(name);
       for (const port of delta.upserted) listeners.want(port);
       isMore = tracker.hasChanges;

@@ -6,7 +6,7 @@ import type { IpFamily } from '../model/address.ts';
 import type { CarriedPort } from '../model/carried-port.ts';
 import { type EndpointSetName, type ListenerId, listenerId } from '../model/listener-id.ts';
 import { messageOf } from '../model/message-of.ts';
-import type { ServicePortName } from '../model/service.ts';
+import type { Protocol, ServicePortName } from '../model/service.ts';
 import type { EndpointSet, ProxiedProtocol, ServicePort } from '../model/service-port.ts';
 import type { Portal, PortalDelta } from '../rules/claims.ts';
 import { samePortal } from '../rules/same-portal.ts';
@@ -64,6 +64,8 @@ export class Listeners {
   readonly #open = new Map<ListenerId, Listener>();
   readonly #localPorts = { TCP: new Set<number>(), UDP: new Set<number>() };
   readonly #retries = new Map<ListenerId, { failures: number; readonly timer: Timer }>();
+  /** Open at a port that is needed otherwise by now. */
+  readonly #misplaced = new Set<ListenerId>();
   /** Open and no longer wanted: they stay open until no rule leads to them. */
   readonly #retired = new Set<ListenerId>();
   /** Names whose portal may differ from what {@link takePortalDelta} last said of it. */
@@ -180,6 +182,25 @@ export class Listeners {
     }
   }
 
+  /**
+   * These ports are needed otherwise: a listener that has one moves. That it is closed first costs the clients that come
+   * until rules lead to the new port; who gives a Service a number by hand that is in the range of local ports is rare.
+   */
+  vacate(ports: readonly { readonly port: number; readonly protocol: Protocol }[]): void {
+    for (const { port, protocol } of ports) {
+      if (protocol === 'SCTP' || !this.#localPorts[protocol].has(port)) continue;
+      for (const listener of this.#open.values()) {
+        if (listener.localPort !== port || listener.protocol !== protocol) continue;
+        this.#options.log.warn('A local port has become a NodePort; its Service port moves to another', {
+          svc: listener.name,
+          port,
+        });
+        this.#misplaced.add(listener.id);
+        this.#work(listener);
+      }
+    }
+  }
+
   stop(): void {
     this.#stopped = true;
     for (const id of this.#retries.keys()) this.#forgetRetry(id);
@@ -192,7 +213,8 @@ export class Listeners {
       for (const set of SETS) {
         const slot = this.#slot(name, set);
         const wanted = this.#wantedAt(slot);
-        if (wanted !== undefined && this.#open.get(slot.id)?.protocol !== wanted.protocol) this.#work(slot);
+        if (wanted === undefined) continue;
+        if (this.#misplaced.has(slot.id) || this.#open.get(slot.id)?.protocol !== wanted.protocol) this.#work(slot);
       }
     }
   }
@@ -258,7 +280,8 @@ export class Listeners {
       for (;;) {
         const wanted = this.#wantedAt(slot);
         const listener = this.#open.get(id);
-        if (listener !== undefined && (this.#retired.has(id) || listener.protocol !== wanted?.protocol)) {
+        const isMisplaced = this.#misplaced.has(id) || this.#retired.has(id);
+        if (listener !== undefined && (isMisplaced || listener.protocol !== wanted?.protocol)) {
           await this.#close(listener);
         } else if (listener === undefined && wanted !== undefined && !this.#stopped) {
           if (!(await this.#openOne(slot, wanted))) return;
@@ -281,6 +304,7 @@ export class Listeners {
   async #close({ id, name, protocol, localPort }: Listener): Promise<void> {
     const { dataPlane, ports, log } = this.#options;
     this.#open.delete(id);
+    this.#misplaced.delete(id);
     // A retired one's portal has gone already; this one's Service port has another protocol now.
     if (!this.#retired.delete(id)) this.#portalChanged(name);
     try {

@@ -12,6 +12,10 @@ export interface PortAllocatorOptions {
   readonly range: PortRange;
   /** Ports of the range that are for others. */
   readonly reserved?: ReadonlySet<number>;
+  /** Part of the range that is used when no other port is free. */
+  readonly leftForLast?: PortRange;
+  /** Whether another program, or the node itself for a Service, is known to need it. */
+  readonly isNeeded?: (port: number, protocol: ProxiedProtocol) => boolean;
   readonly clock: Clock;
   readonly random: Random;
 }
@@ -19,10 +23,22 @@ export interface PortAllocatorOptions {
 /** To which rules send what no listener is to get. */
 const DOOR_PORTS: ReadonlySet<number> = new Set([REFUSE, DROP]);
 
+/**
+ * What Kubernetes has programs of a node listen at ("Ports and Protocols" of its documentation, and kubelet's and
+ * kube-proxy's other defaults). One that is being restarted holds nothing, so trying a port does not tell.
+ */
+const PORTS_OF_KUBERNETES: ReadonlySet<number> = new Set([
+  ...[2_379, 2_380, 2_381, 6_443, 10_248, 10_249, 10_250, 10_255, 10_256, 10_257, 10_258, 10_259],
+]);
+
 /** Who asks for a port. TCP and UDP have ports of their own. */
 export interface PortOwner {
   readonly id: ListenerId;
   readonly protocol: ProxiedProtocol;
+}
+
+function isWithin(port: number, { first, last }: PortRange): boolean {
+  return port >= first && port <= last;
 }
 
 /**
@@ -58,7 +74,7 @@ export class PortAllocator {
 
   /** A port to try that is neither taken nor in `except`; `undefined` when there is none. */
   take(owner: PortOwner, except: ReadonlySet<number>): number | undefined {
-    const { clock, random, range, reserved } = this.#options;
+    const { clock, random, range, reserved, leftForLast } = this.#options;
     const taken = this.#taken[owner.protocol];
     const history = this.#history[owner.protocol];
     history.expire(clock.now());
@@ -66,21 +82,32 @@ export class PortAllocator {
       !taken.has(port) &&
       !except.has(port) &&
       !DOOR_PORTS.has(port) &&
+      !this.#isNeeded(port, owner.protocol) &&
       (history.ownerOf(port) ?? owner.id) === owner.id;
 
     const before = history.portOf(owner.id);
-    if (before !== undefined && before >= range.first && before <= range.last && isFree(before)) {
+    if (before !== undefined && isWithin(before, range) && isFree(before)) {
       taken.add(before);
       return before;
     }
     const start = Math.floor(random() * this.size);
+    let last: number | undefined;
     for (let step = 0; step < this.size; step++) {
       const port = range.first + ((start + step) % this.size);
       if (!isFree(port) || reserved?.has(port)) continue;
+      if (leftForLast !== undefined && isWithin(port, leftForLast)) {
+        last ??= port;
+        continue;
+      }
       taken.add(port);
       return port;
     }
-    return undefined;
+    if (last !== undefined) taken.add(last);
+    return last;
+  }
+
+  #isNeeded(port: number, protocol: ProxiedProtocol): boolean {
+    return PORTS_OF_KUBERNETES.has(port) || this.#options.isNeeded?.(port, protocol) === true;
   }
 
   /** It has this port already. */

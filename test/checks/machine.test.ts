@@ -212,12 +212,9 @@ describe('local ports', () => {
     assert.match(told(check(running))[0]!, /^ok: .*a proxy runs here already/);
   });
 
-  test('a range in common with NodePorts is told, whoever chose it', () => {
+  test('a range in common with NodePorts is told where it was chosen', () => {
     assert.match(of('warn', check({ chosen: range(32_000, 32_100) }))[0]!, /have 32000-32100 in common/);
-    assert.match(
-      of('warn', check({ kernel: { ...KERNEL, range: range(1_024, 60_999) } }))[0]!,
-      /have 30000-32767 in common/,
-    );
+    assert.equal(check({ kernel: { ...KERNEL, range: range(1_024, 60_999) } })[0]?.level, 'ok');
   });
 
   test('a chosen range is to be kept from outgoing connections', () => {

@@ -543,6 +543,24 @@ describe('what leads back to the proxy', () => {
     assert.deepEqual(t.news(), [[30_080, 40_001, 40_001], []]);
   });
 
+  test('ports of the node that a Service needs are known, and told when they are new', () => {
+    const t = onNode();
+    const ports = [{ name: 'http', protocol: 'UDP' as const, port: 80, nodePort: 30_080 }];
+    t.service(service({ ports, healthCheckNodePort: 32_000 }));
+    t.other({ ports });
+    assert.deepEqual(t.it.takeNewPorts(), [
+      { port: 30_080, protocol: 'UDP' },
+      { port: 32_000, protocol: 'TCP' },
+    ]);
+    const needed = () => [30_080, 32_000].flatMap((port) => [t.it.needsPort(port, 'TCP'), t.it.needsPort(port, 'UDP')]);
+    assert.deepEqual(needed(), [false, true, true, false]);
+    t.service(undefined);
+    assert.deepEqual(needed(), [false, true, false, false]);
+    t.other(undefined);
+    assert.deepEqual(needed(), [false, false, false, false]);
+    assert.deepEqual(t.it.takeNewPorts(), []);
+  });
+
   test("an endpoint at the NodePort's own number and this node's address is named, while it can serve", () => {
     const t = onNode();
     const named = () => t.it.takeDelta().upserted.map(({ namedEndpoints }) => namedEndpoints);

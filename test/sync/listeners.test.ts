@@ -21,7 +21,9 @@ function servicePort(overrides: Partial<ServicePort> = {}): ServicePort {
 function harness(range: PortRange = { first: 40_000, last: 41_000 }) {
   const dataPlane = new FakeDataPlane();
   const clock = new ManualClock();
-  const ports = new PortAllocator({ family: 'IPv4', range, clock, random: () => 0 });
+  const needed = new Set<number>();
+  const isNeeded = (port: number) => needed.has(port);
+  const ports = new PortAllocator({ family: 'IPv4', range, clock, random: () => 0, isNeeded });
   const log = new RecordingLog();
   const counts = { changes: 0 };
   const listeners = new Listeners({
@@ -51,7 +53,7 @@ function harness(range: PortRange = { first: 40_000, last: 41_000 }) {
     listeners.closeRetired(retired);
     await listeners.settled();
   };
-  return { dataPlane, clock, ports, log, listeners, counts, portOf, follow, syncRules };
+  return { dataPlane, clock, ports, needed, log, listeners, counts, portOf, follow, syncRules };
 }
 
 describe('listeners', () => {
@@ -74,6 +76,39 @@ describe('listeners', () => {
       h.follow().map((portal) => portal.localPort),
       [h.portOf('shop/web')],
     );
+  });
+
+  test('leave a local port that is needed otherwise, and rules follow', async () => {
+    const h = harness();
+    h.listeners.want(servicePort());
+    await h.listeners.settled();
+    h.follow();
+    h.needed.add(40_000);
+    h.listeners.vacate([{ port: 40_000, protocol: 'UDP' }]);
+    await h.listeners.settled();
+    assert.equal(h.portOf('shop/web'), 40_000, 'UDP has ports of its own');
+    const { changes } = h.counts;
+    h.listeners.vacate([{ port: 40_000, protocol: 'TCP' }]);
+    await h.listeners.settled();
+    assert.equal(h.portOf('shop/web'), 40_001);
+    assert.ok(h.counts.changes > changes);
+    assert.deepEqual(
+      h.follow().map((portal) => portal.localPort),
+      [40_001],
+    );
+    assert.equal(h.listeners.isLocalPort(40_000, 'TCP'), false);
+  });
+
+  test('move at the end of a hand-over that came to nothing, when a port was needed meanwhile', async () => {
+    const h = harness();
+    h.listeners.want(servicePort());
+    await h.listeners.settled();
+    h.listeners.stop();
+    h.needed.add(40_000);
+    h.listeners.vacate([{ port: 40_000, protocol: 'TCP' }]);
+    h.listeners.resume();
+    await h.listeners.settled();
+    assert.equal(h.portOf('shop/web'), 40_001);
   });
 
   test('ask for rules only when what rules say has changed', async () => {

@@ -42,6 +42,32 @@ describe('the port allocator', () => {
     assert.deepEqual([take(tcp('a/a')), take(tcp('a/b'))], [101, undefined]);
   });
 
+  test('never gives what a Service or a program of Kubernetes needs, not even to the listener that had it', () => {
+    const needed = new Set<string>();
+    const ports = new PortAllocator({
+      ...{ family: 'IPv4', range: { first: 10_249, last: 10_253 }, clock: new ManualClock(), random: () => 0 },
+      isNeeded: (port, protocol) => needed.has(`${port}/${protocol}`),
+    });
+    assert.equal(ports.take(tcp('a/a'), NONE), 10_251, 'the first two are of metrics and of kubelet');
+    ports.retire(tcp('a/a'), 10_251);
+    needed.add('10251/TCP').add('10252/UDP');
+    assert.equal(ports.take(tcp('a/a'), NONE), 10_252);
+    assert.equal(ports.take({ id: 'a/u', protocol: 'UDP' }, NONE), 10_251);
+  });
+
+  test('takes from where NodePorts come when nothing else is left', () => {
+    const ports = new PortAllocator({
+      ...{ family: 'IPv4', range: { first: 1_024, last: 65_535 }, clock: new ManualClock() },
+      ...{ random: () => 0.45, leftForLast: { first: 30_000, last: 32_767 } },
+    });
+    assert.equal(ports.take(tcp('a/a'), NONE), 32_768);
+    const all = new Set(Array.from({ length: 65_536 }, (_, port) => port));
+    for (const port of [30_000, 30_001]) all.delete(port);
+    assert.equal(ports.take(tcp('a/b'), all), 30_000);
+    assert.equal(ports.take(tcp('a/c'), all), 30_001);
+    assert.equal(ports.take(tcp('a/d'), all), undefined);
+  });
+
   test('keeps a retired port from other Service ports until conntrack has forgotten it', () => {
     const { clock, ports, take } = harness({ last: 101 });
     const old = tcp('a/old');
@@ -122,12 +148,12 @@ describe('the port allocator', () => {
   });
 
   test('of many retired ports forgets the oldest', () => {
-    const { ports, take } = harness({ first: 10_000, last: 20_000 });
+    const { ports, take } = harness({ first: 20_000, last: 30_000 });
     for (let i = 0; i <= 4096; i++) {
       const owner = tcp(`a/${i}`);
       ports.retire(owner, take(owner) as number);
     }
-    assert.deepEqual([take(tcp('a/new')), take(tcp('a/next'))], [10_000, 14_097]);
+    assert.deepEqual([take(tcp('a/new')), take(tcp('a/next'))], [20_000, 24_097]);
   });
 
   test('counts an adopted port as taken', () => {

@@ -279,6 +279,21 @@ describe(`starting, stopping and cleaning up, with iptables-${FLAVOUR}`, () => {
     for (const port of ports) assert.ok(port === 31_000 || port === 31_001, String(port));
   });
 
+  test('a Service port leaves a local port that becomes a NodePort, and both are served', async () => {
+    proxy = await environment.startProxy({ args: ['--proxy-port-range', '31000-31002'] });
+    const first = { port: 80, target: TCP.name };
+    const service = await environment.serve({ name: 'first', ports: [first], endpoints: POD_ADDRESSES });
+    const nodePort = await environment.localPort('test/first');
+    const ports = [{ port: 80, target: TCP.name, nodePort }];
+    await environment.serve({ name: 'second', ports, endpoints: POD_ADDRESSES });
+    // No rule while it moves.
+    const isElsewhere = (port: number) => port !== nodePort;
+    await waitFor('the first has moved', () => environment.localPort('test/first').then(isElsewhere, () => false));
+    for (const target of [service, { host: NODE_ADDRESS, port: nodePort }]) {
+      assert.deepEqual((await environment.client.call('requests', { ...target, count: 3 })).failures, {});
+    }
+  });
+
   test('a port that cannot be bound is tried again and keeps no other Service out', async () => {
     const range = [31_010, 31_011];
     for (const port of range) await environment.node.serve(port, 'name');

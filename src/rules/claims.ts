@@ -181,12 +181,10 @@ function nodePortPlaces(servicePort: ServicePort, { container, host }: Routes, s
       specs: named.map((match) => `${match} -m state --state NEW -j ACCEPT`),
     });
   }
+  const spared = named.map((match) => `${match} -j RETURN`);
   return [
-    {
-      ...{ table: 'nat', chain: NODEPORT_CONTAINER, key },
-      specs: [...named.map((match) => `${match} -j RETURN`), ...specs(container, steer.container)],
-    },
-    { table: 'nat', chain: NODEPORT_HOST, key, specs: specs(host, steer.host) },
+    { table: 'nat', chain: NODEPORT_CONTAINER, key, specs: [...spared, ...specs(container, steer.container)] },
+    { table: 'nat', chain: NODEPORT_HOST, key, specs: [...spared, ...specs(host, steer.host)] },
     ...letIn.values(),
   ];
 }

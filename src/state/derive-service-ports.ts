@@ -133,7 +133,7 @@ export function chooseEndpoints(
   const judging = { name: servicePortName(service.key, spec.name), protocol, surroundings, refused };
   const known = candidatesOf(groups, spec, surroundings);
   const candidates = withoutLoops(known, judging);
-  const externalIPs = allowedExternalIPs(service, spec, judging);
+  const externalIPs = allowedExternalIPs(service, spec, candidates, judging);
   const loadBalancerIPs = ofFamily(service.loadBalancerIPs, surroundings.family);
   const isExternallyAccessible = nodePort !== 0 || loadBalancerIPs.length > 0 || externalIPs.length > 0;
   const policy = { internal, external, isExternallyAccessible };
@@ -146,17 +146,18 @@ export function chooseEndpoints(
 }
 
 /**
- * A connection to one of these comes from the proxy of another node, which has chosen this very endpoint, or from a client
- * of the NodePort. Spread again, it might go from node to node for ever (docs/adr/0019).
+ * Where endpoints of this node have `port`, on which the Service itself is reached there. A connection to such an address
+ * and port comes from the proxy of another node, which has chosen this very endpoint, or from a client of the Service.
+ * Spread again, it might go from node to node for ever (docs/adr/0019).
  */
 function endpointsNamedBy(
-  nodePort: number,
+  port: number,
   known: readonly Candidate[],
   { capture: { nodeAddresses } }: Surroundings,
 ): readonly Address[] {
-  if (nodePort === 0) return [];
+  if (port === 0) return [];
   return usable(known)
-    .filter(({ endpoint }) => endpoint.port === nodePort && nodeAddresses.has(endpoint.address))
+    .filter(({ endpoint }) => endpoint.port === port && nodeAddresses.has(endpoint.address))
     .map(({ endpoint }) => endpoint.address);
 }
 
@@ -208,11 +209,21 @@ function withoutLoops(candidates: readonly Candidate[], judging: Judging): reado
   });
 }
 
-function allowedExternalIPs(service: Service, { port }: ServicePortSpec, judging: Judging): readonly Address[] {
+function allowedExternalIPs(
+  service: Service,
+  { port }: ServicePortSpec,
+  candidates: readonly Candidate[],
+  judging: Judging,
+): readonly Address[] {
   const { protocol, surroundings } = judging;
+  const ownEndpoints = new Set(endpointsNamedBy(port, candidates, surroundings));
   return judge('external IP', ofFamily(service.externalIPs, surroundings.family), judging, {
     nameOf: (address) => ({ address, port }),
-    reasonAgainst: (address) => externalIpRefusal({ address, port }, protocol, surroundings.externalIPs),
+    reasonAgainst: (address) =>
+      externalIpRefusal({ address, port }, protocol, surroundings.externalIPs) ??
+      (ownEndpoints.has(address)
+        ? 'it is an endpoint of the Service on this node, which keeps its clients'
+        : undefined),
   });
 }
 

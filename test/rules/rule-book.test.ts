@@ -38,6 +38,7 @@ describe('the rules of Service ports', () => {
     assert.deepEqual(lines(owned(rules)), [
       `nat: -A KUBE-NODEPORT-CONTAINER -d fd00:50::10/128 ${match} 30080 -j RETURN`,
       `nat: -A KUBE-NODEPORT-CONTAINER ${match} 30080 -j REDIRECT --to-ports 40001`,
+      `nat: -A KUBE-NODEPORT-HOST -d fd00:50::10/128 ${match} 30080 -j RETURN`,
       `nat: -A KUBE-NODEPORT-HOST ${match} 30080 -j DNAT --to-destination [fd00:50::10]:40001`,
       'nat: -A KUBE-LOCAL-PORTS -p tcp -m comment --comment "default/web proxy port" -m tcp --dport 40001 -j REDIRECT --to-ports 1',
       `filter: -A KUBE-NODEPORT-NON-LOCAL -d fd00:50::10/128 ${match} 30080 -m state --state NEW -j ACCEPT`,

@@ -486,10 +486,11 @@ describe('two families', () => {
 describe('what leads back to the proxy', () => {
   const NODE = ip('192.0.2.1');
   const listening = { ports: new Set<number>(), programs: new Set<number>() };
-  const onNode = () => {
+  const onNode = (options: Partial<ServiceTrackerOptions> = {}) => {
     listening.ports.clear();
     listening.programs.clear();
     const t = tracker({
+      ...options,
       listening: {
         isProxyPort: (port) => listening.ports.has(port),
         isListening: (address, port) => address === NODE && listening.programs.has(port),
@@ -541,6 +542,15 @@ describe('what leads back to the proxy', () => {
     assert.deepEqual(t.news(), [[40_001], ['endpoint 192.0.2.1:40001']]);
     t.it.setNodeAddresses([ip('192.0.2.3')]);
     assert.deepEqual(t.news(), [[30_080, 40_001, 40_001], []]);
+  });
+
+  test('an external IP is left to an endpoint that is this very address and port, where rules spare it', () => {
+    const t = onNode({ isMarking: true });
+    t.service(service({ externalIPs: [NODE, ip('192.0.2.2')] }));
+    t.endpoints(group([address(NODE), address('192.0.2.2')], 80));
+    const { upserted, refused } = t.it.takeDelta();
+    assert.deepEqual([upserted[0]?.externalIPs, upserted[0]?.endpoints.length], [['192.0.2.2'], 2]);
+    assert.match(refused.map(({ what, reason }) => `${what}: ${reason}`).join(), /^external IP 192.0.2.1:80: .*keeps/);
   });
 
   test('ports of the node that a Service needs are known, and told when they are new', () => {

@@ -4,7 +4,7 @@ import type { Agent } from '../agent.ts';
 import { Environment, metric } from '../harness.ts';
 import { Iptables } from '../iptables.ts';
 import { Manifests, serviceObjects } from '../manifests.ts';
-import { NODE_ADDRESS, OUTSIDE_ADDRESS } from '../topology.ts';
+import { BRIDGE_ADDRESS, NODE_ADDRESS, OUTSIDE_ADDRESS } from '../topology.ts';
 import { waitFor } from '../wait.ts';
 
 const METRICS = 'http://127.0.0.1:10249/metrics';
@@ -89,12 +89,13 @@ describe('endpoints of two nodes with the number of a NodePort', () => {
     assert.deepEqual(await asked(environment.client, clusterIP, PORT, 1), ['node', 'outside']);
     assert.deepEqual(await asked(environment.node, clusterIP, PORT, 1), ['node', 'outside']);
     assert.deepEqual(await asked(environment.outside, clusterIP, PORT, 1), ['node', 'outside']);
-    assert.deepEqual(await asked(environment.node, NODE_ADDRESS, nodePort, 1), ['node', 'outside'], 'by NodePort');
+    assert.deepEqual(await asked(environment.node, BRIDGE_ADDRESS, nodePort, 1), ['node', 'outside'], 'by NodePort');
   });
 
   test("what comes in for an endpoint's own address and port is for that endpoint", async () => {
     assert.deepEqual(await asked(environment.outside, NODE_ADDRESS, nodePort, 0), ['node']);
     assert.deepEqual(await asked(environment.client, OUTSIDE_ADDRESS, nodePort, 0), ['outside']);
+    assert.deepEqual(await asked(environment.node, NODE_ADDRESS, nodePort, 0), ['node']);
   });
 
   test('a proxy that leaves out its own endpoint and dials the other, as earlier versions do, forms no loop', async () => {

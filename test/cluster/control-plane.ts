@@ -122,6 +122,8 @@ export class ControlPlane {
       `--service-cluster-ip-range=${this.#serviceRanges}`,
       // Without RBAC everything would be allowed, and the rights of system:kube-proxy would go untested.
       '--authorization-mode=RBAC',
+      // As on every cluster whose node agents are Pods: kube-proxy's is privileged.
+      '--allow-privileged=true',
       `--token-auth-file=${this.#path('tokens.csv')}`,
       `--cert-dir=${this.#path('certificates')}`,
       // It does not start without these three.

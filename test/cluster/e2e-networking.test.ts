@@ -279,7 +279,9 @@ describe('e2e/network', () => {
     assert.equal(await client.call('read', { connection, bytes: 3 }), 'bye');
     const timeout = await waitFor('the connection is in CLOSE_WAIT', async () => {
       const entries = await topology.node.output(['cat', '/proc/net/nf_conntrack']);
-      const ofClient = entries.split('\n').find((line) => line.includes(` sport=${localPort} dport=${port} `));
+      const ofClient = entries
+        .split('\n')
+        .find((line) => line.includes(` dst=${host} sport=${localPort} dport=${port} `));
       return /^ipv4 +2 tcp +6 (\d+) CLOSE_WAIT /.exec(ofClient ?? '')?.[1];
     });
     assert.ok(Math.abs(Number(timeout) - 3_600) < 60, `${timeout} s`);

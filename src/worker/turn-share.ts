@@ -18,14 +18,19 @@ export class TurnShare implements Task {
   readonly #waiting: Task[] = [];
   #left = BYTES_PER_TURN;
   #turn = 0;
+  #isServing = false;
 
   constructor(loop: EventLoop) {
     this.#loop = loop;
   }
 
-  /** Bytes that a stream may move now. The more were moved in this turn, the fewer. */
+  /**
+   * Bytes that a stream may move now. The more were moved in this turn, the fewer, unless it has waited: smaller pieces
+   * cost more, and those who wait in line need not share.
+   */
   portion(): number {
     if (this.#turn !== this.#loop.turns) this.#begin();
+    if (this.#isServing) return LARGEST_PORTION;
     return Math.max(SMALLEST_PORTION, Math.min(LARGEST_PORTION, this.#left >> 2));
   }
 
@@ -41,7 +46,9 @@ export class TurnShare implements Task {
 
   run(): void {
     this.#begin();
+    this.#isServing = true;
     for (let streams = this.#waiting.length; streams > 0 && this.#left > 0; streams--) this.#waiting.shift()?.run();
+    this.#isServing = false;
     if (this.#waiting.length > 0) this.#loop.inNextTurn(this);
   }
 

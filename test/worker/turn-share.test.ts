@@ -17,6 +17,7 @@ test('streams that could go on for ever share each turn fairly, and keep it shor
   const share = new TurnShare(loop);
   const moved = new Array<number>(128).fill(0);
   let inTurn = 0;
+  let smallest = MIB;
   const streams = moved.map((_, index): Task => {
     const stream = {
       run: () => {
@@ -24,6 +25,7 @@ test('streams that could go on for ever share each turn fairly, and keep it shor
         share.moved(bytes);
         moved[index] = (moved[index] as number) + bytes;
         inTurn += bytes;
+        smallest = Math.min(smallest, bytes);
         share.await(stream);
       },
     };
@@ -31,11 +33,17 @@ test('streams that could go on for ever share each turn fairly, and keep it shor
   });
   for (const stream of streams) stream.run();
   assert.ok(inTurn <= 12 * MIB, `the first turn, in which all have events: ${inTurn} bytes`);
+  smallest = MIB;
   for (let turn = 0; turn < 1000; turn++) {
     inTurn = 0;
     loop.turn(0);
     assert.ok(inTurn > 0 && inTurn <= 5 * MIB, `a later one: ${inTurn} bytes`);
   }
+  assert.equal(
+    smallest,
+    MIB,
+    'what has waited for its turn moves as much as it can in one piece, which costs the least',
+  );
   const rounds = moved.map((bytes) => bytes / Math.max(...moved));
   assert.ok(Math.min(...rounds) > 0.5, `the least of them got ${Math.min(...rounds)} of what the luckiest did`);
 });

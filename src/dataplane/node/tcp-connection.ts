@@ -18,8 +18,9 @@ const RESET_POLL_MS = 10;
  * One client, from accept to the end of both sides.
  *
  * A reset or failure of one side is a reset of the other, never a clean end, so that nobody takes half a stream for a
- * whole one; what was sent before it arrives first, as it would without a proxy. The same holds where this program cuts a connection itself. Only a client for whom there is no endpoint is
- * closed without a reset, as upstream: no byte of an answer has reached it that could be mistaken for all of it.
+ * whole one; what was sent before it arrives first, as it would without a proxy. The same holds where this program cuts
+ * a connection itself. Only a client for whom there is no endpoint is closed without a reset, as upstream: no byte of an
+ * answer has reached it that could be mistaken for all of it.
  *
  * The client is read while dialling (up to its high-water mark), because only a socket that is read tells of a reset.
  */

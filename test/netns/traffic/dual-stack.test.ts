@@ -208,8 +208,6 @@ describe(`both address families, on iptables-${FLAVOUR}`, { timeout: 900_000 }, 
 });
 
 describe(`a node that changes, on iptables-${FLAVOUR}`, { timeout: 300_000 }, () => {
-  /** Well below the time until the next sync of the rules. */
-  const AT_ONCE_MS = 10_000;
   const OTHER_ADDRESS = '192.168.50.77';
 
   let environment: Environment;
@@ -230,16 +228,15 @@ describe(`a node that changes, on iptables-${FLAVOUR}`, { timeout: 300_000 }, ()
       writeFileSync(join(tools, program), script, { mode: 0o755 });
     }
     start = (...args) => environment.startProxy({ args, env: { PATH: `${tools}:${process.env['PATH']}` } });
-    proxy = await start('--nodeport-addresses', 'primary');
+    // What follows a change of the address is no sync that was due in any case.
+    proxy = await start('--nodeport-addresses', 'primary', '--iptables-sync-period', '1h');
     environment.manifests.write('web.yaml', [service(CLUSTER_IPS), ...SLICES]);
     await answers(environment.node, CLUSTER_IPS[0], 'pod-1');
     await answers(environment.node, NODE_ADDRESS, 'pod-1', NODE_PORT);
   });
   after(() => environment.remove());
 
-  /** Resolves with how long it took. */
-  async function answers(from: Agent, host: string, outcome: Outcome, port = 80): Promise<number> {
-    const startedAt = performance.now();
+  async function answers(from: Agent, host: string, outcome: Outcome, port = 80): Promise<void> {
     let seen: readonly Outcome[] = [];
     const isSo = async () => {
       seen = await from.call('outcomes', { attempts: [{ protocol: 'tcp', host, port }], timeoutMs: 1_000 });
@@ -248,7 +245,6 @@ describe(`a node that changes, on iptables-${FLAVOUR}`, { timeout: 300_000 }, ()
     await waitFor(`${outcome} at ${host}`, isSo).catch((error: Error) => {
       throw new Error(`${error.message}; last seen ${seen}\n${proxy.tail()}`);
     });
-    return performance.now() - startedAt;
   }
 
   test('its own programs have Services, and NodePorts their address, soon after its address changes', async () => {
@@ -259,8 +255,7 @@ describe(`a node that changes, on iptables-${FLAVOUR}`, { timeout: 300_000 }, ()
       `addr add ${OTHER_ADDRESS}/24 dev eth0`,
       `route replace default via ${OUTSIDE_ADDRESS}`,
     );
-    const took = await answers(node, CLUSTER_IPS[0], 'pod-1');
-    assert.ok(took < AT_ONCE_MS, `${took} ms`);
+    await answers(node, CLUSTER_IPS[0], 'pod-1');
     await answers(outside, OTHER_ADDRESS, 'pod-1', NODE_PORT);
   });
 

@@ -73,7 +73,9 @@ export class Ability {
       );
     }
     if (others.length === 0) return [first];
-    const able = await this.of(families);
+    const problems = await Promise.all(families.map((family) => this.#problem(family)));
+    // A failure that may pass is no reason to do without a family that a predecessor may have served.
+    const able = families.filter((_, index) => problems[index]?.mayPass ?? true);
     return able.length === 0 ? [first] : able;
   }
 
@@ -85,23 +87,29 @@ export class Ability {
 
   /** A clause for people; `undefined` when it can be served. */
   async whyNot(family: IpFamily): Promise<string | undefined> {
+    return (await this.#problem(family))?.reason;
+  }
+
+  async #problem(family: IpFamily): Promise<{ readonly reason: string; readonly mayPass: boolean } | undefined> {
     const { address, probe, clock } = this.#options;
     if (address(family) === undefined) {
       // Once there is one, much else may be different, too.
       this.#withoutRules.delete(family);
-      return 'this node has no other address';
+      return { reason: 'this node has no other address', mayPass: false };
     }
     const known = this.#withoutRules.get(family);
-    if (known !== undefined && clock.now() < known.untilMs) return known.reason;
+    if (known !== undefined && clock.now() < known.untilMs) return { reason: known.reason, mayPass: false };
     try {
       await probe(family);
       return undefined;
     } catch (error) {
-      // A failure that may pass is no reason to do without it.
-      if (error instanceof IptablesError && (error.code === 'locked' || error.code === 'timeout')) return undefined;
       const reason = messageOf(error);
+      // This says nothing of the kernel, so what was known before stands, and the next look probes again.
+      if (error instanceof IptablesError && (error.code === 'locked' || error.code === 'timeout')) {
+        return { reason: known?.reason ?? reason, mayPass: true };
+      }
       this.#withoutRules.set(family, { reason, untilMs: clock.now() + PROBE_AGAIN_MS });
-      return reason;
+      return { reason, mayPass: false };
     }
   }
 

@@ -86,6 +86,23 @@ describe('a family that cannot be served', () => {
     assert.deepEqual(await it.of(['IPv6']), ['IPv6']);
   });
 
+  test('is not taken for one that can be while the rules are locked', async () => {
+    const { it, node, clock, told } = ability();
+    const locked = new IptablesError('locked', 'another program holds the lock');
+    node.failures.set('IPv6', locked);
+    assert.deepEqual(await it.of(['IPv6']), []);
+    node.failures.set('IPv6', NO_NAT);
+    assert.deepEqual(await it.of(['IPv6']), [], 'looked at again at once, and then known for a minute');
+    await it.tell(['IPv4']);
+    clock.advance(60_000);
+    node.failures.set('IPv6', locked);
+    assert.deepEqual(await it.of(['IPv6']), []);
+    await it.tell(['IPv4']);
+    assert.deepEqual(told(), [`Only IPv4 is served: ${NO_NAT.message}`]);
+    node.failures.clear();
+    assert.deepEqual(await it.of(['IPv6']), ['IPv6']);
+  });
+
   test('is told of once for each reason, and when it is served', async () => {
     const { it, node, told } = ability();
     node.addresses.delete('IPv6');

@@ -32,13 +32,25 @@ const SOME_INTERFACE = 'some-interface';
 /** Where rules tell more clients apart than that, nothing is said. */
 const MAX_CLIENTS = 200;
 
+/** A chain of nft's own that decides what comes in. */
+export interface NftChain {
+  /** "inet firewall input" */
+  readonly name: string;
+  /** What `nft list chain` prints. */
+  readonly text: string;
+}
+
 /**
- * Whether what pods send to cluster IPs, which NAT sends on to a local port, comes in past the rules of others in INPUT.
- * Which rules let pods in cannot be known, so it is told only if they let nobody in. NodePorts need none: there is a
- * rule of our own for them.
+ * Whether what NAT sends to a local port comes in past the rules of others. `looked`: those of the iptables flavour that
+ * the proxy does not use. In its own flavour, its rules come first and let in what is for it; what they accept, another
+ * flavour or a table of nft's own can still drop. Which rules let clients in cannot be known, so it is told only if they
+ * let nobody in.
  */
-export async function checkFirewall(looked: readonly FirewallFacts[]): Promise<readonly Finding[]> {
-  const findings: Finding[] = [];
+export async function checkFirewall(
+  looked: readonly FirewallFacts[],
+  nftChains: readonly NftChain[],
+): Promise<readonly Finding[]> {
+  const findings: Finding[] = nftChains.filter(({ text }) => letsNobodyIn(text)).map(toldOfNft);
   for (const facts of looked) {
     const byHow = new Map<string, ProxiedProtocol[]>();
     for (const protocol of PROTOCOLS) {
@@ -49,8 +61,38 @@ export async function checkFirewall(looked: readonly FirewallFacts[]): Promise<r
     }
     for (const [how, protocols] of byHow) findings.push(told(facts, protocols, how));
   }
-  if (findings.length > 0 || looked.length === 0) return findings;
-  return [ok(`INPUT is not known to keep pods out (${looked.map(({ program }) => program).join(', ')})`)];
+  return findings.length > 0 ? findings : [ok('no firewall is known to drop what the rules of the proxy let in')];
+}
+
+/** The base chains for what comes in among what `nft list chains` prints, but for those of iptables-nft. */
+export function nftInputChains(list: string): readonly string[] {
+  let table = '';
+  let chain = '';
+  return list.split('\n').flatMap((line) => {
+    table = /^table (\S+ \S+) \{/.exec(line)?.[1] ?? table;
+    chain = /^\s*chain (\S+) \{/.exec(line)?.[1] ?? chain;
+    const isOfIptables = /^ip6? filter$/.test(table) && chain === 'INPUT';
+    return / hook input /.test(line) && /^(ip6?|inet) /.test(table) && !isOfIptables ? [`${table} ${chain}`] : [];
+  });
+}
+
+/** Rules that accept, and are not about clients of Services: of loopback, of known connections, of ICMP, of single ports. */
+const NOT_FOR_CLIENTS = /^(?:iif(?:name)? "?lo"?|ct state|(?:tcp|udp) dport|(?:ip6?|meta) \S+ (?:icmp|ipv6-icmp)|icmp)/;
+
+function letsNobodyIn(text: string): boolean {
+  if (!/ policy drop;/.test(text)) return false;
+  const [, ...rules] = text
+    .slice(text.indexOf('policy drop;'))
+    .split('\n')
+    .map((line) => line.trim());
+  return !rules.some((rule) => /\b(?:accept|jump|goto|vmap)\b/.test(rule) && !NOT_FOR_CLIENTS.test(rule));
+}
+
+function toldOfNft({ name }: NftChain): Finding {
+  return warn(
+    `the nft chain ${name} drops what it does not accept, and the proxy's rules cannot change that: connections to Services, which come in at local ports, and to health check node ports`,
+    `nft insert rule ${name} ct status dnat accept, and the health check node ports, in the configuration of that firewall`,
+  );
 }
 
 function howOf({ kind, by }: Blocked): string {
@@ -59,7 +101,7 @@ function howOf({ kind, by }: Blocked): string {
 
 function told({ program }: FirewallFacts, protocols: readonly ProxiedProtocol[], how: string): Finding {
   return warn(
-    `${protocols.join(' and ')} from pods to cluster IPs, which comes in at local ports, is ${how} (${program})`,
+    `${protocols.join(' and ')} from pods to Services, which comes in at local ports, is ${how} (${program}, which the proxy does not use)`,
     `${program} -I INPUT -m conntrack --ctstate DNAT -j ACCEPT, and the same in the configuration of that firewall`,
   );
 }
@@ -76,7 +118,7 @@ async function blockedForAll(facts: FirewallFacts, protocol: ProxiedProtocol): P
     if (asked.size > MAX_CLIENTS) return undefined;
     const packet: TracedPacket = {
       ...{ protocol, ...client, address: undefined, port: facts.localPort },
-      ...{ isOwn: false, isBridged: false, isFromNat: false },
+      ...{ isOwn: false, isFromNat: false },
     };
     const { input } = await explainPath(packet, () => false, rules.list, clock);
     if (input.kind !== 'dropped' && input.kind !== 'rejected') return undefined;

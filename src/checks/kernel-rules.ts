@@ -4,6 +4,7 @@ import { parseAddress } from '../model/address.ts';
 import { addressBlock } from '../model/cidr.ts';
 import type { ServicePort } from '../model/service-port.ts';
 import { chainsOf } from '../rules/chain-layout.ts';
+import { JUMPS, type Jump } from '../rules/chains.ts';
 import { fixedChains } from '../rules/doors.ts';
 import { findRefused } from '../rules/find-refused.ts';
 import { planTable, textOf } from '../rules/plan.ts';
@@ -27,7 +28,7 @@ export type OfferRules = (family: IpFamily, text: string) => Promise<Offer>;
 const TABLES: readonly Table[] = ['filter', 'nat'];
 
 /** Parts of rules that have no module of their own. */
-const BUILT_IN: readonly string[] = ['tcp', 'udp', 'ACCEPT', 'DROP'];
+const BUILT_IN: readonly string[] = ['tcp', 'udp', 'ACCEPT', 'DROP', 'RETURN'];
 
 /** Whether the kernel has every match and target that rules of Services are made of. */
 export async function checkKernelRules(offer: OfferRules, families: readonly IpFamily[]): Promise<readonly Finding[]> {
@@ -77,7 +78,7 @@ function refusal(
     );
   }
   const modules = new Set(
-    refused.flatMap(({ spec }) => [...spec.matchAll(/ -[mj] ([a-zA-Z]+)/g)].map(([, name = '']) => name)),
+    refused.flatMap(({ spec }) => [...spec.matchAll(/(?:^| )-[mj] ([a-zA-Z]+)/g)].map(([, name = '']) => name)),
   );
   const named = [...modules].filter((name) => !BUILT_IN.includes(name)).map((name) => `xt_${name}`);
   return fail(
@@ -97,6 +98,7 @@ export function sampleRules(
     protocol: 'TCP',
     port: 80,
     nodePort: 30_000,
+    healthCheckNodePort: 30_001,
     clusterIPs: [clusterIP],
     externalIPs: [externalIP],
     loadBalancerIPs: [loadBalancerIP],
@@ -125,8 +127,13 @@ export function sampleRules(
   }));
   return {
     text: textOf(planTable({ table, installed: new Map(), wanted })?.lines ?? []),
-    rules: chains.flatMap(({ rules }) => rules),
+    // Of jumps only what they match: there is nowhere to jump to where a rule is offered by itself.
+    rules: [...chains.flatMap(({ rules }) => rules), ...JUMPS.filter((jump) => jump.table === table).map(asRule)],
   };
+}
+
+function asRule({ table, from, spec }: Jump): Rule {
+  return { table, chain: from, spec: spec.replace(/-j \S+$/, '-j RETURN') };
 }
 
 /** Of documentation networks. */

@@ -97,7 +97,7 @@ export const FLAGS = {
     group: LISTENING,
     describe:
       'address for the local port of each Service port; 0.0.0.0 and :: are all addresses of both families, and the ' +
-      'family comes first; one other than these serves its family only, and switches from REDIRECT to DNAT',
+      'family comes first; one other than these serves its family only',
     field: at('bindAddress', TEXT),
   }),
   'proxy-port-range': single('', parsePortRange, {
@@ -191,7 +191,7 @@ export const FLAGS = {
     fallbackText: 'not known',
     describe:
       'CIDRs that pods are in: their connections to external addresses and NodePorts of a Service with ' +
-      'externalTrafficPolicy Local may leave the node; repeat it or separate with commas',
+      'externalTrafficPolicy Local may leave the node, and no external IP is taken there; repeat it or separate with commas',
     field: at('clusterCIDR', joined(showCidr)),
   }),
   'detect-local-mode': single('', oneOf('', ...DETECT_LOCAL_MODES), {

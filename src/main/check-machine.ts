@@ -6,7 +6,7 @@ import { checkEngine } from '../checks/engine.ts';
 import { checkFamilies } from '../checks/families.ts';
 import { type Finding, fail } from '../checks/finding.ts';
 import { FindingsLog } from '../checks/findings-log.ts';
-import { checkFirewall, type FirewallFacts } from '../checks/firewall.ts';
+import { checkFirewall, type FirewallFacts, nftInputChains } from '../checks/firewall.ts';
 import { isThisProgram, type SocketPort } from '../checks/host-process.ts';
 import { checkTools } from '../checks/iptables-tools.ts';
 import { numberIn, type ReadFile } from '../checks/kernel-files.ts';
@@ -105,7 +105,7 @@ export function machineChecks(config: Config, known: KnownServices): readonly Ch
       run: () => (tools === undefined ? [] : checkKernelRules(offerInEmptyNamespace(exec, tools), families)),
     },
     { name: 'kernel', run: () => checkKernelSettings(read, families, twReuse(config)) },
-    { name: 'firewall', run: () => firewall(config, families) },
+    { name: 'firewall', run: () => firewall(config, families, tools) },
     { name: 'other proxies', run: () => leftovers(tools) },
     { name: 'addresses', run: async () => [...(await listenAddresses(config)), ...(await controlSocket(config))] },
     { name: 'local ports', run: () => proxyPorts(config, known) },
@@ -185,14 +185,15 @@ function withAdvice(err: string): Finding {
   return at < 0 ? fail(err, 'see --bind-address') : fail(err.slice(0, at), err.slice(at + 2));
 }
 
-/** Of both flavours, for the kernel asks the rules of both. */
+/** The kernel asks the rules of both flavours of iptables, and those of nft, and each of them can drop. */
 async function firewall(
   { clusterCidrs, proxyPortRange }: Config,
   families: readonly IpFamily[],
+  tools: Tools | undefined,
 ): Promise<readonly Finding[]> {
   const localPort = (proxyPortRange ?? localPorts().range).first;
   const looked: FirewallFacts[] = [];
-  for (const flavour of await installedFlavours(exec)) {
+  for (const flavour of (await installedFlavours(exec)).filter((each) => each !== tools?.flavour)) {
     const infix = (await findTools(flavour, exec))?.infix ?? '';
     const iptables = await createIptables({ flavour, exec, log: quiet });
     for (const family of families) {
@@ -203,7 +204,17 @@ async function firewall(
         looked.push({ family, program: programName(family, infix), clusterCidrs, localPort, list, clock });
     }
   }
-  return await checkFirewall(looked);
+  const chains = nftInputChains(await nft('list', 'chains'));
+  const nftChains = await Promise.all(
+    chains.map(async (name) => ({ name, text: await nft('list', 'chain', ...name.split(' ')) })),
+  );
+  return await checkFirewall(looked, nftChains);
+}
+
+/** What it prints; empty where there is no such program. */
+async function nft(...args: readonly string[]): Promise<string> {
+  const ended = await exec({ program: 'nft', args });
+  return ended.outcome === 'exited' ? ended.stdout : '';
 }
 
 async function leftovers(tools: Tools | undefined): Promise<readonly Finding[]> {
@@ -219,7 +230,6 @@ async function leftovers(tools: Tools | undefined): Promise<readonly Finding[]> 
       }
     }
   }
-  const nft = await exec({ program: 'nft', args: ['list', 'tables'] });
   return checkLeftovers({
     processes: neighbours(),
     serving: holder !== undefined && isTrusted(holder) ? holder : undefined,
@@ -227,7 +237,7 @@ async function leftovers(tools: Tools | undefined): Promise<readonly Finding[]> 
     dumps,
     ipvs: read('/proc/net/ip_vs'),
     interfaces: interfaceNames(),
-    nftTables: nft.outcome === 'exited' ? nft.stdout : '',
+    nftTables: await nft('list', 'tables'),
   });
 }
 

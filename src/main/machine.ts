@@ -1,10 +1,11 @@
-import { arrivalFrom } from '../host/arrival.ts';
+import { readFileSync } from 'node:fs';
 import { hostAddress, localAddresses } from '../host/host-address.ts';
+import { routeInterface } from '../host/route-interface.ts';
 import { type Address, familyOf } from '../model/address.ts';
 import type { Departure, Machine } from '../view/explain.ts';
 
 /** This machine, as it is now. */
-export const machine: Machine = { isLocal, departureTo, arrivalFrom };
+export const machine: Machine = { isLocal, departureTo, interfaceTowards };
 
 function isLocal(address: Address): boolean {
   return isLoopback(address) || localAddresses(familyOf(address)).includes(address);
@@ -18,7 +19,17 @@ function departureTo(address: Address): Departure {
     return { source: own.find((each) => each === address) ?? own.find(isLoopback), interfaceName: 'lo' };
   }
   // By the same route as what comes in from there.
-  return { source: hostAddress(family)?.address, interfaceName: arrivalFrom(address).interfaceName };
+  return { source: hostAddress(family)?.address, interfaceName: interfaceTowards(address) };
+}
+
+/** By which packets leave for there, and come in from there; `undefined` when it cannot be told. */
+function interfaceTowards(address: Address): string | undefined {
+  const routes = familyOf(address) === 'IPv4' ? '/proc/net/route' : '/proc/net/ipv6_route';
+  try {
+    return routeInterface(readFileSync(routes, 'utf8'), address);
+  } catch {
+    return undefined;
+  }
 }
 
 /** The kernel takes all of 127.0.0.0/8 for its own, of which an interface names one address. */

@@ -58,6 +58,7 @@ export function createPipeline(options: PipelineOptions): Pipeline {
     servedFamilies,
     isMarking,
     listening: { isProxyPort: (port, protocol) => listeners.isLocalPort(port, protocol), isListening },
+    podCidrs: config.clusterCidrs,
     ...(config.externalIpAllowList.length > 0 && { allowedExternalIPs: config.externalIpAllowList }),
   });
   const ports = new PortAllocator({

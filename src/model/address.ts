@@ -47,7 +47,8 @@ const SPECIAL_RANGES: readonly (readonly [reason: string, network: string, prefi
     ['loopback', '127.0.0.0', 8, 'ipv4'],
     ['link-local', '169.254.0.0', 16, 'ipv4'],
     ['multicast', '224.0.0.0', 4, 'ipv4'],
-    ['reserved', '240.0.0.0', 4, 'ipv4'],
+    // Not the rest of 240.0.0.0/4: upstream takes it, the kernel routes it, and there are networks that use it.
+    ['broadcast', '255.255.255.255', 32, 'ipv4'],
     ['unspecified', '::', 128, 'ipv6'],
     ['loopback', '::1', 128, 'ipv6'],
     ['IPv4-compatible', '::', 96, 'ipv6'],

@@ -39,6 +39,8 @@ export interface ServicePort extends EndpointSet {
   readonly port: number;
   /** 0 when there is none. */
   readonly nodePort: number;
+  /** Where load balancers ask after the Service; absent where there is none, and on all but one of its Service ports. */
+  readonly healthCheckNodePort?: number;
   readonly clusterIPs: readonly Address[];
   readonly externalIPs: readonly Address[];
   readonly loadBalancerIPs: readonly Address[];

@@ -1,5 +1,5 @@
 import type { IpFamily } from '../model/address.ts';
-import { bucketChain, firstInRoot, LAST_IN_ROOT } from './chains.ts';
+import { bucketChain, firstInRoot, LAST_IN_ROOT, ROOT_CHAINS } from './chains.ts';
 import type { ClaimPart } from './claims.ts';
 import { type DestinationKey, prefixMatch } from './destination-key.ts';
 import type { Rule } from './rule.ts';
@@ -116,7 +116,7 @@ function chainAt(place: Place, facts: LayoutFacts): Chain {
   const { root, prefix, tree } = place;
   const first = prefix === '' ? firstInRoot(root, facts.connectionMark) : [];
   const rules = [
-    ...first.map((spec): Rule => ({ table: 'nat', chain: root, spec })),
+    ...first.map((spec): Rule => ({ table: ROOT_CHAINS.nat.includes(root) ? 'nat' : 'filter', chain: root, spec })),
     ...(tree.kind === 'leaf' ? tree.items.flatMap(rulesOf) : []),
   ];
   const jumps = below(place).map((child) => `${prefixMatch(child.prefix, facts.family)} -j ${nameOf(child)}`);

@@ -9,10 +9,11 @@ import type { Table } from '../contracts/iptables.ts';
  *   packets of the node's own processes: nat OUTPUT     → KUBE-PORTALS-HOST, …,      KUBE-NODEPORT-HOST
  *   what NAT has sent to a proxy port:   filter INPUT   → KUBE-NODEPORT-NON-LOCAL
  *
- * Two chains are not upstream's (docs/adr/0010):
+ * Three chains are not upstream's (docs/adr/0010, 0016):
  *
  *   what asked for a proxy port itself:  KUBE-NODEPORT-CONTAINER → KUBE-LOCAL-PORTS
  *   what NAT has sent to a door:         filter INPUT            → KUBE-DOORS
+ *   what asks a program of the node:     KUBE-DOORS              → KUBE-LET-IN (health checks, docs/adr/0019)
  */
 export const PORTALS_CONTAINER = 'KUBE-PORTALS-CONTAINER';
 export const PORTALS_HOST = 'KUBE-PORTALS-HOST';
@@ -21,6 +22,7 @@ export const NODEPORT_HOST = 'KUBE-NODEPORT-HOST';
 export const NODEPORT_NON_LOCAL = 'KUBE-NODEPORT-NON-LOCAL';
 export const LOCAL_PORTS = 'KUBE-LOCAL-PORTS';
 export const DOORS = 'KUBE-DOORS';
+export const LET_IN = 'KUBE-LET-IN';
 
 /** Where rules are tried out: no packet ever comes here. Exists only while that lasts. */
 export const PROBE_CHAIN = 'KUBE-USERSPACE-PROBE';
@@ -31,9 +33,15 @@ export const RETIRED_CHAIN = 'KUBE-USERSPACE-RETIRED';
 /** The chains that are always there, and that hold the rules of Service ports. */
 export const ROOT_CHAINS: Readonly<Record<Table, readonly string[]>> = {
   nat: [PORTALS_CONTAINER, PORTALS_HOST, NODEPORT_CONTAINER, NODEPORT_HOST, LOCAL_PORTS],
-  filter: [NODEPORT_NON_LOCAL],
+  filter: [NODEPORT_NON_LOCAL, LET_IN],
   mangle: [],
 };
+
+/**
+ * Upstream lets in whoever asks for a proxy port. In the jump, these would make it another one than upstream's, which
+ * kube-proxy and earlier versions know by its text.
+ */
+const LET_IN_CONDITIONS = ['-m conntrack ! --ctstate NEW -j RETURN', '-m conntrack ! --ctstate DNAT -j RETURN'];
 
 /** By this comment people, and `explain`, know the rule that spares what the proxy itself sends to endpoints. */
 export const OWN_CONNECTIONS = 'connections of the proxy to endpoints';
@@ -43,6 +51,7 @@ export const OWN_CONNECTIONS = 'connections of the proxy to endpoints';
  * number at an address of this node (docs/adr/0019).
  */
 export function firstInRoot(root: string, connectionMark: number | undefined): readonly string[] {
+  if (root === NODEPORT_NON_LOCAL) return LET_IN_CONDITIONS;
   if (connectionMark === undefined || (root !== PORTALS_HOST && root !== NODEPORT_HOST)) return [];
   const mark = `0x${connectionMark.toString(16)}`;
   return [`-m comment --comment "${OWN_CONNECTIONS}" -m mark --mark ${mark}/${mark} -j RETURN`];
@@ -59,11 +68,12 @@ const BUCKETS: ReadonlyMap<string, string> = new Map([
   [NODEPORT_HOST, 'KUBE-USP-NH-'],
   [NODEPORT_NON_LOCAL, 'KUBE-USP-NL-'],
   [LOCAL_PORTS, 'KUBE-USP-LP-'],
+  [LET_IN, 'KUBE-USP-LI-'],
 ]);
 
 /** The kernel's names have 28 bytes. */
 const MAX_PREFIX = 16;
-const BUCKET = /^KUBE-USP-(?:PC|PH|NC|NH|NL|LP)-(?:[0-9a-f]{1,16}|(?:[0-9a-f]{8})?[tu][0-9a-f]{0,4}|h[\w-]{15})$/;
+const BUCKET = /^KUBE-USP-(?:PC|PH|NC|NH|NL|LP|LI)-(?:[0-9a-f]{1,16}|(?:[0-9a-f]{8})?[tu][0-9a-f]{0,4}|h[\w-]{15})$/;
 
 /**
  * The chain for the destinations below `prefix` of a {@link DestinationKey}. Prefixes of IPv6 are longer than a name

@@ -5,6 +5,7 @@ import type { EndpointSetName } from '../model/listener-id.ts';
 import type { ServicePortName } from '../model/service.ts';
 import type { ServicePort } from '../model/service-port.ts';
 import {
+  LET_IN,
   LOCAL_PORTS,
   NODEPORT_CONTAINER,
   NODEPORT_HOST,
@@ -14,7 +15,7 @@ import {
 } from './chains.ts';
 import { addressKey, type DestinationKey, portKey } from './destination-key.ts';
 import { REFUSE } from './doors.ts';
-import { closedPortComment, portComment } from './port-comment.ts';
+import { closedPortComment, healthCheckComment, portComment } from './port-comment.ts';
 import { type Origin, type Route, type Routes, routesOf, type Target } from './routes.ts';
 import type { Steering } from './steering.ts';
 
@@ -49,7 +50,14 @@ export interface PortalDelta {
  * balancer's address, and that against an external IP. The API server hands out the first and a controller the second,
  * while any user may write the third, and could take other Services' traffic with it (CVE-2020-8554).
  */
-export const CLAIM_KINDS = ['ClusterIP', 'load-balancer IP', 'external IP', 'NodePort', 'local port'] as const;
+export const CLAIM_KINDS = [
+  'ClusterIP',
+  'load-balancer IP',
+  'external IP',
+  'NodePort',
+  'health check',
+  'local port',
+] as const;
 export type ClaimKind = (typeof CLAIM_KINDS)[number];
 
 /** What decides between claims of the same, and orders rules within a chain. */
@@ -93,115 +101,91 @@ export function claimsOf(portal: Portal, steer: Steering): readonly Claim[] {
       claim(kind, `${endpointName({ address, port: servicePort.port })}/${protocol}`, parts(address));
     }
   };
-  const places = (address: Address, ways: Routes, when: Condition) =>
-    portalPlaces(servicePort, address, ways, when, steer);
-  portalClaims('ClusterIP', servicePort.clusterIPs, (address) => places(address, routes.clusterIP, ALWAYS));
+  const places = (address: Address, ways: Routes) => portalPlaces(servicePort, address, ways, steer);
+  portalClaims('ClusterIP', servicePort.clusterIPs, (address) => places(address, routes.clusterIP));
   portalClaims('load-balancer IP', servicePort.loadBalancerIPs, (address) =>
-    places(address, routes.loadBalancerIP(address), ALWAYS),
+    places(address, routes.loadBalancerIP(address)),
   );
-  portalClaims('external IP', servicePort.externalIPs, (address) =>
-    places(address, routes.external, WHEN_BOUND_FOR_NODE),
-  );
+  portalClaims('external IP', servicePort.externalIPs, (address) => places(address, routes.external));
   if (nodePort !== 0) {
     claim('NodePort', `NodePort ${nodePort}/${protocol}`, nodePortPlaces(servicePort, routes.external, steer));
   }
-  for (const { port, set } of localPortsOf(portal)) {
-    claim('local port', `local port ${port}/${protocol}`, [closedPlace(servicePort, port, set, steer)]);
+  const { healthCheckNodePort } = servicePort;
+  if (healthCheckNodePort !== undefined) {
+    const what = `health check node port ${healthCheckNodePort}`;
+    claim('health check', what, [healthCheckPlace(servicePort, healthCheckNodePort)]);
+  }
+  for (const local of localPortsOf(portal)) {
+    claim('local port', `local port ${local.port}/${protocol}`, localPortPlaces(servicePort, local, steer));
   }
   return claims;
 }
 
-/** What else a packet must be for the rules of an address, if anything: one rule for each. */
-interface Condition {
-  readonly container: readonly string[];
-  readonly host: readonly string[];
-}
-
-const ALWAYS: Condition = { container: [''], host: [''] };
-
-/**
- * An external IP is taken only from packets that are bound for this node: those that did not come in by a port of a
- * bridge (a pod that talks to the real owner of the address must reach it), and those to an address the node has.
- */
-const WHEN_BOUND_FOR_NODE: Condition = {
-  container: ['-m physdev ! --physdev-is-in ', '-m addrtype --dst-type LOCAL '],
-  host: ['-m addrtype --dst-type LOCAL '],
-};
-
 type Place = Omit<ClaimPart, 'standing'>;
 
-function portalPlaces(
-  servicePort: ServicePort,
-  address: Address,
-  routes: Routes,
-  when: Condition,
-  steer: Steering,
-): Place[] {
+function portalPlaces(servicePort: ServicePort, address: Address, routes: Routes, steer: Steering): Place[] {
   const { protocol, port } = servicePort;
   const key = addressKey(address) + portKey(protocol, port);
   const destination = `-d ${address}/${steer.family === 'IPv4' ? 32 : 128} `;
-  const specs = (ways: readonly Route[], conditions: readonly string[], to: Steering['host']) =>
-    ways.flatMap(({ target, ...origin }) => {
+  const specs = (ways: readonly Route[]) =>
+    ways.map(({ target, ...origin }) => {
       const match = fromTo(origin, destination) + toPort(servicePort, port, commentFor(servicePort, target));
-      return conditions.map((condition) => `${match} ${condition}${to(target.port)}`);
+      return `${match} ${steer.lead(target.port)}`;
     });
   return [
-    { table: 'nat', chain: PORTALS_CONTAINER, key, specs: specs(routes.container, when.container, steer.container) },
-    { table: 'nat', chain: PORTALS_HOST, key, specs: specs(routes.host, when.host, steer.host) },
+    { table: 'nat', chain: PORTALS_CONTAINER, key, specs: specs(routes.container) },
+    { table: 'nat', chain: PORTALS_HOST, key, specs: specs(routes.host) },
   ];
 }
 
 function nodePortPlaces(servicePort: ServicePort, { container, host }: Routes, steer: Steering): Place[] {
   const { protocol, nodePort } = servicePort;
   const key = portKey(protocol, nodePort);
-  const specs = (ways: readonly Route[], to: Steering['host']) =>
+  const specs = (ways: readonly Route[], to: Steering['lead']) =>
     ways.flatMap(({ target, ...origin }) => {
       const match = toPort(servicePort, nodePort, commentFor(servicePort, target));
       return steer.nodePortMatches.map((destination) => `${fromTo(origin, destination)}${match} ${to(target.port)}`);
     });
-  // In filter, the packet has been through NAT already and so shows the local port.
-  const letIn = new Map<number, Place>();
-  for (const { target } of [...container, ...host]) {
-    if (target.kind === 'door') continue;
-    const match = toPort(servicePort, target.port, commentFor(servicePort, target));
-    letIn.set(target.port, {
-      table: 'filter',
-      chain: NODEPORT_NON_LOCAL,
-      key: portKey(protocol, target.port),
-      specs: [`${match} -m state --state NEW -j ACCEPT`],
-    });
-  }
   const named = (servicePort.namedEndpoints ?? []).map((address) => {
     const comment = portComment({ name: servicePort.name, set: 'own' });
     return `-d ${address}/${steer.family === 'IPv4' ? 32 : 128} ${toPort(servicePort, nodePort, comment)}`;
   });
-  if (named.length > 0) {
-    letIn.set(nodePort, {
-      ...{ table: 'filter', chain: NODEPORT_NON_LOCAL, key },
-      specs: named.map((match) => `${match} -m state --state NEW -j ACCEPT`),
-    });
-  }
   const spared = named.map((match) => `${match} -j RETURN`);
+  // NAT does not touch what is for these, so it comes in as it is.
+  const letIn: Place = { table: 'filter', chain: LET_IN, key, specs: named.map((match) => `${match} -j ACCEPT`) };
   return [
-    { table: 'nat', chain: NODEPORT_CONTAINER, key, specs: [...spared, ...specs(container, steer.container)] },
-    { table: 'nat', chain: NODEPORT_HOST, key, specs: [...spared, ...specs(host, steer.host)] },
-    ...letIn.values(),
+    { table: 'nat', chain: NODEPORT_CONTAINER, key, specs: [...spared, ...specs(container, steer.leadArrived)] },
+    { table: 'nat', chain: NODEPORT_HOST, key, specs: [...spared, ...specs(host, steer.lead)] },
+    ...(named.length === 0 ? [] : [letIn]),
   ];
 }
 
 /**
- * Refuses who asks for the local port itself. Not the node's own processes: they would need as many rules again, and
- * they reach whatever the Service reaches in any case.
+ * Refuses who asks for the local port itself, and lets in what NAT has sent there, past whatever other rules of INPUT
+ * keep out. Processes of the node are not refused: they would need as many rules again, and they reach whatever the
+ * Service reaches in any case.
  */
-function closedPlace(servicePort: ServicePort, port: number, set: EndpointSetName, steer: Steering): Place {
-  const match = toPort(servicePort, port, closedPortComment({ name: servicePort.name, set }));
-  return {
-    table: 'nat',
-    chain: LOCAL_PORTS,
-    key: portKey(servicePort.protocol, port),
+function localPortPlaces(servicePort: ServicePort, { port, set }: LocalPort, steer: Steering): Place[] {
+  const key = portKey(servicePort.protocol, port);
+  const owner = { name: servicePort.name, set };
+  const closed = toPort(servicePort, port, closedPortComment(owner));
+  return [
     // On other addresses than ours, the port may be somebody else's.
-    specs: [`${steer.boundMatch}${match} ${steer.container(REFUSE)}`],
-  };
+    { table: 'nat', chain: LOCAL_PORTS, key, specs: [`${steer.boundMatch}${closed} ${steer.leadArrived(REFUSE)}`] },
+    // For new packets that NAT has sent: the chain begins with that.
+    {
+      table: 'filter',
+      chain: NODEPORT_NON_LOCAL,
+      key,
+      specs: [`${toPort(servicePort, port, portComment(owner))} -j ACCEPT`],
+    },
+  ];
+}
+
+/** Load balancers ask from outside. One Service port of a Service has it, the first. */
+function healthCheckPlace({ name }: ServicePort, port: number): Place {
+  const match = `-p tcp -m comment --comment "${healthCheckComment(name)}" -m tcp --dport ${port}`;
+  return { table: 'filter', chain: LET_IN, key: portKey('TCP', port), specs: [`${match} -j ACCEPT`] };
 }
 
 /** The comment stands between -p and -m as upstream's does: iptables-save keeps the order of matches. */

@@ -1,7 +1,7 @@
 import type { Table } from '../contracts/iptables.ts';
 import type { IpFamily } from '../model/address.ts';
 import type { Chain } from './chain-layout.ts';
-import { DOORS } from './chains.ts';
+import { DOORS, LET_IN } from './chains.ts';
 import type { Rule } from './rule.ts';
 
 /*
@@ -11,9 +11,12 @@ import type { Rule } from './rule.ts';
 export const REFUSE = 1;
 export const DROP = 9;
 
+/** Behind the doors, where only new packets come. */
+const LET_IN_JUMP = `-m conntrack ! --ctstate DNAT -j ${LET_IN}`;
+
 /** Chains that are the same whatever Services there are. */
 export function fixedChains(table: Table, family: IpFamily): readonly Chain[] {
-  return table === 'filter' ? [{ name: DOORS, rules: doorRules(family), jumps: [] }] : [];
+  return table === 'filter' ? [{ name: DOORS, rules: doorRules(family), jumps: [LET_IN_JUMP] }] : [];
 }
 
 /**

@@ -16,8 +16,6 @@ export interface TracedPacket {
   readonly inInterface: string | undefined;
   /** By which one leaves that this node has made; empty once it comes in. `undefined` when that is not known. */
   readonly outInterface?: string | undefined;
-  /** It came in by a port of a bridge, and bridged packets pass iptables. */
-  readonly isBridged: boolean;
   /** NAT has sent it here. */
   readonly isFromNat: boolean;
 }
@@ -112,8 +110,6 @@ function matchOne({ option, values }: Match, packet: TracedPacket, isLocal: IsLo
       return isOfType(value, packet.address, isLocal);
     case '--src-type':
       return isOfType(value, packet.source, isLocal);
-    case '--physdev-is-in':
-      return packet.isBridged;
     case '--state':
     case '--ctstate':
       return value.split(',').some((state) => state === 'NEW' || (state === 'DNAT' && packet.isFromNat));

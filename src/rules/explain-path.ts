@@ -206,14 +206,17 @@ class Walk {
   }
 }
 
-/** "--to-ports 8080", "--to-destination 10.0.0.1:8080"; `undefined` for several ports or addresses, of which the kernel chooses. */
-function sentTo([option, value = '', ...others]: readonly string[], { port }: TracedPacket): Sent | undefined {
+/** "--to-ports 8080", "--to-destination 10.0.0.1:8080", ":8080"; `undefined` for several ports or addresses, of which the kernel chooses. */
+function sentTo([option, value = '', ...others]: readonly string[], packet: TracedPacket): Sent | undefined {
+  const { port } = packet;
   if (option === undefined) return { port };
   if (others.length > 0) return undefined;
   if (option === '--to-ports') return /^\d+$/.test(value) ? { port: Number(value) } : undefined;
   const [, bracketed, plain = value, toPort = port] = /^(?:\[(.+)\]|([^:]*))(?::(\d+))?$/.exec(value) ?? [];
-  const address = parseAddress(bracketed ?? plain);
-  return option === '--to-destination' && address !== undefined ? { address, port: Number(toPort) } : undefined;
+  if (option !== '--to-destination') return undefined;
+  // ":8080" leaves the address as it is.
+  const address = plain === '' ? packet.address : parseAddress(bracketed ?? plain);
+  return address === undefined ? undefined : { address, port: Number(toPort) };
 }
 
 function policyOf(text: string): Fate {

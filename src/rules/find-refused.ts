@@ -13,7 +13,7 @@ export interface FindRefusedInput {
 /**
  * Finds the rules that the kernel refuses. Empty when it takes all of them, so that the fault lies elsewhere.
  *
- * Rules are grouped by shape first, since most refusals concern a whole shape: a kernel without the physdev match
+ * Rules are grouped by shape first, since most refusals concern a whole shape: a kernel without the conntrack match
  * refuses every rule that has it. Such a shape costs five probes, however many rules it has; `n` single refusals cost
  * about `n · 2 · log₂(rules)`.
  */
@@ -33,13 +33,14 @@ function shapeOf(spec: string): string {
 }
 
 /**
- * Judged by the first, the middle and the last rule: three Services far apart that are each refused alone, for reasons
- * of their own, are not to be expected.
+ * Judged by a rule of the first, the middle and the last Service port: three far apart that are each refused alone, for
+ * reasons of their own, are not to be expected.
  */
 async function isRefusedThroughout(group: readonly Rule[], accepts: FindRefusedInput['accepts']): Promise<boolean> {
-  const samples = new Set([0, group.length >> 1, group.length - 1]);
-  for (const index of samples) {
-    if (await accepts(group.slice(index, index + 1))) return false;
+  const ofOwners = [...new Map(group.map((rule) => [rule.owner, rule])).values()];
+  const samples = new Set([ofOwners.at(0), ofOwners.at(ofOwners.length >> 1), ofOwners.at(-1)]);
+  for (const rule of samples) {
+    if (rule !== undefined && (await accepts([rule]))) return false;
   }
   return true;
 }

@@ -22,10 +22,11 @@ export interface InstalledPort extends ServedSet {
 export const RETIRED_FOR_MS = 300_000;
 
 const NAME = /^[a-z0-9][a-z0-9.-]*\/[a-z0-9][a-z0-9.-]*(?::[a-z0-9][a-z0-9-]*)?$/;
+// REDIRECT, and the conditions of external IPs, are in rules of upstream and of versions before docs/adr/0016.
 const PORTAL =
-  /^(?:-s \S+ )?(?:-d \S+ )?(?:-i \S+ )?-p (tcp|udp) -m comment --comment "([^" ]+)( local)?" -m \1 --dport \d+ (?:-m (?:physdev ! --physdev-is-in|addrtype --dst-type LOCAL) )?-j (?:REDIRECT --to-ports |DNAT --to-destination \S+:)(\d+)$/;
+  /^(?:-s \S+ )?(?:-d \S+ )?(?:-i \S+ )?-p (tcp|udp) -m comment --comment "([^" ]+)( local)?" -m \1 --dport \d+ (?:-m (?:physdev ! --physdev-is-in|addrtype --dst-type LOCAL) )?-j (?:REDIRECT --to-ports |DNAT --to-destination \S*:)(\d+)$/;
 const CLOSED =
-  /^(?:-d \S+ )?-p (tcp|udp) -m comment --comment "([^" ]+)( local)? proxy port" -m \1 --dport (\d+) -j (?:REDIRECT --to-ports |DNAT --to-destination \S+:)1$/;
+  /^(?:-d \S+ )?-p (tcp|udp) -m comment --comment "([^" ]+)( local)? proxy port" -m \1 --dport (\d+) -j (?:REDIRECT --to-ports |DNAT --to-destination \S*:)1$/;
 const RETIRED =
   /^-p (tcp|udp) -m comment --comment "([^" ]+)( local)? retired at (\d{1,12})" -m \1 --dport (\d+) -j RETURN$/;
 

@@ -17,6 +17,11 @@ export function closedPortComment(owner: ServedSet): string {
   return `${portComment(owner)} proxy port`;
 }
 
+/** The comment of the rule that lets in who asks a health check node port, kube-proxy's (`pkg/proxy/iptables/proxier.go`). */
+export function healthCheckComment(name: ServicePortName): string {
+  return `${name} health check node port`;
+}
+
 /** The comment of the rule that remembers a local port. `seconds` since 1970. */
 export function retiredComment(owner: ServedSet, seconds: number): string {
   return `${portComment(owner)} retired at ${seconds}`;

@@ -13,6 +13,7 @@ export function samePortal(a: Portal, b: Portal): boolean {
     before.protocol === after.protocol &&
     before.port === after.port &&
     before.nodePort === after.nodePort &&
+    before.healthCheckNodePort === after.healthCheckNodePort &&
     sameList(before.clusterIPs, after.clusterIPs) &&
     sameList(before.externalIPs, after.externalIPs) &&
     sameList(before.loadBalancerIPs, after.loadBalancerIPs) &&

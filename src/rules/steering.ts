@@ -8,7 +8,7 @@ export interface NodeFacts {
   readonly family: IpFamily;
   /** Where the proxy's listeners are: a wildcard (`0.0.0.0`, `::`), or one address of the node. */
   readonly bindAddress: string;
-  /** Reached by the node's own connections when the listeners are on the wildcard. */
+  /** Where rules lead to when the listeners are on the wildcard: an address that the node has. */
   readonly hostAddress: Address;
   /**
    * The node addresses that NodePorts answer on, as CIDRs of both families. Without one of this family, all of its
@@ -22,9 +22,10 @@ export interface NodeFacts {
 /** {@link NodeFacts} as parts of rules, worked out once for all Service ports. */
 export interface Steering extends RouteFacts {
   readonly family: IpFamily;
-  /** The targets that lead to a local port: for packets that came in, and for those of the node's own processes. */
-  container(localPort: number): string;
-  host(localPort: number): string;
+  /** The target that leads a packet to a local port, whatever its destination was. */
+  lead(localPort: number): string;
+  /** The same for a packet that came in for an address of the node. */
+  leadArrived(localPort: number): string;
   /** The destination match for the addresses that local ports are on, with a blank after it; empty: every address. */
   readonly boundMatch: string;
   /** One destination match, with a blank after it, for each network that NodePorts answer on; empty: every address. */
@@ -32,19 +33,19 @@ export interface Steering extends RouteFacts {
 }
 
 /**
- * REDIRECT sends a packet to the address of the interface it came in by, so only a wildcard listener can be reached by
- * it. In OUTPUT it would mean loopback, where a reply to a pod's or the node's own address would not be recognised;
- * hence DNAT to a node address there, always.
+ * Always DNAT, where upstream's container rules use REDIRECT (docs/adr/0016): that goes to the address of the interface
+ * which the packet came in by, and the kernel drops the packet when the interface has none. What came in for an address
+ * of the node stays at that address, so that replies leave by the route of that very address.
  */
 export function steering(node: NodeFacts): Steering {
   const wildcard = isWildcard(node.bindAddress);
   const address = wildcard ? node.hostAddress : parseAddress(node.bindAddress);
   if (address === undefined) throw new Error(`The bind address "${node.bindAddress}" is not an IP address`);
-  const dnat = (port: number) => `-j DNAT --to-destination ${endpointName({ address, port })}`;
+  const lead = (port: number) => `-j DNAT --to-destination ${endpointName({ address, port })}`;
   return {
     family: node.family,
-    container: wildcard ? (port) => `-j REDIRECT --to-ports ${port}` : dnat,
-    host: dnat,
+    lead,
+    leadArrived: wildcard ? (port) => `-j DNAT --to-destination :${port}` : lead,
     boundMatch: wildcard ? '' : `-d ${address}/${node.family === 'IPv4' ? 32 : 128} `,
     nodePortMatches: nodePortMatches(node),
     pods: node.pods.filter(({ source }) => source === undefined || familyOf(source.network) === node.family),

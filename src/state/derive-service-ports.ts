@@ -51,6 +51,7 @@ export function deriveServicePorts(
   const clusterIPs = ofFamily(service.clusterIPs, family);
   if (clusterIPs.length === 0) return { ports, unserved, refused, healthCheck: undefined };
 
+  const { healthCheckNodePort } = service;
   const loadBalancerIPs = ofFamily(service.loadBalancerIPs, family);
   const loadBalancerSourceRanges = service.loadBalancerSourceRanges?.filter(
     ({ network }) => familyOf(network) === family,
@@ -69,6 +70,8 @@ export function deriveServicePorts(
       protocol,
       port,
       nodePort,
+      // Rules let it in: they follow Service ports, of which one is enough.
+      ...(healthCheckNodePort !== undefined && ports.size === 0 && { healthCheckNodePort }),
       clusterIPs,
       externalIPs,
       loadBalancerIPs,
@@ -82,7 +85,6 @@ export function deriveServicePorts(
       if (isReady(candidate) && isLocal(candidate, topology)) healthy.add(candidate.endpoint.address);
     }
   }
-  const { healthCheckNodePort } = service;
   const healthCheck =
     healthCheckNodePort === undefined ? undefined : { port: healthCheckNodePort, localEndpoints: healthy.size };
   return { ports, unserved, refused, healthCheck };
@@ -220,7 +222,7 @@ function allowedExternalIPs(
   return judge('external IP', ofFamily(service.externalIPs, surroundings.family), judging, {
     nameOf: (address) => ({ address, port }),
     reasonAgainst: (address) =>
-      externalIpRefusal({ address, port }, protocol, surroundings.externalIPs) ??
+      externalIpRefusal({ address, port }, { protocol, service: service.key }, surroundings.externalIPs) ??
       (ownEndpoints.has(address)
         ? 'it is an endpoint of the Service on this node, which keeps its clients'
         : undefined),

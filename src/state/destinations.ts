@@ -36,8 +36,9 @@ export class Destinations {
     return this.#has(address, (service) => isAssigned(service, address) && hasPort(service, port, protocol));
   }
 
-  hasExternal(address: Address, port: number, protocol: ProxiedProtocol): boolean {
-    return this.#has(address, (service) => service.externalIPs.includes(address) && hasPort(service, port, protocol));
+  /** The Services that name it as an external IP. */
+  *withExternal(address: Address): Generator<Service> {
+    for (const service of this.#claims.of(address)) if (service.externalIPs.includes(address)) yield service;
   }
 
   hasClusterIP(address: Address): boolean {

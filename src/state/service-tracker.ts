@@ -31,7 +31,7 @@ import { matchesSpec } from './candidates.ts';
 import { type Derived, deriveServicePorts, isProxied, type Surroundings } from './derive-service-ports.ts';
 import { addressesOf, Destinations, type NodePort } from './destinations.ts';
 import { type EndpointVerdict, endpointVerdicts } from './endpoint-verdicts.ts';
-import { type ExternalIpFacts, externalIpRefusal } from './external-ip-refusal.ts';
+import type { ExternalIpFacts } from './external-ip-refusal.ts';
 import type { CaptureFacts } from './loop-reason.ts';
 
 /** Who listens on this node. When an answer changes, {@link ServiceTracker.listeningChanged} has to be told. */
@@ -54,6 +54,8 @@ export interface ServiceTrackerOptions {
   readonly isMarking?: boolean;
   /** Only external IPs in these are taken. Absent: no such limit. */
   readonly allowedExternalIPs?: readonly Cidr[];
+  /** No external IP is taken in these, unless this node has it. */
+  readonly podCidrs?: readonly Cidr[];
 }
 
 /** What is known of one Service. Each part may arrive first; endpoints outlive their Service on purpose. */
@@ -305,10 +307,12 @@ export class ServiceTracker {
 
   #remember(mention: Endpoints | EndpointSlice, groups: readonly EndpointGroup[]): void {
     for (const { addresses } of groups) for (const { address } of addresses) this.#mentions.add(address, mention);
+    this.#touchExternal(groups);
   }
 
   #forget(mention: Endpoints | EndpointSlice, groups: readonly EndpointGroup[]): void {
     for (const { addresses } of groups) for (const { address } of addresses) this.#mentions.delete(address, mention);
+    this.#touchExternal(groups);
   }
 
   #touch(key: ServiceKey): Entry {
@@ -338,6 +342,28 @@ export class ServiceTracker {
     if (service.ports.some(({ nodePort }) => nodePort !== 0)) this.listeningChanged();
   }
 
+  /** Those that name an address of these endpoints as an external IP. */
+  #touchExternal(groups: readonly EndpointGroup[]): void {
+    for (const { addresses } of groups) {
+      for (const { address } of addresses) {
+        for (const { key } of this.#destinations.withExternal(address)) this.#touched.add(key);
+      }
+    }
+  }
+
+  /** Of a Service that is meant. */
+  #isEndpoint({ address, port }: Endpoint, protocol: ProxiedProtocol, isMeant: (key: ServiceKey) => boolean): boolean {
+    for (const mention of this.#mentions.of(address)) {
+      if (!isMeant(serviceOf(mention))) continue;
+      const groups = 'group' in mention ? [mention.group] : 'groups' in mention ? mention.groups : [];
+      const isHere = ({ addresses, ports }: EndpointGroup) =>
+        ports.some((each) => each.port === port && each.protocol === protocol) &&
+        addresses.some((each) => each.address === address);
+      if (groups.some(isHere)) return true;
+    }
+    return false;
+  }
+
   #touchMentions(address: Address): void {
     for (const mention of this.#mentions.of(address)) this.#touched.add(serviceOf(mention));
   }
@@ -349,24 +375,24 @@ export class ServiceTracker {
       listening = NOBODY_LISTENS,
       allowedExternalIPs: allowed,
       isMarking = false,
+      podCidrs = [],
     } = this.#options;
     const destinations = this.#destinations;
     const nodeAddresses = this.#nodeAddresses;
     const externalIPs: ExternalIpFacts = {
       nodeAddresses,
+      podCidrs,
       isClusterIP: (address) => destinations.hasClusterIP(address),
+      isEndpoint: (endpoint, protocol, service) =>
+        this.#isEndpoint(endpoint, protocol, (key) => key !== service || !isMarking),
+      isNodePort: (port, protocol) => destinations.hasNodePort(port, protocol),
       isListening: (address, port, protocol) => listening.isListening(address, port, protocol),
       ...(allowed !== undefined && { allowed }),
     };
     const capture: CaptureFacts = {
       nodeAddresses,
-      // Rules for an external IP take from the node's own connections only those to an address that it has.
-      isServiceAddress: (address, port, protocol) =>
-        destinations.hasAssigned(address, port, protocol) ||
-        (!isMarking &&
-          nodeAddresses.has(address) &&
-          destinations.hasExternal(address, port, protocol) &&
-          externalIpRefusal({ address, port }, protocol, externalIPs) === undefined),
+      // Where rules would take them, an external IP is left to its endpoint.
+      isServiceAddress: (address, port, protocol) => destinations.hasAssigned(address, port, protocol),
       isNodePort: (port, protocol) => destinations.hasNodePort(port, protocol),
       isProxyPort: (port, protocol) => listening.isProxyPort(port, protocol),
       isMarking,

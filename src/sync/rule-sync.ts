@@ -75,7 +75,7 @@ export class RuleSync {
   async sync({ verify }: { readonly verify: boolean }): Promise<void> {
     const book = this.#openBook();
     if (book === undefined) {
-      throw new Error(`this node has no ${this.#options.family} address to lead host rules to`);
+      throw new Error(`this node has no ${this.#options.family} address to lead rules to`);
     }
     this.#reportLeftOut(book.rules);
     // As they are now: what is applied while this goes on comes into the next sync, in all tables.

@@ -184,11 +184,8 @@ function whyUntouched({ question, packet, path, listeners }: Facts, claimant: Se
     return `${name} is to take it, but no rule leads to ${portals} ${NEXT_SYNC}`;
   }
   const { address } = question;
-  if ([...clusterIPs, ...loadBalancerIPs].includes(address)) {
+  if ([...clusterIPs, ...loadBalancerIPs, ...externalIPs].includes(address)) {
     return `${name} is to take it, but no rule does ${NEXT_SYNC}`;
-  }
-  if (externalIPs.includes(address)) {
-    return `${name} has this external IP, but takes only what is bound for this node, and this is not`;
   }
   return `${name} has this NodePort, but no rule takes it at this address; if --nodeport-addresses allows it, the next sync of the rules brings one`;
 }

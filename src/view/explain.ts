@@ -26,8 +26,8 @@ export interface Machine {
   isLocal(address: Address): boolean;
   /** How packets that it makes leave for there. */
   departureTo(address: Address): Departure;
-  /** How packets come in from there. */
-  arrivalFrom(client: Address): Arrival;
+  /** The interface by which packets come in from there; `undefined` when that is not known. */
+  interfaceTowards(client: Address): string | undefined;
 }
 
 export interface Departure {
@@ -35,13 +35,6 @@ export interface Departure {
   readonly source: Address | undefined;
   /** By which they leave; `undefined` when that is not known. */
   readonly interfaceName: string | undefined;
-}
-
-export interface Arrival {
-  /** Which they come in by; `undefined` when that is not known. */
-  readonly interfaceName: string | undefined;
-  /** By a port of a bridge whose packets pass iptables. */
-  readonly isBridged: boolean;
 }
 
 /**
@@ -97,11 +90,10 @@ function packetOf({ address, port, protocol, client }: Question, machine: Machin
   }
   const common = { address, port, protocol, isFromNat: false };
   if (client !== undefined && !machine.isLocal(client)) {
-    const { interfaceName: inInterface, isBridged } = machine.arrivalFrom(client);
-    return { ...common, source: client, isOwn: false, inInterface, isBridged };
+    return { ...common, source: client, isOwn: false, inInterface: machine.interfaceTowards(client) };
   }
   const { source = address, interfaceName: outInterface } = machine.departureTo(address);
-  return { ...common, source: client ?? source, isOwn: true, inInterface: '', outInterface, isBridged: false };
+  return { ...common, source: client ?? source, isOwn: true, inInterface: '', outInterface };
 }
 
 function summaryOf(

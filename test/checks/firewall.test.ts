@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { checkFirewall } from '../../src/checks/firewall.ts';
+import { checkFirewall, nftInputChains } from '../../src/checks/firewall.ts';
 import type { IpFamily } from '../../src/model/address.ts';
 import { type Cidr, parseCidr } from '../../src/model/cidr.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { of, told } from './levels.ts';
 
-const FINE = ['ok: INPUT is not known to keep pods out (iptables)'];
+const FINE = ['ok: no firewall is known to drop what the rules of the proxy let in'];
 
 /** With these rules in INPUT, and what other chains there are, as `iptables -S` prints them. */
 async function check(
@@ -18,16 +18,20 @@ async function check(
   }: { chains?: Record<string, string>; pods?: string[]; family?: IpFamily } = {},
 ) {
   const texts: Record<string, string> = { INPUT: input.join('\n'), ...chains };
-  return await checkFirewall([
-    {
-      family,
-      program: family === 'IPv4' ? 'iptables' : 'ip6tables-legacy',
-      clusterCidrs: pods.map((text) => parseCidr(text) as Cidr),
-      localPort: 40_000,
-      list: async (table, chain) => (table === 'filter' ? (texts[chain] ?? '') : assert.fail('nat says nothing here')),
-      clock: new ManualClock(),
-    },
-  ]);
+  return await checkFirewall(
+    [
+      {
+        family,
+        program: family === 'IPv4' ? 'iptables' : 'ip6tables-legacy',
+        clusterCidrs: pods.map((text) => parseCidr(text) as Cidr),
+        localPort: 40_000,
+        list: async (table, chain) =>
+          table === 'filter' ? (texts[chain] ?? '') : assert.fail('nat says nothing here'),
+        clock: new ManualClock(),
+      },
+    ],
+    [],
+  );
 }
 
 const POLICY = '-P INPUT DROP';
@@ -40,12 +44,12 @@ describe('the rules of others in INPUT', () => {
 
   test('that let nobody in are told with their policy, and what lets pods in', async () => {
     assert.deepEqual(of('warn', await check([POLICY, ...USUAL, '-A INPUT -p tcp -m tcp --dport 22 -j ACCEPT'])), [
-      'TCP and UDP from pods to cluster IPs, which comes in at local ports, is dropped by the policy of INPUT (iptables) → ' +
+      'TCP and UDP from pods to Services, which comes in at local ports, is dropped by the policy of INPUT (iptables, which the proxy does not use) → ' +
         'iptables -I INPUT -m conntrack --ctstate DNAT -j ACCEPT, and the same in the configuration of that firewall',
     ]);
     assert.match(
       of('warn', await check([POLICY], { family: 'IPv6' }))[0]!,
-      /\(ip6tables-legacy\) → ip6tables-legacy -I INPUT /,
+      /\(ip6tables-legacy, .*\) → ip6tables-legacy -I INPUT /,
     );
   });
 
@@ -53,10 +57,10 @@ describe('the rules of others in INPUT', () => {
     const chains = { fw: '-N fw\n-A fw -p udp -j REJECT --reject-with icmp-port-unreachable\n-A fw -p tcp -j DROP' };
     const warnings = of('warn', await check(['-P INPUT ACCEPT', '-A INPUT -j fw'], { chains }));
     assert.equal(warnings.length, 2);
-    assert.match(warnings[0]!, /^TCP from .* is dropped by "-p tcp -j DROP" in fw \(iptables\)/);
+    assert.match(warnings[0]!, /^TCP from .* is dropped by "-p tcp -j DROP" in fw \(iptables, /);
     assert.match(
       warnings[1]!,
-      /^UDP from .* is rejected by "-p udp -j REJECT --reject-with [\w-]+" in fw \(iptables\)/,
+      /^UDP from .* is rejected by "-p udp -j REJECT --reject-with [\w-]+" in fw \(iptables, /,
     );
   });
 
@@ -89,7 +93,7 @@ describe('the rules of others in INPUT', () => {
   });
 
   test('need no word where there are none', async () => {
-    assert.deepEqual(await checkFirewall([]), []);
+    assert.deepEqual(told(await checkFirewall([], [])), FINE);
   });
 
   test('that tell very many clients apart are not judged', async () => {
@@ -98,5 +102,65 @@ describe('the rules of others in INPUT', () => {
       (_, i) => `-A INPUT -s 10.${i >> 8}.${i & 255}.0/24 -p tcp -m tcp --dport 22 -j ACCEPT`,
     );
     assert.deepEqual(told(await check([POLICY, ...many])), FINE);
+  });
+});
+
+describe("tables of nft's own", () => {
+  const chain = (...rules: readonly string[]) => ({
+    name: 'inet fw input',
+    text: [
+      'table inet fw {',
+      '\tchain input {',
+      '\t\ttype filter hook input priority filter; policy drop;',
+      ...rules.map((rule) => `\t\t${rule}`),
+      '\t}',
+      '}',
+      '',
+    ].join('\n'),
+  });
+  const usual = ['iifname "lo" accept', 'ct state established,related accept', 'tcp dport { 22, 10250 } accept'];
+
+  test('are found by their base chains, but for those of iptables', () => {
+    const list = [
+      'table ip filter {',
+      '\tchain INPUT {',
+      '\t\ttype filter hook input priority filter; policy drop;',
+      '\t}',
+      '}',
+      'table inet fw {',
+      '\tchain output {',
+      '\t\ttype filter hook output priority filter; policy accept;',
+      '\t}',
+      '\tchain input {',
+      '\t\ttype filter hook input priority filter; policy drop;',
+      '\t}',
+      '\tchain helper {',
+      '\t}',
+      '}',
+      '',
+    ].join('\n');
+    assert.deepEqual(nftInputChains(list), ['inet fw input']);
+    assert.deepEqual(nftInputChains(''), []);
+  });
+
+  test('that let nobody in are told', async () => {
+    const [warning, ...more] = of('warn', await checkFirewall([], [chain(...usual, 'ip protocol icmp accept')]));
+    assert.match(
+      warning ?? '',
+      /^the nft chain inet fw input drops .* → nft insert rule inet fw input ct status dnat acc/,
+    );
+    assert.deepEqual(more, []);
+  });
+
+  test('that may let clients in are not', async () => {
+    const rules = [
+      'ct status dnat accept',
+      'iifname "cni*" accept',
+      'ip saddr 10.244.0.0/16 accept',
+      'jump input_allow',
+    ];
+    for (const rule of rules) assert.deepEqual(told(await checkFirewall([], [chain(...usual, rule)])), FINE, rule);
+    const open = { ...chain(...usual), text: chain(...usual).text.replace('policy drop', 'policy accept') };
+    assert.deepEqual(told(await checkFirewall([], [open])), FINE);
   });
 });

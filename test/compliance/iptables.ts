@@ -280,7 +280,7 @@ export function iptablesCompliance(name: string, create: () => Promise<Iptables>
       await sync(iptables, GOLDEN_RULES);
       await sync(iptables, NOTHING);
       assert.equal(ruleLines(await iptables.save('IPv4', 'nat')).length, 5);
-      assert.equal(ruleLines(await iptables.save('IPv4', 'filter')).length, 6);
+      assert.equal(ruleLines(await iptables.save('IPv4', 'filter')).length, 9);
     });
 
     test('a refused text changes nothing at all, and the error names the line', async () => {

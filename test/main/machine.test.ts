@@ -22,5 +22,5 @@ test('to an address of its own, the machine sends from that; to others, by a rou
   }
   const elsewhere = address('192.0.2.1');
   assert.equal(machine.isLocal(elsewhere), false);
-  assert.equal(machine.departureTo(elsewhere).interfaceName, machine.arrivalFrom(elsewhere).interfaceName);
+  assert.equal(machine.departureTo(elsewhere).interfaceName, machine.interfaceTowards(elsewhere));
 });

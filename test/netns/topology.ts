@@ -12,6 +12,8 @@ export const POD_ADDRESSES = ['10.244.1.11', '10.244.1.12', '10.244.1.13'] as co
 export const CLIENT_ADDRESS = '10.244.1.20';
 /** The host beyond the node's `eth0`, and the node's default gateway. */
 export const OUTSIDE_ADDRESS = '192.168.50.1';
+/** Of the pod that {@link Topology.addUnnumberedPod} makes. */
+export const UNNUMBERED = { IPv4: '10.244.2.11', IPv6: 'fd00:244:2::11' } as const;
 
 export interface RunOptions {
   readonly env?: NodeJS.ProcessEnv;
@@ -102,7 +104,7 @@ export class Topology {
   readonly outside: Namespace;
   /** A folder for files that go with it. */
   readonly directory: string;
-  readonly #all: readonly Namespace[];
+  readonly #all: Namespace[];
 
   private constructor() {
     const id = `${PREFIX}-${process.pid}-${randomBytes(3).toString('hex')}`;
@@ -129,6 +131,35 @@ export class Topology {
       );
     }
     return topology;
+  }
+
+  /**
+   * One more pod, as the CNI plugins of Calico, AWS and Azure connect it: the interface on the node's side has no
+   * address, the pod has one without a network, and reaches all else through a gateway that the node answers for (proxy
+   * ARP, a link-local address). For the node's kernel, a neighbour on an unnumbered uplink is no different.
+   */
+  async addUnnumberedPod(): Promise<Namespace> {
+    const pod = new Namespace(this.node.name.replace(/node$/, 'unnumbered'));
+    this.#all.push(pod);
+    await output(['ip', 'netns', 'add', pod.name]);
+    await this.node.ip(
+      `link add cali0 type veth peer name eth0 netns ${pod.name}`,
+      'addr add fe80::1/64 dev cali0 nodad',
+      'link set cali0 up',
+      `route add ${UNNUMBERED.IPv4}/32 dev cali0`,
+    );
+    await this.node.output(['sh', '-c', 'echo 1 > /proc/sys/net/ipv4/conf/cali0/proxy_arp']);
+    await pod.ip(
+      'link set lo up',
+      `addr add ${UNNUMBERED.IPv4}/32 dev eth0`,
+      `addr add ${UNNUMBERED.IPv6}/128 dev eth0 nodad`,
+      'link set eth0 up',
+      'route add 169.254.1.1 dev eth0 scope link',
+      'route add default via 169.254.1.1 dev eth0',
+      'route add default via fe80::1 dev eth0',
+    );
+    await this.node.ip(`route add ${UNNUMBERED.IPv6}/128 dev cali0`);
+    return pod;
   }
 
   /** Synchronous, so that it also works while the process exits. */

@@ -26,7 +26,6 @@ function packet(
     port: 80,
     isOwn: false,
     inInterface: rest.isOwn ? '' : undefined,
-    isBridged: false,
     isFromNat: false,
     ...rest,
     source: address(source),
@@ -58,8 +57,12 @@ const WEB = portal({
   nodePort: 30080,
 });
 
-/** Without a NodePort, so that nothing of ours lets anybody in. */
-const INSIDE = portal({ name: 'default/inside', localPort: 40001, clusterIPs: ['10.96.0.100'] });
+/** Ahead of our jumps, as an agent's that also wants to be first. */
+const first = (...rules: readonly string[]) => [
+  '*filter',
+  ...rules.toReversed().map((rule) => rule.replace(/^-A (INPUT|OUTPUT) /, '-I $1 1 ')),
+  'COMMIT',
+];
 
 function sent(fate: Fate): string {
   return fate.kind === 'sent' ? `${fate.to.address ?? 'here'}:${fate.to.port}` : fate.kind;
@@ -74,21 +77,21 @@ describe('the way of a packet', () => {
       [
         'nat PREROUTING -j KUBE-PORTALS-CONTAINER',
         'nat PREROUTING -j KUBE-NODEPORT-CONTAINER',
-        'nat KUBE-NODEPORT-CONTAINER -j REDIRECT --to-ports 40001',
+        'nat KUBE-NODEPORT-CONTAINER -j DNAT --to-destination :40001',
         'filter INPUT -j KUBE-DOORS',
         'filter INPUT -j KUBE-NODEPORT-NON-LOCAL',
         'filter KUBE-NODEPORT-NON-LOCAL -j ACCEPT',
       ],
     );
-    assert.equal(sent(path.nat), 'here:40001');
+    assert.equal(sent(path.nat), `${NODE}:40001`);
     assert.deepEqual(path.input, { kind: 'passes' });
     assert.ok(path.nat.kind === 'sent');
     assert.deepEqual(ruleOwner(path.nat.by), { name: 'default/web:http', set: 'own', isClosing: false });
   });
 
   test('of the node itself goes through OUTPUT, and comes in by loopback', async () => {
-    const accept = ['*filter', '-A INPUT -i lo -j ACCEPT', '-A INPUT -j DROP', 'COMMIT'];
-    const { explain } = await tables([INSIDE], nodeFacts(), accept);
+    const accept = first('-A INPUT -i lo -j ACCEPT', '-A INPUT -j DROP');
+    const { explain } = await tables([WEB], nodeFacts(), accept);
     const path = await explain(packet({ isOwn: true, source: NODE }));
     assert.equal(sent(path.nat), `${NODE}:40001`);
     assert.deepEqual(path.input, { kind: 'passes' });
@@ -99,7 +102,7 @@ describe('the way of a packet', () => {
     const own = { isOwn: true, source: NODE, outInterface: 'eth0' };
     const withRule = async (rule: string, fields: Parameters<typeof packet>[0] = own) => {
       const drop = '-A INPUT -p tcp -m tcp --dport 40001 -j DROP';
-      const { explain } = await tables([INSIDE], nodeFacts(), ['*filter', `-A OUTPUT ${rule}`, drop, 'COMMIT']);
+      const { explain } = await tables([WEB], nodeFacts(), first(`-A OUTPUT ${rule}`, drop));
       const { output, input, rules } = await explain(packet(fields));
       return [output.kind, input.kind, rules.filter(({ table }) => table === 'filter')[0]?.chain];
     };
@@ -119,8 +122,8 @@ describe('the way of a packet', () => {
   });
 
   test('of the node itself that NAT leaves alone comes in as it is', async () => {
-    const rules = ['*filter', '-A OUTPUT -o lo -j ACCEPT', '-A INPUT -p tcp -m conntrack --ctstate DNAT -j ACCEPT'];
-    const { explain } = await tables([INSIDE], nodeFacts(), [...rules, '-A INPUT -i lo -j DROP', 'COMMIT']);
+    const rules = ['-A OUTPUT -o lo -j ACCEPT', '-A INPUT -p tcp -m conntrack --ctstate DNAT -j ACCEPT'];
+    const { explain } = await tables([WEB], nodeFacts(), first(...rules, '-A INPUT -i lo -j DROP'));
     const own = packet({ isOwn: true, source: NODE, address: NODE, port: 40001, outInterface: 'lo' });
     const { nat, output, input } = await explain(own);
     assert.deepEqual([nat.kind, output.kind, input.kind], ['passes', 'passes', 'dropped']);
@@ -129,8 +132,14 @@ describe('the way of a packet', () => {
   });
 
   test('is not said to leave by an interface where it comes in', async () => {
-    const chain = ['*filter', ':OTHER - [0:0]', '-A INPUT -j OTHER', '-A OTHER -o eth0 -j ACCEPT', '-A OTHER -j DROP'];
-    const { explain } = await tables([INSIDE], nodeFacts(), [...chain, 'COMMIT']);
+    const chain = [
+      '*filter',
+      ':OTHER - [0:0]',
+      '-I INPUT 1 -j OTHER',
+      '-A OTHER -o eth0 -j ACCEPT',
+      '-A OTHER -j DROP',
+    ];
+    const { explain } = await tables([WEB], nodeFacts(), [...chain, 'COMMIT']);
     assert.equal((await explain(packet())).input.kind, 'dropped');
     assert.equal((await explain(packet({ isOwn: true, source: NODE, outInterface: 'eth0' }))).input.kind, 'dropped');
   });
@@ -140,9 +149,9 @@ describe('the way of a packet', () => {
     const gone = portal({ name: 'a/c', clusterIPs: ['10.96.0.101'], endpoints: [], onlyElsewhere: true });
     const { explain } = await tables([empty, gone], nodeFacts());
     const rejected = await explain(packet({ protocol: 'UDP' }));
-    assert.deepEqual([sent(rejected.nat), rejected.input.kind], ['here:1', 'rejected']);
+    assert.deepEqual([sent(rejected.nat), rejected.input.kind], [`${NODE}:1`, 'rejected']);
     const dropped = await explain(packet({ address: '10.96.0.101' }));
-    assert.deepEqual([sent(dropped.nat), dropped.input.kind], ['here:9', 'dropped']);
+    assert.deepEqual([sent(dropped.nat), dropped.input.kind], [`${NODE}:9`, 'dropped']);
   });
 
   test('without rules passes', async () => {
@@ -163,7 +172,7 @@ describe('the way of a packet', () => {
       }),
     );
     const { asked, explain } = await tables(many, nodeFacts());
-    assert.equal(sent((await explain(packet({ address: '10.96.4.4' }))).nat), `here:${20_000 + 1028}`);
+    assert.equal(sent((await explain(packet({ address: '10.96.4.4' }))).nat), `${NODE}:${20_000 + 1028}`);
     assert.ok(asked.length <= 12, asked.join());
     assert.ok(asked.some((chain) => chain.startsWith('KUBE-USP-PC-')));
   });
@@ -181,13 +190,14 @@ describe("another program's rule", () => {
     const path = await explainPath(packet({ address: NODE, port: 30080, ...fields }), isLocal, list, clock);
     return { outcome: sent(path.nat), path };
   }
-  const OURS = 'here:40001';
+  const OURS = `${NODE}:40001`;
 
   for (const [rule, outcome] of [
     ['-p tcp -m tcp --dport 30080 -j DNAT --to-destination 172.17.0.2:80', '172.17.0.2:80'],
     ['-p tcp -j DNAT --to-destination 172.17.0.2', '172.17.0.2:30080'],
     ['-d 192.168.50.0/24 -j REDIRECT --to-ports 15001', 'here:15001'],
     ['-p tcp -j REDIRECT', 'here:30080'],
+    ['-p tcp -j DNAT --to-destination :15001', `${NODE}:15001`],
     ['! -d 10.0.0.0/8 -p tcp -m multiport --dports 22,30000:31000 -j ACCEPT', 'passes'],
     ['! -p udp -m comment --comment "a \\"quoted\\" -j DROP" -j ACCEPT', 'passes'],
     ['-m addrtype --dst-type LOCAL -j ACCEPT', 'passes'],
@@ -273,7 +283,7 @@ describe("another program's rule", () => {
   });
 
   test('that may or may not match does not matter where it would make no difference', async () => {
-    const same = await withRule('-m mark --mark 0x1 -j REDIRECT --to-ports 40001');
+    const same = await withRule(`-m mark --mark 0x1 -j DNAT --to-destination ${NODE}:40001`);
     assert.deepEqual([same.outcome, same.path.input.kind], [OURS, 'passes']);
     for (const target of ['REDIRECT --to-ports 40002', 'DNAT --to-destination 172.17.0.2:40001']) {
       assert.equal((await withRule(`-m mark --mark 0x1 -j ${target}`)).outcome, 'unclear');
@@ -323,9 +333,11 @@ describe("another program's rule", () => {
   });
 
   test('in filter is met with what NAT made of the packet, if it comes there', async () => {
-    const drops = ['*filter', '-A INPUT -d 192.168.50.10/32 -p tcp -j DROP', 'COMMIT'];
-    const { explain, iptables } = await tables([INSIDE], nodeFacts(), drops);
-    assert.equal((await explain(packet())).input.kind, 'unclear', 'redirected to one of its addresses');
+    const redirect = ['*nat', '-A PREROUTING -p tcp -m tcp --dport 82 -j REDIRECT --to-ports 8080', 'COMMIT'];
+    const drops = first('-A INPUT -d 192.168.50.10/32 -p tcp -j DROP');
+    const { explain, iptables } = await tables([WEB], nodeFacts(), [...drops, ...redirect]);
+    assert.equal((await explain(packet())).input.kind, 'dropped');
+    assert.equal((await explain(packet({ port: 82 }))).input.kind, 'unclear', 'redirected to one of its addresses');
     assert.equal((await explain(packet({ isOwn: true, source: NODE }))).input.kind, 'dropped');
     const dnat = '-A PREROUTING -p tcp -m tcp --dport 81 -j DNAT --to-destination 172.17.0.2:80';
     await iptables.restore('IPv4', `*filter\n-I INPUT 1 -p tcp -j DROP\nCOMMIT\n*nat\n${dnat}\nCOMMIT\n`);
@@ -334,13 +346,13 @@ describe("another program's rule", () => {
   });
 
   test('is not all that can stop a packet: the policy of a chain can', async () => {
-    const other = portal({ name: 'default/other', localPort: 40002, nodePort: 30081 });
-    const { iptables } = await tables([INSIDE, other], nodeFacts());
+    const redirect = ['*nat', '-A PREROUTING -p tcp -m tcp --dport 82 -j REDIRECT --to-ports 8080', 'COMMIT'];
+    const { iptables } = await tables([WEB], nodeFacts(), redirect);
     const list = async (table: Table, chain: string) =>
       (await iptables.list('IPv4', table, chain)).replace('-P INPUT ACCEPT', '-P INPUT DROP');
     const outcome = async (one: TracedPacket) => (await explainPath(one, isLocal, list, clock)).input.kind;
-    assert.equal(await outcome(packet()), 'dropped');
-    assert.equal(await outcome(packet({ address: NODE, port: 30081 })), 'passes', 'let in as a NodePort');
+    assert.equal(await outcome(packet({ port: 82 })), 'dropped');
+    assert.equal(await outcome(packet()), 'passes', 'ours lets in what NAT has sent to a local port');
   });
 });
 
@@ -406,7 +418,7 @@ for (const [what, node] of [
         source: pick(sources),
       };
       const { from, ...fields } = tested;
-      const { nat, input } = await explain(packet({ ...fields, isOwn: from === 'host', isBridged: from === 'pod' }));
+      const { nat, input } = await explain(packet({ ...fields, isOwn: from === 'host' }));
       const expected = tracer.nat(tested);
       if (expected === 'untouched') {
         assert.equal(nat.kind, 'passes', JSON.stringify(tested));

@@ -20,7 +20,9 @@ export function address(text: string): Address {
   return parsed;
 }
 
-export type PortalFields = Partial<Pick<ServicePort, 'protocol' | 'port' | 'nodePort' | 'onlyElsewhere' | 'local'>> & {
+export type PortalFields = Partial<
+  Pick<ServicePort, 'protocol' | 'port' | 'nodePort' | 'healthCheckNodePort' | 'onlyElsewhere' | 'local'>
+> & {
   readonly namedEndpoints?: readonly string[];
   readonly name: string;
   readonly clusterIPs?: readonly string[];
@@ -53,7 +55,16 @@ export function servicePort(fields: Partial<ServicePort> = {}): ServicePort {
 /** A portal that answers nowhere but where the fields say; port 80/TCP, local port 40001, one endpoint. */
 export function portal(fields: PortalFields): Portal {
   const { name, clusterIPs = [], externalIPs = [], loadBalancerIPs = [], loadBalancerSourceRanges: ranges } = fields;
-  const { localPort = 40001, localSetPort, protocol = 'TCP', port = 80, nodePort = 0, local, onlyElsewhere } = fields;
+  const {
+    localPort = 40001,
+    localSetPort,
+    protocol = 'TCP',
+    port = 80,
+    nodePort = 0,
+    local,
+    onlyElsewhere,
+    healthCheckNodePort,
+  } = fields;
   return {
     localPort,
     ...(localSetPort !== undefined && { localSetPort }),
@@ -64,6 +75,7 @@ export function portal(fields: PortalFields): Portal {
       nodePort,
       endpoints: fields.endpoints ?? [ENDPOINT],
       ...(onlyElsewhere && { onlyElsewhere }),
+      ...(healthCheckNodePort !== undefined && { healthCheckNodePort }),
       ...(local && { local }),
       ...(fields.namedEndpoints && { namedEndpoints: fields.namedEndpoints.map(address) }),
       ...(ranges && { loadBalancerSourceRanges: ranges.map(cidr) }),

@@ -38,26 +38,53 @@ export interface Golden {
   readonly rules: Comparable;
 }
 
+/**
+ * Lines of a real kube-proxy as this program writes them, which differs on purpose (docs/adr/0016): never REDIRECT,
+ * external IPs without conditions, and in filter one rule for every local port.
+ */
+export function adapted(lines: readonly string[]): readonly string[] {
+  const changed = lines
+    .filter((line) => !/^-A KUBE-NODEPORT-NON-LOCAL /.test(line))
+    .map((line) =>
+      line
+        .replace(/^(-A KUBE-PORTALS-CONTAINER .*)-j REDIRECT --to-ports /, '$1-j DNAT --to-destination 192.168.50.10:')
+        .replace(/^(-A KUBE-NODEPORT-CONTAINER .*)-j REDIRECT --to-ports /, '$1-j DNAT --to-destination :')
+        .replace(/-m (?:physdev ! --physdev-is-in|addrtype --dst-type LOCAL) (?=-j DNAT)/, ''),
+    );
+  // Two conditions of one external IP make one rule.
+  return changed.filter((line, index) => !/ -j DNAT /.test(line) || changed.indexOf(line) === index);
+}
+
+/** What `KUBE-NODEPORT-NON-LOCAL` begins with. */
+export const NEW_FROM_NAT: readonly string[] = [
+  '-m conntrack ! --ctstate NEW -j RETURN',
+  '-m conntrack ! --ctstate DNAT -j RETURN',
+];
+
 /** What a real kube-proxy wrote. Its n-th proxy port becomes 40000 + n; every Service has endpoints here. */
 export function readGolden(bind: GoldenBind): Golden {
   const file = new URL(`../golden/kube-proxy-userspace-bind-${bind}.rules`, import.meta.url);
-  const text = readFileSync(file, 'utf8')
+  const lines = readFileSync(file, 'utf8')
     .replace(/<proxy port (\d+)>/g, (_, n: string) => String(40_000 + Number(n)))
     .split('\n')
     // The API server made this Service; there is none here.
-    .filter((line) => !line.includes('"default/kubernetes:https"'))
-    .join('\n');
+    .filter((line) => !line.includes('"default/kubernetes:https"'));
+  const text = adapted(lines).join('\n');
   const portals = SERVICE_PORTS.map((fields) => portal({ ...fields, localPort: localPortOf(fields.name, text) }));
   const rules = comparable(text);
-  const door = bind === '0.0.0.0' ? 'REDIRECT --to-ports 1' : `DNAT --to-destination ${bind}:1`;
+  const door = `DNAT --to-destination ${bind === '0.0.0.0' ? '' : bind}:1`;
   const at = bind === '0.0.0.0' ? '' : `-d ${bind}/32 `;
-  const closed = portals.map(({ servicePort: { name, protocol }, localPort }) => {
-    const proto = protocol.toLowerCase();
-    return `${at}-p ${proto} -m comment --comment "${name} proxy port" -m ${proto} --dport ${localPort} -j ${door}`;
-  });
+  const match = ({ servicePort, localPort }: Portal, comment: string) => {
+    const proto = servicePort.protocol.toLowerCase();
+    return `-p ${proto} -m comment --comment "${servicePort.name}${comment}" -m ${proto} --dport ${localPort}`;
+  };
+  const closed = portals.map((each) => `${at}${match(each, ' proxy port')} -j ${door}`);
+  const letIn = portals.map((each) => `${match(each, '')} -j ACCEPT`);
   const added: Comparable = {
     'filter INPUT': [DOORS_JUMP, ...(rules['filter INPUT'] ?? [])],
     'filter KUBE-DOORS': DOORS.toSorted(),
+    'filter KUBE-LET-IN': [],
+    'filter KUBE-NODEPORT-NON-LOCAL': [...NEW_FROM_NAT, ...letIn].sort(),
     'nat KUBE-LOCAL-PORTS': closed.sort(),
     'nat KUBE-NODEPORT-CONTAINER': [...(rules['nat KUBE-NODEPORT-CONTAINER'] ?? []), '-j KUBE-LOCAL-PORTS'].sort(),
   };
@@ -72,6 +99,7 @@ export const DOORS: readonly string[] = [
   '-p udp -m udp --dport 1 -m conntrack --ctstate DNAT -j REJECT --reject-with icmp-port-unreachable',
   '-p tcp -m tcp --dport 9 -m conntrack --ctstate DNAT -j DROP',
   '-p udp -m udp --dport 9 -m conntrack --ctstate DNAT -j DROP',
+  '-m conntrack ! --ctstate DNAT -j KUBE-LET-IN',
 ];
 
 export function comparable(dump: string): Comparable {

@@ -41,31 +41,32 @@ const PORTALS = [
 /** The source, where it matters, is in a pair with where it is. */
 type Row = readonly [from: Packet['from'] | readonly [Packet['from'], string], to: string, expected: Destination];
 
-const here = (port: number): Destination => ({ address: 'this node', port });
+/** At the address that it came in for. */
+const here = (port: number): Destination => ({ address: 'as asked', port });
 const at = (host: string, port: number): Destination => ({ address: host, port });
 
 flow('bound to every address', nodeFacts(), [
-  ['pod', '10.96.0.100:80/TCP', here(40001)],
-  ['outside', '10.96.0.100:80/TCP', here(40001)],
+  ['pod', '10.96.0.100:80/TCP', at(NODE, 40001)],
+  ['outside', '10.96.0.100:80/TCP', at(NODE, 40001)],
   ['host', '10.96.0.100:80/TCP', at(NODE, 40001)],
-  ['pod', '10.96.0.100:53/UDP', here(40002)],
+  ['pod', '10.96.0.100:53/UDP', at(NODE, 40002)],
   ['host', '10.96.0.100:53/UDP', at(NODE, 40002)],
   ['pod', '10.96.0.100:53/TCP', 'untouched'],
   ['pod', '10.96.0.100:80/UDP', 'untouched'],
   ['pod', '10.96.0.100:81/TCP', 'untouched'],
   ['host', '10.96.0.101:80/TCP', 'untouched'],
 
-  ['pod', '203.0.113.10:443/TCP', here(40003)],
-  ['outside', '203.0.113.10:443/TCP', here(40003)],
+  ['pod', '203.0.113.10:443/TCP', at(NODE, 40003)],
+  ['outside', '203.0.113.10:443/TCP', at(NODE, 40003)],
   ['host', '203.0.113.10:443/TCP', at(NODE, 40003)],
 
-  // An external IP that is elsewhere: only who must pass through here is served here.
-  ['pod', '203.0.113.77:80/TCP', 'untouched'],
-  ['outside', '203.0.113.77:80/TCP', here(40001)],
-  ['host', '203.0.113.77:80/TCP', 'untouched'],
+  // An external IP that is elsewhere is served here to everybody, as in kube-proxy's other modes.
+  ['pod', '203.0.113.77:80/TCP', at(NODE, 40001)],
+  ['outside', '203.0.113.77:80/TCP', at(NODE, 40001)],
+  ['host', '203.0.113.77:80/TCP', at(NODE, 40001)],
   // One that this node has.
-  ['pod', '192.168.50.77:80/TCP', here(40001)],
-  ['outside', '192.168.50.77:80/TCP', here(40001)],
+  ['pod', '192.168.50.77:80/TCP', at(NODE, 40001)],
+  ['outside', '192.168.50.77:80/TCP', at(NODE, 40001)],
   ['host', '192.168.50.77:80/TCP', at(NODE, 40001)],
 
   ['pod', `${NODE}:30080/TCP`, here(40001)],
@@ -78,7 +79,7 @@ flow('bound to every address', nodeFacts(), [
   ['pod', '8.8.8.8:30080/TCP', 'untouched'],
 
   // Portals come before NodePorts.
-  ['outside', `${NODE}:30443/TCP`, here(40004)],
+  ['outside', `${NODE}:30443/TCP`, at(NODE, 40004)],
   ['outside', '10.244.1.1:30443/TCP', here(40003)],
 
   // A proxy port is closed to all but the node, and nothing else of the node is touched.
@@ -106,7 +107,7 @@ flow('NodePorts on some networks only', nodeFacts({ nodePortCidrs: ['192.168.50.
   ['host', '127.0.0.1:30080/TCP', at(NODE, 40001)],
   ['pod', '10.244.1.1:30080/TCP', 'untouched'],
   ['host', '10.244.1.1:30080/TCP', 'untouched'],
-  ['pod', '10.96.0.100:80/TCP', here(40001)],
+  ['pod', '10.96.0.100:80/TCP', at(NODE, 40001)],
 ]);
 
 flow('NodePorts on networks of the other family', nodeFacts({ nodePortCidrs: ['fd00::/8'] }), [
@@ -115,7 +116,7 @@ flow('NodePorts on networks of the other family', nodeFacts({ nodePortCidrs: ['f
 ]);
 
 flow('IPv6', IPV6_NODE, [
-  ['pod', '[fd00:96::100]:80/TCP', here(40001)],
+  ['pod', '[fd00:96::100]:80/TCP', at('fd00:50::10', 40001)],
   ['host', '[fd00:96::100]:80/TCP', at('fd00:50::10', 40001)],
   ['pod', '[fd00:96::101]:80/TCP', 'untouched'],
   ['outside', '[fd00:50::10]:30080/TCP', here(40001)],
@@ -127,9 +128,9 @@ flow(
   nodeFacts({ pods: [{ inInterface: 'cbr0' }], nodePortCidrs: ['192.168.50.10/32', '10.244.1.1/32'] }),
   [
     ['pod', `${NODE}:30002/TCP`, here(41_000)],
-    ['pod', '203.0.113.2:80/TCP', here(41_000)],
+    ['pod', '203.0.113.2:80/TCP', at(NODE, 41_000)],
     ['outside', `${NODE}:30002/TCP`, here(41_001)],
-    ['outside', '203.0.113.2:80/TCP', here(41_001)],
+    ['outside', '203.0.113.2:80/TCP', at(NODE, 41_001)],
     ['host', `${NODE}:30002/TCP`, at(NODE, 41_000)],
   ],
   [
@@ -152,21 +153,21 @@ flow(
   'with Services that are not carried for everyone',
   nodeFacts({ clusterCidrs: ['10.244.0.0/16'] }),
   [
-    ['pod', '10.96.0.1:80/TCP', here(REFUSED)],
+    ['pod', '10.96.0.1:80/TCP', at(NODE, REFUSED)],
     ['host', '10.96.0.1:80/TCP', at(NODE, REFUSED)],
     ['outside', `${NODE}:30001/TCP`, here(REFUSED)],
     ['host', '127.0.0.1:30001/TCP', at(NODE, REFUSED)],
 
-    [POD, '10.96.0.2:80/TCP', here(41_000)],
+    [POD, '10.96.0.2:80/TCP', at(NODE, 41_000)],
     ['host', '10.96.0.2:80/TCP', at(NODE, 41_000)],
     [POD, `${NODE}:30002/TCP`, here(41_000)],
     ['outside', `${NODE}:30002/TCP`, here(41_001)],
     ['host', `${NODE}:30002/TCP`, at(NODE, 41_000)],
-    ['outside', '203.0.113.2:80/TCP', here(41_001)],
-    ['outside', '203.0.113.77:80/TCP', here(41_001)],
-    [['outside', '10.244.3.7'], '203.0.113.77:80/TCP', here(41_000)],
+    ['outside', '203.0.113.2:80/TCP', at(NODE, 41_001)],
+    ['outside', '203.0.113.77:80/TCP', at(NODE, 41_001)],
+    [['outside', '10.244.3.7'], '203.0.113.77:80/TCP', at(NODE, 41_000)],
 
-    [POD, '10.96.0.3:80/TCP', here(41_003)],
+    [POD, '10.96.0.3:80/TCP', at(NODE, 41_003)],
     ['host', '10.96.0.3:80/TCP', at(NODE, 41_003)],
     ['outside', `${NODE}:30003/TCP`, here(41_002)],
 
@@ -174,11 +175,11 @@ flow(
     [POD, `${NODE}:30004/TCP`, here(41_004)],
     ['host', `${NODE}:30004/TCP`, at(NODE, 41_004)],
 
-    [['outside', '192.0.2.9'], '203.0.113.5:80/TCP', here(41_006)],
-    [['outside', '192.0.3.9'], '203.0.113.5:80/TCP', here(DROPPED)],
+    [['outside', '192.0.2.9'], '203.0.113.5:80/TCP', at(NODE, 41_006)],
+    [['outside', '192.0.3.9'], '203.0.113.5:80/TCP', at(NODE, DROPPED)],
     [['host', NODE], '203.0.113.5:80/TCP', at(NODE, DROPPED)],
     [['outside', '192.0.3.9'], `${NODE}:30005/TCP`, here(41_006)],
-    [['outside', '192.0.3.9'], '10.96.0.5:80/TCP', here(41_006)],
+    [['outside', '192.0.3.9'], '10.96.0.5:80/TCP', at(NODE, 41_006)],
 
     ['outside', `${NODE}:41001/TCP`, here(REFUSED)],
     [POD, `${NODE}:41003/TCP`, here(REFUSED)],
@@ -222,14 +223,23 @@ flow(
 );
 
 describe('a firewall that drops what it does not know', () => {
-  const rules = renderPortals(PORTALS, nodeFacts({ hostAddress: address(NODE) })).rules;
+  const checked = portal({ name: 'shop/checked', localPort: 40005, healthCheckNodePort: 32_000 });
+  const rules = renderPortals([...PORTALS, checked], nodeFacts({ hostAddress: address(NODE) })).rules;
   const tracer = new PacketTracer(rules, LOCAL);
+  const asked = (port: number, protocol: ProxiedProtocol) =>
+    tracer.input({ from: 'outside', protocol, address: NODE, port }) === 'ACCEPT';
   const redirected = (port: number, protocol: ProxiedProtocol) =>
     tracer.input({ from: 'outside', protocol, address: NODE, port, isFromNat: true }) === 'ACCEPT';
 
-  test('is told to let in what a NodePort has redirected', () => {
+  test('is told to let in what NAT has sent to a local port, of whatever Service', () => {
     assert.equal(redirected(40001, 'TCP'), true);
     assert.equal(redirected(40002, 'UDP'), true);
+    assert.equal(redirected(40004, 'TCP'), true, 'a Service without a NodePort');
+  });
+
+  test('is told to let in who asks a health check node port', () => {
+    assert.equal(asked(32_000, 'TCP'), true);
+    assert.equal(asked(32_000, 'UDP'), false);
   });
 
   test('finds what goes through a door decided already, and only that', () => {
@@ -244,7 +254,7 @@ describe('a firewall that drops what it does not know', () => {
 
   test('is told nothing of other ports', () => {
     assert.equal(redirected(40002, 'TCP'), false);
-    assert.equal(redirected(40004, 'TCP'), false, 'a Service without a NodePort');
+    assert.equal(asked(40001, 'TCP'), false, 'a local port by its own number');
     assert.equal(redirected(30080, 'TCP'), false, 'the NodePort itself, which NAT has replaced by now');
     assert.equal(redirected(22, 'TCP'), false);
   });
@@ -278,13 +288,15 @@ describe('among 10,000 Services', () => {
     for (const { servicePort, localPort } of portals.filter((_, i) => i < 20 || i % 97 === 0 || i > 9_980)) {
       const { protocol, port, nodePort } = servicePort;
       for (const ip of servicePort.clusterIPs) {
-        look({ from: 'pod', protocol, address: ip, port }, here(localPort));
+        look({ from: 'pod', protocol, address: ip, port }, at(NODE, localPort));
         look({ from: 'host', protocol, address: ip, port }, at(NODE, localPort));
       }
-      for (const ip of servicePort.externalIPs) look({ from: 'outside', protocol, address: ip, port }, here(localPort));
+      for (const ip of servicePort.externalIPs)
+        look({ from: 'outside', protocol, address: ip, port }, at(NODE, localPort));
       if (nodePort === 0) continue;
-      look({ from: 'outside', protocol, address: NODE, port: nodePort }, here(localPort));
-      assert.equal(tracer.input({ from: 'outside', protocol, address: NODE, port: localPort }), 'ACCEPT');
+      look({ from: 'outside', protocol, address: NODE, port: nodePort }, at(NODE, localPort));
+      const arrived: Packet = { from: 'outside', protocol, address: NODE, port: localPort, isFromNat: true };
+      assert.equal(tracer.input(arrived), 'ACCEPT');
       most = Math.max(most, tracer.compared);
     }
     assert.ok(most <= MOST, `${most} comparisons`);
@@ -324,7 +336,8 @@ function flow(where: string, node: NodeFacts, rows: readonly Row[], portals = PO
           address: host.replace(/[[\]]/g, ''),
           port: Number(port),
         };
-        assert.deepEqual(tracer.nat(packet), expected);
+        const isAsAsked = expected !== 'untouched' && expected.address === 'as asked';
+        assert.deepEqual(tracer.nat(packet), isAsAsked ? { ...expected, address: packet.address } : expected);
       });
     }
   });

@@ -17,8 +17,8 @@ export interface Packet {
   readonly isFromNat?: true;
 }
 
-/** Where NAT sends a packet. A redirected one goes to the address of the interface that it came in by. */
-export type Destination = 'untouched' | { readonly address: string | 'this node'; readonly port: number };
+/** Where NAT sends a packet. */
+export type Destination = 'untouched' | { readonly address: string; readonly port: number };
 
 /**
  * Walks a packet through our chains as the kernel would. Throws for a rule that it does not fully understand, so that
@@ -38,14 +38,10 @@ export class PacketTracer {
   nat(packet: Packet): Destination {
     this.compared = 0;
     const target = this.#walk('nat', packet.from === 'host' ? 'OUTPUT' : 'PREROUTING', packet);
-    const [, redirect, dnat] = /^(?:REDIRECT --to-ports (\d+)|DNAT --to-destination (\S+))$/.exec(target ?? '') ?? [];
-    if (redirect !== undefined) {
-      // In OUTPUT, the kernel would send it to loopback.
-      return { address: packet.from === 'host' ? 'loopback' : 'this node', port: Number(redirect) };
-    }
-    if (dnat === undefined) return 'untouched';
-    const colon = dnat.lastIndexOf(':');
-    return { address: dnat.slice(0, colon).replace(/[[\]]/g, ''), port: Number(dnat.slice(colon + 1)) };
+    if (target === undefined) return 'untouched';
+    const [, address = '', port] = /^DNAT --to-destination (\S*):(\d+)$/.exec(target) ?? [];
+    assert.ok(port !== undefined, `the tracer does not know ${target}`);
+    return { address: address === '' ? packet.address : address.replace(/[[\]]/g, ''), port: Number(port) };
   }
 
   /** What rules of ours do with it, before anybody else's can drop it. */
@@ -62,6 +58,7 @@ export class PacketTracer {
       this.compared++;
       const target = this.#targetFor(spec, packet);
       if (target === undefined) continue;
+      if (target === 'RETURN') return undefined;
       const verdict = target.startsWith('KUBE-') ? this.#walk(table, target, packet) : target;
       if (verdict !== undefined) return verdict;
     }
@@ -90,14 +87,13 @@ export class PacketTracer {
         return value === { pod: 'cbr0', outside: 'eth0', host: '' }[packet.from];
       case '--dport':
         return isWithin(value, packet.port);
-      case '! --physdev-is-in':
-        return packet.from !== 'pod';
       case '--dst-type':
         assert.equal(value, 'LOCAL');
         return this.#localAddresses.has(packet.address);
-      case '--state':
-        assert.equal(value, 'NEW');
-        return true;
+      case '! --ctstate NEW':
+        return false;
+      case '! --ctstate DNAT':
+        return packet.isFromNat !== true;
       case '--ctstate':
         assert.ok(value === 'NEW' || value === 'DNAT');
         return value === 'NEW' || packet.isFromNat === true;

@@ -4,7 +4,6 @@ import { JUMPS, ROOT_CHAINS } from '../../src/rules/chains.ts';
 import { planCleanup } from '../../src/rules/cleanup.ts';
 import { probeText } from '../../src/rules/probe.ts';
 import { nodeFacts, planText, portal, renderPortals, rule } from './fixtures.ts';
-import { DOORS } from './golden.ts';
 
 const RULES = renderPortals([portal({ name: 'default/web', clusterIPs: ['10.96.0.1'] })], nodeFacts()).rules;
 
@@ -32,9 +31,10 @@ describe('the plan for a table', () => {
         '*filter',
         ':KUBE-DOORS - [0:0]',
         ':KUBE-NODEPORT-NON-LOCAL - [0:0]',
+        ':KUBE-LET-IN - [0:0]',
         `-I INPUT 1 ${JUMPS[4]?.spec}`,
         `-I INPUT 2 ${JUMPS[5]?.spec}`,
-        ...DOORS.map((spec) => `-A KUBE-DOORS ${spec}`),
+        ...RULES.filter(({ table }) => table === 'filter').map(({ chain, spec }) => `-A ${chain} ${spec}`),
         'COMMIT\n',
       ].join('\n'),
     );

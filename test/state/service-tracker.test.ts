@@ -524,7 +524,7 @@ describe('what leads back to the proxy', () => {
     t.other({ loadBalancerIPs: [ip('10.96.0.9')], ports: [{ name: '', protocol: 'TCP', port: 444, nodePort: 0 }] });
     assert.deepEqual(t.news(), [[443], []]);
     t.other({ externalIPs: [ip('10.96.0.9')], ports: [{ name: '', protocol: 'TCP', port: 443, nodePort: 0 }] });
-    assert.deepEqual(t.news(), [undefined, []]);
+    assert.deepEqual(t.news(), [undefined, ['external IP 10.96.0.9:443']]);
     t.other({ clusterIPs: [ip('10.96.0.9')], ports: [{ name: '', protocol: 'TCP', port: 443, nodePort: 0 }] });
     t.news();
     t.other(undefined);
@@ -630,13 +630,32 @@ describe('what leads back to the proxy', () => {
     assert.deepEqual(externalIPs(), ['198.51.100.1']);
   });
 
-  test('a program of the node serves as an endpoint, although an external IP asks for its address and port', () => {
+  test('an external IP is not taken from an endpoint, from the moment there is one until it goes', () => {
+    const t = onNode();
+    for (const external of [NODE, ip('192.0.2.2')]) {
+      t.service(service({ externalIPs: [external] }));
+      t.it.takeDelta();
+      t.other({ ports: [{ name: '', protocol: 'TCP', port: 80, nodePort: 0 }] });
+      t.it.takeDelta();
+      const name = `external IP ${external}:80`;
+      t.slice('other', group([address(external)], 80), 'shop/other');
+      assert.deepEqual(
+        t.it.takeDelta().refused.map(({ what }) => what),
+        [name],
+      );
+      t.slice('other', group([address(external)], 81), 'shop/other');
+      assert.deepEqual(t.it.takeDelta().upserted.find((port) => port.name === 'shop/web:http')?.externalIPs, [
+        external,
+      ]);
+      t.slice('other', undefined);
+      t.it.takeDelta();
+    }
+  });
+
+  test('an external IP is left to an endpoint of the same Service where rules do not spare the proxy', () => {
     const t = onNode();
     t.service(service({ externalIPs: [NODE] }));
     t.slice('a', group([address('192.0.2.1')], 80));
-    assert.deepEqual(t.news(), [[], ['endpoint 192.0.2.1:80']]);
-    listening.programs.add(80);
-    t.it.listeningChanged();
     assert.deepEqual(t.news(), [[80], ['external IP 192.0.2.1:80']]);
   });
 
@@ -644,7 +663,7 @@ describe('what leads back to the proxy', () => {
     const t = onNode();
     t.service(service({ externalIPs: [ip('192.0.2.2')] }));
     t.slice('a', group([address('192.0.2.2')], 80));
-    assert.deepEqual(t.news(), [[80], []]);
+    assert.deepEqual(t.news(), [[80], ['external IP 192.0.2.2:80']]);
   });
 });
 

@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import type { Agent } from '../agent.ts';
+import { Agent } from '../agent.ts';
 import { Environment, NOBODY, TCP, UDP } from '../harness.ts';
 import { FLAVOUR } from '../iptables.ts';
 import { BRIDGE_ADDRESS, NODE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
+import { PATIENCE_MS } from '../wait.ts';
 
 /** On the node's own interface, and one that is only routed to it. */
 const LOCAL_EXTERNAL_IP = '192.168.50.78';
@@ -13,7 +14,8 @@ const LOAD_BALANCER_IP = '203.0.113.10';
 const NODE_PORT = 30_080;
 const UDP_NODE_PORT = 30_053;
 
-type Place = 'client' | 'node' | 'pod-1' | 'outside';
+/** `unnumbered`: a pod on an interface of the node that has no address. */
+type Place = 'client' | 'node' | 'pod-1' | 'outside' | 'unnumbered';
 
 /** Who must reach what; each row over TCP and UDP. */
 const ROWS: readonly (readonly [place: Place, address: string, what: string, nodePort?: 'nodePort'])[] = [
@@ -32,9 +34,16 @@ const ROWS: readonly (readonly [place: Place, address: string, what: string, nod
   ['node', LOCAL_EXTERNAL_IP, 'an external IP of the node'],
   ['outside', LOCAL_EXTERNAL_IP, 'an external IP of the node'],
   ['outside', ROUTED_EXTERNAL_IP, 'an external IP that is routed to the node'],
+  ['client', ROUTED_EXTERNAL_IP, 'an external IP that no node has'],
+  ['node', ROUTED_EXTERNAL_IP, 'an external IP that no node has'],
   ['client', LOAD_BALANCER_IP, 'the load balancer IP'],
   ['node', LOAD_BALANCER_IP, 'the load balancer IP'],
   ['outside', LOAD_BALANCER_IP, 'the load balancer IP'],
+  ['unnumbered', '10.96.0.100', 'the ClusterIP'],
+  ['unnumbered', NODE_ADDRESS, 'the NodePort at eth0', 'nodePort'],
+  ['unnumbered', BRIDGE_ADDRESS, 'the NodePort at the bridge', 'nodePort'],
+  ['unnumbered', ROUTED_EXTERNAL_IP, 'an external IP that no node has'],
+  ['unnumbered', LOAD_BALANCER_IP, 'the load balancer IP'],
 ];
 
 for (const bind of ['0.0.0.0', NODE_ADDRESS]) {
@@ -50,6 +59,7 @@ for (const bind of ['0.0.0.0', NODE_ADDRESS]) {
         node: environment.node,
         'pod-1': environment.pods[0],
         outside: environment.outside,
+        unnumbered: Agent.start(await environment.topology.addUnnumberedPod(), 'unnumbered'),
       };
       await node.ip(`addr add ${LOCAL_EXTERNAL_IP}/24 dev eth0`);
       await outside.ip(`route add ${ROUTED_EXTERNAL_IP}/32 via ${NODE_ADDRESS}`);
@@ -145,6 +155,33 @@ for (const bind of ['0.0.0.0', NODE_ADDRESS]) {
 
     test('a port of the ClusterIP that the Service does not have is not answered by the Service', async () => {
       await assert.rejects(environment.client.call('request', { host: '10.96.0.100', port: NOBODY, timeoutMs: 300 }));
+    });
+
+    test('a ClusterIP, an endpoint and an address of the node may be of 240.0.0.0/4', async () => {
+      const { node, outside, pods } = environment.topology;
+      const [endpoint, address] = ['241.0.0.11', '240.0.0.10'];
+      await pods[0].ip(`addr add ${endpoint}/32 dev eth0`);
+      await node.ip(`route add ${endpoint}/32 via ${POD_ADDRESSES[0]}`, `addr add ${address}/32 dev eth0`);
+      await outside.ip(`route add ${address}/32 via ${NODE_ADDRESS}`);
+      // At this address, to answer from it.
+      const served = { port: 0, mode: 'udp-name', name: 'pod-1', host: endpoint } as const;
+      const target = await environment.pods[0].call('listenUdp', served);
+      const nodePort = environment.nodePort();
+      const ports = [
+        { name: 'tcp', port: 80, target: TCP.name, nodePort },
+        { name: 'udp', port: 80, target, protocol: 'UDP', nodePort } as const,
+      ];
+      await environment.serve({ name: 'class-e', clusterIP: '240.10.0.1', ports, endpoints: [endpoint] });
+      for (const [agent, host, port] of [
+        [environment.client, '240.10.0.1', 80],
+        [environment.node, '240.10.0.1', 80],
+        [environment.outside, address, nodePort],
+        [environment.node, address, nodePort],
+      ] as const) {
+        const attempts = (['tcp', 'udp'] as const).map((protocol) => ({ protocol, host, port }));
+        const outcomes = await agent.call('outcomes', { attempts, timeoutMs: PATIENCE_MS });
+        assert.deepEqual(outcomes, ['pod-1', 'pod-1'], `${agent.name} at ${host}`);
+      }
     });
 
     if (bind !== '0.0.0.0') {

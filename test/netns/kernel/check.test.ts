@@ -8,11 +8,13 @@ import { offerInEmptyNamespace } from '../../../src/checks/probes/empty-namespac
 import { systemClock } from '../../../src/host/system-clock.ts';
 import { createExec } from '../../../src/iptables/exec.ts';
 import { findTools } from '../../../src/iptables/flavour.ts';
-import { Environment, listeningPorts, TCP } from '../harness.ts';
+import type { Agent } from '../agent.ts';
+import { Environment, listeningPorts, TCP, UDP } from '../harness.ts';
 import { FLAVOUR, type Flavour, Iptables } from '../iptables.ts';
+import { serviceObjects } from '../manifests.ts';
 import { ProxyProcess } from '../proxy.ts';
 import { NODE_ADDRESS, output, POD_ADDRESSES } from '../topology.ts';
-import { waitFor } from '../wait.ts';
+import { PATIENCE_MS, waitFor } from '../wait.ts';
 
 interface Checked {
   readonly code: number | null;
@@ -201,14 +203,14 @@ describe(`check on a node with iptables-${FLAVOUR}`, () => {
   });
 
   test('names the match that the kernel lacks', async () => {
-    const directory = environment.temporary('no-physdev');
+    const directory = environment.temporary('no-addrtype');
     mkdirSync(directory);
     const name = `iptables-${FLAVOUR}-restore`;
     const real = (await output(['sh', '-c', `command -v ${name}`])).trim();
     const script = `#!/bin/sh
 [ "$1" = --version ] && exec ${real} "$@"
 text=$(cat)
-case $text in *'-m physdev'*) echo "${name}: line 3: RULE_APPEND failed (No such file or directory)" >&2; exit 4;; esac
+case $text in *'-m addrtype'*) echo "${name}: line 3: RULE_APPEND failed (No such file or directory)" >&2; exit 4;; esac
 printf '%s\\n' "$text" | ${real} "$@"
 `;
     writeFileSync(join(directory, name), script);
@@ -217,7 +219,7 @@ printf '%s\\n' "$text" | ${real} "$@"
     const { code, line } = await check([], { env: { PATH: `${directory}:${process.env['PATH']}` } });
     assert.equal(code, 1);
     line(
-      /^fail {2}kernel rules {3}the kernel refuses \d+ kinds of IPv4 nat rules, .*physdev.* → .*modprobe .*xt_physdev/,
+      /^fail {2}kernel rules {3}the kernel refuses \d+ kinds of IPv4 nat rules, .*addrtype.* → .*modprobe .*xt_addrtype/,
     );
     assert.deepEqual(await new Iptables(environment.topology.node).save(), before);
   });
@@ -240,31 +242,59 @@ echo "${name}/1.8.9 Failed to initialize nft: Protocol not supported" >&2; exit 
     line(/^fail {2}families {7}there can be no rules for IPv4: .*Failed to initialize nft.* → load nf_tables/);
   });
 
-  test('tells a firewall that keeps pods from cluster IPs, and the rule that lets them in', async () => {
+  test('a firewall with a policy of DROP lets in Services and health checks, and nothing else; one of nft is told', async () => {
     const { node } = environment.topology;
-    proxy = await environment.startProxy();
-    const service = await environment.serve({
+    proxy = await environment.startProxy({ args: ['--hostname-override', 'node-a'] });
+    const [clusterIP, healthCheckNodePort] = [environment.clusterIP(), environment.nodePort()];
+    const [object, endpoints] = serviceObjects({
       name: 'web',
-      ports: [{ port: 80, target: TCP.name }],
+      clusterIP,
+      loadBalancerIPs: ['203.0.113.5'],
+      ports: [
+        { name: 'tcp', port: 80, target: TCP.name, nodePort: environment.nodePort() },
+        { name: 'udp', port: 80, target: UDP['udp-name'], protocol: 'UDP' },
+      ],
       endpoints: POD_ADDRESSES,
-    });
+    }) as [{ spec: object }, object];
+    const spec = { ...object.spec, externalTrafficPolicy: 'Local', healthCheckNodePort };
+    environment.manifests.write('web.yaml', [{ ...object, spec }, endpoints]);
+    await environment.waitForRules(clusterIP, 2);
+    const { client, outside } = environment;
+    await environment.node.serve(8_500, 'name');
     const iptables = (rule: string) => node.output([`iptables-${FLAVOUR}`, ...rule.split(' ')]);
     const usual = ['-i lo', '-m conntrack --ctstate RELATED,ESTABLISHED'];
     for (const match of usual) await iptables(`-A INPUT ${match} -j ACCEPT`);
     await iptables('-P INPUT DROP');
     try {
-      const { code, line } = await check();
-      assert.equal(code, 0);
-      const told = line(
-        /^warn {2}firewall {7}TCP and UDP from pods .* is dropped by the policy of INPUT \(iptables-\w+\) → /,
-      );
-      await assert.rejects(environment.client.call('request', { ...service, timeoutMs: 300 }));
-      const cure = new RegExp(`→ iptables-${FLAVOUR} (-I INPUT .* -j ACCEPT),`).exec(told)?.[1] ?? '';
-      await iptables(cure);
-      assert.match((await environment.client.call('request', service)).name, /^pod-/);
+      const ask = (agent: Agent, port: number, host: string, timeoutMs = PATIENCE_MS) =>
+        agent.call('outcomes', {
+          attempts: [
+            { protocol: 'tcp', host, port },
+            { protocol: 'udp', host, port },
+          ],
+          timeoutMs,
+        });
+      for (const agent of [client, outside, environment.node]) {
+        for (const outcome of await ask(agent, 80, clusterIP)) assert.match(outcome, /^pod-/, agent.name);
+      }
+      const url = `http://${NODE_ADDRESS}:${healthCheckNodePort}/`;
+      assert.match((await outside.call('httpGet', { url })).body, /"localEndpoints": 0/);
+      const localPort = await environment.localPort('test/web:tcp');
+      assert.equal((await ask(outside, localPort, NODE_ADDRESS))[0], 'ECONNREFUSED', 'as without the firewall');
+      assert.deepEqual(await ask(outside, 8_500, NODE_ADDRESS, 300), ['timeout', 'timeout'], 'anything else');
       assert.deepEqual((await check()).troubles('firewall'), []);
-      await iptables(cure.replace('-I', '-D'));
+      const drops =
+        'type filter hook input priority 0; policy drop; iifname lo accept; ct state established,related accept;';
+      await node.output(['nft', '-f', '-'], { input: `table inet fw { chain input { ${drops} }; }\n` });
+      const { line } = await check();
+      const cure =
+        /→ nft (insert rule inet fw input ct status dnat accept),/.exec(line(/^warn {2}firewall /))?.[1] ?? '';
+      assert.deepEqual(await ask(client, 80, clusterIP, 300), ['timeout', 'timeout']);
+      await node.output(['nft', ...cure.split(' ')]);
+      for (const outcome of await ask(client, 80, clusterIP)) assert.match(outcome, /^pod-/);
+      assert.deepEqual((await check()).troubles('firewall'), []);
     } finally {
+      await node.run(['nft', 'delete', 'table', 'inet', 'fw']);
       await iptables('-P INPUT ACCEPT');
       for (const match of usual) await iptables(`-D INPUT ${match} -j ACCEPT`);
     }

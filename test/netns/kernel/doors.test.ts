@@ -28,27 +28,24 @@ const PROTOCOLS = ['tcp', 'udp'] as const;
 function portal(port: number, target: number, source = ''): string[] {
   return PROTOCOLS.flatMap((protocol) => {
     const match = `${source}-d ${VIP}/32 -p ${protocol} -m ${protocol} --dport ${port}`;
-    return [`-A KUBE-PORTALS-CONTAINER ${match} ${redirect(target)}`, `-A KUBE-PORTALS-HOST ${match} ${dnat(target)}`];
+    return [`-A KUBE-PORTALS-CONTAINER ${match} ${dnat(target)}`, `-A KUBE-PORTALS-HOST ${match} ${dnat(target)}`];
   });
 }
 
 function nodePort(port: number, target: number): string[] {
   return PROTOCOLS.flatMap((protocol) => {
     const match = `-p ${protocol} -m ${protocol} --dport ${port}`;
-    return [
-      `-A KUBE-NODEPORT-CONTAINER ${match} ${redirect(target)}`,
-      `-A KUBE-NODEPORT-HOST ${match} ${dnat(target)}`,
-    ];
+    return [`-A KUBE-NODEPORT-CONTAINER ${match} ${toPort(target)}`, `-A KUBE-NODEPORT-HOST ${match} ${dnat(target)}`];
   });
 }
 
 function localPort(port: number): string[] {
   return PROTOCOLS.map(
-    (protocol) => `-A KUBE-LOCAL-PORTS -p ${protocol} -m ${protocol} --dport ${port} ${redirect(REFUSE)}`,
+    (protocol) => `-A KUBE-LOCAL-PORTS -p ${protocol} -m ${protocol} --dport ${port} ${toPort(REFUSE)}`,
   );
 }
 
-const redirect = (target: number) => `-j REDIRECT --to-ports ${target}`;
+const toPort = (target: number) => `-j DNAT --to-destination :${target}`;
 const dnat = (target: number) => `-j DNAT --to-destination ${NODE_ADDRESS}:${target}`;
 
 const NAT_JUMPS = [
@@ -120,7 +117,9 @@ for (const policy of ['ACCEPT', 'DROP'] as const) {
     before(async () => {
       environment = await Environment.create();
       await environment.node.call('listenTcp', { port: LOCAL_PORT, mode: 'name', name: 'proxy' });
-      await environment.node.call('listenUdp', { port: LOCAL_PORT, mode: 'udp-name', name: 'proxy' });
+      // At one address, to answer from it.
+      const udp = { port: LOCAL_PORT, mode: 'udp-name', name: 'proxy', host: NODE_ADDRESS } as const;
+      await environment.node.call('listenUdp', udp);
       // Who is not held up at the node gets through to somebody.
       const [, , owner] = environment.topology.pods;
       await owner.ip(`addr add ${VIP}/32 dev lo`);

@@ -3,7 +3,7 @@ import { cpSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { DOORS, DOORS_JUMP } from '../../rules/golden.ts';
+import { adapted, DOORS, DOORS_JUMP, NEW_FROM_NAT } from '../../rules/golden.ts';
 import { Environment } from '../harness.ts';
 import { FLAVOUR } from '../iptables.ts';
 import type { ProxyProcess } from '../proxy.ts';
@@ -24,16 +24,16 @@ describe(`the rules that iptables-${FLAVOUR}-save shows`, () => {
   after(() => environment.remove());
 
   for (const bind of ['0.0.0.0', NODE_ADDRESS]) {
-    test(`are those of kube-proxy 1.20's userspace mode with two chains more, bound to ${bind}`, async () => {
+    test(`are those of kube-proxy 1.20's userspace mode, apart from what ADR 10 and 16 say, bound to ${bind}`, async () => {
       cpSync(join(GOLDEN, 'services.yaml'), join(environment.manifests.directory, 'services.yaml'));
       proxy = await environment.startProxy({ args: ['--bind-address', bind] });
       const golden = readFileSync(join(GOLDEN, `kube-proxy-userspace-bind-${bind}.rules`), 'utf8').split('\n');
       const installed = [...(await environment.iptables.save('nat')), ...(await environment.iptables.save('filter'))];
-      const expected = comparable([...golden, ...added(bind === '0.0.0.0' ? 'REDIRECT' : 'DNAT')]);
+      const expected = comparable([...adapted(golden), ...added(bind)]);
       assert.deepEqual(comparable(installed), expected);
       assertOnePortEach(installed);
       // The form of its rules is kube-proxy's, too; but nobody would answer, so they lead to the door that refuses.
-      const empty = installed.filter((line) => line.includes('"shop/empty" '));
+      const empty = installed.filter((line) => line.includes('"shop/empty" ') && line.includes(' -j DNAT '));
       assert.deepEqual(
         empty.map((line) => /\d+$/.exec(line)?.[0]),
         ['1', '1'],
@@ -42,20 +42,23 @@ describe(`the rules that iptables-${FLAVOUR}-save shows`, () => {
   }
 });
 
-/** What this program writes and kube-proxy does not; the target closes local ports. */
-function added(target: 'REDIRECT' | 'DNAT'): readonly string[] {
-  const door = target === 'REDIRECT' ? '--to-ports 1' : `--to-destination ${NODE_ADDRESS}:1`;
-  const closed = [
+/** What this program writes and kube-proxy does not. */
+function added(bind: string): readonly string[] {
+  const at = bind === '0.0.0.0' ? '' : `-d ${bind}/32 `;
+  const door = `DNAT --to-destination ${bind === '0.0.0.0' ? '' : bind}:1`;
+  const ports = [
     'tcp default/web:http',
     'udp default/web:dns',
     'tcp shop/sticky',
     'tcp shop/balanced:https',
     'tcp shop/empty',
-  ].map((each) => {
+  ].flatMap((each) => {
     const [protocol, name] = each.split(' ');
-    const match = `-p ${protocol} -m comment --comment "${name} proxy port" -m ${protocol} --dport 1`;
-    const at = target === 'REDIRECT' ? '' : `-d ${NODE_ADDRESS}/32 `;
-    return `-A KUBE-LOCAL-PORTS ${at}${match} -j ${target} ${door}`;
+    const match = (comment: string) => `-p ${protocol} -m comment --comment "${comment}" -m ${protocol} --dport 1`;
+    return [
+      `-A KUBE-LOCAL-PORTS ${at}${match(`${name} proxy port`)} -j ${door}`,
+      `-A KUBE-NODEPORT-NON-LOCAL ${match(`${name}`)} -j ACCEPT`,
+    ];
   });
   return [
     ...['PORTALS', 'NODEPORT'].map(
@@ -64,8 +67,10 @@ function added(target: 'REDIRECT' | 'DNAT'): readonly string[] {
     ),
     ':KUBE-LOCAL-PORTS - [0:0]',
     '-A KUBE-NODEPORT-CONTAINER -j KUBE-LOCAL-PORTS',
-    ...closed,
+    ...ports,
+    ...NEW_FROM_NAT.map((spec) => `-A KUBE-NODEPORT-NON-LOCAL ${spec}`),
     ':KUBE-DOORS - [0:0]',
+    ':KUBE-LET-IN - [0:0]',
     `-A INPUT ${DOORS_JUMP}`,
     ...DOORS.map((spec) => `-A KUBE-DOORS ${spec}`),
   ];
@@ -91,7 +96,7 @@ function comparable(lines: readonly string[]): string[] {
 function withoutPortNumbers(rule: string): string {
   const name = /--comment "?([^" ]+)/.exec(rule)?.[1] ?? '';
   return rule
-    .replace(/(--to-ports |--to-destination \S+:)(<[^>]+>|\d+)$/, `$1<${name}>`)
+    .replace(/(--to-destination \S*:)(<[^>]+>|\d+)$/, `$1<${name}>`)
     .replace(/^(-A KUBE-(?:NODEPORT-NON-LOCAL|LOCAL-PORTS) .*--dport )(<[^>]+>|\d+)/, `$1<${name}>`);
 }
 
@@ -99,7 +104,7 @@ function withoutPortNumbers(rule: string): string {
 function assertOnePortEach(rules: readonly string[]): void {
   const pairs = new Set<string>();
   for (const rule of rules) {
-    const port = /(?:--to-ports |--to-destination \S+:)(\d+)$/.exec(rule)?.[1];
+    const port = /--to-destination \S*:(\d+)$/.exec(rule)?.[1];
     if (port !== undefined && port !== '1') pairs.add(`${/--comment "?([^" ]+)/.exec(rule)?.[1]} ${port}`);
   }
   const names = [...pairs].map((pair) => pair.split(' ')[0]);

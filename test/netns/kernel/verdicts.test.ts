@@ -104,10 +104,16 @@ for (const at of [IPV4, IPV6]) {
         await addIpv6(environment);
         for (const { servicePort, localPort, localSetPort } of PORTALS[at.family]) {
           const name = /\/([^:]+)/.exec(servicePort.name)?.[1] ?? '';
-          const listen = (port: number, says: string) =>
-            servicePort.protocol === 'TCP'
-              ? environment.node.call('listenTcp', { port, mode: 'name', name: says, host: bindAddress })
-              : environment.node.call('listenUdp', { port, mode: 'udp-name', name: says, host: bindAddress });
+          const listen = async (port: number, says: string) => {
+            if (servicePort.protocol === 'TCP') {
+              await environment.node.call('listenTcp', { port, mode: 'name', name: says, host: bindAddress });
+              return;
+            }
+            // One socket for each address, to answer from the one that was asked, as the proxy does.
+            for (const host of bindAddress === at.node ? [at.node] : [at.node, at.bridge]) {
+              await environment.node.call('listenUdp', { port, mode: 'udp-name', name: says, host });
+            }
+          };
           await listen(localPort, name);
           if (localSetPort !== undefined) await listen(localSetPort, `${name}-local`);
         }

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, afterEach, before, describe, test } from 'node:test';
-import type { Agent } from '../agent.ts';
+import { Agent } from '../agent.ts';
 import { Environment, isFast, listeningPorts, metric, TCP, UDP } from '../harness.ts';
 import { FLAVOUR } from '../iptables.ts';
 import { addIpv6, IPV6 } from '../ipv6.ts';
@@ -48,10 +48,12 @@ function service(clusterIPs: readonly string[], more: object = {}): object {
 describe(`both address families, on iptables-${FLAVOUR}`, { timeout: 900_000 }, () => {
   let environment: Environment;
   let proxy: ProxyProcess | undefined;
+  let unnumbered: Agent;
 
   before(async () => {
     environment = await Environment.create();
     await addIpv6(environment);
+    unnumbered = Agent.start(await environment.topology.addUnnumberedPod(), 'unnumbered');
     await environment.topology.node.output(['sh', '-c', 'echo 0 > /proc/sys/net/ipv6/icmp/ratelimit']);
     for (const [index, pod] of environment.pods.entries()) {
       const [host, name] = [IPV6.pods[index] as string, `${pod.name} over IPv6`];
@@ -100,7 +102,7 @@ describe(`both address families, on iptables-${FLAVOUR}`, { timeout: 900_000 }, 
       const { client, node, outside } = environment;
       await until(client, CLUSTER_IPS[0], 80, OVER_IPV4);
       await until(client, CLUSTER_IPS[1], 80, OVER_IPV6);
-      for (const from of [client, node, outside]) {
+      for (const from of [client, node, outside, unnumbered]) {
         assert.deepEqual(await outcomesOf(from, CLUSTER_IPS[0], 80), OVER_IPV4, from.name);
         assert.deepEqual(await outcomesOf(from, NODE_ADDRESS, NODE_PORT), OVER_IPV4, from.name);
         assert.deepEqual(await outcomesOf(from, CLUSTER_IPS[1], 80), OVER_IPV6, from.name);

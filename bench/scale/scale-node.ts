@@ -99,7 +99,9 @@ export class ScaleNode {
   async redirected(flavour: Flavour): Promise<ReadonlyMap<string, number>> {
     const ports = new Map<string, number>();
     for (const rule of await this.iptables(flavour).save('nat')) {
-      const [, address, port] = /^-A KUBE-(?:PORTALS-CONTAINER|USP-PC-\S+) -d (\S+)\/32 .* -j DNAT --to-destination \S+:(\d+)$/.exec(rule) ?? [];
+      const [, address, port] =
+        /^-A KUBE-(?:PORTALS-CONTAINER|USP-PC-\S+) -d (\S+)\/32 .* -j DNAT --to-destination \S+:(\d+)$/.exec(rule) ??
+        [];
       if (address !== undefined) ports.set(address, Number(port));
     }
     return ports;

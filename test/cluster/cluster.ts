@@ -199,7 +199,7 @@ export class Cluster {
   async isCarried(host: string): Promise<void> {
     await waitFor(`the rules of ${host} lead to listeners`, async () => {
       const rules = await this.environment.iptables.rules('KUBE-PORTALS-CONTAINER');
-      return !rules.some((rule) => rule.includes(` -d ${host}/32 `) && rule.endsWith(' --to-ports 1'));
+      return !rules.some((rule) => rule.includes(` -d ${host}/32 `) && rule.endsWith(':1'));
     });
   }
 

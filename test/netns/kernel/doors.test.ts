@@ -193,7 +193,7 @@ for (const policy of ['ACCEPT', 'DROP'] as const) {
       ] as const) {
         await expect(agent, address, LOCAL_PORT, 'ECONNREFUSED');
       }
-      await expect(environment.node, '127.0.0.1', LOCAL_PORT, 'proxy');
+      await expect(environment.node, NODE_ADDRESS, LOCAL_PORT, 'proxy');
     });
   });
 }

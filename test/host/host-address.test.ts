@@ -124,6 +124,11 @@ describe('the host address', () => {
     });
   });
 
+  test('may be of 240.0.0.0/4, which networks use that have run out of others', () => {
+    const chosen = chooseHostAddress(table({ name: 'eth0' }), { lo, eth0: [ipv4('240.0.0.10')] });
+    assert.equal(chosen?.address, '240.0.0.10');
+  });
+
   test('is marked as a fallback too where the default route’s interface has no address', () => {
     const chosen = chooseHostAddress(table({ name: 'eth0' }), { lo, eth1: [ipv4('192.0.2.10')] });
     assert.equal(chosen?.isFallback, true);

@@ -68,6 +68,18 @@ describe('local ports in rules', () => {
     }
   });
 
+  test('are read from rules of kube-proxy and of versions with REDIRECT', () => {
+    const match = `-p tcp -m comment --comment "${WEB.name}" -m tcp --dport 80`;
+    for (const spec of [
+      `-d 10.96.0.1/32 ${match} -j REDIRECT --to-ports 40001`,
+      `-d 203.0.113.7/32 ${match} -m physdev ! --physdev-is-in -j REDIRECT --to-ports 40001`,
+      `-d 203.0.113.7/32 ${match} -m addrtype --dst-type LOCAL -j DNAT --to-destination 192.168.50.10:40001`,
+      `-p tcp -m comment --comment "${WEB.name} proxy port" -m tcp --dport 40001 -j REDIRECT --to-ports 1`,
+    ]) {
+      assert.deepEqual(livePorts([spec]), [WEB], spec);
+    }
+  });
+
   test('are not read from what anybody else has written', () => {
     const spec = `-d 10.96.0.1/32 -p tcp -m comment --comment "shop/web" -m tcp --dport 80 -j REDIRECT --to-ports 40001`;
     assert.equal(livePorts([spec]).length, 1);

@@ -54,8 +54,8 @@ describe(`carrying changes into iptables-${FLAVOUR}`, () => {
     const rules = () => environment.iptables.rules('KUBE-PORTALS-CONTAINER');
     await waitFor('all of them have rules', async () => (await rules()).length === 200);
     const seconds = (performance.now() - begun) / 1000;
-    // Two at once, then one a second; a Service without a NodePort changes only the nat table.
-    const limit = 2 + Math.ceil(seconds);
+    // Two syncs at once, then one a second, each of the tables nat and filter.
+    const limit = 2 * (2 + Math.ceil(seconds));
     assert.ok(shims.restores().length <= limit, `${shims.restores().length} transactions in ${seconds} s`);
   });
 

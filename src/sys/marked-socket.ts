@@ -1,11 +1,34 @@
 import { close } from './descriptor.ts';
-import { AF_INET, markOption, SOCK_DGRAM, SOCK_STREAM, setOption, socket } from './socket.ts';
-import { familyOfText } from './socket-address.ts';
+import {
+  AF_INET,
+  AF_INET6,
+  bindTo,
+  IPPROTO_IPV6,
+  IPV6_V6ONLY,
+  markOption,
+  SOCK_DGRAM,
+  SOCK_STREAM,
+  setOption,
+  socket,
+} from './socket.ts';
+import { encodeSocketAddress, familyOfText } from './socket-address.ts';
 import { must } from './sys-error.ts';
+
+const ANY_IPV4 = encodeSocketAddress('0.0.0.0', 0);
+const ANY_IPV6 = encodeSocketAddress('::', 0);
 
 /** The descriptor of a new socket for a connection to `address`, with this mark. Throws a SysError. */
 export function openMarkedSocket(address: string, protocol: 'TCP' | 'UDP', mark: number): number {
-  return open(familyOfText(address), protocol === 'TCP' ? SOCK_STREAM : SOCK_DGRAM, mark);
+  const family = familyOfText(address);
+  if (protocol === 'TCP') return open(family, SOCK_STREAM, mark);
+  const fd = open(family, SOCK_DGRAM, mark);
+  if (family === AF_INET6) setOption(fd, { level: IPPROTO_IPV6, name: IPV6_V6ONLY, value: 1 });
+  // Node (libuv's uv_udp_open) sets SO_REUSEADDR on what it is given. A port that was chosen after that could be another
+  // flow's, too, which would then get this one's answers.
+  const status = bindTo(fd, family === AF_INET6 ? ANY_IPV6 : ANY_IPV4);
+  if (status < 0) close(fd);
+  must('bind', status);
+  return fd;
 }
 
 /** Throws a SysError where this process may not mark sockets. */

@@ -1,5 +1,6 @@
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { readFileSync, writeFileSync } from 'node:fs';
 import type { TestContext } from 'node:test';
 import type { Endpoint } from '../../../src/model/endpoint.ts';
 import { endpointAt } from './harness.ts';
@@ -90,4 +91,13 @@ export function drop(t: TestContext, chain: string, ...match: string[]): void {
   const change = (how: string) => execFileSync('iptables', ['-w', how, chain, ...match, '-j', 'DROP']);
   change('-A');
   t.after(() => change('-D'));
+}
+
+const PORT_RANGE = '/proc/sys/net/ipv4/ip_local_port_range';
+
+/** Until the end of the test, the kernel takes local ports from these. */
+export function narrowPorts(t: TestContext, first: number, last: number): void {
+  const before = readFileSync(PORT_RANGE, 'utf8');
+  writeFileSync(PORT_RANGE, `${first} ${last}`);
+  t.after(() => writeFileSync(PORT_RANGE, before));
 }

@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
 import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
-import { readFileSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { type TestContext, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -9,12 +8,11 @@ import { endpointName } from '../../../src/model/endpoint.ts';
 import { waitFor } from '../../netns/wait.ts';
 import { ask, connectTcp, refusingEndpoint, TcpBackend } from '../../support/tcp.ts';
 import { backends, endpointAt, type RigFactory } from './harness.ts';
-import { BLACK_HOLE, UNREACHABLE } from './network.ts';
+import { BLACK_HOLE, narrowPorts, UNREACHABLE } from './network.ts';
 
 /** Enough that it would take long to be done with them one after another. */
 const CROWD = 60;
 
-const PORT_RANGE = '/proc/sys/net/ipv4/ip_local_port_range';
 /** Two ports: a listener takes one, and the kernel has only the other for a dial to it. */
 const TWO_PORTS = [47_000, 47_001] as const;
 /** Outside of them. */
@@ -25,7 +23,7 @@ export function retryTests(makeRig: RigFactory): void {
     test(`a ${protocol} connection to itself is a refusal`, async (t) => {
       const rig = await makeRig(t);
       if (rig.dialsBeginAnew) return t.skip('a successor needs ports for its self-check');
-      narrowPorts(t);
+      narrowPorts(t, ...TWO_PORTS);
       const { name, port } = await rig.open(protocol, []);
       const dead = endpointAt('127.0.0.1', TWO_PORTS.find((each) => each !== port) as number);
       await rig.update(name, backends([dead]));
@@ -191,12 +189,6 @@ export function retryTests(makeRig: RigFactory): void {
     await sleep(1000);
     assert.equal(rig.counters(name).failedTimeout, failedTimeout, 'nobody is tried for it any more');
   });
-}
-
-function narrowPorts(t: TestContext): void {
-  const before = readFileSync(PORT_RANGE, 'utf8');
-  writeFileSync(PORT_RANGE, TWO_PORTS.join(' '));
-  t.after(() => writeFileSync(PORT_RANGE, before));
 }
 
 /** Sends something. Returns what has come back by then. */

@@ -13,7 +13,7 @@ export interface NodeAddressOptions {
 }
 
 /**
- * The address of this node, of one family, that host rules lead to: what its Node object says, as long as this machine has that
+ * The address of this node, of one family, that rules lead to: what its Node object says, as long as this machine has that
  * address (a rule to any other would send the node's own connections away), or else that of the default route.
  * Warns once of each thing that is not as it should be.
  */
@@ -45,7 +45,7 @@ export class NodeAddress {
     const named = preferred.find((address) => local.has(address));
     if (named !== undefined) {
       this.#tell(named, () =>
-        this.#log.v(1)?.info('Host rules lead to the address of the Node object', { address: named }),
+        this.#log.v(1)?.info('Rules lead to the address of the Node object', { address: named }),
       );
       return named;
     }
@@ -56,18 +56,18 @@ export class NodeAddress {
     this.#tell(JSON.stringify([fields, isMissed]), () => {
       if (isMissed) {
         this.#log.warn(
-          `The Node object names no ${this.#family} address; host rules lead to the address of the default route`,
+          `The Node object names no ${this.#family} address; rules lead to the address of the default route`,
           fields,
         );
       } else if (preferred.length > 0) {
         this.#log.warn(
-          'This machine has no address of its Node object; host rules lead to another of its addresses',
+          'This machine has no address of its Node object; rules lead to another of its addresses',
           fields,
         );
       } else if (found.isFallback) {
-        this.#log.warn('No default route; host rules lead to another address of this node', fields);
+        this.#log.warn('No default route; rules lead to another address of this node', fields);
       } else {
-        this.#log.v(1)?.info('Host rules lead to the address of the default route', fields);
+        this.#log.v(1)?.info('Rules lead to the address of the default route', fields);
       }
     });
     return found.address;

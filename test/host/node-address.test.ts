@@ -22,7 +22,7 @@ function harness() {
   return { node, machine, warnings };
 }
 
-describe('the address that host rules lead to', () => {
+describe('the address that rules lead to', () => {
   test('is that of the default route until the Node object says otherwise', () => {
     const h = harness();
     assert.equal(h.node.current(), '192.168.50.10');

@@ -44,9 +44,7 @@ export class NodeAddress {
     const preferred = this.#preferred ?? [];
     const named = preferred.find((address) => local.has(address));
     if (named !== undefined) {
-      this.#tell(named, () =>
-        this.#log.v(1)?.info('Rules lead to the address of the Node object', { address: named }),
-      );
+      this.#tell(named, () => this.#log.v(1)?.info('Rules lead to the address of the Node object', { address: named }));
       return named;
     }
     const found = this.#machine.hostAddress();

@@ -3,7 +3,7 @@
  * written under another name first and then renamed, so that a program that runs from there is never half written.
  */
 import { execFileSync } from 'node:child_process';
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { chmodSync, copyFileSync, mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join, relative, resolve } from 'node:path';
@@ -82,7 +82,10 @@ const OPTIONS = {
   charset: 'ascii',
   plugins: [substitutes],
   // Only a run from the sources looks for files relative to this.
-  define: { 'import.meta.url': '"file:///"', ADDON_SHA256: JSON.stringify(sha256(addonFile())) },
+  define: {
+    'import.meta.url': '"file:///"',
+    ADDON_SHA256: JSON.stringify(hash('sha256', readFileSync(addonFile()), 'hex')),
+  },
   // Not minified: a stack trace shows a readable line.
   logLevel: 'warning',
 } satisfies BuildOptions;
@@ -98,10 +101,6 @@ function packagesIn({ inputs }: Metafile): string[] {
 function addonFile(): string {
   const koffi = createRequire(resolvePackage('koffi'));
   return join(dirname(koffi.resolve(`@koromix/koffi-linux-${process.arch}`)), `linux_${process.arch}/koffi.node`);
-}
-
-function sha256(file: string): string {
-  return createHash('sha256').update(readFileSync(file)).digest('hex');
 }
 
 async function writeExecutable(file: string): Promise<void> {

@@ -52,7 +52,7 @@ export const TW_REUSE = '/proc/sys/net/ipv4/tcp_tw_reuse';
  * gives such a port to the next connection after a second (`tcp_tw_reuse_delay`), where both ends have timestamps; 2, the
  * kernel's default, means loopback only. For both families, and of this network namespace alone.
  */
-export function machineNumbers({ tcpTwReuse, conntrack }: MachineSettings, cores: number): KernelNumber[] {
+function machineNumbers({ tcpTwReuse, conntrack }: MachineSettings, cores: number): KernelNumber[] {
   const reuse = tcpTwReuse ? [{ path: TW_REUSE, value: 1 }] : [];
   return [...reuse, ...conntrackNumbers(conntrack, cores)];
 }

@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import {
   chmodSync,
   closeSync,
@@ -95,7 +95,7 @@ function loadFile(path: string, { sha256, load }: Addon): unknown {
   try {
     const { uid, mode } = fstatSync(fd);
     if (!isTrusted(uid) || (mode & 0o022) !== 0) throw new Error('others than root and this user may write it');
-    if (createHash('sha256').update(readFileSync(fd)).digest('hex') !== sha256) {
+    if (!hasHash(fd, sha256)) {
       throw new Error('it is not the file that this program was built with');
     }
     const open = `/proc/self/fd/${fd}`;
@@ -116,7 +116,7 @@ function ensureFile(directory: string, path: string, { sha256, content }: Addon)
     throw new Error('the directory is not private to this user');
   }
   try {
-    if (createHash('sha256').update(readFileSync(path)).digest('hex') === sha256) return;
+    if (hasHash(path, sha256)) return;
   } catch {
     // Not there yet.
   }
@@ -128,6 +128,10 @@ function ensureFile(directory: string, path: string, { sha256, content }: Addon)
   } finally {
     rmSync(unfinished, { force: true });
   }
+}
+
+function hasHash(file: string | number, sha256: string): boolean {
+  return hash('sha256', readFileSync(file), 'hex') === sha256;
 }
 
 function isTrusted(uid: number): boolean {

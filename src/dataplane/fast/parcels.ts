@@ -1,6 +1,6 @@
 import { type Backends, COUNTERS, type Counters } from '../../contracts/data-plane.ts';
-import type { Parcel } from '../../contracts/hand-over.ts';
-import { type Address, familyOf, type IpFamily } from '../../model/address.ts';
+import type { AdoptedPort, Parcel } from '../../contracts/hand-over.ts';
+import { type Address, familyOf } from '../../model/address.ts';
 import type { Endpoint } from '../../model/endpoint.ts';
 import { type ListenerId, listenerId } from '../../model/listener-id.ts';
 import type { ServicePortName } from '../../model/service.ts';
@@ -45,13 +45,7 @@ export const CLOSED_PORT = -1;
 const ITEMS_PER_PARCEL = 256;
 
 /** A listener with all that belongs to it, but for its connections and flows. */
-export interface PortState {
-  readonly id: ListenerId;
-  readonly name: ServicePortName;
-  readonly family: IpFamily;
-  readonly protocol: ProxiedProtocol;
-  readonly address: string;
-  readonly localPort: number;
+export interface PortState extends AdoptedPort {
   readonly fd: number;
   readonly backends: Backends;
   readonly counters: Counters;

@@ -18,12 +18,13 @@ export class PseudoTerminal {
 
   /** `program` is a path in the tree, with its arguments. */
   constructor(t: TestContext, program: string, { columns = 80, rows = 24 } = {}) {
-    // The inner shell becomes the program, whose id is printed thereby.
-    const command = `stty rows ${rows} cols ${columns}; sh -c 'echo "PID=$$."; exec "$NODE" ${program}'; echo "CODE=$?."; echo ENDED`;
+    // The inner shell becomes the program, so it prints the program's id. The outer one must survive Ctrl-C: dash would
+    // die of it, bash would not, and `script` takes whichever SHELL names.
+    const command = `trap : INT; stty rows ${rows} cols ${columns}; sh -c 'echo "PID=$$."; exec "$NODE" ${program}'; echo "CODE=$?."; echo ENDED`;
     this.#script = spawn('script', ['-qec', command, '/dev/null'], {
       cwd: ROOT,
       stdio: ['pipe', 'pipe', 'inherit'],
-      env: { ...process.env, NODE: process.execPath, TERM: 'xterm' },
+      env: { ...process.env, NODE: process.execPath, TERM: 'xterm', SHELL: '/bin/sh' },
     });
     this.#script.stdout?.setEncoding('utf8').on('data', (text: string) => {
       this.written += text;

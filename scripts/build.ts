@@ -30,7 +30,7 @@ const NODE_OPTIONS = [
 /** Only a run with a kubeconfig needs this package. It is half of all code, so it is a script of its own. */
 const CLIENT = '@kubernetes/client-node/dist/config.js';
 
-const SCRIPTS = { 'main.js': 'src/main.ts', 'worker.js': 'src/worker/main.ts', 'client-node.js': CLIENT };
+const SCRIPTS = { 'main.js': 'src/main.ts', 'worker.js': 'src/engine/fast/worker/main.ts', 'client-node.js': CLIENT };
 
 export interface Bundle {
   /** By file name. All characters are ASCII: V8 keeps other text with two bytes for each character. */

@@ -1,8 +1,8 @@
 import { writeFileSync } from 'node:fs';
-import { isSubcommand, runSubcommand } from './client/run-subcommand.ts';
-import { endProcess } from './host/end-process.ts';
-import { HELPER_PROCESS } from './iptables/helper-command.ts';
-import { openTerminal, subcommands, tools } from './main/subcommands.ts';
+import { openTerminal, subcommands, tools } from './app/subcommands.ts';
+import { endProcess } from './kernel/end-process.ts';
+import { HELPER_PROCESS } from './kernel/iptables/helper-command.ts';
+import { isSubcommand, runSubcommand } from './operate/command/run-subcommand.ts';
 
 try {
   // Node names its main thread "MainThread", by which nobody would find this process.
@@ -20,11 +20,11 @@ void main(process.argv.slice(2)).then(async (code) => {
 /** Resolves with the exit code, if it is known. */
 async function main(argv: readonly string[]): Promise<number | undefined> {
   if (process.argv0 === HELPER_PROCESS) {
-    await import('./iptables/helper/main.ts');
+    await import('./kernel/iptables/helper/main.ts');
     return undefined;
   }
   if (isSubcommand(argv)) return await runSubcommand(argv, subcommands, openTerminal(), tools);
   // Only now: a subcommand is done in less time than it takes to read what the proxy is made of.
-  const { program } = await import('./main/program.ts');
+  const { program } = await import('./app/program.ts');
   return await program(argv);
 }

@@ -1,4 +1,4 @@
-import type { Random } from '../../src/contracts/clock.ts';
+import type { Random } from '../../src/util/clock.ts';
 import type { ServiceStore } from './service-store.ts';
 import { endpointsOf, MAX_NUMBER, type ScaleService, service } from './services.ts';
 

@@ -8,7 +8,7 @@ import { join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { gzipSync } from 'node:zlib';
 import packageJson from '../../package.json' with { type: 'json' };
-import { SUBCOMMANDS } from '../../src/client/subcommands.ts';
+import { SUBCOMMANDS } from '../../src/operate/command/subcommands.ts';
 import { bundle } from '../build.ts';
 import { bashCompletion, fishCompletion, zshCompletion } from './completions.ts';
 import { componentsOf, thirdPartyNotices } from './components.ts';

@@ -1,4 +1,4 @@
-import { DEFAULT_CONTROL_SOCKET } from '../../src/cli/control-socket.ts';
+import { DEFAULT_CONTROL_SOCKET } from '../../src/config/control-socket.ts';
 import type { Command, Option, OptionGroup, Program } from './program.ts';
 
 export interface ManualOptions {

@@ -1,8 +1,8 @@
-import { ACCEPTED_FLAGS } from '../../src/cli/accepted.ts';
-import { FLAGS } from '../../src/cli/flags.ts';
-import type { Flag } from '../../src/cli/setting.ts';
-import type { Subcommand } from '../../src/client/subcommand.ts';
-import { CHECK } from '../../src/client/subcommands.ts';
+import { ACCEPTED_FLAGS } from '../../src/config/accepted.ts';
+import { FLAGS } from '../../src/config/flags.ts';
+import type { Flag } from '../../src/config/setting.ts';
+import type { Subcommand } from '../../src/operate/command/subcommand.ts';
+import { CHECK } from '../../src/operate/command/subcommands.ts';
 
 export interface OptionValue {
   /** `PATH` is one that a shell completes with names of files. */

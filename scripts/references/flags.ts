@@ -1,8 +1,8 @@
-import { ACCEPTED_FLAGS, FIELDS_WITHOUT_FLAG } from '../../src/cli/accepted.ts';
-import { parseCommandLine } from '../../src/cli/command-line.ts';
-import { FLAGS } from '../../src/cli/flags.ts';
-import type { AcceptedSetting, Flag, Setting } from '../../src/cli/setting.ts';
-import { SUBCOMMANDS } from '../../src/client/subcommands.ts';
+import { ACCEPTED_FLAGS, FIELDS_WITHOUT_FLAG } from '../../src/config/accepted.ts';
+import { parseCommandLine } from '../../src/config/command-line.ts';
+import { FLAGS } from '../../src/config/flags.ts';
+import type { AcceptedSetting, Flag, Setting } from '../../src/config/setting.ts';
+import { SUBCOMMANDS } from '../../src/operate/command/subcommands.ts';
 import type { Blocks } from './blocks.ts';
 import { code, table, words } from './table.ts';
 

@@ -1,12 +1,12 @@
 import { Registry } from 'prom-client';
-import type { SeriesFamily } from '../../src/telemetry/series.ts';
+import type { SeriesFamily } from '../../src/http/series.ts';
 import {
   ENDPOINT_FAMILIES,
   OTHER_ENDPOINTS,
   OTHER_SERVICE_PORTS,
   SERVICE_PORT_FAMILIES,
-} from '../../src/telemetry/service-port-metrics.ts';
-import { metricsOf } from '../../test/telemetry/metrics-of.ts';
+} from '../../src/http/service-port-metrics.ts';
+import { metricsOf } from '../../test/http/metrics-of.ts';
 import type { Blocks } from './blocks.ts';
 import { code, table, words } from './table.ts';
 

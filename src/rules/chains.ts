@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto';
-import type { Table } from '../contracts/iptables.ts';
+import type { Table } from '../model/iptables.ts';
 
 /*
  * Upstream's names and comments (kubernetes `pkg/proxy/userspace/proxier.go`), to the letter: tools and people know

@@ -1,6 +1,6 @@
-import type { Table } from '../contracts/iptables.ts';
 import { type Address, familyOf } from '../model/address.ts';
 import { endpointName } from '../model/endpoint.ts';
+import type { Table } from '../model/iptables.ts';
 import type { EndpointSetName } from '../model/listener-id.ts';
 import type { ServicePortName } from '../model/service.ts';
 import type { ServicePort } from '../model/service-port.ts';

@@ -1,4 +1,4 @@
-import type { Table } from '../contracts/iptables.ts';
+import type { Table } from '../model/iptables.ts';
 import { isOurs } from './chains.ts';
 import { parseDump } from './dump.ts';
 import { isKubeProxys } from './kube-proxy-chains.ts';

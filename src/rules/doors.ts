@@ -1,5 +1,5 @@
-import type { Table } from '../contracts/iptables.ts';
 import type { IpFamily } from '../model/address.ts';
+import type { Table } from '../model/iptables.ts';
 import type { Chain } from './chain-layout.ts';
 import { DOORS, LET_IN } from './chains.ts';
 import type { Rule } from './rule.ts';

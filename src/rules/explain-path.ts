@@ -1,7 +1,7 @@
-import type { Clock } from '../contracts/clock.ts';
-import type { Table } from '../contracts/iptables.ts';
-import { inSlices } from '../contracts/time-slices.ts';
 import { type Address, parseAddress } from '../model/address.ts';
+import type { Table } from '../model/iptables.ts';
+import type { Clock } from '../util/clock.ts';
+import { inSlices } from '../util/time-slices.ts';
 import { plainSpec } from './chains.ts';
 import { DumpReader } from './dump.ts';
 import { type IsLocal, matchesPacket, parseRule, type RuleTarget, type TracedPacket } from './explain-match.ts';

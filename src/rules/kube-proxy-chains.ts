@@ -1,4 +1,4 @@
-import type { Table } from '../contracts/iptables.ts';
+import type { Table } from '../model/iptables.ts';
 
 /*
  * What kube-proxy's modes iptables and ipvs leave behind (kubernetes `pkg/proxy/iptables` and `pkg/proxy/ipvs`,

@@ -1,5 +1,5 @@
-import type { Table } from '../contracts/iptables.ts';
-import { sameList } from '../model/same-list.ts';
+import type { Table } from '../model/iptables.ts';
+import { sameList } from '../util/same-list.ts';
 import { isOurs, JUMPS, type Jump, plainSpec } from './chains.ts';
 import { type ChainRules, jumpTarget } from './dump.ts';
 import { appendLine, fitsOnOneLine } from './safe-spec.ts';

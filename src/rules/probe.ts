@@ -1,5 +1,5 @@
-import type { Table } from '../contracts/iptables.ts';
 import type { IpFamily } from '../model/address.ts';
+import type { Table } from '../model/iptables.ts';
 import { PROBE_CHAIN } from './chains.ts';
 import type { Rule } from './rule.ts';
 import { appendLine } from './safe-spec.ts';

@@ -1,4 +1,4 @@
-import type { Table } from '../contracts/iptables.ts';
+import type { Table } from '../model/iptables.ts';
 import type { ServicePortName } from '../model/service.ts';
 import { LOCAL_PORTS, ROOT_CHAINS } from './chains.ts';
 import { CLAIM_KINDS, type Claim, type ClaimPart, claimsOf, type Portal } from './claims.ts';

@@ -1,4 +1,4 @@
-import type { Table } from '../contracts/iptables.ts';
+import type { Table } from '../model/iptables.ts';
 import type { ServicePortName } from '../model/service.ts';
 
 /** A rule in one of our chains; a value, so that a refused one can be left out and traced to its Service port. */

@@ -1,6 +1,6 @@
 import type { Cidr } from '../model/cidr.ts';
-import { sameList } from '../model/same-list.ts';
 import { type EndpointSet, type LocalEndpointSet, verdictOf } from '../model/service-port.ts';
+import { sameList } from '../util/same-list.ts';
 import type { Portal } from './claims.ts';
 
 /** Whether the two make the same rules. Of endpoints, only whether there are any does; affinity never does. */

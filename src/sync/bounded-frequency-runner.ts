@@ -1,4 +1,4 @@
-import type { Clock, Timer } from '../contracts/clock.ts';
+import type { Clock, Timer } from '../util/clock.ts';
 
 /** `change`: somebody asked; `period`: the time for a routine check has come; `retry`: the last run failed. */
 export type RunCause = 'change' | 'period' | 'retry';

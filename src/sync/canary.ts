@@ -1,4 +1,4 @@
-import type { Clock, Timer } from '../contracts/clock.ts';
+import type { Clock, Timer } from '../util/clock.ts';
 
 export interface CanaryOptions {
   readonly clock: Clock;

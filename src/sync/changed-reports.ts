@@ -1,4 +1,4 @@
-import type { Log, LogFields } from '../contracts/log.ts';
+import type { Log, LogFields } from '../util/log.ts';
 
 interface Report {
   /** What makes it the same fault as before, whatever its message says this time. */

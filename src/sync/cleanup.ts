@@ -1,12 +1,12 @@
-import type { Clock } from '../contracts/clock.ts';
-import type { Conntrack } from '../contracts/conntrack.ts';
-import { type Iptables, IptablesError, type Table } from '../contracts/iptables.ts';
-import type { Log } from '../contracts/log.ts';
 import type { IpFamily } from '../model/address.ts';
-import { messageOf } from '../model/message-of.ts';
+import type { Conntrack } from '../model/conntrack.ts';
+import { type Iptables, IptablesError, type Table } from '../model/iptables.ts';
 import { planCleanup } from '../rules/cleanup.ts';
 import { parseDump } from '../rules/dump.ts';
 import { installedPorts } from '../rules/installed-ports.ts';
+import type { Clock } from '../util/clock.ts';
+import type { Log } from '../util/log.ts';
+import { messageOf } from '../util/message-of.ts';
 
 /** The tables in which this program, or a kube-proxy, leaves something. */
 const TABLES: readonly Table[] = ['nat', 'filter', 'mangle'];

@@ -1,5 +1,5 @@
 import { type Endpoint, endpointName } from '../model/endpoint.ts';
-import type { ServiceTracker } from '../state/service-tracker.ts';
+import type { ServiceTracker } from '../services/service-tracker.ts';
 import type { Controller } from './controller.ts';
 
 /** Each costs memory and a little time at every change, also of an endpoint that has gone for good. */

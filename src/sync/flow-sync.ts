@@ -1,10 +1,10 @@
-import type { Clock } from '../contracts/clock.ts';
-import type { Conntrack } from '../contracts/conntrack.ts';
-import type { Log } from '../contracts/log.ts';
-import type { FlowMetrics } from '../contracts/metrics.ts';
 import type { IpFamily } from '../model/address.ts';
-import { messageOf } from '../model/message-of.ts';
+import type { Conntrack } from '../model/conntrack.ts';
+import type { FlowMetrics } from '../model/metrics.ts';
 import type { PortalDelta } from '../rules/claims.ts';
+import type { Clock } from '../util/clock.ts';
+import type { Log } from '../util/log.ts';
+import { messageOf } from '../util/message-of.ts';
 import { StaleFlows } from './stale-flows.ts';
 
 export interface FlowSyncOptions {

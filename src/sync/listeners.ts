@@ -1,15 +1,15 @@
-import type { Clock, Timer } from '../contracts/clock.ts';
-import { type Backends, type DataPlane, ListenError } from '../contracts/data-plane.ts';
-import type { AdoptedPort } from '../contracts/hand-over.ts';
-import type { Log } from '../contracts/log.ts';
 import type { IpFamily } from '../model/address.ts';
 import type { CarriedPort } from '../model/carried-port.ts';
+import { type Backends, type DataPlane, ListenError } from '../model/data-plane.ts';
+import type { AdoptedPort } from '../model/hand-over.ts';
 import { type EndpointSetName, type ListenerId, listenerId } from '../model/listener-id.ts';
-import { messageOf } from '../model/message-of.ts';
 import type { Protocol, ServicePortName } from '../model/service.ts';
 import type { EndpointSet, ProxiedProtocol, ServicePort } from '../model/service-port.ts';
 import type { Portal, PortalDelta } from '../rules/claims.ts';
 import { samePortal } from '../rules/same-portal.ts';
+import type { Clock, Timer } from '../util/clock.ts';
+import type { Log } from '../util/log.ts';
+import { messageOf } from '../util/message-of.ts';
 import type { PortAllocator } from './port-allocator.ts';
 
 export interface ListenersOptions {

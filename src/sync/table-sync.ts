@@ -1,9 +1,6 @@
-import type { Clock } from '../contracts/clock.ts';
-import { type Iptables, IptablesError, type Table } from '../contracts/iptables.ts';
-import type { Log } from '../contracts/log.ts';
-import type { SyncMetrics } from '../contracts/metrics.ts';
 import type { IpFamily } from '../model/address.ts';
-import { sameList } from '../model/same-list.ts';
+import { type Iptables, IptablesError, type Table } from '../model/iptables.ts';
+import type { SyncMetrics } from '../model/metrics.ts';
 import { type Chain, chainsOf, layoutChange, rootChains } from '../rules/chain-layout.ts';
 import { JUMPS, RETIRED_CHAIN } from '../rules/chains.ts';
 import { fixedChains } from '../rules/doors.ts';
@@ -15,6 +12,9 @@ import type { PortLedger, RetiredLog } from '../rules/port-ledger.ts';
 import { probeCleanupText, probeText } from '../rules/probe.ts';
 import type { Rule } from '../rules/rule.ts';
 import type { RuleTrees } from '../rules/rule-book.ts';
+import type { Clock } from '../util/clock.ts';
+import type { Log } from '../util/log.ts';
+import { sameList } from '../util/same-list.ts';
 import type { ChangedReports } from './changed-reports.ts';
 import { gathered, readTable } from './large-tables.ts';
 

@@ -2,20 +2,15 @@ import assert from 'node:assert/strict';
 import { existsSync, globSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { describe, test } from 'node:test';
-import { parseCommandLine } from '../../src/cli/command-line.ts';
-import { subcommandHelp } from '../../src/client/help.ts';
-import { SUBCOMMANDS } from '../../src/client/subcommands.ts';
+import { parseCommandLine } from '../../src/config/command-line.ts';
+import { subcommandHelp } from '../../src/operate/command/help.ts';
+import { SUBCOMMANDS } from '../../src/operate/command/subcommands.ts';
 
 const root = join(import.meta.dirname, '../..');
 
 function read(path: string): string {
   return readFileSync(join(root, path), 'utf8');
 }
-
-/** Concatenated literals as one text, so that a message can be found whichever way its source is folded. */
-const source = globSync('src/**/*.ts', { cwd: root })
-  .map((path) => read(path).replaceAll(/['`] \+\s+['`]/g, ''))
-  .join('\n');
 
 describe('README.md and docs/', () => {
   const documents = ['README.md', 'CONTRIBUTING.md', ...globSync('docs/**/*.md', { cwd: root })];
@@ -58,37 +53,14 @@ describe('README.md and docs/', () => {
   });
 });
 
-describe('docs/operations.md', () => {
-  const chapter = read('docs/operations.md').split('\n## What the log says\n')[1]?.split('\n## ')[0] ?? '';
-  const messages = [...chapter.matchAll(/^\| (?!message|---)(.*?) \|/gm)].map(([, message = '']) => message);
-
-  test('explains messages that there are', () => {
-    assert.ok(messages.length > 50, `${messages.length} messages`);
-    const literals = (message: string) => message.split('…').map((part) => part.trim());
-    assert.deepEqual(
-      messages.filter((message) => !literals(message).every((literal) => source.includes(literal))),
-      [],
-    );
-  });
-
-  test('explains every warning and error', () => {
-    const told = [...source.matchAll(/\blog\.(?:warn|error)\(\s*(['"`])(.*?)\1\s*[,)]/gs)].map(
-      ([, , text = '']) => text,
-    );
-    assert.ok(told.length > 40, `${told.length} messages`);
-    // "…" stands for whatever a message fills in, and for what is not worth repeating.
-    const patterns = messages.map((message) => new RegExp(`^${message.split('…').map(escaped).join('.*')}$`));
-    assert.deepEqual(
-      told.filter((text) => !patterns.some((pattern) => pattern.test(text))),
-      [],
-      'add a row with what it means and what to do',
-    );
-  });
+test('docs/parity.md names a test file in every row but a "no"', () => {
+  const rows = read('docs/parity.md').match(/^\| .* \| (?:yes|differs|no) \| .*$/gm) ?? [];
+  assert.ok(rows.length > 50, `${rows.length} rows`);
+  assert.deepEqual(
+    rows.filter((row) => !/\| no \| \S|\]\(\.\.\/test\/[^)]+\.ts\)/.test(row)),
+    [],
+  );
 });
-
-function escaped(text: string): string {
-  return text.replaceAll(/[\\^$.*+?()[\]{}|]/g, '\\$&');
-}
 
 /** Of the API server. */
 const OF_OTHERS: ReadonlySet<string> = new Set(['--service-node-port-range']);

@@ -2,33 +2,25 @@ import { posix } from 'node:path';
 
 /** Which folders of src/ a folder may import, besides itself. Data flows one way: no line leads back. */
 export const FOLDERS: ReadonlyMap<string, readonly string[]> = new Map([
-  ['model', []],
-  ['contracts', ['model']],
-  ['api', ['model']],
-  ['state', ['model']],
-  ['picker', ['model', 'contracts']],
-  ['rules', ['model', 'contracts']],
-  ['sync', ['model', 'contracts', 'state', 'rules']],
-  ['sources', ['model', 'contracts', 'api']],
-  ['iptables', ['model', 'contracts', 'rules', 'host', 'sys']],
-  ['conntrack', ['model', 'contracts', 'iptables', 'sys']],
-  ['host', ['model', 'contracts', 'sys']],
-  ['handover', ['model', 'contracts', 'sys']],
-  ['dataplane', ['model', 'contracts', 'picker', 'worker', 'sys']],
-  ['telemetry', ['model', 'contracts']],
-  ['cli', ['model', 'contracts']],
-  ['worker', ['model', 'contracts', 'picker', 'sys', 'host']],
+  ['util', []],
   ['sys', []],
-  ['checks', ['model', 'contracts', 'api', 'rules', 'iptables', 'host', 'sources']],
-  ['view', ['model', 'contracts', 'state', 'rules']],
-  ['control', ['model', 'contracts']],
-  ['client', ['model', 'contracts', 'control', 'cli']],
-  ['status', ['model', 'contracts', 'telemetry']],
+  ['model', ['util']],
+  ['config', ['model', 'util']],
+  ['services', ['model', 'util']],
+  ['rules', ['model', 'util']],
+  ['kubernetes', ['model', 'util']],
+  ['manifests', ['model', 'util', 'kubernetes']],
+  ['sync', ['model', 'util', 'services', 'rules']],
+  ['kernel', ['model', 'util', 'rules', 'sys']],
+  ['engine', ['model', 'util', 'services', 'kernel', 'sys']],
+  ['upgrade', ['model', 'util', 'sys']],
+  ['operate', ['model', 'util', 'services', 'rules', 'kernel', 'kubernetes', 'manifests', 'config']],
+  ['http', ['model', 'util', 'operate']],
 ]);
 
 /** The composition root, a file and a folder, names every implementation, and nothing else imports it. */
 const ROOT = 'src/main.ts';
-const ROOT_FOLDER = 'src/main/';
+const ROOT_FOLDER = 'src/app/';
 
 export function isRoot(file: string): boolean {
   return file === ROOT || file.startsWith(ROOT_FOLDER);
@@ -36,39 +28,40 @@ export function isRoot(file: string): boolean {
 
 /** Everything that is not listed here is a new dependency: a decision, not an import. Paths are prefixes below src/. */
 const PACKAGES: ReadonlyMap<string, readonly string[]> = new Map([
-  ['yaml', ['sources/']],
-  ['@kubernetes/client-node', ['sources/kubernetes/']],
-  ['yargs', ['cli/']],
-  ['winston', ['telemetry/']],
-  ['prom-client', ['telemetry/']],
+  ['yaml', ['manifests/', 'util/', 'kubernetes/', 'config/']],
+  ['@kubernetes/client-node', ['kubernetes/']],
+  ['yargs', ['config/']],
+  ['winston', ['operate/log/']],
+  ['prom-client', ['http/']],
   ['koffi', ['sys/']],
 ]);
 
 /** The builtins that reach out of the process, each with the few places that may. */
 const EFFECTS: ReadonlyMap<string, readonly string[]> = new Map([
-  ['node:child_process', ['iptables/', 'handover/successor-process.ts']],
+  ['node:child_process', ['kernel/iptables/', 'upgrade/successor-process.ts']],
   // The last two only read and write addresses with it.
   [
     'node:net',
     [
-      'dataplane/',
-      'telemetry/http-server.ts',
-      'control/',
-      'host/node-claim.ts',
-      'checks/probes/',
+      'engine/node/',
+      'engine/fast/parcel-format.ts',
+      'http/http-server.ts',
+      'operate/control/',
+      'operate/check/probes/',
+      'kernel/node-claim.ts',
       'model/address.ts',
       'sys/socket-address.ts',
     ],
   ],
-  ['node:dgram', ['dataplane/']],
+  ['node:dgram', ['engine/node/']],
 ]);
 
 /** Decide and compute only: what they need of Node computes too. */
-const PURE = ['model', 'contracts', 'api', 'state', 'picker', 'rules'];
+const PURE = ['model', 'services', 'rules'];
 const PURE_BUILTINS = ['node:util', 'node:crypto'];
 
 /** Files outside src/ that one of its files may import. */
-const OUTSIDE: ReadonlyMap<string, string> = new Map([['package.json', 'src/cli/version.ts']]);
+const OUTSIDE: ReadonlyMap<string, string> = new Map([['package.json', 'src/config/version.ts']]);
 
 const STATEMENT = /^[ \t]*(?:import|export)\b(?:[^'"`;]*?\bfrom)?\s*['"]([^'"]+)['"]/gm;
 const DYNAMIC = /\b(?:import|require)\s*\(\s*(?:['"]([^'"]*)['"]|[^'"\s])/g;
@@ -105,7 +98,7 @@ function whatIsAllowed(file: string, specifier: string): string | undefined {
 function whatIsAllowedRelative(file: string, specifier: string): string | undefined {
   const target = posix.join(posix.dirname(file), specifier);
   if (!target.startsWith('src/')) {
-    return OUTSIDE.get(target) === file ? undefined : 'nothing outside src/ but package.json in src/cli/version.ts';
+    return OUTSIDE.get(target) === file ? undefined : 'nothing outside src/ but package.json in src/config/version.ts';
   }
   if (!target.endsWith('.ts')) return 'a file by its whole name, with .ts';
   if (isRoot(file)) return undefined;

@@ -34,7 +34,7 @@ describe('the sources', () => {
 
   test('end the process in one place, which cannot hang (ADR 15)', () => {
     const ending = files.filter((file) => /\bprocess\.(?:exit|reallyExit|abort)\(/.test(textOf(file)));
-    assert.deepEqual(ending, ['src/host/end-process.ts']);
+    assert.deepEqual(ending, ['src/kernel/end-process.ts']);
   });
 });
 
@@ -50,53 +50,28 @@ test('the table of folders has no cycle', () => {
 
 describe('an import', () => {
   const cases: readonly (readonly [file: string, source: string, complaint: RegExp | undefined])[] = [
-    ['src/rules/a.ts', `import { b } from '../model/b.ts';`, undefined],
-    ['src/rules/a.ts', `import { b } from './b.ts';`, undefined],
-    ['src/dataplane/node/a.ts', `import type { b } from '../../picker/b.ts';`, undefined],
-    ['src/main.ts', `import { b } from './telemetry/b.ts';\nimport 'node:child_process';`, undefined],
-    ['src/main/a.ts', `import { b } from '../telemetry/b.ts';\nimport { c } from './c.ts';`, undefined],
-    ['src/cli/version.ts', `import p from '../../package.json' with { type: 'json' };`, undefined],
-    ['src/state/a.ts', `import { isDeepStrictEqual } from 'node:util';`, undefined],
-    ['src/sources/manifests/a.ts', `import { parse } from 'yaml';`, undefined],
-    ['src/sources/kubernetes/a.ts', `import k from '@kubernetes/client-node/dist/config.js';`, undefined],
-    ['src/host/a.ts', `// import x from 'winston';\n/* import x from 'winston'; */`, undefined],
+    ['src/rules/a.ts', `import { b } from '../model/b.ts';\nimport { c } from './c.ts';`, undefined],
+    ['src/main.ts', `import { b } from './http/b.ts';\nimport 'node:child_process';`, undefined],
+    ['src/app/a.ts', `import { b } from '../http/b.ts';`, undefined],
+    ['src/config/version.ts', `import p from '../../package.json' with { type: 'json' };`, undefined],
+    ['src/kubernetes/a.ts', `import k from '@kubernetes/client-node/dist/config.js';`, undefined],
+    ['src/kernel/a.ts', `// import x from 'winston';\n/* import x from 'winston'; */`, undefined],
 
-    [
-      'src/model/a.ts',
-      `import '../contracts/b.ts';`,
-      /model\/a\.ts imports \.\.\/contracts\/b\.ts: .* for model: model$/,
-    ],
-    ['src/rules/a.ts', `import { b } from '../state/b.ts';`, /for rules: rules, model, contracts$/],
-    ['src/rules/a.ts', `import type { b } from '../state/b.ts';`, /for rules/],
-    ['src/rules/a.ts', `import {\n  b,\n  c,\n} from '../state/b.ts';`, /for rules/],
-    ['src/rules/a.ts', `export { b } from '../state/b.ts';`, /for rules/],
-    ['src/rules/a.ts', `export * from '../state/b.ts';`, /for rules/],
-    ['src/rules/a.ts', `const b = await import('../state/b.ts');`, /for rules/],
-    ['src/rules/a.ts', `type B = import('../state/b.ts').B;`, /for rules/],
-    ['src/rules/a.ts', `import { b } from '../rules/../state/b.ts';`, /for rules/],
+    ['src/rules/a.ts', `import { b } from '../sync/b.ts';`, /rules\/a\.ts imports .* for rules: rules, model, util$/],
+    ['src/rules/a.ts', `import {\n  b,\n  c,\n} from '../sync/b.ts';`, /for rules/],
+    ['src/rules/a.ts', `export * from '../sync/b.ts';`, /for rules/],
+    ['src/rules/a.ts', `const b = await import('../sync/b.ts');`, /for rules/],
+    ['src/rules/a.ts', `type B = import('../sync/b.ts').B;`, /for rules/],
     ['src/rules/a.ts', 'const b = await import(path);', /computed path/],
-    ['src/rules/a.ts', 'const b = await import(`../state/b.ts`);', /computed path/],
-    ['src/sync/a.ts', `import { main } from '../main.ts';`, /composition root/],
-    ['src/sync/a.ts', `import { run } from '../main/run.ts';`, /composition root/],
+    ['src/sync/a.ts', `import { run } from '../app/run.ts';`, /composition root/],
     ['src/sync/a.ts', `import { b } from '../rules/b';`, /with \.ts$/],
     ['src/extra/a.ts', `import { b } from '../model/b.ts';`, /src\/extra\/ is in the table/],
-    ['src/util.ts', `import { b } from './model/b.ts';`, /only src\/main\.ts to lie outside a folder/],
-    ['src/cli/a.ts', `import p from '../../package.json' with { type: 'json' };`, /nothing outside src/],
     ['src/sync/a.ts', `import { fake } from '../../test/fakes/fake.ts';`, /nothing outside src/],
-
     ['src/main.ts', `import yargs from 'yargs';`, /node: builtins and the folders/],
-    ['src/host/a.ts', `import { parse } from 'yaml';`, /yaml only in sources/],
-    ['src/telemetry/a.ts', `import yargs from 'yargs';`, /yargs only in cli\//],
-    ['src/cli/a.ts', `import winston from 'winston';`, /winston only in telemetry\//],
-    ['src/sync/a.ts', `import { Gauge } from 'prom-client';`, /prom-client only in telemetry\//],
-    ['src/sync/a.ts', `import k from '@kubernetes/client-node/dist/config.js';`, /only in sources\/kubernetes\//],
-    ['src/sync/a.ts', `import _ from 'lodash';`, /of packages only yaml/],
-    ['src/sync/a.ts', `import fs from 'fs';`, /of packages only yaml/],
-    ['src/host/a.ts', `import { spawn } from 'node:child_process';`, /node:child_process only in iptables\//],
-    ['src/host/a.ts', `import { isIP } from 'node:net';`, /node:net only in dataplane\/, telemetry\/http-server\.ts/],
-    ['src/telemetry/a.ts', `import { isIP } from 'node:net';`, /node:net only in/],
-    ['src/sync/a.ts', `import dgram from 'node:dgram';`, /node:dgram only in dataplane\//],
-    ['src/picker/a.ts', `import { readFileSync } from 'node:fs';`, /in a pure folder only node:util/],
+    ['src/kernel/a.ts', `import { parse } from 'yaml';`, /yaml only in/],
+    ['src/sync/a.ts', `import _ from 'lodash';`, /of packages only/],
+    ['src/kernel/a.ts', `import { spawn } from 'node:child_process';`, /node:child_process only in/],
+    ['src/services/a.ts', `import { readFileSync } from 'node:fs';`, /in a pure folder only node:util/],
   ];
   for (const [file, source, complaint] of cases) {
     test(`in ${file}: ${source.replaceAll('\n', ' ')} is ${complaint ? 'refused' : 'fine'}`, () => {

@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
 import { after, before, type TestContext, test } from 'node:test';
 import { type Browser, chromium, type Page } from 'playwright-core';
-import type { NodeView, ServiceView } from '../../src/contracts/view.ts';
-import { statusRoutes } from '../../src/status/routes.ts';
+import { statusRoutes } from '../../src/http/page/routes.ts';
+import type { NodeView, ServiceView } from '../../src/model/view.ts';
 import { FakeView } from '../fakes/fake-view.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
+import { serve } from '../http/serve.ts';
 import { waitFor } from '../netns/wait.ts';
-import { serve } from '../telemetry/serve.ts';
 import { hasNames, openPage, PATIENCE_MS, picture, untilNames } from './pages.ts';
 
 const WEB = 'default/web:http';

@@ -1,6 +1,6 @@
 import '../support/private-netns.ts';
-import { createFastDataPlane } from '../../src/dataplane/fast/create.ts';
-import { systemClock } from '../../src/host/system-clock.ts';
+import { createFastDataPlane } from '../../src/engine/fast/create.ts';
+import { systemClock } from '../../src/util/system-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
 import { dataPlaneCompliance } from './data-plane.ts';
 

@@ -1,12 +1,12 @@
 import '../support/private-netns.ts';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Backends, DataPlane, ListenerStats, ListenSpec, OpenConnection } from '../../src/contracts/data-plane.ts';
-import { createFastDataPlane } from '../../src/dataplane/fast/create.ts';
-import { systemClock } from '../../src/host/system-clock.ts';
+import { createFastDataPlane } from '../../src/engine/fast/create.ts';
 import type { Address } from '../../src/model/address.ts';
+import type { Backends, DataPlane, ListenerStats, ListenSpec, OpenConnection } from '../../src/model/data-plane.ts';
 import type { Endpoint } from '../../src/model/endpoint.ts';
 import type { ListenerId } from '../../src/model/listener-id.ts';
-import { passOn } from '../dataplane/fast/pass-on.ts';
+import { systemClock } from '../../src/util/system-clock.ts';
+import { passOn } from '../engine/fast/pass-on.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
 import { dataPlaneCompliance, type EngineFactory } from './data-plane.ts';
 

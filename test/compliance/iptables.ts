@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { type Iptables, IptablesError, type Table } from '../../src/contracts/iptables.ts';
 import type { IpFamily } from '../../src/model/address.ts';
+import { type Iptables, IptablesError, type Table } from '../../src/model/iptables.ts';
 import type { ServicePortName } from '../../src/model/service.ts';
 import { layoutChange } from '../../src/rules/chain-layout.ts';
 import type { Portal } from '../../src/rules/claims.ts';

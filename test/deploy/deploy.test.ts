@@ -4,10 +4,10 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'no
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { describe, test } from 'node:test';
-import { parseCommandLine } from '../../src/cli/command-line.ts';
-import type { Config } from '../../src/cli/config.ts';
-import { DEFAULT_CONTROL_SOCKET } from '../../src/cli/control-socket.ts';
-import { watchdogPeriodMs } from '../../src/host/watchdog.ts';
+import { parseCommandLine } from '../../src/config/command-line.ts';
+import type { Config } from '../../src/config/config.ts';
+import { DEFAULT_CONTROL_SOCKET } from '../../src/config/control-socket.ts';
+import { watchdogPeriodMs } from '../../src/kernel/watchdog.ts';
 import { deployedArguments, deployedCapabilities, deployedObjects } from './manifest.ts';
 
 const ANALYZE = '/usr/bin/systemd-analyze';

@@ -1,3 +1,4 @@
+import type { Address } from '../../src/model/address.ts';
 import {
   type Backends,
   COUNTERS,
@@ -7,8 +8,7 @@ import {
   type ListenerStats,
   type ListenSpec,
   type OpenConnection,
-} from '../../src/contracts/data-plane.ts';
-import type { Address } from '../../src/model/address.ts';
+} from '../../src/model/data-plane.ts';
 import { type Endpoint, endpointName } from '../../src/model/endpoint.ts';
 import type { ListenerId } from '../../src/model/listener-id.ts';
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
-import type { Clock } from '../../src/contracts/clock.ts';
-import type { Transport } from '../../src/sources/kubernetes/transport.ts';
+import type { Transport } from '../../src/kubernetes/transport.ts';
+import type { Clock } from '../../src/util/clock.ts';
 import { settle } from '../support/until.ts';
 
 /** A transport whose every request waits for the test to answer it. */

@@ -1,4 +1,7 @@
-import { COUNTERS, type Counters } from '../../src/contracts/data-plane.ts';
+import { type Address, type IpFamily, parseAddress } from '../../src/model/address.ts';
+import { COUNTERS, type Counters } from '../../src/model/data-plane.ts';
+import { type Endpoint, endpointName } from '../../src/model/endpoint.ts';
+import { type ServiceKey, type ServicePortName, servicePortName } from '../../src/model/service.ts';
 import {
   type ConnectionView,
   type EndpointView,
@@ -12,10 +15,7 @@ import {
   type ServiceState,
   type ServiceView,
   type View,
-} from '../../src/contracts/view.ts';
-import { type Address, type IpFamily, parseAddress } from '../../src/model/address.ts';
-import { type Endpoint, endpointName } from '../../src/model/endpoint.ts';
-import { type ServiceKey, type ServicePortName, servicePortName } from '../../src/model/service.ts';
+} from '../../src/model/view.ts';
 
 export const FAKE_NOW = 1_700_000_000_000;
 

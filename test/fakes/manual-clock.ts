@@ -1,4 +1,4 @@
-import type { Clock, Timer } from '../../src/contracts/clock.ts';
+import type { Clock, Timer } from '../../src/util/clock.ts';
 
 interface Pending {
   readonly at: number;

@@ -1,4 +1,4 @@
-import type { Log, LogFields } from '../../src/contracts/log.ts';
+import type { Log, LogFields } from '../../src/util/log.ts';
 
 export interface LogLine {
   readonly level: 'error' | 'warn' | 'info';

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import type { Table } from '../../src/contracts/iptables.ts';
+import type { Table } from '../../src/model/iptables.ts';
 import type { ProxiedProtocol } from '../../src/model/service-port.ts';
 import type { TracedPacket } from '../../src/rules/explain-match.ts';
 import { ruleOwner } from '../../src/rules/explain-owner.ts';

@@ -1,7 +1,7 @@
-import type { Table } from '../../src/contracts/iptables.ts';
 import { type Address, parseAddress } from '../../src/model/address.ts';
 import { type Cidr, parseCidr } from '../../src/model/cidr.ts';
 import type { Endpoint } from '../../src/model/endpoint.ts';
+import type { Table } from '../../src/model/iptables.ts';
 import type { ServicePortName } from '../../src/model/service.ts';
 import type { ServicePort } from '../../src/model/service-port.ts';
 import { chainsOf } from '../../src/rules/chain-layout.ts';

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { BlockList } from 'node:net';
-import type { Table } from '../../src/contracts/iptables.ts';
+import type { Table } from '../../src/model/iptables.ts';
 import type { ProxiedProtocol } from '../../src/model/service-port.ts';
 import { JUMPS } from '../../src/rules/chains.ts';
 import type { Rule } from '../../src/rules/rule.ts';

@@ -1,4 +1,4 @@
-import type { ListenSpec } from '../../src/contracts/data-plane.ts';
+import type { ListenSpec } from '../../src/model/data-plane.ts';
 import { type EndpointSetName, listenerId } from '../../src/model/listener-id.ts';
 
 /** For the set of that name, in the family of the address. */

@@ -1,4 +1,4 @@
-import type { Random } from '../../src/contracts/clock.ts';
+import type { Random } from '../../src/util/clock.ts';
 
 /** Draws that look random and repeat with the seed, so that a failing sequence can be replayed (mulberry32). */
 export function seededRandom(seed: number): Random {

@@ -3,7 +3,7 @@ import { describe, test } from 'node:test';
 import { type Address, parseAddress } from '../../src/model/address.ts';
 import type { ServiceKey } from '../../src/model/service.ts';
 import type { SourceEvent } from '../../src/model/source-event.ts';
-import { ServiceTracker } from '../../src/state/service-tracker.ts';
+import { ServiceTracker } from '../../src/services/service-tracker.ts';
 import { Controller } from '../../src/sync/controller.ts';
 import { Listeners } from '../../src/sync/listeners.ts';
 import { PortAllocator } from '../../src/sync/port-allocator.ts';

@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { IptablesError } from '../../src/contracts/iptables.ts';
+import { IptablesError } from '../../src/model/iptables.ts';
 import type { PortRange } from '../../src/model/port-range.ts';
 import type { Service } from '../../src/model/service.ts';
 import type { SourceEvent } from '../../src/model/source-event.ts';
 import { parseDump } from '../../src/rules/dump.ts';
-import { ServiceTracker } from '../../src/state/service-tracker.ts';
+import { ServiceTracker } from '../../src/services/service-tracker.ts';
 import { Controller } from '../../src/sync/controller.ts';
 import { Listeners } from '../../src/sync/listeners.ts';
 import { PortAllocator } from '../../src/sync/port-allocator.ts';

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { UdpFlows } from '../../src/contracts/conntrack.ts';
+import type { UdpFlows } from '../../src/model/conntrack.ts';
 import { FlowSync } from '../../src/sync/flow-sync.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';

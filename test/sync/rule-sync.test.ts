@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { IptablesError, type Table } from '../../src/contracts/iptables.ts';
 import type { Address, IpFamily } from '../../src/model/address.ts';
+import { IptablesError, type Table } from '../../src/model/iptables.ts';
 import type { ServicePortName } from '../../src/model/service.ts';
 import type { ServicePort } from '../../src/model/service-port.ts';
 import type { Portal } from '../../src/rules/claims.ts';

@@ -37,7 +37,7 @@ test('a machine without known layouts is refused', () => {
 test('the check leaves room for nothing that is inherited by child processes', () => {
   // Every descriptor of this folder is closed at exec: a child of iptables must not keep connections open.
   const script = `
-    import { openListenSocket } from '${new URL('../../src/dataplane/fast/listen-socket.ts', import.meta.url)}';
+    import { openListenSocket } from '${new URL('../../src/engine/fast/listen-socket.ts', import.meta.url)}';
     import { eventfd } from '${new URL('../../src/sys/descriptor.ts', import.meta.url)}';
     import { Epoll } from '${new URL('../../src/sys/epoll.ts', import.meta.url)}';
     import { pipe } from '${new URL('../../src/sys/pipe.ts', import.meta.url)}';

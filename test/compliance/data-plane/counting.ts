@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { COUNTERS, type Counters } from '../../../src/contracts/data-plane.ts';
+import { COUNTERS, type Counters } from '../../../src/model/data-plane.ts';
 import { type Endpoint, endpointName } from '../../../src/model/endpoint.ts';
 import { waitFor } from '../../netns/wait.ts';
 import { listenSpec } from '../../support/listen-spec.ts';

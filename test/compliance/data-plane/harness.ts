@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict';
 import type { TestContext } from 'node:test';
+import { parseAddress } from '../../../src/model/address.ts';
 import type {
   Backends,
   Counters,
   DataPlane,
   DataPlaneObserver,
   DataPlaneOptions,
-} from '../../../src/contracts/data-plane.ts';
-import { parseAddress } from '../../../src/model/address.ts';
+} from '../../../src/model/data-plane.ts';
 import type { Endpoint } from '../../../src/model/endpoint.ts';
 import type { ServicePortName } from '../../../src/model/service.ts';
 import type { ProxiedProtocol } from '../../../src/model/service-port.ts';

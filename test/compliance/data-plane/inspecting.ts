@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { DataPlane, OpenConnection } from '../../../src/contracts/data-plane.ts';
+import type { DataPlane, OpenConnection } from '../../../src/model/data-plane.ts';
 import { endpointName } from '../../../src/model/endpoint.ts';
 import type { ListenerId } from '../../../src/model/listener-id.ts';
 import { waitFor } from '../../netns/wait.ts';

@@ -7,7 +7,7 @@ import { createServer } from 'node:net';
 import { createInterface } from 'node:readline';
 import { type TestContext, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { ListenSpec } from '../../../src/contracts/data-plane.ts';
+import type { ListenSpec } from '../../../src/model/data-plane.ts';
 import type { ProxiedProtocol } from '../../../src/model/service-port.ts';
 import { waitFor } from '../../netns/wait.ts';
 import { listenSpec } from '../../support/listen-spec.ts';

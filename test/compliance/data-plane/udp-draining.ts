@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
-import type { DataPlaneOptions } from '../../../src/contracts/data-plane.ts';
+import type { DataPlaneOptions } from '../../../src/model/data-plane.ts';
 import { type Endpoint, endpointName } from '../../../src/model/endpoint.ts';
 import { waitFor } from '../../netns/wait.ts';
 import { UdpBackend, UdpClient } from '../../support/udp.ts';

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { after, afterEach, before, describe, test } from 'node:test';
-import { askOne } from '../../../src/client/ask-one.ts';
-import type { Explanation, Question } from '../../../src/contracts/view.ts';
-import { connectControl } from '../../../src/control/connect.ts';
-import { systemClock } from '../../../src/host/system-clock.ts';
 import { endpointName } from '../../../src/model/endpoint.ts';
+import type { Explanation, Question } from '../../../src/model/view.ts';
+import { askOne } from '../../../src/operate/command/ask-one.ts';
+import { connectControl } from '../../../src/operate/control/connect.ts';
+import { systemClock } from '../../../src/util/system-clock.ts';
 import { address } from '../../rules/fixtures.ts';
 import type { Agent } from '../agent.ts';
 import { Environment, NOBODY, TCP, UDP } from '../harness.ts';

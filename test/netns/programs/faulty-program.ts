@@ -1,5 +1,5 @@
 import { Worker } from 'node:worker_threads';
-import { Channel } from '../../../src/handover/channel.ts';
+import { Channel } from '../../../src/upgrade/channel.ts';
 
 /*
  * The program itself, which is sent a signal in the middle of a hand-over: `KUP_TEST_FAULT` is `before` or `after`, the kind

@@ -11,9 +11,9 @@ import { type Component, componentsOf, thirdPartyNotices } from '../../../script
 import { manual } from '../../../scripts/packaging/manual.ts';
 import { describeProgram } from '../../../scripts/packaging/program.ts';
 import { isNode, sbom } from '../../../scripts/packaging/sbom.ts';
-import { ACCEPTED_FLAGS } from '../../../src/cli/accepted.ts';
-import { FLAGS } from '../../../src/cli/flags.ts';
-import { SUBCOMMANDS } from '../../../src/client/subcommands.ts';
+import { ACCEPTED_FLAGS } from '../../../src/config/accepted.ts';
+import { FLAGS } from '../../../src/config/flags.ts';
+import { SUBCOMMANDS } from '../../../src/operate/command/subcommands.ts';
 
 const ROOT = join(import.meta.dirname, '../../..');
 const program = describeProgram(SUBCOMMANDS);

@@ -1,0 +1,67 @@
+import type { Config } from '../config/config.ts';
+import { effectiveConfiguration } from '../config/configuration.ts';
+import type { Health } from '../http/health.ts';
+import { HttpServer } from '../http/http-server.ts';
+import type { Metrics } from '../http/metrics.ts';
+import { statusRoutes } from '../http/page/routes.ts';
+import { Profiler } from '../http/profiler.ts';
+import { healthzRoutes, metricsRoutes } from '../http/routes.ts';
+import { isWildcard } from '../model/address.ts';
+import type { ApiStatus } from '../model/api-status.ts';
+import type { View } from '../model/view.ts';
+import type { Log } from '../util/log.ts';
+import { systemClock as clock } from '../util/system-clock.ts';
+
+const MAX_CONNECTIONS = 64;
+
+export interface Observed {
+  readonly log: Log;
+  readonly health: Health;
+  readonly metrics: Metrics;
+  readonly apiStatus: () => ApiStatus | undefined;
+  readonly view: View;
+  readonly nodeEligible: () => boolean;
+  readonly onUnbindable: () => void;
+}
+
+/** `/healthz` and `/metrics`, to be started. */
+export function httpServers(config: Config, { log, onUnbindable, ...observed }: Observed): HttpServer[] {
+  const profiler = config.profiling ? new Profiler(clock) : undefined;
+  const servers = [
+    { name: 'healthz', at: config.healthzAddress, audience: 'anybody', routes: healthzRoutes(observed) },
+    {
+      name: 'metrics',
+      at: config.metricsAddress,
+      audience: 'operators',
+      routes: new Map([
+        ...metricsRoutes({
+          metrics: observed.metrics,
+          effectiveConfiguration: () => effectiveConfiguration(config),
+          profiler,
+        }),
+        ...statusRoutes(observed.view, clock),
+      ]),
+    },
+  ] as const;
+  return servers.flatMap(({ name, at, audience, routes }) => {
+    if (at === undefined) return [];
+    const hint = `see --${name}-bind-address`;
+    const hardFail = config.bindAddressHardFail ? { onUnbindable } : {};
+    // As Go listens, so that the kubelet's probe of a node that has only IPv6 is answered at the default of 0.0.0.0.
+    const address = isWildcard(at.address) ? undefined : at.address;
+    return [
+      new HttpServer({
+        name,
+        address,
+        port: at.port,
+        hint,
+        ...hardFail,
+        audience,
+        routes,
+        clock,
+        log,
+        maxConnections: MAX_CONNECTIONS,
+      }),
+    ];
+  });
+}

@@ -1,0 +1,97 @@
+import type { Address } from '../model/address.ts';
+import type { Cidr } from '../model/cidr.ts';
+import type { DataPlaneOptions } from '../model/data-plane.ts';
+import type { HostSettings, MachineSettings } from '../model/host-settings.ts';
+import type { PortRange } from '../model/port-range.ts';
+import type { ListenAddress } from './addresses.ts';
+import type { EffectiveFields } from './configuration.ts';
+
+/** `auto`: fast where it can run, else node. */
+export type Engine = 'auto' | 'fast' | 'node';
+
+export type IptablesMode = 'auto' | 'nft' | 'legacy';
+
+export interface LogConfig {
+  /** klog's: 0 is quiet, 10 says everything. */
+  readonly verbosity: number;
+  readonly format: 'auto' | 'text' | 'json';
+}
+
+/** Where Services come from. */
+export type SourceConfig =
+  | {
+      readonly kind: 'manifests';
+      /** Files and directories as they were given; at least one. */
+      readonly paths: readonly string[];
+    }
+  | ({ readonly kind: 'kubernetes' } & KubernetesConfig);
+
+/** Without kubeconfig and master, the service account of the Pod that we run in. */
+export interface KubernetesConfig {
+  readonly kubeconfig: string | undefined;
+  readonly master: string | undefined;
+  /** Requests per second in the long term; watches and events do not count. */
+  readonly qps: number;
+  readonly burst: number;
+  readonly contentType: string;
+}
+
+/** What tells packets of pods from those of clients outside. `inInterface` is spelled as in a rule: `cbr0`, `cali+`. */
+export type DetectLocal =
+  | { readonly by: 'ClusterCIDR' | 'NodeCIDR' }
+  | { readonly by: 'interface'; readonly inInterface: string };
+
+/** What the proxy runs with: every value checked, every default filled in. */
+export interface Config {
+  /** The file of `--config`, whose changes are to end the program. */
+  readonly configFile: string | undefined;
+  readonly source: SourceConfig;
+  /** A wildcard, which is for both families and names the primary one, or one address of the node. */
+  readonly bindAddress: Address;
+  /** `undefined`: any port that the kernel has free. */
+  readonly proxyPortRange: PortRange | undefined;
+  /** Where NodePorts are served; empty: on every address of the node, unless `nodePortsOnPrimary`. */
+  readonly nodePortAddresses: readonly Cidr[];
+  /** NodePorts are served on the addresses that the Node object names, and on `nodePortAddresses`. */
+  readonly nodePortsOnPrimary: boolean;
+  /** Where external IPs may be; empty: anywhere. */
+  readonly externalIpAllowList: readonly Cidr[];
+  /** Where the pods of the cluster are; may be empty. */
+  readonly clusterCidrs: readonly Cidr[];
+  readonly detectLocal: DetectLocal;
+  /** `undefined`: the machine's host name. */
+  readonly hostnameOverride: string | undefined;
+  readonly engine: Engine;
+  /** Threads of the fast engine; `undefined`: as fits the number of cores. */
+  readonly workers: number | undefined;
+  readonly dataPlane: DataPlaneOptions;
+  readonly iptablesMode: IptablesMode;
+  readonly iptablesSyncPeriodMs: number;
+  /** At most the sync period. */
+  readonly iptablesMinSyncPeriodMs: number;
+  /** `undefined`: no such server. */
+  readonly healthzAddress: ListenAddress | undefined;
+  readonly metricsAddress: ListenAddress | undefined;
+  /** An address of these two that cannot be had ends the program. */
+  readonly bindAddressHardFail: boolean;
+  readonly profiling: boolean;
+  /** Where subcommands ask. `undefined`: nowhere. */
+  readonly controlSocket: string | undefined;
+  readonly host: HostSettings;
+  readonly log: LogConfig;
+  /** All of this in the words of a KubeProxyConfiguration. */
+  readonly fields: EffectiveFields;
+}
+
+/** What the command line asks for. `text` ends without a newline, but for that of a file. */
+export type CommandLine =
+  | { readonly kind: 'run'; readonly config: Config; readonly warnings: readonly string[] }
+  /** Prepare the machine for a proxy with fewer rights. */
+  | { readonly kind: 'init'; readonly machine: MachineSettings; readonly log: LogConfig }
+  /** `text` is all of the file. */
+  | { readonly kind: 'write-config'; readonly path: string; readonly text: string }
+  | { readonly kind: 'cleanup'; readonly iptablesMode: IptablesMode; readonly log: LogConfig }
+  /** For stdout; exit code 0. */
+  | { readonly kind: 'help' | 'version'; readonly text: string }
+  /** One line for stderr; exit code 1. */
+  | { readonly kind: 'error'; readonly text: string };

@@ -1,0 +1,304 @@
+import type { Address } from '../../model/address.ts';
+import type {
+  Backends,
+  DataPlane,
+  DataPlaneObserver,
+  DataPlaneOptions,
+  ListenerStats,
+  ListenSpec,
+  OpenConnection,
+} from '../../model/data-plane.ts';
+import { type Endpoint, endpointName } from '../../model/endpoint.ts';
+import type { HandOver } from '../../model/hand-over.ts';
+import type { ListenerId } from '../../model/listener-id.ts';
+import type { ServicePortName } from '../../model/service.ts';
+import { close, descriptorLimit } from '../../sys/descriptor.ts';
+import { selfCheck } from '../../sys/self-check.ts';
+import type { Clock } from '../../util/clock.ts';
+import type { Log } from '../../util/log.ts';
+import { listenError } from '../listen-error.ts';
+import { FastHandOver } from './hand-over.ts';
+import { type ListenSocket, openListenSocket, prepareListener } from './listen-socket.ts';
+import type { PortState } from './parcels.ts';
+import { counterMemory, PortCounters } from './port-counters.ts';
+import {
+  type CountedBackends,
+  type ListedReport,
+  type PortEvent,
+  type PortId,
+  STATUS_WORDS,
+} from './worker/protocol.ts';
+import { type WorkerEntry, workerEntry } from './worker-entry.ts';
+import { WorkerThread } from './worker-thread.ts';
+
+export interface FastDataPlaneSetup {
+  readonly options: DataPlaneOptions & { readonly workers: number };
+  readonly observer: DataPlaneObserver;
+  readonly clock: Clock;
+  readonly log: Log;
+  /** What the workers run; another one only in tests. */
+  readonly entry?: WorkerEntry;
+}
+
+/** A table of more is not worth its memory: no node has as many connections. */
+const MAX_DESCRIPTORS = 1 << 20;
+
+/** Descriptors kept for the rest of the program: logs, the API server, metrics, iptables. A few also with a low limit. */
+function reservedDescriptors(limit: number): number {
+  return Math.min(256, Math.ceil(limit / 8));
+}
+
+/** One for all ports. */
+const OPENED = Promise.resolve(undefined);
+
+interface OpenPort {
+  readonly id: PortId;
+  readonly spec: ListenSpec;
+  readonly socket: ListenSocket;
+  readonly worker: WorkerThread;
+  readonly counters: PortCounters;
+  backends: Backends;
+  /** Settles when the worker has it, or with the reason why it cannot. */
+  opening: Promise<string | undefined>;
+  isOpen: boolean;
+}
+
+function openCommand({ id, spec, socket, counters }: OpenPort, backends: CountedBackends) {
+  const { protocol } = spec;
+  return { kind: 'open', port: id, protocol, fd: socket.fd, backends, counters: counters.shared } as const;
+}
+
+function statsOf({ spec: { id, name, family, protocol }, socket, worker, counters }: OpenPort): ListenerStats {
+  let endpoints: ListenerStats['endpoints'];
+  return {
+    id,
+    name,
+    family,
+    protocol,
+    localPort: socket.localPort,
+    worker: worker.index,
+    counters: counters.read(),
+    // Whoever goes through thousands of listeners seldom looks at each endpoint.
+    get endpoints() {
+      endpoints ??= counters.readEndpoints();
+      return endpoints;
+    },
+  };
+}
+
+/** Rejects with the reason when workers cannot run here. */
+export async function startFastDataPlane(setup: FastDataPlaneSetup): Promise<DataPlane> {
+  selfCheck();
+  const plane = new FastDataPlane(setup);
+  try {
+    await plane.start();
+  } catch (err) {
+    await plane.shutdown();
+    throw err;
+  }
+  return plane;
+}
+
+/** The main thread's part: it listens, assigns and counts, and never sees a byte of traffic. */
+class FastDataPlane implements DataPlane {
+  readonly handOver: HandOver;
+  readonly #observer: DataPlaneObserver;
+  readonly #workers: readonly WorkerThread[];
+  readonly #ports = new Map<ListenerId, OpenPort>();
+  readonly #names = new Map<PortId, ServicePortName>();
+  readonly #counterMemory = counterMemory();
+  #lastId: PortId = 0;
+  #isShutDown = false;
+
+  constructor({ options: { workers, ...options }, observer, clock, log, entry = workerEntry() }: FastDataPlaneSetup) {
+    this.#observer = observer;
+    const limit = Math.min(descriptorLimit(), MAX_DESCRIPTORS);
+    const shared = {
+      options,
+      descriptorCeiling: limit - reservedDescriptors(limit),
+      owners: new SharedArrayBuffer(limit),
+      status: new SharedArrayBuffer(workers * STATUS_WORDS * 4),
+    };
+    this.#workers = Array.from({ length: workers }, (_, index) => {
+      const worker: WorkerThread = new WorkerThread({
+        ...shared,
+        index,
+        entry,
+        clock,
+        log,
+        onEvent: (event) => this.#tell(event),
+        onRestart: () => this.#reopen(worker),
+      });
+      return worker;
+    });
+    this.handOver = new FastHandOver({
+      workers: this.#workers,
+      ports: () => this.#states(),
+      closeListeners: () => this.#closeListeners(),
+      adoptPort: (state) => this.#adoptPort(state),
+      leastLoaded: () => this.#leastLoaded(),
+    });
+  }
+
+  async start(): Promise<void> {
+    await Promise.all(this.#workers.map((worker) => worker.start()));
+  }
+
+  async open(spec: ListenSpec, backends: Backends): Promise<number> {
+    if (this.#isShutDown) throw listenError(spec, 'failed', 'the data plane has been shut down');
+    if (this.#ports.has(spec.id)) throw listenError(spec, 'failed', 'that listener is open already');
+    const port = this.#assign(spec, openListenSocket(spec), backends);
+    port.opening = port.worker.ask(openCommand(port, port.counters.follow(backends)));
+    const err = await port.opening;
+    if (this.#ports.get(spec.id) !== port) {
+      throw listenError(spec, 'failed', 'it was closed while it was being opened');
+    }
+    if (err !== undefined) {
+      this.#ports.delete(spec.id);
+      this.#release(port);
+      throw listenError(spec, 'failed', err);
+    }
+    port.isOpen = true;
+    port.opening = OPENED;
+    return port.socket.localPort;
+  }
+
+  update(id: ListenerId, backends: Backends): void {
+    const port = this.#ports.get(id);
+    if (port === undefined) return;
+    port.backends = backends;
+    port.worker.send({ kind: 'update', port: port.id, backends: port.counters.follow(backends) });
+  }
+
+  async close(id: ListenerId): Promise<void> {
+    const port = this.#ports.get(id);
+    if (port === undefined) return;
+    this.#ports.delete(id);
+    // Not before the worker has given it back: the number would be another descriptor's while the worker still uses it.
+    await port.opening;
+    await port.worker.ask({ kind: 'close', port: port.id });
+    this.#release(port);
+  }
+
+  *stats(): Iterable<ListenerStats> {
+    for (const port of this.#ports.values()) if (port.isOpen) yield statsOf(port);
+  }
+
+  statsOf(id: ListenerId): ListenerStats | undefined {
+    const port = this.#ports.get(id);
+    return port?.isOpen ? statsOf(port) : undefined;
+  }
+
+  async *connections(id: ListenerId): AsyncIterable<readonly OpenConnection[]> {
+    const port = this.#ports.get(id);
+    // Of thousands of listeners most have nothing open, and asking their workers would take far longer than looking.
+    if (!port?.isOpen || port.counters.active === 0) return;
+    for (let from: number | undefined = 0; from !== undefined; ) {
+      const piece: ListedReport | undefined = await port.worker.list(port.id, from);
+      if (piece === undefined || this.#ports.get(id) !== port) return;
+      if (piece.connections.length > 0) yield piece.connections;
+      from = piece.next;
+    }
+  }
+
+  async nextPick(id: ListenerId, client: Address): Promise<Endpoint | undefined> {
+    const port = this.#ports.get(id);
+    return port?.isOpen ? port.worker.nextPick(port.id, client) : undefined;
+  }
+
+  async shutdown(): Promise<void> {
+    if (this.#isShutDown) return;
+    this.#isShutDown = true;
+    await Promise.all(this.#workers.map((worker) => worker.stop()));
+    this.#closeListeners();
+  }
+
+  #closeListeners(): void {
+    this.#isShutDown = true;
+    for (const { socket } of this.#ports.values()) close(socket.fd);
+    this.#ports.clear();
+  }
+
+  #assign(spec: ListenSpec, socket: ListenSocket, backends: Backends): OpenPort {
+    const id = ++this.#lastId;
+    const port: OpenPort = {
+      id,
+      spec,
+      socket,
+      backends,
+      worker: this.#leastLoaded(),
+      counters: new PortCounters(this.#counterMemory),
+      opening: OPENED,
+      isOpen: false,
+    };
+    port.worker.ports++;
+    this.#ports.set(spec.id, port);
+    this.#names.set(id, spec.name);
+    return port;
+  }
+
+  async #adoptPort(state: PortState): Promise<OpenPort> {
+    const { id, name, family, protocol, address, localPort, fd, backends, counters, endpointCounters, picker } = state;
+    const spec = { id, name, family, protocol, address, port: localPort };
+    if (this.#ports.has(id)) throw new Error('two ports have one id');
+    prepareListener(fd, spec);
+    const port = this.#assign(spec, { fd, localPort }, backends);
+    const counted = port.counters.resume(backends, counters, endpointCounters);
+    const err = await port.worker.ask({ ...openCommand(port, counted), picker });
+    if (err !== undefined) throw new Error(`cannot take over ${name}: ${err}`);
+    port.isOpen = true;
+    return port;
+  }
+
+  *#states(): Iterable<{ readonly id: PortId; readonly state: PortState }> {
+    for (const { id, spec, socket, backends, counters } of this.#ports.values()) {
+      const endpointCounters = counters
+        .readEndpoints()
+        .map((each) => [endpointName(each.endpoint), each.counters] as const);
+      const state = {
+        ...spec,
+        ...socket,
+        backends,
+        counters: counters.read(),
+        endpointCounters: new Map(endpointCounters),
+        picker: undefined,
+      };
+      yield { id, state };
+    }
+  }
+
+  #release({ id, socket, worker }: OpenPort): void {
+    worker.ports--;
+    this.#names.delete(id);
+    close(socket.fd);
+  }
+
+  /** By open ports: their traffic is not known before it comes, and moving one would cut its connections. */
+  #leastLoaded(): WorkerThread {
+    return this.#workers.reduce((least, worker) => (worker.ports < least.ports ? worker : least));
+  }
+
+  #reopen(worker: WorkerThread): void {
+    for (const port of this.#ports.values()) {
+      if (port.worker === worker) worker.enqueue(openCommand(port, port.counters.inherit(port.backends)));
+    }
+  }
+
+  #tell(event: PortEvent): void {
+    const name = this.#names.get(event.port);
+    if (name === undefined) return;
+    switch (event.kind) {
+      case 'turnedAway':
+        this.#observer.turnedAway({ name, client: event.client, reason: event.reason });
+        return;
+      case 'dialFailed':
+        this.#observer.dialFailed({ name, backend: event.backend, reason: event.reason, err: event.err });
+        return;
+      case 'limited':
+        this.#observer.limited({ name, client: event.client, limit: event.limit });
+        return;
+      case 'listenerFailed':
+        this.#observer.listenerFailed({ name, err: event.err });
+    }
+  }
+}

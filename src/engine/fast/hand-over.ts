@@ -1,0 +1,100 @@
+import type { ListenSpec } from '../../model/data-plane.ts';
+import type { AdoptedPort, HandOver, Parcel } from '../../model/hand-over.ts';
+import { CLOSED_PORT, type PortState, pack, unpack } from './parcels.ts';
+import { NO_PORT, type PortId } from './worker/protocol.ts';
+import type { LiveRecord } from './worker/records.ts';
+import type { WorkerThread } from './worker-thread.ts';
+
+/** A port, and whose it is. */
+interface Assigned {
+  readonly id: PortId;
+  readonly spec: ListenSpec;
+  readonly worker: WorkerThread;
+}
+
+/** What the data plane does for it. */
+export interface HandOverHost {
+  readonly workers: readonly WorkerThread[];
+  /** Every open port, without its picker. */
+  ports(): Iterable<{ readonly id: PortId; readonly state: PortState }>;
+  closeListeners(): void;
+  /** Opens a port that another process had. Rejects with the reason when it cannot. */
+  adoptPort(state: PortState): Promise<Assigned>;
+  /** For the connections of ports that are not open any more. */
+  leastLoaded(): WorkerThread;
+}
+
+/** The main thread's part of passing everything on: it gathers from the workers, and spreads over them. */
+export class FastHandOver implements HandOver {
+  readonly #host: HandOverHost;
+
+  constructor(host: HandOverHost) {
+    this.#host = host;
+  }
+
+  async freeze(): Promise<Iterable<Parcel>> {
+    const frozen = await Promise.all(this.#host.workers.map((worker) => worker.freeze()));
+    const pickers = new Map(frozen.flatMap((each) => each.pickers));
+    const ports = [...this.#host.ports()];
+    const numbers = new Map(ports.map(({ id }, number) => [id, number]));
+    return pack({
+      ports: ports.map(({ id, state }) => ({ ...state, picker: pickers.get(id) })),
+      records: frozen.flatMap(({ records }) =>
+        records.map((record) => ({ ...record, port: numbers.get(record.port) ?? CLOSED_PORT })),
+      ),
+    });
+  }
+
+  check(): void {
+    for (const worker of this.#host.workers) worker.check();
+  }
+
+  thaw(): void {
+    for (const worker of this.#host.workers) worker.thaw();
+  }
+
+  async atWork(): Promise<void> {
+    await Promise.all(this.#host.workers.map((worker) => worker.turned()));
+  }
+
+  recover(): void {
+    for (const worker of this.#host.workers) worker.reset();
+  }
+
+  async release(): Promise<void> {
+    await Promise.all(this.#host.workers.map((worker) => worker.release()));
+    this.#host.closeListeners();
+  }
+
+  async adopt(parcels: AsyncIterable<Parcel> | Iterable<Parcel>): Promise<readonly AdoptedPort[]> {
+    const ports: Assigned[] = [];
+    // Not before one is adopted is the next received: so the predecessor sees this process at work.
+    for await (const parcel of parcels) {
+      const unpacked = unpack(parcel);
+      ports.push(...(await Promise.all(unpacked.ports.map((port) => this.#host.adoptPort(port)))));
+      await this.#adoptRecords(unpacked.records, ports);
+    }
+    return ports.map(({ spec: { port, ...spec } }) => ({ ...spec, localPort: port }));
+  }
+
+  async #adoptRecords(records: readonly LiveRecord[], ports: readonly Assigned[]): Promise<void> {
+    const shares = new Map<WorkerThread, LiveRecord[]>();
+    for (const record of records) {
+      const { worker, id: port } = this.#ownerOf(record, ports);
+      const share = shares.get(worker) ?? [];
+      share.push({ ...record, port });
+      shares.set(worker, share);
+    }
+    const failures = await Promise.all(Array.from(shares, ([worker, share]) => worker.adopt(share)));
+    const err = failures.find((failure) => failure !== undefined);
+    if (err !== undefined) throw new Error(`cannot take over connections: ${err}`);
+  }
+
+  #ownerOf({ kind, port }: LiveRecord, ports: readonly Assigned[]): Omit<Assigned, 'spec'> {
+    const protocol = kind === 'flow' ? 'UDP' : 'TCP';
+    if (port === CLOSED_PORT && protocol === 'TCP') return { id: NO_PORT, worker: this.#host.leastLoaded() };
+    const owner = ports[port];
+    if (owner?.spec.protocol === protocol) return owner;
+    throw new Error(`something is of the ${protocol} port ${port}, which there is not`);
+  }
+}

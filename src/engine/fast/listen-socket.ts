@@ -1,0 +1,99 @@
+import type { ListenSpec } from '../../model/data-plane.ts';
+import { close } from '../../sys/descriptor.ts';
+import { Memory } from '../../sys/memory.ts';
+import {
+  AF_INET,
+  AF_INET6,
+  allowFragments,
+  bindTo,
+  getsockname,
+  IP_PKTINFO,
+  IPPROTO_IP,
+  IPPROTO_IPV6,
+  IPV6_RECVPKTINFO,
+  IPV6_V6ONLY,
+  listen,
+  SO_RCVBUF,
+  SO_RCVBUFFORCE,
+  SO_REUSEADDR,
+  SO_SNDBUF,
+  SO_SNDBUFFORCE,
+  SOCK_DGRAM,
+  SOCK_STREAM,
+  SOCKET_ADDRESS_BYTES,
+  SOL_SOCKET,
+  setOption,
+  socket,
+} from '../../sys/socket.ts';
+import { decodePort, encodeSocketAddress, familyOfText } from '../../sys/socket-address.ts';
+import { must } from '../../sys/sys-error.ts';
+import { toListenError } from '../listen-error.ts';
+import { TCP_OPTIONS, URGENT_IN_LINE } from './worker/tcp-options.ts';
+
+/** How many clients may wait to be accepted; the kernel caps it at `net.core.somaxconn` (4096 by default). */
+const BACKLOG = 4096;
+
+/** Room for bursts of datagrams of all clients of a Service port. The kernel reserves nothing. */
+const BUFFER_BYTES = 4 << 20;
+
+export interface ListenSocket {
+  readonly fd: number;
+  readonly localPort: number;
+}
+
+/**
+ * Opened by the main thread and lent to a worker, so that it outlives a worker that fails: clients who connect meanwhile
+ * wait in its queue. Throws a {@link ListenError} and leaves nothing behind.
+ */
+export function openListenSocket(spec: ListenSpec): ListenSocket {
+  let fd = -1;
+  try {
+    const isV6 = spec.family === 'IPv6';
+    fd = must('socket', socket(familyOfText(spec.address), spec.protocol === 'TCP' ? SOCK_STREAM : SOCK_DGRAM));
+    // Each family has a listener of its own, and counts on addresses as they are.
+    if (isV6) must('setsockopt', setOption(fd, { level: IPPROTO_IPV6, name: IPV6_V6ONLY, value: 1 }));
+    prepareListener(fd, spec);
+    must('bind', bindTo(fd, encodeSocketAddress(spec.address, spec.port)));
+    if (spec.protocol === 'TCP') must('listen', listen(fd, BACKLOG));
+    return { fd, localPort: spec.port === 0 ? portOf(fd) : spec.port };
+  } catch (err) {
+    if (fd >= 0) close(fd);
+    throw toListenError(spec, err);
+  }
+}
+
+/** Also one that a predecessor has opened, which may have left something out. Throws a SysError. */
+export function prepareListener(fd: number, { protocol, family }: Pick<ListenSpec, 'protocol' | 'family'>): void {
+  if (protocol === 'TCP') prepareTcp(fd);
+  else prepareUdp(fd, family === 'IPv6');
+}
+
+function portOf(fd: number): number {
+  const address = new Memory(SOCKET_ADDRESS_BYTES);
+  must('getsockname', getsockname(fd, address));
+  return decodePort(address.bytes);
+}
+
+function prepareTcp(fd: number): void {
+  // Without it a port stays taken for a minute after its last connection. Linux still refuses a second listener.
+  must('setsockopt', setOption(fd, { level: SOL_SOCKET, name: SO_REUSEADDR, value: 1 }));
+  for (const option of [...TCP_OPTIONS, URGENT_IN_LINE]) must('setsockopt', setOption(fd, option));
+}
+
+/** Without SO_REUSEADDR: with it two Services could be given one port. */
+function prepareUdp(fd: number, isV6: boolean): void {
+  const packetInfo = isV6
+    ? { level: IPPROTO_IPV6, name: IPV6_RECVPKTINFO, value: 1 }
+    : { level: IPPROTO_IP, name: IP_PKTINFO, value: 1 };
+  must('setsockopt', setOption(fd, packetInfo));
+  must('setsockopt', allowFragments(fd, isV6 ? AF_INET6 : AF_INET));
+  for (const [forced, asked] of [
+    [SO_RCVBUFFORCE, SO_RCVBUF],
+    [SO_SNDBUFFORCE, SO_SNDBUF],
+  ] as const) {
+    // Above `net.core.rmem_max` and `wmem_max` with CAP_NET_ADMIN, which a proxy that writes rules has; else up to them.
+    if (setOption(fd, { level: SOL_SOCKET, name: forced, value: BUFFER_BYTES }) < 0) {
+      setOption(fd, { level: SOL_SOCKET, name: asked, value: BUFFER_BYTES });
+    }
+  }
+}

@@ -1,0 +1,120 @@
+import { type Backends, COUNTERS, type Counters, type EndpointStats } from '../../model/data-plane.ts';
+import { type Endpoint, endpointName } from '../../model/endpoint.ts';
+import { CounterSlabs } from './counter-slabs.ts';
+import {
+  COUNTER,
+  COUNTERS_BYTES,
+  type CountedBackends,
+  type CounterBlocks,
+  countedEndpoints,
+} from './worker/protocol.ts';
+
+interface EndpointCounters extends CounterBlocks {
+  readonly endpoint: Endpoint;
+}
+
+/** Service ports live long and endpoints do not, so they do not share slabs. */
+export interface CounterMemory {
+  readonly ports: CounterSlabs;
+  readonly endpoints: CounterSlabs;
+}
+
+export function counterMemory(): CounterMemory {
+  return { ports: new CounterSlabs(), endpoints: new CounterSlabs() };
+}
+
+/**
+ * The counters of one Service port and of each of its endpoints, in memory that the worker writes and this thread reads.
+ * A number is never torn: both machines write 64 aligned bits at once.
+ */
+export class PortCounters {
+  readonly shared: CounterBlocks;
+  readonly #memory: CounterMemory;
+  /** A list, as it is looked through only when the set changes. */
+  #endpoints: readonly EndpointCounters[] = [];
+
+  constructor(memory: CounterMemory) {
+    this.#memory = memory;
+    this.shared = memory.ports.take(1);
+  }
+
+  read(): Counters {
+    return readCounters(this.shared);
+  }
+
+  get active(): number {
+    return view(this.shared)[COUNTER.active] ?? 0;
+  }
+
+  readEndpoints(): readonly EndpointStats[] {
+    return this.#endpoints.map((own) => ({ endpoint: own.endpoint, counters: readCounters(own) }));
+  }
+
+  /** Counts for the endpoints of `backends` from now on; those that stay, in either list, go on counting. */
+  follow(backends: Backends): CountedBackends {
+    return this.#share(backends, byName(this.#endpoints));
+  }
+
+  /** Another process has counted before. What is active, the worker counts anew. */
+  resume(backends: Backends, port: Counters, endpoints: ReadonlyMap<string, Counters>): CountedBackends {
+    const counted = this.follow(backends);
+    write(this.shared, port);
+    for (const own of this.#endpoints) write(own, endpoints.get(endpointName(own.endpoint)));
+    return counted;
+  }
+
+  /** The worker died, and its connections with it: its successor goes on counting, in fresh memory. */
+  inherit(backends: Backends): CountedBackends {
+    const before = byName(this.#endpoints);
+    const counted = this.#share(backends, new Map());
+    for (const own of this.#endpoints) {
+      const predecessor = before.get(endpointName(own.endpoint));
+      if (predecessor !== undefined) view(own).set(view(predecessor));
+      view(own)[COUNTER.active] = 0;
+    }
+    view(this.shared)[COUNTER.active] = 0;
+    return counted;
+  }
+
+  #share(backends: Backends, known: ReadonlyMap<string, EndpointCounters>): CountedBackends {
+    const endpoints = new Map<string, EndpointCounters | undefined>();
+    const fresh: number[] = [];
+    const counted = countedEndpoints(backends);
+    counted.forEach((endpoint, index) => {
+      const name = endpointName(endpoint);
+      if (endpoints.has(name)) return;
+      const own = known.get(name);
+      endpoints.set(name, own);
+      if (own === undefined) fresh.push(index);
+    });
+    const counters = this.#memory.endpoints.take(fresh.length);
+    fresh.forEach((index, block) => {
+      const endpoint = counted[index] as Endpoint;
+      const offset = counters.offset + block * COUNTERS_BYTES;
+      endpoints.set(endpointName(endpoint), { endpoint, memory: counters.memory, offset });
+    });
+    this.#endpoints = Array.from(endpoints.values() as Iterable<EndpointCounters>);
+    return { ...backends, fresh, counters };
+  }
+}
+
+function byName(endpoints: readonly EndpointCounters[]): ReadonlyMap<string, EndpointCounters> {
+  return new Map(endpoints.map((each) => [endpointName(each.endpoint), each]));
+}
+
+function view({ memory, offset }: CounterBlocks): Float64Array {
+  return new Float64Array(memory, offset, COUNTERS.length);
+}
+
+function write(block: CounterBlocks, counters: Counters | undefined): void {
+  const into = view(block);
+  for (const name of COUNTERS) into[COUNTER[name]] = name === 'active' ? 0 : (counters?.[name] ?? 0);
+}
+
+/** Thousands of times per scrape, so without building a list of entries first. */
+function readCounters(block: CounterBlocks): Counters {
+  const from = view(block);
+  const counters: Partial<Counters> = {};
+  for (const name of COUNTERS) counters[name] = from[COUNTER[name]] ?? 0;
+  return counters as Counters;
+}

@@ -1,0 +1,101 @@
+import { lowestFreeDescriptor } from '../../../sys/descriptor.ts';
+import { EPOLLIN } from '../../../sys/epoll.ts';
+import { Deadline } from './deadlines.ts';
+import type { EventLoop } from './event-loop.ts';
+import type { PortState } from './port-state.ts';
+
+/** How soon to look again for descriptors that others have freed. */
+const RETRY_MS = 50;
+
+/** A listener that does not accept for now. */
+interface Held {
+  readonly fd: number;
+}
+
+/** A connection that has a client and no descriptor to dial with. */
+interface Waiting {
+  onDescriptor(): void;
+}
+
+/**
+ * Lets clients in while there are descriptors. When they run out, those who connect wait in the kernel's queues until
+ * some are free: accepting and closing them would lose them, and accepting on failing calls would spin.
+ *
+ * The kernel gives out the lowest free number, so a number at the ceiling says that all below are taken. What lies
+ * above is kept for the rest of the program.
+ */
+export class Admission extends Deadline {
+  readonly #loop: EventLoop;
+  readonly #descriptorCeiling: number;
+  readonly #held: Held[] = [];
+  #waiting: Waiting[] = [];
+  #isRetrying = false;
+  isPaused = false;
+
+  constructor(loop: EventLoop, descriptorCeiling: number) {
+    super();
+    this.#loop = loop;
+    this.#descriptorCeiling = descriptorCeiling;
+  }
+
+  /** A descriptor was opened for `port`: no more clients if it was one of the last. */
+  opened(fd: number, port: PortState): void {
+    if (fd >= this.#descriptorCeiling) this.pause(port);
+  }
+
+  /** There is none left. */
+  pause(port: PortState): void {
+    if (!this.isPaused) {
+      port.count('pauses');
+      port.listenerFailed(
+        `out of file descriptors (all ${this.#descriptorCeiling} for connections are taken): new clients wait until some are free`,
+      );
+    }
+    this.isPaused = true;
+    this.#loop.deadlines.after(RETRY_MS).start(this, this.#loop.nowMs);
+  }
+
+  /** The listener has clients; it is watched again once there are descriptors. */
+  hold(listener: Held): void {
+    this.#held.push(listener);
+    this.#loop.rewatch(listener.fd, 0);
+  }
+
+  /** The listener is about to go. */
+  forget(listener: Held): void {
+    const at = this.#held.indexOf(listener);
+    if (at >= 0) this.#held.splice(at, 1);
+  }
+
+  /** Calls back once there are descriptors. */
+  await(connection: Waiting): void {
+    this.#waiting.push(connection);
+  }
+
+  /** Some descriptors were closed. */
+  freed(): void {
+    if (!this.isPaused || this.#isRetrying) return;
+    this.#isRetrying = true;
+    this.#loop.atEndOfTurn(this);
+  }
+
+  onDue(): void {
+    this.run();
+  }
+
+  run(): void {
+    this.#isRetrying = false;
+    const free = lowestFreeDescriptor();
+    if (free < 0 || free >= this.#descriptorCeiling) {
+      this.#loop.deadlines.after(RETRY_MS).start(this, this.#loop.nowMs);
+      return;
+    }
+    this.cancelDeadline();
+    this.isPaused = false;
+    const waiting = this.#waiting;
+    this.#waiting = [];
+    for (const each of waiting) each.onDescriptor();
+    for (const listener of this.#held) this.#loop.rewatch(listener.fd, EPOLLIN);
+    this.#held.length = 0;
+  }
+}

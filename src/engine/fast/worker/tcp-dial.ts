@@ -1,0 +1,180 @@
+import type { Endpoint } from '../../../model/endpoint.ts';
+import type { Pick } from '../../../services/picker.ts';
+import { dialTimeoutMs, LONGEST_DIALLING_MS } from '../../../services/retry-policy.ts';
+import { EPOLLERR, EPOLLHUP, EPOLLOUT } from '../../../sys/epoll.ts';
+import { Memory } from '../../../sys/memory.ts';
+import { connect, getpeername, SOCK_STREAM, SOCKET_ADDRESS_BYTES, socket, takeError } from '../../../sys/socket.ts';
+import { ECONNREFUSED, ECONNRESET, EINPROGRESS, EPIPE, isExhaustion } from '../../../sys/sys-error.ts';
+import { Deadline } from './deadlines.ts';
+import type { Target } from './endpoint-table.ts';
+import type { Handler } from './event-loop.ts';
+import type { PortState } from './port-state.ts';
+import { TCP_OPTIONS } from './tcp-options.ts';
+import { SIDE_EVENTS } from './tcp-side.ts';
+
+const CONNECTED = 0;
+
+const peerAddress = new Memory(SOCKET_ADDRESS_BYTES);
+
+/** How a connection ends that had been established, and no other. */
+const BROKEN: ReadonlySet<number> = new Set([ECONNRESET, EPIPE]);
+
+/** Whom a dial is for. Called once, unless the dial is cancelled. */
+export interface Dialler {
+  /**
+   * `fd` is connected, watched for {@link SIDE_EVENTS} and the dialler's from now on; `events` are those it has had.
+   * `isBroken`: it was connected and has been reset already, and no event will tell of that again.
+   */
+  onConnected(answer: {
+    readonly target: Target;
+    readonly fd: number;
+    readonly events: number;
+    readonly isBroken: boolean;
+  }): void;
+  onGivenUp(reason: 'no-endpoints' | 'exhausted'): void;
+}
+
+/** Tries a pick's candidates one after another until one answers. */
+export class TcpDial extends Deadline implements Handler {
+  readonly #port: PortState;
+  readonly #pick: Pick;
+  readonly #dialler: Dialler;
+  readonly #startedMs: number;
+  #attempts = 0;
+  #target: Target | undefined;
+  #fd = -1;
+  #beganMs = 0;
+  #isOver = false;
+
+  constructor({ port, pick, dialler }: { port: PortState; pick: Pick; dialler: Dialler }) {
+    super();
+    this.#port = port;
+    this.#pick = pick;
+    this.#dialler = dialler;
+    this.#startedMs = port.worker.loop.nowMs;
+  }
+
+  /** The one that is being tried. */
+  get endpoint(): Endpoint | undefined {
+    return this.#target?.endpoint;
+  }
+
+  /** May be over before it returns. */
+  start(): void {
+    // A loop, not a recursion: each of many endpoints may fail at once.
+    for (;;) {
+      const isLate = this.#attempts > 0 && this.#port.worker.loop.nowMs - this.#startedMs >= LONGEST_DIALLING_MS;
+      const endpoint = isLate ? undefined : this.#pick.next();
+      if (endpoint === undefined) {
+        this.#isOver = true;
+        this.#dialler.onGivenUp(this.#attempts === 0 ? 'no-endpoints' : 'exhausted');
+        return;
+      }
+      this.#target = this.#port.endpoints.target(endpoint);
+      if (this.#attempts++ > 0) this.#port.count('retries', this.#target);
+      if (this.#try(this.#target)) return;
+    }
+  }
+
+  cancel(): void {
+    this.#isOver = true;
+    this.#close();
+  }
+
+  onEvents(events: number): void {
+    if (events & (EPOLLERR | EPOLLHUP)) {
+      const errno = takeError(this.#fd);
+      if (BROKEN.has(errno)) this.#connected(events, true);
+      else this.#fail(Math.abs(errno));
+    } else if (events & EPOLLOUT) {
+      if (this.#isToItself(this.#fd, this.#target as Target)) this.#fail(ECONNREFUSED);
+      else this.#connected(events, false);
+    }
+  }
+
+  onShutdown(): void {
+    this.cancel();
+  }
+
+  onDue(): void {
+    const target = this.#target as Target;
+    this.#close();
+    this.#port.dialTimedOut(target, dialTimeoutMs(this.#attempts - 1));
+    this.start();
+  }
+
+  /** There are descriptors again. */
+  onDescriptor(): void {
+    if (!this.#isOver && !this.#try(this.#target as Target)) this.start();
+  }
+
+  /** Whether the try is under way; otherwise it has failed at once. */
+  #try(target: Target): boolean {
+    const { loop, admission } = this.#port.worker;
+    const fd = socket(target.family, SOCK_STREAM);
+    if (isExhaustion(-fd)) {
+      // Not the endpoint's fault: the client waits, and no more are let in.
+      admission.pause(this.#port);
+      admission.await(this);
+      return true;
+    }
+    if (fd >= 0) {
+      loop.own(fd);
+      admission.opened(fd, this.#port);
+    }
+    this.#beganMs = loop.exactMs();
+    const status = fd < 0 ? fd : this.#connect(fd, target);
+    if (hasFailed(status)) {
+      if (fd >= 0) loop.close(fd);
+      this.#port.dialFailed(target, -status);
+      return false;
+    }
+    this.#fd = fd;
+    if (status === CONNECTED) this.#connected(0, false);
+    else loop.deadlines.after(dialTimeoutMs(this.#attempts - 1)).start(this, loop.nowMs);
+    return true;
+  }
+
+  /** {@link CONNECTED}; or the negative of EINPROGRESS while it is under way, or of a failure. */
+  #connect(fd: number, target: Target): number {
+    const { loop, endpointSockets } = this.#port.worker;
+    endpointSockets.prepare(fd, TCP_OPTIONS);
+    const begun = connect(fd, target.address);
+    // With an endpoint on this node the handshake is over within the call, although it says otherwise. Asking for the peer
+    // saves a turn: the client's first bytes go on at once. (A second connect throws away what came before a reset.)
+    const status = begun === -EINPROGRESS && getpeername(fd, peerAddress) === 0 ? CONNECTED : begun;
+    if (hasFailed(status)) return status;
+    if (status === CONNECTED && this.#isToItself(fd, target)) return -ECONNREFUSED;
+    const watched = loop.watch(fd, SIDE_EVENTS, this);
+    return watched < 0 ? watched : status;
+  }
+
+  #isToItself(fd: number, target: Target): boolean {
+    return this.#port.worker.endpointSockets.isToItself(fd, target);
+  }
+
+  #connected(events: number, isBroken: boolean): void {
+    this.cancelDeadline();
+    this.#isOver = true;
+    const target = this.#target as Target;
+    this.#port.answered(target, this.#port.worker.loop.exactMs() - this.#beganMs);
+    this.#dialler.onConnected({ target, fd: this.#fd, events, isBroken });
+  }
+
+  #fail(errno: number): void {
+    // Closed first: a connection that comes up late must not stay behind.
+    this.#close();
+    this.#port.dialFailed(this.#target as Target, errno);
+    this.start();
+  }
+
+  #close(): void {
+    this.cancelDeadline();
+    if (this.#fd >= 0) this.#port.worker.loop.close(this.#fd);
+    this.#fd = -1;
+  }
+}
+
+function hasFailed(status: number): boolean {
+  return status !== CONNECTED && status !== -EINPROGRESS;
+}

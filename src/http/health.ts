@@ -1,0 +1,76 @@
+import type { IpFamily } from '../model/address.ts';
+import type { SyncHealth } from '../model/metrics.ts';
+import type { Clock } from '../util/clock.ts';
+import type { Instant } from '../util/timestamp.ts';
+
+export interface HealthReport {
+  /** Rules of every address family follow; nothing else counts. */
+  readonly healthy: boolean;
+  /** While healthy, of the family that was updated last, else of the first one that is stuck; `undefined` until then. */
+  readonly lastUpdated: Instant | undefined;
+  readonly now: Instant;
+}
+
+interface FamilyHealth {
+  oldestPendingMs: number | undefined;
+  lastUpdated: Instant | undefined;
+}
+
+/**
+ * Whether rules keep up with what is wanted, by the measure of kube-proxy's `ProxyHealthServer` (`pkg/proxy/healthcheck/
+ * proxy_health.go`): healthy while nothing waits, or while the oldest change that waits does so for less than the
+ * timeout. Counting from the oldest, as since 1.28: before, a steady stream of changes kept a stuck proxy healthy.
+ * Healthy from the start, too: a probe during the first sync must not have the pod restarted. Unlike upstream's, the
+ * first sync counts once it takes longer than the timeout.
+ */
+export class Health {
+  readonly #clock: Clock;
+  readonly #timeoutMs: number;
+  readonly #families = new Map<IpFamily, FamilyHealth>();
+
+  /** `timeoutMs`: upstream's is twice the sync period. */
+  constructor(clock: Clock, timeoutMs: number) {
+    this.#clock = clock;
+    this.#timeoutMs = timeoutMs;
+  }
+
+  /** For the one loop that syncs the rules of this family. */
+  of(family: IpFamily): SyncHealth {
+    const state: FamilyHealth = { oldestPendingMs: undefined, lastUpdated: undefined };
+    this.#families.set(family, state);
+    return {
+      queuedUpdate: () => {
+        state.oldestPendingMs ??= this.#clock.now();
+      },
+      updated: () => {
+        state.oldestPendingMs = undefined;
+        state.lastUpdated = this.#now();
+      },
+    };
+  }
+
+  report(): HealthReport {
+    const now = this.#now();
+    const families = [...this.#families.values()];
+    const stuck = families.find(
+      ({ oldestPendingMs: since }) => since !== undefined && now.monotonicMs - since >= this.#timeoutMs,
+    );
+    const lastUpdated = stuck === undefined ? latest(families) : stuck.lastUpdated;
+    return { healthy: stuck === undefined, lastUpdated, now };
+  }
+
+  /** When rules of this family were in sync last. */
+  lastUpdated(family: IpFamily): Instant | undefined {
+    return this.#families.get(family)?.lastUpdated;
+  }
+
+  #now(): Instant {
+    return { wallMs: this.#clock.wallNow(), monotonicMs: this.#clock.now() };
+  }
+}
+
+function latest(families: readonly FamilyHealth[]): Instant | undefined {
+  return families
+    .flatMap(({ lastUpdated }) => lastUpdated ?? [])
+    .reduce<Instant | undefined>((a, b) => (a === undefined || b.monotonicMs > a.monotonicMs ? b : a), undefined);
+}

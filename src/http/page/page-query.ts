@@ -1,0 +1,75 @@
+/** By what the table of Services can be sorted; the first is the default. */
+export const SORTS = [
+  'name',
+  'state',
+  'active',
+  'rate',
+  'total',
+  'in',
+  'out',
+  'received',
+  'sent',
+  'retries',
+  'failures',
+  'endpoints',
+] as const;
+export type Sort = (typeof SORTS)[number];
+
+/** What part of everything the page shows. All of it stands in the URL, so that it can be passed on, and works without JavaScript. */
+export interface PageQuery {
+  /** Words that all have to be somewhere in a Service's name or addresses, in lower case. */
+  readonly words: readonly string[];
+  readonly sort: Sort;
+  /** Against the column's own direction. */
+  readonly reversed: boolean;
+  readonly hideHealthy: boolean;
+  /** From 1. */
+  readonly page: number;
+  /** Rows whose endpoints are shown, as {@link rowKey} has them. */
+  readonly open: readonly string[];
+}
+
+/** Each may have hundreds of endpoints, and all of them are made in one turn of the event loop. The last that were opened count. */
+export const MAX_OPEN = 20;
+const MAX_SEARCH = 200;
+
+/** What {@link rowKey} makes of names that `src/kubernetes/objects/` has let pass. Each link of the page repeats all that are open. */
+const ROW_KEY = /^[a-z0-9-]{1,63}\/[a-z0-9-]{1,63}(:[a-z0-9-]{1,63})?(\/IPv6)?$/;
+
+/** Hostile: whatever is not understood is left out. */
+export function parsePageQuery(query: URLSearchParams): PageQuery {
+  const page = Number(query.get('page'));
+  return {
+    words: (query.get('q') ?? '').slice(0, MAX_SEARCH).toLowerCase().split(/\s+/).filter(Boolean),
+    sort: SORTS.find((sort) => sort === query.get('sort')) ?? 'name',
+    reversed: query.get('reversed') === '1',
+    hideHealthy: query.get('hide') === 'healthy',
+    page: Number.isSafeInteger(page) && page > 0 ? page : 1,
+    open: query
+      .getAll('open')
+      .filter((key) => ROW_KEY.test(key))
+      .slice(-MAX_OPEN),
+  };
+}
+
+/** The other way round: "?q=web&sort=active", or "?" for the default. */
+export function printPageQuery(query: PageQuery): string {
+  return `?${pageParameters(query)}`;
+}
+
+/** The same, one by one. */
+export function pageParameters({ words, sort, reversed, hideHealthy, page, open }: PageQuery): URLSearchParams {
+  const query = new URLSearchParams();
+  if (words.length > 0) query.set('q', words.join(' '));
+  if (sort !== 'name') query.set('sort', sort);
+  if (reversed) query.set('reversed', '1');
+  if (hideHealthy) query.set('hide', 'healthy');
+  if (page !== 1) query.set('page', String(page));
+  for (const key of open) query.append('open', key);
+  return query;
+}
+
+/** One row of the table: a Service port within one address family. */
+export function rowKey({ name, family }: { readonly name: string; readonly family: string }): string {
+  return family === 'IPv4' ? name : `${name}/${family}`;
+}

@@ -1,0 +1,67 @@
+import { type Address, familyOf, type IpFamily } from '../../model/address.ts';
+import type { UdpFlows } from '../../model/conntrack.ts';
+
+export const FAMILIES: readonly IpFamily[] = ['IPv4', 'IPv6'];
+
+/** One UDP entry of connection tracking. */
+export interface UdpEntry {
+  /** Where the client sent to, before NAT. Asked for only when the port is of interest: it is a text to be made. */
+  readonly destination: () => Address;
+  readonly destinationPort: number;
+  /** From where replies are expected: the port that NAT led to, or {@link destinationPort} without NAT. */
+  readonly replyPort: number;
+  /** From which address. */
+  readonly replySource: () => Address;
+  /** Whether NAT changed the destination. */
+  readonly isRedirected: boolean;
+}
+
+export type IsStale = (entry: UdpEntry) => boolean;
+
+/** Which entries {@link UdpFlows} are about. `localAddresses`: this node's, but for the 127.0.0.0/8 that every one has. */
+export function staleness(flows: readonly UdpFlows[], localAddresses: ReadonlySet<Address>): IsStale {
+  // Many Services share a port (53): an index by address keeps a walk in proportion to the entries alone.
+  const byPort = Map.groupBy(flows, ({ port }) => port);
+  const indexes = new Map([...byPort].map(([port, some]) => [port, Map.groupBy(some, (flow) => flow.destination)]));
+  const isLocal = localTo(localAddresses);
+
+  return (entry) => {
+    const index = indexes.get(entry.destinationPort);
+    if (index === undefined) return false;
+    const destination = entry.destination();
+    const ofNodePorts = isLocal(destination) ? (index.get(undefined) ?? []) : [];
+    const isOfFamily = ({ family }: UdpFlows) => family === undefined || family === familyOf(destination);
+    const meant = [...(index.get(destination) ?? []), ...ofNodePorts.filter(isOfFamily)];
+    return meant.length > 0 && !meant.some((flow) => isKept(entry, flow));
+  };
+}
+
+/** Which entries lead to these local ports. */
+export function leadingTo(localPorts: ReadonlySet<number>, localAddresses: ReadonlySet<Address>): IsStale {
+  const isLocal = localTo(localAddresses);
+  return (entry) => entry.isRedirected && localPorts.has(entry.replyPort) && isLocal(entry.replySource());
+}
+
+function localTo(localAddresses: ReadonlySet<Address>): (address: Address) => boolean {
+  return (address) => localAddresses.has(address) || address.startsWith('127.');
+}
+
+function isKept({ isRedirected, replyPort }: UdpEntry, { keepLocalPort }: UdpFlows): boolean {
+  return isRedirected && replyPort === keepLocalPort;
+}
+
+/** The families that entries to `flows` can be of. */
+export function familiesOf(flows: readonly UdpFlows[]): ReadonlySet<IpFamily> {
+  return new Set(
+    flows.flatMap(({ destination, family }) => {
+      if (destination !== undefined) return familyOf(destination);
+      return family ?? FAMILIES;
+    }),
+  );
+}
+
+/** The original destination port of all entries to `flows`, when they have it in common; else `undefined`. */
+export function commonPortOf(flows: readonly UdpFlows[]): number | undefined {
+  const port = flows[0]?.port;
+  return flows.every((flow) => flow.port === port) ? port : undefined;
+}

@@ -1,0 +1,279 @@
+import { readFile, stat } from 'node:fs/promises';
+import type { RequestOptions } from 'node:https';
+import { dirname, isAbsolute, join } from 'node:path';
+import type { Cluster, KubeConfig, User } from '@kubernetes/client-node';
+import { LineCounter, parseDocument } from 'yaml';
+import type { Clock } from '../util/clock.ts';
+import type { Log } from '../util/log.ts';
+import { type Access, AccessConfigError, type AccessSource, parseServerUrl, type TlsMaterial } from './access.ts';
+import { ApiError, causeMessage } from './api-error.ts';
+import { TokenFile } from './token-file.ts';
+
+/** How long an exec plugin or an OIDC provider may take. */
+const CREDENTIALS_DEADLINE_MS = 30_000;
+
+/** A kubeconfig in use. Replaced as a whole when the file changes, or when the server refused what came of it. */
+interface Loaded {
+  readonly text: string;
+  /** Holds the one context that is used. */
+  readonly config: KubeConfig;
+  readonly server: URL;
+  readonly token: TokenFile | undefined;
+  readonly hasSecrets: boolean;
+  readonly secretFiles: readonly string[];
+  /** The answer that is awaited: an exec plugin that hangs must not be started again and again. */
+  pending?: Promise<RequestOptions> | undefined;
+}
+
+export interface KubeconfigOptions {
+  readonly path: string;
+  /** `--master`: takes the place of the cluster's `server`. */
+  readonly server: URL | undefined;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+/**
+ * A kubeconfig file, read by client-node's `KubeConfig`: contexts, exec plugins, OIDC, certificates. Two things it does
+ * not do: it ignores the `tokenFile` of a user, which kubeadm's kube-proxy depends on, and it reads the file once.
+ */
+export class KubeconfigAccess implements AccessSource {
+  readonly #options: KubeconfigOptions;
+  #loaded: Loaded;
+  /** The last text that could not be used, so that it is reported once. */
+  #badText: string | undefined;
+  #isRefused = false;
+
+  private constructor(options: KubeconfigOptions, loaded: Loaded) {
+    this.#options = options;
+    this.#loaded = loaded;
+  }
+
+  /** Rejects with {@link AccessConfigError} when the file cannot be used. */
+  static async open(options: KubeconfigOptions): Promise<KubeconfigAccess> {
+    const text = await readFile(options.path, 'utf8').catch((error: unknown) => {
+      throw new AccessConfigError(`the kubeconfig ${options.path} cannot be read: ${causeMessage(error)}`);
+    });
+    const loaded = await load(text, options);
+    await warnOfLooseFile(options, loaded);
+    if (loaded.config.getCurrentCluster()?.skipTLSVerify && loaded.server.protocol === 'https:') {
+      options.log.warn(
+        'The kubeconfig says insecure-skip-tls-verify: the certificate of the API server is not verified; anyone in between can be it',
+        { file: options.path, server: loaded.server.host },
+      );
+    }
+    return new KubeconfigAccess(options, loaded);
+  }
+
+  /** As of now. */
+  get server(): URL {
+    return this.#loaded.server;
+  }
+
+  /** Paths of the key and the token that it names. */
+  get secretFiles(): readonly string[] {
+    return this.#loaded.secretFiles;
+  }
+
+  async current(): Promise<Access> {
+    const loaded = await this.#reload();
+    loaded.pending ??= resolve(loaded.config).finally(() => {
+      loaded.pending = undefined;
+    });
+    const options = await withDeadline(loaded.pending, this.#options.clock);
+    return toAccess(options, loaded);
+  }
+
+  refused(): void {
+    this.#isRefused = true;
+  }
+
+  async #reload(): Promise<Loaded> {
+    const { path, log } = this.#options;
+    const text = await readFile(path, 'utf8').catch(() => undefined);
+    const hasChanged = text !== undefined && text !== this.#loaded.text && text !== this.#badText;
+    // Only the plugin's answer is a cached one that a new start gets rid of; OIDC would lose its refresh token.
+    const isStale = this.#isRefused && Boolean(this.#loaded.config.getCurrentUser()?.exec);
+    this.#isRefused = false;
+    if (!hasChanged && !isStale) return this.#loaded;
+    try {
+      this.#loaded = await load(hasChanged ? text : this.#loaded.text, this.#options);
+      if (hasChanged) log.info('The kubeconfig has changed and is used in its new form', { file: path });
+    } catch (error) {
+      this.#badText = text;
+      log.error('The kubeconfig has changed and cannot be used; the last one is', {
+        file: path,
+        err: causeMessage(error),
+      });
+    }
+    return this.#loaded;
+  }
+}
+
+async function load(text: string, { path, server: master, log }: KubeconfigOptions): Promise<Loaded> {
+  // Here and not above, because it costs 200 ms and 17 MB that only users of a kubeconfig should pay.
+  const { KubeConfig } = await import('@kubernetes/client-node/dist/config.js');
+  const fail = (problem: string) => new AccessConfigError(`the kubeconfig ${path} cannot be used: ${problem}`);
+  const document = parse(text, fail);
+
+  const whole = new KubeConfig();
+  try {
+    whole.loadFromString(JSON.stringify(document));
+  } catch (error) {
+    throw fail(causeMessage(error));
+  }
+  whole.makePathsAbsolute(dirname(path));
+  const cluster = whole.getCurrentCluster();
+  if (cluster === null) {
+    throw fail(`its current-context ${JSON.stringify(whole.currentContext ?? '')} names no context with a cluster`);
+  }
+  const server = master ?? parseServerUrl(cluster.server, `the server of the cluster "${cluster.name}" in ${path}`);
+  const userName = whole.getContextObject(whole.currentContext)?.user;
+  const user = whole.getCurrentUser() ?? { name: 'anonymous' };
+  if (userName !== undefined && user.name !== userName) throw fail(`it has no user "${userName}"`);
+  const named = tokenFileOf(document, user.name);
+  const tokenFile = named && absolute(named, dirname(path));
+  checkProxy(cluster, fail);
+
+  const config = new KubeConfig();
+  config.loadFromClusterAndUser(
+    // It refuses to work with plain HTTP unless verification is off, which there is nothing of anyway.
+    { ...cluster, server: server.href, skipTLSVerify: cluster.skipTLSVerify || server.protocol === 'http:' },
+    withExecInfo(user, cluster, dirname(path)),
+  );
+  return {
+    text,
+    config,
+    server,
+    token: tokenFile === undefined ? undefined : new TokenFile(tokenFile, log),
+    hasSecrets: [user.token, user.password, user.keyData, user.authProvider].some(Boolean),
+    secretFiles: [user.keyFile, tokenFile].flatMap((file) => file || []),
+  };
+}
+
+/** Errors say where, and never quote: the text has keys and tokens in it. */
+function parse(text: string, fail: (problem: string) => Error): unknown {
+  const lines = new LineCounter();
+  const document = parseDocument(text, { lineCounter: lines, prettyErrors: false, logLevel: 'silent' });
+  const [error] = document.errors;
+  if (error !== undefined) {
+    const { line, col } = lines.linePos(error.pos[0]);
+    throw fail(`it is not valid YAML at line ${line}, column ${col} (${error.code})`);
+  }
+  try {
+    const value: unknown = document.toJS();
+    if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value;
+  } catch {
+    throw fail('its aliases stand for too much');
+  }
+  throw fail('it is not a YAML object');
+}
+
+/** The way to `users[name].user.tokenFile` through a document whose shape client-node has accepted. */
+function tokenFileOf(document: unknown, userName: string): string | undefined {
+  const { users } = document as { users?: readonly { name?: unknown; user?: { tokenFile?: unknown } | null }[] };
+  const tokenFile = Array.isArray(users) ? users.find(({ name }) => name === userName)?.user?.tokenFile : undefined;
+  return typeof tokenFile === 'string' && tokenFile !== '' ? tokenFile : undefined;
+}
+
+function checkProxy({ proxyUrl }: Cluster, fail: (problem: string) => Error): void {
+  if (proxyUrl === undefined) return;
+  const protocol = URL.parse(String(proxyUrl))?.protocol;
+  if (protocol !== 'http:' && protocol !== 'https:') {
+    throw fail('its proxy-url is not one of an HTTP proxy (http://… or https://…), the only kind that is supported');
+  }
+}
+
+/**
+ * What exec plugins expect and client-node leaves out: `KUBERNETES_EXEC_INFO`, and a relative command being relative to
+ * the kubeconfig (kubernetes.io, "client-go credential plugins").
+ */
+function withExecInfo(user: User, cluster: Cluster, directory: string): User {
+  const { exec } = user;
+  if (typeof exec !== 'object' || exec === null) return user;
+  const command = String(exec.command ?? '');
+  const info = {
+    kind: 'ExecCredential',
+    apiVersion: exec.apiVersion,
+    spec: {
+      interactive: false,
+      ...(exec.provideClusterInfo === true && {
+        cluster: {
+          server: cluster.server,
+          'certificate-authority-data': cluster.caData,
+          'tls-server-name': cluster.tlsServerName,
+          'insecure-skip-tls-verify': cluster.skipTLSVerify,
+        },
+      }),
+    },
+  };
+  return {
+    ...user,
+    exec: {
+      ...exec,
+      command: command.includes('/') ? absolute(command, directory) : command,
+      env: [
+        ...(Array.isArray(exec.env) ? exec.env : []),
+        { name: 'KUBERNETES_EXEC_INFO', value: JSON.stringify(info) },
+      ],
+    },
+  };
+}
+
+function absolute(path: string, directory: string): string {
+  return isAbsolute(path) ? path : join(directory, path);
+}
+
+/** Reads certificate files anew each time; tokens of plugins and providers come from client-node's cache while they last. */
+async function resolve(config: KubeConfig): Promise<RequestOptions> {
+  const options: RequestOptions = {};
+  try {
+    await config.applyToHTTPSOptions(options);
+  } catch (error) {
+    // A plugin's output is not repeated: V8 quotes what it cannot parse, which may be a token.
+    const reason = error instanceof SyntaxError ? 'the output of the exec plugin is not JSON' : causeMessage(error);
+    throw new ApiError('credentials', `the kubeconfig gives no credentials: ${reason.trim()}`, { cause: error });
+  }
+  return options;
+}
+
+function withDeadline<T>(work: Promise<T>, clock: Clock): Promise<T> {
+  return new Promise((resolvePromise, reject) => {
+    const timer = clock.after(CREDENTIALS_DEADLINE_MS, () =>
+      reject(
+        new ApiError('credentials', `the kubeconfig gave no credentials within ${CREDENTIALS_DEADLINE_MS / 1_000} s`),
+      ),
+    );
+    work.then(resolvePromise, reject).finally(() => timer.cancel());
+  });
+}
+
+async function toAccess(options: RequestOptions, { config, server, token }: Loaded): Promise<Access> {
+  const { ca, cert, key, servername, rejectUnauthorized, auth } = options;
+  const tls: TlsMaterial = {
+    ...(isPem(ca) && { ca }),
+    ...(isPem(cert) && { cert }),
+    ...(isPem(key) && { key }),
+    ...(servername !== undefined && { serverName: servername }),
+    skipVerify: rejectUnauthorized === false,
+  };
+  const headers: Record<string, string> = {};
+  for (const [name, value] of Object.entries(options.headers ?? {})) headers[name] = String(value).trim();
+  if (typeof auth === 'string') headers['Authorization'] = `Basic ${Buffer.from(auth).toString('base64')}`;
+  // It takes precedence over a token in the kubeconfig (client-go `tools/clientcmd`).
+  if (token !== undefined) headers['Authorization'] = `Bearer ${await token.read()}`;
+  const proxy = config.getCurrentCluster()?.proxyUrl;
+  return { server, tls, headers, ...(proxy !== undefined && { proxy }) };
+}
+
+function isPem(value: unknown): value is string | Buffer {
+  return typeof value === 'string' || Buffer.isBuffer(value);
+}
+
+/** Kubeadm's kubeconfig for kube-proxy may be read by anyone: it only names a token file. */
+async function warnOfLooseFile({ path, log }: KubeconfigOptions, { hasSecrets }: Loaded): Promise<void> {
+  const { mode } = await stat(path);
+  if (hasSecrets && (mode & 0o044) !== 0) {
+    log.warn('The kubeconfig holds secrets and can be read by other users; chmod 600 it', { file: path });
+  }
+}

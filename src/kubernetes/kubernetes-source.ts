@@ -1,0 +1,134 @@
+import type { ApiStatus } from '../model/api-status.ts';
+import type { ServiceKey } from '../model/service.ts';
+import type { ServiceSource, SourceSink } from '../model/source.ts';
+import type { SourceEvent } from '../model/source-event.ts';
+import type { Clock, Random } from '../util/clock.ts';
+import type { Log } from '../util/log.ts';
+import { ApiHealth } from './api-health.ts';
+import type { Change } from './object-store.ts';
+import type { Kind, KubernetesObject } from './objects/kubernetes-object.ts';
+import { Reflector } from './reflector.ts';
+import { resourceOf } from './resources.ts';
+import type { Transport } from './transport.ts';
+
+export interface KubernetesSourceOptions {
+  readonly api: Transport & { readonly host: string };
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly log: Log;
+}
+
+export interface KubernetesSource extends ServiceSource {
+  /** May be asked at any time. */
+  status(): ApiStatus;
+}
+
+/**
+ * Services and EndpointSlices from the API server, or Endpoints where it has no EndpointSlices. Keeps on for ever:
+ * while the server is away, the last state stands.
+ */
+export function createKubernetesSource(options: KubernetesSourceOptions): KubernetesSource {
+  return new ApiServerSource(options);
+}
+
+interface Follower {
+  readonly reflector: Reflector<KubernetesObject>;
+  /** Resolves when nothing of it will come any more. */
+  stop(): Promise<void>;
+}
+
+class ApiServerSource implements KubernetesSource {
+  readonly #options: KubernetesSourceOptions;
+  readonly #health: ApiHealth;
+  readonly #followers = new Map<Kind, Follower>();
+  readonly #listed = new Set<Kind>();
+  #sink: SourceSink | undefined;
+  #isSynced = false;
+
+  constructor(options: KubernetesSourceOptions) {
+    this.#options = options;
+    const { api, clock, log } = options;
+    this.#health = new ApiHealth({ server: api.host, lastContactAt: () => api.lastContactAt, clock, log });
+  }
+
+  /** A server that cannot be reached is no reason to reject: it will be. */
+  async start(sink: SourceSink): Promise<void> {
+    this.#sink = sink;
+    this.#follow('Service');
+    this.#follow('EndpointSlice');
+  }
+
+  async stop(): Promise<void> {
+    this.#health.stop();
+    await Promise.all([...this.#followers.values()].map((follower) => follower.stop()));
+  }
+
+  status(): ApiStatus {
+    return this.#health.status();
+  }
+
+  #follow(kind: Kind): void {
+    const { api, clock, random, log } = this.#options;
+    const resource = resourceOf(kind);
+    const health = this.#health.resource(kind);
+    const controller = new AbortController();
+    const reflector = new Reflector({
+      resource,
+      transport: api,
+      health,
+      clock,
+      random,
+      log,
+      sink: {
+        changed: (changes) => this.#sink?.apply(changes.map((change) => toEvent(kind, change))),
+        listed: () => this.#hasListed(kind),
+        absent: () => this.#isAbsent(kind),
+      },
+    });
+    const run = reflector.run(controller.signal);
+    this.#followers.set(kind, {
+      reflector,
+      stop: async () => {
+        controller.abort(new Error('stopped'));
+        await run;
+        health.dismissed();
+      },
+    });
+  }
+
+  #hasListed(kind: Kind): void {
+    this.#listed.add(kind);
+    if (kind === 'EndpointSlice') this.#leaveEndpoints();
+    const isComplete =
+      this.#listed.has('Service') && (this.#listed.has('EndpointSlice') || this.#listed.has('Endpoints'));
+    if (this.#isSynced || !isComplete) return;
+    this.#isSynced = true;
+    this.#options.log.info('The first lists from the API server are complete');
+    this.#sink?.synced();
+  }
+
+  /** Only slices may be absent, on servers before 1.21. */
+  #isAbsent(kind: Kind): void {
+    if (kind !== 'EndpointSlice' || this.#followers.has('Endpoints')) return;
+    this.#options.log.info(
+      'The API server has no EndpointSlices (discovery.k8s.io/v1); Endpoints are followed instead',
+    );
+    this.#follow('Endpoints');
+  }
+
+  /** The server was replaced by a newer one, and its slices are there by now. */
+  #leaveEndpoints(): void {
+    const follower = this.#followers.get('Endpoints');
+    if (follower === undefined) return;
+    this.#followers.delete('Endpoints');
+    this.#options.log.info('The API server has EndpointSlices now; Endpoints are not followed any more');
+    // Aborted at once and without a way to reject; nothing of it comes any more when its objects are taken away.
+    void follower.stop();
+    this.#sink?.apply([...follower.reflector.keys()].map((key) => toEvent('Endpoints', { key, value: undefined })));
+  }
+}
+
+function toEvent(kind: Kind, { key, value }: Change<KubernetesObject>): SourceEvent {
+  // Keys come from `objectIdentity`, which has validated both halves.
+  return value ?? { kind, key: key as ServiceKey, value: undefined };
+}

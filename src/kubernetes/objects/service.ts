@@ -1,0 +1,145 @@
+import { type Address, familyOf } from '../../model/address.ts';
+import type { Cidr } from '../../model/cidr.ts';
+import type { Service, ServicePortSpec, SessionAffinity, TrafficPolicy } from '../../model/service.ts';
+import { type Decoded, decoding, Skip, type Warnings } from './decoded.ts';
+import { Field } from './field.ts';
+import { dnsLabel, keyOf, skipByLabel, uidOf } from './metadata.ts';
+import { address, cidr, portName, portNumber, protocol } from './network.ts';
+
+const TYPES = ['ClusterIP', 'NodePort', 'LoadBalancer', 'ExternalName'] as const;
+const IP_MODES = ['VIP', 'Proxy'] as const;
+const TRAFFIC_POLICIES = ['Cluster', 'Local'] as const;
+const DEFAULT_AFFINITY_SECONDS = 10_800;
+const MAX_AFFINITY_SECONDS = 86_400;
+
+/**
+ * A `v1` Service. Skipped as upstream does (`pkg/proxy/util/utils.go` ShouldSkipService and the watch's labels):
+ * headless ones, ExternalName, and those of another proxy.
+ */
+export function decodeService(object: unknown): Decoded<Service> {
+  return decoding((warnings) => {
+    const root = Field.root(object);
+    const key = keyOf(root, dnsLabel);
+    const spec = root.get('spec');
+    const type = spec.get('type').isPresent ? spec.get('type').oneOf(TYPES) : 'ClusterIP';
+    if (type === 'ExternalName') return new Skip('its type is ExternalName');
+    const skip = skipByLabel(root);
+    if (skip !== undefined) return skip;
+    const clusterIPs = decodeClusterIPs(spec);
+    if (clusterIPs.length === 0) return new Skip('it is headless');
+    const internalTrafficPolicy = decodePolicy(spec.get('internalTrafficPolicy'));
+    const externalTrafficPolicy = decodePolicy(spec.get('externalTrafficPolicy'));
+    const loadBalancerSourceRanges = decodeSourceRanges(spec.get('loadBalancerSourceRanges'), warnings);
+    const healthCheckNodePort = decodeNodePort(spec.get('healthCheckNodePort'));
+    // As upstream (`pkg/api/v1/service/util.go` NeedsHealthCheck): elsewhere, a number left over says nothing.
+    const hasHealthCheck = type === 'LoadBalancer' && externalTrafficPolicy === 'Local' && healthCheckNodePort !== 0;
+
+    const uid = uidOf(root);
+    return {
+      key,
+      ...(uid !== undefined && { uid }),
+      clusterIPs,
+      externalIPs: distinct(warnings.keepValid(spec.get('externalIPs').items(), address)),
+      loadBalancerIPs: decodeIngress(root.get('status').get('loadBalancer').get('ingress'), warnings),
+      ports: decodePorts(spec.get('ports'), { hasNodePorts: type !== 'ClusterIP' }),
+      affinity: decodeAffinity(spec),
+      ...(internalTrafficPolicy !== 'Cluster' && { internalTrafficPolicy }),
+      ...(externalTrafficPolicy !== 'Cluster' && { externalTrafficPolicy }),
+      ...(loadBalancerSourceRanges !== undefined && { loadBalancerSourceRanges }),
+      ...(hasHealthCheck && { healthCheckNodePort }),
+    };
+  });
+}
+
+/** Empty for a headless Service. */
+function decodeClusterIPs(spec: Field): Address[] {
+  const single = spec.get('clusterIP');
+  const all = spec.get('clusterIPs').items();
+  const fields = all.length > 0 ? all : [single];
+  if (fields.every(isNoAddress)) return [];
+
+  const addresses = fields.map(address);
+  for (const [index, field] of fields.entries()) {
+    const family = familyOf(addresses[index] as Address);
+    if (addresses.findIndex((other) => familyOf(other) === family) !== index) {
+      throw field.wrong(`expected at most one ${family} address`);
+    }
+  }
+  // The API server keeps both fields equal; when a file does not, either could be the one that was meant.
+  if (single.isPresent && address(single) !== addresses[0]) {
+    throw single.wrong(`expected the first of spec.clusterIPs, ${addresses[0]}`);
+  }
+  return addresses;
+}
+
+function isNoAddress(field: Field): boolean {
+  return !field.isPresent || field.value === '' || field.value === 'None';
+}
+
+function decodeIngress(ingress: Field, warnings: Warnings): Address[] {
+  const points = warnings.keepValid(ingress.items(), (point) => ({
+    ip: point.get('ip'),
+    mode: point.get('ipMode').isPresent ? point.get('ipMode').oneOf(IP_MODES) : 'VIP',
+  }));
+  // A point without an address has a host name: clients reach it through its own addresses. So they must where the mode
+  // is Proxy, because such a load balancer adds to what it forwards (upstream `pkg/proxy/util/utils.go` IsVIPMode).
+  const fields = points.filter(({ ip, mode }) => mode === 'VIP' && ip.isPresent && ip.value !== '').map(({ ip }) => ip);
+  return distinct(warnings.keepValid(fields, address));
+}
+
+function decodePolicy(policy: Field): TrafficPolicy {
+  return policy.isPresent && policy.value !== '' ? policy.oneOf(TRAFFIC_POLICIES) : 'Cluster';
+}
+
+/** `undefined` when none are asked for. Bad ones are left out, and when none is left nobody is let in. */
+function decodeSourceRanges(ranges: Field, warnings: Warnings): Cidr[] | undefined {
+  const fields = ranges.items();
+  return fields.length === 0 ? undefined : warnings.keepValid(fields, cidr);
+}
+
+function decodePorts(ports: Field, { hasNodePorts }: { readonly hasNodePorts: boolean }): ServicePortSpec[] {
+  const fields = ports.items();
+  if (fields.length === 0) throw ports.error('is empty; expected at least one port');
+  const names = new Set<string>();
+  const portNumbers = new Set<string>();
+  const nodePorts = new Set<string>();
+
+  return fields.map((field) => {
+    const name = portName(field.get('name'));
+    if (name === '' && fields.length > 1)
+      throw field.get('name').error('is missing; only a single port may be unnamed');
+    addUnique(names, name, field.get('name'));
+    const spec: ServicePortSpec = {
+      name,
+      protocol: protocol(field.get('protocol')),
+      port: portNumber(field.get('port')),
+      nodePort: hasNodePorts ? decodeNodePort(field.get('nodePort')) : 0,
+    };
+    addUnique(portNumbers, `${spec.port}/${spec.protocol}`, field.get('port'));
+    if (spec.nodePort !== 0) addUnique(nodePorts, `${spec.nodePort}/${spec.protocol}`, field.get('nodePort'));
+    return spec;
+  });
+}
+
+function decodeNodePort(field: Field): number {
+  return field.isPresent && field.value !== 0 ? portNumber(field) : 0;
+}
+
+function addUnique(seen: Set<string>, value: string, field: Field): void {
+  if (seen.has(value)) throw field.wrong('an earlier port of this Service has the same');
+  seen.add(value);
+}
+
+function decodeAffinity(spec: Field): SessionAffinity {
+  const type = spec.get('sessionAffinity');
+  if (!type.isPresent || type.value === '' || type.oneOf(['None', 'ClientIP']) === 'None') return { type: 'None' };
+  const timeout = spec.get('sessionAffinityConfig').get('clientIP').get('timeoutSeconds');
+  return {
+    type: 'ClientIP',
+    timeoutSeconds: timeout.isPresent ? timeout.integer(1, MAX_AFFINITY_SECONDS) : DEFAULT_AFFINITY_SECONDS,
+  };
+}
+
+function distinct<T>(values: readonly T[]): T[] {
+  return [...new Set(values)];
+}

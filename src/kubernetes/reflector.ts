@@ -1,0 +1,290 @@
+import { setImmediate } from 'node:timers/promises';
+import type { Clock, Random } from '../util/clock.ts';
+import { LineSplitter, LineTooLongError } from '../util/line-splitter.ts';
+import type { Log } from '../util/log.ts';
+import { sleep } from '../util/sleep.ts';
+import { ApiError, causeMessage } from './api-error.ts';
+import type { ResourceHealth } from './api-health.ts';
+import { readPage } from './list-page.ts';
+import { type Change, type ObjectReader, ObjectStore, type PendingList } from './object-store.ts';
+import { type Course, nextStep, type Outcome, START } from './reflector-plan.ts';
+import type { Transport } from './transport.ts';
+import { QUIET, Vigil } from './vigil.ts';
+import { parseWatchEvent, type WatchEvent } from './watch-event.ts';
+
+/** One kind of object on the server. */
+export interface Resource<T> extends ObjectReader<T> {
+  /** As `/api/v1/services`. */
+  readonly path: string;
+  /** Which of the objects are asked for; as parameters of the request. */
+  readonly selectors: { readonly labelSelector?: string; readonly fieldSelector?: string };
+  /** Old servers do not have it: 404 is an answer, not a failure. */
+  readonly isOptional: boolean;
+}
+
+export interface ReflectorSink<T> {
+  /** Only real differences; those of one list together. Never throws. */
+  changed(changes: readonly Change<T>[]): void;
+  /** A list has been taken over, its changes included. */
+  listed(): void;
+  /** The server does not have the resource (yet); it will be asked again. */
+  absent(): void;
+}
+
+export interface ReflectorOptions<T> {
+  readonly resource: Resource<T>;
+  readonly sink: ReflectorSink<T>;
+  readonly transport: Transport;
+  readonly health: ResourceHealth;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly log: Log;
+}
+
+/** The API server takes no object of more than 1.5 MiB from etcd; as JSON with all its escapes it may be larger. */
+const LINE_MAX_BYTES = 16 * 1024 * 1024;
+
+/** client-go's page size. */
+const PAGE_SIZE = 500;
+
+/** Against a server that never comes to the end. */
+const MAX_PAGES = 2_000;
+
+/** client-go: 5 to 10 minutes, so that watches move to other servers after a while, and not all at once. */
+const WATCH_MIN_SECONDS = 300;
+
+const WATCH = { watch: '1', allowWatchBookmarks: 'true' } as const;
+
+/** Without a `resourceVersion` the list is as new as any read, whichever server answers. */
+const STREAMED_LIST = { ...WATCH, sendInitialEvents: 'true', resourceVersionMatch: 'NotOlderThan' } as const;
+
+/**
+ * Keeps a sink in step with one kind of object on the server, for ever: list, watch, and again after whatever goes
+ * wrong (the idea is client-go's `tools/cache` Reflector; what to do when is in `reflector-plan.ts`).
+ */
+export class Reflector<T> {
+  readonly #options: ReflectorOptions<T>;
+  readonly #store: ObjectStore<T>;
+  #course: Course = START;
+  /** Of the last event or list; opaque. */
+  #resourceVersion = '';
+  #isListed = false;
+  /** When the current exchange began to deliver changes; `undefined` while it does not. */
+  #followingSince: number | undefined;
+  #heardAt: number;
+
+  constructor(options: ReflectorOptions<T>) {
+    this.#options = options;
+    this.#store = new ObjectStore(options.resource, options.log);
+    this.#heardAt = options.clock.now();
+  }
+
+  /** Keys of the objects that have been given to the sink. */
+  keys(): Iterable<string> {
+    return this.#store.keys();
+  }
+
+  /** Resolves only after the abort. Never rejects. */
+  async run(signal: AbortSignal): Promise<void> {
+    const { clock, random, resource, health, sink, log } = this.#options;
+    while (!signal.aborted) {
+      this.#followingSince = undefined;
+      const outcome = await this.#exchange(signal);
+      if (signal.aborted) return;
+
+      const now = clock.now();
+      const { course, delayMs, absent } = nextStep(this.#course, outcome, {
+        hasPlace: this.#course.next === 'watch' || this.#followingSince !== undefined,
+        followedMs: this.#followingSince === undefined ? 0 : now - this.#followingSince,
+        silentMs: now - this.#heardAt,
+        mayBeAbsent: resource.isOptional && !this.#isListed,
+        random,
+      });
+      log.v(2)?.info('An exchange with the API server has ended', {
+        resource: resource.path,
+        exchange: this.#course.next,
+        outcome: outcome.kind,
+        err: outcome.kind === 'failed' ? outcome.error.message : undefined,
+        next: course.next,
+        delayMs: Math.round(delayMs),
+      });
+      if (absent) {
+        sink.absent();
+        health.dismissed();
+      } else if (outcome.kind === 'failed' && delayMs > 0 && outcome.error.status !== 410) {
+        // A version that is too old is no trouble with the server: a new list mends it.
+        health.lost(outcome.error.message);
+      } else if (outcome.kind === 'unconfirmed') {
+        log.warn('A list is empty although there are objects; it counts once a second one is empty too', {
+          resource: resource.path,
+        });
+      }
+      this.#course = course;
+      await sleep(delayMs, clock, signal);
+    }
+  }
+
+  async #exchange(signal: AbortSignal): Promise<Outcome> {
+    try {
+      switch (this.#course.next) {
+        case 'stream':
+          return await this.#follow(this.#store.beginList(), signal);
+        case 'pages':
+          return await this.#list(PAGE_SIZE, signal);
+        case 'whole':
+          return await this.#list(0, signal);
+        case 'watch':
+          return await this.#follow(undefined, signal);
+      }
+    } catch (error) {
+      if (error instanceof ApiError) return { kind: 'failed', error };
+      if (error instanceof LineTooLongError) return { kind: 'failed', error: new ApiError('garbage', error.message) };
+      if (!signal.aborted) {
+        // A defect of ours. A new list is the state that most likely does not meet it again.
+        const err = error instanceof Error ? (error.stack ?? error.message) : String(error);
+        this.#options.log.error('Following the API server failed for a reason of our own', { err });
+      }
+      return { kind: 'failed', error: new ApiError('garbage', causeMessage(error)) };
+    }
+  }
+
+  /** A list in pages. Each is read and let go of before the next is asked for. */
+  async #list(pageSize: number, signal: AbortSignal): Promise<Outcome> {
+    const list = this.#store.beginList();
+    let next = '';
+    for (let pages = 0; pages === 0 || next !== ''; pages += 1) {
+      if (pages === MAX_PAGES) throw new ApiError('garbage', `a list has more than ${MAX_PAGES} pages`);
+      const query = { ...(pageSize > 0 && { limit: `${pageSize}` }), ...(next !== '' && { continue: next }) };
+      const page = readPage(await this.#options.transport.get(this.#path(query), signal));
+      for (const item of page.items) list.add(item);
+      next = page.next;
+      this.#resourceVersion = page.resourceVersion;
+    }
+    this.#heard();
+    return this.#takeOver(list) ? { kind: 'listed' } : { kind: 'unconfirmed' };
+  }
+
+  /** Reads a watch to its end. With a `list`, it begins with all objects that there are (KEP-3157). */
+  async #follow(list: PendingList<T> | undefined, outer: AbortSignal): Promise<Outcome> {
+    const { transport, clock } = this.#options;
+    const controller = new AbortController();
+    const signal = AbortSignal.any([outer, controller.signal]);
+    const state = { list };
+    let vigil: Vigil | undefined;
+    try {
+      const body = await transport.watch(this.#path(list === undefined ? this.#changes() : STREAMED_LIST), signal);
+      if (list === undefined) this.#following();
+      vigil = new Vigil({
+        transport,
+        clock,
+        onAlive: () => this.#heard(),
+        onGone: (reason) => controller.abort(reason),
+        isListing: () => state.list !== undefined,
+      });
+      const lines = new LineSplitter(LINE_MAX_BYTES);
+      for await (const chunk of body) {
+        if (this.#take(lines.push(chunk), state, vigil) === 'unconfirmed') return { kind: 'unconfirmed' };
+        // libuv reads up to 32 times from one socket before it looks at another: connections would wait for a list.
+        await setImmediate();
+      }
+    } catch (error) {
+      const hasBegun = vigil !== undefined && state.list !== undefined;
+      if (hasBegun && error instanceof ApiError && error.code === 'unreachable') throw brokenOff(error.message);
+      if (controller.signal.reason !== QUIET) throw error;
+    } finally {
+      vigil?.stop();
+    }
+    if (state.list === undefined) return { kind: 'ended' };
+    throw brokenOff(controller.signal.reason === QUIET ? 'nothing more came' : 'the server ended it');
+  }
+
+  /** The lines of one chunk take effect together. */
+  #take(lines: Iterable<string>, state: { list: PendingList<T> | undefined }, vigil: Vigil): 'unconfirmed' | undefined {
+    const changes: Change<T>[] = [];
+    try {
+      for (const line of lines) {
+        vigil.heard();
+        this.#heard();
+        const event = readEvent(line);
+        this.#resourceVersion = event.resourceVersion;
+        if (state.list === undefined) {
+          const change = this.#apply(event);
+          if (change !== undefined) changes.push(change);
+        } else if (event.type !== 'bookmark') {
+          state.list.add(event.object, { isGone: event.type === 'deleted' });
+        } else if (event.endsInitialEvents) {
+          if (!this.#takeOver(state.list)) return 'unconfirmed';
+          state.list = undefined;
+          this.#following();
+        } else {
+          // The first bookmark of a streamed list is its end. A server that does not know streamed lists may take the
+          // request for a plain watch.
+          throw brokenOff('it is a plain watch');
+        }
+      }
+      return undefined;
+    } finally {
+      // What came before a line that cannot be read is in the store, so a new list would not bring it again.
+      if (changes.length > 0) this.#options.sink.changed(changes);
+    }
+  }
+
+  #apply(event: Exclude<WatchEvent, { type: 'error' | 'garbage' }>): Change<T> | undefined {
+    switch (event.type) {
+      case 'changed':
+        return this.#store.change(event.object);
+      case 'deleted':
+        return this.#store.delete(event.object);
+      case 'bookmark':
+        return undefined;
+    }
+  }
+
+  /** `false` if it was suspiciously empty. */
+  #takeOver(list: PendingList<T>): boolean {
+    const { sink, health } = this.#options;
+    const changes = list.finish();
+    if (changes === 'unconfirmed') return false;
+    this.#isListed = true;
+    health.listed();
+    if (changes.length > 0) sink.changed(changes);
+    sink.listed();
+    return true;
+  }
+
+  #following(): void {
+    this.#followingSince = this.#options.clock.now();
+    this.#heardAt = this.#followingSince;
+    this.#options.health.following();
+  }
+
+  #heard(): void {
+    this.#heardAt = this.#options.clock.now();
+    this.#options.health.heard();
+  }
+
+  #changes(): Record<string, string> {
+    const seconds = Math.floor(WATCH_MIN_SECONDS * (1 + this.#options.random()));
+    return { ...WATCH, resourceVersion: this.#resourceVersion, timeoutSeconds: `${seconds}` };
+  }
+
+  #path(query: Readonly<Record<string, string>>): string {
+    const { path, selectors } = this.#options.resource;
+    return `${path}?${new URLSearchParams({ ...query, ...selectors })}`;
+  }
+}
+
+function brokenOff(why: string): ApiError {
+  return new ApiError('incomplete', `a streamed list did not become complete: ${why}`);
+}
+
+/** Throws an {@link ApiError} for what is no change. */
+function readEvent(line: string): Exclude<WatchEvent, { type: 'error' | 'garbage' }> {
+  const event = parseWatchEvent(line);
+  if (event.type === 'garbage') throw new ApiError('garbage', event.problem);
+  if (event.type === 'error') {
+    const { code, message, retryAfterMs } = event;
+    throw new ApiError('event', message, { ...(code !== undefined && { status: code }), retryAfterMs });
+  }
+  return event;
+}

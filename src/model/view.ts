@@ -1,0 +1,233 @@
+import type { Address, IpFamily } from './address.ts';
+import type { ApiStatus } from './api-status.ts';
+import type { ConnectionState, Counters } from './data-plane.ts';
+import type { Endpoint } from './endpoint.ts';
+import type { EndpointSetName } from './listener-id.ts';
+import type { ServicePortName, ServicePortNameParts } from './service.ts';
+import type { ProxiedProtocol, ServicePort } from './service-port.ts';
+
+/*
+ * What operators are shown, on the control socket and on the status page alike. Plain values that survive JSON. Rates
+ * are per second. Times are milliseconds since 1970, durations milliseconds.
+ */
+
+/** Reads the running program. Nothing here waits for the data path or holds it up, and nothing alters anything. */
+export interface View {
+  node(): Promise<NodeView>;
+  /**
+   * In the order of their names, IPv4 first. Made one by one as they are taken, so a consumer that pauses now and
+   * then keeps ten thousand of them from holding anything up; what comes or goes meanwhile may be there or not.
+   */
+  services(filter?: ServiceFilter): Iterable<ServiceView>;
+  /** One of them. */
+  service(name: ServicePortName, family: IpFamily, options?: Pick<ServiceFilter, 'summary'>): ServiceView | undefined;
+  /** The connections of {@link services}, in pieces that are small enough for nobody to wait for them. */
+  connections(filter?: ServiceFilter): AsyncIterable<readonly ConnectionView[]>;
+  /** Oldest first; the last few hundred. */
+  events(): readonly EventView[];
+  /** Oldest first; a sample every {@link SAMPLE_MS} for the last fifteen minutes, as far as the program is that old. */
+  history(): readonly HistorySample[];
+  /** What becomes of a connection to this address and port. */
+  explain(question: Question): Promise<Explanation>;
+}
+
+/** How often traffic is sampled. Rates are over the last such period. */
+export const SAMPLE_MS = 5_000;
+export const HISTORY_MS = 15 * 60_000;
+
+/** Exact names. An absent one is every one. */
+export interface ServiceFilter {
+  readonly namespace?: string;
+  /** The Service's, without its namespace and port. */
+  readonly service?: string;
+  /** Leaves the lists of endpoints empty, which are most of an answer. */
+  readonly summary?: boolean;
+}
+
+export interface NodeView {
+  readonly version: string;
+  readonly nodeVersion: string;
+  /** The Kubernetes node's name. */
+  readonly nodeName: string;
+  readonly pid: number;
+  readonly startedAt: number;
+  readonly now: number;
+  readonly engine: 'fast' | 'node';
+  /** Threads of the fast engine. */
+  readonly workers?: number;
+  readonly iptables: string;
+  readonly healthy: boolean;
+  readonly families: readonly FamilyView[];
+  /** Missing when Services come from files. */
+  readonly api?: Pick<ApiStatus, 'connected' | 'staleForMs'>;
+  /** Over the last sample: the median, 99th percentile and longest turn that the main thread's loop was late. */
+  readonly loopDelayMs: { readonly p50: number; readonly p99: number; readonly max: number };
+  readonly memory: { readonly rss: number; readonly heapUsed: number };
+  /** The limit is missing where it is not known. */
+  readonly descriptors: { readonly open: number; readonly limit?: number };
+  /** Of every listener together. */
+  readonly totals: Counters;
+  readonly rates: Rates;
+  readonly verbosity: number;
+  /** Endpoints that an operator has taken out. */
+  readonly drained: readonly string[];
+}
+
+/** Share of the descriptors that may be open before clients may soon have to wait. */
+const MANY_DESCRIPTORS = 0.8;
+
+export function hasManyOpen({ open, limit }: NodeView['descriptors']): boolean {
+  return limit !== undefined && open > limit * MANY_DESCRIPTORS;
+}
+
+/** One address family's rules. */
+export interface FamilyView {
+  readonly family: IpFamily;
+  readonly servicePorts: number;
+  /** Changes that wait for a sync. */
+  readonly pending: number;
+  readonly lastSync?: SyncResult;
+  /** The last that went well. */
+  readonly lastSyncedAt?: number;
+}
+
+export interface SyncResult {
+  readonly at: number;
+  readonly durationMs: number;
+  /** Missing when it went well. */
+  readonly err?: string;
+}
+
+export interface Rates {
+  readonly connections: number;
+  readonly receivedBytes: number;
+  readonly sentBytes: number;
+  /** Dials that failed and clients that were turned away. */
+  readonly failures: number;
+}
+
+/**
+ * `ok`: every known endpoint that should serve here answers. `degraded`: dials failed, or clients were turned away or had
+ * to wait, during the last minute, or an operator has taken endpoints out. `empty`: no endpoint may serve, so clients are
+ * refused. `pending`: it has no listener yet.
+ */
+export type ServiceState = 'ok' | 'degraded' | 'empty' | 'pending';
+
+/** One Service port within one address family: what is wanted of it, and how it is. */
+export interface ServiceView
+  extends Pick<
+      ServicePort,
+      'name' | 'protocol' | 'port' | 'nodePort' | 'clusterIPs' | 'externalIPs' | 'loadBalancerIPs' | 'affinity'
+    >,
+    ServicePortNameParts {
+  readonly family: IpFamily;
+  readonly state: ServiceState;
+  /** A clause that says why it is not ok. */
+  readonly reason?: string;
+  /** Of its listeners together. */
+  readonly counters: Counters;
+  readonly rates: Rates;
+  /** One, or two where policies need two endpoint sets. */
+  readonly listeners: readonly ListenerView[];
+}
+
+/**
+ * Which connections to a Service port (docs/adr/0009). `internal`: to a cluster IP. `external`: to a NodePort, load
+ * balancer IP or external IP. `node`: to one of these from the node itself, where that differs from `external`.
+ */
+export type Traffic = 'internal' | 'external' | 'node';
+
+export interface ListenerView {
+  readonly set: EndpointSetName;
+  /** What comes here. */
+  readonly traffic: readonly Traffic[];
+  /** `undefined` until it is open. */
+  readonly localPort: number | undefined;
+  readonly worker?: number;
+  readonly endpoints: readonly EndpointView[];
+  /** How many endpoints there are, and how many of them get new connections. Said in a summary too. */
+  readonly endpointCount: { readonly all: number; readonly active: number };
+}
+
+/** `active`: gets new connections. `draining`: keeps those it has. `drained`: the same, as an operator wanted it. */
+export type EndpointState = 'active' | 'draining' | 'drained';
+
+export interface EndpointView {
+  readonly endpoint: Endpoint;
+  readonly state: EndpointState;
+  /** Missing where the engine does not count them. */
+  readonly counters?: Counters;
+  /** The last dial that failed, while it is remembered: some minutes, and a thousand endpoints at most. */
+  readonly lastError?: { readonly at: number; readonly err: string };
+}
+
+export interface ConnectionView {
+  readonly name: ServicePortName;
+  readonly protocol: ProxiedProtocol;
+  readonly client: Endpoint;
+  /** The Service's address; by which of its addresses the client came is not known. */
+  readonly virtual: Endpoint;
+  readonly endpoint?: Endpoint;
+  readonly state: ConnectionState;
+  readonly expiresMs?: number;
+}
+
+/** What the program said: a line of its log. */
+export interface EventView {
+  /** Counts up; for asking what is new. */
+  readonly id: number;
+  readonly at: number;
+  readonly level: 'error' | 'warn' | 'info';
+  readonly message: string;
+  readonly fields: Readonly<Record<string, string | number | boolean>>;
+}
+
+export interface HistorySample extends Rates {
+  readonly at: number;
+  /** At that moment. */
+  readonly active: number;
+}
+
+export interface Question {
+  readonly address: Address;
+  readonly port: number;
+  readonly protocol: ProxiedProtocol;
+  /** Where the connection would come from, for source ranges and affinity. Absent: this node. */
+  readonly client?: Address;
+}
+
+/** Answers as far as they are known: the way of a connection, step by step. */
+export interface Explanation {
+  /** One sentence: "default/web:http takes it; the next connection goes to 10.244.1.7:8080". */
+  readonly summary: string;
+  /** An endpoint would get it. */
+  readonly served: boolean;
+  /** The rules that match in the kernel, in the order in which a packet meets them. */
+  readonly rules: readonly RuleView[];
+  /** Missing when no Service has that address and port, or it is left out. */
+  readonly service?: ServiceView;
+  /** The listener that the rules lead to. */
+  readonly listener?: ListenerView;
+  /** Every endpoint that is known for the Service port. */
+  readonly candidates: readonly CandidateView[];
+  readonly nextPick?: Endpoint;
+}
+
+export interface RuleView {
+  readonly table: string;
+  readonly chain: string;
+  /** As iptables prints it, without the `-A CHAIN`. */
+  readonly rule: string;
+}
+
+export interface CandidateView {
+  readonly endpoint: Endpoint;
+  readonly nodeName?: string;
+  readonly zone?: string;
+  /** It gets new connections. */
+  readonly chosen: boolean;
+  /** Why it does not: "not ready", "on another node, and the policy is Local". */
+  readonly reason?: string;
+  readonly active?: number;
+  readonly lastError?: { readonly at: number; readonly err: string };
+}

@@ -1,0 +1,54 @@
+import { UsageError } from '../../../config/usage-error.ts';
+import type { ServicePortName } from '../../../model/service.ts';
+import type { ServiceFilter } from '../../../model/view.ts';
+import type { SubcommandArguments } from '../arguments.ts';
+
+/** Which Service ports were asked for. */
+export interface Selection {
+  readonly filter: ServiceFilter;
+  /** A port's name or number. */
+  readonly port?: string;
+}
+
+const POSITIONAL = /^([^/:]+)(?:\/([^/:]+)(?::([^/:]+))?)?$/;
+
+/** Throws {@link UsageError}. */
+export function selectionOf({ positional, values }: Pick<SubcommandArguments, 'positional' | 'values'>): Selection {
+  const namespace = values.get('namespace');
+  const service = values.get('service');
+  const options = { ...(namespace !== undefined && { namespace }), ...(service !== undefined && { service }) };
+  if (positional === undefined) return { filter: options };
+  if (namespace !== undefined || service !== undefined) {
+    throw new UsageError(`${JSON.stringify(positional)} beside --namespace or --service: give one or the other`);
+  }
+  const match = POSITIONAL.exec(positional);
+  if (match === null) {
+    throw new UsageError(
+      `${JSON.stringify(positional)}: must be NAMESPACE, NAMESPACE/SERVICE or NAMESPACE/SERVICE:PORT, as in the lists; to look for an address use explain`,
+    );
+  }
+  const [, ofNamespace = '', ofService, port] = match;
+  return {
+    filter: { namespace: ofNamespace, ...(ofService !== undefined && { service: ofService }) },
+    ...(port !== undefined && { port }),
+  };
+}
+
+export const NO_MATCH = 'No Service that this node serves matches: names must be complete, and small letters matter.';
+
+/** Whether a filter, or a port, was given at all. */
+export function isNarrowed({ filter, port }: Selection): boolean {
+  return port !== undefined || Object.keys(filter).length > 0;
+}
+
+export function isSelected(
+  { port }: Selection,
+  view: { readonly name: ServicePortName; readonly port: number },
+): boolean {
+  return port === undefined || String(view.port) === port || portNameOf(view.name) === port;
+}
+
+/** Empty for an unnamed port. */
+function portNameOf(name: ServicePortName): string {
+  return name.split(':')[1] ?? '';
+}

@@ -1,0 +1,160 @@
+import type { NodeView, ServiceView } from '../../../model/view.ts';
+import type { Clock } from '../../../util/clock.ts';
+import { messageOf } from '../../../util/message-of.ts';
+import { sleep } from '../../../util/sleep.ts';
+import type { Control } from '../../control/protocol.ts';
+import { caveatsOf } from '../caveats.ts';
+import { timeOfDay } from '../format/duration.ts';
+import { largeNumber } from '../format/number.ts';
+import { oneColumnEach } from '../format/text.ts';
+import { nodeOf } from '../node-of.ts';
+import type { Terminal, Tools } from '../subcommand.ts';
+import { isNarrowed, isSelected, NO_MATCH, type Selection } from './selection.ts';
+
+/** Rates are over five seconds, but open connections are counted at each look. */
+const INTERVAL_MS = 2_000;
+
+/** The first that differs decides; the order of the proxy is that of names. */
+const ORDERS = {
+  rate: [({ rates }) => rates.connections, ({ rates }) => rates.receivedBytes + rates.sentBytes],
+  connections: [({ counters }) => counters.active],
+  name: [],
+} as const satisfies Record<string, readonly ((service: ServiceView) => number)[]>;
+
+export type Order = keyof typeof ORDERS;
+export const ORDER_NAMES = Object.keys(ORDERS) as readonly Order[];
+
+export interface WatchOptions {
+  readonly control: Control;
+  readonly selection: Selection;
+  readonly order: Order;
+  /** Numbers in full. */
+  readonly isExact: boolean;
+  /** With states, and what is wrong. */
+  readonly isWide: boolean;
+}
+
+/*
+ * A line for each Service port, with what the line of `list --rate` has and ipvsadm's packets, which nobody counts, left
+ * out. The name comes last, so that 80 columns have room for most of it.
+ */
+
+const COLUMNS = ['Active', 'CPS', 'InBPS', 'OutBPS', 'FailPS'];
+
+interface Look {
+  readonly node: NodeView;
+  readonly services: readonly ServiceView[];
+}
+
+/**
+ * Shows the rates of Services again and again until Ctrl-C, and resolves with 0 then. Rejects when the first look fails;
+ * later ones are tried again, since the proxy may be restarting.
+ */
+export async function watchServices(
+  options: WatchOptions,
+  terminal: Terminal,
+  { clock, onInterrupt }: Pick<Tools, 'clock' | 'onInterrupt'>,
+): Promise<number> {
+  const interrupted = new AbortController();
+  const isOver = new Promise<number>((resolve) => {
+    interrupted.signal.addEventListener('abort', () => resolve(0));
+  });
+  const stopListening = onInterrupt(() => interrupted.abort());
+  try {
+    // A look that waits for the proxy does not hold up the end.
+    return await Promise.race([isOver, showUntil(interrupted.signal, options, terminal, clock)]);
+  } finally {
+    stopListening();
+  }
+}
+
+async function showUntil(
+  signal: AbortSignal,
+  options: WatchOptions,
+  terminal: Terminal,
+  clock: Clock,
+): Promise<number> {
+  const show = terminal.isTTY ? redrawn(terminal) : printedAnew(terminal);
+  let look = await lookAt(options);
+  let problem: string | undefined;
+  for (;;) {
+    show(tableOf(look, options), notesOn(look, options, problem));
+    await terminal.flush();
+    await sleep(INTERVAL_MS, clock, signal);
+    if (signal.aborted) return 0;
+    try {
+      look = await lookAt(options);
+      problem = undefined;
+    } catch (error) {
+      problem = `${messageOf(error)}; trying again`;
+    }
+  }
+}
+
+async function lookAt({ control, selection, order }: WatchOptions): Promise<Look> {
+  const node = await nodeOf(control);
+  const services: ServiceView[] = [];
+  for await (const piece of control.ask('services', { ...selection.filter, summary: true })) {
+    services.push(...piece.filter((service) => isSelected(selection, service)));
+  }
+  return { node, services: services.sort((a, b) => compare(a, b, ORDERS[order])) };
+}
+
+function compare(a: ServiceView, b: ServiceView, [first, ...others]: readonly ((of: ServiceView) => number)[]): number {
+  if (first === undefined) return 0;
+  return first(b) - first(a) || compare(a, b, others);
+}
+
+/** Gives as many lines as are taken: of ten thousand Services, a screen shows few. */
+function* tableOf({ node, services }: Look, { isExact, isWide, order }: WatchOptions): Generator<string> {
+  const { version, nodeName } = node;
+  const count = services.length === 1 ? '1 Service' : `${services.length} Services`;
+  const what = `${count} by ${order} at ${timeOfDay(node.now)}`;
+  yield oneColumnEach(`Kube userspace proxy version ${version} (node=${nodeName}), ${what}`);
+  yield `Prot ${COLUMNS.map((name) => ` ${name.padStart(8)}`).join('')} ${isWide ? wide('Service', 'State', 'Reason') : 'Service'}`;
+  for (const { protocol, family, name, counters, rates, state, reason = '' } of services) {
+    const { connections, receivedBytes, sentBytes, failures } = rates;
+    const numbers = [counters.active, connections, receivedBytes, sentBytes, failures];
+    const head = `${protocol}${family === 'IPv6' ? '6' : ' '} `;
+    const cells = numbers.map((value) => largeNumber(value, isExact)).join('');
+    yield oneColumnEach(`${head}${cells} ${isWide ? wide(name, state, reason) : name}`);
+  }
+}
+
+function wide(name: string, state: string, reason: string): string {
+  return `${name.padEnd(40)} ${state.padEnd(8)} ${reason}`.trimEnd();
+}
+
+function notesOn({ node, services }: Look, { selection }: WatchOptions, problem: string | undefined): string[] {
+  const caveats = caveatsOf(node).map((caveat) => `Warning: ${caveat}.`);
+  const isEmpty = services.length === 0 && isNarrowed(selection);
+  return [...caveats, ...(isEmpty ? [NO_MATCH] : []), ...(problem === undefined ? [] : [problem])].map(oneColumnEach);
+}
+
+type Show = (table: Iterable<string>, notes: readonly string[]) => void;
+
+/** Each table below the one before; on stderr what is no table. */
+function printedAnew({ out, err }: Terminal): Show {
+  return (table, notes) => {
+    out(`${[...table, ''].join('\n')}\n`);
+    for (const note of notes) err(`${note}\n`);
+  };
+}
+
+/** One table in its place, as much of it as the screen has room for. */
+function redrawn({ out, size }: Terminal): Show {
+  let before = { columns: 0, rows: 0, lines: 0 };
+  return (table, notes) => {
+    const { columns, rows } = size();
+    // The cursor stands in the last line.
+    const room = Math.max(1, rows - 1 - notes.length);
+    const lines: string[] = [];
+    for (const line of table) if (lines.push(line) === room) break;
+    lines.push(...notes);
+    const isSameSize = before.columns === columns && before.rows === rows;
+    // What was drawn on a screen of another size is now who knows where: that screen is cleared.
+    const place = before.lines === 0 ? '' : isSameSize ? `\u001b[${before.lines}A\r\u001b[J` : '\u001b[H\u001b[2J';
+    out(place + lines.map((line) => `${line.slice(0, columns)}\n`).join(''));
+    before = { columns, rows, lines: lines.length };
+  };
+}

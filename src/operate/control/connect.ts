@@ -1,0 +1,104 @@
+import { connect, type Socket } from 'node:net';
+import type { Clock } from '../../util/clock.ts';
+import { linesOf } from './lines.ts';
+import {
+  type Answer,
+  type CommandName,
+  type Commands,
+  type Control,
+  PROTOCOL_VERSION,
+  READ_TIMEOUT_MS,
+} from './protocol.ts';
+
+/** One Service with every endpoint that a cluster can give it is a few megabytes. */
+const MAX_PIECE_BYTES = 64 * 1024 * 1024;
+/** Longer than iptables, which `explain` waits for, is waited for. */
+const SILENCE_MS = 45_000;
+
+/** What the running program said, or why it could not be asked: a sentence for people. */
+export class ControlError extends Error {
+  override readonly name = 'ControlError';
+}
+
+/** Nothing is tried before something is asked; each question goes over a connection of its own. */
+export function connectControl(path: string, clock: Clock): Control {
+  return { ask: (command, params) => ask(path, clock, command, params) };
+}
+
+async function* ask<C extends CommandName>(
+  path: string,
+  clock: Clock,
+  command: C,
+  params: Commands[C]['params'],
+): AsyncGenerator<Commands[C]['piece']> {
+  const socket = connect(path);
+  try {
+    socket.write(`${JSON.stringify({ v: PROTOCOL_VERSION, command, params })}\n`);
+    for await (const line of linesOf(chunksOf(socket, clock), MAX_PIECE_BYTES)) {
+      const answer = decodeAnswer<C>(line, path);
+      if ('end' in answer) return;
+      if ('error' in answer) throw new ControlError(answer.error);
+      yield answer.piece;
+    }
+    throw cutOff();
+  } catch (error) {
+    throw error instanceof ControlError ? error : explained(error as NodeJS.ErrnoException, path);
+  } finally {
+    socket.destroy();
+  }
+}
+
+/** Throws when nothing comes for too long; time in which nobody takes what came does not count. */
+async function* chunksOf(socket: Socket, clock: Clock): AsyncGenerator<Buffer> {
+  const chunks: AsyncIterator<Buffer> = socket[Symbol.asyncIterator]();
+  for (;;) {
+    const timeout = clock.after(SILENCE_MS, () => {
+      socket.destroy(
+        new ControlError(
+          `the proxy has said nothing for ${SILENCE_MS / 1_000} s: is it stopped, or the machine short of CPU?`,
+        ),
+      );
+    });
+    const { done, value } = await chunks.next().finally(() => timeout.cancel());
+    if (done) return;
+    yield value;
+  }
+}
+
+function decodeAnswer<C extends CommandName>(line: string, path: string): Answer<C> {
+  try {
+    const answer: unknown = JSON.parse(line);
+    if (typeof answer === 'object' && answer !== null && ['piece', 'end', 'error'].some((key) => key in answer)) {
+      return answer as Answer<C>;
+    }
+  } catch {
+    // Told below.
+  }
+  throw new ControlError(`what listens at ${path} does not answer as this program does`);
+}
+
+function explained(error: NodeJS.ErrnoException, path: string): ControlError {
+  switch (error.code) {
+    case 'ENOENT':
+    case 'ENOTDIR':
+      return new ControlError(
+        `no proxy serves ${path}: is it running on this node? If it was started with another --control-socket, give the same here`,
+      );
+    case 'ECONNREFUSED':
+      return new ControlError(`nobody listens at ${path} any more: the proxy has ended, or is about to start`);
+    case 'EACCES':
+    case 'EPERM':
+      return new ControlError(`${path} may be opened by root only; run this as root`);
+    case 'ECONNRESET':
+    case 'EPIPE':
+      return cutOff();
+    default:
+      return new ControlError(`cannot ask the proxy at ${path}: ${error.message}`);
+  }
+}
+
+function cutOff(): ControlError {
+  return new ControlError(
+    `the proxy closed the connection before its answer was complete: it is stopping, handing over to a successor, has waited ${READ_TIMEOUT_MS / 1_000} s for this command to go on reading, or is busy with others; try again`,
+  );
+}

@@ -1,0 +1,40 @@
+import type { Backends } from '../model/data-plane.ts';
+import { endpointName } from '../model/endpoint.ts';
+
+/** Endpoints that went for good at the same time. */
+export type Departure = ReadonlySet<string>;
+
+/** Tells which endpoints of a listener have gone for good, and whether they are still gone some time later. Pure. */
+export class Departures {
+  #present: ReadonlySet<string> = new Set();
+  /** By `endpointName`: when each one went. */
+  readonly #gone = new Map<string, Departure>();
+
+  /** Which endpoints this takes away, if any. {@link end} is due for them. */
+  update({ endpoints, draining = [] }: Pick<Backends, 'endpoints' | 'draining'>): Departure | undefined {
+    const present = new Set([...endpoints, ...draining].map(endpointName));
+    for (const name of present) this.#gone.delete(name);
+    const left = [...this.#present].filter((name) => !present.has(name));
+    this.#present = present;
+    return this.#note(left);
+  }
+
+  /** A connection has this endpoint; it went meanwhile if there is an answer, and {@link end} is due. */
+  connected(name: string): Departure | undefined {
+    return this.#present.has(name) || this.#gone.has(name) ? undefined : this.#note([name]);
+  }
+
+  /** Those of a departure that have not come back since. */
+  end(departure: Departure): ReadonlySet<string> {
+    const gone = new Set([...departure].filter((name) => this.#gone.get(name) === departure));
+    for (const name of gone) this.#gone.delete(name);
+    return gone;
+  }
+
+  #note(names: readonly string[]): Departure | undefined {
+    if (names.length === 0) return undefined;
+    const departure = new Set(names);
+    for (const name of names) this.#gone.set(name, departure);
+    return departure;
+  }
+}

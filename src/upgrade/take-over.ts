@@ -1,0 +1,70 @@
+import type { Endpoint } from '../model/endpoint.ts';
+import type { AdoptedPort, HandOver, Parcel } from '../model/hand-over.ts';
+import { messageOf } from '../util/message-of.ts';
+import type { Channel } from './channel.ts';
+import { type Message, VERSIONS } from './protocol.ts';
+
+export interface TakeOverOptions {
+  readonly dataPlane: HandOver | undefined;
+  /** This program's version. */
+  readonly program: string;
+  /**
+   * The predecessor's listeners, and the endpoints that an operator has taken out there. Throws an Error with a sentence
+   * when they are of no use here.
+   */
+  readonly onAdopted: (ports: readonly AdoptedPort[], drained: readonly Endpoint[]) => void;
+}
+
+/**
+ * The successor's part, to be called when the Services are known. Resolves when all that the predecessor had is this
+ * process's, untouched, and the predecessor knows that this process goes on with it. When it rejects, with a sentence,
+ * the predecessor goes on: end the process, and close nothing in order.
+ */
+export async function takeOver(channel: Channel, { dataPlane, program, onAdopted }: TakeOverOptions): Promise<void> {
+  try {
+    if (dataPlane === undefined) throw new Error('its engine cannot take over connections');
+    await dataPlane.freeze();
+    await channel.send({ kind: 'hello', versions: VERSIONS, program });
+    const { version, drained = [] } = await channel.expect('begin');
+    if (!VERSIONS.includes(version)) throw new Error(`the predecessor speaks version ${version} of the hand-over`);
+    onAdopted(await dataPlane.adopt(parcelsFrom(channel)), drained);
+    // From here on a predecessor that has died has let go: it has touched nothing since it was frozen, and would kill this
+    // process before it went on. Then there is nobody to tell, and nobody else who could go on with what is left.
+    await channel.send({ kind: 'adopted' }).catch(() => {});
+    const received = await channel.receive();
+    if (received === undefined) return;
+    if (received.message.kind !== 'released') throw unexpected(received.message);
+    dataPlane.check();
+    await channel.send({ kind: 'owning' }).catch(() => {});
+  } catch (error) {
+    await channel.send({ kind: 'failed', err: messageOf(error) }).catch(() => {});
+    throw error;
+  }
+}
+
+/** This process serves. Resolves when the predecessor has made it the one that is supervised, or died. */
+export async function awaitSupervision(channel: Channel): Promise<void> {
+  await channel.send({ kind: 'serving' }).catch(() => {});
+  await channel.receive().catch(() => {});
+  channel.close();
+}
+
+async function* parcelsFrom(channel: Channel): AsyncIterable<Parcel> {
+  for (let count = 0; ; count++) {
+    const received = await channel.receive();
+    if (received === undefined) throw new Error('the predecessor ended in the middle of the hand-over');
+    const { message, fds, bytes } = received;
+    if (message.kind === 'parcel') {
+      yield { value: message.value, fds, bytes };
+    } else if (message.kind === 'end') {
+      if (message.parcels === count) return;
+      throw new Error(`the predecessor sent ${message.parcels} parcels, and ${count} have arrived`);
+    } else {
+      throw unexpected(message);
+    }
+  }
+}
+
+function unexpected({ kind }: Message): Error {
+  return new Error(`the predecessor said "${kind}" in the middle of the hand-over`);
+}

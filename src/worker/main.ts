@@ -1,4 +1,0 @@
-import { systemClock } from '../host/system-clock.ts';
-import { runWorker } from './run-worker.ts';
-
-runWorker(systemClock);

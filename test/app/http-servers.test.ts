@@ -1,0 +1,46 @@
+import assert from 'node:assert/strict';
+import type { AddressInfo } from 'node:net';
+import { type TestContext, test } from 'node:test';
+import { httpServers } from '../../src/app/http-servers.ts';
+import { parseCommandLine } from '../../src/config/command-line.ts';
+import { Health } from '../../src/http/health.ts';
+import { type Address, parseAddress } from '../../src/model/address.ts';
+import { FakeView } from '../fakes/fake-view.ts';
+import { ManualClock } from '../fakes/manual-clock.ts';
+import { RecordingLog } from '../fakes/recording-log.ts';
+import { ask } from '../http/http-client.ts';
+import { metricsOf } from '../http/metrics-of.ts';
+import { until } from '../support/until.ts';
+
+/** Where both listen, on loopback. */
+async function serve(t: TestContext) {
+  const line = parseCommandLine(['--manifests', '/etc/services']);
+  assert.ok(line.kind === 'run');
+  const anyPort = { address: parseAddress('127.0.0.1') as Address, port: 0 };
+  const servers = httpServers(
+    { ...line.config, healthzAddress: anyPort, metricsAddress: anyPort },
+    {
+      log: new RecordingLog(),
+      health: new Health(new ManualClock(), 60_000),
+      metrics: metricsOf(() => []),
+      apiStatus: () => undefined,
+      view: new FakeView(),
+      nodeEligible: () => true,
+      onUnbindable: () => assert.fail('there is always a free port'),
+    },
+  );
+  t.after(() => Promise.all(servers.map((server) => server.close())));
+  for (const server of servers) server.start();
+  await until('both listen', () => servers.every(({ address }) => address !== undefined));
+  const [healthz, metrics] = servers.map(({ address }) => address as AddressInfo) as [AddressInfo, AddressInfo];
+  return { healthz, metrics };
+}
+
+test('health is for anybody, by whatever name and of whatever site; what operators see is not', async (t) => {
+  const { healthz, metrics } = await serve(t);
+  for (const headers of [{ Host: 'node-1:10256' }, { 'Sec-Fetch-Site': 'cross-site' }]) {
+    const status = async (address: AddressInfo, path: string) => (await ask(address, path, 'GET', headers)).status;
+    for (const path of ['/healthz', '/livez']) assert.equal(await status(healthz, path), 200, path);
+    for (const path of ['/metrics', '/status.json', '/healthz']) assert.equal(await status(metrics, path), 403, path);
+  }
+});

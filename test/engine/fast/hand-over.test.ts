@@ -1,0 +1,533 @@
+import '../../support/private-netns.ts';
+import assert from 'node:assert/strict';
+import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { before, describe, type TestContext, test } from 'node:test';
+import { pathToFileURL } from 'node:url';
+import { URGENT_IN_LINE } from '../../../src/engine/fast/worker/tcp-options.ts';
+import type { Backends } from '../../../src/model/data-plane.ts';
+import type { Endpoint } from '../../../src/model/endpoint.ts';
+import type { Parcel } from '../../../src/model/hand-over.ts';
+import type { ServicePortName } from '../../../src/model/service.ts';
+import { setOption } from '../../../src/sys/socket.ts';
+import { endpointAt } from '../../compliance/data-plane/harness.ts';
+import { BLACK_HOLE, buildNetwork } from '../../compliance/data-plane/network.ts';
+import { ManualClock } from '../../fakes/manual-clock.ts';
+import { waitFor } from '../../netns/wait.ts';
+import { address } from '../../rules/fixtures.ts';
+import { listenSpec } from '../../support/listen-spec.ts';
+import { PatternReceiver, PatternSender } from '../../support/pattern.ts';
+import { descriptorOf, MSG_OOB, sendTo } from '../../support/raw-tcp.ts';
+import { ask, connectSocket, connectTcp, TcpBackend } from '../../support/tcp.ts';
+import { UdpBackend, UdpClient } from '../../support/udp.ts';
+import { settle } from '../../support/until.ts';
+import { giveOrder } from './give-order.ts';
+import { closeAll, handOverOf, passOn, sendParcels } from './pass-on.ts';
+import { type FastRig, fastRig, openDescriptors, openPort } from './rig.ts';
+
+const NAME: ServicePortName = 'a/b';
+const FAULTY_WORKER = pathToFileURL(join(import.meta.dirname, 'programs/faulty-worker.ts'));
+
+before(buildNetwork);
+
+async function pair(t: TestContext): Promise<readonly [FastRig, FastRig]> {
+  return [await fastRig(t), await fastRig(t)];
+}
+
+function withAffinity(endpoints: readonly Endpoint[]): Backends {
+  return { endpoints, affinity: { type: 'ClientIP', timeoutSeconds: 60 } };
+}
+
+test('an established connection goes on, new ones come in at the same port, and counters continue', async (t) => {
+  const [before, after] = await pair(t);
+  const backend = await TcpBackend.echo(t);
+  const port = await openPort(before, NAME, [backend.endpoint]);
+  const client = await connectTcp(port);
+  client.send('one ');
+  await client.hasReceived(4);
+
+  assert.deepEqual(await passOn(before.plane, after.plane), [
+    { id: NAME, name: NAME, family: 'IPv4', protocol: 'TCP', address: '127.0.0.1', localPort: port },
+  ]);
+  client.send('two');
+  await client.hasReceived(7);
+  const { counters, endpoints, localPort } = after.stats(NAME);
+  assert.deepEqual([localPort, counters.connections, counters.active, counters.receivedBytes], [port, 1, 1, 7]);
+  assert.deepEqual([endpoints?.[0]?.counters.active, endpoints?.[0]?.counters.receivedBytes], [1, 7]);
+
+  const another = await connectTcp(port);
+  another.end('three');
+  assert.equal(await another.finished(), 'end');
+  assert.equal(another.text, 'three');
+  client.end();
+  assert.equal(await client.finished(), 'end');
+  assert.equal(client.text, 'one two');
+  await waitFor('both to be over', () => after.stats(NAME).counters.active === 0);
+  assert.equal(backend.sockets.length, 2);
+});
+
+test('a draining endpoint goes on counting what it has left', async (t) => {
+  const [before, after] = await pair(t);
+  const [draining, other] = [await TcpBackend.echo(t), await TcpBackend.echo(t)];
+  const port = await openPort(before, NAME, [draining.endpoint]);
+  const client = await connectTcp(port);
+  client.send('one ');
+  await client.hasReceived(4);
+  before.plane.update(NAME, {
+    endpoints: [other.endpoint],
+    draining: [draining.endpoint],
+    affinity: { type: 'None' },
+  });
+  await passOn(before.plane, after.plane);
+  client.send('two');
+  await client.hasReceived(7);
+  const counted = () => after.stats(NAME).endpoints?.map(({ counters }) => [counters.active, counters.receivedBytes]);
+  assert.deepEqual(counted(), [
+    [0, 0],
+    [1, 7],
+  ]);
+  client.end();
+  await waitFor('it to be over', () => counted()?.every(([active]) => active === 0));
+  assert.deepEqual(counted(), [
+    [0, 0],
+    [0, 7],
+  ]);
+});
+
+test('whoever connects while all stands still waits, and is served afterwards', async (t) => {
+  const [before, after] = await pair(t);
+  const backend = await TcpBackend.echo(t);
+  const port = await openPort(before, NAME, [backend.endpoint]);
+  const old = await connectTcp(port);
+  old.send('a');
+  await old.hasReceived(1);
+  await handOverOf(after.plane).freeze();
+  const parcels = await handOverOf(before.plane).freeze();
+  const waiting = await connectTcp(port);
+  waiting.send('hello');
+  old.send('b');
+  await handOverOf(after.plane).adopt(await sendParcels(parcels));
+  // Asked once more, it answers when it has had time to serve the client.
+  await handOverOf(after.plane).freeze();
+  assert.equal(waiting.receivedBytes, 0);
+  assert.equal(backend.sockets.length, 1);
+  await handOverOf(before.plane).release();
+  handOverOf(after.plane).thaw();
+  await waiting.hasReceived(5);
+  await old.hasReceived(2);
+  assert.equal(old.text, 'ab');
+  waiting.end();
+  old.end();
+});
+
+test('a listener of a predecessor that left out an option gets it', async (t) => {
+  const [before, after] = await pair(t);
+  const port = await openPort(before, NAME, [(await TcpBackend.echo(t)).endpoint]);
+  await handOverOf(after.plane).freeze();
+  const parcels = [...(await handOverOf(before.plane).freeze())];
+  for (const fd of parcels.flatMap(({ fds }) => fds)) setOption(fd, { ...URGENT_IN_LINE, value: 0 });
+  await handOverOf(after.plane).adopt(await sendParcels(parcels));
+  await handOverOf(before.plane).release();
+  const client = await connectTcp(port);
+  sendTo(descriptorOf(client.socket), '!', MSG_OOB);
+  client.end('rest');
+  handOverOf(after.plane).thaw();
+  assert.equal(await client.finished(), 'end');
+  assert.equal(client.text, '!rest');
+});
+
+test('bytes that a slow receiver has not taken arrive, in order and once, from pipes and from memory', async (t) => {
+  const rigs = [await fastRig(t), await fastRig(t), await fastRig(t)] as const;
+  const senders: PatternSender[] = [];
+  const bytes = 24 << 20;
+  const backend = await TcpBackend.raw(t, (socket) => {
+    const sender = new PatternSender(socket);
+    senders.push(sender);
+    void sender.send(bytes).then(() => socket.end());
+  });
+  const port = await openPort(rigs[0], NAME, [backend.endpoint]);
+  // More than there are pipes, so that both ways are in use.
+  const clients = await Promise.all(Array.from({ length: 6 }, () => connectSocket(port)));
+  for (const client of clients) client.pause();
+  const stuck = () =>
+    senders.length === clients.length && senders.every(({ acceptedBytes }) => acceptedBytes > 1 << 20);
+  await waitFor('senders to be held up', stuck);
+  await passOn(rigs[0].plane, rigs[1].plane);
+  const receivers = clients.map((client) => new PatternReceiver(client));
+  for (const client of clients) client.resume();
+  await waitFor('some to arrive', () => receivers.every(({ receivedBytes }) => receivedBytes > 1 << 20));
+  await passOn(rigs[1].plane, rigs[2].plane);
+  await waitFor('all to arrive', () => receivers.every(({ receivedBytes }) => receivedBytes === bytes));
+  assert.ok(receivers.every(({ isIntact }) => isIntact));
+  for (const client of clients) client.destroy();
+});
+
+test('half-closed connections stay so, and each way ends as it should', async (t) => {
+  const [before, after] = await pair(t);
+  const backend = await TcpBackend.start(t);
+  const port = await openPort(before, NAME, [backend.endpoint]);
+  const clients = [await connectTcp(port), await connectTcp(port)] as const;
+  clients[0].end('question');
+  clients[1].send('question');
+  await waitFor(
+    'both to be there',
+    () => backend.peers.length === 2 && backend.peers.every(({ text }) => text === 'question'),
+  );
+  const asked = await waitFor('the end of one', () => backend.peers.find(({ hasEnded }) => hasEnded));
+  const open = backend.peers.find((peer) => peer !== asked);
+  open?.end('bye');
+  assert.equal(await clients[1].finished(), 'end');
+
+  await passOn(before.plane, after.plane);
+  asked.send('answer ');
+  asked.end('whole');
+  assert.equal(await clients[0].finished(), 'end');
+  assert.equal(clients[0].text, 'answer whole');
+  clients[1].end(' and more');
+  await waitFor('the rest', () => open?.text === 'question and more' && open.hasEnded);
+  await waitFor('both to be over', () => after.stats(NAME).counters.active === 0);
+});
+
+test('an end or a reset that comes while all stands still is passed on afterwards', async (t) => {
+  const [before, after] = await pair(t);
+  const backend = await TcpBackend.start(t);
+  const port = await openPort(before, NAME, [backend.endpoint]);
+  const [ending, resetting] = [await connectTcp(port), await connectTcp(port)];
+  await waitFor('both to be there', () => backend.peers.length === 2);
+  await handOverOf(after.plane).freeze();
+  const parcels = await handOverOf(before.plane).freeze();
+  ending.end('last');
+  resetting.reset();
+  await handOverOf(after.plane).adopt(await sendParcels(parcels));
+  await handOverOf(before.plane).release();
+  handOverOf(after.plane).thaw();
+  await waitFor('the end', () => backend.peers.some(({ text, hasEnded }) => text === 'last' && hasEnded));
+  await waitFor('the reset', () => backend.peers.some(({ error }) => error === 'ECONNRESET'));
+  for (const peer of backend.peers) peer.end();
+  await waitFor('both to be over', () => after.stats(NAME).counters.active === 0);
+});
+
+test('turns and affinity go on where they were', async (t) => {
+  const [before, after] = await pair(t);
+  const backends = await Promise.all(['x', 'y', 'z'].map((name) => TcpBackend.named(t, name)));
+  const endpoints = backends.map(({ endpoint }) => endpoint);
+  const port = await openPort(before, NAME, endpoints);
+  const spec = listenSpec({ name: 'a/sticky', protocol: 'TCP', address: '127.0.0.1', port: 0 });
+  const sticky = await before.plane.open(spec, withAffinity(endpoints));
+  const order = [await ask(port), await ask(port), await ask(port)];
+  const mine = await ask(sticky);
+  const others = await ask(sticky, { from: '127.0.0.9' });
+  assert.equal(await ask(port), order[0]);
+
+  await passOn(before.plane, after.plane);
+  after.plane.update(NAME, { endpoints, affinity: { type: 'None' } });
+  after.plane.update(spec.name, withAffinity(endpoints));
+  assert.deepEqual([await ask(port), await ask(port), await ask(port)], [order[1], order[2], order[0]]);
+  assert.deepEqual([await ask(sticky), await ask(sticky, { from: '127.0.0.9' })], [mine, others]);
+  assert.notEqual(mine, others);
+});
+
+test('UDP flows keep their endpoint and their sockets, and replies come from the address that was asked', async (t) => {
+  const [before, after] = await pair(t);
+  const backends = [await UdpBackend.start(t), await UdpBackend.start(t)] as const;
+  const endpoints = backends.map(({ endpoint }) => endpoint);
+  const spec = listenSpec({ name: NAME, protocol: 'UDP', address: '0.0.0.0', port: 0 });
+  const port = await before.plane.open(spec, { endpoints, affinity: { type: 'None' } });
+  const client = await UdpClient.connect(t, port, { to: '127.0.0.5' });
+  client.send('one');
+  const backend = await waitFor('the first', () => backends.find(({ arrivals }) => arrivals.length === 1));
+  await handOverOf(after.plane).freeze();
+  const parcels = await handOverOf(before.plane).freeze();
+  const [flow] = backend.flows as [number];
+  backend.push(flow, 'reply to one');
+  client.send('two');
+  await handOverOf(after.plane).adopt(await sendParcels(parcels));
+  await handOverOf(before.plane).release();
+  handOverOf(after.plane).thaw();
+  await waitFor('the reply', () => client.texts.includes('reply to one'));
+  await waitFor('the second', () => backend.texts.includes('two'));
+  assert.deepEqual(backend.flows, [flow]);
+  const { counters } = after.stats(NAME);
+  assert.deepEqual([counters.connections, counters.active], [1, 1]);
+});
+
+test('an answer of a draining endpoint arrives, and its client stays with the one that it has gone to', async (t) => {
+  const [before, after] = await pair(t);
+  const [leaving, staying] = [await UdpBackend.start(t), await UdpBackend.named(t, 'staying')];
+  const client = await UdpClient.connect(t, await openPort(before, NAME, [leaving.endpoint], 'UDP'));
+  client.send('?');
+  const [flow] = await waitFor('the question', () => leaving.arrivals.length === 1 && leaving.flows);
+  const others: Backends = { endpoints: [staying.endpoint], affinity: { type: 'None' } };
+  before.plane.update(NAME, { ...others, draining: [leaving.endpoint] });
+  assert.equal(await client.ask('next'), 'staying');
+  await passOn(before.plane, after.plane);
+  leaving.push(flow ?? 0, 'late');
+  await waitFor('what is late', () => client.texts.includes('late'));
+  assert.equal(await client.ask('again'), 'staying');
+  assert.equal(staying.flows.length, 1);
+  assert.equal(after.stats(NAME).counters.active, 2);
+  after.plane.update(NAME, others);
+  await waitFor('the old flow to end', () => after.stats(NAME).counters.active === 1);
+  assert.equal(await client.ask('again'), 'staying');
+  assert.equal(staying.flows.length, 1);
+});
+
+test('connections of a Service port that is closed by now go on', async (t) => {
+  const [before, after] = await pair(t);
+  const backend = await TcpBackend.echo(t);
+  const port = await openPort(before, NAME, [backend.endpoint]);
+  const client = await connectTcp(port);
+  client.send('a');
+  await client.hasReceived(1);
+  await before.plane.close(NAME);
+  assert.deepEqual(await passOn(before.plane, after.plane), []);
+  client.end('b');
+  assert.equal(await client.finished(), 'end');
+  assert.equal(client.text, 'ab');
+});
+
+test('a client whose dial is under way is dialled for again', async (t) => {
+  const [before, after] = await pair(t);
+  const backend = await TcpBackend.named(t, 'here');
+  const port = await openPort(before, NAME, [endpointAt(BLACK_HOLE, 80)]);
+  const client = await connectTcp(port);
+  await waitFor('the client to be let in', () => before.stats(NAME).counters.active === 1);
+  await passOn(before.plane, after.plane);
+  after.plane.update(NAME, { endpoints: [backend.endpoint], affinity: { type: 'None' } });
+  assert.equal(await client.finished(), 'end');
+  assert.equal(client.text, 'here');
+  assert.equal(after.stats(NAME).counters.connections, 1);
+  client.end();
+});
+
+/** Has a connection and a flow, each of which has said "a". */
+async function inUse(t: TestContext, rig: FastRig) {
+  const udp = await UdpBackend.echo(t);
+  const port = await openPort(rig, NAME, [(await TcpBackend.echo(t)).endpoint]);
+  const client = await connectTcp(port);
+  const datagrams = await UdpClient.connect(t, await openPort(rig, 'a/udp', [udp.endpoint], 'UDP'));
+  client.send('a');
+  await client.hasReceived(1);
+  await datagrams.ask('a');
+  return { udp, port, client, datagrams };
+}
+
+test('when nobody takes over, all goes on where it was', async (t) => {
+  const before = await fastRig(t);
+  const { udp, port, client, datagrams } = await inUse(t, before);
+  const parcels = await handOverOf(before.plane).freeze();
+  client.send('b');
+  datagrams.send('b');
+  // It got copies, and died.
+  closeAll(await sendParcels(parcels));
+  handOverOf(before.plane).thaw();
+  await client.hasReceived(2);
+  await waitFor('the datagram', () => datagrams.texts.includes('b'));
+  assert.equal((await exchange(port, 'new')).text, 'new');
+  client.end('c');
+  assert.equal(await client.finished(), 'end');
+  assert.equal(client.text, 'abc');
+  assert.equal(udp.flows.length, 1);
+});
+
+test('when one that has gone on dies, its connections are reset, and the ports go on where they were', async (t) => {
+  const before = await fastRig(t, { workers: 2 });
+  const { port, client, datagrams } = await inUse(t, before);
+  const count = openDescriptors();
+  closeAll(await sendParcels(await handOverOf(before.plane).freeze()));
+  const waiting = exchange(port, 'patience');
+  handOverOf(before.plane).recover();
+  assert.equal(await client.finished(), 'ECONNRESET');
+  assert.equal((await waiting).text, 'patience');
+  datagrams.send('b');
+  await waitFor('the datagram', () => datagrams.texts.includes('b'));
+  const { counters } = before.stats(NAME);
+  assert.deepEqual([counters.connections, counters.receivedBytes], [2, 9]);
+  await waitFor('what was open to be closed', () => openDescriptors() <= count + 1);
+});
+
+test('it is at work when each worker has taken a turn', async (t) => {
+  const rig = await fastRig(t, { workers: 2 });
+  const backend = await TcpBackend.echo(t);
+  const port = await openPort(rig, NAME, [backend.endpoint]);
+  await handOverOf(rig.plane).freeze();
+  const waiting = await connectTcp(port);
+  handOverOf(rig.plane).thaw();
+  await handOverOf(rig.plane).atWork();
+  assert.equal(rig.stats(NAME).counters.active, 1);
+  waiting.end();
+  assert.equal(await waiting.finished(), 'end');
+});
+
+test('it is not at work while a worker hangs', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'faulty-worker-'));
+  t.after(() => rmSync(folder, { recursive: true }));
+  process.env['KUP_TEST_ORDER'] = join(folder, 'order');
+  const { plane } = await fastRig(t, { entry: FAULTY_WORKER });
+  await handOverOf(plane).freeze();
+  giveOrder(join(folder, 'order.0'), 'hang');
+  await waitFor('it to hang', () => !existsSync(join(folder, 'order.0')));
+  handOverOf(plane).thaw();
+  const first = await Promise.race([handOverOf(plane).atWork(), settle().then(() => 'it waits')]);
+  assert.equal(first, 'it waits');
+});
+
+describe('a worker that dies while everything stands still', () => {
+  /** One worker, which throws when it next looks after it was told to, and the clock by which another takes its place. */
+  async function faultyRig(t: TestContext) {
+    const folder = mkdtempSync(join(tmpdir(), 'faulty-worker-'));
+    t.after(() => rmSync(folder, { recursive: true }));
+    process.env['KUP_TEST_ORDER'] = join(folder, 'order');
+    const clock = new ManualClock();
+    const rig = await fastRig(t, { entry: FAULTY_WORKER, clock });
+    const tellToFail = () => giveOrder(join(folder, 'order.0'), 'throw');
+    const fail = async () => {
+      tellToFail();
+      await waitFor('the worker to fail', () => rig.log.of('error').length > 0);
+    };
+    return { ...rig, clock, tellToFail, fail };
+  }
+
+  /** A connection of `rig` that has said "a". */
+  async function connected(t: TestContext, rig: FastRig) {
+    const backend = await TcpBackend.echo(t);
+    const port = await openPort(rig, NAME, [backend.endpoint]);
+    const client = await connectTcp(port);
+    client.send('a');
+    await client.hasReceived(1);
+    return { backend, port, client };
+  }
+
+  test('in a successor that adopts: the adoption fails, and the old process goes on with everything', async (t) => {
+    const [before, after] = [await fastRig(t), await faultyRig(t)];
+    const { client } = await connected(t, before);
+    await handOverOf(after.plane).freeze();
+    const copies = await sendParcels(await handOverOf(before.plane).freeze());
+    after.tellToFail();
+    await assert.rejects(handOverOf(after.plane).adopt(copies), /cannot take over a\/b: a worker .* has failed/);
+    // As the end of its process does.
+    closeAll(copies.slice(1));
+    await handOverOf(after.plane).release();
+    handOverOf(before.plane).thaw();
+    client.send('b');
+    await client.hasReceived(2);
+    client.end();
+    assert.equal(await client.finished(), 'end');
+  });
+
+  test('in a successor that has adopted: it says so, touches nothing, and no other takes its place', async (t) => {
+    const [before, after] = [await fastRig(t), await faultyRig(t)];
+    const { backend, port, client } = await connected(t, before);
+    await handOverOf(after.plane).freeze();
+    await handOverOf(after.plane).adopt(await sendParcels(await handOverOf(before.plane).freeze()));
+    handOverOf(after.plane).check();
+    await after.fail();
+    const waiting = await connectTcp(port);
+    waiting.send('hello');
+    after.clock.advance(100);
+    assert.equal(await after.plane.nextPick(NAME, address('127.0.0.1')), undefined, 'nobody answers');
+    assert.throws(() => handOverOf(after.plane).check(), /a worker of the data plane has failed/);
+    assert.equal(backend.sockets.length, 1);
+    await handOverOf(after.plane).release();
+    handOverOf(before.plane).thaw();
+    client.send('b');
+    await Promise.all([client.hasReceived(2), waiting.hasReceived(5)]);
+    for (const peer of [client, waiting]) {
+      peer.end();
+      assert.equal(await peer.finished(), 'end');
+    }
+  });
+
+  test('in a successor that goes on all the same: its connections are reset, its ports go on in another', async (t) => {
+    const [before, after] = [await fastRig(t), await faultyRig(t)];
+    const { port, client } = await connected(t, before);
+    await handOverOf(after.plane).freeze();
+    await handOverOf(after.plane).adopt(await sendParcels(await handOverOf(before.plane).freeze()));
+    await after.fail();
+    await handOverOf(before.plane).release();
+    handOverOf(after.plane).thaw();
+    assert.equal(await client.finished(), 'ECONNRESET');
+    after.clock.advance(100);
+    assert.equal((await exchange(port, 'new')).text, 'new');
+  });
+
+  test('in the old process: its successor takes over what it had described', async (t) => {
+    const [before, after] = [await faultyRig(t), await fastRig(t)];
+    const { client } = await connected(t, before);
+    await handOverOf(after.plane).freeze();
+    const parcels = await handOverOf(before.plane).freeze();
+    await before.fail();
+    before.clock.advance(60_000);
+    await handOverOf(after.plane).adopt(await sendParcels(parcels));
+    await handOverOf(before.plane).release();
+    handOverOf(after.plane).thaw();
+    client.send('b');
+    await client.hasReceived(2);
+    client.end();
+    assert.equal(await client.finished(), 'end');
+  });
+});
+
+test('a worker that fails later resets what it has adopted', async (t) => {
+  const before = await fastRig(t);
+  const folder = mkdtempSync(join(tmpdir(), 'faulty-worker-'));
+  t.after(() => rmSync(folder, { recursive: true }));
+  process.env['KUP_TEST_ORDER'] = join(folder, 'order');
+  const after = await fastRig(t, { entry: FAULTY_WORKER });
+  const { client } = await inUse(t, before);
+  await passOn(before.plane, after.plane);
+  client.send('b');
+  await client.hasReceived(2);
+  giveOrder(join(folder, 'order.0'), 'throw');
+  assert.equal(await client.finished(), 'ECONNRESET');
+});
+
+for (const [what, alter, expected] of [
+  ['two ports of one id', (_: Parcel, ports: Parcel) => [ports, ports], /two ports have one id/],
+  ['a connection of no port', (each: Parcel) => [withPort(each, 9)], /of the TCP port 9, which there is not/],
+  ['a connection of a UDP port', (each: Parcel) => [withPort(each, 1)], /of the TCP port 1, which there is not/],
+] as const) {
+  test(`parcels with ${what} are refused in a sentence`, async (t) => {
+    const [before, after] = await pair(t);
+    await inUse(t, before);
+    await handOverOf(after.plane).freeze();
+    const [ports, connections] = [...(await handOverOf(before.plane).freeze())] as [Parcel, Parcel];
+    const copies = await sendParcels([ports, ...alter(connections, ports)]);
+    await assert.rejects(handOverOf(after.plane).adopt(copies), expected);
+    closeAll(copies.slice(1));
+    await handOverOf(after.plane).release();
+    handOverOf(before.plane).thaw();
+  });
+}
+
+/** With the number of another port in its first item. */
+function withPort(parcel: Parcel, port: number): Parcel {
+  const { kind, items } = parcel.value as { kind: string; items: readonly object[] };
+  return { ...parcel, value: { kind, items: items.map((item) => ({ ...item, port })) } };
+}
+
+test('no descriptor is left behind', async (t) => {
+  const backend = await TcpBackend.echo(t);
+  const first = await fastRig(t);
+  const port = await openPort(first, NAME, [backend.endpoint]);
+  const client = await connectTcp(port);
+  client.send('a');
+  await client.hasReceived(1);
+  const second = await fastRig(t);
+  const count = openDescriptors();
+  await passOn(first.plane, second.plane);
+  await waitFor('none to be more', () => openDescriptors() <= count);
+  client.end();
+  await client.finished();
+  await second.plane.close(NAME);
+  // The listener, and both ends of both connections.
+  await waitFor('all to be closed', () => openDescriptors() <= count - 5);
+});
+
+async function exchange(port: number, text: string) {
+  const peer = await connectTcp(port);
+  peer.end(text);
+  await peer.finished();
+  return peer;
+}

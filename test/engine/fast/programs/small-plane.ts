@@ -1,0 +1,55 @@
+import { readdirSync } from 'node:fs';
+import { createFastDataPlane } from '../../../../src/engine/fast/create.ts';
+import { endProcess } from '../../../../src/kernel/end-process.ts';
+import { parseAddress } from '../../../../src/model/address.ts';
+import { systemClock } from '../../../../src/util/system-clock.ts';
+import { RecordingLog } from '../../../fakes/recording-log.ts';
+import { listenSpec } from '../../../support/listen-spec.ts';
+import { OPTIONS } from '../rig.ts';
+
+/*
+ * A data plane with one Service port, in a process of its own whose limits a test may set. Argument: the backend's port.
+ * Sends its own port, and its state whenever it is asked by any message.
+ */
+const address = parseAddress('127.0.0.1');
+if (address === undefined) throw new TypeError('127.0.0.1');
+
+const told: string[] = [];
+const log = new RecordingLog();
+const plane = await createFastDataPlane({
+  options: { ...OPTIONS, workers: 1 },
+  observer: {
+    turnedAway: ({ reason }) => told.push(`turned away: ${reason}`),
+    dialFailed: ({ err }) => told.push(`dial failed: ${err}`),
+    limited: ({ limit }) => told.push(`limited: ${limit}`),
+    listenerFailed: ({ err }) => told.push(`listener failed: ${err}`),
+  },
+  clock: systemClock,
+  log,
+});
+const port = await plane.open(listenSpec({ name: 'a/b', protocol: 'TCP', address: '127.0.0.1', port: 0 }), {
+  endpoints: [{ address, port: Number(process.argv[2]) }],
+  affinity: { type: 'None' },
+});
+/** `undefined` when there is not even one to look with. */
+function openDescriptors(): number | undefined {
+  try {
+    return readdirSync('/proc/self/fd').length;
+  } catch {
+    return undefined;
+  }
+}
+
+process.on('message', () => {
+  const [stats] = plane.stats();
+  const { user, system } = process.cpuUsage();
+  process.send?.({
+    told,
+    log: log.lines,
+    counters: stats?.counters,
+    descriptors: openDescriptors(),
+    cpuMs: (user + system) / 1000,
+  });
+});
+process.on('disconnect', () => void endProcess(0));
+process.send?.({ port });

@@ -1,0 +1,164 @@
+import assert from 'node:assert/strict';
+import { type TestContext, test } from 'node:test';
+import { type ListenSocket, openListenSocket } from '../../../../src/engine/fast/listen-socket.ts';
+import type { ListedReport } from '../../../../src/engine/fast/worker/protocol.ts';
+import { close, descriptorLimit } from '../../../../src/sys/descriptor.ts';
+import { Memory } from '../../../../src/sys/memory.ts';
+import { AF_INET, bindTo, connect, SOCK_DGRAM, send, socket } from '../../../../src/sys/socket.ts';
+import { encodeSocketAddress } from '../../../../src/sys/socket-address.ts';
+import { must } from '../../../../src/sys/sys-error.ts';
+import { endpointAt } from '../../../compliance/data-plane/harness.ts';
+import { listenSpec } from '../../../support/listen-spec.ts';
+import { hasArrived } from '../../../sys/arrivals.ts';
+import { engineRig } from './engine-rig.ts';
+
+/** As far as there are descriptors for so many: one each. */
+const FLOWS = Math.min(20_000, descriptorLimit() - 500);
+const CLIENTS_PER_TURN = 50;
+const byte = new Memory(1);
+
+function udpSocket(t: TestContext) {
+  const spec = listenSpec({ name: 'a/b', protocol: 'UDP', address: '127.0.0.1', port: 0 });
+  const listening = openListenSocket(spec);
+  t.after(() => close(listening.fd));
+  return listening;
+}
+
+let lastClient = 0;
+
+/** Each by a client with an address of its own, which it returns; without a turn of Node's loop. */
+function sendOne(port: number): string {
+  const fd = must('socket', socket(AF_INET, SOCK_DGRAM));
+  const number = ++lastClient;
+  const client = `127.1.${number >> 8}.${number & 255}`;
+  must('bind', bindTo(fd, encodeSocketAddress(client, 0)));
+  must('connect', connect(fd, encodeSocketAddress('127.0.0.1', port)));
+  must('send', send(fd, byte, 0, 1));
+  close(fd);
+  return client;
+}
+
+/** A worker with so many flows at port 1, and none at port 2. */
+function busyRig(t: TestContext, flows: number) {
+  // None ends while the others begin, however long that takes.
+  const lasting = { udpIdleTimeoutMs: 3_600_000, udpFirstReplyTimeoutMs: 3_600_000 };
+  const rig = engineRig(t, { ...lasting, udpMaxFlowsPerService: 1e6, udpMaxFlows: 1e6 });
+  const [busy, idle, backend] = [udpSocket(t), udpSocket(t), udpSocket(t)];
+  const endpoints = [endpointAt('127.0.0.1', backend.localPort)];
+  const counters = rig.open(1, busy.fd, { protocol: 'UDP', endpoints });
+  rig.open(2, idle.fd, { protocol: 'UDP', endpoints });
+  const clients: string[] = [];
+  while (clients.length < flows) {
+    for (let i = Math.min(CLIENTS_PER_TURN, flows - clients.length); i > 0; i--) clients.push(sendOne(busy.localPort));
+    while (counters.active < clients.length) rig.engine.turn(100);
+  }
+  /** The client is there when this returns: the kernel may take its time. */
+  const visit = ({ fd, localPort }: ListenSocket): string => {
+    const client = sendOne(localPort);
+    hasArrived(fd);
+    return client;
+  };
+  const taken = (): readonly ListedReport[] => rig.reports.splice(0).filter((report) => report.kind === 'listed');
+  taken();
+  return {
+    ...rig,
+    clients,
+    counters,
+    taken,
+    visit: () => visit(busy),
+    visitIdle: () => visit(idle),
+  };
+}
+
+test(`between two pieces of a list of ${FLOWS} a worker serves whoever comes`, (t) => {
+  const { engine, tell, taken, visit, counters, clients } = busyRig(t, FLOWS);
+  const listed: string[] = [];
+  let pieces = 0;
+  for (let from: number | undefined = 0; from !== undefined; pieces++) {
+    tell({ kind: 'list', question: pieces, port: 1, from });
+    visit();
+    engine.turn(100);
+    const reports = taken();
+    assert.equal(reports.length, 1);
+    assert.equal(counters.read().connections, FLOWS + pieces + 1, 'the client has been served in the same turn');
+    const { connections = [], question, next } = reports[0] ?? {};
+    assert.equal(question, pieces);
+    assert.ok(connections.length <= 128, `${connections.length} in a piece`);
+    listed.push(...connections.map(({ client }) => client.address));
+    from = next;
+  }
+  const found = new Set(listed);
+  assert.equal(found.size, listed.length, 'none twice');
+  assert.ok(
+    clients.every((client) => found.has(client)),
+    'all that were there',
+  );
+  assert.ok(pieces >= FLOWS / 128);
+});
+
+test('however many ask at once, there is one piece in a turn, and a turn for whoever comes', (t) => {
+  const { engine, tell, taken, visit, counters } = busyRig(t, 300);
+  const questions = [1, 2, 3, 4, 5];
+  tell(...questions.map((question) => ({ kind: 'list', question, port: 1, from: 0 }) as const));
+  assert.deepEqual(taken(), [], 'what came with the command comes first, too');
+  for (const question of questions) {
+    visit();
+    engine.turn(100);
+    assert.deepEqual(
+      taken().map((report) => report.question),
+      [question],
+    );
+    assert.equal(counters.read().connections, 300 + question);
+  }
+});
+
+test('a port’s few connections are looked for a piece at a time, too', (t) => {
+  const { engine, tell, taken, visitIdle } = busyRig(t, 5000);
+  const client = visitIdle();
+  engine.turn(100);
+  const pieces: ListedReport[] = [];
+  for (let from: number | undefined = 0; from !== undefined; from = pieces.at(-1)?.next) {
+    tell({ kind: 'list', question: 1, port: 2, from });
+    engine.turn(100);
+    pieces.push(...taken());
+  }
+  assert.deepEqual(
+    pieces.map(({ connections }) => connections.map((each) => each.client.address)),
+    [[], [client]],
+  );
+});
+
+test('a list goes on when others have begun, tells of none twice, and ends with its port', (t) => {
+  const { engine, tell, taken, visit } = busyRig(t, 300);
+  const ask = (from: number): ListedReport => {
+    tell({ kind: 'list', question: 1, port: 1, from });
+    engine.turn(100);
+    const [report] = taken();
+    assert.ok(report !== undefined);
+    return report;
+  };
+  const first = ask(0);
+  for (let i = 0; i < 20; i++) visit();
+  engine.turn(100);
+  const [second, third] = [ask(first.next ?? 0), ask(ask(first.next ?? 0).next ?? 0)];
+  const all = [first, second, third].flatMap(({ connections }) => connections.map(({ client }) => client.address));
+  assert.equal(new Set(all).size, all.length);
+  assert.ok(all.length >= 300);
+  assert.equal(third.next, undefined);
+  tell({ kind: 'close', port: 1 });
+  assert.deepEqual(ask(first.next ?? 0), { kind: 'listed', question: 1, connections: [] });
+});
+
+test('while it is frozen a worker lists nothing, and afterwards what was asked for', (t) => {
+  const { engine, tell, taken } = busyRig(t, 3);
+  tell({ kind: 'freeze', question: 1 });
+  tell({ kind: 'list', question: 1, port: 1, from: 0 });
+  for (let i = 0; i < 3; i++) engine.turn(0);
+  assert.deepEqual(taken(), []);
+  tell({ kind: 'thaw' });
+  engine.turn(100);
+  assert.deepEqual(
+    taken().map(({ connections }) => connections.length),
+    [3],
+  );
+});

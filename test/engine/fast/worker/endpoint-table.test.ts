@@ -1,0 +1,101 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { counterMemory, PortCounters } from '../../../../src/engine/fast/port-counters.ts';
+import { EndpointTable } from '../../../../src/engine/fast/worker/endpoint-table.ts';
+import { COUNTER, type CountedBackends } from '../../../../src/engine/fast/worker/protocol.ts';
+import type { Backends } from '../../../../src/model/data-plane.ts';
+import { type Endpoint, endpointName } from '../../../../src/model/endpoint.ts';
+import { Picker } from '../../../../src/services/picker.ts';
+import { endpoint } from '../../../services/backends.ts';
+import { seededRandom } from '../../../support/seeded-random.ts';
+
+/** A new message each time, as another thread gets it. */
+function sent(backends: CountedBackends): CountedBackends {
+  return structuredClone(backends);
+}
+
+function table() {
+  const counters = new PortCounters(counterMemory());
+  const picker = new Picker({ random: Math.random, affinityMaxClients: 1 });
+  const strangers: string[] = [];
+  const endpoints = new EndpointTable(picker, (name) => strangers.push(name));
+  const update = (hosts: readonly number[], draining?: readonly number[]): void => {
+    const backends: Backends = {
+      endpoints: hosts.map(endpoint),
+      ...(draining && { draining: draining.map(endpoint) }),
+      affinity: { type: 'None' },
+    };
+    endpoints.update(sent(counters.follow(backends)));
+  };
+  const read = () =>
+    counters
+      .readEndpoints()
+      .map((each) => `${endpointName(each.endpoint)} ${each.counters.connections}`)
+      .toSorted();
+  const count = (target: { readonly counters: Float64Array }): void => {
+    target.counters[COUNTER.connections] = (target.counters[COUNTER.connections] ?? 0) + 1;
+  };
+  const pick = (): Endpoint => {
+    const picked = picker.pick('', 0).next();
+    assert.ok(picked !== undefined);
+    return picked;
+  };
+  return { counters, picker, endpoints, strangers, update, read, count, pick };
+}
+
+test('an endpoint that drains and comes back counts in one place, with the object that the picker has by then', () => {
+  const { endpoints, update, read, count, pick } = table();
+  update([1]);
+  const before = endpoints.target(pick());
+  count(before);
+  update([2], [1]);
+  count(before);
+  assert.deepEqual(read(), ['10.0.0.1:80 2', '10.0.0.2:80 0']);
+  update([2], [1, 3]);
+  count(endpoints.finder()(endpoint(3)));
+  count(endpoints.finder()(endpoint(1)));
+  update([1], [3]);
+  const after = endpoints.target(pick());
+  assert.equal(after.endpoint, pick());
+  count(after);
+  assert.deepEqual(read(), ['10.0.0.1:80 4', '10.0.0.3:80 1']);
+});
+
+test('an endpoint that an update has not brought is served all the same, without counters, and reported once', () => {
+  const { counters, endpoints, strangers, update, count, pick } = table();
+  // As if an update had been lost: this side has never heard of the endpoint.
+  counters.follow({ endpoints: [endpoint(1)], affinity: { type: 'None' } });
+  update([1]);
+  const target = endpoints.target(pick());
+  assert.equal(target.name, '10.0.0.1:80');
+  count(target);
+  assert.equal(endpoints.target(pick()), target);
+  assert.deepEqual(strangers, ['10.0.0.1:80']);
+});
+
+const HOSTS = [1, 2, 3, 4, 5, 6];
+
+/** Updates at random; each endpoint that there is counts once as one that a connection has, and once as one to pick. */
+function run(seed: number): void {
+  const random = seededRandom(seed);
+  const some = (): number[] => HOSTS.concat(HOSTS).filter(() => random() < 0.25);
+  const { picker, endpoints, update, read, count } = table();
+  let expected = new Map<string, number>();
+  for (let step = 0; step < 30; step++) {
+    const [hosts, draining] = [some(), random() < 0.5 ? some() : undefined];
+    update(hosts, draining);
+    const names = [...hosts, ...(draining ?? [])].map((host) => endpointName(endpoint(host)));
+    expected = new Map(names.map((name) => [name, expected.get(name) ?? 0]));
+    const picked = picker.record(0).inTurn.map((each) => endpoints.target(each));
+    for (const target of [...HOSTS.map((host) => endpoints.finder()(endpoint(host))), ...picked]) {
+      count(target);
+      const before = expected.get(target.name);
+      if (before !== undefined) expected.set(target.name, before + 1);
+    }
+    assert.deepEqual(read(), Array.from(expected, ([name, times]) => `${name} ${times}`).toSorted(), `seed ${seed}`);
+  }
+}
+
+test('any sequence of updates leaves both sides counting in the same places', () => {
+  for (let seed = 1; seed <= 200; seed++) run(seed);
+});

@@ -1,0 +1,84 @@
+import type { TestContext } from 'node:test';
+import { counterMemory, PortCounters } from '../../../../src/engine/fast/port-counters.ts';
+import { Engine } from '../../../../src/engine/fast/worker/engine.ts';
+import { type Command, type Report, STATUS, STATUS_WORDS } from '../../../../src/engine/fast/worker/protocol.ts';
+import type { FlowRecord } from '../../../../src/engine/fast/worker/records.ts';
+import type { DataPlaneOptions } from '../../../../src/model/data-plane.ts';
+import type { Endpoint } from '../../../../src/model/endpoint.ts';
+import type { ProxiedProtocol } from '../../../../src/model/service-port.ts';
+import { close, descriptorLimit, eventfd, write } from '../../../../src/sys/descriptor.ts';
+import { Memory } from '../../../../src/sys/memory.ts';
+import { must } from '../../../../src/sys/sys-error.ts';
+import type { Clock } from '../../../../src/util/clock.ts';
+import { systemClock } from '../../../../src/util/system-clock.ts';
+import { OPTIONS } from '../rig.ts';
+
+const one = new Memory(8);
+one.bytes.writeBigUInt64LE(1n);
+
+/** An engine that is turned by hand, and told what to do as the main thread would. */
+export function engineRig(
+  t: TestContext,
+  options: Partial<DataPlaneOptions> = {},
+  { clock = systemClock }: { readonly clock?: Clock } = {},
+) {
+  const owners = new Uint8Array(new SharedArrayBuffer(descriptorLimit()));
+  const status = new Int32Array(new SharedArrayBuffer(STATUS_WORDS * 4));
+  const wakeFd = must('eventfd', eventfd());
+  const messages: (readonly Command[])[] = [];
+  const reports: Report[] = [];
+  /** What this thread does while the worker obeys the next message; one per message. */
+  const meanwhile: (() => void)[] = [];
+  const engine = new Engine(
+    {
+      index: 0,
+      wakeFd,
+      options: { ...OPTIONS, ...options },
+      descriptorCeiling: descriptorLimit(),
+      owners: owners.buffer as SharedArrayBuffer,
+      status: status.buffer as SharedArrayBuffer,
+    },
+    {
+      clock,
+      random: Math.random,
+      receive: () => {
+        const message = messages.shift();
+        if (message !== undefined) meanwhile.shift()?.();
+        return message;
+      },
+      report: (some) => reports.push(...some),
+    },
+  );
+  t.after(() => {
+    for (let fd = 0; fd < owners.length; fd++) if (owners[fd] === 1) close(fd);
+    close(wakeFd);
+  });
+  /** In one message, which the engine finds when it looks for the next. */
+  const post = (...commands: readonly Command[]): void => {
+    messages.push(commands);
+    Atomics.add(status, STATUS.commands, 1);
+    write(wakeFd, one, 8);
+  };
+  const tell = (...commands: readonly Command[]): void => {
+    post(...commands);
+    engine.turn(100);
+  };
+  const open = (
+    port: number,
+    fd: number,
+    {
+      protocol = 'TCP',
+      endpoints = [],
+      flows,
+    }: { protocol?: ProxiedProtocol; endpoints?: readonly Endpoint[]; flows?: readonly FlowRecord[] } = {},
+  ): PortCounters => {
+    const counters = new PortCounters(counterMemory());
+    const backends = counters.follow({ endpoints, affinity: { type: 'None' } });
+    tell(
+      { kind: 'open', port, protocol, fd, backends, counters: counters.shared },
+      ...(flows ? [{ kind: 'adopt', question: 0, records: flows } as const] : []),
+    );
+    return counters;
+  };
+  return { engine, owners, reports, meanwhile, open, post, tell };
+}

@@ -1,0 +1,128 @@
+import assert from 'node:assert/strict';
+import { type TestContext, test } from 'node:test';
+import { EndpointCounters } from '../../../src/engine/node/endpoint-counters.ts';
+import { newCounters } from '../../../src/engine/node/new-counters.ts';
+import { UdpFlow } from '../../../src/engine/node/udp-flow.ts';
+import { Picker } from '../../../src/services/picker.ts';
+import type { Timer } from '../../../src/util/clock.ts';
+import { systemClock } from '../../../src/util/system-clock.ts';
+import { backends } from '../../compliance/data-plane/harness.ts';
+import { ManualClock } from '../../fakes/manual-clock.ts';
+import { waitFor } from '../../netns/wait.ts';
+import { listenSpec } from '../../support/listen-spec.ts';
+import { UdpBackend, UdpClient } from '../../support/udp.ts';
+import { manualRig } from './rig.ts';
+
+const SPEC = listenSpec({ name: 'test/udp', protocol: 'UDP', address: '127.0.0.1', port: 0 });
+
+async function flow(t: TestContext) {
+  const { plane, clock } = manualRig(t, { udpIdleTimeoutMs: 250, udpFirstReplyTimeoutMs: 5000 });
+  const backend = await UdpBackend.start(t);
+  const client = await UdpClient.connect(t, await plane.open(SPEC, backends([backend.endpoint])));
+  const send = async (): Promise<void> => {
+    const count = backend.arrivals.length;
+    client.send('?');
+    await waitFor('the datagram to arrive', () => backend.arrivals.length > count);
+  };
+  const reply = async (): Promise<void> => {
+    const count = client.received.length;
+    backend.push(backend.flows.at(-1) ?? 0, 'reply');
+    await waitFor('the reply to arrive', () => client.received.length > count);
+  };
+  return { clock, send, reply, active: () => [...plane.stats()][0]?.counters.active };
+}
+
+test('without a reply a flow ends after 5 s of silence, to the millisecond', async (t) => {
+  const { clock, send, active } = await flow(t);
+  await send();
+  clock.advance(3000);
+  await send();
+  clock.advance(4999);
+  assert.equal(active(), 1);
+  clock.advance(1);
+  assert.equal(active(), 0);
+  assert.equal(clock.pendingTimers, 0);
+});
+
+test('from the first reply on it ends after 250 ms of silence, to the millisecond', async (t) => {
+  const { clock, send, reply, active } = await flow(t);
+  await send();
+  clock.advance(100);
+  await reply();
+  clock.advance(249);
+  await send();
+  clock.advance(249);
+  await reply();
+  clock.advance(249);
+  assert.equal(active(), 1);
+  clock.advance(1);
+  assert.equal(active(), 0);
+  assert.equal(clock.pendingTimers, 0);
+});
+
+/** Timers without a delay leave Node's loop the turn that they ask for, as with a real clock. */
+class TurningClock extends ManualClock {
+  override after(delayMs: number, callback: () => void): Timer {
+    return delayMs > 0 ? super.after(delayMs, callback) : systemClock.after(0, callback);
+  }
+}
+
+test('after a standstill datagrams that came in time are delivered, by the flows that were there', async (t) => {
+  const rig = manualRig(t, { udpMaxFlows: 1000, udpMaxFlowsPerService: 1000 }, () => ['127.0.0.1'], new TurningClock());
+  const backend = await UdpBackend.start(t);
+  const port = await rig.plane.open(SPEC, backends([backend.endpoint]));
+  const clients = await Promise.all(Array.from({ length: 300 }, () => UdpClient.connect(t, port)));
+  const answered = (times: number) => clients.every(({ received }) => received.length === times);
+  for (const round of [1, 2]) {
+    // One task: nothing of it has been read when the time has passed.
+    for (const client of clients) client.send('?');
+    rig.clock.advance(400);
+    await waitFor(`${round}: questions`, () => backend.arrivals.length === round * 300);
+    for (const flow of backend.flows) backend.push(flow, '!');
+    rig.clock.advance(400);
+    await waitFor(`${round}: answers`, () => answered(round));
+  }
+  const { counters } = [...rig.plane.stats()][0] ?? assert.fail();
+  assert.equal(counters.connections, 300);
+  rig.clock.advance(250);
+  await waitFor('all to end', () => [...rig.plane.stats()][0]?.counters.active === 0);
+});
+
+test('what comes before the backend socket is connected waits in order, up to 64 datagrams', async (t) => {
+  const clock = new ManualClock();
+  const backend = await UdpBackend.start(t);
+  const counters = newCounters();
+  const nobody = (): void => assert.fail('nothing is to be told');
+  const flow = new UdpFlow({
+    port: {
+      name: 'test/udp',
+      picker: new Picker({ random: Math.random, affinityMaxClients: 1 }),
+      counters,
+      endpoints: new EndpointCounters(),
+      options: {
+        endpointDrainTimeoutMs: 1,
+        tcpHalfOpenTimeoutMs: 1,
+        tcpUserTimeoutMs: 0,
+        udpIdleTimeoutMs: 1,
+        udpFirstReplyTimeoutMs: 1,
+        udpMaxFlowsPerService: 1,
+        udpMaxFlows: 1,
+        affinityMaxClients: 1,
+      },
+      observer: { turnedAway: nobody, dialFailed: nobody, limited: nobody, listenerFailed: nobody },
+      clock,
+    },
+    client: { address: backend.endpoint.address, port: 9 },
+    endpoint: backend.endpoint,
+    reply: () => {},
+    onEnd: () => {},
+  });
+  flow.start();
+  const sent = Array.from({ length: 66 }, (_, i) => `datagram ${i}`);
+  for (const text of sent) flow.send(Buffer.from(text));
+  assert.equal(counters.limited, 2);
+  await waitFor('the rest to arrive', () => backend.arrivals.length === 64);
+  assert.deepEqual(backend.texts, sent.slice(0, 64));
+  flow.end();
+  assert.equal(clock.pendingTimers, 0);
+});

@@ -1,5 +1,0 @@
-import type { Clock } from '../../src/contracts/clock.ts';
-import { systemClock } from '../../src/host/system-clock.ts';
-
-/** For it, deadlines of two seconds are two minutes: what must come may take its time on a busy machine. */
-export const PATIENT: Clock = { ...systemClock, now: () => systemClock.now() / 60 };

@@ -1,0 +1,21 @@
+import type { Registry } from 'prom-client';
+import { Health } from '../../src/http/health.ts';
+import { Metrics, type MetricsOptions } from '../../src/http/metrics.ts';
+import { ManualClock } from '../fakes/manual-clock.ts';
+
+/** The metrics of a program that has these listeners and nothing else to tell. */
+export function metricsOf(stats: MetricsOptions['stats'], registry?: Registry): Metrics {
+  const clock = new ManualClock();
+  return new Metrics({
+    clock,
+    version: '1',
+    health: new Health(clock, 60_000),
+    families: ['IPv4'],
+    pendingServices: () => 0,
+    stats,
+    log: { lines: { error: 0, warn: 0, info: 0 }, droppedLines: 0 },
+    apiStatus: () => undefined,
+    takeLoopDelay: () => undefined,
+    ...(registry && { registry }),
+  });
+}

@@ -1,0 +1,67 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { type PageQuery, parsePageQuery, printPageQuery, rowKey } from '../../../src/http/page/page-query.ts';
+
+const DEFAULT: PageQuery = { words: [], sort: 'name', reversed: false, hideHealthy: false, page: 1, open: [] };
+
+function parse(text: string): PageQuery {
+  return parsePageQuery(new URLSearchParams(text));
+}
+
+test('nothing said is the default, which needs no words', () => {
+  assert.deepEqual(parse(''), DEFAULT);
+  assert.equal(printPageQuery(DEFAULT), '?');
+});
+
+test('all that it says comes back from the URL', () => {
+  const query: PageQuery = {
+    words: ['web', 'é&=?#'],
+    sort: 'failures',
+    reversed: true,
+    hideHealthy: true,
+    page: 7,
+    open: ['a/b', 'a/b:c/IPv6'],
+  };
+  assert.deepEqual(parse(printPageQuery(query).slice(1)), query);
+});
+
+test('what is not understood is left out', () => {
+  for (const text of [
+    'sort=colour',
+    'page=0',
+    'page=-1',
+    'page=1.5',
+    'page=x',
+    'page=1e99',
+    'reversed=yes',
+    'hide=all',
+    'q=+',
+    'open=web',
+    'open=a/b/c',
+    'open=a/b/IPv7',
+    `open=a/${'b'.repeat(64)}`,
+  ]) {
+    assert.deepEqual(parse(text), DEFAULT, text);
+  }
+});
+
+test('a search is without regard to case, and no longer than anybody types', () => {
+  assert.deepEqual(parse('q=WEB++Http').words, ['web', 'http']);
+  assert.equal(parse(`q=${'x'.repeat(10_000)}`).words.join(' ').length, 200);
+});
+
+test('of very many open rows those count that were opened last', () => {
+  const rows = Array.from({ length: 100 }, (_, index) => `a/row-${index}`);
+  assert.deepEqual(parse(rows.map((row) => `open=${row}`).join('&')).open, rows.slice(80));
+});
+
+test('a row has the longest names that there may be', () => {
+  const name = 'x'.repeat(63);
+  const key = rowKey({ name: `${name}/${name}:${name}`, family: 'IPv6' });
+  assert.deepEqual(parse(`open=${key}`).open, [key]);
+});
+
+test('rows of two families have two keys', () => {
+  assert.equal(rowKey({ name: 'a/b', family: 'IPv4' }), 'a/b');
+  assert.equal(rowKey({ name: 'a/b', family: 'IPv6' }), 'a/b/IPv6');
+});

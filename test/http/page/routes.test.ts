@@ -1,0 +1,295 @@
+import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
+import { get } from 'node:http';
+import { type TestContext, test } from 'node:test';
+import { Script } from 'node:vm';
+import { statusRoutes } from '../../../src/http/page/routes.ts';
+import { SCRIPT } from '../../../src/http/page/script.ts';
+import type { EventView, NodeView, ServiceView } from '../../../src/model/view.ts';
+import { FAKE_NOW, FakeView } from '../../fakes/fake-view.ts';
+import { ManualClock } from '../../fakes/manual-clock.ts';
+import { until } from '../../support/until.ts';
+import { ask } from '../http-client.ts';
+import { serve } from '../serve.ts';
+
+async function setUp(t: TestContext, view = new FakeView()) {
+  const clock = new ManualClock();
+  const { address } = await serve(t, new Map(statusRoutes(view, clock)), { maxConnections: 32 });
+  return { address, clock, view };
+}
+
+/** What a server-sent stream has said so far. */
+function listen(address: { address: string; port: number }, query = '') {
+  const seen = { status: 0, text: '', events: [] as Record<string, string>[], isOver: false };
+  const request = get(
+    { host: address.address, port: address.port, path: `/status/live${query}`, agent: false },
+    (response) => {
+      seen.status = response.statusCode ?? 0;
+      response.setEncoding('utf8');
+      response.on('data', (text) => {
+        seen.text += text;
+        seen.events = [...seen.text.matchAll(/^data: (.*)\n\n/gm)].map(([, data]) => JSON.parse(data as string));
+      });
+      response.on('close', () => {
+        seen.isOver = true;
+      });
+    },
+  );
+  request.on('error', () => {});
+  return { seen, leave: () => request.destroy() };
+}
+
+test('the page is whole without JavaScript, at both paths', async (t) => {
+  const { address } = await setUp(t);
+  for (const path of ['/', '/status']) {
+    const { status, headers, body } = await ask(address, path);
+    assert.equal(status, 200);
+    assert.equal(headers['content-type'], 'text/html; charset=utf-8');
+    for (const text of [
+      'kube-userspace-proxy on node-1',
+      'healthy',
+      'default/web:http',
+      '10.96.0.1:53',
+      'New connections',
+      'An endpoint refused the connection',
+      'href="?open=default%2Fweb%3Ahttp"',
+    ]) {
+      assert.ok(body.includes(text), text);
+    }
+    assert.ok(!body.includes('10.244.0.1:8080'), 'of a row that is not open');
+  }
+});
+
+test('a row that is open shows endpoints with their share', async (t) => {
+  const { address } = await setUp(t);
+  const { body } = await ask(address, '/status?open=default/web:http');
+  for (const text of ['10.244.0.1:8080', '33 %', 'local port 30000', 'worker 0', 'aria-expanded="true"']) {
+    assert.ok(body.includes(text), text);
+  }
+});
+
+test('without JavaScript, a search leaves order and open rows as they are', async (t) => {
+  const { address } = await setUp(t);
+  const query = '?q=web&sort=total&reversed=1&hide=healthy&page=2&open=default/web:http&open=shop/empty';
+  const { body } = await ask(address, `/status${query}`);
+  const [, form = ''] = /<form([\s\S]*?)<\/form>/.exec(body) ?? [];
+  const hidden = [...form.matchAll(/<input type="hidden" name="(.*?)" value="(.*?)">/g)];
+  assert.deepEqual(
+    hidden.map(([, name, value]) => `${name}=${value}`),
+    ['sort=total', 'reversed=1', 'open=default/web:http', 'open=shop/empty'],
+  );
+});
+
+test('a long question does not make a page that is many times as long', async (t) => {
+  const { address } = await setUp(t, new FakeView({ services: 100 }));
+  const open = Array.from({ length: 20 }, () => `open=${"'".repeat(700)}`).join('&');
+  const { body } = await ask(address, `/status?${open}`);
+  const { body: plain } = await ask(address, '/status');
+  assert.equal(body.length, plain.length);
+});
+
+test('of very many endpoints the first are shown, and where the others are', async (t) => {
+  const { address } = await setUp(t, new FakeView({ endpoints: 250 }));
+  const { body } = await ask(address, '/status?open=default/web:http');
+  assert.equal(body.match(/<th scope="row">10\.244\./g)?.length, 200);
+  assert.ok(body.includes('And 50 more, which <a href="/status.csv">the CSV</a> has.'));
+  const { body: few } = await ask(
+    (await setUp(t, new FakeView({ endpoints: 200 }))).address,
+    '/status?open=default/web:http',
+  );
+  assert.doesNotMatch(few, /more, which/);
+});
+
+test('the policy allows its own script and style and nothing else', async (t) => {
+  const { address } = await setUp(t);
+  const { headers, body } = await ask(address, '/');
+  const policy = String(headers['content-security-policy']);
+  const hash = (text: string | undefined) =>
+    `'sha256-${createHash('sha256')
+      .update(text ?? '')
+      .digest('base64')}'`;
+  const [, style] = /<style>([\s\S]*?)<\/style>/.exec(body) ?? [];
+  const [, script] = /<script>([\s\S]*?)<\/script>/.exec(body) ?? [];
+  assert.ok(policy.includes(`style-src ${hash(style)};`));
+  assert.ok(policy.includes(`script-src ${hash(script)};`));
+  for (const rule of ["default-src 'none'", "base-uri 'none'", "frame-ancestors 'none'", "form-action 'self'"]) {
+    assert.ok(policy.includes(rule), rule);
+  }
+  assert.ok(!policy.includes('unsafe'));
+  assert.equal(headers['cache-control'], 'no-store');
+  assert.equal(headers['referrer-policy'], 'no-referrer');
+  assert.equal(headers['x-content-type-options'], 'nosniff');
+  assert.doesNotMatch(body, /(?:src|href)="(?:https?:)?\/\//, 'nothing from elsewhere');
+  assert.doesNotMatch(body, / style=| on[a-z]+=/, 'the policy would refuse it');
+  assert.doesNotThrow(() => new Script(SCRIPT));
+});
+
+const EVIL = `<img src=x onerror=alert(1)>"'&</script>`;
+
+class EvilView extends FakeView {
+  override async node(): Promise<NodeView> {
+    const node = await super.node();
+    const families = node.families.map((family) => ({ ...family, lastSync: { at: 1, durationMs: 1, err: EVIL } }));
+    return { ...node, nodeName: EVIL, version: EVIL, iptables: EVIL, drained: [EVIL], families };
+  }
+
+  override *services(filter = {}): Iterable<ServiceView> {
+    for (const service of super.services(filter)) yield this.#evil(service);
+  }
+
+  override service(...args: Parameters<FakeView['service']>): ServiceView | undefined {
+    const service = super.service(...args);
+    return service && this.#evil(service);
+  }
+
+  override events(): readonly EventView[] {
+    return [{ id: 1, at: FAKE_NOW, level: 'warn', message: EVIL, fields: { [EVIL]: EVIL } }];
+  }
+
+  #evil(service: ServiceView): ServiceView {
+    return {
+      ...service,
+      reason: EVIL,
+      listeners: service.listeners.map((listener) => ({
+        ...listener,
+        endpoints: listener.endpoints.map((each) => ({ ...each, lastError: { at: 1, err: EVIL } })),
+      })),
+    };
+  }
+}
+
+test('nothing that comes from elsewhere is markup', async (t) => {
+  const { address } = await setUp(t, new EvilView());
+  const query = `?open=default/web:http&open=${encodeURIComponent(EVIL)}&q=${encodeURIComponent(EVIL)}`;
+  const bodies = [(await ask(address, '/?open=default/web:http')).body, (await ask(address, `/${query}`)).body];
+  const { seen, leave } = listen(address, '?open=default/web:http');
+  t.after(leave);
+  await until('an event', () => seen.events.length > 0);
+  bodies.push(Object.values(seen.events[0] ?? {}).join());
+  for (const body of bodies) {
+    assert.ok(!body.includes('<img'));
+    assert.ok(body.includes('&lt;img'));
+    assert.equal(body.split('</script>').length - 1, body.includes('<html') ? 1 : 0);
+  }
+});
+
+test('the stream sends all parts at first, then what has changed, every two seconds', async (t) => {
+  const { address, clock, view } = await setUp(t);
+  const { seen, leave } = listen(address);
+  t.after(leave);
+  await until('the first event', () => seen.events.length === 1);
+  assert.deepEqual(Object.keys(seen.events[0] ?? {}), ['mark', 'overview', 'plots', 'services', 'events']);
+  view.nodeChanges = { healthy: false };
+  clock.advance(1_999);
+  assert.equal(seen.events.length, 1);
+  clock.advance(1);
+  await until('the second event', () => seen.events.length === 2);
+  assert.deepEqual(Object.keys(seen.events[1] ?? {}), ['mark']);
+  clock.advance(2_000);
+  await until('the third event', () => seen.events.length === 3);
+  assert.deepEqual(seen.events[2], {});
+});
+
+test('nine cannot look at the same time; one who leaves makes room', async (t) => {
+  const { address } = await setUp(t);
+  const lookers = Array.from({ length: 8 }, () => listen(address));
+  t.after(() => {
+    for (const { leave } of lookers) leave();
+  });
+  await until('all see something', () => lookers.every(({ seen }) => seen.events.length === 1));
+  const refused = await ask(address, '/status/live');
+  assert.equal(refused.status, 503);
+  lookers[0]?.leave();
+  let late = listen(address);
+  t.after(() => late.leave());
+  await until('another one sees something', () => {
+    if (late.seen.status === 503) late = listen(address);
+    return late.seen.events.length === 1;
+  });
+});
+
+test('of the whole, two are under way at a time; whoever is through makes room', async () => {
+  const routes = new Map(statusRoutes(new FakeView(), new ManualClock()));
+  for (const path of ['/status.json', '/status.csv']) {
+    const clients = Array.from({ length: 4 }, () => new AbortController());
+    const statusFor = async ({ signal }: AbortController) =>
+      (await routes.get(path)?.({ query: new URLSearchParams(), signal }))?.status;
+    const [one, two, three, four] = clients as [AbortController, AbortController, AbortController, AbortController];
+    assert.deepEqual([await statusFor(one), await statusFor(two), await statusFor(three)], [200, 200, 503]);
+    // The one that was refused had no room, so it makes none.
+    three.abort();
+    assert.equal(await statusFor(four), 503);
+    one.abort();
+    assert.equal(await statusFor(four), 200);
+  }
+});
+
+test('pages are made one at a time, and none for a client that has left', async () => {
+  let looking = 0;
+  class Watched extends FakeView {
+    most = 0;
+    override async node(): Promise<NodeView> {
+      this.most = Math.max(this.most, ++looking);
+      await new Promise(setImmediate);
+      looking--;
+      return super.node();
+    }
+  }
+  const view = new Watched();
+  const routes = new Map(statusRoutes(view, new ManualClock()));
+  const { signal } = new AbortController();
+  const ask = (client: AbortSignal) => routes.get('/')?.({ query: new URLSearchParams(), signal: client });
+  const [page, , none] = await Promise.all([ask(signal), ask(signal), ask(AbortSignal.abort())]);
+  assert.equal(view.most, 1);
+  assert.match(String(page?.body), /<html/);
+  assert.equal(none?.body, '');
+});
+
+test('nothing is computed once nobody looks any more', async (t) => {
+  const { address, clock, view } = await setUp(t);
+  const { seen, leave } = listen(address);
+  await until('an event', () => seen.events.length === 1);
+  leave();
+  await until('the timer is gone', () => clock.pendingTimers === 0);
+  const { made } = view;
+  clock.advance(60_000);
+  assert.equal(view.made, made);
+});
+
+test('the JSON has everything', async (t) => {
+  const { address, view } = await setUp(t);
+  const { headers, body } = await ask(address, '/status.json');
+  assert.equal(headers['content-type'], 'application/json');
+  const all = JSON.parse(body);
+  assert.equal(all.node.nodeName, 'node-1');
+  assert.equal(all.history.length, 180);
+  assert.equal(all.events.length, 2);
+  assert.deepEqual(all.services, JSON.parse(JSON.stringify([...view.services()])));
+});
+
+test('the CSV has a row for each Service port and each endpoint, with no formula in it', async (t) => {
+  const { address } = await setUp(t, new EvilView());
+  const { headers, body } = await ask(address, '/status.csv');
+  assert.equal(headers['content-type'], 'text/csv; charset=utf-8');
+  const [head = '', ...rows] = body.trimEnd().split('\r\n');
+  assert.match(head, /^# namespace,service,port_name,family,.*,connections,active,/);
+  assert.equal(rows.length, 3 + 3 + 3);
+  assert.match(
+    rows[0] ?? '',
+    /^default,web,http,IPv4,TCP,10\.96\.0\.0,80,30080,ok,"<img src=x onerror=alert\(1\)>""'&<\/script>",,30000,,,,1000,/,
+  );
+  assert.match(rows[1] ?? '', /,own,30000,10\.244\.0\.1:8080,active,/);
+});
+
+test('a cell that a spreadsheet would compute is quoted', async (t) => {
+  class Formula extends FakeView {
+    override *services(): Iterable<ServiceView> {
+      for (const reason of ['=1+1', '+1', '-1', '@x', '\tx']) {
+        for (const service of super.services()) yield { ...service, reason };
+      }
+    }
+  }
+  const { address } = await setUp(t, new Formula({ services: 1, endpoints: 0 }));
+  const { body } = await ask(address, '/status.csv');
+  for (const reason of ["'=1+1", "'+1", "'-1", "'@x", "'\tx"]) assert.ok(body.includes(`,ok,${reason},`), reason);
+});

@@ -1,0 +1,102 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { parsePageQuery, type SORTS } from '../../../src/http/page/page-query.ts';
+import { ROWS_PER_PAGE, select } from '../../../src/http/page/selection.ts';
+import type { ServiceView } from '../../../src/model/view.ts';
+import { FakeView } from '../../fakes/fake-view.ts';
+import { ManualClock } from '../../fakes/manual-clock.ts';
+
+function selecting(services: number, query: string) {
+  return select(new FakeView({ services }), parsePageQuery(new URLSearchParams(query)), new ManualClock());
+}
+
+async function names(services: number, query: string): Promise<string[]> {
+  return (await selecting(services, query)).rows.map(({ name }) => name);
+}
+
+test('counts all states, whatever is shown', async () => {
+  const { states, matching } = await selecting(60, 'q=dns');
+  assert.deepEqual(states, { ok: 58, degraded: 1, empty: 1, pending: 0 });
+  assert.equal(matching, 1);
+});
+
+test('every word has to be somewhere in name, addresses, ports, protocol or state', async () => {
+  for (const [query, expected] of [
+    ['web http', ['default/web:http']],
+    ['WEB', ['default/web:http']],
+    ['udp', ['kube-system/dns:dns']],
+    ['30080', ['default/web:http']],
+    ['192.0.2.10', ['default/web:http']],
+    ['10.96.0.2', ['shop/empty']],
+    ['empty', ['shop/empty']],
+    ['web dns', []],
+  ] as const) {
+    assert.deepEqual(await names(3, `q=${query}`), expected, query);
+  }
+});
+
+test('healthy ones can be hidden', async () => {
+  assert.deepEqual(await names(60, 'hide=healthy'), ['shop/empty', 'team-10/svc-00050:http']);
+});
+
+test('each column sorts by its values, the largest first, or the other way round', async () => {
+  const columns: Partial<Record<(typeof SORTS)[number], (view: ServiceView) => number>> = {
+    active: ({ counters }) => counters.active,
+    rate: ({ rates }) => rates.connections,
+    total: ({ counters }) => counters.connections,
+    in: ({ rates }) => rates.receivedBytes,
+    out: ({ rates }) => rates.sentBytes,
+    received: ({ counters }) => counters.receivedBytes,
+    sent: ({ counters }) => counters.sentBytes,
+    endpoints: ({ listeners }) => listeners[0]?.endpointCount.active ?? 0,
+  };
+  for (const [sort, of] of Object.entries(columns)) {
+    const values = (await selecting(40, `sort=${sort}`)).rows.map(of);
+    assert.deepEqual(
+      values,
+      [...values].sort((a, b) => b - a),
+      sort,
+    );
+    assert.ok(new Set(values).size > 1, sort);
+    const reversed = (await selecting(40, `sort=${sort}&reversed=1`)).rows.map(of);
+    assert.deepEqual(reversed, [...values].reverse(), sort);
+  }
+  assert.deepEqual((await names(60, 'sort=state')).slice(0, 2), ['shop/empty', 'team-10/svc-00050:http']);
+  assert.equal((await names(3, 'reversed=1'))[0], 'shop/empty');
+});
+
+test('ten thousand come in pages, of which a wrong one is the last', async () => {
+  const { rows, page, pages, matching } = await selecting(1_234, 'page=3');
+  assert.deepEqual([rows.length, page, pages, matching], [ROWS_PER_PAGE, 3, 13, 1_234]);
+  const last = await selecting(1_234, 'page=999');
+  assert.deepEqual([last.page, last.rows.length], [13, 34]);
+  const none = await selecting(3, 'q=nothing');
+  assert.deepEqual([none.page, none.pages, none.rows.length], [1, 1, 0]);
+});
+
+test('only rows that are open have their endpoints', async () => {
+  const { rows } = await selecting(3, 'open=default/web:http');
+  assert.deepEqual(
+    rows.map(({ listeners }) => listeners[0]?.endpoints.length),
+    [3, 0, 0],
+  );
+});
+
+test('looking at many lets others have their turn', async () => {
+  const view = new FakeView({ services: 1_000 });
+  // A clock on which each look takes a millisecond.
+  let now = 0;
+  const turns: number[] = [];
+  const clock = {
+    now: () => now++,
+    wallNow: () => now,
+    after: (_: number, callback: () => void) => {
+      turns.push(view.made);
+      setImmediate(callback);
+      return { cancel: () => {} };
+    },
+  };
+  await select(view, parsePageQuery(new URLSearchParams()), clock);
+  assert.ok(turns.length > 100, `${turns.length} turns`);
+  assert.ok(turns.every((made, index) => made - (turns[index - 1] ?? 0) <= 10));
+});

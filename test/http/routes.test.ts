@@ -1,0 +1,204 @@
+import assert from 'node:assert/strict';
+import { describe, type TestContext, test } from 'node:test';
+import { Health } from '../../src/http/health.ts';
+import { healthzRoutes, metricsRoutes } from '../../src/http/routes.ts';
+import type { ApiStatus } from '../../src/model/api-status.ts';
+import { COUNTERS, type Counters, type ListenerStats } from '../../src/model/data-plane.ts';
+import type { ServicePortName } from '../../src/model/service.ts';
+import { ManualClock } from '../fakes/manual-clock.ts';
+import { until } from '../support/until.ts';
+import { parseExposition } from './exposition.ts';
+import { ask } from './http-client.ts';
+import { metricsOf } from './metrics-of.ts';
+import { serve } from './serve.ts';
+
+async function serveHealth(t: TestContext, { eligible = true, api }: { eligible?: boolean; api?: ApiStatus } = {}) {
+  const clock = new ManualClock(Date.UTC(2026, 10, 20, 5, 23, 36, 843));
+  const health = new Health(clock, 60_000);
+  const sync = health.of('IPv4');
+  const answered: string[] = [];
+  const { address } = await serve(
+    t,
+    healthzRoutes({
+      health,
+      nodeEligible: () => eligible,
+      apiStatus: () => api,
+      metrics: { healthAnswered: (kind, code) => answered.push(`${kind} ${code}`) },
+    }),
+  );
+  return { address, clock, sync, answered };
+}
+
+describe('the healthz address', () => {
+  test('answers in upstream’s words: 200 and the time of asking while healthy', async (t) => {
+    const { address, clock, sync, answered } = await serveHealth(t);
+    sync.updated();
+    clock.advance(1_000);
+    const now = '2026-11-20 05:23:37.843 +0000 UTC m=+1.000000000';
+    const healthz = await ask(address, '/healthz');
+    assert.equal(healthz.body, `{"lastUpdated": "${now}","currentTime": "${now}", "nodeEligible": true}`);
+    const livez = await ask(address, '/livez');
+    assert.equal(livez.body, `{"lastUpdated": "${now}","currentTime": "${now}"}`);
+    for (const { status, headers } of [healthz, livez]) {
+      assert.equal(status, 200);
+      assert.equal(headers['content-type'], 'application/json');
+      assert.equal(headers['x-content-type-options'], 'nosniff');
+    }
+    assert.deepEqual(answered, ['healthz 200', 'livez 200']);
+  });
+
+  test('answers 503 and the time of the last sync once syncing has been failing', async (t) => {
+    const { address, clock, sync, answered } = await serveHealth(t);
+    sync.queuedUpdate();
+    clock.advance(60_000);
+    const never =
+      '"lastUpdated": "0001-01-01 00:00:00 +0000 UTC","currentTime": "2026-11-20 05:24:36.843 +0000 UTC m=+60.000000000"';
+    for (const [path, rest] of [
+      ['/healthz', ', "nodeEligible": true'],
+      ['/livez', ''],
+    ] as const) {
+      const { status, body } = await ask(address, path);
+      assert.deepEqual([status, body], [503, `{${never}${rest}}`]);
+    }
+    sync.updated();
+    assert.equal((await ask(address, '/healthz')).status, 200);
+    sync.queuedUpdate();
+    clock.advance(61_000);
+    const { status, body } = await ask(address, '/healthz');
+    assert.equal(status, 503);
+    assert.equal(JSON.parse(body).lastUpdated, '2026-11-20 05:24:36.843 +0000 UTC m=+60.000000000');
+    assert.deepEqual(answered, ['healthz 503', 'livez 503', 'healthz 200', 'healthz 503']);
+  });
+
+  test('takes a node that is about to go out of its load balancers, and does not have the proxy restarted', async (t) => {
+    const { address, sync } = await serveHealth(t, { eligible: false });
+    sync.updated();
+    const healthz = await ask(address, '/healthz');
+    const start = '2026-11-20 05:23:36.843 +0000 UTC m=+0.000000000';
+    assert.equal(healthz.body, `{"lastUpdated": "${start}","currentTime": "${start}", "nodeEligible": false}`);
+    assert.equal(healthz.status, 503);
+    assert.equal((await ask(address, '/livez')).status, 200);
+  });
+
+  test('shows how old the state of an API server is, without turning red for it', async (t) => {
+    const api = { connected: false, lastContactAt: 0, listedAt: 0, staleForMs: 90_400 };
+    const { address } = await serveHealth(t, { api });
+    const { status, body } = await ask(address, '/healthz');
+    assert.equal(status, 200);
+    assert.deepEqual(JSON.parse(body).apiServer, { connected: false, staleForSeconds: 90 });
+    assert.match(body, /, "nodeEligible": true,"apiServer": \{/);
+  });
+
+  test('has nothing else', async (t) => {
+    const { address } = await serveHealth(t);
+    for (const path of ['/metrics', '/proxyMode', '/configz', '/debug/pprof/', '/']) {
+      assert.equal((await ask(address, path)).status, 404, path);
+    }
+  });
+});
+
+describe('the metrics address', () => {
+  function routes(stats: () => Iterable<ListenerStats>, effectiveConfiguration: () => object = () => ({})) {
+    const metrics = metricsOf(stats);
+    return metricsRoutes({ metrics, effectiveConfiguration, profiler: undefined });
+  }
+
+  const zero = Object.fromEntries(COUNTERS.map((counter) => [counter, 0])) as Counters;
+  const name: ServicePortName = 'default/web';
+  const web: ListenerStats = { id: name, name, family: 'IPv4', protocol: 'TCP', localPort: 1, counters: zero };
+
+  test('says ok, userspace, and the configuration, in upstream’s words and without a newline', async (t) => {
+    const { address } = await serve(
+      t,
+      routes(
+        () => [],
+        () => ({ BindAddress: '0.0.0.0', IPTables: { SyncPeriod: '30s' } }),
+      ),
+    );
+    const answers = {
+      '/healthz': ['ok', 'text/plain; charset=utf-8'],
+      '/proxyMode': ['userspace', 'text/plain; charset=utf-8'],
+      '/configz': [
+        '{"kubeproxy.config.k8s.io":{"BindAddress":"0.0.0.0","IPTables":{"SyncPeriod":"30s"}}}',
+        'application/json',
+      ],
+    };
+    for (const [path, expected] of Object.entries(answers)) {
+      const { status, headers, body } = await ask(address, path);
+      assert.deepEqual([status, body, headers['content-type']], [200, ...expected], path);
+    }
+  });
+
+  test('gives the metrics in Prometheus’ format', async (t) => {
+    const { address } = await serve(
+      t,
+      routes(() => [web]),
+    );
+    const { status, headers, body } = await ask(address, '/metrics');
+    assert.equal(status, 200);
+    assert.equal(headers['content-type'], 'text/plain; version=0.0.4; charset=utf-8');
+    const families = parseExposition(body);
+    assert.equal(families.get('userspace_proxy_connections_total')?.samples[0]?.labels.get('service'), 'web');
+    assert.ok(families.has('kubeproxy_sync_proxy_rules_duration_seconds'));
+    assert.ok(!families.has('userspace_proxy_endpoint_connections_total'));
+  });
+
+  test('gives the series of endpoints to whoever asks for them', async (t) => {
+    const endpoint = { address: '10.0.0.1', port: 80 } as NonNullable<ListenerStats['endpoints']>[0]['endpoint'];
+    const { address } = await serve(
+      t,
+      routes(() => [{ ...web, endpoints: [{ endpoint, counters: { ...zero, connections: 3 } }] }]),
+    );
+    const { status, headers, body } = await ask(address, '/metrics/endpoints');
+    assert.equal(status, 200);
+    assert.equal(headers['content-type'], 'text/plain; version=0.0.4; charset=utf-8');
+    const [sample] = parseExposition(body).get('userspace_proxy_endpoint_connections_total')?.samples ?? [];
+    assert.deepEqual(
+      [Object.fromEntries(sample?.labels ?? []), sample?.value],
+      [{ namespace: 'default', service: 'web', port: '', protocol: 'TCP', endpoint: '10.0.0.1:80' }, 3],
+    );
+  });
+
+  test('answers no more than four scrapes at a time', { timeout: 60_000 }, async (t) => {
+    let isOver = false;
+    let underWay = 0;
+    function* endless() {
+      underWay += 1;
+      while (!isOver) yield web;
+    }
+    const { address } = await serve(t, routes(endless));
+    t.after(() => {
+      isOver = true;
+    });
+    const slow = Array.from({ length: 4 }, () => ask(address, '/metrics'));
+    await until('all of them are under way', () => underWay === 4);
+    const { status, body } = await ask(address, '/metrics');
+    assert.deepEqual([status, body], [503, '4 others are being answered; try again.\n']);
+    isOver = true;
+    for (const answer of slow) assert.equal((await answer).status, 200);
+    // The server may learn later than the client that all was sent.
+    while ((await ask(address, '/metrics')).status !== 200);
+  });
+
+  test('answers a scrape that fails with 500 and goes on', async (t) => {
+    let broken = true;
+    const { address } = await serve(
+      t,
+      routes(() => (broken ? assert.fail('worker gone') : [])),
+    );
+    assert.equal((await ask(address, '/metrics')).status, 500);
+    broken = false;
+    assert.equal((await ask(address, '/metrics')).status, 200);
+  });
+
+  test('has no profiles without --profiling, and nothing else', async (t) => {
+    const { address } = await serve(
+      t,
+      routes(() => []),
+    );
+    for (const path of ['/debug/v8/cpu-profile', '/debug/pprof/', '/livez', '/', '/metrics/']) {
+      const { status, body } = await ask(address, path);
+      assert.deepEqual([status, body], [404, '404 page not found\n'], path);
+    }
+  });
+});

@@ -1,0 +1,271 @@
+import '../../support/private-netns.ts';
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import type { Socket } from 'node:dgram';
+import { once } from 'node:events';
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { connect } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, afterEach, before, describe, type TestContext, test } from 'node:test';
+import { dumpRequest, type KernelEntry } from '../../../src/kernel/conntrack/ctnetlink.ts';
+import { CtnetlinkDeletion, CtnetlinkWalk } from '../../../src/kernel/conntrack/ctnetlink-socket.ts';
+import { NetlinkConntrack } from '../../../src/kernel/conntrack/netlink-conntrack.ts';
+import { ToolConntrack } from '../../../src/kernel/conntrack/tool-conntrack.ts';
+import { createExec } from '../../../src/kernel/iptables/exec.ts';
+import type { IpFamily } from '../../../src/model/address.ts';
+import type { UdpFlows } from '../../../src/model/conntrack.ts';
+import { close } from '../../../src/sys/descriptor.ts';
+import { Memory } from '../../../src/sys/memory.ts';
+import { netfilterSocket, receiveDump, sendDumpRequest } from '../../../src/sys/netlink.ts';
+import { systemClock } from '../../../src/util/system-clock.ts';
+import { PATIENCE_MS, waitFor } from '../../netns/wait.ts';
+import { ADDRESSES, entries, FAMILIES, inFull, layWire, localAddresses, run, sendTo, udpSocket } from './network.ts';
+
+const FIXED_PORT = 12_345;
+const NODE_PORT = 30_053;
+const clock = systemClock;
+const netlink = new NetlinkConntrack({ localAddresses });
+const exec = createExec({ clock });
+const tool = new ToolConntrack({ clock, localAddresses, exec });
+const IMPLEMENTATIONS = [
+  { by: 'netlink', conntrack: netlink },
+  { by: 'the program conntrack', conntrack: tool },
+];
+
+const NAT = ['-w', '-t', 'nat'];
+const iptables = (flavour: string, family: IpFamily) => `${family === 'IPv4' ? 'iptables' : 'ip6tables'}-${flavour}`;
+
+let temporary: string;
+
+before(() => {
+  temporary = mkdtempSync(join(tmpdir(), 'kup-conntrack-'));
+  process.env['XTABLES_LOCKFILE'] = join(temporary, 'xtables.lock');
+  layWire();
+  // Connection tracking begins with the first rule that asks for it.
+  for (const family of FAMILIES) {
+    run(iptables('nft', family), '-w', '-A', 'OUTPUT', '-m', 'conntrack', '--ctstate', 'INVALID', '-j', 'ACCEPT');
+  }
+});
+
+after(() => rmSync(temporary, { recursive: true }));
+
+/** A Service port's listener, and the rule that leads the node's own packets to it. */
+class Redirection {
+  readonly localPort: number;
+  readonly #iptables: string;
+  readonly #family: IpFamily;
+
+  private constructor(iptables: string, family: IpFamily, localPort: number) {
+    this.#iptables = iptables;
+    this.#family = family;
+    this.localPort = localPort;
+  }
+
+  static async listen(t: TestContext, flavour: string, family: IpFamily): Promise<Redirection> {
+    const listener = await udpSocket(t, family);
+    listener.on('message', (_text, client) => listener.send('served', client.port, client.address));
+    return new Redirection(iptables(flavour, family), family, listener.address().port);
+  }
+
+  install(...match: readonly string[]): void {
+    const { node } = ADDRESSES[this.#family];
+    const target = `${this.#family === 'IPv4' ? node : `[${node}]`}:${this.localPort}`;
+    run(this.#iptables, ...NAT, '-A', 'OUTPUT', '-p', 'udp', ...match, '-j', 'DNAT', '--to-destination', target);
+  }
+
+  uninstall(): void {
+    run(this.#iptables, ...NAT, '-F', 'OUTPUT');
+  }
+}
+
+/** Asks once. Whether an answer came in time, from where it was asked. */
+async function isAnswered(client: Socket, address: string, port: number, timeoutMs: number): Promise<boolean> {
+  const answer = once(client, 'message', { signal: AbortSignal.timeout(timeoutMs) }).catch(() => undefined);
+  await sendTo(client, address as never, port);
+  const [, from] = (await answer) ?? [];
+  return from?.address === address && from.port === port;
+}
+
+async function assertServed(client: Socket, address: string, port: number): Promise<void> {
+  assert.ok(await isAnswered(client, address, port, PATIENCE_MS), 'it should be served');
+}
+
+async function assertNotServed(client: Socket, address: string, port: number, why?: string): Promise<void> {
+  assert.ok(!(await isAnswered(client, address, port, 150)), why);
+}
+
+const CASES = IMPLEMENTATIONS.flatMap((implementation) =>
+  ['nft', 'legacy'].flatMap((flavour) => FAMILIES.map((family) => ({ ...implementation, flavour, family }))),
+);
+
+for (const { by, conntrack, flavour, family } of CASES) {
+  describe(`deleting by ${by} with NAT by ${iptables(flavour, family)}`, () => {
+    const { node, vip, foreign } = ADDRESSES[family];
+
+    afterEach(async () => {
+      run(iptables(flavour, family), ...NAT, '-F');
+      await conntrack.deleteUdp([
+        { port: NODE_PORT },
+        { destination: vip, port: 53 },
+        { destination: foreign, port: 53 },
+      ]);
+    });
+
+    test('a client that asked from its one port before there were rules is served afterwards', async (t) => {
+      const redirection = await Redirection.listen(t, flavour, family);
+      const client = await udpSocket(t, family, FIXED_PORT);
+      await assertNotServed(client, vip, 53);
+      redirection.install('-d', vip, '--dport', '53');
+      await assertNotServed(client, vip, 53, 'the old entry should decide');
+
+      const flows: UdpFlows[] = [{ destination: vip, port: 53, keepLocalPort: redirection.localPort }];
+      assert.equal(await conntrack.deleteUdp(flows), 1);
+      await assertServed(client, vip, 53);
+      assert.equal(await conntrack.deleteUdp(flows), 0, 'an entry that is right should stay');
+      await assertServed(client, vip, 53);
+    });
+
+    test('a client is not led to the local port of a Service port that went or moved', async (t) => {
+      const before = await Redirection.listen(t, flavour, family);
+      const after = await Redirection.listen(t, flavour, family);
+      const client = await udpSocket(t, family, FIXED_PORT);
+      before.install('-d', vip, '--dport', '53');
+      await assertServed(client, vip, 53);
+      before.uninstall();
+      after.install('-d', vip, '--dport', '53');
+      const led = () => entries(`dst=${inFull(vip)} `, ` sport=${after.localPort} `).length;
+      assert.equal(await conntrack.deleteUdp([{ destination: vip, port: 53, keepLocalPort: after.localPort }]), 1);
+      await assertServed(client, vip, 53);
+      assert.equal(led(), 1);
+      after.uninstall();
+      assert.equal(await conntrack.deleteUdp([{ destination: vip, port: 53 }]), 1);
+      await assertNotServed(client, vip, 53);
+    });
+
+    test('a NodePort’s entries go by the port, on addresses of the node alone', async (t) => {
+      const redirection = await Redirection.listen(t, flavour, family);
+      const client = await udpSocket(t, family, FIXED_PORT);
+      await assertNotServed(client, node, NODE_PORT);
+      await assertNotServed(client, foreign, NODE_PORT);
+      redirection.install('-m', 'addrtype', '--dst-type', 'LOCAL', '--dport', String(NODE_PORT));
+      const flows: UdpFlows[] = [{ port: NODE_PORT, keepLocalPort: redirection.localPort }];
+      assert.equal(await conntrack.deleteUdp(flows), 1);
+      assert.equal(entries('udp', ` dst=${inFull(foreign)} `, ` dport=${NODE_PORT} `).length, 1);
+      await assertServed(client, node, NODE_PORT);
+      assert.equal(await conntrack.deleteUdp(flows), 0);
+    });
+
+    test('entries that lead to a local port go, and no others', async (t) => {
+      const redirection = await Redirection.listen(t, flavour, family);
+      const other = await Redirection.listen(t, flavour, family);
+      const client = await udpSocket(t, family, FIXED_PORT);
+      redirection.install('-d', vip, '--dport', '53');
+      other.install('-d', vip, '--dport', '55');
+      await assertServed(client, vip, 53);
+      await assertServed(client, vip, 55);
+      redirection.uninstall();
+      assert.equal(await conntrack.deleteUdpTo(new Set([redirection.localPort])), 1);
+      await assertNotServed(client, vip, 53);
+      assert.equal(await conntrack.deleteUdpTo(new Set([redirection.localPort])), 0);
+      assert.equal(await conntrack.deleteUdpTo(new Set([other.localPort])), 1);
+    });
+
+    test('TCP, other ports and other destinations are left alone', async (t) => {
+      const client = await udpSocket(t, family, FIXED_PORT);
+      const tcp = connect({ host: vip, port: 53, localPort: FIXED_PORT }).on('error', () => {});
+      t.after(() => tcp.destroy());
+      await sendTo(client, vip, 54);
+      await sendTo(client, foreign, 53);
+      const mine = () => [
+        entries('tcp', ` dst=${inFull(vip)} `, ' dport=53 ').length,
+        entries('udp', ` dst=${inFull(vip)} `, ' dport=54 ').length,
+        entries('udp', ` dst=${inFull(foreign)} `, ' dport=53 ').length,
+      ];
+      await waitFor('all entries are there', () => mine().every((count) => count === 1));
+      assert.equal(await conntrack.deleteUdp([{ destination: vip, port: 53 }, { port: 54 }]), 0);
+      assert.deepEqual(mine(), [1, 1, 1]);
+    });
+  });
+}
+
+test('of many entries, only the stale ones go', async (t) => {
+  const client = await udpSocket(t, 'IPv4', FIXED_PORT);
+  const COUNT = 10_000;
+  const flows: UdpFlows[] = [];
+  for (let i = 0; i < COUNT; i++) {
+    const destination = `10.97.${i >> 8}.${i & 255}` as UdpFlows['destination'] & string;
+    await sendTo(client, destination, 53);
+    if (i % 2 === 0) flows.push({ destination, port: 53 });
+  }
+  const count = () => entries('udp', ' dst=10.97.').length;
+  assert.equal(count(), COUNT);
+
+  assert.equal(await netlink.deleteUdp(flows), COUNT / 2);
+  assert.equal(count(), COUNT / 2);
+});
+
+test('the kernel goes through its table aside from the event loop', async (t) => {
+  const fd = netfilterSocket();
+  t.after(() => close(fd));
+  const request = new Memory(20);
+  request.bytes.set(dumpRequest('IPv4', 53).subarray(0, 20));
+  request.bytes.writeUInt32LE(20, 0);
+  for (const call of [() => sendDumpRequest(fd, request), () => receiveDump(fd, new Memory(32_768))]) {
+    let isSettled = false;
+    const result = call().finally(() => {
+      isSettled = true;
+    });
+    for (let i = 0; i < 20; i++) await undefined;
+    assert.equal(isSettled, false, 'settled in the same turn');
+    assert.ok((await result) > 0);
+  }
+});
+
+test('an entry that is gone already does not count', async (t) => {
+  const client = await udpSocket(t, 'IPv4', FIXED_PORT);
+  await sendTo(client, ADDRESSES.IPv4.vip, 55);
+  const walk = new CtnetlinkWalk('IPv4', 55);
+  const deletion = new CtnetlinkDeletion('IPv4');
+  t.after(() => {
+    walk.close();
+    deletion.close();
+  });
+  const found: KernelEntry[] = [];
+  await walk.step((entry) => found.push(entry));
+  assert.equal(found.length, 1);
+  assert.equal(deletion.delete([...found, ...found]), 1);
+});
+
+test('no descriptor is left behind', async () => {
+  const open = () => readdirSync('/proc/self/fd').length;
+  const before = open();
+  await netlink.deleteUdp([{ port: NODE_PORT }]);
+  assert.equal(open(), before);
+});
+
+test('nothing is asked of the kernel for nothing', async () => {
+  const blind = new NetlinkConntrack({ localAddresses: () => [] });
+  assert.equal(await blind.deleteUdp([]), 0);
+});
+
+test('without the right to, the error says what to give, and no descriptor is left behind', () => {
+  const source = new URL('../../../src/', import.meta.url);
+  const script = `
+    import { readdirSync } from 'node:fs';
+    const { NetlinkConntrack } = await import('${new URL('kernel/conntrack/netlink-conntrack.ts', source)}');
+    const open = () => readdirSync('/proc/self/fd').length;
+    const before = open();
+    const conntrack = new NetlinkConntrack({ localAddresses: () => [] });
+    const error = await conntrack.deleteUdp([{ port: 53 }]).catch((error) => error);
+    console.log(error.message, open() - before);`;
+  const { stdout, stderr } = spawnSync(
+    'setpriv',
+    ['--bounding-set', '-net_admin', '--inh-caps', '-net_admin', process.execPath, '--input-type=module', '-e', script],
+    { cwd: import.meta.dirname, encoding: 'utf8' },
+  );
+  assert.match(
+    stdout + stderr,
+    /^cannot read the connection tracking table: EPERM .*; give this program CAP_NET_ADMIN 0$/m,
+  );
+});

@@ -1,0 +1,109 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { commonPortOf, familiesOf, leadingTo, staleness } from '../../../src/kernel/conntrack/stale.ts';
+import type { Address } from '../../../src/model/address.ts';
+import type { UdpFlows } from '../../../src/model/conntrack.ts';
+
+const VIP = '10.96.0.10' as Address;
+const NODE = '192.168.50.10' as Address;
+const FOREIGN = '203.0.113.9' as Address;
+const LOCAL = new Set([NODE]);
+
+/** An entry to `destination`:`port` that leads to `localPort`, or past NAT. */
+function isStale(flows: readonly UdpFlows[], destination: string, port: number, localPort?: number): boolean {
+  return staleness(
+    flows,
+    LOCAL,
+  )({
+    destination: () => destination as Address,
+    destinationPort: port,
+    replyPort: localPort ?? port,
+    replySource: () => NODE,
+    isRedirected: localPort !== undefined,
+  });
+}
+
+test('entries to the destination are stale unless NAT leads them to the port to keep', () => {
+  const flows = [{ destination: VIP, port: 53, keepLocalPort: 4000 }];
+  assert.equal(isStale(flows, VIP, 53), true);
+  assert.equal(isStale(flows, VIP, 53, 4001), true);
+  assert.equal(isStale(flows, VIP, 53, 4000), false);
+});
+
+test('nothing is kept of a destination that went', () => {
+  assert.equal(isStale([{ destination: VIP, port: 53 }], VIP, 53, 4000), true);
+});
+
+test('an entry without NAT is stale also where the Service port is the local port', () => {
+  assert.equal(isStale([{ destination: VIP, port: 53, keepLocalPort: 53 }], VIP, 53), true);
+});
+
+test('other ports and other destinations are none of our business', () => {
+  const flows = [{ destination: VIP, port: 53 }];
+  assert.equal(isStale(flows, VIP, 54), false);
+  assert.equal(isStale(flows, FOREIGN, 53), false);
+  assert.equal(isStale(flows, NODE, 53), false);
+});
+
+test('a NodePort is meant on every address of the node, and on no other', () => {
+  const flows = [{ port: 30053, keepLocalPort: 4000 }];
+  assert.equal(isStale(flows, NODE, 30053), true);
+  assert.equal(isStale(flows, '127.0.0.1', 30053), true);
+  assert.equal(isStale(flows, '127.0.0.2', 30053), true);
+  assert.equal(isStale(flows, NODE, 30053, 4000), false);
+  assert.equal(isStale(flows, FOREIGN, 30053), false);
+});
+
+test('what one flow keeps stays, whatever others of the same destination say', () => {
+  const went = { destination: VIP, port: 53 };
+  const came = { destination: VIP, port: 53, keepLocalPort: 4000 };
+  for (const flows of [
+    [went, came],
+    [came, went],
+  ]) {
+    assert.equal(isStale(flows, VIP, 53, 4000), false);
+    assert.equal(isStale(flows, VIP, 53, 4001), true);
+  }
+  // An external IP that is an address of the node, and a NodePort of the same number.
+  const both = [
+    { port: 53, keepLocalPort: 4000 },
+    { destination: NODE, port: 53 },
+  ];
+  assert.equal(isStale(both, NODE, 53, 4000), false);
+});
+
+test('the text of a destination is made only for ports of interest', () => {
+  const entry = {
+    destination: () => assert.fail('made in vain'),
+    destinationPort: 54,
+    replyPort: 54,
+    replySource: () => assert.fail('made in vain'),
+    isRedirected: false,
+  };
+  assert.equal(staleness([{ destination: VIP, port: 53 }], LOCAL)(entry), false);
+});
+
+test('what NAT leads to a local port is found by the port, on addresses of the node alone', () => {
+  const leads = leadingTo(new Set([4000]), LOCAL);
+  const entry = { destination: () => VIP, destinationPort: 53, replyPort: 4000, isRedirected: true };
+  assert.equal(leads({ ...entry, replySource: () => NODE }), true);
+  assert.equal(leads({ ...entry, replySource: () => '127.0.0.1' as Address }), true);
+  assert.equal(leads({ ...entry, replySource: () => FOREIGN }), false, 'the port of another machine');
+  assert.equal(leads({ ...entry, replySource: () => NODE, replyPort: 4001 }), false);
+  assert.equal(leads({ ...entry, replySource: () => NODE, isRedirected: false }), false, 'a program of the node');
+});
+
+test('only families that entries can be of are looked through', () => {
+  assert.deepEqual([...familiesOf([])], []);
+  assert.deepEqual([...familiesOf([{ destination: VIP, port: 53 }])], ['IPv4']);
+  assert.deepEqual([...familiesOf([{ destination: 'fd00::1' as Address, port: 53 }])], ['IPv6']);
+  assert.deepEqual([...familiesOf([{ port: 30053 }])], ['IPv4', 'IPv6']);
+  assert.deepEqual([...familiesOf([{ family: 'IPv6', port: 30053 }])], ['IPv6']);
+});
+
+test('a port that all flows have is known', () => {
+  const one = { destination: VIP, port: 53, keepLocalPort: 4000 };
+  assert.equal(commonPortOf([one, { destination: FOREIGN, port: 53 }]), 53);
+  assert.equal(commonPortOf([one, { destination: VIP, port: 54 }]), undefined);
+  assert.equal(commonPortOf([]), undefined);
+});

@@ -1,0 +1,94 @@
+import assert from 'node:assert/strict';
+import { mkdirSync, mkdtempSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, test } from 'node:test';
+import { watchFile } from '../../src/kernel/file-watch.ts';
+import { ManualClock } from '../fakes/manual-clock.ts';
+import { until } from '../support/until.ts';
+
+describe('watching a file', () => {
+  let directory: string;
+  let path: string;
+  let clock: ManualClock;
+  let changes: string[];
+
+  beforeEach(() => {
+    directory = mkdtempSync(join(tmpdir(), 'kup-watch-'));
+    path = join(directory, 'config.conf');
+    clock = new ManualClock();
+    changes = [];
+    writeFileSync(path, 'one');
+  });
+
+  afterEach(() => rmSync(directory, { recursive: true }));
+
+  function watch(text = 'one'): void {
+    watchFile({ path, text, clock, onChange: (changed) => changes.push(changed) });
+  }
+
+  /** Lets the watch look once. */
+  async function look(): Promise<void> {
+    assert.equal(clock.pendingTimers, 1);
+    clock.advance(2_000);
+    await until('the next look', () => clock.pendingTimers === 1);
+  }
+
+  test('tells a new text once, in place or by renaming', async () => {
+    watch();
+    await look();
+    assert.deepEqual(changes, []);
+    writeFileSync(path, 'two');
+    await look();
+    await look();
+    writeFileSync(`${path}.new`, 'two');
+    renameSync(`${path}.new`, path);
+    await look();
+    writeFileSync(`${path}.new`, 'three');
+    renameSync(`${path}.new`, path);
+    await look();
+    assert.deepEqual(changes, ['two', 'three']);
+  });
+
+  test('sees what changed before it looked first', async () => {
+    watch('zero');
+    await look();
+    assert.deepEqual(changes, ['one']);
+  });
+
+  test('the same text written again is no change', async () => {
+    watch();
+    writeFileSync(path, 'one');
+    await look();
+    assert.deepEqual(changes, []);
+  });
+
+  test('sees kubelet replace the directory behind a ConfigMap', async () => {
+    for (const version of ['1', '2']) {
+      mkdirSync(join(directory, version));
+      writeFileSync(join(directory, version, 'config.conf'), `version ${version}`);
+    }
+    rmSync(path);
+    symlinkSync('1', join(directory, '..data'));
+    symlinkSync('..data/config.conf', path);
+    watch('version 1');
+    await look();
+    symlinkSync('2', join(directory, '..data_tmp'));
+    renameSync(join(directory, '..data_tmp'), join(directory, '..data'));
+    await look();
+    assert.deepEqual(changes, ['version 2']);
+  });
+
+  test('a file that is gone or unreadable is no change, and it is seen when it is back', async () => {
+    watch();
+    rmSync(path);
+    await look();
+    mkdirSync(path);
+    await look();
+    assert.deepEqual(changes, []);
+    rmSync(path, { recursive: true });
+    writeFileSync(path, 'back');
+    await look();
+    assert.deepEqual(changes, ['back']);
+  });
+});

@@ -1,0 +1,125 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import type { Exec } from '../../../src/kernel/iptables/exec.ts';
+import { detectTools, findTools, installedFlavours, programName } from '../../../src/kernel/iptables/flavour.ts';
+import { createIptables } from '../../../src/kernel/iptables/iptables.ts';
+import { RecordingLog } from '../../fakes/recording-log.ts';
+
+const NFT = 'iptables-restore v1.8.9 (nf_tables)\n';
+const LEGACY = 'iptables-restore v1.8.9 (legacy)\n';
+
+/** A machine on which these programs exist and print this. */
+function machine(programs: Readonly<Record<string, string>>) {
+  const calls: string[] = [];
+  const known = new Map(Object.entries(programs));
+  const exec: Exec = async ({ program, args }) => {
+    calls.push([program, ...args].join(' '));
+    const stdout = known.get(program);
+    return stdout === undefined ? { outcome: 'missing' } : { outcome: 'exited', code: 0, stdout, stderr: '' };
+  };
+  return { exec, calls };
+}
+
+const BOTH = {
+  'iptables-restore': NFT,
+  'iptables-nft-restore': NFT,
+  'iptables-legacy-restore': LEGACY,
+  'iptables-nft-save': '*mangle\n:PREROUTING ACCEPT [0:0]\nCOMMIT\n',
+  'ip6tables-nft-save': '',
+  'iptables-legacy-save': '',
+  'ip6tables-legacy-save': '',
+};
+const HINT = '*mangle\n:KUBE-IPTABLES-HINT - [0:0]\nCOMMIT\n';
+const CANARY = '*mangle\n:KUBE-KUBELET-CANARY - [0:0]\nCOMMIT\n';
+
+describe('the flavour of iptables', () => {
+  test("is the one that kubelet has left its hint in, in either family, whatever the machine's default", async () => {
+    const nft = { flavour: 'nft', infix: '-nft' };
+    const legacy = { flavour: 'legacy', infix: '-legacy' };
+    for (const [place, expected] of [
+      ['iptables-nft-save', nft],
+      ['ip6tables-nft-save', nft],
+      ['iptables-legacy-save', legacy],
+      ['ip6tables-legacy-save', legacy],
+    ] as const) {
+      for (const hint of [HINT, CANARY]) {
+        for (const standard of [NFT, LEGACY]) {
+          const { exec } = machine({ ...BOTH, 'iptables-restore': standard, [place]: hint });
+          assert.deepEqual(await detectTools(exec), expected, place);
+        }
+      }
+    }
+  });
+
+  test("is the machine's own without a hint", async () => {
+    for (const [version, flavour] of [
+      [NFT, 'nft'],
+      [LEGACY, 'legacy'],
+      ['iptables-restore v1.6.1\n', 'legacy'],
+    ] as const) {
+      const { exec } = machine({ ...BOTH, 'iptables-restore': version });
+      assert.deepEqual(await detectTools(exec), { flavour, infix: '' });
+    }
+  });
+
+  test('is not taken from a chain that only has a similar name', async () => {
+    const { exec } = machine({ ...BOTH, 'iptables-legacy-save': ':KUBE-KUBELET-CANARY-2 - [0:0]\n' });
+    assert.deepEqual(await detectTools(exec), { flavour: 'nft', infix: '' });
+  });
+
+  test('is sought in legacy tables without naming one, which would create it', async () => {
+    const { exec, calls } = machine(BOTH);
+    await detectTools(exec);
+    assert.deepEqual(
+      calls.filter((call) => call.includes('legacy-save')),
+      ['iptables-legacy-save', 'ip6tables-legacy-save'],
+    );
+  });
+
+  test('is found under the plain names where there are no others', async () => {
+    const { exec } = machine({ 'iptables-restore': LEGACY });
+    assert.deepEqual(await findTools('legacy', exec), { flavour: 'legacy', infix: '' });
+    assert.equal(await findTools('nft', exec), undefined);
+    assert.deepEqual(await installedFlavours(exec), ['legacy']);
+  });
+
+  test('is found under its own name where there is no plain one', async () => {
+    const { exec } = machine({ 'iptables-legacy-restore': LEGACY });
+    assert.deepEqual(await detectTools(exec), { flavour: 'legacy', infix: '-legacy' });
+  });
+
+  test('has tools for both families', () => {
+    assert.equal(programName('IPv4', '-nft', 'save'), 'iptables-nft-save');
+    assert.equal(programName('IPv6', '', 'restore'), 'ip6tables-restore');
+  });
+});
+
+describe('a machine without iptables', () => {
+  test('is told what to install', async () => {
+    const { exec } = machine({});
+    for (const flavour of ['auto', 'nft', 'legacy'] as const) {
+      await assert.rejects(createIptables({ flavour, exec, log: new RecordingLog() }), {
+        code: 'missing',
+        message: /^iptables-(nft-|legacy-)?restore is not on PATH: install Debian's package "iptables"$/,
+      });
+    }
+  });
+
+  test('or with the tools of one family only, fails for the other alone', async () => {
+    const { exec } = machine({ ...BOTH, 'iptables-nft-save': '*nat\nCOMMIT\n' });
+    const iptables = await createIptables({ flavour: 'nft', exec, log: new RecordingLog() });
+    assert.equal(await iptables.save('IPv4', 'nat'), '*nat\nCOMMIT\n');
+    await assert.rejects(iptables.restore('IPv6', '*nat\nCOMMIT\n'), {
+      code: 'missing',
+      message: /^ip6tables-nft-restore /,
+    });
+  });
+});
+
+test('a restore is one program, which flushes nothing by itself and waits for the lock', async () => {
+  const { exec, calls } = machine(BOTH);
+  const iptables = await createIptables({ flavour: 'legacy', exec, log: new RecordingLog() });
+  calls.length = 0;
+  await iptables.restore('IPv4', '*nat\nCOMMIT\n');
+  assert.deepEqual(calls, ['iptables-legacy-restore -w 5 --noflush']);
+});

@@ -1,0 +1,174 @@
+import '../../support/private-netns.ts';
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { monitorEventLoopDelay } from 'node:perf_hooks';
+import { after, before, describe, test } from 'node:test';
+import { createExec } from '../../../src/kernel/iptables/exec.ts';
+import { createIptables } from '../../../src/kernel/iptables/iptables.ts';
+import type { Iptables } from '../../../src/model/iptables.ts';
+import { parseDump } from '../../../src/rules/dump.ts';
+import { RuleSync } from '../../../src/sync/rule-sync.ts';
+import { systemClock } from '../../../src/util/system-clock.ts';
+import { RecordingLog } from '../../fakes/recording-log.ts';
+import { address, nodeFacts, portal } from '../../rules/fixtures.ts';
+
+const SERVICES = 10_000;
+
+/** A ClusterIP each; every tenth has a NodePort. */
+const PORTALS = Array.from({ length: SERVICES }, (_, i) =>
+  portal({
+    name: `namespace-${i % 97}/service-${i}:http`,
+    clusterIPs: [`10.96.${i >> 8}.${i & 255}`],
+    nodePort: i % 10 === 0 ? 30_000 + i / 10 : 0,
+    localPort: 32_768 + i,
+  }),
+);
+
+let temporary: string;
+
+before(() => {
+  // The xtables lock is one for all namespaces; other tests on this machine must neither wait nor be waited for.
+  temporary = mkdtempSync(join(tmpdir(), 'kup-ten-thousand-'));
+  process.env['XTABLES_LOCKFILE'] = join(temporary, 'xtables.lock');
+});
+after(() => rmSync(temporary, { recursive: true, force: true }));
+
+// Times are told, not asserted: the machine decides them.
+for (const flavour of ['nft', 'legacy'] as const) {
+  describe(`${SERVICES} Services through iptables-${flavour}`, () => {
+    let iptables: Iptables;
+    let restored: string[];
+    let rules: RuleSync;
+
+    before(async () => {
+      const exec = createExec({ clock: systemClock });
+      const real = await createIptables({ flavour, exec, log: new RecordingLog() });
+      restored = [];
+      iptables = {
+        ...real,
+        restore: (family, text) => {
+          restored.push(text);
+          return real.restore(family, text);
+        },
+      };
+      rules = open();
+    });
+
+    function open(): RuleSync {
+      const metrics = {
+        changesQueued: () => {},
+        syncDone: () => {},
+        restoreFailed: () => {},
+        rulesInstalled: () => {},
+      };
+      return new RuleSync({
+        iptables,
+        clock: systemClock,
+        log: new RecordingLog(),
+        metrics,
+        family: 'IPv4',
+        node: () => nodeFacts({ hostAddress: address('192.168.50.10') }),
+      });
+    }
+
+    test('are installed, found to be as they are wanted, and installed again after a flush', async (context) => {
+      const timed = timer(context);
+      await timed('rules of all made', async () => rules.apply({ upserted: PORTALS, removed: [] }));
+      await timed('first sync', () => rules.sync({ verify: false }));
+      const owned = ruleLines(await iptables.save('IPv4', 'nat')).filter((line) => line.includes('--to-'));
+      assert.equal(owned.length, 3 * SERVICES + (2 * SERVICES) / 10);
+
+      restored.length = 0;
+      await timed('verification', () => rules.sync({ verify: true }));
+      assert.deepEqual(restored, [], 'nothing differed');
+      await timed('canary', async () => assert.ok(await rules.canary()));
+
+      await iptables.restore('IPv4', '*nat\n-F\nCOMMIT\n');
+      await timed('canary after a flush', async () => assert.equal(await rules.canary(), false));
+      await timed('repair', () => rules.sync({ verify: true }));
+      assert.equal(
+        ruleLines(await iptables.save('IPv4', 'nat')).filter((line) => line.includes('--to-')).length,
+        owned.length,
+      );
+    });
+
+    test('are adopted by the next run without a write', async (context) => {
+      const timed = timer(context);
+      restored.length = 0;
+      rules = open();
+      await timed('local ports read', async () => {
+        const ports = await rules.installedPorts();
+        assert.equal(ports.length, SERVICES);
+        assert.deepEqual(
+          new Set(ports.map(({ name, localPort }) => `${name} ${localPort}`)),
+          new Set(PORTALS.map(({ servicePort, localPort }) => `${servicePort.name} ${localPort}`)),
+        );
+      });
+      rules.apply({ upserted: PORTALS, removed: [] });
+      await timed('first sync of the next run', () => rules.sync({ verify: false }));
+      assert.deepEqual(restored, []);
+    });
+
+    test('a change of one is a few lines', async (context) => {
+      const timed = timer(context);
+      const fresh = portal({ name: 'late/service', clusterIPs: ['10.97.1.2'], nodePort: 32_000, localPort: 60_000 });
+      for (const [what, delta] of [
+        ['one more', { upserted: [fresh], removed: [] }],
+        ['one less', { upserted: [], removed: [fresh.servicePort.name] }],
+        [
+          'another local port',
+          { upserted: PORTALS.slice(500, 501).map((old) => ({ ...old, localPort: 60_001 })), removed: [] },
+        ],
+      ] as const) {
+        restored.length = 0;
+        rules.apply(delta);
+        await timed(what, () => rules.sync({ verify: false }));
+        const lines = restored.reduce((sum, text) => sum + text.split('\n').length, 0);
+        context.diagnostic(`${what}: ${lines} lines`);
+        assert.ok(lines > 3 && lines < 300, `${lines} lines`);
+      }
+      restored.length = 0;
+      await rules.sync({ verify: true });
+      assert.deepEqual(restored, [], 'the changes were all there was to do');
+    });
+
+    test('all go, and so do the chains', async (context) => {
+      const timed = timer(context);
+      rules.apply({ upserted: [], removed: PORTALS.map(({ servicePort }) => servicePort.name) });
+      await timed('all removed', () => rules.sync({ verify: false }));
+      const chains = parseDump(await iptables.save('IPv4', 'nat')).get('nat') ?? new Map<string, string[]>();
+      assert.deepEqual(
+        [...chains.keys()].filter((name) => name.startsWith('KUBE-USP-')),
+        [],
+      );
+      assert.equal(chains.get('KUBE-USERSPACE-RETIRED')?.length, 4096);
+      restored.length = 0;
+      await rules.sync({ verify: true });
+      assert.ok(restored.length <= 1, 'at most the oldest retired ports go');
+    });
+  });
+}
+
+function timer(context: { diagnostic(message: string): void }) {
+  return async (what: string, act: () => Promise<void>) => {
+    const delay = monitorEventLoopDelay({ resolution: 1 });
+    const startedAt = performance.now();
+    const cpuBefore = process.cpuUsage();
+    delay.enable();
+    await act();
+    delay.disable();
+    const { user, system } = process.cpuUsage(cpuBefore);
+    const [ms, cpuMs, longestMs] = [performance.now() - startedAt, (user + system) / 1e3, delay.max / 1e6].map(
+      Math.round,
+    );
+    context.diagnostic(
+      `${what}: ${ms} ms, of the processor ${cpuMs} ms; the event loop stood for ${longestMs} ms at most`,
+    );
+  };
+}
+
+function ruleLines(dump: string): readonly string[] {
+  return dump.split('\n').filter((line) => line.startsWith('-A '));
+}

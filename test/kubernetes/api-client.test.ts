@@ -1,0 +1,588 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import type { ServerResponse } from 'node:http';
+import { createServer, type Socket } from 'node:net';
+import { type TestContext, test } from 'node:test';
+import { gzipSync } from 'node:zlib';
+import type { Access, AccessSource } from '../../src/kubernetes/access.ts';
+import { ApiClient } from '../../src/kubernetes/api-client.ts';
+import { ApiError, type ApiErrorCode } from '../../src/kubernetes/api-error.ts';
+import { FakeApiServer, type FakeApiServerOptions, sendJson, sendStatus } from '../fakes/fake-api-server.ts';
+import { ManualClock } from '../fakes/manual-clock.ts';
+import { RecordingLog } from '../fakes/recording-log.ts';
+import { CertificateAuthority } from '../support/certificates.ts';
+import { settle, until } from '../support/until.ts';
+import { service } from './objects.ts';
+
+const NEVER = new AbortController().signal;
+
+async function startServer(t: TestContext, options: FakeApiServerOptions = {}): Promise<FakeApiServer> {
+  const server = await FakeApiServer.start(options);
+  t.after(() => server.stop());
+  return server;
+}
+
+function createClient(
+  t: TestContext,
+  {
+    url,
+    access = {},
+    qps = 1_000,
+    burst = 1_000,
+    env = {},
+    currentAccess,
+  }: { url: string } & Partial<{
+    access: Partial<Access>;
+    qps: number;
+    burst: number;
+    env: NodeJS.ProcessEnv;
+    currentAccess: AccessSource['current'];
+  }>,
+) {
+  const clock = new ManualClock();
+  const log = new RecordingLog();
+  const measured: { method: string; code: string; host: string }[] = [];
+  const current: { -readonly [K in keyof Access]: Access[K] } = {
+    server: new URL(url),
+    tls: { skipVerify: false },
+    headers: {},
+    ...access,
+  };
+  let refusals = 0;
+  const source: AccessSource = {
+    current: currentAccess ?? (async () => ({ ...current })),
+    refused: () => (refusals += 1),
+  };
+  const client = new ApiClient({
+    access: source,
+    host: current.server.host,
+    qps,
+    burst,
+    userAgent: 'test/1',
+    env,
+    clock,
+    log,
+    metrics: { requestDone: ({ method, code, host }) => measured.push({ method, code, host }) },
+  });
+  t.after(() => client.close());
+  return { client, clock, log, measured, current, refusals: () => refusals };
+}
+
+/** Whether the request failed as an ApiError of this kind; gives it. */
+async function failure(request: Promise<unknown>, code: ApiErrorCode): Promise<ApiError> {
+  const error = await request.then(
+    () => assert.fail('the request should fail'),
+    (reason: unknown) => reason,
+  );
+  assert.ok(error instanceof ApiError, String(error));
+  assert.equal(error.code, code, error.message);
+  return error;
+}
+
+/** A port that accepts connections and never says a word. */
+async function startMute(t: TestContext): Promise<{ url: string; sockets: Socket[] }> {
+  const sockets: Socket[] = [];
+  const server = createServer((socket) => {
+    sockets.push(socket);
+    socket.on('error', () => {});
+    socket.resume();
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  t.after(() => {
+    for (const socket of sockets) socket.destroy();
+    server.close();
+  });
+  return { url: `127.0.0.1:${(server.address() as { port: number }).port}`, sockets };
+}
+
+test('a GET gives the JSON, with who we are and what we want in its headers', async (t) => {
+  const server = await startServer(t);
+  server.set(service('web'));
+  const { client } = createClient(t, { url: server.url, access: { headers: { Authorization: 'Bearer secret' } } });
+  const list = (await client.get('/api/v1/services?limit=500', NEVER)) as { items: unknown[] };
+  assert.equal(list.items.length, 1);
+  const { headers, url } = server.requests[0] ?? assert.fail();
+  assert.equal(url.searchParams.get('limit'), '500');
+  assert.deepEqual(
+    [headers['user-agent'], headers['accept'], headers['authorization']],
+    ['test/1', 'application/json', 'Bearer secret'],
+  );
+});
+
+test('a server may live under a path', async (t) => {
+  const server = await startServer(t);
+  server.misbehave('/k8s/clusters/c-1/api/v1/services', (_, response) => sendJson(response, 200, { here: true }));
+  const { client } = createClient(t, { url: `${server.url}/k8s/clusters/c-1/` });
+  assert.deepEqual(await client.get('/api/v1/services', NEVER), { here: true });
+});
+
+test('fifty requests share one connection', async (t) => {
+  const server = await startServer(t);
+  const { client } = createClient(t, { url: server.url });
+  for (let n = 0; n < 50; n += 1) await client.get('/api/v1/services', NEVER);
+  assert.equal(server.connections, 1);
+});
+
+test('at most two connections are kept for nothing', async (t) => {
+  const server = await startServer(t);
+  const { client } = createClient(t, { url: server.url });
+  await Promise.all(Array.from({ length: 5 }, () => client.get('/api/v1/services', NEVER)));
+  assert.equal(server.connections, 5);
+  await until('the others are closed', () => server.openConnections === 2);
+});
+
+test('the kernel looks after a silent connection, from 20 s on', async (t) => {
+  const server = await startServer(t);
+  const { client } = createClient(t, { url: server.url });
+  const began = performance.now();
+  await client.watch('/api/v1/services?watch=1', NEVER);
+  const [, expires = ''] = /02:([0-9A-F]{8})/.exec(timerOfConnectionTo(server.port)) ?? [];
+  const seconds = Number.parseInt(expires, 16) / 100;
+  const passed = (performance.now() - began) / 1_000;
+  assert.ok(seconds <= 20 && seconds + passed > 19, `${seconds} s, ${passed} s after`);
+});
+
+test('a POST sends its body, and is not repeated', async (t) => {
+  const server = await startServer(t);
+  let body = '';
+  server.misbehave('/api/v1/events', (request, response) => {
+    request.on('data', (chunk) => (body += chunk));
+    request.on('end', () => sendJson(response, 201, { created: true }));
+  });
+  const { client } = createClient(t, { url: server.url });
+  assert.deepEqual(await client.post('/api/v1/events', { kind: 'Event' }, NEVER), { created: true });
+  assert.equal(body, '{"kind":"Event"}');
+  server.misbehave('/api/v1/events', (request) => request.socket.resetAndDestroy());
+  await failure(client.post('/api/v1/events', {}, NEVER), 'unreachable');
+  assert.equal(server.requests.length, 2);
+});
+
+test('what the server says when it refuses is in the error, with status and patience', async (t) => {
+  const server = await startServer(t);
+  const { client, refusals } = createClient(t, { url: server.url });
+  server.misbehave('/api', (_, response) => sendStatus(response, 429, 'slow down', { 'retry-after': '7' }));
+  const busy = await failure(client.get('/api/v1/services', NEVER), 'status');
+  assert.deepEqual([busy.status, busy.retryAfterMs, busy.message], [429, 7_000, 'HTTP 429: slow down']);
+  server.misbehave('/api', (_, response) => sendStatus(response, 403, 'services is forbidden'));
+  assert.equal((await failure(client.watch('/api/v1/services', NEVER), 'status')).status, 403);
+  assert.equal(refusals(), 0);
+  server.misbehave('/api', (_, response) => sendStatus(response, 401, 'Unauthorized'));
+  assert.equal((await failure(client.get('/api/v1/services', NEVER), 'status')).status, 401);
+  assert.equal(refusals(), 1);
+});
+
+test('a refusal that is a web page, endless or silent does not get in the way', async (t) => {
+  const server = await startServer(t);
+  const { client, clock, measured } = createClient(t, { url: server.url });
+  server.misbehave('/api', (_, response) => {
+    response.writeHead(502, { 'content-type': 'text/html', 'retry-after': 'soon' });
+    response.end('<html>Bad gateway</html>');
+  });
+  const page = await failure(client.get('/api/v1/services', NEVER), 'status');
+  assert.deepEqual([page.message, page.retryAfterMs], ['HTTP 502', undefined]);
+  server.misbehave('/api', (_, response) => {
+    response.writeHead(500);
+    response.write('x'.repeat(100_000));
+  });
+  assert.equal((await failure(client.get('/api/v1/services', NEVER), 'status')).status, 500);
+  server.misbehave('/api', (_, response) => {
+    response.writeHead(503);
+    response.flushHeaders();
+  });
+  const silent = failure(client.get('/api/v1/services', NEVER), 'status');
+  await until('its head is there', () => measured.length === 3);
+  clock.advance(10_000);
+  assert.equal((await silent).status, 503);
+});
+
+for (const [what, type, body] of [
+  ['a web page with 200', 'text/html', '<html>Sign in</html>'],
+  ['protobuf', 'application/vnd.kubernetes.protobuf', 'k8s'],
+  ['nothing that says what it is', '', '{}'],
+  ['broken JSON', 'application/json', '{"items":['],
+] as const) {
+  test(`${what} is garbage`, async (t) => {
+    const server = await startServer(t);
+    server.misbehave('/api', (_, response) => {
+      response.writeHead(200, type === '' ? {} : { 'content-type': type });
+      response.end(body);
+    });
+    const { client } = createClient(t, { url: server.url });
+    await failure(client.get('/api/v1/services', NEVER), 'garbage');
+  });
+}
+
+test('a watch is streamed as it comes, and ends with the response', async (t) => {
+  const server = await startServer(t);
+  server.misbehave('/api', (_, response) => {
+    response.writeHead(200, { 'content-type': 'application/json; stream=watch' });
+    response.write('one\n');
+    setImmediate(() => response.end('two\n'));
+  });
+  const { client } = createClient(t, { url: server.url });
+  let text = '';
+  for await (const chunk of await client.watch('/api/v1/services?watch=1', NEVER)) text += Buffer.from(chunk);
+  assert.equal(text, 'one\ntwo\n');
+});
+
+test('a connection that breaks in a watch says so', async (t) => {
+  const server = await startServer(t);
+  server.misbehave('/api', (_, response) => {
+    response.writeHead(200, { 'content-type': 'application/json' });
+    response.write('one\n');
+    setImmediate(() => response.socket?.resetAndDestroy());
+  });
+  const { client } = createClient(t, { url: server.url });
+  const body = await client.watch('/api/v1/services?watch=1', NEVER);
+  const error = await failure(drain(body), 'unreachable');
+  assert.match(error.message, /^127\.0\.0\.1:\d+: read ECONNRESET$/);
+});
+
+test('an aborted watch ends with the reason, and closes its connection', async (t) => {
+  const server = await startServer(t);
+  const { client } = createClient(t, { url: server.url });
+  const controller = new AbortController();
+  const body = await client.watch('/api/v1/services?watch=1&sendInitialEvents=true', controller.signal);
+  const ended = assert.rejects(drain(body), /silent/);
+  controller.abort(new Error('silent'));
+  await ended;
+  await until('the server sees it', () => server.watches === 0);
+  await assert.rejects(client.watch('/api/v1/services?watch=1', controller.signal), /silent/);
+});
+
+test('an abort between the head of a watch and its first byte is not lost', async (t) => {
+  const server = await startServer(t);
+  const { client } = createClient(t, { url: server.url });
+  const controller = new AbortController();
+  const body = await client.watch('/api/v1/services?watch=1', controller.signal);
+  controller.abort(new Error('stopped'));
+  await assert.rejects(drain(body), /stopped/);
+});
+
+test('an abort does not wait for credentials that do not come', async (t) => {
+  const server = await startServer(t);
+  const { client } = createClient(t, { url: server.url, currentAccess: () => new Promise(() => {}) });
+  const controller = new AbortController();
+  const requests = [client.watch('/api/v1/services?watch=1', controller.signal), client.get('/x', controller.signal)];
+  const rejected = Promise.all(requests.map((request) => assert.rejects(request, /stopped/)));
+  controller.abort(new Error('stopped'));
+  await rejected;
+});
+
+test('watches and events do not count against the rate limit, lists do', async (t) => {
+  const server = await startServer(t);
+  const { client, clock } = createClient(t, { url: server.url, qps: 1, burst: 2 });
+  for (let n = 0; n < 5; n += 1) await client.post('/api/v1/namespaces/a/events', {}, NEVER).catch(() => {});
+  for (let n = 0; n < 5; n += 1) await client.watch('/api/v1/services?watch=1', NEVER);
+  let done = 0;
+  for (let n = 0; n < 3; n += 1) client.get('/api/v1/services', NEVER).then(() => (done += 1));
+  await until('the burst is through', () => done === 2);
+  await settleIo();
+  assert.equal(done, 2);
+  clock.advance(1_000);
+  await until('the third is through', () => done === 3);
+});
+
+test('a server that does not finish the handshake is given up after 10 s', async (t) => {
+  const { url, sockets } = await startMute(t);
+  const { client, clock } = createClient(t, { url: `https://${url}` });
+  const request = failure(client.watch('/api/v1/services?watch=1', NEVER), 'unreachable');
+  await until('it is connected', () => sockets.length === 1);
+  clock.advance(10_000);
+  assert.match((await request).message, /no connection within 10 s/);
+});
+
+test('a server that does not answer is given up after 30 s', async (t) => {
+  const { url, sockets } = await startMute(t);
+  const { client, clock } = createClient(t, { url: `http://${url}` });
+  const request = failure(client.watch('/api/v1/services?watch=1', NEVER), 'unreachable');
+  // Of the two deadlines, that of the connection has gone.
+  await until('the request is on its way', () => sockets.length === 1 && clock.pendingTimers === 1);
+  clock.advance(29_999);
+  await settleIo();
+  assert.equal(sockets[0]?.destroyed, false);
+  clock.advance(1);
+  assert.match((await request).message, /no answer within 30 s/);
+});
+
+test('an answer may take as long as it likes; a minute of silence, or of a few bytes, ends it', async (t) => {
+  const server = await startServer(t);
+  const { client, clock, measured } = createClient(t, { url: server.url });
+  let response: ServerResponse | undefined;
+  const ask = async () => {
+    const asked = measured.length;
+    server.misbehave('/api', (_, given) => {
+      response = given;
+      response.writeHead(200, { 'content-type': 'application/json' });
+      response.write('[');
+    });
+    const request = client.get('/api/v1/services', NEVER);
+    await until('its head is there', () => measured.length > asked);
+    return { request };
+  };
+  const slow = await ask();
+  for (let n = 0; n < 5; n += 1) {
+    clock.advance(59_000);
+    response?.write(`1,${' '.repeat(4_094)}`);
+    await until('it is read', () => client.lastContactAt === clock.now());
+  }
+  response?.end('2]');
+  assert.deepEqual(await slow.request, [1, 1, 1, 1, 1, 2]);
+
+  const silent = failure((await ask()).request, 'incomplete');
+  await until('it is read', () => client.lastContactAt === clock.now());
+  clock.advance(59_000);
+  response?.write(' '.repeat(4_000));
+  await until('it is read', () => client.lastContactAt === clock.now());
+  clock.advance(1_000);
+  assert.match((await silent).message, /no more of the answer came for 60 s/);
+});
+
+test('what is got may come compressed; a watch does not', async (t) => {
+  const server = await startServer(t);
+  const { client } = createClient(t, { url: server.url });
+  const list = { kind: 'List', text: 'x'.repeat(1_000_000) };
+  const answer = (body: Uint8Array, encoding = 'gzip') =>
+    server.misbehave('/api', (_, response) => {
+      response.writeHead(200, { 'content-type': 'application/json', 'content-encoding': encoding });
+      response.end(body);
+    });
+  const packed = gzipSync(JSON.stringify(list));
+  for (let n = 0; n < 3; n += 1) {
+    answer(packed);
+    assert.deepEqual(await client.get('/api/v1/services', NEVER), list);
+  }
+  assert.equal(server.connections, 1);
+  assert.equal(server.requests.at(-1)?.headers['accept-encoding'], 'gzip');
+
+  answer(packed.subarray(0, 500));
+  await failure(client.get('/api/v1/services', NEVER), 'garbage');
+  answer(Buffer.from('{}'));
+  await failure(client.get('/api/v1/services', NEVER), 'garbage');
+  answer(packed, 'br');
+  assert.match((await failure(client.get('/api/v1/services', NEVER), 'garbage')).message, /encoded as "br"/);
+  server.misbehave('/api', (_, response) => {
+    response.writeHead(200, { 'content-type': 'application/json', 'content-encoding': 'gzip' });
+    response.write(packed.subarray(0, 500), () => response.destroy());
+  });
+  await failure(client.get('/api/v1/services', NEVER), 'unreachable');
+
+  const body = await client.watch('/api/v1/services?watch=1', NEVER);
+  assert.equal(server.requests.at(-1)?.headers['accept-encoding'], undefined);
+  await body[Symbol.asyncIterator]().return?.();
+});
+
+test('what is got is bounded as it is after decompression', async (t) => {
+  const server = await startServer(t);
+  const { client } = createClient(t, { url: server.url });
+  // Many small members, which gzip allows to follow each other: 257 MiB of blanks in 260 KiB.
+  const packed = gzipSync(Buffer.alloc(1 << 20, ' '));
+  server.misbehave('/api', (_, response) => {
+    response.writeHead(200, { 'content-type': 'application/json', 'content-encoding': 'gzip' });
+    response.end(Buffer.concat(new Array<Uint8Array>(257).fill(packed)));
+  });
+  assert.match((await failure(client.get('/api/v1/services', NEVER), 'garbage')).message, /more than 268435456 bytes/);
+});
+
+test('a probe is content with any answer, and goes the way that worked last', async (t) => {
+  const server = await startServer(t);
+  const { client, current } = createClient(t, {
+    url: server.url,
+    access: { headers: { Authorization: 'Bearer one' } },
+  });
+  await client.get('/api/v1/services', NEVER);
+  current.headers = { Authorization: 'Bearer two' };
+  server.misbehave('/livez', (_, response) => sendStatus(response, 500, 'etcd is sad'));
+  await client.probe();
+  assert.equal(server.requests.at(-1)?.headers['authorization'], 'Bearer one');
+});
+
+test('a probe without an answer fails after 10 s; probes share one request', async (t) => {
+  const server = await startServer(t);
+  const { client, clock } = createClient(t, { url: server.url });
+  server.misbehave('/livez', () => {});
+  const probes = [client.probe(), client.probe()].map((probe) => failure(probe, 'unreachable'));
+  await until('it is asked', () => server.requests.length === 1);
+  clock.advance(10_000);
+  await Promise.all(probes);
+  assert.equal(server.requests.length, 1);
+  await client.probe();
+});
+
+test('every byte counts as contact', async (t) => {
+  const server = await startServer(t);
+  const { client, clock } = createClient(t, { url: server.url });
+  assert.equal(client.lastContactAt, undefined);
+  const body = await client.watch('/api/v1/services?watch=1', NEVER);
+  drain(body).catch(() => {});
+  clock.advance(5_000);
+  server.set(service('web'));
+  await until('the event is read', () => client.lastContactAt === 5_000);
+});
+
+test('an idle connection that the server closes as we take it is no failure', async (t) => {
+  const server = await startServer(t);
+  const { client, measured } = createClient(t, { url: server.url });
+  await client.get('/api/v1/services', NEVER);
+  server.misbehave('/api', (request) => request.socket.destroy());
+  await client.get('/api/v1/services', NEVER);
+  assert.deepEqual(
+    measured.map(({ code }) => code),
+    ['200', '<error>', '200'],
+  );
+});
+
+test('a fresh connection that the server closes is one', async (t) => {
+  const server = await startServer(t);
+  const { client } = createClient(t, { url: server.url });
+  server.misbehave('/api', (request) => request.socket.destroy());
+  await failure(client.get('/api/v1/services', NEVER), 'unreachable');
+});
+
+test('requests are measured under the names of client-go', async (t) => {
+  const server = await startServer(t);
+  const { client, measured } = createClient(t, { url: server.url });
+  await client.get('/api/v1/services', NEVER);
+  await failure(client.get('/api/v1/nothing', NEVER), 'status');
+  const host = `127.0.0.1:${server.port}`;
+  assert.deepEqual(measured, [
+    { method: 'GET', code: '200', host },
+    { method: 'GET', code: '404', host },
+  ]);
+});
+
+test('a port where nobody listens is told with its address', async (t) => {
+  const server = await FakeApiServer.start();
+  await server.stop();
+  const { client } = createClient(t, { url: 'http://127.0.0.1:1' });
+  assert.match(
+    (await failure(client.get('/x', NEVER), 'unreachable')).message,
+    /^127\.0\.0\.1:1: connect ECONNREFUSED/,
+  );
+});
+
+test('the certificate must be valid, of the right authority and for the right name', async (t) => {
+  const ours = new CertificateAuthority('ours');
+  const theirs = new CertificateAuthority('theirs');
+  const attempt = async (certificate: { key: string; cert: string }, access: Partial<Access>) => {
+    const server = await startServer(t, { tls: certificate });
+    const { client } = createClient(t, { url: server.url, access });
+    return await client.get('/api/v1/services', NEVER);
+  };
+  const tls = { ca: ours.certificate.cert, skipVerify: false };
+  await attempt(ours.issue(), { tls });
+  await failure(attempt(theirs.issue(), { tls }), 'unreachable');
+  await failure(attempt(ours.issue({ names: 'IP:127.0.0.2' }), { tls }), 'unreachable');
+  await failure(attempt(ours.issue({ isExpired: true }), { tls }), 'unreachable');
+  await failure(attempt(ours.issue(), { tls: { skipVerify: false } }), 'unreachable');
+  await attempt(ours.issue({ names: 'DNS:kube' }), { tls: { ...tls, serverName: 'kube' } });
+  await attempt(theirs.issue({ isExpired: true }), { tls: { ...tls, skipVerify: true } });
+});
+
+test('a client certificate is shown to a server that asks for one', async (t) => {
+  const authority = new CertificateAuthority('ours');
+  const ca = authority.certificate.cert;
+  const server = await startServer(t, { tls: { ...authority.issue(), ca } });
+  const known = createClient(t, {
+    url: server.url,
+    access: { tls: { ca, ...authority.issue({ subject: 'us' }), skipVerify: false } },
+  });
+  await known.client.get('/api/v1/services', NEVER);
+  const unknown = createClient(t, { url: server.url, access: { tls: { ca, skipVerify: false } } });
+  await failure(unknown.client.get('/api/v1/services', NEVER), 'unreachable');
+});
+
+test('the environment cannot switch verification off', async (t) => {
+  const server = await startServer(t, { tls: new CertificateAuthority('theirs').issue() });
+  process.env['NODE_TLS_REJECT_UNAUTHORIZED'] = '0';
+  t.after(() => {
+    delete process.env['NODE_TLS_REJECT_UNAUTHORIZED'];
+  });
+  const { client } = createClient(t, { url: server.url });
+  await failure(client.get('/api/v1/services', NEVER), 'unreachable');
+});
+
+test('new certificates are used for new connections, while a watch over the old ones goes on', async (t) => {
+  const one = new CertificateAuthority('one');
+  const two = new CertificateAuthority('two');
+  const server = await startServer(t, { tls: one.issue() });
+  const { client, current } = createClient(t, {
+    url: server.url,
+    access: { tls: { ca: one.certificate.cert, skipVerify: false } },
+  });
+  const body = await client.watch('/api/v1/services?watch=1', NEVER);
+  let events = 0;
+  const reading = (async () => {
+    for await (const _ of body) events += 1;
+  })().catch(() => {});
+  await client.get('/api/v1/services', NEVER);
+
+  server.setCertificate(two.issue());
+  current.tls = { ca: two.certificate.cert, skipVerify: false };
+  await client.get('/api/v1/services', NEVER);
+  server.set(service('web'));
+  await until('the old watch still delivers', () => events === 1);
+  await until('the idle one is closed', () => server.openConnections === 2);
+  server.endWatches();
+  await reading;
+  await until('the old one is closed after it', () => server.openConnections === 1);
+});
+
+test('a certificate whose key has not been replaced yet changes nothing', async (t) => {
+  const authority = new CertificateAuthority('ours');
+  const server = await startServer(t, { tls: authority.issue() });
+  const [first, second] = [authority.issue({ subject: 'first' }), authority.issue({ subject: 'second' })];
+  const tls = { ca: authority.certificate.cert, skipVerify: false };
+  const { client, current } = createClient(t, { url: server.url, access: { tls: { ...tls, ...first } } });
+  await client.get('/api/v1/services', NEVER);
+  current.tls = { ...tls, cert: second.cert, key: first.key };
+  await client.get('/api/v1/services', NEVER);
+  assert.equal(server.connections, 1);
+});
+
+test('certificates that cannot be used at all are told as such', async (t) => {
+  const { client } = createClient(t, {
+    url: 'https://127.0.0.1:1',
+    access: { tls: { ca: 'x', cert: 'y', key: 'z', skipVerify: false } },
+  });
+  await failure(client.get('/x', NEVER), 'credentials');
+});
+
+test('a proxy of the environment is used, but never for this machine; one of the kubeconfig is always used', async (t) => {
+  const server = await startServer(t);
+  const proxy = await startServer(t);
+  const answerOf = async (options: Omit<Parameters<typeof createClient>[1], 'env'>) => {
+    proxy.forgive();
+    proxy.misbehave('/', (_, response) => sendJson(response, 200, { proxied: true }));
+    const { client } = createClient(t, { ...options, env: { HTTP_PROXY: proxy.url, NO_PROXY: '192.0.2.0/24' } });
+    return (await client.get('/api/v1/services', NEVER)) as { proxied?: true };
+  };
+  assert.equal((await answerOf({ url: 'http://api.example:6443' })).proxied, true);
+  assert.equal((await answerOf({ url: server.url })).proxied, undefined);
+  assert.equal(server.requests.length, 1);
+  assert.equal((await answerOf({ url: server.url, access: { proxy: proxy.url } })).proxied, true);
+});
+
+/** `tr:tm->when` of the client's socket in /proc/net/tcp: 02 is the keepalive timer, then hundredths of a second. */
+function timerOfConnectionTo(port: number): string {
+  const remote = `0100007F:${port.toString(16).toUpperCase().padStart(4, '0')}`;
+  const fields = readFileSync('/proc/net/tcp', 'utf8')
+    .split('\n')
+    .map((line) => line.trim().split(/\s+/))
+    .find(([, , to, state]) => to === remote && state === '01');
+  return fields?.[5] ?? '';
+}
+
+async function drain(body: AsyncIterable<Uint8Array>): Promise<void> {
+  for await (const _ of body);
+}
+
+/** Gives sockets on this machine the time to deliver what is under way. */
+async function settleIo(): Promise<void> {
+  for (let n = 0; n < 5; n += 1) {
+    await new Promise((resolve) => setTimeout(resolve, 2));
+    await settle(2);
+  }
+}

@@ -1,0 +1,127 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { ApiHealth } from '../../src/kubernetes/api-health.ts';
+import { ManualClock } from '../fakes/manual-clock.ts';
+import { RecordingLog } from '../fakes/recording-log.ts';
+
+function createHealth() {
+  const clock = new ManualClock();
+  const log = new RecordingLog();
+  const health = new ApiHealth({ server: 'api:6443', lastContactAt: () => 5, clock, log });
+  const services = health.resource('Service');
+  const slices = health.resource('EndpointSlice');
+  const connect = () => {
+    for (const resource of [services, slices]) {
+      resource.listed();
+      resource.following();
+    }
+  };
+  return { clock, log, health, services, slices, connect };
+}
+
+test('it is connected once everything is followed, and says so once', () => {
+  const { health, services, slices, log } = createHealth();
+  assert.equal(health.status().connected, false);
+  services.listed();
+  services.following();
+  assert.deepEqual([health.status().connected, health.status().listedAt], [false, undefined]);
+  slices.listed();
+  slices.following();
+  slices.following();
+  assert.deepEqual(health.status(), { connected: true, lastContactAt: 5, listedAt: 0, staleForMs: 0 });
+  assert.deepEqual(
+    log.lines.map(({ message }) => message),
+    ['The API server is followed'],
+  );
+});
+
+test('the state is as old as the last sign of the resource that is lost', () => {
+  const { health, services, connect, clock } = createHealth();
+  connect();
+  clock.advance(60_000);
+  services.heard();
+  clock.advance(30_000);
+  assert.equal(health.status().staleForMs, 0);
+  services.lost('reset');
+  assert.equal(health.status().staleForMs, 30_000);
+  clock.advance(1_000);
+  assert.equal(health.status().staleForMs, 31_000);
+});
+
+test('going away is said once with the reason, then at growing intervals with the newest, and coming back once', () => {
+  const { services, slices, connect, clock, log } = createHealth();
+  connect();
+  log.lines.length = 0;
+  services.lost('connection reset');
+  slices.lost('connection reset');
+  services.lost('connection refused');
+  assert.deepEqual(
+    log.lines.map(({ level, fields }) => [level, fields['err']]),
+    [['warn', 'connection reset']],
+  );
+  clock.advance(30_000);
+  clock.advance(60_000);
+  clock.advance(119_000);
+  assert.deepEqual(
+    log.lines.slice(1).map(({ fields }) => [fields['awaySeconds'], fields['err']]),
+    [
+      [30, 'connection refused'],
+      [90, 'connection refused'],
+    ],
+  );
+  services.following();
+  assert.equal(log.lines.length, 3);
+  slices.following();
+  const last = log.lines.at(-1);
+  assert.deepEqual([last?.level, last?.fields['awaySeconds']], ['info', 209]);
+  clock.advance(3_600_000);
+  assert.equal(log.lines.length, 4);
+});
+
+test('in a day without the server some 30 lines are written', () => {
+  const { services, connect, clock, log } = createHealth();
+  connect();
+  services.lost('gone');
+  clock.advance(86_400_000);
+  assert.ok(log.lines.length > 20 && log.lines.length < 40, `${log.lines.length} lines`);
+});
+
+test('a server that was never there is said to be waited for', () => {
+  const { services, log } = createHealth();
+  services.lost('connection refused');
+  assert.match(String(log.lines[0]?.message), /yet/);
+});
+
+test('a resource that the server does not have does not count, and counts again once it has', () => {
+  const { health, services, slices, log } = createHealth();
+  services.listed();
+  services.following();
+  slices.dismissed();
+  assert.equal(health.status().connected, true);
+  slices.lost('reset');
+  assert.equal(health.status().connected, false);
+  slices.following();
+  assert.equal(health.status().connected, true);
+  assert.equal(log.lines.length, 3);
+});
+
+test('after the end it says nothing and leaves no timer', () => {
+  const { health, services, slices, connect, clock, log } = createHealth();
+  connect();
+  services.lost('reset');
+  const lines = log.lines.length;
+  health.stop();
+  services.dismissed();
+  slices.dismissed();
+  clock.advance(3_600_000);
+  assert.equal(log.lines.length, lines);
+  assert.equal(clock.pendingTimers, 0);
+});
+
+test('an end before the first success is not taken for one', () => {
+  const { health, services, slices, log } = createHealth();
+  health.stop();
+  services.dismissed();
+  slices.dismissed();
+  assert.deepEqual(log.lines, []);
+});

@@ -1,0 +1,307 @@
+import assert from 'node:assert/strict';
+import { chmodSync, mkdtempSync, readFileSync, rmSync, unlinkSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { type TestContext, test } from 'node:test';
+import { AccessConfigError } from '../../src/kubernetes/access.ts';
+import { ApiError } from '../../src/kubernetes/api-error.ts';
+import { KubeconfigAccess } from '../../src/kubernetes/kubeconfig.ts';
+import { ManualClock } from '../fakes/manual-clock.ts';
+import { RecordingLog } from '../fakes/recording-log.ts';
+import { until } from '../support/until.ts';
+
+interface Parts {
+  readonly cluster?: object;
+  readonly user?: object | undefined;
+  readonly more?: object;
+}
+
+function kubeconfig({ cluster = {}, user = {}, more = {} }: Parts = {}): string {
+  return JSON.stringify({
+    apiVersion: 'v1',
+    kind: 'Config',
+    clusters: [{ name: 'c', cluster: { server: 'https://192.0.2.1:6443', ...cluster } }],
+    users: [{ name: 'u', user }],
+    contexts: [{ name: 'x', context: { cluster: 'c', user: 'u' } }],
+    'current-context': 'x',
+    ...more,
+  });
+}
+
+function setUp(t: TestContext) {
+  const directory = mkdtempSync(join(tmpdir(), 'kup-kubeconfig-'));
+  t.after(() => rmSync(directory, { recursive: true }));
+  const clock = new ManualClock();
+  const log = new RecordingLog();
+  const write = (name: string, text: string, mode = 0o600) => {
+    const path = join(directory, name);
+    writeFileSync(path, text);
+    chmodSync(path, mode);
+    return path;
+  };
+  const path = join(directory, 'config');
+  const open = (text: string, { mode = 0o600, server }: { mode?: number; server?: URL } = {}) => {
+    write('config', text, mode);
+    return KubeconfigAccess.open({ path, server, clock, log });
+  };
+  /** How often the exec plugin was started. */
+  const runs = () => readFileSync(join(directory, 'runs'), 'utf8').split('\n').length - 1;
+  return { directory, path, clock, log, write, open, runs };
+}
+
+function pem(name: string): string {
+  return `-----BEGIN CERTIFICATE-----\n${Buffer.from(name).toString('base64')}\n-----END CERTIFICATE-----\n`;
+}
+
+test('server, certificates and token come from the current context', async (t) => {
+  const { open } = setUp(t);
+  const data = (name: string) => Buffer.from(pem(name)).toString('base64');
+  const access = await open(
+    kubeconfig({
+      cluster: { 'certificate-authority-data': data('ca'), 'tls-server-name': 'kube' },
+      user: { token: 'secret\n', 'client-certificate-data': data('cert'), 'client-key-data': data('key') },
+    }),
+  );
+  const { server, tls, headers } = await access.current();
+  assert.equal(server.href, 'https://192.0.2.1:6443/');
+  assert.deepEqual([tls.ca, tls.cert, tls.key].map(String), ['ca', 'cert', 'key'].map(pem));
+  assert.deepEqual([tls.serverName, tls.skipVerify], ['kube', false]);
+  assert.deepEqual(headers, { Authorization: 'Bearer secret' });
+});
+
+test("kubeadm's tokenFile is read, relative to the kubeconfig, before a token beside it, and again when it rotates", async (t) => {
+  const { open, write } = setUp(t);
+  write('token', 'one\n');
+  const access = await open(kubeconfig({ user: { token: 'inline', tokenFile: 'token' } }));
+  assert.equal((await access.current()).headers['Authorization'], 'Bearer one');
+  write('token', 'two');
+  assert.equal((await access.current()).headers['Authorization'], 'Bearer two');
+});
+
+test('while the token file is missing or empty the last token is used, with one warning', async (t) => {
+  const { open, write, log } = setUp(t);
+  const file = write('token', 'one');
+  const access = await open(kubeconfig({ user: { tokenFile: 'token' } }));
+  await access.current();
+  write('token', '');
+  await access.current();
+  unlinkSync(file);
+  assert.equal((await access.current()).headers['Authorization'], 'Bearer one');
+  assert.equal(log.of('warn').length, 1);
+});
+
+test('without any token yet, a missing token file is an error that names it', async (t) => {
+  const { open } = setUp(t);
+  const access = await open(kubeconfig({ user: { tokenFile: '/nonexistent/token' } }));
+  await assert.rejects(
+    access.current(),
+    (error) => error instanceof ApiError && /\/nonexistent\/token/.test(error.message),
+  );
+});
+
+test('certificate files are read again, relative to the kubeconfig', async (t) => {
+  const { open, write } = setUp(t);
+  for (const name of ['ca', 'cert', 'key']) write(name, pem(`${name} one`));
+  const access = await open(
+    kubeconfig({
+      cluster: { 'certificate-authority': 'ca' },
+      user: { 'client-certificate': 'cert', 'client-key': 'key' },
+    }),
+  );
+  const read = async () => {
+    const { ca, cert, key } = (await access.current()).tls;
+    return [ca, cert, key].map(String);
+  };
+  assert.deepEqual(await read(), ['ca one', 'cert one', 'key one'].map(pem));
+  for (const name of ['ca', 'cert', 'key']) write(name, pem(`${name} two`));
+  assert.deepEqual(await read(), ['ca two', 'cert two', 'key two'].map(pem));
+});
+
+test('a kubeconfig that is replaced is used in its new form; one that is broken is not, and is reported once', async (t) => {
+  const { open, write, log } = setUp(t);
+  const access = await open(kubeconfig({ user: { token: 'one' } }));
+  write('config', kubeconfig({ user: { token: 'two' } }));
+  assert.equal((await access.current()).headers['Authorization'], 'Bearer two');
+  write('config', 'clusters: [');
+  assert.equal((await access.current()).headers['Authorization'], 'Bearer two');
+  assert.equal((await access.current()).headers['Authorization'], 'Bearer two');
+  assert.equal(log.of('error').length, 1);
+  write('config', kubeconfig({ user: { token: 'three' } }));
+  assert.equal((await access.current()).headers['Authorization'], 'Bearer three');
+});
+
+test('--master takes the place of the server', async (t) => {
+  const { open } = setUp(t);
+  const access = await open(kubeconfig({ user: { token: 'one' } }), { server: new URL('https://10.0.0.9:8443') });
+  const { server, headers } = await access.current();
+  assert.deepEqual([server.host, access.server.host], ['10.0.0.9:8443', '10.0.0.9:8443']);
+  assert.equal(headers['Authorization'], 'Bearer one');
+});
+
+test('a context without a user is served without credentials, certificates included', async (t) => {
+  const { open } = setUp(t);
+  const access = await open(
+    kubeconfig({
+      cluster: { 'certificate-authority-data': Buffer.from(pem('ca')).toString('base64') },
+      more: { users: null, contexts: [{ name: 'x', context: { cluster: 'c' } }] },
+    }),
+  );
+  const { tls, headers } = await access.current();
+  assert.deepEqual([String(tls.ca), headers], [pem('ca'), {}]);
+});
+
+test('user name and password, and impersonation, become headers', async (t) => {
+  const { open } = setUp(t);
+  const access = await open(kubeconfig({ user: { username: 'me', password: 'secret', as: 'system:kube-proxy' } }));
+  assert.deepEqual((await access.current()).headers, {
+    Authorization: `Basic ${Buffer.from('me:secret').toString('base64')}`,
+    'Impersonate-User': 'system:kube-proxy',
+  });
+});
+
+test('plain HTTP is possible', async (t) => {
+  const { open } = setUp(t);
+  const access = await open(kubeconfig({ cluster: { server: 'http://127.0.0.1:8001' } }));
+  assert.equal((await access.current()).server.protocol, 'http:');
+});
+
+test('a proxy is passed on', async (t) => {
+  const { open } = setUp(t);
+  const access = await open(kubeconfig({ cluster: { 'proxy-url': 'http://proxy:3128' } }));
+  assert.equal((await access.current()).proxy, 'http://proxy:3128');
+});
+
+test('verification that is switched off is warned of once', async (t) => {
+  const { open, log } = setUp(t);
+  const access = await open(kubeconfig({ cluster: { 'insecure-skip-tls-verify': true } }));
+  assert.equal((await access.current()).tls.skipVerify, true);
+  await access.current();
+  assert.match(String(log.of('warn')[0]?.message), /insecure-skip-tls-verify/);
+  assert.equal(log.of('warn').length, 1);
+});
+
+test('a file with secrets that others can read is warned of; one without is not', async (t) => {
+  const { open, log } = setUp(t);
+  await open(kubeconfig({ user: { token: 'secret' } }), { mode: 0o600 });
+  await open(kubeconfig({ user: { tokenFile: 'token' } }), { mode: 0o644 });
+  assert.deepEqual(log.lines, []);
+  await open(kubeconfig({ user: { token: 'secret' } }), { mode: 0o644 });
+  await open(kubeconfig({ user: { 'client-key-data': 'c2VjcmV0' } }), { mode: 0o640 });
+  assert.equal(log.of('warn').length, 2);
+});
+
+const PLUGIN = `#!/bin/sh
+echo run >>"$(dirname "$0")/runs"
+#WAIT
+printf '%s' "$KUBERNETES_EXEC_INFO" >"$(dirname "$0")/info"
+printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"%s"}}' "$TOKEN"
+`;
+
+function withPlugin(more: object = {}): string {
+  const env = [{ name: 'TOKEN', value: 'from-plugin' }];
+  return kubeconfig({
+    user: { exec: { apiVersion: 'client.authentication.k8s.io/v1', command: './plugin', env, ...more } },
+  });
+}
+
+test('an exec plugin gives the token, is told what it needs, and runs again only after a refusal', async (t) => {
+  const { open, write, directory, runs } = setUp(t);
+  write('plugin', PLUGIN, 0o700);
+  const access = await open(withPlugin({ provideClusterInfo: true }));
+  await access.current();
+  assert.equal((await access.current()).headers['Authorization'], 'Bearer from-plugin');
+  const info = JSON.parse(readFileSync(join(directory, 'info'), 'utf8'));
+  assert.deepEqual([info.kind, info.apiVersion], ['ExecCredential', 'client.authentication.k8s.io/v1']);
+  assert.deepEqual([info.spec.interactive, info.spec.cluster.server], [false, 'https://192.0.2.1:6443']);
+  assert.equal(runs(), 1);
+  access.refused();
+  await access.current();
+  assert.equal(runs(), 2);
+});
+
+test('a plugin that hangs is waited for 30 s, and is not started a second time meanwhile', async (t) => {
+  const { open, write, clock, runs } = setUp(t);
+  write(
+    'plugin',
+    PLUGIN.replace('#WAIT', 'while [ ! -e "$(dirname "$0")/go" ] && [ -e "$0" ]; do sleep 0.02; done'),
+    0o700,
+  );
+  const access = await open(withPlugin());
+  for (let attempt = 0; attempt < 2; attempt += 1) {
+    const failed = assert.rejects(access.current(), /30 s/);
+    await until('it waits', () => clock.pendingTimers === 1);
+    clock.advance(30_000);
+    await failed;
+  }
+  write('go', '');
+  await access.current();
+  assert.equal(runs(), 1);
+});
+
+test('what a plugin prints is not repeated, be it a token', async (t) => {
+  const { open, write } = setUp(t);
+  write('plugin', '#!/bin/sh\necho my-secret-token\n', 0o700);
+  const access = await open(withPlugin());
+  const error = await access.current().catch((reason: unknown) => reason);
+  assert.ok(error instanceof ApiError && error.code === 'credentials');
+  assert.ok(!error.message.includes('secret'), error.message);
+});
+
+test('a plugin that fails gives its reason', async (t) => {
+  const { open, write } = setUp(t);
+  write('plugin', '#!/bin/sh\necho "please log in" >&2\nexit 1\n', 0o700);
+  await assert.rejects((await open(withPlugin())).current(), /please log in/);
+});
+
+const unusable: readonly [string, string, RegExp][] = [
+  ['broken YAML', 'users:\n- user: {token: my-secret', /not valid YAML at line 2/],
+  ['nothing', '', /not a YAML object/],
+  ['a list', '[]', /not a YAML object/],
+  ['no context', kubeconfig({ more: { 'current-context': '' } }), /current-context ""/],
+  ['an unknown context', kubeconfig({ more: { 'current-context': 'y' } }), /current-context "y"/],
+  ['a context of an unknown user', kubeconfig({ more: { users: [] } }), /no user "u"/],
+  ['a cluster without a server', kubeconfig({ cluster: { server: '' } }), /server/],
+  ['a server that is a number', kubeconfig({ cluster: { server: 6443 } }), /cannot be used/],
+  ['a server of an unknown kind', kubeconfig({ cluster: { server: 'ftp://x' } }), /no URL of an API server/],
+  ['credentials in the server', kubeconfig({ cluster: { server: 'https://me:my-secret@x' } }), /nothing else/],
+  ['a SOCKS proxy', kubeconfig({ cluster: { 'proxy-url': 'socks5://my-secret@x' } }), /proxy-url/],
+  ['an alias bomb', bomb(), /aliases/],
+];
+
+for (const [what, text, message] of unusable) {
+  test(`${what} is refused with one sentence that names the file and no secret`, async (t) => {
+    const { open, path } = setUp(t);
+    const error = await open(text).catch((reason: unknown) => reason);
+    assert.ok(error instanceof AccessConfigError, String(error));
+    assert.match(error.message, message);
+    assert.ok(
+      error.message.includes(path) && !error.message.includes('my-secret') && !error.message.includes('\n'),
+      error.message,
+    );
+  });
+}
+
+function bomb(): string {
+  const lines = ['a0: &a0 [x, x, x, x, x, x, x, x, x, x]'];
+  for (let n = 1; n < 10; n += 1) lines.push(`a${n}: &a${n} [${`*a${n - 1}, `.repeat(10)}]`);
+  return lines.join('\n');
+}
+
+test('a file that is not there is refused', async () => {
+  const options = { path: '/nonexistent/config', server: undefined, clock: new ManualClock(), log: new RecordingLog() };
+  await assert.rejects(KubeconfigAccess.open(options), AccessConfigError);
+});
+
+test('names that mean something to JavaScript do no harm', async (t) => {
+  const { open } = setUp(t);
+  const text = `
+clusters: [{name: __proto__, cluster: {server: "https://192.0.2.1:6443", __proto__: {server: "https://evil"}}}]
+users: [{name: constructor, user: {token: one, __proto__: {token: two}}}]
+contexts: [{name: toString, context: {cluster: __proto__, user: constructor}}]
+current-context: toString
+__proto__: {polluted: true}
+`;
+  const { server, headers } = await (await open(text)).current();
+  assert.deepEqual([server.host, headers], ['192.0.2.1:6443', { Authorization: 'Bearer one' }]);
+  assert.equal(({} as { polluted?: boolean }).polluted, undefined);
+});

@@ -1,0 +1,442 @@
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { stat } from 'node:fs/promises';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, type TestContext, test } from 'node:test';
+import { createApiClient } from '../../src/kubernetes/create-api-client.ts';
+import { createKubernetesSource } from '../../src/kubernetes/kubernetes-source.ts';
+import type { SourceEvent } from '../../src/model/source-event.ts';
+import {
+  FakeApiServer,
+  type FakeApiServerOptions,
+  type Misdeed,
+  sendJson,
+  sendStatus,
+} from '../fakes/fake-api-server.ts';
+import { ManualClock } from '../fakes/manual-clock.ts';
+import { RecordingLog } from '../fakes/recording-log.ts';
+import { CertificateAuthority } from '../support/certificates.ts';
+import { until } from '../support/until.ts';
+import { added, endpoints, errorEvent, initialEventsEnd, service, slice } from './objects.ts';
+
+const SERVICES = '/api/v1/services';
+const SLICES = '/apis/discovery.k8s.io/v1/endpointslices';
+
+async function startServer(t: TestContext, options: FakeApiServerOptions = {}): Promise<FakeApiServer> {
+  const server = await FakeApiServer.start(options);
+  t.after(() => server.stop());
+  return server;
+}
+
+/** A source that watches this server, in a time that only passes while something is waited for. */
+async function watchServer(t: TestContext, server: FakeApiServer, { kubeconfig }: { kubeconfig?: string } = {}) {
+  const clock = new ManualClock();
+  const log = new RecordingLog();
+  const api = await createApiClient({
+    kubeconfig,
+    master: kubeconfig === undefined ? server.url : undefined,
+    qps: 5,
+    burst: 10,
+    contentType: 'application/json',
+    userAgent: 'test/1',
+    env: {},
+    clock,
+    log,
+    metrics: { requestDone: () => {} },
+    serviceAccountDirectory: '/nonexistent',
+  });
+  const source = createKubernetesSource({ api, clock, random: () => 0, log });
+  const state = new Map<string, SourceEvent['value']>();
+  const removed: string[] = [];
+  let applied = 0;
+  let synced = 0;
+  await source.start({
+    apply: (events) => {
+      applied += 1;
+      for (const { kind, key, value } of events) {
+        if (value === undefined) removed.push(`${kind} ${key}`);
+        if (value === undefined) state.delete(`${kind} ${key}`);
+        else state.set(`${kind} ${key}`, value);
+      }
+    },
+    synced: () => (synced += 1),
+  });
+  t.after(async () => {
+    await source.stop();
+    api.close();
+    // That of a probe goes with its connection.
+    await until('no timer is left', () => clock.pendingTimers === 0);
+  });
+  /** Lets time pass until the condition holds; fails when that takes longer than `withinMs`. */
+  const reach = async (what: string, condition: () => boolean, withinMs = 20_000) => {
+    const end = clock.now() + withinMs;
+    // Sockets and files take real time: a few turns for each step of the clock, each behind a look at a file.
+    for (let step = 0; !condition(); step += 1) {
+      await new Promise((resolve) => setTimeout(resolve, 1));
+      await stat('/');
+      if (step % 3 !== 2 || condition()) continue;
+      assert.ok(clock.now() < end, `in vain within ${withinMs} ms: ${what}; ${JSON.stringify(log.lines.slice(-8))}`);
+      clock.advance(250);
+    }
+  };
+  return {
+    clock,
+    log,
+    source,
+    removed,
+    reach,
+    has: (name: string) => state.has(name),
+    synced: () => synced,
+    applied: () => applied,
+  };
+}
+
+function head(response: ServerResponse): void {
+  response.writeHead(200, { 'content-type': 'application/json' });
+}
+
+function line(event: object): string {
+  return `${JSON.stringify(event)}\n`;
+}
+
+/** Everything that a server, or what stands in its place, has been seen or feared to answer. */
+const MISDEEDS: Readonly<Record<string, Misdeed>> = {
+  'a line that is cut off': (_, response) => {
+    head(response);
+    response.write(line(added(service('ghost'))));
+    response.end('{"type":"ADDED","object":{"kind":"Ser\n');
+  },
+  'half a line and the end': (_, response) => {
+    head(response);
+    response.end('{"type":"ADDED","object":{"kind":"Ser');
+  },
+  'a web page with 200': (_, response) => {
+    response.writeHead(200, { 'content-type': 'text/html' });
+    response.end('<html><body>Please sign in</body></html>');
+  },
+  'a web page that calls itself JSON': (_, response) => {
+    head(response);
+    response.end('<html><body>Please sign in</body></html>\n');
+  },
+  'an unknown event': (_, response) => {
+    head(response);
+    response.write(line({ type: 'RENAMED', object: service('ghost', { version: '5' }) }));
+  },
+  'an empty object': (_, response) => sendJson(response, 200, {}),
+  'HTTP 401': (_, response) => sendStatus(response, 401, 'Unauthorized'),
+  'HTTP 403': (_, response) => sendStatus(response, 403, 'forbidden'),
+  'HTTP 429 with Retry-After': (_, response) => sendStatus(response, 429, 'slow down', { 'retry-after': '2' }),
+  'HTTP 500': (_, response) => sendStatus(response, 500, 'etcd is sad'),
+  'HTTP 503 with a web page': (_, response) => {
+    response.writeHead(503, { 'content-type': 'text/html' });
+    response.end('<html>');
+  },
+  'HTTP 410': (_, response) => sendStatus(response, 410, 'Expired'),
+  'a redirect': (_, response) => {
+    response.writeHead(302, { location: 'https://login.example/' });
+    response.end();
+  },
+  'an ERROR event 410': (_, response) => {
+    head(response);
+    response.end(line(errorEvent(410, 'too old resource version')));
+  },
+  'an ERROR event 500': (_, response) => {
+    head(response);
+    response.end(line(errorEvent(500, 'etcd is sad')));
+  },
+  'a line of 50 MB': (_, response) => {
+    head(response);
+    response.on('error', () => {});
+    for (let megabytes = 0; megabytes < 50; megabytes += 1) response.write('x'.repeat(1_000_000));
+  },
+  'a reset instead of an answer': (request) => request.socket.resetAndDestroy(),
+  'a reset in the middle': (_, response) => {
+    head(response);
+    response.write(line(added(service('ghost', { version: '5' }))));
+    setTimeout(() => response.socket?.resetAndDestroy(), 5);
+  },
+  'an immediate end': (_, response) => {
+    head(response);
+    response.end();
+  },
+  'no answer at all': () => {},
+};
+
+/** Those that look like a healthy watch for a while. */
+const PATIENCE: Readonly<Record<string, Misdeed>> = {
+  'silence after the head': (_, response) => {
+    head(response);
+    response.flushHeaders();
+  },
+  'a drip without lines': (_, response) => {
+    head(response);
+    const drip = setInterval(() => response.write('"'), 5);
+    response.on('close', () => clearInterval(drip));
+  },
+  'nothing but bookmarks without an end': (_, response) => {
+    head(response);
+    response.write(line({ type: 'BOOKMARK', object: { metadata: { resourceVersion: '101' } } }));
+  },
+  'objects without the end of the list': (_, response) => {
+    head(response);
+    response.write(line(added(service('ghost', { version: '5' }))));
+  },
+};
+
+// Side by side: they mostly wait for sockets.
+describe('whatever the server answers', { concurrency: 8 }, () => {
+  for (const [what, misdeed] of Object.entries({ ...MISDEEDS, ...PATIENCE })) {
+    test(`${what} to the first list: the next ones bring everything, and nothing else`, async (t) => {
+      const server = await startServer(t);
+      server.set(service('web'));
+      server.set(slice('web-1'));
+      server.misbehave(SERVICES, misdeed);
+      const { reach, has, synced } = await watchServer(t, server);
+      await reach('it is synced', () => synced() === 1, 70_000);
+      assert.deepEqual([has('Service shop/web'), has('EndpointSlice shop/web-1')], [true, true]);
+      assert.equal(has('Service shop/ghost'), false);
+    });
+
+    test(`${what} to a new list: the state stands until the next one`, async (t) => {
+      const server = await startServer(t);
+      server.set(service('web'));
+      server.set(service('old'));
+      const { reach, has, synced, removed, clock } = await watchServer(t, server);
+      await reach('it is synced', () => synced() === 1);
+      clock.advance(12_000);
+      server.misbehave(SERVICES, misdeed);
+      server.misbehave(SERVICES, misdeed);
+      server.inject(SERVICES, line(errorEvent(410, 'too old resource version')));
+      server.delete(service('old'));
+      server.set(service('late'));
+      await reach('the new one is there', () => has('Service shop/late'), 140_000);
+      assert.deepEqual(removed, ['Service shop/old']);
+    });
+  }
+
+  for (const [what, misdeed] of Object.entries(MISDEEDS)) {
+    test(`${what} to a watch: the state stands and the next one goes on`, async (t) => {
+      const server = await startServer(t);
+      server.set(service('web'));
+      const { reach, has, synced, removed, clock } = await watchServer(t, server);
+      await reach('it is synced', () => synced() === 1);
+      clock.advance(12_000);
+      server.misbehave(SERVICES, misdeed);
+      server.endWatches();
+      server.set(service('late'));
+      await reach('the new one is there', () => has('Service shop/late'), 45_000);
+      assert.ok(!removed.includes('Service shop/web'));
+    });
+  }
+});
+
+for (const [what, text] of [
+  ['a line that is cut off', '{"type":"MODIFIED","object":{"kind":"Serv\n'],
+  ['an unknown event', line({ type: 'RENAMED', object: service('web') })],
+  ['a line of 50 MB', 'x'.repeat(50_000_000)],
+  ['an ERROR event without a body', line({ type: 'ERROR' })],
+] as const) {
+  test(`${what} in the middle of a watch: what it hid is found`, async (t) => {
+    const server = await startServer(t);
+    server.set(service('web'));
+    const { reach, has, synced, removed } = await watchServer(t, server);
+    await reach('it is synced', () => synced() === 1);
+    server.inject(SERVICES, text);
+    server.set(service('late'));
+    await reach('the new one is there', () => has('Service shop/late'));
+    assert.deepEqual(removed, []);
+  });
+}
+
+test('an empty list is believed the second time', async (t) => {
+  const server = await startServer(t);
+  server.set(service('web'));
+  const { reach, has, synced, removed, log } = await watchServer(t, server);
+  await reach('it is synced', () => synced() === 1);
+  const empty: Misdeed = (_, response) => {
+    head(response);
+    response.write(line(initialEventsEnd('200')));
+  };
+  server.misbehave(SERVICES, empty);
+  server.inject(SERVICES, 'garbage\n');
+  await reach('it is doubted', () => log.of('warn').some(({ message }) => /empty/.test(message)));
+  assert.deepEqual(removed, []);
+  await reach('the real one comes', () => server.watches === 2);
+  assert.ok(has('Service shop/web'));
+  server.delete(service('web'));
+  await reach('a deletion takes it away', () => removed.length === 1);
+});
+
+test('the real list can be empty', async (t) => {
+  const server = await startServer(t);
+  server.set(service('web'));
+  const { reach, synced, removed } = await watchServer(t, server);
+  await reach('it is synced', () => synced() === 1);
+  // The deletion itself is missed: it happens while nobody watches.
+  server.misbehave(SERVICES, (_, response) => sendStatus(response, 500, 'etcd is sad'));
+  server.endWatches();
+  server.delete(service('web'));
+  server.compact();
+  await reach('it is taken away', () => removed.length === 1, 15_000);
+});
+
+test('nothing is synced before Services and endpoints have been listed', async (t) => {
+  for (const path of [SERVICES, SLICES]) {
+    const server = await startServer(t);
+    server.misbehave(path, (_, response) => sendStatus(response, 500, 'etcd is sad'));
+    const { reach, synced, source } = await watchServer(t, server);
+    await reach('the other is followed', () => server.watches === 1);
+    assert.deepEqual([synced(), source.status().connected, source.status().listedAt], [0, false, undefined]);
+    await reach('both are', () => synced() === 1);
+    assert.equal(source.status().connected, true);
+  }
+});
+
+test('a server without streamed lists is paged through, 500 at a time', async (t) => {
+  const server = await startServer(t, { streams: false });
+  for (let n = 0; n < 1_201; n += 1) server.set(service(`s${n}`));
+  const { reach, synced, applied, has } = await watchServer(t, server);
+  await reach('it is synced', () => synced() === 1);
+  assert.ok(has('Service shop/s1200'));
+  assert.equal(applied(), 1);
+  const pages = server.requests.filter(({ url }) => url.pathname === SERVICES && url.searchParams.has('limit'));
+  assert.equal(pages.length, 3);
+  server.set(service('late'));
+  await reach('changes follow', () => has('Service shop/late'));
+});
+
+test('a server without slices is asked for Endpoints; when it has slices, Endpoints go', async (t) => {
+  const lacks = [SLICES];
+  const server = await startServer(t, { lacks });
+  server.set(service('web'));
+  server.set(endpoints('web'));
+  // Services are there first.
+  server.misbehave(SLICES, (_, response) => setTimeout(() => sendStatus(response, 404, 'not found'), 30));
+  const { reach, synced, has, removed, source, log, clock } = await watchServer(t, server);
+  await reach('it is synced', () => synced() === 1);
+  assert.ok(has('Endpoints shop/web'));
+  server.set(endpoints('db'));
+  await reach('Endpoints are watched', () => has('Endpoints shop/db'));
+  assert.equal(source.status().connected, true);
+  assert.deepEqual(
+    log.lines.filter(({ fields }) => fields['exchange'] === undefined).map(({ message }) => message.slice(0, 45)),
+    [
+      'The API server has no EndpointSlices (discove',
+      'The first lists from the API server are compl',
+      'The API server is followed',
+    ],
+  );
+
+  lacks.length = 0;
+  server.set(slice('web-1'));
+  server.set(slice('db-1'));
+  clock.advance(300_000);
+  await reach('slices are there', () => has('EndpointSlice shop/web-1') && has('EndpointSlice shop/db-1'), 40_000);
+  assert.deepEqual(removed.sort(), ['Endpoints shop/db', 'Endpoints shop/web']);
+  assert.equal(synced(), 1);
+  await reach('Endpoints are not watched any more', () => server.watches === 2, 40_000);
+});
+
+test('a missing Services collection is a failure, not an absence', async (t) => {
+  const server = await startServer(t, { lacks: [SERVICES] });
+  const { reach, synced, log } = await watchServer(t, server);
+  await reach(
+    'it is asked again soon',
+    () => server.requests.filter(({ url }) => url.pathname === SERVICES).length > 2,
+  );
+  assert.equal(synced(), 0);
+  assert.match(String(log.of('warn')[0]?.fields['err']), /HTTP 404/);
+});
+
+test('one bad object is reported; the others are served and it keeps its last good state', async (t) => {
+  const server = await startServer(t);
+  server.set(service('web'));
+  const { reach, synced, has, log, removed } = await watchServer(t, server);
+  await reach('it is synced', () => synced() === 1);
+  for (let n = 0; n < 3; n += 1) server.set(service('web', { port: 'eighty' }));
+  server.set(service('late'));
+  await reach('the other is served', () => has('Service shop/late'));
+  assert.deepEqual([removed, log.of('error').length], [[], 1]);
+});
+
+test('a server that is away for an hour and comes back with few differences', async (t) => {
+  const server = await startServer(t);
+  server.set(service('a'));
+  server.set(service('b'));
+  server.set(slice('a-1'));
+  const { reach, synced, has, log, removed, clock, source, applied } = await watchServer(t, server);
+  await reach('it is synced', () => synced() === 1);
+  const before = applied();
+  const refuse: Misdeed = (request) => request.socket.resetAndDestroy();
+  for (let n = 0; n < 2_000; n += 1) server.misbehave('/', refuse);
+  server.resetConnections();
+  await reach('it is noticed', () => !source.status().connected);
+  for (let minute = 0; minute < 60; minute += 1) {
+    for (let step = 0; step < 4; step += 1) {
+      clock.advance(15_000);
+      await new Promise((resolve) => setTimeout(resolve, 2));
+    }
+  }
+  assert.ok(source.status().staleForMs >= 3_600_000);
+  assert.ok(server.requests.length < 500, `${server.requests.length} requests`);
+  assert.ok(log.of('warn').length < 12, `${log.of('warn').length} lines`);
+
+  server.forgive();
+  server.compact();
+  server.set(service('c'));
+  server.delete(service('b'));
+  await reach('it is back', () => source.status().connected && has('Service shop/c'), 31_000);
+  assert.deepEqual(removed, ['Service shop/b']);
+  assert.equal(applied(), before + 1);
+  assert.equal(source.status().staleForMs, 0);
+  assert.match(String(log.of('info').at(-1)?.message), /again/);
+});
+
+test('stop() ends everything at once, and nothing is delivered afterwards', async (t) => {
+  const server = await startServer(t);
+  const { reach, synced, source, applied } = await watchServer(t, server);
+  await reach('it is synced', () => synced() === 1);
+  await source.stop();
+  const before = applied();
+  await reach('the server sees it', () => server.watches === 0);
+  server.set(service('late'));
+  await new Promise((resolve) => setTimeout(resolve, 10));
+  assert.equal(applied(), before);
+});
+
+test('token and certificate authority rotate while it runs; no request is refused', async (t) => {
+  const directory = mkdtempSync(join(tmpdir(), 'kup-rotation-'));
+  t.after(() => rmSync(directory, { recursive: true }));
+  const [one, two] = [new CertificateAuthority('one'), new CertificateAuthority('two')];
+  const server = await startServer(t, { tls: one.issue() });
+  const rotate = (token: string, authority: CertificateAuthority) => {
+    writeFileSync(join(directory, 'token'), `${token}\n`);
+    writeFileSync(join(directory, 'ca.crt'), authority.certificate.cert);
+    server.authorize = ({ authorization }: IncomingMessage['headers']) => authorization === `Bearer ${token}`;
+  };
+  rotate('first', one);
+  const kubeconfig = join(directory, 'config');
+  const cluster = { server: server.url, 'certificate-authority': 'ca.crt' };
+  const config = {
+    clusters: [{ name: 'c', cluster }],
+    users: [{ name: 'u', user: { tokenFile: 'token' } }],
+    contexts: [{ name: 'x', context: { cluster: 'c', user: 'u' } }],
+    'current-context': 'x',
+  };
+  writeFileSync(kubeconfig, JSON.stringify(config), { mode: 0o600 });
+  const { reach, synced, has, log, clock } = await watchServer(t, server, { kubeconfig });
+  await reach('it is synced', () => synced() === 1);
+  clock.advance(12_000);
+
+  rotate('second', two);
+  server.setCertificate(two.issue());
+  server.set(service('between'));
+  await reach('the old watch goes on', () => has('Service shop/between'));
+  server.endWatches();
+  server.set(service('late'));
+  await reach('the new one is accepted', () => has('Service shop/late'));
+  assert.deepEqual([log.of('warn'), log.of('error')], [[], []]);
+  assert.equal(JSON.stringify(log.lines).includes('second'), false);
+});

@@ -1,0 +1,94 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { decodeEndpoints } from '../../../src/kubernetes/objects/endpoints.ts';
+import { endpoints, okValue, problemOf, warningsOf } from './objects.ts';
+
+const ports = [{ name: 'http', port: 8080 }];
+
+test('every subset becomes a group with its ready and its other addresses', () => {
+  const object = endpoints([
+    {
+      addresses: [{ ip: '10.0.0.1', nodeName: 'node-1.example', targetRef: { kind: 'Pod' } }],
+      notReadyAddresses: [{ ip: 'fd00::0:2' }],
+      ports: [...ports, { name: 'dns', port: 53, protocol: 'UDP' }],
+    },
+    { addresses: [{ ip: '10.0.0.3' }], ports: [{ port: 1 }] },
+  ]);
+  assert.deepEqual(okValue(decodeEndpoints(object)), {
+    key: 'shop/web',
+    groups: [
+      {
+        addresses: [
+          { address: '10.0.0.1', ready: true, serving: true, terminating: false, nodeName: 'node-1.example' },
+          { address: 'fd00::2', ready: false, serving: false, terminating: false },
+        ],
+        ports: [
+          { name: 'http', protocol: 'TCP', port: 8080 },
+          { name: 'dns', protocol: 'UDP', port: 53 },
+        ],
+      },
+      {
+        addresses: [{ address: '10.0.0.3', ready: true, serving: true, terminating: false }],
+        ports: [{ name: '', protocol: 'TCP', port: 1 }],
+      },
+    ],
+  });
+});
+
+test('without subsets there are no groups', () => {
+  for (const subsets of [undefined, null, []]) {
+    assert.deepEqual(okValue(decodeEndpoints(endpoints(subsets))), { key: 'shop/web', groups: [] });
+  }
+});
+
+test('a bad address is left out with a warning and the others are served', () => {
+  const bad = [
+    { ip: '127.0.0.1' },
+    { ip: '::ffff:127.0.0.1' },
+    { ip: '169.254.169.254' },
+    { ip: '0.0.0.0' },
+    { ip: '10.0.0.1:80' },
+    {},
+    null,
+  ];
+  const decoded = decodeEndpoints(endpoints([{ addresses: [...bad, { ip: '10.0.0.9' }], ports }]));
+  assert.deepEqual(
+    okValue(decoded).groups[0]?.addresses.map(({ address }) => address),
+    ['10.0.0.9'],
+  );
+  assert.deepEqual(
+    warningsOf(decoded).map(({ field }) => field),
+    bad.map((_, index) => `subsets[0].addresses[${index}].ip`),
+  );
+});
+
+test('a bad name of a node is left out without its address', () => {
+  const decoded = decodeEndpoints(endpoints([{ addresses: [{ ip: '10.0.0.2', nodeName: 'a\nb' }], ports }]));
+  assert.deepEqual(okValue(decoded).groups[0]?.addresses, [
+    { address: '10.0.0.2', ready: true, serving: true, terminating: false },
+  ]);
+  assert.deepEqual(
+    warningsOf(decoded).map(({ field }) => field),
+    ['subsets[0].addresses[0].nodeName'],
+  );
+});
+
+test('a bad port makes the object invalid', () => {
+  const withPort = (port: unknown) => problemOf(decodeEndpoints(endpoints([{ ports: [port] }])));
+  assert.match(withPort({ port: 70_000 }), /^subsets\[0\]\.ports\[0\]\.port is 70000/);
+  assert.match(withPort({ port: 80, name: 'a/b' }), /^subsets\[0\]\.ports\[0\]\.name is "a\/b"/);
+  assert.match(withPort({ port: 80, protocol: 'ICMP' }), /^subsets\[0\]\.ports\[0\]\.protocol is "ICMP"/);
+});
+
+test('the name is that of a Service, hence a label', () => {
+  assert.match(problemOf(decodeEndpoints(endpoints([], { name: 'a.b' }))), /^metadata\.name is "a\.b"/);
+});
+
+test('what the labels give to another proxy is skipped', () => {
+  for (const label of ['service.kubernetes.io/headless', 'service.kubernetes.io/service-proxy-name']) {
+    assert.deepEqual(decodeEndpoints(endpoints('nonsense', { labels: { [label]: '' } })), {
+      status: 'skipped',
+      reason: `it has the label ${label}`,
+    });
+  }
+});

@@ -1,0 +1,53 @@
+import assert from 'node:assert/strict';
+import type { Decoded } from '../../../src/kubernetes/objects/decoded.ts';
+import type { Problem } from '../../../src/kubernetes/objects/field.ts';
+
+type Json = Record<string, unknown>;
+
+/** A valid NodePort Service, with `spec` on top. */
+export function service(spec: Json = {}, metadata: Json = {}): Json {
+  return {
+    apiVersion: 'v1',
+    kind: 'Service',
+    metadata: { name: 'web', namespace: 'shop', ...metadata },
+    spec: {
+      type: 'NodePort',
+      clusterIP: '10.96.0.1',
+      ports: [{ name: 'http', port: 80, targetPort: 8080, nodePort: 30080 }],
+      ...spec,
+    },
+  };
+}
+
+export function endpoints(subsets: unknown, metadata: Json = {}): Json {
+  return { apiVersion: 'v1', kind: 'Endpoints', metadata: { name: 'web', namespace: 'shop', ...metadata }, subsets };
+}
+
+/** A valid slice of the Service `shop/web`, with `rest` on top. */
+export function slice(rest: Json = {}, labels: Json = { 'kubernetes.io/service-name': 'web' }): Json {
+  return {
+    apiVersion: 'discovery.k8s.io/v1',
+    kind: 'EndpointSlice',
+    metadata: { name: 'web-x1', namespace: 'shop', labels },
+    addressType: 'IPv4',
+    endpoints: [{ addresses: ['10.244.0.1'] }],
+    ports: [{ name: 'http', port: 8080, protocol: 'TCP' }],
+    ...rest,
+  };
+}
+
+export function okValue<T>(decoded: Decoded<T>): T {
+  if (decoded.status !== 'ok') assert.fail(`expected a value, got ${JSON.stringify(decoded)}`);
+  return decoded.value;
+}
+
+export function warningsOf(decoded: Decoded<unknown>): readonly Problem[] {
+  if (decoded.status !== 'ok') assert.fail(`expected a value, got ${JSON.stringify(decoded)}`);
+  return decoded.warnings;
+}
+
+/** `field problem` of an invalid object. */
+export function problemOf(decoded: Decoded<unknown>): string {
+  if (decoded.status !== 'invalid') assert.fail(`expected a problem, got ${JSON.stringify(decoded)}`);
+  return `${decoded.problem.field} ${decoded.problem.problem}`;
+}

@@ -1,0 +1,436 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import { ApiError } from '../../src/kubernetes/api-error.ts';
+import { ApiHealth } from '../../src/kubernetes/api-health.ts';
+import type { KubernetesObject } from '../../src/kubernetes/objects/kubernetes-object.ts';
+import { Reflector } from '../../src/kubernetes/reflector.ts';
+import { resourceOf } from '../../src/kubernetes/resources.ts';
+import { type FakeStream, FakeTransport } from '../fakes/fake-transport.ts';
+import { ManualClock } from '../fakes/manual-clock.ts';
+import { RecordingLog } from '../fakes/recording-log.ts';
+import { settle } from '../support/until.ts';
+import { added, bookmark, deleted, errorEvent, initialEventsEnd, listOf, modified, service } from './objects.ts';
+
+function reflect(kind: 'Service' | 'EndpointSlice' = 'Service') {
+  const clock = new ManualClock();
+  const log = new RecordingLog();
+  const transport = new FakeTransport(clock);
+  const health = new ApiHealth({ server: 'api:6443', lastContactAt: () => undefined, clock, log });
+  /** One entry per call of the sink. */
+  const told: string[] = [];
+  const controller = new AbortController();
+  const reflector = new Reflector<KubernetesObject>({
+    resource: resourceOf(kind),
+    transport,
+    health: health.resource(kind),
+    clock,
+    random: () => 0,
+    log,
+    sink: {
+      changed: (changes) =>
+        told.push(changes.map(({ key, value }) => `${value === undefined ? '-' : '+'}${key.split('/')[1]}`).join(' ')),
+      listed: () => told.push('listed'),
+      absent: () => told.push('absent'),
+    },
+  });
+  const run = reflector.run(controller.signal);
+  /** Lets time pass step by step, as real time would. */
+  const pass = async (ms: number) => {
+    await settle();
+    for (let left = ms; left > 0; left -= 1_000) {
+      clock.advance(Math.min(1_000, left));
+      await settle(4);
+    }
+    await settle();
+  };
+  const stop = async () => {
+    controller.abort(new Error('stopped'));
+    await run;
+  };
+  /** A streamed list of these, up to its end. */
+  const streamList = async (...names: string[]): Promise<FakeStream> => {
+    const stream = (await transport.call('watch')).open();
+    stream.send(...names.map((name) => added(service(name))), initialEventsEnd('10'));
+    await settle();
+    return stream;
+  };
+  return { clock, log, transport, health, told, pass, stop, streamList };
+}
+
+test('it asks for a streamed list of what upstream watches, bookmarks included', async () => {
+  const { transport, stop } = reflect();
+  const { path, query } = await transport.call('watch');
+  assert.equal(path.split('?')[0], '/api/v1/services');
+  assert.deepEqual(query, {
+    watch: '1',
+    allowWatchBookmarks: 'true',
+    sendInitialEvents: 'true',
+    resourceVersionMatch: 'NotOlderThan',
+    labelSelector: '!service.kubernetes.io/headless,!service.kubernetes.io/service-proxy-name',
+  });
+  await stop();
+});
+
+test('a streamed list takes effect as a whole at its end', async () => {
+  const { transport, told, stop, health } = reflect();
+  const stream = (await transport.call('watch')).open();
+  stream.send(added(service('a')));
+  stream.send(added(service('b')), deleted(service('a')), added(service('c')));
+  await settle();
+  assert.deepEqual(told, []);
+  assert.equal(health.status().connected, false);
+  stream.send(initialEventsEnd('10'));
+  await settle();
+  assert.deepEqual(told, ['+b +c', 'listed']);
+  assert.equal(health.status().connected, true);
+  await stop();
+});
+
+test('changes follow on the same connection, those of one chunk together', async () => {
+  const { streamList, told, stop } = reflect();
+  const stream = await streamList('a');
+  stream.send(modified(service('a', { port: 81 })), added(service('b')), bookmark('11'));
+  await settle();
+  stream.send(deleted(service('a')));
+  await settle();
+  assert.deepEqual(told.slice(2), ['+a +b', '-a']);
+  await stop();
+});
+
+test('between two chunks everybody else gets a turn', async () => {
+  const { transport, told, stop } = reflect();
+  const stream = (await transport.call('watch')).open();
+  stream.send(initialEventsEnd('10'));
+  for (const name of ['a', 'b', 'c']) stream.send(added(service(name)));
+  for (let turn = 0; turn < 3; turn += 1) {
+    const before = told.length;
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.ok(told.length <= before + 1);
+  }
+  await settle();
+  assert.deepEqual(told, ['listed', '+a', '+b', '+c']);
+  await stop();
+});
+
+test('a watch goes on from the last version, bookmarks included, for 5 to 10 minutes', async () => {
+  const { transport, streamList, pass, stop } = reflect();
+  const stream = await streamList('a');
+  stream.send(modified(service('a', { version: '12' })), bookmark('17'));
+  await pass(20_000);
+  stream.end();
+  const { query } = await transport.call('watch');
+  assert.deepEqual(
+    [query['resourceVersion'], query['timeoutSeconds'], query['sendInitialEvents'], query['allowWatchBookmarks']],
+    ['17', '300', undefined, 'true'],
+  );
+  await stop();
+});
+
+test('a server that knows no streamed lists is listed in pages of 500, then watched', async () => {
+  const { transport, told, stop } = reflect();
+  (await transport.call('watch')).fail(new ApiError('status', 'HTTP 422', { status: 422 }));
+  const first = await transport.call('get');
+  assert.deepEqual([first.query['limit'], first.query['continue']], ['500', undefined]);
+  first.answer(listOf('Service', [service('a')], '20', 'more'));
+  const second = await transport.call('get');
+  assert.deepEqual([second.query['limit'], second.query['continue']], ['500', 'more']);
+  assert.deepEqual(told, []);
+  second.answer(listOf('Service', [service('b')], '21'));
+  const { query } = await transport.call('watch');
+  assert.equal(query['resourceVersion'], '21');
+  assert.deepEqual(told, ['+a +b', 'listed']);
+  await stop();
+});
+
+test('pages that expire are replaced by one whole list', async () => {
+  const { transport, told, stop } = reflect();
+  (await transport.call('watch')).fail(new ApiError('status', 'HTTP 400', { status: 400 }));
+  (await transport.call('get')).answer(listOf('Service', [service('a')], '20', 'more'));
+  (await transport.call('get')).fail(new ApiError('status', 'HTTP 410', { status: 410 }));
+  const whole = await transport.call('get');
+  assert.deepEqual([whole.query['limit'], whole.query['continue']], [undefined, undefined]);
+  whole.answer(listOf('Service', [service('b')], '30'));
+  await transport.call('watch');
+  assert.deepEqual(told, ['+b', 'listed']);
+  await stop();
+});
+
+test('pages without end are given up', async () => {
+  const { transport, told, stop } = reflect();
+  (await transport.call('watch')).fail(new ApiError('status', 'HTTP 400', { status: 400 }));
+  for (let page = 0; page < 2_000; page += 1) {
+    (await transport.call('get')).answer(listOf('Service', [], '20', 'more'));
+  }
+  await transport.assertIdle();
+  assert.deepEqual(told, []);
+  await stop();
+});
+
+for (const [what, answer] of [
+  ['an empty object', {}],
+  ['null', null],
+  ['a text', 'ok'],
+  ['a list whose items are none', { metadata: { resourceVersion: '1' }, items: {} }],
+] as const) {
+  test(`${what} is not taken for a list`, async () => {
+    const { transport, told, pass, stop } = reflect();
+    (await transport.call('watch')).fail(new ApiError('status', 'HTTP 400', { status: 400 }));
+    (await transport.call('get')).answer(answer);
+    await settle();
+    assert.deepEqual(told, []);
+    await pass(1_000);
+    await transport.call('watch');
+    await stop();
+  });
+}
+
+test('a list whose items are null is an empty one', async () => {
+  const { transport, told, stop } = reflect();
+  (await transport.call('watch')).fail(new ApiError('status', 'HTTP 400', { status: 400 }));
+  (await transport.call('get')).answer({ metadata: { resourceVersion: '1' }, items: null });
+  await transport.call('watch');
+  assert.deepEqual(told, ['listed']);
+  await stop();
+});
+
+test('after 410 Gone it lists again and tells only the differences', async () => {
+  const { transport, streamList, told, pass, stop, log } = reflect();
+  const stream = await streamList('a', 'b', 'c');
+  await pass(20_000);
+  stream.send(errorEvent(410, 'too old resource version'));
+  await pass(800);
+  const again = (await transport.call('watch')).open();
+  again.send(added(service('a', { version: '40' })), added(service('b', { port: 81 })), added(service('d')));
+  again.send(initialEventsEnd('50'));
+  await settle();
+  assert.deepEqual(told.slice(2), ['-c +b +d', 'listed']);
+  // Old versions are no trouble with the server.
+  assert.deepEqual(log.of('warn'), []);
+  await stop();
+});
+
+test('a relist without differences tells none', async () => {
+  const { transport, streamList, told, pass, stop } = reflect();
+  const stream = await streamList('a');
+  stream.send('this is no JSON');
+  await pass(800);
+  const again = (await transport.call('watch')).open();
+  again.send(added(service('a', { version: '40' })), initialEventsEnd('50'));
+  await settle();
+  assert.deepEqual(told, ['+a', 'listed', 'listed']);
+  await stop();
+});
+
+test('what came before a line that cannot be read has taken effect', async () => {
+  const { streamList, told, stop } = reflect();
+  const stream = await streamList('a');
+  stream.send(added(service('b')), 'this is no JSON', added(service('c')));
+  await settle();
+  assert.deepEqual(told.slice(2), ['+b']);
+  await stop();
+});
+
+for (const [what, line] of [
+  ['a truncated line', '{"type":"MODIFIED","object":{"kind":"Serv'],
+  ['a web page', '<html>'],
+  ['an event of an unknown type', { type: 'RENAMED', object: service('a') }],
+  ['an event without a version', { type: 'ADDED', object: { metadata: { name: 'b', namespace: 'shop' } } }],
+  ['an ERROR event', errorEvent(500, 'etcd is sad')],
+  ['a line of 17 MiB', 'x'.repeat(17 * 1024 * 1024)],
+] as const) {
+  test(`${what} in a watch is answered with a new list, and the state stands meanwhile`, async () => {
+    const { transport, streamList, told, pass, stop, log } = reflect();
+    (await streamList('a')).send(line);
+    await settle();
+    await transport.assertIdle();
+    await pass(800);
+    assert.equal((await transport.call('watch')).query['sendInitialEvents'], 'true');
+    assert.deepEqual(told, ['+a', 'listed']);
+    assert.deepEqual(log.of('error'), []);
+    await stop();
+  });
+}
+
+test('a list that is empty of a sudden counts only once a second one is empty too', async () => {
+  const { transport, streamList, told, pass, stop, log } = reflect();
+  const stream = await streamList('a', 'b');
+  stream.send(errorEvent(410, 'too old'));
+  await pass(800);
+  (await transport.call('watch')).open().send(initialEventsEnd('11'));
+  await settle();
+  assert.deepEqual(told, ['+a +b', 'listed']);
+  assert.match(String(log.of('warn')[0]?.message), /empty/);
+  await pass(3_000);
+  (await transport.call('watch')).open().send(initialEventsEnd('12'));
+  await settle();
+  assert.deepEqual(told.slice(2), ['-a -b', 'listed']);
+  await stop();
+});
+
+test('a streamed list may take as long as it likes, while objects come', async () => {
+  const { transport, told, pass, stop, health } = reflect();
+  const stream = (await transport.call('watch')).open();
+  for (let n = 0; n < 10; n += 1) {
+    await pass(59_000);
+    stream.send(added(service(`s${n}`)));
+  }
+  stream.send(initialEventsEnd('10'));
+  await settle();
+  assert.deepEqual(told, ['+s0 +s1 +s2 +s3 +s4 +s5 +s6 +s7 +s8 +s9', 'listed']);
+  assert.equal(health.status().connected, true);
+  await transport.assertIdle();
+  await stop();
+});
+
+for (const [how, breakOff] of [
+  ['is silent for a minute', async (_, pass) => pass(60_000)],
+  ['ends early', async (stream) => stream.end()],
+  ['breaks off', async (stream) => stream.fail(new ApiError('unreachable', 'read ECONNRESET'))],
+  ['turns out to be a plain watch', async (stream) => stream.send(bookmark('11'))],
+] as readonly [string, (stream: FakeStream, pass: (ms: number) => Promise<void>) => Promise<void>][]) {
+  test(`a streamed list that ${how} is replaced by pages, and these by another one when they fail`, async () => {
+    const { transport, told, pass, stop } = reflect();
+    const stream = (await transport.call('watch')).open();
+    stream.send(added(service('b')));
+    await settle();
+    await breakOff(stream, pass);
+    await pass(800);
+    (await transport.call('get')).fail(new ApiError('incomplete', 'no more of the answer came for 60 s'));
+    await pass(1_600);
+    assert.equal((await transport.call('watch')).query['sendInitialEvents'], 'true');
+    assert.deepEqual(told, []);
+    await stop();
+  });
+}
+
+test('a broken connection is replaced from the last version on, and is told meanwhile', async () => {
+  const { transport, streamList, pass, health, stop } = reflect();
+  const stream = await streamList('a');
+  await pass(20_000);
+  stream.fail(new ApiError('unreachable', 'read ECONNRESET'));
+  await settle();
+  assert.equal(health.status().connected, false);
+  await pass(800);
+  const { query } = await transport.call('watch');
+  assert.deepEqual([query['resourceVersion'], query['sendInitialEvents']], ['10', undefined]);
+  await stop();
+});
+
+test('while no watch can be opened, the version is not given up either', async () => {
+  const { transport, streamList, pass, stop } = reflect();
+  (await streamList('a')).fail(new ApiError('unreachable', 'read ECONNRESET'));
+  for (const waitMs of [800, 1_600, 3_200, 6_400, 12_800, 15_000]) {
+    await pass(waitMs - 1);
+    await transport.assertIdle();
+    await pass(1);
+    const call = await transport.call('watch');
+    assert.equal(call.query['resourceVersion'], '10');
+    call.fail(new ApiError('unreachable', 'connect ECONNREFUSED'));
+  }
+  await stop();
+});
+
+test('a silent watch is dropped when the server does not answer a probe, within 45 s', async () => {
+  const { transport, streamList, pass, health, stop } = reflect();
+  await streamList('a');
+  transport.onProbe = () => Promise.reject(new ApiError('unreachable', 'no answer to a probe within 10 s'));
+  await pass(25_000);
+  assert.equal(health.status().connected, false);
+  assert.equal(health.status().staleForMs, 25_000);
+  await pass(800);
+  assert.equal((await transport.call('watch')).query['resourceVersion'], '10');
+  await stop();
+});
+
+test('a silent watch of a server that answers stays for 150 s; then another takes its place', async () => {
+  const { transport, streamList, pass, health, stop } = reflect();
+  await streamList('a');
+  await pass(149_000);
+  await transport.assertIdle();
+  await pass(1_000);
+  assert.equal((await transport.call('watch')).query['resourceVersion'], '10');
+  assert.equal(health.status().connected, true);
+  await stop();
+});
+
+test('a resource that an old server lacks is looked for again, and does not count as lost', async () => {
+  const { transport, told, pass, health, stop } = reflect('EndpointSlice');
+  (await transport.call('watch')).fail(new ApiError('status', 'HTTP 404', { status: 404 }));
+  await settle();
+  assert.deepEqual(told, ['absent']);
+  assert.equal(health.status().connected, true);
+  await pass(299_000);
+  await transport.assertIdle();
+  await pass(1_000);
+  await transport.call('watch');
+  await stop();
+});
+
+test('a resource that was there once is not believed to be gone', async () => {
+  const { transport, streamList, told, pass, stop } = reflect('EndpointSlice');
+  (await streamList()).fail(new ApiError('unreachable', 'read ECONNRESET'));
+  await pass(800);
+  (await transport.call('watch')).fail(new ApiError('status', 'HTTP 404', { status: 404 }));
+  await pass(800);
+  await transport.call('watch');
+  assert.deepEqual(told, ['listed']);
+  await stop();
+});
+
+test('a defect of ours does not end the loop', async () => {
+  const { transport, told, pass, stop, log } = reflect();
+  (await transport.call('watch')).fail(new TypeError('x is not a function'));
+  await settle();
+  assert.match(String(log.of('error')[0]?.fields['err']), /x is not a function/);
+  await pass(800);
+  (await transport.call('watch')).open().send(initialEventsEnd('1'));
+  await settle();
+  assert.deepEqual(told, ['listed']);
+  await stop();
+});
+
+test('stopping ends it wherever it is, and leaves no timer', async () => {
+  const waiting = reflect();
+  (await waiting.transport.call('watch')).fail(new ApiError('unreachable', 'connect ECONNREFUSED'));
+  await settle();
+  await waiting.stop();
+  const connecting = reflect();
+  await connecting.transport.call('watch');
+  await connecting.stop();
+  const following = reflect();
+  await following.streamList('a');
+  await following.stop();
+  for (const { clock, health } of [waiting, connecting, following]) {
+    health.stop();
+    assert.equal(clock.pendingTimers, 0);
+  }
+});
+
+test('objects are let go of in their raw form', async () => {
+  const { transport, told, stop } = reflect();
+  const stream = (await transport.call('watch')).open();
+  setFlagsFromString('--expose-gc');
+  const collectGarbage = runInNewContext('gc') as () => void;
+  const heapAfterGc = () => {
+    collectGarbage();
+    return process.memoryUsage().heapUsed;
+  };
+  const before = heapAfterGc();
+  // 10,000 objects of 20 kB each would be 200 MB.
+  const ballast = 'x'.repeat(20_000);
+  for (let n = 0; n < 10_000; n += 50) {
+    const objects = Array.from({ length: 50 }, (_, k) => {
+      const object = service(`s${n + k}`);
+      return added({ ...object, metadata: { ...object.metadata, annotations: { ballast: `${ballast}${n + k}` } } });
+    });
+    stream.send(...objects);
+    await settle(4);
+  }
+  stream.send(initialEventsEnd('10'));
+  await settle();
+  assert.equal(told.length, 2);
+  assert.ok(heapAfterGc() - before < 60e6, `${(heapAfterGc() - before) / 1e6} MB`);
+  await stop();
+});

@@ -1,0 +1,121 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { ApiError } from '../../src/kubernetes/api-error.ts';
+import { UnservedEvents } from '../../src/kubernetes/service-event.ts';
+import { ManualClock } from '../fakes/manual-clock.ts';
+import { RecordingLog } from '../fakes/recording-log.ts';
+import { settle } from '../support/until.ts';
+
+function setUp({ node = 'node-1', post = async (): Promise<unknown> => ({}) } = {}) {
+  const posted: { path: string; body: { metadata: { name: string }; message: string } }[] = [];
+  const clock = new ManualClock(1_700_000_000_000);
+  const log = new RecordingLog();
+  const controller = new AbortController();
+  const events = new UnservedEvents({
+    node,
+    api: {
+      post: async (path, body) => {
+        posted.push({ path, body: body as never });
+        return await post();
+      },
+    },
+    clock,
+    random: () => 0.5,
+    log,
+    signal: controller.signal,
+  });
+  const pass = async (ms: number): Promise<void> => {
+    clock.advance(ms);
+    await settle();
+  };
+  return { posted, events, log, clock, controller, pass };
+}
+
+test('the event is a warning on the Service, in its namespace, and says which port and why', async () => {
+  const { posted, events, pass } = setUp();
+  events.report({ name: 'shop/web:sctp', reason: 'SCTP is not supported in user space', uid: 'a-b-c' });
+  await pass(15_000);
+  const name = posted[0]?.body.metadata.name ?? '';
+  assert.match(name, /^web\.[0-9a-f]{16}$/);
+  assert.deepEqual(posted, [
+    {
+      path: '/api/v1/namespaces/shop/events',
+      body: {
+        apiVersion: 'v1',
+        kind: 'Event',
+        metadata: { name, namespace: 'shop' },
+        involvedObject: { kind: 'Service', namespace: 'shop', name: 'web', uid: 'a-b-c' },
+        type: 'Warning',
+        reason: 'ServicePortNotServed',
+        message: 'shop/web:sctp is not served: SCTP is not supported in user space',
+        source: { component: 'kube-proxy', host: 'node-1' },
+        firstTimestamp: '2023-11-14T22:13:35Z',
+        lastTimestamp: '2023-11-14T22:13:35Z',
+        count: 1,
+      },
+    },
+  ]);
+});
+
+test('every node gives the event the same name, so that the cluster has it once; a Service made anew has its own', async () => {
+  const nameOf = async (node: string, uid: string, port = 'sctp'): Promise<string> => {
+    const { posted, events, pass } = setUp({ node });
+    events.report({ name: `shop/web:${port}`, reason: 'SCTP', uid });
+    await pass(15_000);
+    return posted[0]?.body.metadata.name ?? assert.fail();
+  };
+  const name = await nameOf('node-1', 'a');
+  assert.equal(await nameOf('node-2', 'a'), name);
+  assert.equal(await nameOf('node-2', 'a', 'other'), name, 'whichever port comes first');
+  assert.notEqual(await nameOf('node-1', 'b'), name);
+});
+
+test('that another node has written it is no trouble; any other refusal is logged', async () => {
+  let status = 409;
+  const { log, events, pass } = setUp({
+    post: async () => {
+      throw new ApiError('status', `HTTP ${status}`, { status });
+    },
+  });
+  events.report({ name: 'shop/web', reason: 'SCTP' });
+  await pass(15_000);
+  assert.deepEqual(log.lines, []);
+  status = 403;
+  events.report({ name: 'shop/db', reason: 'SCTP' });
+  await pass(15_000);
+  assert.deepEqual(
+    log.lines.map(({ message }) => message),
+    ['The ServicePortNotServed event could not be sent'],
+  );
+});
+
+test('a thousand at once become ten events, spread over time, and one line in the log; later ones count again', async () => {
+  const { posted, log, events, clock, pass } = setUp();
+  for (let i = 0; i < 1_000; i++) {
+    for (const port of ['a', 'b']) events.report({ name: `shop/web-${i}:${port}`, reason: 'SCTP' });
+  }
+  await pass(0);
+  assert.equal(posted.length, 0, 'other nodes have started, too');
+  for (let sent = 1; sent <= 10; sent++) {
+    await pass(15_000);
+    assert.equal(posted.length, sent);
+  }
+  await pass(60_000);
+  assert.equal(clock.pendingTimers, 0);
+  assert.deepEqual(
+    posted.map(({ body }) => body.message),
+    Array.from({ length: 10 }, (_, i) => `shop/web-${i}:a is not served: SCTP`),
+  );
+  assert.equal(log.lines.length, 1);
+  events.report({ name: 'shop/late', reason: 'SCTP' });
+  await pass(15_000);
+  assert.equal(posted.length, 11);
+});
+
+test('a program that ends sends none', async () => {
+  const { posted, events, controller, clock } = setUp();
+  events.report({ name: 'shop/web', reason: 'SCTP' });
+  controller.abort();
+  await settle();
+  assert.deepEqual([posted.length, clock.pendingTimers], [0, 0]);
+});

@@ -1,0 +1,58 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { parseWatchEvent } from '../../src/kubernetes/watch-event.ts';
+import { added, bookmark, deleted, errorEvent, initialEventsEnd, modified, service } from './objects.ts';
+
+function parse(event: unknown) {
+  return parseWatchEvent(JSON.stringify(event));
+}
+
+test('the four kinds of events are told with the version they stand for', () => {
+  const object = JSON.parse(JSON.stringify(service('web', { version: '7' })));
+  assert.deepEqual(parse(added(object)), { type: 'changed', object, resourceVersion: '7' });
+  assert.deepEqual(parse(modified(object)), { type: 'changed', object, resourceVersion: '7' });
+  assert.deepEqual(parse(deleted(object)), { type: 'deleted', object, resourceVersion: '7' });
+  assert.deepEqual(parse(bookmark('9')), { type: 'bookmark', resourceVersion: '9', endsInitialEvents: false });
+});
+
+test('the end of a streamed list is told from other bookmarks', () => {
+  assert.deepEqual(parse(initialEventsEnd('9')), { type: 'bookmark', resourceVersion: '9', endsInitialEvents: true });
+});
+
+test('an ERROR event gives its code, message and patience', () => {
+  assert.deepEqual(parse(errorEvent(429, 'slow down', { retryAfterSeconds: 3 })), {
+    type: 'error',
+    code: 429,
+    message: 'slow down',
+    retryAfterMs: 3_000,
+  });
+  assert.equal(parse({ type: 'ERROR', object: 'broken' }).type, 'error');
+});
+
+const garbage: readonly [string, string][] = [
+  ['half an object', '{"type":"ADDED","object":{"metad'],
+  ['a web page', '<html><body>Sign in</body></html>'],
+  ['a list', '[]'],
+  ['null', 'null'],
+  ['an unknown type', JSON.stringify({ type: 'RENAMED', object: service('web') })],
+  ['a type that is an object', JSON.stringify({ type: {}, object: service('web') })],
+  [
+    'the name of a property of every object as its type',
+    JSON.stringify({ type: 'constructor', object: service('web') }),
+  ],
+  ['no type', JSON.stringify({ object: service('web') })],
+  ['no object', JSON.stringify({ type: 'ADDED' })],
+  ['no version', JSON.stringify({ type: 'ADDED', object: { metadata: { name: 'web' } } })],
+  ['a version that is a number', JSON.stringify({ type: 'BOOKMARK', object: { metadata: { resourceVersion: 5 } } })],
+];
+
+for (const [what, line] of garbage) {
+  test(`${what} is garbage`, () => {
+    assert.equal(parseWatchEvent(line).type, 'garbage');
+  });
+}
+
+test('what is said of garbage is short and on one line', () => {
+  const event = parseWatchEvent(`first\u2028line\u0007${'x'.repeat(10_000)}`);
+  assert.ok(event.type === 'garbage' && event.problem.length < 200 && !event.problem.includes('\u0007'));
+});

@@ -1,0 +1,166 @@
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, renameSync, rmSync, symlinkSync, truncateSync, utimesSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { type TestContext, test } from 'node:test';
+import { FileSet } from '../../src/manifests/file-set.ts';
+import { ManualClock } from '../fakes/manual-clock.ts';
+import { RecordingLog } from '../fakes/recording-log.ts';
+
+function setUp(t: TestContext) {
+  const dir = mkdtempSync(join(tmpdir(), 'manifests-'));
+  t.after(() => rmSync(dir, { recursive: true, force: true }));
+  const clock = new ManualClock();
+  const log = new RecordingLog();
+  const files = new FileSet({ paths: [dir], clock, log });
+  const path = (name: string) => join(dir, name);
+  const put = (name: string, text: string) => writeFileSync(path(name), text);
+  /** `name: text or status` of what has changed. */
+  const scan = async () => {
+    const { changes } = await files.scan();
+    return changes.map(({ rank, content }) => {
+      const what = content.status === 'text' ? content.text : content.status;
+      return `${rank.path.replace(`${dir}/`, '')}: ${what}`;
+    });
+  };
+  /** The same once everything has come to rest. */
+  const settledScan = async () => {
+    await files.scan();
+    clock.advance(1_000);
+    return scan();
+  };
+  return { dir, clock, log, files, path, put, scan, settledScan };
+}
+
+test('a file is handed out once it has come to rest, and then only with other content', async (t) => {
+  const { put, path, scan, settledScan, clock, files } = setUp(t);
+  put('a.yaml', 'x');
+  assert.equal((await files.scan()).settlesInMs, 50);
+  clock.advance(49);
+  assert.deepEqual(await scan(), []);
+  clock.advance(1);
+  assert.deepEqual(await scan(), ['a.yaml: x']);
+  assert.equal((await files.scan()).settlesInMs, undefined);
+  utimesSync(path('a.yaml'), 1, 1);
+  assert.deepEqual(await settledScan(), [], 'touched');
+  put('a.yaml', 'y');
+  assert.deepEqual(await settledScan(), ['a.yaml: y']);
+  rmSync(path('a.yaml'));
+  assert.deepEqual(await settledScan(), ['a.yaml: absent']);
+  assert.deepEqual(await settledScan(), []);
+});
+
+test('other content of the same size and time of writing is noticed', async (t) => {
+  const { put, path, settledScan } = setUp(t);
+  put('a.yaml', 'x');
+  utimesSync(path('a.yaml'), 1, 1);
+  await settledScan();
+  put('a.yaml', 'y');
+  utimesSync(path('a.yaml'), 1, 1);
+  assert.deepEqual(await settledScan(), ['a.yaml: y']);
+});
+
+test('manifests are told by their names and come in the order of these', async (t) => {
+  const { put, settledScan } = setUp(t);
+  const manifests = ['A.yaml', 'a10.yaml', 'a9.json', 'b.yml'];
+  for (const name of ['b.txt', '.b.yaml', 'b.yaml~', 'b.yaml.swp', 'yaml', ...manifests.toReversed()]) put(name, '');
+  const names = (await settledScan()).map((change) => change.split(':')[0]);
+  assert.deepEqual(names, manifests);
+});
+
+test('a file that is too large or no text is refused until it is another one', async (t) => {
+  const { put, path, settledScan, files, clock } = setUp(t);
+  put('a.yaml', '');
+  truncateSync(path('a.yaml'), 64 * 1024 * 1024 + 1);
+  writeFileSync(path('b.yaml'), Buffer.from([0x61, 0xff, 0xfe]));
+  await files.scan();
+  clock.advance(1_000);
+  const { changes } = await files.scan();
+  assert.deepEqual(
+    changes.map(({ content }) => content.status === 'refused' && content.err),
+    ['it is larger than 64 MiB; divide it into several files', 'it is not UTF-8 text'],
+  );
+  assert.deepEqual(await settledScan(), []);
+  put('a.yaml', 'x');
+  put('b.yaml', '\ufeffy');
+  assert.deepEqual(await settledScan(), ['a.yaml: x', 'b.yaml: y']);
+});
+
+test('what is no regular file is no manifest, and opening it is not tried', { timeout: 60_000 }, async (t) => {
+  const { path, settledScan, log } = setUp(t);
+  execFileSync('mkfifo', [path('a.yaml')]);
+  symlinkSync('/dev/zero', path('b.yaml'));
+  symlinkSync('nowhere', path('c.yaml'));
+  assert.deepEqual(await settledScan(), []);
+  assert.deepEqual(log.of('error'), []);
+});
+
+test('a file that fails to be read is reported once, tried again and keeps its last good state', async (t) => {
+  const { dir, put, path, settledScan, log, clock } = setUp(t);
+  const alone = new FileSet({ paths: [path('a.yaml')], clock, log });
+  put('a.yaml', 'x');
+  assert.deepEqual(await settledScan(), ['a.yaml: x']);
+  rmSync(path('a.yaml'));
+  // Looks like a file, and reading it from its start is an EIO.
+  symlinkSync('/proc/self/mem', path('a.yaml'));
+  for (let round = 0; round < 3; round += 1) assert.deepEqual(await settledScan(), []);
+  const reports = () => log.lines.map(({ level, fields }) => `${level} ${fields['file']} ${fields['err'] ?? ''}`);
+  assert.deepEqual(reports(), [`error ${path('a.yaml')} EIO: i/o error, read`]);
+  for (let round = 0; round < 3; round += 1) {
+    clock.advance(1_000);
+    assert.deepEqual((await alone.scan()).changes, []);
+  }
+  assert.equal(reports().length, 2);
+  rmSync(path('a.yaml'));
+  put('a.yaml', 'y');
+  assert.deepEqual(await settledScan(), ['a.yaml: y']);
+  assert.equal(reports().at(-1), `info ${join(dir, 'a.yaml')} `);
+});
+
+test('a directory that cannot be listed keeps its files and is reported once', async (t) => {
+  const { dir, put, path, settledScan, scan, log } = setUp(t);
+  put('a.yaml', 'x');
+  await settledScan();
+  renameSync(dir, `${dir}-away`);
+  t.after(() => rmSync(dir, { force: true }));
+  symlinkSync(dir, dir);
+  assert.deepEqual(await settledScan(), []);
+  assert.deepEqual(await settledScan(), []);
+  assert.deepEqual(log.of('error').map(({ fields }) => fields['file']), [dir]); // biome-ignore format: short
+  rmSync(dir);
+  renameSync(`${dir}-away`, dir);
+  assert.deepEqual(await scan(), []);
+  assert.deepEqual(log.of('info').map(({ message }) => message), ['Manifests can be read again']); // biome-ignore format: short
+  put('a.yaml', 'y');
+  assert.deepEqual(await settledScan(), [`${path('a.yaml').replace(`${dir}/`, '')}: y`]);
+});
+
+test('a file that keeps changing is reported, and nobody waits for it any longer', async (t) => {
+  const { put, files, clock, log, settledScan } = setUp(t);
+  for (let count = 0; count < 125; count += 1) {
+    put('a.yaml', String(count));
+    assert.equal((await files.scan()).settlesInMs, 50);
+    assert.deepEqual(log.of('error'), []);
+    clock.advance(40);
+  }
+  put('a.yaml', 'x');
+  assert.deepEqual(await files.scan().then(({ changes, settlesInMs }) => [changes, settlesInMs]), [[], undefined]);
+  assert.deepEqual(log.of('error').map(({ fields }) => fields['err']), ['it keeps changing']); // biome-ignore format: short
+  put('a.yaml', 'rest');
+  assert.deepEqual(await settledScan(), ['a.yaml: rest']);
+  assert.deepEqual(log.of('info').map(({ message }) => message), ['Manifests can be read again']); // biome-ignore format: short
+});
+
+test('a file that two paths lead to is one file', async (t) => {
+  const { dir, path, put, clock, log } = setUp(t);
+  put('a.yaml', 'x');
+  const files = new FileSet({ paths: [path('a.yaml'), dir], clock, log });
+  await files.scan();
+  clock.advance(1_000);
+  const { changes } = await files.scan();
+  assert.deepEqual(
+    changes.map(({ rank }) => rank),
+    [{ source: 0, path: path('a.yaml') }],
+  );
+});

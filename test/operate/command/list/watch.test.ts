@@ -1,0 +1,152 @@
+import assert from 'node:assert/strict';
+import { type TestContext, test } from 'node:test';
+import type { ServiceView } from '../../../../src/model/view.ts';
+import { list } from '../../../../src/operate/command/list/list.ts';
+import { FakeView } from '../../../fakes/fake-view.ts';
+import { ManualClock } from '../../../fakes/manual-clock.ts';
+import { settle } from '../../../support/until.ts';
+import { served } from '../../control/served.ts';
+import { controlOf } from '../control-of.ts';
+import { PseudoTerminal } from '../pseudo-terminal.ts';
+import { RecordingTerminal } from '../recording-terminal.ts';
+
+/** What the Services carry: connections and bytes a second, open connections. */
+type Loads = Readonly<Record<string, readonly [connections: number, bytes: number, active: number]>>;
+
+class Loaded extends FakeView {
+  loads: Loads = {};
+
+  override *services(filter = {}): Iterable<ServiceView> {
+    for (const view of super.services(filter)) {
+      const [connections = 0, sentBytes = 0, active = 0] = this.loads[view.service] ?? [];
+      yield {
+        ...view,
+        counters: { ...view.counters, active },
+        rates: { connections, sentBytes, receivedBytes: 0, failures: 0 },
+      };
+    }
+  }
+}
+
+/** Watches until it is interrupted. `next` gives what the next look printed. */
+function watch(t: TestContext, argv: string, { isTTY = false, view = new Loaded() } = {}) {
+  const terminal = new RecordingTerminal({ isTTY });
+  const clock = new ManualClock();
+  let interrupt = () => {};
+  let isAway = false;
+  const control = controlOf(view);
+  const connect = () => ({
+    ask: ((...question: Parameters<typeof control.ask>) => {
+      if (isAway) throw new Error('nobody listens');
+      return control.ask(...question);
+    }) as typeof control.ask,
+  });
+  const onInterrupt = (handler: () => void) => {
+    interrupt = handler;
+    return () => {
+      interrupt = () => {};
+    };
+  };
+  const code = list(['--watch', ...argv.split(' ').filter(Boolean)], terminal, { clock, connect, onInterrupt });
+  code.catch(() => {});
+  t.after(() => interrupt());
+  let seen = 0;
+  const next = async () => {
+    if (seen > 0) clock.advance(2_000);
+    await settle();
+    const text = terminal.printed.slice(seen);
+    seen = terminal.printed.length;
+    return text;
+  };
+  const leave = (away: boolean) => {
+    isAway = away;
+  };
+  return { terminal, view, code, next, leave, clock, interrupt: () => interrupt() };
+}
+
+function names(text: string): string[] {
+  return [...new Set(text.match(/(default|kube-system|shop)\/\w+/g))];
+}
+
+test('the busiest Services come first, again and again, until Ctrl-C, which is no failure', async (t) => {
+  const { view, next, interrupt, code, terminal, clock } = watch(t, '');
+  view.loads = { web: [1, 0, 5], dns: [0, 700, 9], empty: [0, 0, 0] };
+  const first = await next();
+  assert.match(first, /^Kube userspace proxy version 0\.1\.0 \(node=node-1\), 3 Services by rate at \d\d:\d\d:\d\d\n/);
+  assert.match(first, /\nProt +Active +CPS +InBPS +OutBPS +FailPS Service\n/);
+  assert.match(first, /\nUDP +9 +0 +0 +700 +0 kube-system\/dns:dns\n/);
+  assert.deepEqual(names(first), ['default/web', 'kube-system/dns', 'shop/empty']);
+  view.loads = { dns: [2, 0, 0] };
+  assert.deepEqual(names(await next()), ['kube-system/dns', 'default/web', 'shop/empty']);
+  interrupt();
+  assert.equal(await code, 0);
+  assert.equal(clock.pendingTimers, 0);
+  assert.equal(terminal.complained, '');
+});
+
+test('the order can be chosen, and what is watched be narrowed as in the list', async (t) => {
+  const view = new Loaded();
+  view.loads = { web: [5, 5, 1], dns: [1, 1, 2], empty: [9, 9, 0] };
+  const namesOf = async (argv: string) => names(await watch(t, argv, { view }).next());
+  assert.deepEqual(await namesOf('--sort connections'), ['kube-system/dns', 'default/web', 'shop/empty']);
+  assert.deepEqual(await namesOf('--sort name'), ['default/web', 'kube-system/dns', 'shop/empty']);
+  assert.deepEqual(await namesOf('shop/empty'), ['shop/empty']);
+  const none = watch(t, 'nobody');
+  assert.deepEqual(names(await none.next()), []);
+  assert.match(none.terminal.complained, /^No Service that this node serves matches/);
+});
+
+test('states, and what is wrong, are there when asked for', async (t) => {
+  const text = await watch(t, '-o wide').next();
+  assert.match(text, / Service +State +Reason\n/);
+  assert.match(text, / shop\/empty +empty +no endpoint is ready\n/);
+});
+
+test('on a terminal the table is drawn in its place, as much of it as there is room for', async (t) => {
+  const { next } = watch(t, '', { isTTY: true, view: new Loaded({ services: 100 }) });
+  const first = await next();
+  assert.ok(!first.includes('\u001b'));
+  const lines = first.split('\n').slice(0, -1);
+  assert.equal(lines.length, 23);
+  assert.ok(lines.every(({ length }) => length <= 80));
+  const again = await next();
+  assert.ok(again.startsWith('\u001b[23A\r\u001b[J'));
+  assert.equal(again.split('\n').length, 24);
+});
+
+test('a proxy that is away for a while is asked again, and said to be away', async (t) => {
+  const { next, leave, terminal } = watch(t, '', { isTTY: true });
+  await next();
+  leave(true);
+  const away = await next();
+  assert.match(away, /default\/web/);
+  assert.match(away, /\nnobody listens; trying again\n$/);
+  leave(false);
+  assert.doesNotMatch(await next(), /trying again/);
+  assert.equal(terminal.complained, '');
+});
+
+test('a proxy that is not there at the start is a failure', async (t) => {
+  const { code, leave, interrupt } = watch(t, '');
+  leave(true);
+  await assert.rejects(code, /nobody listens/);
+  interrupt();
+});
+
+for (const [argv, complaint] of [
+  ['--stats', /--watch and --stats are different tables/],
+  ['-c', /--watch and --connection are different tables/],
+  ['-o json', /--watch is for readers/],
+  ['--sort size', /must be one of rate, connections, name/],
+] as const) {
+  test(`--watch refuses ${argv}`, async (t) => await assert.rejects(watch(t, argv).code, complaint));
+}
+
+test('the program on a real terminal ends with 0 at Ctrl-C', async (t) => {
+  const { path } = await served(t, new FakeView());
+  const terminal = new PseudoTerminal(t, `src/main.ts list --watch --control-socket ${path}`);
+  await terminal.has('shop/empty');
+  await terminal.has('\u001b[J');
+  terminal.type('\u0003');
+  assert.equal(await terminal.code(), 0);
+});

@@ -1,0 +1,132 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { chmodSync, writeFileSync } from 'node:fs';
+import { createServer, type Socket } from 'node:net';
+import { join } from 'node:path';
+import { describe, type TestContext, test } from 'node:test';
+import { connectControl } from '../../../src/operate/control/connect.ts';
+import { FakeView } from '../../fakes/fake-view.ts';
+import { ManualClock } from '../../fakes/manual-clock.ts';
+import { settle, until } from '../../support/until.ts';
+import { all, folder, served } from './served.ts';
+
+/** A program that is not ours, or not as it should be. */
+async function stranger(t: TestContext, answer: (socket: Socket) => void): Promise<string> {
+  const path = join(folder(t), 'control.sock');
+  const sockets: Socket[] = [];
+  const server = createServer((socket) => {
+    sockets.push(socket);
+    socket.on('error', () => {});
+    answer(socket);
+  });
+  t.after(() => {
+    server.close();
+    for (const socket of sockets) socket.destroy();
+  });
+  await new Promise<void>((resolve) => server.listen(path, resolve));
+  return path;
+}
+
+function node(path: string, clock = new ManualClock()) {
+  return all(connectControl(path, clock).ask('node', {}));
+}
+
+describe('who asks a program that cannot answer learns why:', () => {
+  test('it does not run', async (t) => {
+    await assert.rejects(
+      node(join(folder(t), 'none')),
+      /no proxy serves \S+none: is it running on this node\? .*--control-socket/,
+    );
+    const file = join(folder(t), 'file');
+    writeFileSync(file, '');
+    await assert.rejects(node(join(file, 'none')), /no proxy serves/);
+  });
+
+  test('it has ended', async (t) => {
+    const path = join(folder(t), 'control.sock');
+    spawnSync(process.execPath, [
+      '-e',
+      `require('node:net').createServer().listen(process.argv[1], () => process.kill(process.pid, 'SIGKILL'))`,
+      path,
+    ]);
+    await assert.rejects(node(path), /nobody listens at \S+control\.sock any more/);
+  });
+
+  test('it is for root only', { skip: process.getuid?.() !== 0 && 'needs root' }, async (t) => {
+    const directory = folder(t);
+    chmodSync(directory, 0o755);
+    const path = join(directory, 'control.sock');
+    writeFileSync(path, '');
+    chmodSync(path, 0o600);
+    // From the sources, which another user may read.
+    const script = `
+      const { connectControl } = await import(process.argv[1]);
+      const clock = { after: () => ({ cancel() {} }) };
+      try { for await (const _ of connectControl(process.argv[2], clock).ask('node', {})); } catch ({ message }) { console.log(message); }`;
+    const connect = new URL('../../../src/operate/control/connect.ts', import.meta.url).href;
+    const { stdout, stderr } = spawnSync(process.execPath, ['--input-type=module', '-e', script, connect, path], {
+      ...{ uid: 65_534, gid: 65_534, encoding: 'utf8' },
+    });
+    assert.match(stdout, /may be opened by root only; run this as root/, stderr);
+  });
+
+  test('it leaves in the middle', async (t) => {
+    const path = await stranger(t, (socket) => {
+      socket.once('data', () => socket.end(`{"piece":${JSON.stringify({ pid: 1 })}}\n{"pie`));
+    });
+    const pieces: unknown[] = [];
+    await assert.rejects(async () => {
+      for await (const piece of connectControl(path, new ManualClock()).ask('node', {})) pieces.push(piece);
+    }, /closed the connection before its answer was complete/);
+    assert.deepEqual(pieces, [{ pid: 1 }]);
+    await assert.rejects(node(await stranger(t, (socket) => socket.destroy())), /closed the connection before/);
+  });
+
+  test('it speaks another version', async (t) => {
+    const path = await stranger(t, (socket) => {
+      socket.once('data', () => socket.end('{"error":"the request is of version 1 of the control protocol"}\n'));
+    });
+    await assert.rejects(node(path), /^ControlError: the request is of version 1 of the control protocol$/);
+  });
+
+  test('it is another program', async (t) => {
+    for (const answer of ['HTTP/1.1 400 Bad Request\r\n\r\n', 'null\n', '{}\n', '[]\n']) {
+      const path = await stranger(t, (socket) => void socket.end(answer));
+      await assert.rejects(node(path), /does not answer as this program does/, answer);
+    }
+  });
+
+  test('it is silent', async (t) => {
+    const clock = new ManualClock();
+    const path = await stranger(t, () => {});
+    const asked = node(path, clock);
+    const failed = assert.rejects(asked, /has said nothing for 45 s/);
+    await until('the client waits', () => clock.pendingTimers === 1);
+    clock.advance(45_000);
+    await failed;
+  });
+});
+
+test('a client that takes its time is not told of silence', async (t) => {
+  const view = new FakeView({ services: 5_000 });
+  const { path } = await served(t, view);
+  const clock = new ManualClock();
+  let services = 0;
+  for await (const piece of connectControl(path, clock).ask('services', {})) {
+    services += piece.length;
+    clock.advance(60_000);
+    await settle(1);
+  }
+  assert.equal(services, 5_000);
+  assert.equal(clock.pendingTimers, 0);
+});
+
+test('nothing is sent before something is asked', async (t) => {
+  let connections = 0;
+  const path = await stranger(t, () => {
+    connections++;
+  });
+  connectControl(path, new ManualClock()).ask('node', {});
+  await settle();
+  assert.equal(connections, 0);
+});

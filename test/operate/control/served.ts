@@ -1,0 +1,106 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { connect, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { TestContext } from 'node:test';
+import { type Endpoint, endpointName } from '../../../src/model/endpoint.ts';
+import type { Operations } from '../../../src/model/operations.ts';
+import type { View } from '../../../src/model/view.ts';
+import { connectControl } from '../../../src/operate/control/connect.ts';
+import { ControlServer } from '../../../src/operate/control/server.ts';
+import { FakeView } from '../../fakes/fake-view.ts';
+import { ManualClock } from '../../fakes/manual-clock.ts';
+import { RecordingLog } from '../../fakes/recording-log.ts';
+import { until } from '../../support/until.ts';
+
+/** A folder of its own, gone after the test. */
+export function folder(t: TestContext): string {
+  const path = mkdtempSync(join(tmpdir(), 'control-'));
+  t.after(() => rmSync(path, { recursive: true, force: true }));
+  return path;
+}
+
+export class RecordingOperations implements Operations {
+  readonly drained = new Set<string>();
+  verbosity = 0;
+  isFull = false;
+
+  setVerbosity(verbosity: number): void {
+    this.verbosity = verbosity;
+  }
+
+  drain(endpoint: Endpoint): boolean {
+    if (this.isFull) return false;
+    this.drained.add(endpointName(endpoint));
+    return true;
+  }
+
+  undrain(endpoint: Endpoint): boolean {
+    return this.drained.delete(endpointName(endpoint));
+  }
+}
+
+/** Not started. Closed after the test. */
+export function controlServer(t: TestContext, path: string, view: View = new FakeView(), known?: Promise<void>) {
+  const clock = new ManualClock();
+  const log = new RecordingLog();
+  const operations = new RecordingOperations();
+  const server = new ControlServer({ path, view, operations, log, clock, ...(known && { known }) });
+  t.after(() => server.close());
+  return { server, clock, log, operations };
+}
+
+/** One that listens. */
+export async function served(t: TestContext, view?: View, known?: Promise<void>) {
+  const path = join(folder(t), 'control.sock');
+  const parts = controlServer(t, path, view, known);
+  parts.server.start();
+  await serving(parts.log);
+  return { ...parts, path, control: connectControl(path, new ManualClock()) };
+}
+
+export function serving(log: RecordingLog): Promise<void> {
+  return until('the control socket is served', () =>
+    log.lines.some(({ message }) => message === 'Serving the control socket'),
+  );
+}
+
+/** A client that sends what it is told to. Reads at once, unless it is paused. */
+export class RawClient {
+  readonly socket: Socket;
+  text = '';
+  closed = false;
+
+  constructor(t: TestContext, path: string) {
+    this.socket = connect({ path, allowHalfOpen: true });
+    this.socket.setEncoding('utf8').on('data', (text) => {
+      this.text += text;
+    });
+    // Whoever is cut off may learn it by a reset.
+    this.socket.on('error', () => {});
+    this.socket.on('end', () => this.socket.end());
+    this.socket.on('close', () => {
+      this.closed = true;
+    });
+    t.after(() => this.socket.destroy());
+  }
+
+  /** What came, line by line. */
+  lines(): unknown[] {
+    return this.text
+      .split('\n')
+      .slice(0, -1)
+      .map((line) => JSON.parse(line) as unknown);
+  }
+
+  async end(): Promise<unknown[]> {
+    await until('the server has closed the connection', () => this.closed);
+    return this.lines();
+  }
+}
+
+export async function all<T>(pieces: AsyncIterable<T>): Promise<T[]> {
+  const found: T[] = [];
+  for await (const piece of pieces) found.push(piece);
+  return found;
+}

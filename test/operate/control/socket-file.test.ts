@@ -1,0 +1,309 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import {
+  chmodSync,
+  chownSync,
+  existsSync,
+  lstatSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { connect } from 'node:net';
+import { join } from 'node:path';
+import { describe, type TestContext, test } from 'node:test';
+import { RETRY_MS } from '../../../src/operate/control/server.ts';
+import { settle, until } from '../../support/until.ts';
+import { controlServer, folder, serving } from './served.ts';
+
+const NOBODY = 65_534;
+
+function mode(path: string): string {
+  return (statSync(path).mode & 0o777).toString(8);
+}
+
+function isReached(path: string): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = connect(path);
+    socket.on('connect', () => resolve(true)).on('error', () => resolve(false));
+    socket.on('close', () => socket.destroy()).on('connect', () => socket.destroy());
+  });
+}
+
+/** What is left at this path when the process that served it is killed. */
+function stale(path: string): void {
+  const script = `require('node:net').createServer().listen(process.argv[1], () => process.kill(process.pid, 'SIGKILL'))`;
+  spawnSync(process.execPath, ['-e', script, path]);
+  assert.ok(lstatSync(path).isSocket());
+}
+
+async function startedAt(t: TestContext, path: string) {
+  const parts = controlServer(t, path);
+  parts.server.start();
+  await serving(parts.log);
+  return parts;
+}
+
+describe('the socket', () => {
+  test('is open to its owner only, in a folder that is made for it', async (t) => {
+    const path = join(folder(t), 'a/b/control.sock');
+    await startedAt(t, path);
+    assert.equal(mode(path), '600');
+    assert.equal(mode(join(path, '..')), '700');
+    assert.equal(mode(join(path, '../..')), '700');
+    assert.deepEqual(readdirSync(join(path, '..')), ['control.sock']);
+  });
+
+  test('is made within its folder, under a name that ss shows', async (t) => {
+    const path = join(folder(t), 'control.sock');
+    await startedAt(t, path);
+    const bound = readFileSync('/proc/net/unix', 'utf8').match(new RegExp(`${join(path, '..')}\\S*`, 'g'));
+    assert.equal(bound?.length, 1);
+    assert.match(String(bound), /\/\.\w{6}\/control\.sock$/);
+  });
+
+  test('leaves the mode of a folder that is there', async (t) => {
+    const directory = folder(t);
+    chmodSync(directory, 0o755);
+    await startedAt(t, join(directory, 'control.sock'));
+    assert.equal(mode(directory), '755');
+  });
+
+  test('is not made where everybody could put another in its place', async (t) => {
+    const directory = folder(t);
+    chmodSync(directory, 0o777);
+    const path = join(directory, 'control.sock');
+    const { server, log, clock } = controlServer(t, path);
+    server.start();
+    await until('it is told', () => log.of('warn').length > 0);
+    assert.match(String(log.of('warn')[0]?.fields['err']), /every user can replace files in .*; take that away/);
+    assert.deepEqual(readdirSync(directory), []);
+    chmodSync(directory, 0o1777);
+    clock.advance(RETRY_MS);
+    await serving(log);
+  });
+
+  test('is not made where a group could, but root’s', { skip: process.getuid?.() !== 0 && 'needs root' }, async (t) => {
+    const directory = folder(t);
+    chownSync(directory, 0, NOBODY);
+    chmodSync(directory, 0o770);
+    const { server, log, clock } = controlServer(t, join(directory, 'control.sock'));
+    server.start();
+    await until('it is told', () => log.of('warn').length > 0);
+    assert.match(String(log.of('warn')[0]?.fields['err']), /group 65534 can replace files in .*; take that away/);
+    assert.deepEqual(readdirSync(directory), []);
+    chownSync(directory, 0, 0);
+    clock.advance(RETRY_MS);
+    await serving(log);
+    const sticky = folder(t);
+    chownSync(sticky, 0, NOBODY);
+    chmodSync(sticky, 0o1770);
+    await startedAt(t, join(sticky, 'control.sock'));
+  });
+
+  test('is not made in a folder of another user', { skip: process.getuid?.() !== 0 && 'needs root' }, async (t) => {
+    const directory = folder(t);
+    chownSync(directory, NOBODY, NOBODY);
+    const { server, log, clock } = controlServer(t, join(directory, 'control.sock'));
+    server.start();
+    await until('it is told', () => log.of('warn').length > 0);
+    assert.match(String(log.of('warn')[0]?.fields['err']), /belongs to user 65534, who can replace files in it/);
+    assert.deepEqual(readdirSync(directory), []);
+    chownSync(directory, 0, 0);
+    clock.advance(RETRY_MS);
+    await serving(log);
+  });
+
+  test('cannot be opened by another user', { skip: process.getuid?.() !== 0 && 'needs root' }, async (t) => {
+    const directory = folder(t);
+    chmodSync(directory, 0o755);
+    const path = join(directory, 'control.sock');
+    await startedAt(t, path);
+    const script = `require('node:net').connect(process.argv[1]).on('connect', () => process.exit(0)).on('error', ({ code }) => { console.log(code); process.exit(1); })`;
+    const as = (uid: number) => spawnSync(process.execPath, ['-e', script, path], { uid, gid: uid, encoding: 'utf8' });
+    const other = as(NOBODY);
+    assert.deepEqual([other.status, other.stdout], [1, 'EACCES\n'], other.stderr);
+    assert.equal(as(0).status, 0);
+  });
+
+  test('takes the place of what a killed process left', async (t) => {
+    const path = join(folder(t), 'control.sock');
+    stale(path);
+    assert.equal(await isReached(path), false);
+    await startedAt(t, path);
+    assert.equal(await isReached(path), true);
+  });
+
+  test('does not take the place of one that is served, until that one is gone', async (t) => {
+    const path = join(folder(t), 'control.sock');
+    const first = await startedAt(t, path);
+    const { ino } = lstatSync(path);
+    const { server, log, clock } = controlServer(t, path);
+    server.start();
+    await until('it is told', () => log.of('warn').length > 0);
+    assert.deepEqual(
+      log.lines.map(({ message, fields }) => [message, fields['err']]),
+      [
+        [
+          'Cannot serve the control socket, so subcommands do not reach this process; trying again every 5 s',
+          'another process serves it, which subcommands reach instead of this one; stop that one, or give this one another --control-socket',
+        ],
+      ],
+    );
+    assert.equal(lstatSync(path).ino, ino);
+    clock.advance(RETRY_MS);
+    await until('it has tried again', () => clock.pendingTimers === 1);
+    assert.equal(log.lines.length, 1, 'told once');
+    await first.server.close();
+    clock.advance(RETRY_MS);
+    await serving(log);
+    assert.equal(await isReached(path), true);
+  });
+
+  test('never removes a file or a symbolic link', async (t) => {
+    const directory = folder(t);
+    const file = join(directory, 'file');
+    const link = join(directory, 'link');
+    writeFileSync(file, 'precious');
+    symlinkSync(file, link);
+    for (const path of [file, link]) {
+      const { server, log } = controlServer(t, path);
+      server.start();
+      await until('it is told', () => log.of('warn').length > 0);
+      assert.match(String(log.of('warn')[0]?.fields['err']), /not a socket is in its place; remove it/);
+      await server.close();
+    }
+    assert.equal(readFileSync(file, 'utf8'), 'precious');
+    assert.ok(lstatSync(link).isSymbolicLink());
+  });
+
+  test('is not served when its place is taken at the last moment, and is when that is free', async (t) => {
+    const path = join(folder(t), 'control.sock');
+    stale(path);
+    const { server, log, clock } = controlServer(t, path);
+    server.start();
+    // Now it asks whether anybody serves what is there.
+    rmSync(path);
+    mkdirSync(join(path, 'full'), { recursive: true });
+    await until('it is told', () => log.of('warn').length > 0);
+    rmSync(path, { recursive: true });
+    clock.advance(RETRY_MS);
+    await serving(log);
+    assert.equal(await isReached(path), true);
+  });
+
+  test('is told of a place that cannot be written, and leaves nothing there', async (t) => {
+    const directory = folder(t);
+    writeFileSync(join(directory, 'file'), '');
+    const { server, log } = controlServer(t, join(directory, 'file/control.sock'));
+    server.start();
+    await until('it is told', () => log.of('warn').length > 0);
+    assert.match(String(log.of('warn')[0]?.fields['err']), /ENOTDIR|EEXIST/);
+    const long = controlServer(t, join(directory, 'x'.repeat(120)));
+    long.server.start();
+    await until('it is told', () => long.log.of('warn').length > 0);
+    assert.deepEqual(readdirSync(directory), ['file']);
+  });
+});
+
+describe('a server that is closed', () => {
+  test('takes its socket along, and its folder stays', async (t) => {
+    const path = join(folder(t), 'made/control.sock');
+    const { server } = await startedAt(t, path);
+    await server.close();
+    assert.deepEqual(readdirSync(join(path, '..')), []);
+  });
+
+  test('leaves the socket of another one that has its place', async (t) => {
+    const path = join(folder(t), 'control.sock');
+    const first = await startedAt(t, path);
+    rmSync(path);
+    await startedAt(t, path);
+    await first.server.close();
+    assert.equal(await isReached(path), true);
+  });
+
+  test('does not mind that everything is gone', async (t) => {
+    const path = join(folder(t), 'made/control.sock');
+    const { server } = await startedAt(t, path);
+    rmSync(join(path, '..'), { recursive: true });
+    await server.close();
+  });
+
+  test('cuts off who is connected', async (t) => {
+    const path = join(folder(t), 'control.sock');
+    const { server, clock } = await startedAt(t, path);
+    const socket = connect(path);
+    t.after(() => socket.destroy());
+    let closed = false;
+    socket.on('close', () => {
+      closed = true;
+    });
+    await until('it is connected', () => clock.pendingTimers === 1);
+    await server.close();
+    await until('it is cut off', () => closed);
+    assert.equal(clock.pendingTimers, 0);
+  });
+
+  test('while it is about to listen does not', async (t) => {
+    const path = join(folder(t), 'control.sock');
+    const { server } = controlServer(t, path);
+    server.start();
+    await server.close();
+    await settle();
+    assert.equal(existsSync(path), false);
+  });
+
+  test('tries no longer', async (t) => {
+    const directory = folder(t);
+    mkdirSync(join(directory, 'control.sock'));
+    const { server, clock, log } = controlServer(t, join(directory, 'control.sock'));
+    server.start();
+    await until('it will try again', () => clock.pendingTimers === 1);
+    await server.close();
+    assert.equal(clock.pendingTimers, 0);
+    assert.equal(log.of('warn').length, 1);
+  });
+});
+
+describe('of two servers', () => {
+  test('that find a dead one at the same time, one is reached, and it alone removes the socket', async (t) => {
+    const path = join(folder(t), 'control.sock');
+    stale(path);
+    const servers = [controlServer(t, path), controlServer(t, path)];
+    for (const { server } of servers) server.start();
+    await until('both have tried', () => servers.every(({ log }) => log.lines.length > 0));
+    assert.equal(await isReached(path), true);
+    assert.deepEqual(readdirSync(join(path, '..')), ['control.sock']);
+    const states: boolean[] = [];
+    for (const { server } of servers) {
+      await server.close();
+      states.push(await isReached(path));
+    }
+    assert.equal(states.at(-1), false);
+    assert.deepEqual(readdirSync(join(path, '..')), []);
+  });
+
+  test('the one that hands over is gone before the other one comes', async (t) => {
+    const path = join(folder(t), 'control.sock');
+    let current = await startedAt(t, path);
+    for (let round = 0; round < 20; round++) {
+      const closed = current.server.close();
+      const next = controlServer(t, path);
+      // In the same breath, or when the predecessor has said that it is done.
+      if (round % 2 === 1) await closed;
+      next.server.start();
+      await closed;
+      await until('the successor has tried', () => next.log.lines.length > 0);
+      if (next.log.of('warn').length > 0) next.clock.advance(RETRY_MS);
+      await serving(next.log);
+      assert.equal(await isReached(path), true);
+      assert.deepEqual(readdirSync(join(path, '..')), ['control.sock']);
+      current = next;
+    }
+  });
+});

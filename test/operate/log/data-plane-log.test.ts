@@ -1,0 +1,120 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import type { ServicePortName } from '../../../src/model/service.ts';
+import { DataPlaneLog } from '../../../src/operate/log/data-plane-log.ts';
+import { ManualClock } from '../../fakes/manual-clock.ts';
+import { RecordingLog } from '../../fakes/recording-log.ts';
+
+const WEB: ServicePortName = 'default/web:http';
+const DNS: ServicePortName = 'kube-system/dns';
+
+function setUp() {
+  const clock = new ManualClock();
+  const log = new RecordingLog();
+  return { clock, log, observer: new DataPlaneLog(log, clock) };
+}
+
+describe('a client that is turned away', () => {
+  test('is told at once, with why and what to check', () => {
+    const { log, observer } = setUp();
+    observer.turnedAway({ name: WEB, client: '10.0.0.1:5', reason: 'no-endpoints' });
+    observer.turnedAway({ name: WEB, client: '10.0.0.1:6', reason: 'exhausted' });
+    assert.deepEqual(
+      log.lines.map(({ level, fields }) => [level, fields]),
+      [
+        ['warn', { svc: WEB, client: '10.0.0.1:5' }],
+        ['warn', { svc: WEB, client: '10.0.0.1:6' }],
+      ],
+    );
+    assert.match(log.lines[0]?.message ?? '', /no endpoint is ready; check/);
+    assert.match(log.lines[1]?.message ?? '', /no endpoint answered; check/);
+  });
+
+  test('makes at most one line in ten seconds, which says how many more there were', () => {
+    const { clock, log, observer } = setUp();
+    for (let i = 0; i < 1_000; i++) {
+      observer.turnedAway({ name: WEB, client: `10.0.0.1:${i}`, reason: 'no-endpoints' });
+      clock.advance(1);
+    }
+    assert.equal(log.lines.length, 1);
+    clock.advance(8_999);
+    assert.equal(log.lines.length, 1);
+    clock.advance(1);
+    assert.equal(log.lines.length, 2);
+    assert.deepEqual(log.lines[1]?.fields, { svc: WEB, client: '10.0.0.1:999', suppressed: 999 });
+  });
+
+  test('makes no more than one line in any ten seconds of steady trouble', () => {
+    const { clock, log, observer } = setUp();
+    for (let i = 0; i < 600; i++) {
+      observer.turnedAway({ name: WEB, client: 'c', reason: 'exhausted' });
+      clock.advance(100);
+    }
+    // One at once, then one for each of the six windows of that minute.
+    assert.equal(log.lines.length, 7);
+    const told = log.lines.length + log.lines.reduce((sum, line) => sum + Number(line.fields['suppressed'] ?? 0), 0);
+    assert.equal(told, 600 + 6, 'every event was told or counted');
+  });
+
+  test('is told at once again after ten quiet seconds', () => {
+    const { clock, log, observer } = setUp();
+    observer.turnedAway({ name: WEB, client: 'c', reason: 'exhausted' });
+    clock.advance(10_000);
+    observer.turnedAway({ name: WEB, client: 'd', reason: 'exhausted' });
+    assert.deepEqual(
+      log.lines.map((line) => line.fields),
+      [
+        { svc: WEB, client: 'c' },
+        { svc: WEB, client: 'd' },
+      ],
+    );
+  });
+});
+
+test('Service ports and reasons are told apart', () => {
+  const { log, observer } = setUp();
+  for (const name of [WEB, DNS]) {
+    for (const reason of ['refused', 'timeout', 'unreachable', 'other'] as const) {
+      observer.dialFailed({ name, backend: '10.1.0.1:80', reason, err: reason });
+      observer.dialFailed({ name, backend: '10.1.0.1:80', reason, err: reason });
+    }
+    observer.limited({ name, client: 'c', limit: 'flows-per-service' });
+    observer.limited({ name, client: 'c', limit: 'flows-total' });
+    observer.listenerFailed({ name, err: 'EMFILE' });
+  }
+  assert.equal(log.lines.length, 2 * 7);
+  assert.equal(new Set(log.lines.map((line) => line.message + line.fields['svc'])).size, 2 * 7);
+  const texts = log.lines.map((line) => line.message).join('\n');
+  assert.match(texts, /--udp-max-flows-per-service\n/);
+  assert.match(texts, /--udp-max-flows\n/);
+});
+
+test('nothing is kept of a Service port that has been quiet', () => {
+  const { clock, observer } = setUp();
+  for (let i = 0; i < 1_000; i++) {
+    observer.turnedAway({ name: `default/svc-${i}`, client: 'c', reason: 'exhausted' });
+    observer.turnedAway({ name: `default/svc-${i}`, client: 'c', reason: 'exhausted' });
+  }
+  assert.equal(clock.pendingTimers, 1_000);
+  clock.advance(10_000);
+  assert.equal(clock.pendingTimers, 1_000, 'the suppressed ones were told just now');
+  clock.advance(10_000);
+  assert.equal(clock.pendingTimers, 0);
+});
+
+test('closing tells what was suppressed and leaves no timer', () => {
+  const { clock, log, observer } = setUp();
+  observer.limited({ name: DNS, client: 'a', limit: 'flows-total' });
+  observer.limited({ name: DNS, client: 'b', limit: 'flows-total' });
+  observer.listenerFailed({ name: WEB, err: 'EMFILE' });
+  observer.close();
+  assert.deepEqual(
+    log.lines.map((line) => line.fields),
+    [
+      { svc: DNS, client: 'a' },
+      { svc: WEB, err: 'EMFILE' },
+      { svc: DNS, client: 'b', suppressed: 1 },
+    ],
+  );
+  assert.equal(clock.pendingTimers, 0);
+});

@@ -1,0 +1,289 @@
+import assert from 'node:assert/strict';
+import { execFileSync, spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { closeSync, openSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, test } from 'node:test';
+import { createLog, type LogOptions } from '../../../src/operate/log/log.ts';
+import { descriptorOutput } from '../../../src/operate/log/log-output.ts';
+import { ManualClock } from '../../fakes/manual-clock.ts';
+
+function memoryOutput({ isTTY = false } = {}) {
+  const lines: string[] = [];
+  return { lines, isTTY, write: (line: string) => void lines.push(line) };
+}
+
+function logInto(output: LogOptions['output'], options: Partial<LogOptions> = {}) {
+  const clock = new ManualClock(Date.UTC(2026, 10, 20, 5, 23, 36, 843));
+  return createLog({ verbosity: 0, format: 'json', output, clock, ...options });
+}
+
+async function linesOf(options: Partial<LogOptions>, write: (log: ReturnType<typeof createLog>) => void) {
+  const output = memoryOutput(options.output);
+  const log = logInto(output, { ...options, output });
+  write(log);
+  await log.flush();
+  return output.lines;
+}
+
+describe('JSON', () => {
+  test('is one object per line with time, level, verbosity, message and fields', async () => {
+    const lines = await linesOf({ verbosity: 4 }, (log) => {
+      log.info('one', { svc: 'default/web', port: 30_000, ok: true, err: undefined });
+      log.v(4)?.info('two');
+      log.warn('three');
+      log.error('four');
+    });
+    const ts = '2026-11-20T05:23:36.843Z';
+    assert.deepEqual(
+      lines.map((line) => JSON.parse(line)),
+      [
+        { ts, level: 'info', v: 0, msg: 'one', svc: 'default/web', port: 30_000, ok: true },
+        { ts, level: 'info', v: 4, msg: 'two' },
+        { ts, level: 'warn', v: 0, msg: 'three' },
+        { ts, level: 'error', v: 0, msg: 'four' },
+      ],
+    );
+    for (const line of lines) assert.equal(line.indexOf('\n'), line.length - 1);
+  });
+
+  test('keeps its own keys when a field has the same', async () => {
+    const fields = JSON.parse('{"msg":"x","level":"y","v":9,"constructor":"c","message":"m"}');
+    const [line = ''] = await linesOf({}, (log) => log.info('real', fields));
+    const parsed = JSON.parse(line);
+    assert.deepEqual([parsed.msg, parsed.level, parsed.v], ['real', 'info', 0]);
+    assert.deepEqual([parsed.msg_, parsed.level_, parsed.v_], ['x', 'y', 9]);
+    assert.deepEqual([parsed.constructor, parsed.message], ['c', 'm']);
+  });
+});
+
+test('text is time, level, message and fields, quoted only where they need it', async () => {
+  const lines = await linesOf({ format: 'text' }, (log) => {
+    log.warn('No endpoint', { svc: 'default/web:http', client: '[2001:db8::1]:80', n: 3, none: undefined });
+    log.error('Cannot', { err: 'connect "x"', empty: '', pair: 'a=b' });
+    log.info('Up');
+  });
+  assert.deepEqual(lines, [
+    '05:23:36.843 W No endpoint svc=default/web:http client=[2001:db8::1]:80 n=3\n',
+    '05:23:36.843 E Cannot err="connect \\"x\\"" empty="" pair="a=b"\n',
+    '05:23:36.843 I Up\n',
+  ]);
+});
+
+describe('hostile text', () => {
+  const hostile = 'a\nb\r\t\u001b[2J\u0000\u007f\u009b31m\u2028\u2029\u202e\u200b\u{e0001}"\\';
+
+  for (const format of ['text', 'json'] as const) {
+    test(`in a message or a field breaks no ${format} line and reaches no terminal raw`, async () => {
+      const lines = await linesOf({ format }, (log) => log.warn(hostile, { err: hostile }));
+      assert.equal(lines.length, 1);
+      const [line = ''] = lines;
+      assert.doesNotMatch(line.slice(0, -1), /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/u);
+      assert.equal(line.at(-1), '\n');
+    });
+  }
+
+  test('comes out of JSON as it went in', async () => {
+    const [line = ''] = await linesOf({ format: 'json' }, (log) => log.warn(hostile, { err: hostile }));
+    assert.deepEqual([JSON.parse(line).msg, JSON.parse(line).err], [hostile, hostile]);
+  });
+});
+
+test('auto is text on a terminal and JSON elsewhere; the other two ignore what it is', async () => {
+  const isText = async (format: LogOptions['format'], isTTY: boolean) => {
+    const [line = ''] = await linesOf({ format, output: memoryOutput({ isTTY }) }, (log) => log.info('x'));
+    return !line.startsWith('{');
+  };
+  assert.equal(await isText('auto', true), true);
+  assert.equal(await isText('auto', false), false);
+  assert.equal(await isText('json', true), false);
+  assert.equal(await isText('text', false), true);
+});
+
+describe('verbosity', () => {
+  test('lets v(n) through up to its level, and a line that is off is not even put together', async () => {
+    let evaluated = 0;
+    const expensive = () => `${++evaluated}`;
+    const lines = await linesOf({ verbosity: 2 }, (log) => {
+      log.v(2)?.info(expensive());
+      log.v(3)?.info(expensive());
+      log.v(0)?.info(expensive());
+    });
+    assert.equal(evaluated, 2);
+    assert.equal(lines.length, 2);
+  });
+
+  test('can change while running', async () => {
+    const lines = await linesOf({ verbosity: 0 }, (log) => {
+      log.v(5)?.info('before');
+      log.setVerbosity(5);
+      log.v(5)?.info('during');
+      log.setVerbosity(4);
+      log.v(5)?.info('after');
+    });
+    assert.deepEqual(
+      lines.map((line) => JSON.parse(line).msg),
+      ['during'],
+    );
+  });
+});
+
+test('lines that cannot be written are counted, and the log goes on when it can again', async () => {
+  const written: string[] = [];
+  let broken = true;
+  const log = logInto({
+    isTTY: false,
+    write: (line) => {
+      if (broken) throw Object.assign(new Error('no space left on device'), { code: 'ENOSPC' });
+      written.push(line);
+    },
+  });
+  log.info('lost');
+  log.info('lost too');
+  await log.flush();
+  assert.equal(log.droppedLines, 2);
+  broken = false;
+  log.info('kept');
+  await log.flush();
+  assert.equal(log.droppedLines, 2);
+  assert.equal(written.length, 1);
+});
+
+test('lines are counted by level', () => {
+  const log = logInto({ isTTY: false, write: () => {} });
+  log.error('one');
+  log.warn('two');
+  log.warn('three');
+  log.info('four');
+  log.v(9)?.info('not wanted');
+  assert.deepEqual(log.lines, { error: 1, warn: 2, info: 1 });
+});
+
+test('after flush every line has reached the output', async () => {
+  // From a promise's continuation: were winston to hand lines over in the next tick, they would come too late.
+  await Promise.resolve();
+  const lines = await linesOf({}, (log) => {
+    for (let i = 0; i < 100; i++) log.info('x');
+  });
+  assert.equal(lines.length, 100);
+});
+
+describe('a program that logs', () => {
+  const script = (body: string) => `
+    import { createLog } from ${JSON.stringify(new URL('../../../src/operate/log/log.ts', import.meta.url).href)};
+    import { descriptorOutput } from ${JSON.stringify(new URL('../../../src/operate/log/log-output.ts', import.meta.url).href)};
+    const clock = { wallNow: () => 0 };
+    const log = createLog({ verbosity: 0, format: 'json', output: descriptorOutput(2), clock });
+    ${body}`;
+  const args = (body: string) => ['--input-type=module', '--eval', script(body)];
+
+  test('loses no line on exit after flush', () => {
+    const file = join(tmpdir(), `log-${process.pid}`);
+    const fd = openSync(file, 'w');
+    try {
+      execFileSync(
+        process.execPath,
+        args(`for (let i = 0; i < 5000; i++) log.info('line ' + i); await log.flush(); process.exit(0);`),
+        { stdio: ['ignore', 'ignore', fd] },
+      );
+      const lines = readFileSync(file, 'utf8').trimEnd().split('\n');
+      assert.equal(lines.length, 5_000);
+      assert.equal(JSON.parse(lines.at(-1) ?? '').msg, 'line 4999');
+    } finally {
+      closeSync(fd);
+      rmSync(file);
+    }
+  });
+
+  test('survives a full disk', () => {
+    const full = openSync('/dev/full', 'w');
+    try {
+      const { status, stdout } = spawnSync(
+        process.execPath,
+        args(`log.info('x'); await log.flush(); console.log(log.droppedLines);`),
+        { stdio: ['ignore', 'pipe', full], encoding: 'utf8' },
+      );
+      assert.deepEqual([status, stdout], [0, '1\n']);
+    } finally {
+      closeSync(full);
+    }
+  });
+
+  test('survives a reader that has gone', async () => {
+    const body = `process.stdin.once('data', async () => {
+      log.info('x'); await log.flush(); console.log(log.droppedLines); process.exit(0);
+    });`;
+    const child = spawn(process.execPath, args(body), { stdio: ['pipe', 'pipe', 'pipe'] });
+    child.stderr.destroy();
+    child.stdin.write('go\n');
+    let printed = '';
+    child.stdout.setEncoding('utf8').on('data', (text) => {
+      printed += text;
+    });
+    const code = await new Promise((resolve) => child.on('close', resolve));
+    assert.deepEqual([code, printed], [0, '1\n']);
+  });
+});
+
+test('a reader that has stopped costs lines, and stops nobody', async () => {
+  // Without winston, which may happen to do what is asked for here.
+  const body = `
+    const { descriptorOutput } = await import(${JSON.stringify(new URL('../../../src/operate/log/log-output.ts', import.meta.url).href)});
+    const output = descriptorOutput(2);
+    let dropped = 0;
+    for (let i = 0; i < 5000; i++) {
+      try { output.write('x'.repeat(1000) + '\\n'); } catch { dropped++; }
+    }
+    console.log(dropped > 0);`;
+  const child = spawn(process.execPath, ['--input-type=module', '--eval', body], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+    timeout: 60_000,
+  });
+  let printed = '';
+  child.stdout.setEncoding('utf8').on('data', (text) => {
+    printed += text;
+  });
+  const [[code]] = await Promise.all([once(child, 'exit'), once(child.stdout, 'end')]);
+  child.stderr.destroy();
+  assert.deepEqual([code, printed], [0, 'true\n']);
+});
+
+test('a line that was cut off does not swallow the next one', () => {
+  const { stdout, status } = spawnSync(
+    process.execPath,
+    [
+      '--input-type=module',
+      '--eval',
+      `
+      import fs from 'node:fs';
+      import { syncBuiltinESMExports } from 'node:module';
+      const real = fs.writeSync;
+      let calls = 0;
+      fs.writeSync = (fd, bytes, offset) => {
+        calls++;
+        if (calls === 1) return real(fd, bytes, offset, 3);
+        if (calls === 2 || calls === 3) throw new Error('ENOSPC');
+        return real(fd, bytes, offset, Math.min(4, bytes.length - offset));
+      };
+      syncBuiltinESMExports();
+      const { descriptorOutput } = await import(${JSON.stringify(new URL('../../../src/operate/log/log-output.ts', import.meta.url).href)});
+      const output = descriptorOutput(1);
+      try { output.write('first line\\n'); } catch {}
+      try { output.write('lost\\n'); } catch {}
+      output.write('second line\\n');
+      output.write('third line\\n');
+      calls = 2;
+      try { output.write('lost\\n'); } catch {}
+      output.write('fourth line\\n');`,
+    ],
+    { encoding: 'utf8' },
+  );
+  assert.deepEqual([status, stdout], [0, 'fir\nsecond line\nthird line\nfourth line\n']);
+});
+
+test('a terminal is known by its descriptor', () => {
+  const fd = openSync('/dev/null', 'w');
+  assert.equal(descriptorOutput(fd).isTTY, false);
+  closeSync(fd);
+});

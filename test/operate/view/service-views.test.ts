@@ -1,0 +1,188 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { CarriedPort } from '../../../src/model/carried-port.ts';
+import type { Counters, EndpointStats, ListenerStats } from '../../../src/model/data-plane.ts';
+import { type Endpoint, endpointName } from '../../../src/model/endpoint.ts';
+import { type ListenerId, listenerId } from '../../../src/model/listener-id.ts';
+import type { ServicePortName } from '../../../src/model/service.ts';
+import type { ServicePort } from '../../../src/model/service-port.ts';
+import type { Rates } from '../../../src/model/view.ts';
+import { noCounters } from '../../../src/operate/view/counters.ts';
+import type { DialError } from '../../../src/operate/view/dial-errors.ts';
+import { type ServiceViewSources, serviceViews } from '../../../src/operate/view/service-views.ts';
+import { TROUBLES, type Trouble } from '../../../src/operate/view/trouble.ts';
+import { address as ip, servicePort as servicePortOf } from '../../rules/fixtures.ts';
+
+const TURNED_AWAY = TROUBLES[0] as Trouble;
+const RETRIED = TROUBLES.at(-1) as Trouble;
+const RATES: Rates = { connections: 1, receivedBytes: 20, sentBytes: 300, failures: 0 };
+
+function endpoint(address: string, port = 80): Endpoint {
+  return { address: ip(address), port };
+}
+
+function servicePort(name: ServicePortName, fields: Partial<ServicePort> = {}): ServicePort {
+  return servicePortOf({ name, endpoints: [endpoint('10.1.0.1')], ...fields });
+}
+
+function setUp() {
+  const carried = { IPv4: new Map<ServicePortName, CarriedPort>(), IPv6: new Map<ServicePortName, CarriedPort>() };
+  const stats = new Map<ListenerId, ListenerStats>();
+  const troubles = new Map<ListenerId, Trouble>();
+  const drained = new Set<string>();
+  const errors = new Map<string, DialError>();
+  const sources: ServiceViewSources = {
+    families: () =>
+      (['IPv4', 'IPv6'] as const).map((family) => ({
+        family,
+        names: () => carried[family].keys(),
+        carried: (name) => carried[family].get(name),
+      })),
+    dataPlane: { statsOf: (id) => stats.get(id) },
+    sampler: { ratesOf: () => RATES, troubleOf: (id) => troubles.get(id) },
+    dialErrors: { last: (name, backend) => errors.get(`${name} ${backend}`) },
+    isDrained: (each) => drained.has(endpointName(each)),
+  };
+  /** Carries a Service port, with a listener for each of its sets at these local ports. */
+  const carry = (
+    port: ServicePort,
+    {
+      family = 'IPv4',
+      localPorts = [40_000, 40_001],
+      counters = {},
+      endpoints = [],
+    }: {
+      family?: 'IPv4' | 'IPv6';
+      localPorts?: readonly (number | undefined)[];
+      counters?: Partial<Counters>;
+      endpoints?: readonly EndpointStats[];
+    } = {},
+  ) => {
+    const sets = port.local === undefined ? (['own'] as const) : (['own', 'local'] as const);
+    const listeners = sets.map((set, n) => ({
+      id: listenerId(port.name, family, set),
+      set,
+      localPort: localPorts[n],
+    }));
+    carried[family].set(port.name, { servicePort: port, listeners });
+    const { name, protocol } = port;
+    for (const { id, localPort } of listeners) {
+      if (localPort === undefined) continue;
+      const all = { ...noCounters(), ...counters };
+      stats.set(id, { id, name, family, protocol, localPort, worker: 1, counters: all, endpoints });
+    }
+  };
+  const views = (filter = {}) => [...serviceViews(sources, filter)];
+  return { sources, carry, carried, views, troubles, drained, errors };
+}
+
+test('in the order of names, IPv4 first, by namespace and Service if wanted', () => {
+  const { carry, views } = setUp();
+  carry(servicePort('b/web'));
+  carry(servicePort('a/web:https'));
+  carry(servicePort('a/web:http'));
+  carry(servicePort('a/web:http'), { family: 'IPv6' });
+  carry(servicePort('a/web-2'), { family: 'IPv6' });
+  const seen = (filter = {}) => views(filter).map(({ name, family }) => `${name} ${family}`);
+  assert.deepEqual(seen(), ['a/web-2 IPv6', 'a/web:http IPv4', 'a/web:http IPv6', 'a/web:https IPv4', 'b/web IPv4']);
+  assert.deepEqual(seen({ namespace: 'b' }), ['b/web IPv4']);
+  assert.deepEqual(seen({ service: 'web-2' }), ['a/web-2 IPv6']);
+  assert.deepEqual(seen({ namespace: 'a', service: 'web' }).length, 3);
+  assert.deepEqual(seen({ namespace: 'we' }), [], 'whole names');
+});
+
+test('each is made when it is taken: what has gone by then is not there', () => {
+  const { carry, carried, sources } = setUp();
+  carry(servicePort('a/1'));
+  carry(servicePort('a/2'));
+  carry(servicePort('a/3'));
+  const seen: string[] = [];
+  for (const { name } of serviceViews(sources)) {
+    seen.push(name);
+    carried.IPv4.delete('a/2');
+  }
+  assert.deepEqual(seen, ['a/1', 'a/3']);
+});
+
+test('counters and rates are those of all listeners, endpoints with what is known of each', () => {
+  const { carry, views, errors } = setUp();
+  const [one, two, gone] = [endpoint('10.1.0.1'), endpoint('10.1.0.2'), endpoint('10.1.0.3')];
+  const port = servicePort('a/b', {
+    endpoints: [one, two],
+    draining: [gone],
+    local: { endpoints: [one], internal: false, external: true },
+  });
+  const counted = { ...noCounters(), active: 2 };
+  carry(port, { counters: { connections: 5, active: 3 }, endpoints: [{ endpoint: one, counters: counted }] });
+  errors.set('a/b 10.1.0.2:80', { at: 1, err: 'refused' });
+  const [view] = views();
+  assert.equal(view?.counters.connections, 10);
+  assert.equal(view?.counters.active, 6);
+  assert.deepEqual(view?.rates, { connections: 2, receivedBytes: 40, sentBytes: 600, failures: 0 });
+  assert.deepEqual(
+    view?.listeners.map(({ set, localPort, worker, traffic }) => ({ set, localPort, worker, traffic })),
+    [
+      { set: 'own', localPort: 40_000, worker: 1, traffic: ['internal', 'node'] },
+      { set: 'local', localPort: 40_001, worker: 1, traffic: ['external'] },
+    ],
+  );
+  assert.deepEqual(view?.listeners[0]?.endpoints, [
+    { endpoint: one, state: 'active', counters: counted },
+    { endpoint: two, state: 'active', lastError: { at: 1, err: 'refused' } },
+    { endpoint: gone, state: 'draining' },
+  ]);
+  assert.deepEqual(view?.listeners[1]?.endpoints, [{ endpoint: one, state: 'active', counters: counted }]);
+});
+
+test('a summary has no endpoints but their number', () => {
+  const { carry, views } = setUp();
+  carry(servicePort('a/b', { draining: [endpoint('10.1.0.2')] }));
+  const [view] = views({ summary: true });
+  assert.deepEqual(view?.listeners[0]?.endpoints, []);
+  assert.deepEqual(view?.listeners[0]?.endpointCount, { all: 2, active: 1 });
+});
+
+test('states', async (t) => {
+  const ID: ListenerId = 'a/b';
+  const NONE: Partial<ServicePort> = { endpoints: [] };
+  const OUT = endpoint('10.1.0.9');
+  const cases: [string, Partial<ServicePort>, (set: ReturnType<typeof setUp>) => void, string, RegExp | undefined][] = [
+    ['serves', {}, () => {}, 'ok', undefined],
+    ['has endpoints that drain by themselves', { draining: [OUT] }, () => {}, 'ok', undefined],
+    ['fails', {}, ({ troubles }) => troubles.set(ID, RETRIED), 'degraded', /an endpoint failed during the last minute/],
+    ['has a drained endpoint', { draining: [OUT] }, ({ drained }) => drained.add('10.1.0.9:80'), 'degraded', /drained/],
+    ['has none', NONE, () => {}, 'empty', /no endpoint is ready/],
+    [
+      'has only drained ones',
+      { ...NONE, draining: [OUT] },
+      ({ drained }) => drained.add('10.1.0.9:80'),
+      'empty',
+      /are drained/,
+    ],
+    ['has them elsewhere', { ...NONE, onlyElsewhere: true }, () => {}, 'empty', /no endpoint on this node/],
+  ];
+  for (const [what, fields, arrange, state, reason] of cases) {
+    await t.test(what, () => {
+      const set = setUp();
+      set.carry(servicePort('a/b', fields));
+      arrange(set);
+      const [view] = set.views();
+      assert.equal(view?.state, state);
+      if (reason === undefined) assert.equal(view?.reason, undefined);
+      else assert.match(view?.reason ?? '', reason);
+    });
+  }
+  await t.test('has trouble at both of its listeners', () => {
+    const { carry, views, troubles } = setUp();
+    const local = { endpoints: [endpoint('10.1.0.1')], internal: false, external: true };
+    carry(servicePort('a/b', { local }));
+    troubles.set(listenerId('a/b', 'IPv4', 'own'), RETRIED).set(listenerId('a/b', 'IPv4', 'local'), TURNED_AWAY);
+    assert.equal(views()[0]?.reason, TURNED_AWAY.reason);
+  });
+  await t.test('has no listener yet', () => {
+    const { carry, views } = setUp();
+    carry(servicePort('a/b'), { localPorts: [undefined] });
+    assert.equal(views()[0]?.state, 'pending');
+    assert.equal(views()[0]?.listeners[0]?.localPort, undefined);
+  });
+});

@@ -1,0 +1,35 @@
+import { parseAddress } from '../../src/model/address.ts';
+import type { Backends } from '../../src/model/data-plane.ts';
+import { type Endpoint, endpointName } from '../../src/model/endpoint.ts';
+import type { Pick } from '../../src/services/picker.ts';
+import type { Random } from '../../src/util/clock.ts';
+
+/** Always the last element stays in place: Fisher–Yates leaves the list as it was. */
+export const NO_SHUFFLE: Random = () => 1 - Number.EPSILON;
+
+/** A new object each time, as every update from the control plane brings new ones. */
+export function endpoint(host: number): Endpoint {
+  const address = parseAddress(`10.0.0.${host}`);
+  if (address === undefined) throw new RangeError(`${host} does not fit an IPv4 octet`);
+  return { address, port: 80 };
+}
+
+export function backends(hosts: readonly number[], timeoutSeconds?: number): Backends {
+  return {
+    endpoints: hosts.map(endpoint),
+    affinity: timeoutSeconds === undefined ? { type: 'None' } : { type: 'ClientIP', timeoutSeconds },
+  };
+}
+
+/** The last octet of a pick's next candidate: short to write down. */
+export function host(pick: Pick): number | undefined {
+  const next = pick.next();
+  return next && Number(endpointName(next).split(/[.:]/)[3]);
+}
+
+/** Every candidate of a pick, as if all of them failed. */
+export function allHosts(pick: Pick): number[] {
+  const hosts: number[] = [];
+  for (let next = host(pick); next !== undefined; next = host(pick)) hosts.push(next);
+  return hosts;
+}

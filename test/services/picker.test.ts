@@ -1,0 +1,260 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { Picker } from '../../src/services/picker.ts';
+import { allHosts, backends, host, NO_SHUFFLE } from './backends.ts';
+
+function picker(hosts: readonly number[], timeoutSeconds?: number, affinityMaxClients = 100): Picker {
+  const made = new Picker({ random: NO_SHUFFLE, affinityMaxClients });
+  made.update(backends(hosts, timeoutSeconds));
+  return made;
+}
+
+/** The first candidate of a new pick, taken as the one that answers. */
+function connect(from: Picker, client = '192.0.2.1', nowMs = 0): number | undefined {
+  return host(from.pick(client, nowMs));
+}
+
+describe('turns', () => {
+  test('picks go strictly round, whoever the client is', () => {
+    const p = picker([1, 2, 3]);
+    assert.deepEqual([connect(p, 'a'), connect(p, 'b'), connect(p, 'a'), connect(p, 'a')], [1, 2, 3, 1]);
+  });
+
+  test('without endpoints there is no candidate', () => {
+    assert.deepEqual(allHosts(picker([]).pick('c', 0)), []);
+    assert.deepEqual(allHosts(new Picker({ random: NO_SHUFFLE, affinityMaxClients: 1 }).pick('c', 0)), []);
+  });
+
+  test('an update says whether the set of endpoints changed', () => {
+    const p = picker([1, 2]);
+    assert.equal(p.update(backends([2, 1])), false);
+    assert.equal(p.update(backends([2, 1], 10)), false);
+    assert.equal(p.update(backends([2])), true);
+  });
+});
+
+describe('retry', () => {
+  test('every endpoint is tried once when there are four or more', () => {
+    const p = picker([1, 2, 3, 4, 5]);
+    connect(p);
+    assert.deepEqual(allHosts(p.pick('c', 0)), [2, 3, 4, 5, 1]);
+  });
+
+  test('fewer than four are gone round until four tries', () => {
+    assert.deepEqual(allHosts(picker([1]).pick('c', 0)), [1, 1, 1, 1]);
+    assert.deepEqual(allHosts(picker([1, 2]).pick('c', 0)), [1, 2, 1, 2]);
+    assert.deepEqual(allHosts(picker([1, 2, 3]).pick('c', 0)), [1, 2, 3, 1]);
+    assert.deepEqual(allHosts(picker([1, 2, 3, 4]).pick('c', 0)), [1, 2, 3, 4]);
+  });
+
+  test('going round holds with affinity, too', () => {
+    assert.deepEqual(allHosts(picker([1, 2], 60).pick('c', 0)), [1, 2, 1, 2]);
+    assert.deepEqual(allHosts(picker([1, 2, 3], 60).pick('c', 0)), [1, 2, 3, 1]);
+  });
+
+  test('no endpoint is tried twice while others take turns in between', () => {
+    const p = picker([1, 2, 3, 4]);
+    const pick = p.pick('c', 0);
+    const tried = [host(pick)];
+    for (let i = 0; i < 3; i++) {
+      for (let others = 0; others <= i; others++) connect(p);
+      tried.push(host(pick));
+    }
+    assert.deepEqual(tried.toSorted(), [1, 2, 3, 4]);
+    assert.equal(host(pick), undefined);
+  });
+
+  test('what a dead endpoint turns away is spread evenly over the others', () => {
+    const p = picker([1, 2, 3, 4]);
+    const answered = new Map<number, number>();
+    for (let i = 0; i < 300; i++) {
+      const pick = p.pick('c', 0);
+      let chosen = host(pick);
+      while (chosen === 1) chosen = host(pick);
+      answered.set(chosen ?? 0, (answered.get(chosen ?? 0) ?? 0) + 1);
+    }
+    assert.deepEqual(answered, new Map([2, 3, 4].map((alive) => [alive, 100])));
+  });
+
+  test('a change of the set is seen by the tries that follow', () => {
+    const p = picker([1, 2, 3, 4, 5]);
+    const pick = p.pick('c', 0);
+    assert.deepEqual([host(pick), host(pick)], [1, 2]);
+    p.update(backends([2, 8, 9]));
+    assert.deepEqual([host(pick), host(pick), host(pick)], [8, 9, undefined], '2 was tried before');
+  });
+
+  test('endpoints that appear late are all tried, and an emptied set ends the pick', () => {
+    const p = picker([1, 2]);
+    const pick = p.pick('c', 0);
+    assert.deepEqual([host(pick), host(pick), host(pick), host(pick)], [1, 2, 1, 2]);
+    p.update(backends([1, 2, 3]));
+    assert.equal(host(pick), 3);
+    p.update(backends([]));
+    assert.equal(host(pick), undefined);
+  });
+});
+
+describe('peeking', () => {
+  const peeked = (p: Picker, client = 'a', nowMs = 0) => {
+    const next = p.peek(client, nowMs);
+    return next && Number(next.address.split('.')[3]);
+  };
+
+  test('tells whose turn is next, and takes none', () => {
+    const p = picker([1, 2, 3]);
+    for (const each of [1, 2, 3, 1]) {
+      assert.deepEqual([peeked(p), peeked(p, 'b')], [each, each]);
+      assert.equal(connect(p), each);
+    }
+    assert.equal(peeked(picker([])), undefined);
+  });
+
+  test('finds a client’s own endpoint, and neither gives it one nor more time', () => {
+    const p = picker([1, 2, 3], 10);
+    assert.equal(connect(p, '192.0.2.1', 0), 1);
+    assert.deepEqual([peeked(p, '192.0.2.1', 9_999), peeked(p, '::ffff:192.0.2.1', 9_999)], [1, 1]);
+    assert.equal(peeked(p, '192.0.2.1', 10_000), 2, 'asking has not made its time begin anew');
+    assert.equal(peeked(p, 'b', 10_000), 2);
+    assert.equal(connect(p, 'c', 10_000), 2);
+    assert.equal(peeked(p, 'b', 10_000), 3, 'asking has not tied it to the second');
+    p.update(backends([1, 3], 10));
+    assert.equal(peeked(p, 'c', 10_000), 1, 'its endpoint has left');
+  });
+});
+
+describe('ClientIP affinity', () => {
+  test('a client keeps its endpoint, and others take turns', () => {
+    const p = picker([1, 2, 3], 60);
+    assert.deepEqual([connect(p, 'a'), connect(p, 'b'), connect(p, 'a'), connect(p, 'b')], [1, 2, 1, 2]);
+    assert.equal(connect(p, 'c'), 3, 'a client that keeps its endpoint takes no turn');
+  });
+
+  test('an IPv4-mapped address is the IPv4 client', () => {
+    const p = picker([1, 2, 3], 60);
+    assert.equal(connect(p, '::ffff:192.0.2.1'), 1);
+    assert.equal(connect(p, '192.0.2.1'), 1);
+    assert.equal(connect(p, '::ffff:192.0.2.1'), 1);
+  });
+
+  test('the time slides with every pick and ends when it is reached', () => {
+    const p = picker([1, 2, 3], 10);
+    assert.equal(connect(p, 'a', 0), 1);
+    assert.equal(connect(p, 'a', 9_000), 1);
+    assert.equal(connect(p, 'a', 18_999), 1);
+    assert.equal(connect(p, 'a', 28_999), 2);
+  });
+
+  test('a changed timeout holds for known clients', () => {
+    const p = picker([1, 2, 3], 10);
+    connect(p, 'a', 0);
+    p.update(backends([1, 2, 3], 100));
+    assert.equal(connect(p, 'a', 50_000), 1);
+    p.update(backends([1, 2, 3], 5));
+    assert.equal(connect(p, 'a', 55_000), 2);
+  });
+
+  test('switching it off forgets every client', () => {
+    const p = picker([1, 2, 3], 60);
+    assert.equal(connect(p, 'a'), 1);
+    p.update(backends([1, 2, 3]));
+    assert.equal(connect(p, 'a'), 2);
+    p.update(backends([1, 2, 3], 60));
+    assert.equal(connect(p, 'a'), 3);
+    assert.equal(connect(p, 'a'), 3);
+  });
+
+  test('it moves with each failed try and stays with the endpoint that answered', () => {
+    const p = picker([1, 2, 3], 60);
+    const pick = p.pick('a', 0);
+    assert.deepEqual([host(pick), host(pick)], [1, 2]);
+    assert.equal(connect(p, 'a', 1), 2);
+    assert.equal(connect(p, 'a', 2), 2);
+  });
+
+  test('connections of one client whose common endpoint fails meet on one other', () => {
+    const p = picker([1, 2, 3, 4], 60);
+    const picks = [p.pick('a', 0), p.pick('a', 0), p.pick('a', 0)];
+    assert.deepEqual(picks.map(host), [1, 1, 1]);
+    connect(p, 'somebody else');
+    assert.deepEqual(picks.map(host), [3, 3, 3]);
+  });
+
+  test('a client whose endpoint left takes a turn', () => {
+    const p = picker([1, 2, 3], 60);
+    assert.equal(connect(p, 'a'), 1);
+    p.update(backends([2, 3], 60));
+    assert.equal(connect(p, 'a'), 2);
+  });
+
+  test('an endpoint that comes back has no clients', () => {
+    const p = picker([1, 2], 60);
+    assert.deepEqual([connect(p, 'a'), connect(p, 'b')], [1, 2]);
+    p.update(backends([1], 60));
+    p.update(backends([1, 2], 60));
+    assert.deepEqual([connect(p, 'a'), connect(p, 'b')], [1, 1], 'b takes a turn: the first of the new round');
+    p.update(backends([], 60));
+    p.update(backends([1, 2], 60));
+    assert.equal(connect(p, 'b'), 1);
+    assert.equal(connect(p, 'a'), 2, 'all left once: nobody is pinned');
+  });
+
+  test('clients beyond the bound are forgotten, the longest silent first', () => {
+    const p = picker([1, 2, 3], 60, 2);
+    assert.deepEqual([connect(p, 'a'), connect(p, 'b'), connect(p, 'a'), connect(p, 'c')], [1, 2, 1, 3]);
+    assert.equal(connect(p, 'a'), 1);
+    assert.equal(connect(p, 'b'), 1, 'forgotten, so it takes its turn');
+  });
+
+  test('an endpoint reported dead loses that client only while the client still has it', () => {
+    const p = picker([1, 2, 3], 60);
+    const dead = p.pick('a', 0).next();
+    assert.ok(dead);
+    p.forget('::ffff:a', dead);
+    assert.equal(connect(p, 'a'), 1, 'no address: not unmapped, so nothing was forgotten');
+    p.forget('a', dead);
+    assert.equal(connect(p, 'a'), 2);
+    p.forget('a', dead);
+    assert.equal(connect(p, 'a'), 2, 'it had moved on');
+  });
+
+  test('an endpoint is known while it is in the set', () => {
+    const p = picker([1, 2], 60);
+    const one = p.pick('a', 0).next();
+    assert.ok(one && p.has(one));
+    p.update(backends([2, 1], 60));
+    assert.ok(p.has(one));
+    p.update(backends([2], 60));
+    assert.ok(!p.has(one));
+  });
+});
+
+describe('going on elsewhere', () => {
+  test('turns, affinity and its ages go on, whatever the shuffle would be', () => {
+    const before = picker([1, 2, 3], 60);
+    assert.deepEqual([connect(before, 'a', 0), connect(before, 'b', 30_000)], [1, 2]);
+    const record = before.record(40_000);
+    // As by JSON, and with a clock of its own.
+    const after = new Picker({ random: () => 0, affinityMaxClients: 100 });
+    after.update(backends([3, 2, 1], 60));
+    after.restore(JSON.parse(JSON.stringify(record)), 1000);
+    assert.equal(after.update(backends([1, 2, 3], 60)), false, 'it is the same set');
+    assert.deepEqual([connect(after, 'b', 1000), connect(after, 'new', 1000)], [2, 3]);
+    assert.equal(connect(after, 'a', 1000 + 19_999), 1, 'its minute is not over');
+    const later = new Picker({ random: () => 0, affinityMaxClients: 100 });
+    later.update(backends([3, 2, 1], 60));
+    later.restore(record, 1000);
+    assert.equal(connect(later, 'a', 1000 + 20_000), 3, 'its minute began before the change');
+  });
+
+  test('clients of endpoints that have left are not taken along', () => {
+    const before = picker([1, 2], 60);
+    connect(before, 'a');
+    connect(before, 'b');
+    before.update(backends([2], 60));
+    assert.deepEqual(
+      before.record(0).affinity.map(({ client }) => client),
+      ['b'],
+    );
+  });
+});

@@ -1,0 +1,861 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import type { IpFamily } from '../../src/model/address.ts';
+import type { EndpointAddress, EndpointGroup } from '../../src/model/endpoint.ts';
+import type { Protocol, Service } from '../../src/model/service.ts';
+import { type EndpointSet, type SnapshotDelta, verdictOf } from '../../src/model/service-port.ts';
+import { ServiceTracker, type ServiceTrackerOptions } from '../../src/services/service-tracker.ts';
+import { cidr, address as ip } from '../rules/fixtures.ts';
+
+function service(overrides: Partial<Service> = {}): Service {
+  return {
+    key: 'shop/web',
+    clusterIPs: [ip('10.96.0.1')],
+    externalIPs: [],
+    loadBalancerIPs: [],
+    ports: [{ name: 'http', protocol: 'TCP', port: 80, nodePort: 0 }],
+    affinity: { type: 'None' },
+    ...overrides,
+  };
+}
+
+function address(text: string, overrides: Partial<EndpointAddress> = {}): EndpointAddress {
+  return { address: ip(text), ready: true, serving: true, terminating: false, ...overrides };
+}
+
+function group(addresses: readonly EndpointAddress[], port = 8080, name = 'http'): EndpointGroup {
+  return { addresses, ports: [{ name, protocol: 'TCP', port }] };
+}
+
+const NOTHING_NEW: SnapshotDelta = {
+  upserted: [],
+  removed: [],
+  unserved: [],
+  refused: [],
+  healthChecks: new Map(),
+  triggeredAt: [],
+};
+
+function tracker(options: ServiceTrackerOptions = {}, family: IpFamily = 'IPv4') {
+  const it = new ServiceTracker(family, options);
+  return {
+    it,
+    service: (value: Service | undefined) => it.apply([{ kind: 'Service', key: 'shop/web', value }]),
+    endpoints: (...groups: EndpointGroup[]) =>
+      it.apply([{ kind: 'Endpoints', key: 'shop/web', value: { key: 'shop/web', groups } }]),
+    slice: (name: string, value: EndpointGroup | undefined, of: 'shop/web' | 'shop/other' = 'shop/web') =>
+      it.apply([
+        {
+          kind: 'EndpointSlice',
+          key: `shop/${name}`,
+          value: value && { key: `shop/${name}`, service: of, group: value },
+        },
+      ]),
+    addresses: () => it.takeDelta().upserted.map((port) => port.endpoints.map((e) => `${e.address}:${e.port}`)),
+  };
+}
+
+describe('a Service and its endpoints', () => {
+  test('join whichever arrives first', () => {
+    for (const endpointsFirst of [true, false]) {
+      const t = tracker();
+      if (endpointsFirst) t.endpoints(group([address('10.0.0.1')]));
+      t.service(service());
+      if (!endpointsFirst) t.endpoints(group([address('10.0.0.1')]));
+      assert.deepEqual(t.addresses(), [['10.0.0.1:8080']]);
+    }
+  });
+
+  test('match by port name', () => {
+    const t = tracker();
+    t.service(
+      service({
+        ports: [
+          { name: 'http', protocol: 'TCP', port: 80, nodePort: 0 },
+          { name: 'admin', protocol: 'TCP', port: 81, nodePort: 0 },
+        ],
+      }),
+    );
+    t.endpoints(group([address('10.0.0.1')], 8080, 'http'), group([address('10.0.0.2')], 9090, 'admin'));
+    const ports = new Map(t.it.takeDelta().upserted.map((port) => [port.name, port.endpoints]));
+    assert.deepEqual(ports.get('shop/web:http'), [{ address: '10.0.0.1', port: 8080 }]);
+    assert.deepEqual(ports.get('shop/web:admin'), [{ address: '10.0.0.2', port: 9090 }]);
+  });
+
+  test('match by protocol, too: a UDP port does not take the TCP endpoints of its name', () => {
+    for (const kind of ['slice', 'endpoints'] as const) {
+      const t = tracker();
+      t.service(service({ ports: [{ name: 'dns', protocol: 'UDP', port: 53, nodePort: 0 }] }));
+      const both: EndpointGroup = {
+        addresses: [address('10.0.0.1')],
+        ports: [
+          { name: 'dns', protocol: 'TCP', port: 5353 },
+          { name: 'dns', protocol: 'UDP', port: 5354 },
+        ],
+      };
+      if (kind === 'slice') t.slice('a', both);
+      else t.endpoints(both);
+      assert.deepEqual(t.addresses(), [['10.0.0.1:5354']]);
+    }
+  });
+
+  test('only ready addresses of the family are candidates, each once', () => {
+    const t = tracker();
+    t.service(service());
+    t.slice('a', group([address('10.0.0.2'), address('10.0.0.1'), address('10.0.0.3', { ready: false })]));
+    t.slice('b', group([address('10.0.0.1'), address('fd00::1')]));
+    assert.deepEqual(t.addresses(), [['10.0.0.1:8080', '10.0.0.2:8080']]);
+  });
+
+  test('endpoints survive their Service, so adding it again finds them', () => {
+    const t = tracker();
+    t.service(service());
+    t.endpoints(group([address('10.0.0.1')]));
+    t.it.takeDelta();
+    t.service(undefined);
+    assert.deepEqual(t.it.takeDelta().removed, ['shop/web:http']);
+    t.service(service());
+    assert.deepEqual(t.addresses(), [['10.0.0.1:8080']]);
+  });
+});
+
+describe('slices', () => {
+  test('tell each delta that has them, once, when their changes were triggered; those of the other family do not', () => {
+    const t = tracker();
+    const slice = (name: 'a' | 'b', text: string, triggeredAt: number) =>
+      t.it.apply([
+        {
+          kind: 'EndpointSlice',
+          key: `shop/${name}`,
+          value: { key: `shop/${name}`, service: 'shop/web', group: group([address(text)]), triggeredAt },
+        },
+      ]);
+    t.service(service());
+    slice('a', '10.0.0.1', 1_000);
+    slice('a', '10.0.0.2', 2_000);
+    slice('b', 'fd00::1', 3_000);
+    assert.deepEqual(t.it.takeDelta().triggeredAt, [1_000, 2_000]);
+    t.service(service({ affinity: { type: 'ClientIP', timeoutSeconds: 5 } }));
+    assert.deepEqual(t.it.takeDelta().triggeredAt, []);
+  });
+
+  test('of one Service merge, and take precedence over Endpoints while there is one', () => {
+    const t = tracker();
+    t.service(service());
+    t.endpoints(group([address('10.0.0.9')]));
+    t.slice('a', group([address('10.0.0.1')]));
+    t.slice('b', group([address('10.0.0.2')], 8081));
+    assert.deepEqual(t.addresses(), [['10.0.0.1:8080', '10.0.0.2:8081']]);
+    t.slice('a', undefined);
+    t.slice('b', undefined);
+    assert.deepEqual(t.addresses(), [['10.0.0.9:8080']]);
+  });
+
+  test('that move to another Service leave the first', () => {
+    const t = tracker();
+    t.service(service());
+    t.it.apply([{ kind: 'Service', key: 'shop/other', value: service({ key: 'shop/other' }) }]);
+    t.slice('a', group([address('10.0.0.1')]));
+    t.it.takeDelta();
+    t.slice('a', group([address('10.0.0.1')]), 'shop/other');
+    const delta = t.it.takeDelta();
+    assert.deepEqual(
+      new Map(delta.upserted.map((port) => [port.name, port.endpoints.length])),
+      new Map([
+        ['shop/web:http', 0],
+        ['shop/other:http', 1],
+      ]),
+    );
+  });
+});
+
+describe('a delta', () => {
+  test('is empty when an edit was undone, or when only the order differs', () => {
+    const t = tracker();
+    t.service(service());
+    t.endpoints(group([address('10.0.0.1'), address('10.0.0.2')]));
+    t.it.takeDelta();
+    t.service(service({ externalIPs: [ip('192.0.2.1')] }));
+    t.service(service());
+    t.endpoints(group([address('10.0.0.2'), address('10.0.0.1')]));
+    assert.deepEqual(t.it.takeDelta(), NOTHING_NEW);
+  });
+
+  test('names a renamed port as one removed and one new', () => {
+    const t = tracker();
+    t.service(service());
+    t.it.takeDelta();
+    t.service(service({ ports: [{ name: 'web', protocol: 'TCP', port: 80, nodePort: 0 }] }));
+    const delta = t.it.takeDelta();
+    assert.deepEqual(delta.removed, ['shop/web:http']);
+    assert.deepEqual(
+      delta.upserted.map((port) => port.name),
+      ['shop/web:web'],
+    );
+  });
+
+  test('tells of ports that cannot be carried, and serves the others', () => {
+    const ports: [string, Protocol][] = [
+      ['http', 'TCP'],
+      ['sctp', 'SCTP'],
+    ];
+    const t = tracker();
+    const specs = ports.map(([name, protocol], i) => ({ name, protocol, port: 80 + i, nodePort: 0 }));
+    t.service(service({ uid: 'a-b-c', ports: specs }));
+    const delta = t.it.takeDelta();
+    assert.deepEqual(
+      delta.upserted.map((port) => port.name),
+      ['shop/web:http'],
+    );
+    assert.deepEqual(
+      delta.unserved.map((port) => [port.name, port.uid]),
+      [['shop/web:sctp', 'a-b-c']],
+    );
+    t.service(service({ clusterIPs: [ip('fd00::1')] }));
+    assert.match(t.it.takeDelta().unserved[0]?.reason ?? '', /no IPv4 cluster IP/);
+  });
+
+  test('may be taken in parts', () => {
+    const t = tracker();
+    t.service(service());
+    t.it.apply([{ kind: 'Service', key: 'shop/other', value: service({ key: 'shop/other' }) }]);
+    for (const isMore of [true, false]) {
+      assert.equal(t.it.takeDelta(1).upserted.length, 1);
+      assert.equal(t.it.hasChanges, isMore);
+    }
+  });
+
+  test('holds frozen values, and the same one while nothing changed', () => {
+    const t = tracker();
+    t.service(service());
+    const [first] = t.it.takeDelta().upserted;
+    assert.ok(first);
+    assert.throws(() => Object.assign(first, { port: 81 }), TypeError);
+  });
+});
+
+describe('traffic policies', () => {
+  const HERE = { nodeName: 'n1' };
+  const onNode = (text: string, nodeName: string, more: Partial<EndpointAddress> = {}) =>
+    address(text, { nodeName, ...more });
+  const nodePort = [{ name: 'http', protocol: 'TCP', port: 80, nodePort: 30_080 }] as const;
+  const told = (set: EndpointSet | undefined) =>
+    set && {
+      verdict: verdictOf(set),
+      endpoints: set.endpoints.map((endpoint) => endpoint.address),
+      draining: set.draining?.map((endpoint) => endpoint.address) ?? [],
+    };
+  const only = (t: ReturnType<typeof tracker>) => {
+    const { upserted } = t.it.takeDelta();
+    assert.equal(upserted.length, 1);
+    const [{ local, ...own } = assert.fail()] = upserted;
+    return { own: told(own), local: told(local), takes: local && [local.internal, local.external] };
+  };
+  const GROUP = group([onNode('10.0.0.1', 'n1'), onNode('10.0.0.2', 'n2')]);
+  const ALL = { verdict: 'proxy', endpoints: ['10.0.0.1', '10.0.0.2'], draining: [] };
+  const OURS = { verdict: 'proxy', endpoints: ['10.0.0.1'], draining: ['10.0.0.2'] };
+
+  const cases: readonly [what: string, Partial<Service>, expected: object][] = [
+    ['Cluster', { ports: nodePort }, { own: ALL, local: undefined, takes: undefined }],
+    [
+      'external Local',
+      { ports: nodePort, externalTrafficPolicy: 'Local' },
+      { own: ALL, local: OURS, takes: [false, true] },
+    ],
+    [
+      'internal Local',
+      { ports: nodePort, internalTrafficPolicy: 'Local' },
+      { own: ALL, local: OURS, takes: [true, false] },
+    ],
+    [
+      'both Local',
+      { ports: nodePort, internalTrafficPolicy: 'Local', externalTrafficPolicy: 'Local' },
+      { own: ALL, local: OURS, takes: [true, true] },
+    ],
+    [
+      'internal Local, and no way in from outside',
+      { internalTrafficPolicy: 'Local', externalTrafficPolicy: 'Local' },
+      { own: OURS, local: undefined, takes: undefined },
+    ],
+    [
+      'external Local, and no way in',
+      { externalTrafficPolicy: 'Local' },
+      { own: ALL, local: undefined, takes: undefined },
+    ],
+    [
+      'external Local by a load balancer',
+      { loadBalancerIPs: [ip('203.0.113.1')], externalTrafficPolicy: 'Local' },
+      { own: ALL, local: OURS, takes: [false, true] },
+    ],
+    [
+      'external Local by an external IP',
+      { externalIPs: [ip('203.0.113.1')], externalTrafficPolicy: 'Local' },
+      { own: ALL, local: OURS, takes: [false, true] },
+    ],
+    [
+      'external Local by a load balancer of another family',
+      { loadBalancerIPs: [ip('2001:db8::1')], externalTrafficPolicy: 'Local' },
+      { own: ALL, local: undefined, takes: undefined },
+    ],
+  ];
+  for (const [what, fields, expected] of cases) {
+    test(`${what}: the sets, and what each takes`, () => {
+      const t = tracker();
+      t.it.setTopology(HERE);
+      t.service(service(fields));
+      t.slice('a', GROUP);
+      assert.deepEqual(only(t), expected);
+    });
+  }
+
+  test('traffic without endpoints is rejected, and dropped where others could serve it', () => {
+    const t = tracker();
+    t.it.setTopology(HERE);
+    t.service(service({ ports: nodePort, externalTrafficPolicy: 'Local' }));
+    const NOBODY = { verdict: 'reject', endpoints: [], draining: [] };
+    assert.deepEqual(only(t), { own: NOBODY, local: NOBODY, takes: [false, true] });
+    t.slice('a', group([onNode('10.0.0.2', 'n2')]));
+    const OTHERS = { endpoints: ['10.0.0.2'], draining: [] };
+    assert.deepEqual(only(t), {
+      own: { verdict: 'proxy', ...OTHERS },
+      local: { verdict: 'drop', endpoints: [], draining: ['10.0.0.2'] },
+      takes: [false, true],
+    });
+    t.service(service({ internalTrafficPolicy: 'Local' }));
+    assert.deepEqual(only(t), {
+      own: { verdict: 'drop', endpoints: [], draining: ['10.0.0.2'] },
+      local: undefined,
+      takes: undefined,
+    });
+  });
+
+  test('the second set stays while the Service does, whatever becomes of endpoints', () => {
+    const t = tracker();
+    t.it.setTopology(HERE);
+    t.service(service({ ports: nodePort, externalTrafficPolicy: 'Local' }));
+    for (const addresses of [[], [onNode('10.0.0.1', 'n1')], [onNode('10.0.0.2', 'n2')], []]) {
+      t.slice('a', group(addresses));
+      for (const port of t.it.takeDelta().upserted) assert.ok(port.local);
+    }
+  });
+
+  test('follow the node once it is known, and when it changes', () => {
+    const t = tracker();
+    t.service(service({ internalTrafficPolicy: 'Local' }));
+    t.slice('a', GROUP);
+    assert.deepEqual(only(t).own?.verdict, 'drop');
+    t.it.setTopology({ nodeName: 'n1' });
+    assert.deepEqual(only(t).own, OURS);
+    t.it.setTopology({ nodeName: 'n1' });
+    assert.equal(t.it.hasChanges, false);
+    t.it.setTopology({ nodeName: 'n2' });
+    assert.deepEqual(only(t).own?.endpoints, ['10.0.0.2']);
+  });
+
+  test('hints follow the zone', () => {
+    const t = tracker();
+    t.service(service());
+    t.slice('a', group([address('10.0.0.1', { zoneHints: ['a'] }), address('10.0.0.2', { zoneHints: ['b'] })]));
+    assert.deepEqual(only(t).own, ALL);
+    t.it.setTopology({ zone: 'b' });
+    assert.deepEqual(only(t).own, { verdict: 'proxy', endpoints: ['10.0.0.2'], draining: ['10.0.0.1'] });
+  });
+
+  test('a health check counts the ready addresses of the node once, whatever their ports', () => {
+    const t = tracker();
+    t.it.setTopology(HERE);
+    const ports = ['http', 'admin'].map((name, i) => ({ name, protocol: 'TCP' as const, port: 80 + i, nodePort: 0 }));
+    t.service(service({ ports, externalTrafficPolicy: 'Local', healthCheckNodePort: 32_000 }));
+    const addresses = [
+      onNode('10.0.0.1', 'n1'),
+      onNode('10.0.0.2', 'n1', { ready: false, terminating: true }),
+      onNode('10.0.0.3', 'n2'),
+    ];
+    t.slice('a', group(addresses));
+    t.slice('b', group([...addresses, onNode('10.0.0.4', 'n1')], 9090, 'admin'));
+    const checks = () => [...t.it.takeDelta().healthChecks];
+    assert.deepEqual(checks(), [['shop/web', { port: 32_000, localEndpoints: 2 }]]);
+    t.slice('b', group([onNode('10.0.0.1', 'n1')], 9091, 'admin'));
+    assert.deepEqual(checks(), [['shop/web', { port: 32_000, localEndpoints: 1 }]]);
+    t.slice('b', group([onNode('10.0.0.1', 'n1')], 9092, 'admin'));
+    assert.deepEqual(checks(), []);
+    t.service(undefined);
+    assert.deepEqual(checks(), [['shop/web', undefined]]);
+  });
+});
+
+describe('an endpoint', () => {
+  const states = (t: ReturnType<typeof tracker>) => {
+    const [port = assert.fail()] = t.it.takeDelta().upserted;
+    return [port.endpoints.length, port.draining?.length ?? 0];
+  };
+
+  test('is used while ready, drains while it is there, and is gone when nothing lists it', () => {
+    const t = tracker();
+    t.service(service());
+    const with2 = (state: Partial<EndpointAddress>) => {
+      t.slice('a', group([address('10.0.0.1'), address('10.0.0.2', state)]));
+      return states(t);
+    };
+    assert.deepEqual(with2({}), [2, 0]);
+    assert.deepEqual(with2({ ready: false, serving: true, terminating: true }), [1, 1]);
+    t.slice('a', group([address('10.0.0.1')]));
+    assert.deepEqual(states(t), [1, 0]);
+    assert.deepEqual(with2({ ready: false, serving: false }), [1, 1]);
+  });
+
+  test('that two slices list in different states is taken in the better one, whichever came last', () => {
+    const where = { address: ip('10.0.0.1'), terminating: true, ready: false };
+    const old: EndpointAddress = { nodeName: 'z', ...where, serving: false };
+    const dying: EndpointAddress = { nodeName: 'a', ...where, serving: true };
+    for (const [a, b, expected] of [
+      [old, address('10.0.0.1'), [1, 0]],
+      [address('10.0.0.1'), dying, [1, 0]],
+      [old, dying, [1, 0]],
+      [dying, old, [1, 0]],
+    ] as const) {
+      const t = tracker();
+      t.service(service());
+      t.slice('a', group([a]));
+      t.slice('b', group([b]));
+      assert.deepEqual(states(t), expected);
+    }
+  });
+});
+
+test('which of two equal slices counts does not depend on their order', () => {
+  const served = [
+    ['a', 'b'],
+    ['b', 'a'],
+  ].map((names) => {
+    const t = tracker();
+    t.it.setTopology({ nodeName: 'n1' });
+    t.service(service({ internalTrafficPolicy: 'Local' }));
+    const nodes = { a: 'n1', b: 'n2' };
+    for (const name of names) t.slice(name, group([address('10.0.0.1', { nodeName: nodes[name as 'a' | 'b'] })]));
+    return t.addresses();
+  });
+  assert.deepEqual(served[0], served[1]);
+});
+
+describe('two families', () => {
+  const served = ['IPv4', 'IPv6'] as const;
+  const both = () => served.map((family) => tracker({ servedFamilies: () => served }, family));
+
+  test('each serves its own part of a Service', () => {
+    const dual = service({
+      clusterIPs: [ip('10.96.0.1'), ip('fd00::1')],
+      externalIPs: [ip('2001:db8::1')],
+      loadBalancerSourceRanges: [cidr('192.0.2.0/24')],
+    });
+    const seen = both().map((t) => {
+      t.service(dual);
+      t.slice('a', group([address('10.0.0.1')]));
+      t.slice('b', group([address('fd00:1::1')]));
+      const { upserted, unserved } = t.it.takeDelta();
+      const [{ clusterIPs, externalIPs, endpoints, loadBalancerSourceRanges } = assert.fail()] = upserted;
+      const ranges = loadBalancerSourceRanges?.map(({ network }) => network);
+      return [clusterIPs, externalIPs, endpoints.map((endpoint) => endpoint.address), ranges, unserved.length];
+    });
+    assert.deepEqual(seen, [
+      [['10.96.0.1'], [], ['10.0.0.1'], ['192.0.2.0'], 0],
+      // Whom the ranges do not name stays out, in either family.
+      [['fd00::1'], ['2001:db8::1'], ['fd00:1::1'], [], 0],
+    ]);
+  });
+
+  test('a Service of one family is not missed in the other', () => {
+    for (const t of both()) {
+      t.service(service({ clusterIPs: [ip('fd00::1')] }));
+      assert.deepEqual(t.it.takeDelta().unserved, []);
+    }
+  });
+
+  test('what is wrong with a Service is told by one of them', () => {
+    const ports = [{ name: 'sctp', protocol: 'SCTP' as const, port: 80, nodePort: 0 }];
+    for (const clusterIPs of [['10.96.0.1', 'fd00::1'], ['fd00::1'], ['10.96.0.1']]) {
+      const told = both().flatMap((t) => {
+        t.service(service({ ports, clusterIPs: clusterIPs.map(ip) }));
+        return t.it.takeDelta().unserved;
+      });
+      assert.equal(told.length, 1);
+    }
+  });
+});
+
+describe('what leads back to the proxy', () => {
+  const NODE = ip('192.0.2.1');
+  const listening = { ports: new Set<number>(), programs: new Set<number>() };
+  const onNode = (options: Partial<ServiceTrackerOptions> = {}) => {
+    listening.ports.clear();
+    listening.programs.clear();
+    const t = tracker({
+      ...options,
+      listening: {
+        isProxyPort: (port) => listening.ports.has(port),
+        isListening: (address, port) => address === NODE && listening.programs.has(port),
+      },
+    });
+    t.it.setNodeAddresses([NODE]);
+    t.service(service());
+    return {
+      ...t,
+      other: (overrides: Partial<Service> | undefined) =>
+        t.it.apply([{ kind: 'Service', key: 'shop/b', value: overrides && service({ key: 'shop/b', ...overrides }) }]),
+      /** The endpoints of shop/web, if they changed, and what was refused. */
+      news: () => {
+        const { upserted, refused } = t.it.takeDelta();
+        const web = upserted.find(({ name }) => name === 'shop/web:http');
+        return [web?.endpoints.map((e) => e.port), refused.map(({ what }) => what)];
+      },
+    };
+  };
+
+  test("another Service's address is no endpoint, from the moment it has it until it lets go", () => {
+    const t = onNode();
+    t.slice('a', group([address('10.96.0.9')], 443));
+    assert.deepEqual(t.news(), [[443], []]);
+    t.other({ clusterIPs: [ip('10.96.0.9')], ports: [{ name: '', protocol: 'TCP', port: 443, nodePort: 0 }] });
+    assert.deepEqual(t.news(), [[], ['endpoint 10.96.0.9:443']]);
+    t.other({ clusterIPs: [ip('10.96.0.9')], ports: [{ name: '', protocol: 'UDP', port: 443, nodePort: 0 }] });
+    assert.deepEqual(t.news(), [[443], []]);
+    t.other({ loadBalancerIPs: [ip('10.96.0.9')], ports: [{ name: '', protocol: 'TCP', port: 443, nodePort: 0 }] });
+    assert.deepEqual(t.news(), [[], ['endpoint 10.96.0.9:443']]);
+    t.other({ loadBalancerIPs: [ip('10.96.0.9')], ports: [{ name: '', protocol: 'TCP', port: 444, nodePort: 0 }] });
+    assert.deepEqual(t.news(), [[443], []]);
+    t.other({ externalIPs: [ip('10.96.0.9')], ports: [{ name: '', protocol: 'TCP', port: 443, nodePort: 0 }] });
+    assert.deepEqual(t.news(), [undefined, ['external IP 10.96.0.9:443']]);
+    t.other({ clusterIPs: [ip('10.96.0.9')], ports: [{ name: '', protocol: 'TCP', port: 443, nodePort: 0 }] });
+    t.news();
+    t.other(undefined);
+    assert.deepEqual(t.news(), [[443], []]);
+  });
+
+  test("nor is a NodePort or a port of the proxy's on this node", () => {
+    const t = onNode();
+    t.endpoints(group([address('192.0.2.1')], 30_080), group([address('192.0.2.1'), address('192.0.2.2')], 40_001));
+    assert.deepEqual(t.news(), [[30_080, 40_001, 40_001], []]);
+    t.other({ ports: [{ name: '', protocol: 'TCP', port: 1, nodePort: 30_080 }] });
+    assert.deepEqual(t.news(), [[40_001, 40_001], ['endpoint 192.0.2.1:30080']]);
+    listening.ports.add(40_001);
+    t.it.listeningChanged();
+    assert.deepEqual(t.news(), [[40_001], ['endpoint 192.0.2.1:40001']]);
+    t.it.setNodeAddresses([ip('192.0.2.3')]);
+    assert.deepEqual(t.news(), [[30_080, 40_001, 40_001], []]);
+  });
+
+  test('an external IP is left to an endpoint that is this very address and port, where rules spare it', () => {
+    const t = onNode({ isMarking: true });
+    t.service(service({ externalIPs: [NODE, ip('192.0.2.2')] }));
+    t.endpoints(group([address(NODE), address('192.0.2.2')], 80));
+    const { upserted, refused } = t.it.takeDelta();
+    assert.deepEqual([upserted[0]?.externalIPs, upserted[0]?.endpoints.length], [['192.0.2.2'], 2]);
+    assert.match(refused.map(({ what, reason }) => `${what}: ${reason}`).join(), /^external IP 192.0.2.1:80: .*keeps/);
+  });
+
+  test('ports of the node that a Service needs are known, and told when they are new', () => {
+    const t = onNode();
+    const ports = [{ name: 'http', protocol: 'UDP' as const, port: 80, nodePort: 30_080 }];
+    t.service(service({ ports, healthCheckNodePort: 32_000 }));
+    t.other({ ports });
+    assert.deepEqual(t.it.takeNewPorts(), [
+      { port: 30_080, protocol: 'UDP' },
+      { port: 32_000, protocol: 'TCP' },
+    ]);
+    const needed = () => [30_080, 32_000].flatMap((port) => [t.it.needsPort(port, 'TCP'), t.it.needsPort(port, 'UDP')]);
+    assert.deepEqual(needed(), [false, true, true, false]);
+    t.service(undefined);
+    assert.deepEqual(needed(), [false, true, false, false]);
+    t.other(undefined);
+    assert.deepEqual(needed(), [false, false, false, false]);
+    assert.deepEqual(t.it.takeNewPorts(), []);
+  });
+
+  test("an endpoint at the NodePort's own number and this node's address is named, while it can serve", () => {
+    const t = onNode();
+    const named = () => t.it.takeDelta().upserted.map(({ namedEndpoints }) => namedEndpoints);
+    const ports = [{ name: 'http', protocol: 'TCP' as const, port: 80, nodePort: 30_080 }];
+    t.service(service({ ports }));
+    t.endpoints(group([address('192.0.2.1'), address('192.0.2.2')], 30_080));
+    assert.deepEqual(named(), [['192.0.2.1']]);
+    t.endpoints(group([address('192.0.2.1'), address('192.0.2.2')], 8_080));
+    assert.deepEqual(named(), [undefined]);
+    t.endpoints(group([address('192.0.2.1', { ready: false }), address('192.0.2.2')], 30_080));
+    assert.deepEqual(named(), [undefined]);
+    t.endpoints(group([address('192.0.2.1')], 30_080));
+    t.it.setDrained([{ address: ip('192.0.2.1'), port: 30_080 }]);
+    assert.deepEqual(named(), [undefined]);
+    t.it.setDrained([]);
+    assert.deepEqual(named(), [['192.0.2.1']]);
+    t.it.setNodeAddresses([ip('192.0.2.3')]);
+    assert.deepEqual(named(), [undefined]);
+  });
+
+  test('it is told once, however often the rest changes, and again when it comes back', () => {
+    const t = onNode();
+    t.slice('a', group([address('10.96.0.1'), address('10.0.0.1')], 80));
+    assert.deepEqual(t.news(), [[80], ['endpoint 10.96.0.1:80']]);
+    t.slice('a', group([address('10.96.0.1'), address('10.0.0.2')], 80));
+    assert.deepEqual(t.news(), [[80], []]);
+    t.slice('a', group([address('10.0.0.2')], 80));
+    t.news();
+    t.slice('a', group([address('10.96.0.1'), address('10.0.0.2')], 80));
+    assert.deepEqual(t.news(), [undefined, ['endpoint 10.96.0.1:80']]);
+  });
+
+  test('of many only a few are named', () => {
+    const t = onNode();
+    const ips = Array.from({ length: 500 }, (_, i) => ip(`10.97.${i >> 8}.${i & 255}`));
+    t.other({ loadBalancerIPs: ips, ports: [{ name: '', protocol: 'TCP', port: 443, nodePort: 0 }] });
+    t.slice(
+      'a',
+      group(
+        ips.map((text) => address(text)),
+        443,
+      ),
+    );
+    const [, told] = t.news();
+    assert.deepEqual(told, ['endpoint 10.97.0.0:443, 10.97.0.100:443, 10.97.0.101:443 and 497 more']);
+  });
+
+  test('an external IP is not taken from a program that listens there, nor from a cluster IP', () => {
+    const t = onNode();
+    const externalIPs = () => t.it.takeDelta().upserted.flatMap((port) => port.externalIPs);
+    t.service(service({ externalIPs: [NODE, ip('198.51.100.1'), ip('10.96.0.9')] }));
+    assert.deepEqual(externalIPs(), [NODE, '198.51.100.1', '10.96.0.9']);
+    listening.programs.add(80);
+    t.it.listeningChanged();
+    assert.deepEqual(externalIPs(), ['198.51.100.1', '10.96.0.9']);
+    t.other({ clusterIPs: [ip('10.96.0.9')] });
+    assert.deepEqual(externalIPs(), ['198.51.100.1']);
+  });
+
+  test('an external IP is not taken from an endpoint, from the moment there is one until it goes', () => {
+    const t = onNode();
+    for (const external of [NODE, ip('192.0.2.2')]) {
+      t.service(service({ externalIPs: [external] }));
+      t.it.takeDelta();
+      t.other({ ports: [{ name: '', protocol: 'TCP', port: 80, nodePort: 0 }] });
+      t.it.takeDelta();
+      const name = `external IP ${external}:80`;
+      t.slice('other', group([address(external)], 80), 'shop/other');
+      assert.deepEqual(
+        t.it.takeDelta().refused.map(({ what }) => what),
+        [name],
+      );
+      t.slice('other', group([address(external)], 81), 'shop/other');
+      assert.deepEqual(t.it.takeDelta().upserted.find((port) => port.name === 'shop/web:http')?.externalIPs, [
+        external,
+      ]);
+      t.slice('other', undefined);
+      t.it.takeDelta();
+    }
+  });
+
+  test('an external IP is left to an endpoint of the same Service where rules do not spare the proxy', () => {
+    const t = onNode();
+    t.service(service({ externalIPs: [NODE] }));
+    t.slice('a', group([address('192.0.2.1')], 80));
+    assert.deepEqual(t.news(), [[80], ['external IP 192.0.2.1:80']]);
+  });
+
+  test("an external IP on another node keeps nobody from that node's endpoint", () => {
+    const t = onNode();
+    t.service(service({ externalIPs: [ip('192.0.2.2')] }));
+    t.slice('a', group([address('192.0.2.2')], 80));
+    assert.deepEqual(t.news(), [[80], ['external IP 192.0.2.2:80']]);
+  });
+});
+
+describe('drained endpoints', () => {
+  const both = group([address('10.0.0.1'), address('10.0.0.2')]);
+
+  test('get no new connections until they are undrained, and only Services that have them are looked at', () => {
+    const t = tracker();
+    t.service(service());
+    t.it.apply([{ kind: 'Service', key: 'shop/other', value: service({ key: 'shop/other' }) }]);
+    t.slice('a', both);
+    t.slice('b', group([address('10.0.0.3')]), 'shop/other');
+    t.it.takeDelta();
+    t.it.setDrained([{ address: ip('10.0.0.1'), port: 8080 }]);
+    assert.equal(t.it.pendingServices, 1);
+    const [port] = t.it.takeDelta().upserted;
+    assert.deepEqual(port?.endpoints, [{ address: '10.0.0.2', port: 8080 }]);
+    assert.deepEqual(port?.draining, [{ address: '10.0.0.1', port: 8080 }]);
+    t.it.setDrained([]);
+    assert.deepEqual(t.addresses(), [['10.0.0.1:8080', '10.0.0.2:8080']]);
+  });
+
+  test('of another port of the address go on', () => {
+    const t = tracker();
+    t.service(service());
+    t.slice('a', both);
+    t.it.takeDelta();
+    t.it.setDrained([{ address: ip('10.0.0.1'), port: 9090 }]);
+    assert.deepEqual(t.addresses(), []);
+  });
+
+  test('that are all a Service has make it refuse, and fail its health check', () => {
+    const t = tracker();
+    t.it.setTopology({ nodeName: 'n1' });
+    const here = { nodeName: 'n1' };
+    t.service(service({ healthCheckNodePort: 32_000 }));
+    t.slice('a', group([address('10.0.0.1', here), address('10.0.0.2', { ...here, ready: false, terminating: true })]));
+    assert.equal(t.it.takeDelta().healthChecks.get('shop/web')?.localEndpoints, 1);
+    t.it.setDrained(['10.0.0.1', '10.0.0.2'].map((text) => ({ address: ip(text), port: 8080 })));
+    const { upserted, healthChecks } = t.it.takeDelta();
+    assert.deepEqual(upserted.map(verdictOf), ['reject']);
+    assert.equal(healthChecks.get('shop/web')?.localEndpoints, 0);
+  });
+
+  test('are remembered when nobody has them yet', () => {
+    const t = tracker();
+    t.it.setDrained([{ address: ip('10.0.0.1'), port: 8080 }]);
+    assert.equal(t.it.hasChanges, false);
+    t.service(service());
+    t.slice('a', both);
+    assert.deepEqual(t.addresses(), [['10.0.0.2:8080']]);
+  });
+});
+
+describe('what speaks against an endpoint', () => {
+  const verdicts = (t: ReturnType<typeof tracker>, set: 'own' | 'local' = 'own') =>
+    Object.fromEntries(t.it.candidates('shop/web:http', set).map((one) => [one.endpoint.address, one.reason]));
+
+  test('is told, for each that is not chosen', () => {
+    const t = tracker();
+    t.service(service());
+    const dying = { ready: false, terminating: true };
+    t.slice(
+      'a',
+      group(
+        [
+          address('10.0.0.1'),
+          address('10.0.0.2', { ready: false }),
+          address('10.0.0.3', dying),
+          address('10.0.0.4', { ...dying, serving: false }),
+          address('10.0.0.5'),
+          address('10.96.0.1'),
+        ],
+        80,
+      ),
+    );
+    t.it.setDrained([{ address: ip('10.0.0.5'), port: 80 }]);
+    assert.deepEqual(verdicts(t), {
+      '10.0.0.1': undefined,
+      '10.0.0.2': 'not ready',
+      '10.0.0.3': 'terminating, and others are ready',
+      '10.0.0.4': 'terminating, and no longer serving',
+      '10.0.0.5': 'drained by an operator',
+      '10.96.0.1': 'it is an address of a Service, so connections would come back to the proxy',
+    });
+  });
+
+  test('is the policy in the set of the node, and hints in that of the cluster', () => {
+    const t = tracker();
+    t.it.setTopology({ nodeName: 'n1', zone: 'a' });
+    t.service(
+      service({
+        externalTrafficPolicy: 'Local',
+        ports: [{ name: 'http', protocol: 'TCP', port: 80, nodePort: 30_080 }],
+      }),
+    );
+    const at = (nodeName: string, zone: string) => ({ nodeName, zone, zoneHints: [zone] });
+    t.slice('a', group([address('10.0.0.1', at('n1', 'a')), address('10.0.0.2', at('n2', 'b'))]));
+    assert.deepEqual(verdicts(t), { '10.0.0.1': undefined, '10.0.0.2': 'its topology hints are for zone b' });
+    assert.deepEqual(verdicts(t, 'local'), {
+      '10.0.0.1': undefined,
+      '10.0.0.2': 'on another node, and the policy is Local',
+    });
+    t.slice(
+      'a',
+      group([
+        address('10.0.0.1', { ...at('n1', 'a'), nodeHints: ['n1'] }),
+        address('10.0.0.2', { ...at('n2', 'a'), nodeHints: ['n2', 'n3'] }),
+      ]),
+    );
+    assert.equal(verdicts(t)['10.0.0.2'], 'its topology hints are for node n2, n3');
+  });
+
+  test('cannot be told of what is not served', () => {
+    const t = tracker();
+    assert.deepEqual(t.it.candidates('shop/web:http', 'own'), []);
+    t.service(service({ ports: [{ name: 'http', protocol: 'SCTP', port: 80, nodePort: 0 }] }));
+    t.slice('a', group([address('10.0.0.1')]));
+    assert.deepEqual(t.it.candidates('shop/web:http', 'own'), []);
+    assert.deepEqual(t.it.candidates('shop/web:other', 'own'), []);
+  });
+});
+
+test('an endpoint and an address lead back to the Service ports that have them', () => {
+  const t = tracker();
+  t.it.setNodeAddresses([ip('192.168.50.10')]);
+  t.service(
+    service({
+      externalIPs: [ip('203.0.113.7')],
+      ports: [
+        { name: 'http', protocol: 'TCP', port: 80, nodePort: 30_080 },
+        { name: 'dns', protocol: 'UDP', port: 53, nodePort: 0 },
+      ],
+    }),
+  );
+  t.slice('a', group([address('10.0.0.1', { ready: false })]));
+  t.it.takeDelta();
+  const having = (text: string, port: number) => [...t.it.withEndpoint({ address: ip(text), port })].flat();
+  assert.deepEqual(having('10.0.0.1', 8080), ['shop/web:http']);
+  assert.deepEqual(having('10.0.0.1', 8081), []);
+  assert.deepEqual(having('203.0.113.7', 80), [], 'its external IP');
+  for (const loopback of ['127.0.0.1', '127.0.0.2', '127.255.255.254']) {
+    assert.equal(t.it.claimants(ip(loopback), 30_080, 'TCP').length, 1, `every ${loopback} is this node`);
+  }
+  const at = (text: string, port: number, protocol: 'TCP' | 'UDP' = 'TCP') =>
+    t.it.claimants(ip(text), port, protocol).map(({ name }) => name);
+  assert.deepEqual(at('10.96.0.1', 80), ['shop/web:http']);
+  assert.deepEqual(at('203.0.113.7', 80), ['shop/web:http']);
+  assert.deepEqual(at('192.168.50.10', 30_080), ['shop/web:http']);
+  assert.deepEqual(at('10.96.0.1', 53, 'UDP'), ['shop/web:dns']);
+  for (const [text, port, protocol] of [
+    ['10.96.0.1', 80, 'UDP'],
+    ['10.96.0.1', 30_080, 'TCP'],
+    ['192.168.50.10', 80, 'TCP'],
+    ['198.51.100.1', 30_080, 'TCP'],
+  ] as const) {
+    assert.deepEqual(at(text, port, protocol), [], `${text}:${port}/${protocol}`);
+  }
+});
+
+test('an endpoint of thousands is found by its address, without a look at what else they have', () => {
+  const t = tracker();
+  let looks = 0;
+  const counted = (text: string): EndpointAddress => {
+    const { address: value, ...rest } = address(text);
+    const get = () => {
+      looks++;
+      return value;
+    };
+    return Object.defineProperty({ ...rest }, 'address', { get, enumerable: true }) as EndpointAddress;
+  };
+  const others = Array.from({ length: 100 }, (_, i) => counted(`10.0.1.${i}`));
+  t.service(service());
+  t.slice('a', group([...others, counted('10.0.0.1')]));
+  t.slice('b', group([counted('10.0.0.1')]), 'shop/other');
+  t.slice('c', group([counted('10.0.0.1')]));
+  looks = 0;
+  const steps = [...t.it.withEndpoint({ address: ip('10.0.0.1'), port: 8080 })];
+  assert.deepEqual(steps, [['shop/web:http'], ['shop/web:http']], 'one for each object of a Service that is there');
+  assert.equal(looks, 0);
+});
+
+test('an endpoint leads back only to Service ports whose own group of addresses has it', () => {
+  const t = tracker();
+  const having = (text: string, port: number) => [...t.it.withEndpoint({ address: ip(text), port })].flat();
+  const port = (name: string) => ({ name, protocol: 'TCP' as const, port: 80, nodePort: 0 });
+  t.service(service({ ports: [port('http'), port('admin')] }));
+  t.endpoints(group([address('10.0.0.1')]), group([address('10.0.0.2')], 9090, 'admin'));
+  assert.deepEqual([having('10.0.0.1', 8080), having('10.0.0.1', 9090)], [['shop/web:http'], []]);
+  assert.deepEqual(having('10.0.0.2', 9090), ['shop/web:admin']);
+  t.slice('a', group([address('10.0.0.1')], 9090, 'other'));
+  assert.deepEqual([having('10.0.0.1', 8080), having('10.0.0.1', 9090)], [[], []], 'slices alone count');
+  t.slice('a', group([address('10.0.0.1')], 9090, 'admin'));
+  assert.deepEqual(having('10.0.0.1', 9090), ['shop/web:admin']);
+});

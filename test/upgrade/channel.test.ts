@@ -1,0 +1,147 @@
+import assert from 'node:assert/strict';
+import { readdirSync } from 'node:fs';
+import { type TestContext, test } from 'node:test';
+import { close } from '../../src/sys/descriptor.ts';
+import { SOCK_SEQPACKET, socketpair } from '../../src/sys/socket.ts';
+import { must } from '../../src/sys/sys-error.ts';
+import { UnixMessage } from '../../src/sys/unix-message.ts';
+import { Channel } from '../../src/upgrade/channel.ts';
+import { systemClock } from '../../src/util/system-clock.ts';
+import { seededRandom } from '../support/seeded-random.ts';
+
+/** One end as a channel, the other to say anything with. */
+function pair(t: TestContext): { channel: Channel; fd: number; other: Channel; hangUp: () => void } {
+  const fds = new Int32Array(2);
+  must('socketpair', socketpair(SOCK_SEQPACKET, fds));
+  const [one = -1, fd = -1] = fds;
+  let isOpen = true;
+  const hangUp = () => {
+    if (isOpen) close(fd);
+    isOpen = false;
+  };
+  t.after(() => {
+    close(one);
+    hangUp();
+  });
+  return { channel: new Channel(one, systemClock), fd, other: new Channel(fd, systemClock), hangUp };
+}
+
+function sendRaw(fd: number, bytes: Buffer, fds: readonly number[] = []): void {
+  const message = new UnixMessage(Math.max(1, bytes.length));
+  bytes.copy(message.data.bytes);
+  must('sendmsg', message.send(fd, bytes.length, fds));
+}
+
+/** A last packet, whose JSON is `text`. */
+function framed(text: string, length = Buffer.byteLength(text)): Buffer {
+  const head = Buffer.alloc(5);
+  head[0] = 1;
+  head.writeUInt32LE(length, 1);
+  return Buffer.concat([head, Buffer.from(text)]);
+}
+
+const soon = () => ({ untilMs: systemClock.now() + 500 });
+/** For what must come. */
+const late = () => ({ untilMs: systemClock.now() + 60_000 });
+
+test('a message of many packets arrives as one, with all its bytes and descriptors', async (t) => {
+  const { channel, other } = pair(t);
+  const bytes = Buffer.alloc(3_000_001, 'pattern');
+  const fds = Array.from({ length: 700 }, () => 0);
+  const value = { text: 'x'.repeat(200_000) };
+  const sending = other.send({ kind: 'parcel', value }, { fds, bytes });
+  const received = await channel.receive();
+  await sending;
+  assert.deepEqual(received?.message, { kind: 'parcel', value });
+  assert.ok(bytes.equals(received.bytes));
+  assert.equal(received.fds.length, 700);
+  for (const fd of received.fds) close(fd);
+});
+
+test('sending waits for a receiver that is slow, and not longer than it may', async (t) => {
+  const { other } = pair(t);
+  const bytes = Buffer.alloc(8 << 20);
+  await assert.rejects(other.send({ kind: 'parcel', value: 0 }, { fds: [], bytes }, soon()), /did not answer in time/);
+});
+
+test('an end is no message, and neither is silence', async (t) => {
+  const { channel, hangUp } = pair(t);
+  await assert.rejects(channel.receive({ untilMs: systemClock.now() + 20 }), /did not answer in time/);
+  hangUp();
+  assert.equal(await channel.receive(), undefined);
+  await assert.rejects(channel.expect('hello'), /ended before it said "hello"/);
+  await assert.rejects(channel.send({ kind: 'adopted' }), /the other process has ended/);
+});
+
+test('an end in the middle of a message, or another message than expected, is an error', async (t) => {
+  const { channel, fd, other, hangUp } = pair(t);
+  await other.send({ kind: 'released' });
+  await assert.rejects(channel.expect('adopted'), /said "released" in place of "adopted"/);
+  await other.send({ kind: 'failed', err: 'out of luck' });
+  await assert.rejects(channel.expect('adopted'), /^Error: out of luck$/);
+  sendRaw(fd, Buffer.from([0, 1, 2, 3]));
+  hangUp();
+  await assert.rejects(channel.receive(), /ended in the middle of a message/);
+});
+
+for (const [what, bytes, expected] of [
+  ['no JSON', framed('{"kind":'), /not JSON/],
+  ['no object', framed('7'), /not an object/],
+  ['of no known kind', framed('{"kind":"surprise"}'), /of no known kind/],
+  ['shorter than it says', framed('{}', 99), /cut short/],
+  ['without a length', Buffer.from([1, 0]), /cut short/],
+  ['a greeting without versions', framed('{"kind":"hello","program":"1"}'), /"hello" .* no sound "versions"/],
+  ['a greeting with strange versions', framed('{"kind":"hello","program":"1","versions":["1"]}'), /"versions"/],
+  ['a greeting without a program', framed('{"kind":"hello","versions":[1]}'), /"program"/],
+  ['a beginning without a version', framed('{"kind":"begin"}'), /"begin" .* no sound "version"/],
+  ['an end of a negative number', framed('{"kind":"end","parcels":-1}'), /"end" .* no sound "parcels"/],
+  ['a failure without a reason', framed('{"kind":"failed"}'), /"failed" .* no sound "err"/],
+] as const) {
+  test(`a message that is ${what} is refused in a sentence, and its descriptors are closed`, async (t) => {
+    const { channel, fd } = pair(t);
+    const count = readdirSync('/proc/self/fd').length;
+    sendRaw(fd, bytes, [0, 0]);
+    await assert.rejects(channel.receive(late()), expected);
+    assert.equal(readdirSync('/proc/self/fd').length, count);
+  });
+}
+
+test('whatever bytes come, there is a message or a sentence', async (t) => {
+  const random = seededRandom(8);
+  for (let round = 0; round < 300; round++) {
+    const { channel, fd, hangUp } = pair(t);
+    const length = 1 + Math.floor(random() * 40);
+    const bytes = Buffer.from(Array.from({ length }, () => Math.floor(random() * 256)));
+    bytes[0] = Number(random() < 0.8);
+    if (random() < 0.5 && length > 5) bytes.writeUInt32LE(length - 5, 1);
+    sendRaw(fd, bytes);
+    hangUp();
+    await channel.receive(late()).catch((err: Error) => assert.match(err.message, /hand-over|in the middle of/));
+  }
+});
+
+test('what was said before an end is heard, also by who was not listened to', async (t) => {
+  const { channel, other, hangUp } = pair(t);
+  await channel.send({ kind: 'released' });
+  await other.send({ kind: 'owning' });
+  hangUp();
+  assert.deepEqual((await channel.receive())?.message, { kind: 'owning' });
+  assert.equal(await channel.receive(), undefined);
+});
+
+test('while the other end says nothing, work goes on to its end; when that one goes, the work is not waited for', async (t) => {
+  const { channel, hangUp } = pair(t);
+  assert.equal(await channel.during(Promise.resolve('done')), 'done');
+  await assert.rejects(channel.during(Promise.reject(new Error('no source'))), /^Error: no source$/);
+  const endless = channel.during(new Promise(() => {}));
+  hangUp();
+  await assert.rejects(endless, /the other process has ended/);
+});
+
+test('descriptors that come with what should have none are closed', async (t) => {
+  const { channel, other } = pair(t);
+  const count = readdirSync('/proc/self/fd').length;
+  await other.send({ kind: 'adopted' }, { fds: [0, 0], bytes: Buffer.alloc(0) });
+  await channel.expect('adopted');
+  assert.equal(readdirSync('/proc/self/fd').length, count);
+});

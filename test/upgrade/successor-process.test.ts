@@ -1,0 +1,168 @@
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { Readable } from 'node:stream';
+import { text } from 'node:stream/consumers';
+import { afterEach, type TestContext, test } from 'node:test';
+import { close } from '../../src/sys/descriptor.ts';
+import { AF_INET, SOCK_SEQPACKET, SOCK_STREAM, socket, socketpair } from '../../src/sys/socket.ts';
+import { must } from '../../src/sys/sys-error.ts';
+import { startSuccessor } from '../../src/upgrade/successor-process.ts';
+import { systemClock } from '../../src/util/system-clock.ts';
+import { isAlive } from '../support/process-state.ts';
+
+const SOURCE = join(import.meta.dirname, '../../src/upgrade');
+
+const OWN = { execPath: process.execPath, module: process.argv[1] as string };
+afterEach(() => {
+  process.execPath = OWN.execPath;
+  process.argv[1] = OWN.module;
+});
+
+/** What takes the place of the program on disk: a Node program of this text. */
+async function successor(t: TestContext, text: string) {
+  const folder = mkdtempSync(join(tmpdir(), 'successor-'));
+  const file = join(folder, 'main.mjs');
+  writeFileSync(file, text);
+  process.argv[1] = file;
+  const started = await startSuccessor({ clock: systemClock, program: '1.0' });
+  t.after(async () => {
+    await started.kill();
+    started.channel.close();
+    rmSync(folder, { recursive: true });
+  });
+  return started;
+}
+
+const soon = () => ({ untilMs: systemClock.now() + 60_000 });
+
+test('the program on disk gets a channel, and what it starts in turn learns nothing of it', async (t) => {
+  const { channel, pid } = await successor(
+    t,
+    `import { spawnSync } from 'node:child_process';
+     import { channelToPredecessor } from '${SOURCE}/successor-process.ts';
+     const clock = { now: () => 0, after: (ms, run) => setTimeout(run, ms) };
+     const channel = await channelToPredecessor(process.env, clock);
+     const ls = 'env | grep -c HANDOVER; ls -l /proc/self/fd | grep -c socket';
+     const { stdout } = spawnSync('sh', ['-c', ls], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] });
+     await channel.send({ kind: 'hello', versions: [process.pid], program: stdout });
+     setInterval(() => {}, 1000);`,
+  );
+  assert.ok(isAlive(pid));
+  const { versions, program } = await channel.expect('hello', soon());
+  assert.deepEqual(versions, [pid]);
+  assert.deepEqual(program.trim().split('\n'), ['0', '0']);
+});
+
+test('one that ends at once is noticed as such', async (t) => {
+  const { channel } = await successor(t, 'process.exit(3)');
+  await assert.rejects(channel.expect('hello', soon()), /ended before it said "hello"/);
+});
+
+test('one that ignores everything can be killed, and is dead then', async (t) => {
+  const started = await successor(t, "process.on('SIGTERM', () => {}); setInterval(() => {}, 1000)");
+  assert.ok(isAlive(started.pid));
+  await started.kill();
+  assert.ok(!isAlive(started.pid));
+  await started.kill();
+});
+
+test('a program that is not there is a sentence', async () => {
+  process.execPath = '/nowhere/at/all';
+  await assert.rejects(startSuccessor({ clock: systemClock, program: '1.0' }), /spawn \/nowhere\/at\/all ENOENT/);
+});
+
+/** A program that asks for its predecessor, and says what it hears of it on standard output. */
+const ASKING = `
+  import { channelToPredecessor } from '${SOURCE}/successor-process.ts';
+  import { systemClock } from '${SOURCE}/../util/system-clock.ts';
+  try {
+    await channelToPredecessor(process.env, systemClock);
+    console.log('a predecessor');
+  } catch (error) {
+    console.log(error.message);
+  }
+  process.exit();
+`;
+
+/** What it says, started `through` something else. */
+async function asked(
+  t: TestContext,
+  through: readonly string[],
+  { fd3 = 'ignore', env = {} }: { fd3?: number | 'ignore'; env?: NodeJS.ProcessEnv } = {},
+): Promise<string> {
+  const folder = mkdtempSync(join(tmpdir(), 'asking-'));
+  t.after(() => rmSync(folder, { recursive: true }));
+  writeFileSync(join(folder, 'main.mjs'), ASKING);
+  const [file, ...args] = [...through, process.execPath, join(folder, 'main.mjs')];
+  const child = spawn(file as string, args, {
+    stdio: ['ignore', 'pipe', 'inherit', fd3],
+    env: { ...process.env, ...env },
+    timeout: 120_000,
+    killSignal: 'SIGKILL',
+  });
+  const [said] = await Promise.all([text(child.stdout as Readable), once(child, 'exit')]);
+  return said;
+}
+
+const socketPair = (type: number) => {
+  const ends = new Int32Array(2);
+  must('socketpair', socketpair(type, ends));
+  return [...ends] as [number, number];
+};
+
+for (const [what, fd3, value, expected] of [
+  [
+    'not a number',
+    () => 'ignore' as const,
+    'three',
+    /FD="three" leads to no process that hands over \(it is not a number\)/,
+  ],
+  ['empty', () => 'ignore' as const, '', /FD="" leads to .* \(it is not a number\)/],
+  ['negative', () => 'ignore' as const, '-1', /\(it is not a number\)/],
+  ['more than any descriptor', () => 'ignore' as const, '999999999', /\(EBADF: bad file descriptor, fstat\)/],
+  ['closed', () => 'ignore' as const, '77', /\(EBADF: bad file descriptor, fstat\)/],
+  ['a file', () => 'ignore' as const, '3', /\(it is not a socket\)/],
+  ['a socket at which nobody answers', () => socketPair(SOCK_SEQPACKET)[0], '3', /did not answer in time/],
+  ['one of another kind', () => socketPair(SOCK_STREAM)[0], '3', /did not answer in time/],
+  ['a socket that nobody is connected to', () => socket(AF_INET, SOCK_STREAM), '3', /ENOTCONN/],
+  [
+    'a socket whose other end is closed',
+    () => {
+      const [own, other] = socketPair(SOCK_SEQPACKET);
+      close(other);
+      return own;
+    },
+    '3',
+    /ended before it said "hello"/,
+  ],
+] as const) {
+  test(`a channel that is ${what} is a sentence, and soon`, async (t) => {
+    const inherited = fd3();
+    const said = await asked(t, [], { fd3: inherited, env: { KUBE_USERSPACE_PROXY_HANDOVER_FD: value } });
+    if (typeof inherited === 'number') close(inherited);
+    assert.match(said, expected);
+    assert.match(said, /^KUBE_USERSPACE_PROXY_HANDOVER_FD=.*; only such a process sets it, so unset it\n$/);
+  });
+}
+
+test('the program itself ends with that sentence, and 1', async () => {
+  const child = spawn(process.execPath, [join(SOURCE, '../main.ts'), '--manifests', tmpdir()], {
+    stdio: ['ignore', 'inherit', 'pipe'],
+    env: { ...process.env, KUBE_USERSPACE_PROXY_HANDOVER_FD: 'three' },
+    timeout: 120_000,
+    killSignal: 'SIGKILL',
+  });
+  const [said, [code]] = await Promise.all([text(child.stderr as Readable), once(child, 'exit')]);
+  assert.match(said, /^kube-userspace-proxy: KUBE_USERSPACE_PROXY_HANDOVER_FD="three" leads to no process .*\n$/);
+  assert.equal(code, 1);
+});
+
+test('a socket whose reads wait for ever does not make it wait', async (t) => {
+  const blocking = `use Socket; $^F = 99; socketpair(my $own, my $other, AF_UNIX, SOCK_SEQPACKET, 0) or die;
+    $ENV{KUBE_USERSPACE_PROXY_HANDOVER_FD} = fileno($own); exec @ARGV`;
+  assert.match(await asked(t, ['perl', '-e', blocking]), /\(the other process did not answer in time\)/);
+});

@@ -1,0 +1,165 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { HandOver } from '../../src/model/hand-over.ts';
+import { awaitSupervision, takeOver } from '../../src/upgrade/take-over.ts';
+import { Upgrade, type UpgradeOptions } from '../../src/upgrade/upgrade.ts';
+import { channelPair } from '../engine/fast/pass-on.ts';
+import { RecordingLog } from '../fakes/recording-log.ts';
+import { settle, until } from '../support/until.ts';
+import { PATIENT } from './patient-clock.ts';
+
+const PID = 4711;
+
+const dataPlane: HandOver = {
+  freeze: async () => [],
+  check: () => {},
+  thaw: () => {},
+  atWork: async () => {},
+  recover: () => {},
+  release: async () => {},
+  adopt: async (parcels) => {
+    for await (const _ of parcels);
+    return [];
+  },
+};
+
+type Means = NonNullable<UpgradeOptions['means']>;
+
+interface Options extends Partial<UpgradeOptions & Means> {
+  readonly onReloading?: () => Promise<void>;
+  readonly onSuccessor?: () => Promise<void>;
+}
+
+const AT_ONCE = async () => {};
+
+function rig({ startSuccessor, onReloading = AT_ONCE, onSuccessor = AT_ONCE, ...options }: Options = {}) {
+  const told: string[] = [];
+  const log = new RecordingLog();
+  const [own, channel] = channelPair(PATIENT);
+  let isDead = false;
+  const successor = {
+    pid: PID,
+    channel: own,
+    kill: async () => {
+      told.push('kill');
+      if (!isDead) channel.close();
+      isDead = true;
+    },
+  };
+  const upgrade = new Upgrade({
+    clock: PATIENT,
+    log,
+    pid: 99,
+    controlPlane: { pause: async () => {}, resume: () => void told.push('resume'), drained: () => [] },
+    supervisor: {
+      reloading: () => {
+        told.push('reloading');
+        return onReloading();
+      },
+      successor: (pid) => {
+        told.push(`successor ${pid}`);
+        return onSuccessor();
+      },
+      ready: async () => void told.push('ready'),
+    },
+    means: { dataPlane, startSuccessor: startSuccessor ?? (async () => successor) },
+    onReleased: async () => void told.push('released'),
+    ...options,
+  });
+  return { upgrade, told, log, channel, successor };
+}
+
+test('the supervisor hears of the successor once it serves, and before it is told so', async () => {
+  const heard = Promise.withResolvers<void>();
+  const { upgrade, told, log, channel } = rig({ onSuccessor: () => heard.promise });
+  const running = upgrade.run();
+  await takeOver(channel, { dataPlane, program: '2.0', onAdopted: () => {} });
+  await settle();
+  assert.deepEqual(told, ['reloading']);
+  let isSupervised = false;
+  const supervised = awaitSupervision(channel).then(() => {
+    isSupervised = true;
+  });
+  await until('the supervisor to be told', () => told.includes(`successor ${PID}`));
+  await settle();
+  assert.equal(isSupervised, false);
+  heard.resolve();
+  await supervised;
+  await running;
+  assert.deepEqual(told.slice(2), ['released']);
+  assert.deepEqual(log.of('error'), []);
+  assert.equal(log.lines.at(-1)?.fields['version'], '2.0');
+});
+
+test('an upgrade that fails is told of, and can be tried again', async () => {
+  const { upgrade, told, log } = rig({
+    startSuccessor: async () => {
+      throw new Error('no such program');
+    },
+  });
+  await upgrade.run();
+  await upgrade.run();
+  assert.deepEqual(told, ['reloading', 'ready', 'reloading', 'ready']);
+  assert.deepEqual(
+    log.of('error').map(({ fields }) => fields['err']),
+    ['no such program', 'no such program'],
+  );
+});
+
+test('one at a time', async () => {
+  const { upgrade, told, log } = rig();
+  const running = upgrade.run();
+  await upgrade.run();
+  assert.equal(log.of('warn').length, 1);
+  await upgrade.abandon();
+  await running;
+  assert.deepEqual(told.filter((each) => each === 'reloading').length, 1);
+});
+
+test('a successor that fails once it has gone on costs connections, which is told of', async () => {
+  const { upgrade, told, log, channel, successor } = rig();
+  const running = upgrade.run();
+  await takeOver(channel, { dataPlane, program: '2.0', onAdopted: () => {} });
+  await successor.kill();
+  await running;
+  assert.match(log.of('error')[0]?.message ?? '', /so connections are lost; this process serves again/);
+  assert.deepEqual(told.slice(-2), ['kill', 'ready']);
+  assert.ok(told.includes('resume') && !told.includes('released'), `${told}`);
+});
+
+test('whoever is told to end has no successor', async () => {
+  const { upgrade, told, log, channel } = rig();
+  const running = upgrade.run();
+  await until('it to be started', () => told.includes('reloading'));
+  await channel.send({ kind: 'hello', versions: [2], program: '2.0' });
+  await upgrade.abandon();
+  await running;
+  assert.ok(told.includes('kill') && !told.includes('released'), `${told}`);
+  assert.ok(!told.includes('ready'), 'nor is it ready');
+  assert.deepEqual(log.of('error'), []);
+  await rig().upgrade.abandon();
+});
+
+test('nor does one who is told to end before there is a successor start one', async () => {
+  const heard = Promise.withResolvers<void>();
+  const { upgrade, told, log } = rig({ onReloading: () => heard.promise });
+  const running = upgrade.run();
+  const abandoned = upgrade.abandon();
+  heard.resolve();
+  await abandoned;
+  await running;
+  assert.deepEqual(told, ['reloading']);
+  assert.deepEqual(log.of('error'), []);
+});
+
+for (const [what, options, expected] of [
+  ['the portable engine', { means: undefined }, /portable engine .* --dataplane fast/],
+  ['process 1 of a container', { pid: 1 }, /container ends with its process 1/],
+] as const) {
+  test(`${what} says what it cannot do`, async () => {
+    const { upgrade, told, log } = rig(options);
+    await upgrade.run();
+    assert.match(log.of('error')[0]?.message ?? '', expected);
+    assert.deepEqual(told, []);
+  });
+}

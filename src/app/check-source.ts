@@ -12,7 +12,6 @@ import { createManifestSource } from '../manifests/manifest-source.ts';
 import type { Service } from '../model/service.ts';
 import type { SourceEvent } from '../model/source-event.ts';
 import { type ApiSteps, type AskApi, checkApiConnection } from '../operate/check/api-connection.ts';
-import { bounded } from '../operate/check/bounded.ts';
 import { counted } from '../operate/check/counted.ts';
 import { checkAuthority, checkClientCertificate, checkSecretFiles } from '../operate/check/credentials.ts';
 import { type Finding, fail, ok } from '../operate/check/finding.ts';
@@ -22,8 +21,9 @@ import { askerOf } from '../operate/check/probes/ask-api.ts';
 import { resolveName, STEP_MS, tryTcp, tryTls } from '../operate/check/probes/connection.ts';
 import type { Check } from '../operate/check/run-checks.ts';
 import { listServices } from '../operate/check/services.ts';
-import { messageOf } from '../util/message-of.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
+import { messageOf } from '../util/text.ts';
+import { withDeadline } from '../util/wait.ts';
 
 /** What the check of the source has found, for those of the machine. */
 export interface KnownServices {
@@ -83,7 +83,7 @@ async function checkManifests(paths: readonly string[], known: KnownServices): P
   const source = createManifestSource({ paths, clock, log });
   const objects = new Map<string, SourceEvent>();
   try {
-    await bounded(
+    await withDeadline(
       new Promise<void>((resolve, reject) => {
         const apply = (events: readonly SourceEvent[]) => {
           for (const event of events) objects.set(`${event.kind} ${event.key}`, event);
@@ -123,7 +123,7 @@ async function checkCredentials(
     client.close();
     const opened = await openAccess({ ...options, log: new FindingsLog('') });
     const secrets = checkSecretFiles(opened.secretFiles.map((path) => ({ path, mode: modeOf(path) })));
-    const access = await bounded(opened.access.current(), {
+    const access = await withDeadline(opened.access.current(), {
       clock,
       ms: STEP_MS,
       late: `the credentials were not there within ${STEP_MS / 1_000} s (an exec plugin, or an OIDC provider?)`,

@@ -5,7 +5,7 @@ import type { NodeTopology } from '../model/node-topology.ts';
 import type { SourceSink } from '../model/source.ts';
 import type { SourceEvent } from '../model/source-event.ts';
 import type { Clock } from '../util/clock.ts';
-import { inSlices } from '../util/time-slices.ts';
+import { inSlices } from '../util/wait.ts';
 import type { Pipeline } from './pipeline.ts';
 
 export interface ControlPlaneOptions {

@@ -1,7 +1,7 @@
 import type { Health } from '../http/health.ts';
 import type { IpFamily } from '../model/address.ts';
 import type { Clock } from '../util/clock.ts';
-import { sleep } from '../util/sleep.ts';
+import { sleep } from '../util/wait.ts';
 
 /**
  * What waits for this service may be what its first sync waits for (an API server on this node), and systemd gives up a

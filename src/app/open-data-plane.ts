@@ -3,8 +3,8 @@ import { createFastDataPlane, defaultWorkers } from '../engine/fast/create.ts';
 import { createNodeDataPlane, loadKernelSockets, type NodeDataPlaneSetup } from '../engine/node/node-data-plane.ts';
 import type { DataPlane, DataPlaneObserver } from '../model/data-plane.ts';
 import type { Log } from '../util/log.ts';
-import { messageOf } from '../util/message-of.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
+import { messageOf } from '../util/text.ts';
 
 export interface OpenedDataPlane {
   readonly engine: 'fast' | 'node';

@@ -2,7 +2,7 @@ import { parseCommandLine } from '../config/command-line.ts';
 import { readRegularFile } from '../kernel/regular-file.ts';
 import { strictDocuments } from '../manifests/strict-documents.ts';
 import { SUBCOMMANDS } from '../operate/command/subcommands.ts';
-import { messageOf } from '../util/message-of.ts';
+import { messageOf } from '../util/text.ts';
 import { cleanup, initialize, refuse, writeConfiguration } from './commands.ts';
 import { run } from './run.ts';
 

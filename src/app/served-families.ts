@@ -4,7 +4,7 @@ import { type Iptables, IptablesError } from '../model/iptables.ts';
 import { natProbeText } from '../rules/probe.ts';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
-import { messageOf } from '../util/message-of.ts';
+import { messageOf } from '../util/text.ts';
 
 export const WILDCARDS: Readonly<Record<IpFamily, Address>> = { IPv4: '0.0.0.0' as Address, IPv6: '::' as Address };
 

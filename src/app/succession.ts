@@ -5,8 +5,8 @@ import type { Channel } from '../upgrade/channel.ts';
 import { CHANNEL_VARIABLE } from '../upgrade/protocol.ts';
 import { takeOver } from '../upgrade/take-over.ts';
 import type { UpgradeOptions } from '../upgrade/upgrade.ts';
-import { messageOf } from '../util/message-of.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
+import { messageOf } from '../util/text.ts';
 import type { ControlPlane } from './control-plane.ts';
 import type { Source } from './open-source.ts';
 

@@ -6,7 +6,7 @@ import type { Address, IpFamily } from '../model/address.ts';
 import type { NodeFacts } from '../rules/steering.ts';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
-import { messageOf } from '../util/message-of.ts';
+import { messageOf } from '../util/text.ts';
 import type { ControlPlane } from './control-plane.ts';
 import type { Pipeline } from './pipeline.ts';
 import type { Ability } from './served-families.ts';

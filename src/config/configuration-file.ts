@@ -1,4 +1,4 @@
-import { printable } from '../util/printable.ts';
+import { printable } from '../util/text.ts';
 import { object } from './field-types.ts';
 import { SETTING_NAMES, SETTINGS, type SettingName } from './settings.ts';
 import { suggest } from './suggest.ts';

@@ -1,6 +1,6 @@
 import { readdir, stat } from 'node:fs/promises';
 import { collectDefaultMetrics, Gauge, Registry } from 'prom-client';
-import type { LoopDelayMs } from '../util/loop-delay.ts';
+import type { LoopDelayMs } from '../model/metrics.ts';
 
 const LATENESS = "lateness of the main thread's event loop, sampled between two scrapes";
 

@@ -1,5 +1,5 @@
 import { monitorEventLoopDelay } from 'node:perf_hooks';
-import type { LoopDelayMs } from '../util/loop-delay.ts';
+import type { LoopDelayMs } from '../model/metrics.ts';
 
 /**
  * Looks so often how late this thread's event loop is; each look wakes the process up. The returned function tells of

@@ -1,7 +1,7 @@
 import { hostname } from 'node:os';
 import type { Clock, Random } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
-import { sleep } from '../util/sleep.ts';
+import { sleep } from '../util/wait.ts';
 import { causeMessage } from './api-error.ts';
 import { decodeNode, type NodeStatus } from './node-status.ts';
 import type { Transport } from './transport.ts';

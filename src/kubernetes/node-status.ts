@@ -1,7 +1,7 @@
 import { type Address, parseAddress, specialAddressReason } from '../model/address.ts';
 import { type Cidr, parseCidr } from '../model/cidr.ts';
+import { Field } from '../util/untrusted.ts';
 import { type Decoded, decoding } from './objects/decoded.ts';
-import { Field } from './objects/field.ts';
 import { dnsSubdomain } from './objects/metadata.ts';
 
 /** This node, as its Node object has it. */

@@ -1,8 +1,8 @@
 import type { Clock, Random } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
+import { Field, FieldError } from '../util/untrusted.ts';
 import type { ResourceHealth } from './api-health.ts';
 import { decodeNode, type NodeStatus, nodeNameOf } from './node-status.ts';
-import { Field, FieldError } from './objects/field.ts';
 import { Reflector, type Resource } from './reflector.ts';
 import type { Transport } from './transport.ts';
 

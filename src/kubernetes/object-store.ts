@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { Log, LogFields } from '../util/log.ts';
+import type { Problem } from '../util/untrusted.ts';
 import type { Decoded } from './objects/decoded.ts';
-import type { Problem } from './objects/field.ts';
 
 /** How to read one kind of object. Both functions take anything and never throw. */
 export interface ObjectReader<T> {

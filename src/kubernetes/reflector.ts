@@ -2,7 +2,7 @@ import { setImmediate } from 'node:timers/promises';
 import type { Clock, Random } from '../util/clock.ts';
 import { LineSplitter, LineTooLongError } from '../util/line-splitter.ts';
 import type { Log } from '../util/log.ts';
-import { sleep } from '../util/sleep.ts';
+import { sleep } from '../util/wait.ts';
 import { ApiError, causeMessage } from './api-error.ts';
 import type { ResourceHealth } from './api-health.ts';
 import { readPage } from './list-page.ts';

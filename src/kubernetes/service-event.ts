@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { partsOf } from '../model/service.ts';
 import type { UnservedPort } from '../model/service-port.ts';
 import type { Random } from '../util/clock.ts';
-import { sleep } from '../util/sleep.ts';
+import { sleep } from '../util/wait.ts';
 import { type ClusterEvent, type EventEnvironment, postEvent } from './event.ts';
 
 /** Ten thousand Services of the wrong kind must not become ten thousand events; the log has all of them. */

@@ -1,6 +1,6 @@
 import { type FSWatcher, watch as fsWatch } from 'node:fs';
 import type { Log } from '../util/log.ts';
-import { messageOf } from '../util/message-of.ts';
+import { messageOf } from '../util/text.ts';
 
 type Watch = (directory: string, onChange: () => void) => FSWatcher;
 

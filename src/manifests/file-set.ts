@@ -4,7 +4,7 @@ import { open, readdir, stat } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
-import { messageOf } from '../util/message-of.ts';
+import { messageOf } from '../util/text.ts';
 import type { FileRank } from './catalog.ts';
 import { ABSENT, type Look, Settling } from './settling.ts';
 

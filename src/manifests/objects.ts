@@ -1,5 +1,4 @@
 import type { Decoded } from '../kubernetes/objects/decoded.ts';
-import { Field, FieldError, type Problem } from '../kubernetes/objects/field.ts';
 import {
   decodeObject,
   type Kind,
@@ -7,6 +6,7 @@ import {
   objectIdentity,
 } from '../kubernetes/objects/kubernetes-object.ts';
 import type { ServiceKey } from '../model/service.ts';
+import { Field, FieldError, type Problem } from '../util/untrusted.ts';
 import { type ParsedDocument, parseDocuments } from './parse.ts';
 
 /** Whose `field` is within its object. */

@@ -1,7 +1,7 @@
 import { type Address, parseAddress } from '../model/address.ts';
 import type { Table } from '../model/iptables.ts';
 import type { Clock } from '../util/clock.ts';
-import { inSlices } from '../util/time-slices.ts';
+import { inSlices } from '../util/wait.ts';
 import { plainSpec } from './chains.ts';
 import { DumpReader } from './dump.ts';
 import { type IsLocal, matchesPacket, parseRule, type RuleTarget, type TracedPacket } from './explain-match.ts';

@@ -6,7 +6,7 @@ import { parseDump } from '../rules/dump.ts';
 import { installedPorts } from '../rules/installed-ports.ts';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
-import { messageOf } from '../util/message-of.ts';
+import { messageOf } from '../util/text.ts';
 
 /** The tables in which this program, or a kube-proxy, leaves something. */
 const TABLES: readonly Table[] = ['nat', 'filter', 'mangle'];

@@ -4,7 +4,7 @@ import type { FlowMetrics } from '../model/metrics.ts';
 import type { PortalDelta } from '../rules/claims.ts';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
-import { messageOf } from '../util/message-of.ts';
+import { messageOf } from '../util/text.ts';
 import { StaleFlows } from './stale-flows.ts';
 
 export interface FlowSyncOptions {

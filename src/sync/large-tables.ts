@@ -1,7 +1,7 @@
 import type { Table } from '../model/iptables.ts';
 import { type ChainRules, DumpReader } from '../rules/dump.ts';
 import type { Clock } from '../util/clock.ts';
-import { inSlices } from '../util/time-slices.ts';
+import { inSlices } from '../util/wait.ts';
 
 /*
  * Tens of thousands of rules take tens of milliseconds to read, to lay out and to write; the event loop turns meanwhile.

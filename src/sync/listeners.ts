@@ -9,7 +9,7 @@ import type { Portal, PortalDelta } from '../rules/claims.ts';
 import { samePortal } from '../rules/same-portal.ts';
 import type { Clock, Timer } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
-import { messageOf } from '../util/message-of.ts';
+import { messageOf } from '../util/text.ts';
 import type { PortAllocator } from './port-allocator.ts';
 
 export interface ListenersOptions {

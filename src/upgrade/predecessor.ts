@@ -1,7 +1,7 @@
 import type { Endpoint } from '../model/endpoint.ts';
 import type { HandOver, Parcel } from '../model/hand-over.ts';
 import type { Clock, Timer } from '../util/clock.ts';
-import { messageOf } from '../util/message-of.ts';
+import { messageOf } from '../util/text.ts';
 import type { Channel } from './channel.ts';
 import { commonVersion, VERSIONS } from './protocol.ts';
 

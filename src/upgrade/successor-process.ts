@@ -7,7 +7,7 @@ import { close } from '../sys/descriptor.ts';
 import { SO_SNDBUF, SOCK_SEQPACKET, SOL_SOCKET, setOption, socketpair } from '../sys/socket.ts';
 import { must } from '../sys/sys-error.ts';
 import type { Clock } from '../util/clock.ts';
-import { messageOf } from '../util/message-of.ts';
+import { messageOf } from '../util/text.ts';
 import { Channel } from './channel.ts';
 import type { Successor } from './predecessor.ts';
 import { CHANNEL_VARIABLE, VERSIONS } from './protocol.ts';

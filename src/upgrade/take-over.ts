@@ -1,6 +1,6 @@
 import type { Endpoint } from '../model/endpoint.ts';
 import type { AdoptedPort, HandOver, Parcel } from '../model/hand-over.ts';
-import { messageOf } from '../util/message-of.ts';
+import { messageOf } from '../util/text.ts';
 import type { Channel } from './channel.ts';
 import { type Message, VERSIONS } from './protocol.ts';
 

@@ -1,7 +1,7 @@
 import type { HandOver } from '../model/hand-over.ts';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
-import { messageOf } from '../util/message-of.ts';
+import { messageOf } from '../util/text.ts';
 import { ConnectionsLostError, type ControlPlane, handOver } from './predecessor.ts';
 import type { StartedSuccessor } from './successor-process.ts';
 

@@ -1,12 +1,12 @@
 import type { Clock } from './clock.ts';
-import { sleep } from './sleep.ts';
+import { sleep } from './wait.ts';
 
-/** Lets `burst` requests pass at once and `ratePerSecond` on the average, in the order of asking (client-go's `flowcontrol`). */
+/** Accepts `burst` requests at once and `ratePerSecond` on average, first come first served (client-go's `flowcontrol`). */
 export class TokenBucket {
   readonly #clock: Clock;
   readonly #intervalMs: number;
   readonly #toleranceMs: number;
-  /** When the bucket would be full again if nobody asked any more. */
+  /** When the bucket would be full again without further requests. */
   #fullAt = 0;
 
   constructor({
@@ -29,5 +29,13 @@ export class TokenBucket {
     const fullAt = Math.max(this.#fullAt, now);
     this.#fullAt = fullAt + this.#intervalMs;
     await sleep(fullAt - this.#toleranceMs - now, this.#clock, signal);
+  }
+
+  /** Whether a request may be sent now; never waits. */
+  tryTake(now = this.#clock.now()): boolean {
+    const fullAt = Math.max(this.#fullAt, now);
+    if (fullAt - this.#toleranceMs > now) return false;
+    this.#fullAt = fullAt + this.#intervalMs;
+    return true;
   }
 }

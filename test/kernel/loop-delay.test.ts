@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { measureLoopDelay } from '../../src/kernel/loop-delay.ts';
-import type { LoopDelayMs } from '../../src/util/loop-delay.ts';
+import type { LoopDelayMs } from '../../src/model/metrics.ts';
 import { until } from '../support/until.ts';
 
 /** Waits for a measurement that is like this: whatever else this machine does makes others different. */

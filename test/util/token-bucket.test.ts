@@ -42,3 +42,12 @@ test('whoever is aborted does not wait, and leaves no timer behind', async () =>
   await waiting;
   assert.equal(clock.pendingTimers, 0);
 });
+
+test('tryTake refuses instead of waiting, and a refusal costs nothing', () => {
+  const clock = new ManualClock();
+  const bucket = new TokenBucket({ clock, ratePerSecond: 1, burst: 2 });
+  const tries = () => Array.from({ length: 4 }, () => bucket.tryTake());
+  assert.deepEqual(tries(), [true, true, false, false]);
+  clock.advance(1_000);
+  assert.deepEqual(tries(), [true, false, false, false]);
+});

@@ -1,5 +1,5 @@
 import type { Clock } from '../../util/clock.ts';
-import { sleep } from '../../util/sleep.ts';
+import { sleep } from '../../util/wait.ts';
 import type { PageQuery } from './page-query.ts';
 import type { Parts } from './parts.ts';
 

@@ -1,9 +1,9 @@
 import type { View } from '../../model/view.ts';
 import type { Clock } from '../../util/clock.ts';
+import { oneAtATime } from '../../util/wait.ts';
 import { type Handler, type HttpResponse, JSON_TYPE, TEXT } from '../http.ts';
 import { atOnce } from '../http-at-once.ts';
 import { statusCsv, statusJson } from './exports.ts';
-import { inTurn } from './in-turn.ts';
 import { liveEvents } from './live.ts';
 import { CONTENT_SECURITY_POLICY, page } from './page.ts';
 import { type PageQuery, parsePageQuery } from './page-query.ts';
@@ -27,7 +27,7 @@ const HEADERS = {
  * what `/metrics` on the same address tells, so it asks nobody who they are either.
  */
 export function statusRoutes(view: View, clock: Clock): readonly (readonly [path: string, Handler])[] {
-  const partsOf = inTurn((query: PageQuery) => makeParts(view, query, clock));
+  const partsOf = oneAtATime((query: PageQuery) => makeParts(view, query, clock));
   const answer = (contentType: string, body: HttpResponse['body'], more: Partial<HttpResponse> = {}): HttpResponse => ({
     status: 200,
     contentType,

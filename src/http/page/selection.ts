@@ -1,7 +1,7 @@
 import { failuresOf } from '../../model/data-plane.ts';
 import type { ServiceState, ServiceView, View } from '../../model/view.ts';
 import type { Clock } from '../../util/clock.ts';
-import { inSlices } from '../../util/time-slices.ts';
+import { inSlices } from '../../util/wait.ts';
 
 import { type PageQuery, rowKey, type Sort } from './page-query.ts';
 

@@ -2,7 +2,7 @@ import type { Address } from '../../model/address.ts';
 import type { Conntrack } from '../../model/conntrack.ts';
 import type { Clock } from '../../util/clock.ts';
 import type { Log } from '../../util/log.ts';
-import { messageOf } from '../../util/message-of.ts';
+import { messageOf } from '../../util/text.ts';
 import type { Exec } from '../iptables/exec.ts';
 import { NoConntrack } from './no-conntrack.ts';
 import { hasConntrackTool, ToolConntrack } from './tool-conntrack.ts';

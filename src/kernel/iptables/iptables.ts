@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises';
 import type { IpFamily } from '../../model/address.ts';
 import { type Iptables, IptablesError, type Table } from '../../model/iptables.ts';
 import type { Log } from '../../util/log.ts';
-import { messageOf } from '../../util/message-of.ts';
+import { messageOf } from '../../util/text.ts';
 import type { Exec } from './exec.ts';
 import { failureOf } from './failure.ts';
 import { detectTools, type Flavour, findTools, isIncompatible, programName, type Tools } from './flavour.ts';

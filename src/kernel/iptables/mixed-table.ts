@@ -1,7 +1,7 @@
 import type { IpFamily } from '../../model/address.ts';
 import { IptablesError, type Table } from '../../model/iptables.ts';
 import { HANDLE, JUMPS, withHandle } from '../../rules/chains.ts';
-import { messageOf } from '../../util/message-of.ts';
+import { messageOf } from '../../util/text.ts';
 
 /** What of `kernel-tables.ts` is needed here. */
 export type KernelTables = typeof import('./kernel-tables.ts');

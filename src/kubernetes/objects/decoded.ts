@@ -1,4 +1,4 @@
-import { type Field, FieldError, type Problem } from './field.ts';
+import { type Field, FieldError, type Problem } from '../../util/untrusted.ts';
 
 /** What came of reading one API object. */
 export type Decoded<T> =

@@ -1,7 +1,7 @@
 import { familyOf, type IpFamily } from '../../model/address.ts';
 import type { EndpointAddress, EndpointPort, EndpointSlice } from '../../model/endpoint.ts';
+import { Field } from '../../util/untrusted.ts';
 import { type Decoded, decoding, Skip, type Warnings } from './decoded.ts';
-import { Field } from './field.ts';
 import { dnsSubdomain, keyOf, lastChangeTriggered, serviceOfSlice, skipByLabel } from './metadata.ts';
 import { address, decodeNodeName, portName, portNumber, protocol } from './network.ts';
 

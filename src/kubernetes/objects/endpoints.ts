@@ -1,6 +1,6 @@
 import type { EndpointAddress, EndpointGroup, EndpointPort, Endpoints } from '../../model/endpoint.ts';
+import { Field } from '../../util/untrusted.ts';
 import { type Decoded, decoding, type Warnings } from './decoded.ts';
-import { Field } from './field.ts';
 import { dnsLabel, keyOf, skipByLabel } from './metadata.ts';
 import { address, decodeNodeName, portName, portNumber, protocol } from './network.ts';
 

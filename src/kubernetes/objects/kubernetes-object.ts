@@ -1,9 +1,9 @@
 import type { EndpointSlice, Endpoints } from '../../model/endpoint.ts';
 import type { Service, ServiceKey } from '../../model/service.ts';
+import { Field, FieldError, type Problem } from '../../util/untrusted.ts';
 import type { Decoded } from './decoded.ts';
 import { decodeEndpointSlice } from './endpoint-slice.ts';
 import { decodeEndpoints } from './endpoints.ts';
-import { Field, FieldError, type Problem } from './field.ts';
 import { dnsLabel, dnsSubdomain, keyOf } from './metadata.ts';
 import { decodeService } from './service.ts';
 

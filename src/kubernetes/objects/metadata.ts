@@ -1,6 +1,6 @@
 import type { ServiceKey } from '../../model/service.ts';
+import type { Field } from '../../util/untrusted.ts';
 import { Skip } from './decoded.ts';
-import type { Field } from './field.ts';
 
 const DEFAULT_NAMESPACE = 'default';
 const SERVICE_NAME_LABEL = 'kubernetes.io/service-name';

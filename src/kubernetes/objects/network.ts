@@ -1,8 +1,8 @@
 import { type Address, parseAddress, specialAddressReason } from '../../model/address.ts';
 import { type Cidr, parseCidr } from '../../model/cidr.ts';
 import type { Protocol } from '../../model/service.ts';
+import type { Field } from '../../util/untrusted.ts';
 import type { Warnings } from './decoded.ts';
-import type { Field } from './field.ts';
 import { dnsLabel, dnsSubdomain } from './metadata.ts';
 
 const PROTOCOLS: readonly Protocol[] = ['TCP', 'UDP', 'SCTP'];

@@ -1,8 +1,8 @@
 import { type Address, familyOf } from '../../model/address.ts';
 import type { Cidr } from '../../model/cidr.ts';
 import type { Service, ServicePortSpec, SessionAffinity, TrafficPolicy } from '../../model/service.ts';
+import { Field } from '../../util/untrusted.ts';
 import { type Decoded, decoding, Skip, type Warnings } from './decoded.ts';
-import { Field } from './field.ts';
 import { dnsLabel, keyOf, skipByLabel, uidOf } from './metadata.ts';
 import { address, cidr, portName, portNumber, protocol } from './network.ts';
 

@@ -1,5 +1,5 @@
 import { readStatus } from '../../kubernetes/api-error.ts';
-import { messageOf } from '../../util/message-of.ts';
+import { messageOf } from '../../util/text.ts';
 import { type Finding, fail, ok, warn } from './finding.ts';
 
 export interface ServerCertificate {

@@ -1,4 +1,4 @@
-import { messageOf } from '../../util/message-of.ts';
+import { messageOf } from '../../util/text.ts';
 import { counted } from './counted.ts';
 import { type Finding, fail, ok, warn } from './finding.ts';
 

@@ -1,6 +1,6 @@
 import type { Address, IpFamily } from '../../model/address.ts';
 import { IptablesError } from '../../model/iptables.ts';
-import { messageOf } from '../../util/message-of.ts';
+import { messageOf } from '../../util/text.ts';
 import { type Finding, fail, ok, warn } from './finding.ts';
 
 export interface FamilyFacts {

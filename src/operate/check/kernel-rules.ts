@@ -1,5 +1,4 @@
-import type { Address, IpFamily } from '../../model/address.ts';
-import { parseAddress } from '../../model/address.ts';
+import { type Address, type IpFamily, parseAddress } from '../../model/address.ts';
 import { addressBlock } from '../../model/cidr.ts';
 import type { Table } from '../../model/iptables.ts';
 import type { ServicePort } from '../../model/service-port.ts';

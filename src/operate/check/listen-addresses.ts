@@ -1,8 +1,6 @@
-import type { Endpoint } from '../../model/endpoint.ts';
-import { endpointName } from '../../model/endpoint.ts';
+import { type Endpoint, endpointName } from '../../model/endpoint.ts';
 import { type Finding, fail, ok, warn } from './finding.ts';
-import type { HostProcess } from './host-process.ts';
-import { isThisProgram } from './host-process.ts';
+import { type HostProcess, isThisProgram } from './host-process.ts';
 
 /** `taken`: by this process if it can be seen. */
 export type BindOutcome =

@@ -1,7 +1,7 @@
 import { readStatus } from '../../kubernetes/api-error.ts';
 import type { Kind } from '../../kubernetes/objects/kubernetes-object.ts';
 import { resourceOf } from '../../kubernetes/resources.ts';
-import { messageOf } from '../../util/message-of.ts';
+import { messageOf } from '../../util/text.ts';
 import type { ApiAnswer, AskApi } from './api-connection.ts';
 import { type Finding, fail, ok, warn } from './finding.ts';
 

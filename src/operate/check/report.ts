@@ -1,4 +1,4 @@
-import { printable } from '../../util/printable.ts';
+import { printable } from '../../util/text.ts';
 import { counted } from './counted.ts';
 import type { Level } from './finding.ts';
 import type { NamedFinding } from './run-checks.ts';

@@ -1,6 +1,6 @@
 import type { Clock } from '../../util/clock.ts';
-import { messageOf } from '../../util/message-of.ts';
-import { bounded } from './bounded.ts';
+import { messageOf } from '../../util/text.ts';
+import { withDeadline } from '../../util/wait.ts';
 import { type Finding, fail } from './finding.ts';
 
 export interface Check {
@@ -28,7 +28,7 @@ async function findingsOf(run: Check['run'], clock: Clock): Promise<readonly Fin
   try {
     // Also what is thrown before the first await.
     const work = (async () => run())();
-    return await bounded(work, { clock, ms: CHECK_DEADLINE_MS, late });
+    return await withDeadline(work, { clock, ms: CHECK_DEADLINE_MS, late });
   } catch (error) {
     return [fail(`this could not be looked at: ${messageOf(error)}`, 'see whether the others say why')];
   }

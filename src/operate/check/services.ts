@@ -4,7 +4,7 @@ import { ObjectStore } from '../../kubernetes/object-store.ts';
 import { resourceOf } from '../../kubernetes/resources.ts';
 import type { Service } from '../../model/service.ts';
 import type { Clock } from '../../util/clock.ts';
-import { messageOf } from '../../util/message-of.ts';
+import { messageOf } from '../../util/text.ts';
 import type { AskApi } from './api-connection.ts';
 import { counted } from './counted.ts';
 import { type Finding, ok, warn } from './finding.ts';

@@ -1,7 +1,6 @@
 import { suggest } from '../../config/suggest.ts';
 import { PROGRAM } from '../../config/version.ts';
-import { messageOf } from '../../util/message-of.ts';
-import { printable } from '../../util/printable.ts';
+import { messageOf, printable } from '../../util/text.ts';
 import { subcommandHelp } from './help.ts';
 import type { RunSubcommand, Subcommand, Terminal, Tools } from './subcommand.ts';
 

@@ -1,7 +1,6 @@
 import { VERSION } from '../../config/version.ts';
 import type { NodeView } from '../../model/view.ts';
-import { messageOf } from '../../util/message-of.ts';
-import { printable } from '../../util/printable.ts';
+import { messageOf, printable } from '../../util/text.ts';
 import { parseArguments } from './arguments.ts';
 import { controlSocketOf, JSON_OUTPUT } from './control-options.ts';
 import { printableJson } from './format/json.ts';

@@ -1,5 +1,5 @@
 import type { Socket } from 'node:net';
-import { messageOf } from '../../util/message-of.ts';
+import { messageOf } from '../../util/text.ts';
 import { type Answerer, answer } from './answer.ts';
 import { linesOf } from './lines.ts';
 import { READ_TIMEOUT_MS } from './protocol.ts';

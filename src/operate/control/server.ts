@@ -1,6 +1,6 @@
 import { createServer, type Server, type Socket } from 'node:net';
 import type { Timer } from '../../util/clock.ts';
-import { messageOf } from '../../util/message-of.ts';
+import { messageOf } from '../../util/text.ts';
 import type { Answerer } from './answer.ts';
 import { serveConnection } from './connection.ts';
 import { listenAt, type SocketFile } from './socket-file.ts';

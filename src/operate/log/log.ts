@@ -2,7 +2,7 @@ import { Writable } from 'node:stream';
 import winston from 'winston';
 import type { Clock } from '../../util/clock.ts';
 import type { Log, LogFields, LogSink } from '../../util/log.ts';
-import { printable } from '../../util/printable.ts';
+import { printable } from '../../util/text.ts';
 import { rfc3339 } from '../../util/timestamp.ts';
 import type { LogOutput } from './log-output.ts';
 

@@ -1,4 +1,4 @@
-import { printable } from '../../util/printable.ts';
+import { printable } from '../../util/text.ts';
 
 /** How far the start has come, up to the first time that every rule is installed. */
 export interface StartProgress {

@@ -14,7 +14,7 @@ import type { Fate, Path, TracedRule } from '../../rules/explain-path.ts';
 import type { EndpointVerdict } from '../../services/endpoint-verdicts.ts';
 import type { ServiceTracker } from '../../services/service-tracker.ts';
 import type { Clock } from '../../util/clock.ts';
-import { inSlices } from '../../util/time-slices.ts';
+import { inSlices } from '../../util/wait.ts';
 
 /** What this program knows of the Service ports of one address family. */
 export interface ExplainedFamily {

@@ -1,7 +1,7 @@
 import type { EventView } from '../../model/view.ts';
 import type { Clock } from '../../util/clock.ts';
 import type { Log, LogFields, LogSink } from '../../util/log.ts';
-import { printable } from '../../util/printable.ts';
+import { printable } from '../../util/text.ts';
 
 /** Enough for an operator who comes an hour after a bad night, and little memory. */
 const MAX_EVENTS = 300;

@@ -3,8 +3,8 @@ import type { ListenerId } from '../../model/listener-id.ts';
 import { HISTORY_MS, type HistorySample, type Rates, SAMPLE_MS } from '../../model/view.ts';
 import type { Clock, Timer } from '../../util/clock.ts';
 import type { Log } from '../../util/log.ts';
-import { messageOf } from '../../util/message-of.ts';
-import { inSlices } from '../../util/time-slices.ts';
+import { messageOf } from '../../util/text.ts';
+import { inSlices } from '../../util/wait.ts';
 import { addTo, NO_RATES, noCounters } from './counters.ts';
 import { countOf, TROUBLES, type Trouble } from './trouble.ts';
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import type { Decoded } from '../../../src/kubernetes/objects/decoded.ts';
-import type { Problem } from '../../../src/kubernetes/objects/field.ts';
+import type { Problem } from '../../../src/util/untrusted.ts';
 
 type Json = Record<string, unknown>;
 

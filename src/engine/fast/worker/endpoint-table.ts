@@ -1,6 +1,5 @@
 import { COUNTERS } from '../../../model/data-plane.ts';
-import type { Endpoint } from '../../../model/endpoint.ts';
-import { endpointName } from '../../../model/endpoint.ts';
+import { type Endpoint, endpointName } from '../../../model/endpoint.ts';
 import type { Picker } from '../../../services/picker.ts';
 import type { Memory } from '../../../sys/memory.ts';
 import { encodeSocketAddress, familyOfText } from '../../../sys/socket-address.ts';

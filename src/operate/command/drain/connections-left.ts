@@ -1,7 +1,7 @@
 import type { Endpoint } from '../../../model/endpoint.ts';
 import { partsOf, type ServicePortName } from '../../../model/service.ts';
 import type { ServiceFilter } from '../../../model/view.ts';
-import { messageOf } from '../../../util/message-of.ts';
+import { messageOf } from '../../../util/text.ts';
 import type { Control } from '../../control/protocol.ts';
 import { type Holder, holdersOf, isSame } from './holders.ts';
 

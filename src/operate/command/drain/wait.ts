@@ -1,7 +1,7 @@
 import { formatDuration } from '../../../config/duration.ts';
 import { type Endpoint, endpointName } from '../../../model/endpoint.ts';
 import type { Clock } from '../../../util/clock.ts';
-import { sleep } from '../../../util/sleep.ts';
+import { sleep } from '../../../util/wait.ts';
 import type { Control } from '../../control/protocol.ts';
 import type { Terminal } from '../subcommand.ts';
 import { connectionsLeft } from './connections-left.ts';

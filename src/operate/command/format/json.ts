@@ -1,4 +1,4 @@
-import { printable } from '../../../util/printable.ts';
+import { printable } from '../../../util/text.ts';
 
 /** A JSON document of several lines, in which nothing steers a terminal: `JSON.stringify` escapes less than all of that. */
 export function printableJson(value: unknown): string {

@@ -1,4 +1,4 @@
-import { printable } from '../../../util/printable.ts';
+import { printable } from '../../../util/text.ts';
 
 /** All that is not Latin: it may be two columns wide, or none. */
 const OF_UNKNOWN_WIDTH = /[^\u0020-\u007e\u00a1-\u024f]/gu;

@@ -1,5 +1,5 @@
 import type { Clock } from '../../../util/clock.ts';
-import { sleep } from '../../../util/sleep.ts';
+import { sleep } from '../../../util/wait.ts';
 import { READ_TIMEOUT_MS } from '../../control/protocol.ts';
 import type { Terminal } from '../subcommand.ts';
 

@@ -1,5 +1,5 @@
 import type { ConnectionView, NodeView, ServiceView } from '../../../model/view.ts';
-import { printable } from '../../../util/printable.ts';
+import { printable } from '../../../util/text.ts';
 import { oneColumnEach } from '../format/text.ts';
 import { CONNECTION_HEADER, ConnectionLines } from './connections.ts';
 import { headerLines, serviceLines, type TableOptions } from './table.ts';

@@ -1,7 +1,7 @@
 import type { NodeView, ServiceView } from '../../../model/view.ts';
 import type { Clock } from '../../../util/clock.ts';
-import { messageOf } from '../../../util/message-of.ts';
-import { sleep } from '../../../util/sleep.ts';
+import { messageOf } from '../../../util/text.ts';
+import { sleep } from '../../../util/wait.ts';
 import type { Control } from '../../control/protocol.ts';
 import { caveatsOf } from '../caveats.ts';
 import { timeOfDay } from '../format/duration.ts';

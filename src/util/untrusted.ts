@@ -1,4 +1,4 @@
-/** What is wrong with one field of an API object, in words for the person who has to mend it. */
+/** What is wrong with one field of an untrusted object, in words for the person who must fix it. */
 export interface Problem {
   /** As `spec.ports[1].nodePort`; empty for the object as a whole. */
   readonly field: string;
@@ -29,8 +29,8 @@ export function show(value: unknown): string {
 }
 
 /**
- * One value inside an untrusted API object, with the way that led to it. Reading it gives the type asked for or throws
- * {@link FieldError}. A null counts as absent, as it does for the API server's own decoder (Go `encoding/json`).
+ * One value inside an untrusted object, with its path. Each reader returns a value of its type or throws
+ * {@link FieldError}. Null counts as absent, as in the API server's own decoder (Go `encoding/json`).
  */
 export class Field {
   readonly value: unknown;

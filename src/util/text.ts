@@ -1,3 +1,7 @@
+/** What whatever was thrown says, for a log line or the end of a sentence. */
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
 /** Control and invisible formatting characters, line and paragraph separators: what breaks a line or fools a reader. */
 const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu;
 

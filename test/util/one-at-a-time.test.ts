@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { inTurn } from '../../../src/http/page/in-turn.ts';
-import { settle } from '../../support/until.ts';
+import { oneAtATime } from '../../src/util/wait.ts';
+import { settle } from '../support/until.ts';
 
 const HERE = new AbortController().signal;
 
@@ -9,7 +9,7 @@ const HERE = new AbortController().signal;
 function setUp() {
   const begun: string[] = [];
   const ends: PromiseWithResolvers<string>[] = [];
-  const work = inTurn((name: string) => {
+  const work = oneAtATime((name: string) => {
     begun.push(name);
     const end = Promise.withResolvers<string>();
     ends.push(end);

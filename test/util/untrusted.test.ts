@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Field, FieldError, show } from '../../../src/kubernetes/objects/field.ts';
+import { Field, FieldError, show } from '../../src/util/untrusted.ts';
 
 function errorOf(read: () => unknown): string {
   try {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { inSlices } from '../../src/util/time-slices.ts';
+import { inSlices } from '../../src/util/wait.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 
 test('steps run until there are no more, a few at a time', async () => {

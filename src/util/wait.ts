@@ -1,0 +1,70 @@
+import type { Clock } from './clock.ts';
+
+/** How long the event loop may be held up: a connection of the portable engine, or a scrape, waits meanwhile. */
+const SLICE_MS = 5;
+
+/** Resolves after `ms`, at once when `ms` is not positive, or when aborted: check the signal afterwards. */
+export function sleep(ms: number, clock: Clock, signal: AbortSignal): Promise<void> {
+  if (signal.aborted || ms <= 0) return Promise.resolve();
+  return new Promise((resolve) => {
+    const wake = () => {
+      timer.cancel();
+      signal.removeEventListener('abort', wake);
+      resolve();
+    };
+    const timer = clock.after(ms, wake);
+    signal.addEventListener('abort', wake);
+  });
+}
+
+/** Resolves in another turn of the event loop. */
+export function nextTurn(clock: Clock): Promise<void> {
+  return new Promise((resolve) => {
+    clock.after(0, resolve);
+  });
+}
+
+/**
+ * Calls `step` until it returns `false`, with a turn of the event loop in between whenever a slice of time is used up.
+ * The first slice runs before this returns.
+ */
+export async function inSlices(clock: Clock, step: () => boolean): Promise<void> {
+  for (;;) {
+    const endMs = clock.now() + SLICE_MS;
+    do {
+      if (!step()) return;
+    } while (clock.now() < endMs);
+    await nextTurn(clock);
+  }
+}
+
+/** Rejects with an error of the message `late` after `ms`. The work itself goes on, but nothing waits for it. */
+export function withDeadline<T>(
+  work: Promise<T>,
+  { clock, ms, late }: { readonly clock: Clock; readonly ms: number; readonly late: string },
+): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const timer = clock.after(ms, () => reject(new Error(late)));
+    work.then(resolve, reject).finally(() => timer.cancel());
+  });
+}
+
+/** The wait after the `failures`-th failure in a row (from 1): doubles from `firstMs` up to `maxMs`. */
+export function backoffMs(failures: number, { firstMs, maxMs }: { readonly firstMs: number; readonly maxMs: number }) {
+  return Math.min(firstMs * 2 ** Math.min(failures - 1, 32), maxMs);
+}
+
+/**
+ * Runs calls of `work` one after another, in the order of calling. A failure rejects its own call only. Gives
+ * `undefined` for a call whose signal was aborted before its turn came.
+ */
+export function oneAtATime<Argument, Result>(
+  work: (argument: Argument) => Promise<Result>,
+): (argument: Argument, signal?: AbortSignal) => Promise<Result | undefined> {
+  let last: Promise<unknown> = Promise.resolve();
+  return (argument, signal) => {
+    const result = last.then(() => (signal?.aborted ? undefined : work(argument)));
+    last = result.catch(() => {});
+    return result;
+  };
+}

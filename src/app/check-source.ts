@@ -10,7 +10,7 @@ import { environmentProxy } from '../kubernetes/environment-proxy.ts';
 import { nodeName } from '../kubernetes/node-object.ts';
 import { createManifestSource } from '../manifests/manifest-source.ts';
 import type { Service } from '../model/service.ts';
-import type { SourceEvent } from '../model/source-event.ts';
+import type { SourceEvent } from '../model/source.ts';
 import { type ApiSteps, type AskApi, checkApiConnection } from '../operate/check/api-connection.ts';
 import { counted } from '../operate/check/counted.ts';
 import { checkAuthority, checkClientCertificate, checkSecretFiles } from '../operate/check/credentials.ts';

@@ -1,9 +1,8 @@
 import type { Metrics } from '../http/metrics.ts';
 import type { IpFamily } from '../model/address.ts';
+import type { NodeTopology } from '../model/endpoint.ts';
 import type { AdoptedPort } from '../model/hand-over.ts';
-import type { NodeTopology } from '../model/node-topology.ts';
-import type { SourceSink } from '../model/source.ts';
-import type { SourceEvent } from '../model/source-event.ts';
+import type { SourceEvent, SourceSink } from '../model/source.ts';
 import type { Clock } from '../util/clock.ts';
 import { inSlices } from '../util/wait.ts';
 import type { Pipeline } from './pipeline.ts';

@@ -7,7 +7,7 @@ import { statusRoutes } from '../http/page/routes.ts';
 import { Profiler } from '../http/profiler.ts';
 import { healthzRoutes, metricsRoutes } from '../http/routes.ts';
 import { isWildcard } from '../model/address.ts';
-import type { ApiStatus } from '../model/api-status.ts';
+import type { ApiStatus } from '../model/source.ts';
 import type { View } from '../model/view.ts';
 import type { Log } from '../util/log.ts';
 import { systemClock as clock } from '../util/system-clock.ts';

@@ -8,10 +8,9 @@ import type { NodeStatus } from '../kubernetes/node-status.ts';
 import { watchNode } from '../kubernetes/node-watch.ts';
 import { UnservedEvents } from '../kubernetes/service-event.ts';
 import { createManifestSource } from '../manifests/manifest-source.ts';
-import type { ApiStatus } from '../model/api-status.ts';
 import type { ApiRequestMetrics } from '../model/metrics.ts';
 import type { UnservedPort } from '../model/service-port.ts';
-import type { ServiceSource } from '../model/source.ts';
+import type { ApiStatus, ServiceSource } from '../model/source.ts';
 import type { Log } from '../util/log.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
 

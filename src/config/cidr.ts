@@ -1,4 +1,4 @@
-import { type Cidr, parseCidr } from '../model/cidr.ts';
+import { type Cidr, parseCidr } from '../model/address.ts';
 import { UsageError } from './usage-error.ts';
 
 const PRIMARY = 'primary';

@@ -1,8 +1,6 @@
-import type { Address } from '../model/address.ts';
-import type { Cidr } from '../model/cidr.ts';
+import type { Address, Cidr, PortRange } from '../model/address.ts';
 import type { DataPlaneOptions } from '../model/data-plane.ts';
 import type { HostSettings, MachineSettings } from '../model/host-settings.ts';
-import type { PortRange } from '../model/port-range.ts';
 import type { ListenAddress } from './addresses.ts';
 import type { EffectiveFields } from './configuration.ts';
 

@@ -1,4 +1,4 @@
-import type { PortRange } from '../model/port-range.ts';
+import type { PortRange } from '../model/address.ts';
 import { UsageError } from './usage-error.ts';
 
 const MAX_PORT = 65_535;

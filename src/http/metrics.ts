@@ -1,8 +1,8 @@
 import { Counter, Gauge, Histogram, Registry } from 'prom-client';
 import type { IpFamily } from '../model/address.ts';
-import type { ApiStatus } from '../model/api-status.ts';
 import type { ListenerStats } from '../model/data-plane.ts';
 import type { ApiRequestMetrics, LoopDelayMs } from '../model/metrics.ts';
+import type { ApiStatus } from '../model/source.ts';
 import type { ProcessLog } from '../operate/log/log.ts';
 import type { Clock } from '../util/clock.ts';
 import type { Health } from './health.ts';

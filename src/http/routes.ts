@@ -1,4 +1,4 @@
-import type { ApiStatus } from '../model/api-status.ts';
+import type { ApiStatus } from '../model/source.ts';
 import { goTime } from '../util/timestamp.ts';
 import type { Health, HealthReport } from './health.ts';
 import { type Handler, type HttpResponse, JSON_TYPE, type Routes, TEXT } from './http.ts';

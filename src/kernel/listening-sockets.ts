@@ -1,6 +1,5 @@
 import { closeSync, openSync, readSync } from 'node:fs';
-import { type Address, familyOf } from '../model/address.ts';
-import { addressBytes } from '../model/cidr.ts';
+import { type Address, addressBytes, familyOf } from '../model/address.ts';
 import type { ProxiedProtocol } from '../model/service-port.ts';
 import type { Clock } from '../util/clock.ts';
 

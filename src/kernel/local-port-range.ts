@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs';
-import type { PortRange } from '../model/port-range.ts';
+import type { PortRange } from '../model/address.ts';
 
 /** Where the kernel itself takes local ports from. */
 export interface LocalPorts {

@@ -1,5 +1,4 @@
-import { type Address, familyOf, type IpFamily } from '../model/address.ts';
-import { addressBytes } from '../model/cidr.ts';
+import { type Address, addressBytes, familyOf, type IpFamily } from '../model/address.ts';
 
 const RTF_UP = 0x0001;
 const RTF_REJECT = 0x0200;

@@ -1,4 +1,4 @@
-import type { ApiStatus } from '../model/api-status.ts';
+import type { ApiStatus } from '../model/source.ts';
 import type { Clock, Timer } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
 

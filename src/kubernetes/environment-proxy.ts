@@ -1,6 +1,5 @@
 import { domainToASCII } from 'node:url';
-import { type Address, parseAddress } from '../model/address.ts';
-import { cidrContains, parseCidr } from '../model/cidr.ts';
+import { type Address, cidrContains, parseAddress, parseCidr } from '../model/address.ts';
 
 /**
  * The URL of the HTTP proxy that the environment names for this server. The rules are Go's

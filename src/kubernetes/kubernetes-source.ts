@@ -1,7 +1,5 @@
-import type { ApiStatus } from '../model/api-status.ts';
 import type { ServiceKey } from '../model/service.ts';
-import type { ServiceSource, SourceSink } from '../model/source.ts';
-import type { SourceEvent } from '../model/source-event.ts';
+import type { ApiStatus, ServiceSource, SourceEvent, SourceSink } from '../model/source.ts';
 import type { Clock, Random } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
 import { ApiHealth } from './api-health.ts';

@@ -1,5 +1,4 @@
-import { type Address, parseAddress, specialAddressReason } from '../model/address.ts';
-import { type Cidr, parseCidr } from '../model/cidr.ts';
+import { type Address, type Cidr, parseAddress, parseCidr, specialAddressReason } from '../model/address.ts';
 import { Field } from '../util/untrusted.ts';
 import { type Decoded, decoding } from './objects/decoded.ts';
 import { dnsSubdomain } from './objects/metadata.ts';

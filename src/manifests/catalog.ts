@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from 'node:util';
-import type { SourceEvent } from '../model/source-event.ts';
+import type { SourceEvent } from '../model/source.ts';
 import type { ObjectId } from './file-state.ts';
 import type { Report } from './report.ts';
 

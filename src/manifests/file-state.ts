@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from 'node:util';
 import type { Decoded } from '../kubernetes/objects/decoded.ts';
 import type { Kind, KubernetesObject } from '../kubernetes/objects/kubernetes-object.ts';
 import type { ServiceKey } from '../model/service.ts';
-import type { SourceEvent } from '../model/source-event.ts';
+import type { SourceEvent } from '../model/source.ts';
 import type { LogFields } from '../util/log.ts';
 import type { ManifestDocument, ManifestObject, PlacedProblem } from './objects.ts';
 import type { Report } from './report.ts';

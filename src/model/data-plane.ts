@@ -1,9 +1,8 @@
 import type { Address, IpFamily } from './address.ts';
 import type { Endpoint } from './endpoint.ts';
 import type { HandOver } from './hand-over.ts';
-import type { ListenerId } from './listener-id.ts';
 import type { ServicePortName, SessionAffinity } from './service.ts';
-import type { ProxiedProtocol } from './service-port.ts';
+import type { ListenerId, ProxiedProtocol } from './service-port.ts';
 
 /** Where to listen for one Service port. It keeps its listener for as long as this does not change. */
 export interface ListenSpec {

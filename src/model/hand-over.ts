@@ -1,7 +1,6 @@
 import type { IpFamily } from './address.ts';
-import type { ListenerId } from './listener-id.ts';
 import type { ServicePortName } from './service.ts';
-import type { ProxiedProtocol } from './service-port.ts';
+import type { ListenerId, ProxiedProtocol } from './service-port.ts';
 
 /** A part of what a data plane has, on its way to another process. */
 export interface Parcel {

@@ -1,5 +1,4 @@
-import type { Address } from './address.ts';
-import type { Cidr } from './cidr.ts';
+import type { Address, Cidr, IpFamily } from './address.ts';
 import type { Endpoint } from './endpoint.ts';
 import type { Protocol, ServiceKey, ServicePortName, SessionAffinity } from './service.ts';
 
@@ -104,4 +103,33 @@ export interface HealthCheck {
   readonly port: number;
   /** How many ready endpoints of the Service are on this node; several ports of one address count once. */
   readonly localEndpoints: number;
+}
+
+/** The two endpoint sets of a Service port: that which it is itself, and `local`. */
+export type EndpointSetName = 'own' | 'local';
+
+/**
+ * Tells the listeners of one Service port apart, of which there is one for each address family and endpoint set. Names hold
+ * one `/` only, so no id is that of another one.
+ */
+export type ListenerId =
+  | ServicePortName
+  | `${ServicePortName}/local`
+  | `${ServicePortName}/IPv6`
+  | `${ServicePortName}/IPv6/local`;
+
+export function listenerId(name: ServicePortName, family: IpFamily, set: EndpointSetName): ListenerId {
+  const ofFamily = family === 'IPv4' ? name : (`${name}/IPv6` as const);
+  return set === 'own' ? ofFamily : `${ofFamily}/local`;
+}
+
+/** A Service port and the listeners that carry it, one for each of its endpoint sets. */
+export interface CarriedPort {
+  readonly servicePort: ServicePort;
+  readonly listeners: readonly {
+    readonly id: ListenerId;
+    readonly set: EndpointSetName;
+    /** `undefined` until it is open. */
+    readonly localPort: number | undefined;
+  }[];
 }

@@ -1,5 +1,4 @@
-import type { Address } from './address.ts';
-import type { Cidr } from './cidr.ts';
+import type { Address, Cidr } from './address.ts';
 
 export type Protocol = 'TCP' | 'UDP' | 'SCTP';
 

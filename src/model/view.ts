@@ -1,10 +1,9 @@
 import type { Address, IpFamily } from './address.ts';
-import type { ApiStatus } from './api-status.ts';
 import type { ConnectionState, Counters } from './data-plane.ts';
 import type { Endpoint } from './endpoint.ts';
-import type { EndpointSetName } from './listener-id.ts';
 import type { ServicePortName, ServicePortNameParts } from './service.ts';
-import type { ProxiedProtocol, ServicePort } from './service-port.ts';
+import type { EndpointSetName, ProxiedProtocol, ServicePort } from './service-port.ts';
+import type { ApiStatus } from './source.ts';
 
 /*
  * What operators are shown, on the control socket and on the status page alike. Plain values that survive JSON. Rates

@@ -1,9 +1,8 @@
 import { type Address, familyOf } from '../model/address.ts';
 import { endpointName } from '../model/endpoint.ts';
 import type { Table } from '../model/iptables.ts';
-import type { EndpointSetName } from '../model/listener-id.ts';
 import type { ServicePortName } from '../model/service.ts';
-import type { ServicePort } from '../model/service-port.ts';
+import type { EndpointSetName, ServicePort } from '../model/service-port.ts';
 import {
   LET_IN,
   LOCAL_PORTS,

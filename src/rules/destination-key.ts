@@ -1,5 +1,4 @@
-import { type Address, type IpFamily, parseAddress } from '../model/address.ts';
-import { addressBytes } from '../model/cidr.ts';
+import { type Address, addressBytes, type IpFamily, parseAddress } from '../model/address.ts';
 import type { ProxiedProtocol } from '../model/service-port.ts';
 
 /**

@@ -1,5 +1,5 @@
 import type { Address } from '../model/address.ts';
-import { addressBlock, cidrContains, parseCidr } from '../model/cidr.ts';
+import { addressBlock, cidrContains, parseCidr } from '../model/address.ts';
 import type { ProxiedProtocol } from '../model/service-port.ts';
 import { OWN_CONNECTIONS } from './chains.ts';
 

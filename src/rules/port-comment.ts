@@ -1,5 +1,5 @@
-import type { EndpointSetName } from '../model/listener-id.ts';
 import type { ServicePortName } from '../model/service.ts';
+import type { EndpointSetName } from '../model/service-port.ts';
 
 /** Whom a local port serves. Names hold no blanks, so what follows one in a comment tells its local ports apart. */
 export interface ServedSet {

@@ -1,6 +1,5 @@
-import { type Address, familyOf, type IpFamily } from '../model/address.ts';
-import { addressBlock, type Cidr, cidrContains } from '../model/cidr.ts';
-import type { EndpointSetName } from '../model/listener-id.ts';
+import { type Address, addressBlock, type Cidr, cidrContains, familyOf, type IpFamily } from '../model/address.ts';
+import type { EndpointSetName } from '../model/service-port.ts';
 import { type EndpointSet, verdictOf } from '../model/service-port.ts';
 import type { Portal } from './claims.ts';
 import { DROP, REFUSE } from './doors.ts';

@@ -1,4 +1,4 @@
-import type { Cidr } from '../model/cidr.ts';
+import type { Cidr } from '../model/address.ts';
 import { type EndpointSet, type LocalEndpointSet, verdictOf } from '../model/service-port.ts';
 import { sameList } from '../util/same-list.ts';
 import type { Portal } from './claims.ts';

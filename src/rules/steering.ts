@@ -1,5 +1,5 @@
+import type { Cidr } from '../model/address.ts';
 import { type Address, familyOf, type IpFamily, isWildcard, parseAddress } from '../model/address.ts';
-import type { Cidr } from '../model/cidr.ts';
 import { endpointName } from '../model/endpoint.ts';
 import type { Origin, RouteFacts } from './routes.ts';
 

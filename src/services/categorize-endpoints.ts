@@ -1,5 +1,4 @@
-import type { Endpoint, EndpointAddress } from '../model/endpoint.ts';
-import type { NodeTopology } from '../model/node-topology.ts';
+import type { Endpoint, EndpointAddress, NodeTopology } from '../model/endpoint.ts';
 import type { TrafficPolicy } from '../model/service.ts';
 
 /** An endpoint of one Service port, with what is known of it. */

@@ -1,6 +1,6 @@
 import { type Address, familyOf, type IpFamily } from '../model/address.ts';
+import type { NodeTopology } from '../model/endpoint.ts';
 import { type Endpoint, type EndpointGroup, endpointName } from '../model/endpoint.ts';
-import type { NodeTopology } from '../model/node-topology.ts';
 import { type Service, type ServicePortName, type ServicePortSpec, servicePortName } from '../model/service.ts';
 import type {
   EndpointSet,

@@ -1,6 +1,6 @@
 import type { EndpointGroup } from '../model/endpoint.ts';
-import type { EndpointSetName } from '../model/listener-id.ts';
 import type { Service } from '../model/service.ts';
+import type { EndpointSetName } from '../model/service-port.ts';
 import { type Candidate, decidingHints, isLastResort, isLocal, isReady } from './categorize-endpoints.ts';
 import { chooseEndpoints, type ProxiedPortSpec, type Surroundings } from './derive-service-ports.ts';
 import { loopReason } from './loop-reason.ts';

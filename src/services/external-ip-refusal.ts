@@ -1,5 +1,5 @@
 import type { Address } from '../model/address.ts';
-import { type Cidr, cidrContains } from '../model/cidr.ts';
+import { type Cidr, cidrContains } from '../model/address.ts';
 import type { Endpoint } from '../model/endpoint.ts';
 import type { ServiceKey } from '../model/service.ts';
 import type { ProxiedProtocol } from '../model/service-port.ts';

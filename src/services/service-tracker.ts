@@ -1,6 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
+import type { Cidr } from '../model/address.ts';
 import { type Address, familyOf, type IpFamily } from '../model/address.ts';
-import type { Cidr } from '../model/cidr.ts';
+import type { NodeTopology } from '../model/endpoint.ts';
 import {
   type Endpoint,
   type EndpointGroup,
@@ -8,8 +9,6 @@ import {
   type Endpoints,
   endpointName,
 } from '../model/endpoint.ts';
-import type { EndpointSetName } from '../model/listener-id.ts';
-import type { NodeTopology } from '../model/node-topology.ts';
 import {
   type Service,
   type ServiceKey,
@@ -18,6 +17,7 @@ import {
   servicePortName,
 } from '../model/service.ts';
 import type {
+  EndpointSetName,
   HealthCheck,
   ProxiedProtocol,
   RefusedPart,
@@ -25,7 +25,7 @@ import type {
   SnapshotDelta,
   UnservedPort,
 } from '../model/service-port.ts';
-import type { SourceEvent } from '../model/source-event.ts';
+import type { SourceEvent } from '../model/source.ts';
 import { AddressIndex } from './address-index.ts';
 import { matchesSpec } from './candidates.ts';
 import { type Derived, deriveServicePorts, isProxied, type Surroundings } from './derive-service-ports.ts';

@@ -1,7 +1,6 @@
 import type { SyncHealth, SyncMetrics } from '../model/metrics.ts';
 import type { SnapshotDelta } from '../model/service-port.ts';
-import type { SourceSink } from '../model/source.ts';
-import type { SourceEvent } from '../model/source-event.ts';
+import type { SourceEvent, SourceSink } from '../model/source.ts';
 import type { PortalDelta } from '../rules/claims.ts';
 import type { ServiceTracker } from '../services/service-tracker.ts';
 import type { Clock } from '../util/clock.ts';

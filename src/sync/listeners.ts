@@ -1,10 +1,9 @@
 import type { IpFamily } from '../model/address.ts';
-import type { CarriedPort } from '../model/carried-port.ts';
 import { type Backends, type DataPlane, ListenError } from '../model/data-plane.ts';
 import type { AdoptedPort } from '../model/hand-over.ts';
-import { type EndpointSetName, type ListenerId, listenerId } from '../model/listener-id.ts';
 import type { Protocol, ServicePortName } from '../model/service.ts';
-import type { EndpointSet, ProxiedProtocol, ServicePort } from '../model/service-port.ts';
+import type { CarriedPort, EndpointSet, ProxiedProtocol, ServicePort } from '../model/service-port.ts';
+import { type EndpointSetName, type ListenerId, listenerId } from '../model/service-port.ts';
 import type { Portal, PortalDelta } from '../rules/claims.ts';
 import { samePortal } from '../rules/same-portal.ts';
 import type { Clock, Timer } from '../util/clock.ts';

@@ -1,7 +1,6 @@
-import type { IpFamily } from '../model/address.ts';
-import { type ListenerId, listenerId } from '../model/listener-id.ts';
-import type { PortRange } from '../model/port-range.ts';
+import type { IpFamily, PortRange } from '../model/address.ts';
 import type { ProxiedProtocol } from '../model/service-port.ts';
+import { type ListenerId, listenerId } from '../model/service-port.ts';
 import { DROP, REFUSE } from '../rules/doors.ts';
 import { type InstalledPort, RETIRED_FOR_MS } from '../rules/installed-ports.ts';
 import type { Clock, Random } from '../util/clock.ts';

@@ -1,4 +1,4 @@
-import type { ListenerId } from '../model/listener-id.ts';
+import type { ListenerId } from '../model/service-port.ts';
 import { MAX_RETIRED } from '../rules/port-ledger.ts';
 
 interface Entry {

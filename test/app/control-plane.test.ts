@@ -6,7 +6,7 @@ import { WILDCARDS } from '../../src/app/served-families.ts';
 import type { FamilyMetrics } from '../../src/http/kube-proxy-metrics.ts';
 import type { IpFamily } from '../../src/model/address.ts';
 import type { ServiceKey } from '../../src/model/service.ts';
-import type { SourceEvent } from '../../src/model/source-event.ts';
+import type { SourceEvent } from '../../src/model/source.ts';
 import { ServiceTracker } from '../../src/services/service-tracker.ts';
 import type { Clock } from '../../src/util/clock.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';

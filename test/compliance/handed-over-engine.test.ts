@@ -4,7 +4,7 @@ import { createFastDataPlane } from '../../src/engine/fast/create.ts';
 import type { Address } from '../../src/model/address.ts';
 import type { Backends, DataPlane, ListenerStats, ListenSpec, OpenConnection } from '../../src/model/data-plane.ts';
 import type { Endpoint } from '../../src/model/endpoint.ts';
-import type { ListenerId } from '../../src/model/listener-id.ts';
+import type { ListenerId } from '../../src/model/service-port.ts';
 import { systemClock } from '../../src/util/system-clock.ts';
 import { passOn } from '../engine/fast/pass-on.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';

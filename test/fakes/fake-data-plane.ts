@@ -10,7 +10,7 @@ import {
   type OpenConnection,
 } from '../../src/model/data-plane.ts';
 import { type Endpoint, endpointName } from '../../src/model/endpoint.ts';
-import type { ListenerId } from '../../src/model/listener-id.ts';
+import type { ListenerId } from '../../src/model/service-port.ts';
 
 /**
  * A data plane without sockets: it keeps what is open and which ports are taken, as `test/compliance/listening.ts`

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { describe, type TestContext, test } from 'node:test';
 import { createApiClient } from '../../src/kubernetes/create-api-client.ts';
 import { createKubernetesSource } from '../../src/kubernetes/kubernetes-source.ts';
-import type { SourceEvent } from '../../src/model/source-event.ts';
+import type { SourceEvent } from '../../src/model/source.ts';
 import {
   FakeApiServer,
   type FakeApiServerOptions,

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Catalog } from '../../src/manifests/catalog.ts';
 import { objectId } from '../../src/manifests/file-state.ts';
-import type { SourceEvent } from '../../src/model/source-event.ts';
+import type { SourceEvent } from '../../src/model/source.ts';
 
 type Contents = Record<string, number | 'skipped'>;
 

@@ -1,5 +1,4 @@
-import { type Address, parseAddress } from '../../src/model/address.ts';
-import { type Cidr, parseCidr } from '../../src/model/cidr.ts';
+import { type Address, type Cidr, parseAddress, parseCidr } from '../../src/model/address.ts';
 import type { Endpoint } from '../../src/model/endpoint.ts';
 import type { Table } from '../../src/model/iptables.ts';
 import type { ServicePortName } from '../../src/model/service.ts';

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import type { NodeTopology } from '../../src/model/node-topology.ts';
+import type { NodeTopology } from '../../src/model/endpoint.ts';
 import type { TrafficPolicy } from '../../src/model/service.ts';
 import { type Candidate, categorizeEndpoints, type EndpointPolicy } from '../../src/services/categorize-endpoints.ts';
 import { address } from '../rules/fixtures.ts';

@@ -4,7 +4,7 @@ import type { IpFamily } from '../../src/model/address.ts';
 import { type Endpoint, type EndpointAddress, type EndpointGroup, endpointName } from '../../src/model/endpoint.ts';
 import type { Service, ServiceKey, TrafficPolicy } from '../../src/model/service.ts';
 import { type EndpointSet, type ServicePort, type SnapshotDelta, verdictOf } from '../../src/model/service-port.ts';
-import type { SourceEvent } from '../../src/model/source-event.ts';
+import type { SourceEvent } from '../../src/model/source.ts';
 import type { EndpointVerdict } from '../../src/services/endpoint-verdicts.ts';
 import { ServiceTracker } from '../../src/services/service-tracker.ts';
 import { address } from '../rules/fixtures.ts';

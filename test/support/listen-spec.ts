@@ -1,5 +1,5 @@
 import type { ListenSpec } from '../../src/model/data-plane.ts';
-import { type EndpointSetName, listenerId } from '../../src/model/listener-id.ts';
+import { type EndpointSetName, listenerId } from '../../src/model/service-port.ts';
 
 /** For the set of that name, in the family of the address. */
 export function listenSpec<Spec extends Pick<ListenSpec, 'name' | 'protocol' | 'address' | 'port'>>(

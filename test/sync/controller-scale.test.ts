@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { type Address, parseAddress } from '../../src/model/address.ts';
 import type { ServiceKey } from '../../src/model/service.ts';
-import type { SourceEvent } from '../../src/model/source-event.ts';
+import type { SourceEvent } from '../../src/model/source.ts';
 import { ServiceTracker } from '../../src/services/service-tracker.ts';
 import { Controller } from '../../src/sync/controller.ts';
 import { Listeners } from '../../src/sync/listeners.ts';

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import type { PortRange } from '../../src/model/address.ts';
 import { IptablesError } from '../../src/model/iptables.ts';
-import type { PortRange } from '../../src/model/port-range.ts';
 import type { Service } from '../../src/model/service.ts';
-import type { SourceEvent } from '../../src/model/source-event.ts';
+import type { SourceEvent } from '../../src/model/source.ts';
 import { parseDump } from '../../src/rules/dump.ts';
 import { ServiceTracker } from '../../src/services/service-tracker.ts';
 import { Controller } from '../../src/sync/controller.ts';

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import type { PortRange } from '../../src/model/port-range.ts';
+import type { PortRange } from '../../src/model/address.ts';
 import type { ServicePortName } from '../../src/model/service.ts';
 import type { ServicePort } from '../../src/model/service-port.ts';
 import type { Portal } from '../../src/rules/claims.ts';

@@ -10,8 +10,8 @@ import type {
 } from '../../model/data-plane.ts';
 import { type Endpoint, endpointName } from '../../model/endpoint.ts';
 import type { HandOver } from '../../model/hand-over.ts';
-import type { ListenerId } from '../../model/listener-id.ts';
 import type { ServicePortName } from '../../model/service.ts';
+import type { ListenerId } from '../../model/service-port.ts';
 import { close, descriptorLimit } from '../../sys/descriptor.ts';
 import { selfCheck } from '../../sys/self-check.ts';
 import type { Clock } from '../../util/clock.ts';

@@ -2,9 +2,9 @@ import { type Address, familyOf } from '../../model/address.ts';
 import { type Backends, COUNTERS, type Counters } from '../../model/data-plane.ts';
 import type { Endpoint } from '../../model/endpoint.ts';
 import type { AdoptedPort, Parcel } from '../../model/hand-over.ts';
-import { type ListenerId, listenerId } from '../../model/listener-id.ts';
 import type { ServicePortName } from '../../model/service.ts';
 import type { ProxiedProtocol } from '../../model/service-port.ts';
+import { type ListenerId, listenerId } from '../../model/service-port.ts';
 import type { PickerRecord } from '../../services/picker.ts';
 import { isReplyPath } from '../../sys/datagram-inbox.ts';
 import {

@@ -10,7 +10,7 @@ import type {
   OpenConnection,
 } from '../../model/data-plane.ts';
 import { type Endpoint, endpointName } from '../../model/endpoint.ts';
-import type { ListenerId } from '../../model/listener-id.ts';
+import type { ListenerId } from '../../model/service-port.ts';
 import { Picker } from '../../services/picker.ts';
 import type { Clock, Random, Timer } from '../../util/clock.ts';
 import { listenError } from '../listen-error.ts';

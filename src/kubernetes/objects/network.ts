@@ -1,5 +1,4 @@
-import { type Address, parseAddress, specialAddressReason } from '../../model/address.ts';
-import { type Cidr, parseCidr } from '../../model/cidr.ts';
+import { type Address, type Cidr, parseAddress, parseCidr, specialAddressReason } from '../../model/address.ts';
 import type { Protocol } from '../../model/service.ts';
 import type { Field } from '../../util/untrusted.ts';
 import type { Warnings } from './decoded.ts';

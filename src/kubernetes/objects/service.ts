@@ -1,5 +1,5 @@
+import type { Cidr } from '../../model/address.ts';
 import { type Address, familyOf } from '../../model/address.ts';
-import type { Cidr } from '../../model/cidr.ts';
 import type { Service, ServicePortSpec, SessionAffinity, TrafficPolicy } from '../../model/service.ts';
 import { Field } from '../../util/untrusted.ts';
 import { type Decoded, decoding, Skip, type Warnings } from './decoded.ts';

@@ -1,5 +1,4 @@
-import { type Address, familyOf, type IpFamily, parseAddress } from '../../model/address.ts';
-import { type Cidr, parseCidr } from '../../model/cidr.ts';
+import { type Address, type Cidr, familyOf, type IpFamily, parseAddress, parseCidr } from '../../model/address.ts';
 import type { Table } from '../../model/iptables.ts';
 import type { ProxiedProtocol } from '../../model/service-port.ts';
 import { isOurs } from '../../rules/chains.ts';

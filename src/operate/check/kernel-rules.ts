@@ -1,5 +1,4 @@
-import { type Address, type IpFamily, parseAddress } from '../../model/address.ts';
-import { addressBlock } from '../../model/cidr.ts';
+import { type Address, addressBlock, type IpFamily, parseAddress } from '../../model/address.ts';
 import type { Table } from '../../model/iptables.ts';
 import type { ServicePort } from '../../model/service-port.ts';
 import { chainsOf } from '../../rules/chain-layout.ts';

@@ -1,4 +1,4 @@
-import { DEFAULT_NODE_PORTS, type PortRange } from '../../model/port-range.ts';
+import { DEFAULT_NODE_PORTS, type PortRange } from '../../model/address.ts';
 import { type Finding, fail, ok, warn } from './finding.ts';
 
 const NEARLY_ALL = 0.9;

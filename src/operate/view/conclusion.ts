@@ -1,9 +1,8 @@
 import type { Address, IpFamily } from '../../model/address.ts';
-import type { CarriedPort } from '../../model/carried-port.ts';
-import { cidrContains } from '../../model/cidr.ts';
+import { cidrContains } from '../../model/address.ts';
 import { endpointName } from '../../model/endpoint.ts';
-import type { EndpointSetName } from '../../model/listener-id.ts';
 import type { ServicePortName } from '../../model/service.ts';
+import type { CarriedPort, EndpointSetName } from '../../model/service-port.ts';
 import { type EndpointSet, type ProxiedProtocol, type ServicePort, verdictOf } from '../../model/service-port.ts';
 import type { Question } from '../../model/view.ts';
 import { JUMPS, PORTALS_CONTAINER, PORTALS_HOST } from '../../rules/chains.ts';

@@ -1,9 +1,8 @@
 import type { IpFamily } from '../../model/address.ts';
-import type { CarriedPort } from '../../model/carried-port.ts';
 import type { DataPlane, ListenerStats } from '../../model/data-plane.ts';
 import { type Endpoint, endpointName } from '../../model/endpoint.ts';
-import type { EndpointSetName } from '../../model/listener-id.ts';
 import { partsOf, type ServicePortName } from '../../model/service.ts';
+import type { CarriedPort, EndpointSetName } from '../../model/service-port.ts';
 import { type EndpointSet, type ServicePort, verdictOf } from '../../model/service-port.ts';
 import type {
   EndpointState,

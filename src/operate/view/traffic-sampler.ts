@@ -1,5 +1,5 @@
 import { type Counters, type DataPlane, failuresOf } from '../../model/data-plane.ts';
-import type { ListenerId } from '../../model/listener-id.ts';
+import type { ListenerId } from '../../model/service-port.ts';
 import { HISTORY_MS, type HistorySample, type Rates, SAMPLE_MS } from '../../model/view.ts';
 import type { Clock, Timer } from '../../util/clock.ts';
 import type { Log } from '../../util/log.ts';

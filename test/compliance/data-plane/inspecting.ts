@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { DataPlane, OpenConnection } from '../../../src/model/data-plane.ts';
 import { endpointName } from '../../../src/model/endpoint.ts';
-import type { ListenerId } from '../../../src/model/listener-id.ts';
+import type { ListenerId } from '../../../src/model/service-port.ts';
 import { waitFor } from '../../netns/wait.ts';
 import { listenSpec } from '../../support/listen-spec.ts';
 import { ask, connectSocket, connectTcp, refusingEndpoint, TcpBackend, type TcpPeer } from '../../support/tcp.ts';

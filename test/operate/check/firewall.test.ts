@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { IpFamily } from '../../../src/model/address.ts';
-import { type Cidr, parseCidr } from '../../../src/model/cidr.ts';
+import { type Cidr, parseCidr } from '../../../src/model/address.ts';
 import { checkFirewall, nftInputChains } from '../../../src/operate/check/firewall.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';
 import { of, told } from './levels.ts';

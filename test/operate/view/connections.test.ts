@@ -1,9 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { ListenerStats, OpenConnection } from '../../../src/model/data-plane.ts';
-import type { ListenerId } from '../../../src/model/listener-id.ts';
 import type { ServicePortName } from '../../../src/model/service.ts';
-import type { ServicePort } from '../../../src/model/service-port.ts';
+import type { ListenerId, ServicePort } from '../../../src/model/service-port.ts';
 import { createView, type ViewSources } from '../../../src/operate/view/view.ts';
 import { address } from '../../rules/fixtures.ts';
 

@@ -1,11 +1,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { CarriedPort } from '../../../src/model/carried-port.ts';
 import type { Counters, EndpointStats, ListenerStats } from '../../../src/model/data-plane.ts';
 import { type Endpoint, endpointName } from '../../../src/model/endpoint.ts';
-import { type ListenerId, listenerId } from '../../../src/model/listener-id.ts';
 import type { ServicePortName } from '../../../src/model/service.ts';
-import type { ServicePort } from '../../../src/model/service-port.ts';
+import type { CarriedPort, ServicePort } from '../../../src/model/service-port.ts';
+import { type ListenerId, listenerId } from '../../../src/model/service-port.ts';
 import type { Rates } from '../../../src/model/view.ts';
 import { noCounters } from '../../../src/operate/view/counters.ts';
 import type { DialError } from '../../../src/operate/view/dial-errors.ts';

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Counter, Counters, ListenerStats } from '../../../src/model/data-plane.ts';
-import type { ListenerId } from '../../../src/model/listener-id.ts';
+import type { ListenerId } from '../../../src/model/service-port.ts';
 import { HISTORY_MS, SAMPLE_MS } from '../../../src/model/view.ts';
 import { noCounters } from '../../../src/operate/view/counters.ts';
 import { TrafficSampler } from '../../../src/operate/view/traffic-sampler.ts';

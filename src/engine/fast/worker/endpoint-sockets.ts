@@ -1,4 +1,4 @@
-import type { PortRange } from '../../../model/port-range.ts';
+import type { PortRange } from '../../../model/address.ts';
 import { Memory } from '../../../sys/memory.ts';
 import {
   getsockname,

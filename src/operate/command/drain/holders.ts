@@ -1,6 +1,6 @@
 import type { Endpoint } from '../../../model/endpoint.ts';
-import type { EndpointSetName } from '../../../model/listener-id.ts';
 import type { ServicePortName } from '../../../model/service.ts';
+import type { EndpointSetName } from '../../../model/service-port.ts';
 import type { EndpointView, ServiceFilter, ServiceView } from '../../../model/view.ts';
 import type { Control } from '../../control/protocol.ts';
 

@@ -1,7 +1,7 @@
 import { writeFileSync } from 'node:fs';
 import { openTerminal, subcommands, tools } from './app/subcommands.ts';
 import { endProcess } from './kernel/end-process.ts';
-import { HELPER_PROCESS } from './kernel/iptables/helper-command.ts';
+import { HELPER_PROCESS } from './kernel/iptables/exec-helper.ts';
 import { isSubcommand, runSubcommand } from './operate/command/run-subcommand.ts';
 
 try {
@@ -20,7 +20,7 @@ void main(process.argv.slice(2)).then(async (code) => {
 /** Resolves with the exit code, if it is known. */
 async function main(argv: readonly string[]): Promise<number | undefined> {
   if (process.argv0 === HELPER_PROCESS) {
-    await import('./kernel/iptables/helper/main.ts');
+    await import('./kernel/iptables/helper.ts');
     return undefined;
   }
   if (isSubcommand(argv)) return await runSubcommand(argv, subcommands, openTerminal(), tools);

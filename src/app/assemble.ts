@@ -6,7 +6,7 @@ import { Metrics } from '../http/metrics.ts';
 import { NoLocalEndpoints } from '../http/no-local-endpoints.ts';
 import { createConntrack } from '../kernel/conntrack/create.ts';
 import { allLocalAddresses } from '../kernel/host-address.ts';
-import { startExecHelper } from '../kernel/iptables/exec-helper.ts';
+import { ExecHelper } from '../kernel/iptables/exec-helper.ts';
 import { createIptables } from '../kernel/iptables/iptables.ts';
 import { ListeningSockets } from '../kernel/listening-sockets.ts';
 import { measureLoopDelay } from '../kernel/loop-delay.ts';
@@ -68,7 +68,7 @@ export interface Surroundings {
 
 /** Rejects with a sentence for the user when the proxy cannot run here. */
 export async function assemble(config: Config, { log, output, startedAt, signal }: Surroundings): Promise<Parts> {
-  const { exec } = startExecHelper({ clock, log });
+  const { exec } = new ExecHelper({ clock, log });
   const nodeName = nameOfNode(config.hostnameOverride);
   const node = new ThisNode(config, { name: nodeName, log });
   const families = familiesOf(config.bindAddress);

@@ -1,105 +1,137 @@
-import type { Clock, Timer } from '../../util/clock.ts';
+import { type ChildProcess, spawn } from 'node:child_process';
+import { isSea } from 'node:sea';
+import { fileURLToPath } from 'node:url';
+import type { Clock } from '../../util/clock.ts';
 import type { Log } from '../../util/log.ts';
+import { messageOf } from '../../util/text.ts';
+import { backoffMs } from '../../util/wait.ts';
 import { DEFAULT_TIMEOUT_MS, type Exec, type ExecRequest, type ExecResult, inTurn } from './exec.ts';
-import { type HelperCommand, helperCommand } from './helper-command.ts';
-import { HelperProcess } from './helper-process.ts';
+
+/** The single executable becomes the helper when this is its argument 0. No file has such a name. */
+export const HELPER_PROCESS = 'kube-userspace-proxy: iptables helper';
 
 export interface ExecHelperOptions {
   readonly clock: Clock;
   readonly log: Log;
-  /** After which a program is killed; counted from its start, not from the request. */
+  /** The program is killed this long after its start. */
   readonly timeoutMs?: number;
-  /** What starts the helper; another one only in tests. */
-  readonly command?: HelperCommand;
+  /** The helper's module in a run from the sources; another one only in tests. */
+  readonly entry?: URL;
 }
 
-export interface ExecHelper {
-  /**
-   * One program at a time, in the order of the requests. When the helper ends, the request that it had fails, even
-   * though the program may have done its work; later ones wait for the next helper.
-   */
-  readonly exec: Exec;
-  /** Of the helper that runs now, or ran last. */
-  readonly pid: number | undefined;
-  /** It ends once the program that it runs has ended. No request may follow. */
-  close(): void;
-}
-
-const FIRST_RESTART_MS = 100;
-const MAX_RESTART_MS = 5000;
-
-/** A helper that has lived for so long is replaced without much delay. */
+/** The helper enforces the program's deadline. When it has not answered this much later, the helper itself hangs. */
+const GRACE_MS = 5_000;
+const RESTART = { firstMs: 100, maxMs: 5_000 };
+/** The end of a helper that lived this long does not count as one more failure in a row. */
 const HEALTHY_MS = 60_000;
 
 /**
- * Runs programs as children of a small process of its own. To start a program, Node forks, which stops its event loop
- * for as long as the kernel takes to copy the tables of all its memory: 11 ms at 300 MB, 34 ms at 1 GB, for every run
- * of iptables.
+ * Runs programs as children of a small process of its own. To start a program, Node forks, which blocks its event loop
+ * while the kernel copies the page tables of all its memory: 6 ms at 180 MB, 41 ms at 1 GB, for each run of iptables
+ * (docs/adr/0011).
  *
- * The helper outlives us for as long as the program that it runs, and ends with it.
+ * The helper ends with this process, but first it finishes the program that it runs.
  */
-export function startExecHelper(options: ExecHelperOptions): ExecHelper {
-  return new RestartingHelper(options);
-}
-
-class RestartingHelper implements ExecHelper {
-  readonly exec: Exec;
+export class ExecHelper {
+  /**
+   * One program at a time, in the order of the requests. When the helper ends, the current request fails, although the
+   * program may have done its work; later requests wait for the next helper.
+   */
+  readonly exec: Exec = inTurn((request) => this.#run(request));
   readonly #options: Required<ExecHelperOptions>;
-  #process: HelperProcess;
+  /** The helper that runs now, or ran last. */
+  #child: ChildProcess | undefined;
   #startedMs = 0;
   #failures = 0;
-  #restart: Timer | undefined;
-  /** The request that waits for the next helper: at most one, as they take turns. */
-  #onStarted = (): void => {};
+  /** Why the last helper ended; `undefined` while one runs. */
+  #gone: string | undefined;
+  #restarted: Promise<void> | undefined;
+  #settle: ((result: ExecResult) => void) | undefined;
   #isClosed = false;
 
-  constructor({ timeoutMs = DEFAULT_TIMEOUT_MS, command = helperCommand(), ...others }: ExecHelperOptions) {
-    this.#options = { timeoutMs, command, ...others };
-    this.exec = inTurn((request) => this.#run(request));
-    this.#process = this.#start();
+  constructor(options: ExecHelperOptions) {
+    const entry = new URL('./helper.ts', import.meta.url);
+    this.#options = { timeoutMs: DEFAULT_TIMEOUT_MS, entry, ...options };
+    this.#start();
   }
 
   get pid(): number | undefined {
-    return this.#process.pid;
+    return this.#child?.pid;
   }
 
+  /** The helper ends as soon as the program that it runs has ended. The current request fails. */
   close(): void {
     this.#isClosed = true;
-    this.#restart?.cancel();
-    this.#process.close();
-    this.#onStarted();
+    this.#child?.disconnect?.();
   }
 
   async #run(request: ExecRequest): Promise<ExecResult> {
-    if (this.#restart !== undefined && !this.#isClosed) {
-      await new Promise<void>((resolve) => {
-        this.#onStarted = resolve;
+    await this.#restarted;
+    return await new Promise((resolve) => {
+      const { clock, timeoutMs } = this.#options;
+      const watchdog = clock.after(timeoutMs + GRACE_MS, () => {
+        this.#child?.kill('SIGKILL');
+        this.#ended('it did not answer in time');
       });
+      this.#settle = (result) => {
+        watchdog.cancel();
+        this.#settle = undefined;
+        resolve(result);
+      };
+      if (this.#gone !== undefined) return this.#fail();
+      // When this fails, the helper is about to end. `send` is missing when it could not be started.
+      this.#child?.send?.({ ...request, timeoutMs }, () => {});
+    });
+  }
+
+  #start(): void {
+    this.#gone = undefined;
+    this.#startedMs = this.#options.clock.now();
+    try {
+      const child = startHelper(this.#options.entry);
+      this.#child = child;
+      const ended = (why: string) => {
+        if (this.#child === child) this.#ended(why);
+      };
+      child.on('message', (result) => {
+        if (this.#child === child) this.#settle?.(result as ExecResult);
+      });
+      child.on('error', (error) => ended(error.message));
+      child.on('exit', (code, signal) => ended(signal === null ? `it ended with ${code}` : `it ended by ${signal}`));
+    } catch (error) {
+      // Some errors, such as ENOMEM, are thrown rather than emitted.
+      this.#ended(messageOf(error));
     }
-    return this.#process.run(request, this.#options.timeoutMs);
   }
 
-  #start(): HelperProcess {
-    const { command, clock } = this.#options;
-    this.#startedMs = clock.now();
-    return new HelperProcess({ command, clock, onGone: (why) => this.#startLater(why) });
-  }
-
-  #startLater(err: string): void {
+  #ended(why: string): void {
+    if (this.#gone !== undefined) return;
+    this.#gone = why;
+    this.#fail();
     if (this.#isClosed) return;
     const { clock, log } = this.#options;
     this.#failures = clock.now() - this.#startedMs >= HEALTHY_MS ? 1 : this.#failures + 1;
-    const delayMs = Math.min(FIRST_RESTART_MS * 2 ** (this.#failures - 1), MAX_RESTART_MS);
-    log.error('The helper process that starts iptables is gone; another one takes its place', { err, delayMs });
-    this.#restart = clock.after(delayMs, () => {
-      this.#restart = undefined;
-      try {
-        this.#process = this.#start();
-      } catch (error) {
-        // Such as ENOMEM: some errors are thrown, others emitted. Whoever waits is told that there is no helper.
-        this.#startLater(String(error));
-      }
-      this.#onStarted();
+    const delayMs = backoffMs(this.#failures, RESTART);
+    log.error('The helper process that starts iptables has ended; starting another one', { err: why, delayMs });
+    this.#restarted = new Promise((resolve) => {
+      clock.after(delayMs, () => {
+        this.#restarted = undefined;
+        this.#start();
+        resolve();
+      });
     });
   }
+
+  #fail(): void {
+    this.#settle?.({ outcome: 'failed', err: `the helper process that starts programs has ended: ${this.#gone}` });
+  }
+}
+
+function startHelper(entry: URL): ChildProcess {
+  // A session of its own: a ^C at our terminal must not reach it during a transaction.
+  const options = { detached: true, serialization: 'advanced', stdio: ['ignore', 'ignore', 'inherit', 'ipc'] } as const;
+  // Not the path of the executable: another version may have taken its place on disk.
+  if (isSea()) return spawn('/proc/self/exe', [], { ...options, stdio: [...options.stdio], argv0: HELPER_PROCESS });
+  const args = ['--max-semi-space-size=1', '--expose-gc', fileURLToPath(entry)];
+  return spawn(process.execPath, args, { ...options, stdio: [...options.stdio] });
 }

@@ -17,10 +17,8 @@ import type { ApiStatus } from '../model/source.ts';
 import type { View } from '../model/view.ts';
 import { DataPlaneLog } from '../operate/log/data-plane-log.ts';
 import type { ProcessLog } from '../operate/log/log.ts';
-import { DialErrors } from '../operate/view/dial-errors.ts';
 import { createExplain } from '../operate/view/explain.ts';
-import type { RecentEvents } from '../operate/view/recent-events.ts';
-import type { TrafficSampler } from '../operate/view/traffic-sampler.ts';
+import type { TrafficSampler } from '../operate/view/traffic.ts';
 import { Drains } from '../sync/drains.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
 import { ControlPlane } from './control-plane.ts';
@@ -57,9 +55,7 @@ export interface Parts {
 }
 
 export interface Surroundings {
-  /** The log, and what it is written by. */
-  readonly log: RecentEvents;
-  readonly output: ProcessLog;
+  readonly log: ProcessLog;
   /** Milliseconds since 1970. */
   readonly startedAt: () => number;
   /** Ends what is asked and told beside the Services. */
@@ -67,16 +63,15 @@ export interface Surroundings {
 }
 
 /** Rejects with a sentence for the user when the proxy cannot run here. */
-export async function assemble(config: Config, { log, output, startedAt, signal }: Surroundings): Promise<Parts> {
+export async function assemble(config: Config, { log, startedAt, signal }: Surroundings): Promise<Parts> {
   const { exec } = new ExecHelper({ clock, log });
   const nodeName = nameOfNode(config.hostnameOverride);
   const node = new ThisNode(config, { name: nodeName, log });
   const families = familiesOf(config.bindAddress);
   const dataPlaneLog = new DataPlaneLog(log, clock);
-  const dialErrors = new DialErrors(dataPlaneLog, clock);
   // Side by side: threads start while programs are asked what they are.
   const [data, { iptables, ability, served }] = await Promise.all([
-    openDataPlane(config, { log, observer: dialErrors }),
+    openDataPlane(config, { log, observer: dataPlaneLog }),
     createIptables({ flavour: config.iptablesMode, exec, log }).then(async (iptables) => {
       const address = (family: IpFamily) => node.address(family);
       const ability = new Ability({ families, address, probe: probeNat(iptables), clock, log });
@@ -94,7 +89,7 @@ export async function assemble(config: Config, { log, output, startedAt, signal 
     families: served,
     pendingServices: () => controlPlane.active.reduce((sum, { tracker }) => sum + tracker.pendingServices, 0),
     stats: () => dataPlane.stats(),
-    log: output,
+    log,
     apiStatus,
     takeLoopDelay: measureLoopDelay(LOOP_LOOKS_MS),
   });
@@ -143,9 +138,8 @@ export async function assemble(config: Config, { log, output, startedAt, signal 
   });
   const drains = new Drains(pipelines);
   const { view, sampler } = openView({
-    ...{ nodeName, startedAt, data, iptables, health, apiStatus, events: log, dialErrors },
+    ...{ nodeName, startedAt, data, iptables, health, apiStatus, log, dialErrors: dataPlaneLog },
     pipelines: () => controlPlane.active,
-    log: output,
     drained: drains,
     explain: createExplain({
       ...{ iptables, dataPlane, machine, clock },

@@ -10,8 +10,7 @@ import { createIptables } from '../kernel/iptables/iptables.ts';
 import { describe, isTrusted, nodeHolder } from '../kernel/node-claim.ts';
 import type { MachineSettings } from '../model/host-settings.ts';
 import { createLog, type ProcessLog } from '../operate/log/log.ts';
-import { descriptorOutput, type LogOutput } from '../operate/log/log-output.ts';
-import { StatusLine } from '../operate/log/status-line.ts';
+import { descriptorOutput, type LogOutput, StatusLine } from '../operate/log/output.ts';
 import { cleanUp } from '../sync/cleanup.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
 

@@ -7,11 +7,10 @@ import { type Endpoint, endpointName } from '../model/endpoint.ts';
 import type { Iptables } from '../model/iptables.ts';
 import type { ApiStatus } from '../model/source.ts';
 import type { Explanation, NodeView, Question, View } from '../model/view.ts';
+import type { DataPlaneLog } from '../operate/log/data-plane-log.ts';
 import type { ProcessLog } from '../operate/log/log.ts';
-import type { DialErrors } from '../operate/view/dial-errors.ts';
-import type { RecentEvents } from '../operate/view/recent-events.ts';
-import { TrafficSampler } from '../operate/view/traffic-sampler.ts';
-import { createView } from '../operate/view/view.ts';
+import { TrafficSampler } from '../operate/view/traffic.ts';
+import { RunningView } from '../operate/view/view.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
 import type { OpenedDataPlane } from './open-data-plane.ts';
 import type { Pipeline } from './pipeline.ts';
@@ -27,8 +26,7 @@ export interface ViewParts {
   readonly health: Health;
   readonly apiStatus: () => ApiStatus | undefined;
   readonly log: ProcessLog;
-  readonly events: RecentEvents;
-  readonly dialErrors: DialErrors;
+  readonly dialErrors: DataPlaneLog;
   readonly drained: { list(): readonly Endpoint[]; has(endpoint: Endpoint): boolean };
   readonly explain: (question: Question) => Promise<Explanation>;
 }
@@ -48,9 +46,9 @@ export function openView(parts: ViewParts): { readonly view: View; readonly samp
       const { p50, p99, max } = takeLoopDelay() ?? loopDelayMs;
       loopDelayMs = { p50, p99, max };
     },
-    log: parts.events,
+    log: parts.log,
   });
-  const view = createView({
+  const view = new RunningView({
     families: () =>
       parts.pipelines().map(({ family, listeners }) => ({
         family,
@@ -61,7 +59,7 @@ export function openView(parts: ViewParts): { readonly view: View; readonly samp
     sampler,
     dialErrors: parts.dialErrors,
     isDrained: (endpoint) => parts.drained.has(endpoint),
-    events: parts.events,
+    log: parts.log,
     node: async () => ({ ...nodeView(parts, sampler), loopDelayMs, descriptors: await descriptors() }),
     explain: parts.explain,
   });

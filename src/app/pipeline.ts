@@ -9,7 +9,6 @@ import type { Iptables } from '../model/iptables.ts';
 import type { SyncHealth } from '../model/metrics.ts';
 import type { SnapshotDelta } from '../model/service-port.ts';
 import type { SyncResult } from '../model/view.ts';
-import { recordSyncs } from '../operate/view/sync-record.ts';
 import { type ListeningPorts, ServiceTracker } from '../services/service-tracker.ts';
 import { Controller } from '../sync/controller.ts';
 import { FlowSync } from '../sync/flow-sync.ts';
@@ -78,11 +77,10 @@ export function createPipeline(options: PipelineOptions): Pipeline {
     bindAddress,
     onPortalsChanged: () => controller.portalsChanged(),
   });
-  const syncs = recordSyncs(metrics, clock);
   const controller: Controller = new Controller({
     clock,
     log,
-    metrics: syncs.metrics,
+    metrics,
     health: options.health,
     tracker,
     listeners,
@@ -96,5 +94,5 @@ export function createPipeline(options: PipelineOptions): Pipeline {
     syncPeriodMs: config.iptablesSyncPeriodMs,
     minSyncPeriodMs: config.iptablesMinSyncPeriodMs,
   });
-  return { ...served, tracker, listeners, controller, lastSync: syncs.last };
+  return { ...served, tracker, listeners, controller, lastSync: () => metrics.lastSync() };
 }

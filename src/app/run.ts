@@ -6,7 +6,6 @@ import { applyHostSettings } from '../kernel/host-settings.ts';
 import { NodeClaim } from '../kernel/node-claim.ts';
 import { ServiceManager } from '../kernel/service-manager.ts';
 import type { Operations } from '../model/operations.ts';
-import { RecentEvents } from '../operate/view/recent-events.ts';
 import { awaitSupervision } from '../upgrade/take-over.ts';
 import { Upgrade } from '../upgrade/upgrade.ts';
 import { systemClock as clock, machineUptimeMs } from '../util/system-clock.ts';
@@ -34,8 +33,7 @@ export interface Run {
 /** Resolves once everything is running. Rejects with a sentence for the user when it cannot start. */
 export async function run({ config, warnings, argv, configuration }: Run): Promise<void> {
   const line = openStatusLine();
-  const output = openLog(config.log, line);
-  const log = new RecentEvents(output, clock);
+  const log = openLog(config.log, line);
   for (const warning of warnings) log.warn(warning);
   process.on('uncaughtException', (error) => {
     // One connection's fault must not end all the others.
@@ -43,7 +41,7 @@ export async function run({ config, warnings, argv, configuration }: Run): Promi
   });
   let stop = async (signal: NodeJS.Signals | undefined, code = 0): Promise<void> => {
     log.info('Stopping while still starting', { signal });
-    await output.flush();
+    await log.flush();
     await endProcess(code);
   };
   const stopOnSignals = () => {
@@ -72,7 +70,7 @@ export async function run({ config, warnings, argv, configuration }: Run): Promi
     await claim.take();
   }
 
-  const parts = await assemble(config, { log, output, startedAt, signal });
+  const parts = await assemble(config, { log, startedAt, signal });
   const { node, ability, dataPlane, source, controlPlane, lookAtNode, drains } = parts;
   const { health, healthCheckNodePorts, metrics, apiStatus, view, sampler } = parts;
 
@@ -96,7 +94,7 @@ export async function run({ config, warnings, argv, configuration }: Run): Promi
     lookAtNode();
   });
   const operations: Operations = {
-    setVerbosity: (verbosity) => output.setVerbosity(verbosity),
+    setVerbosity: (verbosity) => log.setVerbosity(verbosity),
     drain: (endpoint) => drains.drain(endpoint),
     undrain: (endpoint) => drains.undrain(endpoint),
   };
@@ -132,7 +130,7 @@ export async function run({ config, warnings, argv, configuration }: Run): Promi
     sampler.stop();
     await dataPlane.shutdown();
     parts.dataPlaneLog.close();
-    await output.flush();
+    await log.flush();
     await endProcess(code);
   };
   if (predecessor !== undefined) {
@@ -163,7 +161,7 @@ export async function run({ config, warnings, argv, configuration }: Run): Promi
       clock.after(STOP_DEADLINE_MS, () => void leaveProcess(0));
       await dataPlane.handOver?.release();
       parts.dataPlaneLog.close();
-      await output.flush();
+      await log.flush();
       await leaveProcess(0);
     },
   });

@@ -1,6 +1,6 @@
 import type { Health } from '../http/health.ts';
+import type { StatusLine } from '../operate/log/output.ts';
 import { progressText, type StartProgress } from '../operate/log/start-progress.ts';
-import type { StatusLine } from '../operate/log/status-line.ts';
 import type { Clock } from '../util/clock.ts';
 import type { Source } from './open-source.ts';
 import type { Pipeline } from './pipeline.ts';

@@ -1,6 +1,7 @@
 import { Counter, exponentialBuckets, Gauge, Histogram, linearBuckets, type Registry } from 'prom-client';
 import type { IpFamily } from '../model/address.ts';
 import type { FlowMetrics, SyncMetrics } from '../model/metrics.ts';
+import type { SyncResult } from '../model/view.ts';
 import type { Clock } from '../util/clock.ts';
 import type { Health } from './health.ts';
 
@@ -15,6 +16,8 @@ export interface FamilyMetrics extends SyncMetrics, FlowMetrics {
   networkProgrammed(sinceTriggerMs: number): void;
   /** Service ports whose policy is Local and whose endpoints are all on other nodes. */
   noLocalEndpoints(policy: TrafficPolicy, servicePorts: number): void;
+  /** How the last sync of the rules ended. */
+  lastSync(): SyncResult | undefined;
 }
 
 const SYNC_BUCKETS = exponentialBuckets(0.001, 2, 15);
@@ -163,9 +166,12 @@ export class KubeProxyMetrics {
 
   of(family: IpFamily): FamilyMetrics {
     const labels = { [FAMILY]: family };
+    let lastSync: SyncResult | undefined;
     return {
+      lastSync: () => lastSync,
       changesQueued: () => this.#lastQueued.set(labels, this.#clock.wallNow() / 1_000),
-      syncDone: ({ kind, durationMs }) => {
+      syncDone: ({ kind, durationMs, err }) => {
+        lastSync = { at: this.#clock.wallNow(), durationMs, ...(err !== undefined && { err }) };
         this.#syncDuration.observe(labels, durationMs / 1_000);
         this.#syncDurations[kind].observe(labels, durationMs / 1_000);
       },

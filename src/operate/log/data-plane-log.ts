@@ -1,8 +1,11 @@
 import type { DataPlaneObserver, DialFailure } from '../../model/data-plane.ts';
+import type { ServicePortName } from '../../model/service.ts';
 import type { Clock, Timer } from '../../util/clock.ts';
 import type { Log, LogFields } from '../../util/log.ts';
 
 const WINDOW_MS = 10_000;
+const MAX_DIAL_ERRORS = 1_000;
+const DIAL_ERROR_AGE_MS = 10 * 60_000;
 
 const TURNED_AWAY = {
   'no-endpoints': 'Turned a client away: no endpoint is ready; check the pods behind the Service and its port names',
@@ -27,16 +30,24 @@ interface Subject {
   latest: LogFields;
 }
 
+export interface DialError {
+  /** Milliseconds since 1970. */
+  readonly at: number;
+  readonly err: string;
+}
+
 /**
- * Warns of what goes wrong on the data path, with the cause and what to check. Per Service port and reason: the first
- * event at once, then one line for every ten seconds that had further ones, saying how many. A subject is forgotten
- * after ten quiet seconds, so memory follows what goes wrong now; Service ports that exist bound it.
+ * Warns of what goes wrong on the data path, with the cause and what to check. Per Service port and reason, it logs the
+ * first event at once, then one line with a count for every ten seconds that had more. It forgets a subject after ten
+ * quiet seconds, so memory follows what goes wrong now. It also remembers the last failed dial of each endpoint.
  */
 export class DataPlaneLog implements DataPlaneObserver {
   readonly #log: Log;
   readonly #clock: Clock;
-  /** By message and Service port; a message stands for its reason. */
+  /** By message and Service port; each reason has its own message. */
   readonly #subjects = new Map<string, Subject>();
+  /** By Service port and endpoint, the least recent first. */
+  readonly #dialErrors = new Map<string, DialError>();
 
   constructor(log: Log, clock: Clock) {
     this.#log = log;
@@ -48,6 +59,13 @@ export class DataPlaneLog implements DataPlaneObserver {
   }
 
   dialFailed({ name, backend, reason, err }: Parameters<DataPlaneObserver['dialFailed']>[0]): void {
+    const key = `${name} ${backend}`;
+    this.#dialErrors.delete(key);
+    this.#dialErrors.set(key, { at: this.#clock.wallNow(), err });
+    if (this.#dialErrors.size > MAX_DIAL_ERRORS) {
+      const [oldest = key] = this.#dialErrors.keys();
+      this.#dialErrors.delete(oldest);
+    }
     this.#warn(DIAL_FAILED[reason], { svc: name, backend, err });
   }
 
@@ -59,11 +77,17 @@ export class DataPlaneLog implements DataPlaneObserver {
     this.#warn('A listener failed and goes on; when it repeats, check the limit on open files', { svc: name, err });
   }
 
-  /** Tells what is still suppressed and forgets everything. */
+  /** `backend` as `endpointName` prints it. `undefined` after ten minutes, and beyond a thousand endpoints. */
+  lastDialError(name: ServicePortName, backend: string): DialError | undefined {
+    const error = this.#dialErrors.get(`${name} ${backend}`);
+    return error !== undefined && this.#clock.wallNow() - error.at < DIAL_ERROR_AGE_MS ? error : undefined;
+  }
+
+  /** Logs what is still suppressed and forgets every subject. */
   close(): void {
     for (const [key, subject] of this.#subjects) {
       subject.timer.cancel();
-      this.#tellSuppressed(key, subject);
+      this.#logSuppressed(key, subject);
     }
     this.#subjects.clear();
   }
@@ -81,18 +105,16 @@ export class DataPlaneLog implements DataPlaneObserver {
   }
 
   #open(key: string, latest: LogFields): void {
-    const timer = this.#clock.after(WINDOW_MS, () => this.#windowEnds(key));
+    const timer = this.#clock.after(WINDOW_MS, () => {
+      const subject = this.#subjects.get(key);
+      this.#subjects.delete(key);
+      if (subject !== undefined && this.#logSuppressed(key, subject)) this.#open(key, subject.latest);
+    });
     this.#subjects.set(key, { timer, suppressed: 0, latest });
   }
 
-  #windowEnds(key: string): void {
-    const subject = this.#subjects.get(key);
-    this.#subjects.delete(key);
-    if (subject !== undefined && this.#tellSuppressed(key, subject)) this.#open(key, subject.latest);
-  }
-
-  /** Whether there was anything to tell. */
-  #tellSuppressed(key: string, { suppressed, latest }: Subject): boolean {
+  /** Whether there was anything to log. */
+  #logSuppressed(key: string, { suppressed, latest }: Subject): boolean {
     if (suppressed === 0) return false;
     const [message = ''] = key.split('\n');
     this.#log.warn(message, { ...latest, suppressed });

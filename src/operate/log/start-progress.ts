@@ -41,5 +41,5 @@ function counted(count: number, what: string): string {
 
 /** `10,000` */
 function grouped(count: number): string {
-  return String(count).replace(/\B(?=(\d{3})+$)/g, ',');
+  return count.toLocaleString('en-US');
 }

@@ -1,66 +1,203 @@
-import type { Address } from '../../model/address.ts';
-import type { DataPlane } from '../../model/data-plane.ts';
-import type { ConnectionView, Explanation, NodeView, Question, ServiceFilter, View } from '../../model/view.ts';
-import type { RecentEvents } from './recent-events.ts';
-import { matches, type ServiceViewSources, serviceView, serviceViews } from './service-views.ts';
-import type { TrafficSampler } from './traffic-sampler.ts';
+import type { Address, IpFamily } from '../../model/address.ts';
+import type { DataPlane, ListenerStats } from '../../model/data-plane.ts';
+import { type Endpoint, endpointName } from '../../model/endpoint.ts';
+import { partsOf, type ServicePortName } from '../../model/service.ts';
+import type { CarriedPort, EndpointSetName } from '../../model/service-port.ts';
+import { type EndpointSet, type ServicePort, verdictOf } from '../../model/service-port.ts';
+import type {
+  ConnectionView,
+  EndpointState,
+  EndpointView,
+  EventView,
+  Explanation,
+  ListenerView,
+  NodeView,
+  Question,
+  ServiceFilter,
+  ServiceView,
+  Traffic,
+  View,
+} from '../../model/view.ts';
+import type { DataPlaneLog } from '../log/data-plane-log.ts';
+import { addRates, addTo, NO_RATES, noCounters, TROUBLES, type TrafficSampler } from './traffic.ts';
 
-export interface ViewSources extends ServiceViewSources {
+/* What operators see, read from the running program: the implementation of model/view.ts. */
+
+/** What one address family carries. */
+export interface CarriedPorts {
+  readonly family: IpFamily;
+  names(): Iterable<ServicePortName>;
+  carried(name: ServicePortName): CarriedPort | undefined;
+}
+
+export interface ViewSources {
+  /** The families that are served now, IPv4 first. */
+  readonly families: () => readonly CarriedPorts[];
   readonly dataPlane: Pick<DataPlane, 'statsOf' | 'connections'>;
-  readonly sampler: TrafficSampler;
-  readonly events: Pick<RecentEvents, 'events'>;
+  readonly sampler: Pick<TrafficSampler, 'ratesOf' | 'troubleOf' | 'history'>;
+  readonly dialErrors: Pick<DataPlaneLog, 'lastDialError'>;
+  /** Whether an operator has drained it. */
+  readonly isDrained: (endpoint: Endpoint) => boolean;
+  readonly log: { readonly events: readonly EventView[] };
   readonly node: () => Promise<NodeView>;
   readonly explain: (question: Question) => Promise<Explanation>;
 }
 
-/** Listeners, which may have a hundred endpoints each, all of them counted. */
+/** Listeners, each of which may have a hundred endpoints with counters. */
 const IDLE_AT_ONCE = 16;
 
-export function createView(sources: ViewSources): View {
-  return {
-    node: sources.node,
-    services: (filter) => serviceViews(sources, filter),
-    service: (name, family, options) => {
-      const carrier = sources.families().find((each) => each.family === family);
-      return carrier && serviceView(sources, carrier, name, options?.summary);
-    },
-    connections: (filter) => connectionViews(sources, filter),
-    events: () => sources.events.events,
-    history: () => sources.sampler.history,
-    explain: sources.explain,
-  };
-}
+export class RunningView implements View {
+  readonly #sources: ViewSources;
 
-async function* connectionViews(
-  sources: ViewSources,
-  filter: ServiceFilter = {},
-): AsyncIterable<readonly ConnectionView[]> {
-  let idle = 0;
-  for (const { name, servicePort, listeners } of carriedPorts(sources, filter)) {
-    const { protocol, port, clusterIPs } = servicePort;
-    const virtual = { address: clusterIPs[0] as Address, port };
-    for (const { id } of listeners) {
-      // Most have none, and asking a worker takes longer than looking at a number.
-      if ((sources.dataPlane.statsOf(id)?.counters.active ?? 0) === 0) {
-        idle++;
-        // Thousands without any must not hold up who takes turns between the pieces.
-        if (idle % IDLE_AT_ONCE === 0) yield [];
-        continue;
-      }
-      for await (const piece of sources.dataPlane.connections(id)) {
-        yield piece.map(({ endpoint, ...rest }) => {
-          return { name, protocol, virtual, ...rest, ...(endpoint !== undefined && { endpoint }) };
-        });
+  constructor(sources: ViewSources) {
+    this.#sources = sources;
+  }
+
+  node(): Promise<NodeView> {
+    return this.#sources.node();
+  }
+
+  explain(question: Question): Promise<Explanation> {
+    return this.#sources.explain(question);
+  }
+
+  events() {
+    return this.#sources.log.events;
+  }
+
+  history() {
+    return this.#sources.sampler.history;
+  }
+
+  *services(filter: ServiceFilter = {}): Iterable<ServiceView> {
+    const families = this.#sources.families();
+    const names = new Set(families.flatMap((family) => [...family.names()].filter((name) => matches(name, filter))));
+    for (const name of [...names].sort()) {
+      for (const { family } of families) {
+        const view = this.service(name, family, filter);
+        if (view !== undefined) yield view;
       }
     }
   }
+
+  service(
+    name: ServicePortName,
+    ofFamily: IpFamily,
+    { summary = false }: Pick<ServiceFilter, 'summary'> = {},
+  ): ServiceView | undefined {
+    const { families, dataPlane, sampler, isDrained } = this.#sources;
+    const port = families()
+      .find(({ family }) => family === ofFamily)
+      ?.carried(name);
+    if (port === undefined) return undefined;
+    const { servicePort } = port;
+    const counters = noCounters();
+    let rates = NO_RATES;
+    const listeners = port.listeners.map(({ id, set, localPort }): ListenerView => {
+      const stats = dataPlane.statsOf(id);
+      if (stats !== undefined) addTo(counters, stats.counters);
+      rates = addRates(rates, sampler.ratesOf(id));
+      const endpoints = set === 'local' && servicePort.local !== undefined ? servicePort.local : servicePort;
+      const active = endpoints.endpoints.length;
+      return {
+        set,
+        localPort,
+        ...(stats?.worker !== undefined && { worker: stats.worker }),
+        traffic: trafficOf(set, servicePort),
+        endpoints: summary ? [] : this.#endpoints(name, endpoints, stats),
+        endpointCount: { all: active + (endpoints.draining?.length ?? 0), active },
+      };
+    });
+    const troubles = port.listeners.map(({ id }) => sampler.troubleOf(id));
+    const draining = [...(servicePort.draining ?? []), ...(servicePort.local?.draining ?? [])];
+    const { protocol, port: number, nodePort, clusterIPs, externalIPs, loadBalancerIPs, affinity } = servicePort;
+    return {
+      ...{ name, ...partsOf(name), family: ofFamily, protocol, port: number, nodePort },
+      ...{ clusterIPs, externalIPs, loadBalancerIPs, affinity },
+      ...stateOf(servicePort, {
+        isPending: listeners.some(({ localPort }) => localPort === undefined),
+        trouble: TROUBLES.find((trouble) => troubles.includes(trouble))?.reason,
+        isDrained: draining.some(isDrained),
+      }),
+      ...{ counters, rates, listeners },
+    };
+  }
+
+  async *connections(filter: ServiceFilter = {}): AsyncIterable<readonly ConnectionView[]> {
+    const { families, dataPlane } = this.#sources;
+    const ports = families().flatMap((family) =>
+      [...family.names()].filter((name) => matches(name, filter)).flatMap((name) => family.carried(name) ?? []),
+    );
+    let idle = 0;
+    for (const { servicePort, listeners } of ports) {
+      const { name, protocol, port, clusterIPs } = servicePort;
+      const virtual = { address: clusterIPs[0] as Address, port };
+      for (const { id } of listeners) {
+        // Most have none, and asking a worker takes longer than reading a number.
+        if ((dataPlane.statsOf(id)?.counters.active ?? 0) === 0) {
+          idle++;
+          // An empty piece lets the consumer give way to other work among thousands of idle listeners.
+          if (idle % IDLE_AT_ONCE === 0) yield [];
+          continue;
+        }
+        for await (const piece of dataPlane.connections(id)) {
+          yield piece.map(({ endpoint, ...rest }) => {
+            return { name, protocol, virtual, ...rest, ...(endpoint !== undefined && { endpoint }) };
+          });
+        }
+      }
+    }
+  }
+
+  #endpoints(
+    name: ServicePortName,
+    { endpoints, draining = [] }: EndpointSet,
+    stats: ListenerStats | undefined,
+  ): EndpointView[] {
+    const { dialErrors, isDrained } = this.#sources;
+    const counted = new Map(stats?.endpoints?.map((each) => [endpointName(each.endpoint), each.counters]));
+    const view = (endpoint: Endpoint, state: EndpointState): EndpointView => {
+      const key = endpointName(endpoint);
+      const counters = counted.get(key);
+      const lastError = dialErrors.lastDialError(name, key);
+      return { endpoint, state, ...(counters && { counters }), ...(lastError && { lastError }) };
+    };
+    return [
+      ...endpoints.map((endpoint) => view(endpoint, 'active')),
+      ...draining.map((endpoint) => view(endpoint, isDrained(endpoint) ? 'drained' : 'draining')),
+    ];
+  }
 }
 
-function* carriedPorts({ families }: ViewSources, filter: ServiceFilter) {
-  for (const { names, carried } of families()) {
-    for (const name of names()) {
-      const port = matches(name, filter) ? carried(name) : undefined;
-      if (port !== undefined) yield { name, ...port };
-    }
+function matches(name: ServicePortName, { namespace, service }: ServiceFilter): boolean {
+  if (namespace === undefined && service === undefined) return true;
+  const parts = partsOf(name);
+  return [undefined, parts.namespace].includes(namespace) && [undefined, parts.service].includes(service);
+}
+
+/** Which connections come to this set's listener (docs/adr/0009). */
+function trafficOf(set: EndpointSetName, { local }: ServicePort): Traffic[] {
+  if (local === undefined) return ['internal', 'external'];
+  if (set === 'own') return [...(local.internal ? [] : ['internal' as const]), local.external ? 'node' : 'external'];
+  return (['internal', 'external'] as const).filter((traffic) => local[traffic]);
+}
+
+function stateOf(
+  own: EndpointSet,
+  {
+    isPending,
+    trouble,
+    isDrained,
+  }: { readonly isPending: boolean; readonly trouble: string | undefined; readonly isDrained: boolean },
+): Pick<ServiceView, 'state' | 'reason'> {
+  if (isPending) return { state: 'pending', reason: 'its listener is not open yet' };
+  switch (verdictOf(own)) {
+    case 'reject':
+      return { state: 'empty', reason: isDrained ? 'its endpoints are drained' : 'no endpoint is ready' };
+    case 'drop':
+      return { state: 'empty', reason: 'no endpoint on this node may serve, and its policy is Local' };
+    case 'proxy':
+      if (trouble !== undefined) return { state: 'degraded', reason: trouble };
+      return isDrained ? { state: 'degraded', reason: 'endpoints are drained' } : { state: 'ok' };
   }
 }

@@ -118,3 +118,33 @@ test('closing tells what was suppressed and leaves no timer', () => {
   );
   assert.equal(clock.pendingTimers, 0);
 });
+
+describe('the last failed dial', () => {
+  const dials = () => {
+    const { clock, observer } = setUp();
+    const fail = (backend: string, err: string) => observer.dialFailed({ name: WEB, backend, reason: 'refused', err });
+    return { clock, observer, fail };
+  };
+
+  test('of each endpoint of each Service port is remembered for ten minutes', () => {
+    const { clock, observer, fail } = dials();
+    fail('10.0.0.1:80', 'first');
+    clock.advance(1_000);
+    fail('10.0.0.1:80', 'second');
+    assert.deepEqual(observer.lastDialError(WEB, '10.0.0.1:80'), { at: clock.wallNow(), err: 'second' });
+    assert.equal(observer.lastDialError(WEB, '10.0.0.2:80'), undefined);
+    assert.equal(observer.lastDialError(DNS, '10.0.0.1:80'), undefined);
+    clock.advance(10 * 60_000);
+    assert.equal(observer.lastDialError(WEB, '10.0.0.1:80'), undefined);
+  });
+
+  test('is forgotten, the least recent first, beyond a thousand endpoints', () => {
+    const { observer, fail } = dials();
+    for (let n = 0; n < 1_000; n++) fail(`10.0.0.1:${n}`, 'x');
+    fail('10.0.0.1:0', 'again');
+    fail('10.0.0.2:80', 'x');
+    assert.equal(observer.lastDialError(WEB, '10.0.0.1:1'), undefined);
+    assert.equal(observer.lastDialError(WEB, '10.0.0.1:0')?.err, 'again');
+    assert.equal(observer.lastDialError(WEB, '10.0.0.2:80')?.err, 'x');
+  });
+});

@@ -1,12 +1,10 @@
 import assert from 'node:assert/strict';
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
-import { once } from 'node:events';
 import { closeSync, openSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { createLog, type LogOptions } from '../../../src/operate/log/log.ts';
-import { descriptorOutput } from '../../../src/operate/log/log-output.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';
 
 function memoryOutput({ isTTY = false } = {}) {
@@ -160,6 +158,46 @@ test('lines are counted by level', () => {
   assert.deepEqual(log.lines, { error: 1, warn: 2, info: 1 });
 });
 
+describe('recent events', () => {
+  const setUp = () => logInto(memoryOutput(), { verbosity: 4 });
+
+  test('are the lines of verbosity 0, with time and fields', () => {
+    const log = setUp();
+    log.info('Started', { version: '1', node: undefined });
+    log.v(4)?.info('detail');
+    log.warn('Odd');
+    log.error('Wrong', { err: 'x', tries: 3 });
+    const at = Date.UTC(2026, 10, 20, 5, 23, 36, 843);
+    assert.deepEqual(log.events, [
+      { id: 1, at, level: 'info', message: 'Started', fields: { version: '1' } },
+      { id: 2, at, level: 'warn', message: 'Odd', fields: {} },
+      { id: 3, at, level: 'error', message: 'Wrong', fields: { err: 'x', tries: 3 } },
+    ]);
+  });
+
+  test('are the last 300, and their numbers go on', () => {
+    const log = setUp();
+    for (let n = 1; n <= 301; n++) log.info(`line ${n}`);
+    assert.deepEqual([log.events.length, log.events[0]?.id, log.events.at(-1)?.id], [300, 2, 301]);
+  });
+
+  test('are short and cannot steer a terminal', () => {
+    const log = setUp();
+    log.error('x'.repeat(10_000), { err: 'y'.repeat(10_000) });
+    log.warn('Odd \u001b[2J', { err: 'from the server: \u009b31m\u202e\n' });
+    const [long, odd] = log.events;
+    assert.deepEqual([long?.message.length, String(long?.fields['err']).length], [501, 501]);
+    assert.equal(odd?.message, 'Odd \\u001b[2J');
+    assert.equal(odd?.fields['err'], 'from the server: \\u009b31m\\u202e\\u000a');
+  });
+
+  test('of a log that cannot be written are there all the same', () => {
+    const log = logInto({ isTTY: false, write: () => assert.fail('ENOSPC') });
+    log.warn('Odd');
+    assert.equal(log.events[0]?.message, 'Odd');
+  });
+});
+
 test('after flush every line has reached the output', async () => {
   // From a promise's continuation: were winston to hand lines over in the next tick, they would come too late.
   await Promise.resolve();
@@ -172,7 +210,7 @@ test('after flush every line has reached the output', async () => {
 describe('a program that logs', () => {
   const script = (body: string) => `
     import { createLog } from ${JSON.stringify(new URL('../../../src/operate/log/log.ts', import.meta.url).href)};
-    import { descriptorOutput } from ${JSON.stringify(new URL('../../../src/operate/log/log-output.ts', import.meta.url).href)};
+    import { descriptorOutput } from ${JSON.stringify(new URL('../../../src/operate/log/output.ts', import.meta.url).href)};
     const clock = { wallNow: () => 0 };
     const log = createLog({ verbosity: 0, format: 'json', output: descriptorOutput(2), clock });
     ${body}`;
@@ -224,66 +262,4 @@ describe('a program that logs', () => {
     const code = await new Promise((resolve) => child.on('close', resolve));
     assert.deepEqual([code, printed], [0, '1\n']);
   });
-});
-
-test('a reader that has stopped costs lines, and stops nobody', async () => {
-  // Without winston, which may happen to do what is asked for here.
-  const body = `
-    const { descriptorOutput } = await import(${JSON.stringify(new URL('../../../src/operate/log/log-output.ts', import.meta.url).href)});
-    const output = descriptorOutput(2);
-    let dropped = 0;
-    for (let i = 0; i < 5000; i++) {
-      try { output.write('x'.repeat(1000) + '\\n'); } catch { dropped++; }
-    }
-    console.log(dropped > 0);`;
-  const child = spawn(process.execPath, ['--input-type=module', '--eval', body], {
-    stdio: ['ignore', 'pipe', 'pipe'],
-    timeout: 60_000,
-  });
-  let printed = '';
-  child.stdout.setEncoding('utf8').on('data', (text) => {
-    printed += text;
-  });
-  const [[code]] = await Promise.all([once(child, 'exit'), once(child.stdout, 'end')]);
-  child.stderr.destroy();
-  assert.deepEqual([code, printed], [0, 'true\n']);
-});
-
-test('a line that was cut off does not swallow the next one', () => {
-  const { stdout, status } = spawnSync(
-    process.execPath,
-    [
-      '--input-type=module',
-      '--eval',
-      `
-      import fs from 'node:fs';
-      import { syncBuiltinESMExports } from 'node:module';
-      const real = fs.writeSync;
-      let calls = 0;
-      fs.writeSync = (fd, bytes, offset) => {
-        calls++;
-        if (calls === 1) return real(fd, bytes, offset, 3);
-        if (calls === 2 || calls === 3) throw new Error('ENOSPC');
-        return real(fd, bytes, offset, Math.min(4, bytes.length - offset));
-      };
-      syncBuiltinESMExports();
-      const { descriptorOutput } = await import(${JSON.stringify(new URL('../../../src/operate/log/log-output.ts', import.meta.url).href)});
-      const output = descriptorOutput(1);
-      try { output.write('first line\\n'); } catch {}
-      try { output.write('lost\\n'); } catch {}
-      output.write('second line\\n');
-      output.write('third line\\n');
-      calls = 2;
-      try { output.write('lost\\n'); } catch {}
-      output.write('fourth line\\n');`,
-    ],
-    { encoding: 'utf8' },
-  );
-  assert.deepEqual([status, stdout], [0, 'fir\nsecond line\nthird line\nfourth line\n']);
-});
-
-test('a terminal is known by its descriptor', () => {
-  const fd = openSync('/dev/null', 'w');
-  assert.equal(descriptorOutput(fd).isTTY, false);
-  closeSync(fd);
 });

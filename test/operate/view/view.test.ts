@@ -1,15 +1,14 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { Counters, EndpointStats, ListenerStats } from '../../../src/model/data-plane.ts';
+import type { Counters, EndpointStats, ListenerStats, OpenConnection } from '../../../src/model/data-plane.ts';
 import { type Endpoint, endpointName } from '../../../src/model/endpoint.ts';
 import type { ServicePortName } from '../../../src/model/service.ts';
 import type { CarriedPort, ServicePort } from '../../../src/model/service-port.ts';
 import { type ListenerId, listenerId } from '../../../src/model/service-port.ts';
 import type { Rates } from '../../../src/model/view.ts';
-import { noCounters } from '../../../src/operate/view/counters.ts';
-import type { DialError } from '../../../src/operate/view/dial-errors.ts';
-import { type ServiceViewSources, serviceViews } from '../../../src/operate/view/service-views.ts';
-import { TROUBLES, type Trouble } from '../../../src/operate/view/trouble.ts';
+import type { DialError } from '../../../src/operate/log/data-plane-log.ts';
+import { noCounters, TROUBLES, type Trouble } from '../../../src/operate/view/traffic.ts';
+import { RunningView, type ViewSources } from '../../../src/operate/view/view.ts';
 import { address as ip, servicePort as servicePortOf } from '../../rules/fixtures.ts';
 
 const TURNED_AWAY = TROUBLES[0] as Trouble;
@@ -30,18 +29,19 @@ function setUp() {
   const troubles = new Map<ListenerId, Trouble>();
   const drained = new Set<string>();
   const errors = new Map<string, DialError>();
-  const sources: ServiceViewSources = {
+  const sources = {
     families: () =>
       (['IPv4', 'IPv6'] as const).map((family) => ({
         family,
         names: () => carried[family].keys(),
-        carried: (name) => carried[family].get(name),
+        carried: (name: ServicePortName) => carried[family].get(name),
       })),
-    dataPlane: { statsOf: (id) => stats.get(id) },
-    sampler: { ratesOf: () => RATES, troubleOf: (id) => troubles.get(id) },
-    dialErrors: { last: (name, backend) => errors.get(`${name} ${backend}`) },
-    isDrained: (each) => drained.has(endpointName(each)),
-  };
+    dataPlane: { statsOf: (id: ListenerId) => stats.get(id) },
+    sampler: { ratesOf: () => RATES, troubleOf: (id: ListenerId) => troubles.get(id) },
+    dialErrors: { lastDialError: (name: ServicePortName, backend: string) => errors.get(`${name} ${backend}`) },
+    isDrained: (each: Endpoint) => drained.has(endpointName(each)),
+  } as unknown as ViewSources;
+  const view = new RunningView(sources);
   /** Carries a Service port, with a listener for each of its sets at these local ports. */
   const carry = (
     port: ServicePort,
@@ -71,8 +71,8 @@ function setUp() {
       stats.set(id, { id, name, family, protocol, localPort, worker: 1, counters: all, endpoints });
     }
   };
-  const views = (filter = {}) => [...serviceViews(sources, filter)];
-  return { sources, carry, carried, views, troubles, drained, errors };
+  const views = (filter = {}) => [...view.services(filter)];
+  return { view, carry, carried, views, troubles, drained, errors };
 }
 
 test('in the order of names, IPv4 first, by namespace and Service if wanted', () => {
@@ -91,12 +91,12 @@ test('in the order of names, IPv4 first, by namespace and Service if wanted', ()
 });
 
 test('each is made when it is taken: what has gone by then is not there', () => {
-  const { carry, carried, sources } = setUp();
+  const { carry, carried, view } = setUp();
   carry(servicePort('a/1'));
   carry(servicePort('a/2'));
   carry(servicePort('a/3'));
   const seen: string[] = [];
-  for (const { name } of serviceViews(sources)) {
+  for (const { name } of view.services()) {
     seen.push(name);
     carried.IPv4.delete('a/2');
   }
@@ -184,4 +184,51 @@ test('states', async (t) => {
     assert.equal(views()[0]?.state, 'pending');
     assert.equal(views()[0]?.listeners[0]?.localPort, undefined);
   });
+});
+
+test('connections of one Service among a hundred idle ones are listed without a look at all of these at once', async () => {
+  const names = Array.from({ length: 101 }, (_, index): ServicePortName => `default/s${index}`);
+  const busy = 'default/s100';
+  const servicePort = { protocol: 'TCP', port: 80, clusterIPs: [ip('10.96.0.1')] } as unknown as ServicePort;
+  const open: OpenConnection = {
+    ...{
+      client: { address: ip('10.244.0.9'), port: 1 },
+      endpoint: { address: ip('10.244.0.1'), port: 8080 },
+    },
+    state: 'established',
+  };
+  let looks = 0;
+  let most = 0;
+  const asked: ListenerId[] = [];
+  const view = new RunningView({
+    families: () => [
+      {
+        family: 'IPv4',
+        names: () => names,
+        carried: (name: ServicePortName) => ({
+          servicePort: { ...servicePort, name },
+          listeners: [{ id: name, set: 'own', localPort: 1 }],
+        }),
+      },
+    ],
+    dataPlane: {
+      statsOf: (id: ListenerId) => {
+        looks++;
+        most = Math.max(most, looks);
+        return { counters: { active: id === busy ? 1 : 0 } } as ListenerStats;
+      },
+      async *connections(id: ListenerId) {
+        asked.push(id);
+        yield [open];
+      },
+    },
+  } as unknown as ViewSources);
+  const found = [];
+  for await (const piece of view.connections()) {
+    found.push(...piece);
+    looks = 0;
+  }
+  assert.deepEqual(found, [{ name: busy, protocol: 'TCP', virtual: { address: '10.96.0.1', port: 80 }, ...open }]);
+  assert.deepEqual(asked, [busy]);
+  assert.ok(most <= 20, `${most} looks between two pieces`);
 });

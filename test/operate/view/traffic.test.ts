@@ -3,8 +3,7 @@ import { test } from 'node:test';
 import type { Counter, Counters, ListenerStats } from '../../../src/model/data-plane.ts';
 import type { ListenerId } from '../../../src/model/service-port.ts';
 import { HISTORY_MS, SAMPLE_MS } from '../../../src/model/view.ts';
-import { noCounters } from '../../../src/operate/view/counters.ts';
-import { TrafficSampler } from '../../../src/operate/view/traffic-sampler.ts';
+import { noCounters, TrafficSampler } from '../../../src/operate/view/traffic.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';
 import { RecordingLog } from '../../fakes/recording-log.ts';
 

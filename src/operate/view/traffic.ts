@@ -1,0 +1,203 @@
+import { COUNTERS, type Counter, type Counters, type DataPlane, failuresOf } from '../../model/data-plane.ts';
+import type { ListenerId } from '../../model/service-port.ts';
+import { HISTORY_MS, type HistorySample, type Rates, SAMPLE_MS } from '../../model/view.ts';
+import type { Clock } from '../../util/clock.ts';
+import type { Log } from '../../util/log.ts';
+import { messageOf } from '../../util/text.ts';
+import { inSlices, sleep } from '../../util/wait.ts';
+
+/* Rates, troubles and history, computed from the counters of the listeners. */
+
+export function noCounters(): Counters {
+  return Object.fromEntries(COUNTERS.map((name) => [name, 0])) as Counters;
+}
+
+export function addTo(sum: Counters, counters: Readonly<Counters>): void {
+  for (const name of COUNTERS) sum[name] += counters[name];
+}
+
+export const NO_RATES: Rates = { connections: 0, receivedBytes: 0, sentBytes: 0, failures: 0 };
+
+export function addRates(a: Rates, b: Rates): Rates {
+  return {
+    connections: a.connections + b.connections,
+    receivedBytes: a.receivedBytes + b.receivedBytes,
+    sentBytes: a.sentBytes + b.sentBytes,
+    failures: a.failures + b.failures,
+  };
+}
+
+/** Something that clients of a listener may suffer from, and the counters that show it. */
+export interface Trouble {
+  readonly counters: readonly Counter[];
+  /** A clause for operators. */
+  readonly reason: string;
+}
+
+/** The worst first. */
+export const TROUBLES: readonly Trouble[] = [
+  {
+    counters: ['exhausted', 'noEndpoints'],
+    reason: 'clients were turned away during the last minute, for no endpoint answered',
+  },
+  {
+    counters: ['pauses'],
+    reason: 'new clients had to wait during the last minute, for descriptors had run out',
+  },
+  {
+    counters: ['limited'],
+    reason: 'UDP datagrams were dropped during the last minute, at a bound on flows or for want of buffers',
+  },
+  {
+    counters: ['failedRefused', 'failedTimeout', 'failedUnreachable', 'failedOther'],
+    reason: 'connections to an endpoint failed during the last minute',
+  },
+];
+
+/** How long a trouble makes a Service degraded. */
+const TROUBLE_MS = 60_000;
+
+const NOTHING: Readonly<Counters> = noCounters();
+const MAX_SAMPLES = HISTORY_MS / SAMPLE_MS;
+
+export interface TrafficSamplerOptions {
+  readonly clock: Clock;
+  readonly dataPlane: Pick<DataPlane, 'stats'>;
+  /** Called when a sample begins, for what else is measured over the same periods. */
+  readonly onSample: () => void;
+  readonly log: Pick<Log, 'error'>;
+}
+
+/** One listener at the last look. */
+interface Seen {
+  readonly atMs: number;
+  readonly counters: Readonly<Counters>;
+  readonly rates: Rates;
+  /** For each of {@link TROUBLES}, when it was last seen to have grown (`Clock.now()`). */
+  readonly troubledAt: readonly number[];
+}
+
+/**
+ * Reads every listener's counters every few seconds, in slices of the event loop. What a listener has counted when
+ * sampling starts belongs to no period: a predecessor may have counted it. A listener that comes later counts from
+ * zero, as does one whose counters have fallen, because it was closed and opened again.
+ */
+export class TrafficSampler {
+  readonly #options: TrafficSamplerOptions;
+  readonly #history: HistorySample[] = [];
+  #seen = new Map<ListenerId, Seen>();
+  #totals: Readonly<Counters> = NOTHING;
+  #rates: Rates = NO_RATES;
+  /** When the current period began. */
+  #beganMs = 0;
+  #stopping = new AbortController();
+
+  constructor(options: TrafficSamplerOptions) {
+    this.#options = options;
+  }
+
+  /** Of every listener together, at the last look. */
+  get totals(): Readonly<Counters> {
+    return this.#totals;
+  }
+
+  get rates(): Rates {
+    return this.#rates;
+  }
+
+  get history(): readonly HistorySample[] {
+    return this.#history;
+  }
+
+  ratesOf(id: ListenerId): Rates {
+    return this.#seen.get(id)?.rates ?? NO_RATES;
+  }
+
+  /** The worst of the last minute. */
+  troubleOf(id: ListenerId): Trouble | undefined {
+    const now = this.#options.clock.now();
+    return TROUBLES[this.#seen.get(id)?.troubledAt.findIndex((atMs) => now - atMs < TROUBLE_MS) ?? -1];
+  }
+
+  /** Call it once the listeners of a predecessor have been taken over. */
+  start(): void {
+    const { clock, dataPlane } = this.#options;
+    this.#beganMs = clock.now();
+    for (const { id, counters } of dataPlane.stats()) this.#seen.set(id, this.#firstLook(counters));
+    this.#stopping = new AbortController();
+    void this.#run(this.#stopping.signal);
+  }
+
+  stop(): void {
+    this.#stopping.abort();
+  }
+
+  async #run(signal: AbortSignal): Promise<void> {
+    const { clock, log } = this.#options;
+    for (;;) {
+      await sleep(SAMPLE_MS, clock, signal);
+      if (signal.aborted) return;
+      try {
+        await this.#sample();
+      } catch (error) {
+        log.error('Cannot sample the traffic; retrying with the next sample', { err: messageOf(error) });
+      }
+    }
+  }
+
+  async #sample(): Promise<void> {
+    const { clock, dataPlane, onSample } = this.#options;
+    const beganMs = clock.now();
+    onSample();
+    const seen = new Map<ListenerId, Seen>();
+    const totals = noCounters();
+    let rates = NO_RATES;
+    const stats = dataPlane.stats()[Symbol.iterator]();
+    await inSlices(clock, () => {
+      const next = stats.next();
+      if (next.done) return false;
+      const { id, counters } = next.value;
+      const look = this.#look(this.#seen.get(id), counters);
+      seen.set(id, look);
+      addTo(totals, counters);
+      if (look.rates !== NO_RATES) rates = addRates(rates, look.rates);
+      return true;
+    });
+    this.#beganMs = beganMs;
+    this.#seen = seen;
+    this.#totals = totals;
+    this.#rates = rates;
+    this.#history.push({ ...rates, at: clock.wallNow(), active: totals.active });
+    if (this.#history.length > MAX_SAMPLES) this.#history.shift();
+  }
+
+  /** As if it had counted this when the period began. */
+  #firstLook(counters: Readonly<Counters>): Seen {
+    const troubledAt = TROUBLES.map(() => Number.NEGATIVE_INFINITY);
+    return { atMs: this.#beganMs, counters: { ...counters }, rates: NO_RATES, troubledAt };
+  }
+
+  #look(known: Seen | undefined, counters: Readonly<Counters>): Seen {
+    const atMs = this.#options.clock.now();
+    if (known !== undefined && COUNTERS.every((name) => counters[name] === known.counters[name])) {
+      return { ...known, atMs, rates: NO_RATES };
+    }
+    const isContinued =
+      known !== undefined && COUNTERS.every((n) => n === 'active' || counters[n] >= known.counters[n]);
+    const last = isContinued ? known : this.#firstLook(NOTHING);
+    const perSecond = 1_000 / Math.max(1, atMs - last.atMs);
+    return {
+      atMs,
+      counters: { ...counters },
+      rates: {
+        connections: (counters.connections - last.counters.connections) * perSecond,
+        receivedBytes: (counters.receivedBytes - last.counters.receivedBytes) * perSecond,
+        sentBytes: (counters.sentBytes - last.counters.sentBytes) * perSecond,
+        failures: (failuresOf(counters) - failuresOf(last.counters)) * perSecond,
+      },
+      troubledAt: TROUBLES.map(({ counters: names }, at) =>
+        names.some((name) => counters[name] > last.counters[name]) ? atMs : (last.troubledAt[at] as number),
+      ),
+    };
+  }
+}

@@ -16,7 +16,7 @@ export async function upgradeMeans({ handOver }: DataPlane): Promise<UpgradeOpti
   // Only now, as it needs koffi, without which the portable engine works too; and not later, as another program may be
   // where this one was started from when an upgrade is asked for.
   const { startSuccessor } = await import('../upgrade/successor-process.ts');
-  return { dataPlane: handOver, startSuccessor: () => startSuccessor({ clock, program: VERSION }) };
+  return { dataPlane: handOver, startSuccessor: () => startSuccessor(VERSION, clock) };
 }
 
 /** `undefined` unless this process was started to take the place of another. Rejects with a sentence for the user. */

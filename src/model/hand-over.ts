@@ -2,11 +2,9 @@ import type { IpFamily } from './address.ts';
 import type { ServicePortName } from './service.ts';
 import type { ListenerId, ProxiedProtocol } from './service-port.ts';
 
-/** A part of what a data plane has, on its way to another process. */
+/** A part of what a data plane has, on its way to another process. Only data planes know what is in it. */
 export interface Parcel {
-  /** Survives JSON. What it means is the data plane's matter; on arrival it is hostile until that has checked it. */
-  readonly value: unknown;
-  /** Open descriptors of this process, which a sender keeps and a receiver owns. */
+  /** Open descriptors of this process. The sender keeps them; the receiver owns copies. */
   readonly fds: readonly number[];
   readonly bytes: Uint8Array;
 }
@@ -30,30 +28,30 @@ export interface AdoptedPort {
 export interface HandOver {
   /**
    * Resolves with everything, once the data plane is frozen. Nothing must be opened, updated or closed before `thaw`.
-   * Rejects when a part of it does not get there; `thaw` is due then as well.
+   * Rejects when a part of it cannot be frozen; `thaw` is due then as well.
    */
   freeze(): Promise<Iterable<Parcel>>;
   /** Throws an Error with a sentence when a part of it has failed since it was frozen. */
   check(): void;
   /**
-   * Goes on as if nothing had been. Also how a data plane that has adopted something begins with it. What belongs to a
-   * part that has failed meanwhile is reset.
+   * Goes on as if nothing had happened. Also how a data plane that has adopted something begins with it. Connections of
+   * a part that has failed meanwhile are reset.
    */
   thaw(): void;
-  /** Resolves when all of it is at work again after {@link thaw}. What has failed meanwhile is told by the log. */
+  /** Resolves when all of it is at work again after {@link thaw}. What has failed meanwhile is in the log. */
   atWork(): Promise<void>;
   /**
-   * Another process has gone on with all of it, and is dead: in place of {@link thaw}. Its ports go on, with their
-   * endpoints and counters. What that one may have left half done, connections and flows, is reset.
+   * In place of {@link thaw} when another process has gone on with all of it, and is dead. The ports go on, with their
+   * endpoints and counters. Connections and flows, which that process may have left half done, are reset.
    */
   recover(): void;
-  /** Another process goes on with all of it: this one's copies are closed, and the data plane is at its end. */
+  /** Another process goes on with all of it: closes this process's copies and ends the data plane. */
   release(): Promise<void>;
   /**
    * Takes over what another data plane has described, without touching it: from {@link thaw} on it is this one's. It asks
-   * for the next parcel when it has adopted the one before. Rejects with a sentence when the parcels are not as they
-   * should be, or a part of it fails; end the process then, without `shutdown`, which would reset connections that are
-   * still the other's. Only between `freeze` and `thaw`, and before the first `open`.
+   * for the next parcel when it has adopted the one before. Rejects with a sentence when a parcel is not valid or a
+   * part of the data plane fails. End the process then, without `shutdown`, which would reset connections that are still
+   * the other's. Only between `freeze` and `thaw`, and before the first `open`.
    */
   adopt(parcels: AsyncIterable<Parcel> | Iterable<Parcel>): Promise<readonly AdoptedPort[]>;
 }

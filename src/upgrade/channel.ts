@@ -1,3 +1,4 @@
+import type { Parcel } from '../model/hand-over.ts';
 import { close } from '../sys/descriptor.ts';
 import { waitReadable } from '../sys/poll.ts';
 import { unacknowledgedBytes } from '../sys/socket.ts';
@@ -9,13 +10,13 @@ import { type Message, type MessageOf, readMessage } from './protocol.ts';
 /** How often to look while the other end is at work. Node cannot wait for a socket that it has not opened itself. */
 const POLL_MS = 2;
 
-/** The same while nothing is to be said, and only its end would be news. */
+/** The same while no message is expected, only the end of the other process. */
 const LOOK_MS = 100;
 
-/** A packet's bytes, after the first, which says whether it is the last of its message. */
+/** A packet's bytes, after the first, which says whether the packet is the last of its message. */
 const FRAGMENT_BYTES = 64 << 10;
 
-/** The length of the JSON text, before it; the message's bytes follow it. */
+/** A message is the length of a JSON text, that text, and the bytes of a parcel. */
 const LENGTH_BYTES = 4;
 
 /** Far above what either end sends, and within what a process has. */
@@ -25,31 +26,26 @@ const MAX_DESCRIPTORS = 1 << 16;
 /** The receiver has to take some first. The kernel bounds the descriptors that are under way (unix(7), ETOOMANYREFS). */
 const TRY_AGAIN: ReadonlySet<number> = new Set([EAGAIN, EINTR, ENOBUFS, ETOOMANYREFS]);
 
-const NO_BYTES = new Uint8Array(0);
+const NOTHING: Parcel = { fds: [], bytes: new Uint8Array(0) };
 
-export interface Content {
-  readonly fds: readonly number[];
-  readonly bytes: Uint8Array;
-}
-
-export interface Received extends Content {
+export interface Received extends Parcel {
   readonly message: Message;
 }
 
 /** When to give up on the other end. */
 export interface Limits {
-  /** It has neither sent nor read anything for so long. */
+  /** It has neither sent nor read anything for this long. */
   readonly silenceMs?: number;
   /** The clock shows this. */
   readonly untilMs?: number;
 }
 
-/** One end of a pair of Unix sockets (SOCK_SEQPACKET, non-blocking), over which messages with descriptors go. */
+/** One end of a pair of Unix sockets (SOCK_SEQPACKET, non-blocking) that carries messages with descriptors. */
 export class Channel {
   readonly #fd: number;
   readonly #clock: Clock;
   readonly #packet = new UnixMessage(1 + FRAGMENT_BYTES);
-  /** What the other end has not read yet, and since when. */
+  /** How much the other end has not read yet, and since when. */
   #unread = 0;
   #unreadSinceMs = 0;
 
@@ -58,30 +54,29 @@ export class Channel {
     this.#clock = clock;
   }
 
-  /** Resolves when the kernel has all of it. Rejects when the other end has gone or is given up on. */
-  async send(
-    message: Message,
-    { fds, bytes }: Content = { fds: [], bytes: NO_BYTES },
-    limits: Limits = {},
-  ): Promise<void> {
+  /** Resolves when the kernel has all of it. Rejects when the other end is gone or exceeds the limits. */
+  async send(message: Message, limits: Limits = {}, { fds, bytes }: Parcel = NOTHING): Promise<void> {
     const text = Buffer.from(JSON.stringify(message));
     const length = Buffer.alloc(LENGTH_BYTES);
     length.writeUInt32LE(text.length);
     const payload = Buffer.concat([length, text, bytes]);
     let [sentBytes, sentFds] = [0, 0];
     do {
-      const some = payload.subarray(sentBytes, sentBytes + FRAGMENT_BYTES);
+      const fragment = payload.subarray(sentBytes, sentBytes + FRAGMENT_BYTES);
       const someFds = fds.slice(sentFds, sentFds + MAX_MESSAGE_DESCRIPTORS);
-      sentBytes += some.length;
+      sentBytes += fragment.length;
       sentFds += someFds.length;
-      const isLast = sentBytes === payload.length && sentFds === fds.length;
-      await this.#sendPacket(isLast, some, someFds, limits);
+      const { data } = this.#packet;
+      data.bytes[0] = sentBytes === payload.length && sentFds === fds.length ? 1 : 0;
+      fragment.copy(data.bytes, 1);
+      const send = () => this.#packet.send(this.#fd, 1 + fragment.length, someFds);
+      await this.#retried('cannot send to the other process', send, limits);
     } while (sentBytes < payload.length || sentFds < fds.length);
   }
 
   /**
-   * The next message; `undefined` when the other end has been closed. Rejects when it is none, or the other end is given up
-   * on. Then its descriptors have been closed.
+   * The next message; `undefined` when the other end has been closed. Rejects when the message is not valid, or the other
+   * end exceeds the limits. Then the descriptors of the message have been closed.
    */
   async receive(limits: Limits = {}): Promise<Received | undefined> {
     const fds: number[] = [];
@@ -98,19 +93,18 @@ export class Channel {
     }
   }
 
-  /** The same for a message that must be of this kind. A `failed` rejects with what it says. */
+  /** The next message, which must be of this kind and has no descriptors. A `failed` rejects with what it says. */
   async expect<Kind extends Message['kind']>(kind: Kind, limits?: Limits): Promise<MessageOf<Kind>> {
     const received = await this.receive(limits);
     if (received === undefined) throw new Error(`the other process ended before it said "${kind}"`);
     const { message, fds } = received;
-    // They belong to parcels.
     for (const fd of fds) close(fd);
     if (message.kind === 'failed') throw new Error(message.err);
     if (message.kind !== kind) throw new Error(`the other process said "${message.kind}" in place of "${kind}"`);
     return message as MessageOf<Kind>;
   }
 
-  /** Settles as the work does, in which the other end says nothing. Rejects at once when it says something or has gone. */
+  /** Settles as `work` does. Rejects at once when the other end, which should be silent, says something or is gone. */
   async during<T>(work: Promise<T>): Promise<T> {
     let next: Timer | undefined;
     const disturbed = new Promise<never>((_, reject) => {
@@ -120,41 +114,30 @@ export class Channel {
       };
       look();
     });
-    try {
-      return await Promise.race([work, disturbed]);
-    } finally {
-      next?.cancel();
-    }
+    return await Promise.race([work, disturbed]).finally(() => next?.cancel());
   }
 
   close(): void {
     close(this.#fd);
   }
 
-  async #sendPacket(isLast: boolean, bytes: Buffer, fds: readonly number[], limits: Limits): Promise<void> {
-    this.#unreadSinceMs = this.#clock.now();
-    const { data } = this.#packet;
-    data.bytes[0] = isLast ? 1 : 0;
-    bytes.copy(data.bytes, 1);
-    for (;;) {
-      const sent = this.#packet.send(this.#fd, 1 + bytes.length, fds);
-      if (sent >= 0) return;
-      if (!TRY_AGAIN.has(-sent)) throw new Error(failure('cannot send to the other process', -sent));
-      await this.#wait(limits);
-    }
-  }
-
   async #receivePayload(fds: number[], limits: Limits): Promise<Buffer | undefined> {
     const fragments: Buffer[] = [];
     for (let length = 0, isLast = false; !isLast; ) {
-      const fragment = await this.#receivePacket(fds, limits);
-      if (fragment === undefined) {
+      const receive = () => this.#packet.receive(this.#fd);
+      const received = await this.#retried('cannot hear the other process', receive, limits);
+      if (received === 0) {
         if (fragments.length === 0) return undefined;
         throw new Error('the other process ended in the middle of a message');
       }
-      isLast = fragment[0] === 1;
-      fragments.push(fragment.subarray(1));
-      length += fragment.length;
+      fds.push(...this.#packet.fds);
+      if (this.#packet.isTruncated) {
+        throw new Error('not all descriptors have arrived; raise the limit of open files (LimitNOFILE)');
+      }
+      const { bytes } = this.#packet.data;
+      isLast = bytes[0] === 1;
+      fragments.push(Buffer.from(bytes.subarray(1, received)));
+      length += received;
       if (length > MAX_MESSAGE_BYTES || fds.length > MAX_DESCRIPTORS) {
         throw new Error('a message of the hand-over is longer than any should be');
       }
@@ -162,39 +145,30 @@ export class Channel {
     return Buffer.concat(fragments);
   }
 
-  /** A copy of it. */
-  async #receivePacket(fds: number[], limits: Limits): Promise<Buffer | undefined> {
+  /** The result of a system call, once it has one other than "not now". */
+  async #retried(
+    what: string,
+    call: () => number,
+    { silenceMs = Infinity, untilMs = Infinity }: Limits,
+  ): Promise<number> {
     this.#unreadSinceMs = this.#clock.now();
     for (;;) {
-      const received = this.#packet.receive(this.#fd);
-      if (received === 0) return undefined;
-      // It has not read all that it was sent. What it has said itself comes after that, and then its end.
-      if (received === -ECONNRESET) continue;
-      if (received > 0) {
-        fds.push(...this.#packet.fds);
-        if (this.#packet.isTruncated) {
-          throw new Error('not all descriptors have arrived; raise the limit of open files (LimitNOFILE)');
-        }
-        return Buffer.from(this.#packet.data.bytes.subarray(0, received));
-      }
-      if (!TRY_AGAIN.has(-received)) throw new Error(failure('cannot hear the other process', -received));
-      await this.#wait(limits);
+      const result = call();
+      if (result >= 0) return result;
+      // The other end was closed before it had read everything. Its own messages come next, and then its end.
+      if (result === -ECONNRESET) continue;
+      if (result === -EPIPE) throw new Error('the other process has ended');
+      if (!TRY_AGAIN.has(-result)) throw new Error(`${what}: ${describeErrno(-result)}`);
+      const nowMs = this.#clock.now();
+      const unread = unacknowledgedBytes(this.#fd);
+      if (unread !== this.#unread) this.#unreadSinceMs = nowMs;
+      this.#unread = unread;
+      if (nowMs - this.#unreadSinceMs >= silenceMs)
+        throw new Error(`the other process stood still for ${silenceMs} ms`);
+      if (nowMs >= untilMs) throw new Error('the other process did not answer in time');
+      await new Promise<void>((resolve) => void this.#clock.after(POLL_MS, resolve));
     }
   }
-
-  async #wait({ silenceMs = Infinity, untilMs = Infinity }: Limits): Promise<void> {
-    const nowMs = this.#clock.now();
-    const unread = unacknowledgedBytes(this.#fd);
-    if (unread !== this.#unread) this.#unreadSinceMs = nowMs;
-    this.#unread = unread;
-    if (nowMs - this.#unreadSinceMs >= silenceMs) throw new Error(`the other process stood still for ${silenceMs} ms`);
-    if (nowMs >= untilMs) throw new Error('the other process did not answer in time');
-    await new Promise<void>((resolve) => void this.#clock.after(POLL_MS, resolve));
-  }
-}
-
-function failure(what: string, errno: number): string {
-  return errno === EPIPE ? 'the other process has ended' : `${what}: ${describeErrno(errno)}`;
 }
 
 function parse(text: Buffer): unknown {

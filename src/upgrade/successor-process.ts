@@ -9,13 +9,13 @@ import { must } from '../sys/sys-error.ts';
 import type { Clock } from '../util/clock.ts';
 import { messageOf } from '../util/text.ts';
 import { Channel } from './channel.ts';
-import type { Successor } from './predecessor.ts';
-import { CHANNEL_VARIABLE, VERSIONS } from './protocol.ts';
+import { CHANNEL_VARIABLE, FORMAT } from './protocol.ts';
+import type { Successor } from './upgrade.ts';
 
-/** The kernel adds it to the name of a program whose file has been removed or replaced, since it was started even. */
+/** The kernel adds it to the name of a program whose file has been removed or replaced. */
 const DELETED = / \(deleted\)$/;
 
-/** Found out at the start, as another version may have taken the place of the executable when it is needed. */
+/** Found at the start: when an upgrade is requested, another version may have taken the place of the executable. */
 const PROGRAM = isSea() ? programPath(process) : undefined;
 
 const CHANNEL_FD = 3;
@@ -26,28 +26,18 @@ const SEND_BUFFER = { level: SOL_SOCKET, name: SO_SNDBUF, value: 1 << 20 };
 /** The predecessor's first message is there before the successor is. */
 const HELLO_MS = 2_000;
 
-export interface StartedSuccessor extends Successor {
-  readonly pid: number;
-}
-
-export interface SuccessorSetup {
-  readonly clock: Clock;
-  /** This program's version. */
-  readonly program: string;
-}
-
 /**
- * Starts this program again, as it now is on disk and with the same arguments, with one end of a socket that has no name
- * which anybody else could open. Rejects when there is no process.
+ * Starts this program again, as it now is on disk and with the same arguments. It inherits one end of a socket that has no
+ * name, so nobody else can open it. `program`: this program's version. Rejects when there is no process.
  */
-export async function startSuccessor({ clock, program }: SuccessorSetup): Promise<StartedSuccessor> {
+export async function startSuccessor(program: string, clock: Clock): Promise<Successor> {
   const ends = new Int32Array(2);
   must('socketpair', socketpair(SOCK_SEQPACKET, ends));
   const [own, others] = ends as unknown as [number, number];
   setOption(own, SEND_BUFFER);
   const channel = new Channel(own, clock);
   try {
-    await channel.send({ kind: 'hello', versions: VERSIONS, program });
+    await channel.send({ kind: 'hello', versions: [FORMAT], program });
     const child = await spawned(others);
     return { pid: child.pid as number, channel, kill: () => kill(child) };
   } catch (error) {
@@ -59,8 +49,9 @@ export async function startSuccessor({ clock, program }: SuccessorSetup): Promis
 }
 
 /**
- * The way to the predecessor, when this process is a successor. Programs that it starts learn nothing of it: Node has
- * every descriptor that it inherits closed on exec. Rejects with a sentence when nobody is there who hands over.
+ * The channel to the predecessor; `undefined` when this process is not a successor. Programs that it starts do not inherit
+ * the channel: Node marks every descriptor that it inherits as close-on-exec. Rejects with a sentence when there is no
+ * predecessor at the other end.
  */
 export async function channelToPredecessor(env: NodeJS.ProcessEnv, clock: Clock): Promise<Channel | undefined> {
   const text = env[CHANNEL_VARIABLE];
@@ -81,8 +72,8 @@ export async function channelToPredecessor(env: NodeJS.ProcessEnv, clock: Clock)
 }
 
 /**
- * Where this program lies on disk, under the name that it was called by: that may be a symbolic link, which is led
- * elsewhere by an upgrade. `execPath` is what the kernel says (`/proc/self/exe`).
+ * Where this program lies on disk, by the name that it was called by. That may be a symbolic link, which an upgrade points
+ * to another file. `execPath` is what the kernel says (`/proc/self/exe`).
  */
 export function programPath({ argv0, execPath }: { readonly argv0: string; readonly execPath: string }): string {
   const file = execPath.replace(DELETED, '');
@@ -101,7 +92,7 @@ async function spawned(channelFd: number): Promise<ChildProcess> {
     stdio: ['inherit', 'inherit', 'inherit', channelFd],
     env: { ...process.env, [CHANNEL_VARIABLE]: String(CHANNEL_FD) },
   });
-  // Also after it has begun: nothing that happens to it may end this process.
+  // For as long as the child lives: none of its errors may end this process.
   child.on('error', () => {});
   await once(child, 'spawn');
   return child;

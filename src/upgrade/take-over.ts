@@ -2,15 +2,15 @@ import type { Endpoint } from '../model/endpoint.ts';
 import type { AdoptedPort, HandOver, Parcel } from '../model/hand-over.ts';
 import { messageOf } from '../util/text.ts';
 import type { Channel } from './channel.ts';
-import { type Message, VERSIONS } from './protocol.ts';
+import { FORMAT } from './protocol.ts';
 
 export interface TakeOverOptions {
   readonly dataPlane: HandOver | undefined;
   /** This program's version. */
   readonly program: string;
   /**
-   * The predecessor's listeners, and the endpoints that an operator has taken out there. Throws an Error with a sentence
-   * when they are of no use here.
+   * Gets the predecessor's listeners, and the endpoints that an operator has drained there. Throws an Error with a
+   * sentence when they cannot be used here.
    */
   readonly onAdopted: (ports: readonly AdoptedPort[], drained: readonly Endpoint[]) => void;
 }
@@ -24,16 +24,15 @@ export async function takeOver(channel: Channel, { dataPlane, program, onAdopted
   try {
     if (dataPlane === undefined) throw new Error('its engine cannot take over connections');
     await dataPlane.freeze();
-    await channel.send({ kind: 'hello', versions: VERSIONS, program });
-    const { version, drained = [] } = await channel.expect('begin');
-    if (!VERSIONS.includes(version)) throw new Error(`the predecessor speaks version ${version} of the hand-over`);
+    await channel.send({ kind: 'hello', versions: [FORMAT], program });
+    const { drained } = await channel.expect('begin');
     onAdopted(await dataPlane.adopt(parcelsFrom(channel)), drained);
-    // From here on a predecessor that has died has let go: it has touched nothing since it was frozen, and would kill this
-    // process before it went on. Then there is nobody to tell, and nobody else who could go on with what is left.
+    // From here on a predecessor that has died has let go: it has touched nothing since it was frozen, and would kill
+    // this process before it went on. So a failure to send does not matter: nobody else could go on with what is left.
     await channel.send({ kind: 'adopted' }).catch(() => {});
     const received = await channel.receive();
     if (received === undefined) return;
-    if (received.message.kind !== 'released') throw unexpected(received.message);
+    if (received.message.kind !== 'released') throw unexpected(received.message.kind);
     dataPlane.check();
     await channel.send({ kind: 'owning' }).catch(() => {});
   } catch (error) {
@@ -42,7 +41,7 @@ export async function takeOver(channel: Channel, { dataPlane, program, onAdopted
   }
 }
 
-/** This process serves. Resolves when the predecessor has made it the one that is supervised, or died. */
+/** This process serves. Resolves when the predecessor has made it the supervised process, or died. */
 export async function awaitSupervision(channel: Channel): Promise<void> {
   await channel.send({ kind: 'serving' }).catch(() => {});
   await channel.receive().catch(() => {});
@@ -53,18 +52,18 @@ async function* parcelsFrom(channel: Channel): AsyncIterable<Parcel> {
   for (let count = 0; ; count++) {
     const received = await channel.receive();
     if (received === undefined) throw new Error('the predecessor ended in the middle of the hand-over');
-    const { message, fds, bytes } = received;
+    const { message, ...parcel } = received;
     if (message.kind === 'parcel') {
-      yield { value: message.value, fds, bytes };
+      yield parcel;
     } else if (message.kind === 'end') {
       if (message.parcels === count) return;
       throw new Error(`the predecessor sent ${message.parcels} parcels, and ${count} have arrived`);
     } else {
-      throw unexpected(message);
+      throw unexpected(message.kind);
     }
   }
 }
 
-function unexpected({ kind }: Message): Error {
+function unexpected(kind: string): Error {
   return new Error(`the predecessor said "${kind}" in the middle of the hand-over`);
 }

@@ -1,38 +1,87 @@
+import type { Endpoint } from '../model/endpoint.ts';
 import type { HandOver } from '../model/hand-over.ts';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
 import { messageOf } from '../util/text.ts';
-import { ConnectionsLostError, type ControlPlane, handOver } from './predecessor.ts';
-import type { StartedSuccessor } from './successor-process.ts';
+import { withDeadline } from '../util/wait.ts';
+import type { Channel } from './channel.ts';
+import { FORMAT } from './protocol.ts';
 
-/** Whoever supervises this process: systemd. */
+/** How long a successor may take until it knows every Service. The old one serves meanwhile, so there is no hurry. */
+const START_MS = 120_000;
+
+/**
+ * How long the data plane may take to freeze and to describe what it has, while parts of it are frozen already. A
+ * worker's turn lasts milliseconds, and describing 10,000 connections that are full of bytes takes a second.
+ */
+const FREEZE_MS = 5_000;
+
+/**
+ * How long the successor may do nothing while everything is frozen and not yet adopted: clients notice little of two
+ * seconds, and giving up costs nothing. It may work for longer: each parcel that it takes shows progress.
+ */
+const SILENCE_MS = 2_000;
+
+/** How long all of that may take at most: several times what 10,000 connections that are full of bytes need. */
+const STANDSTILL_MS = 20_000;
+
+/**
+ * How long a successor that has everything may take to go on, and again until it is at work: some tenths of a second on
+ * a machine with eight times the work that it can do. Giving up costs nothing the first time, and then the connections.
+ */
+const ANSWER_MS = 2_000;
+
+/** How long until a dead process has no end of the socket any more: at once, unless it has passed it on. */
+const LAST_WORDS_MS = 1_000;
+
+/** The rest of the program, as far as an upgrade needs it. */
+export interface ControlPlane {
+  /** Resolves when nothing is opened, updated, closed or written to the kernel any more, and no address is bound. */
+  pause(): Promise<void>;
+  /** Goes on as before. */
+  resume(): void;
+  /** Endpoints that an operator has drained. */
+  drained(): readonly Endpoint[];
+}
+
+/** The process manager that runs this process: systemd. */
 export interface Supervisor {
   reloading(): Promise<void>;
-  /** From now on that process is the one to supervise. */
+  /** Names the process to supervise from now on. */
   successor(pid: number): Promise<void>;
   ready(): Promise<void>;
+}
+
+export interface Successor {
+  readonly pid: number;
+  readonly channel: Channel;
+  /** Resolves when it is dead. */
+  kill(): Promise<void>;
 }
 
 export interface UpgradeOptions {
   readonly clock: Clock;
   readonly log: Log;
   /** Missing when the engine cannot pass on what it has. */
-  readonly means:
-    | { readonly dataPlane: HandOver; readonly startSuccessor: () => Promise<StartedSuccessor> }
-    | undefined;
+  readonly means: { readonly dataPlane: HandOver; readonly startSuccessor: () => Promise<Successor> } | undefined;
   readonly controlPlane: ControlPlane;
   readonly supervisor: Supervisor;
-  /** A process 1 ends its container with itself. */
+  /** A process 1 ends its container when it ends. */
   readonly pid: number;
   /** Everything is the successor's: end the process. */
   readonly onReleased: () => Promise<void>;
+}
+
+/** The successor had touched the connections when it failed. This process serves without them. */
+export class ConnectionsLostError extends Error {
+  override readonly name = 'ConnectionsLostError';
 }
 
 /** Replaces this process by a new one of the program, without the loss of a connection. One attempt at a time. */
 export class Upgrade {
   readonly #options: UpgradeOptions;
   #underWay: Promise<void> | undefined;
-  #successor: Promise<StartedSuccessor> | undefined;
+  #successor: Promise<Successor> | undefined;
   #isAbandoned = false;
 
   constructor(options: UpgradeOptions) {
@@ -59,7 +108,7 @@ export class Upgrade {
     }
   }
 
-  /** This process is to end and have no successor. Resolves when there is none. */
+  /** This process is to end without a successor. Resolves when there is none. */
   async abandon(): Promise<void> {
     this.#isAbandoned = true;
     const successor = await this.#successor?.catch(() => undefined);
@@ -68,29 +117,102 @@ export class Upgrade {
   }
 
   async #replace({ dataPlane, startSuccessor }: NonNullable<UpgradeOptions['means']>): Promise<void> {
-    const { clock, log, controlPlane, supervisor, onReleased } = this.#options;
+    const { log, supervisor, onReleased } = this.#options;
     await supervisor.reloading();
     if (this.#isAbandoned) return;
     try {
       this.#successor = startSuccessor();
       const successor = await this.#successor;
       log.info('Starting a successor', { pid: successor.pid });
-      const onServing = () => supervisor.successor(successor.pid);
-      const { pausedMs, program } = await handOver(successor, { dataPlane, controlPlane, clock, onServing });
+      const { pausedMs, program } = await handOver(successor, { ...this.#options, dataPlane });
       log.info('Handed over to the successor', { pid: successor.pid, version: program, ms: Math.round(pausedMs) });
     } catch (error) {
       if (this.#isAbandoned) return;
-      const err = messageOf(error);
-      if (error instanceof ConnectionsLostError) {
-        log.error('The successor failed once it had gone on, so connections are lost; this process serves again', {
-          err,
-        });
-      } else {
-        log.error('Cannot hand over to a successor; this process serves as before', { err });
-      }
+      const areLost = error instanceof ConnectionsLostError;
+      log.error(
+        areLost
+          ? 'The successor failed once it had gone on, so connections are lost; this process serves again'
+          : 'Cannot hand over to a successor; this process serves as before',
+        { err: messageOf(error) },
+      );
       await supervisor.ready();
       return;
     }
     await onReleased();
   }
+}
+
+export interface Predecessor extends Pick<UpgradeOptions, 'clock' | 'controlPlane'> {
+  readonly dataPlane: HandOver;
+  readonly supervisor: Pick<Supervisor, 'successor'>;
+}
+
+export interface HandedOver {
+  /** How long nothing was touched, in milliseconds, until the successor went on. */
+  readonly pausedMs: number;
+  /** The successor's version of the program. */
+  readonly program: string;
+}
+
+/**
+ * Gives everything to a successor that has been started. When it resolves, all of it is the successor's, and this process
+ * must end without closing anything in order. When it rejects, with a sentence, the successor is dead and this process
+ * serves: as before, or, after a {@link ConnectionsLostError}, without the connections that it had.
+ */
+export async function handOver(successor: Successor, setup: Predecessor): Promise<HandedOver> {
+  const { channel } = successor;
+  const { dataPlane, controlPlane, supervisor, clock } = setup;
+  let frozenMs: number | undefined;
+  let pausedMs: number | undefined;
+  try {
+    const { versions, program } = await channel.expect('hello', { untilMs: clock.now() + START_MS });
+    if (!versions.includes(FORMAT)) {
+      throw new Error(
+        `version ${program} speaks ${versions.join(', ')} of the hand-over, and this one ${FORMAT}; restart instead`,
+      );
+    }
+    await controlPlane.pause();
+    frozenMs = clock.now();
+    await offer(channel, setup);
+    await channel.send({ kind: 'released' });
+    await channel.expect('owning', { untilMs: clock.now() + ANSWER_MS });
+    pausedMs = clock.now() - frozenMs;
+    await channel.expect('serving', { untilMs: clock.now() + ANSWER_MS });
+    await supervisor.successor(successor.pid);
+    return { pausedMs, program };
+  } catch (error) {
+    // Before anything else is touched: two processes must never go on with one connection.
+    await successor.kill();
+    if (frozenMs === undefined) throw error;
+    // What it said before it died can still be read, even if it was said a moment too late.
+    const isTouched = pausedMs !== undefined || (await hasSaidOwning(channel, clock));
+    if (isTouched) dataPlane.recover();
+    else dataPlane.thaw();
+    controlPlane.resume();
+    throw isTouched ? new ConnectionsLostError(messageOf(error)) : error;
+  } finally {
+    channel.close();
+  }
+}
+
+/** Resolves when the successor has everything, and touches nothing. */
+async function offer(channel: Channel, { dataPlane, controlPlane, clock }: Predecessor): Promise<void> {
+  const limits = { silenceMs: SILENCE_MS, untilMs: clock.now() + STANDSTILL_MS };
+  const late = `a worker of this process did not stand still within ${FREEZE_MS} ms`;
+  const parcels = await withDeadline(dataPlane.freeze(), { clock, ms: FREEZE_MS, late });
+  await channel.send({ kind: 'begin', drained: controlPlane.drained() }, limits);
+  let count = 0;
+  for (const parcel of parcels) {
+    await channel.send({ kind: 'parcel' }, limits, parcel);
+    count++;
+  }
+  await channel.send({ kind: 'end', parcels: count }, limits);
+  await channel.expect('adopted', limits);
+}
+
+async function hasSaidOwning(channel: Channel, clock: Clock): Promise<boolean> {
+  return await channel.expect('owning', { untilMs: clock.now() + LAST_WORDS_MS }).then(
+    () => true,
+    () => false,
+  );
 }

@@ -44,7 +44,6 @@ const EFFECTS: ReadonlyMap<string, readonly string[]> = new Map([
     'node:net',
     [
       'engine/node/',
-      'engine/fast/parcel-format.ts',
       'http/http-server.ts',
       'operate/control/',
       'operate/check/probes/',

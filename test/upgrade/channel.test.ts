@@ -48,11 +48,10 @@ test('a message of many packets arrives as one, with all its bytes and descripto
   const { channel, other } = pair(t);
   const bytes = Buffer.alloc(3_000_001, 'pattern');
   const fds = Array.from({ length: 700 }, () => 0);
-  const value = { text: 'x'.repeat(200_000) };
-  const sending = other.send({ kind: 'parcel', value }, { fds, bytes });
+  const sending = other.send({ kind: 'parcel' }, {}, { fds, bytes });
   const received = await channel.receive();
   await sending;
-  assert.deepEqual(received?.message, { kind: 'parcel', value });
+  assert.deepEqual(received?.message, { kind: 'parcel' });
   assert.ok(bytes.equals(received.bytes));
   assert.equal(received.fds.length, 700);
   for (const fd of received.fds) close(fd);
@@ -61,7 +60,7 @@ test('a message of many packets arrives as one, with all its bytes and descripto
 test('sending waits for a receiver that is slow, and not longer than it may', async (t) => {
   const { other } = pair(t);
   const bytes = Buffer.alloc(8 << 20);
-  await assert.rejects(other.send({ kind: 'parcel', value: 0 }, { fds: [], bytes }, soon()), /did not answer in time/);
+  await assert.rejects(other.send({ kind: 'parcel' }, soon(), { fds: [], bytes }), /did not answer in time/);
 });
 
 test('an end is no message, and neither is silence', async (t) => {
@@ -85,17 +84,25 @@ test('an end in the middle of a message, or another message than expected, is an
 });
 
 for (const [what, bytes, expected] of [
-  ['no JSON', framed('{"kind":'), /not JSON/],
-  ['no object', framed('7'), /not an object/],
-  ['of no known kind', framed('{"kind":"surprise"}'), /of no known kind/],
+  ['not JSON', framed('{"kind":'), /not JSON/],
+  ['not an object', framed('7'), /not an object/],
+  ['of an unknown kind', framed('{"kind":"surprise"}'), /of an unknown kind/],
   ['shorter than it says', framed('{}', 99), /cut short/],
   ['without a length', Buffer.from([1, 0]), /cut short/],
-  ['a greeting without versions', framed('{"kind":"hello","program":"1"}'), /"hello" .* no sound "versions"/],
-  ['a greeting with strange versions', framed('{"kind":"hello","program":"1","versions":["1"]}'), /"versions"/],
-  ['a greeting without a program', framed('{"kind":"hello","versions":[1]}'), /"program"/],
-  ['a beginning without a version', framed('{"kind":"begin"}'), /"begin" .* no sound "version"/],
-  ['an end of a negative number', framed('{"kind":"end","parcels":-1}'), /"end" .* no sound "parcels"/],
-  ['a failure without a reason', framed('{"kind":"failed"}'), /"failed" .* no sound "err"/],
+  ['a hello without versions', framed('{"kind":"hello","program":"1"}'), /"hello" .* no valid "versions"/],
+  ['a hello with strange versions', framed('{"kind":"hello","program":"1","versions":["1"]}'), /"versions"/],
+  ['a hello without a program', framed('{"kind":"hello","versions":[1]}'), /"program"/],
+  ['a begin without a list of endpoints', framed('{"kind":"begin","drained":"all"}'), /no valid "drained"/],
+  ...[80, null, { address: '10.0.0.1; reboot', port: 80 }, { address: '10.0.0.1', port: 65_536 }].map(
+    (endpoint) =>
+      [
+        `a begin with the endpoint ${JSON.stringify(endpoint)}`,
+        framed(JSON.stringify({ kind: 'begin', drained: [endpoint] })),
+        /"begin" .* no valid "drained"/,
+      ] as const,
+  ),
+  ['an end of a negative number', framed('{"kind":"end","parcels":-1}'), /"end" .* no valid "parcels"/],
+  ['a failure without a reason', framed('{"kind":"failed"}'), /"failed" .* no valid "err"/],
 ] as const) {
   test(`a message that is ${what} is refused in a sentence, and its descriptors are closed`, async (t) => {
     const { channel, fd } = pair(t);
@@ -141,7 +148,7 @@ test('while the other end says nothing, work goes on to its end; when that one g
 test('descriptors that come with what should have none are closed', async (t) => {
   const { channel, other } = pair(t);
   const count = readdirSync('/proc/self/fd').length;
-  await other.send({ kind: 'adopted' }, { fds: [0, 0], bytes: Buffer.alloc(0) });
+  await other.send({ kind: 'adopted' }, {}, { fds: [0, 0], bytes: Buffer.alloc(0) });
   await channel.expect('adopted');
   assert.equal(readdirSync('/proc/self/fd').length, count);
 });

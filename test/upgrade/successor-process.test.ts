@@ -28,7 +28,7 @@ async function successor(t: TestContext, text: string) {
   const file = join(folder, 'main.mjs');
   writeFileSync(file, text);
   process.argv[1] = file;
-  const started = await startSuccessor({ clock: systemClock, program: '1.0' });
+  const started = await startSuccessor('1.0', systemClock);
   t.after(async () => {
     await started.kill();
     started.channel.close();
@@ -72,7 +72,7 @@ test('one that ignores everything can be killed, and is dead then', async (t) =>
 
 test('a program that is not there is a sentence', async () => {
   process.execPath = '/nowhere/at/all';
-  await assert.rejects(startSuccessor({ clock: systemClock, program: '1.0' }), /spawn \/nowhere\/at\/all ENOENT/);
+  await assert.rejects(startSuccessor('1.0', systemClock), /spawn \/nowhere\/at\/all ENOENT/);
 });
 
 /** A program that asks for its predecessor, and says what it hears of it on standard output. */

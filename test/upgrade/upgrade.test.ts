@@ -123,7 +123,7 @@ test('a successor that fails once it has gone on costs connections, which is tol
   await successor.kill();
   await running;
   assert.match(log.of('error')[0]?.message ?? '', /so connections are lost; this process serves again/);
-  assert.deepEqual(told.slice(-2), ['kill', 'ready']);
+  assert.deepEqual(told.slice(-3), ['kill', 'resume', 'ready']);
   assert.ok(told.includes('resume') && !told.includes('released'), `${told}`);
 });
 
@@ -131,7 +131,7 @@ test('whoever is told to end has no successor', async () => {
   const { upgrade, told, log, channel } = rig();
   const running = upgrade.run();
   await until('it to be started', () => told.includes('reloading'));
-  await channel.send({ kind: 'hello', versions: [2], program: '2.0' });
+  await channel.send({ kind: 'hello', versions: [3], program: '2.0' });
   await upgrade.abandon();
   await running;
   assert.ok(told.includes('kill') && !told.includes('released'), `${told}`);

@@ -5,14 +5,14 @@ import { NO_PORT, type PortId } from './worker/protocol.ts';
 import type { LiveRecord } from './worker/records.ts';
 import type { WorkerThread } from './worker-thread.ts';
 
-/** A port, and whose it is. */
+/** A port, and the worker that has it. */
 interface Assigned {
   readonly id: PortId;
   readonly spec: ListenSpec;
   readonly worker: WorkerThread;
 }
 
-/** What the data plane does for it. */
+/** What the data plane does for a hand-over. */
 export interface HandOverHost {
   readonly workers: readonly WorkerThread[];
   /** Every open port, without its picker. */
@@ -24,7 +24,7 @@ export interface HandOverHost {
   leastLoaded(): WorkerThread;
 }
 
-/** The main thread's part of passing everything on: it gathers from the workers, and spreads over them. */
+/** The main thread's part of a hand-over: it gathers records from the workers, and distributes records to them. */
 export class FastHandOver implements HandOver {
   readonly #host: HandOverHost;
 
@@ -38,7 +38,11 @@ export class FastHandOver implements HandOver {
     const ports = [...this.#host.ports()];
     const numbers = new Map(ports.map(({ id }, number) => [id, number]));
     return pack({
-      ports: ports.map(({ id, state }) => ({ ...state, picker: pickers.get(id) })),
+      ports: ports.map(({ id, state }) => {
+        const picker = pickers.get(id);
+        const endpoints = picker?.inTurn ?? state.backends.endpoints;
+        return { ...state, backends: { ...state.backends, endpoints }, picker };
+      }),
       records: frozen.flatMap(({ records }) =>
         records.map((record) => ({ ...record, port: numbers.get(record.port) ?? CLOSED_PORT })),
       ),
@@ -68,7 +72,7 @@ export class FastHandOver implements HandOver {
 
   async adopt(parcels: AsyncIterable<Parcel> | Iterable<Parcel>): Promise<readonly AdoptedPort[]> {
     const ports: Assigned[] = [];
-    // Not before one is adopted is the next received: so the predecessor sees this process at work.
+    // The next parcel is received only when this one is adopted, so the predecessor sees that this process is at work.
     for await (const parcel of parcels) {
       const unpacked = unpack(parcel);
       ports.push(...(await Promise.all(unpacked.ports.map((port) => this.#host.adoptPort(port)))));
@@ -95,6 +99,6 @@ export class FastHandOver implements HandOver {
     if (port === CLOSED_PORT && protocol === 'TCP') return { id: NO_PORT, worker: this.#host.leastLoaded() };
     const owner = ports[port];
     if (owner?.spec.protocol === protocol) return owner;
-    throw new Error(`something is of the ${protocol} port ${port}, which there is not`);
+    throw new Error(`a record belongs to the ${protocol} port ${port}, which does not exist`);
   }
 }

@@ -56,7 +56,7 @@ export class PortCounters {
   }
 
   /** Another process has counted before. What is active, the worker counts anew. */
-  resume(backends: Backends, port: Counters, endpoints: ReadonlyMap<string, Counters>): CountedBackends {
+  resume(backends: Backends, port: Partial<Counters>, endpoints: ReadonlyMap<string, Partial<Counters>>) {
     const counted = this.follow(backends);
     write(this.shared, port);
     for (const own of this.#endpoints) write(own, endpoints.get(endpointName(own.endpoint)));
@@ -106,7 +106,7 @@ function view({ memory, offset }: CounterBlocks): Float64Array {
   return new Float64Array(memory, offset, COUNTERS.length);
 }
 
-function write(block: CounterBlocks, counters: Counters | undefined): void {
+function write(block: CounterBlocks, counters: Partial<Counters> | undefined): void {
   const into = view(block);
   for (const name of COUNTERS) into[COUNTER[name]] = name === 'active' ? 0 : (counters?.[name] ?? 0);
 }

@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { before, describe, type TestContext, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
+import { pack, unpack } from '../../../src/engine/fast/parcels.ts';
 import { URGENT_IN_LINE } from '../../../src/engine/fast/worker/tcp-options.ts';
 import type { Backends } from '../../../src/model/data-plane.ts';
 import type { Endpoint } from '../../../src/model/endpoint.ts';
@@ -485,8 +486,8 @@ test('a worker that fails later resets what it has adopted', async (t) => {
 
 for (const [what, alter, expected] of [
   ['two ports of one id', (_: Parcel, ports: Parcel) => [ports, ports], /two ports have one id/],
-  ['a connection of no port', (each: Parcel) => [withPort(each, 9)], /of the TCP port 9, which there is not/],
-  ['a connection of a UDP port', (each: Parcel) => [withPort(each, 1)], /of the TCP port 1, which there is not/],
+  ['a connection of no port', (each: Parcel) => [withPort(each, 9)], /the TCP port 9, which does not exist/],
+  ['a connection of a UDP port', (each: Parcel) => [withPort(each, 1)], /the TCP port 1, which does not exist/],
 ] as const) {
   test(`parcels with ${what} are refused in a sentence`, async (t) => {
     const [before, after] = await pair(t);
@@ -501,10 +502,11 @@ for (const [what, alter, expected] of [
   });
 }
 
-/** With the number of another port in its first item. */
+/** Its connections, as those of another port. */
 function withPort(parcel: Parcel, port: number): Parcel {
-  const { kind, items } = parcel.value as { kind: string; items: readonly object[] };
-  return { ...parcel, value: { kind, items: items.map((item) => ({ ...item, port })) } };
+  const connections = unpack(parcel).records.filter(({ kind }) => kind !== 'flow');
+  const [packed] = pack({ ports: [], records: connections.map((record) => ({ ...record, port })) });
+  return packed as Parcel;
 }
 
 test('no descriptor is left behind', async (t) => {

@@ -24,12 +24,11 @@ export async function sendParcels(parcels: Iterable<Parcel>): Promise<Parcel[]> 
   const [here, there] = channelPair();
   const received: Parcel[] = [];
   const sending = (async () => {
-    for (const { value, fds, bytes } of parcels) await here.send({ kind: 'parcel', value }, { fds, bytes });
+    for (const parcel of parcels) await here.send({ kind: 'parcel' }, {}, parcel);
     here.close();
   })();
   for (let next = await there.receive(); next !== undefined; next = await there.receive()) {
-    const { message, fds, bytes } = next;
-    if (message.kind === 'parcel') received.push({ value: message.value, fds, bytes });
+    received.push({ fds: next.fds, bytes: next.bytes });
   }
   await sending;
   there.close();

@@ -3,8 +3,7 @@ import type { Endpoint } from '../../../model/endpoint.ts';
 import type { PortId } from './protocol.ts';
 
 /*
- * What a worker says of all that it has, for another process to go on with. Descriptors are numbers of the process that
- * reads this. Deadlines are left out: they begin anew.
+ * What a worker has open, described for another process that takes it over. Deadlines are left out: they begin anew.
  */
 
 /** One side of an established connection. */
@@ -14,7 +13,7 @@ export interface SideRecord {
   readonly hasEnded: boolean;
   /** The stream that leads to it has been ended. */
   readonly isShut: boolean;
-  /** Bytes read from it that the other side has not taken yet: here, or inside a pipe. */
+  /** Bytes read from it that the other side has not taken yet: in memory, or inside a pipe. */
   readonly rest?: Uint8Array | undefined;
   readonly piped?: PipeRecord | undefined;
 }
@@ -34,11 +33,11 @@ export interface EstablishedRecord {
   readonly endpoint: Endpoint;
   /** The client's and the endpoint's. */
   readonly sides: readonly [SideRecord, SideRecord];
-  /** Which side broke, while the other is still to get what came before. */
+  /** Which side broke, while the other still gets what came before. */
   readonly broken?: 'client' | 'backend' | undefined;
 }
 
-/** A client for whom no endpoint has answered yet: dialling begins anew. */
+/** A client for which no endpoint has answered yet: it is dialled for again. */
 export interface DiallingRecord {
   readonly kind: 'dialling';
   readonly port: PortId;
@@ -52,12 +51,12 @@ export interface FlowRecord {
   readonly fd: number;
   readonly endpoint: Endpoint;
   readonly hasReplied: boolean;
-  /** What the client sends next begins another flow. */
+  /** The next datagram of the client begins another flow. */
   readonly hasRetired: boolean;
   /** The client's `struct sockaddr_in` or `sockaddr_in6`, and the control message that replies are sent with. */
   readonly name: Uint8Array;
   readonly control: Uint8Array;
 }
 
-/** `port`: which it belongs to, perhaps one that is not open any more. */
+/** `port`: the one that it belongs to, perhaps closed by now. */
 export type LiveRecord = EstablishedRecord | DiallingRecord | FlowRecord;

@@ -4,7 +4,7 @@ import { Health } from '../http/health.ts';
 import { HealthCheckNodePorts } from '../http/health-check-node-ports.ts';
 import { Metrics } from '../http/metrics.ts';
 import { NoLocalEndpoints } from '../http/no-local-endpoints.ts';
-import { createConntrack } from '../kernel/conntrack/create.ts';
+import { NetlinkConntrack } from '../kernel/conntrack/conntrack.ts';
 import { allLocalAddresses } from '../kernel/host-address.ts';
 import { ExecHelper } from '../kernel/iptables/exec-helper.ts';
 import { createIptables } from '../kernel/iptables/iptables.ts';
@@ -95,7 +95,7 @@ export async function assemble(config: Config, { log, startedAt, signal }: Surro
   });
   const source: Source = await openSource(config, { nodeName, log, metrics, signal });
 
-  const conntrack = await createConntrack({ clock, log, exec, localAddresses: allLocalAddresses });
+  const conntrack = new NetlinkConntrack({ log, localAddresses: allLocalAddresses });
   const programs = new ListeningSockets(clock);
   const healthCheckNodePorts = new HealthCheckNodePorts({
     proxyHealthy: () => health.report().healthy,

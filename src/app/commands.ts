@@ -1,7 +1,7 @@
 import { writeFileSync } from 'node:fs';
 import type { IptablesMode, LogConfig } from '../config/config.ts';
 import { PROGRAM } from '../config/version.ts';
-import { createConntrack } from '../kernel/conntrack/create.ts';
+import { NetlinkConntrack } from '../kernel/conntrack/conntrack.ts';
 import { allLocalAddresses } from '../kernel/host-address.ts';
 import { applyMachineSettings } from '../kernel/host-settings.ts';
 import { createExec } from '../kernel/iptables/exec.ts';
@@ -46,7 +46,7 @@ export async function cleanup(mode: IptablesMode, logConfig: LogConfig): Promise
   const flavours = mode === 'auto' ? await installedFlavours(exec) : [mode];
   if (flavours.length === 0) return refuse('no iptables is installed, so there are no rules to remove');
   const tools = await Promise.all(flavours.map((flavour) => createIptables({ flavour, exec, log })));
-  const conntrack = await createConntrack({ clock, log, exec, localAddresses: allLocalAddresses });
+  const conntrack = new NetlinkConntrack({ log, localAddresses: allLocalAddresses });
   const failures = await cleanUp({ flavours: tools, conntrack, clock, log });
   await log.flush();
   return failures === 0 ? 0 : 1;

@@ -22,7 +22,7 @@ export async function watchAddresses({ clock, onChange, signal }: AddressChanges
   };
   try {
     // Not before it is wanted: koffi's addon need not load where only the node engine runs.
-    const { RouteEvents } = await import('../sys/route-events.ts');
+    const { RouteEvents } = await import('../sys/netlink.ts');
     const events = new RouteEvents();
     every(LOOK_MS, () => {
       if (events.take()) onChange();

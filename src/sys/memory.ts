@@ -15,6 +15,12 @@ export class Memory {
     this.address = addressOf(this.bytes);
   }
 
+  static of(bytes: Buffer): Memory {
+    const memory = new Memory(bytes.length);
+    memory.bytes.set(bytes);
+    return memory;
+  }
+
   get length(): number {
     return this.bytes.length;
   }

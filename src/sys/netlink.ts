@@ -1,7 +1,7 @@
 import { close } from './descriptor.ts';
 import { bindAsync } from './libc.ts';
 import { Memory } from './memory.ts';
-import { recv, SOCK_RAW, send, socket } from './socket.ts';
+import { bindTo, recv, SOCK_RAW, send, socket } from './socket.ts';
 import { EAGAIN, must, SysError } from './sys-error.ts';
 
 const sendAside = bindAsync('int64_t send(int, int64_t, size_t, int)');
@@ -15,12 +15,12 @@ const recvAside = bindAsync('int64_t recv(int, int64_t, size_t, int)');
  * the header and not the padding.
  */
 
-export const AF_NETLINK = 16;
+const AF_NETLINK = 16;
 const NETLINK_ROUTE = 0;
 const NETLINK_NETFILTER = 12;
 
-export const NLMSG_ERROR = 2;
-export const NLMSG_DONE = 3;
+const NLMSG_ERROR = 2;
+const NLMSG_DONE = 3;
 const NLM_F_REQUEST = 0x1;
 export const NLM_F_DUMP = 0x300;
 const NLA_F_NESTED = 0x8000;
@@ -28,92 +28,98 @@ const NLA_TYPE_MASK = 0x3fff;
 
 const MESSAGE_HEADER = 16;
 const ATTRIBUTE_HEADER = 4;
+/** `struct nfgenmsg`: family 0 · version 1 · resource 2–3 (network order). */
+const NFGENMSG_BYTES = 4;
 
 /** The kernel never fills more at once (`netlink_dump`). */
-export const NETLINK_BUFFER_BYTES = 32_768;
-
-/** A socket to the kernel's netfilter, non-blocking; or a negative errno. `send` and `recv` of socket.ts are for it. */
-export function netfilterSocket(): number {
-  return socket(AF_NETLINK, SOCK_RAW, NETLINK_NETFILTER);
-}
-
-/** The same to its addresses and routes. */
-export function routeSocket(): number {
-  return socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE);
-}
+const BUFFER_BYTES = 32_768;
 
 /*
- * The kernel writes the parts of a dump while its reader calls: the first in `send`, each further one in `recv`. That
- * takes as long as it takes to find something, also on a non-blocking socket, and so happens aside from the event loop.
- * A call that failed is made once more, for the errno.
+ * The kernel writes the parts of a dump while its reader calls: the first part in `send`, each further one in `recv`. A
+ * call takes as long as the search takes, also on a non-blocking socket, so it runs on another thread. A call that failed
+ * is repeated here, for the errno.
  */
 
-/** Bytes sent, or a negative errno. */
-export async function sendDumpRequest(fd: number, request: Memory): Promise<number> {
+async function sendDumpRequest(fd: number, request: Memory): Promise<number> {
   const sent = await sendAside(fd, request.address, request.length, 0);
   return sent === -1 ? send(fd, request, 0, request.length) : sent;
 }
 
-/** Bytes received into `memory`, or a negative errno. */
-export async function receiveDump(fd: number, memory: Memory): Promise<number> {
+async function receiveDump(fd: number, memory: Memory): Promise<number> {
   const received = await recvAside(fd, memory.address, memory.length, 0);
   return received === -1 ? recv(fd, memory, 0, memory.length) : received;
 }
 
-/** Called with the bytes that {@link MessageVisitor} speaks of; they are overwritten afterwards. */
-export type AnswerVisitor = (bytes: Buffer, ...message: Parameters<MessageVisitor>) => void;
+/**
+ * Called with a message and where its content begins (behind `struct nfgenmsg`) and ends. The bytes are overwritten
+ * afterwards.
+ */
+export type AnswerVisitor = (bytes: Buffer, begin: number, end: number) => void;
 
 /**
- * Sends messages that the kernel answers before `send` returns, which it does with all but dumps, and visits the
- * answers. Throws a {@link SysError} of what the kernel refused.
+ * Sends requests that are no dumps: the kernel handles them before `send` returns. Visits the answers. Throws a
+ * {@link SysError} when the kernel refuses a request, unless with the errno `tolerated`; returns how many were.
  */
-export function askNetfilter(request: Buffer, visit?: AnswerVisitor): void {
-  const fd = must('socket', netfilterSocket());
+export function askNetfilter(
+  request: Buffer,
+  { visit, tolerated }: { readonly visit?: AnswerVisitor; readonly tolerated?: number } = {},
+): number {
+  const fd = must('socket', socket(AF_NETLINK, SOCK_RAW, NETLINK_NETFILTER));
+  let refusals = 0;
   try {
-    const memory = memoryOf(request);
+    const memory = Memory.of(request);
     must('send', send(fd, memory, 0, memory.length));
-    const answer = new Memory(NETLINK_BUFFER_BYTES);
+    const answer = new Memory(BUFFER_BYTES);
     for (;;) {
       const received = recv(fd, answer, 0, answer.length);
-      if (received === -EAGAIN) return;
-      visitAnswers(answer.bytes, must('recv', received), visit);
+      if (received === -EAGAIN) return refusals;
+      visitAnswers(answer.bytes, must('recv', received), visit, (errno) => {
+        if (errno !== tolerated) throw new SysError('netfilter', errno);
+        refusals++;
+      });
     }
   } finally {
     close(fd);
   }
 }
 
-/** Visits all that a dump tells. Rejects with a {@link SysError} of what the kernel refused. */
+/** Visits all messages of a dump. Rejects with a {@link SysError} when the kernel refuses the request. */
 export async function dumpNetfilter(request: Buffer, visit: AnswerVisitor): Promise<void> {
-  const fd = must('socket', netfilterSocket());
+  const fd = must('socket', socket(AF_NETLINK, SOCK_RAW, NETLINK_NETFILTER));
   try {
-    must('send', await sendDumpRequest(fd, memoryOf(request)));
-    const answer = new Memory(NETLINK_BUFFER_BYTES);
+    must('send', await sendDumpRequest(fd, Memory.of(request)));
+    const answer = new Memory(BUFFER_BYTES);
     for (let isDone = false; !isDone; ) {
-      isDone = visitAnswers(answer.bytes, must('recv', await receiveDump(fd, answer)), visit);
+      isDone = visitAnswers(answer.bytes, must('recv', await receiveDump(fd, answer)), visit, (errno) => {
+        throw new SysError('netfilter', errno);
+      });
     }
   } finally {
     close(fd);
   }
 }
 
-/** Says whether the last one was among them. */
-function visitAnswers(bytes: Buffer, received: number, visit?: AnswerVisitor): boolean {
+/** Returns whether the last message was among them. */
+function visitAnswers(
+  bytes: Buffer,
+  received: number,
+  visit: AnswerVisitor | undefined,
+  onRefusal: (errno: number) => void,
+): boolean {
   let isDone = false;
   visitMessages(bytes, received, (type, begin, end) => {
-    if (type !== NLMSG_DONE && type !== NLMSG_ERROR) return visit?.(bytes, type, begin, end);
+    if (type !== NLMSG_DONE && type !== NLMSG_ERROR) return visit?.(bytes, begin + NFGENMSG_BYTES, end);
     isDone = true;
     // Both begin with a negative errno, or 0.
     const errno = -bytes.readInt32LE(begin);
-    if (errno !== 0) throw new SysError('netfilter', errno);
+    if (errno !== 0) onRefusal(errno);
   });
   return isDone;
 }
 
-function memoryOf(bytes: Buffer): Memory {
-  const memory = new Memory(bytes.length);
-  memory.bytes.set(bytes);
-  return memory;
+/** The header that all messages of netfilter begin with. `resource`: the subsystem, at the bounds of a batch. */
+export function nfgenmsg(family: number, resource = 0): Buffer {
+  return Buffer.of(family, 0, resource >> 8, resource & 0xff);
 }
 
 export function encodeMessage(type: number, flags: number, content: readonly Uint8Array[]): Buffer {
@@ -137,11 +143,11 @@ export function encodeNested(type: number, attributes: readonly Buffer[]): Buffe
   return encodeAttribute(NLA_F_NESTED | type, Buffer.concat(attributes));
 }
 
-/** Called with a message's type and where its content begins and ends. */
-export type MessageVisitor = (type: number, begin: number, end: number) => void;
+/** Called with the type of a message or an attribute, and where its content begins and ends. */
+export type NetlinkVisitor = (type: number, begin: number, end: number) => void;
 
 /** Throws a RangeError when the bytes up to `length` are no sequence of messages. */
-export function visitMessages(bytes: Buffer, length: number, visit: MessageVisitor): void {
+export function visitMessages(bytes: Buffer, length: number, visit: NetlinkVisitor): void {
   for (let at = 0; at < length; ) {
     const size = bytes.readUInt32LE(at);
     if (size < MESSAGE_HEADER || at + size > length) throw new RangeError(`a netlink message of ${size} bytes`);
@@ -150,11 +156,8 @@ export function visitMessages(bytes: Buffer, length: number, visit: MessageVisit
   }
 }
 
-/** Called with an attribute's type and where its content begins and ends. */
-export type AttributeVisitor = (type: number, begin: number, end: number) => void;
-
 /** Throws a RangeError when the bytes between are no sequence of attributes. */
-export function visitAttributes(bytes: Buffer, begin: number, end: number, visit: AttributeVisitor): void {
+export function visitAttributes(bytes: Buffer, begin: number, end: number, visit: NetlinkVisitor): void {
   for (let at = begin; at < end; ) {
     const size = bytes.readUInt16LE(at);
     if (size < ATTRIBUTE_HEADER || at + size > end) throw new RangeError(`a netlink attribute of ${size} bytes`);
@@ -165,4 +168,60 @@ export function visitAttributes(bytes: Buffer, begin: number, end: number, visit
 
 function aligned(length: number): number {
   return (length + 3) & ~3;
+}
+
+/* linux/rtnetlink.h */
+const RTMGRP_LINK = 0x1;
+const RTMGRP_IPV4_IFADDR = 0x10;
+const RTMGRP_IPV4_ROUTE = 0x40;
+const RTMGRP_IPV6_IFADDR = 0x100;
+const RTMGRP_IPV6_ROUTE = 0x400;
+const RTM_NEWROUTE = 24;
+const RTM_DELROUTE = 25;
+
+/** `struct sockaddr_nl`: family 0–1 · padding · port 4–7 · groups 8–11 */
+const SOCKADDR_NL_BYTES = 12;
+
+/** Notices when links, addresses or default routes of this machine change. */
+export class RouteEvents {
+  readonly #fd = must('socket', socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE));
+  readonly #buffer = new Memory(BUFFER_BYTES);
+
+  /** Throws a {@link SysError} when the kernel does not report them. */
+  constructor() {
+    const address = new Memory(SOCKADDR_NL_BYTES);
+    address.bytes.writeUInt16LE(AF_NETLINK, 0);
+    // A link that goes down loses its routes without events about these.
+    const groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR | RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_ROUTE;
+    address.bytes.writeUInt32LE(groups, 8);
+    must('bind', bindTo(this.#fd, address));
+  }
+
+  /** Whether anything changed since the last call. */
+  take(): boolean {
+    let isChanged = false;
+    for (;;) {
+      const received = recv(this.#fd, this.#buffer, 0, this.#buffer.length);
+      if (received === -EAGAIN) return isChanged;
+      // ENOBUFS: there were more events than the socket holds.
+      isChanged ||= received < 0 || this.#concernsNode(received);
+      if (received <= 0) return isChanged;
+    }
+  }
+
+  /** Routes to pods come and go with the pods; only default routes decide about the node's address. */
+  #concernsNode(length: number): boolean {
+    const { bytes } = this.#buffer;
+    let concerns = false;
+    try {
+      visitMessages(bytes, length, (type, begin) => {
+        // `struct rtmsg`: family 0 · length of the destination's prefix 1 · …
+        concerns ||= (type !== RTM_NEWROUTE && type !== RTM_DELROUTE) || bytes[begin + 1] === 0;
+      });
+    } catch {
+      // The message about a link with very many virtual functions is longer than the buffer, and truncated.
+      return true;
+    }
+    return concerns;
+  }
 }

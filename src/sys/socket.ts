@@ -19,6 +19,7 @@ const sendC = bind('int64_t send(int, int64_t, size_t, int)');
 export const AF_INET = 2;
 export const AF_INET6 = 10;
 export const AF_UNIX = 1;
+export const ADDRESS_FAMILY = { IPv4: AF_INET, IPv6: AF_INET6 } as const;
 export const SOCK_STREAM = 1;
 export const SOCK_DGRAM = 2;
 export const SOCK_RAW = 3;

@@ -1,18 +1,24 @@
 import type { Address, IpFamily } from '../../model/address.ts';
-import { encodeAttribute, encodeMessage, encodeNested, NLM_F_DUMP, visitAttributes } from '../../sys/netlink.ts';
-import { AF_INET, AF_INET6 } from '../../sys/socket.ts';
+import {
+  askNetfilter,
+  dumpNetfilter,
+  encodeAttribute,
+  encodeMessage,
+  encodeNested,
+  NLM_F_DUMP,
+  nfgenmsg,
+  visitAttributes,
+} from '../../sys/netlink.ts';
+import { ADDRESS_FAMILY } from '../../sys/socket.ts';
 import { formatAddress } from '../../sys/socket-address.ts';
-import type { UdpEntry } from './stale.ts';
+import { EINVAL, ENOENT, EPERM, SysError } from '../../sys/sys-error.ts';
+import type { IsStale, UdpEntry } from './stale.ts';
 
-/*
- * The messages of nf_conntrack_netlink (uapi/linux/netfilter/nfnetlink_conntrack.h). Behind the header of netlink comes
- * struct nfgenmsg: family 0 · version 1 · resource 2–3.
- */
+/* The messages of nf_conntrack_netlink (uapi/linux/netfilter/nfnetlink_conntrack.h). */
 
 const SUBSYSTEM = 1 << 8;
 const GET = SUBSYSTEM | 1;
 const DELETE = SUBSYSTEM | 2;
-const NFGENMSG = 4;
 
 const CTA_TUPLE_ORIG = 1;
 const CTA_TUPLE_REPLY = 2;
@@ -38,16 +44,58 @@ const FILTER_PROTO_DST_PORT = 1 << 5;
 const IPS_DST_NAT = 1 << 5;
 const UDP = 17;
 
-/** A UDP entry, and what names it to the kernel. */
+/** The kernel's refusals of this many deletions fit into a socket's receive buffer. */
+const BATCH = 64;
+
+/** A UDP entry with the attributes that identify it, and no entry that replaced it, in a request to delete it. */
 export interface KernelEntry extends UdpEntry {
-  /** The attributes of a request to delete this very entry, and not one that came in its place. */
   readonly identity: readonly Uint8Array[];
 }
 
 /**
- * Asks for the UDP entries of a family, to one original destination port or to any: the kernel goes through its table
- * much faster than it can tell of it. Not for one destination: 6.18 still takes a filter by IPv6 address for its
- * opposite. Kernels before 5.8 pass over the filter and tell of everything, other protocols too.
+ * Deletes the stale UDP entries of a family, those of one original destination port or of any. Returns how many it
+ * deleted. Rejects with an Error that says what to do.
+ *
+ * It deletes while it reads, which does not disturb the kernel's walk. New entries behind the walk are right, because
+ * rules were installed before it began.
+ */
+export async function deleteStaleEntries(
+  family: IpFamily,
+  port: number | undefined,
+  isStale: IsStale,
+): Promise<number> {
+  let deleted = 0;
+  let requests: Buffer[] = [];
+  const deleteBatch = () => {
+    // An entry that is gone already does not count.
+    if (requests.length > 0) deleted += requests.length - askNetfilter(Buffer.concat(requests), { tolerated: ENOENT });
+    requests = [];
+  };
+  try {
+    await dumpNetfilter(dumpRequest(family, port), (bytes, begin, end) => {
+      const entry = readEntry(bytes, begin, end);
+      if (entry === undefined || !isStale(entry)) return;
+      requests.push(encodeMessage(DELETE, 0, [nfgenmsg(ADDRESS_FAMILY[family]), ...entry.identity]));
+      if (requests.length === BATCH) deleteBatch();
+    });
+    deleteBatch();
+  } catch (error) {
+    throw error instanceof SysError ? explained(error.errno) : error;
+  }
+  return deleted;
+}
+
+function explained(errno: number): Error {
+  const { message } = new SysError('cannot read or change the connection tracking table', errno);
+  if (errno === EPERM) return new Error(`${message}; give this program CAP_NET_ADMIN`);
+  if (errno === EINVAL) return new Error(`${message}; load the kernel module nf_conntrack_netlink`);
+  return new Error(message);
+}
+
+/**
+ * Requests the UDP entries of a family, to one original destination port or to any: the kernel searches its table much
+ * faster than it reports it. There is no filter by address, because Linux 6.18 still inverts a filter by IPv6 address.
+ * Kernels before 5.8 ignore the filter and report all entries, of other protocols too.
  */
 export function dumpRequest(family: IpFamily, port: number | undefined): Buffer {
   const protocol = [encodeAttribute(CTA_PROTO_NUM, Buffer.of(UDP))];
@@ -57,7 +105,7 @@ export function dumpRequest(family: IpFamily, port: number | undefined): Buffer 
     protocol.push(encodeAttribute(CTA_PROTO_DST_PORT, Buffer.of(port >> 8, port & 0xff)));
   }
   return encodeMessage(GET, NLM_F_DUMP, [
-    nfgenmsg(family),
+    nfgenmsg(ADDRESS_FAMILY[family]),
     encodeNested(CTA_TUPLE_ORIG, [encodeNested(CTA_TUPLE_PROTO, protocol)]),
     encodeNested(CTA_FILTER, [
       encodeAttribute(CTA_FILTER_ORIG_FLAGS, Buffer.of(flags, 0, 0, 0)),
@@ -66,22 +114,17 @@ export function dumpRequest(family: IpFamily, port: number | undefined): Buffer 
   ]);
 }
 
-/** The kernel answers only if it cannot. */
-export function deleteRequest(family: IpFamily, entry: KernelEntry): Buffer {
-  return encodeMessage(DELETE, 0, [nfgenmsg(family), ...entry.identity]);
-}
-
 /**
- * The entry in the content of a message of a dump; `undefined` unless it is one of UDP in the default zone: iptables
- * rules see no other. It refers to `bytes`, so it must be used before they are overwritten.
+ * The entry in one message of a dump; `undefined` unless it is a UDP entry in the default zone, the only zone that
+ * iptables rules see. It refers to `bytes`, so it must be used before they are overwritten.
  */
 export function readEntry(bytes: Buffer, begin: number, end: number): KernelEntry | undefined {
-  let original: Tuple | undefined;
-  let reply: Tuple | undefined;
+  let original: ReturnType<typeof readTuple> | undefined;
+  let reply: typeof original;
   let status = 0;
   let isZoned = false;
   const identity: Uint8Array[] = [];
-  visitAttributes(bytes, begin + NFGENMSG, end, (type, from, to) => {
+  visitAttributes(bytes, begin, end, (type, from, to) => {
     if (type === CTA_TUPLE_ORIG) original = readTuple(bytes, from, to);
     else if (type === CTA_TUPLE_REPLY) reply = readTuple(bytes, from, to);
     else if (type === CTA_STATUS) status = bytes.readUInt32BE(from);
@@ -102,32 +145,18 @@ export function readEntry(bytes: Buffer, begin: number, end: number): KernelEntr
   };
 }
 
-/** Where something begins and ends. */
+/** Where an attribute's content begins and ends. */
 type Place = readonly [begin: number, end: number];
-
-const NOWHERE: Place = [0, 0];
 
 function addressAt(bytes: Buffer, [begin, end]: Place): Address {
   return formatAddress(bytes.subarray(begin, end)) as Address;
 }
 
-interface Tuple {
-  protocol: number;
-  source: Place;
-  destination: Place;
-  sourcePort: number;
-  destinationPort: number;
-  isZoned: boolean;
-}
-
-function readTuple(bytes: Buffer, begin: number, end: number): Tuple {
-  const tuple: Tuple = {
-    protocol: 0,
-    source: NOWHERE,
-    destination: NOWHERE,
-    sourcePort: 0,
-    destinationPort: 0,
-    isZoned: false,
+function readTuple(bytes: Buffer, begin: number, end: number) {
+  const nowhere: Place = [0, 0];
+  const tuple = {
+    ...{ protocol: 0, sourcePort: 0, destinationPort: 0, isZoned: false },
+    ...{ source: nowhere, destination: nowhere },
   };
   visitAttributes(bytes, begin, end, (part, partBegin, partEnd) => {
     if (part === CTA_TUPLE_ZONE) tuple.isZoned = true;
@@ -145,8 +174,4 @@ function readTuple(bytes: Buffer, begin: number, end: number): Tuple {
     }
   });
   return tuple;
-}
-
-function nfgenmsg(family: IpFamily): Buffer {
-  return Buffer.of(family === 'IPv4' ? AF_INET : AF_INET6, 0, 0, 0);
 }

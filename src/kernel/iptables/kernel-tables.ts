@@ -9,16 +9,13 @@ import {
   encodeAttribute,
   encodeMessage,
   NLM_F_DUMP,
+  nfgenmsg,
   visitAttributes,
 } from '../../sys/netlink.ts';
-import { AF_INET, AF_INET6, getOption, IPPROTO_IP, IPPROTO_IPV6, SOCK_RAW, socket } from '../../sys/socket.ts';
+import { ADDRESS_FAMILY, getOption, IPPROTO_IP, IPPROTO_IPV6, SOCK_RAW, socket } from '../../sys/socket.ts';
 import { must } from '../../sys/sys-error.ts';
 
-/*
- * The kernel's tables without the iptables programs. The messages of nf_tables are those of
- * uapi/linux/netfilter/nf_tables.h. Behind the header of netlink comes struct nfgenmsg: family 0 · version 1 ·
- * resource 2–3.
- */
+/* The kernel's tables without the iptables programs. Messages: uapi/linux/netfilter/nf_tables.h. */
 
 const NFNL_SUBSYS_NFTABLES = 10;
 const GETCHAIN = (NFNL_SUBSYS_NFTABLES << 8) | 4;
@@ -27,7 +24,6 @@ const DELRULE = (NFNL_SUBSYS_NFTABLES << 8) | 8;
 const GETGEN = (NFNL_SUBSYS_NFTABLES << 8) | 16;
 const NFNL_MSG_BATCH_BEGIN = 0x10;
 const NFNL_MSG_BATCH_END = 0x11;
-const NFGENMSG = 4;
 
 const NFTA_GEN_ID = 1;
 const NFTA_CHAIN_TABLE = 1;
@@ -59,10 +55,12 @@ export interface NftRule {
 /** Another number after each change of any table of nf_tables in this network namespace. Throws a `SysError`. */
 export function nftGeneration(): number {
   let id: number | undefined;
-  askNetfilter(encodeMessage(GETGEN, 0, [nfgenmsg(0)]), (bytes, _type, begin, end) => {
-    visitAttributes(bytes, begin + NFGENMSG, end, (type, from) => {
-      if (type === NFTA_GEN_ID) id = bytes.readUInt32BE(from);
-    });
+  askNetfilter(encodeMessage(GETGEN, 0, [nfgenmsg(0)]), {
+    visit: (bytes, begin, end) => {
+      visitAttributes(bytes, begin, end, (type, from) => {
+        if (type === NFTA_GEN_ID) id = bytes.readUInt32BE(from);
+      });
+    },
   });
   if (id === undefined) throw new Error('the kernel does not tell the generation of nf_tables');
   return id;
@@ -77,11 +75,11 @@ export interface NftChain {
 /** The chains of a table; none where it does not exist. Rejects with a `SysError`. */
 export async function nftChains(family: IpFamily, table: Table): Promise<readonly NftChain[]> {
   const chains: NftChain[] = [];
-  await dumpNetfilter(encodeMessage(GETCHAIN, NLM_F_DUMP, [nfgenmsg(protocol(family))]), (bytes, _type, begin, end) => {
+  await dumpNetfilter(encodeMessage(GETCHAIN, NLM_F_DUMP, [nfgenmsg(ADDRESS_FAMILY[family])]), (bytes, begin, end) => {
     let owner = '';
     let name = '';
     let policy: NftChain['policy'];
-    visitAttributes(bytes, begin + NFGENMSG, end, (type, from, to) => {
+    visitAttributes(bytes, begin, end, (type, from, to) => {
       if (type === NFTA_CHAIN_TABLE) owner = text(bytes, from, to);
       else if (type === NFTA_CHAIN_NAME) name = text(bytes, from, to);
       else if (type === NFTA_CHAIN_POLICY) policy = bytes.readUInt32BE(from) === NF_DROP ? 'DROP' : 'ACCEPT';
@@ -95,14 +93,14 @@ export async function nftChains(family: IpFamily, table: Table): Promise<readonl
 export async function nftRules(family: IpFamily, table: Table, chain: string): Promise<readonly NftRule[]> {
   const rules: NftRule[] = [];
   const request = encodeMessage(GETRULE, NLM_F_DUMP, [
-    nfgenmsg(protocol(family)),
+    nfgenmsg(ADDRESS_FAMILY[family]),
     encodeAttribute(NFTA_RULE_TABLE, cString(table)),
     encodeAttribute(NFTA_RULE_CHAIN, cString(chain)),
   ]);
-  await dumpNetfilter(request, (bytes, _type, begin, end) => {
+  await dumpNetfilter(request, (bytes, begin, end) => {
     let handle = 0n;
     let target = '';
-    visitAttributes(bytes, begin + NFGENMSG, end, (type, from, to) => {
+    visitAttributes(bytes, begin, end, (type, from, to) => {
       if (type === NFTA_RULE_HANDLE) handle = bytes.readBigUInt64BE(from);
       if (type !== NFTA_RULE_EXPRESSIONS) return;
       visitAttributes(bytes, from, to, (_element, elementFrom, elementTo) => {
@@ -124,7 +122,7 @@ export function deleteNftRules(
     const id = Buffer.alloc(8);
     id.writeBigUInt64BE(handle);
     return encodeMessage(DELRULE, 0, [
-      nfgenmsg(protocol(family)),
+      nfgenmsg(ADDRESS_FAMILY[family]),
       encodeAttribute(NFTA_RULE_TABLE, cString(table)),
       encodeAttribute(NFTA_RULE_CHAIN, cString(chain)),
       encodeAttribute(NFTA_RULE_HANDLE, id),
@@ -165,14 +163,6 @@ function verdictJump(bytes: Buffer, begin: number, end: number): string | undefi
   return chain && `${code === NFT_GOTO ? '-g' : '-j'} ${chain}`;
 }
 
-function protocol(family: IpFamily): number {
-  return family === 'IPv4' ? AF_INET : AF_INET6;
-}
-
-function nfgenmsg(family: number, resource = 0): Buffer {
-  return Buffer.of(family, 0, resource >> 8, resource & 0xff);
-}
-
 function cString(name: string): Buffer {
   return Buffer.from(`${name}\0`, 'latin1');
 }
@@ -207,7 +197,7 @@ const MAX_READ_BYTES = 1 << 20;
 /** Another text after each change of these tables, which must exist: asking would create them. Throws a `SysError`. */
 export function legacyGeneration(family: IpFamily, tables: readonly Table[]): string {
   const isIPv4 = family === 'IPv4';
-  const fd = must('socket', socket(protocol(family), SOCK_RAW, IPPROTO_RAW));
+  const fd = must('socket', socket(ADDRESS_FAMILY[family], SOCK_RAW, IPPROTO_RAW));
   const read = (option: number, memory: Memory) =>
     must('getsockopt', getOption(fd, isIPv4 ? IPPROTO_IP : IPPROTO_IPV6, option, memory));
   try {

@@ -8,30 +8,19 @@ import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, afterEach, before, describe, type TestContext, test } from 'node:test';
-import { dumpRequest, type KernelEntry } from '../../../src/kernel/conntrack/ctnetlink.ts';
-import { CtnetlinkDeletion, CtnetlinkWalk } from '../../../src/kernel/conntrack/ctnetlink-socket.ts';
-import { NetlinkConntrack } from '../../../src/kernel/conntrack/netlink-conntrack.ts';
-import { ToolConntrack } from '../../../src/kernel/conntrack/tool-conntrack.ts';
-import { createExec } from '../../../src/kernel/iptables/exec.ts';
+import { NetlinkConntrack } from '../../../src/kernel/conntrack/conntrack.ts';
+import { deleteStaleEntries, dumpRequest } from '../../../src/kernel/conntrack/ctnetlink.ts';
 import type { IpFamily } from '../../../src/model/address.ts';
 import type { UdpFlows } from '../../../src/model/conntrack.ts';
-import { close } from '../../../src/sys/descriptor.ts';
-import { Memory } from '../../../src/sys/memory.ts';
-import { netfilterSocket, receiveDump, sendDumpRequest } from '../../../src/sys/netlink.ts';
-import { systemClock } from '../../../src/util/system-clock.ts';
+import { dumpNetfilter } from '../../../src/sys/netlink.ts';
+import { RecordingLog } from '../../fakes/recording-log.ts';
 import { PATIENCE_MS, waitFor } from '../../netns/wait.ts';
 import { ADDRESSES, entries, FAMILIES, inFull, layWire, localAddresses, run, sendTo, udpSocket } from './network.ts';
 
 const FIXED_PORT = 12_345;
 const NODE_PORT = 30_053;
-const clock = systemClock;
-const netlink = new NetlinkConntrack({ localAddresses });
-const exec = createExec({ clock });
-const tool = new ToolConntrack({ clock, localAddresses, exec });
-const IMPLEMENTATIONS = [
-  { by: 'netlink', conntrack: netlink },
-  { by: 'the program conntrack', conntrack: tool },
-];
+const log = new RecordingLog();
+const conntrack = new NetlinkConntrack({ log, localAddresses });
 
 const NAT = ['-w', '-t', 'nat'];
 const iptables = (flavour: string, family: IpFamily) => `${family === 'IPv4' ? 'iptables' : 'ip6tables'}-${flavour}`;
@@ -95,12 +84,10 @@ async function assertNotServed(client: Socket, address: string, port: number, wh
   assert.ok(!(await isAnswered(client, address, port, 150)), why);
 }
 
-const CASES = IMPLEMENTATIONS.flatMap((implementation) =>
-  ['nft', 'legacy'].flatMap((flavour) => FAMILIES.map((family) => ({ ...implementation, flavour, family }))),
-);
+const CASES = ['nft', 'legacy'].flatMap((flavour) => FAMILIES.map((family) => ({ flavour, family })));
 
-for (const { by, conntrack, flavour, family } of CASES) {
-  describe(`deleting by ${by} with NAT by ${iptables(flavour, family)}`, () => {
+for (const { flavour, family } of CASES) {
+  describe(`deleting entries with NAT by ${iptables(flavour, family)}`, () => {
     const { node, vip, foreign } = ADDRESSES[family];
 
     afterEach(async () => {
@@ -201,62 +188,49 @@ test('of many entries, only the stale ones go', async (t) => {
   const count = () => entries('udp', ' dst=10.97.').length;
   assert.equal(count(), COUNT);
 
-  assert.equal(await netlink.deleteUdp(flows), COUNT / 2);
+  assert.equal(await conntrack.deleteUdp(flows), COUNT / 2);
   assert.equal(count(), COUNT / 2);
 });
 
-test('the kernel goes through its table aside from the event loop', async (t) => {
-  const fd = netfilterSocket();
-  t.after(() => close(fd));
-  const request = new Memory(20);
-  request.bytes.set(dumpRequest('IPv4', 53).subarray(0, 20));
-  request.bytes.writeUInt32LE(20, 0);
-  for (const call of [() => sendDumpRequest(fd, request), () => receiveDump(fd, new Memory(32_768))]) {
-    let isSettled = false;
-    const result = call().finally(() => {
-      isSettled = true;
-    });
-    for (let i = 0; i < 20; i++) await undefined;
-    assert.equal(isSettled, false, 'settled in the same turn');
-    assert.ok((await result) > 0);
-  }
+test('the kernel searches its table on another thread than the event loop', async () => {
+  let isSettled = false;
+  const dump = dumpNetfilter(dumpRequest('IPv4', 53), () => {}).finally(() => {
+    isSettled = true;
+  });
+  for (let i = 0; i < 20; i++) await undefined;
+  assert.equal(isSettled, false);
+  await dump;
 });
 
-test('an entry that is gone already does not count', async (t) => {
+test('an entry that is gone already is not counted, and does not stop the others', async (t) => {
   const client = await udpSocket(t, 'IPv4', FIXED_PORT);
   await sendTo(client, ADDRESSES.IPv4.vip, 55);
-  const walk = new CtnetlinkWalk('IPv4', 55);
-  const deletion = new CtnetlinkDeletion('IPv4');
-  t.after(() => {
-    walk.close();
-    deletion.close();
-  });
-  const found: KernelEntry[] = [];
-  await walk.step((entry) => found.push(entry));
-  assert.equal(found.length, 1);
-  assert.equal(deletion.delete([...found, ...found]), 1);
+  await sendTo(client, ADDRESSES.IPv4.vip, 56);
+  const isStale = () => {
+    // Whatever is found is gone a moment later.
+    run('conntrack', '-D', '-p', 'udp', '--orig-port-dst', '55');
+    return true;
+  };
+  assert.equal(await deleteStaleEntries('IPv4', 55, isStale), 0);
+  assert.equal(entries('udp', ' dport=56 ').length, 1);
 });
 
 test('no descriptor is left behind', async () => {
   const open = () => readdirSync('/proc/self/fd').length;
   const before = open();
-  await netlink.deleteUdp([{ port: NODE_PORT }]);
+  await conntrack.deleteUdp([{ port: NODE_PORT }]);
   assert.equal(open(), before);
-});
-
-test('nothing is asked of the kernel for nothing', async () => {
-  const blind = new NetlinkConntrack({ localAddresses: () => [] });
-  assert.equal(await blind.deleteUdp([]), 0);
 });
 
 test('without the right to, the error says what to give, and no descriptor is left behind', () => {
   const source = new URL('../../../src/', import.meta.url);
   const script = `
     import { readdirSync } from 'node:fs';
-    const { NetlinkConntrack } = await import('${new URL('kernel/conntrack/netlink-conntrack.ts', source)}');
+    const { NetlinkConntrack } = await import('${new URL('kernel/conntrack/conntrack.ts', source)}');
     const open = () => readdirSync('/proc/self/fd').length;
+    await import('${new URL('kernel/conntrack/ctnetlink.ts', source)}');
     const before = open();
-    const conntrack = new NetlinkConntrack({ localAddresses: () => [] });
+    const conntrack = new NetlinkConntrack({ log: undefined, localAddresses: () => [] });
     const error = await conntrack.deleteUdp([{ port: 53 }]).catch((error) => error);
     console.log(error.message, open() - before);`;
   const { stdout, stderr } = spawnSync(
@@ -266,6 +240,6 @@ test('without the right to, the error says what to give, and no descriptor is le
   );
   assert.match(
     stdout + stderr,
-    /^cannot read the connection tracking table: EPERM .*; give this program CAP_NET_ADMIN 0$/m,
+    /^cannot read or change the connection tracking table: EPERM .*; give this program CAP_NET_ADMIN 0$/m,
   );
 });

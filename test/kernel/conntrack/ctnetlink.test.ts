@@ -40,8 +40,8 @@ function tuple(
 }
 
 function read(...attributes: readonly Buffer[]): KernelEntry | undefined {
-  // Behind the header of netfilter, and as the kernel sends it, in the midst of other things.
-  const bytes = Buffer.concat([Buffer.alloc(8, 0xff), ...attributes, Buffer.alloc(4, 0xff)]);
+  // As the kernel sends it, between other messages.
+  const bytes = Buffer.concat([Buffer.alloc(4, 0xff), ...attributes, Buffer.alloc(4, 0xff)]);
   return readEntry(bytes, 4, bytes.length - 4);
 }
 

@@ -1,0 +1,52 @@
+import type { Address, IpFamily } from '../../model/address.ts';
+import type { Conntrack, UdpFlows } from '../../model/conntrack.ts';
+import type { Log } from '../../util/log.ts';
+import { messageOf } from '../../util/text.ts';
+import { commonPortOf, FAMILIES, familiesOf, type IsStale, leadingTo, staleness } from './stale.ts';
+
+export interface ConntrackOptions {
+  readonly log: Log;
+  /** This node's addresses of both families, read at each deletion. */
+  readonly localAddresses: () => Iterable<Address>;
+}
+
+/** Reads and deletes entries through netlink. Needs CAP_NET_ADMIN, as iptables does. */
+export class NetlinkConntrack implements Conntrack {
+  readonly #log: Log;
+  readonly #localAddresses: () => Iterable<Address>;
+  #isWarned = false;
+
+  constructor({ log, localAddresses }: ConntrackOptions) {
+    this.#log = log;
+    this.#localAddresses = localAddresses;
+  }
+
+  async deleteUdp(flows: readonly UdpFlows[]): Promise<number> {
+    const isStale = staleness(flows, new Set(this.#localAddresses()));
+    return await this.#delete(familiesOf(flows), commonPortOf(flows), isStale);
+  }
+
+  async deleteUdpTo(localPorts: ReadonlySet<number>): Promise<number> {
+    return await this.#delete(FAMILIES, undefined, leadingTo(localPorts, new Set(this.#localAddresses())));
+  }
+
+  async #delete(families: Iterable<IpFamily>, port: number | undefined, isStale: IsStale): Promise<number> {
+    // Loaded here, because the node engine also runs where koffi's addon cannot be loaded.
+    const ctnetlink = await import('./ctnetlink.ts').catch((error: unknown) => this.#warn(messageOf(error)));
+    let deleted = 0;
+    if (ctnetlink !== undefined) {
+      for (const family of families) deleted += await ctnetlink.deleteStaleEntries(family, port, isStale);
+    }
+    return deleted;
+  }
+
+  #warn(err: string): undefined {
+    if (this.#isWarned) return;
+    this.#isWarned = true;
+    this.#log.warn(
+      'Cannot clear UDP entries of connection tracking: a client that keeps sending from one port keeps its old path ' +
+        'until it pauses for nf_conntrack_udp_timeout',
+      { err },
+    );
+  }
+}

@@ -1,6 +1,5 @@
-import { IOVEC, MMSGHDR } from '../src/sys/abi.ts';
 import { bind, result } from '../src/sys/libc.ts';
-import { Memory } from '../src/sys/memory.ts';
+import { IOVEC, Memory, MMSGHDR } from '../src/sys/memory.ts';
 import { SOCKET_ADDRESS_BYTES } from '../src/sys/socket.ts';
 
 const recvmmsgC = bind('int recvmmsg(int, int64_t, unsigned int, int, int64_t)');

@@ -32,7 +32,7 @@ export async function endProcess(code: number): Promise<never> {
 export async function leaveProcess(code: number): Promise<never> {
   try {
     // Not before, as the portable engine runs without koffi.
-    const { exitNow } = await import('../sys/exit.ts');
+    const { exitNow } = await import('../sys/descriptor.ts');
     process.emit('exit', code);
     exitNow(code);
   } catch {

@@ -86,7 +86,7 @@ export function isTrusted({ uid }: NodeHolder): boolean {
 /** `undefined` also where the kernel cannot be asked, for want of koffi. */
 export async function nodeHolder(name = NAME): Promise<NodeHolder | undefined> {
   // Only here, as the portable engine runs without koffi.
-  const sys = await import('../sys/unix-listener.ts').catch(() => undefined);
+  const sys = await import('../sys/unix-socket.ts').catch(() => undefined);
   const owner = sys?.ownerOfUnixListener(`@${name}`);
   if (owner === undefined || typeof owner === 'number') return undefined;
   return { pid: owner.pid === 0 ? undefined : owner.pid, uid: owner.uid };

@@ -74,7 +74,7 @@ export class ServiceManager {
   async #notify(text: string): Promise<void> {
     if (this.#path === undefined) return;
     // Not before somebody wants to know: the portable engine must work where koffi's addon does not load.
-    this.#send ??= import('../sys/unix-datagram.ts')
+    this.#send ??= import('../sys/unix-socket.ts')
       .then(({ sendUnixDatagram }) => sendUnixDatagram)
       .catch(() => undefined);
     const send = await this.#send;

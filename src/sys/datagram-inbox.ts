@@ -1,5 +1,3 @@
-import { CMSGHDR, MMSGHDR } from './abi.ts';
-import { runLength, SEGMENT_CONTROL_BYTES, writeSegmentControl } from './datagram-run.ts';
 import {
   CONTROL_STRIDE,
   CONTROL_WORDS,
@@ -7,11 +5,15 @@ import {
   HEADER_WORDS,
   NAME_STRIDE,
   NAME_WORDS,
+  runLength,
+  SEGMENT_CONTROL_BYTES,
   Slots,
   slotData,
+  writeSegmentControl,
 } from './datagram-slots.ts';
 import { bind, result } from './libc.ts';
 import type { Memory } from './memory.ts';
+import { CMSGHDR, MMSGHDR } from './memory.ts';
 import {
   AF_INET,
   AF_INET6,

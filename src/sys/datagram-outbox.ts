@@ -1,8 +1,17 @@
-import { MMSGHDR } from './abi.ts';
 import type { ReplyPath } from './datagram-inbox.ts';
-import { cannotSegment, runLength, SEGMENT_CONTROL_BYTES, writeSegmentControl } from './datagram-run.ts';
-import { CONTROL_WORDS, HEADER_WORDS, NAME_WORDS, Slots, slotData } from './datagram-slots.ts';
+import {
+  CONTROL_WORDS,
+  cannotSegment,
+  HEADER_WORDS,
+  NAME_WORDS,
+  runLength,
+  SEGMENT_CONTROL_BYTES,
+  Slots,
+  slotData,
+  writeSegmentControl,
+} from './datagram-slots.ts';
 import { bind, result } from './libc.ts';
+import { MMSGHDR } from './memory.ts';
 import { EAGAIN } from './sys-error.ts';
 
 const recvmmsgC = bind('int recvmmsg(int, int64_t, unsigned int, int, int64_t)');

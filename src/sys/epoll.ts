@@ -1,6 +1,5 @@
-import { EPOLL_EVENT } from './abi.ts';
 import { bind, result } from './libc.ts';
-import { Memory } from './memory.ts';
+import { EPOLL_EVENT, Memory } from './memory.ts';
 
 const epollCreate1C = bind('int epoll_create1(int)');
 const epollCtlC = bind('int epoll_ctl(int, int, int, int64_t)');

@@ -1,10 +1,8 @@
-import { isSupportedMachine } from './abi.ts';
 import { DatagramInbox } from './datagram-inbox.ts';
 import { DatagramOutbox } from './datagram-outbox.ts';
-import { close } from './descriptor.ts';
+import { close, pipe, splice } from './descriptor.ts';
 import { EPOLLET, EPOLLIN, Epoll } from './epoll.ts';
-import { Memory } from './memory.ts';
-import { pipe, splice } from './pipe.ts';
+import { isSupportedMachine, Memory } from './memory.ts';
 import {
   AF_INET,
   bindTo,

@@ -1,9 +1,8 @@
 import type { Parcel } from '../model/hand-over.ts';
-import { close } from '../sys/descriptor.ts';
-import { waitReadable } from '../sys/poll.ts';
+import { close, waitReadable } from '../sys/descriptor.ts';
 import { unacknowledgedBytes } from '../sys/socket.ts';
 import { describeErrno, EAGAIN, ECONNRESET, EINTR, ENOBUFS, EPIPE, ETOOMANYREFS } from '../sys/sys-error.ts';
-import { MAX_MESSAGE_DESCRIPTORS, UnixMessage } from '../sys/unix-message.ts';
+import { MAX_MESSAGE_DESCRIPTORS, UnixMessage } from '../sys/unix-socket.ts';
 import type { Clock, Timer } from '../util/clock.ts';
 import { type Message, type MessageOf, readMessage } from './protocol.ts';
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import type { TestContext } from 'node:test';
+import { waitReadable } from '../../src/sys/descriptor.ts';
 import { EPOLLET, EPOLLIN, Epoll } from '../../src/sys/epoll.ts';
-import { waitReadable } from '../../src/sys/poll.ts';
 import { PATIENCE_MS } from '../netns/wait.ts';
 import { owned } from './descriptors.ts';
 

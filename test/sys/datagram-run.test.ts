@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { DatagramInbox } from '../../src/sys/datagram-inbox.ts';
 import { DatagramOutbox } from '../../src/sys/datagram-outbox.ts';
-import { runLength } from '../../src/sys/datagram-run.ts';
+import { runLength } from '../../src/sys/datagram-slots.ts';
 import { Memory } from '../../src/sys/memory.ts';
 import {
   AF_INET,

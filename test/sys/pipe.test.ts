@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { read } from '../../src/sys/descriptor.ts';
+import { pipe, read, resizePipe, splice } from '../../src/sys/descriptor.ts';
 import { Memory } from '../../src/sys/memory.ts';
-import { pipe, resizePipe, splice } from '../../src/sys/pipe.ts';
 import { recv, send } from '../../src/sys/socket.ts';
 import { EAGAIN } from '../../src/sys/sys-error.ts';
 import { owned, ownedPair } from './descriptors.ts';

@@ -40,7 +40,7 @@ test('the check leaves room for nothing that is inherited by child processes', (
     import { openListenSocket } from '${new URL('../../src/engine/fast/listen-socket.ts', import.meta.url)}';
     import { eventfd } from '${new URL('../../src/sys/descriptor.ts', import.meta.url)}';
     import { Epoll } from '${new URL('../../src/sys/epoll.ts', import.meta.url)}';
-    import { pipe } from '${new URL('../../src/sys/pipe.ts', import.meta.url)}';
+    import { pipe } from '${new URL('../../src/sys/descriptor.ts', import.meta.url)}';
     import { execFileSync } from 'node:child_process';
     const list = () => execFileSync('ls', ['/proc/self/fd'], { encoding: 'utf8' });
     const before = list();

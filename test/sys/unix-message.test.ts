@@ -1,11 +1,10 @@
 import assert from 'node:assert/strict';
 import { closeSync, fstatSync, openSync, readFileSync } from 'node:fs';
 import { type TestContext, test } from 'node:test';
-import { close } from '../../src/sys/descriptor.ts';
-import { waitReadable } from '../../src/sys/poll.ts';
+import { close, waitReadable } from '../../src/sys/descriptor.ts';
 import { SOCK_SEQPACKET, socketpair } from '../../src/sys/socket.ts';
 import { EAGAIN, EMSGSIZE, EPIPE, must } from '../../src/sys/sys-error.ts';
-import { MAX_MESSAGE_DESCRIPTORS, UnixMessage } from '../../src/sys/unix-message.ts';
+import { MAX_MESSAGE_DESCRIPTORS, UnixMessage } from '../../src/sys/unix-socket.ts';
 
 function pair(t: TestContext): readonly [number, number] {
   const fds = new Int32Array(2);

@@ -4,7 +4,7 @@ import { type TestContext, test } from 'node:test';
 import { close } from '../../src/sys/descriptor.ts';
 import { SOCK_SEQPACKET, socketpair } from '../../src/sys/socket.ts';
 import { must } from '../../src/sys/sys-error.ts';
-import { UnixMessage } from '../../src/sys/unix-message.ts';
+import { UnixMessage } from '../../src/sys/unix-socket.ts';
 import { Channel } from '../../src/upgrade/channel.ts';
 import { systemClock } from '../../src/util/system-clock.ts';
 import { seededRandom } from '../support/seeded-random.ts';

@@ -1,7 +1,6 @@
 import type { OpenConnection } from '../../../model/data-plane.ts';
-import { close } from '../../../sys/descriptor.ts';
+import { close, waitReadable } from '../../../sys/descriptor.ts';
 import { Epoll } from '../../../sys/epoll.ts';
-import { waitReadable } from '../../../sys/poll.ts';
 import { resetOnClose } from '../../../sys/socket.ts';
 import { EINTR, must } from '../../../sys/sys-error.ts';
 import type { Clock } from '../../../util/clock.ts';

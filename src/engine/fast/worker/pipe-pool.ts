@@ -1,4 +1,4 @@
-import { pipe, resizePipe } from '../../../sys/pipe.ts';
+import { pipe, resizePipe } from '../../../sys/descriptor.ts';
 import type { EventLoop } from './event-loop.ts';
 
 /** What one splice can move. 64 KiB, the kernel's default, gave two thirds of the throughput. */

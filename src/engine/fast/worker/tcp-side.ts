@@ -1,8 +1,7 @@
 import type { OpenConnection } from '../../../model/data-plane.ts';
-import { read } from '../../../sys/descriptor.ts';
+import { read, splice } from '../../../sys/descriptor.ts';
 import { EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLPRI, EPOLLRDHUP } from '../../../sys/epoll.ts';
 import { Memory } from '../../../sys/memory.ts';
-import { splice } from '../../../sys/pipe.ts';
 import { MSG_MORE, peerState, recv, send, setOption, unacknowledgedBytes } from '../../../sys/socket.ts';
 import { EAGAIN, EINVAL, EIO, ENOMEM, ENOSYS, EPERM } from '../../../sys/sys-error.ts';
 import { isDead, lookIntervalMs, NEVER, unansweredSinceMs } from './dead-peer.ts';

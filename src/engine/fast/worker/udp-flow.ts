@@ -1,7 +1,7 @@
 import type { Address } from '../../../model/address.ts';
 import type { OpenConnection } from '../../../model/data-plane.ts';
 import type { DatagramInbox, ReplyPath } from '../../../sys/datagram-inbox.ts';
-import { cannotSegment } from '../../../sys/datagram-run.ts';
+import { cannotSegment } from '../../../sys/datagram-slots.ts';
 import { EPOLLET, EPOLLIN } from '../../../sys/epoll.ts';
 import { allowFragments } from '../../../sys/socket.ts';
 import { decodePort } from '../../../sys/socket-address.ts';

@@ -1,7 +1,64 @@
-import { CMSGHDR, IOVEC, MMSGHDR } from './abi.ts';
+import { close } from './descriptor.ts';
 import { bind, result } from './libc.ts';
-import { Memory } from './memory.ts';
-import { MSG_NOSIGNAL, SOL_SOCKET } from './socket.ts';
+import { CMSGHDR, IOVEC, Memory, MMSGHDR } from './memory.ts';
+import {
+  AF_UNIX,
+  connect,
+  MSG_NOSIGNAL,
+  type PeerCredentials,
+  peerCredentials,
+  SOCK_DGRAM,
+  SOCK_STREAM,
+  SOL_SOCKET,
+  socket,
+} from './socket.ts';
+import { EINVAL } from './sys-error.ts';
+
+/** `struct sockaddr_un`: 2 bytes of family, then the path. */
+const PATH = 2;
+const MAX_PATH_BYTES = 108;
+
+/** The address of a Unix socket: a path, or, where it begins with `@`, a name in the abstract namespace. `undefined`: too long. */
+function encodeUnixAddress(path: string): Memory | undefined {
+  const isAbstract = path.startsWith('@');
+  const name = Buffer.from(isAbstract ? `\0${path.slice(1)}` : `${path}\0`);
+  if (name.length > MAX_PATH_BYTES) return undefined;
+  const address = new Memory(PATH + name.length);
+  address.bytes.writeUInt16LE(AF_UNIX);
+  name.copy(address.bytes, PATH);
+  return address;
+}
+
+const sendtoC = bind('int64_t sendto(int, int64_t, size_t, int, int64_t, unsigned int)');
+
+/** Sends one datagram to a Unix socket ({@link encodeUnixAddress}). Bytes sent, or a negative errno. */
+export function sendUnixDatagram(path: string, text: string): number {
+  const address = encodeUnixAddress(path);
+  if (address === undefined) return -EINVAL;
+  const content = Buffer.from(text);
+  const data = new Memory(content.length);
+  content.copy(data.bytes);
+  const fd = socket(AF_UNIX, SOCK_DGRAM);
+  if (fd < 0) return fd;
+  const sent = result(sendtoC(fd, data.address, data.length, MSG_NOSIGNAL, address.address, address.length));
+  close(fd);
+  return sent;
+}
+
+/**
+ * Who listens at a Unix socket (its path, or `@` and its abstract name), as the kernel knows it. Or a negative errno:
+ * ECONNREFUSED when nobody does.
+ */
+export function ownerOfUnixListener(path: string): PeerCredentials | number {
+  const address = encodeUnixAddress(path);
+  if (address === undefined) return -EINVAL;
+  const fd = socket(AF_UNIX, SOCK_STREAM);
+  if (fd < 0) return fd;
+  const status = connect(fd, address);
+  const owner = status < 0 ? status : peerCredentials(fd);
+  close(fd);
+  return owner;
+}
 
 const sendmsgC = bind('int64_t sendmsg(int, int64_t, int)');
 const recvmsgC = bind('int64_t recvmsg(int, int64_t, int)');

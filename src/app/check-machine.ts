@@ -44,7 +44,7 @@ import { checkProxyPorts } from '../operate/check/proxy-ports.ts';
 import type { Check } from '../operate/check/run-checks.ts';
 import { isServed } from '../operate/control/socket-file.ts';
 import type { ListChain } from '../rules/explain-path.ts';
-import { natProbeText } from '../rules/probe.ts';
+import { natProbeText } from '../rules/plan.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
 import { messageOf } from '../util/text.ts';
 import type { KnownServices } from './check-source.ts';

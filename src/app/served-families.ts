@@ -1,7 +1,7 @@
 import { localAddresses } from '../kernel/host-address.ts';
 import { type Address, familyOf, type IpFamily } from '../model/address.ts';
 import { type Iptables, IptablesError } from '../model/iptables.ts';
-import { natProbeText } from '../rules/probe.ts';
+import { natProbeText } from '../rules/plan.ts';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
 import { messageOf } from '../util/text.ts';

@@ -5,7 +5,7 @@ import { isEligible, type NodeStatus } from '../kubernetes/node-status.ts';
 import { type Address, addressBlock, type Cidr, cidrContains, familyOf, type IpFamily } from '../model/address.ts';
 import type { NodeTopology } from '../model/endpoint.ts';
 import type { Origin } from '../rules/routes.ts';
-import type { NodeFacts } from '../rules/steering.ts';
+import type { NodeFacts } from '../rules/service-rules.ts';
 import type { Log } from '../util/log.ts';
 
 /** Addresses of fe80::/10. Every interface of a pod has one, and nobody can listen there without naming the link. */

@@ -3,7 +3,7 @@ import type { HealthCheckNodePorts } from '../http/health-check-node-ports.ts';
 import { watchAddresses } from '../kernel/address-changes.ts';
 import { localAddresses } from '../kernel/host-address.ts';
 import type { Address, IpFamily } from '../model/address.ts';
-import type { NodeFacts } from '../rules/steering.ts';
+import type { NodeFacts } from '../rules/service-rules.ts';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
 import { messageOf } from '../util/text.ts';

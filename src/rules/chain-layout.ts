@@ -1,12 +1,21 @@
 import type { IpFamily } from '../model/address.ts';
-import { bucketChain, firstInRoot, LAST_IN_ROOT, ROOT_CHAINS } from './chains.ts';
-import type { ClaimPart } from './claims.ts';
-import { type DestinationKey, prefixMatch } from './destination-key.ts';
+import type { Table } from '../model/iptables.ts';
+import {
+  bucketChain,
+  DOORS,
+  DROP_PORT,
+  firstInRoot,
+  LAST_IN_ROOT,
+  LET_IN,
+  REJECT_PORT,
+  ROOT_CHAINS,
+} from './chains.ts';
 import type { Rule } from './rule.ts';
-import { type RuleTrees, rulesOf } from './rule-book.ts';
-import type { Branch, RuleTree } from './rule-tree.ts';
+import { type RuleTrees, rulesOf } from './rule-set.ts';
+import { type Branch, type DestinationKey, prefixMatch, type RuleTree } from './rule-tree.ts';
+import type { RuleGroup } from './service-rules.ts';
 
-/** One of our chains and what stands in it: rules that decide, then jumps to other chains of ours. */
+/** One of our chains: rules that decide, then jumps to other chains of ours. */
 export interface Chain {
   readonly name: string;
   readonly rules: readonly Rule[];
@@ -20,7 +29,7 @@ export interface LayoutFacts {
 }
 
 export interface LayoutChange {
-  /** New chains, and those that hold something else than before. */
+  /** New and changed chains. */
   readonly written: readonly Chain[];
   readonly deleted: readonly string[];
 }
@@ -29,31 +38,31 @@ export interface LayoutChange {
 interface Place {
   readonly root: string;
   readonly prefix: DestinationKey;
-  readonly tree: RuleTree<ClaimPart>;
+  readonly tree: RuleTree<RuleGroup>;
 }
 
-/** Every chain of these trees, one at a time, as there may be many. */
+/** Every chain of these trees, one at a time, because there may be many. */
 export function* chainsOf(trees: RuleTrees, facts: LayoutFacts): Generator<Chain> {
   for (const root of roots(trees)) {
     for (const place of withAllBelow(root)) yield chainAt(place, facts);
   }
 }
 
-/** The chains that the built-in ones lead to, without the buckets. */
+/** The chains of these trees without the buckets. */
 export function rootChains(trees: RuleTrees, facts: LayoutFacts): readonly Chain[] {
   return roots(trees).map((root) => chainAt(root, facts));
 }
 
 /**
- * What turns the chains of one set of trees into those of another. Work is in proportion to what differs: where both
- * have the same tree under the same prefix, nothing below it is looked at.
+ * The change from the chains of one set of trees to the chains of another. Work is in proportion to the difference: a
+ * tree that both have under the same prefix is skipped.
  */
 export function layoutChange(before: RuleTrees, after: RuleTrees, facts: LayoutFacts): LayoutChange {
   const written: Chain[] = [];
   const deleted: string[] = [];
   for (const pair of differingPairs(before, after)) {
     if (pair.after === undefined) deleted.push(...(pair.before === undefined ? [] : [nameOf(pair.before)]));
-    else if (!holdTheSame(pair.before?.tree, pair.after.tree)) written.push(chainAt(pair.after, facts));
+    else if (!sameContents(pair.before?.tree, pair.after.tree)) written.push(chainAt(pair.after, facts));
   }
   return { written, deleted };
 }
@@ -76,8 +85,8 @@ interface PlacePair {
 }
 
 /**
- * Brings together what is at the same place before and after. Places come up in the order of their length: all that
- * lies above one, and could lead to it on either side, has come up by then.
+ * Pairs the trees that are at the same place before and after. Places are yielded by the length of their prefix, so the
+ * parents of a place on either side come before it.
  */
 class PlacePairs {
   readonly #byLength: Map<string, PlacePair>[] = [];
@@ -128,13 +137,13 @@ function nameOf({ root, prefix }: Place): string {
   return prefix === '' ? root : bucketChain(root, prefix);
 }
 
-function holdTheSame(a: RuleTree<ClaimPart> | undefined, b: RuleTree<ClaimPart>): boolean {
+function sameContents(a: RuleTree<RuleGroup> | undefined, b: RuleTree<RuleGroup>): boolean {
   if (a === undefined) return false;
-  if (a.kind === 'branch') return b.kind === 'branch' && leadToTheSame(a, b);
+  if (a.kind === 'branch') return b.kind === 'branch' && sameJumps(a, b);
   return b.kind === 'leaf' && sameSpecs(a.items, b.items);
 }
 
-function leadToTheSame(a: Branch<ClaimPart>, b: Branch<ClaimPart>): boolean {
+function sameJumps(a: Branch<RuleGroup>, b: Branch<RuleGroup>): boolean {
   return (
     a.prefix === b.prefix &&
     a.children.length === b.children.length &&
@@ -142,7 +151,29 @@ function leadToTheSame(a: Branch<ClaimPart>, b: Branch<ClaimPart>): boolean {
   );
 }
 
-function sameSpecs(a: readonly ClaimPart[], b: readonly ClaimPart[]): boolean {
+function sameSpecs(a: readonly RuleGroup[], b: readonly RuleGroup[]): boolean {
   const specs = b.flatMap((part) => part.specs);
   return a.length === b.length && a.flatMap((part) => part.specs).every((spec, index) => spec === specs[index]);
+}
+
+/** Chains that do not depend on Services. */
+export function fixedChains(table: Table, family: IpFamily): readonly Chain[] {
+  if (table !== 'filter') return [];
+  const unreachable = family === 'IPv4' ? 'icmp-port-unreachable' : 'icmp6-port-unreachable';
+  const rule = (protocol: 'tcp' | 'udp', port: number, target: string): Rule => ({
+    table,
+    chain: DOORS,
+    spec: `-p ${protocol} -m ${protocol} --dport ${port} -m conntrack --ctstate DNAT -j ${target}`,
+  });
+  const rules = [
+    // Accepted, so that the node's own stack resets the connection: where bridged packets pass iptables (br_netfilter), a
+    // reset from this rule would not find the way back through NAT.
+    rule('tcp', REJECT_PORT, 'ACCEPT'),
+    // Rejected here, so that connection tracking keeps no entry that would reject a flow after endpoints have come.
+    rule('udp', REJECT_PORT, `REJECT --reject-with ${unreachable}`),
+    rule('tcp', DROP_PORT, 'DROP'),
+    rule('udp', DROP_PORT, 'DROP'),
+  ];
+  // Only new packets come to this chain.
+  return [{ name: DOORS, rules, jumps: [`-m conntrack ! --ctstate DNAT -j ${LET_IN}`] }];
 }

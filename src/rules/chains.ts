@@ -7,13 +7,13 @@ import type { Table } from '../model/iptables.ts';
  *
  *   packets from pods and from outside:  nat PREROUTING → KUBE-PORTALS-CONTAINER, …, KUBE-NODEPORT-CONTAINER
  *   packets of the node's own processes: nat OUTPUT     → KUBE-PORTALS-HOST, …,      KUBE-NODEPORT-HOST
- *   what NAT has sent to a proxy port:   filter INPUT   → KUBE-NODEPORT-NON-LOCAL
+ *   packets that NAT sent to a local port:   filter INPUT → KUBE-NODEPORT-NON-LOCAL
  *
  * Three chains are not upstream's (docs/adr/0010, 0016):
  *
- *   what asked for a proxy port itself:  KUBE-NODEPORT-CONTAINER → KUBE-LOCAL-PORTS
- *   what NAT has sent to a door:         filter INPUT            → KUBE-DOORS
- *   what asks a program of the node:     KUBE-DOORS              → KUBE-LET-IN (health checks, docs/adr/0019)
+ *   clients that connect to a local port itself:     KUBE-NODEPORT-CONTAINER → KUBE-LOCAL-PORTS
+ *   packets that NAT sent to be rejected or dropped: filter INPUT            → KUBE-DOORS
+ *   packets for a program of the node:               KUBE-DOORS              → KUBE-LET-IN (health checks, docs/adr/0019)
  */
 export const PORTALS_CONTAINER = 'KUBE-PORTALS-CONTAINER';
 export const PORTALS_HOST = 'KUBE-PORTALS-HOST';
@@ -24,13 +24,20 @@ export const LOCAL_PORTS = 'KUBE-LOCAL-PORTS';
 export const DOORS = 'KUBE-DOORS';
 export const LET_IN = 'KUBE-LET-IN';
 
-/** Where rules are tried out: no packet ever comes here. Exists only while that lasts. */
+/*
+ * Ports to which NAT sends what no listener may get (docs/adr/0010). Nothing listens there, so without the rules in
+ * filter both reject. No local port may be one of them.
+ */
+export const REJECT_PORT = 1;
+export const DROP_PORT = 9;
+
+/** Rules are probed here: no packet ever enters. Exists only during a probe. */
 export const PROBE_CHAIN = 'KUBE-USERSPACE-PROBE';
 
-/** Remembers local ports that carried a Service not long ago: no packet ever comes here. */
+/** Remembers local ports that served a Service recently: no packet ever enters. */
 export const RETIRED_CHAIN = 'KUBE-USERSPACE-RETIRED';
 
-/** The chains that are always there, and that hold the rules of Service ports. */
+/** The chains that always exist, and that hold the rules of Service ports. */
 export const ROOT_CHAINS: Readonly<Record<Table, readonly string[]>> = {
   nat: [PORTALS_CONTAINER, PORTALS_HOST, NODEPORT_CONTAINER, NODEPORT_HOST, LOCAL_PORTS],
   filter: [NODEPORT_NON_LOCAL, LET_IN],
@@ -38,17 +45,17 @@ export const ROOT_CHAINS: Readonly<Record<Table, readonly string[]>> = {
 };
 
 /**
- * Upstream lets in whoever asks for a proxy port. In the jump, these would make it another one than upstream's, which
- * kube-proxy and earlier versions know by its text.
+ * Upstream accepts every client of a local port. These conditions are not in the jump itself, because kube-proxy and
+ * earlier versions recognise upstream's jump by its text.
  */
 const LET_IN_CONDITIONS = ['-m conntrack ! --ctstate NEW -j RETURN', '-m conntrack ! --ctstate DNAT -j RETURN'];
 
-/** By this comment people, and `explain`, know the rule that spares what the proxy itself sends to endpoints. */
+/** The comment of the rule that leaves the proxy's own connections alone. `explain` recognises the rule by it. */
 export const OWN_CONNECTIONS = 'connections of the proxy to endpoints';
 
 /**
- * What stands in a root chain before all else: what the proxy itself sends goes where it is sent, also to a NodePort's
- * number at an address of this node (docs/adr/0019).
+ * The first rules of a root chain. The proxy's own connections are left alone, also those to a NodePort's number at an
+ * address of this node (docs/adr/0019).
  */
 export function firstInRoot(root: string, connectionMark: number | undefined): readonly string[] {
   if (root === NODEPORT_NON_LOCAL) return LET_IN_CONDITIONS;
@@ -57,51 +64,48 @@ export function firstInRoot(root: string, connectionMark: number | undefined): r
   return [`-m comment --comment "${OWN_CONNECTIONS}" -m mark --mark ${mark}/${mark} -j RETURN`];
 }
 
-/** What stands in a root chain after all else, whatever Services there are. */
+/** The last rule of a root chain, whatever Services there are. */
 export const LAST_IN_ROOT: ReadonlyMap<string, string> = new Map([[NODEPORT_CONTAINER, `-j ${LOCAL_PORTS}`]]);
 
-/** A root chain whose rules became too many leads to bucket chains of this name, with a bucket's prefix at the end. */
-const BUCKETS: ReadonlyMap<string, string> = new Map([
-  [PORTALS_CONTAINER, 'KUBE-USP-PC-'],
-  [PORTALS_HOST, 'KUBE-USP-PH-'],
-  [NODEPORT_CONTAINER, 'KUBE-USP-NC-'],
-  [NODEPORT_HOST, 'KUBE-USP-NH-'],
-  [NODEPORT_NON_LOCAL, 'KUBE-USP-NL-'],
-  [LOCAL_PORTS, 'KUBE-USP-LP-'],
-  [LET_IN, 'KUBE-USP-LI-'],
-]);
+/** A root chain with too many rules jumps to bucket chains. Their names are these letters and a bucket's prefix. */
+const BUCKETS: Readonly<Record<string, string>> = {
+  [PORTALS_CONTAINER]: 'PC',
+  [PORTALS_HOST]: 'PH',
+  [NODEPORT_CONTAINER]: 'NC',
+  [NODEPORT_HOST]: 'NH',
+  [NODEPORT_NON_LOCAL]: 'NL',
+  [LOCAL_PORTS]: 'LP',
+  [LET_IN]: 'LI',
+};
 
-/** The kernel's names have 28 bytes. */
+/** The kernel limits names to 28 bytes. */
 const MAX_PREFIX = 16;
 const BUCKET = /^KUBE-USP-(?:PC|PH|NC|NH|NL|LP|LI)-(?:[0-9a-f]{1,16}|(?:[0-9a-f]{8})?[tu][0-9a-f]{0,4}|h[\w-]{15})$/;
 
 /**
  * The chain for the destinations below `prefix` of a {@link DestinationKey}. Prefixes of IPv6 are longer than a name
- * may be and are hashed, with 90 bits, so that whoever writes external IPs cannot make two of them meet.
+ * may be and are hashed to 90 bits, so that nobody can choose external IPs whose chains collide.
  */
 export function bucketChain(root: string, prefix: string): string {
   const suffix = prefix.length <= MAX_PREFIX ? prefix : `h${hash('sha256', prefix, 'base64url').slice(0, 15)}`;
-  return `${BUCKETS.get(root)}${suffix}`;
+  return `KUBE-USP-${BUCKETS[root]}-${suffix}`;
 }
 
-/**
- * Whether a chain belongs to this program, so that whatever stands in it is ours to rewrite, and it is ours to delete
- * when it is not wanted: an earlier run with other Services may have left it.
- */
+/** Whether a chain belongs to this program, which may rewrite it, or delete one that an earlier run has left. */
 export function isOurs(table: Table, chain: string): boolean {
-  return ROOT_CHAINS[table].includes(chain) || OTHERS.has(chain) || BUCKET.test(chain);
+  return ROOT_CHAINS[table].includes(chain) || OTHER_CHAINS.includes(chain) || BUCKET.test(chain);
 }
 
-const OTHERS: ReadonlySet<string> = new Set([DOORS, PROBE_CHAIN, RETIRED_CHAIN]);
+const OTHER_CHAINS: readonly string[] = [DOORS, PROBE_CHAIN, RETIRED_CHAIN];
 
 /** A rule in a built-in chain that leads to one of ours. */
 export interface Jump {
   readonly table: Table;
   readonly from: string;
   readonly to: string;
-  /** Where it must stand among all rules of `from`, other programs' included; those of one place as {@link JUMPS} has them. */
+  /** Among all rules of `from`, those of other programs included. Jumps of one place stand in the order of {@link JUMPS}. */
   readonly place: 'first' | 'last';
-  /** The words by which it is known where the rest of it cannot be read. */
+  /** Identifies the jump where the rest of it cannot be read. */
   readonly comment: string;
   readonly spec: string;
 }
@@ -122,10 +126,10 @@ function nodePorts(from: string, to: string): Jump {
 
 /*
  * The places are asserted, not only the presence, because the first NAT rule that matches decides. A hostPort rule
- * ahead of the portals takes a Service's traffic away (CVE-2019-9946: the CNI portmap plugin prepended its own), and a
- * NodePort rule ahead of anything else takes traffic that is none of ours, as it matches every local address. A
- * default-deny rule ahead of the filter jumps would drop NodePort traffic that has already been redirected, and what is
- * to be refused.
+ * ahead of the portals takes a Service's traffic away (CVE-2019-9946: the CNI portmap plugin prepended its own). A
+ * NodePort rule ahead of other programs' rules would take their traffic, as it matches every local address. A
+ * default-deny rule ahead of the filter jumps would drop NodePort traffic that NAT has already sent to a listener, and
+ * traffic that is to be rejected.
  */
 export const JUMPS: readonly Jump[] = [
   portals('PREROUTING', PORTALS_CONTAINER),
@@ -143,7 +147,7 @@ export const JUMPS: readonly Jump[] = [
   ),
 ];
 
-/** Begins a rule that is named by its handle, in a table that iptables cannot print. There is no such match. */
+/** Begins a rule that is identified by its handle, in a table that iptables cannot print. There is no such match. */
 export const HANDLE = '-m nft --handle (\\d+)';
 
 export function withHandle(spec: string, handle: bigint): string {
@@ -153,8 +157,27 @@ export function withHandle(spec: string, handle: bigint): string {
 const OWN_JUMP = new RegExp(`^${HANDLE} `);
 const JUMP_SPECS: ReadonlySet<string> = new Set(JUMPS.map(({ spec }) => spec));
 
-/** A rule as iptables spells it, if it is a jump of ours that has a handle; any other as it is. */
+/** Removes the handle from a jump of ours; any other rule stays as it is. */
 export function plainSpec(spec: string): string {
   const plain = spec.replace(OWN_JUMP, '');
   return JUMP_SPECS.has(plain) ? plain : spec;
+}
+
+/*
+ * The chains of kube-proxy's modes iptables and ipvs (kubernetes `pkg/proxy/iptables` and `pkg/proxy/ipvs`,
+ * CleanupLeftovers). Without KUBE-MARK-MASQ, which kubelets before 1.28 make and need, too, and without kubelet's own
+ * KUBE-MARK-DROP, KUBE-FIREWALL and KUBE-KUBELET-CANARY.
+ */
+const KUBE_PROXY_CHAINS: Readonly<Record<Table, RegExp>> = {
+  nat: /^KUBE-(?:SERVICES|NODEPORTS|POSTROUTING|NODE-PORT|LOAD-BALANCER|FIRE-WALL|PROXY-CANARY)$/,
+  filter:
+    /^KUBE-(?:SERVICES|EXTERNAL-SERVICES|NODEPORTS|FORWARD|PROXY-FIREWALL|NODE-PORT|SOURCE-RANGES-FIREWALL|IPVS-FILTER|IPVS-OUT-FILTER|PROXY-CANARY)$/,
+  mangle: /^KUBE-PROXY-CANARY$/,
+};
+
+/** One for each Service port or endpoint, with a hash of it in base 32. */
+const KUBE_PROXY_SERVICE_CHAIN = /^KUBE-(?:SVC|SVL|SEP|FW|EXT|XLB)-[A-Z2-7]{16}$/;
+
+export function isKubeProxys(table: Table, chain: string): boolean {
+  return KUBE_PROXY_CHAINS[table].test(chain) || (table === 'nat' && KUBE_PROXY_SERVICE_CHAIN.test(chain));
 }

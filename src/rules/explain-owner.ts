@@ -2,7 +2,7 @@ import type { ServicePortName } from '../model/service.ts';
 import { isOurs } from './chains.ts';
 import { parseRule } from './explain-match.ts';
 import type { TracedRule } from './explain-path.ts';
-import type { ServedSet } from './port-comment.ts';
+import type { ServedSet } from './rule.ts';
 
 /** Whom a rule of this program is for. */
 export interface RuleOwner extends ServedSet {

@@ -1,10 +1,11 @@
+import type { IpFamily } from '../model/address.ts';
 import type { Table } from '../model/iptables.ts';
 import { sameList } from '../util/same-list.ts';
-import { isOurs, JUMPS, type Jump, plainSpec } from './chains.ts';
-import { type ChainRules, jumpTarget } from './dump.ts';
-import { appendLine, fitsOnOneLine } from './safe-spec.ts';
+import { isKubeProxys, isOurs, JUMPS, type Jump, PROBE_CHAIN, plainSpec } from './chains.ts';
+import { type ChainRules, jumpTarget, parseDump } from './dump.ts';
+import { appendLine, fitsOnOneLine, type Rule } from './rule.ts';
 
-/** A chain and what is to stand in it, in order. */
+/** The complete contents of a chain, in order. */
 export interface WantedChain {
   readonly name: string;
   readonly specs: readonly string[];
@@ -12,54 +13,53 @@ export interface WantedChain {
 
 export interface TablePlanInput {
   readonly table: Table;
-  /** What stands in the table now; empty where it does not exist. */
+  /** The table as it is now; empty where it does not exist. */
   readonly installed: ChainRules;
-  /** All chains of ours that are to be there. */
+  /** All chains of ours that must exist. */
   readonly wanted: readonly WantedChain[];
 }
 
 export interface TablePlan {
-  /** The text of one `iptables-restore --noflush`, line by line, as there may be many. */
+  /** The text of one `iptables-restore --noflush`, line by line, because there may be many. */
   readonly lines: Iterable<string>;
   /** The chains that it fills. */
   readonly written: readonly string[];
 }
 
 /**
- * What turns the installed table into the wanted one in a single transaction; `undefined` when nothing differs. Chains
- * and rules of other programs are never touched: a `:CHAIN` line under `--noflush` empties that chain alone, in the
- * same transaction that fills it.
+ * Turns the installed table into the wanted one in a single transaction; `undefined` when nothing differs. Chains and
+ * rules of other programs are never touched: a `:CHAIN` line under `--noflush` empties that chain alone, in the same
+ * transaction that fills it.
  *
  * A jump is moved at most once per plan: two agents that both want to be first take turns at the pace of their sync
  * periods instead of chasing each other.
  */
 export function planTable({ table, installed, wanted }: TablePlanInput): TablePlan | undefined {
   const stale = staleChains(installed, wanted);
-  const gone = unwantedChains(table, installed, wanted);
+  const unwanted = unwantedChains(table, installed, wanted);
   const jumps = [...jumpGroups(table)].flatMap((group) => jumpCorrection(group, installed));
-  if (stale.length === 0 && gone.length === 0 && jumps.length === 0) return undefined;
-  const { lines: unhooked, held } = foreignJumps(table, installed, new Set(gone));
+  const { lines: foreign, held } = foreignJumps(table, installed, new Set(unwanted));
+  // A chain that cannot be deleted stays, empty. That alone is no reason to write it again.
+  const isDone = unwanted.every((name) => held.has(name) && installed.get(name)?.length === 0);
+  if (stale.length === 0 && jumps.length === 0 && isDone) return undefined;
   const lines = transaction(table, {
-    emptied: [...stale.map(({ name }) => name), ...gone],
-    jumps: [...unhooked, ...jumps],
+    emptied: [...stale.map(({ name }) => name), ...unwanted],
+    jumps: [...foreign, ...jumps],
     filled: stale,
-    deleted: gone.filter((name) => !held.has(name)),
+    deleted: unwanted.filter((name) => !held.has(name)),
   });
-  // What cannot be deleted stays as an empty chain, and is no reason to write it again.
-  const idle =
-    stale.length === 0 && jumps.length === 0 && gone.every((name) => held.has(name) && isEmpty(installed, name));
-  return idle ? undefined : { lines, written: stale.map(({ name }) => name) };
+  return { lines, written: stale.map(({ name }) => name) };
 }
 
 export interface TableChange {
   readonly table: Table;
   readonly written: readonly WantedChain[];
-  /** Rules for the end of chains that are there. */
+  /** Rules for the end of existing chains. */
   readonly appended?: readonly WantedChain[];
   readonly deleted: readonly string[];
 }
 
-/** One transaction for what changed in a table that is otherwise as it was left; `undefined` when nothing did. */
+/** One transaction for the changed chains of a table that is otherwise up to date; `undefined` without changes. */
 export function planChange({ table, written, appended = [], deleted }: TableChange): Iterable<string> | undefined {
   if (written.length === 0 && appended.length === 0 && deleted.length === 0) return undefined;
   const emptied = [...written.map(({ name }) => name), ...deleted];
@@ -67,21 +67,71 @@ export function planChange({ table, written, appended = [], deleted }: TableChan
 }
 
 /**
- * Whether each jump of ours from the built-in chain `from` is among these rules of it, in whatever place: an agent that
- * also wants to be first is met at the pace of {@link planTable}, not of who asks this.
+ * The text of one `iptables-restore --noflush` that takes every trace of this program, and of kube-proxy in any of its
+ * modes, out of a table; `undefined` when there is none. `dump`: the output of `iptables-save -t table`, empty where the
+ * table does not exist. Jumps to these chains are deleted from every other chain.
  */
+export function planCleanup({ table, dump }: { readonly table: Table; readonly dump: string }): string | undefined {
+  const installed: ChainRules = parseDump(dump).get(table) ?? new Map();
+  const unwanted = [...installed.keys()].filter((chain) => isOurs(table, chain) || isKubeProxys(table, chain));
+  if (unwanted.length === 0) return undefined;
+  const { lines, held } = foreignJumps(table, installed, new Set(unwanted));
+  const deleted = unwanted.filter((chain) => !held.has(chain));
+  return textOf(transaction(table, { emptied: unwanted, jumps: lines, filled: [], deleted }));
+}
+
+/**
+ * Restore text that shows whether the kernel accepts `rules`. They are put into a chain that no packet enters.
+ * `iptables-restore --test` would not do, as it stops before the kernel is asked. {@link probeCleanupText} must follow,
+ * whatever the outcome.
+ */
+export function probeText(table: Table, rules: readonly Rule[]): string {
+  const specs = rules.filter((rule) => rule.table === table).map((rule) => rule.spec);
+  const filled = [{ name: PROBE_CHAIN, specs }];
+  return textOf(transaction(table, { emptied: [PROBE_CHAIN], jumps: [], filled, deleted: [] }));
+}
+
+/** Removes the probe chain. May be applied when there is none. */
+export function probeCleanupText(table: Table): string {
+  return textOf(transaction(table, { emptied: [PROBE_CHAIN], jumps: [], filled: [], deleted: [PROBE_CHAIN] }));
+}
+
+/**
+ * Restore text that succeeds where the kernel has NAT of the family, and changes nothing: all of it is one transaction.
+ * Listing a chain would not do: the nft tools list built-in chains that the kernel does not have.
+ */
+export function natProbeText(family: IpFamily): string {
+  const target = family === 'IPv4' ? '127.0.0.1:1' : '[::1]:1';
+  return textOf([
+    '*nat',
+    `:${PROBE_CHAIN} - [0:0]`,
+    appendLine(PROBE_CHAIN, `-p tcp -m tcp --dport 1 -j DNAT --to-destination ${target}`),
+    `-I PREROUTING 1 -j ${PROBE_CHAIN}`,
+    `-D PREROUTING -j ${PROBE_CHAIN}`,
+    `-F ${PROBE_CHAIN}`,
+    `-X ${PROBE_CHAIN}`,
+    'COMMIT',
+  ]);
+}
+
+/** Whether all jumps of ours from the built-in chain `from` are among its rules, in whatever place. */
 export function hasJumps(table: Table, from: string, rules: readonly string[]): boolean {
   const plain = new Set(rules.map(plainSpec));
   return jumpsOf(table).every((jump) => jump.from !== from || plain.has(jump.spec));
 }
 
-/** The names of our chains that do not hold what they are to hold, or that nobody wants. */
+/** The names of our chains whose contents differ from the wanted ones, or that are not wanted. */
 export function differingChains(
   table: Table,
   installed: ChainRules,
   wanted: readonly WantedChain[],
 ): readonly string[] {
   return [...staleChains(installed, wanted).map(({ name }) => name), ...unwantedChains(table, installed, wanted)];
+}
+
+/** Lines as the tools read them. */
+export function textOf(lines: Iterable<string>): string {
+  return `${[...lines].join('\n')}\n`;
 }
 
 function staleChains(installed: ChainRules, wanted: readonly WantedChain[]): readonly WantedChain[] {
@@ -97,10 +147,10 @@ function unwantedChains(table: Table, installed: ChainRules, wanted: readonly Wa
 }
 
 /**
- * Deletes the jumps to `chains` that stand in other chains of other programs. `held` are those of `chains` to which a rule
- * leads that restore text cannot name: emptied, they do nothing, while trying to delete them would fail the rest.
+ * The lines that delete jumps to `chains` from chains of other programs. `held` are the chains that a rule jumps to which
+ * restore text cannot repeat. Emptied, they do nothing; trying to delete them would fail the whole transaction.
  */
-export function foreignJumps(
+function foreignJumps(
   table: Table,
   installed: ChainRules,
   chains: ReadonlySet<string>,
@@ -124,12 +174,12 @@ interface Transaction {
   readonly emptied: readonly string[];
   readonly jumps: readonly string[];
   readonly filled: readonly WantedChain[];
-  /** Emptied as well, and nothing leads to them any more. */
+  /** Must be among `emptied`; no rule may jump to them any more. */
   readonly deleted: readonly string[];
 }
 
-/** Chains are made before rules lead to them, and deleted after none does. */
-export function* transaction(table: Table, { emptied, jumps, filled, deleted }: Transaction): Generator<string> {
+/** Creates chains before rules jump to them, and deletes chains after the last jump to them. */
+function* transaction(table: Table, { emptied, jumps, filled, deleted }: Transaction): Generator<string> {
   yield `*${table}`;
   for (const name of emptied) yield `:${name} - [0:0]`;
   yield* jumps;
@@ -140,17 +190,8 @@ export function* transaction(table: Table, { emptied, jumps, filled, deleted }: 
   yield 'COMMIT';
 }
 
-/** Lines as the tools read them. */
-export function textOf(lines: Iterable<string>): string {
-  return `${[...lines].join('\n')}\n`;
-}
-
 function jumpsOf(table: Table): readonly Jump[] {
   return JUMPS.filter((jump) => jump.table === table);
-}
-
-function isEmpty(installed: ChainRules, chain: string): boolean {
-  return installed.get(chain)?.length === 0;
 }
 
 /** Jumps from the same chain that belong to the same place, in order. */
@@ -159,9 +200,9 @@ function jumpGroups(table: Table): Iterable<readonly Jump[]> {
 }
 
 /**
- * The lines that leave each of `group` in its chain once, in its place. Copies are recognised by where they lead and
- * deleted as they are spelled in the dump. Were they recognised by our own spelling, a release of iptables that prints it
- * differently would make every sync add one more (kubernetes issue 14870: 164,000 of them).
+ * The lines that leave each of `group` in its chain once, in its place. Copies are recognised by their target and deleted
+ * as the dump spells them. If they were recognised by our own spelling, a release of iptables that prints it differently
+ * would make every sync add one more (kubernetes issue 14870: 164,000 of them).
  */
 function jumpCorrection(group: readonly Jump[], installed: ChainRules): readonly string[] {
   const [first] = group;

@@ -1,28 +1,21 @@
 import { type Address, addressBlock, type Cidr, cidrContains, familyOf, type IpFamily } from '../model/address.ts';
-import type { EndpointSetName } from '../model/service-port.ts';
-import { type EndpointSet, verdictOf } from '../model/service-port.ts';
-import type { Portal } from './claims.ts';
-import { DROP, REFUSE } from './doors.ts';
+import { DROP_PORT } from './chains.ts';
+import { type Destination, type Portal, type Target, targetOf } from './portal.ts';
 
-/** Where NAT sends a packet: to a listener of the Service port, or through a door. */
-export type Target =
-  | { readonly kind: 'listener'; readonly port: number; readonly set: EndpointSetName }
-  | { readonly kind: 'door'; readonly port: typeof REFUSE | typeof DROP };
-
-/** Where a packet comes from, as far as rules can tell; what is absent may be anything. */
+/** Where a packet comes from, as far as rules can tell. What is absent may be anything. */
 export interface Origin {
   /** The block that its source address is in. */
   readonly source?: Cidr;
-  /** The interface that it came in by, as iptables spells it: `cali+` is every one whose name begins like this. */
+  /** The interface that it came in by, as iptables spells it: `cali+` is every one whose name begins with `cali`. */
   readonly inInterface?: string;
 }
 
-/** The target of packets from there. */
+/** The target of packets from an origin. */
 export interface Route extends Origin {
   readonly target: Target;
 }
 
-/** Routes for one kind of destination, of which the first that matches decides; the last matches everything. */
+/** Routes to one destination. The first that matches decides; the last one matches everything. */
 export interface Routes {
   /** For packets of pods and from outside. */
   readonly container: readonly Route[];
@@ -30,70 +23,39 @@ export interface Routes {
   readonly host: readonly Route[];
 }
 
-export interface PortalRoutes {
-  readonly clusterIP: Routes;
-  /** NodePorts and external IPs. */
-  readonly external: Routes;
-  /** With the source ranges: they are about load balancer IPs alone, as upstream's are. */
-  loadBalancerIP(address: Address): Routes;
-}
-
 export interface RouteFacts {
   readonly family: IpFamily;
-  /** By what packets of pods are told from those from outside; none when that is not known. Of the family. */
+  /** What distinguishes packets of pods from those from outside; empty when that is not known. Of the family. */
   readonly pods: readonly Origin[];
   readonly nodeAddress: Address;
 }
 
-const REFUSED: Target = { kind: 'door', port: REFUSE };
-const DROPPED: Target = { kind: 'door', port: DROP };
-
-/** Who is served by which endpoint set (docs/adr/0009), and what becomes of those that are not. */
-export function routesOf(portal: Portal, facts: RouteFacts): PortalRoutes {
-  const { servicePort } = portal;
-  const { local, loadBalancerSourceRanges } = servicePort;
-  const own = targetOf(servicePort, 'own', portal.localPort);
-  const localSet = local === undefined ? own : targetOf(local, 'local', portal.localSetPort);
-  const internal = [{ target: local?.internal ? localSet : own }];
-  const pods = facts.pods.map((origin) => ({ ...origin, target: own }));
-  const container = local?.external ? simplified([...pods, { target: localSet }]) : [{ target: own }];
-  const external = { container, host: [{ target: own }] };
-  // Of the other family are none that could be let in: where only such are given, nobody is (docs/adr/0009).
-  const ranges = loadBalancerSourceRanges?.filter(({ network }) => familyOf(network) === facts.family);
+/** The clients of a destination that each endpoint set serves (docs/adr/0009), and what becomes of all others. */
+export function routesTo({ address, sets, sourceRanges }: Destination, portal: Portal, facts: RouteFacts): Routes {
+  const to = (client: keyof typeof sets) => ({ target: targetOf(portal, sets[client]) });
+  const pods = facts.pods.map((origin) => ({ ...origin, ...to('pods') }));
+  const container = sets.pods === sets.others ? [to('others')] : simplified([...pods, to('others')]);
+  const host = [to('node')];
+  if (sourceRanges === undefined || address === undefined) return { container, host };
+  // Ranges of the other family accept nobody here: when only such are given, everybody is dropped (docs/adr/0009).
+  const ranges = sourceRanges.filter(({ network }) => familyOf(network) === facts.family);
+  // The node's own processes usually send from the node's address. To a load balancer IP that is also an address of the
+  // node, they send from that one; then the node's address decides. As upstream `pkg/proxy/iptables/proxier.go`.
+  const acceptsNode = ranges.some((range) => cidrContains(range, facts.nodeAddress));
   return {
-    clusterIP: { container: internal, host: internal },
-    external,
-    loadBalancerIP: (address) => (ranges === undefined ? external : limited(external, ranges, facts, address)),
-  };
-}
-
-function targetOf(endpoints: EndpointSet, set: EndpointSetName, port: number | undefined): Target {
-  const verdict = verdictOf(endpoints);
-  if (verdict === 'reject') return REFUSED;
-  // Without a listener yet, it is for the client to try again.
-  return verdict === 'drop' || port === undefined ? DROPPED : { kind: 'listener', port, set };
-}
-
-/**
- * The node's own processes are judged by the address they send from. Where its load balancer IP is an address of the
- * node, they send from that one; then the node's address counts. As upstream `pkg/proxy/iptables/proxier.go`.
- */
-function limited(routes: Routes, ranges: readonly Cidr[], { nodeAddress }: RouteFacts, address: Address): Routes {
-  const includesNode = ranges.some((range) => cidrContains(range, nodeAddress));
-  return {
-    container: within(ranges, routes.container),
-    host: within(includesNode ? [...ranges, addressBlock(address)] : ranges, routes.host),
+    container: within(ranges, container),
+    host: within(acceptsNode ? [...ranges, addressBlock(address)] : ranges, host),
   };
 }
 
 function within(ranges: readonly Cidr[], routes: readonly Route[]): readonly Route[] {
-  const allowed = routes.flatMap((route) =>
+  const accepted = routes.flatMap((route) =>
     ranges.flatMap((range) => {
       const common = intersection(range, route.source);
       return common === undefined ? [] : [{ ...route, source: common }];
     }),
   );
-  return simplified([...allowed, { target: DROPPED }]);
+  return simplified([...accepted, { target: { kind: 'refusal', port: DROP_PORT } }]);
 }
 
 /** Two blocks of addresses have nothing in common, or one of them is in the other. */
@@ -103,7 +65,7 @@ function intersection(a: Cidr, b: Cidr | undefined): Cidr | undefined {
   return cidrContains(outer, inner.network) ? inner : undefined;
 }
 
-/** The same without routes that nothing comes to, and without those just before the end that say the same as the last. */
+/** Without routes that no packet reaches, and without those just before the end that have the last one's target. */
 function simplified(routes: readonly Route[]): readonly Route[] {
   const byOrigin = new Map<string, Route>();
   for (const { source, inInterface, target } of routes) {
@@ -113,12 +75,8 @@ function simplified(routes: readonly Route[]): readonly Route[] {
     if (!byOrigin.has(key)) byOrigin.set(key, { ...origin, target });
     if (isFromAnywhere && inInterface === undefined) break;
   }
-  const [last, ...others] = [...byOrigin.values()].reverse();
-  if (last === undefined) return [];
-  const firstOther = others.findIndex(({ target }) => !sameTarget(target, last.target));
-  return [...(firstOther === -1 ? [] : others.slice(firstOther).reverse()), last];
-}
-
-function sameTarget(a: Target, b: Target): boolean {
-  return a.kind === b.kind && a.port === b.port;
+  const kept = [...byOrigin.values()];
+  const last = kept.pop();
+  while (last !== undefined && kept.at(-1)?.target.port === last.target.port) kept.pop();
+  return last === undefined ? [] : [...kept, last];
 }

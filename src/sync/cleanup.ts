@@ -1,9 +1,9 @@
 import type { IpFamily } from '../model/address.ts';
 import type { Conntrack } from '../model/conntrack.ts';
 import { type Iptables, IptablesError, type Table } from '../model/iptables.ts';
-import { planCleanup } from '../rules/cleanup.ts';
 import { parseDump } from '../rules/dump.ts';
-import { installedPorts } from '../rules/installed-ports.ts';
+import { installedPorts } from '../rules/local-ports.ts';
+import { planCleanup } from '../rules/plan.ts';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
 import { messageOf } from '../util/text.ts';

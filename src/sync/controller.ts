@@ -1,7 +1,7 @@
 import type { SyncHealth, SyncMetrics } from '../model/metrics.ts';
 import type { SnapshotDelta } from '../model/service-port.ts';
 import type { SourceEvent, SourceSink } from '../model/source.ts';
-import type { PortalDelta } from '../rules/claims.ts';
+import type { PortalDelta } from '../rules/portal.ts';
 import type { ServiceTracker } from '../services/service-tracker.ts';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';

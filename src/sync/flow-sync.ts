@@ -1,7 +1,7 @@
 import type { IpFamily } from '../model/address.ts';
 import type { Conntrack } from '../model/conntrack.ts';
 import type { FlowMetrics } from '../model/metrics.ts';
-import type { PortalDelta } from '../rules/claims.ts';
+import type { PortalDelta } from '../rules/portal.ts';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
 import { messageOf } from '../util/text.ts';

@@ -2,10 +2,16 @@ import type { IpFamily } from '../model/address.ts';
 import { type Backends, type DataPlane, ListenError } from '../model/data-plane.ts';
 import type { AdoptedPort } from '../model/hand-over.ts';
 import type { Protocol, ServicePortName } from '../model/service.ts';
-import type { CarriedPort, EndpointSet, ProxiedProtocol, ServicePort } from '../model/service-port.ts';
-import { type EndpointSetName, type ListenerId, listenerId } from '../model/service-port.ts';
-import type { Portal, PortalDelta } from '../rules/claims.ts';
-import { samePortal } from '../rules/same-portal.ts';
+import {
+  type CarriedPort,
+  type EndpointSet,
+  type EndpointSetName,
+  type ListenerId,
+  listenerId,
+  type ProxiedProtocol,
+  type ServicePort,
+} from '../model/service-port.ts';
+import { type Portal, type PortalDelta, samePortal } from '../rules/portal.ts';
 import type { Clock, Timer } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
 import { messageOf } from '../util/text.ts';

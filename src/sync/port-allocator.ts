@@ -1,8 +1,7 @@
 import type { IpFamily, PortRange } from '../model/address.ts';
-import type { ProxiedProtocol } from '../model/service-port.ts';
-import { type ListenerId, listenerId } from '../model/service-port.ts';
-import { DROP, REFUSE } from '../rules/doors.ts';
-import { type InstalledPort, RETIRED_FOR_MS } from '../rules/installed-ports.ts';
+import { type ListenerId, listenerId, type ProxiedProtocol } from '../model/service-port.ts';
+import { DROP_PORT, REJECT_PORT } from '../rules/chains.ts';
+import { type InstalledPort, RETIRED_FOR_MS } from '../rules/local-ports.ts';
 import type { Clock, Random } from '../util/clock.ts';
 import { PortHistory } from './port-history.ts';
 
@@ -20,7 +19,7 @@ export interface PortAllocatorOptions {
 }
 
 /** To which rules send what no listener is to get. */
-const DOOR_PORTS: ReadonlySet<number> = new Set([REFUSE, DROP]);
+const DOOR_PORTS: ReadonlySet<number> = new Set([REJECT_PORT, DROP_PORT]);
 
 /**
  * What Kubernetes has programs of a node listen at ("Ports and Protocols" of its documentation, and kubelet's and

@@ -1,5 +1,5 @@
 import type { ListenerId } from '../model/service-port.ts';
-import { MAX_RETIRED } from '../rules/port-ledger.ts';
+import { MAX_RETIRED } from '../rules/local-ports.ts';
 
 interface Entry {
   readonly owner: ListenerId;

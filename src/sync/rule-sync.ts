@@ -3,11 +3,10 @@ import type { IpFamily } from '../model/address.ts';
 import type { Iptables, Table } from '../model/iptables.ts';
 import type { SyncMetrics } from '../model/metrics.ts';
 import type { ServicePortName } from '../model/service.ts';
-import type { Portal, PortalDelta } from '../rules/claims.ts';
-import { type InstalledPort, installedPorts } from '../rules/installed-ports.ts';
-import { PortLedger } from '../rules/port-ledger.ts';
-import { RuleBook, treesOf } from '../rules/rule-book.ts';
-import type { NodeFacts } from '../rules/steering.ts';
+import { type InstalledPort, installedPorts, RetiredPorts } from '../rules/local-ports.ts';
+import type { Portal, PortalDelta } from '../rules/portal.ts';
+import { RuleSet, treesOf } from '../rules/rule-set.ts';
+import type { NodeFacts } from '../rules/service-rules.ts';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
 import { ChangedReports } from './changed-reports.ts';
@@ -34,20 +33,20 @@ export class RuleSync {
   readonly #options: RuleSyncOptions;
   readonly #reports: ChangedReports;
   readonly #portals = new Map<ServicePortName, Portal>();
-  readonly #ledger = new PortLedger();
+  readonly #retiredPorts = new RetiredPorts();
   /** The filter table first: a packet that NAT sends to a local port must already be let in. */
   readonly #tables: readonly (readonly [Table, TableSync])[];
   /** At which everything was as it was installed. */
   #intactGeneration: string | undefined;
   /** The rules of all portals, for the node as it was when it was made. */
-  #book: { readonly node: NodeFacts; readonly rules: RuleBook } | undefined;
+  #book: { readonly node: NodeFacts; readonly rules: RuleSet } | undefined;
 
   constructor(options: RuleSyncOptions) {
     this.#options = options;
     this.#reports = new ChangedReports(options.log);
     this.#tables = [
       ['filter', new TableSync({ ...options, table: 'filter', reports: this.#reports })],
-      ['nat', new TableSync({ ...options, table: 'nat', reports: this.#reports, ledger: this.#ledger })],
+      ['nat', new TableSync({ ...options, table: 'nat', reports: this.#reports, retired: this.#retiredPorts })],
     ];
   }
 
@@ -57,12 +56,12 @@ export class RuleSync {
     const rules = (this.#book ?? this.#openBook())?.rules;
     for (const name of removed) {
       this.#portals.delete(name);
-      this.#ledger.drop(name, now);
+      this.#retiredPorts.remove(name, now);
       rules?.remove(name);
     }
     for (const portal of upserted) {
       this.#portals.set(portal.servicePort.name, portal);
-      this.#ledger.carry(portal, now);
+      this.#retiredPorts.serve(portal, now);
       rules?.set(portal);
     }
   }
@@ -114,12 +113,12 @@ export class RuleSync {
   #openBook() {
     const node = this.#options.node();
     if (node !== undefined && !isDeepStrictEqual(node, this.#book?.node)) {
-      this.#book = { node, rules: new RuleBook(node, this.#portals.values()) };
+      this.#book = { node, rules: new RuleSet(node, this.#portals.values()) };
     }
     return this.#book;
   }
 
-  #reportLeftOut(book: RuleBook): void {
+  #reportLeftOut(book: RuleSet): void {
     const lines = [
       ...book.conflicts().map(({ owner, holder, what }) => ({
         key: `${owner} ${holder} ${what}`,

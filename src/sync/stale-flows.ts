@@ -2,7 +2,7 @@ import type { IpFamily } from '../model/address.ts';
 import type { UdpFlows } from '../model/conntrack.ts';
 import type { ServicePortName } from '../model/service.ts';
 import { type EndpointSet, type ServicePort, verdictOf } from '../model/service-port.ts';
-import type { Portal, PortalDelta } from '../rules/claims.ts';
+import type { Portal, PortalDelta } from '../rules/portal.ts';
 import { sameList } from '../util/same-list.ts';
 
 type Destination = Omit<UdpFlows, 'keepLocalPort'>;

@@ -1,17 +1,23 @@
 import type { IpFamily } from '../model/address.ts';
 import { type Iptables, IptablesError, type Table } from '../model/iptables.ts';
 import type { SyncMetrics } from '../model/metrics.ts';
-import { type Chain, chainsOf, layoutChange, rootChains } from '../rules/chain-layout.ts';
+import { type Chain, chainsOf, fixedChains, layoutChange, rootChains } from '../rules/chain-layout.ts';
 import { JUMPS, RETIRED_CHAIN } from '../rules/chains.ts';
-import { fixedChains } from '../rules/doors.ts';
 import { type ChainRules, parseDump } from '../rules/dump.ts';
 import { findRefused } from '../rules/find-refused.ts';
-import { livePorts, retiredPorts } from '../rules/installed-ports.ts';
-import { differingChains, hasJumps, planChange, planTable, textOf, type WantedChain } from '../rules/plan.ts';
-import type { PortLedger, RetiredLog } from '../rules/port-ledger.ts';
-import { probeCleanupText, probeText } from '../rules/probe.ts';
+import { livePorts, type RetiredLog, type RetiredPorts, retiredPorts } from '../rules/local-ports.ts';
+import {
+  differingChains,
+  hasJumps,
+  planChange,
+  planTable,
+  probeCleanupText,
+  probeText,
+  textOf,
+  type WantedChain,
+} from '../rules/plan.ts';
 import type { Rule } from '../rules/rule.ts';
-import type { RuleTrees } from '../rules/rule-book.ts';
+import type { RuleTrees } from '../rules/rule-set.ts';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
 import { sameList } from '../util/same-list.ts';
@@ -28,7 +34,7 @@ export interface TableSyncOptions {
   readonly metrics: SyncMetrics;
   readonly reports: ChangedReports;
   /** Given for the one table that remembers local ports. */
-  readonly ledger?: PortLedger;
+  readonly retired?: RetiredPorts;
 }
 
 /** What this program left in the table. */
@@ -106,8 +112,8 @@ export class TableSync {
 
   /** Resolves with whether that was all there was to do. */
   async #change(installed: Installed, trees: RuleTrees): Promise<boolean> {
-    const { table, clock, ledger, log } = this.#options;
-    const retired = ledger?.log(clock.wallNow()) ?? NONE_RETIRED;
+    const { table, clock, retired: memory, log } = this.#options;
+    const retired = memory?.log(clock.wallNow()) ?? NONE_RETIRED;
     const { written, deleted } = layoutChange(installed.trees, trees, this.#options);
     const change = { written: written.map((chain) => this.#wanted(chain)), deleted };
     try {
@@ -166,13 +172,13 @@ export class TableSync {
    * that nobody could note: a previous run's end, or a sync that failed.
    */
   #retiredGiven(current: ChainRules, chains: readonly Chain[]): RetiredLog {
-    const { table, clock, ledger } = this.#options;
-    if (ledger === undefined) return NONE_RETIRED;
+    const { table, clock, retired: memory } = this.#options;
+    if (memory === undefined) return NONE_RETIRED;
     const now = clock.wallNow();
-    for (const port of retiredPorts(current.get(RETIRED_CHAIN) ?? [], now)) ledger.found(port, now);
+    for (const port of retiredPorts(current.get(RETIRED_CHAIN) ?? [], now)) memory.found(port, now);
     const differing = differingChains(table, current, this.#allWanted(chains, NONE_RETIRED));
-    for (const port of livePorts(differing.flatMap((chain) => current.get(chain) ?? []))) ledger.found(port, now);
-    return ledger.compactLog(now);
+    for (const port of livePorts(differing.flatMap((chain) => current.get(chain) ?? []))) memory.found(port, now);
+    return memory.compactLog(now);
   }
 
   #allWanted(chains: readonly Chain[], retired: RetiredLog): readonly WantedChain[] {

@@ -4,15 +4,13 @@ import type { IpFamily } from '../../src/model/address.ts';
 import { type Iptables, IptablesError, type Table } from '../../src/model/iptables.ts';
 import type { ServicePortName } from '../../src/model/service.ts';
 import { layoutChange } from '../../src/rules/chain-layout.ts';
-import type { Portal } from '../../src/rules/claims.ts';
-import { planCleanup } from '../../src/rules/cleanup.ts';
 import { findRefused } from '../../src/rules/find-refused.ts';
-import { retiredSpec } from '../../src/rules/installed-ports.ts';
-import { planChange, textOf } from '../../src/rules/plan.ts';
-import { probeCleanupText, probeText } from '../../src/rules/probe.ts';
+import { retiredSpec } from '../../src/rules/local-ports.ts';
+import { planChange, planCleanup, probeCleanupText, probeText, textOf } from '../../src/rules/plan.ts';
+import type { Portal } from '../../src/rules/portal.ts';
 import type { Rule } from '../../src/rules/rule.ts';
-import { RuleBook, treesOf } from '../../src/rules/rule-book.ts';
-import type { NodeFacts } from '../../src/rules/steering.ts';
+import { RuleSet, treesOf } from '../../src/rules/rule-set.ts';
+import type { NodeFacts } from '../../src/rules/service-rules.ts';
 import {
   cidr,
   ENDPOINT,
@@ -105,7 +103,7 @@ export function iptablesCompliance(name: string, create: () => Promise<Iptables>
     test('rules that come and go one at a time come to the same as all at once', async () => {
       const iptables = await create();
       const node = nodeFacts();
-      const book = new RuleBook(node, []);
+      const book = new RuleSet(node, []);
       await sync(iptables, NOTHING);
       let trees = book.trees();
       const all = manyList('IPv4', 200);

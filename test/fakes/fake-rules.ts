@@ -1,5 +1,5 @@
-import type { Portal, PortalDelta } from '../../src/rules/claims.ts';
-import type { InstalledPort } from '../../src/rules/installed-ports.ts';
+import type { InstalledPort } from '../../src/rules/local-ports.ts';
+import type { Portal, PortalDelta } from '../../src/rules/portal.ts';
 import type { RuleSync } from '../../src/sync/rule-sync.ts';
 
 /** Takes portals in and says what it was asked to do. Tests may let it fail, and hold it up. */

@@ -2,11 +2,18 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { type Chain, chainsOf, layoutChange } from '../../src/rules/chain-layout.ts';
 import { ROOT_CHAINS } from '../../src/rules/chains.ts';
-import { CLAIM_KINDS, type Claim, type ClaimPart, claimsOf, type Portal } from '../../src/rules/claims.ts';
 import { jumpTarget } from '../../src/rules/dump.ts';
-import { RuleBook, type RuleTrees } from '../../src/rules/rule-book.ts';
+import type { Portal } from '../../src/rules/portal.ts';
+import { RuleSet, type RuleTrees } from '../../src/rules/rule-set.ts';
 import { itemsOf, type RuleTree } from '../../src/rules/rule-tree.ts';
-import { type NodeFacts, steering } from '../../src/rules/steering.ts';
+import {
+  type Claim,
+  claimsOf,
+  type NodeFacts,
+  RULE_KINDS,
+  type RuleGroup,
+  rulePartsOf,
+} from '../../src/rules/service-rules.ts';
 import { seededRandom } from '../support/seeded-random.ts';
 import { ENDPOINT, IPV6_NODE, nodeFacts, portal } from './fixtures.ts';
 
@@ -21,7 +28,7 @@ describe('changes of rules', () => {
     test(`one at a time come to the same as all at once: ${what}`, () => {
       const random = seededRandom(seed);
       const portals = new Map<string, Portal>();
-      const book = new RuleBook(node, []);
+      const book = new RuleSet(node, []);
       let trees = book.trees();
       const kernel = contents(trees, node);
       let buckets = 0;
@@ -32,7 +39,7 @@ describe('changes of rules', () => {
         trees = book.trees();
         buckets = Math.max(buckets, kernel.size);
         if (step % 25 !== 0) continue;
-        const again = new RuleBook(node, shuffled([...portals.values()], random));
+        const again = new RuleSet(node, shuffled([...portals.values()], random));
         assert.deepEqual(sorted(kernel), sorted(contents(again.trees(), node)));
         assert.deepEqual(byText(book.conflicts()), byText(again.conflicts()));
         assert.deepEqual(flattened(trees), granted(portals.values(), node));
@@ -43,7 +50,7 @@ describe('changes of rules', () => {
 
   test('among 10,000 Services rewrite as little as among a few', () => {
     const node = nodeFacts();
-    const book = new RuleBook(
+    const book = new RuleSet(
       node,
       Array.from({ length: 10_000 }, (_, i) =>
         portal({
@@ -70,7 +77,7 @@ describe('changes of rules', () => {
   });
 
   test('are found without a look at what is shared by what was and what is to be', () => {
-    const shared: RuleTree<ClaimPart> = {
+    const shared: RuleTree<RuleGroup> = {
       kind: 'branch',
       size: 500,
       prefix: 't0',
@@ -78,16 +85,16 @@ describe('changes of rules', () => {
         throw new Error('looked at');
       },
     };
-    const [claim] = claimsOf(portal({ name: 'a/a', nodePort: 0x1000 }), steering(nodeFacts()));
-    const treesWith = (items: readonly ClaimPart[]): RuleTrees => {
-      const beside: RuleTree<ClaimPart> = { kind: 'leaf', size: items.length, items };
+    const [claim] = claimsOf(portal({ name: 'a/a', nodePort: 0x1000 }), rulePartsOf(nodeFacts()));
+    const treesWith = (items: readonly RuleGroup[]): RuleTrees => {
+      const beside: RuleTree<RuleGroup> = { kind: 'leaf', size: items.length, items };
       const children = [
         { step: '0', tree: shared },
         { step: '1', tree: beside },
       ];
       return new Map([['KUBE-NODEPORT-HOST', { kind: 'branch', size: 501, prefix: 't', children }]]);
     };
-    const { written, deleted } = layoutChange(treesWith([]), treesWith(claim?.parts.slice(1, 2) ?? []), {
+    const { written, deleted } = layoutChange(treesWith([]), treesWith(claim?.groups.slice(1, 2) ?? []), {
       family: 'IPv4',
     });
     assert.deepEqual([written.map(({ name }) => name), deleted], [['KUBE-USP-NH-t1'], []]);
@@ -95,7 +102,7 @@ describe('changes of rules', () => {
 
   test('that make the same rules again write nothing', () => {
     const node = nodeFacts();
-    const book = new RuleBook(node, [portal({ name: 'a/a', clusterIPs: ['10.96.0.1'], nodePort: 30_001 })]);
+    const book = new RuleSet(node, [portal({ name: 'a/a', clusterIPs: ['10.96.0.1'], nodePort: 30_001 })]);
     const before = book.trees();
     book.set(portal({ name: 'a/a', clusterIPs: ['10.96.0.1'], nodePort: 30_001 }));
     assert.deepEqual(layoutChange(before, book.trees(), node), { written: [], deleted: [] });
@@ -117,7 +124,7 @@ function apply(kernel: Chains, before: RuleTrees, after: RuleTrees, node: NodeFa
 }
 
 /** A Service port of few names and fewer addresses, so that many want the same. */
-function change(book: RuleBook, portals: Map<string, Portal>, random: () => number, growing: boolean): void {
+function change(book: RuleSet, portals: Map<string, Portal>, random: () => number, growing: boolean): void {
   const number = (below: number) => Math.floor(random() * below);
   const name = `ns/svc-${number(900)}`;
   if (random() < (growing ? 0.1 : 0.8)) {
@@ -163,21 +170,21 @@ function specsOf({ rules, jumps }: Chain): readonly string[] {
 
 /** What stands below each root, without regard to buckets. */
 function flattened(trees: RuleTrees): Record<string, readonly string[]> {
-  const specs = (parts: Iterable<ClaimPart>) => [...parts].flatMap((part) => part.specs);
+  const specs = (parts: Iterable<RuleGroup>) => [...parts].flatMap((part) => part.specs);
   return Object.fromEntries([...trees].map(([root, tree]) => [root, specs(itemsOf(tree)).sort()]));
 }
 
 /** The same by the plainest way: all claims in the order of their strength, each destination to the first. */
 function granted(portals: Iterable<Portal>, node: NodeFacts): Record<string, readonly string[]> {
-  const claims = [...portals].flatMap((each) => claimsOf(each, steering(node)));
+  const claims = [...portals].flatMap((each) => claimsOf(each, rulePartsOf(node)));
   const held = new Map<string, Claim>();
-  for (const kind of CLAIM_KINDS) {
-    const ofKind = claims.filter((claim) => claim.standing.kind === kind);
-    for (const claim of ofKind.sort((a, b) => byOwner(a.standing, b.standing))) {
+  for (const kind of RULE_KINDS) {
+    const ofKind = claims.filter((claim) => claim.rank.kind === kind);
+    for (const claim of ofKind.sort((a, b) => byOwner(a.rank, b.rank))) {
       if (!held.has(claim.what)) held.set(claim.what, claim);
     }
   }
-  const parts = [...held.values()].flatMap((claim) => claim.parts);
+  const parts = [...held.values()].flatMap((claim) => claim.groups);
   const roots = [...ROOT_CHAINS.nat, ...ROOT_CHAINS.filter];
   return Object.fromEntries(
     roots.map((root) => [
@@ -190,7 +197,7 @@ function granted(portals: Iterable<Portal>, node: NodeFacts): Record<string, rea
   );
 }
 
-function byOwner(a: Claim['standing'], b: Claim['standing']): number {
+function byOwner(a: Claim['rank'], b: Claim['rank']): number {
   if (a.owner === b.owner) return a.index - b.index;
   return a.owner < b.owner ? -1 : 1;
 }

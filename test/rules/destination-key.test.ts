@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { bucketChain, isOurs, NODEPORT_HOST, PORTALS_CONTAINER, ROOT_CHAINS } from '../../src/rules/chains.ts';
-import { addressKey, portKey, prefixMatch } from '../../src/rules/destination-key.ts';
+import { addressKey, portKey, prefixMatch } from '../../src/rules/rule-tree.ts';
 import { address } from './fixtures.ts';
 
 describe('the key of a destination', () => {

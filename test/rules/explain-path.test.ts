@@ -5,7 +5,7 @@ import type { ProxiedProtocol } from '../../src/model/service-port.ts';
 import type { TracedPacket } from '../../src/rules/explain-match.ts';
 import { ruleOwner } from '../../src/rules/explain-owner.ts';
 import { explainPath, type Fate } from '../../src/rules/explain-path.ts';
-import type { NodeFacts } from '../../src/rules/steering.ts';
+import type { NodeFacts } from '../../src/rules/service-rules.ts';
 import { FakeIptables } from '../fakes/fake-iptables.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { seededRandom } from '../support/seeded-random.ts';

@@ -3,15 +3,14 @@ import type { Endpoint } from '../../src/model/endpoint.ts';
 import type { Table } from '../../src/model/iptables.ts';
 import type { ServicePortName } from '../../src/model/service.ts';
 import type { ServicePort } from '../../src/model/service-port.ts';
-import { chainsOf } from '../../src/rules/chain-layout.ts';
+import { chainsOf, fixedChains } from '../../src/rules/chain-layout.ts';
 import { ROOT_CHAINS } from '../../src/rules/chains.ts';
-import type { Portal } from '../../src/rules/claims.ts';
-import { fixedChains } from '../../src/rules/doors.ts';
 import { parseDump } from '../../src/rules/dump.ts';
 import { planTable, textOf, type WantedChain } from '../../src/rules/plan.ts';
+import type { Portal } from '../../src/rules/portal.ts';
 import type { Rule } from '../../src/rules/rule.ts';
-import { type PortalConflict, RuleBook, treesOf, type UnsafeRule } from '../../src/rules/rule-book.ts';
-import type { NodeFacts } from '../../src/rules/steering.ts';
+import { type PortalConflict, RuleSet, treesOf, type UnsafeRule } from '../../src/rules/rule-set.ts';
+import type { NodeFacts } from '../../src/rules/service-rules.ts';
 
 export function address(text: string): Address {
   const parsed = parseAddress(text);
@@ -120,11 +119,11 @@ export interface RenderedPortals {
 
 /** All that is to be in the kernel for these portals and no others. */
 export function renderPortals(portals: Iterable<Portal>, node: NodeFacts): RenderedPortals {
-  const book = new RuleBook(node, portals);
+  const book = new RuleSet(node, portals);
   return { rules: rulesOf(book, node), conflicts: book.conflicts(), unsafe: book.unsafe() };
 }
 
-export function rulesOf(book: RuleBook, node: NodeFacts): readonly Rule[] {
+export function rulesOf(book: RuleSet, node: NodeFacts): readonly Rule[] {
   return TABLES.flatMap((table) => {
     const trees = treesOf(book.trees(), table);
     const chains = [...fixedChains(table, node.family), ...chainsOf(trees, node)];

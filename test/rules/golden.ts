@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
-import type { Portal } from '../../src/rules/claims.ts';
 import { parseDump } from '../../src/rules/dump.ts';
+import type { Portal } from '../../src/rules/portal.ts';
 import { type PortalFields, portal } from './fixtures.ts';
 
 export const GOLDEN_BINDS = ['0.0.0.0', '192.168.50.10'] as const;

@@ -8,8 +8,8 @@ import {
   livePorts,
   retiredPorts,
   retiredSpec,
-} from '../../src/rules/installed-ports.ts';
-import { unsafeReason } from '../../src/rules/safe-spec.ts';
+} from '../../src/rules/local-ports.ts';
+import { unsafeReason } from '../../src/rules/rule.ts';
 import { address, cidr, ENDPOINT, IPV6_NODE, nodeFacts, owned, portal, renderPortals } from './fixtures.ts';
 
 const WEB: InstalledPort = { name: 'shop/web:http', set: 'own', protocol: 'TCP', localPort: 40_001 };

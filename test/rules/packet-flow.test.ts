@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { ProxiedProtocol } from '../../src/model/service-port.ts';
-import type { NodeFacts } from '../../src/rules/steering.ts';
+import type { NodeFacts } from '../../src/rules/service-rules.ts';
 import { seededRandom } from '../support/seeded-random.ts';
 import { address, ENDPOINT, IPV6_NODE, nodeFacts, portal, renderPortals } from './fixtures.ts';
 import { type Destination, type Packet, PacketTracer } from './packet-tracer.ts';

@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { JUMPS, ROOT_CHAINS } from '../../src/rules/chains.ts';
-import { planCleanup } from '../../src/rules/cleanup.ts';
-import { probeText } from '../../src/rules/probe.ts';
+import { planCleanup, probeText } from '../../src/rules/plan.ts';
 import { nodeFacts, planText, portal, renderPortals, rule } from './fixtures.ts';
 
 const RULES = renderPortals([portal({ name: 'default/web', clusterIPs: ['10.96.0.1'] })], nodeFacts()).rules;

@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { ServicePortName } from '../../src/model/service.ts';
-import { retiredPorts } from '../../src/rules/installed-ports.ts';
-import { MAX_RETIRED, PortLedger, type RetiredLog } from '../../src/rules/port-ledger.ts';
+import { MAX_RETIRED, type RetiredLog, RetiredPorts, retiredPorts } from '../../src/rules/local-ports.ts';
 import { portal } from './fixtures.ts';
 
 const NOW = 1_700_000_000_000;
@@ -15,37 +14,37 @@ const read = ({ specs, length }: RetiredLog, now = NOW) =>
 
 describe('the ledger of local ports', () => {
   test('notes a port when its Service goes, and only then', () => {
-    const ledger = new PortLedger();
-    ledger.carry(on('a/a', 1001), NOW);
-    ledger.carry(on('a/a', 1001), NOW);
+    const ledger = new RetiredPorts();
+    ledger.serve(on('a/a', 1001), NOW);
+    ledger.serve(on('a/a', 1001), NOW);
     assert.equal(ledger.log(NOW).length, 0);
-    ledger.drop(named('a/a'), NOW);
-    ledger.drop(named('a/a'), NOW);
-    ledger.drop(named('a/never'), NOW);
+    ledger.remove(named('a/a'), NOW);
+    ledger.remove(named('a/a'), NOW);
+    ledger.remove(named('a/never'), NOW);
     assert.deepEqual(read(ledger.log(NOW)), ['a/a 1001/TCP']);
   });
 
   test('knows both ports of a Service port, and which of them went', () => {
-    const ledger = new PortLedger();
+    const ledger = new RetiredPorts();
     const both = portal({ name: 'a/a', localPort: 1001, localSetPort: 1002 });
-    ledger.carry(both, NOW);
-    ledger.carry(on('a/a', 1001), NOW);
+    ledger.serve(both, NOW);
+    ledger.serve(on('a/a', 1001), NOW);
     assert.deepEqual(read(ledger.log(NOW)), ['a/a local 1002/TCP']);
-    ledger.carry(both, NOW);
+    ledger.serve(both, NOW);
     assert.deepEqual(read(ledger.compactLog(NOW)), []);
-    ledger.carry(portal({ name: 'a/a', localPort: 1002, localSetPort: 1003 }), NOW);
+    ledger.serve(portal({ name: 'a/a', localPort: 1002, localSetPort: 1003 }), NOW);
     assert.deepEqual(read(ledger.compactLog(NOW)), ['a/a 1001/TCP'], 'the other one carries it still');
-    ledger.drop(named('a/a'), NOW);
+    ledger.remove(named('a/a'), NOW);
     assert.deepEqual(read(ledger.compactLog(NOW)), ['a/a 1001/TCP', 'a/a 1002/TCP', 'a/a local 1003/TCP']);
   });
 
   test('appends to the log that it gave before', () => {
-    const ledger = new PortLedger();
-    ledger.carry(on('a/a', 1001), NOW);
-    ledger.carry(on('a/b', 1002), NOW);
-    ledger.drop(named('a/a'), NOW);
+    const ledger = new RetiredPorts();
+    ledger.serve(on('a/a', 1001), NOW);
+    ledger.serve(on('a/b', 1002), NOW);
+    ledger.remove(named('a/a'), NOW);
     const before = ledger.log(NOW);
-    ledger.drop(named('a/b'), NOW);
+    ledger.remove(named('a/b'), NOW);
     const after = ledger.log(NOW);
     assert.equal(after.specs, before.specs);
     assert.deepEqual([before.length, after.length], [1, 2]);
@@ -54,13 +53,13 @@ describe('the ledger of local ports', () => {
   });
 
   test('leaves out what has expired and what is in use, in a log of its own', () => {
-    const ledger = new PortLedger();
+    const ledger = new RetiredPorts();
     for (const [index, name] of ['a/a', 'a/b', 'a/c'].entries()) {
-      ledger.carry(on(name, 1001 + index), NOW);
-      ledger.drop(named(name), NOW + index * 100_000);
+      ledger.serve(on(name, 1001 + index), NOW);
+      ledger.remove(named(name), NOW + index * 100_000);
     }
     const before = ledger.log(NOW);
-    ledger.carry(on('a/new', 1002), NOW);
+    ledger.serve(on('a/new', 1002), NOW);
     const later = NOW + 300_000;
     assert.equal(ledger.log(later).specs, before.specs);
     const compact = ledger.compactLog(later);
@@ -71,16 +70,16 @@ describe('the ledger of local ports', () => {
   });
 
   test('tells ports of TCP from those of UDP', () => {
-    const ledger = new PortLedger();
-    ledger.carry(on('a/a', 1001, 'TCP'), NOW);
-    ledger.carry(on('a/b', 1001, 'UDP'), NOW);
-    ledger.drop(named('a/b'), NOW);
+    const ledger = new RetiredPorts();
+    ledger.serve(on('a/a', 1001, 'TCP'), NOW);
+    ledger.serve(on('a/b', 1001, 'UDP'), NOW);
+    ledger.remove(named('a/b'), NOW);
     assert.deepEqual(read(ledger.log(NOW)), ['a/b 1001/UDP']);
   });
 
   test('retires what the kernel knows and nobody uses, with its age, once', () => {
-    const ledger = new PortLedger();
-    ledger.carry(on('a/a', 1001), NOW);
+    const ledger = new RetiredPorts();
+    ledger.serve(on('a/a', 1001), NOW);
     for (let i = 0; i < 2; i++) {
       ledger.found({ name: named('a/a'), set: 'own', protocol: 'TCP', localPort: 1001 }, NOW);
       ledger.found({ name: named('old/a'), set: 'own', protocol: 'TCP', localPort: 1001 }, NOW);
@@ -91,19 +90,19 @@ describe('the ledger of local ports', () => {
   });
 
   test('a port that another Service port has taken over is not retired', () => {
-    const ledger = new PortLedger();
-    ledger.carry(on('a/a', 1001), NOW);
-    ledger.carry(on('a/b', 1001), NOW);
-    ledger.drop(named('a/a'), NOW);
+    const ledger = new RetiredPorts();
+    ledger.serve(on('a/a', 1001), NOW);
+    ledger.serve(on('a/b', 1001), NOW);
+    ledger.remove(named('a/a'), NOW);
     assert.equal(ledger.log(NOW).length, 0);
   });
 
   test('keeps a bounded number, the latest; and so does the log', () => {
-    const ledger = new PortLedger();
+    const ledger = new RetiredPorts();
     const churn = (count: number) => {
       for (let i = 0; i < count; i++) {
-        ledger.carry(on(`a/${i}`, 1 + (i % 60_000)), NOW);
-        ledger.drop(named(`a/${i}`), NOW);
+        ledger.serve(on(`a/${i}`, 1 + (i % 60_000)), NOW);
+        ledger.remove(named(`a/${i}`), NOW);
       }
     };
     churn(MAX_RETIRED + 10);

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { type RouteFacts, type Routes, routesOf } from '../../src/rules/routes.ts';
+import { destinations, type Portal } from '../../src/rules/portal.ts';
+import { type RouteFacts, type Routes, routesTo } from '../../src/rules/routes.ts';
 import { address, cidr, ENDPOINT, type PortalFields, portal } from './fixtures.ts';
 
 const FACTS: RouteFacts = {
@@ -8,24 +9,33 @@ const FACTS: RouteFacts = {
   pods: [{ source: cidr('10.244.0.0/16') }],
   nodeAddress: address('192.168.50.10'),
 };
-const VIP = address('203.0.113.10');
 
-/** "10.244.0.0/16→own 40001", "→door 9" */
+/** "10.244.0.0/16→own 40001", "→refusal 9" */
 function told({ container, host }: Routes) {
   const text = (routes: Routes['container']) =>
     routes.map(({ source, inInterface, target }) => {
       const from = source === undefined ? '' : `${source.network}/${source.prefixLength}`;
-      return `${inInterface ?? ''}${from}→${target.kind === 'door' ? 'door' : target.set} ${target.port}`;
+      return `${inInterface ?? ''}${from}→${target.kind === 'listener' ? target.set : 'refusal'} ${target.port}`;
     });
   return { container: text(container), host: text(host) };
 }
 
+/** By the kind of destination. */
 function routes(fields: Omit<PortalFields, 'name'>, facts = FACTS) {
-  const { clusterIP, external, loadBalancerIP } = routesOf(
-    portal({ name: 'a/a', localSetPort: 40_002, ...fields }),
-    facts,
+  return routesOf(fixture(fields), facts);
+}
+
+function fixture(fields: Omit<PortalFields, 'name'>): Portal {
+  const addresses = { clusterIPs: ['10.96.0.1'], externalIPs: ['198.51.100.1'], loadBalancerIPs: ['203.0.113.10'] };
+  return portal({ name: 'a/a', localSetPort: 40_002, ...addresses, ...fields });
+}
+
+function routesOf(of: Portal, facts = FACTS) {
+  const [clusterIP, loadBalancerIP, external] = destinations(of.servicePort).map((each) =>
+    told(routesTo(each, of, facts)),
   );
-  return { clusterIP: told(clusterIP), external: told(external), loadBalancerIP: told(loadBalancerIP(VIP)) };
+  assert.ok(clusterIP && loadBalancerIP && external);
+  return { clusterIP, external, loadBalancerIP };
 }
 
 const same = (...list: readonly string[]) => ({ container: list, host: list });
@@ -36,8 +46,8 @@ const ELSEWHERE = { endpoints: [], onlyElsewhere: true } as const;
 describe('traffic of a Service port with one endpoint set', () => {
   for (const [what, fields, expected] of [
     ['goes to its listener', {}, '→own 40001'],
-    ['is refused when there is no endpoint', NONE, '→door 1'],
-    ['is dropped when all endpoints are elsewhere', ELSEWHERE, '→door 9'],
+    ['is refused when there is no endpoint', NONE, '→refusal 1'],
+    ['is dropped when all endpoints are elsewhere', ELSEWHERE, '→refusal 9'],
   ] as const) {
     test(what, () => {
       const all = same(expected);
@@ -58,18 +68,18 @@ describe('traffic of a Service port with two endpoint sets', () => {
       'external, where no endpoint is here',
       { local: { ...ELSEWHERE, internal: false, external: true } },
       OWN,
-      { container: ['10.244.0.0/16→own 40001', '→door 9'], host: ['→own 40001'] },
+      { container: ['10.244.0.0/16→own 40001', '→refusal 9'], host: ['→own 40001'] },
     ],
     [
       'external, where there is no endpoint at all',
       { ...NONE, local: { ...NONE, internal: false, external: true } },
-      same('→door 1'),
-      same('→door 1'),
+      same('→refusal 1'),
+      same('→refusal 1'),
     ],
     [
       'internal, where no endpoint is here',
       { local: { ...ELSEWHERE, internal: true, external: false } },
-      same('→door 9'),
+      same('→refusal 9'),
       OWN,
     ],
   ] as const) {
@@ -97,8 +107,8 @@ describe('traffic of a Service port with two endpoint sets', () => {
   });
 
   test('is dropped while the second listener is not open yet', () => {
-    const { localSetPort: _, ...without } = portal({ name: 'a/a', local: local({ internal: true, external: false }) });
-    assert.deepEqual(told(routesOf(without, FACTS).clusterIP), same('→door 9'));
+    const { localSetPort: _, ...rest } = fixture({ local: local({ internal: true, external: false }) });
+    assert.deepEqual(routesOf(rest).clusterIP, same('→refusal 9'));
   });
 });
 
@@ -108,13 +118,13 @@ describe('source ranges', () => {
   test('are about load balancer IPs alone, each with a route', () => {
     const { clusterIP, external, loadBalancerIP } = routes(ranged('192.0.2.0/24', '198.51.100.7/32'));
     assert.deepEqual([clusterIP, external], [same('→own 40001'), same('→own 40001')]);
-    assert.deepEqual(loadBalancerIP, same('192.0.2.0/24→own 40001', '198.51.100.7/32→own 40001', '→door 9'));
+    assert.deepEqual(loadBalancerIP, same('192.0.2.0/24→own 40001', '198.51.100.7/32→own 40001', '→refusal 9'));
   });
 
   test('let the node in by its own address or by the load balancer IP, when they hold the former', () => {
     const { container, host } = routes(ranged('192.168.50.0/24')).loadBalancerIP;
-    assert.deepEqual(container, ['192.168.50.0/24→own 40001', '→door 9']);
-    assert.deepEqual(host, ['192.168.50.0/24→own 40001', '203.0.113.10/32→own 40001', '→door 9']);
+    assert.deepEqual(container, ['192.168.50.0/24→own 40001', '→refusal 9']);
+    assert.deepEqual(host, ['192.168.50.0/24→own 40001', '203.0.113.10/32→own 40001', '→refusal 9']);
   });
 
   for (const [what, ranges] of [
@@ -122,7 +132,7 @@ describe('source ranges', () => {
     ['none is of the family', ['2001:db8::/32']],
   ] as const) {
     test(`let nobody in when ${what}`, () => {
-      assert.deepEqual(routes(ranged(...ranges)).loadBalancerIP, same('→door 9'));
+      assert.deepEqual(routes(ranged(...ranges)).loadBalancerIP, same('→refusal 9'));
     });
   }
 
@@ -144,12 +154,12 @@ describe('source ranges', () => {
       '10.244.0.0/16→own 40001',
       '10.0.0.0/8→local 40002',
       '192.0.2.0/24→local 40002',
-      '→door 9',
+      '→refusal 9',
     ]);
   });
 
   test('hold for what is refused', () => {
     const { container } = routes({ ...NONE, ...ranged('192.0.2.0/24') }).loadBalancerIP;
-    assert.deepEqual(container, ['192.0.2.0/24→door 1', '→door 9']);
+    assert.deepEqual(container, ['192.0.2.0/24→refusal 1', '→refusal 9']);
   });
 });

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { chainsOf } from '../../src/rules/chain-layout.ts';
-import { RuleBook } from '../../src/rules/rule-book.ts';
+import { RuleSet } from '../../src/rules/rule-set.ts';
 import { address, ENDPOINT, IPV6_NODE, lines, nodeFacts, owned, portal, renderPortals, rulesOf } from './fixtures.ts';
 import { GOLDEN_BINDS, readGolden } from './golden.ts';
 
@@ -50,7 +50,7 @@ describe('the rules of Service ports', () => {
   });
 
   test("spare what has the mark of the proxy's own connections", () => {
-    const book = new RuleBook(nodeFacts(), []);
+    const book = new RuleSet(nodeFacts(), []);
     const chains = [...chainsOf(book.trees(), { family: 'IPv4', connectionMark: 0x2000 })];
     const spared = chains.filter(({ rules }) =>
       rules[0]?.spec.endsWith('proxy to endpoints" -m mark --mark 0x2000/0x2000 -j RETURN'),
@@ -213,7 +213,7 @@ describe('a name that no validation should have let through', () => {
 
 test('what was left out is forgotten with its Service', () => {
   const bad = portal({ name: 'default/wéb', clusterIPs: ['10.96.0.1'] });
-  const book = new RuleBook(nodeFacts(), [bad]);
+  const book = new RuleSet(nodeFacts(), [bad]);
   assert.equal(book.unsafe().length, 4);
   book.remove(bad.servicePort.name);
   assert.deepEqual(book.unsafe(), []);
@@ -229,7 +229,7 @@ test('a Service port whose two local ports share a bucket of their own goes with
     portal({ name: `a/svc-${i}`, nodePort: 30_000 + i, localPort: 1_000 + i }),
   );
   const node = nodeFacts({ clusterCidrs: ['10.244.0.0/16'] });
-  const book = new RuleBook(node, others);
+  const book = new RuleSet(node, others);
   const both = portal({
     name: 'a/both',
     nodePort: 31_000,
@@ -246,5 +246,5 @@ test('a Service port whose two local ports share a bucket of their own goes with
     ['--comment "a/both"', '--comment "a/both local"'],
   );
   book.remove(both.servicePort.name);
-  assert.deepEqual(rulesOf(book, node), rulesOf(new RuleBook(node, others), node));
+  assert.deepEqual(rulesOf(book, node), rulesOf(new RuleSet(node, others), node));
 });

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { portKey } from '../../src/rules/destination-key.ts';
 import {
   emptyTree,
   itemsOf,
   type Layout,
+  portKey,
   type RuleTree,
   type TreeItem,
   treeOf,

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { JUMPS } from '../../src/rules/chains.ts';
-import { appendLine, fitsOnOneLine, unsafeReason } from '../../src/rules/safe-spec.ts';
+import { appendLine, fitsOnOneLine, unsafeReason } from '../../src/rules/rule.ts';
 
 const comment = (text: string) => `-p tcp -m comment --comment "${text}" -m tcp --dport 80 -j RETURN`;
 

@@ -3,7 +3,7 @@ import { describe, test } from 'node:test';
 import type { PortRange } from '../../src/model/address.ts';
 import type { ServicePortName } from '../../src/model/service.ts';
 import type { ServicePort } from '../../src/model/service-port.ts';
-import type { Portal } from '../../src/rules/claims.ts';
+import type { Portal } from '../../src/rules/portal.ts';
 import { Listeners } from '../../src/sync/listeners.ts';
 import { PortAllocator } from '../../src/sync/port-allocator.ts';
 import { FakeDataPlane } from '../fakes/fake-data-plane.ts';

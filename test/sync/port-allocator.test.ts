@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { ListenerId } from '../../src/model/service-port.ts';
-import { RETIRED_FOR_MS } from '../../src/rules/installed-ports.ts';
+import { RETIRED_FOR_MS } from '../../src/rules/local-ports.ts';
 import { PortAllocator, type PortOwner } from '../../src/sync/port-allocator.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Address } from '../../src/model/address.ts';
 import type { ServicePort } from '../../src/model/service-port.ts';
-import type { Portal } from '../../src/rules/claims.ts';
+import type { Portal } from '../../src/rules/portal.ts';
 import { StaleFlows } from '../../src/sync/stale-flows.ts';
 
 const VIP = '10.96.0.10' as Address;

@@ -1,14 +1,12 @@
 import { type Address, addressBlock, type IpFamily, parseAddress } from '../../model/address.ts';
 import type { Table } from '../../model/iptables.ts';
 import type { ServicePort } from '../../model/service-port.ts';
-import { chainsOf } from '../../rules/chain-layout.ts';
+import { chainsOf, fixedChains } from '../../rules/chain-layout.ts';
 import { JUMPS, type Jump } from '../../rules/chains.ts';
-import { fixedChains } from '../../rules/doors.ts';
 import { findRefused } from '../../rules/find-refused.ts';
-import { planTable, textOf } from '../../rules/plan.ts';
-import { probeText } from '../../rules/probe.ts';
+import { planTable, probeText, textOf } from '../../rules/plan.ts';
 import type { Rule } from '../../rules/rule.ts';
-import { RuleBook, treesOf } from '../../rules/rule-book.ts';
+import { RuleSet, treesOf } from '../../rules/rule-set.ts';
 import { type Finding, fail, ok, warn } from './finding.ts';
 
 /**
@@ -111,7 +109,7 @@ export function sampleRules(
     nodePortCidrs: [],
     pods: [],
   };
-  const book = new RuleBook(facts, [
+  const book = new RuleSet(facts, [
     { servicePort, localPort: 40_000 },
     { servicePort: { ...servicePort, name: 'default/check:udp', protocol: 'UDP' }, localPort: 40_001 },
   ]);

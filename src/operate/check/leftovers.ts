@@ -1,9 +1,8 @@
 import type { Flavour } from '../../kernel/iptables/flavour.ts';
 import type { IpFamily } from '../../model/address.ts';
 import type { Table } from '../../model/iptables.ts';
-import { isOurs } from '../../rules/chains.ts';
+import { isKubeProxys, isOurs } from '../../rules/chains.ts';
 import { parseDump } from '../../rules/dump.ts';
-import { isKubeProxys } from '../../rules/kube-proxy-chains.ts';
 import { counted } from './counted.ts';
 import { type Finding, fail, ok, warn } from './finding.ts';
 import type { HostProcess } from './host-process.ts';

@@ -1,12 +1,16 @@
-import type { Address, IpFamily } from '../../model/address.ts';
-import { cidrContains } from '../../model/address.ts';
+import { type Address, cidrContains, type IpFamily } from '../../model/address.ts';
 import { endpointName } from '../../model/endpoint.ts';
 import type { ServicePortName } from '../../model/service.ts';
-import type { CarriedPort, EndpointSetName } from '../../model/service-port.ts';
-import { type EndpointSet, type ProxiedProtocol, type ServicePort, verdictOf } from '../../model/service-port.ts';
+import {
+  type CarriedPort,
+  type EndpointSet,
+  type EndpointSetName,
+  type ProxiedProtocol,
+  type ServicePort,
+  verdictOf,
+} from '../../model/service-port.ts';
 import type { Question } from '../../model/view.ts';
-import { JUMPS, PORTALS_CONTAINER, PORTALS_HOST } from '../../rules/chains.ts';
-import { DROP, REFUSE } from '../../rules/doors.ts';
+import { DROP_PORT, JUMPS, PORTALS_CONTAINER, PORTALS_HOST, REJECT_PORT } from '../../rules/chains.ts';
 import type { TracedPacket } from '../../rules/explain-match.ts';
 import { type RuleOwner, ruleOwner } from '../../rules/explain-owner.ts';
 import type { Fate, Path, TracedRule } from '../../rules/explain-path.ts';
@@ -70,8 +74,8 @@ export async function conclude(facts: Facts): Promise<Conclusion> {
 
 /** What a Service does at a port that no listener has. */
 const AT_DOORS: ReadonlyMap<number, string> = new Map([
-  [REFUSE, 'refuse'],
-  [DROP, 'drop'],
+  [REJECT_PORT, 'refuse'],
+  [DROP_PORT, 'drop'],
 ]);
 
 const NEXT_SYNC = '(the next sync of the rules corrects that)';
@@ -91,8 +95,8 @@ function sent(facts: Facts, { to, by }: Extract<Fate, { kind: 'sent' }>): Conclu
   const stop = stopIn(output, 'filter OUTPUT');
   if (stop !== undefined)
     return about(name, `${name} would ${AT_DOORS.get(to.port) ?? 'take'} it, but ${stop}`, listener?.set);
-  if (to.port === REFUSE) return refused(facts, owner, carried.servicePort);
-  if (to.port === DROP) return dropped(facts, carried);
+  if (to.port === REJECT_PORT) return refused(facts, owner, carried.servicePort);
+  if (to.port === DROP_PORT) return dropped(facts, carried);
   if (listener === undefined) {
     return about(name, `a rule leads it to local port ${to.port}, which ${name} does not have any more ${NEXT_SYNC}`);
   }

@@ -10,7 +10,7 @@ import { after, before, describe, test } from 'node:test';
 import { promisify } from 'node:util';
 import { createExec } from '../../../src/kernel/iptables/exec.ts';
 import { createIptables } from '../../../src/kernel/iptables/iptables.ts';
-import type { Portal } from '../../../src/rules/claims.ts';
+import type { Portal } from '../../../src/rules/portal.ts';
 import { RuleSync } from '../../../src/sync/rule-sync.ts';
 import { systemClock } from '../../../src/util/system-clock.ts';
 import { RecordingLog } from '../../fakes/recording-log.ts';

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import type { ServicePort } from '../../../src/model/service-port.ts';
-import type { Portal } from '../../../src/rules/claims.ts';
+import type { Portal } from '../../../src/rules/portal.ts';
 import {
   address,
   ENDPOINT,

@@ -7,7 +7,7 @@ import type { ServicePort } from '../../../src/model/service-port.ts';
 import { listenerId } from '../../../src/model/service-port.ts';
 import type { Explanation, Question, ServiceView } from '../../../src/model/view.ts';
 import { createExplain, type ExplainSources } from '../../../src/operate/view/explain.ts';
-import { DROP, REFUSE } from '../../../src/rules/doors.ts';
+import { DROP_PORT, REJECT_PORT } from '../../../src/rules/chains.ts';
 import { ServiceTracker } from '../../../src/services/service-tracker.ts';
 import type { Clock } from '../../../src/util/clock.ts';
 import { FakeIptables } from '../../fakes/fake-iptables.ts';
@@ -401,13 +401,13 @@ describe("a connection that this node's own rules stop on its way out", () => {
 
   test('does not come to a door', async () => {
     assert.equal(
-      await summary(await fenced(web(), REFUSE), '10.96.0.1:80'),
-      `default/web:http would refuse it, ${stop(REFUSE)}`,
+      await summary(await fenced(web(), REJECT_PORT), '10.96.0.1:80'),
+      `default/web:http would refuse it, ${stop(REJECT_PORT)}`,
     );
     const local = web({ internalTrafficPolicy: 'Local' }).endpoints('web', { address: ONE, nodeName: 'n2' });
     assert.equal(
-      await summary(await fenced(local, DROP), '10.96.0.1:80'),
-      `default/web:http would drop it, ${stop(DROP)}`,
+      await summary(await fenced(local, DROP_PORT), '10.96.0.1:80'),
+      `default/web:http would drop it, ${stop(DROP_PORT)}`,
     );
   });
 

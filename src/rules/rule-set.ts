@@ -1,0 +1,167 @@
+import type { Table } from '../model/iptables.ts';
+import type { ServicePortName } from '../model/service.ts';
+import { LOCAL_PORTS, ROOT_CHAINS } from './chains.ts';
+import type { Portal } from './portal.ts';
+import { type Rule, unsafeReason } from './rule.ts';
+import { emptyTree, type RuleTree, withItem, withoutItem } from './rule-tree.ts';
+import {
+  type Claim,
+  claimsOf,
+  type NodeFacts,
+  RULE_KINDS,
+  type RuleGroup,
+  type RuleParts,
+  rulePartsOf,
+} from './service-rules.ts';
+
+/** `owner` gets no rules for `what`, because `holder` has it. */
+export interface PortalConflict {
+  readonly owner: ServicePortName;
+  readonly holder: ServicePortName;
+  readonly what: string;
+}
+
+/** A rule that was left out. `reason` is the rest of the sentence "… because …". */
+export interface UnsafeRule {
+  readonly rule: Rule;
+  readonly reason: string;
+}
+
+/**
+ * The most rules in one chain. A new connection pays about 12 ns for each, which for this many is lost in the noise of a
+ * connect. A change rewrites at most this many.
+ */
+const MAX_LEAF = 128;
+
+/** Local ports lie closer together, and connections to Services do not pass their chains (figures in docs/adr/0010). */
+const MAX_LOCAL_PORTS_LEAF = 16;
+
+/** For each root chain, its rules. Immutable: a later change makes another one. */
+export type RuleTrees = ReadonlyMap<string, RuleTree<RuleGroup>>;
+
+/**
+ * The rules of all portals of one family, updated one portal at a time: work is in proportion to the change. The result
+ * does not depend on the order of updates: claims are granted by kind, then by name, and when a holder goes the next
+ * claimant gets its rules. API servers prevent most conflicts; manifests do not.
+ */
+export class RuleSet {
+  readonly #parts: RuleParts;
+  readonly #claims = new Map<ServicePortName, readonly Claim[]>();
+  /** By `Claim.what`, the strongest first, which gets it; never empty. */
+  readonly #claimants = new Map<string, readonly Claim[]>();
+  /** Every `Claim.what` that more than one claim names. */
+  readonly #contested = new Set<string>();
+  readonly #unsafe = new Map<string, readonly UnsafeRule[]>();
+  readonly #trees = new Map<string, RuleTree<RuleGroup>>();
+  #snapshot: RuleTrees | undefined;
+
+  constructor(node: NodeFacts, portals: Iterable<Portal>) {
+    this.#parts = rulePartsOf(node);
+    for (const root of Object.values(ROOT_CHAINS).flat()) this.#trees.set(root, emptyTree());
+    for (const portal of portals) this.set(portal);
+  }
+
+  set(portal: Portal): void {
+    const { name } = portal.servicePort;
+    this.remove(name);
+    const claims = claimsOf(portal, this.#parts);
+    this.#claims.set(name, claims);
+    for (const claim of claims) this.#change(claim.what, (claimants) => [...claimants, claim].sort(byRank));
+  }
+
+  remove(name: ServicePortName): void {
+    const claims = this.#claims.get(name) ?? [];
+    this.#claims.delete(name);
+    for (const claim of claims) {
+      this.#change(claim.what, (claimants) => claimants.filter((other) => other !== claim));
+    }
+  }
+
+  /** The wanted rules. The same object for as long as nothing changed. */
+  trees(): RuleTrees {
+    this.#snapshot ??= new Map(this.#trees);
+    return this.#snapshot;
+  }
+
+  conflicts(): readonly PortalConflict[] {
+    return [...this.#contested].flatMap((what) => {
+      const [holder, ...others] = (this.#claimants.get(what) ?? []).map((claim) => claim.rank.owner);
+      if (holder === undefined) return [];
+      return others.filter((owner) => owner !== holder).map((owner) => ({ owner, holder, what }));
+    });
+  }
+
+  unsafe(): readonly UnsafeRule[] {
+    return [...this.#unsafe.values()].flat();
+  }
+
+  #change(what: string, change: (claimants: readonly Claim[]) => readonly Claim[]): void {
+    const before = this.#claimants.get(what) ?? [];
+    const after = change(before);
+    if (after.length === 0) this.#claimants.delete(what);
+    else this.#claimants.set(what, after);
+    if (after.length > 1) this.#contested.add(what);
+    else this.#contested.delete(what);
+    this.#replaceHolder(before[0], after[0]);
+  }
+
+  #replaceHolder(before: Claim | undefined, after: Claim | undefined): void {
+    if (before === after) return;
+    this.#snapshot = undefined;
+    if (before !== undefined) {
+      this.#unsafe.delete(before.what);
+      for (const group of safeGroups(before)) this.#update(group, withoutItem);
+    }
+    if (after !== undefined) {
+      const unsafe = unsafeRules(after);
+      if (unsafe.length > 0) this.#unsafe.set(after.what, unsafe);
+      for (const group of safeGroups(after)) this.#update(group, withItem);
+    }
+  }
+
+  #update(group: RuleGroup, change: typeof withItem<RuleGroup>): void {
+    const { chain } = group;
+    const layout = { order: byRank, maxLeaf: chain === LOCAL_PORTS ? MAX_LOCAL_PORTS_LEAF : MAX_LEAF };
+    this.#trees.set(chain, change(this.#trees.get(chain) ?? emptyTree(), group, layout));
+  }
+}
+
+function safeGroups({ groups }: Claim): readonly RuleGroup[] {
+  if (groups.every((group) => group.specs.every(isSafe))) return groups;
+  return groups
+    .map((group) => ({ ...group, specs: group.specs.filter(isSafe) }))
+    .filter((group) => group.specs.length > 0);
+}
+
+function isSafe(spec: string): boolean {
+  return unsafeReason(spec) === undefined;
+}
+
+function unsafeRules({ groups }: Claim): readonly UnsafeRule[] {
+  return groups.flatMap(rulesOf).flatMap((rule) => {
+    const reason = unsafeReason(rule.spec);
+    return reason === undefined ? [] : [{ rule, reason }];
+  });
+}
+
+export function rulesOf({ table, chain, specs, rank: { owner } }: RuleGroup): readonly Rule[] {
+  return specs.map((spec) => ({ table, chain, spec, owner }));
+}
+
+/** The trees of one table. */
+export function treesOf(trees: RuleTrees, table: Table): RuleTrees {
+  return new Map(ROOT_CHAINS[table].map((root) => [root, trees.get(root) ?? emptyTree()]));
+}
+
+type Ranked = Pick<Claim, 'rank'>;
+
+function byRank({ rank: a }: Ranked, { rank: b }: Ranked): number {
+  const byKind = a.kind === b.kind ? 0 : RULE_KINDS.indexOf(a.kind) - RULE_KINDS.indexOf(b.kind);
+  return byKind || compare(a.owner, b.owner) || a.index - b.index;
+}
+
+/** By code unit: the same on every node, whatever its locale. */
+function compare(a: string, b: string): number {
+  if (a === b) return 0;
+  return a < b ? -1 : 1;
+}

@@ -1,0 +1,198 @@
+import { type Address, type Cidr, familyOf, type IpFamily, isWildcard, parseAddress } from '../model/address.ts';
+import { endpointName } from '../model/endpoint.ts';
+import type { Table } from '../model/iptables.ts';
+import type { ServicePortName } from '../model/service.ts';
+import type { ServicePort } from '../model/service-port.ts';
+import {
+  LET_IN,
+  LOCAL_PORTS,
+  NODEPORT_CONTAINER,
+  NODEPORT_HOST,
+  NODEPORT_NON_LOCAL,
+  PORTALS_CONTAINER,
+  PORTALS_HOST,
+  REJECT_PORT,
+} from './chains.ts';
+import { DESTINATION_KINDS, destinations, localPortsOf, type Portal, type Target } from './portal.ts';
+import { type Origin, type Route, type RouteFacts, routesTo } from './routes.ts';
+import { closedPortComment, healthCheckComment, portComment } from './rule.ts';
+import { addressKey, type DestinationKey, portKey } from './rule-tree.ts';
+
+/** What rules must know of the node, for one address family. */
+export interface NodeFacts {
+  readonly family: IpFamily;
+  /** Where the proxy's listeners are: a wildcard (`0.0.0.0`, `::`), or one address of the node. */
+  readonly bindAddress: string;
+  /** An address that the node has: the target of rules when the listeners are on the wildcard. */
+  readonly hostAddress: Address;
+  /**
+   * The node addresses that NodePorts answer on, as CIDRs of both families. Without one of this family, all of its
+   * addresses do (upstream `pkg/proxy/util/nodeport_addresses.go` NewNodePortAddresses).
+   */
+  readonly nodePortCidrs: readonly Cidr[];
+  /** What distinguishes packets of pods from those from outside. Blocks of the other family are ignored. */
+  readonly pods: readonly Origin[];
+}
+
+/** {@link NodeFacts} as parts of rules, computed once for all Service ports. */
+export interface RuleParts extends RouteFacts {
+  /** The target that sends a packet to a local port, whatever its destination was. */
+  dnat(localPort: number): string;
+  /** The same for a packet whose destination is an address of the node, which it keeps. */
+  dnatToPort(localPort: number): string;
+  /** The destination match for the addresses that local ports are on, with a blank after it; empty: every address. */
+  readonly boundMatch: string;
+  /** One destination match, with a blank after it, for each network that NodePorts answer on; empty: every address. */
+  readonly nodePortMatches: readonly string[];
+}
+
+/**
+ * Always DNAT, where upstream's container rules use REDIRECT (docs/adr/0016). REDIRECT sends to the address of the
+ * incoming interface, and the kernel drops the packet when the interface has none. A packet to an address of the node
+ * keeps that address, so that replies leave by the route of that very address.
+ */
+export function rulePartsOf(node: NodeFacts): RuleParts {
+  const { family, hostAddress } = node;
+  const wildcard = isWildcard(node.bindAddress);
+  const address = wildcard ? hostAddress : parseAddress(node.bindAddress);
+  if (address === undefined) throw new Error(`The bind address "${node.bindAddress}" is not an IP address`);
+  const dnat = (port: number) => `-j DNAT --to-destination ${endpointName({ address, port })}`;
+  const nodePortMatches = node.nodePortCidrs
+    .filter(({ network }) => familyOf(network) === family)
+    // iptables-save prints nothing for the network of all addresses.
+    .map(({ network, prefixLength }) => (prefixLength === 0 ? '' : `-d ${network}/${prefixLength} `));
+  return {
+    family,
+    dnat,
+    dnatToPort: wildcard ? (port) => `-j DNAT --to-destination :${port}` : dnat,
+    boundMatch: wildcard ? '' : toAddress(address),
+    nodePortMatches: nodePortMatches.length === 0 ? [''] : [...new Set(nodePortMatches)],
+    pods: node.pods.filter(({ source }) => source === undefined || familyOf(source.network) === family),
+    nodeAddress: hostAddress,
+  };
+}
+
+/** Strongest first. */
+export const RULE_KINDS = [...DESTINATION_KINDS, 'health check', 'local port'] as const;
+
+/** Decides between Service ports that claim the same, and orders rules within a chain. */
+export interface Rank {
+  readonly kind: (typeof RULE_KINDS)[number];
+  readonly owner: ServicePortName;
+  /** Among the owner's. */
+  readonly index: number;
+}
+
+/** All rules of one thing that only one Service port can have. */
+export interface Claim {
+  readonly rank: Rank;
+  /** "10.96.0.1:443/TCP", "NodePort 30080/TCP". */
+  readonly what: string;
+  readonly groups: readonly RuleGroup[];
+}
+
+/** The rules of a claim that stand in one root chain, or in the buckets that it leads to. */
+export interface RuleGroup {
+  readonly rank: Rank;
+  readonly table: Table;
+  readonly chain: string;
+  readonly key: DestinationKey;
+  readonly specs: readonly string[];
+}
+
+type Group = Omit<RuleGroup, 'rank'>;
+
+/** Every claim of one Service port within one family. Pure: a result may be kept. */
+export function claimsOf(portal: Portal, parts: RuleParts): readonly Claim[] {
+  const { servicePort } = portal;
+  const { name: owner, protocol, healthCheckNodePort } = servicePort;
+  const claims: Claim[] = [];
+  const claim = (kind: Rank['kind'], what: string, groups: readonly Group[]) => {
+    const rank: Rank = { kind, owner, index: claims.length };
+    claims.push({ rank, what, groups: groups.map((group) => ({ rank, ...group })) });
+  };
+  for (const destination of destinations(servicePort)) {
+    const { kind, address, port } = destination;
+    if (address !== undefined && familyOf(address) !== parts.family) continue;
+    const routes = routesTo(destination, portal, parts);
+    const specs = (ways: readonly Route[], matches: readonly string[], target: RuleParts['dnat']) =>
+      ways.flatMap((route) => matches.map((match) => routeSpec(route, match, servicePort, port, target)));
+    if (address === undefined) {
+      const exceptions = endpointExceptions(servicePort, port);
+      const returns = exceptions.map((match) => `${match} -j RETURN`);
+      const key = portKey(protocol, port);
+      const inContainer = [...returns, ...specs(routes.container, parts.nodePortMatches, parts.dnatToPort)];
+      const onHost = [...returns, ...specs(routes.host, parts.nodePortMatches, parts.dnat)];
+      // NAT leaves packets to these endpoints alone, so filter meets them as they came.
+      const accepts = exceptions.map((match) => `${match} -j ACCEPT`);
+      claim(kind, `NodePort ${port}/${protocol}`, [
+        { table: 'nat', chain: NODEPORT_CONTAINER, key, specs: inContainer },
+        { table: 'nat', chain: NODEPORT_HOST, key, specs: onHost },
+        ...(accepts.length === 0 ? [] : [{ table: 'filter', chain: LET_IN, key, specs: accepts } as const]),
+      ]);
+    } else {
+      const key = addressKey(address) + portKey(protocol, port);
+      const matches = [toAddress(address)];
+      claim(kind, `${endpointName({ address, port })}/${protocol}`, [
+        { table: 'nat', chain: PORTALS_CONTAINER, key, specs: specs(routes.container, matches, parts.dnat) },
+        { table: 'nat', chain: PORTALS_HOST, key, specs: specs(routes.host, matches, parts.dnat) },
+      ]);
+    }
+  }
+  if (healthCheckNodePort !== undefined) {
+    // Load balancers ask from outside.
+    const spec = `${toPort('tcp', healthCheckNodePort, healthCheckComment(owner))} -j ACCEPT`;
+    const key = portKey('TCP', healthCheckNodePort);
+    claim('health check', `health check node port ${healthCheckNodePort}`, [
+      { table: 'filter', chain: LET_IN, key, specs: [spec] },
+    ]);
+  }
+  for (const { port, set } of localPortsOf(portal)) {
+    // Reject clients of the local port itself, and accept what NAT has sent there, whatever other rules of INPUT say.
+    // Processes of the node are not rejected: that would take as many rules again, and they may use the Service anyway.
+    const key = portKey(protocol, port);
+    const closed = toPort(protocol, port, closedPortComment({ name: owner, set }));
+    // On addresses other than ours, another program may have the port.
+    const reject = `${parts.boundMatch}${closed} ${parts.dnatToPort(REJECT_PORT)}`;
+    // Only new packets that NAT has sent reach this rule: see the conditions at the beginning of the chain.
+    const accept = `${toPort(protocol, port, portComment({ name: owner, set }))} -j ACCEPT`;
+    claim('local port', `local port ${port}/${protocol}`, [
+      { table: 'nat', chain: LOCAL_PORTS, key, specs: [reject] },
+      { table: 'filter', chain: NODEPORT_NON_LOCAL, key, specs: [accept] },
+    ]);
+  }
+  return claims;
+}
+
+/** Matches for endpoints of this node that have the NodePort's own number: packets for them are left alone. */
+function endpointExceptions({ name, protocol, namedEndpoints = [] }: ServicePort, port: number): readonly string[] {
+  const comment = portComment({ name, set: 'own' });
+  return namedEndpoints.map((address) => toAddress(address) + toPort(protocol, port, comment));
+}
+
+/** Matches in the order in which iptables-save prints them. */
+function routeSpec(
+  { source, inInterface, target }: Route,
+  destination: string,
+  { name, protocol }: ServicePort,
+  port: number,
+  dnat: RuleParts['dnat'],
+): string {
+  const from = source === undefined ? '' : `-s ${source.network}/${source.prefixLength} `;
+  const by = inInterface === undefined ? '' : `-i ${inInterface} `;
+  return `${from}${destination}${by}${toPort(protocol, port, portComment({ name, set: setOf(target) }))} ${dnat(target.port)}`;
+}
+
+function setOf(target: Target) {
+  return target.kind === 'listener' ? target.set : 'own';
+}
+
+function toAddress(address: Address): string {
+  return `-d ${address}/${familyOf(address) === 'IPv4' ? 32 : 128} `;
+}
+
+/** The comment stands between -p and -m as upstream's does: iptables-save keeps the order of matches. */
+function toPort(protocol: string, port: number, comment: string): string {
+  const proto = protocol.toLowerCase();
+  return `-p ${proto} -m comment --comment "${comment}" -m ${proto} --dport ${port}`;
+}

@@ -1,13 +1,13 @@
 import { parseCommandLine } from '../config/command-line.ts';
 import type { CommandLine } from '../config/config.ts';
 import { readRegularFile } from '../kernel/regular-file.ts';
-import { strictDocuments } from '../manifests/strict-documents.ts';
 import { splitCheckArguments } from '../operate/check/arguments.ts';
 import { type Finding, fail, ok, warn } from '../operate/check/finding.ts';
 import { exitCode, findingLine, findingsJson, summaryLine } from '../operate/check/report.ts';
 import { type Check, type NamedFinding, runChecks } from '../operate/check/run-checks.ts';
 import type { Terminal } from '../operate/command/subcommand.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
+import { parseDocuments } from '../util/yaml.ts';
 import { machineChecks } from './check-machine.ts';
 import { type KnownServices, sourceChecks } from './check-source.ts';
 
@@ -29,7 +29,7 @@ export async function check(argv: readonly string[], { out }: Pick<Terminal, 'ou
 
 /** Without valid flags nobody knows what else there is to look at. */
 function checksOf(flags: readonly string[]): readonly Check[] {
-  const commandLine = parseCommandLine(flags, (path) => strictDocuments(readRegularFile(path)));
+  const commandLine = parseCommandLine(flags, (path) => parseDocuments(readRegularFile(path)));
   const configuration: Check = { name: 'configuration', run: () => configurationFindings(commandLine) };
   if (commandLine.kind !== 'run') return [configuration];
   const known: KnownServices = { services: [] };

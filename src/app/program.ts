@@ -1,8 +1,8 @@
 import { parseCommandLine } from '../config/command-line.ts';
 import { readRegularFile } from '../kernel/regular-file.ts';
-import { strictDocuments } from '../manifests/strict-documents.ts';
 import { SUBCOMMANDS } from '../operate/command/subcommands.ts';
 import { messageOf } from '../util/text.ts';
+import { parseDocuments } from '../util/yaml.ts';
 import { cleanup, initialize, refuse, writeConfiguration } from './commands.ts';
 import { run } from './run.ts';
 
@@ -11,7 +11,7 @@ export async function program(argv: readonly string[]): Promise<number | undefin
   let configuration = '';
   const readDocuments = (path: string) => {
     configuration = readRegularFile(path);
-    return strictDocuments(configuration);
+    return parseDocuments(configuration);
   };
   const commandLine = parseCommandLine(argv, readDocuments, SUBCOMMANDS);
   switch (commandLine.kind) {

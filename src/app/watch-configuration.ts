@@ -1,8 +1,8 @@
 import { parseCommandLine } from '../config/command-line.ts';
 import { watchFile } from '../kernel/file-watch.ts';
-import { strictDocuments } from '../manifests/strict-documents.ts';
 import type { Log } from '../util/log.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
+import { parseDocuments } from '../util/yaml.ts';
 
 export interface WatchedConfiguration {
   readonly path: string;
@@ -16,7 +16,7 @@ export interface WatchedConfiguration {
 
 export function watchConfiguration({ path, argv, configuration, log, onUpdate }: WatchedConfiguration): void {
   const onChange = (text: string) => {
-    const next = parseCommandLine(argv, () => strictDocuments(text));
+    const next = parseCommandLine(argv, () => parseDocuments(text));
     if (next.kind === 'error') {
       // Upstream ends, and is started again and again in vain.
       log.error('The configuration file is wrong; what it said before stays in force', { err: next.text });

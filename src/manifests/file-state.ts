@@ -1,171 +1,128 @@
 import { isDeepStrictEqual } from 'node:util';
-import type { Decoded } from '../kubernetes/objects/decoded.ts';
-import type { Kind, KubernetesObject } from '../kubernetes/objects/kubernetes-object.ts';
+import type { Kind } from '../kubernetes/objects/kubernetes-object.ts';
 import type { ServiceKey } from '../model/service.ts';
 import type { SourceEvent } from '../model/source.ts';
 import type { LogFields } from '../util/log.ts';
-import type { ManifestDocument, ManifestObject, PlacedProblem } from './objects.ts';
-import type { Report } from './report.ts';
+import type { KnownPieces, ManifestObject, Place, PlacedProblem, Reading } from './read-manifest.ts';
 
 /** Kind and key of an object, as people write it: `Service "shop/web"`. */
 export type ObjectId = `${Kind} "${ServiceKey}"`;
 
-export function objectId({ kind, key }: { readonly kind: Kind; readonly key: ServiceKey }): ObjectId {
-  return `${kind} "${key}"`;
+/** A line for the log. */
+export interface Report {
+  readonly level: 'error' | 'warn' | 'info';
+  readonly message: string;
+  readonly fields: LogFields;
 }
-
-/** What came of reading a manifest file. */
-export type FileReading =
-  | { readonly status: 'read'; readonly documents: readonly ManifestDocument[] }
-  | {
-      /** Nothing can be said of its objects: it cannot be opened, or does not parse. */
-      readonly status: 'unusable';
-      readonly err: string;
-      /** Tells one broken content from another with the same error. */
-      readonly content?: string;
-      readonly document?: number;
-      readonly line?: number;
-    };
 
 /** What a manifest file stands for, last good states included. */
 export interface FileState {
   /** `value` is `undefined` for an object that is there and not to be served. */
   readonly objects: ReadonlyMap<ObjectId, SourceEvent>;
-  /** What is wrong with it and has been reported, by what makes two of them the same. */
-  readonly troubles: ReadonlyMap<string, Trouble>;
+  /** What is wrong with the file and has been reported. Two faults with the same key are the same one. */
+  readonly faults: ReadonlyMap<string, Fault>;
+  readonly known: KnownPieces;
 }
 
-interface Trouble {
-  readonly subject: ObjectId | typeof THE_FILE | typeof SOME_OBJECT;
+interface Fault {
+  readonly subject: ObjectId | typeof THE_FILE;
   readonly report: Report;
 }
 
 const THE_FILE = 'the file';
-const SOME_OBJECT = 'an object without identity';
 
-const EMPTY: FileState = { objects: new Map(), troubles: new Map() };
+export const NO_FILE: FileState = { objects: new Map(), faults: new Map(), known: new Map() };
 
 /**
- * The state of a file after one more reading, and what to say of it. Whatever cannot be used keeps its last good state:
+ * The state of a file after one more reading, and what to report. Whatever cannot be used keeps its last good state:
  * - the file as a whole when it cannot be read or parsed;
  * - else each bad object by itself;
- * - while a document does not say which object it is, it may be any of those that are missing, so these stay too.
+ * - while a document does not say which object it is, it may be any object that is missing, so these stay too.
  */
 export function nextFileState(
   file: string,
-  previous: FileState | undefined,
-  reading: FileReading,
+  before: FileState,
+  reading: Reading,
 ): { readonly state: FileState; readonly reports: readonly Report[] } {
-  const before = previous ?? EMPTY;
-  const after = reading.status === 'read' ? read(file, before, reading.documents) : unusable(file, before, reading);
-  return { state: after, reports: [...newTroubles(before, after), ...mended(file, before, after)] };
+  const state = reading.status === 'read' ? read(file, before, reading) : unusable(file, before, reading);
+  const news = [...state.faults].filter(([key]) => !before.faults.has(key)).map(([, { report }]) => report);
+  return { state, reports: [...news, ...repaired(file, before, state)] };
 }
 
 function unusable(
   file: string,
   before: FileState,
-  { err, content, document, line }: Extract<FileReading, { status: 'unusable' }>,
+  { err, document, line }: Extract<Reading, { status: 'unusable' }>,
 ): FileState {
-  const troubles = new Map([...before.troubles].filter(([, { subject }]) => subject !== THE_FILE));
+  const faults = new Map([...before.faults].filter(([, { subject }]) => subject !== THE_FILE));
   const message = 'A manifest file cannot be used; its last good state is kept';
-  troubles.set(JSON.stringify([err, content]), {
-    subject: THE_FILE,
-    report: { level: 'error', message, fields: { file, document, line, err } },
-  });
-  return { objects: before.objects, troubles };
+  const report: Report = { level: 'error', message, fields: { file, document, line, err } };
+  return { ...before, faults: faults.set(JSON.stringify([err, line]), { subject: THE_FILE, report }) };
 }
 
-function read(file: string, before: FileState, documents: readonly ManifestDocument[]): FileState {
+function read(file: string, before: FileState, { documents, known }: Extract<Reading, { status: 'read' }>): FileState {
   const objects = new Map<ObjectId, SourceEvent>();
   const kept = new Map<ObjectId, SourceEvent>();
-  const troubles = new Map<string, Trouble>();
-  let someUnknown = false;
-
-  for (const { object, place } of placed(file, documents)) {
-    for (const [key, trouble] of troublesOf(object, place, before)) troubles.set(key, trouble);
+  const faults = new Map<string, Fault>();
+  let missing: ReadonlyMap<ObjectId, SourceEvent> = new Map();
+  const placed = documents.flatMap(({ objects: found, ...place }) => found.map((object) => ({ object, place })));
+  for (const { object, place } of placed) {
+    for (const [key, fault] of faultsOf(file, object, place, before)) faults.set(key, fault);
     if (object.status === 'unknown') {
-      someUnknown = true;
+      missing = before.objects;
       continue;
     }
-    const id = objectId(object);
+    const { kind, key, at, decoded } = object;
+    const id: ObjectId = `${kind} "${key}"`;
     const last = before.objects.get(id);
-    if (object.decoded.status === 'invalid') {
+    if (decoded.status === 'invalid') {
       if (last !== undefined) kept.set(id, last);
     } else if (objects.has(id)) {
       const message = `${id} is in a manifest file twice; the first one counts`;
-      const fields = { ...place, field: object.at || undefined };
-      troubles.set(`${id} twice`, { subject: id, report: { level: 'warn', message, fields } });
+      const fields = { file, document: place.document, line: place.line, field: at || undefined };
+      faults.set(`${id} twice`, { subject: id, report: { level: 'warn', message, fields } });
     } else {
-      const event = eventOf(object.kind, object.key, object.decoded);
-      objects.set(id, last !== undefined && isDeepStrictEqual(event, last) ? last : event);
+      const event = decoded.status === 'ok' ? decoded.value : { kind, key, value: undefined };
+      objects.set(id, sameIfEqual(event, last));
     }
   }
-  return { objects: new Map([...(someUnknown ? before.objects : []), ...kept, ...objects]), troubles };
+  return { objects: new Map([...missing, ...kept, ...objects]), faults, known };
 }
 
-function eventOf(kind: Kind, key: ServiceKey, decoded: Exclude<Decoded<KubernetesObject>, { status: 'invalid' }>) {
-  return decoded.status === 'ok' ? decoded.value : { kind, key, value: undefined };
+/** An equal object stays the same one, so that comparing it again is cheap. */
+function sameIfEqual(event: SourceEvent, last: SourceEvent | undefined): SourceEvent {
+  return last !== undefined && isDeepStrictEqual(event, last) ? last : event;
 }
 
-type Place = { readonly file: string; readonly document: number; readonly line: number };
-
-function* placed(
-  file: string,
-  documents: readonly ManifestDocument[],
-): Generator<{ readonly object: ManifestObject; readonly place: Place }> {
-  for (const [index, { line, objects }] of documents.entries()) {
-    for (const object of objects) yield { object, place: { file, document: index + 1, line } };
-  }
-}
-
-function* troublesOf(object: ManifestObject, place: Place, before: FileState): Generator<[string, Trouble]> {
+function* faultsOf(file: string, object: ManifestObject, place: Place, before: FileState): Generator<[string, Fault]> {
+  const fieldsOf = ({ path, problem, line }: PlacedProblem): LogFields => {
+    return { file, document: place.document, line: place.linesBefore + line, field: path, err: problem };
+  };
   if (object.status === 'unknown') {
     const { path, problem } = object.problem;
     const message = 'A manifest does not say which object it is; until it does, no object of its file is removed';
-    const fields = fieldsOf(object.problem, place);
-    yield [
-      JSON.stringify([place.document, path, problem]),
-      { subject: SOME_OBJECT, report: { level: 'error', message, fields } },
-    ];
+    const report: Report = { level: 'error', message, fields: fieldsOf(object.problem) };
+    yield [JSON.stringify([place.document, path, problem]), { subject: THE_FILE, report }];
     return;
   }
-  const id = objectId(object);
+  const id: ObjectId = `${object.kind} "${object.key}"`;
   const isInvalid = object.decoded.status === 'invalid';
   const rest = before.objects.has(id) ? 'its last good state is kept' : 'it is left out';
-  const level = isInvalid ? 'error' : 'warn';
   const message = isInvalid ? `${id} is not valid; ${rest}` : `A part of ${id} is left out`;
   for (const problem of object.problems) {
+    const report: Report = { level: isInvalid ? 'error' : 'warn', message, fields: fieldsOf(problem) };
     // Without the place: the same fault is not new because the document has moved.
-    const key = JSON.stringify([id, problem.field, problem.problem]);
-    yield [key, { subject: id, report: { level, message, fields: fieldsOf(problem, place) } }];
+    yield [JSON.stringify([id, problem.field, problem.problem]), { subject: id, report }];
   }
 }
 
-function fieldsOf({ path, problem, linesBelow }: PlacedProblem, { file, document, line }: Place): LogFields {
-  return { file, document, line: line + linesBelow, field: path, err: problem };
-}
-
-function newTroubles(before: FileState, after: FileState): Report[] {
-  return [...after.troubles].filter(([key]) => !before.troubles.has(key)).map(([, { report }]) => report);
-}
-
-function mended(file: string, before: FileState, after: FileState): Report[] {
+/** One report for each subject that had faults and has none left; nothing for an object that is gone. */
+function repaired(file: string, before: FileState, after: FileState): Report[] {
+  const subjectsOf = ({ faults }: FileState) => new Set([...faults.values()].map(({ subject }) => subject));
   const standing = subjectsOf(after);
-  const gone = [...subjectsOf(before)].filter((subject) => !standing.has(subject));
-  return gone.flatMap((subject): Report[] => {
-    switch (subject) {
-      case THE_FILE:
-        return [{ level: 'info', message: 'A manifest file is valid again', fields: { file } }];
-      case SOME_OBJECT:
-        return [{ level: 'info', message: 'Every manifest of a file says again which object it is', fields: { file } }];
-      default:
-        return after.objects.has(subject)
-          ? [{ level: 'info', message: `${subject} is valid again`, fields: { file } }]
-          : [];
-    }
+  return [...subjectsOf(before)].flatMap((subject) => {
+    if (standing.has(subject) || (subject !== THE_FILE && !after.objects.has(subject))) return [];
+    const message = subject === THE_FILE ? 'A manifest file is valid again' : `${subject} is valid again`;
+    return [{ level: 'info', message, fields: { file } }];
   });
-}
-
-function subjectsOf({ troubles }: FileState): Set<Trouble['subject']> {
-  return new Set([...troubles.values()].map(({ subject }) => subject));
 }

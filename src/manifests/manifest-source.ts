@@ -1,38 +1,35 @@
-import type { ServiceSource, SourceSink } from '../model/source.ts';
-import type { Clock, Timer } from '../util/clock.ts';
+import { watch as fsWatch } from 'node:fs';
+import { isDeepStrictEqual } from 'node:util';
+import type { ServiceSource, SourceEvent, SourceSink } from '../model/source.ts';
+import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
-import { Catalog } from './catalog.ts';
-import { DirectoryWatches } from './directory-watches.ts';
-import { type FileChange, FileSet } from './file-set.ts';
-import { type FileReading, type FileState, nextFileState } from './file-state.ts';
-import { type KnownDocuments, readManifest } from './read-manifest.ts';
-import { write } from './report.ts';
+import { messageOf } from '../util/text.ts';
+import { inSlices, sleep } from '../util/wait.ts';
+import { type FileState, NO_FILE, nextFileState, type ObjectId } from './file-state.ts';
+import { type Content, ManifestFiles } from './manifest-files.ts';
+import { type KnownPieces, type Reading, readManifest } from './read-manifest.ts';
 
 export interface ManifestSourceOptions {
   /** Files and directories; the first ones take precedence. */
   readonly paths: readonly string[];
   readonly clock: Clock;
   readonly log: Log;
+  /** Of `node:fs`, except in tests. */
+  readonly watch?: typeof fsWatch;
 }
 
 /** An event of the file system is rarely alone. */
 const DEBOUNCE_MS = 20;
 
-/**
- * Finds what no event tells of: files behind links, network file systems, directories that cannot be watched. Looking at
- * a hundred files every half second would cost as much as all else that the program does at rest.
- */
+/** Finds what no event reports: files behind links, network file systems, directories that cannot be watched. */
 const POLL_MS = 2_000;
 
 /** With very many files a look at all of them is no longer free: polling may take a tenth of the time. */
 const POLL_COST_FACTOR = 10;
 
-/** How long parsing may hold the event loop. */
-const TURN_MS = 10;
-
 /**
- * Services and endpoints from manifest files in YAML or JSON. Changes on disk are found by events and by looking, are
- * taken over once they have come to rest, and keep the last good state of whatever is broken.
+ * Services and endpoints from manifest files in YAML or JSON. Changes on disk are found by events and by looking, take
+ * effect once the files have come to rest, and whatever is broken keeps its last good state.
  */
 export function createManifestSource(options: ManifestSourceOptions): ServiceSource {
   return new ManifestSource(options);
@@ -41,142 +38,210 @@ export function createManifestSource(options: ManifestSourceOptions): ServiceSou
 class ManifestSource implements ServiceSource {
   readonly #clock: Clock;
   readonly #log: Log;
-  readonly #files: FileSet;
+  readonly #files: ManifestFiles;
   readonly #watches: DirectoryWatches;
-  readonly #catalog = new Catalog();
   readonly #states = new Map<string, FileState>();
-  readonly #documents = new Map<string, KnownDocuments>();
+  readonly #delivered = new Map<ObjectId, SourceEvent>();
+  /** Objects in several files: the files, as they were reported. */
+  readonly #conflicts = new Map<ObjectId, string>();
   #sink: SourceSink | undefined;
   #isSynced = false;
-  #isStopped = false;
-  #pass: Promise<void> | undefined;
-  #timer: { readonly handle: Timer; readonly dueAt: number } | undefined;
-  #isWoken = false;
-  #lookCostMs = 0;
-  #turnBeganAt = 0;
+  readonly #stop = new AbortController();
+  #running: Promise<void> | undefined;
+  /** Aborted when something may have changed since the last pass began, or on stop. */
+  #woken = new AbortController();
   #lastFault: string | undefined;
 
-  constructor({ paths, clock, log }: ManifestSourceOptions) {
+  constructor({ paths, clock, log, watch = fsWatch }: ManifestSourceOptions) {
     this.#clock = clock;
     this.#log = log;
-    this.#files = new FileSet({ paths, clock, log });
-    this.#watches = new DirectoryWatches({ onChange: () => this.#wake(), log });
+    this.#files = new ManifestFiles({ paths, clock, log });
+    this.#watches = new DirectoryWatches({ onChange: () => this.#woken.abort(), log, watch });
   }
 
   async start(sink: SourceSink): Promise<void> {
     await this.#files.check();
     this.#sink = sink;
-    this.#pass = this.#run();
-    await this.#pass;
+    const first = this.#pass();
+    this.#running = first.then((pauses) => this.#follow(pauses));
+    await first;
   }
 
   async stop(): Promise<void> {
-    this.#isStopped = true;
-    this.#timer?.handle.cancel();
-    await this.#pass;
+    this.#stop.abort();
+    this.#woken.abort();
+    await this.#running;
     this.#watches.close();
   }
 
-  /** Something may have changed. */
-  #wake(): void {
-    this.#isWoken = true;
-    if (this.#pass === undefined) this.#schedule(this.#afterEventMs());
+  async #follow(first: Pauses): Promise<void> {
+    let pauses = first;
+    while (!this.#stop.signal.aborted) {
+      await sleep(pauses.restMs, this.#clock, this.#woken.signal);
+      if (this.#woken.signal.aborted) {
+        this.#woken = new AbortController();
+        // A stream of events must not keep the passes running all the time.
+        await sleep(pauses.afterEventMs, this.#clock, this.#stop.signal);
+      }
+      if (!this.#stop.signal.aborted) pauses = await this.#pass();
+    }
   }
 
-  /** A stream of events must not keep the scan running all the time. */
-  #afterEventMs(): number {
-    return Math.max(DEBOUNCE_MS, this.#lookCostMs);
-  }
-
-  /** Unless a pass is due earlier anyway. */
-  #schedule(delayMs: number): void {
-    const dueAt = this.#clock.now() + delayMs;
-    if (this.#isStopped || (this.#timer !== undefined && this.#timer.dueAt <= dueAt)) return;
-    this.#timer?.handle.cancel();
-    const run = () => {
-      this.#timer = undefined;
-      this.#pass = this.#run();
-    };
-    this.#timer = { handle: this.#clock.after(delayMs, run), dueAt };
-  }
-
-  /** One pass and the date of the next one. Never rejects. */
-  async #run(): Promise<void> {
-    this.#isWoken = false;
+  /** Looks at all files once and delivers what has changed. Never rejects. */
+  async #pass(): Promise<Pauses> {
+    let lookCostMs = 0;
+    let settlesInMs: number | undefined;
     try {
-      const settlesInMs = await this.#scan();
-      if (settlesInMs !== undefined) this.#schedule(settlesInMs);
+      this.#watches.set(await this.#files.directories());
+      const scan = await this.#files.scan();
+      ({ lookCostMs, settlesInMs } = scan);
+      for (const { path, content } of scan.changes) await this.#take(path, content);
+      // The first delivery is to be complete, so it waits for files that are just being written.
+      if (!this.#stop.signal.aborted && (this.#isSynced || settlesInMs === undefined)) this.#deliver();
       this.#lastFault = undefined;
     } catch (error) {
-      // Not an error of the files, for those have been dealt with: a defect. Maybe the next pass gets on without it.
-      const err = error instanceof Error ? (error.stack ?? error.message) : String(error);
+      // A defect of ours, because errors of the files are handled. Maybe the next pass gets on without it.
+      const err = stackOf(error);
       if (err !== this.#lastFault) this.#log.error('Looking for changes in the manifests failed', { err });
       this.#lastFault = err;
     }
-    this.#pass = undefined;
-    if (this.#isWoken) this.#schedule(this.#afterEventMs());
-    this.#schedule(Math.max(POLL_MS, POLL_COST_FACTOR * this.#lookCostMs));
+    return {
+      restMs: settlesInMs ?? Math.max(POLL_MS, POLL_COST_FACTOR * lookCostMs),
+      afterEventMs: Math.max(DEBOUNCE_MS, lookCostMs),
+    };
   }
 
-  /** Resolves with the milliseconds until a changed file comes to rest, if there is one. */
-  async #scan(): Promise<number | undefined> {
-    this.#watches.set(await this.#files.directories());
-    const { changes, settlesInMs, lookCostMs } = await this.#files.scan();
-    this.#lookCostMs = lookCostMs;
-    for (const change of changes) await this.#take(change);
-    // The first delivery is to be complete, so it waits for files that are just being written.
-    if (!this.#isStopped && (this.#isSynced || settlesInMs === undefined)) this.#deliver();
-    return settlesInMs;
-  }
-
-  async #take({ rank, content }: FileChange): Promise<void> {
-    const { path } = rank;
+  async #take(path: string, content: Content): Promise<void> {
     if (content.status === 'absent') {
       this.#log.v(2)?.info('A manifest file has gone', { file: path });
       this.#states.delete(path);
-      this.#documents.delete(path);
-      this.#catalog.set(rank, undefined);
       return;
     }
-    const reading = content.status === 'text' ? await this.#read(path, content) : unusable(content.err);
-    const { state, reports } = nextFileState(path, this.#states.get(path), reading);
+    const before = this.#states.get(path) ?? NO_FILE;
+    const reading = content.status === 'text' ? await this.#read(content.text, before.known) : unusable(content.err);
+    const { state, reports } = nextFileState(path, before, reading);
     this.#states.set(path, state);
-    this.#catalog.set(rank, state.objects);
     this.#log.v(4)?.info('A manifest file has been read', { file: path, objects: state.objects.size });
-    write(this.#log, reports);
+    for (const { level, message, fields } of reports) this.#log[level](message, fields);
   }
 
-  async #read(path: string, content: { readonly text: string; readonly hash: string }): Promise<FileReading> {
+  async #read(text: string, known: KnownPieces): Promise<Reading> {
     try {
-      const known = this.#documents.get(path) ?? new Map();
-      const result = await readManifest(content, { known, breathe: () => this.#breathe() });
-      this.#documents.set(path, result.known);
-      return result.reading;
+      const reader = readManifest(text, known);
+      let step = reader.next();
+      await inSlices(this.#clock, () => {
+        if (!step.done) step = reader.next();
+        return !step.done;
+      });
+      return step.value ?? unusable('it was not read to its end');
     } catch (error) {
       // A defect; it must not cost the other files.
-      return unusable(error instanceof Error ? (error.stack ?? error.message) : String(error));
+      return unusable(stackOf(error));
     }
   }
 
+  /** An object that is in several files is taken from the first of them. */
   #deliver(): void {
-    const { events, reports } = this.#catalog.takeChanges();
-    write(this.#log, reports);
+    const all = new Map<ObjectId, SourceEvent>();
+    const others = new Map<ObjectId, string[]>();
+    for (const path of this.#files.order) {
+      for (const [id, event] of this.#states.get(path)?.objects ?? []) {
+        if (!all.has(id)) all.set(id, event);
+        else others.set(id, [...(others.get(id) ?? []), path]);
+      }
+    }
+    this.#reportConflicts(others);
+    const events: SourceEvent[] = [];
+    for (const [id, last] of this.#delivered) {
+      if (all.get(id)?.value !== undefined) continue;
+      this.#delivered.delete(id);
+      events.push({ ...last, value: undefined });
+    }
+    for (const [id, event] of all) {
+      const last = this.#delivered.get(id);
+      if (event.value === undefined || event === last || isDeepStrictEqual(event, last)) continue;
+      this.#delivered.set(id, event);
+      events.push(event);
+    }
     if (events.length > 0) this.#sink?.apply(events);
     if (this.#isSynced) return;
     this.#isSynced = true;
     this.#sink?.synced();
   }
 
-  /** Lets others have the event loop when this has had it for long enough. */
-  async #breathe(): Promise<void> {
-    if (this.#clock.now() - this.#turnBeganAt < TURN_MS) return;
-    await new Promise<void>((resolve) => {
-      this.#clock.after(0, resolve);
-    });
-    this.#turnBeganAt = this.#clock.now();
+  /** Each conflict once, and again when other files take part in it. */
+  #reportConflicts(others: ReadonlyMap<ObjectId, readonly string[]>): void {
+    for (const id of this.#conflicts.keys()) if (!others.has(id)) this.#conflicts.delete(id);
+    for (const [id, paths] of others) {
+      const file = [...this.#files.order].find((path) => this.#states.get(path)?.objects.has(id));
+      const fields = { file, others: paths.join(', ') };
+      const conflict = JSON.stringify(fields);
+      if (this.#conflicts.get(id) === conflict) continue;
+      this.#conflicts.set(id, conflict);
+      this.#log.warn(`${id} is in several manifest files; the first one counts`, fields);
+    }
   }
 }
 
-function unusable(err: string): FileReading {
+/** How long to wait for the next pass, and how long after an event. */
+interface Pauses {
+  readonly restMs: number;
+  readonly afterEventMs: number;
+}
+
+function unusable(err: string): Reading {
   return { status: 'unusable', err };
+}
+
+function stackOf(error: unknown): string {
+  return error instanceof Error ? (error.stack ?? error.message) : String(error);
+}
+
+/**
+ * Reports changes in directories (inotify). Only a help: what cannot be watched, or lies behind a link to elsewhere, is
+ * found by the next regular look.
+ */
+class DirectoryWatches {
+  readonly #onChange: () => void;
+  readonly #log: Log;
+  readonly #watch: typeof fsWatch;
+  #watched = '';
+  #close = new AbortController();
+  #hasFailed = false;
+
+  constructor(options: { readonly onChange: () => void; readonly log: Log; readonly watch: typeof fsWatch }) {
+    this.#onChange = options.onChange;
+    this.#log = options.log;
+    this.#watch = options.watch;
+  }
+
+  /** Watches exactly these. A watch stays with its directory when that is renamed, hence the identities. */
+  set(directories: ReadonlyMap<string, string>): void {
+    const wanted = JSON.stringify([...directories]);
+    if (wanted === this.#watched) return;
+    this.close();
+    this.#close = new AbortController();
+    this.#watched = wanted;
+    for (const path of directories.keys()) {
+      try {
+        const watcher = this.#watch(path, { signal: this.#close.signal }, this.#onChange);
+        watcher.on('error', (error) => this.#failed(path, error));
+      } catch (error) {
+        this.#failed(path, error);
+      }
+    }
+  }
+
+  close(): void {
+    this.#close.abort();
+  }
+
+  /** Tried again with every pass, but reported once: what helps (fs.inotify.max_user_watches) helps all of them. */
+  #failed(path: string, error: unknown): void {
+    this.#watched = '';
+    if (this.#hasFailed) return;
+    this.#hasFailed = true;
+    const message = 'A directory of manifests cannot be watched; changes are found by looking for them';
+    this.#log.warn(message, { file: path, err: messageOf(error) });
+  }
 }

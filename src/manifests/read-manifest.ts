@@ -1,34 +1,160 @@
-import type { FileReading } from './file-state.ts';
-import { type ManifestDocument, readDocuments } from './objects.ts';
-import { ManifestSyntaxError } from './parse.ts';
-import { splitDocuments } from './split.ts';
+import type { Decoded } from '../kubernetes/objects/decoded.ts';
+import {
+  decodeObject,
+  type Kind,
+  type KubernetesObject,
+  objectIdentity,
+} from '../kubernetes/objects/kubernetes-object.ts';
+import type { ServiceKey } from '../model/service.ts';
+import { Field, FieldError, type Problem } from '../util/untrusted.ts';
+import { DocumentError, type ParsedDocument, parseLargeDocuments } from '../util/yaml.ts';
 
-/** Documents of a file by their text. */
-export type KnownDocuments = ReadonlyMap<string, readonly ManifestDocument[]>;
+/** A problem with the line, from 1, of the field; or of the part in which the field is missing. */
+export interface PlacedProblem extends Problem {
+  /** From the root of the document, whereas `field` is from the root of the object. */
+  readonly path: string;
+  readonly line: number;
+}
+
+/** One object of a document, of a kind that this proxy reads, or possibly of one. */
+export type ManifestObject =
+  | {
+      readonly status: 'known';
+      readonly kind: Kind;
+      readonly key: ServiceKey;
+      /** As `items[3]` inside a list; empty for an object that is the document. */
+      readonly at: string;
+      readonly decoded: Decoded<KubernetesObject>;
+      /** What makes the object invalid, or the parts that were left out. */
+      readonly problems: readonly PlacedProblem[];
+    }
+  | { readonly status: 'unknown'; readonly problem: PlacedProblem };
+
+/** Lines are counted in the piece of the file that was parsed. */
+interface ManifestDocument {
+  readonly line: number;
+  readonly objects: readonly ManifestObject[];
+}
+
+/** Where a document is in its file; both from 1. */
+export interface Place {
+  readonly document: number;
+  readonly line: number;
+  /** Lines of the file before the piece in which lines of problems are counted. */
+  readonly linesBefore: number;
+}
+
+export type Reading =
+  | { readonly status: 'read'; readonly documents: readonly (Place & ManifestDocument)[]; readonly known: KnownPieces }
+  | {
+      /** Nothing can be said of its objects: it cannot be opened, or it does not parse. */
+      readonly status: 'unusable';
+      readonly err: string;
+      readonly document?: number;
+      readonly line?: number;
+    };
+
+/** The documents of the pieces of a file, by the text of the piece. */
+export type KnownPieces = ReadonlyMap<string, readonly ManifestDocument[]>;
 
 /**
- * Reads a whole manifest file. Documents whose text is `known` are not parsed again, so that an edit costs what it
- * changes. `breathe` is awaited between documents: parsing is slow enough to be noticed by connections.
+ * Reads a manifest file piece by piece and yields after each, because parsing is slow. A piece whose text is `known` is
+ * not parsed again, so an edit costs what it changes.
  */
-export async function readManifest(
-  { text, hash }: { readonly text: string; readonly hash: string },
-  { known, breathe }: { readonly known: KnownDocuments; readonly breathe: () => Promise<void> },
-): Promise<{ readonly reading: FileReading; readonly known: KnownDocuments }> {
-  const documents: ManifestDocument[] = [];
+export function* readManifest(text: string, known: KnownPieces): Generator<void, Reading> {
+  const documents: (Place & ManifestDocument)[] = [];
   const seen = new Map<string, readonly ManifestDocument[]>();
-  for (const chunk of splitDocuments(text)) {
+  for (const { piece, linesBefore } of split(text)) {
     let found: readonly ManifestDocument[];
     try {
-      found = known.get(chunk.text) ?? readDocuments(chunk.text);
+      found = known.get(piece) ?? readPiece(piece);
     } catch (error) {
-      if (!(error instanceof ManifestSyntaxError)) throw error;
-      const line = chunk.line + error.line - 1;
-      const document = documents.length + 1;
-      return { reading: { status: 'unusable', err: error.message, content: hash, document, line }, known };
+      if (!(error instanceof DocumentError)) throw error;
+      const { message: err, line } = error;
+      return { status: 'unusable', err, document: documents.length + 1, line: linesBefore + line };
     }
-    seen.set(chunk.text, found);
-    for (const { line, objects } of found) documents.push({ line: chunk.line + line - 1, objects });
-    await breathe();
+    seen.set(piece, found);
+    for (const { line, objects } of found) {
+      documents.push({ document: documents.length + 1, line: linesBefore + line, linesBefore, objects });
+    }
+    yield;
   }
-  return { reading: { status: 'read', documents }, known: seen };
+  return { status: 'read', documents, known: seen };
+}
+
+/** A document marker is one at the start of any line, even inside a block scalar (YAML 1.2.2 §9.1.2). */
+const MARKER = /(?<![^\n])---(?=[ \t\r\n]|$)/g;
+
+/** More than comments, directives and blank lines. */
+const HAS_CONTENT = /^[ \t]*[^\s#%]/m;
+
+/** Cuts a file at its document markers, so that a file may be large although its syntax tree must not be. */
+function* split(text: string): Generator<{ readonly piece: string; readonly linesBefore: number }> {
+  let start = 0;
+  let linesBefore = 0;
+  for (const { index } of text.matchAll(MARKER)) {
+    const piece = text.slice(start, index);
+    // Directives and comments before the first marker belong to the document that the marker begins.
+    if (!HAS_CONTENT.test(piece)) continue;
+    yield { piece, linesBefore };
+    for (let at = piece.indexOf('\n'); at >= 0; at = piece.indexOf('\n', at + 1)) linesBefore += 1;
+    start = index;
+  }
+  yield { piece: text.slice(start), linesBefore };
+}
+
+function readPiece(text: string): ManifestDocument[] {
+  return parseLargeDocuments(text)
+    .filter(({ value }) => value !== null)
+    .map((document) => ({ line: document.lineOf([]), objects: readObjects(document) }));
+}
+
+const LISTS: ReadonlyMap<unknown, { readonly apiVersion: string; readonly itemKind?: Kind }> = new Map([
+  ['List', { apiVersion: 'v1' }],
+  ['ServiceList', { apiVersion: 'v1', itemKind: 'Service' as const }],
+  ['EndpointsList', { apiVersion: 'v1', itemKind: 'Endpoints' as const }],
+  ['EndpointSliceList', { apiVersion: 'discovery.k8s.io/v1', itemKind: 'EndpointSlice' as const }],
+]);
+
+function readObjects(document: ParsedDocument): ManifestObject[] {
+  const root = Field.root(document.value);
+  try {
+    const list = LISTS.get(root.get('kind').value);
+    if (list === undefined || root.get('apiVersion').stringOr(list.apiVersion) !== list.apiVersion) {
+      return readObject(root, document);
+    }
+    const items = root.get('items').items();
+    return items.flatMap((item) => {
+      const kind = item.get('kind');
+      if (LISTS.has(kind.value)) throw kind.wrong('a list inside a list is not read');
+      return readObject(item, document, list.itemKind);
+    });
+  } catch (error) {
+    if (error instanceof FieldError) return [{ status: 'unknown', problem: placed(error.problem, document, '') }];
+    throw error;
+  }
+}
+
+function readObject({ value, path: at }: Field, document: ParsedDocument, itemKind?: Kind): ManifestObject[] {
+  const identity = objectIdentity(value, itemKind);
+  if (identity.status === 'foreign') return [];
+  if (identity.status === 'unknown') return [{ status: 'unknown', problem: placed(identity.problem, document, at) }];
+  const { kind, key } = identity;
+  const decoded = decodeObject(value, kind);
+  return [
+    { status: 'known', kind, key, at, decoded, problems: problemsOf(decoded).map((p) => placed(p, document, at)) },
+  ];
+}
+
+function problemsOf(decoded: Decoded<unknown>): readonly Problem[] {
+  if (decoded.status === 'skipped') return [];
+  return decoded.status === 'ok' ? decoded.warnings : [decoded.problem];
+}
+
+/** The line is looked up at once, so that no syntax tree is kept. */
+function placed(problem: Problem, { lineOf }: ParsedDocument, at: string): PlacedProblem {
+  const path = at === '' || problem.field === '' ? at + problem.field : `${at}.${problem.field}`;
+  // `items[3].metadata.labels[a/b]`, as `Field.path` writes it.
+  const steps = [...path.matchAll(/\[([^\]]*)\]|[^.[]+/g)].map(([step, bracketed]) => bracketed ?? step);
+  return { ...problem, path, line: lineOf(steps) };
 }

@@ -3,14 +3,14 @@ import { describe, test } from 'node:test';
 import { parseCommandLine } from '../../src/config/command-line.ts';
 import { effectiveConfiguration } from '../../src/config/configuration.ts';
 import { SETTING_NAMES, SETTINGS } from '../../src/config/settings.ts';
-import { strictDocuments } from '../../src/manifests/strict-documents.ts';
+import { parseDocuments } from '../../src/util/yaml.ts';
 
 const HEAD = 'apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n';
 
 function lineOf(text: string, ...argv: string[]) {
   return parseCommandLine(['--config', '/etc/kp', ...argv], (path) => {
     assert.equal(path, '/etc/kp');
-    return strictDocuments(text);
+    return parseDocuments(text);
   });
 }
 
@@ -233,14 +233,14 @@ describe('a wrong file is refused in one line that names it and the field', () =
       /logging\.vmodule has an unknown field "z"/,
     ],
     [`${HEAD}serviceProxyName: mine\n`, /serviceProxyName "mine": only Services without the label/],
-    [`${HEAD}mode: userspace\nmode: userspace\n`, /^--config \/etc\/kp:4: the key "mode" is there twice/],
-    ['{"apiVersion": "a",\n "apiVersion": "b"}', /kp:2: the key "apiVersion" is there twice/],
+    [`${HEAD}mode: userspace\nmode: userspace\n`, /^--config \/etc\/kp:4: a key is there twice/],
+    ['{"apiVersion": "a",\n "apiVersion": "b"}', /kp:2: a key is there twice/],
     [
       `{"apiVersion": "kubeproxy.config.k8s.io/v1alpha1",\n "kind": "KubeProxyConfiguration",\n\n "mode": 5}`,
       /kp:4: mode must be a string/,
     ],
-    [`${HEAD}a: *b\n`, /kp:3: the alias \*b has no anchor before it/],
-    [bomb(), /aliases stand for more than/],
+    [`${HEAD}a: *b\n`, /kp:1: Unresolved alias .*: b$/],
+    [bomb(), /Excessive alias count/],
     [`${HEAD}a: ${'['.repeat(100_000)}`, /nested too deeply/],
     [
       `${HEAD}iptables:\n  syncPeriod: 5s\n  minSyncPeriod: 10s\n`,
@@ -268,7 +268,7 @@ describe('a wrong file is refused in one line that names it and the field', () =
   });
 
   test('a name of a file cannot break the line', () => {
-    const line = parseCommandLine(['--config', 'a\nb'], () => strictDocuments('x'));
+    const line = parseCommandLine(['--config', 'a\nb'], () => parseDocuments('x'));
     assert.match(line.kind === 'error' ? line.text : '', /^--config a\\u000ab:1: is no object/);
   });
 
@@ -371,7 +371,7 @@ describe('--write-config-to', () => {
   });
 
   test('the defaults, in upstream’s form', () => {
-    const document = strictDocuments(writtenBy([]))[0]?.value as Record<string, Record<string, unknown>>;
+    const document = parseDocuments(writtenBy([]))[0]?.value as Record<string, Record<string, unknown>>;
     assert.deepEqual(Object.keys(document), Object.keys(document).sort());
     assert.equal(document['mode'], 'userspace');
     assert.equal(document['oomScoreAdj'], -999);
@@ -384,7 +384,7 @@ describe('--write-config-to', () => {
   test('odd texts stay texts', () => {
     for (const odd of ['yes', 'null', '1', ' ', '#', 'a: b', '"', "'", '\u2028', '-', '!x', '*a']) {
       const text = writtenBy([], `${HEAD}ipvs: {scheduler: ${JSON.stringify(odd)}}\n`);
-      const document = strictDocuments(text)[0]?.value as Record<string, Record<string, unknown>>;
+      const document = parseDocuments(text)[0]?.value as Record<string, Record<string, unknown>>;
       assert.equal(document['ipvs']?.['scheduler'], odd, text);
     }
   });

@@ -1,28 +1,31 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { type FileReading, type FileState, nextFileState } from '../../src/manifests/file-state.ts';
-import { readManifest } from '../../src/manifests/read-manifest.ts';
+import { type FileState, NO_FILE, nextFileState } from '../../src/manifests/file-state.ts';
+import { type Reading, readManifest } from '../../src/manifests/read-manifest.ts';
 
 const service = (name: string, clusterIP = '10.96.0.1', port = 80) =>
   `{apiVersion: v1, kind: Service, metadata: {name: ${name}}, spec: {clusterIP: ${clusterIP}, ports: [{port: ${port}}]}}\n`;
 
 const file = (...documents: string[]) => documents.join('---\n');
 
-async function read(text: string): Promise<FileReading> {
-  const options = { known: new Map(), breathe: () => Promise.resolve() };
-  return (await readManifest({ text, hash: text }, options)).reading;
+function read(text: string, { known } = NO_FILE): Reading {
+  const reader = readManifest(text, known);
+  for (;;) {
+    const step = reader.next();
+    if (step.done) return step.value;
+  }
 }
 
 /** One file through its readings. */
 class Subject {
-  state: FileState | undefined;
+  state: FileState = NO_FILE;
 
   /** The reports of this reading, as `level: message | document:line field err`. */
-  async reads(text: string): Promise<string[]> {
-    return this.takes(await read(text));
+  reads(text: string): string[] {
+    return this.takes(read(text, this.state));
   }
 
-  takes(reading: FileReading): string[] {
+  takes(reading: Reading): string[] {
     const { state, reports } = nextFileState('f.yaml', this.state, reading);
     this.state = state;
     return reports.map(({ level, message, fields }) => {
@@ -35,7 +38,7 @@ class Subject {
 
   /** `name=clusterIP` of every Service that is served. */
   get serves(): string[] {
-    const events = [...(this.state?.objects.values() ?? [])];
+    const events = [...this.state.objects.values()];
     return events
       .flatMap(({ key, kind, value }) =>
         kind === 'Service' && value !== undefined ? [`${key}=${value.clusterIPs}`] : [],
@@ -45,120 +48,117 @@ class Subject {
   }
 }
 
-test('a bad object is reported with document, line and field, and the others are served', async () => {
+test('a bad object is reported with document, line and field, and the others are served', () => {
   const subject = new Subject();
-  assert.deepEqual(await subject.reads(file(service('a'), service('b', 'nonsense'), service('c'))), [
+  assert.deepEqual(subject.reads(file(service('a'), service('b', 'nonsense'), service('c'))), [
     'error: Service "default/b" is not valid; it is left out | 2:3 spec.clusterIP is "nonsense"; expected an IP address',
   ]);
   assert.deepEqual(subject.serves, ['a=1', 'c=1']);
 });
 
-test('a bad object keeps its last good state until it is mended', async () => {
+test('a bad object keeps its last good state until it is valid again', () => {
   const subject = new Subject();
-  await subject.reads(file(service('a'), service('b')));
-  assert.deepEqual(await subject.reads(file(service('a', '10.96.0.2'), service('b', '10.96.0.2', 0))), [
+  subject.reads(file(service('a'), service('b')));
+  assert.deepEqual(subject.reads(file(service('a', '10.96.0.2'), service('b', '10.96.0.2', 0))), [
     'error: Service "default/b" is not valid; its last good state is kept | ' +
       '2:3 spec.ports[0].port is 0; expected an integer from 1 to 65535',
   ]);
   assert.deepEqual(subject.serves, ['a=2', 'b=1']);
-  assert.deepEqual(await subject.reads(file(service('a', '10.96.0.2'), service('b', '10.96.0.3'))), [
+  assert.deepEqual(subject.reads(file(service('a', '10.96.0.2'), service('b', '10.96.0.3'))), [
     'info: Service "default/b" is valid again |',
   ]);
   assert.deepEqual(subject.serves, ['a=2', 'b=3']);
 });
 
-test('the same fault is reported once, wherever the document has moved; another one is new', async () => {
+test('the same fault is reported once, wherever the document has moved; another one is new', () => {
   const subject = new Subject();
-  await subject.reads(file(service('b', 'bad')));
-  assert.deepEqual(await subject.reads(file(service('a'), '# moved\n', service('b', 'bad'))), []);
-  assert.equal((await subject.reads(file(service('a'), service('b', 'worse')))).length, 1);
+  subject.reads(file(service('b', 'bad')));
+  assert.deepEqual(subject.reads(file(service('a'), '# moved\n', service('b', 'bad'))), []);
+  assert.equal(subject.reads(file(service('a'), service('b', 'worse'))).length, 1);
 });
 
-test('a bad object that has been removed has gone', async () => {
+test('a bad object that has been removed has gone', () => {
   const subject = new Subject();
-  await subject.reads(file(service('a'), service('b')));
-  await subject.reads(file(service('a'), service('b', 'bad')));
-  assert.deepEqual(await subject.reads(file(service('a'))), []);
+  subject.reads(file(service('a'), service('b')));
+  subject.reads(file(service('a'), service('b', 'bad')));
+  assert.deepEqual(subject.reads(file(service('a'))), []);
   assert.deepEqual(subject.serves, ['a=1']);
 });
 
-test('a file that does not parse is reported once per content and keeps everything', async () => {
+test('a file that does not parse is reported once per fault and keeps everything', () => {
   const subject = new Subject();
-  await subject.reads(file(service('a'), service('b')));
-  const [report, ...others] = await subject.reads(file(service('a', '10.96.0.9'), 'x: [\n', service('b')));
+  subject.reads(file(service('a'), service('b')));
+  const [report, ...others] = subject.reads(file(service('a', '10.96.0.9'), 'x: [\n', service('b')));
   assert.match(report ?? '', /^error: A manifest file cannot be used; its last good state is kept \| 2:\d /);
   assert.deepEqual(others, []);
   assert.deepEqual(subject.serves, ['a=1', 'b=1']);
-  assert.deepEqual(await subject.reads(file(service('a', '10.96.0.9'), 'x: [\n', service('b'))), []);
-  assert.equal((await subject.reads(file(service('a', '10.96.0.8'), 'x: [\n', service('b')))).length, 1);
-  assert.deepEqual(await subject.reads(service('b')), ['info: A manifest file is valid again |']);
+  assert.deepEqual(subject.reads(file(service('a', '10.96.0.9'), 'x: [\n', service('b'))), []);
+  assert.equal(subject.reads(file(service('a', '10.96.0.8'), '\nx: [\n', service('b'))).length, 1);
+  assert.deepEqual(subject.reads(service('b')), ['info: A manifest file is valid again |']);
   assert.deepEqual(subject.serves, ['b=1']);
 });
 
-test('faults of objects that stand while the file is broken are not reported anew', async () => {
+test('faults of objects that stand while the file is broken are not reported anew', () => {
   const subject = new Subject();
-  await subject.reads(service('a', 'bad'));
+  subject.reads(service('a', 'bad'));
   subject.takes({ status: 'unusable', err: 'it is larger than 64 MiB' });
-  assert.deepEqual(await subject.reads(service('a', 'bad')), ['info: A manifest file is valid again |']);
+  assert.deepEqual(subject.reads(service('a', 'bad')), ['info: A manifest file is valid again |']);
 });
 
-test('while a document does not say which object it is, nothing of the file is removed', async () => {
+test('while a document does not say which object it is, nothing of the file is removed', () => {
   const subject = new Subject();
-  await subject.reads(file(service('a'), service('b'), service('c')));
+  subject.reads(file(service('a'), service('b'), service('c')));
   const nameless = service('b').replace('name: b', 'name: B!');
-  assert.deepEqual(await subject.reads(file(service('a', '10.96.0.2'), nameless)), [
+  assert.deepEqual(subject.reads(file(service('a', '10.96.0.2'), nameless)), [
     'error: A manifest does not say which object it is; until it does, no object of its file is removed | ' +
       '2:3 metadata.name is "B!"; expected a DNS label: at most 63 of a-z, 0-9 and "-", with a letter or digit at both ends',
   ]);
   assert.deepEqual(subject.serves, ['a=2', 'b=1', 'c=1']);
-  assert.deepEqual(await subject.reads(file(service('a', '10.96.0.2'), service('b', '10.96.0.3'))), [
-    'info: Every manifest of a file says again which object it is |',
+  assert.deepEqual(subject.reads(file(service('a', '10.96.0.2'), service('b', '10.96.0.3'))), [
+    'info: A manifest file is valid again |',
   ]);
   assert.deepEqual(subject.serves, ['a=2', 'b=3']);
 });
 
-test('an object that is no longer to be served is there without a value', async () => {
+test('an object that is no longer to be served is there without a value', () => {
   const subject = new Subject();
-  await subject.reads(service('a'));
-  await subject.reads(service('a', 'None'));
-  assert.deepEqual(
-    [...(subject.state?.objects.values() ?? [])],
-    [{ kind: 'Service', key: 'default/a', value: undefined }],
-  );
+  subject.reads(service('a'));
+  subject.reads(service('a', 'None'));
+  assert.deepEqual([...subject.state.objects.values()], [{ kind: 'Service', key: 'default/a', value: undefined }]);
 });
 
-test('an object that is in the file twice counts once, the first valid one, with a warning', async () => {
+test('an object that is in the file twice counts once, the first valid one, with a warning', () => {
   const subject = new Subject();
-  assert.deepEqual(await subject.reads(file(service('a'), service('a', '10.96.0.2'))), [
+  assert.deepEqual(subject.reads(file(service('a'), service('a', '10.96.0.2'))), [
     'warn: Service "default/a" is in a manifest file twice; the first one counts | 2:3',
   ]);
   assert.deepEqual(subject.serves, ['a=1']);
-  await subject.reads(file(service('a', 'bad'), service('a', '10.96.0.2')));
+  subject.reads(file(service('a', 'bad'), service('a', '10.96.0.2')));
   assert.deepEqual(subject.serves, ['a=2']);
 });
 
-test('a part that is left out is a warning, once', async () => {
+test('a part that is left out is a warning, once', () => {
   const text = '{kind: Endpoints, metadata: {name: a}, subsets: [{addresses: [{ip: 10.0.0.1}, {ip: 127.0.0.1}]}]}\n';
   const subject = new Subject();
-  assert.deepEqual(await subject.reads(text), [
+  assert.deepEqual(subject.reads(text), [
     'warn: A part of Endpoints "default/a" is left out | ' +
       '1:1 subsets[0].addresses[1].ip is "127.0.0.1"; a loopback address is never proxied',
   ]);
-  assert.deepEqual(await subject.reads(`# comment\n${text}`), []);
+  assert.deepEqual(subject.reads(`# comment\n${text}`), []);
 });
 
-test('lists are read through, typed ones without the kind of their items, and faults name the item', async () => {
+test('lists are read through, typed ones without the kind of their items, and faults name the item', () => {
   const subject = new Subject();
   const list = `{apiVersion: v1, kind: List, items: [${service('a')}, {kind: Pod}, ${service('b', 'bad')}]}\n`;
   const typed =
     '{kind: ServiceList, items: [{metadata: {name: c}, spec: {clusterIP: 10.96.0.1, ports: [{port: 1}]}}]}\n';
-  assert.deepEqual(await subject.reads(file(list, typed)), [
+  assert.deepEqual(subject.reads(file(list, typed)), [
     'error: Service "default/b" is not valid; it is left out | 1:2 items[2].spec.clusterIP is "bad"; expected an IP address',
   ]);
   assert.deepEqual(subject.serves, ['a=1', 'c=1']);
 });
 
-test('a fault within a list is told with its own line, in YAML and in JSON', async () => {
+test('a fault within a list is reported with its own line, in YAML and in JSON', () => {
   const item = (name: string, clusterIP: string) => ({
     ...{ apiVersion: 'v1', kind: 'Service', metadata: { name } },
     spec: { clusterIP, ports: [{ port: 80 }] },
@@ -167,63 +167,57 @@ test('a fault within a list is told with its own line, in YAML and in JSON', asy
   const line = json.slice(0, json.indexOf('"bad"')).split('\n').length;
   const told = 'error: Service "default/b" is not valid; it is left out |';
   const fault = 'items[1].spec.clusterIP is "bad"; expected an IP address';
-  assert.deepEqual(await new Subject().reads(json), [`${told} 1:${line} ${fault}`]);
+  assert.deepEqual(new Subject().reads(json), [`${told} 1:${line} ${fault}`]);
   const yaml = file(
     service('x'),
     `\nkind: List\nitems:\n- ${service('a')}- ${service('b', 'bad').replace('spec:', '\n  spec:')}`,
   );
-  assert.deepEqual(await new Subject().reads(yaml), [`${told} 2:8 ${fault}`]);
+  assert.deepEqual(new Subject().reads(yaml), [`${told} 2:8 ${fault}`]);
 });
 
-test('an object that is in a list twice is told with its place in the list', async () => {
+test('an object that is in a list twice is reported with its place in the list', () => {
   const list = `{kind: List, items: [${service('a')}, ${service('b')}, ${service('a')}]}\n`;
-  assert.deepEqual(await new Subject().reads(list), [
+  assert.deepEqual(new Subject().reads(list), [
     'warn: Service "default/a" is in a manifest file twice; the first one counts | 1:1 items[2]',
   ]);
 });
 
-test('a key of any spelling leads to its line', async () => {
+test('a key of any spelling leads to its line', () => {
   const text = `kind: EndpointSlice\nmetadata:\n  name: s\n  labels:\n    x: y\n    kubernetes.io/service-name: B!\n`;
-  const [told] = await new Subject().reads(`${text}addressType: IPv4\nendpoints: []\n`);
+  const [told] = new Subject().reads(`${text}addressType: IPv4\nendpoints: []\n`);
   assert.match(told ?? '', /1:6 metadata\.labels\[kubernetes\.io\/service-name\] /);
 });
 
-test('a list that is none may hold anything, so nothing is removed', async () => {
+test('a list that is none may hold anything, so nothing is removed', () => {
   const subject = new Subject();
-  await subject.reads(service('a'));
+  subject.reads(service('a'));
   for (const list of ['{kind: List, items: 5}', '{kind: List, items: [{kind: List, items: []}]}', '[]', '{}']) {
-    assert.equal((await subject.reads(list)).filter((line) => line.startsWith('error')).length, 1, list);
+    assert.equal(subject.reads(list).filter((line) => line.startsWith('error')).length, 1, list);
     assert.deepEqual(subject.serves, ['a=1'], list);
   }
 });
 
-test('other kinds and empty documents are no matter', async () => {
+test('other kinds and empty documents are ignored', () => {
   const subject = new Subject();
   const others =
     '{apiVersion: apps/v1, kind: Deployment}\n---\n---\n# nothing\n---\n{kind: DeploymentList, items: 5}\n';
-  assert.deepEqual(await subject.reads(file(service('a'), others)), []);
+  assert.deepEqual(subject.reads(file(service('a'), others)), []);
   assert.deepEqual(subject.serves, ['a=1']);
 });
 
-test('an equal object is the same one, so that nobody compares it again', async () => {
+test('an equal object is the same one, so that nobody compares it again', () => {
   const subject = new Subject();
-  await subject.reads(service('a'));
-  const [before] = subject.state?.objects.values() ?? [];
-  await subject.reads(`# edited\n${service('a')}`);
-  assert.equal([...(subject.state?.objects.values() ?? [])][0], before);
+  subject.reads(service('a'));
+  const [before] = subject.state.objects.values();
+  subject.reads(`# edited\n${service('a')}`);
+  assert.equal([...subject.state.objects.values()][0], before);
 });
 
-test('a document whose text is known is not parsed again', async () => {
-  const breathe = () => Promise.resolve();
-  const first = await readManifest(
-    { text: file('', service('a'), service('b')), hash: '' },
-    { known: new Map(), breathe },
-  );
-  const documents = [...first.known.values()].flat();
-  const second = await readManifest(
-    { text: file('', service('b'), service('a')), hash: '' },
-    { known: first.known, breathe },
-  );
-  assert.deepEqual(new Set([...second.known.values()].flat()), new Set(documents));
-  for (const document of [...second.known.values()].flat()) assert.ok(documents.includes(document));
+test('a document whose text is known is not parsed again', () => {
+  const subject = new Subject();
+  subject.reads(file('', service('a'), service('b')));
+  const before = [...subject.state.known.values()].flat();
+  subject.reads(file('', service('b'), service('a')));
+  assert.deepEqual(new Set([...subject.state.known.values()].flat()), new Set(before));
+  for (const document of [...subject.state.known.values()].flat()) assert.ok(before.includes(document));
 });

@@ -1,42 +1,67 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
-import { readManifest } from '../../src/manifests/read-manifest.ts';
+import { type KnownPieces, type Reading, readManifest } from '../../src/manifests/read-manifest.ts';
 import { seededRandom } from '../support/seeded-random.ts';
 
 const GOLDEN = readFileSync(new URL('../golden/services.yaml', import.meta.url), 'utf8');
 
-const read = async (text: string) =>
-  (await readManifest({ text, hash: '' }, { known: new Map(), breathe: () => Promise.resolve() })).reading;
+function read(text: string, known: KnownPieces = new Map()): Reading {
+  const reader = readManifest(text, known);
+  for (;;) {
+    const step = reader.next();
+    if (step.done) return step.value;
+  }
+}
 
-test('documents are numbered from 1 and know their lines in the file; empty ones do not count', async () => {
-  const reading = await read('# c\n---\n---\nkind: A\n---\n# none\n---\n\nkind: B\n...\nkind: C\n');
-  assert.deepEqual(reading.status === 'read' && reading.documents.map(({ line }) => line), [4, 9, 11]);
+/** The pieces of a file that were parsed by themselves, with the line of the document in each. */
+function pieces(text: string): [number, string][] {
+  const reading = read(text);
+  if (reading.status !== 'read') return assert.fail(reading.err);
+  const lines = reading.documents.map(({ line }) => line);
+  return [...reading.known.keys()].map((piece, index) => [lines[index] ?? 0, piece]);
+}
+
+test('a file is cut at the document markers, and each document knows its line', () => {
+  assert.deepEqual(pieces('a: 1\n---\nb: 2\n--- # c\nc: 3'), [
+    [1, 'a: 1\n'],
+    [3, '---\nb: 2\n'],
+    [5, '--- # c\nc: 3'],
+  ]);
+  // Lines may end as on Windows.
+  assert.deepEqual(pieces('a: 1\r\n---\r\nb: 2\r\n'), [
+    [1, 'a: 1\r\n'],
+    [3, '---\r\nb: 2\r\n'],
+  ]);
 });
 
-test('a mistake is told with the number of its document and its line in the file', async () => {
-  assert.deepEqual(
-    await readManifest(
-      { text: 'kind: A\n---\nkind: B\n---\na: 1\na: 2\n', hash: 'h' },
-      { known: new Map(), breathe: async () => {} },
-    ).then(({ reading }) => reading),
-    {
-      status: 'unusable',
-      err: 'the key "a" is there twice',
-      content: 'h',
-      document: 3,
-      line: 6,
-    },
-  );
+test('what stands before the first marker and is no content belongs to the first document', () => {
+  assert.deepEqual(pieces('# licence\n\n%YAML 1.2\n---\na: 1\n---\nb: 2\n'), [
+    [5, '# licence\n\n%YAML 1.2\n---\na: 1\n'],
+    [7, '---\nb: 2\n'],
+  ]);
 });
 
-test('after a mistake the documents known before are known still', async () => {
-  const known = new Map();
-  const result = await readManifest({ text: 'a: [', hash: '' }, { known, breathe: async () => {} });
-  assert.equal(result.known, known);
+test('only three dashes by themselves at the start of a line are a marker', () => {
+  const text = 'a: "x --- y"\nb: |\n  ---\n---c: 1\n----: 2\n';
+  assert.deepEqual(pieces(text), [[1, text]]);
 });
 
-test('whatever a file is damaged by, reading it answers', async () => {
+test('documents are numbered from 1 and know their lines in the file; empty ones do not count', () => {
+  const reading = read('# c\n---\n---\nkind: A\n---\n# none\n---\n\nkind: B\n...\nkind: C\n');
+  assert.deepEqual(reading.status === 'read' && reading.documents.map(({ document, line }) => [document, line]), [
+    [1, 4],
+    [2, 9],
+    [3, 11],
+  ]);
+});
+
+test('a mistake is reported with the number of its document and its line in the file', () => {
+  const reading = read('kind: A\n---\nkind: B\n---\na: 1\na: 2\n');
+  assert.deepEqual(reading, { status: 'unusable', err: 'a key is there twice', document: 3, line: 6 });
+});
+
+test('whatever a file is damaged by, reading it ends', () => {
   const random = seededRandom(7);
   const below = (n: number) => Math.floor(random() * n);
   const pieces = [
@@ -68,7 +93,7 @@ test('whatever a file is damaged by, reading it answers', async () => {
       const piece = below(2) === 0 ? pieces[below(pieces.length)] : text.slice(below(text.length)).slice(0, below(80));
       text = text.slice(0, at) + piece + text.slice(at + below(40));
     }
-    outcomes[(await read(text)).status] += 1;
+    outcomes[read(text).status] += 1;
   }
   assert.ok(outcomes.read > 0 && outcomes.unusable > 0, JSON.stringify(outcomes));
 });

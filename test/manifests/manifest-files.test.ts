@@ -4,7 +4,7 @@ import { mkdtempSync, renameSync, rmSync, symlinkSync, truncateSync, utimesSync,
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
-import { FileSet } from '../../src/manifests/file-set.ts';
+import { ManifestFiles } from '../../src/manifests/manifest-files.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
 
@@ -13,15 +13,15 @@ function setUp(t: TestContext) {
   t.after(() => rmSync(dir, { recursive: true, force: true }));
   const clock = new ManualClock();
   const log = new RecordingLog();
-  const files = new FileSet({ paths: [dir], clock, log });
+  const files = new ManifestFiles({ paths: [dir], clock, log });
   const path = (name: string) => join(dir, name);
   const put = (name: string, text: string) => writeFileSync(path(name), text);
   /** `name: text or status` of what has changed. */
   const scan = async () => {
     const { changes } = await files.scan();
-    return changes.map(({ rank, content }) => {
+    return changes.map(({ path, content }) => {
       const what = content.status === 'text' ? content.text : content.status;
-      return `${rank.path.replace(`${dir}/`, '')}: ${what}`;
+      return `${path.replace(`${dir}/`, '')}: ${what}`;
     });
   };
   /** The same once everything has come to rest. */
@@ -33,7 +33,7 @@ function setUp(t: TestContext) {
   return { dir, clock, log, files, path, put, scan, settledScan };
 }
 
-test('a file is handed out once it has come to rest, and then only with other content', async (t) => {
+test('a file is handed out once it has come to rest, and again when it has changed', async (t) => {
   const { put, path, scan, settledScan, clock, files } = setUp(t);
   put('a.yaml', 'x');
   assert.equal((await files.scan()).settlesInMs, 50);
@@ -42,13 +42,26 @@ test('a file is handed out once it has come to rest, and then only with other co
   clock.advance(1);
   assert.deepEqual(await scan(), ['a.yaml: x']);
   assert.equal((await files.scan()).settlesInMs, undefined);
-  utimesSync(path('a.yaml'), 1, 1);
-  assert.deepEqual(await settledScan(), [], 'touched');
   put('a.yaml', 'y');
   assert.deepEqual(await settledScan(), ['a.yaml: y']);
   rmSync(path('a.yaml'));
   assert.deepEqual(await settledScan(), ['a.yaml: absent']);
   assert.deepEqual(await settledScan(), []);
+});
+
+test('what may be a file that is being written waits longer: a smaller one, an empty one, none', async (t) => {
+  const { put, path, files, settledScan } = setUp(t);
+  const settlesInMs = async () => (await files.scan()).settlesInMs;
+  put('a.yaml', 'text');
+  await settledScan();
+  put('a.yaml', 'tex');
+  assert.equal(await settlesInMs(), 200);
+  put('a.yaml', '');
+  assert.equal(await settlesInMs(), 400);
+  rmSync(path('a.yaml'));
+  assert.equal(await settlesInMs(), 200);
+  put('a.yaml', 'longer');
+  assert.equal(await settlesInMs(), 50, 'it has grown again');
 });
 
 test('other content of the same size and time of writing is noticed', async (t) => {
@@ -98,7 +111,7 @@ test('what is no regular file is no manifest, and opening it is not tried', { ti
 
 test('a file that fails to be read is reported once, tried again and keeps its last good state', async (t) => {
   const { dir, put, path, settledScan, log, clock } = setUp(t);
-  const alone = new FileSet({ paths: [path('a.yaml')], clock, log });
+  const alone = new ManifestFiles({ paths: [path('a.yaml')], clock, log });
   put('a.yaml', 'x');
   assert.deepEqual(await settledScan(), ['a.yaml: x']);
   rmSync(path('a.yaml'));
@@ -155,12 +168,12 @@ test('a file that keeps changing is reported, and nobody waits for it any longer
 test('a file that two paths lead to is one file', async (t) => {
   const { dir, path, put, clock, log } = setUp(t);
   put('a.yaml', 'x');
-  const files = new FileSet({ paths: [path('a.yaml'), dir], clock, log });
+  const files = new ManifestFiles({ paths: [path('a.yaml'), dir], clock, log });
   await files.scan();
   clock.advance(1_000);
   const { changes } = await files.scan();
   assert.deepEqual(
-    changes.map(({ rank }) => rank),
-    [{ source: 0, path: path('a.yaml') }],
+    changes.map(({ path }) => path),
+    [path('a.yaml')],
   );
 });

@@ -1,0 +1,254 @@
+import { constants, type Stats } from 'node:fs';
+import { readdir, readFile, stat } from 'node:fs/promises';
+import { dirname, join, resolve } from 'node:path';
+import type { Clock } from '../util/clock.ts';
+import type { Log } from '../util/log.ts';
+import { messageOf } from '../util/text.ts';
+
+export type Content =
+  | { readonly status: 'text'; readonly text: string }
+  /** There, and not to be read. */
+  | { readonly status: 'refused'; readonly err: string }
+  | { readonly status: 'absent' };
+
+export interface Scan {
+  /** Files that have changed since they were handed out. */
+  readonly changes: readonly { readonly path: string; readonly content: Content }[];
+  /** When the next file comes to rest, in milliseconds; `undefined` when all are at rest. */
+  readonly settlesInMs: number | undefined;
+  /** What a scan takes at least, with nothing to read. */
+  readonly lookCostMs: number;
+}
+
+/** What `stat` says of a path at one moment. */
+interface Look {
+  /** Equal for two looks at the same file with the same content. */
+  readonly id: string;
+  /** Bytes. */
+  readonly size: number;
+}
+
+const ABSENT: Look = { id: 'absent', size: 0 };
+
+interface Watched {
+  /** How the content looked that was handed out last. */
+  readonly accepted: Look | undefined;
+  /** A look that differs from it, since when it has been the same, and since when looks have differed. */
+  readonly pending?: { readonly look: Look; readonly since: number; readonly restlessSince: number };
+}
+
+const MAX_BYTES = 64 * 1024 * 1024;
+
+/** Long enough that a later write falls into another tick of the file system's clock, and so shows in the next look. */
+const QUIET_MS = 50;
+
+/**
+ * Removals wait longer than additions. A file that has become smaller or has gone is usually being written: truncated
+ * and not yet filled, or removed and not yet created again.
+ */
+const SMALLER_QUIET_MS = 200;
+const EMPTY_QUIET_MS = 400;
+
+/** After that a file that never comes to rest is reported, and the others no longer wait for it. */
+const RESTLESS_MS = 5_000;
+
+/** Looks under way at a time: enough to keep libuv's threads busy. */
+const PARALLEL_LOOKS = 64;
+
+/**
+ * The manifest files under the paths that the user gave. A file that has changed is read once it has looked the same
+ * for a while. That time is observed, not taken from the file, whose clock may be another machine's.
+ */
+export class ManifestFiles {
+  readonly #paths: readonly string[];
+  readonly #clock: Clock;
+  readonly #log: Log;
+  /** For each of the paths: its files in their order, until their removal has been handed out. */
+  readonly #files: string[][];
+  readonly #watched = new Map<string, Watched>();
+  /** The error that was reported for a step and a path, until it is gone. */
+  readonly #failing = new Map<string, string>();
+
+  constructor({ paths, clock, log }: { readonly paths: readonly string[]; readonly clock: Clock; readonly log: Log }) {
+    this.#paths = paths;
+    this.#clock = clock;
+    this.#log = log;
+    this.#files = paths.map(() => []);
+  }
+
+  /** All files in their order of precedence: that of the given paths, then of names. */
+  get order(): ReadonlySet<string> {
+    return new Set(this.#files.flat());
+  }
+
+  /** Rejects with one sentence when a path cannot be used. */
+  async check(): Promise<void> {
+    for (const path of this.#paths) {
+      const stats = await stat(path).catch((error: unknown) => {
+        throw new Error(
+          isAbsence(error)
+            ? `there is no file or directory ${JSON.stringify(path)} to read manifests from`
+            : `the manifests at ${JSON.stringify(path)} cannot be read: ${messageOf(error)}`,
+          { cause: error },
+        );
+      });
+      if (!stats.isFile() && !stats.isDirectory()) {
+        throw new Error(`${JSON.stringify(path)} is neither a file nor a directory of manifests`);
+      }
+    }
+  }
+
+  /** The directories in which a change would show, each with the identity of what is there now. */
+  async directories(): Promise<Map<string, string>> {
+    const directories = new Map<string, string>();
+    // The parent shows when the path itself is created, removed or replaced.
+    for (const path of this.#paths.flatMap((given) => [given, dirname(resolve(given))])) {
+      const stats = await stat(path).catch(() => undefined);
+      if (stats?.isDirectory()) directories.set(path, `${stats.dev}:${stats.ino}`);
+    }
+    return directories;
+  }
+
+  /** Looks at every file and reads those that have changed and come to rest. */
+  async scan(): Promise<Scan> {
+    const beganAt = this.#clock.now();
+    const looks = await this.#lookAtAll();
+    // One time for all of them, so that files that change together come to rest together.
+    const now = this.#clock.now();
+    const changes: { path: string; content: Content }[] = [];
+    let settlesInMs: number | undefined;
+    for (const [path, look] of looks) {
+      const waitMs = this.#settle(path, look, now);
+      const content = waitMs === 0 ? await this.#read(path, look) : undefined;
+      // A file that has changed while it was read is not at rest yet.
+      const soonMs = content === 'changing' ? 1 : waitMs;
+      if (soonMs !== undefined && soonMs > 0) settlesInMs = Math.min(soonMs, settlesInMs ?? soonMs);
+      if (content === undefined || content === 'changing') continue;
+      if (look === ABSENT) this.#watched.delete(path);
+      else this.#watched.set(path, { accepted: look });
+      this.#report(path, undefined);
+      changes.push({ path, content });
+    }
+    for (const [index, files] of this.#files.entries()) {
+      this.#files[index] = files.filter((path) => this.#watched.has(path));
+    }
+    return { changes, settlesInMs, lookCostMs: now - beganAt };
+  }
+
+  /** Milliseconds until the file may be read, 0 for now; `undefined` when there is nothing to read or to wait for. */
+  #settle(path: string, look: Look, now: number): number | undefined {
+    const { accepted, pending } = this.#watched.get(path) ?? { accepted: undefined };
+    if (look.id === (accepted ?? ABSENT).id) {
+      if (accepted === undefined) this.#watched.delete(path);
+      else this.#watched.set(path, { accepted });
+      this.#report(path, undefined);
+      return undefined;
+    }
+    const since = look.id === pending?.look.id ? pending.since : now;
+    const restlessSince = pending?.restlessSince ?? now;
+    this.#watched.set(path, { accepted, pending: { look, since, restlessSince } });
+    const waitMs = Math.max(0, since + quietMs(look, accepted) - now);
+    if (waitMs === 0 || now - restlessSince < RESTLESS_MS) return waitMs;
+    this.#report(path, 'it keeps changing');
+    return undefined;
+  }
+
+  /** A look at every file that is there or was, except where a directory cannot be listed now. */
+  async #lookAtAll(): Promise<Map<string, Look>> {
+    const paths = new Set<string>();
+    for (const [index, given] of this.#paths.entries()) {
+      try {
+        const files = [...new Set([...(this.#files[index] ?? []), ...(await filesAt(given))])].sort();
+        this.#files[index] = files;
+        for (const path of files) paths.add(path);
+        this.#report(given, undefined, 'list');
+      } catch (error) {
+        this.#report(given, messageOf(error), 'list');
+      }
+    }
+    const looks = new Map<string, Look>();
+    const left = [...paths];
+    while (left.length > 0) {
+      const some = left.splice(0, PARALLEL_LOOKS);
+      const found = await Promise.all(some.map((path) => this.#lookAt(path)));
+      for (const [index, path] of some.entries()) {
+        const look = found[index];
+        if (look !== undefined) looks.set(path, look);
+      }
+    }
+    return looks;
+  }
+
+  /** `undefined` when nothing can be said of the file now. */
+  async #lookAt(path: string): Promise<Look | undefined> {
+    try {
+      const stats = await stat(path);
+      // Pipes, devices and directories with such a name are no manifests, and opening some of them has effects.
+      return stats.isFile() ? lookOf(stats) : ABSENT;
+    } catch (error) {
+      if (isAbsence(error)) return ABSENT;
+      this.#report(path, messageOf(error));
+      return undefined;
+    }
+  }
+
+  /** `changing` when another content came in while it was read; `undefined` when it cannot be read. */
+  async #read(path: string, look: Look): Promise<Content | 'changing' | undefined> {
+    if (look === ABSENT) return { status: 'absent' };
+    if (look.size > MAX_BYTES) {
+      const limit = `${MAX_BYTES / 1024 / 1024} MiB`;
+      return { status: 'refused', err: `it is larger than ${limit}; divide it into several files` };
+    }
+    try {
+      // Not to wait for a writer, should the path be a pipe by now.
+      const bytes = await readFile(path, { flag: constants.O_RDONLY | constants.O_NONBLOCK });
+      if ((await this.#lookAt(path))?.id !== look.id) return 'changing';
+      return { status: 'text', text: new TextDecoder('utf-8', { fatal: true }).decode(bytes) };
+    } catch (error) {
+      if (error instanceof TypeError) return { status: 'refused', err: 'it is not UTF-8 text' };
+      if (isAbsence(error)) return 'changing';
+      this.#report(path, messageOf(error));
+      return undefined;
+    }
+  }
+
+  /** Reports every new error of a path once, and once that it is gone. A file can be listed and yet not be read. */
+  #report(path: string, err: string | undefined, step: 'list' | 'read' = 'read'): void {
+    const key = `${step} ${path}`;
+    if (err === this.#failing.get(key)) return;
+    if (err === undefined) {
+      this.#failing.delete(key);
+      this.#log.info('Manifests can be read again', { file: path });
+    } else {
+      this.#failing.set(key, err);
+      this.#log.error('Manifests cannot be read; their last good state is kept', { file: path, err });
+    }
+  }
+}
+
+/** The manifests in a directory, or the file itself; none where there is nothing. */
+async function filesAt(path: string): Promise<string[]> {
+  try {
+    if (!(await stat(path)).isDirectory()) return [path];
+    const names = await readdir(path);
+    // Hidden ones are editors' and, in mounted ConfigMaps, the directories that the visible links lead to.
+    return names.filter((name) => /^[^.].*\.(yaml|yml|json)$/.test(name)).map((name) => join(path, name));
+  } catch (error) {
+    if (isAbsence(error)) return [];
+    throw error;
+  }
+}
+
+function lookOf({ dev, ino, size, mtimeMs, ctimeMs }: Stats): Look {
+  return { id: `${dev}:${ino}:${size}:${mtimeMs}:${ctimeMs}`, size };
+}
+
+function quietMs(look: Look, accepted: Look | undefined): number {
+  if (accepted === undefined || look.size >= accepted.size) return QUIET_MS;
+  return look.size === 0 && look !== ABSENT ? EMPTY_QUIET_MS : SMALLER_QUIET_MS;
+}
+
+function isAbsence(error: unknown): boolean {
+  const { code } = error as NodeJS.ErrnoException;
+  return code === 'ENOENT' || code === 'ENOTDIR';
+}

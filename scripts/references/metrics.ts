@@ -1,10 +1,10 @@
 import { Registry } from 'prom-client';
-import type { SeriesFamily } from '../../src/http/series.ts';
 import {
   ENDPOINT_FAMILIES,
   OTHER_ENDPOINTS,
   OTHER_SERVICE_PORTS,
   SERVICE_PORT_FAMILIES,
+  type SeriesFamily,
 } from '../../src/http/service-port-metrics.ts';
 import { metricsOf } from '../../test/http/metrics-of.ts';
 import type { Blocks } from './blocks.ts';

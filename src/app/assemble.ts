@@ -3,7 +3,6 @@ import { VERSION } from '../config/version.ts';
 import { Health } from '../http/health.ts';
 import { HealthCheckNodePorts } from '../http/health-check-node-ports.ts';
 import { Metrics } from '../http/metrics.ts';
-import { NoLocalEndpoints } from '../http/no-local-endpoints.ts';
 import { NetlinkConntrack } from '../kernel/conntrack/conntrack.ts';
 import { allLocalAddresses } from '../kernel/host-address.ts';
 import { ExecHelper } from '../kernel/iptables/exec-helper.ts';
@@ -105,7 +104,6 @@ export async function assemble(config: Config, { log, startedAt, signal }: Surro
   const healthChecks = new HealthChecks(healthCheckNodePorts);
   const pipelines: readonly Pipeline[] = families.map((each) => {
     const { family } = each;
-    const noLocal = new NoLocalEndpoints();
     const familyMetrics = metrics.of(family);
     return createPipeline({
       config,
@@ -123,10 +121,7 @@ export async function assemble(config: Config, { log, startedAt, signal }: Surro
       health: health.of(family),
       log,
       onDelta: (delta) => {
-        noLocal.apply(delta);
-        for (const policy of ['internal', 'external'] as const) {
-          familyMetrics.noLocalEndpoints(policy, noLocal.count(policy));
-        }
+        familyMetrics.stateChanged(delta);
         healthChecks.update(family, delta.healthChecks);
         for (const port of delta.unserved) source.reportUnserved?.(port);
         for (const at of delta.triggeredAt) {

@@ -4,8 +4,7 @@ import type { Health } from '../http/health.ts';
 import { HttpServer } from '../http/http-server.ts';
 import type { Metrics } from '../http/metrics.ts';
 import { statusRoutes } from '../http/page/routes.ts';
-import { Profiler } from '../http/profiler.ts';
-import { healthzRoutes, metricsRoutes } from '../http/routes.ts';
+import { healthzRoutes, metricsRoutes, profileRoutes } from '../http/routes.ts';
 import { isWildcard } from '../model/address.ts';
 import type { ApiStatus } from '../model/source.ts';
 import type { View } from '../model/view.ts';
@@ -26,7 +25,6 @@ export interface Observed {
 
 /** `/healthz` and `/metrics`, to be started. */
 export function httpServers(config: Config, { log, onUnbindable, ...observed }: Observed): HttpServer[] {
-  const profiler = config.profiling ? new Profiler(clock) : undefined;
   const servers = [
     { name: 'healthz', at: config.healthzAddress, audience: 'anybody', routes: healthzRoutes(observed) },
     {
@@ -37,8 +35,8 @@ export function httpServers(config: Config, { log, onUnbindable, ...observed }: 
         ...metricsRoutes({
           metrics: observed.metrics,
           effectiveConfiguration: () => effectiveConfiguration(config),
-          profiler,
         }),
+        ...(config.profiling ? profileRoutes(clock) : []),
         ...statusRoutes(observed.view, clock),
       ]),
     },

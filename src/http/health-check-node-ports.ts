@@ -2,11 +2,10 @@ import type { ServiceKey } from '../model/service.ts';
 import type { HealthCheck } from '../model/service-port.ts';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
-import { type Handler, type HttpResponse, JSON_TYPE } from './http.ts';
-import { HttpServer } from './http-server.ts';
+import { type HttpResponse, HttpServer, JSON_TYPE } from './http-server.ts';
 
 export interface HealthCheckNodePortsOptions {
-  /** The rules follow; the node itself does not count here (upstream `pkg/proxy/healthcheck/service_health.go`). */
+  /** The rules keep up; the node itself does not count here (upstream `pkg/proxy/healthcheck/service_health.go`). */
   readonly proxyHealthy: () => boolean;
   readonly clock: Clock;
   readonly log: Log;
@@ -15,7 +14,7 @@ export interface HealthCheckNodePortsOptions {
 /** Load balancers probe from a few places, each with a connection or two. */
 const MAX_CONNECTIONS = 64;
 
-/** What is listened on: `undefined` stands for every address of the machine. */
+/** `undefined` stands for every address of the machine. */
 const EVERYWHERE: readonly (string | undefined)[] = [undefined];
 
 interface Check {
@@ -25,9 +24,9 @@ interface Check {
 }
 
 /**
- * Answers the health checks of load balancers, on one port for each Service that asks for it (type LoadBalancer,
- * `externalTrafficPolicy: Local`): whether this node has endpoints of it. Level-triggered: whatever comes in which order, servers are those of the last state. A port that is
- * taken is tried for again, and keeps no other from being served.
+ * Answers the health checks of load balancers, on one port for each Service that wants it (type LoadBalancer,
+ * `externalTrafficPolicy: Local`): whether this node has endpoints of the Service. Level-triggered: the servers are
+ * always those of the last state. A port that is taken is retried, and keeps no other from being served.
  */
 export class HealthCheckNodePorts {
   readonly #options: HealthCheckNodePortsOptions;
@@ -39,28 +38,20 @@ export class HealthCheckNodePorts {
     this.#options = options;
   }
 
-  /** The addresses of this machine that serve NodePorts; `undefined` for all, which is where it begins. */
+  /** The addresses of this machine that serve NodePorts; `undefined` for all, the initial state. */
   listenOn(addresses: readonly string[] | undefined): void {
     this.#addresses = addresses ?? EVERYWHERE;
-    for (const [service, check] of this.#checks) this.#reconcile(service, check);
+    this.#reconcile();
   }
 
   /** `undefined`: the Service is gone, or needs no health check any more. */
   update(service: ServiceKey, state: HealthCheck | undefined): void {
     const check = this.#checks.get(service);
-    if (state === undefined) {
-      if (check === undefined) return;
-      this.#checks.delete(service);
-      closeAll(check);
-    } else if (check === undefined) {
-      const added: Check = { state, servers: new Map() };
-      this.#checks.set(service, added);
-      this.#reconcile(service, added);
-    } else {
-      if (check.state.port !== state.port) closeAll(check);
-      check.state = state;
-      this.#reconcile(service, check);
-    }
+    if (check !== undefined && check.state.port !== state?.port) closeAll(check);
+    if (state === undefined) this.#checks.delete(service);
+    else if (check === undefined) this.#checks.set(service, { state, servers: new Map() });
+    else check.state = state;
+    this.#reconcile([service]);
   }
 
   /** Every port is free when this returns, and stays so until {@link resume}. */
@@ -71,28 +62,26 @@ export class HealthCheckNodePorts {
 
   resume(): void {
     this.#isPaused = false;
-    for (const [service, check] of this.#checks) this.#reconcile(service, check);
+    this.#reconcile();
   }
 
-  #reconcile(service: ServiceKey, check: Check): void {
+  #reconcile(services: Iterable<ServiceKey> = this.#checks.keys()): void {
     if (this.#isPaused) return;
-    for (const [address, server] of check.servers) {
-      if (this.#addresses.includes(address)) continue;
-      check.servers.delete(address);
-      void server.close();
-    }
-    for (const address of this.#addresses) {
-      if (check.servers.has(address)) continue;
-      const server = this.#server(service, check, address);
-      check.servers.set(address, server);
-      server.start();
+    for (const service of services) {
+      const check = this.#checks.get(service);
+      if (check === undefined) continue;
+      closeAll(check, (address) => !this.#addresses.includes(address));
+      for (const address of this.#addresses) {
+        if (check.servers.has(address)) continue;
+        const server = this.#server(service, check, address);
+        check.servers.set(address, server);
+        server.start();
+      }
     }
   }
 
   #server(service: ServiceKey, check: Check, address: string | undefined): HttpServer {
     const { proxyHealthy, clock, log } = this.#options;
-    // On every path, as upstream's.
-    const handler: Handler = () => answer(service, check.state.localEndpoints, proxyHealthy());
     return new HttpServer({
       name: `health check of ${service}`,
       address,
@@ -100,16 +89,20 @@ export class HealthCheckNodePorts {
       hint: 'load balancers take this node for unhealthy until whatever has the port ends',
       maxConnections: MAX_CONNECTIONS,
       audience: 'anybody',
-      routes: { get: () => handler },
+      // On every path, as upstream's.
+      routes: { get: () => () => answer(service, check.state.localEndpoints, proxyHealthy()) },
       clock,
       log,
     });
   }
 }
 
-function closeAll(check: Check): void {
-  for (const server of check.servers.values()) void server.close();
-  check.servers.clear();
+function closeAll({ servers }: Check, isChosen = (_address: string | undefined) => true): void {
+  for (const [address, server] of servers) {
+    if (!isChosen(address)) continue;
+    servers.delete(address);
+    void server.close();
+  }
 }
 
 /** The body is upstream's to the byte; the header lets load balancers weigh nodes. */

@@ -4,7 +4,7 @@ import type { Clock } from '../util/clock.ts';
 import type { Instant } from '../util/timestamp.ts';
 
 export interface HealthReport {
-  /** Rules of every address family follow; nothing else counts. */
+  /** The rules of every address family keep up; nothing else counts. */
   readonly healthy: boolean;
   /** While healthy, of the family that was updated last, else of the first one that is stuck; `undefined` until then. */
   readonly lastUpdated: Instant | undefined;
@@ -17,11 +17,10 @@ interface FamilyHealth {
 }
 
 /**
- * Whether rules keep up with what is wanted, by the measure of kube-proxy's `ProxyHealthServer` (`pkg/proxy/healthcheck/
- * proxy_health.go`): healthy while nothing waits, or while the oldest change that waits does so for less than the
- * timeout. Counting from the oldest, as since 1.28: before, a steady stream of changes kept a stuck proxy healthy.
- * Healthy from the start, too: a probe during the first sync must not have the pod restarted. Unlike upstream's, the
- * first sync counts once it takes longer than the timeout.
+ * Whether the rules keep up with the cluster, by the measure of kube-proxy's `ProxyHealthServer` (`pkg/proxy/healthcheck/
+ * proxy_health.go`): healthy while no change has waited for the timeout. The oldest change counts, as since 1.28:
+ * before, a steady stream of changes kept a stuck proxy healthy. Healthy from the start, so that no probe during the
+ * first sync restarts the pod. Unlike upstream's, the first sync counts once it takes longer than the timeout.
  */
 export class Health {
   readonly #clock: Clock;
@@ -55,11 +54,12 @@ export class Health {
     const stuck = families.find(
       ({ oldestPendingMs: since }) => since !== undefined && now.monotonicMs - since >= this.#timeoutMs,
     );
-    const lastUpdated = stuck === undefined ? latest(families) : stuck.lastUpdated;
-    return { healthy: stuck === undefined, lastUpdated, now };
+    const updates = families.flatMap(({ lastUpdated }) => lastUpdated ?? []);
+    const [latest] = updates.sort((a, b) => b.monotonicMs - a.monotonicMs);
+    return { healthy: stuck === undefined, lastUpdated: stuck === undefined ? latest : stuck.lastUpdated, now };
   }
 
-  /** When rules of this family were in sync last. */
+  /** When the rules of this family were last in sync. */
   lastUpdated(family: IpFamily): Instant | undefined {
     return this.#families.get(family)?.lastUpdated;
   }
@@ -67,10 +67,4 @@ export class Health {
   #now(): Instant {
     return { wallMs: this.#clock.wallNow(), monotonicMs: this.#clock.now() };
   }
-}
-
-function latest(families: readonly FamilyHealth[]): Instant | undefined {
-  return families
-    .flatMap(({ lastUpdated }) => lastUpdated ?? [])
-    .reduce<Instant | undefined>((a, b) => (a === undefined || b.monotonicMs > a.monotonicMs ? b : a), undefined);
 }

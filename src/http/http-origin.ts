@@ -5,23 +5,20 @@ import { parseAddress, unmapped } from '../model/address.ts';
 const HOST = /^(?:\[([^\]]*)\]|([^:]*))(?::\d*)?$/;
 
 /**
- * Why nobody should be answered who asks like this: it is a web site that makes a browser ask. `undefined`: anybody else.
- * `address`: of ours, that the connection came to.
+ * Why a request is refused: a web site makes an operator's browser send it. `undefined` for every other request.
+ * `address`: our own, to which the connection came.
  */
-export function refusalOf(headers: IncomingHttpHeaders, address: string | undefined): string | undefined {
-  if (isLoopback(address) && !isOwnHost(headers.host)) {
+export function refusalOf(headers: IncomingHttpHeaders, address = ''): string | undefined {
+  const isLoopback = address === '::1' || unmapped(address).startsWith('127.');
+  if (isLoopback && !isOwnHost(headers.host)) {
     return 'On loopback this answers to "localhost" and IP addresses only: under any other name, web sites could read it.';
   }
-  return isOfOtherSite(headers) ? 'Other web sites may only lead here, not ask for anything themselves.' : undefined;
-}
-
-function isLoopback(address = ''): boolean {
-  return address === '::1' || unmapped(address).startsWith('127.');
+  return isFromOtherSite(headers) ? 'Other web sites may only link here, not request anything themselves.' : undefined;
 }
 
 /**
- * A name that somebody else rules may lead to 127.0.0.1 today and to his own server a moment ago, so to a browser both
- * are the same site ("DNS rebinding"). Those who do not say for which host they ask are no browsers.
+ * DNS rebinding: a name that an attacker controls resolves to his server first and to 127.0.0.1 later. The browser
+ * takes both for one site and lets his page read our answer. A client that sends no Host header is not a browser.
  */
 function isOwnHost(host: string | undefined): boolean {
   if (host === undefined) return true;
@@ -30,9 +27,9 @@ function isOwnHost(host: string | undefined): boolean {
 }
 
 /**
- * What browsers say of who asks (Fetch Metadata). The other site could not read the answer, but keep those who can from
- * having one. A link that somebody follows is no harm.
+ * Fetch Metadata, which browsers send about the requesting site. The other site could not read the answer, but making
+ * one costs time. Following a link is harmless and is allowed.
  */
-function isOfOtherSite({ 'sec-fetch-site': site, 'sec-fetch-dest': destination }: IncomingHttpHeaders): boolean {
+function isFromOtherSite({ 'sec-fetch-site': site, 'sec-fetch-dest': destination }: IncomingHttpHeaders): boolean {
   return (site === 'cross-site' || site === 'same-site') && destination !== 'document';
 }

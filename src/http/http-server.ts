@@ -5,9 +5,49 @@ import { pipeline } from 'node:stream/promises';
 import { endpointName } from '../model/endpoint.ts';
 import type { Clock, Timer } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
-import { type HttpResponse, type Routes, TEXT } from './http.ts';
-import { HttpConnections } from './http-connections.ts';
 import { refusalOf } from './http-origin.ts';
+
+/* The HTTP server of every address that the program serves: GET and HEAD, with bounds and deadlines. */
+
+export interface HttpRequest {
+  readonly query: URLSearchParams;
+  /** Aborted when the client has left, or has its answer. */
+  readonly signal: AbortSignal;
+}
+
+export interface HttpResponse {
+  readonly status: number;
+  readonly contentType: string;
+  readonly headers?: Readonly<Record<string, string>>;
+  /** A long one comes in parts, each made when the client has taken the one before. */
+  readonly body: string | AsyncIterable<string>;
+  /** It goes on for as long as the client reads: the deadline is for each part, not for the whole. */
+  readonly unhurried?: true;
+}
+
+/** One that throws or rejects is answered with 500. */
+export type Handler = (request: HttpRequest) => HttpResponse | Promise<HttpResponse>;
+
+/** By path, without the query. */
+export type Routes = Pick<ReadonlyMap<string, Handler>, 'get'>;
+
+export const TEXT = 'text/plain; charset=utf-8';
+export const JSON_TYPE = 'application/json';
+
+export function textResponse(status: number, body: string): HttpResponse {
+  return { status, contentType: TEXT, body };
+}
+
+/** Answers `busy` while `max` requests are under way, each until its client has the answer or has left. */
+export function atOnce(max: number, busy: HttpResponse, handler: Handler): Handler {
+  let count = 0;
+  return (request) => {
+    if (count >= max) return busy;
+    count++;
+    request.signal.addEventListener('abort', () => count--);
+    return handler(request);
+  };
+}
 
 export interface HttpServerOptions {
   /** For the log: "healthz", "metrics". */
@@ -18,11 +58,11 @@ export interface HttpServerOptions {
   readonly port: number;
   /** What to do about an address that cannot be bound; ends the log's sentence. */
   readonly hint: string;
-  /** `--bind-address-hard-fail`: called when the address cannot be bound, and nothing is tried again. */
+  /** `--bind-address-hard-fail`: called when the address cannot be bound; there is no retry then. */
   readonly onUnbindable?: () => void;
-  /** Connections at a time; see {@link HttpConnections}. */
+  /** At a time. Beyond it, a new connection replaces the one that has been idle for the longest. */
   readonly maxConnections: number;
-  /** What is for operators is not for web sites that make a browser of theirs ask; see {@link refusalOf}. */
+  /** `operators`: not for web sites that make an operator's browser ask; see {@link refusalOf}. */
   readonly audience: 'anybody' | 'operators';
   readonly routes: Routes;
   readonly clock: Clock;
@@ -33,23 +73,26 @@ export interface HttpServerOptions {
 const BIND_RETRY_MS = 5_000;
 
 /**
- * A client that dawdles over its request or over reading the answer loses its connection, so that a few of them cannot
+ * A client that is slow to send its request, or to read the answer, loses its connection, so that a few of them cannot
  * keep the kubelet's probe out. Ten seconds are Prometheus' own limit on a scrape.
  */
 const REQUEST_TIMEOUT_MS = 3_000;
 const RESPONSE_TIMEOUT_MS = 10_000;
 const KEEP_ALIVE_TIMEOUT_MS = 10_000;
 
-/**
- * Serves GET and HEAD on one address. An address that cannot be bound is retried for ever, as by default upstream:
- * balancing goes on without it.
- */
+/** Of one connection: Node would start to answer every request that a client writes ahead. */
+const MAX_PIPELINED = 4;
+
+type Socket = IncomingMessage['socket'];
+
+/** Retries an address that cannot be bound for ever, as upstream does by default: proxying goes on without it. */
 export class HttpServer {
   readonly #options: HttpServerOptions;
   readonly #server: Server;
-  readonly #connections: HttpConnections;
+  /** Connections, with their requests under way. Idle ones are in the order in which they became idle. */
+  readonly #connections = new Map<Socket, number>();
   #retry: Timer | undefined;
-  #toldProblem: string | undefined;
+  #loggedProblem: string | undefined;
   #closed = false;
 
   constructor(options: HttpServerOptions) {
@@ -58,15 +101,12 @@ export class HttpServer {
       {
         requestTimeout: REQUEST_TIMEOUT_MS,
         keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
-        // Node looks for overdue requests only so often; its own 30 s would make the limits above meaningless.
+        // Node looks for overdue requests only this often; its default of 30 s would make the limits above meaningless.
         connectionsCheckingInterval: 1_000,
       },
-      (request, response) => {
-        void this.#answer(request, response);
-      },
+      (request, response) => void this.#answer(request, response),
     );
-    this.#connections = new HttpConnections(options.maxConnections);
-    this.#server.on('connection', (socket) => this.#connections.opened(socket));
+    this.#server.on('connection', (socket) => this.#connected(socket));
     this.#server.on('listening', () => this.#listening());
     this.#server.on('error', (error) => this.#failed(error));
   }
@@ -77,14 +117,14 @@ export class HttpServer {
     return typeof address === 'object' && address !== null ? address : undefined;
   }
 
-  /** Returns at once; whether and when the address could be bound is in the log. */
+  /** Returns at once; the log says whether and when the address could be bound. */
   start(): void {
     const { address: host, port } = this.#options;
     // Without a host, Node listens on `::` for both families, or on 0.0.0.0 where the kernel has no IPv6.
     this.#server.listen({ port, ...(host !== undefined && { host }) });
   }
 
-  /** Stops listening, ends every connection, gives up retrying. The port is free when this returns, before it resolves. */
+  /** Stops listening and retrying, and ends every connection. The port is free when this returns, before it resolves. */
   async close(): Promise<void> {
     this.#closed = true;
     this.#retry?.cancel();
@@ -112,22 +152,45 @@ export class HttpServer {
       log.error(`Cannot serve HTTP here; ${hint}`, fields);
       onUnbindable();
     } else {
-      // Once for each reason: the line that it serves tells the end of it.
-      if (this.#toldProblem !== error.message) {
-        log.error(`Cannot serve HTTP here, trying again every ${BIND_RETRY_MS / 1_000} s; ${hint}`, fields);
+      // Once for each reason; the line about serving HTTP reports the end of it.
+      if (this.#loggedProblem !== error.message) {
+        log.error(`Cannot serve HTTP here; retrying every ${BIND_RETRY_MS / 1_000} s; ${hint}`, fields);
       }
-      this.#toldProblem = error.message;
+      this.#loggedProblem = error.message;
       this.#retry = clock.after(BIND_RETRY_MS, () => this.start());
     }
   }
 
+  /**
+   * Clients that hold connections without asking keep nobody out, least of all a kubelet or a load balancer, which ask
+   * at once. When every connection is being answered, the new one is closed.
+   */
+  #connected(socket: Socket): void {
+    socket.on('close', () => this.#connections.delete(socket));
+    if (this.#connections.size >= this.#options.maxConnections) {
+      const [idle] = [...this.#connections].find(([, requests]) => requests === 0) ?? [socket];
+      this.#connections.delete(idle);
+      idle.destroy();
+      if (idle === socket) return;
+    }
+    this.#connections.set(socket, 0);
+  }
+
   async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const { socket } = request;
-    if (!this.#connections.requested(socket)) return;
+    const { socket, method } = request;
+    const before = this.#connections.get(socket);
+    if (before === undefined) return;
+    if (before === MAX_PIPELINED) {
+      socket.destroy();
+      return;
+    }
+    this.#connections.set(socket, before + 1);
     const left = new AbortController();
     response.on('close', () => {
       left.abort();
-      this.#connections.answered(socket);
+      const requests = this.#connections.get(socket) ?? 0;
+      // To the end of the order, as it may be idle from now on.
+      if (this.#connections.delete(socket)) this.#connections.set(socket, requests - 1);
     });
     const { status, contentType, headers, body, unhurried } = await this.#route(request, left.signal);
     if (left.signal.aborted) return;
@@ -141,18 +204,18 @@ export class HttpServer {
       ...(typeof body === 'string' && { 'Content-Length': Buffer.byteLength(body) }),
       ...headers,
     });
-    // Node leaves the body of a whole text out of an answer to HEAD.
+    // Node leaves the body of a text out of an answer to HEAD.
     if (typeof body === 'string') response.end(body);
-    else if (request.method === 'HEAD') response.end();
+    else if (method === 'HEAD') response.end();
     else await this.#stream(request, response, unhurried ? this.#inTime(body, response) : body);
   }
 
-  /** For taking what there is now. */
+  /** For reading what there is now. */
   #deadline(response: ServerResponse): Timer {
     return this.#options.clock.after(RESPONSE_TIMEOUT_MS, () => response.destroy());
   }
 
-  /** With a deadline for each part. The next one is asked for when the client has taken what was before. */
+  /** Gives each part a deadline of its own. The next one is asked for when the client has taken the one before. */
   async *#inTime(parts: AsyncIterable<string>, response: ServerResponse): AsyncGenerator<string> {
     for await (const part of parts) {
       const deadline = this.#deadline(response);
@@ -164,7 +227,7 @@ export class HttpServer {
     }
   }
 
-  /** Whatever fails now ends the connection in the middle, which tells the client that the answer is not whole. */
+  /** A failure ends the connection in the middle, which tells the client that the answer is not complete. */
   async #stream(request: IncomingMessage, response: ServerResponse, body: AsyncIterable<string>): Promise<void> {
     const { name, log } = this.#options;
     try {
@@ -180,41 +243,23 @@ export class HttpServer {
   async #route(request: IncomingMessage, signal: AbortSignal): Promise<HttpResponse> {
     const { name, audience, routes, log } = this.#options;
     const refusal = audience === 'operators' ? refusalOf(request.headers, request.socket.localAddress) : undefined;
-    if (refusal !== undefined) return { status: 403, contentType: TEXT, body: `${refusal}\n` };
+    if (refusal !== undefined) return textResponse(403, `${refusal}\n`);
     const path = pathOf(request);
     const handler = routes.get(path);
-    if (handler === undefined) return { status: 404, contentType: TEXT, body: '404 page not found\n' };
+    if (handler === undefined) return textResponse(404, '404 page not found\n');
     if (request.method !== 'GET' && request.method !== 'HEAD') {
-      return {
-        status: 405,
-        contentType: TEXT,
-        headers: { Allow: 'GET, HEAD', Connection: 'close' },
-        body: 'Only GET and HEAD are served here.\n',
-      };
+      const headers = { Allow: 'GET, HEAD', Connection: 'close' };
+      return { ...textResponse(405, 'Only GET and HEAD are served here.\n'), headers };
     }
     try {
-      const query = new URLSearchParams(request.url?.slice(path.length));
-      const response = await handler({ query, signal });
-      const { body } = response;
-      return typeof body === 'string' ? response : { ...response, body: await begun(body) };
+      return await handler({ query: new URLSearchParams(request.url?.slice(path.length)), signal });
     } catch (error) {
       log.error('Cannot answer an HTTP request', { server: name, path, err: String(error) });
-      return { status: 500, contentType: TEXT, body: 'This could not be answered; the log of the proxy says why.\n' };
+      return textResponse(500, 'This could not be answered; the log of the proxy says why.\n');
     }
   }
 }
 
 function pathOf(request: IncomingMessage): string {
   return request.url?.replace(/\?.*$/s, '') ?? '';
-}
-
-/** The same body, its first part made: what fails until then can still be answered with 500. */
-async function begun(body: AsyncIterable<string>): Promise<AsyncIterable<string>> {
-  const rest = body[Symbol.asyncIterator]();
-  const first = await rest.next();
-  return (async function* () {
-    if (first.done) return;
-    yield first.value;
-    yield* { [Symbol.asyncIterator]: () => rest };
-  })();
 }

@@ -1,31 +1,23 @@
 import { Counter, Gauge, Histogram, Registry } from 'prom-client';
-import type { IpFamily } from '../model/address.ts';
 import type { ListenerStats } from '../model/data-plane.ts';
 import type { ApiRequestMetrics, LoopDelayMs } from '../model/metrics.ts';
 import type { ApiStatus } from '../model/source.ts';
 import type { ProcessLog } from '../operate/log/log.ts';
-import type { Clock } from '../util/clock.ts';
-import type { Health } from './health.ts';
-import { type FamilyMetrics, KubeProxyMetrics } from './kube-proxy-metrics.ts';
+import { KubeProxyMetrics, type KubeProxyMetricsOptions } from './kube-proxy-metrics.ts';
 import { registerProcessMetrics } from './process-metrics.ts';
-import { collectRows, printSeries } from './series.ts';
 import {
+  collectRows,
   ENDPOINT_FAMILIES,
   endpointRows,
   OTHER_ENDPOINTS,
   OTHER_SERVICE_PORTS,
+  printSeries,
   SERVICE_PORT_FAMILIES,
   servicePortRows,
 } from './service-port-metrics.ts';
 
-export interface MetricsOptions {
-  readonly clock: Clock;
+export interface MetricsOptions extends Omit<KubeProxyMetricsOptions, 'registry'> {
   readonly version: string;
-  readonly health: Pick<Health, 'lastUpdated'>;
-  /** The families that are served from the start. */
-  readonly families: readonly IpFamily[];
-  /** Services whose changes, or those of their endpoints, are not handed on yet. */
-  readonly pendingServices: () => number;
   /** The data plane's counters, read at scrape time. */
   readonly stats: () => Iterable<ListenerStats>;
   readonly log: Pick<ProcessLog, 'lines' | 'droppedLines'>;
@@ -40,8 +32,8 @@ export interface MetricsOptions {
 }
 
 /**
- * Twice the Service ports that the proxy is made for, some 300,000 series. The bound is there for the sake of whoever
- * stores them, should somebody create Services without end.
+ * Twice the Service ports that the proxy is made for, some 300,000 series. The bound protects whoever stores them,
+ * should somebody create Services without end.
  */
 const MAX_ROWS = 20_000;
 
@@ -52,89 +44,78 @@ const API_REQUEST_BUCKETS = [0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 6
  * What `/metrics` shows: kube-proxy's metrics and client-go's under their names; ours for Service ports; the process's
  * own. `docs/metrics.md` lists them all.
  */
-export class Metrics implements ApiRequestMetrics {
+export class Metrics extends KubeProxyMetrics implements ApiRequestMetrics {
   readonly #registry: Registry;
-  readonly #kubeProxy: KubeProxyMetrics;
   readonly #stats: () => Iterable<ListenerStats>;
   readonly #maxRows: number;
   readonly #apiRequests: Counter;
   readonly #apiRequestDuration: Histogram;
 
-  constructor(options: MetricsOptions) {
-    this.#stats = options.stats;
-    this.#maxRows = options.maxRows ?? MAX_ROWS;
-    this.#registry = options.registry ?? new Registry();
-    const registers = [this.#registry];
-    this.#kubeProxy = new KubeProxyMetrics({ ...options, registry: this.#registry });
-    this.#apiRequests = new Counter({
-      name: 'rest_client_requests_total',
-      help: 'Requests to the API server, by status code (<error> without an answer), method and host',
-      labelNames: ['code', 'method', 'host'],
-      registers,
-    });
+  constructor({ registry = new Registry(), maxRows = MAX_ROWS, ...options }: MetricsOptions) {
+    super({ ...options, registry });
+    const { version, stats, log, apiStatus, takeLoopDelay } = options;
+    this.#registry = registry;
+    this.#stats = stats;
+    this.#maxRows = maxRows;
+    const metric = (name: string, help: string, ...labelNames: string[]) => {
+      return { name, help, labelNames, registers: [registry] };
+    };
+    this.#apiRequests = new Counter(
+      metric(
+        'rest_client_requests_total',
+        'Requests to the API server, by status code (<error> without an answer), method and host',
+        ...['code', 'method', 'host'],
+      ),
+    );
     this.#apiRequestDuration = new Histogram({
-      name: 'rest_client_request_duration_seconds',
-      help: "Time until the head of the API server's answer, by verb and host",
-      labelNames: ['verb', 'host'],
+      ...metric(
+        'rest_client_request_duration_seconds',
+        "Time until the head of the API server's answer, by verb and host",
+        ...['verb', 'host'],
+      ),
       buckets: API_REQUEST_BUCKETS,
-      registers,
     });
+    new Gauge(
+      metric(
+        'userspace_proxy_build_info',
+        'Always 1; the version of the proxy and of the Node that runs it',
+        ...['version', 'nodejs_version'],
+      ),
+    ).set({ version, nodejs_version: process.version }, 1);
     new Gauge({
-      name: 'userspace_proxy_build_info',
-      help: 'Always 1; the version of the proxy and of the Node that runs it',
-      labelNames: ['version', 'nodejs_version'],
-      registers,
-    }).set({ version: options.version, nodejs_version: process.version }, 1);
-    new Gauge({
-      name: 'userspace_proxy_api_connected',
-      help: '1 while the API server is followed, or when there is none to follow',
-      registers,
+      ...metric('userspace_proxy_api_connected', '1 while the API server is followed, or when there is none to follow'),
       collect() {
-        this.set((options.apiStatus()?.connected ?? true) ? 1 : 0);
+        this.set((apiStatus()?.connected ?? true) ? 1 : 0);
       },
     });
     new Gauge({
-      name: 'userspace_proxy_api_stale_seconds',
-      help: 'For how long changes on the API server may have been missed; 0 while it is followed',
-      registers,
+      ...metric(
+        'userspace_proxy_api_stale_seconds',
+        'For how long changes on the API server may have been missed; 0 while it is followed',
+      ),
       collect() {
-        this.set((options.apiStatus()?.staleForMs ?? 0) / 1_000);
+        this.set((apiStatus()?.staleForMs ?? 0) / 1_000);
       },
     });
     new Counter({
-      name: 'userspace_proxy_log_lines_total',
-      help: 'Log lines by level (error, warn, info), those that could not be written too',
-      labelNames: ['level'],
-      registers,
+      ...metric(
+        'userspace_proxy_log_lines_total',
+        'Log lines by level (error, warn, info), those that could not be written too',
+        'level',
+      ),
       collect() {
         this.reset();
-        for (const [level, count] of Object.entries(options.log.lines)) this.inc({ level }, count);
+        for (const [level, count] of Object.entries(log.lines)) this.inc({ level }, count);
       },
     });
     new Counter({
-      name: 'userspace_proxy_log_lines_dropped_total',
-      help: 'Log lines that could not be written',
-      registers,
+      ...metric('userspace_proxy_log_lines_dropped_total', 'Log lines that could not be written'),
       collect() {
         this.reset();
-        this.inc(options.log.droppedLines);
+        this.inc(log.droppedLines);
       },
     });
-    registerProcessMetrics(this.#registry, options.takeLoopDelay);
-  }
-
-  /** For the pipeline of this family. */
-  of(family: IpFamily): FamilyMetrics {
-    return this.#kubeProxy.of(family);
-  }
-
-  /** From now on, this family is served, too. */
-  serve(family: IpFamily): void {
-    this.#kubeProxy.serve(family);
-  }
-
-  healthAnswered(kind: 'healthz' | 'livez', code: 200 | 503): void {
-    this.#kubeProxy.healthAnswered(kind, code);
+    registerProcessMetrics(registry, takeLoopDelay);
   }
 
   requestDone({ method, host, code, durationMs }: Parameters<ApiRequestMetrics['requestDone']>[0]): void {
@@ -147,21 +128,22 @@ export class Metrics implements ApiRequestMetrics {
   }
 
   /**
-   * Prometheus' text format, version 0.0.4, in parts that never hold up the event loop. Throws before the first part
-   * when the data plane's counters cannot be read.
+   * Prometheus' text format, version 0.0.4, in parts that never hold up the event loop. Rejects when the data plane's
+   * counters cannot be read.
    */
-  async *render(): AsyncGenerator<string> {
-    const rows = await collectRows(servicePortRows(this.#stats()), {
-      max: this.#maxRows,
-      others: OTHER_SERVICE_PORTS,
-    });
-    yield await this.#registry.metrics();
-    yield* printSeries(SERVICE_PORT_FAMILIES, rows);
+  async render(): Promise<AsyncIterable<string>> {
+    const rows = servicePortRows(this.#stats());
+    const collected = await collectRows(rows, { max: this.#maxRows, others: OTHER_SERVICE_PORTS });
+    const others = await this.#registry.metrics();
+    return (async function* () {
+      yield others;
+      yield* printSeries(SERVICE_PORT_FAMILIES, collected);
+    })();
   }
 
-  /** The same for each endpoint of each Service port, and nothing else: who wants so many series asks for them. */
-  async *renderEndpoints(): AsyncGenerator<string> {
-    const rows = await collectRows(endpointRows(this.#stats()), { max: this.#maxRows, others: OTHER_ENDPOINTS });
-    yield* printSeries(ENDPOINT_FAMILIES, rows);
+  /** The same for each endpoint of each Service port, and nothing else: so many series are for who asks for them. */
+  async renderEndpoints(): Promise<AsyncIterable<string>> {
+    const rows = endpointRows(this.#stats());
+    return printSeries(ENDPOINT_FAMILIES, await collectRows(rows, { max: this.#maxRows, others: OTHER_ENDPOINTS }));
   }
 }

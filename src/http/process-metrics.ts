@@ -15,8 +15,8 @@ const LOOP_DELAY: Readonly<Record<keyof LoopDelayMs, string>> = {
 };
 
 /**
- * Those of prom-client's defaults that are served, in words that say what they are here. Not those that list every open
- * handle or descriptor: with ten thousand listeners, several milliseconds of the event loop in each scrape.
+ * Those of prom-client's defaults that are served, with our own help texts. The ones that list every open handle or
+ * descriptor are left out: with ten thousand listeners they take several milliseconds of the event loop in each scrape.
  */
 const DEFAULTS = {
   process_cpu_user_seconds_total: 'Processor time in user space',
@@ -39,20 +39,16 @@ const DEFAULTS = {
     'Time of garbage collections of the main thread, by kind: major, minor, incremental, weakcb',
 };
 
-const DESCRIPTORS = '/proc/self/fd';
-
-/** prom-client's measurement of the event loop cannot be left out, but wakes nobody up. */
+/** prom-client's measurement of the event loop cannot be left out, but this keeps it from waking the process. */
 const NEVER_MS = 2 ** 31 - 1;
 
-/**
- * `process_*` and `nodejs_*`: prom-client's, as far as they cost nothing with many descriptors. `takeLoopDelay`: since
- * it was called last; `undefined` when nothing was measured.
- */
+/** `process_*` and `nodejs_*`. `takeLoopDelay`: since it was called last; `undefined` when nothing was measured. */
 export function registerProcessMetrics(registry: Registry, takeLoopDelay: () => LoopDelayMs | undefined): void {
+  const registers = [registry];
   new Gauge({
     name: 'process_open_fds',
     help: 'Open descriptors',
-    registers: [registry],
+    registers,
     async collect() {
       this.set(await openDescriptors());
     },
@@ -64,34 +60,26 @@ export function registerProcessMetrics(registry: Registry, takeLoopDelay: () => 
     // The one that comes from /proc/self/limits is missing where that cannot be read.
     if (metric) registry.registerMetric(Object.assign(metric, { help }));
   }
-  registerLoopDelay(registry, takeLoopDelay);
-}
-
-/**
- * Under prom-client's names. Its own count the time between two looks as lateness, and a scrape right after another one
- * gets what is no time at all: here, the values of that one.
- */
-function registerLoopDelay(registry: Registry, takeLoopDelay: () => LoopDelayMs | undefined): void {
-  const statistics = Object.keys(LOOP_DELAY) as (keyof LoopDelayMs)[];
-  const gauges = statistics.map((statistic, index) => {
-    const gauge = new Gauge({
+  // prom-client's own gauges of these names count the time between two looks as lateness. After a scrape without a
+  // measurement, ours keep their values.
+  let delay: LoopDelayMs | undefined;
+  for (const [index, statistic] of (Object.keys(LOOP_DELAY) as (keyof LoopDelayMs)[]).entries()) {
+    new Gauge({
       name: `nodejs_eventloop_lag_${statistic}_seconds`,
       help: LOOP_DELAY[statistic],
-      registers: [registry],
-      // The first that is asked sets all of them, so that they are of one measurement.
-      ...(index === 0 && { collect }),
+      registers,
+      collect() {
+        // All gauges show one measurement: the first one takes it.
+        if (index === 0) delay = takeLoopDelay() ?? delay;
+        if (delay !== undefined) this.set(delay[statistic] / 1_000);
+      },
     });
-    return { statistic, gauge };
-  });
-  function collect() {
-    const delay = takeLoopDelay();
-    if (delay === undefined) return;
-    for (const { statistic, gauge } of gauges) gauge.set(delay[statistic] / 1_000);
   }
 }
 
 export async function openDescriptors(): Promise<number> {
+  const directory = '/proc/self/fd';
   // Since Linux 6.2 the size of the directory is the number of descriptors; before, it is 0 and they have to be listed.
-  const { size } = await stat(DESCRIPTORS);
-  return size > 0 ? size : (await readdir(DESCRIPTORS)).length;
+  const { size } = await stat(directory);
+  return size > 0 ? size : (await readdir(directory)).length;
 }

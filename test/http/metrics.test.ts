@@ -6,8 +6,10 @@ import { type Address, parseAddress } from '../../src/model/address.ts';
 import { COUNTERS, type Counter, type Counters, type ListenerStats } from '../../src/model/data-plane.ts';
 import type { LoopDelayMs } from '../../src/model/metrics.ts';
 import type { ServicePortName } from '../../src/model/service.ts';
+import type { ServicePort } from '../../src/model/service-port.ts';
 import type { ApiStatus } from '../../src/model/source.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
+import { address, ENDPOINT, servicePort } from '../rules/fixtures.ts';
 import { parseExposition } from './exposition.ts';
 import { metricsOf } from './metrics-of.ts';
 
@@ -30,7 +32,7 @@ function setUp(ports: ListenerStats[] = [], { maxRows }: { maxRows?: number } = 
     takeLoopDelay: () => loop.delay,
     ...(maxRows !== undefined && { maxRows }),
   });
-  const scrape = async () => parseExposition(await textOf(metrics.render()));
+  const scrape = async () => parseExposition(await textOf(await metrics.render()));
   /** The value of the only series that has all these labels. */
   const sampleOf = async (name: string, labels: Readonly<Record<string, string>> = {}) => {
     const samples = ((await scrape()).get(name)?.samples ?? []).filter((sample) =>
@@ -170,13 +172,46 @@ describe('syncing is told under kube-proxy’s names', () => {
     );
   });
 
-  test('Services without local endpoints, by policy', async () => {
-    const { ipv4, sampleOf } = setUp();
-    ipv4.noLocalEndpoints('external', 3);
-    ipv4.noLocalEndpoints('external', 2);
-    const of = (traffic_policy: string) =>
+  describe('Services without local endpoints, by policy', () => {
+    const of = (sampleOf: ReturnType<typeof setUp>['sampleOf']) => (traffic_policy: string) =>
       sampleOf('kubeproxy_sync_proxy_rules_no_local_endpoints_total', { ...IPV4, traffic_policy });
-    assert.deepEqual([await of('external'), await of('internal')], [2, 0]);
+    const LACKING = { endpoints: [], onlyElsewhere: true } as const;
+    const elsewhere = (internal: boolean, external: boolean) => ({ ...LACKING, internal, external });
+    const ADDRESSES = [address('192.0.2.1')];
+    const cases: readonly (readonly [parts: Partial<ServicePort>, internal: number, external: number])[] = [
+      [{}, 0, 0],
+      [{ endpoints: [] }, 0, 0],
+      [{ nodePort: 30_000, local: elsewhere(false, true) }, 0, 1],
+      [{ nodePort: 30_000, local: elsewhere(true, false) }, 1, 0],
+      [{ nodePort: 30_000, local: { internal: false, external: true, endpoints: [ENDPOINT] } }, 0, 0],
+      [LACKING, 1, 0],
+      [{ ...LACKING, nodePort: 30_000 }, 1, 1],
+      [{ ...LACKING, externalIPs: ADDRESSES }, 1, 1],
+      [{ ...LACKING, loadBalancerIPs: ADDRESSES }, 1, 1],
+    ];
+    for (const [parts, internal, external] of cases) {
+      test(`${JSON.stringify(parts)}: ${internal} and ${external}`, async () => {
+        const { ipv4, sampleOf } = setUp();
+        ipv4.stateChanged({ upserted: [servicePort(parts)], removed: [] });
+        assert.deepEqual([await of(sampleOf)('internal'), await of(sampleOf)('external')], [internal, external]);
+      });
+    }
+
+    test('count until they have endpoints here, or go', async () => {
+      const { ipv4, sampleOf } = setUp();
+      const a = servicePort({ ...LACKING, name: 'default/a' });
+      const b = servicePort({ ...LACKING, name: 'default/b' });
+      const deltas: readonly (readonly [upserted: ServicePort[], removed: ServicePortName[], count: number])[] = [
+        [[a, b], [], 2],
+        [[a], [], 2],
+        [[servicePort({ name: 'default/a' })], [], 1],
+        [[], ['default/b', 'default/unheard-of'], 0],
+      ];
+      for (const [upserted, removed, count] of deltas) {
+        ipv4.stateChanged({ upserted, removed });
+        assert.equal(await of(sampleOf)('internal'), count);
+      }
+    });
   });
 
   test('conntrack entries that went', async () => {
@@ -341,7 +376,7 @@ test('endpoints have the same series, as far as they are an endpoint’s, on a p
   const addresses = ['10.0.0.1', 'fd00::1'].map((text) => parseAddress(text) as Address);
   const endpoints = addresses.map((address) => ({ endpoint: { address, port: 8080 }, counters }));
   const { metrics, scrape } = setUp([{ ...port('default/web:http', {}), endpoints }, port('default/uncounted', {})]);
-  const families = parseExposition(await textOf(metrics.renderEndpoints()));
+  const families = parseExposition(await textOf(await metrics.renderEndpoints()));
   assert.deepEqual(
     [...families].map(([name, { samples }]) => [name, samples.length]),
     [
@@ -374,7 +409,7 @@ test('endpoints beyond the bound share one series', async () => {
     counters,
   }));
   const { metrics } = setUp([{ ...port('default/web', {}), endpoints }], { maxRows: 1 });
-  const families = parseExposition(await textOf(metrics.renderEndpoints()));
+  const families = parseExposition(await textOf(await metrics.renderEndpoints()));
   const samples = families.get('userspace_proxy_endpoint_connections_total')?.samples ?? [];
   assert.deepEqual(
     samples.map(({ labels, value }) => [labels.get('endpoint'), value]),
@@ -390,8 +425,8 @@ test('counters that cannot be read make the scrape fail, not the process', async
     throw new Error('worker gone');
   };
   const metrics = metricsOf(stats);
-  await assert.rejects(metrics.render().next(), /worker gone/);
-  await assert.rejects(metrics.renderEndpoints().next(), /worker gone/);
+  await assert.rejects(metrics.render(), /worker gone/);
+  await assert.rejects(metrics.renderEndpoints(), /worker gone/);
 });
 
 test('two sets of metrics in one process do not meet', async () => {

@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict';
 import { request } from 'node:http';
 import { describe, type TestContext, test } from 'node:test';
-import { profileRoutes } from '../../src/http/profile-routes.ts';
-import { Profiler } from '../../src/http/profiler.ts';
+import { profileRoutes } from '../../src/http/routes.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { until } from '../support/until.ts';
 import { ask } from './http-client.ts';
@@ -13,7 +12,7 @@ const HEAP = '/debug/v8/heap-profile';
 
 async function setUp(t: TestContext) {
   const clock = new ManualClock();
-  const { address } = await serve(t, new Map(profileRoutes(new Profiler(clock))));
+  const { address } = await serve(t, new Map(profileRoutes(clock)));
   /** Asks, and lets the time pass that the profile takes. */
   const record = async (path: string, ms: number) => {
     const reply = ask(address, path);

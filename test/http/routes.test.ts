@@ -100,7 +100,7 @@ describe('the healthz address', () => {
 describe('the metrics address', () => {
   function routes(stats: () => Iterable<ListenerStats>, effectiveConfiguration: () => object = () => ({})) {
     const metrics = metricsOf(stats);
-    return metricsRoutes({ metrics, effectiveConfiguration, profiler: undefined });
+    return new Map(metricsRoutes({ metrics, effectiveConfiguration }));
   }
 
   const zero = Object.fromEntries(COUNTERS.map((counter) => [counter, 0])) as Counters;

@@ -1,7 +1,6 @@
 import type { AddressInfo } from 'node:net';
 import type { TestContext } from 'node:test';
-import type { Routes } from '../../src/http/http.ts';
-import { HttpServer, type HttpServerOptions } from '../../src/http/http-server.ts';
+import { HttpServer, type HttpServerOptions, type Routes } from '../../src/http/http-server.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
 import { until } from '../support/until.ts';

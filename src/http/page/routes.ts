@@ -1,8 +1,7 @@
 import type { View } from '../../model/view.ts';
 import type { Clock } from '../../util/clock.ts';
 import { oneAtATime } from '../../util/wait.ts';
-import { type Handler, type HttpResponse, JSON_TYPE, TEXT } from '../http.ts';
-import { atOnce } from '../http-at-once.ts';
+import { atOnce, type Handler, type HttpResponse, JSON_TYPE, TEXT } from '../http-server.ts';
 import { statusCsv, statusJson } from './exports.ts';
 import { liveEvents } from './live.ts';
 import { CONTENT_SECURITY_POLICY, page } from './page.ts';

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { collectRows, printSeries, type SeriesFamily, type SeriesRow } from '../../src/http/series.ts';
+import { collectRows, printSeries, type SeriesFamily, type SeriesRow } from '../../src/http/service-port-metrics.ts';
 import { COUNTERS, type Counters } from '../../src/model/data-plane.ts';
 
 const ZERO = Object.fromEntries(COUNTERS.map((counter) => [counter, 0])) as Counters;

@@ -1,5 +1,5 @@
 import { fileURLToPath } from 'node:url';
-import { endProcess } from '../src/kernel/end-process.ts';
+import { endProcess } from '../src/kernel/process.ts';
 import { Agent } from '../test/netns/agent.ts';
 import { ProxyProcess } from '../test/netns/proxy.ts';
 import { CLIENT_ADDRESS, type Namespace, NODE_ADDRESS, Topology } from '../test/netns/topology.ts';

@@ -1,7 +1,7 @@
 import { writeFileSync } from 'node:fs';
 import { openTerminal, subcommands, tools } from './app/subcommands.ts';
-import { endProcess } from './kernel/end-process.ts';
 import { HELPER_PROCESS } from './kernel/iptables/exec-helper.ts';
+import { endProcess } from './kernel/process.ts';
 import { isSubcommand, runSubcommand } from './operate/command/run-subcommand.ts';
 
 try {

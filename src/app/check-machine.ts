@@ -3,7 +3,7 @@ import { availableParallelism, cpus, networkInterfaces } from 'node:os';
 import { dirname } from 'node:path';
 import type { Config } from '../config/config.ts';
 import { defaultWorkers } from '../engine/fast/create.ts';
-import { localAddresses } from '../kernel/host-address.ts';
+import { localAddresses } from '../kernel/addresses.ts';
 import { conntrackNumbers, TW_REUSE } from '../kernel/host-settings.ts';
 import { createExec } from '../kernel/iptables/exec.ts';
 import {
@@ -15,8 +15,7 @@ import {
   type Tools,
 } from '../kernel/iptables/flavour.ts';
 import { createIptables } from '../kernel/iptables/iptables.ts';
-import { ListeningSockets, readTable, receiving } from '../kernel/listening-sockets.ts';
-import { localPorts } from '../kernel/local-port-range.ts';
+import { ListeningSockets, localPorts, readTable, receiving } from '../kernel/local-ports.ts';
 import { isTrusted, nodeHolder } from '../kernel/node-claim.ts';
 import type { IpFamily } from '../model/address.ts';
 import { IptablesError, type Table } from '../model/iptables.ts';

@@ -1,6 +1,6 @@
 import { parseCommandLine } from '../config/command-line.ts';
 import type { CommandLine } from '../config/config.ts';
-import { readRegularFile } from '../kernel/regular-file.ts';
+import { readRegularFile } from '../kernel/files.ts';
 import { splitCheckArguments } from '../operate/check/arguments.ts';
 import { type Finding, fail, ok, warn } from '../operate/check/finding.ts';
 import { exitCode, findingLine, findingsJson, summaryLine } from '../operate/check/report.ts';

@@ -1,8 +1,8 @@
 import { writeFileSync } from 'node:fs';
 import type { IptablesMode, LogConfig } from '../config/config.ts';
 import { PROGRAM } from '../config/version.ts';
+import { allLocalAddresses } from '../kernel/addresses.ts';
 import { NetlinkConntrack } from '../kernel/conntrack/conntrack.ts';
-import { allLocalAddresses } from '../kernel/host-address.ts';
 import { applyMachineSettings } from '../kernel/host-settings.ts';
 import { createExec } from '../kernel/iptables/exec.ts';
 import { installedFlavours } from '../kernel/iptables/flavour.ts';

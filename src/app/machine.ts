@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
-import { hostAddress, localAddresses } from '../kernel/host-address.ts';
-import { routeInterface } from '../kernel/route-interface.ts';
+import { hostAddress, localAddresses } from '../kernel/addresses.ts';
+import { routeInterface } from '../kernel/routes.ts';
 import { type Address, familyOf } from '../model/address.ts';
 import type { Departure, Machine } from '../operate/view/explain.ts';
 

@@ -1,8 +1,7 @@
 import { VERSION } from '../config/version.ts';
 import type { Health } from '../http/health.ts';
 import { openDescriptors } from '../http/process-metrics.ts';
-import { ownDescriptorLimit } from '../kernel/descriptor-limit.ts';
-import { measureLoopDelay } from '../kernel/loop-delay.ts';
+import { measureLoopDelay, ownDescriptorLimit } from '../kernel/process.ts';
 import { type Endpoint, endpointName } from '../model/endpoint.ts';
 import type { Iptables } from '../model/iptables.ts';
 import type { ApiStatus } from '../model/source.ts';

@@ -1,6 +1,6 @@
 import type { Config } from '../config/config.ts';
 import type { FamilyMetrics } from '../http/kube-proxy-metrics.ts';
-import { localPorts } from '../kernel/local-port-range.ts';
+import { localPorts } from '../kernel/local-ports.ts';
 import type { IpFamily } from '../model/address.ts';
 import { DEFAULT_NODE_PORTS } from '../model/address.ts';
 import type { Conntrack } from '../model/conntrack.ts';

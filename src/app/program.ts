@@ -1,5 +1,5 @@
 import { parseCommandLine } from '../config/command-line.ts';
-import { readRegularFile } from '../kernel/regular-file.ts';
+import { readRegularFile } from '../kernel/files.ts';
 import { SUBCOMMANDS } from '../operate/command/subcommands.ts';
 import { messageOf } from '../util/text.ts';
 import { parseDocuments } from '../util/yaml.ts';

@@ -1,9 +1,8 @@
 import type { Config } from '../config/config.ts';
 import { VERSION } from '../config/version.ts';
-import { checkDescriptorLimit } from '../kernel/descriptor-limit.ts';
-import { endProcess, leaveProcess } from '../kernel/end-process.ts';
 import { applyHostSettings } from '../kernel/host-settings.ts';
 import { NodeClaim } from '../kernel/node-claim.ts';
+import { checkDescriptorLimit, endProcess, leaveProcess } from '../kernel/process.ts';
 import { ServiceManager } from '../kernel/service-manager.ts';
 import type { Operations } from '../model/operations.ts';
 import { awaitSupervision } from '../upgrade/take-over.ts';

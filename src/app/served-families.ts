@@ -1,4 +1,4 @@
-import { localAddresses } from '../kernel/host-address.ts';
+import { localAddresses } from '../kernel/addresses.ts';
 import { type Address, familyOf, type IpFamily } from '../model/address.ts';
 import { type Iptables, IptablesError } from '../model/iptables.ts';
 import { natProbeText } from '../rules/plan.ts';

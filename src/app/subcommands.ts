@@ -1,6 +1,6 @@
 import { writeSync } from 'node:fs';
 import { PROGRAM } from '../config/version.ts';
-import { endProcess } from '../kernel/end-process.ts';
+import { endProcess } from '../kernel/process.ts';
 import type { Subcommands } from '../operate/command/run-subcommand.ts';
 import type { Terminal, Tools } from '../operate/command/subcommand.ts';
 import { SUBCOMMANDS } from '../operate/command/subcommands.ts';

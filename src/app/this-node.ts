@@ -1,6 +1,5 @@
 import type { Config } from '../config/config.ts';
-import { localAddresses } from '../kernel/host-address.ts';
-import { NodeAddress } from '../kernel/node-address.ts';
+import { localAddresses, NodeAddress } from '../kernel/addresses.ts';
 import { isEligible, type NodeStatus } from '../kubernetes/node-status.ts';
 import { type Address, addressBlock, type Cidr, cidrContains, familyOf, type IpFamily } from '../model/address.ts';
 import type { NodeTopology } from '../model/endpoint.ts';

@@ -1,5 +1,5 @@
 import { parseCommandLine } from '../config/command-line.ts';
-import { watchFile } from '../kernel/file-watch.ts';
+import { watchFile } from '../kernel/files.ts';
 import type { Log } from '../util/log.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
 import { parseDocuments } from '../util/yaml.ts';

@@ -1,7 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { HealthCheckNodePorts } from '../http/health-check-node-ports.ts';
-import { watchAddresses } from '../kernel/address-changes.ts';
-import { localAddresses } from '../kernel/host-address.ts';
+import { localAddresses, watchAddresses } from '../kernel/addresses.ts';
 import type { Address, IpFamily } from '../model/address.ts';
 import type { NodeFacts } from '../rules/service-rules.ts';
 import type { Clock } from '../util/clock.ts';

@@ -1,12 +1,11 @@
 import { constants } from 'node:os';
 import type { Clock, Timer } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
-import { watchdogPeriodMs } from './watchdog.ts';
 
 export interface ServiceManagerOptions {
   readonly env: NodeJS.ProcessEnv;
   readonly pid: number;
-  /** Whether this process has taken over from another, which systemd knew first. */
+  /** This process has taken over from another, which systemd knew first. */
   readonly isSuccessor: boolean;
   readonly clock: Clock;
   /** The machine's CLOCK_MONOTONIC. */
@@ -14,25 +13,24 @@ export interface ServiceManagerOptions {
   readonly log: Log;
 }
 
-/** Sends one datagram to a Unix socket, without waiting for anything. A negative errno says that it failed. */
+/** Sends one datagram to a Unix socket without blocking. Returns a negative errno when it failed. */
 type SendDatagram = (path: string, text: string) => number;
 
-/** Its queue is full: of few datagrams, which systemd reads when it has time. */
+/** The socket's queue, which holds few datagrams, is full until systemd reads it. */
 const BUSY = -constants.errno.EAGAIN;
 const BUSY_RETRY_MS = 20;
 const BUSY_TRIES = 100;
 
 /**
- * Tells systemd how the service is (sd_notify(3), `Type=notify`), and, where its watchdog waits for that, again and again
- * that this thread's event loop turns. Without NOTIFY_SOCKET nobody wants to know, and nothing is said. That it cannot be
- * told is logged once and harms nothing here.
+ * Notifies systemd of the service's state (sd_notify(3), `Type=notify`), and feeds its watchdog while this thread's event
+ * loop turns. Does nothing without NOTIFY_SOCKET. A failure is logged once and does no harm here.
  */
 export class ServiceManager {
   readonly #path: string | undefined;
   readonly #options: ServiceManagerOptions;
   readonly #periodMs: number | undefined;
   #send: Promise<SendDatagram | undefined> | undefined;
-  #nextSign: Timer | undefined;
+  #nextFeed: Timer | undefined;
   #hasFailed = false;
 
   constructor(options: ServiceManagerOptions) {
@@ -41,39 +39,39 @@ export class ServiceManager {
     this.#periodMs = watchdogPeriodMs(options.env, options);
   }
 
-  /** The watchdog is fed from now on. Before, systemd hears only the predecessor, or bounds the time of the start. */
+  /** The watchdog is fed from now on. Before, a predecessor feeds it, or TimeoutStartSec= applies. */
   ready(): Promise<void> {
-    const told = this.#notify('READY=1');
+    const notified = this.#notify('READY=1');
     this.#feedWatchdog();
-    return told;
+    return notified;
   }
 
-  /** {@link ready} says when that is over. */
+  /** Lasts until {@link ready}. */
   reloading(): Promise<void> {
     return this.#notify(`RELOADING=1\nMONOTONIC_USEC=${Math.floor(this.#options.uptimeMs() * 1000)}`);
   }
 
   stopping(): Promise<void> {
-    this.#nextSign?.cancel();
+    this.#nextFeed?.cancel();
     return this.#notify('STOPPING=1');
   }
 
-  /** That process is the service's main one from now on, and says the rest itself. */
+  /** That process is the service's main process from now on, and sends all further notifications. */
   successor(pid: number): Promise<void> {
-    this.#nextSign?.cancel();
+    this.#nextFeed?.cancel();
     return this.#notify(`MAINPID=${pid}`);
   }
 
   #feedWatchdog(): void {
-    this.#nextSign?.cancel();
+    this.#nextFeed?.cancel();
     if (this.#path === undefined || this.#periodMs === undefined) return;
     void this.#notify('WATCHDOG=1');
-    this.#nextSign = this.#options.clock.after(this.#periodMs, () => this.#feedWatchdog());
+    this.#nextFeed = this.#options.clock.after(this.#periodMs, () => this.#feedWatchdog());
   }
 
   async #notify(text: string): Promise<void> {
     if (this.#path === undefined) return;
-    // Not before somebody wants to know: the portable engine must work where koffi's addon does not load.
+    // Loaded here, because the node engine also runs where koffi's addon cannot be loaded.
     this.#send ??= import('../sys/unix-socket.ts')
       .then(({ sendUnixDatagram }) => sendUnixDatagram)
       .catch(() => undefined);
@@ -81,14 +79,15 @@ export class ServiceManager {
     if (send !== undefined && (await this.#sent(send, this.#path, text))) return;
     if (!this.#hasFailed) {
       this.#options.log.warn(
-        'Cannot tell systemd of this process; it takes that for a start that failed (Type=notify) or a process that hangs (WatchdogSec=), so use Type=exec without a watchdog',
+        'Cannot notify systemd, which will take this for a failed start (Type=notify) or a hanging process ' +
+          '(WatchdogSec=); use Type=exec without a watchdog',
         { socket: this.#path },
       );
     }
     this.#hasFailed = true;
   }
 
-  /** Insists while systemd is busy, for what it misses it takes for a failure. */
+  /** Retries while systemd is busy, because it takes a missing notification for a failure. */
   async #sent(send: SendDatagram, path: string, text: string): Promise<boolean> {
     let status = send(path, text);
     for (let tries = 1; status === BUSY && tries < BUSY_TRIES; tries++) {
@@ -97,4 +96,24 @@ export class ServiceManager {
     }
     return status >= 0;
   }
+}
+
+/** Some watchdogs exceed 2^31 ms, and Node fires such a timer at once. */
+const MAX_PERIOD_MS = 60 * 60 * 1000;
+
+export interface WatchedProcess {
+  readonly pid: number;
+  /** Its environment comes from the first process of the service, and still names that process. */
+  readonly isSuccessor: boolean;
+}
+
+/**
+ * How often to feed systemd's watchdog, in milliseconds: two notifications may be late or lost before it acts.
+ * `undefined` without a watchdog, or when it watches another process (sd_watchdog_enabled(3)).
+ */
+export function watchdogPeriodMs(env: NodeJS.ProcessEnv, { pid, isSuccessor }: WatchedProcess): number | undefined {
+  const { WATCHDOG_USEC: timeoutUs = '', WATCHDOG_PID: watched = '' } = env;
+  if (!/^[1-9]\d*$/.test(timeoutUs)) return undefined;
+  if (watched !== '' && watched !== String(pid) && !isSuccessor) return undefined;
+  return Math.min(Number(timeoutUs) / 1000 / 3, MAX_PERIOD_MS);
 }

@@ -34,7 +34,7 @@ describe('the sources', () => {
 
   test('end the process in one place, which cannot hang (ADR 15)', () => {
     const ending = files.filter((file) => /\bprocess\.(?:exit|reallyExit|abort)\(/.test(textOf(file)));
-    assert.deepEqual(ending, ['src/kernel/end-process.ts']);
+    assert.deepEqual(ending, ['src/kernel/process.ts']);
   });
 });
 

@@ -7,7 +7,7 @@ import { describe, test } from 'node:test';
 import { parseCommandLine } from '../../src/config/command-line.ts';
 import type { Config } from '../../src/config/config.ts';
 import { DEFAULT_CONTROL_SOCKET } from '../../src/config/control-socket.ts';
-import { watchdogPeriodMs } from '../../src/kernel/watchdog.ts';
+import { watchdogPeriodMs } from '../../src/kernel/service-manager.ts';
 import { deployedArguments, deployedCapabilities, deployedObjects } from './manifest.ts';
 
 const ANALYZE = '/usr/bin/systemd-analyze';

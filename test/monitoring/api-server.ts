@@ -1,5 +1,5 @@
 import { createInterface } from 'node:readline';
-import { endProcess } from '../../src/kernel/end-process.ts';
+import { endProcess } from '../../src/kernel/process.ts';
 import { FakeApiServer } from '../fakes/fake-api-server.ts';
 
 /*

@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { endProcess } from '../../src/kernel/end-process.ts';
+import { endProcess } from '../../src/kernel/process.ts';
 
 /** The node: one bridge for pods, `eth0` with the default route. The same addresses as in test/golden. */
 export const NODE_ADDRESS = '192.168.50.10';

@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process';
-import { endProcess } from '../../src/kernel/end-process.ts';
+import { endProcess } from '../../src/kernel/process.ts';
 
 /*
  * Imported first in a test file: runs the file again in a network namespace of its own, where it may do with rules as

@@ -1,5 +1,5 @@
-import { descriptorLimit } from '../../kernel/descriptor-limit.ts';
 import type { KernelNumber } from '../../kernel/host-settings.ts';
+import { descriptorLimit } from '../../kernel/process.ts';
 import { type Finding, ok, warn } from './finding.ts';
 import { numberIn, type ReadFile } from './kernel-files.ts';
 

@@ -1,5 +1,5 @@
 import { createInterface } from 'node:readline';
-import { endProcess } from '../../../src/kernel/end-process.ts';
+import { endProcess } from '../../../src/kernel/process.ts';
 import * as clients from './clients.ts';
 import * as https from './https.ts';
 import * as meddler from './meddler.ts';

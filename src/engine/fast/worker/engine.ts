@@ -1,4 +1,4 @@
-import { localPorts } from '../../../kernel/local-port-range.ts';
+import { localPorts } from '../../../kernel/local-ports.ts';
 import { read } from '../../../sys/descriptor.ts';
 import { EPOLLIN } from '../../../sys/epoll.ts';
 import { Memory } from '../../../sys/memory.ts';

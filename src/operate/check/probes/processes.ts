@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { basename } from 'node:path';
-import { readTable } from '../../../kernel/listening-sockets.ts';
+import { readTable } from '../../../kernel/local-ports.ts';
 import type { ProxiedProtocol } from '../../../model/service-port.ts';
 import type { HostProcess, SocketPort } from '../host-process.ts';
 

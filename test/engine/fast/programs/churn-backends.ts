@@ -1,7 +1,7 @@
 import { createSocket, type Socket as DatagramSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
-import { endProcess } from '../../../../src/kernel/end-process.ts';
+import { endProcess } from '../../../../src/kernel/process.ts';
 import { PayloadCheck } from './churn-payload.ts';
 
 /*

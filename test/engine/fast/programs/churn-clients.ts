@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { createSocket } from 'node:dgram';
 import { connect, type Socket } from 'node:net';
-import { endProcess } from '../../../../src/kernel/end-process.ts';
+import { endProcess } from '../../../../src/kernel/process.ts';
 import { type BackendMode, PayloadCheck, payload } from './churn-payload.ts';
 
 /*

@@ -3,7 +3,7 @@ import { openListenSocket } from '../../../../src/engine/fast/listen-socket.ts';
 import { counterMemory, PortCounters } from '../../../../src/engine/fast/port-counters.ts';
 import { Engine } from '../../../../src/engine/fast/worker/engine.ts';
 import { type Command, STATUS, STATUS_WORDS } from '../../../../src/engine/fast/worker/protocol.ts';
-import { endProcess } from '../../../../src/kernel/end-process.ts';
+import { endProcess } from '../../../../src/kernel/process.ts';
 import { parseAddress } from '../../../../src/model/address.ts';
 import { descriptorLimit, eventfd, write } from '../../../../src/sys/descriptor.ts';
 import { Memory } from '../../../../src/sys/memory.ts';

@@ -1,6 +1,6 @@
 import { readdirSync } from 'node:fs';
 import { createFastDataPlane } from '../../../../src/engine/fast/create.ts';
-import { endProcess } from '../../../../src/kernel/end-process.ts';
+import { endProcess } from '../../../../src/kernel/process.ts';
 import { parseAddress } from '../../../../src/model/address.ts';
 import { systemClock } from '../../../../src/util/system-clock.ts';
 import { RecordingLog } from '../../../fakes/recording-log.ts';

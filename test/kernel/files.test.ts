@@ -1,11 +1,39 @@
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, test } from 'node:test';
-import { watchFile } from '../../src/kernel/file-watch.ts';
+import { after, afterEach, beforeEach, describe, test } from 'node:test';
+import { readRegularFile, watchFile } from '../../src/kernel/files.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { until } from '../support/until.ts';
+
+describe('reading a regular file', () => {
+  const directory = mkdtempSync(join(tmpdir(), 'kup-file-'));
+  after(() => rmSync(directory, { recursive: true }));
+  const path = join(directory, 'file');
+
+  test('gives its text, also through a link', () => {
+    writeFileSync(path, 'ä: 1\n');
+    symlinkSync(path, join(directory, 'link'));
+    assert.equal(readRegularFile(path), 'ä: 1\n');
+    assert.equal(readRegularFile(join(directory, 'link')), 'ä: 1\n');
+  });
+
+  test('of up to 1 MiB', () => {
+    writeFileSync(path, 'x'.repeat(1024 * 1024));
+    assert.equal(readRegularFile(path).length, 1024 * 1024);
+    writeFileSync(path, 'x'.repeat(1024 * 1024 + 1));
+    assert.throws(() => readRegularFile(path), /^Error: has 1048577 bytes; at most 1048576 are read$/);
+  });
+
+  test('refuses what is none, without waiting for a pipe', () => {
+    const pipe = join(directory, 'pipe');
+    execFileSync('mkfifo', [pipe]);
+    for (const odd of [directory, '/dev/zero', pipe]) assert.throws(() => readRegularFile(odd), /is no regular file/);
+    assert.throws(() => readRegularFile(join(directory, 'missing')), /cannot be read \(ENOENT\); check the path/);
+  });
+});
 
 describe('watching a file', () => {
   let directory: string;
@@ -34,7 +62,7 @@ describe('watching a file', () => {
     await until('the next look', () => clock.pendingTimers === 1);
   }
 
-  test('tells a new text once, in place or by renaming', async () => {
+  test('reports a new text once, whether written in place or renamed', async () => {
     watch();
     await look();
     assert.deepEqual(changes, []);

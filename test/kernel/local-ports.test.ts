@@ -3,10 +3,31 @@ import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer } from 'node:net';
 import { test } from 'node:test';
-import { ListeningSockets, receiving } from '../../src/kernel/listening-sockets.ts';
-import { parseAddress } from '../../src/model/address.ts';
+import { ListeningSockets, localPorts, parseLocalPorts, receiving } from '../../src/kernel/local-ports.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { address as ip } from '../rules/fixtures.ts';
+
+test('the range and the reserved ports are read as the kernel writes them', () => {
+  const { range, reserved } = parseLocalPorts('32768\t60999\n', '8080,9000-9002\n');
+  assert.deepEqual(range, { first: 32_768, last: 60_999 });
+  assert.deepEqual([...reserved], [8080, 9000, 9001, 9002]);
+  assert.deepEqual([...parseLocalPorts('1024\t65535\n', '\n').reserved], []);
+});
+
+test('port 0 is none', () => {
+  assert.deepEqual(parseLocalPorts('0\t1000\n', '').range, { first: 1, last: 1000 });
+});
+
+test('what cannot be read is the kernel’s default', () => {
+  for (const text of [undefined, '', 'many', '1 2 3']) {
+    assert.deepEqual(parseLocalPorts(text, undefined), { range: { first: 32_768, last: 60_999 }, reserved: new Set() });
+  }
+});
+
+test('this machine has one', () => {
+  const { first, last } = localPorts().range;
+  assert.ok(first >= 1 && last <= 65_535 && first < last);
+});
 
 test('listeners are found where they listen, and nothing else is', async (t) => {
   const sockets = new ListeningSockets(new ManualClock());
@@ -48,7 +69,6 @@ test('an answer holds for a second', async () => {
 });
 
 test('the kernel’s spelling of IPv6 is understood', () => {
-  assert.ok(parseAddress('2001:db8::1'));
   const table = [
     '  sl  local_address                         remote_address                        st tx_queue rx_queue',
     '   0: B80D0120000000000000000001000000:0050 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000',

@@ -1,20 +1,62 @@
-import { closeSync, openSync, readSync } from 'node:fs';
-import { type Address, addressBytes, familyOf } from '../model/address.ts';
+import { closeSync, openSync, readFileSync, readSync } from 'node:fs';
+import { type Address, addressBytes, familyOf, type PortRange } from '../model/address.ts';
 import type { ProxiedProtocol } from '../model/service-port.ts';
 import type { Clock } from '../util/clock.ts';
 
-/** A socket's state in /proc/net: of TCP, TCP_LISTEN; of UDP, one that is connected to nobody. */
+/** The ports that the kernel assigns by itself. */
+export interface LocalPorts {
+  readonly range: PortRange;
+  /** Ports of the range that an administrator has reserved. */
+  readonly reserved: ReadonlySet<number>;
+}
+
+/** The kernel's own default. */
+const DEFAULT: PortRange = { first: 32_768, last: 60_999 };
+
+/**
+ * From the texts of `/proc/sys/net/ipv4/ip_local_port_range` ("32768	60999") and `ip_local_reserved_ports`
+ * ("8080,9000-9010"), each `undefined` where it cannot be read.
+ */
+export function parseLocalPorts(range: string | undefined, reserved: string | undefined): LocalPorts {
+  const [, first, last] = /^(\d+)\s+(\d+)\s*$/.exec(range ?? '') ?? [];
+  return {
+    range: first === undefined ? DEFAULT : { first: Math.max(1, Number(first)), last: Number(last) },
+    reserved: new Set([...portsOf(reserved ?? '')]),
+  };
+}
+
+/** {@link parseLocalPorts} of this network namespace. */
+export function localPorts(): LocalPorts {
+  return parseLocalPorts(readSetting('ip_local_port_range'), readSetting('ip_local_reserved_ports'));
+}
+
+function* portsOf(list: string): Iterable<number> {
+  for (const [, first, last = first] of list.matchAll(/(\d+)(?:-(\d+))?/g)) {
+    for (let port = Number(first); port <= Number(last); port++) yield port;
+  }
+}
+
+function readSetting(name: string): string | undefined {
+  try {
+    return readFileSync(`/proc/sys/net/ipv4/${name}`, 'utf8');
+  } catch {
+    // A sealed /proc: the default is as good a guess as any, because taken ports are noticed when binding.
+    return undefined;
+  }
+}
+
+/** The states of receiving sockets in /proc/net: TCP_LISTEN; and for UDP, unconnected. */
 const RECEIVES: Readonly<Record<ProxiedProtocol, string>> = { TCP: '0A', UDP: '07' };
 
 /** `sl local_address rem_address st …`, in upper case hexadecimal. */
 const LINE = /^\s*\d+: ([0-9A-F]{8,32}:[0-9A-F]{4}) \S+ ([0-9A-F]{2}) /;
 
-/** Many questions are asked within one change. */
+/** One change asks many times. */
 const VALID_MS = 1_000;
 
 const CHUNK_BYTES = 64 << 10;
 
-/** Which programs of this machine listen, as `/proc/net` tells. */
+/** Which addresses and ports programs of this machine listen at, from `/proc/net`. */
 export class ListeningSockets {
   readonly #clock: Clock;
   readonly #known = new Map<ProxiedProtocol, { readonly sockets: ReadonlySet<string>; readonly untilMs: number }>();
@@ -23,7 +65,7 @@ export class ListeningSockets {
     this.#clock = clock;
   }
 
-  /** Whether somebody receives what is sent there; a wildcard counts for every address, that of IPv6 also for IPv4. */
+  /** Whether a program receives there. A wildcard counts for every address; the IPv6 wildcard counts for IPv4, too. */
   isListening(address: Address, port: number, protocol: ProxiedProtocol): boolean {
     const sockets = this.#sockets(protocol);
     const wildcards = familyOf(address) === 'IPv4' ? [hex(4), hex(16)] : [hex(16)];
@@ -43,7 +85,7 @@ export class ListeningSockets {
   }
 }
 
-/** The local addresses of the sockets in a table that receive from anybody, as the kernel writes them. */
+/** The local addresses of a table's receiving sockets, in the kernel's notation. */
 export function* receiving(table: string, protocol: ProxiedProtocol): Generator<string> {
   for (const line of table.split('\n')) {
     const [, local, state] = LINE.exec(line) ?? [];
@@ -51,7 +93,7 @@ export function* receiving(table: string, protocol: ProxiedProtocol): Generator<
   }
 }
 
-/** All of it, or of TCP so much that it has every listener: they come first, before what may be a million connections. */
+/** The whole table; for TCP only the listeners, which come first, before possibly a million connections. */
 export function readTable(path: string, protocol: ProxiedProtocol): string {
   let fd: number;
   try {
@@ -76,7 +118,7 @@ export function readTable(path: string, protocol: ProxiedProtocol): string {
   }
 }
 
-/** The kernel prints words of four bytes as numbers, and all machines that this runs on put the lowest byte first. */
+/** The kernel prints words of four bytes as numbers in the machine's order, which is little-endian. */
 function hexOf(address: Address): string {
   const bytes = Buffer.from(addressBytes(address));
   bytes.swap32();

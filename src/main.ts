@@ -1,8 +1,8 @@
 import { writeFileSync } from 'node:fs';
-import { openTerminal, subcommands, tools } from './app/subcommands.ts';
+import { COMMANDS, openTerminal, tools } from './app/subcommands.ts';
 import { HELPER_PROCESS } from './kernel/iptables/exec-helper.ts';
 import { endProcess } from './kernel/process.ts';
-import { isSubcommand, runSubcommand } from './operate/command/run-subcommand.ts';
+import { runProgram } from './operate/command/parser.ts';
 
 try {
   // Node names its main thread "MainThread", by which nobody would find this process.
@@ -23,8 +23,9 @@ async function main(argv: readonly string[]): Promise<number | undefined> {
     await import('./kernel/iptables/helper.ts');
     return undefined;
   }
-  if (isSubcommand(argv)) return await runSubcommand(argv, subcommands, openTerminal(), tools);
-  // Only now: a subcommand is done in less time than it takes to read what the proxy is made of.
-  const { program } = await import('./app/program.ts');
-  return await program(argv);
+  return await runProgram(argv, {
+    ...{ commands: COMMANDS, terminal: openTerminal(), tools },
+    // Only now: a command is done in less time than it takes to read what the proxy is made of.
+    run: async (flags) => await (await import('./app/program.ts')).program(flags),
+  });
 }

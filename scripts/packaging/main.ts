@@ -1,20 +1,18 @@
 /*
  * Lays out what a release consists of, from the executable that scripts/build has written. `--out DIR` says where to.
  */
-import { spawnSync } from 'node:child_process';
+import { execFileSync, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { chmodSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { gzipSync } from 'node:zlib';
 import packageJson from '../../package.json' with { type: 'json' };
-import { SUBCOMMANDS } from '../../src/operate/command/subcommands.ts';
+import { COMMANDS } from '../../src/app/subcommands.ts';
 import { bundle } from '../build.ts';
-import { bashCompletion, fishCompletion, zshCompletion } from './completions.ts';
 import { componentsOf, thirdPartyNotices } from './components.ts';
 import { type PackagedFile, writeDebianPackage } from './debian.ts';
 import { manual } from './manual.ts';
-import { describeProgram } from './program.ts';
 import { sbom } from './sbom.ts';
 
 const ROOT = resolve(import.meta.dirname, '../..');
@@ -31,7 +29,6 @@ const { values } = parseArgs({ options: { out: { type: 'string', default: join(R
 const out = resolve(values.out);
 mkdirSync(out, { recursive: true });
 
-const program = describeProgram(SUBCOMMANDS);
 const executable = readFileSync(join(ROOT, 'dist', name));
 const addon = readFileSync(join(ROOT, 'dist/koffi.node'));
 const components = componentsOf(ROOT, (await bundle()).packages);
@@ -56,10 +53,10 @@ function debianPackage(): string {
       mode: 0o644,
       isConfiguration: true,
     },
-    { path: `usr/share/man/man8/${name}.8.gz`, content: gzip(manual(program, { version, epoch })), mode: 0o644 },
-    { path: `usr/share/bash-completion/completions/${name}`, content: bashCompletion(program), mode: 0o644 },
-    { path: `usr/share/zsh/vendor-completions/_${name}`, content: zshCompletion(program), mode: 0o644 },
-    { path: `usr/share/fish/vendor_completions.d/${name}.fish`, content: fishCompletion(program), mode: 0o644 },
+    { path: `usr/share/man/man8/${name}.8.gz`, content: gzip(manual(COMMANDS, { version, epoch })), mode: 0o644 },
+    { path: `usr/share/bash-completion/completions/${name}`, content: completion('bash'), mode: 0o644 },
+    { path: `usr/share/zsh/vendor-completions/_${name}`, content: completion('zsh'), mode: 0o644 },
+    { path: `usr/share/fish/vendor_completions.d/${name}.fish`, content: completion('fish'), mode: 0o644 },
     { path: `${doc}/copyright`, content: source('packaging/debian/copyright'), mode: 0o644 },
     { path: `${doc}/THIRD-PARTY-NOTICES.gz`, content: gzip(notices), mode: 0o644 },
     { path: `${doc}/changelog.gz`, content: gzip(changelog()), mode: 0o644 },
@@ -78,6 +75,11 @@ function debianPackage(): string {
     },
     { folder: out, epoch },
   );
+}
+
+/** The script that the program prints for a shell. */
+function completion(shell: string): Buffer {
+  return execFileSync(join(ROOT, 'dist', name), ['completion'], { env: { SHELL: shell } });
 }
 
 function billOfMaterials(): string {

@@ -1,5 +1,8 @@
+import type { Options } from 'yargs';
+import { ACCEPTED_FLAGS } from '../../src/config/accepted.ts';
 import { DEFAULT_CONTROL_SOCKET } from '../../src/config/control-socket.ts';
-import type { Command, Option, OptionGroup, Program } from './program.ts';
+import type { Command, OptionTable } from '../../src/operate/command/command.ts';
+import { FLAG_OPTIONS } from '../../src/operate/command/parser.ts';
 
 export interface ManualOptions {
   readonly version: string;
@@ -10,7 +13,7 @@ export interface ManualOptions {
 const NAME = 'kube-userspace-proxy';
 
 /** The page of section 8, in man(7). */
-export function manual(program: Program, { version, epoch }: ManualOptions): string {
+export function manual(commands: readonly Command[], { version, epoch }: ManualOptions): string {
   const date = new Date(epoch * 1000).toISOString().slice(0, 10);
   return `${[
     `.TH ${NAME.toUpperCase()} 8 ${date} "${NAME} ${version}" "System Administration"`,
@@ -18,18 +21,17 @@ export function manual(program: Program, { version, epoch }: ManualOptions): str
     escaped(`${NAME} - TCP and UDP load balancer for Kubernetes Services on a node`),
     '.SH SYNOPSIS',
     ...synopsis([NAME], '[--kubeconfig FILE | --manifests PATH] [flags]'),
-    ...program.commands.flatMap((command) => synopsis([NAME, command.name], argumentsOf(command))),
+    ...commands.flatMap((command) => synopsis([NAME, command.name], argumentsOf(command))),
     ...DESCRIPTION,
-    ...(program.commands.length === 0
-      ? []
-      : ['.SH COMMANDS', ...paragraph(COMMANDS), ...program.commands.flatMap(commandSection)]),
+    '.SH COMMANDS',
+    ...paragraph(COMMANDS),
+    ...commands.flatMap(commandSection),
     '.SH OPTIONS',
     ...paragraph('These are for running the proxy. A wrong one ends the program before anything is touched.'),
-    ...program.groups.flatMap(groupSection),
+    ...groupSections(),
+    ...groupSection('General', { help: HELP, version: { type: 'boolean', describe: 'show the version' } }),
     '.SS Without effect',
-    ...paragraph(
-      `Flags of kube-proxy for other modes are checked, and told of in the log: ${program.accepted.join(', ')}.`,
-    ),
+    ...paragraph(`Flags of kube-proxy for other modes are checked, and named in the log: ${accepted().join(', ')}.`),
     ...REST,
   ].join('\n')}\n`;
 }
@@ -86,8 +88,8 @@ function synopsis(words: readonly string[], rest: string): string[] {
   return [`.B ${escaped(words.join(' '))}`, ...(rest === '' ? [] : [escaped(rest)]), '.br'];
 }
 
-function argumentsOf({ positional, options }: Command): string {
-  return [positional, options.length > 0 ? '[options]' : undefined].filter((part) => part !== undefined).join(' ');
+function argumentsOf({ argument, options }: Command): string {
+  return [argument, Object.keys(options).length > 0 ? '[options]' : undefined].filter(Boolean).join(' ');
 }
 
 function commandSection(command: Command): string[] {
@@ -95,23 +97,40 @@ function commandSection(command: Command): string[] {
   return [
     `.SS ${escaped([name, argumentsOf(command)].filter(Boolean).join(' '))}`,
     ...paragraph(`${summary[0]?.toUpperCase()}${summary.slice(1)}.`),
-    ...options.flatMap(optionParagraph),
+    ...Object.entries(options).flatMap(optionParagraph),
     ...examples.flatMap(([example, what]) => tagged([`${NAME} ${example}`], what)),
   ];
 }
 
-function groupSection({ title, options }: OptionGroup): string[] {
-  return [`.SS ${escaped(title)}`, ...options.flatMap(optionParagraph)];
+const HELP: Options = { alias: 'h', type: 'boolean', describe: 'show this in short' };
+
+function groupSections(): string[] {
+  const flags = Object.entries(FLAG_OPTIONS).filter(([, { hidden }]) => !hidden);
+  const groups = Map.groupBy(flags, ([, { group = '' }]) => group);
+  return [...groups].flatMap(([title, options]) => groupSection(title.replace(/:$/, ''), Object.fromEntries(options)));
 }
 
-function optionParagraph({ names, describe, value, fallback }: Option): string[] {
-  const shown = value && (value.choices?.join('|') ?? value.placeholder);
-  const tag = names.map((name) => {
-    const separator = name.startsWith('--') ? '=' : ' ';
-    return `\\fB${escaped(name)}\\fR${shown === undefined ? '' : `${separator}\\fI${escaped(shown)}\\fR`}`;
+function groupSection(title: string, options: OptionTable): string[] {
+  return [`.SS ${escaped(title)}`, ...Object.entries(options).flatMap(optionParagraph)];
+}
+
+function accepted(): string[] {
+  return Object.keys(ACCEPTED_FLAGS).map((name) => `--${name}`);
+}
+
+function optionParagraph([name, option]: readonly [name: string, option: Options]): string[] {
+  const { alias = [], describe, nargs, choices, defaultDescription } = option;
+  const shown = nargs === 1 ? (choices?.join('|') ?? 'VALUE') : undefined;
+  const tag = [name, alias].flat().map((each) => {
+    const [dashes, separator] = each.length === 1 ? ['-', ' '] : ['--', '='];
+    return `\\fB${escaped(dashes + each)}\\fR${shown === undefined ? '' : `${separator}\\fI${escaped(shown)}\\fR`}`;
   });
-  const text = fallback === undefined ? describe : `${describe} (default: ${fallback})`;
-  return ['.TP', tag.join(', '), escaped(text)];
+  const fallback = shown === undefined ? undefined : (defaultDescription ?? option.default);
+  return [
+    '.TP',
+    tag.join(', '),
+    escaped(fallback === undefined ? `${describe}` : `${describe} (default: ${fallback})`),
+  ];
 }
 
 function tagged(tags: readonly string[], text: string): string[] {

@@ -1,24 +1,18 @@
+import { COMMANDS } from '../../src/app/subcommands.ts';
 import { ACCEPTED_FLAGS, FIELDS_WITHOUT_FLAG } from '../../src/config/accepted.ts';
-import { parseCommandLine } from '../../src/config/command-line.ts';
 import { FLAGS } from '../../src/config/flags.ts';
 import type { AcceptedSetting, Flag, Setting } from '../../src/config/setting.ts';
-import { SUBCOMMANDS } from '../../src/operate/command/subcommands.ts';
+import { parse } from '../../src/operate/command/parser.ts';
 import type { Blocks } from './blocks.ts';
 import { code, table, words } from './table.ts';
 
-/** What `--help` prints. */
-export function help(): Blocks {
-  const parsed = parseCommandLine(['--help'], undefined, SUBCOMMANDS);
-  if (parsed.kind !== 'help') throw new Error('--help is no longer a request for help');
-  return { help: `\`\`\`\n${parsed.text.trimEnd()}\n\`\`\`` };
-}
-
-/** Tables of all settings, from the one that the program works with. */
+/** What `--help` prints, and tables of all settings. Both come from the table that the program works with. */
 export function flagTables(): Blocks {
   const flags = Object.entries<Flag<unknown>>(FLAGS);
   const accepted = Object.entries<AcceptedSetting<unknown>>(ACCEPTED_FLAGS);
   const fields = Object.entries<AcceptedSetting<unknown>>(FIELDS_WITHOUT_FLAG);
   return {
+    help: `\`\`\`\n${parse(['--help'], COMMANDS).output?.trimEnd()}\n\`\`\``,
     flags: table(
       ['flag', 'default', 'field', 'meaning'],
       flags.map(([name, flag]) => [

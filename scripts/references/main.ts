@@ -5,12 +5,11 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { type Blocks, withBlocks } from './blocks.ts';
-import { flagTables, help } from './flags.ts';
+import { flagTables } from './flags.ts';
 import { metricTables } from './metrics.ts';
 
 const ROOT = resolve(import.meta.dirname, '../..');
 const DOCUMENTS: Readonly<Record<string, Blocks>> = {
-  'README.md': help(),
   'docs/flags.md': flagTables(),
   'docs/metrics.md': metricTables(),
 };

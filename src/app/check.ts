@@ -1,11 +1,12 @@
-import { parseCommandLine } from '../config/command-line.ts';
+import { configure } from '../config/command-line.ts';
 import type { CommandLine } from '../config/config.ts';
+import type { FlagTexts } from '../config/evaluate.ts';
+import { UsageError } from '../config/usage-error.ts';
 import { readRegularFile } from '../kernel/files.ts';
-import { splitCheckArguments } from '../operate/check/arguments.ts';
 import { type Finding, fail, ok, warn } from '../operate/check/finding.ts';
 import { exitCode, findingLine, findingsJson, summaryLine } from '../operate/check/report.ts';
 import { type Check, type NamedFinding, runChecks } from '../operate/check/run-checks.ts';
-import type { Terminal } from '../operate/command/subcommand.ts';
+import type { Terminal } from '../operate/command/command.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
 import { parseDocuments } from '../util/yaml.ts';
 import { machineChecks } from './check-machine.ts';
@@ -15,8 +16,10 @@ import { type KnownServices, sourceChecks } from './check-source.ts';
  * `kube-userspace-proxy check [-o json] [flags of a run]`: whether the proxy would run here with these flags. Resolves
  * with the exit code: 1 when something is in its way.
  */
-export async function check(argv: readonly string[], { out }: Pick<Terminal, 'out'>): Promise<number> {
-  const { output, flags } = splitCheckArguments(argv);
+export async function check(
+  { output, flags }: { readonly output: string; readonly flags: FlagTexts },
+  { out }: Pick<Terminal, 'out'>,
+): Promise<number> {
   const findings: NamedFinding[] = [];
   for await (const finding of runChecks(checksOf(flags), clock)) {
     findings.push(finding);
@@ -28,16 +31,26 @@ export async function check(argv: readonly string[], { out }: Pick<Terminal, 'ou
 }
 
 /** Without valid flags nobody knows what else there is to look at. */
-function checksOf(flags: readonly string[]): readonly Check[] {
-  const commandLine = parseCommandLine(flags, (path) => parseDocuments(readRegularFile(path)));
+function checksOf(flags: FlagTexts): readonly Check[] {
+  const commandLine = commandLineOf(flags);
   const configuration: Check = { name: 'configuration', run: () => configurationFindings(commandLine) };
-  if (commandLine.kind !== 'run') return [configuration];
+  if (commandLine instanceof UsageError || commandLine.kind !== 'run') return [configuration];
   const known: KnownServices = { services: [] };
   const { config } = commandLine;
   return [configuration, ...sourceChecks(config, known), ...machineChecks(config, known)];
 }
 
-function configurationFindings(commandLine: CommandLine): readonly Finding[] {
+function commandLineOf(flags: FlagTexts): CommandLine | UsageError {
+  try {
+    return configure(flags, (path) => parseDocuments(readRegularFile(path)));
+  } catch (error) {
+    if (error instanceof UsageError) return error;
+    throw error;
+  }
+}
+
+function configurationFindings(commandLine: CommandLine | UsageError): readonly Finding[] {
+  if (commandLine instanceof UsageError) return [fail(commandLine.message, 'mend it; the rest was not looked at')];
   switch (commandLine.kind) {
     case 'run': {
       const { config, warnings } = commandLine;
@@ -47,8 +60,6 @@ function configurationFindings(commandLine: CommandLine): readonly Finding[] {
         ...warnings.map((warning) => warn(warning, 'take them away, or leave them')),
       ];
     }
-    case 'error':
-      return [fail(commandLine.text, 'mend it; the rest was not looked at')];
     default:
       return [
         fail('these flags do not ask for a run', 'leave away --cleanup, --init-only, --write-config-to and --version'),

@@ -1,38 +1,26 @@
-import { parseCommandLine } from '../config/command-line.ts';
+import { configure } from '../config/command-line.ts';
+import type { FlagTexts } from '../config/evaluate.ts';
 import { readRegularFile } from '../kernel/files.ts';
-import { SUBCOMMANDS } from '../operate/command/subcommands.ts';
-import { messageOf } from '../util/text.ts';
 import { parseDocuments } from '../util/yaml.ts';
-import { cleanup, initialize, refuse, writeConfiguration } from './commands.ts';
+import { cleanup, initialize, writeConfiguration } from './commands.ts';
 import { run } from './run.ts';
 
-/** Everything but subcommands: does what the flags ask for. Resolves with the exit code, if it is known. */
-export async function program(argv: readonly string[]): Promise<number | undefined> {
+/** Everything but commands: does what the flags ask for. Resolves with the exit code, if it is known. */
+export async function program(flags: FlagTexts): Promise<number | undefined> {
   let configuration = '';
-  const readDocuments = (path: string) => {
+  const asked = configure(flags, (path) => {
     configuration = readRegularFile(path);
     return parseDocuments(configuration);
-  };
-  const commandLine = parseCommandLine(argv, readDocuments, SUBCOMMANDS);
-  switch (commandLine.kind) {
-    case 'help':
-    case 'version':
-      process.stdout.write(`${commandLine.text}\n`);
-      return 0;
-    case 'error':
-      return refuse(commandLine.text);
+  });
+  switch (asked.kind) {
     case 'cleanup':
-      return await cleanup(commandLine.iptablesMode, commandLine.log);
+      return await cleanup(asked.iptablesMode, asked.log);
     case 'init':
-      return await initialize(commandLine.machine, commandLine.log);
+      return await initialize(asked.machine, asked.log);
     case 'write-config':
-      return writeConfiguration(commandLine.path, commandLine.text);
+      return writeConfiguration(asked.path, asked.text);
     case 'run':
-      try {
-        await run({ ...commandLine, argv, configuration });
-        return undefined;
-      } catch (error) {
-        return refuse(messageOf(error));
-      }
+      await run({ ...asked, flags, configuration });
+      return undefined;
   }
 }

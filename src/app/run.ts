@@ -1,4 +1,5 @@
 import type { Config } from '../config/config.ts';
+import type { FlagTexts } from '../config/evaluate.ts';
 import { VERSION } from '../config/version.ts';
 import { applyHostSettings } from '../kernel/host-settings.ts';
 import { NodeClaim } from '../kernel/node-claim.ts';
@@ -24,13 +25,13 @@ const STOP_DEADLINE_MS = 10_000;
 export interface Run {
   readonly config: Config;
   readonly warnings: readonly string[];
-  readonly argv: readonly string[];
+  readonly flags: FlagTexts;
   /** The text of the file of `--config`. */
   readonly configuration: string;
 }
 
 /** Resolves once everything is running. Rejects with a sentence for the user when it cannot start. */
-export async function run({ config, warnings, argv, configuration }: Run): Promise<void> {
+export async function run({ config, warnings, flags, configuration }: Run): Promise<void> {
   const line = openStatusLine();
   const log = openLog(config.log, line);
   for (const warning of warnings) log.warn(warning);
@@ -168,7 +169,7 @@ export async function run({ config, warnings, argv, configuration }: Run): Promi
     // Elsewhere, whatever runs this process would take the end of it for the end of the proxy, so it might as well end.
     const canHandOver = dataPlane.handOver !== undefined && process.env['NOTIFY_SOCKET'] !== undefined;
     const onUpdate = () => void (canHandOver ? upgrade?.run() : stop(undefined, 1));
-    watchConfiguration({ path: config.configFile, argv, configuration, log, onUpdate });
+    watchConfiguration({ path: config.configFile, flags, configuration, log, onUpdate });
   }
   log.info('Started', { version: VERSION, node: process.version });
   // What is started after this one is to find its Services.

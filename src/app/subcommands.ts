@@ -1,25 +1,39 @@
 import { writeSync } from 'node:fs';
 import { PROGRAM } from '../config/version.ts';
 import { endProcess } from '../kernel/process.ts';
-import type { Subcommands } from '../operate/command/run-subcommand.ts';
-import type { Terminal, Tools } from '../operate/command/subcommand.ts';
-import { SUBCOMMANDS } from '../operate/command/subcommands.ts';
+import { type Command, command, type Terminal, type Tools } from '../operate/command/command.ts';
+import { DRAIN } from '../operate/command/drain/drain.ts';
+import { EXPLAIN } from '../operate/command/explain/explain.ts';
+import { LIST } from '../operate/command/list/list.ts';
+import { LOG_LEVEL } from '../operate/command/log-level.ts';
+import { SHOW_VERSION } from '../operate/command/show-version.ts';
+import { UNDRAIN } from '../operate/command/undrain.ts';
 import { connectControl } from '../operate/control/connect.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
 
-/** Each loads what it needs when it is run: none of them should wait for what the proxy, or another one, is made of. */
-export const subcommands: Subcommands = {
-  table: SUBCOMMANDS,
-  loaders: {
-    list: async () => (await import('../operate/command/list/list.ts')).list,
-    explain: async () => (await import('../operate/command/explain/explain.ts')).explain,
-    check: async () => (await import('./check.ts')).check,
-    drain: async () => (await import('../operate/command/drain/drain.ts')).drain,
-    undrain: async () => (await import('../operate/command/undrain.ts')).undrain,
-    'log-level': async () => (await import('../operate/command/log-level.ts')).logLevel,
-    version: async () => (await import('../operate/command/show-version.ts')).showVersion,
+export const CHECK = command({
+  name: 'check',
+  summary: 'look whether the proxy would run here with these flags, and say what is in its way; changes nothing',
+  takesFlags: true,
+  options: {
+    output: {
+      alias: 'o',
+      nargs: 1,
+      choices: ['text', 'json'],
+      default: 'text',
+      describe: 'text, or json for machines',
+    },
   },
-};
+  examples: [['check --kubeconfig FILE', 'before the proxy is started for the first time']],
+  run: async (given, terminal) => {
+    // Only now: the other commands are done in less time than it takes to read what the proxy is made of.
+    const { check } = await import('./check.ts');
+    return await check(given, terminal);
+  },
+});
+
+/** In the order in which `--help` shows them. */
+export const COMMANDS: readonly Command[] = [LIST, EXPLAIN, CHECK, DRAIN, UNDRAIN, LOG_LEVEL, SHOW_VERSION];
 
 const STDERR = 2;
 

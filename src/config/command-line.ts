@@ -1,41 +1,23 @@
 import { endpointName } from '../model/endpoint.ts';
 import { collide } from './addresses.ts';
-import { type SubcommandSummary, splitArguments } from './arguments.ts';
 import type { CommandLine, Config, DetectLocal, LogConfig, SourceConfig } from './config.ts';
 import { configurationFile, effectiveFields } from './configuration.ts';
 import { type ReadDocuments, readConfigurationFile } from './configuration-file.ts';
 import { formatDuration } from './duration.ts';
-import { type Evaluated, evaluate, type Said } from './evaluate.ts';
+import { type Evaluated, evaluate, type FlagTexts, type Said } from './evaluate.ts';
 import type { SettingValues } from './settings.ts';
 import { UsageError } from './usage-error.ts';
-import { PROGRAM, VERSION } from './version.ts';
 
 /**
- * Turns the arguments after the program's name into what is to be done. Never prints, exits or reads the
- * environment: kubelet puts a Service's name into variables of the Pod, so any prefix of ours could be taken. The file
- * of `--config` is read through `readDocuments`.
+ * Turns the flags that were given into what is to be done. Never prints, exits or reads the environment: kubelet puts a
+ * Service's name into variables of the Pod, so any prefix of ours could be taken. The file of `--config` is read through
+ * `readDocuments`. Throws {@link UsageError}.
  */
-export function parseCommandLine(
-  argv: readonly string[],
-  readDocuments: ReadDocuments = noFiles,
-  subcommands: readonly SubcommandSummary[] = [],
-): CommandLine {
-  const { help, version, output, flags, problem } = splitArguments(argv, subcommands);
-  if (help) return { kind: 'help', text: output };
-  if (version) return { kind: 'version', text: `${PROGRAM} v${VERSION}` };
-  try {
-    if (problem !== undefined) throw problem;
-    const configFile = flags.get('config')?.at(-1) || undefined;
-    const file = configFile === undefined ? undefined : readConfigurationFile(configFile, readDocuments);
-    return toCommandLine(evaluate(flags, file));
-  } catch (error) {
-    if (!(error instanceof UsageError)) throw error;
-    return { kind: 'error', text: error.message };
-  }
-}
-
-function noFiles(): never {
-  throw new UsageError('no file can be read here');
+export function configure(flags: FlagTexts, readDocuments: ReadDocuments): CommandLine {
+  const configFile = flags.get('config')?.at(-1) || undefined;
+  return toCommandLine(
+    evaluate(flags, configFile === undefined ? undefined : readConfigurationFile(configFile, readDocuments)),
+  );
 }
 
 function toCommandLine(evaluated: Evaluated): CommandLine {

@@ -81,15 +81,11 @@ export interface Config {
   readonly fields: EffectiveFields;
 }
 
-/** What the command line asks for. `text` ends without a newline, but for that of a file. */
+/** What the flags ask for. */
 export type CommandLine =
   | { readonly kind: 'run'; readonly config: Config; readonly warnings: readonly string[] }
   /** Prepare the machine for a proxy with fewer rights. */
   | { readonly kind: 'init'; readonly machine: MachineSettings; readonly log: LogConfig }
   /** `text` is all of the file. */
   | { readonly kind: 'write-config'; readonly path: string; readonly text: string }
-  | { readonly kind: 'cleanup'; readonly iptablesMode: IptablesMode; readonly log: LogConfig }
-  /** For stdout; exit code 0. */
-  | { readonly kind: 'help' | 'version'; readonly text: string }
-  /** One line for stderr; exit code 1. */
-  | { readonly kind: 'error'; readonly text: string };
+  | { readonly kind: 'cleanup'; readonly iptablesMode: IptablesMode; readonly log: LogConfig };

@@ -28,7 +28,8 @@ interface Given {
   readonly place: string;
 }
 
-type FlagTexts = ReadonlyMap<SettingName, readonly string[]>;
+/** Every text that was given to each flag, in order. */
+export type FlagTexts = ReadonlyMap<SettingName, readonly string[]>;
 
 /** Turns texts into values; `file` is what `--config` says. Throws {@link UsageError}. */
 export function evaluate(flags: FlagTexts, file: FileTexts | undefined): Evaluated {

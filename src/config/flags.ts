@@ -40,7 +40,7 @@ const OBSERVING = 'Health, metrics and log:';
 const MACHINE = 'This machine:';
 const CONFIGURATION = 'Configuration file:';
 
-const DETECT_LOCAL_MODES = ['ClusterCIDR', 'NodeCIDR', 'BridgeInterface', 'InterfaceNamePrefix'] as const;
+const DETECT_LOCAL_MODES = ['', 'ClusterCIDR', 'NodeCIDR', 'BridgeInterface', 'InterfaceNamePrefix'] as const;
 
 /** The kernel's IFNAMSIZ, without the final NUL. */
 const MAX_INTERFACE_NAME = 15;
@@ -194,7 +194,7 @@ export const FLAGS = {
       'externalTrafficPolicy Local may leave the node, and no external IP is taken there; repeat it or separate with commas',
     field: at('clusterCIDR', joined(showCidr)),
   }),
-  'detect-local-mode': single('', oneOf('', ...DETECT_LOCAL_MODES), {
+  'detect-local-mode': single('', oneOf(...DETECT_LOCAL_MODES), {
     group: RULES,
     fallbackText: 'ClusterCIDR',
     choices: DETECT_LOCAL_MODES,

@@ -2,7 +2,6 @@ import assert from 'node:assert/strict';
 import type { AddressInfo } from 'node:net';
 import { type TestContext, test } from 'node:test';
 import { httpServers } from '../../src/app/http-servers.ts';
-import { parseCommandLine } from '../../src/config/command-line.ts';
 import { Health } from '../../src/http/health.ts';
 import { type Address, parseAddress } from '../../src/model/address.ts';
 import { FakeView } from '../fakes/fake-view.ts';
@@ -10,6 +9,7 @@ import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
 import { ask } from '../http/http-client.ts';
 import { metricsOf } from '../http/metrics-of.ts';
+import { parseCommandLine } from '../support/command-line.ts';
 import { until } from '../support/until.ts';
 
 /** Where both listen, on loopback. */

@@ -2,9 +2,8 @@ import assert from 'node:assert/strict';
 import { existsSync, globSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { describe, test } from 'node:test';
-import { parseCommandLine } from '../../src/config/command-line.ts';
-import { subcommandHelp } from '../../src/operate/command/help.ts';
-import { SUBCOMMANDS } from '../../src/operate/command/subcommands.ts';
+import { COMMANDS } from '../../src/app/subcommands.ts';
+import { parse } from '../../src/operate/command/parser.ts';
 
 const root = join(import.meta.dirname, '../..');
 
@@ -28,9 +27,8 @@ describe('README.md and docs/', () => {
   const guides = ['README.md', 'docs/operations.md', 'docs/troubleshooting.md'];
 
   test('guides name flags that there are', () => {
-    const help = parseCommandLine(['--help']);
-    assert.ok(help.kind === 'help');
-    const text = [help.text, ...SUBCOMMANDS.map(subcommandHelp)].join('\n');
+    const pages = [['--help'], ...COMMANDS.map(({ name }) => [name, '--help'])];
+    const text = pages.map((argv) => parse(argv, COMMANDS).output).join('\n');
     // Those of other programs stand in blocks, or behind the program's name.
     const unknown = guides.flatMap((guide) =>
       [...read(guide).matchAll(/`(--[a-z][a-z-]+)/g)]

@@ -30,7 +30,7 @@ export function isRoot(file: string): boolean {
 const PACKAGES: ReadonlyMap<string, readonly string[]> = new Map([
   ['yaml', ['manifests/', 'util/', 'kubernetes/', 'config/']],
   ['@kubernetes/client-node', ['kubernetes/']],
-  ['yargs', ['config/']],
+  ['yargs', ['operate/command/']],
   ['winston', ['operate/log/']],
   ['prom-client', ['http/']],
   ['koffi', ['sys/']],

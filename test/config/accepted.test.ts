@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { parseCommandLine } from '../../src/config/command-line.ts';
+import { parseCommandLine } from '../support/command-line.ts';
 
 function lineOf(...argv: string[]) {
   return parseCommandLine(['--manifests', 'x', ...argv]);

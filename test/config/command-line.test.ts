@@ -1,12 +1,8 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { describe, test } from 'node:test';
-import packageJson from '../../package.json' with { type: 'json' };
-import { ACCEPTED_FLAGS } from '../../src/config/accepted.ts';
-import { parseCommandLine } from '../../src/config/command-line.ts';
 import type { Config } from '../../src/config/config.ts';
-import { FLAGS } from '../../src/config/flags.ts';
-import type { Flag } from '../../src/config/setting.ts';
+import { parseCommandLine } from '../support/command-line.ts';
 
 function configOf(...argv: string[]): Config {
   const line = parseCommandLine(['--manifests', '/etc/services', ...argv]);
@@ -289,9 +285,9 @@ describe('a wrong value is refused in one line that names flag, value and cure',
     [['--udp-max-flows', '1048577'], /whole number from 1 to 1048576/],
     [['--affinity-max-clients', '-1'], /whole number/],
     [['--affinity-max-clients', ''], /whole number/],
-    [['--iptables-mode', 'iptables'], /one of auto, nft, legacy/],
-    [['--iptables-mode', 'toString'], /one of auto, nft, legacy/],
-    [['--log-format', 'xml'], /one of auto, text, json/],
+    [['--iptables-mode', 'iptables'], /one of "auto", "nft", "legacy"/],
+    [['--iptables-mode', 'toString'], /one of "auto", "nft", "legacy"/],
+    [['--log-format', 'xml'], /one of "auto", "text", "json"/],
     [['--nodeport-addresses', '10.0.0.1'], /not a CIDR/],
     [['--nodeport-addresses', '10.0.0.0/33'], /not a CIDR/],
     [['--nodeport-addresses', '::/129'], /not a CIDR/],
@@ -300,7 +296,10 @@ describe('a wrong value is refused in one line that names flag, value and cure',
     [['--nodeport-addresses', 'Primary'], /not a CIDR/],
     [['--external-ip-allow-list', '10.0.0.1'], /^--external-ip-allow-list "10\.0\.0\.1": not a CIDR/],
     [['--endpoint-drain-timeout', '-1s'], /negative/],
-    [['--detect-local-mode', 'Guess'], /one of "", ClusterCIDR, NodeCIDR, BridgeInterface, InterfaceNamePrefix/],
+    [
+      ['--detect-local-mode', 'Guess'],
+      /one of "", "ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix"/,
+    ],
     [['--detect-local-mode', 'BridgeInterface'], /^--detect-local-mode BridgeInterface: needs --pod-bridge-interface$/],
     [['--detect-local-mode', 'InterfaceNamePrefix'], /needs --pod-interface-name-prefix$/],
     ...['a b', 'a/b', 'veth+', '-i', '!x', 'a"b', 'sixteen-letters-', 'é'].map((name): [string[], RegExp] => [
@@ -319,7 +318,7 @@ describe('a wrong value is refused in one line that names flag, value and cure',
     [['--conntrack-tcp-timeout-close-wait', '-1s'], /negative/],
     [['--healthz-port', '65536'], /^--healthz-port "65536": must be a whole number/],
     [['--healthz-port', 'x', '--healthz-bind-address', '127.0.0.1'], /^--healthz-port "x": must be a whole number/],
-    [['--logging-format', 'auto'], /one of text, json/],
+    [['--logging-format', 'auto'], /one of "text", "json"/],
     [['--config', '/nowhere/config.conf'], /^--config \/nowhere\/config\.conf: /],
     [['--healthz-bind-address', 'localhost:80'], /not ip or ip:port/],
     [['--healthz-bind-address', ':10256'], /not ip or ip:port/],
@@ -433,7 +432,6 @@ describe('what is no flag of ours is refused', () => {
     [['--__proto__.v', '9'], /unknown flag/],
     [['--_', 'x'], /unknown flag "--_"/],
     [['--bind-address.x', '1'], /unknown flag/],
-    [['--get-yargs-completions'], /unknown flag/],
     [['--control-socket', 'control.sock'], /^--control-socket "control\.sock": not the absolute path of a file/],
     [['--control-socket', '/run/'], /not the absolute path of a file/],
     [['--control-socket', `/${'ä'.repeat(50)}`], /must be at most 99 bytes long/],
@@ -492,68 +490,12 @@ test('the environment is not read', () => {
   assert.equal(configOf().bindAddress, '0.0.0.0');
 });
 
-test('--version prints the name and the version of the package', () => {
-  for (const argv of [['--version'], ['--version', '--manifests', 'x'], ['--bogus', '--version']]) {
-    assert.deepEqual(parseCommandLine(argv), { kind: 'version', text: `kube-userspace-proxy v${packageJson.version}` });
-  }
-});
-
-describe('--help', () => {
-  const help = parseCommandLine(['--help']) as { kind: string; text: string };
-  const lines = help.text.split('\n');
-
-  test('is answered whatever else is there', () => {
-    for (const argv of [['-h'], ['--bogus', '--help'], ['-v', 'abc', '--help'], ['--help', '--version']]) {
-      assert.deepEqual(parseCommandLine(argv), help, argv.join(' '));
-    }
-    assert.equal(help.kind, 'help');
-  });
-
-  test('fits 100 columns', () => {
-    for (const line of lines) assert.ok(line.length <= 100, line);
-  });
-
-  test('shows every flag once, below the heading of its group, with its default', () => {
-    for (const [name, flag] of Object.entries<Flag<unknown>>(FLAGS)) {
-      const dashed = name === 'v' ? '  -v ' : ` --${name} `;
-      const at = lines.findIndex((line) => line.includes(dashed) && line.indexOf(dashed) < 6);
-      assert.notEqual(at, -1, name);
-      assert.equal(
-        lines.slice(0, at).findLast((line) => /^\S/.test(line)),
-        flag.group,
-        name,
-      );
-      const end = lines.findIndex((line, i) => i > at && (line === '' || /^ {2,6}-/.test(line)));
-      const entry = lines.slice(at, end).join(' ');
-      const shown = flag.fallbackText ?? flag.fallback[0];
-      if (shown !== undefined) assert.ok(entry.includes(`[default: ${shown}]`), entry);
-    }
-    assert.ok(!lines.includes('Options:'), 'a flag without a group');
-  });
-
-  test('names every flag that is only accepted, at its end', () => {
-    const end = lines.slice(lines.findIndex((line) => line.includes('no effect'))).join(' ');
-    for (const name of Object.keys(ACCEPTED_FLAGS)) assert.match(end, new RegExp(`--${name}[,.]`));
-  });
-});
-
-test('loading the command line loads neither winston nor prom-client', () => {
+test('the commands load neither winston nor prom-client', () => {
   const script = `
     import { registerHooks } from 'node:module';
     registerHooks({ load(url, context, next) { process.stdout.write(url + '\\n'); return next(url, context); } });
-    await import(${JSON.stringify(new URL('../../src/config/command-line.ts', import.meta.url).href)});`;
+    await import(${JSON.stringify(new URL('../../src/app/subcommands.ts', import.meta.url).href)});`;
   const loaded = execFileSync(process.execPath, ['--input-type=module', '--eval', script], { encoding: 'utf8' });
-  assert.match(loaded, /node_modules\/yargs\//);
+  assert.match(loaded, /control\/connect\.ts/);
   assert.doesNotMatch(loaded, /node_modules\/(winston|prom-client|yaml)\//);
-});
-
-test('a subcommand comes before all flags', () => {
-  const subcommands = [{ name: 'list', summary: 'list something' }];
-  const late = parseCommandLine(['-v', '4', 'list'], undefined, subcommands);
-  assert.match(late.kind === 'error' ? late.text : '', /^list is a subcommand, which comes first: /);
-  const help = parseCommandLine(['--help'], undefined, subcommands);
-  assert.match(
-    help.kind === 'help' ? help.text : '',
-    /Subcommands, .*:\n {2}kube-userspace-proxy list {2}list something\n/,
-  );
 });

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { parseCommandLine } from '../../src/config/command-line.ts';
 import { effectiveConfiguration } from '../../src/config/configuration.ts';
 import { SETTING_NAMES, SETTINGS } from '../../src/config/settings.ts';
 import { parseDocuments } from '../../src/util/yaml.ts';
+import { parseCommandLine } from '../support/command-line.ts';
 
 const HEAD = 'apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n';
 

@@ -4,10 +4,10 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'no
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { describe, test } from 'node:test';
-import { parseCommandLine } from '../../src/config/command-line.ts';
 import type { Config } from '../../src/config/config.ts';
 import { DEFAULT_CONTROL_SOCKET } from '../../src/config/control-socket.ts';
 import { watchdogPeriodMs } from '../../src/kernel/service-manager.ts';
+import { parseCommandLine } from '../support/command-line.ts';
 import { deployedArguments, deployedCapabilities, deployedObjects } from './manifest.ts';
 
 const ANALYZE = '/usr/bin/systemd-analyze';

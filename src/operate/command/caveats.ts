@@ -1,7 +1,7 @@
 import type { NodeView } from '../../model/view.ts';
+import type { Terminal } from './command.ts';
 import { shortDuration } from './format/duration.ts';
 import { oneColumnEach } from './format/text.ts';
-import type { Terminal } from './subcommand.ts';
 
 /** Says on stderr, where it is in no script's way, why what was printed may not be how things are. */
 export function warnOfCaveats(node: NodeView, terminal: Pick<Terminal, 'err'>): void {

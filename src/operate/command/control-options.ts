@@ -1,25 +1,18 @@
 import { DEFAULT_CONTROL_SOCKET } from '../../config/control-socket.ts';
-import type { SubcommandArguments } from './arguments.ts';
-import type { SubcommandOption } from './subcommand.ts';
 
 /*
- * Options that several subcommands have.
+ * Options that several commands have.
  */
 
-export const CONTROL_SOCKET: SubcommandOption = {
-  name: 'control-socket',
-  describe: `control socket of the running proxy, when not ${DEFAULT_CONTROL_SOCKET}`,
-  value: { placeholder: 'PATH' },
-};
+export const CONTROL_SOCKET = {
+  'control-socket': {
+    type: 'string',
+    nargs: 1,
+    default: DEFAULT_CONTROL_SOCKET,
+    describe: 'control socket of the running proxy',
+  },
+} as const;
 
-export const JSON_OUTPUT: SubcommandOption = {
-  name: 'output',
-  alias: 'o',
-  describe: 'print JSON instead of text',
-  value: { placeholder: 'FORMAT', choices: ['json'] },
-};
-
-/** Where the proxy that is meant listens. */
-export function controlSocketOf({ values }: SubcommandArguments): string {
-  return values.get(CONTROL_SOCKET.name) ?? DEFAULT_CONTROL_SOCKET;
-}
+export const JSON_OUTPUT = {
+  output: { alias: 'o', nargs: 1, choices: ['json'], describe: 'print JSON instead of text' },
+} as const;

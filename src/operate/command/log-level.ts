@@ -1,21 +1,24 @@
 import { UsageError } from '../../config/usage-error.ts';
 import { integer } from '../../config/values.ts';
-import { parseArguments } from './arguments.ts';
 import { askOne } from './ask-one.ts';
-import { controlSocketOf } from './control-options.ts';
-import { nodeOf } from './node-of.ts';
-import type { RunSubcommand } from './subcommand.ts';
-import { LOG_LEVEL } from './subcommands.ts';
+import { command } from './command.ts';
+import { CONTROL_SOCKET } from './control-options.ts';
 
-export const logLevel: RunSubcommand = async (argv, terminal, { connect }) => {
-  const given = parseArguments(LOG_LEVEL, argv);
-  const verbosity = levelOf(given.positional ?? '');
-  const control = connect(controlSocketOf(given));
-  const { verbosity: before } = await nodeOf(control);
-  await askOne(control, 'log-level', { verbosity });
-  terminal.out(`The log level is ${verbosity} now; it was ${before}.\n`);
-  return 0;
-};
+export const LOG_LEVEL = command({
+  name: 'log-level',
+  summary: 'change how much the log says, from 0 to 10, until the proxy is started anew',
+  argument: 'LEVEL',
+  options: CONTROL_SOCKET,
+  examples: [['log-level 4', 'as if it had been started with -v 4']],
+  run: async (given, terminal, { connect }) => {
+    const verbosity = levelOf(given.argument);
+    const control = connect(given['control-socket']);
+    const { verbosity: before } = await askOne(control, 'node', {});
+    await askOne(control, 'log-level', { verbosity });
+    terminal.out(`The log level is ${verbosity} now; it was ${before}.\n`);
+    return 0;
+  },
+});
 
 function levelOf(text: string): number {
   try {

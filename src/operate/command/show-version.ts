@@ -1,20 +1,22 @@
 import { VERSION } from '../../config/version.ts';
 import type { NodeView } from '../../model/view.ts';
 import { messageOf, printable } from '../../util/text.ts';
-import { parseArguments } from './arguments.ts';
-import { controlSocketOf, JSON_OUTPUT } from './control-options.ts';
+import { askOne } from './ask-one.ts';
+import { command } from './command.ts';
+import { CONTROL_SOCKET, JSON_OUTPUT } from './control-options.ts';
 import { printableJson } from './format/json.ts';
-import { nodeOf } from './node-of.ts';
-import type { RunSubcommand } from './subcommand.ts';
-import { SHOW_VERSION } from './subcommands.ts';
 
-/** A proxy that is not running, or not for this user to ask, is an answer too. */
-export const showVersion: RunSubcommand = async (argv, terminal, { connect }) => {
-  const given = parseArguments(SHOW_VERSION, argv);
-  const running = await nodeOf(connect(controlSocketOf(given))).catch(messageOf);
-  terminal.out(given.values.has(JSON_OUTPUT.name) ? asJson(running) : asText(running));
-  return 0;
-};
+export const SHOW_VERSION = command({
+  name: 'version',
+  summary: 'show the version of this program and of the proxy that is running',
+  options: { ...JSON_OUTPUT, ...CONTROL_SOCKET },
+  // A proxy that is not running, or that this user may not ask, is an answer too.
+  run: async (given, terminal, { connect }) => {
+    const running = await askOne(connect(given['control-socket']), 'node', {}).catch(messageOf);
+    terminal.out(given.output === 'json' ? asJson(running) : asText(running));
+    return 0;
+  },
+});
 
 type Running = NodeView | string;
 

@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { splitCheckArguments } from '../../../src/operate/check/arguments.ts';
 import { ok, warn } from '../../../src/operate/check/finding.ts';
 import { FindingsLog } from '../../../src/operate/check/findings-log.ts';
 import { exitCode, findingLine, findingsJson, summaryLine } from '../../../src/operate/check/report.ts';
@@ -86,22 +85,6 @@ describe('the report', () => {
         { check: 'iptables', level: 'fail', found: 'none', advice: 'install it' },
       ],
     });
-  });
-});
-
-describe('arguments of the check', () => {
-  for (const argv of [['-o', 'json'], ['-ojson'], ['-o=json'], ['--output', 'json'], ['--output=json']]) {
-    test(`${argv.join(' ')} is for the check, the rest for the run`, () => {
-      assert.deepEqual(splitCheckArguments(['--v', '2', ...argv, '--manifests=x']), {
-        output: 'json',
-        flags: ['--v', '2', '--manifests=x'],
-      });
-    });
-  }
-
-  test('another output is refused', () => {
-    assert.throws(() => splitCheckArguments(['-o', 'xml']), { message: '--output "xml": must be one of text, json' });
-    assert.throws(() => splitCheckArguments(['-o']), /must be one of/);
   });
 });
 

@@ -1,4 +1,4 @@
-import type { Terminal } from '../../../src/operate/command/subcommand.ts';
+import type { Terminal } from '../../../src/operate/command/command.ts';
 
 /** Keeps what is printed. */
 export class RecordingTerminal implements Terminal {

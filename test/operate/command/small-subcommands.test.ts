@@ -1,20 +1,21 @@
 import assert from 'node:assert/strict';
 import { describe, type TestContext, test } from 'node:test';
 import { VERSION } from '../../../src/config/version.ts';
-import { logLevel } from '../../../src/operate/command/log-level.ts';
-import { showVersion } from '../../../src/operate/command/show-version.ts';
-import type { RunSubcommand } from '../../../src/operate/command/subcommand.ts';
-import { undrain } from '../../../src/operate/command/undrain.ts';
+import type { Command, OptionTable } from '../../../src/operate/command/command.ts';
+import { LOG_LEVEL } from '../../../src/operate/command/log-level.ts';
+import { SHOW_VERSION } from '../../../src/operate/command/show-version.ts';
+import { UNDRAIN } from '../../../src/operate/command/undrain.ts';
 import { connectControl } from '../../../src/operate/control/connect.ts';
 import { FakeView } from '../../fakes/fake-view.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';
 import { served } from '../control/served.ts';
 import { RecordingTerminal } from './recording-terminal.ts';
+import { runCommand } from './run-command.ts';
 
-async function run(subcommand: RunSubcommand, ...argv: string[]) {
+async function run<O extends OptionTable>(command: Command<O>, ...argv: string[]) {
   const terminal = new RecordingTerminal();
   const clock = new ManualClock();
-  const exit = await subcommand(argv, terminal, {
+  const exit = await runCommand(command, argv, terminal, {
     clock,
     connect: (path) => connectControl(path, clock),
     onInterrupt: () => () => {},
@@ -31,16 +32,19 @@ describe('log-level', () => {
 
   test('changes it, and says what it was', async (t) => {
     const { operations, path } = await proxy(t);
-    const { exit, printed } = await run(logLevel, '4', '--control-socket', path);
+    const { exit, printed } = await run(LOG_LEVEL, '4', '--control-socket', path);
     assert.deepEqual([exit, printed, operations.verbosity], [0, 'The log level is 4 now; it was 2.\n', 4]);
   });
 
   test('takes a number from 0 to 10 only', async (t) => {
     const { operations, path } = await proxy(t);
     for (const level of ['11', '-1', 'four', '1.5']) {
-      await assert.rejects(run(logLevel, '--control-socket', path, '--', level), /must be a whole number from 0 to 10/);
+      await assert.rejects(
+        run(LOG_LEVEL, '--control-socket', path, '--', level),
+        /must be a whole number from 0 to 10/,
+      );
     }
-    await assert.rejects(run(logLevel), /LEVEL is missing/);
+    await assert.rejects(run(LOG_LEVEL), /LEVEL is missing/);
     assert.equal(operations.verbosity, 0);
   });
 });
@@ -49,7 +53,7 @@ describe('undrain', () => {
   test('gives an endpoint back, and says when there was nothing to do', async (t) => {
     const { operations, path } = await served(t);
     operations.drained.add('10.244.0.1:8080');
-    const once = () => run(undrain, '10.244.0.1:8080', '--control-socket', path);
+    const once = () => run(UNDRAIN, '10.244.0.1:8080', '--control-socket', path);
     assert.deepEqual(await once(), { exit: 0, printed: '10.244.0.1:8080 gets new connections again.\n' });
     assert.equal(operations.drained.size, 0);
     assert.deepEqual(await once(), { exit: 0, printed: '10.244.0.1:8080 was not drained.\n' });
@@ -59,11 +63,11 @@ describe('undrain', () => {
 describe('version', () => {
   test('is that of the program and that of the proxy', async (t) => {
     const { path } = await served(t);
-    assert.deepEqual(await run(showVersion, '--control-socket', path), {
+    assert.deepEqual(await run(SHOW_VERSION, '--control-socket', path), {
       exit: 0,
       printed: `This program:  v${VERSION}\nRunning proxy: v0.1.0 (process 4711, Node.js v24.21.0, fast engine)\n`,
     });
-    const { printed } = await run(showVersion, '-o', 'json', '--control-socket', path);
+    const { printed } = await run(SHOW_VERSION, '-o', 'json', '--control-socket', path);
     assert.deepEqual(JSON.parse(printed), {
       program: { version: VERSION },
       proxy: { version: '0.1.0', nodeVersion: 'v24.21.0', pid: 4711, engine: 'fast' },
@@ -76,21 +80,21 @@ describe('version', () => {
     view.nodeChanges = strange;
     const { path } = await served(t, view);
     const steering = /(?!\n)[\p{Cc}\p{Cf}]/u;
-    const text = await run(showVersion, '--control-socket', path);
+    const text = await run(SHOW_VERSION, '--control-socket', path);
     assert.doesNotMatch(text.printed, steering);
-    const json = await run(showVersion, '-o', 'json', '--control-socket', path);
+    const json = await run(SHOW_VERSION, '-o', 'json', '--control-socket', path);
     assert.doesNotMatch(json.printed, steering);
     assert.deepEqual(JSON.parse(json.printed).proxy, { ...strange, pid: 4711 });
   });
 
   test('is said without a proxy, too', async () => {
-    const { exit, printed } = await run(showVersion, '--control-socket', '/nowhere/control.sock');
+    const { exit, printed } = await run(SHOW_VERSION, '--control-socket', '/nowhere/control.sock');
     assert.equal(exit, 0);
     assert.match(
       printed,
       new RegExp(`^This program:  v${VERSION}\nRunning proxy: not known \\(no proxy serves /nowhere`),
     );
-    const json = await run(showVersion, '--output=json', '--control-socket', '/nowhere/control.sock');
+    const json = await run(SHOW_VERSION, '--output=json', '--control-socket', '/nowhere/control.sock');
     assert.match(JSON.parse(json.printed).proxy.error, /no proxy serves/);
   });
 });

@@ -1,28 +1,22 @@
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { after, before, describe, test } from 'node:test';
+import { before, describe, test } from 'node:test';
 import packageJson from '../../../package.json' with { type: 'json' };
 import { bundle } from '../../../scripts/build.ts';
-import { bashCompletion, fishCompletion, zshCompletion } from '../../../scripts/packaging/completions.ts';
 import { type Component, componentsOf, thirdPartyNotices } from '../../../scripts/packaging/components.ts';
 import { manual } from '../../../scripts/packaging/manual.ts';
-import { describeProgram } from '../../../scripts/packaging/program.ts';
 import { isNode, sbom } from '../../../scripts/packaging/sbom.ts';
+import { COMMANDS } from '../../../src/app/subcommands.ts';
 import { ACCEPTED_FLAGS } from '../../../src/config/accepted.ts';
 import { FLAGS } from '../../../src/config/flags.ts';
-import { SUBCOMMANDS } from '../../../src/operate/command/subcommands.ts';
 
 const ROOT = join(import.meta.dirname, '../../..');
-const program = describeProgram(SUBCOMMANDS);
 
 /** `-v`, `--dataplane` */
 const flagNames = Object.keys(FLAGS).map((name) => (name.length === 1 ? `-${name}` : `--${name}`));
 
 describe('the man page', () => {
-  const page = manual(program, { version: '1.2.3', epoch: 86_400 });
+  const page = manual(COMMANDS, { version: '1.2.3', epoch: 86_400 });
   const plain = page.replaceAll('\\-', '-').replaceAll(/\\f[BIR]/g, '');
 
   test('has every flag and every subcommand with its options', () => {
@@ -35,10 +29,10 @@ describe('the man page', () => {
       Object.keys(ACCEPTED_FLAGS).filter((name) => !plain.includes(`--${name}`)),
       [],
     );
-    for (const { name, options } of SUBCOMMANDS) {
+    for (const { name, options } of COMMANDS) {
       const section = plain.split(`.SS ${name}`)[1]?.split(/\n\.S[SH] /)[0] ?? '';
       assert.deepEqual(
-        options.filter((option) => !section.includes(`\n--${option.name}`)),
+        Object.keys(options).filter((option) => !section.includes(`\n--${option}`)),
         [],
         name,
       );
@@ -63,71 +57,6 @@ describe('the man page', () => {
       [],
     );
   });
-});
-
-describe('the completion of bash', () => {
-  const folder = mkdtempSync(join(tmpdir(), 'completion-'));
-  after(() => rmSync(folder, { recursive: true }));
-  writeFileSync(join(folder, 'completion'), bashCompletion(program));
-
-  /** What Tab offers behind these words, of which the last may be half of one. */
-  function complete(...words: readonly string[]): string[] {
-    const script = `
-      compopt() { :; }
-      source ./completion
-      COMP_WORDS=(kube-userspace-proxy "$@") COMP_CWORD=$#
-      _kube_userspace_proxy
-      printf '%s\\n' "\${COMPREPLY[@]}"`;
-    const { status, stdout, stderr } = spawnSync('bash', ['-c', script, 'bash', ...words], {
-      cwd: folder,
-      encoding: 'utf8',
-    });
-    assert.equal(`${status} ${stderr}`, '0 ');
-    return stdout.split('\n').filter(Boolean);
-  }
-
-  test('offers every flag and subcommand at first', () => {
-    const names = SUBCOMMANDS.map(({ name }) => name);
-    assert.deepEqual(complete(''), [...names, ...flagNames, '--help', '-h', '--version']);
-    assert.deepEqual(complete('--iptables-m'), ['--iptables-mode', '--iptables-min-sync-period']);
-  });
-
-  test('offers the values of a flag, behind a blank and behind "="', () => {
-    assert.deepEqual(complete('--dataplane', ''), ['auto', 'fast', 'node']);
-    assert.deepEqual(complete('--dataplane', '='), ['auto', 'fast', 'node']);
-    assert.deepEqual(complete('-v', '2', '--dataplane', '=', 'f'), ['fast']);
-    assert.deepEqual(complete('--udp-timeout', ''), []);
-  });
-
-  test('offers files where a flag takes one', () => {
-    assert.deepEqual(complete('--kubeconfig', 'comp'), ['completion']);
-    assert.deepEqual(complete('--manifests', '=', 'comp'), ['completion']);
-  });
-
-  test('offers the options of a subcommand behind it, and to check those of a run, too', () => {
-    assert.deepEqual(complete('list', '--o'), ['--output']);
-    assert.deepEqual(complete('list', '-o', ''), ['table', 'wide', 'json']);
-    assert.ok(complete('check', '--').includes('--dataplane'));
-    assert.deepEqual(complete('check', '--dataplane', 'n'), ['node']);
-    assert.ok(!complete('list', '--').includes('--dataplane'));
-  });
-});
-
-test('the completions of zsh and fish have every flag and every subcommand', () => {
-  const zsh = zshCompletion(program);
-  const fish = fishCompletion(program);
-  for (const name of Object.keys(FLAGS)) {
-    const { isSwitch } = FLAGS[name as keyof typeof FLAGS] as { isSwitch?: true };
-    assert.match(
-      zsh,
-      name.length === 1 ? new RegExp(`'-${name}\\[`) : new RegExp(`'\\*?--${name}${isSwitch ? '' : '='}\\[`),
-    );
-    assert.match(fish, new RegExp(` ${name.length === 1 ? '-s' : '-l'} ${name} `));
-  }
-  for (const { name } of SUBCOMMANDS) {
-    assert.match(zsh, new RegExp(`^ +'${name}:`, 'm'));
-    assert.match(fish, new RegExp(` -a ${name} `));
-  }
 });
 
 describe('of what others have made', () => {

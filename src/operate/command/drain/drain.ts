@@ -1,45 +1,58 @@
 import { UsageError } from '../../../config/usage-error.ts';
 import { duration } from '../../../config/values.ts';
 import { endpointName } from '../../../model/endpoint.ts';
-import { parseArguments, type SubcommandArguments } from '../arguments.ts';
 import { askOne } from '../ask-one.ts';
-import { controlSocketOf } from '../control-options.ts';
+import { command } from '../command.ts';
+import { CONTROL_SOCKET } from '../control-options.ts';
 import { parseEndpoint } from '../endpoint-argument.ts';
 import { oneColumnEach } from '../format/text.ts';
-import type { RunSubcommand } from '../subcommand.ts';
-import { DRAIN } from '../subcommands.ts';
 import { type Holder, holdersOf } from './holders.ts';
 import { connections, waitForConnections } from './wait.ts';
 
 /** An endpoint may belong to very many Services; which ones is told of so many. */
 const NAMED = 10;
 
-export const drain: RunSubcommand = async (argv, terminal, tools) => {
-  const given = parseArguments(DRAIN, argv);
-  const endpoint = parseEndpoint(given.positional ?? '');
-  const timeoutMs = timeoutOf(given);
-  const control = tools.connect(controlSocketOf(given));
-  const holders = await holdersOf(control, endpoint);
-  await askOne(control, 'drain', { endpoint });
-  const interrupted = new AbortController();
-  // Before the user is told: who interrupts from then on hears that it stays drained.
-  const restore = tools.onInterrupt(() => interrupted.abort());
-  try {
-    terminal.out(`${endpointName(endpoint)} is drained on this node: ${oneColumnEach(heldBy(holders))}.\n`);
-    for (const warning of holders.flatMap(warningsOf)) terminal.err(`Warning: ${oneColumnEach(warning)}.\n`);
-    if (timeoutMs === undefined) return 0;
-    return await waitForConnections({
-      ...{ control, endpoint, holders, timeoutMs, terminal },
-      clock: tools.clock,
-      interrupted: interrupted.signal,
-    });
-  } finally {
-    restore();
-  }
-};
+export const DRAIN = command({
+  name: 'drain',
+  summary: 'give an endpoint no new connections on this node, in no Service; those that it has go on',
+  argument: 'IP:PORT',
+  options: {
+    timeout: {
+      type: 'string',
+      nargs: 1,
+      describe: 'wait until its connections have ended, but no longer than this, such as 30s or 5m; 0 is no bound',
+    },
+    ...CONTROL_SOCKET,
+  },
+  examples: [
+    ['drain 10.244.1.7:8080', 'takes the endpoint out, until undrain or until the proxy is started anew'],
+    ['drain [fd00::7]:8080 --timeout 5m', 'and waits; exits with 1 if connections are left after five minutes'],
+  ],
+  run: async (given, terminal, tools) => {
+    const endpoint = parseEndpoint(given.argument);
+    const timeoutMs = timeoutOf(given.timeout);
+    const control = tools.connect(given['control-socket']);
+    const holders = await holdersOf(control, endpoint);
+    await askOne(control, 'drain', { endpoint });
+    const interrupted = new AbortController();
+    // Before the user is told: who interrupts from then on hears that it stays drained.
+    const restore = tools.onInterrupt(() => interrupted.abort());
+    try {
+      terminal.out(`${endpointName(endpoint)} is drained on this node: ${oneColumnEach(heldBy(holders))}.\n`);
+      for (const warning of holders.flatMap(warningsOf)) terminal.err(`Warning: ${oneColumnEach(warning)}.\n`);
+      if (timeoutMs === undefined) return 0;
+      return await waitForConnections({
+        ...{ control, endpoint, holders, timeoutMs, terminal },
+        clock: tools.clock,
+        interrupted: interrupted.signal,
+      });
+    } finally {
+      restore();
+    }
+  },
+});
 
-function timeoutOf({ values }: SubcommandArguments): number | undefined {
-  const text = values.get('timeout');
+function timeoutOf(text: string | undefined): number | undefined {
   try {
     return text === undefined ? undefined : duration(text);
   } catch (error) {

@@ -3,7 +3,7 @@ import { type Endpoint, endpointName } from '../../../model/endpoint.ts';
 import type { Clock } from '../../../util/clock.ts';
 import { sleep } from '../../../util/wait.ts';
 import type { Control } from '../../control/protocol.ts';
-import type { Terminal } from '../subcommand.ts';
+import type { Terminal } from '../command.ts';
 import { connectionsLeft } from './connections-left.ts';
 import type { Holder } from './holders.ts';
 

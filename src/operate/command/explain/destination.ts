@@ -39,7 +39,7 @@ function onThisNode(address: Address, from: Address | undefined): Address {
 }
 
 async function clusterIPOf(name: string, from: Address | undefined, control: Control): Promise<Destination> {
-  const selection = selectionOf({ positional: name, values: new Map() });
+  const selection = selectionOf({ argument: name });
   const found: ServiceView[] = [];
   for await (const services of control.ask('services', { ...selection.filter, summary: true })) {
     found.push(...services.filter((service) => isSelected(selection, service)));

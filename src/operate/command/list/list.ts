@@ -1,78 +1,103 @@
 import { UsageError } from '../../../config/usage-error.ts';
 import type { Control } from '../../control/protocol.ts';
-import { parseArguments, type SubcommandArguments } from '../arguments.ts';
+import { askOne } from '../ask-one.ts';
 import { warnOfCaveats } from '../caveats.ts';
-import { controlSocketOf } from '../control-options.ts';
-import { nodeOf } from '../node-of.ts';
-import type { RunSubcommand } from '../subcommand.ts';
+import { command } from '../command.ts';
+import { CONTROL_SOCKET } from '../control-options.ts';
 import { pace } from './pace.ts';
 import { jsonPrinter, type Printer, tablePrinter } from './printer.ts';
 import { isNarrowed, isSelected, NO_MATCH, type Selection, selectionOf } from './selection.ts';
-import { LIST } from './subcommand.ts';
-import type { TableOptions } from './table.ts';
-import { ORDER_NAMES, type Order, watchServices } from './watch.ts';
+import { watchServices } from './watch.ts';
 
-/** Prints each piece as it comes: however many Services there are, only some are in memory while somebody reads. */
-export const list: RunSubcommand = async (argv, terminal, tools) => {
-  const { clock, connect } = tools;
-  const given = parseArguments(LIST, argv);
-  const selection = selectionOf(given);
-  const layout = layoutOf(given);
-  const listed = layout === 'connection' ? 'connections' : 'services';
-  const output = given.values.get('output');
-  const control = connect(controlSocketOf(given));
-  const order = orderOf(given);
-  const isExact = given.switches.has('exact');
-  const isWide = output === 'wide';
-  if (order !== undefined) return await watchServices({ control, selection, order, isExact, isWide }, terminal, tools);
-  const node = await nodeOf(control);
-  const options: TableOptions = {
-    layout: layout === 'connection' ? undefined : layout,
-    isExact,
-    isWide,
-    now: node.now,
-  };
-  const printer = output === 'json' ? jsonPrinter(node, listed) : tablePrinter(node, listed, options);
-  terminal.out(printer.head);
-  const paced = pace(terminal, clock);
-  let rows = 0;
-  const isSummary = layout === 'rate' && output !== 'json';
-  const pieces =
-    listed === 'connections'
-      ? connectionPieces(control, selection, printer)
-      : servicePieces(control, selection, printer, isSummary);
-  for await (const piece of pieces) {
-    terminal.out(piece.text);
-    // Of thousands of idle Services in turn there is nothing to say.
-    if (piece.text !== '') await paced();
-    rows += piece.rows;
-  }
-  terminal.out(printer.foot);
-  warnOfCaveats(node, terminal);
-  if (rows > 0 || listed === 'connections' || !isNarrowed(selection)) return 0;
-  terminal.err(`${NO_MATCH}\n`);
-  return 1;
-};
-
-function layoutOf({ switches }: SubcommandArguments): 'stats' | 'rate' | 'connection' | undefined {
-  const [layout, other] = (['stats', 'rate', 'connection'] as const).filter((name) => switches.has(name));
-  if (other !== undefined) throw new UsageError(`--${layout} and --${other} are different tables: give one of them`);
-  return layout;
-}
-
-/** `undefined` when nothing is to be watched. */
-function orderOf({ switches, values }: SubcommandArguments): Order | undefined {
-  const order = values.get('sort');
-  if (!switches.has('watch')) {
-    if (order !== undefined) throw new UsageError('--sort is for --watch: the lists are sorted by name');
-    return undefined;
-  }
-  for (const other of ['stats', 'connection']) {
-    if (switches.has(other)) throw new UsageError(`--watch and --${other} are different tables: give one of them`);
-  }
-  if (values.get('output') === 'json') throw new UsageError('--watch is for readers: for machines give -o json alone');
-  return ORDER_NAMES.find((name) => name === order) ?? 'rate';
-}
+export const LIST = command({
+  name: 'list',
+  summary: 'list the Services that are served, with their endpoints and connections, in the layout of ipvsadm',
+  argument: '[NAMESPACE[/SERVICE[:PORT]]]',
+  options: {
+    stats: {
+      type: 'boolean',
+      conflicts: ['rate', 'connection'],
+      describe: 'show connections and bytes since each Service, or endpoint, came',
+    },
+    rate: {
+      type: 'boolean',
+      conflicts: 'connection',
+      describe: 'show connections and bytes per second, over the last 5 seconds, of Services only',
+    },
+    connection: { alias: 'c', type: 'boolean', describe: 'list open connections and flows' },
+    watch: {
+      alias: 'w',
+      type: 'boolean',
+      conflicts: ['stats', 'connection'],
+      describe: 'show open connections and rates of Services every 2 seconds, on a terminal in place, until Ctrl-C',
+    },
+    sort: {
+      nargs: 1,
+      choices: ['rate', 'connections', 'name'],
+      implies: 'watch',
+      describe: 'what comes first with --watch; rate without it',
+    },
+    exact: { type: 'boolean', describe: 'show large numbers in full, not rounded down to K, M, G or T' },
+    numeric: {
+      alias: 'n',
+      type: 'boolean',
+      describe: 'has no effect: addresses and ports are always numbers; for those used to ipvsadm',
+    },
+    output: {
+      alias: 'o',
+      nargs: 1,
+      choices: ['table', 'wide', 'json'],
+      describe: 'wide adds states, local ports, workers, and what is wrong; json has everything',
+    },
+    namespace: { alias: 'N', type: 'string', nargs: 1, describe: 'only Services of this namespace' },
+    service: { type: 'string', nargs: 1, describe: 'only Services of this name' },
+    ...CONTROL_SOCKET,
+  },
+  examples: [
+    ['list', 'all Services and their endpoints'],
+    ['list kube-system/kube-dns:dns-tcp -o wide', 'one port, with states'],
+    ['list --stats -N default', 'what the Services of a namespace have carried'],
+    ['list --watch', 'the Services with the most new connections first, live'],
+    ['list -c default/web', 'the open connections of a Service'],
+    ['list -o json | jq \'.services[] | select(.state != "ok")\'', 'what is not well'],
+  ],
+  // Prints each piece as it comes: however many Services there are, only some are in memory while somebody reads.
+  run: async (given, terminal, tools) => {
+    const selection = selectionOf(given);
+    const { output } = given;
+    const control = tools.connect(given['control-socket']);
+    const [isExact, isWide] = [given.exact === true, output === 'wide'];
+    if (given.watch) {
+      if (output === 'json') throw new UsageError('--watch is for readers: for machines give -o json alone');
+      return await watchServices({ control, selection, order: given.sort ?? 'rate', isExact, isWide }, terminal, tools);
+    }
+    const listed = given.connection ? 'connections' : 'services';
+    const layout = given.stats ? 'stats' : given.rate ? 'rate' : undefined;
+    const node = await askOne(control, 'node', {});
+    const printer =
+      output === 'json'
+        ? jsonPrinter(node, listed)
+        : tablePrinter(node, listed, { layout, isExact, isWide, now: node.now });
+    terminal.out(printer.head);
+    const paced = pace(terminal, tools.clock);
+    let rows = 0;
+    const pieces =
+      listed === 'connections'
+        ? connectionPieces(control, selection, printer)
+        : servicePieces(control, selection, printer, layout === 'rate' && output !== 'json');
+    for await (const piece of pieces) {
+      terminal.out(piece.text);
+      // Of thousands of idle Services in turn there is nothing to say.
+      if (piece.text !== '') await paced();
+      rows += piece.rows;
+    }
+    terminal.out(printer.foot);
+    warnOfCaveats(node, terminal);
+    if (rows > 0 || listed === 'connections' || !isNarrowed(selection)) return 0;
+    terminal.err(`${NO_MATCH}\n`);
+    return 1;
+  },
+});
 
 interface Piece {
   readonly text: string;

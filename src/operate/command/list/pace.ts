@@ -1,7 +1,7 @@
 import type { Clock } from '../../../util/clock.ts';
 import { sleep } from '../../../util/wait.ts';
 import { READ_TIMEOUT_MS } from '../../control/protocol.ts';
-import type { Terminal } from '../subcommand.ts';
+import type { Terminal } from '../command.ts';
 
 /** In all: meanwhile the proxy waits, which it does not do for longer than its own timeout. */
 export const PATIENCE_MS = READ_TIMEOUT_MS / 3;

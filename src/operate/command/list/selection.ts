@@ -1,7 +1,6 @@
 import { UsageError } from '../../../config/usage-error.ts';
 import type { ServicePortName } from '../../../model/service.ts';
 import type { ServiceFilter } from '../../../model/view.ts';
-import type { SubcommandArguments } from '../arguments.ts';
 
 /** Which Service ports were asked for. */
 export interface Selection {
@@ -10,21 +9,25 @@ export interface Selection {
   readonly port?: string;
 }
 
-const POSITIONAL = /^([^/:]+)(?:\/([^/:]+)(?::([^/:]+))?)?$/;
+const ARGUMENT = /^([^/:]+)(?:\/([^/:]+)(?::([^/:]+))?)?$/;
+
+export interface Selecting {
+  readonly argument: string;
+  readonly namespace?: string | undefined;
+  readonly service?: string | undefined;
+}
 
 /** Throws {@link UsageError}. */
-export function selectionOf({ positional, values }: Pick<SubcommandArguments, 'positional' | 'values'>): Selection {
-  const namespace = values.get('namespace');
-  const service = values.get('service');
+export function selectionOf({ argument, namespace, service }: Selecting): Selection {
   const options = { ...(namespace !== undefined && { namespace }), ...(service !== undefined && { service }) };
-  if (positional === undefined) return { filter: options };
+  if (argument === '') return { filter: options };
   if (namespace !== undefined || service !== undefined) {
-    throw new UsageError(`${JSON.stringify(positional)} beside --namespace or --service: give one or the other`);
+    throw new UsageError(`${JSON.stringify(argument)} beside --namespace or --service: give one or the other`);
   }
-  const match = POSITIONAL.exec(positional);
+  const match = ARGUMENT.exec(argument);
   if (match === null) {
     throw new UsageError(
-      `${JSON.stringify(positional)}: must be NAMESPACE, NAMESPACE/SERVICE or NAMESPACE/SERVICE:PORT, as in the lists; to look for an address use explain`,
+      `${JSON.stringify(argument)}: must be NAMESPACE, NAMESPACE/SERVICE or NAMESPACE/SERVICE:PORT, as in the lists; to look for an address use explain`,
     );
   }
   const [, ofNamespace = '', ofService, port] = match;

@@ -3,12 +3,12 @@ import type { Clock } from '../../../util/clock.ts';
 import { messageOf } from '../../../util/text.ts';
 import { sleep } from '../../../util/wait.ts';
 import type { Control } from '../../control/protocol.ts';
+import { askOne } from '../ask-one.ts';
 import { caveatsOf } from '../caveats.ts';
+import type { Terminal, Tools } from '../command.ts';
 import { timeOfDay } from '../format/duration.ts';
 import { largeNumber } from '../format/number.ts';
 import { oneColumnEach } from '../format/text.ts';
-import { nodeOf } from '../node-of.ts';
-import type { Terminal, Tools } from '../subcommand.ts';
 import { isNarrowed, isSelected, NO_MATCH, type Selection } from './selection.ts';
 
 /** Rates are over five seconds, but open connections are counted at each look. */
@@ -22,7 +22,6 @@ const ORDERS = {
 } as const satisfies Record<string, readonly ((service: ServiceView) => number)[]>;
 
 export type Order = keyof typeof ORDERS;
-export const ORDER_NAMES = Object.keys(ORDERS) as readonly Order[];
 
 export interface WatchOptions {
   readonly control: Control;
@@ -92,7 +91,7 @@ async function showUntil(
 }
 
 async function lookAt({ control, selection, order }: WatchOptions): Promise<Look> {
-  const node = await nodeOf(control);
+  const node = await askOne(control, 'node', {});
   const services: ServiceView[] = [];
   for await (const piece of control.ask('services', { ...selection.filter, summary: true })) {
     services.push(...piece.filter((service) => isSelected(selection, service)));

@@ -9,13 +9,14 @@ import type {
   ListenerView,
   ServiceView,
 } from '../../../../src/model/view.ts';
-import { drain } from '../../../../src/operate/command/drain/drain.ts';
+import { DRAIN } from '../../../../src/operate/command/drain/drain.ts';
 import { parseEndpoint } from '../../../../src/operate/command/endpoint-argument.ts';
 import type { CommandName, Commands, Control } from '../../../../src/operate/control/protocol.ts';
 import { counters, FakeView } from '../../../fakes/fake-view.ts';
 import { ManualClock } from '../../../fakes/manual-clock.ts';
 import { settle, until } from '../../../support/until.ts';
 import { RecordingTerminal } from '../recording-terminal.ts';
+import { runCommand } from '../run-command.ts';
 
 const POD = '10.244.1.7:8080';
 const OTHER = '10.244.1.8:8080';
@@ -102,7 +103,7 @@ function start(proxy: FakeProxy, argv: readonly string[], { isTTY = false } = {}
   const terminal = new RecordingTerminal({ isTTY });
   const clock = new ManualClock();
   const interrupts = new Set<() => void>();
-  const exit = drain(argv, terminal, {
+  const exit = runCommand(DRAIN, argv, terminal, {
     clock,
     connect: () => proxy,
     onInterrupt: (handler) => {

@@ -1,13 +1,14 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Explanation, NodeView, Question, ServiceFilter, ServiceView } from '../../../../src/model/view.ts';
-import { explain } from '../../../../src/operate/command/explain/explain.ts';
+import { EXPLAIN } from '../../../../src/operate/command/explain/explain.ts';
 import { explanationText } from '../../../../src/operate/command/explain/text.ts';
 import { FakeView } from '../../../fakes/fake-view.ts';
 import { ManualClock } from '../../../fakes/manual-clock.ts';
 import { address } from '../../../rules/fixtures.ts';
 import { controlOf } from '../control-of.ts';
 import { RecordingTerminal } from '../recording-terminal.ts';
+import { runCommand } from '../run-command.ts';
 
 const NOTHING: Explanation = { summary: 'no Service is there', served: false, rules: [], candidates: [] };
 const ENDPOINT = { address: address('10.244.1.7'), port: 8080 };
@@ -50,7 +51,7 @@ async function run(argv: string, answer = NOTHING, node: Partial<NodeView> = {})
   const view = new View(answer);
   view.nodeChanges = node;
   const tools = { clock: new ManualClock(), connect: () => controlOf(view), onInterrupt: () => () => undefined };
-  const code = await explain(argv.split(' '), terminal, tools);
+  const code = await runCommand(EXPLAIN, argv.split(' '), terminal, tools);
   return { code, asked: view.asked[0], printed: terminal.printed, complained: terminal.complained };
 }
 

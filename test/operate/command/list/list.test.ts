@@ -3,7 +3,7 @@ import { describe, test } from 'node:test';
 import type { Address } from '../../../../src/model/address.ts';
 import type { Endpoint } from '../../../../src/model/endpoint.ts';
 import type { ConnectionView, NodeView, ServiceFilter, ServiceView } from '../../../../src/model/view.ts';
-import { list } from '../../../../src/operate/command/list/list.ts';
+import { LIST } from '../../../../src/operate/command/list/list.ts';
 import { PATIENCE_MS } from '../../../../src/operate/command/list/pace.ts';
 import { READ_TIMEOUT_MS } from '../../../../src/operate/control/protocol.ts';
 import { FakeView } from '../../../fakes/fake-view.ts';
@@ -12,6 +12,7 @@ import { settle, until } from '../../../support/until.ts';
 import { all } from '../../control/served.ts';
 import { controlOf } from '../control-of.ts';
 import { RecordingTerminal } from '../recording-terminal.ts';
+import { runCommand } from '../run-command.ts';
 
 class Run {
   readonly terminal = new RecordingTerminal();
@@ -24,7 +25,7 @@ class Run {
       return controlOf(view, size);
     };
     const tools = { clock: this.clock, connect, onInterrupt: () => () => undefined };
-    return await list(argv.split(' ').filter(Boolean), this.terminal, tools);
+    return await runCommand(LIST, argv.split(' ').filter(Boolean), this.terminal, tools);
   }
 
   /** The names of the Services that were listed. */
@@ -132,13 +133,13 @@ describe('list', () => {
   });
 
   const mistakes: readonly (readonly [argv: string, complaint: RegExp])[] = [
-    ['--stats --rate', /--stats and --rate are different tables/],
-    ['--rate -c', /--rate and --connection are different tables/],
+    ['--stats --rate', /--stats and --rate exclude each other/],
+    ['--rate -c', /--rate and --connection exclude each other/],
     ['default --namespace shop', /"default" beside --namespace or --service/],
     ['10.96.0.1:53', /must be NAMESPACE, NAMESPACE\/SERVICE or .* use explain/],
     ['a/b/c', /must be NAMESPACE/],
-    ['--sort name', /--sort is for --watch/],
-    ['-o yaml', /must be one of table, wide, json/],
+    ['--sort name', /sort -> watch/],
+    ['-o yaml', /must be one of "table", "wide", "json"/],
   ];
   for (const [argv, complaint] of mistakes) {
     test(`refuses ${argv}`, async () => await assert.rejects(new Run().list(argv), complaint));

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import type { ServiceView } from '../../../../src/model/view.ts';
-import { list } from '../../../../src/operate/command/list/list.ts';
+import { LIST } from '../../../../src/operate/command/list/list.ts';
 import { FakeView } from '../../../fakes/fake-view.ts';
 import { ManualClock } from '../../../fakes/manual-clock.ts';
 import { settle } from '../../../support/until.ts';
@@ -9,6 +9,7 @@ import { served } from '../../control/served.ts';
 import { controlOf } from '../control-of.ts';
 import { PseudoTerminal } from '../pseudo-terminal.ts';
 import { RecordingTerminal } from '../recording-terminal.ts';
+import { runCommand } from '../run-command.ts';
 
 /** What the Services carry: connections and bytes a second, open connections. */
 type Loads = Readonly<Record<string, readonly [connections: number, bytes: number, active: number]>>;
@@ -47,7 +48,11 @@ function watch(t: TestContext, argv: string, { isTTY = false, view = new Loaded(
       interrupt = () => {};
     };
   };
-  const code = list(['--watch', ...argv.split(' ').filter(Boolean)], terminal, { clock, connect, onInterrupt });
+  const code = runCommand(LIST, ['--watch', ...argv.split(' ').filter(Boolean)], terminal, {
+    clock,
+    connect,
+    onInterrupt,
+  });
   code.catch(() => {});
   t.after(() => interrupt());
   let seen = 0;
@@ -134,10 +139,10 @@ test('a proxy that is not there at the start is a failure', async (t) => {
 });
 
 for (const [argv, complaint] of [
-  ['--stats', /--watch and --stats are different tables/],
-  ['-c', /--watch and --connection are different tables/],
+  ['--stats', /--watch and --stats exclude each other/],
+  ['-c', /--watch and --connection exclude each other/],
   ['-o json', /--watch is for readers/],
-  ['--sort size', /must be one of rate, connections, name/],
+  ['--sort size', /must be one of "rate", "connections", "name"/],
 ] as const) {
   test(`--watch refuses ${argv}`, async (t) => await assert.rejects(watch(t, argv).code, complaint));
 }

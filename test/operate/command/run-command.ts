@@ -1,0 +1,16 @@
+import type { Command, OptionTable, Terminal, Tools } from '../../../src/operate/command/command.ts';
+import { parse } from '../../../src/operate/command/parser.ts';
+
+/** Runs a command with what follows its name, as the program does. Rejects with what it would say on stderr. */
+export async function runCommand<O extends OptionTable>(
+  command: Command<O>,
+  argv: readonly string[],
+  terminal: Terminal,
+  tools: Tools,
+): Promise<number> {
+  let run = (): Promise<number> => Promise.reject(new Error('the command was not called'));
+  parse([command.name, ...argv], [command as unknown as Command], (called, given) => {
+    run = () => called.run(given, terminal, tools);
+  });
+  return await run();
+}

@@ -1,0 +1,18 @@
+import { configure } from '../../src/config/command-line.ts';
+import type { CommandLine } from '../../src/config/config.ts';
+import type { ReadDocuments } from '../../src/config/configuration-file.ts';
+import { UsageError } from '../../src/config/usage-error.ts';
+import { parse } from '../../src/operate/command/parser.ts';
+
+/** What these flags ask for, or what the program says of them on stderr. */
+export function parseCommandLine(
+  argv: readonly string[],
+  readDocuments: ReadDocuments = () => [],
+): CommandLine | { readonly kind: 'error'; readonly text: string } {
+  try {
+    return configure(parse(argv, []).flags, readDocuments);
+  } catch (error) {
+    if (!(error instanceof UsageError)) throw error;
+    return { kind: 'error', text: error.message };
+  }
+}

@@ -8,7 +8,7 @@ import { LIST } from '../operate/command/list/list.ts';
 import { LOG_LEVEL } from '../operate/command/log-level.ts';
 import { SHOW_VERSION } from '../operate/command/show-version.ts';
 import { UNDRAIN } from '../operate/command/undrain.ts';
-import { connectControl } from '../operate/control/connect.ts';
+import { connectControl } from '../operate/control/client.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
 
 export const CHECK = command({

@@ -1,17 +1,19 @@
+import { type Address, familyOf, parseAddress } from '../../model/address.ts';
 import type { Endpoint } from '../../model/endpoint.ts';
 import type { ConnectionView, Explanation, NodeView, Question, ServiceFilter, ServiceView } from '../../model/view.ts';
+import { Field, FieldError, show } from '../../util/untrusted.ts';
 
 /*
- * One request a connection, one line each way at a time: the request, then a line for each piece of the answer, then
- * `end` or `error`. Lines are JSON and end with a newline.
+ * What subcommands and the running program say to each other on the control socket. One request per connection, as one
+ * line of JSON; then a line for each piece of the answer, then `end` or `error`.
  */
 
 /** Goes up when a client of the version before would misread an answer. */
 export const PROTOCOL_VERSION = 1;
 
 /**
- * For a piece of the answer. A client that does not read gets nothing more, and nothing more is made for it: there is
- * room for few clients, and one that is stopped or hangs would keep its place for ever.
+ * How long the server waits for the client to read. The server makes nothing more for a client that does not read, and
+ * has room for few clients: one that is stopped or hangs would keep its place for ever.
  */
 export const READ_TIMEOUT_MS = 30_000;
 
@@ -45,4 +47,95 @@ export type Answer<C extends CommandName> =
 /** The client's side: asks the running program. Rejects with a sentence for the user. */
 export interface Control {
   ask<C extends CommandName>(command: C, params: Commands[C]['params']): AsyncIterable<Commands[C]['piece']>;
+}
+
+/** What is wrong with a request: a sentence for the user. */
+export class RequestError extends Error {
+  override readonly name = 'RequestError';
+}
+
+const MAX_VERBOSITY = 10;
+/** Longer than any name in Kubernetes. */
+const MAX_NAME = 253;
+
+/** Trusts nothing; what it does not know is not in the result. Throws {@link RequestError}. */
+export function decodeRequest(line: string): Request {
+  try {
+    const request = Field.root(parsed(line));
+    const v = request.get('v').value;
+    if (v !== PROTOCOL_VERSION) {
+      throw new RequestError(
+        `the request is of version ${show(v)} of the control protocol and the running program speaks version ${PROTOCOL_VERSION}; use the program of the same release`,
+      );
+    }
+    const command = request.get('command').value;
+    if (typeof command !== 'string' || !isCommand(command)) {
+      throw new RequestError(
+        `the running program knows no command ${show(command)}; use the program of the same release`,
+      );
+    }
+    return { v, command, params: DECODERS[command](request.get('params')) } as Request;
+  } catch (error) {
+    throw error instanceof FieldError ? new RequestError(error.message) : error;
+  }
+}
+
+const DECODERS: { readonly [C in CommandName]: (params: Field) => Commands[C]['params'] } = {
+  node: () => ({}),
+  services: serviceFilter,
+  connections: serviceFilter,
+  explain: question,
+  drain: (params) => ({ endpoint: endpointOf(params.get('endpoint')) }),
+  undrain: (params) => ({ endpoint: endpointOf(params.get('endpoint')) }),
+  'log-level': (params) => ({ verbosity: params.get('verbosity').integer(0, MAX_VERBOSITY) }),
+};
+
+function isCommand(name: string): name is CommandName {
+  return Object.hasOwn(DECODERS, name);
+}
+
+function parsed(line: string): unknown {
+  try {
+    return JSON.parse(line);
+  } catch {
+    throw new RequestError('the request is not a line of JSON');
+  }
+}
+
+function serviceFilter(params: Field): ServiceFilter {
+  const namespace = nameOf(params.get('namespace'));
+  const service = nameOf(params.get('service'));
+  const summary = params.get('summary').booleanOr(undefined);
+  return {
+    ...(summary !== undefined && { summary }),
+    ...(namespace !== undefined && { namespace }),
+    ...(service !== undefined && { service }),
+  };
+}
+
+function nameOf(field: Field): string | undefined {
+  if (!field.isPresent) return undefined;
+  const name = field.string();
+  if (name.length > MAX_NAME) throw field.wrong('expected a name');
+  return name;
+}
+
+function question(params: Field): Question {
+  const { address, port } = endpointOf(params);
+  const protocol = params.get('protocol').oneOf(['TCP', 'UDP']);
+  const field = params.get('client');
+  if (!field.isPresent) return { address, port, protocol };
+  const client = addressOf(field);
+  if (familyOf(client) !== familyOf(address)) throw field.wrong('expected the address family of the other address');
+  return { address, port, protocol, client };
+}
+
+function endpointOf(field: Field): Endpoint {
+  return { address: addressOf(field.get('address')), port: field.get('port').integer(1, 65_535) };
+}
+
+function addressOf(field: Field): Address {
+  const address = parseAddress(field.string());
+  if (address === undefined) throw field.wrong('expected an IP address');
+  return address;
 }

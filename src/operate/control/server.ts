@@ -1,43 +1,63 @@
 import { createServer, type Server, type Socket } from 'node:net';
-import type { Timer } from '../../util/clock.ts';
+import { setImmediate } from 'node:timers/promises';
+import { endpointName } from '../../model/endpoint.ts';
+import type { Operations } from '../../model/operations.ts';
+import type { View } from '../../model/view.ts';
+import type { Clock, Timer } from '../../util/clock.ts';
+import { LineSplitter, LineTooLongError } from '../../util/line-splitter.ts';
+import type { Log } from '../../util/log.ts';
 import { messageOf } from '../../util/text.ts';
-import type { Answerer } from './answer.ts';
-import { serveConnection } from './connection.ts';
+import { type Commands, decodeRequest, READ_TIMEOUT_MS, type Request, RequestError } from './protocol.ts';
 import { listenAt, type SocketFile } from './socket-file.ts';
 
-export interface ControlServerOptions extends Answerer {
+/* The server's side of the control socket: the running program answers operators. */
+
+export interface ControlServerOptions {
   readonly path: string;
+  /** Requests wait for it, as the answers would not be true before. Never rejects. */
+  readonly known?: Promise<void>;
+  readonly view: View;
+  readonly operations: Operations;
+  readonly log: Log;
+  readonly clock: Clock;
 }
 
 /** People and their dashboards; further ones are closed at once. */
 export const MAX_CONNECTIONS = 16;
 export const RETRY_MS = 5_000;
+export const MAX_REQUEST_BYTES = 64 * 1024;
+export const REQUEST_TIMEOUT_MS = 5_000;
 
-/** Answers operators on a Unix socket that only root and the program's own user can open. */
+/** Listens on a Unix socket that only root and the program's own user can open. */
 export class ControlServer {
   readonly #options: ControlServerOptions;
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
+  /** Answers being made, also for clients that have left. */
   #underWay = 0;
   #attempt: Promise<void> | undefined;
   #file: SocketFile | undefined;
   #retry: Timer | undefined;
-  #toldProblem: string | undefined;
+  #loggedProblem: string | undefined;
   #closed = false;
 
   constructor(options: ControlServerOptions) {
     this.#options = options;
-    this.#server = createServer((socket) => this.#serve(socket));
+    this.#server = createServer((socket) => this.#accept(socket));
     this.#server.maxConnections = MAX_CONNECTIONS;
-    this.#server.on('error', (error) => this.#failed(error));
+    this.#server.on('error', (error) => {
+      const fields = { file: options.path, err: error.message };
+      // A failure to listen is reported by #listen.
+      if (this.#server.listening) options.log.warn('Cannot accept a connection on the control socket', fields);
+    });
   }
 
-  /** Returns at once; whether and when the socket could be had is in the log. */
+  /** Returns at once; the log says whether and when the socket is served. */
   start(): void {
     this.#attempt = this.#listen();
   }
 
-  /** Stops listening, cuts answers off, gives up trying. Resolves when a successor can have the path. */
+  /** Stops listening, cuts answers off, gives up retrying. Resolves when a successor can have the path. */
   async close(): Promise<void> {
     this.#closed = true;
     this.#retry?.cancel();
@@ -55,33 +75,154 @@ export class ControlServer {
     } catch (error) {
       if (this.#closed) return;
       const err = messageOf(error);
-      if (err !== this.#toldProblem) {
+      if (err !== this.#loggedProblem) {
         log.warn(
-          `Cannot serve the control socket, so subcommands do not reach this process; trying again every ${RETRY_MS / 1_000} s`,
+          `Cannot serve the control socket, so subcommands do not reach this process; retrying every ${RETRY_MS / 1_000} s`,
           { file: path, err },
         );
       }
-      this.#toldProblem = err;
+      this.#loggedProblem = err;
       this.#retry = clock.after(RETRY_MS, () => this.start());
     }
   }
 
-  /** A failure to listen is told by whoever tries to. */
-  #failed(error: Error): void {
-    const { path, log } = this.#options;
-    if (this.#server.listening)
-      log.warn('Cannot accept a connection on the control socket', { file: path, err: error.message });
-  }
-
-  #serve(socket: Socket): void {
+  #accept(socket: Socket): void {
     this.#sockets.add(socket);
     socket.on('close', () => this.#sockets.delete(socket));
-    // A client that has left may still be waited for: what it has asked for takes its time.
+    // The client has left; its answer ends when it finds the socket closed.
+    socket.on('error', () => {});
     if (this.#underWay === MAX_CONNECTIONS) {
       socket.destroy();
       return;
     }
     this.#underWay++;
-    void serveConnection(socket, this.#options).finally(() => this.#underWay--);
+    void this.#serve(socket).finally(() => this.#underWay--);
   }
+
+  /** Takes one request and answers it. Never rejects; the socket is closed in the end. */
+  async #serve(socket: Socket): Promise<void> {
+    const { clock, log, known } = this.#options;
+    try {
+      const timeout = clock.after(REQUEST_TIMEOUT_MS, () => socket.destroy());
+      const line = await firstLine(socket).finally(() => timeout.cancel());
+      if (line === undefined) return;
+      const request = decodeRequest(line);
+      await known;
+      for await (const piece of this.#answer(request)) {
+        if (!(await this.#write(socket, `{"piece":${piece}}\n`))) return;
+        // Node's own turn: a timer of the clock would add a millisecond to each piece.
+        await setImmediate();
+      }
+      await this.#write(socket, '{"end":true}\n');
+    } catch (error) {
+      if (socket.destroyed) return;
+      if (!(error instanceof RequestError)) {
+        log.error('Cannot answer a request on the control socket', { err: messageOf(error) });
+      }
+      await this.#write(socket, `${JSON.stringify({ error: messageOf(error) })}\n`);
+    } finally {
+      if (!socket.destroyed) {
+        // The client may take its time to read the rest, but not for ever.
+        const timeout = clock.after(READ_TIMEOUT_MS, () => socket.destroy());
+        socket.on('close', () => timeout.cancel()).destroySoon();
+      }
+    }
+  }
+
+  /** Does what a request asks for, and gives the pieces of the answer, each as JSON. */
+  async *#answer(request: Request): AsyncGenerator<string> {
+    const { view, operations, log, clock } = this.#options;
+    switch (request.command) {
+      case 'node':
+        yield JSON.stringify(await view.node());
+        return;
+      case 'services':
+        yield* inPieces(view.services(request.params), clock);
+        return;
+      case 'connections':
+        for await (const piece of view.connections(request.params)) yield JSON.stringify(piece);
+        return;
+      case 'explain':
+        yield JSON.stringify(await view.explain(request.params));
+        return;
+      case 'drain': {
+        const { endpoint } = request.params;
+        if (!operations.drain(endpoint)) {
+          throw new RequestError('too many endpoints are drained already; give back those that are gone with undrain');
+        }
+        log.info('An operator drained an endpoint; it gets no new connections', { backend: endpointName(endpoint) });
+        yield '{}';
+        return;
+      }
+      case 'undrain': {
+        const { endpoint } = request.params;
+        const wasDrained = operations.undrain(endpoint);
+        if (wasDrained) {
+          log.info('An operator gave an endpoint back; it gets new connections', { backend: endpointName(endpoint) });
+        }
+        yield JSON.stringify({ wasDrained } satisfies Commands['undrain']['piece']);
+        return;
+      }
+      case 'log-level': {
+        const { verbosity } = request.params;
+        operations.setVerbosity(verbosity);
+        log.info('An operator changed how much the log says', { verbosity });
+        yield '{}';
+        return;
+      }
+    }
+  }
+
+  /** Resolves when the client has read enough to be given more: with `false` when the connection is closed. */
+  #write(socket: Socket, text: string): boolean | Promise<boolean> {
+    if (socket.destroyed) return false;
+    if (socket.write(text)) return true;
+    return new Promise((resolve) => {
+      const timeout = this.#options.clock.after(READ_TIMEOUT_MS, () => socket.destroy());
+      const settle = () => {
+        timeout.cancel();
+        socket.off('drain', settle).off('close', settle);
+        resolve(!socket.destroyed);
+      };
+      socket.on('drain', settle).on('close', settle);
+    });
+  }
+}
+
+/** `undefined` when the client has left without a request. */
+async function firstLine(socket: Socket): Promise<string | undefined> {
+  const lines = new LineSplitter(MAX_REQUEST_BYTES);
+  try {
+    for await (const chunk of socket.iterator({ destroyOnReturn: false }))
+      for (const line of lines.push(chunk)) return line;
+    return undefined;
+  } catch (error) {
+    throw error instanceof LineTooLongError ? new RequestError(error.message) : error;
+  }
+}
+
+/** Of one piece: few enough that other work of the event loop waits no longer than {@link SLICE_MS} and a row. */
+const MAX_ROWS = 100;
+const MAX_CHARACTERS = 64 * 1024;
+const SLICE_MS = 2;
+
+/**
+ * Rows as small JSON arrays, made as they are asked for. Ten thousand Services with all their endpoints are many
+ * megabytes; making that text at once would hold up this thread for too long.
+ */
+export function* inPieces(rows: Iterable<unknown>, clock: Clock): Generator<string> {
+  let texts: string[] = [];
+  let characters = 0;
+  let endMs = clock.now() + SLICE_MS;
+  for (const row of rows) {
+    const text = JSON.stringify(row);
+    texts.push(text);
+    characters += text.length;
+    if (texts.length < MAX_ROWS && characters < MAX_CHARACTERS && clock.now() < endMs) continue;
+    yield `[${texts.join(',')}]`;
+    texts = [];
+    characters = 0;
+    endMs = clock.now() + SLICE_MS;
+  }
+  if (texts.length > 0) yield `[${texts.join(',')}]`;
 }

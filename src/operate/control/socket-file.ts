@@ -14,14 +14,14 @@ import {
 import { connect, type Server } from 'node:net';
 import { basename, dirname, join } from 'node:path';
 
-/** Why the socket cannot be had: a clause for the log. */
+/** Why the socket cannot be served: a clause for the log. */
 export class SocketTakenError extends Error {
   override readonly name = 'SocketTakenError';
 }
 
 /**
- * Only its owner and root can open it: that is all the authentication there is, as Node cannot ask the kernel who is at
- * the other end (SO_PEERCRED).
+ * Only the owner and root can open the socket. That is all the authentication there is: Node cannot ask the kernel for
+ * the user at the other end (SO_PEERCRED).
  */
 const MODE = 0o600;
 const DIRECTORY_MODE = 0o700;
@@ -31,26 +31,27 @@ const ROOT = 0;
 
 /** The name by which a listening Unix socket is reached. */
 export interface SocketFile {
-  /** Takes the name away, unless it leads to another process by now. */
+  /** Removes the name, unless another process has it by now. */
   release(): void;
 }
 
 /**
- * Has the server listen at a path. What a dead process left there is replaced, a socket that somebody serves and a file
- * that is none are not: rejects with {@link SocketTakenError}, or with what the system says.
+ * Makes the server listen at a path. Replaces a socket that a dead process left there, but neither a socket that is
+ * served nor any other file: rejects with {@link SocketTakenError}, or with the system's error.
  *
- * The socket is made in a directory that nobody else may enter and gets its name when it is complete. So nobody reaches
- * it before its mode is set, whoever replaces a dead one leaves no moment without, and of two processes that do it at
- * the same time one is reached, wholly. And Node, which removes the file that a server has been bound to, whoever has
- * that name by now, does not find it.
+ * The socket is made in a directory that only its owner can enter, and moved to its name when it is complete. So nobody
+ * can open it before its mode is set. Replacing a dead socket leaves no moment without one. When two processes do it at
+ * the same time, one of them is reached. And Node, which removes the file that a server was bound to, whoever has that
+ * name by then, does not find it.
  */
 export async function listenAt(server: Server, path: string): Promise<SocketFile> {
-  mkdirSync(dirname(path), { recursive: true, mode: DIRECTORY_MODE });
-  mustBeSafe(dirname(path));
+  const directory = dirname(path);
+  mkdirSync(directory, { recursive: true, mode: DIRECTORY_MODE });
+  mustBeSafe(directory);
   await mustBeFree(path);
-  const workshop = mkdtempSync(`${dirname(path)}/.`);
+  const workshop = mkdtempSync(`${directory}/.`);
   try {
-    // Its own name, as it is what `ss -xlp` shows ever after.
+    // With the final name, as `ss -xlp` shows the path that was bound.
     const made = join(workshop, basename(path));
     server.listen(made);
     await once(server, 'listening');
@@ -66,21 +67,21 @@ export async function listenAt(server: Server, path: string): Promise<SocketFile
   }
 }
 
-/** Where others may rename what is not theirs, nobody can tell whose socket a name leads to. */
+/** Other users must not be able to replace the socket with one of their own. */
 function mustBeSafe(directory: string): void {
   const { mode, uid, gid } = statSync(directory);
+  const isSticky = (mode & STICKY) !== 0;
   if (uid !== ROOT && uid !== process.getuid?.()) {
     throw new SocketTakenError(
       `${directory} belongs to user ${uid}, who can replace files in it; give another --control-socket`,
     );
   }
-  if ((mode & STICKY) !== 0) return;
-  if ((mode & constants.S_IWOTH) !== 0) {
+  if (!isSticky && (mode & constants.S_IWOTH) !== 0) {
     throw new SocketTakenError(
       `every user can replace files in ${directory}; take that away from them (chmod o-w), or give another --control-socket`,
     );
   }
-  if ((mode & constants.S_IWGRP) !== 0 && gid !== ROOT) {
+  if (!isSticky && (mode & constants.S_IWGRP) !== 0 && gid !== ROOT) {
     throw new SocketTakenError(
       `group ${gid} can replace files in ${directory}; take that away from it (chmod g-w), or give another --control-socket`,
     );
@@ -98,7 +99,7 @@ async function mustBeFree(path: string): Promise<void> {
   }
 }
 
-/** Whether anybody listens. Of what cannot be told, the answer is yes: nobody's socket is taken away by mistake. */
+/** Whether anybody listens. When it cannot be known, the answer is yes, so that no live socket is replaced. */
 export async function isServed(path: string): Promise<boolean> {
   const socket = connect(path);
   try {
@@ -117,6 +118,6 @@ function releaseIf(path: string, ours: Stats): void {
     const found = lstatSync(path);
     if (found.ino === ours.ino && found.dev === ours.dev) unlinkSync(path);
   } catch {
-    // It is gone, or its directory is, or that cannot be written any more: a socket that nobody serves does no harm.
+    // The file or its directory is gone or cannot be changed; a socket that nobody serves does no harm.
   }
 }

@@ -5,7 +5,7 @@ import type { Command, OptionTable } from '../../../src/operate/command/command.
 import { LOG_LEVEL } from '../../../src/operate/command/log-level.ts';
 import { SHOW_VERSION } from '../../../src/operate/command/show-version.ts';
 import { UNDRAIN } from '../../../src/operate/command/undrain.ts';
-import { connectControl } from '../../../src/operate/control/connect.ts';
+import { connectControl } from '../../../src/operate/control/client.ts';
 import { FakeView } from '../../fakes/fake-view.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';
 import { served } from '../control/served.ts';

@@ -6,7 +6,7 @@ import type { TestContext } from 'node:test';
 import { type Endpoint, endpointName } from '../../../src/model/endpoint.ts';
 import type { Operations } from '../../../src/model/operations.ts';
 import type { View } from '../../../src/model/view.ts';
-import { connectControl } from '../../../src/operate/control/connect.ts';
+import { connectControl } from '../../../src/operate/control/client.ts';
 import { ControlServer } from '../../../src/operate/control/server.ts';
 import { FakeView } from '../../fakes/fake-view.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';

@@ -149,7 +149,7 @@ describe('the socket', () => {
       log.lines.map(({ message, fields }) => [message, fields['err']]),
       [
         [
-          'Cannot serve the control socket, so subcommands do not reach this process; trying again every 5 s',
+          'Cannot serve the control socket, so subcommands do not reach this process; retrying every 5 s',
           'another process serves it, which subcommands reach instead of this one; stop that one, or give this one another --control-socket',
         ],
       ],

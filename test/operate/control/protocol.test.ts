@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { decodeRequest, RequestError } from '../../../src/operate/control/request.ts';
+import { decodeRequest, RequestError } from '../../../src/operate/control/protocol.ts';
 
 function decoded(command: string, params: unknown) {
   return decodeRequest(JSON.stringify({ v: 1, command, params })).params;
@@ -41,30 +41,32 @@ describe('a request', () => {
     ['reboot', {}, /knows no command "reboot"/],
     ['constructor', {}, /knows no command "constructor"/],
     ['__proto__', {}, /knows no command/],
-    [['node'], {}, /knows no command {…};/],
-    ['x'.repeat(10_000), {}, /knows no command "x{39}…; use/],
-    ['node', undefined, /params must be an object/],
-    ['node', null, /params must be an object/],
-    ['node', [], /params must be an object/],
-    ['services', { namespace: 7 }, /namespace must be a name/],
-    ['services', { service: 'x'.repeat(254) }, /service must be a name/],
-    ['services', { summary: 'yes' }, /summary must be true or false/],
-    ['explain', {}, /address must be an IP address/],
-    ['explain', { address: '10.96.0.1; reboot', port: 1, protocol: 'TCP' }, /address must be an IP address/],
-    ['explain', { address: 'fe80::1%eth0', port: 1, protocol: 'TCP' }, /address must be an IP address/],
-    ['explain', { address: '10.96.0.1', port: 0, protocol: 'TCP' }, /port must be a whole number from 1 to 65535/],
-    ['explain', { address: '10.96.0.1', port: '80', protocol: 'TCP' }, /port must be/],
-    ['explain', { address: '10.96.0.1', port: 80.5, protocol: 'TCP' }, /port must be/],
-    ['explain', { address: '10.96.0.1', port: 80, protocol: 'SCTP' }, /protocol must be TCP or UDP/],
-    ['explain', { address: '10.96.0.1', port: 80, protocol: 'TCP', client: 'me' }, /client must be an IP address/],
-    ['explain', { address: '10.96.0.1', port: 80, protocol: 'TCP', client: 'fd00::1' }, /of one address family/],
-    ['drain', {}, /endpoint must be an object/],
-    ['drain', { endpoint: '10.244.0.1:80' }, /endpoint must be an object/],
-    ['drain', { endpoint: { address: '10.244.0', port: 80 } }, /address must be an IP address/],
-    ['undrain', { endpoint: { address: '10.244.0.1', port: 65_536 } }, /port must be/],
-    ['log-level', { verbosity: 11 }, /verbosity must be a whole number from 0 to 10/],
-    ['log-level', { verbosity: -1 }, /verbosity must be/],
-    ['log-level', { verbosity: null }, /verbosity must be/],
+    [['node'], {}, /knows no command a list;/],
+    ['x'.repeat(10_000), {}, /knows no command "x{100}"…; use/],
+    ['services', [], /params is a list; expected an object/],
+    ['services', { namespace: 7 }, /params.namespace is 7; expected a string/],
+    ['services', { service: 'x'.repeat(254) }, /params.service is "x{100}"…; expected a name/],
+    ['services', { summary: 'yes' }, /params.summary is "yes"; expected true or false/],
+    ['explain', {}, /params.address is missing/],
+    ['explain', { address: '10.96.0.1; reboot', port: 1, protocol: 'TCP' }, /address is .*; expected an IP address/],
+    ['explain', { address: 'fe80::1%eth0', port: 1, protocol: 'TCP' }, /address is .*; expected an IP address/],
+    ['explain', { address: '10.96.0.1', port: 0, protocol: 'TCP' }, /port is 0; expected an integer from 1 to 65535/],
+    ['explain', { address: '10.96.0.1', port: '80', protocol: 'TCP' }, /port is .*; expected an integer/],
+    ['explain', { address: '10.96.0.1', port: 80.5, protocol: 'TCP' }, /port is .*; expected an integer/],
+    ['explain', { address: '10.96.0.1', port: 80, protocol: 'SCTP' }, /protocol is "SCTP"; expected TCP or UDP/],
+    [
+      'explain',
+      { address: '10.96.0.1', port: 80, protocol: 'TCP', client: 'me' },
+      /client is "me"; expected an IP address/,
+    ],
+    ['explain', { address: '10.96.0.1', port: 80, protocol: 'TCP', client: 'fd00::1' }, /expected the address family/],
+    ['drain', {}, /endpoint.address is missing/],
+    ['drain', { endpoint: '10.244.0.1:80' }, /endpoint is .*; expected an object/],
+    ['drain', { endpoint: { address: '10.244.0', port: 80 } }, /address is .*; expected an IP address/],
+    ['undrain', { endpoint: { address: '10.244.0.1', port: 65_536 } }, /port is .*; expected an integer/],
+    ['log-level', { verbosity: 11 }, /verbosity is 11; expected an integer from 0 to 10/],
+    ['log-level', { verbosity: -1 }, /verbosity is .*; expected an integer/],
+    ['log-level', { verbosity: null }, /verbosity is .*; expected an integer/],
   ];
   for (const [command, params, complaint] of bad) {
     test(`${JSON.stringify(command).slice(0, 30)} ${JSON.stringify(params)?.slice(0, 80)} is refused`, () => {
@@ -86,7 +88,11 @@ describe('a request', () => {
 
   test('that is too deep to be printed is refused as any other', () => {
     const deep = '['.repeat(30_000) + ']'.repeat(30_000);
-    for (const line of [`{"v":${deep}}`, `{"v":1,"command":${deep}}`, `{"v":1,"command":"node","params":${deep}}`]) {
+    for (const line of [
+      `{"v":${deep}}`,
+      `{"v":1,"command":${deep}}`,
+      `{"v":1,"command":"services","params":${deep}}`,
+    ]) {
       assert.throws(() => decodeRequest(line), RequestError);
     }
   });

@@ -4,7 +4,7 @@ import { chmodSync, writeFileSync } from 'node:fs';
 import { createServer, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { describe, type TestContext, test } from 'node:test';
-import { connectControl } from '../../../src/operate/control/connect.ts';
+import { connectControl } from '../../../src/operate/control/client.ts';
 import { FakeView } from '../../fakes/fake-view.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';
 import { settle, until } from '../../support/until.ts';
@@ -63,7 +63,7 @@ describe('who asks a program that cannot answer learns why:', () => {
       const { connectControl } = await import(process.argv[1]);
       const clock = { after: () => ({ cancel() {} }) };
       try { for await (const _ of connectControl(process.argv[2], clock).ask('node', {})); } catch ({ message }) { console.log(message); }`;
-    const connect = new URL('../../../src/operate/control/connect.ts', import.meta.url).href;
+    const connect = new URL('../../../src/operate/control/client.ts', import.meta.url).href;
     const { stdout, stderr } = spawnSync(process.execPath, ['--input-type=module', '-e', script, connect, path], {
       ...{ uid: 65_534, gid: 65_534, encoding: 'utf8' },
     });

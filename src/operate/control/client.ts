@@ -1,6 +1,6 @@
 import { connect, type Socket } from 'node:net';
 import type { Clock } from '../../util/clock.ts';
-import { linesOf } from './lines.ts';
+import { LineSplitter } from '../../util/line-splitter.ts';
 import {
   type Answer,
   type CommandName,
@@ -10,17 +10,19 @@ import {
   READ_TIMEOUT_MS,
 } from './protocol.ts';
 
+/* The client's side of the control socket, for subcommands. */
+
 /** One Service with every endpoint that a cluster can give it is a few megabytes. */
 const MAX_PIECE_BYTES = 64 * 1024 * 1024;
-/** Longer than iptables, which `explain` waits for, is waited for. */
+/** Longer than the server waits for iptables, which `explain` runs. */
 const SILENCE_MS = 45_000;
 
-/** What the running program said, or why it could not be asked: a sentence for people. */
+/** The running program's error, or why it could not be asked: a sentence for people. */
 export class ControlError extends Error {
   override readonly name = 'ControlError';
 }
 
-/** Nothing is tried before something is asked; each question goes over a connection of its own. */
+/** Connects when something is asked, once for each question. */
 export function connectControl(path: string, clock: Clock): Control {
   return { ask: (command, params) => ask(path, clock, command, params) };
 }
@@ -32,13 +34,16 @@ async function* ask<C extends CommandName>(
   params: Commands[C]['params'],
 ): AsyncGenerator<Commands[C]['piece']> {
   const socket = connect(path);
+  const lines = new LineSplitter(MAX_PIECE_BYTES);
   try {
     socket.write(`${JSON.stringify({ v: PROTOCOL_VERSION, command, params })}\n`);
-    for await (const line of linesOf(chunksOf(socket, clock), MAX_PIECE_BYTES)) {
-      const answer = decodeAnswer<C>(line, path);
-      if ('end' in answer) return;
-      if ('error' in answer) throw new ControlError(answer.error);
-      yield answer.piece;
+    for await (const chunk of chunksOf(socket, clock)) {
+      for (const line of lines.push(chunk)) {
+        const answer = decodeAnswer<C>(line, path);
+        if ('end' in answer) return;
+        if ('error' in answer) throw new ControlError(answer.error);
+        yield answer.piece;
+      }
     }
     throw cutOff();
   } catch (error) {
@@ -48,17 +53,12 @@ async function* ask<C extends CommandName>(
   }
 }
 
-/** Throws when nothing comes for too long; time in which nobody takes what came does not count. */
+/** Throws when nothing comes for too long. Time in which the consumer does not read does not count. */
 async function* chunksOf(socket: Socket, clock: Clock): AsyncGenerator<Buffer> {
   const chunks: AsyncIterator<Buffer> = socket[Symbol.asyncIterator]();
+  const silence = `the proxy has said nothing for ${SILENCE_MS / 1_000} s: is it stopped, or the machine short of CPU?`;
   for (;;) {
-    const timeout = clock.after(SILENCE_MS, () => {
-      socket.destroy(
-        new ControlError(
-          `the proxy has said nothing for ${SILENCE_MS / 1_000} s: is it stopped, or the machine short of CPU?`,
-        ),
-      );
-    });
+    const timeout = clock.after(SILENCE_MS, () => socket.destroy(new ControlError(silence)));
     const { done, value } = await chunks.next().finally(() => timeout.cancel());
     if (done) return;
     yield value;
@@ -72,7 +72,7 @@ function decodeAnswer<C extends CommandName>(line: string, path: string): Answer
       return answer as Answer<C>;
     }
   } catch {
-    // Told below.
+    // Reported below.
   }
   throw new ControlError(`what listens at ${path} does not answer as this program does`);
 }

@@ -17,27 +17,27 @@ import { getRawAsset } from 'node:sea';
 import { getEnvironmentData, setEnvironmentData } from 'node:worker_threads';
 
 /*
- * Takes the place of the package koffi in the one executable (scripts/build.ts). The dynamic linker maps koffi's addon
- * from a file, so the addon needs a file on a mount without `noexec`:
+ * Replaces the package koffi in the single executable (scripts/build.ts). The dynamic linker maps koffi's addon from a
+ * file, so the addon must be a file on a mount without `noexec`:
  *
  * 1. `koffi.node` beside the program, as in dist/;
  * 2. `../lib/kube-userspace-proxy/koffi.node`, where the Debian package and the image put it;
- * 3. where only the one file was copied: a file that this program writes once into the first private directory that
- *    takes it.
+ * 3. where only the executable was copied: a file that this program writes once, in the first private directory where
+ *    that works.
  *
- * A file counts only if nobody but its owner can write it, the owner is root or this user, and its content is the one
- * that this program was built with: an addon of another version must not be loaded by half an upgrade.
+ * A file is loaded only if its owner is root or this user, only the owner can write it, and its hash is the one that this
+ * program was built with. An addon of another version, from half an upgrade, must not be loaded.
  */
 
 declare const ADDON_SHA256: string;
 
-/** For worker threads: the file that the main thread has found and keeps open. */
+/** Key of worker threads' environment data: the file that the main thread has found and keeps open. */
 const ADDON_FILE = 'koffi.node';
 
 const NAME = 'kube-userspace-proxy';
 
 export interface AddonPlaces {
-  /** Files that an installation brings. */
+  /** Files of an installation. */
   readonly installed: readonly string[];
   /** Where this program may write the file. */
   readonly directories: readonly string[];
@@ -61,81 +61,72 @@ export interface Addon {
   /** In hexadecimal. */
   readonly sha256: string;
   content(): Buffer;
-  /** Throws where the file cannot be mapped as code. */
+  /** Throws when the file cannot be mapped as code. */
   load(path: string): unknown;
 }
 
-/** The addon's exports, from the first place that works. Throws with what was wrong in each place. */
+/** Returns the addon's exports, from the first place that works. Throws an Error that lists what failed in each place. */
 export function loadAddon({ installed, directories }: AddonPlaces, addon: Addon): unknown {
+  const fileName = `koffi-${addon.sha256.slice(0, 16)}.node`;
+  const places = [
+    ...installed.map((path) => ({ path, open: () => openChecked(path, addon.sha256) })),
+    ...directories.map((each) => ({ path: join(each, fileName), open: () => openWritten(each, fileName, addon) })),
+  ];
   const problems: string[] = [];
-  const attempt = (path: string, prepare: () => void = () => {}): { readonly exports: unknown } | undefined => {
+  for (const { path, open } of places) {
+    let fd: number | undefined;
     try {
-      prepare();
-      return { exports: loadFile(path, addon) };
+      fd = open();
+      // Through the descriptor, which stays open: the file that was checked is loaded, now and by each worker thread.
+      const exports = addon.load(`/proc/self/fd/${fd}`);
+      setEnvironmentData(ADDON_FILE, `/proc/self/fd/${fd}`);
+      return exports;
     } catch (error) {
+      if (fd !== undefined) closeSync(fd);
       if ((error as NodeJS.ErrnoException).code !== 'ENOENT') problems.push(`${path}: ${(error as Error).message}`);
-      return undefined;
     }
-  };
-  for (const path of installed) {
-    const loaded = attempt(path);
-    if (loaded !== undefined) return loaded.exports;
-  }
-  for (const directory of directories) {
-    const path = join(directory, `koffi-${addon.sha256.slice(0, 16)}.node`);
-    const loaded = attempt(path, () => ensureFile(directory, path, addon));
-    if (loaded !== undefined) return loaded.exports;
   }
   throw new Error(`koffi's addon cannot be loaded from any place (${problems.join('; ')})`);
 }
 
-/** Through a descriptor, which stays open: what was checked is what is loaded, now and by each worker thread later. */
-function loadFile(path: string, { sha256, load }: Addon): unknown {
+/** The descriptor of a file that can be trusted. */
+function openChecked(path: string, sha256: string): number {
   const fd = openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW);
   try {
     const { uid, mode } = fstatSync(fd);
-    if (!isTrusted(uid) || (mode & 0o022) !== 0) throw new Error('others than root and this user may write it');
-    if (!hasHash(fd, sha256)) {
+    const isOwnerTrusted = uid === 0 || uid === process.geteuid?.();
+    if (!isOwnerTrusted || (mode & 0o022) !== 0) throw new Error('others than root and this user may write it');
+    if (hash('sha256', readFileSync(fd), 'hex') !== sha256) {
       throw new Error('it is not the file that this program was built with');
     }
-    const open = `/proc/self/fd/${fd}`;
-    const loaded = load(open);
-    setEnvironmentData(ADDON_FILE, open);
-    return loaded;
+    return fd;
   } catch (error) {
     closeSync(fd);
     throw error;
   }
 }
 
-/** Written once: a file of this name that is wrong is replaced. */
-function ensureFile(directory: string, path: string, { sha256, content }: Addon): void {
+/** {@link openChecked} in a private directory, where this program writes the file if it is missing or wrong. */
+function openWritten(directory: string, fileName: string, { sha256, content }: Addon): number {
   mkdirSync(directory, { recursive: true, mode: 0o700 });
   const folder = lstatSync(directory);
   if (!folder.isDirectory() || folder.uid !== process.geteuid?.() || (folder.mode & 0o022) !== 0) {
     throw new Error('the directory is not private to this user');
   }
+  const path = join(directory, fileName);
   try {
-    if (hasHash(path, sha256)) return;
+    return openChecked(path, sha256);
   } catch {
-    // Not there yet.
+    const unfinished = `${path}.${process.pid}`;
+    try {
+      writeFileSync(unfinished, content(), { flag: 'wx', mode: 0o500 });
+      chmodSync(unfinished, 0o500);
+      renameSync(unfinished, path);
+    } finally {
+      rmSync(unfinished, { force: true });
+    }
+    return openChecked(path, sha256);
   }
-  const unfinished = `${path}.${process.pid}`;
-  try {
-    writeFileSync(unfinished, content(), { flag: 'wx', mode: 0o500 });
-    chmodSync(unfinished, 0o500);
-    renameSync(unfinished, path);
-  } finally {
-    rmSync(unfinished, { force: true });
-  }
-}
-
-function hasHash(file: string | number, sha256: string): boolean {
-  return hash('sha256', readFileSync(file), 'hex') === sha256;
-}
-
-function isTrusted(uid: number): boolean {
-  return uid === 0 || uid === process.geteuid?.();
 }
 
 function dlopen(path: string): unknown {
@@ -154,5 +145,5 @@ function exportsOfAddon(): unknown {
   });
 }
 
-/** `undefined` in a run from the sources, where the package itself is used. */
+/** `undefined` in a run from the sources, which uses the package itself. */
 export default typeof ADDON_SHA256 === 'undefined' ? undefined : exportsOfAddon();

@@ -1,12 +1,11 @@
 import { promisify } from 'node:util';
-import koffi, { type LibraryHandle } from 'koffi';
+import koffi from 'koffi';
 
-/** Every call goes by integers: a pointer is the `address` of a {@link Memory}, which saves koffi from looking it up. */
+/** All arguments are integers: a pointer is the `address` of a {@link Memory}, so koffi need not look it up. */
 export type Native = (...args: readonly number[]) => number;
 
-const MUSL_NAMES: Partial<Record<NodeJS.Architecture, string>> = { x64: 'x86_64', arm64: 'aarch64' };
-
-const libc = load();
+// Node's executables need glibc, too.
+const libc = koffi.load('libc.so.6');
 
 /**
  * Binds one function, declared in C with pointers as `int64_t`. `fcntl` and `ioctl` are declared without their ellipsis:
@@ -17,32 +16,22 @@ export function bind(signature: string): Native {
 }
 
 /**
- * As {@link bind}, for calls that may take long: they run on a thread of Node's pool. Resolves with what libc gave; the
- * errno stays in that thread.
+ * Like {@link bind}, for calls that may take long: they run on a thread of Node's pool. Resolves with libc's return value;
+ * the errno stays in that thread.
  */
 export function bindAsync(signature: string): (...args: readonly number[]) => Promise<number> {
   return promisify(libc.func(signature).async as (...args: readonly unknown[]) => void) as ReturnType<typeof bindAsync>;
 }
 
 /**
- * The one place where a return code becomes an error: what libc gave, or the negative errno where it gave -1 (as system
- * calls themselves answer). Nothing throws on the data path; whoever expects no failure uses `must` of sys-error.ts.
+ * Turns libc's return value into a result: the value, or for -1 the negative errno. Nothing throws on the data path;
+ * callers that expect no failure use `must` of sys-error.ts.
  */
 export function result(returned: number): number {
   return returned === -1 ? -koffi.errno() : returned;
 }
 
-/** Where a buffer's bytes lie. */
+/** The address of a buffer's bytes. */
 export function addressOf(buffer: Buffer): number {
   return Number(koffi.address(buffer));
-}
-
-function load(): LibraryHandle {
-  try {
-    return koffi.load('libc.so.6');
-  } catch (glibcError) {
-    const musl = MUSL_NAMES[process.arch];
-    if (musl === undefined) throw glibcError;
-    return koffi.load(`libc.musl-${musl}.so.1`);
-  }
 }

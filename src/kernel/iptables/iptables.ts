@@ -3,8 +3,7 @@ import type { IpFamily } from '../../model/address.ts';
 import { type Iptables, IptablesError, type Table } from '../../model/iptables.ts';
 import type { Log } from '../../util/log.ts';
 import { messageOf } from '../../util/text.ts';
-import type { Exec } from './exec.ts';
-import { failureOf } from './failure.ts';
+import type { Exec, ExecResult } from './exec.ts';
 import { detectTools, type Flavour, findTools, isIncompatible, programName, type Tools } from './flavour.ts';
 import { deletions, type KernelTables, readMixedTable } from './mixed-table.ts';
 
@@ -12,28 +11,29 @@ export interface IptablesOptions {
   readonly flavour: Flavour | 'auto';
   readonly exec: Exec;
   readonly log: Log;
-  /** What asks the kernel without a program, where system calls can be made; another one only in tests. */
+  /** Queries the kernel without a program, where system calls work; another one only in tests. */
   readonly kernel?: Promise<KernelTables | undefined>;
 }
 
 /**
- * Seconds that a restore waits for the xtables lock, upstream's figure. Without it the legacy tools wait for ever; the
- * nft ones accept it and need no lock.
+ * Seconds that a program waits for the xtables lock, as upstream. Without a limit the legacy tools wait for ever; the nft
+ * tools accept the option and need no lock.
  */
 const LOCK_WAIT_S = '5';
 
-/** Of a chain that is not there. */
+/** The chain does not exist. */
 const NO_CHAIN = /No chain\/target\/match by that name/;
 
-/** The nft tools before 1.8.11 say this of a chain that is not there, too. */
+/** Before 1.8.11, the nft tools print this for a chain that does not exist, too. */
 const INCOMPATIBLE = /(?:chain|table) `[^']*'.* is incompatible/;
 
-/** Rejects with {@link IptablesError} `missing` when the tools of that flavour, or of any, are not installed. */
+/** Rejects with {@link IptablesError} `missing` when the tools of the flavour, or of any flavour, are not installed. */
 export async function createIptables({
   flavour,
   exec,
   log,
-  kernel = loadKernelTables(),
+  // `undefined` where system calls do not work.
+  kernel = import('./kernel-tables.ts').catch(() => undefined),
 }: IptablesOptions): Promise<Iptables> {
   const tools = flavour === 'auto' ? await detectTools(exec) : await findTools(flavour, exec);
   if (tools === undefined) {
@@ -41,16 +41,7 @@ export async function createIptables({
     throw new IptablesError('missing', `${wanted} is not on PATH: install Debian's package "iptables"`);
   }
   log.v(1)?.info(`Rules go through the ${tools.flavour} flavour of iptables`);
-  return iptablesOf(tools, { exec, log, kernel: await kernel });
-}
-
-/** `undefined` where system calls cannot be made. */
-async function loadKernelTables(): Promise<KernelTables | undefined> {
-  try {
-    return await import('./kernel-tables.ts');
-  } catch {
-    return undefined;
-  }
+  return new IptablesTools(tools, { exec, log, kernel: await kernel });
 }
 
 interface Means {
@@ -59,100 +50,150 @@ interface Means {
   readonly kernel: KernelTables | undefined;
 }
 
-function iptablesOf({ flavour, infix }: Tools, { exec, log, kernel }: Means): Iptables {
-  const reported = new Set<string>();
+class IptablesTools implements Iptables {
+  readonly flavour: Flavour;
+  readonly #infix: Tools['infix'];
+  readonly #exec: Exec;
+  readonly #log: Log;
+  readonly #kernel: KernelTables | undefined;
+  /** The tables whose foreign rules have been logged. */
+  readonly #reported = new Set<string>();
 
-  async function run(program: string, args: readonly string[], input = ''): Promise<string> {
-    const result = await exec({ program, args, input });
-    const failure = failureOf(program, result);
-    if (failure !== undefined) throw failure;
-    return result.outcome === 'exited' ? result.stdout : '';
+  constructor({ flavour, infix }: Tools, { exec, log, kernel }: Means) {
+    this.flavour = flavour;
+    this.#infix = infix;
+    this.#exec = exec;
+    this.#log = log;
+    this.#kernel = kernel;
   }
 
-  const save = (family: IpFamily, table: Table) => run(programName(family, infix, 'save'), ['-t', table]);
+  async save(family: IpFamily, table: Table): Promise<string> {
+    if (await this.#isAbsent(family, table)) return '';
+    const text = await this.#run(programName(family, this.#infix, 'save'), ['-t', table]);
+    return isIncompatible(text, table) ? this.#readMixed(family, table) : text;
+  }
 
-  const restore = (family: IpFamily, text: string) =>
-    run(programName(family, infix, 'restore'), ['-w', LOCK_WAIT_S, '--noflush'], text);
-
-  /** Of a table that `iptables-save` does not print. */
-  async function readMixed(family: IpFamily, table: Table, only?: string): Promise<string> {
-    const name = `${family === 'IPv4' ? 'ip' : 'ip6'} ${table}`;
-    const where = { table: name, see: `nft -a list table ${name}` };
-    if (kernel === undefined) {
-      throw new IptablesError(
-        'failed',
-        `the table ${name} holds a rule that iptables cannot print; see "${where.see}", and move it to a table of its own`,
-      );
+  async list(family: IpFamily, table: Table, chain: string): Promise<string> {
+    if (await this.#isAbsent(family, table)) return '';
+    const program = programName(family, this.#infix);
+    const result = await this.#exec({ program, args: ['-w', LOCK_WAIT_S, '-t', table, '-S', chain] });
+    if (result.outcome === 'exited' && NO_CHAIN.test(result.stderr)) return '';
+    if (result.outcome === 'exited' && INCOMPATIBLE.test(result.stderr)) {
+      if (this.#kernel !== undefined) return this.#readMixed(family, table, chain);
+      const text = await this.#run(programName(family, this.#infix, 'save'), ['-t', table]);
+      return isIncompatible(text, table) ? this.#readMixed(family, table, chain) : '';
     }
-    const text = await readMixedTable({
-      ...{ kernel, family, table, restore: (lines) => restore(family, lines) },
-      ...(only !== undefined && { only }),
-    });
-    if (text !== '' && !reported.has(name)) {
-      reported.add(name);
-      log.warn(
+    return stdoutOf(program, result);
+  }
+
+  async restore(family: IpFamily, text: string): Promise<void> {
+    const { rules, rest } = deletions(text);
+    const table = /^\*(\S+)/.exec(text)?.[1] ?? '';
+    try {
+      if (rules.length > 0) this.#kernel?.deleteNftRules(family, table, rules);
+    } catch (error) {
+      throw new IptablesError('failed', `cannot delete rules of table ${table}: ${messageOf(error)}`);
+    }
+    await this.#restore(family, rest);
+  }
+
+  generation(family: IpFamily): string | undefined {
+    try {
+      if (this.flavour === 'nft') return this.#kernel?.nftGeneration().toString();
+      return this.#kernel?.legacyGeneration(family, ['nat', 'filter']);
+    } catch {
+      // For example, another program has just changed a table, or the kernel does not support the query.
+      return undefined;
+    }
+  }
+
+  async #run(program: string, args: readonly string[], input = ''): Promise<string> {
+    return stdoutOf(program, await this.#exec({ program, args, input }));
+  }
+
+  #restore(family: IpFamily, text: string): Promise<string> {
+    return this.#run(programName(family, this.#infix, 'restore'), ['-w', LOCK_WAIT_S, '--noflush'], text);
+  }
+
+  /** Reads a table that `iptables-save` does not print. */
+  async #readMixed(family: IpFamily, table: Table, only?: string): Promise<string> {
+    const kernel = this.#kernel;
+    const name = `${family === 'IPv4' ? 'ip' : 'ip6'} ${table}`;
+    const see = `nft -a list table ${name}`;
+    if (kernel === undefined) {
+      const why = `the table ${name} holds a rule that iptables cannot print; see "${see}"`;
+      throw new IptablesError('failed', `${why}, and move it to a table of its own`);
+    }
+    const restore = (lines: string) => this.#restore(family, lines);
+    const text = await readMixedTable({ kernel, family, table, restore, ...(only !== undefined && { only }) });
+    if (text !== '' && !this.#reported.has(name)) {
+      this.#reported.add(name);
+      this.#log.warn(
         'A table holds rules that iptables cannot print; they are left alone, and ours are kept beside them',
-        where,
+        { table: name, see },
       );
     }
     return text;
   }
 
-  return {
-    flavour,
-    async save(family, table) {
-      if (flavour === 'legacy' && (await isAbsentLegacyTable(family, table))) return '';
-      const text = await save(family, table);
-      return isIncompatible(text, table) ? readMixed(family, table) : text;
-    },
-    async list(family, table, chain) {
-      if (flavour === 'legacy' && (await isAbsentLegacyTable(family, table))) return '';
-      const program = programName(family, infix);
-      const result = await exec({ program, args: ['-w', LOCK_WAIT_S, '-t', table, '-S', chain] });
-      if (result.outcome === 'exited' && NO_CHAIN.test(result.stderr)) return '';
-      if (result.outcome === 'exited' && INCOMPATIBLE.test(result.stderr)) {
-        const mayBeThere = kernel !== undefined || isIncompatible(await save(family, table), table);
-        return mayBeThere ? readMixed(family, table, chain) : '';
-      }
-      const failure = failureOf(program, result);
-      if (failure !== undefined) throw failure;
-      return result.outcome === 'exited' ? result.stdout : '';
-    },
-    async restore(family, text) {
-      const { rules, rest } = deletions(text);
-      if (rules.length > 0) deleteByHandle(family, /^\*(\S+)/.exec(text)?.[1] ?? '', rules);
-      await restore(family, rest);
-    },
-    generation(family) {
-      try {
-        if (flavour === 'nft') return kernel?.nftGeneration().toString();
-        return kernel?.legacyGeneration(family, ['nat', 'filter']);
-      } catch {
-        // Such as a table that another program has just changed, or a kernel that does not know the question.
-        return undefined;
-      }
-    },
-  };
-
-  function deleteByHandle(...[family, table, rules]: Parameters<KernelTables['deleteNftRules']>): void {
+  /**
+   * Reading a legacy table creates it, hooks included, which costs every packet of a node that otherwise uses nft;
+   * `--cleanup` reads all tables.
+   */
+  async #isAbsent(family: IpFamily, table: Table): Promise<boolean> {
+    if (this.flavour === 'nft') return false;
     try {
-      kernel?.deleteNftRules(family, table, rules);
+      const names = await readFile(`/proc/net/${family === 'IPv4' ? 'ip' : 'ip6'}_tables_names`, 'latin1');
+      return !names.split('\n').includes(table);
     } catch (error) {
-      throw new IptablesError('failed', `cannot delete rules of table ${table}: ${messageOf(error)}`);
+      // Missing: the kernel has no legacy tables at all. Not readable: the tool will report that better.
+      return (error as NodeJS.ErrnoException).code === 'ENOENT';
     }
   }
 }
 
+function stdoutOf(program: string, result: ExecResult): string {
+  const failure = failureOf(program, result);
+  if (failure !== undefined) throw failure;
+  return result.outcome === 'exited' ? result.stdout : '';
+}
+
+/** "Error occurred at line: 3", "line 3 failed", "line 3: RULE_APPEND failed", "COMMIT expected at line 3". */
+const LINE = /\bline:? (\d+)/;
+
+/** The second is printed when a legacy table changed between reading and writing. */
+const CONTENTION = /holding the xtables lock|Resource temporarily unavailable/;
+
 /**
- * Looking at a legacy table creates it, hooks included, which costs every packet of a node that otherwise uses nft;
- * `--cleanup` looks at all of them.
+ * What the end of a program means; `undefined` when it succeeded. Exit codes alone do not tell: the legacy tools use 4
+ * for the xtables lock, while the nft tools also use it for refused rules and for missing privileges.
  */
-async function isAbsentLegacyTable(family: IpFamily, table: Table): Promise<boolean> {
-  try {
-    const names = await readFile(`/proc/net/${family === 'IPv4' ? 'ip' : 'ip6'}_tables_names`, 'latin1');
-    return !names.split('\n').includes(table);
-  } catch (error) {
-    // Not there: the kernel has no legacy tables at all. Not readable: the tool will say so better.
-    return (error as NodeJS.ErrnoException).code === 'ENOENT';
+export function failureOf(program: string, result: ExecResult): IptablesError | undefined {
+  switch (result.outcome) {
+    case 'missing':
+      return new IptablesError('missing', `${program} is not on PATH: install Debian's package "iptables"`);
+    case 'timeout':
+      return new IptablesError('timeout', `${program} did not end within ${result.timeoutMs} ms and was killed`);
+    case 'failed':
+      return new IptablesError('failed', `${program} could not be run: ${result.err}`);
+    case 'exited':
+      return result.code === 0 ? undefined : failureOfExit(program, result.code, result.stderr);
   }
+}
+
+function failureOfExit(program: string, code: number | null, stderr: string): IptablesError {
+  const said = stderr.replace(/\s+/g, ' ').trim() || 'no message';
+  const line = LINE.exec(stderr)?.[1];
+  if (CONTENTION.test(stderr)) {
+    return new IptablesError('locked', `${program} found the rules locked by another program, try again: ${said}`);
+  }
+  if (line !== undefined || code === 2) {
+    const at = line === undefined ? undefined : Number(line);
+    return new IptablesError('refused', `${program} refused the rules: ${said}`, { line: at });
+  }
+  if (stderr.includes('Permission denied')) {
+    return new IptablesError('failed', `${program} needs root or CAP_NET_ADMIN and CAP_NET_RAW: ${said}`);
+  }
+  if (code === 4) return new IptablesError('locked', `${program} found no resources, try again: ${said}`);
+  return new IptablesError('failed', `${program} ended ${code === null ? 'by a signal' : `with ${code}`}: ${said}`);
 }

@@ -34,6 +34,7 @@ const NFTA_RULE_TABLE = 1;
 const NFTA_RULE_CHAIN = 2;
 const NFTA_RULE_HANDLE = 3;
 const NFTA_RULE_EXPRESSIONS = 4;
+const NFTA_LIST_ELEM = 1;
 const NFTA_EXPR_NAME = 1;
 const NFTA_EXPR_DATA = 2;
 const NFTA_IMMEDIATE_DATA = 2;
@@ -44,47 +45,42 @@ const NFT_GOTO = -4;
 
 /** A rule of nf_tables, whether iptables can print it or not. */
 export interface NftRule {
-  /** Names it within its table, and no other after it. */
+  /** Identifies the rule within its table; never used again for another rule. */
   readonly handle: bigint;
-  /** `-j CHAIN` or `-g CHAIN`, `-j NFT` if it may decide in another way, and nothing if a packet goes on behind it. */
+  /** `-j CHAIN` or `-g CHAIN`; `-j NFT` if it may decide otherwise; empty if the packet always continues behind it. */
   readonly target: string;
-  /** Its bytes, which hold its comment wherever a release of iptables has put that. */
+  /** The rule's bytes. They contain its comment, wherever a release of iptables puts it. */
   readonly content: string;
 }
 
-/** Another number after each change of any table of nf_tables in this network namespace. Throws a `SysError`. */
+/** Another number after each change of any nf_tables table in this network namespace. Throws a `SysError`. */
 export function nftGeneration(): number {
   let id: number | undefined;
   askNetfilter(encodeMessage(GETGEN, 0, [nfgenmsg(0)]), {
     visit: (bytes, begin, end) => {
-      visitAttributes(bytes, begin, end, (type, from) => {
-        if (type === NFTA_GEN_ID) id = bytes.readUInt32BE(from);
-      });
+      id ??= readAttributes(bytes.subarray(begin, end)).get(NFTA_GEN_ID)?.readUInt32BE();
     },
   });
-  if (id === undefined) throw new Error('the kernel does not tell the generation of nf_tables');
+  if (id === undefined) throw new Error('the kernel does not report the generation of nf_tables');
   return id;
 }
 
 export interface NftChain {
   readonly name: string;
-  /** Of one that packets come to by themselves. */
+  /** Only base chains, which packets enter by themselves, have one. */
   readonly policy?: 'ACCEPT' | 'DROP';
 }
 
 /** The chains of a table; none where it does not exist. Rejects with a `SysError`. */
 export async function nftChains(family: IpFamily, table: Table): Promise<readonly NftChain[]> {
   const chains: NftChain[] = [];
-  await dumpNetfilter(encodeMessage(GETCHAIN, NLM_F_DUMP, [nfgenmsg(ADDRESS_FAMILY[family])]), (bytes, begin, end) => {
-    let owner = '';
-    let name = '';
-    let policy: NftChain['policy'];
-    visitAttributes(bytes, begin, end, (type, from, to) => {
-      if (type === NFTA_CHAIN_TABLE) owner = text(bytes, from, to);
-      else if (type === NFTA_CHAIN_NAME) name = text(bytes, from, to);
-      else if (type === NFTA_CHAIN_POLICY) policy = bytes.readUInt32BE(from) === NF_DROP ? 'DROP' : 'ACCEPT';
-    });
-    if (owner === table) chains.push({ name, ...(policy && { policy }) });
+  const request = encodeMessage(GETCHAIN, NLM_F_DUMP, [nfgenmsg(ADDRESS_FAMILY[family])]);
+  await dumpNetfilter(request, (bytes, begin, end) => {
+    const chain = readAttributes(bytes.subarray(begin, end));
+    if (textOf(chain.get(NFTA_CHAIN_TABLE)) !== table) return;
+    const policy = chain.get(NFTA_CHAIN_POLICY)?.readUInt32BE();
+    const name = textOf(chain.get(NFTA_CHAIN_NAME));
+    chains.push(policy === undefined ? { name } : { name, policy: policy === NF_DROP ? 'DROP' : 'ACCEPT' });
   });
   return chains;
 }
@@ -98,16 +94,12 @@ export async function nftRules(family: IpFamily, table: Table, chain: string): P
     encodeAttribute(NFTA_RULE_CHAIN, cString(chain)),
   ]);
   await dumpNetfilter(request, (bytes, begin, end) => {
-    let handle = 0n;
-    let target = '';
-    visitAttributes(bytes, begin, end, (type, from, to) => {
-      if (type === NFTA_RULE_HANDLE) handle = bytes.readBigUInt64BE(from);
-      if (type !== NFTA_RULE_EXPRESSIONS) return;
-      visitAttributes(bytes, from, to, (_element, elementFrom, elementTo) => {
-        target = targetOf(bytes, elementFrom, elementTo);
-      });
+    const rule = readAttributes(bytes.subarray(begin, end));
+    rules.push({
+      handle: rule.get(NFTA_RULE_HANDLE)?.readBigUInt64BE() ?? 0n,
+      target: targetOf(rule.get(NFTA_RULE_EXPRESSIONS)),
+      content: bytes.toString('latin1', begin, end),
     });
-    rules.push({ handle, target, content: bytes.toString('latin1', begin, end) });
   });
   return rules;
 }
@@ -132,47 +124,43 @@ export function deleteNftRules(
   askNetfilter(Buffer.concat([bound(NFNL_MSG_BATCH_BEGIN), ...deletions, bound(NFNL_MSG_BATCH_END)]));
 }
 
-/** A rule that ends with one of these decides nothing. */
+/** A rule whose last expression is one of these decides nothing. */
 const PASSING = new Set(['meta', 'ct', 'counter', 'log', 'dynset', 'notrack', 'payload', 'exthdr', 'objref']);
 
-/** Of a rule whose last expression this is. */
-function targetOf(bytes: Buffer, begin: number, end: number): string {
-  let name = '';
-  let target: string | undefined;
-  visitAttributes(bytes, begin, end, (type, from, to) => {
-    if (type === NFTA_EXPR_NAME) name = text(bytes, from, to);
-    // The kernel names an expression before it tells of it.
-    if (type === NFTA_EXPR_DATA && name === 'immediate') target = verdictJump(bytes, from, to);
-  });
-  return target ?? (PASSING.has(name) ? '' : '-j NFT');
+/** {@link NftRule.target} of a rule's expressions: the last one decides. */
+function targetOf(expressions: Buffer | undefined): string {
+  const last = readAttributes(expressions).get(NFTA_LIST_ELEM);
+  const expression = readAttributes(last);
+  const name = textOf(expression.get(NFTA_EXPR_NAME));
+  if (name === 'immediate') {
+    const data = readAttributes(expression.get(NFTA_EXPR_DATA)).get(NFTA_IMMEDIATE_DATA);
+    const verdict = readAttributes(readAttributes(data).get(NFTA_DATA_VERDICT));
+    const chain = verdict.get(NFTA_VERDICT_CHAIN);
+    const isGoto = verdict.get(NFTA_VERDICT_CODE)?.readInt32BE() === NFT_GOTO;
+    if (chain !== undefined) return `${isGoto ? '-g' : '-j'} ${textOf(chain)}`;
+  }
+  return PASSING.has(name) ? '' : '-j NFT';
 }
 
-function verdictJump(bytes: Buffer, begin: number, end: number): string | undefined {
-  let code = 0;
-  let chain: string | undefined;
-  visitAttributes(bytes, begin, end, (type, from, to) => {
-    if (type !== NFTA_IMMEDIATE_DATA) return;
-    visitAttributes(bytes, from, to, (kind, verdictFrom, verdictTo) => {
-      if (kind !== NFTA_DATA_VERDICT) return;
-      visitAttributes(bytes, verdictFrom, verdictTo, (part, partFrom, partTo) => {
-        if (part === NFTA_VERDICT_CODE) code = bytes.readInt32BE(partFrom);
-        else if (part === NFTA_VERDICT_CHAIN) chain = text(bytes, partFrom, partTo);
-      });
-    });
-  });
-  return chain && `${code === NFT_GOTO ? '-g' : '-j'} ${chain}`;
+/** The contents of attributes by type; of several with the same type, the last. */
+function readAttributes(bytes: Buffer | undefined): ReadonlyMap<number, Buffer> {
+  const contents = new Map<number, Buffer>();
+  if (bytes !== undefined) {
+    visitAttributes(bytes, 0, bytes.length, (type, begin, end) => contents.set(type, bytes.subarray(begin, end)));
+  }
+  return contents;
 }
 
 function cString(name: string): Buffer {
   return Buffer.from(`${name}\0`, 'latin1');
 }
 
-function text(bytes: Buffer, begin: number, end: number): string {
-  return bytes.toString('latin1', begin, end).replace(/\0.*$/s, '');
+function textOf(bytes: Buffer | undefined): string {
+  return (bytes?.toString('latin1') ?? '').replace(/\0.*$/s, '');
 }
 
 /*
- * The legacy tables have no generation, but can be read as they are (uapi/linux/netfilter_ipv4/ip_tables.h and
+ * The legacy tables have no generation, but their entries can be read (uapi/linux/netfilter_ipv4/ip_tables.h and
  * netfilter_ipv6/ip6_tables.h).
  *
  * struct ipt_getinfo      name 0–31 · valid hooks 32 · hook entries 36 · underflows 56 · number of entries 76 · size 80
@@ -191,15 +179,14 @@ const ENTRIES = 40;
 const ENTRY = { IPv4: { next: 90, counters: 96, size: 112 }, IPv6: { next: 142, counters: 152, size: 168 } } as const;
 const COUNTERS_BYTES = 16;
 
-/** Reading so much takes about a millisecond; of a larger table only its shape is looked at. */
+/** Reading this much takes about a millisecond. Of a larger table, only the shape is compared. */
 const MAX_READ_BYTES = 1 << 20;
 
-/** Another text after each change of these tables, which must exist: asking would create them. Throws a `SysError`. */
+/** Another text after each change of these tables, which must exist: a query would create them. Throws a `SysError`. */
 export function legacyGeneration(family: IpFamily, tables: readonly Table[]): string {
-  const isIPv4 = family === 'IPv4';
+  const level = family === 'IPv4' ? IPPROTO_IP : IPPROTO_IPV6;
   const fd = must('socket', socket(ADDRESS_FAMILY[family], SOCK_RAW, IPPROTO_RAW));
-  const read = (option: number, memory: Memory) =>
-    must('getsockopt', getOption(fd, isIPv4 ? IPPROTO_IP : IPPROTO_IPV6, option, memory));
+  const read = (option: number, memory: Memory) => must('getsockopt', getOption(fd, level, option, memory));
   try {
     return tables
       .map((table) => {

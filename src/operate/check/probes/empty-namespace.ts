@@ -1,6 +1,6 @@
 import type { Exec, ExecRequest, ExecResult } from '../../../kernel/iptables/exec.ts';
-import { failureOf } from '../../../kernel/iptables/failure.ts';
 import { programName, type Tools } from '../../../kernel/iptables/flavour.ts';
+import { failureOf } from '../../../kernel/iptables/iptables.ts';
 import type { Offer, OfferRules } from '../kernel-rules.ts';
 
 /** The first that works; the second for a process that is no administrator of the machine. */

@@ -21,35 +21,25 @@ import { FastHandOver } from './hand-over.ts';
 import { type ListenSocket, openListenSocket, prepareListener } from './listen-socket.ts';
 import type { PortState } from './parcels.ts';
 import { counterMemory, PortCounters } from './port-counters.ts';
-import {
-  type CountedBackends,
-  type ListedReport,
-  type PortEvent,
-  type PortId,
-  STATUS_WORDS,
-} from './worker/protocol.ts';
-import { type WorkerEntry, workerEntry } from './worker-entry.ts';
-import { WorkerThread } from './worker-thread.ts';
+import { type CountedBackends, type ListedPage, type PortEvent, type PortId, STATUS_WORDS } from './worker/protocol.ts';
+import { type WorkerEntry, WorkerThread, workerEntry } from './worker-thread.ts';
 
 export interface FastDataPlaneSetup {
   readonly options: DataPlaneOptions & { readonly workers: number };
   readonly observer: DataPlaneObserver;
   readonly clock: Clock;
   readonly log: Log;
-  /** What the workers run; another one only in tests. */
+  /** Another one only in tests. */
   readonly entry?: WorkerEntry;
 }
 
-/** A table of more is not worth its memory: no node has as many connections. */
+/** No node has as many connections, and a larger table would only cost memory. */
 const MAX_DESCRIPTORS = 1 << 20;
 
-/** Descriptors kept for the rest of the program: logs, the API server, metrics, iptables. A few also with a low limit. */
+/** Descriptors kept for the rest of the program: logs, the API server, metrics, iptables. */
 function reservedDescriptors(limit: number): number {
   return Math.min(256, Math.ceil(limit / 8));
 }
-
-/** One for all ports. */
-const OPENED = Promise.resolve(undefined);
 
 interface OpenPort {
   readonly id: PortId;
@@ -58,8 +48,8 @@ interface OpenPort {
   readonly worker: WorkerThread;
   readonly counters: PortCounters;
   backends: Backends;
-  /** Settles when the worker has it, or with the reason why it cannot. */
-  opening: Promise<string | undefined>;
+  /** Settles when the worker has it, or with the reason why it cannot. Missing once it is open. */
+  opening?: Promise<string | undefined> | undefined;
   isOpen: boolean;
 }
 
@@ -78,7 +68,7 @@ function statsOf({ spec: { id, name, family, protocol }, socket, worker, counter
     localPort: socket.localPort,
     worker: worker.index,
     counters: counters.read(),
-    // Whoever goes through thousands of listeners seldom looks at each endpoint.
+    // Callers that read thousands of listeners seldom look at endpoints.
     get endpoints() {
       endpoints ??= counters.readEndpoints();
       return endpoints;
@@ -99,7 +89,7 @@ export async function startFastDataPlane(setup: FastDataPlaneSetup): Promise<Dat
   return plane;
 }
 
-/** The main thread's part: it listens, assigns and counts, and never sees a byte of traffic. */
+/** The main thread's part: it opens listening sockets, assigns them to workers, and reads counters. It sees no traffic. */
 class FastDataPlane implements DataPlane {
   readonly handOver: HandOver;
   readonly #observer: DataPlaneObserver;
@@ -126,7 +116,7 @@ class FastDataPlane implements DataPlane {
         entry,
         clock,
         log,
-        onEvent: (event) => this.#tell(event),
+        onEvent: (event) => this.#observe(event),
         onRestart: () => this.#reopen(worker),
       });
       return worker;
@@ -148,7 +138,7 @@ class FastDataPlane implements DataPlane {
     if (this.#isShutDown) throw listenError(spec, 'failed', 'the data plane has been shut down');
     if (this.#ports.has(spec.id)) throw listenError(spec, 'failed', 'that listener is open already');
     const port = this.#assign(spec, openListenSocket(spec), backends);
-    port.opening = port.worker.ask(openCommand(port, port.counters.follow(backends)));
+    port.opening = port.worker.change(openCommand(port, port.counters.follow(backends)));
     const err = await port.opening;
     if (this.#ports.get(spec.id) !== port) {
       throw listenError(spec, 'failed', 'it was closed while it was being opened');
@@ -159,7 +149,7 @@ class FastDataPlane implements DataPlane {
       throw listenError(spec, 'failed', err);
     }
     port.isOpen = true;
-    port.opening = OPENED;
+    port.opening = undefined;
     return port.socket.localPort;
   }
 
@@ -174,9 +164,9 @@ class FastDataPlane implements DataPlane {
     const port = this.#ports.get(id);
     if (port === undefined) return;
     this.#ports.delete(id);
-    // Not before the worker has given it back: the number would be another descriptor's while the worker still uses it.
+    // Closed only when the worker has given it back, or the worker would use another descriptor of the same number.
     await port.opening;
-    await port.worker.ask({ kind: 'close', port: port.id });
+    await port.worker.change({ kind: 'close', port: port.id });
     this.#release(port);
   }
 
@@ -191,19 +181,20 @@ class FastDataPlane implements DataPlane {
 
   async *connections(id: ListenerId): AsyncIterable<readonly OpenConnection[]> {
     const port = this.#ports.get(id);
-    // Of thousands of listeners most have nothing open, and asking their workers would take far longer than looking.
+    // Of thousands of listeners most have nothing open, and asking their workers would take far longer.
     if (!port?.isOpen || port.counters.active === 0) return;
     for (let from: number | undefined = 0; from !== undefined; ) {
-      const piece: ListedReport | undefined = await port.worker.list(port.id, from);
-      if (piece === undefined || this.#ports.get(id) !== port) return;
-      if (piece.connections.length > 0) yield piece.connections;
-      from = piece.next;
+      const page: ListedPage | undefined = await port.worker.ask({ kind: 'list', port: port.id, from });
+      if (page === undefined || this.#ports.get(id) !== port) return;
+      if (page.connections.length > 0) yield page.connections;
+      from = page.next;
     }
   }
 
   async nextPick(id: ListenerId, client: Address): Promise<Endpoint | undefined> {
     const port = this.#ports.get(id);
-    return port?.isOpen ? port.worker.nextPick(port.id, client) : undefined;
+    if (!port?.isOpen) return undefined;
+    return (await port.worker.ask({ kind: 'peek', port: port.id, client }))?.endpoint;
   }
 
   async shutdown(): Promise<void> {
@@ -228,7 +219,6 @@ class FastDataPlane implements DataPlane {
       backends,
       worker: this.#leastLoaded(),
       counters: new PortCounters(this.#counterMemory),
-      opening: OPENED,
       isOpen: false,
     };
     port.worker.ports++;
@@ -244,7 +234,7 @@ class FastDataPlane implements DataPlane {
     prepareListener(fd, spec);
     const port = this.#assign(spec, { fd, localPort }, backends);
     const counted = port.counters.resume(backends, counters, endpointCounters);
-    const err = await port.worker.ask({ ...openCommand(port, counted), picker });
+    const err = await port.worker.change({ ...openCommand(port, counted), picker });
     if (err !== undefined) throw new Error(`cannot take over ${name}: ${err}`);
     port.isOpen = true;
     return port;
@@ -273,32 +263,24 @@ class FastDataPlane implements DataPlane {
     close(socket.fd);
   }
 
-  /** By open ports: their traffic is not known before it comes, and moving one would cut its connections. */
+  /** By its number of ports: traffic is not known in advance, and moving a port would end its connections. */
   #leastLoaded(): WorkerThread {
     return this.#workers.reduce((least, worker) => (worker.ports < least.ports ? worker : least));
   }
 
   #reopen(worker: WorkerThread): void {
     for (const port of this.#ports.values()) {
-      if (port.worker === worker) worker.enqueue(openCommand(port, port.counters.inherit(port.backends)));
+      if (port.worker !== worker) continue;
+      void worker.change(openCommand(port, port.counters.inherit(port.backends))).then((err) => {
+        if (err !== undefined) this.#observer.listenerFailed({ name: port.spec.name, err });
+      });
     }
   }
 
-  #tell(event: PortEvent): void {
-    const name = this.#names.get(event.port);
-    if (name === undefined) return;
-    switch (event.kind) {
-      case 'turnedAway':
-        this.#observer.turnedAway({ name, client: event.client, reason: event.reason });
-        return;
-      case 'dialFailed':
-        this.#observer.dialFailed({ name, backend: event.backend, reason: event.reason, err: event.err });
-        return;
-      case 'limited':
-        this.#observer.limited({ name, client: event.client, limit: event.limit });
-        return;
-      case 'listenerFailed':
-        this.#observer.listenerFailed({ name, err: event.err });
-    }
+  #observe({ kind, port, ...event }: PortEvent): void {
+    const name = this.#names.get(port);
+    // The worker fills in what the observer of this kind wants, but for the name.
+    const report = this.#observer[kind] as (event: object) => void;
+    if (name !== undefined) report.call(this.#observer, { name, ...event });
   }
 }

@@ -1,6 +1,5 @@
 import { type Backends, COUNTERS, type Counters, type EndpointStats } from '../../model/data-plane.ts';
 import { type Endpoint, endpointName } from '../../model/endpoint.ts';
-import { CounterSlabs } from './counter-slabs.ts';
 import {
   COUNTER,
   COUNTERS_BYTES,
@@ -9,8 +8,29 @@ import {
   countedEndpoints,
 } from './worker/protocol.ts';
 
-interface EndpointCounters extends CounterBlocks {
-  readonly endpoint: Endpoint;
+/** About a page of memory. */
+const BLOCKS_PER_SLAB = 32;
+
+/**
+ * Gives out memory for counters, many blocks from one allocation: an allocation costs several times the size of a block.
+ * No block is given out twice, as nobody knows when the last connection that counts in it ends. A slab is freed when
+ * neither thread holds any of its blocks, so only blocks of a similar lifetime should share one.
+ */
+export class CounterSlabs {
+  #memory = new SharedArrayBuffer(0);
+  #next = 0;
+
+  /** Zeroed, and one after the other. */
+  take(blocks: number): CounterBlocks {
+    const bytes = blocks * COUNTERS_BYTES;
+    if (this.#next + bytes > this.#memory.byteLength) {
+      this.#memory = new SharedArrayBuffer(Math.max(blocks, BLOCKS_PER_SLAB) * COUNTERS_BYTES);
+      this.#next = 0;
+    }
+    const offset = this.#next;
+    this.#next += bytes;
+    return { memory: this.#memory, offset };
+  }
 }
 
 /** Service ports live long and endpoints do not, so they do not share slabs. */
@@ -23,14 +43,18 @@ export function counterMemory(): CounterMemory {
   return { ports: new CounterSlabs(), endpoints: new CounterSlabs() };
 }
 
+interface EndpointCounters extends CounterBlocks {
+  readonly endpoint: Endpoint;
+}
+
 /**
  * The counters of one Service port and of each of its endpoints, in memory that the worker writes and this thread reads.
- * A number is never torn: both machines write 64 aligned bits at once.
+ * A number is never torn: both kinds of machine write 64 aligned bits at once.
  */
 export class PortCounters {
   readonly shared: CounterBlocks;
   readonly #memory: CounterMemory;
-  /** A list, as it is looked through only when the set changes. */
+  /** A list, because it is searched only when the set changes, and there may be ten thousand ports. */
   #endpoints: readonly EndpointCounters[] = [];
 
   constructor(memory: CounterMemory) {
@@ -50,12 +74,12 @@ export class PortCounters {
     return this.#endpoints.map((own) => ({ endpoint: own.endpoint, counters: readCounters(own) }));
   }
 
-  /** Counts for the endpoints of `backends` from now on; those that stay, in either list, go on counting. */
+  /** Counts for the endpoints of `backends` from now on. Endpoints that stay, in the set or draining, keep their counts. */
   follow(backends: Backends): CountedBackends {
     return this.#share(backends, byName(this.#endpoints));
   }
 
-  /** Another process has counted before. What is active, the worker counts anew. */
+  /** Continues the counts of another process. The worker counts `active` anew. */
   resume(backends: Backends, port: Partial<Counters>, endpoints: ReadonlyMap<string, Partial<Counters>>) {
     const counted = this.follow(backends);
     write(this.shared, port);
@@ -63,7 +87,7 @@ export class PortCounters {
     return counted;
   }
 
-  /** The worker died, and its connections with it: its successor goes on counting, in fresh memory. */
+  /** The worker died with its connections: the new one continues the counts, in fresh memory. */
   inherit(backends: Backends): CountedBackends {
     const before = byName(this.#endpoints);
     const counted = this.#share(backends, new Map());
@@ -111,7 +135,7 @@ function write(block: CounterBlocks, counters: Partial<Counters> | undefined): v
   for (const name of COUNTERS) into[COUNTER[name]] = name === 'active' ? 0 : (counters?.[name] ?? 0);
 }
 
-/** Thousands of times per scrape, so without building a list of entries first. */
+/** Runs thousands of times per scrape, so it builds no list of entries first. */
 function readCounters(block: CounterBlocks): Counters {
   const from = view(block);
   const counters: Partial<Counters> = {};

@@ -3,7 +3,7 @@ import { type Address, unmapped } from '../../model/address.ts';
 import type { Counters, OpenConnection } from '../../model/data-plane.ts';
 import type { Endpoint } from '../../model/endpoint.ts';
 import { type Timer, wholeMsLeft } from '../../util/clock.ts';
-import { isDead, lookIntervalMs, NEVER, unansweredSinceMs } from '../fast/worker/dead-peer.ts';
+import { isDead, lookIntervalMs, NEVER, unansweredSinceMs } from '../dead-peer.ts';
 import { copy } from './copy.ts';
 import { Dial } from './dial.ts';
 import type { KernelSockets, PortContext } from './port-context.ts';

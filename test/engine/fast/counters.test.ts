@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { CounterSlabs } from '../../../src/engine/fast/counter-slabs.ts';
-import { counterMemory, PortCounters } from '../../../src/engine/fast/port-counters.ts';
+import { CounterSlabs, counterMemory, PortCounters } from '../../../src/engine/fast/port-counters.ts';
 import { COUNTER, COUNTERS_BYTES, type CounterBlocks } from '../../../src/engine/fast/worker/protocol.ts';
 import type { Endpoint } from '../../../src/model/endpoint.ts';
 import { address as ip } from '../../rules/fixtures.ts';

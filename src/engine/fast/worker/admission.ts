@@ -2,10 +2,15 @@ import { lowestFreeDescriptor } from '../../../sys/descriptor.ts';
 import { EPOLLIN } from '../../../sys/epoll.ts';
 import { Deadline } from './deadlines.ts';
 import type { EventLoop } from './event-loop.ts';
-import type { PortState } from './port-state.ts';
 
-/** How soon to look again for descriptors that others have freed. */
+/** How soon to look again for descriptors that other threads have freed. */
 const RETRY_MS = 50;
+
+/** Counts and reports that descriptors have run out. */
+interface Reporter {
+  count(counter: 'pauses'): void;
+  listenerFailed(err: string): void;
+}
 
 /** A listener that does not accept for now. */
 interface Held {
@@ -18,11 +23,11 @@ interface Waiting {
 }
 
 /**
- * Lets clients in while there are descriptors. When they run out, those who connect wait in the kernel's queues until
- * some are free: accepting and closing them would lose them, and accepting on failing calls would spin.
+ * Accepts clients while there are descriptors. When they run out, clients wait in the kernel's queues until some are
+ * free: accepting and closing them would lose them, and calling accept again and again would spin.
  *
- * The kernel gives out the lowest free number, so a number at the ceiling says that all below are taken. What lies
- * above is kept for the rest of the program.
+ * The kernel gives out the lowest free number, so a number at the ceiling means that all below are taken. The numbers
+ * above are kept for the rest of the program.
  */
 export class Admission extends Deadline {
   readonly #loop: EventLoop;
@@ -38,21 +43,21 @@ export class Admission extends Deadline {
     this.#descriptorCeiling = descriptorCeiling;
   }
 
-  /** A descriptor was opened for `port`: no more clients if it was one of the last. */
-  opened(fd: number, port: PortState): void {
-    if (fd >= this.#descriptorCeiling) this.pause(port);
+  /** A descriptor was opened: stop accepting if it was one of the last. */
+  opened(fd: number, reporter: Reporter): void {
+    if (fd >= this.#descriptorCeiling) this.pause(reporter);
   }
 
-  /** There is none left. */
-  pause(port: PortState): void {
+  /** There is no descriptor left. */
+  pause(reporter: Reporter): void {
     if (!this.isPaused) {
-      port.count('pauses');
-      port.listenerFailed(
+      reporter.count('pauses');
+      reporter.listenerFailed(
         `out of file descriptors (all ${this.#descriptorCeiling} for connections are taken): new clients wait until some are free`,
       );
     }
     this.isPaused = true;
-    this.#loop.deadlines.after(RETRY_MS).start(this, this.#loop.nowMs);
+    this.#retryLater();
   }
 
   /** The listener has clients; it is watched again once there are descriptors. */
@@ -61,7 +66,7 @@ export class Admission extends Deadline {
     this.#loop.rewatch(listener.fd, 0);
   }
 
-  /** The listener is about to go. */
+  /** The listener is about to close. */
   forget(listener: Held): void {
     const at = this.#held.indexOf(listener);
     if (at >= 0) this.#held.splice(at, 1);
@@ -72,7 +77,7 @@ export class Admission extends Deadline {
     this.#waiting.push(connection);
   }
 
-  /** Some descriptors were closed. */
+  /** Some descriptors are closed in this turn. */
   freed(): void {
     if (!this.isPaused || this.#isRetrying) return;
     this.#isRetrying = true;
@@ -87,7 +92,7 @@ export class Admission extends Deadline {
     this.#isRetrying = false;
     const free = lowestFreeDescriptor();
     if (free < 0 || free >= this.#descriptorCeiling) {
-      this.#loop.deadlines.after(RETRY_MS).start(this, this.#loop.nowMs);
+      this.#retryLater();
       return;
     }
     this.cancelDeadline();
@@ -97,5 +102,9 @@ export class Admission extends Deadline {
     for (const each of waiting) each.onDescriptor();
     for (const listener of this.#held) this.#loop.rewatch(listener.fd, EPOLLIN);
     this.#held.length = 0;
+  }
+
+  #retryLater(): void {
+    this.#loop.deadlines.after(RETRY_MS).start(this, this.#loop.nowMs);
   }
 }

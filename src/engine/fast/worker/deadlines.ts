@@ -1,4 +1,4 @@
-/** Something that may become due. Part of the object that waits, so that waiting allocates nothing. */
+/** Something that can become due. It is part of the object that waits, so that waiting allocates nothing. */
 export abstract class Deadline {
   dueMs = 0;
   list: DeadlineList | undefined;
@@ -8,15 +8,15 @@ export abstract class Deadline {
   /** It is due, and waits no longer. */
   abstract onDue(): void;
 
-  /** Nothing happens when it does not wait. */
+  /** Does nothing when it does not wait. */
   cancelDeadline(): void {
     this.list?.remove(this);
   }
 }
 
 /**
- * All that waits for one and the same delay. Whoever starts last is due last, so a list in the order of starting is in
- * the order of time: starting, restarting and cancelling cost a few pointers each, however many wait.
+ * All deadlines of one delay. The last to start is the last to be due, so the order of starting is the order of time:
+ * starting, restarting and cancelling cost a few pointers each, however many wait.
  */
 export class DeadlineList {
   readonly #delayMs: number;
@@ -31,7 +31,7 @@ export class DeadlineList {
     return this.#first === undefined ? Number.POSITIVE_INFINITY : this.#first.dueMs;
   }
 
-  /** Begins anew if it waits already, here or in another list. */
+  /** Restarts the deadline if it waits already, here or in another list. */
   start(deadline: Deadline, nowMs: number): void {
     deadline.list?.remove(deadline);
     deadline.list = this;
@@ -53,7 +53,7 @@ export class DeadlineList {
     deadline.list = undefined;
   }
 
-  /** One that starts again while it is handled waits for the next call. */
+  /** A deadline that starts again during this call waits for the next call. */
   expire(nowMs: number): void {
     for (let left = this.#countDue(nowMs); left > 0; left--) {
       const first = this.#first;
@@ -70,7 +70,7 @@ export class DeadlineList {
   }
 }
 
-/** A list for each delay that is used. There are a handful. */
+/** One list per delay. There are a handful of delays. */
 export class Deadlines {
   readonly #lists = new Map<number, DeadlineList>();
 

@@ -8,7 +8,7 @@ import {
   type SocketOption,
   setOption,
 } from '../../../sys/socket.ts';
-import type { Target } from './endpoint-table.ts';
+import type { Target } from './endpoints.ts';
 
 /** What all sockets towards endpoints have in common, TCP and UDP. */
 export class EndpointSockets {
@@ -29,10 +29,10 @@ export class EndpointSockets {
   }
 
   /**
-   * Whether `fd` is connected to itself. That happens where nobody listens at an address of this node and the kernel
-   * gives the connection that very port; the client would get its own bytes back (Go's `net` package guards against it,
-   * too). Such a socket leaves no TIME_WAIT behind, which would keep the endpoint's program from its port. Most
-   * endpoints have ports outside the range and cost nothing.
+   * Whether `fd` is connected to itself. That happens where nobody listens at an address of this node and the kernel gives
+   * the connection that very port; the client would get its own bytes back (Go's `net` package has the same check). Such a
+   * socket leaves no TIME_WAIT, which would keep the endpoint's program from its port. Most endpoints have ports outside
+   * the kernel's range, and cost nothing.
    */
   isToItself(fd: number, { endpoint: { port }, address }: Target): boolean {
     if (port < this.#localPorts.first || port > this.#localPorts.last) return false;

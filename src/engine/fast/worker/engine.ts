@@ -1,114 +1,94 @@
-import { localPorts } from '../../../kernel/local-ports.ts';
+import { parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads';
 import { read } from '../../../sys/descriptor.ts';
 import { EPOLLIN } from '../../../sys/epoll.ts';
 import { Memory } from '../../../sys/memory.ts';
 import { must, SysError } from '../../../sys/sys-error.ts';
-import type { Clock, Random } from '../../../util/clock.ts';
-import { Admission } from './admission.ts';
-import { ConnectionLister } from './connection-lister.ts';
-import { EndpointSockets } from './endpoint-sockets.ts';
-import { EventLoop, type Handler } from './event-loop.ts';
-import { FlowBudget } from './flow-budget.ts';
-import { PipePool } from './pipe-pool.ts';
-import { PortState } from './port-state.ts';
+import type { Clock } from '../../../util/clock.ts';
+import type { EventLoop, Handler } from './event-loop.ts';
+import { type Listener, Port, Session } from './port.ts';
 import {
   COUNTERS_BYTES,
   type Command,
   type CountedBackends,
+  type FrozenWorker,
+  type ListedPage,
+  LONGEST_TURN_MS,
   NO_PORT,
+  type Outcome,
   type PortId,
+  type Question,
   type QuestionId,
+  type Questions,
   type Report,
   STATUS,
-  STATUS_WORDS,
   type WorkerSetup,
 } from './protocol.ts';
-import type { LiveRecord } from './records.ts';
 import { TcpConnection } from './tcp-connection.ts';
-import { TcpPort } from './tcp-port.ts';
-import { SCRATCH_BYTES } from './tcp-side.ts';
-import { TurnShare } from './turn-share.ts';
-import { UdpBuffers } from './udp-buffers.ts';
-import { UdpPort } from './udp-port.ts';
-import type { WorkerContext } from './worker-context.ts';
+import { TcpListener } from './tcp-listener.ts';
+import { UdpListener } from './udp-listener.ts';
+import { WorkerContext, type WorkerEffects } from './worker-context.ts';
 
-/** Pipes of one worker that streams may hold which are stuck at slow receivers. */
-const MAX_PIPES = 128;
+/** A page takes about 0.2 ms: more than a microsecond per connection, some nanoseconds per descriptor that is skipped. */
+const CONNECTIONS_PER_PAGE = 128;
+const LOOKS_PER_PAGE = 4096;
 
-/** One Service port, whatever its protocol. */
-interface Port {
-  readonly state: PortState;
-  update(backends: CountedBackends): void;
-  /** Stops listening. True when the descriptor is given back at once; otherwise `onClosed` is called in a later turn. */
-  close(onClosed: () => void): boolean;
+/**
+ * Makes the calling thread a worker, until it is told to shut down.
+ *
+ * The thread waits in its own epoll and not in Node's loop, so a command is a message and a write to an eventfd in that
+ * epoll. Once a second it lets Node's loop run: V8 leaves tasks of its own there, and an exiting process waits for its
+ * threads to run it.
+ */
+export function runWorker(clock: Clock): void {
+  if (parentPort === null) throw new Error('a worker runs in a worker thread');
+  const port = parentPort;
+  const engine = new Engine(workerData, {
+    clock,
+    random: Math.random,
+    receive: () => receiveMessageOnPort(port)?.message,
+    report: (reports) => port.postMessage(reports),
+  });
+  const { loop } = engine;
+  const run = (): void => {
+    const beganMs = loop.nowMs;
+    while (!engine.isStopping && loop.nowMs - beganMs < LONGEST_TURN_MS) engine.turn(LONGEST_TURN_MS);
+    if (engine.isStopping) engine.shutdown();
+    else setImmediate(run);
+  };
+  run();
 }
 
-export interface EngineEffects {
-  readonly clock: Clock;
-  readonly random: Random;
-  /** The next message, if one has come. */
-  readonly receive: () => readonly Command[] | undefined;
-  readonly report: (reports: readonly Report[]) => void;
-}
-
-/** What a worker does, apart from the thread it does it in. */
+/** A worker apart from its thread: it obeys the main thread's commands and turns the loop. */
 export class Engine implements Handler {
   readonly loop: EventLoop;
   isStopping = false;
-  #progress: 'going on' | 'freezing' | 'frozen' | 'released' = 'going on';
-  /** Who is to be told when it is frozen. */
+  #progress: 'running' | 'freezing' | 'frozen' | 'released' = 'running';
+  /** Answered when it is frozen. */
   #frozenFor: QuestionId = 0;
   readonly #context: WorkerContext;
-  readonly #effects: EngineEffects;
-  readonly #ports = new Map<PortId, Port>();
-  #closedPort: PortState | undefined;
-  readonly #lister: ConnectionLister;
-  readonly #status: Int32Array;
+  readonly #effects: WorkerEffects;
+  readonly #listeners = new Map<PortId, Listener>();
+  #closedPort: Port | undefined;
+  /** Questions for a page of connections: one is answered per turn. */
+  readonly #lists: Question<'list'>[] = [];
   readonly #wakeFd: number;
   readonly #wakeups = new Memory(8);
   #messagesSeen = 0;
   #isObeying = false;
-  /** To be sent when all that has come is obeyed. */
+  /** Sent when all commands that have arrived are obeyed. */
   #answers: Report[] = [];
 
   /** Throws a SysError when there is no descriptor for it. */
-  constructor(setup: WorkerSetup, effects: EngineEffects) {
-    const { index, options, descriptorCeiling } = setup;
+  constructor(setup: WorkerSetup, effects: WorkerEffects) {
     this.#effects = effects;
-    this.#status = new Int32Array(setup.status, index * STATUS_WORDS * 4, STATUS_WORDS);
     this.#wakeFd = setup.wakeFd;
-    const loop = new EventLoop({
-      clock: effects.clock,
-      owner: index + 1,
-      owners: new Uint8Array(setup.owners),
-      status: this.#status,
-    });
-    this.loop = loop;
-    this.#context = {
-      loop,
-      options,
-      descriptorCeiling,
-      random: effects.random,
-      report: (report) => effects.report([report]),
-      catchUp: () => this.#catchUp(),
-      admission: new Admission(loop, descriptorCeiling),
-      pipes: new PipePool({ loop, max: MAX_PIPES, descriptorCeiling }),
-      share: new TurnShare(loop),
-      scratch: new Memory(SCRATCH_BYTES),
-      flows: new FlowBudget(setup.status, index, options.udpMaxFlows),
-      udp: new UdpBuffers(loop),
-      endpointSockets: new EndpointSockets(options.connectionMark, localPorts().range),
-    };
-    this.#lister = new ConnectionLister({
-      loop,
-      portOf: (port) => this.#ports.get(port)?.state,
-      report: this.#context.report,
-    });
-    must('epoll_ctl', loop.watch(this.#wakeFd, EPOLLIN, this));
-    effects.report([{ kind: 'ready' }]);
+    this.#context = new WorkerContext(setup, effects, () => this.#catchUp());
+    this.loop = this.#context.loop;
+    must('epoll_ctl', this.loop.watch(this.#wakeFd, EPOLLIN, this));
+    this.#context.report({ kind: 'ready' });
   }
 
-  /** A command has come. */
+  /** A command has arrived. */
   onEvents(): void {
     // First, so that a command that comes from now on wakes again.
     read(this.#wakeFd, this.#wakeups, 0, 8);
@@ -119,27 +99,27 @@ export class Engine implements Handler {
     this.loop.unwatch(this.#wakeFd);
   }
 
-  /** Waits, at most for `maxWaitMs`, and handles all that is due: commands alone while it is frozen. */
+  /** Waits, at most `maxWaitMs`, and handles all that is due; only commands while frozen. */
   turn(maxWaitMs: number): void {
     if (this.#progress === 'frozen') {
       if (this.loop.standStill(this.#wakeFd, maxWaitMs)) this.onEvents();
       return;
     }
     this.loop.turn(maxWaitMs);
-    // Not at once: the command may have come in the middle of an accept.
+    // Not earlier: the command may have come in the middle of an accept.
     if (this.#progress === 'freezing') this.#freeze();
   }
 
-  /** Resets every connection and ends every flow, unless another process has them. Lent descriptors are given back. */
+  /** Resets every connection and ends every flow, unless another process has them. Lent descriptors stay open. */
   shutdown(): void {
     if (this.#progress !== 'released') this.loop.shutdown();
   }
 
   #catchUp(): void {
-    // A port that closes accepts its last clients, which calls this again. They get what their port has: no later command
+    // A closing port accepts its last clients, which calls this again. They get what their port has: no later command
     // changes it, and obeying the next message before the rest of this one would let the older of two updates win.
     if (this.#isObeying) return;
-    const sent = Atomics.load(this.#status, STATUS.commands);
+    const sent = Atomics.load(this.#context.status, STATUS.commands);
     if (sent === this.#messagesSeen) return;
     this.#messagesSeen = sent;
     this.#isObeying = true;
@@ -154,117 +134,139 @@ export class Engine implements Handler {
 
   #obey(command: Command): void {
     switch (command.kind) {
-      case 'open':
-        this.#open(command);
-        return;
+      case 'open': {
+        const outcome = outcomeOf(() => this.#open(command));
+        this.#answer(command, outcome);
+        break;
+      }
       case 'update':
-        this.#ports.get(command.port)?.update(command.backends);
-        return;
+        this.#listeners.get(command.port)?.update(command.backends);
+        break;
       case 'close':
-        this.#close(command.port);
-        return;
-      case 'adopt':
-        this.#adopt(command);
-        return;
-      case 'peek':
-        this.#peek(command);
-        return;
+        this.#close(command);
+        break;
+      case 'adopt': {
+        const outcome = outcomeOf(() => this.#adopt(command));
+        this.#answer(command, outcome);
+        break;
+      }
+      case 'peek': {
+        const port = this.#listeners.get(command.port)?.port;
+        this.#answer(command, { endpoint: port?.endpoints.picker.peek(command.client, this.loop.nowMs) });
+        break;
+      }
       case 'list':
-        this.#lister.list(command);
-        return;
+        if (this.#lists.push(command) === 1) this.loop.inNextTurn({ run: () => this.#listOne() });
+        break;
       case 'turn':
-        this.#tellOfTurn(command.question);
-        return;
+        this.loop.inNextTurn({ run: () => this.#answerLate(command, {}) });
+        break;
       case 'freeze':
         this.#frozenFor = command.question;
         if (this.#progress === 'frozen') this.#freeze();
         else this.#progress = 'freezing';
-        return;
+        break;
       case 'thaw':
-        this.#progress = 'going on';
-        return;
+        this.#progress = 'running';
+        break;
       case 'release':
         this.#progress = 'released';
         this.isStopping = true;
-        return;
+        break;
       case 'shutdown':
         this.isStopping = true;
     }
   }
 
-  #open({ port: id, backends, counters, protocol, fd, picker }: Extract<Command, { kind: 'open' }>): void {
-    this.#answers.push({
-      kind: 'opened',
-      port: id,
-      ...failureOf(() => {
-        const state = new PortState({ id, worker: this.#context, backends, counters, drains: protocol === 'TCP' });
-        this.#ports.set(id, protocol === 'TCP' ? new TcpPort(state, fd) : new UdpPort(state, fd));
-        if (picker !== undefined) state.picker.restore(picker, this.loop.nowMs);
-      }),
-    });
+  #answer<Kind extends keyof Questions>({ question }: Question<Kind>, answer: Questions[Kind]['gets']): void {
+    this.#answers.push({ kind: 'answer', question, answer });
   }
 
-  #close(id: PortId): void {
-    const port = this.#ports.get(id);
-    this.#ports.delete(id);
-    const answer: Report = { kind: 'closed', port: id };
-    if (port?.close(() => this.#context.report(answer)) ?? true) this.#answers.push(answer);
+  /** Not from within a command. */
+  #answerLate<Kind extends keyof Questions>({ question }: Question<Kind>, answer: Questions[Kind]['gets']): void {
+    this.#context.report({ kind: 'answer', question, answer });
   }
 
-  #adopt({ question, records }: Extract<Command, { kind: 'adopt' }>): void {
-    const finders = new Map<PortState, ReturnType<PortState['endpoints']['finder']>>();
-    const failure = failureOf(() => {
-      for (const record of records) {
-        const port = this.#ports.get(record.port);
-        const state = port?.state ?? this.#closed();
-        if (record.kind === 'dialling') {
-          new TcpConnection(state, record.fd).redial(record.client);
-          continue;
-        }
-        const find = finders.get(state) ?? state.endpoints.finder();
-        finders.set(state, find);
-        const target = find(record.endpoint);
-        if (record.kind === 'established') new TcpConnection(state, record.sides[0].fd).resume(record, target);
-        else if (port instanceof UdpPort) port.resume(record, target);
+  #open({ port: id, backends, counters, protocol, fd, picker }: Question<'open'>): void {
+    const port = new Port({ id, worker: this.#context, backends, counters, drains: protocol === 'TCP' });
+    this.#listeners.set(id, protocol === 'TCP' ? new TcpListener(port, fd) : new UdpListener(port, fd));
+    if (picker !== undefined) port.endpoints.picker.restore(picker, this.loop.nowMs);
+  }
+
+  #close(command: Question<'close'>): void {
+    const listener = this.#listeners.get(command.port);
+    this.#listeners.delete(command.port);
+    if (listener?.close(() => this.#answerLate(command, {})) ?? true) this.#answer(command, {});
+  }
+
+  #adopt({ records }: Question<'adopt'>): void {
+    const finders = new Map<Port, ReturnType<Port['endpoints']['finder']>>();
+    for (const record of records) {
+      const listener = this.#listeners.get(record.port);
+      const port = listener?.port ?? this.#closed();
+      if (record.kind === 'dialling') {
+        new TcpConnection(port, record.fd).redial(record.client);
+        continue;
       }
-    });
-    this.#answers.push({ kind: 'adopted', question, ...failure });
+      const find = finders.get(port) ?? port.endpoints.finder();
+      finders.set(port, find);
+      const target = find(record.endpoint);
+      if (record.kind === 'established') new TcpConnection(port, record.sides[0].fd).resume(record, target);
+      else if (listener instanceof UdpListener) listener.resume(record, target);
+    }
   }
 
-  /** In place of a Service port that was closed before: nobody knows which endpoints it had. */
-  #closed(): PortState {
+  /** Stands for ports that were closed before: nobody knows which endpoints they had. */
+  #closed(): Port {
     const counters = { memory: new SharedArrayBuffer(COUNTERS_BYTES), offset: 0 };
     const backends: CountedBackends = { endpoints: [], affinity: { type: 'None' }, fresh: [], counters };
-    this.#closedPort ??= new PortState({ id: NO_PORT, worker: this.#context, backends, counters, drains: false });
+    this.#closedPort ??= new Port({ id: NO_PORT, worker: this.#context, backends, counters, drains: false });
     return this.#closedPort;
   }
 
-  #peek({ question, port, client }: Extract<Command, { kind: 'peek' }>): void {
-    const endpoint = this.#ports.get(port)?.state.picker.peek(client, this.loop.nowMs);
-    this.#answers.push({ kind: 'peeked', question, endpoint });
+  /** One page in a turn, however many were asked for: the events of the turn come first. */
+  #listOne(): void {
+    const command = this.#lists.shift();
+    if (command !== undefined) this.#answerLate(command, this.#page(command));
+    if (this.#lists.length > 0) this.loop.inNextTurn({ run: () => this.#listOne() });
   }
 
-  #tellOfTurn(question: QuestionId): void {
-    this.loop.inNextTurn({ run: () => this.#context.report({ kind: 'turned', question }) });
+  /**
+   * A list goes on at a descriptor, so nothing is kept between two pages. Connections may come and go meanwhile, because
+   * none changes its descriptor.
+   */
+  #page({ port: id, from }: Question<'list'>): ListedPage {
+    const connections: ListedPage['connections'][number][] = [];
+    const port = this.#listeners.get(id)?.port;
+    if (port === undefined) return { connections };
+    const { handlers } = this.loop;
+    let fd = from;
+    for (; fd < handlers.length && fd < from + LOOKS_PER_PAGE; fd++) {
+      if (connections.length === CONNECTIONS_PER_PAGE) break;
+      const handler = handlers[fd];
+      if (!(handler instanceof Session) || handler.port !== port || handler.fd !== fd) continue;
+      const connection = handler.describe();
+      if (connection !== undefined) connections.push(connection);
+    }
+    return { connections, ...(fd < handlers.length && { next: fd }) };
   }
 
   #freeze(): void {
     this.#progress = 'frozen';
-    const records: LiveRecord[] = [];
-    this.loop.forEachHandler((handler) => {
-      const record = handler.describe?.();
-      if (record !== undefined) records.push(record);
-    });
-    const pickers = [...this.#ports].flatMap(([port, { state }]) => {
-      const picker = state.pickerRecord();
-      return picker === undefined ? [] : [[port, picker] as const];
-    });
-    this.#effects.report([{ kind: 'frozen', question: this.#frozenFor, pickers, records }]);
+    const records = this.loop.handlers.flatMap((handler, fd) =>
+      handler instanceof Session && handler.fd === fd ? handler.record() : [],
+    );
+    const pickers: FrozenWorker['pickers'][number][] = [];
+    for (const [id, { port }] of this.#listeners) {
+      const picker = port.pickerRecord();
+      if (picker !== undefined) pickers.push([id, picker]);
+    }
+    this.#context.report({ kind: 'answer', question: this.#frozenFor, answer: { pickers, records } });
   }
 }
 
 /** With a reason when a system call fails. */
-function failureOf(attempt: () => void): { readonly err?: string } {
+function outcomeOf(attempt: () => void): Outcome {
   try {
     attempt();
     return {};

@@ -1,55 +1,59 @@
-import type { UdpFlow } from './udp-flow.ts';
+import { STATUS, STATUS_WORDS } from './protocol.ts';
 
 type Key = number | string;
 
+interface Flow {
+  readonly localKey: Key;
+  readonly clientKey: Key;
+  hasRetired: boolean;
+}
+
 /**
- * The flows of one Service port. A client that uses two addresses of the node has two flows, for each reply must leave
- * from the address that was used. Beside them are those that have retired: they pass on late answers, while what their
- * client sends next begins another.
+ * The flows of one Service port. A client that uses two addresses of the node has two flows, because each reply must leave
+ * from the address that was used. Retired flows pass on late answers; their client's next datagram begins another flow.
  */
-export class FlowTable {
-  readonly #byLocal = new Map<Key, Map<Key, UdpFlow>>();
-  readonly #retired = new Set<UdpFlow>();
-  /** Most Service ports are reached at one address. */
+export class FlowTable<Each extends Flow> {
+  readonly #byLocal = new Map<Key, Map<Key, Each>>();
+  readonly #retired = new Set<Each>();
+  /** The address of the last look-up: most Service ports are reached at one. */
   #lastLocal: Key | undefined;
-  #last: Map<Key, UdpFlow> | undefined;
+  #last: Map<Key, Each> | undefined;
   size = 0;
 
-  get(local: Key, client: Key): UdpFlow | undefined {
+  get(local: Key, client: Key): Each | undefined {
     return this.#clientsAt(local)?.get(client);
   }
 
-  add(flow: UdpFlow): void {
+  add(flow: Each): void {
     if (flow.hasRetired) this.#retired.add(flow);
     else this.#addCurrent(flow);
     this.size++;
   }
 
-  retire(flow: UdpFlow): void {
+  retire(flow: Each): void {
     if (flow.hasRetired) return;
     this.delete(flow);
     flow.hasRetired = true;
     this.add(flow);
   }
 
-  /** The one that has retired first. */
-  get firstRetired(): UdpFlow | undefined {
+  get firstRetired(): Each | undefined {
     const [first] = this.#retired;
     return first;
   }
 
-  delete(flow: UdpFlow): void {
+  delete(flow: Each): void {
     const { localKey, clientKey, hasRetired } = flow;
     if (hasRetired ? this.#retired.delete(flow) : this.#byLocal.get(localKey)?.delete(clientKey)) this.size--;
   }
 
-  /** Those that have retired come last, so that one which retires meanwhile comes twice. */
-  *[Symbol.iterator](): Iterator<UdpFlow> {
+  /** Retired flows come last, so a flow that retires meanwhile comes twice. */
+  *[Symbol.iterator](): Iterator<Each> {
     for (const clients of this.#byLocal.values()) yield* clients.values();
     yield* this.#retired;
   }
 
-  #addCurrent(flow: UdpFlow): void {
+  #addCurrent(flow: Each): void {
     let clients = this.#clientsAt(flow.localKey);
     if (clients === undefined) {
       clients = new Map();
@@ -58,11 +62,42 @@ export class FlowTable {
     clients.set(flow.clientKey, flow);
   }
 
-  #clientsAt(local: Key): Map<Key, UdpFlow> | undefined {
+  #clientsAt(local: Key): Map<Key, Each> | undefined {
     if (local !== this.#lastLocal || this.#last === undefined) {
       this.#lastLocal = local;
       this.#last = this.#byLocal.get(local);
     }
     return this.#last;
+  }
+}
+
+/**
+ * The limit on the UDP flows of all workers together. Each worker writes only its own number and adds up all of them, so
+ * there is nothing to lock. Two workers that begin a flow in the same instant may pass the limit by one.
+ */
+export class FlowBudget {
+  readonly #flows: readonly Int32Array[];
+  readonly #own: Int32Array;
+  readonly #max: number;
+
+  constructor(status: SharedArrayBuffer, index: number, max: number) {
+    const flowsOf = (worker: number) => new Int32Array(status, (worker * STATUS_WORDS + STATUS.flows) * 4, 1);
+    this.#flows = Array.from({ length: status.byteLength / 4 / STATUS_WORDS }, (_, worker) => flowsOf(worker));
+    this.#own = flowsOf(index);
+    this.#max = max;
+  }
+
+  get isSpent(): boolean {
+    let flows = 0;
+    for (const each of this.#flows) flows += each[0] as number;
+    return flows >= this.#max;
+  }
+
+  begin(): void {
+    this.#own[0] = (this.#own[0] as number) + 1;
+  }
+
+  end(): void {
+    this.#own[0] = (this.#own[0] as number) - 1;
   }
 }

@@ -1,4 +1,4 @@
 import { systemClock } from '../../../util/system-clock.ts';
-import { runWorker } from './run-worker.ts';
+import { runWorker } from './engine.ts';
 
 runWorker(systemClock);

@@ -2,8 +2,8 @@ import {
   type Backends,
   COUNTERS,
   type Counter,
+  type DataPlaneObserver,
   type DataPlaneOptions,
-  type DialFailure,
   type OpenConnection,
 } from '../../../model/data-plane.ts';
 import type { Endpoint } from '../../../model/endpoint.ts';
@@ -73,108 +73,88 @@ export function countedEndpoints({ endpoints, draining }: Backends): readonly En
   return draining === undefined ? endpoints : [...endpoints, ...draining];
 }
 
-/** Numbers a question; never used again for the same worker. */
-export type QuestionId = number;
-
 /** Numbers a Service port; never used again. */
 export type PortId = number;
 
-/** None has this number. */
+/** No Service port has this number. */
 export const NO_PORT: PortId = 0;
 
-export type Command =
-  | {
-      readonly kind: 'open';
-      readonly port: PortId;
-      readonly protocol: ProxiedProtocol;
-      /** Bound, listening where that applies, and the main thread's: lent until `closed` answers a `close`. */
-      readonly fd: number;
-      readonly backends: CountedBackends;
-      readonly counters: CounterBlocks;
-      /** Of another process. */
-      readonly picker?: PickerRecord | undefined;
-    }
-  /** What another process had. Only while frozen; answered by `adopted`. */
-  | { readonly kind: 'adopt'; readonly question: QuestionId; readonly records: readonly LiveRecord[] }
-  | { readonly kind: 'update'; readonly port: PortId; readonly backends: CountedBackends }
-  | { readonly kind: 'close'; readonly port: PortId }
-  /** Whom a client would get. Answered by `peeked`. */
-  | { readonly kind: 'peek'; readonly question: QuestionId; readonly port: PortId; readonly client: string }
-  /** A piece of the list of what is open. `from`: 0, or the `next` of the piece before. Answered by `listed`, unless frozen. */
-  | { readonly kind: 'list'; readonly question: QuestionId; readonly port: PortId; readonly from: number }
-  /** Answered by `turned` at the end of a whole turn that begins after it; not while frozen. */
-  | { readonly kind: 'turn'; readonly question: QuestionId }
-  /** From the end of the turn on no descriptor is touched, until `thaw` or `release`. Answered by `frozen`. */
-  | { readonly kind: 'freeze'; readonly question: QuestionId }
-  | { readonly kind: 'thaw' }
-  /** Another process has all of it: the thread ends, and closes nothing. */
-  | { readonly kind: 'release' }
-  /** The thread resets all that it has and ends. */
-  | { readonly kind: 'shutdown' };
+/** Numbers a question; never used again for the same worker. */
+export type QuestionId = number;
 
-export interface FrozenReport {
-  readonly kind: 'frozen';
-  readonly question: QuestionId;
-  /** Of those ports that have had anybody to pick for. */
+export interface Outcome {
+  /** Why it failed; missing when it did not. */
+  readonly err?: string;
+}
+
+/** A page of the list of open connections. */
+export interface ListedPage {
+  readonly connections: readonly OpenConnection[];
+  /** Where the next page begins; missing at the end. */
+  readonly next?: number;
+}
+
+export interface FrozenWorker {
+  /** Of the ports that have picked for a client or had an update. */
   readonly pickers: readonly (readonly [PortId, PickerRecord])[];
   readonly records: readonly LiveRecord[];
 }
 
-export interface AdoptedReport {
-  readonly kind: 'adopted';
-  readonly question: QuestionId;
-  readonly err?: string;
+interface OpenRequest {
+  readonly port: PortId;
+  readonly protocol: ProxiedProtocol;
+  /** Bound, and listening if it is TCP. The main thread lends it until `close` is answered. */
+  readonly fd: number;
+  readonly backends: CountedBackends;
+  readonly counters: CounterBlocks;
+  /** The picker's state in another process. */
+  readonly picker?: PickerRecord | undefined;
 }
+
+/** What the main thread asks a worker, and what the worker answers. */
+export interface Questions {
+  /** Answered when the worker watches the port. */
+  open: { readonly asks: OpenRequest; readonly gets: Outcome };
+  /** Answered when the worker has given the descriptor back. */
+  close: { readonly asks: { readonly port: PortId }; readonly gets: Outcome };
+  /** Continue what another process had. Only while frozen. */
+  adopt: { readonly asks: { readonly records: readonly LiveRecord[] }; readonly gets: Outcome };
+  /** Which endpoint would a client get? */
+  peek: {
+    readonly asks: { readonly port: PortId; readonly client: string };
+    readonly gets: { readonly endpoint: Endpoint | undefined };
+  };
+  /** One page of the open connections. `from`: 0, or the `next` of the page before. Not answered while frozen. */
+  list: { readonly asks: { readonly port: PortId; readonly from: number }; readonly gets: ListedPage };
+  /** Answered at the end of a whole turn that began after it. Not answered while frozen. */
+  turn: { readonly asks: object; readonly gets: object };
+  /** From the end of this turn the worker touches no descriptor, until `thaw` or `release`. */
+  freeze: { readonly asks: object; readonly gets: FrozenWorker };
+}
+
+export type Question<Kind extends keyof Questions = keyof Questions> = {
+  readonly [Each in Kind]: { readonly kind: Each; readonly question: QuestionId } & Questions[Each]['asks'];
+}[Kind];
+
+export type Command =
+  | Question
+  | { readonly kind: 'update'; readonly port: PortId; readonly backends: CountedBackends }
+  | { readonly kind: 'thaw' }
+  /** Another process has everything now: the thread ends, and closes nothing. */
+  | { readonly kind: 'release' }
+  /** The thread resets all its connections and ends. */
+  | { readonly kind: 'shutdown' };
+
+export type Answer = Questions[keyof Questions]['gets'];
 
 export type Report =
   | { readonly kind: 'ready' }
-  /** The worker watches the port from now on; or, with `err`, it cannot. */
-  | { readonly kind: 'opened'; readonly port: PortId; readonly err?: string }
-  | { readonly kind: 'closed'; readonly port: PortId }
-  | Answer
+  | { readonly kind: 'answer'; readonly question: QuestionId; readonly answer: Answer }
   | PortEvent;
 
-/** To a question. */
-export type Answer = PeekedReport | ListedReport | TurnedReport | FrozenReport | AdoptedReport;
+type Observed = { [Kind in keyof DataPlaneObserver]: Parameters<DataPlaneObserver[Kind]>[0] };
 
-export interface PeekedReport {
-  readonly kind: 'peeked';
-  readonly question: QuestionId;
-  readonly endpoint: Endpoint | undefined;
-}
-
-export interface ListedReport {
-  readonly kind: 'listed';
-  readonly question: QuestionId;
-  readonly connections: readonly OpenConnection[];
-  /** Missing at the end. */
-  readonly next?: number;
-}
-
-export interface TurnedReport {
-  readonly kind: 'turned';
-  readonly question: QuestionId;
-}
-
-/** For the observer. Rate-limited per Service port. */
-export type PortEvent =
-  | {
-      readonly kind: 'turnedAway';
-      readonly port: PortId;
-      readonly client: string;
-      readonly reason: 'no-endpoints' | 'exhausted';
-    }
-  | {
-      readonly kind: 'dialFailed';
-      readonly port: PortId;
-      readonly backend: string;
-      readonly reason: DialFailure;
-      readonly err: string;
-    }
-  | {
-      readonly kind: 'limited';
-      readonly port: PortId;
-      readonly client: string;
-      readonly limit: 'flows-per-service' | 'flows-total';
-    }
-  | { readonly kind: 'listenerFailed'; readonly port: PortId; readonly err: string };
+/** For the observer, which knows the port by its name. Rate-limited per Service port. */
+export type PortEvent<Kind extends keyof Observed = keyof Observed> = {
+  readonly [Each in Kind]: { readonly kind: Each; readonly port: PortId } & Omit<Observed[Each], 'name'>;
+}[Kind];

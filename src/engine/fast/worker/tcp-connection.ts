@@ -1,58 +1,58 @@
 import type { Address } from '../../../model/address.ts';
 import type { OpenConnection } from '../../../model/data-plane.ts';
+import type { Endpoint } from '../../../model/endpoint.ts';
 import { EPOLLERR, EPOLLHUP, EPOLLOUT } from '../../../sys/epoll.ts';
-import { shutdownWrite, unacknowledgedBytes } from '../../../sys/socket.ts';
+import { Memory } from '../../../sys/memory.ts';
+import { getpeername, SOCKET_ADDRESS_BYTES, shutdownWrite, unacknowledgedBytes } from '../../../sys/socket.ts';
+import { decodeAddress, decodePort } from '../../../sys/socket-address.ts';
 import { must } from '../../../sys/sys-error.ts';
 import { wholeMsLeft } from '../../../util/clock.ts';
-import { clientOf } from './client-of.ts';
-import { Deadline } from './deadlines.ts';
-import type { Target } from './endpoint-table.ts';
-import type { PortState } from './port-state.ts';
+import type { Target } from './endpoints.ts';
+import { type Port, Session } from './port.ts';
 import type { EstablishedRecord, LiveRecord } from './records.ts';
-import { type Dialler, TcpDial } from './tcp-dial.ts';
-import { SIDE_EVENTS, TcpSide } from './tcp-side.ts';
+import { type DialResult, TcpDial } from './tcp-dial.ts';
+import { SIDE_EVENTS, type SideOwner, TcpSide } from './tcp-side.ts';
 
 /** How long bytes that were sent before a reset may take to arrive, and how often to look. */
 const RESET_PATIENCE_MS = 1000;
 const RESET_POLL_MS = 10;
 
+const clientName = new Memory(SOCKET_ADDRESS_BYTES);
+
 /**
- * One client, from accept to the end of both sides.
+ * One client, from accept to the end of both sides: it dials ({@link TcpDial}), then {@link TcpSide} moves the bytes of
+ * each direction. It handles the events of both descriptors.
  *
- * A reset or failure of one side is a reset of the other, never a clean end, so that nobody takes half a stream for a
- * whole one; what was sent before it arrives first, as it would without a proxy. The same holds where this program cuts
- * a connection itself. Only a client for whom there is no endpoint is closed without a reset, as upstream.
+ * A reset or failure of one side becomes a reset of the other, never a clean end, so that nobody takes half a stream for
+ * the whole. What was sent before the reset arrives first, as it would without a proxy. The same holds where this program
+ * ends a connection. Only a client that gets no endpoint is closed without a reset, as upstream.
  */
-export class TcpConnection extends Deadline implements Dialler {
-  readonly port: PortState;
-  /** The endpoint that answered. */
+export class TcpConnection extends Session implements SideOwner {
   target: Target | undefined;
   readonly #client: TcpSide;
   #backend: TcpSide | undefined;
-  /** While dialling, and so is the address. */
+  /** While dialling; so is the address. */
   #dial: TcpDial | undefined;
   #clientAddress: string | undefined;
   /** One side has ended its direction: something must move. */
   #isHalfOpen = false;
-  /** The side that broke, while the other is still to get what came before. */
+  /** The side that broke, while the other still gets what was sent before. */
   #broken: TcpSide | undefined;
   #giveUpMs = 0;
-  #isOver = false;
 
-  /** `clientFd` is not watched yet. One of {@link begin}, {@link resume} and {@link redial} is due next. */
-  constructor(port: PortState, clientFd: number) {
-    super();
-    this.port = port;
+  /** `clientFd` is not watched yet. Next is {@link begin}, {@link resume} or {@link redial}. */
+  constructor(port: Port, clientFd: number) {
+    super(port, clientFd);
     this.#client = new TcpSide(this, clientFd, 'client');
   }
 
-  /** The client has been let in just now. May be over before it returns. */
+  /** The client was accepted just now. May be over before this returns. */
   begin(clientAddress: string): void {
     this.port.begin();
     this.#dialFor(clientAddress);
   }
 
-  /** Goes on where another process was. Throws a SysError when a descriptor cannot be watched. */
+  /** Continues where another process was. Throws a SysError when a descriptor cannot be watched. */
   resume({ sides: [client, backend], broken }: EstablishedRecord, target: Target): void {
     const { loop } = this.port.worker;
     this.#join(target, new TcpSide(this, backend.fd, 'endpoint'));
@@ -62,45 +62,42 @@ export class TcpConnection extends Deadline implements Dialler {
     ] as const) {
       loop.own(record.fd);
       side.resume(record);
-      must('epoll_ctl', loop.watch(record.fd, SIDE_EVENTS, side));
+      must('epoll_ctl', loop.watch(record.fd, SIDE_EVENTS, this));
     }
-    this.port.resumed(target);
+    this.resumed();
     if (broken !== undefined) {
       this.#broken = broken === 'client' ? this.#client : this.#backend;
       this.#giveUpMs = loop.nowMs + RESET_PATIENCE_MS;
-      loop.deadlines.after(RESET_POLL_MS).start(this, loop.nowMs);
+      this.#wait(RESET_POLL_MS);
     } else if (client.isShut || backend.isShut) {
       this.#beginHalfOpen();
     }
   }
 
-  /** Another process let the client in, and was still dialling. */
+  /** Another process accepted the client and was still dialling. */
   redial(clientAddress: string): void {
     const { loop } = this.port.worker;
-    loop.own(this.#client.fd);
-    this.port.resumed(undefined);
+    loop.own(this.fd);
+    this.resumed();
+    this.#clientAddress = clientAddress;
     loop.inNextTurn({ run: () => this.#dialFor(clientAddress) });
   }
 
-  describe(side: TcpSide): LiveRecord | undefined {
-    if (side !== this.#client) return undefined;
+  record(): LiveRecord {
+    const { fd } = this;
     const { id: port } = this.port;
-    if (this.#backend === undefined) {
-      return { kind: 'dialling', port, fd: side.fd, client: this.#clientAddress as Address };
-    }
+    if (this.#backend === undefined) return { kind: 'dialling', port, fd, client: this.#clientAddress as Address };
     return {
       kind: 'established',
       port,
       endpoint: (this.target as Target).endpoint,
-      sides: [side.record(), this.#backend.record()],
-      broken: this.#broken && (this.#broken === side ? 'client' : 'backend'),
+      sides: [this.#client.record(), this.#backend.record()],
+      broken: this.#broken && (this.#broken === this.#client ? 'client' : 'backend'),
     };
   }
 
-  /** `undefined` for another port, the other side, and a client that has gone just now. */
-  listing(side: TcpSide, port: PortState): OpenConnection | undefined {
-    if (port !== this.port || side !== this.#client) return undefined;
-    const client = clientOf(side.fd);
+  describe(): OpenConnection | undefined {
+    const client = peerOf(this.fd);
     if (client === undefined) return undefined;
     if (this.target === undefined) return { client, endpoint: this.#dial?.endpoint, state: 'dialling' };
     const { endpoint } = this.target;
@@ -109,10 +106,21 @@ export class TcpConnection extends Deadline implements Dialler {
     return { client, endpoint, state: 'half-closed', expiresMs: wholeMsLeft(endMs - this.port.worker.loop.nowMs) };
   }
 
-  onConnected({ target, fd, events, isBroken }: Parameters<Dialler['onConnected']>[0]): void {
+  onEvents(events: number, fd: number): void {
+    if (this.#dial === undefined) {
+      this.#onSide(fd === this.fd ? this.#client : (this.#backend as TcpSide), events);
+    } else if (fd !== this.fd) {
+      this.#dial.onEvents(events);
+    } else {
+      this.#client.note(events);
+      // The client reset the connection. One that has only ended its direction still wants an answer.
+      if (events & (EPOLLERR | EPOLLHUP)) this.#end();
+    }
+  }
+
+  onConnected({ target, fd, events, isBroken }: DialResult): void {
     const client = this.#client;
     const backend = new TcpSide(this, fd, 'endpoint');
-    this.port.worker.loop.passTo(fd, backend);
     this.#dial = undefined;
     this.#clientAddress = undefined;
     this.#join(target, backend);
@@ -120,58 +128,29 @@ export class TcpConnection extends Deadline implements Dialler {
       this.#breakOff(backend);
       return;
     }
-    // Most clients speak first, and have by now.
+    // Most clients speak first, and have done so by now.
     client.isReadable = true;
     this.#pump(client);
-    if (!this.#isOver) backend.onEvents(events);
+    if (!this.isOver) this.#onSide(backend, events);
   }
 
   onGivenUp(reason: 'no-endpoints' | 'exhausted'): void {
-    this.port.turnedAway({ client: this.#clientAddress as string, reason });
+    this.port.turnedAway(this.#clientAddress as string, reason);
     this.#end();
   }
 
-  onSideEvents(side: TcpSide, events: number): void {
-    if (this.#dial !== undefined) {
-      // It reset the connection. One that has only ended its direction still wants an answer.
-      if (events & (EPOLLERR | EPOLLHUP)) this.#end();
-      return;
-    }
-    if (this.#broken !== undefined) {
-      this.#settle();
-      return;
-    }
-    if (side.isReadable) this.#pump(side);
-    const peer = side.peer as TcpSide;
-    if (events & EPOLLOUT && peer.pending > 0 && this.#isOpen()) this.#pump(peer);
-    // Not yet noticed: the stream was at its end before, or is held up by the other side.
-    if (events & EPOLLERR && this.#isOpen()) this.#breakOff(side);
-  }
-
-  /** There is another portion of a turn for this side's stream. */
   onPortion(side: TcpSide): void {
-    if (this.#isOver) return;
+    if (this.isOver) return;
     if (this.#broken === undefined) this.#pump(side);
     else this.#settle();
   }
 
-  /** It has not acknowledged anything for too long. */
   onDead(side: TcpSide): void {
     if (this.#isOpen()) this.#breakOff(side);
   }
 
-  endpointsGone(port: PortState, names: ReadonlySet<string>): void {
-    if (this.port === port && this.target !== undefined && names.has(this.target.name)) this.cut();
-  }
-
-  /** Something has moved. */
   moved(): void {
-    if (this.#isHalfOpen) this.#watchHalfOpen();
-  }
-
-  /** Ends both sides at once. */
-  cut(): void {
-    this.#over((fd) => this.port.worker.loop.reset(fd));
+    if (this.#isHalfOpen) this.#wait(this.port.worker.options.tcpHalfOpenTimeoutMs);
   }
 
   onDue(): void {
@@ -179,15 +158,16 @@ export class TcpConnection extends Deadline implements Dialler {
     else this.#endHalfOpen();
   }
 
+  cut(): void {
+    this.#over((fd) => this.port.worker.loop.reset(fd));
+  }
+
   #dialFor(clientAddress: string): void {
     const { loop } = this.port.worker;
     this.#clientAddress = clientAddress;
-    this.#dial = new TcpDial({
-      port: this.port,
-      pick: this.port.picker.pick(clientAddress, loop.nowMs),
-      dialler: this,
-    });
-    if (loop.watch(this.#client.fd, SIDE_EVENTS, this.#client) < 0) this.cut();
+    const pick = this.port.endpoints.picker.pick(clientAddress, loop.nowMs);
+    this.#dial = new TcpDial({ port: this.port, pick, dialler: this });
+    if (loop.watch(this.fd, SIDE_EVENTS, this) < 0) this.cut();
     else this.#dial.start();
   }
 
@@ -200,7 +180,20 @@ export class TcpConnection extends Deadline implements Dialler {
   }
 
   #isOpen(): boolean {
-    return !this.#isOver && this.#broken === undefined;
+    return !this.isOver && this.#broken === undefined;
+  }
+
+  #onSide(side: TcpSide, events: number): void {
+    side.note(events);
+    if (this.#broken !== undefined) {
+      this.#settle();
+      return;
+    }
+    if (side.isReadable) this.#pump(side);
+    const peer = side.peer as TcpSide;
+    if (events & EPOLLOUT && peer.pending > 0 && this.#isOpen()) this.#pump(peer);
+    // Pumping did not see the error: the stream had ended before, or waits for the other side.
+    if (events & EPOLLERR && this.#isOpen()) this.#breakOff(side);
   }
 
   #pump(side: TcpSide): void {
@@ -220,7 +213,7 @@ export class TcpConnection extends Deadline implements Dialler {
       this.#end();
       return;
     }
-    // Fails only for a side that is broken, which an event of its own tells.
+    // Fails only for a broken side, which has an event of its own.
     shutdownWrite(peer.fd);
     peer.isShut = true;
     peer.wasSent();
@@ -229,17 +222,12 @@ export class TcpConnection extends Deadline implements Dialler {
 
   #beginHalfOpen(): void {
     this.#isHalfOpen = true;
-    this.#watchHalfOpen();
-  }
-
-  #watchHalfOpen(): void {
-    const { loop, options } = this.port.worker;
-    loop.deadlines.after(options.tcpHalfOpenTimeoutMs).start(this, loop.nowMs);
+    this.moved();
   }
 
   /**
-   * The side that still owes its end has had the other's: closing it lets the kernel deliver what may still be on the
-   * way to a slow reader. The side that waits for the rest must not take what it has for all, so it is reset.
+   * The side that still owes its end has had the other's: closing it lets the kernel deliver what a slow reader has not
+   * taken yet. The side that waits for the rest must not take what it has for everything, so it is reset.
    */
   #endHalfOpen(): void {
     const { loop } = this.port.worker;
@@ -252,7 +240,7 @@ export class TcpConnection extends Deadline implements Dialler {
   #breakOff(side: TcpSide): void {
     if (side === this.#backend) this.port.count('resets', this.target);
     this.#broken = side;
-    // What it sent before may still lie in the kernel: the error comes first.
+    // What it sent before may still be in the kernel: the error comes first.
     side.isReadable = !side.hasEnded;
     this.#isHalfOpen = false;
     side.peer?.release();
@@ -261,37 +249,43 @@ export class TcpConnection extends Deadline implements Dialler {
   }
 
   /**
-   * Passes on what the broken side had sent, then the reset. The wait for the peer's acknowledgement is what keeps the
-   * kernel from throwing bytes away that are still queued when the reset is sent.
+   * Passes on what the broken side had sent, then the reset. It waits until the peer has acknowledged everything, because
+   * a reset makes the kernel throw away what is still queued.
    */
   #settle(): void {
-    const { loop } = this.port.worker;
     const side = this.#broken as TcpSide;
     const peer = side.peer as TcpSide;
     const isPeerBroken = side.pump() === peer;
     const isRead = !side.isReadable || side.hasEnded;
     const isDelivered = isRead && side.pending === 0 && unacknowledgedBytes(peer.fd) <= 0;
-    if (isPeerBroken || isDelivered || loop.nowMs >= this.#giveUpMs) this.cut();
-    else loop.deadlines.after(RESET_POLL_MS).start(this, loop.nowMs);
+    if (isPeerBroken || isDelivered || this.port.worker.loop.nowMs >= this.#giveUpMs) this.cut();
+    else this.#wait(RESET_POLL_MS);
   }
 
-  /** A clean end of both sides; bytes that the kernel still holds are delivered. */
+  #wait(ms: number): void {
+    const { loop } = this.port.worker;
+    loop.deadlines.after(ms).start(this, loop.nowMs);
+  }
+
+  /** A clean end of both sides; the kernel delivers the bytes that it holds. */
   #end(): void {
     this.#over((fd) => this.port.worker.loop.close(fd));
   }
 
   #over(close: (fd: number, side: TcpSide) => void): void {
-    if (this.#isOver) return;
-    this.#isOver = true;
-    this.cancelDeadline();
+    if (!this.finish()) return;
     this.#dial?.cancel();
     this.#dial = undefined;
-    this.port.end(this.target);
     for (const side of [this.#client, this.#backend]) {
       if (side === undefined) continue;
       side.release();
       close(side.fd, side);
     }
-    this.port.worker.admission.freed();
   }
+}
+
+/** Asked only for a list: connections are many, and few are ever listed. */
+function peerOf(fd: number): Endpoint | undefined {
+  if (getpeername(fd, clientName) < 0) return undefined;
+  return { address: decodeAddress(clientName.bytes) as Address, port: decodePort(clientName.bytes) };
 }

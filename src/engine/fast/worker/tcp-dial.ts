@@ -6,9 +6,9 @@ import { Memory } from '../../../sys/memory.ts';
 import { connect, getpeername, SOCK_STREAM, SOCKET_ADDRESS_BYTES, socket, takeError } from '../../../sys/socket.ts';
 import { ECONNREFUSED, ECONNRESET, EINPROGRESS, EPIPE, isExhaustion } from '../../../sys/sys-error.ts';
 import { Deadline } from './deadlines.ts';
-import type { Target } from './endpoint-table.ts';
+import type { Target } from './endpoints.ts';
 import type { Handler } from './event-loop.ts';
-import type { PortState } from './port-state.ts';
+import type { Port } from './port.ts';
 import { TCP_OPTIONS } from './tcp-options.ts';
 import { SIDE_EVENTS } from './tcp-side.ts';
 
@@ -16,27 +16,28 @@ const CONNECTED = 0;
 
 const peerAddress = new Memory(SOCKET_ADDRESS_BYTES);
 
-/** How a connection ends that had been established, and no other. */
+/** Only a connection that had been established ends with these. */
 const BROKEN: ReadonlySet<number> = new Set([ECONNRESET, EPIPE]);
 
-/** Whom a dial is for. Called once, unless the dial is cancelled. */
-export interface Dialler {
-  /**
-   * `fd` is connected, watched for {@link SIDE_EVENTS} and the dialler's from now on; `events` are those it has had.
-   * `isBroken`: it was connected and has been reset already, and no event will tell of that again.
-   */
-  onConnected(answer: {
-    readonly target: Target;
-    readonly fd: number;
-    readonly events: number;
-    readonly isBroken: boolean;
-  }): void;
+/** `fd` is connected, watched for {@link SIDE_EVENTS}, and the dialler's from now on. */
+export interface DialResult {
+  readonly target: Target;
+  readonly fd: number;
+  /** What it has had. */
+  readonly events: number;
+  /** It was connected and has been reset already. No event will report that again. */
+  readonly isBroken: boolean;
+}
+
+/** A dial ends with one of the two calls, unless it is cancelled. The dialler handles the events of the descriptors. */
+export interface Dialler extends Handler {
+  onConnected(result: DialResult): void;
   onGivenUp(reason: 'no-endpoints' | 'exhausted'): void;
 }
 
 /** Tries a pick's candidates one after another until one answers. */
-export class TcpDial extends Deadline implements Handler {
-  readonly #port: PortState;
+export class TcpDial extends Deadline {
+  readonly #port: Port;
   readonly #pick: Pick;
   readonly #dialler: Dialler;
   readonly #startedMs: number;
@@ -46,7 +47,7 @@ export class TcpDial extends Deadline implements Handler {
   #beganMs = 0;
   #isOver = false;
 
-  constructor({ port, pick, dialler }: { port: PortState; pick: Pick; dialler: Dialler }) {
+  constructor({ port, pick, dialler }: { port: Port; pick: Pick; dialler: Dialler }) {
     super();
     this.#port = port;
     this.#pick = pick;
@@ -54,7 +55,7 @@ export class TcpDial extends Deadline implements Handler {
     this.#startedMs = port.worker.loop.nowMs;
   }
 
-  /** The one that is being tried. */
+  /** The endpoint of the current attempt. */
   get endpoint(): Endpoint | undefined {
     return this.#target?.endpoint;
   }
@@ -81,6 +82,7 @@ export class TcpDial extends Deadline implements Handler {
     this.#close();
   }
 
+  /** Of the descriptor that is being connected. */
   onEvents(events: number): void {
     if (events & (EPOLLERR | EPOLLHUP)) {
       const errno = takeError(this.#fd);
@@ -90,10 +92,6 @@ export class TcpDial extends Deadline implements Handler {
       if (this.#isToItself(this.#fd, this.#target as Target)) this.#fail(ECONNREFUSED);
       else this.#connected(events, false);
     }
-  }
-
-  onShutdown(): void {
-    this.cancel();
   }
 
   onDue(): void {
@@ -108,12 +106,12 @@ export class TcpDial extends Deadline implements Handler {
     if (!this.#isOver && !this.#try(this.#target as Target)) this.start();
   }
 
-  /** Whether the try is under way; otherwise it has failed at once. */
+  /** False when the attempt has failed at once. */
   #try(target: Target): boolean {
     const { loop, admission } = this.#port.worker;
     const fd = socket(target.family, SOCK_STREAM);
     if (isExhaustion(-fd)) {
-      // Not the endpoint's fault: the client waits, and no more are let in.
+      // Not the endpoint's fault: the client waits, and no further clients are accepted.
       admission.pause(this.#port);
       admission.await(this);
       return true;
@@ -122,7 +120,7 @@ export class TcpDial extends Deadline implements Handler {
       loop.own(fd);
       admission.opened(fd, this.#port);
     }
-    this.#beganMs = loop.exactMs();
+    this.#beganMs = loop.clock.now();
     const status = fd < 0 ? fd : this.#connect(fd, target);
     if (hasFailed(status)) {
       if (fd >= 0) loop.close(fd);
@@ -135,17 +133,17 @@ export class TcpDial extends Deadline implements Handler {
     return true;
   }
 
-  /** {@link CONNECTED}; or the negative of EINPROGRESS while it is under way, or of a failure. */
+  /** {@link CONNECTED}, or a negative errno: EINPROGRESS while it is under way, else the failure. */
   #connect(fd: number, target: Target): number {
     const { loop, endpointSockets } = this.#port.worker;
     endpointSockets.prepare(fd, TCP_OPTIONS);
     const begun = connect(fd, target.address);
-    // With an endpoint on this node the handshake is over within the call, although it says otherwise. Asking for the peer
-    // saves a turn: the client's first bytes go on at once. (A second connect throws away what came before a reset.)
+    // With an endpoint on this node the handshake ends within the call, although the result says otherwise. Asking for
+    // the peer saves a turn: the client's first bytes go on at once. (A second connect would lose what came before a reset.)
     const status = begun === -EINPROGRESS && getpeername(fd, peerAddress) === 0 ? CONNECTED : begun;
     if (hasFailed(status)) return status;
     if (status === CONNECTED && this.#isToItself(fd, target)) return -ECONNREFUSED;
-    const watched = loop.watch(fd, SIDE_EVENTS, this);
+    const watched = loop.watch(fd, SIDE_EVENTS, this.#dialler);
     return watched < 0 ? watched : status;
   }
 
@@ -157,12 +155,12 @@ export class TcpDial extends Deadline implements Handler {
     this.cancelDeadline();
     this.#isOver = true;
     const target = this.#target as Target;
-    this.#port.answered(target, this.#port.worker.loop.exactMs() - this.#beganMs);
+    this.#port.joined(target, this.#port.worker.loop.clock.now() - this.#beganMs);
     this.#dialler.onConnected({ target, fd: this.#fd, events, isBroken });
   }
 
   #fail(errno: number): void {
-    // Closed first: a connection that comes up late must not stay behind.
+    // Closed first: a connection that is established late must not stay open.
     this.#close();
     this.#port.dialFailed(this.#target as Target, errno);
     this.start();

@@ -1,69 +1,82 @@
-import type { OpenConnection } from '../../../model/data-plane.ts';
 import { read, splice } from '../../../sys/descriptor.ts';
 import { EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLPRI, EPOLLRDHUP } from '../../../sys/epoll.ts';
 import { Memory } from '../../../sys/memory.ts';
 import { MSG_MORE, peerState, recv, send, setOption, unacknowledgedBytes } from '../../../sys/socket.ts';
 import { EAGAIN, EINVAL, EIO, ENOMEM, ENOSYS, EPERM } from '../../../sys/sys-error.ts';
-import { isDead, lookIntervalMs, NEVER, unansweredSinceMs } from './dead-peer.ts';
+import { isDead, lookIntervalMs, NEVER, unansweredSinceMs } from '../../dead-peer.ts';
 import { Deadline } from './deadlines.ts';
-import type { Handler, Task } from './event-loop.ts';
+import type { Target } from './endpoints.ts';
+import type { Task } from './event-loop.ts';
 import type { Pipe } from './pipe-pool.ts';
-import { add, type PortState } from './port-state.ts';
+import { add, type Port } from './port.ts';
 import { COUNTER } from './protocol.ts';
-import type { LiveRecord, SideRecord } from './records.ts';
-import type { TcpConnection } from './tcp-connection.ts';
+import type { SideRecord } from './records.ts';
 import { URGENT_IN_LINE } from './tcp-options.ts';
+import { SCRATCH_BYTES, type WorkerContext } from './worker-context.ts';
 
 /**
- * Edge-triggered: one registration serves a socket for life, and what is drained costs the kernel nothing per turn. In
- * return whoever stops before the end must come back by himself: reading stops at EAGAIN or a short read, writing at
- * EAGAIN, and a spent budget goes on in the next turn.
+ * Edge-triggered: one registration serves a socket for life, and a drained socket costs the kernel nothing per turn. In
+ * return, reading must go on until EAGAIN or a short read, and writing until EAGAIN; a stream that spends its portion
+ * goes on in the next turn.
  */
 export const SIDE_EVENTS = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI | EPOLLET;
 
 /**
- * After these a short read does not mean that there is no more: an end or an error may stand behind the bytes, and
+ * After these events a short read does not mean that there is no more: an end or an error may follow the bytes, and
  * reading stops short at urgent data.
  */
 const MORE_BEHIND = EPOLLRDHUP | EPOLLHUP | EPOLLERR | EPOLLPRI;
 const SOMETHING_TO_READ = EPOLLIN | MORE_BEHIND;
 
-/** A read that fills this means bulk. It is what one call can copy while it stays in the processor's second cache. */
-export const SCRATCH_BYTES = 64 << 10;
-
-/** Reads below {@link SCRATCH_BYTES} in a row that turn a bulk stream into one of messages again. */
+/** After this many reads below {@link SCRATCH_BYTES} in a row a bulk stream counts as one of messages again. */
 const BULK_PATIENCE = 8;
 const NEVER_BULK = -1;
 
 /**
- * Splicing is at fault, not the socket. An error of the socket itself must end its stream here: the kernel tells of it
- * once, and a read after it looks like a clean end.
+ * Splicing failed, not the socket. An error of the socket must end its stream here: the kernel reports it once, and a
+ * read after it looks like a clean end.
  */
 const CANNOT_SPLICE: ReadonlySet<number> = new Set([EINVAL, EIO, ENOMEM, ENOSYS, EPERM]);
 
+const FAILED_HERE = -1;
+const FAILED_THERE = -2;
+
+/** The connection that a side belongs to. */
+export interface SideOwner {
+  readonly port: Port;
+  readonly target: Target | undefined;
+  /** Bytes have moved. */
+  moved(): void;
+  /** This side's stream has another portion of a turn. */
+  onPortion(side: TcpSide): void;
+  /** The peer has not acknowledged anything for too long. */
+  onDead(side: TcpSide): void;
+}
+
 /**
- * One side of a connection, and the stream of bytes that comes from it: what is read here is written to {@link peer}. An
- * endpoint's is a deadline, too: it is looked at while it has something to acknowledge.
+ * One side of a connection, and the stream of bytes that comes from it: what is read here is written to {@link peer}. As
+ * a deadline it looks at its endpoint's kernel from time to time, while that has something to acknowledge.
  */
-export class TcpSide extends Deadline implements Handler, Task {
-  readonly connection: TcpConnection;
+export class TcpSide extends Deadline implements Task {
   readonly fd: number;
-  readonly counter: number;
   peer: TcpSide | undefined;
   isReadable = false;
   isWritable = true;
-  /** The stream has come to its end, by a FIN or an error: nothing more can be read. */
+  /** The stream has ended, by a FIN or an error: nothing more can be read. */
   hasEnded = false;
-  /** We have ended the stream that leads to this side. */
+  /** The stream that leads to this side has been ended by us. */
   isShut = false;
-  /** Bytes read here that the peer has not taken yet: in `pipe`, or `rest` from `restOffset` on. */
+  /** Bytes read here that the peer has not taken yet: in the pipe, or in `rest` from `restOffset` on. */
   pending = 0;
+  /** The stream ends cleanly behind what can be read, which may be more than the peer takes for now. */
+  endIsNear = false;
+  readonly #connection: SideOwner;
+  readonly #worker: WorkerContext;
+  readonly #counter: number;
   #mayHaveMore = false;
-  /** The stream ends cleanly with what can be read now. */
-  #endIsNear = false;
-  /** The portion of a turn was spent. */
+  /** It has spent its portion of the turn. */
   #isQueued = false;
-  /** How long an endpoint may leave something unanswered; 0: no matter how long. */
+  /** How long an endpoint may leave bytes unacknowledged; 0: without limit. */
   readonly #userTimeoutMs: number;
   #unansweredSinceMs = NEVER;
   #bulk = 0;
@@ -71,44 +84,24 @@ export class TcpSide extends Deadline implements Handler, Task {
   #rest: Memory | undefined;
   #restOffset = 0;
 
-  constructor(connection: TcpConnection, fd: number, role: 'client' | 'endpoint') {
+  constructor(connection: SideOwner, fd: number, role: 'client' | 'endpoint') {
     super();
-    this.connection = connection;
     this.fd = fd;
-    this.counter = COUNTER[role === 'client' ? 'receivedBytes' : 'sentBytes'];
-    this.#userTimeoutMs = role === 'client' ? 0 : connection.port.worker.options.tcpUserTimeoutMs;
+    this.#connection = connection;
+    this.#worker = connection.port.worker;
+    this.#counter = COUNTER[role === 'client' ? 'receivedBytes' : 'sentBytes'];
+    this.#userTimeoutMs = role === 'client' ? 0 : this.#worker.options.tcpUserTimeoutMs;
   }
 
-  /** The stream ends behind what can be read, which may be more than the peer takes for now. */
-  get endIsNear(): boolean {
-    return this.#endIsNear;
-  }
-
-  onEvents(events: number): void {
+  /** Takes note of what epoll says about this side. */
+  note(events: number): void {
     if (events & EPOLLOUT) this.isWritable = true;
     if (events & SOMETHING_TO_READ) {
       this.isReadable = true;
       if (events & MORE_BEHIND) this.#mayHaveMore = true;
       if (events & EPOLLPRI) this.#keepUrgentByte();
-      this.#endIsNear = (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) === EPOLLRDHUP;
+      this.endIsNear = (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) === EPOLLRDHUP;
     }
-    this.connection.onSideEvents(this, events);
-  }
-
-  onShutdown(): void {
-    this.connection.cut();
-  }
-
-  describe(): LiveRecord | undefined {
-    return this.connection.describe(this);
-  }
-
-  listing(port: PortState): OpenConnection | undefined {
-    return this.connection.listing(this, port);
-  }
-
-  endpointsGone(port: PortState, names: ReadonlySet<string>): void {
-    this.connection.endpointsGone(port, names);
   }
 
   record(): SideRecord {
@@ -123,14 +116,14 @@ export class TcpSide extends Deadline implements Handler, Task {
     };
   }
 
-  /** Goes on where the side of this record was. What happened to the socket since then is told when it is watched. */
+  /** Continues a side of another process. epoll reports what happened to the socket since then. */
   resume({ hasEnded, isShut, rest, piped }: SideRecord): void {
     this.hasEnded = hasEnded;
     this.isShut = isShut;
     this.isReadable = !hasEnded;
     if (rest !== undefined) this.#keep(Buffer.from(rest.buffer, rest.byteOffset, rest.length));
     if (piped !== undefined) {
-      this.#pipe = this.connection.port.worker.pipes.adopt(piped);
+      this.#pipe = this.#worker.pipes.adopt(piped);
       this.pending = piped.pending;
     }
     this.wasSent();
@@ -138,10 +131,10 @@ export class TcpSide extends Deadline implements Handler, Task {
 
   run(): void {
     this.#isQueued = false;
-    this.connection.onPortion(this);
+    this.#connection.onPortion(this);
   }
 
-  /** Bytes or an end went out to this side. */
+  /** Bytes or an end were sent to this side. */
   wasSent(): void {
     if (this.#userTimeoutMs === 0 || this.list !== undefined) return;
     this.#unansweredSinceMs = NEVER;
@@ -152,21 +145,21 @@ export class TcpSide extends Deadline implements Handler, Task {
     if (unacknowledgedBytes(this.fd) <= 0) return;
     const state = peerState(this.fd);
     if (state === undefined) return;
-    const { nowMs } = this.connection.port.worker.loop;
+    const { nowMs } = this.#worker.loop;
     this.#unansweredSinceMs = unansweredSinceMs(state, this.#unansweredSinceMs, nowMs);
-    if (isDead(state, nowMs - this.#unansweredSinceMs, this.#userTimeoutMs)) this.connection.onDead(this);
+    if (isDead(state, nowMs - this.#unansweredSinceMs, this.#userTimeoutMs)) this.#connection.onDead(this);
     else this.#lookLater();
   }
 
   /**
-   * Moves what can be moved from here to the peer. Returns the side that turned out to be broken: this one when reading
-   * failed, the peer when writing did.
+   * Moves what can be moved from here to the peer. Returns a side that is broken: this one if reading failed, the peer if
+   * writing failed.
    */
   pump(): TcpSide | undefined {
     const peer = this.peer;
-    // Having spent its portion it waits for its turn, for others do, too.
+    // It has spent its portion: its next turn comes after the others'.
     if (peer === undefined || this.#isQueued) return undefined;
-    const { share } = this.connection.port.worker;
+    const { share } = this.#worker;
     for (let left = share.portion(); ; ) {
       while (this.pending > 0) {
         if (!peer.isWritable) return undefined;
@@ -186,9 +179,9 @@ export class TcpSide extends Deadline implements Handler, Task {
     }
   }
 
-  /** What is still inside is lost. */
+  /** Unsent bytes are lost. */
   release(): void {
-    const { pipes } = this.connection.port.worker;
+    const { pipes } = this.#worker;
     if (this.#pipe !== undefined) pipes.discard(this.#pipe);
     this.#pipe = undefined;
     this.#rest = undefined;
@@ -197,7 +190,7 @@ export class TcpSide extends Deadline implements Handler, Task {
   }
 
   #lookLater(): void {
-    const { loop } = this.connection.port.worker;
+    const { loop } = this.#worker;
     loop.deadlines.after(lookIntervalMs(this.#userTimeoutMs)).start(this, loop.nowMs);
   }
 
@@ -208,7 +201,7 @@ export class TcpSide extends Deadline implements Handler, Task {
 
   /** One read and, at best, one write. Bytes moved, or one of the two failures. */
   #copy(peer: TcpSide): number {
-    const { scratch } = this.connection.port.worker;
+    const { scratch } = this.#worker;
     const received = recv(this.fd, scratch, 0, SCRATCH_BYTES);
     if (received <= 0) return this.#nothingRead(received);
     this.#counted(received);
@@ -217,8 +210,8 @@ export class TcpSide extends Deadline implements Handler, Task {
     } else if (!this.#mayHaveMore) {
       this.isReadable = false;
     }
-    // The end goes with the last bytes then, in one packet.
-    const isLast = this.#endIsNear && received < SCRATCH_BYTES;
+    // The FIN then goes out with the last bytes, in one packet.
+    const isLast = this.endIsNear && received < SCRATCH_BYTES;
     const sent = send(peer.fd, scratch, 0, received, isLast ? MSG_MORE : 0);
     if (sent > 0) peer.wasSent();
     if (sent === received) return received;
@@ -229,7 +222,7 @@ export class TcpSide extends Deadline implements Handler, Task {
   }
 
   #spliceIn(peer: TcpSide, atMost: number): number {
-    const { pipes } = this.connection.port.worker;
+    const { pipes } = this.#worker;
     this.#pipe ??= pipes.take();
     if (this.#pipe === undefined) {
       this.#bulk = 0;
@@ -244,7 +237,7 @@ export class TcpSide extends Deadline implements Handler, Task {
       return moved;
     }
     this.#givePipe();
-    // Splicing stops before urgent data, and calls that an end once the FIN is there, too: only recv tells the truth.
+    // Splicing stops before urgent data, and once the FIN is there it reports an end: only recv knows better.
     if (moved === 0) return this.#copy(peer);
     if (!CANNOT_SPLICE.has(-moved)) return this.#nothingRead(moved);
     this.#bulk = NEVER_BULK;
@@ -252,8 +245,8 @@ export class TcpSide extends Deadline implements Handler, Task {
   }
 
   /**
-   * Urgent data: the byte stays in its place in the stream, as RFC 6093 wants it, and is not urgent any more. Without
-   * this the kernel leaves it out, and what splices never gets past it. Clients have it from their listener.
+   * The urgent byte stays in its place in the stream, as RFC 6093 asks, and is not urgent any more. Without this option
+   * the kernel leaves it out, and splicing never gets past it. Clients' sockets have the option from their listener.
    */
   #keepUrgentByte(): void {
     setOption(this.fd, URGENT_IN_LINE);
@@ -279,7 +272,7 @@ export class TcpSide extends Deadline implements Handler, Task {
     const sent = send(peer.fd, rest, this.#restOffset, this.pending);
     if (sent < 0) return this.#notTaken(peer, sent);
     peer.wasSent();
-    this.connection.moved();
+    this.#connection.moved();
     this.#restOffset += sent;
     this.pending -= sent;
     if (this.pending === 0) this.#rest = undefined;
@@ -292,12 +285,12 @@ export class TcpSide extends Deadline implements Handler, Task {
     if (sent < 0) {
       if (CANNOT_SPLICE.has(-sent)) this.#emptyPipe(pipe, NEVER_BULK);
       else if (!this.#notTaken(peer, sent)) return false;
-      // It stalls: with so little inside it leaves the pipe to a stream that moves.
-      else if (this.pending <= SCRATCH_BYTES && this.connection.port.worker.pipes.areScarce) this.#emptyPipe(pipe, 0);
+      // It stalls with so little inside: leave the pipe to a stream that moves.
+      else if (this.pending <= SCRATCH_BYTES && this.#worker.pipes.areScarce) this.#emptyPipe(pipe, 0);
       return true;
     }
     peer.wasSent();
-    this.connection.moved();
+    this.#connection.moved();
     this.pending -= sent;
     if (this.pending === 0) this.#givePipe();
     return true;
@@ -308,7 +301,7 @@ export class TcpSide extends Deadline implements Handler, Task {
     return error === -EAGAIN;
   }
 
-  /** Goes on by copying, with what is inside first. */
+  /** Goes on by copying, first what is in the pipe. */
   #emptyPipe(pipe: Pipe, bulk: number): void {
     const rest = new Memory(this.pending);
     let taken = 0;
@@ -332,17 +325,14 @@ export class TcpSide extends Deadline implements Handler, Task {
   }
 
   #givePipe(): void {
-    if (this.#pipe !== undefined) this.connection.port.worker.pipes.give(this.#pipe);
+    if (this.#pipe !== undefined) this.#worker.pipes.give(this.#pipe);
     this.#pipe = undefined;
   }
 
   #counted(bytes: number): void {
-    const { port, target } = this.connection;
-    add(port.counters, this.counter, bytes);
-    if (target !== undefined) add(target.counters, this.counter, bytes);
-    this.connection.moved();
+    const { port, target } = this.#connection;
+    add(port.counters, this.#counter, bytes);
+    if (target !== undefined) add(target.counters, this.#counter, bytes);
+    this.#connection.moved();
   }
 }
-
-const FAILED_HERE = -1;
-const FAILED_THERE = -2;

@@ -1,97 +1,96 @@
 import type { Address } from '../../../model/address.ts';
 import type { OpenConnection } from '../../../model/data-plane.ts';
-import type { DatagramInbox, ReplyPath } from '../../../sys/datagram-inbox.ts';
+import { type DatagramInbox, keysOf, type ReplyPath } from '../../../sys/datagram-inbox.ts';
 import { cannotSegment } from '../../../sys/datagram-slots.ts';
 import { EPOLLET, EPOLLIN } from '../../../sys/epoll.ts';
 import { allowFragments } from '../../../sys/socket.ts';
 import { decodePort } from '../../../sys/socket-address.ts';
 import { EAGAIN, EMSGSIZE, ENOBUFS, ENOMEM, EPERM } from '../../../sys/sys-error.ts';
 import { wholeMsLeft } from '../../../util/clock.ts';
-import { Deadline, type DeadlineList } from './deadlines.ts';
-import type { Target } from './endpoint-table.ts';
-import type { Handler, Task } from './event-loop.ts';
-import { add, type PortState } from './port-state.ts';
+import type { DeadlineList } from './deadlines.ts';
+import type { Target } from './endpoints.ts';
+import type { Task } from './event-loop.ts';
+import type { FlowTable } from './flow-table.ts';
+import { add, type Listener, Session } from './port.ts';
 import { COUNTER } from './protocol.ts';
 import type { FlowRecord } from './records.ts';
-import type { UdpPort } from './udp-port.ts';
 import { REPLIES_PER_TAKE } from './udp-replies.ts';
 
 export const FLOW_EVENTS = EPOLLIN | EPOLLET;
 
-/** No buffer for now, too big for the path, held back by a local rule: the flow and its endpoint are sound. */
+/** No buffer for now, too big for the path, or stopped by a local rule: the flow and its endpoint are sound. */
 const HARMS_ONE_DATAGRAM: ReadonlySet<number> = new Set([EAGAIN, ENOBUFS, ENOMEM, EMSGSIZE, EPERM]);
 
-/** One client address and port, as one endpoint sees it: a connected socket of its own, so that replies find back. */
-export class UdpFlow extends Deadline implements Handler, Task {
+/** Clients reach the flows through its socket, and replies leave by it. */
+export interface FlowOwner extends Pick<Listener, 'fd' | 'port'> {
+  readonly flows: FlowTable<UdpFlow>;
+  readonly silenceBeforeReply: DeadlineList;
+  readonly silenceAfterReply: DeadlineList;
+}
+
+/** One client address and port, with a connected socket of its own towards one endpoint, so that replies find back. */
+export class UdpFlow extends Session implements Task {
   readonly target: Target;
   readonly client: string;
   readonly localKey: number | string;
   readonly clientKey: number | string;
-  readonly fd: number;
-  isOver = false;
-  /** It passes on late answers; what the client sends next begins another flow. */
   hasRetired: boolean;
-  readonly #port: UdpPort;
+  readonly #owner: FlowOwner;
   readonly #path: ReplyPath;
   #silence: DeadlineList;
   #canSegment = true;
 
   constructor(setup: {
-    readonly port: UdpPort;
+    readonly owner: FlowOwner;
     readonly target: Target;
     readonly client: string;
-    readonly localKey: number | string;
-    readonly clientKey: number | string;
     /** Connected, not watched yet, and the flow's from now on. */
     readonly fd: number;
     readonly path: ReplyPath;
-    readonly hasReplied: boolean;
-    readonly hasRetired: boolean;
+    readonly hasReplied?: boolean;
+    readonly hasRetired?: boolean;
   }) {
-    super();
-    this.#port = setup.port;
-    this.target = setup.target;
-    this.client = setup.client;
-    this.localKey = setup.localKey;
-    this.clientKey = setup.clientKey;
-    this.fd = setup.fd;
-    this.hasRetired = setup.hasRetired;
-    this.#path = setup.path;
-    // Here, and not where it is connected: a predecessor may have left it out.
-    allowFragments(this.fd, this.target.family);
-    this.#silence = setup.hasReplied ? setup.port.silenceAfterReply : setup.port.silenceBeforeReply;
+    const { owner, target, client, fd, path, hasReplied = false, hasRetired = false } = setup;
+    super(owner.port, fd);
+    this.target = target;
+    this.client = client;
+    const keys = keysOf(path);
+    this.localKey = keys.local;
+    this.clientKey = keys.client;
+    this.hasRetired = hasRetired;
+    this.#owner = owner;
+    this.#path = path;
+    // Here, and not where it is connected: a predecessor may not have set it.
+    allowFragments(fd, target.family);
+    this.#silence = hasReplied ? owner.silenceAfterReply : owner.silenceBeforeReply;
     this.#moved();
+    owner.flows.add(this);
+    owner.port.worker.flows.begin();
   }
 
   /**
-   * From the client to the endpoint: `count` datagrams of the inbox from `first` on, a run. Returns how many are dealt
-   * with: none when the endpoint has refused earlier ones, and this flow is over.
+   * From the client to the endpoint: a run of `count` datagrams of the inbox from `first` on. Returns how many are dealt
+   * with: none when the endpoint has refused earlier ones, which ends the flow.
    */
   send(inbox: DatagramInbox, first: number, count: number): number {
     if (count > 1 && !this.#canSegment) return this.#sendOneByOne(inbox, first, count);
     this.#moved();
     let sent = inbox.sendRun(this.fd, first, count);
-    // Perhaps the error of an earlier datagram, from ICMP: then nothing of this run has been tried.
+    // This may be the error of an earlier datagram, from ICMP: then nothing of this run has been tried.
     if (sent === -EMSGSIZE) sent = inbox.sendRun(this.fd, first, count);
     if (count > 1 && cannotSegment(sent)) {
       this.#canSegment = false;
       return this.#sendOneByOne(inbox, first, count);
     }
     if (sent < 0 && !HARMS_ONE_DATAGRAM.has(-sent)) {
-      this.#port.fail(this, -sent);
+      this.fail(-sent);
       return 0;
     }
-    const { state } = this.#port;
-    if (sent < 0) add(state.counters, COUNTER.limited, count);
+    if (sent < 0) this.port.count('limited', undefined, count);
     let bytes = 0;
     for (let i = first; i < first + count; i++) bytes += inbox.bytes(i);
-    add(state.counters, COUNTER.receivedBytes, bytes);
+    add(this.port.counters, COUNTER.receivedBytes, bytes);
     add(this.target.counters, COUNTER.receivedBytes, bytes);
-    return count;
-  }
-
-  #sendOneByOne(inbox: DatagramInbox, first: number, count: number): number {
-    for (let i = 0; i < count; i++) if (this.send(inbox, first + i, 1) === 0) return i;
     return count;
   }
 
@@ -99,7 +98,7 @@ export class UdpFlow extends Deadline implements Handler, Task {
     this.run();
   }
 
-  /** Takes replies; comes back in the next turn if there may be more. */
+  /** Takes replies; goes on in the next turn if there may be more. */
   run(): void {
     if (this.isOver) return;
     let taken = this.#take();
@@ -107,60 +106,73 @@ export class UdpFlow extends Deadline implements Handler, Task {
     if (taken === -EMSGSIZE) taken = this.#take();
     if (taken < 0 && HARMS_ONE_DATAGRAM.has(-taken)) return;
     if (taken < 0) {
-      // What had been answered before the endpoint went still counts.
+      // Answers from before the endpoint went still count.
       this.#take();
-      this.#port.fail(this, -taken);
+      this.fail(-taken);
     } else if (taken === REPLIES_PER_TAKE) {
-      this.#port.state.worker.loop.inNextTurn(this);
+      this.port.worker.loop.inNextTurn(this);
     }
   }
 
-  onShutdown(): void {
-    this.#port.end(this);
-  }
-
-  describe(): FlowRecord {
+  record(): FlowRecord {
     const { name, control } = this.#path;
     return {
       kind: 'flow',
-      port: this.#port.state.id,
+      port: this.port.id,
       fd: this.fd,
       endpoint: this.target.endpoint,
-      hasReplied: this.#silence === this.#port.silenceAfterReply,
+      hasReplied: this.#silence === this.#owner.silenceAfterReply,
       hasRetired: this.hasRetired,
       name: new Uint8Array(name.slice().buffer),
       control: new Uint8Array(control.slice().buffer),
     };
   }
 
-  listing(port: PortState): OpenConnection | undefined {
-    const { state } = this.#port;
-    if (port !== state) return undefined;
+  describe(): OpenConnection {
     return {
       client: { address: this.client as Address, port: decodePort(Buffer.from(this.#path.name.buffer)) },
       endpoint: this.target.endpoint,
       state: 'flow',
-      expiresMs: wholeMsLeft(this.dueMs - state.worker.loop.nowMs),
+      expiresMs: wholeMsLeft(this.dueMs - this.port.worker.loop.nowMs),
     };
   }
 
   onDue(): void {
-    this.#port.end(this);
+    this.cut();
+  }
+
+  /** The endpoint, or the way to it, failed. */
+  fail(errno: number): void {
+    this.cut();
+    this.port.flowFailed(this.target, this.client, errno);
+  }
+
+  cut(): void {
+    if (!this.finish()) return;
+    this.#owner.flows.delete(this);
+    const { loop, flows } = this.port.worker;
+    loop.close(this.fd);
+    flows.end();
+  }
+
+  #sendOneByOne(inbox: DatagramInbox, first: number, count: number): number {
+    for (let i = 0; i < count; i++) if (this.send(inbox, first + i, 1) === 0) return i;
+    return count;
   }
 
   #take(): number {
-    const { replies } = this.#port.state.worker.udp;
-    const taken = replies.take({ socket: this.#port, fd: this.fd, path: this.#path });
+    const { replies } = this.port.worker;
+    const taken = replies.take({ socket: this.#owner, fd: this.fd, path: this.#path });
     if (taken > 0) {
-      this.#silence = this.#port.silenceAfterReply;
+      this.#silence = this.#owner.silenceAfterReply;
       this.#moved();
-      add(this.#port.state.counters, COUNTER.sentBytes, replies.takenBytes);
+      add(this.port.counters, COUNTER.sentBytes, replies.takenBytes);
       add(this.target.counters, COUNTER.sentBytes, replies.takenBytes);
     }
     return taken;
   }
 
   #moved(): void {
-    this.#silence.start(this, this.#port.state.worker.loop.nowMs);
+    this.#silence.start(this, this.port.worker.loop.nowMs);
   }
 }

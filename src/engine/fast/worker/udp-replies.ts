@@ -1,23 +1,21 @@
 import type { ReplyPath } from '../../../sys/datagram-inbox.ts';
 import { DatagramOutbox } from '../../../sys/datagram-outbox.ts';
 import type { EventLoop, Task } from './event-loop.ts';
-import { add, type PortState } from './port-state.ts';
-import { COUNTER } from './protocol.ts';
 
 const CAPACITY = 64;
 
-/** Taken from one flow at a time, so that a flow in full flood does not have the whole turn. */
+/** Taken from one flow at a time, so that one flood of replies does not fill the whole turn. */
 export const REPLIES_PER_TAKE = 16;
 
-/** Whose socket replies leave by. */
-export interface ReplySocket {
+/** Replies leave by its socket. */
+interface ReplySocket {
   readonly fd: number;
-  readonly state: PortState;
+  readonly port: { count(counter: 'limited', target: undefined, amount: number): void };
 }
 
 /** Gathers replies of many flows during a turn, and sends them with one call per listening socket. */
 export class UdpReplies implements Task {
-  /** What the last {@link take} brought. */
+  /** By the last {@link take}. */
   takenBytes = 0;
   readonly #loop: EventLoop;
   readonly #outbox = new DatagramOutbox(CAPACITY);
@@ -40,12 +38,12 @@ export class UdpReplies implements Task {
     return taken;
   }
 
-  /** Sends what has been gathered. A reply that cannot be sent is lost, as datagrams are. */
+  /** Sends the gathered replies. A reply that cannot be sent is lost, as datagrams are. */
   run(): void {
     const socket = this.#socket;
     if (socket === undefined) return;
     const lost = this.#outbox.flush(socket.fd);
-    if (lost > 0) add(socket.state.counters, COUNTER.limited, lost);
+    if (lost > 0) socket.port.count('limited', undefined, lost);
     this.#socket = undefined;
   }
 }

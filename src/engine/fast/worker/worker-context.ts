@@ -1,34 +1,75 @@
+import { localPorts } from '../../../kernel/local-ports.ts';
 import type { DataPlaneOptions } from '../../../model/data-plane.ts';
-import type { Memory } from '../../../sys/memory.ts';
-import type { Random } from '../../../util/clock.ts';
-import type { Admission } from './admission.ts';
-import type { EndpointSockets } from './endpoint-sockets.ts';
-import type { EventLoop } from './event-loop.ts';
-import type { FlowBudget } from './flow-budget.ts';
-import type { PipePool } from './pipe-pool.ts';
-import type { Report } from './protocol.ts';
-import type { TurnShare } from './turn-share.ts';
-import type { UdpBuffers } from './udp-buffers.ts';
+import { DatagramInbox } from '../../../sys/datagram-inbox.ts';
+import { Memory } from '../../../sys/memory.ts';
+import type { Clock, Random } from '../../../util/clock.ts';
+import { Admission } from './admission.ts';
+import { EndpointSockets } from './endpoint-sockets.ts';
+import { EventLoop } from './event-loop.ts';
+import { FlowBudget } from './flow-table.ts';
+import { PipePool } from './pipe-pool.ts';
+import { type Command, type Report, STATUS_WORDS, type WorkerSetup } from './protocol.ts';
+import { TurnShare } from './turn-share.ts';
+import { UdpReplies } from './udp-replies.ts';
+
+/** A read that fills this means bulk. It is what one call can copy while it stays in the processor's second cache. */
+export const SCRATCH_BYTES = 64 << 10;
+
+/** How many pipes of one worker may be held by streams that wait for slow receivers. */
+const MAX_PIPES = 128;
+
+/** Datagrams read with one call. */
+const INBOX_CAPACITY = 64;
+
+/** The worker's thread, to the rest of the worker. */
+export interface WorkerEffects {
+  readonly clock: Clock;
+  readonly random: Random;
+  /** The next message, if one has come. */
+  readonly receive: () => readonly Command[] | undefined;
+  readonly report: (reports: readonly Report[]) => void;
+}
 
 /** What all Service ports of one worker share. */
-export interface WorkerContext {
-  readonly loop: EventLoop;
+export class WorkerContext {
   readonly options: DataPlaneOptions;
   /** See {@link Admission}. */
   readonly descriptorCeiling: number;
   readonly random: Random;
+  readonly report: (report: Report) => void;
   /**
-   * Obeys commands that have come but not been heard of yet. Called between meeting a client and picking for it, so that
-   * whoever comes after an update has it; cheap when there is none. The caller's own port may be closed by it.
+   * Obeys commands that have arrived. Called after a client was accepted and before its endpoint is picked, so that an
+   * update holds for every later client. Cheap when there is none. It may close the caller's own port.
    */
   readonly catchUp: () => void;
-  readonly report: (report: Report) => void;
+  readonly status: Int32Array;
+  readonly loop: EventLoop;
   readonly admission: Admission;
   readonly pipes: PipePool;
   readonly share: TurnShare;
-  /** For bytes that are received and sent on within one call. */
-  readonly scratch: Memory;
-  readonly flows: FlowBudget;
-  readonly udp: UdpBuffers;
   readonly endpointSockets: EndpointSockets;
+  /** For bytes that are received and sent on within one call. */
+  readonly scratch = new Memory(SCRATCH_BYTES);
+  readonly flows: FlowBudget;
+  /** Each UDP port uses these two within one event. */
+  readonly inbox = new DatagramInbox(INBOX_CAPACITY);
+  readonly replies: UdpReplies;
+
+  constructor(setup: WorkerSetup, { clock, random, report }: WorkerEffects, catchUp: () => void) {
+    const { index, options, descriptorCeiling } = setup;
+    this.options = options;
+    this.descriptorCeiling = descriptorCeiling;
+    this.random = random;
+    this.report = (one) => report([one]);
+    this.catchUp = catchUp;
+    this.status = new Int32Array(setup.status, index * STATUS_WORDS * 4, STATUS_WORDS);
+    const loop = new EventLoop({ clock, owner: index + 1, owners: new Uint8Array(setup.owners), status: this.status });
+    this.loop = loop;
+    this.admission = new Admission(loop, descriptorCeiling);
+    this.pipes = new PipePool({ loop, max: MAX_PIPES, descriptorCeiling });
+    this.share = new TurnShare(loop);
+    this.endpointSockets = new EndpointSockets(options.connectionMark, localPorts().range);
+    this.flows = new FlowBudget(setup.status, index, options.udpMaxFlows);
+    this.replies = new UdpReplies(loop);
+  }
 }

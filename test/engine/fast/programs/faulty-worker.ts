@@ -1,6 +1,6 @@
 import { readFileSync, rmSync } from 'node:fs';
 import { workerData } from 'node:worker_threads';
-import { runWorker } from '../../../../src/engine/fast/worker/run-worker.ts';
+import { runWorker } from '../../../../src/engine/fast/worker/engine.ts';
 import { systemClock } from '../../../../src/util/system-clock.ts';
 
 /*

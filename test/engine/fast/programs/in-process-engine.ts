@@ -23,6 +23,7 @@ const messages: Command[][] = [
   [
     {
       kind: 'open',
+      question: 1,
       port: 1,
       protocol: 'TCP',
       fd: socket.fd,

@@ -75,7 +75,7 @@ export function engineRig(
     const counters = new PortCounters(counterMemory());
     const backends = counters.follow({ endpoints, affinity: { type: 'None' } });
     tell(
-      { kind: 'open', port, protocol, fd, backends, counters: counters.shared },
+      { kind: 'open', question: 0, port, protocol, fd, backends, counters: counters.shared },
       ...(flows ? [{ kind: 'adopt', question: 0, records: flows } as const] : []),
     );
     return counters;

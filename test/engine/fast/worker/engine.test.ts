@@ -3,20 +3,24 @@ import { openSync } from 'node:fs';
 import { test } from 'node:test';
 import { type ListenSocket, openListenSocket } from '../../../../src/engine/fast/listen-socket.ts';
 import { counterMemory, PortCounters } from '../../../../src/engine/fast/port-counters.ts';
-import type { Command } from '../../../../src/engine/fast/worker/protocol.ts';
+import type { Answer, Command, Report } from '../../../../src/engine/fast/worker/protocol.ts';
 import { close } from '../../../../src/sys/descriptor.ts';
 import { waitFor } from '../../../netns/wait.ts';
 import { listenSpec } from '../../../support/listen-spec.ts';
 import { connectTcp, TcpBackend } from '../../../support/tcp.ts';
 import { engineRig } from './engine-rig.ts';
 
+function answer(question: number, given: Answer): Report {
+  return { kind: 'answer', question, answer: given };
+}
+
 test('a port is opened and given back, and both are reported', (t) => {
   const { owners, reports, open, tell } = engineRig(t);
   const { fd } = openListenSocket(listenSpec({ name: 'a/b', protocol: 'TCP', address: '127.0.0.1', port: 0 }));
   t.after(() => close(fd));
   open(1, fd);
-  tell({ kind: 'close', port: 1 });
-  assert.deepEqual(reports, [{ kind: 'ready' }, { kind: 'opened', port: 1 }, { kind: 'closed', port: 1 }]);
+  tell({ kind: 'close', question: 2, port: 1 });
+  assert.deepEqual(reports, [{ kind: 'ready' }, answer(0, {}), answer(2, {})]);
   assert.equal(owners[fd], 0, 'a lent descriptor is never the worker’s');
 });
 
@@ -26,19 +30,19 @@ test('a descriptor that cannot be watched is reported as such, and the worker go
   const file = openSync(import.meta.filename, 'r');
   t.after(() => close(file));
   open(1, file);
-  assert.deepEqual(reports.slice(1), [{ kind: 'opened', port: 1, err: 'epoll_ctl: EPERM (operation not permitted)' }]);
+  assert.deepEqual(reports.slice(1), [answer(0, { err: 'epoll_ctl: EPERM (operation not permitted)' })]);
   const { fd } = openListenSocket(listenSpec({ name: 'a/b', protocol: 'TCP', address: '127.0.0.1', port: 0 }));
   t.after(() => close(fd));
   open(2, fd);
-  assert.deepEqual(reports.at(-1), { kind: 'opened', port: 2 });
+  assert.deepEqual(reports.at(-1), answer(0, {}));
 });
 
 test('commands for ports that are not open are answered all the same', (t) => {
   const { reports, tell } = engineRig(t);
-  tell({ kind: 'close', port: 9 });
+  tell({ kind: 'close', question: 3, port: 9 });
   const counters = new PortCounters(counterMemory());
   tell({ kind: 'update', port: 9, backends: counters.follow({ endpoints: [], affinity: { type: 'None' } }) });
-  assert.deepEqual(reports.slice(1), [{ kind: 'closed', port: 9 }]);
+  assert.deepEqual(reports.slice(1), [answer(3, {})]);
 });
 
 test('after a shutdown no descriptor is left but those lent to it', (t) => {
@@ -57,10 +61,7 @@ test('questions about ports that are not open are answered, with nothing', (t) =
   tell({ kind: 'peek', question: 1, port: 9, client: '192.0.2.1' });
   tell({ kind: 'list', question: 2, port: 9, from: 0 });
   engine.turn(100);
-  assert.deepEqual(reports.slice(1), [
-    { kind: 'peeked', question: 1, endpoint: undefined },
-    { kind: 'listed', question: 2, connections: [] },
-  ]);
+  assert.deepEqual(reports.slice(1), [answer(1, { endpoint: undefined }), answer(2, { connections: [] })]);
 });
 
 test('of a turn it tells when one has been taken, in which whoever waited was let in', async (t) => {
@@ -73,10 +74,10 @@ test('of a turn it tells when one has been taken, in which whoever waited was le
   tell({ kind: 'freeze', question: 1 });
   const client = await connectTcp(localPort);
   t.after(() => client.reset());
-  tell({ kind: 'thaw' }, { kind: 'turn', question: 1 });
-  assert.equal(reports.at(-1)?.kind, 'frozen');
+  tell({ kind: 'thaw' }, { kind: 'turn', question: 2 });
+  assert.deepEqual(reports.at(-1), answer(1, { pickers: [], records: [] }));
   engine.turn(100);
-  assert.deepEqual(reports.at(-1), { kind: 'turned', question: 1 });
+  assert.deepEqual(reports.at(-1), answer(2, {}));
   assert.equal(counters.read().active, 1);
 });
 
@@ -104,9 +105,9 @@ test('commands are obeyed in the order in which they were sent, also when closin
   t.after(() => waiting.reset());
   const [older, newer] = [update(one), update(two)];
   meanwhile.push(() => post(newer));
-  tell({ kind: 'close', port: 1 }, older);
-  tell({ kind: 'peek', question: 1, port: 2, client: '127.0.0.1' });
-  assert.deepEqual(reports.at(-1), { kind: 'peeked', question: 1, endpoint: two.endpoint });
+  tell({ kind: 'close', question: 1, port: 1 }, older);
+  tell({ kind: 'peek', question: 2, port: 2, client: '127.0.0.1' });
+  assert.deepEqual(reports.at(-1), answer(2, { endpoint: two.endpoint }));
 
   // Both sides still agree on which endpoints the worker knows.
   tell(update(two, three));
@@ -130,9 +131,10 @@ test('a port that closes lets in all who have connected, and few of them per tur
   t.after(() => {
     for (const client of clients) client.reset();
   });
-  tell({ kind: 'thaw' }, { kind: 'close', port: 1 });
+  tell({ kind: 'thaw' }, { kind: 'close', question: 2, port: 1 });
   let most = counters.read().connections;
-  for (let turns = 0; reports.at(-1)?.kind !== 'closed'; turns++) {
+  const isClosed = () => reports.some((report) => report.kind === 'answer' && report.question === 2);
+  for (let turns = 0; !isClosed(); turns++) {
     assert.ok(turns < 100, 'it was not closed within 100 turns');
     const before = counters.read().connections;
     engine.turn(0);

@@ -99,29 +99,6 @@ test('an event of a descriptor that nobody watches any more goes nowhere', (t) =
   assert.deepEqual(seen, ['first']);
 });
 
-test('who takes a descriptor over gets its events from then on', (t) => {
-  const { loop, pair } = rig(t);
-  const seen: string[] = [];
-  const [fd, peer] = pair();
-  loop.watch(
-    fd,
-    EPOLLIN,
-    handler(() => {
-      seen.push('one');
-      recv(fd, byte, 0, 1);
-      loop.passTo(
-        fd,
-        handler(() => seen.push('other')),
-      );
-    }),
-  );
-  send(peer, byte, 0, 1);
-  loop.turn(0);
-  send(peer, byte, 0, 1);
-  loop.turn(0);
-  assert.deepEqual(seen, ['one', 'other']);
-});
-
 test('the table of owners tells which descriptors the worker has open', (t) => {
   const { loop, owners, pair } = rig(t);
   const before = owners.filter((owner) => owner === OWNER).length;

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { FlowBudget } from '../../../../src/engine/fast/worker/flow-budget.ts';
+import { FlowBudget } from '../../../../src/engine/fast/worker/flow-table.ts';
 import { STATUS_WORDS } from '../../../../src/engine/fast/worker/protocol.ts';
 
 test('the bound holds for the flows of all workers together', () => {

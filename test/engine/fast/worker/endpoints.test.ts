@@ -1,11 +1,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { counterMemory, PortCounters } from '../../../../src/engine/fast/port-counters.ts';
-import { EndpointTable } from '../../../../src/engine/fast/worker/endpoint-table.ts';
+import { Endpoints } from '../../../../src/engine/fast/worker/endpoints.ts';
 import { COUNTER, type CountedBackends } from '../../../../src/engine/fast/worker/protocol.ts';
 import type { Backends } from '../../../../src/model/data-plane.ts';
 import { type Endpoint, endpointName } from '../../../../src/model/endpoint.ts';
-import { Picker } from '../../../../src/services/picker.ts';
 import { endpoint } from '../../../services/backends.ts';
 import { seededRandom } from '../../../support/seeded-random.ts';
 
@@ -16,9 +15,13 @@ function sent(backends: CountedBackends): CountedBackends {
 
 function table() {
   const counters = new PortCounters(counterMemory());
-  const picker = new Picker({ random: Math.random, affinityMaxClients: 1 });
   const strangers: string[] = [];
-  const endpoints = new EndpointTable(picker, (name) => strangers.push(name));
+  const endpoints = new Endpoints({
+    random: Math.random,
+    affinityMaxClients: 1,
+    onUnknown: (name) => strangers.push(name),
+  });
+  const { picker } = endpoints;
   const update = (hosts: readonly number[], draining?: readonly number[]): void => {
     const backends: Backends = {
       endpoints: hosts.map(endpoint),

@@ -1,4 +1,4 @@
-import type { PeerState } from '../../../sys/socket.ts';
+import type { PeerState } from '../sys/socket.ts';
 
 /*
  * When a peer counts as dead: for a whole timeout its kernel has said nothing, while something that was sent to it

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { isDead, NEVER, unansweredSinceMs } from '../../../../src/engine/fast/worker/dead-peer.ts';
-import type { PeerState } from '../../../../src/sys/socket.ts';
+import { isDead, NEVER, unansweredSinceMs } from '../../src/engine/dead-peer.ts';
+import type { PeerState } from '../../src/sys/socket.ts';
 
 const TIMEOUT_MS = 30_000;
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { type ListenSocket, openListenSocket } from '../../../../src/engine/fast/listen-socket.ts';
-import type { ListedReport } from '../../../../src/engine/fast/worker/protocol.ts';
+import type { ListedPage } from '../../../../src/engine/fast/worker/protocol.ts';
 import { close, descriptorLimit } from '../../../../src/sys/descriptor.ts';
 import { Memory } from '../../../../src/sys/memory.ts';
 import { AF_INET, bindTo, connect, SOCK_DGRAM, send, socket } from '../../../../src/sys/socket.ts';
@@ -58,7 +58,11 @@ function busyRig(t: TestContext, flows: number) {
     hasArrived(fd);
     return client;
   };
-  const taken = (): readonly ListedReport[] => rig.reports.splice(0).filter((report) => report.kind === 'listed');
+  const taken = (): readonly (ListedPage & { readonly question: number })[] =>
+    rig.reports.splice(0).flatMap((report) => {
+      const isPage = report.kind === 'answer' && 'connections' in report.answer;
+      return isPage ? [{ ...(report.answer as ListedPage), question: report.question }] : [];
+    });
   taken();
   return {
     ...rig,
@@ -116,7 +120,7 @@ test('a port’s few connections are looked for a piece at a time, too', (t) => 
   const { engine, tell, taken, visitIdle } = busyRig(t, 5000);
   const client = visitIdle();
   engine.turn(100);
-  const pieces: ListedReport[] = [];
+  const pieces: ListedPage[] = [];
   for (let from: number | undefined = 0; from !== undefined; from = pieces.at(-1)?.next) {
     tell({ kind: 'list', question: 1, port: 2, from });
     engine.turn(100);
@@ -130,7 +134,7 @@ test('a port’s few connections are looked for a piece at a time, too', (t) => 
 
 test('a list goes on when others have begun, tells of none twice, and ends with its port', (t) => {
   const { engine, tell, taken, visit } = busyRig(t, 300);
-  const ask = (from: number): ListedReport => {
+  const ask = (from: number): ListedPage => {
     tell({ kind: 'list', question: 1, port: 1, from });
     engine.turn(100);
     const [report] = taken();
@@ -145,8 +149,8 @@ test('a list goes on when others have begun, tells of none twice, and ends with 
   assert.equal(new Set(all).size, all.length);
   assert.ok(all.length >= 300);
   assert.equal(third.next, undefined);
-  tell({ kind: 'close', port: 1 });
-  assert.deepEqual(ask(first.next ?? 0), { kind: 'listed', question: 1, connections: [] });
+  tell({ kind: 'close', question: 2, port: 1 });
+  assert.deepEqual(ask(first.next ?? 0), { question: 1, connections: [] });
 });
 
 test('while it is frozen a worker lists nothing, and afterwards what was asked for', (t) => {

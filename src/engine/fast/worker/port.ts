@@ -1,0 +1,298 @@
+import {
+  COUNTERS,
+  type Counter,
+  type DataPlaneObserver,
+  type DialFailure,
+  type OpenConnection,
+} from '../../../model/data-plane.ts';
+import { type Departure, Departures } from '../../../services/departures.ts';
+import type { PickerRecord } from '../../../services/picker.ts';
+import { EPOLLIN } from '../../../sys/epoll.ts';
+import {
+  describeErrno,
+  ECONNREFUSED,
+  EHOSTDOWN,
+  EHOSTUNREACH,
+  ENETDOWN,
+  ENETUNREACH,
+  ETIMEDOUT,
+  must,
+} from '../../../sys/sys-error.ts';
+import { TokenBucket } from '../../../util/token-bucket.ts';
+import { Deadline } from './deadlines.ts';
+import { Endpoints, type Target } from './endpoints.ts';
+import type { Handler } from './event-loop.ts';
+import { COUNTER, type CountedBackends, type CounterBlocks, type PortEvent, type PortId } from './protocol.ts';
+import type { LiveRecord } from './records.ts';
+import type { WorkerContext } from './worker-context.ts';
+
+const FAILURE_COUNTER = {
+  refused: 'failedRefused',
+  timeout: 'failedTimeout',
+  unreachable: 'failedUnreachable',
+  other: 'failedOther',
+} as const satisfies Record<DialFailure, Counter>;
+
+const FAILURES: ReadonlyMap<number, DialFailure> = new Map([
+  [ECONNREFUSED, 'refused'],
+  [ETIMEDOUT, 'timeout'],
+  [EHOSTUNREACH, 'unreachable'],
+  [EHOSTDOWN, 'unreachable'],
+  [ENETUNREACH, 'unreachable'],
+  [ENETDOWN, 'unreachable'],
+]);
+
+/**
+ * How many events of one Service port the main thread gets. Counters count everything; events are for the log, and a
+ * message per refused client would let a flood of clients drown the main thread.
+ */
+const EVENT_RATE = { burst: 64, ratePerSecond: 10 };
+
+/** After an unexpected failure of a listening socket. */
+const RETRY_MS = 1000;
+
+/** One Service port, whatever its protocol: its endpoints, its counters, and its events. */
+export class Port {
+  readonly id: PortId;
+  readonly worker: WorkerContext;
+  readonly #events: TokenBucket;
+  readonly #blocks: CounterBlocks;
+  #counters: Float64Array | undefined;
+  /** Until {@link endpoints} exist. */
+  #backends: CountedBackends | undefined;
+  #endpoints: Endpoints | undefined;
+  /** For connections that are ended some time after their endpoint has gone. */
+  readonly #departures: Departures | undefined;
+
+  constructor(setup: {
+    readonly id: PortId;
+    readonly worker: WorkerContext;
+    readonly backends: CountedBackends;
+    readonly counters: CounterBlocks;
+    /** Whether connections are ended after the endpoint drain timeout, if there is one. */
+    readonly drains: boolean;
+  }) {
+    this.id = setup.id;
+    this.worker = setup.worker;
+    this.#backends = setup.backends;
+    this.#blocks = setup.counters;
+    this.#events = new TokenBucket({ clock: setup.worker.loop.clock, ...EVENT_RATE });
+    if (setup.drains && setup.worker.options.endpointDrainTimeoutMs > 0) this.#departures = new Departures();
+  }
+
+  /** Made for the first client or update: of ten thousand Services, most have neither on this node. */
+  get endpoints(): Endpoints {
+    if (this.#endpoints !== undefined) return this.#endpoints;
+    const { random, options } = this.worker;
+    this.#endpoints = new Endpoints({
+      random,
+      affinityMaxClients: options.affinityMaxClients,
+      onUnknown: (name) =>
+        this.listenerFailed(`endpoint ${name} is served but not counted: no update has brought it; please report this`),
+    });
+    if (this.#backends !== undefined) this.update(this.#backends);
+    this.#backends = undefined;
+    return this.#endpoints;
+  }
+
+  update(backends: CountedBackends): void {
+    this.endpoints.update(backends);
+    this.#drainLater(this.#departures?.update(backends));
+  }
+
+  /** `undefined` before the first client or update. */
+  pickerRecord(): PickerRecord | undefined {
+    return this.#endpoints?.picker.record(this.worker.loop.nowMs);
+  }
+
+  /** See {@link COUNTER}; shared with the main thread. */
+  get counters(): Float64Array {
+    this.#counters ??= new Float64Array(this.#blocks.memory, this.#blocks.offset, COUNTERS.length);
+    return this.#counters;
+  }
+
+  count(counter: Counter, target?: Target, amount = 1): void {
+    add(this.counters, COUNTER[counter], amount);
+    if (target !== undefined) add(target.counters, COUNTER[counter], amount);
+  }
+
+  /** A client was accepted, or a flow begun. */
+  begin(): void {
+    this.count('connections');
+    this.count('active');
+  }
+
+  /** The connection or flow has its endpoint. `tookMs`: how long the dial took, if one was answered. */
+  joined(target: Target, tookMs?: number): void {
+    if (tookMs !== undefined) {
+      this.count('connects', target);
+      this.count('connectMs', target, tookMs);
+    }
+    add(target.counters, COUNTER.connections, 1);
+    add(target.counters, COUNTER.active, 1);
+  }
+
+  /** A TCP connection goes to this endpoint, which may have left meanwhile. */
+  connectedTo(target: Target): void {
+    this.#drainLater(this.#departures?.connected(target.name));
+  }
+
+  turnedAway(client: string, reason: Parameters<DataPlaneObserver['turnedAway']>[0]['reason']): void {
+    this.#report({ kind: 'turnedAway', port: this.id, client, reason });
+    this.count(reason === 'exhausted' ? 'exhausted' : 'noEndpoints');
+  }
+
+  dialFailed(target: Target, errno: number): DialFailure {
+    const reason = FAILURES.get(errno) ?? 'other';
+    this.#dialFailed(target, reason, describeErrno(errno));
+    return reason;
+  }
+
+  dialTimedOut(target: Target, timeoutMs: number): void {
+    this.#dialFailed(target, 'timeout', `no answer within ${timeoutMs} ms`);
+  }
+
+  /** A UDP flow of this client failed. */
+  flowFailed(target: Target, client: string, errno: number): void {
+    const reason = this.dialFailed(target, errno);
+    // If it was the endpoint's failure, and not this node's, the client's next datagram must not be pinned to it.
+    if (reason !== 'other') this.endpoints.picker.forget(client, target.endpoint);
+  }
+
+  limited(client: string, limit: Parameters<DataPlaneObserver['limited']>[0]['limit']): void {
+    this.#report({ kind: 'limited', port: this.id, client, limit });
+    this.count('limited');
+  }
+
+  listenerFailed(err: string): void {
+    this.#report({ kind: 'listenerFailed', port: this.id, err });
+  }
+
+  /** Ends the connections to endpoints that left and did not come back. */
+  endDeparted(departure: Departure): void {
+    const gone = this.#departures?.end(departure) ?? new Set();
+    if (gone.size === 0) return;
+    // Visiting all connections of the worker costs less than lists of the connections of each endpoint would.
+    for (const handler of this.worker.loop.handlers) {
+      if (!(handler instanceof Session) || handler.port !== this) continue;
+      if (handler.target !== undefined && gone.has(handler.target.name)) handler.cut();
+    }
+  }
+
+  #drainLater(departure: Departure | undefined): void {
+    if (departure === undefined) return;
+    const { loop, options } = this.worker;
+    loop.deadlines.after(options.endpointDrainTimeoutMs).start(new DrainDeadline(this, departure), loop.nowMs);
+  }
+
+  #dialFailed(target: Target, reason: DialFailure, err: string): void {
+    this.#report({ kind: 'dialFailed', port: this.id, backend: target.name, reason, err });
+    this.count(FAILURE_COUNTER[reason], target);
+  }
+
+  /** Called before counting, so that nobody sees a count whose event has not been sent. */
+  #report(event: PortEvent): void {
+    if (this.#events.tryTake(this.worker.loop.nowMs)) this.worker.report(event);
+  }
+}
+
+class DrainDeadline extends Deadline {
+  readonly #port: Port;
+  readonly #departure: Departure;
+
+  constructor(port: Port, departure: Departure) {
+    super();
+    this.#port = port;
+    this.#departure = departure;
+  }
+
+  onDue(): void {
+    this.#port.endDeparted(this.#departure);
+  }
+}
+
+/** The listening socket of one port. The main thread lends it, so it stays open when this ends. */
+export abstract class Listener extends Deadline implements Handler {
+  readonly port: Port;
+  readonly fd: number;
+
+  /** Throws a SysError when the descriptor cannot be watched. */
+  constructor(port: Port, fd: number) {
+    super();
+    this.port = port;
+    this.fd = fd;
+    must('epoll_ctl', port.worker.loop.watch(fd, EPOLLIN, this));
+  }
+
+  abstract onEvents(): void;
+
+  /** Stops listening. True when the descriptor is given back at once; else `onClosed` is called in a later turn. */
+  abstract close(onClosed: () => void): boolean;
+
+  update(backends: CountedBackends): void {
+    this.port.update(backends);
+  }
+
+  onShutdown(): void {
+    this.port.worker.loop.unwatch(this.fd);
+  }
+
+  onDue(): void {
+    this.port.worker.loop.rewatch(this.fd, EPOLLIN);
+  }
+
+  /** The socket stays ready to read after an unexpected failure, so going on at once could spin. */
+  protected retryAfter(call: string, errno: number): void {
+    const { loop } = this.port.worker;
+    this.port.listenerFailed(`${call}: ${describeErrno(errno)}`);
+    loop.rewatch(this.fd, 0);
+    loop.deadlines.after(RETRY_MS).start(this, loop.nowMs);
+  }
+}
+
+/** A TCP connection or a UDP flow. */
+export abstract class Session extends Deadline implements Handler {
+  readonly port: Port;
+  /** The client's of a TCP connection. */
+  readonly fd: number;
+  isOver = false;
+  /** The endpoint that answered. */
+  abstract readonly target: Target | undefined;
+
+  constructor(port: Port, fd: number) {
+    super();
+    this.port = port;
+    this.fd = fd;
+  }
+
+  abstract onEvents(events: number, fd: number): void;
+  /** Ends it at once: a TCP connection by a reset of both sides. */
+  abstract cut(): void;
+  /** What another process needs to continue it. */
+  abstract record(): LiveRecord;
+  /** `undefined` when the client has just gone. */
+  abstract describe(): OpenConnection | undefined;
+
+  onShutdown(): void {
+    this.cut();
+  }
+
+  /** Counts one that another process has counted among `connections`. */
+  resumed(): void {
+    this.port.count('active', this.target);
+  }
+
+  /** Every connection and flow ends here, once: returns false when it has ended before. */
+  protected finish(): boolean {
+    if (this.isOver) return false;
+    this.isOver = true;
+    this.cancelDeadline();
+    this.port.count('active', this.target, -1);
+    this.port.worker.admission.freed();
+    return true;
+  }
+}
+
+export function add(counters: Float64Array, counter: number, amount: number): void {
+  counters[counter] = (counters[counter] as number) + amount;
+}

@@ -1,0 +1,105 @@
+import { Memory } from '../../../sys/memory.ts';
+import { accept, SOCKET_ADDRESS_BYTES } from '../../../sys/socket.ts';
+import { decodeAddress } from '../../../sys/socket-address.ts';
+import {
+  EAGAIN,
+  ECONNABORTED,
+  EHOSTDOWN,
+  EHOSTUNREACH,
+  EINTR,
+  ENETDOWN,
+  ENETUNREACH,
+  EPERM,
+  EPROTO,
+  isExhaustion,
+} from '../../../sys/sys-error.ts';
+import type { Task } from './event-loop.ts';
+import { Listener } from './port.ts';
+import { TcpConnection } from './tcp-connection.ts';
+
+/** Clients accepted per turn, so that a flood of them leaves time for those who are connected. */
+const ACCEPTS_PER_TURN = 64;
+
+/** Clients accepted while closing: more than the kernel's queue holds (`net.core.somaxconn` is 4096 by default). */
+const LAST_ACCEPTS = 4096;
+
+/** Errors of one client that has gone already, or of the path to it (accept(2)): the next client may be sound. */
+const CONCERNS_ONE_CLIENT: ReadonlySet<number> = new Set([
+  ECONNABORTED,
+  EHOSTDOWN,
+  EHOSTUNREACH,
+  EINTR,
+  ENETDOWN,
+  ENETUNREACH,
+  EPERM,
+  EPROTO,
+]);
+
+const clientAddress = new Memory(SOCKET_ADDRESS_BYTES);
+
+/** Accepts the clients of one Service port. Accepting never waits for dialling. */
+export class TcpListener extends Listener implements Task {
+  #isClosed = false;
+  #lastAccepts = LAST_ACCEPTS;
+  #onClosed = (): void => {};
+
+  /** Accepts whoever has connected; if more clients wait than one turn should accept, it goes on in later turns. */
+  close(onClosed: () => void): boolean {
+    const { loop, admission } = this.port.worker;
+    this.cancelDeadline();
+    admission.forget(this);
+    loop.unwatch(this.fd);
+    this.#isClosed = true;
+    this.#onClosed = onClosed;
+    return !this.#acceptLast();
+  }
+
+  /** It is being closed. */
+  run(): void {
+    if (!this.#acceptLast()) this.#onClosed();
+  }
+
+  onEvents(): void {
+    const { admission } = this.port.worker;
+    if (!admission.isPaused) this.#acceptSome();
+    if (admission.isPaused && !this.#isClosed) admission.hold(this);
+  }
+
+  /** Whether there may be more: they are accepted in the next turn. */
+  #acceptLast(): boolean {
+    this.#lastAccepts -= ACCEPTS_PER_TURN;
+    if (!this.#acceptSome() || this.#lastAccepts <= 0) return false;
+    this.port.worker.loop.inNextTurn(this);
+    return true;
+  }
+
+  /** Whether there may be more. */
+  #acceptSome(): boolean {
+    const { admission, catchUp, loop } = this.port.worker;
+    const wasClosed = this.#isClosed;
+    for (let i = 0; i < ACCEPTS_PER_TURN; i++) {
+      // A command may have closed this listener meanwhile; closing accepts the others.
+      if (admission.isPaused || this.#isClosed !== wasClosed) return false;
+      const fd = accept(this.fd, clientAddress);
+      if (fd >= 0) {
+        loop.own(fd);
+        admission.opened(fd, this.port);
+        // Decoded first: a command may close a port, which accepts into the same memory.
+        const client = decodeAddress(clientAddress.bytes);
+        catchUp();
+        new TcpConnection(this.port, fd).begin(client);
+      } else if (!this.#mayGoOn(-fd)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  #mayGoOn(errno: number): boolean {
+    if (errno === EAGAIN) return false;
+    if (CONCERNS_ONE_CLIENT.has(errno)) return true;
+    if (isExhaustion(errno)) this.port.worker.admission.pause(this.port);
+    else if (!this.#isClosed) this.retryAfter('accept', errno);
+    return false;
+  }
+}

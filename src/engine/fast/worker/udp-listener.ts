@@ -1,0 +1,167 @@
+import { endpointName } from '../../../model/endpoint.ts';
+import {
+  connect,
+  SO_RCVBUF,
+  SO_SNDBUF,
+  SOCK_DGRAM,
+  SOL_SOCKET,
+  type SocketOption,
+  socket,
+} from '../../../sys/socket.ts';
+import { decodeAddress } from '../../../sys/socket-address.ts';
+import { EAGAIN, ECONNREFUSED, EMFILE, must } from '../../../sys/sys-error.ts';
+import type { DeadlineList } from './deadlines.ts';
+import type { Target } from './endpoints.ts';
+import { FlowTable } from './flow-table.ts';
+import { Listener, type Port } from './port.ts';
+import { type CountedBackends, countedEndpoints } from './protocol.ts';
+import type { FlowRecord } from './records.ts';
+import { FLOW_EVENTS, type FlowOwner, UdpFlow } from './udp-flow.ts';
+
+/** Room for bursts. The kernel limits it to `net.core.rmem_max` and `wmem_max`, and reserves nothing. */
+const FLOW_OPTIONS: readonly SocketOption[] = [
+  { level: SOL_SOCKET, name: SO_RCVBUF, value: 4 << 20 },
+  { level: SOL_SOCKET, name: SO_SNDBUF, value: 4 << 20 },
+];
+
+/** Receives the datagrams of one Service port's clients, and gives each to its flow. */
+export class UdpListener extends Listener implements FlowOwner {
+  readonly flows = new FlowTable<UdpFlow>();
+  readonly silenceBeforeReply: DeadlineList;
+  readonly silenceAfterReply: DeadlineList;
+  #isClosed = false;
+
+  /** Throws a SysError when the descriptor cannot be watched. */
+  constructor(port: Port, fd: number) {
+    super(port, fd);
+    const { loop, options } = port.worker;
+    const { udpIdleTimeoutMs, udpFirstReplyTimeoutMs } = options;
+    this.silenceBeforeReply = loop.deadlines.after(Math.max(udpIdleTimeoutMs, udpFirstReplyTimeoutMs));
+    this.silenceAfterReply = loop.deadlines.after(udpIdleTimeoutMs);
+  }
+
+  override update(backends: CountedBackends): void {
+    super.update(backends);
+    if (this.flows.size === 0) return;
+    const { picker } = this.port.endpoints;
+    const present = new Set(countedEndpoints(backends).map(endpointName));
+    for (const flow of this.flows) {
+      if (!present.has(flow.target.name)) flow.cut();
+      else if (!picker.has(flow.target.endpoint)) this.flows.retire(flow);
+    }
+  }
+
+  /** Ends the flows. */
+  close(): boolean {
+    const { loop, replies } = this.port.worker;
+    this.#isClosed = true;
+    for (const flow of this.flows) flow.cut();
+    // Gathered replies leave by the socket that closes.
+    replies.run();
+    this.cancelDeadline();
+    loop.unwatch(this.fd);
+    return true;
+  }
+
+  onEvents(): void {
+    const { catchUp, inbox, loop } = this.port.worker;
+    const count = inbox.receive(this.fd);
+    // The next datagram of a flow that is about to expire may be among those that are still to be read.
+    if (count === inbox.capacity) loop.hasMore();
+    catchUp();
+    for (let i = 0; i < count && !this.#isClosed; ) i += this.#deliver(i, count);
+    if (count < 0 && count !== -EAGAIN && !this.#isClosed) this.retryAfter('recvmmsg', -count);
+  }
+
+  /** Continues a flow of another process. Throws a SysError when its descriptor cannot be watched. */
+  resume({ fd, hasReplied, hasRetired, name, control }: FlowRecord, target: Target): void {
+    const { loop } = this.port.worker;
+    const path = { name: words(name), control: words(control), canSegment: true };
+    const client = decodeAddress(Buffer.from(name));
+    loop.own(fd);
+    const flow = new UdpFlow({ owner: this, target, client, fd, path, hasReplied, hasRetired });
+    flow.resumed();
+    must('epoll_ctl', loop.watch(fd, FLOW_EVENTS, flow));
+  }
+
+  /** Sends what the client of datagram `i` has sent in a row, as far as it can go in one run. Returns how many. */
+  #deliver(i: number, end: number): number {
+    const { inbox } = this.port.worker;
+    const flow = this.flows.get(inbox.localKey(i), inbox.clientKey(i)) ?? this.#begin(i);
+    if (flow === undefined) return 1;
+    const count = inbox.run(i, this.#endOfClient(i, end));
+    const sent = flow.send(inbox, i, count);
+    // The refusal was for earlier datagrams: these get another endpoint.
+    if (sent < count) this.#begin(i + sent)?.send(inbox, i + sent, count - sent);
+    return count;
+  }
+
+  /** The first datagram after `i` that is not of the same client at the same address. */
+  #endOfClient(i: number, end: number): number {
+    const { inbox } = this.port.worker;
+    const [local, client] = [inbox.localKey(i), inbox.clientKey(i)];
+    let next = i + 1;
+    while (next < end && inbox.clientKey(next) === client && inbox.localKey(next) === local) next++;
+    return next;
+  }
+
+  /** `undefined` when the client gets no flow. */
+  #begin(i: number): UdpFlow | undefined {
+    const { loop, inbox } = this.port.worker;
+    const client = inbox.clientAddress(i);
+    let limit = this.#limit();
+    const retired = this.flows.firstRetired;
+    if (limit !== undefined && retired !== undefined) {
+      // Its client may be the one that is to begin another.
+      retired.cut();
+      limit = this.#limit();
+    }
+    if (limit !== undefined) {
+      // The new flow is refused, and no old one ended: a flood of invented clients must not drive out real ones.
+      this.port.limited(client, limit);
+      return undefined;
+    }
+    const endpoint = this.port.endpoints.picker.pick(client, loop.nowMs).next();
+    if (endpoint === undefined) {
+      this.port.turnedAway(client, 'no-endpoints');
+      return undefined;
+    }
+    const target = this.port.endpoints.target(endpoint);
+    const fd = this.#connect(target);
+    if (fd < 0) {
+      this.port.flowFailed(target, client, -fd);
+      return undefined;
+    }
+    const flow = new UdpFlow({ owner: this, target, client, fd, path: inbox.replyPath(i) });
+    this.port.begin();
+    this.port.joined(target);
+    const status = loop.watch(fd, FLOW_EVENTS, flow);
+    if (status === 0) return flow;
+    flow.fail(-status);
+    return undefined;
+  }
+
+  /** The limit that keeps a new flow out, if any. */
+  #limit(): 'flows-per-service' | 'flows-total' | undefined {
+    const { options, flows } = this.port.worker;
+    if (this.flows.size >= options.udpMaxFlowsPerService) return 'flows-per-service';
+    return flows.isSpent ? 'flows-total' : undefined;
+  }
+
+  /** A socket connected to the target, or a negative errno. */
+  #connect(target: Target): number {
+    const { loop, descriptorCeiling, endpointSockets } = this.port.worker;
+    const fd = socket(target.family, SOCK_DGRAM);
+    if (fd < 0) return fd;
+    loop.own(fd);
+    endpointSockets.prepare(fd, FLOW_OPTIONS);
+    const status = fd < descriptorCeiling ? connect(fd, target.address) : -EMFILE;
+    if (status === 0 && !endpointSockets.isToItself(fd, target)) return fd;
+    loop.close(fd);
+    return status === 0 ? -ECONNREFUSED : status;
+  }
+}
+
+function words(bytes: Uint8Array): Int32Array {
+  return new Int32Array(bytes.slice().buffer);
+}

@@ -1,20 +1,47 @@
+import { availableParallelism } from 'node:os';
 import { configure } from '../config/command-line.ts';
-import type { CommandLine } from '../config/config.ts';
+import type { CommandLine, Config } from '../config/config.ts';
 import type { FlagTexts } from '../config/evaluate.ts';
 import { UsageError } from '../config/usage-error.ts';
+import { defaultWorkers } from '../engine/fast/create.ts';
+import { localAddresses } from '../kernel/addresses.ts';
 import { readRegularFile } from '../kernel/files.ts';
-import { type Finding, fail, ok, warn } from '../operate/check/finding.ts';
-import { exitCode, findingLine, findingsJson, summaryLine } from '../operate/check/report.ts';
-import { type Check, type NamedFinding, runChecks } from '../operate/check/run-checks.ts';
+import { createExec } from '../kernel/iptables/exec.ts';
+import type { Tools } from '../kernel/iptables/flavour.ts';
+import { createIptables } from '../kernel/iptables/iptables.ts';
+import type { IpFamily } from '../model/address.ts';
+import { IptablesError } from '../model/iptables.ts';
+import { counted, type Finding, FindingsLog, fail, ok, warn } from '../operate/check/finding.ts';
+import { checkFirewall } from '../operate/check/firewall.ts';
+import { checkFamilies, checkLeftovers, checkTools } from '../operate/check/iptables.ts';
+import { checkKernelSettings, checkLimits, checkPrivileges } from '../operate/check/kernel.ts';
+import { checkKernelRules, offerInEmptyNamespace } from '../operate/check/kernel-rules.ts';
+import { thisMachine } from '../operate/check/machine.ts';
+import { checkListenAddresses, checkLocalPorts, checkNodePorts } from '../operate/check/ports.ts';
+import {
+  type Check,
+  exitCode,
+  findingLine,
+  findingsJson,
+  type NamedFinding,
+  runChecks,
+  summaryLine,
+} from '../operate/check/run-checks.ts';
+import { type KnownServices, sourceChecks } from '../operate/check/source.ts';
 import type { Terminal } from '../operate/command/command.ts';
+import { natProbeText } from '../rules/plan.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
+import { messageOf } from '../util/text.ts';
 import { parseDocuments } from '../util/yaml.ts';
-import { machineChecks } from './check-machine.ts';
-import { type KnownServices, sourceChecks } from './check-source.ts';
+import { Ability, familiesOf } from './served-families.ts';
+import { ThisNode } from './this-node.ts';
+
+const EXEC_MS = 5_000;
+const FAMILIES: readonly IpFamily[] = ['IPv4', 'IPv6'];
 
 /**
- * `kube-userspace-proxy check [-o json] [flags of a run]`: whether the proxy would run here with these flags. Resolves
- * with the exit code: 1 when something is in its way.
+ * `kube-userspace-proxy check [-o json] [flags of a run]`: whether the proxy could serve here with these flags. Changes
+ * nothing. Resolves with the exit code: 1 when a check fails.
  */
 export async function check(
   { output, flags }: { readonly output: string; readonly flags: FlagTexts },
@@ -23,21 +50,21 @@ export async function check(
   const findings: NamedFinding[] = [];
   for await (const finding of runChecks(checksOf(flags), clock)) {
     findings.push(finding);
-    // As they come: some take seconds.
+    // At once, because some checks take seconds.
     if (output === 'text') out(`${findingLine(finding)}\n`);
   }
   out(`${output === 'json' ? findingsJson(findings) : summaryLine(findings)}\n`);
   return exitCode(findings);
 }
 
-/** Without valid flags nobody knows what else there is to look at. */
+/** Without valid flags there is nothing else to look at. */
 function checksOf(flags: FlagTexts): readonly Check[] {
   const commandLine = commandLineOf(flags);
   const configuration: Check = { name: 'configuration', run: () => configurationFindings(commandLine) };
   if (commandLine instanceof UsageError || commandLine.kind !== 'run') return [configuration];
   const known: KnownServices = { services: [] };
   const { config } = commandLine;
-  return [configuration, ...sourceChecks(config, known), ...machineChecks(config, known)];
+  return [configuration, ...sourceChecks(config, known, clock), ...machineChecks(config, known)];
 }
 
 function commandLineOf(flags: FlagTexts): CommandLine | UsageError {
@@ -50,19 +77,96 @@ function commandLineOf(flags: FlagTexts): CommandLine | UsageError {
 }
 
 function configurationFindings(commandLine: CommandLine | UsageError): readonly Finding[] {
-  if (commandLine instanceof UsageError) return [fail(commandLine.message, 'mend it; the rest was not looked at')];
-  switch (commandLine.kind) {
-    case 'run': {
-      const { config, warnings } = commandLine;
-      const file = config.configFile === undefined ? '' : ` with ${config.configFile}`;
-      return [
-        ok(`the flags${file} are valid`),
-        ...warnings.map((warning) => warn(warning, 'take them away, or leave them')),
-      ];
-    }
-    default:
-      return [
-        fail('these flags do not ask for a run', 'leave away --cleanup, --init-only, --write-config-to and --version'),
-      ];
+  if (commandLine instanceof UsageError) return [fail(commandLine.message, 'correct it; nothing else was checked')];
+  if (commandLine.kind !== 'run') {
+    return [fail('these flags are not for a run', 'remove --cleanup, --init-only, --write-config-to and --version')];
   }
+  const { config, warnings } = commandLine;
+  const file = config.configFile === undefined ? '' : ` with ${config.configFile}`;
+  return [ok(`the flags${file} are valid`), ...warnings.map((warning) => warn(warning, 'remove them, or ignore this'))];
+}
+
+/** In an order in which one failure explains the next. */
+function machineChecks(config: Config, known: KnownServices): readonly Check[] {
+  const exec = createExec({ clock, timeoutMs: EXEC_MS });
+  const machine = thisMachine(exec, clock);
+  const log = new FindingsLog('harmless if others reach that address from here');
+  const node = new ThisNode(config, { name: '', log });
+  let tools: Tools | undefined;
+  let families = FAMILIES;
+  return [
+    { name: 'privileges', run: () => checkPrivileges(machine, config) },
+    {
+      name: 'iptables',
+      run: async () => {
+        const checked = await checkTools(machine, config.iptablesMode);
+        tools = checked.tools;
+        return checked.findings;
+      },
+    },
+    {
+      name: 'families',
+      run: async () => {
+        if (tools === undefined) return [];
+        const offer = offerInEmptyNamespace(exec, tools);
+        const iptables = await createIptables({ flavour: config.iptablesMode, exec, log: new FindingsLog('') });
+        const address = (family: IpFamily) => node.address(family);
+        try {
+          const wanted = familiesOf(config.bindAddress);
+          const probe = async (family: IpFamily) => {
+            const result = await offer(family, natProbeText(family));
+            // "can't initialize ip6tables table `nat': Table does not exist" is the message of the legacy tools.
+            const isMissing = result.outcome === 'unknown' && result.err.includes('does not exist');
+            if (result.outcome === 'refused' || isMissing) throw new IptablesError('refused', result.err);
+          };
+          const ability = new Ability({ families: wanted, address, probe, clock, log: new FindingsLog('') });
+          families = await ability.atStart();
+          // A node without an address of a family is nothing unusual; one that cannot have rules for it is.
+          const other = wanted.find(({ family }) => !families.includes(family) && address(family) !== undefined);
+          const findings = await checkFamilies({
+            served: families.map((family) => ({ family, address: address(family) ?? config.bindAddress })),
+            leftOut: other && (await ability.whyNot(other.family)),
+            readRules: (family) => iptables.save(family, 'nat'),
+          });
+          return [...findings, ...log.findings];
+        } catch (error) {
+          return [fail(messageOf(error), 'see --bind-address')];
+        }
+      },
+    },
+    { name: 'kernel rules', run: () => (tools ? checkKernelRules(offerInEmptyNamespace(exec, tools), families) : []) },
+    { name: 'kernel', run: () => checkKernelSettings(machine, families, config) },
+    { name: 'firewall', run: () => checkFirewall(exec, tools, families) },
+    { name: 'other proxies', run: () => checkLeftovers(machine, tools) },
+    { name: 'addresses', run: () => checkListenAddresses(machine, config) },
+    { name: 'local ports', run: () => checkLocalPorts(machine, config, known.services) },
+    {
+      name: 'NodePorts',
+      run: () => {
+        const all = families.flatMap((family) => localAddresses(family));
+        const nodePorts = node.nodePortAddresses(families) ?? all;
+        return checkNodePorts(machine, { all, nodePorts }, known.services);
+      },
+    },
+    { name: 'limits', run: () => checkLimits(machine, config) },
+    // koffi's addon, which may not load here, is not imported before this check.
+    { name: 'engine', run: () => checkEngine(config, async () => (await import('../sys/self-check.ts')).selfCheck()) },
+  ];
+}
+
+async function checkEngine(
+  { engine, workers = defaultWorkers() }: Pick<Config, 'engine' | 'workers'>,
+  selfCheck: () => Promise<void>,
+): Promise<readonly Finding[]> {
+  if (engine === 'node') return [ok('the portable engine, as --dataplane says')];
+  try {
+    await selfCheck();
+  } catch (error) {
+    const found = `the fast engine cannot run here: ${messageOf(error)}`;
+    if (engine === 'fast') return [fail(found, 'use --dataplane auto or node')];
+    return [warn(`${found}; the portable one is used`, 'correct it, or expect less throughput')];
+  }
+  const cores = availableParallelism();
+  const found = `the fast engine can run here, with ${counted(workers, 'worker')} on ${counted(cores, 'core')}`;
+  return [workers > cores ? warn(found, 'set --workers to at most the number of cores, or remove it') : ok(found)];
 }

@@ -46,7 +46,7 @@ const EFFECTS: ReadonlyMap<string, readonly string[]> = new Map([
       'engine/node/',
       'http/http-server.ts',
       'operate/control/',
-      'operate/check/probes/',
+      'operate/check/machine.ts',
       'kernel/node-claim.ts',
       'model/address.ts',
       'sys/socket-address.ts',

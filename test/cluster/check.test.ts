@@ -35,10 +35,9 @@ describe('check against a real API server', () => {
   test('finds everything that the proxy needs', { timeout: 300_000 }, async () => {
     const { code, lines } = await check();
     const of = (name: string) => lines.filter((line) => line.slice(6).startsWith(name));
-    assert.match(of('credentials')[0]!, /^ok .*kubeconfig gives a token or password for https:/);
-    assert.match(of('API server')[0]!, /^ok .* answers over TLS, Kubernetes v\d+\.\d+/);
+    assert.match(of('API server')[0]!, /^ok .* answers, Kubernetes v\d+\.\d+/);
     assert.deepEqual(of('permissions'), [
-      `ok    permissions    may list and watch Services and EndpointSlices, follow its Node ${NODE_NAME} and write events`,
+      `ok    permissions    may list and watch Services and EndpointSlices, watch its Node ${NODE_NAME} and write events`,
     ]);
     assert.equal(code, 0, lines.join('\n'));
   });
@@ -77,7 +76,9 @@ describe('check against a real API server', () => {
     const { code, lines } = await check('--hostname-override', 'nobody');
     assert.equal(code, 0);
     assert.ok(
-      lines.some((line) => /^warn {2}permissions {4}the cluster has no Node nobody: .*--hostname-override/.test(line)),
+      lines.some((line) =>
+        /^warn {2}permissions {4}the cluster does not have the Node nobody, .*--hostname-override/.test(line),
+      ),
     );
   });
 
@@ -90,17 +91,12 @@ describe('check against a real API server', () => {
     try {
       const { code, lines } = await check();
       assert.equal(code, 1);
-      const permissions = lines
-        .filter((line) => line.slice(6).startsWith('permissions'))
-        .map((line) => line.slice(0, 4) + line.slice(20));
-      assert.match(
-        permissions[0]!,
-        /^fail EndpointSlice objects cannot be listed: HTTP 403, endpointslices.* is forbidden/,
-      );
+      const permissions = lines.filter((line) => line.slice(6).startsWith('permissions'));
       assert.deepEqual(
-        permissions.slice(1).map((line) => line.split(/[,:]/)[0]),
+        permissions.map((line) => (line.slice(0, 4) + line.slice(20)).split(/ →|:/)[0]),
         [
           'fail these credentials may not watch services',
+          'fail these credentials may not list endpointslices.discovery.k8s.io',
           'fail these credentials may not watch endpointslices.discovery.k8s.io',
           'warn these credentials may not watch nodes',
           'warn these credentials may not create events',

@@ -1,10 +1,12 @@
+import type { Log, LogFields } from '../../util/log.ts';
+
 /** `warn`: the proxy runs, but not as well as it could. `fail`: it does not start, or Services are not served. */
 export type Level = 'ok' | 'warn' | 'fail';
 
 /** One thing that was looked at. */
 export interface Finding {
   readonly level: Level;
-  /** What there is: a clause or a sentence without its full stop. */
+  /** A clause or a sentence without its full stop. */
   readonly found: string;
   /** What to do about it. Absent only where nothing is to be done. */
   readonly advice?: string;
@@ -20,4 +22,45 @@ export function warn(found: string, advice: string): Finding {
 
 export function fail(found: string, advice: string): Finding {
   return { level: 'fail', found, advice };
+}
+
+/** `1 port`, `2 ports`. */
+export function counted(count: number, what: string): string {
+  return `${count} ${what}${count === 1 ? '' : 's'}`;
+}
+
+/** Keeps what a run would log as errors and warnings, so that a check can use the code that a run uses. */
+export class FindingsLog implements Log {
+  readonly #advice: string;
+  readonly #findings: Finding[] = [];
+
+  /** `advice`: what to do about each of these lines. */
+  constructor(advice: string) {
+    this.#advice = advice;
+  }
+
+  get findings(): readonly Finding[] {
+    return this.#findings;
+  }
+
+  error(message: string, fields?: LogFields): void {
+    this.#findings.push(fail(sentence(message, fields), this.#advice));
+  }
+
+  warn(message: string, fields?: LogFields): void {
+    this.#findings.push(warn(sentence(message, fields), this.#advice));
+  }
+
+  info(): void {}
+
+  v(): undefined {}
+}
+
+/** `message (file: web.yaml:3, field: spec.clusterIP)` */
+function sentence(message: string, { file, line, ...rest }: LogFields = {}): string {
+  const place = file === undefined || line === undefined ? { file, line } : { file: `${file}:${line}` };
+  const pairs = Object.entries({ ...place, ...rest })
+    .filter(([, value]) => value !== undefined)
+    .map(([key, value]) => `${key}: ${value}`);
+  return pairs.length === 0 ? message : `${message} (${pairs.join(', ')})`;
 }

@@ -1,115 +1,113 @@
+import type { Exec, ExecResult } from '../../kernel/iptables/exec.ts';
+import { programName, type Tools } from '../../kernel/iptables/flavour.ts';
+import { failureOf } from '../../kernel/iptables/iptables.ts';
 import { type Address, addressBlock, type IpFamily, parseAddress } from '../../model/address.ts';
 import type { Table } from '../../model/iptables.ts';
 import type { ServicePort } from '../../model/service-port.ts';
 import { chainsOf, fixedChains } from '../../rules/chain-layout.ts';
-import { JUMPS, type Jump } from '../../rules/chains.ts';
+import { JUMPS } from '../../rules/chains.ts';
 import { findRefused } from '../../rules/find-refused.ts';
 import { planTable, probeText, textOf } from '../../rules/plan.ts';
 import type { Rule } from '../../rules/rule.ts';
 import { RuleSet, treesOf } from '../../rules/rule-set.ts';
 import { type Finding, fail, ok, warn } from './finding.ts';
 
-/**
- * What became of restore text that was offered to a kernel. `untold`: nothing could be asked without changing the rules
- * of this machine.
- */
+/** What a kernel said to restore text. `unknown`: it could not be asked without changing the rules of this machine. */
 export type Offer =
   | { readonly outcome: 'accepted' }
-  | { readonly outcome: 'refused'; readonly err: string }
-  | { readonly outcome: 'untold'; readonly err: string };
+  | { readonly outcome: 'refused' | 'unknown'; readonly err: string };
 
-/** Offers it to this kernel in a network namespace that is empty and goes at once. */
 export type OfferRules = (family: IpFamily, text: string) => Promise<Offer>;
 
-const TABLES: readonly Table[] = ['filter', 'nat'];
+/** The first that works; the second is for a process that is no administrator of the machine. */
+const WAYS = [['--net'], ['--user', '--map-root-user', '--net']] as const;
+
+/**
+ * Offers rules to the kernel in an empty network namespace, which ends at once. No rule of this machine is touched; the
+ * kernel may load modules, as for a run.
+ */
+export function offerInEmptyNamespace(exec: Exec, { infix }: Tools): OfferRules {
+  return async (family, text) => {
+    const program = programName(family, infix, 'restore');
+    let err = '';
+    for (const way of WAYS) {
+      const result = await exec({ program: 'unshare', args: [...way, program, '-w', '5', '--noflush'], input: text });
+      const notRun = whyNotRun(result);
+      if (notRun === undefined) {
+        const failure = failureOf(program, result);
+        if (failure === undefined) return { outcome: 'accepted' };
+        // A lock, a deadline or missing rights say nothing about the kernel.
+        return { outcome: failure.code === 'refused' ? 'refused' : 'unknown', err: failure.message };
+      }
+      err = notRun;
+    }
+    return { outcome: 'unknown', err };
+  };
+}
+
+/** `undefined` when iptables itself was run to its end. */
+function whyNotRun(result: ExecResult): string | undefined {
+  if (result.outcome === 'exited') return result.stderr.startsWith('unshare: ') ? result.stderr.trim() : undefined;
+  return result.outcome === 'missing' ? 'there is no program unshare' : failureOf('unshare', result)?.message;
+}
 
 /** Parts of rules that have no module of their own. */
 const BUILT_IN: readonly string[] = ['tcp', 'udp', 'ACCEPT', 'DROP', 'RETURN'];
 
-/** Whether the kernel has every match and target that rules of Services are made of. */
+/** Whether the kernel has every match and target that rules of Services consist of. */
 export async function checkKernelRules(offer: OfferRules, families: readonly IpFamily[]): Promise<readonly Finding[]> {
   const findings: Finding[] = [];
   for (const family of families) {
-    for (const table of TABLES) {
+    for (const table of ['filter', 'nat'] as const) {
       const { text, rules } = sampleRules(family, table);
       const whole = await offer(family, text);
-      if (whole.outcome === 'untold') return [untold(whole.err)];
-      if (whole.outcome === 'refused') {
-        const refused = await refusedOf(offer, family, table, rules);
-        findings.push(refusal(whole.err, { family, table, refused }));
+      if (whole.outcome === 'unknown') {
+        return [warn(`the kernel was not asked for its matches: ${whole.err}`, 'run this check as root on the host')];
       }
+      if (whole.outcome === 'accepted') continue;
+      const accepts = async (some: readonly Rule[]) =>
+        (await offer(family, probeText(table, some))).outcome === 'accepted';
+      findings.push(refusal(`${family} ${table}`, whole.err, await findRefused({ rules, accepts })));
     }
   }
-  return findings.length === 0 ? [ok(`the kernel takes every kind of rule (${families.join(' and ')})`)] : findings;
+  return findings.length === 0 ? [ok(`the kernel accepts every kind of rule (${families.join(' and ')})`)] : findings;
 }
 
-/** The same for every family and table. */
-function untold(err: string): Finding {
-  return warn(
-    `the kernel was not asked whether it knows every match: ${err}`,
-    'run this check as root on the host; a match that is missing is told by the log of the proxy, too',
-  );
-}
-
-async function refusedOf(
-  offer: OfferRules,
-  family: IpFamily,
-  table: Table,
-  rules: readonly Rule[],
-): Promise<readonly Rule[]> {
-  const accepts = async (some: readonly Rule[]) => (await offer(family, probeText(table, some))).outcome === 'accepted';
-  return await findRefused({ rules, accepts });
-}
-
-function refusal(
-  err: string,
-  { family, table, refused }: { readonly family: IpFamily; readonly table: Table; readonly refused: readonly Rule[] },
-): Finding {
+function refusal(table: string, err: string, refused: readonly Rule[]): Finding {
   const [first] = refused;
-  if (first === undefined) {
-    const prefix = family === 'IPv4' ? 'ip' : 'ip6';
-    return fail(
-      `the kernel refuses the ${family} ${table} table: ${err}`,
-      `modprobe ${prefix}table_${table} nf_conntrack`,
-    );
-  }
-  const modules = new Set(
-    refused.flatMap(({ spec }) => [...spec.matchAll(/(?:^| )-[mj] ([a-zA-Z]+)/g)].map(([, name = '']) => name)),
+  if (first === undefined)
+    return fail(`the kernel refuses the ${table} table: ${err}`, 'load the modules of that table');
+  const parts = refused.flatMap(({ spec }) =>
+    [...spec.matchAll(/(?:^| )-[mj] ([a-zA-Z]+)/g)].map(([, name = '']) => name),
   );
-  const named = [...modules].filter((name) => !BUILT_IN.includes(name)).map((name) => `xt_${name}`);
+  const modules = [...new Set(parts)].filter((name) => !BUILT_IN.includes(name)).map((name) => `xt_${name}`);
   return fail(
-    `the kernel refuses ${refused.length} kinds of ${family} ${table} rules, such as "${first.spec}"`,
-    `load what they are made of: modprobe ${named.join(' ')}`,
+    `the kernel refuses ${refused.length} kinds of ${table} rules, such as "${first.spec}"`,
+    `load the modules: modprobe ${modules.join(' ')}`,
   );
 }
 
-/** Rules of one Service port with everything that there is: cluster IP, external IP, NodePort, source ranges, two sets. */
+/** Rules of a Service with everything: cluster IP, external IP, NodePort, source ranges, TCP and UDP. */
 export function sampleRules(
   family: IpFamily,
   table: Table,
 ): { readonly text: string; readonly rules: readonly Rule[] } {
-  const [node, clusterIP, externalIP, loadBalancerIP, endpoint, range] = sampleAddresses(family);
+  const at = (last: number) => parseAddress(family === 'IPv4' ? `192.0.2.${last}` : `2001:db8::${last}`) as Address;
   const servicePort: ServicePort = {
     name: 'default/check',
     protocol: 'TCP',
     port: 80,
     nodePort: 30_000,
     healthCheckNodePort: 30_001,
-    clusterIPs: [clusterIP],
-    externalIPs: [externalIP],
-    loadBalancerIPs: [loadBalancerIP],
-    loadBalancerSourceRanges: [addressBlock(range)],
+    clusterIPs: [at(2)],
+    externalIPs: [at(3)],
+    loadBalancerIPs: [at(4)],
+    loadBalancerSourceRanges: [addressBlock(at(6))],
     affinity: { type: 'None' },
-    endpoints: [{ address: endpoint, port: 8_080 }],
+    endpoints: [{ address: at(5), port: 8_080 }],
   };
-  const facts = {
-    family,
-    bindAddress: family === 'IPv4' ? '0.0.0.0' : '::',
-    hostAddress: node,
-    nodePortCidrs: [],
-    pods: [],
-  };
-  const book = new RuleSet(facts, [
+  const bindAddress = family === 'IPv4' ? '0.0.0.0' : '::';
+  const book = new RuleSet({ family, bindAddress, hostAddress: at(1), nodePortCidrs: [], pods: [] }, [
     { servicePort, localPort: 40_000 },
     { servicePort: { ...servicePort, name: 'default/check:udp', protocol: 'UDP' }, localPort: 40_001 },
   ]);
@@ -121,23 +119,12 @@ export function sampleRules(
     name,
     specs: [...rules.map(({ spec }) => spec), ...jumps],
   }));
+  // A rule that is offered alone has no chain to jump to.
+  const jumps = JUMPS.filter((jump) => jump.table === table).map(({ from, spec }): Rule => {
+    return { table, chain: from, spec: spec.replace(/-j \S+$/, '-j RETURN') };
+  });
   return {
     text: textOf(planTable({ table, installed: new Map(), wanted })?.lines ?? []),
-    // Of jumps only what they match: there is nowhere to jump to where a rule is offered by itself.
-    rules: [...chains.flatMap(({ rules }) => rules), ...JUMPS.filter((jump) => jump.table === table).map(asRule)],
+    rules: [...chains.flatMap(({ rules }) => rules), ...jumps],
   };
-}
-
-function asRule({ table, from, spec }: Jump): Rule {
-  return { table, chain: from, spec: spec.replace(/-j \S+$/, '-j RETURN') };
-}
-
-/** Of documentation networks. */
-function sampleAddresses(family: IpFamily): readonly [Address, Address, Address, Address, Address, Address] {
-  const at = (last: number) => {
-    const address = parseAddress(family === 'IPv4' ? `192.0.2.${last}` : `2001:db8::${last}`);
-    if (address === undefined) throw new Error('a documentation address is an address');
-    return address;
-  };
-  return [at(1), at(2), at(3), at(4), at(5), at(6)];
 }

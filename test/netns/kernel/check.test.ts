@@ -5,8 +5,7 @@ import { join } from 'node:path';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { createExec } from '../../../src/kernel/iptables/exec.ts';
 import { findTools } from '../../../src/kernel/iptables/flavour.ts';
-import { sampleRules } from '../../../src/operate/check/kernel-rules.ts';
-import { offerInEmptyNamespace } from '../../../src/operate/check/probes/empty-namespace.ts';
+import { offerInEmptyNamespace, sampleRules } from '../../../src/operate/check/kernel-rules.ts';
 import { systemClock } from '../../../src/util/system-clock.ts';
 import type { Agent } from '../agent.ts';
 import { Environment, listeningPorts, TCP, UDP } from '../harness.ts';
@@ -90,7 +89,7 @@ describe(`check on a node with iptables-${FLAVOUR}`, () => {
       assert.deepEqual(troubles(name), []);
     }
     assert.deepEqual(troubles('engine'), []);
-    line(/^ok {4}kernel rules {3}the kernel takes every kind of rule \(IPv4\)$/);
+    line(/^ok {4}kernel rules {3}the kernel accepts every kind of rule \(IPv4\)$/);
     line(new RegExp(`^ok    iptables       iptables-${FLAVOUR}: `));
     line(new RegExp(`Services are served over IPv4 \\(node address ${NODE_ADDRESS.replaceAll('.', '\\.')}\\)$`));
     line(/^The proxy can serve here/);
@@ -110,8 +109,10 @@ describe(`check on a node with iptables-${FLAVOUR}`, () => {
     line(
       /^ok {4}addresses {6}the healthz address 0\.0\.0\.0:10256 is served by the proxy that runs here \(process \d+\)$/,
     );
-    line(/^ok {4}other proxies {2}a proxy of this program serves this node \(process \d+\); another would not start/);
-    line(/^ok {4}other proxies {2}the tables of iptables-\w+ have \d+ chains of this proxy, which will be taken over$/);
+    line(
+      /^ok {4}other proxies {2}a proxy of this program serves this node \(process \d+\); a second one would not start/,
+    );
+    line(/^ok {4}other proxies {2}the tables of iptables-\w+ have \d+ chains of this proxy, which a run takes over$/);
     assert.match((await environment.client.call('request', service)).name, /^pod-/);
   });
 
@@ -176,7 +177,7 @@ describe(`check on a node with iptables-${FLAVOUR}`, () => {
     const through = ['setpriv', '--bounding-set=-net_admin,-sys_admin', '--inh-caps=-all'];
     const { code, line } = await check([], { through });
     assert.equal(code, 1);
-    line(/^fail {2}privileges {5}this process lacks CAP_NET_ADMIN, without which iptables does nothing → /);
+    line(/^fail {2}privileges {5}this process lacks CAP_NET_ADMIN, which iptables needs → /);
     line(/^The proxy cannot serve here: /);
   });
 
@@ -242,7 +243,7 @@ echo "${name}/1.8.9 Failed to initialize nft: Protocol not supported" >&2; exit 
     line(/^fail {2}families {7}there can be no rules for IPv4: .*Failed to initialize nft.* → load nf_tables/);
   });
 
-  test('a firewall with a policy of DROP lets in Services and health checks, and nothing else; one of nft is told', async () => {
+  test('a firewall with a policy of DROP lets in Services and health checks, and nothing else; one of nft is reported', async () => {
     const { node } = environment.topology;
     proxy = await environment.startProxy({ args: ['--hostname-override', 'node-a'] });
     const [clusterIP, healthCheckNodePort] = [environment.clusterIP(), environment.nodePort()];
@@ -280,7 +281,12 @@ echo "${name}/1.8.9 Failed to initialize nft: Protocol not supported" >&2; exit 
       const url = `http://${NODE_ADDRESS}:${healthCheckNodePort}/`;
       assert.match((await outside.call('httpGet', { url })).body, /"localEndpoints": 0/);
       const localPort = await environment.localPort('test/web:tcp');
-      assert.equal((await ask(outside, localPort, NODE_ADDRESS))[0], 'ECONNREFUSED', 'as without the firewall');
+      const closed = [{ protocol: 'tcp', host: NODE_ADDRESS, port: localPort }] as const;
+      assert.deepEqual(
+        await outside.call('outcomes', { attempts: closed, timeoutMs: PATIENCE_MS }),
+        ['ECONNREFUSED'],
+        'as without the firewall',
+      );
       assert.deepEqual(await ask(outside, 8_500, NODE_ADDRESS, 300), ['timeout', 'timeout'], 'anything else');
       assert.deepEqual((await check()).troubles('firewall'), []);
       const drops =

@@ -1,0 +1,179 @@
+import type { Config } from '../../config/config.ts';
+import { parseLocalPorts } from '../../kernel/local-ports.ts';
+import { type Address, DEFAULT_NODE_PORTS, type PortRange } from '../../model/address.ts';
+import { endpointName } from '../../model/endpoint.ts';
+import type { Service } from '../../model/service.ts';
+import type { ProxiedProtocol } from '../../model/service-port.ts';
+import { counted, type Finding, fail, ok, warn } from './finding.ts';
+import { type HostProcess, isThisProgram, type Machine, type SocketPort } from './machine.ts';
+
+type Servers = Pick<Config, 'healthzAddress' | 'metricsAddress' | 'bindAddressHardFail'>;
+
+/** Whether the HTTP servers can listen. */
+export async function checkListenAddresses(machine: Machine, config: Servers): Promise<readonly Finding[]> {
+  const findings: Finding[] = [];
+  // Without the flag, the proxy serves Services all the same, and retries.
+  const bad = config.bindAddressHardFail ? fail : warn;
+  for (const [server, at] of Object.entries({ healthz: config.healthzAddress, metrics: config.metricsAddress })) {
+    if (at === undefined) continue;
+    const what = `the ${server} address ${endpointName(at)}`;
+    const err = await machine.tryToBind(at);
+    const port: SocketPort = `${at.port}/TCP`;
+    const holder = err === 'EADDRINUSE' ? machine.listenersOn(new Set([port])).get(port) : undefined;
+    if (err === undefined) {
+      findings.push(ok(`${what} is free`));
+    } else if (holder !== undefined && isThisProgram(holder)) {
+      findings.push(ok(`${what} is served by the proxy that runs here (process ${holder.pid})`));
+    } else {
+      const why = err === 'EADDRINUSE' ? `is taken by ${nameOf(holder)}` : `cannot be listened on: ${err}`;
+      findings.push(bad(`${what} ${why}`, `stop that program, or give --${server}-bind-address another address`));
+    }
+  }
+  return findings;
+}
+
+function nameOf(holder: HostProcess | undefined): string {
+  return holder === undefined ? 'a program that cannot be seen from here' : `${holder.name} (process ${holder.pid})`;
+}
+
+/** A share of the range that others may take without a warning. */
+const NEARLY_ALL = 0.9;
+
+/** Whether there are enough local ports for Services, and whether others use the same. */
+export async function checkLocalPorts(
+  machine: Machine,
+  { proxyPortRange: chosen }: Pick<Config, 'proxyPortRange'>,
+  services: readonly Service[],
+): Promise<readonly Finding[]> {
+  const kernel = parseLocalPorts(
+    machine.read('/proc/sys/net/ipv4/ip_local_port_range'),
+    machine.read('/proc/sys/net/ipv4/ip_local_reserved_ports'),
+  );
+  const { first, last } = chosen ?? kernel.range;
+  const what = `local ports ${first}-${last} (${chosen ? '--proxy-port-range' : 'net.ipv4.ip_local_port_range'})`;
+  const findings: Finding[] = [];
+  // A proxy that runs here holds the very ports that are counted.
+  const isRunning = (await machine.servingProxy()) !== undefined || machine.neighbours().some(isThisProgram);
+  if (!isRunning) {
+    const reserved = chosen === undefined ? kernel.reserved : new Set<number>();
+    const taken = machine.receivers();
+    const isFree = (port: number) => !reserved.has(port) && !taken.has(`${port}/TCP`) && !taken.has(`${port}/UDP`);
+    const size = last - first + 1;
+    const free = Array.from({ length: size }, (_, index) => first + index).filter(isFree).length;
+    const needed = services.reduce((sum, { ports }) => sum + ports.length, 0);
+    const found = `${what}: ${free} of ${size} are free, for ${needed} Service ports`;
+    if (free === 0 || free < needed) findings.push(fail(found, 'widen --proxy-port-range'));
+    else if (taken.size > 0 && free < (1 - NEARLY_ALL) * size) findings.push(warn(found, 'widen --proxy-port-range'));
+    else findings.push(ok(found));
+  }
+  const withNodePorts = chosen && overlap(chosen, DEFAULT_NODE_PORTS);
+  if (withNodePorts !== undefined) {
+    findings.push(
+      warn(
+        `--proxy-port-range and the default range of NodePorts share ${withNodePorts}; a Service port whose local port becomes a NodePort must move, and clients are refused meanwhile`,
+        'move the range, unless the API server has another --service-node-port-range',
+      ),
+    );
+  }
+  const withKernel = chosen && overlap(chosen, kernel.range, kernel.reserved);
+  if (withKernel !== undefined) {
+    findings.push(
+      warn(
+        `the kernel uses ${withKernel} of --proxy-port-range for outgoing connections, too`,
+        `reserve them for the proxy: sysctl net.ipv4.ip_local_reserved_ports=${withKernel}`,
+      ),
+    );
+  }
+  return findings.length > 0 ? findings : [ok(`${what}; a proxy that runs here has its own`)];
+}
+
+/** `40000-40010`; `undefined` without a common port, `except` for some. */
+function overlap(a: PortRange, b: PortRange, except: ReadonlySet<number> = new Set()): string | undefined {
+  const [first, last] = [Math.max(a.first, b.first), Math.min(a.last, b.last)];
+  for (let port = first; port <= last; port++) if (!except.has(port)) return `${first}-${last}`;
+  return undefined;
+}
+
+/** A port of this node that belongs to a Service. */
+interface Claim {
+  /** "30080/TCP, the NodePort of shop/web" */
+  readonly what: string;
+  readonly addresses: readonly Address[];
+  readonly port: number;
+  readonly protocol: ProxiedProtocol;
+  /** What happens when another program listens there. */
+  readonly effect: string;
+}
+
+/** Of this node: all addresses, and the ones that serve NodePorts. */
+export interface NodeAddresses {
+  readonly all: readonly Address[];
+  readonly nodePorts: readonly Address[];
+}
+
+/** Some kube-proxies hold every NodePort open. */
+const SHOWN = 10;
+
+/** Ports of this node that belong to Services, and at which another program listens. */
+export function checkNodePorts(
+  machine: Pick<Machine, 'receivers' | 'isListening' | 'listenersOn'>,
+  node: NodeAddresses,
+  services: readonly Service[],
+): readonly Finding[] {
+  const receivers = machine.receivers();
+  const claims = services.flatMap((service) => [...claimsOf(service, node)]);
+  // There may be thousands of Services and addresses, but few ports at which a program listens.
+  const taken = claims.filter((claim) => {
+    const { addresses, port, protocol } = claim;
+    return receivers.has(portOf(claim)) && addresses.some((address) => machine.isListening(address, port, protocol));
+  });
+  const holders = machine.listenersOn(new Set(taken.map(portOf)));
+  const clashes = taken.flatMap((claim) => {
+    const holder = holders.get(portOf(claim));
+    // A proxy that runs already answers health checks itself.
+    return holder !== undefined && isThisProgram(holder) ? [] : [{ claim, holder }];
+  });
+  if (clashes.length === 0) {
+    return claims.length === 0 ? [] : [ok(`no other program listens at ${counted(claims.length, 'port')} of Services`)];
+  }
+  const findings = clashes.slice(0, SHOWN).map(({ claim: { what, effect }, holder }) => {
+    return warn(`${nameOf(holder)} listens at ${what}: ${effect}`, 'give one of the two another port');
+  });
+  const more = clashes.length - SHOWN;
+  if (more <= 0) return findings;
+  return [...findings, warn(`programs listen at ${counted(more, 'more port')} of Services`, 'see to these first')];
+}
+
+function* claimsOf(service: Service, node: NodeAddresses): Generator<Claim> {
+  const { key, ports, externalIPs, loadBalancerIPs, healthCheckNodePort } = service;
+  const taken = 'the rules take its packets, so its clients get the Service instead';
+  const kept = 'it keeps its clients, and the Service is not served there';
+  for (const { port, nodePort, protocol } of ports) {
+    if (protocol === 'SCTP') continue;
+    if (nodePort !== 0) {
+      const what = `${nodePort}/${protocol}, the NodePort of ${key}`;
+      yield { what, addresses: node.nodePorts, port: nodePort, protocol, effect: taken };
+    }
+    for (const [kind, addresses, effect] of [
+      ['a load balancer IP', loadBalancerIPs, taken],
+      ['an external IP', externalIPs, kept],
+    ] as const) {
+      for (const address of addresses.filter((each) => node.all.includes(each))) {
+        const what = `${port}/${protocol} of ${address}, ${kind} of ${key}`;
+        yield { what, addresses: [address], port, protocol, effect };
+      }
+    }
+  }
+  if (healthCheckNodePort === undefined) return;
+  yield {
+    what: `${healthCheckNodePort}/TCP, the health check node port of ${key}`,
+    addresses: node.nodePorts,
+    port: healthCheckNodePort,
+    protocol: 'TCP',
+    effect: 'load balancers get its answers, or take this node for unhealthy',
+  };
+}
+
+function portOf({ port, protocol }: Pick<Claim, 'port' | 'protocol'>): SocketPort {
+  return `${port}/${protocol}`;
+}

@@ -1,0 +1,208 @@
+import type { Config, KubernetesConfig } from '../../config/config.ts';
+import { PROGRAM } from '../../config/version.ts';
+import { ApiError } from '../../kubernetes/api-error.ts';
+import { createApiClient } from '../../kubernetes/create-api-client.ts';
+import { readPage } from '../../kubernetes/list-page.ts';
+import { nodeName } from '../../kubernetes/node-object.ts';
+import { ObjectStore } from '../../kubernetes/object-store.ts';
+import { resourceOf } from '../../kubernetes/resources.ts';
+import { createManifestSource } from '../../manifests/manifest-source.ts';
+import type { Service } from '../../model/service.ts';
+import type { SourceEvent } from '../../model/source.ts';
+import type { Clock } from '../../util/clock.ts';
+import { messageOf } from '../../util/text.ts';
+import { withDeadline } from '../../util/wait.ts';
+import { counted, type Finding, FindingsLog, fail, ok, warn } from './finding.ts';
+import { type Api, checkPermissions, UNWELL } from './permissions.ts';
+import type { Check } from './run-checks.ts';
+
+/** The Services that the checks of the source have found, for the checks of ports. */
+export interface KnownServices {
+  services: readonly Service[];
+}
+
+/** A file that changes all the time delays the first reading by five seconds. */
+const MANIFESTS_MS = 10_000;
+
+/** For one request to the API server, credentials from an exec plugin included. */
+export const REQUEST_MS = 5_000;
+
+const PAGE_SIZE = 500;
+/** Against a server that always says that there is more. */
+const MAX_PAGES = 200;
+/** No further page is requested after this time. */
+const SERVICES_MS = 5_000;
+/** A cluster may have thousands of invalid Services. */
+const SHOWN = 5;
+
+export function sourceChecks(
+  { source, hostnameOverride }: Config,
+  known: KnownServices,
+  clock: Clock,
+): readonly Check[] {
+  if (source.kind === 'manifests') {
+    return [{ name: 'manifests', run: () => checkManifests(source.paths, known, clock) }];
+  }
+  let api: Api | undefined;
+  /** Nothing when an earlier check has failed: its reason would only come again. */
+  const whileUsable = (run: (api: Api) => Promise<readonly Finding[]>) => async () => {
+    if (api === undefined) return [];
+    const findings = await run(api);
+    if (findings.some(({ level }) => level === 'fail')) api = undefined;
+    return findings;
+  };
+  const node = nodeName(hostnameOverride);
+  return [
+    {
+      name: 'API server',
+      run: async () => {
+        const connected = await checkApiServer(source, clock);
+        api = connected.api;
+        return connected.findings;
+      },
+    },
+    { name: 'permissions', run: whileUsable((usable) => checkPermissions(usable, node)) },
+    {
+      name: 'Services',
+      run: whileUsable(async (usable) => {
+        const { services, findings } = await listServices(usable, clock);
+        known.services = services;
+        return findings;
+      }),
+    },
+  ];
+}
+
+/** Reads them as a run would. */
+async function checkManifests(
+  paths: readonly string[],
+  known: KnownServices,
+  clock: Clock,
+): Promise<readonly Finding[]> {
+  const log = new FindingsLog('correct the file');
+  const source = createManifestSource({ paths, clock, log });
+  const objects = new Map<string, SourceEvent>();
+  const apply = (events: readonly SourceEvent[]) => {
+    for (const event of events) objects.set(`${event.kind} ${event.key}`, event);
+  };
+  try {
+    const synced = new Promise<void>((resolve, reject) => {
+      source.start({ apply, synced: resolve }).catch(reject);
+    });
+    await withDeadline(synced, { clock, ms: MANIFESTS_MS, late: `not read within ${MANIFESTS_MS / 1_000} s` });
+  } catch (error) {
+    return [...log.findings, fail(messageOf(error), 'correct --manifests')];
+  } finally {
+    await source.stop();
+  }
+  known.services = [...objects.values()].flatMap((event) => (event.kind === 'Service' ? (event.value ?? []) : []));
+  return [ok(`${sizeOf(known.services)} in ${paths.join(', ')}`), ...log.findings];
+}
+
+function sizeOf(services: readonly Service[]): string {
+  const ports = services.reduce((sum, service) => sum + service.ports.length, 0);
+  return `${counted(services.length, 'Service')} with ${counted(ports, 'port')}`;
+}
+
+/** `api` only if further requests will be answered. */
+async function checkApiServer(
+  source: KubernetesConfig,
+  clock: Clock,
+): Promise<{ readonly findings: readonly Finding[]; readonly api?: Api }> {
+  const log = new FindingsLog('correct the kubeconfig');
+  const origin = source.kubeconfig ?? (source.master === undefined ? "the Pod's service account" : '--master');
+  try {
+    const metrics = { requestDone: () => {} };
+    const client = await createApiClient({ ...source, userAgent: PROGRAM, env: process.env, clock, log, metrics });
+    const api: Api = {
+      get: (path) => withinDeadline(clock, (signal) => client.get(path, signal)),
+      post: (path, body) => withinDeadline(clock, (signal) => client.post(path, body, signal)),
+    };
+    const finding = await checkVersion(api, client.host, origin);
+    return { findings: [...log.findings, finding], ...(finding.level !== 'fail' && { api }) };
+  } catch (error) {
+    const advice = `correct ${origin}, or start the proxy with --kubeconfig or --manifests`;
+    return { findings: [...log.findings, fail(messageOf(error), advice)] };
+  }
+}
+
+async function withinDeadline<T>(clock: Clock, send: (signal: AbortSignal) => Promise<T>): Promise<T> {
+  const abort = new AbortController();
+  const late = new ApiError('unreachable', `no answer within ${REQUEST_MS / 1_000} s`);
+  const timer = clock.after(REQUEST_MS, () => abort.abort(late));
+  return await send(abort.signal).finally(() => timer.cancel());
+}
+
+async function checkVersion(api: Api, host: string, origin: string): Promise<Finding> {
+  try {
+    const { gitVersion } = ((await api.get('/version')) ?? {}) as { readonly gitVersion?: unknown };
+    return ok(`${host} answers${typeof gitVersion === 'string' ? `, Kubernetes ${gitVersion.slice(0, 60)}` : ''}`);
+  } catch (error) {
+    const status = error instanceof ApiError ? error.status : undefined;
+    const said = messageOf(error);
+    if (status === 401) {
+      const advice = `they may have expired or belong to another cluster; replace them in ${origin}`;
+      return fail(`${host} does not accept the credentials (HTTP 401)`, advice);
+    }
+    // Status 400 is how Go's TLS servers answer plain HTTP.
+    if (status === undefined || status === 400) {
+      const [, advice = ''] = ADVICE.find(([pattern]) => pattern.test(said)) ?? [];
+      return fail(`the API server ${host} cannot be used: ${said}`, `${advice} (${origin})`);
+    }
+    return status >= 500 ? warn(`${host} answers with ${said}`, UNWELL) : ok(`${host} answers with ${said}`);
+  }
+}
+
+/** By what the client says, the first that matches. */
+const ADVICE: readonly (readonly [RegExp, string])[] = [
+  [/ECONNREFUSED/, 'start the API server, or correct its address'],
+  [/ENOTFOUND|EAI_AGAIN/, 'check its name and /etc/resolv.conf, or name it by its address'],
+  [
+    /ETIMEDOUT|UNREACH|no (?:answer|connection)/,
+    'check its address, routes and firewalls; a ClusterIP needs a running proxy',
+  ],
+  [/certificate/i, "check the certificates, tls-server-name and this machine's clock"],
+  [/./, 'check that its port, http:// or https://, and HTTPS_PROXY are right'],
+];
+
+/** The Services of a cluster, page by page, read and judged by the code that a run uses. */
+export async function listServices(
+  api: Pick<Api, 'get'>,
+  clock: Clock,
+): Promise<{ readonly services: readonly Service[]; readonly findings: readonly Finding[] }> {
+  const resource = resourceOf('Service');
+  const log = new FindingsLog('correct the Service');
+  const list = new ObjectStore(resource, log).beginList();
+  const dueAt = clock.now() + SERVICES_MS;
+  let incomplete: string | undefined;
+  let next = '';
+  try {
+    for (let pages = 0; pages === 0 || next !== ''; pages++) {
+      if (pages === MAX_PAGES) throw new Error(`there are more than ${MAX_PAGES * PAGE_SIZE}`);
+      if (clock.now() >= dueAt) throw new Error(`it takes longer than ${SERVICES_MS / 1_000} s`);
+      const query = { limit: `${PAGE_SIZE}`, ...(next !== '' && { continue: next }), ...resource.selectors };
+      const page = readPage(await api.get(`${resource.path}?${new URLSearchParams(query)}`));
+      for (const item of page.items) list.add(item);
+      next = page.next;
+    }
+  } catch (error) {
+    incomplete = messageOf(error);
+  }
+  const changes = list.finish();
+  const objects = changes === 'unconfirmed' ? [] : changes;
+  const services = objects.flatMap(({ value }) => (value?.kind === 'Service' ? value.value : []));
+  const size = sizeOf(services);
+  if (incomplete !== undefined && services.length === 0) {
+    return { services, findings: [fail(`Services cannot be listed: ${incomplete}`, UNWELL)] };
+  }
+  const advice = `the checks of ports know only these; ${UNWELL}`;
+  const summary = incomplete === undefined ? ok(size) : warn(`${size}, but not all of them: ${incomplete}`, advice);
+  // Who may write a Service must not be able to make the whole check fail.
+  const invalid = log.findings.map((finding): Finding => ({ ...finding, level: 'warn' }));
+  if (invalid.length <= SHOWN) return { services, findings: [summary, ...invalid] };
+  const more = warn(
+    `${counted(invalid.length - SHOWN, 'more fault')} in other Services`,
+    'the log of the proxy names all of them',
+  );
+  return { services, findings: [summary, ...invalid.slice(0, SHOWN), more] };
+}

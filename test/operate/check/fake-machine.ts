@@ -1,0 +1,40 @@
+import type { ExecRequest, ExecResult } from '../../../src/kernel/iptables/exec.ts';
+import type { Finding } from '../../../src/operate/check/finding.ts';
+import type { Machine } from '../../../src/operate/check/machine.ts';
+
+interface Facts extends Partial<Omit<Machine, 'read' | 'exec'>> {
+  readonly files?: Readonly<Record<string, string>>;
+  /** What a program prints, by its name and arguments; `undefined`: it is not installed. */
+  readonly program?: (line: string, request: ExecRequest) => string | ExecResult | undefined;
+}
+
+/** A machine on which nothing runs and nothing is installed, but for `facts`. */
+export function fakeMachine({ files = {}, program = () => undefined, ...others }: Facts = {}): Machine {
+  return {
+    exec: async (request) => {
+      const printed = program([request.program, ...request.args].join(' '), request);
+      if (printed === undefined) return { outcome: 'missing' };
+      return typeof printed === 'string' ? { outcome: 'exited', code: 0, stdout: printed, stderr: '' } : printed;
+    },
+    read: (path) => files[path],
+    isWritable: () => true,
+    interfaces: () => ['lo'],
+    neighbours: () => [],
+    servingProxy: async () => undefined,
+    tryToBind: async () => undefined,
+    isListening: () => false,
+    receivers: () => new Map(),
+    listenersOn: () => new Map(),
+    ...others,
+  };
+}
+
+/** `warn: what was found → what to do` */
+export function told(findings: readonly Finding[]): string[] {
+  return findings.map(({ level, found, advice }) => `${level}: ${found}${advice === undefined ? '' : ` → ${advice}`}`);
+}
+
+/** Without those that are fine. */
+export function troubles(findings: readonly Finding[]): string[] {
+  return told(findings.filter(({ level }) => level !== 'ok'));
+}

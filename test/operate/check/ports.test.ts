@@ -1,0 +1,157 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import type { PortRange } from '../../../src/model/address.ts';
+import type { Service } from '../../../src/model/service.ts';
+import type { HostProcess, SocketPort } from '../../../src/operate/check/machine.ts';
+import { checkListenAddresses, checkLocalPorts, checkNodePorts } from '../../../src/operate/check/ports.ts';
+import { address } from '../../rules/fixtures.ts';
+import { fakeMachine, told, troubles } from './fake-machine.ts';
+
+const NODE = address('192.168.50.10');
+
+function service(key: Service['key'], more: Partial<Service> = {}): Service {
+  return {
+    ...{ key, clusterIPs: [], externalIPs: [], loadBalancerIPs: [], ports: [], affinity: { type: 'None' } },
+    ...more,
+  };
+}
+
+function ports(...nodePorts: readonly number[]): Pick<Service, 'ports'> {
+  return { ports: nodePorts.map((nodePort) => ({ name: '', protocol: 'TCP', port: 80, nodePort })) };
+}
+
+describe('addresses of the HTTP servers', () => {
+  const check = async (err: string | undefined, by?: string, isHard = false) => {
+    const listenersOn = (asked: ReadonlySet<SocketPort>): ReadonlyMap<SocketPort, HostProcess> =>
+      new Map([...asked].flatMap((port) => (by === undefined ? [] : [[port, { pid: 7, name: by }]])));
+    const config = { healthzAddress: { address: NODE, port: 10_256 }, metricsAddress: undefined };
+    const machine = fakeMachine({ tryToBind: async () => err, listenersOn });
+    return told(await checkListenAddresses(machine, { ...config, bindAddressHardFail: isHard }))[0]!;
+  };
+
+  test('are free, or served by a proxy of this program that runs already', async () => {
+    assert.equal(await check(undefined), 'ok: the healthz address 192.168.50.10:10256 is free');
+    assert.match(await check('EADDRINUSE', 'kube-userspace-proxy'), /^ok: .* is served by the proxy .*\(process 7\)$/);
+  });
+
+  test('that others have prevent no Service, unless the flags say so', async () => {
+    assert.match(await check('EADDRINUSE', 'kube-proxy'), /^warn: .* is taken by kube-proxy \(process 7\) → /);
+    assert.match(await check('EADDRINUSE', 'kube-proxy', true), /^fail: /);
+    assert.match(await check('EADDRINUSE'), /^warn: .* a program that cannot be seen from here → /);
+    assert.match(await check('EADDRNOTAVAIL', undefined, true), /^fail: .* cannot be listened on: EADDRNOTAVAIL → /);
+  });
+});
+
+describe('local ports', () => {
+  const range = (first: number, last: number): PortRange => ({ first, last });
+  const check = async (
+    proxyPortRange?: PortRange,
+    { taken = [] as readonly number[], reserved = '', servicePorts = 0, isServed = false, kernel = '32768 60999' } = {},
+  ) => {
+    const machine = fakeMachine({
+      files: {
+        '/proc/sys/net/ipv4/ip_local_port_range': `${kernel}\n`,
+        '/proc/sys/net/ipv4/ip_local_reserved_ports': reserved,
+      },
+      receivers: () => new Map(taken.map((port) => [`${port}/UDP`, new Set()])),
+      servingProxy: async () => (isServed ? { pid: 7, uid: 0 } : undefined),
+    });
+    const known = [service('a/b', ports(...Array.from({ length: servicePorts }, () => 0)))];
+    return await checkLocalPorts(machine, { proxyPortRange }, known);
+  };
+
+  test('are those of the kernel without the reserved and taken ones', async () => {
+    assert.deepEqual(told(await check(undefined, { taken: [40_000, 80], reserved: '40001' })), [
+      'ok: local ports 32768-60999 (net.ipv4.ip_local_port_range): 28230 of 28232 are free, for 0 Service ports',
+    ]);
+    assert.deepEqual(troubles(await check(undefined, { kernel: '1024 60999' })), []);
+  });
+
+  test('too few for the Services that are known are a failure, nearly none a warning', async () => {
+    const few = range(20_000, 20_009);
+    const taken = (count: number) => Array.from({ length: count }, (_, i) => 20_000 + i);
+    assert.match(troubles(await check(few, { servicePorts: 11 }))[0]!, /^fail: .*: 10 of 10 are free, for 11 Service/);
+    assert.deepEqual(troubles(await check(few, { servicePorts: 10 })), []);
+    assert.match(troubles(await check(few, { taken: taken(10) }))[0]!, /^fail: .*: 0 of 10 are free.* → widen/);
+    assert.match(
+      troubles(await check(range(20_000, 20_099), { taken: taken(91) }))[0]!,
+      /^warn: .*: 9 of 100 are free/,
+    );
+  });
+
+  test('that a running proxy holds do not count against it', async () => {
+    const running = await check(range(20_000, 20_001), { isServed: true, servicePorts: 9 });
+    assert.match(told(running)[0]!, /^ok: .*a proxy that runs here has its own/);
+  });
+
+  test('in a chosen range are for the proxy alone', async () => {
+    assert.match(troubles(await check(range(32_000, 32_100)))[0]!, /^warn: .* NodePorts share 32000-32100;/);
+    const chosen = range(40_000, 40_001);
+    const outgoing = troubles(await check(chosen))[0]!;
+    assert.match(outgoing, /^warn: the kernel uses 40000-40001 of .* → .*ip_local_reserved_ports=40000-40001/);
+    assert.deepEqual(troubles(await check(chosen, { reserved: '40000-40001' })), []);
+  });
+});
+
+describe('ports of Services on this node', () => {
+  const HOLDERS = new Map<SocketPort, HostProcess>([
+    ['30080/TCP', { pid: 7, name: 'nginx' }],
+    ['30081/TCP', { pid: 8, name: 'kube-userspace-proxy' }],
+  ]);
+  /** Programs listen at 192.168.50.10, at the ports 30080 to 30099 and 80 of TCP. */
+  const check = (services: readonly Service[], nodePorts = [NODE]) => {
+    const taken: SocketPort[] = ['80/TCP', ...Array.from({ length: 20 }, (_, i): SocketPort => `${30_080 + i}/TCP`)];
+    const machine = fakeMachine({
+      isListening: (at, port, protocol) => {
+        // With thousands of Services and addresses, asking for each pair would mean millions of questions.
+        assert.ok(taken.includes(`${port}/${protocol}`), `nobody listens at ${port}/${protocol}`);
+        return at === NODE;
+      },
+      receivers: () => new Map(taken.map((port) => [port, new Set()])),
+      listenersOn: (asked) => new Map([...HOLDERS].filter(([port]) => asked.has(port))),
+    });
+    return told(checkNodePorts(machine, { all: [address('127.0.0.1'), NODE], nodePorts }, services));
+  };
+  const FINE = 'ok: no other program listens at 1 port of Services';
+
+  test('a NodePort takes the clients of a program that listens there', () => {
+    assert.deepEqual(check([service('shop/web', ports(30_080))]), [
+      'warn: nginx (process 7) listens at 30080/TCP, the NodePort of shop/web: the rules take its packets, so its clients ' +
+        'get the Service instead → give one of the two another port',
+    ]);
+    assert.match(
+      check([service('a/b', ports(30_082))])[0]!,
+      /^warn: a program that cannot be seen from here listens at/,
+    );
+    assert.deepEqual(check([service('shop/web', ports(30_070))]), [FINE]);
+    assert.deepEqual(check([service('shop/web', ports(30_080))], [address('127.0.0.1')]), [FINE]);
+    assert.deepEqual(check([service('shop/web', ports(0))]), []);
+  });
+
+  test('health check node ports are for the proxy, which may hold them already', () => {
+    const checked = (healthCheckNodePort: number) => check([service('shop/web', { ...ports(0), healthCheckNodePort })]);
+    assert.match(
+      checked(30_080)[0]!,
+      /^warn: nginx \(process 7\) listens at 30080\/TCP, the health check node port of/,
+    );
+    assert.deepEqual(checked(30_081), [FINE]);
+  });
+
+  test('load balancer IPs of this node take clients away, external IPs are not served', () => {
+    const addresses = [address('192.0.2.1'), NODE];
+    assert.match(
+      check([service('shop/web', { ...ports(0), loadBalancerIPs: addresses })])[0]!,
+      /^warn: .* listens at 80\/TCP of 192\.168\.50\.10, a load balancer IP of shop\/web: the rules take/,
+    );
+    assert.match(
+      check([service('shop/web', { ...ports(0), externalIPs: addresses })])[0]!,
+      /^warn: .* listens at 80\/TCP of 192\.168\.50\.10, an external IP of shop\/web: it keeps its clients/,
+    );
+  });
+
+  test('the first ten clashes are listed, the others counted', () => {
+    const findings = check(Array.from({ length: 18 }, (_, i) => service('shop/web', ports(30_082 + i))));
+    assert.equal(findings.length, 11);
+    assert.match(findings[10]!, /^warn: programs listen at 8 more ports of Services → /);
+  });
+});

@@ -9,7 +9,7 @@ import type { Iptables } from '../model/iptables.ts';
 import type { SyncHealth } from '../model/metrics.ts';
 import type { SnapshotDelta } from '../model/service-port.ts';
 import type { SyncResult } from '../model/view.ts';
-import { type ListeningPorts, ServiceTracker } from '../services/service-tracker.ts';
+import { ServiceTracker, type ServiceTrackerOptions } from '../services/service-tracker.ts';
 import { Controller } from '../sync/controller.ts';
 import { FlowSync } from '../sync/flow-sync.ts';
 import { Listeners } from '../sync/listeners.ts';
@@ -36,7 +36,7 @@ export interface PipelineOptions {
   readonly servedFamilies: () => readonly IpFamily[];
   readonly node: ThisNode;
   /** Whether a program of this machine that is not the proxy receives what is sent there. */
-  readonly isListening: ListeningPorts['isListening'];
+  readonly isListening: NonNullable<ServiceTrackerOptions['isListening']>;
   readonly dataPlane: DataPlane;
   /** See `CaptureFacts`. */
   readonly isMarking: boolean;
@@ -56,7 +56,7 @@ export function createPipeline(options: PipelineOptions): Pipeline {
   const tracker = new ServiceTracker(family, {
     servedFamilies,
     isMarking,
-    listening: { isProxyPort: (port, protocol) => listeners.isLocalPort(port, protocol), isListening },
+    isListening,
     podCidrs: config.clusterCidrs,
     ...(config.externalIpAllowList.length > 0 && { allowedExternalIPs: config.externalIpAllowList }),
   });
@@ -68,16 +68,15 @@ export function createPipeline(options: PipelineOptions): Pipeline {
     ...{ family, clock, random: Math.random },
     isNeeded: (port, protocol) => ownPorts.has(port) || tracker.needsPort(port, protocol),
   });
-  const listeners: Listeners = new Listeners({
+  const listeners = new Listeners({
     family,
     dataPlane,
     clock,
     log,
     ports,
     bindAddress,
-    onPortalsChanged: () => controller.portalsChanged(),
   });
-  const controller: Controller = new Controller({
+  const controller = new Controller({
     clock,
     log,
     metrics,

@@ -1,5 +1,13 @@
-import type { Endpoint, EndpointAddress, NodeTopology } from '../model/endpoint.ts';
-import type { TrafficPolicy } from '../model/service.ts';
+import { familyOf, type IpFamily } from '../model/address.ts';
+import {
+  type Endpoint,
+  type EndpointAddress,
+  type EndpointGroup,
+  type EndpointPort,
+  endpointName,
+  type NodeTopology,
+} from '../model/endpoint.ts';
+import type { ServicePortSpec, TrafficPolicy } from '../model/service.ts';
 
 /** An endpoint of one Service port, with what is known of it. */
 export interface Candidate {
@@ -93,4 +101,58 @@ function hintedFor(
   if (name === undefined || !ready.every((candidate) => hintsOf(candidate) !== undefined)) return undefined;
   const ours = ready.filter((candidate) => hintsOf(candidate)?.includes(name));
   return ours.length > 0 ? ours : undefined;
+}
+
+/** What endpoints become candidates of. */
+export interface CandidateFacts {
+  readonly family: IpFamily;
+  /** Whether an operator has taken it out. */
+  isDrained(endpoint: Endpoint): boolean;
+}
+
+/**
+ * Whether the endpoints' port is that of the Service port. The name and the protocol count (upstream
+ * `pkg/proxy/endpointslicecache.go`, `endpointInfoByServicePort`). Upstream's userspace mode compared names only, and so
+ * gave TCP endpoints to a UDP port.
+ */
+export function matchesSpec(port: EndpointPort, spec: PortIdentity): boolean {
+  return port.name === spec.name && port.protocol === spec.protocol;
+}
+
+type PortIdentity = Pick<ServicePortSpec, 'name' | 'protocol'>;
+
+/** The endpoints of one Service port, each once and in an order that does not depend on that of the groups. */
+export function candidatesOf(
+  groups: readonly EndpointGroup[],
+  spec: PortIdentity,
+  { family, isDrained }: CandidateFacts,
+): readonly Candidate[] {
+  const candidates = new Map<string, Candidate>();
+  for (const group of groups) {
+    for (const { port } of group.ports.filter((each) => matchesSpec(each, spec))) {
+      for (const state of group.addresses) {
+        if (familyOf(state.address) !== family) continue;
+        const endpoint = { address: state.address, port };
+        const candidate: Candidate = { endpoint, state, ...(isDrained(endpoint) && { isDrained: true }) };
+        const key = endpointName(candidate.endpoint);
+        const other = candidates.get(key);
+        if (other === undefined || better(candidate, other)) candidates.set(key, candidate);
+      }
+    }
+  }
+  return [...candidates.keys()].sort().map((key) => candidates.get(key) as Candidate);
+}
+
+/**
+ * While an endpoint moves from one slice to another, both may list it, and one of them is old. Believing the one that
+ * can do more costs a retry at worst; believing the other could leave a Service without endpoints.
+ */
+function better(a: Candidate, b: Candidate): boolean {
+  const difference = rank(a) - rank(b);
+  return difference === 0 ? JSON.stringify(a.state) > JSON.stringify(b.state) : difference > 0;
+}
+
+function rank(candidate: Candidate): number {
+  if (isReady(candidate)) return 2;
+  return candidate.state.serving ? 1 : 0;
 }

@@ -1,34 +1,35 @@
 import { type Address, familyOf, type IpFamily } from '../model/address.ts';
-import type { NodeTopology } from '../model/endpoint.ts';
-import { type Endpoint, type EndpointGroup, endpointName } from '../model/endpoint.ts';
+import { type Endpoint, type EndpointGroup, endpointName, type NodeTopology } from '../model/endpoint.ts';
 import { type Service, type ServicePortName, type ServicePortSpec, servicePortName } from '../model/service.ts';
 import type {
   EndpointSet,
+  EndpointSetName,
   HealthCheck,
   ProxiedProtocol,
   RefusedPart,
   ServicePort,
   UnservedPort,
 } from '../model/service-port.ts';
-import { type CandidateFacts, candidatesOf } from './candidates.ts';
 import {
   type Candidate,
+  type CandidateFacts,
   type CategorizedEndpoints,
+  candidatesOf,
   categorizeEndpoints,
+  decidingHints,
+  isLastResort,
   isLocal,
   isReady,
   usable,
 } from './categorize-endpoints.ts';
-import { type ExternalIpFacts, externalIpRefusal } from './external-ip-refusal.ts';
-import { type CaptureFacts, loopReason } from './loop-reason.ts';
+import type { KnownAddresses } from './known-addresses.ts';
 
 /** What Service ports depend on beside their Service and its endpoints. */
 export interface Surroundings extends CandidateFacts {
-  /** All that are served, this one among them: of each Service, one family alone tells what is wrong with it. */
+  /** All served families, this one among them. Of each Service, only one family reports what is wrong with it. */
   readonly servedFamilies: readonly IpFamily[];
   readonly topology: NodeTopology;
-  readonly capture: CaptureFacts;
-  readonly externalIPs: ExternalIpFacts;
+  readonly addresses: KnownAddresses;
 }
 
 export interface Derived {
@@ -38,7 +39,7 @@ export interface Derived {
   readonly healthCheck: HealthCheck | undefined;
 }
 
-/** The snapshots of one Service within one family. None when it has no cluster IP there. */
+/** The snapshots of one Service within one family. Empty when it has no cluster IP there. */
 export function deriveServicePorts(
   service: Service,
   groups: readonly EndpointGroup[],
@@ -51,7 +52,7 @@ export function deriveServicePorts(
   const clusterIPs = ofFamily(service.clusterIPs, family);
   if (clusterIPs.length === 0) return { ports, unserved, refused, healthCheck: undefined };
 
-  const { healthCheckNodePort } = service;
+  const { healthCheckNodePort, affinity } = service;
   const loadBalancerIPs = ofFamily(service.loadBalancerIPs, family);
   const loadBalancerSourceRanges = service.loadBalancerSourceRanges?.filter(
     ({ network }) => familyOf(network) === family,
@@ -62,21 +63,26 @@ export function deriveServicePorts(
     if (!isProxied(spec)) continue;
     const { protocol, port, nodePort } = spec;
     const name = servicePortName(service.key, spec.name);
-    const choice = chooseEndpoints(service, spec, groups, surroundings, refused);
-    const { candidates, externalIPs, categorized } = choice;
-    const namedEndpoints = endpointsNamedBy(nodePort, choice.known, surroundings);
+    const { known, candidates, externalIPs, categorized } = chooseEndpoints(
+      service,
+      spec,
+      groups,
+      surroundings,
+      refused,
+    );
+    const namedEndpoints = endpointsNamedBy(nodePort, known, surroundings);
     const servicePort: ServicePort = {
       name,
       protocol,
       port,
       nodePort,
-      // Rules let it in: they follow Service ports, of which one is enough.
+      // The rule that accepts health checks is needed once per Service.
       ...(healthCheckNodePort !== undefined && ports.size === 0 && { healthCheckNodePort }),
       clusterIPs,
       externalIPs,
       loadBalancerIPs,
       ...(loadBalancerSourceRanges !== undefined && { loadBalancerSourceRanges }),
-      affinity: service.affinity,
+      affinity,
       ...(namedEndpoints.length > 0 && { namedEndpoints }),
       ...endpointSets(service, candidates, categorized),
     };
@@ -90,7 +96,7 @@ export function deriveServicePorts(
   return { ports, unserved, refused, healthCheck };
 }
 
-/** What this family has to tell of: only one of several does, so that nothing is said twice. */
+/** Only the first served family reports, so that nothing is reported twice. */
 function unservedPorts(service: Service, { family, servedFamilies }: Surroundings): UnservedPort[] {
   if (family !== servedFamilies[0]) return [];
   const isServed = servedFamilies.some((served) => ofFamily(service.clusterIPs, served).length > 0);
@@ -105,57 +111,68 @@ function unservedPorts(service: Service, { family, servedFamilies }: Surrounding
     }));
 }
 
-/** One that can be carried. */
 export type ProxiedPortSpec = ServicePortSpec & { readonly protocol: ProxiedProtocol };
 
 export function isProxied(spec: ServicePortSpec): spec is ProxiedPortSpec {
   return spec.protocol !== 'SCTP';
 }
 
-export interface EndpointChoice {
-  /** Every endpoint that is known. */
+interface EndpointChoice {
+  /** Every known endpoint. */
   readonly known: readonly Candidate[];
-  /** Those that lead elsewhere than back to the proxy. */
+  /** Without those whose connections would come back to the proxy. */
   readonly candidates: readonly Candidate[];
-  /** Those of the Service that are allowed. */
+  /** The accepted ones. */
   readonly externalIPs: readonly Address[];
   readonly categorized: CategorizedEndpoints;
 }
 
-/** What of one Service port is left out goes to `refused`. */
-export function chooseEndpoints(
+/** Adds what is left out of one Service port to `refused`. */
+function chooseEndpoints(
   service: Service,
   spec: ProxiedPortSpec,
   groups: readonly EndpointGroup[],
   surroundings: Surroundings,
   refused: RefusedPart[] = [],
 ): EndpointChoice {
-  const { protocol, nodePort } = spec;
-  const { internalTrafficPolicy: internal = 'Cluster', externalTrafficPolicy: external = 'Cluster' } = service;
-  const judging = { name: servicePortName(service.key, spec.name), protocol, surroundings, refused };
+  const { protocol, port, nodePort } = spec;
+  const { family, addresses, topology } = surroundings;
+  const name = servicePortName(service.key, spec.name);
   const known = candidatesOf(groups, spec, surroundings);
-  const candidates = withoutLoops(known, judging);
-  const externalIPs = allowedExternalIPs(service, spec, candidates, judging);
-  const loadBalancerIPs = ofFamily(service.loadBalancerIPs, surroundings.family);
-  const isExternallyAccessible = nodePort !== 0 || loadBalancerIPs.length > 0 || externalIPs.length > 0;
-  const policy = { internal, external, isExternallyAccessible };
-  return {
-    known,
-    candidates,
-    externalIPs,
-    categorized: categorizeEndpoints(candidates, policy, surroundings.topology),
+
+  const loops = new Refusals();
+  const candidates = known.filter(({ endpoint }) => loops.accepts(endpoint, addresses.loopReason(endpoint, protocol)));
+  refused.push(...loops.parts(name, 'endpoint'));
+
+  const ownEndpoints = endpointsNamedBy(port, candidates, surroundings);
+  const stolen = new Refusals();
+  const externalIPs = ofFamily(service.externalIPs, family).filter((address) => {
+    const ownReason = 'it is an endpoint of the Service on this node, which keeps its clients';
+    const reason =
+      addresses.externalIpRefusal({ address, port }, protocol, service.key) ??
+      (ownEndpoints.includes(address) ? ownReason : undefined);
+    return stolen.accepts({ address, port }, reason);
+  });
+  refused.push(...stolen.parts(name, 'external IP'));
+
+  const loadBalancerIPs = ofFamily(service.loadBalancerIPs, family);
+  const policy = {
+    internal: service.internalTrafficPolicy ?? 'Cluster',
+    external: service.externalTrafficPolicy ?? 'Cluster',
+    isExternallyAccessible: nodePort !== 0 || loadBalancerIPs.length > 0 || externalIPs.length > 0,
   };
+  return { known, candidates, externalIPs, categorized: categorizeEndpoints(candidates, policy, topology) };
 }
 
 /**
- * Where endpoints of this node have `port`, on which the Service itself is reached there. A connection to such an address
- * and port comes from the proxy of another node, which has chosen this very endpoint, or from a client of the Service.
- * Spread again, it might go from node to node for ever (docs/adr/0019).
+ * The addresses of this node at which an endpoint has `port`, on which the Service itself is reached there. A connection
+ * to such an address and port comes from the proxy of another node, which has chosen this very endpoint, or from a client
+ * of the Service. Balanced again, it might go from node to node for ever (docs/adr/0019).
  */
 function endpointsNamedBy(
   port: number,
   known: readonly Candidate[],
-  { capture: { nodeAddresses } }: Surroundings,
+  { addresses: { nodeAddresses } }: Surroundings,
 ): readonly Address[] {
   if (port === 0) return [];
   return usable(known)
@@ -164,99 +181,98 @@ function endpointsNamedBy(
 }
 
 /**
- * The traffic of a Service port needs at most two sets, whatever its policies: the cluster's and the node's. When it
- * needs both, the cluster's is the Service port's own and the node's is beside it.
+ * A Service port needs at most two sets, whatever its policies: the cluster's and the node's. When it needs both, the
+ * cluster's is the Service port's own and the node's is beside it.
  */
 function endpointSets(
   { internalTrafficPolicy, externalTrafficPolicy }: Service,
   candidates: readonly Candidate[],
   { cluster, local, hasAny }: CategorizedEndpoints,
 ): Pick<ServicePort, keyof EndpointSet | 'local'> {
-  const setOf = (chosen: readonly Candidate[]) => endpointSet(chosen, candidates, hasAny);
+  const setOf = (chosen: readonly Candidate[]): EndpointSet => {
+    const isChosen = new Set(chosen);
+    const draining = candidates.filter((candidate) => !isChosen.has(candidate));
+    return {
+      endpoints: chosen.map(({ endpoint }) => endpoint),
+      ...(draining.length > 0 && { draining: draining.map(({ endpoint }) => endpoint) }),
+      ...(chosen.length === 0 && hasAny && { onlyElsewhere: true }),
+    };
+  };
   if (cluster === undefined) return setOf(local ?? []);
   if (local === undefined) return setOf(cluster);
-  return {
-    ...setOf(cluster),
-    local: {
-      ...setOf(local),
-      internal: internalTrafficPolicy === 'Local',
-      external: externalTrafficPolicy === 'Local',
-    },
-  };
-}
-
-function endpointSet(chosen: readonly Candidate[], all: readonly Candidate[], hasAny: boolean): EndpointSet {
-  const isChosen = new Set(chosen);
-  const draining = all.filter((candidate) => !isChosen.has(candidate));
-  return {
-    endpoints: chosen.map(({ endpoint }) => endpoint),
-    ...(draining.length > 0 && { draining: draining.map(({ endpoint }) => endpoint) }),
-    ...(chosen.length === 0 && hasAny && { onlyElsewhere: true }),
-  };
-}
-
-/** For whom a part is judged, and where refusals go. */
-interface Judging {
-  readonly name: ServicePortName;
-  readonly protocol: ProxiedProtocol;
-  readonly surroundings: Surroundings;
-  readonly refused: RefusedPart[];
-}
-
-function withoutLoops(candidates: readonly Candidate[], judging: Judging): readonly Candidate[] {
-  const { protocol, surroundings } = judging;
-  return judge('endpoint', candidates, judging, {
-    nameOf: ({ endpoint }) => endpoint,
-    reasonAgainst: ({ endpoint }) => loopReason(endpoint, protocol, surroundings.capture),
-  });
-}
-
-function allowedExternalIPs(
-  service: Service,
-  { port }: ServicePortSpec,
-  candidates: readonly Candidate[],
-  judging: Judging,
-): readonly Address[] {
-  const { protocol, surroundings } = judging;
-  const ownEndpoints = new Set(endpointsNamedBy(port, candidates, surroundings));
-  return judge('external IP', ofFamily(service.externalIPs, surroundings.family), judging, {
-    nameOf: (address) => ({ address, port }),
-    reasonAgainst: (address) =>
-      externalIpRefusal({ address, port }, { protocol, service: service.key }, surroundings.externalIPs) ??
-      (ownEndpoints.has(address)
-        ? 'it is an endpoint of the Service on this node, which keeps its clients'
-        : undefined),
-  });
+  const internal = internalTrafficPolicy === 'Local';
+  const external = externalTrafficPolicy === 'Local';
+  return { ...setOf(cluster), local: { ...setOf(local), internal, external } };
 }
 
 /** How many refused parts of a kind are named: a hostile slice could list thousands. */
 const NAMED = 3;
 
-/** Keeps what nothing speaks against, and tells of the rest by reason. */
-function judge<T>(
-  kind: string,
-  parts: readonly T[],
-  { name, refused }: Judging,
-  { nameOf, reasonAgainst }: { nameOf(part: T): Endpoint; reasonAgainst(part: T): string | undefined },
-): readonly T[] {
-  const byReason = new Map<string, string[]>();
-  const kept = parts.filter((part) => {
-    const reason = reasonAgainst(part);
+/** Collects the refused parts of one kind by reason. */
+class Refusals {
+  readonly #byReason = new Map<string, string[]>();
+
+  /** Returns whether there is no reason. */
+  accepts(part: Endpoint, reason: string | undefined): boolean {
     if (reason === undefined) return true;
-    const names = byReason.get(reason) ?? [];
-    byReason.set(reason, names);
-    names.push(endpointName(nameOf(part)));
+    const names = this.#byReason.get(reason) ?? [];
+    this.#byReason.set(reason, names);
+    names.push(endpointName(part));
     return false;
-  });
-  for (const [reason, names] of byReason) {
-    const more = names.length > NAMED ? ` and ${names.length - NAMED} more` : '';
-    refused.push({ name, what: `${kind} ${names.slice(0, NAMED).join(', ')}${more}`, reason });
   }
-  return kept;
+
+  parts(name: ServicePortName, kind: string): RefusedPart[] {
+    return [...this.#byReason].map(([reason, names]) => {
+      const more = names.length > NAMED ? ` and ${names.length - NAMED} more` : '';
+      return { name, what: `${kind} ${names.slice(0, NAMED).join(', ')}${more}`, reason };
+    });
+  }
 }
 
 function ofFamily(addresses: readonly Address[], family: IpFamily): readonly Address[] {
   const isOfFamily = (address: Address) => familyOf(address) === family;
-  // Mostly all of them are: then the Service's own list does, of which there is one already.
+  // Usually all of them are: return the Service's own list and save memory.
   return addresses.every(isOfFamily) ? addresses : addresses.filter(isOfFamily);
+}
+
+/** One endpoint within one endpoint set. */
+export interface EndpointVerdict extends Candidate {
+  /** Why it gets no new connections, as a clause ("not ready"). Absent for one that does. */
+  readonly reason?: string;
+}
+
+/** Every known endpoint of a Service port, with what one of its endpoint sets makes of it. */
+export function endpointVerdicts(
+  service: Service,
+  spec: ProxiedPortSpec,
+  set: EndpointSetName,
+  groups: readonly EndpointGroup[],
+  surroundings: Surroundings,
+): readonly EndpointVerdict[] {
+  const { known, candidates, categorized } = chooseEndpoints(service, spec, groups, surroundings);
+  const { topology, addresses } = surroundings;
+  const { cluster, local = [] } = categorized;
+  const isForNode = set === 'local' || cluster === undefined;
+  const chosen = new Set(isForNode ? local : cluster);
+  const hints = isForNode ? undefined : decidingHints(candidates.filter(isReady), topology)?.kind;
+  return known.map((candidate) => {
+    if (chosen.has(candidate)) return candidate;
+    const isTooFar = isForNode && !isLocal(candidate, topology);
+    const reason =
+      addresses.loopReason(candidate.endpoint, spec.protocol) ??
+      (isTooFar ? 'on another node, and the policy is Local' : reasonInReach(candidate, hints));
+    return { ...candidate, reason };
+  });
+}
+
+/** The choice was made elsewhere by the same predicates, so the candidate's own state leaves one reason only. */
+function reasonInReach(candidate: Candidate, hints: 'node' | 'zone' | undefined): string {
+  const { isDrained, state } = candidate;
+  if (isDrained) return 'drained by an operator';
+  if (isReady(candidate)) {
+    const names = (hints === 'node' ? state.nodeHints : state.zoneHints) ?? [];
+    return `its topology hints are for ${hints} ${names.join(', ')}`;
+  }
+  if (isLastResort(candidate)) return 'terminating, and others are ready';
+  return state.terminating ? 'terminating, and no longer serving' : 'not ready';
 }

@@ -1,13 +1,12 @@
 import { isDeepStrictEqual } from 'node:util';
-import type { Cidr } from '../model/address.ts';
 import { type Address, familyOf, type IpFamily } from '../model/address.ts';
-import type { NodeTopology } from '../model/endpoint.ts';
 import {
   type Endpoint,
   type EndpointGroup,
   type EndpointSlice,
   type Endpoints,
   endpointName,
+  type NodeTopology,
 } from '../model/endpoint.ts';
 import {
   type Service,
@@ -26,36 +25,31 @@ import type {
   UnservedPort,
 } from '../model/service-port.ts';
 import type { SourceEvent } from '../model/source.ts';
-import { AddressIndex } from './address-index.ts';
-import { matchesSpec } from './candidates.ts';
-import { type Derived, deriveServicePorts, isProxied, type Surroundings } from './derive-service-ports.ts';
-import { addressesOf, Destinations, type NodePort } from './destinations.ts';
-import { type EndpointVerdict, endpointVerdicts } from './endpoint-verdicts.ts';
-import type { ExternalIpFacts } from './external-ip-refusal.ts';
-import type { CaptureFacts } from './loop-reason.ts';
+import { matchesSpec } from './categorize-endpoints.ts';
+import {
+  type Derived,
+  deriveServicePorts,
+  type EndpointVerdict,
+  endpointVerdicts,
+  isProxied,
+  type Surroundings,
+} from './derive-service-ports.ts';
+import {
+  type AddressPolicy,
+  addressesOf,
+  endpointAddresses,
+  KnownAddresses,
+  type NodePort,
+  type ProxyPorts,
+  serviceOf,
+} from './known-addresses.ts';
 
-/** Who listens on this node. When an answer changes, {@link ServiceTracker.listeningChanged} has to be told. */
-export interface ListeningPorts {
-  /** The proxy itself, for some Service port. */
-  isProxyPort(port: number, protocol: ProxiedProtocol): boolean;
-  /** Another program, such that it receives what is sent to this address of the node. */
-  isListening(address: Address, port: number, protocol: ProxiedProtocol): boolean;
-}
-
-export interface ServiceTrackerOptions {
+export interface ServiceTrackerOptions extends AddressPolicy {
   /**
-   * The families that are served now, this one's among them; by default only this one's. Of several trackers, only one
-   * tells of a Service port that none of them can serve.
+   * The families that are served now, this one among them; by default only this one. Of several trackers, only one
+   * reports a Service port that none of them can serve.
    */
   readonly servedFamilies?: () => readonly IpFamily[];
-  /** By default, nobody listens. */
-  readonly listening?: ListeningPorts;
-  /** See {@link CaptureFacts}; by default, rules take the proxy's own connections, too. */
-  readonly isMarking?: boolean;
-  /** Only external IPs in these are taken. Absent: no such limit. */
-  readonly allowedExternalIPs?: readonly Cidr[];
-  /** No external IP is taken in these, unless this node has it. */
-  readonly podCidrs?: readonly Cidr[];
 }
 
 /** What is known of one Service. Each part may arrive first; endpoints outlive their Service on purpose. */
@@ -67,12 +61,11 @@ interface Entry {
   /** What the last snapshot said of it. */
   served: readonly ServicePort[];
   healthCheck: HealthCheck | undefined;
-  told: ReadonlySet<string>;
+  reported: ReadonlySet<string>;
 }
 
-const NOTHING_TOLD: ReadonlySet<string> = new Set();
+const NOTHING_REPORTED: ReadonlySet<string> = new Set();
 const NOTHING_DERIVED: Derived = { ports: new Map(), unserved: [], refused: [], healthCheck: undefined };
-const NOBODY_LISTENS: ListeningPorts = { isProxyPort: () => false, isListening: () => false };
 
 /**
  * Joins Services with their endpoints, within one address family. Events only record; {@link takeDelta} derives new
@@ -90,16 +83,14 @@ export class ServiceTracker {
   readonly #touched = new Set<ServiceKey>();
   /** Of the touched ones, since the last delta that had them. */
   readonly #triggers = new Map<ServiceKey, readonly number[]>();
-  readonly #destinations = new Destinations();
-  /** Who names an address as an endpoint or as an external IP. */
-  readonly #mentions = new AddressIndex<Service | Endpoints | EndpointSlice>();
+  readonly #addresses: KnownAddresses;
   #topology: NodeTopology = {};
-  #nodeAddresses: ReadonlySet<Address> = new Set();
   /** By {@link endpointName}. */
   #drained: ReadonlyMap<string, Endpoint> = new Map();
 
   constructor(family: IpFamily, options: ServiceTrackerOptions = {}) {
     this.#options = { ...options, family };
+    this.#addresses = new KnownAddresses(options);
   }
 
   apply(events: readonly SourceEvent[]): void {
@@ -142,12 +133,12 @@ export class ServiceTracker {
   /** Every address that this node has, so that endpoints and external IPs that lead back to it are recognised. */
   setNodeAddresses(addresses: Iterable<Address>): void {
     const nodeAddresses = new Set(addresses);
-    if (isDeepStrictEqual(nodeAddresses, this.#nodeAddresses)) return;
-    this.#nodeAddresses = nodeAddresses;
+    if (isDeepStrictEqual(nodeAddresses, this.#addresses.nodeAddresses)) return;
+    this.#addresses.nodeAddresses = nodeAddresses;
     this.#touchAll();
   }
 
-  /** No Service gives these new connections, all that an operator has taken out. Costs as much as Services mention what is different. */
+  /** All endpoints that an operator has drained: they get no new connections. Work is in proportion to the difference. */
   setDrained(endpoints: Iterable<Endpoint>): void {
     const before = this.#drained;
     const drained = new Map([...endpoints].map((endpoint) => [endpointName(endpoint), endpoint]));
@@ -156,14 +147,19 @@ export class ServiceTracker {
     for (const [name, { address }] of before) if (!drained.has(name)) this.#touchMentions(address);
   }
 
-  /** An answer of {@link ListeningPorts} may have changed. Costs as much as there are Services that name this node. */
+  /** The local ports of the proxy's listeners. Changes of these sets are announced by {@link listeningChanged}. */
+  setProxyPorts(ports: ProxyPorts): void {
+    this.#addresses.proxyPorts = ports;
+  }
+
+  /** Other ports of this node may be in use, by the proxy or by programs. Touches the Services that name this node. */
   listeningChanged(): void {
-    for (const address of this.#nodeAddresses) this.#touchMentions(address);
+    for (const address of this.#addresses.nodeAddresses) this.#touchMentions(address);
   }
 
   /**
-   * Every endpoint that is known for a Service port, judged for one of its endpoint sets as things are now, which {@link takeDelta} may
-   * not have told yet. None for a Service port that is not served.
+   * Every known endpoint of a Service port, with what one of its endpoint sets makes of it as of now, which may be ahead
+   * of {@link takeDelta}. Empty for a Service port that is not served.
    */
   candidates(name: ServicePortName, set: EndpointSetName): readonly EndpointVerdict[] {
     const [key] = name.split(':') as [ServiceKey];
@@ -174,11 +170,11 @@ export class ServiceTracker {
   }
 
   /**
-   * The Service ports that have it as an endpoint, ready or not; some may come twice. Thousands may have it, so a step is
-   * a look at one object that mentions its address, and hardly at what else that has.
+   * The Service ports that have this endpoint, ready or not; some may come twice. There may be thousands, so a step looks
+   * at one object that mentions the address.
    */
   *withEndpoint({ address, port }: Endpoint): Generator<readonly ServicePortName[], undefined> {
-    for (const mention of this.#mentions.of(address)) {
+    for (const mention of this.#addresses.mentionsOf(address)) {
       const key = serviceOf(mention);
       const entry = this.#entries.get(key);
       if (entry?.service === undefined) continue;
@@ -189,12 +185,12 @@ export class ServiceTracker {
   }
 
   /**
-   * The Service ports that are served at this address and port, or would be if no other had it: by an address of theirs, or by
-   * NodePort where the node has that address. Looks at every Service.
+   * The Service ports that claim this address and port: by an address of theirs, or by NodePort where the node has that
+   * address. One of them is served there. Looks at every Service.
    */
   claimants(address: Address, port: number, protocol: ProxiedProtocol): readonly ServicePort[] {
-    // The kernel takes all of 127.0.0.0/8 for its own, of which an interface names one address.
-    const isHere = address.startsWith('127.') || this.#nodeAddresses.has(address);
+    // All of 127.0.0.0/8 is local to the kernel, though an interface lists one address.
+    const isHere = address.startsWith('127.') || this.#addresses.nodeAddresses.has(address);
     return [...this.#entries.values()].flatMap(({ served }) =>
       served.filter(
         (each) =>
@@ -204,14 +200,14 @@ export class ServiceTracker {
     );
   }
 
-  /** Whether a known Service needs this port of the node: as a NodePort, or to be asked for its health. */
+  /** Whether a known Service needs this port of the node, as a NodePort or for health checks. */
   needsPort(port: number, protocol: ProxiedProtocol): boolean {
-    return this.#destinations.needsPort(port, protocol);
+    return this.#addresses.needsPort(port, protocol);
   }
 
-  /** The ports for which {@link needsPort} has come to say yes since the last call. */
+  /** The ports that {@link needsPort} has gained since the last call. */
   takeNewPorts(): readonly NodePort[] {
-    return this.#destinations.takeNewPorts();
+    return this.#addresses.takeNewPorts();
   }
 
   /** Whether {@link takeDelta} has anything left to look at. */
@@ -262,22 +258,20 @@ export class ServiceTracker {
     const before = entry.service;
     entry.service = service;
     if (before !== undefined) {
-      this.#destinations.delete(before);
-      for (const address of before.externalIPs) this.#mentions.delete(address, before);
+      this.#addresses.deleteService(before);
       this.#touchRivals(before);
     }
     if (service !== undefined) {
-      this.#destinations.add(service);
-      for (const address of service.externalIPs) this.#mentions.add(address, service);
+      this.#addresses.addService(service);
       this.#touchRivals(service);
     }
   }
 
   #applyEndpoints(key: ServiceKey, endpoints: Endpoints | undefined): void {
     const entry = this.#touch(key);
-    if (entry.endpoints !== undefined) this.#forget(entry.endpoints, entry.endpoints.groups);
+    if (entry.endpoints !== undefined) this.#forget(entry.endpoints);
     entry.endpoints = endpoints;
-    if (endpoints !== undefined) this.#remember(endpoints, endpoints.groups);
+    if (endpoints !== undefined) this.#remember(endpoints);
   }
 
   #applySlice(key: ServiceKey, slice: EndpointSlice | undefined): void {
@@ -285,7 +279,7 @@ export class ServiceTracker {
     if (service !== undefined) {
       const entry = this.#touch(service);
       const before = entry.slices.find((known) => known.key === key);
-      if (before !== undefined) this.#forget(before, [before.group]);
+      if (before !== undefined) this.#forget(before);
       entry.slices = entry.slices.filter((known) => known !== before);
       this.#serviceOfSlice.delete(key);
     }
@@ -293,7 +287,7 @@ export class ServiceTracker {
       const entry = this.#touch(slice.service);
       entry.slices = entry.slices.concat(slice);
       this.#serviceOfSlice.set(key, slice.service);
-      this.#remember(slice, [slice.group]);
+      this.#remember(slice);
       this.#noteTrigger(slice);
     }
   }
@@ -305,14 +299,14 @@ export class ServiceTracker {
     this.#triggers.set(service, [...(this.#triggers.get(service) ?? []), triggeredAt]);
   }
 
-  #remember(mention: Endpoints | EndpointSlice, groups: readonly EndpointGroup[]): void {
-    for (const { addresses } of groups) for (const { address } of addresses) this.#mentions.add(address, mention);
-    this.#touchExternal(groups);
+  #remember(object: Endpoints | EndpointSlice): void {
+    this.#addresses.addEndpoints(object);
+    this.#touchExternal(object);
   }
 
-  #forget(mention: Endpoints | EndpointSlice, groups: readonly EndpointGroup[]): void {
-    for (const { addresses } of groups) for (const { address } of addresses) this.#mentions.delete(address, mention);
-    this.#touchExternal(groups);
+  #forget(object: Endpoints | EndpointSlice): void {
+    this.#addresses.deleteEndpoints(object);
+    this.#touchExternal(object);
   }
 
   #touch(key: ServiceKey): Entry {
@@ -325,7 +319,7 @@ export class ServiceTracker {
         slices: [],
         served: [],
         healthCheck: undefined,
-        told: NOTHING_TOLD,
+        reported: NOTHING_REPORTED,
       };
       this.#entries.set(key, entry);
     }
@@ -343,68 +337,27 @@ export class ServiceTracker {
   }
 
   /** Those that name an address of these endpoints as an external IP. */
-  #touchExternal(groups: readonly EndpointGroup[]): void {
-    for (const { addresses } of groups) {
-      for (const { address } of addresses) {
-        for (const { key } of this.#destinations.withExternal(address)) this.#touched.add(key);
-      }
+  #touchExternal(object: Endpoints | EndpointSlice): void {
+    for (const address of endpointAddresses(object)) {
+      for (const { key } of this.#addresses.withExternalIP(address)) this.#touched.add(key);
     }
-  }
-
-  /** Of a Service that is meant. */
-  #isEndpoint({ address, port }: Endpoint, protocol: ProxiedProtocol, isMeant: (key: ServiceKey) => boolean): boolean {
-    for (const mention of this.#mentions.of(address)) {
-      if (!isMeant(serviceOf(mention))) continue;
-      const groups = 'group' in mention ? [mention.group] : 'groups' in mention ? mention.groups : [];
-      const isHere = ({ addresses, ports }: EndpointGroup) =>
-        ports.some((each) => each.port === port && each.protocol === protocol) &&
-        addresses.some((each) => each.address === address);
-      if (groups.some(isHere)) return true;
-    }
-    return false;
   }
 
   #touchMentions(address: Address): void {
-    for (const mention of this.#mentions.of(address)) this.#touched.add(serviceOf(mention));
+    for (const mention of this.#addresses.mentionsOf(address)) this.#touched.add(serviceOf(mention));
   }
 
   #surroundings(): Surroundings {
-    const {
-      family,
-      servedFamilies = () => [family],
-      listening = NOBODY_LISTENS,
-      allowedExternalIPs: allowed,
-      isMarking = false,
-      podCidrs = [],
-    } = this.#options;
-    const destinations = this.#destinations;
-    const nodeAddresses = this.#nodeAddresses;
-    const externalIPs: ExternalIpFacts = {
-      nodeAddresses,
-      podCidrs,
-      isClusterIP: (address) => destinations.hasClusterIP(address),
-      isEndpoint: (endpoint, protocol, service) =>
-        this.#isEndpoint(endpoint, protocol, (key) => key !== service || !isMarking),
-      isNodePort: (port, protocol) => destinations.hasNodePort(port, protocol),
-      isListening: (address, port, protocol) => listening.isListening(address, port, protocol),
-      ...(allowed !== undefined && { allowed }),
-    };
-    const capture: CaptureFacts = {
-      nodeAddresses,
-      // Where rules would take them, an external IP is left to its endpoint.
-      isServiceAddress: (address, port, protocol) => destinations.hasAssigned(address, port, protocol),
-      isNodePort: (port, protocol) => destinations.hasNodePort(port, protocol),
-      isProxyPort: (port, protocol) => listening.isProxyPort(port, protocol),
-      isMarking,
-    };
+    const { family, servedFamilies = () => [family] } = this.#options;
     const drained = this.#drained;
-    const isDrained = (endpoint: Endpoint) => drained.size > 0 && drained.has(endpointName(endpoint));
-    return { family, servedFamilies: servedFamilies(), topology: this.#topology, externalIPs, capture, isDrained };
+    return {
+      family,
+      servedFamilies: servedFamilies(),
+      topology: this.#topology,
+      addresses: this.#addresses,
+      isDrained: (endpoint) => drained.size > 0 && drained.has(endpointName(endpoint)),
+    };
   }
-}
-
-function serviceOf(mention: Service | Endpoints | EndpointSlice): ServiceKey {
-  return 'service' in mention ? mention.service : mention.key;
 }
 
 /**
@@ -436,7 +389,7 @@ interface MutableDelta {
   readonly triggeredAt: number[];
 }
 
-/** Takes over what was derived, and notes what is new in it. */
+/** Makes `entry` hold what was derived, and adds what is new to `delta`. */
 function update(entry: Entry, derived: Derived, delta: MutableDelta): void {
   const last = new Map(entry.served.map((port) => [port.name, port]));
   entry.served = [...derived.ports.values()].map((port) => {
@@ -449,22 +402,14 @@ function update(entry: Entry, derived: Derived, delta: MutableDelta): void {
     if (!derived.ports.has(name)) delta.removed.push(name);
   }
 
-  if (derived.unserved.length + derived.refused.length + entry.told.size === 0) return;
-  const told = new Set<string>();
-  delta.unserved.push(...untold(derived.unserved, entry.told, told));
-  delta.refused.push(...untold(derived.refused, entry.told, told));
-  entry.told = told;
-}
-
-/** The news that were not told before. All of them count as told from now on. */
-function untold<T extends UnservedPort | RefusedPart>(
-  news: readonly T[],
-  before: ReadonlySet<string>,
-  told: Set<string>,
-): T[] {
-  return news.filter((item) => {
-    const text = JSON.stringify(item);
-    told.add(text);
-    return !before.has(text);
-  });
+  if (derived.unserved.length + derived.refused.length + entry.reported.size === 0) return;
+  const reported = new Set<string>();
+  const isNew = (part: UnservedPort | RefusedPart) => {
+    const text = JSON.stringify(part);
+    reported.add(text);
+    return !entry.reported.has(text);
+  };
+  delta.unserved.push(...derived.unserved.filter(isNew));
+  delta.refused.push(...derived.refused.filter(isNew));
+  entry.reported = reported;
 }

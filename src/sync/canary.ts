@@ -3,16 +3,16 @@ import type { Clock, Timer } from '../util/clock.ts';
 export interface CanaryOptions {
   readonly clock: Clock;
   readonly intervalMs: number;
-  /** Whether the rules are as they were installed. Rejects when that cannot be found out. */
+  /** Whether the rules are as they were installed. Rejects when that cannot be determined. */
   readonly look: () => Promise<boolean>;
   /** They are not, or nobody knows. Must not throw. */
   readonly onLost: () => void;
 }
 
 /**
- * Looks every so often whether the rules are still there: another program that flushes its tables tells nobody. Never
- * while they are being changed, when what is found would say nothing; a look that falls due then follows at once, so that
- * a busy cluster does not put it off for ever.
+ * Looks periodically whether the rules are still there, because a program that flushes tables notifies nobody. Never
+ * looks during a change of rules. A look that falls due then follows at once, so that a busy cluster does not delay it
+ * for ever.
  */
 export class Canary {
   readonly #options: CanaryOptions;
@@ -26,7 +26,7 @@ export class Canary {
     this.#options = options;
   }
 
-  /** Changes the rules. The first time that it succeeds is when looking begins. One change at a time. */
+  /** Changes the rules, one change at a time. Looking begins after the first change that succeeds. */
   async during(change: () => Promise<void>): Promise<void> {
     await this.#looking;
     this.#isChanging = true;
@@ -39,14 +39,14 @@ export class Canary {
     }
   }
 
-  /** Resolves when the look that is going on has ended. */
+  /** Resolves when the current look has ended. */
   async stop(): Promise<void> {
     this.#isStopped = true;
     this.#timer?.cancel();
     await this.#looking;
   }
 
-  /** Looks again, after {@link stop}. */
+  /** Undoes {@link stop}. */
   resume(): void {
     this.#isStopped = false;
     if (this.#timer !== undefined) this.#arm();

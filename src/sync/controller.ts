@@ -6,7 +6,7 @@ import type { ServiceTracker } from '../services/service-tracker.ts';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
 import { messageOf } from '../util/text.ts';
-import { inSlices, nextTurn } from '../util/wait.ts';
+import { backoffMs, inSlices, nextTurn } from '../util/wait.ts';
 import { BoundedFrequencyRunner, type RunCause } from './bounded-frequency-runner.ts';
 import { Canary } from './canary.ts';
 import type { FlowSync } from './flow-sync.ts';
@@ -25,7 +25,7 @@ export interface ControllerOptions {
   readonly ports: PortAllocator;
   readonly rules: Pick<RuleSync, 'apply' | 'sync' | 'canary' | 'installedPorts'>;
   readonly flows: Pick<FlowSync, 'note' | 'noteAll' | 'clear'>;
-  /** Hears of every change, beside the listeners. Must not throw. */
+  /** Called with every change, beside the listeners. Must not throw. */
   readonly onDelta?: (delta: SnapshotDelta) => void;
   readonly syncPeriodMs: number;
   readonly minSyncPeriodMs: number;
@@ -34,20 +34,22 @@ export interface ControllerOptions {
 /** As upstream: two syncs may follow each other at once, further ones wait for the minimal period. */
 const BURST = 2;
 
-/** Rules that somebody flushed are back within five seconds: this, and the time that a sync of all of them takes. */
+/** Flushed rules are back within five seconds: this, and the time that a sync of all rules takes. */
 const CANARY_MS = 2_000;
 
-/** So little work that looking at the clock between is often enough. */
+/** How much is done between two looks at the clock. */
 const SERVICES_PER_STEP = 16;
 const PORTALS_PER_STEP = 32;
 
-const FIRST_RETRY_MS = 1_000;
-const MAX_RETRY_MS = 30_000;
+const RETRY = { firstMs: 1_000, maxMs: 30_000 };
 
 /**
- * Carries the changes of one address family from the source to the data plane and the kernel. Endpoint and affinity changes reach the pickers at
- * once; only what alters rules waits for a sync, so a busy cluster's endpoint churn never starts iptables. Many changes
- * are worked off in slices, and what arrives meanwhile joins them.
+ * Carries the changes of one address family one way: source events → tracker → listeners → rules and flows. Endpoint and
+ * affinity changes reach the pickers at once. Only changes of rules wait for a sync, so endpoint churn of a busy cluster
+ * never starts iptables. Many changes are processed in slices, and changes that arrive meanwhile join them.
+ *
+ * Two facts go back up, both in the constructor: the listeners report that portals changed, which requests a sync, and the
+ * tracker reads which local ports are open, so that an endpoint that names one of them is refused.
  */
 export class Controller implements SourceSink {
   readonly #options: ControllerOptions;
@@ -55,7 +57,7 @@ export class Controller implements SourceSink {
   readonly #canary: Canary;
   #isSynced = false;
   #knowsPorts = false;
-  /** While changes are being worked off, or about to be. */
+  /** Set while changes are being processed, or about to be. */
   #flushing: Promise<void> | undefined;
   #requestArmed = false;
   #rulesLost = false;
@@ -63,29 +65,32 @@ export class Controller implements SourceSink {
   #stopped = false;
 
   constructor(options: ControllerOptions) {
+    const { clock, rules, tracker, listeners } = options;
     this.#options = options;
     this.#runner = new BoundedFrequencyRunner({
-      clock: options.clock,
+      clock,
       minIntervalMs: options.minSyncPeriodMs,
       maxIntervalMs: options.syncPeriodMs,
       burst: BURST,
       run: (cause) => this.#syncRules(cause),
     });
     this.#canary = new Canary({
-      clock: options.clock,
+      clock,
       intervalMs: CANARY_MS,
-      look: () => options.rules.canary(),
+      look: () => rules.canary(),
       onLost: () => this.#repair(),
     });
+    tracker.setProxyPorts(listeners.localPorts);
+    listeners.onPortalsChanged(() => this.#portalsChanged());
   }
 
   /**
-   * Reads which local ports the rules of a previous run lead to. Nothing is opened before, as its Service ports are to have
-   * the same again. Resolves when that is known: tries again until then, for without iptables nothing can be served anyway.
+   * Reads which local ports the rules of a previous run lead to. Nothing is opened before that, because its Service ports
+   * keep their local ports. Resolves when they are known; retries until then, for without iptables nothing can be served.
    */
   async start(): Promise<void> {
     const { clock, log, health, rules, ports } = this.#options;
-    for (let waitMs = FIRST_RETRY_MS; !this.#stopped; waitMs = Math.min(2 * waitMs, MAX_RETRY_MS)) {
+    for (let failures = 1; !this.#stopped; failures++) {
       try {
         ports.remember(await rules.installedPorts());
         this.#knowsPorts = true;
@@ -93,12 +98,13 @@ export class Controller implements SourceSink {
         return;
       } catch (error) {
         health.queuedUpdate();
-        log.error('Cannot read the iptables rules; nothing is served before, trying again', {
+        const retryInMs = backoffMs(failures, RETRY);
+        log.error('Cannot read the iptables rules; serving nothing until a retry succeeds', {
           err: messageOf(error),
-          retryInMs: waitMs,
+          retryInMs,
         });
+        await new Promise<void>((resolve) => void clock.after(retryInMs, resolve));
       }
-      await new Promise<void>((resolve) => void clock.after(waitMs, resolve));
     }
   }
 
@@ -107,7 +113,7 @@ export class Controller implements SourceSink {
     this.#armFlush();
   }
 
-  /** The tracker was told something else than an event. */
+  /** Call it when the tracker has learned something other than an event. */
   trackerChanged(): void {
     if (this.#options.tracker.hasChanges) this.#armFlush();
   }
@@ -117,8 +123,54 @@ export class Controller implements SourceSink {
     this.#begin();
   }
 
-  /** Rules must follow: a listener came or went, or what rules say of it changed. */
-  portalsChanged(): void {
+  /** The node has another address than the one that the installed rules lead to. */
+  nodeChanged(): void {
+    this.#nodeChanged = true;
+    this.#portalsChanged();
+  }
+
+  /** Stops programming; resolves when the current sync has ended. Rules stay, as upstream. */
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    this.#options.listeners.stop();
+    await Promise.all([this.#runner.stop(), this.#canary.stop()]);
+  }
+
+  /** Stops, and waits until no listener is being opened, updated or closed, so that another process can take them over. */
+  async pause(): Promise<void> {
+    // First what may take long: until then changes of endpoints reach the pickers.
+    await Promise.all([this.#runner.stop(), this.#canary.stop()]);
+    await this.stop();
+    await this.#settled();
+  }
+
+  /** Continues after {@link pause}, with everything that arrived meanwhile. */
+  resume(): void {
+    this.#stopped = false;
+    const { listeners } = this.#options;
+    for (const each of [listeners, this.#runner, this.#canary]) each.resume();
+    if (this.#knowsPorts) this.#begin();
+    else void this.start();
+  }
+
+  /** The listeners know everything that the sources have said. False until {@link start} and {@link synced} are done. */
+  get hasCaughtUp(): boolean {
+    return this.#isReady && this.#flushing === undefined;
+  }
+
+  get #isReady(): boolean {
+    return this.#isSynced && this.#knowsPorts;
+  }
+
+  #begin(): void {
+    if (!this.#isReady || this.#stopped) return;
+    this.#armFlush();
+    // Even without Services: rules that a predecessor left may have to go.
+    this.#portalsChanged();
+  }
+
+  /** Requests a sync, once current changes and openings of listeners are done, so that they share one. */
+  #portalsChanged(): void {
     if (!this.#isReady) return;
     this.#options.metrics.changesQueued();
     this.#options.health.queuedUpdate();
@@ -131,52 +183,6 @@ export class Controller implements SourceSink {
     });
   }
 
-  /** Rules for the node as it was lead elsewhere than they are to lead. */
-  nodeChanged(): void {
-    this.#nodeChanged = true;
-    this.portalsChanged();
-  }
-
-  /** Nothing is programmed any more; resolves when the sync that is going on has ended. Rules stay, as upstream. */
-  async stop(): Promise<void> {
-    this.#stopped = true;
-    this.#options.listeners.stop();
-    await Promise.all([this.#runner.stop(), this.#canary.stop()]);
-  }
-
-  /** The same, and no listener is being opened, updated or closed either: so that another process can take them over. */
-  async pause(): Promise<void> {
-    // What may take long first: until then changes of endpoints reach the pickers.
-    await Promise.all([this.#runner.stop(), this.#canary.stop()]);
-    await this.stop();
-    await this.#settled();
-  }
-
-  /** Goes on after {@link pause}, with all that came meanwhile. */
-  resume(): void {
-    this.#stopped = false;
-    const { listeners } = this.#options;
-    for (const each of [listeners, this.#runner, this.#canary]) each.resume();
-    if (this.#knowsPorts) this.#begin();
-    else void this.start();
-  }
-
-  /** All that the sources have said is known to the listeners. Not before {@link start} and {@link synced} are through. */
-  get hasCaughtUp(): boolean {
-    return this.#isReady && this.#flushing === undefined;
-  }
-
-  get #isReady(): boolean {
-    return this.#isSynced && this.#knowsPorts;
-  }
-
-  #begin(): void {
-    if (!this.#isReady || this.#stopped) return;
-    this.#armFlush();
-    // Even of nothing: rules that a predecessor left may have to go.
-    this.portalsChanged();
-  }
-
   /** Events of one turn of the event loop take effect together. */
   #armFlush(): void {
     if (!this.#isReady || this.#flushing !== undefined || this.#stopped) return;
@@ -184,7 +190,7 @@ export class Controller implements SourceSink {
     this.#flushing = nextTurn(clock).then(() => inSlices(clock, () => this.#flushSome()));
   }
 
-  /** Says whether there is more. */
+  /** Returns whether there is more. */
   #flushSome(): boolean {
     const { tracker, listeners, log, onDelta } = this.#options;
     let isMore = false;
@@ -207,13 +213,12 @@ export class Controller implements SourceSink {
     }
   }
 
-  /** Changes and listeners that are on their way come into the same sync instead of each asking for one of their own. */
   async #settled(): Promise<void> {
     await this.#flushing;
     await this.#options.listeners.settled();
   }
 
-  /** A new local port may be what an endpoint names: its connections would come back, so before rules lead anybody there. */
+  /** An endpoint may name a new local port. Its connections would come back, so it is refused before rules lead there. */
   async #recheckEndpoints(): Promise<void> {
     const { tracker, listeners } = this.#options;
     if (!listeners.takeNewPorts()) return;
@@ -224,14 +229,14 @@ export class Controller implements SourceSink {
 
   #repair(): void {
     if (this.#stopped) return;
-    this.#options.log.warn('The iptables rules are not as they were installed; bringing them back');
+    this.#options.log.warn('The iptables rules are not as they were installed; repairing them');
     this.#options.health.queuedUpdate();
     this.#rulesLost = true;
     this.#runner.request();
   }
 
   async #syncRules(cause: RunCause): Promise<boolean> {
-    const { clock, listeners, flows, metrics, health, log } = this.#options;
+    const { clock, listeners, flows, rules, metrics, health, log } = this.#options;
     const startedAt = clock.now();
     let err: string | undefined;
     const verify = cause !== 'change' || this.#rulesLost;
@@ -244,7 +249,7 @@ export class Controller implements SourceSink {
         if (this.#nodeChanged) flows.noteAll();
         this.#nodeChanged = false;
         await this.#applyInSlices(delta);
-        await this.#options.rules.sync({ verify });
+        await rules.sync({ verify });
         listeners.closeRetired(retired);
       });
       health.updated();
@@ -254,7 +259,7 @@ export class Controller implements SourceSink {
     } catch (error) {
       err = messageOf(error);
       health.queuedUpdate();
-      log.error('Cannot sync the iptables rules; the installed ones stay, trying again', { err });
+      log.error('Cannot sync the iptables rules; the installed ones stay until a retry succeeds', { err });
       return false;
     } finally {
       const kind = verify ? 'full' : 'partial';

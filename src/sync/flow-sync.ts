@@ -1,11 +1,12 @@
 import type { IpFamily } from '../model/address.ts';
-import type { Conntrack } from '../model/conntrack.ts';
+import type { Conntrack, UdpFlows } from '../model/conntrack.ts';
 import type { FlowMetrics } from '../model/metrics.ts';
-import type { PortalDelta } from '../rules/portal.ts';
+import type { ServicePortName } from '../model/service.ts';
+import { destinations, type Portal, type PortalDelta, targetOf } from '../rules/portal.ts';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
+import { sameList } from '../util/same-list.ts';
 import { messageOf } from '../util/text.ts';
-import { StaleFlows } from './stale-flows.ts';
 
 export interface FlowSyncOptions {
   readonly family: IpFamily;
@@ -36,7 +37,7 @@ export class FlowSync {
     this.#stale.noteAll();
   }
 
-  /** To be called when the rules for all that was noted are installed. What fails is tried again by the next call. */
+  /** Call it when the rules for all noted changes are installed. The next call retries what failed. */
   async clear(): Promise<void> {
     const { family, conntrack, clock, log, metrics } = this.#options;
     const flows = this.#stale.take();
@@ -51,10 +52,112 @@ export class FlowSync {
       this.#stale.putBack(flows);
       if (this.#hasFailed) return;
       this.#hasFailed = true;
-      log.error('Cannot clear UDP entries of connection tracking; trying again with the next sync', {
+      log.error('Cannot clear UDP entries of connection tracking; the next sync retries', {
         family,
         err: messageOf(error),
       });
     }
   }
+}
+
+type FlowDestination = Omit<UdpFlows, 'keepLocalPort'>;
+
+/** How the rules of one Service port treat packets to one destination. */
+interface Treatment {
+  readonly destination: FlowDestination;
+  /** Where rules may send them; empty while everybody is refused. */
+  readonly localPorts: readonly number[];
+  /** Decides between the local ports. After a change of it, any entry may have the wrong one. */
+  readonly policy: string;
+}
+
+/**
+ * The UDP entries of connection tracking that a change of rules makes wrong: those to a destination that is new, that is
+ * gone, or whose local ports or policy changed. Work is in proportion to the change. For one address family.
+ */
+export class StaleFlows {
+  readonly #family: IpFamily;
+  readonly #treatments = new Map<ServicePortName, ReadonlyMap<string, Treatment>>();
+  /** By destination. More than one where Service ports claim the same, of which one gets the rules. */
+  readonly #byDestination = new Map<string, Map<ServicePortName, Treatment>>();
+  /** By destination. `keeps`: entries that lead to a port of current rules are right. */
+  readonly #changed = new Map<string, { readonly destination: FlowDestination; readonly keeps: boolean }>();
+
+  constructor(family: IpFamily) {
+    this.#family = family;
+  }
+
+  note({ upserted, removed }: PortalDelta): void {
+    for (const name of removed) this.#replace(name, new Map());
+    for (const portal of upserted) this.#replace(portal.servicePort.name, treatmentsOf(portal, this.#family));
+  }
+
+  /** Rules lead to another address than before: every entry is wrong. */
+  noteAll(): void {
+    for (const treatments of this.#treatments.values()) {
+      for (const { destination } of treatments.values()) this.#change(destination, false);
+    }
+  }
+
+  /** What to delete once the rules are installed, each flow once. Flows that could not be deleted can be put back. */
+  take(): readonly UdpFlows[] {
+    const flows = [...this.#changed].flatMap(([key, { destination, keeps }]): readonly UdpFlows[] => {
+      const localPorts = [...(this.#byDestination.get(key)?.values() ?? [])].flatMap((each) => each.localPorts);
+      if (!keeps || localPorts.length === 0) return [destination];
+      return localPorts.map((keepLocalPort) => ({ ...destination, keepLocalPort }));
+    });
+    this.#changed.clear();
+    return flows;
+  }
+
+  putBack(flows: readonly UdpFlows[]): void {
+    for (const { keepLocalPort, ...destination } of flows) this.#change(destination, keepLocalPort !== undefined);
+  }
+
+  #replace(name: ServicePortName, after: ReadonlyMap<string, Treatment>): void {
+    const before = this.#treatments.get(name) ?? new Map<string, Treatment>();
+    for (const [key, { destination }] of before) {
+      if (after.has(key)) continue;
+      const sharers = this.#byDestination.get(key);
+      sharers?.delete(name);
+      if (sharers?.size === 0) this.#byDestination.delete(key);
+      this.#change(destination, true);
+    }
+    for (const [key, treatment] of after) {
+      const old = before.get(key);
+      const sharers = this.#byDestination.get(key) ?? new Map<ServicePortName, Treatment>();
+      this.#byDestination.set(key, sharers.set(name, treatment));
+      const isSamePolicy = old === undefined || old.policy === treatment.policy;
+      if (old === undefined || !isSamePolicy || !sameList(old.localPorts, treatment.localPorts)) {
+        this.#change(treatment.destination, isSamePolicy);
+      }
+    }
+    if (after.size === 0) this.#treatments.delete(name);
+    else this.#treatments.set(name, after);
+  }
+
+  #change(destination: FlowDestination, keeps: boolean): void {
+    const key = keyOf(destination);
+    this.#changed.set(key, { destination, keeps: keeps && this.#changed.get(key)?.keeps !== false });
+  }
+}
+
+function treatmentsOf(portal: Portal, family: IpFamily): ReadonlyMap<string, Treatment> {
+  const treatments = new Map<string, Treatment>();
+  const { servicePort } = portal;
+  if (servicePort.protocol !== 'UDP') return treatments;
+  for (const { kind, address, port, sets, sourceRanges } of destinations(servicePort)) {
+    const destination = address === undefined ? { family, port } : { destination: address, port };
+    const targets = [...new Set([sets.node, sets.pods, sets.others])].map((set) => targetOf(portal, set));
+    const localPorts = targets.filter(({ kind }) => kind === 'listener').map((target) => target.port);
+    const policy = JSON.stringify([sets, kind !== 'ClusterIP' && servicePort.namedEndpoints, sourceRanges]);
+    // The first is the strongest claim: its rules count.
+    const key = keyOf(destination);
+    if (!treatments.has(key)) treatments.set(key, { destination, localPorts, policy });
+  }
+  return treatments;
+}
+
+function keyOf({ destination, port }: FlowDestination): string {
+  return `${destination ?? ''} ${port}`;
 }

@@ -15,6 +15,7 @@ import { type Portal, type PortalDelta, samePortal } from '../rules/portal.ts';
 import type { Clock, Timer } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
 import { messageOf } from '../util/text.ts';
+import { backoffMs } from '../util/wait.ts';
 import type { PortAllocator } from './port-allocator.ts';
 
 export interface ListenersOptions {
@@ -26,8 +27,6 @@ export interface ListenersOptions {
   readonly ports: PortAllocator;
   /** Of the same family. */
   readonly bindAddress: string;
-  /** The set of portals changed: rules must follow. */
-  readonly onPortalsChanged: () => void;
 }
 
 /** One of the listeners that a Service port has or could have. */
@@ -42,7 +41,6 @@ interface Listener extends Slot {
   readonly localPort: number;
 }
 
-/** What a listener is to be. */
 interface Wanted {
   readonly protocol: ProxiedProtocol;
   readonly backends: Backends;
@@ -50,16 +48,15 @@ interface Wanted {
 
 const SETS: readonly EndpointSetName[] = ['own', 'local'];
 
-const FIRST_RETRY_MS = 1_000;
-const MAX_RETRY_MS = 30_000;
+const RETRY = { firstMs: 1_000, maxMs: 30_000 };
 
-/** Ports in use by others that are tried in a row. A node where all of them are can wait for the next attempt. */
+/** Ports to try in a row while other programs use them. Where all of them are in use, the next attempt can wait. */
 const MAX_TRIES = 100;
 
 /**
  * Keeps the data plane's listeners of one address family in step with the wanted Service ports: one for each endpoint
- * set. A listener lives as long as its set and protocol do, whatever else changes, endpoints or none; rules come after a
- * listener and go before it, so none ever leads to a closed port.
+ * set. A listener lives as long as its set and protocol do, whatever else changes, with endpoints or without. Rules are
+ * installed after a listener is open and removed before it is closed, so no rule ever leads to a closed port.
  *
  * Level-triggered per listener: each step compares what is wanted with what is open, so any order of changes converges.
  */
@@ -69,14 +66,15 @@ export class Listeners {
   readonly #open = new Map<ListenerId, Listener>();
   readonly #localPorts = { TCP: new Set<number>(), UDP: new Set<number>() };
   readonly #retries = new Map<ListenerId, { failures: number; readonly timer: Timer }>();
-  /** Open at a port that is needed otherwise by now. */
+  /** Open on a port that something else needs now. */
   readonly #misplaced = new Set<ListenerId>();
   /** Open and no longer wanted: they stay open until no rule leads to them. */
   readonly #retired = new Set<ListenerId>();
-  /** Names whose portal may differ from what {@link takePortalDelta} last said of it. */
+  /** Names whose portal may differ from the last {@link takePortalDelta}. */
   readonly #changed = new Set<ServicePortName>();
   readonly #busy = new Set<ListenerId>();
   readonly #working = new Set<Promise<void>>();
+  #onPortalsChanged = () => {};
   #hasNewPorts = false;
   #stopped = false;
 
@@ -84,7 +82,12 @@ export class Listeners {
     this.#options = options;
   }
 
-  /** These are open already, in the data plane and perhaps in the kernel's rules. Before anything is wanted. */
+  /** Calls `callback` whenever {@link takePortalDelta} has something to say, so that rules can follow. */
+  onPortalsChanged(callback: () => void): void {
+    this.#onPortalsChanged = callback;
+  }
+
+  /** Takes over ports that are open already, in the data plane and perhaps in the kernel's rules. First of all calls. */
   adopt(ports: readonly AdoptedPort[]): void {
     for (const { id, name, protocol, localPort } of ports) {
       const set = this.#slot(name, 'own').id === id ? 'own' : 'local';
@@ -110,12 +113,12 @@ export class Listeners {
     if (before !== undefined) this.#portalChanged(name);
   }
 
-  /** Resolves when every listener that is being opened or closed now has got there or failed. */
+  /** Resolves when every current opening and closing has succeeded or failed. */
   async settled(): Promise<void> {
     await Promise.all(this.#working);
   }
 
-  /** How what rules are made of differs from what the last call said. Work is in proportion to the change. */
+  /** The portals that changed since the last call. Work is in proportion to the change. */
   takePortalDelta(): PortalDelta {
     const upserted: Portal[] = [];
     const removed: ServicePortName[] = [];
@@ -128,7 +131,7 @@ export class Listeners {
     return { upserted, removed };
   }
 
-  /** How many Service ports are to be carried. */
+  /** How many Service ports are wanted. */
   get count(): number {
     return this.#wanted.size;
   }
@@ -138,12 +141,12 @@ export class Listeners {
     return this.#open.size;
   }
 
-  /** The Service ports that are to be carried. */
+  /** The wanted Service ports. */
   names(): Iterable<ServicePortName> {
     return this.#wanted.keys();
   }
 
-  /** One of them, with each of its listeners, open or not. */
+  /** A wanted Service port with each of its listeners, open or not. */
   carried(name: ServicePortName): CarriedPort | undefined {
     const servicePort = this.#wanted.get(name);
     if (servicePort === undefined) return undefined;
@@ -158,9 +161,14 @@ export class Listeners {
     };
   }
 
-  /** Whose listener has this port. Looks at all of them. */
+  /** The Service port whose listener has this local port. Looks at all listeners. */
   ownerOf(port: number, protocol: ProxiedProtocol): ServicePortName | undefined {
     return [...this.#open.values()].find((each) => each.localPort === port && each.protocol === protocol)?.name;
+  }
+
+  /** The ports of all open listeners, always up to date. */
+  get localPorts(): Readonly<Record<ProxiedProtocol, ReadonlySet<number>>> {
+    return this.#localPorts;
   }
 
   /** Whether one of these listeners has this port. */
@@ -168,14 +176,14 @@ export class Listeners {
     return this.#localPorts[protocol].has(port);
   }
 
-  /** Whether {@link isLocalPort} has come to say yes of some port since the last call. */
+  /** Whether {@link localPorts} has gained a port since the last call. */
   takeNewPorts(): boolean {
     const hasNewPorts = this.#hasNewPorts;
     this.#hasNewPorts = false;
     return hasNewPorts;
   }
 
-  /** The listeners that {@link closeRetired} may close once rules without them are installed. */
+  /** The listeners to pass to {@link closeRetired} once rules without them are installed. */
   retired(): ListenerId[] {
     return [...this.#retired];
   }
@@ -188,8 +196,8 @@ export class Listeners {
   }
 
   /**
-   * These ports are needed otherwise: a listener that has one moves. That it is closed first costs the clients that come
-   * until rules lead to the new port; who gives a Service a number by hand that is in the range of local ports is rare.
+   * Something else needs these ports: a listener that has one moves. It is closed first, which fails new clients until
+   * rules lead to the new port. That is rare: it takes a NodePort chosen by hand from the range of local ports.
    */
   vacate(ports: readonly { readonly port: number; readonly protocol: Protocol }[]): void {
     for (const { port, protocol } of ports) {
@@ -211,7 +219,7 @@ export class Listeners {
     for (const id of this.#retries.keys()) this.#forgetRetry(id);
   }
 
-  /** Opens what is wanted, after {@link stop}. */
+  /** Undoes {@link stop}, and opens what is wanted. */
   resume(): void {
     this.#stopped = false;
     for (const name of this.#wanted.keys()) {
@@ -235,7 +243,7 @@ export class Listeners {
     return { protocol: port.protocol, backends: backendsOf(port, endpoints) };
   }
 
-  /** Brings a listener in line, or begins to. */
+  /** Makes a listener what is wanted, or begins to. */
   #reconcile(slot: Slot): void {
     const { id } = slot;
     const wanted = this.#wantedAt(slot);
@@ -267,10 +275,10 @@ export class Listeners {
 
   #portalChanged(name: ServicePortName): void {
     this.#changed.add(name);
-    this.#options.onPortalsChanged();
+    this.#onPortalsChanged();
   }
 
-  /** One worker per listener at a time; it goes on until wanted and open agree. */
+  /** Opens or closes a listener until it is as wanted. One at a time for each listener. */
   #work(slot: Slot): void {
     const { id } = slot;
     if (this.#busy.has(id) || this.#stopped) return;
@@ -295,7 +303,7 @@ export class Listeners {
         }
       }
     } finally {
-      // In the same turn as the last look at what is wanted: a change after it finds no worker and starts one.
+      // In the same turn as the last look at what is wanted: a later change starts the work anew.
       this.#busy.delete(id);
     }
   }
@@ -310,7 +318,7 @@ export class Listeners {
     const { dataPlane, ports, log } = this.#options;
     this.#open.delete(id);
     this.#misplaced.delete(id);
-    // A retired one's portal has gone already; this one's Service port has another protocol now.
+    // The portal of a retired listener has gone already; otherwise the Service port has another protocol now.
     if (!this.#retired.delete(id)) this.#portalChanged(name);
     try {
       await dataPlane.close(id);
@@ -322,7 +330,7 @@ export class Listeners {
     log.v(2)?.info('Stopped listening', { svc: name, port: localPort });
   }
 
-  /** Resolves with whether there is a listener now; if not, a retry is armed. */
+  /** Resolves with whether it is open now; if not, a retry is scheduled. */
   async #openOne(slot: Slot, wanted: Wanted): Promise<boolean> {
     const { id, name } = slot;
     const { protocol } = wanted;
@@ -332,7 +340,7 @@ export class Listeners {
       const localPort = await this.#listen(slot, wanted);
       this.#forgetRetry(id);
       this.#opened({ ...slot, protocol, localPort });
-      // It may have changed while the listener was being opened.
+      // The Service port may have changed meanwhile.
       const latest = this.#wantedAt(slot);
       if (latest === undefined) this.#retired.add(id);
       else if (this.#wanted.get(name) !== servicePort) dataPlane.update(id, latest.backends);
@@ -370,13 +378,13 @@ export class Listeners {
   #retryLater(slot: Slot, error: unknown): void {
     if (this.#wantedAt(slot) === undefined || this.#stopped) return;
     const failures = (this.#retries.get(slot.id)?.failures ?? 0) + 1;
-    const delayMs = Math.min(FIRST_RETRY_MS * 2 ** (failures - 1), MAX_RETRY_MS);
-    this.#options.log.error('Cannot listen for a Service port; trying again', {
+    const retryInMs = backoffMs(failures, RETRY);
+    this.#options.log.error('Cannot listen for a Service port; retrying', {
       svc: slot.name,
       err: messageOf(error),
-      retryInMs: delayMs,
+      retryInMs,
     });
-    const timer = this.#options.clock.after(delayMs, () => this.#work(slot));
+    const timer = this.#options.clock.after(retryInMs, () => this.#work(slot));
     this.#retries.set(slot.id, { failures, timer });
   }
 

@@ -1,15 +1,12 @@
 import type { IpFamily, PortRange } from '../model/address.ts';
 import { type ListenerId, listenerId, type ProxiedProtocol } from '../model/service-port.ts';
 import { DROP_PORT, REJECT_PORT } from '../rules/chains.ts';
-import { type InstalledPort, RETIRED_FOR_MS } from '../rules/local-ports.ts';
+import { type InstalledPort, MAX_RETIRED, RETIRED_FOR_MS } from '../rules/local-ports.ts';
 import type { Clock, Random } from '../util/clock.ts';
-import { PortHistory } from './port-history.ts';
 
 export interface PortAllocatorOptions {
   readonly family: IpFamily;
   readonly range: PortRange;
-  /** Ports of the range that are for others. */
-  readonly reserved?: ReadonlySet<number>;
   /** Part of the range that is used when no other port is free. */
   readonly leftForLast?: PortRange;
   /** Whether another program, or the node itself for a Service, is known to need it. */
@@ -18,18 +15,17 @@ export interface PortAllocatorOptions {
   readonly random: Random;
 }
 
-/** To which rules send what no listener is to get. */
-const DOOR_PORTS: ReadonlySet<number> = new Set([REJECT_PORT, DROP_PORT]);
-
 /**
- * What Kubernetes has programs of a node listen at ("Ports and Protocols" of its documentation, and kubelet's and
- * kube-proxy's other defaults). One that is being restarted holds nothing, so trying a port does not tell.
+ * Never allocated. First the targets of traffic that no listener gets. Then the ports on which programs of a Kubernetes
+ * node listen ("Ports and Protocols" of its documentation, and other defaults of kubelet and kube-proxy): while one of
+ * them restarts its port is free, so a bind would succeed.
  */
-const PORTS_OF_KUBERNETES: ReadonlySet<number> = new Set([
+const EXCLUDED: ReadonlySet<number> = new Set([
+  ...[REJECT_PORT, DROP_PORT],
   ...[2_379, 2_380, 2_381, 6_443, 10_248, 10_249, 10_250, 10_255, 10_256, 10_257, 10_258, 10_259],
 ]);
 
-/** Who asks for a port. TCP and UDP have ports of their own. */
+/** The listener that needs a port. TCP and UDP have ports of their own. */
 export interface PortOwner {
   readonly id: ListenerId;
   readonly protocol: ProxiedProtocol;
@@ -40,8 +36,8 @@ function isWithin(port: number, { first, last }: PortRange): boolean {
 }
 
 /**
- * Chooses the local ports of one address family: the one that the listener had before, else one at random that no other had
- * of late. Not the kernel's choice of port 0, which could be such a one.
+ * Chooses the local ports of one address family: the port that the listener had before, else a random one that no other
+ * listener had recently. The kernel's own choice (port 0) could be such a one.
  */
 export class PortAllocator {
   readonly #options: PortAllocatorOptions;
@@ -58,7 +54,7 @@ export class PortAllocator {
     return last - first + 1;
   }
 
-  /** What a previous run of the program left in the kernel. Before the first port is taken. */
+  /** Ports that a previous run of the program left in the kernel. Call it before the first port is taken. */
   remember(ports: readonly InstalledPort[]): void {
     const now = this.#options.clock.now();
     for (const history of Object.values(this.#history)) history.reserve(ports.length);
@@ -71,56 +67,102 @@ export class PortAllocator {
   }
 
   /** A port to try that is neither taken nor in `except`; `undefined` when there is none. */
-  take(owner: PortOwner, except: ReadonlySet<number>): number | undefined {
-    const { clock, random, range, reserved, leftForLast } = this.#options;
-    const taken = this.#taken[owner.protocol];
-    const history = this.#history[owner.protocol];
+  take({ id, protocol }: PortOwner, except: ReadonlySet<number>): number | undefined {
+    const port = this.#find(id, protocol, except);
+    if (port !== undefined) this.#taken[protocol].add(port);
+    return port;
+  }
+
+  #find(id: ListenerId, protocol: ProxiedProtocol, except: ReadonlySet<number>): number | undefined {
+    const { clock, random, range, leftForLast, isNeeded } = this.#options;
+    const history = this.#history[protocol];
     history.expire(clock.now());
     const isFree = (port: number) =>
-      !taken.has(port) &&
+      !this.#taken[protocol].has(port) &&
       !except.has(port) &&
-      !DOOR_PORTS.has(port) &&
-      !this.#isNeeded(port, owner.protocol) &&
-      (history.ownerOf(port) ?? owner.id) === owner.id;
+      !EXCLUDED.has(port) &&
+      (history.ownerOf(port) ?? id) === id &&
+      !isNeeded?.(port, protocol);
 
-    const before = history.portOf(owner.id);
-    if (before !== undefined && isWithin(before, range) && isFree(before)) {
-      taken.add(before);
-      return before;
-    }
+    const before = history.portOf(id);
+    if (before !== undefined && isWithin(before, range) && isFree(before)) return before;
     const start = Math.floor(random() * this.size);
     let last: number | undefined;
     for (let step = 0; step < this.size; step++) {
       const port = range.first + ((start + step) % this.size);
-      if (!isFree(port) || reserved?.has(port)) continue;
-      if (leftForLast !== undefined && isWithin(port, leftForLast)) {
-        last ??= port;
-        continue;
-      }
-      taken.add(port);
-      return port;
+      if (!isFree(port)) continue;
+      if (leftForLast === undefined || !isWithin(port, leftForLast)) return port;
+      last ??= port;
     }
-    if (last !== undefined) taken.add(last);
     return last;
   }
 
-  #isNeeded(port: number, protocol: ProxiedProtocol): boolean {
-    return PORTS_OF_KUBERNETES.has(port) || this.#options.isNeeded?.(port, protocol) === true;
-  }
-
-  /** It has this port already. */
+  /** The listener already has this port. */
   adopt({ protocol }: PortOwner, port: number): void {
     this.#taken[protocol].add(port);
   }
 
-  /** The port that {@link take} gave could not be used. */
+  /** The port that {@link take} returned could not be used. */
   giveBack({ protocol }: PortOwner, port: number): void {
     this.#taken[protocol].delete(port);
   }
 
-  /** The listener has left its port. Nobody else gets it for a while. */
+  /** The listener has left its port. No other listener gets it for a while. */
   retire({ id, protocol }: PortOwner, port: number): void {
     this.#taken[protocol].delete(port);
     this.#history[protocol].add(port, { owner: id, untilMs: this.#options.clock.now() + RETIRED_FOR_MS });
+  }
+}
+
+interface HistoryEntry {
+  readonly owner: ListenerId;
+  readonly untilMs: number;
+}
+
+/**
+ * Which listener recently had which local port. The kernel still sends packets of known connections and flows to the old
+ * local port (conntrack), so another Service there would get packets of strangers.
+ */
+class PortHistory {
+  /** By local port, the first to expire first. */
+  readonly #entries = new Map<number, HistoryEntry>();
+  readonly #ports = new Map<ListenerId, number>();
+  #maxEntries = MAX_RETIRED;
+
+  /** Entries must be added in the order in which they expire. Beyond the bound, the oldest are forgotten. */
+  add(port: number, entry: HistoryEntry): void {
+    this.#forget(port);
+    this.#entries.set(port, entry);
+    this.#ports.set(entry.owner, port);
+    for (const oldest of this.#entries.keys()) {
+      if (this.#entries.size <= this.#maxEntries) break;
+      this.#forget(oldest);
+    }
+  }
+
+  /** Makes room for all the Service ports of a previous run, however many there are. */
+  reserve(count: number): void {
+    this.#maxEntries = Math.max(MAX_RETIRED, count);
+  }
+
+  expire(nowMs: number): void {
+    for (const [port, { untilMs }] of this.#entries) {
+      if (untilMs > nowMs) break;
+      this.#forget(port);
+    }
+  }
+
+  ownerOf(port: number): ListenerId | undefined {
+    return this.#entries.get(port)?.owner;
+  }
+
+  portOf(owner: ListenerId): number | undefined {
+    return this.#ports.get(owner);
+  }
+
+  #forget(port: number): void {
+    const owner = this.ownerOf(port);
+    this.#entries.delete(port);
+    if (owner !== undefined && this.#ports.get(owner) === port) this.#ports.delete(owner);
   }
 }

@@ -9,9 +9,7 @@ import { RuleSet, treesOf } from '../rules/rule-set.ts';
 import type { NodeFacts } from '../rules/service-rules.ts';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
-import { ChangedReports } from './changed-reports.ts';
-import { readTable } from './large-tables.ts';
-import { TableSync } from './table-sync.ts';
+import { ChangedReports, readTable, TableSync } from './table-sync.ts';
 
 export interface RuleSyncOptions {
   readonly iptables: Iptables;

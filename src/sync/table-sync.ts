@@ -3,7 +3,7 @@ import { type Iptables, IptablesError, type Table } from '../model/iptables.ts';
 import type { SyncMetrics } from '../model/metrics.ts';
 import { type Chain, chainsOf, fixedChains, layoutChange, rootChains } from '../rules/chain-layout.ts';
 import { JUMPS, RETIRED_CHAIN } from '../rules/chains.ts';
-import { type ChainRules, parseDump } from '../rules/dump.ts';
+import { type ChainRules, DumpReader, parseDump } from '../rules/dump.ts';
 import { findRefused } from '../rules/find-refused.ts';
 import { livePorts, type RetiredLog, type RetiredPorts, retiredPorts } from '../rules/local-ports.ts';
 import {
@@ -19,10 +19,9 @@ import {
 import type { Rule } from '../rules/rule.ts';
 import type { RuleTrees } from '../rules/rule-set.ts';
 import type { Clock } from '../util/clock.ts';
-import type { Log } from '../util/log.ts';
+import type { Log, LogFields } from '../util/log.ts';
 import { sameList } from '../util/same-list.ts';
-import type { ChangedReports } from './changed-reports.ts';
-import { gathered, readTable } from './large-tables.ts';
+import { inSlices } from '../util/wait.ts';
 
 export interface TableSyncOptions {
   readonly table: Table;
@@ -259,4 +258,59 @@ function retiredChain({ specs, length }: RetiredLog): readonly WantedChain[] {
 /** The same for a rule wherever in its root's buckets it stands. */
 function lineOf(rule: Rule): string {
   return `${rule.chain} ${rule.spec}`;
+}
+
+interface Report {
+  /** What makes it the same fault as before, whatever its message says this time. */
+  readonly key: string;
+  readonly message: string;
+  readonly fields: LogFields;
+}
+
+/** Enough to see what is going on; a fault of ten thousand Services must not become ten thousand lines. */
+const MAX_LINES = 20;
+
+/** Warns of a lasting fault once: again only when it comes back after it had gone. */
+export class ChangedReports {
+  readonly #log: Log;
+  readonly #known = new Map<string, ReadonlySet<string>>();
+
+  constructor(log: Log) {
+    this.#log = log;
+  }
+
+  /** `reports` is everything that is wrong now in respect of `topic`. */
+  report(topic: string, reports: readonly Report[]): void {
+    const known = this.#known.get(topic);
+    const now = new Map(reports.map((report) => [report.key, report]));
+    const fresh = [...now].filter(([key]) => !known?.has(key)).map(([, report]) => report);
+    for (const { message, fields } of fresh.slice(0, MAX_LINES)) this.#log.warn(message, fields);
+    if (fresh.length > MAX_LINES)
+      this.#log.warn('More of the same kind are not shown', { more: fresh.length - MAX_LINES });
+    this.#known.set(topic, new Set(now.keys()));
+  }
+}
+
+/*
+ * Tens of thousands of rules take tens of milliseconds to read, to lay out and to write; the event loop turns meanwhile.
+ */
+
+/** The chains of one table, as `iptables-save` printed it; none where it does not exist. */
+export async function readTable(clock: Clock, table: Table, dump: string): Promise<ChainRules> {
+  const reader = new DumpReader(dump);
+  await inSlices(clock, () => reader.readSome());
+  return reader.tables.get(table) ?? new Map();
+}
+
+/** All that `items` yields. */
+export async function gathered<T>(clock: Clock, items: Iterable<T>): Promise<readonly T[]> {
+  const all: T[] = [];
+  const iterator = items[Symbol.iterator]();
+  await inSlices(clock, () => {
+    const { done, value } = iterator.next();
+    if (done) return false;
+    all.push(value);
+    return true;
+  });
+  return all;
 }

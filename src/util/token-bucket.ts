@@ -33,9 +33,13 @@ export class TokenBucket {
 
   /** Whether a request may be sent now; never waits. */
   tryTake(now = this.#clock.now()): boolean {
-    const fullAt = Math.max(this.#fullAt, now);
-    if (fullAt - this.#toleranceMs > now) return false;
-    this.#fullAt = fullAt + this.#intervalMs;
+    if (this.waitMs(now) > 0) return false;
+    this.#fullAt = Math.max(this.#fullAt, now) + this.#intervalMs;
     return true;
+  }
+
+  /** How long until {@link tryTake} succeeds. */
+  waitMs(now = this.#clock.now()): number {
+    return Math.max(0, Math.max(this.#fullAt, now) - this.#toleranceMs - now);
   }
 }

@@ -5,7 +5,7 @@ import { type Endpoint, type EndpointAddress, type EndpointGroup, endpointName }
 import type { Service, ServiceKey, TrafficPolicy } from '../../src/model/service.ts';
 import { type EndpointSet, type ServicePort, type SnapshotDelta, verdictOf } from '../../src/model/service-port.ts';
 import type { SourceEvent } from '../../src/model/source.ts';
-import type { EndpointVerdict } from '../../src/services/endpoint-verdicts.ts';
+import type { EndpointVerdict } from '../../src/services/derive-service-ports.ts';
 import { ServiceTracker } from '../../src/services/service-tracker.ts';
 import { address } from '../rules/fixtures.ts';
 import { seededRandom } from '../support/seeded-random.ts';
@@ -53,13 +53,12 @@ class World {
   }
 
   tracker(family: IpFamily): ServiceTracker {
-    return new ServiceTracker(family, {
+    const tracker = new ServiceTracker(family, {
       servedFamilies: () => FAMILIES,
-      listening: {
-        isProxyPort: (port) => this.proxyPorts.has(port),
-        isListening: (_, port) => this.programs.has(port),
-      },
+      isListening: (_, port) => this.programs.has(port),
     });
+    tracker.setProxyPorts({ TCP: this.proxyPorts, UDP: this.proxyPorts });
+    return tracker;
   }
 
   /** One thing changes, and every tracker is told. */

@@ -489,13 +489,9 @@ describe('what leads back to the proxy', () => {
   const onNode = (options: Partial<ServiceTrackerOptions> = {}) => {
     listening.ports.clear();
     listening.programs.clear();
-    const t = tracker({
-      ...options,
-      listening: {
-        isProxyPort: (port) => listening.ports.has(port),
-        isListening: (address, port) => address === NODE && listening.programs.has(port),
-      },
-    });
+    const isListening = (address: string, port: number) => address === NODE && listening.programs.has(port);
+    const t = tracker({ ...options, isListening });
+    t.it.setProxyPorts({ TCP: listening.ports, UDP: listening.ports });
     t.it.setNodeAddresses([NODE]);
     t.service(service());
     return {

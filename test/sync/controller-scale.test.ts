@@ -54,7 +54,6 @@ function harness() {
     log,
     ports,
     bindAddress: '0.0.0.0',
-    onPortalsChanged: () => controller.portalsChanged(),
   });
   const controller: Controller = new Controller({
     clock,

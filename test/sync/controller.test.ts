@@ -63,7 +63,6 @@ function harness({ nodeAddress, portRange = { first: 40_000, last: 50_000 } }: O
     log,
     ports,
     bindAddress: '0.0.0.0',
-    onPortalsChanged: () => controller.portalsChanged(),
   });
   const rules = new RuleSync({
     clock,
@@ -85,11 +84,9 @@ function harness({ nodeAddress, portRange = { first: 40_000, last: 50_000 } }: O
     family: 'IPv4',
     node: () => nodeFacts(),
   });
-  const tracker = new ServiceTracker('IPv4', {
-    listening: { isProxyPort: (port, protocol) => listeners.isLocalPort(port, protocol), isListening: () => false },
-  });
+  const tracker = new ServiceTracker('IPv4');
   if (nodeAddress !== undefined) tracker.setNodeAddresses([ip(nodeAddress)]);
-  const controller: Controller = new Controller({
+  const controller = new Controller({
     clock,
     log,
     metrics,

@@ -33,9 +33,9 @@ function harness(range: PortRange = { first: 40_000, last: 41_000 }) {
     log,
     ports,
     bindAddress: '0.0.0.0',
-    onPortalsChanged: () => {
-      counts.changes++;
-    },
+  });
+  listeners.onPortalsChanged(() => {
+    counts.changes++;
   });
   /** All portals, put together from the deltas. */
   const portals = new Map<ServicePortName, Portal>();

@@ -11,12 +11,11 @@ function tcp(id: ListenerId): PortOwner {
   return { id, protocol: 'TCP' };
 }
 
-function harness({ first = 100, last = 103, reserved = [] as number[], random = (): number => 0 } = {}) {
+function harness({ first = 100, last = 103, random = (): number => 0 } = {}) {
   const clock = new ManualClock();
   const ports = new PortAllocator({
     family: 'IPv4',
     range: { first, last },
-    reserved: new Set(reserved),
     clock,
     random,
   });
@@ -35,11 +34,6 @@ describe('the port allocator', () => {
     const { ports } = harness({ random: () => 0.99 });
     assert.equal(ports.take(tcp('a/a'), NONE), 103);
     assert.equal(ports.take(tcp('a/b'), new Set([100])), 101);
-  });
-
-  test('leaves out what is reserved for others', () => {
-    const { take } = harness({ last: 101, reserved: [100] });
-    assert.deepEqual([take(tcp('a/a')), take(tcp('a/b'))], [101, undefined]);
   });
 
   test('never gives what a Service or a program of Kubernetes needs, not even to the listener that had it', () => {

@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import type { Address } from '../../src/model/address.ts';
 import type { ServicePort } from '../../src/model/service-port.ts';
 import type { Portal } from '../../src/rules/portal.ts';
-import { StaleFlows } from '../../src/sync/stale-flows.ts';
+import { StaleFlows } from '../../src/sync/flow-sync.ts';
 
 const VIP = '10.96.0.10' as Address;
 const OTHER = '203.0.113.9' as Address;

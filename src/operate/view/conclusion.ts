@@ -14,7 +14,7 @@ import { DROP_PORT, JUMPS, PORTALS_CONTAINER, PORTALS_HOST, REJECT_PORT } from '
 import type { TracedPacket } from '../../rules/explain-match.ts';
 import { type RuleOwner, ruleOwner } from '../../rules/explain-owner.ts';
 import type { Fate, Path, TracedRule } from '../../rules/explain-path.ts';
-import type { EndpointVerdict } from '../../services/endpoint-verdicts.ts';
+import type { EndpointVerdict } from '../../services/derive-service-ports.ts';
 import type { ServiceTracker } from '../../services/service-tracker.ts';
 import type { Clock } from '../../util/clock.ts';
 import { inSlices } from '../../util/wait.ts';

@@ -7,7 +7,7 @@ import { listenerId } from '../../model/service-port.ts';
 import type { CandidateView, Explanation, ListenerView, Question, ServiceView } from '../../model/view.ts';
 import type { TracedPacket } from '../../rules/explain-match.ts';
 import { explainPath, type ListChain } from '../../rules/explain-path.ts';
-import type { EndpointVerdict } from '../../services/endpoint-verdicts.ts';
+import type { EndpointVerdict } from '../../services/derive-service-ports.ts';
 import type { Clock } from '../../util/clock.ts';
 import { type Conclusion, conclude, type ExplainedFamily } from './conclusion.ts';
 

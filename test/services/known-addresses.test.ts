@@ -1,0 +1,125 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import type { Endpoints } from '../../src/model/endpoint.ts';
+import type { Service } from '../../src/model/service.ts';
+import { type AddressPolicy, KnownAddresses } from '../../src/services/known-addresses.ts';
+import { address, cidr } from '../rules/fixtures.ts';
+
+function service(fields: Partial<Service>): Service {
+  const ports = [{ name: '', protocol: 'TCP', port: 80, nodePort: 30_080 }] as const;
+  const none = { clusterIPs: [], externalIPs: [], loadBalancerIPs: [], ports };
+  return { key: 'shop/web', affinity: { type: 'None' }, ...none, ...fields };
+}
+
+const BALANCED = service({
+  key: 'shop/b',
+  clusterIPs: [address('10.96.0.10')],
+  loadBalancerIPs: [address('203.0.113.1')],
+  externalIPs: [address('203.0.113.2')],
+});
+const API: Endpoints = {
+  key: 'shop/api',
+  groups: [
+    {
+      addresses: [{ address: address('10.244.1.11'), ready: false, serving: false, terminating: true }],
+      ports: [{ name: '', protocol: 'TCP', port: 8080 }],
+    },
+  ],
+};
+
+function known(policy: AddressPolicy = {}) {
+  const addresses = new KnownAddresses({
+    isListening: (one, port, protocol) => one === '192.0.2.1' && port === 22 && protocol === 'TCP',
+    ...policy,
+  });
+  addresses.addService(BALANCED);
+  addresses.addEndpoints(API);
+  addresses.nodeAddresses = new Set([address('192.0.2.1'), address('2001:db8::1')]);
+  addresses.proxyPorts = { TCP: new Set(), UDP: new Set([40_001]) };
+  return addresses;
+}
+
+type Case = readonly [to: string, port: number, protocol: 'TCP' | 'UDP', reason?: RegExp | undefined, policy?: AddressPolicy];
+
+const ENDPOINTS: readonly Case[] = [
+  ['10.96.0.10', 80, 'TCP', /an address of a Service, so connections would come back/],
+  ['203.0.113.1', 80, 'TCP', /an address of a Service/],
+  ['203.0.113.2', 80, 'TCP'],
+  ['10.96.0.10', 80, 'UDP'],
+  ['10.96.0.10', 81, 'TCP'],
+  ['192.0.2.1', 30_080, 'TCP', /a NodePort on this node/],
+  ['2001:db8::1', 30_080, 'TCP', /a NodePort on this node/],
+  ['192.0.2.1', 30_080, 'TCP', undefined, { isMarking: true }],
+  ['192.0.2.2', 30_080, 'TCP'],
+  ['192.0.2.1', 30_080, 'UDP'],
+  ['192.0.2.1', 40_001, 'UDP', /one of the proxy's own ports/],
+  ['192.0.2.1', 40_001, 'UDP', /one of the proxy's own ports/, { isMarking: true }],
+  ['192.0.2.1', 40_001, 'TCP'],
+  ['192.0.2.2', 40_001, 'UDP'],
+  ['192.0.2.1', 8080, 'TCP'],
+];
+
+const podCidrs = [cidr('10.244.0.0/16'), cidr('192.0.2.0/24')];
+const allowedExternalIPs = [cidr('198.51.100.0/24'), cidr('2001:db8::/32')];
+
+const EXTERNAL_IPS: readonly Case[] = [
+  ['198.51.100.1', 22, 'TCP'],
+  ['192.0.2.1', 80, 'TCP'],
+  ['192.0.2.1', 22, 'TCP', /program on this node listens/],
+  ['192.0.2.1', 22, 'UDP'],
+  ['198.51.100.1', 22, 'TCP', undefined, { isListening: () => true }],
+  ['10.96.0.10', 9999, 'TCP', /the cluster IP of a Service/],
+  ['10.244.1.11', 8080, 'TCP', /an endpoint of a Service/],
+  ['10.244.1.11', 8081, 'TCP'],
+  ['10.244.1.11', 8080, 'UDP'],
+  ['192.0.2.1', 30_080, 'TCP', /the NodePort of a Service/],
+  ['198.51.100.1', 30_080, 'TCP'],
+  ['10.244.7.7', 5432, 'TCP', /the range of pod addresses/, { podCidrs }],
+  ['192.0.2.2', 80, 'TCP', /the range of pod addresses/, { podCidrs }],
+  ['192.0.2.1', 80, 'TCP', undefined, { podCidrs }],
+  ['198.51.100.1', 80, 'TCP', undefined, { allowedExternalIPs }],
+  ['2001:db8::5', 80, 'TCP', undefined, { allowedExternalIPs }],
+  ['198.51.101.1', 80, 'TCP', /not among/, { allowedExternalIPs }],
+  ['192.0.2.1', 80, 'TCP', /not among/, { allowedExternalIPs: [] }],
+];
+
+for (const [kind, cases] of [
+  ['an endpoint', ENDPOINTS],
+  ['an external IP', EXTERNAL_IPS],
+] as const) {
+  describe(kind, () => {
+    for (const [to, port, protocol, reason, policy] of cases) {
+      const options = policy === undefined ? '' : ` with ${Object.keys(policy)}`;
+      test(`${to} port ${port}/${protocol}${options} is ${reason === undefined ? 'accepted' : 'refused'}`, () => {
+        const at = { address: address(to), port };
+        const addresses = known(policy);
+        const found =
+          kind === 'an endpoint'
+            ? addresses.loopReason(at, protocol)
+            : addresses.externalIpRefusal(at, protocol, 'shop/web');
+        if (reason === undefined) assert.equal(found, undefined);
+        else assert.match(found ?? '', reason);
+      });
+    }
+  });
+}
+
+test('an endpoint of the Service itself counts unless rules leave the connections of the proxy alone', () => {
+  const at = { address: address('10.244.1.11'), port: 8080 };
+  assert.match(known().externalIpRefusal(at, 'TCP', 'shop/api') ?? '', /an endpoint of a Service/);
+  assert.equal(known({ isMarking: true }).externalIpRefusal(at, 'TCP', 'shop/api'), undefined);
+});
+
+test('several objects may mention an address, and are forgotten one by one', () => {
+  const addresses = known();
+  const mentions = () => [...addresses.mentionsOf(address('10.244.1.11'))];
+  const thief = service({ externalIPs: [address('10.244.1.11')] });
+  addresses.addService(thief);
+  addresses.addEndpoints(API);
+  assert.deepEqual(mentions(), [API, thief]);
+  assert.deepEqual([...addresses.withExternalIP(address('10.244.1.11'))], [thief]);
+  addresses.deleteEndpoints(API);
+  assert.deepEqual(mentions(), [thief]);
+  addresses.deleteService(thief);
+  assert.deepEqual(mentions(), []);
+});

@@ -39,7 +39,13 @@ function known(policy: AddressPolicy = {}) {
   return addresses;
 }
 
-type Case = readonly [to: string, port: number, protocol: 'TCP' | 'UDP', reason?: RegExp | undefined, policy?: AddressPolicy];
+type Case = readonly [
+  to: string,
+  port: number,
+  protocol: 'TCP' | 'UDP',
+  reason?: RegExp | undefined,
+  policy?: AddressPolicy,
+];
 
 const ENDPOINTS: readonly Case[] = [
   ['10.96.0.10', 80, 'TCP', /an address of a Service, so connections would come back/],

@@ -18,6 +18,7 @@ import type {
   Traffic,
   View,
 } from '../../model/view.ts';
+import { clientSets } from '../../rules/portal.ts';
 import type { DataPlaneLog } from '../log/data-plane-log.ts';
 import { addRates, addTo, NO_RATES, noCounters, TROUBLES, type TrafficSampler } from './traffic.ts';
 
@@ -176,10 +177,14 @@ function matches(name: ServicePortName, { namespace, service }: ServiceFilter): 
 }
 
 /** Which connections come to this set's listener (docs/adr/0009). */
-function trafficOf(set: EndpointSetName, { local }: ServicePort): Traffic[] {
-  if (local === undefined) return ['internal', 'external'];
-  if (set === 'own') return [...(local.internal ? [] : ['internal' as const]), local.external ? 'node' : 'external'];
-  return (['internal', 'external'] as const).filter((traffic) => local[traffic]);
+function trafficOf(set: EndpointSetName, servicePort: ServicePort): Traffic[] {
+  const { internal, external } = clientSets(servicePort);
+  const isNodeApart = external.node !== external.others;
+  return [
+    ...(internal.others === set ? ['internal' as const] : []),
+    ...(external.others === set ? ['external' as const] : []),
+    ...(isNodeApart && external.node === set ? ['node' as const] : []),
+  ];
 }
 
 function stateOf(

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { Churn } from '../../../bench/scale/churn.ts';
-import type { ServiceStore } from '../../../bench/scale/service-store.ts';
-import type { ScaleService } from '../../../bench/scale/services.ts';
-import { seededRandom } from '../../support/seeded-random.ts';
+import { Churn } from '../../bench/scale/churn.ts';
+import type { ServiceStore } from '../../bench/scale/service-store.ts';
+import type { ScaleService } from '../../bench/scale/services.ts';
+import { seededRandom } from '../support/seeded-random.ts';
 
 /** Takes its time, as a server does, and refuses two changes of one Service at once. */
 class MemoryStore implements ServiceStore {
@@ -80,11 +80,5 @@ describe('random changes of Services', () => {
     await store.create(reserved);
     await churn.rush(1_000);
     assert.deepEqual(store.services.get(reserved.name), reserved);
-  });
-
-  test('without Services there is nothing to change but to create some', async () => {
-    const store = new MemoryStore();
-    await new Churn(store, seededRandom(7)).rush(50);
-    assert.equal(store.counts.created - store.counts.deleted, store.services.size);
   });
 });

@@ -9,7 +9,7 @@ import { ExecHelper } from '../kernel/iptables/exec-helper.ts';
 import { createIptables } from '../kernel/iptables/iptables.ts';
 import { ListeningSockets } from '../kernel/local-ports.ts';
 import { measureLoopDelay } from '../kernel/process.ts';
-import { nodeName as nameOfNode } from '../kubernetes/node-object.ts';
+import { nodeName as nameOfNode } from '../kubernetes/node.ts';
 import type { IpFamily } from '../model/address.ts';
 import type { DataPlane } from '../model/data-plane.ts';
 import type { ApiStatus } from '../model/source.ts';

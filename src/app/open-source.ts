@@ -1,12 +1,9 @@
 import type { Config } from '../config/config.ts';
 import { PROGRAM, VERSION } from '../config/version.ts';
-import { createApiClient } from '../kubernetes/create-api-client.ts';
+import { reportStarting, UnservedEvents } from '../kubernetes/events.ts';
 import { createKubernetesSource } from '../kubernetes/kubernetes-source.ts';
-import { reportStarting } from '../kubernetes/node-event.ts';
-import { awaitNode } from '../kubernetes/node-object.ts';
-import type { NodeStatus } from '../kubernetes/node-status.ts';
-import { watchNode } from '../kubernetes/node-watch.ts';
-import { UnservedEvents } from '../kubernetes/service-event.ts';
+import { type NodeStatus, watchNode } from '../kubernetes/node.ts';
+import { createApiClient } from '../kubernetes/open-access.ts';
 import { createManifestSource } from '../manifests/manifest-source.ts';
 import type { ApiRequestMetrics } from '../model/metrics.ts';
 import type { UnservedPort } from '../model/service-port.ts';
@@ -61,20 +58,7 @@ export async function openSource(
     status: () => source.status(),
     followNode: (onChange) => {
       void reportStarting({ node: name, program: `${PROGRAM} ${VERSION}`, api, clock, log, signal });
-      const common = { name, clock, random: Math.random, log, signal };
-      let isWatched = false;
-      void watchNode({
-        ...common,
-        transport: api,
-        onChange: (status) => {
-          isWatched = true;
-          onChange(status);
-        },
-      });
-      // Beside the watch, for the role system:node-proxier of old releases may get nodes and not watch them.
-      void awaitNode({ ...common, api }).then((status) => {
-        if (status !== undefined && !isWatched) onChange(status);
-      });
+      void watchNode({ name, transport: api, clock, random: Math.random, log, onChange, signal });
     },
     reportUnserved: (port) => unserved.report(port),
   };

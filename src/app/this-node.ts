@@ -1,6 +1,6 @@
 import type { Config } from '../config/config.ts';
 import { localAddresses, NodeAddress } from '../kernel/addresses.ts';
-import { isEligible, type NodeStatus } from '../kubernetes/node-status.ts';
+import { isEligible, type NodeStatus } from '../kubernetes/node.ts';
 import { type Address, addressBlock, type Cidr, cidrContains, familyOf, type IpFamily } from '../model/address.ts';
 import type { NodeTopology } from '../model/endpoint.ts';
 import type { Origin } from '../rules/routes.ts';

@@ -1,34 +1,38 @@
-/** Where the API server is, and with what right we ask it. Holds secrets: never to be logged. */
+import { readFile } from 'node:fs/promises';
+import type { Log } from '../util/log.ts';
+import { ApiError, causeMessage } from './api-error.ts';
+
+/** Where the API server is, and the credentials for it. Holds secrets: never log it. */
 export interface Access {
   /** `http:` or `https:`; may have a path, as behind Rancher. */
   readonly server: URL;
   readonly tls: TlsMaterial;
   readonly headers: Readonly<Record<string, string>>;
-  /** The URL of an HTTP proxy to go through. Without it, {@link environmentProxy} says. */
+  /** The URL of an HTTP proxy. Without it, the environment decides. */
   readonly proxy?: string;
 }
 
 /** Certificates and keys are PEM. */
 export interface TlsMaterial {
-  /** Without it, the certificate authorities that the machine trusts count. */
+  /** Without it, the certificate authorities of the machine are trusted. */
   readonly ca?: string | Buffer;
   readonly cert?: string | Buffer;
   readonly key?: string | Buffer;
-  /** The name to expect in the server's certificate instead of its host's. */
+  /** The name to expect in the server's certificate instead of its host. */
   readonly serverName?: string;
   /** `insecure-skip-tls-verify`. */
   readonly skipVerify: boolean;
 }
 
-/** Asked before every request, so that whatever rotates is noticed: requests are few, files are small. */
+/** Asked before every request, so that every rotation is noticed: requests are few, and the files are small. */
 export interface AccessSource {
   /** Rejects with an {@link ApiError} `credentials`. */
   current(): Promise<Access>;
-  /** The server did not accept what {@link current} gave (401): nothing of it may come from a cache next time. */
+  /** The server did not accept what {@link current} gave (401): the next call must not answer from a cache. */
   refused(): void;
 }
 
-/** Something in the configuration that only the user can mend. The message is one sentence. */
+/** Something in the configuration that only the user can fix. The message is one sentence. */
 export class AccessConfigError extends Error {
   override readonly name = 'AccessConfigError';
 }
@@ -43,4 +47,41 @@ export function parseServerUrl(text: string, what: string): URL {
     throw new AccessConfigError(`${what} may have a host, a port and a path, and nothing else`);
   }
   return url;
+}
+
+/**
+ * A bearer token in a file that is replaced from time to time. Read for every request, because the file is small. While
+ * it cannot be read, the last token is used, as in client-go's `cachingTokenSource`: mostly it is still valid.
+ */
+export class TokenFile {
+  readonly #path: string;
+  readonly #log: Log;
+  #last: string | undefined;
+  #isFailing = false;
+
+  constructor(path: string, log: Log) {
+    this.#path = path;
+    this.#log = log;
+  }
+
+  /** Rejects with an {@link ApiError} `credentials` while there has been no token yet. */
+  async read(): Promise<string> {
+    try {
+      // Trimmed as client-go does: editors and `echo` end files with a newline.
+      const token = (await readFile(this.#path, 'utf8')).trim();
+      if (token === '') throw new Error('it is empty');
+      this.#last = token;
+      this.#isFailing = false;
+    } catch (error) {
+      const err = causeMessage(error);
+      if (this.#last === undefined) {
+        throw new ApiError('credentials', `the token file ${this.#path} cannot be used: ${err}`, { cause: error });
+      }
+      if (!this.#isFailing) {
+        this.#log.warn('The token file cannot be read; the last token is used', { file: this.#path, err });
+      }
+      this.#isFailing = true;
+    }
+    return this.#last;
+  }
 }

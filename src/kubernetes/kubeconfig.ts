@@ -2,17 +2,23 @@ import { readFile, stat } from 'node:fs/promises';
 import type { RequestOptions } from 'node:https';
 import { dirname, isAbsolute, join } from 'node:path';
 import type { Cluster, KubeConfig, User } from '@kubernetes/client-node';
-import { LineCounter, parseDocument } from 'yaml';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
-import { type Access, AccessConfigError, type AccessSource, parseServerUrl, type TlsMaterial } from './access.ts';
+import { DocumentError, parseDocuments } from '../util/yaml.ts';
+import {
+  type Access,
+  AccessConfigError,
+  type AccessSource,
+  parseServerUrl,
+  type TlsMaterial,
+  TokenFile,
+} from './access.ts';
 import { ApiError, causeMessage } from './api-error.ts';
-import { TokenFile } from './token-file.ts';
 
 /** How long an exec plugin or an OIDC provider may take. */
 const CREDENTIALS_DEADLINE_MS = 30_000;
 
-/** A kubeconfig in use. Replaced as a whole when the file changes, or when the server refused what came of it. */
+/** A kubeconfig in use. Replaced as a whole when the file changes, or when the server refused its credentials. */
 interface Loaded {
   readonly text: string;
   /** Holds the one context that is used. */
@@ -21,7 +27,7 @@ interface Loaded {
   readonly token: TokenFile | undefined;
   readonly hasSecrets: boolean;
   readonly secretFiles: readonly string[];
-  /** The answer that is awaited: an exec plugin that hangs must not be started again and again. */
+  /** The answer that is awaited, so that an exec plugin that hangs is not started again and again. */
   pending?: Promise<RequestOptions> | undefined;
 }
 
@@ -34,8 +40,8 @@ export interface KubeconfigOptions {
 }
 
 /**
- * A kubeconfig file, read by client-node's `KubeConfig`: contexts, exec plugins, OIDC, certificates. Two things it does
- * not do: it ignores the `tokenFile` of a user, which kubeadm's kube-proxy depends on, and it reads the file once.
+ * A kubeconfig file. client-node's `KubeConfig` resolves contexts, exec plugins, OIDC and certificates. It does not do
+ * two things: it ignores the `tokenFile` of a user, which kubeadm's kube-proxy needs, and it reads the file only once.
  */
 export class KubeconfigAccess implements AccessSource {
   readonly #options: KubeconfigOptions;
@@ -65,12 +71,11 @@ export class KubeconfigAccess implements AccessSource {
     return new KubeconfigAccess(options, loaded);
   }
 
-  /** As of now. */
   get server(): URL {
     return this.#loaded.server;
   }
 
-  /** Paths of the key and the token that it names. */
+  /** Paths of the key and the token that the file names. */
   get secretFiles(): readonly string[] {
     return this.#loaded.secretFiles;
   }
@@ -80,8 +85,7 @@ export class KubeconfigAccess implements AccessSource {
     loaded.pending ??= resolve(loaded.config).finally(() => {
       loaded.pending = undefined;
     });
-    const options = await withDeadline(loaded.pending, this.#options.clock);
-    return toAccess(options, loaded);
+    return toAccess(await withDeadline(loaded.pending, this.#options.clock), loaded);
   }
 
   refused(): void {
@@ -92,7 +96,7 @@ export class KubeconfigAccess implements AccessSource {
     const { path, log } = this.#options;
     const text = await readFile(path, 'utf8').catch(() => undefined);
     const hasChanged = text !== undefined && text !== this.#loaded.text && text !== this.#badText;
-    // Only the plugin's answer is a cached one that a new start gets rid of; OIDC would lose its refresh token.
+    // Loading anew drops the cached answer of an exec plugin. It would also drop the refresh token of OIDC.
     const isStale = this.#isRefused && Boolean(this.#loaded.config.getCurrentUser()?.exec);
     this.#isRefused = false;
     if (!hasChanged && !isStale) return this.#loaded;
@@ -111,33 +115,30 @@ export class KubeconfigAccess implements AccessSource {
 }
 
 async function load(text: string, { path, server: master, log }: KubeconfigOptions): Promise<Loaded> {
-  // Here and not above, because it costs 200 ms and 17 MB that only users of a kubeconfig should pay.
+  // Imported here, because it costs 200 ms and 17 MB that only users of a kubeconfig should pay.
   const { KubeConfig } = await import('@kubernetes/client-node/dist/config.js');
   const fail = (problem: string) => new AccessConfigError(`the kubeconfig ${path} cannot be used: ${problem}`);
   const document = parse(text, fail);
-
-  const whole = new KubeConfig();
+  const config = new KubeConfig();
   try {
-    whole.loadFromString(JSON.stringify(document));
+    config.loadFromString(JSON.stringify(document));
   } catch (error) {
     throw fail(causeMessage(error));
   }
-  whole.makePathsAbsolute(dirname(path));
-  const cluster = whole.getCurrentCluster();
+  config.makePathsAbsolute(dirname(path));
+  const cluster = config.getCurrentCluster();
   if (cluster === null) {
-    throw fail(`its current-context ${JSON.stringify(whole.currentContext ?? '')} names no context with a cluster`);
+    throw fail(`its current-context ${JSON.stringify(config.currentContext ?? '')} names no context with a cluster`);
   }
   const server = master ?? parseServerUrl(cluster.server, `the server of the cluster "${cluster.name}" in ${path}`);
-  const userName = whole.getContextObject(whole.currentContext)?.user;
-  const user = whole.getCurrentUser() ?? { name: 'anonymous' };
+  const userName = config.getContextObject(config.currentContext)?.user;
+  const user = config.getCurrentUser() ?? { name: 'anonymous' };
   if (userName !== undefined && user.name !== userName) throw fail(`it has no user "${userName}"`);
   const named = tokenFileOf(document, user.name);
   const tokenFile = named && absolute(named, dirname(path));
   checkProxy(cluster, fail);
-
-  const config = new KubeConfig();
   config.loadFromClusterAndUser(
-    // It refuses to work with plain HTTP unless verification is off, which there is nothing of anyway.
+    // client-node refuses plain HTTP unless verification is off, and there is nothing to verify.
     { ...cluster, server: server.href, skipTLSVerify: cluster.skipTLSVerify || server.protocol === 'http:' },
     withExecInfo(user, cluster, dirname(path)),
   );
@@ -151,20 +152,14 @@ async function load(text: string, { path, server: master, log }: KubeconfigOptio
   };
 }
 
-/** Errors say where, and never quote: the text has keys and tokens in it. */
-function parse(text: string, fail: (problem: string) => Error): unknown {
-  const lines = new LineCounter();
-  const document = parseDocument(text, { lineCounter: lines, prettyErrors: false, logLevel: 'silent' });
-  const [error] = document.errors;
-  if (error !== undefined) {
-    const { line, col } = lines.linePos(error.pos[0]);
-    throw fail(`it is not valid YAML at line ${line}, column ${col} (${error.code})`);
-  }
+/** Errors never quote the text, because it contains keys and tokens. */
+function parse(text: string, fail: (problem: string) => Error): object {
   try {
-    const value: unknown = document.toJS();
+    const value = parseDocuments(text)[0]?.value;
     if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value;
-  } catch {
-    throw fail('its aliases stand for too much');
+  } catch (error) {
+    if (!(error instanceof DocumentError)) throw error;
+    throw fail(`it is not valid YAML at line ${error.line} (${error.code})`);
   }
   throw fail('it is not a YAML object');
 }
@@ -185,8 +180,8 @@ function checkProxy({ proxyUrl }: Cluster, fail: (problem: string) => Error): vo
 }
 
 /**
- * What exec plugins expect and client-node leaves out: `KUBERNETES_EXEC_INFO`, and a relative command being relative to
- * the kubeconfig (kubernetes.io, "client-go credential plugins").
+ * What exec plugins expect and client-node does not do: `KUBERNETES_EXEC_INFO`, and a relative command that is relative
+ * to the kubeconfig (kubernetes.io, "client-go credential plugins").
  */
 function withExecInfo(user: User, cluster: Cluster, directory: string): User {
   const { exec } = user;
@@ -224,13 +219,13 @@ function absolute(path: string, directory: string): string {
   return isAbsolute(path) ? path : join(directory, path);
 }
 
-/** Reads certificate files anew each time; tokens of plugins and providers come from client-node's cache while they last. */
+/** Reads certificate files each time; client-node caches the tokens of plugins and providers while they are valid. */
 async function resolve(config: KubeConfig): Promise<RequestOptions> {
   const options: RequestOptions = {};
   try {
     await config.applyToHTTPSOptions(options);
   } catch (error) {
-    // A plugin's output is not repeated: V8 quotes what it cannot parse, which may be a token.
+    // Do not repeat the output of a plugin: V8 quotes what it cannot parse, which may be a token.
     const reason = error instanceof SyntaxError ? 'the output of the exec plugin is not JSON' : causeMessage(error);
     throw new ApiError('credentials', `the kubeconfig gives no credentials: ${reason.trim()}`, { cause: error });
   }

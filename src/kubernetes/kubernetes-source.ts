@@ -2,12 +2,11 @@ import type { ServiceKey } from '../model/service.ts';
 import type { ApiStatus, ServiceSource, SourceEvent, SourceSink } from '../model/source.ts';
 import type { Clock, Random } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
+import type { Transport } from './api-client.ts';
 import { ApiHealth } from './api-health.ts';
 import type { Change } from './object-store.ts';
-import type { Kind, KubernetesObject } from './objects/kubernetes-object.ts';
-import { Reflector } from './reflector.ts';
-import { resourceOf } from './resources.ts';
-import type { Transport } from './transport.ts';
+import { decodeObject, type Kind, type KubernetesObject, objectIdentity } from './objects/kubernetes-object.ts';
+import { Reflector, type Resource } from './reflector.ts';
 
 export interface KubernetesSourceOptions {
   readonly api: Transport & { readonly host: string };
@@ -108,9 +107,7 @@ class ApiServerSource implements KubernetesSource {
   /** Only slices may be absent, on servers before 1.21. */
   #isAbsent(kind: Kind): void {
     if (kind !== 'EndpointSlice' || this.#followers.has('Endpoints')) return;
-    this.#options.log.info(
-      'The API server has no EndpointSlices (discovery.k8s.io/v1); Endpoints are followed instead',
-    );
+    this.#options.log.info('The API server has no EndpointSlices (discovery.k8s.io/v1); Endpoints are watched instead');
     this.#follow('Endpoints');
   }
 
@@ -119,7 +116,7 @@ class ApiServerSource implements KubernetesSource {
     const follower = this.#followers.get('Endpoints');
     if (follower === undefined) return;
     this.#followers.delete('Endpoints');
-    this.#options.log.info('The API server has EndpointSlices now; Endpoints are not followed any more');
+    this.#options.log.info('The API server has EndpointSlices now; Endpoints are no longer watched');
     // Aborted at once and without a way to reject; nothing of it comes any more when its objects are taken away.
     void follower.stop();
     this.#sink?.apply([...follower.reflector.keys()].map((key) => toEvent('Endpoints', { key, value: undefined })));
@@ -129,4 +126,31 @@ class ApiServerSource implements KubernetesSource {
 function toEvent(kind: Kind, { key, value }: Change<KubernetesObject>): SourceEvent {
   // Keys come from `objectIdentity`, which has validated both halves.
   return value ?? { kind, key: key as ServiceKey, value: undefined };
+}
+
+/** What upstream watches, for endpoints too: their controllers copy these labels (`cmd/kube-proxy/app/server.go`). */
+const LABEL_SELECTOR = '!service.kubernetes.io/headless,!service.kubernetes.io/service-proxy-name';
+
+const PATHS: Readonly<Record<Kind, string>> = {
+  Service: '/api/v1/services',
+  EndpointSlice: '/apis/discovery.k8s.io/v1/endpointslices',
+  Endpoints: '/api/v1/endpoints',
+};
+
+/** The objects of one kind in all namespaces. */
+export function resourceOf(kind: Kind): Resource<KubernetesObject> {
+  return {
+    kind,
+    path: PATHS[kind],
+    selectors: { labelSelector: LABEL_SELECTOR },
+    isOptional: kind === 'EndpointSlice',
+    identify: (object) => {
+      // Items of a list do not have a kind.
+      const identity = objectIdentity(object, kind);
+      if (identity.status === 'unknown') return { problem: identity.problem };
+      if (identity.status === 'known' && identity.kind === kind) return { key: identity.key };
+      return { problem: { field: 'kind', problem: `is not ${kind}` } };
+    },
+    decode: (object) => decodeObject(object, kind),
+  };
 }

@@ -3,11 +3,11 @@ import type { Log, LogFields } from '../util/log.ts';
 import type { Problem } from '../util/untrusted.ts';
 import type { Decoded } from './objects/decoded.ts';
 
-/** How to read one kind of object. Both functions take anything and never throw. */
+/** How to read one kind of object. Both functions accept anything and never throw. */
 export interface ObjectReader<T> {
   /** As `Service`: for messages. */
   readonly kind: string;
-  /** `namespace/name`, as far as the object says it. */
+  /** The key is `namespace/name`. */
   identify(object: unknown): { readonly key: string } | { readonly problem: Problem };
   decode(object: unknown): Decoded<T>;
 }
@@ -18,25 +18,31 @@ export interface Change<T> {
   readonly value: T | undefined;
 }
 
-/** A list that is being received. Objects come one by one, so that none need be kept in its raw form. */
+/** A list that is being received. It takes objects one by one, so that none is kept in its raw form. */
 export interface PendingList<T> {
   /** `isGone`: it was deleted while the list was on its way. */
   add(object: unknown, options?: { readonly isGone: boolean }): void;
-  /** The list is complete: gives what is different from before. `unconfirmed`: it was empty although there is something. */
+  /** The list is complete: gives the differences. `unconfirmed`: it is empty although there were objects. */
   finish(): Change<T>[] | 'unconfirmed';
 }
 
+/** The object is there, and what is served of it does not change. */
+const KEPT = Symbol('kept');
+
+/** Stands for all objects without a name, because they cannot be distinguished. */
+const NAMELESS = '';
+
 /**
- * What is known of the objects of one kind. A list replaces it, an event changes one object; both give only what is
- * really different. An object that cannot be read keeps its last good state and is reported once.
+ * What is known of the objects of one kind. A list replaces it, an event changes one object; both give only real
+ * differences. An object that cannot be read keeps its last good state and is reported once.
  */
 export class ObjectStore<T> {
   readonly #reader: ObjectReader<T>;
   readonly #log: Log;
   readonly #served = new Map<string, T>();
-  /** What has been said of an object, so that it is not said again. */
+  /** The problems of an object that were reported, so that they are reported once. */
   readonly #reported = new Map<string, string>();
-  /** The last thing heard was an empty list that nobody believed. */
+  /** The last list was empty, and was not believed. */
   #doubtsEmptiness = false;
 
   constructor(reader: ObjectReader<T>, log: Log) {
@@ -48,34 +54,27 @@ export class ObjectStore<T> {
     return this.#served.keys();
   }
 
-  /** Nothing is taken over before the list is complete. */
+  /** Nothing takes effect before the list is complete. */
   beginList(): PendingList<T> {
-    const keys = new Set<string>();
-    const values = new Map<string, T | undefined>();
+    const listed = new Map<string, T | undefined | typeof KEPT>();
     return {
       add: (object, { isGone } = { isGone: false }) => {
         const key = this.#identify(object);
         if (key === undefined) return;
-        keys.delete(key);
-        values.delete(key);
-        if (isGone) return;
-        keys.add(key);
-        const decoded = this.#decode(key, object);
-        if (decoded !== KEPT) values.set(key, decoded);
+        listed.delete(key);
+        if (!isGone) listed.set(key, this.#decode(key, object));
       },
-      finish: () => this.#replace(keys, values),
+      finish: () => this.#replace(listed),
     };
   }
 
   /** One object was added or modified. */
   change(object: unknown): Change<T> | undefined {
     const key = this.#identify(object);
-    if (key === undefined) return undefined;
-    const decoded = this.#decode(key, object);
-    return decoded === KEPT ? undefined : this.#set(key, decoded);
+    return key === undefined ? undefined : this.#set(key, this.#decode(key, object));
   }
 
-  /** One object was deleted. Only its name counts: the rest may be as broken as it likes. */
+  /** One object was deleted. Only its name counts, whatever else is wrong with it. */
   delete(object: unknown): Change<T> | undefined {
     const key = this.#identify(object);
     if (key === undefined) return undefined;
@@ -83,27 +82,19 @@ export class ObjectStore<T> {
     return this.#set(key, undefined);
   }
 
-  #replace(keys: ReadonlySet<string>, values: ReadonlyMap<string, T | undefined>): Change<T>[] | 'unconfirmed' {
-    if (keys.size === 0 && this.#served.size > 0 && !this.#doubtsEmptiness) {
-      this.#doubtsEmptiness = true;
-      return 'unconfirmed';
-    }
-    this.#doubtsEmptiness = false;
-
-    const changes: Change<T>[] = [];
-    for (const key of [...this.#served.keys()]) {
-      if (!keys.has(key)) push(changes, this.#set(key, undefined));
-    }
-    for (const [key, value] of values) push(changes, this.#set(key, value));
-    for (const key of this.#reported.keys()) {
-      if (!keys.has(key)) this.#reported.delete(key);
-    }
-    return changes;
+  #replace(listed: ReadonlyMap<string, T | undefined | typeof KEPT>): Change<T>[] | 'unconfirmed' {
+    this.#doubtsEmptiness = listed.size === 0 && this.#served.size > 0 && !this.#doubtsEmptiness;
+    if (this.#doubtsEmptiness) return 'unconfirmed';
+    const gone = [...this.#served.keys()].filter((key) => !listed.has(key));
+    for (const key of this.#reported.keys()) if (!listed.has(key)) this.#reported.delete(key);
+    return [
+      ...gone.flatMap((key) => this.#set(key, undefined) ?? []),
+      ...[...listed].flatMap(([key, value]) => this.#set(key, value) ?? []),
+    ];
   }
 
-  #set(key: string, value: T | undefined): Change<T> | undefined {
-    const before = this.#served.get(key);
-    if (isDeepStrictEqual(before, value)) return undefined;
+  #set(key: string, value: T | undefined | typeof KEPT): Change<T> | undefined {
+    if (value === KEPT || isDeepStrictEqual(this.#served.get(key), value)) return undefined;
     if (value === undefined) this.#served.delete(key);
     else this.#served.set(key, value);
     return { key, value };
@@ -113,10 +104,8 @@ export class ObjectStore<T> {
     const identity = this.#reader.identify(object);
     if ('key' in identity) return identity.key;
     if (this.#isNews(NAMELESS, [identity.problem])) {
-      this.#log.error(
-        `An object among the ${this.#reader.kind} objects cannot be told and is left out`,
-        fieldsOf(identity.problem),
-      );
+      const message = `An object among the ${this.#reader.kind} objects does not say which one it is and is left out`;
+      this.#log.error(message, fieldsOf(identity.problem));
     }
     return undefined;
   }
@@ -142,29 +131,19 @@ export class ObjectStore<T> {
     }
   }
 
-  /** Once, until something else is wrong with the object or it was fine in between. */
+  /** Whether these problems have not been reported since the object was last fine or had other problems. */
   #isNews(key: string, problems: readonly Problem[]): boolean {
+    const before = this.#reported.get(key);
     if (problems.length === 0) {
       this.#reported.delete(key);
       return false;
     }
     const all = JSON.stringify(problems);
-    if (this.#reported.get(key) === all) return false;
     this.#reported.set(key, all);
-    return true;
+    return all !== before;
   }
 }
 
 function fieldsOf({ field, problem }: Problem): LogFields {
   return { field, err: problem };
-}
-
-/** The object is there, and what is served of it does not change. */
-const KEPT = Symbol('kept');
-
-/** Stands for all objects without a name: they cannot be told from each other. */
-const NAMELESS = '';
-
-function push<T>(changes: Change<T>[], change: Change<T> | undefined): void {
-  if (change !== undefined) changes.push(change);
 }

@@ -1,21 +1,21 @@
 import type { Random } from '../util/clock.ts';
+import { backoffMs } from '../util/wait.ts';
 import type { ApiError } from './api-error.ts';
 
 /**
- * What to ask the server for next. `stream`: a list that comes as a watch and goes on as one. `pages`: a list in
- * pieces, compressed; `whole`: in one piece, after pages turned out to be too slow for the server's memory of them. `watch`: the
- * changes since the last known version.
+ * The next request. `stream`: a list that comes as a watch and continues as one. `pages`: a list in compressed pieces.
+ * `watch`: the changes since the last known version.
  */
-export type Exchange = 'stream' | 'pages' | 'whole' | 'watch';
+export type Exchange = 'stream' | 'pages' | 'watch';
 
 /** Where a reflector stands. */
 export interface Course {
   readonly next: Exchange;
-  /** Attempts in a row that the server did not answer. */
+  /** Failed attempts in a row without an answer. */
   readonly misses: number;
   /**
-   * Attempts in a row that it answered, and not well. Counted apart: a server that was away for long is asked again
-   * soon once it answers at all, even if its first answer is that our version is too old.
+   * Failed attempts in a row with an answer. Counted apart: a server that was away for long is asked again soon once it
+   * answers, even if its first answer is that our version is too old.
    */
   readonly refusals: number;
 }
@@ -26,18 +26,18 @@ export const START: Course = { next: 'stream', misses: 0, refusals: 0 };
 export type Outcome =
   /** A list in pages was taken over. */
   | { readonly kind: 'listed' }
-  /** The server closed a watch in an orderly way, or it was given up for its silence alone. */
+  /** The server closed a watch in an orderly way, or the watch was dropped because it was silent. */
   | { readonly kind: 'ended' }
   /** A list was suspiciously empty. */
   | { readonly kind: 'unconfirmed' }
   | { readonly kind: 'failed'; readonly error: ApiError };
 
 export interface Circumstances {
-  /** Whether there is a version to go on from: it was a watch, or a list that had become complete. */
+  /** Whether there is a version to continue from: it was a watch, or a list that had become complete. */
   readonly hasPlace: boolean;
   /** For how long changes had been arriving. */
   readonly followedMs: number;
-  /** Since the server was last heard on this resource's behalf. */
+  /** Since the last sign of the server for this resource. */
   readonly silentMs: number;
   /** The server never listed this resource and does not need to have it. */
   readonly mayBeAbsent: boolean;
@@ -51,30 +51,30 @@ export interface Step {
   readonly absent: boolean;
 }
 
-/** A watch that held this long was a good one: what ends it is not part of a row of failures. */
+/** A watch that lasted this long was a good one: its end is not part of a row of failures. */
 const LASTING_MS = 10_000;
 
 /** client-go's reflector: the first retry after 0.8–1.6 s, and never more than 30 s between two. */
 const BACKOFF_FIRST_MS = 1_600;
 const BACKOFF_MAX_MS = 30_000;
 
-/** A server may ask for patience, but not for so much that the state gets old. */
+/** The longest wait that a server may ask for (Retry-After), so that the state does not get old. */
 const RETRY_AFTER_MAX_MS = 60_000;
 
-/** Long enough for a server that is just starting to have filled its caches. */
+/** Long enough for a starting server to fill its caches. */
 const CONFIRM_MS = 3_000;
 
-/** When to look again for what an old server did not have. It has to be replaced meanwhile, which takes minutes. */
+/** When to ask an old server again for a resource that it does not have. Replacing a server takes minutes. */
 const ABSENT_MS = 300_000;
 
 /**
- * After so much silence a new list is due, although the version might still do: etcd forgets versions after five
- * minutes, and one that was restored from a backup counts on from an older one, so that a watch would miss changes
- * without an error.
+ * After this silence a new list is due, although the version may still work: etcd forgets versions after five minutes,
+ * and an etcd that was restored from a backup counts on from an older version, so a watch could miss changes without an
+ * error.
  */
 const PLACE_LOST_MS = 300_000;
 
-/** What to do after an exchange, and when. Pure but for the draw. */
+/** What to do after an exchange, and when. Pure except for the draw. */
 export function nextStep(course: Course, outcome: Outcome, circumstances: Circumstances): Step {
   const { followedMs, random } = circumstances;
   const hasLasted = followedMs >= LASTING_MS;
@@ -97,26 +97,26 @@ function afterFailure(from: Course, error: ApiError, { hasPlace, silentMs, mayBe
   const retry = (next: Exchange): Step =>
     isAnswer(error)
       ? refused({ ...from, next }, random, patienceMs(error, random))
-      : { course: { ...from, next, misses: from.misses + 1 }, delayMs: backoffMs(from.misses, random), absent: false };
+      : { course: { ...from, next, misses: from.misses + 1 }, delayMs: waitMs(from.misses, random), absent: false };
 
   if (error.status === 404 && mayBeAbsent) {
     return { course: START, delayMs: spread(ABSENT_MS, random), absent: true };
   }
   if (hasPlace) return retry(isTransient(error) && silentMs < PLACE_LOST_MS ? 'watch' : 'stream');
-  const atOnce = (next: Exchange): Step => ({ course: { ...from, next }, delayMs: 0, absent: false });
   if (from.next === 'stream') {
-    // The server does not know streamed lists. It is asked again each time, as client-go does: it may have been replaced.
-    if (error.status === 400 || error.status === 422) return atOnce('pages');
-    // Over a slow link, pages are far less: they come compressed. And a server gives up a stream that is read slowly.
+    // The server does not know streamed lists. Each list asks again, as in client-go: the server may be replaced.
+    if (error.status === 400 || error.status === 422) {
+      return { course: { ...from, next: 'pages' }, delayMs: 0, absent: false };
+    }
+    // Pages are compressed, so a slow link carries them sooner. And servers give up a stream that is read slowly.
     if (error.code === 'incomplete') return retry('pages');
   }
-  if (from.next === 'pages' && error.status === 410) return atOnce('whole');
   return retry('stream');
 }
 
-/** The server answered, and will be asked again later. */
+/** The server answered; the next attempt is later. */
 function refused(course: Course, random: Random, atLeastMs = 0): Step {
-  const delayMs = Math.max(atLeastMs, backoffMs(course.refusals, random));
+  const delayMs = Math.max(atLeastMs, waitMs(course.refusals, random));
   return { course: { ...course, misses: 0, refusals: course.refusals + 1 }, delayMs, absent: false };
 }
 
@@ -124,7 +124,7 @@ function isAnswer({ code }: ApiError): boolean {
   return code !== 'unreachable' && code !== 'credentials';
 }
 
-/** Whether the changes since the last version can still be had after this: nothing was lost, only held up. */
+/** Whether the server still has the changes since the last version: none are lost, only delayed. */
 function isTransient({ code, status = 0 }: ApiError): boolean {
   switch (code) {
     case 'credentials':
@@ -140,10 +140,9 @@ function isTransient({ code, status = 0 }: ApiError): boolean {
   }
 }
 
-/** Doubling, and spread over half of it, so that nodes which lost the same server do not return in step. */
-function backoffMs(failures: number, random: Random): number {
-  const ceilingMs = Math.min(BACKOFF_MAX_MS, BACKOFF_FIRST_MS * 2 ** Math.min(failures, 16));
-  return ceilingMs * (0.5 + 0.5 * random());
+/** Doubles, with a random part of a half, so that nodes that lost the same server do not return in step. */
+function waitMs(failures: number, random: Random): number {
+  return backoffMs(failures + 1, { firstMs: BACKOFF_FIRST_MS, maxMs: BACKOFF_MAX_MS }) * (0.5 + 0.5 * random());
 }
 
 function patienceMs({ retryAfterMs = 0 }: ApiError, random: Random): number {

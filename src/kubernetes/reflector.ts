@@ -3,20 +3,19 @@ import type { Clock, Random } from '../util/clock.ts';
 import { LineSplitter, LineTooLongError } from '../util/line-splitter.ts';
 import type { Log } from '../util/log.ts';
 import { sleep } from '../util/wait.ts';
+import { parseWatchEvent, readPage, type WatchEvent } from './answers.ts';
+import type { Transport } from './api-client.ts';
 import { ApiError, causeMessage } from './api-error.ts';
 import type { ResourceHealth } from './api-health.ts';
-import { readPage } from './list-page.ts';
 import { type Change, type ObjectReader, ObjectStore, type PendingList } from './object-store.ts';
 import { type Course, nextStep, type Outcome, START } from './reflector-plan.ts';
-import type { Transport } from './transport.ts';
-import { QUIET, Vigil } from './vigil.ts';
-import { parseWatchEvent, type WatchEvent } from './watch-event.ts';
+import { awaitSilence, type OpenWatch, QUIET } from './watch-silence.ts';
 
 /** One kind of object on the server. */
 export interface Resource<T> extends ObjectReader<T> {
   /** As `/api/v1/services`. */
   readonly path: string;
-  /** Which of the objects are asked for; as parameters of the request. */
+  /** Parameters of the request. */
   readonly selectors: { readonly labelSelector?: string; readonly fieldSelector?: string };
   /** Old servers do not have it: 404 is an answer, not a failure. */
   readonly isOptional: boolean;
@@ -41,7 +40,7 @@ export interface ReflectorOptions<T> {
   readonly log: Log;
 }
 
-/** The API server takes no object of more than 1.5 MiB from etcd; as JSON with all its escapes it may be larger. */
+/** etcd stores no object of more than 1.5 MiB; as JSON with all its escapes it may be larger. */
 const LINE_MAX_BYTES = 16 * 1024 * 1024;
 
 /** client-go's page size. */
@@ -59,8 +58,8 @@ const WATCH = { watch: '1', allowWatchBookmarks: 'true' } as const;
 const STREAMED_LIST = { ...WATCH, sendInitialEvents: 'true', resourceVersionMatch: 'NotOlderThan' } as const;
 
 /**
- * Keeps a sink in step with one kind of object on the server, for ever: list, watch, and again after whatever goes
- * wrong (the idea is client-go's `tools/cache` Reflector; what to do when is in `reflector-plan.ts`).
+ * Keeps a sink in step with one kind of object on the server, for ever: list, watch, and again after every failure. The
+ * idea is client-go's `tools/cache` Reflector; `reflector-plan.ts` decides what comes next.
  */
 export class Reflector<T> {
   readonly #options: ReflectorOptions<T>;
@@ -79,7 +78,7 @@ export class Reflector<T> {
     this.#heardAt = options.clock.now();
   }
 
-  /** Keys of the objects that have been given to the sink. */
+  /** Keys of the objects that the sink was given. */
   keys(): Iterable<string> {
     return this.#store.keys();
   }
@@ -112,7 +111,7 @@ export class Reflector<T> {
         sink.absent();
         health.dismissed();
       } else if (outcome.kind === 'failed' && delayMs > 0 && outcome.error.status !== 410) {
-        // A version that is too old is no trouble with the server: a new list mends it.
+        // A version that is too old is no trouble with the server: a new list fixes it.
         health.lost(outcome.error.message);
       } else if (outcome.kind === 'unconfirmed') {
         log.warn('A list is empty although there are objects; it counts once a second one is empty too', {
@@ -131,8 +130,6 @@ export class Reflector<T> {
           return await this.#follow(this.#store.beginList(), signal);
         case 'pages':
           return await this.#list(PAGE_SIZE, signal);
-        case 'whole':
-          return await this.#list(0, signal);
         case 'watch':
           return await this.#follow(undefined, signal);
       }
@@ -142,20 +139,28 @@ export class Reflector<T> {
       if (!signal.aborted) {
         // A defect of ours. A new list is the state that most likely does not meet it again.
         const err = error instanceof Error ? (error.stack ?? error.message) : String(error);
-        this.#options.log.error('Following the API server failed for a reason of our own', { err });
+        this.#options.log.error('Watching the API server failed because of a defect of this program', { err });
       }
       return { kind: 'failed', error: new ApiError('garbage', causeMessage(error)) };
     }
   }
 
-  /** A list in pages. Each is read and let go of before the next is asked for. */
+  /** A list in pages. Each is decoded before the next is requested, so that only one is in memory. */
   async #list(pageSize: number, signal: AbortSignal): Promise<Outcome> {
     const list = this.#store.beginList();
     let next = '';
     for (let pages = 0; pages === 0 || next !== ''; pages += 1) {
       if (pages === MAX_PAGES) throw new ApiError('garbage', `a list has more than ${MAX_PAGES} pages`);
       const query = { ...(pageSize > 0 && { limit: `${pageSize}` }), ...(next !== '' && { continue: next }) };
-      const page = readPage(await this.#options.transport.get(this.#path(query), signal));
+      let body: unknown;
+      try {
+        body = await this.#options.transport.get(this.#path(query), signal);
+      } catch (error) {
+        // The server no longer has the version of the first page: ask for all in one piece, as client-go does.
+        if (next !== '' && error instanceof ApiError && error.status === 410) return await this.#list(0, signal);
+        throw error;
+      }
+      const page = readPage(body);
       for (const item of page.items) list.add(item);
       next = page.next;
       this.#resourceVersion = page.resourceVersion;
@@ -169,75 +174,71 @@ export class Reflector<T> {
     const { transport, clock } = this.#options;
     const controller = new AbortController();
     const signal = AbortSignal.any([outer, controller.signal]);
-    const state = { list };
-    let vigil: Vigil | undefined;
+    const watch = new Watch(list, clock.now());
+    let isOpen = false;
+    let gone: unknown;
     try {
       const body = await transport.watch(this.#path(list === undefined ? this.#changes() : STREAMED_LIST), signal);
+      isOpen = true;
+      watch.heardAt = clock.now();
       if (list === undefined) this.#following();
-      vigil = new Vigil({
-        transport,
-        clock,
-        onAlive: () => this.#heard(),
-        onGone: (reason) => controller.abort(reason),
-        isListing: () => state.list !== undefined,
+      void awaitSilence(watch, { transport, clock, onAlive: () => this.#heard(), signal }).then((reason) => {
+        gone = reason;
+        if (reason !== undefined) controller.abort(reason);
       });
       const lines = new LineSplitter(LINE_MAX_BYTES);
       for await (const chunk of body) {
-        if (this.#take(lines.push(chunk), state, vigil) === 'unconfirmed') return { kind: 'unconfirmed' };
+        if (this.#take(lines.push(chunk), watch) === 'unconfirmed') return { kind: 'unconfirmed' };
         // libuv reads up to 32 times from one socket before it looks at another: connections would wait for a list.
         await setImmediate();
       }
     } catch (error) {
-      const hasBegun = vigil !== undefined && state.list !== undefined;
-      if (hasBegun && error instanceof ApiError && error.code === 'unreachable') throw brokenOff(error.message);
-      if (controller.signal.reason !== QUIET) throw error;
+      const hasBegun = isOpen && watch.isListing;
+      if (hasBegun && error instanceof ApiError && error.code === 'unreachable') throw incomplete(error.message);
+      if (gone !== QUIET) throw error;
     } finally {
-      vigil?.stop();
+      controller.abort();
     }
-    if (state.list === undefined) return { kind: 'ended' };
-    throw brokenOff(controller.signal.reason === QUIET ? 'nothing more came' : 'the server ended it');
+    if (!watch.isListing) return { kind: 'ended' };
+    throw incomplete(gone === QUIET ? 'nothing more came' : 'the server ended it');
   }
 
   /** The lines of one chunk take effect together. */
-  #take(lines: Iterable<string>, state: { list: PendingList<T> | undefined }, vigil: Vigil): 'unconfirmed' | undefined {
+  #take(lines: Iterable<string>, watch: Watch<T>): 'unconfirmed' | undefined {
     const changes: Change<T>[] = [];
     try {
       for (const line of lines) {
-        vigil.heard();
         this.#heard();
-        const event = readEvent(line);
+        watch.heardAt = this.#heardAt;
+        const event = parseWatchEvent(line);
         this.#resourceVersion = event.resourceVersion;
-        if (state.list === undefined) {
-          const change = this.#apply(event);
-          if (change !== undefined) changes.push(change);
-        } else if (event.type !== 'bookmark') {
-          state.list.add(event.object, { isGone: event.type === 'deleted' });
-        } else if (event.endsInitialEvents) {
-          if (!this.#takeOver(state.list)) return 'unconfirmed';
-          state.list = undefined;
+        if (watch.list !== undefined) {
+          if (this.#takeListed(event, watch.list) === 'more') continue;
+          if (!this.#takeOver(watch.list)) return 'unconfirmed';
+          watch.list = undefined;
           this.#following();
-        } else {
-          // The first bookmark of a streamed list is its end. A server that does not know streamed lists may take the
-          // request for a plain watch.
-          throw brokenOff('it is a plain watch');
+        } else if (event.type !== 'bookmark') {
+          const { object } = event;
+          const change = event.type === 'deleted' ? this.#store.delete(object) : this.#store.change(object);
+          if (change !== undefined) changes.push(change);
         }
       }
       return undefined;
     } finally {
-      // What came before a line that cannot be read is in the store, so a new list would not bring it again.
+      // Also when a line cannot be read: what came before it is in the store, so a new list would not bring it again.
       if (changes.length > 0) this.#options.sink.changed(changes);
     }
   }
 
-  #apply(event: Exclude<WatchEvent, { type: 'error' | 'garbage' }>): Change<T> | undefined {
-    switch (event.type) {
-      case 'changed':
-        return this.#store.change(event.object);
-      case 'deleted':
-        return this.#store.delete(event.object);
-      case 'bookmark':
-        return undefined;
+  #takeListed(event: WatchEvent, list: PendingList<T>): 'more' | 'complete' {
+    if (event.type === 'bookmark') {
+      // The first bookmark of a streamed list is its end. A server that does not know streamed lists may take the
+      // request for a plain watch.
+      if (!event.endsInitialEvents) throw incomplete('it is a plain watch');
+      return 'complete';
     }
+    list.add(event.object, { isGone: event.type === 'deleted' });
+    return 'more';
   }
 
   /** `false` if it was suspiciously empty. */
@@ -274,17 +275,21 @@ export class Reflector<T> {
   }
 }
 
-function brokenOff(why: string): ApiError {
-  return new ApiError('incomplete', `a streamed list did not become complete: ${why}`);
+class Watch<T> implements OpenWatch {
+  /** The streamed list that is on its way. */
+  list: PendingList<T> | undefined;
+  heardAt: number;
+
+  constructor(list: PendingList<T> | undefined, now: number) {
+    this.list = list;
+    this.heardAt = now;
+  }
+
+  get isListing(): boolean {
+    return this.list !== undefined;
+  }
 }
 
-/** Throws an {@link ApiError} for what is no change. */
-function readEvent(line: string): Exclude<WatchEvent, { type: 'error' | 'garbage' }> {
-  const event = parseWatchEvent(line);
-  if (event.type === 'garbage') throw new ApiError('garbage', event.problem);
-  if (event.type === 'error') {
-    const { code, message, retryAfterMs } = event;
-    throw new ApiError('event', message, { ...(code !== undefined && { status: code }), retryAfterMs });
-  }
-  return event;
+function incomplete(why: string): ApiError {
+  return new ApiError('incomplete', `a streamed list did not become complete: ${why}`);
 }

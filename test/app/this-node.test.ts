@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { before, test } from 'node:test';
 import { ThisNode } from '../../src/app/this-node.ts';
-import type { NodeStatus } from '../../src/kubernetes/node-status.ts';
+import type { NodeStatus } from '../../src/kubernetes/node.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
 import { address, cidr } from '../rules/fixtures.ts';
 import { parseCommandLine } from '../support/command-line.ts';

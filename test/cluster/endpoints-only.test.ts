@@ -41,7 +41,7 @@ describe('a server without EndpointSlices', () => {
     return served(options, await cluster.admin.create('services', serviceObject(options)));
   }
 
-  test('Endpoints are followed instead: what is added, changed and removed', async () => {
+  test('Endpoints are watched instead: what is added, changed and removed', async () => {
     const service = await create();
     await cluster.isUp(service, ['pod-1', 'pod-2', 'pod-3']);
     const [first, ...others] = POD_ADDRESSES;
@@ -53,7 +53,7 @@ describe('a server without EndpointSlices', () => {
 
   test('it counts as followed, and says so once', async () => {
     assert.deepEqual(await cluster.apiState(), { connected: true, staleSeconds: 0 });
-    assert.equal(proxy.log.filter(({ msg }) => /Endpoints are followed instead/.test(msg)).length, 1);
+    assert.equal(proxy.log.filter(({ msg }) => /Endpoints are watched instead/.test(msg)).length, 1);
   });
 
   test('a restart of the server is survived as with slices', async () => {

@@ -123,7 +123,7 @@ async function tellsAge({ cluster, proxy }: Stage): Promise<void> {
   assert.equal(apiServer.connected, false);
   assert.ok(Math.abs(apiServer.staleForSeconds - after.staleSeconds) < 30, JSON.stringify([apiServer, after]));
   assert.equal(
-    proxy.lines({ msg: 'The API server cannot be followed; the last known state is served until it is back' }).length,
+    proxy.lines({ msg: 'Cannot watch the API server; the last known state is served until it is back' }).length,
     1,
   );
 }

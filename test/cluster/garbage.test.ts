@@ -15,7 +15,7 @@ const SLICES = '/apis/discovery.k8s.io/v1/endpointslices';
 /** From the last misdeed to the first change that is served, of which the backoff is a few seconds. */
 const RECOVERY_MS = 60_000;
 
-const LOST = 'The API server cannot be followed; the last known state is served until it is back';
+const LOST = 'Cannot watch the API server; the last known state is served until it is back';
 
 const web = (name: string) => ({ name, ports: [{ port: 80, target: TCP.name }] });
 

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import type { Transport } from '../../src/kubernetes/transport.ts';
+import type { Transport } from '../../src/kubernetes/api-client.ts';
 import type { Clock } from '../../src/util/clock.ts';
 import { settle } from '../support/until.ts';
 

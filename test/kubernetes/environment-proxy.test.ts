@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { environmentProxy } from '../../src/kubernetes/environment-proxy.ts';
+import { environmentProxy } from '../../src/kubernetes/agent-pool.ts';
 
 const PROXY = 'http://proxy.example:3128/';
 

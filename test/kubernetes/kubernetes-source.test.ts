@@ -5,8 +5,8 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, type TestContext, test } from 'node:test';
-import { createApiClient } from '../../src/kubernetes/create-api-client.ts';
 import { createKubernetesSource } from '../../src/kubernetes/kubernetes-source.ts';
+import { createApiClient } from '../../src/kubernetes/open-access.ts';
 import type { SourceEvent } from '../../src/model/source.ts';
 import {
   FakeApiServer,
@@ -325,7 +325,7 @@ test('a server without slices is asked for Endpoints; when it has slices, Endpoi
     [
       'The API server has no EndpointSlices (discove',
       'The first lists from the API server are compl',
-      'The API server is followed',
+      'Watching the API server',
     ],
   );
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { resourceOf } from '../../src/kubernetes/kubernetes-source.ts';
 import { ObjectStore } from '../../src/kubernetes/object-store.ts';
-import { resourceOf } from '../../src/kubernetes/resources.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
 import { endpoints, service } from './objects.ts';
 

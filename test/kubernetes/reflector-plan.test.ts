@@ -65,11 +65,6 @@ test('a server that cannot be reached keeps its streamed list', () => {
   assert.equal(nextStep(START, failure('unreachable'), LISTING).course.next, 'stream');
 });
 
-test('pages that expire are asked for as a whole; when that fails, it begins anew', () => {
-  assert.deepEqual(summary(nextStep(at('pages'), status(410), LISTING)), { next: 'whole', delayMs: 0 });
-  assert.equal(nextStep(at('whole'), status(500), LISTING).course.next, 'stream');
-});
-
 test('a list in pages is followed by a watch at once', () => {
   assert.deepEqual(summary(nextStep(at('pages'), { kind: 'listed' }, LISTING)), { next: 'watch', delayMs: 0 });
 });

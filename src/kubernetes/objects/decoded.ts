@@ -1,6 +1,6 @@
 import { type Field, FieldError, type Problem } from '../../util/untrusted.ts';
 
-/** What came of reading one API object. */
+/** The result of reading one API object. */
 export type Decoded<T> =
   | {
       readonly status: 'ok';
@@ -8,46 +8,35 @@ export type Decoded<T> =
       /** Parts that were left out, such as one bad endpoint address; the rest is served. */
       readonly warnings: readonly Problem[];
     }
-  | {
-      /** Not for this proxy to serve, and nothing is wrong with that. */
-      readonly status: 'skipped';
-      readonly reason: string;
-    }
+  /** Not for this proxy to serve, and nothing is wrong with that. */
+  | { readonly status: 'skipped'; readonly reason: string }
   | { readonly status: 'invalid'; readonly problem: Problem };
 
-/** What a decoder returns in place of a value when the object is not to be served. */
-export class Skip {
-  readonly reason: string;
+/** Thrown by a decoder when the object is not to be served. */
+export class Skip extends Error {}
 
-  constructor(reason: string) {
-    this.reason = reason;
-  }
-}
-
-/** Runs a decoder that throws {@link FieldError}; anything else it throws is a defect and goes on to the caller. */
-export function decoding<T>(decoder: (warnings: Warnings) => T | Skip): Decoded<T> {
+/** Runs a decoder that may throw {@link FieldError} or {@link Skip}; any other error is a defect and is thrown on. */
+export function decoding<T>(decoder: (warnings: Warnings) => T): Decoded<T> {
   const warnings = new Warnings();
   try {
-    const result = decoder(warnings);
-    return result instanceof Skip
-      ? { status: 'skipped', reason: result.reason }
-      : { status: 'ok', value: result, warnings: warnings.list() };
+    return { status: 'ok', value: decoder(warnings), warnings: warnings.list() };
   } catch (error) {
     if (error instanceof FieldError) return { status: 'invalid', problem: error.problem };
+    if (error instanceof Skip) return { status: 'skipped', reason: error.message };
     throw error;
   }
 }
 
 const MAX_WARNINGS = 8;
 
-/** Collects what was left out of an object; the first few in full, for there may be thousands. */
+/** Collects what was left out of an object: the first few in full, because there may be thousands. */
 export class Warnings {
   readonly #problems: Problem[] = [];
   #more = 0;
 
   /**
-   * Decodes each item and leaves out those that are wrong. The list is exactly as long as it says: one that has grown
-   * holds room for 17, and there are tens of thousands of lists with one or two.
+   * Decodes each item and leaves out those that are wrong. The list is cut to its length: a list that has grown has
+   * room for 17 items, and there are tens of thousands of lists with one or two.
    */
   keepValid<T>(items: readonly Field[], decode: (item: Field) => T): T[] {
     const kept: T[] = [];

@@ -1,8 +1,121 @@
-import type { EndpointAddress, EndpointGroup, EndpointPort, Endpoints } from '../../model/endpoint.ts';
+import { familyOf, type IpFamily } from '../../model/address.ts';
+import type { EndpointAddress, EndpointGroup, EndpointPort, EndpointSlice, Endpoints } from '../../model/endpoint.ts';
 import { Field } from '../../util/untrusted.ts';
-import { type Decoded, decoding, type Warnings } from './decoded.ts';
-import { dnsLabel, keyOf, skipByLabel } from './metadata.ts';
-import { address, decodeNodeName, portName, portNumber, protocol } from './network.ts';
+import { type Decoded, decoding, Skip, type Warnings } from './decoded.ts';
+import {
+  address,
+  decodeNodeName,
+  dnsLabel,
+  dnsSubdomain,
+  keyOf,
+  lastChangeTriggered,
+  portName,
+  portNumber,
+  protocol,
+  serviceOfSlice,
+  skipByLabel,
+} from './fields.ts';
+
+const ADDRESS_TYPES = ['IPv4', 'IPv6', 'FQDN'] as const;
+const LABEL_VALUE = /^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$/;
+
+/**
+ * A `discovery.k8s.io/v1` EndpointSlice. An endpoint with a bad address is left out with a warning. A bad optional field
+ * costs only itself. A bad port makes the slice invalid.
+ */
+export function decodeEndpointSlice(object: unknown): Decoded<EndpointSlice> {
+  return decoding((warnings) => {
+    const root = Field.root(object);
+    const key = keyOf(root, dnsSubdomain);
+    skipByLabel(root);
+    const service = serviceOfSlice(root);
+    if (service === undefined) throw new Skip('it belongs to no Service');
+    const family = root.get('addressType').oneOf(ADDRESS_TYPES);
+    const triggeredAt = lastChangeTriggered(root);
+    if (family === 'FQDN') throw new Skip('it holds host names, which a proxy of addresses cannot serve');
+
+    return {
+      key,
+      service,
+      group: {
+        addresses: warnings.keepValid(root.get('endpoints').items(), (endpoint) =>
+          decodeEndpoint(endpoint, family, warnings),
+        ),
+        ports: decodePorts(root.get('ports'), warnings),
+      },
+      ...(triggeredAt !== undefined && { triggeredAt }),
+    };
+  });
+}
+
+function decodeEndpoint(endpoint: Field, family: IpFamily, warnings: Warnings): EndpointAddress {
+  // Only the first: all of them are one backend, and upstream takes no other (`pkg/proxy/endpointslicecache.go`).
+  const first = endpoint.get('addresses').items()[0];
+  if (first === undefined) throw endpoint.get('addresses').error('is empty; expected an address');
+  const parsed = address(first);
+  if (familyOf(parsed) !== family) throw first.wrong(`expected an ${family} address, as addressType says`);
+
+  const condition = (name: string) =>
+    warnings.optional(() => endpoint.get('conditions').get(name).booleanOr(undefined));
+  const ready = condition('ready') ?? true;
+  const nodeName = decodeNodeName(endpoint, warnings);
+  const zone = decodeZone(endpoint);
+  const nodeHints = decodeHints(endpoint, 'forNodes', { decodeName: dnsSubdomain, warnings });
+  const zoneHints = decodeHints(endpoint, 'forZones', { decodeName: zoneName, warnings });
+  return {
+    address: parsed,
+    ready,
+    // The API says to defer to `ready` where it is unknown (`discovery/v1/types.go`); upstream takes it for true.
+    serving: condition('serving') ?? ready,
+    terminating: condition('terminating') ?? false,
+    ...(nodeName !== undefined && { nodeName }),
+    ...(zone !== undefined && { zone }),
+    ...(nodeHints.length > 0 && { nodeHints }),
+    ...(zoneHints.length > 0 && { zoneHints }),
+  };
+}
+
+/**
+ * The API server takes any text for a zone. One that is no value of a label is no node's zone, so it is left out, and
+ * without a warning: every endpoint of a cluster may have one.
+ */
+function decodeZone(endpoint: Field): string | undefined {
+  const { value } = endpoint.get('zone');
+  return typeof value === 'string' && LABEL_VALUE.test(value) ? value : undefined;
+}
+
+function zoneName(zone: Field): string {
+  if (!LABEL_VALUE.test(zone.string())) throw zone.wrong('expected the name of a zone');
+  return zone.string();
+}
+
+/** Names of nodes or zones. A bad one is left out, not its endpoint: hints only say which endpoints to prefer. */
+function decodeHints(
+  endpoint: Field,
+  kind: 'forNodes' | 'forZones',
+  { decodeName, warnings }: { decodeName(name: Field): string; readonly warnings: Warnings },
+): string[] {
+  const hints = warnings.optional(() => endpoint.get('hints').get(kind).items()) ?? [];
+  return warnings.keepValid(hints, (hint) => decodeName(hint.get('name')));
+}
+
+function decodePorts(ports: Field, warnings: Warnings): EndpointPort[] {
+  const numbered = ports.items().filter((field) => {
+    const port = field.get('port');
+    // It means "all ports", which says nothing of where to connect to; upstream leaves it out as well.
+    if (!port.isPresent) warnings.add({ field: port.path, problem: 'is missing; a proxy needs a number' });
+    return port.isPresent;
+  });
+  return numbered.map(decodePort);
+}
+
+function decodePort(field: Field): EndpointPort {
+  return {
+    name: portName(field.get('name')),
+    protocol: protocol(field.get('protocol')),
+    port: portNumber(field.get('port')),
+  };
+}
 
 /** A `v1` Endpoints object. A bad address is left out with a warning; a bad port makes the object invalid. */
 export function decodeEndpoints(object: unknown): Decoded<Endpoints> {
@@ -10,15 +123,9 @@ export function decodeEndpoints(object: unknown): Decoded<Endpoints> {
     const root = Field.root(object);
     // Although the API allows subdomains here: it has the name of its Service, which may only be a label.
     const key = keyOf(root, dnsLabel);
-    return (
-      skipByLabel(root) ?? {
-        key,
-        groups: root
-          .get('subsets')
-          .items()
-          .map((subset) => decodeSubset(subset, warnings)),
-      }
-    );
+    skipByLabel(root);
+    const subsets = root.get('subsets').items();
+    return { key, groups: subsets.map((subset) => decodeSubset(subset, warnings)) };
   });
 }
 
@@ -40,13 +147,5 @@ function decodeAddress(item: Field, ready: boolean, warnings: Warnings): Endpoin
     serving: ready,
     terminating: false,
     ...(nodeName !== undefined && { nodeName }),
-  };
-}
-
-function decodePort(field: Field): EndpointPort {
-  return {
-    name: portName(field.get('name')),
-    protocol: protocol(field.get('protocol')),
-    port: portNumber(field.get('port')),
   };
 }

@@ -2,9 +2,8 @@ import type { EndpointSlice, Endpoints } from '../../model/endpoint.ts';
 import type { Service, ServiceKey } from '../../model/service.ts';
 import { Field, FieldError, type Problem } from '../../util/untrusted.ts';
 import type { Decoded } from './decoded.ts';
-import { decodeEndpointSlice } from './endpoint-slice.ts';
-import { decodeEndpoints } from './endpoints.ts';
-import { dnsLabel, dnsSubdomain, keyOf } from './metadata.ts';
+import { decodeEndpointSlice, decodeEndpoints } from './endpoints.ts';
+import { dnsLabel, dnsSubdomain, keyOf } from './fields.ts';
 import { decodeService } from './service.ts';
 
 export type Kind = 'Service' | 'Endpoints' | 'EndpointSlice';
@@ -20,7 +19,7 @@ export type Identity =
   | { readonly status: 'known'; readonly kind: Kind; readonly key: ServiceKey }
   /** Of a kind that this proxy does not read. */
   | { readonly status: 'foreign' }
-  /** Not to be told which object it is. */
+  /** The object does not say which one it is. */
   | { readonly status: 'unknown'; readonly problem: Problem };
 
 const API_VERSIONS: Readonly<Record<Kind, string>> = {

@@ -3,8 +3,7 @@ import { type Address, familyOf } from '../../model/address.ts';
 import type { Service, ServicePortSpec, SessionAffinity, TrafficPolicy } from '../../model/service.ts';
 import { Field } from '../../util/untrusted.ts';
 import { type Decoded, decoding, Skip, type Warnings } from './decoded.ts';
-import { dnsLabel, keyOf, skipByLabel, uidOf } from './metadata.ts';
-import { address, cidr, portName, portNumber, protocol } from './network.ts';
+import { address, cidr, dnsLabel, keyOf, portName, portNumber, protocol, skipByLabel, uidOf } from './fields.ts';
 
 const TYPES = ['ClusterIP', 'NodePort', 'LoadBalancer', 'ExternalName'] as const;
 const IP_MODES = ['VIP', 'Proxy'] as const;
@@ -22,11 +21,10 @@ export function decodeService(object: unknown): Decoded<Service> {
     const key = keyOf(root, dnsLabel);
     const spec = root.get('spec');
     const type = spec.get('type').isPresent ? spec.get('type').oneOf(TYPES) : 'ClusterIP';
-    if (type === 'ExternalName') return new Skip('its type is ExternalName');
-    const skip = skipByLabel(root);
-    if (skip !== undefined) return skip;
+    if (type === 'ExternalName') throw new Skip('its type is ExternalName');
+    skipByLabel(root);
     const clusterIPs = decodeClusterIPs(spec);
-    if (clusterIPs.length === 0) return new Skip('it is headless');
+    if (clusterIPs.length === 0) throw new Skip('it is headless');
     const internalTrafficPolicy = decodePolicy(spec.get('internalTrafficPolicy'));
     const externalTrafficPolicy = decodePolicy(spec.get('externalTrafficPolicy'));
     const loadBalancerSourceRanges = decodeSourceRanges(spec.get('loadBalancerSourceRanges'), warnings);

@@ -1,11 +1,11 @@
 import type { Config, KubernetesConfig } from '../../config/config.ts';
 import { PROGRAM } from '../../config/version.ts';
+import { readPage } from '../../kubernetes/answers.ts';
 import { ApiError } from '../../kubernetes/api-error.ts';
-import { createApiClient } from '../../kubernetes/create-api-client.ts';
-import { readPage } from '../../kubernetes/list-page.ts';
-import { nodeName } from '../../kubernetes/node-object.ts';
+import { resourceOf } from '../../kubernetes/kubernetes-source.ts';
+import { nodeName } from '../../kubernetes/node.ts';
 import { ObjectStore } from '../../kubernetes/object-store.ts';
-import { resourceOf } from '../../kubernetes/resources.ts';
+import { createApiClient } from '../../kubernetes/open-access.ts';
 import { createManifestSource } from '../../manifests/manifest-source.ts';
 import type { Service } from '../../model/service.ts';
 import type { SourceEvent } from '../../model/source.ts';

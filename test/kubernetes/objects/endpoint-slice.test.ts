@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { decodeEndpointSlice } from '../../../src/kubernetes/objects/endpoint-slice.ts';
+import { decodeEndpointSlice } from '../../../src/kubernetes/objects/endpoints.ts';
 import { okValue, problemOf, slice, warningsOf } from './objects.ts';
 
 test('a slice becomes its model, under its own key and with that of its Service', () => {

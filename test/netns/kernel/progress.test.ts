@@ -113,7 +113,7 @@ describe('progress of the start on a terminal', () => {
 
   test('is not drawn between lines for machines', async () => {
     const shown = start(`--master=http://127.0.0.1:${API_PORT} --log-format=json`);
-    await waitFor('the reminder', () => shown.text.includes('The API server cannot be followed yet'));
+    await waitFor('the reminder', () => shown.text.includes('Cannot watch the API server yet'));
     api = environment.topology.node.spawn([process.execPath, API_SERVER, String(API_PORT)]);
     await waitFor('the first list', () => shown.text.includes('The first lists from the API server are complete'));
     shown.type(CTRL_C);

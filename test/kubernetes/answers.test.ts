@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { parseWatchEvent } from '../../src/kubernetes/watch-event.ts';
+import { parseWatchEvent } from '../../src/kubernetes/answers.ts';
 import { added, bookmark, deleted, errorEvent, initialEventsEnd, modified, service } from './objects.ts';
 
 function parse(event: unknown) {
   return parseWatchEvent(JSON.stringify(event));
 }
 
-test('the four kinds of events are told with the version they stand for', () => {
+test('the four kinds of events are read with their version', () => {
   const object = JSON.parse(JSON.stringify(service('web', { version: '7' })));
   assert.deepEqual(parse(added(object)), { type: 'changed', object, resourceVersion: '7' });
   assert.deepEqual(parse(modified(object)), { type: 'changed', object, resourceVersion: '7' });
@@ -15,18 +15,15 @@ test('the four kinds of events are told with the version they stand for', () => 
   assert.deepEqual(parse(bookmark('9')), { type: 'bookmark', resourceVersion: '9', endsInitialEvents: false });
 });
 
-test('the end of a streamed list is told from other bookmarks', () => {
+test('the end of a streamed list differs from other bookmarks', () => {
   assert.deepEqual(parse(initialEventsEnd('9')), { type: 'bookmark', resourceVersion: '9', endsInitialEvents: true });
 });
 
 test('an ERROR event gives its code, message and patience', () => {
-  assert.deepEqual(parse(errorEvent(429, 'slow down', { retryAfterSeconds: 3 })), {
-    type: 'error',
-    code: 429,
-    message: 'slow down',
-    retryAfterMs: 3_000,
+  assert.throws(() => parse(errorEvent(429, 'slow down', { retryAfterSeconds: 3 })), {
+    ...{ name: 'ApiError', code: 'event', status: 429, message: 'slow down', retryAfterMs: 3_000 },
   });
-  assert.equal(parse({ type: 'ERROR', object: 'broken' }).type, 'error');
+  assert.throws(() => parse({ type: 'ERROR', object: 'broken' }), { code: 'event' });
 });
 
 const garbage: readonly [string, string][] = [
@@ -48,11 +45,13 @@ const garbage: readonly [string, string][] = [
 
 for (const [what, line] of garbage) {
   test(`${what} is garbage`, () => {
-    assert.equal(parseWatchEvent(line).type, 'garbage');
+    assert.throws(() => parseWatchEvent(line), { name: 'ApiError', code: 'garbage' });
   });
 }
 
-test('what is said of garbage is short and on one line', () => {
-  const event = parseWatchEvent(`first\u2028line\u0007${'x'.repeat(10_000)}`);
-  assert.ok(event.type === 'garbage' && event.problem.length < 200 && !event.problem.includes('\u0007'));
+test('the message about garbage is short and on one line', () => {
+  assert.throws(
+    () => parseWatchEvent(`first\u2028line\u0007${'x'.repeat(10_000)}`),
+    ({ message }: Error) => message.length < 200 && !message.includes('\u0007'),
+  );
 });

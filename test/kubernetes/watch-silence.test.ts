@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { QUIET, Vigil } from '../../src/kubernetes/vigil.ts';
+import { awaitSilence, QUIET } from '../../src/kubernetes/watch-silence.ts';
 import { FakeTransport } from '../fakes/fake-transport.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { settle } from '../support/until.ts';
@@ -10,12 +10,15 @@ function watchOver() {
   const transport = new FakeTransport(clock);
   const gone: unknown[] = [];
   let alive = 0;
-  const vigil = new Vigil({ transport, clock, onAlive: () => (alive += 1), onGone: (reason) => gone.push(reason) });
+  const controller = new AbortController();
+  const watch = { heardAt: clock.now(), isListing: false };
+  const options = { transport, clock, onAlive: () => (alive += 1), signal: controller.signal };
+  void awaitSilence(watch, options).then((reason) => reason !== undefined && gone.push(reason));
   const pass = async (ms: number) => {
     clock.advance(ms);
     await settle();
   };
-  return { clock, transport, vigil, gone, pass, alive: () => alive };
+  return { clock, transport, watch, stop: () => controller.abort(), gone, pass, alive: () => alive };
 }
 
 test('a watch that is silent for 25 s makes the server be asked, and lives on when it answers', async () => {
@@ -41,10 +44,10 @@ test('a probe that fails ends it, with the reason, once', async () => {
 });
 
 test('while lines come nobody is asked', async () => {
-  const { transport, vigil, pass } = watchOver();
+  const { transport, watch, clock, pass } = watchOver();
   for (let n = 0; n < 10; n += 1) {
     await pass(20_000);
-    vigil.heard();
+    watch.heardAt = clock.now();
   }
   assert.equal(transport.probes, 0);
 });
@@ -69,14 +72,14 @@ test('a watch that misses every bookmark is given up although the server answers
 
 for (const outcome of ['fails', 'succeeds'] as const) {
   test(`nothing happens after it is stopped, not even when a probe that was under way ${outcome}`, async () => {
-    const { transport, vigil, gone, pass, clock, alive } = watchOver();
+    const { transport, stop, gone, pass, clock, alive } = watchOver();
     let finish: () => void = () => {};
     transport.onProbe = () =>
       new Promise((resolve, reject) => {
         finish = outcome === 'fails' ? () => reject(new Error('no answer')) : resolve;
       });
     await pass(25_000);
-    vigil.stop();
+    stop();
     finish();
     await settle();
     assert.deepEqual([gone, alive(), clock.pendingTimers], [[], 0, 0]);

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
 import { AccessConfigError } from '../../src/kubernetes/access.ts';
-import { type ApiAccessOptions, createApiClient } from '../../src/kubernetes/create-api-client.ts';
+import { type ApiClientSettings, createApiClient } from '../../src/kubernetes/open-access.ts';
 import { FakeApiServer } from '../fakes/fake-api-server.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
@@ -16,7 +16,7 @@ function setUp(t: TestContext) {
   const directory = mkdtempSync(join(tmpdir(), 'kup-access-'));
   t.after(() => rmSync(directory, { recursive: true }));
   const log = new RecordingLog();
-  const create = async (options: Partial<ApiAccessOptions>) => {
+  const create = async (options: Partial<ApiClientSettings>) => {
     const client = await createApiClient({
       kubeconfig: undefined,
       master: undefined,

@@ -1,6 +1,7 @@
-import type { ServiceKey } from '../../model/service.ts';
+import { type Address, type Cidr, parseAddress, parseCidr, specialAddressReason } from '../../model/address.ts';
+import type { Protocol, ServiceKey } from '../../model/service.ts';
 import type { Field } from '../../util/untrusted.ts';
-import { Skip } from './decoded.ts';
+import { Skip, type Warnings } from './decoded.ts';
 
 const DEFAULT_NAMESPACE = 'default';
 const SERVICE_NAME_LABEL = 'kubernetes.io/service-name';
@@ -53,15 +54,15 @@ export function serviceOfSlice(slice: Field): ServiceKey | undefined {
   return `${namespaceOf(slice)}/${dnsLabel(label)}`;
 }
 
-/** What the API server tells an object from its namesakes of other times by; `undefined` without one, as in a file. */
+/** Tells an object from earlier ones of the same name; `undefined` without one, as in a file. */
 export function uidOf(object: Field): string | undefined {
   const { value } = object.get('metadata').get('uid');
   return typeof value === 'string' && UID.test(value) ? value : undefined;
 }
 
 /**
- * When the cluster changed such that this object had to: milliseconds since 1970. `undefined` where its controller does
- * not say, or nothing that can be read: it serves a metric only.
+ * When the change in the cluster happened that made its controller write this object: milliseconds since 1970.
+ * `undefined` where that is missing or unreadable: it serves a metric only.
  */
 export function lastChangeTriggered(object: Field): number | undefined {
   const annotations = object.get('metadata').get('annotations').value;
@@ -78,9 +79,45 @@ function namespaceOf(object: Field): string {
   return namespace.isPresent && namespace.value !== '' ? dnsLabel(namespace) : DEFAULT_NAMESPACE;
 }
 
-/** Says so when the labels give this object to another proxy or to nobody. */
-export function skipByLabel(object: Field): Skip | undefined {
+/** Throws {@link Skip} when the labels give this object to another proxy or to nobody. */
+export function skipByLabel(object: Field): void {
   const labels = object.get('metadata').get('labels');
   const label = OTHERS_LABELS.find((name) => labels.has(name));
-  return label === undefined ? undefined : new Skip(`it has the label ${label}`);
+  if (label !== undefined) throw new Skip(`it has the label ${label}`);
+}
+
+const PROTOCOLS: readonly Protocol[] = ['TCP', 'UDP', 'SCTP'];
+
+export function address(field: Field): Address {
+  const parsed = parseAddress(field.string());
+  if (parsed === undefined) throw field.wrong('expected an IP address');
+  const special = specialAddressReason(parsed);
+  if (special !== undefined) throw field.wrong(`a ${special} address is never proxied`);
+  return parsed;
+}
+
+/** Blanks around it are accepted, as by the API server and upstream (`pkg/proxy/serviceport.go`). */
+export function cidr(field: Field): Cidr {
+  const parsed = parseCidr(field.string().trim());
+  if (parsed === undefined) throw field.wrong('expected a CIDR, such as 192.0.2.0/24');
+  return parsed;
+}
+
+export function portNumber(field: Field): number {
+  return field.integer(1, 65_535);
+}
+
+/** The name that joins a Service port with its endpoints' ports; empty for the unnamed one. */
+export function portName(field: Field): string {
+  return field.isPresent && field.value !== '' ? dnsLabel(field) : '';
+}
+
+export function protocol(field: Field): Protocol {
+  return field.isPresent && field.value !== '' ? field.oneOf(PROTOCOLS) : 'TCP';
+}
+
+/** The node of an endpoint. With a bad name the endpoint is served, but belongs to no known node. */
+export function decodeNodeName(endpoint: Field, warnings: Warnings): string | undefined {
+  const nodeName = endpoint.get('nodeName');
+  return nodeName.isPresent ? warnings.optional(() => dnsSubdomain(nodeName)) : undefined;
 }

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ApiError } from '../../src/kubernetes/api-error.ts';
-import { UnservedEvents } from '../../src/kubernetes/service-event.ts';
+import { reportStarting, UnservedEvents } from '../../src/kubernetes/events.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
 import { settle } from '../support/until.ts';
@@ -118,4 +118,47 @@ test('a program that ends sends none', async () => {
   controller.abort();
   await settle();
   assert.deepEqual([posted.length, clock.pendingTimers], [0, 0]);
+});
+
+test('the Starting event names the node as the kubelet does, and this program', async () => {
+  const posted: { path: string; body: unknown }[] = [];
+  await reportStarting({
+    node: 'node-1',
+    program: 'kube-userspace-proxy 1.2.3',
+    api: { post: async (path, body) => posted.push({ path, body }) },
+    clock: new ManualClock(1_700_000_000_000),
+    log: new RecordingLog(),
+    signal: new AbortController().signal,
+  });
+  assert.deepEqual(posted, [
+    {
+      path: '/api/v1/namespaces/default/events',
+      body: {
+        apiVersion: 'v1',
+        kind: 'Event',
+        metadata: { generateName: 'node-1.', namespace: 'default' },
+        involvedObject: { kind: 'Node', name: 'node-1', uid: 'node-1' },
+        type: 'Normal',
+        reason: 'Starting',
+        message: 'Starting kube-userspace-proxy 1.2.3.',
+        source: { component: 'kube-proxy', host: 'node-1' },
+        firstTimestamp: '2023-11-14T22:13:20Z',
+        lastTimestamp: '2023-11-14T22:13:20Z',
+        count: 1,
+      },
+    },
+  ]);
+});
+
+test('an event that cannot be sent is no trouble', async () => {
+  const log = new RecordingLog();
+  await reportStarting({
+    node: 'node-1',
+    program: 'x',
+    api: { post: () => Promise.reject(new ApiError('status', 'HTTP 403', { status: 403 })) },
+    clock: new ManualClock(),
+    log,
+    signal: new AbortController().signal,
+  });
+  assert.deepEqual(log.of('warn').concat(log.of('error')), []);
 });

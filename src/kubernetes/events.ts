@@ -1,0 +1,147 @@
+import { createHash } from 'node:crypto';
+import { partsOf } from '../model/service.ts';
+import type { UnservedPort } from '../model/service-port.ts';
+import type { Clock, Random } from '../util/clock.ts';
+import type { Log } from '../util/log.ts';
+import { rfc3339 } from '../util/timestamp.ts';
+import { sleep } from '../util/wait.ts';
+import { ApiError, causeMessage } from './api-error.ts';
+
+export interface EventEnvironment {
+  /** The name of the Node object that this proxy runs on. */
+  readonly node: string;
+  readonly api: { post(path: string, body: unknown, signal: AbortSignal): Promise<unknown> };
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly signal: AbortSignal;
+}
+
+interface ClusterEvent {
+  /** For an event that every node would write alike: the API server keeps the first. Without it, the server makes one. */
+  readonly name?: string;
+  readonly type: 'Normal' | 'Warning';
+  /** One word in UpperCamelCase, for machines. */
+  readonly reason: string;
+  readonly message: string;
+  /** The object; `kubectl describe` looks for its `uid`. */
+  readonly about: {
+    readonly kind: string;
+    readonly namespace?: string;
+    readonly name: string;
+    readonly uid?: string | undefined;
+  };
+}
+
+/**
+ * Writes an event, as `kubectl get events` shows it. The component is `kube-proxy`, because runbooks and event filters
+ * look for that name. Core `v1`, which every server has and `system:node-proxier` may create. Never rejects.
+ */
+async function postEvent(
+  { name, type, reason, message, about }: ClusterEvent,
+  { node, api, clock, log, signal }: EventEnvironment,
+): Promise<void> {
+  // To the second, as Kubernetes keeps it.
+  const now = rfc3339(clock.wallNow()).replace(/\.\d+/, '');
+  // Objects without a namespace have their events in `default` (upstream's recorder).
+  const namespace = about.namespace ?? 'default';
+  try {
+    await api.post(
+      `/api/v1/namespaces/${namespace}/events`,
+      {
+        apiVersion: 'v1',
+        kind: 'Event',
+        metadata: { ...(name === undefined ? { generateName: `${about.name}.` } : { name }), namespace },
+        involvedObject: about,
+        type,
+        reason,
+        message,
+        source: { component: 'kube-proxy', host: node },
+        firstTimestamp: now,
+        lastTimestamp: now,
+        count: 1,
+      },
+      signal,
+    );
+  } catch (error) {
+    if (name !== undefined && error instanceof ApiError && error.status === 409) return;
+    log.v(1)?.info(`The ${reason} event could not be sent`, { node, err: causeMessage(error) });
+  }
+}
+
+/**
+ * Upstream's `Starting` event on the Node: shows in the events of a node that its proxy was restarted, and which one it
+ * is. `program` is as `kube-userspace-proxy 1.2.3`. Never rejects.
+ */
+export async function reportStarting({
+  program,
+  ...environment
+}: EventEnvironment & { program: string }): Promise<void> {
+  const { node } = environment;
+  // The kubelet's convention, and upstream's: the name in the place of the uid.
+  const about = { kind: 'Node', name: node, uid: node };
+  await postEvent({ type: 'Normal', reason: 'Starting', message: `Starting ${program}.`, about }, environment);
+}
+
+/** Ten thousand Services of the wrong kind must not become ten thousand events; the log has all of them. */
+const MAX_WAITING = 10;
+
+/** Every node finds the same Services, often at the same time, so each event waits for a random part of this. */
+const SPREAD_MS = 30_000;
+
+/**
+ * Writes an event on a Service that it, or one of its ports, is not served. Its name is a hash of its content, so only
+ * one node of the cluster succeeds and the API server refuses the others. (`system:node-proxier` may create events, but
+ * may not read them.)
+ */
+export class UnservedEvents {
+  readonly #environment: EventEnvironment;
+  readonly #random: Random;
+  /** By name, in the order in which they will be sent. */
+  readonly #waiting = new Map<string, ClusterEvent>();
+  #hasReportedMore = false;
+
+  constructor({ random, ...environment }: EventEnvironment & { readonly random: Random }) {
+    this.#environment = environment;
+    this.#random = random;
+  }
+
+  /** Ports of one Service that are not served for one reason share an event, which names the first of them. */
+  report(port: UnservedPort): void {
+    const event = eventOf(port);
+    if (this.#waiting.has(event.name)) return;
+    if (this.#waiting.size === MAX_WAITING) {
+      if (!this.#hasReportedMore) {
+        this.#environment.log.info(
+          'Only the first Services that are not served get an event; this log names all of them',
+        );
+      }
+      this.#hasReportedMore = true;
+      return;
+    }
+    this.#waiting.set(event.name, event);
+    if (this.#waiting.size === 1) void this.#sendAll();
+  }
+
+  async #sendAll(): Promise<void> {
+    const { clock, signal } = this.#environment;
+    // The loop also reaches events that are added meanwhile. An event that is being sent still counts as waiting.
+    for (const [name, event] of this.#waiting) {
+      await sleep(this.#random() * SPREAD_MS, clock, signal);
+      if (signal.aborted) return;
+      await postEvent(event, this.#environment);
+      this.#waiting.delete(name);
+    }
+  }
+}
+
+function eventOf({ name, reason, uid = '' }: UnservedPort): ClusterEvent & { readonly name: string } {
+  const { namespace, service } = partsOf(name);
+  const hash = createHash('sha256').update(`${namespace}/${service}\n${uid}\n${reason}`).digest('hex').slice(0, 16);
+  return {
+    name: `${service}.${hash}`,
+    type: 'Warning',
+    reason: 'ServicePortNotServed',
+    message: `${name} is not served: ${reason}`,
+    about: { kind: 'Service', namespace, name: service, ...(uid !== '' && { uid }) },
+  };
+}

@@ -1,0 +1,70 @@
+import type { Clock } from '../util/clock.ts';
+import { sleep } from '../util/wait.ts';
+import type { Transport } from './api-client.ts';
+
+/** With the deadline of a probe, a dead server is noticed 35 s after its last byte; client-go takes up to 45 s. */
+const SILENCE_MS = 25_000;
+
+/**
+ * Servers send a bookmark every minute, the first one after up to two (observed with 1.37). A watch that misses even
+ * these while the server answers probes hangs behind something in between, such as a load balancer. A new watch does no
+ * harm.
+ */
+const QUIET_MS = 150_000;
+
+/** For a streamed list, which the server sends without a pause. It covers an object of 1.5 MiB at 256 kbit/s. */
+const LIST_QUIET_MS = 60_000;
+
+/** The server is there, yet the watch has been silent for too long. */
+export const QUIET = Symbol('quiet');
+
+/** A watch that is open. */
+export interface OpenWatch {
+  /** `Clock.now()` of the last whole line: a server that drips bytes counts as silent. */
+  heardAt: number;
+  /** A streamed list is on its way. */
+  readonly isListing: boolean;
+}
+
+/**
+ * Resolves once a watch is dead: with the failure of a probe, or with {@link QUIET}; with `undefined` when aborted.
+ *
+ * A watch may be silent because nothing changes, so after some silence a probe asks the server something trivial on
+ * another connection. That finds a stopped server and a dead network. A connection that only the network forgot is
+ * found by the kernel (`agent-pool.ts`).
+ */
+export async function awaitSilence(
+  watch: OpenWatch,
+  {
+    transport,
+    clock,
+    onAlive,
+    signal,
+  }: {
+    readonly transport: Transport;
+    readonly clock: Clock;
+    /** The server has shown that it is there. */
+    readonly onAlive: () => void;
+    readonly signal: AbortSignal;
+  },
+): Promise<unknown> {
+  let aliveAt = watch.heardAt;
+  for (;;) {
+    const quietMs = () => (watch.isListing ? LIST_QUIET_MS : QUIET_MS);
+    aliveAt = Math.max(aliveAt, watch.heardAt, transport.lastContactAt ?? 0);
+    // Looks when there may be something to see, instead of moving a timer with every line.
+    await sleep(Math.min(aliveAt + SILENCE_MS, watch.heardAt + quietMs()) - clock.now(), clock, signal);
+    if (signal.aborted) return undefined;
+    if (clock.now() - watch.heardAt >= quietMs()) return QUIET;
+    if (clock.now() - Math.max(watch.heardAt, transport.lastContactAt ?? 0) >= SILENCE_MS) {
+      try {
+        await transport.probe();
+        aliveAt = clock.now();
+      } catch (error) {
+        return signal.aborted ? undefined : error;
+      }
+      if (signal.aborted) return undefined;
+    }
+    onAlive();
+  }
+}

@@ -2,98 +2,65 @@ import { setImmediate } from 'node:timers/promises';
 import { COUNTERS } from '../../model/data-plane.ts';
 import { endpointName } from '../../model/endpoint.ts';
 import type { ServiceView, View } from '../../model/view.ts';
+import { inPieces } from '../../operate/view/pieces.ts';
 import type { Clock } from '../../util/clock.ts';
 
-/** What is made in one turn of the event loop takes no longer than this and a Service; of one, there may be hundreds of endpoints. */
-const SLICE_MS = 5;
+/* /status.json and /status.csv: everything that the page knows, in parts. */
 
-/** All that the page knows: `{"node":…,"history":[…],"events":[…],"services":[…]}`. */
+/** `{"node":…,"history":[…],"events":[…],"services":[…]}` */
 export async function* statusJson(view: View, clock: Clock): AsyncGenerator<string> {
   const head = { node: await view.node(), history: view.history(), events: view.events() };
   yield `${JSON.stringify(head).slice(0, -1)},"services":[\n`;
   let separator = '';
-  for await (const piece of inPieces(view, clock, (service) => JSON.stringify(service))) {
+  for (const piece of inPieces(view.services(), clock, (service) => JSON.stringify(service))) {
     yield separator + piece.join(',\n');
     separator = ',\n';
+    await setImmediate();
   }
   yield '\n]}\n';
 }
 
-const HEAD = [
-  'namespace',
-  'service',
-  'port_name',
-  'family',
-  'protocol',
-  'cluster_ip',
-  'port',
-  'node_port',
-  'state',
-  'reason',
-  'set',
-  'local_port',
-  'endpoint',
-  'endpoint_state',
-  'last_error',
-  ...COUNTERS,
-] as const;
+const SERVICE_COLUMNS = 'namespace,service,port_name,family,protocol,cluster_ip,port,node_port,state,reason';
+const ENDPOINT_COLUMNS = 'set,local_port,endpoint,endpoint_state,last_error';
 
 /**
- * A row for each Service port, and one for each endpoint of each of its listeners (`endpoint` is not empty there), as in the
- * CSV of HAProxy's statistics. A field that nobody counts is empty.
+ * A row for each Service port, and one for each endpoint of each of its listeners (`endpoint` is not empty there), as in
+ * the CSV of HAProxy's statistics. A counter that the engine does not keep is empty.
  */
 export async function* statusCsv(view: View, clock: Clock): AsyncGenerator<string> {
-  yield `# ${HEAD.join(',')}\r\n`;
-  for await (const piece of inPieces(view, clock, csvRows)) yield piece.join('');
+  yield `# ${SERVICE_COLUMNS},${ENDPOINT_COLUMNS},${COUNTERS.join(',')}\r\n`;
+  for (const piece of inPieces(view.services(), clock, csvRows)) {
+    yield piece.join('');
+    await setImmediate();
+  }
 }
 
 function csvRows(view: ServiceView): string {
   const { namespace, service, portName, family, protocol, clusterIPs, port, nodePort, state, reason } = view;
-  const common = [namespace, service, portName, family, protocol, clusterIPs[0], port, nodePort, state, reason];
-  return [
-    csvRow([...common, '', view.listeners[0]?.localPort, '', '', '', ...COUNTERS.map((name) => view.counters[name])]),
+  const row = (own: readonly Cell[], counters: ServiceView['counters'] | undefined) =>
+    [
+      ...[namespace, service, portName, family, protocol, clusterIPs[0], port, nodePort, state, reason],
+      ...own,
+      ...COUNTERS.map((name) => counters?.[name]),
+    ]
+      .map(csvCell)
+      .join(',');
+  const rows = [
+    row(['', view.listeners[0]?.localPort, '', '', ''], view.counters),
     ...view.listeners.flatMap(({ set, localPort, endpoints }) =>
       endpoints.map(({ endpoint, state: endpointState, lastError, counters }) =>
-        csvRow([
-          ...common,
-          set,
-          localPort,
-          endpointName(endpoint),
-          endpointState,
-          lastError?.err,
-          ...COUNTERS.map((name) => counters?.[name]),
-        ]),
+        row([set, localPort, endpointName(endpoint), endpointState, lastError?.err], counters),
       ),
     ),
-  ].join('');
+  ];
+  return rows.map((each) => `${each}\r\n`).join('');
 }
 
-function csvRow(cells: readonly (string | number | undefined)[]): string {
-  return `${cells.map(csvCell).join(',')}\r\n`;
-}
+type Cell = string | number | undefined;
 
 /** A text that a spreadsheet would take for a formula gets a quote in front (OWASP, "CSV Injection"). */
-function csvCell(value: string | number | undefined): string {
+function csvCell(value: Cell): string {
   if (typeof value === 'number') return String(Math.round(value));
   const text = /^[=+\-@\t\r]/.test(value ?? '') ? `'${value}` : (value ?? '');
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
-}
-
-/** Each Service as text, with a turn of the event loop between two pieces. */
-async function* inPieces(
-  view: View,
-  clock: Clock,
-  textOf: (service: ServiceView) => string,
-): AsyncGenerator<readonly string[]> {
-  let piece: string[] = [];
-  let endMs = clock.now() + SLICE_MS;
-  for (const service of view.services()) {
-    piece.push(textOf(service));
-    if (clock.now() < endMs) continue;
-    yield piece;
-    piece = [];
-    await setImmediate();
-    endMs = clock.now() + SLICE_MS;
-  }
-  if (piece.length > 0) yield piece;
 }

@@ -1,3 +1,7 @@
+import { scaledNumber } from '../../util/scaled-number.ts';
+
+/* HTML that cannot contain unescaped text, and numbers for people. */
+
 /** Text that is HTML already. Made by {@link html} alone, so that nothing gets into a page unescaped by oversight. */
 export class Html {
   readonly text: string;
@@ -9,14 +13,14 @@ export class Html {
 
 export type Content = Html | string | number | undefined | readonly Content[];
 
-/** Fills a template: what is put into it is escaped unless it is {@link Html}; `undefined` is nothing. Attributes need quotes. */
+/** Fills a template. Escapes what is not {@link Html}; `undefined` is nothing. Attributes need quotes. */
 export function html(parts: TemplateStringsArray, ...contents: readonly Content[]): Html {
   return new Html(String.raw({ raw: parts }, ...contents.map(textOf)));
 }
 
 function textOf(content: Content): string {
   if (content instanceof Html) return content.text;
-  if (typeof content === 'string') return escapeHtml(content);
+  if (typeof content === 'string') return content.replace(/[&<>"']/g, (each) => ENTITIES[each] ?? '');
   if (typeof content === 'number') return String(content);
   return content === undefined ? '' : content.map(textOf).join('');
 }
@@ -29,6 +33,46 @@ const ENTITIES: Readonly<Record<string, string>> = {
   "'": '&#39;',
 };
 
-function escapeHtml(text: string): string {
-  return text.replace(/[&<>"']/g, (character) => ENTITIES[character] ?? '');
+const UNITS = ['', 'k', 'M', 'G', 'T', 'P'];
+
+/** "0", "0.4", "17", "1.0 k", "350 M": in steps of 1000. */
+export function amount(value: number, unit = ''): string {
+  const { digits, power } = scaledNumber(value, UNITS.length - 1);
+  return `${digits} ${UNITS[power]}${unit}`.trimEnd();
+}
+
+export function bytes(value: number): string {
+  return amount(value, 'B');
+}
+
+/** In binary units, as memory is counted: "87 MiB". */
+export function mebibytes(value: number): string {
+  return `${Math.round(value / 2 ** 20)} MiB`;
+}
+
+/** A number in full: "12,345". */
+export function whole(value: number): string {
+  return Math.round(value).toLocaleString('en-US');
+}
+
+/** Up to what value, in milliseconds, a unit is used, and how long it is. */
+const SPANS: readonly (readonly [below: number, unitMs: number, unit: string])[] = [
+  [999.5, 1, 'ms'],
+  [90_000, 1_000, 's'],
+  [90 * 60_000, 60_000, 'min'],
+  [36 * 3_600_000, 3_600_000, 'h'],
+  [Number.POSITIVE_INFINITY, 86_400_000, 'd'],
+];
+
+/** "850 ms", "1.5 s", "12 s", "3 min", "5 h", "12 d". */
+export function span(ms: number): string {
+  const [, unitMs, unit] = SPANS.find(([below]) => ms < below) ?? [0, 1, ''];
+  const count = ms / unitMs;
+  const isFine = unitMs <= 1_000 && count < 9.95 && (unitMs === 1_000 || count !== Math.round(count));
+  return `${isFine ? count.toFixed(1) : Math.round(count)} ${unit}`;
+}
+
+/** "just now", "12 s ago". */
+export function ago(ms: number): string {
+  return ms < 1_000 ? 'just now' : `${span(1_000 * Math.floor(ms / 1_000)).replace('.0', '')} ago`;
 }

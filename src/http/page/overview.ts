@@ -1,18 +1,34 @@
-import { type FamilyView, type HistorySample, hasManyOpen, type NodeView } from '../../model/view.ts';
-import { ago, amount, bytes, mebibytes, span, whole } from './amounts.ts';
-import { type Content, type Html, html } from './html.ts';
-import { plot } from './plot.ts';
+import {
+  type EventView,
+  type FamilyView,
+  HISTORY_MS,
+  type HistorySample,
+  hasManyOpen,
+  type NodeView,
+} from '../../model/view.ts';
+import { rfc3339 } from '../../util/timestamp.ts';
+import { ago, amount, bytes, type Content, type Html, html, mebibytes, span, whole } from './html.ts';
+
+/* What the page shows beside the Services: the state of the whole, the last fifteen minutes, recent events. */
 
 type Mood = 'good' | 'warn' | 'bad' | 'plain';
 
-/** A loop that is later than this holds up new Services, and a warning is due. */
+/** A loop that is later than this delays new Services and deserves a warning. */
 const LATE_LOOP_MS = 100;
+const SHOWN_DRAINED = 20;
+const SHOWN_EVENTS = 50;
 
-/** What the program is, and how it is doing as a whole. */
+/** The title's mark: one word for the whole. */
+export function healthMark({ healthy }: NodeView): Html {
+  return html`<span class="mark ${healthy ? 'good' : 'bad'}">${healthy ? 'healthy' : 'unhealthy'}</span>`;
+}
+
 export function overview(node: NodeView): Html {
   const { version, nodeVersion, engine, workers, iptables, pid, startedAt, now, totals, rates } = node;
+  const { drained, loopDelayMs, memory, descriptors } = node;
   const threads = workers === undefined ? '' : `, ${workers} ${workers === 1 ? 'worker' : 'workers'}`;
-  const { open, limit } = node.descriptors;
+  const { open, limit } = descriptors;
+  const others = drained.length - SHOWN_DRAINED;
   return html`<p class="dim">version ${version} · up ${span(now - startedAt)} · ${engine} engine${threads} · iptables ${iptables} · Node.js ${nodeVersion} · process ${pid}</p>
 <dl class="tiles">
 ${node.families.map((family) => familyTile(family, now))}
@@ -21,44 +37,14 @@ ${tile('Active', whole(totals.active), 'plain', `${amount(rates.connections)} ne
 ${tile('In', `${bytes(rates.receivedBytes)}/s`, 'plain', `${bytes(totals.receivedBytes)} so far`)}
 ${tile('Out', `${bytes(rates.sentBytes)}/s`, 'plain', `${bytes(totals.sentBytes)} so far`)}
 ${tile('Failures', `${amount(rates.failures)}/s`, rates.failures > 0 ? 'warn' : 'good', `${whole(totals.retries)} retries so far`)}
-${tile('Loop delay', span(node.loopDelayMs.p99), node.loopDelayMs.p99 > LATE_LOOP_MS ? 'warn' : 'plain', `p99; peak ${span(node.loopDelayMs.max)}`)}
-${tile('Memory', mebibytes(node.memory.rss), 'plain', `heap ${mebibytes(node.memory.heapUsed)}`)}
-${tile('Descriptors', whole(open), hasManyOpen(node.descriptors) ? 'warn' : 'plain', limit === undefined ? 'open' : `of ${whole(limit)}`)}
-</dl>${drained(node)}`;
-}
-
-/** The title's mark: one word for the whole. */
-export function healthMark({ healthy }: NodeView): Html {
-  return html`<span class="mark ${healthy ? 'good' : 'bad'}">${healthy ? 'healthy' : 'unhealthy'}</span>`;
-}
-
-export function plots(history: readonly HistorySample[]): Html {
-  const perSecond = (value: number) => `${amount(value)}/s`;
-  return html`${[
-    plot(
-      {
-        title: 'New connections',
-        lines: [{ name: '', color: 'a', of: ({ connections }) => connections }],
-        show: perSecond,
-      },
-      history,
-    ),
-    plot(
-      {
-        title: 'Bytes',
-        lines: [
-          { name: 'in', color: 'a', of: ({ receivedBytes }) => receivedBytes },
-          { name: 'out', color: 'b', of: ({ sentBytes }) => sentBytes },
-        ],
-        show: (value) => `${bytes(value)}/s`,
-      },
-      history,
-    ),
-    plot(
-      { title: 'Failures', lines: [{ name: '', color: 'c', of: ({ failures }) => failures }], show: perSecond },
-      history,
-    ),
-  ]}`;
+${tile('Loop delay', span(loopDelayMs.p99), loopDelayMs.p99 > LATE_LOOP_MS ? 'warn' : 'plain', `p99; peak ${span(loopDelayMs.max)}`)}
+${tile('Memory', mebibytes(memory.rss), 'plain', `heap ${mebibytes(memory.heapUsed)}`)}
+${tile('Descriptors', whole(open), hasManyOpen(descriptors) ? 'warn' : 'plain', limit === undefined ? 'open' : `of ${whole(limit)}`)}
+</dl>${
+    drained.length === 0
+      ? undefined
+      : html`<p class="warn">Drained by an operator: ${drained.slice(0, SHOWN_DRAINED).join(', ')}${others > 0 ? ` and ${others} more` : ''}</p>`
+  }`;
 }
 
 function tile(name: string, value: Content, mood: Mood, note: Content): Html {
@@ -82,9 +68,63 @@ function apiTile({ api }: NodeView): Html {
   return tile('API server', 'lost', 'bad', `nothing for ${span(api.staleForMs)}; the last state is served`);
 }
 
-function drained({ drained: endpoints }: NodeView): Html | undefined {
-  if (endpoints.length === 0) return undefined;
-  return html`<p class="warn">Drained by an operator: ${endpoints.slice(0, 20).join(', ')}${
-    endpoints.length > 20 ? ` and ${endpoints.length - 20} more` : ''
-  }</p>`;
+type Line = readonly [name: string, color: string, of: (sample: HistorySample) => number];
+
+const PLOTS: readonly (readonly [title: string, show: (value: number) => string, lines: readonly Line[]])[] = [
+  ['New connections', amount, [['', 'a', ({ connections }) => connections]]],
+  [
+    'Bytes',
+    bytes,
+    [
+      ['in', 'a', ({ receivedBytes }) => receivedBytes],
+      ['out', 'b', ({ sentBytes }) => sentBytes],
+    ],
+  ],
+  ['Failures', amount, [['', 'c', ({ failures }) => failures]]],
+];
+
+const WIDTH = 300;
+const HEIGHT = 60;
+
+/** The last fifteen minutes, the newest sample at the right; the time before the program started stays empty. */
+export function plots(history: readonly HistorySample[]): Html {
+  const newest = history.at(-1);
+  return html`${PLOTS.map(([title, show, lines]) => {
+    const top = Math.max(...history.flatMap((sample) => lines.map(([, , of]) => of(sample))), 0);
+    const peak = `peak ${show(top)}/s`;
+    const points = (of: Line[2]) =>
+      history
+        .map((sample) => {
+          const x = WIDTH * (1 - ((newest?.at ?? 0) - sample.at) / HISTORY_MS);
+          const y = top === 0 ? HEIGHT : HEIGHT - (of(sample) / top) * (HEIGHT - 2);
+          return `${x.toFixed(1)},${y.toFixed(1)}`;
+        })
+        .join(' ');
+    const values = lines.map(([name, , of]) =>
+      `${name} ${newest === undefined ? '–' : `${show(of(newest))}/s`}`.trim(),
+    );
+    return html`<figure><figcaption><b>${title}</b> ${lines.map(
+      ([, color], index) => html`<span class="key ${color}">${values[index]}</span> `,
+    )}<span class="dim">${peak}</span></figcaption>
+<svg viewBox="0 0 ${WIDTH} ${HEIGHT}" preserveAspectRatio="none" role="img" aria-label="${title} over the last fifteen minutes: now ${values.join(', ')}; ${peak}">${lines.map(
+      ([, color, of]) => html`<polyline class="${color}" points="${points(of)}"/>`,
+    )}</svg></figure>`;
+  })}`;
+}
+
+/** Newest first. */
+export function eventsTable(events: readonly EventView[]): Html {
+  if (events.length === 0) return html`<p class="dim">Nothing has happened yet.</p>`;
+  const rows = events
+    .slice(-SHOWN_EVENTS)
+    .reverse()
+    .map(({ id, at, level, message, fields }) => {
+      const time = rfc3339(at).slice(0, '2026-11-20T13:04:59'.length).replace('T', ' ');
+      const pairs = Object.entries(fields).map(
+        ([key, value]) => html`<span class="field"><i>${key}</i>${String(value)}</span> `,
+      );
+      return html`<tr id="event-${id}"><td>${time}</td><td><span class="level ${level}">${level}</span></td><td>${message} ${pairs}</td></tr>`;
+    });
+  return html`<div class="scroll"><table class="events"><thead><tr><th scope="col">Time (UTC)</th><th scope="col">Level</th><th scope="col">What</th></tr></thead>
+<tbody>${rows}</tbody></table></div>`;
 }

@@ -1,4 +1,6 @@
-/** By what the table of Services can be sorted; the first is the default. */
+/* Which part of everything the page shows. All of it is in the URL: it can be passed on, and works without JavaScript. */
+
+/** What the table of Services can be sorted by; the first is the default. */
 export const SORTS = [
   'name',
   'state',
@@ -15,7 +17,6 @@ export const SORTS = [
 ] as const;
 export type Sort = (typeof SORTS)[number];
 
-/** What part of everything the page shows. All of it stands in the URL, so that it can be passed on, and works without JavaScript. */
 export interface PageQuery {
   /** Words that all have to be somewhere in a Service's name or addresses, in lower case. */
   readonly words: readonly string[];
@@ -25,18 +26,18 @@ export interface PageQuery {
   readonly hideHealthy: boolean;
   /** From 1. */
   readonly page: number;
-  /** Rows whose endpoints are shown, as {@link rowKey} has them. */
+  /** Rows whose endpoints are shown, by their {@link rowKey}. */
   readonly open: readonly string[];
 }
 
-/** Each may have hundreds of endpoints, and all of them are made in one turn of the event loop. The last that were opened count. */
+/** Each may have hundreds of endpoints, all rendered in one turn of the event loop. The last that were opened count. */
 export const MAX_OPEN = 20;
 const MAX_SEARCH = 200;
 
-/** What {@link rowKey} makes of names that `src/kubernetes/objects/` has let pass. Each link of the page repeats all that are open. */
+/** A {@link rowKey} of valid names. Each link of the page repeats all that are open, so they must be short. */
 const ROW_KEY = /^[a-z0-9-]{1,63}\/[a-z0-9-]{1,63}(:[a-z0-9-]{1,63})?(\/IPv6)?$/;
 
-/** Hostile: whatever is not understood is left out. */
+/** From a hostile client: ignores what is not understood. */
 export function parsePageQuery(query: URLSearchParams): PageQuery {
   const page = Number(query.get('page'));
   return {
@@ -52,12 +53,7 @@ export function parsePageQuery(query: URLSearchParams): PageQuery {
   };
 }
 
-/** The other way round: "?q=web&sort=active", or "?" for the default. */
-export function printPageQuery(query: PageQuery): string {
-  return `?${pageParameters(query)}`;
-}
-
-/** The same, one by one. */
+/** The other way round. */
 export function pageParameters({ words, sort, reversed, hideHealthy, page, open }: PageQuery): URLSearchParams {
   const query = new URLSearchParams();
   if (words.length > 0) query.set('q', words.join(' '));
@@ -67,6 +63,11 @@ export function pageParameters({ words, sort, reversed, hideHealthy, page, open 
   if (page !== 1) query.set('page', String(page));
   for (const key of open) query.append('open', key);
   return query;
+}
+
+/** "?q=web&sort=active", or "?" for the default. */
+export function printPageQuery(query: PageQuery): string {
+  return `?${pageParameters(query)}`;
 }
 
 /** One row of the table: a Service port within one address family. */

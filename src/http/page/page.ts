@@ -2,11 +2,61 @@ import { createHash } from 'node:crypto';
 import type { NodeView } from '../../model/view.ts';
 import { type Content, Html, html } from './html.ts';
 import { type PageQuery, pageParameters, printPageQuery } from './page-query.ts';
-import type { Parts } from './parts.ts';
 import { SCRIPT } from './script.ts';
-import { STYLE } from './style.ts';
 
-/** Nothing from anywhere but this server, no frame around it, and no script or style but the page's own. */
+const STYLE = `
+:root { color-scheme: light dark; --text: #1c2024; --dim: #666d75; --ground: #fff; --raised: #f4f5f7; --line: #d9dce0;
+  --good: #18794e; --warn: #96540a; --bad: #c62a2f; --a: #0b68cb; --b: #8145b5; --c: #c62a2f; }
+@media (prefers-color-scheme: dark) {
+  :root { --text: #e4e6e9; --dim: #9ba1a8; --ground: #14171a; --raised: #1e2226; --line: #353b41;
+    --good: #4cc38a; --warn: #f0a03c; --bad: #ff8589; --a: #6cb6ff; --b: #c99bf2; --c: #ff8589; }
+}
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 110rem; padding: 1rem 1.25rem 2rem; background: var(--ground); color: var(--text);
+  font: 14px/1.45 system-ui, sans-serif; }
+h1 { font-size: 1.3rem; margin: 0; } h2 { font-size: 1.05rem; margin: 1.5rem 0 .4rem; }
+p { margin: .35rem 0; } a { color: var(--a); } small, .dim, caption { color: var(--dim); }
+header { display: flex; flex-wrap: wrap; gap: .4rem 1rem; align-items: baseline; }
+header nav, #live { margin-left: auto; } #live + nav { margin-left: 0; }
+.mark, .state, .level { display: inline-block; border-radius: .7em; padding: 0 .6em; border: 1px solid currentColor; font-weight: 600; font-size: .9em; }
+.good b, .mark.good, .state.ok, .state.active { color: var(--good); }
+.warn b, p.warn, .state.degraded, .state.pending, .state.draining, .state.drained, .level.warn { color: var(--warn); }
+.bad b, .mark.bad, .state.empty, .level.error, .failed { color: var(--bad); }
+.level.info { color: var(--dim); }
+dl.tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(7.4rem, 1fr)); gap: .5rem; margin: .6rem 0; }
+.tiles div { background: var(--raised); border: 1px solid var(--line); border-radius: .4rem; padding: .4rem .6rem; overflow-wrap: anywhere; }
+dt { color: var(--dim); font-size: .85em; } dd { margin: 0; } dd b { display: block; font-size: 1.15em; } dd span { color: var(--dim); font-size: .85em; }
+#plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(17rem, 1fr)); gap: .75rem; }
+figure { margin: 0; } figcaption { display: flex; flex-wrap: wrap; gap: .2rem .7rem; }
+figcaption .dim { margin-left: auto; }
+figure svg { width: 100%; height: 64px; display: block; background: var(--raised); border: 1px solid var(--line); border-radius: .3rem; }
+polyline { fill: none; stroke-width: 1.5; vector-effect: non-scaling-stroke; }
+polyline.a { stroke: var(--a); } polyline.b { stroke: var(--b); } polyline.c { stroke: var(--c); }
+.key.a { color: var(--a); } .key.b { color: var(--b); } .key.c { color: var(--c); }
+form { display: flex; flex-wrap: wrap; gap: .5rem 1rem; align-items: center; margin: .5rem 0; }
+input[type=search] { font: inherit; padding: .3rem .5rem; width: 22rem; max-width: 100%; }
+button { font: inherit; padding: .25rem .7rem; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+th, td { text-align: left; padding: .22rem .45rem; border-bottom: 1px solid var(--line); white-space: nowrap; font-weight: inherit; }
+thead th { color: var(--dim); font-size: .88em; position: sticky; top: 0; background: var(--ground); }
+thead a { color: inherit; } th[aria-sort=ascending] a::after { content: " ▲"; } th[aria-sort=descending] a::after { content: " ▼"; }
+.number { text-align: right; } tbody th a { text-decoration: none; font-weight: 600; }
+tbody tr:hover > * { background: var(--raised); }
+tr.open > td { background: var(--raised); padding: .6rem 1rem; white-space: normal; }
+tr.open .endpoints thead th, tr.open .endpoints { background: none; } caption { text-align: left; padding: .4rem .6rem .1rem; }
+.facts { display: flex; flex-wrap: wrap; gap: .1rem 1.5rem; list-style: none; margin: 0; padding: 0 .6rem; }
+.error, .events td:last-child { white-space: normal; overflow-wrap: anywhere; }
+.field { margin-left: .5em; color: var(--dim); } .field i { font-style: normal; opacity: .75; } .field i::after { content: "="; }
+svg.share { width: 6rem; height: .65em; } .share .all { fill: var(--line); } .share .part { fill: var(--a); }
+nav a, nav span { margin-right: .5rem; }
+[hidden] { display: none; }
+`;
+
+/** What changes while one looks at the page, by the id of the element that it fills. */
+export type Parts = Readonly<Record<'mark' | 'overview' | 'plots' | 'services' | 'events', Html>>;
+
+/** Nothing from anywhere but this server, no frame around the page, and no script or style but its own. */
 export const CONTENT_SECURITY_POLICY = [
   "default-src 'none'",
   `script-src '${hashOf(SCRIPT)}'`,
@@ -18,11 +68,11 @@ export const CONTENT_SECURITY_POLICY = [
   "frame-ancestors 'none'",
 ].join('; ');
 
-/** The mark of two arrows that part, as a picture for the browser's tab. */
+/** Two arrows that part, for the browser's tab. */
 const ICON =
   'data:image/svg+xml,%3Csvg xmlns=%22http://www.w3.org/2000/svg%22 viewBox=%220 0 16 16%22%3E%3Cpath fill=%22none%22 stroke=%22%230b68cb%22 stroke-width=%222%22 d=%22M1 8h5l4-4h5M6 8l4 4h5%22/%3E%3C/svg%3E';
 
-/** The whole document, as it is without JavaScript. */
+/** The whole document, which works without JavaScript. */
 export function page({ nodeName }: NodeView, parts: Parts, query: PageQuery): string {
   const { words, hideHealthy } = query;
   return html`<!DOCTYPE html>
@@ -58,7 +108,7 @@ export function page({ nodeName }: NodeView, parts: Parts, query: PageQuery): st
 `.text;
 }
 
-/** What a search leaves as it is; of what it finds, the first page is shown. */
+/** A search keeps the order and the open rows, and shows the first page of what it finds. */
 function unseenFields(query: PageQuery): Content {
   const others = pageParameters({ ...query, words: [], hideHealthy: false, page: 1 });
   return [...others].map(([name, value]) => html`<input type="hidden" name="${name}" value="${value}">`);

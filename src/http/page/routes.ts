@@ -1,18 +1,21 @@
 import type { View } from '../../model/view.ts';
 import type { Clock } from '../../util/clock.ts';
-import { oneAtATime } from '../../util/wait.ts';
+import { oneAtATime, sleep } from '../../util/wait.ts';
 import { atOnce, type Handler, type HttpResponse, JSON_TYPE, TEXT } from '../http-server.ts';
 import { statusCsv, statusJson } from './exports.ts';
-import { liveEvents } from './live.ts';
-import { CONTENT_SECURITY_POLICY, page } from './page.ts';
+import { eventsTable, healthMark, overview, plots } from './overview.ts';
+import { CONTENT_SECURITY_POLICY, type Parts, page } from './page.ts';
 import { type PageQuery, parsePageQuery } from './page-query.ts';
-import { makeParts } from './parts.ts';
+import { select, servicesTable } from './services.ts';
 
 /** People who look at the same time. Each costs some time of the event loop. */
 const MAX_LIVE = 8;
-
-/** Of each kind at the same time. They are much longer than pages, and nobody's eyes wait for them. */
+/** Of each kind at the same time. They are much longer than pages, and nobody watches them arrive. */
 const MAX_EXPORTS = 2;
+
+const PERIOD_MS = 2_000;
+/** With thousands of Services, rendering takes at most one part in so many of the time. */
+const REST = 20;
 
 const HEADERS = {
   'Content-Security-Policy': CONTENT_SECURITY_POLICY,
@@ -22,39 +25,69 @@ const HEADERS = {
 } as const;
 
 /**
- * The status page, what it shows as CSV and JSON, and the stream that keeps it live. It can be read only, and tells
- * what `/metrics` on the same address tells, so it asks nobody who they are either.
+ * The status page, the same as CSV and JSON, and the stream that keeps it live. It is read-only and shows what
+ * `/metrics` on the same address shows, so it authenticates nobody either.
  */
 export function statusRoutes(view: View, clock: Clock): readonly (readonly [path: string, Handler])[] {
-  const partsOf = oneAtATime((query: PageQuery) => makeParts(view, query, clock));
+  const render = oneAtATime(async (query: PageQuery) => {
+    const node = await view.node();
+    const selection = await select(view, query, clock);
+    const parts: Parts = {
+      mark: healthMark(node),
+      overview: overview(node),
+      plots: plots(view.history()),
+      services: servicesTable(selection, query, node.now),
+      events: eventsTable(view.events()),
+    };
+    return { node, parts };
+  });
   const answer = (contentType: string, body: HttpResponse['body'], more: Partial<HttpResponse> = {}): HttpResponse => ({
-    status: 200,
-    contentType,
-    headers: HEADERS,
-    body,
+    ...{ status: 200, contentType, headers: HEADERS, body },
     ...more,
   });
+  const busy = (text: string) => answer(TEXT, text, { status: 503 });
   const document: Handler = async ({ query, signal }) => {
     const wanted = parsePageQuery(query);
-    const made = await partsOf(wanted, signal);
-    return answer('text/html; charset=utf-8', made === undefined ? '' : page(made.node, made.parts, wanted));
+    const rendered = await render(wanted, signal);
+    return answer(
+      'text/html; charset=utf-8',
+      rendered === undefined ? '' : page(rendered.node, rendered.parts, wanted),
+    );
   };
-  const busy = (text: string) => answer(TEXT, text, { status: 503 });
-  // With thousands of Services, many megabytes, which somebody far away takes minutes to read.
-  const whole = (contentType: string, body: HttpResponse['body']) => answer(contentType, body, { unhurried: true });
-  const others = busy('Others are being answered; try again.\n');
+  // With thousands of Services, many megabytes, which a client far away takes minutes to read.
+  const whole = (contentType: string, make: typeof statusJson): Handler =>
+    atOnce(MAX_EXPORTS, busy('Others are being answered; try again.\n'), () =>
+      answer(contentType, make(view, clock), { unhurried: true }),
+    );
+  /**
+   * The parts of the page as server-sent events: all at first, then every two seconds those that have changed, in one
+   * event. The next one is made when the client has taken the one before. Ends when the client has left.
+   */
+  async function* live(query: PageQuery, signal: AbortSignal): AsyncGenerator<string> {
+    const sent = new Map<string, string>();
+    // A client that was cut off waits this long before it comes again.
+    yield 'retry: 3000\n\n';
+    while (!signal.aborted) {
+      const beganMs = clock.now();
+      const rendered = await render(query, signal);
+      if (rendered === undefined) return;
+      const changed = Object.entries(rendered.parts).filter(([id, { text }]) => sent.get(id) !== text);
+      for (const [id, { text }] of changed) sent.set(id, text);
+      // Also when nothing has changed: writing finds out that a client has gone without a word.
+      yield `data: ${JSON.stringify(Object.fromEntries(changed.map(([id, { text }]) => [id, text])))}\n\n`;
+      await sleep(Math.max(PERIOD_MS, REST * (clock.now() - beganMs)), clock, signal);
+    }
+  }
+  const tooMany = busy(`${MAX_LIVE} others are looking already; reload the page now and then.\n`);
   return [
     ['/', document],
     ['/status', document],
-    ['/status.json', atOnce(MAX_EXPORTS, others, () => whole(JSON_TYPE, statusJson(view, clock)))],
-    ['/status.csv', atOnce(MAX_EXPORTS, others, () => whole('text/csv; charset=utf-8', statusCsv(view, clock)))],
+    ['/status.json', whole(JSON_TYPE, statusJson)],
+    ['/status.csv', whole('text/csv; charset=utf-8', statusCsv)],
     [
       '/status/live',
-      atOnce(
-        MAX_LIVE,
-        busy(`${MAX_LIVE} others are looking already; reload the page now and then.\n`),
-        ({ query, signal }) =>
-          answer('text/event-stream', liveEvents(partsOf, parsePageQuery(query), clock, signal), { unhurried: true }),
+      atOnce(MAX_LIVE, tooMany, ({ query, signal }) =>
+        answer('text/event-stream', live(parsePageQuery(query), signal), { unhurried: true }),
       ),
     ],
   ];

@@ -1,9 +1,8 @@
 import { MAX_OPEN } from './page-query.ts';
 
 /**
- * What makes the page live: the server sends its parts as HTML again and again, and this puts what differs in place. Links
- * and the search form work by themselves; here they alter what is sent next, without loading the page. The script's
- * hash stands in the Content-Security-Policy.
+ * Keeps the page live: the server sends parts as HTML again and again, and this patches what differs. Links and the
+ * search form work without it; here they change what the server sends next, without loading the page.
  */
 export const SCRIPT = `
 'use strict';
@@ -11,13 +10,13 @@ const parts = ['mark', 'overview', 'plots', 'services', 'events'].map((id) => do
 const form = document.querySelector('form');
 const live = document.getElementById('live');
 const pause = document.getElementById('pause');
-// Of which part of everything there is a picture.
+// The query whose answer is on the page.
 let shown = location.search;
 let stream;
 let again;
 
-// Alters the old tree only where the new one differs, so that focus, selection and scrolling stay.
-function follow(old, fresh) {
+// Patches the old tree only where the new one differs, so that focus, selection and scrolling stay.
+function patch(old, fresh) {
   if (old.nodeName !== fresh.nodeName || (old.id || '') !== (fresh.id || '')) return old.replaceWith(fresh);
   if (old.nodeType === Node.TEXT_NODE) {
     if (old.data !== fresh.data) old.data = fresh.data;
@@ -25,34 +24,34 @@ function follow(old, fresh) {
   }
   for (const { name } of [...(old.attributes ?? [])]) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
   for (const { name, value } of fresh.attributes ?? []) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
-  followChildren(old, fresh);
+  patchChildren(old, fresh);
 }
 
-function followChildren(old, fresh) {
+function patchChildren(old, fresh) {
   const added = [...fresh.childNodes];
   const staying = new Set(added.map(({ id }) => id));
   for (const child of [...old.children]) if (child.id && !staying.has(child.id)) child.remove();
   const known = new Map([...old.children].map((child) => [child.id, child]));
   added.forEach((child, index) => {
     const there = old.childNodes[index];
-    // A row that has moved brings its element along.
+    // A row that has moved takes its element along.
     const own = child.id && known.get(child.id);
     if (own) {
       if (own !== there) old.insertBefore(own, there ?? null);
-      follow(own, child);
-    } else if (there && !there.id) follow(there, child);
-    // What is there has its place further down.
+      patch(own, child);
+    } else if (there && !there.id) patch(there, child);
+    // The element here belongs further down.
     else old.insertBefore(child, there ?? null);
   });
   while (old.childNodes.length > added.length) old.lastChild.remove();
 }
 
-// Gives each part what fills it by now; undefined where that is the same.
+// contentOf: the new content of a part, undefined where it is the same.
 function show(contentOf) {
   const focused = document.activeElement;
   for (const part of parts) {
     const content = contentOf(part.id);
-    if (content) followChildren(part, content);
+    if (content) patchChildren(part, content);
   }
   // An element that is moved loses the focus.
   if (focused && focused !== document.activeElement) document.getElementById(focused.id)?.focus({ preventScroll: true });
@@ -85,7 +84,7 @@ function connect() {
     shown = search;
     say('live');
   };
-  // Refused or lost: the browser tries again by itself only in some of these cases.
+  // Refused or lost: the browser reconnects by itself only in some of these cases.
   stream.onerror = () => {
     say('connection lost, trying again', true);
     if (stream.readyState !== EventSource.CLOSED) return;
@@ -94,7 +93,7 @@ function connect() {
   };
 }
 
-// What was asked for is shown without a stream, too: while paused, or when others have taken all streams.
+// Shows a new query without a stream: while paused, or when other people have taken all streams.
 function showOnce() {
   const { search } = location;
   if (search === shown) return;
@@ -114,7 +113,7 @@ function go(wanted) {
   connect();
 }
 
-// A link was made before what was asked for since, so only what it is there to alter is taken from it.
+// A link may be older than the current query, so only the parameters that it is meant to change are taken from it.
 const ALTERED = { sort: ['sort', 'reversed', 'page'], page: ['page'] };
 function goAlong(link) {
   const wanted = new URLSearchParams(location.search);

@@ -7,6 +7,7 @@ import type { Clock, Timer } from '../../util/clock.ts';
 import { LineSplitter, LineTooLongError } from '../../util/line-splitter.ts';
 import type { Log } from '../../util/log.ts';
 import { messageOf } from '../../util/text.ts';
+import { inPieces } from '../view/pieces.ts';
 import { type Commands, decodeRequest, READ_TIMEOUT_MS, type Request, RequestError } from './protocol.ts';
 import { listenAt, type SocketFile } from './socket-file.ts';
 
@@ -137,7 +138,7 @@ export class ControlServer {
         yield JSON.stringify(await view.node());
         return;
       case 'services':
-        yield* inPieces(view.services(request.params), clock);
+        for (const rows of inPieces(view.services(request.params), clock, JSON.stringify)) yield `[${rows.join(',')}]`;
         return;
       case 'connections':
         for await (const piece of view.connections(request.params)) yield JSON.stringify(piece);
@@ -199,30 +200,4 @@ async function firstLine(socket: Socket): Promise<string | undefined> {
   } catch (error) {
     throw error instanceof LineTooLongError ? new RequestError(error.message) : error;
   }
-}
-
-/** Of one piece: few enough that other work of the event loop waits no longer than {@link SLICE_MS} and a row. */
-const MAX_ROWS = 100;
-const MAX_CHARACTERS = 64 * 1024;
-const SLICE_MS = 2;
-
-/**
- * Rows as small JSON arrays, made as they are asked for. Ten thousand Services with all their endpoints are many
- * megabytes; making that text at once would hold up this thread for too long.
- */
-export function* inPieces(rows: Iterable<unknown>, clock: Clock): Generator<string> {
-  let texts: string[] = [];
-  let characters = 0;
-  let endMs = clock.now() + SLICE_MS;
-  for (const row of rows) {
-    const text = JSON.stringify(row);
-    texts.push(text);
-    characters += text.length;
-    if (texts.length < MAX_ROWS && characters < MAX_CHARACTERS && clock.now() < endMs) continue;
-    yield `[${texts.join(',')}]`;
-    texts = [];
-    characters = 0;
-    endMs = clock.now() + SLICE_MS;
-  }
-  if (texts.length > 0) yield `[${texts.join(',')}]`;
 }

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { html } from '../../../src/http/page/html.ts';
+import { ago, amount, bytes, html, mebibytes, span, whole } from '../../../src/http/page/html.ts';
 
 test('what is put in is escaped, for text and for quoted attributes', () => {
   const evil = `<script>"'&`;
@@ -17,4 +17,44 @@ test('what is HTML already, lists and numbers go in as they are, and undefined i
 
 test('a backslash and a dollar sign are themselves', () => {
   assert.equal(html`\\d${'$&\\1'}`.text, '\\d$&amp;\\1');
+});
+
+test('amounts have two or three digits', () => {
+  for (const [value, text] of [
+    [0, '0'],
+    [0.04, '0.0'],
+    [0.4, '0.4'],
+    [9.96, '10'],
+    [999.4, '999'],
+    [999.6, '1.0 k'],
+    [1_234, '1.2 k'],
+    [350_000_000, '350 M'],
+    [9.9e20, '990000 P'],
+  ] as const) {
+    assert.equal(amount(value), text);
+  }
+  assert.equal(bytes(0), '0 B');
+  assert.equal(bytes(25_300_000), '25 MB');
+  assert.equal(mebibytes(90 * 2 ** 20), '90 MiB');
+  assert.equal(whole(1_234_567.4), '1,234,567');
+});
+
+test('spans of time are told in the unit that one would use', () => {
+  for (const [ms, text] of [
+    [0, '0 ms'],
+    [0.25, '0.3 ms'],
+    [12, '12 ms'],
+    [999.7, '1.0 s'],
+    [4_000, '4.0 s'],
+    [59_000, '59 s'],
+    [120_000, '2 min'],
+    [3 * 3_600_000, '3 h'],
+    [3 * 86_400_000, '3 d'],
+  ] as const) {
+    assert.equal(span(ms), text);
+  }
+  assert.equal(ago(999), 'just now');
+  assert.equal(ago(-5), 'just now');
+  assert.equal(ago(4_900), '4 s ago');
+  assert.equal(ago(7_200_000), '2 h ago');
 });

@@ -293,3 +293,17 @@ test('a cell that a spreadsheet would compute is quoted', async (t) => {
   const { body } = await ask(address, '/status.csv');
   for (const reason of ["'=1+1", "'+1", "'-1", "'@x", "'\tx"]) assert.ok(body.includes(`,ok,${reason},`), reason);
 });
+
+test('the whole as JSON and CSV, like the live page, may take as long as somebody goes on reading; pages may not', async () => {
+  const routes = statusRoutes(new FakeView(), new ManualClock());
+  const query = new URLSearchParams();
+  const unhurried = await Promise.all(
+    routes.map(async ([path, handler]) => {
+      const client = new AbortController();
+      const response = await handler({ query, signal: client.signal });
+      client.abort();
+      return response.unhurried ? [path] : [];
+    }),
+  );
+  assert.deepEqual(unhurried.flat(), ['/status.json', '/status.csv', '/status/live']);
+});

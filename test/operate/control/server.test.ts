@@ -4,14 +4,8 @@ import { type Address, parseAddress } from '../../../src/model/address.ts';
 import { servicePortName } from '../../../src/model/service.ts';
 import type { ConnectionView, Explanation, Question, ServiceFilter, ServiceView } from '../../../src/model/view.ts';
 import { PROTOCOL_VERSION, READ_TIMEOUT_MS } from '../../../src/operate/control/protocol.ts';
-import {
-  inPieces,
-  MAX_CONNECTIONS,
-  MAX_REQUEST_BYTES,
-  REQUEST_TIMEOUT_MS,
-} from '../../../src/operate/control/server.ts';
+import { MAX_CONNECTIONS, MAX_REQUEST_BYTES, REQUEST_TIMEOUT_MS } from '../../../src/operate/control/server.ts';
 import { FakeView } from '../../fakes/fake-view.ts';
-import { ManualClock } from '../../fakes/manual-clock.ts';
 import { settle, until } from '../../support/until.ts';
 import { all, RawClient, served } from './served.ts';
 
@@ -377,59 +371,4 @@ test('a view that fails is told to the client and to the log, and the next one i
     },
   ]);
   assert.equal((await all(control.ask('node', {}))).length, 1);
-});
-
-function sizes(rows: Iterable<unknown>, clock = new ManualClock()): number[] {
-  return [...inPieces(rows, clock)].map((piece) => (JSON.parse(piece) as unknown[]).length);
-}
-
-describe('rows', () => {
-  test('come in the order in which they are, as JSON', () => {
-    const rows = Array.from({ length: 250 }, (_, index) => ({ index, text: '"\n' }));
-    const pieces = [...inPieces(rows, new ManualClock())];
-    assert.deepEqual(
-      pieces.flatMap((piece) => JSON.parse(piece) as unknown[]),
-      rows,
-    );
-    assert.ok(pieces.every((piece) => !piece.includes('\n')));
-  });
-
-  test('are at most a hundred a piece', () => {
-    assert.deepEqual(sizes(Array(250).fill(0)), [100, 100, 50]);
-    assert.deepEqual(sizes(Array(200).fill(0)), [100, 100]);
-    assert.deepEqual(sizes([]), []);
-  });
-
-  test('are fewer when they are large', () => {
-    assert.deepEqual(sizes(Array(7).fill('x'.repeat(30_000))), [3, 3, 1]);
-    assert.deepEqual(sizes(['x'.repeat(1_000_000), 'x'.repeat(1_000_000)]), [1, 1]);
-  });
-
-  test('are fewer when it takes long to make them', () => {
-    const clock = new ManualClock();
-    function* slow() {
-      for (let row = 0; row < 5; row++) {
-        clock.advance(1);
-        yield row;
-      }
-    }
-    assert.deepEqual(sizes(slow(), clock), [2, 2, 1]);
-  });
-
-  test('are not made before they are asked for', () => {
-    let made = 0;
-    let isOver = false;
-    function* rows() {
-      try {
-        for (;;) yield made++;
-      } finally {
-        isOver = true;
-      }
-    }
-    for (const _ of inPieces(rows(), new ManualClock())) {
-      assert.equal(made, 100);
-      break;
-    }
-    assert.ok(isOver);
-  });
 });

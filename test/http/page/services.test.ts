@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { parsePageQuery, type SORTS } from '../../../src/http/page/page-query.ts';
-import { ROWS_PER_PAGE, select } from '../../../src/http/page/selection.ts';
+import { ROWS_PER_PAGE, select } from '../../../src/http/page/services.ts';
 import type { ServiceView } from '../../../src/model/view.ts';
 import { FakeView } from '../../fakes/fake-view.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';

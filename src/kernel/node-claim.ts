@@ -7,20 +7,20 @@ import { messageOf } from '../util/text.ts';
 const NAME = 'kube-userspace-proxy';
 const ROOT = 0;
 
-/** Who proxies in this network namespace. */
+/** The process that proxies in this network namespace. */
 export interface NodeHolder {
-  /** `undefined` when it is in a PID namespace that cannot be seen from here. */
+  /** `undefined` when it is in a PID namespace that is not visible from here. */
   readonly pid: number | undefined;
   readonly uid: number;
 }
 
 /**
- * That one proxy, and no other, serves this node: two would put back each other's rules for ever.
+ * Ensures that one proxy serves this node: two would undo each other's rules for ever (docs/adr/0014).
  *
- * It is the name of an abstract Unix socket, for that has the extent of what it guards: one network namespace, to which
- * the rules belong, whatever files a container sees; and the kernel gives it back when the process ends, however it does.
- * A lock on a file has neither. Any user may take the name, though, so only root's word (or that of the proxy's own
- * user), which the kernel gives, keeps a proxy from starting.
+ * The claim is the name of an abstract Unix socket. Its scope is one network namespace, to which the rules belong,
+ * whatever files a container sees; and the kernel releases it when the process ends, however that happens. Neither is
+ * true of a lock on a file. But any user may take the name, so only a holder that runs as root or as the proxy's own
+ * user, according to the kernel, keeps a proxy from starting.
  */
 export class NodeClaim {
   readonly #log: Log;
@@ -32,7 +32,7 @@ export class NodeClaim {
     this.#name = name;
   }
 
-  /** Rejects with a sentence for the user when another proxy has it. Whatever else is in the way is only told of. */
+  /** Rejects with a sentence for the user when another proxy holds the name. Any other obstacle is only logged. */
   async take(): Promise<void> {
     for (let isLast = false; ; isLast = true) {
       try {
@@ -42,11 +42,10 @@ export class NodeClaim {
         const isTaken = (error as NodeJS.ErrnoException).code === 'EADDRINUSE';
         const holder = isTaken ? await nodeHolder(this.#name) : undefined;
         if (holder !== undefined && isTrusted(holder)) {
-          throw new Error(
-            `${describe(holder)}, and two would undo each other's rules; stop that one first (systemctl stop kube-userspace-proxy, or delete its Pod)`,
-          );
+          const stop = 'stop that one first (systemctl stop kube-userspace-proxy, or delete its Pod)';
+          throw new Error(`${describe(holder)}, and two would undo each other's rules; ${stop}`);
         }
-        // It may have ended in between.
+        // The holder may have ended in between.
         if (isTaken && holder === undefined && !isLast) continue;
         this.#log.warn('Cannot claim the node; a second proxy on it would go unnoticed', {
           name: `@${this.#name}`,
@@ -58,7 +57,7 @@ export class NodeClaim {
     }
   }
 
-  /** Takes it again after {@link close}, from a predecessor too. What is in the way is only told of. */
+  /** Takes the name again after {@link close}, or from a predecessor. Any obstacle is only logged. */
   start(): void {
     if (this.#server !== undefined) return;
     this.take().catch((error: unknown) => {
@@ -78,14 +77,13 @@ export function describe({ pid }: NodeHolder): string {
   return `another kube-userspace-proxy (${pid === undefined ? 'in another container' : `process ${pid}`}) serves this node`;
 }
 
-/** Whether it can be believed to be a proxy. */
+/** Whether the holder may be believed to be a proxy. */
 export function isTrusted({ uid }: NodeHolder): boolean {
   return uid === ROOT || uid === process.getuid?.();
 }
 
-/** `undefined` also where the kernel cannot be asked, for want of koffi. */
+/** `undefined` without a holder, and where system calls do not work. */
 export async function nodeHolder(name = NAME): Promise<NodeHolder | undefined> {
-  // Only here, as the portable engine runs without koffi.
   const sys = await import('../sys/unix-socket.ts').catch(() => undefined);
   const owner = sys?.ownerOfUnixListener(`@${name}`);
   if (owner === undefined || typeof owner === 'number') return undefined;
@@ -96,7 +94,7 @@ async function listenAt(name: string): Promise<Server> {
   const server = createServer((socket) => socket.destroy());
   server.listen({ path: `\0${name}` });
   await once(server, 'listening');
-  // What fails later is a client's matter: the name is ours.
+  // Later errors concern single clients: the name is ours.
   server.on('error', () => {});
   server.unref();
   return server;

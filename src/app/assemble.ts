@@ -2,8 +2,9 @@ import type { Config } from '../config/config.ts';
 import { VERSION } from '../config/version.ts';
 import { Health } from '../http/health.ts';
 import { HealthCheckNodePorts } from '../http/health-check-node-ports.ts';
+import { HealthChecks } from '../http/health-checks.ts';
 import { Metrics } from '../http/metrics.ts';
-import { allLocalAddresses } from '../kernel/addresses.ts';
+import { allLocalAddresses, localAddresses } from '../kernel/addresses.ts';
 import { NetlinkConntrack } from '../kernel/conntrack/conntrack.ts';
 import { ExecHelper } from '../kernel/iptables/exec-helper.ts';
 import { createIptables } from '../kernel/iptables/iptables.ts';
@@ -11,143 +12,114 @@ import { ListeningSockets } from '../kernel/local-ports.ts';
 import { measureLoopDelay } from '../kernel/process.ts';
 import { nodeName as nameOfNode } from '../kubernetes/node.ts';
 import type { IpFamily } from '../model/address.ts';
-import type { DataPlane } from '../model/data-plane.ts';
-import type { ApiStatus } from '../model/source.ts';
-import type { View } from '../model/view.ts';
 import { DataPlaneLog } from '../operate/log/data-plane-log.ts';
 import type { ProcessLog } from '../operate/log/log.ts';
-import { createExplain } from '../operate/view/explain.ts';
-import type { TrafficSampler } from '../operate/view/traffic.ts';
+import { natProbeText } from '../rules/plan.ts';
+import { ControlPlane } from '../sync/control-plane.ts';
 import { Drains } from '../sync/drains.ts';
+import { familiesOf, ServedFamilies } from '../sync/served-families.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
-import { ControlPlane } from './control-plane.ts';
-import { HealthChecks } from './health-checks.ts';
-import { machine } from './machine.ts';
-import { openDataPlane } from './open-data-plane.ts';
-import { openSource, type Source } from './open-source.ts';
-import { openView } from './open-view.ts';
-import { createPipeline, type Pipeline } from './pipeline.ts';
-import { Ability, familiesOf, probeNat } from './served-families.ts';
-import { ThisNode } from './this-node.ts';
-import { watchMachine } from './watch-machine.ts';
+import { openDataPlane } from './data-plane.ts';
+import { NodeWatch, ThisNode } from './node.ts';
+import { createPipeline, type Pipeline, type Reports } from './pipeline.ts';
+import { openSource, type Source } from './source.ts';
+import { openView } from './view.ts';
 
 /** A fifth as often as prom-client: at rest its looks would cost more than all else. */
 const LOOP_LOOKS_MS = 50;
 
-/** The parts of a proxy, joined and not started. */
-export interface Parts {
-  readonly node: ThisNode;
-  readonly ability: Ability;
-  readonly dataPlane: DataPlane;
-  readonly dataPlaneLog: DataPlaneLog;
-  readonly source: Source;
-  readonly controlPlane: ControlPlane;
-  /** Looks again at what the node is. */
-  readonly lookAtNode: () => void;
-  readonly drains: Drains;
-  readonly health: Health;
-  readonly healthCheckNodePorts: HealthCheckNodePorts;
-  readonly metrics: Metrics;
-  readonly apiStatus: () => ApiStatus | undefined;
-  readonly view: View;
-  readonly sampler: TrafficSampler;
-}
-
-export interface Surroundings {
+export interface Context {
+  readonly config: Config;
   readonly log: ProcessLog;
   /** Milliseconds since 1970. */
   readonly startedAt: () => number;
-  /** Ends what is asked and told beside the Services. */
+  /** Ends what is not ended by the `stop` of a part. */
   readonly signal: AbortSignal;
 }
 
+/** The parts of a proxy, joined and not started. */
+export type Parts = Awaited<ReturnType<typeof assemble>>;
+
 /** Rejects with a sentence for the user when the proxy cannot run here. */
-export async function assemble(config: Config, { log, startedAt, signal }: Surroundings): Promise<Parts> {
-  const { exec } = new ExecHelper({ clock, log });
+export async function assemble({ config, log, startedAt, signal }: Context) {
   const nodeName = nameOfNode(config.hostnameOverride);
   const node = new ThisNode(config, { name: nodeName, log });
-  const families = familiesOf(config.bindAddress);
-  const dataPlaneLog = new DataPlaneLog(log, clock);
-  // Side by side: threads start while programs are asked what they are.
-  const [data, { iptables, ability, served }] = await Promise.all([
-    openDataPlane(config, { log, observer: dataPlaneLog }),
-    createIptables({ flavour: config.iptablesMode, exec, log }).then(async (iptables) => {
-      const address = (family: IpFamily) => node.address(family);
-      const ability = new Ability({ families, address, probe: probeNat(iptables), clock, log });
-      return { iptables, ability, served: await ability.atStart() };
-    }),
-  ]);
+  const bindings = familiesOf(config.bindAddress, localAddresses);
 
+  // The kernel. Side by side, as worker threads start while iptables is asked for its version.
+  const dataPlaneLog = new DataPlaneLog(log, clock);
+  const { exec } = new ExecHelper({ clock, log });
+  const [data, iptables] = await Promise.all([
+    openDataPlane(config, dataPlaneLog, log),
+    createIptables({ flavour: config.iptablesMode, exec, log }),
+  ]);
+  const served = new ServedFamilies({
+    families: bindings.map(({ family }) => family),
+    address: (family) => node.address(family),
+    probe: (family) => iptables.restore(family, natProbeText(family)),
+    ...{ clock, log },
+  });
+  await served.begin();
+  const conntrack = new NetlinkConntrack({ log, localAddresses: allLocalAddresses });
+  const { dataPlane, isMarking } = data;
+
+  // Every part below reports to metrics. At a scrape, metrics read these two, which are filled in below.
+  const pipelines: Pipeline[] = [];
+  let source: Source | undefined;
+  const apiStatus = () => source?.status?.();
   const health = new Health(clock, 2 * config.iptablesSyncPeriodMs);
-  const { dataPlane } = data;
-  const apiStatus = () => source.status?.();
-  const metrics: Metrics = new Metrics({
-    clock,
-    version: VERSION,
-    health,
-    families: served,
-    pendingServices: () => controlPlane.active.reduce((sum, { tracker }) => sum + tracker.pendingServices, 0),
+  const metrics = new Metrics({
+    ...{ clock, version: VERSION, health, families: served.active, log, apiStatus },
+    pendingServices: () => pipelines.reduce((sum, { tracker }) => sum + tracker.pendingServices, 0),
     stats: () => dataPlane.stats(),
-    log,
-    apiStatus,
     takeLoopDelay: measureLoopDelay(LOOP_LOOKS_MS),
   });
-  const source: Source = await openSource(config, { nodeName, log, metrics, signal });
 
-  const conntrack = new NetlinkConntrack({ log, localAddresses: allLocalAddresses });
-  const programs = new ListeningSockets(clock);
-  const healthCheckNodePorts = new HealthCheckNodePorts({
-    proxyHealthy: () => health.report().healthy,
-    clock,
-    log,
-  });
+  source = await openSource(config, { nodeName, log, metrics, signal });
+
+  const proxyHealthy = () => health.report().healthy;
+  const healthCheckNodePorts = new HealthCheckNodePorts({ proxyHealthy, clock, log });
   const healthChecks = new HealthChecks(healthCheckNodePorts);
-  const pipelines: readonly Pipeline[] = families.map((each) => {
-    const { family } = each;
-    const familyMetrics = metrics.of(family);
-    return createPipeline({
-      config,
-      served: each,
-      servedFamilies: () => controlPlane.active.map((active) => active.family),
-      node,
-      isListening: (address, port, protocol) =>
-        programs.isListening(address, port, protocol) &&
-        !pipelines.some(({ listeners }) => listeners.isLocalPort(port, protocol)),
-      dataPlane,
-      isMarking: data.isMarking,
-      iptables,
-      conntrack,
-      metrics: familyMetrics,
-      health: health.of(family),
-      log,
-      onDelta: (delta) => {
-        familyMetrics.stateChanged(delta);
-        healthChecks.update(family, delta.healthChecks);
-        for (const port of delta.unserved) source.reportUnserved?.(port);
-        for (const at of delta.triggeredAt) {
-          // What happened before the start says how old the cluster is, not how fast this program.
-          if (at >= startedAt()) familyMetrics.networkProgrammed(Math.max(0, clock.wallNow() - at));
-        }
-      },
-    });
-  });
+  const sockets = new ListeningSockets(clock);
+  const around = { config, served, node, sockets, pipelines, dataPlane, isMarking, iptables, conntrack, log };
+  for (const binding of bindings) {
+    const reports = reportsOf(binding.family, { metrics, health, healthChecks, source, startedAt });
+    pipelines.push(createPipeline(binding, around, reports));
+  }
+  const onServed = (family: IpFamily) => metrics.serve(family);
+  const controlPlane = new ControlPlane({ pipelines, served, onServed, clock });
   const drains = new Drains(pipelines);
-  const { view, sampler } = openView({
-    ...{ nodeName, startedAt, data, iptables, health, apiStatus, log, dialErrors: dataPlaneLog },
-    pipelines: () => controlPlane.active,
-    drained: drains,
-    explain: createExplain({
-      ...{ iptables, dataPlane, machine, clock },
-      families: () => controlPlane.active,
-      service: (name, family) => view.service(name, family),
-    }),
-  });
-  const controlPlane = new ControlPlane({ pipelines, served, metrics, clock });
-  const look = watchMachine({
-    ...{ node, ability, pipelines, controlPlane, healthCheckNodePorts, clock, log, signal },
-  });
+  const nodeWatch = new NodeWatch({ node, served, pipelines, controlPlane, healthCheckNodePorts, log, signal });
+
+  const dialErrors = dataPlaneLog;
+  const viewParts = { nodeName, startedAt, data, iptables, controlPlane, health, source, log, dialErrors, drains };
   return {
-    ...{ node, ability, dataPlane, dataPlaneLog, source, controlPlane, lookAtNode: look, drains },
-    ...{ health, healthCheckNodePorts, metrics, apiStatus, view, sampler },
+    ...{ node, served, dataPlane, dataPlaneLog, health, metrics, apiStatus, source, healthCheckNodePorts },
+    ...{ controlPlane, drains, nodeWatch, ...openView(viewParts) },
+  };
+}
+
+interface Reported extends Pick<Context, 'startedAt'> {
+  readonly metrics: Metrics;
+  readonly health: Health;
+  readonly healthChecks: HealthChecks;
+  readonly source: Source;
+}
+
+/** What hears of changes of one family's Services. */
+function reportsOf(family: IpFamily, { metrics, health, healthChecks, source, startedAt }: Reported): Reports {
+  const familyMetrics = metrics.of(family);
+  return {
+    metrics: familyMetrics,
+    health: health.of(family),
+    onDelta: (delta) => {
+      familyMetrics.stateChanged(delta);
+      healthChecks.update(family, delta.healthChecks);
+      for (const port of delta.unserved) source.reportUnserved?.(port);
+      for (const at of delta.triggeredAt) {
+        // What happened before the start says how old the cluster is, not how fast this program.
+        if (at >= startedAt()) familyMetrics.networkProgrammed(Math.max(0, clock.wallNow() - at));
+      }
+    },
   };
 }

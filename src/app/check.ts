@@ -30,11 +30,11 @@ import {
 import { type KnownServices, sourceChecks } from '../operate/check/source.ts';
 import type { Terminal } from '../operate/command/command.ts';
 import { natProbeText } from '../rules/plan.ts';
+import { familiesOf, ServedFamilies } from '../sync/served-families.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
 import { messageOf } from '../util/text.ts';
 import { parseDocuments } from '../util/yaml.ts';
-import { Ability, familiesOf } from './served-families.ts';
-import { ThisNode } from './this-node.ts';
+import { ThisNode } from './node.ts';
 
 const EXEC_MS = 5_000;
 const FAMILIES: readonly IpFamily[] = ['IPv4', 'IPv6'];
@@ -112,20 +112,21 @@ function machineChecks(config: Config, known: KnownServices): readonly Check[] {
         const iptables = await createIptables({ flavour: config.iptablesMode, exec, log: new FindingsLog('') });
         const address = (family: IpFamily) => node.address(family);
         try {
-          const wanted = familiesOf(config.bindAddress);
+          const wanted = familiesOf(config.bindAddress, localAddresses).map(({ family }) => family);
           const probe = async (family: IpFamily) => {
             const result = await offer(family, natProbeText(family));
             // "can't initialize ip6tables table `nat': Table does not exist" is the message of the legacy tools.
             const isMissing = result.outcome === 'unknown' && result.err.includes('does not exist');
             if (result.outcome === 'refused' || isMissing) throw new IptablesError('refused', result.err);
           };
-          const ability = new Ability({ families: wanted, address, probe, clock, log: new FindingsLog('') });
-          families = await ability.atStart();
+          const served = new ServedFamilies({ families: wanted, address, probe, clock, log: new FindingsLog('') });
+          await served.begin();
+          families = served.active;
           // A node without an address of a family is nothing unusual; one that cannot have rules for it is.
-          const other = wanted.find(({ family }) => !families.includes(family) && address(family) !== undefined);
+          const other = wanted.find((family) => !families.includes(family) && address(family) !== undefined);
           const findings = await checkFamilies({
             served: families.map((family) => ({ family, address: address(family) ?? config.bindAddress })),
-            leftOut: other && (await ability.whyNot(other.family)),
+            leftOut: other && (await served.whyNot(other)),
             readRules: (family) => iptables.save(family, 'nat'),
           });
           return [...findings, ...log.findings];

@@ -17,7 +17,8 @@ export interface OpenedDataPlane {
 
 export async function openDataPlane(
   { engine, workers = defaultWorkers(), dataPlane: { connectionMark, ...others } }: Config,
-  { log, observer }: { readonly log: Log; readonly observer: DataPlaneObserver },
+  observer: DataPlaneObserver,
+  log: Log,
 ): Promise<OpenedDataPlane> {
   const openSocket = await socketMaker(connectionMark, log);
   const isMarking = openSocket !== undefined;
@@ -42,7 +43,7 @@ export async function openDataPlane(
 async function socketMaker(mark: number | undefined, log: Log): Promise<NodeDataPlaneSetup['openSocket']> {
   if (mark === undefined) return undefined;
   try {
-    // Not with the rest: koffi's addon may not load.
+    // Loaded only here: koffi's addon may not load.
     const { checkMarking, openMarkedSocket } = await import('../sys/marked-socket.ts');
     checkMarking(mark);
     return (address, protocol) => openMarkedSocket(address, protocol, mark);

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { showProgress } from '../../src/app/show-progress.ts';
+import { patience, showProgress, startTime } from '../../src/app/progress.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 
-/** A start that the test takes further by changing its values. */
+/** A start whose state the test changes. */
 function start({ isTTY = true, format = 'auto' as 'auto' | 'text' | 'json', TERM = 'xterm' } = {}) {
   const clock = new ManualClock();
   const shown: string[] = [];
@@ -49,7 +49,7 @@ function start({ isTTY = true, format = 'auto' as 'auto' | 'text' | 'json', TERM
 }
 
 describe('progress of the start', () => {
-  test('follows it to its end, and leaves one line', () => {
+  test('is shown up to its end, and leaves one line', () => {
     const { clock, shown, written, state, updated } = start();
     clock.advance(1_000);
     assert.equal(shown.at(-1), 'Waiting for the API server api:6443 (1 s)');
@@ -69,7 +69,7 @@ describe('progress of the start', () => {
     assert.equal(clock.pendingTimers, 0);
   });
 
-  test('ends without a word when the terminal has gone', () => {
+  test('ends silently when the terminal is gone', () => {
     const { clock, written, state, updated } = start();
     state.isGone = true;
     for (const family of ['IPv4', 'IPv6']) updated.add(family);
@@ -78,7 +78,7 @@ describe('progress of the start', () => {
     assert.equal(clock.pendingTimers, 0);
   });
 
-  test('a short start shows no more than its end', () => {
+  test('of a short start is only its end', () => {
     const { clock, shown, written, updated } = start();
     clock.advance(200);
     for (const family of ['IPv4', 'IPv6']) updated.add(family);
@@ -87,7 +87,7 @@ describe('progress of the start', () => {
     assert.equal(written.length, 1);
   });
 
-  test('one that is stopped takes its line away', () => {
+  test('is erased when the start is aborted', () => {
     const { clock, shown, stopped } = start();
     clock.advance(500);
     stopped.abort();
@@ -99,7 +99,7 @@ describe('progress of the start', () => {
 
   for (const [where, options] of [
     ['where there is no terminal', { isTTY: false }],
-    ['between lines for machines', { format: 'json' as const }],
+    ['between JSON lines', { format: 'json' as const }],
     ['on a terminal that cannot erase a line', { TERM: 'dumb' }],
   ] as const) {
     test(`nothing is shown ${where}`, () => {
@@ -111,4 +111,41 @@ describe('progress of the start', () => {
       assert.equal(clock.pendingTimers, 0);
     });
   }
+});
+
+/** How long it took, or undefined after an hour. */
+async function waited(isDone: (ms: number) => boolean, signal = new AbortController().signal) {
+  const clock = new ManualClock();
+  const startedAt = clock.now();
+  let isOver = false;
+  const over = patience(() => isDone(clock.now() - startedAt), clock, signal).then(() => {
+    isOver = true;
+  });
+  while (!isOver && clock.now() - startedAt < 3_600_000) {
+    await new Promise(setImmediate);
+    if (!isOver) clock.advance(20);
+  }
+  await over;
+  return clock.now() - startedAt;
+}
+
+test('a start waits until something is done, for at most 10 s, and not once it is aborted', async () => {
+  assert.equal(await waited((ms) => ms >= 100), 100);
+  assert.equal(await waited(() => false), 10_000);
+  assert.equal(await waited(() => false, AbortSignal.abort()), 0);
+});
+
+test('the time of the start is corrected when the wall clock is set', () => {
+  const manual = new ManualClock(0);
+  let setMs = 0;
+  const startedAt = startTime({
+    now: () => manual.now(),
+    wallNow: () => manual.wallNow() + setMs,
+    after: (delayMs, callback) => manual.after(delayMs, callback),
+  });
+  manual.advance(5_000);
+  assert.equal(startedAt(), 0);
+  setMs = 1_700_000_000_000;
+  manual.advance(2_000);
+  assert.equal(startedAt(), 1_700_000_000_000);
 });

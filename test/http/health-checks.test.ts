@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { HealthChecks } from '../../src/app/health-checks.ts';
+import { HealthChecks } from '../../src/http/health-checks.ts';
 import type { HealthCheck } from '../../src/model/service-port.ts';
 
 function harness() {

@@ -11,43 +11,33 @@ import type { ApiStatus, ServiceSource } from '../model/source.ts';
 import type { Log } from '../util/log.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
 
-/** Where Services come from, and what is known of this node there. */
+/** Where Services come from, and what this source knows of this node. */
 export interface Source extends ServiceSource {
   /** `host:port` of the API server. */
   readonly server?: string;
   status?(): ApiStatus;
-  /** Tells the API server that the proxy of this node starts; and what it has to say of this node, now and later. */
+  /** Reports to the API server that this node's proxy starts. Then calls with what the Node object says, now and later. */
   followNode?(onChange: (status: NodeStatus) => void): void;
-  /** Tells those who look at the Service. */
+  /** Reports the problem as an Event of the Service. */
   reportUnserved?(port: UnservedPort): void;
 }
 
-export async function openSource(
-  { source: config }: Config,
-  {
-    nodeName: name,
-    log,
-    metrics,
-    signal,
-  }: {
-    readonly nodeName: string;
-    readonly log: Log;
-    readonly metrics: ApiRequestMetrics;
-    /** Ends what is asked and told beside the Services. */
-    readonly signal: AbortSignal;
-  },
-): Promise<Source> {
+export interface SourceSetup {
+  readonly nodeName: string;
+  readonly log: Log;
+  readonly metrics: ApiRequestMetrics;
+  /** Ends the requests that are not about Services. */
+  readonly signal: AbortSignal;
+}
+
+export async function openSource({ source: config }: Config, setup: SourceSetup): Promise<Source> {
+  const { nodeName: name, log, metrics, signal } = setup;
   if (config.kind === 'manifests') return createManifestSource({ paths: config.paths, clock, log });
-  const api = await createApiClient({
-    ...config,
-    userAgent: `${PROGRAM}/${VERSION}`,
-    env: process.env,
-    clock,
-    log,
-    metrics,
-  });
+  const userAgent = `${PROGRAM}/${VERSION}`;
+  const api = await createApiClient({ ...config, userAgent, env: process.env, clock, log, metrics });
+  const common = { clock, random: Math.random, log, signal };
   const source = createKubernetesSource({ api, clock, random: Math.random, log });
-  const unserved = new UnservedEvents({ node: name, api, clock, random: Math.random, log, signal });
+  const unserved = new UnservedEvents({ ...common, node: name, api });
   return {
     server: api.host,
     start: (sink) => source.start(sink),
@@ -58,7 +48,7 @@ export async function openSource(
     status: () => source.status(),
     followNode: (onChange) => {
       void reportStarting({ node: name, program: `${PROGRAM} ${VERSION}`, api, clock, log, signal });
-      void watchNode({ name, transport: api, clock, random: Math.random, log, onChange, signal });
+      void watchNode({ ...common, name, transport: api, onChange });
     },
     reportUnserved: (port) => unserved.report(port),
   };

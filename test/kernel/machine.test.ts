@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { networkInterfaces } from 'node:os';
 import { test } from 'node:test';
-import { machine } from '../../src/app/machine.ts';
+import { machine } from '../../src/kernel/machine.ts';
 import { address } from '../rules/fixtures.ts';
 
 test('all of 127.0.0.0/8 is this machine, which sends there from the address that an interface has', () => {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import type { AddressInfo } from 'node:net';
 import { type TestContext, test } from 'node:test';
-import { httpServers } from '../../src/app/http-servers.ts';
+import { httpServers } from '../../src/app/servers.ts';
 import { Health } from '../../src/http/health.ts';
 import { type Address, parseAddress } from '../../src/model/address.ts';
 import { FakeView } from '../fakes/fake-view.ts';

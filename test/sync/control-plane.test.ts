@@ -1,13 +1,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ControlPlane, type ControlPlaneOptions } from '../../src/app/control-plane.ts';
-import type { Pipeline } from '../../src/app/pipeline.ts';
-import { WILDCARDS } from '../../src/app/served-families.ts';
-import type { FamilyMetrics } from '../../src/http/kube-proxy-metrics.ts';
 import type { IpFamily } from '../../src/model/address.ts';
 import type { ServiceKey } from '../../src/model/service.ts';
 import type { SourceEvent } from '../../src/model/source.ts';
 import { ServiceTracker } from '../../src/services/service-tracker.ts';
+import { ControlPlane, type FamilyPipeline } from '../../src/sync/control-plane.ts';
+import { WILDCARDS } from '../../src/sync/served-families.ts';
 import type { Clock } from '../../src/util/clock.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { settle } from '../support/until.ts';
@@ -43,27 +41,22 @@ const slice = (name: string, number = 1): SourceEvent => {
 };
 const keysOf = ({ tracker }: FakePipeline) =>
   [...tracker.contents()].flatMap((events) => events.flatMap(({ key, value }) => (value === undefined ? [] : [key])));
-const optionsOf = (
-  v4: FakePipeline,
-  v6: FakePipeline,
-  served: IpFamily[] = [],
-): Omit<ControlPlaneOptions, 'clock'> => ({
-  pipelines: [v4, v6] as unknown as readonly Pipeline[],
-  served: ['IPv4'],
-  metrics: {
-    of: () => ({ changed: () => {} }) as unknown as FamilyMetrics,
-    serve: (family) => void served.push(family),
-  },
-});
-
-test('a family that cannot be served sleeps until it can, and then knows all that the other one knows', async () => {
+/** IPv4 is served, and IPv6 not yet. */
+function rig(clock: Clock) {
   const [v4, v6] = [new FakePipeline('IPv4'), new FakePipeline('IPv6')];
-  const served: IpFamily[] = [];
+  const served = new Set<IpFamily>(['IPv4']);
+  const reported: IpFamily[] = [];
+  const pipelines = [v4, v6] as unknown as readonly FamilyPipeline[];
+  const onServed = (family: IpFamily) => void reported.push(family);
+  return { v4, v6, served, reported, controlPlane: new ControlPlane({ pipelines, served, onServed, clock }) };
+}
+
+test('a family that cannot be served is dormant until it can, and then knows all that the other one knows', async () => {
   const clock = new ManualClock();
-  const controlPlane = new ControlPlane({ ...optionsOf(v4, v6, served), clock });
+  const { v4, v6, served, reported, controlPlane } = rig(clock);
   controlPlane.apply([slice('a')]);
   await controlPlane.activate('IPv6');
-  assert.deepEqual(controlPlane.dormant, ['IPv6'], 'not before the start');
+  assert.deepEqual([...served], ['IPv4'], 'not before the start');
   controlPlane.start();
   controlPlane.synced();
   controlPlane.apply([slice('b')]);
@@ -71,7 +64,7 @@ test('a family that cannot be served sleeps until it can, and then knows all tha
   assert.deepEqual([keysOf(v4), keysOf(v6)], [['a/a-1', 'a/b-1'], []]);
   await controlPlane.pause();
   controlPlane.resume();
-  assert.deepEqual(v6.calls, ['synced'], 'a sleeping one has nothing to go on with');
+  assert.deepEqual(v6.calls, ['synced'], 'a dormant one has nothing to go on with');
 
   const activated = controlPlane.activate('IPv6');
   controlPlane.apply([slice('c')]);
@@ -80,11 +73,10 @@ test('a family that cannot be served sleeps until it can, and then knows all tha
   await activated;
   controlPlane.apply([slice('d')]);
   assert.deepEqual(keysOf(v6).toSorted(), ['a/a-1', 'a/b-1', 'a/c-1', 'a/d-1']);
-  assert.deepEqual([v6.calls, served, controlPlane.dormant], [['synced', 'start'], ['IPv6'], []]);
+  assert.deepEqual([v6.calls, reported, [...served]], [['synced', 'start'], ['IPv6'], ['IPv4', 'IPv6']]);
 });
 
-test('what goes while a family learns is not known to it', async () => {
-  const [v4, v6] = [new FakePipeline('IPv4'), new FakePipeline('IPv6')];
+test('a family does not learn of what is deleted meanwhile', async () => {
   const clock = new ManualClock();
   let ms = 0;
   // Each look at it finds the slice of time used up.
@@ -93,7 +85,7 @@ test('what goes while a family learns is not known to it', async () => {
     wallNow: () => 0,
     after: (delayMs, then) => clock.after(delayMs, then),
   };
-  const controlPlane = new ControlPlane({ ...optionsOf(v4, v6), clock: hasty });
+  const { v4, v6, controlPlane } = rig(hasty);
   controlPlane.start();
   controlPlane.apply([slice('a'), slice('a', 2)]);
   const activated = controlPlane.activate('IPv6');

@@ -6,8 +6,10 @@ import type { Metrics } from '../http/metrics.ts';
 import { statusRoutes } from '../http/page/routes.ts';
 import { healthzRoutes, metricsRoutes, profileRoutes } from '../http/routes.ts';
 import { isWildcard } from '../model/address.ts';
+import type { Operations } from '../model/operations.ts';
 import type { ApiStatus } from '../model/source.ts';
 import type { View } from '../model/view.ts';
+import { ControlServer } from '../operate/control/server.ts';
 import type { Log } from '../util/log.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
 
@@ -23,8 +25,17 @@ export interface Observed {
   readonly onUnbindable: () => void;
 }
 
+export interface Operated {
+  readonly log: Log;
+  readonly view: View;
+  readonly operations: Operations;
+  /** When the view knows every Service. */
+  readonly known: Promise<void>;
+}
+
 /** `/healthz` and `/metrics`, to be started. */
 export function httpServers(config: Config, { log, onUnbindable, ...observed }: Observed): HttpServer[] {
+  const { metrics } = observed;
   const servers = [
     { name: 'healthz', at: config.healthzAddress, audience: 'anybody', routes: healthzRoutes(observed) },
     {
@@ -32,10 +43,7 @@ export function httpServers(config: Config, { log, onUnbindable, ...observed }: 
       at: config.metricsAddress,
       audience: 'operators',
       routes: new Map([
-        ...metricsRoutes({
-          metrics: observed.metrics,
-          effectiveConfiguration: () => effectiveConfiguration(config),
-        }),
+        ...metricsRoutes({ metrics, effectiveConfiguration: () => effectiveConfiguration(config) }),
         ...(config.profiling ? profileRoutes(clock) : []),
         ...statusRoutes(observed.view, clock),
       ]),
@@ -43,23 +51,20 @@ export function httpServers(config: Config, { log, onUnbindable, ...observed }: 
   ] as const;
   return servers.flatMap(({ name, at, audience, routes }) => {
     if (at === undefined) return [];
-    const hint = `see --${name}-bind-address`;
-    const hardFail = config.bindAddressHardFail ? { onUnbindable } : {};
-    // As Go listens, so that the kubelet's probe of a node that has only IPv6 is answered at the default of 0.0.0.0.
-    const address = isWildcard(at.address) ? undefined : at.address;
-    return [
-      new HttpServer({
-        name,
-        address,
-        port: at.port,
-        hint,
-        ...hardFail,
-        audience,
-        routes,
-        clock,
-        log,
-        maxConnections: MAX_CONNECTIONS,
-      }),
-    ];
+    const server = new HttpServer({
+      ...{ name, audience, routes, clock, log },
+      // As Go listens, so that the kubelet's probe of a node that has only IPv6 is answered at the default of 0.0.0.0.
+      address: isWildcard(at.address) ? undefined : at.address,
+      port: at.port,
+      hint: `see --${name}-bind-address`,
+      ...(config.bindAddressHardFail && { onUnbindable }),
+      maxConnections: MAX_CONNECTIONS,
+    });
+    return [server];
   });
+}
+
+/** None when the path is empty; to be started. */
+export function controlServers({ controlSocket: path }: Config, operated: Operated): ControlServer[] {
+  return path === undefined ? [] : [new ControlServer({ path, clock, ...operated })];
 }

@@ -1,18 +1,17 @@
 import { readFileSync } from 'node:fs';
-import { hostAddress, localAddresses } from '../kernel/addresses.ts';
-import { routeInterface } from '../kernel/routes.ts';
 import { type Address, familyOf } from '../model/address.ts';
-import type { Departure, Machine } from '../operate/view/explain.ts';
+import { hostAddress, localAddresses } from './addresses.ts';
+import { routeInterface } from './routes.ts';
 
-/** This machine, as it is now. */
-export const machine: Machine = { isLocal, departureTo, interfaceTowards };
+/** How packets reach and leave this machine now. */
+export const machine = { isLocal, departureTo, interfaceTowards };
 
 function isLocal(address: Address): boolean {
   return isLoopback(address) || localAddresses(familyOf(address)).includes(address);
 }
 
-/** To an address that an interface has, the machine sends from that very one; to the rest of 127.0.0.0/8, from lo's. */
-function departureTo(address: Address): Departure {
+/** To an address that an interface has, the machine sends from that address; to the rest of 127.0.0.0/8, from lo's. */
+function departureTo(address: Address) {
   const family = familyOf(address);
   if (isLocal(address)) {
     const own = localAddresses(family);
@@ -22,7 +21,7 @@ function departureTo(address: Address): Departure {
   return { source: hostAddress(family)?.address, interfaceName: interfaceTowards(address) };
 }
 
-/** By which packets leave for there, and come in from there; `undefined` when it cannot be told. */
+/** The interface by which packets leave for there, and come in from there; `undefined` when it cannot be known. */
 function interfaceTowards(address: Address): string | undefined {
   const routes = familyOf(address) === 'IPv4' ? '/proc/net/route' : '/proc/net/ipv6_route';
   try {

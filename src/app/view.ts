@@ -1,18 +1,22 @@
 import { VERSION } from '../config/version.ts';
 import type { Health } from '../http/health.ts';
 import { openDescriptors } from '../http/process-metrics.ts';
+import { machine } from '../kernel/machine.ts';
 import { measureLoopDelay, ownDescriptorLimit } from '../kernel/process.ts';
-import { type Endpoint, endpointName } from '../model/endpoint.ts';
+import { endpointName } from '../model/endpoint.ts';
 import type { Iptables } from '../model/iptables.ts';
-import type { ApiStatus } from '../model/source.ts';
-import type { Explanation, NodeView, Question, View } from '../model/view.ts';
+import type { NodeView, View } from '../model/view.ts';
 import type { DataPlaneLog } from '../operate/log/data-plane-log.ts';
 import type { ProcessLog } from '../operate/log/log.ts';
+import { createExplain } from '../operate/view/explain.ts';
 import { TrafficSampler } from '../operate/view/traffic.ts';
 import { RunningView } from '../operate/view/view.ts';
+import type { ControlPlane } from '../sync/control-plane.ts';
+import type { Drains } from '../sync/drains.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
-import type { OpenedDataPlane } from './open-data-plane.ts';
+import type { OpenedDataPlane } from './data-plane.ts';
 import type { Pipeline } from './pipeline.ts';
+import type { Source } from './source.ts';
 
 export interface ViewParts {
   readonly nodeName: string;
@@ -20,56 +24,56 @@ export interface ViewParts {
   readonly startedAt: () => number;
   readonly data: OpenedDataPlane;
   readonly iptables: Iptables;
-  /** Of the families that are served now. */
-  readonly pipelines: () => readonly Pipeline[];
+  readonly controlPlane: ControlPlane<Pipeline>;
   readonly health: Health;
-  readonly apiStatus: () => ApiStatus | undefined;
+  readonly source: Source;
   readonly log: ProcessLog;
   readonly dialErrors: DataPlaneLog;
-  readonly drained: { list(): readonly Endpoint[]; has(endpoint: Endpoint): boolean };
-  readonly explain: (question: Question) => Promise<Explanation>;
+  readonly drains: Drains;
 }
 
 /** Often enough to see what a person would notice. */
 const LOOP_LOOKS_MS = 50;
 
-/** What operators are shown, and the sampler that it needs, to be started and stopped. */
+/** What operators see, and the sampler that it needs. The caller starts and stops the sampler. */
 export function openView(parts: ViewParts): { readonly view: View; readonly sampler: TrafficSampler } {
   const takeLoopDelay = measureLoopDelay(LOOP_LOOKS_MS);
   let loopDelayMs: NodeView['loopDelayMs'] = { p50: 0, p99: 0, max: 0 };
-  const { dataPlane } = parts.data;
   const sampler = new TrafficSampler({
     clock,
-    dataPlane,
+    dataPlane: parts.data.dataPlane,
     onSample: () => {
       const { p50, p99, max } = takeLoopDelay() ?? loopDelayMs;
       loopDelayMs = { p50, p99, max };
     },
     log: parts.log,
   });
-  const view = new RunningView({
+  const { data, iptables, controlPlane, drains, dialErrors, log } = parts;
+  const { dataPlane } = data;
+  const view: RunningView = new RunningView({
     families: () =>
-      parts.pipelines().map(({ family, listeners }) => ({
+      controlPlane.active.map(({ family, listeners }) => ({
         family,
         names: () => listeners.names(),
         carried: (name) => listeners.carried(name),
       })),
-    dataPlane,
-    sampler,
-    dialErrors: parts.dialErrors,
-    isDrained: (endpoint) => parts.drained.has(endpoint),
-    log: parts.log,
+    ...{ dataPlane, sampler, dialErrors, log },
+    isDrained: (endpoint) => drains.has(endpoint),
     node: async () => ({ ...nodeView(parts, sampler), loopDelayMs, descriptors: await descriptors() }),
-    explain: parts.explain,
+    explain: createExplain({
+      ...{ iptables, dataPlane, machine, clock },
+      families: () => controlPlane.active,
+      service: (name, family) => view.service(name, family),
+    }),
   });
   return { view, sampler };
 }
 
 function nodeView(
-  { nodeName, startedAt, data, iptables, pipelines, health, apiStatus, log, drained }: ViewParts,
+  { nodeName, startedAt, data, iptables, controlPlane, health, source, log, drains }: ViewParts,
   { totals, rates }: TrafficSampler,
 ): Omit<NodeView, 'loopDelayMs' | 'descriptors'> {
-  const api = apiStatus();
+  const api = source.status?.();
   const { rss, heapUsed } = process.memoryUsage();
   return {
     version: VERSION,
@@ -82,14 +86,14 @@ function nodeView(
     ...(data.workers !== undefined && { workers: data.workers }),
     iptables: iptables.flavour,
     healthy: health.report().healthy,
-    families: pipelines().map(({ family, tracker, listeners, lastSync }) => {
-      const last = lastSync();
+    families: controlPlane.active.map(({ family, tracker, listeners, metrics }) => {
+      const lastSync = metrics.lastSync();
       const lastSyncedAt = health.lastUpdated(family)?.wallMs;
       return {
         family,
         servicePorts: listeners.count,
         pending: tracker.pendingServices,
-        ...(last && { lastSync: last }),
+        ...(lastSync && { lastSync }),
         ...(lastSyncedAt !== undefined && { lastSyncedAt }),
       };
     }),
@@ -98,7 +102,7 @@ function nodeView(
     totals,
     rates,
     verbosity: log.verbosity,
-    drained: drained.list().map(endpointName),
+    drained: drains.list().map(endpointName),
   };
 }
 

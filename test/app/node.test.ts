@@ -2,7 +2,7 @@ import '../support/private-netns.ts';
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { before, test } from 'node:test';
-import { ThisNode } from '../../src/app/this-node.ts';
+import { ThisNode } from '../../src/app/node.ts';
 import type { NodeStatus } from '../../src/kubernetes/node.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
 import { address, cidr } from '../rules/fixtures.ts';

@@ -1,9 +1,9 @@
-import type { HealthCheckNodePorts } from '../http/health-check-node-ports.ts';
 import type { IpFamily } from '../model/address.ts';
 import type { ServiceKey } from '../model/service.ts';
 import type { HealthCheck } from '../model/service-port.ts';
+import type { HealthCheckNodePorts } from './health-check-node-ports.ts';
 
-/** Puts together what each address family says of a Service. Pods of both are the same pods, so they do not add up. */
+/** Joins what both address families say of a Service. Their pods are the same pods, so the numbers do not add up. */
 export class HealthChecks {
   readonly #servers: Pick<HealthCheckNodePorts, 'update'>;
   readonly #checks = new Map<ServiceKey, Map<IpFamily, HealthCheck>>();

@@ -1,0 +1,179 @@
+import { isDeepStrictEqual } from 'node:util';
+import type { Config } from '../config/config.ts';
+import type { HealthCheckNodePorts } from '../http/health-check-node-ports.ts';
+import { localAddresses, NodeAddress, watchAddresses } from '../kernel/addresses.ts';
+import { isEligible, type NodeStatus } from '../kubernetes/node.ts';
+import { type Address, addressBlock, type Cidr, cidrContains, familyOf, type IpFamily } from '../model/address.ts';
+import type { NodeTopology } from '../model/endpoint.ts';
+import type { Origin } from '../rules/routes.ts';
+import type { NodeFacts } from '../rules/service-rules.ts';
+import type { ControlPlane } from '../sync/control-plane.ts';
+import type { FamilyBinding, ServedFamilies } from '../sync/served-families.ts';
+import type { Log } from '../util/log.ts';
+import { systemClock as clock } from '../util/system-clock.ts';
+import { messageOf } from '../util/text.ts';
+import type { Pipeline } from './pipeline.ts';
+
+/** Addresses of fe80::/10. Every interface of a pod has one, and nobody can listen there without naming the link. */
+const LINK_LOCAL = /^fe[89ab]/;
+
+/** What the machine itself, and its Node object where there is one, say of this node now. */
+export class ThisNode {
+  readonly #config: Config;
+  readonly #name: string;
+  readonly #addresses: Readonly<Record<IpFamily, NodeAddress>>;
+  #status: NodeStatus | undefined;
+
+  constructor(config: Config, { name, log }: { readonly name: string; readonly log: Log }) {
+    this.#config = config;
+    this.#name = name;
+    this.#addresses = {
+      IPv4: new NodeAddress({ family: 'IPv4', log }),
+      IPv6: new NodeAddress({ family: 'IPv6', log }),
+    };
+  }
+
+  /** What the Node object says now. */
+  set(status: NodeStatus): void {
+    this.#status = status;
+    for (const family of ['IPv4', 'IPv6'] as const) {
+      // Clusters of one family have nodes with addresses of both.
+      this.#addresses[family].prefer(status.addresses, { isExpected: family === familyOf(this.#config.bindAddress) });
+    }
+  }
+
+  /** The node's own connections reach it; `undefined` while this machine has only loopback and link-local addresses. */
+  address(family: IpFamily): Address | undefined {
+    return this.#addresses[family].current();
+  }
+
+  /** Whether load balancers may send here. Until the Node object is known, they may. */
+  get isEligible(): boolean {
+    return this.#status === undefined || isEligible(this.#status);
+  }
+
+  get topology(): NodeTopology {
+    const zone = this.#status?.zone;
+    return { nodeName: this.#name, ...(zone !== undefined && { zone }) };
+  }
+
+  /** `undefined` without an address of the family. */
+  facts({ family, bindAddress }: FamilyBinding): NodeFacts | undefined {
+    const { nodePortAddresses, nodePortsOnPrimary } = this.#config;
+    const hostAddress = this.address(family);
+    if (hostAddress === undefined) return undefined;
+    const nodePortCidrs = nodePortsOnPrimary ? [...nodePortAddresses, addressBlock(hostAddress)] : nodePortAddresses;
+    return { family, bindAddress, hostAddress, nodePortCidrs, pods: this.#pods() };
+  }
+
+  /** This machine's addresses of these families that serve NodePorts; `undefined` for all. */
+  nodePortAddresses(families: readonly IpFamily[]): readonly Address[] | undefined {
+    const { nodePortAddresses: cidrs, nodePortsOnPrimary } = this.#config;
+    if (cidrs.length === 0 && !nodePortsOnPrimary) return undefined;
+    return families.flatMap((family) => {
+      const ofFamily = cidrs.filter(({ network }) => familyOf(network) === family);
+      const primary = nodePortsOnPrimary ? this.address(family) : undefined;
+      const isLimited = ofFamily.length > 0 || primary !== undefined;
+      const isNamed = (address: Address) => address === primary || ofFamily.some((cidr) => cidrContains(cidr, address));
+      return localAddresses(family).filter((address) => (isLimited ? isNamed(address) : !LINK_LOCAL.test(address)));
+    });
+  }
+
+  /**
+   * As upstream's getLocalDetectors (`cmd/kube-proxy/app/server_linux.go`), but with every block of a family, and with
+   * changes of the Node object's blocks. Upstream serves nobody until it knows the first of these.
+   */
+  #pods(): readonly Origin[] {
+    const { detectLocal, clusterCidrs } = this.#config;
+    const within = (cidrs: readonly Cidr[]) => cidrs.map((source) => ({ source }));
+    switch (detectLocal.by) {
+      case 'ClusterCIDR':
+        return within(clusterCidrs);
+      case 'NodeCIDR':
+        return within(this.#status?.podCidrs ?? []);
+      case 'interface':
+        return [{ inInterface: detectLocal.inInterface }];
+    }
+  }
+}
+
+/** The kernel reports no change of which programs listen. It reports changes of addresses, but a report may get lost. */
+const INTERVAL_MS = 5_000;
+
+export interface WatchedNode {
+  readonly node: ThisNode;
+  readonly served: ServedFamilies;
+  readonly pipelines: readonly Pipeline[];
+  readonly controlPlane: ControlPlane;
+  readonly healthCheckNodePorts: Pick<HealthCheckNodePorts, 'listenOn'>;
+  readonly log: Log;
+  readonly signal: AbortSignal;
+}
+
+/** Keeps the other parts up to date on this node: its addresses, which programs listen, which families it can serve. */
+export class NodeWatch {
+  readonly #options: WatchedNode;
+  readonly #facts = new Map<IpFamily, NodeFacts>();
+  #nodePortAddresses: readonly Address[] | undefined;
+  #isActivating = false;
+
+  constructor(options: WatchedNode) {
+    this.#options = options;
+  }
+
+  start(): void {
+    this.#lookRegularly();
+    void watchAddresses({ clock, onChange: () => this.look(), signal: this.#options.signal });
+  }
+
+  /** Looks at once, as something is known to have changed. */
+  look(): void {
+    try {
+      this.#look();
+    } catch (error) {
+      this.#options.log.warn('Cannot look at the addresses of this machine; trying again', { err: messageOf(error) });
+    }
+  }
+
+  #lookRegularly(): void {
+    const { pipelines, signal } = this.#options;
+    if (signal.aborted) return;
+    for (const { tracker } of pipelines) tracker.listeningChanged();
+    this.look();
+    clock.after(INTERVAL_MS, () => this.#lookRegularly());
+  }
+
+  #look(): void {
+    const { node, pipelines, controlPlane, healthCheckNodePorts } = this.#options;
+    controlPlane.setTopology(node.topology);
+    for (const pipeline of pipelines) {
+      const { family, tracker, controller } = pipeline;
+      tracker.setNodeAddresses(localAddresses(family));
+      controller.trackerChanged();
+      const facts = node.facts(pipeline);
+      // Without an address, rules stay as they are: it may come back.
+      const before = this.#facts.get(family);
+      if (facts === undefined || isDeepStrictEqual(facts, before)) continue;
+      this.#facts.set(family, facts);
+      if (before !== undefined) controller.nodeChanged();
+    }
+    const addresses = node.nodePortAddresses(pipelines.map(({ family }) => family));
+    if (!isDeepStrictEqual(addresses, this.#nodePortAddresses)) healthCheckNodePorts.listenOn(addresses);
+    this.#nodePortAddresses = addresses;
+    void this.#activate();
+  }
+
+  /** Serves the families that the node has become able to serve. */
+  async #activate(): Promise<void> {
+    const { served, pipelines, controlPlane, log } = this.#options;
+    if (this.#isActivating || !controlPlane.isRunning || served.active.length === pipelines.length) return;
+    this.#isActivating = true;
+    try {
+      for (const family of await served.servable()) await controlPlane.activate(family);
+      await served.report();
+    } catch (error) {
+      log.error('Cannot find out which address families can be served; trying again', { err: messageOf(error) });
+    }
+    this.#isActivating = false;
+  }
+}

@@ -1,0 +1,187 @@
+import { VERSION } from '../config/version.ts';
+import { applyHostSettings } from '../kernel/host-settings.ts';
+import type { NodeClaim } from '../kernel/node-claim.ts';
+import { checkDescriptorLimit } from '../kernel/process.ts';
+import type { Endpoint } from '../model/endpoint.ts';
+import type { HandOver } from '../model/hand-over.ts';
+import type { Operations } from '../model/operations.ts';
+import type { SourceEvent } from '../model/source.ts';
+import type { StatusLine } from '../operate/log/output.ts';
+import type { Channel } from '../upgrade/channel.ts';
+import { takeOver } from '../upgrade/take-over.ts';
+import { systemClock as clock } from '../util/system-clock.ts';
+import { messageOf } from '../util/text.ts';
+import { assemble, type Context, type Parts } from './assemble.ts';
+import { patience, showProgress } from './progress.ts';
+import { controlServers, httpServers } from './servers.ts';
+
+export interface ProxyContext extends Context {
+  readonly claim: NodeClaim;
+  readonly line: StatusLine;
+  /** An address of a server cannot be bound, and the configuration says that the proxy must end then. */
+  readonly onUnbindable: () => void;
+}
+
+interface StoppableServer {
+  start(): void;
+  close(): Promise<void>;
+}
+
+/** A whole proxy: what it watches, what it carries, what it writes to the kernel, and where it answers. */
+export class ServiceProxy {
+  readonly #context: ProxyContext;
+  readonly #parts: Parts;
+  #servers: readonly StoppableServer[] = [];
+  /** When the view knows every Service. */
+  #known: Promise<void> = Promise.resolve();
+
+  private constructor(context: ProxyContext, parts: Parts) {
+    this.#context = context;
+    this.#parts = parts;
+  }
+
+  /** Rejects with a sentence for the user when it cannot run here. */
+  static async create(context: ProxyContext): Promise<ServiceProxy> {
+    return new ServiceProxy(context, await assemble(context));
+  }
+
+  /** Missing when the engine cannot pass on what it has. */
+  get handOver(): HandOver | undefined {
+    return this.#parts.dataPlane.handOver;
+  }
+
+  /** Endpoints that an operator has drained. */
+  drained(): readonly Endpoint[] {
+    return this.#parts.drains.list();
+  }
+
+  /** Rejects with a sentence when the source cannot start. */
+  async start(): Promise<void> {
+    const { config, line, signal } = this.#context;
+    const { nodeWatch, controlPlane, source, health } = this.#parts;
+    const { format } = config.log;
+    showProgress({ line, format, env: process.env, clock, source, controlPlane, health, signal });
+    nodeWatch.start();
+    controlPlane.start();
+    await source.start({ apply: (events) => this.#apply(events), synced: () => controlPlane.synced() });
+    await this.#serve();
+  }
+
+  /**
+   * Starts with all that a predecessor had, in place of {@link start}. When it rejects, with a sentence, the predecessor
+   * serves: end this process, and close nothing in order.
+   */
+  async takeOver(channel: Channel): Promise<void> {
+    const { log, signal } = this.#context;
+    const { nodeWatch, controlPlane, source, dataPlane, drains } = this.#parts;
+    nodeWatch.start();
+    try {
+      // Rules and listeners are the predecessor's until it releases them, so the control plane is not synced before.
+      const synced = new Promise<void>((resolve, reject) => {
+        source.start({ apply: (events) => this.#apply(events), synced: resolve }).catch(reject);
+      });
+      await channel.during(synced);
+      await takeOver(channel, {
+        dataPlane: dataPlane.handOver,
+        program: VERSION,
+        onAdopted: (ports, drained) => {
+          controlPlane.adopt(ports);
+          drains.replace(drained);
+        },
+      });
+    } catch (error) {
+      throw new Error(`cannot take over from a predecessor: ${messageOf(error)}`);
+    }
+    dataPlane.handOver?.thaw();
+    controlPlane.start();
+    controlPlane.synced();
+    await dataPlane.handOver?.atWork();
+    log.info('Took over from the predecessor', { ports: [...dataPlane.stats()].length });
+    // The predecessor answered operators until now, so none of its Services may seem to be gone.
+    this.#known = patience(() => controlPlane.hasCaughtUp, clock, signal);
+    await this.#serve();
+  }
+
+  /** Resolves when the rules of all families lead to listeners for the first time, or have not for ten seconds. */
+  async firstSync(): Promise<void> {
+    const { health, controlPlane } = this.#parts;
+    const families = controlPlane.active.map(({ family }) => family);
+    const isDone = () => families.every((family) => health.lastUpdated(family) !== undefined);
+    await patience(isDone, clock, this.#context.signal);
+  }
+
+  /** Resolves when nothing is opened, updated, closed or written to the kernel any more, and no address is bound. */
+  async pause(): Promise<void> {
+    const { controlPlane, healthCheckNodePorts } = this.#parts;
+    // A sync that is under way may take long: the servers answer until it is over.
+    await controlPlane.pause();
+    healthCheckNodePorts.pause();
+    await Promise.all(this.#servers.map((server) => server.close()));
+  }
+
+  /** Goes on as before {@link pause}. */
+  resume(): void {
+    this.#parts.controlPlane.resume();
+    this.#parts.healthCheckNodePorts.resume();
+    this.#startServers();
+  }
+
+  /** Ends all connections. The rules stay. */
+  async stop(): Promise<void> {
+    const { source, controlPlane, healthCheckNodePorts, sampler, dataPlane, dataPlaneLog } = this.#parts;
+    await source.stop();
+    await Promise.all([controlPlane.stop(), ...this.#servers.map((server) => server.close())]);
+    healthCheckNodePorts.pause();
+    sampler.stop();
+    await dataPlane.shutdown();
+    dataPlaneLog.close();
+  }
+
+  /** Another process goes on with everything: this one's copies are closed. */
+  async release(): Promise<void> {
+    await this.handOver?.release();
+    this.#parts.dataPlaneLog.close();
+  }
+
+  #apply(events: readonly SourceEvent[]): void {
+    const { controlPlane } = this.#parts;
+    const services = events.filter(({ kind }) => kind === 'Service').length;
+    // Families share the count.
+    const [primary] = controlPlane.active;
+    primary?.metrics.changed('service', services);
+    primary?.metrics.changed('endpoint', events.length - services);
+    controlPlane.apply(events);
+  }
+
+  /** What waits until the start can no longer be refused, and until iptables has loaded conntrack. */
+  async #serve(): Promise<void> {
+    const { config, log } = this.#context;
+    const { sampler, served, source, node, nodeWatch } = this.#parts;
+    sampler.start();
+    await served.report();
+    applyHostSettings(config.host, log);
+    checkDescriptorLimit(config.dataPlane.udpMaxFlows, log);
+    source.followNode?.((status) => {
+      node.set(status);
+      nodeWatch.look();
+    });
+    this.#startServers();
+  }
+
+  #startServers(): void {
+    const { config, claim, log, onUnbindable } = this.#context;
+    const { health, metrics, apiStatus, view, node, drains } = this.#parts;
+    const nodeEligible = () => node.isEligible;
+    const operations: Operations = {
+      setVerbosity: (verbosity) => log.setVerbosity(verbosity),
+      drain: (endpoint) => drains.drain(endpoint),
+      undrain: (endpoint) => drains.undrain(endpoint),
+    };
+    this.#servers = [
+      claim,
+      ...httpServers(config, { log, health, metrics, apiStatus, view, nodeEligible, onUnbindable }),
+      ...controlServers(config, { log, view, operations, known: this.#known }),
+    ];
+    for (const server of this.#servers) server.start();
+  }
+}

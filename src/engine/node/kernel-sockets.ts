@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net';
 import { Memory } from '../../sys/memory.ts';
 import { peerState, recv, unacknowledgedBytes } from '../../sys/socket.ts';
-import type { KernelSockets } from './port-context.ts';
+import type { KernelSockets } from './port.ts';
 
 const scratch = new Memory(64 << 10);
 

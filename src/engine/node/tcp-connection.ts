@@ -4,11 +4,8 @@ import type { Counters, OpenConnection } from '../../model/data-plane.ts';
 import type { Endpoint } from '../../model/endpoint.ts';
 import { type Timer, wholeMsLeft } from '../../util/clock.ts';
 import { isDead, lookIntervalMs, NEVER, unansweredSinceMs } from '../dead-peer.ts';
-import { copy } from './copy.ts';
-import { Dial } from './dial.ts';
-import type { KernelSockets, PortContext } from './port-context.ts';
-import { reset } from './reset.ts';
-import { turnAway } from './turn-away.ts';
+import type { Port, Session } from './port.ts';
+import { type Dialler, TcpDial } from './tcp-dial.ts';
 
 /** How long bytes that were sent before a reset may take to arrive, and how often to look. */
 const RESET_PATIENCE_MS = 1000;
@@ -17,65 +14,44 @@ const RESET_POLL_MS = 10;
 /**
  * One client, from accept to the end of both sides.
  *
- * A reset or failure of one side is a reset of the other, never a clean end, so that nobody takes half a stream for a
- * whole one; what was sent before it arrives first, as it would without a proxy. The same holds where this program cuts
- * a connection itself. Only a client for whom there is no endpoint is closed without a reset, as upstream: no byte of an
- * answer has reached it that could be mistaken for all of it.
+ * A reset or failure of one side becomes a reset of the other, never a clean end, so that nobody takes half a stream for
+ * the whole. What was sent before the reset arrives first, as it would without a proxy. The same holds where this program
+ * ends a connection. Only a client that gets no endpoint is closed without a reset, as upstream: no byte of an answer has
+ * reached it that could be mistaken for all of it.
  *
- * The client is read while dialling (up to its high-water mark), because only a socket that is read tells of a reset.
+ * The client is read while dialling (up to its high-water mark), because only a socket that is read reports a reset.
  */
-export class TcpConnection {
-  readonly port: PortContext;
-  /** The one that answered. */
+export class TcpConnection implements Session, Dialler {
   endpoint: Endpoint | undefined;
+  readonly #port: Port;
   readonly #client: Socket;
-  readonly #onOver: () => void;
-  #dial: Dial | undefined;
+  readonly #dial: TcpDial | undefined;
   #backend: Socket | undefined;
-  /** The endpoint's, once it has answered. */
+  /** The endpoint's counters, once it has answered. */
   #share: Counters | undefined;
   #openSockets = 0;
   #halfOpenTimer: Timer | undefined;
   #lastMovedMs = 0;
-  /** Runs while the endpoint has something to acknowledge, or a side is not read: only the kernel knows of it then. */
+  /** Runs while the endpoint has something to acknowledge or a side is not read: only the kernel knows of it then. */
   #lookTimer: Timer | undefined;
   #unansweredSinceMs = NEVER;
   #settleTimer: Timer | undefined;
 
-  constructor(client: Socket, port: PortContext, onOver: () => void) {
+  constructor(client: Socket, port: Port) {
     this.#client = client;
-    this.port = port;
-    this.#onOver = onOver;
-    port.counters.connections++;
-    port.counters.active++;
+    this.#port = port;
+    port.begin(this);
     this.#watch(client);
-  }
-
-  start(): void {
-    const client = this.#client.remoteAddress;
-    if (client === undefined) {
-      // It has gone already, and so has its address.
-      this.#client.destroy();
+    const { remoteAddress } = client;
+    if (remoteAddress === undefined) {
+      // The client has gone already, and so has its address.
+      client.destroy();
       return;
     }
-    this.#dial = new Dial({
-      port: this.port,
-      pick: this.port.picker.pick(client, this.port.clock.now()),
-      onConnected: (backend, endpoint, rest) => this.#join(backend, endpoint, rest),
-      onReset: (endpoint, rest) => {
-        countReset(this.port, this.port.endpoints.of(endpoint));
-        this.#passOn(rest, this.port.endpoints.of(endpoint));
-        this.#settle(this.#client);
-      },
-      onGivenUp: (reason) => {
-        turnAway(this.port, client, reason);
-        this.#client.destroy();
-      },
-    });
+    this.#dial = new TcpDial(port, port.picker.pick(remoteAddress, port.setup.clock.now()), this);
     this.#dial.start();
   }
 
-  /** `undefined` when the client had gone before anybody looked who it was. */
   describe(): OpenConnection | undefined {
     const { remoteAddress, remotePort } = this.#client;
     if (remoteAddress === undefined || remotePort === undefined) return undefined;
@@ -86,57 +62,68 @@ export class TcpConnection {
     return { client, endpoint, state: 'half-closed', expiresMs: wholeMsLeft(this.#halfOpenLeftMs()) };
   }
 
-  /** Ends both sides at once. */
   cut(): void {
     this.#dial?.cancel();
     reset(this.#client);
     if (this.#backend !== undefined) reset(this.#backend);
   }
 
-  #join(backend: Socket, endpoint: Endpoint, rest: readonly Buffer[]): void {
+  onConnected(backend: Socket, endpoint: Endpoint, rest: readonly Buffer[]): void {
     const client = this.#client;
-    this.#backend = backend;
+    const share = this.#port.countersOf(endpoint);
     this.endpoint = endpoint;
-    this.port.drain?.connected(endpoint);
-    const { counters, clock } = this.port;
-    const share = this.port.endpoints.of(endpoint);
+    this.#backend = backend;
     this.#share = share;
-    share.connections++;
-    share.active++;
-    this.#watch(backend, () => {
-      countReset(this.port, share);
-      this.#passOn(rest, share);
-    });
-    // The clock is read per chunk only while it matters.
-    const moved = (): void => {
-      if (this.#halfOpenTimer !== undefined) this.#lastMovedMs = clock.now();
-    };
-    const onStall = (): void => this.#lookLater();
-    copy(client, backend, {
-      onStall,
-      onBytes: (count) => {
-        counters.receivedBytes += count;
-        share.receivedBytes += count;
-        moved();
-        if (this.port.options.tcpUserTimeoutMs > 0) this.#lookLater();
-      },
-    });
-    copy(backend, client, {
-      onStall,
-      onBytes: (count) => {
-        counters.sentBytes += count;
-        share.sentBytes += count;
-        moved();
-      },
-    });
+    this.#port.connectedTo(endpoint);
+    this.#port.joined(share);
+    this.#watch(backend, () => this.#onEndpointReset(rest, share));
+    this.#copy(client, backend, 'receivedBytes', share);
+    this.#copy(backend, client, 'sentBytes', share);
     if (client.readableEnded) this.#watchHalfOpen();
     else client.once('end', () => this.#watchHalfOpen());
     backend.once('end', () => this.#watchHalfOpen());
   }
 
+  onReset(endpoint: Endpoint, rest: readonly Buffer[]): void {
+    this.#onEndpointReset(rest, this.#port.countersOf(endpoint));
+    this.#settle(this.#client);
+  }
+
+  onGivenUp(reason: 'no-endpoints' | 'exhausted'): void {
+    this.#port.turnedAway(this.#client.remoteAddress ?? 'unknown', reason);
+    this.#client.destroy();
+  }
+
+  /**
+   * Copies one direction, whole and in order, and passes its end on after the last byte. At most the two sockets'
+   * high-water marks (64 KiB each) are held in memory: `from` is not read while `to` has not drained.
+   *
+   * Node takes a socket that it does not read off the poll set, so its reset or end goes unseen until `to` drains or
+   * fails. That is why the kernel is asked meanwhile.
+   */
+  #copy(from: Socket, to: Socket, counter: 'receivedBytes' | 'sentBytes', share: Counters): void {
+    from.on('data', (chunk: Buffer) => {
+      this.#count(counter, share, chunk.length);
+      // The clock is read per chunk only while it matters.
+      if (this.#halfOpenTimer !== undefined) this.#lastMovedMs = this.#port.setup.clock.now();
+      if (to === this.#backend && this.#port.setup.options.tcpUserTimeoutMs > 0) this.#lookLater();
+      if (to.write(chunk)) return;
+      from.pause();
+      this.#lookLater();
+    });
+    to.on('drain', () => from.resume());
+    if (from.readableEnded) to.end();
+    else from.once('end', () => to.end());
+  }
+
+  #count(counter: 'receivedBytes' | 'sentBytes', share: Counters, bytes: number): void {
+    this.#port.counters[counter] += bytes;
+    share[counter] += bytes;
+  }
+
   #watch(socket: Socket, onBroken = (): void => {}): void {
     this.#openSockets++;
-    // An error is always followed by 'close', where it is dealt with; without a listener it would end the process.
+    // An error is always followed by 'close', which handles it; without a listener it would end the process.
     socket.on('error', () => {});
     socket.on('close', (hadError) => {
       if (hadError) {
@@ -147,18 +134,23 @@ export class TcpConnection {
     });
   }
 
-  /** What the endpoint sent before its connection broke. */
-  #passOn(rest: readonly Buffer[], share: Counters): void {
+  /** Passes on what the endpoint sent before its connection broke. */
+  #onEndpointReset(rest: readonly Buffer[], share: Counters): void {
+    this.#countReset(share);
     for (const chunk of rest) {
-      this.port.counters.sentBytes += chunk.length;
-      share.sentBytes += chunk.length;
+      this.#count('sentBytes', share, chunk.length);
       if (this.#client.writable) this.#client.write(chunk);
     }
   }
 
-  /** The other side broke: this one gets what came before, then the reset. */
-  #settle(side: Socket | undefined, giveUpMs = this.port.clock.now() + RESET_PATIENCE_MS): void {
-    const { clock, kernel } = this.port;
+  #countReset(share: Counters): void {
+    this.#port.counters.resets++;
+    share.resets++;
+  }
+
+  /** The other side broke: this one gets what was sent before, then the reset. */
+  #settle(side: Socket | undefined, giveUpMs = this.#port.setup.clock.now() + RESET_PATIENCE_MS): void {
+    const { clock, kernel } = this.#port.setup;
     const isDelivered =
       side === undefined ||
       side.destroyed ||
@@ -171,74 +163,68 @@ export class TcpConnection {
     this.#halfOpenTimer?.cancel();
     this.#lookTimer?.cancel();
     this.#settleTimer?.cancel();
-    this.port.counters.active--;
-    if (this.#share !== undefined) this.#share.active--;
-    this.#onOver();
+    this.#port.ended(this, this.#share);
   }
 
   #lookLater(): void {
-    const { kernel, options } = this.port;
+    const { clock, kernel, options } = this.#port.setup;
     if (this.#lookTimer !== undefined || kernel === undefined) return;
     const { tcpUserTimeoutMs, tcpHalfOpenTimeoutMs } = options;
+    const intervalMs = lookIntervalMs(Math.min(tcpUserTimeoutMs || tcpHalfOpenTimeoutMs, tcpHalfOpenTimeoutMs));
+    const look = (): void => {
+      this.#lookTimer = this.#look() ? clock.after(intervalMs, look) : undefined;
+    };
     this.#unansweredSinceMs = NEVER;
-    this.#armLookTimer(
-      kernel,
-      lookIntervalMs(Math.min(tcpUserTimeoutMs || tcpHalfOpenTimeoutMs, tcpHalfOpenTimeoutMs)),
-    );
-  }
-
-  #armLookTimer(kernel: KernelSockets, delayMs: number): void {
-    this.#lookTimer = this.port.clock.after(delayMs, () => {
-      this.#lookTimer = undefined;
-      if (this.#look(kernel)) this.#armLookTimer(kernel, delayMs);
-    });
+    this.#lookTimer = clock.after(intervalMs, look);
   }
 
   /** Whether there is reason to look again. */
-  #look(kernel: KernelSockets): boolean {
+  #look(): boolean {
+    const { clock, kernel, options } = this.#port.setup;
     const backend = this.#backend as Socket;
     let isStalled = false;
     for (const side of [this.#client, backend]) {
       if (!side.isPaused() || side.destroyed) continue;
       isStalled = true;
       // Its end waits behind what the other side does not take: from now on something must move.
-      if (this.#halfOpenTimer === undefined && kernel.peerState(side)?.hasEnded) this.#watchHalfOpen();
+      if (this.#halfOpenTimer === undefined && kernel?.peerState(side)?.hasEnded) this.#watchHalfOpen();
     }
-    const { tcpUserTimeoutMs } = this.port.options;
-    if (tcpUserTimeoutMs === 0 || kernel.unacknowledgedBytes(backend) === 0) return isStalled;
-    const state = kernel.peerState(backend);
+    if (options.tcpUserTimeoutMs === 0 || kernel?.unacknowledgedBytes(backend) === 0) return isStalled;
+    const state = kernel?.peerState(backend);
     if (state === undefined) return isStalled;
-    const nowMs = this.port.clock.now();
+    const nowMs = clock.now();
     this.#unansweredSinceMs = unansweredSinceMs(state, this.#unansweredSinceMs, nowMs);
-    if (!isDead(state, nowMs - this.#unansweredSinceMs, tcpUserTimeoutMs)) return true;
-    countReset(this.port, this.#share as Counters);
+    if (!isDead(state, nowMs - this.#unansweredSinceMs, options.tcpUserTimeoutMs)) return true;
+    this.#countReset(this.#share as Counters);
     this.cut();
     return false;
   }
 
   /** From the first end of a direction on, something must move. */
   #watchHalfOpen(): void {
-    this.#lastMovedMs = this.port.clock.now();
-    if (this.#halfOpenTimer === undefined) this.#armHalfOpenTimer(this.port.options.tcpHalfOpenTimeoutMs);
+    const { clock, options } = this.#port.setup;
+    this.#lastMovedMs = clock.now();
+    if (this.#halfOpenTimer === undefined) this.#armHalfOpenTimer(options.tcpHalfOpenTimeoutMs);
   }
 
   #armHalfOpenTimer(delayMs: number): void {
-    this.#halfOpenTimer = this.port.clock.after(delayMs, () => {
+    this.#halfOpenTimer = this.#port.setup.clock.after(delayMs, () => {
       const leftMs = this.#halfOpenLeftMs();
       if (leftMs > 0) this.#armHalfOpenTimer(Math.ceil(leftMs));
-      // One turn later: after a standstill of this process timers come first, and bytes that are there already next.
+      // One turn later: after a standstill of this process timers come first, and then the bytes that came in time.
       else if (delayMs > 0) this.#armHalfOpenTimer(0);
       else this.#endHalfOpen();
     });
   }
 
   #halfOpenLeftMs(): number {
-    return this.#lastMovedMs + this.port.options.tcpHalfOpenTimeoutMs - this.port.clock.now();
+    const { clock, options } = this.#port.setup;
+    return this.#lastMovedMs + options.tcpHalfOpenTimeoutMs - clock.now();
   }
 
   /**
-   * The side that still owes its end has had the other's: closing it lets the kernel deliver what may still be on the
-   * way to a slow reader. The side that waits for the rest must not take what it has for all, so it is reset.
+   * The side that still owes its end has had the other's: closing it lets the kernel deliver what a slow reader has not
+   * taken yet. The side that waits for the rest must not take what it has for everything, so it is reset.
    */
   #endHalfOpen(): void {
     for (const socket of [this.#client, this.#backend]) {
@@ -248,7 +234,15 @@ export class TcpConnection {
   }
 }
 
-function countReset({ counters }: PortContext, share: Counters): void {
-  counters.resets++;
-  share.resets++;
+/**
+ * Ends a connection with a RST, which the peer cannot take for a clean end. Safe to call at any time.
+ *
+ * libuv refuses to reset while a shutdown of the writing side is under way (`uv_tcp_close_reset` gives EINVAL), and Node
+ * then leaks the descriptor. That is so from the last write's end until 'finish', one turn of the event loop.
+ */
+export function reset(socket: Socket): void {
+  if (socket.destroyed) return;
+  const isShuttingDown = socket.writableEnded && !socket.writableFinished && socket.writableLength === 0;
+  if (isShuttingDown) socket.once('finish', () => socket.resetAndDestroy());
+  else socket.resetAndDestroy();
 }

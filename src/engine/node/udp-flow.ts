@@ -1,43 +1,58 @@
-import type { Socket } from 'node:dgram';
+import { createSocket, type Socket } from 'node:dgram';
+import { isIPv6 } from 'node:net';
 import type { Counters, OpenConnection } from '../../model/data-plane.ts';
 import type { Endpoint } from '../../model/endpoint.ts';
 import { type Timer, wholeMsLeft } from '../../util/clock.ts';
 import { errnoOf } from '../listen-error.ts';
-import { connectedToItself, dialFailureOf, reportDialFailure } from './dial-failure.ts';
-import type { PortContext } from './port-context.ts';
-import { hasRoomToSend, udpSocket } from './udp-socket.ts';
+import { connectedToItself, type Port, type Session } from './port.ts';
 
-/** How many datagrams may wait for the backend socket, which takes a turn of the event loop or two to connect. */
+/** How many datagrams may wait for the flow's socket, which takes a turn of the event loop or two to connect. */
 const MAX_WAITING = 64;
 
 /**
- * How many more turns of the event loop a flow may last because datagrams of its Service port are still being read. A
- * standstill leaves behind what the kernel's queues hold, which is fewer; a flood never ends.
+ * How many more turns of the event loop a flow may last because datagrams of its Service port are still being read. After
+ * a standstill the kernel's queues hold less than this; a flood never ends.
  */
 const MAX_TURNS_BEHIND = 400;
 
-/** Too big for the path, no buffer, held back by a local rule: the flow and its endpoint are sound. */
+/** Too big for the path, no buffer, or stopped by a local rule: the flow and its endpoint are sound. */
 const HARMS_ONE_DATAGRAM: ReadonlySet<string> = new Set(['EMSGSIZE', 'ENOBUFS', 'ENOMEM', 'EAGAIN', 'EPERM']);
 
-export interface UdpFlowOptions {
-  readonly port: PortContext;
-  readonly client: Endpoint;
-  readonly endpoint: Endpoint;
-  readonly reply: (datagram: Buffer) => void;
-  /** Called once, whatever ended the flow. */
-  readonly onEnd: () => void;
+/** Room for bursts. The kernel limits it to `net.core.rmem_max` and `wmem_max`, and reserves nothing. */
+const BUFFER_BYTES = 4 << 20;
+
+/** What may wait inside the process when the kernel takes no more; further datagrams are lost, as in the kernel. */
+const MAX_QUEUED_BYTES = 1 << 20;
+
+/**
+ * An unbound socket of the address's family. Without SO_REUSEADDR: with it two Services could be given one port.
+ * Addresses are always numeric here, and the default look-up would delay every datagram by a turn through `dns`.
+ */
+export function udpSocket(address: string): Socket {
+  const family = isIPv6(address) ? 6 : 4;
+  return createSocket({
+    type: `udp${family}`,
+    ipv6Only: family === 6,
+    recvBufferSize: BUFFER_BYTES,
+    sendBufferSize: BUFFER_BYTES,
+    lookup: (numeric, _options, callback) => callback(null, numeric, family),
+  });
 }
 
-/** One client address and port, as one endpoint sees it: a connected socket of its own, so that replies find back. */
-export class UdpFlow {
+export function hasRoomToSend(socket: Socket): boolean {
+  return socket.getSendQueueSize() < MAX_QUEUED_BYTES;
+}
+
+/** One client address and port, with a connected socket of its own towards one endpoint, so that replies find back. */
+export class UdpFlow implements Session {
   readonly endpoint: Endpoint;
   hasEnded = false;
-  readonly #port: PortContext;
+  readonly #port: Port;
   readonly #client: Endpoint;
-  /** The endpoint's. */
+  /** The endpoint's counters. */
   readonly #share: Counters;
-  readonly #reply: UdpFlowOptions['reply'];
-  readonly #onEnd: UdpFlowOptions['onEnd'];
+  readonly #reply: (datagram: Buffer) => void;
+  readonly #onEnd: () => void;
   readonly #socket: Socket;
   /** Datagrams in order, until the socket is connected. */
   #waiting: Buffer[] | undefined = [];
@@ -45,43 +60,52 @@ export class UdpFlow {
   #lastMovedMs: number;
   #timer: Timer;
 
-  constructor(options: UdpFlowOptions) {
-    this.endpoint = options.endpoint;
-    this.#port = options.port;
-    this.#client = options.client;
-    this.#share = options.port.endpoints.of(options.endpoint);
-    this.#share.connections++;
-    this.#share.active++;
-    this.#reply = options.reply;
-    this.#onEnd = options.onEnd;
-    this.#lastMovedMs = this.#port.clock.now();
+  /** `onEnd` is called once. */
+  constructor(setup: {
+    readonly port: Port;
+    readonly client: Endpoint;
+    readonly endpoint: Endpoint;
+    readonly reply: (datagram: Buffer) => void;
+    readonly onEnd: () => void;
+  }) {
+    const { port, client, endpoint, reply, onEnd } = setup;
+    this.endpoint = endpoint;
+    this.#port = port;
+    this.#client = client;
+    this.#share = port.countersOf(endpoint);
+    this.#reply = reply;
+    this.#onEnd = onEnd;
+    this.#lastMovedMs = port.setup.clock.now();
     this.#timer = this.#arm(this.#timeoutMs());
-    this.#socket = udpSocket(this.endpoint.address);
+    this.#socket = udpSocket(endpoint.address);
+    port.begin(this);
+    port.joined(this.#share);
   }
 
   /** May end the flow before it returns. */
   start(): void {
+    const { address, port } = this.endpoint;
     // Of a connected socket: an ICMP refusal, which the kernel keeps for the next receive or send. Of one that is not
     // connected yet: no descriptor or local port left, or no route.
     this.#socket.on('error', (err) => this.#fail(err));
-    this.#socket.on('message', (datagram, { address, port }) => {
+    this.#socket.on('message', (datagram, from) => {
       // Node binds the socket before it connects it, and in between anybody could have sent to its port.
-      if (port === this.endpoint.port && address === this.endpoint.address) this.#receive(datagram);
+      if (from.port === port && from.address === address) this.#receive(datagram);
     });
     this.#socket.on('connect', () => this.#connected());
-    const { openSocket } = this.#port;
+    const { openSocket } = this.#port.setup;
     try {
-      if (openSocket !== undefined) this.#socket.bind({ fd: openSocket(this.endpoint.address, 'UDP') });
+      if (openSocket !== undefined) this.#socket.bind({ fd: openSocket(address, 'UDP') });
     } catch (error) {
       this.#fail(error as Error);
       return;
     }
-    this.#socket.connect(this.endpoint.port, this.endpoint.address);
+    this.#socket.connect(port, address);
   }
 
   /** From the client to the endpoint. */
   send(datagram: Buffer): void {
-    this.#lastMovedMs = this.#port.clock.now();
+    this.#lastMovedMs = this.#port.setup.clock.now();
     this.#port.counters.receivedBytes += datagram.length;
     this.#share.receivedBytes += datagram.length;
     if (this.#waiting === undefined) this.#transmit(datagram);
@@ -89,28 +113,28 @@ export class UdpFlow {
     else this.#port.counters.limited++;
   }
 
-  describe(): OpenConnection {
+  describe(): OpenConnection | undefined {
+    if (this.hasEnded) return undefined;
     return { client: this.#client, endpoint: this.endpoint, state: 'flow', expiresMs: wholeMsLeft(this.#leftMs()) };
   }
 
-  end(): void {
+  cut(): void {
     if (this.hasEnded) return;
     this.hasEnded = true;
     this.#timer.cancel();
-    this.#share.active--;
+    this.#port.ended(this, this.#share);
     this.#socket.close();
     this.#onEnd();
   }
 
   #connected(): void {
-    // A flow that has ended meanwhile has closed it.
+    // The flow may have ended meanwhile, which closed the socket.
     if (this.hasEnded) return;
     const { address, port } = this.#socket.address();
-    if (address === this.endpoint.address && port === this.endpoint.port) this.#fail(connectedToItself(this.endpoint));
-    else this.#flush();
-  }
-
-  #flush(): void {
+    if (address === this.endpoint.address && port === this.endpoint.port) {
+      this.#fail(connectedToItself(this.endpoint));
+      return;
+    }
     const waiting = this.#waiting ?? [];
     this.#waiting = undefined;
     for (const datagram of waiting) this.#transmit(datagram);
@@ -129,7 +153,7 @@ export class UdpFlow {
 
   #receive(datagram: Buffer): void {
     if (this.hasEnded) return;
-    this.#lastMovedMs = this.#port.clock.now();
+    this.#lastMovedMs = this.#port.setup.clock.now();
     this.#port.counters.sentBytes += datagram.length;
     this.#share.sentBytes += datagram.length;
     if (!this.#hasReplied) {
@@ -144,42 +168,41 @@ export class UdpFlow {
     if (this.hasEnded) return;
     const isConnected = this.#waiting === undefined;
     if (isConnected && HARMS_ONE_DATAGRAM.has(errnoOf(err))) return;
-    const reason = dialFailureOf(err);
-    // The endpoint's failure, not this node's: the client's next datagram must not be pinned to it.
+    this.cut();
+    const reason = this.#port.dialFailed(this.endpoint, err);
+    // If it was the endpoint's failure, and not this node's, the client's next datagram must not be pinned to it.
     if (reason !== 'other') this.#port.picker.forget(this.#client.address, this.endpoint);
-    this.end();
-    reportDialFailure(this.#port, this.endpoint, reason, err);
   }
 
   #timeoutMs(): number {
-    const { udpIdleTimeoutMs, udpFirstReplyTimeoutMs } = this.#port.options;
+    const { udpIdleTimeoutMs, udpFirstReplyTimeoutMs } = this.#port.setup.options;
     return this.#hasReplied ? udpIdleTimeoutMs : Math.max(udpIdleTimeoutMs, udpFirstReplyTimeoutMs);
   }
 
   #leftMs(): number {
-    return this.#lastMovedMs + this.#timeoutMs() - this.#port.clock.now();
+    return this.#lastMovedMs + this.#timeoutMs() - this.#port.setup.clock.now();
   }
 
-  /** The timer finds out by itself how much silence is left to wait for; a datagram costs only a clock reading. */
+  /** A datagram costs only a reading of the clock: the timer works out how much silence is left to wait for. */
   #arm(delayMs: number): Timer {
-    return this.#port.clock.after(delayMs, () => {
+    return this.#port.setup.clock.after(delayMs, () => {
       const leftMs = this.#leftMs();
       this.#timer = leftMs > 0 ? this.#arm(Math.ceil(leftMs)) : this.#endSoon(MAX_TURNS_BEHIND);
     });
   }
 
   /**
-   * After a standstill of this process timers come first, and datagrams that came in time later: a turn of the event loop
-   * reads all replies, but only some of what has come for a listener. So the flow ends after a turn that brought none.
+   * After a standstill of this process timers come first, and then datagrams that came in time: a turn of the event loop
+   * reads all replies, but only some of a listener's datagrams. So the flow ends after a turn that brought none.
    */
   #endSoon(turns: number): Timer {
-    const { clock, counters } = this.#port;
+    const { counters, setup } = this.#port;
     const before = counters.receivedBytes;
-    return clock.after(0, () => {
+    return setup.clock.after(0, () => {
       const leftMs = this.#leftMs();
       if (leftMs > 0) this.#timer = this.#arm(Math.ceil(leftMs));
       else if (turns > 0 && counters.receivedBytes !== before) this.#timer = this.#endSoon(turns - 1);
-      else this.end();
+      else this.cut();
     });
   }
 }

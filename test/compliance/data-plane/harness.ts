@@ -26,7 +26,7 @@ export type RigFactory = (t: TestContext, options?: Partial<DataPlaneOptions>) =
 export const CONNECTION_MARK = 0x2000;
 
 /** No test waits for one of these: whoever tests a bound sets it. */
-const OPTIONS: DataPlaneOptions = {
+export const OPTIONS: DataPlaneOptions = {
   endpointDrainTimeoutMs: 0,
   tcpHalfOpenTimeoutMs: 60_000,
   tcpUserTimeoutMs: 0,

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { readdirSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import { type TestContext, test } from 'node:test';
-import { reset } from '../../../src/engine/node/reset.ts';
+import { reset } from '../../../src/engine/node/tcp-connection.ts';
 import { waitFor } from '../../netns/wait.ts';
 import { connectTcp, TcpBackend } from '../../support/tcp.ts';
 

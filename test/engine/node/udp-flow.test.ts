@@ -1,12 +1,10 @@
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
-import { EndpointCounters } from '../../../src/engine/node/endpoint-counters.ts';
-import { newCounters } from '../../../src/engine/node/new-counters.ts';
+import { Port } from '../../../src/engine/node/port.ts';
 import { UdpFlow } from '../../../src/engine/node/udp-flow.ts';
-import { Picker } from '../../../src/services/picker.ts';
 import type { Timer } from '../../../src/util/clock.ts';
 import { systemClock } from '../../../src/util/system-clock.ts';
-import { backends } from '../../compliance/data-plane/harness.ts';
+import { backends, OPTIONS } from '../../compliance/data-plane/harness.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';
 import { waitFor } from '../../netns/wait.ts';
 import { listenSpec } from '../../support/listen-spec.ts';
@@ -91,38 +89,21 @@ test('after a standstill datagrams that came in time are delivered, by the flows
 test('what comes before the backend socket is connected waits in order, up to 64 datagrams', async (t) => {
   const clock = new ManualClock();
   const backend = await UdpBackend.start(t);
-  const counters = newCounters();
-  const nobody = (): void => assert.fail('nothing is to be told');
-  const flow = new UdpFlow({
-    port: {
-      name: 'test/udp',
-      picker: new Picker({ random: Math.random, affinityMaxClients: 1 }),
-      counters,
-      endpoints: new EndpointCounters(),
-      options: {
-        endpointDrainTimeoutMs: 1,
-        tcpHalfOpenTimeoutMs: 1,
-        tcpUserTimeoutMs: 0,
-        udpIdleTimeoutMs: 1,
-        udpFirstReplyTimeoutMs: 1,
-        udpMaxFlowsPerService: 1,
-        udpMaxFlows: 1,
-        affinityMaxClients: 1,
-      },
-      observer: { turnedAway: nobody, dialFailed: nobody, limited: nobody, listenerFailed: nobody },
-      clock,
-    },
-    client: { address: backend.endpoint.address, port: 9 },
-    endpoint: backend.endpoint,
-    reply: () => {},
-    onEnd: () => {},
+  const nobody = (): void => assert.fail('nothing is to be reported');
+  const port = new Port(SPEC, backends([backend.endpoint]), {
+    options: OPTIONS,
+    observer: { turnedAway: nobody, dialFailed: nobody, limited: nobody, listenerFailed: nobody },
+    clock,
+    random: Math.random,
   });
+  const client = { address: backend.endpoint.address, port: 9 };
+  const flow = new UdpFlow({ port, client, endpoint: backend.endpoint, reply: () => {}, onEnd: () => {} });
   flow.start();
   const sent = Array.from({ length: 66 }, (_, i) => `datagram ${i}`);
   for (const text of sent) flow.send(Buffer.from(text));
-  assert.equal(counters.limited, 2);
+  assert.equal(port.counters.limited, 2);
   await waitFor('the rest to arrive', () => backend.arrivals.length === 64);
   assert.deepEqual(backend.texts, sent.slice(0, 64));
-  flow.end();
+  flow.cut();
   assert.equal(clock.pendingTimers, 0);
 });

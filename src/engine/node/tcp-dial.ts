@@ -1,0 +1,153 @@
+import { connect, Socket } from 'node:net';
+import type { DialFailure } from '../../model/data-plane.ts';
+import type { Endpoint } from '../../model/endpoint.ts';
+import type { Pick } from '../../services/picker.ts';
+import { dialTimeoutMs, LONGEST_DIALLING_MS } from '../../services/retry-policy.ts';
+import type { Timer } from '../../util/clock.ts';
+import { errnoOf } from '../listen-error.ts';
+import { connectedToItself, type OpenSocket, type Port } from './port.ts';
+
+/**
+ * For both sides of a connection. No delay and keepalive after 15 s are what Go's `net` package sets by default, and so
+ * what upstream has; Node sets neither. Without `allowHalfOpen` Node would answer the end of one direction with the end
+ * of the other.
+ */
+export const TCP_OPTIONS = {
+  allowHalfOpen: true,
+  noDelay: true,
+  keepAlive: true,
+  keepAliveInitialDelay: 15_000,
+} as const;
+
+/**
+ * The endpoint had accepted the connection and reset it: no reason to try another endpoint. Only timing decides whether
+ * this shows here or as a read error. (A reset before the end of the handshake is a refusal, ECONNREFUSED.)
+ */
+const WAS_ACCEPTED: ReadonlySet<string> = new Set(['ECONNRESET', 'EPIPE']);
+
+/** A dial ends with one of the three calls, unless it is cancelled. */
+export interface Dialler {
+  /**
+   * The socket reads already, so listeners must be added in this call. `rest` will hold what was received and not read when
+   * the connection breaks.
+   */
+  onConnected(backend: Socket, endpoint: Endpoint, rest: readonly Buffer[]): void;
+  /** The endpoint accepted, sent `rest`, and reset the connection before anything could be done with it. */
+  onReset(endpoint: Endpoint, rest: readonly Buffer[]): void;
+  onGivenUp(reason: 'no-endpoints' | 'exhausted'): void;
+}
+
+/** Tries a pick's candidates one after another until one answers. */
+export class TcpDial {
+  /** Of the current attempt. */
+  endpoint: Endpoint | undefined;
+  readonly #port: Port;
+  readonly #pick: Pick;
+  readonly #dialler: Dialler;
+  readonly #startedMs: number;
+  #attempts = 0;
+  #socket: Socket | undefined;
+  #timer: Timer | undefined;
+
+  constructor(port: Port, pick: Pick, dialler: Dialler) {
+    this.#port = port;
+    this.#pick = pick;
+    this.#dialler = dialler;
+    this.#startedMs = port.setup.clock.now();
+  }
+
+  /** May give up before it returns. */
+  start(): void {
+    const isLate = this.#attempts > 0 && this.#port.setup.clock.now() - this.#startedMs >= LONGEST_DIALLING_MS;
+    this.endpoint = isLate ? undefined : this.#pick.next();
+    if (this.endpoint === undefined) {
+      this.#dialler.onGivenUp(this.#attempts === 0 ? 'no-endpoints' : 'exhausted');
+      return;
+    }
+    const attempt = this.#attempts++;
+    if (attempt > 0) {
+      this.#port.counters.retries++;
+      this.#port.countersOf(this.endpoint).retries++;
+    }
+    this.#dial(this.endpoint, dialTimeoutMs(attempt));
+  }
+
+  cancel(): void {
+    this.#timer?.cancel();
+    this.#timer = undefined;
+    this.#socket?.destroy();
+    this.#socket = undefined;
+  }
+
+  #dial(endpoint: Endpoint, timeoutMs: number): void {
+    const { clock, openSocket } = this.#port.setup;
+    const socket = connectTo(endpoint, openSocket);
+    this.#socket = socket;
+    const rest = this.#keepRest(socket);
+    const beganMs = clock.now();
+    const fail = (err: Error, reason?: DialFailure): void => {
+      // The socket is destroyed first: a connection that is established late must not stay open.
+      this.cancel();
+      this.#port.dialFailed(endpoint, err, reason);
+      this.start();
+    };
+    const onError = (err: Error): void => {
+      if (WAS_ACCEPTED.has(errnoOf(err))) {
+        this.cancel();
+        this.#dialler.onReset(endpoint, rest);
+      } else {
+        fail(err);
+      }
+    };
+    socket.once('error', onError);
+    socket.once('connect', () => {
+      socket.off('error', onError);
+      // If nobody listens at an address of this node, the kernel may give the connection that very port.
+      if (socket.localPort === socket.remotePort && socket.localAddress === socket.remoteAddress) {
+        // Without a TIME_WAIT, which would keep the endpoint's program from its port.
+        socket.resetAndDestroy();
+        fail(connectedToItself(endpoint));
+        return;
+      }
+      this.#socket = undefined;
+      this.cancel();
+      const tookMs = clock.now() - beganMs;
+      for (const counters of [this.#port.counters, this.#port.countersOf(endpoint)]) {
+        counters.connects++;
+        counters.connectMs += tookMs;
+      }
+      this.#dialler.onConnected(socket, endpoint, rest);
+    });
+    // One turn later: after a standstill of this process timers come first, and then the answers that came in time.
+    this.#timer = clock.after(timeoutMs, () => {
+      this.#timer = clock.after(0, () => fail(new Error(`no answer within ${timeoutMs} ms`), 'timeout'));
+    });
+  }
+
+  /** Node throws away unread bytes when a connection breaks, also while connecting. */
+  #keepRest(socket: Socket): readonly Buffer[] {
+    const rest: Buffer[] = [];
+    const destroy = socket._destroy.bind(socket);
+    socket._destroy = (err, callback) => {
+      if (err !== null) {
+        const read: Buffer | null = socket.read();
+        if (read !== null) rest.push(read);
+        rest.push(...(this.#port.setup.kernel?.readRest(socket) ?? []));
+      }
+      destroy(err, callback);
+    };
+    return rest;
+  }
+}
+
+function connectTo({ address, port }: Endpoint, openSocket: OpenSocket | undefined): Socket {
+  const target = { host: address, port };
+  if (openSocket === undefined) return connect({ ...target, ...TCP_OPTIONS });
+  let fd: number;
+  try {
+    fd = openSocket(address, 'TCP');
+  } catch (error) {
+    return new Socket().destroy(error as Error);
+  }
+  return new Socket({ fd, ...TCP_OPTIONS }).connect(target);
+}

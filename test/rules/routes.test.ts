@@ -43,19 +43,6 @@ const local = (fields: { internal: boolean; external: boolean }, endpoints = [EN
 const NONE = { endpoints: [] };
 const ELSEWHERE = { endpoints: [], onlyElsewhere: true } as const;
 
-describe('traffic of a Service port with one endpoint set', () => {
-  for (const [what, fields, expected] of [
-    ['goes to its listener', {}, '→own 40001'],
-    ['is refused when there is no endpoint', NONE, '→refusal 1'],
-    ['is dropped when all endpoints are elsewhere', ELSEWHERE, '→refusal 9'],
-  ] as const) {
-    test(what, () => {
-      const all = same(expected);
-      assert.deepEqual(routes(fields), { clusterIP: all, external: all, loadBalancerIP: all });
-    });
-  }
-});
-
 describe('traffic of a Service port with two endpoint sets', () => {
   const OWN = same('→own 40001');
   const EXTERNAL = { container: ['10.244.0.0/16→own 40001', '→local 40002'], host: ['→own 40001'] };

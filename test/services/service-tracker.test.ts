@@ -56,16 +56,6 @@ function tracker(options: ServiceTrackerOptions = {}, family: IpFamily = 'IPv4')
 }
 
 describe('a Service and its endpoints', () => {
-  test('join whichever arrives first', () => {
-    for (const endpointsFirst of [true, false]) {
-      const t = tracker();
-      if (endpointsFirst) t.endpoints(group([address('10.0.0.1')]));
-      t.service(service());
-      if (!endpointsFirst) t.endpoints(group([address('10.0.0.1')]));
-      assert.deepEqual(t.addresses(), [['10.0.0.1:8080']]);
-    }
-  });
-
   test('match by port name', () => {
     const t = tracker();
     t.service(
@@ -273,16 +263,6 @@ describe('traffic policies', () => {
       { own: ALL, local: OURS, takes: [true, true] },
     ],
     [
-      'internal Local, and no way in from outside',
-      { internalTrafficPolicy: 'Local', externalTrafficPolicy: 'Local' },
-      { own: OURS, local: undefined, takes: undefined },
-    ],
-    [
-      'external Local, and no way in',
-      { externalTrafficPolicy: 'Local' },
-      { own: ALL, local: undefined, takes: undefined },
-    ],
-    [
       'external Local by a load balancer',
       { loadBalancerIPs: [ip('203.0.113.1')], externalTrafficPolicy: 'Local' },
       { own: ALL, local: OURS, takes: [false, true] },
@@ -352,15 +332,6 @@ describe('traffic policies', () => {
     assert.deepEqual(only(t).own?.endpoints, ['10.0.0.2']);
   });
 
-  test('hints follow the zone', () => {
-    const t = tracker();
-    t.service(service());
-    t.slice('a', group([address('10.0.0.1', { zoneHints: ['a'] }), address('10.0.0.2', { zoneHints: ['b'] })]));
-    assert.deepEqual(only(t).own, ALL);
-    t.it.setTopology({ zone: 'b' });
-    assert.deepEqual(only(t).own, { verdict: 'proxy', endpoints: ['10.0.0.2'], draining: ['10.0.0.1'] });
-  });
-
   test('a health check counts the ready addresses of the node once, whatever their ports', () => {
     const t = tracker();
     t.it.setTopology(HERE);
@@ -421,21 +392,6 @@ describe('an endpoint', () => {
       assert.deepEqual(states(t), expected);
     }
   });
-});
-
-test('which of two equal slices counts does not depend on their order', () => {
-  const served = [
-    ['a', 'b'],
-    ['b', 'a'],
-  ].map((names) => {
-    const t = tracker();
-    t.it.setTopology({ nodeName: 'n1' });
-    t.service(service({ internalTrafficPolicy: 'Local' }));
-    const nodes = { a: 'n1', b: 'n2' };
-    for (const name of names) t.slice(name, group([address('10.0.0.1', { nodeName: nodes[name as 'a' | 'b'] })]));
-    return t.addresses();
-  });
-  assert.deepEqual(served[0], served[1]);
 });
 
 describe('two families', () => {
@@ -646,20 +602,6 @@ describe('what leads back to the proxy', () => {
       t.slice('other', undefined);
       t.it.takeDelta();
     }
-  });
-
-  test('an external IP is left to an endpoint of the same Service where rules do not spare the proxy', () => {
-    const t = onNode();
-    t.service(service({ externalIPs: [NODE] }));
-    t.slice('a', group([address('192.0.2.1')], 80));
-    assert.deepEqual(t.news(), [[80], ['external IP 192.0.2.1:80']]);
-  });
-
-  test("an external IP on another node keeps nobody from that node's endpoint", () => {
-    const t = onNode();
-    t.service(service({ externalIPs: [ip('192.0.2.2')] }));
-    t.slice('a', group([address('192.0.2.2')], 80));
-    assert.deepEqual(t.news(), [[80], ['external IP 192.0.2.2:80']]);
   });
 });
 

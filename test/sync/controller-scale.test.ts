@@ -192,14 +192,6 @@ describe('the controller’s canary', () => {
     return h;
   };
 
-  test('leaves rules alone that are there', async () => {
-    const h = await running();
-    await h.settle(2_000);
-    await h.settle(2_000);
-    assert.deepEqual(h.rules.calls, ['canary', 'canary done', 'canary', 'canary done']);
-    assert.equal(h.log.of('warn').length, 0);
-  });
-
   for (const [what, fault] of [
     ['are gone', { isIntact: false }],
     ['cannot be read', { fault: new Error('no') }],
@@ -218,22 +210,4 @@ describe('the controller’s canary', () => {
       assert.equal(h.log.of('warn').length, 1);
     });
   }
-
-  test('never looks while a sync is going on', async () => {
-    const h = await running();
-    const release = h.rules.hold();
-    h.controller.apply([service(2)]);
-    await h.settle(5_000);
-    assert.deepEqual(h.rules.calls, ['sync']);
-    release();
-    await h.settle();
-    assert.deepEqual(h.rules.calls, ['sync', 'sync done', 'canary', 'canary done']);
-  });
-
-  test('ends with the controller', async () => {
-    const h = await running();
-    await h.controller.stop();
-    await h.settle(60_000);
-    assert.deepEqual(h.rules.calls, []);
-  });
 });

@@ -146,15 +146,6 @@ describe('the controller', () => {
     assert.deepEqual(await h.ruled(), []);
   });
 
-  test('takes the first state in with one transaction per table', async () => {
-    const h = harness();
-    h.controller.apply([service(), service({ key: 'shop/two', clusterIPs: [ip('10.96.0.2')] }), endpoints('10.0.0.1')]);
-    h.controller.synced();
-    await h.settle();
-    assert.equal((await h.ruled())?.length, 2);
-    assert.equal(h.iptables.restored.length, 2);
-  });
-
   test('applies a single change on a quiet node without time passing', async () => {
     const h = harness();
     h.controller.synced();
@@ -209,16 +200,6 @@ describe('the controller', () => {
     assert.equal(h.dataPlane.listeners.has('shop/web'), false);
     assert.deepEqual(await h.ruled(), []);
     assert.equal(h.health.pending, false);
-  });
-
-  test('brings back rules that somebody else removed, within the sync period', async () => {
-    const h = harness();
-    h.controller.apply([service()]);
-    h.controller.synced();
-    await h.settle();
-    await h.iptables.restore('IPv4', '*nat\n:KUBE-PORTALS-CONTAINER - [0:0]\nCOMMIT\n');
-    await h.settle(30_000);
-    assert.deepEqual(await h.ruled(), ['shop/web']);
   });
 
   test('says which Service ports it cannot serve', async () => {

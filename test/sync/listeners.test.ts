@@ -260,20 +260,6 @@ describe('listeners', () => {
     assert.match(String(h.log.of('error')[0]?.fields['err']), /of the 1001 there are, 100 were tried/);
   });
 
-  test('that return after they were closed get their old port, and nobody else does', async () => {
-    const h = harness();
-    for (const name of ['shop/web', 'shop/other'] as const) h.listeners.want(servicePort({ name }));
-    await h.listeners.settled();
-    const port = h.portOf('shop/web');
-    h.listeners.unwant('shop/web');
-    await h.syncRules();
-    h.listeners.want(servicePort({ name: 'shop/next' }));
-    h.listeners.want(servicePort());
-    await h.listeners.settled();
-    assert.equal(h.portOf('shop/web'), port);
-    assert.notEqual(h.portOf('shop/next'), port);
-  });
-
   test('tell of each change of portals once, and only of those', async () => {
     const h = harness();
     for (const name of ['shop/a', 'shop/b', 'shop/c'] as const) h.listeners.want(servicePort({ name }));
@@ -362,15 +348,6 @@ describe('listeners', () => {
     h.clock.advance(1);
     await h.listeners.settled();
     assert.equal(h.portOf('shop/web'), 30_000);
-    assert.equal(h.clock.pendingTimers, 0);
-  });
-
-  test('that are given up while waiting for another try leave no timer', async () => {
-    const h = harness({ first: 30_000, last: 30_000 });
-    h.dataPlane.taken.add('TCP:30000');
-    h.listeners.want(servicePort());
-    await h.listeners.settled();
-    h.listeners.unwant('shop/web');
     assert.equal(h.clock.pendingTimers, 0);
   });
 });

@@ -508,35 +508,6 @@ describe('local ports that the kernel remembers', () => {
     assert.equal(await next.chain('KUBE-USERSPACE-RETIRED'), undefined);
   });
 
-  test('are no longer retired when they carry a Service again', async () => {
-    const h = harness();
-    h.put(WEB);
-    await h.rules.sync(CHANGED);
-    h.drop(WEB);
-    await h.rules.sync(CHANGED);
-    h.put(WEB);
-    await h.rules.sync(CHANGED);
-    assert.deepEqual(await names(h), ['shop/web TCP 4001']);
-    await h.rules.sync(VERIFY);
-    assert.equal(await h.chain('KUBE-USERSPACE-RETIRED'), undefined);
-  });
-
-  test('are bounded in number: the oldest are forgotten, for good', async () => {
-    const h = harness();
-    const many = Array.from({ length: 4_106 }, (_, i) =>
-      portal(`ns/svc-${i}`, `10.96.${i >> 8}.${i & 255}`, 1_000 + i),
-    );
-    h.put(...many);
-    await h.rules.sync(CHANGED);
-    h.drop(...many);
-    await h.rules.sync(CHANGED);
-    for (let i = 0; i < 2; i++) {
-      await h.rules.sync(VERIFY);
-      const remembered = await h.rules.installedPorts();
-      assert.deepEqual([remembered.length, remembered[0]?.localPort], [4_096, 1_010]);
-    }
-  });
-
   test('are not lost with a sync that failed', async () => {
     const h = harness();
     h.put(WEB, DNS);

@@ -25,16 +25,6 @@ describe(`carrying changes into iptables-${FLAVOUR}`, () => {
 
   after(() => environment.remove());
 
-  test('a single change on a quiet node is in the rules without a wait for the minimal sync period', async () => {
-    proxy = await environment.startProxy({
-      args: ['--iptables-min-sync-period', '1h', '--iptables-sync-period', '1h'],
-    });
-    const clusterIP = environment.clusterIP();
-    environment.write({ name: 'quick', clusterIP, ports: [{ port: 80, target: TCP.name }], endpoints: POD_ADDRESSES });
-    await environment.waitForRules(clusterIP, 1);
-    assert.match((await environment.client.call('request', { host: clusterIP, port: 80 })).name, /^pod-/);
-  });
-
   test('200 changes in a row are written in few transactions, bounded by the minimal sync period', async () => {
     proxy = await environment.startProxy({
       args: ['--iptables-min-sync-period', '1s'],

@@ -1,19 +1,34 @@
 import { unmapped } from '../model/address.ts';
 import type { Backends } from '../model/data-plane.ts';
-import type { Endpoint } from '../model/endpoint.ts';
+import { type Endpoint, endpointName } from '../model/endpoint.ts';
 import type { Random } from '../util/clock.ts';
 import { ClientAffinity } from './client-affinity.ts';
-import { MIN_TRIES } from './retry-policy.ts';
-import { RoundRobin } from './round-robin.ts';
 
-/** What a picker shares with the picks that it has handed out. */
+/** Upstream `pkg/proxy/userspace/proxysocket.go`, `EndpointDialTimeouts`. */
+const DIAL_TIMEOUTS_MS = [250, 500, 1000, 2000];
+
+/** With fewer endpoints a pick goes round, as upstream, so that an endpoint that was only slow gets another chance. */
+const MIN_TRIES = DIAL_TIMEOUTS_MS.length;
+
+/** How long one try may take. `attempt` counts from 0; the longest time holds for every further one. */
+export function dialTimeoutMs(attempt: number): number {
+  return DIAL_TIMEOUTS_MS[Math.min(attempt, MIN_TRIES - 1)] as number;
+}
+
+/**
+ * No further endpoint is tried for a client that has waited this long. Whether the client still waits is unknown, because
+ * one that has gone looks like one that has ended its direction early; and all of hundreds of endpoints may be dead.
+ */
+export const LONGEST_DIALLING_MS = 30_000;
+
+/** Shared between a picker and its picks. */
 interface PickerState {
   readonly turns: RoundRobin;
   /** `undefined` without session affinity. */
   affinity: ClientAffinity | undefined;
 }
 
-/** What a picker knows beyond what {@link Picker.update} tells it, to go on elsewhere. */
+/** The state of a picker beyond {@link Picker.update}, to continue in another process. */
 export interface PickerRecord {
   /** The endpoints, the one whose turn is next first. */
   readonly inTurn: readonly Endpoint[];
@@ -32,7 +47,7 @@ export class Picker {
   }
 
   /**
-   * Takes effect for the next candidate, of picks under way too. Says whether the set of endpoints changed; only then
+   * Takes effect for the next candidate, of picks under way too. Returns whether the set of endpoints changed; only then
    * do turns begin anew, over a fresh shuffle.
    */
   update({ endpoints, affinity }: Backends): boolean {
@@ -51,12 +66,12 @@ export class Picker {
     return new Pick(this.#state, unmapped(client), nowMs);
   }
 
-  /** What the next {@link pick} would give this client first. Nothing changes: no turn is taken, no affinity begins. */
+  /** What the next {@link pick} would give this client first. Changes nothing: takes no turn, begins no affinity. */
   peek(client: string, nowMs: number): Endpoint | undefined {
     return pinned(this.#state, unmapped(client), nowMs) ?? this.#state.turns.peek();
   }
 
-  /** Whether an endpoint that a pick gave is still in the set. One that left and came back is not the same. */
+  /** Whether an endpoint that a pick returned is still in the set. One that left and came back is not the same. */
   has(endpoint: Endpoint): boolean {
     return this.#state.turns.has(endpoint);
   }
@@ -72,7 +87,7 @@ export class Picker {
     return { inTurn, affinity: pinned.filter(({ endpoint }) => endpoint >= 0) };
   }
 
-  /** Goes on where the picker of this record was. After the first {@link update}, with the same endpoints. */
+  /** Continues where the recorded picker was. Call it after the first {@link update}, with the same endpoints. */
   restore({ inTurn, affinity }: PickerRecord, nowMs: number): void {
     const { turns } = this.#state;
     turns.restore(inTurn);
@@ -132,19 +147,98 @@ export class Pick {
     this.#tried ??= new Set();
     const tried = this.#tried.add(failed);
     const current = pinned(this.#state, this.#client, this.#nowMs);
-    // Another connection of this client may have moved on already: following it keeps the client on one endpoint.
+    // Another connection of this client may have moved on already. Following it keeps the client on one endpoint.
     if (current !== undefined && !tried.has(current)) return current;
-    // A retry takes a turn of its own. Without that, all that a dead endpoint turns away would fall to its successor.
+    // A retry takes a turn of its own. Otherwise its successor would get all clients of a dead endpoint.
     const untried = this.#state.turns.next(tried);
     return untried === undefined && this.#tries < MIN_TRIES ? this.#state.turns.next() : untried;
   }
 }
 
 /**
- * The endpoint that the client's affinity names. Entries of endpoints that left are dead at once, for the endpoint is
- * another object when it returns; so no update has to walk over every client.
+ * The endpoint of the client's affinity. Entries of endpoints that left are dead at once, because the endpoint is another
+ * object when it returns; so no update has to walk over every client.
  */
 function pinned({ affinity, turns }: PickerState, client: string, nowMs: number): Endpoint | undefined {
   const endpoint = affinity?.get(client, nowMs);
   return endpoint !== undefined && turns.has(endpoint) ? endpoint : undefined;
+}
+
+/**
+ * Strict turns over a shuffled list. All nodes of a cluster see the same list; the shuffle keeps them from beginning with
+ * the same endpoint (upstream `pkg/proxy/userspace/roundrobin.go`, `shuffleEndpoints`).
+ *
+ * An endpoint is the same object while it stays in the set, and another object after it has left and come back. So a
+ * remembered endpoint is compared by identity, and what was remembered of one that left never applies to its return.
+ */
+class RoundRobin {
+  readonly #random: Random;
+  #byName: ReadonlyMap<string, Endpoint> = new Map();
+  #ring: readonly Endpoint[] = [];
+  #members: ReadonlySet<Endpoint> = new Set();
+  #turn = 0;
+
+  constructor(random: Random) {
+    this.#random = random;
+  }
+
+  /** Returns whether the set changed. Another order or duplicates are no change: turns go on. */
+  update(endpoints: readonly Endpoint[]): boolean {
+    const byName = new Map<string, Endpoint>();
+    for (const endpoint of endpoints) {
+      const name = endpointName(endpoint);
+      byName.set(name, this.#byName.get(name) ?? byName.get(name) ?? endpoint);
+    }
+    const ring = [...byName.values()];
+    if (ring.length === this.#members.size && ring.every((endpoint) => this.#members.has(endpoint))) return false;
+
+    shuffle(ring, this.#random);
+    this.#byName = byName;
+    this.#ring = ring;
+    this.#members = new Set(ring);
+    this.#turn = 0;
+    return true;
+  }
+
+  has(endpoint: Endpoint): boolean {
+    return this.#members.has(endpoint);
+  }
+
+  /** The endpoints in the order of their turns, the next one first. */
+  inTurn(): readonly Endpoint[] {
+    return [...this.#ring.slice(this.#turn), ...this.#ring.slice(0, this.#turn)];
+  }
+
+  /** Continues the turns of another instance with the same set. */
+  restore(inTurn: readonly Endpoint[]): void {
+    this.#ring = inTurn.flatMap((endpoint) => this.#byName.get(endpointName(endpoint)) ?? []);
+    this.#turn = 0;
+  }
+
+  /** The next endpoint; the turn stays where it is. */
+  peek(): Endpoint | undefined {
+    return this.#ring[this.#turn];
+  }
+
+  /** The next endpoint in turn that is not in `except`; `undefined` when there is none. The turn moves past it. */
+  next(except?: ReadonlySet<Endpoint>): Endpoint | undefined {
+    const ring = this.#ring;
+    for (let step = 0; step < ring.length; step++) {
+      const endpoint = ring[this.#turn];
+      this.#turn = (this.#turn + 1) % ring.length;
+      if (endpoint !== undefined && !except?.has(endpoint)) return endpoint;
+    }
+    return undefined;
+  }
+}
+
+/** Fisher–Yates, in place. */
+function shuffle(list: Endpoint[], random: Random): void {
+  for (let i = list.length - 1; i > 0; i--) {
+    const j = Math.floor(random() * (i + 1));
+    const [a, b] = [list[i], list[j]];
+    if (a === undefined || b === undefined) continue;
+    list[i] = b;
+    list[j] = a;
+  }
 }

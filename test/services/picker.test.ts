@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { Picker } from '../../src/services/picker.ts';
+import { seededRandom } from '../support/seeded-random.ts';
 import { allHosts, backends, host, NO_SHUFFLE } from './backends.ts';
 
 function picker(hosts: readonly number[], timeoutSeconds?: number, affinityMaxClients = 100): Picker {
@@ -30,6 +31,47 @@ describe('turns', () => {
     assert.equal(p.update(backends([2, 1])), false);
     assert.equal(p.update(backends([2, 1], 10)), false);
     assert.equal(p.update(backends([2])), true);
+  });
+});
+
+describe('the set of endpoints', () => {
+  const round = (p: Picker) => [connect(p), connect(p), connect(p), connect(p)];
+
+  test('is shuffled evenly', () => {
+    const counts = new Map<string, number>();
+    const random = seededRandom(7);
+    for (let i = 0; i < 6000; i++) {
+      const p = new Picker({ random, affinityMaxClients: 1 });
+      p.update(backends([1, 2, 3]));
+      const order = round(p).join();
+      counts.set(order, (counts.get(order) ?? 0) + 1);
+    }
+    assert.equal(counts.size, 6, 'every order occurs');
+    for (const [order, count] of counts) assert.ok(count > 850 && count < 1150, `${order}: ${count} of 6000`);
+  });
+
+  test('is the same in another order, with duplicates or as new objects: turns go on', () => {
+    const p = picker([1, 1, 2, 3]);
+    assert.equal(connect(p), 1);
+    assert.equal(p.update(backends([3, 1, 1, 2, 3])), false);
+    assert.deepEqual(round(p), [2, 3, 1, 2]);
+  });
+
+  test('that changed is shuffled anew, and turns begin anew', () => {
+    let draws = 0;
+    const random = () => {
+      draws++;
+      return NO_SHUFFLE();
+    };
+    const p = new Picker({ random, affinityMaxClients: 1 });
+    p.update(backends([1, 2, 3]));
+    connect(p);
+    assert.equal(p.update(backends([1, 2, 4])), true, 'as many as before, yet another set');
+    assert.equal(draws, 4);
+    assert.deepEqual(round(p), [1, 2, 4, 1]);
+    const { endpoints, affinity } = backends([1]);
+    p.update({ endpoints, affinity });
+    assert.equal(p.update({ endpoints: endpoints.map((one) => ({ ...one, port: 81 })), affinity }), true);
   });
 });
 

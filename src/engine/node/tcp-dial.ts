@@ -2,7 +2,7 @@ import { connect, Socket } from 'node:net';
 import type { DialFailure } from '../../model/data-plane.ts';
 import type { Endpoint } from '../../model/endpoint.ts';
 import type { Pick } from '../../services/picker.ts';
-import { dialTimeoutMs, LONGEST_DIALLING_MS } from '../../services/retry-policy.ts';
+import { dialTimeoutMs, LONGEST_DIALLING_MS } from '../../services/picker.ts';
 import type { Timer } from '../../util/clock.ts';
 import { errnoOf } from '../listen-error.ts';
 import { connectedToItself, type OpenSocket, type Port } from './port.ts';

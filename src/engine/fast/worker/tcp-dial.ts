@@ -1,6 +1,5 @@
 import type { Endpoint } from '../../../model/endpoint.ts';
-import type { Pick } from '../../../services/picker.ts';
-import { dialTimeoutMs, LONGEST_DIALLING_MS } from '../../../services/retry-policy.ts';
+import { dialTimeoutMs, LONGEST_DIALLING_MS, type Pick } from '../../../services/picker.ts';
 import { EPOLLERR, EPOLLHUP, EPOLLOUT } from '../../../sys/epoll.ts';
 import { Memory } from '../../../sys/memory.ts';
 import { connect, getpeername, SOCK_STREAM, SOCKET_ADDRESS_BYTES, socket, takeError } from '../../../sys/socket.ts';

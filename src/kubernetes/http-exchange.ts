@@ -13,35 +13,34 @@ export interface HttpRequest {
   readonly agent: Agent;
 }
 
-/** Until the connection stands and the request is on its way. */
+/** Until the connection stands and the request is sent. */
 const CONNECT_DEADLINE_MS = 10_000;
 
 /** Until the head of the response. A busy server may queue a request for some time (priority and fairness). */
 const HEAD_DEADLINE_MS = 30_000;
 
-/** The server closed an idle connection at the moment it was taken for a request: says nothing of the server. */
-export class StaleConnectionError extends ApiError {}
+/** Fewer bytes than this are no progress: a connection that drips counts as silent. */
+const PROGRESS_BYTES = 4_096;
 
 /**
- * One request. Resolves with the head of the response, whatever its status; rejects with an {@link ApiError}
- * `unreachable`, or with the signal's reason.
+ * Sends one request. Resolves with the head of the response, whatever its status; rejects with an {@link ApiError}
+ * `unreachable`, or with the reason of the signal. A GET is sent again when the server closed an idle connection at the
+ * moment it was taken for the request.
  */
 export function sendRequest(
-  { method, url, headers, body, agent }: HttpRequest,
+  request: HttpRequest,
   { clock, signal }: { readonly clock: Clock; readonly signal: AbortSignal },
 ): Promise<IncomingMessage> {
+  const { method, url, headers, body, agent } = request;
   return new Promise((resolve, reject) => {
     if (signal.aborted) {
       reject(signal.reason);
       return;
     }
-    const send = url.protocol === 'https:' ? httpsRequest : httpRequest;
-    const request = send(url, { method, headers, agent });
-    const abort = () => request.destroy();
+    const sent = (url.protocol === 'https:' ? httpsRequest : httpRequest)(url, { method, headers, agent });
+    const abort = () => sent.destroy();
     const deadline = (ms: number, what: string) =>
-      clock.after(ms, () =>
-        request.destroy(new ApiError('unreachable', `${url.host}: ${what} within ${ms / 1_000} s`)),
-      );
+      clock.after(ms, () => sent.destroy(new ApiError('unreachable', `${url.host}: ${what} within ${ms / 1_000} s`)));
     const connecting = deadline(CONNECT_DEADLINE_MS, 'no connection');
     const answering = deadline(HEAD_DEADLINE_MS, 'no answer');
     const settle = () => {
@@ -51,28 +50,25 @@ export function sendRequest(
     };
     signal.addEventListener('abort', abort);
     // The request is handed over only when the connection stands, the TLS handshake included.
-    request.on('finish', () => connecting.cancel());
-    request.on('response', (response) => {
+    sent.on('finish', () => connecting.cancel());
+    sent.on('response', (response) => {
       settle();
-      // The response itself would only say that it was aborted.
-      request.on('error', (error) => response.destroy(error));
+      // From here on the response reports errors; by itself it would only say that it was aborted.
+      sent.removeAllListeners('error').on('error', (error) => response.destroy(error));
       resolve(response);
     });
-    request.on('error', (error: NodeJS.ErrnoException) => {
+    sent.on('error', (error: NodeJS.ErrnoException) => {
       settle();
-      const isStale = request.reusedSocket && (error.code === 'ECONNRESET' || error.code === 'EPIPE');
-      reject(
-        isStale && !signal.aborted
-          ? new StaleConnectionError('unreachable', `${url.host}: ${causeMessage(error)}`)
-          : failureOf(error, { host: url.host, signal }),
-      );
+      const isStale = sent.reusedSocket && (error.code === 'ECONNRESET' || error.code === 'EPIPE');
+      if (isStale && method === 'GET' && !signal.aborted) resolve(sendRequest(request, { clock, signal }));
+      else reject(failureOf(error, url.host, signal));
     });
-    request.end(body);
+    sent.end(body);
   });
 }
 
 /**
- * The body of a response, decompressed piece by piece: who reads it bounds it. Fails as {@link sendRequest} does;
+ * The body of a response, decompressed piece by piece; the caller bounds its size. Fails as {@link sendRequest} does;
  * leaving the loop early closes the connection.
  */
 export async function* readBody(
@@ -83,18 +79,18 @@ export async function* readBody(
   signal.addEventListener('abort', abort);
   try {
     if (signal.aborted) abort();
-    for await (const chunk of decoded(response)) {
+    for await (const chunk of decompressed(response)) {
       onData();
       yield chunk as Buffer;
     }
   } catch (error) {
-    throw failureOf(error, { host, signal });
+    throw failureOf(error, host, signal);
   } finally {
     signal.removeEventListener('abort', abort);
   }
 }
 
-function decoded(response: IncomingMessage): AsyncIterable<unknown> {
+function decompressed(response: IncomingMessage): AsyncIterable<unknown> {
   const encoding = response.headers['content-encoding'] ?? 'identity';
   if (encoding === 'identity') return response;
   if (encoding !== 'gzip') {
@@ -105,12 +101,57 @@ function decoded(response: IncomingMessage): AsyncIterable<unknown> {
   return pipeline(response, createGunzip({ chunkSize: 64 * 1024 }), () => {});
 }
 
-function failureOf(error: unknown, { host, signal }: { readonly host: string; readonly signal: AbortSignal }): unknown {
+/** The whole body as text. Throws an {@link ApiError} `garbage` when it is larger than `maxBytes`. */
+export async function collect(
+  body: AsyncIterable<Uint8Array>,
+  maxBytes: number,
+  onProgress: () => void = () => {},
+): Promise<string> {
+  const chunks: Uint8Array[] = [];
+  let length = 0;
+  for await (const chunk of body) {
+    if ((length % PROGRESS_BYTES) + chunk.length >= PROGRESS_BYTES) onProgress();
+    length += chunk.length;
+    if (length > maxBytes) throw new ApiError('garbage', `the answer has more than ${maxBytes} bytes`);
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks, length).toString('utf8');
+}
+
+/** Aborts `work` with `outer`, or with `late` once `ms` have passed since its start or its last progress. */
+export async function withinSilence<T>(
+  {
+    clock,
+    ms,
+    late,
+    outer,
+  }: { readonly clock: Clock; readonly ms: number; readonly late: ApiError; readonly outer?: AbortSignal },
+  work: (signal: AbortSignal, onProgress: () => void) => Promise<T>,
+): Promise<T> {
+  const controller = new AbortController();
+  let heardAt = clock.now();
+  // Looks when it may be late, instead of moving a timer with every piece.
+  const look = () => {
+    const leftMs = heardAt + ms - clock.now();
+    if (leftMs > 0) timer = clock.after(leftMs, look);
+    else controller.abort(late);
+  };
+  let timer = clock.after(ms, look);
+  try {
+    return await work(AbortSignal.any([controller.signal, ...(outer === undefined ? [] : [outer])]), () => {
+      heardAt = clock.now();
+    });
+  } finally {
+    timer.cancel();
+  }
+}
+
+function failureOf(error: unknown, host: string, signal: AbortSignal): unknown {
   if (signal.aborted) return signal.reason;
   if (error instanceof ApiError) return error;
   const message = causeMessage(error);
   if ((error as NodeJS.ErrnoException).code?.startsWith('Z_')) {
-    return new ApiError('garbage', `the answer is not what gzip makes: ${message}`);
+    return new ApiError('garbage', `the answer is no valid gzip: ${message}`);
   }
   // Node's word for a connection that ends in the middle of a response.
   const reason = message === 'aborted' ? 'the connection was closed' : message;

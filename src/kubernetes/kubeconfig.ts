@@ -4,6 +4,7 @@ import { dirname, isAbsolute, join } from 'node:path';
 import type { Cluster, KubeConfig, User } from '@kubernetes/client-node';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
+import { withDeadline } from '../util/wait.ts';
 import { DocumentError, parseDocuments } from '../util/yaml.ts';
 import {
   type Access,
@@ -26,7 +27,6 @@ interface Loaded {
   readonly server: URL;
   readonly token: TokenFile | undefined;
   readonly hasSecrets: boolean;
-  readonly secretFiles: readonly string[];
   /** The answer that is awaited, so that an exec plugin that hangs is not started again and again. */
   pending?: Promise<RequestOptions> | undefined;
 }
@@ -75,17 +75,17 @@ export class KubeconfigAccess implements AccessSource {
     return this.#loaded.server;
   }
 
-  /** Paths of the key and the token that the file names. */
-  get secretFiles(): readonly string[] {
-    return this.#loaded.secretFiles;
-  }
-
   async current(): Promise<Access> {
     const loaded = await this.#reload();
     loaded.pending ??= resolve(loaded.config).finally(() => {
       loaded.pending = undefined;
     });
-    return toAccess(await withDeadline(loaded.pending, this.#options.clock), loaded);
+    const late = `the kubeconfig gave no credentials within ${CREDENTIALS_DEADLINE_MS / 1_000} s`;
+    const deadline = { clock: this.#options.clock, ms: CREDENTIALS_DEADLINE_MS, late };
+    const options = await withDeadline(loaded.pending, deadline).catch((error: Error) => {
+      throw error instanceof ApiError ? error : new ApiError('credentials', error.message);
+    });
+    return toAccess(options, loaded);
   }
 
   refused(): void {
@@ -148,7 +148,6 @@ async function load(text: string, { path, server: master, log }: KubeconfigOptio
     server,
     token: tokenFile === undefined ? undefined : new TokenFile(tokenFile, log),
     hasSecrets: [user.token, user.password, user.keyData, user.authProvider].some(Boolean),
-    secretFiles: [user.keyFile, tokenFile].flatMap((file) => file || []),
   };
 }
 
@@ -230,17 +229,6 @@ async function resolve(config: KubeConfig): Promise<RequestOptions> {
     throw new ApiError('credentials', `the kubeconfig gives no credentials: ${reason.trim()}`, { cause: error });
   }
   return options;
-}
-
-function withDeadline<T>(work: Promise<T>, clock: Clock): Promise<T> {
-  return new Promise((resolvePromise, reject) => {
-    const timer = clock.after(CREDENTIALS_DEADLINE_MS, () =>
-      reject(
-        new ApiError('credentials', `the kubeconfig gave no credentials within ${CREDENTIALS_DEADLINE_MS / 1_000} s`),
-      ),
-    );
-    work.then(resolvePromise, reject).finally(() => timer.cancel());
-  });
 }
 
 async function toAccess(options: RequestOptions, { config, server, token }: Loaded): Promise<Access> {

@@ -60,9 +60,6 @@ export async function watchNode({
     random,
     log,
     health: {
-      listed: () => {},
-      heard: () => {},
-      dismissed: () => {},
       following: () => {
         isLost = false;
       },
@@ -82,8 +79,6 @@ export async function watchNode({
           if (status !== undefined) changed(status);
         }
       },
-      listed: () => {},
-      absent: () => {},
     },
   });
   const patience = clock.after(ADDRESS_PATIENCE_MS, () => {

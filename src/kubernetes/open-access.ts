@@ -1,41 +1,20 @@
 import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { ApiRequestMetrics } from '../model/metrics.ts';
-import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
 import { AccessConfigError, type AccessSource, parseServerUrl, TokenFile } from './access.ts';
-import { ApiClient } from './api-client.ts';
+import { ApiClient, type ApiClientOptions } from './api-client.ts';
 import { ApiError, causeMessage } from './api-error.ts';
 import { KubeconfigAccess } from './kubeconfig.ts';
 
-export interface ApiAccessOptions {
+export interface ApiClientSettings extends Omit<ApiClientOptions, 'access' | 'host'> {
   /** `--kubeconfig`. */
   readonly kubeconfig: string | undefined;
   /** `--master`: the server, whatever a kubeconfig or the Pod's environment says. */
   readonly master: string | undefined;
-  readonly env: NodeJS.ProcessEnv;
-  readonly clock: Clock;
-  readonly log: Log;
-  /** The Pod's mounted service account; elsewhere only in tests. */
-  readonly serviceAccountDirectory?: string;
-}
-
-export interface ApiClientSettings extends ApiAccessOptions {
-  /** `--kube-api-qps` and `--kube-api-burst`; watches and events do not count. */
-  readonly qps: number;
-  readonly burst: number;
   /** `--kube-api-content-type`. The client speaks JSON; any other type is only logged. */
   readonly contentType: string;
-  /** As `kube-userspace-proxy/1.2.3`. */
-  readonly userAgent: string;
-  readonly metrics: ApiRequestMetrics;
-}
-
-export interface OpenedAccess {
-  readonly access: AccessSource;
-  readonly server: URL;
-  /** Paths of the keys and tokens that a kubeconfig names; those of a Pod are the kubelet's business. */
-  readonly secretFiles: readonly string[];
+  /** The Pod's mounted service account; elsewhere only in tests. */
+  readonly serviceAccountDirectory?: string;
 }
 
 /**
@@ -62,18 +41,18 @@ export async function createApiClient(settings: ApiClientSettings): Promise<ApiC
 }
 
 /** Finds the API server by flags, kubeconfig or environment. Rejects with {@link AccessConfigError}. */
-export async function openAccess({
+async function openAccess({
   kubeconfig,
   master,
   env,
   clock,
   log,
   serviceAccountDirectory: directory = '/var/run/secrets/kubernetes.io/serviceaccount',
-}: ApiAccessOptions): Promise<OpenedAccess> {
+}: ApiClientSettings): Promise<{ readonly access: AccessSource; readonly server: URL }> {
   const override = master === undefined ? undefined : parseServerUrl(master, `--master ${JSON.stringify(master)}`);
   if (kubeconfig !== undefined) {
     const access = await KubeconfigAccess.open({ path: kubeconfig, server: override, clock, log });
-    return { access, server: access.server, secretFiles: access.secretFiles };
+    return { access, server: access.server };
   }
   const isInPod = await stat(join(directory, 'token')).then(
     () => true,
@@ -83,7 +62,7 @@ export async function openAccess({
   // is a ClusterIP, which works only once this very program has made it work.
   const server = override ?? inClusterServer(env);
   const access = isInPod || override === undefined ? serviceAccount(server, directory, log) : anonymous(server);
-  return { access, server, secretFiles: [] };
+  return { access, server };
 }
 
 /**

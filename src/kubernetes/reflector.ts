@@ -25,16 +25,16 @@ export interface ReflectorSink<T> {
   /** Only real differences; those of one list together. Never throws. */
   changed(changes: readonly Change<T>[]): void;
   /** A list has been taken over, its changes included. */
-  listed(): void;
+  listed?(): void;
   /** The server does not have the resource (yet); it will be asked again. */
-  absent(): void;
+  absent?(): void;
 }
 
 export interface ReflectorOptions<T> {
   readonly resource: Resource<T>;
   readonly sink: ReflectorSink<T>;
   readonly transport: Transport;
-  readonly health: ResourceHealth;
+  readonly health: Partial<ResourceHealth>;
   readonly clock: Clock;
   readonly random: Random;
   readonly log: Log;
@@ -108,11 +108,11 @@ export class Reflector<T> {
         delayMs: Math.round(delayMs),
       });
       if (absent) {
-        sink.absent();
-        health.dismissed();
+        sink.absent?.();
+        health.dismissed?.();
       } else if (outcome.kind === 'failed' && delayMs > 0 && outcome.error.status !== 410) {
         // A version that is too old is no trouble with the server: a new list fixes it.
-        health.lost(outcome.error.message);
+        health.lost?.(outcome.error.message);
       } else if (outcome.kind === 'unconfirmed') {
         log.warn('A list is empty although there are objects; it counts once a second one is empty too', {
           resource: resource.path,
@@ -247,21 +247,21 @@ export class Reflector<T> {
     const changes = list.finish();
     if (changes === 'unconfirmed') return false;
     this.#isListed = true;
-    health.listed();
+    health.listed?.();
     if (changes.length > 0) sink.changed(changes);
-    sink.listed();
+    sink.listed?.();
     return true;
   }
 
   #following(): void {
     this.#followingSince = this.#options.clock.now();
     this.#heardAt = this.#followingSince;
-    this.#options.health.following();
+    this.#options.health.following?.();
   }
 
   #heard(): void {
     this.#heardAt = this.#options.clock.now();
-    this.#options.health.heard();
+    this.#options.health.heard?.();
   }
 
   #changes(): Record<string, string> {

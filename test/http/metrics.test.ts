@@ -2,7 +2,6 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { Health } from '../../src/http/health.ts';
 import { Metrics } from '../../src/http/metrics.ts';
-import { type Address, parseAddress } from '../../src/model/address.ts';
 import { COUNTERS, type Counter, type Counters, type ListenerStats } from '../../src/model/data-plane.ts';
 import type { LoopDelayMs } from '../../src/model/metrics.ts';
 import type { ServicePortName } from '../../src/model/service.ts';
@@ -21,28 +20,27 @@ function setUp(ports: ListenerStats[] = [], { maxRows }: { maxRows?: number } = 
   const api: { status: ApiStatus | undefined } = { status: undefined };
   const loop: { delay: LoopDelayMs | undefined } = { delay: undefined };
   const metrics = new Metrics({
-    clock,
-    version: '1.2.3',
-    health,
-    families: ['IPv4', 'IPv6'],
+    ...{ clock, health, log, version: '1.2.3', families: ['IPv4', 'IPv6'] },
     pendingServices: () => pending.services,
     stats: () => ports,
-    log,
     apiStatus: () => api.status,
     takeLoopDelay: () => loop.delay,
     ...(maxRows !== undefined && { maxRows }),
   });
   const scrape = async () => parseExposition(await textOf(await metrics.render()));
-  /** The value of the only series that has all these labels. */
-  const sampleOf = async (name: string, labels: Readonly<Record<string, string>> = {}) => {
-    const samples = ((await scrape()).get(name)?.samples ?? []).filter((sample) =>
+  /** The samples whose labels are among others these. */
+  const samplesOf = async (name: string, labels: Readonly<Record<string, string>> = {}) =>
+    ((await scrape()).get(name)?.samples ?? []).filter((sample) =>
       Object.entries(labels).every(([label, value]) => sample.labels.get(label) === value),
     );
+  /** The value of the only such sample. */
+  const sampleOf = async (name: string, labels: Readonly<Record<string, string>> = {}) => {
+    const samples = await samplesOf(name, labels);
     assert.equal(samples.length, 1, name);
     return samples[0]?.value;
   };
   const ipv4 = metrics.of('IPv4');
-  return { clock, health: health.of('IPv4'), metrics, ipv4, scrape, sampleOf, api, pending, log, loop };
+  return { clock, health: health.of('IPv4'), metrics, ipv4, scrape, samplesOf, sampleOf, api, pending, log, loop };
 }
 
 async function textOf(parts: AsyncIterable<string>): Promise<string> {
@@ -52,37 +50,34 @@ async function textOf(parts: AsyncIterable<string>): Promise<string> {
 }
 
 const IPV4 = { ip_family: 'IPv4' };
+const ZERO = Object.fromEntries(COUNTERS.map((counter) => [counter, 0])) as Counters;
+/** A value of its own for each counter. */
+const COUNTED = Object.fromEntries(COUNTERS.map((counter, i) => [counter, i + 1])) as Counters;
 
-function port(name: ServicePortName, counters: Partial<Counters>, protocol: 'TCP' | 'UDP' = 'TCP'): ListenerStats {
-  const zero = Object.fromEntries(COUNTERS.map((counter) => [counter, 0])) as Counters;
-  return { id: name, name, family: 'IPv4', protocol, localPort: 30_000, counters: { ...zero, ...counters } };
+function port(name: ServicePortName, counters: Partial<Counters> = {}): ListenerStats {
+  return { id: name, name, family: 'IPv4', protocol: 'TCP', localPort: 30_000, counters: { ...ZERO, ...counters } };
 }
 
 test('the format is what it says it is, and valid', async () => {
-  const { metrics, scrape } = setUp([port('default/web', {}), port('default/web:https', {})]);
+  const { metrics, scrape } = setUp([port('default/web'), port('default/web:https')]);
   assert.equal(metrics.contentType, 'text/plain; version=0.0.4; charset=utf-8');
   const families = await scrape();
-  for (const name of [
-    'process_resident_memory_bytes',
-    'process_cpu_seconds_total',
-    'nodejs_eventloop_lag_p99_seconds',
-  ]) {
+  for (const name of ['process_resident_memory_bytes', 'process_cpu_seconds_total', 'process_open_fds']) {
     assert.ok(families.has(name), name);
   }
 });
 
-describe('syncing is told under kube-proxy’s names', () => {
-  test('durations in its buckets', async () => {
-    const { ipv4, scrape } = setUp();
+describe('under kube-proxy’s names', () => {
+  const SYNC = 'kubeproxy_sync_proxy_rules';
+
+  test('sync durations, in its buckets', async () => {
+    const { ipv4, samplesOf } = setUp();
     ipv4.syncDone({ kind: 'full', durationMs: 1 });
     ipv4.syncDone({ kind: 'partial', durationMs: 3 });
-    ipv4.syncDone({ kind: 'partial', durationMs: 20_000 });
-    const samples = ((await scrape()).get('kubeproxy_sync_proxy_rules_duration_seconds')?.samples ?? []).filter(
-      (sample) => sample.labels.get('ip_family') === 'IPv4',
-    );
-    const buckets = samples.filter((sample) => sample.name.endsWith('_bucket'));
+    ipv4.syncDone({ kind: 'partial', durationMs: 20_000, err: 'no iptables' });
+    const samples = await samplesOf(`${SYNC}_duration_seconds`, IPV4);
     assert.deepEqual(
-      buckets.map((bucket) => [bucket.labels.get('le'), bucket.value]),
+      samples.filter(({ name }) => name.endsWith('_bucket')).map(({ labels, value }) => [labels.get('le'), value]),
       [
         ['0.001', 1],
         ['0.002', 1],
@@ -92,33 +87,33 @@ describe('syncing is told under kube-proxy’s names', () => {
       ],
     );
     assert.equal(samples.find((sample) => sample.name.endsWith('_sum'))?.value, 20.004);
-    const count = async (kind: string) =>
-      (await scrape())
-        .get(`kubeproxy_sync_${kind}_proxy_rules_duration_seconds`)
-        ?.samples.filter(({ name, labels }) => name.endsWith('_count') && labels.get('ip_family') === 'IPv4')
-        .map(({ value }) => value);
-    assert.deepEqual([await count('full'), await count('partial')], [[1], [2]]);
+    for (const [kind, count] of Object.entries({ full: 1, partial: 2 })) {
+      const of = await samplesOf(`kubeproxy_sync_${kind}_proxy_rules_duration_seconds`, IPV4);
+      assert.equal(of.find(({ name }) => name.endsWith('_count'))?.value, count);
+    }
+    assert.deepEqual(ipv4.lastSync(), { at: 1_000_000, durationMs: 20_000, err: 'no iptables' });
   });
 
   test('rules in each table, and failures to write what has changed', async () => {
     const { ipv4, sampleOf } = setUp();
-    const rules = async (name: 'total' | 'last', table: string, ip_family = 'IPv4') =>
-      sampleOf(`kubeproxy_sync_proxy_rules_iptables_${name}`, { ip_family, table });
-    for (const table of ['nat', 'filter']) assert.equal(await rules('total', table, 'IPv6'), 0);
     ipv4.rulesInstalled('nat', { total: 42, written: 3 });
-    assert.deepEqual([await rules('total', 'nat'), await rules('last', 'nat')], [42, 3]);
-    assert.deepEqual([await rules('total', 'filter'), await rules('last', 'filter')], [0, 0]);
-    const failures = 'kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total';
-    assert.equal(await sampleOf(failures, IPV4), 0);
+    for (const [name, family, table, rules] of [
+      ['total', 'IPv4', 'nat', 42],
+      ['last', 'IPv4', 'nat', 3],
+      ['total', 'IPv4', 'filter', 0],
+      ['total', 'IPv6', 'nat', 0],
+    ] as const) {
+      assert.equal(await sampleOf(`${SYNC}_iptables_${name}`, { ip_family: family, table }), rules);
+    }
     ipv4.restoreFailed('partial');
-    assert.equal(await sampleOf(failures, IPV4), 1);
-    assert.equal(await sampleOf('kubeproxy_sync_proxy_rules_iptables_restore_failures_total', IPV4), 1);
+    ipv4.restoreFailed('full');
+    assert.equal(await sampleOf(`${SYNC}_iptables_partial_restore_failures_total`, IPV4), 1);
+    assert.equal(await sampleOf(`${SYNC}_iptables_restore_failures_total`, IPV4), 2);
   });
 
   test('the times of the last successful sync and of the last change that asked for one', async () => {
     const { clock, health, ipv4, sampleOf } = setUp();
-    const last = () => sampleOf('kubeproxy_sync_proxy_rules_last_timestamp_seconds', IPV4);
-    assert.equal(await last(), 0);
+    const last = () => sampleOf(`${SYNC}_last_timestamp_seconds`, IPV4);
     ipv4.changesQueued();
     clock.advance(2_500);
     ipv4.syncDone({ kind: 'full', durationMs: 2_500 });
@@ -126,39 +121,39 @@ describe('syncing is told under kube-proxy’s names', () => {
     health.updated();
     clock.advance(7_000);
     assert.equal(await last(), 1_002.5);
-    assert.equal(await sampleOf('kubeproxy_sync_proxy_rules_last_timestamp_seconds', { ip_family: 'IPv6' }), 0);
-    assert.equal(await sampleOf('kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds', IPV4), 1_000);
+    assert.equal(await sampleOf(`${SYNC}_last_timestamp_seconds`, { ip_family: 'IPv6' }), 0);
+    assert.equal(await sampleOf(`${SYNC}_last_queued_timestamp_seconds`, IPV4), 1_000);
   });
 
-  test('changes, those that wait, and failures', async () => {
-    const { ipv4, pending, sampleOf } = setUp();
+  test('changes, pending ones, conntrack entries and health answers', async () => {
+    const { ipv4, metrics, pending, sampleOf } = setUp();
     ipv4.changed('service', 2);
     ipv4.changed('endpoint', 5);
     ipv4.changed('endpoint', 1);
-    ipv4.changed('service', 0);
-    const changes = async () => [
-      await sampleOf('kubeproxy_sync_proxy_rules_service_changes_total'),
-      await sampleOf('kubeproxy_sync_proxy_rules_service_changes_pending'),
-      await sampleOf('kubeproxy_sync_proxy_rules_endpoint_changes_total'),
-      await sampleOf('kubeproxy_sync_proxy_rules_endpoint_changes_pending'),
-    ];
-    assert.deepEqual(await changes(), [2, 0, 6, 0]);
     pending.services = 3;
-    assert.deepEqual(await changes(), [2, 3, 6, 3]);
-    ipv4.restoreFailed('full');
-    assert.equal(await sampleOf('kubeproxy_sync_proxy_rules_iptables_restore_failures_total', IPV4), 1);
+    ipv4.conntrackReconciled(5, 7);
+    metrics.healthAnswered('healthz', 503);
+    for (const [name, labels, value] of [
+      [`${SYNC}_service_changes_total`, {}, 2],
+      [`${SYNC}_endpoint_changes_total`, {}, 6],
+      [`${SYNC}_service_changes_pending`, {}, 3],
+      [`${SYNC}_endpoint_changes_pending`, {}, 3],
+      ['kubeproxy_conntrack_reconciler_deleted_entries_total', IPV4, 7],
+      ['kubeproxy_proxy_healthz_total', { code: '503' }, 1],
+      ['kubeproxy_proxy_healthz_total', { code: '200' }, 0],
+      ['kubeproxy_proxy_livez_total', { code: '503' }, 0],
+    ] as const) {
+      assert.equal(await sampleOf(name, labels), value, name);
+    }
   });
 
-  test('network programming in its buckets', async () => {
-    const { ipv4, scrape, sampleOf } = setUp();
+  test('network programming, in its buckets', async () => {
+    const { ipv4, samplesOf } = setUp();
     ipv4.networkProgrammed(400);
     ipv4.networkProgrammed(59_500);
     const name = 'kubeproxy_network_programming_duration_seconds';
-    const samples = ((await scrape()).get(name)?.samples ?? []).filter(
-      (sample) => sample.labels.get('ip_family') === 'IPv4',
-    );
-    const buckets = samples.filter((sample) => sample.name === `${name}_bucket`);
-    const bounds = buckets.map((bucket) => bucket.labels.get('le'));
+    const samples = await samplesOf(name, IPV4);
+    const bounds = samples.filter((sample) => sample.name === `${name}_bucket`).map(({ labels }) => labels.get('le'));
     assert.equal(bounds.length, 81);
     assert.deepEqual(
       [...bounds.slice(0, 4), ...bounds.slice(60, 64), ...bounds.slice(72, 75), ...bounds.slice(-2)],
@@ -166,15 +161,13 @@ describe('syncing is told under kube-proxy’s names', () => {
     );
     assert.equal(samples.find((sample) => sample.name === `${name}_count`)?.value, 2);
     assert.equal(samples.find((sample) => sample.labels.get('le') === '0.5')?.value, 1);
-    assert.equal(
-      await sampleOf('kubeproxy_sync_proxy_rules_no_local_endpoints_total', { ...IPV4, traffic_policy: 'internal' }),
-      0,
-    );
   });
 
   describe('Services without local endpoints, by policy', () => {
-    const of = (sampleOf: ReturnType<typeof setUp>['sampleOf']) => (traffic_policy: string) =>
-      sampleOf('kubeproxy_sync_proxy_rules_no_local_endpoints_total', { ...IPV4, traffic_policy });
+    const counts = async ({ sampleOf }: ReturnType<typeof setUp>) => {
+      const of = (traffic_policy: string) => sampleOf(`${SYNC}_no_local_endpoints_total`, { ...IPV4, traffic_policy });
+      return [await of('internal'), await of('external')];
+    };
     const LACKING = { endpoints: [], onlyElsewhere: true } as const;
     const elsewhere = (internal: boolean, external: boolean) => ({ ...LACKING, internal, external });
     const ADDRESSES = [address('192.0.2.1')];
@@ -191,14 +184,14 @@ describe('syncing is told under kube-proxy’s names', () => {
     ];
     for (const [parts, internal, external] of cases) {
       test(`${JSON.stringify(parts)}: ${internal} and ${external}`, async () => {
-        const { ipv4, sampleOf } = setUp();
-        ipv4.stateChanged({ upserted: [servicePort(parts)], removed: [] });
-        assert.deepEqual([await of(sampleOf)('internal'), await of(sampleOf)('external')], [internal, external]);
+        const parties = setUp();
+        parties.ipv4.stateChanged({ upserted: [servicePort(parts)], removed: [] });
+        assert.deepEqual(await counts(parties), [internal, external]);
       });
     }
 
     test('count until they have endpoints here, or go', async () => {
-      const { ipv4, sampleOf } = setUp();
+      const parties = setUp();
       const a = servicePort({ ...LACKING, name: 'default/a' });
       const b = servicePort({ ...LACKING, name: 'default/b' });
       const deltas: readonly (readonly [upserted: ServicePort[], removed: ServicePortName[], count: number])[] = [
@@ -208,33 +201,13 @@ describe('syncing is told under kube-proxy’s names', () => {
         [[], ['default/b', 'default/unheard-of'], 0],
       ];
       for (const [upserted, removed, count] of deltas) {
-        ipv4.stateChanged({ upserted, removed });
-        assert.equal(await of(sampleOf)('internal'), count);
+        parties.ipv4.stateChanged({ upserted, removed });
+        assert.deepEqual(await counts(parties), [count, 0]);
       }
     });
   });
 
-  test('conntrack entries that went', async () => {
-    const { ipv4, sampleOf, scrape } = setUp();
-    ipv4.conntrackReconciled(5, 7);
-    ipv4.conntrackReconciled(5, 0);
-    assert.equal(await sampleOf('kubeproxy_conntrack_reconciler_deleted_entries_total', IPV4), 7);
-    const samples = (await scrape()).get('kubeproxy_conntrack_reconciler_sync_duration_seconds')?.samples ?? [];
-    const count = samples.find(({ name, labels }) => name.endsWith('_count') && labels.get('ip_family') === 'IPv4');
-    assert.equal(count?.value, 2);
-  });
-
-  test('answers of /healthz and /livez, by code', async () => {
-    const { metrics, sampleOf } = setUp();
-    metrics.healthAnswered('healthz', 503);
-    metrics.healthAnswered('livez', 200);
-    metrics.healthAnswered('livez', 200);
-    const of = (kind: string, code: string) => sampleOf(`kubeproxy_proxy_${kind}_total`, { code });
-    assert.deepEqual([await of('healthz', '200'), await of('healthz', '503')], [0, 1]);
-    assert.deepEqual([await of('livez', '200'), await of('livez', '503')], [2, 0]);
-  });
-
-  test('every series is there from the start: dashboards list their instances by them', async () => {
+  test('every series exists from the start: dashboards list their instances by them', async () => {
     const { scrape } = setUp();
     const families = [...(await scrape())].filter(([name]) => name.startsWith('kubeproxy_'));
     for (const [name, { samples }] of families) {
@@ -246,31 +219,44 @@ describe('syncing is told under kube-proxy’s names', () => {
   });
 });
 
-test('build info names the versions', async () => {
-  const { scrape } = setUp();
-  const [sample] = (await scrape()).get('userspace_proxy_build_info')?.samples ?? [];
-  assert.deepEqual(
-    [Object.fromEntries(sample?.labels ?? []), sample?.value],
-    [{ version: '1.2.3', nodejs_version: process.version }, 1],
-  );
-});
-
-test('log lines are counted by level, and those that were dropped', async () => {
-  const { log, sampleOf } = setUp();
-  const lines = (level: string) => sampleOf('userspace_proxy_log_lines_total', { level });
-  assert.equal(await lines('error'), 0);
-  assert.equal(await sampleOf('userspace_proxy_log_lines_dropped_total'), 0);
+test('the process: versions, log lines, the API server', async () => {
+  const { log, api, sampleOf } = setUp();
+  assert.equal(await sampleOf('userspace_proxy_api_connected'), 1);
   log.lines.error = 2;
   log.lines.info = 7;
   log.droppedLines = 1;
+  api.status = { connected: false, lastContactAt: 0, listedAt: 0, staleForMs: 90_000 };
   // A second scrape does not add to the first.
   for (let scrapes = 0; scrapes < 2; scrapes++) {
-    assert.deepEqual([await lines('error'), await lines('warn'), await lines('info')], [2, 0, 7]);
-    assert.equal(await sampleOf('userspace_proxy_log_lines_dropped_total'), 1);
+    for (const [name, labels, value] of [
+      ['build_info', { version: '1.2.3', nodejs_version: process.version }, 1],
+      ['log_lines_total', { level: 'error' }, 2],
+      ['log_lines_total', { level: 'warn' }, 0],
+      ['log_lines_total', { level: 'info' }, 7],
+      ['log_lines_dropped_total', {}, 1],
+      ['api_connected', {}, 0],
+      ['api_stale_seconds', {}, 90],
+    ] as const) {
+      assert.equal(await sampleOf(`userspace_proxy_${name}`, labels), value, name);
+    }
   }
 });
 
-test('the event loop’s lateness is that which was measured last, in seconds', async () => {
+test('requests to the API server have client-go’s names', async () => {
+  const { metrics, samplesOf } = setUp();
+  for (const code of ['200', '<error>']) {
+    metrics.requestDone({ method: 'GET', host: '192.0.2.1:6443', code, durationMs: 30 });
+  }
+  const labels = (await samplesOf('rest_client_requests_total')).map((sample) => Object.fromEntries(sample.labels));
+  const expected = { method: 'GET', host: '192.0.2.1:6443' };
+  assert.deepEqual(labels, [
+    { code: '200', ...expected },
+    { code: '<error>', ...expected },
+  ]);
+  assert.ok((await samplesOf('rest_client_request_duration_seconds', { verb: 'GET' })).length > 0);
+});
+
+test('the event loop’s lateness is the last measurement, in seconds', async () => {
   const { loop, scrape } = setUp();
   const shown = async () => {
     const families = await scrape();
@@ -286,154 +272,110 @@ test('the event loop’s lateness is that which was measured last, in seconds', 
 });
 
 describe('Service ports', () => {
-  test('each counter becomes one series with its labels', async () => {
-    const counters = Object.fromEntries(COUNTERS.map((counter, i) => [counter, i + 1])) as Counters;
-    const of = (counter: Counter) => counters[counter];
-    const { scrape } = setUp([port('kube-system/dns:udp', counters, 'UDP')]);
-    const families = await scrape();
-    const shown = [...families]
-      .filter(([name]) => name.startsWith('userspace_proxy_') && !/build_info|log_lines|_api_/.test(name))
-      .flatMap(([name, family]) =>
-        family.samples.map(({ labels, value }) => {
-          const { reason, ...rest } = Object.fromEntries(labels);
-          assert.deepEqual(rest, { namespace: 'kube-system', service: 'dns', port: 'udp', protocol: 'UDP' });
-          return [family.type, name.slice('userspace_proxy_'.length), reason, value];
-        }),
+  const FAMILIES: readonly (readonly [name: string, counter: Counter, reason?: string])[] = [
+    ['connections_total', 'connections'],
+    ['connections_active', 'active'],
+    ['received_bytes_total', 'receivedBytes'],
+    ['sent_bytes_total', 'sentBytes'],
+    ['connects_total', 'connects'],
+    ['connect_seconds_total', 'connectMs'],
+    ['connect_retries_total', 'retries'],
+    ['connect_failures_total', 'failedRefused', 'refused'],
+    ['connect_failures_total', 'failedTimeout', 'timeout'],
+    ['connect_failures_total', 'failedUnreachable', 'unreachable'],
+    ['connect_failures_total', 'failedOther', 'other'],
+    ['resets_total', 'resets'],
+  ];
+  const REFUSALS: typeof FAMILIES = [
+    ['turned_away_total', 'noEndpoints', 'no-endpoints'],
+    ['turned_away_total', 'exhausted', 'exhausted'],
+    ['limited_total', 'limited'],
+    ['accept_pauses_total', 'pauses'],
+  ];
+  const LABELS = { namespace: 'kube-system', service: 'dns', port: 'udp', protocol: 'TCP' };
+
+  /** All of them must have these labels, and there must be no others. */
+  function check(text: string, expected: typeof FAMILIES, labels: Readonly<Record<string, string>>, prefix: string) {
+    const shown = [...parseExposition(text)]
+      .filter(([name]) => name.startsWith(prefix) && !/build_info|log_lines|_api_/.test(name))
+      .flatMap(([name, { samples }]) =>
+        samples.map((sample) => [name.slice(prefix.length), Object.fromEntries(sample.labels), sample.value]),
       );
-    assert.deepEqual(shown, [
-      ['counter', 'connections_total', undefined, of('connections')],
-      ['gauge', 'connections_active', undefined, of('active')],
-      ['counter', 'received_bytes_total', undefined, of('receivedBytes')],
-      ['counter', 'sent_bytes_total', undefined, of('sentBytes')],
-      ['counter', 'connects_total', undefined, of('connects')],
-      ['counter', 'connect_seconds_total', undefined, of('connectMs') / 1_000],
-      ['counter', 'connect_retries_total', undefined, of('retries')],
-      ['counter', 'connect_failures_total', 'refused', of('failedRefused')],
-      ['counter', 'connect_failures_total', 'timeout', of('failedTimeout')],
-      ['counter', 'connect_failures_total', 'unreachable', of('failedUnreachable')],
-      ['counter', 'connect_failures_total', 'other', of('failedOther')],
-      ['counter', 'resets_total', undefined, of('resets')],
-      ['counter', 'turned_away_total', 'no-endpoints', of('noEndpoints')],
-      ['counter', 'turned_away_total', 'exhausted', of('exhausted')],
-      ['counter', 'limited_total', undefined, of('limited')],
-      ['counter', 'accept_pauses_total', undefined, of('pauses')],
+    assert.deepEqual(
+      shown,
+      expected.map(([name, counter, reason]) => [
+        name,
+        { ...labels, ...(reason !== undefined && { reason }) },
+        counter === 'connectMs' ? COUNTED[counter] / 1_000 : COUNTED[counter],
+      ]),
+    );
+  }
+
+  test('have one series for each counter, and their endpoints the same on a page of their own', async () => {
+    const endpoint = { address: address('fd00::1'), port: 8080 };
+    const { metrics } = setUp([
+      { ...port('kube-system/dns:udp', COUNTED), endpoints: [{ endpoint, counters: COUNTED }] },
     ]);
+    check(await textOf(await metrics.render()), [...FAMILIES, ...REFUSALS], LABELS, 'userspace_proxy_');
+    const ofEndpoint = { ...LABELS, endpoint: '[fd00::1]:8080' };
+    check(await textOf(await metrics.renderEndpoints()), FAMILIES, ofEndpoint, 'userspace_proxy_endpoint_');
   });
 
-  test('an unnamed port has an empty label, and huge values stay numbers', async () => {
-    const { scrape } = setUp([port('default/constructor', { receivedBytes: 2 ** 53, sentBytes: 1e21 })]);
-    const families = await scrape();
-    const [received] = families.get('userspace_proxy_received_bytes_total')?.samples ?? [];
-    assert.equal(received?.labels.get('port'), '');
-    assert.equal(received?.labels.get('service'), 'constructor');
+  test('without a port name have an empty label, and huge values stay numbers', async () => {
+    const { samplesOf } = setUp([port('default/constructor', { receivedBytes: 2 ** 53, sentBytes: 1e21 })]);
+    const [received] = await samplesOf('userspace_proxy_received_bytes_total', { service: 'constructor', port: '' });
     assert.equal(received?.value, 2 ** 53);
-    assert.equal(families.get('userspace_proxy_sent_bytes_total')?.samples[0]?.value, 1e21);
+    assert.equal((await samplesOf('userspace_proxy_sent_bytes_total'))[0]?.value, 1e21);
   });
 
   test('come and go with the data plane’s', async () => {
-    const ports = [port('default/a', {}), port('default/b', {})];
-    const { scrape } = setUp(ports);
-    const names = async () =>
-      (await scrape()).get('userspace_proxy_connections_total')?.samples.map((sample) => sample.labels.get('service'));
-    assert.deepEqual(await names(), ['a', 'b']);
+    const ports = [port('default/a'), port('default/b')];
+    const { samplesOf } = setUp(ports);
+    assert.equal((await samplesOf('userspace_proxy_connections_total')).length, 2);
     ports.shift();
-    assert.deepEqual(await names(), ['b']);
-    ports.length = 0;
-    assert.deepEqual(await names(), []);
+    const names = (await samplesOf('userspace_proxy_connections_total')).map(({ labels }) => labels.get('service'));
+    assert.deepEqual(names, ['b']);
   });
 
-  test('beyond the bound share the series of a Service without a name', async () => {
+  test('and endpoints beyond the bound share the series of a Service without a name', async () => {
+    const endpoints = [1, 2, 3].map((n) => ({
+      endpoint: { address: address(`10.0.0.${n}`), port: 80 },
+      counters: COUNTED,
+    }));
     const ports = ['a', 'b', 'c', 'd'].map((service) => port(`default/${service}`, { connections: 2, active: 1 }));
-    const { scrape } = setUp(ports, { maxRows: 2 });
+    const { metrics, samplesOf } = setUp([{ ...(ports[0] as ListenerStats), endpoints }, ...ports.slice(1)], {
+      maxRows: 2,
+    });
     const series = async (name: string) =>
-      (await scrape()).get(name)?.samples.map(({ labels, value }) => [labels.get('service'), value]);
+      (await samplesOf(name)).map(({ labels, value }) => [labels.get('service'), value]);
     assert.deepEqual(await series('userspace_proxy_connections_total'), [
       ['a', 2],
       ['b', 2],
       ['', 4],
     ]);
-    assert.deepEqual((await series('userspace_proxy_connections_active'))?.at(-1), ['', 2]);
-    ports.length = 2;
-    assert.equal((await series('userspace_proxy_connections_total'))?.length, 2);
+    const families = parseExposition(await textOf(await metrics.renderEndpoints()));
+    const samples = families.get('userspace_proxy_endpoint_connections_total')?.samples ?? [];
+    assert.deepEqual(
+      samples.map(({ labels }) => labels.get('endpoint')),
+      ['10.0.0.1:80', '10.0.0.2:80', ''],
+    );
   });
 
   test('cannot break the format, whatever they are called', async () => {
     const name = 'n"s\\/we\n"b:po"rt} 1\n# EOF\\' as ServicePortName;
-    const { scrape } = setUp([port(name, { connections: 7 })]);
-    const [sample] = (await scrape()).get('userspace_proxy_connections_total')?.samples ?? [];
-    assert.deepEqual(Object.fromEntries(sample?.labels ?? []), {
-      namespace: 'n"s\\',
-      service: 'we\n"b',
-      port: 'po"rt} 1\n# EOF\\',
-      protocol: 'TCP',
-    });
-    assert.equal(sample?.value, 7);
+    const { samplesOf } = setUp([port(name, { connections: 7 })]);
+    const [sample] = await samplesOf('userspace_proxy_connections_total');
+    assert.deepEqual(
+      [Object.fromEntries(sample?.labels ?? []), sample?.value],
+      [{ namespace: 'n"s\\', service: 'we\n"b', port: 'po"rt} 1\n# EOF\\', protocol: 'TCP' }, 7],
+    );
   });
 });
 
-test('endpoints have the same series, as far as they are an endpoint’s, on a page of their own', async () => {
-  const counters = Object.fromEntries(COUNTERS.map((counter, i) => [counter, i + 1])) as Counters;
-  const addresses = ['10.0.0.1', 'fd00::1'].map((text) => parseAddress(text) as Address);
-  const endpoints = addresses.map((address) => ({ endpoint: { address, port: 8080 }, counters }));
-  const { metrics, scrape } = setUp([{ ...port('default/web:http', {}), endpoints }, port('default/uncounted', {})]);
-  const families = parseExposition(await textOf(await metrics.renderEndpoints()));
-  assert.deepEqual(
-    [...families].map(([name, { samples }]) => [name, samples.length]),
-    [
-      ['userspace_proxy_endpoint_connections_total', 2],
-      ['userspace_proxy_endpoint_connections_active', 2],
-      ['userspace_proxy_endpoint_received_bytes_total', 2],
-      ['userspace_proxy_endpoint_sent_bytes_total', 2],
-      ['userspace_proxy_endpoint_connects_total', 2],
-      ['userspace_proxy_endpoint_connect_seconds_total', 2],
-      ['userspace_proxy_endpoint_connect_retries_total', 2],
-      ['userspace_proxy_endpoint_connect_failures_total', 8],
-      ['userspace_proxy_endpoint_resets_total', 2],
-    ],
-  );
-  const samples = families.get('userspace_proxy_endpoint_received_bytes_total')?.samples ?? [];
-  assert.deepEqual(
-    samples.map(({ labels, value }) => [Object.fromEntries(labels), value]),
-    ['10.0.0.1:8080', '[fd00::1]:8080'].map((endpoint) => [
-      { namespace: 'default', service: 'web', port: 'http', protocol: 'TCP', endpoint },
-      counters.receivedBytes,
-    ]),
-  );
-  assert.ok(![...(await scrape()).keys()].some((name) => name.includes('_endpoint_conn')));
-});
-
-test('endpoints beyond the bound share one series', async () => {
-  const counters = Object.fromEntries(COUNTERS.map((counter) => [counter, 1])) as Counters;
-  const endpoints = [1, 2, 3].map((n) => ({
-    endpoint: { address: parseAddress(`10.0.0.${n}`) as Address, port: 80 },
-    counters,
-  }));
-  const { metrics } = setUp([{ ...port('default/web', {}), endpoints }], { maxRows: 1 });
-  const families = parseExposition(await textOf(await metrics.renderEndpoints()));
-  const samples = families.get('userspace_proxy_endpoint_connections_total')?.samples ?? [];
-  assert.deepEqual(
-    samples.map(({ labels, value }) => [labels.get('endpoint'), value]),
-    [
-      ['10.0.0.1:80', 1],
-      ['', 2],
-    ],
-  );
-});
-
 test('counters that cannot be read make the scrape fail, not the process', async () => {
-  const stats = () => {
-    throw new Error('worker gone');
-  };
-  const metrics = metricsOf(stats);
+  const metrics = metricsOf(() => assert.fail('worker gone'));
   await assert.rejects(metrics.render(), /worker gone/);
   await assert.rejects(metrics.renderEndpoints(), /worker gone/);
-});
-
-test('two sets of metrics in one process do not meet', async () => {
-  const first = setUp();
-  const second = setUp();
-  first.ipv4.restoreFailed('full');
-  assert.equal(await second.sampleOf('kubeproxy_sync_proxy_rules_iptables_restore_failures_total', IPV4), 0);
 });
 
 test('the reader that these tests rely on refuses what is not valid', () => {
@@ -450,33 +392,6 @@ test('the reader that these tests rely on refuses what is not valid', () => {
     `${head}a{x="\\q"} 1\n`,
     `${head}${head}a 1\n`,
     '# HELP h x\n# TYPE h histogram\nh_bucket{le="1"} 2\nh_bucket{le="+Inf"} 1\nh_sum 1\nh_count 1\n',
-    '# HELP h x\n# TYPE h histogram\nh_bucket{le="1"} 1\nh_sum 1\nh_count 1\n',
   ];
   for (const text of wrong) assert.throws(() => parseExposition(text), text);
-});
-
-describe('the API server', () => {
-  test('shows its requests under client-go’s names', async () => {
-    const { metrics, scrape } = setUp();
-    metrics.requestDone({ method: 'GET', host: '192.0.2.1:6443', code: '200', durationMs: 30 });
-    metrics.requestDone({ method: 'GET', host: '192.0.2.1:6443', code: '<error>', durationMs: 2_000 });
-    const families = await scrape();
-    const requests = families.get('rest_client_requests_total')?.samples ?? [];
-    assert.deepEqual(
-      requests.map(({ labels, value }) => [Object.fromEntries(labels), value]),
-      [
-        [{ code: '200', method: 'GET', host: '192.0.2.1:6443' }, 1],
-        [{ code: '<error>', method: 'GET', host: '192.0.2.1:6443' }, 1],
-      ],
-    );
-    assert.ok(families.has('rest_client_request_duration_seconds'));
-  });
-
-  test('shows for how long it has been away', async () => {
-    const { api, sampleOf } = setUp();
-    assert.equal(await sampleOf('userspace_proxy_api_connected'), 1);
-    api.status = { connected: false, lastContactAt: 0, listedAt: 0, staleForMs: 90_000 };
-    assert.equal(await sampleOf('userspace_proxy_api_connected'), 0);
-    assert.equal(await sampleOf('userspace_proxy_api_stale_seconds'), 90);
-  });
 });

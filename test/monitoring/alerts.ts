@@ -5,6 +5,9 @@ import { parse } from 'yaml';
 export const ALERTS_FILE = fileURLToPath(new URL('../../deploy/prometheus/alerts.yaml', import.meta.url));
 export const CONFIGURATION_FILE = fileURLToPath(new URL('../../deploy/prometheus/prometheus.yaml', import.meta.url));
 
+/** The job name that `deploy/prometheus` gives the proxies. */
+export const JOB = 'kube-userspace-proxy';
+
 /** One alerting rule, as Prometheus reads it. */
 export interface Alert {
   readonly alert: string;
@@ -34,4 +37,12 @@ export function configurationFor(targets: readonly string[], { interval }: { rea
       { ...kept, scrape_interval: interval, scrape_timeout: interval, static_configs: [{ targets: [...targets] }] },
     ],
   };
+}
+
+const METRICS = readFileSync(new URL('../../docs/metrics.md', import.meta.url), 'utf8');
+
+/** The metrics of this program that a query reads and `docs/metrics.md` does not list. */
+export function undocumentedIn(query: string): string[] {
+  const names = query.match(/\b(?:kubeproxy|userspace_proxy|process|nodejs|rest_client)_\w+(?=\{)/g) ?? [];
+  return names.filter((name) => !METRICS.includes(`| \`${name.replace(/_(?:bucket|sum|count)$/, '')}\` |`));
 }

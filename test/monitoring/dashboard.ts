@@ -6,7 +6,6 @@ export interface Target {
   readonly legendFormat?: string;
   readonly datasource: DataSource;
   readonly instant?: boolean;
-  readonly format?: string;
 }
 
 export interface DataSource {
@@ -16,25 +15,11 @@ export interface DataSource {
 
 export interface Panel {
   readonly id: number;
-  readonly type: string;
   readonly title: string;
-  readonly description?: string;
   readonly datasource?: DataSource;
   readonly gridPos: { readonly x: number; readonly y: number; readonly w: number; readonly h: number };
   /** Of rows: none. */
   readonly targets?: readonly Target[];
-  readonly transformations?: readonly {
-    readonly id: string;
-    readonly options: { readonly renameByName?: Readonly<Record<string, string>> };
-  }[];
-  readonly fieldConfig?: {
-    readonly defaults: { readonly unit?: string };
-    readonly overrides: readonly {
-      readonly matcher: { readonly options: string };
-      readonly properties: readonly { readonly id: string }[];
-    }[];
-  };
-  readonly options?: { readonly sortBy?: readonly { readonly displayName: string }[] };
 }
 
 export interface Variable {
@@ -49,8 +34,6 @@ export interface Variable {
 }
 
 export interface Dashboard {
-  readonly uid: string;
-  readonly schemaVersion: number;
   readonly panels: readonly Panel[];
   readonly templating: { readonly list: readonly Variable[] };
   readonly annotations: {

@@ -10,8 +10,8 @@ import {
   visitAttributes,
 } from '../../sys/netlink.ts';
 import { ADDRESS_FAMILY } from '../../sys/socket.ts';
-import { formatAddress } from '../../sys/socket-address.ts';
 import { EINVAL, ENOENT, EPERM, SysError } from '../../sys/sys-error.ts';
+import { ipText } from '../../util/ip-bytes.ts';
 import type { IsStale, UdpEntry } from './stale.ts';
 
 /* The messages of nf_conntrack_netlink (uapi/linux/netfilter/nfnetlink_conntrack.h). */
@@ -149,7 +149,7 @@ export function readEntry(bytes: Buffer, begin: number, end: number): KernelEntr
 type Place = readonly [begin: number, end: number];
 
 function addressAt(bytes: Buffer, [begin, end]: Place): Address {
-  return formatAddress(bytes.subarray(begin, end)) as Address;
+  return ipText(bytes.subarray(begin, end)) as Address;
 }
 
 function readTuple(bytes: Buffer, begin: number, end: number) {

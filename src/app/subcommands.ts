@@ -3,7 +3,7 @@ import { PROGRAM } from '../config/version.ts';
 import { endProcess } from '../kernel/process.ts';
 import { type Command, command, type Terminal, type Tools } from '../operate/command/command.ts';
 import { DRAIN } from '../operate/command/drain/drain.ts';
-import { EXPLAIN } from '../operate/command/explain/explain.ts';
+import { EXPLAIN } from '../operate/command/explain.ts';
 import { LIST } from '../operate/command/list/list.ts';
 import { LOG_LEVEL } from '../operate/command/log-level.ts';
 import { SHOW_VERSION } from '../operate/command/show-version.ts';

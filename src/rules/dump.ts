@@ -71,6 +71,14 @@ export class DumpReader {
   }
 }
 
+/** The rules of one chain in the output of `iptables -S`, without the `-A CHAIN`, one at a time. */
+export function* rulesOf(text: string, chain: string): Generator<string> {
+  for (const line of dumpLines(text)) {
+    const [, of, spec] = RULE.exec(line) ?? [];
+    if (of === chain && spec !== undefined) yield spec.trim();
+  }
+}
+
 /** The user-defined chain or target that a rule leads to with `-j` or `-g`, if that is the last thing it says. */
 export function jumpTarget(spec: string): string | undefined {
   return /(?:^| )-[jg] ([^\s"]+)$/.exec(spec)?.[1];

@@ -1,15 +1,22 @@
-import { type Address, familyOf, type IpFamily } from '../../model/address.ts';
+import { type Address, cidrContains, familyOf, type IpFamily } from '../../model/address.ts';
 import type { DataPlane } from '../../model/data-plane.ts';
 import { type Endpoint, endpointName } from '../../model/endpoint.ts';
 import type { Iptables } from '../../model/iptables.ts';
 import type { ServicePortName } from '../../model/service.ts';
-import { listenerId } from '../../model/service-port.ts';
+import {
+  type CarriedPort,
+  type EndpointSetName,
+  listenerId,
+  type ProxiedProtocol,
+  verdictOf,
+} from '../../model/service-port.ts';
 import type { CandidateView, Explanation, ListenerView, Question, ServiceView } from '../../model/view.ts';
-import type { TracedPacket } from '../../rules/explain-match.ts';
-import { explainPath, type ListChain } from '../../rules/explain-path.ts';
+import { DROP_PORT, isOurs, JUMPS, PORTALS_CONTAINER, PORTALS_HOST, REJECT_PORT } from '../../rules/chains.ts';
+import { type Fate, type Path, ruleOwner, type Stop, type TracedPacket, trace } from '../../rules/trace.ts';
 import type { EndpointVerdict } from '../../services/derive-service-ports.ts';
+import type { ServiceTracker } from '../../services/service-tracker.ts';
 import type { Clock } from '../../util/clock.ts';
-import { type Conclusion, conclude, type ExplainedFamily } from './conclusion.ts';
+import { inSlices, oneAtATime } from '../../util/wait.ts';
 
 export interface ExplainSources {
   readonly iptables: Pick<Iptables, 'list'>;
@@ -21,6 +28,17 @@ export interface ExplainSources {
   readonly clock: Clock;
 }
 
+/** What this program knows of the Service ports of one address family. */
+export interface ExplainedFamily {
+  readonly family: IpFamily;
+  readonly tracker: Pick<ServiceTracker, 'candidates' | 'claimants' | 'withEndpoint'>;
+  readonly listeners: {
+    carried(name: ServicePortName): CarriedPort | undefined;
+    /** Which Service port's listener has a local port. */
+    ownerOf(localPort: number, protocol: ProxiedProtocol): ServicePortName | undefined;
+  };
+}
+
 /** What is known of how packets come to this machine, and leave it. */
 export interface Machine {
   isLocal(address: Address): boolean;
@@ -30,62 +48,56 @@ export interface Machine {
   interfaceTowards(client: Address): string | undefined;
 }
 
+/** Each `undefined` when that is not known. */
 export interface Departure {
-  /** From which they are sent; `undefined` when that is not known. */
+  /** From which address they are sent. */
   readonly source: Address | undefined;
-  /** By which they leave; `undefined` when that is not known. */
+  /** By which they leave. */
   readonly interfaceName: string | undefined;
 }
 
 /**
- * See `View.explain`. What decides is what is in the kernel now; beside that stands what this program knows, so that a
- * difference between the two shows. Rejects with a sentence when iptables cannot be asked.
+ * See `View.explain`. The rules in the kernel decide; what this program knows is shown beside them, so that a difference
+ * between the two is visible. Rejects with a sentence when iptables cannot be asked.
  */
 export function createExplain(sources: ExplainSources): (question: Question) => Promise<Explanation> {
-  // One at a time: each asks iptables again and again, which the sync of rules waits for, too.
-  let last: Promise<unknown> = Promise.resolve();
-  return (question) => {
-    const explanation = last.then(() => explain(question, sources));
-    // Whoever asked hears of a failure; the next one has nothing to do with it.
-    last = explanation.catch(() => {});
-    return explanation;
-  };
+  // One at a time: each asks iptables many times, and rule sync waits for iptables, too.
+  const explained = oneAtATime((question: Question) => explain(question, sources));
+  return async (question) => (await explained(question)) as Explanation;
 }
 
 async function explain(question: Question, sources: ExplainSources): Promise<Explanation> {
   const family = familyOf(question.address);
-  const explained = sources.families().find((each) => each.family === family);
-  if (explained === undefined) {
+  const known = sources.families().find((each) => each.family === family);
+  if (known === undefined) {
     const summary = `${family} is not served on this node; the log says why`;
     return { summary, served: false, rules: [], candidates: [] };
   }
   const { clock, machine } = sources;
   const packet = packetOf(question, machine);
-  const { isLocal } = machine;
-  const list: ListChain = (table, chain) => sources.iptables.list(family, table, chain);
-  const path = await explainPath(packet, isLocal, list, clock);
-  const conclusion = await conclude({ ...explained, question, packet, path, isLocal, clock });
-  const { name, set } = conclusion;
+  const path = await trace(packet, {
+    list: (table, chain) => sources.iptables.list(family, table, chain),
+    isLocal: (address) => machine.isLocal(address),
+    clock,
+  });
+  const { isTaken, text, name, set } = await conclude({ ...known, question, packet, path, machine, clock });
   const service = name && sources.service(name, family);
   const listener = service?.listeners.find((each) => each.set === set);
-  const isPicked = conclusion.kind === 'taken' && name !== undefined;
-  const nextPick = isPicked
-    ? await sources.dataPlane.nextPick(listenerId(name, family, set), packet.source)
-    : undefined;
+  const id = isTaken && name !== undefined ? listenerId(name, family, set) : undefined;
+  const nextPick = id && (await sources.dataPlane.nextPick(id, packet.source));
   return {
-    summary: summaryOf(conclusion, nextPick, listener),
+    summary: isTaken ? `${text}${whereTo(nextPick, listener)}` : text,
     served: nextPick !== undefined,
     rules: path.rules,
     ...(service && { service }),
-    ...(isPicked && listener && { listener }),
-    candidates: name === undefined ? [] : candidatesOf(explained.tracker.candidates(name, set), listener),
+    ...(isTaken && listener && { listener }),
+    candidates: name === undefined ? [] : candidatesOf(known.tracker.candidates(name, set), listener),
     ...(nextPick && { nextPick }),
   };
 }
 
 function packetOf({ address, port, protocol, client }: Question, machine: Machine): TracedPacket {
-  const family = familyOf(address);
-  if (client !== undefined && familyOf(client) !== family) {
+  if (client !== undefined && familyOf(client) !== familyOf(address)) {
     throw new Error(`${client} cannot connect to ${address}: they are of different address families`);
   }
   const common = { address, port, protocol, isFromNat: false };
@@ -96,26 +108,14 @@ function packetOf({ address, port, protocol, client }: Question, machine: Machin
   return { ...common, source: client ?? source, isOwn: true, inInterface: '', outInterface };
 }
 
-function summaryOf(
-  { kind, text }: Conclusion,
-  picked: Endpoint | undefined,
-  listener: ListenerView | undefined,
-): string {
-  if (kind === 'not taken') return text;
-  if (picked === undefined) return `${text}, but it has no endpoint at this moment`;
-  return `${text}; the next connection goes to ${endpointName(picked)}${troubleOf(picked, listener)}`;
-}
-
-/** What a client may meet there. Empty when no connection to that endpoint has failed, as far as is remembered. */
-function troubleOf(picked: Endpoint, listener: ListenerView | undefined): string {
+function whereTo(picked: Endpoint | undefined, listener: ListenerView | undefined): string {
+  if (picked === undefined) return ', but it has no endpoint at this moment';
+  const name = endpointName(picked);
   const active = listener?.endpoints.filter(({ state }) => state === 'active') ?? [];
-  const failing = active.filter(({ lastError }) => lastError !== undefined);
-  const found = failing.find(({ endpoint }) => endpointName(endpoint) === endpointName(picked));
-  if (found?.lastError === undefined) return '';
-  const told = `connections to it have failed lately: ${found.lastError.err}`;
-  if (active.length === 1) return `, its only endpoint; ${told}`;
-  const others = failing.length === active.length ? 'and so they have to all others' : 'and other endpoints are there';
-  return `; ${told}, ${others}`;
+  const failure = active.find(({ endpoint }) => endpointName(endpoint) === name)?.lastError;
+  const only = active.length === 1 ? ', its only endpoint' : '';
+  const failed = failure === undefined ? '' : `${only}; connections to it have failed lately: ${failure.err}`;
+  return `; the next connection goes to ${name}${failed}`;
 }
 
 function candidatesOf(
@@ -135,4 +135,170 @@ function candidatesOf(
       ...(lastError && { lastError }),
     };
   });
+}
+
+/** What the kernel's rules do with a packet, and what this program knows. */
+interface Facts extends ExplainedFamily {
+  readonly question: Question;
+  readonly packet: TracedPacket;
+  readonly path: Path;
+  readonly machine: Machine;
+  readonly clock: Clock;
+}
+
+/** What becomes of the connection. */
+interface Conclusion {
+  /** A listener gets it. */
+  readonly isTaken: boolean;
+  /** A sentence without its end. */
+  readonly text: string;
+  /** The Service port that it is about. */
+  readonly name?: ServicePortName | undefined;
+  readonly set: EndpointSetName;
+}
+
+function notTaken(text: string, name?: ServicePortName, set: EndpointSetName = 'own'): Conclusion {
+  return { isTaken: false, text, name, set };
+}
+
+const NEXT_SYNC = '(the next sync of the rules corrects that)';
+
+async function conclude(facts: Facts): Promise<Conclusion> {
+  const { path, listeners, tracker, question } = facts;
+  const { nat } = path;
+  if (nat.kind === 'passes') return await untouched(facts);
+  if (nat.kind !== 'sent') return notTaken(stopped(nat));
+  const owner = ruleOwner(nat.by);
+  if (owner === undefined) {
+    const { address, port } = nat;
+    const where = address === undefined ? `port ${port} of this node` : endpointName({ address, port });
+    return notTaken(`a rule that is not ours sends it to ${where}: ${shown(nat)}`);
+  }
+  const { name } = owner;
+  const carried = listeners.carried(name);
+  if (carried === undefined) return notTaken(`a rule leads it to ${name}, which is not served any more ${NEXT_SYNC}`);
+  const set = carried.listeners.find(({ localPort }) => localPort === nat.port)?.set;
+  const stop = stopOf(path.filter);
+  if (stop !== undefined) {
+    const verb = nat.port === REJECT_PORT ? 'refuse' : nat.port === DROP_PORT ? 'drop' : 'take';
+    return notTaken(`${name} would ${verb} it, but ${stop}`, name, set);
+  }
+  if (owner.isClosing) {
+    return notTaken(`it is the proxy's own port for ${name}, which is closed to all but this node itself`, name);
+  }
+  if (nat.port === REJECT_PORT) return turnedAway(facts, carried, 'reject');
+  if (nat.port === DROP_PORT) return outOfRange(facts, carried) ?? turnedAway(facts, carried, 'drop');
+  if (set === undefined) {
+    return notTaken(
+      `a rule leads it to local port ${nat.port}, which ${name} does not have any more ${NEXT_SYNC}`,
+      name,
+    );
+  }
+  const claimants = tracker.claimants(question.address, question.port, question.protocol);
+  const isThere = claimants.some((each) => each.name === name);
+  return { isTaken: true, text: `${name} takes it${isThere ? '' : `, though it is gone ${NEXT_SYNC}`}`, name, set };
+}
+
+/** What filter does before the packet reaches a listener or one of our own rules; `undefined` for nothing. */
+function stopOf(fate: Fate): string | undefined {
+  if (fate.kind === 'passes' || fate.kind === 'sent') return undefined;
+  return fate.kind !== 'unclear' && isOurs(fate.by.table, fate.by.chain) ? undefined : stopped(fate);
+}
+
+function stopped(stop: Stop): string {
+  if (stop.kind === 'unclear') return `a rule decides whose effect is not known: ${shown(stop)}`;
+  const verb = stop.kind === 'dropped' ? 'drops' : 'rejects';
+  const { table, chain, rule } = stop.by;
+  return rule.startsWith('-P ') ? `the policy of ${table} ${chain} ${verb} it` : `a rule ${verb} it: ${shown(stop)}`;
+}
+
+function shown({ by: { table, chain, rule } }: Pick<Stop, 'by'>): string {
+  return `${table} ${chain} ${rule}`;
+}
+
+function outOfRange({ question, packet }: Facts, { servicePort }: CarriedPort): Conclusion | undefined {
+  const { name, loadBalancerSourceRanges: ranges, loadBalancerIPs } = servicePort;
+  if (ranges === undefined || !loadBalancerIPs.includes(question.address)) return undefined;
+  if (ranges.some((range) => cidrContains(range, packet.source))) return undefined;
+  return notTaken(`${name} drops it: ${packet.source} is not in its load balancer source ranges`, name);
+}
+
+/** The rules turn clients of an endpoint set away for want of endpoints. */
+function turnedAway(
+  { tracker }: Facts,
+  { servicePort, listeners }: CarriedPort,
+  verdict: 'reject' | 'drop',
+): Conclusion {
+  const { name, local } = servicePort;
+  const isLocal = verdictOf(servicePort) !== verdict && local !== undefined && verdictOf(local) === verdict;
+  const set = isLocal ? 'local' : 'own';
+  const turnsAway = `${name} ${verdict === 'reject' ? 'refuses' : 'drops'} it`;
+  const candidates = tracker.candidates(name, set);
+  const isExpected = isLocal || verdictOf(servicePort) === verdict;
+  // The tracker may already know more than the rules do.
+  if (!isExpected || candidates.some(({ reason }) => reason === undefined)) {
+    const isOpening = listeners.some(({ localPort }) => localPort === undefined);
+    const why =
+      verdict === 'drop' && isOpening
+        ? ' until its listener is open'
+        : `, though endpoints have come since ${NEXT_SYNC}`;
+    return notTaken(turnsAway + why, name, set);
+  }
+  if (verdict === 'drop') {
+    return notTaken(`${turnsAway}: its policy is Local, and no endpoint on this node may serve`, name, set);
+  }
+  if (candidates.length === 0) return notTaken(`${turnsAway}: it has no endpoints`, name, set);
+  const byReason = Map.groupBy(candidates, ({ reason }) => reason);
+  const reasons = [...byReason].map(([reason, { length }]) => `${length} ${reason}`).join(', ');
+  return notTaken(`${turnsAway}: none of its ${candidates.length} endpoints may serve: ${reasons}`, name, set);
+}
+
+/** No rule of nat decides anything about it. */
+async function untouched(facts: Facts): Promise<Conclusion> {
+  const { question, packet, path, listeners, tracker, machine } = facts;
+  const { address, port, protocol } = question;
+  const [claimant] = tracker.claimants(address, port, protocol);
+  if (claimant !== undefined) {
+    const { name, clusterIPs, loadBalancerIPs, externalIPs } = claimant;
+    const portals = packet.isOwn ? PORTALS_HOST : PORTALS_CONTAINER;
+    const jump = JUMPS.find(({ to }) => to === portals)?.spec;
+    const isOpening = listeners.carried(name)?.listeners.some(({ localPort }) => localPort === undefined);
+    const isNodePort = ![...clusterIPs, ...loadBalancerIPs, ...externalIPs].includes(address);
+    if (isOpening) return notTaken(`${name} is to take it, but its listener is not open yet`, name);
+    if (!path.rules.some(({ rule }) => rule === jump)) {
+      return notTaken(`${name} is to take it, but no rule leads to ${portals} ${NEXT_SYNC}`, name);
+    }
+    if (!isNodePort) return notTaken(`${name} is to take it, but no rule does ${NEXT_SYNC}`, name);
+    const unless = 'if --nodeport-addresses allows it, the next sync of the rules brings one';
+    return notTaken(`${name} has this NodePort, but no rule takes it at this address; ${unless}`, name);
+  }
+  const owner = packet.isOwn && machine.isLocal(address) ? listeners.ownerOf(port, protocol) : undefined;
+  const set = owner && listeners.carried(owner)?.listeners.find(({ localPort }) => localPort === port)?.set;
+  if (owner !== undefined && set !== undefined) {
+    const stop = stopOf(path.filter);
+    const text = `it is the proxy's own port for ${owner}, which answers to this node itself`;
+    return stop === undefined
+      ? { isTaken: true, text, name: owner, set }
+      : notTaken(`${text}, but ${stop}`, owner, set);
+  }
+  const where = `no Service is at ${endpointName(question)}/${protocol}`;
+  const names = await servicesWith(facts);
+  if (names.length === 0) return notTaken(`${where}, so the proxy leaves it alone`);
+  const more = names.length > MAX_NAMES ? ` and ${names.length - MAX_NAMES} more` : '';
+  const listed = `${names.slice(0, MAX_NAMES).join(', ')}${more}`;
+  return notTaken(`${where}; it is an endpoint of ${listed}, and its connections do not pass through the proxy`);
+}
+
+const MAX_NAMES = 3;
+
+/** The Service ports that have the destination as an endpoint. */
+async function servicesWith({ question, tracker, clock }: Facts): Promise<readonly ServicePortName[]> {
+  const names = new Set<ServicePortName>();
+  const steps = tracker.withEndpoint(question);
+  await inSlices(clock, () => {
+    const { done, value = [] } = steps.next();
+    for (const name of value) names.add(name);
+    return !done;
+  });
+  return [...names];
 }

@@ -2,10 +2,8 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Table } from '../../src/model/iptables.ts';
 import type { ProxiedProtocol } from '../../src/model/service-port.ts';
-import type { TracedPacket } from '../../src/rules/explain-match.ts';
-import { ruleOwner } from '../../src/rules/explain-owner.ts';
-import { explainPath, type Fate } from '../../src/rules/explain-path.ts';
 import type { NodeFacts } from '../../src/rules/service-rules.ts';
+import { type Fate, ruleOwner, type TracedPacket, trace } from '../../src/rules/trace.ts';
 import { FakeIptables } from '../fakes/fake-iptables.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { seededRandom } from '../support/seeded-random.ts';
@@ -46,7 +44,7 @@ async function tables(portals: Parameters<typeof renderPortals>[0], node: NodeFa
     asked.push(chain);
     return iptables.list(node.family, table, chain);
   };
-  return { iptables, asked, explain: (one: TracedPacket) => explainPath(one, isLocal, list, clock) };
+  return { iptables, asked, explain: (one: TracedPacket) => trace(one, { list, isLocal, clock }) };
 }
 
 const WEB = portal({
@@ -65,7 +63,7 @@ const first = (...rules: readonly string[]) => [
 ];
 
 function sent(fate: Fate): string {
-  return fate.kind === 'sent' ? `${fate.to.address ?? 'here'}:${fate.to.port}` : fate.kind;
+  return fate.kind === 'sent' ? `${fate.address ?? 'here'}:${fate.port}` : fate.kind;
 }
 
 describe('the way of a packet', () => {
@@ -84,82 +82,60 @@ describe('the way of a packet', () => {
       ],
     );
     assert.equal(sent(path.nat), `${NODE}:40001`);
-    assert.deepEqual(path.input, { kind: 'passes' });
+    assert.deepEqual(path.filter, { kind: 'passes' });
     assert.ok(path.nat.kind === 'sent');
     assert.deepEqual(ruleOwner(path.nat.by), { name: 'default/web:http', set: 'own', isClosing: false });
   });
 
-  test('of the node itself goes through OUTPUT, and comes in by loopback', async () => {
-    const accept = first('-A INPUT -i lo -j ACCEPT', '-A INPUT -j DROP');
-    const { explain } = await tables([WEB], nodeFacts(), accept);
-    const path = await explain(packet({ isOwn: true, source: NODE }));
-    assert.equal(sent(path.nat), `${NODE}:40001`);
-    assert.deepEqual(path.input, { kind: 'passes' });
-    assert.equal((await explain(packet({ inInterface: 'eth0' }))).input.kind, 'dropped');
-  });
-
-  test('of the node itself meets filter OUTPUT before INPUT, as leaving the way that it would without NAT', async () => {
+  test('of the node itself meets filter OUTPUT, by the interface that it would take without NAT, then INPUT', async () => {
     const own = { isOwn: true, source: NODE, outInterface: 'eth0' };
     const withRule = async (rule: string, fields: Parameters<typeof packet>[0] = own) => {
       const drop = '-A INPUT -p tcp -m tcp --dport 40001 -j DROP';
       const { explain } = await tables([WEB], nodeFacts(), first(`-A OUTPUT ${rule}`, drop));
-      const { output, input, rules } = await explain(packet(fields));
-      return [output.kind, input.kind, rules.filter(({ table }) => table === 'filter')[0]?.chain];
+      const { filter } = await explain(packet(fields));
+      return 'by' in filter ? `${filter.kind} in ${filter.by.chain}` : filter.kind;
     };
-    const stopped = ['dropped', 'passes', 'OUTPUT'];
-    const goesOn = ['passes', 'dropped', 'INPUT'];
-    assert.deepEqual(await withRule(`-d ${NODE}/32 -p tcp -m tcp --dport 40001 -j DROP`), stopped);
-    assert.deepEqual(await withRule('-d 10.96.0.100/32 -j DROP'), goesOn, 'what NAT has made of it');
-    assert.deepEqual(await withRule('-o eth0 -j DROP'), stopped);
-    assert.deepEqual(await withRule('-o lo -j DROP'), goesOn);
-    assert.deepEqual(await withRule('! -o lo -p tcp -j REJECT'), ['rejected', 'passes', 'OUTPUT']);
-    assert.deepEqual(await withRule('-o eth0 -j DROP', { ...own, outInterface: undefined }), [
-      'unclear',
-      'passes',
-      'OUTPUT',
-    ]);
-    assert.deepEqual(await withRule('-j DROP', { inInterface: 'eth0' }), goesOn, 'it is not its own');
+    assert.equal(await withRule(`-d ${NODE}/32 -p tcp -m tcp --dport 40001 -j DROP`), 'dropped in OUTPUT');
+    assert.equal(await withRule('-d 10.96.0.100/32 -j DROP'), 'dropped in INPUT', 'what NAT has made of it');
+    assert.equal(await withRule('-o eth0 -j DROP'), 'dropped in OUTPUT');
+    assert.equal(await withRule('-o lo -j DROP'), 'dropped in INPUT');
+    assert.equal(await withRule('! -o lo -p tcp -j REJECT'), 'rejected in OUTPUT');
+    assert.equal(await withRule('-o eth0 -j DROP', { ...own, outInterface: undefined }), 'unclear in OUTPUT');
+    assert.equal(await withRule('-j DROP', { inInterface: 'eth0' }), 'dropped in INPUT', 'it is not its own');
   });
 
-  test('of the node itself that NAT leaves alone comes in as it is', async () => {
+  test('of the node itself comes in by loopback', async () => {
+    const accept = first('-A INPUT -i lo -j ACCEPT', '-A INPUT -j DROP');
+    const { explain } = await tables([WEB], nodeFacts(), accept);
+    const path = await explain(packet({ isOwn: true, source: NODE }));
+    assert.deepEqual([sent(path.nat), path.filter.kind], [`${NODE}:40001`, 'passes']);
+    assert.equal((await explain(packet({ inInterface: 'eth0' }))).filter.kind, 'dropped');
+    // NAT leaves these alone; the second does not come in at all.
     const rules = ['-A OUTPUT -o lo -j ACCEPT', '-A INPUT -p tcp -m conntrack --ctstate DNAT -j ACCEPT'];
-    const { explain } = await tables([WEB], nodeFacts(), first(...rules, '-A INPUT -i lo -j DROP'));
+    const closed = await tables([WEB], nodeFacts(), first(...rules, '-A INPUT -i lo -j DROP'));
     const own = packet({ isOwn: true, source: NODE, address: NODE, port: 40001, outInterface: 'lo' });
-    const { nat, output, input } = await explain(own);
-    assert.deepEqual([nat.kind, output.kind, input.kind], ['passes', 'passes', 'dropped']);
-    const elsewhere = await explain({ ...own, address: address('203.0.113.5') });
-    assert.deepEqual([elsewhere.nat.kind, elsewhere.input.kind], ['passes', 'passes']);
+    assert.equal((await closed.explain(own)).filter.kind, 'dropped');
+    assert.equal((await closed.explain({ ...own, address: address('203.0.113.5') })).filter.kind, 'passes');
   });
 
   test('is not said to leave by an interface where it comes in', async () => {
-    const chain = [
+    const rules = [
       '*filter',
       ':OTHER - [0:0]',
       '-I INPUT 1 -j OTHER',
       '-A OTHER -o eth0 -j ACCEPT',
       '-A OTHER -j DROP',
     ];
-    const { explain } = await tables([WEB], nodeFacts(), [...chain, 'COMMIT']);
-    assert.equal((await explain(packet())).input.kind, 'dropped');
-    assert.equal((await explain(packet({ isOwn: true, source: NODE, outInterface: 'eth0' }))).input.kind, 'dropped');
-  });
-
-  test('through a door ends in filter, as the door says', async () => {
-    const empty = portal({ name: 'a/b', clusterIPs: ['10.96.0.100'], protocol: 'UDP', endpoints: [] });
-    const gone = portal({ name: 'a/c', clusterIPs: ['10.96.0.101'], endpoints: [], onlyElsewhere: true });
-    const { explain } = await tables([empty, gone], nodeFacts());
-    const rejected = await explain(packet({ protocol: 'UDP' }));
-    assert.deepEqual([sent(rejected.nat), rejected.input.kind], [`${NODE}:1`, 'rejected']);
-    const dropped = await explain(packet({ address: '10.96.0.101' }));
-    assert.deepEqual([sent(dropped.nat), dropped.input.kind], [`${NODE}:9`, 'dropped']);
+    const { explain } = await tables([WEB], nodeFacts(), [...rules, 'COMMIT']);
+    assert.equal((await explain(packet())).filter.kind, 'dropped');
+    assert.equal((await explain(packet({ isOwn: true, source: NODE, outInterface: 'eth0' }))).filter.kind, 'dropped');
   });
 
   test('without rules passes', async () => {
     const iptables = new FakeIptables();
     const list = (table: Table, chain: string) => iptables.list('IPv4', table, chain);
-    const path = await explainPath(packet(), isLocal, list, clock);
     const passes = { kind: 'passes' };
-    assert.deepEqual(path, { rules: [], nat: passes, output: passes, input: passes });
+    assert.deepEqual(await trace(packet(), { list, isLocal, clock }), { rules: [], nat: passes, filter: passes });
   });
 
   test('asks for a handful of chains, however many Services there are', async () => {
@@ -187,7 +163,7 @@ describe("another program's rule", () => {
     const iptables = new FakeIptables();
     await iptables.restore('IPv4', lines.toSpliced(at, 0, ...more, `-A PREROUTING ${rule}`).join('\n'));
     const list = (table: Table, chain: string) => iptables.list('IPv4', table, chain);
-    const path = await explainPath(packet({ address: NODE, port: 30080, ...fields }), isLocal, list, clock);
+    const path = await trace(packet({ address: NODE, port: 30080, ...fields }), { list, isLocal, clock });
     return { outcome: sent(path.nat), path };
   }
   const OURS = `${NODE}:40001`;
@@ -239,7 +215,7 @@ describe("another program's rule", () => {
         assert.ok(['PREROUTING', 'INPUT'].includes(chain), chain);
         return `-P ${chain} ACCEPT\n-A ${chain} -m comment --comment ${comment} -j DROP\n`;
       };
-      assert.equal((await explainPath(packet(), isLocal, list, clock)).nat.kind, outcome);
+      assert.equal((await trace(packet(), { list, isLocal, clock })).nat.kind, outcome);
     });
   }
 
@@ -284,7 +260,7 @@ describe("another program's rule", () => {
 
   test('that may or may not match does not matter where it would make no difference', async () => {
     const same = await withRule(`-m mark --mark 0x1 -j DNAT --to-destination ${NODE}:40001`);
-    assert.deepEqual([same.outcome, same.path.input.kind], [OURS, 'passes']);
+    assert.deepEqual([same.outcome, same.path.filter.kind], [OURS, 'passes']);
     for (const target of ['REDIRECT --to-ports 40002', 'DNAT --to-destination 172.17.0.2:40001']) {
       assert.equal((await withRule(`-m mark --mark 0x1 -j ${target}`)).outcome, 'unclear');
     }
@@ -312,7 +288,7 @@ describe("another program's rule", () => {
       },
     };
     const list = async (table: Table) => (table === 'nat' ? text : '-P INPUT ACCEPT\n');
-    const { nat } = await explainPath(packet(), isLocal, list, slow);
+    const { nat } = await trace(packet(), { list, isLocal, clock: slow });
     assert.equal(sent(nat), 'here:8080');
     assert.ok(turns > banned.length / 10, `${turns} turns of the event loop`);
   });
@@ -320,10 +296,10 @@ describe("another program's rule", () => {
   test('with a target that is not known, or in a circle, is where it stops', async () => {
     const list = async (_: Table, chain: string) =>
       chain === 'TPROXY' ? '' : `-P ${chain} ACCEPT\n-A ${chain} -j ${chain}\n`;
-    assert.equal((await explainPath(packet(), isLocal, list, clock)).nat.kind, 'unclear');
+    assert.equal((await trace(packet(), { list, isLocal, clock })).nat.kind, 'unclear');
     const unknown = async (_: Table, chain: string) =>
       chain === 'TPROXY' ? '' : `-P ${chain} ACCEPT\n-A ${chain} -j TPROXY\n`;
-    assert.equal((await explainPath(packet(), isLocal, unknown, clock)).nat.kind, 'unclear');
+    assert.equal((await trace(packet(), { list: unknown, isLocal, clock })).nat.kind, 'unclear');
   });
 
   test('about the type of an address that is not ours is understood only as far as that goes', async () => {
@@ -336,13 +312,13 @@ describe("another program's rule", () => {
     const redirect = ['*nat', '-A PREROUTING -p tcp -m tcp --dport 82 -j REDIRECT --to-ports 8080', 'COMMIT'];
     const drops = first('-A INPUT -d 192.168.50.10/32 -p tcp -j DROP');
     const { explain, iptables } = await tables([WEB], nodeFacts(), [...drops, ...redirect]);
-    assert.equal((await explain(packet())).input.kind, 'dropped');
-    assert.equal((await explain(packet({ port: 82 }))).input.kind, 'unclear', 'redirected to one of its addresses');
-    assert.equal((await explain(packet({ isOwn: true, source: NODE }))).input.kind, 'dropped');
+    assert.equal((await explain(packet())).filter.kind, 'dropped');
+    assert.equal((await explain(packet({ port: 82 }))).filter.kind, 'unclear', 'redirected to one of its addresses');
+    assert.equal((await explain(packet({ isOwn: true, source: NODE }))).filter.kind, 'dropped');
     const dnat = '-A PREROUTING -p tcp -m tcp --dport 81 -j DNAT --to-destination 172.17.0.2:80';
     await iptables.restore('IPv4', `*filter\n-I INPUT 1 -p tcp -j DROP\nCOMMIT\n*nat\n${dnat}\nCOMMIT\n`);
-    const { nat, input } = await explain(packet({ port: 81 }));
-    assert.deepEqual([sent(nat), input.kind], ['172.17.0.2:80', 'passes']);
+    const { nat, filter } = await explain(packet({ port: 81 }));
+    assert.deepEqual([sent(nat), filter.kind], ['172.17.0.2:80', 'passes']);
   });
 
   test('is not all that can stop a packet: the policy of a chain can', async () => {
@@ -350,7 +326,7 @@ describe("another program's rule", () => {
     const { iptables } = await tables([WEB], nodeFacts(), redirect);
     const list = async (table: Table, chain: string) =>
       (await iptables.list('IPv4', table, chain)).replace('-P INPUT ACCEPT', '-P INPUT DROP');
-    const outcome = async (one: TracedPacket) => (await explainPath(one, isLocal, list, clock)).input.kind;
+    const outcome = async (one: TracedPacket) => (await trace(one, { list, isLocal, clock })).filter.kind;
     assert.equal(await outcome(packet({ port: 82 })), 'dropped');
     assert.equal(await outcome(packet()), 'passes', 'ours lets in what NAT has sent to a local port');
   });
@@ -418,7 +394,7 @@ for (const [what, node] of [
         source: pick(sources),
       };
       const { from, ...fields } = tested;
-      const { nat, input } = await explain(packet({ ...fields, isOwn: from === 'host' }));
+      const { nat, filter } = await explain(packet({ ...fields, isOwn: from === 'host' }));
       const expected = tracer.nat(tested);
       if (expected === 'untouched') {
         assert.equal(nat.kind, 'passes', JSON.stringify(tested));
@@ -431,7 +407,7 @@ for (const [what, node] of [
         JSON.stringify(tested),
       );
       const verdict = tracer.input({ ...tested, ...expected, isFromNat: true })?.split(' ')[0];
-      assert.equal(input.kind, KIND_OF.get(verdict ?? '') ?? 'passes', JSON.stringify(tested));
+      assert.equal(filter.kind, KIND_OF.get(verdict ?? '') ?? 'passes', JSON.stringify(tested));
     }
     assert.ok(carried > 40, `${carried}`);
   });

@@ -1,9 +1,25 @@
+import { writeFileSync } from 'node:fs';
 import { configure } from '../config/command-line.ts';
+import type { IptablesMode, LogConfig } from '../config/config.ts';
 import type { FlagTexts } from '../config/evaluate.ts';
+import { PROGRAM } from '../config/version.ts';
+import { allLocalAddresses } from '../kernel/addresses.ts';
+import { NetlinkConntrack } from '../kernel/conntrack/conntrack.ts';
 import { readRegularFile } from '../kernel/files.ts';
+import { applyMachineSettings } from '../kernel/host-settings.ts';
+import { createExec } from '../kernel/iptables/exec.ts';
+import { installedFlavours } from '../kernel/iptables/flavour.ts';
+import { createIptables } from '../kernel/iptables/iptables.ts';
+import { describe, isTrusted, nodeHolder } from '../kernel/node-claim.ts';
+import type { MachineSettings } from '../model/host-settings.ts';
+import { createLog, type ProcessLog } from '../operate/log/log.ts';
+import { descriptorOutput } from '../operate/log/output.ts';
+import { cleanUp } from '../sync/cleanup.ts';
+import { systemClock as clock } from '../util/system-clock.ts';
 import { parseDocuments } from '../util/yaml.ts';
-import { cleanup, initialize, writeConfiguration } from './commands.ts';
 import { run } from './run.ts';
+
+const STDERR = 2;
 
 /** Everything but commands: does what the flags ask for. Resolves with the exit code, if it is known. */
 export async function program(flags: FlagTexts): Promise<number | undefined> {
@@ -23,4 +39,48 @@ export async function program(flags: FlagTexts): Promise<number | undefined> {
       await run({ ...asked, flags, configuration });
       return undefined;
   }
+}
+
+/* What the program does beside proxying. Each resolves with, or returns, the exit code. */
+
+async function cleanup(mode: IptablesMode, logConfig: LogConfig): Promise<number> {
+  const holder = await nodeHolder();
+  if (holder !== undefined && isTrusted(holder)) {
+    return refuse(`--cleanup: ${describe(holder)} and would install its rules again; stop it first`);
+  }
+  const log = openLog(logConfig);
+  const exec = createExec({ clock });
+  // A node may have used both over time, so by default both are looked through.
+  const flavours = mode === 'auto' ? await installedFlavours(exec) : [mode];
+  if (flavours.length === 0) return refuse('no iptables is installed, so there are no rules to remove');
+  const tools = await Promise.all(flavours.map((flavour) => createIptables({ flavour, exec, log })));
+  const conntrack = new NetlinkConntrack({ log, localAddresses: allLocalAddresses });
+  const failures = await cleanUp({ flavours: tools, conntrack, clock, log });
+  await log.flush();
+  return failures === 0 ? 0 : 1;
+}
+
+async function initialize(settings: MachineSettings, logConfig: LogConfig): Promise<number> {
+  const log = openLog(logConfig);
+  applyMachineSettings(settings, log);
+  await log.flush();
+  return 0;
+}
+
+function writeConfiguration(path: string, text: string): number {
+  try {
+    writeFileSync(path, text);
+    return 0;
+  } catch (error) {
+    return refuse(`--write-config-to ${JSON.stringify(path)}: cannot be written (${(error as Error).message})`);
+  }
+}
+
+function openLog({ verbosity, format }: LogConfig): ProcessLog {
+  return createLog({ verbosity, format, output: descriptorOutput(STDERR), clock });
+}
+
+function refuse(why: string): number {
+  process.stderr.write(`${PROGRAM}: ${why}\n`);
+  return 1;
 }

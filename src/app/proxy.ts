@@ -7,13 +7,20 @@ import type { HandOver } from '../model/hand-over.ts';
 import type { Operations } from '../model/operations.ts';
 import type { SourceEvent } from '../model/source.ts';
 import type { StatusLine } from '../operate/log/output.ts';
+import { type StartProgress, showProgress } from '../operate/log/start-progress.ts';
 import type { Channel } from '../upgrade/channel.ts';
 import { takeOver } from '../upgrade/take-over.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
 import { messageOf } from '../util/text.ts';
+import { waitUntil } from '../util/wait.ts';
 import { assemble, type Context, type Parts } from './assemble.ts';
-import { patience, showProgress } from './progress.ts';
 import { controlServers, httpServers } from './servers.ts';
+
+/**
+ * The units that wait for this service may be what its first sync waits for (an API server on this node), and systemd
+ * aborts a start that takes 90 s.
+ */
+const PATIENCE_MS = 10_000;
 
 export interface ProxyContext extends Context {
   readonly claim: NodeClaim;
@@ -58,9 +65,9 @@ export class ServiceProxy {
   /** Rejects with a sentence when the source cannot start. */
   async start(): Promise<void> {
     const { config, line, signal } = this.#context;
-    const { nodeWatch, controlPlane, source, health } = this.#parts;
-    const { format } = config.log;
-    showProgress({ line, format, env: process.env, clock, source, controlPlane, health, signal });
+    const { nodeWatch, controlPlane, source } = this.#parts;
+    const progress = () => this.#progress();
+    showProgress({ line, format: config.log.format, env: process.env, clock, progress, signal });
     nodeWatch.start();
     controlPlane.start();
     await source.start({ apply: (events) => this.#apply(events), synced: () => controlPlane.synced() });
@@ -98,16 +105,16 @@ export class ServiceProxy {
     await dataPlane.handOver?.atWork();
     log.info('Took over from the predecessor', { ports: [...dataPlane.stats()].length });
     // The predecessor answered operators until now, so none of its Services may seem to be gone.
-    this.#known = patience(() => controlPlane.hasCaughtUp, clock, signal);
+    this.#known = waitUntil(() => controlPlane.hasCaughtUp, PATIENCE_MS, clock, signal);
     await this.#serve();
   }
 
   /** Resolves when the rules of all families lead to listeners for the first time, or have not for ten seconds. */
   async firstSync(): Promise<void> {
-    const { health, controlPlane } = this.#parts;
-    const families = controlPlane.active.map(({ family }) => family);
+    const { served, health } = this.#parts;
+    const families = served.active;
     const isDone = () => families.every((family) => health.lastUpdated(family) !== undefined);
-    await patience(isDone, clock, this.#context.signal);
+    await waitUntil(isDone, PATIENCE_MS, clock, this.#context.signal);
   }
 
   /** Resolves when nothing is opened, updated, closed or written to the kernel any more, and no address is bound. */
@@ -141,6 +148,21 @@ export class ServiceProxy {
   async release(): Promise<void> {
     await this.handOver?.release();
     this.#parts.dataPlaneLog.close();
+  }
+
+  #progress(): StartProgress {
+    const { source, controlPlane, health } = this.#parts;
+    const { server } = source;
+    const { active, isSynced } = controlPlane;
+    return {
+      api: server === undefined ? undefined : { server, hasAnswered: source.status?.().lastContactAt !== undefined },
+      isSynced,
+      // Each family looks at every Service, and nearly all of them are of the first.
+      pendingServices: active[0]?.tracker.pendingServices ?? 0,
+      wantedPorts: active.reduce((sum, { listeners }) => sum + listeners.count, 0),
+      openListeners: active.reduce((sum, { listeners }) => sum + listeners.openCount, 0),
+      isReady: active.every(({ family }) => health.lastUpdated(family) !== undefined),
+    };
   }
 
   #apply(events: readonly SourceEvent[]): void {

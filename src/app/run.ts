@@ -1,19 +1,23 @@
+import { configure } from '../config/command-line.ts';
 import type { Config } from '../config/config.ts';
 import type { FlagTexts } from '../config/evaluate.ts';
 import { VERSION } from '../config/version.ts';
+import { watchFile } from '../kernel/files.ts';
 import { NodeClaim } from '../kernel/node-claim.ts';
 import { endProcess, leaveProcess } from '../kernel/process.ts';
 import { ServiceManager } from '../kernel/service-manager.ts';
-import type { ProcessLog } from '../operate/log/log.ts';
+import { createLog, type ProcessLog } from '../operate/log/log.ts';
+import { descriptorOutput, StatusLine } from '../operate/log/output.ts';
 import type { Channel } from '../upgrade/channel.ts';
 import { CHANNEL_VARIABLE } from '../upgrade/protocol.ts';
 import { awaitSupervision } from '../upgrade/take-over.ts';
 import { Upgrade, type UpgradeOptions } from '../upgrade/upgrade.ts';
-import { systemClock as clock, machineUptimeMs } from '../util/system-clock.ts';
-import { openLog, openStatusLine } from './commands.ts';
-import { startTime } from './progress.ts';
+import { systemClock as clock, machineUptimeMs, startTime } from '../util/system-clock.ts';
+import { messageOf } from '../util/text.ts';
+import { parseDocuments } from '../util/yaml.ts';
 import { ServiceProxy } from './proxy.ts';
-import { watchConfiguration } from './watch-configuration.ts';
+
+const STDERR = 2;
 
 /** A stop that takes longer than this is cut short: the rules stay in any case, and systemd would kill us later. */
 const STOP_DEADLINE_MS = 10_000;
@@ -34,7 +38,8 @@ export async function run(asked: Run): Promise<void> {
 /** A proxy as a process: signals, the supervisor, and the way from one process to the next. */
 class ProxyProcess {
   readonly #asked: Run;
-  readonly #line = openStatusLine();
+  /** Some terminals say that they have no columns. */
+  readonly #line = new StatusLine(descriptorOutput(STDERR), () => process.stderr.columns || 80);
   readonly #log: ProcessLog;
   readonly #startedAt = startTime(clock);
   readonly #stopped = new AbortController();
@@ -45,7 +50,7 @@ class ProxyProcess {
 
   constructor(asked: Run) {
     this.#asked = asked;
-    this.#log = openLog(asked.config.log, this.#line);
+    this.#log = createLog({ ...asked.config.log, output: this.#line, clock });
   }
 
   async start(): Promise<void> {
@@ -128,11 +133,28 @@ class ProxyProcess {
 
   #watchConfiguration({ handOver }: ServiceProxy): void {
     const { config, flags, configuration } = this.#asked;
-    if (config.configFile === undefined) return;
+    const path = config.configFile;
+    if (path === undefined) return;
     // A supervisor other than systemd would take the end of this process for the end of the proxy, so it ends at once.
     const canHandOver = handOver !== undefined && process.env['NOTIFY_SOCKET'] !== undefined;
-    const onUpdate = () => void (canHandOver ? this.#replace() : this.#stop(undefined, 1));
-    watchConfiguration({ path: config.configFile, flags, configuration, log: this.#log, onUpdate });
+    const onChange = (text: string) => {
+      try {
+        configure(flags, () => parseDocuments(text));
+      } catch (error) {
+        const err = messageOf(error);
+        // Upstream ends, and is started again and again in vain.
+        this.#log.error('The configuration file is wrong; what it said before stays in force', { err });
+        return;
+      }
+      if (text === configuration) return;
+      this.#log.warn(
+        "The content of the proxy server's configuration file was updated; a new process is to serve with it",
+        { file: path },
+      );
+      if (canHandOver) this.#replace();
+      else void this.#stop(undefined, 1);
+    };
+    watchFile({ path, text: configuration, clock, onChange });
   }
 }
 

@@ -14,3 +14,12 @@ export const systemClock: Clock = {
 export function machineUptimeMs(): number {
   return Number(process.hrtime.bigint()) / 1e6;
 }
+
+/**
+ * A function that gives the time of this call in milliseconds since 1970, by the wall clock as it is set at the time of
+ * asking. Where a machine starts with a wrong clock, the start of the program does not stay in 1970.
+ */
+export function startTime(clock: Clock): () => number {
+  const startedMs = clock.now();
+  return () => Math.round(clock.wallNow() - (clock.now() - startedMs));
+}

@@ -17,6 +17,17 @@ export function sleep(ms: number, clock: Clock, signal: AbortSignal): Promise<vo
   });
 }
 
+/** Resolves when `isDone`, looking every 20 ms; also after `maxMs`, or when aborted. */
+export async function waitUntil(
+  isDone: () => boolean,
+  maxMs: number,
+  clock: Clock,
+  signal: AbortSignal,
+): Promise<void> {
+  const deadline = clock.now() + maxMs;
+  while (!isDone() && !signal.aborted && clock.now() < deadline) await sleep(20, clock, signal);
+}
+
 /** Resolves in another turn of the event loop. */
 export function nextTurn(clock: Clock): Promise<void> {
   return new Promise((resolve) => {

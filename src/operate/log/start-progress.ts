@@ -1,25 +1,64 @@
+import type { Clock } from '../../util/clock.ts';
 import { printable } from '../../util/text.ts';
+import type { StatusLine } from './output.ts';
 
-/** How far the start has come, up to the first time that every rule is installed. */
+/** The progress of the start, up to the first time that every rule is installed. */
 export interface StartProgress {
-  /** Since the start, in milliseconds. */
-  readonly elapsedMs: number;
   /** Where Services come from; `undefined` with manifests. */
   readonly api: { readonly server: string; readonly hasAnswered: boolean } | undefined;
   /** Everything that exists has been delivered once. */
   readonly isSynced: boolean;
-  /** Services that no listener has been asked for yet. */
+  /** Services for which no listener has been requested yet. */
   readonly pendingServices: number;
-  /** Service ports that are to have a listener, and listeners that are open. */
+  /** Service ports that need a listener, and listeners that are open. */
   readonly wantedPorts: number;
   readonly openListeners: number;
   /** The rules of every family are installed. */
   readonly isReady: boolean;
 }
 
+/** A start that is shorter than this shows only its end. */
+const FIRST_MS = 300;
+const REDRAW_MS = 100;
+
+export interface ShownStart {
+  readonly line: Pick<StatusLine, 'isTTY' | 'show' | 'clear' | 'write'>;
+  /** `--log-format`: nothing is drawn between JSON lines. */
+  readonly format: 'auto' | 'text' | 'json';
+  readonly env: NodeJS.ProcessEnv;
+  readonly clock: Clock;
+  readonly progress: () => StartProgress;
+  /** Ends it, if the first sync has not. */
+  readonly signal: AbortSignal;
+}
+
+/** Draws the progress of the start on the terminal, if there is one, and leaves a line that says how long it took. */
+export function showProgress({ line, format, env, clock, progress, signal }: ShownStart): void {
+  if (!line.isTTY || format === 'json' || env['TERM'] === 'dumb') return;
+  const startedAt = clock.now();
+  const draw = (): void => {
+    if (signal.aborted) return;
+    const elapsedMs = clock.now() - startedAt;
+    const now = progress();
+    const text = progressText(now, elapsedMs);
+    if (now.isReady) {
+      try {
+        line.write(`${text}\n`);
+      } catch {
+        // The terminal is gone.
+      }
+      return;
+    }
+    if (elapsedMs >= FIRST_MS) line.show(text);
+    clock.after(REDRAW_MS, draw);
+  };
+  signal.addEventListener('abort', () => line.clear());
+  draw();
+}
+
 /** One line for people. */
-export function progressText(progress: StartProgress): string {
-  const { elapsedMs, api, isSynced, pendingServices, wantedPorts, openListeners, isReady } = progress;
+export function progressText(progress: StartProgress, elapsedMs: number): string {
+  const { api, isSynced, pendingServices, wantedPorts, openListeners, isReady } = progress;
   if (isReady) return `Ready: ${counted(wantedPorts, 'Service port')} in ${(elapsedMs / 1_000).toFixed(1)} s`;
   const soFar = pendingServices === 0 ? '' : `, ${counted(pendingServices, 'Service')} so far`;
   const time = `(${Math.floor(elapsedMs / 1_000)} s)`;

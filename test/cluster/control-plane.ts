@@ -1,6 +1,6 @@
 import { type ChildProcess, execFileSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { closeSync, existsSync, mkdirSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { closeSync, existsSync, mkdirSync, openSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Agent } from '../netns/agent.ts';
 import type { Namespace } from '../netns/topology.ts';
@@ -52,7 +52,7 @@ export class ControlPlane {
   readonly #address: string;
   readonly #directory: string;
   readonly #serviceRanges: string;
-  #tokens: Record<User, string> = { admin: '', proxy: '' };
+  readonly #tokens = { admin: randomBytes(16).toString('hex'), proxy: randomBytes(16).toString('hex') };
   #apiServer: ChildProcess | undefined;
 
   private constructor(options: ControlPlaneOptions) {
@@ -68,7 +68,7 @@ export class ControlPlane {
     mkdirSync(options.directory);
     const plane = new ControlPlane(options);
     plane.#makeKeys();
-    plane.changeTokens();
+    plane.#writeTokens();
     plane.#startEtcd();
     await plane.startApiServer();
     return plane;
@@ -81,18 +81,6 @@ export class ControlPlane {
 
   token(user: User): string {
     return this.#tokens[user];
-  }
-
-  /** Takes effect when the API server starts. */
-  changeTokens(): void {
-    this.#tokens = { admin: randomBytes(16).toString('hex'), proxy: randomBytes(16).toString('hex') };
-    const lines = Object.entries(this.#tokens).map(([user, token]) => `${token},${USERS[user as User]}`);
-    writeFileSync(this.#path('tokens.csv'), `${lines.join('\n')}\n`);
-  }
-
-  /** The next start makes another certificate, from another authority. */
-  dropCertificate(): void {
-    rmSync(this.#path('certificates'), { recursive: true });
   }
 
   /** Writes a kubeconfig as kubeadm does for kube-proxy, with a token file beside it. */
@@ -217,6 +205,11 @@ export class ControlPlane {
     const child = this.#node.spawn(argv, {}, ['ignore', output, output]);
     closeSync(output);
     return child;
+  }
+
+  #writeTokens(): void {
+    const lines = Object.entries(this.#tokens).map(([user, token]) => `${token},${USERS[user as User]}`);
+    writeFileSync(this.#path('tokens.csv'), `${lines.join('\n')}\n`);
   }
 
   #makeKeys(): void {

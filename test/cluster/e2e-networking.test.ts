@@ -8,8 +8,7 @@ import { NODE_ADDRESS, POD_ADDRESSES } from '../netns/topology.ts';
 import { waitFor } from '../netns/wait.ts';
 import { NAMESPACE } from './admin.ts';
 import { Cluster, NODE_NAME, type ServedService } from './cluster.ts';
-import { inParallel } from './in-parallel.ts';
-import { affinity, sliceEndpoints } from './objects.ts';
+import { sliceEndpoints } from './objects.ts';
 
 /*
  * The e2e tests of `test/e2e/network/` in kubernetes/kubernetes by their names; `http` and `udp` in one place where they
@@ -21,6 +20,10 @@ import { affinity, sliceEndpoints } from './objects.ts';
  * | --------------------------------------------------------------- | ------------------------------------------------- |
  * | kube_proxy.go: should resolve connection reset issue #74839      | about translated packets that connection tracking gives up; here a backend's segments end at the proxy's own socket |
  * | networking.go: pod-Service(hostNetwork): udp                     | upstream skips it (#95565); as node-Service        |
+ * | service_latency.go, networking_perf.go                           | measured by `bench/`                               |
+ *
+ * Tested for both families at once, in dual_stack.go: should function for pod-Service, node-Service, endpoint-Service,
+ * client IP based session affinity and service endpoints using hostNetwork; should update endpoints.
  */
 
 const PORTS = [
@@ -82,45 +85,6 @@ describe('e2e/network', () => {
       service = await create();
     });
 
-    for (const [where, agents] of [
-      ['pod-Service', () => [cluster.environment.client]],
-      ['node-Service', () => [cluster.environment.node]],
-      ['endpoint-Service', () => cluster.environment.pods],
-    ] as const) {
-      test(`should function for ${where}: http`, async () => {
-        await cluster.isUp(service, ALL, agents());
-        await cluster.isUp({ host: NODE_ADDRESS, port: (await nodePorts(service.name)).http }, ALL, agents());
-      });
-
-      test(`should function for ${where}: udp`, async () => {
-        await isUpByUdp({ host: service.host, port: 90 }, ALL, agents());
-        await isUpByUdp({ host: NODE_ADDRESS, port: (await nodePorts(service.name)).udp }, ALL, agents());
-      });
-    }
-
-    test('should function for multiple endpoint-Services with same selector', async () => {
-      const other = await create();
-      await cluster.isUp(service, ALL, cluster.environment.pods);
-      await cluster.isUp(other, ALL, cluster.environment.pods);
-      await cluster.deleteService(other.name);
-      await cluster.isDown(other);
-      await cluster.isUp(service, ALL, cluster.environment.pods);
-    });
-
-    test('should update endpoints: http', async () => {
-      const { name, host } = await create();
-      await cluster.isUp({ host, port: 80 }, ALL);
-      await cluster.setEndpoints(name, POD_ADDRESSES.slice(1));
-      await cluster.isUp({ host, port: 80 }, ALL.slice(1));
-    });
-
-    test('should update endpoints: udp', async () => {
-      const { name, host } = await create();
-      await isUpByUdp({ host, port: 90 }, ALL, [cluster.environment.client]);
-      await cluster.setEndpoints(name, POD_ADDRESSES.slice(1));
-      await isUpByUdp({ host, port: 90 }, ALL.slice(1), [cluster.environment.client]);
-    });
-
     test('should update nodePort: http', async () => {
       const { name } = await create();
       const target = { host: NODE_ADDRESS, port: (await nodePorts(name)).http };
@@ -142,26 +106,6 @@ describe('e2e/network', () => {
       await isUpByUdp(target, ALL, [cluster.environment.outside]);
     });
 
-    test('should function for client IP based session affinity: http', async () => {
-      const { name, host } = await create({ affinitySeconds: 10_800 });
-      const seen = async () =>
-        Object.keys((await cluster.environment.client.call('requests', { host, port: 80, count: 9 })).names);
-      assert.equal((await seen()).length, 1);
-      await cluster.admin.patch('services', name, { spec: affinity() });
-      await waitFor('every backend answers', async () => (await seen()).length === 3);
-    });
-
-    test('should function for client IP based session affinity: udp', async () => {
-      const { host } = await create({ affinitySeconds: 10_800 });
-      await waitFor('flows are answered', async () => {
-        const flows = await cluster.environment.client.call('udpFlows', {
-          ...{ host, port: 90, count: 9, timeoutMs: 2_000 },
-        });
-        assert.ok(Object.keys(flows).filter((name) => name !== 'none').length <= 1, JSON.stringify(flows));
-        return Object.values(flows)[0] === 9 && flows['none'] === undefined;
-      });
-    });
-
     test('should be able to handle large requests: http', async () => {
       const ports = [{ port: 80, target: TCP.sink }];
       const { host } = await cluster.serve({ name: cluster.name(), ports }, POD_ADDRESSES);
@@ -180,15 +124,6 @@ describe('e2e/network', () => {
           from: `${host}:90`,
         });
       }
-    });
-
-    test('should function for service endpoints using hostNetwork', async () => {
-      await cluster.environment.node.serve(TCP.name, 'name');
-      await cluster.environment.node.serve(UDP['udp-name'], 'udp-name');
-      const { host } = await create({}, [NODE_ADDRESS]);
-      const agents = [cluster.environment.client, cluster.environment.node, cluster.environment.outside];
-      await cluster.isUp({ host, port: 80 }, ['node'], agents);
-      await isUpByUdp({ host, port: 90 }, ['node'], agents);
     });
 
     test('should check kube-proxy urls', async () => {
@@ -286,39 +221,6 @@ describe('e2e/network', () => {
     });
     assert.ok(Math.abs(Number(timeout) - 3_600) < 60, `${timeout} s`);
     await client.call('reset', { connection });
-  });
-
-  describe('service_latency.go', () => {
-    test('should not be very high', { timeout: 600_000 }, async (context) => {
-      const latencies = await inParallel(60, 4, async (index) => {
-        const begun = performance.now();
-        const options = { name: `latency-${index}`, ports: [PORTS[0]] };
-        const { host } = await cluster.create(options, [POD_ADDRESSES[index % 3]!]);
-        const answered = () =>
-          cluster.environment.node.call('request', { host, port: 80, timeoutMs: 500 }).catch(() => undefined);
-        await waitFor(`${options.name} is served`, answered);
-        return performance.now() - begun;
-      });
-      latencies.sort((a, b) => a - b);
-      const [p50, p99] = [latencies[29]!, latencies[58]!];
-      context.diagnostic(
-        `from creating a Service to its first answer: p50 ${p50.toFixed(0)} ms, p99 ${p99.toFixed(0)} ms`,
-      );
-      // What upstream allows.
-      assert.ok(p50 < 20_000 && p99 < 50_000, `p50 ${p50} ms, p99 ${p99} ms`);
-    });
-  });
-
-  describe('networking_perf.go', () => {
-    test('should run iperf2: transfer ~ 1GB onto the service endpoint 1 servers (maximum of 1 clients)', {
-      timeout: 600_000,
-    }, async (context) => {
-      const ports = [{ port: 80, target: TCP.source }];
-      const { host } = await cluster.serve({ name: cluster.name(), ports }, [POD_ADDRESSES[0]]);
-      const { intact, ms } = await cluster.environment.client.call('download', { host, port: 80, bytes: 1 << 30 });
-      assert.ok(intact);
-      context.diagnostic(`1 GiB, checksummed, in ${(ms / 1_000).toFixed(1)} s`);
-    });
   });
 
   test('the Node has the Starting event that upstream writes, seen by kubectl', async () => {

@@ -6,9 +6,9 @@ import { listeningPorts, TCP, UDP } from '../netns/harness.ts';
 import type { ProxyProcess } from '../netns/proxy.ts';
 import { CLIENT_ADDRESS, NODE_ADDRESS, OUTSIDE_ADDRESS, POD_ADDRESSES } from '../netns/topology.ts';
 import { waitFor } from '../netns/wait.ts';
-import { ApiRefusal, NAMESPACE } from './admin.ts';
+import { NAMESPACE } from './admin.ts';
 import { Cluster, NODE_NAME, type ServedService, type Target } from './cluster.ts';
-import { affinity, serviceObject, servicePort, sliceEndpoints, slicePorts } from './objects.ts';
+import { affinity, servicePort, sliceEndpoints, slicePorts } from './objects.ts';
 
 /*
  * The e2e tests of `test/e2e/network/service.go` and `loadbalancer.go` in kubernetes/kubernetes, by their names; those of
@@ -25,10 +25,13 @@ import { affinity, serviceObject, servicePort, sliceEndpoints, slicePorts } from
  * | should handle load balancer cleanup finalizer for service         | the service controller's work                    |
  * | SCTP: should allow creating a basic SCTP service … (3)            | SCTP is not served                               |
  * | proxy.go: should proxy through a service and a pod (3)            | tests the API server's /proxy, not the proxy     |
+ * | should check NodePort out-of-range, should prevent NodePort       | test the API server alone                        |
+ * | collisions, should find a service from listing all namespaces,    |                                                  |
+ * | should test the lifecycle of an Endpoint                          |                                                  |
  */
 
 const HTTP = { port: 80, target: TCP.name } as const;
-const [POD_1, POD_2, POD_3] = POD_ADDRESSES;
+const [POD_1, POD_2] = POD_ADDRESSES;
 const ALL = ['pod-1', 'pod-2', 'pod-3'] as const;
 
 describe('service.go', () => {
@@ -299,13 +302,6 @@ describe('service.go', () => {
       return { name: service.name, host: target.host, port: target.port };
     };
 
-    test(`should have session affinity work for ${of}`, async () => {
-      const target = await sticky(10_800);
-      for (const agent of [cluster.environment.client, cluster.environment.outside]) {
-        assert.equal((await backends(target, agent)).length, 1);
-      }
-    });
-
     test(`should have session affinity timeout work for ${of}`, async () => {
       const target = await sticky(2);
       // One request each: in the turn of backends it is the next one's, once nobody remembers the first.
@@ -316,9 +312,11 @@ describe('service.go', () => {
       assert.notEqual(await backend(), first);
     });
 
-    test(`should be able to switch session affinity for ${of}`, async () => {
+    test(`should have session affinity work, and be able to switch it, for ${of}`, async () => {
       const target = await sticky(10_800);
-      assert.equal((await backends(target)).length, 1);
+      for (const agent of [cluster.environment.client, cluster.environment.outside]) {
+        assert.equal((await backends(target, agent)).length, 1);
+      }
       await cluster.admin.patch('services', target.name, { spec: affinity() });
       await waitFor('every backend answers', async () => (await backends(target)).length === 3);
       await cluster.admin.patch('services', target.name, { spec: affinity(10_800) });
@@ -348,12 +346,7 @@ describe('service.go', () => {
       ['Cluster', 'off'],
       ['Local', 'on'],
     ] as const) {
-      test(`should have session affinity work for LoadBalancer service with ESIPP ${esipp}`, async () => {
-        const target = await loadBalancer(policy);
-        assert.equal((await backends(target, cluster.environment.outside)).length, 1);
-      });
-
-      test(`should be able to switch session affinity for LoadBalancer service with ESIPP ${esipp}`, async () => {
+      test(`should have session affinity work, and be able to switch it, for LoadBalancer service with ESIPP ${esipp}`, async () => {
         const target = await loadBalancer(policy);
         const seen = () => backends(target, cluster.environment.outside);
         assert.equal((await seen()).length, 1);
@@ -442,27 +435,6 @@ describe('service.go', () => {
     });
   });
 
-  test('should prevent NodePort collisions', async () => {
-    const first = await cluster.serve({ name: cluster.name(), type: 'NodePort', ports: [HTTP] }, POD_ADDRESSES);
-    const second = { name: cluster.name(), type: 'NodePort', ports: [{ ...HTTP, nodePort: first.nodePort }] } as const;
-    await assert.rejects(cluster.admin.create('services', serviceObject(second)), (error: ApiRefusal) => {
-      assert.match(error.message, /provided port is already allocated/);
-      return true;
-    });
-    await cluster.deleteService(first.name);
-    await cluster.create(second, POD_ADDRESSES);
-    await cluster.isUp(nodePortOf(first), ALL, outside());
-  });
-
-  test('should check NodePort out-of-range', async () => {
-    const service = await cluster.serve({ name: cluster.name(), type: 'NodePort', ports: [HTTP] }, POD_ADDRESSES);
-    const patch = cluster.admin.patch('services', service.name, {
-      spec: { ports: [{ ...servicePort(HTTP), nodePort: 40_000 }] },
-    });
-    await assert.rejects(patch, ApiRefusal);
-    await cluster.isUp(nodePortOf(service), ALL);
-  });
-
   test('should release NodePorts on delete', async () => {
     const service = await cluster.serve({ name: cluster.name(), type: 'NodePort', ports: [HTTP] }, POD_ADDRESSES);
     await cluster.isUp(nodePortOf(service), ALL);
@@ -475,29 +447,5 @@ describe('service.go', () => {
     const again = { ...service, name: cluster.name(), ports: [{ ...HTTP, nodePort: service.nodePort }] };
     await cluster.serve({ name: again.name, type: 'NodePort', ports: again.ports }, POD_ADDRESSES);
     await cluster.isUp(nodePortOf(service), ALL, outside());
-  });
-
-  test('should find a service from listing all namespaces', async () => {
-    const service = await cluster.serve({ name: cluster.name('listed'), ports: [HTTP] }, POD_ADDRESSES);
-    const all = JSON.parse(await cluster.kubectl(['get', 'services', '--all-namespaces', '-o', 'json']));
-    const names = all.items.map(({ metadata }: { metadata: { name: string } }) => metadata.name);
-    assert.ok(names.includes(service.name) && names.includes('kubernetes'));
-  });
-
-  test('should test the lifecycle of an Endpoint', async () => {
-    const name = cluster.name('lifecycle');
-    const subsets = (ip: string) => [{ addresses: [{ ip }], ports: [{ port: 80, protocol: 'TCP' }] }];
-    const manifest = {
-      apiVersion: 'v1',
-      kind: 'Endpoints',
-      metadata: { name, namespace: NAMESPACE },
-      subsets: subsets(CLIENT_ADDRESS),
-    };
-    await cluster.kubectl(['apply', '-f', '-'], JSON.stringify(manifest));
-    const patched = await cluster.admin.patch('endpoints', name, { subsets: subsets(POD_3) });
-    assert.equal(patched.subsets[0].addresses[0].ip, POD_3);
-    await cluster.kubectl(['delete', 'endpoints', name, '-n', NAMESPACE]);
-    await assert.rejects(cluster.admin.get('endpoints', name), { status: 404 });
-    assert.ok(proxy.running);
   });
 });

@@ -166,11 +166,6 @@ describe('traffic policies', () => {
       await isHealthy(healthCheck, undefined);
     });
 
-    test('should work for type=NodePort', async () => {
-      const service = await create(LOCAL_OUTSIDE, [here(POD_1)]);
-      await cluster.isUp(nodePortOf(service), ['pod-1'], outside());
-    });
-
     test('should only target nodes with endpoints', async () => {
       const { service, host, healthCheck } = await createBalanced([elsewhere(POD_2)]);
       await isHealthy(healthCheck, 503);

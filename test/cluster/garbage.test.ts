@@ -89,12 +89,8 @@ describe('something between the proxy and the API server answers nonsense', () =
   for (const [what, misdeeds] of [
     // A list has to be asked for first: 410 says that the version from which to watch is too old.
     ['lists that end in the middle of JSON', [410, 'truncated', 'truncated']],
-    ['lists that break off in the middle of JSON', [410, 'broken-off', 'broken-off']],
-    ['a web page with 200', ['html', 'html']],
     ['a web page with 200 that calls itself JSON', ['html-as-json', 'html-as-json']],
     ['401', [401, 401]],
-    ['403', [403, 403]],
-    ['500', [500, 500]],
     ['503', [503, 503]],
   ] as const) {
     test(`${what}: the last state is served, and it recovers`, async () => {
@@ -126,24 +122,8 @@ describe('something between the proxy and the API server answers nonsense', () =
     await servesWithin(RECOVERY_MS);
   });
 
-  test('an empty list is not believed until a second one says the same', async () => {
-    const { node } = cluster.environment;
-    await node.call('misbehave', { paths: [SERVICES, SLICES], misdeeds: [410, 'empty'] });
-    await waitFor('the empty lists came', async () => (await node.call('misdeedsMet', undefined)) === 4);
-    const doubt = { msg: 'A list is empty although there are objects; it counts once a second one is empty too' };
-    await waitFor('both were doubted', () => proxy?.lines(doubt).length === 2);
-    await servesWithin(RECOVERY_MS);
-  });
-
   for (const [what, text, repeat] of [
-    ['an event of an unknown type', `${JSON.stringify({ type: 'SYNCHRONIZED', object: {} })}\n`, 1],
     ['a line that is not JSON', 'Bad Gateway\n', 1],
-    ['an ERROR event without a status', `${JSON.stringify({ type: 'ERROR', object: null })}\n`, 1],
-    [
-      'objects that are none',
-      `${JSON.stringify({ type: 'MODIFIED', object: { metadata: { name: '__proto__' } } })}\n`,
-      1,
-    ],
     ['a line of 50 MB', 'x'.repeat(1 << 20), 50],
   ] as const) {
     test(`${what} in a watch: the last state is served, and it recovers`, async () => {
@@ -156,9 +136,4 @@ describe('something between the proxy and the API server answers nonsense', () =
       assert.ok(peak() - before < 200 * 1024, `${peak() - before} KiB more at the peak`);
     });
   }
-
-  test('no answer at all: given up after 30 s, and it recovers', { timeout: 600_000 }, async () => {
-    await suffers(['mute'], 120_000);
-    await servesWithin(RECOVERY_MS);
-  });
 });

@@ -8,7 +8,6 @@ import { waitFor } from '../netns/wait.ts';
 import { residentKiB } from '../support/process-memory.ts';
 import { NAMESPACE } from './admin.ts';
 import { Cluster } from './cluster.ts';
-import { inParallel } from './in-parallel.ts';
 import { type ServiceOptions, serviceObject } from './objects.ts';
 
 const SERVICES = 5_000;
@@ -131,3 +130,14 @@ describe(`${SERVICES} Services with ${SERVICES * SLICES_EACH} slices`, { timeout
     assert.ok(residentKiB(proxy.pid, 'VmRSS') < 600 * 1024);
   });
 });
+
+/** `count` pieces of work, so many at once. Results in the order of completion. */
+async function inParallel<T>(count: number, workers: number, work: (index: number) => Promise<T>): Promise<T[]> {
+  const results: T[] = [];
+  let next = 0;
+  const worker = async () => {
+    while (next < count) results.push(await work(next++));
+  };
+  await Promise.all(Array.from({ length: workers }, worker));
+  return results;
+}

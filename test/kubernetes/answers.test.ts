@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { parseWatchEvent } from '../../src/kubernetes/answers.ts';
+import { parseWatchEvent, readPage } from '../../src/kubernetes/answers.ts';
 import { added, bookmark, deleted, errorEvent, initialEventsEnd, modified, service } from './objects.ts';
 
 function parse(event: unknown) {
@@ -54,4 +54,11 @@ test('the message about garbage is short and on one line', () => {
     () => parseWatchEvent(`first\u2028line\u0007${'x'.repeat(10_000)}`),
     ({ message }: Error) => message.length < 200 && !message.includes('\u0007'),
   );
+});
+
+test('only a list with a version is a page; null items are none', () => {
+  const none = [{}, null, 'ok', { metadata: { resourceVersion: '1' }, items: {} }, { metadata: {}, items: [] }];
+  for (const answer of none) assert.throws(() => readPage(answer), { code: 'garbage' }, JSON.stringify(answer));
+  const page = readPage({ metadata: { resourceVersion: '1', continue: 'x' }, items: null });
+  assert.deepEqual(page, { items: [], next: 'x', resourceVersion: '1' });
 });

@@ -132,16 +132,6 @@ test('the first full scan comes in one go and is followed by synced, once', asyn
   assert.equal(sink.syncs, 1);
 });
 
-test('it is synced although files are bad, and all of them are reported', async (t) => {
-  const bad = { 'm/a.yaml': 'a: [', 'm/b.yaml': service('b', 'x'), 'm/c.yaml': service('c') };
-  const { sink, log, path } = await start(t, bad);
-  assert.equal(sink.services, 'c=1');
-  assert.deepEqual(
-    log.of('error').map(({ fields }) => fields['file']),
-    ['m/a.yaml', 'm/b.yaml'].map(path),
-  );
-});
-
 test('an empty directory is synced, too', async (t) => {
   const { sink } = await start(t, {});
   assert.deepEqual([sink.batches, sink.syncs], [[], 1]);
@@ -326,18 +316,6 @@ test('a file that does not parse is reported once with its line, and its objects
     [path('m/a.yaml')],
   );
   assert.deepEqual(sink.removals, []);
-});
-
-test('a bad object is reported once and keeps its last good state while the others change', async (t) => {
-  const { put, becomes, log } = await start(t, { 'm/a.yaml': service('a') + service('b') });
-  put('m/a.yaml', service('a', 2) + service('b', 'x'));
-  await becomes('a=2 b=1');
-  put('m/a.yaml', service('a', 3) + service('b', 'x'));
-  await becomes('a=3 b=1');
-  assert.deepEqual(
-    log.of('error').map(({ fields: { document, line, field } }) => ({ document, line, field })),
-    [{ document: 2, line: 9, field: 'spec.clusterIP' }],
-  );
 });
 
 test('of several files with one object the first counts, by --manifests and then by name; told once', async (t) => {

@@ -6,14 +6,10 @@ import type { AddressInfo, Socket } from 'node:net';
 /**
  * - `truncated`: the first half of the real answer, and then a proper end.
  * - `broken-off`: the same, and then a reset.
- * - `html`: a web page with 200.
- * - `html-as-json`: the same under JSON's content type.
- * - `empty`: what comes before the end of a list is left out.
- * - `old`: 404, as of a server that does not have the resource.
- * - `mute`: no answer at all.
+ * - `html-as-json`: a web page with 200, under JSON's content type.
  * - a number: this status; `429` asks to come back after two seconds.
  */
-export type Misdeed = 'truncated' | 'broken-off' | 'html' | 'html-as-json' | 'empty' | 'old' | 'mute' | number;
+export type Misdeed = 'truncated' | 'broken-off' | 'html-as-json' | number;
 
 interface Watch {
   readonly path: string;
@@ -22,7 +18,6 @@ interface Watch {
 
 let server: Server | undefined;
 const plans = new Map<string, Misdeed[]>();
-const forEver = new Map<string, Misdeed>();
 const watches = new Set<Watch>();
 const sockets = new Set<Socket>();
 let met = 0;
@@ -51,11 +46,6 @@ export function misbehave({ paths, misdeeds }: { paths: readonly string[]; misde
   for (const socket of sockets) socket.resetAndDestroy();
 }
 
-/** All requests for paths with this beginning are answered so. */
-export function misbehaveForEver({ path, misdeed }: { path: string; misdeed: Misdeed }): void {
-  forEver.set(path, misdeed);
-}
-
 /** How many requests have met a misdeed so far. */
 export function misdeedsMet(): number {
   return met;
@@ -69,7 +59,6 @@ export function answersCompressed(): number {
 /** Behaves from now on, and counts anew. */
 export function behave(): void {
   plans.clear();
-  forEver.clear();
   met = 0;
 }
 
@@ -80,8 +69,7 @@ export function inject({ text, repeat = 1 }: { text: string; repeat?: number }):
 }
 
 function nextMisdeed(url: string): Misdeed | undefined {
-  const covers = ([path]: readonly [string, unknown]) => url.startsWith(path);
-  const misdeed = [...plans].find(covers)?.[1].shift() ?? [...forEver].find(covers)?.[1];
+  const misdeed = [...plans].find(([path]) => url.startsWith(path))?.[1].shift();
   if (misdeed !== undefined) met++;
   return misdeed;
 }
@@ -97,14 +85,13 @@ interface Exchange {
 function handle(exchange: Exchange): void {
   const { incoming, response, misdeed } = exchange;
   response.on('error', () => {});
-  if (misdeed === 'mute') return;
-  if (misdeed === 'html' || misdeed === 'html-as-json') {
-    response.writeHead(200, { 'content-type': misdeed === 'html' ? 'text/html' : 'application/json' }).end(PAGE);
-  } else if (misdeed === 'old' || typeof misdeed === 'number') {
-    const code = misdeed === 'old' ? 404 : misdeed;
-    const headers = { 'content-type': 'application/json', ...(code === 429 && { 'retry-after': '2' }) };
-    response.writeHead(code, headers);
-    response.end(JSON.stringify({ kind: 'Status', apiVersion: 'v1', status: 'Failure', message: 'a misdeed', code }));
+  const json = { 'content-type': 'application/json' };
+  if (misdeed === 'html-as-json') {
+    response.writeHead(200, json).end(PAGE);
+  } else if (typeof misdeed === 'number') {
+    response.writeHead(misdeed, { ...json, ...(misdeed === 429 && { 'retry-after': '2' }) });
+    const status = { kind: 'Status', apiVersion: 'v1', status: 'Failure', message: 'a misdeed', code: misdeed };
+    response.end(JSON.stringify(status));
   } else {
     forward(exchange, incoming.headers);
   }
@@ -125,7 +112,6 @@ function forward({ incoming, response, url, agent, misdeed }: Exchange, headers:
     response.on('close', () => watches.delete(watch));
     answer.on('error', () => response.destroy());
     if (misdeed === 'truncated' || misdeed === 'broken-off') truncate(answer, response, misdeed);
-    else if (misdeed === 'empty') leaveOutObjects(answer, response);
     else answer.pipe(response);
   });
   upstream.on('error', () => response.destroy());
@@ -141,15 +127,4 @@ function truncate(answer: IncomingMessage, response: ServerResponse, how: 'trunc
       else response.socket?.resetAndDestroy();
     });
   });
-}
-
-/** Of a streamed list, which the real server sends as one event per line. */
-function leaveOutObjects(answer: IncomingMessage, response: ServerResponse): void {
-  let rest = '';
-  answer.setEncoding('utf8').on('data', (text: string) => {
-    const lines = (rest + text).split('\n');
-    rest = lines.pop() ?? '';
-    for (const line of lines) if (line.includes('"BOOKMARK"')) response.write(`${line}\n`);
-  });
-  answer.on('end', () => response.end());
 }

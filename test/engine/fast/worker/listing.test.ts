@@ -2,14 +2,14 @@ import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { type ListenSocket, openListenSocket } from '../../../../src/engine/fast/listen-socket.ts';
 import type { ListedPage } from '../../../../src/engine/fast/worker/protocol.ts';
-import { close, descriptorLimit } from '../../../../src/sys/descriptor.ts';
+import { close, descriptorLimit, waitReadable } from '../../../../src/sys/descriptor.ts';
 import { Memory } from '../../../../src/sys/memory.ts';
 import { AF_INET, bindTo, connect, SOCK_DGRAM, send, socket } from '../../../../src/sys/socket.ts';
 import { encodeSocketAddress } from '../../../../src/sys/socket-address.ts';
 import { must } from '../../../../src/sys/sys-error.ts';
 import { endpointAt } from '../../../compliance/data-plane/harness.ts';
+import { PATIENCE_MS } from '../../../netns/wait.ts';
 import { listenSpec } from '../../../support/listen-spec.ts';
-import { hasArrived } from '../../../sys/arrivals.ts';
 import { engineRig } from './engine-rig.ts';
 
 /** As far as there are descriptors for so many: one each. */
@@ -55,7 +55,7 @@ function busyRig(t: TestContext, flows: number) {
   /** The client is there when this returns: the kernel may take its time. */
   const visit = ({ fd, localPort }: ListenSocket): string => {
     const client = sendOne(localPort);
-    hasArrived(fd);
+    assert.equal(waitReadable(fd, PATIENCE_MS), 1);
     return client;
   };
   const taken = (): readonly (ListedPage & { readonly question: number })[] =>

@@ -47,8 +47,8 @@ export interface KubeProxyMetricsOptions {
 
 /**
  * kube-proxy's own metrics (`pkg/proxy/metrics/metrics.go`): its names, labels and buckets, so that dashboards and
- * alerts made for it work. Nothing depends on its help texts, so these are ours. Every series of a family exists as soon
- * as the family is served: dashboards list their instances by them.
+ * alerts made for it work. Every series of a family exists as soon as the family is served: dashboards list their
+ * instances by them.
  */
 export class KubeProxyMetrics {
   readonly #clock: Clock;
@@ -119,117 +119,94 @@ export class KubeProxyMetrics {
   }
 }
 
+const PENDING =
+  'Services with changes, their own or of their endpoints, that are not handed on yet; the same for both kinds';
+
+/** Nothing depends on kube-proxy's help texts, so these are ours. */
+const HELP = {
+  sync_proxy_rules_duration_seconds: 'How long each sync of the rules took, failed ones too',
+  sync_full_proxy_rules_duration_seconds:
+    'How long each sync that compares all rules with the kernel took, failed ones too',
+  sync_partial_proxy_rules_duration_seconds:
+    'How long each sync that writes only what has changed took, failed ones too',
+  sync_proxy_rules_last_timestamp_seconds: 'When the rules were last in sync, since 1970; 0 before the first time',
+  sync_proxy_rules_last_queued_timestamp_seconds: 'When a sync of the rules was last asked for, since 1970',
+  sync_proxy_rules_iptables_restore_failures_total: 'Runs of iptables-restore that failed',
+  sync_proxy_rules_iptables_partial_restore_failures_total:
+    'Runs of iptables-restore that failed to write what had changed; everything was compared with the kernel then',
+  sync_proxy_rules_iptables_total: 'Rules of this program in the table',
+  sync_proxy_rules_iptables_last: 'Rules that the last sync has written to the table',
+  network_programming_duration_seconds: 'Time from a change in the cluster until its endpoints are in use here',
+  // A gauge in spite of its name, as upstream's.
+  sync_proxy_rules_no_local_endpoints_total:
+    'Service ports whose traffic policy (internal, external) is Local and whose endpoints are all on other nodes',
+  conntrack_reconciler_sync_duration_seconds: 'How long each search for stale conntrack entries took',
+  conntrack_reconciler_deleted_entries_total: 'Stale conntrack entries that were deleted',
+  sync_proxy_rules_service_changes_total: 'Changes of Services seen',
+  sync_proxy_rules_service_changes_pending: PENDING,
+  sync_proxy_rules_endpoint_changes_total: 'Changes of EndpointSlices or Endpoints seen',
+  sync_proxy_rules_endpoint_changes_pending: PENDING,
+  proxy_healthz_total: 'Answers of /healthz, by HTTP status',
+  proxy_livez_total: 'Answers of /livez, by HTTP status',
+} as const;
+
 /** Registers every metric; docs/metrics.md lists them in this order. */
 function register({ registry, health, pendingServices }: Omit<KubeProxyMetricsOptions, 'families'>) {
-  const registers = [registry];
   const served = new Set<IpFamily>();
-  const metric = <L extends string>(name: string, help: string, ...labelNames: L[]) => {
-    return { name: `kubeproxy_${name}`, help, labelNames, registers };
+  const metric = <L extends string>(name: keyof typeof HELP, ...labelNames: L[]) => {
+    return { name: `kubeproxy_${name}`, help: HELP[name], labelNames, registers: [registry] };
   };
-  const histogram = (name: string, help: string, buckets = SYNC_BUCKETS) =>
-    new Histogram({ ...metric(name, help, 'ip_family'), buckets });
-  const sync = {
-    any: histogram('sync_proxy_rules_duration_seconds', 'How long each sync of the rules took, failed ones too'),
-    full: histogram(
-      'sync_full_proxy_rules_duration_seconds',
-      'How long each sync that compares all rules with the kernel took, failed ones too',
-    ),
-    partial: histogram(
-      'sync_partial_proxy_rules_duration_seconds',
-      'How long each sync that writes only what has changed took, failed ones too',
-    ),
-  };
-  new Gauge({
-    ...metric(
-      'sync_proxy_rules_last_timestamp_seconds',
-      'When the rules were last in sync, since 1970; 0 before the first time',
-      'ip_family',
-    ),
-    collect() {
-      for (const ip_family of served) this.set({ ip_family }, (health.lastUpdated(ip_family)?.wallMs ?? 0) / 1_000);
-    },
-  });
-  const lastQueued = new Gauge(
-    metric(
-      'sync_proxy_rules_last_queued_timestamp_seconds',
-      'When a sync of the rules was last asked for, since 1970',
-      'ip_family',
-    ),
-  );
-  const failures = 'restore_failures_total';
-  const restoreFailures = {
-    any: new Counter(
-      metric(`sync_proxy_rules_iptables_${failures}`, 'Runs of iptables-restore that failed', 'ip_family'),
-    ),
-    partial: new Counter(
-      metric(
-        `sync_proxy_rules_iptables_partial_${failures}`,
-        'Runs of iptables-restore that failed to write what had changed; everything was compared with the kernel then',
-        'ip_family',
-      ),
-    ),
-  };
-  const rulesOf = (name: 'total' | 'last', help: string) =>
-    new Gauge(metric(`sync_proxy_rules_iptables_${name}`, help, 'ip_family', 'table'));
-  return {
-    served,
-    sync,
-    lastQueued,
-    restoreFailures,
-    rules: {
-      total: rulesOf('total', 'Rules of this program in the table'),
-      last: rulesOf('last', 'Rules that the last sync has written to the table'),
-    },
-    programming: histogram(
-      'network_programming_duration_seconds',
-      'Time from a change in the cluster until its endpoints are in use here',
-      PROGRAMMING_BUCKETS,
-    ),
-    noLocal: new Gauge(
-      metric(
-        // A gauge in spite of its name, as upstream's.
-        'sync_proxy_rules_no_local_endpoints_total',
-        'Service ports whose traffic policy (internal, external) is Local and whose endpoints are all on other nodes',
-        'ip_family',
-        'traffic_policy',
-      ),
-    ),
-    conntrack: {
-      duration: histogram(
-        'conntrack_reconciler_sync_duration_seconds',
-        'How long each search for stale conntrack entries took',
-      ),
-      deleted: new Counter(
-        metric('conntrack_reconciler_deleted_entries_total', 'Stale conntrack entries that were deleted', 'ip_family'),
-      ),
-    },
-    changes: {
-      service: changeCounter('service', 'Services'),
-      endpoint: changeCounter('endpoint', 'EndpointSlices or Endpoints'),
-    },
-    answers: { healthz: answerCounter('healthz'), livez: answerCounter('livez') },
-  };
-
+  const histogram = (name: keyof typeof HELP, buckets = SYNC_BUCKETS) =>
+    new Histogram({ ...metric(name, 'ip_family'), buckets });
+  const counter = (name: keyof typeof HELP) => new Counter(metric(name, 'ip_family'));
   /** With a gauge beside it: what is pending is known by Service, whichever kind of object has changed. */
-  function changeCounter(kind: string, objects: string): Counter {
-    const counter = new Counter(metric(`sync_proxy_rules_${kind}_changes_total`, `Changes of ${objects} seen`));
+  const changes = (kind: 'service' | 'endpoint') => {
+    const seen = new Counter(metric(`sync_proxy_rules_${kind}_changes_total`));
     new Gauge({
-      ...metric(
-        `sync_proxy_rules_${kind}_changes_pending`,
-        'Services with changes, their own or of their endpoints, that are not handed on yet; the same for both kinds',
-      ),
+      ...metric(`sync_proxy_rules_${kind}_changes_pending`),
       collect() {
         this.set(pendingServices());
       },
     });
-    return counter;
-  }
-
-  function answerCounter(kind: string): Counter<'code'> {
-    const counter = new Counter(metric(`proxy_${kind}_total`, `Answers of /${kind}, by HTTP status`, 'code'));
-    for (const code of [200, 503]) counter.inc({ code }, 0);
-    return counter;
-  }
+    return seen;
+  };
+  const answers = (kind: 'healthz' | 'livez') => {
+    const answered = new Counter(metric(`proxy_${kind}_total`, 'code'));
+    for (const code of [200, 503]) answered.inc({ code }, 0);
+    return answered;
+  };
+  const sync = {
+    any: histogram('sync_proxy_rules_duration_seconds'),
+    full: histogram('sync_full_proxy_rules_duration_seconds'),
+    partial: histogram('sync_partial_proxy_rules_duration_seconds'),
+  };
+  new Gauge({
+    ...metric('sync_proxy_rules_last_timestamp_seconds', 'ip_family'),
+    collect() {
+      for (const ip_family of served) this.set({ ip_family }, (health.lastUpdated(ip_family)?.wallMs ?? 0) / 1_000);
+    },
+  });
+  return {
+    served,
+    sync,
+    lastQueued: new Gauge(metric('sync_proxy_rules_last_queued_timestamp_seconds', 'ip_family')),
+    restoreFailures: {
+      any: counter('sync_proxy_rules_iptables_restore_failures_total'),
+      partial: counter('sync_proxy_rules_iptables_partial_restore_failures_total'),
+    },
+    rules: {
+      total: new Gauge(metric('sync_proxy_rules_iptables_total', 'ip_family', 'table')),
+      last: new Gauge(metric('sync_proxy_rules_iptables_last', 'ip_family', 'table')),
+    },
+    programming: histogram('network_programming_duration_seconds', PROGRAMMING_BUCKETS),
+    noLocal: new Gauge(metric('sync_proxy_rules_no_local_endpoints_total', 'ip_family', 'traffic_policy')),
+    conntrack: {
+      duration: histogram('conntrack_reconciler_sync_duration_seconds'),
+      deleted: counter('conntrack_reconciler_deleted_entries_total'),
+    },
+    changes: { service: changes('service'), endpoint: changes('endpoint') },
+    answers: { healthz: answers('healthz'), livez: answers('livez') },
+  };
 }
 
 /**

@@ -57,59 +57,55 @@ export class Metrics extends KubeProxyMetrics implements ApiRequestMetrics {
     this.#registry = registry;
     this.#stats = stats;
     this.#maxRows = maxRows;
-    const metric = (name: string, help: string, ...labelNames: string[]) => {
-      return { name, help, labelNames, registers: [registry] };
-    };
-    this.#apiRequests = new Counter(
-      metric(
-        'rest_client_requests_total',
-        'Requests to the API server, by status code (<error> without an answer), method and host',
-        ...['code', 'method', 'host'],
-      ),
-    );
+    const registers = [registry];
+    const gauge = (name: string, help: string, value: () => number) =>
+      new Gauge({
+        ...{ name: `userspace_proxy_${name}`, help, registers },
+        collect() {
+          this.set(value());
+        },
+      });
+    this.#apiRequests = new Counter({
+      name: 'rest_client_requests_total',
+      help: 'Requests to the API server, by status code (<error> without an answer), method and host',
+      labelNames: ['code', 'method', 'host'],
+      registers,
+    });
     this.#apiRequestDuration = new Histogram({
-      ...metric(
-        'rest_client_request_duration_seconds',
-        "Time until the head of the API server's answer, by verb and host",
-        ...['verb', 'host'],
-      ),
+      name: 'rest_client_request_duration_seconds',
+      help: "Time until the head of the API server's answer, by verb and host",
+      labelNames: ['verb', 'host'],
       buckets: API_REQUEST_BUCKETS,
-    });
-    new Gauge(
-      metric(
-        'userspace_proxy_build_info',
-        'Always 1; the version of the proxy and of the Node that runs it',
-        ...['version', 'nodejs_version'],
-      ),
-    ).set({ version, nodejs_version: process.version }, 1);
-    new Gauge({
-      ...metric('userspace_proxy_api_connected', '1 while the API server is followed, or when there is none to follow'),
-      collect() {
-        this.set((apiStatus()?.connected ?? true) ? 1 : 0);
-      },
+      registers,
     });
     new Gauge({
-      ...metric(
-        'userspace_proxy_api_stale_seconds',
-        'For how long changes on the API server may have been missed; 0 while it is followed',
-      ),
-      collect() {
-        this.set((apiStatus()?.staleForMs ?? 0) / 1_000);
-      },
-    });
+      name: 'userspace_proxy_build_info',
+      help: 'Always 1; the version of the proxy and of the Node that runs it',
+      labelNames: ['version', 'nodejs_version'],
+      registers,
+    }).set({ version, nodejs_version: process.version }, 1);
+    gauge('api_connected', '1 while the API server is followed, or when there is none to follow', () =>
+      (apiStatus()?.connected ?? true) ? 1 : 0,
+    );
+    gauge(
+      'api_stale_seconds',
+      'For how long changes on the API server may have been missed; 0 while it is followed',
+      () => (apiStatus()?.staleForMs ?? 0) / 1_000,
+    );
     new Counter({
-      ...metric(
-        'userspace_proxy_log_lines_total',
-        'Log lines by level (error, warn, info), those that could not be written too',
-        'level',
-      ),
+      name: 'userspace_proxy_log_lines_total',
+      help: 'Log lines by level (error, warn, info), those that could not be written too',
+      labelNames: ['level'],
+      registers,
       collect() {
         this.reset();
         for (const [level, count] of Object.entries(log.lines)) this.inc({ level }, count);
       },
     });
     new Counter({
-      ...metric('userspace_proxy_log_lines_dropped_total', 'Log lines that could not be written'),
+      name: 'userspace_proxy_log_lines_dropped_total',
+      help: 'Log lines that could not be written',
+      registers,
       collect() {
         this.reset();
         this.inc(log.droppedLines);

@@ -6,40 +6,40 @@ import type { EndpointSetName, ProxiedProtocol, ServicePort } from './service-po
 import type { ApiStatus } from './source.ts';
 
 /*
- * What operators are shown, on the control socket and on the status page alike. Plain values that survive JSON. Rates
- * are per second. Times are milliseconds since 1970, durations milliseconds.
+ * What operators see, on the control socket and on the status page alike. Plain values that survive JSON. Rates are per
+ * second, times milliseconds since 1970, durations milliseconds.
  */
 
-/** Reads the running program. Nothing here waits for the data path or holds it up, and nothing alters anything. */
+/** Reads the running program. Nothing here waits for the data path, delays it, or changes anything. */
 export interface View {
   node(): Promise<NodeView>;
   /**
-   * In the order of their names, IPv4 first. Made one by one as they are taken, so a consumer that pauses now and
-   * then keeps ten thousand of them from holding anything up; what comes or goes meanwhile may be there or not.
+   * In the order of their names, IPv4 first. Made one by one, so that a consumer can give way to other work among ten
+   * thousand of them. One that comes or goes meanwhile may be missing.
    */
   services(filter?: ServiceFilter): Iterable<ServiceView>;
   /** One of them. */
   service(name: ServicePortName, family: IpFamily, options?: Pick<ServiceFilter, 'summary'>): ServiceView | undefined;
-  /** The connections of {@link services}, in pieces that are small enough for nobody to wait for them. */
+  /** The connections of {@link services}, in small pieces. */
   connections(filter?: ServiceFilter): AsyncIterable<readonly ConnectionView[]>;
   /** Oldest first; the last few hundred. */
   events(): readonly EventView[];
-  /** Oldest first; a sample every {@link SAMPLE_MS} for the last fifteen minutes, as far as the program is that old. */
+  /** Oldest first; a sample every {@link SAMPLE_MS} of the last fifteen minutes, or since the start. */
   history(): readonly HistorySample[];
   /** What becomes of a connection to this address and port. */
   explain(question: Question): Promise<Explanation>;
 }
 
-/** How often traffic is sampled. Rates are over the last such period. */
+/** How often traffic is sampled. Rates are of the last such period. */
 export const SAMPLE_MS = 5_000;
 export const HISTORY_MS = 15 * 60_000;
 
-/** Exact names. An absent one is every one. */
+/** Exact names. An absent one matches every name. */
 export interface ServiceFilter {
   readonly namespace?: string;
   /** The Service's, without its namespace and port. */
   readonly service?: string;
-  /** Leaves the lists of endpoints empty, which are most of an answer. */
+  /** Leaves the lists of endpoints empty: they are most of an answer. */
   readonly summary?: boolean;
 }
 
@@ -59,20 +59,20 @@ export interface NodeView {
   readonly families: readonly FamilyView[];
   /** Missing when Services come from files. */
   readonly api?: Pick<ApiStatus, 'connected' | 'staleForMs'>;
-  /** Over the last sample: the median, 99th percentile and longest turn that the main thread's loop was late. */
+  /** How late the main thread's event loop was, over the last sample. */
   readonly loopDelayMs: { readonly p50: number; readonly p99: number; readonly max: number };
   readonly memory: { readonly rss: number; readonly heapUsed: number };
-  /** The limit is missing where it is not known. */
+  /** `limit` is missing where it is not known. */
   readonly descriptors: { readonly open: number; readonly limit?: number };
   /** Of every listener together. */
   readonly totals: Counters;
   readonly rates: Rates;
   readonly verbosity: number;
-  /** Endpoints that an operator has taken out. */
+  /** Endpoints that an operator has drained, as address:port. */
   readonly drained: readonly string[];
 }
 
-/** Share of the descriptors that may be open before clients may soon have to wait. */
+/** Beyond this share of the limit, clients may soon have to wait. */
 const MANY_DESCRIPTORS = 0.8;
 
 export function hasManyOpen({ open, limit }: NodeView['descriptors']): boolean {
@@ -83,17 +83,17 @@ export function hasManyOpen({ open, limit }: NodeView['descriptors']): boolean {
 export interface FamilyView {
   readonly family: IpFamily;
   readonly servicePorts: number;
-  /** Changes that wait for a sync. */
+  /** Services whose changes wait for a sync. */
   readonly pending: number;
   readonly lastSync?: SyncResult;
-  /** The last that went well. */
+  /** The last one that succeeded. */
   readonly lastSyncedAt?: number;
 }
 
 export interface SyncResult {
   readonly at: number;
   readonly durationMs: number;
-  /** Missing when it went well. */
+  /** Missing when it succeeded. */
   readonly err?: string;
 }
 
@@ -101,18 +101,17 @@ export interface Rates {
   readonly connections: number;
   readonly receivedBytes: number;
   readonly sentBytes: number;
-  /** Dials that failed and clients that were turned away. */
+  /** Failed dials, and clients that were turned away. */
   readonly failures: number;
 }
 
 /**
- * `ok`: every known endpoint that should serve here answers. `degraded`: dials failed, or clients were turned away or had
- * to wait, during the last minute, or an operator has taken endpoints out. `empty`: no endpoint may serve, so clients are
- * refused. `pending`: it has no listener yet.
+ * `degraded`: during the last minute, dials failed or clients were turned away or had to wait, or an operator has drained
+ * endpoints. `empty`: no endpoint may serve, so clients are refused. `pending`: it has no listener yet.
  */
 export type ServiceState = 'ok' | 'degraded' | 'empty' | 'pending';
 
-/** One Service port within one address family: what is wanted of it, and how it is. */
+/** One Service port within one address family: what it should be, and how it is. */
 export interface ServiceView
   extends Pick<
       ServicePort,
@@ -126,7 +125,7 @@ export interface ServiceView
   /** Of its listeners together. */
   readonly counters: Counters;
   readonly rates: Rates;
-  /** One, or two where policies need two endpoint sets. */
+  /** Two where policies need two endpoint sets. */
   readonly listeners: readonly ListenerView[];
 }
 
@@ -138,25 +137,24 @@ export type Traffic = 'internal' | 'external' | 'node';
 
 export interface ListenerView {
   readonly set: EndpointSetName;
-  /** What comes here. */
   readonly traffic: readonly Traffic[];
   /** `undefined` until it is open. */
   readonly localPort: number | undefined;
   readonly worker?: number;
   readonly endpoints: readonly EndpointView[];
-  /** How many endpoints there are, and how many of them get new connections. Said in a summary too. */
+  /** How many endpoints there are, and how many of them get new connections. Also in a summary. */
   readonly endpointCount: { readonly all: number; readonly active: number };
 }
 
-/** `active`: gets new connections. `draining`: keeps those it has. `drained`: the same, as an operator wanted it. */
+/** `active`: gets new connections. `draining`: keeps those it has. `drained`: the same, by an operator's wish. */
 export type EndpointState = 'active' | 'draining' | 'drained';
 
 export interface EndpointView {
   readonly endpoint: Endpoint;
   readonly state: EndpointState;
-  /** Missing where the engine does not count them. */
+  /** Missing in an engine that does not count by endpoint. */
   readonly counters?: Counters;
-  /** The last dial that failed, while it is remembered: some minutes, and a thousand endpoints at most. */
+  /** The last failed dial, for some minutes, of a thousand endpoints at most. */
   readonly lastError?: { readonly at: number; readonly err: string };
 }
 
@@ -164,16 +162,15 @@ export interface ConnectionView {
   readonly name: ServicePortName;
   readonly protocol: ProxiedProtocol;
   readonly client: Endpoint;
-  /** The Service's address; by which of its addresses the client came is not known. */
+  /** The first cluster IP; by which of the Service's addresses the client came is not known. */
   readonly virtual: Endpoint;
   readonly endpoint?: Endpoint;
   readonly state: ConnectionState;
   readonly expiresMs?: number;
 }
 
-/** What the program said: a line of its log. */
+/** A line of the log. */
 export interface EventView {
-  /** Counts up; for asking what is new. */
   readonly id: number;
   readonly at: number;
   readonly level: 'error' | 'warn' | 'info';

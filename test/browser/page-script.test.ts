@@ -76,7 +76,7 @@ async function lookers(t: TestContext, url: string): Promise<void> {
   t.after(() => Promise.allSettled(answers.map(({ body }) => body?.cancel())));
 }
 
-test('what is asked for while the page is paused is shown, and it stays paused', async (t) => {
+test('what is asked for while the page is paused is shown, and it stays paused until it goes on', async (t) => {
   const { url } = await setUp(t);
   const page = await openPage(browser, url);
   await page.getByRole('button', { name: 'Pause' }).click();
@@ -90,6 +90,8 @@ test('what is asked for while the page is paused is shown, and it stays paused',
   assert.equal(await page.getByLabel('Search Services').inputValue(), 'web');
   assert.equal(await page.locator('#live').textContent(), 'paused');
   await picture(page, 'paused');
+  await page.getByRole('button', { name: 'Pause' }).click();
+  await page.getByText('live', { exact: true }).waitFor();
   await page.close();
 });
 

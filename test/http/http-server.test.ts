@@ -112,14 +112,6 @@ describe('a request', () => {
     assert.deepEqual(await statuses({ 'Sec-Fetch-Site': 'cross-site', 'Sec-Fetch-Dest': 'empty' }), [403, 200]);
     assert.deepEqual(await statuses({ Host: 'localhost:10249', 'Sec-Fetch-Site': 'same-origin' }), [200, 200]);
   });
-
-  test('that is no HTTP gets 400', async (t) => {
-    const { address } = await serve(t, hello);
-    const socket = connect(address.port, address.address);
-    socket.setEncoding('utf8').end('nonsense\r\n\r\n');
-    const [text] = await once(socket, 'data');
-    assert.match(text, /^HTTP\/1\.1 400 /);
-  });
 });
 
 describe('an answer in parts', () => {

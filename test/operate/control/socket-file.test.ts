@@ -48,6 +48,21 @@ async function startedAt(t: TestContext, path: string) {
   return parts;
 }
 
+/** Starts one that cannot have its path, and is expected to give this reason. */
+async function refusedAt(t: TestContext, path: string, reason: RegExp) {
+  const parts = controlServer(t, path);
+  parts.server.start();
+  await until('the reason is logged', () => parts.log.of('warn').length > 0);
+  assert.match(String(parts.log.of('warn')[0]?.fields['err']), reason);
+  return {
+    ...parts,
+    retry: () => {
+      parts.clock.advance(RETRY_MS);
+      return serving(parts.log);
+    },
+  };
+}
+
 describe('the socket', () => {
   test('is open to its owner only, in a folder that is made for it', async (t) => {
     const path = join(folder(t), 'a/b/control.sock');
@@ -73,52 +88,36 @@ describe('the socket', () => {
     assert.equal(mode(directory), '755');
   });
 
-  test('is not made where everybody could put another in its place', async (t) => {
-    const directory = folder(t);
-    chmodSync(directory, 0o777);
-    const path = join(directory, 'control.sock');
-    const { server, log, clock } = controlServer(t, path);
-    server.start();
-    await until('it is told', () => log.of('warn').length > 0);
-    assert.match(String(log.of('warn')[0]?.fields['err']), /every user can replace files in .*; take that away/);
-    assert.deepEqual(readdirSync(directory), []);
-    chmodSync(directory, 0o1777);
-    clock.advance(RETRY_MS);
-    await serving(log);
-  });
+  const asRoot = { skip: process.getuid?.() !== 0 && 'needs root' };
+  for (const [whose, spoil, repair, reason] of [
+    [
+      'everybody',
+      (at) => chmodSync(at, 0o777),
+      (at) => chmodSync(at, 0o1777),
+      /every user can replace files in .*; take/,
+    ],
+    ['another user', (at) => chownSync(at, NOBODY, NOBODY), (at) => chownSync(at, 0, 0), /belongs to user 65534/],
+    [
+      'a group that is not root’s',
+      (at) => {
+        chownSync(at, 0, NOBODY);
+        chmodSync(at, 0o770);
+      },
+      (at) => chmodSync(at, 0o1770),
+      /group 65534 can replace files in .*; take that away/,
+    ],
+  ] satisfies [string, (at: string) => void, (at: string) => void, RegExp][]) {
+    test(`is not made where ${whose} could put another in its place`, asRoot, async (t) => {
+      const directory = folder(t);
+      spoil(directory);
+      const { retry } = await refusedAt(t, join(directory, 'control.sock'), reason);
+      assert.deepEqual(readdirSync(directory), []);
+      repair(directory);
+      await retry();
+    });
+  }
 
-  test('is not made where a group could, but root’s', { skip: process.getuid?.() !== 0 && 'needs root' }, async (t) => {
-    const directory = folder(t);
-    chownSync(directory, 0, NOBODY);
-    chmodSync(directory, 0o770);
-    const { server, log, clock } = controlServer(t, join(directory, 'control.sock'));
-    server.start();
-    await until('it is told', () => log.of('warn').length > 0);
-    assert.match(String(log.of('warn')[0]?.fields['err']), /group 65534 can replace files in .*; take that away/);
-    assert.deepEqual(readdirSync(directory), []);
-    chownSync(directory, 0, 0);
-    clock.advance(RETRY_MS);
-    await serving(log);
-    const sticky = folder(t);
-    chownSync(sticky, 0, NOBODY);
-    chmodSync(sticky, 0o1770);
-    await startedAt(t, join(sticky, 'control.sock'));
-  });
-
-  test('is not made in a folder of another user', { skip: process.getuid?.() !== 0 && 'needs root' }, async (t) => {
-    const directory = folder(t);
-    chownSync(directory, NOBODY, NOBODY);
-    const { server, log, clock } = controlServer(t, join(directory, 'control.sock'));
-    server.start();
-    await until('it is told', () => log.of('warn').length > 0);
-    assert.match(String(log.of('warn')[0]?.fields['err']), /belongs to user 65534, who can replace files in it/);
-    assert.deepEqual(readdirSync(directory), []);
-    chownSync(directory, 0, 0);
-    clock.advance(RETRY_MS);
-    await serving(log);
-  });
-
-  test('cannot be opened by another user', { skip: process.getuid?.() !== 0 && 'needs root' }, async (t) => {
+  test('cannot be opened by another user', asRoot, async (t) => {
     const directory = folder(t);
     chmodSync(directory, 0o755);
     const path = join(directory, 'control.sock');
@@ -142,25 +141,14 @@ describe('the socket', () => {
     const path = join(folder(t), 'control.sock');
     const first = await startedAt(t, path);
     const { ino } = lstatSync(path);
-    const { server, log, clock } = controlServer(t, path);
-    server.start();
-    await until('it is told', () => log.of('warn').length > 0);
-    assert.deepEqual(
-      log.lines.map(({ message, fields }) => [message, fields['err']]),
-      [
-        [
-          'Cannot serve the control socket, so subcommands do not reach this process; retrying every 5 s',
-          'another process serves it, which subcommands reach instead of this one; stop that one, or give this one another --control-socket',
-        ],
-      ],
-    );
+    const { log, clock, retry } = await refusedAt(t, path, /^another process serves it, .*--control-socket$/);
+    assert.match(log.lines[0]?.message ?? '', /^Cannot serve the control socket, .* retrying every 5 s$/);
     assert.equal(lstatSync(path).ino, ino);
     clock.advance(RETRY_MS);
     await until('it has tried again', () => clock.pendingTimers === 1);
     assert.equal(log.lines.length, 1, 'told once');
     await first.server.close();
-    clock.advance(RETRY_MS);
-    await serving(log);
+    await retry();
     assert.equal(await isReached(path), true);
   });
 
@@ -171,10 +159,7 @@ describe('the socket', () => {
     writeFileSync(file, 'precious');
     symlinkSync(file, link);
     for (const path of [file, link]) {
-      const { server, log } = controlServer(t, path);
-      server.start();
-      await until('it is told', () => log.of('warn').length > 0);
-      assert.match(String(log.of('warn')[0]?.fields['err']), /not a socket is in its place; remove it/);
+      const { server } = await refusedAt(t, path, /not a socket is in its place; remove it/);
       await server.close();
     }
     assert.equal(readFileSync(file, 'utf8'), 'precious');
@@ -196,16 +181,11 @@ describe('the socket', () => {
     assert.equal(await isReached(path), true);
   });
 
-  test('is told of a place that cannot be written, and leaves nothing there', async (t) => {
+  test('leaves nothing where it cannot be made', async (t) => {
     const directory = folder(t);
     writeFileSync(join(directory, 'file'), '');
-    const { server, log } = controlServer(t, join(directory, 'file/control.sock'));
-    server.start();
-    await until('it is told', () => log.of('warn').length > 0);
-    assert.match(String(log.of('warn')[0]?.fields['err']), /ENOTDIR|EEXIST/);
-    const long = controlServer(t, join(directory, 'x'.repeat(120)));
-    long.server.start();
-    await until('it is told', () => long.log.of('warn').length > 0);
+    await refusedAt(t, join(directory, 'file/control.sock'), /ENOTDIR|EEXIST/);
+    await refusedAt(t, join(directory, 'x'.repeat(120)), /./);
     assert.deepEqual(readdirSync(directory), ['file']);
   });
 });

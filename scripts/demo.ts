@@ -94,9 +94,9 @@ function evenly(what: string, ask: () => Promise<Answers>): Promise<Answers> {
 
 async function demo(topology: Topology): Promise<void> {
   const { node, pods, client, outside } = topology;
-  const backends = pods.map((pod, index) => Agent.start(pod, `pod-${index + 1}`));
+  const backends = pods.map((pod, index) => new Agent(pod, `pod-${index + 1}`));
   await Promise.all(backends.flatMap((backend) => [backend.serve(8080, 'name'), backend.serve(5353, 'udp-name')]));
-  const clients = Agent.start(client, 'client');
+  const clients = new Agent(client, 'client');
 
   console.log(`${bold('kube-userspace-proxy')}: one address for many backends, on a node without IPVS
 

@@ -24,14 +24,14 @@ export class ScaleNode {
 
   private constructor(topology: Topology) {
     this.topology = topology;
-    this.agent = Agent.start(topology.node, 'node');
-    this.client = Agent.start(topology.client, 'client');
+    this.agent = new Agent(topology.node, 'node');
+    this.client = new Agent(topology.client, 'client');
   }
 
   static async create(): Promise<ScaleNode> {
     const node = new ScaleNode(await Topology.create());
     for (const [index, pod] of node.topology.pods.entries()) {
-      const agent = Agent.start(pod, `pod-${index + 1}`);
+      const agent = new Agent(pod, `pod-${index + 1}`);
       await agent.serve(TCP.name, 'name');
       await agent.serve(UDP['udp-name'], 'udp-name');
     }

@@ -63,10 +63,10 @@ export class Environment {
   private constructor(topology: Topology) {
     const { node, pods, client, outside } = topology;
     this.topology = topology;
-    this.node = Agent.start(node, 'node');
-    this.pods = [Agent.start(pods[0], 'pod-1'), Agent.start(pods[1], 'pod-2'), Agent.start(pods[2], 'pod-3')];
-    this.client = Agent.start(client, 'client');
-    this.outside = Agent.start(outside, 'outside');
+    this.node = new Agent(node, 'node');
+    this.pods = [new Agent(pods[0], 'pod-1'), new Agent(pods[1], 'pod-2'), new Agent(pods[2], 'pod-3')];
+    this.client = new Agent(client, 'client');
+    this.outside = new Agent(outside, 'outside');
     this.iptables = new Iptables(node);
     this.manifests = new Manifests(this.temporary('manifests'));
   }

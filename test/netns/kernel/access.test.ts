@@ -59,7 +59,7 @@ for (const bind of ['0.0.0.0', NODE_ADDRESS]) {
         node: environment.node,
         'pod-1': environment.pods[0],
         outside: environment.outside,
-        unnumbered: Agent.start(await environment.topology.addUnnumberedPod(), 'unnumbered'),
+        unnumbered: new Agent(await environment.topology.addUnnumberedPod(), 'unnumbered'),
       };
       await node.ip(`addr add ${LOCAL_EXTERNAL_IP}/24 dev eth0`);
       await outside.ip(`route add ${ROUTED_EXTERNAL_IP}/32 via ${NODE_ADDRESS}`);

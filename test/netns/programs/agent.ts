@@ -1,4 +1,3 @@
-import { createInterface } from 'node:readline';
 import { endProcess } from '../../../src/kernel/process.ts';
 import * as clients from './clients.ts';
 import * as https from './https.ts';
@@ -9,9 +8,8 @@ import * as scan from './scan.ts';
 import * as servers from './servers.ts';
 
 /**
- * A long-lived process in one namespace that serves as backend and client, driven by JSON lines: `{id, op, args}` on
- * standard input, `{id, result}` or `{id, error, code}` on standard output. One process for many requests, because
- * starting one for each would cost more than the request itself.
+ * A long-lived process in one namespace that serves as backend and client, driven by messages. One process for many
+ * requests, because starting one for each would cost more than the request itself.
  */
 const operations = { ...clients, ...https, ...meddler, ...outcomes, ...probes, ...scan, ...servers };
 
@@ -23,18 +21,22 @@ interface Request {
   readonly args: never;
 }
 
-async function answer({ id, op, args }: Request): Promise<void> {
-  let reply: object;
+export interface Reply {
+  readonly id: number;
+  readonly result?: unknown;
+  readonly error?: string;
+  readonly code?: string | undefined;
+}
+
+process.on('message', async ({ id, op, args }: Request) => {
+  let reply: Reply;
   try {
     reply = { id, result: await (operations[op] as (args: never) => unknown)(args) };
   } catch (error) {
     const { message, code } = error as NodeJS.ErrnoException;
     reply = { id, error: message, code };
   }
-  process.stdout.write(`${JSON.stringify(reply)}\n`);
-}
-
-const lines = createInterface({ input: process.stdin });
-lines.on('line', (line) => void answer(JSON.parse(line) as Request));
-// Whoever started us is gone: nothing may outlive a test run.
-lines.on('close', () => void endProcess(0));
+  process.send?.(reply, undefined, undefined, () => {});
+});
+// The test run has ended, and nothing may outlive it.
+process.on('disconnect', () => void endProcess(0));

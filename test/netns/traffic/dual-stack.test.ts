@@ -53,7 +53,7 @@ describe(`both address families, on iptables-${FLAVOUR}`, { timeout: 900_000 }, 
   before(async () => {
     environment = await Environment.create();
     await addIpv6(environment);
-    unnumbered = Agent.start(await environment.topology.addUnnumberedPod(), 'unnumbered');
+    unnumbered = new Agent(await environment.topology.addUnnumberedPod(), 'unnumbered');
     await environment.topology.node.output(['sh', '-c', 'echo 0 > /proc/sys/net/ipv6/icmp/ratelimit']);
     for (const [index, pod] of environment.pods.entries()) {
       const [host, name] = [IPV6.pods[index] as string, `${pod.name} over IPv6`];

@@ -2,6 +2,7 @@ import type { ServiceKey } from '../model/service.ts';
 import type { ApiStatus, ServiceSource, SourceEvent, SourceSink } from '../model/source.ts';
 import type { Clock, Random } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
+import { FieldError } from '../util/untrusted.ts';
 import type { Transport } from './api-client.ts';
 import { ApiHealth } from './api-health.ts';
 import type { Change } from './object-store.ts';
@@ -30,7 +31,7 @@ export function createKubernetesSource(options: KubernetesSourceOptions): Kubern
 
 interface Follower {
   readonly reflector: Reflector<KubernetesObject>;
-  /** Resolves when nothing of it will come any more. */
+  /** Resolves when it will deliver nothing more. */
   stop(): Promise<void>;
 }
 
@@ -48,7 +49,7 @@ class ApiServerSource implements KubernetesSource {
     this.#health = new ApiHealth({ server: api.host, lastContactAt: () => api.lastContactAt, clock, log });
   }
 
-  /** A server that cannot be reached is no reason to reject: it will be. */
+  /** Does not reject when the server cannot be reached: it is retried for ever. */
   async start(sink: SourceSink): Promise<void> {
     this.#sink = sink;
     this.#follow('Service');
@@ -111,20 +112,20 @@ class ApiServerSource implements KubernetesSource {
     this.#follow('Endpoints');
   }
 
-  /** The server was replaced by a newer one, and its slices are there by now. */
+  /** A newer server has replaced the old one, and its slices are listed. */
   #leaveEndpoints(): void {
     const follower = this.#followers.get('Endpoints');
     if (follower === undefined) return;
     this.#followers.delete('Endpoints');
     this.#options.log.info('The API server has EndpointSlices now; Endpoints are no longer watched');
-    // Aborted at once and without a way to reject; nothing of it comes any more when its objects are taken away.
+    // Aborted at once, and never rejects: it delivers nothing after its objects are removed.
     void follower.stop();
     this.#sink?.apply([...follower.reflector.keys()].map((key) => toEvent('Endpoints', { key, value: undefined })));
   }
 }
 
 function toEvent(kind: Kind, { key, value }: Change<KubernetesObject>): SourceEvent {
-  // Keys come from `objectIdentity`, which has validated both halves.
+  // The key comes from `objectIdentity`, which has validated both halves.
   return value ?? { kind, key: key as ServiceKey, value: undefined };
 }
 
@@ -147,9 +148,8 @@ export function resourceOf(kind: Kind): Resource<KubernetesObject> {
     identify: (object) => {
       // Items of a list do not have a kind.
       const identity = objectIdentity(object, kind);
-      if (identity.status === 'unknown') return { problem: identity.problem };
-      if (identity.status === 'known' && identity.kind === kind) return { key: identity.key };
-      return { problem: { field: 'kind', problem: `is not ${kind}` } };
+      if (identity?.kind !== kind) throw new FieldError({ field: 'kind', problem: `is not ${kind}` });
+      return identity.key;
     },
     decode: (object) => decodeObject(object, kind),
   };

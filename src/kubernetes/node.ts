@@ -2,7 +2,7 @@ import { hostname } from 'node:os';
 import { type Address, type Cidr, parseAddress, parseCidr, specialAddressReason } from '../model/address.ts';
 import type { Clock, Random } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
-import { Field, FieldError } from '../util/untrusted.ts';
+import { Field } from '../util/untrusted.ts';
 import type { Transport } from './api-client.ts';
 import { type Decoded, decoding } from './objects/decoded.ts';
 import { dnsSubdomain } from './objects/fields.ts';
@@ -96,14 +96,7 @@ function nodeResource(name: string): Resource<NodeStatus> {
     path: '/api/v1/nodes',
     selectors: { fieldSelector: `metadata.name=${name}` },
     isOptional: false,
-    identify: (object) => {
-      try {
-        return { key: nodeNameOf(Field.root(object)) };
-      } catch (error) {
-        if (error instanceof FieldError) return { problem: error.problem };
-        throw error;
-      }
-    },
+    identify: (object) => nodeNameOf(Field.root(object)),
     decode: decodeNode,
   };
 }

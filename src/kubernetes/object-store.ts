@@ -1,14 +1,15 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { Log, LogFields } from '../util/log.ts';
-import type { Problem } from '../util/untrusted.ts';
+import { FieldError, type Problem } from '../util/untrusted.ts';
 import type { Decoded } from './objects/decoded.ts';
 
-/** How to read one kind of object. Both functions accept anything and never throw. */
+/** How to read one kind of object. Both functions accept anything. */
 export interface ObjectReader<T> {
   /** As `Service`: for messages. */
   readonly kind: string;
-  /** The key is `namespace/name`. */
-  identify(object: unknown): { readonly key: string } | { readonly problem: Problem };
+  /** `namespace/name`. Throws {@link FieldError}. */
+  identify(object: unknown): string;
+  /** Never throws. */
   decode(object: unknown): Decoded<T>;
 }
 
@@ -101,13 +102,15 @@ export class ObjectStore<T> {
   }
 
   #identify(object: unknown): string | undefined {
-    const identity = this.#reader.identify(object);
-    if ('key' in identity) return identity.key;
-    if (this.#isNews(NAMELESS, [identity.problem])) {
+    try {
+      return this.#reader.identify(object);
+    } catch (error) {
+      if (!(error instanceof FieldError)) throw error;
+      if (!this.#isNews(NAMELESS, [error.problem])) return undefined;
       const message = `An object among the ${this.#reader.kind} objects does not say which one it is and is left out`;
-      this.#log.error(message, fieldsOf(identity.problem));
+      this.#log.error(message, fieldsOf(error.problem));
+      return undefined;
     }
-    return undefined;
   }
 
   #decode(key: string, object: unknown): T | undefined | typeof KEPT {

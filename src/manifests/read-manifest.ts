@@ -136,14 +136,16 @@ function readObjects(document: ParsedDocument): ManifestObject[] {
 }
 
 function readObject({ value, path: at }: Field, document: ParsedDocument, itemKind?: Kind): ManifestObject[] {
-  const identity = objectIdentity(value, itemKind);
-  if (identity.status === 'foreign') return [];
-  if (identity.status === 'unknown') return [{ status: 'unknown', problem: placed(identity.problem, document, at) }];
-  const { kind, key } = identity;
-  const decoded = decodeObject(value, kind);
-  return [
-    { status: 'known', kind, key, at, decoded, problems: problemsOf(decoded).map((p) => placed(p, document, at)) },
-  ];
+  try {
+    const identity = objectIdentity(value, itemKind);
+    if (identity === undefined) return [];
+    const decoded = decodeObject(value, identity.kind);
+    const problems = problemsOf(decoded).map((problem) => placed(problem, document, at));
+    return [{ status: 'known', ...identity, at, decoded, problems }];
+  } catch (error) {
+    if (error instanceof FieldError) return [{ status: 'unknown', problem: placed(error.problem, document, at) }];
+    throw error;
+  }
 }
 
 function problemsOf(decoded: Decoded<unknown>): readonly Problem[] {

@@ -1,7 +1,7 @@
 import { familyOf, type IpFamily } from '../../model/address.ts';
 import type { EndpointAddress, EndpointGroup, EndpointPort, EndpointSlice, Endpoints } from '../../model/endpoint.ts';
-import { Field } from '../../util/untrusted.ts';
-import { type Decoded, decoding, Skip, type Warnings } from './decoded.ts';
+import type { Field } from '../../util/untrusted.ts';
+import { Skip, type Warnings } from './decoded.ts';
 import {
   address,
   decodeNodeName,
@@ -23,33 +23,28 @@ const LABEL_VALUE = /^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$/;
  * A `discovery.k8s.io/v1` EndpointSlice. An endpoint with a bad address is left out with a warning. A bad optional field
  * costs only itself. A bad port makes the slice invalid.
  */
-export function decodeEndpointSlice(object: unknown): Decoded<EndpointSlice> {
-  return decoding((warnings) => {
-    const root = Field.root(object);
-    const key = keyOf(root, dnsSubdomain);
-    skipByLabel(root);
-    const service = serviceOfSlice(root);
-    if (service === undefined) throw new Skip('it belongs to no Service');
-    const family = root.get('addressType').oneOf(ADDRESS_TYPES);
-    const triggeredAt = lastChangeTriggered(root);
-    if (family === 'FQDN') throw new Skip('it holds host names, which a proxy of addresses cannot serve');
-
-    return {
-      key,
-      service,
-      group: {
-        addresses: warnings.keepValid(root.get('endpoints').items(), (endpoint) =>
-          decodeEndpoint(endpoint, family, warnings),
-        ),
-        ports: decodePorts(root.get('ports'), warnings),
-      },
-      ...(triggeredAt !== undefined && { triggeredAt }),
-    };
-  });
+export function decodeEndpointSlice(root: Field, warnings: Warnings): EndpointSlice {
+  const key = keyOf(root, dnsSubdomain);
+  skipByLabel(root);
+  const service = serviceOfSlice(root);
+  if (service === undefined) throw new Skip('it belongs to no Service');
+  const family = root.get('addressType').oneOf(ADDRESS_TYPES);
+  const triggeredAt = lastChangeTriggered(root);
+  if (family === 'FQDN') throw new Skip('it holds host names, which a proxy of addresses cannot serve');
+  const endpoints = root.get('endpoints').items();
+  return {
+    key,
+    service,
+    group: {
+      addresses: warnings.keepValid(endpoints, (endpoint) => decodeEndpoint(endpoint, family, warnings)),
+      ports: decodePorts(root.get('ports'), warnings),
+    },
+    ...(triggeredAt !== undefined && { triggeredAt }),
+  };
 }
 
 function decodeEndpoint(endpoint: Field, family: IpFamily, warnings: Warnings): EndpointAddress {
-  // Only the first: all of them are one backend, and upstream takes no other (`pkg/proxy/endpointslicecache.go`).
+  // All addresses are one backend. Upstream uses only the first, too (`pkg/proxy/endpointslicecache.go`).
   const first = endpoint.get('addresses').items()[0];
   if (first === undefined) throw endpoint.get('addresses').error('is empty; expected an address');
   const parsed = address(first);
@@ -76,8 +71,8 @@ function decodeEndpoint(endpoint: Field, family: IpFamily, warnings: Warnings): 
 }
 
 /**
- * The API server takes any text for a zone. One that is no value of a label is no node's zone, so it is left out, and
- * without a warning: every endpoint of a cluster may have one.
+ * The API server accepts any text for a zone. Text that is no value of a label is no zone of a node, so it is left out,
+ * without a warning, because every endpoint of a cluster may have it.
  */
 function decodeZone(endpoint: Field): string | undefined {
   const { value } = endpoint.get('zone');
@@ -89,7 +84,7 @@ function zoneName(zone: Field): string {
   return zone.string();
 }
 
-/** Names of nodes or zones. A bad one is left out, not its endpoint: hints only say which endpoints to prefer. */
+/** Names of nodes or zones. A bad name is left out, but its endpoint stays: hints only say which to prefer. */
 function decodeHints(
   endpoint: Field,
   kind: 'forNodes' | 'forZones',
@@ -102,7 +97,7 @@ function decodeHints(
 function decodePorts(ports: Field, warnings: Warnings): EndpointPort[] {
   const numbered = ports.items().filter((field) => {
     const port = field.get('port');
-    // It means "all ports", which says nothing of where to connect to; upstream leaves it out as well.
+    // Without a number it means "all ports", so there is nothing to connect to; upstream leaves it out as well.
     if (!port.isPresent) warnings.add({ field: port.path, problem: 'is missing; a proxy needs a number' });
     return port.isPresent;
   });
@@ -118,15 +113,12 @@ function decodePort(field: Field): EndpointPort {
 }
 
 /** A `v1` Endpoints object. A bad address is left out with a warning; a bad port makes the object invalid. */
-export function decodeEndpoints(object: unknown): Decoded<Endpoints> {
-  return decoding((warnings) => {
-    const root = Field.root(object);
-    // Although the API allows subdomains here: it has the name of its Service, which may only be a label.
-    const key = keyOf(root, dnsLabel);
-    skipByLabel(root);
-    const subsets = root.get('subsets').items();
-    return { key, groups: subsets.map((subset) => decodeSubset(subset, warnings)) };
-  });
+export function decodeEndpoints(root: Field, warnings: Warnings): Endpoints {
+  // A label, although the API allows subdomains here: it has the name of its Service.
+  const key = keyOf(root, dnsLabel);
+  skipByLabel(root);
+  const subsets = root.get('subsets').items();
+  return { key, groups: subsets.map((subset) => decodeSubset(subset, warnings)) };
 }
 
 function decodeSubset(subset: Field, warnings: Warnings): EndpointGroup {
@@ -138,7 +130,7 @@ function decodeSubset(subset: Field, warnings: Warnings): EndpointGroup {
   };
 }
 
-/** Endpoints know no termination: what is not ready does not serve. */
+/** Endpoints have no termination: an address that is not ready does not serve. */
 function decodeAddress(item: Field, ready: boolean, warnings: Warnings): EndpointAddress {
   const nodeName = decodeNodeName(item, warnings);
   return {

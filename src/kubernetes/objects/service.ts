@@ -1,8 +1,8 @@
 import type { Cidr } from '../../model/address.ts';
 import { type Address, familyOf } from '../../model/address.ts';
 import type { Service, ServicePortSpec, SessionAffinity, TrafficPolicy } from '../../model/service.ts';
-import { Field } from '../../util/untrusted.ts';
-import { type Decoded, decoding, Skip, type Warnings } from './decoded.ts';
+import type { Field } from '../../util/untrusted.ts';
+import { Skip, type Warnings } from './decoded.ts';
 import { address, cidr, dnsLabel, keyOf, portName, portNumber, protocol, skipByLabel, uidOf } from './fields.ts';
 
 const TYPES = ['ClusterIP', 'NodePort', 'LoadBalancer', 'ExternalName'] as const;
@@ -12,41 +12,37 @@ const DEFAULT_AFFINITY_SECONDS = 10_800;
 const MAX_AFFINITY_SECONDS = 86_400;
 
 /**
- * A `v1` Service. Skipped as upstream does (`pkg/proxy/util/utils.go` ShouldSkipService and the watch's labels):
- * headless ones, ExternalName, and those of another proxy.
+ * A `v1` Service. Skipped as upstream does (`pkg/proxy/util/utils.go` ShouldSkipService and the labels of its watch):
+ * headless and ExternalName Services, and those of another proxy.
  */
-export function decodeService(object: unknown): Decoded<Service> {
-  return decoding((warnings) => {
-    const root = Field.root(object);
-    const key = keyOf(root, dnsLabel);
-    const spec = root.get('spec');
-    const type = spec.get('type').isPresent ? spec.get('type').oneOf(TYPES) : 'ClusterIP';
-    if (type === 'ExternalName') throw new Skip('its type is ExternalName');
-    skipByLabel(root);
-    const clusterIPs = decodeClusterIPs(spec);
-    if (clusterIPs.length === 0) throw new Skip('it is headless');
-    const internalTrafficPolicy = decodePolicy(spec.get('internalTrafficPolicy'));
-    const externalTrafficPolicy = decodePolicy(spec.get('externalTrafficPolicy'));
-    const loadBalancerSourceRanges = decodeSourceRanges(spec.get('loadBalancerSourceRanges'), warnings);
-    const healthCheckNodePort = decodeNodePort(spec.get('healthCheckNodePort'));
-    // As upstream (`pkg/api/v1/service/util.go` NeedsHealthCheck): elsewhere, a number left over says nothing.
-    const hasHealthCheck = type === 'LoadBalancer' && externalTrafficPolicy === 'Local' && healthCheckNodePort !== 0;
-
-    const uid = uidOf(root);
-    return {
-      key,
-      ...(uid !== undefined && { uid }),
-      clusterIPs,
-      externalIPs: distinct(warnings.keepValid(spec.get('externalIPs').items(), address)),
-      loadBalancerIPs: decodeIngress(root.get('status').get('loadBalancer').get('ingress'), warnings),
-      ports: decodePorts(spec.get('ports'), { hasNodePorts: type !== 'ClusterIP' }),
-      affinity: decodeAffinity(spec),
-      ...(internalTrafficPolicy !== 'Cluster' && { internalTrafficPolicy }),
-      ...(externalTrafficPolicy !== 'Cluster' && { externalTrafficPolicy }),
-      ...(loadBalancerSourceRanges !== undefined && { loadBalancerSourceRanges }),
-      ...(hasHealthCheck && { healthCheckNodePort }),
-    };
-  });
+export function decodeService(root: Field, warnings: Warnings): Service {
+  const key = keyOf(root, dnsLabel);
+  const spec = root.get('spec');
+  const type = spec.get('type').isPresent ? spec.get('type').oneOf(TYPES) : 'ClusterIP';
+  if (type === 'ExternalName') throw new Skip('its type is ExternalName');
+  skipByLabel(root);
+  const clusterIPs = decodeClusterIPs(spec);
+  if (clusterIPs.length === 0) throw new Skip('it is headless');
+  const internalTrafficPolicy = decodePolicy(spec.get('internalTrafficPolicy'));
+  const externalTrafficPolicy = decodePolicy(spec.get('externalTrafficPolicy'));
+  const loadBalancerSourceRanges = decodeSourceRanges(spec.get('loadBalancerSourceRanges'), warnings);
+  const healthCheckNodePort = decodeNodePort(spec.get('healthCheckNodePort'));
+  // As upstream (`pkg/api/v1/service/util.go` NeedsHealthCheck): for other Services the number is a leftover.
+  const hasHealthCheck = type === 'LoadBalancer' && externalTrafficPolicy === 'Local' && healthCheckNodePort !== 0;
+  const uid = uidOf(root);
+  return {
+    key,
+    ...(uid !== undefined && { uid }),
+    clusterIPs,
+    externalIPs: distinct(warnings.keepValid(spec.get('externalIPs').items(), address)),
+    loadBalancerIPs: decodeIngress(root.get('status').get('loadBalancer').get('ingress'), warnings),
+    ports: decodePorts(spec.get('ports'), { hasNodePorts: type !== 'ClusterIP' }),
+    affinity: decodeAffinity(spec),
+    ...(internalTrafficPolicy !== 'Cluster' && { internalTrafficPolicy }),
+    ...(externalTrafficPolicy !== 'Cluster' && { externalTrafficPolicy }),
+    ...(loadBalancerSourceRanges !== undefined && { loadBalancerSourceRanges }),
+    ...(hasHealthCheck && { healthCheckNodePort }),
+  };
 }
 
 /** Empty for a headless Service. */
@@ -63,7 +59,7 @@ function decodeClusterIPs(spec: Field): Address[] {
       throw field.wrong(`expected at most one ${family} address`);
     }
   }
-  // The API server keeps both fields equal; when a file does not, either could be the one that was meant.
+  // The API server keeps both fields equal; in a file that does not, either may be the intended one.
   if (single.isPresent && address(single) !== addresses[0]) {
     throw single.wrong(`expected the first of spec.clusterIPs, ${addresses[0]}`);
   }
@@ -79,8 +75,8 @@ function decodeIngress(ingress: Field, warnings: Warnings): Address[] {
     ip: point.get('ip'),
     mode: point.get('ipMode').isPresent ? point.get('ipMode').oneOf(IP_MODES) : 'VIP',
   }));
-  // A point without an address has a host name: clients reach it through its own addresses. So they must where the mode
-  // is Proxy, because such a load balancer adds to what it forwards (upstream `pkg/proxy/util/utils.go` IsVIPMode).
+  // A point without an address has a host name, and clients use the addresses of that. In mode Proxy the load balancer
+  // adds to what it forwards, so connections must not bypass it (upstream `pkg/proxy/util/utils.go` IsVIPMode).
   const fields = points.filter(({ ip, mode }) => mode === 'VIP' && ip.isPresent && ip.value !== '').map(({ ip }) => ip);
   return distinct(warnings.keepValid(fields, address));
 }
@@ -89,7 +85,7 @@ function decodePolicy(policy: Field): TrafficPolicy {
   return policy.isPresent && policy.value !== '' ? policy.oneOf(TRAFFIC_POLICIES) : 'Cluster';
 }
 
-/** `undefined` when none are asked for. Bad ones are left out, and when none is left nobody is let in. */
+/** `undefined` without ranges. Bad ranges are left out; if none is left, all clients are refused. */
 function decodeSourceRanges(ranges: Field, warnings: Warnings): Cidr[] | undefined {
   const fields = ranges.items();
   return fields.length === 0 ? undefined : warnings.keepValid(fields, cidr);

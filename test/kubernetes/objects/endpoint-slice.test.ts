@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { decodeEndpointSlice } from '../../../src/kubernetes/objects/endpoints.ts';
-import { okValue, problemOf, slice, warningsOf } from './objects.ts';
+import { decodeEndpointSlice, okValue, problemOf, slice, warningsOf } from './objects.ts';
 
 test('a slice becomes its model, under its own key and with that of its Service', () => {
   const object = slice({ endpoints: [{ addresses: ['10.244.0.1'], nodeName: 'n1', zone: 'eu-1a', hostname: 'x' }] });

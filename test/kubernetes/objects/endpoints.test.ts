@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { decodeEndpoints } from '../../../src/kubernetes/objects/endpoints.ts';
-import { endpoints, okValue, problemOf, warningsOf } from './objects.ts';
+import { decodeEndpoints, endpoints, okValue, problemOf, warningsOf } from './objects.ts';
 
 const ports = [{ name: 'http', port: 8080 }];
 

@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
-import type { Decoded } from '../../../src/kubernetes/objects/decoded.ts';
-import type { Problem } from '../../../src/util/untrusted.ts';
+import { type Decoded, decoding } from '../../../src/kubernetes/objects/decoded.ts';
+import * as decoders from '../../../src/kubernetes/objects/endpoints.ts';
+import * as services from '../../../src/kubernetes/objects/service.ts';
+import { Field, type Problem } from '../../../src/util/untrusted.ts';
 
 type Json = Record<string, unknown>;
 
@@ -51,3 +53,8 @@ export function problemOf(decoded: Decoded<unknown>): string {
   if (decoded.status !== 'invalid') assert.fail(`expected a problem, got ${JSON.stringify(decoded)}`);
   return `${decoded.problem.field} ${decoded.problem.problem}`;
 }
+
+export const decodeService = (object: unknown) => decoding((w) => services.decodeService(Field.root(object), w));
+export const decodeEndpoints = (object: unknown) => decoding((w) => decoders.decodeEndpoints(Field.root(object), w));
+export const decodeEndpointSlice = (object: unknown) =>
+  decoding((w) => decoders.decodeEndpointSlice(Field.root(object), w));

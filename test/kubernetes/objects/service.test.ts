@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { decodeService } from '../../../src/kubernetes/objects/service.ts';
-import { okValue, problemOf, service, warningsOf } from './objects.ts';
+import { decodeService, okValue, problemOf, service, warningsOf } from './objects.ts';
 
 test('a Service becomes its model, with defaults filled in and the rest left behind', () => {
   const object = { ...service(), status: { loadBalancer: { ingress: [{ ip: '203.0.113.1' }] } } };

@@ -2,7 +2,7 @@ import { writeSync } from 'node:fs';
 import { PROGRAM } from '../config/version.ts';
 import { endProcess } from '../kernel/process.ts';
 import { type Command, command, type Terminal, type Tools } from '../operate/command/command.ts';
-import { DRAIN } from '../operate/command/drain/drain.ts';
+import { DRAIN } from '../operate/command/drain.ts';
 import { EXPLAIN } from '../operate/command/explain.ts';
 import { LIST } from '../operate/command/list/list.ts';
 import { LOG_LEVEL } from '../operate/command/log-level.ts';

@@ -2,6 +2,7 @@ import { type Address, familyOf, parseAddress } from '../../model/address.ts';
 import type { Endpoint } from '../../model/endpoint.ts';
 import type { ConnectionView, Explanation, NodeView, Question, ServiceFilter, ServiceView } from '../../model/view.ts';
 import { Field, FieldError, show } from '../../util/untrusted.ts';
+import type { EndpointUsers } from './endpoint-users.ts';
 
 /*
  * What subcommands and the running program say to each other on the control socket. One request per connection, as one
@@ -23,7 +24,11 @@ export interface Commands {
   readonly services: { readonly params: ServiceFilter; readonly piece: readonly ServiceView[] };
   readonly connections: { readonly params: ServiceFilter; readonly piece: readonly ConnectionView[] };
   readonly explain: { readonly params: Question; readonly piece: Explanation };
-  readonly drain: { readonly params: { readonly endpoint: Endpoint }; readonly piece: Nothing };
+  /** The answer is how things were just before. `isAgain` drains nothing, and only asks. */
+  readonly drain: {
+    readonly params: { readonly endpoint: Endpoint; readonly isAgain?: boolean };
+    readonly piece: EndpointUsers;
+  };
   readonly undrain: {
     readonly params: { readonly endpoint: Endpoint };
     readonly piece: { readonly wasDrained: boolean };
@@ -85,7 +90,10 @@ const DECODERS: { readonly [C in CommandName]: (params: Field) => Commands[C]['p
   services: serviceFilter,
   connections: serviceFilter,
   explain: question,
-  drain: (params) => ({ endpoint: endpointOf(params.get('endpoint')) }),
+  drain: (params) => ({
+    endpoint: endpointOf(params.get('endpoint')),
+    isAgain: params.get('isAgain').booleanOr(false),
+  }),
   undrain: (params) => ({ endpoint: endpointOf(params.get('endpoint')) }),
   'log-level': (params) => ({ verbosity: params.get('verbosity').integer(0, MAX_VERBOSITY) }),
 };

@@ -8,6 +8,7 @@ import { LineSplitter, LineTooLongError } from '../../util/line-splitter.ts';
 import type { Log } from '../../util/log.ts';
 import { messageOf } from '../../util/text.ts';
 import { inPieces } from '../view/pieces.ts';
+import { endpointUsers } from './endpoint-users.ts';
 import { type Commands, decodeRequest, READ_TIMEOUT_MS, type Request, RequestError } from './protocol.ts';
 import { listenAt, type SocketFile } from './socket-file.ts';
 
@@ -147,12 +148,17 @@ export class ControlServer {
         yield JSON.stringify(await view.explain(request.params));
         return;
       case 'drain': {
-        const { endpoint } = request.params;
-        if (!operations.drain(endpoint)) {
-          throw new RequestError('too many endpoints are drained already; give back those that are gone with undrain');
+        const { endpoint, isAgain } = request.params;
+        const users = await endpointUsers(endpoint, view, clock);
+        if (!isAgain) {
+          if (!operations.drain(endpoint)) {
+            throw new RequestError(
+              'too many endpoints are drained already; give back those that are gone with undrain',
+            );
+          }
+          log.info('An operator drained an endpoint; it gets no new connections', { backend: endpointName(endpoint) });
         }
-        log.info('An operator drained an endpoint; it gets no new connections', { backend: endpointName(endpoint) });
-        yield '{}';
+        yield JSON.stringify(users);
         return;
       }
       case 'undrain': {

@@ -1,0 +1,187 @@
+import { formatDuration } from '../../config/duration.ts';
+import { UsageError } from '../../config/usage-error.ts';
+import { duration } from '../../config/values.ts';
+import { type Endpoint, endpointName } from '../../model/endpoint.ts';
+import { partsOf, type ServicePortName } from '../../model/service.ts';
+import type { Clock } from '../../util/clock.ts';
+import { messageOf } from '../../util/text.ts';
+import { sleep } from '../../util/wait.ts';
+import type { EndpointUser, EndpointUsers } from '../control/endpoint-users.ts';
+import type { Control } from '../control/protocol.ts';
+import { askOne } from './ask-one.ts';
+import { command, type Terminal } from './command.ts';
+import { CONTROL_SOCKET } from './control-options.ts';
+import { parseEndpoint } from './endpoint-argument.ts';
+import { oneColumnEach } from './format/text.ts';
+
+/** An endpoint may belong to very many Services; so many of them are named. */
+const NAMED = 10;
+const POLL_MS = 1_000;
+/** Where the proxy has to look through all connections of the node. */
+const LIST_POLL_MS = 5_000;
+/** While a successor takes over, nobody answers for a moment. */
+const MAX_FAILURES = 10;
+/** As a shell counts a process that SIGINT has ended. */
+const INTERRUPTED = 130;
+
+export const DRAIN = command({
+  name: 'drain',
+  summary: 'give an endpoint no new connections on this node, in no Service; those that it has go on',
+  argument: 'IP:PORT',
+  options: {
+    timeout: {
+      type: 'string',
+      nargs: 1,
+      describe: 'wait until its connections have ended, but no longer than this, such as 30s or 5m; 0 is no bound',
+    },
+    ...CONTROL_SOCKET,
+  },
+  examples: [
+    ['drain 10.244.1.7:8080', 'takes the endpoint out, until undrain or until the proxy is started anew'],
+    ['drain [fd00::7]:8080 --timeout 5m', 'and waits; exits with 1 if connections are left after five minutes'],
+  ],
+  run: async ({ argument, timeout, 'control-socket': socket }, terminal, { clock, connect, onInterrupt }) => {
+    const endpoint = parseEndpoint(argument);
+    const timeoutMs = timeoutOf(timeout);
+    const control = connect(socket);
+    const { users } = await askOne(control, 'drain', { endpoint });
+    const interrupted = new AbortController();
+    const { signal } = interrupted;
+    // Before the user reads it: an interrupt from then on says that the endpoint stays drained.
+    const restore = onInterrupt(() => interrupted.abort());
+    try {
+      terminal.out(`${endpointName(endpoint)} is drained on this node: ${oneColumnEach(heldBy(users))}.\n`);
+      for (const warning of users.flatMap(warningsOf)) terminal.err(`Warning: ${oneColumnEach(warning)}.\n`);
+      if (timeoutMs === undefined) return 0;
+      const left = new ConnectionsLeft(endpoint, control);
+      return await waitUntilOver(left, { name: endpointName(endpoint), timeoutMs, clock, signal }, terminal);
+    } finally {
+      restore();
+    }
+  },
+});
+
+function timeoutOf(text: string | undefined): number | undefined {
+  try {
+    return text === undefined ? undefined : duration(text);
+  } catch (error) {
+    throw error instanceof UsageError ? new UsageError(`--timeout ${JSON.stringify(text)}: ${error.message}`) : error;
+  }
+}
+
+function heldBy(users: readonly EndpointUser[]): string {
+  if (users.length === 0) return 'no Service has it now, and none that gets it will use it';
+  const named = users
+    .slice(0, NAMED)
+    .map(({ name, connections }) => (connections > 0 ? `${name} (${counted(connections)})` : name));
+  return `no new connections from ${named.join(', ')}${andOthers(users.length - named.length)}`;
+}
+
+function warningsOf({ name, onlyOneFor }: EndpointUser): string[] {
+  return onlyOneFor.map((set) =>
+    set === 'own'
+      ? `${name} has no other endpoint, so its clients are refused`
+      : `${name} has no other endpoint on this node, so clients that the policy Local keeps here are refused`,
+  );
+}
+
+interface Patience {
+  /** The endpoint's. */
+  readonly name: string;
+  /** 0: without a bound. */
+  readonly timeoutMs: number;
+  readonly clock: Clock;
+  /** The operator has had enough. */
+  readonly signal: AbortSignal;
+}
+
+/** Resolves with the exit code. */
+async function waitUntilOver(
+  left: ConnectionsLeft,
+  { name, timeoutMs, clock, signal }: Patience,
+  { out, err, isTTY }: Terminal,
+): Promise<number> {
+  const startedAt = clock.now();
+  for (let clear = ''; ; clear = isTTY ? '\r\u001b[K' : '') {
+    const { open, isOver, isListed } = await left.count().finally(() => out(clear));
+    const elapsedMs = clock.now() - startedAt;
+    const remainingMs = timeoutMs === 0 ? Number.POSITIVE_INFINITY : timeoutMs - elapsedMs;
+    if (isOver) {
+      out(`All connections to ${name} have ended.\n`);
+      return 0;
+    }
+    if (signal.aborted || remainingMs <= 0) {
+      const why = open === 0 ? 'Not all Services have given it up yet' : `${counted(open)} to ${name} still open`;
+      err(`${why}; it stays drained, until undrain.\n`);
+      return signal.aborted ? INTERRUPTED : 1;
+    }
+    const soFar = formatDuration(Math.round(elapsedMs / 1_000) * 1_000);
+    if (isTTY) out(`Waiting for ${counted(open)} to end, ${soFar} so far`);
+    await sleep(Math.min(isListed ? LIST_POLL_MS : POLL_MS, remainingMs), clock, signal);
+  }
+}
+
+/** What is left of the connections to a drained endpoint; asks the proxy anew at each call. */
+class ConnectionsLeft {
+  readonly #endpoint: Endpoint;
+  readonly #control: Control;
+  /** Service ports that had connections when they were last seen. */
+  readonly #busy = new Set<ServicePortName>();
+  #last: EndpointUsers = { users: [], isListed: false };
+  #failures = 0;
+  #wasInEffect = false;
+
+  constructor(endpoint: Endpoint, control: Control) {
+    this.#endpoint = endpoint;
+    this.#control = control;
+  }
+
+  /** `isOver`: there are none, and no Service gives it new ones. Rejects with a sentence when that cannot be known. */
+  async count(): Promise<{ readonly open: number; readonly isOver: boolean; readonly isListed: boolean }> {
+    try {
+      this.#last = await askOne(this.#control, 'drain', { endpoint: this.#endpoint, isAgain: true });
+      this.#failures = 0;
+    } catch (error) {
+      if (++this.#failures > MAX_FAILURES) throw unknown(messageOf(error));
+    }
+    const { users, isListed } = this.#last;
+    for (const { name, connections } of users) connections > 0 ? this.#busy.add(name) : this.#busy.delete(name);
+    const isInEffect = !users.some(({ isActive }) => isActive);
+    if (this.#wasInEffect && !isInEffect) {
+      throw new Error('it is drained no longer: somebody gave it back, or the proxy was started anew');
+    }
+    const isKnown = this.#failures === 0;
+    this.#wasInEffect ||= isInEffect && isKnown;
+    const open = users.reduce((sum, { connections }) => sum + connections, 0);
+    const isOver = open === 0 && isInEffect && isKnown;
+    if (isOver) await this.#requireServed();
+    return { open, isOver, isListed };
+  }
+
+  /** What becomes of the connections of a removed Service, the proxy does not know. */
+  async #requireServed(): Promise<void> {
+    const removed = new Set(this.#busy);
+    for (const each of this.#busy) {
+      const { namespace, service } = partsOf(each);
+      for await (const services of this.#control.ask('services', { namespace, service, summary: true })) {
+        for (const { name } of services) removed.delete(name);
+      }
+    }
+    const [first, ...others] = removed;
+    if (first === undefined) return;
+    const had = `${first}${andOthers(others.length)} had some, and nobody counts those of a Service that is removed`;
+    throw unknown(`${had}; ${endpointName(this.#endpoint)} stays drained`);
+  }
+}
+
+function unknown(why: string): Error {
+  return new Error(`cannot say whether connections are left: ${why}`);
+}
+
+function counted(connections: number): string {
+  return connections === 1 ? '1 connection' : `${connections} connections`;
+}
+
+function andOthers(count: number): string {
+  return count > 0 ? ` and ${count} others` : '';
+}

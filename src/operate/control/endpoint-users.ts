@@ -1,0 +1,73 @@
+import type { Endpoint } from '../../model/endpoint.ts';
+import type { ServicePortName } from '../../model/service.ts';
+import type { EndpointSetName } from '../../model/service-port.ts';
+import type { EndpointView, ServiceView, View } from '../../model/view.ts';
+import type { Clock } from '../../util/clock.ts';
+import { inSlices } from '../../util/wait.ts';
+
+/** A Service port that has an endpoint, or has connections to it from before it left. */
+export interface EndpointUser {
+  readonly name: ServicePortName;
+  /** Open connections and flows to the endpoint. */
+  readonly connections: number;
+  /** It gives the endpoint new connections. */
+  readonly isActive: boolean;
+  /** The endpoint sets in which nothing else gets new connections. */
+  readonly onlyOneFor: readonly EndpointSetName[];
+}
+
+export interface EndpointUsers {
+  readonly users: readonly EndpointUser[];
+  /** Every connection on the node was looked at: not to be done too often. */
+  readonly isListed: boolean;
+}
+
+/**
+ * Counts the connections to an endpoint. The counters of its Services are read first, which is quick. They have nothing
+ * for an endpoint that has left its Service, and begin anew when it comes back; so when they come to nothing, the
+ * connections themselves are looked through, unless the endpoint still gets new ones.
+ */
+export async function endpointUsers(endpoint: Endpoint, view: View, clock: Clock): Promise<EndpointUsers> {
+  const users = new Map<ServicePortName, EndpointUser>();
+  const services = view.services()[Symbol.iterator]();
+  await inSlices(clock, () => {
+    const { done, value } = services.next();
+    const user = done ? undefined : asUser(value, endpoint);
+    if (user !== undefined) users.set(user.name, user);
+    return !done;
+  });
+  const isListed = [...users.values()].every(({ connections, isActive }) => connections === 0 && !isActive);
+  if (isListed) {
+    for await (const connections of view.connections()) {
+      for (const { name, endpoint: to } of connections) {
+        if (to === undefined || !isSame(to, endpoint)) continue;
+        const user = users.get(name) ?? { name, connections: 0, isActive: false, onlyOneFor: [] };
+        users.set(name, { ...user, connections: user.connections + 1 });
+      }
+    }
+  }
+  return { users: [...users.values()], isListed };
+}
+
+function asUser({ name, listeners }: ServiceView, endpoint: Endpoint): EndpointUser | undefined {
+  const found = listeners.flatMap(({ set, endpoints }) => {
+    const own = endpoints.find((each) => isSame(each.endpoint, endpoint));
+    return own === undefined ? [] : [{ set, own, others: endpoints.filter((each) => each !== own) }];
+  });
+  if (found.length === 0) return undefined;
+  const active = found.map(({ own }) => own.counters?.active ?? 0);
+  return {
+    name,
+    connections: active.reduce((sum, each) => sum + each, 0),
+    isActive: found.some(({ own }) => getsNew(own)),
+    onlyOneFor: found.filter(({ own, others }) => getsNew(own) && !others.some(getsNew)).map(({ set }) => set),
+  };
+}
+
+function getsNew({ state }: EndpointView): boolean {
+  return state === 'active';
+}
+
+function isSame(one: Endpoint, other: Endpoint): boolean {
+  return one.address === other.address && one.port === other.port;
+}

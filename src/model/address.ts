@@ -11,7 +11,13 @@ declare const canonical: unique symbol;
  */
 export type Address = string & { readonly [canonical]: 'Address' };
 
-/** `undefined` unless `text` is a plain IPv4 or IPv6 address (no zone, no port, no prefix). */
+/**
+ * `undefined` unless `text` is a plain IPv4 or IPv6 address (no zone, no port, no prefix).
+ *
+ * Node parses and prints. ipaddr.js 2.5 is no replacement: it reads "010.0.0.1" as 8.0.0.1 and "10.1" as 10.0.0.1,
+ * takes "::1.2.3.4" for IPv4-mapped, and prints mapped addresses in another spelling than iptables-save. It could only
+ * save the few lines that mask a CIDR.
+ */
 export function parseAddress(text: string): Address | undefined {
   switch (isIP(text)) {
     case 4:
@@ -24,7 +30,7 @@ export function parseAddress(text: string): Address | undefined {
   }
 }
 
-/** Whether it stands for every address of the machine. */
+/** Whether it means every address of the machine. */
 export function isWildcard(address: string): boolean {
   return address === '0.0.0.0' || address === '::';
 }
@@ -33,7 +39,7 @@ export function familyOf(address: Address): IpFamily {
   return address.includes(':') ? 'IPv6' : 'IPv4';
 }
 
-/** An IPv4-mapped IPv6 address ("::ffff:10.0.0.1") as the IPv4 address it stands for; anything else as it is. */
+/** The IPv4 address of an IPv4-mapped one ("::ffff:10.0.0.1"); any other address as it is. */
 export function unmapped(address: string): string {
   return address.startsWith('::ffff:') && address.includes('.') ? address.slice('::ffff:'.length) : address;
 }
@@ -48,7 +54,7 @@ const SPECIAL_RANGES: readonly (readonly [reason: string, network: string, prefi
     ['loopback', '127.0.0.0', 8, 'ipv4'],
     ['link-local', '169.254.0.0', 16, 'ipv4'],
     ['multicast', '224.0.0.0', 4, 'ipv4'],
-    // Not the rest of 240.0.0.0/4: upstream takes it, the kernel routes it, and there are networks that use it.
+    // Not the rest of 240.0.0.0/4: upstream accepts it, the kernel routes it, and some networks use it.
     ['broadcast', '255.255.255.255', 32, 'ipv4'],
     ['unspecified', '::', 128, 'ipv6'],
     ['loopback', '::1', 128, 'ipv6'],
@@ -89,11 +95,12 @@ export function parseCidr(text: string): Cidr | undefined {
   const prefixLength = Number(prefixText);
   if (prefixLength > bytes.length * 8) return undefined;
   const masked = bytes.map((byte, index) => byte & (0xff00 >> Math.min(8, Math.max(0, prefixLength - index * 8))));
+  // Only parseAddress knows the canonical spelling.
   const network = parseAddress(ipText(masked));
   return network === undefined ? undefined : { network, prefixLength };
 }
 
-/** In network order: 4 or 16 of them. */
+/** In network order, 4 or 16 bytes. */
 export function addressBytes(address: Address): readonly number[] {
   return ipBytes(address);
 }
@@ -113,5 +120,5 @@ export interface PortRange {
   readonly last: number;
 }
 
-/** From which an API server hands out NodePorts, unless `--service-node-port-range` says otherwise. */
+/** The range of NodePorts, unless the API server's `--service-node-port-range` says otherwise. */
 export const DEFAULT_NODE_PORTS: PortRange = { first: 30_000, last: 32_767 };

@@ -7,7 +7,7 @@ import type { ListenerId, ProxiedProtocol } from './service-port.ts';
 /** Where to listen for one Service port. It keeps its listener for as long as this does not change. */
 export interface ListenSpec {
   readonly id: ListenerId;
-  /** What it is called by before people; several listeners may have one name. */
+  /** For display; several listeners may have the same name. */
   readonly name: ServicePortName;
   readonly family: IpFamily;
   readonly protocol: ProxiedProtocol;
@@ -20,7 +20,7 @@ export interface ListenSpec {
 /** What the picker of one listener chooses from. Replaced as a whole. */
 export interface Backends {
   readonly endpoints: readonly Endpoint[];
-  /** Get no new connections; those that are established go on, and answers of UDP flows that are under way arrive. */
+  /** Get no new connections. Established ones continue, and answers of UDP flows still arrive. */
   readonly draining?: readonly Endpoint[];
   readonly affinity: SessionAffinity;
 }
@@ -37,11 +37,10 @@ export interface DataPlane {
    */
   open(spec: ListenSpec, backends: Backends): Promise<number>;
   /**
-   * Takes effect for the next connection or flow. UDP flows of endpoints that are draining by now pass on what these
-   * still answer, for as long as they are not silent; the client's next datagram begins another flow, so that a client
-   * that never changes its port does not keep an endpoint for ever. Of endpoints that are in neither list UDP flows end
-   * at once, and TCP connections are reset after `endpointDrainTimeoutMs`, unless the endpoint comes back before.
-   * Ignored for an id that is not open.
+   * Takes effect for the next connection or flow. UDP flows of draining endpoints deliver further answers until they
+   * fall silent; the client's next datagram begins another flow, so that a client that never changes its port does not
+   * keep an endpoint for ever. UDP flows of endpoints in neither list end at once, and their TCP connections are reset
+   * after `endpointDrainTimeoutMs`, unless the endpoint comes back before. Ignored for an id that is not open.
    */
   update(id: ListenerId, backends: Backends): void;
   /**
@@ -49,19 +48,19 @@ export interface DataPlane {
    * themselves, UDP flows end (upstream `pkg/proxy/userspace/proxier.go` stopProxy). Ignored for an unknown id.
    */
   close(id: ListenerId): Promise<void>;
-  /** The counters of every open listener, each at the moment in which it is reached. Listeners may come and go meanwhile. */
+  /** The counters of every open listener, each as of its turn. Listeners may come and go meanwhile. */
   stats(): Iterable<ListenerStats>;
   /** The same of one. `undefined` for an id that is not open. */
   statsOf(id: ListenerId): ListenerStats | undefined;
   /**
-   * The open TCP connections and UDP flows of one listener, in pieces that are small enough for no client to wait for
-   * them: the next one is asked for when the consumer takes it. One that begins or ends meanwhile may be among them or
-   * not. Nothing for an id that is not open.
+   * The open TCP connections and UDP flows of one listener, in pieces so small that no client waits for them. A piece
+   * is collected when the consumer asks for it, so connections that begin or end meanwhile may be missing. Empty for an
+   * id that is not open.
    */
   connections(id: ListenerId): AsyncIterable<readonly OpenConnection[]>;
   /**
-   * Which endpoint a new connection from this client would be given, which does not alter what the next one gets: by
-   * affinity where that holds the client, else the next in turn. `undefined` without endpoints, or for an id that is not open.
+   * The endpoint that a new connection from this client would get: by affinity, else the next in turn. Changes nothing.
+   * `undefined` without endpoints, or for an id that is not open.
    */
   nextPick(id: ListenerId, client: Address): Promise<Endpoint | undefined>;
   /** Closes every listener and ends every connection and flow. */
@@ -73,11 +72,10 @@ export interface DataPlane {
 /**
  * `connections`: TCP connections accepted and UDP flows begun; `active`: those still open. `receivedBytes`: from
  * clients; `sentBytes`: to clients. `connects`: TCP dials that were answered, `connectMs`: the milliseconds that these
- * took together; `failed…`: dials that failed, by reason; `retries`: dials after the first of a connection. `resets`: TCP
- * connections that an endpoint has reset, or the way to which broke.
- * `noEndpoints`: clients turned away because there was none; `exhausted`: because every try failed. `limited`: flows
- * refused at a bound, and datagrams that the kernel would not take. `pauses`: times that accepting stopped because descriptors had run out; clients wait
- * meanwhile.
+ * took together; `failed…`: dials that failed, by reason; `retries`: dials after the first of a connection. `resets`:
+ * TCP connections that an endpoint has reset, or the way to which broke. `noEndpoints`: clients refused because there
+ * was none; `exhausted`: because every try failed. `limited`: flows refused at a bound, and datagrams that the kernel
+ * would not take. `pauses`: times that accepting stopped because descriptors had run out; clients wait meanwhile.
  */
 export const COUNTERS = [
   'connections',
@@ -101,7 +99,7 @@ export const COUNTERS = [
 export type Counter = (typeof COUNTERS)[number];
 export type Counters = Record<Counter, number>;
 
-/** Dials that failed, and clients that were turned away though no dial was tried. */
+/** Failed dials, and clients refused without a dial. */
 export function failuresOf(counters: Readonly<Counters>): number {
   const { failedRefused, failedTimeout, failedUnreachable, failedOther, noEndpoints, limited } = counters;
   return failedRefused + failedTimeout + failedUnreachable + failedOther + noEndpoints + limited;
@@ -118,8 +116,8 @@ export interface ListenerStats {
   readonly counters: Readonly<Counters>;
   /**
    * The same for each endpoint, draining ones too, since it came into either list: connections and bytes of those that
-   * it answered, and failures and retries of dials to it. As it was when this was first looked at. Missing in an engine that
-   * does not count them.
+   * it answered, and failures and retries of dials to it. As it was when this was first looked at. Missing in an engine
+   * that does not count them.
    */
   readonly endpoints?: readonly EndpointStats[];
 }
@@ -145,7 +143,7 @@ export type DialFailure = 'refused' | 'timeout' | 'unreachable' | 'other';
 
 /** What an operator should hear about. Called on the data path: must be cheap and must not throw. */
 export interface DataPlaneObserver {
-  /** A client was turned away: there is no endpoint, or none answered. */
+  /** A client was refused: there is no endpoint, or none answered. */
   turnedAway(event: {
     readonly name: ServicePortName;
     readonly client: string;

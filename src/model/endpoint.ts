@@ -1,7 +1,7 @@
 import type { Address } from './address.ts';
 import type { Protocol, ServiceKey } from './service.ts';
 
-/** One address that can serve, with what EndpointSlice says of it. */
+/** One address, with its state from the EndpointSlice. */
 export interface EndpointAddress {
   readonly address: Address;
   readonly ready: boolean;
@@ -40,7 +40,7 @@ export interface EndpointSlice {
   /** From the label `kubernetes.io/service-name`. */
   readonly service: ServiceKey;
   readonly group: EndpointGroup;
-  /** When the cluster changed such that the slice had to, as its controller says: milliseconds since 1970. */
+  /** When the change behind this slice happened, as its controller says: milliseconds since 1970. */
   readonly triggeredAt?: number;
 }
 
@@ -57,9 +57,9 @@ export function endpointName(endpoint: { readonly address: string; readonly port
     : `${endpoint.address}:${endpoint.port}`;
 }
 
-/** Where this node stands in the cluster: what traffic policies and topology hints are compared with. */
+/** This node's place in the cluster, for traffic policies and topology hints. */
 export interface NodeTopology {
-  /** As endpoints name it. Absent while it is not known: no endpoint counts as local then. */
+  /** As endpoints name it. Absent while unknown: then no endpoint is local. */
   readonly nodeName?: string;
   /** The node's label `topology.kubernetes.io/zone`. */
   readonly zone?: string;

@@ -8,8 +8,8 @@ export interface Iptables {
   readonly flavour: 'nft' | 'legacy';
   /**
    * `iptables-save -t table`; without counters. Empty where the table does not exist. Rules that iptables cannot print
-   * appear as `-m nft --handle N`, with `-j CHAIN` behind it where they lead to one. Rejects with {@link IptablesError},
-   * also when what stands in the table cannot be found out.
+   * appear as `-m nft --handle N`, with `-j CHAIN` behind it where they lead to one. Rejects with {@link
+   * IptablesError}, also when what stands in the table cannot be found out.
    */
   save(family: IpFamily, table: Table): Promise<string>;
   /**

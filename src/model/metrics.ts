@@ -1,12 +1,12 @@
 import type { Table } from './iptables.ts';
 
-/** What the control plane reports of itself; the data plane's counters are read from its stats at scrape time. */
+/** Reports of the control plane. The data plane's counters are read at scrape time. */
 export interface SyncMetrics {
-  /** A change arrived and waits for a sync. */
+  /** A change waits for a sync. */
   changesQueued(): void;
   /**
-   * One pass, plan and apply, has ended; failed ones too, as upstream counts them, with `err` saying why. `full`: it has
-   * compared everything with the kernel; `partial`: it has written what changed.
+   * One pass, plan and apply, has ended; failed ones too, as upstream counts them, with `err` saying why. `full`: it
+   * has compared everything with the kernel; `partial`: it has written what changed.
    */
   syncDone(sync: { readonly kind: 'full' | 'partial'; readonly durationMs: number; readonly err?: string }): void;
   /** `partial`: everything is compared with the kernel now. */
@@ -20,7 +20,7 @@ export interface FlowMetrics {
   conntrackReconciled(durationMs: number, deletedEntries: number): void;
 }
 
-/** Whether rules keep up with what is wanted: what `/healthz` answers from. */
+/** Whether the installed rules are up to date, for `/healthz`. */
 export interface SyncHealth {
   /** Something is wanted that is not installed yet. */
   queuedUpdate(): void;
@@ -28,7 +28,10 @@ export interface SyncHealth {
   updated(): void;
 }
 
-/** The API client's requests, for client-go's `rest_client_*` metrics (`k8s.io/component-base/metrics/prometheus/restclient`). */
+/**
+ * The API client's requests, for client-go's `rest_client_*` metrics
+ * (`k8s.io/component-base/metrics/prometheus/restclient`).
+ */
 export interface ApiRequestMetrics {
   /** One request was answered, or was not. Must be cheap and must not throw. */
   requestDone(request: {

@@ -2,19 +2,19 @@ import type { Address, Cidr, IpFamily } from './address.ts';
 import type { Endpoint } from './endpoint.ts';
 import type { Protocol, ServiceKey, ServicePortName, SessionAffinity } from './service.ts';
 
-/** What a user-space proxy can carry. SCTP is not (upstream `pkg/proxy/userspace/proxysocket.go`). */
+/** The protocols that a user-space proxy supports; not SCTP (upstream `pkg/proxy/userspace/proxysocket.go`). */
 export type ProxiedProtocol = Exclude<Protocol, 'SCTP'>;
 
-/** The endpoints that one listener spreads its clients over, and what becomes of those that it had before. */
+/** The endpoints of one listener. */
 export interface EndpointSet {
   /** Candidates for new connections, without duplicates, in a stable order that carries no meaning. */
   readonly endpoints: readonly Endpoint[];
   /**
-   * Those that exist but get no new connections: terminating, not ready, or passed over by policy or topology. What is
-   * established goes on. An endpoint in neither list is gone for good. Absent when there are none.
+   * Endpoints that exist but get no new connections: terminating, not ready, or excluded by policy or topology.
+   * Established connections continue. An endpoint in neither list is gone for good. Absent when there are none.
    */
   readonly draining?: readonly Endpoint[];
-  /** There are no endpoints here only because those that can serve are on other nodes, where policy forbids to go. */
+  /** Set when `endpoints` is empty only because policy excludes the nodes of all endpoints that can serve. */
   readonly onlyElsewhere?: true;
 }
 
@@ -27,10 +27,10 @@ export interface LocalEndpointSet extends EndpointSet {
 }
 
 /**
- * The snapshot of one Service port, joined with its endpoints. Frozen: a change makes a new one, so whoever holds a
- * reference sees a consistent whole.
+ * The snapshot of one Service port, joined with its endpoints. Frozen: a change makes a new one, so a reference to it
+ * is always consistent.
  *
- * The endpoint set that it is itself takes all traffic that {@link local} does not take (docs/adr/0009).
+ * It is an endpoint set itself: the one for all traffic that {@link local} does not take (docs/adr/0009).
  */
 export interface ServicePort extends EndpointSet {
   readonly name: ServicePortName;
@@ -38,47 +38,47 @@ export interface ServicePort extends EndpointSet {
   readonly port: number;
   /** 0 when there is none. */
   readonly nodePort: number;
-  /** Where load balancers ask after the Service; absent where there is none, and on all but one of its Service ports. */
+  /** The port for health checks of load balancers. Only one Service port of a Service has it. */
   readonly healthCheckNodePort?: number;
   readonly clusterIPs: readonly Address[];
   readonly externalIPs: readonly Address[];
   readonly loadBalancerIPs: readonly Address[];
-  /** Who may use the load balancer IPs. Absent: everyone. Empty: nobody. */
+  /** The clients that may use the load balancer IPs. Absent: everyone. Empty: nobody. */
   readonly loadBalancerSourceRanges?: readonly Cidr[];
   readonly affinity: SessionAffinity;
   /**
-   * Addresses of this node at which an endpoint has the NodePort's own number: what comes in for that address and port
-   * is for the endpoint itself (docs/adr/0019). Absent when there are none.
+   * Addresses of this node at which an endpoint has the NodePort's own number. Packets to that address and port are for
+   * the endpoint itself (docs/adr/0019). Absent when there are none.
    */
   readonly namedEndpoints?: readonly Address[];
   /**
-   * A second listener's endpoints. There when one part of the traffic has the policy Local and another does not: it
-   * comes and goes with the Service's definition, never with its endpoints.
+   * The endpoints of a second listener, present when one part of the traffic has the policy Local and another does not.
+   * It depends on the Service's definition, never on its endpoints.
    */
   readonly local?: LocalEndpointSet;
 }
 
 /**
- * What rules do with the traffic of a set. Without endpoints anywhere clients learn at once that nobody is there
- * (`reject`); with endpoints on other nodes only, a load balancer is to try another node and a retry may succeed, so
- * packets vanish (`drop`). As upstream `pkg/proxy/iptables/proxier.go`.
+ * What rules do with the traffic of a set. `reject`: there are no endpoints anywhere, and clients learn it at once.
+ * `drop`: only other nodes have endpoints, so a load balancer should try another node, and a retry may succeed. As
+ * upstream `pkg/proxy/iptables/proxier.go`.
  */
 export function verdictOf(set: EndpointSet): 'proxy' | 'reject' | 'drop' {
   if (set.endpoints.length > 0) return 'proxy';
   return set.onlyElsewhere ? 'drop' : 'reject';
 }
 
-/** What changed since the last snapshot was taken: consumers keep their own view and do work only for these. */
+/** What changed since the last delta. Consumers keep their own state and do work only for the changes. */
 export interface SnapshotDelta {
   readonly upserted: readonly ServicePort[];
   readonly removed: readonly ServicePortName[];
-  /** Service ports that cannot be carried, each told once for as long as it is so. */
+  /** Service ports that cannot be served, each reported once while that lasts. */
   readonly unserved: readonly UnservedPort[];
-  /** Parts of Service ports that are left out, each told once for as long as it is so. The rest is served. */
+  /** Parts of Service ports that are left out, each reported once while that lasts. The rest is served. */
   readonly refused: readonly RefusedPart[];
-  /** Health checks that are new or have another answer; `undefined` for a Service that has none any more. */
+  /** New or changed health checks; `undefined` for a Service that no longer has one. */
   readonly healthChecks: ReadonlyMap<ServiceKey, HealthCheck | undefined>;
-  /** When the endpoint changes that are in here were triggered, as far as their controller says: milliseconds since 1970. */
+  /** When these endpoint changes were triggered, if their controller says so: milliseconds since 1970. */
   readonly triggeredAt: readonly number[];
 }
 
@@ -98,19 +98,19 @@ export interface RefusedPart {
   readonly reason: string;
 }
 
-/** What a load balancer is told on the Service's health check node port. */
+/** The answer to a load balancer on the Service's health check node port. */
 export interface HealthCheck {
   readonly port: number;
   /** How many ready endpoints of the Service are on this node; several ports of one address count once. */
   readonly localEndpoints: number;
 }
 
-/** The two endpoint sets of a Service port: that which it is itself, and `local`. */
+/** The two endpoint sets of a Service port: itself, and its `local`. */
 export type EndpointSetName = 'own' | 'local';
 
 /**
- * Tells the listeners of one Service port apart, of which there is one for each address family and endpoint set. Names hold
- * one `/` only, so no id is that of another one.
+ * Identifies a listener: a Service port has one for each address family and endpoint set. Names hold one `/` only, so
+ * ids are unique.
  */
 export type ListenerId =
   | ServicePortName
@@ -123,7 +123,7 @@ export function listenerId(name: ServicePortName, family: IpFamily, set: Endpoin
   return set === 'own' ? ofFamily : `${ofFamily}/local`;
 }
 
-/** A Service port and the listeners that carry it, one for each of its endpoint sets. */
+/** A Service port and its listeners, one for each of its endpoint sets. */
 export interface CarriedPort {
   readonly servicePort: ServicePort;
   readonly listeners: readonly {

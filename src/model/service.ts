@@ -2,7 +2,9 @@ import type { Address, Cidr } from './address.ts';
 
 export type Protocol = 'TCP' | 'UDP' | 'SCTP';
 
-/** `namespace/name` of a Service, or of a slice; both halves are validated DNS names, so the key never needs quoting. */
+/**
+ * `namespace/name` of a Service, or of a slice; both halves are validated DNS names, so the key never needs quoting.
+ */
 export type ServiceKey = `${string}/${string}`;
 
 /**
@@ -48,9 +50,9 @@ export interface Service {
   readonly internalTrafficPolicy?: TrafficPolicy;
   /** For traffic to NodePorts, load balancer IPs and external IPs. Absent: Cluster. */
   readonly externalTrafficPolicy?: TrafficPolicy;
-  /** Who may use the load balancer IPs. Absent: everyone. Empty: nobody, for ranges were given and none could be read. */
+  /** The clients that may use the load balancer IPs. Absent: everyone. Empty (no range could be read): nobody. */
   readonly loadBalancerSourceRanges?: readonly Cidr[];
-  /** The node port on which the load balancer asks whether this node has endpoints. Absent: it does not ask. */
+  /** The node port on which the load balancer checks whether this node has endpoints. Absent: no health checks. */
   readonly healthCheckNodePort?: number;
 }
 
@@ -62,7 +64,7 @@ export interface ServicePortNameParts {
   readonly portName: string;
 }
 
-/** The other way round than {@link servicePortName}. */
+/** The inverse of {@link servicePortName}. */
 export function partsOf(name: ServicePortName): ServicePortNameParts {
   const slash = name.indexOf('/');
   const colon = name.indexOf(':', slash);

@@ -13,7 +13,7 @@ export interface SourceSink {
 
 /** Where Services and endpoints come from: manifest files, an API server. Already validated, already filtered. */
 export interface ServiceSource {
-  /** Resolves when watching has begun. Rejects only for what the user must mend (a path that does not exist). */
+  /** Resolves when watching has begun. Rejects only for mistakes of the user (a path that does not exist). */
   start(sink: SourceSink): Promise<void>;
   stop(): Promise<void>;
 }
@@ -24,14 +24,14 @@ export type SourceEvent =
   | { readonly kind: 'Endpoints'; readonly key: ServiceKey; readonly value: Endpoints | undefined }
   | { readonly kind: 'EndpointSlice'; readonly key: ServiceKey; readonly value: EndpointSlice | undefined };
 
-/** How fresh what the API server told us is. Times are readings of `Clock.now()`. */
+/** How fresh our knowledge of the cluster is. Times are readings of `Clock.now()`. */
 export interface ApiStatus {
-  /** Every kind of object is being followed right now. A connection that died unnoticed still counts, for 35 s at most. */
+  /** All kinds of objects are being watched. A connection that died unnoticed still counts, for 35 s at most. */
   readonly connected: boolean;
-  /** The last byte from the server, whatever it said; `undefined` before the first. */
+  /** When the server last sent anything; `undefined` before. */
   readonly lastContactAt: number | undefined;
-  /** When the last of the kinds was listed for the first time; `undefined` until then. */
+  /** When every kind had been listed once; `undefined` until then. */
   readonly listedAt: number | undefined;
-  /** For how long changes may have been missed, in milliseconds: since the state was last known to be the server's. 0 while connected. */
+  /** How long ago the state was last known to be the server's, in milliseconds. 0 while connected. */
   readonly staleForMs: number;
 }

@@ -166,8 +166,8 @@ export function fixedChains(table: Table, family: IpFamily): readonly Chain[] {
     spec: `-p ${protocol} -m ${protocol} --dport ${port} -m conntrack --ctstate DNAT -j ${target}`,
   });
   const rules = [
-    // Accepted, so that the node's own stack resets the connection: where bridged packets pass iptables (br_netfilter), a
-    // reset from this rule would not find the way back through NAT.
+    // Accepted, so that the node's own stack resets the connection: where bridged packets pass iptables (br_netfilter),
+    // a reset from this rule would not find the way back through NAT.
     rule('tcp', REJECT_PORT, 'ACCEPT'),
     // Rejected here, so that connection tracking keeps no entry that would reject a flow after endpoints have come.
     rule('udp', REJECT_PORT, `REJECT --reject-with ${unreachable}`),

@@ -12,8 +12,8 @@ import type { Table } from '../model/iptables.ts';
  * Three chains are not upstream's (docs/adr/0010, 0016):
  *
  *   clients that connect to a local port itself:     KUBE-NODEPORT-CONTAINER → KUBE-LOCAL-PORTS
- *   packets that NAT sent to be rejected or dropped: filter INPUT            → KUBE-DOORS
- *   packets for a program of the node:               KUBE-DOORS              → KUBE-LET-IN (health checks, docs/adr/0019)
+ *   packets that NAT sent to be rejected or dropped: filter INPUT → KUBE-DOORS
+ *   packets for a program of the node:               KUBE-DOORS → KUBE-LET-IN (health checks, docs/adr/0019)
  */
 export const PORTALS_CONTAINER = 'KUBE-PORTALS-CONTAINER';
 export const PORTALS_HOST = 'KUBE-PORTALS-HOST';
@@ -103,7 +103,10 @@ export interface Jump {
   readonly table: Table;
   readonly from: string;
   readonly to: string;
-  /** Among all rules of `from`, those of other programs included. Jumps of one place stand in the order of {@link JUMPS}. */
+  /**
+   * Among all rules of `from`, those of other programs included. Jumps of one place stand in the order of {@link
+   * JUMPS}.
+   */
   readonly place: 'first' | 'last';
   /** Identifies the jump where the rest of it cannot be read. */
   readonly comment: string;
@@ -171,7 +174,7 @@ export function plainSpec(spec: string): string {
 const KUBE_PROXY_CHAINS: Readonly<Record<Table, RegExp>> = {
   nat: /^KUBE-(?:SERVICES|NODEPORTS|POSTROUTING|NODE-PORT|LOAD-BALANCER|FIRE-WALL|PROXY-CANARY)$/,
   filter:
-    /^KUBE-(?:SERVICES|EXTERNAL-SERVICES|NODEPORTS|FORWARD|PROXY-FIREWALL|NODE-PORT|SOURCE-RANGES-FIREWALL|IPVS-FILTER|IPVS-OUT-FILTER|PROXY-CANARY)$/,
+    /^KUBE-(?:(?:EXTERNAL-)?SERVICES|NODEPORTS|FORWARD|NODE-PORT|(?:PROXY|SOURCE-RANGES)-FIREWALL|IPVS(?:-OUT)?-FILTER|PROXY-CANARY)$/,
   mangle: /^KUBE-PROXY-CANARY$/,
 };
 

@@ -15,8 +15,8 @@ export interface InstalledPort extends ServedSet {
 }
 
 /**
- * How long a retired local port is kept from other Services. Connections and flows that conntrack knows go on to the old
- * local port, whatever the rules say. UDP flows are known for 120 s after their last packet
+ * How long a retired local port is kept from other Services. Connections and flows that conntrack knows go on to the
+ * old local port, whatever the rules say. UDP flows are known for 120 s after their last packet
  * (`nf_conntrack_udp_timeout_stream`), closed connections for at most 120 s (`nf_conntrack_tcp_timeout_time_wait`). An
  * open connection without a peer sends within 300 s (`nf_conntrack_tcp_timeout_max_retrans`) or is reset by the port.
  */
@@ -27,10 +27,13 @@ export const MAX_RETIRED = 4096;
 
 const NAME = /^[a-z0-9][a-z0-9.-]*\/[a-z0-9][a-z0-9.-]*(?::[a-z0-9][a-z0-9-]*)?$/;
 // REDIRECT, and the conditions of external IPs, are in rules of upstream and of versions before docs/adr/0016.
-const PORTAL =
-  /^(?:-s \S+ )?(?:-d \S+ )?(?:-i \S+ )?-p (tcp|udp) -m comment --comment "([^" ]+)( local)?" -m \1 --dport \d+ (?:-m (?:physdev ! --physdev-is-in|addrtype --dst-type LOCAL) )?-j (?:REDIRECT --to-ports |DNAT --to-destination \S*:)(\d+)$/;
-const CLOSED =
-  /^(?:-d \S+ )?-p (tcp|udp) -m comment --comment "([^" ]+)( local)? proxy port" -m \1 --dport (\d+) -j (?:REDIRECT --to-ports |DNAT --to-destination \S*:)1$/;
+const CONDITION = '(?:-m (?:physdev ! --physdev-is-in|addrtype --dst-type LOCAL) )?';
+const TO_PORT = '-j (?:REDIRECT --to-ports |DNAT --to-destination \\S*:)';
+const FOR = '-p (tcp|udp) -m comment --comment "([^" ]+)( local)?';
+const PORTAL = new RegExp(
+  `^(?:-s \\S+ )?(?:-d \\S+ )?(?:-i \\S+ )?${FOR}" -m \\1 --dport \\d+ ${CONDITION}${TO_PORT}(\\d+)$`,
+);
+const CLOSED = new RegExp(`^(?:-d \\S+ )?${FOR} proxy port" -m \\1 --dport (\\d+) ${TO_PORT}1$`);
 const RETIRED =
   /^-p (tcp|udp) -m comment --comment "([^" ]+)( local)? retired at (\d{1,12})" -m \1 --dport (\d+) -j RETURN$/;
 
@@ -65,8 +68,8 @@ export function retiredPorts(specs: Iterable<string>, now: number): readonly Ins
 }
 
 /**
- * All local ports in our chains of the nat table. A port that serves a Service now is not listed as retired. `now`: wall
- * clock, milliseconds since 1970.
+ * All local ports in our chains of the nat table. A port that serves a Service now is not listed as retired. `now`:
+ * wall clock, milliseconds since 1970.
  */
 export function installedPorts(nat: ChainRules, now: number): readonly InstalledPort[] {
   const specs = [...nat].filter(([chain]) => isOurs('nat', chain)).flatMap(([, rules]) => rules);
@@ -111,9 +114,9 @@ interface Retired {
 }
 
 /**
- * The local ports that served a Service port less than {@link RETIRED_FOR_MS} ago. They are written into a chain that no
- * packet enters: like conntrack's entries, rules outlive this process and go with the network namespace. Times are of the
- * wall clock, the only one that two runs have in common.
+ * The local ports that served a Service port less than {@link RETIRED_FOR_MS} ago. They are written into a chain that
+ * no packet enters: like conntrack's entries, rules outlive this process and go with the network namespace. Times are
+ * of the wall clock, the only one that two runs have in common.
  */
 export class RetiredPorts {
   readonly #live = new Map<ServicePortName, readonly InstalledPort[]>();

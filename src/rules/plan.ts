@@ -68,8 +68,8 @@ export function planChange({ table, written, appended = [], deleted }: TableChan
 
 /**
  * The text of one `iptables-restore --noflush` that takes every trace of this program, and of kube-proxy in any of its
- * modes, out of a table; `undefined` when there is none. `dump`: the output of `iptables-save -t table`, empty where the
- * table does not exist. Jumps to these chains are deleted from every other chain.
+ * modes, out of a table; `undefined` when there is none. `dump`: the output of `iptables-save -t table`, empty where
+ * the table does not exist. Jumps to these chains are deleted from every other chain.
  */
 export function planCleanup({ table, dump }: { readonly table: Table; readonly dump: string }): string | undefined {
   const installed: ChainRules = parseDump(dump).get(table) ?? new Map();
@@ -147,8 +147,8 @@ function unwantedChains(table: Table, installed: ChainRules, wanted: readonly Wa
 }
 
 /**
- * The lines that delete jumps to `chains` from chains of other programs. `held` are the chains that a rule jumps to which
- * restore text cannot repeat. Emptied, they do nothing; trying to delete them would fail the whole transaction.
+ * The lines that delete jumps to `chains` from chains of other programs. `held` are the chains that a rule jumps to
+ * which restore text cannot repeat. Emptied, they do nothing; trying to delete them would fail the whole transaction.
  */
 function foreignJumps(
   table: Table,
@@ -200,9 +200,9 @@ function jumpGroups(table: Table): Iterable<readonly Jump[]> {
 }
 
 /**
- * The lines that leave each of `group` in its chain once, in its place. Copies are recognised by their target and deleted
- * as the dump spells them. If they were recognised by our own spelling, a release of iptables that prints it differently
- * would make every sync add one more (kubernetes issue 14870: 164,000 of them).
+ * The lines that leave each of `group` in its chain once, in its place. Copies are recognised by their target and
+ * deleted as the dump spells them. If they were recognised by our own spelling, a release of iptables that prints it
+ * differently would make every sync add one more (kubernetes issue 14870: 164,000 of them).
  */
 function jumpCorrection(group: readonly Jump[], installed: ChainRules): readonly string[] {
   const [first] = group;

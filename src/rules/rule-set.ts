@@ -28,8 +28,8 @@ export interface UnsafeRule {
 }
 
 /**
- * The most rules in one chain. A new connection pays about 12 ns for each, which for this many is lost in the noise of a
- * connect. A change rewrites at most this many.
+ * The most rules in one chain. A new connection pays about 12 ns for each, which for this many is lost in the noise of
+ * a connect. A change rewrites at most this many.
  */
 const MAX_LEAF = 128;
 

@@ -1,17 +1,17 @@
 import { type Address, addressBytes, type IpFamily, parseAddress } from '../model/address.ts';
 import type { ProxiedProtocol } from '../model/service-port.ts';
 
-/** What can be put into a tree: something with a destination, a number of rules, and a place among its like. */
+/** Anything with a destination and a number of rules. */
 export interface TreeItem {
   readonly key: DestinationKey;
   readonly specs: { readonly length: number };
 }
 
-/** What decides the shape of a tree, beside its items. */
+/** Decides the shape of a tree, beside its items. */
 export interface Layout<T> {
-  /** By which items of one leaf are ordered; 0 only for the same item. */
+  /** The order of items in a leaf; 0 only for the same item. */
   readonly order: (a: T, b: T) => number;
-  /** How many rules a leaf may have, where they can be told apart at all. */
+  /** The most rules in a leaf. One with a single destination may have more. */
   readonly maxLeaf: number;
 }
 
@@ -24,7 +24,7 @@ export interface Leaf<T> {
 export interface Branch<T> {
   readonly kind: 'branch';
   readonly size: number;
-  /** What the keys of all items begin with; the next character tells the children apart. */
+  /** The keys of all items begin with it; the next character selects the child. */
   readonly prefix: DestinationKey;
   /** At least two, by that character. */
   readonly children: readonly Child<T>[];
@@ -36,9 +36,10 @@ export interface Child<T> {
 }
 
 /**
- * A radix tree whose leaves hold at most so many rules each; `size` is the rules below a node. Values are never changed: a changed tree shares all that is the same with the one before, so two trees are compared in
- * proportion to what differs. Its shape depends on the items alone, not on the order in which they came, so that a
- * restarted program finds its rules as it left them.
+ * A radix tree whose leaves hold a limited number of rules; `size` counts the rules below a node. Immutable: a changed
+ * tree shares all equal parts with the one before, so the work of comparing two trees is in proportion to the
+ * difference. The shape depends on the items alone, not on the order of insertion, so a restarted program finds its
+ * rules as it left them.
  */
 export type RuleTree<T> = Leaf<T> | Branch<T>;
 
@@ -46,18 +47,18 @@ export function emptyTree<T>(): RuleTree<T> {
   return { kind: 'leaf', size: 0, items: [] };
 }
 
-/** The tree of `items`, which are in order. */
+/** The tree of `items`, which must be in order. */
 export function treeOf<T extends TreeItem>(items: readonly T[], maxLeaf: number): RuleTree<T> {
   const size = items.reduce((sum, item) => sum + item.specs.length, 0);
   const prefix = size <= maxLeaf ? undefined : commonPrefix(items);
-  // Items of one and the same destination cannot be told apart by a jump.
+  // No jump can separate items of the same destination.
   if (prefix === undefined || prefix === items[0]?.key) return { kind: 'leaf', size, items };
   const groups = Map.groupBy(items, (item) => item.key.charAt(prefix.length));
   const children = [...groups].map(([step, group]) => ({ step, tree: treeOf(group, maxLeaf) }));
   return { kind: 'branch', size, prefix, children: children.sort(byStep) };
 }
 
-/** The tree with `item`, which it did not have. */
+/** The tree with a new `item`. */
 export function withItem<T extends TreeItem>(tree: RuleTree<T>, item: T, layout: Layout<T>): RuleTree<T> {
   const { order, maxLeaf } = layout;
   const size = tree.size + item.specs.length;
@@ -81,7 +82,7 @@ export function withItem<T extends TreeItem>(tree: RuleTree<T>, item: T, layout:
   return { kind: 'branch', size, prefix: tree.prefix, children };
 }
 
-/** The tree without `item`, which it had. */
+/** The tree without `item`. Throws when no branch leads to it. */
 export function withoutItem<T extends TreeItem>(tree: RuleTree<T>, item: T, layout: Layout<T>): RuleTree<T> {
   const { order, maxLeaf } = layout;
   if (tree.kind === 'leaf') {
@@ -139,9 +140,9 @@ function shared(a: string, b: string): string {
 }
 
 /**
- * What a rule matches on, most significant first, one character a step: the address in hexadecimal (not in chains of
- * node ports, which have none), `t` or `u` for the protocol, the port in hexadecimal. "0a600001t0050" is
- * 10.96.0.1:80/TCP, "t7580" the NodePort 30080/TCP. A prefix of it is a set of destinations that one rule can match.
+ * A destination as text, most significant part first: the address in hexadecimal (absent for node ports), `t` or `u`
+ * for the protocol, the port in hexadecimal. "0a600001t0050" is 10.96.0.1:80/TCP, "t7580" the NodePort 30080/TCP. A
+ * prefix of it is a set of destinations that one rule can match.
  */
 export type DestinationKey = string;
 

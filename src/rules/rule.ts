@@ -42,8 +42,8 @@ export function retiredComment(owner: ServedSet, seconds: number): string {
 const MAX_COMMENT_BYTES = 255;
 
 /**
- * Far above what we write. iptables-restore reads lines into a buffer of 10,240 bytes and reads the rest of a longer one
- * as another line, so excess length can do what a newline does.
+ * Far above what we write. iptables-restore reads lines into a buffer of 10,240 bytes and reads the rest of a longer
+ * one as another line, so excess length can do what a newline does.
  */
 const MAX_SPEC_BYTES = 1024;
 

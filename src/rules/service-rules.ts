@@ -13,7 +13,7 @@ import {
   PORTALS_HOST,
   REJECT_PORT,
 } from './chains.ts';
-import { DESTINATION_KINDS, destinations, localPortsOf, type Portal, type Target } from './portal.ts';
+import { DESTINATION_KINDS, destinations, localPortsOf, type Portal } from './portal.ts';
 import { type Origin, type Route, type RouteFacts, routesTo } from './routes.ts';
 import { closedPortComment, healthCheckComment, portComment } from './rule.ts';
 import { addressKey, type DestinationKey, portKey } from './rule-tree.ts';
@@ -180,11 +180,8 @@ function routeSpec(
 ): string {
   const from = source === undefined ? '' : `-s ${source.network}/${source.prefixLength} `;
   const by = inInterface === undefined ? '' : `-i ${inInterface} `;
-  return `${from}${destination}${by}${toPort(protocol, port, portComment({ name, set: setOf(target) }))} ${dnat(target.port)}`;
-}
-
-function setOf(target: Target) {
-  return target.kind === 'listener' ? target.set : 'own';
+  const set = target.kind === 'listener' ? target.set : 'own';
+  return `${from}${destination}${by}${toPort(protocol, port, portComment({ name, set }))} ${dnat(target.port)}`;
 }
 
 function toAddress(address: Address): string {

@@ -9,11 +9,11 @@ import {
 } from '../model/endpoint.ts';
 import type { ServicePortSpec, TrafficPolicy } from '../model/service.ts';
 
-/** An endpoint of one Service port, with what is known of it. */
+/** An endpoint of one Service port, with its state. */
 export interface Candidate {
   readonly endpoint: Endpoint;
   readonly state: EndpointAddress;
-  /** An operator has taken it out: it serves nobody new, whatever its state. */
+  /** An operator has drained it: it gets no new connections, whatever its state. */
   readonly isDrained?: true;
 }
 
@@ -30,14 +30,14 @@ export interface CategorizedEndpoints {
   readonly cluster?: readonly Candidate[];
   /** For traffic under the policy Local. Absent when there is no such traffic. */
   readonly local?: readonly Candidate[];
-  /** Some endpoint in the cluster can serve, be it one that this node may not use. */
+  /** Some endpoint in the cluster can serve, though perhaps not traffic of this node. */
   readonly hasAny: boolean;
 }
 
 /**
- * Who may serve what: upstream's rules (`pkg/proxy/topology.go` CategorizeEndpoints). Ready endpoints serve. Where there
- * is none, those that still serve while they terminate do, which is decided for the cluster and for this node apart.
- * Traffic from inside the cluster to external addresses goes by the policy Cluster, whatever the external policy is.
+ * Which endpoints serve which traffic, by upstream's rules (`pkg/proxy/topology.go` CategorizeEndpoints). Ready
+ * endpoints serve. If none is ready, endpoints that still serve while they terminate do; the cluster and this node
+ * decide this separately. Traffic from inside the cluster to external addresses always has the policy Cluster.
  */
 export function categorizeEndpoints(
   candidates: readonly Candidate[],
@@ -65,7 +65,7 @@ export function isLastResort({ state, isDrained }: Candidate): boolean {
   return state.serving && state.terminating && !isDrained;
 }
 
-/** Ready ones; where there are none, those that still serve while they terminate. */
+/** The ready ones; if there are none, those that still serve while they terminate. */
 export function usable(
   candidates: readonly Candidate[],
   prefer: (ready: readonly Candidate[]) => readonly Candidate[] = (ready) => ready,
@@ -79,9 +79,9 @@ function preferred(ready: readonly Candidate[], node: NodeTopology): readonly Ca
 }
 
 /**
- * Whose hints decide, those for nodes or those for zones, and the endpoints that they give to this node. Hints of a kind
- * count only when every ready endpoint has some and one of them names us: a slice that is half written, or a node that
- * was left out, must not lose endpoints.
+ * The kind of hints that decides, and the endpoints with hints for this node. Hints of a kind count only when every
+ * ready endpoint has some and one of them names this node or zone: a half-written slice, or a node without hints, must
+ * not lose endpoints.
  */
 export function decidingHints(
   ready: readonly Candidate[],
@@ -103,17 +103,17 @@ function hintedFor(
   return ours.length > 0 ? ours : undefined;
 }
 
-/** What endpoints become candidates of. */
+/** Decides which endpoints become candidates. */
 export interface CandidateFacts {
   readonly family: IpFamily;
-  /** Whether an operator has taken it out. */
+  /** Whether an operator has drained it. */
   isDrained(endpoint: Endpoint): boolean;
 }
 
 /**
- * Whether the endpoints' port is that of the Service port. The name and the protocol count (upstream
- * `pkg/proxy/endpointslicecache.go`, `endpointInfoByServicePort`). Upstream's userspace mode compared names only, and so
- * gave TCP endpoints to a UDP port.
+ * Whether endpoints with this port belong to the Service port, by name and protocol (upstream
+ * `pkg/proxy/endpointslicecache.go`, `endpointInfoByServicePort`). Upstream's userspace mode compared names only, and
+ * so gave TCP endpoints to a UDP port.
  */
 export function matchesSpec(port: EndpointPort, spec: PortIdentity): boolean {
   return port.name === spec.name && port.protocol === spec.protocol;
@@ -121,7 +121,7 @@ export function matchesSpec(port: EndpointPort, spec: PortIdentity): boolean {
 
 type PortIdentity = Pick<ServicePortSpec, 'name' | 'protocol'>;
 
-/** The endpoints of one Service port, each once and in an order that does not depend on that of the groups. */
+/** The endpoints of one Service port, each once, in an order that does not depend on the order of groups. */
 export function candidatesOf(
   groups: readonly EndpointGroup[],
   spec: PortIdentity,
@@ -144,8 +144,8 @@ export function candidatesOf(
 }
 
 /**
- * While an endpoint moves from one slice to another, both may list it, and one of them is old. Believing the one that
- * can do more costs a retry at worst; believing the other could leave a Service without endpoints.
+ * While an endpoint moves from one slice to another, both may list it, and one of them is outdated. Believing the
+ * better state costs a retry at worst; believing the other could leave a Service without endpoints.
  */
 function better(a: Candidate, b: Candidate): boolean {
   const difference = rank(a) - rank(b);

@@ -9,14 +9,14 @@ interface Entry {
 }
 
 /**
- * Which endpoint each client had last, for `sessionAffinity: ClientIP`. Bounded: beyond `maxClients` the client that
- * has been silent the longest is forgotten.
+ * The last endpoint of each client, for `sessionAffinity: ClientIP`. Beyond `maxClients`, the client that has been
+ * silent the longest is forgotten.
  *
  * The order of use is a linked list, not the insertion order of the Map: finding a Map's first key walks over the holes
- * that earlier deletions left, which made each new client of a full table of 65,536 cost 13 µs.
+ * of earlier deletions, which made each new client of a full table of 65,536 cost 13 µs.
  */
 export class ClientAffinity {
-  /** May be changed at any time; holds for the entries that exist, too. */
+  /** May be changed at any time; applies to existing entries, too. */
   timeoutMs: number;
   readonly #maxClients: number;
   readonly #entries = new Map<string, Entry>();
@@ -28,25 +28,25 @@ export class ClientAffinity {
     this.#maxClients = maxClients;
   }
 
-  /** Clients remembered; those whose time is up count until the next look-up or the bound drops them. */
+  /** Remembered clients. Expired ones count until the next look-up or the bound drops them. */
   get size(): number {
     return this.#entries.size;
   }
 
-  /** The client's endpoint, unless its last use lies `timeoutMs` or more back (upstream: `floor(age) >= ttl`). */
+  /** The client's endpoint, unless its last use was `timeoutMs` or more ago (upstream: `floor(age) >= ttl`). */
   get(client: string, nowMs: number): Endpoint | undefined {
     while (this.#oldest !== undefined && this.#isExpired(this.#oldest, nowMs)) this.#remove(this.#oldest);
     const entry = this.#entries.get(client);
     return entry === undefined || this.#isExpired(entry, nowMs) ? undefined : entry.endpoint;
   }
 
-  /** Writes the client's endpoint and begins its time anew. */
+  /** Sets the client's endpoint and restarts its timeout. */
   set(client: string, endpoint: Endpoint, nowMs: number): void {
     const entry = this.#entries.get(client);
     if (entry !== undefined) {
       this.#unlink(entry);
       entry.endpoint = endpoint;
-      // A retry brings the time at which its connection began, which another connection may have overtaken.
+      // A retry passes the start time of its connection; another connection may have started later.
       entry.usedMs = Math.max(entry.usedMs, nowMs);
       this.#append(entry);
       return;
@@ -57,13 +57,13 @@ export class ClientAffinity {
     if (this.#entries.size > this.#maxClients && this.#oldest !== undefined) this.#remove(this.#oldest);
   }
 
-  /** Nothing happens when the client has another endpoint by now. */
+  /** Does nothing when the client has another endpoint by now. */
   forget(client: string, endpoint: Endpoint): void {
     const entry = this.#entries.get(client);
     if (entry?.endpoint === endpoint) this.#remove(entry);
   }
 
-  /** From the one that has been silent the longest to the last. */
+  /** From the client that has been silent the longest to the most recent. */
   *[Symbol.iterator](): Iterator<{ readonly client: string; readonly endpoint: Endpoint; readonly usedMs: number }> {
     for (let entry = this.#oldest; entry !== undefined; entry = entry.newer) yield entry;
   }

@@ -4,13 +4,13 @@ import { endpointName } from '../model/endpoint.ts';
 /** Endpoints that went for good at the same time. */
 export type Departure = ReadonlySet<string>;
 
-/** Tells which endpoints of a listener have gone for good, and whether they are still gone some time later. Pure. */
+/** Tracks which endpoints of a listener have gone for good, and whether they are still gone some time later. Pure. */
 export class Departures {
   #present: ReadonlySet<string> = new Set();
-  /** By `endpointName`: when each one went. */
+  /** By `endpointName`. */
   readonly #gone = new Map<string, Departure>();
 
-  /** Which endpoints this takes away, if any. {@link end} is due for them. */
+  /** Returns the endpoints that have gone now, if any. Call {@link end} for them later. */
   update({ endpoints, draining = [] }: Pick<Backends, 'endpoints' | 'draining'>): Departure | undefined {
     const present = new Set([...endpoints, ...draining].map(endpointName));
     for (const name of present) this.#gone.delete(name);
@@ -19,12 +19,12 @@ export class Departures {
     return this.#note(left);
   }
 
-  /** A connection has this endpoint; it went meanwhile if there is an answer, and {@link end} is due. */
+  /** A connection has this endpoint. Returns a departure, like {@link update}, if the endpoint has gone meanwhile. */
   connected(name: string): Departure | undefined {
     return this.#present.has(name) || this.#gone.has(name) ? undefined : this.#note([name]);
   }
 
-  /** Those of a departure that have not come back since. */
+  /** The endpoints of a departure that have not come back since. */
   end(departure: Departure): ReadonlySet<string> {
     const gone = new Set([...departure].filter((name) => this.#gone.get(name) === departure));
     for (const name of gone) this.#gone.delete(name);

@@ -165,9 +165,9 @@ function chooseEndpoints(
 }
 
 /**
- * The addresses of this node at which an endpoint has `port`, on which the Service itself is reached there. A connection
- * to such an address and port comes from the proxy of another node, which has chosen this very endpoint, or from a client
- * of the Service. Balanced again, it might go from node to node for ever (docs/adr/0019).
+ * The addresses of this node at which an endpoint has `port`, on which the Service itself is reached there. A
+ * connection to such an address and port comes from the proxy of another node, which has chosen this very endpoint, or
+ * from a client of the Service. Balanced again, it might go from node to node for ever (docs/adr/0019).
  */
 function endpointsNamedBy(
   port: number,

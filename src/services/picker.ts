@@ -16,8 +16,9 @@ export function dialTimeoutMs(attempt: number): number {
 }
 
 /**
- * No further endpoint is tried for a client that has waited this long. Whether the client still waits is unknown, because
- * one that has gone looks like one that has ended its direction early; and all of hundreds of endpoints may be dead.
+ * No further endpoint is tried for a client that has waited this long. Whether the client still waits is unknown,
+ * because one that has gone looks like one that has ended its direction early; and all of hundreds of endpoints may be
+ * dead.
  */
 export const LONGEST_DIALLING_MS = 30_000;
 
@@ -47,8 +48,8 @@ export class Picker {
   }
 
   /**
-   * Takes effect for the next candidate, of picks under way too. Returns whether the set of endpoints changed; only then
-   * do turns begin anew, over a fresh shuffle.
+   * Takes effect for the next candidate, of picks under way too. Returns whether the set of endpoints changed; only
+   * then do turns begin anew, over a fresh shuffle.
    */
   update({ endpoints, affinity }: Backends): boolean {
     if (affinity.type === 'None') {
@@ -156,8 +157,8 @@ export class Pick {
 }
 
 /**
- * The endpoint of the client's affinity. Entries of endpoints that left are dead at once, because the endpoint is another
- * object when it returns; so no update has to walk over every client.
+ * The endpoint of the client's affinity. Entries of endpoints that left are dead at once, because the endpoint is
+ * another object when it returns; so no update has to walk over every client.
  */
 function pinned({ affinity, turns }: PickerState, client: string, nowMs: number): Endpoint | undefined {
   const endpoint = affinity?.get(client, nowMs);
@@ -165,8 +166,8 @@ function pinned({ affinity, turns }: PickerState, client: string, nowMs: number)
 }
 
 /**
- * Strict turns over a shuffled list. All nodes of a cluster see the same list; the shuffle keeps them from beginning with
- * the same endpoint (upstream `pkg/proxy/userspace/roundrobin.go`, `shuffleEndpoints`).
+ * Strict turns over a shuffled list. All nodes of a cluster see the same list; the shuffle keeps them from beginning
+ * with the same endpoint (upstream `pkg/proxy/userspace/roundrobin.go`, `shuffleEndpoints`).
  *
  * An endpoint is the same object while it stays in the set, and another object after it has left and come back. So a
  * remembered endpoint is compared by identity, and what was remembered of one that left never applies to its return.

@@ -52,13 +52,13 @@ export interface ServiceTrackerOptions extends AddressPolicy {
   readonly servedFamilies?: () => readonly IpFamily[];
 }
 
-/** What is known of one Service. Each part may arrive first; endpoints outlive their Service on purpose. */
+/** One Service and its endpoints. Each part may arrive first; endpoints outlive their Service on purpose. */
 interface Entry {
   service: Service | undefined;
   endpoints: Endpoints | undefined;
-  // Mostly there is one of each, for which a map takes four times the memory of a list.
+  // Usually one, for which a map takes four times the memory of a list.
   slices: readonly EndpointSlice[];
-  /** What the last snapshot said of it. */
+  /** As of the last delta. */
   served: readonly ServicePort[];
   healthCheck: HealthCheck | undefined;
   reported: ReadonlySet<string>;
@@ -68,20 +68,20 @@ const NOTHING_REPORTED: ReadonlySet<string> = new Set();
 const NOTHING_DERIVED: Derived = { ports: new Map(), unserved: [], refused: [], healthCheck: undefined };
 
 /**
- * Joins Services with their endpoints, within one address family. Events only record; {@link takeDelta} derives new
- * snapshots for the Services that were touched and compares them with the last ones, so an edit that was undone in
- * between costs nothing downstream, and the work is in proportion to the change.
+ * Joins Services with their endpoints, within one address family. Events only record. {@link takeDelta} derives new
+ * snapshots for the Services that were touched and compares them with the last ones. So work is in proportion to the
+ * change, and an edit that was undone in between costs nothing downstream.
  *
- * A Service may also be touched by another: when that takes or leaves an address that this one's endpoints or external
- * IPs name. What a snapshot says depends on what is known, never on the order in which it came.
+ * A Service may also touch another: when it takes or leaves an address that the other's endpoints or external IPs name.
+ * A snapshot depends on the known objects, never on the order of events.
  */
 export class ServiceTracker {
   readonly #options: ServiceTrackerOptions & { readonly family: IpFamily };
   readonly #entries = new Map<ServiceKey, Entry>();
-  /** A slice may be moved to another Service by its label; the old one must let go of it. */
+  /** A slice's label may move it to another Service; the old one must then forget it. */
   readonly #serviceOfSlice = new Map<ServiceKey, ServiceKey>();
   readonly #touched = new Set<ServiceKey>();
-  /** Of the touched ones, since the last delta that had them. */
+  /** Of the touched Services, since the last delta with them. */
   readonly #triggers = new Map<ServiceKey, readonly number[]>();
   readonly #addresses: KnownAddresses;
   #topology: NodeTopology = {};
@@ -110,8 +110,8 @@ export class ServiceTracker {
   }
 
   /**
-   * All that is known, as events for another tracker, of one Service at a time. Both may be told of more between two
-   * Services, but not before the events of one are applied: they say what is known at that moment.
+   * Everything known, as events for another tracker, one Service at a time. Both trackers may get other events between
+   * two steps, but the yielded events must be applied first, because they are valid at that moment.
    */
   *contents(): Generator<readonly SourceEvent[]> {
     for (const [key, { service, endpoints, slices }] of this.#entries) {
@@ -123,14 +123,14 @@ export class ServiceTracker {
     }
   }
 
-  /** Traffic policies and topology hints are compared with this node; until this is known, no endpoint is local. */
+  /** What traffic policies and topology hints are compared with. Until it is set, no endpoint is local. */
   setTopology(topology: NodeTopology): void {
     if (isDeepStrictEqual(topology, this.#topology)) return;
     this.#topology = topology;
     this.#touchAll();
   }
 
-  /** Every address that this node has, so that endpoints and external IPs that lead back to it are recognised. */
+  /** All addresses of this node: endpoints and external IPs may lead back to them. */
   setNodeAddresses(addresses: Iterable<Address>): void {
     const nodeAddresses = new Set(addresses);
     if (isDeepStrictEqual(nodeAddresses, this.#addresses.nodeAddresses)) return;
@@ -138,7 +138,9 @@ export class ServiceTracker {
     this.#touchAll();
   }
 
-  /** All endpoints that an operator has drained: they get no new connections. Work is in proportion to the difference. */
+  /**
+   * All endpoints that an operator has drained: they get no new connections. Work is in proportion to the difference.
+   */
   setDrained(endpoints: Iterable<Endpoint>): void {
     const before = this.#drained;
     const drained = new Map([...endpoints].map((endpoint) => [endpointName(endpoint), endpoint]));
@@ -158,8 +160,8 @@ export class ServiceTracker {
   }
 
   /**
-   * Every known endpoint of a Service port, with what one of its endpoint sets makes of it as of now, which may be ahead
-   * of {@link takeDelta}. Empty for a Service port that is not served.
+   * Every known endpoint of a Service port, with what one of its endpoint sets makes of it as of now, which may be
+   * ahead of {@link takeDelta}. Empty for a Service port that is not served.
    */
   candidates(name: ServicePortName, set: EndpointSetName): readonly EndpointVerdict[] {
     const [key] = name.split(':') as [ServiceKey];
@@ -170,8 +172,8 @@ export class ServiceTracker {
   }
 
   /**
-   * The Service ports that have this endpoint, ready or not; some may come twice. There may be thousands, so a step looks
-   * at one object that mentions the address.
+   * The Service ports that have this endpoint, ready or not; some may come twice. There may be thousands, so a step
+   * looks at one object that mentions the address.
    */
   *withEndpoint({ address, port }: Endpoint): Generator<readonly ServicePortName[], undefined> {
     for (const mention of this.#addresses.mentionsOf(address)) {
@@ -210,17 +212,17 @@ export class ServiceTracker {
     return this.#addresses.takeNewPorts();
   }
 
-  /** Whether {@link takeDelta} has anything left to look at. */
+  /** Whether {@link takeDelta} has Services left. */
   get hasChanges(): boolean {
     return this.#touched.size > 0;
   }
 
-  /** How many Services {@link takeDelta} has left to look at. */
+  /** How many Services {@link takeDelta} has left. */
   get pendingServices(): number {
     return this.#touched.size;
   }
 
-  /** What is different since the last call, in the first `maxServices` of the Services that were touched. */
+  /** What changed since the last call, in the first `maxServices` of the touched Services. */
   takeDelta(maxServices = Number.POSITIVE_INFINITY): SnapshotDelta {
     const delta: MutableDelta = {
       upserted: [],
@@ -292,7 +294,7 @@ export class ServiceTracker {
     }
   }
 
-  /** Only of slices with addresses of this family: the other's changes nothing here. */
+  /** Slices of the other family change nothing here. */
   #noteTrigger({ service, group, triggeredAt }: EndpointSlice): void {
     const [first] = group.addresses;
     if (triggeredAt === undefined || first === undefined || familyOf(first.address) !== this.#options.family) return;

@@ -20,9 +20,10 @@ export interface BoundedFrequencyOptions {
 const FIRST_RETRY_MS = 1_000;
 
 /**
- * Runs one function as often as requested, yet bounded both ways (upstream `pkg/util/async/bounded_frequency_runner.go`):
- * requests during a run or inside the minimal interval fold into one later run, and the first request on a quiet node
- * runs at once. Unlike upstream, a failed run is retried with growing waits instead of waiting for the next period.
+ * Runs one function as often as requested, yet bounded both ways (upstream
+ * `pkg/util/async/bounded_frequency_runner.go`): requests during a run or inside the minimal interval fold into one
+ * later run, and the first request on a quiet node runs at once. Unlike upstream, a failed run is retried with growing
+ * waits instead of waiting for the next period.
  */
 export class BoundedFrequencyRunner {
   readonly #options: BoundedFrequencyOptions;

@@ -21,9 +21,9 @@ export interface CleanupOptions {
 }
 
 /**
- * Takes every trace of the proxy out of every table of both families, and makes the kernel forget the UDP flows that its
- * rules have led to a local port: nothing listens there any more. Goes on past failures; resolves with how many there
- * were, each of them logged. A program that is not installed is none.
+ * Removes every trace of the proxy from every table of both families, and the UDP entries of connection tracking that
+ * lead to its local ports, where nothing listens any more. Logs each failure, continues, and resolves with the number
+ * of failures. A missing iptables program does not count as one.
  */
 export async function cleanUp({ flavours, conntrack, clock, log }: CleanupOptions): Promise<number> {
   const udpPorts = new Set<number>();

@@ -44,12 +44,12 @@ const PORTALS_PER_STEP = 32;
 const RETRY = { firstMs: 1_000, maxMs: 30_000 };
 
 /**
- * Carries the changes of one address family one way: source events → tracker → listeners → rules and flows. Endpoint and
- * affinity changes reach the pickers at once. Only changes of rules wait for a sync, so endpoint churn of a busy cluster
- * never starts iptables. Many changes are processed in slices, and changes that arrive meanwhile join them.
+ * Carries the changes of one address family one way: source events → tracker → listeners → rules and flows. Endpoint
+ * and affinity changes reach the pickers at once. Only changes of rules wait for a sync, so endpoint churn of a busy
+ * cluster never starts iptables. Many changes are processed in slices, and changes that arrive meanwhile join them.
  *
- * Two facts go back up, both in the constructor: the listeners report that portals changed, which requests a sync, and the
- * tracker reads which local ports are open, so that an endpoint that names one of them is refused.
+ * Two facts go back up, both in the constructor: the listeners report that portals changed, which requests a sync, and
+ * the tracker reads which local ports are open, so that an endpoint that names one of them is refused.
  */
 export class Controller implements SourceSink {
   readonly #options: ControllerOptions;
@@ -85,8 +85,9 @@ export class Controller implements SourceSink {
   }
 
   /**
-   * Reads which local ports the rules of a previous run lead to. Nothing is opened before that, because its Service ports
-   * keep their local ports. Resolves when they are known; retries until then, for without iptables nothing can be served.
+   * Reads which local ports the rules of a previous run lead to. Nothing is opened before that, because its Service
+   * ports keep their local ports. Resolves when they are known; retries until then, for without iptables nothing can be
+   * served.
    */
   async start(): Promise<void> {
     const { clock, log, health, rules, ports } = this.#options;
@@ -136,7 +137,9 @@ export class Controller implements SourceSink {
     await Promise.all([this.#runner.stop(), this.#canary.stop()]);
   }
 
-  /** Stops, and waits until no listener is being opened, updated or closed, so that another process can take them over. */
+  /**
+   * Stops, and waits until no listener is being opened, updated or closed, so that another process can take them over.
+   */
   async pause(): Promise<void> {
     // First what may take long: until then changes of endpoints reach the pickers.
     await Promise.all([this.#runner.stop(), this.#canary.stop()]);
@@ -153,7 +156,9 @@ export class Controller implements SourceSink {
     else void this.start();
   }
 
-  /** The listeners know everything that the sources have said. False until {@link start} and {@link synced} are done. */
+  /**
+   * The listeners know everything that the sources have said. False until {@link start} and {@link synced} are done.
+   */
   get hasCaughtUp(): boolean {
     return this.#isReady && this.#flushing === undefined;
   }
@@ -218,7 +223,9 @@ export class Controller implements SourceSink {
     await this.#options.listeners.settled();
   }
 
-  /** An endpoint may name a new local port. Its connections would come back, so it is refused before rules lead there. */
+  /**
+   * An endpoint may name a new local port. Its connections would come back, so it is refused before rules lead there.
+   */
   async #recheckEndpoints(): Promise<void> {
     const { tracker, listeners } = this.#options;
     if (!listeners.takeNewPorts()) return;

@@ -2,7 +2,7 @@ import { type Endpoint, endpointName } from '../model/endpoint.ts';
 import type { ServiceTracker } from '../services/service-tracker.ts';
 import type { Controller } from './controller.ts';
 
-/** Each costs memory and a little time at every change, also of an endpoint that has gone for good. */
+/** Each costs memory and a little time at every change, even after the endpoint has gone for good. */
 export const MAX_DRAINED = 10_000;
 
 /** Of one address family. */
@@ -11,7 +11,7 @@ export interface DrainedPipeline {
   readonly controller: Pick<Controller, 'trackerChanged'>;
 }
 
-/** The endpoints that an operator has taken out, in every address family. */
+/** The endpoints that an operator has drained, in every address family. */
 export class Drains {
   readonly #pipelines: readonly DrainedPipeline[];
   /** By {@link endpointName}. */
@@ -27,7 +27,7 @@ export class Drains {
   }
 
   has(endpoint: Endpoint): boolean {
-    // Asked of very many endpoints while, nearly always, none is.
+    // Called for very many endpoints while, nearly always, none is drained.
     return this.#endpoints.size > 0 && this.#endpoints.has(endpointName(endpoint));
   }
 
@@ -36,25 +36,25 @@ export class Drains {
     if (this.has(endpoint)) return true;
     if (this.#endpoints.size >= MAX_DRAINED) return false;
     this.#endpoints.set(endpointName(endpoint), endpoint);
-    this.#tell();
+    this.#apply();
     return true;
   }
 
   /** `false` when it was not drained. */
   undrain(endpoint: Endpoint): boolean {
     if (!this.#endpoints.delete(endpointName(endpoint))) return false;
-    this.#tell();
+    this.#apply();
     return true;
   }
 
-  /** All that another process had drained. */
+  /** Takes over what another process had drained. */
   replace(endpoints: readonly Endpoint[]): void {
     this.#endpoints.clear();
     for (const endpoint of endpoints) this.#endpoints.set(endpointName(endpoint), endpoint);
-    this.#tell();
+    this.#apply();
   }
 
-  #tell(): void {
+  #apply(): void {
     for (const { tracker, controller } of this.#pipelines) {
       tracker.setDrained(this.#endpoints.values());
       controller.trackerChanged();

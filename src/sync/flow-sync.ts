@@ -72,8 +72,8 @@ interface Treatment {
 }
 
 /**
- * The UDP entries of connection tracking that a change of rules makes wrong: those to a destination that is new, that is
- * gone, or whose local ports or policy changed. Work is in proportion to the change. For one address family.
+ * The UDP entries of connection tracking that a change of rules makes wrong: those to a destination that is new, that
+ * is gone, or whose local ports or policy changed. Work is in proportion to the change. For one address family.
  */
 export class StaleFlows {
   readonly #family: IpFamily;

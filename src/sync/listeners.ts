@@ -87,7 +87,9 @@ export class Listeners {
     this.#onPortalsChanged = callback;
   }
 
-  /** Takes over ports that are open already, in the data plane and perhaps in the kernel's rules. First of all calls. */
+  /**
+   * Takes over ports that are open already, in the data plane and perhaps in the kernel's rules. First of all calls.
+   */
   adopt(ports: readonly AdoptedPort[]): void {
     for (const { id, name, protocol, localPort } of ports) {
       const set = this.#slot(name, 'own').id === id ? 'own' : 'local';
@@ -370,8 +372,8 @@ export class Listeners {
     }
     throw new ListenError(
       'address-in-use',
-      `no local port is free: of the ${ports.size} there are, ${tried.size} were tried and are in use by other programs, ` +
-        'and the rest are in use by other Service ports or were until lately; widen --proxy-port-range',
+      `no local port is free: of the ${ports.size} there are, ${tried.size} were tried and are in use by other ` +
+        'programs, and the rest are in use by other Service ports or were until lately; widen --proxy-port-range',
     );
   }
 

@@ -120,8 +120,8 @@ interface HistoryEntry {
 }
 
 /**
- * Which listener recently had which local port. The kernel still sends packets of known connections and flows to the old
- * local port (conntrack), so another Service there would get packets of strangers.
+ * Which listener recently had which local port. The kernel still sends packets of known connections and flows to the
+ * old local port (conntrack), so another Service there would get packets of strangers.
  */
 class PortHistory {
   /** By local port, the first to expire first. */

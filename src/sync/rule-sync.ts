@@ -20,24 +20,24 @@ export interface RuleSyncOptions {
   /** That of `DataPlaneOptions`. */
   readonly connectionMark?: number | undefined;
   /**
-   * Of the same family. Asked before every sync, as a node's address may change; what was known last is kept when there
-   * is none.
+   * Of the same family. Called before every sync, because a node's address may change. While it returns `undefined`,
+   * the last facts are used.
    */
   readonly node: () => NodeFacts | undefined;
 }
 
-/** Brings the kernel's rules in line with the portals; work is in proportion to what changed. */
+/** Makes the kernel's rules those of the portals. Work is in proportion to the change. */
 export class RuleSync {
   readonly #options: RuleSyncOptions;
   readonly #reports: ChangedReports;
   readonly #portals = new Map<ServicePortName, Portal>();
   readonly #retiredPorts = new RetiredPorts();
-  /** The filter table first: a packet that NAT sends to a local port must already be let in. */
+  /** The filter table first: it must already accept packets that NAT sends to a local port. */
   readonly #tables: readonly (readonly [Table, TableSync])[];
-  /** At which everything was as it was installed. */
+  /** The last generation at which the rules were found as installed. */
   #intactGeneration: string | undefined;
-  /** The rules of all portals, for the node as it was when it was made. */
-  #book: { readonly node: NodeFacts; readonly rules: RuleSet } | undefined;
+  /** The rules of all portals, for these facts of the node. */
+  #rules: { readonly node: NodeFacts; readonly rules: RuleSet } | undefined;
 
   constructor(options: RuleSyncOptions) {
     this.#options = options;
@@ -51,7 +51,7 @@ export class RuleSync {
   /** Takes note of changed portals; the next {@link sync} installs them. */
   apply({ upserted, removed }: PortalDelta): void {
     const now = this.#options.clock.wallNow();
-    const rules = (this.#book ?? this.#openBook())?.rules;
+    const rules = (this.#rules ?? this.#currentRules())?.rules;
     for (const name of removed) {
       this.#portals.delete(name);
       this.#retiredPorts.remove(name, now);
@@ -65,29 +65,29 @@ export class RuleSync {
   }
 
   /**
-   * Installs the rules for all portals and takes all others of ours out. With `verify` it reads the kernel's rules even
-   * if it thinks to know them, and offers rules again that the kernel refused. Rejects with an `IptablesError`; what
-   * was installed before then stands, table by table, and the next sync does all that this one did not.
+   * Installs the rules for all portals and removes all other rules of ours. With `verify` it reads the kernel's rules
+   * first, and retries rules that the kernel refused. Rejects with an `IptablesError`; each table then has its old or
+   * its new rules, and the next sync does the rest.
    */
   async sync({ verify }: { readonly verify: boolean }): Promise<void> {
-    const book = this.#openBook();
+    const book = this.#currentRules();
     if (book === undefined) {
       throw new Error(`this node has no ${this.#options.family} address to lead rules to`);
     }
     this.#reportLeftOut(book.rules);
-    // As they are now: what is applied while this goes on comes into the next sync, in all tables.
+    // A snapshot: portals applied meanwhile wait for the next sync, in all tables.
     const trees = book.rules.trees();
     for (const [table, sync] of this.#tables) await sync.sync(treesOf(trees, table), { verify });
   }
 
   /**
-   * Whether the jumps to our chains, and the root chains, are as they were installed. While nothing changes, by us or by
-   * others, it starts no program, and it is cheap however many Services there are, so it can be asked every other second.
-   * What it does not see, a sync with `verify` does. Rejects with an `IptablesError`.
+   * Whether the jumps to our chains, and the root chains, are as they were installed. It is cheap, however many
+   * Services there are, and starts no program while no rule changes, so it can be called every other second. What it
+   * misses, a sync with `verify` finds. Rejects with an `IptablesError`.
    */
   async canary(): Promise<boolean> {
     const { iptables, family } = this.#options;
-    // Asked before a closer look: what changes during that is looked at the next time.
+    // Read before the look, so that a change during the look is noticed by the next one.
     const generation = iptables.generation(family);
     if (generation !== undefined && generation === this.#intactGeneration) return true;
     for (const [, sync] of this.#tables) {
@@ -97,23 +97,20 @@ export class RuleSync {
     return true;
   }
 
-  /**
-   * The local ports that rules in the kernel lead to now, and those that have done so of late. Rejects with an
-   * `IptablesError`.
-   */
+  /** The local ports that rules in the kernel lead to, or led to recently. Rejects with an `IptablesError`. */
   async installedPorts(): Promise<readonly InstalledPort[]> {
     const { iptables, family, clock } = this.#options;
     const nat = await readTable(clock, 'nat', await iptables.save(family, 'nat'));
     return installedPorts(nat, clock.wallNow());
   }
 
-  /** Starts a new book when the node is another one; `undefined` while its address has never been known. */
-  #openBook() {
+  /** Makes new rules when the node has changed; `undefined` while its address has never been known. */
+  #currentRules() {
     const node = this.#options.node();
-    if (node !== undefined && !isDeepStrictEqual(node, this.#book?.node)) {
-      this.#book = { node, rules: new RuleSet(node, this.#portals.values()) };
+    if (node !== undefined && !isDeepStrictEqual(node, this.#rules?.node)) {
+      this.#rules = { node, rules: new RuleSet(node, this.#portals.values()) };
     }
-    return this.#book;
+    return this.#rules;
   }
 
   #reportLeftOut(book: RuleSet): void {

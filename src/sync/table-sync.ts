@@ -42,24 +42,24 @@ interface Installed {
   readonly retired: RetiredLog;
 }
 
-/** Of so many rules; looking at every chain that matters of a smaller one takes some milliseconds. */
+/** In rules. A look at every chain that matters of a smaller table takes some milliseconds. */
 const LARGE_TABLE = 2_000;
 
 const NONE_RETIRED: RetiredLog = { specs: [], length: 0 };
 
 /**
- * Brings one table of the kernel in line with the wanted trees. As long as nothing goes wrong, what changed is written
- * without a look at the kernel; after any failure everything is read and compared.
+ * Makes one table of the kernel hold the wanted trees. Changes are written without reading the kernel's rules; after a
+ * failure all rules are read and compared.
  */
 export class TableSync {
   readonly #options: TableSyncOptions;
   #installed: Installed | undefined;
   #looks = 0;
-  /** How many rules each chain of ours holds, by its name. */
+  /** By the name of a chain of ours: how many rules it has. */
   readonly #sizes = new Map<string, number>();
-  /** In the sync that goes on. */
+  /** In the current sync. */
   #written = 0;
-  /** By {@link lineOf}: what the kernel does not take. */
+  /** By {@link lineOf}: the rules that the kernel refuses. */
   readonly #refused = new Map<string, Rule>();
 
   constructor(options: TableSyncOptions) {
@@ -80,9 +80,9 @@ export class TableSync {
 
   /**
    * Whether the jumps and the root chains are there; true where nothing has been installed. The legacy tools copy the
-   * whole table for every look at a chain of it (27 ms of processor time at 20,000 rules), so in a large one it is the
-   * built-in chains alone. Where looks are not `rare` it is one of these, another each time: whoever flushes a table
-   * takes the jumps from all of them.
+   * whole table for every look at one chain (27 ms of processor time at 20,000 rules), so in a large table only
+   * built-in chains are looked at. Where looks are not `rare` it is one of these in turn: a flush takes the jumps from
+   * all of them.
    */
   async isIntact({ rare }: { readonly rare: boolean }): Promise<boolean> {
     const installed = this.#installed;
@@ -109,7 +109,7 @@ export class TableSync {
     return parseDump(`*${table}\n${text}`).get(table)?.get(chain) ?? [];
   }
 
-  /** Resolves with whether that was all there was to do. */
+  /** Writes the difference to `installed`. Resolves with whether the kernel accepted it. */
   async #change(installed: Installed, trees: RuleTrees): Promise<boolean> {
     const { table, clock, retired: memory, log } = this.#options;
     const retired = memory?.log(clock.wallNow()) ?? NONE_RETIRED;
@@ -119,7 +119,7 @@ export class TableSync {
       await this.#restore(planChange({ table, ...withRetired(change, installed.retired, retired) }), 'partial');
     } catch (error) {
       if (!(error instanceof IptablesError && (error.code === 'refused' || error.code === 'failed'))) throw error;
-      log.v(1)?.info('A change of rules did not go in; reading all of them', { table, err: error.message });
+      log.v(1)?.info('The kernel did not accept a change of rules; reading all of them', { table, err: error.message });
       return false;
     }
     for (const name of deleted) this.#sizes.delete(name);
@@ -143,7 +143,7 @@ export class TableSync {
       const written = new Set(first?.written);
       const suspects = chains.filter(({ name }) => written.has(name)).flatMap((chain) => this.#acceptedRules(chain));
       const refused = await this.#findRefused(suspects);
-      // The kernel takes every rule by itself, so it is the jumps or the table that it does not like.
+      // The kernel accepts every rule by itself, so it refuses a jump or the table.
       if (refused.length === 0) throw error;
       for (const rule of refused) this.#refused.set(lineOf(rule), rule);
       this.#reportRefused(error);
@@ -167,8 +167,8 @@ export class TableSync {
   }
 
   /**
-   * Ports that rules in the kernel lead to, and that carry no Service any more, have been retired by somebody's going
-   * that nobody could note: a previous run's end, or a sync that failed.
+   * Also retires ports that rules in the kernel lead to and that no longer serve a Service: those of Services that went
+   * between two runs, or before a sync that failed.
    */
   #retiredGiven(current: ChainRules, chains: readonly Chain[]): RetiredLog {
     const { table, clock, retired: memory } = this.#options;
@@ -242,7 +242,7 @@ interface Change {
   readonly deleted: readonly string[];
 }
 
-/** What has expired stays until the next verification. */
+/** Expired ports stay until the next verification. */
 function withRetired(change: Change, before: RetiredLog, after: RetiredLog): Change {
   if (before.length === 0 || before.specs !== after.specs) {
     return { ...change, written: [...change.written, ...retiredChain(after)] };
@@ -255,22 +255,22 @@ function retiredChain({ specs, length }: RetiredLog): readonly WantedChain[] {
   return length === 0 ? [] : [{ name: RETIRED_CHAIN, specs: specs.slice(0, length) }];
 }
 
-/** The same for a rule wherever in its root's buckets it stands. */
+/** Identifies a rule, whichever bucket of its root chain holds it. */
 function lineOf(rule: Rule): string {
   return `${rule.chain} ${rule.spec}`;
 }
 
 interface Report {
-  /** What makes it the same fault as before, whatever its message says this time. */
+  /** Identifies the fault, whatever its message says this time. */
   readonly key: string;
   readonly message: string;
   readonly fields: LogFields;
 }
 
-/** Enough to see what is going on; a fault of ten thousand Services must not become ten thousand lines. */
+/** A fault of ten thousand Services must not become ten thousand lines. */
 const MAX_LINES = 20;
 
-/** Warns of a lasting fault once: again only when it comes back after it had gone. */
+/** Warns of a lasting fault once, and again only when it comes back. */
 export class ChangedReports {
   readonly #log: Log;
   readonly #known = new Map<string, ReadonlySet<string>>();
@@ -279,7 +279,7 @@ export class ChangedReports {
     this.#log = log;
   }
 
-  /** `reports` is everything that is wrong now in respect of `topic`. */
+  /** `reports`: all current faults of this `topic`. */
   report(topic: string, reports: readonly Report[]): void {
     const known = this.#known.get(topic);
     const now = new Map(reports.map((report) => [report.key, report]));
@@ -291,18 +291,14 @@ export class ChangedReports {
   }
 }
 
-/*
- * Tens of thousands of rules take tens of milliseconds to read, to lay out and to write; the event loop turns meanwhile.
- */
-
-/** The chains of one table, as `iptables-save` printed it; none where it does not exist. */
+/** The chains of one table, as `iptables-save` printed it; empty where it does not exist. Reads in time slices. */
 export async function readTable(clock: Clock, table: Table, dump: string): Promise<ChainRules> {
   const reader = new DumpReader(dump);
   await inSlices(clock, () => reader.readSome());
   return reader.tables.get(table) ?? new Map();
 }
 
-/** All that `items` yields. */
+/** All that `items` yields, in time slices: tens of thousands of rules take tens of milliseconds. */
 export async function gathered<T>(clock: Clock, items: Iterable<T>): Promise<readonly T[]> {
   const all: T[] = [];
   const iterator = items[Symbol.iterator]();

@@ -42,34 +42,17 @@ describe('check against a real API server', () => {
     assert.equal(code, 0, lines.join('\n'));
   });
 
-  test('knows the Services of a cluster, page by page, and who listens at their NodePorts', {
-    timeout: 300_000,
-  }, async () => {
-    const web = (index: number) => ({
+  test('knows the Services of a cluster, page by page', { timeout: 300_000 }, async () => {
+    const items = Array.from({ length: 600 }, (_, index) => ({
       ...{ apiVersion: 'v1', kind: 'Service', metadata: { name: `web-${index}`, namespace: 'default' } },
       spec: { type: 'ClusterIP', ports: [{ port: 80 }] },
-    });
-    const exposed = { ...web(0), spec: { type: 'NodePort', ports: [{ port: 80, nodePort: 30_080 }] } };
-    const items = [exposed, ...Array.from({ length: 600 }, (_, index) => web(index + 1))];
+    }));
     await cluster.kubectl(['create', '-f', '-'], JSON.stringify({ apiVersion: 'v1', kind: 'List', items }));
-    const script = "require('net').createServer().listen(30080, () => console.log())";
-    const program = cluster.environment.topology.node.spawn([process.execPath, '-e', script]);
-    try {
-      await new Promise((resolve) => program.stdout!.once('data', resolve));
-      const { code, lines } = await check();
-      assert.equal(code, 0, lines.join('\n'));
-      const [, found = ''] =
-        lines.map((line) => /^ok {4}Services {7}(\d+) Services with/.exec(line)).find(Boolean) ?? [];
-      // The others are the cluster's own.
-      assert.ok(Number(found) > 600 && Number(found) < 610, lines.join('\n'));
-      const told = `(process ${program.pid}) listens at 30080/TCP, the NodePort of default/web-0: the rules take its packets`;
-      assert.ok(
-        lines.some((line) => /^warn {2}NodePorts {6}/.test(line) && line.includes(told)),
-        lines.join('\n'),
-      );
-    } finally {
-      program.kill('SIGKILL');
-    }
+    const { code, lines } = await check();
+    assert.equal(code, 0, lines.join('\n'));
+    const found = lines.flatMap((line) => /^ok {4}Services {7}(\d+) Services with/.exec(line)?.[1] ?? []);
+    // The others are the cluster's own.
+    assert.ok(Number(found) > 600 && Number(found) < 610, lines.join('\n'));
   });
 
   test('names a Node that there is not', { timeout: 300_000 }, async () => {

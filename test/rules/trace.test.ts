@@ -1,14 +1,11 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Table } from '../../src/model/iptables.ts';
-import type { ProxiedProtocol } from '../../src/model/service-port.ts';
 import type { NodeFacts } from '../../src/rules/service-rules.ts';
 import { type Fate, ruleOwner, type TracedPacket, trace } from '../../src/rules/trace.ts';
 import { FakeIptables } from '../fakes/fake-iptables.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
-import { seededRandom } from '../support/seeded-random.ts';
-import { address, IPV6_NODE, nodeFacts, planText, portal, renderPortals } from './fixtures.ts';
-import { type Packet, PacketTracer } from './packet-tracer.ts';
+import { address, nodeFacts, planText, portal, renderPortals } from './fixtures.ts';
 
 const NODE = '192.168.50.10';
 const LOCAL = [NODE, '10.244.1.1', '127.0.0.1', '192.168.50.77', 'fd00:50::10', '::1'];
@@ -331,84 +328,3 @@ describe("another program's rule", () => {
     assert.equal(await outcome(packet()), 'passes', 'ours lets in what NAT has sent to a local port');
   });
 });
-
-const PROTOCOLS: readonly ProxiedProtocol[] = ['TCP', 'UDP'];
-
-/** Where Services of one family are, by their number. */
-function addressesOf({ family }: NodeFacts) {
-  const isV4 = family === 'IPv4';
-  return {
-    clusterIP: (n: number) => (isV4 ? `10.96.${n >> 8}.${n & 255}` : `fd00:96::${n.toString(16)}`),
-    external: (n: number) => (isV4 ? `203.0.113.${n % 200}` : `2001:db8::${(n % 200).toString(16)}`),
-    local: LOCAL.filter((text) => text.includes(':') !== isV4),
-    sources: isV4 ? ['10.244.3.7', '192.0.2.9', '198.51.100.1'] : ['2001:db8:f::1'],
-  };
-}
-
-/** A Service of every kind. */
-function variousPortal(n: number, node: NodeFacts) {
-  const { clusterIP, external, local } = addressesOf(node);
-  return portal({
-    name: `a/s${n}`,
-    protocol: PROTOCOLS[n % 2] as ProxiedProtocol,
-    clusterIPs: [clusterIP(n)],
-    nodePort: n % 3 === 0 ? 30_000 + n : 0,
-    localPort: 40_000 + n,
-    ...(n % 5 === 0 && { externalIPs: [n % 2 === 0 ? external(n) : (local.at(-1) ?? '')], port: 1000 + n }),
-    ...(n % 7 === 0 && { loadBalancerIPs: [external(n)] }),
-    ...(n % 14 === 0 && node.family === 'IPv4' && { loadBalancerSourceRanges: ['10.244.0.0/16', '192.0.2.0/24'] }),
-    ...(n % 11 === 0 && { endpoints: [] }),
-    ...(n % 4 === 0 && {
-      localSetPort: 50_000 + n,
-      local: { endpoints: [], onlyElsewhere: true, internal: n % 8 === 0, external: n % 8 !== 0 },
-    }),
-  });
-}
-
-const KIND_OF = new Map([
-  ['REJECT', 'rejected'],
-  ['DROP', 'dropped'],
-]);
-
-/** The tracer of the tests is another implementation, which knows our own rules only. */
-for (const [what, node] of [
-  ['on every address', nodeFacts({ clusterCidrs: ['10.244.0.0/16'] })],
-  ["on one of the node's addresses", nodeFacts({ bindAddress: '10.244.1.1', nodePortCidrs: ['192.168.50.10/32'] })],
-  ['for IPv6', IPV6_NODE],
-] as const) {
-  test(`it says of our own rules what another implementation says, ${what}`, async () => {
-    const random = seededRandom(11);
-    const pick = <T>(items: readonly T[]): T => items[Math.floor(random() * items.length)] as T;
-    const { clusterIP, external, local, sources } = addressesOf(node);
-    const portals = Array.from({ length: 400 }, (_, n) => variousPortal(n, node));
-    const { explain } = await tables(portals, node);
-    const tracer = new PacketTracer(renderPortals(portals, node).rules, LOCAL);
-    let carried = 0;
-    for (let round = 0; round < 1_000; round++) {
-      const n = Math.floor(random() * 440);
-      const tested: Packet = {
-        from: pick(['pod', 'host', 'outside']),
-        protocol: pick(PROTOCOLS),
-        address: pick([clusterIP(n), external(n), pick(local)]),
-        port: pick([80, 1000 + n, 30_000 + n, 40_000 + n]),
-        source: pick(sources),
-      };
-      const { from, ...fields } = tested;
-      const { nat, filter } = await explain(packet({ ...fields, isOwn: from === 'host' }));
-      const expected = tracer.nat(tested);
-      if (expected === 'untouched') {
-        assert.equal(nat.kind, 'passes', JSON.stringify(tested));
-        continue;
-      }
-      carried++;
-      assert.equal(
-        sent(nat),
-        `${expected.address}:${expected.port}`.replace('this node', 'here'),
-        JSON.stringify(tested),
-      );
-      const verdict = tracer.input({ ...tested, ...expected, isFromNat: true })?.split(' ')[0];
-      assert.equal(filter.kind, KIND_OF.get(verdict ?? '') ?? 'passes', JSON.stringify(tested));
-    }
-    assert.ok(carried > 40, `${carried}`);
-  });
-}

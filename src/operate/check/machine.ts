@@ -3,7 +3,7 @@ import { createServer } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { basename } from 'node:path';
 import type { Exec } from '../../kernel/iptables/exec.ts';
-import { ListeningSockets, readTable } from '../../kernel/local-ports.ts';
+import { ListeningSockets, readTable, receiving } from '../../kernel/local-ports.ts';
 import { isTrusted, type NodeHolder, nodeHolder } from '../../kernel/node-claim.ts';
 import type { Address } from '../../model/address.ts';
 import type { Endpoint } from '../../model/endpoint.ts';
@@ -23,11 +23,6 @@ export type SocketPort = `${number}/${ProxiedProtocol}`;
 /** All that the checks see of this machine. Tests have another one. */
 export type Machine = ReturnType<typeof thisMachine>;
 
-/** A proxy of this program, of any version. */
-export function isThisProgram({ name }: HostProcess): boolean {
-  return name === 'kube-userspace-proxy';
-}
-
 /** `undefined` also for a file that holds no whole number, such as `max` in cgroups. */
 export function numberIn({ read }: Pick<Machine, 'read'>, path: string): number | undefined {
   const text = read(path)?.trim() ?? '';
@@ -38,18 +33,7 @@ export function thisMachine(exec: Exec, clock: Clock) {
   const sockets = new ListeningSockets(clock);
   const isListening = (address: Address, port: number, protocol: ProxiedProtocol) =>
     sockets.isListening(address, port, protocol);
-  return {
-    exec,
-    read,
-    isWritable,
-    interfaces,
-    neighbours,
-    servingProxy,
-    tryToBind,
-    isListening,
-    receivers,
-    listenersOn,
-  };
+  return { exec, read, isWritable, interfaces, neighbours, servingProxy, tryToBind, isListening, listeners };
 }
 
 /** The text of a file below `/proc` or `/sys`; `undefined` where it cannot be read. */
@@ -79,7 +63,10 @@ function interfaces(): readonly string[] {
 /** Other processes that can be seen and share our network. */
 function neighbours(): readonly HostProcess[] {
   const ours = linkOf('/proc/self/ns/net');
-  return pids().flatMap((pid) => {
+  const pids = readdirSync('/proc')
+    .filter((name) => /^\d+$/.test(name))
+    .map(Number);
+  return pids.flatMap((pid) => {
     if (pid === process.pid || linkOf(`/proc/${pid}/ns/net`) !== ours) return [];
     return processOf(pid) ?? [];
   });
@@ -100,55 +87,17 @@ function tryToBind({ address, port }: Endpoint): Promise<string | undefined> {
   });
 }
 
-/**
- * `sl local_address rem_address st tx_queue:rx_queue tr:when retrnsmt uid timeout inode …` of a socket that receives
- * from anybody: 0A is a listener of TCP, 07 an unconnected socket of UDP.
- */
-const RECEIVER = /^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) \S+ (?:0A|07) \S+ \S+ \S+\s+\d+\s+\d+ (\d+) /;
-
-/** Every port at which a program receives, each with its sockets. */
-function receivers(): ReadonlyMap<SocketPort, ReadonlySet<string>> {
-  const found = new Map<SocketPort, Set<string>>();
+/** Every port at which a program receives. */
+function listeners(): ReadonlySet<SocketPort> {
+  const found = new Set<SocketPort>();
   for (const protocol of ['TCP', 'UDP'] as const) {
-    const file = `/proc/net/${protocol.toLowerCase()}`;
-    for (const line of [file, `${file}6`].flatMap((path) => readTable(path, protocol).split('\n'))) {
-      const [, hex, inode] = RECEIVER.exec(line) ?? [];
-      if (hex === undefined) continue;
-      const port: SocketPort = `${Number.parseInt(hex, 16)}/${protocol}`;
-      found.set(port, (found.get(port) ?? new Set()).add(`socket:[${inode}]`));
+    for (const file of [protocol.toLowerCase(), `${protocol.toLowerCase()}6`]) {
+      for (const local of receiving(readTable(`/proc/net/${file}`, protocol), protocol)) {
+        found.add(`${Number.parseInt(local.slice(local.lastIndexOf(':') + 1), 16)}/${protocol}`);
+      }
     }
   }
   return found;
-}
-
-/** Who listens on these ports; without ports whose process cannot be seen. */
-function listenersOn(ports: ReadonlySet<SocketPort>): ReadonlyMap<SocketPort, HostProcess> {
-  const asked = [...receivers()].filter(([port]) => ports.has(port));
-  const portOf = new Map(asked.flatMap(([port, sockets]) => [...sockets].map((socket) => [socket, port])));
-  const found = new Map<SocketPort, HostProcess>();
-  for (const pid of portOf.size === 0 ? [] : pids()) {
-    for (const fd of descriptors(pid)) {
-      const port = portOf.get(linkOf(fd) ?? '');
-      const process = port === undefined || found.has(port) ? undefined : processOf(pid);
-      if (port !== undefined && process !== undefined) found.set(port, process);
-    }
-  }
-  return found;
-}
-
-function pids(): readonly number[] {
-  return readdirSync('/proc')
-    .filter((name) => /^\d+$/.test(name))
-    .map(Number);
-}
-
-function descriptors(pid: number): readonly string[] {
-  try {
-    return readdirSync(`/proc/${pid}/fd`).map((fd) => `/proc/${pid}/fd/${fd}`);
-  } catch {
-    // It has ended, or belongs to another user.
-    return [];
-  }
 }
 
 function processOf(pid: number): HostProcess | undefined {

@@ -5,7 +5,7 @@ import { endpointName } from '../../model/endpoint.ts';
 import type { Service } from '../../model/service.ts';
 import type { ProxiedProtocol } from '../../model/service-port.ts';
 import { counted, type Finding, fail, ok, warn } from './finding.ts';
-import { type HostProcess, isThisProgram, type Machine, type SocketPort } from './machine.ts';
+import type { Machine } from './machine.ts';
 
 type Servers = Pick<Config, 'healthzAddress' | 'metricsAddress' | 'bindAddressHardFail'>;
 
@@ -18,22 +18,16 @@ export async function checkListenAddresses(machine: Machine, config: Servers): P
     if (at === undefined) continue;
     const what = `the ${server} address ${endpointName(at)}`;
     const err = await machine.tryToBind(at);
-    const port: SocketPort = `${at.port}/TCP`;
-    const holder = err === 'EADDRINUSE' ? machine.listenersOn(new Set([port])).get(port) : undefined;
     if (err === undefined) {
       findings.push(ok(`${what} is free`));
-    } else if (holder !== undefined && isThisProgram(holder)) {
-      findings.push(ok(`${what} is served by the proxy that runs here (process ${holder.pid})`));
+    } else if (err === 'EADDRINUSE' && (await machine.servingProxy()) !== undefined) {
+      findings.push(ok(`${what} is in use, and a proxy of this program runs here`));
     } else {
-      const why = err === 'EADDRINUSE' ? `is taken by ${nameOf(holder)}` : `cannot be listened on: ${err}`;
-      findings.push(bad(`${what} ${why}`, `stop that program, or give --${server}-bind-address another address`));
+      const why = err === 'EADDRINUSE' ? 'is taken by another program' : `cannot be listened on: ${err}`;
+      findings.push(bad(`${what} ${why}`, `stop that program (ss -lntp), or change --${server}-bind-address`));
     }
   }
   return findings;
-}
-
-function nameOf(holder: HostProcess | undefined): string {
-  return holder === undefined ? 'a program that cannot be seen from here' : `${holder.name} (process ${holder.pid})`;
 }
 
 /** A share of the range that others may take without a warning. */
@@ -53,10 +47,9 @@ export async function checkLocalPorts(
   const what = `local ports ${first}-${last} (${chosen ? '--proxy-port-range' : 'net.ipv4.ip_local_port_range'})`;
   const findings: Finding[] = [];
   // A proxy that runs here holds the very ports that are counted.
-  const isRunning = (await machine.servingProxy()) !== undefined || machine.neighbours().some(isThisProgram);
-  if (!isRunning) {
+  if ((await machine.servingProxy()) === undefined) {
     const reserved = chosen === undefined ? kernel.reserved : new Set<number>();
-    const taken = machine.receivers();
+    const taken = machine.listeners();
     const isFree = (port: number) => !reserved.has(port) && !taken.has(`${port}/TCP`) && !taken.has(`${port}/UDP`);
     const size = last - first + 1;
     const free = Array.from({ length: size }, (_, index) => first + index).filter(isFree).length;
@@ -103,6 +96,8 @@ interface Claim {
   readonly protocol: ProxiedProtocol;
   /** What happens when another program listens there. */
   readonly effect: string;
+  /** The proxy itself listens there. */
+  readonly isOfProxy?: true;
 }
 
 /** Of this node: all addresses, and the ones that serve NodePorts. */
@@ -115,30 +110,25 @@ export interface NodeAddresses {
 const SHOWN = 10;
 
 /** Ports of this node that belong to Services, and at which another program listens. */
-export function checkNodePorts(
-  machine: Pick<Machine, 'receivers' | 'isListening' | 'listenersOn'>,
+export async function checkNodePorts(
+  machine: Pick<Machine, 'listeners' | 'isListening' | 'servingProxy'>,
   node: NodeAddresses,
   services: readonly Service[],
-): readonly Finding[] {
-  const receivers = machine.receivers();
+): Promise<readonly Finding[]> {
+  const listeners = machine.listeners();
+  const isServed = (await machine.servingProxy()) !== undefined;
   const claims = services.flatMap((service) => [...claimsOf(service, node)]);
-  // There may be thousands of Services and addresses, but few ports at which a program listens.
-  const taken = claims.filter((claim) => {
-    const { addresses, port, protocol } = claim;
-    return receivers.has(portOf(claim)) && addresses.some((address) => machine.isListening(address, port, protocol));
-  });
-  const holders = machine.listenersOn(new Set(taken.map(portOf)));
-  const clashes = taken.flatMap((claim) => {
-    const holder = holders.get(portOf(claim));
-    // A proxy that runs already answers health checks itself.
-    return holder !== undefined && isThisProgram(holder) ? [] : [{ claim, holder }];
+  const clashes = claims.filter(({ addresses, port, protocol, isOfProxy }) => {
+    // There may be thousands of Services and addresses, but few ports at which a program listens.
+    if (!listeners.has(`${port}/${protocol}`) || (isOfProxy && isServed)) return false;
+    return addresses.some((address) => machine.isListening(address, port, protocol));
   });
   if (clashes.length === 0) {
     return claims.length === 0 ? [] : [ok(`no other program listens at ${counted(claims.length, 'port')} of Services`)];
   }
-  const findings = clashes.slice(0, SHOWN).map(({ claim: { what, effect }, holder }) => {
-    return warn(`${nameOf(holder)} listens at ${what}: ${effect}`, 'give one of the two another port');
-  });
+  const findings = clashes
+    .slice(0, SHOWN)
+    .map(({ what, effect }) => warn(`a program listens at ${what}: ${effect}`, 'give one of the two another port'));
   const more = clashes.length - SHOWN;
   if (more <= 0) return findings;
   return [...findings, warn(`programs listen at ${counted(more, 'more port')} of Services`, 'see to these first')];
@@ -171,9 +161,6 @@ function* claimsOf(service: Service, node: NodeAddresses): Generator<Claim> {
     port: healthCheckNodePort,
     protocol: 'TCP',
     effect: 'load balancers get its answers, or take this node for unhealthy',
+    isOfProxy: true,
   };
-}
-
-function portOf({ port, protocol }: Pick<Claim, 'port' | 'protocol'>): SocketPort {
-  return `${port}/${protocol}`;
 }

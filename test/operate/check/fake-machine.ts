@@ -23,8 +23,7 @@ export function fakeMachine({ files = {}, program = () => undefined, ...others }
     servingProxy: async () => undefined,
     tryToBind: async () => undefined,
     isListening: () => false,
-    receivers: () => new Map(),
-    listenersOn: () => new Map(),
+    listeners: () => new Set(),
     ...others,
   };
 }

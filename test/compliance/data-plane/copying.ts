@@ -9,7 +9,7 @@ import { waitFor } from '../../netns/wait.ts';
 import { PatternReceiver, PatternSender } from '../../support/pattern.ts';
 import { descriptorOf, MSG_OOB, sendTo } from '../../support/raw-tcp.ts';
 import { connectSocket, connectTcp, TcpBackend, TcpPeer } from '../../support/tcp.ts';
-import type { Rig, RigFactory } from './harness.ts';
+import { endpointsOf, type Rig, type RigFactory } from './harness.ts';
 
 const MIB = 1 << 20;
 
@@ -103,10 +103,7 @@ export function copyingTests(makeRig: RigFactory): void {
   test('many connections at once get their own bytes back, and nobody else’s', async (t) => {
     const rig = await makeRig(t);
     const servers = [await TcpBackend.echo(t), await TcpBackend.echo(t)];
-    const { name, port } = await rig.open(
-      'TCP',
-      servers.map(({ endpoint }) => endpoint),
-    );
+    const { name, port } = await rig.open('TCP', endpointsOf(servers));
     const talk = async (): Promise<void> => {
       const client = await connectTcp(port);
       const token = randomBytes(16).toString('hex');

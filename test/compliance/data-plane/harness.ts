@@ -123,6 +123,10 @@ export function backends(endpoints: readonly Endpoint[], affinitySeconds?: numbe
   };
 }
 
+export function endpointsOf(servers: readonly { readonly endpoint: Endpoint }[]): readonly Endpoint[] {
+  return servers.map(({ endpoint }) => endpoint);
+}
+
 export function endpointAt(address: string, port: number): Endpoint {
   const parsed = parseAddress(address);
   if (parsed === undefined) throw new TypeError(`${address} is not an address`);

@@ -7,7 +7,7 @@ import { waitFor } from '../../netns/wait.ts';
 import { listenSpec } from '../../support/listen-spec.ts';
 import { ask, connectSocket, connectTcp, refusingEndpoint, TcpBackend, type TcpPeer } from '../../support/tcp.ts';
 import { UdpBackend, UdpClient } from '../../support/udp.ts';
-import { backends, endpointAt, type RigFactory } from './harness.ts';
+import { backends, endpointAt, endpointsOf, type RigFactory } from './harness.ts';
 import { BLACK_HOLE, NODE_ADDRESSES } from './network.ts';
 
 const LOOPBACK = endpointAt('127.0.0.1', 0).address;
@@ -204,10 +204,7 @@ export function inspectingTests(makeRig: RigFactory): void {
   test('the next pick is what the next connection gets, and asking takes no turn', async (t) => {
     const rig = await makeRig(t);
     const servers = await Promise.all(Array.from({ length: 3 }, () => TcpBackend.start(t, (peer) => peer.end('.'))));
-    const { name, port } = await rig.open(
-      'TCP',
-      servers.map(({ endpoint }) => endpoint),
-    );
+    const { name, port } = await rig.open('TCP', endpointsOf(servers));
     const order: string[] = [];
     for (let i = 0; i < 6; i++) {
       const [first, second] = [await rig.plane.nextPick(name, LOOPBACK), await rig.plane.nextPick(name, LOOPBACK)];
@@ -226,11 +223,7 @@ export function inspectingTests(makeRig: RigFactory): void {
   test('with affinity the next pick of a known client is its own endpoint, of others whose turn it is', async (t) => {
     const rig = await makeRig(t);
     const servers = await Promise.all(Array.from({ length: 2 }, () => TcpBackend.start(t, (peer) => peer.end('.'))));
-    const { name, port } = await rig.open(
-      'TCP',
-      servers.map(({ endpoint }) => endpoint),
-      60,
-    );
+    const { name, port } = await rig.open('TCP', endpointsOf(servers), 60);
     await ask(port);
     const [mine, others] = servers.toSorted((a, b) => b.peers.length - a.peers.length).map(({ endpoint }) => endpoint);
     const stranger = endpointAt(NODE_ADDRESSES[0], 0).address;

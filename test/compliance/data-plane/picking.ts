@@ -3,16 +3,13 @@ import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { waitFor } from '../../netns/wait.ts';
 import { ask, connectTcp, TcpBackend } from '../../support/tcp.ts';
-import { backends, type RigFactory } from './harness.ts';
+import { backends, endpointsOf, type RigFactory } from './harness.ts';
 
 export function pickingTests(makeRig: RigFactory): void {
   test('connections take strict turns', async (t) => {
     const rig = await makeRig(t);
     const named = await Promise.all(['a', 'b', 'c'].map((name) => TcpBackend.named(t, name)));
-    const { port } = await rig.open(
-      'TCP',
-      named.map(({ endpoint }) => endpoint),
-    );
+    const { port } = await rig.open('TCP', endpointsOf(named));
     const answers: string[] = [];
     for (let i = 0; i < 9; i++) answers.push(await ask(port));
     assert.deepEqual(answers.slice(0, 3).toSorted(), ['a', 'b', 'c']);
@@ -32,7 +29,7 @@ export function pickingTests(makeRig: RigFactory): void {
   test('turns go on through an update that changes no endpoint', async (t) => {
     const rig = await makeRig(t);
     const named = await Promise.all(['a', 'b', 'c'].map((name) => TcpBackend.named(t, name)));
-    const endpoints = named.map(({ endpoint }) => endpoint);
+    const endpoints = endpointsOf(named);
     const { name, port } = await rig.open('TCP', endpoints);
     const answers: string[] = [];
     for (let i = 0; i < 3; i++) {
@@ -59,11 +56,7 @@ export function pickingTests(makeRig: RigFactory): void {
   test('with ClientIP affinity each client keeps its endpoint', async (t) => {
     const rig = await makeRig(t);
     const named = await Promise.all(['a', 'b', 'c'].map((name) => TcpBackend.named(t, name)));
-    const { port } = await rig.open(
-      'TCP',
-      named.map(({ endpoint }) => endpoint),
-      60,
-    );
+    const { port } = await rig.open('TCP', endpointsOf(named), 60);
     const clients = ['127.0.0.1', '127.0.0.2', '127.0.0.3'];
     const first = await Promise.all(clients.map((from) => ask(port, { from })));
     assert.deepEqual(first.toSorted(), ['a', 'b', 'c'], 'different clients take turns');
@@ -75,11 +68,7 @@ export function pickingTests(makeRig: RigFactory): void {
   test('affinity ends after its time without a new connection, and is renewed by each', async (t) => {
     const rig = await makeRig(t);
     const named = await Promise.all(['a', 'b'].map((name) => TcpBackend.named(t, name)));
-    const { port } = await rig.open(
-      'TCP',
-      named.map(({ endpoint }) => endpoint),
-      4,
-    );
+    const { port } = await rig.open('TCP', endpointsOf(named), 4);
     const first = await ask(port);
     for (let i = 0; i < 3; i++) {
       await sleep(1500);
@@ -93,11 +82,7 @@ export function pickingTests(makeRig: RigFactory): void {
   test('affinity moves to the endpoint that answered', async (t) => {
     const rig = await makeRig(t);
     const named = await Promise.all(['a', 'b', 'c'].map((name) => TcpBackend.named(t, name)));
-    const { port } = await rig.open(
-      'TCP',
-      named.map(({ endpoint }) => endpoint),
-      60,
-    );
+    const { port } = await rig.open('TCP', endpointsOf(named), 60);
     const first = await ask(port);
     const dead = ['a', 'b', 'c'].indexOf(first);
     named[dead]?.stop();
@@ -111,7 +96,7 @@ export function pickingTests(makeRig: RigFactory): void {
   test('affinity can be switched on and off', async (t) => {
     const rig = await makeRig(t);
     const named = await Promise.all(['a', 'b'].map((name) => TcpBackend.named(t, name)));
-    const endpoints = named.map(({ endpoint }) => endpoint);
+    const endpoints = endpointsOf(named);
     const { name, port } = await rig.open('TCP', endpoints);
     assert.notEqual(await ask(port), await ask(port));
     await rig.update(name, backends(endpoints, 60));

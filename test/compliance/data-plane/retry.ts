@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { endpointName } from '../../../src/model/endpoint.ts';
 import { waitFor } from '../../netns/wait.ts';
 import { ask, connectTcp, refusingEndpoint, TcpBackend } from '../../support/tcp.ts';
-import { backends, endpointAt, type RigFactory } from './harness.ts';
+import { backends, endpointAt, endpointsOf, type RigFactory } from './harness.ts';
 import { BLACK_HOLE, narrowPorts, UNREACHABLE } from './network.ts';
 
 /** Enough that it would take long to be done with them one after another. */
@@ -52,7 +52,7 @@ export function retryTests(makeRig: RigFactory): void {
   test('what a dead endpoint turns away is spread evenly', async (t) => {
     const rig = await makeRig(t);
     const alive = await Promise.all(['a', 'b', 'c'].map((name) => TcpBackend.named(t, name)));
-    const { port } = await rig.open('TCP', [refusingEndpoint(t), ...alive.map(({ endpoint }) => endpoint)]);
+    const { port } = await rig.open('TCP', [refusingEndpoint(t), ...endpointsOf(alive)]);
     for (let i = 0; i < 12; i++) await ask(port);
     assert.deepEqual(
       alive.map(({ peers }) => peers.length),

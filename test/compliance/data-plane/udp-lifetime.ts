@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { endpointName } from '../../../src/model/endpoint.ts';
 import { waitFor } from '../../netns/wait.ts';
 import { UdpBackend, UdpClient } from '../../support/udp.ts';
-import { backends, type RigFactory, SETTLED_MS } from './harness.ts';
+import { backends, endpointsOf, type RigFactory, SETTLED_MS } from './harness.ts';
 import { endpointsBehindSmallMtu } from './network.ts';
 
 export function udpLifetimeTests(makeRig: RigFactory): void {
@@ -125,11 +125,7 @@ export function udpLifetimeTests(makeRig: RigFactory): void {
   test('affinity does not pin a client to an endpoint that refuses', async (t) => {
     const rig = await makeRig(t);
     const named = await Promise.all(['a', 'b', 'c'].map((name) => UdpBackend.named(t, name)));
-    const { name, port } = await rig.open(
-      'UDP',
-      named.map(({ endpoint }) => endpoint),
-      60,
-    );
+    const { name, port } = await rig.open('UDP', endpointsOf(named), 60);
     const client = await UdpClient.connect(t, port);
     const first = await client.ask('?');
     await named['abc'.indexOf(first)]?.stop();

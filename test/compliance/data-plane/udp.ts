@@ -6,7 +6,7 @@ import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { waitFor } from '../../netns/wait.ts';
 import { UdpBackend, UdpClient } from '../../support/udp.ts';
-import { backends, type RigFactory, SETTLED_MS } from './harness.ts';
+import { backends, endpointsOf, type RigFactory, SETTLED_MS } from './harness.ts';
 import { ip, NODE_ADDRESSES, narrowPorts } from './network.ts';
 
 /** The largest that fits an IPv4 packet. */
@@ -33,10 +33,7 @@ export function udpTests(makeRig: RigFactory): void {
   test('each client address and port is a flow of its own, which keeps its endpoint', async (t) => {
     const rig = await makeRig(t);
     const named = await Promise.all(['a', 'b', 'c'].map((name) => UdpBackend.named(t, name)));
-    const { name, port } = await rig.open(
-      'UDP',
-      named.map(({ endpoint }) => endpoint),
-    );
+    const { name, port } = await rig.open('UDP', endpointsOf(named));
     const answers: string[] = [];
     for (let i = 0; i < 6; i++) {
       const client = await UdpClient.connect(t, port);
@@ -69,11 +66,7 @@ export function udpTests(makeRig: RigFactory): void {
   test('with ClientIP affinity all flows of a client go to one endpoint', async (t) => {
     const rig = await makeRig(t);
     const named = await Promise.all(['a', 'b', 'c'].map((name) => UdpBackend.named(t, name)));
-    const { port } = await rig.open(
-      'UDP',
-      named.map(({ endpoint }) => endpoint),
-      60,
-    );
+    const { port } = await rig.open('UDP', endpointsOf(named), 60);
     const answers = new Set<string>();
     for (let i = 0; i < 4; i++) answers.add(await (await UdpClient.connect(t, port)).ask('?'));
     assert.equal(answers.size, 1);
@@ -162,10 +155,7 @@ export function udpTests(makeRig: RigFactory): void {
   test('many flows at once get their own datagrams back, and nobody else’s', async (t) => {
     const rig = await makeRig(t);
     const servers = [await UdpBackend.echo(t), await UdpBackend.echo(t)];
-    const { name, port } = await rig.open(
-      'UDP',
-      servers.map(({ endpoint }) => endpoint),
-    );
+    const { name, port } = await rig.open('UDP', endpointsOf(servers));
     const clients = await Promise.all(Array.from({ length: 200 }, () => UdpClient.connect(t, port)));
     for (let round = 0; round < 5; round++) {
       await Promise.all(

@@ -1,24 +1,16 @@
 import { readdirSync } from 'node:fs';
 import type { TestContext } from 'node:test';
 import { createFastDataPlane } from '../../../src/engine/fast/create.ts';
-import type { DataPlane, DataPlaneOptions, ListenerStats } from '../../../src/model/data-plane.ts';
+import type { DataPlane, ListenerStats } from '../../../src/model/data-plane.ts';
 import type { Endpoint } from '../../../src/model/endpoint.ts';
 import type { ServicePortName } from '../../../src/model/service.ts';
 import type { Clock } from '../../../src/util/clock.ts';
 import { systemClock } from '../../../src/util/system-clock.ts';
+import { OPTIONS } from '../../compliance/data-plane/harness.ts';
 import { RecordingLog } from '../../fakes/recording-log.ts';
 import { listenSpec } from '../../support/listen-spec.ts';
 
-export const OPTIONS: DataPlaneOptions = {
-  endpointDrainTimeoutMs: 0,
-  tcpHalfOpenTimeoutMs: 60_000,
-  tcpUserTimeoutMs: 0,
-  udpIdleTimeoutMs: 60_000,
-  udpFirstReplyTimeoutMs: 60_000,
-  udpMaxFlowsPerService: 1000,
-  udpMaxFlows: 1000,
-  affinityMaxClients: 1000,
-};
+export { OPTIONS };
 
 export interface FastRig {
   readonly plane: DataPlane;

@@ -1,6 +1,7 @@
 import type { TestContext } from 'node:test';
 import { createNodeDataPlane, loadKernelSockets } from '../../../src/engine/node/node-data-plane.ts';
 import type { DataPlane, DataPlaneObserver, DataPlaneOptions } from '../../../src/model/data-plane.ts';
+import { OPTIONS } from '../../compliance/data-plane/harness.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';
 
 export interface ManualRig {
@@ -10,6 +11,7 @@ export interface ManualRig {
   readonly events: string[];
 }
 
+const TIMEOUTS = { tcpHalfOpenTimeoutMs: 300_000, udpIdleTimeoutMs: 250, udpFirstReplyTimeoutMs: 5000 };
 const kernel = await loadKernelSockets();
 
 /** The node engine under a clock that stands still; real sockets all the same. */
@@ -27,17 +29,7 @@ export function manualRig(
     listenerFailed: ({ err }) => events.push(`listener failed: ${err}`),
   };
   const plane = createNodeDataPlane({
-    options: {
-      endpointDrainTimeoutMs: 0,
-      tcpHalfOpenTimeoutMs: 300_000,
-      tcpUserTimeoutMs: 0,
-      udpIdleTimeoutMs: 250,
-      udpFirstReplyTimeoutMs: 5000,
-      udpMaxFlowsPerService: 100,
-      udpMaxFlows: 100,
-      affinityMaxClients: 100,
-      ...options,
-    },
+    options: { ...OPTIONS, ...TIMEOUTS, ...options },
     observer,
     clock,
     random: () => 0.5,

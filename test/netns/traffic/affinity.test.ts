@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Agent } from '../agent.ts';
-import { Environment, type Served, TCP, UDP } from '../harness.ts';
+import { Environment, type Served, TCP } from '../harness.ts';
 import { NODE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
 
@@ -45,24 +45,6 @@ describe('ClientIP affinity', () => {
     assert.equal((await backends(environment.outside, { host: NODE_ADDRESS, port: nodePort })).length, 1);
   });
 
-  test('it holds for UDP flows', async () => {
-    const service = await sticky(60, [{ port: 53, target: UDP['udp-name'], protocol: 'UDP' }]);
-    const names = await environment.client.call('udpFlows', { ...service, count: 6 });
-    assert.deepEqual(Object.values(names), [6]);
-  });
-
-  test('it ends after the timeout without a new connection, and each connection renews it', async () => {
-    const service = await sticky(8);
-    const [first] = await backends(environment.client, service, 1);
-    for (let round = 0; round < 3; round++) {
-      await sleep(2_800);
-      assert.deepEqual(await backends(environment.client, service, 1), [first]);
-    }
-    await sleep(8_300);
-    const [next] = await backends(environment.client, service, 1);
-    assert.notEqual(next, first);
-  });
-
   test('a shorter timeout takes effect while running', async () => {
     const service = await sticky(3600);
     const [first] = await backends(environment.client, service, 1);
@@ -81,33 +63,5 @@ describe('ClientIP affinity', () => {
     await waitFor('every backend answers', async () => (await backends(environment.client, service)).length === 3);
     environment.write({ ...plain, affinitySeconds });
     await waitFor('one backend answers', async () => (await backends(environment.client, service)).length === 1);
-  });
-
-  test('a client moves to the backend that answered when its own refuses, and stays there', async () => {
-    const port = 9200;
-    for (const pod of environment.pods) await pod.serve(port, 'name');
-    const service = await sticky(60, [{ port: 80, target: port }]);
-    const [first] = await backends(environment.client, service, 1);
-    const dead = environment.pods.find((pod) => pod.name === first)!;
-    await dead.call('unlisten', { port });
-    const [second] = await backends(environment.client, service, 1);
-    assert.notEqual(second, first);
-    await dead.serve(port, 'name');
-    assert.deepEqual(await backends(environment.client, service), [second]);
-  });
-
-  test('a client whose backend leaves the Service gets another one and keeps it when the first returns', async () => {
-    const service = await sticky(60);
-    const [first] = await backends(environment.client, service, 1);
-    const index = environment.pods.findIndex((pod) => pod.name === first);
-    environment.write({ ...service, endpoints: POD_ADDRESSES.filter((_, other) => other !== index) });
-    const second = await waitFor('another backend answers', async () => {
-      const [name] = await backends(environment.client, service, 1);
-      return name !== first && name;
-    });
-    environment.write(service);
-    // Events of one directory come in order: once this Service is served, the file before it has been read.
-    await environment.serve({ name: 'marker', ports: service.ports, endpoints: POD_ADDRESSES });
-    assert.deepEqual(await backends(environment.client, service), [second]);
   });
 });

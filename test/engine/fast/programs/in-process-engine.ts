@@ -4,19 +4,16 @@ import { counterMemory, PortCounters } from '../../../../src/engine/fast/port-co
 import { Engine } from '../../../../src/engine/fast/worker/engine.ts';
 import { type Command, STATUS, STATUS_WORDS } from '../../../../src/engine/fast/worker/protocol.ts';
 import { endProcess } from '../../../../src/kernel/process.ts';
-import { parseAddress } from '../../../../src/model/address.ts';
 import { descriptorLimit, eventfd, write } from '../../../../src/sys/descriptor.ts';
 import { Memory } from '../../../../src/sys/memory.ts';
 import { systemClock } from '../../../../src/util/system-clock.ts';
+import { endpointAt, OPTIONS } from '../../../compliance/data-plane/harness.ts';
 import { listenSpec } from '../../../support/listen-spec.ts';
-import { OPTIONS } from '../rig.ts';
 
 /*
  * The engine of a worker without its thread, so that its heap can be measured from within. Argument: the backend's port.
  * Sends its own port, and what it holds whenever it is asked by any message.
  */
-const address = parseAddress('127.0.0.1');
-if (address === undefined) throw new TypeError('127.0.0.1');
 const counters = new PortCounters(counterMemory());
 const socket = openListenSocket(listenSpec({ name: 'a/b', protocol: 'TCP', address: '127.0.0.1', port: 0 }));
 const messages: Command[][] = [
@@ -28,7 +25,7 @@ const messages: Command[][] = [
       protocol: 'TCP',
       fd: socket.fd,
       backends: counters.follow({
-        endpoints: [{ address, port: Number(process.argv[2]) }],
+        endpoints: [endpointAt('127.0.0.1', Number(process.argv[2]))],
         affinity: { type: 'None' },
       }),
       counters: counters.shared,

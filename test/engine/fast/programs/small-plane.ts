@@ -1,18 +1,15 @@
 import { readdirSync } from 'node:fs';
 import { createFastDataPlane } from '../../../../src/engine/fast/create.ts';
 import { endProcess } from '../../../../src/kernel/process.ts';
-import { parseAddress } from '../../../../src/model/address.ts';
 import { systemClock } from '../../../../src/util/system-clock.ts';
+import { endpointAt, OPTIONS } from '../../../compliance/data-plane/harness.ts';
 import { RecordingLog } from '../../../fakes/recording-log.ts';
 import { listenSpec } from '../../../support/listen-spec.ts';
-import { OPTIONS } from '../rig.ts';
 
 /*
  * A data plane with one Service port, in a process of its own whose limits a test may set. Argument: the backend's port.
  * Sends its own port, and its state whenever it is asked by any message.
  */
-const address = parseAddress('127.0.0.1');
-if (address === undefined) throw new TypeError('127.0.0.1');
 
 const told: string[] = [];
 const log = new RecordingLog();
@@ -28,7 +25,7 @@ const plane = await createFastDataPlane({
   log,
 });
 const port = await plane.open(listenSpec({ name: 'a/b', protocol: 'TCP', address: '127.0.0.1', port: 0 }), {
-  endpoints: [{ address, port: Number(process.argv[2]) }],
+  endpoints: [endpointAt('127.0.0.1', Number(process.argv[2]))],
   affinity: { type: 'None' },
 });
 /** `undefined` when there is not even one to look with. */

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { counterMemory, PortCounters } from '../../../../src/engine/fast/port-counters.ts';
+import { CounterSlabs, counterMemory, PortCounters } from '../../../../src/engine/fast/port-counters.ts';
 import { Endpoints } from '../../../../src/engine/fast/worker/endpoints.ts';
-import { COUNTER, type CountedBackends } from '../../../../src/engine/fast/worker/protocol.ts';
+import { COUNTER, COUNTERS_BYTES, type CountedBackends } from '../../../../src/engine/fast/worker/protocol.ts';
 import type { Backends } from '../../../../src/model/data-plane.ts';
 import { type Endpoint, endpointName } from '../../../../src/model/endpoint.ts';
 import { endpoint } from '../../../services/backends.ts';
@@ -101,4 +101,19 @@ function run(seed: number): void {
 
 test('any sequence of updates leaves both sides counting in the same places', () => {
   for (let seed = 1; seed <= 200; seed++) run(seed);
+});
+
+test('slabs give each block once, many from one memory, and a big one its own', () => {
+  const slabs = new CounterSlabs();
+  const blocks = Array.from({ length: 1000 }, () => slabs.take(2));
+  const seen = new Set(blocks.map(({ memory, offset }) => [memory, offset]));
+  assert.equal(seen.size, 1000);
+  for (const [index, { memory, offset }] of blocks.entries()) {
+    const next = blocks[index + 1];
+    if (next?.memory === memory) assert.ok(next.offset >= offset + 2 * COUNTERS_BYTES);
+    assert.ok(offset + 2 * COUNTERS_BYTES <= memory.byteLength);
+  }
+  assert.ok(new Set(blocks.map(({ memory }) => memory)).size < 100);
+  const { memory, offset } = slabs.take(5000);
+  assert.ok(offset + 5000 * COUNTERS_BYTES <= memory.byteLength);
 });

@@ -45,17 +45,6 @@ test('commands for ports that are not open are answered all the same', (t) => {
   assert.deepEqual(reports.slice(1), [answer(3, {})]);
 });
 
-test('after a shutdown no descriptor is left but those lent to it', (t) => {
-  const { engine, owners, open, tell } = engineRig(t);
-  const { fd } = openListenSocket(listenSpec({ name: 'a/b', protocol: 'TCP', address: '127.0.0.1', port: 0 }));
-  t.after(() => close(fd));
-  open(1, fd);
-  tell({ kind: 'shutdown' });
-  assert.equal(engine.isStopping, true);
-  engine.shutdown();
-  assert.equal(owners.indexOf(1), -1);
-});
-
 test('questions about ports that are not open are answered, with nothing', (t) => {
   const { engine, reports, tell } = engineRig(t);
   tell({ kind: 'peek', question: 1, port: 9, client: '192.0.2.1' });

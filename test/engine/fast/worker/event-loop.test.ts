@@ -13,11 +13,19 @@ import { ManualClock } from '../../../fakes/manual-clock.ts';
 const OWNER = 7;
 const byte = new Memory(1);
 
+class Waiting extends Deadline {
+  static due = 0;
+  onDue(): void {
+    Waiting.due++;
+  }
+}
+
 function rig(t: TestContext) {
   const clock = new ManualClock();
   const owners = new Uint8Array(4096);
   const status = new Int32Array(STATUS_WORDS);
   const loop = new EventLoop({ clock, owner: OWNER, owners, status });
+  Waiting.due = 0;
   t.after(() => {
     for (let fd = 0; fd < owners.length; fd++) if (owners[fd] === OWNER) close(fd);
   });
@@ -30,41 +38,32 @@ function rig(t: TestContext) {
     loop.own(other);
     return [one, other];
   };
-  return { clock, owners, status, loop, pair };
-}
-
-function handler(onEvents: (events: number) => void, onShutdown: () => void = () => {}) {
-  return { onEvents, onShutdown };
+  const watch = (fd: number, onEvents: () => unknown) =>
+    loop.watch(fd, EPOLLIN, { onEvents: () => void onEvents(), onShutdown: () => {} });
+  const waitFor = (ms: number) => {
+    const deadline = new Waiting();
+    loop.deadlines.after(ms).start(deadline, loop.nowMs);
+    return deadline;
+  };
+  return { clock, owners, status, loop, pair, watch, waitFor };
 }
 
 test('an event of a descriptor that was closed earlier in the batch does not reach its successor', (t) => {
-  const { loop, pair } = rig(t);
+  const { loop, pair, watch } = rig(t);
   const seen: string[] = [];
   const [first, firstPeer] = pair();
   const [second, secondPeer] = pair();
-  loop.watch(
-    first,
-    EPOLLIN,
-    handler(() => {
-      seen.push('first');
-      recv(first, byte, 0, 1);
-      loop.close(second);
-      loop.close(secondPeer);
-      // As accept would: the lowest free numbers are those just closed.
-      const [reused, reusedPeer] = pair();
-      assert.deepEqual([reused, reusedPeer].toSorted(), [second, secondPeer].toSorted());
-      loop.watch(
-        second,
-        EPOLLIN,
-        handler(() => seen.push('successor')),
-      );
-    }),
-  );
-  loop.watch(
-    second,
-    EPOLLIN,
-    handler(() => seen.push('second')),
-  );
+  watch(first, () => {
+    seen.push('first');
+    recv(first, byte, 0, 1);
+    loop.close(second);
+    loop.close(secondPeer);
+    // As accept would: the lowest free numbers are those just closed.
+    const [reused, reusedPeer] = pair();
+    assert.deepEqual([reused, reusedPeer].toSorted(), [second, secondPeer].toSorted());
+    watch(second, () => seen.push('successor'));
+  });
+  watch(second, () => seen.push('second'));
   send(firstPeer, byte, 0, 1);
   send(secondPeer, byte, 0, 1);
   loop.turn(0);
@@ -76,24 +75,16 @@ test('an event of a descriptor that was closed earlier in the batch does not rea
   assert.deepEqual(seen, ['first', 'successor']);
 });
 
-test('an event of a descriptor that nobody watches any more goes nowhere', (t) => {
-  const { loop, pair } = rig(t);
+test('an event of a descriptor that is not watched any more goes nowhere', (t) => {
+  const { loop, pair, watch } = rig(t);
   const seen: string[] = [];
   const [first, firstPeer] = pair();
   const [second, secondPeer] = pair();
-  loop.watch(
-    first,
-    EPOLLIN,
-    handler(() => {
-      seen.push('first');
-      loop.unwatch(second);
-    }),
-  );
-  loop.watch(
-    second,
-    EPOLLIN,
-    handler(() => seen.push('second')),
-  );
+  watch(first, () => {
+    seen.push('first');
+    loop.unwatch(second);
+  });
+  watch(second, () => seen.push('second'));
   for (const peer of [firstPeer, secondPeer]) send(peer, byte, 0, 1);
   loop.turn(0);
   assert.deepEqual(seen, ['first']);
@@ -112,7 +103,7 @@ test('the table of owners tells which descriptors the worker has open', (t) => {
   assert.equal(owners.indexOf(OWNER), -1);
 });
 
-test('work put off runs in the next turn, which does not wait; work for the end runs in this one', (t) => {
+test('work put off runs in the next turn, which does not wait; work for the end runs in this turn', (t) => {
   const { loop } = rig(t);
   const seen: string[] = [];
   const task = { run: () => seen.push('next') };
@@ -131,102 +122,70 @@ test('work put off runs in the next turn, which does not wait; work for the end 
   assert.deepEqual(seen, ['first', 'end', 'next']);
 });
 
-test('it waits no longer than until the first deadline', (t) => {
-  const { clock, loop } = rig(t);
-  let due = 0;
-  class Counting extends Deadline {
-    onDue(): void {
-      due++;
-    }
-  }
-  loop.deadlines.after(20).start(new Counting(), loop.nowMs);
+test('a turn waits until the first deadline at most', (t) => {
+  const { clock, loop, waitFor } = rig(t);
+  waitFor(20);
   const began = performance.now();
   loop.turn(60_000);
   assert.ok(performance.now() - began < 10_000);
-  assert.equal(due, 0, 'the clock says that it is too early');
+  assert.equal(Waiting.due, 0, 'the clock says that it is too early');
   clock.advance(20);
   loop.turn(60_000);
-  assert.equal(due, 1);
+  assert.equal(Waiting.due, 1);
 });
 
-/** More events than one turn takes, each of which comes before the deadline of whoever waits for it. */
-test('after a standstill what is ready is handled before any deadline is due, however many events there are', (t) => {
-  const { clock, loop, pair } = rig(t);
-  let due = 0;
-  class Awaiting extends Deadline {
-    onDue(): void {
-      due++;
-    }
-  }
+test('after a standstill ready events are handled before any deadline expires, however many there are', (t) => {
+  const { clock, loop, pair, watch, waitFor } = rig(t);
   let handled = 0;
+  // More events than one turn takes, each of which came before its deadline.
   for (let i = 0; i < 400; i++) {
-    const deadline = new Awaiting();
+    const deadline = waitFor(250);
     const [fd, peer] = pair();
-    const watching = handler(() => {
+    watch(fd, () => {
       handled++;
       loop.unwatch(fd);
       deadline.cancelDeadline();
     });
-    loop.watch(fd, EPOLLIN, watching);
-    loop.deadlines.after(250).start(deadline, loop.nowMs);
     send(peer, byte, 0, 1);
   }
-  const alone = new Awaiting();
-  loop.deadlines.after(250).start(alone, loop.nowMs);
+  waitFor(250);
   clock.advance(400);
-  while (due === 0) loop.turn(0);
-  assert.deepEqual({ handled, due }, { handled: 400, due: 1 });
+  while (Waiting.due === 0) loop.turn(0);
+  assert.deepEqual({ handled, due: Waiting.due }, { handled: 400, due: 1 });
 });
 
 test('what begins after a standstill in the middle of a turn has its whole time', (t) => {
-  const { clock, loop, pair } = rig(t);
-  let isDue = false;
-  class Awaiting extends Deadline {
-    onDue(): void {
-      isDue = true;
-    }
-  }
-  for (const onEvent of [() => clock.advance(400), () => loop.deadlines.after(250).start(new Awaiting(), loop.nowMs)]) {
+  const { clock, loop, pair, watch, waitFor } = rig(t);
+  for (const onEvent of [() => clock.advance(400), () => waitFor(250)]) {
     const [fd, peer] = pair();
-    const watching = handler(() => {
+    watch(fd, () => {
       loop.unwatch(fd);
       onEvent();
     });
-    loop.watch(fd, EPOLLIN, watching);
     send(peer, byte, 0, 1);
   }
   loop.turn(0);
   clock.advance(249);
   loop.turn(0);
-  assert.equal(isDue, false);
+  assert.equal(Waiting.due, 0);
   clock.advance(1);
   loop.turn(0);
-  assert.equal(isDue, true);
+  assert.equal(Waiting.due, 1);
 });
 
-test('a loop that is always behind with its events lets deadlines be due all the same, somewhat later', (t) => {
-  const { clock, loop, pair } = rig(t);
-  let isDue = false;
-  class Awaiting extends Deadline {
-    onDue(): void {
-      isDue = true;
-    }
-  }
+test('deadlines expire also in a loop that is always behind with its events, somewhat later', (t) => {
+  const { clock, loop, pair, watch, waitFor } = rig(t);
   const [fd, peer] = pair();
-  loop.watch(
-    fd,
-    EPOLLIN,
-    handler(() => loop.hasMore()),
-  );
+  watch(fd, () => loop.hasMore());
   send(peer, byte, 0, 1);
-  loop.deadlines.after(250).start(new Awaiting(), loop.nowMs);
+  waitFor(250);
   clock.advance(250);
   let turns = 0;
-  for (; !isDue; turns++) loop.turn(0);
+  for (; Waiting.due === 0; turns++) loop.turn(0);
   assert.ok(turns > 10 && turns < 1000, `${turns} turns`);
 });
 
-test('every turn shows, so that a stuck worker can be told from an idle one', (t) => {
+test('every turn is counted, so that a stuck worker differs from an idle one', (t) => {
   const { loop, status } = rig(t);
   loop.turn(0);
   loop.turn(0);

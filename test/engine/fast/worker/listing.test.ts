@@ -131,38 +131,3 @@ test('a port’s few connections are looked for a piece at a time, too', (t) => 
     [[], [client]],
   );
 });
-
-test('a list goes on when others have begun, tells of none twice, and ends with its port', (t) => {
-  const { engine, tell, taken, visit } = busyRig(t, 300);
-  const ask = (from: number): ListedPage => {
-    tell({ kind: 'list', question: 1, port: 1, from });
-    engine.turn(100);
-    const [report] = taken();
-    assert.ok(report !== undefined);
-    return report;
-  };
-  const first = ask(0);
-  for (let i = 0; i < 20; i++) visit();
-  engine.turn(100);
-  const [second, third] = [ask(first.next ?? 0), ask(ask(first.next ?? 0).next ?? 0)];
-  const all = [first, second, third].flatMap(({ connections }) => connections.map(({ client }) => client.address));
-  assert.equal(new Set(all).size, all.length);
-  assert.ok(all.length >= 300);
-  assert.equal(third.next, undefined);
-  tell({ kind: 'close', question: 2, port: 1 });
-  assert.deepEqual(ask(first.next ?? 0), { question: 1, connections: [] });
-});
-
-test('while it is frozen a worker lists nothing, and afterwards what was asked for', (t) => {
-  const { engine, tell, taken } = busyRig(t, 3);
-  tell({ kind: 'freeze', question: 1 });
-  tell({ kind: 'list', question: 1, port: 1, from: 0 });
-  for (let i = 0; i < 3; i++) engine.turn(0);
-  assert.deepEqual(taken(), []);
-  tell({ kind: 'thaw' });
-  engine.turn(100);
-  assert.deepEqual(
-    taken().map(({ connections }) => connections.length),
-    [3],
-  );
-});

@@ -27,7 +27,11 @@ describe('a request', () => {
       { address: 'FD00:0:0::7', port: 53, protocol: 'UDP' },
       { address: 'fd00::7', port: 53, protocol: 'UDP' },
     ],
-    ['drain', { endpoint: { address: '10.244.0.1', port: 1 } }, { endpoint: { address: '10.244.0.1', port: 1 } }],
+    [
+      'drain',
+      { endpoint: { address: '10.244.0.1', port: 1 } },
+      { endpoint: { address: '10.244.0.1', port: 1 }, isAgain: false },
+    ],
     ['undrain', { endpoint: { address: 'fd00::1', port: 65_535 } }, { endpoint: { address: 'fd00::1', port: 65_535 } }],
     ['log-level', { verbosity: 10 }, { verbosity: 10 }],
   ];

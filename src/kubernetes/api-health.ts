@@ -22,53 +22,54 @@ interface Resource {
   isFollowed: boolean;
 }
 
+interface ApiHealthOptions {
+  /** `host:port`, for messages. */
+  readonly server: string;
+  readonly lastContactAt: () => number | undefined;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
 /**
  * The state of the connection to the API server as a whole. Logs one line with the reason when it is lost, and one when
  * it is back.
  */
 export class ApiHealth {
-  readonly #server: string;
-  readonly #lastContactAt: () => number | undefined;
+  readonly #options: ApiHealthOptions;
   readonly #clock: Clock;
-  readonly #log: Log;
   readonly #resources = new Map<string, Resource>();
   #lostAt: number | undefined;
   #wasConnected = false;
   #isStopped = false;
 
-  constructor(options: {
-    /** `host:port`, for messages. */
-    readonly server: string;
-    readonly lastContactAt: () => number | undefined;
-    readonly clock: Clock;
-    readonly log: Log;
-  }) {
-    this.#server = options.server;
-    this.#lastContactAt = options.lastContactAt;
+  constructor(options: ApiHealthOptions) {
+    this.#options = options;
     this.#clock = options.clock;
-    this.#log = options.log;
   }
 
   /** Counts the resource as lost until it is followed. */
   resource(name: string): ResourceHealth {
-    const resource: Resource = { listedAt: undefined, heardAt: this.#clock.now(), isFollowed: false };
-    this.#resources.set(name, resource);
+    const now = () => this.#clock.now();
+    const resource: Resource = { listedAt: undefined, heardAt: now(), isFollowed: false };
+    const setFollowed = (isFollowed: boolean) => {
+      resource.isFollowed = isFollowed;
+      this.#resources.set(name, resource);
+    };
+    setFollowed(false);
     return {
       listed: () => {
-        resource.listedAt ??= this.#clock.now();
+        resource.listedAt ??= now();
       },
       following: () => {
-        resource.isFollowed = true;
-        resource.heardAt = this.#clock.now();
-        this.#resources.set(name, resource);
+        resource.heardAt = now();
+        setFollowed(true);
         this.#followed();
       },
       heard: () => {
-        resource.heardAt = this.#clock.now();
+        resource.heardAt = now();
       },
       lost: (reason) => {
-        resource.isFollowed = false;
-        this.#resources.set(name, resource);
+        setFollowed(false);
         this.#lost(name, reason);
       },
       dismissed: () => {
@@ -85,7 +86,7 @@ export class ApiHealth {
     const listed = all.flatMap(({ listedAt }) => listedAt ?? []);
     return {
       connected: lost.length === 0,
-      lastContactAt: this.#lastContactAt(),
+      lastContactAt: this.#options.lastContactAt(),
       listedAt: listed.length === all.length && all.length > 0 ? Math.max(...listed) : undefined,
       staleForMs: Math.max(0, ...lost.map(({ heardAt }) => now - heardAt)),
     };
@@ -102,18 +103,16 @@ export class ApiHealth {
     const message = this.#wasConnected
       ? 'Cannot watch the API server; the last known state is served until it is back'
       : 'Cannot watch the API server yet; retrying';
-    this.#log.warn(message, { server: this.#server, resource, err });
+    this.#options.log.warn(message, { server: this.#options.server, resource, err });
   }
 
   #followed(): void {
-    if (this.#isStopped || !this.status().connected) return;
-    if (this.#lostAt !== undefined) {
-      const awaySeconds = Math.round((this.#clock.now() - this.#lostAt) / 1_000);
-      const message = this.#wasConnected ? 'Watching the API server again' : 'Watching the API server';
-      this.#log.info(message, { server: this.#server, awaySeconds });
-    } else if (!this.#wasConnected) {
-      this.#log.info('Watching the API server', { server: this.#server });
-    }
+    const isNews = this.#lostAt !== undefined || !this.#wasConnected;
+    if (this.#isStopped || !isNews || !this.status().connected) return;
+    const { log, server } = this.#options;
+    const message = this.#wasConnected ? 'Watching the API server again' : 'Watching the API server';
+    const awayMs = this.#clock.now() - (this.#lostAt ?? 0);
+    log.info(message, { server, ...(this.#lostAt !== undefined && { awaySeconds: Math.round(awayMs / 1_000) }) });
     this.#wasConnected = true;
     this.#lostAt = undefined;
   }

@@ -69,6 +69,12 @@ function createClient(
   return { client, clock, log, measured, current, refusals: () => refusals };
 }
 
+/** A client of a server of its own. */
+async function connect(t: TestContext, options: Partial<Parameters<typeof createClient>[1]> = {}) {
+  const server = await startServer(t);
+  return { server, ...createClient(t, { url: server.url, ...options }) };
+}
+
 /** Whether the request failed as an ApiError of this kind; gives it. */
 async function failure(request: Promise<unknown>, code: ApiErrorCode): Promise<ApiError> {
   const error = await request.then(
@@ -98,9 +104,8 @@ async function startMute(t: TestContext): Promise<{ url: string; sockets: Socket
 }
 
 test('a GET gives the JSON, with who we are and what we want in its headers', async (t) => {
-  const server = await startServer(t);
+  const { server, client } = await connect(t, { access: { headers: { Authorization: 'Bearer secret' } } });
   server.set(service('web'));
-  const { client } = createClient(t, { url: server.url, access: { headers: { Authorization: 'Bearer secret' } } });
   const list = (await client.get('/api/v1/services?limit=500', NEVER)) as { items: unknown[] };
   assert.equal(list.items.length, 1);
   const { headers, url } = server.requests[0] ?? assert.fail();
@@ -119,23 +124,20 @@ test('a server may live under a path', async (t) => {
 });
 
 test('fifty requests share one connection', async (t) => {
-  const server = await startServer(t);
-  const { client } = createClient(t, { url: server.url });
+  const { server, client } = await connect(t);
   for (let n = 0; n < 50; n += 1) await client.get('/api/v1/services', NEVER);
   assert.equal(server.connections, 1);
 });
 
 test('at most two connections are kept for nothing', async (t) => {
-  const server = await startServer(t);
-  const { client } = createClient(t, { url: server.url });
+  const { server, client } = await connect(t);
   await Promise.all(Array.from({ length: 5 }, () => client.get('/api/v1/services', NEVER)));
   assert.equal(server.connections, 5);
   await until('the others are closed', () => server.openConnections === 2);
 });
 
 test('the kernel looks after a silent connection, from 20 s on', async (t) => {
-  const server = await startServer(t);
-  const { client } = createClient(t, { url: server.url });
+  const { server, client } = await connect(t);
   const began = performance.now();
   await client.watch('/api/v1/services?watch=1', NEVER);
   const [, expires = ''] = /02:([0-9A-F]{8})/.exec(timerOfConnectionTo(server.port)) ?? [];
@@ -145,13 +147,12 @@ test('the kernel looks after a silent connection, from 20 s on', async (t) => {
 });
 
 test('a POST sends its body, and is not repeated', async (t) => {
-  const server = await startServer(t);
+  const { server, client } = await connect(t);
   let body = '';
   server.misbehave('/api/v1/events', (request, response) => {
     request.on('data', (chunk) => (body += chunk));
     request.on('end', () => sendJson(response, 201, { created: true }));
   });
-  const { client } = createClient(t, { url: server.url });
   assert.deepEqual(await client.post('/api/v1/events', { kind: 'Event' }, NEVER), { created: true });
   assert.equal(body, '{"kind":"Event"}');
   server.misbehave('/api/v1/events', (request) => request.socket.resetAndDestroy());
@@ -160,8 +161,7 @@ test('a POST sends its body, and is not repeated', async (t) => {
 });
 
 test('what the server says when it refuses is in the error, with status and patience', async (t) => {
-  const server = await startServer(t);
-  const { client, refusals } = createClient(t, { url: server.url });
+  const { server, client, refusals } = await connect(t);
   server.misbehave('/api', (_, response) => sendStatus(response, 429, 'slow down', { 'retry-after': '7' }));
   const busy = await failure(client.get('/api/v1/services', NEVER), 'status');
   assert.deepEqual([busy.status, busy.retryAfterMs, busy.message], [429, 7_000, 'HTTP 429: slow down']);
@@ -174,8 +174,7 @@ test('what the server says when it refuses is in the error, with status and pati
 });
 
 test('a refusal that is a web page, endless or silent does not get in the way', async (t) => {
-  const server = await startServer(t);
-  const { client, clock, measured } = createClient(t, { url: server.url });
+  const { server, client, clock, measured } = await connect(t);
   server.misbehave('/api', (_, response) => {
     response.writeHead(502, { 'content-type': 'text/html', 'retry-after': 'soon' });
     response.end('<html>Bad gateway</html>');
@@ -204,45 +203,41 @@ for (const [what, type, body] of [
   ['broken JSON', 'application/json', '{"items":['],
 ] as const) {
   test(`${what} is garbage`, async (t) => {
-    const server = await startServer(t);
+    const { server, client } = await connect(t);
     server.misbehave('/api', (_, response) => {
       response.writeHead(200, type === '' ? {} : { 'content-type': type });
       response.end(body);
     });
-    const { client } = createClient(t, { url: server.url });
     await failure(client.get('/api/v1/services', NEVER), 'garbage');
   });
 }
 
 test('a watch is streamed as it comes, and ends with the response', async (t) => {
-  const server = await startServer(t);
+  const { server, client } = await connect(t);
   server.misbehave('/api', (_, response) => {
     response.writeHead(200, { 'content-type': 'application/json; stream=watch' });
     response.write('one\n');
     setImmediate(() => response.end('two\n'));
   });
-  const { client } = createClient(t, { url: server.url });
   let text = '';
   for await (const chunk of await client.watch('/api/v1/services?watch=1', NEVER)) text += Buffer.from(chunk);
   assert.equal(text, 'one\ntwo\n');
 });
 
 test('a connection that breaks in a watch says so', async (t) => {
-  const server = await startServer(t);
+  const { server, client } = await connect(t);
   server.misbehave('/api', (_, response) => {
     response.writeHead(200, { 'content-type': 'application/json' });
     response.write('one\n');
     setImmediate(() => response.socket?.resetAndDestroy());
   });
-  const { client } = createClient(t, { url: server.url });
   const body = await client.watch('/api/v1/services?watch=1', NEVER);
   const error = await failure(drain(body), 'unreachable');
   assert.match(error.message, /^127\.0\.0\.1:\d+: read ECONNRESET$/);
 });
 
 test('an aborted watch ends with the reason, and closes its connection', async (t) => {
-  const server = await startServer(t);
-  const { client } = createClient(t, { url: server.url });
+  const { server, client } = await connect(t);
   const controller = new AbortController();
   const body = await client.watch('/api/v1/services?watch=1&sendInitialEvents=true', controller.signal);
   const ended = assert.rejects(drain(body), /silent/);
@@ -253,8 +248,7 @@ test('an aborted watch ends with the reason, and closes its connection', async (
 });
 
 test('an abort between the head of a watch and its first byte is not lost', async (t) => {
-  const server = await startServer(t);
-  const { client } = createClient(t, { url: server.url });
+  const { client } = await connect(t);
   const controller = new AbortController();
   const body = await client.watch('/api/v1/services?watch=1', controller.signal);
   controller.abort(new Error('stopped'));
@@ -262,8 +256,7 @@ test('an abort between the head of a watch and its first byte is not lost', asyn
 });
 
 test('an abort does not wait for credentials that do not come', async (t) => {
-  const server = await startServer(t);
-  const { client } = createClient(t, { url: server.url, currentAccess: () => new Promise(() => {}) });
+  const { client } = await connect(t, { currentAccess: () => new Promise(() => {}) });
   const controller = new AbortController();
   const requests = [client.watch('/api/v1/services?watch=1', controller.signal), client.get('/x', controller.signal)];
   const rejected = Promise.all(requests.map((request) => assert.rejects(request, /stopped/)));
@@ -272,8 +265,7 @@ test('an abort does not wait for credentials that do not come', async (t) => {
 });
 
 test('watches and events do not count against the rate limit, lists do', async (t) => {
-  const server = await startServer(t);
-  const { client, clock } = createClient(t, { url: server.url, qps: 1, burst: 2 });
+  const { client, clock } = await connect(t, { qps: 1, burst: 2 });
   for (let n = 0; n < 5; n += 1) await client.post('/api/v1/namespaces/a/events', {}, NEVER).catch(() => {});
   for (let n = 0; n < 5; n += 1) await client.watch('/api/v1/services?watch=1', NEVER);
   let done = 0;
@@ -308,8 +300,7 @@ test('a server that does not answer is given up after 30 s', async (t) => {
 });
 
 test('an answer may take as long as it likes; a minute of silence, or of a few bytes, ends it', async (t) => {
-  const server = await startServer(t);
-  const { client, clock, measured } = createClient(t, { url: server.url });
+  const { server, client, clock, measured } = await connect(t);
   let response: ServerResponse | undefined;
   const ask = async () => {
     const asked = measured.length;
@@ -341,8 +332,7 @@ test('an answer may take as long as it likes; a minute of silence, or of a few b
 });
 
 test('what is got may come compressed; a watch does not', async (t) => {
-  const server = await startServer(t);
-  const { client } = createClient(t, { url: server.url });
+  const { server, client } = await connect(t);
   const list = { kind: 'List', text: 'x'.repeat(1_000_000) };
   const answer = (body: Uint8Array, encoding = 'gzip') =>
     server.misbehave('/api', (_, response) => {
@@ -375,8 +365,7 @@ test('what is got may come compressed; a watch does not', async (t) => {
 });
 
 test('what is got is bounded as it is after decompression', async (t) => {
-  const server = await startServer(t);
-  const { client } = createClient(t, { url: server.url });
+  const { server, client } = await connect(t);
   // Many small members, which gzip allows to follow each other: 257 MiB of blanks in 260 KiB.
   const packed = gzipSync(Buffer.alloc(1 << 20, ' '));
   server.misbehave('/api', (_, response) => {
@@ -400,8 +389,7 @@ test('a probe is content with any answer, and goes the way that worked last', as
 });
 
 test('a probe without an answer fails after 10 s; probes share one request', async (t) => {
-  const server = await startServer(t);
-  const { client, clock } = createClient(t, { url: server.url });
+  const { server, client, clock } = await connect(t);
   server.misbehave('/livez', () => {});
   const probes = [client.probe(), client.probe()].map((probe) => failure(probe, 'unreachable'));
   await until('it is asked', () => server.requests.length === 1);
@@ -412,8 +400,7 @@ test('a probe without an answer fails after 10 s; probes share one request', asy
 });
 
 test('every byte counts as contact', async (t) => {
-  const server = await startServer(t);
-  const { client, clock } = createClient(t, { url: server.url });
+  const { server, client, clock } = await connect(t);
   assert.equal(client.lastContactAt, undefined);
   const body = await client.watch('/api/v1/services?watch=1', NEVER);
   drain(body).catch(() => {});
@@ -423,8 +410,7 @@ test('every byte counts as contact', async (t) => {
 });
 
 test('an idle connection that the server closes as we take it is no failure', async (t) => {
-  const server = await startServer(t);
-  const { client, measured } = createClient(t, { url: server.url });
+  const { server, client, measured } = await connect(t);
   await client.get('/api/v1/services', NEVER);
   server.misbehave('/api', (request) => request.socket.destroy());
   await client.get('/api/v1/services', NEVER);
@@ -435,15 +421,13 @@ test('an idle connection that the server closes as we take it is no failure', as
 });
 
 test('a fresh connection that the server closes is one', async (t) => {
-  const server = await startServer(t);
-  const { client } = createClient(t, { url: server.url });
+  const { server, client } = await connect(t);
   server.misbehave('/api', (request) => request.socket.destroy());
   await failure(client.get('/api/v1/services', NEVER), 'unreachable');
 });
 
 test('requests are measured under the names of client-go', async (t) => {
-  const server = await startServer(t);
-  const { client, measured } = createClient(t, { url: server.url });
+  const { server, client, measured } = await connect(t);
   await client.get('/api/v1/services', NEVER);
   await failure(client.get('/api/v1/nothing', NEVER), 'status');
   const host = `127.0.0.1:${server.port}`;

@@ -168,18 +168,6 @@ test('after 410 Gone it lists again and tells only the differences', async () =>
   await stop();
 });
 
-test('a relist without differences tells none', async () => {
-  const { transport, streamList, told, pass, stop } = reflect();
-  const stream = await streamList('a');
-  stream.send('this is no JSON');
-  await pass(800);
-  const again = (await transport.call('watch')).open();
-  again.send(added(service('a', { version: '40' })), initialEventsEnd('50'));
-  await settle();
-  assert.deepEqual(told, ['+a', 'listed', 'listed']);
-  await stop();
-});
-
 test('what came before a line that cannot be read has taken effect', async () => {
   const { streamList, told, stop } = reflect();
   const stream = await streamList('a');
@@ -205,22 +193,6 @@ for (const [what, line] of [
     await stop();
   });
 }
-
-test('a list that is empty of a sudden counts only once a second one is empty too', async () => {
-  const { transport, streamList, told, pass, stop, log } = reflect();
-  const stream = await streamList('a', 'b');
-  stream.send(errorEvent(410, 'too old'));
-  await pass(800);
-  (await transport.call('watch')).open().send(initialEventsEnd('11'));
-  await settle();
-  assert.deepEqual(told, ['+a +b', 'listed']);
-  assert.match(String(log.of('warn')[0]?.message), /empty/);
-  await pass(3_000);
-  (await transport.call('watch')).open().send(initialEventsEnd('12'));
-  await settle();
-  assert.deepEqual(told.slice(2), ['-a -b', 'listed']);
-  await stop();
-});
 
 test('a streamed list may take as long as it likes, while objects come', async () => {
   const { transport, told, pass, stop, health } = reflect();

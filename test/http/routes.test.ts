@@ -98,75 +98,55 @@ describe('the healthz address', () => {
 });
 
 describe('the metrics address', () => {
-  function routes(stats: () => Iterable<ListenerStats>, effectiveConfiguration: () => object = () => ({})) {
-    const metrics = metricsOf(stats);
-    return new Map(metricsRoutes({ metrics, effectiveConfiguration }));
-  }
-
   const zero = Object.fromEntries(COUNTERS.map((counter) => [counter, 0])) as Counters;
   const name: ServicePortName = 'default/web';
   const web: ListenerStats = { id: name, name, family: 'IPv4', protocol: 'TCP', localPort: 1, counters: zero };
 
-  test('says ok, userspace, and the configuration, in upstream’s words and without a newline', async (t) => {
-    const { address } = await serve(
-      t,
-      routes(
-        () => [],
-        () => ({ BindAddress: '0.0.0.0', IPTables: { SyncPeriod: '30s' } }),
+  async function serveMetrics(t: TestContext, stats: () => Iterable<ListenerStats> = () => []) {
+    const effectiveConfiguration = () => ({ BindAddress: '0.0.0.0', IPTables: { SyncPeriod: '30s' } });
+    const { address } = await serve(t, new Map(metricsRoutes({ metrics: metricsOf(stats), effectiveConfiguration })));
+    return address;
+  }
+
+  test('answers in upstream’s words and without a newline; profiles need --profiling', async (t) => {
+    const address = await serveMetrics(t);
+    const text = 'text/plain; charset=utf-8';
+    const configuration = '{"BindAddress":"0.0.0.0","IPTables":{"SyncPeriod":"30s"}}';
+    for (const [path, ...expected] of [
+      ['/healthz', 200, 'ok', text],
+      ['/proxyMode', 200, 'userspace', text],
+      ['/configz', 200, `{"kubeproxy.config.k8s.io":${configuration}}`, 'application/json'],
+      ...['/debug/v8/cpu-profile', '/debug/pprof/', '/livez', '/', '/metrics/'].map(
+        (other) => [other, 404, '404 page not found\n', text] as const,
       ),
-    );
-    const answers = {
-      '/healthz': ['ok', 'text/plain; charset=utf-8'],
-      '/proxyMode': ['userspace', 'text/plain; charset=utf-8'],
-      '/configz': [
-        '{"kubeproxy.config.k8s.io":{"BindAddress":"0.0.0.0","IPTables":{"SyncPeriod":"30s"}}}',
-        'application/json',
-      ],
-    };
-    for (const [path, expected] of Object.entries(answers)) {
+    ] as const) {
       const { status, headers, body } = await ask(address, path);
-      assert.deepEqual([status, body, headers['content-type']], [200, ...expected], path);
+      assert.deepEqual([status, body, headers['content-type']], expected, path);
     }
   });
 
-  test('gives the metrics in Prometheus’ format', async (t) => {
-    const { address } = await serve(
-      t,
-      routes(() => [web]),
-    );
-    const { status, headers, body } = await ask(address, '/metrics');
-    assert.equal(status, 200);
-    assert.equal(headers['content-type'], 'text/plain; version=0.0.4; charset=utf-8');
-    const families = parseExposition(body);
-    assert.equal(families.get('userspace_proxy_connections_total')?.samples[0]?.labels.get('service'), 'web');
-    assert.ok(families.has('kubeproxy_sync_proxy_rules_duration_seconds'));
-    assert.ok(!families.has('userspace_proxy_endpoint_connections_total'));
-  });
-
-  test('gives the series of endpoints to whoever asks for them', async (t) => {
+  test('gives the metrics in Prometheus’ format, and the series of endpoints on a path of their own', async (t) => {
     const endpoint = { address: '10.0.0.1', port: 80 } as NonNullable<ListenerStats['endpoints']>[0]['endpoint'];
-    const { address } = await serve(
-      t,
-      routes(() => [{ ...web, endpoints: [{ endpoint, counters: { ...zero, connections: 3 } }] }]),
-    );
-    const { status, headers, body } = await ask(address, '/metrics/endpoints');
-    assert.equal(status, 200);
-    assert.equal(headers['content-type'], 'text/plain; version=0.0.4; charset=utf-8');
-    const [sample] = parseExposition(body).get('userspace_proxy_endpoint_connections_total')?.samples ?? [];
-    assert.deepEqual(
-      [Object.fromEntries(sample?.labels ?? []), sample?.value],
-      [{ namespace: 'default', service: 'web', port: '', protocol: 'TCP', endpoint: '10.0.0.1:80' }, 3],
-    );
+    const address = await serveMetrics(t, () => [{ ...web, endpoints: [{ endpoint, counters: zero }] }]);
+    for (const [path, family] of [
+      ['/metrics', 'userspace_proxy_connections_total'],
+      ['/metrics/endpoints', 'userspace_proxy_endpoint_connections_total'],
+    ] as const) {
+      const { status, headers, body } = await ask(address, path);
+      assert.deepEqual([status, headers['content-type']], [200, 'text/plain; version=0.0.4; charset=utf-8']);
+      const families = parseExposition(body);
+      assert.equal(families.get(family)?.samples[0]?.labels.get('service'), 'web');
+      assert.equal(families.has('kubeproxy_sync_proxy_rules_duration_seconds'), path === '/metrics');
+    }
   });
 
   test('answers no more than four scrapes at a time', { timeout: 60_000 }, async (t) => {
     let isOver = false;
     let underWay = 0;
-    function* endless() {
+    const address = await serveMetrics(t, function* () {
       underWay += 1;
       while (!isOver) yield web;
-    }
-    const { address } = await serve(t, routes(endless));
+    });
     t.after(() => {
       isOver = true;
     });
@@ -182,23 +162,9 @@ describe('the metrics address', () => {
 
   test('answers a scrape that fails with 500 and goes on', async (t) => {
     let broken = true;
-    const { address } = await serve(
-      t,
-      routes(() => (broken ? assert.fail('worker gone') : [])),
-    );
+    const address = await serveMetrics(t, () => (broken ? assert.fail('worker gone') : []));
     assert.equal((await ask(address, '/metrics')).status, 500);
     broken = false;
     assert.equal((await ask(address, '/metrics')).status, 200);
-  });
-
-  test('has no profiles without --profiling, and nothing else', async (t) => {
-    const { address } = await serve(
-      t,
-      routes(() => []),
-    );
-    for (const path of ['/debug/v8/cpu-profile', '/debug/pprof/', '/livez', '/', '/metrics/']) {
-      const { status, body } = await ask(address, path);
-      assert.deepEqual([status, body], [404, '404 page not found\n'], path);
-    }
   });
 });

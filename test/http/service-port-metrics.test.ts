@@ -43,10 +43,6 @@ describe('reading', () => {
     assert.equal(two[0]?.counters.connections, 1, 'what is read is not written to');
   });
 
-  test('adds no row when all have a place', async () => {
-    assert.equal((await collectRows(rows(3), { max: 3, others: '' })).length, 3);
-  });
-
   test('lets the event loop turn', async () => {
     const turns = await turnsDuring(collectRows(rows(10_000), { max: 10, others: '' }));
     assert.ok(turns >= 40, `${turns}`);
@@ -83,11 +79,5 @@ describe('printing', () => {
     assert.equal(lines.length, 20_004);
     assert.deepEqual(lines.slice(0, 3), ['# HELP x_total X', '# TYPE x_total counter', 'x_total{row="0"} 1']);
     assert.equal(lines[10_002], '# HELP y_total X');
-  });
-
-  test('of nothing is the heads', async () => {
-    let text = '';
-    for await (const part of printSeries([FAMILY], [])) text += part;
-    assert.equal(text, '# HELP x_total X\n# TYPE x_total counter\n');
   });
 });

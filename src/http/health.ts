@@ -6,7 +6,7 @@ import type { Instant } from '../util/timestamp.ts';
 export interface HealthReport {
   /** The rules of every address family keep up; nothing else counts. */
   readonly healthy: boolean;
-  /** While healthy, of the family that was updated last, else of the first one that is stuck; `undefined` until then. */
+  /** Of the family that was updated last, or of the first one that is stuck; `undefined` until then. */
   readonly lastUpdated: Instant | undefined;
   readonly now: Instant;
 }
@@ -17,10 +17,10 @@ interface FamilyHealth {
 }
 
 /**
- * Whether the rules keep up with the cluster, by the measure of kube-proxy's `ProxyHealthServer` (`pkg/proxy/healthcheck/
- * proxy_health.go`): healthy while no change has waited for the timeout. The oldest change counts, as since 1.28:
- * before, a steady stream of changes kept a stuck proxy healthy. Healthy from the start, so that no probe during the
- * first sync restarts the pod. Unlike upstream's, the first sync counts once it takes longer than the timeout.
+ * Whether the rules keep up with the cluster, by the measure of kube-proxy's `ProxyHealthServer`
+ * (`pkg/proxy/healthcheck/proxy_health.go`): healthy while no change has waited for the timeout. The oldest change
+ * counts, as since 1.28: before, a steady stream of changes kept a stuck proxy healthy. Healthy from the start, so that
+ * no probe during the first sync restarts the pod. Unlike upstream's, a first sync longer than the timeout counts.
  */
 export class Health {
   readonly #clock: Clock;

@@ -124,7 +124,7 @@ export class HttpServer {
     this.#server.listen({ port, ...(host !== undefined && { host }) });
   }
 
-  /** Stops listening and retrying, and ends every connection. The port is free when this returns, before it resolves. */
+  /** Stops listening and retrying, ends every connection. The port is free when this returns, before it resolves. */
   async close(): Promise<void> {
     this.#closed = true;
     this.#retry?.cancel();

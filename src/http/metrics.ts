@@ -32,8 +32,8 @@ export interface MetricsOptions extends Omit<KubeProxyMetricsOptions, 'registry'
 }
 
 /**
- * Twice the Service ports that the proxy is made for, some 300,000 series. The bound protects whoever stores them,
- * should somebody create Services without end.
+ * Twice the Service ports that the proxy is made for, some 300,000 series. The bound protects Prometheus from users who
+ * create Services without end.
  */
 const MAX_ROWS = 20_000;
 
@@ -137,7 +137,7 @@ export class Metrics extends KubeProxyMetrics implements ApiRequestMetrics {
     })();
   }
 
-  /** The same for each endpoint of each Service port, and nothing else: so many series are for who asks for them. */
+  /** The same for each endpoint of each Service port, and nothing else: so many series that they are only on request. */
   async renderEndpoints(): Promise<AsyncIterable<string>> {
     const rows = endpointRows(this.#stats());
     return printSeries(ENDPOINT_FAMILIES, await collectRows(rows, { max: this.#maxRows, others: OTHER_ENDPOINTS }));

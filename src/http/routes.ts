@@ -109,7 +109,7 @@ const POINTER =
   `V8's are at ${CPU_PATH}?seconds=${DEFAULT_PROFILE_SECONDS} and ${HEAP_PATH}?seconds=${DEFAULT_PROFILE_SECONDS}: save them as\n` +
   'NAME.cpuprofile and NAME.heapprofile, and open them in the DevTools of Chrome or in speedscope.\n';
 
-/** Where kube-proxy's users look first; go's pprof tool prints the body of the 404. */
+/** Where kube-proxy's users look first; Go's pprof tool prints the body of the 404. */
 const GO_PATHS = ['/debug/pprof', '/debug/pprof/', '/debug/pprof/profile', '/debug/pprof/heap', '/debug/pprof/trace'];
 
 /** The inspector's commands. */
@@ -119,9 +119,9 @@ const PROFILES = {
 } as const;
 
 /**
- * `--profiling`: V8's sampling profiles of the main thread (control plane, and the `node` engine; not the threads of the
- * fast one), under paths of our own because the formats are not Go's. One at a time: each costs a few percent of the
- * thread, and its samples stay in memory until it ends.
+ * `--profiling`: V8's sampling profiles of the main thread (control plane and `node` engine, not the threads of the fast
+ * one), under paths of our own because the formats are not Go's. One at a time: each costs a few percent of the thread,
+ * and its samples stay in memory until it ends.
  */
 export function profileRoutes(clock: Clock): RouteList {
   let isBusy = false;

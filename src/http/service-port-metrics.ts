@@ -142,9 +142,9 @@ const ROWS_PER_TURN = 100;
 const SAMPLES_PER_TURN = 500;
 
 /**
- * Reads the rows a slice at a time and adds up those with the same labels: the listeners of one Service port. At most
- * `max` are kept, the first ones, which for a Map are the oldest, so that a series stays. The others are added up in one
- * more row. Rejects with what reading throws.
+ * Reads the rows a slice at a time and adds up those with the same labels: the listeners of one Service port. Keeps the
+ * first `max`, which for a Map are the oldest, so that a series stays. Adds the others up in one more row. Rejects with
+ * what reading throws.
  */
 export async function collectRows(
   rows: Iterable<SeriesRow>,

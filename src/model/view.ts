@@ -106,8 +106,8 @@ export interface Rates {
 }
 
 /**
- * `degraded`: during the last minute, dials failed or clients were turned away or had to wait, or an operator has drained
- * endpoints. `empty`: no endpoint may serve, so clients are refused. `pending`: it has no listener yet.
+ * `degraded`: an operator has drained endpoints, or during the last minute dials failed or clients were turned away or
+ * had to wait. `empty`: no endpoint may serve, so clients are refused. `pending`: it has no listener yet.
  */
 export type ServiceState = 'ok' | 'degraded' | 'empty' | 'pending';
 

@@ -24,7 +24,7 @@ const SERVICE_COLUMNS = 'namespace,service,port_name,family,protocol,cluster_ip,
 const ENDPOINT_COLUMNS = 'set,local_port,endpoint,endpoint_state,last_error';
 
 /**
- * A row for each Service port, and one for each endpoint of each of its listeners (`endpoint` is not empty there), as in
+ * A row for each Service port, and one for each endpoint of each of its listeners (`endpoint` is not empty there), like
  * the CSV of HAProxy's statistics. A counter that the engine does not keep is empty.
  */
 export async function* statusCsv(view: View, clock: Clock): AsyncGenerator<string> {

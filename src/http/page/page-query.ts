@@ -1,4 +1,4 @@
-/* Which part of everything the page shows. All of it is in the URL: it can be passed on, and works without JavaScript. */
+/* Which part of everything the page shows: all in the URL, which can be passed on and works without JavaScript. */
 
 /** What the table of Services can be sorted by; the first is the default. */
 export const SORTS = [

@@ -8,13 +8,13 @@ import { CONTENT_SECURITY_POLICY, type Parts, page } from './page.ts';
 import { type PageQuery, parsePageQuery } from './page-query.ts';
 import { select, servicesTable } from './services.ts';
 
-/** People who look at the same time. Each costs some time of the event loop. */
+/** Live pages at the same time. Each costs some time of the event loop. */
 const MAX_LIVE = 8;
-/** Of each kind at the same time. They are much longer than pages, and nobody watches them arrive. */
+/** Downloads of each kind at the same time. They are much longer than pages. */
 const MAX_EXPORTS = 2;
 
 const PERIOD_MS = 2_000;
-/** With thousands of Services, rendering takes at most one part in so many of the time. */
+/** A live page pauses at least this many times as long as its rendering took: with thousands of Services, seconds. */
 const REST = 20;
 
 const HEADERS = {

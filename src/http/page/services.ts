@@ -174,7 +174,7 @@ function details(view: ServiceView, now: number): Html {
 ${view.listeners.map((listener) => endpointsTable(listener, view, now))}`;
 }
 
-/** With so many in every row that may be open, the page takes some tens of milliseconds. */
+/** Per row. With this many in every row that may be open, rendering the page takes some tens of milliseconds. */
 const SHOWN_ENDPOINTS = 200;
 
 const TRAFFIC_NAMES = {

@@ -41,8 +41,8 @@ export interface SocketFile {
  *
  * The socket is made in a directory that only its owner can enter, and moved to its name when it is complete. So nobody
  * can open it before its mode is set. Replacing a dead socket leaves no moment without one. When two processes do it at
- * the same time, one of them is reached. And Node, which removes the file that a server was bound to, whoever has that
- * name by then, does not find it.
+ * the same time, one of them is reached. Node removes the path that a server was bound to, even if another process has
+ * that name by then; here it finds nothing there.
  */
 export async function listenAt(server: Server, path: string): Promise<SocketFile> {
   const directory = dirname(path);

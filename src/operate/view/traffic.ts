@@ -38,15 +38,12 @@ export interface Trouble {
 export const TROUBLES: readonly Trouble[] = [
   {
     counters: ['exhausted', 'noEndpoints'],
-    reason: 'clients were turned away during the last minute, for no endpoint answered',
+    reason: 'clients were turned away during the last minute because no endpoint answered',
   },
-  {
-    counters: ['pauses'],
-    reason: 'new clients had to wait during the last minute, for descriptors had run out',
-  },
+  { counters: ['pauses'], reason: 'new clients had to wait during the last minute because descriptors had run out' },
   {
     counters: ['limited'],
-    reason: 'UDP datagrams were dropped during the last minute, at a bound on flows or for want of buffers',
+    reason: 'UDP datagrams were dropped during the last minute, at a bound on flows or because buffers were full',
   },
   {
     counters: ['failedRefused', 'failedTimeout', 'failedUnreachable', 'failedOther'],

@@ -9,17 +9,17 @@ export interface Access {
   readonly tls: TlsMaterial;
   readonly headers: Readonly<Record<string, string>>;
   /** The URL of an HTTP proxy. Without it, the environment decides. */
-  readonly proxy?: string;
+  readonly proxy?: string | undefined;
 }
 
 /** Certificates and keys are PEM. */
 export interface TlsMaterial {
   /** Without it, the certificate authorities of the machine are trusted. */
-  readonly ca?: string | Buffer;
-  readonly cert?: string | Buffer;
-  readonly key?: string | Buffer;
+  readonly ca?: string | Buffer | undefined;
+  readonly cert?: string | Buffer | undefined;
+  readonly key?: string | Buffer | undefined;
   /** The name to expect in the server's certificate instead of its host. */
-  readonly serverName?: string;
+  readonly serverName?: string | undefined;
   /** `insecure-skip-tls-verify`. */
   readonly skipVerify: boolean;
 }

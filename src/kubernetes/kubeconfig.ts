@@ -26,7 +26,6 @@ interface Loaded {
   readonly config: KubeConfig;
   readonly server: URL;
   readonly token: TokenFile | undefined;
-  readonly hasSecrets: boolean;
   /** The answer that is awaited, so that an exec plugin that hangs is not started again and again. */
   pending?: Promise<RequestOptions> | undefined;
 }
@@ -142,13 +141,8 @@ async function load(text: string, { path, server: master, log }: KubeconfigOptio
     { ...cluster, server: server.href, skipTLSVerify: cluster.skipTLSVerify || server.protocol === 'http:' },
     withExecInfo(user, cluster, dirname(path)),
   );
-  return {
-    text,
-    config,
-    server,
-    token: tokenFile === undefined ? undefined : new TokenFile(tokenFile, log),
-    hasSecrets: [user.token, user.password, user.keyData, user.authProvider].some(Boolean),
-  };
+  const token = tokenFile === undefined ? undefined : new TokenFile(tokenFile, log);
+  return { text, config, server, token };
 }
 
 /** Errors never quote the text, because it contains keys and tokens. */
@@ -232,31 +226,23 @@ async function resolve(config: KubeConfig): Promise<RequestOptions> {
 }
 
 async function toAccess(options: RequestOptions, { config, server, token }: Loaded): Promise<Access> {
-  const { ca, cert, key, servername, rejectUnauthorized, auth } = options;
-  const tls: TlsMaterial = {
-    ...(isPem(ca) && { ca }),
-    ...(isPem(cert) && { cert }),
-    ...(isPem(key) && { key }),
-    ...(servername !== undefined && { serverName: servername }),
-    skipVerify: rejectUnauthorized === false,
-  };
+  // client-node sets each of these to the content of one file.
+  const { ca, cert, key } = options as Pick<TlsMaterial, 'ca' | 'cert' | 'key'>;
+  const { servername: serverName, rejectUnauthorized, auth } = options;
   const headers: Record<string, string> = {};
   for (const [name, value] of Object.entries(options.headers ?? {})) headers[name] = String(value).trim();
   if (typeof auth === 'string') headers['Authorization'] = `Basic ${Buffer.from(auth).toString('base64')}`;
   // It takes precedence over a token in the kubeconfig (client-go `tools/clientcmd`).
   if (token !== undefined) headers['Authorization'] = `Bearer ${await token.read()}`;
-  const proxy = config.getCurrentCluster()?.proxyUrl;
-  return { server, tls, headers, ...(proxy !== undefined && { proxy }) };
-}
-
-function isPem(value: unknown): value is string | Buffer {
-  return typeof value === 'string' || Buffer.isBuffer(value);
+  const tls = { ca, cert, key, serverName, skipVerify: rejectUnauthorized === false };
+  return { server, tls, headers, proxy: config.getCurrentCluster()?.proxyUrl };
 }
 
 /** Kubeadm's kubeconfig for kube-proxy may be read by anyone: it only names a token file. */
-async function warnOfLooseFile({ path, log }: KubeconfigOptions, { hasSecrets }: Loaded): Promise<void> {
-  const { mode } = await stat(path);
-  if (hasSecrets && (mode & 0o044) !== 0) {
+async function warnOfLooseFile({ path, log }: KubeconfigOptions, { config }: Loaded): Promise<void> {
+  const user = config.getCurrentUser();
+  const hasSecrets = [user?.token, user?.password, user?.keyData, user?.authProvider].some(Boolean);
+  if (hasSecrets && ((await stat(path)).mode & 0o044) !== 0) {
     log.warn('The kubeconfig holds secrets and can be read by other users; chmod 600 it', { file: path });
   }
 }

@@ -67,20 +67,25 @@ class ApiServerSource implements KubernetesSource {
 
   #follow(kind: Kind): void {
     const { api, clock, random, log } = this.#options;
-    const resource = resourceOf(kind);
     const health = this.#health.resource(kind);
     const controller = new AbortController();
     const reflector = new Reflector({
-      resource,
+      resource: resourceOf(kind),
       transport: api,
-      health,
       clock,
       random,
       log,
       sink: {
+        ...health,
         changed: (changes) => this.#sink?.apply(changes.map((change) => toEvent(kind, change))),
-        listed: () => this.#hasListed(kind),
-        absent: () => this.#isAbsent(kind),
+        listed: () => {
+          health.listed();
+          this.#hasListed(kind);
+        },
+        absent: () => {
+          this.#isAbsent(kind);
+          health.dismissed();
+        },
       },
     });
     const run = reflector.run(controller.signal);

@@ -59,18 +59,6 @@ export async function watchNode({
     clock,
     random,
     log,
-    health: {
-      following: () => {
-        isLost = false;
-      },
-      lost: (err) => {
-        if (isLost) return;
-        isLost = true;
-        const message = 'The Node object of this node cannot be watched; its last known state stands';
-        log.warn(message, { node: name, err });
-        if (last === undefined) void readOnce();
-      },
-    },
     sink: {
       changed: (changes) => {
         for (const { key, value } of changes) {
@@ -78,6 +66,15 @@ export async function watchNode({
           const status = value ?? (last && { ...last, isDeleted: true });
           if (status !== undefined) changed(status);
         }
+      },
+      following: () => {
+        isLost = false;
+      },
+      lost: (err) => {
+        if (isLost) return;
+        isLost = true;
+        log.warn('The Node object of this node cannot be watched; its last known state stands', { node: name, err });
+        if (last === undefined) void readOnce();
       },
     },
   });

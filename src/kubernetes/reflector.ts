@@ -21,11 +21,10 @@ export interface Resource<T> extends ObjectReader<T> {
   readonly isOptional: boolean;
 }
 
-export interface ReflectorSink<T> {
-  /** Only real differences; those of one list together. Never throws. */
+/** Gets what is new, and how the resource fares. Never throws. */
+export interface ReflectorSink<T> extends Partial<Omit<ResourceHealth, 'dismissed'>> {
+  /** Only real differences; those of one list together. */
   changed(changes: readonly Change<T>[]): void;
-  /** A list has been taken over, its changes included. */
-  listed?(): void;
   /** The server does not have the resource (yet); it will be asked again. */
   absent?(): void;
 }
@@ -34,7 +33,6 @@ export interface ReflectorOptions<T> {
   readonly resource: Resource<T>;
   readonly sink: ReflectorSink<T>;
   readonly transport: Transport;
-  readonly health: Partial<ResourceHealth>;
   readonly clock: Clock;
   readonly random: Random;
   readonly log: Log;
@@ -85,7 +83,7 @@ export class Reflector<T> {
 
   /** Resolves only after the abort. Never rejects. */
   async run(signal: AbortSignal): Promise<void> {
-    const { clock, random, resource, health, sink, log } = this.#options;
+    const { clock, random, resource, sink, log } = this.#options;
     while (!signal.aborted) {
       this.#followingSince = undefined;
       const outcome = await this.#exchange(signal);
@@ -109,10 +107,9 @@ export class Reflector<T> {
       });
       if (absent) {
         sink.absent?.();
-        health.dismissed?.();
       } else if (outcome.kind === 'failed' && delayMs > 0 && outcome.error.status !== 410) {
         // A version that is too old is no trouble with the server: a new list fixes it.
-        health.lost?.(outcome.error.message);
+        sink.lost?.(outcome.error.message);
       } else if (outcome.kind === 'unconfirmed') {
         log.warn('A list is empty although there are objects; it counts once a second one is empty too', {
           resource: resource.path,
@@ -243,11 +240,10 @@ export class Reflector<T> {
 
   /** `false` if it was suspiciously empty. */
   #takeOver(list: PendingList<T>): boolean {
-    const { sink, health } = this.#options;
+    const { sink } = this.#options;
     const changes = list.finish();
     if (changes === 'unconfirmed') return false;
     this.#isListed = true;
-    health.listed?.();
     if (changes.length > 0) sink.changed(changes);
     sink.listed?.();
     return true;
@@ -256,12 +252,12 @@ export class Reflector<T> {
   #following(): void {
     this.#followingSince = this.#options.clock.now();
     this.#heardAt = this.#followingSince;
-    this.#options.health.following?.();
+    this.#options.sink.following?.();
   }
 
   #heard(): void {
     this.#heardAt = this.#options.clock.now();
-    this.#options.health.heard?.();
+    this.#options.sink.heard?.();
   }
 
   #changes(): Record<string, string> {

@@ -21,18 +21,22 @@ function reflect(kind: 'Service' | 'EndpointSlice' = 'Service') {
   /** One entry per call of the sink. */
   const told: string[] = [];
   const controller = new AbortController();
+  const resourceHealth = health.resource(kind);
   const reflector = new Reflector<KubernetesObject>({
     resource: resourceOf(kind),
     transport,
-    health: health.resource(kind),
     clock,
     random: () => 0,
     log,
     sink: {
+      ...resourceHealth,
       changed: (changes) =>
         told.push(changes.map(({ key, value }) => `${value === undefined ? '-' : '+'}${key.split('/')[1]}`).join(' ')),
       listed: () => told.push('listed'),
-      absent: () => told.push('absent'),
+      absent: () => {
+        told.push('absent');
+        resourceHealth.dismissed();
+      },
     },
   });
   const run = reflector.run(controller.signal);

@@ -2,7 +2,6 @@ import type { Config } from '../config/config.ts';
 import { VERSION } from '../config/version.ts';
 import { Health } from '../http/health.ts';
 import { HealthCheckNodePorts } from '../http/health-check-node-ports.ts';
-import { HealthChecks } from '../http/health-checks.ts';
 import { Metrics } from '../http/metrics.ts';
 import { allLocalAddresses, localAddresses } from '../kernel/addresses.ts';
 import { NetlinkConntrack } from '../kernel/conntrack/conntrack.ts';
@@ -79,11 +78,10 @@ export async function assemble({ config, log, startedAt, signal }: Context) {
 
   const proxyHealthy = () => health.report().healthy;
   const healthCheckNodePorts = new HealthCheckNodePorts({ proxyHealthy, clock, log });
-  const healthChecks = new HealthChecks(healthCheckNodePorts);
   const sockets = new ListeningSockets(clock);
   const around = { config, served, node, sockets, pipelines, dataPlane, isMarking, iptables, conntrack, log };
   for (const binding of bindings) {
-    const reports = reportsOf(binding.family, { metrics, health, healthChecks, source, startedAt });
+    const reports = reportsOf(binding.family, { metrics, health, healthCheckNodePorts, source, startedAt });
     pipelines.push(createPipeline(binding, around, reports));
   }
   const onServed = (family: IpFamily) => metrics.serve(family);
@@ -102,19 +100,19 @@ export async function assemble({ config, log, startedAt, signal }: Context) {
 interface Reported extends Pick<Context, 'startedAt'> {
   readonly metrics: Metrics;
   readonly health: Health;
-  readonly healthChecks: HealthChecks;
+  readonly healthCheckNodePorts: HealthCheckNodePorts;
   readonly source: Source;
 }
 
 /** What hears of changes of one family's Services. */
-function reportsOf(family: IpFamily, { metrics, health, healthChecks, source, startedAt }: Reported): Reports {
+function reportsOf(family: IpFamily, { metrics, health, healthCheckNodePorts, source, startedAt }: Reported): Reports {
   const familyMetrics = metrics.of(family);
   return {
     metrics: familyMetrics,
     health: health.of(family),
     onDelta: (delta) => {
       familyMetrics.stateChanged(delta);
-      healthChecks.update(family, delta.healthChecks);
+      healthCheckNodePorts.apply(family, delta.healthChecks);
       for (const port of delta.unserved) source.reportUnserved?.(port);
       for (const at of delta.triggeredAt) {
         // What happened before the start says how old the cluster is, not how fast this program.

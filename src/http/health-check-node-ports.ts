@@ -1,3 +1,4 @@
+import type { IpFamily } from '../model/address.ts';
 import type { ServiceKey } from '../model/service.ts';
 import type { HealthCheck } from '../model/service-port.ts';
 import type { Clock } from '../util/clock.ts';
@@ -30,6 +31,7 @@ interface Check {
  */
 export class HealthCheckNodePorts {
   readonly #options: HealthCheckNodePortsOptions;
+  readonly #byFamily = new Map<ServiceKey, Map<IpFamily, HealthCheck>>();
   readonly #checks = new Map<ServiceKey, Check>();
   #addresses = EVERYWHERE;
   #isPaused = false;
@@ -42,6 +44,19 @@ export class HealthCheckNodePorts {
   listenOn(addresses: readonly string[] | undefined): void {
     this.#addresses = addresses ?? EVERYWHERE;
     this.#reconcile();
+  }
+
+  /** Joins what both address families say of a Service. Their pods are the same pods, so the numbers do not add up. */
+  apply(family: IpFamily, changes: ReadonlyMap<ServiceKey, HealthCheck | undefined>): void {
+    for (const [service, check] of changes) {
+      const checks = this.#byFamily.get(service) ?? new Map<IpFamily, HealthCheck>();
+      if (check === undefined) checks.delete(family);
+      else checks.set(family, check);
+      if (checks.size === 0) this.#byFamily.delete(service);
+      else this.#byFamily.set(service, checks);
+      const [best] = [...checks.values()].sort((a, b) => b.localEndpoints - a.localEndpoints);
+      this.update(service, best);
+    }
   }
 
   /** `undefined`: the Service is gone, or needs no health check any more. */

@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { type AddressInfo, createServer } from 'node:net';
 import { type TestContext, test } from 'node:test';
 import { HealthCheckNodePorts } from '../../src/http/health-check-node-ports.ts';
+import type { IpFamily } from '../../src/model/address.ts';
 import type { ServiceKey } from '../../src/model/service.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
@@ -76,22 +77,14 @@ test('it is 503 without local endpoints, and while the rules do not follow', asy
   assert.deepEqual(await answer(), [503, '1', 1, false]);
 });
 
-test('it is served on every address of the machine, of both families', async (t) => {
+test('it is served on every address of the machine, of both families, under any name', async (t) => {
   const { checks, listening } = setUp(t);
   const port = await freePort();
   checks.update(WEB, { port, localEndpoints: 1 });
   await listening(1);
-  for (const address of ['127.0.0.1', '127.0.0.2', '::1'])
-    assert.equal((await ask(at(port, address), '/')).status, 200);
-});
-
-test('it is served under any name, also where that leads to loopback', async (t) => {
-  const { checks, listening } = setUp(t);
-  const port = await freePort();
-  checks.update(WEB, { port, localEndpoints: 1 });
-  await listening(1);
-  const { status } = await ask(at(port, '127.0.1.1'), '/', 'GET', { Host: `node-1:${port}` });
-  assert.equal(status, 200);
+  for (const address of ['127.0.0.1', '127.0.0.2', '::1']) {
+    assert.equal((await ask(at(port, address), '/', 'GET', { Host: `node-1:${port}` })).status, 200);
+  }
 });
 
 test('it is served on the addresses of NodePorts only, when they are given, and follows their changes', async (t) => {
@@ -123,22 +116,13 @@ test('it goes with its Service, moves with its port, and each Service has its ow
   await listening(3);
   await assert.rejects(ask(at(first), '/'), { code: 'ECONNREFUSED' });
   assert.equal((await ask(at(third), '/')).status, 200);
-  checks.update(WEB, undefined);
   checks.update('shop/unheard-of', undefined);
-  await assert.rejects(ask(at(third), '/'), { code: 'ECONNREFUSED' });
-  assert.equal((await ask(at(second), '/')).status, 503);
-});
-
-test('a port that one Service gives up is free for another at once', async (t) => {
-  const { checks, listening, log } = setUp(t);
-  const port = await freePort();
-  checks.update(WEB, { port, localEndpoints: 1 });
-  await listening(1);
+  // The port that one Service gives up is free for another at once.
   checks.update(WEB, undefined);
-  checks.update(API, { port, localEndpoints: 1 });
-  await listening(2);
-  assert.equal(JSON.parse((await ask(at(port), '/')).body).service.name, 'api');
-  assert.deepEqual(log.of('error'), []);
+  checks.update(API, { port: third, localEndpoints: 0 });
+  await listening(4);
+  assert.equal(JSON.parse((await ask(at(third), '/')).body).service.name, 'api');
+  await assert.rejects(ask(at(second), '/'), { code: 'ECONNREFUSED' });
 });
 
 test('a port that is taken is told once, tried for again, and keeps no other from being served', async (t) => {
@@ -180,4 +164,22 @@ test('a pause frees every port, whatever is told meanwhile, until all goes on as
   checks.resume();
   await listening(2);
   assert.equal((await ask(at(port), '/')).status, 503);
+});
+
+test('a Service of both families is as healthy as the better one says, and gone when both are', async (t) => {
+  const { checks, listening } = setUp(t);
+  const port = await freePort();
+  const apply = (family: IpFamily, localEndpoints: number | undefined) =>
+    checks.apply(family, new Map([[WEB, localEndpoints === undefined ? undefined : { port, localEndpoints }]]));
+  const answered = async () => JSON.parse((await ask(at(port), '/')).body).localEndpoints;
+  apply('IPv4', 1);
+  apply('IPv6', 2);
+  await listening(1);
+  assert.equal(await answered(), 2);
+  apply('IPv6', 0);
+  assert.equal(await answered(), 1);
+  apply('IPv4', undefined);
+  assert.equal(await answered(), 0);
+  apply('IPv6', undefined);
+  await assert.rejects(answered(), { code: 'ECONNREFUSED' });
 });

@@ -94,9 +94,25 @@ function portalsAt(at: Addresses): readonly Portal[] {
 
 const PORTALS = { IPv4: portalsAt(IPV4), IPv6: portalsAt(IPV6) };
 
+/** So many other Services that all chains are divided into buckets (docs/adr/0006). */
+function others(at: Addresses): readonly Portal[] {
+  return Array.from({ length: 300 }, (_, n) =>
+    portal({
+      name: `others/service-${n}`,
+      clusterIPs: [at.family === 'IPv4' ? `10.97.${n >> 8}.${n & 255}` : `fd00:97::${n.toString(16)}`],
+      nodePort: 31_000 + n,
+      localPort: 42_000 + n,
+    }),
+  );
+}
+
 for (const at of [IPV4, IPV6]) {
-  for (const bindAddress of [at.family === 'IPv4' ? '0.0.0.0' : '::', at.node]) {
-    describe(`${at.family} packets meet the rules of iptables-${FLAVOUR}, bound to ${bindAddress}`, () => {
+  for (const [bindAddress, more] of [
+    [at.family === 'IPv4' ? '0.0.0.0' : '::', others(at)],
+    [at.node, []],
+  ] as const) {
+    const amount = more.length > 0 ? ' in buckets' : '';
+    describe(`${at.family} packets meet the rules of iptables-${FLAVOUR}${amount}, bound to ${bindAddress}`, () => {
       let environment: Environment;
 
       before(async () => {
@@ -118,10 +134,11 @@ for (const at of [IPV4, IPV6]) {
           if (localSetPort !== undefined) await listen(localSetPort, `${name}-local`);
         }
         const node = { ...nodeFacts({ clusterCidrs: [at.pods] }), family: at.family, bindAddress };
-        const { rules } = renderPortals(PORTALS[at.family], { ...node, hostAddress: address(at.node) });
+        const { rules } = renderPortals([...PORTALS[at.family], ...more], { ...node, hostAddress: address(at.node) });
         const program = `${at.family === 'IPv4' ? 'iptables' : 'ip6tables'}-${FLAVOUR}-restore`;
         for (const table of ['nat', 'filter'] as const) {
           const input = planText(table, '', rules) ?? '';
+          if (table === 'nat') assert.equal(input.includes('KUBE-USP-PC-'), more.length > 0);
           await environment.topology.node.output([program, '-w', '30', '--noflush'], { input });
         }
       });

@@ -170,9 +170,9 @@ class Walk {
 
 /** Targets after which a packet goes on. */
 const PASSING = new Set(
-  'AUDIT CHECKSUM CLASSIFY CONNMARK CONNSECMARK CT DSCP HL LOG MARK NFLOG NOTRACK SECMARK SET TCPMSS TOS TRACE TTL ULOG'.split(
-    ' ',
-  ),
+  'AUDIT CHECKSUM CLASSIFY CONNMARK CONNSECMARK CT DSCP HL LOG MARK NFLOG NOTRACK SECMARK SET TCPMSS TOS TRACE TTL'
+    .concat(' ULOG')
+    .split(' '),
 );
 
 /** "--to-ports 8080", "--to-destination 10.0.0.1:8080", ":8080"; unclear for several ports or addresses. */

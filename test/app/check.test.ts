@@ -207,7 +207,7 @@ describe('check', () => {
       assert.match((await lines)[0]!, /^API server fail: .*: no answer within 5 s → check its address, routes/);
     });
 
-    test('reports a kubeconfig that everybody may read, or that cannot be read, and goes on with the machine', async () => {
+    test('reports a kubeconfig that everybody may read, or nobody, and goes on with the machine', async () => {
       const open = await findings(kubeconfig({ user: { token: 't' }, mode: 0o644 }));
       assert.match(open.join('\n'), /^API server warn: The kubeconfig holds secrets and can be read by other users/m);
       const { out } = await run('--kubeconfig', '/nowhere', ...MODEST);

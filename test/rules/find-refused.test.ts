@@ -23,7 +23,7 @@ async function search(isRefused: (rule: Rule) => boolean): Promise<{ refused: re
   const refused = await findRefused({
     rules: RULES,
     accepts: async (rules) => {
-      assert.notEqual(rules.length, 0, 'a probe of nothing tells nothing');
+      assert.notEqual(rules.length, 0, 'a probe of nothing proves nothing');
       probes++;
       return !rules.some(isRefused);
     },

@@ -84,7 +84,7 @@ describe('the way of a packet', () => {
     assert.deepEqual(ruleOwner(path.nat.by), { name: 'default/web:http', set: 'own', isClosing: false });
   });
 
-  test('of the node itself meets filter OUTPUT, by the interface that it would take without NAT, then INPUT', async () => {
+  test('of the node itself meets OUTPUT, by the interface that it would take without NAT, then INPUT', async () => {
     const own = { isOwn: true, source: NODE, outInterface: 'eth0' };
     const withRule = async (rule: string, fields: Parameters<typeof packet>[0] = own) => {
       const drop = '-A INPUT -p tcp -m tcp --dport 40001 -j DROP';
@@ -325,6 +325,6 @@ describe("another program's rule", () => {
       (await iptables.list('IPv4', table, chain)).replace('-P INPUT ACCEPT', '-P INPUT DROP');
     const outcome = async (one: TracedPacket) => (await trace(one, { list, isLocal, clock })).filter.kind;
     assert.equal(await outcome(packet({ port: 82 })), 'dropped');
-    assert.equal(await outcome(packet()), 'passes', 'ours lets in what NAT has sent to a local port');
+    assert.equal(await outcome(packet()), 'passes', 'our rule accepts what NAT has sent to a local port');
   });
 });

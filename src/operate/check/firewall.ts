@@ -16,9 +16,9 @@ interface ForeignChain {
 }
 
 /**
- * Whether a firewall drops packets that the proxy's rules accept: the other flavour of iptables, or a table of nft's own.
- * (In its own flavour, the proxy's accepting rules come first.) Only a chain that accepts no client at all is reported,
- * for nobody knows here which rules are about clients of Services.
+ * Whether a firewall drops packets that the proxy's rules accept: the other flavour of iptables, or a table of nft's
+ * own. (In its own flavour, the proxy's accepting rules come first.) Only a chain that accepts no client at all is
+ * reported, for nobody knows here which rules are about clients of Services.
  */
 export async function checkFirewall(
   exec: Exec,
@@ -41,7 +41,7 @@ async function inputChains(exec: Exec, own: Tools | undefined, families: readonl
   const chains: ForeignChain[] = [];
   for (const family of families) {
     const program = programName(family, other.infix);
-    const cure = `${program} -I INPUT -m conntrack --ctstate DNAT -j ACCEPT, also in the configuration of that firewall`;
+    const cure = `${program} -I INPUT -m conntrack --ctstate DNAT -j ACCEPT, also in that firewall's configuration`;
     // Empty where that flavour has no table: listing it would create it.
     const text = await iptables.list(family, 'filter', 'INPUT').catch(() => '');
     chains.push({ name: `INPUT of ${program}`, text, cure });
@@ -56,7 +56,7 @@ async function nftChains(exec: Exec): Promise<ForeignChain[]> {
     names.map(async (name) => ({
       name: `the nft chain ${name}`,
       text: await nft(exec, 'list', 'chain', ...name.split(' ')),
-      cure: `nft insert rule ${name} ct status dnat accept, also in the configuration of that firewall`,
+      cure: `nft insert rule ${name} ct status dnat accept, also in that firewall's configuration`,
     })),
   );
 }
@@ -74,9 +74,9 @@ function nftInputChains(list: string): readonly string[] {
 
 const DROPS_THE_REST = /^-P INPUT DROP$|^-A INPUT -j (?:DROP|REJECT)\b|\bpolicy drop;|^(?:drop|reject)\b/;
 const MAY_ACCEPT = /\b(?:accept|jump|goto|vmap)\b|-[jg] (?!DROP|REJECT|RETURN|LOG)/;
-/** Of loopback, of known connections, of ICMP and of single ports. */
+/** Of loopback, of known connections, of ICMP and of single ports; and the policy of an nft chain. */
 const NOT_FOR_CLIENTS = [
-  /^iif(?:name)? "?lo"?|^ct state|^(?:tcp|udp) dport [^-]*$|^(?:ip6?|meta) \S+ (?:icmp|ipv6-icmp)|^icmp/,
+  /^type |^iif(?:name)? "?lo"?|^ct state|^(?:tcp|udp) dport [^-]*$|^(?:ip6?|meta) \S+ (?:icmp|ipv6-icmp)|^icmp/,
   / -i lo | --(?:ct)?state (?!\S*(?:NEW|DNAT))| --dports? [^ :]+ | -p (?:ipv6-)?icmp/,
 ];
 

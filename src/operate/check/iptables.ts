@@ -134,7 +134,7 @@ async function leftRules(exec: Exec, own: Flavour | undefined): Promise<readonly
     const kubeProxys = chains.filter(({ table, name }) => isKubeProxys(table, name)).length;
     const ours = chains.filter(({ table, name }) => isOurs(table, name) && !isKubeProxys(table, name)).length;
     if (kubeProxys > 0) {
-      const found = `${tables} have ${counted(kubeProxys, 'chain')} of kube-proxy, which may send clients to old endpoints`;
+      const found = `${tables} have ${counted(kubeProxys, 'chain')} of kube-proxy, which may send clients elsewhere`;
       findings.push(warn(found, cleanup));
     }
     const found = `${tables} have ${counted(ours, 'chain')} of this proxy`;

@@ -60,9 +60,9 @@ const FORWARDING: Readonly<Record<IpFamily, string>> = {
 };
 
 /**
- * The sysctls that the proxy relies on. Not `bridge-nf-call-iptables` and `route_localnet`, which kube-proxy's other modes
- * need: a connection to a Service ends at a socket of this node, so no packet with a translated destination is forwarded,
- * and NodePorts at 127.0.0.1 lead to an address of the node.
+ * The sysctls that the proxy relies on. Not `bridge-nf-call-iptables` and `route_localnet`, which kube-proxy's other
+ * modes need: a connection to a Service ends at a socket of this node, so no packet with a translated destination is
+ * forwarded, and rules send NodePorts at 127.0.0.1 to an address of the node.
  */
 export function checkKernelSettings(
   machine: Files,
@@ -72,13 +72,13 @@ export function checkKernelSettings(
   const findings: Finding[] = [];
   for (const family of families) {
     if (numberIn(machine, FORWARDING[family]) !== 0) continue;
-    const found = `this node does not forward ${family}: pods reach Services through the proxy, but not pods on other nodes`;
+    const found = `this node does not forward ${family}: pods reach Services, but not pods on other nodes`;
     findings.push(warn(found, `echo 1 > ${FORWARDING[family]}, unless no pod of this node has ${family}`));
   }
   const { range } = parseLocalPorts(machine.read('/proc/sys/net/ipv4/ip_local_port_range'), undefined);
   const count = range.last - range.first + 1;
   if (count < FEW_PORTS) {
-    const found = `net.ipv4.ip_local_port_range has only ${count} ports, for Services and for connections to each endpoint`;
+    const found = `net.ipv4.ip_local_port_range has only ${count} ports, for Services and for connections to endpoints`;
     findings.push(warn(found, 'widen it, for example to 32768 60999'));
   }
   findings.push(...portReuse(machine, count, host.tcpTwReuse), ...strictPaths(machine));

@@ -63,7 +63,7 @@ export async function checkLocalPorts(
   if (withNodePorts !== undefined) {
     findings.push(
       warn(
-        `--proxy-port-range and the default range of NodePorts share ${withNodePorts}; a Service port whose local port becomes a NodePort must move, and clients are refused meanwhile`,
+        `--proxy-port-range and NodePorts (30000-32767 by default) share ${withNodePorts}: a local port may become a NodePort`,
         'move the range, unless the API server has another --service-node-port-range',
       ),
     );

@@ -62,7 +62,8 @@ async function destinationOf(text: string, from: Address | undefined, control: C
   }
   if (NAME.test(text)) return await clusterIPOf(text, from, control);
   throw new UsageError(
-    `${JSON.stringify(text)}: write an address such as 10.96.0.1:80, 10.96.0.10:53/udp or [fd00::1]:80, or a Service such as default/web or default/web:http`,
+    `${JSON.stringify(text)}: write an address such as 10.96.0.1:80, 10.96.0.10:53/udp or [fd00::1]:80, ` +
+      'or a Service such as default/web or default/web:http',
   );
 }
 

@@ -57,8 +57,8 @@ export interface Departure {
 }
 
 /**
- * See `View.explain`. The rules in the kernel decide; what this program knows is shown beside them, so that a difference
- * between the two is visible. Rejects with a sentence when iptables cannot be asked.
+ * See `View.explain`. The rules in the kernel decide; what this program knows is shown beside them, so that a
+ * difference between the two is visible. Rejects with a sentence when iptables cannot be asked.
  */
 export function createExplain(sources: ExplainSources): (question: Question) => Promise<Explanation> {
   // One at a time: each asks iptables many times, and rule sync waits for iptables, too.
@@ -172,11 +172,11 @@ async function conclude(facts: Facts): Promise<Conclusion> {
   if (owner === undefined) {
     const { address, port } = nat;
     const where = address === undefined ? `port ${port} of this node` : endpointName({ address, port });
-    return notTaken(`a rule that is not ours sends it to ${where}: ${shown(nat)}`);
+    return notTaken(`a rule of another program sends it to ${where}: ${shown(nat)}`);
   }
   const { name } = owner;
   const carried = listeners.carried(name);
-  if (carried === undefined) return notTaken(`a rule leads it to ${name}, which is not served any more ${NEXT_SYNC}`);
+  if (carried === undefined) return notTaken(`a rule sends it to ${name}, which is not served any more ${NEXT_SYNC}`);
   const set = carried.listeners.find(({ localPort }) => localPort === nat.port)?.set;
   const stop = stopOf(path.filter);
   if (stop !== undefined) {
@@ -190,13 +190,18 @@ async function conclude(facts: Facts): Promise<Conclusion> {
   if (nat.port === DROP_PORT) return outOfRange(facts, carried) ?? turnedAway(facts, carried, 'drop');
   if (set === undefined) {
     return notTaken(
-      `a rule leads it to local port ${nat.port}, which ${name} does not have any more ${NEXT_SYNC}`,
+      `a rule sends it to local port ${nat.port}, which ${name} does not have any more ${NEXT_SYNC}`,
       name,
     );
   }
   const claimants = tracker.claimants(question.address, question.port, question.protocol);
   const isThere = claimants.some((each) => each.name === name);
-  return { isTaken: true, text: `${name} takes it${isThere ? '' : `, though it is gone ${NEXT_SYNC}`}`, name, set };
+  return {
+    isTaken: true,
+    text: `${name} takes it${isThere ? '' : `, though it no longer has this address ${NEXT_SYNC}`}`,
+    name,
+    set,
+  };
 }
 
 /** What filter does before the packet reaches a listener or one of our own rules; `undefined` for nothing. */
@@ -264,11 +269,11 @@ async function untouched(facts: Facts): Promise<Conclusion> {
     const jump = JUMPS.find(({ to }) => to === portals)?.spec;
     const isOpening = listeners.carried(name)?.listeners.some(({ localPort }) => localPort === undefined);
     const isNodePort = ![...clusterIPs, ...loadBalancerIPs, ...externalIPs].includes(address);
-    if (isOpening) return notTaken(`${name} is to take it, but its listener is not open yet`, name);
+    if (isOpening) return notTaken(`${name} should take it, but its listener is not open yet`, name);
     if (!path.rules.some(({ rule }) => rule === jump)) {
-      return notTaken(`${name} is to take it, but no rule leads to ${portals} ${NEXT_SYNC}`, name);
+      return notTaken(`${name} should take it, but no rule jumps to ${portals} ${NEXT_SYNC}`, name);
     }
-    if (!isNodePort) return notTaken(`${name} is to take it, but no rule does ${NEXT_SYNC}`, name);
+    if (!isNodePort) return notTaken(`${name} should take it, but no rule does ${NEXT_SYNC}`, name);
     const unless = 'if --nodeport-addresses allows it, the next sync of the rules brings one';
     return notTaken(`${name} has this NodePort, but no rule takes it at this address; ${unless}`, name);
   }

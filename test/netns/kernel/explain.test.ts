@@ -180,7 +180,7 @@ describe(`what explain says, on iptables-${FLAVOUR}`, { timeout: 900_000 }, () =
     }
   });
 
-  test('names those who are turned away, and why', async () => {
+  test('names the clients that are turned away, and why', async () => {
     const [empty, local, ranged, none] = Array.from({ length: 4 }, () => environment.clusterIP()) as [
       string,
       string,
@@ -249,7 +249,7 @@ describe(`what explain says, on iptables-${FLAVOUR}`, { timeout: 900_000 }, () =
     assert.match((await explain('node', tcp(none))).summary, /^no Service is at .*, so the proxy leaves it alone$/);
   });
 
-  test("sees other programs' rules, and those of ours that are gone", async () => {
+  test('finds rules of other programs, and misses rules of ours', async () => {
     const clusterIP = environment.clusterIP();
     environment.write({ name: 'fenced', clusterIP, ports: PORTS.slice(0, 1), endpoints: POD_ADDRESSES });
     await environment.waitForRules(clusterIP, 1);
@@ -285,14 +285,14 @@ describe(`what explain says, on iptables-${FLAVOUR}`, { timeout: 900_000 }, () =
       `-t nat -I PREROUTING -d ${clusterIP} -p tcp -m tcp --dport 80 -j DNAT --to-destination ${POD_ADDRESSES[2]}:${TCP.name}`,
     );
     const taken = await explain('outside', tcp(clusterIP));
-    assert.match(taken.summary, /^a rule that is not ours sends it to 10\.244\.1\.13:8080: nat PREROUTING/);
+    assert.match(taken.summary, /^a rule of another program sends it to 10\.244\.1\.13:8080: nat PREROUTING/);
     const attempts = [tcp(clusterIP)];
     const [outcome] = await environment.outside.call('outcomes', { attempts, timeoutMs: PATIENCE_MS });
     assert.equal(outcome, 'pod-3');
     await iptables.must(
       `-t nat -D PREROUTING -d ${clusterIP} -p tcp -m tcp --dport 80 -j DNAT --to-destination ${POD_ADDRESSES[2]}:${TCP.name}`,
     );
-    const lost = /is to take it, but no rule leads to KUBE-PORTALS-HOST/;
+    const lost = /should take it, but no rule jumps to KUBE-PORTALS-HOST/;
     await waitFor('a look at the rules before the proxy has brought them back', async () => {
       await iptables.must('-t nat -F OUTPUT');
       return lost.test((await explain('node', tcp(clusterIP))).summary);
@@ -348,7 +348,7 @@ describe(`what explain says, on iptables-${FLAVOUR}`, { timeout: 900_000 }, () =
     );
   });
 
-  test('tells how the last dial to an endpoint failed', async () => {
+  test('shows how the last dial to an endpoint failed', async () => {
     const clusterIP = environment.clusterIP();
     const ports = [{ port: 80, target: NOBODY }];
     environment.write({ name: 'dead', clusterIP, ports, endpoints: POD_ADDRESSES.slice(0, 1) });
@@ -356,7 +356,7 @@ describe(`what explain says, on iptables-${FLAVOUR}`, { timeout: 900_000 }, () =
     const failureOf = async () => (await explain('node', tcp(clusterIP))).candidates[0]?.lastError?.err;
     assert.equal(await failureOf(), undefined);
     await environment.client.call('outcomes', { attempts: [tcp(clusterIP)], timeoutMs: PATIENCE_MS });
-    // The engine's thread tells it, and does not wait until it has been heard.
+    // The engine's thread reports it without waiting for an answer.
     assert.match(await waitFor('the failure to be known', failureOf), /refused/i);
   });
 

@@ -29,11 +29,11 @@ export function fakeMachine({ files = {}, program = () => undefined, ...others }
 }
 
 /** `warn: what was found → what to do` */
-export function told(findings: readonly Finding[]): string[] {
+export function linesOf(findings: readonly Finding[]): string[] {
   return findings.map(({ level, found, advice }) => `${level}: ${found}${advice === undefined ? '' : ` → ${advice}`}`);
 }
 
 /** Without those that are fine. */
 export function troubles(findings: readonly Finding[]): string[] {
-  return told(findings.filter(({ level }) => level !== 'ok'));
+  return linesOf(findings.filter(({ level }) => level !== 'ok'));
 }

@@ -11,7 +11,7 @@ import {
   sampleRules,
 } from '../../../src/operate/check/kernel-rules.ts';
 import { address } from '../../rules/fixtures.ts';
-import { fakeMachine, told, troubles } from './fake-machine.ts';
+import { fakeMachine, linesOf, troubles } from './fake-machine.ts';
 
 const NFT = { flavour: 'nft', infix: '-nft' } as const;
 
@@ -32,7 +32,7 @@ describe('the iptables programs', () => {
     program: ReturnType<typeof installed>,
     isWritable = true,
   ): Promise<string[]> =>
-    told((await checkTools(fakeMachine({ program, isWritable: () => isWritable }), mode)).findings);
+    linesOf((await checkTools(fakeMachine({ program, isWritable: () => isWritable }), mode)).findings);
 
   test('say which flavour is used, and why', async () => {
     assert.deepEqual(await check('auto', installed(['nft'], hint('nft'))), ['ok: iptables-nft: as the kubelet']);
@@ -59,7 +59,7 @@ describe('address families', () => {
     { family: 'IPv6', address: address('fd00::1') } as const,
   ];
   const check = async (facts: Partial<FamilyFacts> = {}) =>
-    told(await checkFamilies({ served: [IPV4, IPV6], leftOut: undefined, readRules: async () => '', ...facts }));
+    linesOf(await checkFamilies({ served: [IPV4, IPV6], leftOut: undefined, readRules: async () => '', ...facts }));
   const failing = (err: string, code: IptablesError['code'] = 'failed') =>
     check({ readRules: () => Promise.reject(new IptablesError(code, err)) });
 
@@ -93,7 +93,7 @@ describe('rules that the kernel may lack', () => {
       lacks !== undefined && text.includes(lacks)
         ? { outcome: 'refused', err: 'line 7 failed' }
         : { outcome: 'accepted' };
-    return told(await checkKernelRules(offer, ['IPv6']));
+    return linesOf(await checkKernelRules(offer, ['IPv6']));
   };
 
   test('the sample has every match and target of rules of Services', () => {
@@ -148,7 +148,11 @@ describe('firewalls', () => {
   const check = async ({ input = '', nft = [] as readonly string[] }) => {
     const base = 'type filter hook input priority filter;';
     const chain = ['table inet fw {', 'chain input {', ...nft.map((rule) => `\t\t${rule}`), '}', '}'].join('\n');
-    const chains = `table ip filter {\n\tchain INPUT {\n\t\t${base} policy drop;\n\t}\n}\ntable inet fw {\n\tchain output {\n\t\ttype filter hook output priority filter; policy drop;\n\t}\n\tchain input {\n\t\t${base}\n\t}\n}\n`;
+    const chains = [
+      ...['table ip filter {', 'chain INPUT {', `${base} policy drop;`, '}', '}'],
+      ...['table inet fw {', 'chain output {', 'type filter hook output priority filter; policy drop;', '}'],
+      ...['chain input {', base, '}', '}'],
+    ].join('\n');
     const { exec } = fakeMachine({
       program: (line) => {
         if (line === 'nft list chains') return nft.length === 0 ? '' : chains;
@@ -172,7 +176,7 @@ describe('firewalls', () => {
   test('of the other flavour that accept nobody are reported, with what accepts clients', async () => {
     assert.deepEqual(await check(lines('-p tcp -m tcp --dport 22 -j ACCEPT', '-j KUBE-NODEPORT-NON-LOCAL')), [
       'warn: INPUT of iptables-nft drops connections to Services and health check node ports → iptables-nft -I ' +
-        'INPUT -m conntrack --ctstate DNAT -j ACCEPT, also in the configuration of that firewall',
+        "INPUT -m conntrack --ctstate DNAT -j ACCEPT, also in that firewall's configuration",
     ]);
     const rejects = { input: '-P INPUT ACCEPT\n-A INPUT -p icmp -j ACCEPT\n-A INPUT -j REJECT --reject-with x' };
     assert.match((await check(rejects))[0]!, /^warn: INPUT of iptables-nft drops/);
@@ -204,14 +208,16 @@ describe('firewalls', () => {
     for (const rule of ['ct status dnat accept', 'iifname "cni*" accept', 'ip saddr 10.0.0.0/8 accept', 'jump allow']) {
       assert.deepEqual(await check({ nft: [policy, ...usual, rule] }), [], rule);
     }
-    assert.deepEqual(await check({ nft: [policy.replace('drop', 'accept'), ...usual] }), []);
+    const open = policy.replace('drop', 'accept');
+    assert.deepEqual(await check({ nft: [open, ...usual] }), []);
+    assert.equal((await check({ nft: [open, ...usual, 'drop'] })).length, 1);
   });
 });
 
 describe('other proxies', () => {
   type Facts = NonNullable<Parameters<typeof fakeMachine>[0]>;
   const check = async (facts: Facts = {}, own: 'nft' | 'legacy' = 'nft') =>
-    told(await checkLeftovers(fakeMachine(facts), { ...NFT, flavour: own }));
+    linesOf(await checkLeftovers(fakeMachine(facts), { ...NFT, flavour: own }));
   /** Chains of the IPv4 nat table of iptables-nft. */
   const chains = (...names: readonly string[]): Facts => {
     const table = ['*nat', ...names.map((name) => `:${name} - [0:0]`), 'COMMIT', ''].join('\n');

@@ -3,7 +3,7 @@ import { describe, test } from 'node:test';
 import type { IpFamily } from '../../../src/model/address.ts';
 import { checkKernelSettings, checkLimits, checkPrivileges } from '../../../src/operate/check/kernel.ts';
 import { address } from '../../rules/fixtures.ts';
-import { fakeMachine, told, troubles } from './fake-machine.ts';
+import { fakeMachine, linesOf, troubles } from './fake-machine.ts';
 
 type Files = Readonly<Record<string, string>>;
 
@@ -12,7 +12,7 @@ describe('privileges', () => {
   const check = (capabilities: string, { uid = 0, port = 10_249, files = {} as Files } = {}) => {
     const status = `Name:\tnode\nUid:\t1\t${uid}\t${uid}\t${uid}\nCapEff:\t${capabilities}\n`;
     const at = { address: address('0.0.0.0'), port };
-    return told(
+    return linesOf(
       checkPrivileges(fakeMachine({ files: { '/proc/self/status': status, ...files } }), {
         healthzAddress: at,
         metricsAddress: undefined,
@@ -104,7 +104,7 @@ describe('limits', () => {
     const hashsize = { '/sys/module/nf_conntrack/parameters/hashsize': '65536\n' };
     const machine = fakeMachine({ files: { ...hashsize, ...files }, isWritable: () => isWritable });
     const config = { dataPlane: { udpMaxFlows: 16_384 }, host: { conntrack } };
-    return told(checkLimits(machine, config as Parameters<typeof checkLimits>[1]));
+    return linesOf(checkLimits(machine, config as Parameters<typeof checkLimits>[1]));
   };
   const entries = (count: number, max: number) => ({
     [`${NETFILTER}/nf_conntrack_max`]: `${max}\n`,

@@ -5,7 +5,7 @@ import type { Service } from '../../../src/model/service.ts';
 import type { SocketPort } from '../../../src/operate/check/machine.ts';
 import { checkListenAddresses, checkLocalPorts, checkNodePorts } from '../../../src/operate/check/ports.ts';
 import { address } from '../../rules/fixtures.ts';
-import { fakeMachine, told, troubles } from './fake-machine.ts';
+import { fakeMachine, linesOf, troubles } from './fake-machine.ts';
 
 const NODE = address('192.168.50.10');
 
@@ -25,7 +25,7 @@ describe('addresses of the HTTP servers', () => {
     const config = { healthzAddress: { address: NODE, port: 10_256 }, metricsAddress: undefined };
     const servingProxy = async () => (isServed ? { pid: 7, uid: 0 } : undefined);
     const machine = fakeMachine({ tryToBind: async () => err, servingProxy });
-    return told(await checkListenAddresses(machine, { ...config, bindAddressHardFail: isHard }))[0]!;
+    return linesOf(await checkListenAddresses(machine, { ...config, bindAddressHardFail: isHard }))[0]!;
   };
 
   test('are free, or served by a proxy of this program that runs already', async () => {
@@ -59,7 +59,7 @@ describe('local ports', () => {
   };
 
   test('are those of the kernel without the reserved and taken ones', async () => {
-    assert.deepEqual(told(await check(undefined, { taken: [40_000, 80], reserved: '40001' })), [
+    assert.deepEqual(linesOf(await check(undefined, { taken: [40_000, 80], reserved: '40001' })), [
       'ok: local ports 32768-60999 (net.ipv4.ip_local_port_range): 28230 of 28232 are free, for 0 Service ports',
     ]);
     assert.deepEqual(troubles(await check(undefined, { kernel: '1024 60999' })), []);
@@ -79,11 +79,11 @@ describe('local ports', () => {
 
   test('that a running proxy holds do not count against it', async () => {
     const running = await check(range(20_000, 20_001), { isServed: true, servicePorts: 9 });
-    assert.match(told(running)[0]!, /^ok: .*a proxy that runs here has its own/);
+    assert.match(linesOf(running)[0]!, /^ok: .*a proxy that runs here has its own/);
   });
 
   test('in a chosen range are for the proxy alone', async () => {
-    assert.match(troubles(await check(range(32_000, 32_100)))[0]!, /^warn: .* NodePorts share 32000-32100;/);
+    assert.match(troubles(await check(range(32_000, 32_100)))[0]!, /^warn: .* NodePorts .* share 32000-32100:/);
     const chosen = range(40_000, 40_001);
     const outgoing = troubles(await check(chosen))[0]!;
     assert.match(outgoing, /^warn: the kernel uses 40000-40001 of .* → .*ip_local_reserved_ports=40000-40001/);
@@ -104,7 +104,7 @@ describe('ports of Services on this node', () => {
       listeners: () => new Set(taken),
       servingProxy: async () => (isServed ? { pid: 7, uid: 0 } : undefined),
     });
-    return told(await checkNodePorts(machine, { all: [address('127.0.0.1'), NODE], nodePorts }, services));
+    return linesOf(await checkNodePorts(machine, { all: [address('127.0.0.1'), NODE], nodePorts }, services));
   };
   const FINE = 'ok: no other program listens at 1 port of Services';
 

@@ -4,7 +4,7 @@ import { ApiError } from '../../../src/kubernetes/api-error.ts';
 import { checkPermissions } from '../../../src/operate/check/permissions.ts';
 import { listServices } from '../../../src/operate/check/source.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';
-import { told, troubles } from './fake-machine.ts';
+import { linesOf, troubles } from './fake-machine.ts';
 
 const refused = (status: number, message = 'no way') =>
   new ApiError('status', `HTTP ${status}: ${message}`, { status });
@@ -35,7 +35,7 @@ describe('permissions', () => {
   const NODE = '/api/v1/nodes/node-1';
 
   test('that are enough are one line', async () => {
-    assert.deepEqual(told((await check({})).findings), [
+    assert.deepEqual(linesOf((await check({})).findings), [
       'ok: may list and watch Services and EndpointSlices, watch its Node node-1 and write events',
     ]);
   });
@@ -97,7 +97,7 @@ describe('the Services of a cluster', () => {
   test('come in pages, without those of other proxies', async () => {
     const { asked, list } = server([1, 2, 3].map((index) => service(index)));
     const { services, findings } = await list();
-    assert.deepEqual(told(findings), ['ok: 3 Services with 3 ports']);
+    assert.deepEqual(linesOf(findings), ['ok: 3 Services with 3 ports']);
     assert.deepEqual(
       services.map(({ key, ports }) => [key, ports[0]?.nodePort]),
       [1, 2, 3].map((index) => [`shop/web-${index}`, 30_080]),

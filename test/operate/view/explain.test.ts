@@ -354,7 +354,7 @@ const SENTENCES: readonly (readonly [
     () => new World().sync('*nat', '-A PREROUTING -p tcp -j DNAT --to-destination 172.17.0.2:8080', 'COMMIT'),
     '192.168.50.10:80',
     OUTSIDE,
-    'a rule that is not ours sends it to 172.17.0.2:8080: nat PREROUTING -p tcp -j DNAT --to-destination 172.17.0.2:8080',
+    'a rule of another program sends it to 172.17.0.2:8080: nat PREROUTING -p tcp -j DNAT --to-destination 172.17.0.2:8080',
   ],
   [
     () => new World().sync('*nat', '-A OUTPUT -m owner --uid-owner 5 -j REDIRECT --to-ports 1', 'COMMIT'),
@@ -367,20 +367,20 @@ const SENTENCES: readonly (readonly [
     () => served().learn(),
     '10.96.0.1:80',
     undefined,
-    `default/web:http is to take it, but no rule leads to KUBE-PORTALS-HOST ${CORRECTED}`,
+    `default/web:http should take it, but no rule jumps to KUBE-PORTALS-HOST ${CORRECTED}`,
   ],
-  [() => web({ nodePort: 30_080 }).learn(), '127.0.0.2:30080', undefined, /no rule leads to KUBE-PORTALS-HOST/],
+  [() => web({ nodePort: 30_080 }).learn(), '127.0.0.2:30080', undefined, /no rule jumps to KUBE-PORTALS-HOST/],
   [
     () => Object.assign(served().learn(), { isOpening: true }),
     '10.96.0.1:80',
     undefined,
-    'default/web:http is to take it, but its listener is not open yet',
+    'default/web:http should take it, but its listener is not open yet',
   ],
   [
     async () => (await new World().sync()).service('web', { clusterIPs: [address('10.96.0.1')] }).learn(),
     '10.96.0.1:80',
     undefined,
-    `default/web:http is to take it, but no rule does ${CORRECTED}`,
+    `default/web:http should take it, but no rule does ${CORRECTED}`,
   ],
   [
     async () => (await new World().sync()).service('web', { clusterIPs: [TWO], nodePort: 30_080 }).learn(),
@@ -392,7 +392,7 @@ const SENTENCES: readonly (readonly [
     async () => (await served().sync()).service('web', { clusterIPs: [address('10.96.0.2')] }).learn(),
     '10.96.0.1:80',
     undefined,
-    /^default\/web:http takes it, though it is gone \(the next sync of the rules corrects that\); the next/,
+    /^default\/web:http takes it, though it no longer has this address \(the next sync of the rules corrects that\); the next/,
   ],
   [
     async () => {
@@ -403,7 +403,7 @@ const SENTENCES: readonly (readonly [
     },
     '10.96.0.1:80',
     undefined,
-    `a rule leads it to local port 7, which default/web:http does not have any more ${CORRECTED}`,
+    `a rule sends it to local port 7, which default/web:http does not have any more ${CORRECTED}`,
   ],
   [
     async () => {
@@ -413,7 +413,7 @@ const SENTENCES: readonly (readonly [
     },
     '10.96.0.1:80',
     undefined,
-    `a rule leads it to default/web:http, which is not served any more ${CORRECTED}`,
+    `a rule sends it to default/web:http, which is not served any more ${CORRECTED}`,
   ],
   // The tracker knows more than the rules: it alone, then the listeners, too.
   [
@@ -521,8 +521,8 @@ test('an endpoint that many have holds nothing up', async () => {
       return { cancel: () => {} };
     },
   };
-  const { summary: told } = await world.explainer(world.iptables, clock)({ address: ONE, port: 8080, protocol: 'TCP' });
-  assert.match(told, / an endpoint of default\/s0:http, default\/s1:http, default\/s2:http and 997 more, and its conn/);
+  const { summary: said } = await world.explainer(world.iptables, clock)({ address: ONE, port: 8080, protocol: 'TCP' });
+  assert.match(said, / an endpoint of default\/s0:http, default\/s1:http, default\/s2:http and 997 more, and its conn/);
   assert.ok(turns > names.length / 10, `${turns} turns of the event loop`);
 });
 

@@ -128,8 +128,8 @@ export class ApiClient implements Transport {
   }
 
   /**
-   * Asks for `/livez`, because every user may, and no flow control delays it (FlowSchema `probes`). By the last route that
-   * worked: trouble with new credentials says nothing about the server, and even a 401 is an answer.
+   * Asks for `/livez`, because every user may, and no flow control delays it (FlowSchema `probes`). By the last route
+   * that worked: trouble with new credentials says nothing about the server, and even a 401 is an answer.
    */
   async #askForLife(): Promise<void> {
     const seconds = PROBE_DEADLINE_MS / 1_000;

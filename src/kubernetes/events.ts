@@ -17,7 +17,9 @@ export interface EventEnvironment {
 }
 
 interface ClusterEvent {
-  /** For an event that every node would write alike: the API server keeps the first. Without it, the server makes one. */
+  /**
+   * For an event that every node would write alike: the API server keeps the first. Without it, the server makes one.
+   */
   readonly name?: string;
   readonly type: 'Normal' | 'Warning';
   /** One word in UpperCamelCase, for machines. */

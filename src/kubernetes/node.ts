@@ -8,7 +8,10 @@ import { type Decoded, decoding } from './objects/decoded.ts';
 import { dnsSubdomain } from './objects/fields.ts';
 import { Reflector, type Resource } from './reflector.ts';
 
-/** The name of the Node object: `--hostname-override`, or the host name as the kubelet spells it (`pkg/util/node` GetHostname). */
+/**
+ * The name of the Node object: `--hostname-override`, or the host name as the kubelet spells it (`pkg/util/node`
+ * GetHostname).
+ */
 export function nodeName(override: string | undefined): string {
   return (override || hostname()).trim().toLowerCase();
 }
@@ -20,9 +23,9 @@ const ADDRESS_PATIENCE_MS = 31_000;
  * Watches the Node object of this node, and no other. Reports the first state and every real difference; a Node that is
  * gone keeps its last state, with `isDeleted`. Resolves only after the abort; never rejects.
  *
- * A server that forbids it is asked again and again, and one line in the log says so. Until it allows the watch, the Node is read
- * once: the role `system:node-proxier` of old releases may get nodes, but not watch them. The watch says nothing about
- * how fresh Services are, so it does not count for the state of the connection.
+ * A watch that the server forbids is retried, and one line in the log says so. Until it allows the watch, the Node is
+ * read once: the role `system:node-proxier` of old releases may get nodes, but not watch them. The watch says nothing
+ * about how fresh Services are, so it does not count for the state of the connection.
  */
 export async function watchNode({
   name,
@@ -118,7 +121,9 @@ const ZONE_LABEL = 'topology.kubernetes.io/zone';
 /** What the cluster autoscaler puts on a node that it is about to remove (its `utils/taints`). */
 const TO_BE_DELETED_TAINT = 'ToBeDeletedByClusterAutoscaler';
 
-/** Whether load balancers may go on sending to this node (upstream `pkg/proxy/healthcheck/proxy_health.go` NodeEligible). */
+/**
+ * Whether load balancers may still send to this node (upstream `pkg/proxy/healthcheck/proxy_health.go` NodeEligible).
+ */
 export function isEligible({ isDeleted, taints }: NodeStatus): boolean {
   return !isDeleted && !taints.includes(TO_BE_DELETED_TAINT);
 }

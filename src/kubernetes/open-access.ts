@@ -29,7 +29,7 @@ export async function createApiClient(settings: ApiClientSettings): Promise<ApiC
     );
   }
   if (contentType !== 'application/json') {
-    log.v(1)?.info('The API server is asked for JSON, whatever --kube-api-content-type says', { contentType });
+    log.v(1)?.info('Requests to the API server ask for JSON, whatever --kube-api-content-type says', { contentType });
   }
   const { access, server } = await openAccess(settings);
   if (server.protocol === 'http:' && !isLoopback(server.hostname)) {
@@ -58,16 +58,16 @@ async function openAccess({
     () => true,
     () => false,
   );
-  // Upstream drops the service account when there is a --master. Here a Pod needs both: the address from its environment
-  // is a ClusterIP, which works only once this very program has made it work.
+  // Upstream drops the service account when there is a --master. Here a Pod needs both: the address from its
+  // environment is a ClusterIP, which works only once this very program has made it work.
   const server = override ?? inClusterServer(env);
   const access = isInPod || override === undefined ? serviceAccount(server, directory, log) : anonymous(server);
   return { access, server };
 }
 
 /**
- * The service account of the Pod. Not by `KubeConfig.loadFromCluster()`: that costs 200 ms and 17 MB at the start, uses a
- * token for a minute after it was replaced, and sends it with its newline.
+ * The service account of the Pod. Not by `KubeConfig.loadFromCluster()`: that costs 200 ms and 17 MB at the start, uses
+ * a token for a minute after it was replaced, and sends it with its newline.
  */
 function serviceAccount(server: URL, directory: string, log: Log): AccessSource {
   const caFile = join(directory, 'ca.crt');

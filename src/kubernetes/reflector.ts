@@ -25,7 +25,7 @@ export interface Resource<T> extends ObjectReader<T> {
 export interface ReflectorSink<T> extends Partial<Omit<ResourceHealth, 'dismissed'>> {
   /** Only real differences; those of one list together. */
   changed(changes: readonly Change<T>[]): void;
-  /** The server does not have the resource (yet); it will be asked again. */
+  /** The server does not have the resource (yet); it is retried later. */
   absent?(): void;
 }
 

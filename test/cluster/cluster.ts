@@ -195,7 +195,9 @@ export class Cluster {
     return { status, apiServer: JSON.parse(body).apiServer };
   }
 
-  /** The Service may come before its slice. Until then its rules lead to the door that refuses, which is local port 1. */
+  /**
+   * The Service may come before its slice. Until then its rules lead to the door that refuses, which is local port 1.
+   */
   async isCarried(host: string): Promise<void> {
     await waitFor(`the rules of ${host} lead to listeners`, async () => {
       const rules = await this.environment.iptables.rules('KUBE-PORTALS-CONTAINER');

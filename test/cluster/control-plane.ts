@@ -131,7 +131,9 @@ export class ControlPlane {
     });
   }
 
-  /** What it says of itself is ahead of its caches: of the ranges that Services get addresses from, and of the roles. */
+  /**
+   * What it says of itself is ahead of its caches: of the ranges that Services get addresses from, and of the roles.
+   */
   async isReady(): Promise<boolean> {
     if (!existsSync(this.caFile)) return false;
     return (

@@ -12,8 +12,8 @@ import { Cluster, NODE_NAME } from './cluster.ts';
 const FILE = fileURLToPath(DAEMON_SET_FILE);
 
 /**
- * What the kubelet would do: mounts the service account where every Pod has it, in a mount namespace that `ip netns exec`
- * has made, and becomes the program with these capabilities and no other.
+ * What the kubelet would do: mounts the service account where every Pod has it, in a mount namespace that `ip netns
+ * exec` has made, and becomes the program with these capabilities and no other.
  */
 const AS_POD = `
 mount -t tmpfs tmpfs /run

@@ -11,8 +11,8 @@ import { Cluster, type Target } from './cluster.ts';
 import { affinity, type ServiceOptions, serviceObject, sliceEndpoints, sliceObject } from './objects.ts';
 
 /*
- * The e2e tests of `test/e2e/network/dual_stack.go` in kubernetes/kubernetes, by their names, on a node with addresses of
- * both families. Not applicable: the four of node and pod addresses (about kubelet and network plugin), and SCTP.
+ * The e2e tests of `test/e2e/network/dual_stack.go` in kubernetes/kubernetes, by their names, on a node with addresses
+ * of both families. Not applicable: the four of node and pod addresses (about kubelet and network plugin), and SCTP.
  */
 
 const PORTS = [

@@ -11,19 +11,15 @@ import { Cluster, NODE_NAME, type ServedService } from './cluster.ts';
 import { sliceEndpoints } from './objects.ts';
 
 /*
- * The e2e tests of `test/e2e/network/` in kubernetes/kubernetes by their names; `http` and `udp` in one place where they
- * differ in nothing else. Those of service.go, loadbalancer.go and dual_stack.go have files of their own.
- *
- * Not applicable:
- *
- * | upstream's name                                                 | why                                               |
- * | --------------------------------------------------------------- | ------------------------------------------------- |
- * | kube_proxy.go: should resolve connection reset issue #74839      | about translated packets that connection tracking gives up; here a backend's segments end at the proxy's own socket |
- * | networking.go: pod-Service(hostNetwork): udp                     | upstream skips it (#95565); as node-Service        |
- * | service_latency.go, networking_perf.go                           | measured by `bench/`                               |
- *
- * Tested for both families at once, in dual_stack.go: should function for pod-Service, node-Service, endpoint-Service,
- * client IP based session affinity and service endpoints using hostNetwork; should update endpoints.
+ * The e2e tests of `test/e2e/network/` in kubernetes/kubernetes, by their names. The tests of service.go,
+ * loadbalancer.go and dual_stack.go have files of their own. Not here:
+ * - kube_proxy.go, should resolve connection reset issue #74839: it is about translated packets that connection
+ *   tracking gives up; here the segments of a backend end at a socket of the proxy.
+ * - networking.go, pod-Service(hostNetwork): udp: upstream skips it (#95565).
+ * - networking.go, should function for pod-Service, node-Service, endpoint-Service, for client IP based session
+ *   affinity and for service endpoints using hostNetwork; should update endpoints: dual_stack.go has the same for both
+ *   families.
+ * - service_latency.go, networking_perf.go: `bench/` measures it.
  */
 
 const PORTS = [
@@ -173,7 +169,7 @@ describe('e2e/network', () => {
         await waitFor('the second backend answers', isAnsweredBy('pod-2'));
         // No endpoint for a while, as when the only pod is replaced.
         await cluster.setEndpoints(service.name, []);
-        await waitFor('nobody answers', async () => !(await isAnsweredBy('pod-2')()));
+        await waitFor('no answer comes', async () => !(await isAnsweredBy('pod-2')()));
         await cluster.setEndpoints(service.name, [POD_ADDRESSES[2]]);
         await waitFor('the third backend answers', isAnsweredBy('pod-3'));
         await agent.call('udpClose', { socket });
@@ -190,8 +186,8 @@ describe('e2e/network', () => {
       await waitFor('the same socket is answered', async () => (await ask())?.text.startsWith('pod-1 '));
     });
 
-    // Its packets keep the entry alive that connection tracking made while there were no rules, and rules are only looked
-    // up for new entries.
+    // Its packets keep the entry alive that connection tracking made while there were no rules, and rules are only
+    // looked up for new entries.
     test('a UDP client that asked before the Service existed is answered once it does', async () => {
       const clusterIP = '10.96.200.53';
       const { client } = cluster.environment;
@@ -237,7 +233,7 @@ describe('e2e/network', () => {
     });
   });
 
-  test('a Service of SCTP tells why it is not served, seen by kubectl', async () => {
+  test('a Service of SCTP has an event with the reason why it is not served, seen by kubectl', async () => {
     await waitFor('the event', async () => {
       const description = await cluster.kubectl(['describe', 'service', 'sctp', '-n', NAMESPACE]);
       return /Warning\s+ServicePortNotServed .*kube-proxy.*test\/sctp:sctp is not served: SCTP/.test(description);
@@ -270,7 +266,9 @@ describe('e2e/network', () => {
   });
 });
 
-/** What upstream's own script does: away with every jump to a chain whose name begins with KUBE-, and then with these. */
+/**
+ * What upstream's own script does: away with every jump to a chain whose name begins with KUBE-, and then with these.
+ */
 async function removeOurs(iptables: Iptables, table: 'nat' | 'filter'): Promise<void> {
   const lines = await iptables.save(table);
   const jumps = ['PREROUTING', 'INPUT', 'OUTPUT', 'POSTROUTING'].flatMap((chain) =>

@@ -11,23 +11,18 @@ import { Cluster, NODE_NAME, type ServedService, type Target } from './cluster.t
 import { affinity, servicePort, sliceEndpoints, slicePorts } from './objects.ts';
 
 /*
- * The e2e tests of `test/e2e/network/service.go` and `loadbalancer.go` in kubernetes/kubernetes, by their names; those of
- * traffic policies are in e2e-traffic-policies.test.ts. Pods are namespaces, and slices are written by hand where upstream
- * has controllers; the assertions are upstream's, or stricter.
- *
- * Not applicable:
- *
- * | upstream's name                                                  | why                                              |
- * | ---------------------------------------------------------------- | ------------------------------------------------ |
- * | should preserve source pod IP for traffic thru service cluster IP | upstream skips it for this mode: backends see the node |
- * | should be able to create an internal type load balancer           | makes a load balancer in a cloud                 |
- * | should have correct load balancer health-check interval           | the same                                         |
- * | should handle load balancer cleanup finalizer for service         | the service controller's work                    |
- * | SCTP: should allow creating a basic SCTP service … (3)            | SCTP is not served                               |
- * | proxy.go: should proxy through a service and a pod (3)            | tests the API server's /proxy, not the proxy     |
- * | should check NodePort out-of-range, should prevent NodePort       | test the API server alone                        |
- * | collisions, should find a service from listing all namespaces,    |                                                  |
- * | should test the lifecycle of an Endpoint                          |                                                  |
+ * The e2e tests of `test/e2e/network/service.go` and `loadbalancer.go` in kubernetes/kubernetes, by their names; those
+ * of traffic policies are in e2e-traffic-policies.test.ts. Pods are namespaces, and the tests write the slices that
+ * controllers write upstream. The assertions are upstream's, or stricter. Not here:
+ * - should preserve source pod IP for traffic thru service cluster IP: upstream skips it for this mode, because
+ *   backends see the node.
+ * - should be able to create an internal type load balancer, should have correct load balancer health-check interval:
+ *   they make a load balancer in a cloud.
+ * - should handle load balancer cleanup finalizer for service: the service controller does that.
+ * - SCTP, should allow creating a basic SCTP service … (3): SCTP is not served.
+ * - proxy.go, should proxy through a service and a pod (3); should check NodePort out-of-range, should prevent NodePort
+ *   collisions, should find a service from listing all namespaces, should test the lifecycle of an Endpoint: they test
+ *   the API server, not the proxy.
  */
 
 const HTTP = { port: 80, target: TCP.name } as const;
@@ -346,7 +341,8 @@ describe('service.go', () => {
       ['Cluster', 'off'],
       ['Local', 'on'],
     ] as const) {
-      test(`should have session affinity work, and be able to switch it, for LoadBalancer service with ESIPP ${esipp}`, async () => {
+      const title = `should have session affinity work, and be able to switch it, for LoadBalancer service`;
+      test(`${title} with ESIPP ${esipp}`, async () => {
         const target = await loadBalancer(policy);
         const seen = () => backends(target, cluster.environment.outside);
         assert.equal((await seen()).length, 1);

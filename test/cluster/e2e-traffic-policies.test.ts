@@ -8,8 +8,8 @@ import type { Endpoint, ServiceOptions } from './objects.ts';
 
 /*
  * The e2e tests of kubernetes/kubernetes about who serves whom, by their names. There is one real node; the others are
- * node names in slices, and all their pods are here. Where upstream asks for the client's address to be preserved, that is
- * left out: a backend sees the node.
+ * node names in slices, and all their pods are here. Where upstream asks for the client's address to be preserved, that
+ * is left out: a backend sees the node.
  */
 
 const HTTP = { port: 80, target: TCP.name } as const;

@@ -99,7 +99,7 @@ describe('something between the proxy and the API server answers nonsense', () =
     });
   }
 
-  test('429 with Retry-After: it keeps away for as long as it is told to, and recovers', async () => {
+  test('429 with Retry-After: it waits for as long as the server asks, and recovers', async () => {
     const begun = performance.now();
     await suffers([429]);
     assert.ok(performance.now() - begun >= 2_000, `${performance.now() - begun} ms`);

@@ -80,7 +80,8 @@ describe(`${SERVICES} Services with ${SERVICES * SLICES_EACH} slices`, { timeout
 
   test('the first full sync', async (context) => {
     const begun = performance.now();
-    // By looking at the kernel: to show thousands of series takes the proxy some time, too, and restarts its measurement.
+    // By looking at the kernel: to show thousands of series takes the proxy some time, too, and restarts its
+    // measurement.
     proxy = await cluster.startProxy({
       args: ['-v', '0'],
       ready: async () => (await portals()).length > SERVICES,

@@ -103,7 +103,7 @@ async function startMute(t: TestContext): Promise<{ url: string; sockets: Socket
   return { url: `127.0.0.1:${(server.address() as { port: number }).port}`, sockets };
 }
 
-test('a GET gives the JSON, with who we are and what we want in its headers', async (t) => {
+test('a GET gives the JSON; its headers say who asks and for what', async (t) => {
   const { server, client } = await connect(t, { access: { headers: { Authorization: 'Bearer secret' } } });
   server.set(service('web'));
   const list = (await client.get('/api/v1/services?limit=500', NEVER)) as { items: unknown[] };
@@ -129,7 +129,7 @@ test('fifty requests share one connection', async (t) => {
   assert.equal(server.connections, 1);
 });
 
-test('at most two connections are kept for nothing', async (t) => {
+test('at most two idle connections are kept', async (t) => {
   const { server, client } = await connect(t);
   await Promise.all(Array.from({ length: 5 }, () => client.get('/api/v1/services', NEVER)));
   assert.equal(server.connections, 5);
@@ -331,7 +331,7 @@ test('an answer may take as long as it likes; a minute of silence, or of a few b
   assert.match((await silent).message, /no more of the answer came for 60 s/);
 });
 
-test('what is got may come compressed; a watch does not', async (t) => {
+test('a GET accepts compressed answers; a watch does not ask for them', async (t) => {
   const { server, client } = await connect(t);
   const list = { kind: 'List', text: 'x'.repeat(1_000_000) };
   const answer = (body: Uint8Array, encoding = 'gzip') =>
@@ -364,7 +364,7 @@ test('what is got may come compressed; a watch does not', async (t) => {
   await body[Symbol.asyncIterator]().return?.();
 });
 
-test('what is got is bounded as it is after decompression', async (t) => {
+test('the size of an answer is bounded after decompression', async (t) => {
   const { server, client } = await connect(t);
   // Many small members, which gzip allows to follow each other: 257 MiB of blanks in 260 KiB.
   const packed = gzipSync(Buffer.alloc(1 << 20, ' '));
@@ -375,7 +375,7 @@ test('what is got is bounded as it is after decompression', async (t) => {
   assert.match((await failure(client.get('/api/v1/services', NEVER), 'garbage')).message, /more than 268435456 bytes/);
 });
 
-test('a probe is content with any answer, and goes the way that worked last', async (t) => {
+test('a probe accepts any answer, and uses the credentials that worked last', async (t) => {
   const server = await startServer(t);
   const { client, current } = createClient(t, {
     url: server.url,
@@ -437,7 +437,7 @@ test('requests are measured under the names of client-go', async (t) => {
   ]);
 });
 
-test('a port where nobody listens is told with its address', async (t) => {
+test('a refused connection is reported with its address', async (t) => {
   const server = await FakeApiServer.start();
   await server.stop();
   const { client } = createClient(t, { url: 'http://127.0.0.1:1' });
@@ -526,7 +526,7 @@ test('a certificate whose key has not been replaced yet changes nothing', async 
   assert.equal(server.connections, 1);
 });
 
-test('certificates that cannot be used at all are told as such', async (t) => {
+test('certificates that cannot be used at all are reported as such', async (t) => {
   const { client } = createClient(t, {
     url: 'https://127.0.0.1:1',
     access: { tls: { ca: 'x', cert: 'y', key: 'z', skipVerify: false } },

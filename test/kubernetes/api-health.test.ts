@@ -19,7 +19,7 @@ function createHealth() {
   return { clock, log, health, services, slices, connect };
 }
 
-test('it is connected once everything is followed, and says so once', () => {
+test('it is connected once every resource is watched, and says so once', () => {
   const { health, services, slices, log } = createHealth();
   assert.equal(health.status().connected, false);
   services.listed();

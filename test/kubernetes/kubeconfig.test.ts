@@ -204,7 +204,7 @@ function withPlugin(more: object = {}): string {
   });
 }
 
-test('an exec plugin gives the token, is told what it needs, and runs again only after a refusal', async (t) => {
+test('an exec plugin gives the token, gets what it needs, and runs again only after a refusal', async (t) => {
   const { open, write, directory, runs } = setUp(t);
   write('plugin', PLUGIN, 0o700);
   const access = await open(withPlugin({ provideClusterInfo: true }));

@@ -274,7 +274,7 @@ test('nothing is synced before Services and endpoints have been listed', async (
     const server = await startServer(t);
     server.misbehave(path, (_, response) => sendStatus(response, 500, 'etcd is sad'));
     const { reach, synced, source } = await watchServer(t, server);
-    await reach('the other is followed', () => server.watches === 1);
+    await reach('the other is watched', () => server.watches === 1);
     assert.deepEqual([synced(), source.status().connected, source.status().listedAt], [0, false, undefined]);
     await reach('both are', () => synced() === 1);
     assert.equal(source.status().connected, true);

@@ -61,7 +61,7 @@ test('it asks for its own node and no other', async (t) => {
   assert.equal(query['labelSelector'], undefined);
 });
 
-test('it tells the first state and every real difference', async (t) => {
+test('it reports the first state and every real difference', async (t) => {
   const { told, list } = watch(t);
   const stream = await list(versionOf('1', { zone: 'a' }));
   assert.deepEqual(told, [
@@ -77,7 +77,7 @@ test('it tells the first state and every real difference', async (t) => {
   );
 });
 
-test('it tells of other addresses and of blocks for pods; what is no block is passed over', async (t) => {
+test('it reports other addresses and the blocks of pods; what is no block is ignored', async (t) => {
   const { told, list } = watch(t);
   const stream = await list(versionOf('1'));
   const moved = { ...versionOf('11'), status: { addresses: [{ type: 'InternalIP', address: '10.0.0.6' }] } };
@@ -123,7 +123,7 @@ test('a node that does not exist yet is no deleted one', async (t) => {
   assert.deepEqual(told, []);
 });
 
-test('what is no Node leaves the last state, and is told once', async (t) => {
+test('an invalid Node leaves the last state, and is reported once', async (t) => {
   const { told, log, list } = watch(t);
   const stream = await list(versionOf('1'));
   const broken = { ...versionOf('11'), spec: { taints: 'x' } };

@@ -103,7 +103,7 @@ test('changes follow on the same connection, those of one chunk together', async
   await stop();
 });
 
-test('between two chunks everybody else gets a turn', async () => {
+test('between two chunks other work gets a turn', async () => {
   const { transport, told, stop } = reflect();
   const stream = (await transport.call('watch')).open();
   stream.send(initialEventsEnd('10'));
@@ -156,7 +156,7 @@ test('pages without end are given up', async () => {
   await stop();
 });
 
-test('after 410 Gone it lists again and tells only the differences', async () => {
+test('after 410 Gone it lists again and reports only the differences', async () => {
   const { transport, streamList, told, pass, stop, log } = reflect();
   const stream = await streamList('a', 'b', 'c');
   await pass(20_000);
@@ -234,7 +234,7 @@ for (const [how, breakOff] of [
   });
 }
 
-test('a broken connection is replaced from the last version on, and is told meanwhile', async () => {
+test('a broken connection is replaced from the last version on, and is reported meanwhile', async () => {
   const { transport, streamList, pass, health, stop } = reflect();
   const stream = await streamList('a');
   await pass(20_000);
@@ -349,7 +349,7 @@ test('stopping ends it wherever it is, and leaves no timer', async () => {
   }
 });
 
-test('objects are let go of in their raw form', async () => {
+test('objects are not kept in their raw form', async () => {
   const { transport, told, stop } = reflect();
   const stream = (await transport.call('watch')).open();
   setFlagsFromString('--expose-gc');

@@ -205,7 +205,7 @@ test('other kinds and empty documents are ignored', () => {
   assert.deepEqual(subject.serves, ['a=1']);
 });
 
-test('an equal object is the same one, so that nobody compares it again', () => {
+test('an equal object is the same one, so that comparing it again is cheap', () => {
   const subject = new Subject();
   subject.reads(service('a'));
   const [before] = subject.state.objects.values();

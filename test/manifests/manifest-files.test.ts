@@ -149,7 +149,7 @@ test('a directory that cannot be listed keeps its files and is reported once', a
   assert.deepEqual(await settledScan(), [`${path('a.yaml').replace(`${dir}/`, '')}: y`]);
 });
 
-test('a file that keeps changing is reported, and nobody waits for it any longer', async (t) => {
+test('a file that keeps changing is reported, and the other files no longer wait for it', async (t) => {
   const { put, files, clock, log, settledScan } = setUp(t);
   for (let count = 0; count < 125; count += 1) {
     put('a.yaml', String(count));

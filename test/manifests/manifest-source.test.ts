@@ -239,7 +239,7 @@ test('a directory that cannot be watched is reported once, and changes in it are
 
 // They mostly wait, so they do it together.
 describe('by a slow clock', { concurrency: true }, () => {
-  test('changes wake the scan, so that nobody waits for the regular look', async (t) => {
+  test('changes wake the scan, without waiting for the regular look', async (t) => {
     // The regular look is the only thing that waits for so long, unless a look itself takes that time.
     const clock: Clock = {
       ...slowClock,

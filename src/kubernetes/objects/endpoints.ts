@@ -20,8 +20,8 @@ const ADDRESS_TYPES = ['IPv4', 'IPv6', 'FQDN'] as const;
 const LABEL_VALUE = /^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$/;
 
 /**
- * A `discovery.k8s.io/v1` EndpointSlice. An endpoint with a bad address is left out with a warning. A bad optional field
- * costs only itself. A bad port makes the slice invalid.
+ * A `discovery.k8s.io/v1` EndpointSlice. An endpoint with a bad address is left out with a warning. A bad optional
+ * field costs only itself. A bad port makes the slice invalid.
  */
 export function decodeEndpointSlice(root: Field, warnings: Warnings): EndpointSlice {
   const key = keyOf(root, dnsSubdomain);

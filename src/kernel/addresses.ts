@@ -77,8 +77,8 @@ export interface NodeAddressOptions {
 }
 
 /**
- * The node's address of one family, which rules lead to: the Node object's address, provided that this machine has it (a
- * rule to any other address would send the node's own connections away), else the default route's address. Logs each
+ * The node's address of one family, which rules lead to: the Node object's address, provided that this machine has it
+ * (a rule to any other address would send the node's own connections away), else the default route's address. Logs each
  * choice once.
  */
 export class NodeAddress {
@@ -99,7 +99,9 @@ export class NodeAddress {
     };
   }
 
-  /** Takes the addresses of the Node object. `isExpected`: it is worth a warning when none of them is of this family. */
+  /**
+   * Takes the addresses of the Node object. `isExpected`: it is worth a warning when none of them is of this family.
+   */
   prefer(addresses: readonly Address[], { isExpected }: { readonly isExpected: boolean }): void {
     this.#preferred = addresses.filter((address) => familyOf(address) === this.#family);
     this.#isExpected = isExpected;

@@ -3,22 +3,22 @@ import { cpus } from 'node:os';
 import type { ConntrackSettings, HostSettings, MachineSettings } from '../model/host-settings.ts';
 import type { Log } from '../util/log.ts';
 
-/** A number in a file of the kernel's, below `/proc` or `/sys`. */
+/** A number in a file of the kernel, below `/proc` or `/sys`. */
 export interface KernelNumber {
   readonly path: string;
   readonly value: number;
-  /** More than this is left as it is: the limits of conntrack are the whole machine's. */
+  /** A higher value is left alone: the limits of conntrack are shared by the whole machine. */
   readonly isFloor?: true;
 }
 
-/** As upstream's: an entry takes about 300 bytes, so that many cores must not ask for gigabytes. */
+/** As upstream: an entry takes about 300 bytes, so a machine with many cores must not request gigabytes. */
 const MAX_SCALED_ENTRIES = 1_048_576;
 
 const NETFILTER = '/proc/sys/net/netfilter';
 /** The kernel's own proportion. */
 const ENTRIES_PER_BUCKET = 4;
 
-/** What the settings mean to the kernel (upstream's `pkg/proxy/conntrack/sysctls.go`). */
+/** The kernel's numbers for these settings (upstream's `pkg/proxy/conntrack/sysctls.go`). */
 export function conntrackNumbers(conntrack: ConntrackSettings, cores: number): KernelNumber[] {
   const numbers: KernelNumber[] = [];
   if (conntrack.maxPerCore > 0) {
@@ -47,17 +47,17 @@ export function conntrackNumbers(conntrack: ConntrackSettings, cores: number): K
 export const TW_REUSE = '/proc/sys/net/ipv4/tcp_tw_reuse';
 
 /**
- * What outlives this process. A client that closes first has the proxy close first towards the endpoint, and there the
- * local port is in TIME_WAIT for a minute: 28,232 ports are 470 connections a second to one endpoint. With 1, the kernel
- * gives such a port to the next connection after a second (`tcp_tw_reuse_delay`), where both ends have timestamps; 2, the
- * kernel's default, means loopback only. For both families, and of this network namespace alone.
+ * Settings that outlive this process. When a client closes first, the proxy closes first towards the endpoint, and its
+ * local port stays in TIME_WAIT for a minute: 28,232 ports allow 470 connections a second to one endpoint. With
+ * tcp_tw_reuse 1, the kernel reuses such a port after a second (`tcp_tw_reuse_delay`), provided that both ends use
+ * timestamps; the default, 2, means loopback only. It applies to both families, in this network namespace only.
  */
 function machineNumbers({ tcpTwReuse, conntrack }: MachineSettings, cores: number): KernelNumber[] {
   const reuse = tcpTwReuse ? [{ path: TW_REUSE, value: 1 }] : [];
   return [...reuse, ...conntrackNumbers(conntrack, cores)];
 }
 
-/** For this process and the machine that it runs on. */
+/** Applies the settings of this process and of its machine. */
 export function applyHostSettings(settings: HostSettings, log: Log): void {
   const own = { path: '/proc/self/oom_score_adj', value: settings.oomScoreAdj };
   setKernelNumbers([own, ...machineNumbers(settings, cpus().length)], log);
@@ -67,7 +67,7 @@ export function applyMachineSettings(settings: MachineSettings, log: Log): void 
   setKernelNumbers(machineNumbers(settings, cpus().length), log);
 }
 
-/** Asks the kernel for all of them; what it refuses is told in one warning and stays as it is. */
+/** Sets all of these; one warning names those that the kernel refuses. */
 export function setKernelNumbers(numbers: readonly KernelNumber[], log: Log): void {
   const refused: string[] = [];
   for (const { path, value, isFloor } of numbers) {
@@ -75,7 +75,7 @@ export function setKernelNumbers(numbers: readonly KernelNumber[], log: Log): vo
       const current = Number(readFileSync(path, 'utf8'));
       if (current === value || (isFloor && current > value)) continue;
       writeFileSync(path, String(value));
-      log.v(1)?.info('Set a number of the kernel', { file: path, value, before: current });
+      log.v(1)?.info('Set a kernel parameter', { file: path, value, before: current });
     } catch (error) {
       refused.push(`${path}=${value} (${(error as NodeJS.ErrnoException).code})`);
     }

@@ -74,7 +74,8 @@ export class NodeClaim {
 
 /** The start of a sentence. */
 export function describe({ pid }: NodeHolder): string {
-  return `another kube-userspace-proxy (${pid === undefined ? 'in another container' : `process ${pid}`}) serves this node`;
+  const where = pid === undefined ? 'in another container' : `process ${pid}`;
+  return `another kube-userspace-proxy (${where}) serves this node`;
 }
 
 /** Whether the holder may be believed to be a proxy. */

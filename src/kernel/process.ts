@@ -5,16 +5,17 @@ import type { Log } from '../util/log.ts';
 
 /**
  * The flags of standard output and error, read before Node makes a pipe or a socket non-blocking. These flags belong to
- * the open file, so other programs of the same pipeline would lose output. `process.exit` restores them, `_exit` does not.
+ * the open file, so other programs of the same pipeline would lose output. `process.exit` restores them, `_exit` does
+ * not.
  */
 const outputs = [1, 2].map((fd) => ({ fd, flags: flagsOf(fd) }));
 
 /**
  * Runs the `exit` handlers and ends this process.
  *
- * `process.exit` does not always end it: it joins V8's threads, and a compiling thread may be waiting for the main thread
- * to collect garbage (nodejs/node#54918, #64274). Such a proxy serves nobody, holds its ports, and is not restarted.
- * See ADR 15.
+ * `process.exit` does not always end it: it joins V8's threads, and a compiling thread may be waiting for the main
+ * thread to collect garbage (nodejs/node#54918, #64274). Such a proxy serves nobody, holds its ports, and is not
+ * restarted. See ADR 15.
  */
 export async function endProcess(code: number): Promise<never> {
   await import('../sys/descriptor.ts').then(

@@ -59,8 +59,8 @@ export function defaultRouteInterfaces(routes: string, family: IpFamily): string
 
 /**
  * The interface by which packets leave to an address, and by which packets from there most likely arrive: that of the
- * longest prefix, and among these of the lowest metric. `routes`: the text of the address family's file, which holds the
- * main table only; policy rules are ignored. `undefined` without a route.
+ * longest prefix, and among these of the lowest metric. `routes`: the text of the address family's file, which holds
+ * the main table only; policy rules are ignored. `undefined` without a route.
  */
 export function routeInterface(routes: string, address: Address): string | undefined {
   const bits = bitsOf(addressBytes(address));

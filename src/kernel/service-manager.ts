@@ -22,8 +22,8 @@ const BUSY_RETRY_MS = 20;
 const BUSY_TRIES = 100;
 
 /**
- * Notifies systemd of the service's state (sd_notify(3), `Type=notify`), and feeds its watchdog while this thread's event
- * loop turns. Does nothing without NOTIFY_SOCKET. A failure is logged once and does no harm here.
+ * Notifies systemd of the service's state (sd_notify(3), `Type=notify`), and feeds its watchdog while this thread's
+ * event loop turns. Does nothing without NOTIFY_SOCKET. A failure is logged once and does no harm here.
  */
 export class ServiceManager {
   readonly #path: string | undefined;

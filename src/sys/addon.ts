@@ -25,8 +25,8 @@ import { getEnvironmentData, setEnvironmentData } from 'node:worker_threads';
  * 3. where only the executable was copied: a file that this program writes once, in the first private directory where
  *    that works.
  *
- * A file is loaded only if its owner is root or this user, only the owner can write it, and its hash is the one that this
- * program was built with. An addon of another version, from half an upgrade, must not be loaded.
+ * A file is loaded only if its owner is root or this user, only the owner can write it, and its hash is the one that
+ * this program was built with. An addon of another version, from half an upgrade, must not be loaded.
  */
 
 declare const ADDON_SHA256: string;
@@ -65,7 +65,9 @@ export interface Addon {
   load(path: string): unknown;
 }
 
-/** Returns the addon's exports, from the first place that works. Throws an Error that lists what failed in each place. */
+/**
+ * Returns the addon's exports, from the first place that works. Throws an Error that lists what failed in each place.
+ */
 export function loadAddon({ installed, directories }: AddonPlaces, addon: Addon): unknown {
   const fileName = `koffi-${addon.sha256.slice(0, 16)}.node`;
   const places = [

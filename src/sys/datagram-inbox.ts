@@ -37,7 +37,7 @@ const V6_LOCAL = CMSGHDR.size / 4;
 const V4_CONTROL_BYTES = 32;
 const V6_CONTROL_BYTES = 40;
 
-/** `header`: of the control message, whose data is 12 or 20 bytes long. */
+/** `header`: of the control message, whose data have 12 or 20 bytes. */
 const REPLY_PATHS = [
   {
     family: AF_INET,
@@ -53,22 +53,22 @@ const REPLY_PATHS = [
   },
 ] as const;
 
-/** How a reply finds back: the client's socket address, and a control message with the address it must leave from. */
+/** The way of replies: the client's socket address, and a control message with the local address to send from. */
 export interface ReplyPath {
   readonly name: Int32Array;
   readonly control: Int32Array;
-  /** Whether runs may leave as such; until the kernel refuses one. */
+  /** Whether runs are sent as such; until the kernel refuses one. */
   canSegment: boolean;
 }
 
-/** Datagrams of many clients, as they come in at a listening socket with IP_PKTINFO or its IPv6 twin. */
+/** Datagrams of many clients, received at a listening socket with IP_PKTINFO or IPV6_RECVPKTINFO. */
 export class DatagramInbox {
   readonly capacity: number;
   readonly data: Memory;
   readonly #slots: Slots;
-  /** For sending on: header 0 covers the run that goes out. */
+  /** For forwarding: header 0 covers the run that is sent. */
   readonly #outgoing: Slots;
-  /** Headers whose lengths the kernel has overwritten. */
+  /** How many headers have lengths that the kernel has overwritten. */
   #used: number;
 
   constructor(capacity: number) {
@@ -79,7 +79,7 @@ export class DatagramInbox {
     this.#used = capacity;
   }
 
-  /** How many datagrams came, up to {@link capacity}; or a negative errno. */
+  /** The number of datagrams received, up to {@link capacity}; or a negative errno. */
   receive(fd: number): number {
     const { headers, headerWords } = this.#slots;
     for (let i = 0; i < this.#used; i++) {
@@ -91,7 +91,7 @@ export class DatagramInbox {
     return received;
   }
 
-  /** Where the `i`-th datagram begins in {@link data}. */
+  /** Where the `i`-th datagram starts in {@link data}. */
   offset(i: number): number {
     return i * DATA_STRIDE;
   }
@@ -121,18 +121,18 @@ export class DatagramInbox {
     const nameBytes = headerWords[i * HEADER_WORDS + MMSGHDR.nameLength / 4] as number;
     const controlBytes = isV4 ? V4_CONTROL_BYTES : V6_CONTROL_BYTES;
     const control = controlWords.slice(i * CONTROL_WORDS, i * CONTROL_WORDS + controlBytes / 4);
-    // Routing chooses the interface: the way back may lead through another one than the datagram came by.
+    // Routing chooses the interface: replies may leave by another one than the datagram arrived at.
     control[isV4 ? V4_LOCAL - 1 : V6_LOCAL + 4] = 0;
     const name = nameWords.slice(i * NAME_WORDS, i * NAME_WORDS + nameBytes / 4);
     return { name, control, canSegment: true };
   }
 
-  /** How many of the datagrams `first` to `end` - 1 may go on as one run, given that one client sent them. */
+  /** How many of the datagrams from `first` to `end` - 1, all from one client, can be forwarded as one run. */
   run(first: number, end: number): number {
     return runLength(first, end, (i) => this.bytes(i));
   }
 
-  /** Sends `count` datagrams from `first` on, a run, by a connected socket. Bytes sent, or a negative errno. */
+  /** Sends a run of `count` datagrams from `first` on by a connected socket. Bytes sent, or a negative errno. */
   sendRun(fd: number, first: number, count: number): number {
     if (count === 1) return send(fd, this.data, this.offset(first), this.bytes(first));
     const { headers, headerWords, controlWords } = this.#outgoing;
@@ -154,7 +154,7 @@ export function keysOf({ name, control }: ReplyPath): { client: number | string;
   return { client: clientKeyAt(name, 0), local: localKeyAt(control, 0, isV4At(name, 0)) };
 }
 
-/** Whether these are what {@link DatagramInbox.replyPath} gives. */
+/** Whether these can be the parts of a {@link ReplyPath}. */
 export function isReplyPath(name: Uint8Array, control: Uint8Array): boolean {
   const [names, controls] = [Buffer.from(name), Buffer.from(control)];
   return REPLY_PATHS.some(

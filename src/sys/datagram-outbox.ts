@@ -17,7 +17,7 @@ import { EAGAIN } from './sys-error.ts';
 const recvmmsgC = bind('int recvmmsg(int, int64_t, unsigned int, int, int64_t)');
 const sendmmsgC = bind('int sendmmsg(int, int64_t, unsigned int, int)');
 
-/** Datagrams that leave with one header. */
+/** Datagrams that are sent with one header. */
 interface Run {
   readonly path: ReplyPath;
   readonly first: number;
@@ -25,8 +25,8 @@ interface Run {
 }
 
 /**
- * Datagrams on their way to clients: received straight into the slots that they are sent from, some slots at a time from
- * each flow, and sent together.
+ * Replies to clients: received directly into the slots that they are sent from, a few at a time from each flow, and
+ * sent together.
  */
 export class DatagramOutbox {
   readonly #capacity: number;
@@ -43,18 +43,18 @@ export class DatagramOutbox {
     this.#outgoing = new Slots({ capacity, data, isAddressed: true });
   }
 
-  /** Slots that are still free. */
+  /** The number of free slots. */
   get room(): number {
     return this.#capacity - this.#used;
   }
 
-  /** Receives up to `max` at a connected socket, no more than there is {@link room} for. How many, or a negative errno. */
+  /** Receives up to `max` (at most {@link room}) datagrams at a connected socket. Their number, or a negative errno. */
   receive(fd: number, max: number): number {
     const headers = this.#incoming.headers.at(this.#used * MMSGHDR.size, max * MMSGHDR.size);
     return result(recvmmsgC(fd, headers, max, 0, 0));
   }
 
-  /** Makes the `count` datagrams of the last {@link receive} replies. Returns their bytes. */
+  /** Addresses the `count` datagrams of the last {@link receive} as replies. Returns their bytes. */
   direct(count: number, path: ReplyPath): number {
     const end = this.#used + count;
     let bytes = 0;
@@ -71,7 +71,9 @@ export class DatagramOutbox {
     return bytes;
   }
 
-  /** Sends everything. How many could not be sent because there was no room; what fails for itself harms no other. */
+  /**
+   * Sends everything. Returns how many were dropped for lack of buffer space; other failures concern single replies.
+   */
   flush(fd: number): number {
     const runs = this.#runs.length;
     let lost = 0;
@@ -110,7 +112,7 @@ export class DatagramOutbox {
     headerWords[i * HEADER_WORDS + MMSGHDR.controlLength / 4] = controlBytes;
   }
 
-  /** Header `i` was refused as a run, and each further one on this path would be. */
+  /** The kernel refused header `i` as a run, and would refuse further runs on this path. */
   #sendOneByOne(fd: number, i: number): void {
     const { path, first, count } = this.#runs[i] as Run;
     if (count === 1) return;
@@ -122,7 +124,7 @@ export class DatagramOutbox {
   }
 }
 
-/** A loop, for `set` costs more than copying so few. */
+/** A loop, because `set` costs more for so few words. */
 function copyWords(from: Int32Array, to: Int32Array, at: number): void {
   for (let i = 0; i < from.length; i++) to[at + i] = from[i] as number;
 }

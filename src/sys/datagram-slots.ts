@@ -5,13 +5,13 @@ import { EINVAL, EIO, EMSGSIZE } from './sys-error.ts';
 const MAX_DATAGRAM_BYTES = 65_535;
 
 /*
- * One slot per datagram, laid out once and used for ever, so that a datagram costs no allocation:
+ * One slot per datagram, laid out once and reused, so that a datagram costs no allocation:
  *
  *   mmsghdr[i] ─┬─ name ────► names[i]      32 bytes   the client
  *               ├─ vector ──► iovec[i] ───► data[i]    the datagram
  *               └─ control ─► controls[i]  64 bytes   IP_PKTINFO: the local address that the client used
  *
- * Data lie a little more than 64 KiB apart. At exactly 64 KiB the beginnings of all datagrams would share one set of
+ * The data are a little more than 64 KiB apart. At exactly 64 KiB, the starts of all datagrams would share one set of
  * the processor's cache.
  */
 export const DATA_STRIDE = 65_536 + 192;
@@ -22,7 +22,7 @@ export const CONTROL_WORDS = CONTROL_STRIDE / 4;
 export const HEADER_WORDS = MMSGHDR.size / 4;
 export const VECTOR_WORDS = IOVEC.size / 4;
 
-/** Holds every part of a slot table: the kernel follows its pointers, which keep nothing alive. */
+/** Owns all parts of a slot table: the kernel follows its pointers, which keep nothing alive. */
 export class Slots {
   readonly headers: Memory;
   readonly headerWords: Int32Array;
@@ -34,7 +34,7 @@ export class Slots {
   readonly #controls: Memory;
   readonly #data: Memory;
 
-  /** With `isAddressed` the kernel is told, or tells, peer and local address; without it, only data. */
+  /** `isAddressed`: headers include peer and local address. */
   constructor({ capacity, data, isAddressed }: { capacity: number; data: Memory; isAddressed: boolean }) {
     this.headers = new Memory(capacity * MMSGHDR.size);
     this.headerWords = this.headers.words();
@@ -48,7 +48,7 @@ export class Slots {
     for (let i = 0; i < capacity; i++) this.#layOut(i, isAddressed);
   }
 
-  /** Makes header `i` speak of the data of `count` slots from `first` on. */
+  /** Makes header `i` point to the data of `count` slots from `first` on. */
   cover(i: number, first: number, count: number): void {
     const header = i * HEADER_WORDS;
     setPointer(
@@ -63,7 +63,7 @@ export class Slots {
     this.vectorWords[slot * VECTOR_WORDS + IOVEC.length / 4] = bytes;
   }
 
-  /** What the kernel received with header `i`. */
+  /** The number of bytes that the kernel received with header `i`. */
   bytes(i: number): number {
     return this.headerWords[i * HEADER_WORDS + MMSGHDR.bytes / 4] as number;
   }
@@ -83,38 +83,38 @@ export function slotData(capacity: number): Memory {
   return new Memory(capacity * DATA_STRIDE);
 }
 
-/** Low word first. An address has less than 53 bits, and storing takes each half modulo 2^32. */
+/** Low word first. An address has fewer than 53 bits, and storing a number takes it modulo 2^32. */
 function setPointer(words: Int32Array, at: number, address: number): void {
   words[at] = address % 2 ** 32;
   words[at + 1] = address / 2 ** 32;
 }
 
 /*
- * A run: datagrams of one size, of which the last may be shorter, on their way to one place. With UDP_SEGMENT (Linux
- * 4.18) the kernel takes them through its network stack as one packet and cuts it at the end, for a third of the cost.
+ * A run: datagrams of one size to one destination; the last may be shorter. With UDP_SEGMENT (Linux 4.18) the kernel
+ * takes them through its network stack as one packet and splits it at the end, for a third of the cost.
  */
 
 const SOL_UDP = 17;
 const UDP_SEGMENT = 103;
 
-/** Of the control message that asks for it: a header, and the size in 16 bits, padded. */
+/** The control message that requests it: a header and the size in 16 bits, padded. */
 export const SEGMENT_CONTROL_BYTES = 24;
 
 /** The kernel's UDP_MAX_SEGMENTS in older versions. */
 const MAX_COUNT = 64;
 const MAX_BYTES = 65_000;
 
-/** What fits into a packet of a common link. A segment must need no fragments. */
+/** What fits into a packet on a common link: a segment must not need fragments. */
 const MAX_SEGMENT_BYTES = 1472;
 
-/** Old kernels, links with small packets, IPsec: one by one it works. */
+/** Old kernels, links with a small MTU, IPsec: there datagrams must be sent one by one. */
 const CANNOT_SEGMENT: ReadonlySet<number> = new Set([EINVAL, EIO, EMSGSIZE]);
 
 export function cannotSegment(result: number): boolean {
   return CANNOT_SEGMENT.has(-result);
 }
 
-/** How many of the datagrams `first` to `end` - 1 make a run, at least 1. */
+/** How many of the datagrams from `first` to `end` - 1 form a run; at least 1. */
 export function runLength(first: number, end: number, sizeOf: (i: number) => number): number {
   const size = sizeOf(first);
   if (size === 0 || size > MAX_SEGMENT_BYTES) return 1;

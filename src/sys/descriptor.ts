@@ -15,8 +15,8 @@ const EFD_NONBLOCK = 0o4000;
 const RLIMIT_NOFILE = 7;
 
 /**
- * The number is free for anybody afterwards, also when this fails: Linux frees it before anything can go wrong, so
- * trying again after EINTR would close somebody else's.
+ * Linux frees the number before anything can fail. So do not retry after EINTR: that might close a descriptor that
+ * another thread has just opened.
  */
 export function close(fd: number): number {
   return result(closeC(fd));
@@ -32,14 +32,14 @@ export function write(fd: number, memory: Memory, length: number): number {
   return result(writeC(fd, memory.at(0, length), length));
 }
 
-/** A counter to wait on: readable while it is not 0. */
+/** A counter; its descriptor is readable while it is not 0. Or a negative errno. */
 export function eventfd(): number {
   return result(eventfdC(0, EFD_CLOEXEC | EFD_NONBLOCK));
 }
 
 /**
- * The number that the next descriptor of this process would get, or a negative errno. The kernel gives out the lowest
- * free one, so every number below it is taken.
+ * The lowest free number, which the next descriptor of this process gets; or a negative errno. All numbers below are in
+ * use.
  */
 export function lowestFreeDescriptor(): number {
   const fd = result(fcntlC(0, F_DUPFD_CLOEXEC, 0));
@@ -47,12 +47,14 @@ export function lowestFreeDescriptor(): number {
   return fd;
 }
 
-/** Sets the status flags of an open file, such as O_NONBLOCK, for everybody who has it open. 0, or a negative errno. */
+/**
+ * Sets the status flags of an open file, such as O_NONBLOCK, in all processes that share it. 0, or a negative errno.
+ */
 export function setStatusFlags(fd: number, flags: number): number {
   return result(fcntlC(fd, F_SETFL, flags));
 }
 
-/** How many descriptors this process may have (the soft limit, which Node raises to the hard one at start). */
+/** How many descriptors this process may have: the soft limit, which Node raises to the hard limit at start. */
 export function descriptorLimit(): number {
   const limit = new Memory(16);
   if (result(getrlimitC(RLIMIT_NOFILE, limit.address)) < 0) return 1024;
@@ -80,15 +82,15 @@ export function pipe(fds: Int32Array): number {
 }
 
 /**
- * The capacity that the pipe has afterwards, in bytes. It stays what it was when `bytes` is above what the user may
- * have (`fs.pipe-max-size`; without privileges all pipes of a user together `fs.pipe-user-pages-soft`).
+ * Returns the capacity of the pipe afterwards, in bytes. It does not change when `bytes` exceeds the user's limits
+ * (`fs.pipe-max-size`; without privileges also `fs.pipe-user-pages-soft` for all pipes of a user).
  */
 export function resizePipe(fd: number, bytes: number): number {
   const resized = result(fcntlC(fd, F_SETPIPE_SZ, bytes));
   return resized >= 0 ? resized : result(fcntlC(fd, F_GETPIPE_SZ, 0));
 }
 
-/** Moves bytes between a socket and a pipe inside the kernel. Bytes moved (0 is the end), or a negative errno. */
+/** Moves bytes between a socket and a pipe in the kernel. Bytes moved (0 is the end), or a negative errno. */
 export function splice(from: number, to: number, length: number): number {
   return result(spliceC(from, 0, to, 0, length, SPLICE_F_MOVE | SPLICE_F_NONBLOCK));
 }
@@ -97,10 +99,10 @@ const pollC = bind('int poll(int64_t, unsigned long, int)');
 
 const POLLIN = 1;
 
-/** `struct pollfd`: descriptor, then 16 bits each of what is asked and what is told. */
+/** `struct pollfd`: descriptor, then 16 bits each of requested and returned events. */
 const one = new Memory(8);
 
-/** Waits until `fd` is readable. 1, 0 when `timeoutMs` have passed, or a negative errno. */
+/** Waits until `fd` is readable. 1, 0 after `timeoutMs`, or a negative errno. */
 export function waitReadable(fd: number, timeoutMs: number): number {
   one.bytes.writeInt32LE(fd);
   one.bytes.writeInt32LE(POLLIN, 4);
@@ -109,7 +111,7 @@ export function waitReadable(fd: number, timeoutMs: number): number {
 
 const exitC = bind('void _exit(int status)');
 
-/** Ends this process in the kernel, with all its threads, whatever they do: nothing of Node or of libc runs any more. */
+/** Ends this process with all its threads in the kernel, at once: no exit handler of Node or libc runs. */
 export function exitNow(code: number): void {
   exitC(code);
 }

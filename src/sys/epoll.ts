@@ -21,10 +21,7 @@ export const EPOLLET = 1 << 31;
 const WORDS = EPOLL_EVENT.size / 4;
 const DATA = EPOLL_EVENT.data / 4;
 
-/**
- * One epoll instance. The 64 bits that an event carries are a descriptor's number and a tag of the caller's choice, both
- * 32 bits wide.
- */
+/** One epoll instance. The 64 bits of data of an event are the descriptor and a tag of the caller, 32 bits each. */
 export class Epoll {
   readonly fd: number;
   readonly #capacity: number;
@@ -33,7 +30,7 @@ export class Epoll {
   readonly #change = new Memory(EPOLL_EVENT.size);
   readonly #changeWords = this.#change.words();
 
-  /** `capacity`: events per {@link wait}. Check {@link fd}: it is a negative errno when the kernel gave none. */
+  /** `capacity`: events per {@link wait}. Check {@link fd}, which is a negative errno after a failure. */
   constructor(capacity: number) {
     this.#capacity = capacity;
     this.#events = new Memory(capacity * EPOLL_EVENT.size);
@@ -53,12 +50,13 @@ export class Epoll {
     return this.#control(EPOLL_CTL_DEL, fd, 0, 0);
   }
 
-  /** How many events there are, or a negative errno. `timeoutMs`: -1 waits for as long as it takes. */
+  /** The number of events, or a negative errno. `timeoutMs`: -1 waits without a limit. */
   wait(timeoutMs: number): number {
     return result(epollWaitC(this.fd, this.#events.address, this.#capacity, timeoutMs));
   }
 
-  /** Of the `index`-th event of the last {@link wait}; so are the next two. */
+  // The parts of the `index`-th event of the last `wait`.
+
   events(index: number): number {
     return this.#words[index * WORDS] as number;
   }

@@ -8,16 +8,16 @@ export type Native = (...args: readonly number[]) => number;
 const libc = koffi.load('libc.so.6');
 
 /**
- * Binds one function, declared in C with pointers as `int64_t`. `fcntl` and `ioctl` are declared without their ellipsis:
- * on x86-64 and arm64 Linux an integer is passed in the same register either way.
+ * Binds one function, declared in C with pointers as `int64_t`. `fcntl` and `ioctl` are declared without their
+ * ellipsis: on x86-64 and arm64 Linux an integer is passed in the same register either way.
  */
 export function bind(signature: string): Native {
   return libc.func(signature) as Native;
 }
 
 /**
- * Like {@link bind}, for calls that may take long: they run on a thread of Node's pool. Resolves with libc's return value;
- * the errno stays in that thread.
+ * Like {@link bind}, for calls that may take long: they run on a thread of Node's pool. Resolves with libc's return
+ * value; the errno stays in that thread.
  */
 export function bindAsync(signature: string): (...args: readonly number[]) => Promise<number> {
   return promisify(libc.func(signature).async as (...args: readonly unknown[]) => void) as ReturnType<typeof bindAsync>;

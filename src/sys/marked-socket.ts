@@ -17,21 +17,21 @@ import { must } from './sys-error.ts';
 const ANY_IPV4 = encodeSocketAddress('0.0.0.0', 0);
 const ANY_IPV6 = encodeSocketAddress('::', 0);
 
-/** The descriptor of a new socket for a connection to `address`, with this mark. Throws a SysError. */
+/** Returns the descriptor of a new socket with this mark, for a connection to `address`. Throws a SysError. */
 export function openMarkedSocket(address: string, protocol: 'TCP' | 'UDP', mark: number): number {
   const family = familyOfText(address);
   if (protocol === 'TCP') return open(family, SOCK_STREAM, mark);
   const fd = open(family, SOCK_DGRAM, mark);
   if (family === AF_INET6) setOption(fd, { level: IPPROTO_IPV6, name: IPV6_V6ONLY, value: 1 });
-  // Node (libuv's uv_udp_open) sets SO_REUSEADDR on what it is given. A port that was chosen after that could be another
-  // flow's, too, which would then get this one's answers.
+  // Bound before Node takes it: Node (libuv's uv_udp_open) sets SO_REUSEADDR, and then the kernel could choose a port
+  // of another flow, which would receive this flow's replies.
   const status = bindTo(fd, family === AF_INET6 ? ANY_IPV6 : ANY_IPV4);
   if (status < 0) close(fd);
   must('bind', status);
   return fd;
 }
 
-/** Throws a SysError where this process may not mark sockets. */
+/** Throws a SysError when this process may not mark sockets. */
 export function checkMarking(mark: number): void {
   close(open(AF_INET, SOCK_DGRAM, mark));
 }

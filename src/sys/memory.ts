@@ -1,16 +1,15 @@
 import { addressOf } from './libc.ts';
 
 /**
- * Zeroed memory that the kernel reads and writes. It lives at least as long as this object, so whoever hands its address
- * to the kernel for longer than one call keeps the object. Never transfer its buffer to another thread: that would free
- * it here.
+ * Zeroed memory that the kernel reads and writes. It lives at least as long as this object: keep the object as long as
+ * the kernel holds the address. Never transfer its buffer to another thread, because that would free it here.
  */
 export class Memory {
   readonly bytes: Buffer;
   readonly address: number;
 
   constructor(size: number) {
-    // Not from Buffer's pool, whose slabs others share. An ArrayBuffer's bytes lie outside V8's heap and never move.
+    // Not from Buffer's shared pool. The bytes of an ArrayBuffer lie outside V8's heap and never move.
     this.bytes = Buffer.from(new ArrayBuffer(size));
     this.address = addressOf(this.bytes);
   }
@@ -25,7 +24,7 @@ export class Memory {
     return this.bytes.length;
   }
 
-  /** The address of `length` bytes from `offset` on. Throws a RangeError unless all of them are inside. */
+  /** The address of `length` bytes from `offset` on. Throws a RangeError unless all of them lie inside. */
   at(offset: number, length: number): number {
     if (!(offset >= 0 && length >= 0 && offset + length <= this.bytes.length)) {
       throw new RangeError(`${length} bytes at ${offset} are not inside a memory of ${this.bytes.length}`);
@@ -40,14 +39,14 @@ export class Memory {
 }
 
 /*
- * Linux structures on 64-bit machines, in bytes. Errno, O_*, SOCK_*, SO_* and MSG_* values that are used here are the
- * same on x86-64 and arm64; where a structure differs, it does so in this file and nowhere else. `selfCheck` proves
- * the layouts against the running kernel before any of them carries traffic.
+ * Linux structures on 64-bit machines, in bytes. All errno, O_*, SOCK_*, SO_* and MSG_* values in this folder are the
+ * same on x86-64 and arm64; structures that differ are in this file. `selfCheck` proves the layouts against the running
+ * kernel before they carry traffic.
  */
 
 interface EpollEventLayout {
   readonly size: number;
-  /** Of the 64-bit field `data`. */
+  /** The offset of the 64-bit field `data`. */
   readonly data: number;
 }
 
@@ -57,7 +56,7 @@ const EPOLL_EVENT_BY_ARCH: Partial<Record<NodeJS.Architecture, EpollEventLayout>
   arm64: { size: 16, data: 8 },
 };
 
-/** Whether layouts are known for the machine this runs on. */
+/** Whether the layouts of this machine are known. */
 export const isSupportedMachine = process.platform === 'linux' && EPOLL_EVENT_BY_ARCH[process.arch] !== undefined;
 
 export const EPOLL_EVENT: EpollEventLayout = EPOLL_EVENT_BY_ARCH[process.arch] ?? { size: 16, data: 8 };
@@ -65,7 +64,7 @@ export const EPOLL_EVENT: EpollEventLayout = EPOLL_EVENT_BY_ARCH[process.arch] ?
 /** `struct iovec`: base, then length. */
 export const IOVEC = { size: 16, length: 8 } as const;
 
-/** `struct mmsghdr`: a `struct msghdr` and the number of bytes that were moved. */
+/** `struct mmsghdr`: a `struct msghdr`, then the number of bytes sent or received. */
 export const MMSGHDR = {
   size: 64,
   name: 0,

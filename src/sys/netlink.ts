@@ -11,8 +11,8 @@ const recvAside = bindAsync('int64_t recv(int, int64_t, size_t, int)');
  * struct nlmsghdr   length 0–3 · type 4–5 · flags 6–7 · sequence 8–11 · port 12–15
  * struct nlattr     length 0–1 · type 2–3 · content
  *
- * In the machine's order, which is little-endian on all that this folder runs on; each padded to 4 bytes. Lengths count
- * the header and not the padding.
+ * In the machine's order, which is little-endian on all supported machines; each padded to 4 bytes. Lengths include the
+ * header, not the padding.
  */
 
 const AF_NETLINK = 16;
@@ -31,13 +31,13 @@ const ATTRIBUTE_HEADER = 4;
 /** `struct nfgenmsg`: family 0 · version 1 · resource 2–3 (network order). */
 const NFGENMSG_BYTES = 4;
 
-/** The kernel never fills more at once (`netlink_dump`). */
+/** The kernel never writes more at once (`netlink_dump`). */
 const BUFFER_BYTES = 32_768;
 
 /*
  * The kernel writes the parts of a dump while its reader calls: the first part in `send`, each further one in `recv`. A
- * call takes as long as the search takes, also on a non-blocking socket, so it runs on another thread. A call that failed
- * is repeated here, for the errno.
+ * call takes as long as the search takes, also on a non-blocking socket, so it runs on another thread. A call that
+ * failed is repeated here, for the errno.
  */
 
 async function sendDumpRequest(fd: number, request: Memory): Promise<number> {
@@ -146,7 +146,7 @@ export function encodeNested(type: number, attributes: readonly Buffer[]): Buffe
 /** Called with the type of a message or an attribute, and where its content begins and ends. */
 export type NetlinkVisitor = (type: number, begin: number, end: number) => void;
 
-/** Throws a RangeError when the bytes up to `length` are no sequence of messages. */
+/** Throws a RangeError when the bytes up to `length` are not a sequence of messages. */
 export function visitMessages(bytes: Buffer, length: number, visit: NetlinkVisitor): void {
   for (let at = 0; at < length; ) {
     const size = bytes.readUInt32LE(at);
@@ -156,7 +156,7 @@ export function visitMessages(bytes: Buffer, length: number, visit: NetlinkVisit
   }
 }
 
-/** Throws a RangeError when the bytes between are no sequence of attributes. */
+/** Throws a RangeError when the bytes between are not a sequence of attributes. */
 export function visitAttributes(bytes: Buffer, begin: number, end: number, visit: NetlinkVisitor): void {
   for (let at = begin; at < end; ) {
     const size = bytes.readUInt16LE(at);

@@ -117,7 +117,9 @@ function checkDatagrams(own: Own): void {
   expect('the reply', receiveText(client), TEXT);
 }
 
-/** A datagram may arrive after `send` returns: the kernel may pass it to another processor (RPS), or handle it later. */
+/**
+ * A datagram may arrive after `send` returns: the kernel may pass it to another processor (RPS), or handle it later.
+ */
 function awaitArrival(arrivals: Epoll): void {
   let count: number;
   do count = arrivals.wait(ARRIVAL_MS);

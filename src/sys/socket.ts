@@ -27,7 +27,7 @@ export const SOCK_SEQPACKET = 5;
 const SOCK_NONBLOCK = 0o4000;
 const SOCK_CLOEXEC = 0o2000000;
 export const MSG_NOSIGNAL = 0x4000;
-/** Something follows at once: what does not fill a packet waits for it. */
+/** More data follows at once: the kernel keeps an incomplete packet until then. */
 export const MSG_MORE = 0x8000;
 const SHUT_WR = 1;
 const SIOCOUTQ = 0x5411;
@@ -75,12 +75,12 @@ const ENDED_BY_PEER: ReadonlySet<number> = new Set([6, 7, 8, 9, 11]);
 /** `struct ucred`: pid, uid, gid. */
 const credentials = new Memory(12);
 
-/** Non-blocking, as all that this folder opens. The descriptor, or a negative errno. `protocol`: 0 is the type's own. */
+/** A non-blocking socket: the descriptor, or a negative errno. `protocol`: 0 is the type's default. */
 export function socket(family: number, type: number, protocol = 0): number {
   return result(socketC(family, type | SOCK_NONBLOCK | SOCK_CLOEXEC, protocol));
 }
 
-/** Puts the two ends of a new pair of connected Unix sockets into `fds`. 0, or a negative errno. */
+/** Writes the two ends of a new pair of connected Unix sockets to `fds`. 0, or a negative errno. */
 export function socketpair(type: number, fds: Int32Array): number {
   const status = result(socketpairC(AF_UNIX, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, option.address));
   if (status === 0) fds.set(optionWords);
@@ -95,7 +95,9 @@ export function listen(fd: number, backlog: number): number {
   return result(listenC(fd, backlog));
 }
 
-/** The new descriptor, its peer's address in `peer` ({@link SOCKET_ADDRESS_BYTES} long); or a negative errno. */
+/**
+ * The new descriptor, or a negative errno. Writes the peer's address to `peer` ({@link SOCKET_ADDRESS_BYTES} long).
+ */
 export function accept(fd: number, peer: Memory): number {
   optionLengthWords[0] = SOCKET_ADDRESS_BYTES;
   return result(accept4C(fd, peer.address, optionLength.address, SOCK_NONBLOCK | SOCK_CLOEXEC));
@@ -105,18 +107,18 @@ export function connect(fd: number, address: Memory): number {
   return result(connectC(fd, address.address, address.length));
 }
 
-/** Ends the direction that `fd` sends. */
+/** Half-close: ends the direction in which `fd` sends. */
 export function shutdownWrite(fd: number): number {
   return result(shutdownC(fd, SHUT_WR));
 }
 
-/** Puts the address that `fd` is bound to into `address`. */
+/** Writes the local address of `fd` to `address`. */
 export function getsockname(fd: number, address: Memory): number {
   optionLengthWords[0] = SOCKET_ADDRESS_BYTES;
   return result(getsocknameC(fd, address.address, optionLength.address));
 }
 
-/** The same of its peer. */
+/** Writes the peer's address of `fd` to `address`. */
 export function getpeername(fd: number, address: Memory): number {
   optionLengthWords[0] = SOCKET_ADDRESS_BYTES;
   return result(getpeernameC(fd, address.address, optionLength.address));
@@ -127,7 +129,7 @@ export function setOption(fd: number, { level, name, value }: SocketOption): num
   return result(setsockoptC(fd, level, name, option.address, 4));
 }
 
-/** By which rules know the packets of a socket. Needs CAP_NET_ADMIN. */
+/** iptables rules can match the mark of a socket's packets. Needs CAP_NET_ADMIN. */
 export function markOption(mark: number): SocketOption {
   return { level: SOL_SOCKET, name: SO_MARK, value: mark };
 }
@@ -144,23 +146,23 @@ const IPV6_FRAGMENTS: SocketOption = { level: IPPROTO_IPV6, name: IPV6_MTU_DISCO
 /**
  * Lets routers fragment what a UDP socket sends (IP_PMTUDISC_DONT). 0, or a negative errno.
  *
- * A proxy cannot tell a client that a link behind it is smaller, as the kernel's NAT does by passing ICMP on. With path MTU
- * discovery, which sockets do by default, the first datagram that is too big is lost, all are where ICMP is filtered, and
- * a connected socket fails with EMSGSIZE. Without it they arrive in fragments. Those of IPv6 only the sender can make: the
- * first is lost there, and the kernel fragments the next. The price: a client that looks for the largest size itself, as
- * QUIC does, finds the one of its way to this node.
+ * A proxy cannot tell a client that a link behind it has a smaller MTU; NAT in the kernel would forward the ICMP error.
+ * With path MTU discovery, the default, the first datagram that is too big is lost, and all of them where ICMP is
+ * filtered; a connected socket fails with EMSGSIZE. Without it, they arrive in fragments. Only the sender can fragment
+ * IPv6: there the first datagram is lost, and the kernel fragments the next. The price: a client that probes for the
+ * largest size, as QUIC does, finds only the MTU of its path to this node.
  */
 export function allowFragments(fd: number, family: number): number {
   return setOption(fd, family === AF_INET6 ? IPV6_FRAGMENTS : IPV4_FRAGMENTS);
 }
 
-/** Reads an option of whatever size: `memory` holds what the kernel expects, and then what it says. 0, or a negative errno. */
+/** Reads an option of any size. `memory` holds the kernel's input, then its output. 0, or a negative errno. */
 export function getOption(fd: number, level: number, name: number, memory: Memory): number {
   optionLengthWords[0] = memory.length;
   return result(getsockoptC(fd, level, name, memory.address, optionLength.address));
 }
 
-/** The errno that waits at the socket (0 for none), taken from it; or a negative errno. */
+/** Returns and clears the socket's pending errno (0 for none); or a negative errno. */
 export function takeError(fd: number): number {
   optionLengthWords[0] = 4;
   const status = result(getsockoptC(fd, SOL_SOCKET, SO_ERROR, option.address, optionLength.address));
@@ -168,12 +170,12 @@ export function takeError(fd: number): number {
 }
 
 export interface PeerCredentials {
-  /** 0 when it is in a PID namespace that cannot be seen from here. */
+  /** 0 when it is in a PID namespace that is not visible from here. */
   readonly pid: number;
   readonly uid: number;
 }
 
-/** Who was at the other end of a Unix stream when it was connected, or a negative errno. */
+/** The process at the other end of a Unix stream when it was connected, or a negative errno. */
 export function peerCredentials(fd: number): PeerCredentials | number {
   optionLengthWords[0] = credentials.length;
   const status = result(getsockoptC(fd, SOL_SOCKET, SO_PEERCRED, credentials.address, optionLength.address));
@@ -182,28 +184,28 @@ export function peerCredentials(fd: number): PeerCredentials | number {
   return { pid, uid: uid >>> 0 };
 }
 
-/** What is closed afterwards is reset: the peer sees a RST and nothing that is still queued. */
+/** Makes a later close reset the connection: the peer gets a RST, and queued data are dropped. */
 export function resetOnClose(fd: number): number {
   return result(setsockoptC(fd, SOL_SOCKET, SO_LINGER, abort.address, 8));
 }
 
-/** Bytes that the peer's kernel has not acknowledged yet, or a negative errno. */
+/** Bytes that the peer has not acknowledged yet, or a negative errno. */
 export function unacknowledgedBytes(fd: number): number {
   const status = result(ioctlC(fd, SIOCOUTQ, option.address));
   return status < 0 ? status : (optionWords[0] as number);
 }
 
-/** What the kernel knows of a TCP connection's peer. */
+/** What the kernel knows about a TCP connection's peer. */
 export interface PeerState {
-  /** It has ended its direction; bytes from before may still have to be read. */
+  /** It has ended its direction. Bytes from before may still be unread. */
   readonly hasEnded: boolean;
-  /** How many retransmissions, or probes of a window that is closed, it has left unanswered in a row. */
+  /** How many retransmissions, or probes of a closed window, it has left unanswered in a row. */
   readonly unanswered: number;
-  /** Since its last acknowledgement. */
+  /** Milliseconds since its last acknowledgement. */
   readonly silentMs: number;
 }
 
-/** `undefined` when the kernel does not tell. */
+/** `undefined` when the kernel does not report it. */
 export function peerState(fd: number): PeerState | undefined {
   optionLengthWords[0] = tcpInfo.length;
   if (result(getsockoptC(fd, IPPROTO_TCP, TCP_INFO, tcpInfo.address, optionLength.address)) < 0) return undefined;
@@ -215,7 +217,7 @@ export function peerState(fd: number): PeerState | undefined {
   };
 }
 
-/** Bytes received into `memory` at `offset` (0 is the end of a stream), or a negative errno. */
+/** Bytes received into `memory` at `offset` (0: end of stream), or a negative errno. */
 export function recv(fd: number, memory: Memory, offset: number, length: number): number {
   return result(recvC(fd, memory.at(offset, length), length, 0));
 }

@@ -27,11 +27,11 @@ export const {
   EPROTO,
   ETIMEDOUT,
 } = constants.errno;
-/** Missing in `node:os`, as is the next. */
+/** These two are missing in `node:os`. */
 export const EHOSTDOWN = 112;
 export const ETOOMANYREFS = 109;
 
-/** A system call that was not expected to fail did. */
+/** An unexpected failure of a system call. */
 export class SysError extends Error {
   override readonly name = 'SysError';
   readonly errno: number;
@@ -45,13 +45,13 @@ export class SysError extends Error {
   }
 }
 
-/** Passes a result of this folder's functions through unless it is a negative errno. Throws {@link SysError}. */
+/** Returns a result of this folder's functions, or throws a {@link SysError} for a negative errno. */
 export function must(call: string, result: number): number {
   if (result < 0) throw new SysError(call, -result);
   return result;
 }
 
-/** The caller has no more descriptors, or the kernel no more memory for one: may be over in a moment. */
+/** Out of descriptors, or the kernel is out of memory for them: may be over in a moment. */
 export function isExhaustion(errno: number): boolean {
   return errno === EMFILE || errno === ENFILE || errno === ENOBUFS || errno === ENOMEM;
 }

@@ -18,7 +18,7 @@ import { EINVAL } from './sys-error.ts';
 const PATH = 2;
 const MAX_PATH_BYTES = 108;
 
-/** The address of a Unix socket: a path, or, where it begins with `@`, a name in the abstract namespace. `undefined`: too long. */
+/** `path`: a path, or `@` and a name in the abstract namespace. `undefined` when it is too long. */
 function encodeUnixAddress(path: string): Memory | undefined {
   const isAbstract = path.startsWith('@');
   const name = Buffer.from(isAbstract ? `\0${path.slice(1)}` : `${path}\0`);
@@ -31,7 +31,7 @@ function encodeUnixAddress(path: string): Memory | undefined {
 
 const sendtoC = bind('int64_t sendto(int, int64_t, size_t, int, int64_t, unsigned int)');
 
-/** Sends one datagram to a Unix socket ({@link encodeUnixAddress}). Bytes sent, or a negative errno. */
+/** Sends one datagram to a Unix socket (a path, or `@` and an abstract name). Bytes sent, or a negative errno. */
 export function sendUnixDatagram(path: string, text: string): number {
   const address = encodeUnixAddress(path);
   if (address === undefined) return -EINVAL;
@@ -46,8 +46,8 @@ export function sendUnixDatagram(path: string, text: string): number {
 }
 
 /**
- * Who listens at a Unix socket (its path, or `@` and its abstract name), as the kernel knows it. Or a negative errno:
- * ECONNREFUSED when nobody does.
+ * The process that listens at a Unix socket (a path, or `@` and an abstract name), according to the kernel. Or a
+ * negative errno: ECONNREFUSED when none does.
  */
 export function ownerOfUnixListener(path: string): PeerCredentials | number {
   const address = encodeUnixAddress(path);
@@ -69,18 +69,20 @@ const MSG_TRUNC = 0x20;
 const MSG_DONTWAIT = 0x40;
 const MSG_CMSG_CLOEXEC = 0x40000000;
 
-/** The kernel takes no more with one message (`SCM_MAX_FD`). */
+/** The kernel's limit for one message (`SCM_MAX_FD`). */
 export const MAX_MESSAGE_DESCRIPTORS = 253;
 
 const CONTROL_BYTES = CMSGHDR.size + 4 * (MAX_MESSAGE_DESCRIPTORS + 1);
 const FIRST_DESCRIPTOR = CMSGHDR.size / 4;
 
-/** Room for one message over a Unix socket: bytes, and descriptors that the receiver gets copies of. Nothing here waits. */
+/**
+ * A buffer for one message over a Unix socket: bytes, and descriptors that are copied to the receiver. Never blocks.
+ */
 export class UnixMessage {
   readonly data: Memory;
-  /** Of the last {@link receive}: the receiver's own from then on, closed on exec. */
+  /** The descriptors of the last {@link receive}. The receiver owns them; they are closed on exec. */
   fds: readonly number[] = [];
-  /** Of the last {@link receive}: bytes or descriptors are missing, the latter for want of free numbers. */
+  /** The last {@link receive} lost bytes, or descriptors because there were no free numbers. */
   isTruncated = false;
   readonly #header = new Memory(MMSGHDR.size);
   readonly #headerWords = this.#header.words();
@@ -109,7 +111,7 @@ export class UnixMessage {
     return result(sendmsgC(socket, this.#header.address, MSG_DONTWAIT | MSG_NOSIGNAL));
   }
 
-  /** Bytes received into {@link data} (0: the other end has been closed), or a negative errno. */
+  /** Bytes received into {@link data} (0: the other end was closed), or a negative errno. */
   receive(socket: number): number {
     this.#lay(this.data.length, CONTROL_BYTES);
     const received = result(recvmsgC(socket, this.#header.address, MSG_DONTWAIT | MSG_CMSG_CLOEXEC));

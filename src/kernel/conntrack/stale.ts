@@ -5,12 +5,12 @@ export const FAMILIES: readonly IpFamily[] = ['IPv4', 'IPv6'];
 
 /** One UDP entry of connection tracking. */
 export interface UdpEntry {
-  /** Where the client sent to, before NAT. Asked for only when the port is of interest: it is a text to be made. */
+  /** Where the client sent to, before NAT. A function, because formatting the address costs time. */
   readonly destination: () => Address;
   readonly destinationPort: number;
-  /** From where replies are expected: the port that NAT led to, or {@link destinationPort} without NAT. */
+  /** The source port of replies: the port that NAT chose, or {@link destinationPort} without NAT. */
   readonly replyPort: number;
-  /** From which address. */
+  /** The source address of replies. */
   readonly replySource: () => Address;
   /** Whether NAT changed the destination. */
   readonly isRedirected: boolean;
@@ -18,9 +18,9 @@ export interface UdpEntry {
 
 export type IsStale = (entry: UdpEntry) => boolean;
 
-/** Which entries {@link UdpFlows} are about. `localAddresses`: this node's, but for the 127.0.0.0/8 that every one has. */
+/** Tells which entries are stale. `localAddresses`: this node's; 127.0.0.0/8 may be left out. */
 export function staleness(flows: readonly UdpFlows[], localAddresses: ReadonlySet<Address>): IsStale {
-  // Many Services share a port (53): an index by address keeps a walk in proportion to the entries alone.
+  // Many Services share a port (53): with an index by address, a walk takes time in proportion to the entries alone.
   const byPort = Map.groupBy(flows, ({ port }) => port);
   const indexes = new Map([...byPort].map(([port, some]) => [port, Map.groupBy(some, (flow) => flow.destination)]));
   const isLocal = localTo(localAddresses);
@@ -36,7 +36,7 @@ export function staleness(flows: readonly UdpFlows[], localAddresses: ReadonlySe
   };
 }
 
-/** Which entries lead to these local ports. */
+/** Tells which entries NAT leads to these local ports. */
 export function leadingTo(localPorts: ReadonlySet<number>, localAddresses: ReadonlySet<Address>): IsStale {
   const isLocal = localTo(localAddresses);
   return (entry) => entry.isRedirected && localPorts.has(entry.replyPort) && isLocal(entry.replySource());
@@ -50,7 +50,7 @@ function isKept({ isRedirected, replyPort }: UdpEntry, { keepLocalPort }: UdpFlo
   return isRedirected && replyPort === keepLocalPort;
 }
 
-/** The families that entries to `flows` can be of. */
+/** The families that entries of `flows` can have. */
 export function familiesOf(flows: readonly UdpFlows[]): ReadonlySet<IpFamily> {
   return new Set(
     flows.flatMap(({ destination, family }) => {
@@ -60,7 +60,7 @@ export function familiesOf(flows: readonly UdpFlows[]): ReadonlySet<IpFamily> {
   );
 }
 
-/** The original destination port of all entries to `flows`, when they have it in common; else `undefined`. */
+/** The original destination port of all entries of `flows`, if it is the same; else `undefined`. */
 export function commonPortOf(flows: readonly UdpFlows[]): number | undefined {
   const port = flows[0]?.port;
   return flows.every((flow) => flow.port === port) ? port : undefined;

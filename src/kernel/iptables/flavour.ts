@@ -36,7 +36,8 @@ export async function installedFlavours(exec: Exec): Promise<readonly Flavour[]>
 /**
  * The flavour that the rest of the node uses, because rules of two flavours would apply in an unexpected order. As in
  * kubernetes-sigs/iptables-wrappers (`internal/iptables/detect.go`), kubelet's hint chain decides. Without a hint it is
- * the flavour of the machine's `iptables-restore` (the wrappers take nft, as their image has no default of the machine).
+ * the flavour of the machine's `iptables-restore` (the wrappers take nft, as their image has no default of the
+ * machine).
  *
  * `undefined` when no flavour is installed.
  */

@@ -3,7 +3,8 @@ import { type ExecRequest, runProgram } from './exec.ts';
 
 /*
  * The helper process: runs the programs that the proxy requests (exec-helper.ts), and sends back how they ended. When
- * the proxy ends, however that happens, the channel closes; the helper then finishes the program that it runs, and exits.
+ * the proxy ends, however that happens, the channel closes; the helper then finishes the program that it runs, and
+ * exits.
  */
 
 /** After this much text, collect garbage: V8 itself would wait for ten times as much. */

@@ -16,8 +16,8 @@ export interface IptablesOptions {
 }
 
 /**
- * Seconds that a program waits for the xtables lock, as upstream. Without a limit the legacy tools wait for ever; the nft
- * tools accept the option and need no lock.
+ * Seconds that a program waits for the xtables lock, as upstream. Without a limit the legacy tools wait for ever; the
+ * nft tools accept the option and need no lock.
  */
 const LOCK_WAIT_S = '5';
 

@@ -26,10 +26,10 @@ const MAX_NOT_PRINTED = 32;
 const MAX_READS = 5;
 
 /**
- * The dump, or with `only` the listing of one chain, of an nf_tables table that `iptables-save` refuses to print because
- * it holds rules that only `nft` can make (docs/adr/0020). The tools still print Kubernetes' chains one by one. The rules
- * of all other chains come from the kernel, with their handles ({@link withHandle}): where they lead, and our jumps in
- * full.
+ * The dump, or with `only` the listing of one chain, of an nf_tables table that `iptables-save` refuses to print
+ * because it holds rules that only `nft` can make (docs/adr/0020). The tools still print Kubernetes' chains one by one.
+ * The rules of all other chains come from the kernel, with their handles ({@link withHandle}): where they lead, and our
+ * jumps in full.
  */
 export async function readMixedTable(options: MixedTableOptions): Promise<string> {
   const { kernel, table } = options;
@@ -98,7 +98,9 @@ async function rulesFromKernel(chain: string, { kernel, family, table }: MixedTa
 
 const DELETION = new RegExp(`^-D (\\S+) ${HANDLE}.*\n`, 'gm');
 
-/** The rules that a text for `iptables-restore` deletes by {@link readMixedTable}'s handles, and the text without them. */
+/**
+ * The rules that a text for `iptables-restore` deletes by {@link readMixedTable}'s handles, and the text without them.
+ */
 export function deletions(text: string): {
   readonly rules: readonly { readonly chain: string; readonly handle: bigint }[];
   readonly rest: string;

@@ -16,50 +16,6 @@ export interface FlowSyncOptions {
   readonly metrics: FlowMetrics;
 }
 
-/** Makes the kernel forget the UDP flows that changed rules have made wrong. For one address family. */
-export class FlowSync {
-  readonly #options: FlowSyncOptions;
-  readonly #stale: StaleFlows;
-  #hasFailed = false;
-
-  constructor(options: FlowSyncOptions) {
-    this.#options = options;
-    this.#stale = new StaleFlows(options.family);
-  }
-
-  /** Takes note of changed portals; the next {@link clear} acts on it. */
-  note(delta: PortalDelta): void {
-    this.#stale.note(delta);
-  }
-
-  /** The same for all portals, when rules lead to another address of the node than before. */
-  noteAll(): void {
-    this.#stale.noteAll();
-  }
-
-  /** Call it when the rules for all noted changes are installed. The next call retries what failed. */
-  async clear(): Promise<void> {
-    const { family, conntrack, clock, log, metrics } = this.#options;
-    const flows = this.#stale.take();
-    if (flows.length === 0) return;
-    const startedAt = clock.now();
-    try {
-      const deleted = await conntrack.deleteUdp(flows);
-      metrics.conntrackReconciled(clock.now() - startedAt, deleted);
-      if (deleted > 0) log.v(2)?.info('Cleared UDP entries of connection tracking', { family, deleted });
-      this.#hasFailed = false;
-    } catch (error) {
-      this.#stale.putBack(flows);
-      if (this.#hasFailed) return;
-      this.#hasFailed = true;
-      log.error('Cannot clear UDP entries of connection tracking; the next sync retries', {
-        family,
-        err: messageOf(error),
-      });
-    }
-  }
-}
-
 type FlowDestination = Omit<UdpFlows, 'keepLocalPort'>;
 
 /** How the rules of one Service port treat packets to one destination. */
@@ -72,35 +28,59 @@ interface Treatment {
 }
 
 /**
- * The UDP entries of connection tracking that a change of rules makes wrong: those to a destination that is new, that
- * is gone, or whose local ports or policy changed. Work is in proportion to the change. For one address family.
+ * Deletes the UDP entries of connection tracking that a change of rules makes wrong: those to a destination that is
+ * new, that is gone, or whose local ports or policy changed. Work is in proportion to the change. For one address
+ * family.
  */
-export class StaleFlows {
-  readonly #family: IpFamily;
+export class FlowSync {
+  readonly #options: FlowSyncOptions;
   readonly #treatments = new Map<ServicePortName, ReadonlyMap<string, Treatment>>();
   /** By destination. More than one where Service ports claim the same, of which one gets the rules. */
   readonly #byDestination = new Map<string, Map<ServicePortName, Treatment>>();
   /** By destination. `keeps`: entries that lead to a port of current rules are right. */
   readonly #changed = new Map<string, { readonly destination: FlowDestination; readonly keeps: boolean }>();
+  #hasFailed = false;
 
-  constructor(family: IpFamily) {
-    this.#family = family;
+  constructor(options: FlowSyncOptions) {
+    this.#options = options;
   }
 
+  /** Takes note of changed portals; the next {@link clear} acts on it. */
   note({ upserted, removed }: PortalDelta): void {
     for (const name of removed) this.#replace(name, new Map());
-    for (const portal of upserted) this.#replace(portal.servicePort.name, treatmentsOf(portal, this.#family));
+    for (const portal of upserted) this.#replace(portal.servicePort.name, treatmentsOf(portal, this.#options.family));
   }
 
-  /** Rules lead to another address than before: every entry is wrong. */
+  /** Rules lead to another address of the node than before: every entry is wrong. */
   noteAll(): void {
     for (const treatments of this.#treatments.values()) {
       for (const { destination } of treatments.values()) this.#change(destination, false);
     }
   }
 
-  /** What to delete once the rules are installed, each flow once. Flows that could not be deleted can be put back. */
-  take(): readonly UdpFlows[] {
+  /** Call it when the rules for all noted changes are installed. The next call retries what failed. */
+  async clear(): Promise<void> {
+    const { family, conntrack, clock, log, metrics } = this.#options;
+    const flows = this.#takeChanged();
+    if (flows.length === 0) return;
+    const startedAt = clock.now();
+    try {
+      const deleted = await conntrack.deleteUdp(flows);
+      metrics.conntrackReconciled(clock.now() - startedAt, deleted);
+      if (deleted > 0) log.v(2)?.info('Cleared UDP entries of connection tracking', { family, deleted });
+      this.#hasFailed = false;
+    } catch (error) {
+      for (const { keepLocalPort, ...destination } of flows) this.#change(destination, keepLocalPort !== undefined);
+      if (this.#hasFailed) return;
+      this.#hasFailed = true;
+      log.error('Cannot clear UDP entries of connection tracking; the next sync retries', {
+        family,
+        err: messageOf(error),
+      });
+    }
+  }
+
+  #takeChanged(): readonly UdpFlows[] {
     const flows = [...this.#changed].flatMap(([key, { destination, keeps }]): readonly UdpFlows[] => {
       const localPorts = [...(this.#byDestination.get(key)?.values() ?? [])].flatMap((each) => each.localPorts);
       if (!keeps || localPorts.length === 0) return [destination];
@@ -108,10 +88,6 @@ export class StaleFlows {
     });
     this.#changed.clear();
     return flows;
-  }
-
-  putBack(flows: readonly UdpFlows[]): void {
-    for (const { keepLocalPort, ...destination } of flows) this.#change(destination, keepLocalPort !== undefined);
   }
 
   #replace(name: ServicePortName, after: ReadonlyMap<string, Treatment>): void {

@@ -3,7 +3,7 @@ import { type Iptables, IptablesError, type Table } from '../model/iptables.ts';
 import type { SyncMetrics } from '../model/metrics.ts';
 import { type Chain, chainsOf, fixedChains, layoutChange, rootChains } from '../rules/chain-layout.ts';
 import { JUMPS, RETIRED_CHAIN } from '../rules/chains.ts';
-import { type ChainRules, DumpReader, parseDump } from '../rules/dump.ts';
+import { type ChainRules, readDump, rulesOf } from '../rules/dump.ts';
 import { findRefused } from '../rules/find-refused.ts';
 import { livePorts, type RetiredLog, type RetiredPorts, retiredPorts } from '../rules/local-ports.ts';
 import {
@@ -105,8 +105,7 @@ export class TableSync {
 
   async #rulesIn(chain: string): Promise<readonly string[]> {
     const { iptables, table, family } = this.#options;
-    const text = await iptables.list(family, table, chain);
-    return parseDump(`*${table}\n${text}`).get(table)?.get(chain) ?? [];
+    return [...rulesOf(await iptables.list(family, table, chain), chain)];
   }
 
   /** Writes the difference to `installed`. Resolves with whether the kernel accepted it. */
@@ -293,20 +292,24 @@ export class ChangedReports {
 
 /** The chains of one table, as `iptables-save` printed it; empty where it does not exist. Reads in time slices. */
 export async function readTable(clock: Clock, table: Table, dump: string): Promise<ChainRules> {
-  const reader = new DumpReader(dump);
-  await inSlices(clock, () => reader.readSome());
-  return reader.tables.get(table) ?? new Map();
+  const reading = readDump(dump);
+  let chains: ChainRules | undefined;
+  await inSlices(clock, () => {
+    const { done, value } = reading.next();
+    if (done) chains = value.get(table);
+    return !done;
+  });
+  return chains ?? new Map();
 }
 
 /** All that `items` yields, in time slices: tens of thousands of rules take tens of milliseconds. */
-export async function gathered<T>(clock: Clock, items: Iterable<T>): Promise<readonly T[]> {
+async function gathered<T>(clock: Clock, items: Iterable<T>): Promise<readonly T[]> {
   const all: T[] = [];
   const iterator = items[Symbol.iterator]();
   await inSlices(clock, () => {
     const { done, value } = iterator.next();
-    if (done) return false;
-    all.push(value);
-    return true;
+    if (!done) all.push(value);
+    return !done;
   });
   return all;
 }

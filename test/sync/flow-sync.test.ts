@@ -1,24 +1,42 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import type { Address } from '../../src/model/address.ts';
 import type { UdpFlows } from '../../src/model/conntrack.ts';
+import type { ServicePort } from '../../src/model/service-port.ts';
+import type { Portal, PortalDelta } from '../../src/rules/portal.ts';
 import { FlowSync } from '../../src/sync/flow-sync.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
-import { address as ip, portal } from '../rules/fixtures.ts';
 
-const DNS = portal({ name: 'kube-system/dns', protocol: 'UDP', port: 53, clusterIPs: ['10.96.0.10'], localPort: 4000 });
-const FLOWS = [{ destination: ip('10.96.0.10'), port: 53, keepLocalPort: 4000 }];
+const VIP = '10.96.0.10' as Address;
+const OTHER = '203.0.113.9' as Address;
+
+function portal(localPort: number, change: Partial<ServicePort> = {}): Portal {
+  const servicePort: ServicePort = {
+    name: 'kube-system/dns:dns',
+    protocol: 'UDP',
+    port: 53,
+    nodePort: 0,
+    clusterIPs: [VIP],
+    externalIPs: [],
+    loadBalancerIPs: [],
+    affinity: { type: 'None' },
+    endpoints: [{ address: '10.0.0.1' as Address, port: 53 }],
+    ...change,
+  };
+  return { servicePort, localPort };
+}
 
 function harness() {
-  const asked: (readonly UdpFlows[])[] = [];
-  const told: number[] = [];
+  const asked: UdpFlows[] = [];
+  const counted: number[] = [];
   const state = { fault: undefined as Error | undefined };
   const log = new RecordingLog();
-  const flows = new FlowSync({
+  const sync = new FlowSync({
     family: 'IPv4',
     conntrack: {
       deleteUdp: async (some) => {
-        asked.push(some);
+        asked.push(...some);
         if (state.fault !== undefined) throw state.fault;
         return 3;
       },
@@ -26,33 +44,138 @@ function harness() {
     },
     clock: new ManualClock(),
     log,
-    metrics: { conntrackReconciled: (_durationMs, deleted) => told.push(deleted) },
+    metrics: { conntrackReconciled: (_durationMs, deleted) => counted.push(deleted) },
   });
-  return { flows, asked, told, state, log };
+  const note = (upserted: readonly Portal[], removed: PortalDelta['removed'] = []) => sync.note({ upserted, removed });
+  const cleared = async () => {
+    asked.length = 0;
+    await sync.clear();
+    return [...asked];
+  };
+  return { sync, note, cleared, counted, state, log };
 }
 
-test('what changed is cleared once, and counted', async () => {
-  const { flows, asked, told } = harness();
-  flows.note({ upserted: [DNS], removed: [] });
-  await flows.clear();
-  await flows.clear();
-  assert.deepEqual(asked, [FLOWS]);
-  assert.deepEqual(told, [3]);
+/** Portals that are known and cleared. */
+async function noted(...portals: readonly Portal[]) {
+  const h = harness();
+  h.note(portals);
+  await h.cleared();
+  return h;
+}
+
+test('a Service port that comes is told with the local port that its entries may have, once', async () => {
+  const h = harness();
+  h.note([portal(4000, { nodePort: 30053, externalIPs: [OTHER] })]);
+  assert.deepEqual(await h.cleared(), [
+    { destination: VIP, port: 53, keepLocalPort: 4000 },
+    { destination: OTHER, port: 53, keepLocalPort: 4000 },
+    { family: 'IPv4', port: 30053, keepLocalPort: 4000 },
+  ]);
+  assert.deepEqual(await h.cleared(), []);
 });
 
-test('what fails is tried again with the next sync, and told once until it succeeds', async () => {
-  const { flows, asked, told, state, log } = harness();
-  state.fault = new Error('give this program CAP_NET_ADMIN');
-  flows.note({ upserted: [DNS], removed: [] });
-  for (let i = 0; i < 3; i++) await flows.clear();
-  assert.deepEqual(asked, [FLOWS, FLOWS, FLOWS]);
+test('TCP is none of its business', async () => {
+  const h = harness();
+  h.note([portal(4000, { protocol: 'TCP' })]);
+  h.note([], ['kube-system/dns:dns']);
+  assert.deepEqual(await h.cleared(), []);
+});
+
+test('a change that leaves destinations and local port as they were tells nothing', async () => {
+  const h = await noted(portal(4000, { nodePort: 30053 }));
+  h.note([portal(4000, { nodePort: 30053 })]);
+  assert.deepEqual(await h.cleared(), []);
+});
+
+test('another local port is told for every destination', async () => {
+  const h = await noted(portal(4000, { nodePort: 30053 }));
+  h.note([portal(4001, { nodePort: 30053 })]);
+  assert.deepEqual(await h.cleared(), [
+    { destination: VIP, port: 53, keepLocalPort: 4001 },
+    { family: 'IPv4', port: 30053, keepLocalPort: 4001 },
+  ]);
+});
+
+test('only the destination that a Service port lost is told, and that nothing is kept', async () => {
+  const h = await noted(portal(4000, { nodePort: 30053, externalIPs: [OTHER] }));
+  h.note([portal(4000, { nodePort: 30053 })]);
+  assert.deepEqual(await h.cleared(), [{ destination: OTHER, port: 53 }]);
+  h.note([portal(4000)]);
+  assert.deepEqual(await h.cleared(), [{ family: 'IPv4', port: 30053 }]);
+});
+
+test('a Service port that goes, or turns to TCP, is told', async () => {
+  for (const delta of [
+    { upserted: [], removed: ['kube-system/dns:dns' as const] },
+    { upserted: [portal(4000, { protocol: 'TCP' })], removed: [] },
+  ]) {
+    const h = await noted(portal(4000));
+    h.sync.note(delta);
+    assert.deepEqual(await h.cleared(), [{ destination: VIP, port: 53 }]);
+  }
+});
+
+test('an address that goes from one Service to another keeps what leads to the new one, in whatever order', async () => {
+  const heir = portal(4001, { name: 'kube-system/dns2:dns' });
+  const h = await noted(portal(4000));
+  h.note([heir]);
+  h.note([], ['kube-system/dns:dns']);
+  assert.deepEqual(await h.cleared(), [{ destination: VIP, port: 53, keepLocalPort: 4001 }]);
+});
+
+test('what fails is retried by the next sync, as things are then, and logged once until it succeeds', async () => {
+  const h = harness();
+  h.state.fault = new Error('give this program CAP_NET_ADMIN');
+  h.note([portal(4000)]);
+  for (let i = 0; i < 3; i++) assert.equal((await h.cleared())[0]?.keepLocalPort, 4000);
   assert.deepEqual(
-    log.of('error').map(({ fields }) => fields['err']),
+    h.log.of('error').map(({ fields }) => fields['err']),
     ['give this program CAP_NET_ADMIN'],
   );
-  state.fault = undefined;
-  await flows.clear();
-  assert.deepEqual(told, [3]);
-  await flows.clear();
-  assert.equal(asked.length, 4);
+  h.state.fault = undefined;
+  h.note([], ['kube-system/dns:dns']);
+  assert.deepEqual(await h.cleared(), [{ destination: VIP, port: 53 }]);
+  assert.deepEqual(h.counted, [3]);
+  assert.deepEqual(await h.cleared(), []);
+});
+
+test('a Service port that gets or loses its last endpoint is told', async () => {
+  const h = await noted(portal(4000));
+  h.note([portal(4000, { endpoints: [] })]);
+  assert.deepEqual(await h.cleared(), [{ destination: VIP, port: 53 }]);
+  h.note([portal(4000)]);
+  assert.deepEqual(await h.cleared(), [{ destination: VIP, port: 53, keepLocalPort: 4000 }]);
+});
+
+test('with two endpoint sets, the ports are kept that a destination may lead to', async () => {
+  const local = { endpoints: [{ address: '10.0.0.2' as Address, port: 53 }], internal: true, external: false };
+  const h = harness();
+  h.note([{ ...portal(4000, { local, nodePort: 30053 }), localSetPort: 4001 }]);
+  assert.deepEqual(await h.cleared(), [
+    { destination: VIP, port: 53, keepLocalPort: 4001 },
+    { family: 'IPv4', port: 30053, keepLocalPort: 4000 },
+  ]);
+});
+
+test('when a policy or a source range changes, nothing is kept: who is let in, and where to, has changed', async () => {
+  const local = { endpoints: [{ address: '10.0.0.2' as Address, port: 53 }], internal: false, external: true };
+  const h = await noted(portal(4000, { nodePort: 30053, loadBalancerIPs: [OTHER] }));
+  const limited = { nodePort: 30053, loadBalancerIPs: [OTHER], loadBalancerSourceRanges: [] };
+  h.note([portal(4000, limited)]);
+  assert.deepEqual(await h.cleared(), [{ destination: OTHER, port: 53 }]);
+  h.note([{ ...portal(4000, { ...limited, local }), localSetPort: 4001 }]);
+  assert.deepEqual(await h.cleared(), [
+    { destination: OTHER, port: 53 },
+    { family: 'IPv4', port: 30053 },
+  ]);
+});
+
+test('when the node has another address, no entry to any destination is right, whatever port it leads to', async () => {
+  const h = await noted(portal(4000, { nodePort: 30053 }));
+  h.sync.noteAll();
+  assert.deepEqual(await h.cleared(), [
+    { destination: VIP, port: 53 },
+    { family: 'IPv4', port: 30053 },
+  ]);
+  assert.deepEqual(await h.cleared(), []);
 });

@@ -178,14 +178,23 @@ for (const at of [IPV4, IPV6]) {
         assert.deepEqual(await environment.node.call('outcomes', { attempts, timeoutMs: PATIENCE_MS }), ['served']);
       });
 
-      test('of Services without endpoints: refused at once', () =>
-        expect(
+      test('of Services without endpoints: refused at once, without an entry of connection tracking for UDP', async () => {
+        await expect(
           (['client', 'node', 'outside'] as const).flatMap((from) => [
             [from, at.clusterIP(11), 80, 'ECONNREFUSED'] as const,
             [from, at.loadBalancerIP(11), 80, 'ECONNREFUSED'] as const,
             [from, at.node, 30_011, 'ECONNREFUSED'] as const,
           ]),
-        ));
+        );
+        const table = await environment.topology.node.output(['cat', '/proc/net/nf_conntrack']);
+        const fromElsewhere = table
+          .split('\n')
+          .filter((line) => line.includes(' udp ') && !line.includes(' src=127.0.0.1'));
+        assert.deepEqual(
+          fromElsewhere.filter((line) => line.includes(` src=${at.client} `) && line.includes(' dport=30011 ')),
+          [],
+        );
+      });
 
       test('under an external policy Local: from outside to the local set, from inside to the own one', () =>
         expect([
@@ -262,6 +271,28 @@ for (const at of [IPV4, IPV6]) {
           if (bindAddress !== at.node) assert.deepEqual(await scan('client', at.bridge), toPods);
         });
       }
+
+      test('the same past a firewall that drops by default', async () => {
+        const firewall = [
+          '*filter',
+          ':INPUT DROP [0:0]',
+          '-A INPUT -i lo -j ACCEPT',
+          '-A INPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT',
+          ...(at.family === 'IPv6' ? ['-A INPUT -p ipv6-icmp -j ACCEPT'] : []),
+          'COMMIT\n',
+        ].join('\n');
+        const program = `${at.family === 'IPv4' ? 'iptables' : 'ip6tables'}-${FLAVOUR}-restore`;
+        await environment.topology.node.output([program, '-w', '30', '--noflush'], { input: firewall });
+        await expect([
+          ['client', at.clusterIP(10), 80, 'served'],
+          ['node', at.clusterIP(10), 80, 'served'],
+          ['outside', at.node, 30_010, 'served'],
+          ['client', at.clusterIP(11), 80, 'ECONNREFUSED'],
+          ['outside', at.node, 30_011, 'ECONNREFUSED'],
+          ['outside', at.node, 40_010, 'ECONNREFUSED'],
+          ['outside', at.node, 22, 'timeout'],
+        ]);
+      });
     });
   }
 }

@@ -17,7 +17,23 @@ function closed(socket: Socket): Promise<void> {
   });
 }
 
+/** A connection that sends this request, so many times at once. */
+function asking({ port, address }: AddressInfo, path: string, times = 1): Socket {
+  const socket = connect(port, address).on('error', () => {});
+  socket.write(`GET ${path} HTTP/1.1\r\nHost: localhost\r\n\r\n`.repeat(times));
+  return socket;
+}
+
 const hello: Routes = new Map([['/hello', () => ({ status: 200, contentType: TEXT, body: 'grüß dich' })]]);
+
+const OPTIONS = {
+  name: 'healthz',
+  address: '127.0.0.1',
+  hint: 'see --healthz-bind-address',
+  maxConnections: 1,
+  audience: 'anybody',
+  routes: hello,
+} as const;
 
 describe('a request', () => {
   test('for a known path is answered, whatever its query', async (t) => {
@@ -78,9 +94,7 @@ describe('a request', () => {
       return { status: 200, contentType: TEXT, body: 'late' };
     };
     const { address, clock } = await serve(t, new Map([['/slow', slow]]));
-    const socket = connect(address.port, address.address);
-    socket.on('error', () => {});
-    socket.write('GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n');
+    const socket = asking(address, '/slow');
     await until('the handler is asked', () => signals.length === 1);
     assert.equal(signals[0]?.aborted, false);
     socket.resetAndDestroy();
@@ -92,8 +106,7 @@ describe('a request', () => {
 
   test('may come before the answer to the one before has been read', async (t) => {
     const { address } = await serve(t, hello);
-    const socket = connect(address.port, address.address);
-    socket.write(`${'GET /hello HTTP/1.1\r\nHost: localhost\r\n\r\n'.repeat(3)}`);
+    const socket = asking(address, '/hello', 3);
     let text = '';
     socket.setEncoding('utf8').on('data', (chunk) => {
       text += chunk;
@@ -172,9 +185,7 @@ describe('an answer in parts', () => {
         }
       }),
     );
-    const socket = connect(address.port, address.address);
-    socket.on('error', () => {});
-    socket.write('GET /parts HTTP/1.1\r\nHost: localhost\r\n\r\n');
+    const socket = asking(address, '/parts');
     await once(socket, 'readable');
     let before = -1;
     await until('the server waits for its client', () => {
@@ -189,9 +200,9 @@ describe('an answer in parts', () => {
   });
 });
 
-describe('a client that dawdles', () => {
+describe('a client that is slow', () => {
   // The limits are Node's own and run on real time.
-  test('over its request, or sends nothing at all, loses its connection', { timeout: 120_000 }, async (t) => {
+  test('to send its request, or sends nothing at all, loses its connection', { timeout: 120_000 }, async (t) => {
     const { address } = await serve(t, hello);
     const silent = connect(address.port, address.address).resume();
     const partial = connect(address.port, address.address).resume();
@@ -199,12 +210,10 @@ describe('a client that dawdles', () => {
     await Promise.all([closed(silent), closed(partial)]);
   });
 
-  test('over reading the answer loses its connection', async (t) => {
+  test('to read the answer loses its connection', async (t) => {
     const body = 'x'.repeat(32 * 1024 * 1024);
     const { address, clock } = await serve(t, new Map([['/big', () => ({ status: 200, contentType: TEXT, body })]]));
-    const socket = connect(address.port, address.address);
-    socket.on('error', () => {});
-    socket.write('GET /big HTTP/1.1\r\nHost: localhost\r\n\r\n');
+    const socket = asking(address, '/big');
     await once(socket, 'readable');
     clock.advance(9_999);
     assert.equal(clock.pendingTimers, 1);
@@ -217,7 +226,7 @@ describe('a client that dawdles', () => {
     assert.ok(received < body.length, `${received}`);
   });
 
-  describe('over an answer in parts', () => {
+  describe('to read an answer in parts', () => {
     async function inTwoParts(t: TestContext, more: { readonly unhurried?: true }) {
       const { promise: mayGoOn, resolve: goOn } = Promise.withResolvers<void>();
       async function* body() {
@@ -256,7 +265,7 @@ describe('a client that dawdles', () => {
     });
   });
 
-  test('over an answer that has no end loses its connection, one that reads does not', async (t) => {
+  test('to read an answer without an end loses its connection; one that reads does not', async (t) => {
     const { promise: mayGoOn, resolve: goOn } = Promise.withResolvers<void>();
     let parts = 0;
     let isOver = false;
@@ -274,9 +283,7 @@ describe('a client that dawdles', () => {
     }
     const endless = () => ({ status: 200, contentType: TEXT, body: body(), unhurried: true }) as const;
     const { address, clock } = await serve(t, new Map([['/endless', endless]]));
-    const socket = connect(address.port, address.address);
-    socket.on('error', () => {});
-    socket.write('GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n');
+    const socket = asking(address, '/endless');
     await once(socket, 'readable');
     await until('all that was made is taken', () => clock.pendingTimers === 0);
     clock.advance(60_000);
@@ -295,7 +302,7 @@ describe('a client that dawdles', () => {
     await until('the making has ended', () => isOver);
   });
 
-  test('over asking makes room for others, the longest silent first', async (t) => {
+  test('to ask makes room for others, the longest idle first', async (t) => {
     const { address } = await serve(t, hello, { maxConnections: 3 });
     const gone: string[] = [];
     const open = (name: string) => {
@@ -319,7 +326,7 @@ describe('a client that dawdles', () => {
     assert.deepEqual(gone, ['never asked', 'asked once', 'asked again']);
   });
 
-  test('keeps who is being answered from losing his connection to others, who are turned away', async (t) => {
+  test('does not take the connection of one that is being answered; when all are, it is refused', async (t) => {
     const { promise: mayAnswer, resolve: answerNow } = Promise.withResolvers<void>();
     let asked = 0;
     const slow: Handler = async () => {
@@ -343,7 +350,7 @@ describe('a client that dawdles', () => {
     assert.equal((await ask(address, '/hello')).status, 200);
   });
 
-  test('over reading, while it asks for more and more, loses its connection', async (t) => {
+  test('to read, while it asks for more and more, loses its connection', async (t) => {
     let asked = 0;
     const never: Handler = () => {
       asked += 1;
@@ -351,10 +358,7 @@ describe('a client that dawdles', () => {
       return new Promise(() => {});
     };
     const { address } = await serve(t, new Map([['/never', never]]));
-    const socket = connect(address.port, address.address);
-    socket.on('error', () => {});
-    socket.write('GET /never HTTP/1.1\r\nHost: localhost\r\n\r\n'.repeat(1000));
-    socket.resume();
+    const socket = asking(address, '/never', 1_000).resume();
     await closed(socket);
     assert.equal(asked, 4);
   });
@@ -367,29 +371,19 @@ describe('an address that cannot be bound', () => {
     await once(holder, 'listening');
     const clock = new ManualClock();
     const log = new RecordingLog();
-    const server = new HttpServer({
-      ...{ name: 'healthz', address: '127.0.0.1', port, hint: 'see --healthz-bind-address', maxConnections: 1 },
-      ...{ audience: 'anybody', routes: hello, clock, log, ...options },
-    });
+    const server = new HttpServer({ ...OPTIONS, port, clock, log, ...options });
     server.start();
     await until('the failure is told', () => log.of('error').length === 1);
     return { holder, port, clock, log, server };
   }
 
-  test('is told once, retried every five seconds, and served as soon as it is free', async (t) => {
+  test('is logged once, retried every five seconds, and served as soon as it is free', async (t) => {
     const { holder, port, clock, log, server } = await taken();
     t.after(() => server.close());
-    assert.deepEqual(log.of('error'), [
-      {
-        level: 'error',
-        message: 'Cannot serve HTTP here; retrying every 5 s; see --healthz-bind-address',
-        fields: {
-          server: 'healthz',
-          address: `127.0.0.1:${port}`,
-          err: `listen EADDRINUSE: address already in use 127.0.0.1:${port}`,
-        },
-      },
-    ]);
+    const [{ message, fields } = { message: '', fields: {} }] = log.of('error');
+    assert.equal(message, 'Cannot serve HTTP here; retrying every 5 s; see --healthz-bind-address');
+    const err = `listen EADDRINUSE: address already in use 127.0.0.1:${port}`;
+    assert.deepEqual(fields, { server: 'healthz', address: `127.0.0.1:${port}`, err });
     clock.advance(4_999);
     assert.equal(clock.pendingTimers, 1);
     clock.advance(1);
@@ -403,7 +397,7 @@ describe('an address that cannot be bound', () => {
     assert.equal(log.of('error').length, 1);
   });
 
-  test('is told to whoever wants to end for it, and not tried again', async (t) => {
+  test('ends the program with --bind-address-hard-fail, without a retry', async (t) => {
     let calls = 0;
     const { holder, clock, log, server } = await taken({ onUnbindable: () => (calls += 1) });
     t.after(() => holder.close());
@@ -412,21 +406,18 @@ describe('an address that cannot be bound', () => {
     assert.equal(log.of('error')[0]?.message, 'Cannot serve HTTP here; see --healthz-bind-address');
   });
 
-  test('is given up when the server is closed', async (t) => {
+  test('is not retried when the server is closed', async (t) => {
     const { holder, clock, server } = await taken();
     t.after(() => holder.close());
     await server.close();
     assert.equal(clock.pendingTimers, 0);
   });
 
-  test('is not tried for again when the server was closed before that was known', async (t) => {
+  test('is not retried when the server was closed before the failure', async (t) => {
     const { holder, port, clock, log, server } = await taken();
     t.after(() => holder.close());
     await server.close();
-    const late = new HttpServer({
-      ...{ name: 'healthz', address: '127.0.0.1', port, hint: '', maxConnections: 1 },
-      ...{ audience: 'anybody', routes: hello, clock, log },
-    });
+    const late = new HttpServer({ ...OPTIONS, port, clock, log });
     late.start();
     await late.close();
     await settle();
@@ -437,8 +428,7 @@ describe('an address that cannot be bound', () => {
 describe('closing', () => {
   test('ends connections that are kept alive and frees the port', async (t) => {
     const { server, address } = await serve(t, hello);
-    const socket = connect(address.port, address.address);
-    socket.write('GET /hello HTTP/1.1\r\nHost: localhost\r\n\r\n');
+    const socket = asking(address, '/hello');
     await once(socket, 'data');
     const gone = once(socket, 'close');
     await server.close();
@@ -448,10 +438,7 @@ describe('closing', () => {
   });
 
   test('right after starting leaves nothing listening', async () => {
-    const server = new HttpServer({
-      ...{ name: 'healthz', address: '127.0.0.1', port: 0, hint: '', maxConnections: 1 },
-      ...{ audience: 'anybody', routes: hello, clock: new ManualClock(), log: new RecordingLog() },
-    });
+    const server = new HttpServer({ ...OPTIONS, port: 0, clock: new ManualClock(), log: new RecordingLog() });
     server.start();
     await server.close();
     server.start();

@@ -1,13 +1,12 @@
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { closeSync, openSync } from 'node:fs';
 import { describe, test } from 'node:test';
-import { descriptorOutput, StatusLine } from '../../../src/operate/log/output.ts';
+import { StatusLine } from '../../../src/operate/log/output.ts';
 
 const ERASE = '\r\x1b[2K';
 
-function terminal({ isTTY = true, columns = 80, fails = false } = {}) {
+function terminal({ isTTY = true, fails = false } = {}) {
   let text = '';
   let writes = 0;
   const line = new StatusLine(
@@ -19,42 +18,48 @@ function terminal({ isTTY = true, columns = 80, fails = false } = {}) {
         text += piece;
       },
     },
-    () => columns,
+    () => 80,
   );
   return { line, text: () => text, writes: () => writes };
 }
 
-describe('a line that is drawn in place', () => {
-  test('replaces the last one, and is not drawn again when it is the same', () => {
-    const { line, text } = terminal();
-    line.show('one');
-    line.show('one');
-    line.show('two');
-    assert.equal(text(), `${ERASE}one${ERASE}two`);
-  });
-
-  test('gives way to lines that stay, and comes back below them', () => {
-    const { line, text } = terminal();
-    line.show('one');
-    line.write('log\n');
-    line.write('log\n');
-    line.show('one');
-    assert.equal(text(), `${ERASE}one${ERASE}log\nlog\n${ERASE}one`);
-  });
-
-  test('is erased once', () => {
-    const { line, text } = terminal();
-    line.show('one');
-    line.clear();
-    line.clear();
-    assert.equal(text(), `${ERASE}one${ERASE}`);
-  });
-
-  test('never reaches the edge, where it would be wrapped', () => {
-    const { line, text } = terminal({ columns: 5 });
-    line.show('123456');
-    assert.equal(text(), `${ERASE}1234`);
-  });
+describe('the status line', () => {
+  const cases: readonly (readonly [what: string, draw: (line: StatusLine) => void, text: string])[] = [
+    [
+      'replaces the last one, and is not drawn again when it is the same',
+      (line) => {
+        for (const text of ['one', 'one', 'two']) line.show(text);
+      },
+      `${ERASE}one${ERASE}two`,
+    ],
+    [
+      'gives way to lines that stay, and comes back below them',
+      (line) => {
+        line.show('one');
+        line.write('log\n');
+        line.write('log\n');
+        line.show('one');
+      },
+      `${ERASE}one${ERASE}log\nlog\n${ERASE}one`,
+    ],
+    [
+      'is erased once',
+      (line) => {
+        line.show('one');
+        line.clear();
+        line.clear();
+      },
+      `${ERASE}one${ERASE}`,
+    ],
+    ['never reaches the edge, where it would wrap', (line) => line.show('x'.repeat(90)), ERASE + 'x'.repeat(79)],
+  ];
+  for (const [what, draw, expected] of cases) {
+    test(what, () => {
+      const { line, text } = terminal();
+      draw(line);
+      assert.equal(text(), expected);
+    });
+  }
 
   test('is not drawn where there is no terminal, while lines of the log are written', () => {
     const { line, text } = terminal({ isTTY: false });
@@ -128,10 +133,4 @@ test('a line that was cut off does not swallow the next one', () => {
     { encoding: 'utf8' },
   );
   assert.deepEqual([status, stdout], [0, 'fir\nsecond line\nthird line\nfourth line\n']);
-});
-
-test('a terminal is known by its descriptor', () => {
-  const fd = openSync('/dev/null', 'w');
-  assert.equal(descriptorOutput(fd).isTTY, false);
-  closeSync(fd);
 });

@@ -1,6 +1,6 @@
 import type { Options } from 'yargs';
 import { ACCEPTED_FLAGS } from '../../src/config/accepted.ts';
-import { DEFAULT_CONTROL_SOCKET } from '../../src/config/control-socket.ts';
+import { DEFAULT_CONTROL_SOCKET } from '../../src/config/values.ts';
 import type { Command, OptionTable } from '../../src/operate/command/command.ts';
 import { FLAG_OPTIONS } from '../../src/operate/command/parser.ts';
 

@@ -1,5 +1,6 @@
 import { COMMANDS } from '../../src/app/subcommands.ts';
 import { ACCEPTED_FLAGS, FIELDS_WITHOUT_FLAG } from '../../src/config/accepted.ts';
+import { isFlagFirst } from '../../src/config/configure.ts';
 import { FLAGS } from '../../src/config/flags.ts';
 import type { AcceptedSetting, Flag, Setting } from '../../src/config/setting.ts';
 import { parse } from '../../src/operate/command/parser.ts';
@@ -41,6 +42,5 @@ function fallbackOf({ fallback: [text = ''] }: Setting<unknown>): string {
 }
 
 function fieldOf({ field }: Setting<unknown>): string {
-  if (field === undefined) return '';
-  return `${code(field.path)}${field.flagWins ? ' (the flag wins)' : ''}`;
+  return field === undefined ? '' : `${code(field)}${isFlagFirst(field) ? ' (the flag wins)' : ''}`;
 }

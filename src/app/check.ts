@@ -1,7 +1,7 @@
 import { availableParallelism } from 'node:os';
-import { configure } from '../config/command-line.ts';
 import type { CommandLine, Config } from '../config/config.ts';
-import type { FlagTexts } from '../config/evaluate.ts';
+import type { FlagTexts } from '../config/configure.ts';
+import { configure } from '../config/configure.ts';
 import { UsageError } from '../config/usage-error.ts';
 import { defaultWorkers } from '../engine/fast/create.ts';
 import { localAddresses } from '../kernel/addresses.ts';

@@ -1,7 +1,7 @@
 import { writeFileSync } from 'node:fs';
-import { configure } from '../config/command-line.ts';
 import type { IptablesMode, LogConfig } from '../config/config.ts';
-import type { FlagTexts } from '../config/evaluate.ts';
+import type { FlagTexts } from '../config/configure.ts';
+import { configure } from '../config/configure.ts';
 import { PROGRAM } from '../config/version.ts';
 import { allLocalAddresses } from '../kernel/addresses.ts';
 import { NetlinkConntrack } from '../kernel/conntrack/conntrack.ts';

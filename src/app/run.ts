@@ -1,6 +1,6 @@
-import { configure } from '../config/command-line.ts';
 import type { Config } from '../config/config.ts';
-import type { FlagTexts } from '../config/evaluate.ts';
+import type { FlagTexts } from '../config/configure.ts';
+import { configure } from '../config/configure.ts';
 import { VERSION } from '../config/version.ts';
 import { watchFile } from '../kernel/files.ts';
 import { NodeClaim } from '../kernel/node-claim.ts';

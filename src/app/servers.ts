@@ -1,5 +1,5 @@
 import type { Config } from '../config/config.ts';
-import { effectiveConfiguration } from '../config/configuration.ts';
+import { effectiveConfiguration } from '../config/configuration-file.ts';
 import type { Health } from '../http/health.ts';
 import { HttpServer } from '../http/http-server.ts';
 import type { Metrics } from '../http/metrics.ts';

@@ -1,154 +1,108 @@
-import { cidr, showCidr } from './cidr.ts';
 import {
+  type AcceptedSetting,
   BOOLEAN,
-  DURATION,
-  type FieldType,
+  type Kind,
+  many,
   NANOSECONDS,
-  POINTER_NUMBER,
+  one,
+  pointer,
   QUANTITY,
   SWITCHES,
   TEXT,
-  texts,
+  text,
+  time,
   VERBOSITY_BY_FILE,
-} from './field-types.ts';
-import { type AcceptedSetting, at, list, type Setting, single } from './setting.ts';
+  whole,
+} from './setting.ts';
 import { UsageError } from './usage-error.ts';
-import {
-  anyText,
-  boolean,
-  duration,
-  featureGate,
-  integer,
-  MAX_INT32,
-  positiveDuration,
-  quantity,
-  verbosityOfFile,
-} from './values.ts';
+import { cidr, duration, featureGate, MAX_INT32, positiveDuration, showCidr, verbosityOfFile } from './values.ts';
 
-const IPTABLES = { of: 'iptables mode' };
-const IPVS = { of: 'ipvs mode' };
-const NFTABLES = { of: 'nftables mode' };
-const WINDOWS = { of: 'Windows' };
-const KLOG = { of: 'klog' };
-const API = { of: 'the API client of kube-proxy' };
+const IPTABLES = 'iptables mode';
+const IPVS = 'ipvs mode';
+const NFTABLES = 'nftables mode';
+const WINDOWS = 'Windows';
+const KLOG = 'klog';
+const API = 'the API client of kube-proxy';
 
-function flagFirst<T>(path: string, type: FieldType<T>) {
-  return { field: { ...at(path, type), flagWins: true } } as const;
+const DURATION = time(duration);
+const POSITIVE_DURATION = time(positiveDuration);
+const MASQUERADE_BIT = pointer(whole(0, 31));
+
+function ignored<T>(of: string, kind: Kind<T>, fallback: string, field?: string) {
+  return one(kind, fallback, { of, ...(field !== undefined && { field }) });
 }
 
 /** Flags that kube-proxy has had since 1.20 and that have no effect here. */
 export const ACCEPTED_FLAGS = {
-  'kube-api-content-type': single('application/vnd.kubernetes.protobuf', anyText, {
-    ...API,
-    field: at('clientConnection.contentType', TEXT),
-  }),
-  'config-sync-period': single('15m', positiveDuration, { ...API, field: at('configSyncPeriod', DURATION) }),
-  'feature-gates': list(featureGate, { of: 'feature gates', field: at('featureGates', SWITCHES) }),
-  'show-hidden-metrics-for-version': single('', anyText, {
-    of: 'metrics of kube-proxy',
-    field: at('showHiddenMetricsForVersion', TEXT),
-  }),
-  'cleanup-ipvs': single('true', boolean, { ...IPVS, isSwitch: true }),
+  'kube-api-content-type': ignored(API, TEXT, 'application/vnd.kubernetes.protobuf', 'clientConnection.contentType'),
+  'config-sync-period': ignored(API, POSITIVE_DURATION, '15m', 'configSyncPeriod'),
+  'feature-gates': many(text(featureGate), { of: 'feature gates', field: 'featureGates', ...SWITCHES }),
+  'show-hidden-metrics-for-version': ignored('metrics of kube-proxy', TEXT, '', 'showHiddenMetricsForVersion'),
+  'cleanup-ipvs': ignored(IPVS, BOOLEAN, 'true'),
 
-  'masquerade-all': single('false', boolean, {
-    ...IPTABLES,
-    isSwitch: true,
-    field: at('iptables.masqueradeAll', BOOLEAN),
-  }),
-  'iptables-masquerade-bit': single('14', integer(0, 31), {
-    ...IPTABLES,
-    field: at('iptables.masqueradeBit', POINTER_NUMBER),
-  }),
-  'iptables-localhost-nodeports': single('true', boolean, {
-    ...IPTABLES,
-    isSwitch: true,
-    field: at('iptables.localhostNodePorts', BOOLEAN),
-  }),
+  'masquerade-all': ignored(IPTABLES, BOOLEAN, 'false', 'iptables.masqueradeAll'),
+  'iptables-masquerade-bit': ignored(IPTABLES, MASQUERADE_BIT, '14', 'iptables.masqueradeBit'),
+  'iptables-localhost-nodeports': ignored(IPTABLES, BOOLEAN, 'true', 'iptables.localhostNodePorts'),
 
-  'ipvs-scheduler': single('', anyText, { ...IPVS, field: at('ipvs.scheduler', TEXT) }),
-  'ipvs-exclude-cidrs': list(cidr, { ...IPVS, field: at('ipvs.excludeCIDRs', texts(showCidr)) }),
-  'ipvs-strict-arp': single('false', boolean, { ...IPVS, isSwitch: true, field: at('ipvs.strictARP', BOOLEAN) }),
-  'ipvs-sync-period': single('30s', positiveDuration, { ...IPVS, field: at('ipvs.syncPeriod', DURATION) }),
-  'ipvs-min-sync-period': single('0s', duration, { ...IPVS, field: at('ipvs.minSyncPeriod', DURATION) }),
-  'ipvs-tcp-timeout': single('0s', duration, { ...IPVS, field: at('ipvs.tcpTimeout', DURATION) }),
-  'ipvs-tcpfin-timeout': single('0s', duration, { ...IPVS, field: at('ipvs.tcpFinTimeout', DURATION) }),
-  'ipvs-udp-timeout': single('0s', duration, { ...IPVS, field: at('ipvs.udpTimeout', DURATION) }),
+  'ipvs-scheduler': ignored(IPVS, TEXT, '', 'ipvs.scheduler'),
+  'ipvs-exclude-cidrs': many(text(cidr, showCidr), { of: IPVS, field: 'ipvs.excludeCIDRs' }),
+  'ipvs-strict-arp': ignored(IPVS, BOOLEAN, 'false', 'ipvs.strictARP'),
+  'ipvs-sync-period': ignored(IPVS, POSITIVE_DURATION, '30s', 'ipvs.syncPeriod'),
+  'ipvs-min-sync-period': ignored(IPVS, DURATION, '0s', 'ipvs.minSyncPeriod'),
+  'ipvs-tcp-timeout': ignored(IPVS, DURATION, '0s', 'ipvs.tcpTimeout'),
+  'ipvs-tcpfin-timeout': ignored(IPVS, DURATION, '0s', 'ipvs.tcpFinTimeout'),
+  'ipvs-udp-timeout': ignored(IPVS, DURATION, '0s', 'ipvs.udpTimeout'),
 
-  vmodule: list(verbosityOfFile, { ...KLOG, ...flagFirst('logging.vmodule', VERBOSITY_BY_FILE) }),
-  'log-flush-frequency': single('5s', duration, { ...KLOG, ...flagFirst('logging.flushFrequency', NANOSECONDS) }),
-  'log-text-split-stream': single('false', boolean, {
-    ...KLOG,
-    isSwitch: true,
-    ...flagFirst('logging.options.text.splitStream', BOOLEAN),
-  }),
-  'log-text-info-buffer-size': single('0', quantity, {
-    ...KLOG,
-    ...flagFirst('logging.options.text.infoBufferSize', QUANTITY),
-  }),
-  'log-json-split-stream': single('false', boolean, {
-    ...KLOG,
-    isSwitch: true,
-    ...flagFirst('logging.options.json.splitStream', BOOLEAN),
-  }),
-  'log-json-info-buffer-size': single('0', quantity, {
-    ...KLOG,
-    ...flagFirst('logging.options.json.infoBufferSize', QUANTITY),
-  }),
-  'add-dir-header': single('false', boolean, { ...KLOG, isSwitch: true }),
-  alsologtostderr: single('false', boolean, { ...KLOG, isSwitch: true }),
-  'log-backtrace-at': single(':0', anyText, KLOG),
-  'log-dir': single('', anyText, KLOG),
-  'log-file': single('', anyText, KLOG),
-  'log-file-max-size': single('1800', integer(0, MAX_INT32), KLOG),
-  logtostderr: single('true', boolean, { ...KLOG, isSwitch: true }),
-  'one-output': single('false', boolean, { ...KLOG, isSwitch: true }),
-  'skip-headers': single('false', boolean, { ...KLOG, isSwitch: true }),
-  'skip-log-headers': single('false', boolean, { ...KLOG, isSwitch: true }),
-  stderrthreshold: single('2', anyText, KLOG),
-  'boot-id-file': single('/proc/sys/kernel/random/boot_id', anyText, { of: 'cAdvisor' }),
-  'machine-id-file': single('/etc/machine-id,/var/lib/dbus/machine-id', anyText, { of: 'cAdvisor' }),
+  vmodule: many(text(verbosityOfFile), { of: KLOG, field: 'logging.vmodule', ...VERBOSITY_BY_FILE }),
+  'log-flush-frequency': ignored(KLOG, NANOSECONDS, '5s', 'logging.flushFrequency'),
+  'log-text-split-stream': ignored(KLOG, BOOLEAN, 'false', 'logging.options.text.splitStream'),
+  'log-text-info-buffer-size': ignored(KLOG, QUANTITY, '0', 'logging.options.text.infoBufferSize'),
+  'log-json-split-stream': ignored(KLOG, BOOLEAN, 'false', 'logging.options.json.splitStream'),
+  'log-json-info-buffer-size': ignored(KLOG, QUANTITY, '0', 'logging.options.json.infoBufferSize'),
+  'add-dir-header': ignored(KLOG, BOOLEAN, 'false'),
+  alsologtostderr: ignored(KLOG, BOOLEAN, 'false'),
+  'log-backtrace-at': ignored(KLOG, TEXT, ':0'),
+  'log-dir': ignored(KLOG, TEXT, ''),
+  'log-file': ignored(KLOG, TEXT, ''),
+  'log-file-max-size': ignored(KLOG, whole(0, MAX_INT32), '1800'),
+  logtostderr: ignored(KLOG, BOOLEAN, 'true'),
+  'one-output': ignored(KLOG, BOOLEAN, 'false'),
+  'skip-headers': ignored(KLOG, BOOLEAN, 'false'),
+  'skip-log-headers': ignored(KLOG, BOOLEAN, 'false'),
+  stderrthreshold: ignored(KLOG, TEXT, '2'),
+  'boot-id-file': ignored('cAdvisor', TEXT, '/proc/sys/kernel/random/boot_id'),
+  'machine-id-file': ignored('cAdvisor', TEXT, '/etc/machine-id,/var/lib/dbus/machine-id'),
 } satisfies Record<string, AcceptedSetting<unknown>>;
 
-/** What only a configuration file can say, by the path of its field; without effect here, all of it. */
-export const FIELDS_WITHOUT_FLAG = {
-  'clientConnection.acceptContentTypes': single('', anyText, {
-    ...API,
-    field: at('clientConnection.acceptContentTypes', TEXT),
-  }),
-  'nftables.masqueradeBit': single('14', integer(0, 31), {
-    ...NFTABLES,
-    field: at('nftables.masqueradeBit', POINTER_NUMBER),
-  }),
-  'nftables.masqueradeAll': single('false', boolean, { ...NFTABLES, field: at('nftables.masqueradeAll', BOOLEAN) }),
-  'nftables.syncPeriod': single('30s', positiveDuration, { ...NFTABLES, field: at('nftables.syncPeriod', DURATION) }),
-  'nftables.minSyncPeriod': single('1s', duration, { ...NFTABLES, field: at('nftables.minSyncPeriod', DURATION) }),
-  'nftables.tableName': single('', anyText, { ...NFTABLES, field: at('nftables.tableName', omitted(TEXT)) }),
-  'winkernel.networkName': single('', anyText, { ...WINDOWS, field: at('winkernel.networkName', TEXT) }),
-  'winkernel.sourceVip': single('', anyText, { ...WINDOWS, field: at('winkernel.sourceVip', TEXT) }),
-  'winkernel.enableDSR': single('false', boolean, { ...WINDOWS, field: at('winkernel.enableDSR', BOOLEAN) }),
-  'winkernel.rootHnsEndpointName': single('', anyText, {
-    ...WINDOWS,
-    field: at('winkernel.rootHnsEndpointName', TEXT),
-  }),
-  'winkernel.forwardHealthCheckVip': single('false', boolean, {
-    ...WINDOWS,
-    field: at('winkernel.forwardHealthCheckVip', BOOLEAN),
-  }),
-  windowsRunAsService: single('false', boolean, { ...WINDOWS, field: at('windowsRunAsService', omitted(BOOLEAN)) }),
-  serviceProxyName: single('', noServiceProxyName, {
-    of: 'other proxies',
-    field: at('serviceProxyName', omitted(TEXT)),
-  }),
-} satisfies Record<string, Setting<unknown> & { readonly of: string }>;
+/** What only a configuration file can say, by the path of its field. None of it has an effect here. */
+export const FIELDS_WITHOUT_FLAG: Readonly<Record<string, AcceptedSetting<unknown>>> = Object.fromEntries([
+  field(API, TEXT, '', 'clientConnection.acceptContentTypes'),
+  field(NFTABLES, MASQUERADE_BIT, '14', 'nftables.masqueradeBit'),
+  field(NFTABLES, BOOLEAN, 'false', 'nftables.masqueradeAll'),
+  field(NFTABLES, POSITIVE_DURATION, '30s', 'nftables.syncPeriod'),
+  field(NFTABLES, DURATION, '1s', 'nftables.minSyncPeriod'),
+  field(NFTABLES, omitted(TEXT), '', 'nftables.tableName'),
+  field(WINDOWS, TEXT, '', 'winkernel.networkName'),
+  field(WINDOWS, TEXT, '', 'winkernel.sourceVip'),
+  field(WINDOWS, BOOLEAN, 'false', 'winkernel.enableDSR'),
+  field(WINDOWS, TEXT, '', 'winkernel.rootHnsEndpointName'),
+  field(WINDOWS, BOOLEAN, 'false', 'winkernel.forwardHealthCheckVip'),
+  field(WINDOWS, omitted(BOOLEAN), 'false', 'windowsRunAsService'),
+  field('other proxies', omitted(text(noServiceProxyName)), '', 'serviceProxyName'),
+]);
 
-/** For fields that upstream leaves out while they are empty, and that no kube-proxy before them knows. */
-function omitted<T>(type: FieldType<T>): FieldType<T> {
-  return { read: type.read, show: () => undefined };
+function field<T>(of: string, kind: Kind<T>, fallback: string, path: string) {
+  return [path, ignored(of, kind, fallback, path)] as const;
 }
 
-/** To serve other Services than those meant for kube-proxy is no setting to pass over. */
-function noServiceProxyName(text: string): string {
-  if (text !== '')
+/** For fields that upstream leaves out while they are empty, and that older kube-proxies do not know. */
+function omitted<T>(kind: Kind<T>): Kind<T> {
+  return { ...kind, show: () => undefined };
+}
+
+/** To serve other Services than those meant for kube-proxy cannot be accepted without effect. */
+function noServiceProxyName(given: string): string {
+  if (given !== '')
     throw new UsageError('only Services without the label service.kubernetes.io/service-proxy-name are served');
-  return text;
+  return given;
 }

@@ -1,8 +1,8 @@
 import type { Address, Cidr, PortRange } from '../model/address.ts';
 import type { DataPlaneOptions } from '../model/data-plane.ts';
 import type { HostSettings, MachineSettings } from '../model/host-settings.ts';
-import type { ListenAddress } from './addresses.ts';
-import type { EffectiveFields } from './configuration.ts';
+import type { EffectiveFields } from './configuration-file.ts';
+import type { ListenAddress } from './values.ts';
 
 /** `auto`: fast where it can run, else node. */
 export type Engine = 'auto' | 'fast' | 'node';

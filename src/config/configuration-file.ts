@@ -1,11 +1,11 @@
+import { stringify } from 'yaml';
 import { printable } from '../util/text.ts';
-import { object } from './field-types.ts';
-import { SETTING_NAMES, SETTINGS, type SettingName } from './settings.ts';
-import { suggest } from './suggest.ts';
-import { FileError, UsageError } from './usage-error.ts';
+import { object } from './setting.ts';
+import { SETTINGS } from './settings.ts';
+import { FileError, suggest, UsageError } from './usage-error.ts';
 
-export const API_VERSION = 'kubeproxy.config.k8s.io/v1alpha1';
-export const KIND = 'KubeProxyConfiguration';
+const API_VERSION = 'kubeproxy.config.k8s.io/v1alpha1';
+const KIND = 'KubeProxyConfiguration';
 
 /** One document of a YAML or JSON file. */
 export interface ConfigurationDocument {
@@ -28,22 +28,21 @@ export interface FileText {
 /** What a file says, without what stands for a default. */
 export interface FileTexts {
   readonly path: string;
-  readonly settings: ReadonlyMap<SettingName, FileText>;
+  readonly settings: ReadonlyMap<string, FileText>;
 }
 
-const NAME_BY_PATH = new Map<string, SettingName>();
+const NAME_BY_PATH = new Map<string, string>();
 /** Of fields that hold fields: `ipvs`, `logging.options`. */
 const PARENTS = new Set<string>();
-for (const name of SETTING_NAMES) {
-  const path = SETTINGS[name].field?.path;
-  if (path === undefined) continue;
-  NAME_BY_PATH.set(path, name);
-  for (let dot = path.indexOf('.'); dot !== -1; dot = path.indexOf('.', dot + 1)) PARENTS.add(path.slice(0, dot));
+for (const [name, { field }] of Object.entries(SETTINGS)) {
+  if (field === undefined) continue;
+  NAME_BY_PATH.set(field, name);
+  for (let dot = field.indexOf('.'); dot !== -1; dot = field.indexOf('.', dot + 1)) PARENTS.add(field.slice(0, dot));
 }
 
 /**
- * Reads a KubeProxyConfiguration, strictly: a field that is unknown, or of the wrong kind, is refused. (Upstream goes on
- * with a warning after such a one, so that a slip of the pen is a default on every node.) Throws {@link UsageError}.
+ * Reads a KubeProxyConfiguration, strictly: a field that is unknown, or of the wrong kind, is refused. (Upstream goes
+ * on with a warning after such a one, so that a slip of the pen is a default on every node.) Throws {@link UsageError}.
  */
 export function readConfigurationFile(path: string, readDocuments: ReadDocuments): FileTexts {
   try {
@@ -81,7 +80,7 @@ function decode({ value, lineOf }: ConfigurationDocument): FileTexts['settings']
       lineOf([apiVersion === API_VERSION ? 'kind' : 'apiVersion']),
     );
   }
-  const settings = new Map<SettingName, FileText>();
+  const settings = new Map<string, FileText>();
   const unknown: Leaf[] = [];
   for (const leaf of leaves(rest, [], lineOf)) {
     const setting = NAME_BY_PATH.get(leaf.name);
@@ -119,9 +118,8 @@ function nameOf(path: readonly string[]): string {
   return path.map((key) => (key.includes('.') ? JSON.stringify(key) : key)).join('.');
 }
 
-function set(settings: Map<SettingName, FileText>, name: SettingName, leaf: Leaf, lineOf: LineOf): void {
-  const { field } = SETTINGS[name];
-  const texts = field && placing(leaf, lineOf, () => field.type.read(leaf.value));
+function set(settings: Map<string, FileText>, name: string, leaf: Leaf, lineOf: LineOf): void {
+  const texts = placing(leaf, lineOf, () => SETTINGS[name]?.read(leaf.value));
   if (texts !== undefined) settings.set(name, { texts, line: lineOf(leaf.path) });
 }
 
@@ -154,4 +152,75 @@ function refuse(unknown: readonly Leaf[], lineOf: LineOf): void {
 
 function quoted(value: unknown): string {
   return JSON.stringify(typeof value === 'string' ? value.slice(0, 100) : (value ?? ''));
+}
+
+/** What every field of a KubeProxyConfiguration comes to, by its path. */
+export type EffectiveFields = ReadonlyMap<string, unknown>;
+
+export function effectiveFields(values: Readonly<Record<string, unknown>>): EffectiveFields {
+  const fields = new Map<string, unknown>();
+  for (const [name, { field, show }] of Object.entries(SETTINGS)) {
+    const shown = field === undefined ? undefined : show(values[name]);
+    if (field !== undefined && shown !== undefined) fields.set(field, shown);
+  }
+  return fields;
+}
+
+/** A file for `--config`: YAML, its keys sorted as upstream's encoder sorts them. */
+export function configurationFile(fields: EffectiveFields): string {
+  const document = { apiVersion: API_VERSION, kind: KIND, ...nested(fields, (segments) => segments) };
+  return stringify(document, {
+    sortMapEntries: true,
+    defaultStringType: 'QUOTE_DOUBLE',
+    defaultKeyType: 'PLAIN',
+    lineWidth: 0,
+  });
+}
+
+/**
+ * What `/configz` shows below `kubeproxy.config.k8s.io`: the fields under the names that they have in kube-proxy's own
+ * code, in the shape of 1.20 (later ones have no `PortRange` and `UDPIdleTimeout`, which matter here).
+ */
+export function effectiveConfiguration({ fields }: { readonly fields: EffectiveFields }): object {
+  return nested(fields, goNames);
+}
+
+type Nested = { [key: string]: unknown };
+
+function nested(fields: EffectiveFields, rename: (segments: readonly string[]) => readonly string[]): Nested {
+  const root: Nested = {};
+  for (const [path, value] of fields) {
+    const segments = rename(path.split('.'));
+    let node = root;
+    for (const segment of segments.slice(0, -1)) {
+      node[segment] ??= {};
+      node = node[segment] as Nested;
+    }
+    node[segments.at(-1) ?? ''] = value;
+  }
+  return root;
+}
+
+const GO_PREFIXES: ReadonlyMap<string, string> = new Map([
+  ['iptables', 'IPTables'],
+  ['ipvs', 'IPVS'],
+  ['nftables', 'NFTables'],
+  ['oom', 'OOM'],
+  ['qps', 'QPS'],
+  ['tcp', 'TCP'],
+  ['udp', 'UDP'],
+]);
+
+function goNames(segments: readonly string[]): readonly string[] {
+  const [first = ''] = segments;
+  // Only the logging types carry names for JSON.
+  return first === 'logging' ? [goName(first), ...segments.slice(1)] : segments.map(goName);
+}
+
+function goName(segment: string): string {
+  const [prefix = ''] = /^[a-z]+/.exec(segment) ?? [];
+  const known = GO_PREFIXES.get(prefix);
+  return known === undefined
+    ? segment.charAt(0).toUpperCase() + segment.slice(1)
+    : known + segment.slice(prefix.length);
 }

@@ -1,9 +1,9 @@
-/** What the user must mend on the command line. The message is a clause that follows the flag and its value. */
+/** What the user must correct on the command line. The message is a clause that follows the flag and its value. */
 export class UsageError extends Error {
   override readonly name: string = 'UsageError';
 }
 
-/** What is to be mended in the file of `--config`. */
+/** What is wrong in the file of `--config`. */
 export class FileError extends UsageError {
   override readonly name = 'FileError';
   /** From 1. */
@@ -13,4 +13,32 @@ export class FileError extends UsageError {
     super(message);
     this.line = line;
   }
+}
+
+/** The candidate that `word` most likely was meant to be; `undefined` when none is near enough to be worth saying. */
+export function suggest(word: string, candidates: readonly string[]): string | undefined {
+  // One slip per three characters: `--bindaddress` is a typing error, `--kubeconfig` for `--config` is another idea.
+  let best = Math.floor(word.length / 3);
+  let found: string | undefined;
+  for (const candidate of candidates) {
+    const distance = editDistance(word, candidate);
+    if (distance > best || (distance === best && found !== undefined)) continue;
+    best = distance;
+    found = candidate;
+  }
+  return found;
+}
+
+/** Levenshtein's: how many insertions, deletions and substitutions lead from one word to the other. */
+function editDistance(from: string, to: string): number {
+  let above = Array.from({ length: to.length + 1 }, (_, column) => column);
+  for (let row = 1; row <= from.length; row++) {
+    const current = [row];
+    for (let column = 1; column <= to.length; column++) {
+      const substituted = (above[column - 1] ?? 0) + (from[row - 1] === to[column - 1] ? 0 : 1);
+      current.push(Math.min(substituted, (above[column] ?? 0) + 1, (current[column - 1] ?? 0) + 1));
+    }
+    above = current;
+  }
+  return above[to.length] ?? 0;
 }

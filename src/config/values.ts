@@ -1,3 +1,13 @@
+import type { PortRange } from '../model/address.ts';
+import {
+  type Address,
+  type Cidr,
+  familyOf,
+  isWildcard,
+  parseAddress,
+  parseCidr,
+  specialAddressReason,
+} from '../model/address.ts';
 import { formatDuration, parseDuration } from './duration.ts';
 import { UsageError } from './usage-error.ts';
 
@@ -43,14 +53,6 @@ export function integer(min: number, max: number): (text: string) => number {
   };
 }
 
-export function oneOf<const T extends string>(...choices: readonly T[]): (text: string) => T {
-  return (text) => {
-    const choice = choices.find((candidate) => candidate === text);
-    if (choice === undefined) throw new UsageError(`must be one of ${choices.map((one) => one || '""').join(', ')}`);
-    return choice;
-  };
-}
-
 /** The spellings of Go's `strconv.ParseBool`. */
 export function boolean(text: string): boolean {
   if (['1', 't', 'T', 'TRUE', 'true', 'True'].includes(text)) return true;
@@ -75,10 +77,6 @@ export function interfaceName(maxLength: number): (text: string) => string {
       `not a name of a network interface: at most ${maxLength} letters, digits, "-", "_" and ".", and no "-" in front`,
     );
   };
-}
-
-export function anyText(text: string): string {
-  return text;
 }
 
 /** client-go takes a float for QPS. */
@@ -106,7 +104,7 @@ export function nodeName(text: string): string | undefined {
 export function proxyMode(text: string): 'userspace' {
   if (text === '' || text === 'userspace') return 'userspace';
   throw new UsageError(
-    'this program is the userspace mode and has no other; write userspace, leave it away, or run kube-proxy instead',
+    'this program is the userspace mode and has no other; write userspace, omit it, or run kube-proxy instead',
   );
 }
 
@@ -128,5 +126,125 @@ export function quantity(text: string): string {
   if (!/^\d{1,15}(\.\d{1,9})?(m|k|K|[KMGTPE]i|[MGTPE])?$/.test(text)) {
     throw new UsageError('not a quantity; write one such as 512, 3M or 4Gi');
   }
+  return text;
+}
+
+const MAX_PORT = 65_535;
+
+/** Where an HTTP server listens. Port 0 lets the kernel choose. */
+export interface ListenAddress {
+  readonly address: Address;
+  readonly port: number;
+}
+
+/** The address that the proxy's local ports listen on. */
+export function parseBindAddress(text: string): Address {
+  const address = parseAddress(text);
+  if (address === undefined) throw new UsageError('not an IP address; write one such as 0.0.0.0 or 192.0.2.10');
+  const reason = specialAddressReason(address);
+  if (reason === 'loopback') {
+    // Upstream refuses only 127.0.0.1 and ::1 (`pkg/proxy/userspace/proxier.go`); the rest of 127/8 fails alike.
+    throw new UsageError(
+      'clients on the network and in pods cannot reach a loopback address: the kernel drops packets that are ' +
+        'redirected to it; use 0.0.0.0 or an address of this node',
+    );
+  }
+  // A link-local address of IPv6 means nothing without its interface, and cannot be the target of NAT.
+  const isLinkLocalIPv4 = reason === 'link-local' && familyOf(address) === 'IPv4';
+  if (!isWildcard(address) && reason !== undefined && !isLinkLocalIPv4) {
+    throw new UsageError(
+      `a ${reason} address cannot be listened on for Services; use 0.0.0.0 or an address of this node`,
+    );
+  }
+  return address;
+}
+
+/**
+ * `ip` or `ip:port`, IPv6 with a port in brackets; a missing port is `defaultPort`; the empty text switches the server
+ * off (k8s.io/kubernetes `pkg/util/flag` IPPortVar, `pkg/cluster/ports` defaults).
+ */
+export function parseListenAddress(text: string, defaultPort: number): ListenAddress | undefined {
+  if (text === '') return undefined;
+  const whole = parseAddress(text);
+  if (whole !== undefined) return { address: whole, port: defaultPort };
+
+  const match = /^(?:\[(?<v6>[^\]]*)\]|(?<v4>[^:[\]]*)):(?<port>\d{1,5})$/.exec(text);
+  const { v6, v4, port } = match?.groups ?? {};
+  const address = parseAddress(v6 ?? v4 ?? '');
+  const bracketed = v6 !== undefined;
+  if (address === undefined || Number(port) > MAX_PORT || bracketed !== (familyOf(address) === 'IPv6')) {
+    throw new UsageError(
+      `not ip or ip:port; write one such as 127.0.0.1:${defaultPort} or [::1]:${defaultPort}, or "" for no server`,
+    );
+  }
+  return { address, port: Number(port) };
+}
+
+/** Whether both would listen on one port of one address. A wildcard is one of both families. */
+export function collide(a: ListenAddress, b: ListenAddress): boolean {
+  if (a.port !== b.port || a.port === 0) return false;
+  const covers = (one: Address, other: Address) => one === other || isWildcard(one);
+  return covers(a.address, b.address) || covers(b.address, a.address);
+}
+
+const PRIMARY = 'primary';
+
+/** One of `--nodeport-addresses`: a block of addresses, or the addresses that the Node object names. */
+export type NodePortAddresses = Cidr | typeof PRIMARY;
+
+export function cidr(text: string): Cidr {
+  const parsed = parseCidr(text);
+  if (parsed === undefined) {
+    throw new UsageError('not a CIDR; write an address and a prefix length, such as 192.0.2.0/24');
+  }
+  return parsed;
+}
+
+export function nodePortAddresses(text: string): NodePortAddresses {
+  return text === PRIMARY ? PRIMARY : cidr(text);
+}
+
+export function showCidr(shown: NodePortAddresses): string {
+  return shown === PRIMARY ? PRIMARY : `${shown.network}/${shown.prefixLength}`;
+}
+
+/**
+ * `a-b`, `a+n` (from a to a+n) or a single `n`, as `PortRange.Set` in k8s.io/apimachinery `pkg/util/net/port_range.go`.
+ * `undefined` stands for any port: the empty text, `0` and `0-0`.
+ *
+ * Upstream's allocator ignores the upper end of every range that begins at 0. "0-100" asks for something that it would
+ * not get, so here it is refused.
+ */
+export function parsePortRange(text: string): PortRange | undefined {
+  const value = text.trim();
+  if (value === '') return undefined;
+  const match = /^(\d+)(?:([-+])(\d+))?$/.exec(value);
+  if (match === null) throw new UsageError('not a port range: write a-b, a+n or a single port, such as 30000-32767');
+  const [, start, notation, end] = match;
+  const first = Number(start);
+  const last = notation === '+' ? first + Number(end) : Number(end ?? start);
+  if (first > MAX_PORT || last > MAX_PORT) throw new UsageError(`ports end at ${MAX_PORT}`);
+  if (last < first) throw new UsageError('the last port is below the first');
+  if (first === 0 && last > 0) throw new UsageError('a range begins at port 1 or above; 0-0 or "" stands for any port');
+  return first === 0 ? undefined : { first, last };
+}
+
+/** In the form that {@link parsePortRange} reads. */
+export function showPortRange(range: PortRange | undefined): string {
+  return range === undefined ? '' : `${range.first}-${range.last}`;
+}
+
+export const DEFAULT_CONTROL_SOCKET = '/run/kube-userspace-proxy/control.sock';
+
+/** The kernel takes 107 bytes; eight are for the directory in which the socket is made before it has its name. */
+const MAX_BYTES = 99;
+
+/** Where the control socket is; `undefined` for none. */
+export function parseControlSocket(text: string): string | undefined {
+  if (text === '') return undefined;
+  if (!text.startsWith('/') || text.endsWith('/') || text.includes('\0')) {
+    throw new UsageError('not the absolute path of a file; write "" for no control socket');
+  }
+  if (Buffer.byteLength(text) > MAX_BYTES) throw new UsageError(`must be at most ${MAX_BYTES} bytes long`);
   return text;
 }

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { effectiveConfiguration } from '../../src/config/configuration.ts';
-import { SETTING_NAMES, SETTINGS } from '../../src/config/settings.ts';
+import { effectiveConfiguration } from '../../src/config/configuration-file.ts';
+import { SETTINGS } from '../../src/config/settings.ts';
 import { parseDocuments } from '../../src/util/yaml.ts';
 import { parseCommandLine } from '../support/command-line.ts';
 
@@ -349,7 +349,7 @@ describe('--write-config-to', () => {
   assert.ok(written.kind === 'write-config', JSON.stringify(written));
 
   test('has a value other than the default for each setting with a field and an effect', () => {
-    const fields = SETTING_NAMES.filter((name) => SETTINGS[name].field !== undefined && name !== 'proxy-mode');
+    const fields = Object.keys(SETTINGS).filter((name) => SETTINGS[name]?.field !== undefined && name !== 'proxy-mode');
     const flags = fields.filter(
       (name) => !name.includes('.') && name !== 'vmodule' && !/^(windows|service)/.test(name),
     );

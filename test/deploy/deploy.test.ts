@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { describe, test } from 'node:test';
 import type { Config } from '../../src/config/config.ts';
-import { DEFAULT_CONTROL_SOCKET } from '../../src/config/control-socket.ts';
+import { DEFAULT_CONTROL_SOCKET } from '../../src/config/values.ts';
 import { watchdogPeriodMs } from '../../src/kernel/service-manager.ts';
 import { parseCommandLine } from '../support/command-line.ts';
 import { deployedArguments, deployedCapabilities, deployedObjects } from './manifest.ts';

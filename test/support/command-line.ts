@@ -1,6 +1,6 @@
-import { configure } from '../../src/config/command-line.ts';
 import type { CommandLine } from '../../src/config/config.ts';
 import type { ReadDocuments } from '../../src/config/configuration-file.ts';
+import { configure } from '../../src/config/configure.ts';
 import { UsageError } from '../../src/config/usage-error.ts';
 import { parse } from '../../src/operate/command/parser.ts';
 

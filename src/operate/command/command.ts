@@ -1,5 +1,5 @@
 import type { InferredOptionTypes, Options } from 'yargs';
-import type { FlagTexts } from '../../config/evaluate.ts';
+import type { FlagTexts } from '../../config/configure.ts';
 import type { Clock } from '../../util/clock.ts';
 import type { Control } from '../control/protocol.ts';
 

@@ -1,4 +1,4 @@
-import { DEFAULT_CONTROL_SOCKET } from '../../config/control-socket.ts';
+import { DEFAULT_CONTROL_SOCKET } from '../../config/values.ts';
 
 /*
  * Options that several commands have.

@@ -1,11 +1,9 @@
 import yargs, { type Argv, type Options } from 'yargs';
 import { ACCEPTED_FLAGS } from '../../config/accepted.ts';
-import type { FlagTexts } from '../../config/evaluate.ts';
+import type { FlagTexts } from '../../config/configure.ts';
 import { FLAGS } from '../../config/flags.ts';
 import type { AcceptedSetting, Flag } from '../../config/setting.ts';
-import type { SettingName } from '../../config/settings.ts';
-import { suggest } from '../../config/suggest.ts';
-import { UsageError } from '../../config/usage-error.ts';
+import { suggest, UsageError } from '../../config/usage-error.ts';
 import { PROGRAM, VERSION } from '../../config/version.ts';
 import { messageOf, printable } from '../../util/text.ts';
 import type { Command, Given, OptionTable, Terminal, Tools } from './command.ts';
@@ -142,8 +140,8 @@ function createParser(): Argv {
         'strip-aliased': true,
         // `--udp-timeout -5s` is a wrong duration, not a flag "-5s".
         'nargs-eats-options': true,
-        // In place of .strict(). It keeps what was typed, so that a suggestion can be made, and it keeps `--constructor`
-        // out of yargs' own objects, where it makes yargs throw.
+        // In place of .strict(). It keeps what was typed, so that a suggestion can be made, and it keeps
+        // `--constructor` out of yargs' own objects, where it makes yargs throw.
         'unknown-options-as-args': true,
       })
       .help()
@@ -184,7 +182,7 @@ function normalized(argument: string, commands: readonly Command[]): string {
 /** Every value of each flag that was given, in order. */
 function flagTextsOf(parsed: Parsed): FlagTexts {
   const given = Object.entries(parsed).filter(([name]) => Object.hasOwn(FLAG_OPTIONS, name));
-  return new Map(given.map(([name, value]) => [name as SettingName, [value].flat().map(String)]));
+  return new Map(given.map(([name, value]) => [name, [value].flat().map(String)]));
 }
 
 /** The argument that is no option, or an empty text. Throws {@link UsageError} for whatever nobody knows. */

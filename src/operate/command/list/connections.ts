@@ -4,8 +4,8 @@ import type { ConnectionView } from '../../../model/view.ts';
 import { minutesAndSeconds } from '../format/duration.ts';
 
 /*
- * The layout of `ipvsadm -L -c` (its `ipvsadm.c`, print_conn), with the Service's name at the end. There is room for the
- * longest IPv4 address and port; from the first line on that needs more, all have more.
+ * The layout of `ipvsadm -L -c` (its `ipvsadm.c`, print_conn), with the Service's name at the end. There is room for
+ * the longest IPv4 address and port; from the first line on that needs more, all have more.
  */
 
 /** ipvs' words, as `ipvsadm` shows them. */

@@ -25,7 +25,9 @@ export interface TableOptions {
   readonly now: number;
 }
 
-/** Room for the longest IPv4 address with the longest flags that Services have. What is longer moves only its Service. */
+/**
+ * Room for the longest IPv4 address with the longest flags that Services have. What is longer moves only its Service.
+ */
 const NAME_COLUMN = 46;
 const NUMBERS_COLUMN = 33;
 

@@ -34,8 +34,8 @@ export interface WatchOptions {
 }
 
 /*
- * A line for each Service port, with what the line of `list --rate` has and ipvsadm's packets, which nobody counts, left
- * out. The name comes last, so that 80 columns have room for most of it.
+ * A line for each Service port, with what the line of `list --rate` has and ipvsadm's packets, which nobody counts,
+ * left out. The name comes last, so that 80 columns have room for most of it.
  */
 
 const COLUMNS = ['Active', 'CPS', 'InBPS', 'OutBPS', 'FailPS'];
@@ -46,8 +46,8 @@ interface Look {
 }
 
 /**
- * Shows the rates of Services again and again until Ctrl-C, and resolves with 0 then. Rejects when the first look fails;
- * later ones are tried again, since the proxy may be restarting.
+ * Shows the rates of Services again and again until Ctrl-C, and resolves with 0 then. Rejects when the first look
+ * fails; later ones are tried again, since the proxy may be restarting.
  */
 export async function watchServices(
   options: WatchOptions,

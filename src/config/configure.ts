@@ -1,17 +1,27 @@
+import { isDeepStrictEqual } from 'node:util';
+import { parseAddress } from '../model/address.ts';
 import { endpointName } from '../model/endpoint.ts';
-import { collide } from './addresses.ts';
+import { ACCEPTED_FLAGS, FIELDS_WITHOUT_FLAG } from './accepted.ts';
 import type { CommandLine, Config, DetectLocal, LogConfig, SourceConfig } from './config.ts';
-import { configurationFile, effectiveFields } from './configuration.ts';
-import { type ReadDocuments, readConfigurationFile } from './configuration-file.ts';
+import {
+  configurationFile,
+  effectiveFields,
+  type FileTexts,
+  placeInFile,
+  type ReadDocuments,
+  readConfigurationFile,
+} from './configuration-file.ts';
 import { formatDuration } from './duration.ts';
-import { type Evaluated, evaluate, type FlagTexts, type Said } from './evaluate.ts';
-import type { SettingValues } from './settings.ts';
+import { FLAGS } from './flags.ts';
+import type { Setting } from './setting.ts';
+import { SETTINGS, type SettingValues } from './settings.ts';
 import { UsageError } from './usage-error.ts';
+import { collide } from './values.ts';
 
 /**
  * Turns the flags that were given into what is to be done. Never prints, exits or reads the environment: kubelet puts a
- * Service's name into variables of the Pod, so any prefix of ours could be taken. The file of `--config` is read through
- * `readDocuments`. Throws {@link UsageError}.
+ * Service's name into variables of the Pod, so any prefix of ours could be taken. The file of `--config` is read
+ * through `readDocuments`. Throws {@link UsageError}.
  */
 export function configure(flags: FlagTexts, readDocuments: ReadDocuments): CommandLine {
   const configFile = flags.get('config')?.at(-1) || undefined;
@@ -158,4 +168,115 @@ function toSource(values: SettingValues, said: Said): SourceConfig {
     );
   }
   return { kind: 'manifests', paths };
+}
+
+interface Evaluated {
+  readonly values: SettingValues;
+  /** A sentence for each kind of thing that was said and is not done. */
+  readonly warnings: readonly string[];
+  readonly said: Said;
+}
+
+/** Who says what, for people. */
+interface Said {
+  /** `--udp-timeout`, or the field of a file. */
+  nameOf(name: string): string;
+  /** With a colon and a blank behind it, that of the first of these which a file says; empty when none does. */
+  placeOf(...names: readonly string[]): string;
+}
+
+interface Given {
+  readonly texts: readonly string[];
+  readonly name: string;
+  /** With a colon and a blank behind it; empty for a flag. */
+  readonly place: string;
+}
+
+/** Every text that was given to each flag, in order. */
+export type FlagTexts = ReadonlyMap<string, readonly string[]>;
+
+/** Turns texts into values; `file` is what `--config` says. Throws {@link UsageError}. */
+function evaluate(flags: FlagTexts, file: FileTexts | undefined): Evaluated {
+  const given = file === undefined ? givenByFlags(withPorts(flags)) : givenByFile(file, flags);
+  const values: Record<string, unknown> = {};
+  for (const [name, setting] of Object.entries(SETTINGS)) values[name] = evaluateOne(setting, given.get(name));
+  return {
+    values: values as unknown as SettingValues,
+    warnings: [...overruled(flags, file), ...withoutEffect(values, given)],
+    said: {
+      nameOf: (name) => given.get(name)?.name ?? (file && SETTINGS[name]?.field) ?? `--${name}`,
+      placeOf: (...names) => names.map((name) => given.get(name)?.place).find(Boolean) ?? '',
+    },
+  };
+}
+
+function givenByFlags(flags: FlagTexts): ReadonlyMap<string, Given> {
+  return new Map([...flags].map(([name, texts]) => [name, { texts, name: `--${name}`, place: '' }]));
+}
+
+/** A flag counts in spite of the file: upstream's rule for the name of the node and for everything about the log. */
+export function isFlagFirst(field: string): boolean {
+  return field === 'hostnameOverride' || field.startsWith('logging.');
+}
+
+/** With a file, flags count only for what no field says, or where upstream lets them. */
+function givenByFile(file: FileTexts, flags: FlagTexts): ReadonlyMap<string, Given> {
+  const given = new Map<string, Given>();
+  for (const [setting, { texts, line }] of file.settings) {
+    const name = SETTINGS[setting]?.field ?? '';
+    given.set(setting, { texts, name, place: `${placeInFile(file.path, line)}: ` });
+  }
+  for (const [setting, flag] of givenByFlags(flags)) if (countsBesideFile(setting)) given.set(setting, flag);
+  return given;
+}
+
+function countsBesideFile(name: string): boolean {
+  const { field } = SETTINGS[name] ?? {};
+  // The ports are parts of addresses that have fields.
+  return field === undefined ? name !== 'healthz-port' && name !== 'metrics-port' : isFlagFirst(field);
+}
+
+/** `--healthz-port` and `--metrics-port` as upstream's addressFromDeprecatedFlags takes them. */
+function withPorts(flags: FlagTexts): FlagTexts {
+  const completed = new Map(flags);
+  for (const server of ['healthz', 'metrics'] as const) {
+    const texts = flags.get(`${server}-port`);
+    if (texts === undefined) continue;
+    const port = Number(evaluateOne(FLAGS[`${server}-port`], { texts, name: `--${server}-port`, place: '' }));
+    const name = `${server}-bind-address` as const;
+    const address = parseAddress(flags.get(name)?.at(-1) ?? '');
+    if (port === 0) completed.set(name, ['']);
+    else if (address !== undefined) completed.set(name, [endpointName({ address, port })]);
+  }
+  return completed;
+}
+
+function evaluateOne({ parse, fallback }: Setting<unknown>, given: Given | undefined): unknown {
+  if (given === undefined) return parse(fallback);
+  try {
+    return parse(given.texts);
+  } catch (error) {
+    if (!(error instanceof UsageError)) throw error;
+    throw new UsageError(`${given.place}${given.name} ${JSON.stringify(given.texts.join(','))}: ${error.message}`);
+  }
+}
+
+function overruled(flags: FlagTexts, file: FileTexts | undefined): string[] {
+  if (file === undefined) return [];
+  const names = [...flags.keys()].filter((name) => !countsBesideFile(name)).map((name) => `--${name}`);
+  return names.length === 0
+    ? []
+    : [`Flags that do not count because --config decides what they say: ${names.join(', ')}`];
+}
+
+const WITHOUT_EFFECT = Object.entries({ ...ACCEPTED_FLAGS, ...FIELDS_WITHOUT_FLAG });
+
+/** Files that kubeadm writes have a field for everything: only what is not the default is worth telling. */
+function withoutEffect(values: Readonly<Record<string, unknown>>, given: ReadonlyMap<string, Given>): string[] {
+  const told = WITHOUT_EFFECT.flatMap(([name, { of, parse, fallback }]) => {
+    const said = given.get(name);
+    if (said === undefined || isDeepStrictEqual(values[name], parse(fallback))) return [];
+    return [`${said.place}${said.name} (${of})`];
+  });
+  return told.length === 0 ? [] : [`Accepted, but without effect in this proxy: ${told.join(', ')}`];
 }

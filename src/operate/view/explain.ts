@@ -1,4 +1,5 @@
-import { type Address, cidrContains, familyOf, type IpFamily } from '../../model/address.ts';
+import type { machine } from '../../kernel/machine.ts';
+import { cidrContains, familyOf, type IpFamily } from '../../model/address.ts';
 import type { DataPlane } from '../../model/data-plane.ts';
 import { type Endpoint, endpointName } from '../../model/endpoint.ts';
 import type { Iptables } from '../../model/iptables.ts';
@@ -39,22 +40,8 @@ export interface ExplainedFamily {
   };
 }
 
-/** What is known of how packets come to this machine, and leave it. */
-export interface Machine {
-  isLocal(address: Address): boolean;
-  /** How packets that it makes leave for there. */
-  departureTo(address: Address): Departure;
-  /** The interface by which packets come in from there; `undefined` when that is not known. */
-  interfaceTowards(client: Address): string | undefined;
-}
-
-/** Each `undefined` when that is not known. */
-export interface Departure {
-  /** From which address they are sent. */
-  readonly source: Address | undefined;
-  /** By which they leave. */
-  readonly interfaceName: string | undefined;
-}
+/** How packets come to this machine, and leave it. */
+type Machine = typeof machine;
 
 /**
  * See `View.explain`. The rules in the kernel decide; what this program knows is shown beside them, so that a

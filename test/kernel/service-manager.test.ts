@@ -109,16 +109,6 @@ describe('the watchdog', () => {
     assert.deepEqual(socket.lines, ['READY=1', FED, socket.lines[2], 'READY=1', FED, FED, 'STOPPING=1']);
   });
 
-  test('of another process is not ours to feed', async (t) => {
-    const socket = await listen(t);
-    const { manager: systemd, clock } = manager(socket.path, { ...WATCHED, WATCHDOG_PID: String(OTHER_PID) });
-    await systemd.ready();
-    assert.equal(clock.pendingTimers, 0);
-    await systemd.stopping();
-    await until('the last to arrive', () => socket.lines.includes('STOPPING=1'));
-    assert.deepEqual(socket.lines, ['READY=1', 'STOPPING=1']);
-  });
-
   test('where nobody listens, that is logged once, and tried again', async (t) => {
     const path = socketPath(t);
     const { manager: systemd, log, clock } = manager(path, WATCHED);

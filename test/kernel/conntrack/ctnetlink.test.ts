@@ -8,7 +8,6 @@ const REPLY = 2;
 const ID = encodeAttribute(12, Buffer.of(1, 2, 3, 4));
 const ZONE = encodeAttribute(18, Buffer.of(0, 7));
 const REDIRECTED = encodeAttribute(3, Buffer.of(0, 0, 1, 0x28));
-const NOT_REDIRECTED = encodeAttribute(3, Buffer.of(0, 0, 1, 0x08));
 const UDP = 17;
 
 interface Tuple {
@@ -56,15 +55,6 @@ test('an entry that NAT redirected tells where it was to go, and by what port re
   assert.equal(entry.isRedirected, true);
 });
 
-test('an IPv6 entry without NAT', () => {
-  const [client, vip] = ['fd000244000000000000000000000020', 'fd00009600000000000000000000000a'];
-  const original = tuple(ORIGINAL, { from: client, to: vip });
-  const entry = read(original, tuple(REPLY, { from: vip, to: client, ports: [53, 40_000] }), NOT_REDIRECTED, ID)!;
-  assert.equal(entry.destination(), 'fd00:96::a');
-  assert.equal(entry.replyPort, 53);
-  assert.equal(entry.isRedirected, false);
-});
-
 test('it is deleted by its original tuple and its number, so that no successor goes in its place', () => {
   const original = tuple(ORIGINAL, {});
   const entry = read(original, reply, REDIRECTED, ID)!;
@@ -77,10 +67,4 @@ test('other protocols and other zones are passed over', () => {
   // One direction alone may be in a zone.
   const tupleZone = encodeAttribute(3, Buffer.of(0, 7));
   assert.equal(read(tuple(ORIGINAL, { extra: [tupleZone] }), reply, REDIRECTED, ID), undefined);
-});
-
-test('half an entry is none', () => {
-  assert.equal(read(tuple(ORIGINAL, {}), ID), undefined);
-  assert.equal(read(reply, ID), undefined);
-  assert.equal(read(), undefined);
 });

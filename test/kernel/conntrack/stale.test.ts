@@ -30,10 +30,6 @@ test('entries to the destination are stale unless NAT leads them to the port to 
   assert.equal(isStale(flows, VIP, 53, 4000), false);
 });
 
-test('nothing is kept of a destination that went', () => {
-  assert.equal(isStale([{ destination: VIP, port: 53 }], VIP, 53, 4000), true);
-});
-
 test('an entry without NAT is stale also where the Service port is the local port', () => {
   assert.equal(isStale([{ destination: VIP, port: 53, keepLocalPort: 53 }], VIP, 53), true);
 });
@@ -70,17 +66,6 @@ test('what one flow keeps stays, whatever others of the same destination say', (
     { destination: NODE, port: 53 },
   ];
   assert.equal(isStale(both, NODE, 53, 4000), false);
-});
-
-test('the text of a destination is made only for ports of interest', () => {
-  const entry = {
-    destination: () => assert.fail('made in vain'),
-    destinationPort: 54,
-    replyPort: 54,
-    replySource: () => assert.fail('made in vain'),
-    isRedirected: false,
-  };
-  assert.equal(staleness([{ destination: VIP, port: 53 }], LOCAL)(entry), false);
 });
 
 test('what NAT leads to a local port is found by the port, on addresses of the node alone', () => {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Exec } from '../../../src/kernel/iptables/exec.ts';
-import { detectTools, findTools, installedFlavours, programName } from '../../../src/kernel/iptables/flavour.ts';
+import { detectTools, findTools, installedFlavours } from '../../../src/kernel/iptables/flavour.ts';
 import { createIptables } from '../../../src/kernel/iptables/iptables.ts';
 import { RecordingLog } from '../../fakes/recording-log.ts';
 
@@ -81,16 +81,6 @@ describe('the flavour of iptables', () => {
     assert.deepEqual(await findTools('legacy', exec), { flavour: 'legacy', infix: '' });
     assert.equal(await findTools('nft', exec), undefined);
     assert.deepEqual(await installedFlavours(exec), ['legacy']);
-  });
-
-  test('is found under its own name where there is no plain one', async () => {
-    const { exec } = machine({ 'iptables-legacy-restore': LEGACY });
-    assert.deepEqual(await detectTools(exec), { flavour: 'legacy', infix: '-legacy' });
-  });
-
-  test('has tools for both families', () => {
-    assert.equal(programName('IPv4', '-nft', 'save'), 'iptables-nft-save');
-    assert.equal(programName('IPv6', '', 'restore'), 'ip6tables-restore');
   });
 });
 

@@ -2,26 +2,24 @@ import '../../support/private-netns.ts';
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { globSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, beforeEach, describe, test } from 'node:test';
 import { createExec, type Exec } from '../../../src/kernel/iptables/exec.ts';
-import { type Flavour, installedFlavours } from '../../../src/kernel/iptables/flavour.ts';
+import type { Flavour } from '../../../src/kernel/iptables/flavour.ts';
 import { createIptables } from '../../../src/kernel/iptables/iptables.ts';
 import type { IpFamily } from '../../../src/model/address.ts';
 import type { Iptables, Table } from '../../../src/model/iptables.ts';
 import { plainSpec } from '../../../src/rules/chains.ts';
 import { parseDump } from '../../../src/rules/dump.ts';
-import { findRefused } from '../../../src/rules/find-refused.ts';
 import { installedPorts } from '../../../src/rules/local-ports.ts';
 import { planCleanup } from '../../../src/rules/plan.ts';
 import { cleanUp } from '../../../src/sync/cleanup.ts';
 import { systemClock } from '../../../src/util/system-clock.ts';
-import { iptablesCompliance, probeOf } from '../../compliance/iptables.ts';
+import { iptablesCompliance } from '../../compliance/iptables.ts';
 import { RecordingLog } from '../../fakes/recording-log.ts';
-import { IPV6_NODE, nodeFacts, owned, planText, portal, renderPortals } from '../../rules/fixtures.ts';
-import { readGolden } from '../../rules/golden.ts';
+import { IPV6_NODE, nodeFacts, planText, portal, renderPortals } from '../../rules/fixtures.ts';
 
 const FLAVOURS: readonly Flavour[] = ['nft', 'legacy'];
 const RULES = renderPortals([portal({ name: 'default/web', clusterIPs: ['10.96.0.1'] })], nodeFacts()).rules;
@@ -109,23 +107,6 @@ for (const flavour of FLAVOURS) {
       assert.match(await iptables.save('IPv4', 'nat'), /caf\xe9/);
       assert.ok(await cleanup(iptables, 'nat'));
       assert.doesNotMatch(await iptables.save('IPv4', 'nat'), /KUBE-/);
-    });
-
-    test('without the udp match, exactly the rules that need it are found', async () => {
-      const iptables = await open(flavour);
-      const rules = owned(renderPortals(readGolden('0.0.0.0').portals, nodeFacts()).rules);
-      process.env['XTABLES_LIBDIR'] = extensionsWithout('libxt_udp.so');
-      try {
-        const nat = rules.filter((rule) => rule.table === 'nat');
-        const refused = await findRefused({ rules: nat, accepts: probeOf(iptables, 'nat') });
-        assert.deepEqual(
-          refused,
-          nat.filter((rule) => rule.spec.includes('-m udp')),
-        );
-        assert.equal(refused.length, 7);
-      } finally {
-        delete process.env['XTABLES_LIBDIR'];
-      }
     });
 
     test('a hint chain in mangle decides the flavour', async () => {
@@ -351,16 +332,6 @@ for (const flavour of FLAVOURS) {
   });
 }
 
-test('without a hint, rules go where the plain iptables-restore puts them', async () => {
-  for (const flavour of FLAVOURS) flush(flavour);
-  await apply(await open('auto'), 'nat');
-  assert.match(run('iptables-save', '-t', 'nat'), /10\.96\.0\.1/);
-});
-
-test('both flavours are found', async () => {
-  assert.deepEqual(await installedFlavours(exec), FLAVOURS);
-});
-
 test('another holder of the xtables lock is told apart from a refusal', async () => {
   const iptables = await open('legacy');
   const lock = join(temporary, 'xtables.lock');
@@ -372,14 +343,6 @@ test('another holder of the xtables lock is told apart from a refusal', async ()
     holder.kill();
   }
 });
-
-/** A folder with all of iptables' extensions but one. */
-function extensionsWithout(name: string): string {
-  const [origin = ''] = globSync('/usr/lib/{*/,}xtables');
-  const folder = mkdtempSync(join(temporary, 'extensions-'));
-  for (const file of readdirSync(origin)) if (file !== name) symlinkSync(join(origin, file), join(folder, file));
-  return folder;
-}
 
 function flush(flavour: Flavour): void {
   for (const program of [`iptables-${flavour}`, `ip6tables-${flavour}`]) {

@@ -54,16 +54,6 @@ describe(`the process that starts iptables-${FLAVOUR}`, () => {
     return clusterIP;
   }
 
-  test('that is killed is replaced, and rules go on', async () => {
-    await start();
-    const first = helper();
-    process.kill(first, 'SIGKILL');
-    const { host } = await environment.serve(web);
-    assert.match((await environment.client.call('request', { host, port: 80 })).name, /^pod-/);
-    assert.notEqual(helper(), first);
-    await waitFor('/healthz says 200', async () => (await healthz()) === 200);
-  });
-
   test('an iptables that hangs turns /healthz red while traffic flows; killed, it is run again', async () => {
     await start();
     const { host } = await environment.serve(web);

@@ -20,7 +20,7 @@ test('a peer that answers nothing is dead after the timeout, however long it had
   assert.equal(diesAt(looks), 40_000);
 });
 
-test('an acknowledgement in between begins the time anew', () => {
+test('an acknowledgement in between restarts the timeout', () => {
   const looks = [
     { at: 10_000, unanswered: 3, silentMs: 10_000 },
     { at: 30_000, unanswered: 3, silentMs: 5_000 },

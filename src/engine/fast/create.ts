@@ -9,12 +9,12 @@ export type { FastDataPlaneSetup } from './fast-data-plane.ts';
  * Linux on x64 or arm64, koffi's addon missing or not loadable, a system call or a structure other than expected.
  */
 export async function createFastDataPlane(setup: FastDataPlaneSetup): Promise<DataPlane> {
-  // Not before it is wanted: the other engine must work where koffi's addon does not load.
+  // Imported only when wanted: the other engine must work where koffi's addon does not load.
   const { startFastDataPlane } = await import('./fast-data-plane.ts');
   return startFastDataPlane(setup);
 }
 
-/** Half the cores, for pods need the others: each worker can keep one busy. At most 8, for each costs about 20 MiB. */
+/** Half the cores, because pods need the others, and each worker can keep one busy. At most 8: each costs about 20 MiB. */
 export function defaultWorkers(cores: number = availableParallelism()): number {
   return Math.min(8, Math.max(1, Math.floor(cores / 2)));
 }

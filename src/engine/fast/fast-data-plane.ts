@@ -16,7 +16,7 @@ import { close, descriptorLimit } from '../../sys/descriptor.ts';
 import { selfCheck } from '../../sys/self-check.ts';
 import type { Clock } from '../../util/clock.ts';
 import type { Log } from '../../util/log.ts';
-import { listenError } from '../listen-error.ts';
+import { listenError } from '../errors.ts';
 import { FastHandOver } from './hand-over.ts';
 import { type ListenSocket, openListenSocket, prepareListener } from './listen-socket.ts';
 import type { PortState } from './parcels.ts';
@@ -279,7 +279,7 @@ class FastDataPlane implements DataPlane {
 
   #observe({ kind, port, ...event }: PortEvent): void {
     const name = this.#names.get(port);
-    // The worker fills in what the observer of this kind wants, but for the name.
+    // An event has what the observer's method of the same name takes, except for the name of the port.
     const report = this.#observer[kind] as (event: object) => void;
     if (name !== undefined) report.call(this.#observer, { name, ...event });
   }

@@ -27,10 +27,10 @@ import {
 } from '../../sys/socket.ts';
 import { decodePort, encodeSocketAddress, familyOfText } from '../../sys/socket-address.ts';
 import { must } from '../../sys/sys-error.ts';
-import { toListenError } from '../listen-error.ts';
+import { toListenError } from '../errors.ts';
 import { TCP_OPTIONS, URGENT_IN_LINE } from './worker/tcp-options.ts';
 
-/** How many clients may wait to be accepted; the kernel caps it at `net.core.somaxconn` (4096 by default). */
+/** How many clients may wait to be accepted; the kernel limits it to `net.core.somaxconn` (4096 by default). */
 const BACKLOG = 4096;
 
 /** Room for bursts of datagrams of all clients of a Service port. The kernel reserves nothing. */
@@ -42,15 +42,15 @@ export interface ListenSocket {
 }
 
 /**
- * Opened by the main thread and lent to a worker, so that it outlives a worker that fails: clients who connect meanwhile
- * wait in its queue. Throws a {@link ListenError} and leaves nothing behind.
+ * The main thread opens it and lends it to a worker, so that it outlives a worker that fails: clients that connect
+ * meanwhile wait in its queue. Throws a {@link ListenError} and leaves nothing behind.
  */
 export function openListenSocket(spec: ListenSpec): ListenSocket {
   let fd = -1;
   try {
     const isV6 = spec.family === 'IPv6';
     fd = must('socket', socket(familyOfText(spec.address), spec.protocol === 'TCP' ? SOCK_STREAM : SOCK_DGRAM));
-    // Each family has a listener of its own, and counts on addresses as they are.
+    // Each family has a listener of its own, and expects no IPv4 addresses written as IPv6.
     if (isV6) must('setsockopt', setOption(fd, { level: IPPROTO_IPV6, name: IPV6_V6ONLY, value: 1 }));
     prepareListener(fd, spec);
     must('bind', bindTo(fd, encodeSocketAddress(spec.address, spec.port)));
@@ -62,7 +62,7 @@ export function openListenSocket(spec: ListenSpec): ListenSocket {
   }
 }
 
-/** Also one that a predecessor has opened, which may have left something out. Throws a SysError. */
+/** Also for a socket that a predecessor opened, which may not have set every option. Throws a SysError. */
 export function prepareListener(fd: number, { protocol, family }: Pick<ListenSpec, 'protocol' | 'family'>): void {
   if (protocol === 'TCP') prepareTcp(fd);
   else prepareUdp(fd, family === 'IPv6');
@@ -91,7 +91,7 @@ function prepareUdp(fd: number, isV6: boolean): void {
     [SO_RCVBUFFORCE, SO_RCVBUF],
     [SO_SNDBUFFORCE, SO_SNDBUF],
   ] as const) {
-    // Above `net.core.rmem_max` and `wmem_max` with CAP_NET_ADMIN, which a proxy that writes rules has; else up to them.
+    // With CAP_NET_ADMIN, which a proxy that writes rules has, it may exceed `net.core.rmem_max` and `wmem_max`.
     if (setOption(fd, { level: SOL_SOCKET, name: forced, value: BUFFER_BYTES }) < 0) {
       setOption(fd, { level: SOL_SOCKET, name: asked, value: BUFFER_BYTES });
     }

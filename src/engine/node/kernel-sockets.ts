@@ -5,7 +5,7 @@ import type { KernelSockets } from './port.ts';
 
 const scratch = new Memory(64 << 10);
 
-/** Of a socket that is closed already, a descriptor that no call accepts. `_handle` is not official, and old. */
+/** `_handle` is unofficial, but old. A closed socket gives -1, which no call accepts. */
 function descriptorOf(socket: Socket): number {
   return (socket as unknown as { readonly _handle?: { readonly fd?: number } | null })._handle?.fd ?? -1;
 }

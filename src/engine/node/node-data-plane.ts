@@ -7,7 +7,7 @@ import type { Backends, DataPlane, ListenerStats, ListenSpec, OpenConnection } f
 import type { Endpoint } from '../../model/endpoint.ts';
 import type { ListenerId } from '../../model/service-port.ts';
 import type { Timer } from '../../util/clock.ts';
-import { listenError, toListenError } from '../listen-error.ts';
+import { listenError, toListenError } from '../errors.ts';
 import { type KernelSockets, type NodeDataPlaneSetup, Port } from './port.ts';
 import { TcpConnection } from './tcp-connection.ts';
 import { TCP_OPTIONS } from './tcp-dial.ts';

@@ -3,7 +3,6 @@ import { unmapped } from '../../model/address.ts';
 import {
   type Backends,
   COUNTERS,
-  type Counter,
   type Counters,
   type DataPlaneObserver,
   type DataPlaneOptions,
@@ -17,9 +16,9 @@ import { type Departure, Departures } from '../../services/departures.ts';
 import { Picker } from '../../services/picker.ts';
 import type { PeerState } from '../../sys/socket.ts';
 import type { Clock, Random } from '../../util/clock.ts';
-import { errnoOf } from '../listen-error.ts';
+import { dialFailureOf, errnoOf, FAILURE_COUNTER } from '../errors.ts';
 
-/** What the kernel knows of a socket, and Node does not tell. */
+/** What the kernel knows of a socket, and Node does not say. */
 export interface KernelSockets {
   peerState(socket: Socket): PeerState | undefined;
   unacknowledgedBytes(socket: Socket): number;
@@ -52,22 +51,6 @@ export interface Session {
   /** Ends it at once: a TCP connection by a reset of both sides. */
   cut(): void;
 }
-
-const FAILURES: ReadonlyMap<string, DialFailure> = new Map([
-  ['ECONNREFUSED', 'refused'],
-  ['ETIMEDOUT', 'timeout'],
-  ['EHOSTUNREACH', 'unreachable'],
-  ['EHOSTDOWN', 'unreachable'],
-  ['ENETUNREACH', 'unreachable'],
-  ['ENETDOWN', 'unreachable'],
-]);
-
-const FAILURE_COUNTER = {
-  refused: 'failedRefused',
-  timeout: 'failedTimeout',
-  unreachable: 'failedUnreachable',
-  other: 'failedOther',
-} as const satisfies Record<DialFailure, Counter>;
 
 /** One Service port, whatever its protocol: its endpoints, its counters, and its open connections and flows. */
 export class Port {
@@ -148,7 +131,7 @@ export class Port {
     this.setup.observer.turnedAway({ name: this.spec.name, client: unmapped(client), reason });
   }
 
-  dialFailed(endpoint: Endpoint, err: Error, reason: DialFailure = FAILURES.get(errnoOf(err)) ?? 'other'): DialFailure {
+  dialFailed(endpoint: Endpoint, err: Error, reason: DialFailure = dialFailureOf(errnoOf(err))): DialFailure {
     this.counters[FAILURE_COUNTER[reason]]++;
     this.countersOf(endpoint)[FAILURE_COUNTER[reason]]++;
     const backend = endpointName(endpoint);

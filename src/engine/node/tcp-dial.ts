@@ -4,7 +4,7 @@ import type { Endpoint } from '../../model/endpoint.ts';
 import type { Pick } from '../../services/picker.ts';
 import { dialTimeoutMs, LONGEST_DIALLING_MS } from '../../services/picker.ts';
 import type { Timer } from '../../util/clock.ts';
-import { errnoOf } from '../listen-error.ts';
+import { errnoOf } from '../errors.ts';
 import { connectedToItself, type OpenSocket, type Port } from './port.ts';
 
 /**

@@ -3,7 +3,7 @@ import { isIPv6 } from 'node:net';
 import type { Counters, OpenConnection } from '../../model/data-plane.ts';
 import type { Endpoint } from '../../model/endpoint.ts';
 import { type Timer, wholeMsLeft } from '../../util/clock.ts';
-import { errnoOf } from '../listen-error.ts';
+import { errnoOf } from '../errors.ts';
 import { connectedToItself, type Port, type Session } from './port.ts';
 
 /** How many datagrams may wait for the flow's socket, which takes a turn of the event loop or two to connect. */

@@ -2,7 +2,7 @@ import type { RemoteInfo, Socket } from 'node:dgram';
 import { once } from 'node:events';
 import { isIPv6 } from 'node:net';
 import { type Address, isWildcard } from '../../model/address.ts';
-import { errnoOf, listenError, toListenError } from '../listen-error.ts';
+import { errnoOf, listenError, toListenError } from '../errors.ts';
 import type { Port } from './port.ts';
 import { hasRoomToSend, UdpFlow, udpSocket } from './udp-flow.ts';
 

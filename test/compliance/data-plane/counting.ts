@@ -64,7 +64,7 @@ export function countingTests(makeRig: RigFactory): void {
     assert.equal([...rig.plane.stats()][0]?.endpoints?.[0]?.counters.receivedBytes, 14);
   });
 
-  test('an engine that counts per endpoint goes on for one that drains, until it has gone', async (t) => {
+  test('an engine that counts per endpoint counts for a draining one until it has gone', async (t) => {
     const rig = await makeRig(t);
     const [draining, other] = [await TcpBackend.echo(t), await TcpBackend.echo(t)];
     const { name, port } = await rig.open('TCP', [draining.endpoint]);
@@ -121,7 +121,7 @@ export function countingTests(makeRig: RigFactory): void {
     assert.deepEqual(both(), [over, over]);
   });
 
-  test('each Service port has its own counters, and begins anew when it is opened again', async (t) => {
+  test('each Service port has its own counters, which start at zero when it is opened again', async (t) => {
     const rig = await makeRig(t);
     const [one, two] = [await rig.open('TCP', []), await rig.open('TCP', [])];
     await (await connectTcp(one.port)).finished();

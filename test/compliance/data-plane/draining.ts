@@ -39,7 +39,7 @@ export function drainingTests(makeRig: RigFactory): void {
     assert.ok(performance.now() - gone >= LONG_TIMEOUT_MS - 1);
   });
 
-  test('and so when nothing is left at all, or when it went in two steps', async (t) => {
+  test('a connection is reset also when no endpoint is left, or its endpoint went in two steps', async (t) => {
     const { client, answers, update, endpoint } = await connected(t, makeRig, TIMEOUT_MS);
     update([OTHER], [endpoint]);
     await answers();
@@ -71,7 +71,7 @@ export function drainingTests(makeRig: RigFactory): void {
     assert.equal(rig.events.dialFailed.length, 0);
   });
 
-  test('one that comes back in time keeps its connections', async (t) => {
+  test('an endpoint that comes back in time keeps its connections', async (t) => {
     const { answers, update, endpoint } = await connected(t, makeRig, TIMEOUT_MS);
     update([OTHER]);
     update([OTHER], [{ ...endpoint }]);

@@ -25,7 +25,7 @@ export type RigFactory = (t: TestContext, options?: Partial<DataPlaneOptions>) =
 
 export const CONNECTION_MARK = 0x2000;
 
-/** No test waits for one of these: whoever tests a bound sets it. */
+/** No test waits for one of these: a test of a limit sets it. */
 export const OPTIONS: DataPlaneOptions = {
   endpointDrainTimeoutMs: 0,
   tcpHalfOpenTimeoutMs: 60_000,
@@ -65,7 +65,7 @@ interface Wandering {
   stay(): Promise<void>;
 }
 
-/** One engine and what it has told its observer. */
+/** One engine, and the events that its observer got. */
 export class Rig {
   readonly plane: DataPlane;
   readonly events: ObserverEvents;
@@ -103,8 +103,8 @@ export class Rig {
     return { name, port: await this.plane.open(spec, backends(endpoints, affinitySeconds)) };
   }
 
-  /** Exactly so many events of one kind; waits for them, for an engine in threads of its own tells of them later. */
-  async told<Kind extends keyof ObserverEvents>(kind: Kind, count: number): Promise<ObserverEvents[Kind]> {
+  /** Waits for `count` events of one kind, because an engine with threads reports later; more are a failure. */
+  async reported<Kind extends keyof ObserverEvents>(kind: Kind, count: number): Promise<ObserverEvents[Kind]> {
     await waitFor(`${count} times ${kind}`, () => this.events[kind].length >= count);
     assert.equal(this.events[kind].length, count, kind);
     return this.events[kind];

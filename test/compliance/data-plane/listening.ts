@@ -75,7 +75,7 @@ export function listeningTests(makeRig: RigFactory): void {
       assert.equal(free, port);
     });
 
-    test(`${protocol}: a taken port is refused as such, and nothing is left behind`, async (t) => {
+    test(`${protocol}: a taken port gives address-in-use, and nothing is left behind`, async (t) => {
       const rig = await makeRig(t);
       const port = await occupy(t, protocol, NODE_ADDRESSES[1]);
       await assert.rejects(rig.plane.open(spec(protocol, '0.0.0.0', port), NONE), (err: Error) => {
@@ -102,7 +102,7 @@ export function listeningTests(makeRig: RigFactory): void {
       );
     });
 
-    test(`${protocol}: an address of somebody else is refused as such`, async (t) => {
+    test(`${protocol}: an address of another machine gives address-unavailable`, async (t) => {
       const rig = await makeRig(t);
       await assert.rejects(rig.plane.open(spec(protocol, '192.0.2.1'), NONE), { code: 'address-unavailable' });
       assert.deepEqual(names(rig), []);

@@ -90,7 +90,7 @@ export function pickingTests(makeRig: RigFactory): void {
     assert.notEqual(second, first);
     for (let i = 0; i < 4; i++) assert.equal(await ask(port), second);
     // The dead endpoint is not asked again.
-    await rig.told('dialFailed', 1);
+    await rig.reported('dialFailed', 1);
   });
 
   test('affinity can be switched on and off', async (t) => {

@@ -43,13 +43,13 @@ export function retryTests(makeRig: RigFactory): void {
     // A retry takes a turn, so only the first connection may have met the living one at once.
     assert.ok(failedRefused === 3 || failedRefused === 4, `${failedRefused} refusals`);
     assert.deepEqual({ retries, exhausted }, { retries: failedRefused, exhausted: 0 });
-    for (const { err, ...event } of await rig.told('dialFailed', failedRefused)) {
+    for (const { err, ...event } of await rig.reported('dialFailed', failedRefused)) {
       assert.deepEqual(event, { name, backend: endpointName(dead), reason: 'refused' });
       assert.match(err, /ECONNREFUSED/);
     }
   });
 
-  test('what a dead endpoint turns away is spread evenly', async (t) => {
+  test('the connections that a dead endpoint refuses are spread evenly', async (t) => {
     const rig = await makeRig(t);
     const alive = await Promise.all(['a', 'b', 'c'].map((name) => TcpBackend.named(t, name)));
     const { port } = await rig.open('TCP', [refusingEndpoint(t), ...endpointsOf(alive)]);
@@ -77,7 +77,7 @@ export function retryTests(makeRig: RigFactory): void {
     assert.ok(failedTimeout >= CROWD / 4 && failedTimeout <= (3 * CROWD) / 4, `${failedTimeout} tried it`);
     assert.ok(times.filter((ms) => ms >= 245).length >= failedTimeout, `they waited: ${times}`);
     assert.ok(Math.max(...times) < failedTimeout * 250, `at the same time, not one after another: ${times}`);
-    for (const { reason } of await rig.told('dialFailed', failedTimeout)) assert.equal(reason, 'timeout');
+    for (const { reason } of await rig.reported('dialFailed', failedTimeout)) assert.equal(reason, 'timeout');
   });
 
   test('the tries of one connection wait longer and longer: 250 ms, 500 ms, 1 s', async (t) => {
@@ -98,14 +98,14 @@ export function retryTests(makeRig: RigFactory): void {
     client.reset();
   });
 
-  test('an endpoint that nothing leads to is passed over', async (t) => {
+  test('an unreachable endpoint is skipped', async (t) => {
     const rig = await makeRig(t);
     const alive = await TcpBackend.named(t, 'alive');
     const { name, port } = await rig.open('TCP', [endpointAt(UNREACHABLE, 80), alive.endpoint]);
     for (let i = 0; i < 2; i++) assert.equal(await ask(port), 'alive');
     const { failedUnreachable } = rig.counters(name);
     assert.ok(failedUnreachable > 0);
-    for (const { reason } of await rig.told('dialFailed', failedUnreachable)) assert.equal(reason, 'unreachable');
+    for (const { reason } of await rig.reported('dialFailed', failedUnreachable)) assert.equal(reason, 'unreachable');
   });
 
   for (const [count, tries] of [
@@ -123,9 +123,9 @@ export function retryTests(makeRig: RigFactory): void {
       await client.finished();
       client.end();
       assert.equal(client.receivedBytes, 0);
-      const tried = (await rig.told('dialFailed', tries)).map(({ backend }) => backend);
+      const tried = (await rig.reported('dialFailed', tries)).map(({ backend }) => backend);
       assert.equal(new Set(tried.slice(0, count)).size, count, 'each once before any comes again');
-      assert.deepEqual(await rig.told('turnedAway', 1), [{ name, client: '127.0.0.1', reason: 'exhausted' }]);
+      assert.deepEqual(await rig.reported('turnedAway', 1), [{ name, client: '127.0.0.1', reason: 'exhausted' }]);
       const { exhausted, noEndpoints, retries, failedRefused } = rig.counters(name);
       assert.deepEqual(
         { exhausted, noEndpoints, retries, failedRefused },
@@ -142,14 +142,14 @@ export function retryTests(makeRig: RigFactory): void {
     client.send('hello?');
     await client.finished();
     client.end();
-    assert.deepEqual(await rig.told('turnedAway', 1), [{ name, client: '127.0.0.1', reason: 'no-endpoints' }]);
+    assert.deepEqual(await rig.reported('turnedAway', 1), [{ name, client: '127.0.0.1', reason: 'no-endpoints' }]);
     assert.equal(rig.counters(name).noEndpoints, 1);
     await waitFor('the connection to be over', () => rig.counters(name).active === 0);
     await rig.update(name, backends([(await TcpBackend.named(t, 'here now')).endpoint]));
     assert.equal(await ask(port), 'here now');
   });
 
-  test('an endpoint that accepted is never given up for another, even if it closes at once', async (t) => {
+  test('no other endpoint is tried after one has accepted, even if it closes at once', async (t) => {
     const rig = await makeRig(t);
     const closing = await TcpBackend.start(t, (peer) => peer.end());
     const other = await TcpBackend.named(t, 'other');
@@ -161,7 +161,7 @@ export function retryTests(makeRig: RigFactory): void {
     assert.equal(rig.counters(name).retries, 0);
   });
 
-  test('an endpoint that accepts and resets is not given up for another either', async (t) => {
+  test('no other endpoint is tried after one has accepted and reset', async (t) => {
     const rig = await makeRig(t);
     const resetting = await TcpBackend.start(t, (peer) => peer.reset());
     const { name, port } = await rig.open('TCP', [resetting.endpoint]);

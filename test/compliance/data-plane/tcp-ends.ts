@@ -55,7 +55,7 @@ export function tcpEndTests(makeRig: RigFactory): void {
         assert.ok(client.bytes.equals(Buffer.from(request)));
       }),
     );
-    if (!rig.dialsBeginAnew) await rig.told('dialFailed', 3);
+    if (!rig.dialsBeginAnew) await rig.reported('dialFailed', 3);
   });
 
   test('a backend may end its direction and still get the whole rest', async (t) => {

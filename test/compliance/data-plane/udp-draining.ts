@@ -55,7 +55,7 @@ export function udpDrainingTests(makeRig: RigFactory): void {
     assert.equal(await client.ask('next'), 'staying');
   });
 
-  test('it ends at once when its endpoint goes for good, and the new one of its client stays', async (t) => {
+  test('a flow ends at once when its endpoint goes for good, and its client’s new flow stays', async (t) => {
     const { rig, leaving, staying, name, client, update } = await waiting(t, makeRig);
     await update([staying.endpoint], [leaving.endpoint]);
     assert.equal(await client.ask('next'), 'staying');

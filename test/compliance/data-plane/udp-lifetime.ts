@@ -136,7 +136,7 @@ export function udpLifetimeTests(makeRig: RigFactory): void {
     for (let i = 0; i < 3; i++) assert.equal(await (await UdpClient.connect(t, port)).ask('?'), second);
   });
 
-  test('a datagram that a local rule holds back harms no other', async (t) => {
+  test('a datagram that a local rule stops harms no other', async (t) => {
     const rig = await makeRig(t);
     const backend = await UdpBackend.echo(t);
     const { name, port } = await rig.open('UDP', [backend.endpoint], 60);
@@ -226,7 +226,7 @@ export function udpLifetimeTests(makeRig: RigFactory): void {
     const late = await UdpClient.connect(t, port);
     late.send('one more');
     await waitFor('the refusal', () => rig.counters(name).limited === 1);
-    assert.deepEqual(await rig.told('limited', 1), [{ name, client: '127.0.0.1', limit: 'flows-per-service' }]);
+    assert.deepEqual(await rig.reported('limited', 1), [{ name, client: '127.0.0.1', limit: 'flows-per-service' }]);
     for (const client of old) assert.equal(await client.ask('still'), 'still');
     assert.equal(late.received.length, 0);
     const other = await rig.open('UDP', [backend.endpoint]);
@@ -244,7 +244,7 @@ export function udpLifetimeTests(makeRig: RigFactory): void {
     const late = await UdpClient.connect(t, two.port);
     late.send('one more');
     await waitFor('the refusal', () => rig.counters(two.name).limited === 1);
-    assert.deepEqual(await rig.told('limited', 1), [{ name: two.name, client: '127.0.0.1', limit: 'flows-total' }]);
+    assert.deepEqual(await rig.reported('limited', 1), [{ name: two.name, client: '127.0.0.1', limit: 'flows-total' }]);
     // What a closed Service port had is free for the others.
     await rig.plane.close(one.name);
     assert.equal(await late.ask('now'), 'now');

@@ -106,7 +106,7 @@ class Chaos {
   }
 }
 
-test(`${CONNECTIONS} connections of all manners over dying backends: nobody gets a stranger’s byte, nothing is left behind`, async (t) => {
+test(`${CONNECTIONS} connections of all kinds over dying backends: no client gets another’s bytes, nothing is left behind`, async (t) => {
   const rig = await fastRig(t, { workers: 2 });
   const ports = await Promise.all(TCP_PORTS.map((name) => openPort(rig, name, [])));
   const udpPort = await openPort(rig, UDP_PORT, [], 'UDP');

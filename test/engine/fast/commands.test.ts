@@ -8,7 +8,7 @@ import { PATIENCE_MS } from '../../netns/wait.ts';
 import { ask, TcpBackend } from '../../support/tcp.ts';
 import { fastRig, openPort } from './rig.ts';
 
-test('whoever connects after an update is picked for by it, before this thread has turned', async (t) => {
+test('an update holds for the next client, before this thread has turned', async (t) => {
   const rig = await fastRig(t);
   const [old, young] = [await TcpBackend.named(t, 'old'), await TcpBackend.named(t, 'young')];
   const port = await openPort(rig, 'a/b', [old.endpoint]);

@@ -29,7 +29,7 @@ const LIMITS: readonly [how: string, wrapper: readonly string[], lower: (pid: nu
 ];
 
 for (const [how, wrapper, lower] of LIMITS) {
-  test(`out of descriptors, a limit ${how}: clients wait, nobody is lost, and it recovers by itself`, async (t) => {
+  test(`out of descriptors, a limit ${how}: clients wait, none is lost, and accepting resumes by itself`, async (t) => {
     const backend = await TcpBackend.echo(t);
     const plane = await startPlane(t, { args: [backend.endpoint.port], wrapper });
     const idle = (await plane.state()).descriptors ?? 0;

@@ -72,7 +72,7 @@ test('clients that connect while a worker is away wait for its successor', async
   assert.equal(await ask(port), 'here');
 });
 
-test('a worker that the system gives no thread for is tried again', async (t) => {
+test('a worker is started again later when the system gives no thread', async (t) => {
   const rig = await faultyRig(t, { workers: 1 });
   const port = await openPort(rig, 'a/b', [(await TcpBackend.named(t, 'here')).endpoint]);
   // A file on another machine: `new Worker` throws, as it does where there can be no more threads.
@@ -99,7 +99,7 @@ test('what changes while a worker is away holds for its successor', async (t) =>
   assert.deepEqual([...rig.plane.stats()].map(({ name }) => name).toSorted(), ['a/changes', 'a/comes']);
 });
 
-test('UDP flows of a worker that throws begin anew', async (t) => {
+test('UDP flows of a worker that throws are restarted by the next datagram', async (t) => {
   const rig = await faultyRig(t, { workers: 1 });
   const port = await openPort(rig, 'a/udp', [(await UdpBackend.echo(t)).endpoint], 'UDP');
   const client = await UdpClient.connect(t, port);
@@ -112,7 +112,7 @@ test('UDP flows of a worker that throws begin anew', async (t) => {
   await waitFor('no descriptor to be left behind', () => openDescriptors() <= descriptors);
 });
 
-test('who asks a worker that throws gets no answer, and does not wait for one', async (t) => {
+test('a question to a worker that throws gets no answer, and does not hang', async (t) => {
   const rig = await faultyRig(t, { workers: 1 });
   const backend = await UdpBackend.echo(t);
   const name = 'a/udp';
@@ -143,14 +143,14 @@ test('a worker that hangs is noticed and replaced', async (t) => {
   client.end();
 });
 
-test('a worker that hangs before it is at work is replaced, and the start waits for that', async (t) => {
+test('a worker that hangs while starting is replaced, and the start waits for that', async (t) => {
   const rig = await faultyRig(t, { clock: hurried, atFirst: 'hang' });
   assert.match(rig.log.of('error')[0]?.message ?? '', /stuck/);
   const port = await openPort(rig, 'a/b', [(await TcpBackend.named(t, 'here')).endpoint]);
   assert.equal(await ask(port), 'here');
 });
 
-test('an idle worker is not taken for a hanging one', async (t) => {
+test('an idle worker does not count as hanging', async (t) => {
   // Twice as fast, and only from the start on, which may take its time.
   let speed = 1;
   const after: Clock['after'] = (ms, callback) => systemClock.after(ms / speed, callback);

@@ -32,7 +32,7 @@ test('an open connection is reset', async (t) => {
   assert.equal(await endsBy(t, reset), 'ECONNRESET');
 });
 
-test('so is one with bytes that the peer has not taken', async (t) => {
+test('a connection with bytes that the peer has not taken is reset', async (t) => {
   const how = await endsBy(t, (socket) => {
     for (let i = 0; i < 64; i++) socket.write(Buffer.alloc(1 << 20));
     reset(socket);
@@ -40,7 +40,7 @@ test('so is one with bytes that the peer has not taken', async (t) => {
   assert.equal(how, 'ECONNRESET');
 });
 
-test('one whose direction is just being ended neither fails nor leaks its descriptor', async (t) => {
+test('a reset while a direction is being ended neither fails nor leaks the descriptor', async (t) => {
   for (const text of ['', 'last words']) {
     await endsBy(t, (socket) => {
       socket.end(text);
@@ -53,7 +53,7 @@ test('one whose direction is just being ended neither fails nor leaks its descri
   }
 });
 
-test('one whose direction has been ended is reset', async (t) => {
+test('a connection whose direction has ended is reset', async (t) => {
   await endsBy(t, (socket) => {
     socket.end();
     once(socket, 'finish').then(() => reset(socket));

@@ -38,7 +38,7 @@ async function isFree(t: TestContext, address: string, port: number): Promise<bo
   );
 }
 
-test('all addresses get one port, though the kernel first proposes some that are taken', async (t) => {
+test('all addresses get one port, even if the kernel first proposes ports that are taken', async (t) => {
   writeFileSync('/proc/sys/net/ipv4/ip_local_port_range', '40000 40003');
   t.after(() => writeFileSync('/proc/sys/net/ipv4/ip_local_port_range', '32768 60999'));
   // Of four, so that 16 proposals in a row of the kernel's are not this one: it draws them.
@@ -56,7 +56,7 @@ test('all addresses get one port, though the kernel first proposes some that are
   for (const port of [40000, 40001, 40002, 40003]) assert.ok(await isFree(t, '127.0.0.1', port));
 });
 
-test('an address that left between reading and binding is passed over, but one must remain', async (t) => {
+test('an address that left between reading and binding is skipped, but one must remain', async (t) => {
   const addresses = ['192.0.2.1', '127.0.0.1'];
   const { plane } = manualRig(t, {}, () => addresses);
   const port = await plane.open(SPEC, backends([(await UdpBackend.echo(t)).endpoint]));
@@ -66,7 +66,7 @@ test('an address that left between reading and binding is passed over, but one m
   await assert.rejects(plane.open(SPEC, backends([])), { code: 'address-unavailable' });
 });
 
-test('addresses are followed: a new one is bound, one that left ends with its flows', async (t) => {
+test('a new address is bound, and one that left ends with its flows', async (t) => {
   let addresses: readonly string[] = ['127.0.0.1'];
   const { plane, clock, events } = manualRig(t, {}, () => addresses);
   const port = await plane.open(SPEC, backends([(await UdpBackend.echo(t)).endpoint]));
@@ -84,7 +84,7 @@ test('addresses are followed: a new one is bound, one that left ends with its fl
   assert.deepEqual(events, []);
 });
 
-test('a port that is taken at a new address is told of, and tried again', async (t) => {
+test('a port that is taken at a new address is reported, and tried again', async (t) => {
   let addresses: readonly string[] = ['127.0.0.1'];
   const { plane, clock, events } = manualRig(t, {}, () => addresses);
   const port = await plane.open(SPEC, backends([(await UdpBackend.echo(t)).endpoint]));

@@ -41,7 +41,7 @@ test('after a standstill datagrams that came in time are delivered, by the flows
   await waitFor('all to end', () => [...rig.plane.stats()][0]?.counters.active === 0);
 });
 
-test('what comes before the backend socket is connected waits in order, up to 64 datagrams', async (t) => {
+test('datagrams wait in order until the backend socket is connected, up to 64', async (t) => {
   const clock = new ManualClock();
   const backend = await UdpBackend.start(t);
   const nobody = (): void => assert.fail('nothing is to be reported');

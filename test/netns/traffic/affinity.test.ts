@@ -54,14 +54,4 @@ describe('ClientIP affinity', () => {
       return (await backends(environment.client, service, 1))[0] !== first;
     });
   });
-
-  test('it can be switched on and off while running', async () => {
-    const service = await sticky(60);
-    const { affinitySeconds = 60, ...plain } = service;
-    assert.equal((await backends(environment.client, service)).length, 1);
-    environment.write(plain);
-    await waitFor('every backend answers', async () => (await backends(environment.client, service)).length === 3);
-    environment.write({ ...plain, affinitySeconds });
-    await waitFor('one backend answers', async () => (await backends(environment.client, service)).length === 1);
-  });
 });

@@ -92,7 +92,7 @@ describe('endpoints of two nodes with the number of a NodePort', () => {
     assert.deepEqual(await asked(environment.node, BRIDGE_ADDRESS, nodePort, 1), ['node', 'outside'], 'by NodePort');
   });
 
-  test("what comes in for an endpoint's own address and port is for that endpoint", async () => {
+  test("packets for an endpoint's own address and port go to that endpoint", async () => {
     assert.deepEqual(await asked(environment.outside, NODE_ADDRESS, nodePort, 0), ['node']);
     assert.deepEqual(await asked(environment.client, OUTSIDE_ADDRESS, nodePort, 0), ['outside']);
     assert.deepEqual(await asked(environment.node, NODE_ADDRESS, nodePort, 0), ['node']);

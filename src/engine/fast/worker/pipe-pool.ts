@@ -1,13 +1,13 @@
 import { pipe, resizePipe } from '../../../sys/descriptor.ts';
 import type { EventLoop } from './event-loop.ts';
 
-/** What one splice can move. 64 KiB, the kernel's default, gave two thirds of the throughput. */
+/** What one splice can move. The kernel's default of 64 KiB gave two thirds of the throughput. */
 const PIPE_BYTES = 1 << 20;
 
 /** A smaller pipe moves less in a call than copying does. */
 const MIN_PIPE_BYTES = 64 << 10;
 
-/** Idle pipes kept for the next turn; a pipe costs two descriptors, and 6 µs to open and enlarge. */
+/** Idle pipes kept for later; a pipe costs two descriptors, and 6 µs to open and enlarge. */
 const MAX_IDLE = 16;
 
 export interface Pipe {
@@ -17,9 +17,9 @@ export interface Pipe {
 }
 
 /**
- * Pipes for splicing. A stream has one only while bytes are inside, so a few serve all streams of a worker; more are
- * in use only while receivers are slower than senders. These may hold `max`. One more goes to streams that do not stall,
- * so that slow readers never keep the others from splicing. Whoever gets none copies instead.
+ * Pipes for splicing. A stream has a pipe only while bytes are inside, so a few serve all streams of a worker; more are in
+ * use only while receivers are slower than senders. Such streams may hold `max` pipes. One more pipe is for streams that
+ * do not stall, so that slow readers never keep the others from splicing. A stream that gets no pipe copies.
  */
 export class PipePool {
   readonly #loop: EventLoop;
@@ -35,17 +35,17 @@ export class PipePool {
     this.#descriptorCeiling = descriptorCeiling;
   }
 
-  /** `undefined` when there is none to be had. */
+  /** `undefined` when there is none. */
   take(): Pipe | undefined {
     return this.#idle.pop() ?? this.#openPipe();
   }
 
-  /** Only the last is left, or in use: it must not hold more than can be copied, and nothing once its stream stalls. */
+  /** Only the last pipe is left or in use: its stream may put in no more than can be copied, and nothing once it stalls. */
   get areScarce(): boolean {
     return this.#open - this.#idle.length > this.#max;
   }
 
-  /** One that was opened elsewhere, with bytes inside. */
+  /** Takes over a pipe of another process, with bytes inside. */
   adopt({ readEnd, writeEnd }: { readonly readEnd: number; readonly writeEnd: number }): Pipe {
     this.#open++;
     this.#loop.own(readEnd);
@@ -59,7 +59,7 @@ export class PipePool {
     else this.discard(pipe);
   }
 
-  /** For a pipe with bytes inside that nobody wants any more. */
+  /** Closes a pipe; bytes inside are lost. */
   discard({ readEnd, writeEnd }: Pipe): void {
     this.#open--;
     this.#loop.close(readEnd);
@@ -74,7 +74,7 @@ export class PipePool {
     this.#open++;
     const opened = { readEnd, writeEnd, capacity: resizePipe(writeEnd, PIPE_BYTES) };
     if (opened.capacity >= MIN_PIPE_BYTES && writeEnd < this.#descriptorCeiling) return opened;
-    // The user's pipes have all the memory they may have, or descriptors run short.
+    // The pipes of this user have reached their limit of memory, or descriptors run short.
     this.discard(opened);
     return undefined;
   }

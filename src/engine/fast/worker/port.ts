@@ -8,39 +8,15 @@ import {
 import { type Departure, Departures } from '../../../services/departures.ts';
 import type { PickerRecord } from '../../../services/picker.ts';
 import { EPOLLIN } from '../../../sys/epoll.ts';
-import {
-  describeErrno,
-  ECONNREFUSED,
-  EHOSTDOWN,
-  EHOSTUNREACH,
-  ENETDOWN,
-  ENETUNREACH,
-  ETIMEDOUT,
-  must,
-} from '../../../sys/sys-error.ts';
+import { describeErrno, errnoName, must } from '../../../sys/sys-error.ts';
 import { TokenBucket } from '../../../util/token-bucket.ts';
+import { dialFailureOf, FAILURE_COUNTER } from '../../errors.ts';
 import { Deadline } from './deadlines.ts';
 import { Endpoints, type Target } from './endpoints.ts';
 import type { Handler } from './event-loop.ts';
 import { COUNTER, type CountedBackends, type CounterBlocks, type PortEvent, type PortId } from './protocol.ts';
 import type { LiveRecord } from './records.ts';
 import type { WorkerContext } from './worker-context.ts';
-
-const FAILURE_COUNTER = {
-  refused: 'failedRefused',
-  timeout: 'failedTimeout',
-  unreachable: 'failedUnreachable',
-  other: 'failedOther',
-} as const satisfies Record<DialFailure, Counter>;
-
-const FAILURES: ReadonlyMap<number, DialFailure> = new Map([
-  [ECONNREFUSED, 'refused'],
-  [ETIMEDOUT, 'timeout'],
-  [EHOSTUNREACH, 'unreachable'],
-  [EHOSTDOWN, 'unreachable'],
-  [ENETUNREACH, 'unreachable'],
-  [ENETDOWN, 'unreachable'],
-]);
 
 /**
  * How many events of one Service port the main thread gets. Counters count everything; events are for the log, and a
@@ -143,7 +119,7 @@ export class Port {
   }
 
   dialFailed(target: Target, errno: number): DialFailure {
-    const reason = FAILURES.get(errno) ?? 'other';
+    const reason = dialFailureOf(errnoName(errno));
     this.#dialFailed(target, reason, describeErrno(errno));
     return reason;
   }

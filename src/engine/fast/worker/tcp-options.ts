@@ -10,8 +10,8 @@ import {
 } from '../../../sys/socket.ts';
 
 /**
- * For both sides of a connection; accepted sockets have them from their listener. No delay, and keepalive every 15 s, are
- * what Go's `net` package sets by default, and so what upstream has.
+ * For both sides of a connection; accepted sockets inherit them from their listener. Go's `net` package, and so upstream,
+ * sets no delay and a keepalive every 15 s by default.
  */
 export const TCP_OPTIONS: readonly SocketOption[] = [
   { level: IPPROTO_TCP, name: TCP_NODELAY, value: 1 },

@@ -1,17 +1,17 @@
 import type { EventLoop, Task } from './event-loop.ts';
 
-/** For all streams together, those that have events and those that wait one such share each: a few milliseconds. */
+/** Streams with events share this much per turn, and waiting streams as much again: a few milliseconds. */
 const BYTES_PER_TURN = 4 << 20;
 
-/** What a stream may move when it has the loop to itself, so that others wait for under a millisecond. */
+/** For a stream that has the loop to itself: others wait under a millisecond for it. */
 const LARGEST_PORTION = 1 << 20;
 
-/** What it may move in any case: a message is not held up by what others have moved. */
+/** In any case, so that what others have moved does not delay a message. */
 const SMALLEST_PORTION = 64 << 10;
 
 /**
- * Shares each turn of the loop among the streams of a worker, so that a turn stays short however many of them could go on
- * for ever. A stream that has spent its portion waits behind those that did so before.
+ * Shares each turn of the loop among the streams of a worker, so that a turn stays short however many streams have more
+ * bytes to move. A stream that has spent its portion queues behind those that wait already.
  */
 export class TurnShare implements Task {
   readonly #loop: EventLoop;
@@ -25,8 +25,8 @@ export class TurnShare implements Task {
   }
 
   /**
-   * Bytes that a stream may move now. The more were moved in this turn, the fewer, unless it has waited: smaller pieces
-   * cost more, and those who wait in line need not share.
+   * Bytes that a stream may move now: the fewer, the more were moved in this turn. A stream from the queue gets the largest
+   * portion, because smaller pieces cost more.
    */
   portion(): number {
     if (this.#turn !== this.#loop.turns) this.#begin();
@@ -39,7 +39,7 @@ export class TurnShare implements Task {
     this.#left -= bytes;
   }
 
-  /** It has spent its portion: runs in a later turn, the first of them that has room. */
+  /** It has spent its portion: runs in the first later turn that has room. */
   await(stream: Task): void {
     if (this.#waiting.push(stream) === 1) this.#loop.inNextTurn(this);
   }

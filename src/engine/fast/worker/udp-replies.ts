@@ -13,7 +13,7 @@ interface ReplySocket {
   readonly port: { count(counter: 'limited', target: undefined, amount: number): void };
 }
 
-/** Gathers replies of many flows during a turn, and sends them with one call per listening socket. */
+/** Gathers the replies of many flows during a turn, and sends them with one call per listening socket. */
 export class UdpReplies implements Task {
   /** By the last {@link take}. */
   takenBytes = 0;

@@ -21,7 +21,7 @@ class Recorded extends Deadline {
   }
 }
 
-test('what waits for different delays is due in its own time, once', () => {
+test('deadlines of different delays expire in their own time, once', () => {
   const [deadlines, due] = [new Deadlines(), [] as string[]];
   deadlines.after(100).start(new Recorded(due, 'a'), 0);
   deadlines.after(20).start(new Recorded(due, 'b'), 50);
@@ -37,7 +37,7 @@ test('what waits for different delays is due in its own time, once', () => {
   assert.equal(deadlines.firstDueMs(), Number.POSITIVE_INFINITY);
 });
 
-test('starting again puts it off, also into another list; cancelling twice is allowed', () => {
+test('starting again postpones a deadline, also into another list; cancelling twice is allowed', () => {
   const [deadlines, due] = [new Deadlines(), [] as string[]];
   const [a, b] = [new Recorded(due, 'a'), new Recorded(due, 'b')];
   deadlines.after(100).start(a, 0);
@@ -54,7 +54,7 @@ test('starting again puts it off, also into another list; cancelling twice is al
   assert.deepEqual(due, ['b']);
 });
 
-test('one that starts again when it is due waits for the next time, even without any delay', () => {
+test('a deadline that restarts when it is due waits for the next time, even without delay', () => {
   const [deadlines, due] = [new Deadlines(), [] as string[]];
   const list = deadlines.after(0);
   const again: Recorded = new Recorded(due, 'again', () => list.start(again, 5));
@@ -65,7 +65,7 @@ test('one that starts again when it is due waits for the next time, even without
   assert.deepEqual(due, ['again', 'again']);
 });
 
-test('one that cancels another which is due at the same time is obeyed', () => {
+test('a deadline may cancel another that is due at the same time', () => {
   const [deadlines, due] = [new Deadlines(), [] as string[]];
   const list = deadlines.after(10);
   const victim = new Recorded(due, 'victim');

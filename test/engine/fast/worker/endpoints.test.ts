@@ -64,7 +64,7 @@ test('an endpoint that drains and comes back counts in one place, with the objec
   assert.deepEqual(read(), ['10.0.0.1:80 4', '10.0.0.3:80 1']);
 });
 
-test('an endpoint that an update has not brought is served all the same, without counters, and reported once', () => {
+test('an endpoint that no update has brought is served without counters, and reported once', () => {
   const { counters, endpoints, strangers, update, count, pick } = table();
   // As if an update had been lost: this side has never heard of the endpoint.
   counters.follow({ endpoints: [endpoint(1)], affinity: { type: 'None' } });

@@ -37,7 +37,7 @@ test('a descriptor that cannot be watched is reported as such, and the worker go
   assert.deepEqual(reports.at(-1), answer(0, {}));
 });
 
-test('commands for ports that are not open are answered all the same', (t) => {
+test('commands for ports that are not open are answered', (t) => {
   const { reports, tell } = engineRig(t);
   tell({ kind: 'close', question: 3, port: 9 });
   const counters = new PortCounters(counterMemory());
@@ -53,7 +53,7 @@ test('questions about ports that are not open are answered, with nothing', (t) =
   assert.deepEqual(reports.slice(1), [answer(1, { endpoint: undefined }), answer(2, { connections: [] })]);
 });
 
-test('of a turn it tells when one has been taken, in which whoever waited was let in', async (t) => {
+test('a question for a turn is answered after a whole turn, in which waiting clients were accepted', async (t) => {
   const { engine, reports, open, tell } = engineRig(t);
   const { fd, localPort } = openListenSocket(
     listenSpec({ name: 'a/b', protocol: 'TCP', address: '127.0.0.1', port: 0 }),
@@ -108,7 +108,7 @@ test('commands are obeyed in the order in which they were sent, also when closin
   });
 });
 
-test('a port that closes lets in all who have connected, and few of them per turn', async (t) => {
+test('a closing port accepts all clients that have connected, a few per turn', async (t) => {
   const { engine, reports, open, tell } = engineRig(t);
   const { fd, localPort } = openListenSocket(
     listenSpec({ name: 'a/b', protocol: 'TCP', address: '127.0.0.1', port: 0 }),

@@ -103,7 +103,7 @@ test('the table of owners tells which descriptors the worker has open', (t) => {
   assert.equal(owners.indexOf(OWNER), -1);
 });
 
-test('work put off runs in the next turn, which does not wait; work for the end runs in this turn', (t) => {
+test('postponed work runs in the next turn, which does not wait; work for the end runs in this turn', (t) => {
   const { loop } = rig(t);
   const seen: string[] = [];
   const task = { run: () => seen.push('next') };
@@ -154,7 +154,7 @@ test('after a standstill ready events are handled before any deadline expires, h
   assert.deepEqual({ handled, due: Waiting.due }, { handled: 400, due: 1 });
 });
 
-test('what begins after a standstill in the middle of a turn has its whole time', (t) => {
+test('a deadline that starts after a standstill in the middle of a turn has its whole time', (t) => {
   const { clock, loop, pair, watch, waitFor } = rig(t);
   for (const onEvent of [() => clock.advance(400), () => waitFor(250)]) {
     const [fd, peer] = pair();

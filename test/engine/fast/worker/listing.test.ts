@@ -74,7 +74,7 @@ function busyRig(t: TestContext, flows: number) {
   };
 }
 
-test(`between two pieces of a list of ${FLOWS} a worker serves whoever comes`, (t) => {
+test(`between two pages of a list of ${FLOWS} a worker serves new clients`, (t) => {
   const { engine, tell, taken, visit, counters, clients } = busyRig(t, FLOWS);
   const listed: string[] = [];
   let pieces = 0;
@@ -100,7 +100,7 @@ test(`between two pieces of a list of ${FLOWS} a worker serves whoever comes`, (
   assert.ok(pieces >= FLOWS / 128);
 });
 
-test('however many ask at once, there is one piece in a turn, and a turn for whoever comes', (t) => {
+test('however many lists are asked for, there is one page per turn, and new clients are served', (t) => {
   const { engine, tell, taken, visit, counters } = busyRig(t, 300);
   const questions = [1, 2, 3, 4, 5];
   tell(...questions.map((question) => ({ kind: 'list', question, port: 1, from: 0 }) as const));
@@ -116,7 +116,7 @@ test('however many ask at once, there is one piece in a turn, and a turn for who
   }
 });
 
-test('a port’s few connections are looked for a piece at a time, too', (t) => {
+test('a port’s few connections among many are searched a page at a time, too', (t) => {
   const { engine, tell, taken, visitIdle } = busyRig(t, 5000);
   const client = visitIdle();
   engine.turn(100);

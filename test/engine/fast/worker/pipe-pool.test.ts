@@ -20,7 +20,7 @@ function openDescriptors(): number {
   return readdirSync('/proc/self/fd').length;
 }
 
-test('pipes are large, at most so many and one more, and used again', (t) => {
+test('pipes are large, limited to the maximum and one more, and reused', (t) => {
   const pool = poolOf(t, 1);
   const one = pool.take();
   assert.equal(pool.areScarce, false);
@@ -33,7 +33,7 @@ test('pipes are large, at most so many and one more, and used again', (t) => {
   assert.equal(pool.take(), one);
 });
 
-test('one that still holds bytes is closed, and another may be opened for it', (t) => {
+test('a pipe that still holds bytes is closed, and makes room for another', (t) => {
   const pool = poolOf(t, 1);
   const before = openDescriptors();
   pool.discard(pool.take() as Pipe);
@@ -41,7 +41,7 @@ test('one that still holds bytes is closed, and another may be opened for it', (
   assert.notEqual(pool.take(), undefined);
 });
 
-test('a few stay open for the next time, the others are closed', (t) => {
+test('a few idle pipes stay open, the others are closed', (t) => {
   const pool = poolOf(t, 40);
   const before = openDescriptors();
   const pipes = Array.from({ length: 40 }, () => pool.take() as Pipe);
@@ -49,7 +49,7 @@ test('a few stay open for the next time, the others are closed', (t) => {
   assert.equal(openDescriptors(), before + 2 * 16);
 });
 
-test('when descriptors run short there is none, and nothing is left behind', (t) => {
+test('when descriptors run short there is no pipe, and nothing is left behind', (t) => {
   const pool = poolOf(t, 40, 3);
   const before = openDescriptors();
   assert.equal(pool.take(), undefined);

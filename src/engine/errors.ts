@@ -1,0 +1,55 @@
+import {
+  type Counter,
+  type DialFailure,
+  ListenError,
+  type ListenErrorCode,
+  type ListenSpec,
+} from '../model/data-plane.ts';
+
+/** The errno of a Node error, such as `EADDRINUSE`, or `''`. */
+export function errnoOf(err: unknown): string {
+  return err instanceof Error && 'code' in err && typeof err.code === 'string' ? err.code : '';
+}
+
+const LISTEN_ERRORS: ReadonlyMap<string, readonly [code: ListenErrorCode, what: string]> = new Map([
+  ['EADDRINUSE', ['address-in-use', 'another program has the port']],
+  ['EADDRNOTAVAIL', ['address-unavailable', 'that is not an address of this node']],
+  ['EMFILE', ['descriptors', 'this process has no file descriptor left; raise its limit']],
+  ['ENFILE', ['descriptors', 'this machine has no file descriptor left']],
+]);
+
+export function toListenError(spec: ListenSpec, err: unknown): ListenError {
+  if (err instanceof ListenError) return err;
+  const [code, what] = LISTEN_ERRORS.get(errnoOf(err)) ?? ['failed', String(err)];
+  return listenError(spec, code, what, { cause: err });
+}
+
+export function listenError(
+  { name, protocol, address, port }: ListenSpec,
+  code: ListenErrorCode,
+  what: string,
+  options?: ErrorOptions,
+): ListenError {
+  return new ListenError(code, `cannot listen on ${protocol} ${address} port ${port} for ${name}: ${what}`, options);
+}
+
+const DIAL_FAILURES: ReadonlyMap<string, DialFailure> = new Map([
+  ['ECONNREFUSED', 'refused'],
+  ['ETIMEDOUT', 'timeout'],
+  ['EHOSTUNREACH', 'unreachable'],
+  ['EHOSTDOWN', 'unreachable'],
+  ['ENETUNREACH', 'unreachable'],
+  ['ENETDOWN', 'unreachable'],
+]);
+
+/** Why an endpoint did not answer, by the errno's name. */
+export function dialFailureOf(errno: string): DialFailure {
+  return DIAL_FAILURES.get(errno) ?? 'other';
+}
+
+export const FAILURE_COUNTER = {
+  refused: 'failedRefused',
+  timeout: 'failedTimeout',
+  unreachable: 'failedUnreachable',
+  other: 'failedOther',
+} as const satisfies Record<DialFailure, Counter>;

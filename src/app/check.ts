@@ -6,7 +6,7 @@ import { UsageError } from '../config/usage-error.ts';
 import { defaultWorkers } from '../engine/fast/create.ts';
 import { localAddresses } from '../kernel/addresses.ts';
 import { readRegularFile } from '../kernel/files.ts';
-import { createExec } from '../kernel/iptables/exec.ts';
+import { createExec, type Exec } from '../kernel/iptables/exec.ts';
 import type { Tools } from '../kernel/iptables/flavour.ts';
 import { createIptables } from '../kernel/iptables/iptables.ts';
 import type { IpFamily } from '../model/address.ts';
@@ -108,31 +108,9 @@ function machineChecks(config: Config, known: KnownServices): readonly Check[] {
       name: 'families',
       run: async () => {
         if (tools === undefined) return [];
-        const offer = offerInEmptyNamespace(exec, tools);
-        const iptables = await createIptables({ flavour: config.iptablesMode, exec, log: new FindingsLog('') });
-        const address = (family: IpFamily) => node.address(family);
-        try {
-          const wanted = familiesOf(config.bindAddress, localAddresses).map(({ family }) => family);
-          const probe = async (family: IpFamily) => {
-            const result = await offer(family, natProbeText(family));
-            // "can't initialize ip6tables table `nat': Table does not exist" is the message of the legacy tools.
-            const isMissing = result.outcome === 'unknown' && result.err.includes('does not exist');
-            if (result.outcome === 'refused' || isMissing) throw new IptablesError('refused', result.err);
-          };
-          const served = new ServedFamilies({ families: wanted, address, probe, clock, log: new FindingsLog('') });
-          await served.begin();
-          families = served.active;
-          // A node without an address of a family is nothing unusual; one that cannot have rules for it is.
-          const other = wanted.find((family) => !families.includes(family) && address(family) !== undefined);
-          const findings = await checkFamilies({
-            served: families.map((family) => ({ family, address: address(family) ?? config.bindAddress })),
-            leftOut: other && (await served.whyNot(other)),
-            readRules: (family) => iptables.save(family, 'nat'),
-          });
-          return [...findings, ...log.findings];
-        } catch (error) {
-          return [fail(messageOf(error), 'see --bind-address')];
-        }
+        const checked = await servedFamilies(config, node, exec, tools);
+        families = checked.families;
+        return [...checked.findings, ...log.findings];
       },
     },
     { name: 'kernel rules', run: () => (tools ? checkKernelRules(offerInEmptyNamespace(exec, tools), families) : []) },
@@ -153,6 +131,41 @@ function machineChecks(config: Config, known: KnownServices): readonly Check[] {
     // koffi's addon, which may not load here, is not imported before this check.
     { name: 'engine', run: () => checkEngine(config, async () => (await import('../sys/self-check.ts')).selfCheck()) },
   ];
+}
+
+/** The families that a run would serve; both where that is not known. */
+async function servedFamilies(
+  { bindAddress, iptablesMode }: Config,
+  node: ThisNode,
+  exec: Exec,
+  tools: Tools,
+): Promise<{ readonly families: readonly IpFamily[]; readonly findings: readonly Finding[] }> {
+  const quiet = new FindingsLog('');
+  const iptables = await createIptables({ flavour: iptablesMode, exec, log: quiet });
+  const address = (family: IpFamily) => node.address(family);
+  const offer = offerInEmptyNamespace(exec, tools);
+  const probe = async (family: IpFamily) => {
+    const result = await offer(family, natProbeText(family));
+    // "can't initialize ip6tables table `nat': Table does not exist" is the message of the legacy tools.
+    const isMissing = result.outcome === 'unknown' && result.err.includes('does not exist');
+    if (result.outcome === 'refused' || isMissing) throw new IptablesError('refused', result.err);
+  };
+  try {
+    const wanted = familiesOf(bindAddress, localAddresses).map(({ family }) => family);
+    const served = new ServedFamilies({ families: wanted, address, probe, clock, log: quiet });
+    await served.begin();
+    const families = served.active;
+    // A node without an address of a family is nothing unusual; one that cannot have rules for it is.
+    const other = wanted.find((family) => !families.includes(family) && address(family) !== undefined);
+    const findings = await checkFamilies({
+      served: families.map((family) => ({ family, address: address(family) ?? bindAddress })),
+      leftOut: other && (await served.whyNot(other)),
+      readRules: (family) => iptables.save(family, 'nat'),
+    });
+    return { families, findings };
+  } catch (error) {
+    return { families: FAMILIES, findings: [fail(messageOf(error), 'see --bind-address')] };
+  }
 }
 
 async function checkEngine(

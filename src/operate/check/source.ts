@@ -174,7 +174,7 @@ export async function listServices(
   const log = new FindingsLog('correct the Service');
   const list = new ObjectStore(resource, log).beginList();
   const dueAt = clock.now() + SERVICES_MS;
-  let incomplete: string | undefined;
+  let failure: unknown;
   let next = '';
   try {
     for (let pages = 0; pages === 0 || next !== ''; pages++) {
@@ -186,17 +186,19 @@ export async function listServices(
       next = page.next;
     }
   } catch (error) {
-    incomplete = messageOf(error);
+    failure = error;
   }
   const changes = list.finish();
   const objects = changes === 'unconfirmed' ? [] : changes;
   const services = objects.flatMap(({ value }) => (value?.kind === 'Service' ? value.value : []));
   const size = sizeOf(services);
-  if (incomplete !== undefined && services.length === 0) {
-    return { services, findings: [fail(`Services cannot be listed: ${incomplete}`, UNWELL)] };
+  let summary = ok(size);
+  if (failure instanceof ApiError && failure.status !== undefined && services.length === 0) {
+    summary = fail(`Services cannot be listed: ${failure.message}`, UNWELL);
+  } else if (failure !== undefined) {
+    const found = `${size}, but not all of them: ${messageOf(failure)}`;
+    summary = warn(found, `the checks of ports know only these; ${UNWELL}`);
   }
-  const advice = `the checks of ports know only these; ${UNWELL}`;
-  const summary = incomplete === undefined ? ok(size) : warn(`${size}, but not all of them: ${incomplete}`, advice);
   // Who may write a Service must not be able to make the whole check fail.
   const invalid = log.findings.map((finding): Finding => ({ ...finding, level: 'warn' }));
   if (invalid.length <= SHOWN) return { services, findings: [summary, ...invalid] };

@@ -51,10 +51,13 @@ export const TROUBLES: readonly Trouble[] = [
   },
 ];
 
+const TROUBLE_COUNTERS = TROUBLES.flatMap(({ counters }) => counters);
+
 /** How long a trouble makes a Service degraded. */
 const TROUBLE_MS = 60_000;
 
 const NOTHING: Readonly<Counters> = noCounters();
+const NEVER = TROUBLES.map(() => Number.NEGATIVE_INFINITY);
 const MAX_SAMPLES = HISTORY_MS / SAMPLE_MS;
 
 export interface TrafficSamplerOptions {
@@ -148,7 +151,7 @@ export class TrafficSampler {
     onSample();
     const seen = new Map<ListenerId, Seen>();
     const totals = noCounters();
-    let rates = NO_RATES;
+    const rates = { ...NO_RATES };
     const stats = dataPlane.stats()[Symbol.iterator]();
     await inSlices(clock, () => {
       const next = stats.next();
@@ -157,7 +160,10 @@ export class TrafficSampler {
       const look = this.#look(this.#seen.get(id), counters);
       seen.set(id, look);
       addTo(totals, counters);
-      if (look.rates !== NO_RATES) rates = addRates(rates, look.rates);
+      rates.connections += look.rates.connections;
+      rates.receivedBytes += look.rates.receivedBytes;
+      rates.sentBytes += look.rates.sentBytes;
+      rates.failures += look.rates.failures;
       return true;
     });
     this.#beganMs = beganMs;
@@ -170,19 +176,16 @@ export class TrafficSampler {
 
   /** As if it had counted this when the period began. */
   #firstLook(counters: Readonly<Counters>): Seen {
-    const troubledAt = TROUBLES.map(() => Number.NEGATIVE_INFINITY);
-    return { atMs: this.#beganMs, counters: { ...counters }, rates: NO_RATES, troubledAt };
+    return { atMs: this.#beganMs, counters: { ...counters }, rates: NO_RATES, troubledAt: NEVER };
   }
 
   #look(known: Seen | undefined, counters: Readonly<Counters>): Seen {
     const atMs = this.#options.clock.now();
-    if (known !== undefined && COUNTERS.every((name) => counters[name] === known.counters[name])) {
-      return { ...known, atMs, rates: NO_RATES };
-    }
-    const isContinued =
-      known !== undefined && COUNTERS.every((n) => n === 'active' || counters[n] >= known.counters[n]);
-    const last = isContinued ? known : this.#firstLook(NOTHING);
+    const change = known === undefined ? 'reset' : changeOf(known.counters, counters);
+    if (known !== undefined && change === 'none') return { ...known, atMs, rates: NO_RATES };
+    const last = known !== undefined && change === 'growth' ? known : this.#firstLook(NOTHING);
     const perSecond = 1_000 / Math.max(1, atMs - last.atMs);
+    const hasGrown = (name: Counter) => counters[name] > last.counters[name];
     return {
       atMs,
       counters: { ...counters },
@@ -192,9 +195,20 @@ export class TrafficSampler {
         sentBytes: (counters.sentBytes - last.counters.sentBytes) * perSecond,
         failures: (failuresOf(counters) - failuresOf(last.counters)) * perSecond,
       },
-      troubledAt: TROUBLES.map(({ counters: names }, at) =>
-        names.some((name) => counters[name] > last.counters[name]) ? atMs : (last.troubledAt[at] as number),
-      ),
+      troubledAt: TROUBLE_COUNTERS.some(hasGrown)
+        ? TROUBLES.map(({ counters: names }, at) => (names.some(hasGrown) ? atMs : (last.troubledAt[at] as number)))
+        : last.troubledAt,
     };
   }
+}
+
+/** `reset`: a counter has fallen, so the listener counts from zero. One pass, as there are ten thousand listeners. */
+function changeOf(before: Readonly<Counters>, now: Readonly<Counters>): 'none' | 'growth' | 'reset' {
+  let change: 'none' | 'growth' = 'none';
+  for (const name of COUNTERS) {
+    if (now[name] === before[name]) continue;
+    if (now[name] < before[name] && name !== 'active') return 'reset';
+    change = 'growth';
+  }
+  return change;
 }

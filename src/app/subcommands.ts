@@ -2,12 +2,11 @@ import { writeSync } from 'node:fs';
 import { PROGRAM } from '../config/version.ts';
 import { endProcess } from '../kernel/process.ts';
 import { type Command, command, type Terminal, type Tools } from '../operate/command/command.ts';
-import { DRAIN } from '../operate/command/drain.ts';
+import { DRAIN, UNDRAIN } from '../operate/command/drain.ts';
 import { EXPLAIN } from '../operate/command/explain.ts';
 import { LIST } from '../operate/command/list/list.ts';
 import { LOG_LEVEL } from '../operate/command/log-level.ts';
 import { SHOW_VERSION } from '../operate/command/show-version.ts';
-import { UNDRAIN } from '../operate/command/undrain.ts';
 import { connectControl } from '../operate/control/client.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
 

@@ -1,7 +1,7 @@
 import { stringify } from 'yaml';
 import { printable } from '../util/text.ts';
+import { SETTINGS } from './flags.ts';
 import { object } from './setting.ts';
-import { SETTINGS } from './settings.ts';
 import { FileError, suggest, UsageError } from './usage-error.ts';
 
 const API_VERSION = 'kubeproxy.config.k8s.io/v1alpha1';

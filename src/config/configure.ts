@@ -12,9 +12,8 @@ import {
   readConfigurationFile,
 } from './configuration-file.ts';
 import { formatDuration } from './duration.ts';
-import { FLAGS } from './flags.ts';
+import { FLAGS, SETTINGS, type SettingValues } from './flags.ts';
 import type { Setting } from './setting.ts';
-import { SETTINGS, type SettingValues } from './settings.ts';
 import { UsageError } from './usage-error.ts';
 import { collide } from './values.ts';
 

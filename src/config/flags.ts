@@ -1,4 +1,5 @@
 import { endpointName } from '../model/endpoint.ts';
+import { ACCEPTED_FLAGS, FIELDS_WITHOUT_FLAG } from './accepted.ts';
 import {
   BOOLEAN,
   type Flag,
@@ -10,6 +11,7 @@ import {
   one,
   oneOf,
   pointer,
+  type Setting,
   TEXT,
   text,
   time,
@@ -322,3 +324,14 @@ export const FLAGS = {
     }),
   }),
 } satisfies Record<string, Flag<unknown>>;
+
+const WITH_FLAG = { ...FLAGS, ...ACCEPTED_FLAGS };
+
+/**
+ * The one table that flags, configuration file, `--write-config-to`, `/configz` and docs/flags.md come from: settings
+ * with an effect, then those that are only accepted, then those that have a field but no flag.
+ */
+export const SETTINGS: Readonly<Record<string, Setting<unknown>>> = { ...WITH_FLAG, ...FIELDS_WITHOUT_FLAG };
+
+export type FlagName = keyof typeof WITH_FLAG;
+export type SettingValues = { readonly [N in FlagName]: ReturnType<(typeof WITH_FLAG)[N]['parse']> };

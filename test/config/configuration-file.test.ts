@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { effectiveConfiguration } from '../../src/config/configuration-file.ts';
-import { SETTINGS } from '../../src/config/settings.ts';
+import { SETTINGS } from '../../src/config/flags.ts';
 import { parseDocuments } from '../../src/util/yaml.ts';
 import { parseCommandLine } from '../support/command-line.ts';
 

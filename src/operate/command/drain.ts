@@ -8,11 +8,9 @@ import { messageOf } from '../../util/text.ts';
 import { sleep } from '../../util/wait.ts';
 import type { EndpointUser, EndpointUsers } from '../control/endpoint-users.ts';
 import type { Control } from '../control/protocol.ts';
-import { askOne } from './ask-one.ts';
 import { command, type Terminal } from './command.ts';
-import { CONTROL_SOCKET } from './control-options.ts';
-import { parseEndpoint } from './endpoint-argument.ts';
-import { oneColumnEach } from './format/text.ts';
+import { oneColumnEach } from './format.ts';
+import { askOne, CONTROL_SOCKET, parseEndpoint } from './shared.ts';
 
 /** An endpoint may belong to very many Services; so many of them are named. */
 const NAMED = 10;
@@ -58,6 +56,20 @@ export const DRAIN = command({
     } finally {
       restore();
     }
+  },
+});
+
+export const UNDRAIN = command({
+  name: 'undrain',
+  summary: 'give a drained endpoint new connections again',
+  argument: 'IP:PORT',
+  options: CONTROL_SOCKET,
+  run: async (given, terminal, { connect }) => {
+    const endpoint = parseEndpoint(given.argument);
+    const name = endpointName(endpoint);
+    const { wasDrained } = await askOne(connect(given['control-socket']), 'undrain', { endpoint });
+    terminal.out(wasDrained ? `${name} gets new connections again.\n` : `${name} was not drained.\n`);
+    return 0;
   },
 });
 

@@ -3,15 +3,10 @@ import { type Address, familyOf, parseAddress } from '../../model/address.ts';
 import { endpointName } from '../../model/endpoint.ts';
 import type { CandidateView, Explanation, ListenerView, Question, ServiceView } from '../../model/view.ts';
 import type { Control } from '../control/protocol.ts';
-import { askOne } from './ask-one.ts';
-import { warnOfCaveats } from './caveats.ts';
 import { command } from './command.ts';
-import { CONTROL_SOCKET, JSON_OUTPUT } from './control-options.ts';
-import { parseEndpoint } from './endpoint-argument.ts';
-import { shortDuration } from './format/duration.ts';
-import { printableJson } from './format/json.ts';
-import { oneColumnEach } from './format/text.ts';
+import { oneColumnEach, printableJson, shortDuration } from './format.ts';
 import { isSelected, selectionOf } from './list/selection.ts';
+import { askOne, CONTROL_SOCKET, JSON_OUTPUT, parseEndpoint, warnOfCaveats } from './shared.ts';
 
 export const EXPLAIN = command({
   name: 'explain',

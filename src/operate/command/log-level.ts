@@ -1,8 +1,7 @@
 import { UsageError } from '../../config/usage-error.ts';
 import { integer } from '../../config/values.ts';
-import { askOne } from './ask-one.ts';
 import { command } from './command.ts';
-import { CONTROL_SOCKET } from './control-options.ts';
+import { askOne, CONTROL_SOCKET } from './shared.ts';
 
 export const LOG_LEVEL = command({
   name: 'log-level',

@@ -1,10 +1,9 @@
 import { VERSION } from '../../config/version.ts';
 import type { NodeView } from '../../model/view.ts';
 import { messageOf, printable } from '../../util/text.ts';
-import { askOne } from './ask-one.ts';
 import { command } from './command.ts';
-import { CONTROL_SOCKET, JSON_OUTPUT } from './control-options.ts';
-import { printableJson } from './format/json.ts';
+import { printableJson } from './format.ts';
+import { askOne, CONTROL_SOCKET, JSON_OUTPUT } from './shared.ts';
 
 export const SHOW_VERSION = command({
   name: 'version',

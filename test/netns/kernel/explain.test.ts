@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { endpointName } from '../../../src/model/endpoint.ts';
 import type { Explanation, Question } from '../../../src/model/view.ts';
-import { askOne } from '../../../src/operate/command/ask-one.ts';
+import { askOne } from '../../../src/operate/command/shared.ts';
 import { connectControl } from '../../../src/operate/control/client.ts';
 import { systemClock } from '../../../src/util/system-clock.ts';
 import { address } from '../../rules/fixtures.ts';

@@ -11,7 +11,7 @@ import type {
   ServiceView,
 } from '../../../src/model/view.ts';
 import { DRAIN } from '../../../src/operate/command/drain.ts';
-import { parseEndpoint } from '../../../src/operate/command/endpoint-argument.ts';
+import { parseEndpoint } from '../../../src/operate/command/shared.ts';
 import { endpointUsers } from '../../../src/operate/control/endpoint-users.ts';
 import type { CommandName, Commands, Control } from '../../../src/operate/control/protocol.ts';
 import { counters, FakeView } from '../../fakes/fake-view.ts';

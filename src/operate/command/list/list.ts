@@ -1,12 +1,11 @@
 import { UsageError } from '../../../config/usage-error.ts';
-import type { Control } from '../../control/protocol.ts';
-import { askOne } from '../ask-one.ts';
-import { warnOfCaveats } from '../caveats.ts';
-import { command } from '../command.ts';
-import { CONTROL_SOCKET } from '../control-options.ts';
-import { pace } from './pace.ts';
-import { jsonPrinter, type Printer, tablePrinter } from './printer.ts';
+import type { Clock } from '../../../util/clock.ts';
+import { sleep } from '../../../util/wait.ts';
+import { type Control, READ_TIMEOUT_MS } from '../../control/protocol.ts';
+import { command, type Terminal } from '../command.ts';
+import { askOne, CONTROL_SOCKET, warnOfCaveats } from '../shared.ts';
 import { isNarrowed, isSelected, NO_MATCH, type Selection, selectionOf } from './selection.ts';
+import { jsonPrinter, type Printer, tablePrinter } from './table.ts';
 import { watchServices } from './watch.ts';
 
 export const LIST = command({
@@ -121,4 +120,23 @@ async function* connectionPieces(control: Control, selection: Selection, printer
     const chosen = piece.filter(({ name, virtual }) => isSelected(selection, { name, port: virtual.port }));
     yield { text: printer.connections(chosen), rows: chosen.length };
   }
+}
+
+/** In all: meanwhile the proxy waits, which it does not do for longer than its own timeout. */
+export const PATIENCE_MS = READ_TIMEOUT_MS / 3;
+
+/**
+ * Each call waits until whoever reads has what was printed before, so that no more of a list is in memory than is
+ * under way. But somebody who pages through it takes minutes: when {@link PATIENCE_MS} have been waited, the rest is
+ * taken as it comes, for a list that ends in the middle is worse than one that takes memory.
+ */
+export function pace({ flush }: Pick<Terminal, 'flush'>, clock: Clock): () => Promise<void> {
+  let leftMs = PATIENCE_MS;
+  return async () => {
+    if (leftMs <= 0) return;
+    const startedAt = clock.now();
+    const taken = new AbortController();
+    await Promise.race([flush().then(() => taken.abort()), sleep(leftMs, clock, taken.signal)]);
+    leftMs -= clock.now() - startedAt;
+  };
 }

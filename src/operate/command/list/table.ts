@@ -1,10 +1,9 @@
-import type { Counters } from '../../../model/data-plane.ts';
+import type { IpFamily } from '../../../model/address.ts';
+import type { ConnectionState, Counters } from '../../../model/data-plane.ts';
 import { endpointName } from '../../../model/endpoint.ts';
-import type { EndpointView, ListenerView, Rates, ServiceView } from '../../../model/view.ts';
-import { shortDuration } from '../format/duration.ts';
-import { largeNumber } from '../format/number.ts';
-import { oneColumnEach } from '../format/text.ts';
-import { isForNodeOnly, virtualAddresses } from './virtual-addresses.ts';
+import type { ConnectionView, EndpointView, ListenerView, NodeView, Rates, ServiceView } from '../../../model/view.ts';
+import { printable } from '../../../util/text.ts';
+import { largeNumber, minutesAndSeconds, oneColumnEach, shortDuration } from '../format.ts';
 
 /*
  * The layout of `ipvsadm -L` (its `ipvsadm.c`, print_service_and_dests), with the Service's name at the end of each
@@ -159,4 +158,125 @@ function columnOf(texts: readonly string[], least: number): number {
 
 function cell(value: number | string, width: number): string {
   return String(value).padEnd(width);
+}
+
+/** What a NodePort listens on, as `ss` shows it. */
+const EVERY_ADDRESS: Readonly<Record<IpFamily, string>> = { IPv4: '0.0.0.0', IPv6: '::' };
+
+/** Where clients of one listener connect to, each with its port: what ipvs would call its virtual services. */
+export function virtualAddresses(service: ServiceView, listener: Pick<ListenerView, 'traffic'>): string[] {
+  const { clusterIPs, externalIPs, loadBalancerIPs, port, nodePort, family } = service;
+  const { traffic } = listener;
+  const internal = traffic.includes('internal') ? clusterIPs : [];
+  // Addresses that go to two listeners are named at that for clients from outside, unless the other has no others.
+  const isExternal = traffic.includes('external') || isForNodeOnly(listener);
+  const nodePorts = isExternal && nodePort !== 0 ? [{ address: EVERY_ADDRESS[family], port: nodePort }] : [];
+  const external = isExternal ? [...externalIPs, ...loadBalancerIPs] : [];
+  const withPort = (address: string) => ({ address, port });
+  return [...internal.map(withPort), ...nodePorts, ...external.map(withPort)].map(endpointName);
+}
+
+/** Its only clients are the node's own programs. */
+export function isForNodeOnly({ traffic }: Pick<ListenerView, 'traffic'>): boolean {
+  return traffic.every((each) => each === 'node');
+}
+
+/*
+ * The layout of `ipvsadm -L -c` (its `ipvsadm.c`, print_conn), with the Service's name at the end. There is room for
+ * the longest IPv4 address and port; from the first line on that needs more, all have more.
+ */
+
+/** ipvs' words, as `ipvsadm` shows them. */
+const STATES: Readonly<Record<ConnectionState, string>> = {
+  dialling: 'SYN_SENT',
+  established: 'ESTABLISHED',
+  'half-closed': 'FIN_WAIT',
+  flow: 'UDP',
+};
+
+const ADDRESS_COLUMN = 21;
+
+interface Row {
+  readonly start: string;
+  readonly addresses: readonly string[];
+  readonly name: string;
+}
+
+export const CONNECTION_HEADER = lineOf(
+  { start: startOf('pro', 'expire', 'state'), addresses: ['source', 'virtual', 'destination'], name: 'service' },
+  ADDRESS_COLUMN,
+);
+
+/** Makes the lines of a list piece by piece. */
+export class ConnectionLines {
+  #addressColumn = ADDRESS_COLUMN;
+
+  of(piece: readonly ConnectionView[]): string[] {
+    const rows = piece.map(rowOf);
+    for (const { addresses } of rows) {
+      for (const { length } of addresses) this.#addressColumn = Math.max(this.#addressColumn, length);
+    }
+    return rows.map((row) => lineOf(row, this.#addressColumn));
+  }
+}
+
+function rowOf({ name, protocol, client, virtual, endpoint, state, expiresMs }: ConnectionView): Row {
+  return {
+    start: startOf(protocol, expiresMs === undefined ? '-' : minutesAndSeconds(expiresMs), STATES[state]),
+    addresses: [endpointName(client), endpointName(virtual), endpoint === undefined ? '-' : endpointName(endpoint)],
+    name,
+  };
+}
+
+function startOf(protocol: string, expire: string, state: string): string {
+  return `${protocol.padEnd(3)} ${expire.padEnd(6)} ${state.padEnd(11)}`;
+}
+
+function lineOf({ start, addresses, name }: Row, addressColumn: number): string {
+  return [start, ...addresses.map((address) => address.padEnd(addressColumn)), name].join(' ');
+}
+
+/** What is listed: Services, or what goes through them. */
+export type Listed = 'services' | 'connections';
+
+/** Gives the text of a list piece by piece. */
+export interface Printer {
+  readonly head: string;
+  services(piece: readonly ServiceView[]): string;
+  connections(piece: readonly ConnectionView[]): string;
+  readonly foot: string;
+}
+
+export function tablePrinter({ version, nodeName }: NodeView, listed: Listed, options: TableOptions): Printer {
+  const connectionLines = new ConnectionLines();
+  const title = `Kube userspace proxy version ${version} (node=${nodeName})`;
+  return {
+    head: lines(listed === 'services' ? [title, ...headerLines(options)] : [title, CONNECTION_HEADER]),
+    services: (piece) => lines(piece.flatMap((service) => serviceLines(service, options))),
+    connections: (piece) => lines(connectionLines.of(piece)),
+    foot: '',
+  };
+}
+
+/** One document with one element a line: `{"version": …, "node": …, "services": [ … ]}`. */
+export function jsonPrinter({ version, nodeName }: NodeView, listed: Listed): Printer {
+  let separator = '\n';
+  const elements = (piece: readonly (ServiceView | ConnectionView)[]): string => {
+    const text = piece.map((each) => printable(JSON.stringify(each))).join(',\n');
+    if (text === '') return '';
+    const separated = `${separator}${text}`;
+    separator = ',\n';
+    return separated;
+  };
+  return {
+    head: printable(`{"version":${JSON.stringify(version)},"node":${JSON.stringify(nodeName)},"${listed}":[`),
+    services: elements,
+    connections: elements,
+    foot: '\n]}\n',
+  };
+}
+
+/** Whatever they are made of, names included: another program may be at the socket. */
+function lines(texts: readonly string[]): string {
+  return texts.map((text) => `${oneColumnEach(text)}\n`).join('');
 }

@@ -3,12 +3,9 @@ import type { Clock } from '../../../util/clock.ts';
 import { messageOf } from '../../../util/text.ts';
 import { sleep } from '../../../util/wait.ts';
 import type { Control } from '../../control/protocol.ts';
-import { askOne } from '../ask-one.ts';
-import { caveatsOf } from '../caveats.ts';
 import type { Terminal, Tools } from '../command.ts';
-import { timeOfDay } from '../format/duration.ts';
-import { largeNumber } from '../format/number.ts';
-import { oneColumnEach } from '../format/text.ts';
+import { largeNumber, oneColumnEach, timeOfDay } from '../format.ts';
+import { askOne, caveatsOf } from '../shared.ts';
 import { isNarrowed, isSelected, NO_MATCH, type Selection } from './selection.ts';
 
 /** Rates are over five seconds, but open connections are counted at each look. */

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { UsageError } from '../../../src/config/usage-error.ts';
 import { endpointName } from '../../../src/model/endpoint.ts';
-import { parseEndpoint } from '../../../src/operate/command/endpoint-argument.ts';
+import { parseEndpoint } from '../../../src/operate/command/shared.ts';
 
 test('an endpoint is written as it is shown', () => {
   for (const name of ['10.244.1.7:8080', '[fd00::7]:1', '192.0.2.1:65535']) {

@@ -1,10 +1,10 @@
 import type { Config } from '../config/config.ts';
 import { PROGRAM, VERSION } from '../config/version.ts';
 import { reportStarting, UnservedEvents } from '../kubernetes/events.ts';
-import { createKubernetesSource } from '../kubernetes/kubernetes-source.ts';
+import { KubernetesSource } from '../kubernetes/kubernetes-source.ts';
 import { type NodeStatus, watchNode } from '../kubernetes/node.ts';
 import { createApiClient } from '../kubernetes/open-access.ts';
-import { createManifestSource } from '../manifests/manifest-source.ts';
+import { ManifestSource } from '../manifests/manifest-source.ts';
 import type { ApiRequestMetrics } from '../model/metrics.ts';
 import type { UnservedPort } from '../model/service-port.ts';
 import type { ApiStatus, ServiceSource } from '../model/source.ts';
@@ -32,11 +32,11 @@ export interface SourceSetup {
 
 export async function openSource({ source: config }: Config, setup: SourceSetup): Promise<Source> {
   const { nodeName: name, log, metrics, signal } = setup;
-  if (config.kind === 'manifests') return createManifestSource({ paths: config.paths, clock, log });
+  if (config.kind === 'manifests') return new ManifestSource({ paths: config.paths, clock, log });
   const userAgent = `${PROGRAM}/${VERSION}`;
   const api = await createApiClient({ ...config, userAgent, env: process.env, clock, log, metrics });
   const common = { clock, random: Math.random, log, signal };
-  const source = createKubernetesSource({ api, clock, random: Math.random, log });
+  const source = new KubernetesSource({ api, clock, random: Math.random, log });
   const unserved = new UnservedEvents({ ...common, node: name, api });
   return {
     server: api.host,

@@ -50,38 +50,28 @@ export function parseServerUrl(text: string, what: string): URL {
 }
 
 /**
- * A bearer token in a file that is replaced from time to time. Read for every request, because the file is small. While
- * it cannot be read, the last token is used, as in client-go's `cachingTokenSource`: mostly it is still valid.
+ * Reads a bearer token from a file that is replaced from time to time. Call it for every request, because the file is
+ * small. While the file cannot be read, the last token is used, as in client-go's `cachingTokenSource`: mostly it is
+ * still valid. Rejects with an {@link ApiError} `credentials` while there has been no token yet.
  */
-export class TokenFile {
-  readonly #path: string;
-  readonly #log: Log;
-  #last: string | undefined;
-  #isFailing = false;
-
-  constructor(path: string, log: Log) {
-    this.#path = path;
-    this.#log = log;
-  }
-
-  /** Rejects with an {@link ApiError} `credentials` while there has been no token yet. */
-  async read(): Promise<string> {
+export function tokenReader(path: string, log: Log): () => Promise<string> {
+  let last: string | undefined;
+  let isFailing = false;
+  return async () => {
     try {
       // Trimmed as client-go does: editors and `echo` end files with a newline.
-      const token = (await readFile(this.#path, 'utf8')).trim();
+      const token = (await readFile(path, 'utf8')).trim();
       if (token === '') throw new Error('it is empty');
-      this.#last = token;
-      this.#isFailing = false;
+      last = token;
+      isFailing = false;
     } catch (error) {
       const err = causeMessage(error);
-      if (this.#last === undefined) {
-        throw new ApiError('credentials', `the token file ${this.#path} cannot be used: ${err}`, { cause: error });
+      if (last === undefined) {
+        throw new ApiError('credentials', `the token file ${path} cannot be used: ${err}`, { cause: error });
       }
-      if (!this.#isFailing) {
-        this.#log.warn('The token file cannot be read; the last token is used', { file: this.#path, err });
-      }
-      this.#isFailing = true;
+      if (!isFailing) log.warn('The token file cannot be read; the last token is used', { file: path, err });
+      isFailing = true;
     }
-    return this.#last;
-  }
+    return last;
+  };
 }

@@ -12,7 +12,7 @@ import {
   type AccessSource,
   parseServerUrl,
   type TlsMaterial,
-  TokenFile,
+  tokenReader,
 } from './access.ts';
 import { ApiError, causeMessage } from './api-error.ts';
 
@@ -25,7 +25,8 @@ interface Loaded {
   /** Holds the one context that is used. */
   readonly config: KubeConfig;
   readonly server: URL;
-  readonly token: TokenFile | undefined;
+  /** Of the user's `tokenFile`. */
+  readonly readToken: (() => Promise<string>) | undefined;
   /** The answer that is awaited, so that an exec plugin that hangs is not started again and again. */
   pending?: Promise<RequestOptions> | undefined;
 }
@@ -141,8 +142,7 @@ async function load(text: string, { path, server: master, log }: KubeconfigOptio
     { ...cluster, server: server.href, skipTLSVerify: cluster.skipTLSVerify || server.protocol === 'http:' },
     withExecInfo(user, cluster, dirname(path)),
   );
-  const token = tokenFile === undefined ? undefined : new TokenFile(tokenFile, log);
-  return { text, config, server, token };
+  return { text, config, server, readToken: tokenFile === undefined ? undefined : tokenReader(tokenFile, log) };
 }
 
 /** Errors never quote the text, because it contains keys and tokens. */
@@ -225,7 +225,7 @@ async function resolve(config: KubeConfig): Promise<RequestOptions> {
   return options;
 }
 
-async function toAccess(options: RequestOptions, { config, server, token }: Loaded): Promise<Access> {
+async function toAccess(options: RequestOptions, { config, server, readToken }: Loaded): Promise<Access> {
   // client-node sets each of these to the content of one file.
   const { ca, cert, key } = options as Pick<TlsMaterial, 'ca' | 'cert' | 'key'>;
   const { servername: serverName, rejectUnauthorized, auth } = options;
@@ -233,7 +233,7 @@ async function toAccess(options: RequestOptions, { config, server, token }: Load
   for (const [name, value] of Object.entries(options.headers ?? {})) headers[name] = String(value).trim();
   if (typeof auth === 'string') headers['Authorization'] = `Basic ${Buffer.from(auth).toString('base64')}`;
   // It takes precedence over a token in the kubeconfig (client-go `tools/clientcmd`).
-  if (token !== undefined) headers['Authorization'] = `Bearer ${await token.read()}`;
+  if (readToken !== undefined) headers['Authorization'] = `Bearer ${await readToken()}`;
   const tls = { ca, cert, key, serverName, skipVerify: rejectUnauthorized === false };
   return { server, tls, headers, proxy: config.getCurrentCluster()?.proxyUrl };
 }

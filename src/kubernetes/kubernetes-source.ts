@@ -16,29 +16,18 @@ export interface KubernetesSourceOptions {
   readonly log: Log;
 }
 
-export interface KubernetesSource extends ServiceSource {
-  /** May be asked at any time. */
-  status(): ApiStatus;
-}
-
 /**
- * Services and EndpointSlices from the API server, or Endpoints where it has no EndpointSlices. Keeps on for ever:
- * while the server is away, the last state stands.
+ * Services and EndpointSlices from the API server, or Endpoints where it has no EndpointSlices. Retries for ever: while
+ * the server is away, the last state stands.
  */
-export function createKubernetesSource(options: KubernetesSourceOptions): KubernetesSource {
-  return new ApiServerSource(options);
-}
-
-interface Follower {
-  readonly reflector: Reflector<KubernetesObject>;
-  /** Resolves when it will deliver nothing more. */
-  stop(): Promise<void>;
-}
-
-class ApiServerSource implements KubernetesSource {
+export class KubernetesSource implements ServiceSource {
   readonly #options: KubernetesSourceOptions;
   readonly #health: ApiHealth;
-  readonly #followers = new Map<Kind, Follower>();
+  /** `stop` resolves when the reflector delivers nothing more. */
+  readonly #followers = new Map<
+    Kind,
+    { readonly reflector: Reflector<KubernetesObject>; readonly stop: () => Promise<void> }
+  >();
   readonly #listed = new Set<Kind>();
   #sink: SourceSink | undefined;
   #isSynced = false;

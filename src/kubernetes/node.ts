@@ -1,12 +1,9 @@
 import { hostname } from 'node:os';
 import { type Address, type Cidr, parseAddress, parseCidr, specialAddressReason } from '../model/address.ts';
-import type { Clock, Random } from '../util/clock.ts';
-import type { Log } from '../util/log.ts';
 import { Field } from '../util/untrusted.ts';
-import type { Transport } from './api-client.ts';
 import { type Decoded, decoding } from './objects/decoded.ts';
 import { dnsSubdomain } from './objects/fields.ts';
-import { Reflector, type Resource } from './reflector.ts';
+import { Reflector, type ReflectorOptions, type Resource } from './reflector.ts';
 
 /**
  * The name of the Node object: `--hostname-override`, or the host name as the kubelet spells it (`pkg/util/node`
@@ -35,13 +32,9 @@ export async function watchNode({
   log,
   onChange,
   signal,
-}: {
+}: Omit<ReflectorOptions<NodeStatus>, 'resource' | 'sink'> & {
   /** Of the Node object. */
   readonly name: string;
-  readonly transport: Transport;
-  readonly clock: Clock;
-  readonly random: Random;
-  readonly log: Log;
   readonly onChange: (status: NodeStatus) => void;
   readonly signal: AbortSignal;
 }): Promise<void> {

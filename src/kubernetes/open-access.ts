@@ -1,7 +1,7 @@
 import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Log } from '../util/log.ts';
-import { AccessConfigError, type AccessSource, parseServerUrl, TokenFile } from './access.ts';
+import { AccessConfigError, type AccessSource, parseServerUrl, tokenReader } from './access.ts';
 import { ApiClient, type ApiClientOptions } from './api-client.ts';
 import { ApiError, causeMessage } from './api-error.ts';
 import { KubeconfigAccess } from './kubeconfig.ts';
@@ -71,10 +71,10 @@ async function openAccess({
  */
 function serviceAccount(server: URL, directory: string, log: Log): AccessSource {
   const caFile = join(directory, 'ca.crt');
-  const tokenFile = new TokenFile(join(directory, 'token'), log);
+  const readToken = tokenReader(join(directory, 'token'), log);
   return {
     current: async () => {
-      const token = await tokenFile.read();
+      const token = await readToken();
       const ca = await readFile(caFile).catch((error: unknown) => {
         throw new ApiError('credentials', `the file ${caFile} cannot be read: ${causeMessage(error)}`);
       });

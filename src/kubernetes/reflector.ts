@@ -171,7 +171,7 @@ export class Reflector<T> {
     const { transport, clock } = this.#options;
     const controller = new AbortController();
     const signal = AbortSignal.any([outer, controller.signal]);
-    const watch = new Watch(list, clock.now());
+    const watch: Watch<T> = { list, heardAt: clock.now() };
     let isOpen = false;
     let gone: unknown;
     try {
@@ -190,13 +190,13 @@ export class Reflector<T> {
         await setImmediate();
       }
     } catch (error) {
-      const hasBegun = isOpen && watch.isListing;
+      const hasBegun = isOpen && watch.list !== undefined;
       if (hasBegun && error instanceof ApiError && error.code === 'unreachable') throw incomplete(error.message);
       if (gone !== QUIET) throw error;
     } finally {
       controller.abort();
     }
-    if (!watch.isListing) return { kind: 'ended' };
+    if (watch.list === undefined) return { kind: 'ended' };
     throw incomplete(gone === QUIET ? 'nothing more came' : 'the server ended it');
   }
 
@@ -271,19 +271,8 @@ export class Reflector<T> {
   }
 }
 
-class Watch<T> implements OpenWatch {
-  /** The streamed list that is on its way. */
+interface Watch<T> extends OpenWatch {
   list: PendingList<T> | undefined;
-  heardAt: number;
-
-  constructor(list: PendingList<T> | undefined, now: number) {
-    this.list = list;
-    this.heardAt = now;
-  }
-
-  get isListing(): boolean {
-    return this.list !== undefined;
-  }
 }
 
 function incomplete(why: string): ApiError {

@@ -22,8 +22,8 @@ export const QUIET = Symbol('quiet');
 export interface OpenWatch {
   /** `Clock.now()` of the last whole line: a server that drips bytes counts as silent. */
   heardAt: number;
-  /** A streamed list is on its way. */
-  readonly isListing: boolean;
+  /** The streamed list that is on its way; `undefined` while changes are. */
+  readonly list: unknown;
 }
 
 /**
@@ -50,7 +50,7 @@ export async function awaitSilence(
 ): Promise<unknown> {
   let aliveAt = watch.heardAt;
   for (;;) {
-    const quietMs = () => (watch.isListing ? LIST_QUIET_MS : QUIET_MS);
+    const quietMs = () => (watch.list !== undefined ? LIST_QUIET_MS : QUIET_MS);
     aliveAt = Math.max(aliveAt, watch.heardAt, transport.lastContactAt ?? 0);
     // Looks when there may be something to see, instead of moving a timer with every line.
     await sleep(Math.min(aliveAt + SILENCE_MS, watch.heardAt + quietMs()) - clock.now(), clock, signal);

@@ -31,11 +31,7 @@ const POLL_COST_FACTOR = 10;
  * Services and endpoints from manifest files in YAML or JSON. Changes on disk are found by events and by looking, take
  * effect once the files have come to rest, and whatever is broken keeps its last good state.
  */
-export function createManifestSource(options: ManifestSourceOptions): ServiceSource {
-  return new ManifestSource(options);
-}
-
-class ManifestSource implements ServiceSource {
+export class ManifestSource implements ServiceSource {
   readonly #clock: Clock;
   readonly #log: Log;
   readonly #files: ManifestFiles;

@@ -5,7 +5,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, type TestContext, test } from 'node:test';
-import { createKubernetesSource } from '../../src/kubernetes/kubernetes-source.ts';
+import { KubernetesSource } from '../../src/kubernetes/kubernetes-source.ts';
 import { createApiClient } from '../../src/kubernetes/open-access.ts';
 import type { SourceEvent } from '../../src/model/source.ts';
 import {
@@ -47,7 +47,7 @@ async function watchServer(t: TestContext, server: FakeApiServer, { kubeconfig }
     metrics: { requestDone: () => {} },
     serviceAccountDirectory: '/nonexistent',
   });
-  const source = createKubernetesSource({ api, clock, random: () => 0, log });
+  const source = new KubernetesSource({ api, clock, random: () => 0, log });
   const state = new Map<string, SourceEvent['value']>();
   const removed: string[] = [];
   let applied = 0;

@@ -14,7 +14,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, type TestContext, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { createManifestSource, type ManifestSourceOptions } from '../../src/manifests/manifest-source.ts';
+import { ManifestSource, type ManifestSourceOptions } from '../../src/manifests/manifest-source.ts';
 import type { SourceEvent, SourceSink } from '../../src/model/source.ts';
 import type { Clock } from '../../src/util/clock.ts';
 import { systemClock } from '../../src/util/system-clock.ts';
@@ -93,7 +93,7 @@ async function start(
   for (const [name, text] of Object.entries(files)) put(name, text);
   const sink = new RecordingSink();
   const log = new RecordingLog();
-  const source = createManifestSource({ clock: systemClock, ...options, paths: paths.map(path), log });
+  const source = new ManifestSource({ clock: systemClock, ...options, paths: paths.map(path), log });
   await source.start(sink);
   t.after(() => source.stop());
   await within(() => sink.syncs === 1 || 'it has not synced');
@@ -139,10 +139,10 @@ test('an empty directory is synced, too', async (t) => {
 
 test('a path that does not exist is refused in one sentence', async () => {
   const options = { paths: ['/nowhere/a.yaml'], clock: systemClock, log: new RecordingLog() };
-  await assert.rejects(createManifestSource(options).start(new RecordingSink()), {
+  await assert.rejects(new ManifestSource(options).start(new RecordingSink()), {
     message: 'there is no file or directory "/nowhere/a.yaml" to read manifests from',
   });
-  await assert.rejects(createManifestSource({ ...options, paths: ['/dev/null'] }).start(new RecordingSink()), {
+  await assert.rejects(new ManifestSource({ ...options, paths: ['/dev/null'] }).start(new RecordingSink()), {
     message: '"/dev/null" is neither a file nor a directory of manifests',
   });
 });
@@ -360,7 +360,7 @@ test('a file that is being written at the start is waited for', async (t) => {
   t.after(() => rmSync(dir, { recursive: true }));
   writeFileSync(join(dir, 'a.yaml'), service('a'));
   const sink = new RecordingSink();
-  const source = createManifestSource({ paths: [dir], clock: slowClock, log: new RecordingLog() });
+  const source = new ManifestSource({ paths: [dir], clock: slowClock, log: new RecordingLog() });
   t.after(() => source.stop());
   writeFileSync(join(dir, 'b.yaml'), service('b'));
   await source.start(sink);
@@ -410,7 +410,7 @@ test('once stopped, nothing is delivered and nothing keeps the process alive', a
     },
   };
   const sink = new RecordingSink();
-  const source = createManifestSource({ paths: [dir], clock, log: new RecordingLog() });
+  const source = new ManifestSource({ paths: [dir], clock, log: new RecordingLog() });
   await source.start(sink);
   assert.ok(process.getActiveResourcesInfo().includes('FSEventWrap'));
   assert.equal(timers.size, 1);

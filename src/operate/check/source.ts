@@ -6,7 +6,7 @@ import { resourceOf } from '../../kubernetes/kubernetes-source.ts';
 import { nodeName } from '../../kubernetes/node.ts';
 import { ObjectStore } from '../../kubernetes/object-store.ts';
 import { createApiClient } from '../../kubernetes/open-access.ts';
-import { createManifestSource } from '../../manifests/manifest-source.ts';
+import { ManifestSource } from '../../manifests/manifest-source.ts';
 import type { Service } from '../../model/service.ts';
 import type { SourceEvent } from '../../model/source.ts';
 import type { Clock } from '../../util/clock.ts';
@@ -80,7 +80,7 @@ async function checkManifests(
   clock: Clock,
 ): Promise<readonly Finding[]> {
   const log = new FindingsLog('correct the file');
-  const source = createManifestSource({ paths, clock, log });
+  const source = new ManifestSource({ paths, clock, log });
   const objects = new Map<string, SourceEvent>();
   const apply = (events: readonly SourceEvent[]) => {
     for (const event of events) objects.set(`${event.kind} ${event.key}`, event);

@@ -251,7 +251,7 @@ export function iptablesCompliance(name: string, create: () => Promise<Iptables>
       assert.deepEqual(ruleLines(await iptables.save('IPv4', 'nat')), ruleLines(before));
     });
 
-    test('a rule that is not ours, and a wrong order, are put right', async () => {
+    test('a rule that is not ours, and a wrong order, are repaired', async () => {
       const iptables = await create();
       await sync(iptables, GOLDEN_RULES);
       const before = ruleLines(await iptables.save('IPv4', 'nat'));
@@ -568,7 +568,7 @@ function manyList(family: IpFamily, count: number): readonly Portal[] {
   );
 }
 
-/** Whose buckets can be told apart by nothing but the protocol and the port. */
+/** Their buckets differ by protocol and port only. */
 function oneAddress(): readonly Rule[] {
   const ports = Array.from({ length: 200 }, (_, i) => 256 * i + (i % 3));
   return renderPortals(

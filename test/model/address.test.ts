@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { cidrContains, parseAddress, parseCidr, specialAddressReason } from '../../src/model/address.ts';
+import { partsOf } from '../../src/model/service.ts';
 
 /** Each spelling is either no address at all, or known for what it is. */
 const SPECIAL: Readonly<Record<string, readonly string[]>> = {
@@ -103,4 +104,9 @@ test('a network contains the addresses of its own family that share its prefix',
     assert.ok(network && address);
     assert.equal(cidrContains(network, address), contains, `${text} in ${cidr}`);
   }
+});
+
+test('names are split into namespace, Service and port', () => {
+  assert.deepEqual(partsOf('a/b'), { namespace: 'a', service: 'b', portName: '' });
+  assert.deepEqual(partsOf('a/b:c'), { namespace: 'a', service: 'b', portName: 'c' });
 });

@@ -231,18 +231,18 @@ describe('a firewall that drops what it does not know', () => {
   const redirected = (port: number, protocol: ProxiedProtocol) =>
     tracer.input({ from: 'outside', protocol, address: NODE, port, isFromNat: true }) === 'ACCEPT';
 
-  test('is told to let in what NAT has sent to a local port, of whatever Service', () => {
+  test('accepts what NAT has sent to a local port of any Service', () => {
     assert.equal(redirected(40001, 'TCP'), true);
     assert.equal(redirected(40002, 'UDP'), true);
     assert.equal(redirected(40004, 'TCP'), true, 'a Service without a NodePort');
   });
 
-  test('is told to let in who asks a health check node port', () => {
+  test('accepts health checks', () => {
     assert.equal(asked(32_000, 'TCP'), true);
     assert.equal(asked(32_000, 'UDP'), false);
   });
 
-  test('finds what goes through a door decided already, and only that', () => {
+  test('does not decide what NAT sends to be rejected or dropped', () => {
     const decided = (port: number, protocol: ProxiedProtocol, isFromNat?: true) =>
       tracer.input({ from: 'outside', protocol, address: NODE, port, ...(isFromNat && { isFromNat }) });
     assert.equal(decided(REFUSED, 'TCP', true), 'ACCEPT', 'for the stack to reset it');
@@ -252,7 +252,7 @@ describe('a firewall that drops what it does not know', () => {
     for (const port of [REFUSED, DROPPED]) assert.equal(decided(port, 'UDP'), undefined, 'asked for by its number');
   });
 
-  test('is told nothing of other ports', () => {
+  test('decides about other ports itself', () => {
     assert.equal(redirected(40002, 'TCP'), false);
     assert.equal(asked(40001, 'TCP'), false, 'a local port by its own number');
     assert.equal(redirected(30080, 'TCP'), false, 'the NodePort itself, which NAT has replaced by now');
@@ -302,7 +302,7 @@ describe('among 10,000 Services', () => {
     assert.ok(most <= MOST, `${most} comparisons`);
   });
 
-  test('what is for none goes its own way, after hardly any', () => {
+  test('packets for no Service are untouched, after very few', () => {
     for (const [from, to, port] of [
       ['pod', '8.8.8.8', 443],
       ['host', '172.16.0.9', 80],
@@ -326,7 +326,7 @@ function flow(where: string, node: NodeFacts, rows: readonly Row[], portals = PO
     const tracer = new PacketTracer(renderPortals(portals, node).rules, LOCAL);
     for (const [origin, to, expected] of rows) {
       const [from, source] = typeof origin === 'string' ? [origin] : origin;
-      const verb = expected === 'untouched' ? 'goes its own way' : `goes to ${expected.address}, port ${expected.port}`;
+      const verb = expected === 'untouched' ? 'is untouched' : `goes to ${expected.address}, port ${expected.port}`;
       test(`from ${from} ${source ?? ''} to ${to} ${verb}`, () => {
         const [, host = '', port, protocol] = /^(.*):(\d+)\/(\w+)$/.exec(to) ?? [];
         const packet: Packet = {

@@ -11,7 +11,7 @@ const FACTS: RouteFacts = {
 };
 
 /** "10.244.0.0/16→own 40001", "→refusal 9" */
-function told({ container, host }: Routes) {
+function textOf({ container, host }: Routes) {
   const text = (routes: Routes['container']) =>
     routes.map(({ source, inInterface, target }) => {
       const from = source === undefined ? '' : `${source.network}/${source.prefixLength}`;
@@ -32,7 +32,7 @@ function fixture(fields: Omit<PortalFields, 'name'>): Portal {
 
 function routesOf(of: Portal, facts = FACTS) {
   const [clusterIP, loadBalancerIP, external] = destinations(of.servicePort).map((each) =>
-    told(routesTo(each, of, facts)),
+    textOf(routesTo(each, of, facts)),
   );
   assert.ok(clusterIP && loadBalancerIP && external);
   return { clusterIP, external, loadBalancerIP };
@@ -75,13 +75,13 @@ describe('traffic of a Service port with two endpoint sets', () => {
     });
   }
 
-  test('goes as from outside where nobody knows pods', () => {
+  test('counts as from outside where pods are unknown', () => {
     const facts = { ...FACTS, pods: [] };
     const { external } = routes({ local: local({ internal: false, external: true }) }, facts);
     assert.deepEqual(external, { container: ['→local 40002'], host: ['→own 40001'] });
   });
 
-  test('of pods is told by the interface that it comes in by, within source ranges too', () => {
+  test('of pods is recognised by its interface, within source ranges too', () => {
     const facts = { ...FACTS, pods: [{ inInterface: 'cali+' }] };
     const fields = {
       local: local({ internal: false, external: true }),
@@ -108,7 +108,7 @@ describe('source ranges', () => {
     assert.deepEqual(loadBalancerIP, same('192.0.2.0/24→own 40001', '198.51.100.7/32→own 40001', '→refusal 9'));
   });
 
-  test('let the node in by its own address or by the load balancer IP, when they hold the former', () => {
+  test('accept the node by its own address, and then by the load balancer IP, too', () => {
     const { container, host } = routes(ranged('192.168.50.0/24')).loadBalancerIP;
     assert.deepEqual(container, ['192.168.50.0/24→own 40001', '→refusal 9']);
     assert.deepEqual(host, ['192.168.50.0/24→own 40001', '203.0.113.10/32→own 40001', '→refusal 9']);
@@ -118,7 +118,7 @@ describe('source ranges', () => {
     ['none could be read', []],
     ['none is of the family', ['2001:db8::/32']],
   ] as const) {
-    test(`let nobody in when ${what}`, () => {
+    test(`accept nobody when ${what}`, () => {
       assert.deepEqual(routes(ranged(...ranges)).loadBalancerIP, same('→refusal 9'));
     });
   }
@@ -131,7 +131,7 @@ describe('source ranges', () => {
     assert.equal(routes(ranged('192.0.2.0/24', '192.0.2.0/24')).loadBalancerIP.container.length, 2);
   });
 
-  test('and pods: who is both goes to the own set, whichever is the smaller', () => {
+  test('and pods: a client in both gets the own set, whichever block is smaller', () => {
     const { container } = routes({
       ...ranged('10.244.1.0/24', '10.0.0.0/8', '192.0.2.0/24'),
       local: local({ internal: false, external: true }),

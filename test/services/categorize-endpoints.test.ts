@@ -7,8 +7,8 @@ import { address } from '../rules/fixtures.ts';
 
 /**
  * One endpoint in words: its number, then "ready", "unready" (serves no longer), "dying" (terminates, still serves),
- * "dead" (terminates, serves no longer) or "idle" (serves, yet is neither), "drained" when an operator took it out, "here" when it is on the node n1,
- * and hints as "zones=a,b", "nodes=n1".
+ * "dead" (terminates, serves no longer) or "idle" (serves, yet is neither), "drained" when an operator took it out,
+ * "here" when it is on the node n1, and hints as "zones=a,b", "nodes=n1".
  */
 function candidate(words: string): Candidate {
   const [number = '', ...rest] = words.split(' ');

@@ -16,7 +16,7 @@ test('an endpoint goes when it is in neither list, once', () => {
   assert.deepEqual([...departures.end(departure ?? new Set())], []);
 });
 
-test('who comes back has not gone', () => {
+test('an endpoint that comes back has not gone', () => {
   const departures = new Departures();
   departures.update({ endpoints: [A] });
   const departure = departures.update({ endpoints: [] });
@@ -24,7 +24,7 @@ test('who comes back has not gone', () => {
   assert.equal(departures.end(departure ?? new Set()).size, 0);
 });
 
-test('who comes back and goes again has another departure', () => {
+test('an endpoint that comes back and goes again has another departure', () => {
   const departures = new Departures();
   departures.update({ endpoints: [A] });
   const first = departures.update({ endpoints: [] });

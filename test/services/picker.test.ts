@@ -143,7 +143,7 @@ describe('peeking', () => {
     return next && Number(next.address.split('.')[3]);
   };
 
-  test('tells whose turn is next, and takes none', () => {
+  test('returns whose turn is next, and takes none', () => {
     const p = picker([1, 2, 3]);
     for (const each of [1, 2, 3, 1]) {
       assert.deepEqual([peeked(p), peeked(p, 'b')], [each, each]);
@@ -271,7 +271,7 @@ describe('ClientIP affinity', () => {
   });
 });
 
-describe('going on elsewhere', () => {
+describe('continuing in another process', () => {
   test('turns, affinity and its ages go on, whatever the shuffle would be', () => {
     const before = picker([1, 2, 3], 60);
     assert.deepEqual([connect(before, 'a', 0), connect(before, 'b', 30_000)], [1, 2]);

@@ -61,7 +61,7 @@ class World {
     return tracker;
   }
 
-  /** One thing changes, and every tracker is told. */
+  /** Changes one thing in every tracker. */
   change(trackers: readonly ServiceTracker[]): void {
     switch (this.below(9)) {
       case 0:
@@ -153,7 +153,7 @@ class World {
   }
 }
 
-/** What a consumer knows who has followed every delta. */
+/** The state of a consumer that has applied every delta. */
 class Follower {
   readonly #ports = new Map<string, SnapshotDelta['upserted'][number]>();
   readonly #checks = new Map<string, unknown>();
@@ -173,7 +173,7 @@ class Follower {
   }
 }
 
-/** What a tracker says that is told everything at once, in another order. */
+/** The state of a tracker that got everything at once, in another order. */
 function freshView(world: World, family: IpFamily): Follower['view'] {
   const tracker = world.tracker(family);
   tracker.apply(world.shuffled(world.events.values()));

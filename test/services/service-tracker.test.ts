@@ -110,7 +110,7 @@ describe('a Service and its endpoints', () => {
 });
 
 describe('slices', () => {
-  test('tell each delta that has them, once, when their changes were triggered; those of the other family do not', () => {
+  test('say once when their changes were triggered, except slices of the other family', () => {
     const t = tracker();
     const slice = (name: 'a' | 'b', text: string, triggeredAt: number) =>
       t.it.apply([
@@ -184,7 +184,7 @@ describe('a delta', () => {
     );
   });
 
-  test('tells of ports that cannot be carried, and serves the others', () => {
+  test('reports ports that cannot be served, and serves the others', () => {
     const ports: [string, Protocol][] = [
       ['http', 'TCP'],
       ['sctp', 'SCTP'],
@@ -427,7 +427,7 @@ describe('two families', () => {
     }
   });
 
-  test('what is wrong with a Service is told by one of them', () => {
+  test('one of them reports what is wrong with a Service', () => {
     const ports = [{ name: 'sctp', protocol: 'SCTP' as const, port: 80, nodePort: 0 }];
     for (const clusterIPs of [['10.96.0.1', 'fd00::1'], ['fd00::1'], ['10.96.0.1']]) {
       const told = both().flatMap((t) => {
@@ -439,7 +439,7 @@ describe('two families', () => {
   });
 });
 
-describe('what leads back to the proxy', () => {
+describe('what would come back to the proxy', () => {
   const NODE = ip('192.0.2.1');
   const listening = { ports: new Set<number>(), programs: new Set<number>() };
   const onNode = (options: Partial<ServiceTrackerOptions> = {}) => {
@@ -463,7 +463,7 @@ describe('what leads back to the proxy', () => {
     };
   };
 
-  test("another Service's address is no endpoint, from the moment it has it until it lets go", () => {
+  test("another Service's address is no endpoint while that Service has it", () => {
     const t = onNode();
     t.slice('a', group([address('10.96.0.9')], 443));
     assert.deepEqual(t.news(), [[443], []]);
@@ -505,7 +505,7 @@ describe('what leads back to the proxy', () => {
     assert.match(refused.map(({ what, reason }) => `${what}: ${reason}`).join(), /^external IP 192.0.2.1:80: .*keeps/);
   });
 
-  test('ports of the node that a Service needs are known, and told when they are new', () => {
+  test('ports of the node that a Service needs are known, and reported when they are new', () => {
     const t = onNode();
     const ports = [{ name: 'http', protocol: 'UDP' as const, port: 80, nodePort: 30_080 }];
     t.service(service({ ports, healthCheckNodePort: 32_000 }));
@@ -543,7 +543,7 @@ describe('what leads back to the proxy', () => {
     assert.deepEqual(named(), [undefined]);
   });
 
-  test('it is told once, however often the rest changes, and again when it comes back', () => {
+  test('it is reported once, however often the rest changes, and again when it comes back', () => {
     const t = onNode();
     t.slice('a', group([address('10.96.0.1'), address('10.0.0.1')], 80));
     assert.deepEqual(t.news(), [[80], ['endpoint 10.96.0.1:80']]);
@@ -660,7 +660,7 @@ describe('what speaks against an endpoint', () => {
   const verdicts = (t: ReturnType<typeof tracker>, set: 'own' | 'local' = 'own') =>
     Object.fromEntries(t.it.candidates('shop/web:http', set).map((one) => [one.endpoint.address, one.reason]));
 
-  test('is told, for each that is not chosen', () => {
+  test('is known for each that is not chosen', () => {
     const t = tracker();
     t.service(service());
     const dying = { ready: false, terminating: true };
@@ -689,7 +689,7 @@ describe('what speaks against an endpoint', () => {
     });
   });
 
-  test('is the policy in the set of the node, and hints in that of the cluster', () => {
+  test("is the policy in the node's set, and hints in the cluster's set", () => {
     const t = tracker();
     t.it.setTopology({ nodeName: 'n1', zone: 'a' });
     t.service(
@@ -715,7 +715,7 @@ describe('what speaks against an endpoint', () => {
     assert.equal(verdicts(t)['10.0.0.2'], 'its topology hints are for node n2, n3');
   });
 
-  test('cannot be told of what is not served', () => {
+  test('is unknown for what is not served', () => {
     const t = tracker();
     assert.deepEqual(t.it.candidates('shop/web:http', 'own'), []);
     t.service(service({ ports: [{ name: 'http', protocol: 'SCTP', port: 80, nodePort: 0 }] }));

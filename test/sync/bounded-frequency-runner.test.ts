@@ -106,7 +106,7 @@ describe('a bounded-frequency runner', () => {
     assert.equal(h.runs.length, 1);
   });
 
-  test('starts nothing after stop, and stop waits for the run that is going on', async () => {
+  test('starts nothing after stop, and stop waits for the current run', async () => {
     const h = harness();
     let open = () => {};
     h.state.gate = new Promise((resolve) => {

@@ -56,7 +56,7 @@ describe('the canary', () => {
     }
   });
 
-  test('tells when they are gone, and when nobody knows', async () => {
+  test('reports when they are gone, and when nobody knows', async () => {
     const h = harness();
     await h.canary.during(async () => {});
     h.clock.advance(2_000);
@@ -80,7 +80,7 @@ describe('the canary', () => {
     assert.deepEqual(h.calls, ['change', 'look']);
   });
 
-  test('lets no change begin while it looks', async () => {
+  test('delays a change until its look has ended', async () => {
     const h = harness();
     await h.canary.during(async () => {});
     h.clock.advance(2_000);

@@ -119,7 +119,7 @@ describe('the controller with many Services', () => {
     assert.ok(Math.max(...h.rules.applied.map(({ upserted }) => upserted.length)) < 100);
   });
 
-  test('tells rules and listeners of a change what is in proportion to it', async () => {
+  test('passes on to rules and listeners only what changed', async () => {
     const h = harness();
     void h.controller.start();
     h.controller.apply(Array.from({ length: 1000 }, (_, i) => service(i)));
@@ -163,7 +163,7 @@ describe('the controller after a previous run', () => {
     assert.equal(h.rules.installed.size, 3);
   });
 
-  test('goes on trying to read them, and says why it serves nothing', async () => {
+  test('retries reading them, and logs why it serves nothing', async () => {
     const h = harness();
     h.rules.fault = new Error('another program holds the lock');
     void h.controller.start();

@@ -226,7 +226,7 @@ describe('the controller', () => {
   });
 });
 
-describe('a controller that pauses for a hand-over', () => {
+describe('a controller that pauses for an upgrade', () => {
   test('waits for what is under way, and then changes nothing until it goes on', async () => {
     const h = harness();
     h.controller.apply([service(), endpoints('10.0.0.1')]);
@@ -259,7 +259,7 @@ describe('a controller that pauses for a hand-over', () => {
     assert.deepEqual(addresses(), ['10.0.0.9']);
   });
 
-  test('lets endpoints change until a sync that takes long is over', async () => {
+  test('applies changes of endpoints until a long sync is over', async () => {
     const h = harness();
     h.controller.apply([service(), endpoints('10.0.0.1')]);
     h.controller.synced();
@@ -285,7 +285,7 @@ describe('a controller that pauses for a hand-over', () => {
     assert.deepEqual(addresses(), ['10.0.0.9']);
   });
 
-  test('tries again to open what could not be opened before, and looks after its rules again', async () => {
+  test('retries to open what could not be opened, and repairs its rules again', async () => {
     const h = harness();
     for (let port = 40_000; port <= 50_000; port++) h.dataPlane.taken.add(`TCP:${port}`);
     h.controller.apply([service(), endpoints('10.0.0.1')]);
@@ -304,7 +304,7 @@ describe('a controller that pauses for a hand-over', () => {
     assert.deepEqual(await h.ruled(), ['shop/web']);
   });
 
-  test('one that could not read the rules yet tries again', async () => {
+  test('retries to read the rules if it could not read them before', async () => {
     const h = harness();
     h.state.fault = new IptablesError('failed', 'no');
     await h.controller.pause();

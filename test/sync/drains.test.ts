@@ -27,7 +27,7 @@ function rig() {
   return { drains, told };
 }
 
-test('every family is told what is drained, once', () => {
+test('every family learns what is drained, once', () => {
   const { drains, told } = rig();
   drains.drain(ONE);
   drains.drain({ ...ONE });

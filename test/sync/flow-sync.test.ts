@@ -63,7 +63,7 @@ async function noted(...portals: readonly Portal[]) {
   return h;
 }
 
-test('a Service port that comes is told with the local port that its entries may have, once', async () => {
+test('entries of a new Service port are deleted once, except to its local port', async () => {
   const h = harness();
   h.note([portal(4000, { nodePort: 30053, externalIPs: [OTHER] })]);
   assert.deepEqual(await h.cleared(), [
@@ -74,20 +74,20 @@ test('a Service port that comes is told with the local port that its entries may
   assert.deepEqual(await h.cleared(), []);
 });
 
-test('TCP is none of its business', async () => {
+test('TCP is ignored', async () => {
   const h = harness();
   h.note([portal(4000, { protocol: 'TCP' })]);
   h.note([], ['kube-system/dns:dns']);
   assert.deepEqual(await h.cleared(), []);
 });
 
-test('a change that leaves destinations and local port as they were tells nothing', async () => {
+test('nothing is deleted when destinations and local port stay the same', async () => {
   const h = await noted(portal(4000, { nodePort: 30053 }));
   h.note([portal(4000, { nodePort: 30053 })]);
   assert.deepEqual(await h.cleared(), []);
 });
 
-test('another local port is told for every destination', async () => {
+test('another local port concerns every destination', async () => {
   const h = await noted(portal(4000, { nodePort: 30053 }));
   h.note([portal(4001, { nodePort: 30053 })]);
   assert.deepEqual(await h.cleared(), [
@@ -96,7 +96,7 @@ test('another local port is told for every destination', async () => {
   ]);
 });
 
-test('only the destination that a Service port lost is told, and that nothing is kept', async () => {
+test('all entries of a destination that a Service port lost are deleted, and no others', async () => {
   const h = await noted(portal(4000, { nodePort: 30053, externalIPs: [OTHER] }));
   h.note([portal(4000, { nodePort: 30053 })]);
   assert.deepEqual(await h.cleared(), [{ destination: OTHER, port: 53 }]);
@@ -104,7 +104,7 @@ test('only the destination that a Service port lost is told, and that nothing is
   assert.deepEqual(await h.cleared(), [{ family: 'IPv4', port: 30053 }]);
 });
 
-test('a Service port that goes, or turns to TCP, is told', async () => {
+test('all entries of a Service port that goes, or turns to TCP, are deleted', async () => {
   for (const delta of [
     { upserted: [], removed: ['kube-system/dns:dns' as const] },
     { upserted: [portal(4000, { protocol: 'TCP' })], removed: [] },
@@ -115,7 +115,7 @@ test('a Service port that goes, or turns to TCP, is told', async () => {
   }
 });
 
-test('an address that goes from one Service to another keeps what leads to the new one, in whatever order', async () => {
+test('an address that moves to another Service keeps entries to the new one, in any order', async () => {
   const heir = portal(4001, { name: 'kube-system/dns2:dns' });
   const h = await noted(portal(4000));
   h.note([heir]);
@@ -139,7 +139,7 @@ test('what fails is retried by the next sync, as things are then, and logged onc
   assert.deepEqual(await h.cleared(), []);
 });
 
-test('a Service port that gets or loses its last endpoint is told', async () => {
+test('the last endpoint that goes, and the first that comes, make entries wrong', async () => {
   const h = await noted(portal(4000));
   h.note([portal(4000, { endpoints: [] })]);
   assert.deepEqual(await h.cleared(), [{ destination: VIP, port: 53 }]);
@@ -157,7 +157,7 @@ test('with two endpoint sets, the ports are kept that a destination may lead to'
   ]);
 });
 
-test('when a policy or a source range changes, nothing is kept: who is let in, and where to, has changed', async () => {
+test('all entries are deleted when a policy or a source range changes', async () => {
   const local = { endpoints: [{ address: '10.0.0.2' as Address, port: 53 }], internal: false, external: true };
   const h = await noted(portal(4000, { nodePort: 30053, loadBalancerIPs: [OTHER] }));
   const limited = { nodePort: 30053, loadBalancerIPs: [OTHER], loadBalancerSourceRanges: [] };

@@ -78,7 +78,7 @@ describe('listeners', () => {
     );
   });
 
-  test('leave a local port that is needed otherwise, and rules follow', async () => {
+  test('leave a local port that something else needs, and rules follow', async () => {
     const h = harness();
     h.listeners.want(servicePort());
     await h.listeners.settled();
@@ -99,7 +99,7 @@ describe('listeners', () => {
     assert.equal(h.listeners.isLocalPort(40_000, 'TCP'), false);
   });
 
-  test('move at the end of a hand-over that came to nothing, when a port was needed meanwhile', async () => {
+  test('move at the end of a failed upgrade, when a port was needed meanwhile', async () => {
     const h = harness();
     h.listeners.want(servicePort());
     await h.listeners.settled();
@@ -260,7 +260,7 @@ describe('listeners', () => {
     assert.match(String(h.log.of('error')[0]?.fields['err']), /of the 1001 there are, 100 were tried/);
   });
 
-  test('tell of each change of portals once, and only of those', async () => {
+  test('report each change of portals once', async () => {
     const h = harness();
     for (const name of ['shop/a', 'shop/b', 'shop/c'] as const) h.listeners.want(servicePort({ name }));
     await h.listeners.settled();
@@ -331,7 +331,7 @@ describe('listeners', () => {
     );
   });
 
-  test('that cannot be opened are tried again, with an error that says why', async () => {
+  test('that cannot be opened are retried, with an error that says why', async () => {
     const h = harness({ first: 30_000, last: 30_000 });
     h.dataPlane.taken.add('TCP:30000');
     h.listeners.want(servicePort());

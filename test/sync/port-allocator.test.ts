@@ -124,7 +124,7 @@ describe('the port allocator', () => {
     );
   });
 
-  test('tells the two listeners of a Service port of a previous run apart', () => {
+  test('distinguishes the two listeners of a Service port of a previous run', () => {
     const { ports, take } = harness();
     const port = { name: 'a/a', protocol: 'TCP' } as const;
     ports.remember([

@@ -198,7 +198,7 @@ describe('a rule sync', () => {
     ['flat', [WEB, DNS]],
     ['in buckets', [WEB, DNS, ...MANY]],
   ] as const) {
-    test(`leaves out only the rules that the kernel refuses, names them once, and offers them again: ${how}`, async () => {
+    test(`leaves out only refused rules, names them once, and retries them: ${how}`, async () => {
       const h = harness();
       const count = async () =>
         [...((await h.chains())?.values() ?? [])].flat().filter((spec) => !/ -j KUBE/.test(spec));
@@ -255,7 +255,7 @@ describe('a rule sync', () => {
     assert.deepEqual(new Set(await h.owners()), new Set(['kube-system/dns']));
   });
 
-  test('finds its feet in the same run when the kernel is not as it was left', async () => {
+  test("recovers in the same run when the kernel's rules are not as it left them", async () => {
     const h = harness();
     h.put(...MANY);
     await h.rules.sync(CHANGED);
@@ -406,7 +406,7 @@ describe('the canary of rules', () => {
     }
   });
 
-  test('looks at less of a large table where only looking tells of changes: at each jump in every other look', async () => {
+  test('looks at one built-in chain of a large table at a time where there are no generations', async () => {
     for (const chain of ['PREROUTING', 'OUTPUT']) {
       const h = harness();
       h.iptables.generation = () => undefined;
@@ -421,7 +421,7 @@ describe('the canary of rules', () => {
     }
   });
 
-  test("does not mind another program's rule ahead of a jump: places are for the verification", async () => {
+  test("ignores another program's rule ahead of a jump: the verification checks places", async () => {
     const h = harness();
     h.put(WEB);
     await h.rules.sync(CHANGED);
@@ -478,7 +478,7 @@ describe('local ports that the kernel remembers', () => {
     assert.doesNotMatch(nat, /^:KUBE-USERSPACE-RETIRED|shop\/web/m);
   });
 
-  test('are told to the next run, which remembers them for the rest of the time', async () => {
+  test('are known to the next run, which remembers them for the rest of the time', async () => {
     const first = harness();
     first.put(WEB, DNS, portal('a/a', '10.96.0.3', 4003));
     await first.rules.sync(CHANGED);

@@ -95,7 +95,7 @@ describe(`carrying changes into iptables-${FLAVOUR}`, () => {
     );
   });
 
-  test('an iptables that fails from the start does not end the proxy, which installs the rules once it works', async () => {
+  test('the proxy survives an iptables that fails from the start, and installs the rules once it works', async () => {
     shims.fail(true);
     const clusterIP = environment.clusterIP();
     environment.write({

@@ -108,7 +108,7 @@ describe(`what a Service asks for, on iptables-${FLAVOUR}`, { timeout: 900_000 }
     });
   }
 
-  test('externalTrafficPolicy Local: from outside to pods of this node, from inside to all, checked over HTTP', async () => {
+  test('externalTrafficPolicy Local: from outside to pods of this node, from inside to all, with health checks', async () => {
     const [clusterIP, nodePort, healthCheckNodePort] = [environment.clusterIP(), 30_180, 30_181];
     const spec = { clusterIP, nodePort, healthCheckNodePort, externalTrafficPolicy: 'Local' };
     const status = { loadBalancer: { ingress: [{ ip: LOAD_BALANCER_IP }] } };
@@ -147,7 +147,7 @@ describe(`what a Service asks for, on iptables-${FLAVOUR}`, { timeout: 900_000 }
     assert.equal(series.length, 2, 'one for each Service port, however many listeners it has');
   });
 
-  test('pods are told by the interface that they come in by, where nobody knows their addresses', async () => {
+  test('pods are recognised by their interface where their addresses are unknown', async () => {
     await proxy.stop();
     const [clusterIP, nodePort] = [environment.clusterIP(), environment.nodePort()];
     const spec = { clusterIP, nodePort, externalTrafficPolicy: 'Local' };
@@ -237,7 +237,7 @@ describe(`what a Service asks for, on iptables-${FLAVOUR}`, { timeout: 900_000 }
     assert.ok(performance.now() - gone >= DRAIN_MS);
   });
 
-  test('an external IP that is the cluster IP of another Service is left out, and told', async () => {
+  test('an external IP that is the cluster IP of another Service is left out, and logged', async () => {
     const [clusterIP, other] = [environment.clusterIP(), environment.clusterIP()];
     environment.manifests.write('other.yaml', objects('other', { clusterIP: other }, [LOCAL]));
     environment.manifests.write('thief.yaml', objects('thief', { clusterIP, externalIPs: [other] }, [REMOTE]));
@@ -248,7 +248,7 @@ describe(`what a Service asks for, on iptables-${FLAVOUR}`, { timeout: 900_000 }
     assert.equal(told().length, 1);
   });
 
-  test('a UDP client that never rests is served once its Service comes, and by the other set when the policy changes', async () => {
+  test('a UDP client that never pauses is served once its Service comes, and follows a change of policy', async () => {
     const clusterIP = environment.clusterIP();
     const write = (spec: object, ...endpoints: Endpoint[]) =>
       environment.manifests.write('late.yaml', objects('late', { clusterIP, ...spec }, endpoints));

@@ -22,7 +22,7 @@ describe('the rules of Service ports', () => {
     ]);
   });
 
-  test("leave alone what comes in for an endpoint's own address and port", () => {
+  test("do not touch packets for an endpoint's own address and port", () => {
     const web = portal({ name: 'default/web', nodePort: 30080, namedEndpoints: ['fd00:50::10'] });
     const { rules } = renderPortals([web], IPV6_NODE);
     const match = '-p tcp -m comment --comment "default/web" -m tcp --dport';
@@ -37,7 +37,7 @@ describe('the rules of Service ports', () => {
     ]);
   });
 
-  test("spare what has the mark of the proxy's own connections", () => {
+  test("do not touch packets with the mark of the proxy's own connections", () => {
     const book = new RuleSet(nodeFacts(), []);
     const chains = [...chainsOf(book.trees(), { family: 'IPv4', connectionMark: 0x2000 })];
     const spared = chains.filter(({ rules }) =>

@@ -6,6 +6,9 @@ import {
   type InstalledPort,
   installedPorts,
   livePorts,
+  MAX_RETIRED,
+  type RetiredLog,
+  RetiredPorts,
   retiredPorts,
   retiredSpec,
 } from '../../src/rules/local-ports.ts';
@@ -40,7 +43,7 @@ describe('local ports in rules', () => {
     }
   });
 
-  test('are told apart by the endpoint set that they serve, refused or not', () => {
+  test('name the endpoint set that they serve, refused or not', () => {
     const local = { endpoints: [ENDPOINT], internal: true, external: true };
     const both: readonly InstalledPort[] = [WEB, { ...WEB, set: 'local', localPort: 40_003 }];
     for (const fields of [
@@ -62,7 +65,7 @@ describe('local ports in rules', () => {
       const nat = owned(rules).filter((rule) => rule.table === 'nat');
       const read = livePorts(nat.map((rule) => rule.spec)).toSorted((a, b) => a.localPort - b.localPort);
       assert.deepEqual(read, both);
-      // Those of the rules that lead to a listener, or that close one: never a door.
+      // Only rules that lead to a listener or close one count, not rules that reject or drop.
       for (const { spec } of nat)
         assert.ok(livePorts([spec]).every((port) => both.some(({ localPort }) => localPort === port.localPort)));
     }
@@ -110,7 +113,7 @@ describe('local ports in rules', () => {
     }
   });
 
-  test('are told once each, retired ones only if they carry no Service, and only from our chains', () => {
+  test('are listed once each, retired ones only if they serve no Service, and only from our chains', () => {
     const live = (port: InstalledPort) =>
       `-p ${port.protocol.toLowerCase()} -m comment --comment "${port.name}" -m ${port.protocol.toLowerCase()} --dport 80 -j REDIRECT --to-ports ${port.localPort}`;
     const nat = parseDump(
@@ -167,5 +170,115 @@ describe('retired ports in rules', () => {
     };
     assert.equal(unsafeReason(retiredSpec(long, NOW)), undefined);
     assert.deepEqual(retiredPorts([retiredSpec(long, NOW)], NOW), [{ ...long, retiredForMs: 0 }]);
+  });
+});
+
+const on = (name: string, localPort: number, protocol: 'TCP' | 'UDP' = 'TCP') => portal({ name, localPort, protocol });
+const named = (name: string) => name as ServicePortName;
+const read = ({ specs, length }: RetiredLog, now = NOW) =>
+  retiredPorts(specs.slice(0, length), now).map(
+    ({ name, set, protocol, localPort }) => `${name}${set === 'own' ? '' : ' local'} ${localPort}/${protocol}`,
+  );
+
+describe('retired local ports', () => {
+  test('notes a port when its Service goes, and only then', () => {
+    const ports = new RetiredPorts();
+    ports.serve(on('a/a', 1001), NOW);
+    ports.serve(on('a/a', 1001), NOW);
+    assert.equal(ports.log(NOW).length, 0);
+    ports.remove(named('a/a'), NOW);
+    ports.remove(named('a/a'), NOW);
+    ports.remove(named('a/never'), NOW);
+    assert.deepEqual(read(ports.log(NOW)), ['a/a 1001/TCP']);
+  });
+
+  test('knows both ports of a Service port, and which of them went', () => {
+    const ports = new RetiredPorts();
+    const both = portal({ name: 'a/a', localPort: 1001, localSetPort: 1002 });
+    ports.serve(both, NOW);
+    ports.serve(on('a/a', 1001), NOW);
+    assert.deepEqual(read(ports.log(NOW)), ['a/a local 1002/TCP']);
+    ports.serve(both, NOW);
+    assert.deepEqual(read(ports.compactLog(NOW)), []);
+    ports.serve(portal({ name: 'a/a', localPort: 1002, localSetPort: 1003 }), NOW);
+    assert.deepEqual(read(ports.compactLog(NOW)), ['a/a 1001/TCP'], 'the other one carries it still');
+    ports.remove(named('a/a'), NOW);
+    assert.deepEqual(read(ports.compactLog(NOW)), ['a/a 1001/TCP', 'a/a 1002/TCP', 'a/a local 1003/TCP']);
+  });
+
+  test('appends to the log that it gave before', () => {
+    const ports = new RetiredPorts();
+    ports.serve(on('a/a', 1001), NOW);
+    ports.serve(on('a/b', 1002), NOW);
+    ports.remove(named('a/a'), NOW);
+    const before = ports.log(NOW);
+    ports.remove(named('a/b'), NOW);
+    const after = ports.log(NOW);
+    assert.equal(after.specs, before.specs);
+    assert.deepEqual([before.length, after.length], [1, 2]);
+    assert.deepEqual(read(before), ['a/a 1001/TCP']);
+    assert.equal(ports.compactLog(NOW).specs, before.specs, 'nothing to leave out');
+  });
+
+  test('leaves out what has expired and what is in use, in a log of its own', () => {
+    const ports = new RetiredPorts();
+    for (const [index, name] of ['a/a', 'a/b', 'a/c'].entries()) {
+      ports.serve(on(name, 1001 + index), NOW);
+      ports.remove(named(name), NOW + index * 100_000);
+    }
+    const before = ports.log(NOW);
+    ports.serve(on('a/new', 1002), NOW);
+    const later = NOW + 300_000;
+    assert.equal(ports.log(later).specs, before.specs);
+    const compact = ports.compactLog(later);
+    assert.notEqual(compact.specs, before.specs);
+    assert.deepEqual(read(compact, later), ['a/c 1003/TCP']);
+    assert.equal(before.length, 3, 'what was given stays as it was');
+    assert.equal(before.specs.length, 3);
+  });
+
+  test('distinguish TCP from UDP', () => {
+    const ports = new RetiredPorts();
+    ports.serve(on('a/a', 1001, 'TCP'), NOW);
+    ports.serve(on('a/b', 1001, 'UDP'), NOW);
+    ports.remove(named('a/b'), NOW);
+    assert.deepEqual(read(ports.log(NOW)), ['a/b 1001/UDP']);
+  });
+
+  test('retires what the kernel knows and nobody uses, with its age, once', () => {
+    const ports = new RetiredPorts();
+    ports.serve(on('a/a', 1001), NOW);
+    for (let i = 0; i < 2; i++) {
+      ports.found({ name: named('a/a'), set: 'own', protocol: 'TCP', localPort: 1001 }, NOW);
+      ports.found({ name: named('old/a'), set: 'own', protocol: 'TCP', localPort: 1001 }, NOW);
+      ports.found({ name: named('old/b'), set: 'own', protocol: 'TCP', localPort: 1002, retiredForMs: 250_000 }, NOW);
+    }
+    assert.deepEqual(read(ports.log(NOW)), ['old/b 1002/TCP']);
+    assert.deepEqual(read(ports.compactLog(NOW + 50_000), NOW + 50_000), []);
+  });
+
+  test('a port that another Service port has taken over is not retired', () => {
+    const ports = new RetiredPorts();
+    ports.serve(on('a/a', 1001), NOW);
+    ports.serve(on('a/b', 1001), NOW);
+    ports.remove(named('a/a'), NOW);
+    assert.equal(ports.log(NOW).length, 0);
+  });
+
+  test('keeps a bounded number, the latest; and so does the log', () => {
+    const ports = new RetiredPorts();
+    const churn = (count: number) => {
+      for (let i = 0; i < count; i++) {
+        ports.serve(on(`a/${i}`, 1 + (i % 60_000)), NOW);
+        ports.remove(named(`a/${i}`), NOW);
+      }
+    };
+    churn(MAX_RETIRED + 10);
+    assert.equal(ports.log(NOW).length, MAX_RETIRED + 10, 'no need to write all again yet');
+    const compact = ports.compactLog(NOW);
+    assert.equal(compact.length, MAX_RETIRED);
+    assert.equal(read(compact).at(0), 'a/10 11/TCP');
+    churn(50_000);
+    assert.equal(ports.log(NOW).length, MAX_RETIRED);
   });
 });

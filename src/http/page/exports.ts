@@ -2,7 +2,7 @@ import { setImmediate } from 'node:timers/promises';
 import { COUNTERS } from '../../model/data-plane.ts';
 import { endpointName } from '../../model/endpoint.ts';
 import type { ServiceView, View } from '../../model/view.ts';
-import { inPieces } from '../../operate/view/pieces.ts';
+import { inPieces } from '../../operate/view/view.ts';
 import type { Clock } from '../../util/clock.ts';
 
 /* /status.json and /status.csv: everything that the page knows, in parts. */

@@ -7,7 +7,7 @@ import type { Clock, Timer } from '../../util/clock.ts';
 import { LineSplitter, LineTooLongError } from '../../util/line-splitter.ts';
 import type { Log } from '../../util/log.ts';
 import { messageOf } from '../../util/text.ts';
-import { inPieces } from '../view/pieces.ts';
+import { inPieces } from '../view/view.ts';
 import { endpointUsers } from './endpoint-users.ts';
 import { type Commands, decodeRequest, READ_TIMEOUT_MS, type Request, RequestError } from './protocol.ts';
 import { listenAt, type SocketFile } from './socket-file.ts';

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { describe, test } from 'node:test';
 import type { Counters, EndpointStats, ListenerStats, OpenConnection } from '../../../src/model/data-plane.ts';
 import { type Endpoint, endpointName } from '../../../src/model/endpoint.ts';
 import type { ServicePortName } from '../../../src/model/service.ts';
@@ -8,7 +8,8 @@ import { type ListenerId, listenerId } from '../../../src/model/service-port.ts'
 import type { Rates } from '../../../src/model/view.ts';
 import type { DialError } from '../../../src/operate/log/data-plane-log.ts';
 import { noCounters, TROUBLES, type Trouble } from '../../../src/operate/view/traffic.ts';
-import { RunningView, type ViewSources } from '../../../src/operate/view/view.ts';
+import { inPieces, RunningView, type ViewSources } from '../../../src/operate/view/view.ts';
+import { ManualClock } from '../../fakes/manual-clock.ts';
 import { address as ip, servicePort as servicePortOf } from '../../rules/fixtures.ts';
 
 const TURNED_AWAY = TROUBLES[0] as Trouble;
@@ -231,4 +232,49 @@ test('connections of one Service among a hundred idle ones are listed without a 
   assert.deepEqual(found, [{ name: busy, protocol: 'TCP', virtual: { address: '10.96.0.1', port: 80 }, ...open }]);
   assert.deepEqual(asked, [busy]);
   assert.ok(most <= 20, `${most} looks between two pieces`);
+});
+
+function sizes(rows: Iterable<unknown>, clock = new ManualClock()): number[] {
+  return [...inPieces(rows, clock, String)].map(({ length }) => length);
+}
+
+describe('rows as text, in pieces', () => {
+  test('are at most a hundred a piece', () => {
+    assert.deepEqual(sizes(Array(250).fill(0)), [100, 100, 50]);
+    assert.deepEqual(sizes(Array(200).fill(0)), [100, 100]);
+    assert.deepEqual(sizes([]), []);
+  });
+
+  test('are fewer when they are large', () => {
+    assert.deepEqual(sizes(Array(7).fill('x'.repeat(30_000))), [3, 3, 1]);
+    assert.deepEqual(sizes(['x'.repeat(1_000_000), 'x'.repeat(1_000_000)]), [1, 1]);
+  });
+
+  test('are fewer when it takes long to make them', () => {
+    const clock = new ManualClock();
+    function* slow() {
+      for (let row = 0; row < 5; row++) {
+        clock.advance(1);
+        yield row;
+      }
+    }
+    assert.deepEqual(sizes(slow(), clock), [2, 2, 1]);
+  });
+
+  test('are not made before they are asked for', () => {
+    let made = 0;
+    let isOver = false;
+    function* rows() {
+      try {
+        for (;;) yield made++;
+      } finally {
+        isOver = true;
+      }
+    }
+    for (const _ of inPieces(rows(), new ManualClock(), String)) {
+      assert.equal(made, 100);
+      break;
+    }
+    assert.ok(isOver);
+  });
 });

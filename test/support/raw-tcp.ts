@@ -1,6 +1,6 @@
 import type { Socket } from 'node:net';
 import type { TestContext } from 'node:test';
-import { parseAddress } from '../../src/model/address.ts';
+import type { Address } from '../../src/model/address.ts';
 import type { Endpoint } from '../../src/model/endpoint.ts';
 import { close } from '../../src/sys/descriptor.ts';
 import { Memory } from '../../src/sys/memory.ts';
@@ -39,9 +39,7 @@ export class RawListener {
     must('listen', listen(this.#fd, backlog));
     const bound = new Memory(SOCKET_ADDRESS_BYTES);
     must('getsockname', getsockname(this.#fd, bound));
-    const address = parseAddress('127.0.0.1');
-    if (address === undefined) throw new TypeError('127.0.0.1');
-    this.endpoint = { address, port: decodePort(bound.bytes) };
+    this.endpoint = { address: '127.0.0.1' as Address, port: decodePort(bound.bytes) };
   }
 
   /** Throws when nobody has connected. */
@@ -98,7 +96,5 @@ export function sendTo(fd: number, data: string | Buffer, flags = 0): number {
 }
 
 function trySendTo(fd: number, bytes: Buffer, flags = 0): number {
-  const memory = new Memory(bytes.length);
-  bytes.copy(memory.bytes);
-  return send(fd, memory, 0, bytes.length, flags);
+  return send(fd, Memory.of(bytes), 0, bytes.length, flags);
 }

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
 import type { TestContext } from 'node:test';
-import { parseAddress } from '../../src/model/address.ts';
+import type { Address } from '../../src/model/address.ts';
 import type { Endpoint } from '../../src/model/endpoint.ts';
 import { close } from '../../src/sys/descriptor.ts';
 import { Memory } from '../../src/sys/memory.ts';
@@ -110,9 +110,7 @@ export class TcpBackend {
   private constructor(server: Server, onSocket: (socket: Socket, backend: TcpBackend) => void) {
     this.#server = server;
     const { address, port } = server.address() as AddressInfo;
-    const parsed = parseAddress(address);
-    if (parsed === undefined) throw new TypeError(address);
-    this.endpoint = { address: parsed, port };
+    this.endpoint = { address: address as Address, port };
     server.on('connection', (socket) => {
       socket.on('error', () => {});
       this.sockets.push(socket);
@@ -166,7 +164,5 @@ export function refusingEndpoint(t: TestContext): Endpoint {
   must('bind', bindTo(fd, encodeSocketAddress('127.0.0.1', 0)));
   const bound = new Memory(SOCKET_ADDRESS_BYTES);
   must('getsockname', getsockname(fd, bound));
-  const address = parseAddress('127.0.0.1');
-  if (address === undefined) throw new TypeError('127.0.0.1');
-  return { address, port: decodePort(bound.bytes) };
+  return { address: '127.0.0.1' as Address, port: decodePort(bound.bytes) };
 }

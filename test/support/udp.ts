@@ -1,7 +1,7 @@
 import { createSocket, type RemoteInfo, type Socket } from 'node:dgram';
 import { once } from 'node:events';
 import type { TestContext } from 'node:test';
-import { parseAddress } from '../../src/model/address.ts';
+import type { Address } from '../../src/model/address.ts';
 import type { Endpoint } from '../../src/model/endpoint.ts';
 import { waitFor } from '../netns/wait.ts';
 
@@ -71,9 +71,7 @@ export class UdpBackend {
   private constructor(socket: Socket, answer: (datagram: Buffer, reply: (text: string | Buffer) => void) => void) {
     this.#socket = socket;
     const { address, port } = socket.address();
-    const parsed = parseAddress(address);
-    if (parsed === undefined) throw new TypeError(address);
-    this.endpoint = { address: parsed, port };
+    this.endpoint = { address: address as Address, port };
     socket.on('message', (datagram: Buffer, remote: RemoteInfo) => {
       this.arrivals.push({ datagram, from: remote.port });
       answer(datagram, (text) => {

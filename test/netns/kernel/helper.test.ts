@@ -97,20 +97,4 @@ describe(`the process that starts iptables-${FLAVOUR}`, () => {
     await waitFor('the helper has ended', () => !isAlive(pid));
     await environment.waitForRules(clusterIP, 1, 0);
   });
-
-  test('with SIGKILL for the proxy, it finishes what it runs and is gone', async () => {
-    await start();
-    await environment.serve(web);
-    await writeWhileHeld();
-    const pid = helper();
-    const [running] = children(pid);
-    proxy.kill('SIGKILL');
-    await waitFor('the proxy has ended', () => !isAlive(proxy.pid));
-    assert.ok(isAlive(running!));
-    shims.holdRestores(false);
-    await waitFor('iptables and the helper have ended', () => !isAlive(running!) && !isAlive(pid));
-    // The filter table is written first. Nobody is left to write the nat table after it.
-    const written = await environment.iptables.rules('KUBE-NODEPORT-NON-LOCAL', 'filter');
-    assert.equal(written.filter((rule) => rule.includes('test/late')).length, 1);
-  });
 });

@@ -2,8 +2,6 @@ import { availableParallelism } from 'node:os';
 import type { DataPlane } from '../../model/data-plane.ts';
 import type { FastDataPlaneSetup } from './fast-data-plane.ts';
 
-export type { FastDataPlaneSetup } from './fast-data-plane.ts';
-
 /**
  * The engine on libc's own sockets, in worker threads. Rejects with an Error that says why when it cannot run here: not
  * Linux on x64 or arm64, koffi's addon missing or not loadable, a system call or a structure other than expected.

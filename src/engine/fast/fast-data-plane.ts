@@ -20,7 +20,7 @@ import { listenError } from '../errors.ts';
 import { FastHandOver } from './hand-over.ts';
 import { type ListenSocket, openListenSocket, prepareListener } from './listen-socket.ts';
 import type { PortState } from './parcels.ts';
-import { counterMemory, PortCounters } from './port-counters.ts';
+import { CounterMemory, PortCounters } from './port-counters.ts';
 import { type CountedBackends, type ListedPage, type PortEvent, type PortId, STATUS_WORDS } from './worker/protocol.ts';
 import { type WorkerEntry, WorkerThread, workerEntry } from './worker-thread.ts';
 
@@ -96,7 +96,7 @@ class FastDataPlane implements DataPlane {
   readonly #workers: readonly WorkerThread[];
   readonly #ports = new Map<ListenerId, OpenPort>();
   readonly #names = new Map<PortId, ServicePortName>();
-  readonly #counterMemory = counterMemory();
+  readonly #counterMemory = new CounterMemory();
   #lastId: PortId = 0;
   #isShutDown = false;
 

@@ -28,7 +28,7 @@ import {
 import { decodePort, encodeSocketAddress, familyOfText } from '../../sys/socket-address.ts';
 import { must } from '../../sys/sys-error.ts';
 import { toListenError } from '../errors.ts';
-import { TCP_OPTIONS, URGENT_IN_LINE } from './worker/tcp-options.ts';
+import { TCP_OPTIONS, URGENT_IN_LINE } from './worker/endpoint-sockets.ts';
 
 /** How many clients may wait to be accepted; the kernel limits it to `net.core.somaxconn` (4096 by default). */
 const BACKLOG = 4096;

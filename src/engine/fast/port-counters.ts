@@ -34,13 +34,9 @@ export class CounterSlabs {
 }
 
 /** Service ports live long and endpoints do not, so they do not share slabs. */
-export interface CounterMemory {
-  readonly ports: CounterSlabs;
-  readonly endpoints: CounterSlabs;
-}
-
-export function counterMemory(): CounterMemory {
-  return { ports: new CounterSlabs(), endpoints: new CounterSlabs() };
+export class CounterMemory {
+  readonly ports = new CounterSlabs();
+  readonly endpoints = new CounterSlabs();
 }
 
 interface EndpointCounters extends CounterBlocks {

@@ -1,7 +1,6 @@
 import type { Socket } from 'node:net';
 import { Memory } from '../../sys/memory.ts';
 import { peerState, recv, unacknowledgedBytes } from '../../sys/socket.ts';
-import type { KernelSockets } from './port.ts';
 
 const scratch = new Memory(64 << 10);
 
@@ -10,10 +9,12 @@ function descriptorOf(socket: Socket): number {
   return (socket as unknown as { readonly _handle?: { readonly fd?: number } | null })._handle?.fd ?? -1;
 }
 
-export const kernelSockets: KernelSockets = {
-  peerState: (socket) => peerState(descriptorOf(socket)),
-  unacknowledgedBytes: (socket) => Math.max(0, unacknowledgedBytes(descriptorOf(socket))),
-  readRest(socket) {
+/** What the kernel knows of a socket, and Node does not say. */
+export const kernelSockets = {
+  peerState: (socket: Socket) => peerState(descriptorOf(socket)),
+  unacknowledgedBytes: (socket: Socket) => Math.max(0, unacknowledgedBytes(descriptorOf(socket))),
+  /** What has been received and not read; there may be some after the connection has broken, too. */
+  readRest(socket: Socket): readonly Buffer[] {
     const chunks: Buffer[] = [];
     for (;;) {
       const received = recv(descriptorOf(socket), scratch, 0, scratch.length);
@@ -22,3 +23,5 @@ export const kernelSockets: KernelSockets = {
     }
   },
 };
+
+export type KernelSockets = typeof kernelSockets;

@@ -1,4 +1,3 @@
-import type { Socket } from 'node:net';
 import { unmapped } from '../../model/address.ts';
 import {
   type Backends,
@@ -14,17 +13,9 @@ import {
 import { type Endpoint, endpointName } from '../../model/endpoint.ts';
 import { type Departure, Departures } from '../../services/departures.ts';
 import { Picker } from '../../services/picker.ts';
-import type { PeerState } from '../../sys/socket.ts';
 import type { Clock, Random } from '../../util/clock.ts';
 import { dialFailureOf, errnoOf, FAILURE_COUNTER } from '../errors.ts';
-
-/** What the kernel knows of a socket, and Node does not say. */
-export interface KernelSockets {
-  peerState(socket: Socket): PeerState | undefined;
-  unacknowledgedBytes(socket: Socket): number;
-  /** What has been received and not read; there may be some after the connection has broken, too. */
-  readRest(socket: Socket): readonly Buffer[];
-}
+import type { KernelSockets } from './kernel-sockets.ts';
 
 /** Makes the descriptor of a socket for a connection to this address. May throw. */
 export type OpenSocket = (address: string, protocol: 'TCP' | 'UDP') => number;

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { before, describe, type TestContext, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { pack, unpack } from '../../../src/engine/fast/parcels.ts';
-import { URGENT_IN_LINE } from '../../../src/engine/fast/worker/tcp-options.ts';
+import { URGENT_IN_LINE } from '../../../src/engine/fast/worker/endpoint-sockets.ts';
 import type { Backends } from '../../../src/model/data-plane.ts';
 import type { Endpoint } from '../../../src/model/endpoint.ts';
 import type { Parcel } from '../../../src/model/hand-over.ts';

@@ -2,13 +2,34 @@ import type { PortRange } from '../../../model/address.ts';
 import { Memory } from '../../../sys/memory.ts';
 import {
   getsockname,
+  IPPROTO_TCP,
   markOption,
   resetOnClose,
+  SO_KEEPALIVE,
+  SO_OOBINLINE,
   SOCKET_ADDRESS_BYTES,
+  SOL_SOCKET,
   type SocketOption,
   setOption,
+  TCP_KEEPIDLE,
+  TCP_KEEPINTVL,
+  TCP_NODELAY,
 } from '../../../sys/socket.ts';
 import type { Target } from './endpoints.ts';
+
+/**
+ * For both sides of a connection; accepted sockets inherit them from their listener. Go's `net` package, and so upstream,
+ * sets no delay and a keepalive every 15 s by default.
+ */
+export const TCP_OPTIONS: readonly SocketOption[] = [
+  { level: IPPROTO_TCP, name: TCP_NODELAY, value: 1 },
+  { level: SOL_SOCKET, name: SO_KEEPALIVE, value: 1 },
+  { level: IPPROTO_TCP, name: TCP_KEEPIDLE, value: 15 },
+  { level: IPPROTO_TCP, name: TCP_KEEPINTVL, value: 15 },
+];
+
+/** An urgent byte stays in its place in the stream. */
+export const URGENT_IN_LINE: SocketOption = { level: SOL_SOCKET, name: SO_OOBINLINE, value: 1 };
 
 /** What all sockets towards endpoints have in common, TCP and UDP. */
 export class EndpointSockets {

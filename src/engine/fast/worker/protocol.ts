@@ -9,7 +9,9 @@ import {
 import type { Endpoint } from '../../../model/endpoint.ts';
 import type { ProxiedProtocol } from '../../../model/service-port.ts';
 import type { PickerRecord } from '../../../services/picker.ts';
-import type { LiveRecord } from './records.ts';
+import type { LiveRecord, PortId } from './records.ts';
+
+export type { PortId } from './records.ts';
 
 /*
  * All that crosses between the main thread and a worker: what a worker is started with, messages both ways, and the
@@ -72,9 +74,6 @@ export interface CountedBackends extends Backends {
 export function countedEndpoints({ endpoints, draining }: Backends): readonly Endpoint[] {
   return draining === undefined ? endpoints : [...endpoints, ...draining];
 }
-
-/** Numbers a Service port; never used again. */
-export type PortId = number;
 
 /** No Service port has this number. */
 export const NO_PORT: PortId = 0;

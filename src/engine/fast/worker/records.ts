@@ -1,6 +1,8 @@
 import type { Address } from '../../../model/address.ts';
 import type { Endpoint } from '../../../model/endpoint.ts';
-import type { PortId } from './protocol.ts';
+
+/** Numbers a Service port; never used again. */
+export type PortId = number;
 
 /*
  * What a worker has open, described for another process that takes it over. Deadlines are left out: they begin anew.

@@ -5,10 +5,10 @@ import { Memory } from '../../../sys/memory.ts';
 import { connect, getpeername, SOCK_STREAM, SOCKET_ADDRESS_BYTES, socket, takeError } from '../../../sys/socket.ts';
 import { ECONNREFUSED, ECONNRESET, EINPROGRESS, EPIPE, isExhaustion } from '../../../sys/sys-error.ts';
 import { Deadline } from './deadlines.ts';
+import { TCP_OPTIONS } from './endpoint-sockets.ts';
 import type { Target } from './endpoints.ts';
 import type { Handler } from './event-loop.ts';
 import type { Port } from './port.ts';
-import { TCP_OPTIONS } from './tcp-options.ts';
 import { SIDE_EVENTS } from './tcp-side.ts';
 
 const CONNECTED = 0;

@@ -1,6 +1,6 @@
 import { readdirSync } from 'node:fs';
 import { openListenSocket } from '../../../../src/engine/fast/listen-socket.ts';
-import { counterMemory, PortCounters } from '../../../../src/engine/fast/port-counters.ts';
+import { CounterMemory, PortCounters } from '../../../../src/engine/fast/port-counters.ts';
 import { Engine } from '../../../../src/engine/fast/worker/engine.ts';
 import { type Command, STATUS, STATUS_WORDS } from '../../../../src/engine/fast/worker/protocol.ts';
 import { endProcess } from '../../../../src/kernel/process.ts';
@@ -14,7 +14,7 @@ import { listenSpec } from '../../../support/listen-spec.ts';
  * The engine of a worker without its thread, so that its heap can be measured from within. Argument: the backend's port.
  * Sends its own port, and what it holds whenever it is asked by any message.
  */
-const counters = new PortCounters(counterMemory());
+const counters = new PortCounters(new CounterMemory());
 const socket = openListenSocket(listenSpec({ name: 'a/b', protocol: 'TCP', address: '127.0.0.1', port: 0 }));
 const messages: Command[][] = [
   [

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { CounterSlabs, counterMemory, PortCounters } from '../../../../src/engine/fast/port-counters.ts';
+import { CounterMemory, CounterSlabs, PortCounters } from '../../../../src/engine/fast/port-counters.ts';
 import { Endpoints } from '../../../../src/engine/fast/worker/endpoints.ts';
 import { COUNTER, COUNTERS_BYTES, type CountedBackends } from '../../../../src/engine/fast/worker/protocol.ts';
 import type { Backends } from '../../../../src/model/data-plane.ts';
@@ -14,7 +14,7 @@ function sent(backends: CountedBackends): CountedBackends {
 }
 
 function table() {
-  const counters = new PortCounters(counterMemory());
+  const counters = new PortCounters(new CounterMemory());
   const strangers: string[] = [];
   const endpoints = new Endpoints({
     random: Math.random,

@@ -1,5 +1,5 @@
 import type { TestContext } from 'node:test';
-import { counterMemory, PortCounters } from '../../../../src/engine/fast/port-counters.ts';
+import { CounterMemory, PortCounters } from '../../../../src/engine/fast/port-counters.ts';
 import { Engine } from '../../../../src/engine/fast/worker/engine.ts';
 import { type Command, type Report, STATUS, STATUS_WORDS } from '../../../../src/engine/fast/worker/protocol.ts';
 import type { FlowRecord } from '../../../../src/engine/fast/worker/records.ts';
@@ -72,7 +72,7 @@ export function engineRig(
       flows,
     }: { protocol?: ProxiedProtocol; endpoints?: readonly Endpoint[]; flows?: readonly FlowRecord[] } = {},
   ): PortCounters => {
-    const counters = new PortCounters(counterMemory());
+    const counters = new PortCounters(new CounterMemory());
     const backends = counters.follow({ endpoints, affinity: { type: 'None' } });
     tell(
       { kind: 'open', question: 0, port, protocol, fd, backends, counters: counters.shared },

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { openSync } from 'node:fs';
 import { test } from 'node:test';
 import { type ListenSocket, openListenSocket } from '../../../../src/engine/fast/listen-socket.ts';
-import { counterMemory, PortCounters } from '../../../../src/engine/fast/port-counters.ts';
+import { CounterMemory, PortCounters } from '../../../../src/engine/fast/port-counters.ts';
 import type { Answer, Command, Report } from '../../../../src/engine/fast/worker/protocol.ts';
 import { close } from '../../../../src/sys/descriptor.ts';
 import { waitFor } from '../../../netns/wait.ts';
@@ -40,7 +40,7 @@ test('a descriptor that cannot be watched is reported as such, and the worker go
 test('commands for ports that are not open are answered', (t) => {
   const { reports, tell } = engineRig(t);
   tell({ kind: 'close', question: 3, port: 9 });
-  const counters = new PortCounters(counterMemory());
+  const counters = new PortCounters(new CounterMemory());
   tell({ kind: 'update', port: 9, backends: counters.follow({ endpoints: [], affinity: { type: 'None' } }) });
   assert.deepEqual(reports.slice(1), [answer(3, {})]);
 });

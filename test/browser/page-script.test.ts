@@ -95,7 +95,7 @@ test('what is asked for while the page is paused is shown, and it stays paused u
   await page.close();
 });
 
-test('what is asked for by the ninth who looks is shown', async (t) => {
+test('the ninth page, which gets no stream, shows what it asks for', async (t) => {
   const { url } = await setUp(t);
   await lookers(t, url);
   const page = await (await browser.newContext()).newPage();

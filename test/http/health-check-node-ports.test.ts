@@ -60,7 +60,7 @@ test('the answer is upstream’s, to the byte, on any path', async (t) => {
   }
 });
 
-test('it is 503 without local endpoints, and while the rules do not follow', async (t) => {
+test('it is 503 without local endpoints, and while the rules do not keep up', async (t) => {
   const { checks, proxy, listening } = setUp(t);
   const port = await freePort();
   checks.update(WEB, { port, localEndpoints: 0 });
@@ -125,7 +125,7 @@ test('it goes with its Service, moves with its port, and each Service has its ow
   await assert.rejects(ask(at(second), '/'), { code: 'ECONNREFUSED' });
 });
 
-test('a port that is taken is told once, tried for again, and keeps no other from being served', async (t) => {
+test('a port that is taken is logged once and retried, and keeps no other from being served', async (t) => {
   const { checks, clock, log, listening } = setUp(t);
   const [taken, free] = [await freePort(), await freePort()];
   const holder = createServer().listen(taken);
@@ -134,7 +134,7 @@ test('a port that is taken is told once, tried for again, and keeps no other fro
   checks.update(API, { port: free, localEndpoints: 1 });
   await listening(1);
   assert.equal((await ask(at(free), '/')).status, 200);
-  await until('the failure is told', () => log.of('error').length === 1);
+  await until('the failure is logged', () => log.of('error').length === 1);
   assert.match(log.of('error')[0]?.message ?? '', /load balancers take this node for unhealthy/);
   assert.equal(log.of('error')[0]?.fields['server'], 'health check of shop/web');
   assert.equal(log.of('error')[0]?.fields['address'], `*:${taken}`);
@@ -145,7 +145,7 @@ test('a port that is taken is told once, tried for again, and keeps no other fro
   assert.equal((await ask(at(taken), '/')).status, 200);
 });
 
-test('a pause frees every port, whatever is told meanwhile, until all goes on as it is by then', async (t) => {
+test('a pause frees every port; resuming serves the state of that moment', async (t) => {
   const { checks, clock, log, listening } = setUp(t);
   const holder = createServer().listen(0);
   t.after(() => holder.close());
@@ -154,7 +154,7 @@ test('a pause frees every port, whatever is told meanwhile, until all goes on as
   checks.update(WEB, { port, localEndpoints: 1 });
   checks.update(API, { port: (holder.address() as AddressInfo).port, localEndpoints: 1 });
   await listening(1);
-  await until('the failure is told', () => log.of('error').length === 1);
+  await until('the failure is logged', () => log.of('error').length === 1);
   checks.pause();
   await assert.rejects(ask(at(port), '/'), { code: 'ECONNREFUSED' });
   assert.equal(clock.pendingTimers, 0);

@@ -85,7 +85,7 @@ describe('a request', () => {
     assert.match(String(log.of('error')[0]?.fields['err']), /secret-service is broken/);
   });
 
-  test('whose client leaves before the answer is ready harms nobody; the handler learns of it', async (t) => {
+  test('whose client leaves early aborts the handler’s signal and harms no other', async (t) => {
     const { promise: mayAnswer, resolve: answerNow } = Promise.withResolvers<void>();
     const signals: AbortSignal[] = [];
     const slow: Handler = async (request) => {
@@ -115,7 +115,7 @@ describe('a request', () => {
     socket.destroy();
   });
 
-  test('that a web site makes a browser send is refused, where the answer is not for anybody', async (t) => {
+  test('that a web site makes a browser send is refused, where the answer is for operators', async (t) => {
     const [operators, anybody] = [await serve(t, hello), await serve(t, hello, { audience: 'anybody' })];
     const statuses = (headers: Readonly<Record<string, string>>) =>
       Promise.all(
@@ -156,7 +156,7 @@ describe('an answer in parts', () => {
     assert.deepEqual([status, body], [200, '']);
   });
 
-  test('that fails later breaks off, so that nobody takes it for whole', async (t) => {
+  test('that fails later breaks off, so that no client takes it for complete', async (t) => {
     const { address, log } = await serve(
       t,
       inParts(async function* () {
@@ -373,7 +373,7 @@ describe('an address that cannot be bound', () => {
     const log = new RecordingLog();
     const server = new HttpServer({ ...OPTIONS, port, clock, log, ...options });
     server.start();
-    await until('the failure is told', () => log.of('error').length === 1);
+    await until('the failure is logged', () => log.of('error').length === 1);
     return { holder, port, clock, log, server };
   }
 

@@ -48,7 +48,7 @@ describe('reading', () => {
     assert.ok(turns >= 40, `${turns}`);
   });
 
-  test('bears rows that come and go meanwhile', async () => {
+  test('tolerates rows that come and go meanwhile', async () => {
     const live = new Map(rows(1_000).map((row) => [row.labels, row]));
     const collecting = collectRows(live.values(), { max: 10_000, others: '' });
     live.delete('row="999"');

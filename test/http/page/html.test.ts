@@ -39,7 +39,7 @@ test('amounts have two or three digits', () => {
   assert.equal(whole(1_234_567.4), '1,234,567');
 });
 
-test('spans of time are told in the unit that one would use', () => {
+test('spans of time have the unit that people use', () => {
   for (const [ms, text] of [
     [0, '0 ms'],
     [0.25, '0.3 ms'],

@@ -8,12 +8,12 @@ function parse(text: string): PageQuery {
   return parsePageQuery(new URLSearchParams(text));
 }
 
-test('nothing said is the default, which needs no words', () => {
+test('the default is an empty query', () => {
   assert.deepEqual(parse(''), DEFAULT);
   assert.equal(printPageQuery(DEFAULT), '?');
 });
 
-test('all that it says comes back from the URL', () => {
+test('every field comes back from the URL', () => {
   const query: PageQuery = {
     words: ['web', 'é&=?#'],
     sort: 'failures',

@@ -190,7 +190,7 @@ test('the stream sends all parts at first, then what has changed, every two seco
   assert.deepEqual(seen.events[2], {});
 });
 
-test('nine cannot look at the same time; one who leaves makes room', async (t) => {
+test('there are eight live pages at most; one that is closed makes room', async (t) => {
   const { address } = await setUp(t);
   const lookers = Array.from({ length: 8 }, () => listen(address));
   t.after(() => {
@@ -208,7 +208,7 @@ test('nine cannot look at the same time; one who leaves makes room', async (t) =
   });
 });
 
-test('of the whole, two are under way at a time; whoever is through makes room', async () => {
+test('two downloads of each kind run at a time; one that ends makes room', async () => {
   const routes = new Map(statusRoutes(new FakeView(), new ManualClock()));
   for (const path of ['/status.json', '/status.csv']) {
     const clients = Array.from({ length: 4 }, () => new AbortController());
@@ -245,7 +245,7 @@ test('pages are made one at a time, and none for a client that has left', async 
   assert.equal(none?.body, '');
 });
 
-test('nothing is computed once nobody looks any more', async (t) => {
+test('nothing is rendered once every live page is closed', async (t) => {
   const { address, clock, view } = await setUp(t);
   const { seen, leave } = listen(address);
   await until('an event', () => seen.events.length === 1);
@@ -290,7 +290,7 @@ test('the CSV has a row for each Service port and each endpoint, with no formula
   }
 });
 
-test('the whole as JSON and CSV, like the live page, may take as long as somebody goes on reading; pages may not', async () => {
+test('JSON, CSV and the live page may take as long as the client goes on reading; pages may not', async () => {
   const routes = statusRoutes(new FakeView(), new ManualClock());
   const query = new URLSearchParams();
   const unhurried = await Promise.all(

@@ -31,7 +31,7 @@ function node(path: string, clock = new ManualClock()) {
   return all(connectControl(path, clock).ask('node', {}));
 }
 
-describe('who asks a program that cannot answer learns why:', () => {
+describe('a program that cannot answer gives a reason:', () => {
   test('it does not run', async (t) => {
     await assert.rejects(
       node(join(folder(t), 'none')),
@@ -107,7 +107,7 @@ describe('who asks a program that cannot answer learns why:', () => {
   });
 });
 
-test('a client that takes its time is not told of silence', async (t) => {
+test('time in which the client does not read is not silence of the server', async (t) => {
   const view = new FakeView({ services: 5_000 });
   const { path } = await served(t, view);
   const clock = new ManualClock();

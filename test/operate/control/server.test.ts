@@ -12,7 +12,7 @@ import { all, RawClient, served } from './served.ts';
 const POD = { address: parseAddress('10.244.0.1') as Address, port: 8080 };
 const SERVICES = '{"v":1,"command":"services","params":{}}\n';
 
-describe('a running program tells', () => {
+describe('a running program answers', () => {
   test('what it is', async (t) => {
     const view = new FakeView();
     const { control } = await served(t, view);
@@ -54,7 +54,7 @@ class Long extends FakeView {
 }
 
 describe('an operator', () => {
-  test('drains an endpoint and gives it back, which the log tells', async (t) => {
+  test('drains an endpoint and gives it back, with a line in the log', async (t) => {
     const { control, operations, log } = await served(t);
     await all(control.ask('drain', { endpoint: POD }));
     assert.deepEqual([...operations.drained], ['10.244.0.1:8080']);
@@ -77,7 +77,7 @@ describe('an operator', () => {
     assert.equal(log.of('error').length, 0, 'it is the operator who is to know');
   });
 
-  test('changes how much the log says', async (t) => {
+  test('changes the verbosity of the log', async (t) => {
     const { control, operations, log } = await served(t);
     await all(control.ask('log-level', { verbosity: 4 }));
     assert.equal(operations.verbosity, 4);
@@ -176,7 +176,7 @@ describe('ten thousand Services', () => {
   });
 });
 
-test('whoever asks before the answer is known waits for it', async (t) => {
+test('a request before the answer is known waits for it', async (t) => {
   const known = Promise.withResolvers<void>();
   const { path } = await served(t, new FakeView({ services: 1 }), known.promise);
   const client = new RawClient(t, path);
@@ -190,7 +190,7 @@ test('whoever asks before the answer is known waits for it', async (t) => {
   assert.equal((await client.end()).length, 2);
 });
 
-test('whoever leaves ends what is read for it', async (t) => {
+test('a client that leaves ends the reading of the view', async (t) => {
   let ended = false;
   class Endless extends FakeView {
     override async *connections(): AsyncIterable<readonly ConnectionView[]> {
@@ -209,7 +209,7 @@ test('whoever leaves ends what is read for it', async (t) => {
   await until('the view is read no longer', () => ended);
 });
 
-test('an answer that comes when its client is gone is for nobody', async (t) => {
+test('an answer after the close is dropped without a warning', async (t) => {
   const asked = Promise.withResolvers<void>();
   const answer = Promise.withResolvers<void>();
   class Slow extends FakeView {
@@ -239,7 +239,7 @@ describe('a client that', () => {
     assert.deepEqual((await client.end()).at(-1), { end: true });
   });
 
-  test('leaves without a request is nobody', async (t) => {
+  test('leaves without a request causes no warning', async (t) => {
     const { path, log } = await served(t);
     const client = new RawClient(t, path);
     client.socket.end();
@@ -247,7 +247,7 @@ describe('a client that', () => {
     assert.deepEqual([...log.of('warn'), ...log.of('error')], []);
   });
 
-  test('sends garbage learns so', async (t) => {
+  test('sends garbage gets an error', async (t) => {
     const { path, log } = await served(t);
     for (const garbage of [
       'GET / HTTP/1.1\r\n\r\n',
@@ -265,7 +265,7 @@ describe('a client that', () => {
     assert.deepEqual([...log.of('warn'), ...log.of('error')], []);
   });
 
-  test('says half a line loses its connection', async (t) => {
+  test('sends half a line loses its connection', async (t) => {
     const { path, clock } = await served(t);
     const client = new RawClient(t, path);
     client.socket.write('{"v":1,');
@@ -277,7 +277,7 @@ describe('a client that', () => {
     assert.deepEqual(await client.end(), []);
   });
 
-  test('says too much is cut off', async (t) => {
+  test('sends a line that is too long is cut off', async (t) => {
     const { path, control } = await served(t);
     const client = new RawClient(t, path);
     client.socket.write('x'.repeat(1024 * 1024));
@@ -335,7 +335,7 @@ test('clients that ask and leave cannot pile up work: so many answers are under 
   assert.equal((await all(control.ask('explain', { ...POD, protocol: 'TCP' }))).length, 1);
 });
 
-test('a view that fails is told to the client and to the log, and the next one is answered', async (t) => {
+test('the error of a view goes to the client and the log, and the next request is answered', async (t) => {
   class Failing extends FakeView {
     override *services(): Iterable<ServiceView> {
       yield* super.services();

@@ -174,7 +174,7 @@ describe('the socket', () => {
     // Now it asks whether anybody serves what is there.
     rmSync(path);
     mkdirSync(join(path, 'full'), { recursive: true });
-    await until('it is told', () => log.of('warn').length > 0);
+    await until('it is logged', () => log.of('warn').length > 0);
     rmSync(path, { recursive: true });
     clock.advance(RETRY_MS);
     await serving(log);
@@ -207,14 +207,14 @@ describe('a server that is closed', () => {
     assert.equal(await isReached(path), true);
   });
 
-  test('does not mind that everything is gone', async (t) => {
+  test('closes without its files, too', async (t) => {
     const path = join(folder(t), 'made/control.sock');
     const { server } = await startedAt(t, path);
     rmSync(join(path, '..'), { recursive: true });
     await server.close();
   });
 
-  test('cuts off who is connected', async (t) => {
+  test('closes its connections', async (t) => {
     const path = join(folder(t), 'control.sock');
     const { server, clock } = await startedAt(t, path);
     const socket = connect(path);
@@ -238,7 +238,7 @@ describe('a server that is closed', () => {
     assert.equal(existsSync(path), false);
   });
 
-  test('tries no longer', async (t) => {
+  test('retries no longer', async (t) => {
     const directory = folder(t);
     mkdirSync(join(directory, 'control.sock'));
     const { server, clock, log } = controlServer(t, join(directory, 'control.sock'));

@@ -15,7 +15,7 @@ function setUp() {
 }
 
 describe('a client that is turned away', () => {
-  test('is told at once, with why and what to check', () => {
+  test('is logged at once, with the cause and what to check', () => {
     const { log, observer } = setUp();
     observer.turnedAway({ name: WEB, client: '10.0.0.1:5', reason: 'no-endpoints' });
     observer.turnedAway({ name: WEB, client: '10.0.0.1:6', reason: 'exhausted' });
@@ -30,7 +30,7 @@ describe('a client that is turned away', () => {
     assert.match(log.lines[1]?.message ?? '', /no endpoint answered; check/);
   });
 
-  test('makes at most one line in ten seconds, which says how many more there were', () => {
+  test('makes at most one line in ten seconds, with the number of further ones', () => {
     const { clock, log, observer } = setUp();
     for (let i = 0; i < 1_000; i++) {
       observer.turnedAway({ name: WEB, client: `10.0.0.1:${i}`, reason: 'no-endpoints' });
@@ -56,7 +56,7 @@ describe('a client that is turned away', () => {
     assert.equal(told, 600 + 6, 'every event was told or counted');
   });
 
-  test('is told at once again after ten quiet seconds', () => {
+  test('is logged at once again after ten quiet seconds', () => {
     const { clock, log, observer } = setUp();
     observer.turnedAway({ name: WEB, client: 'c', reason: 'exhausted' });
     clock.advance(10_000);
@@ -71,7 +71,7 @@ describe('a client that is turned away', () => {
   });
 });
 
-test('Service ports and reasons are told apart', () => {
+test('Service ports and reasons have lines of their own', () => {
   const { log, observer } = setUp();
   for (const name of [WEB, DNS]) {
     for (const reason of ['refused', 'timeout', 'unreachable', 'other'] as const) {
@@ -102,7 +102,7 @@ test('nothing is kept of a Service port that has been quiet', () => {
   assert.equal(clock.pendingTimers, 0);
 });
 
-test('closing tells what was suppressed and leaves no timer', () => {
+test('closing logs what was suppressed and leaves no timer', () => {
   const { clock, log, observer } = setUp();
   observer.limited({ name: DNS, client: 'a', limit: 'flows-total' });
   observer.limited({ name: DNS, client: 'b', limit: 'flows-total' });

@@ -79,7 +79,7 @@ describe('the status line', () => {
   });
 });
 
-test('a reader that has stopped costs lines, and stops nobody', async () => {
+test('a reader that has stopped costs lines and does not block the process', async () => {
   // Without winston, which may happen to do what is asked for here.
   const body = `
     const { descriptorOutput } = await import(${JSON.stringify(new URL('../../../src/operate/log/output.ts', import.meta.url).href)});

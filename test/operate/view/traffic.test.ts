@@ -54,7 +54,7 @@ test('rates are those of the last period, by listener and together', async () =>
   assert.equal(sampler.totals.active, 6);
 });
 
-test('what is there at the start was counted by somebody else', async () => {
+test('what is there at the start was counted by a predecessor', async () => {
   const { clock, listeners, sampler, sample } = setUp({ web: { connections: 1_000_000, failedRefused: 9 } });
   await sample();
   assert.equal(sampler.ratesOf(WEB).connections, 0);
@@ -86,7 +86,7 @@ test('a listener that counts from zero again has no negative rates, whatever has
   assert.deepEqual(sampler.ratesOf(WEB), { connections: 3, receivedBytes: 10, sentBytes: 100, failures: 1 });
 });
 
-test('a sample that fails is told and not the last one', async () => {
+test('a sample that fails is logged, and the next one is taken', async () => {
   const { log, sampler, sample, state } = setUp();
   state.isBroken = true;
   await sample();
@@ -137,7 +137,7 @@ for (const [counter, reason] of REASONS) {
   });
 }
 
-test('the worst trouble of the last minute is told, and what is left when that is over', async () => {
+test('the worst trouble of the last minute is shown, then the next one', async () => {
   const { listeners, sampler, sample } = setUp();
   listeners.set(WEB, { failedRefused: 3, exhausted: 1 });
   await sample();
@@ -165,7 +165,7 @@ test('the history holds a sample for each period of the last fifteen minutes', a
   });
 });
 
-test('says when a period begins, and nothing any more once it is stopped', async () => {
+test('calls onSample when a period begins, until it is stopped', async () => {
   const { clock, sampler, sample, state } = setUp();
   await sample();
   await sample();

@@ -75,9 +75,9 @@ export class ManifestSource implements ServiceSource {
     while (!this.#stop.signal.aborted) {
       await sleep(pauses.restMs, this.#clock, this.#woken.signal);
       if (this.#woken.signal.aborted) {
-        this.#woken = new AbortController();
         // A stream of events must not keep the passes running all the time.
         await sleep(pauses.afterEventMs, this.#clock, this.#stop.signal);
+        this.#woken = new AbortController();
       }
       if (!this.#stop.signal.aborted) pauses = await this.#pass();
     }
@@ -93,7 +93,8 @@ export class ManifestSource implements ServiceSource {
       ({ lookCostMs, settlesInMs } = scan);
       for (const { path, content } of scan.changes) await this.#take(path, content);
       // The first delivery is to be complete, so it waits for files that are just being written.
-      if (!this.#stop.signal.aborted && (this.#isSynced || settlesInMs === undefined)) this.#deliver();
+      const isDue = this.#isSynced ? scan.changes.length > 0 : settlesInMs === undefined;
+      if (isDue && !this.#stop.signal.aborted) this.#deliver();
       this.#lastFault = undefined;
     } catch (error) {
       // A defect of ours, because errors of the files are handled. Maybe the next pass gets on without it.

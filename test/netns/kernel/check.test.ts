@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
 import type { ChildProcess } from 'node:child_process';
-import { chmodSync, copyFileSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { copyFileSync, readFileSync, rmSync } from 'node:fs';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { createExec } from '../../../src/kernel/iptables/exec.ts';
 import { findTools } from '../../../src/kernel/iptables/flavour.ts';
@@ -9,10 +8,10 @@ import { offerInEmptyNamespace, sampleRules } from '../../../src/operate/check/k
 import { systemClock } from '../../../src/util/system-clock.ts';
 import type { Agent } from '../agent.ts';
 import { Environment, listeningPorts, TCP, UDP } from '../harness.ts';
-import { FLAVOUR, type Flavour, Iptables } from '../iptables.ts';
+import { FLAVOUR, type Flavour } from '../iptables.ts';
 import { serviceObjects } from '../manifests.ts';
 import { ProxyProcess } from '../proxy.ts';
-import { NODE_ADDRESS, output, POD_ADDRESSES } from '../topology.ts';
+import { NODE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
 import { PATIENCE_MS, waitFor } from '../wait.ts';
 
 interface Checked {
@@ -170,26 +169,6 @@ describe(`check on a node with iptables-${FLAVOUR}`, () => {
     for (const family of ['IPv4', 'IPv6'] as const) {
       assert.deepEqual(await offer(family, sampleRules(family, 'nat').text), { outcome: 'accepted' });
     }
-  });
-
-  test('names the match that the kernel lacks', async () => {
-    const directory = environment.temporary('no-addrtype');
-    mkdirSync(directory);
-    const name = `iptables-${FLAVOUR}-restore`;
-    const real = (await output(['sh', '-c', `command -v ${name}`])).trim();
-    const script = `#!/bin/sh
-[ "$1" = --version ] && exec ${real} "$@"
-text=$(cat)
-case $text in *'-m addrtype'*) echo "${name}: line 3: RULE_APPEND failed (No such file or directory)" >&2; exit 4;; esac
-printf '%s\\n' "$text" | ${real} "$@"
-`;
-    writeFileSync(join(directory, name), script);
-    chmodSync(join(directory, name), 0o755);
-    const before = await new Iptables(environment.topology.node).save();
-    const { code, line } = await check([], { env: { PATH: `${directory}:${process.env['PATH']}` } });
-    assert.equal(code, 1);
-    line(/^fail {2}kernel rules {3}the kernel refuses \d+ kinds of IPv4 nat rules, .*addrtype.* → .* .*xt_addrtype/);
-    assert.deepEqual(await new Iptables(environment.topology.node).save(), before);
   });
 
   test('a firewall that drops by default accepts Services and health checks alone; one of nft is reported', async () => {

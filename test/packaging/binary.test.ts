@@ -1,10 +1,7 @@
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
 import {
-  chmodSync,
   copyFileSync,
   mkdirSync,
-  mkdtempSync,
   readdirSync,
   readFileSync,
   readlinkSync,
@@ -23,10 +20,9 @@ import { waitFor } from '../netns/wait.ts';
 import { isAlive } from '../support/process-state.ts';
 import { type Chroot, makeChroot } from './chroot.ts';
 
-const ROOT = join(import.meta.dirname, '../..');
 const PROGRAM = '/opt/proxy/kube-userspace-proxy';
 
-/** Hardened nodes mount these so that no file in them can be run, or mapped as code. */
+/** Hardened nodes mount these noexec: no file in them can be run, or mapped as code. */
 const NOEXEC = ['/tmp', '/run', '/var/tmp', '/dev/shm'];
 
 const HELPER = 'kube-userspace-proxy: iptables helper';
@@ -43,7 +39,7 @@ const childrenOf = (pid: number) =>
     readFileSync(`/proc/${pid}/task/${thread}/children`, 'utf8').split(' ').filter(Boolean).map(Number),
   );
 
-/** Onto the file's name in one go, as package managers and our build do. */
+/** By a rename, as package managers and our build do. */
 function install(file: string): void {
   mkdirSync(dirname(file), { recursive: true });
   copyFileSync(BUILT, `${file}.new`);
@@ -75,7 +71,7 @@ describe('the one executable, on the smallest Debian with iptables', () => {
   });
 
   async function start(engine: string, noexec = NOEXEC): Promise<ProxyProcess> {
-    // The name of what the tests have built comes first, and the chroot's own takes its place.
+    // The first argument is the program that the tests have built; the one in the chroot takes its place.
     const script = `shift; exec ${PROGRAM} "$@"`;
     const binds = [environment.temporary('')];
     proxy = await environment.startProxy({
@@ -108,7 +104,7 @@ describe('the one executable, on the smallest Debian with iptables', () => {
       const { names, failures } = await environment.client.call('requests', { ...service, count: 9 });
       assert.deepEqual(failures, {});
       assert.deepEqual(Object.values(names), [3, 3, 3]);
-      // Which in a namespace like this one it always does.
+      // In a namespace like this one the kernel always refuses some.
       const isComplaint = ({ level, msg }: LogLine) =>
         (level === 'warn' || level === 'error') && !msg.startsWith('The kernel refused some settings');
       assert.deepEqual(log.filter(isComplaint), []);
@@ -144,7 +140,7 @@ describe('the one executable, on the smallest Debian with iptables', () => {
     assert.deepEqual((await environment.client.call('requests', { ...service, count: 3 })).failures, {});
   });
 
-  test('looks like what it is to ps', async () => {
+  test('is shown by ps with its name and arguments', async () => {
     const { pid } = await start('fast');
     assert.ok(executableOf(pid).endsWith(PROGRAM), executableOf(pid));
     assert.equal(nameOf(pid), 'kube-userspace-');
@@ -156,7 +152,7 @@ describe('the one executable, on the smallest Debian with iptables', () => {
     assert.deepEqual(argumentsOf(helper!), [HELPER]);
   });
 
-  test('does not become a debugger for everybody when it gets SIGUSR1', async () => {
+  test('does not open a debugger port on SIGUSR1', async () => {
     const { pid } = await start('fast');
     const service = await environment.serve(WEB);
     for (const each of [pid, ...childrenOf(pid)]) {
@@ -167,7 +163,7 @@ describe('the one executable, on the smallest Debian with iptables', () => {
     assert.deepEqual((await environment.client.call('requests', { ...service, count: 3 })).failures, {});
   });
 
-  test('stays the same program when another takes its place, until SIGHUP hands over to that', async () => {
+  test('stays the same program when its file is replaced, until SIGHUP hands over to the new file', async () => {
     const old = await start('fast');
     const service = await environment.serve(WEB);
     install(file);
@@ -192,62 +188,4 @@ describe('the one executable, on the smallest Debian with iptables', () => {
       await waitFor('the new process ends', () => !isAlive(successor));
     }
   });
-});
-
-test('called by a symbolic link, it hands over to what that leads to by then', async (t) => {
-  const environment = await Environment.create();
-  t.after(() => environment.remove());
-  const folder = environment.temporary('versions');
-  const link = join(folder, 'current');
-  const lead = (version: string) => {
-    rmSync(link, { force: true });
-    spawnSync('ln', ['-s', version, link]);
-  };
-  for (const version of ['1', '2']) install(join(folder, version, 'kube-userspace-proxy'));
-  lead('1');
-  const proxy = await environment.startProxy({
-    through: ['sh', '-c', `shift; exec ${link}/kube-userspace-proxy "$@"`, 'sh'],
-  });
-  assert.equal(executableOf(proxy.pid), join(folder, '1/kube-userspace-proxy'));
-  await waitFor('it to take requests to upgrade', () => proxy.lines({ msg: 'Started' })[0]);
-  lead('2');
-  proxy.kill('SIGHUP');
-  const line = await waitFor('the hand-over', () => proxy.log.find(({ msg }) => msg.startsWith('Handed over')));
-  const successor = Number(line['pid']);
-  assert.equal(executableOf(successor), join(folder, '2/kube-userspace-proxy'));
-  process.kill(successor, 'SIGTERM');
-  await waitFor('both processes end', () => !isAlive(successor) && !isAlive(proxy.pid));
-});
-
-test('two builds of the same sources are the same, in whatever place and surroundings', () => {
-  // In the same file system, where packages cost nothing to copy.
-  const folder = mkdtempSync(join(ROOT, 'dist/twice-'));
-  const tree = (name: string, ...copied: readonly string[]) => {
-    mkdirSync(join(folder, name, 'dist'), { recursive: true });
-    const argv = ['--recursive', ...copied, join(ROOT, 'package.json'), join(folder, name)];
-    assert.equal(spawnSync('cp', argv).status, 0);
-    assert.equal(spawnSync('cp', ['--recursive', '--link', join(ROOT, 'node_modules'), join(folder, name)]).status, 0);
-    return join(folder, name);
-  };
-  const build = (cwd: string, env: NodeJS.ProcessEnv) => {
-    const argv = ['scripts/build.ts', 'dist/program'];
-    const { status, stderr } = spawnSync('node_modules/.bin/node', argv, { cwd, env, encoding: 'utf8' });
-    assert.equal(status, 0, stderr);
-    const modeOf = (name: string) => statSync(join(cwd, 'dist', name)).mode & 0o777;
-    assert.deepEqual([modeOf('program'), modeOf('koffi.node')], [0o755, 0o644]);
-    assert.deepEqual(readdirSync(join(cwd, 'dist')), ['koffi.node', 'program']);
-    return readFileSync(join(cwd, 'dist/program'));
-  };
-  try {
-    const one = tree('one', join(ROOT, 'src'), join(ROOT, 'scripts'));
-    const other = tree('other/place', join(one, 'src'), join(one, 'scripts'));
-    // As npm leaves it under umask 002. A file of its own, for the tree is made of links.
-    const addon = join(other, `node_modules/@koromix/koffi-linux-${process.arch}/linux_${process.arch}/koffi.node`);
-    writeFileSync(`${addon}.own`, readFileSync(addon));
-    chmodSync(`${addon}.own`, 0o664);
-    renameSync(`${addon}.own`, addon);
-    assert.ok(build(one, process.env).equals(build(other, { FORCE_COLOR: '1', LANG: 'de_DE.UTF-8', COLUMNS: '40' })));
-  } finally {
-    rmSync(folder, { recursive: true });
-  }
 });

@@ -52,22 +52,8 @@ export class Chroot {
 
   /** What to spawn, in any network namespace, so that `argv` runs in here; it becomes `argv`, so it has its process id. */
   command(argv: readonly string[], { noexec = [], binds = [] }: RunOptions = {}): string[] {
-    return [
-      'unshare',
-      '--mount',
-      '--propagation',
-      'private',
-      'sh',
-      '-c',
-      ENTER,
-      'sh',
-      this.path,
-      ...noexec,
-      '-',
-      ...binds,
-      '--',
-      ...argv,
-    ];
+    const own = ['unshare', '--mount', '--propagation', 'private'];
+    return [...own, 'sh', '-c', ENTER, 'sh', this.path, ...noexec, '-', ...binds, '--', ...argv];
   }
 
   /** Throws when it does not end with 0. */

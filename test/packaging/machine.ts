@@ -1,18 +1,15 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { type Namespace, output, type RunResult, runCommand } from '../netns/topology.ts';
 import { waitFor } from '../netns/wait.ts';
 import { type Chroot, makeChroot } from './chroot.ts';
 
-export interface MachineOptions {
-  /** The network that it is on. */
-  readonly namespace: Namespace;
-  /** Directories of outside, and where they are seen. */
-  readonly binds: Readonly<Record<string, string>>;
-}
+export const NAME = 'kube-userspace-proxy';
+const WATCHDOG_S = 6;
 
-/** A small Debian that has been booted: systemd is its process 1. Needs Debian's `systemd-container`. */
+/** A small booted Debian for the service: systemd is its process 1. Needs Debian's `systemd-container`. */
 export class Machine {
   readonly #chroot: Chroot;
   readonly #container: ChildProcess;
@@ -27,9 +24,9 @@ export class Machine {
     return this.#chroot.path;
   }
 
-  /** Rejects with what systemd said when it does not come up. */
-  static async boot(packages: readonly string[], { namespace, binds }: MachineOptions): Promise<Machine> {
-    const chroot = makeChroot([...packages, 'systemd', 'systemd-sysv']);
+  /** On that network, with the folder of Services at /srv/services. Rejects with what systemd said when it does not boot. */
+  static async boot(namespace: Namespace, services: string): Promise<Machine> {
+    const chroot = makeChroot(['dbus', 'iptables', 'libstdc++6', 'systemd', 'systemd-sysv']);
     const container = spawn(
       'systemd-nspawn',
       [
@@ -39,7 +36,7 @@ export class Machine {
         '--capability=all',
         `--directory=${chroot.path}`,
         `--network-namespace-path=/run/netns/${namespace.name}`,
-        ...Object.entries(binds).map(([outside, inside]) => `--bind=${outside}:${inside}`),
+        `--bind=${services}:/srv/services`,
         '--boot',
       ],
       { stdio: ['ignore', 'pipe', 'pipe'] },
@@ -72,6 +69,28 @@ export class Machine {
 
   try(...argv: readonly string[]): Promise<RunResult> {
     return runCommand(this.#inside(argv), { timeoutMs: 300_000 });
+  }
+
+  /** Flags for the service, and a short watchdog, so that a missed sign of life shows within a test. */
+  async configure(): Promise<void> {
+    const flags = '--manifests=/srv/services --iptables-mode=nft -v=2';
+    writeFileSync(join(this.path, 'etc/default', NAME), `OPTIONS="${flags}"\n`);
+    const override = join(this.path, 'etc/systemd/system', `${NAME}.service.d`);
+    mkdirSync(override);
+    writeFileSync(join(override, 'watchdog.conf'), `[Service]\nWatchdogSec=${WATCHDOG_S}s\n`);
+    await this.run('systemctl', 'daemon-reload');
+  }
+
+  /** Of the service's unit. */
+  async property(name: string): Promise<string> {
+    return (await this.run('systemctl', 'show', `--property=${name}`, '--value', NAME)).trim();
+  }
+
+  /** Resolves when the watchdog has been fed for longer than it would wait. */
+  async watchdogIsFed(): Promise<void> {
+    const fedAt = async () => Number(await this.property('WatchdogTimestampMonotonic'));
+    const beganAt = await fedAt();
+    await waitFor('the watchdog to be fed', async () => (await fedAt()) > beganAt + 2 * WATCHDOG_S * 1e6);
   }
 
   async stop(): Promise<void> {

@@ -4,21 +4,19 @@ import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, write
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { Environment, TCP } from '../netns/harness.ts';
+import { Environment, type Served, TCP } from '../netns/harness.ts';
 import type { ProxyProcess } from '../netns/proxy.ts';
 import { POD_ADDRESSES } from '../netns/topology.ts';
 import { waitFor } from '../netns/wait.ts';
 import { isAlive } from '../support/process-state.ts';
 import { type Chroot, makeChroot, SUITE } from './chroot.ts';
-import { Machine } from './machine.ts';
+import { Machine, NAME } from './machine.ts';
 import { copySources, layOut } from './release.ts';
 
-const NAME = 'kube-userspace-proxy';
 const PROGRAM = `/usr/sbin/${NAME}`;
-const WATCHDOG_S = 6;
 const VERSIONS = { old: '1.0.0-rc.1', new: '1.0.0' };
 
-/** Stands in for systemd and writes down what it is asked for. The state of the service and its process are in files. */
+/** A fake that logs its calls. The state of the service and its process are in files. */
 const SYSTEMCTL = `#!/bin/sh
 echo "$*" >>/var/log/systemctl
 state=$(cat /var/log/state 2>/dev/null || echo inactive)
@@ -34,7 +32,7 @@ case $1 in
 esac
 `;
 
-/** What the package may leave behind: what dpkg and the manual's index remember, and the stand-in's files. */
+/** What the package may leave behind: the records of dpkg and of the manual's index, and the fake's files. */
 const NOT_OURS = /^\/(proc|sys|dev|tmp|root|run|var\/lib\/dpkg|var\/log|var\/cache)(\/|$)/;
 
 describe('the Debian package', () => {
@@ -46,6 +44,8 @@ describe('the Debian package', () => {
   let pristine: string[];
 
   before(async () => {
+    // Set for the tests themselves. The program would fill such a folder, too, in the chroot.
+    delete process.env['NODE_COMPILE_CACHE'];
     work = mkdtempSync(join(tmpdir(), 'package-'));
     environment = await Environment.create();
     [oldPackage, newPackage] = (['old', 'new'] as const).map((which) => {
@@ -71,6 +71,11 @@ describe('the Debian package', () => {
       env: { LC_ALL: 'C.UTF-8' },
       timeoutMs: 300_000,
     });
+  const serve = (name: string) =>
+    environment.serve({ name, ports: [{ port: 80, target: TCP.name }], endpoints: POD_ADDRESSES });
+  const serves = async (service: Served) =>
+    assert.deepEqual((await environment.client.call('requests', { ...service, count: 3 })).failures, {});
+  const portals = async () => (await environment.iptables.save()).filter((rule) => rule.includes('KUBE-PORTALS'));
   const install = (file: string) => dpkg('--install', `/tmp/${basename(file)}`);
   const log = (file: string) => join(chroot.path, 'var/log', file);
   /** What systemctl was asked for since the last time. */
@@ -94,28 +99,23 @@ describe('the Debian package', () => {
     const folder = join(work, 'elsewhere');
     // Of the copy: somebody may be at work on the sources.
     copySources(folder, VERSIONS.old, join(work, 'old'));
-    layOut(folder, join(folder, 'out'), 'umask 077; TZ=Asia/Tokyo exec scripts/package');
+    layOut(
+      folder,
+      join(folder, 'out'),
+      'umask 077; TZ=Asia/Tokyo LANG=de_DE.UTF-8 COLUMNS=40 FORCE_COLOR=1 exec scripts/package',
+    );
     const sums = (which: string) => readFileSync(join(work, which, 'out/SHA256SUMS'), 'utf8');
     assert.match(sums('old'), new RegExp(`  ${basename(oldPackage)}\\n.*\\.cdx\\.json\\n.*  image/${NAME}\\n$`));
     assert.equal(sums('elsewhere'), sums('old'));
-    const { status, stdout } = spawnSync('sha256sum', ['--check', 'SHA256SUMS'], {
-      cwd: join(work, 'old/out'),
-      encoding: 'utf8',
-    });
-    assert.equal(status, 0, stdout);
+    const check = spawnSync('sha256sum', ['--check', 'SHA256SUMS'], { cwd: join(work, 'old/out') });
+    assert.equal(check.status, 0, `${check.stdout}`);
   });
 
   test('depends on what the executable is linked with', () => {
     const text = readFileSync(join(work, 'old/dist', NAME)).toString('latin1');
     const needed = new Set([...text.matchAll(/\0(lib[\w+]+\.so\.\d+)(?=\0)/g)].map(([, library]) => library));
-    assert.deepEqual([...needed].sort(), [
-      'libc.so.6',
-      'libdl.so.2',
-      'libgcc_s.so.1',
-      'libm.so.6',
-      'libpthread.so.0',
-      'libstdc++.so.6',
-    ]);
+    const libraries = 'libc.so.6 libdl.so.2 libgcc_s.so.1 libm.so.6 libpthread.so.0 libstdc++.so.6';
+    assert.equal([...needed].sort().join(' '), libraries);
     const newest = (symbols: string) =>
       [...text.matchAll(new RegExp(`\\0${symbols}_([\\d.]+)(?=\\0)`, 'g'))]
         .map(([, version = '']) => version)
@@ -171,34 +171,27 @@ describe('the Debian package', () => {
 
   test('an upgrade of what runs hands over to the new program; the setting of an administrator stays', async () => {
     const proxy = await startProxy();
-    const service = await environment.serve({
-      name: 'name',
-      ports: [{ port: 80, target: TCP.name }],
-      endpoints: POD_ADDRESSES,
-    });
+    const service = await serve('name');
     const load = await environment.client.call('startLoad', { ...service, concurrency: 4 });
     const setting = join(chroot.path, 'etc/default', NAME);
     writeFileSync(setting, 'OPTIONS="--manifests=/etc/services"\n');
 
     await install(newPackage);
     assert.deepEqual(asked(), ['daemon-reload', `is-active --quiet ${NAME}.service`, `reload ${NAME}.service`]);
-    const line = await waitFor(
-      'the hand-over',
-      () => proxy.log.find(({ msg }) => msg.startsWith('Handed over')),
-      60_000,
-    );
+    const handedOver = () => proxy.log.find(({ msg }) => msg.startsWith('Handed over'));
+    const line = await waitFor('the hand-over', handedOver, 60_000);
     await waitFor('the old process ends', () => !isAlive(proxy.pid));
     const successor = Number(line['pid']);
     assert.equal(versionOf(successor), `${NAME} v${VERSIONS.new}\n`);
     const { failures } = await environment.client.call('stopLoad', { load });
     assert.deepEqual(failures, {});
-    assert.deepEqual((await environment.client.call('requests', { ...service, count: 3 })).failures, {});
+    await serves(service);
     assert.equal(readFileSync(setting, 'utf8'), 'OPTIONS="--manifests=/etc/services"\n');
     writeFileSync(log('pid'), String(successor));
   });
 
   test('removing what runs stops it and takes its rules away', async () => {
-    assert.ok((await environment.iptables.save()).some((rule) => rule.includes('KUBE-PORTALS')));
+    assert.notDeepEqual(await portals(), []);
     const pid = Number(readFileSync(log('pid'), 'utf8'));
     await dpkg('--remove', NAME);
     assert.ok(!isAlive(pid));
@@ -251,12 +244,8 @@ describe('the Debian package', () => {
         }),
         program,
       });
-      const service = await environment.serve({
-        name: 'image',
-        ports: [{ port: 80, target: TCP.name }],
-        endpoints: POD_ADDRESSES,
-      });
-      assert.deepEqual((await environment.client.call('requests', { ...service, count: 3 })).failures, {});
+      const service = await serve('image');
+      await serves(service);
       assert.deepEqual(
         readFileSync(`/proc/${proxy.pid}/status`, 'utf8').match(/^CapBnd:\s+(\w+)$/m)?.[1],
         // NET_BIND_SERVICE, NET_ADMIN and NET_RAW: bits 10, 12 and 13.
@@ -269,15 +258,14 @@ describe('the Debian package', () => {
   });
 
   test('under the real systemd: it starts, is upgraded in place, started again when it hangs, and gone when it is removed', async (t) => {
-    const machine = await Machine.boot(['dbus', 'iptables', 'libstdc++6'], {
-      namespace: environment.topology.node,
-      binds: { [environment.manifests.directory]: '/srv/services' },
-    }).catch((error: Error) => t.skip(`systemd cannot be booted here: ${error.message}`));
+    const { node } = environment.topology;
+    const machine = await Machine.boot(node, environment.manifests.directory).catch((error: Error) => {
+      t.skip(`systemd cannot be booted here: ${error.message}`);
+    });
     if (machine === undefined) return;
     t.after(() => machine.stop());
     for (const file of [oldPackage, newPackage]) cpSync(file, join(machine.path, 'root', basename(file)));
-    const property = async (name: string) =>
-      (await machine.run('systemctl', 'show', `--property=${name}`, '--value', NAME)).trim();
+    const property = (name: string) => machine.property(name);
     const complaints = async () => {
       const text = await machine.run('journalctl', '--unit', NAME, '--output=cat');
       assert.match(text, /"msg":"Took over from the predecessor"/);
@@ -287,26 +275,14 @@ describe('the Debian package', () => {
         .map((line) => JSON.parse(line).msg)
         .filter((msg) => !msg.startsWith('The kernel refused some settings'));
     };
-    const portals = async () => (await environment.iptables.save()).filter((rule) => rule.includes('KUBE-PORTALS'));
 
     await machine.run('dpkg', '--install', `/root/${basename(oldPackage)}`);
     assert.equal(await property('ActiveState'), 'inactive');
     assert.equal(await property('UnitFileState'), 'disabled');
 
-    // Much shorter than that of the unit, so that a sign of life which is not given would be noticed all the way.
-    const override = join(machine.path, 'etc/systemd/system', `${NAME}.service.d`);
-    mkdirSync(override);
-    writeFileSync(join(override, 'watchdog.conf'), `[Service]\nWatchdogSec=${WATCHDOG_S}s\n`);
-    await machine.run('systemctl', 'daemon-reload');
-    const fedAt = async () => Number(await property('WatchdogTimestampMonotonic'));
-    const flags = 'OPTIONS="--manifests=/srv/services --iptables-mode=nft -v=2"\n';
-    writeFileSync(join(machine.path, 'etc/default', NAME), flags);
+    await machine.configure();
     await machine.run('systemctl', 'enable', '--now', NAME);
-    const service = await environment.serve({
-      name: 'systemd',
-      ports: [{ port: 80, target: TCP.name }],
-      endpoints: POD_ADDRESSES,
-    });
+    const service = await serve('systemd');
     const load = await environment.client.call('startLoad', { ...service, concurrency: 4 });
     const before = await property('MainPID');
     assert.match(await machine.run(NAME, 'version'), new RegExp(VERSIONS.old));
@@ -322,10 +298,7 @@ describe('the Debian package', () => {
     await waitFor('it to list the Service', async () => (await machine.run(NAME, 'list')).includes('systemd'));
     const { failures } = await environment.client.call('stopLoad', { load });
     assert.deepEqual(failures, {});
-    const upgradedAt = await fedAt();
-    await waitFor('the watchdog to be fed by the successor', async () => {
-      return (await fedAt()) > upgradedAt + 2 * WATCHDOG_S * 1e6;
-    });
+    await machine.watchdogIsFed();
     assert.equal(await property('NRestarts'), '0');
 
     assert.deepEqual(await complaints(), [], 'of the unit, which leaves it nothing that it does not need');
@@ -345,9 +318,9 @@ describe('the Debian package', () => {
     await machine.run('systemctl', 'kill', '--kill-whom=main', '--signal=SIGSTOP', NAME);
     await waitFor('systemd to start it anew', async () => (await property('NRestarts')) === '1');
     await waitFor('its first sync', async () => (await environment.lastSync()) > stoppedAt);
-    assert.deepEqual((await environment.client.call('requests', { ...service, count: 3 })).failures, {});
+    await serves(service);
     assert.deepEqual(await portals(), rules);
-    rmSync(override, { recursive: true });
+    rmSync(join(machine.path, 'etc/systemd/system', `${NAME}.service.d`), { recursive: true });
 
     await machine.run('dpkg', '--purge', NAME);
     assert.equal(await property('LoadState'), 'not-found');
@@ -371,14 +344,8 @@ function versionOf(pid: number): string {
 
 /** Files, links and empty folders below a root, as paths from it, sorted. */
 function filesOf(root: string): string[] {
-  const { stdout } = spawnSync(
-    'find',
-    [root, '-xdev', '(', '!', '-type', 'd', '-o', '-empty', ')', '-printf', '/%P\\n'],
-    {
-      encoding: 'utf8',
-      maxBuffer: 64 << 20,
-    },
-  );
+  const argv = [root, '-xdev', '(', '!', '-type', 'd', '-o', '-empty', ')', '-printf', '/%P\\n'];
+  const { stdout } = spawnSync('find', argv, { encoding: 'utf8', maxBuffer: 64 << 20 });
   return stdout
     .split('\n')
     .filter((path) => path !== '' && !NOT_OURS.test(path))

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { cpSync, mkdirSync, renameSync, writeFileSync } from 'node:fs';
+import { cpSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { Environment, type Served, TCP } from '../netns/harness.ts';
@@ -7,14 +7,12 @@ import { buildOnce, PROGRAM } from '../netns/proxy.ts';
 import { POD_ADDRESSES } from '../netns/topology.ts';
 import { waitFor } from '../netns/wait.ts';
 import { SUITE } from './chroot.ts';
-import { Machine } from './machine.ts';
+import { Machine, NAME } from './machine.ts';
 
-const NAME = 'kube-userspace-proxy';
 const INSTALLED = `usr/sbin/${NAME}`;
-const WATCHDOG_S = 6;
 const UNIT = join(import.meta.dirname, `../../deploy/${NAME}.service`);
 
-describe(`what systemd (of ${SUITE}) knows of a hand-over that goes wrong`, () => {
+describe(`a hand-over that fails under systemd (of ${SUITE})`, () => {
   let environment: Environment;
   let machine: Machine;
   /** Why there is no machine. */
@@ -25,28 +23,17 @@ describe(`what systemd (of ${SUITE}) knows of a hand-over that goes wrong`, () =
     buildOnce();
     environment = await Environment.create();
     try {
-      machine = await Machine.boot(['dbus', 'iptables', 'libstdc++6'], {
-        namespace: environment.topology.node,
-        binds: { [environment.manifests.directory]: '/srv/services' },
-      });
+      machine = await Machine.boot(environment.topology.node, environment.manifests.directory);
     } catch (error) {
       problem = `systemd cannot be booted here: ${(error as Error).message}`;
       return;
     }
     cpSync(PROGRAM, join(machine.path, INSTALLED));
     cpSync(UNIT, join(machine.path, `etc/systemd/system/${NAME}.service`));
-    const flags = 'OPTIONS="--manifests=/srv/services --iptables-mode=nft -v=2"\n';
-    writeFileSync(join(machine.path, 'etc/default', NAME), flags);
-    const override = join(machine.path, 'etc/systemd/system', `${NAME}.service.d`);
-    mkdirSync(override);
-    writeFileSync(join(override, 'watchdog.conf'), `[Service]\nWatchdogSec=${WATCHDOG_S}s\n`);
-    await machine.run('systemctl', 'daemon-reload');
+    await machine.configure();
     await machine.run('systemctl', 'start', NAME);
-    service = await environment.serve({
-      name: 'systemd',
-      ports: [{ port: 80, target: TCP.name }],
-      endpoints: POD_ADDRESSES,
-    });
+    const ports = [{ port: 80, target: TCP.name }];
+    service = await environment.serve({ name: 'systemd', ports, endpoints: POD_ADDRESSES });
   });
 
   after(async () => {
@@ -54,16 +41,15 @@ describe(`what systemd (of ${SUITE}) knows of a hand-over that goes wrong`, () =
     await environment?.remove();
   });
 
-  const property = async (name: string) =>
-    (await machine.run('systemctl', 'show', `--property=${name}`, '--value', NAME)).trim();
+  const property = (name: string) => machine.property(name);
 
   const serves = async () =>
     assert.deepEqual((await environment.client.call('requests', { ...service, count: 5 })).failures, {});
 
-  /** Another program lies on disk for as long as `during` takes, which waits for it to be started. */
+  /** Puts another program on disk during `during`, which can wait until it is started. */
   async function replaced(script: string, during: (started: () => Promise<unknown>) => Promise<void>): Promise<void> {
     const program = join(machine.path, INSTALLED);
-    // Where the unit lets its processes write, which is not to be seen from outside.
+    // The unit lets its processes write there.
     const trace = `/run/${NAME}/started`;
     renameSync(program, `${program}.whole`);
     writeFileSync(program, `#!/bin/sh\ntouch ${trace}\n${script}\n`, { mode: 0o755 });
@@ -84,10 +70,7 @@ describe(`what systemd (of ${SUITE}) knows of a hand-over that goes wrong`, () =
       await started();
       await waitFor('that to be over', async () => (await property('ActiveState')) === 'active');
     });
-    const overAt = Number(await property('WatchdogTimestampMonotonic'));
-    await waitFor('the watchdog to be fed', async () => {
-      return Number(await property('WatchdogTimestampMonotonic')) > overAt + 2 * WATCHDOG_S * 1e6;
-    });
+    await machine.watchdogIsFed();
     assert.deepEqual([await property('MainPID'), await property('NRestarts')], [main, '0']);
     await serves();
   });

@@ -57,13 +57,13 @@ test('a message of many packets arrives as one, with all its bytes and descripto
   for (const fd of received.fds) close(fd);
 });
 
-test('sending waits for a receiver that is slow, and not longer than it may', async (t) => {
+test('sending waits for a slow receiver up to its limit', async (t) => {
   const { other } = pair(t);
   const bytes = Buffer.alloc(8 << 20);
   await assert.rejects(other.send({ kind: 'parcel' }, soon(), { fds: [], bytes }), /did not answer in time/);
 });
 
-test('an end is no message, and neither is silence', async (t) => {
+test('an end is not a message, and neither is silence', async (t) => {
   const { channel, hangUp } = pair(t);
   await assert.rejects(channel.receive({ untilMs: systemClock.now() + 20 }), /did not answer in time/);
   hangUp();
@@ -113,7 +113,7 @@ for (const [what, bytes, expected] of [
   });
 }
 
-test('whatever bytes come, there is a message or a sentence', async (t) => {
+test('any bytes are a message, or refused in a sentence', async (t) => {
   const random = seededRandom(8);
   for (let round = 0; round < 300; round++) {
     const { channel, fd, hangUp } = pair(t);
@@ -127,7 +127,7 @@ test('whatever bytes come, there is a message or a sentence', async (t) => {
   }
 });
 
-test('what was said before an end is heard, also by who was not listened to', async (t) => {
+test('messages that were sent before the end are received, even after a message that was never read', async (t) => {
   const { channel, other, hangUp } = pair(t);
   await channel.send({ kind: 'released' });
   await other.send({ kind: 'owning' });
@@ -136,7 +136,7 @@ test('what was said before an end is heard, also by who was not listened to', as
   assert.equal(await channel.receive(), undefined);
 });
 
-test('while the other end says nothing, work goes on to its end; when that one goes, the work is not waited for', async (t) => {
+test('work goes on while the other end is silent, and is given up when that is gone', async (t) => {
   const { channel, hangUp } = pair(t);
   assert.equal(await channel.during(Promise.resolve('done')), 'done');
   await assert.rejects(channel.during(Promise.reject(new Error('no source'))), /^Error: no source$/);
@@ -145,7 +145,7 @@ test('while the other end says nothing, work goes on to its end; when that one g
   await assert.rejects(endless, /the other process has ended/);
 });
 
-test('descriptors that come with what should have none are closed', async (t) => {
+test('descriptors of a message that should have none are closed', async (t) => {
   const { channel, other } = pair(t);
   const count = readdirSync('/proc/self/fd').length;
   await other.send({ kind: 'adopted' }, {}, { fds: [0, 0], bytes: Buffer.alloc(0) });

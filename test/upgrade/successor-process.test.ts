@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Readable } from 'node:stream';
@@ -10,7 +10,7 @@ import { afterEach, type TestContext, test } from 'node:test';
 import { close } from '../../src/sys/descriptor.ts';
 import { AF_INET, SOCK_SEQPACKET, SOCK_STREAM, socket, socketpair } from '../../src/sys/socket.ts';
 import { must } from '../../src/sys/sys-error.ts';
-import { startSuccessor } from '../../src/upgrade/successor-process.ts';
+import { programPath, startSuccessor } from '../../src/upgrade/successor-process.ts';
 import { systemClock } from '../../src/util/system-clock.ts';
 import { isAlive } from '../support/process-state.ts';
 
@@ -22,7 +22,7 @@ afterEach(() => {
   process.argv[1] = OWN.module;
 });
 
-/** What takes the place of the program on disk: a Node program of this text. */
+/** Starts a Node program of this text as the successor. */
 async function successor(t: TestContext, text: string) {
   const folder = mkdtempSync(join(tmpdir(), 'successor-'));
   const file = join(folder, 'main.mjs');
@@ -39,7 +39,7 @@ async function successor(t: TestContext, text: string) {
 
 const soon = () => ({ untilMs: systemClock.now() + 60_000 });
 
-test('the program on disk gets a channel, and what it starts in turn learns nothing of it', async (t) => {
+test('the program on disk gets a channel, and its own child processes do not', async (t) => {
   const { channel, pid } = await successor(
     t,
     `import { spawnSync } from 'node:child_process';
@@ -57,12 +57,12 @@ test('the program on disk gets a channel, and what it starts in turn learns noth
   assert.deepEqual(program.trim().split('\n'), ['0', '0']);
 });
 
-test('one that ends at once is noticed as such', async (t) => {
+test('the end of a successor is noticed at once', async (t) => {
   const { channel } = await successor(t, 'process.exit(3)');
   await assert.rejects(channel.expect('hello', soon()), /ended before it said "hello"/);
 });
 
-test('one that ignores everything can be killed, and is dead then', async (t) => {
+test('a successor that ignores signals can be killed, and is dead then', async (t) => {
   const started = await successor(t, "process.on('SIGTERM', () => {}); setInterval(() => {}, 1000)");
   assert.ok(isAlive(started.pid));
   await started.kill();
@@ -70,12 +70,12 @@ test('one that ignores everything can be killed, and is dead then', async (t) =>
   await started.kill();
 });
 
-test('a program that is not there is a sentence', async () => {
+test('a missing program is reported in a sentence', async () => {
   process.execPath = '/nowhere/at/all';
   await assert.rejects(startSuccessor('1.0', systemClock), /spawn \/nowhere\/at\/all ENOENT/);
 });
 
-/** A program that asks for its predecessor, and says what it hears of it on standard output. */
+/** A program that opens the channel to its predecessor, and prints the result. */
 const ASKING = `
   import { channelToPredecessor } from '${SOURCE}/successor-process.ts';
   import { systemClock } from '${SOURCE}/../util/system-clock.ts';
@@ -88,7 +88,7 @@ const ASKING = `
   process.exit();
 `;
 
-/** What it says, started `through` something else. */
+/** What that program prints, started `through` something else. */
 async function asked(
   t: TestContext,
   through: readonly string[],
@@ -114,21 +114,18 @@ const socketPair = (type: number) => {
   return [...ends] as [number, number];
 };
 
+const none = () => 'ignore' as const;
+
 for (const [what, fd3, value, expected] of [
-  [
-    'not a number',
-    () => 'ignore' as const,
-    'three',
-    /FD="three" leads to no process that hands over \(it is not a number\)/,
-  ],
-  ['empty', () => 'ignore' as const, '', /FD="" leads to .* \(it is not a number\)/],
-  ['negative', () => 'ignore' as const, '-1', /\(it is not a number\)/],
-  ['more than any descriptor', () => 'ignore' as const, '999999999', /\(EBADF: bad file descriptor, fstat\)/],
-  ['closed', () => 'ignore' as const, '77', /\(EBADF: bad file descriptor, fstat\)/],
-  ['a file', () => 'ignore' as const, '3', /\(it is not a socket\)/],
+  ['not a number', none, 'three', /FD="three" leads to no process that hands over \(it is not a number\)/],
+  ['empty', none, '', /FD="" leads to .* \(it is not a number\)/],
+  ['negative', none, '-1', /\(it is not a number\)/],
+  ['more than any descriptor', none, '999999999', /\(EBADF: bad file descriptor, fstat\)/],
+  ['closed', none, '77', /\(EBADF: bad file descriptor, fstat\)/],
+  ['a file', none, '3', /\(it is not a socket\)/],
   ['a socket at which nobody answers', () => socketPair(SOCK_SEQPACKET)[0], '3', /did not answer in time/],
-  ['one of another kind', () => socketPair(SOCK_STREAM)[0], '3', /did not answer in time/],
-  ['a socket that nobody is connected to', () => socket(AF_INET, SOCK_STREAM), '3', /ENOTCONN/],
+  ['a socket of another kind', () => socketPair(SOCK_STREAM)[0], '3', /did not answer in time/],
+  ['a socket that is not connected', () => socket(AF_INET, SOCK_STREAM), '3', /ENOTCONN/],
   [
     'a socket whose other end is closed',
     () => {
@@ -140,7 +137,7 @@ for (const [what, fd3, value, expected] of [
     /ended before it said "hello"/,
   ],
 ] as const) {
-  test(`a channel that is ${what} is a sentence, and soon`, async (t) => {
+  test(`a channel that is ${what} ends the start with a sentence, and soon`, async (t) => {
     const inherited = fd3();
     const said = await asked(t, [], { fd3: inherited, env: { KUBE_USERSPACE_PROXY_HANDOVER_FD: value } });
     if (typeof inherited === 'number') close(inherited);
@@ -161,8 +158,39 @@ test('the program itself ends with that sentence, and 1', async () => {
   assert.equal(code, 1);
 });
 
-test('a socket whose reads wait for ever does not make it wait', async (t) => {
+test('a blocking socket does not block the start', async (t) => {
   const blocking = `use Socket; $^F = 99; socketpair(my $own, my $other, AF_UNIX, SOCK_SEQPACKET, 0) or die;
     $ENV{KUBE_USERSPACE_PROXY_HANDOVER_FD} = fileno($own); exec @ARGV`;
   assert.match(await asked(t, ['perl', '-e', blocking]), /\(the other process did not answer in time\)/);
+});
+
+/** A program, and a link that leads to it. */
+function installed(t: TestContext) {
+  const folder = realpathSync(mkdtempSync(join(tmpdir(), 'program-')));
+  t.after(() => rmSync(folder, { recursive: true }));
+  const [file, link] = [join(folder, 'program-1.0'), join(folder, 'program')];
+  writeFileSync(file, '');
+  symlinkSync(file, link);
+  return { file, link };
+}
+
+test('the path of the program is the one that it was called by, even a link', (t) => {
+  const { file, link } = installed(t);
+  assert.equal(programPath({ argv0: file, execPath: file }), file);
+  assert.equal(programPath({ argv0: link, execPath: file }), link);
+});
+
+test('a name that leads elsewhere, or nowhere, is not used', (t) => {
+  const { file } = installed(t);
+  for (const argv0 of ['program', '/bin/sh', '/nowhere/at/all']) {
+    assert.equal(programPath({ argv0, execPath: file }), file);
+  }
+});
+
+test('a file that was replaced during the start is found under its name', (t) => {
+  const { file, link } = installed(t);
+  const execPath = `${file} (deleted)`;
+  assert.equal(programPath({ argv0: file, execPath }), file);
+  assert.equal(programPath({ argv0: link, execPath }), link);
+  assert.equal(programPath({ argv0: 'program', execPath }), file);
 });

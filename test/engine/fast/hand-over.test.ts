@@ -12,6 +12,8 @@ import type { Endpoint } from '../../../src/model/endpoint.ts';
 import type { Parcel } from '../../../src/model/hand-over.ts';
 import type { ServicePortName } from '../../../src/model/service.ts';
 import { setOption } from '../../../src/sys/socket.ts';
+import type { Clock } from '../../../src/util/clock.ts';
+import { systemClock } from '../../../src/util/system-clock.ts';
 import { endpointAt } from '../../compliance/data-plane/harness.ts';
 import { BLACK_HOLE, buildNetwork } from '../../compliance/data-plane/network.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';
@@ -34,6 +36,44 @@ before(buildNetwork);
 
 async function pair(t: TestContext): Promise<readonly [FastRig, FastRig]> {
   return [await fastRig(t), await fastRig(t)];
+}
+
+/** A client of a port of `rig` that has had an "a" echoed. */
+async function connected(t: TestContext, rig: FastRig) {
+  const backend = await TcpBackend.echo(t);
+  const port = await openPort(rig, NAME, [backend.endpoint]);
+  const client = await connectTcp(port);
+  client.send('a');
+  await client.hasReceived(1);
+  return { backend, port, client };
+}
+
+/** The client sends "b", gets its echo, and ends. */
+async function goesOn(client: Awaited<ReturnType<typeof connectTcp>>): Promise<void> {
+  client.send('b');
+  await client.hasReceived(2);
+  client.end();
+  assert.equal(await client.finished(), 'end');
+  assert.equal(client.text, 'ab');
+}
+
+/** One worker, which obeys {@link giveOrder}. Another takes its place by `clock`, which also bounds the shutdown. */
+async function faultyRig(t: TestContext, clock: Clock = systemClock) {
+  const folder = mkdtempSync(join(tmpdir(), 'faulty-worker-'));
+  t.after(() => rmSync(folder, { recursive: true }));
+  process.env['KUP_TEST_ORDER'] = join(folder, 'order');
+  const order = join(folder, 'order.0');
+  const rig = await fastRig(t, { entry: FAULTY_WORKER, clock });
+  const tell = (what: 'throw' | 'hang') => giveOrder(order, what);
+  const fail = async () => {
+    tell('throw');
+    await waitFor('the worker to fail', () => rig.log.of('error').length > 0);
+  };
+  const hang = async () => {
+    tell('hang');
+    await waitFor('it to hang', () => !existsSync(order));
+  };
+  return { ...rig, tell, fail, hang };
 }
 
 function withAffinity(endpoints: readonly Endpoint[]): Backends {
@@ -96,20 +136,16 @@ test('a draining endpoint goes on counting what it has left', async (t) => {
   ]);
 });
 
-test('whoever connects while all stands still waits, and is served afterwards', async (t) => {
+test('a client that connects while everything is frozen waits, and is served afterwards', async (t) => {
   const [before, after] = await pair(t);
-  const backend = await TcpBackend.echo(t);
-  const port = await openPort(before, NAME, [backend.endpoint]);
-  const old = await connectTcp(port);
-  old.send('a');
-  await old.hasReceived(1);
+  const { backend, port, client: old } = await connected(t, before);
   await handOverOf(after.plane).freeze();
   const parcels = await handOverOf(before.plane).freeze();
   const waiting = await connectTcp(port);
   waiting.send('hello');
   old.send('b');
   await handOverOf(after.plane).adopt(await sendParcels(parcels));
-  // Asked once more, it answers when it has had time to serve the client.
+  // When it answers again, it has had time to serve the client.
   await handOverOf(after.plane).freeze();
   assert.equal(waiting.receivedBytes, 0);
   assert.equal(backend.sockets.length, 1);
@@ -190,19 +226,16 @@ test('half-closed connections stay so, and each way ends as it should', async (t
   await waitFor('both to be over', () => after.stats(NAME).counters.active === 0);
 });
 
-test('an end or a reset that comes while all stands still is passed on afterwards', async (t) => {
+test('an end or a reset that comes while everything is frozen is passed on afterwards', async (t) => {
   const [before, after] = await pair(t);
   const backend = await TcpBackend.start(t);
   const port = await openPort(before, NAME, [backend.endpoint]);
   const [ending, resetting] = [await connectTcp(port), await connectTcp(port)];
   await waitFor('both to be there', () => backend.peers.length === 2);
-  await handOverOf(after.plane).freeze();
-  const parcels = await handOverOf(before.plane).freeze();
-  ending.end('last');
-  resetting.reset();
-  await handOverOf(after.plane).adopt(await sendParcels(parcels));
-  await handOverOf(before.plane).release();
-  handOverOf(after.plane).thaw();
+  await passOn(before.plane, after.plane, () => {
+    ending.end('last');
+    resetting.reset();
+  });
   await waitFor('the end', () => backend.peers.some(({ text, hasEnded }) => text === 'last' && hasEnded));
   await waitFor('the reset', () => backend.peers.some(({ error }) => error === 'ECONNRESET'));
   for (const peer of backend.peers) peer.end();
@@ -238,14 +271,11 @@ test('UDP flows keep their endpoint and their sockets, and replies come from the
   const client = await UdpClient.connect(t, port, { to: '127.0.0.5' });
   client.send('one');
   const backend = await waitFor('the first', () => backends.find(({ arrivals }) => arrivals.length === 1));
-  await handOverOf(after.plane).freeze();
-  const parcels = await handOverOf(before.plane).freeze();
   const [flow] = backend.flows as [number];
-  backend.push(flow, 'reply to one');
-  client.send('two');
-  await handOverOf(after.plane).adopt(await sendParcels(parcels));
-  await handOverOf(before.plane).release();
-  handOverOf(after.plane).thaw();
+  await passOn(before.plane, after.plane, () => {
+    backend.push(flow, 'reply to one');
+    client.send('two');
+  });
   await waitFor('the reply', () => client.texts.includes('reply to one'));
   await waitFor('the second', () => backend.texts.includes('two'));
   assert.deepEqual(backend.flows, [flow]);
@@ -253,7 +283,7 @@ test('UDP flows keep their endpoint and their sockets, and replies come from the
   assert.deepEqual([counters.connections, counters.active], [1, 1]);
 });
 
-test('an answer of a draining endpoint arrives, and its client stays with the one that it has gone to', async (t) => {
+test('an answer of a draining endpoint arrives, and its client stays with its next endpoint', async (t) => {
   const [before, after] = await pair(t);
   const [leaving, staying] = [await UdpBackend.start(t), await UdpBackend.named(t, 'staying')];
   const client = await UdpClient.connect(t, await openPort(before, NAME, [leaving.endpoint], 'UDP'));
@@ -276,19 +306,13 @@ test('an answer of a draining endpoint arrives, and its client stays with the on
 
 test('connections of a Service port that is closed by now go on', async (t) => {
   const [before, after] = await pair(t);
-  const backend = await TcpBackend.echo(t);
-  const port = await openPort(before, NAME, [backend.endpoint]);
-  const client = await connectTcp(port);
-  client.send('a');
-  await client.hasReceived(1);
+  const { client } = await connected(t, before);
   await before.plane.close(NAME);
   assert.deepEqual(await passOn(before.plane, after.plane), []);
-  client.end('b');
-  assert.equal(await client.finished(), 'end');
-  assert.equal(client.text, 'ab');
+  await goesOn(client);
 });
 
-test('a client whose dial is under way is dialled for again', async (t) => {
+test('a dial that is under way begins anew', async (t) => {
   const [before, after] = await pair(t);
   const backend = await TcpBackend.named(t, 'here');
   const port = await openPort(before, NAME, [endpointAt(BLACK_HOLE, 80)]);
@@ -304,23 +328,20 @@ test('a client whose dial is under way is dialled for again', async (t) => {
 
 /** Has a connection and a flow, each of which has said "a". */
 async function inUse(t: TestContext, rig: FastRig) {
+  const { port, client } = await connected(t, rig);
   const udp = await UdpBackend.echo(t);
-  const port = await openPort(rig, NAME, [(await TcpBackend.echo(t)).endpoint]);
-  const client = await connectTcp(port);
   const datagrams = await UdpClient.connect(t, await openPort(rig, 'a/udp', [udp.endpoint], 'UDP'));
-  client.send('a');
-  await client.hasReceived(1);
   await datagrams.ask('a');
   return { udp, port, client, datagrams };
 }
 
-test('when nobody takes over, all goes on where it was', async (t) => {
+test('when nobody takes over, everything goes on where it was', async (t) => {
   const before = await fastRig(t);
   const { udp, port, client, datagrams } = await inUse(t, before);
   const parcels = await handOverOf(before.plane).freeze();
   client.send('b');
   datagrams.send('b');
-  // It got copies, and died.
+  // The successor got copies, and died.
   closeAll(await sendParcels(parcels));
   handOverOf(before.plane).thaw();
   await client.hasReceived(2);
@@ -332,7 +353,7 @@ test('when nobody takes over, all goes on where it was', async (t) => {
   assert.equal(udp.flows.length, 1);
 });
 
-test('when one that has gone on dies, its connections are reset, and the ports go on where they were', async (t) => {
+test('when a successor that has gone on dies, its connections are reset, and the ports go on where they were', async (t) => {
   const before = await fastRig(t, { workers: 2 });
   const { port, client, datagrams } = await inUse(t, before);
   const count = openDescriptors();
@@ -362,63 +383,33 @@ test('it is at work when each worker has taken a turn', async (t) => {
 });
 
 test('it is not at work while a worker hangs', async (t) => {
-  const folder = mkdtempSync(join(tmpdir(), 'faulty-worker-'));
-  t.after(() => rmSync(folder, { recursive: true }));
-  process.env['KUP_TEST_ORDER'] = join(folder, 'order');
-  const { plane } = await fastRig(t, { entry: FAULTY_WORKER });
+  const { plane, hang } = await faultyRig(t);
   await handOverOf(plane).freeze();
-  giveOrder(join(folder, 'order.0'), 'hang');
-  await waitFor('it to hang', () => !existsSync(join(folder, 'order.0')));
+  await hang();
   handOverOf(plane).thaw();
   const first = await Promise.race([handOverOf(plane).atWork(), settle().then(() => 'it waits')]);
   assert.equal(first, 'it waits');
 });
 
-describe('a worker that dies while everything stands still', () => {
-  /** One worker, which throws when it next looks after it was told to, and the clock by which another takes its place. */
-  async function faultyRig(t: TestContext) {
-    const folder = mkdtempSync(join(tmpdir(), 'faulty-worker-'));
-    t.after(() => rmSync(folder, { recursive: true }));
-    process.env['KUP_TEST_ORDER'] = join(folder, 'order');
-    const clock = new ManualClock();
-    const rig = await fastRig(t, { entry: FAULTY_WORKER, clock });
-    const tellToFail = () => giveOrder(join(folder, 'order.0'), 'throw');
-    const fail = async () => {
-      tellToFail();
-      await waitFor('the worker to fail', () => rig.log.of('error').length > 0);
-    };
-    return { ...rig, clock, tellToFail, fail };
-  }
-
-  /** A connection of `rig` that has said "a". */
-  async function connected(t: TestContext, rig: FastRig) {
-    const backend = await TcpBackend.echo(t);
-    const port = await openPort(rig, NAME, [backend.endpoint]);
-    const client = await connectTcp(port);
-    client.send('a');
-    await client.hasReceived(1);
-    return { backend, port, client };
-  }
+describe('a worker that dies while everything is frozen', () => {
+  const clock = new ManualClock();
 
   test('in a successor that adopts: the adoption fails, and the old process goes on with everything', async (t) => {
-    const [before, after] = [await fastRig(t), await faultyRig(t)];
+    const [before, after] = [await fastRig(t), await faultyRig(t, clock)];
     const { client } = await connected(t, before);
     await handOverOf(after.plane).freeze();
     const copies = await sendParcels(await handOverOf(before.plane).freeze());
-    after.tellToFail();
+    after.tell('throw');
     await assert.rejects(handOverOf(after.plane).adopt(copies), /cannot take over a\/b: a worker .* has failed/);
     // As the end of its process does.
     closeAll(copies.slice(1));
     await handOverOf(after.plane).release();
     handOverOf(before.plane).thaw();
-    client.send('b');
-    await client.hasReceived(2);
-    client.end();
-    assert.equal(await client.finished(), 'end');
+    await goesOn(client);
   });
 
   test('in a successor that has adopted: it says so, touches nothing, and no other takes its place', async (t) => {
-    const [before, after] = [await fastRig(t), await faultyRig(t)];
+    const [before, after] = [await fastRig(t), await faultyRig(t, clock)];
     const { backend, port, client } = await connected(t, before);
     await handOverOf(after.plane).freeze();
     await handOverOf(after.plane).adopt(await sendParcels(await handOverOf(before.plane).freeze()));
@@ -426,7 +417,7 @@ describe('a worker that dies while everything stands still', () => {
     await after.fail();
     const waiting = await connectTcp(port);
     waiting.send('hello');
-    after.clock.advance(100);
+    clock.advance(100);
     assert.equal(await after.plane.nextPick(NAME, address('127.0.0.1')), undefined, 'nobody answers');
     assert.throws(() => handOverOf(after.plane).check(), /a worker of the data plane has failed/);
     assert.equal(backend.sockets.length, 1);
@@ -440,8 +431,8 @@ describe('a worker that dies while everything stands still', () => {
     }
   });
 
-  test('in a successor that goes on all the same: its connections are reset, its ports go on in another', async (t) => {
-    const [before, after] = [await fastRig(t), await faultyRig(t)];
+  test('in a successor that goes on in spite of it: its connections are reset, its ports go on in another', async (t) => {
+    const [before, after] = [await fastRig(t), await faultyRig(t, clock)];
     const { port, client } = await connected(t, before);
     await handOverOf(after.plane).freeze();
     await handOverOf(after.plane).adopt(await sendParcels(await handOverOf(before.plane).freeze()));
@@ -449,38 +440,28 @@ describe('a worker that dies while everything stands still', () => {
     await handOverOf(before.plane).release();
     handOverOf(after.plane).thaw();
     assert.equal(await client.finished(), 'ECONNRESET');
-    after.clock.advance(100);
+    clock.advance(100);
     assert.equal((await exchange(port, 'new')).text, 'new');
   });
 
   test('in the old process: its successor takes over what it had described', async (t) => {
-    const [before, after] = [await faultyRig(t), await fastRig(t)];
+    const [before, after] = [await faultyRig(t, clock), await fastRig(t)];
     const { client } = await connected(t, before);
-    await handOverOf(after.plane).freeze();
-    const parcels = await handOverOf(before.plane).freeze();
-    await before.fail();
-    before.clock.advance(60_000);
-    await handOverOf(after.plane).adopt(await sendParcels(parcels));
-    await handOverOf(before.plane).release();
-    handOverOf(after.plane).thaw();
-    client.send('b');
-    await client.hasReceived(2);
-    client.end();
-    assert.equal(await client.finished(), 'end');
+    await passOn(before.plane, after.plane, async () => {
+      await before.fail();
+      clock.advance(60_000);
+    });
+    await goesOn(client);
   });
 });
 
 test('a worker that fails later resets what it has adopted', async (t) => {
-  const before = await fastRig(t);
-  const folder = mkdtempSync(join(tmpdir(), 'faulty-worker-'));
-  t.after(() => rmSync(folder, { recursive: true }));
-  process.env['KUP_TEST_ORDER'] = join(folder, 'order');
-  const after = await fastRig(t, { entry: FAULTY_WORKER });
+  const [before, after] = [await fastRig(t), await faultyRig(t)];
   const { client } = await inUse(t, before);
   await passOn(before.plane, after.plane);
   client.send('b');
   await client.hasReceived(2);
-  giveOrder(join(folder, 'order.0'), 'throw');
+  after.tell('throw');
   assert.equal(await client.finished(), 'ECONNRESET');
 });
 
@@ -510,12 +491,8 @@ function withPort(parcel: Parcel, port: number): Parcel {
 }
 
 test('no descriptor is left behind', async (t) => {
-  const backend = await TcpBackend.echo(t);
   const first = await fastRig(t);
-  const port = await openPort(first, NAME, [backend.endpoint]);
-  const client = await connectTcp(port);
-  client.send('a');
-  await client.hasReceived(1);
+  const { client } = await connected(t, first);
   const second = await fastRig(t);
   const count = openDescriptors();
   await passOn(first.plane, second.plane);

@@ -40,10 +40,15 @@ export function closeAll(parcels: readonly Parcel[]): void {
   for (const { fds } of parcels) for (const fd of fds) close(fd);
 }
 
-/** From one data plane to another in this process, as between two. */
-export async function passOn(from: DataPlane, to: DataPlane): Promise<readonly AdoptedPort[]> {
+/** From one data plane to another in this process, as between two. `meanwhile` runs while both are frozen. */
+export async function passOn(
+  from: DataPlane,
+  to: DataPlane,
+  meanwhile: (parcels: readonly Parcel[]) => Promise<void> | void = () => {},
+): Promise<readonly AdoptedPort[]> {
   await handOverOf(to).freeze();
-  const parcels = await handOverOf(from).freeze();
+  const parcels = [...(await handOverOf(from).freeze())];
+  await meanwhile(parcels);
   const ports = await handOverOf(to).adopt(await sendParcels(parcels));
   await handOverOf(from).release();
   handOverOf(to).thaw();

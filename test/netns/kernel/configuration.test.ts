@@ -26,7 +26,7 @@ describe('flags and configuration file of the whole program', () => {
 
   const configuration = (text: string) => {
     const path = environment.temporary('config.conf');
-    // In one step: a program that follows the file must not meet half of it.
+    // In one step: a program that watches the file must not read half of it.
     writeFileSync(`${path}.new`, text);
     renameSync(`${path}.new`, path);
     return path;
@@ -35,13 +35,10 @@ describe('flags and configuration file of the whole program', () => {
   const conntrack = async (name: string) =>
     Number(await environment.topology.node.output(['cat', `/proc/sys/net/netfilter/nf_conntrack_${name}`]));
 
-  test('flags of other modes are told in one warning, and Services are served', async () => {
+  test('flags of other modes are named in one warning, and Services are served', async () => {
     proxy = await environment.startProxy({ args: ['--masquerade-all', '--ipvs-scheduler=rr', '--log_dir', '/tmp'] });
-    const service = await environment.serve({
-      name: 'web',
-      ports: [{ port: 80, target: TCP.name }],
-      endpoints: POD_ADDRESSES,
-    });
+    const ports = [{ port: 80, target: TCP.name }];
+    const service = await environment.serve({ name: 'web', ports, endpoints: POD_ADDRESSES });
     assert.match((await environment.client.call('request', service)).name, /^pod-/);
     const told = proxy.log.filter((line) => line.level === 'warn' && /without effect/.test(line.msg));
     assert.equal(told.length, 1);
@@ -56,7 +53,7 @@ describe('flags and configuration file of the whole program', () => {
     assert.equal(await conntrack('tcp_be_liberal'), 1);
   });
 
-  test('--init-only sets them and is done', async () => {
+  test('--init-only sets them and ends', async () => {
     await environment.topology.node.run([PROGRAM, '--init-only', '--conntrack-udp-timeout=32s']);
     assert.equal(await conntrack('udp_timeout'), 32);
   });
@@ -75,16 +72,13 @@ describe('flags and configuration file of the whole program', () => {
     assert.ok((await environment.iptables.save('nat')).some((line) => line.includes('KUBE-PORTALS-CONTAINER')));
   });
 
-  test('where a service manager follows the successor, connections are handed over to one with the new file', {
+  test('under a service manager, a changed file starts a successor, which keeps the connections', {
     skip: !isFast,
   }, async () => {
     const path = configuration(`${HEAD}logging: {verbosity: 2}\n`);
     proxy = await environment.startProxy({ args: ['--config', path], env: { NOTIFY_SOCKET: '/nowhere/notify' } });
-    const echo = await environment.serve({
-      name: 'echo',
-      ports: [{ port: 7, target: TCP.echo }],
-      endpoints: POD_ADDRESSES,
-    });
+    const ports = [{ port: 7, target: TCP.echo }];
+    const echo = await environment.serve({ name: 'echo', ports, endpoints: POD_ADDRESSES });
     const { connection } = await environment.client.call('open', echo);
     configuration(`${HEAD}ipvs: {scheduler: rr}\n`);
     const handedOver = () => proxy!.lines({ msg: 'Handed over to the successor' })[0];
@@ -99,7 +93,7 @@ describe('flags and configuration file of the whole program', () => {
     }
   });
 
-  test('what --write-config-to writes is what --config starts with', async () => {
+  test('--config starts with the file that --write-config-to wrote', async () => {
     const path = configuration('');
     const { node } = environment.topology;
     await node.run([PROGRAM, '--write-config-to', path, '--metrics-bind-address=127.0.0.1:10300']);

@@ -38,12 +38,8 @@ describe(`local ports outlive the process that had them, with iptables-${FLAVOUR
     ...(await environment.iptables.save('filter')),
   ];
 
-  const dns = (name: string, pod: string) =>
-    environment.serve({
-      name,
-      ports: [{ port: 53, target: UDP['udp-name'], protocol: 'UDP' }],
-      endpoints: [pod],
-    });
+  const ports = [{ port: 53, target: UDP['udp-name'], protocol: 'UDP' as const }];
+  const dns = (name: string, pod: string) => environment.serve({ name, ports, endpoints: [pod] });
 
   /** Asks for a pod's name, from one source port. */
   const asker = async () => {
@@ -55,7 +51,7 @@ describe(`local ports outlive the process that had them, with iptables-${FLAVOUR
     };
   };
 
-  test('after SIGKILL under load, the rules are right as they are: none is written', async (t) => {
+  test('after SIGKILL under load, the rules are still right: none is written', async (t) => {
     await start();
     const web = await environment.serve({
       name: 'web',
@@ -65,13 +61,9 @@ describe(`local ports outlive the process that had them, with iptables-${FLAVOUR
       ],
       endpoints: POD_ADDRESSES,
     });
-    for (let i = 0; i < 20; i++) {
-      await environment.serve({
-        name: `other-${i}`,
-        ports: [{ port: 80, target: TCP.name }],
-        endpoints: POD_ADDRESSES,
-      });
-    }
+    const others = [{ port: 80, target: TCP.name }];
+    for (let i = 0; i < 20; i++)
+      await environment.serve({ name: `other-${i}`, ports: others, endpoints: POD_ADDRESSES });
     const load = await environment.client.call('startLoad', { ...web, concurrency: 4 });
     const flow = await asker();
     assert.match((await flow(web)) ?? '', /^pod-/);
@@ -99,7 +91,7 @@ describe(`local ports outlive the process that had them, with iptables-${FLAVOUR
     assert.match(fromOutside.name, /^pod-/);
   });
 
-  test('a client whose Service went never reaches another one, also across a crash', async () => {
+  test('a client of a deleted Service never reaches another one, even after a crash', async () => {
     const range = ['--proxy-port-range', '31100-31101'] as const;
     await start(...range);
     const flow = await asker();
@@ -112,13 +104,7 @@ describe(`local ports outlive the process that had them, with iptables-${FLAVOUR
     const next = await dns('next', POD_ADDRESSES[1]);
     assert.equal(await flow(next), 'pod-2');
     assert.notEqual(await environment.localPort('test/next'), port);
-    const waits = {
-      name: 'waits',
-      clusterIP: environment.clusterIP(),
-      ports: [{ port: 53, target: UDP['udp-name'], protocol: 'UDP' as const }],
-      endpoints: [POD_ADDRESSES[1]],
-    };
-    environment.write(waits);
+    environment.write({ name: 'waits', clusterIP: environment.clusterIP(), ports, endpoints: [POD_ADDRESSES[1]] });
     const complaints = () => proxy?.lines({ level: 'error', svc: 'test/waits' }).length ?? 0;
     await waitFor('it finds no port', () => complaints() > 0);
     assert.equal(await flow(gone, 300), undefined);

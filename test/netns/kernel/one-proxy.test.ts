@@ -50,13 +50,9 @@ describe(`one proxy serves a node, with iptables-${FLAVOUR}`, () => {
     assert.deepEqual(await dump(), rules, 'neither has touched a rule');
   }
 
-  test('a second one and a --cleanup are refused, as long as the first is there, however it ends', async () => {
+  test('a second proxy and --cleanup are refused while the first one runs, and not after its end', async () => {
     proxy = await environment.startProxy();
-    await environment.serve({
-      name: 'web',
-      ports: [{ port: 80, target: TCP.name }],
-      endpoints: POD_ADDRESSES,
-    });
+    await environment.serve({ name: 'web', ports: [{ port: 80, target: TCP.name }], endpoints: POD_ADDRESSES });
     await refusals(proxy.pid);
     proxy.kill('SIGKILL');
     await proxy.exited();
@@ -66,9 +62,9 @@ describe(`one proxy serves a node, with iptables-${FLAVOUR}`, () => {
     assert.equal((await node().run([PROGRAM, '--cleanup'])).code, 0);
   });
 
-  test('who took over from another has the node, too', { skip: !isFast }, async () => {
+  test('a successor claims the node, too', { skip: !isFast }, async () => {
     proxy = await environment.startProxy();
-    // Before that it drops what asks it to upgrade.
+    // Before, it drops requests to upgrade.
     await waitFor('the end of its own start', () => proxy?.log.some(({ msg }) => msg === 'Started'));
     proxy.kill('SIGHUP');
     const { pid } = await waitFor('the upgrade', () => proxy?.log.find(({ msg }) => msg.startsWith('Handed over')));
@@ -81,7 +77,7 @@ describe(`one proxy serves a node, with iptables-${FLAVOUR}`, () => {
     await waitFor('the new process ends', () => !isAlive(Number(pid)));
   });
 
-  test('another user who has the name keeps nobody from starting', async (t) => {
+  test('another user that has taken the name does not prevent the start', async (t) => {
     const squatter = node().spawn([
       ...[process.execPath, '--eval'],
       `process.setuid(${NOBODY}); require('node:net').createServer().listen({ path: '\\0${NAME}' }, () => console.log('here'))`,

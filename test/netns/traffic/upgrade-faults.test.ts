@@ -15,7 +15,7 @@ const IDLE = 20;
 const CONCURRENCY = 4;
 const FAULTY = fileURLToPath(new URL('../programs/faulty-program.ts', import.meta.url));
 
-/** Where the program lies on disk, and what lies there. */
+/** The path of the program on disk, and the file that is there. */
 class Installed {
   readonly path: string;
   readonly #folder: string;
@@ -32,7 +32,7 @@ class Installed {
     renameSync(join(this.#folder, 'next'), this.path);
   }
 
-  /** The program of these sources, which does itself harm: see `faulty-program.ts`. */
+  /** The program of these sources, with a fault: see `faulty-program.ts`. */
   faulty(fault: string): void {
     this.script(`KUP_TEST_FAULT='${fault}' exec '${process.execPath}' '${FAULTY}' "$@"`);
   }
@@ -87,7 +87,7 @@ describe('a hand-over that fails in the middle', { skip: !isFast }, () => {
   async function start(install: () => void): Promise<void> {
     install();
     proxy = await environment.startProxy({ program: installed.path, env: { NOTIFY_SOCKET: systemd.path } });
-    // From then on it takes requests to upgrade.
+    // Before, it drops requests to upgrade.
     await waitFor('it to say so', () => proxy.lines({ msg: 'Started' })[0]);
     pid = proxy.pid;
   }
@@ -103,7 +103,7 @@ describe('a hand-over that fails in the middle', { skip: !isFast }, () => {
   const ends = () =>
     proxy.log.filter(({ msg }) => /^(Handed over|Cannot hand over|Cannot upgrade|The successor failed)/.test(msg));
 
-  /** Resolves with how it went, in the old process's words. */
+  /** Resolves with the line in which the old process reports the end. */
   async function upgrade(): Promise<Readonly<Record<string, unknown>>> {
     const count = ends().length;
     process.kill(pid, 'SIGHUP');
@@ -153,7 +153,7 @@ describe('a hand-over that fails in the middle', { skip: !isFast }, () => {
     metric(await environment.metricsText(), `userspace_proxy_${what}`, ...labels);
   const connections = () => counted('connections_total', 'service="name"');
 
-  /** What there was before, how it went, and what clients have seen. */
+  /** The state before, the report of the end, and what clients have seen. */
   async function upgradeToFaulty(t: TestContext, fault: string) {
     const had = await processes();
     const rules = await environment.iptables.save();
@@ -163,20 +163,20 @@ describe('a hand-over that fails in the middle', { skip: !isFast }, () => {
     const { slowestMs, ...seen } = await underLoad(async () => {
       line = await upgrade();
     });
-    tell(t, line, slowestMs);
+    t.diagnostic(`${line['err']}; the slowest request took ${Math.round(slowestMs)} ms`);
     return { had, rules, before, line, ...seen };
   }
 
   for (const [what, fault] of [
-    ['is killed before it says that it is there', 'before hello SIGKILL'],
-    ['is killed while everything stands still for it', 'after hello SIGKILL'],
-    ['is killed before it says that it has everything', 'before adopted SIGKILL'],
-    ['stops there', 'before adopted SIGSTOP'],
+    ['is killed before its hello', 'before hello SIGKILL'],
+    ['is killed while everything is frozen', 'after hello SIGKILL'],
+    ['is killed before it has adopted everything', 'before adopted SIGKILL'],
+    ['hangs there', 'before adopted SIGSTOP'],
     ['loses a worker while it adopts', 'worker open'],
     ['is killed when it has everything', 'after adopted SIGKILL'],
     ['is killed before it touches anything', 'before owning SIGKILL'],
-    ['stops there', 'before owning SIGSTOP'],
-    ['is told to end there', 'before owning SIGTERM'],
+    ['hangs there', 'before owning SIGSTOP'],
+    ['gets SIGTERM there', 'before owning SIGTERM'],
   ] as const) {
     test(`a successor that ${what} (${fault}) costs nothing: the old process goes on`, async (t) => {
       const { had, rules, before, answers, line, ...seen } = await upgradeToFaulty(t, fault);
@@ -200,7 +200,7 @@ describe('a hand-over that fails in the middle', { skip: !isFast }, () => {
   for (const [what, fault] of [
     ['is killed when it is about to touch everything', 'after owning SIGKILL'],
     ['is killed when it has gone on', 'before serving SIGKILL'],
-    ['stops there', 'before serving SIGSTOP'],
+    ['hangs there', 'before serving SIGSTOP'],
   ] as const) {
     test(`a successor that ${what} (${fault}) costs what was open, and nobody is refused`, async (t) => {
       const { had, rules, before, answers, line, ...seen } = await upgradeToFaulty(t, fault);
@@ -220,7 +220,7 @@ describe('a hand-over that fails in the middle', { skip: !isFast }, () => {
     });
   }
 
-  test('after all that, a successor that does nothing wrong takes over', async () => {
+  test('after all that, a successor without a fault takes over', async () => {
     installed.link(PROGRAM);
     let line: Readonly<Record<string, unknown>> = {};
     const { failures, states } = await underLoad(async () => {
@@ -247,12 +247,12 @@ describe('a hand-over that fails in the middle', { skip: !isFast }, () => {
     process.kill(pid, 'SIGTERM');
     assert.deepEqual(await proxy.exited(), { code: 0, signal: null });
     assert.ok(!isAlive(successor));
-    assert.equal(ends().length, count, 'which is no failure');
+    assert.equal(ends().length, count, 'a stop is no failure');
     await waitFor('systemd to hear of it', () => systemd.lines.at(-1) === 'STOPPING=1');
   });
 
-  describe('on the side of the old process', () => {
-    /** A new one that does itself harm, and whose successor does not; unless `successor` is what that is to be. */
+  describe('a fault of the old process', () => {
+    /** Starts one with a fault, and its successor without one, or from the script `successor`. */
     async function begin(fault: string | undefined, successor?: string): Promise<number> {
       await start(() => (fault === undefined ? installed.link(PROGRAM) : installed.faulty(fault)));
       if (successor !== undefined) installed.script(successor);
@@ -286,11 +286,8 @@ describe('a hand-over that fails in the middle', { skip: !isFast }, () => {
         const { failures, states } = await underLoad(async () => {
           process.kill(pid, 'SIGHUP');
           await waitFor('the old process to end', () => !isAlive(pid));
-          const tookOver = await waitFor(
-            'the new one to serve',
-            () => proxy.lines({ msg: 'Took over from the predecessor' })[0],
-          );
-          assert.ok(tookOver);
+          const tookOver = () => proxy.lines({ msg: 'Took over from the predecessor' })[0];
+          await waitFor('the new one to serve', tookOver);
         });
         assert.deepEqual(failures, {});
         assert.deepEqual(states, new Set(['open']));
@@ -300,7 +297,7 @@ describe('a hand-over that fails in the middle', { skip: !isFast }, () => {
       });
     }
 
-    test('one that stops for a while before it lets go hands over all the same', async () => {
+    test('an old process that is stopped for a while before it lets go hands over all the same', async () => {
       const successor = await begin('before released SIGSTOP');
       await waitFor('it to stop', () => isStopped(pid));
       process.kill(pid, 'SIGCONT');
@@ -314,10 +311,6 @@ describe('a hand-over that fails in the middle', { skip: !isFast }, () => {
     });
   });
 });
-
-function tell(t: TestContext, line: Readonly<Record<string, unknown>>, slowestMs: number): void {
-  t.diagnostic(`${line['err']}; the slowest request took ${Math.round(slowestMs)} ms`);
-}
 
 function isStopped(pid: number): boolean {
   return /^State:\s+T/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'));

@@ -63,7 +63,7 @@ export async function checkLocalPorts(
   if (withNodePorts !== undefined) {
     findings.push(
       warn(
-        `--proxy-port-range and NodePorts (30000-32767 by default) share ${withNodePorts}: a local port may become a NodePort`,
+        `--proxy-port-range shares ${withNodePorts} with NodePorts: a local port may become a NodePort`,
         'move the range, unless the API server has another --service-node-port-range',
       ),
     );

@@ -3,14 +3,10 @@ import { describe, test } from 'node:test';
 import { type Address, parseAddress } from '../../src/model/address.ts';
 import type { ServiceKey } from '../../src/model/service.ts';
 import type { SourceEvent } from '../../src/model/source.ts';
-import { ServiceTracker } from '../../src/services/service-tracker.ts';
-import { Controller } from '../../src/sync/controller.ts';
-import { Listeners } from '../../src/sync/listeners.ts';
-import { PortAllocator } from '../../src/sync/port-allocator.ts';
-import { FakeDataPlane } from '../fakes/fake-data-plane.ts';
 import { FakeRules } from '../fakes/fake-rules.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
+import { createController } from '../support/controller.ts';
 
 function service(index: number): SourceEvent {
   const key: ServiceKey = `shop/s${index}`;
@@ -43,38 +39,8 @@ class BusyClock extends ManualClock {
 function harness() {
   const clock = new BusyClock();
   const log = new RecordingLog();
-  const dataPlane = new FakeDataPlane();
   const rules = new FakeRules();
-  const health = { pending: false };
-  const ports = new PortAllocator({ family: 'IPv4', range: { first: 40_000, last: 50_000 }, clock, random: () => 0 });
-  const listeners = new Listeners({
-    family: 'IPv4',
-    dataPlane,
-    clock,
-    log,
-    ports,
-    bindAddress: '0.0.0.0',
-  });
-  const controller: Controller = new Controller({
-    clock,
-    log,
-    metrics: { changesQueued: () => {}, syncDone: () => {}, restoreFailed: () => {}, rulesInstalled: () => {} },
-    health: {
-      queuedUpdate: () => {
-        health.pending = true;
-      },
-      updated: () => {
-        health.pending = false;
-      },
-    },
-    tracker: new ServiceTracker('IPv4'),
-    listeners,
-    ports,
-    rules,
-    flows: { note: () => {}, noteAll: () => {}, clear: async () => {} },
-    syncPeriodMs: 30_000,
-    minSyncPeriodMs: 100,
-  });
+  const { dataPlane, health, controller } = createController({ clock, log, rules, minSyncPeriodMs: 100 });
   const microtasks = async () => {
     for (let turn = 0; turn < 200; turn++) await Promise.resolve();
   };

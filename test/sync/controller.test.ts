@@ -5,16 +5,12 @@ import { IptablesError } from '../../src/model/iptables.ts';
 import type { Service } from '../../src/model/service.ts';
 import type { SourceEvent } from '../../src/model/source.ts';
 import { parseDump } from '../../src/rules/dump.ts';
-import { ServiceTracker } from '../../src/services/service-tracker.ts';
-import { Controller } from '../../src/sync/controller.ts';
-import { Listeners } from '../../src/sync/listeners.ts';
-import { PortAllocator } from '../../src/sync/port-allocator.ts';
 import { RuleSync } from '../../src/sync/rule-sync.ts';
-import { FakeDataPlane } from '../fakes/fake-data-plane.ts';
 import { FakeIptables } from '../fakes/fake-iptables.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
 import { address as ip, nodeFacts } from '../rules/fixtures.ts';
+import { createController, NO_METRICS } from '../support/controller.ts';
 
 function service(overrides: Partial<Service> = {}): SourceEvent {
   const value: Service = {
@@ -42,70 +38,29 @@ interface Options {
   readonly portRange?: PortRange;
 }
 
-function harness({ nodeAddress, portRange = { first: 40_000, last: 50_000 } }: Options = {}) {
+function harness({ nodeAddress, ...options }: Options = {}) {
   const clock = new ManualClock();
   const log = new RecordingLog();
-  const dataPlane = new FakeDataPlane();
   const iptables = new FakeIptables();
-  const health = { pending: false };
   const state = { fault: undefined as IptablesError | undefined };
-  const metrics = { changesQueued: () => {}, syncDone: () => {}, restoreFailed: () => {}, rulesInstalled: () => {} };
-  const ports = new PortAllocator({
-    family: 'IPv4',
-    range: portRange,
-    clock,
-    random: Math.random,
-  });
-  const listeners = new Listeners({
-    family: 'IPv4',
-    dataPlane,
-    clock,
-    log,
-    ports,
-    bindAddress: '0.0.0.0',
-  });
+  const checked = <Arguments extends unknown[], Result>(call: (...args: Arguments) => Promise<Result>) => {
+    return async (...args: Arguments) => {
+      if (state.fault !== undefined) throw state.fault;
+      return await call(...args);
+    };
+  };
   const rules = new RuleSync({
-    clock,
+    ...{ clock, log, metrics: NO_METRICS, family: 'IPv4', node: () => nodeFacts() },
     iptables: {
       flavour: 'nft',
-      save: async (family, table) => {
-        if (state.fault !== undefined) throw state.fault;
-        return iptables.save(family, table);
-      },
-      restore: async (family, text) => {
-        if (state.fault !== undefined) throw state.fault;
-        await iptables.restore(family, text);
-      },
+      save: checked((family, table) => iptables.save(family, table)),
+      restore: checked((family, text) => iptables.restore(family, text)),
       list: (family, table, chain) => iptables.list(family, table, chain),
       generation: () => iptables.generation(),
     },
-    log,
-    metrics,
-    family: 'IPv4',
-    node: () => nodeFacts(),
   });
-  const tracker = new ServiceTracker('IPv4');
+  const { dataPlane, health, tracker, controller } = createController({ clock, log, rules, ...options });
   if (nodeAddress !== undefined) tracker.setNodeAddresses([ip(nodeAddress)]);
-  const controller = new Controller({
-    clock,
-    log,
-    metrics,
-    health: {
-      queuedUpdate: () => {
-        health.pending = true;
-      },
-      updated: () => {
-        health.pending = false;
-      },
-    },
-    tracker,
-    listeners,
-    ports,
-    rules,
-    flows: { note: () => {}, noteAll: () => {}, clear: async () => {} },
-    syncPeriodMs: 30_000,
-    minSyncPeriodMs: 1_000,
-  });
   void controller.start();
   /** Lets everything that is due happen, without time passing unless asked. */
   const settle = async (ms = 0) => {

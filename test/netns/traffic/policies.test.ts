@@ -6,7 +6,7 @@ import { Environment, TCP, UDP } from '../harness.ts';
 import { FLAVOUR } from '../iptables.ts';
 import type { Attempt, Outcome } from '../programs/outcomes.ts';
 import type { ProxyProcess } from '../proxy.ts';
-import { CLIENT_ADDRESS, NODE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
+import { NODE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
 import { PATIENCE_MS, waitFor } from '../wait.ts';
 
 const HERE = 'node-a';
@@ -166,35 +166,6 @@ describe(`what a Service asks for, on iptables-${FLAVOUR}`, { timeout: 900_000 }
     proxy = await environment.startProxy({ args: ARGS });
   });
 
-  test('internalTrafficPolicy Local: cluster IPs to pods of this node, NodePorts to all', async () => {
-    const [clusterIP, nodePort] = [environment.clusterIP(), environment.nodePort()];
-    const spec = { clusterIP, nodePort, internalTrafficPolicy: 'Local' };
-    const { outside, client, node } = environment;
-    environment.manifests.write('internal.yaml', objects('internal', spec, [LOCAL, REMOTE]));
-    await until(client, clusterIP, 80, ['pod-1']);
-    await expect([
-      [node, clusterIP, 80, ['pod-1']],
-      [outside, NODE_ADDRESS, nodePort, ['pod-1', 'pod-2']],
-    ]);
-    environment.manifests.write('internal.yaml', objects('internal', spec, [REMOTE]));
-    // A busy machine can time out, too, so the change may be on its way still.
-    await until(client, clusterIP, 80, ['timeout']);
-    await until(outside, NODE_ADDRESS, nodePort, ['pod-2']);
-  });
-
-  test('loadBalancerSourceRanges: others are dropped at the load balancer IP, and only there', async () => {
-    const [clusterIP, nodePort] = [environment.clusterIP(), environment.nodePort()];
-    const spec = { clusterIP, nodePort, loadBalancerSourceRanges: [`${CLIENT_ADDRESS}/32`] };
-    const status = { loadBalancer: { ingress: [{ ip: LOAD_BALANCER_IP }] } };
-    environment.manifests.write('ranged.yaml', objects('ranged', spec, [LOCAL], status));
-    await until(environment.client, LOAD_BALANCER_IP, 80, ['pod-1']);
-    await expect([
-      [environment.outside, LOAD_BALANCER_IP, 80, ['timeout']],
-      [environment.outside, NODE_ADDRESS, nodePort, ['pod-1']],
-      [environment.outside, clusterIP, 80, ['pod-1']],
-    ]);
-  });
-
   test('without endpoints everybody is refused at once, and served as soon as there is one', async () => {
     const [clusterIP, nodePort] = [environment.clusterIP(), environment.nodePort()];
     const { outside, client, node } = environment;
@@ -237,17 +208,6 @@ describe(`what a Service asks for, on iptables-${FLAVOUR}`, { timeout: 900_000 }
     const { how } = await client.call('finish', { connection });
     assert.equal(how, 'ECONNRESET');
     assert.ok(performance.now() - gone >= DRAIN_MS);
-  });
-
-  test('an external IP that is the cluster IP of another Service is left out, and logged', async () => {
-    const [clusterIP, other] = [environment.clusterIP(), environment.clusterIP()];
-    environment.manifests.write('other.yaml', objects('other', { clusterIP: other }, [LOCAL]));
-    environment.manifests.write('thief.yaml', objects('thief', { clusterIP, externalIPs: [other] }, [REMOTE]));
-    await until(environment.client, clusterIP, 80, ['pod-2']);
-    await until(environment.client, other, 80, ['pod-1']);
-    const told = () => proxy.lines({ svc: 'test/thief:tcp', what: `external IP ${other}:80` });
-    await waitFor('a word about it', () => told().length > 0);
-    assert.equal(told().length, 1);
   });
 
   test('a UDP client that never pauses is served once its Service comes, and follows a change of policy', async () => {

@@ -1,7 +1,7 @@
 import { ApiError, readStatus } from './api-error.ts';
 
 /** One page of a list. */
-export interface ListPage {
+interface ListPage {
   readonly items: readonly unknown[];
   /** The `continue` parameter of the next page; empty after the last. */
   readonly next: string;

@@ -7,7 +7,7 @@ import { rfc3339 } from '../util/timestamp.ts';
 import { sleep } from '../util/wait.ts';
 import { ApiError, causeMessage } from './api-error.ts';
 
-export interface EventEnvironment {
+interface EventEnvironment {
   /** The name of the Node object that this proxy runs on. */
   readonly node: string;
   readonly api: { post(path: string, body: unknown, signal: AbortSignal): Promise<unknown> };

@@ -31,7 +31,7 @@ interface Loaded {
   pending?: Promise<RequestOptions> | undefined;
 }
 
-export interface KubeconfigOptions {
+interface KubeconfigOptions {
   readonly path: string;
   /** `--master`: takes the place of the cluster's `server`. */
   readonly server: URL | undefined;

@@ -9,7 +9,7 @@ import type { Change } from './object-store.ts';
 import { decodeObject, type Kind, type KubernetesObject, objectIdentity } from './objects/kubernetes-object.ts';
 import { Reflector, type Resource } from './reflector.ts';
 
-export interface KubernetesSourceOptions {
+interface KubernetesSourceOptions {
   readonly api: Transport & { readonly host: string };
   readonly clock: Clock;
   readonly random: Random;

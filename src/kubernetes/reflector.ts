@@ -22,7 +22,7 @@ export interface Resource<T> extends ObjectReader<T> {
 }
 
 /** Gets what is new, and how the resource fares. Never throws. */
-export interface ReflectorSink<T> extends Partial<Omit<ResourceHealth, 'dismissed'>> {
+interface ReflectorSink<T> extends Partial<Omit<ResourceHealth, 'dismissed'>> {
   /** Only real differences; those of one list together. */
   changed(changes: readonly Change<T>[]): void;
   /** The server does not have the resource (yet); it is retried later. */

@@ -11,7 +11,7 @@ export type Content =
   | { readonly status: 'refused'; readonly err: string }
   | { readonly status: 'absent' };
 
-export interface Scan {
+interface Scan {
   /** Files that have changed since they were handed out. */
   readonly changes: readonly { readonly path: string; readonly content: Content }[];
   /** When the next file comes to rest, in milliseconds; `undefined` when all are at rest. */

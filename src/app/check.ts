@@ -33,7 +33,6 @@ import { natProbeText } from '../rules/plan.ts';
 import { familiesOf, ServedFamilies } from '../sync/served-families.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
 import { messageOf } from '../util/text.ts';
-import { parseDocuments } from '../util/yaml.ts';
 import { ThisNode } from './node.ts';
 
 const EXEC_MS = 5_000;
@@ -69,7 +68,7 @@ function checksOf(flags: FlagTexts): readonly Check[] {
 
 function commandLineOf(flags: FlagTexts): CommandLine | UsageError {
   try {
-    return configure(flags, (path) => parseDocuments(readRegularFile(path)));
+    return configure(flags, readRegularFile);
   } catch (error) {
     if (error instanceof UsageError) return error;
     throw error;

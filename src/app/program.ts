@@ -16,7 +16,6 @@ import { createLog, type ProcessLog } from '../operate/log/log.ts';
 import { descriptorOutput } from '../operate/log/output.ts';
 import { cleanUp } from '../sync/cleanup.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
-import { parseDocuments } from '../util/yaml.ts';
 import { run } from './run.ts';
 
 const STDERR = 2;
@@ -26,7 +25,7 @@ export async function program(flags: FlagTexts): Promise<number | undefined> {
   let configuration = '';
   const asked = configure(flags, (path) => {
     configuration = readRegularFile(path);
-    return parseDocuments(configuration);
+    return configuration;
   });
   switch (asked.kind) {
     case 'cleanup':

@@ -14,7 +14,6 @@ import { awaitSupervision } from '../upgrade/take-over.ts';
 import { Upgrade, type UpgradeOptions } from '../upgrade/upgrade.ts';
 import { systemClock as clock, machineUptimeMs, startTime } from '../util/system-clock.ts';
 import { messageOf } from '../util/text.ts';
-import { parseDocuments } from '../util/yaml.ts';
 import { ServiceProxy } from './proxy.ts';
 
 const STDERR = 2;
@@ -139,7 +138,7 @@ class ProxyProcess {
     const canHandOver = handOver !== undefined && process.env['NOTIFY_SOCKET'] !== undefined;
     const onChange = (text: string) => {
       try {
-        configure(flags, () => parseDocuments(text));
+        configure(flags, () => text);
       } catch (error) {
         const err = messageOf(error);
         // Upstream ends, and is started again and again in vain.

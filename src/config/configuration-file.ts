@@ -1,34 +1,21 @@
 import { stringify } from 'yaml';
 import { printable } from '../util/text.ts';
+import { type ParsedDocument, parseDocuments } from '../util/yaml.ts';
 import { SETTINGS } from './flags.ts';
 import { object } from './setting.ts';
-import { FileError, suggest, UsageError } from './usage-error.ts';
+import { suggest, UsageError } from './usage-error.ts';
 
 const API_VERSION = 'kubeproxy.config.k8s.io/v1alpha1';
 const KIND = 'KubeProxyConfiguration';
 
-/** One document of a YAML or JSON file. */
-export interface ConfigurationDocument {
-  /** As `JSON.parse` would give it. */
-  readonly value: unknown;
-  /** In which line of the file, from 1, a field is written, or the last on the way to it that is there. */
-  readonly lineOf: (path: readonly string[]) => number;
-}
-
-/** Reads a file. Throws an error whose message is a clause for the user, with a `line` if it is about one. */
-export type ReadDocuments = (path: string) => readonly ConfigurationDocument[];
-
-/** What a file says of one setting. */
-export interface FileText {
-  /** As its flag would be given it. */
+/** What was given to one setting, by a flag or in a file. */
+export interface Given {
+  /** As the flag would be given it. */
   readonly texts: readonly string[];
-  readonly line: number;
-}
-
-/** What a file says, without what stands for a default. */
-export interface FileTexts {
-  readonly path: string;
-  readonly settings: ReadonlyMap<string, FileText>;
+  /** `--udp-timeout`, or the path of the field. */
+  readonly name: string;
+  /** Where it is written, with a colon and a blank behind it; empty for a flag. */
+  readonly place: string;
 }
 
 const NAME_BY_PATH = new Map<string, string>();
@@ -41,59 +28,54 @@ for (const [name, { field }] of Object.entries(SETTINGS)) {
 }
 
 /**
- * Reads a KubeProxyConfiguration, strictly: a field that is unknown, or of the wrong kind, is refused. (Upstream goes
- * on with a warning after such a one, so that a slip of the pen is a default on every node.) Throws {@link UsageError}.
+ * Reads a KubeProxyConfiguration strictly: an unknown field and a value of the wrong type are errors. (Upstream goes on
+ * with a warning, so that a typing error is a default on every node.) Settings at their default are left out. `path` is
+ * for messages. Throws {@link UsageError}.
  */
-export function readConfigurationFile(path: string, readDocuments: ReadDocuments): FileTexts {
+export function readConfiguration(path: string, readFile: (path: string) => string): ReadonlyMap<string, Given> {
   try {
-    return { path, settings: decode(documentOf(path, readDocuments)) };
+    const [document, second, ...others] = parseDocuments(readFile(path));
+    if (document === undefined) throw new UsageError(`is empty; it must be a ${KIND}`);
+    if (second !== undefined) {
+      throw new UsageError(`has ${others.length + 2} documents; it must be one ${KIND}`, second.lineOf([]));
+    }
+    return decode(document, path);
   } catch (error) {
     if (!(error instanceof Error)) throw error;
-    const { line } = error as { readonly line?: number };
-    throw new UsageError(`${placeInFile(path, line)}: ${error.message}`);
+    throw new UsageError(`${place(path, (error as { readonly line?: number }).line)}${error.message}`);
   }
 }
 
-/** `--config /etc/kube-proxy.conf:12`, on which editors and terminals can jump to the line. */
-export function placeInFile(path: string, line: number | undefined): string {
-  return `--config ${printable(path)}${line === undefined ? '' : `:${line}`}`;
+/** `--config /etc/kube-proxy.conf:12: `: editors and terminals can jump to the line. */
+function place(path: string, line: number | undefined): string {
+  return `--config ${printable(path)}${line === undefined ? '' : `:${line}`}: `;
 }
 
-function documentOf(path: string, readDocuments: ReadDocuments): ConfigurationDocument {
-  const [document, second, ...others] = readDocuments(path);
-  if (document === undefined) throw new UsageError(`is empty; it must be a ${KIND}`);
-  if (second !== undefined) {
-    throw new FileError(`has ${others.length + 2} documents; it must be one ${KIND}`, second.lineOf([]));
-  }
-  const { value, lineOf } = document;
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
-    throw new FileError(`is no object; it must be a ${KIND}`, lineOf([]));
-  }
-  return document;
-}
-
-function decode({ value, lineOf }: ConfigurationDocument): FileTexts['settings'] {
-  const { apiVersion, kind, ...rest } = value as Readonly<Record<string, unknown>>;
+function decode({ value, lineOf }: ParsedDocument, file: string): ReadonlyMap<string, Given> {
+  if (!isObject(value)) throw new UsageError(`is no object; it must be a ${KIND}`, lineOf([]));
+  const { apiVersion, kind, ...rest } = value;
   if (apiVersion !== API_VERSION || kind !== KIND) {
-    throw new FileError(
+    throw new UsageError(
       `is of apiVersion ${quoted(apiVersion)} and kind ${quoted(kind)}; it must be of ${API_VERSION} and ${KIND}`,
       lineOf([apiVersion === API_VERSION ? 'kind' : 'apiVersion']),
     );
   }
-  const settings = new Map<string, FileText>();
+  const given = new Map<string, Given>();
   const unknown: Leaf[] = [];
-  for (const leaf of leaves(rest, [], lineOf)) {
-    const setting = NAME_BY_PATH.get(leaf.name);
-    if (setting === undefined) unknown.push(leaf);
-    else if (leaf.value !== null) set(settings, setting, leaf, lineOf);
+  for (const { path, name, value: leaf } of leaves(rest, [])) {
+    const setting = NAME_BY_PATH.get(name);
+    if (setting === undefined && !PARENTS.has(name)) unknown.push({ path, name, value: leaf });
+    else if (leaf !== null) {
+      const line = lineOf(path);
+      const texts = readField(name, line, () => (setting === undefined ? object(leaf) : SETTINGS[setting]?.read(leaf)));
+      if (setting !== undefined && Array.isArray(texts)) given.set(setting, { texts, name, place: place(file, line) });
+    }
   }
   refuse(unknown, lineOf);
-  return settings;
+  return given;
 }
 
-type LineOf = ConfigurationDocument['lineOf'];
-
-/** A field that holds no fields itself, or is unknown. */
+/** A field that holds no fields itself, is unknown, or should hold fields and does not. */
 interface Leaf {
   readonly path: readonly string[];
   /** The path in one, such as `iptables.syncPeriod`. */
@@ -101,57 +83,47 @@ interface Leaf {
   readonly value: unknown;
 }
 
-function* leaves(node: object, above: readonly string[], lineOf: LineOf): Generator<Leaf> {
+function* leaves(node: object, above: readonly string[]): Generator<Leaf> {
   for (const [key, value] of Object.entries(node)) {
     const path = [...above, key];
-    const name = nameOf(path);
-    if (!PARENTS.has(name)) yield { path, name, value };
-    else if (value !== null) {
-      const children = placing({ path, name }, lineOf, () => object(value));
-      yield* leaves(children, path, lineOf);
-    }
+    // A key with a dot is no path, however much it looks like one.
+    const name = path.map((each) => (each.includes('.') ? JSON.stringify(each) : each)).join('.');
+    if (PARENTS.has(name) && isObject(value)) yield* leaves(value, path);
+    else yield { path, name, value };
   }
 }
 
-/** A key with a dot is no path, however much it looks like one. */
-function nameOf(path: readonly string[]): string {
-  return path.map((key) => (key.includes('.') ? JSON.stringify(key) : key)).join('.');
-}
-
-function set(settings: Map<string, FileText>, name: string, leaf: Leaf, lineOf: LineOf): void {
-  const texts = placing(leaf, lineOf, () => SETTINGS[name]?.read(leaf.value));
-  if (texts !== undefined) settings.set(name, { texts, line: lineOf(leaf.path) });
-}
-
-/** Says of which field something is wrong, and where that is. */
-function placing<T>({ path, name }: Pick<Leaf, 'path' | 'name'>, lineOf: LineOf, read: () => T): T {
+/** Adds to an error which field is wrong, and its line. */
+function readField<T>(name: string, line: number, read: () => T): T {
   try {
     return read();
   } catch (error) {
-    if (error instanceof UsageError) throw new FileError(`${name} ${error.message}`, lineOf(path));
-    throw error;
+    throw error instanceof UsageError ? new UsageError(`${name} ${error.message}`, line) : error;
   }
 }
 
+/** Of so many unknown fields the names are in the message. */
 const SHOWN = 5;
 
-function refuse(unknown: readonly Leaf[], lineOf: LineOf): void {
+function refuse(unknown: readonly Leaf[], lineOf: ParsedDocument['lineOf']): void {
   const [first, second] = unknown;
   if (first === undefined) return;
-  const shown = unknown.slice(0, SHOWN).map(({ name, path }, index) => {
-    // The first one's is that of the message.
-    return index === 0 ? quoted(name) : `${quoted(name)} (line ${lineOf(path)})`;
-  });
+  // The first one's line is that of the message.
+  const lines = unknown.map(({ path }, index) => (index === 0 ? '' : ` (line ${lineOf(path)})`));
+  const shown = unknown.slice(0, SHOWN).map(({ name }, index) => `${quoted(name)}${lines[index]}`);
   const more = unknown.length > SHOWN ? ` and ${unknown.length - SHOWN} more` : '';
   const meant = suggest(first.name, [...NAME_BY_PATH.keys(), ...PARENTS]);
   const [what, them] = second === undefined ? ['unknown field', 'it'] : ['unknown fields', 'them'];
-  const advice =
-    meant === undefined ? `take ${them} out, or see docs/flags.md for those there are` : `did you mean ${meant}?`;
-  throw new FileError(`${what} ${shown.join(', ')}${more}: ${advice}`, lineOf(first.path));
+  const advice = meant === undefined ? `take ${them} out, or see docs/flags.md` : `did you mean ${meant}?`;
+  throw new UsageError(`${what} ${shown.join(', ')}${more}: ${advice}`, lineOf(first.path));
 }
 
 function quoted(value: unknown): string {
   return JSON.stringify(typeof value === 'string' ? value.slice(0, 100) : (value ?? ''));
+}
+
+function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
 /** What every field of a KubeProxyConfiguration comes to, by its path. */

@@ -3,14 +3,7 @@ import { parseAddress } from '../model/address.ts';
 import { endpointName } from '../model/endpoint.ts';
 import { ACCEPTED_FLAGS, FIELDS_WITHOUT_FLAG } from './accepted.ts';
 import type { CommandLine, Config, DetectLocal, LogConfig, SourceConfig } from './config.ts';
-import {
-  configurationFile,
-  effectiveFields,
-  type FileTexts,
-  placeInFile,
-  type ReadDocuments,
-  readConfigurationFile,
-} from './configuration-file.ts';
+import { configurationFile, effectiveFields, type Given, readConfiguration } from './configuration-file.ts';
 import { formatDuration } from './duration.ts';
 import { FLAGS, SETTINGS, type SettingValues } from './flags.ts';
 import type { Setting } from './setting.ts';
@@ -20,13 +13,11 @@ import { collide } from './values.ts';
 /**
  * Turns the flags that were given into what is to be done. Never prints, exits or reads the environment: kubelet puts a
  * Service's name into variables of the Pod, so any prefix of ours could be taken. The file of `--config` is read
- * through `readDocuments`. Throws {@link UsageError}.
+ * through `readFile`. Throws {@link UsageError}.
  */
-export function configure(flags: FlagTexts, readDocuments: ReadDocuments): CommandLine {
+export function configure(flags: FlagTexts, readFile: (path: string) => string): CommandLine {
   const configFile = flags.get('config')?.at(-1) || undefined;
-  return toCommandLine(
-    evaluate(flags, configFile === undefined ? undefined : readConfigurationFile(configFile, readDocuments)),
-  );
+  return toCommandLine(evaluate(flags, configFile === undefined ? undefined : readConfiguration(configFile, readFile)));
 }
 
 function toCommandLine(evaluated: Evaluated): CommandLine {
@@ -184,19 +175,16 @@ interface Said {
   placeOf(...names: readonly string[]): string;
 }
 
-interface Given {
-  readonly texts: readonly string[];
-  readonly name: string;
-  /** With a colon and a blank behind it; empty for a flag. */
-  readonly place: string;
-}
-
 /** Every text that was given to each flag, in order. */
 export type FlagTexts = ReadonlyMap<string, readonly string[]>;
 
 /** Turns texts into values; `file` is what `--config` says. Throws {@link UsageError}. */
-function evaluate(flags: FlagTexts, file: FileTexts | undefined): Evaluated {
-  const given = file === undefined ? givenByFlags(withPorts(flags)) : givenByFile(file, flags);
+function evaluate(flags: FlagTexts, file: ReadonlyMap<string, Given> | undefined): Evaluated {
+  // With a file, flags count only for what no field says, or where upstream lets them.
+  const given =
+    file === undefined
+      ? givenByFlags(withPorts(flags))
+      : new Map([...file, ...[...givenByFlags(flags)].filter(([name]) => countsBesideFile(name))]);
   const values: Record<string, unknown> = {};
   for (const [name, setting] of Object.entries(SETTINGS)) values[name] = evaluateOne(setting, given.get(name));
   return {
@@ -216,17 +204,6 @@ function givenByFlags(flags: FlagTexts): ReadonlyMap<string, Given> {
 /** A flag counts in spite of the file: upstream's rule for the name of the node and for everything about the log. */
 export function isFlagFirst(field: string): boolean {
   return field === 'hostnameOverride' || field.startsWith('logging.');
-}
-
-/** With a file, flags count only for what no field says, or where upstream lets them. */
-function givenByFile(file: FileTexts, flags: FlagTexts): ReadonlyMap<string, Given> {
-  const given = new Map<string, Given>();
-  for (const [setting, { texts, line }] of file.settings) {
-    const name = SETTINGS[setting]?.field ?? '';
-    given.set(setting, { texts, name, place: `${placeInFile(file.path, line)}: ` });
-  }
-  for (const [setting, flag] of givenByFlags(flags)) if (countsBesideFile(setting)) given.set(setting, flag);
-  return given;
 }
 
 function countsBesideFile(name: string): boolean {
@@ -260,7 +237,7 @@ function evaluateOne({ parse, fallback }: Setting<unknown>, given: Given | undef
   }
 }
 
-function overruled(flags: FlagTexts, file: FileTexts | undefined): string[] {
+function overruled(flags: FlagTexts, file: ReadonlyMap<string, Given> | undefined): string[] {
   if (file === undefined) return [];
   const names = [...flags.keys()].filter((name) => !countsBesideFile(name)).map((name) => `--${name}`);
   return names.length === 0

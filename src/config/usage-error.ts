@@ -1,15 +1,13 @@
-/** What the user must correct on the command line. The message is a clause that follows the flag and its value. */
+/**
+ * What the user must correct on the command line, or in the file of `--config`. The message is a clause that follows the
+ * flag and its value, or the place in the file.
+ */
 export class UsageError extends Error {
-  override readonly name: string = 'UsageError';
-}
+  override readonly name = 'UsageError';
+  /** Of the file, from 1. */
+  readonly line: number | undefined;
 
-/** What is wrong in the file of `--config`. */
-export class FileError extends UsageError {
-  override readonly name = 'FileError';
-  /** From 1. */
-  readonly line: number;
-
-  constructor(message: string, line: number) {
+  constructor(message: string, line?: number) {
     super(message);
     this.line = line;
   }

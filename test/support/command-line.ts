@@ -1,5 +1,4 @@
 import type { CommandLine } from '../../src/config/config.ts';
-import type { ReadDocuments } from '../../src/config/configuration-file.ts';
 import { configure } from '../../src/config/configure.ts';
 import { UsageError } from '../../src/config/usage-error.ts';
 import { parse } from '../../src/operate/command/parser.ts';
@@ -7,10 +6,10 @@ import { parse } from '../../src/operate/command/parser.ts';
 /** What these flags ask for, or what the program says of them on stderr. */
 export function parseCommandLine(
   argv: readonly string[],
-  readDocuments: ReadDocuments = () => [],
+  readFile: (path: string) => string = () => '',
 ): CommandLine | { readonly kind: 'error'; readonly text: string } {
   try {
-    return configure(parse(argv, []).flags, readDocuments);
+    return configure(parse(argv, []).flags, readFile);
   } catch (error) {
     if (!(error instanceof UsageError)) throw error;
     return { kind: 'error', text: error.message };

@@ -106,7 +106,7 @@ function addonFile(): string {
 async function writeExecutable(file: string): Promise<void> {
   const folder = join(dirname(file), `unfinished-${process.pid}`);
   const inFolder = (name: string) => join(folder, name);
-  // An empty environment: the build must not depend on whoever starts it.
+  // An empty environment: the build must not depend on its caller.
   const node = (...args: readonly string[]) =>
     execFileSync(process.execPath, args, { cwd: folder, env: {}, stdio: ['ignore', 'ignore', 'pipe'] });
   mkdirSync(folder, { recursive: true });

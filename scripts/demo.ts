@@ -84,7 +84,9 @@ function isEven(answers: Answers, backends: number): boolean {
   return answers.size === backends && new Set(answers.values()).size === 1;
 }
 
-/** Asks again where it is not so: on a machine that does much else, a connect may take so long that another is tried. */
+/**
+ * Asks again where it is not so: on a machine that does much else, a connect may take so long that another is tried.
+ */
 function evenly(what: string, ask: () => Promise<Answers>): Promise<Answers> {
   return waitFor(what, async () => {
     const answers = await ask();

@@ -51,7 +51,7 @@ const RECEIVES: Readonly<Record<ProxiedProtocol, string>> = { TCP: '0A', UDP: '0
 /** `sl local_address rem_address st …`, in upper case hexadecimal. */
 const LINE = /^\s*\d+: ([0-9A-F]{8,32}:[0-9A-F]{4}) \S+ ([0-9A-F]{2}) /;
 
-/** One change asks many times. */
+/** One change may query many times. */
 const VALID_MS = 1_000;
 
 const CHUNK_BYTES = 64 << 10;

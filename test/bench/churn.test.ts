@@ -72,7 +72,7 @@ describe('random changes of Services', () => {
     assert.ok(services.some(({ affinitySeconds }) => affinitySeconds !== undefined));
   });
 
-  test('a reserved Service is nobody else’s, and is not touched', async () => {
+  test('a reserved Service is never changed', async () => {
     const store = new MemoryStore();
     const churn = new Churn(store, seededRandom(7));
     await churn.fill(10);

@@ -115,7 +115,7 @@ function harness() {
 }
 
 describe('the address that rules lead to', () => {
-  test('is that of the default route until the Node object says otherwise', () => {
+  test('is the default route’s address until the Node object names another', () => {
     const h = harness();
     assert.equal(h.node.current(), '192.168.50.10');
     h.node.prefer([ip('fd00::5'), ip('10.0.0.5')], EXPECTED);

@@ -21,7 +21,7 @@ function rig(t: TestContext) {
   return { name, make };
 }
 
-test('of two proxies the second is told who the first is', async (t) => {
+test('the second of two proxies is refused, with the process of the first', async (t) => {
   const { name, make } = rig(t);
   assert.equal(await nodeHolder(name), undefined);
   await make().claim.take();
@@ -31,7 +31,7 @@ test('of two proxies the second is told who the first is', async (t) => {
   });
 });
 
-test('what one gives up is free at once, and can be taken back', async (t) => {
+test('a released claim is free at once, and can be taken again', async (t) => {
   const { make } = rig(t);
   const [first, second] = [make().claim, make().claim];
   await first.take();
@@ -41,18 +41,18 @@ test('what one gives up is free at once, and can be taken back', async (t) => {
   await first.take();
 });
 
-test('one that takes the place of another is only told of a third in its way', async (t) => {
+test('a successor only logs that a third proxy holds the name', async (t) => {
   const { name, make } = rig(t);
   const third = createServer().listen({ path: `\0${name}` });
   await once(third, 'listening');
   t.after(() => third.close());
   const { claim, log } = make();
   claim.start();
-  const line = await waitFor('it to be told', () => log.of('error')[0]);
+  const line = await waitFor('the log line', () => log.of('error')[0]);
   assert.equal(line.message, 'Another proxy has come up on this node');
 });
 
-test('who connects to the name learns nothing and holds nothing', async (t) => {
+test('a connection to the name is closed without data', async (t) => {
   const { name, make } = rig(t);
   await make().claim.take();
   const socket = connect({ path: `\0${name}` });

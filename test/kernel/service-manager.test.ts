@@ -42,7 +42,7 @@ for (const [what, pathOf] of [
   ['a path', socketPath],
   ['an abstract name', () => `@kup-test-${process.pid}`],
 ] as const) {
-  test(`systemd hears of each state at ${what}`, async (t) => {
+  test(`systemd is notified of each state at ${what}`, async (t) => {
     const socket = await listen(t, pathOf(t));
     const { manager: systemd, log } = manager(socket.path);
     await systemd.ready();
@@ -55,7 +55,7 @@ for (const [what, pathOf] of [
   });
 }
 
-test('without NOTIFY_SOCKET nothing is said', async () => {
+test('without NOTIFY_SOCKET nothing is sent', async () => {
   for (const path of [undefined, '']) {
     const { manager: systemd, log, clock } = manager(path, WATCHED);
     await systemd.ready();
@@ -109,7 +109,7 @@ describe('the watchdog', () => {
     assert.deepEqual(socket.lines, ['READY=1', FED, socket.lines[2], 'READY=1', FED, FED, 'STOPPING=1']);
   });
 
-  test('where nobody listens, that is logged once, and tried again', async (t) => {
+  test('without a listener, the failure is logged once, and feeding is retried', async (t) => {
     const path = socketPath(t);
     const { manager: systemd, log, clock } = manager(path, WATCHED);
     await systemd.ready();
@@ -123,7 +123,7 @@ describe('the watchdog', () => {
   });
 });
 
-test('where nobody listens, that is logged once and nothing fails', async (t) => {
+test('without a listener, the failure is logged once', async (t) => {
   for (const path of [socketPath(t), `/${'x'.repeat(200)}`]) {
     const { manager: systemd, log } = manager(path);
     await systemd.ready();
@@ -132,7 +132,7 @@ test('where nobody listens, that is logged once and nothing fails', async (t) =>
   }
 });
 
-test('systemd that is busy hears of everything all the same', async (t) => {
+test('a busy systemd receives everything in the end', async (t) => {
   const socket = await listen(t);
   const { manager: systemd, log, clock } = manager(socket.path);
   await socket.pause();
@@ -152,7 +152,7 @@ test('systemd that is busy hears of everything all the same', async (t) => {
   assert.deepEqual(log.lines, []);
 });
 
-test('systemd that is busy for too long is not waited for', async (t) => {
+test('after two seconds a busy systemd is given up', async (t) => {
   const socket = await listen(t);
   const { manager: systemd, log, clock } = manager(socket.path);
   await socket.pause();
@@ -177,12 +177,12 @@ test('a third of the time after which systemd acts', () => {
   assert.equal(watchdogPeriodMs({ WATCHDOG_USEC: '3000000' }, FIRST), 1000);
 });
 
-test('never so long that Node would take it for no time at all', () => {
+test('never so long that the timer would overflow', () => {
   const period = watchdogPeriodMs({ WATCHDOG_USEC: '18446744073709551614' }, FIRST)!;
   assert.ok(period < 2 ** 31, `${period}`);
 });
 
-test('who is meant: the process that is named, all where none is, and who took over from it', () => {
+test('the watchdog of the named process applies to it and its successors; without a name, to all', () => {
   const named = { WATCHDOG_USEC: '3000000', WATCHDOG_PID: '42' };
   assert.equal(watchdogPeriodMs(named, FIRST), 1000);
   assert.equal(watchdogPeriodMs(named, SUCCESSOR), 1000);

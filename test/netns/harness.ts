@@ -36,13 +36,13 @@ export interface ProxyOptions {
   readonly env?: NodeJS.ProcessEnv;
   /** What starts the proxy and becomes it, such as `setpriv`. */
   readonly through?: readonly string[];
-  /** In place of the one that is built from these sources. */
+  /** Instead of the program that is built from these sources. */
   readonly program?: string;
   /** Where Services come from, instead of {@link Environment.manifests}. */
   readonly source?: readonly string[];
-  /** In place of the node; with {@link ready}, for it is asked whether the node's proxy is. */
+  /** Instead of the node; needs {@link ready}, because the default asks the node's proxy. */
   readonly namespace?: Namespace;
-  /** In place of waiting for the first sync. */
+  /** Instead of waiting for the first sync. */
   readonly ready?: () => Promise<boolean>;
   /** How long to wait for it. */
   readonly readyMs?: number;
@@ -148,7 +148,7 @@ export class Environment {
     this.manifests.clear();
   }
 
-  /** When the rules were last brought in line, in seconds since 1970; 0 when never or when nobody answers. */
+  /** The time of the last sync, in seconds since 1970; 0 before the first one, and when the proxy does not answer. */
   async lastSync(): Promise<number> {
     const text = await this.metricsText().catch(() => '');
     return metric(text, 'kubeproxy_sync_proxy_rules_last_timestamp_seconds');
@@ -171,7 +171,7 @@ export class Environment {
     this.manifests.write(`${service.name}.yaml`, serviceObjects(service));
   }
 
-  /** Until the node's pods are steered away from this address by so many rules. */
+  /** Waits until this number of rules redirects this address for the node's pods. */
   async waitForRules(address: string, count: number, timeoutMs?: number): Promise<void> {
     const present = async () => {
       const rules = await this.iptables.rules('KUBE-PORTALS-CONTAINER');

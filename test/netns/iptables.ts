@@ -5,7 +5,7 @@ import { waitFor } from './wait.ts';
 
 export type Flavour = 'nft' | 'legacy';
 
-/** The flavour under test: `KUP_TEST_IPTABLES`, nft unless told otherwise. */
+/** The flavour under test: `KUP_TEST_IPTABLES`, nft by default. */
 export const FLAVOUR: Flavour = flavourFrom(process.env['KUP_TEST_IPTABLES'] ?? 'nft');
 
 function flavourFrom(text: string): Flavour {
@@ -53,7 +53,9 @@ export class Iptables {
     await this.#namespace.output([this.#program(family), '-w', '30', ...command.split(' ')]);
   }
 
-  /** Empties both tables of both families; again where a proxy puts its rules back in between, which hold its chains. */
+  /**
+   * Empties both tables of both families; again where a proxy puts its rules back in between, which hold its chains.
+   */
   async flush(): Promise<void> {
     for (const family of [4, 6] as const) {
       for (const table of ['nat', 'filter']) {
@@ -71,8 +73,8 @@ export class Iptables {
 }
 
 /**
- * A folder for the front of PATH in which every iptables program notes that it was started, fails when told to (a restore
- * also hangs when told to), and otherwise becomes the real one.
+ * A folder for the front of PATH. Each iptables program in it logs that it was started, fails if requested (a restore
+ * also hangs if requested), and otherwise becomes the real program.
  */
 export class IptablesShims {
   readonly directory: string;
@@ -96,7 +98,7 @@ export class IptablesShims {
       const script = [
         '#!/bin/sh',
         `echo "${name} $*" >> ${shims.#log}`,
-        // Being asked for its version is how a program is found at all.
+        // Programs are found by their version.
         `if [ -e ${shims.#failure} ] && [ "$1" != --version ]; then echo "${name}: told to fail" >&2; exit 1; fi`,
         ...(name.endsWith('-restore')
           ? [`while [ -e ${shims.#hold} ] && [ "$1" != --version ]; do sleep 0.02; done`]

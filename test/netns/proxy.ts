@@ -31,7 +31,7 @@ export class ProxyProcess {
   readonly controlSocket = nextControlSocket();
   #end: ProcessEnd | undefined;
 
-  /** `through`: what starts it and becomes it, such as `setpriv`; `program`: another one than that of these sources. */
+  /** `through`: a command that becomes the program, such as `setpriv`; `program`: instead of these sources' program. */
   constructor(
     namespace: Namespace,
     args: readonly string[],

@@ -210,7 +210,7 @@ export class Topology {
         `route add default via ${BRIDGE_ADDRESS}`,
       );
     }
-    // All else is as the kernel has it: what a setting hides, nobody would notice.
+    // All other settings keep the kernel's default: another setting could hide a fault.
     await this.node.output(['sh', '-c', 'echo 1 > /proc/sys/net/ipv4/ip_forward']);
   }
 }

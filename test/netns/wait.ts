@@ -1,9 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 
-/** Ends a wait in vain, and no other: far beyond what anything takes on a machine that does much else. */
+/** Far beyond the time that anything takes, even on a busy machine. */
 export const PATIENCE_MS = 60_000;
 
-/** Asks again and again until the answer is neither `undefined` nor `false`; fails with what was waited for. */
+/** Polls until the answer is neither `undefined` nor `false`, and returns it. */
 export async function waitFor<T>(
   what: string,
   condition: () => T | undefined | false | Promise<T | undefined | false>,

@@ -14,7 +14,7 @@ const RECEIVER = `
 /** Stands in for systemd, at a path or (`@name`) at an abstract one. */
 export class NotifySocket {
   readonly path: string;
-  /** What it was told, with spaces for line feeds. */
+  /** The datagrams received, with spaces instead of line feeds. */
   readonly lines: string[] = [];
   readonly #child: ChildProcess;
 

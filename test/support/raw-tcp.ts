@@ -42,7 +42,7 @@ export class RawListener {
     this.endpoint = { address: '127.0.0.1' as Address, port: decodePort(bound.bytes) };
   }
 
-  /** Throws when nobody has connected. */
+  /** Throws when there is no connection to accept. */
   accept(): RawPeer {
     return new RawPeer(this.#t, must('accept', accept(this.#fd, new Memory(SOCKET_ADDRESS_BYTES))));
   }

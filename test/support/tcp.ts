@@ -10,7 +10,7 @@ import { decodePort, encodeSocketAddress } from '../../src/sys/socket-address.ts
 import { must } from '../../src/sys/sys-error.ts';
 import { PATIENCE_MS } from '../netns/wait.ts';
 
-/** One side of a TCP connection, and all that has happened to it. It ends its own direction only when told. */
+/** One side of a TCP connection, and all that has happened to it. It does not end its own direction by itself. */
 export class TcpPeer {
   readonly socket: Socket;
   receivedBytes = 0;
@@ -79,7 +79,7 @@ export interface ConnectOptions {
   readonly from?: string;
 }
 
-/** Errors end in silence: who cares for them listens. */
+/** Ignores errors; a caller that needs them adds a listener. */
 export async function connectSocket(port: number, { to = '127.0.0.1', from }: ConnectOptions = {}): Promise<Socket> {
   const socket = connect({ host: to, port, allowHalfOpen: true, ...(from !== undefined && { localAddress: from }) });
   await once(socket, 'connect');
@@ -157,7 +157,7 @@ export class TcpBackend {
   }
 }
 
-/** Where nobody listens. A socket that does not holds the port for the test, so that the kernel gives it to nobody else. */
+/** An address that refuses connections. A bound socket reserves the port for the test. */
 export function refusingEndpoint(t: TestContext): Endpoint {
   const fd = must('socket', socket(AF_INET, SOCK_STREAM));
   t.after(() => close(fd));

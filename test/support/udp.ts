@@ -120,8 +120,8 @@ export class UdpBackend {
   }
 
   /**
-   * Afterwards datagrams are refused by ICMP: the socket is connected to somebody else, so it takes none of them, and still
-   * holds the port, so that the kernel gives it to nobody else.
+   * Afterwards ICMP refuses datagrams: the socket is connected elsewhere, so it receives none of them, but it still
+   * reserves the port.
    */
   async stop(): Promise<void> {
     this.#isStopped = true;

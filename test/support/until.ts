@@ -1,9 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 
-/** Ends a wait in vain, and no other: far beyond what anything takes on a machine that does much else. */
+/** Far beyond the time that anything takes, even on a busy machine. */
 const PATIENCE_MS = 60_000;
 
-/** Waits for a condition that real I/O brings about; fails with what was waited for. */
+/** Waits for a condition that depends on real I/O. */
 export async function until(what: string, condition: () => boolean, timeoutMs = PATIENCE_MS): Promise<void> {
   const deadline = performance.now() + timeoutMs;
   while (!condition()) {

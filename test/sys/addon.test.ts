@@ -52,7 +52,7 @@ describe("koffi's addon", () => {
     assert.deepEqual(readdirSync(folder), ['koffi.node']);
   });
 
-  test('is written once into a private directory, for nobody else to change', () => {
+  test('is written once into a private directory, where only its owner can change it', () => {
     assert.equal(load([], ['private']), CONTENT);
     const [file = ''] = readdirSync(at('private'));
     assert.equal(file, `koffi-${SHA256.slice(0, 16)}.node`);
@@ -63,7 +63,7 @@ describe("koffi's addon", () => {
     assert.equal(statSync(at(`private/${file}`)).ino, written.ino);
   });
 
-  test('is not taken from a file of another version, or one that others can write', () => {
+  test('is not loaded from a file of another version, or one that others can write', () => {
     writeFileSync(at('koffi.node'), 'of another version');
     assert.equal(load(['koffi.node'], ['private']), CONTENT);
     writeFileSync(at('open.node'), CONTENT);
@@ -74,7 +74,7 @@ describe("koffi's addon", () => {
     );
   });
 
-  test('is not taken through a symbolic link, or from a directory of somebody else', {
+  test('is not loaded through a symbolic link, or from a directory of another user', {
     skip: process.getuid?.() !== 0,
   }, () => {
     writeFileSync(at('koffi.node'), CONTENT);

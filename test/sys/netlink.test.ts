@@ -43,7 +43,7 @@ test('attributes come back one by one: padding is no content, and nesting no par
   ]);
 });
 
-test('bytes that are no messages or attributes are refused instead of gone through for ever', () => {
+test('bytes that are not messages or attributes are refused, without an endless loop', () => {
   for (const hex of ['00000000', `0f000000${'00'.repeat(12)}`, `20000000${'00'.repeat(12)}`]) {
     assert.throws(() => messages(Buffer.from(hex, 'hex')), RangeError);
   }

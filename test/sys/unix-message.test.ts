@@ -67,7 +67,7 @@ test('what does not fit is known to be cut short, and a packet that is too long 
   assert.equal(new UnixMessage(4 << 20).send(one, 4 << 20, []), -EMSGSIZE);
 });
 
-test('the end of the other side is told apart from silence', (t) => {
+test('a closed peer is distinguished from a silent one', (t) => {
   const fds = new Int32Array(2);
   must('socketpair', socketpair(SOCK_SEQPACKET, fds));
   const [one = -1, other = -1] = fds;

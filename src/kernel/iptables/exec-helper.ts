@@ -128,10 +128,15 @@ export class ExecHelper {
 }
 
 function startHelper(entry: URL): ChildProcess {
-  // A session of its own: a ^C at our terminal must not reach it during a transaction.
-  const options = { detached: true, serialization: 'advanced', stdio: ['ignore', 'ignore', 'inherit', 'ipc'] } as const;
   // Not the path of the executable: another version may have taken its place on disk.
-  if (isSea()) return spawn('/proc/self/exe', [], { ...options, stdio: [...options.stdio], argv0: HELPER_PROCESS });
-  const args = ['--max-semi-space-size=1', '--expose-gc', fileURLToPath(entry)];
-  return spawn(process.execPath, args, { ...options, stdio: [...options.stdio] });
+  const [file, args, argv0] = isSea()
+    ? ['/proc/self/exe', [], HELPER_PROCESS]
+    : [process.execPath, ['--max-semi-space-size=1', '--expose-gc', fileURLToPath(entry)], process.argv0];
+  // A session of its own: a ^C at our terminal must not reach it during a transaction.
+  return spawn(file, args, {
+    argv0,
+    detached: true,
+    serialization: 'advanced',
+    stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
+  });
 }

@@ -19,7 +19,7 @@ import { PATIENCE_MS, waitFor } from '../../netns/wait.ts';
 
 const FAMILIES: readonly IpFamily[] = ['IPv4', 'IPv6'];
 
-/** The node itself, a Service's address, and somebody whom the node only sends packets to. */
+/** The node itself, a Service's address, and a host that the node sends packets to. */
 const ADDRESSES: Record<IpFamily, Record<'node' | 'vip' | 'foreign', Address>> = {
   IPv4: {
     node: '192.168.50.10' as Address,
@@ -37,7 +37,7 @@ function run(program: string, ...args: readonly string[]): string {
   return execFileSync(program, args, { encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] });
 }
 
-/** A default route into a wire at whose end nobody listens; to be called in a network namespace of one's own. */
+/** Adds a default route to a link without a peer. Call it in a private network namespace. */
 function layWire(): void {
   for (const line of [
     'link set lo up',
@@ -101,7 +101,7 @@ before(() => {
   temporary = mkdtempSync(join(tmpdir(), 'kup-conntrack-'));
   process.env['XTABLES_LOCKFILE'] = join(temporary, 'xtables.lock');
   layWire();
-  // Connection tracking begins with the first rule that asks for it.
+  // Connection tracking starts with the first rule that needs it.
   for (const family of FAMILIES) {
     run(iptables('nft', family), '-w', '-A', 'OUTPUT', '-m', 'conntrack', '--ctstate', 'INVALID', '-j', 'ACCEPT');
   }
@@ -138,7 +138,7 @@ class Redirection {
   }
 }
 
-/** Asks once. Whether an answer came in time, from where it was asked. */
+/** Asks once. Returns whether an answer from this address and port came in time. */
 async function isAnswered(client: Socket, address: string, port: number, timeoutMs: number): Promise<boolean> {
   const answer = once(client, 'message', { signal: AbortSignal.timeout(timeoutMs) }).catch(() => undefined);
   await sendTo(client, address as never, port);
@@ -169,7 +169,7 @@ for (const { flavour, family } of CASES) {
       ]);
     });
 
-    test('a client that asked from its one port before there were rules is served afterwards', async (t) => {
+    test('a client with a fixed port that asked before there were rules is served afterwards', async (t) => {
       const redirection = await Redirection.listen(t, flavour, family);
       const client = await udpSocket(t, family, FIXED_PORT);
       await assertNotServed(client, vip, 53);

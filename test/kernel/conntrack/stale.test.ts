@@ -9,7 +9,7 @@ const NODE = '192.168.50.10' as Address;
 const FOREIGN = '203.0.113.9' as Address;
 const LOCAL = new Set([NODE]);
 
-/** An entry to `destination`:`port` that leads to `localPort`, or past NAT. */
+/** An entry to `destination`:`port` that NAT leads to `localPort`, or that has no NAT. */
 function isStale(flows: readonly UdpFlows[], destination: string, port: number, localPort?: number): boolean {
   return staleness(
     flows,
@@ -34,7 +34,7 @@ test('an entry without NAT is stale also where the Service port is the local por
   assert.equal(isStale([{ destination: VIP, port: 53, keepLocalPort: 53 }], VIP, 53), true);
 });
 
-test('other ports and other destinations are none of our business', () => {
+test('entries of other ports and other destinations are never stale', () => {
   const flows = [{ destination: VIP, port: 53 }];
   assert.equal(isStale(flows, VIP, 54), false);
   assert.equal(isStale(flows, FOREIGN, 53), false);
@@ -68,7 +68,7 @@ test('what one flow keeps stays, whatever others of the same destination say', (
   assert.equal(isStale(both, NODE, 53, 4000), false);
 });
 
-test('what NAT leads to a local port is found by the port, on addresses of the node alone', () => {
+test('entries that NAT leads to a local port are found by the port, on addresses of the node only', () => {
   const leads = leadingTo(new Set([4000]), LOCAL);
   const entry = { destination: () => VIP, destinationPort: 53, replyPort: 4000, isRedirected: true };
   assert.equal(leads({ ...entry, replySource: () => NODE }), true);

@@ -201,7 +201,7 @@ describe('the helper process', () => {
     assert.deepEqual([Number(stat[2]), Number(stat[3])], [helper.pid, helper.pid], 'process group and session');
   });
 
-  test('that is killed fails the request that it has, and its successor serves the next one', async () => {
+  test('that is killed fails its current request, and the next helper serves the next one', async () => {
     start();
     const first = helper.pid;
     const pending = helper.exec(slow());
@@ -238,7 +238,7 @@ describe('the helper process', () => {
     assert.equal(await output('echo again'), 'again');
   });
 
-  test('that is killed while it is being asked fails that request, and nothing else', async () => {
+  test('that is killed while it receives a request fails only this request', async () => {
     start();
     await output('exit 0');
     const { pid } = helper;

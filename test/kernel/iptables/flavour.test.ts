@@ -85,7 +85,7 @@ describe('the flavour of iptables', () => {
 });
 
 describe('a machine without iptables', () => {
-  test('is told what to install', async () => {
+  test('fails with the name of the package', async () => {
     const { exec } = machine({});
     for (const flavour of ['auto', 'nft', 'legacy'] as const) {
       await assert.rejects(createIptables({ flavour, exec, log: new RecordingLog() }), {

@@ -42,7 +42,7 @@ before(() => {
 after(() => rmSync(temporary, { recursive: true, force: true }));
 
 describe('before any legacy table exists in this namespace', () => {
-  test('looking at one shows nothing and does not create it', async () => {
+  test('reading one returns nothing and does not create it', async () => {
     assert.deepEqual(legacyTables(), []);
     const iptables = await open('legacy');
     for (const table of ['nat', 'filter'] as const) {
@@ -277,7 +277,7 @@ for (const family of ['IPv4', 'IPv6'] as const) {
       }
     });
 
-    test('where the kernel cannot be asked, the table is not taken for an empty one', async () => {
+    test('without system calls, such a table is an error, not an empty table', async () => {
       native(`add rule ${ip} nat PREROUTING ${MARK}`);
       const blind = await createIptables({ flavour: 'nft', exec, log, kernel: Promise.resolve(undefined) });
       const see = new RegExp(`"nft -a list table ${ip} nat"`);
@@ -289,7 +289,7 @@ for (const family of ['IPv4', 'IPv6'] as const) {
 }
 
 for (const flavour of FLAVOURS) {
-  test(`the generation is another one after each change of rules, and no program tells it: ${flavour}`, async () => {
+  test(`the generation changes with each change of rules, without starting a program: ${flavour}`, async () => {
     flush(flavour);
     const programs: string[] = [];
     const counted: Exec = (request) => {
@@ -332,7 +332,7 @@ for (const flavour of FLAVOURS) {
   });
 }
 
-test('another holder of the xtables lock is told apart from a refusal', async () => {
+test('a held xtables lock is reported as such, not as a refusal', async () => {
   const iptables = await open('legacy');
   const lock = join(temporary, 'xtables.lock');
   const holder = spawn('flock', ['--no-fork', lock, 'sh', '-c', 'echo held; exec sleep 60']);

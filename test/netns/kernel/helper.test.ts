@@ -67,7 +67,7 @@ describe(`the process that starts iptables-${FLAVOUR}`, () => {
     await waitFor('/healthz says 200', async () => (await healthz()) === 200);
   });
 
-  test('that hangs keeps an upgrade waiting, and nobody misses anything until then', { skip: !isFast }, async () => {
+  test('that hangs delays an upgrade, and the old process serves until then', { skip: !isFast }, async () => {
     await start();
     const clusterIP = await writeWhileHeld();
     process.kill(proxy.pid, 'SIGHUP');

@@ -12,9 +12,9 @@ export interface Target {
   readonly localPort?: number;
 }
 
-/** Ends a wait in vain, and no other. */
+/** Far beyond the time that anything takes, even on a busy machine. */
 const DEADLINE_MS = 30_000;
-/** The same of a transfer of up to 1 GiB, with its checksums. */
+/** The same for a transfer of up to 1 GiB with its checksums. */
 const BULK_DEADLINE_MS = 300_000;
 
 /** One HTTP request on a connection of its own. */
@@ -50,7 +50,7 @@ export async function requests(args: Target & { count: number; concurrency?: num
 const loads = new Map<number, { running: boolean; readonly tally: Tally; readonly done: Promise<unknown> }>();
 let nextHandle = 1;
 
-/** Requests without a pause from so many callers at once, until {@link stopLoad}. */
+/** Sends requests without a pause from `concurrency` callers, until {@link stopLoad}. */
 export function startLoad(args: Target & { concurrency: number }): number {
   const tally: Tally = { names: {}, failures: {}, ms: [] };
   const caller = async () => {
@@ -119,7 +119,7 @@ export function reset({ connection }: { connection: number }): void {
   connections.get(connection)!.socket.resetAndDestroy();
 }
 
-/** Waits for so many bytes, and takes them. */
+/** Waits for this number of bytes, and returns them. */
 export async function read(args: { connection: number; bytes: number; timeoutMs?: number }): Promise<string> {
   const connection = connections.get(args.connection)!;
   const enough = () => connection.chunks.reduce((sum, chunk) => sum + chunk.length, 0) >= args.bytes;
@@ -259,8 +259,9 @@ export async function udpEcho(args: {
 }
 
 /**
- * So many flows, each from a port of its own with one datagram to a `udp-name`; gives the answers per backend. All ports are
- * held to the end: the kernel draws them at random, and one that is drawn again goes on with the flow that had it.
+ * Makes `count` flows, each from its own port with one datagram to a `udp-name`. Returns the answers per backend. All
+ * ports stay open to the end: the kernel chooses them at random, and a port that it chose again would continue its old
+ * flow.
  */
 export async function udpFlows(args: {
   host: string;

@@ -2,9 +2,10 @@ import { Worker } from 'node:worker_threads';
 import { Channel } from '../../../src/upgrade/channel.ts';
 
 /*
- * The program itself, with a fault during a hand-over. `KUP_TEST_FAULT` is `before` or `after`, the kind of the message that
- * it is about to send or has just sent, and the signal that it then gets, such as `after owning SIGKILL`. Or it is `worker`
- * and the kind of a command: the worker that is to get that command dies. A successor that it starts has no fault.
+ * The program itself, with a fault during a hand-over. `KUP_TEST_FAULT` is `before` or `after`, the kind of the message
+ * that it is about to send or has just sent, and the signal that it then gets, such as `after owning SIGKILL`. Or it is
+ * `worker` and the kind of a command: the worker that is to get that command dies. A successor that it starts has no
+ * fault.
  */
 const [when, kind, signal] = process.env['KUP_TEST_FAULT']?.split(' ') ?? [];
 delete process.env['KUP_TEST_FAULT'];

@@ -25,7 +25,7 @@ let compressed = 0;
 
 const PAGE = '<!doctype html><html><body>Welcome to the captive portal</body></html>';
 
-/** Passes plain HTTP on to an API server until told to misbehave. Gives its port on 127.0.0.1. */
+/** Forwards plain HTTP to an API server, and misbehaves on request. Returns its port on 127.0.0.1. */
 export async function meddle({ url, caFile }: { url: string; caFile: string }): Promise<number> {
   const agent = new Agent({ ca: readFileSync(caFile), keepAlive: true });
   server = createServer((incoming, response) => {
@@ -40,7 +40,10 @@ export async function meddle({ url, caFile }: { url: string; caFile: string }): 
   return (server.address() as AddressInfo).port;
 }
 
-/** The next requests for paths with each of these beginnings are answered so, one after the other; open ones are broken off. */
+/**
+ * The next requests for paths with each of these beginnings are answered so, one after the other; open ones are broken
+ * off.
+ */
 export function misbehave({ paths, misdeeds }: { paths: readonly string[]; misdeeds: readonly Misdeed[] }): void {
   for (const path of paths) plans.set(path, [...misdeeds]);
   for (const socket of sockets) socket.resetAndDestroy();

@@ -1,7 +1,7 @@
 import { createSocket } from 'node:dgram';
 import { connect } from 'node:net';
 
-/** What became of one attempt: the name of who answered, an error code, `closed` without an answer, or `timeout`. */
+/** The result of one attempt: the name of the backend, an error code, `closed` without an answer, or `timeout`. */
 export type Outcome = string;
 
 export interface Attempt {
@@ -10,7 +10,7 @@ export interface Attempt {
   readonly port: number;
 }
 
-/** Makes all attempts at once. Over UDP by connected sockets, which alone are told of refusals. */
+/** Makes all attempts at once. UDP sockets are connected, because only these receive refusals. */
 export function outcomes(args: { attempts: readonly Attempt[]; timeoutMs: number }): Promise<Outcome[]> {
   return Promise.all(
     args.attempts.map((attempt) => (attempt.protocol === 'tcp' ? overTcp : overUdp)(attempt, args.timeoutMs)),

@@ -2,12 +2,14 @@ import { once } from 'node:events';
 import { connect } from 'node:net';
 import { request, type Target } from './clients.ts';
 
-/** An attempt that meets no rule yet is lost without a word, so each has a connection of its own and none is waited for. */
+/**
+ * An attempt that meets no rule yet is lost without a word, so each has a connection of its own and none is waited for.
+ */
 const ATTEMPT_MS = 2_000;
 
 /**
- * Asks again and again, `everyMs` apart, until somebody answers; with `name`, until this backend does. Gives when that
- * was, in milliseconds since 1970.
+ * Sends requests `everyMs` apart until a backend (with `name`: this backend) answers. Returns the time of the answer,
+ * in milliseconds since 1970.
  */
 export function untilServed(
   args: Target & { everyMs: number; timeoutMs: number; name?: string },
@@ -39,7 +41,7 @@ export function untilServed(
   });
 }
 
-/** Milliseconds that each of so many connections to each target took; the targets take turns. */
+/** Milliseconds that each of `count` connections to each target took; the targets take turns. */
 export async function connectTimes(args: { targets: readonly Target[]; count: number }): Promise<number[][]> {
   const times: number[][] = args.targets.map(() => []);
   for (let round = 0; round < args.count; round++) {

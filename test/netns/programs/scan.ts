@@ -43,8 +43,8 @@ function accepts(host: string, port: number, timeoutMs: number): Promise<boolean
 }
 
 /**
- * Every port is asked from one socket, some at a time, as the other side has to take them in, and twice, as a datagram may
- * get lost; waits after the last.
+ * Sends to every port from one socket: in batches, so that the receiver keeps up, and twice, because a datagram may get
+ * lost. Waits after the last one.
  */
 async function answering({ host, timeoutMs }: { host: string; timeoutMs: number }): Promise<number[]> {
   const found = new Set<number>();

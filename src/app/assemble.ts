@@ -11,6 +11,7 @@ import { ListeningSockets } from '../kernel/local-ports.ts';
 import { measureLoopDelay } from '../kernel/process.ts';
 import { nodeName as nameOfNode } from '../kubernetes/node.ts';
 import type { IpFamily } from '../model/address.ts';
+import type { SnapshotDelta } from '../model/service-port.ts';
 import { DataPlaneLog } from '../operate/log/data-plane-log.ts';
 import type { ProcessLog } from '../operate/log/log.ts';
 import { natProbeText } from '../rules/plan.ts';
@@ -20,7 +21,7 @@ import { familiesOf, ServedFamilies } from '../sync/served-families.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
 import { openDataPlane } from './data-plane.ts';
 import { NodeWatch, ThisNode } from './node.ts';
-import { createPipeline, type Pipeline, type Reports } from './pipeline.ts';
+import { createPipeline, type Pipeline } from './pipeline.ts';
 import { openSource, type Source } from './source.ts';
 import { openView } from './view.ts';
 
@@ -45,20 +46,20 @@ export async function assemble({ config, log, startedAt, signal }: Context) {
   const node = new ThisNode(config, { name: nodeName, log });
   const bindings = familiesOf(config.bindAddress, localAddresses);
 
-  // The kernel. Side by side, as worker threads start while iptables is asked for its version.
-  const dataPlaneLog = new DataPlaneLog(log, clock);
+  const families = bindings.map(({ family }) => family);
+
   const { exec } = new ExecHelper({ clock, log });
-  const [data, iptables] = await Promise.all([
-    openDataPlane(config, dataPlaneLog, log),
-    createIptables({ flavour: config.iptablesMode, exec, log }),
-  ]);
-  const served = new ServedFamilies({
-    families: bindings.map(({ family }) => family),
-    address: (family) => node.address(family),
-    probe: (family) => iptables.restore(family, natProbeText(family)),
-    ...{ clock, log },
-  });
-  await served.begin();
+  const openRules = async () => {
+    const iptables = await createIptables({ flavour: config.iptablesMode, exec, log });
+    const address = (family: IpFamily) => node.address(family);
+    const probe = (family: IpFamily) => iptables.restore(family, natProbeText(family));
+    const served = new ServedFamilies({ families, address, probe, clock, log });
+    await served.begin();
+    return { iptables, served };
+  };
+  const dataPlaneLog = new DataPlaneLog(log, clock);
+  // Side by side: worker threads start while iptables is probed.
+  const [data, { iptables, served }] = await Promise.all([openDataPlane(config, dataPlaneLog, log), openRules()]);
   const conntrack = new NetlinkConntrack({ log, localAddresses: allLocalAddresses });
   const { dataPlane, isMarking } = data;
 
@@ -81,8 +82,18 @@ export async function assemble({ config, log, startedAt, signal }: Context) {
   const sockets = new ListeningSockets(clock);
   const around = { config, served, node, sockets, pipelines, dataPlane, isMarking, iptables, conntrack, log };
   for (const binding of bindings) {
-    const reports = reportsOf(binding.family, { metrics, health, healthCheckNodePorts, source, startedAt });
-    pipelines.push(createPipeline(binding, around, reports));
+    const { family } = binding;
+    const familyMetrics = metrics.of(family);
+    const onDelta = (delta: SnapshotDelta) => {
+      familyMetrics.stateChanged(delta);
+      healthCheckNodePorts.apply(family, delta.healthChecks);
+      for (const port of delta.unserved) source.reportUnserved?.(port);
+      for (const at of delta.triggeredAt) {
+        // What happened before the start says how old the cluster is, not how fast this program.
+        if (at >= startedAt()) familyMetrics.networkProgrammed(Math.max(0, clock.wallNow() - at));
+      }
+    };
+    pipelines.push(createPipeline(binding, around, { metrics: familyMetrics, health: health.of(family), onDelta }));
   }
   const onServed = (family: IpFamily) => metrics.serve(family);
   const controlPlane = new ControlPlane({ pipelines, served, onServed, clock });
@@ -94,30 +105,5 @@ export async function assemble({ config, log, startedAt, signal }: Context) {
   return {
     ...{ node, served, dataPlane, dataPlaneLog, health, metrics, apiStatus, source, healthCheckNodePorts },
     ...{ controlPlane, drains, nodeWatch, ...openView(viewParts) },
-  };
-}
-
-interface Reported extends Pick<Context, 'startedAt'> {
-  readonly metrics: Metrics;
-  readonly health: Health;
-  readonly healthCheckNodePorts: HealthCheckNodePorts;
-  readonly source: Source;
-}
-
-/** What hears of changes of one family's Services. */
-function reportsOf(family: IpFamily, { metrics, health, healthCheckNodePorts, source, startedAt }: Reported): Reports {
-  const familyMetrics = metrics.of(family);
-  return {
-    metrics: familyMetrics,
-    health: health.of(family),
-    onDelta: (delta) => {
-      familyMetrics.stateChanged(delta);
-      healthCheckNodePorts.apply(family, delta.healthChecks);
-      for (const port of delta.unserved) source.reportUnserved?.(port);
-      for (const at of delta.triggeredAt) {
-        // What happened before the start says how old the cluster is, not how fast this program.
-        if (at >= startedAt()) familyMetrics.networkProgrammed(Math.max(0, clock.wallNow() - at));
-      }
-    },
   };
 }

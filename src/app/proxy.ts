@@ -14,7 +14,7 @@ import { systemClock as clock } from '../util/system-clock.ts';
 import { messageOf } from '../util/text.ts';
 import { waitUntil } from '../util/wait.ts';
 import { assemble, type Context, type Parts } from './assemble.ts';
-import { controlServers, httpServers } from './servers.ts';
+import { serversOf } from './servers.ts';
 
 /**
  * The units that wait for this service may be what its first sync waits for (an API server on this node), and systemd
@@ -194,16 +194,14 @@ export class ServiceProxy {
     const { config, claim, log, onUnbindable } = this.#context;
     const { health, metrics, apiStatus, view, node, drains } = this.#parts;
     const nodeEligible = () => node.isEligible;
+    const known = this.#known;
     const operations: Operations = {
       setVerbosity: (verbosity) => log.setVerbosity(verbosity),
       drain: (endpoint) => drains.drain(endpoint),
       undrain: (endpoint) => drains.undrain(endpoint),
     };
-    this.#servers = [
-      claim,
-      ...httpServers(config, { log, health, metrics, apiStatus, view, nodeEligible, onUnbindable }),
-      ...controlServers(config, { log, view, operations, known: this.#known }),
-    ];
+    const answering = { log, health, metrics, apiStatus, view, nodeEligible, onUnbindable, operations, known };
+    this.#servers = [claim, ...serversOf(config, answering)];
     for (const server of this.#servers) server.start();
   }
 }

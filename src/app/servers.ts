@@ -15,7 +15,7 @@ import { systemClock as clock } from '../util/system-clock.ts';
 
 const MAX_CONNECTIONS = 64;
 
-export interface Observed {
+export interface Answering {
   readonly log: Log;
   readonly health: Health;
   readonly metrics: Metrics;
@@ -23,21 +23,16 @@ export interface Observed {
   readonly view: View;
   readonly nodeEligible: () => boolean;
   readonly onUnbindable: () => void;
-}
-
-export interface Operated {
-  readonly log: Log;
-  readonly view: View;
   readonly operations: Operations;
   /** When the view knows every Service. */
   readonly known: Promise<void>;
 }
 
-/** `/healthz` and `/metrics`, to be started. */
-export function httpServers(config: Config, { log, onUnbindable, ...observed }: Observed): HttpServer[] {
-  const { metrics } = observed;
+/** `/healthz`, `/metrics` and the control socket, to be started. */
+export function serversOf(config: Config, answering: Answering): (HttpServer | ControlServer)[] {
+  const { log, metrics, view, onUnbindable, operations, known } = answering;
   const servers = [
-    { name: 'healthz', at: config.healthzAddress, audience: 'anybody', routes: healthzRoutes(observed) },
+    { name: 'healthz', at: config.healthzAddress, audience: 'anybody', routes: healthzRoutes(answering) },
     {
       name: 'metrics',
       at: config.metricsAddress,
@@ -45,11 +40,11 @@ export function httpServers(config: Config, { log, onUnbindable, ...observed }: 
       routes: new Map([
         ...metricsRoutes({ metrics, effectiveConfiguration: () => effectiveConfiguration(config) }),
         ...(config.profiling ? profileRoutes(clock) : []),
-        ...statusRoutes(observed.view, clock),
+        ...statusRoutes(view, clock),
       ]),
     },
   ] as const;
-  return servers.flatMap(({ name, at, audience, routes }) => {
+  const http = servers.flatMap(({ name, at, audience, routes }) => {
     if (at === undefined) return [];
     const server = new HttpServer({
       ...{ name, audience, routes, clock, log },
@@ -62,9 +57,6 @@ export function httpServers(config: Config, { log, onUnbindable, ...observed }: 
     });
     return [server];
   });
-}
-
-/** None when the path is empty; to be started. */
-export function controlServers({ controlSocket: path }: Config, operated: Operated): ControlServer[] {
-  return path === undefined ? [] : [new ControlServer({ path, clock, ...operated })];
+  const path = config.controlSocket;
+  return path === undefined ? http : [...http, new ControlServer({ path, clock, log, view, operations, known })];
 }

@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict';
 import type { AddressInfo } from 'node:net';
 import { type TestContext, test } from 'node:test';
-import { httpServers } from '../../src/app/servers.ts';
+import { serversOf } from '../../src/app/servers.ts';
 import { Health } from '../../src/http/health.ts';
+import type { HttpServer } from '../../src/http/http-server.ts';
 import { type Address, parseAddress } from '../../src/model/address.ts';
 import { FakeView } from '../fakes/fake-view.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
@@ -17,8 +18,8 @@ async function serve(t: TestContext) {
   const line = parseCommandLine(['--manifests', '/etc/services']);
   assert.ok(line.kind === 'run');
   const anyPort = { address: parseAddress('127.0.0.1') as Address, port: 0 };
-  const servers = httpServers(
-    { ...line.config, healthzAddress: anyPort, metricsAddress: anyPort },
+  const servers = serversOf(
+    { ...line.config, healthzAddress: anyPort, metricsAddress: anyPort, controlSocket: undefined },
     {
       log: new RecordingLog(),
       health: new Health(new ManualClock(), 60_000),
@@ -27,8 +28,10 @@ async function serve(t: TestContext) {
       view: new FakeView(),
       nodeEligible: () => true,
       onUnbindable: () => assert.fail('there is always a free port'),
+      operations: { setVerbosity: () => {}, drain: () => true, undrain: () => true },
+      known: Promise.resolve(),
     },
-  );
+  ) as HttpServer[];
   t.after(() => Promise.all(servers.map((server) => server.close())));
   for (const server of servers) server.start();
   await until('both listen', () => servers.every(({ address }) => address !== undefined));

@@ -40,6 +40,7 @@ export class FastHandOver implements HandOver {
     return pack({
       ports: ports.map(({ id, state }) => {
         const picker = pickers.get(id);
+        // The successor's picker restores its turns over the same list.
         const endpoints = picker?.inTurn ?? state.backends.endpoints;
         return { ...state, backends: { ...state.backends, endpoints }, picker };
       }),

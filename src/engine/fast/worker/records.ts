@@ -17,14 +17,8 @@ export interface SideRecord {
   readonly isShut: boolean;
   /** Bytes read from it that the other side has not taken yet: in memory, or inside a pipe. */
   readonly rest?: Uint8Array | undefined;
-  readonly piped?: PipeRecord | undefined;
-}
-
-export interface PipeRecord {
-  readonly readEnd: number;
-  readonly writeEnd: number;
-  /** How many bytes are inside. */
-  readonly pending: number;
+  /** `pending`: how many bytes are inside. */
+  readonly piped?: { readonly readEnd: number; readonly writeEnd: number; readonly pending: number } | undefined;
 }
 
 /** A connection whose endpoint has answered. */

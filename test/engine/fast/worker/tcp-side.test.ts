@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
-import { test } from 'node:test';
-import { EventLoop } from '../../../../src/engine/fast/worker/event-loop.ts';
-import { PipePool } from '../../../../src/engine/fast/worker/pipe-pool.ts';
+import { readdirSync } from 'node:fs';
+import { type TestContext, test } from 'node:test';
+import { EventLoop, type Task } from '../../../../src/engine/fast/worker/event-loop.ts';
+import { type Pipe, PipePool } from '../../../../src/engine/fast/worker/pipe-pool.ts';
 import { STATUS_WORDS } from '../../../../src/engine/fast/worker/protocol.ts';
 import { type SideOwner, TcpSide } from '../../../../src/engine/fast/worker/tcp-side.ts';
 import { TurnShare } from '../../../../src/engine/fast/worker/turn-share.ts';
@@ -15,9 +16,17 @@ import { EAGAIN, must } from '../../../../src/sys/sys-error.ts';
 import { ManualClock } from '../../../fakes/manual-clock.ts';
 import { OPTIONS } from '../rig.ts';
 
+/** A loop that nothing else uses. Its descriptors are closed after the test. */
+function loopOf(t: TestContext): EventLoop {
+  const owners = new Uint8Array(4096);
+  t.after(() => {
+    for (let fd = 0; fd < owners.length; fd++) if (owners[fd] === 1) close(fd);
+  });
+  return new EventLoop({ clock: new ManualClock(), owner: 1, owners, status: new Int32Array(STATUS_WORDS) });
+}
+
 test('a stream splices where slow readers hold all pipes, leaves its own when it stalls itself, and loses nothing', (t) => {
-  const owners = new Uint8Array(256);
-  const loop = new EventLoop({ clock: new ManualClock(), owner: 1, owners, status: new Int32Array(STATUS_WORDS) });
+  const loop = loopOf(t);
   const pipes = new PipePool({ loop, max: 1, descriptorCeiling: 256 });
   const worker = { loop, pipes, share: new TurnShare(loop), scratch: new Memory(SCRATCH_BYTES), options: OPTIONS };
   const port = { worker, counters: new Float64Array(COUNTERS.length) };
@@ -28,7 +37,6 @@ test('a stream splices where slow readers hold all pipes, leaves its own when it
   const [sender, fromFd, toFd, reader] = fds as unknown as [number, number, number, number];
   t.after(() => {
     for (const fd of fds) close(fd);
-    for (let fd = 0; fd < owners.length; fd++) if (owners[fd] === 1) close(fd);
   });
   const [from, to] = [new TcpSide(connection, fromFd, 'client'), new TcpSide(connection, toFd, 'client')];
   [from.peer, to.peer] = [to, from];
@@ -67,4 +75,86 @@ test('a stream splices where slow readers hold all pipes, leaves its own when it
   assert.ok(hasSpliced);
   assert.ok(incoming.bytes.equals(sent), 'the bytes differ');
   pipes.discard(slow);
+});
+
+const MIB = 1 << 20;
+
+test('streams that could go on for ever share each turn fairly, and keep it short', (t) => {
+  const loop = loopOf(t);
+  const share = new TurnShare(loop);
+  const moved = new Array<number>(128).fill(0);
+  let inTurn = 0;
+  let smallest = MIB;
+  const streams = moved.map((_, index): Task => {
+    const stream = {
+      run: () => {
+        const bytes = share.portion();
+        share.moved(bytes);
+        moved[index] = (moved[index] as number) + bytes;
+        inTurn += bytes;
+        smallest = Math.min(smallest, bytes);
+        share.await(stream);
+      },
+    };
+    return stream;
+  });
+  for (const stream of streams) stream.run();
+  assert.ok(inTurn <= 12 * MIB, `the first turn, in which all have events: ${inTurn} bytes`);
+  smallest = MIB;
+  for (let turn = 0; turn < 1000; turn++) {
+    inTurn = 0;
+    loop.turn(0);
+    assert.ok(inTurn > 0 && inTurn <= 5 * MIB, `a later one: ${inTurn} bytes`);
+  }
+  assert.equal(
+    smallest,
+    MIB,
+    'what has waited for its turn moves as much as it can in one piece, which costs the least',
+  );
+  const rounds = moved.map((bytes) => bytes / Math.max(...moved));
+  assert.ok(Math.min(...rounds) > 0.5, `the least of them got ${Math.min(...rounds)} of what the luckiest did`);
+});
+
+function poolOf(t: TestContext, max: number, descriptorCeiling = 4096): PipePool {
+  return new PipePool({ loop: loopOf(t), max, descriptorCeiling });
+}
+
+function openDescriptors(): number {
+  return readdirSync('/proc/self/fd').length;
+}
+
+test('pipes are large, limited to the maximum and one more, and reused', (t) => {
+  const pool = poolOf(t, 1);
+  const one = pool.take();
+  assert.equal(pool.areScarce, false);
+  const two = pool.take();
+  assert.deepEqual([one?.capacity, two?.capacity], [1 << 20, 1 << 20]);
+  assert.equal(pool.areScarce, true);
+  assert.equal(pool.take(), undefined);
+  pool.give(one as Pipe);
+  assert.equal(pool.areScarce, false);
+  assert.equal(pool.take(), one);
+});
+
+test('a pipe that still holds bytes is closed, and makes room for another', (t) => {
+  const pool = poolOf(t, 1);
+  const before = openDescriptors();
+  pool.discard(pool.take() as Pipe);
+  assert.equal(openDescriptors(), before);
+  assert.notEqual(pool.take(), undefined);
+});
+
+test('a few idle pipes stay open, the others are closed', (t) => {
+  const pool = poolOf(t, 40);
+  const before = openDescriptors();
+  const pipes = Array.from({ length: 40 }, () => pool.take() as Pipe);
+  for (const pipe of pipes) pool.give(pipe);
+  assert.equal(openDescriptors(), before + 2 * 16);
+});
+
+test('when descriptors run short there is no pipe, and nothing is left behind', (t) => {
+  const pool = poolOf(t, 40, 3);
+  const before = openDescriptors();
+  assert.equal(pool.take(), undefined);
+  assert.equal(openDescriptors(), before);
 });

@@ -8,6 +8,8 @@ import { CONTENT_SECURITY_POLICY, type Parts, page } from './page.ts';
 import { type PageQuery, parsePageQuery } from './page-query.ts';
 import { select, servicesTable } from './services.ts';
 
+/* The status page, for people with a browser, beside the metrics: /status and its other forms. */
+
 /** Live pages at the same time. Each costs some time of the event loop. */
 const MAX_LIVE = 8;
 /** Downloads of each kind at the same time. They are much longer than pages. */

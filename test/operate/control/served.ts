@@ -65,18 +65,19 @@ export function serving(log: RecordingLog): Promise<void> {
   );
 }
 
-/** A client that sends what it is told to. Reads at once, unless it is paused. */
+/** A client that sends any text. Reads at once, unless it is paused. */
 export class RawClient {
   readonly socket: Socket;
   text = '';
   closed = false;
 
-  constructor(t: TestContext, path: string) {
+  constructor(t: TestContext, path: string, request: string | Buffer = '') {
     this.socket = connect({ path, allowHalfOpen: true });
+    this.socket.write(request);
     this.socket.setEncoding('utf8').on('data', (text) => {
       this.text += text;
     });
-    // Whoever is cut off may learn it by a reset.
+    // A connection that is cut off may end with a reset.
     this.socket.on('error', () => {});
     this.socket.on('end', () => this.socket.end());
     this.socket.on('close', () => {

@@ -179,10 +179,8 @@ describe('ten thousand Services', () => {
 test('a request before the answer is known waits for it', async (t) => {
   const known = Promise.withResolvers<void>();
   const { path } = await served(t, new FakeView({ services: 1 }), known.promise);
-  const client = new RawClient(t, path);
-  client.socket.write(SERVICES);
-  const left = new RawClient(t, path);
-  left.socket.write(SERVICES);
+  const client = new RawClient(t, path, SERVICES);
+  const left = new RawClient(t, path, SERVICES);
   await settle();
   assert.equal(client.text, '');
   left.socket.destroy();
@@ -220,8 +218,7 @@ test('an answer after the close is dropped without a warning', async (t) => {
     }
   }
   const { server, path, clock, log } = await served(t, new Slow());
-  const client = new RawClient(t, path);
-  client.socket.write('{"v":1,"command":"node","params":{}}\n');
+  const client = new RawClient(t, path, '{"v":1,"command":"node","params":{}}\n');
   await asked.promise;
   await server.close();
   await client.end();
@@ -256,8 +253,7 @@ describe('a client that', () => {
       '{}\n',
       'null\n',
     ]) {
-      const client = new RawClient(t, path);
-      client.socket.write(garbage, 'latin1');
+      const client = new RawClient(t, path, Buffer.from(garbage, 'latin1'));
       const [answer, ...more] = await client.end();
       assert.equal(typeof (answer as { error?: unknown }).error, 'string', garbage.slice(0, 20));
       assert.deepEqual(more, []);
@@ -267,8 +263,7 @@ describe('a client that', () => {
 
   test('sends half a line loses its connection', async (t) => {
     const { path, clock } = await served(t);
-    const client = new RawClient(t, path);
-    client.socket.write('{"v":1,');
+    const client = new RawClient(t, path, '{"v":1,');
     await until('the server waits for the rest', () => clock.pendingTimers === 1);
     clock.advance(REQUEST_TIMEOUT_MS - 1);
     await settle();
@@ -279,20 +274,17 @@ describe('a client that', () => {
 
   test('sends a line that is too long is cut off', async (t) => {
     const { path, control } = await served(t);
-    const client = new RawClient(t, path);
-    client.socket.write('x'.repeat(1024 * 1024));
+    const client = new RawClient(t, path, 'x'.repeat(1024 * 1024));
     await until('it is cut off', () => client.closed);
     assert.ok(!client.text.includes('piece'));
-    const fits = new RawClient(t, path);
-    fits.socket.write(`${' '.repeat(MAX_REQUEST_BYTES - SERVICES.length + 1)}${SERVICES}`);
+    const fits = new RawClient(t, path, `${' '.repeat(MAX_REQUEST_BYTES - SERVICES.length + 1)}${SERVICES}`);
     assert.deepEqual((await fits.end()).at(-1), { end: true });
     assert.equal((await all(control.ask('node', {}))).length, 1);
   });
 
   test('sends more than its request is answered once', async (t) => {
     const { path } = await served(t);
-    const client = new RawClient(t, path);
-    client.socket.write('{"v":1,"command":"node","params":{}}\n'.repeat(3));
+    const client = new RawClient(t, path, '{"v":1,"command":"node","params":{}}\n'.repeat(3));
     await client.end();
     assert.equal(client.lines().length, 2);
   });
@@ -323,8 +315,7 @@ test('clients that ask and leave cannot pile up work: so many answers are under 
   const { path, control } = await served(t, new Slow());
   const question = JSON.stringify({ v: 1, command: 'explain', params: { ...POD, protocol: 'TCP' } });
   for (let count = 1; count <= MAX_CONNECTIONS; count++) {
-    const client = new RawClient(t, path);
-    client.socket.write(`${question}\n`);
+    const client = new RawClient(t, path, `${question}\n`);
     await until('it is being answered', () => asked === count);
     client.socket.destroy();
   }

@@ -88,7 +88,7 @@ export class Listeners {
   }
 
   /**
-   * Takes over ports that are open already, in the data plane and perhaps in the kernel's rules. First of all calls.
+   * Takes over ports that the data plane, and perhaps the kernel's rules, already have. Before the first other call.
    */
   adopt(ports: readonly AdoptedPort[]): void {
     for (const { id, name, protocol, localPort } of ports) {
@@ -165,7 +165,7 @@ export class Listeners {
 
   /** The Service port whose listener has this local port. Looks at all listeners. */
   ownerOf(port: number, protocol: ProxiedProtocol): ServicePortName | undefined {
-    return [...this.#open.values()].find((each) => each.localPort === port && each.protocol === protocol)?.name;
+    return this.#listenerOn(port, protocol)?.name;
   }
 
   /** The ports of all open listeners, always up to date. */
@@ -204,15 +204,12 @@ export class Listeners {
   vacate(ports: readonly { readonly port: number; readonly protocol: Protocol }[]): void {
     for (const { port, protocol } of ports) {
       if (protocol === 'SCTP' || !this.#localPorts[protocol].has(port)) continue;
-      for (const listener of this.#open.values()) {
-        if (listener.localPort !== port || listener.protocol !== protocol) continue;
-        this.#options.log.warn('A local port has become a NodePort; its Service port moves to another', {
-          svc: listener.name,
-          port,
-        });
-        this.#misplaced.add(listener.id);
-        this.#work(listener);
-      }
+      const listener = this.#listenerOn(port, protocol);
+      if (listener === undefined) continue;
+      const { id, name: svc } = listener;
+      this.#options.log.warn('A local port has become a NodePort; its Service port moves to another', { svc, port });
+      this.#misplaced.add(id);
+      this.#work(listener);
     }
   }
 
@@ -232,6 +229,10 @@ export class Listeners {
         if (this.#misplaced.has(slot.id) || this.#open.get(slot.id)?.protocol !== wanted.protocol) this.#work(slot);
       }
     }
+  }
+
+  #listenerOn(port: number, protocol: ProxiedProtocol): Listener | undefined {
+    return [...this.#open.values()].find((each) => each.localPort === port && each.protocol === protocol);
   }
 
   #slot(name: ServicePortName, set: EndpointSetName): Slot {
@@ -373,7 +374,7 @@ export class Listeners {
     throw new ListenError(
       'address-in-use',
       `no local port is free: of the ${ports.size} there are, ${tried.size} were tried and are in use by other ` +
-        'programs, and the rest are in use by other Service ports or were until lately; widen --proxy-port-range',
+        'programs, and the rest are in use by other Service ports or were until recently; widen --proxy-port-range',
     );
   }
 
@@ -381,12 +382,9 @@ export class Listeners {
     if (this.#wantedAt(slot) === undefined || this.#stopped) return;
     const failures = (this.#retries.get(slot.id)?.failures ?? 0) + 1;
     const retryInMs = backoffMs(failures, RETRY);
-    this.#options.log.error('Cannot listen for a Service port; retrying', {
-      svc: slot.name,
-      err: messageOf(error),
-      retryInMs,
-    });
-    const timer = this.#options.clock.after(retryInMs, () => this.#work(slot));
+    const { log, clock } = this.#options;
+    log.error('Cannot listen for a Service port; retrying', { svc: slot.name, err: messageOf(error), retryInMs });
+    const timer = clock.after(retryInMs, () => this.#work(slot));
     this.#retries.set(slot.id, { failures, timer });
   }
 

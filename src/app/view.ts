@@ -1,7 +1,7 @@
 import { VERSION } from '../config/version.ts';
 import type { Health } from '../http/health.ts';
 import { openDescriptors } from '../http/process-metrics.ts';
-import { machine } from '../kernel/machine.ts';
+import { machine } from '../kernel/addresses.ts';
 import { measureLoopDelay, ownDescriptorLimit } from '../kernel/process.ts';
 import { endpointName } from '../model/endpoint.ts';
 import type { Iptables } from '../model/iptables.ts';

@@ -3,7 +3,7 @@ import { type NetworkInterfaceInfo, networkInterfaces } from 'node:os';
 import { type Address, familyOf, type IpFamily, parseAddress, specialAddressReason } from '../model/address.ts';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
-import { defaultRouteInterfaces } from './routes.ts';
+import { defaultRouteInterfaces, routeInterface } from './routes.ts';
 
 /** What `os.networkInterfaces` returns: only interfaces that are up. */
 export type Interfaces = Readonly<Partial<Record<string, readonly NetworkInterfaceInfo[]>>>;
@@ -64,6 +64,33 @@ function readRoutes(family: IpFamily): string {
     // A kernel without the file, or a sealed /proc: the same as no default route, and the fallback is logged.
     return '';
   }
+}
+
+/** How packets reach and leave this machine now. */
+export const machine = { isLocal, departureTo, interfaceTowards };
+
+function isLocal(address: Address): boolean {
+  return isLoopback(address) || localAddresses(familyOf(address)).includes(address);
+}
+
+/** The source address and interface of packets to an address. To its own addresses, the machine sends by loopback. */
+function departureTo(address: Address) {
+  const family = familyOf(address);
+  if (isLocal(address)) {
+    const own = localAddresses(family);
+    return { source: own.find((each) => each === address) ?? own.find(isLoopback), interfaceName: 'lo' };
+  }
+  return { source: hostAddress(family)?.address, interfaceName: interfaceTowards(address) };
+}
+
+/** The interface by which packets to an address leave, and packets from it arrive; `undefined` when it is unknown. */
+function interfaceTowards(address: Address): string | undefined {
+  return routeInterface(readRoutes(familyOf(address)), address);
+}
+
+/** All of 127.0.0.0/8 is local, although an interface has only one address of it. */
+function isLoopback(address: Address): boolean {
+  return address.startsWith('127.');
 }
 
 export interface NodeAddressOptions {

@@ -1,11 +1,12 @@
 import assert from 'node:assert/strict';
-import type { NetworkInterfaceInfo } from 'node:os';
+import { type NetworkInterfaceInfo, networkInterfaces } from 'node:os';
 import { describe, test } from 'node:test';
 import {
   chooseHostAddress,
   type HostAddress,
   hostAddress,
   localAddresses,
+  machine,
   NodeAddress,
 } from '../../src/kernel/addresses.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
@@ -159,4 +160,25 @@ describe('the address that rules lead to', () => {
     h.machine.found = undefined;
     assert.equal(h.node.current(), undefined);
   });
+});
+
+test('all of 127.0.0.0/8 is this machine, which sends there from the address that an interface has', () => {
+  const [loopback] = networkInterfaces()['lo']?.filter(({ family }) => family === 'IPv4') ?? [];
+  for (const text of ['127.0.0.2', '127.255.255.254']) {
+    assert.ok(machine.isLocal(ip(text)));
+    const { source, interfaceName } = machine.departureTo(ip(text));
+    assert.deepEqual([source, interfaceName], [loopback?.address, 'lo']);
+  }
+});
+
+test('to an address of its own, the machine sends from that; to others, by a route', () => {
+  const own = Object.values(networkInterfaces())
+    .flatMap((infos) => infos ?? [])
+    .find(({ family, internal }) => family === 'IPv4' && !internal);
+  if (own !== undefined) {
+    assert.deepEqual(machine.departureTo(ip(own.address)), { source: own.address, interfaceName: 'lo' });
+  }
+  const elsewhere = ip('192.0.2.1');
+  assert.equal(machine.isLocal(elsewhere), false);
+  assert.equal(machine.departureTo(elsewhere).interfaceName, machine.interfaceTowards(elsewhere));
 });

@@ -1,4 +1,4 @@
-import type { machine } from '../../kernel/machine.ts';
+import type { machine } from '../../kernel/addresses.ts';
 import { cidrContains, familyOf, type IpFamily } from '../../model/address.ts';
 import type { DataPlane } from '../../model/data-plane.ts';
 import { type Endpoint, endpointName } from '../../model/endpoint.ts';

@@ -313,3 +313,22 @@ test('without the right to, the error says what to give, and no descriptor is le
     /^cannot read or change the connection tracking table: EPERM .*; give this program CAP_NET_ADMIN 0$/m,
   );
 });
+
+test("where koffi's addon cannot be loaded, nothing is deleted, and one warning says so", () => {
+  const script = `
+    import { registerHooks } from 'node:module';
+    registerHooks({
+      resolve(specifier, context, next) {
+        if (specifier === 'koffi') throw new Error('koffi cannot be loaded');
+        return next(specifier, context);
+      },
+    });
+    const { NetlinkConntrack } = await import('${new URL('../../../src/kernel/conntrack/conntrack.ts', import.meta.url)}');
+    const log = { warn: (message, { err }) => console.log(err) };
+    const conntrack = new NetlinkConntrack({ log, localAddresses: () => [] });
+    console.log(await conntrack.deleteUdp([{ port: 53 }]), await conntrack.deleteUdpTo(new Set([53])));`;
+  const { stdout, stderr } = spawnSync(process.execPath, ['--input-type=module', '--eval', script], {
+    encoding: 'utf8',
+  });
+  assert.equal(stdout, 'koffi cannot be loaded\n0 0\n', stderr);
+});

@@ -5,15 +5,15 @@ import { endProcess } from './kernel/process.ts';
 import { runProgram } from './operate/command/parser.ts';
 
 try {
-  // Node names its main thread "MainThread", by which nobody would find this process.
+  // Node names its main thread "MainThread", a name by which nobody would find this process.
   writeFileSync('/proc/self/comm', 'kube-userspace-proxy');
 } catch {
-  // Only the name that tools show is another.
+  // Tools show another name, nothing more.
 }
 
 void main(process.argv.slice(2)).then(async (code) => {
-  // Not by letting the event loop run dry: worker threads and sockets of a start that failed would keep it going. What was
-  // said has been written: a subcommand waits for its output, and the rest says less than a pipe holds.
+  // Worker threads and sockets of a start that failed would keep the event loop going. All output has been written by
+  // now: a subcommand waits for its output, and other output is shorter than what a pipe holds.
   if (code !== undefined) await endProcess(code);
 });
 
@@ -25,7 +25,7 @@ async function main(argv: readonly string[]): Promise<number | undefined> {
   }
   return await runProgram(argv, {
     ...{ commands: COMMANDS, terminal: openTerminal(), tools },
-    // Only now: a command is done in less time than it takes to read what the proxy is made of.
+    // Loaded only when needed: loading the proxy takes longer than most commands run.
     run: async (flags) => await (await import('./app/program.ts')).program(flags),
   });
 }

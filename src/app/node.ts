@@ -97,7 +97,7 @@ export class ThisNode {
   }
 }
 
-/** The kernel reports no change of which programs listen. It reports changes of addresses, but a report may get lost. */
+/** The kernel does not report which programs listen, and its reports of address changes may get lost. */
 const INTERVAL_MS = 5_000;
 
 export interface WatchedNode {

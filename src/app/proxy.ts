@@ -75,8 +75,8 @@ export class ServiceProxy {
   }
 
   /**
-   * Starts with all that a predecessor had, in place of {@link start}. When it rejects, with a sentence, the predecessor
-   * serves: end this process, and close nothing in order.
+   * Starts with all that a predecessor had, in place of {@link start}. When it rejects, with a sentence, the
+   * predecessor serves: end this process, and close nothing in order.
    */
   async takeOver(channel: Channel): Promise<void> {
     const { log, signal } = this.#context;

@@ -65,8 +65,8 @@ class ProxyProcess {
     const claim = new NodeClaim(log);
     const predecessor = await channelToPredecessor();
     if (predecessor === undefined) {
-      // Process 1 of a container ignores signals without a handler. A successor is never process 1, and must end at once:
-      // in the middle of a hand-over the next step costs connections.
+      // Process 1 of a container ignores signals without a handler. A successor is never process 1, and must end at
+      // once: in the middle of a hand-over the next step costs connections.
       this.#stopOnSignals();
       // Before anything is touched. A predecessor's claim is handed over with the rest.
       await claim.take();

@@ -16,7 +16,7 @@ export interface Source extends ServiceSource {
   /** `host:port` of the API server. */
   readonly server?: string;
   status?(): ApiStatus;
-  /** Reports to the API server that this node's proxy starts. Then calls with what the Node object says, now and later. */
+  /** Reports to the API server that this node's proxy starts. Calls with the Node object's status, now and later. */
   followNode?(onChange: (status: NodeStatus) => void): void;
   /** Reports the problem as an Event of the Service. */
   reportUnserved?(port: UnservedPort): void;

@@ -21,9 +21,9 @@ export interface AdoptedPort {
 }
 
 /**
- * How a data plane passes on all that it has, or takes over all that another one of its kind had: listeners, connections,
- * flows, the pickers' state. Between `freeze` and `thaw` or `release` it touches none of its descriptors: clients wait
- * in the kernel's queues, and nothing is closed.
+ * How a data plane passes on all that it has, or takes over all that another one of its kind had: listeners,
+ * connections, flows, the pickers' state. Between `freeze` and `thaw` or `release` it touches none of its descriptors:
+ * clients wait in the kernel's queues, and nothing is closed.
  */
 export interface HandOver {
   /**
@@ -48,10 +48,10 @@ export interface HandOver {
   /** Another process goes on with all of it: closes this process's copies and ends the data plane. */
   release(): Promise<void>;
   /**
-   * Takes over what another data plane has described, without touching it: from {@link thaw} on it is this one's. It asks
-   * for the next parcel when it has adopted the one before. Rejects with a sentence when a parcel is not valid or a
-   * part of the data plane fails. End the process then, without `shutdown`, which would reset connections that are still
-   * the other's. Only between `freeze` and `thaw`, and before the first `open`.
+   * Takes over what another data plane has described, without touching it: from {@link thaw} on it is this one's. It
+   * asks for the next parcel when it has adopted the one before. Rejects with a sentence when a parcel is not valid or
+   * a part of the data plane fails. End the process then, without `shutdown`, which would reset connections that are
+   * still the other's. Only between `freeze` and `thaw`, and before the first `open`.
    */
   adopt(parcels: AsyncIterable<Parcel> | Iterable<Parcel>): Promise<readonly AdoptedPort[]>;
 }

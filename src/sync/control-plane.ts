@@ -28,8 +28,8 @@ export interface ControlPlaneOptions<Pipeline extends FamilyPipeline> {
 }
 
 /**
- * The pipelines of all families. Each that is served sees every event. The pipeline of a family that the node cannot serve
- * yet is dormant: it knows of no Service and writes nothing, and leaves alone what a predecessor has installed.
+ * The pipelines of all families. Each that is served sees every event. The pipeline of a family that the node cannot
+ * serve yet is dormant: it knows of no Service and writes nothing, and leaves alone what a predecessor has installed.
  */
 export class ControlPlane<Pipeline extends FamilyPipeline = FamilyPipeline> implements SourceSink {
   readonly #options: ControlPlaneOptions<Pipeline>;

@@ -22,7 +22,7 @@ const LENGTH_BYTES = 4;
 const MAX_MESSAGE_BYTES = 512 << 20;
 const MAX_DESCRIPTORS = 1 << 16;
 
-/** The receiver has to take some first. The kernel bounds the descriptors that are under way (unix(7), ETOOMANYREFS). */
+/** The receiver must take some first. The kernel bounds the descriptors that are under way (unix(7), ETOOMANYREFS). */
 const TRY_AGAIN: ReadonlySet<number> = new Set([EAGAIN, EINTR, ENOBUFS, ETOOMANYREFS]);
 
 const NOTHING: Parcel = { fds: [], bytes: new Uint8Array(0) };
@@ -74,8 +74,8 @@ export class Channel {
   }
 
   /**
-   * The next message; `undefined` when the other end has been closed. Rejects when the message is not valid, or the other
-   * end exceeds the limits. Then the descriptors of the message have been closed.
+   * The next message; `undefined` when the other end has been closed. Rejects when the message is not valid, or the
+   * other end exceeds the limits. Then the descriptors of the message have been closed.
    */
   async receive(limits: Limits = {}): Promise<Received | undefined> {
     const fds: number[] = [];

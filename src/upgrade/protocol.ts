@@ -28,7 +28,7 @@ export const CHANNEL_VARIABLE = 'KUBE_USERSPACE_PROXY_HANDOVER_FD';
 /** The version of messages and parcels. Processes of different versions refuse to hand over. */
 export const FORMAT = 3;
 
-/** The fields of each kind of message. `hello` must stay as it is, so that any two programs can find out that they differ. */
+/** The fields of each kind of message. `hello` must never change, so that any two versions understand it. */
 interface Fields {
   readonly hello: { readonly versions: readonly number[]; readonly program: string };
   /** `drained`: endpoints that an operator has drained. */

@@ -27,8 +27,8 @@ const SEND_BUFFER = { level: SOL_SOCKET, name: SO_SNDBUF, value: 1 << 20 };
 const HELLO_MS = 2_000;
 
 /**
- * Starts this program again, as it now is on disk and with the same arguments. It inherits one end of a socket that has no
- * name, so nobody else can open it. `program`: this program's version. Rejects when there is no process.
+ * Starts this program again, as it now is on disk and with the same arguments. It inherits one end of a socket that has
+ * no name, so nobody else can open it. `program`: this program's version. Rejects when there is no process.
  */
 export async function startSuccessor(program: string, clock: Clock): Promise<Successor> {
   const ends = new Int32Array(2);
@@ -49,9 +49,9 @@ export async function startSuccessor(program: string, clock: Clock): Promise<Suc
 }
 
 /**
- * The channel to the predecessor; `undefined` when this process is not a successor. Programs that it starts do not inherit
- * the channel: Node marks every descriptor that it inherits as close-on-exec. Rejects with a sentence when there is no
- * predecessor at the other end.
+ * The channel to the predecessor; `undefined` when this process is not a successor. Programs that it starts do not
+ * inherit the channel: Node marks every descriptor that it inherits as close-on-exec. Rejects with a sentence when
+ * there is no predecessor at the other end.
  */
 export async function channelToPredecessor(env: NodeJS.ProcessEnv, clock: Clock): Promise<Channel | undefined> {
   const text = env[CHANNEL_VARIABLE];
@@ -66,14 +66,15 @@ export async function channelToPredecessor(env: NodeJS.ProcessEnv, clock: Clock)
     return channel;
   } catch (error) {
     throw new Error(
-      `${CHANNEL_VARIABLE}=${JSON.stringify(text)} leads to no process that hands over (${messageOf(error)}); only such a process sets it, so unset it`,
+      `${CHANNEL_VARIABLE}=${JSON.stringify(text)} leads to no process that hands over (${messageOf(error)}); ` +
+        'only such a process sets it, so unset it',
     );
   }
 }
 
 /**
- * Where this program lies on disk, by the name that it was called by. That may be a symbolic link, which an upgrade points
- * to another file. `execPath` is what the kernel says (`/proc/self/exe`).
+ * Where this program lies on disk, by the name that it was called by. That may be a symbolic link, which an upgrade
+ * points to another file. `execPath` is what the kernel says (`/proc/self/exe`).
  */
 export function programPath({ argv0, execPath }: { readonly argv0: string; readonly execPath: string }): string {
   const file = execPath.replace(DELETED, '');

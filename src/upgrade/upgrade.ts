@@ -95,11 +95,13 @@ export class Upgrade {
       log.warn('An upgrade is under way already; this request is dropped');
     } else if (means === undefined) {
       log.error(
-        'Cannot upgrade in place: the portable engine cannot pass connections on; use --dataplane fast, or restart the program, which ends its connections',
+        'Cannot upgrade in place: the portable engine cannot pass connections on; use --dataplane fast, or restart ' +
+          'the program, which ends its connections',
       );
     } else if (pid === 1) {
       log.error(
-        'Cannot upgrade in place: a container ends with its process 1, and everything in it; replace the Pod instead, which ends its connections',
+        'Cannot upgrade in place: a container ends with its process 1, and everything in it; replace the Pod instead, ' +
+          'which ends its connections',
       );
     } else {
       this.#underWay = this.#replace(means);
@@ -155,9 +157,9 @@ export interface HandedOver {
 }
 
 /**
- * Gives everything to a successor that has been started. When it resolves, all of it is the successor's, and this process
- * must end without closing anything in order. When it rejects, with a sentence, the successor is dead and this process
- * serves: as before, or, after a {@link ConnectionsLostError}, without the connections that it had.
+ * Gives everything to a successor that has been started. When it resolves, all of it is the successor's, and this
+ * process must end without closing anything in order. When it rejects, with a sentence, the successor is dead and this
+ * process serves: as before, or, after a {@link ConnectionsLostError}, without the connections that it had.
  */
 export async function handOver(successor: Successor, setup: Predecessor): Promise<HandedOver> {
   const { channel } = successor;

@@ -50,7 +50,7 @@ export class Chroot {
     this.path = path;
   }
 
-  /** What to spawn, in any network namespace, so that `argv` runs in here; it becomes `argv`, so it has its process id. */
+  /** The command that runs `argv` in here, in any network namespace; it becomes `argv`, with the same process id. */
   command(argv: readonly string[], { noexec = [], binds = [] }: RunOptions = {}): string[] {
     const own = ['unshare', '--mount', '--propagation', 'private'];
     return [...own, 'sh', '-c', ENTER, 'sh', this.path, ...noexec, '-', ...binds, '--', ...argv];

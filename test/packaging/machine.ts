@@ -24,7 +24,7 @@ export class Machine {
     return this.#chroot.path;
   }
 
-  /** On that network, with the folder of Services at /srv/services. Rejects with what systemd said when it does not boot. */
+  /** On that network, with the Services at /srv/services. Rejects with what systemd said when it does not boot. */
   static async boot(namespace: Namespace, services: string): Promise<Machine> {
     const chroot = makeChroot(['dbus', 'iptables', 'libstdc++6', 'systemd', 'systemd-sysv']);
     const container = spawn(

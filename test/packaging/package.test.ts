@@ -257,7 +257,7 @@ describe('the Debian package', () => {
     }
   });
 
-  test('under the real systemd: it starts, is upgraded in place, started again when it hangs, and gone when it is removed', async (t) => {
+  test('under systemd: it starts, is upgraded in place, restarted when it hangs, and removed', async (t) => {
     const { node } = environment.topology;
     const machine = await Machine.boot(node, environment.manifests.directory).catch((error: Error) => {
       t.skip(`systemd cannot be booted here: ${error.message}`);

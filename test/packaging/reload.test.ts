@@ -62,7 +62,7 @@ describe(`a hand-over that fails under systemd (of ${SUITE})`, () => {
     }
   }
 
-  test('a program that cannot take over leaves the service as it was: active, with its process and its watchdog', async (t) => {
+  test('a program that cannot take over leaves the service active, with its process and watchdog', async (t) => {
     if (problem !== undefined) return t.skip(problem);
     const main = await property('MainPID');
     await replaced('exit 3', async (started) => {

@@ -209,7 +209,7 @@ for (const [when, play] of [
     },
   ],
 ] as const) {
-  test(`a successor that dies ${when} changes nothing: the predecessor goes on once the successor is dead`, async () => {
+  test(`a successor that dies ${when} changes nothing: then the predecessor goes on`, async () => {
     const { calls, channel, die, begin } = rig();
     const handingOver = begin();
     await play(channel);
@@ -323,7 +323,7 @@ test('but not more than 20 s', async () => {
   assert.deepEqual(calls, RETURNED);
 });
 
-test('a successor that hangs before it goes on has touched nothing: the predecessor goes on with everything', async () => {
+test('a successor that hangs before it goes on has touched nothing: the predecessor goes on', async () => {
   const { calls, clock, handingOver } = await adoptedRig();
   clock.advance(1_980);
   await settle();

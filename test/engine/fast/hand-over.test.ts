@@ -353,7 +353,7 @@ test('when nobody takes over, everything goes on where it was', async (t) => {
   assert.equal(udp.flows.length, 1);
 });
 
-test('when a successor that has gone on dies, its connections are reset, and the ports go on where they were', async (t) => {
+test('when a successor that has gone on dies, its connections are reset, and the ports go on', async (t) => {
   const before = await fastRig(t, { workers: 2 });
   const { port, client, datagrams } = await inUse(t, before);
   const count = openDescriptors();
@@ -431,7 +431,7 @@ describe('a worker that dies while everything is frozen', () => {
     }
   });
 
-  test('in a successor that goes on in spite of it: its connections are reset, its ports go on in another', async (t) => {
+  test('in a successor that goes on anyway: its connections are reset, its ports go on in another', async (t) => {
     const [before, after] = [await fastRig(t), await faultyRig(t, clock)];
     const { port, client } = await connected(t, before);
     await handOverOf(after.plane).freeze();

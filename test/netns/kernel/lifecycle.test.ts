@@ -75,7 +75,7 @@ describe(`starting, stopping and cleaning up, with iptables-${FLAVOUR}`, () => {
     });
   }
 
-  test('SIGTERM during the start ends it with 0, also as process 1, where a signal without a handler does nothing', async () => {
+  test('SIGTERM during the start ends it with 0, also as process 1, which needs a handler for that', async () => {
     const folder = environment.temporary('slow');
     mkdirSync(folder);
     const run = join(folder, 'run');

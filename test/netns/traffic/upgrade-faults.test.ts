@@ -262,7 +262,7 @@ describe('a hand-over that fails in the middle', { skip: !isFast }, () => {
     }
 
     for (const fault of [undefined, 'before end SIGKILL'] as const) {
-      test(`a successor whose predecessor dies before it has everything (${fault ?? 'while it starts'}) ends`, async () => {
+      test(`a successor whose predecessor dies too early (${fault ?? 'while it starts'}) ends`, async () => {
         const isDead = environment.temporary('predecessor-is-dead');
         const later = `while [ ! -e '${isDead}' ]; do sleep 0.01; done; exec '${PROGRAM}' "$@"`;
         const successor = await begin(fault, fault === undefined ? later : undefined);

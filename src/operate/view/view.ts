@@ -2,8 +2,13 @@ import type { Address, IpFamily } from '../../model/address.ts';
 import type { DataPlane, ListenerStats } from '../../model/data-plane.ts';
 import { type Endpoint, endpointName } from '../../model/endpoint.ts';
 import { partsOf, type ServicePortName } from '../../model/service.ts';
-import type { CarriedPort, EndpointSetName } from '../../model/service-port.ts';
-import { type EndpointSet, type ServicePort, verdictOf } from '../../model/service-port.ts';
+import {
+  type CarriedPort,
+  type EndpointSet,
+  type EndpointSetName,
+  type ServicePort,
+  verdictOf,
+} from '../../model/service-port.ts';
 import type {
   ConnectionView,
   EndpointState,

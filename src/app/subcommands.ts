@@ -12,7 +12,7 @@ import { systemClock as clock } from '../util/system-clock.ts';
 
 export const CHECK = command({
   name: 'check',
-  summary: 'look whether the proxy would run here with these flags, and say what is in its way; changes nothing',
+  summary: 'check whether the proxy would run here with these flags, and what prevents it; changes nothing',
   takesFlags: true,
   options: {
     output: {
@@ -25,7 +25,7 @@ export const CHECK = command({
   },
   examples: [['check --kubeconfig FILE', 'before the proxy is started for the first time']],
   run: async (given, terminal) => {
-    // Only now: the other commands are done in less time than it takes to read what the proxy is made of.
+    // Loaded only now: the other commands take less time than loading the code of the proxy.
     const { check } = await import('./check.ts');
     return await check(given, terminal);
   },
@@ -36,11 +36,11 @@ export const COMMANDS: readonly Command[] = [LIST, EXPLAIN, CHECK, DRAIN, UNDRAI
 
 const STDERR = 2;
 
-/** This process's own. */
+/** The terminal of this process. */
 export function openTerminal(): Terminal {
   const { stdout, stderr } = process;
   stdout.on('error', (error: NodeJS.ErrnoException) => {
-    // Whoever reads may leave at any time, as `head` does; that is no failure.
+    // The reader may leave at any time, as `head` does; that is no failure.
     if (error.code === 'EPIPE') return void endProcess(0);
     writeSync(STDERR, `${PROGRAM}: cannot write all of it: ${error.message}\n`);
     void endProcess(1);
@@ -57,7 +57,7 @@ export function openTerminal(): Terminal {
   };
 }
 
-/** What was written before is written, or will never be. */
+/** Resolves when earlier output is written, or never will be. */
 function taken(stream: NodeJS.WriteStream): Promise<void> {
   return new Promise((resolve) => {
     stream.write('', () => resolve());

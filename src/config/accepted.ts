@@ -100,7 +100,7 @@ function omitted<T>(kind: Kind<T>): Kind<T> {
   return { ...kind, show: () => undefined };
 }
 
-/** To serve other Services than those meant for kube-proxy cannot be accepted without effect. */
+/** Asks for other Services than kube-proxy's, so it must not be accepted without effect. */
 function noServiceProxyName(given: string): string {
   if (given !== '')
     throw new UsageError('only Services without the label service.kubernetes.io/service-proxy-name are served');

@@ -34,17 +34,17 @@ export interface KubernetesConfig {
   readonly contentType: string;
 }
 
-/** What tells packets of pods from those of clients outside. `inInterface` is spelled as in a rule: `cbr0`, `cali+`. */
+/** How packets of pods are recognized. `inInterface` is written as in a rule: `cbr0`, `cali+`. */
 export type DetectLocal =
   | { readonly by: 'ClusterCIDR' | 'NodeCIDR' }
   | { readonly by: 'interface'; readonly inInterface: string };
 
 /** What the proxy runs with: every value checked, every default filled in. */
 export interface Config {
-  /** The file of `--config`, whose changes are to end the program. */
+  /** The file of `--config`. A change of it ends the program, or makes it hand over. */
   readonly configFile: string | undefined;
   readonly source: SourceConfig;
-  /** A wildcard, which is for both families and names the primary one, or one address of the node. */
+  /** One address of the node, or a wildcard: that serves both families, and its own is the primary one. */
   readonly bindAddress: Address;
   /** `undefined`: any port that the kernel has free. */
   readonly proxyPortRange: PortRange | undefined;
@@ -70,10 +70,10 @@ export interface Config {
   /** `undefined`: no such server. */
   readonly healthzAddress: ListenAddress | undefined;
   readonly metricsAddress: ListenAddress | undefined;
-  /** An address of these two that cannot be had ends the program. */
+  /** The program ends when it cannot listen on one of these two addresses. */
   readonly bindAddressHardFail: boolean;
   readonly profiling: boolean;
-  /** Where subcommands ask. `undefined`: nowhere. */
+  /** Where subcommands connect. `undefined`: nowhere. */
   readonly controlSocket: string | undefined;
   readonly host: HostSettings;
   readonly log: LogConfig;

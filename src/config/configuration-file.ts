@@ -14,7 +14,7 @@ export interface Given {
   readonly texts: readonly string[];
   /** `--udp-timeout`, or the path of the field. */
   readonly name: string;
-  /** Where it is written, with a colon and a blank behind it; empty for a flag. */
+  /** File and line, with a colon and a blank; empty for a flag. */
   readonly place: string;
 }
 
@@ -86,7 +86,7 @@ interface Leaf {
 function* leaves(node: object, above: readonly string[]): Generator<Leaf> {
   for (const [key, value] of Object.entries(node)) {
     const path = [...above, key];
-    // A key with a dot is no path, however much it looks like one.
+    // Quoted, so that a key with a dot is not taken for a path.
     const name = path.map((each) => (each.includes('.') ? JSON.stringify(each) : each)).join('.');
     if (PARENTS.has(name) && isObject(value)) yield* leaves(value, path);
     else yield { path, name, value };
@@ -102,7 +102,7 @@ function readField<T>(name: string, line: number, read: () => T): T {
   }
 }
 
-/** Of so many unknown fields the names are in the message. */
+/** A message names at most this many unknown fields. */
 const SHOWN = 5;
 
 function refuse(unknown: readonly Leaf[], lineOf: ParsedDocument['lineOf']): void {

@@ -31,7 +31,7 @@ function toCommandLine(evaluated: Evaluated): CommandLine {
   return { kind: 'run', config, warnings: [...warnings, ...withoutPods(evaluated, config)] };
 }
 
-/** How pods are to be told from other clients, and cannot be. */
+/** Warns when pods cannot be told from other clients. */
 function withoutPods({ values, said }: Evaluated, { detectLocal, clusterCidrs, source }: Config): readonly string[] {
   const mode = values['detect-local-mode'];
   const what = 'connections of pods are treated like those from outside';
@@ -91,7 +91,7 @@ function toConfig({ values, said }: Evaluated, log: LogConfig): Config {
       tcpHalfOpenTimeoutMs: values['tcp-half-open-timeout'],
       tcpUserTimeoutMs: values['tcp-user-timeout'],
       udpIdleTimeoutMs,
-      // A longer --udp-timeout alone must not be an error, so this one follows it.
+      // Raised with --udp-timeout, so that a longer one alone is no error.
       udpFirstReplyTimeoutMs: Math.max(udpIdleTimeoutMs, values['udp-first-reply-timeout']),
       udpMaxFlowsPerService: values['udp-max-flows-per-service'],
       udpMaxFlows: values['udp-max-flows'],
@@ -124,7 +124,7 @@ function toConfig({ values, said }: Evaluated, log: LogConfig): Config {
   };
 }
 
-/** What needs a name without one is refused, as upstream does (`pkg/proxy/apis/config/validation`). */
+/** A mode that needs a name is refused without one, as upstream does (`pkg/proxy/apis/config/validation`). */
 function toDetectLocal(values: SettingValues, said: Said): DetectLocal {
   const mode = values['detect-local-mode'];
   if (mode === '' || mode === 'ClusterCIDR') return { by: 'ClusterCIDR' };
@@ -162,16 +162,16 @@ function toSource(values: SettingValues, said: Said): SourceConfig {
 
 interface Evaluated {
   readonly values: SettingValues;
-  /** A sentence for each kind of thing that was said and is not done. */
+  /** A sentence for each kind of setting that has no effect. */
   readonly warnings: readonly string[];
   readonly said: Said;
 }
 
-/** Who says what, for people. */
+/** For messages: where settings were given. */
 interface Said {
   /** `--udp-timeout`, or the field of a file. */
   nameOf(name: string): string;
-  /** With a colon and a blank behind it, that of the first of these which a file says; empty when none does. */
+  /** File and line of the first of these that the file sets, with a colon and a blank; empty when it sets none. */
   placeOf(...names: readonly string[]): string;
 }
 
@@ -247,7 +247,7 @@ function overruled(flags: FlagTexts, file: ReadonlyMap<string, Given> | undefine
 
 const WITHOUT_EFFECT = Object.entries({ ...ACCEPTED_FLAGS, ...FIELDS_WITHOUT_FLAG });
 
-/** Files that kubeadm writes have a field for everything: only what is not the default is worth telling. */
+/** Files that kubeadm writes have a field for everything: only values other than the default are worth a warning. */
 function withoutEffect(values: Readonly<Record<string, unknown>>, given: ReadonlyMap<string, Given>): string[] {
   const told = WITHOUT_EFFECT.flatMap(([name, { of, parse, fallback }]) => {
     const said = given.get(name);

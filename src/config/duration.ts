@@ -30,7 +30,7 @@ export function parseDuration(text: string): number | undefined {
   for (const [part, whole = '', fraction = '', unit = ''] of unsigned.matchAll(PART)) {
     if (whole === '' && fraction === '') return undefined;
     const ns = NS_PER_UNIT.get(unit) ?? 0n;
-    // Whatever is left below one nanosecond is cut off, as in Go.
+    // Fractions of a nanosecond are cut off, as in Go.
     total += BigInt(`0${whole}`) * ns + (BigInt(`0${fraction}`) * ns) / 10n ** BigInt(fraction.length);
     end += part.length;
   }

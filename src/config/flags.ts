@@ -63,7 +63,7 @@ function listenAddress(defaultPort: number): Kind<ListenAddress | undefined> {
   );
 }
 
-/** Gives all of these the heading below which `--help` shows them. */
+/** Sets the heading below which `--help` shows these flags. */
 function grouped<Flags extends object>(group: string, flags: Flags) {
   const entries = Object.entries(flags).map(([name, flag]) => [name, { group, ...flag }]);
   return Object.fromEntries(entries) as { readonly [N in keyof Flags]: Flags[N] & { readonly group: string } };
@@ -147,9 +147,9 @@ export const FLAGS = {
         'resets a TCP connection whose endpoint has for so long not acknowledged anything that was sent to it; a ' +
         'reader that pauses acknowledges; 0 leaves it to the kernel, which takes a quarter of an hour',
     }),
-    // Not above zero by default: an endpoint also goes when a Service is pointed at other pods, or, where only
-    // Endpoints are watched, as soon as its pod begins to stop. Both still finish what they are doing, as they do in
-    // every mode of kube-proxy; and keep-alive ends the connections to those that are really dead.
+    // Zero by default. An endpoint also leaves when a Service selects other pods or, where only Endpoints are watched,
+    // when its pod begins to stop. Such pods still finish their work, as in every mode of kube-proxy. Keep-alive ends
+    // connections to pods that are dead.
     'endpoint-drain-timeout': one(DURATION, '0s', {
       describe: 'ends the TCP connections to an endpoint that has been gone for so long; 0 leaves that to the two ends',
     }),
@@ -168,7 +168,7 @@ export const FLAGS = {
     'udp-max-flows': one(whole(1, MAX_DESCRIPTORS), '16384', {
       describe: 'UDP flows in all; each takes one descriptor, so keep it below the limit on open files (ulimit -n)',
     }),
-    // 65536 is a whole IPv4 /16 of pods, for about 8 MB per Service port when full; upstream remembers without bound.
+    // 65536 is an IPv4 /16 of pods, about 8 MB per Service port when full. Upstream has no limit.
     'affinity-max-clients': one(whole(1, MAX_CLIENTS), '65536', {
       describe:
         'clients remembered per Service port with ClientIP affinity, about 120 bytes each; beyond it, the one ' +
@@ -207,7 +207,7 @@ export const FLAGS = {
       describe: 'the interface of pods, for --detect-local-mode BridgeInterface',
       field: 'detectLocal.bridgeInterface',
     }),
-    // The "+" of the rule takes one character more.
+    // The rule appends "+".
     'pod-interface-name-prefix': one(text(interfaceName(MAX_INTERFACE_NAME - 1)), '', {
       fallbackText: 'none',
       describe: 'how the names of the interfaces of pods begin, for --detect-local-mode InterfaceNamePrefix',

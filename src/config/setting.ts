@@ -13,15 +13,15 @@ export interface Kind<T> {
   readonly read: (value: unknown) => readonly string[] | undefined;
   /** As a file and `/configz` show it; `undefined` leaves the field out. */
   show(value: T): unknown;
-  /** All that the value can be. */
+  /** All possible values. */
   readonly choices?: readonly string[];
   /** `--flag` alone stands for `--flag=true`. */
   readonly isSwitch?: true;
 }
 
 /*
- * Which zero stands for the default is as in upstream's SetDefaults_KubeProxyConfiguration: that of every plain field.
- * Where upstream's type is a pointer, zero is a value, and only null the default.
+ * As in upstream's SetDefaults_KubeProxyConfiguration, the zero of a plain field stands for the default. Where
+ * upstream's type is a pointer, zero is a value, and only null stands for the default.
  */
 
 export function text<T>(parse: (text: string) => T, show: (value: T) => unknown = (value) => value ?? ''): Kind<T> {
@@ -59,7 +59,7 @@ export function number(parse: (text: string) => number): Kind<number> {
   return { parse, read: unless(numberOf, '0'), show: (value) => value };
 }
 
-/** One whose zero is a value of its own. */
+/** A number or time whose zero is a value. */
 export function pointer(kind: Kind<number>): Kind<number> {
   return { ...kind, read: (value) => [kind.show === formatDuration ? durationOf(value) : numberOf(value)] };
 }

@@ -1,6 +1,6 @@
 /**
- * What the user must correct on the command line, or in the file of `--config`. The message is a clause that follows the
- * flag and its value, or the place in the file.
+ * What the user must correct on the command line, or in the file of `--config`. The message is a clause that follows
+ * the flag and its value, or the place in the file.
  */
 export class UsageError extends Error {
   override readonly name = 'UsageError';
@@ -13,9 +13,9 @@ export class UsageError extends Error {
   }
 }
 
-/** The candidate that `word` most likely was meant to be; `undefined` when none is near enough to be worth saying. */
+/** The candidate nearest to `word`; `undefined` when none is near enough. */
 export function suggest(word: string, candidates: readonly string[]): string | undefined {
-  // One slip per three characters: `--bindaddress` is a typing error, `--kubeconfig` for `--config` is another idea.
+  // One mistake per three characters: `--bindaddress` is a typing error, `--kubeconfig` for `--config` is none.
   let best = Math.floor(word.length / 3);
   let found: string | undefined;
   for (const candidate of candidates) {
@@ -27,7 +27,7 @@ export function suggest(word: string, candidates: readonly string[]): string | u
   return found;
 }
 
-/** Levenshtein's: how many insertions, deletions and substitutions lead from one word to the other. */
+/** Levenshtein distance: insertions, deletions and substitutions from one word to the other. */
 function editDistance(from: string, to: string): number {
   let above = Array.from({ length: to.length + 1 }, (_, column) => column);
   for (let row = 1; row <= from.length; row++) {

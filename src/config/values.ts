@@ -15,7 +15,7 @@ import { UsageError } from './usage-error.ts';
  * What the text of a setting becomes. Each throws UsageError with a clause that follows the flag and its text.
  */
 
-/** setTimeout takes no more (24.8 days); beyond it, it fires at once. */
+/** The longest delay of setTimeout (24.8 days). A longer timer fires at once. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
 export const MAX_INT32 = 2 ** 31 - 1;
 
@@ -36,17 +36,17 @@ export function positiveDuration(text: string): number {
   return ms;
 }
 
-/** For a timeout that the kernel counts in seconds; 0 leaves it alone. In milliseconds. */
+/** A timeout that the kernel counts in seconds; 0 leaves it as it is. In milliseconds. */
 export function kernelTimeout(text: string): number {
   const ms = duration(text);
-  // Upstream cuts it off, and sets what is left: 0, which makes conntrack forget at once.
+  // Upstream rounds it down to 0, which makes conntrack forget at once.
   if (ms > 0 && ms < 1_000) throw new UsageError('must be at least 1s, or 0 to leave it as it is');
   return ms;
 }
 
 export function integer(min: number, max: number): (text: string) => number {
   return (text) => {
-    // Plus zero, for "-0" is no number of its own.
+    // Plus zero turns -0 into 0.
     const value = /^-?\d{1,15}$/.test(text) ? Number(text) + 0 : Number.NaN;
     if (!(value >= min && value <= max)) throw new UsageError(`must be a whole number from ${min} to ${max}`);
     return value;
@@ -69,7 +69,7 @@ export function optional(text: string): string | undefined {
   return text === '' ? undefined : text;
 }
 
-/** Of a network interface, or how it begins: less than the kernel takes, so that it is one word of a rule. */
+/** The name of a network interface, or its beginning. Stricter than the kernel, so that it is one word of a rule. */
 export function interfaceName(maxLength: number): (text: string) => string {
   return (text) => {
     if (text === '' || (text.length <= maxLength && /^[A-Za-z0-9_.][A-Za-z0-9_.-]*$/.test(text))) return text;
@@ -88,7 +88,7 @@ export function positiveNumber(text: string): number {
 
 const DNS_SUBDOMAIN = /^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$/;
 
-/** Trimmed and in lower case, as upstream's `nodeutil.GetHostname`; then it must be what a Node may be named. */
+/** Trimmed and in lower case, as upstream's `nodeutil.GetHostname`. It must be a valid name of a Node. */
 export function nodeName(text: string): string | undefined {
   const name = text.trim().toLowerCase();
   if (name === '') return undefined;
@@ -100,7 +100,7 @@ export function nodeName(text: string): string | undefined {
   return name;
 }
 
-/** What the nodes' proxies are: this one has the one mode that gave kube-proxy its name. */
+/** Only the userspace mode is accepted. */
 export function proxyMode(text: string): 'userspace' {
   if (text === '' || text === 'userspace') return 'userspace';
   throw new UsageError(
@@ -180,7 +180,7 @@ export function parseListenAddress(text: string, defaultPort: number): ListenAdd
   return { address, port: Number(port) };
 }
 
-/** Whether both would listen on one port of one address. A wildcard is one of both families. */
+/** Whether both would listen on one port of one address. A wildcard covers both families. */
 export function collide(a: ListenAddress, b: ListenAddress): boolean {
   if (a.port !== b.port || a.port === 0) return false;
   const covers = (one: Address, other: Address) => one === other || isWildcard(one);
@@ -212,8 +212,7 @@ export function showCidr(shown: NodePortAddresses): string {
  * `a-b`, `a+n` (from a to a+n) or a single `n`, as `PortRange.Set` in k8s.io/apimachinery `pkg/util/net/port_range.go`.
  * `undefined` stands for any port: the empty text, `0` and `0-0`.
  *
- * Upstream's allocator ignores the upper end of every range that begins at 0. "0-100" asks for something that it would
- * not get, so here it is refused.
+ * Upstream's allocator ignores the upper end of a range that begins at 0, so such a range is refused here.
  */
 export function parsePortRange(text: string): PortRange | undefined {
   const value = text.trim();
@@ -236,7 +235,7 @@ export function showPortRange(range: PortRange | undefined): string {
 
 export const DEFAULT_CONTROL_SOCKET = '/run/kube-userspace-proxy/control.sock';
 
-/** The kernel takes 107 bytes; eight are for the directory in which the socket is made before it has its name. */
+/** The kernel takes 107 bytes. Eight are for the directory in which the socket is made before it is renamed. */
 const MAX_BYTES = 99;
 
 /** Where the control socket is; `undefined` for none. */

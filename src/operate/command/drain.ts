@@ -12,14 +12,14 @@ import { command, type Terminal } from './command.ts';
 import { oneColumnEach } from './format.ts';
 import { askOne, CONTROL_SOCKET, parseEndpoint } from './shared.ts';
 
-/** An endpoint may belong to very many Services; so many of them are named. */
+/** An endpoint may belong to very many Services. At most this many are named. */
 const NAMED = 10;
 const POLL_MS = 1_000;
 /** Where the proxy has to look through all connections of the node. */
 const LIST_POLL_MS = 5_000;
-/** While a successor takes over, nobody answers for a moment. */
+/** While a successor takes over, no process answers for a moment. */
 const MAX_FAILURES = 10;
-/** As a shell counts a process that SIGINT has ended. */
+/** The exit code of a shell for a process that SIGINT ended. */
 const INTERRUPTED = 130;
 
 export const DRAIN = command({
@@ -35,7 +35,7 @@ export const DRAIN = command({
     ...CONTROL_SOCKET,
   },
   examples: [
-    ['drain 10.244.1.7:8080', 'takes the endpoint out, until undrain or until the proxy is started anew'],
+    ['drain 10.244.1.7:8080', 'takes the endpoint out, until undrain or a restart of the proxy'],
     ['drain [fd00::7]:8080 --timeout 5m', 'and waits; exits with 1 if connections are left after five minutes'],
   ],
   run: async ({ argument, timeout, 'control-socket': socket }, terminal, { clock, connect, onInterrupt }) => {
@@ -98,12 +98,12 @@ function warningsOf({ name, onlyOneFor }: EndpointUser): string[] {
 }
 
 interface Patience {
-  /** The endpoint's. */
+  /** The name of the endpoint. */
   readonly name: string;
   /** 0: without a bound. */
   readonly timeoutMs: number;
   readonly clock: Clock;
-  /** The operator has had enough. */
+  /** Aborted when the operator presses Ctrl-C. */
   readonly signal: AbortSignal;
 }
 
@@ -123,7 +123,7 @@ async function waitUntilOver(
       return 0;
     }
     if (signal.aborted || remainingMs <= 0) {
-      const why = open === 0 ? 'Not all Services have given it up yet' : `${counted(open)} to ${name} still open`;
+      const why = open === 0 ? 'Not all Services have taken it out yet' : `${counted(open)} to ${name} still open`;
       err(`${why}; it stays drained, until undrain.\n`);
       return signal.aborted ? INTERRUPTED : 1;
     }
@@ -133,7 +133,7 @@ async function waitUntilOver(
   }
 }
 
-/** What is left of the connections to a drained endpoint; asks the proxy anew at each call. */
+/** Counts the connections to a drained endpoint. */
 class ConnectionsLeft {
   readonly #endpoint: Endpoint;
   readonly #control: Control;
@@ -160,7 +160,7 @@ class ConnectionsLeft {
     for (const { name, connections } of users) connections > 0 ? this.#busy.add(name) : this.#busy.delete(name);
     const isInEffect = !users.some(({ isActive }) => isActive);
     if (this.#wasInEffect && !isInEffect) {
-      throw new Error('it is drained no longer: somebody gave it back, or the proxy was started anew');
+      throw new Error('it is no longer drained: it was undrained, or the proxy was restarted');
     }
     const isKnown = this.#failures === 0;
     this.#wasInEffect ||= isInEffect && isKnown;
@@ -170,7 +170,7 @@ class ConnectionsLeft {
     return { open, isOver, isListed };
   }
 
-  /** What becomes of the connections of a removed Service, the proxy does not know. */
+  /** Throws when a Service with connections was removed: the proxy does not count those any more. */
   async #requireServed(): Promise<void> {
     const removed = new Set(this.#busy);
     for (const each of this.#busy) {
@@ -181,7 +181,7 @@ class ConnectionsLeft {
     }
     const [first, ...others] = removed;
     if (first === undefined) return;
-    const had = `${first}${andOthers(others.length)} had some, and nobody counts those of a Service that is removed`;
+    const had = `${first}${andOthers(others.length)} had some, and connections of a removed Service are not counted`;
     throw unknown(`${had}; ${endpointName(this.#endpoint)} stays drained`);
   }
 }

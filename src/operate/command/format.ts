@@ -1,6 +1,6 @@
 import { printable } from '../../util/text.ts';
 
-/** All that is not Latin: it may be two columns wide, or none. */
+/** Everything that is not Latin may be two columns wide, or none. */
 const OF_UNKNOWN_WIDTH = /[^\u0020-\u007e\u00a1-\u024f]/gu;
 
 /** Text in which every character takes one column: anything else becomes an escape or `?`. */
@@ -9,8 +9,7 @@ export function oneColumnEach(text: string): string {
 }
 
 /**
- * A JSON document of several lines, in which nothing steers a terminal: `JSON.stringify` escapes less than all of
- * that.
+ * A JSON document of several lines without control characters for a terminal, some of which `JSON.stringify` leaves.
  */
 export function printableJson(value: unknown): string {
   const lines = JSON.stringify(value, undefined, 2).split('\n');
@@ -23,7 +22,7 @@ export function minutesAndSeconds(ms: number): string {
   return `${twoDigits(Math.floor(seconds / 60))}:${twoDigits(seconds % 60)}`;
 }
 
-/** The two greatest units that it has: "0s", "59s", "5m12s", "3h4m", "12d3h". */
+/** The two largest units: "0s", "59s", "5m12s", "3h4m", "12d3h". */
 export function shortDuration(ms: number): string {
   const seconds = Math.max(0, Math.floor(ms / 1_000));
   const parts = [
@@ -41,7 +40,7 @@ export function shortDuration(ms: number): string {
     .join('');
 }
 
-/** "13:04:59" on the clock of the wall, where this program runs. */
+/** "13:04:59" in the time zone of this process. */
 export function timeOfDay(ms: number): string {
   return new Intl.DateTimeFormat('en-GB', { timeStyle: 'medium' }).format(ms);
 }
@@ -52,7 +51,7 @@ function twoDigits(value: number): string {
 
 /**
  * A count in 9 columns or more, as ipvsadm prints statistics (`print_largenum` in its `ipvsadm.c`): in full below 100
- * million, else cut to thousands, millions, … with K, M, G or T. `undefined` is what nobody counts: `-`.
+ * million, else cut to thousands, millions, … with K, M, G or T. `undefined`, which is not counted, is `-`.
  */
 export function largeNumber(value: number | undefined, isExact: boolean): string {
   const text = value === undefined ? '-' : largeNumberText(Math.round(value), isExact);

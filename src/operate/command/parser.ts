@@ -27,7 +27,7 @@ export const FLAG_OPTIONS: OptionTable = Object.fromEntries([
   }),
 ]);
 
-/** A switch has no type: of one that it knows to be boolean, yargs would take `--cleanup=maybe` for false. */
+/** A switch has no type: yargs would take `--cleanup=maybe` of a boolean for false. */
 function valueOptions(isSwitch: true | undefined): Options {
   return { global: false, ...(!isSwitch && { nargs: 1 }) };
 }
@@ -185,7 +185,7 @@ function flagTextsOf(parsed: Parsed): FlagTexts {
   return new Map(given.map(([name, value]) => [name, [value].flat().map(String)]));
 }
 
-/** The argument that is no option, or an empty text. Throws {@link UsageError} for whatever nobody knows. */
+/** The argument that is no option, or an empty text. Throws {@link UsageError} for an unknown word. */
 function oneArgument(
   parsed: Parsed,
   argv: readonly string[],

@@ -33,7 +33,8 @@ export function parseEndpoint(text: string): Endpoint {
   const bracketed = v6 !== undefined;
   if (address === undefined || !isPort(Number(port)) || bracketed !== (familyOf(address) === 'IPv6')) {
     throw new UsageError(
-      `${JSON.stringify(text)}: not an address with a port; write it as the lists do, such as 10.244.1.7:8080 or [fd00::7]:8080`,
+      `${JSON.stringify(text)}: not an address with a port; write it as the lists do, ` +
+        'such as 10.244.1.7:8080 or [fd00::7]:8080',
     );
   }
   return { address, port: Number(port) };
@@ -55,7 +56,7 @@ export async function askOne<C extends CommandName>(
   return answer;
 }
 
-/** Says on stderr, where it is in no script's way, why what was printed may not be how things are. */
+/** Warns on stderr, where scripts do not read, that the printed state may be out of date. */
 export function warnOfCaveats(node: NodeView, terminal: Pick<Terminal, 'err'>): void {
   for (const caveat of caveatsOf(node)) terminal.err(`Warning: ${caveat}.\n`);
 }
@@ -64,10 +65,12 @@ export function caveatsOf({ api, families }: NodeView): string[] {
   const away =
     api === undefined || api.connected
       ? []
-      : [`the API server has not been heard for ${shortDuration(api.staleForMs)}, so changes may be missing`];
+      : [`the API server has not answered for ${shortDuration(api.staleForMs)}, so changes may be missing`];
   const rules = families.flatMap(({ family, lastSync }) => {
-    if (lastSync === undefined) return [`the rules of ${family} have not been brought in line since the start`];
-    return lastSync.err === undefined ? [] : [`the rules of ${family} do not follow: ${oneColumnEach(lastSync.err)}`];
+    if (lastSync === undefined) return [`the rules of ${family} have not been synced since the start`];
+    return lastSync.err === undefined
+      ? []
+      : [`the rules of ${family} cannot be synced: ${oneColumnEach(lastSync.err)}`];
   });
   return [...away, ...rules];
 }

@@ -155,20 +155,6 @@ describe('an operator on the node', { timeout: 900_000 }, () => {
     await run('undrain', endpoint);
   });
 
-  test('is told when nobody can tell of the connections that a Service has left behind', async () => {
-    const removed = await environment.serve({
-      ...{ name: 'removed', ports: [{ port: 80, target: TCP.echo }], endpoints: [ONE] },
-    });
-    const endpoint = `${ONE}:${TCP.echo}`;
-    const connection = await echoing(removed);
-    const draining = await drain(endpoint);
-    environment.manifests.remove('removed.yaml');
-    assert.equal(await draining.code, 1);
-    assert.match(draining.said.stderr, /cannot say whether connections are left: test\/removed had some, and nobody/);
-    await environment.client.call('reset', { connection });
-    await run('undrain', endpoint);
-  });
-
   test('finds nothing of a proxy that has stopped', async () => {
     process.kill(pid, 'SIGTERM');
     await waitFor('it ends', () => !isAlive(pid));

@@ -60,7 +60,7 @@ async function run(argv: string, answer = NOTHING, node: Partial<NodeView> = {},
 
 test('explain says what its answer has to be read with', async () => {
   const away = await run('10.96.0.1:80', NOTHING, { api: { connected: false, staleForMs: 61_000 } });
-  assert.match(away.complained, /^Warning: the API server has not been heard for 1m1s/);
+  assert.match(away.complained, /^Warning: the API server has not answered for 1m1s/);
   assert.equal((await run('10.96.0.1:80')).complained, '');
 });
 

@@ -60,7 +60,7 @@ export const LIST = command({
     ['list -c default/web', 'the open connections of a Service'],
     ['list -o json | jq \'.services[] | select(.state != "ok")\'', 'what is not well'],
   ],
-  // Prints each piece as it comes: however many Services there are, only some are in memory while somebody reads.
+  // Prints each piece as it comes, so that only a few of very many Services are in memory.
   run: async (given, terminal, tools) => {
     const selection = selectionOf(given);
     const { output } = given;
@@ -86,7 +86,7 @@ export const LIST = command({
         : servicePieces(control, selection, printer, layout === 'rate' && output !== 'json');
     for await (const piece of pieces) {
       terminal.out(piece.text);
-      // Of thousands of idle Services in turn there is nothing to say.
+      // A piece of idle Services may be empty.
       if (piece.text !== '') await paced();
       rows += piece.rows;
     }
@@ -122,13 +122,13 @@ async function* connectionPieces(control: Control, selection: Selection, printer
   }
 }
 
-/** In all: meanwhile the proxy waits, which it does not do for longer than its own timeout. */
+/** In all, well below the time that the proxy waits for its reader. */
 export const PATIENCE_MS = READ_TIMEOUT_MS / 3;
 
 /**
- * Each call waits until whoever reads has what was printed before, so that no more of a list is in memory than is
- * under way. But somebody who pages through it takes minutes: when {@link PATIENCE_MS} have been waited, the rest is
- * taken as it comes, for a list that ends in the middle is worse than one that takes memory.
+ * Each call waits until the reader has taken what was printed before, so that little of a list is in memory. A person
+ * with a pager takes minutes: after {@link PATIENCE_MS} in all, calls no longer wait, because a list that ends in the
+ * middle is worse than one that takes memory.
  */
 export function pace({ flush }: Pick<Terminal, 'flush'>, clock: Clock): () => Promise<void> {
   let leftMs = PATIENCE_MS;

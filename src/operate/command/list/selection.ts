@@ -27,7 +27,8 @@ export function selectionOf({ argument, namespace, service }: Selecting): Select
   const match = ARGUMENT.exec(argument);
   if (match === null) {
     throw new UsageError(
-      `${JSON.stringify(argument)}: must be NAMESPACE, NAMESPACE/SERVICE or NAMESPACE/SERVICE:PORT, as in the lists; to look for an address use explain`,
+      `${JSON.stringify(argument)}: must be NAMESPACE, NAMESPACE/SERVICE or NAMESPACE/SERVICE:PORT, as in the lists; ` +
+        'to look for an address use explain',
     );
   }
   const [, ofNamespace = '', ofService, port] = match;
@@ -37,7 +38,7 @@ export function selectionOf({ argument, namespace, service }: Selecting): Select
   };
 }
 
-export const NO_MATCH = 'No Service that this node serves matches: names must be complete, and small letters matter.';
+export const NO_MATCH = 'No Service that this node serves matches: names must match exactly and are case-sensitive.';
 
 /** Whether a filter, or a port, was given at all. */
 export function isNarrowed({ filter, port }: Selection): boolean {

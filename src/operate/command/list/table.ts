@@ -7,9 +7,9 @@ import { largeNumber, minutesAndSeconds, oneColumnEach, shortDuration } from '..
 
 /*
  * The layout of `ipvsadm -L` (its `ipvsadm.c`, print_service_and_dests), with the Service's name at the end of each
- * line of a virtual service, so that what reads ipvsadm's columns reads these. Other than there, no address is ever
- * cut, and the virtual services of one listener stand above one list of real servers: the proxy does not know by which
- * of a Service's addresses a client came, and the same counters several times would add up to too much.
+ * line of a virtual service, so that programs that read ipvsadm's columns can read these. There are two differences.
+ * Addresses are never cut. And the virtual services of one listener stand above one list of real servers: the proxy
+ * does not know which address of a Service a client used, and repeated counters would add up to too much.
  */
 
 /** ipvsadm's options; without one its plain list. */
@@ -20,12 +20,12 @@ export interface TableOptions {
   readonly isExact: boolean;
   /** Adds state, local port, worker, and what is wrong. */
   readonly isWide: boolean;
-  /** The running program's time, for ages. */
+  /** The time of the running program, to compute ages. */
   readonly now: number;
 }
 
 /**
- * Room for the longest IPv4 address with the longest flags that Services have. What is longer moves only its Service.
+ * Room for the longest IPv4 address with the longest flags of Services. A longer one moves only its own Service.
  */
 const NAME_COLUMN = 46;
 const NUMBERS_COLUMN = 33;
@@ -51,14 +51,14 @@ export function headerLines({ layout, isWide }: Pick<TableOptions, 'layout' | 'i
 export function serviceLines(service: ServiceView, options: TableOptions): string[] {
   return service.listeners.flatMap((listener, index) => {
     const { layout } = options;
-    // Nobody counts rates of endpoints.
+    // Rates of endpoints are not counted.
     const servers = layout === 'rate' ? [] : listener.endpoints;
     const heads = virtualAddresses(service, listener).map((address) =>
       serviceHead(service, listener, address, options),
     );
     const serverHeads = servers.map(({ endpoint }) => `  -> ${endpointName(endpoint)}`);
     const serverColumn = columnOf(layout === undefined ? serverHeads : [...serverHeads, ...heads], NUMBERS_COLUMN);
-    // Statistics stand below each other in both kinds of lines.
+    // Statistics are aligned in both kinds of lines.
     const headColumn = layout === undefined ? columnOf(heads, NAME_COLUMN) : serverColumn;
     return [
       // The counters are those of all listeners together, so they are shown once.
@@ -101,7 +101,7 @@ function serviceLine(
   { layout, isExact, isWide }: TableOptions,
 ): string {
   const { name, state, reason = '' } = service;
-  // Where there is no column of flags, they follow the name, so that what has some does not shift it.
+  // Without a column of their own, flags follow the name, so that they do not shift it.
   const named = layout === undefined ? name : `${name}${flagsOf(service, listener)}`;
   const [localPort, worker] = [String(listener.localPort ?? '-'), String(listener.worker ?? '-')];
   const tail = isWide ? wideService(named, state, localPort, worker, oneColumnEach(reason)) : named;
@@ -125,12 +125,12 @@ function serverLine(
   const tail = isWide ? wideServer(state, error) : '';
   if (layout === 'stats') return `${head}${statsCells(counters, isExact)} ${tail}`.trimEnd();
   const weight = state === 'active' ? 1 : 0;
-  // A proxy's connections are open or gone: it has none that linger, which is what ipvs calls inactive.
+  // Connections of a proxy are open or gone. None linger, which ipvs calls inactive.
   const [active, inactive] = counters === undefined ? ['-', '-'] : [counters.active, 0];
   return `${head} ${'Proxy'.padEnd(7)} ${cell(weight, 6)} ${cell(active, 10)} ${cell(inactive, 10)} ${tail}`.trimEnd();
 }
 
-/** Packets are the kernel's business: a proxy sees bytes. */
+/** A proxy counts bytes; packets are counted by the kernel. */
 function statsCells(counters: Readonly<Counters> | undefined, isExact: boolean): string {
   return cells([counters?.connections, undefined, undefined, counters?.receivedBytes, counters?.sentBytes], isExact);
 }
@@ -151,7 +151,7 @@ function wideServer(state: string, error: string): string {
   return `${state.padEnd(8)} ${error}`.trimEnd();
 }
 
-/** As wide as the longest of what stands one below the other. */
+/** The width of a column of these texts. */
 function columnOf(texts: readonly string[], least: number): number {
   return texts.reduce((widest, { length }) => Math.max(widest, length), least);
 }
@@ -168,7 +168,8 @@ export function virtualAddresses(service: ServiceView, listener: Pick<ListenerVi
   const { clusterIPs, externalIPs, loadBalancerIPs, port, nodePort, family } = service;
   const { traffic } = listener;
   const internal = traffic.includes('internal') ? clusterIPs : [];
-  // Addresses that go to two listeners are named at that for clients from outside, unless the other has no others.
+  // Addresses that lead to two listeners are shown at the one for clients outside, unless the other is for the node
+  // only.
   const isExternal = traffic.includes('external') || isForNodeOnly(listener);
   const nodePorts = isExternal && nodePort !== 0 ? [{ address: EVERY_ADDRESS[family], port: nodePort }] : [];
   const external = isExternal ? [...externalIPs, ...loadBalancerIPs] : [];
@@ -183,7 +184,7 @@ export function isForNodeOnly({ traffic }: Pick<ListenerView, 'traffic'>): boole
 
 /*
  * The layout of `ipvsadm -L -c` (its `ipvsadm.c`, print_conn), with the Service's name at the end. There is room for
- * the longest IPv4 address and port; from the first line on that needs more, all have more.
+ * the longest IPv4 address and port. After the first longer one, all lines are as wide.
  */
 
 /** ipvs' words, as `ipvsadm` shows them. */
@@ -276,7 +277,7 @@ export function jsonPrinter({ version, nodeName }: NodeView, listed: Listed): Pr
   };
 }
 
-/** Whatever they are made of, names included: another program may be at the socket. */
+/** Without control characters, also in names: another program may serve the socket. */
 function lines(texts: readonly string[]): string {
   return texts.map((text) => `${oneColumnEach(text)}\n`).join('');
 }

@@ -8,10 +8,10 @@ import { largeNumber, oneColumnEach, timeOfDay } from '../format.ts';
 import { askOne, caveatsOf } from '../shared.ts';
 import { isNarrowed, isSelected, NO_MATCH, type Selection } from './selection.ts';
 
-/** Rates are over five seconds, but open connections are counted at each look. */
+/** Rates are over five seconds, but open connections are counted each time. */
 const INTERVAL_MS = 2_000;
 
-/** The first that differs decides; the order of the proxy is that of names. */
+/** The first value that differs decides. The proxy sends Services in the order of their names. */
 const ORDERS = {
   rate: [({ rates }) => rates.connections, ({ rates }) => rates.receivedBytes + rates.sentBytes],
   connections: [({ counters }) => counters.active],
@@ -31,8 +31,8 @@ export interface WatchOptions {
 }
 
 /*
- * A line for each Service port, with what the line of `list --rate` has and ipvsadm's packets, which nobody counts,
- * left out. The name comes last, so that 80 columns have room for most of it.
+ * A line for each Service port, as in `list --rate`, without the columns of packets, which are not counted. The name
+ * comes last, so that 80 columns have room for most of it.
  */
 
 const COLUMNS = ['Active', 'CPS', 'InBPS', 'OutBPS', 'FailPS'];
@@ -57,7 +57,7 @@ export async function watchServices(
   });
   const stopListening = onInterrupt(() => interrupted.abort());
   try {
-    // A look that waits for the proxy does not hold up the end.
+    // Ctrl-C does not wait for an answer of the proxy.
     return await Promise.race([isOver, showUntil(interrupted.signal, options, terminal, clock)]);
   } finally {
     stopListening();
@@ -82,7 +82,7 @@ async function showUntil(
       look = await lookAt(options);
       problem = undefined;
     } catch (error) {
-      problem = `${messageOf(error)}; trying again`;
+      problem = `${messageOf(error)}; retrying`;
     }
   }
 }
@@ -101,13 +101,14 @@ function compare(a: ServiceView, b: ServiceView, [first, ...others]: readonly ((
   return first(b) - first(a) || compare(a, b, others);
 }
 
-/** Gives as many lines as are taken: of ten thousand Services, a screen shows few. */
+/** Makes only the lines that are taken: a screen shows few of ten thousand Services. */
 function* tableOf({ node, services }: Look, { isExact, isWide, order }: WatchOptions): Generator<string> {
   const { version, nodeName } = node;
   const count = services.length === 1 ? '1 Service' : `${services.length} Services`;
   const what = `${count} by ${order} at ${timeOfDay(node.now)}`;
   yield oneColumnEach(`Kube userspace proxy version ${version} (node=${nodeName}), ${what}`);
-  yield `Prot ${COLUMNS.map((name) => ` ${name.padStart(8)}`).join('')} ${isWide ? wide('Service', 'State', 'Reason') : 'Service'}`;
+  const header = COLUMNS.map((title) => ` ${title.padStart(8)}`).join('');
+  yield `Prot ${header} ${isWide ? wide('Service', 'State', 'Reason') : 'Service'}`;
   for (const { protocol, family, name, counters, rates, state, reason = '' } of services) {
     const { connections, receivedBytes, sentBytes, failures } = rates;
     const numbers = [counters.active, connections, receivedBytes, sentBytes, failures];
@@ -129,7 +130,7 @@ function notesOn({ node, services }: Look, { selection }: WatchOptions, problem:
 
 type Show = (table: Iterable<string>, notes: readonly string[]) => void;
 
-/** Each table below the one before; on stderr what is no table. */
+/** Each table below the one before; notes go to stderr. */
 function printedAnew({ out, err }: Terminal): Show {
   return (table, notes) => {
     out(`${[...table, ''].join('\n')}\n`);
@@ -142,13 +143,13 @@ function redrawn({ out, size }: Terminal): Show {
   let before = { columns: 0, rows: 0, lines: 0 };
   return (table, notes) => {
     const { columns, rows } = size();
-    // The cursor stands in the last line.
+    // The cursor is in the last line.
     const room = Math.max(1, rows - 1 - notes.length);
     const lines: string[] = [];
     for (const line of table) if (lines.push(line) === room) break;
     lines.push(...notes);
     const isSameSize = before.columns === columns && before.rows === rows;
-    // What was drawn on a screen of another size is now who knows where: that screen is cleared.
+    // After a change of size, the place of the old table is unknown, so the screen is cleared.
     const place = before.lines === 0 ? '' : isSameSize ? `\u001b[${before.lines}A\r\u001b[J` : '\u001b[H\u001b[2J';
     out(place + lines.map((line) => `${line.slice(0, columns)}\n`).join(''));
     before = { columns, rows, lines: lines.length };

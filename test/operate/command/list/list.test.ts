@@ -60,21 +60,21 @@ describe('list', () => {
     [
       'the API server is away',
       { api: { connected: false, staleForMs: 312_000 } },
-      /^Warning: the API server has not been heard for 5m12s, so changes may be missing\.\n$/,
+      /^Warning: the API server has not answered for 5m12s, so changes may be missing\.\n$/,
     ],
     [
-      'rules do not follow',
+      'rules cannot be synced',
       {
         families: [
           { family: 'IPv6', servicePorts: 1, pending: 1, lastSync: { at: 1, durationMs: 1, err: 'no\nroom' } },
         ],
       },
-      /^Warning: the rules of IPv6 do not follow: no\\u000aroom\.\n$/,
+      /^Warning: the rules of IPv6 cannot be synced: no\\u000aroom\.\n$/,
     ],
     [
       'there are none yet',
       { families: [{ family: 'IPv4', servicePorts: 0, pending: 0 }] },
-      /^Warning: the rules of IPv4 have not been brought in line since the start\.\n$/,
+      /^Warning: the rules of IPv4 have not been synced since the start\.\n$/,
     ],
   ];
   for (const [what, changes, warning] of caveats) {

@@ -125,9 +125,9 @@ test('a proxy that is away for a while is asked again, and said to be away', asy
   leave(true);
   const away = await next();
   assert.match(away, /default\/web/);
-  assert.match(away, /\nnobody listens; trying again\n$/);
+  assert.match(away, /\nnobody listens; retrying\n$/);
   leave(false);
-  assert.doesNotMatch(await next(), /trying again/);
+  assert.doesNotMatch(await next(), /retrying/);
   assert.equal(terminal.complained, '');
 });
 

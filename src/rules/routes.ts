@@ -1,6 +1,7 @@
 import { type Address, addressBlock, type Cidr, cidrContains, familyOf, type IpFamily } from '../model/address.ts';
+import type { Destination } from '../model/service-port.ts';
 import { DROP_PORT } from './chains.ts';
-import { type Destination, type Portal, type Target, targetOf } from './portal.ts';
+import { type Portal, type Target, targetOf } from './portal.ts';
 
 /** Where a packet comes from, as far as rules can tell. What is absent may be anything. */
 export interface Origin {

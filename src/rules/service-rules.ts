@@ -2,7 +2,7 @@ import { type Address, type Cidr, familyOf, type IpFamily, isWildcard, parseAddr
 import { endpointName } from '../model/endpoint.ts';
 import type { Table } from '../model/iptables.ts';
 import type { ServicePortName } from '../model/service.ts';
-import type { ServicePort } from '../model/service-port.ts';
+import { DESTINATION_KINDS, destinations, type ServicePort } from '../model/service-port.ts';
 import {
   LET_IN,
   LOCAL_PORTS,
@@ -13,7 +13,7 @@ import {
   PORTALS_HOST,
   REJECT_PORT,
 } from './chains.ts';
-import { DESTINATION_KINDS, destinations, localPortsOf, type Portal } from './portal.ts';
+import { localPortsOf, type Portal } from './portal.ts';
 import { type Origin, type Route, type RouteFacts, routesTo } from './routes.ts';
 import { closedPortComment, healthCheckComment, portComment } from './rule.ts';
 import { addressKey, type DestinationKey, portKey } from './rule-tree.ts';

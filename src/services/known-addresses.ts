@@ -172,11 +172,7 @@ function count<K>(counts: Map<K, number>, key: K, by: 1 | -1): boolean {
 }
 
 /** Some of them twice, if a Service has them in two places. */
-export function addressesOf({
-  clusterIPs,
-  loadBalancerIPs,
-  externalIPs,
-}: Pick<Service, 'clusterIPs' | 'loadBalancerIPs' | 'externalIPs'>): readonly Address[] {
+export function addressesOf({ clusterIPs, loadBalancerIPs, externalIPs }: Service): readonly Address[] {
   return [...clusterIPs, ...loadBalancerIPs, ...externalIPs];
 }
 

@@ -15,14 +15,15 @@ import {
   type ServicePortSpec,
   servicePortName,
 } from '../model/service.ts';
-import type {
-  EndpointSetName,
-  HealthCheck,
-  ProxiedProtocol,
-  RefusedPart,
-  ServicePort,
-  SnapshotDelta,
-  UnservedPort,
+import {
+  destinations,
+  type EndpointSetName,
+  type HealthCheck,
+  type ProxiedProtocol,
+  type RefusedPart,
+  type ServicePort,
+  type SnapshotDelta,
+  type UnservedPort,
 } from '../model/service-port.ts';
 import type { SourceEvent } from '../model/source.ts';
 import { matchesSpec } from './categorize-endpoints.ts';
@@ -197,7 +198,9 @@ export class ServiceTracker {
       served.filter(
         (each) =>
           each.protocol === protocol &&
-          ((isHere && each.nodePort === port) || (each.port === port && addressesOf(each).includes(address))),
+          destinations(each).some(
+            (to) => to.port === port && (to.address === undefined ? isHere : to.address === address),
+          ),
       ),
     );
   }

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { destinations, type Portal } from '../../src/rules/portal.ts';
+import { destinations } from '../../src/model/service-port.ts';
+import type { Portal } from '../../src/rules/portal.ts';
 import { type RouteFacts, type Routes, routesTo } from '../../src/rules/routes.ts';
 import { address, cidr, ENDPOINT, type PortalFields, portal } from './fixtures.ts';
 

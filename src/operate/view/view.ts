@@ -4,6 +4,7 @@ import { type Endpoint, endpointName } from '../../model/endpoint.ts';
 import { partsOf, type ServicePortName } from '../../model/service.ts';
 import {
   type CarriedPort,
+  clientSets,
   type EndpointSet,
   type EndpointSetName,
   type ServicePort,
@@ -23,7 +24,6 @@ import type {
   Traffic,
   View,
 } from '../../model/view.ts';
-import { clientSets } from '../../rules/portal.ts';
 import type { Clock } from '../../util/clock.ts';
 import type { DataPlaneLog } from '../log/data-plane-log.ts';
 import { addRates, addTo, NO_RATES, noCounters, TROUBLES, type TrafficSampler } from './traffic.ts';

@@ -1,8 +1,6 @@
 import { writeFileSync } from 'node:fs';
-import { COMMANDS, openTerminal, tools } from './app/subcommands.ts';
 import { HELPER_PROCESS } from './kernel/iptables/exec-helper.ts';
 import { endProcess } from './kernel/process.ts';
-import { runProgram } from './operate/command/parser.ts';
 
 try {
   // Node names its main thread "MainThread", a name by which nobody would find this process.
@@ -23,6 +21,9 @@ async function main(argv: readonly string[]): Promise<number | undefined> {
     await import('./kernel/iptables/helper.ts');
     return undefined;
   }
+  // Not for the helper: the parser and the commands take time and memory.
+  const { COMMANDS, openTerminal, tools } = await import('./app/subcommands.ts');
+  const { runProgram } = await import('./operate/command/parser.ts');
   return await runProgram(argv, {
     ...{ commands: COMMANDS, terminal: openTerminal(), tools },
     // Loaded only when needed: loading the proxy takes longer than most commands run.

@@ -171,16 +171,19 @@ export function plainSpec(spec: string): string {
  * CleanupLeftovers). Without KUBE-MARK-MASQ, which kubelets before 1.28 make and need, too, and without kubelet's own
  * KUBE-MARK-DROP, KUBE-FIREWALL and KUBE-KUBELET-CANARY.
  */
-const KUBE_PROXY_CHAINS: Readonly<Record<Table, RegExp>> = {
-  nat: /^KUBE-(?:SERVICES|NODEPORTS|POSTROUTING|NODE-PORT|LOAD-BALANCER|FIRE-WALL|PROXY-CANARY)$/,
-  filter:
-    /^KUBE-(?:(?:EXTERNAL-)?SERVICES|NODEPORTS|FORWARD|NODE-PORT|(?:PROXY|SOURCE-RANGES)-FIREWALL|IPVS(?:-OUT)?-FILTER|PROXY-CANARY)$/,
-  mangle: /^KUBE-PROXY-CANARY$/,
+const KUBE_PROXY_CHAINS: Readonly<Record<Table, readonly string[]>> = {
+  nat: ['SERVICES', 'NODEPORTS', 'POSTROUTING', 'NODE-PORT', 'LOAD-BALANCER', 'FIRE-WALL', 'PROXY-CANARY'],
+  filter: [
+    ...['SERVICES', 'EXTERNAL-SERVICES', 'NODEPORTS', 'FORWARD', 'PROXY-FIREWALL', 'NODE-PORT'],
+    ...['SOURCE-RANGES-FIREWALL', 'IPVS-FILTER', 'IPVS-OUT-FILTER', 'PROXY-CANARY'],
+  ],
+  mangle: ['PROXY-CANARY'],
 };
 
 /** One for each Service port or endpoint, with a hash of it in base 32. */
 const KUBE_PROXY_SERVICE_CHAIN = /^KUBE-(?:SVC|SVL|SEP|FW|EXT|XLB)-[A-Z2-7]{16}$/;
 
 export function isKubeProxys(table: Table, chain: string): boolean {
-  return KUBE_PROXY_CHAINS[table].test(chain) || (table === 'nat' && KUBE_PROXY_SERVICE_CHAIN.test(chain));
+  const isFixed = KUBE_PROXY_CHAINS[table].some((name) => chain === `KUBE-${name}`);
+  return isFixed || (table === 'nat' && KUBE_PROXY_SERVICE_CHAIN.test(chain));
 }

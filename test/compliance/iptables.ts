@@ -144,7 +144,8 @@ export function iptablesCompliance(name: string, create: () => Promise<Iptables>
       const bucket = /^:(KUBE-USP-PC-\S+)/m.exec(await iptables.save('IPv4', 'nat'))?.[1];
       await iptables.restore(
         'IPv4',
-        `*nat\n:SOMEONES - [0:0]\n-A SOMEONES -p tcp -j ${bucket}\n-A SOMEONES -j RETURN\n:KUBE-USERSPACE-RETIRED - [0:0]\nCOMMIT\n`,
+        `*nat\n:SOMEONES - [0:0]\n-A SOMEONES -p tcp -j ${bucket}\n-A SOMEONES -j RETURN\n` +
+          ':KUBE-USERSPACE-RETIRED - [0:0]\nCOMMIT\n',
       );
       assert.equal((await sync(iptables, GOLDEN_RULES)).length, 2);
       const dump = await iptables.save('IPv4', 'nat');
@@ -258,7 +259,8 @@ export function iptablesCompliance(name: string, create: () => Promise<Iptables>
       const swapped = GOLDEN_RULES.find((each) => each.chain === 'KUBE-NODEPORT-HOST');
       await iptables.restore(
         'IPv4',
-        `*nat\n-I KUBE-PORTALS-HOST 1 -j RETURN\n-D KUBE-NODEPORT-HOST ${swapped?.spec}\n-A KUBE-NODEPORT-HOST ${swapped?.spec}\nCOMMIT\n`,
+        '*nat\n-I KUBE-PORTALS-HOST 1 -j RETURN\n' +
+          `-D KUBE-NODEPORT-HOST ${swapped?.spec}\n-A KUBE-NODEPORT-HOST ${swapped?.spec}\nCOMMIT\n`,
       );
       await sync(iptables, GOLDEN_RULES);
       assert.deepEqual(ruleLines(await iptables.save('IPv4', 'nat')), before);

@@ -84,7 +84,8 @@ describe('local ports in rules', () => {
   });
 
   test('are not read from what anybody else has written', () => {
-    const spec = `-d 10.96.0.1/32 -p tcp -m comment --comment "shop/web" -m tcp --dport 80 -j REDIRECT --to-ports 40001`;
+    const match = '-d 10.96.0.1/32 -p tcp -m comment --comment "shop/web" -m tcp --dport 80';
+    const spec = `${match} -j REDIRECT --to-ports 40001`;
     assert.equal(livePorts([spec]).length, 1);
     for (const foreign of [
       spec.replace('shop/web', 'shop'),
@@ -114,8 +115,10 @@ describe('local ports in rules', () => {
   });
 
   test('are listed once each, retired ones only if they serve no Service, and only from our chains', () => {
-    const live = (port: InstalledPort) =>
-      `-p ${port.protocol.toLowerCase()} -m comment --comment "${port.name}" -m ${port.protocol.toLowerCase()} --dport 80 -j REDIRECT --to-ports ${port.localPort}`;
+    const live = ({ protocol, name, localPort }: InstalledPort) => {
+      const proto = protocol.toLowerCase();
+      return `-p ${proto} -m comment --comment "${name}" -m ${proto} --dport 80 -j REDIRECT --to-ports ${localPort}`;
+    };
     const nat = parseDump(
       [
         '*nat',

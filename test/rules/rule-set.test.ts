@@ -12,13 +12,16 @@ describe('the rules of Service ports', () => {
   test('hold only addresses of the family, spelled as ip6tables-save does', () => {
     const both = portal({ name: 'default/web', clusterIPs: ['10.96.0.1', 'fd00:96:0:0::1'], nodePort: 30080 });
     const { rules } = renderPortals([both], { ...IPV6_NODE, bindAddress: 'fd00::5' });
+    const match = (port: number, comment = 'default/web') =>
+      `-p tcp -m comment --comment "${comment}" -m tcp --dport ${port}`;
+    const dnat = (port: number) => `-j DNAT --to-destination [fd00::5]:${port}`;
     assert.deepEqual(lines(owned(rules)), [
-      'nat: -A KUBE-PORTALS-CONTAINER -d fd00:96::1/128 -p tcp -m comment --comment "default/web" -m tcp --dport 80 -j DNAT --to-destination [fd00::5]:40001',
-      'nat: -A KUBE-PORTALS-HOST -d fd00:96::1/128 -p tcp -m comment --comment "default/web" -m tcp --dport 80 -j DNAT --to-destination [fd00::5]:40001',
-      'nat: -A KUBE-NODEPORT-CONTAINER -p tcp -m comment --comment "default/web" -m tcp --dport 30080 -j DNAT --to-destination [fd00::5]:40001',
-      'nat: -A KUBE-NODEPORT-HOST -p tcp -m comment --comment "default/web" -m tcp --dport 30080 -j DNAT --to-destination [fd00::5]:40001',
-      'nat: -A KUBE-LOCAL-PORTS -d fd00::5/128 -p tcp -m comment --comment "default/web proxy port" -m tcp --dport 40001 -j DNAT --to-destination [fd00::5]:1',
-      'filter: -A KUBE-NODEPORT-NON-LOCAL -p tcp -m comment --comment "default/web" -m tcp --dport 40001 -j ACCEPT',
+      `nat: -A KUBE-PORTALS-CONTAINER -d fd00:96::1/128 ${match(80)} ${dnat(40001)}`,
+      `nat: -A KUBE-PORTALS-HOST -d fd00:96::1/128 ${match(80)} ${dnat(40001)}`,
+      `nat: -A KUBE-NODEPORT-CONTAINER ${match(30080)} ${dnat(40001)}`,
+      `nat: -A KUBE-NODEPORT-HOST ${match(30080)} ${dnat(40001)}`,
+      `nat: -A KUBE-LOCAL-PORTS -d fd00::5/128 ${match(40001, 'default/web proxy port')} ${dnat(1)}`,
+      `filter: -A KUBE-NODEPORT-NON-LOCAL ${match(40001)} -j ACCEPT`,
     ]);
   });
 
@@ -31,7 +34,7 @@ describe('the rules of Service ports', () => {
       `nat: -A KUBE-NODEPORT-CONTAINER ${match} 30080 -j DNAT --to-destination :40001`,
       `nat: -A KUBE-NODEPORT-HOST -d fd00:50::10/128 ${match} 30080 -j RETURN`,
       `nat: -A KUBE-NODEPORT-HOST ${match} 30080 -j DNAT --to-destination [fd00:50::10]:40001`,
-      'nat: -A KUBE-LOCAL-PORTS -p tcp -m comment --comment "default/web proxy port" -m tcp --dport 40001 -j DNAT --to-destination :1',
+      `nat: -A KUBE-LOCAL-PORTS ${match.replace('web"', 'web proxy port"')} 40001 -j DNAT --to-destination :1`,
       `filter: -A KUBE-NODEPORT-NON-LOCAL ${match} 40001 -j ACCEPT`,
       `filter: -A KUBE-LET-IN -d fd00:50::10/128 ${match} 30080 -j ACCEPT`,
     ]);

@@ -89,23 +89,6 @@ describe('retry', () => {
     assert.deepEqual(allHosts(picker([1, 2, 3, 4]).pick('c', 0)), [1, 2, 3, 4]);
   });
 
-  test('going round holds with affinity, too', () => {
-    assert.deepEqual(allHosts(picker([1, 2], 60).pick('c', 0)), [1, 2, 1, 2]);
-    assert.deepEqual(allHosts(picker([1, 2, 3], 60).pick('c', 0)), [1, 2, 3, 1]);
-  });
-
-  test('no endpoint is tried twice while others take turns in between', () => {
-    const p = picker([1, 2, 3, 4]);
-    const pick = p.pick('c', 0);
-    const tried = [host(pick)];
-    for (let i = 0; i < 3; i++) {
-      for (let others = 0; others <= i; others++) connect(p);
-      tried.push(host(pick));
-    }
-    assert.deepEqual(tried.toSorted(), [1, 2, 3, 4]);
-    assert.equal(host(pick), undefined);
-  });
-
   test('what a dead endpoint turns away is spread evenly over the others', () => {
     const p = picker([1, 2, 3, 4]);
     const answered = new Map<number, number>();
@@ -220,13 +203,6 @@ describe('ClientIP affinity', () => {
     assert.deepEqual(picks.map(host), [1, 1, 1]);
     connect(p, 'somebody else');
     assert.deepEqual(picks.map(host), [3, 3, 3]);
-  });
-
-  test('a client whose endpoint left takes a turn', () => {
-    const p = picker([1, 2, 3], 60);
-    assert.equal(connect(p, 'a'), 1);
-    p.update(backends([2, 3], 60));
-    assert.equal(connect(p, 'a'), 2);
   });
 
   test('an endpoint that comes back has no clients', () => {

@@ -178,7 +178,7 @@ for (const at of [IPV4, IPV6]) {
         assert.deepEqual(await environment.node.call('outcomes', { attempts, timeoutMs: PATIENCE_MS }), ['served']);
       });
 
-      test('of Services without endpoints: refused at once, without an entry of connection tracking for UDP', async () => {
+      test('of Services without endpoints: refused at once, and no UDP entry remains', async () => {
         await expect(
           (['client', 'node', 'outside'] as const).flatMap((from) => [
             [from, at.clusterIP(11), 80, 'ECONNREFUSED'] as const,

@@ -108,7 +108,7 @@ describe(`what a Service asks for, on iptables-${FLAVOUR}`, { timeout: 900_000 }
     });
   }
 
-  test('externalTrafficPolicy Local: from outside to pods of this node, from inside to all, with health checks', async () => {
+  test('externalTrafficPolicy Local: from outside to pods of this node, from inside to all', async () => {
     const [clusterIP, nodePort, healthCheckNodePort] = [environment.clusterIP(), 30_180, 30_181];
     const spec = { clusterIP, nodePort, healthCheckNodePort, externalTrafficPolicy: 'Local' };
     const status = { loadBalancer: { ingress: [{ ip: LOAD_BALANCER_IP }] } };

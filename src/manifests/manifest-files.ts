@@ -1,6 +1,6 @@
 import { constants, type Stats } from 'node:fs';
 import { readdir, readFile, stat } from 'node:fs/promises';
-import { dirname, join, resolve } from 'node:path';
+import { join } from 'node:path';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
 import { messageOf } from '../util/text.ts';
@@ -96,17 +96,6 @@ export class ManifestFiles {
         throw new Error(`${JSON.stringify(path)} is neither a file nor a directory of manifests`);
       }
     }
-  }
-
-  /** The directories in which a change would show, each with the identity of what is there now. */
-  async directories(): Promise<Map<string, string>> {
-    const directories = new Map<string, string>();
-    // The parent shows when the path itself is created, removed or replaced.
-    for (const path of this.#paths.flatMap((given) => [given, dirname(resolve(given))])) {
-      const stats = await stat(path).catch(() => undefined);
-      if (stats?.isDirectory()) directories.set(path, `${stats.dev}:${stats.ino}`);
-    }
-    return directories;
   }
 
   /** Looks at every file and reads those that have changed and come to rest. */

@@ -1,41 +1,26 @@
-import { watch as fsWatch } from 'node:fs';
 import { isDeepStrictEqual } from 'node:util';
 import type { ServiceSource, SourceEvent, SourceSink } from '../model/source.ts';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
-import { messageOf } from '../util/text.ts';
 import { inSlices, sleep } from '../util/wait.ts';
 import { type FileState, NO_FILE, nextFileState, type ObjectId } from './file-state.ts';
 import { type Content, ManifestFiles } from './manifest-files.ts';
 import { type KnownPieces, type Reading, readManifest } from './read-manifest.ts';
 
-export interface ManifestSourceOptions {
-  /** Files and directories; the first ones take precedence. */
-  readonly paths: readonly string[];
-  readonly clock: Clock;
-  readonly log: Log;
-  /** Of `node:fs`, except in tests. */
-  readonly watch?: typeof fsWatch;
-}
+/** Watching directories (inotify) would miss files behind links and on network file systems. */
+const POLL_MS = 500;
 
-/** An event of the file system is rarely alone. */
-const DEBOUNCE_MS = 20;
-
-/** Finds what no event reports: files behind links, network file systems, directories that cannot be watched. */
-const POLL_MS = 2_000;
-
-/** With very many files a look at all of them is no longer free: polling may take a tenth of the time. */
+/** Looking at very many files takes time; polling may use a tenth of it. */
 const POLL_COST_FACTOR = 10;
 
 /**
- * Services and endpoints from manifest files in YAML or JSON. Changes on disk are found by events and by looking, take
- * effect once the files have come to rest, and whatever is broken keeps its last good state.
+ * Services and endpoints from manifest files in YAML or JSON. The files are polled. A change takes effect once its file
+ * has come to rest; whatever is broken keeps its last good state.
  */
 export class ManifestSource implements ServiceSource {
   readonly #clock: Clock;
   readonly #log: Log;
   readonly #files: ManifestFiles;
-  readonly #watches: DirectoryWatches;
   readonly #states = new Map<string, FileState>();
   readonly #delivered = new Map<ObjectId, SourceEvent>();
   /** Objects in several files: the files, as they were reported. */
@@ -44,51 +29,42 @@ export class ManifestSource implements ServiceSource {
   #isSynced = false;
   readonly #stop = new AbortController();
   #running: Promise<void> | undefined;
-  /** Aborted when something may have changed since the last pass began, or on stop. */
-  #woken = new AbortController();
   #lastFault: string | undefined;
 
-  constructor({ paths, clock, log, watch = fsWatch }: ManifestSourceOptions) {
-    this.#clock = clock;
-    this.#log = log;
-    this.#files = new ManifestFiles({ paths, clock, log });
-    this.#watches = new DirectoryWatches({ onChange: () => this.#woken.abort(), log, watch });
+  /** `paths`: files and directories; the first ones take precedence. */
+  constructor(options: { readonly paths: readonly string[]; readonly clock: Clock; readonly log: Log }) {
+    this.#clock = options.clock;
+    this.#log = options.log;
+    this.#files = new ManifestFiles(options);
   }
 
   async start(sink: SourceSink): Promise<void> {
     await this.#files.check();
     this.#sink = sink;
     const first = this.#pass();
-    this.#running = first.then((pauses) => this.#follow(pauses));
+    this.#running = first.then((restMs) => this.#poll(restMs));
     await first;
   }
 
   async stop(): Promise<void> {
     this.#stop.abort();
-    this.#woken.abort();
     await this.#running;
-    this.#watches.close();
   }
 
-  async #follow(first: Pauses): Promise<void> {
-    let pauses = first;
-    while (!this.#stop.signal.aborted) {
-      await sleep(pauses.restMs, this.#clock, this.#woken.signal);
-      if (this.#woken.signal.aborted) {
-        // A stream of events must not keep the passes running all the time.
-        await sleep(pauses.afterEventMs, this.#clock, this.#stop.signal);
-        this.#woken = new AbortController();
-      }
-      if (!this.#stop.signal.aborted) pauses = await this.#pass();
+  async #poll(firstRestMs: number): Promise<void> {
+    let restMs = firstRestMs;
+    for (;;) {
+      await sleep(restMs, this.#clock, this.#stop.signal);
+      if (this.#stop.signal.aborted) return;
+      restMs = await this.#pass();
     }
   }
 
-  /** Looks at all files once and delivers what has changed. Never rejects. */
-  async #pass(): Promise<Pauses> {
+  /** Looks at all files once and delivers what has changed. Gives the wait before the next pass. Never rejects. */
+  async #pass(): Promise<number> {
     let lookCostMs = 0;
     let settlesInMs: number | undefined;
     try {
-      this.#watches.set(await this.#files.directories());
       const scan = await this.#files.scan();
       ({ lookCostMs, settlesInMs } = scan);
       for (const { path, content } of scan.changes) await this.#take(path, content);
@@ -102,10 +78,7 @@ export class ManifestSource implements ServiceSource {
       if (err !== this.#lastFault) this.#log.error('Looking for changes in the manifests failed', { err });
       this.#lastFault = err;
     }
-    return {
-      restMs: settlesInMs ?? Math.max(POLL_MS, POLL_COST_FACTOR * lookCostMs),
-      afterEventMs: Math.max(DEBOUNCE_MS, lookCostMs),
-    };
+    return settlesInMs ?? Math.max(POLL_MS, POLL_COST_FACTOR * lookCostMs);
   }
 
   async #take(path: string, content: Content): Promise<void> {
@@ -180,65 +153,10 @@ export class ManifestSource implements ServiceSource {
   }
 }
 
-/** How long to wait for the next pass, and how long after an event. */
-interface Pauses {
-  readonly restMs: number;
-  readonly afterEventMs: number;
-}
-
 function unusable(err: string): Reading {
   return { status: 'unusable', err };
 }
 
 function stackOf(error: unknown): string {
   return error instanceof Error ? (error.stack ?? error.message) : String(error);
-}
-
-/**
- * Reports changes in directories (inotify). Only a help: what cannot be watched, or lies behind a link to elsewhere, is
- * found by the next regular look.
- */
-class DirectoryWatches {
-  readonly #onChange: () => void;
-  readonly #log: Log;
-  readonly #watch: typeof fsWatch;
-  #watched = '';
-  #close = new AbortController();
-  #hasFailed = false;
-
-  constructor(options: { readonly onChange: () => void; readonly log: Log; readonly watch: typeof fsWatch }) {
-    this.#onChange = options.onChange;
-    this.#log = options.log;
-    this.#watch = options.watch;
-  }
-
-  /** Watches exactly these. A watch stays with its directory when that is renamed, hence the identities. */
-  set(directories: ReadonlyMap<string, string>): void {
-    const wanted = JSON.stringify([...directories]);
-    if (wanted === this.#watched) return;
-    this.close();
-    this.#close = new AbortController();
-    this.#watched = wanted;
-    for (const path of directories.keys()) {
-      try {
-        const watcher = this.#watch(path, { signal: this.#close.signal }, this.#onChange);
-        watcher.on('error', (error) => this.#failed(path, error));
-      } catch (error) {
-        this.#failed(path, error);
-      }
-    }
-  }
-
-  close(): void {
-    this.#close.abort();
-  }
-
-  /** Tried again with every pass, but reported once: what helps (fs.inotify.max_user_watches) helps all of them. */
-  #failed(path: string, error: unknown): void {
-    this.#watched = '';
-    if (this.#hasFailed) return;
-    this.#hasFailed = true;
-    const message = 'A directory of manifests cannot be watched; changes are found by looking for them';
-    this.#log.warn(message, { file: path, err: messageOf(error) });
-  }
 }

@@ -149,19 +149,16 @@ export interface Predecessor extends Pick<UpgradeOptions, 'clock' | 'controlPlan
   readonly supervisor: Pick<Supervisor, 'successor'>;
 }
 
-export interface HandedOver {
-  /** How long nothing was touched, in milliseconds, until the successor went on. */
-  readonly pausedMs: number;
-  /** The successor's version of the program. */
-  readonly program: string;
-}
-
 /**
  * Gives everything to a successor that has been started. When it resolves, all of it is the successor's, and this
  * process must end without closing anything in order. When it rejects, with a sentence, the successor is dead and this
- * process serves: as before, or, after a {@link ConnectionsLostError}, without the connections that it had.
+ * process serves: as before, or, after a {@link ConnectionsLostError}, without the connections that it had. Gives how long
+ * nothing was touched until the successor went on, and the successor's version of the program.
  */
-export async function handOver(successor: Successor, setup: Predecessor): Promise<HandedOver> {
+export async function handOver(
+  successor: Successor,
+  setup: Predecessor,
+): Promise<{ readonly pausedMs: number; readonly program: string }> {
   const { channel } = successor;
   const { dataPlane, controlPlane, supervisor, clock } = setup;
   let frozenMs: number | undefined;
@@ -213,8 +210,6 @@ async function offer(channel: Channel, { dataPlane, controlPlane, clock }: Prede
 }
 
 async function hasSaidOwning(channel: Channel, clock: Clock): Promise<boolean> {
-  return await channel.expect('owning', { untilMs: clock.now() + LAST_WORDS_MS }).then(
-    () => true,
-    () => false,
-  );
+  const owning = channel.expect('owning', { untilMs: clock.now() + LAST_WORDS_MS });
+  return await owning.then(() => true).catch(() => false);
 }

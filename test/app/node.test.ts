@@ -35,7 +35,7 @@ before(() => {
   }
 });
 
-test('pods are told as --detect-local-mode says, and by what the Node object says now', () => {
+test('pods are recognized by --detect-local-mode and the current Node object', () => {
   assert.deepEqual(nodeOf('--cluster-cidr', '10.244.0.0/16').facts(IPV4)?.pods, [{ source: cidr('10.244.0.0/16') }]);
   const prefix = nodeOf('--detect-local-mode', 'InterfaceNamePrefix', '--pod-interface-name-prefix', 'cali');
   assert.deepEqual(prefix.facts(IPV4)?.pods, [{ inInterface: 'cali+' }]);
@@ -47,16 +47,16 @@ test('pods are told as --detect-local-mode says, and by what the Node object say
   }
 });
 
-test('NodePorts are served on all addresses of a family that no network is of', () => {
+test('NodePorts are served on all addresses of a family without a network in --nodeport-addresses', () => {
   const limitedTo = (cidr: string) =>
     nodeOf('--nodeport-addresses', cidr).nodePortAddresses(['IPv4', 'IPv6'])?.toSorted();
   assert.equal(nodeOf().nodePortAddresses(['IPv4', 'IPv6']), undefined);
   assert.deepEqual(limitedTo('fd00::/8'), ['127.0.0.1', '192.168.50.10', 'fd00:50::10']);
-  // Nobody can listen on a link-local address without saying on which link.
+  // Listening on a link-local address needs the name of the link.
   assert.deepEqual(limitedTo('127.0.0.0/8'), ['127.0.0.1', '::1', 'fd00:50::10']);
 });
 
-test('is as eligible as its Node object says, and in its zone', () => {
+test('eligibility and zone come from the Node object', () => {
   const node = nodeOf();
   assert.deepEqual([node.isEligible, node.topology], [true, { nodeName: 'node-1' }]);
   node.set({ ...STATUS, taints: ['ToBeDeletedByClusterAutoscaler'] });

@@ -9,10 +9,10 @@ import { FakeView } from '../fakes/fake-view.ts';
 import { folder, served } from '../operate/control/served.ts';
 import { until } from '../support/until.ts';
 
-/** Their list is many times what a pipe holds. */
+/** Their list is many times larger than a pipe. */
 const SERVICES = 2_000;
 
-/** Passes questions on, and counts those whose answers have been taken. */
+/** Forwards requests, and counts the answers that have been read. */
 async function relay(t: TestContext, to: string) {
   const state = { path: join(folder(t), 'relay.sock'), done: 0 };
   const server = createServer((client) => {
@@ -29,14 +29,14 @@ async function relay(t: TestContext, to: string) {
   return state;
 }
 
-test('whoever reads late gets all of a list', async (t) => {
+test('a slow reader gets all of a list', async (t) => {
   const { path } = await served(t, new FakeView({ services: SERVICES, endpoints: 1 }));
   const asked = await relay(t, path);
   const argv = ['src/main.ts', 'list', '-o', 'json', '--control-socket', asked.path];
   const list = spawn(process.execPath, argv, { stdio: ['ignore', 'pipe', 'inherit'] });
   t.after(() => list.kill('SIGKILL'));
   const exited = once(list, 'exit');
-  // About the node, and about the Services: it has nothing more to do than to end.
+  // One request for the node and one for the Services: all that is left is to print and to end.
   await until('the list has all that it prints', () => asked.done === 2);
   let text = '';
   for await (const chunk of list.stdout.setEncoding('utf8')) text += chunk;
@@ -44,7 +44,7 @@ test('whoever reads late gets all of a list', async (t) => {
   assert.equal(JSON.parse(text).services.length, SERVICES);
 });
 
-test('what cannot be written is said, and a failure', async (t) => {
+test('output that cannot be written is an error, and reported', async (t) => {
   const { path } = await served(t, new FakeView());
   const full = openSync('/dev/full', 'w');
   t.after(() => closeSync(full));

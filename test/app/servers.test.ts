@@ -13,7 +13,7 @@ import { metricsOf } from '../http/metrics-of.ts';
 import { parseCommandLine } from '../support/command-line.ts';
 import { until } from '../support/until.ts';
 
-/** Where both listen, on loopback. */
+/** The addresses of both, on loopback. */
 async function serve(t: TestContext) {
   const line = parseCommandLine(['--manifests', '/etc/services']);
   assert.ok(line.kind === 'run');
@@ -39,7 +39,7 @@ async function serve(t: TestContext) {
   return { healthz, metrics };
 }
 
-test('health is for anybody, by whatever name and of whatever site; what operators see is not', async (t) => {
+test('/healthz answers requests from any site; /metrics and the status do not', async (t) => {
   const { healthz, metrics } = await serve(t);
   for (const headers of [{ Host: 'node-1:10256' }, { 'Sec-Fetch-Site': 'cross-site' }]) {
     const status = async (address: AddressInfo, path: string) => (await ask(address, path, 'GET', headers)).status;

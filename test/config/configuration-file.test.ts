@@ -124,7 +124,7 @@ test('an empty configuration means the defaults, too, and so do null and JSON', 
 });
 
 describe('the file and the flags', () => {
-  test('what has a field is decided by the file, even where it is silent, and one warning names those flags', () => {
+  test('what has a field is decided by the file, even for fields that it omits, and one warning names those flags', () => {
     const { config, warnings } = runOf(
       `${HEAD}iptables: {syncPeriod: 7s}`,
       ...['--iptables-sync-period=9s', '--udp-timeout=9s', '--kubeconfig=k', '--healthz-port=0', '--workers=3'],
@@ -140,7 +140,7 @@ describe('the file and the flags', () => {
     ]);
   });
 
-  test('the name of the node and the log are the flags’, and the file’s where they are silent', () => {
+  test('flags decide the name of the node and the log, and the file where they say nothing', () => {
     const file = `${HEAD}hostnameOverride: from-file\nlogging: {verbosity: 3, format: json}\n`;
     const fromFile = runOf(file).config;
     assert.equal(fromFile.hostnameOverride, 'from-file');
@@ -151,7 +151,7 @@ describe('the file and the flags', () => {
     assert.deepEqual(warnings, []);
   });
 
-  test('a field without effect that is not at its default is told with its path', () => {
+  test('a field without effect that is not at its default is named in a warning with its path', () => {
     const { warnings } = runOf(`${HEAD}ipvs: {scheduler: rr, syncPeriod: 30s}\nwinkernel: {enableDSR: true}\n`);
     assert.deepEqual(warnings, [
       'Accepted, but without effect in this proxy: --config /etc/kp:3: ipvs.scheduler (ipvs mode), ' +

@@ -68,7 +68,7 @@ describe('an operator on the node', { timeout: 900_000 }, () => {
     assert.match(stderr, /^kube-userspace-proxy list: .* may be opened by root only; run this as root\n$/);
   });
 
-  test('is told which process runs, and may pipe a list to head', async () => {
+  test('sees which process runs, and may pipe a list to head', async () => {
     const { stdout } = await run('version', '-o', 'json');
     assert.equal(JSON.parse(stdout).proxy.pid, pid);
     for (const name of ['a', 'b', 'c']) {
@@ -129,7 +129,7 @@ describe('an operator on the node', { timeout: 900_000 }, () => {
     assert.equal((await run('undrain', endpoint)).stdout, `${endpoint} gets new connections again.\n`);
   });
 
-  test('waits for connections that the counters of no Service have any more', async () => {
+  test('waits for connections that no counters of a Service include any more', async () => {
     const served = { name: 'left', ports: [{ port: 80, target: TCP.echo }], endpoints: [ONE] };
     const left = await environment.serve(served);
     const endpoint = `${ONE}:${TCP.echo}`;

@@ -68,7 +68,7 @@ describe(`drained endpoints, on iptables-${FLAVOUR}`, { timeout: 900_000 }, () =
     });
   }
 
-  test('get nobody new, in any Service, and keep whom they have; those of other ports go on', async () => {
+  test('get no new connections in any Service and keep those they have; other ports are not affected', async () => {
     const [web, other] = [await serve('web', POD_ADDRESSES), await serve('other', [ONE])];
     const echo = await environment.serve({ name: 'echo', ports: [{ port: HTTP, target: TCP.echo }], endpoints: [ONE] });
     await until(web.host, ['pod-1', 'pod-2', 'pod-3']);
@@ -85,7 +85,7 @@ describe(`drained endpoints, on iptables-${FLAVOUR}`, { timeout: 900_000 }, () =
     await client.call('reset', { connection });
   });
 
-  test('let the UDP answer arrive that is under way, and do not keep a client that never changes its port', async () => {
+  test('deliver a UDP answer under way, and lose a client that never changes its port', async () => {
     const [pod, other] = environment.pods;
     const server = await pod.call('udpOpen', { port: HELD });
     await other.serve(HELD, 'udp-name');
@@ -116,7 +116,7 @@ describe(`drained endpoints, on iptables-${FLAVOUR}`, { timeout: 900_000 }, () =
     await pod.call('udpClose', { socket: server.socket });
   });
 
-  test('that are all of a Service make it refuse at once, at every address, until one is back', async () => {
+  test('that are all of a Service make it refuse at once, at every address, until one is undrained', async () => {
     const nodePort = environment.nodePort();
     const { host } = await serve('all', POD_ADDRESSES.slice(0, 2), { nodePort });
     await until(host, ['pod-1', 'pod-2']);

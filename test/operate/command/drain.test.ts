@@ -132,7 +132,7 @@ describe('drain', () => {
     assert.deepEqual(proxy.asked, []);
   });
 
-  test('prints no name that a terminal obeys', async () => {
+  test('prints no control characters of a name', async () => {
     const { printed } = await drained(new FakeProxy({ 'default/\u001b[2J': 1 }));
     assert.ok(!printed.includes('\u001b'));
   });

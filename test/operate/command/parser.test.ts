@@ -62,7 +62,7 @@ describe('a command gets what follows its name', () => {
   }
 });
 
-describe('what nobody knows is refused in one sentence', () => {
+describe('unknown words are refused in one sentence', () => {
   const cases: readonly (readonly [argv: string, complaint: RegExp])[] = [
     ['find --namspace a', /^unknown flag "--namspace": did you mean --namespace\?$/],
     ['find -x', /^unknown flag "-x": see --help for those there are$/],
@@ -176,7 +176,7 @@ describe('the program', () => {
     assert.equal((await run(['-v', '4'])).exit, 101);
   });
 
-  test('says in one line what a command could not do, which no terminal obeys', async () => {
+  test('reports a failure in one line without control characters', async () => {
     const failed = await run(['say', 'hello'], async (_, { out }) => {
       out('hello\n');
       throw new Error('not \u001b[31mthere\nat all');

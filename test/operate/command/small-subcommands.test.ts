@@ -50,7 +50,7 @@ describe('log-level', () => {
 });
 
 describe('undrain', () => {
-  test('gives an endpoint back, and says when there was nothing to do', async (t) => {
+  test('undrains an endpoint, and says when there was nothing to do', async (t) => {
     const { operations, path } = await served(t);
     operations.drained.add('10.244.0.1:8080');
     const once = () => run(UNDRAIN, '10.244.0.1:8080', '--control-socket', path);
@@ -74,7 +74,7 @@ describe('version', () => {
     });
   });
 
-  test('has no character that a terminal obeys', async (t) => {
+  test('has no control characters', async (t) => {
     const view = new FakeView();
     const strange = { version: '1\u001b]0;x\u0007', nodeVersion: 'v\u009b2J', engine: '\u202e' as 'fast' };
     view.nodeChanges = strange;
@@ -87,7 +87,7 @@ describe('version', () => {
     assert.deepEqual(JSON.parse(json.printed).proxy, { ...strange, pid: 4711 });
   });
 
-  test('is said without a proxy, too', async () => {
+  test('is shown without a proxy, too', async () => {
     const { exit, printed } = await run(SHOW_VERSION, '--control-socket', '/nowhere/control.sock');
     assert.equal(exit, 0);
     assert.match(

@@ -40,7 +40,7 @@ async function listed(argv: string): Promise<string[]> {
 }
 
 describe('list', () => {
-  test('says of what program and node it is the list', async () => {
+  test('shows the version of the program and the node', async () => {
     const run = new Run();
     assert.equal(await run.list('-n'), 0);
     assert.match(
@@ -50,7 +50,7 @@ describe('list', () => {
     assert.deepEqual(run.names, ['default/web:http', 'kube-system/dns:dns', 'shop/empty']);
   });
 
-  test('asks the program that it was pointed at', async () => {
+  test('asks the program at the given control socket', async () => {
     const run = new Run();
     await run.list('--control-socket /somewhere/control.sock');
     assert.deepEqual(run.asked, ['/somewhere/control.sock']);
@@ -88,7 +88,7 @@ describe('list', () => {
     });
   }
 
-  test('says nothing beside the list when all is well', async () => {
+  test('warns of nothing when all is well', async () => {
     const run = new Run();
     await run.list('');
     assert.equal(run.terminal.complained, '');
@@ -119,7 +119,7 @@ describe('list', () => {
     assert.equal(await new Run().list('', new FakeView({ services: 0 })), 0);
   });
 
-  test('asks for endpoints only where it shows them', async () => {
+  test('requests endpoints only where it shows them', async () => {
     const filters: (ServiceFilter | undefined)[] = [];
     const view = new FakeView();
     const services = view.services.bind(view);
@@ -164,7 +164,7 @@ describe('list', () => {
 /** Text that whoever serves the socket has made up. */
 const STRANGE = '1\u001b]0;x\u0007\u202e';
 
-test('the tables have no character that a terminal obeys, whoever answers', async () => {
+test('the tables have no control characters, whatever the answer', async () => {
   const view = new FakeView();
   view.nodeChanges = { version: STRANGE, nodeName: STRANGE };
   const [service] = view.services() as Iterable<ServiceView>;

@@ -40,7 +40,7 @@ describe('the list of Services', () => {
     );
   });
 
-  test('gives weight 0 to what gets no new connections, and a dash where nobody counts', () => {
+  test('shows weight 0 for endpoints without new connections, and a dash where nothing is counted', () => {
     const endpoints = [
       endpoint('10.244.0.1', { state: 'draining' }),
       endpoint('10.244.0.2', { state: 'drained' }),
@@ -146,7 +146,7 @@ describe('the list of Services', () => {
 });
 
 describe('the statistics', () => {
-  test('have the layout of ipvsadm; packets nobody counts', () => {
+  test('have the layout of ipvsadm; packets are not counted', () => {
     const stats = { ...options, layout: 'stats' } as const;
     assert.deepEqual(
       [...headerLines(stats), ...serviceLines(dns, stats)],

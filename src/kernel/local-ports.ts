@@ -48,8 +48,8 @@ function readSetting(name: string): string | undefined {
 /** The states of receiving sockets in /proc/net: TCP_LISTEN; and for UDP, unconnected. */
 const RECEIVES: Readonly<Record<ProxiedProtocol, string>> = { TCP: '0A', UDP: '07' };
 
-/** `sl local_address rem_address st …`, in upper case hexadecimal. */
-const LINE = /^\s*\d+: ([0-9A-F]{8,32}:[0-9A-F]{4}) \S+ ([0-9A-F]{2}) /;
+/** `sl local_address rem_address st queues timer retransmits uid timeout inode …`, addresses in hexadecimal. */
+const LINE = /^\s*\d+: ([0-9A-F]{8,32}:[0-9A-F]{4}) \S+ ([0-9A-F]{2}) \S+ \S+ \S+\s+\d+\s+\d+ (\d+) /;
 
 /** One change may query many times. */
 const VALID_MS = 1_000;
@@ -79,17 +79,17 @@ export class ListeningSockets {
     if (known !== undefined && now < known.untilMs) return known.sockets;
     const file = protocol.toLowerCase();
     const tables = [file, `${file}6`].map((name) => readTable(`/proc/net/${name}`, protocol));
-    const sockets = new Set(tables.flatMap((table) => [...receiving(table, protocol)]));
+    const sockets = new Set(tables.flatMap((table) => [...receiving(table, protocol)].map(({ local }) => local)));
     this.#known.set(protocol, { sockets, untilMs: now + VALID_MS });
     return sockets;
   }
 }
 
-/** The local addresses of a table's receiving sockets, in the kernel's notation. */
-export function* receiving(table: string, protocol: ProxiedProtocol): Generator<string> {
+/** A table's receiving sockets: their local addresses in the kernel's notation, and their inodes. */
+export function* receiving(table: string, protocol: ProxiedProtocol): Generator<{ local: string; inode: string }> {
   for (const line of table.split('\n')) {
-    const [, local, state] = LINE.exec(line) ?? [];
-    if (local !== undefined && state === RECEIVES[protocol]) yield local;
+    const [, local, state, inode] = LINE.exec(line) ?? [];
+    if (local !== undefined && inode !== undefined && state === RECEIVES[protocol]) yield { local, inode };
   }
 }
 

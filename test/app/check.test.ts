@@ -154,7 +154,7 @@ describe('check', () => {
       // Other reviews than these have no answer in this server, which is a warning.
       const { out } = await run(...kubeconfig(), ...MODEST);
       assert.match(out, /^ok {4}Services {7}1 Service with 1 port$/m);
-      const line = `warn  NodePorts      a program listens at ${port}/TCP, the NodePort of shop/web: `;
+      const line = `warn  NodePorts      node (${process.pid}) listens at ${port}/TCP, the NodePort of shop/web: `;
       assert.ok(out.includes(line), out);
       const writes = api.requests.filter(({ method }) => method !== 'GET').map(({ url }) => url.pathname);
       assert.deepEqual([...new Set(writes)], ['/apis/authorization.k8s.io/v1/selfsubjectaccessreviews']);

@@ -69,11 +69,13 @@ test('an answer holds for a second', async () => {
 });
 
 test('the kernel’s spelling of IPv6 is understood', () => {
+  const rest = '00000000:00000000 00:00000000 00000000     0        0 1717 1';
+  const local = 'B80D0120000000000000000001000000';
   const table = [
     '  sl  local_address                         remote_address                        st tx_queue rx_queue',
-    '   0: B80D0120000000000000000001000000:0050 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000',
-    '   1: B80D0120000000000000000001000000:0051 B80D0120000000000000000002000000:0050 01 00000000:00000000 00:00000000',
+    `   0: ${local}:0050 00000000000000000000000000000000:0000 0A ${rest}`,
+    `   1: ${local}:0051 B80D0120000000000000000002000000:0050 01 ${rest}`,
     'nonsense',
   ].join('\n');
-  assert.deepEqual([...receiving(table, 'TCP')], ['B80D0120000000000000000001000000:0050']);
+  assert.deepEqual([...receiving(table, 'TCP')], [{ local: `${local}:0050`, inode: '1717' }]);
 });

@@ -20,7 +20,7 @@ export interface HostProcess {
 /** `30080/TCP`: at any address. */
 export type SocketPort = `${number}/${ProxiedProtocol}`;
 
-/** All that the checks see of this machine. Tests have another one. */
+/** All that the checks see of this machine. */
 export type Machine = ReturnType<typeof thisMachine>;
 
 /** `undefined` also for a file that holds no whole number, such as `max` in cgroups. */
@@ -33,7 +33,7 @@ export function thisMachine(exec: Exec, clock: Clock) {
   const sockets = new ListeningSockets(clock);
   const isListening = (address: Address, port: number, protocol: ProxiedProtocol) =>
     sockets.isListening(address, port, protocol);
-  return { exec, read, isWritable, interfaces, neighbours, servingProxy, tryToBind, isListening, listeners };
+  return { exec, read, isWritable, interfaces, neighbours, servingProxy, tryToBind, isListening, listeners, ownersOf };
 }
 
 /** The text of a file below `/proc` or `/sys`; `undefined` where it cannot be read. */
@@ -63,10 +63,7 @@ function interfaces(): readonly string[] {
 /** Other processes that can be seen and share our network. */
 function neighbours(): readonly HostProcess[] {
   const ours = linkOf('/proc/self/ns/net');
-  const pids = readdirSync('/proc')
-    .filter((name) => /^\d+$/.test(name))
-    .map(Number);
-  return pids.flatMap((pid) => {
+  return pids().flatMap((pid) => {
     if (pid === process.pid || linkOf(`/proc/${pid}/ns/net`) !== ours) return [];
     return processOf(pid) ?? [];
   });
@@ -89,15 +86,48 @@ function tryToBind({ address, port }: Endpoint): Promise<string | undefined> {
 
 /** Every port at which a program receives. */
 function listeners(): ReadonlySet<SocketPort> {
-  const found = new Set<SocketPort>();
+  return new Set(receivers().values());
+}
+
+/** `nginx (1234)`: the program that receives at each of these ports. Ports whose process is not visible are absent. */
+function ownersOf(ports: ReadonlySet<SocketPort>): ReadonlyMap<SocketPort, string> {
+  const portOf = new Map([...receivers()].filter(([, port]) => ports.has(port)));
+  const owners = new Map<SocketPort, string>();
+  for (const pid of portOf.size === 0 ? [] : pids()) {
+    for (const fd of list(`/proc/${pid}/fd`)) {
+      const port = portOf.get(linkOf(`/proc/${pid}/fd/${fd}`) ?? '');
+      if (port !== undefined && !owners.has(port)) owners.set(port, `${processOf(pid)?.name} (${pid})`);
+    }
+  }
+  return owners;
+}
+
+/** The port of each receiving socket. The keys are `socket:[inode]`, as in the links of /proc/PID/fd. */
+function receivers(): ReadonlyMap<string, SocketPort> {
+  const found = new Map<string, SocketPort>();
   for (const protocol of ['TCP', 'UDP'] as const) {
     for (const file of [protocol.toLowerCase(), `${protocol.toLowerCase()}6`]) {
-      for (const local of receiving(readTable(`/proc/net/${file}`, protocol), protocol)) {
-        found.add(`${Number.parseInt(local.slice(local.lastIndexOf(':') + 1), 16)}/${protocol}`);
+      for (const { local, inode } of receiving(readTable(`/proc/net/${file}`, protocol), protocol)) {
+        found.set(`socket:[${inode}]`, `${Number.parseInt(local.slice(local.lastIndexOf(':') + 1), 16)}/${protocol}`);
       }
     }
   }
   return found;
+}
+
+function pids(): readonly number[] {
+  return list('/proc')
+    .filter((name) => /^\d+$/.test(name))
+    .map(Number);
+}
+
+/** Empty for a process that has ended or belongs to another user. */
+function list(path: string): readonly string[] {
+  try {
+    return readdirSync(path);
+  } catch {
+    return [];
+  }
 }
 
 function processOf(pid: number): HostProcess | undefined {

@@ -5,7 +5,7 @@ import { endpointName } from '../../model/endpoint.ts';
 import type { Service } from '../../model/service.ts';
 import type { ProxiedProtocol } from '../../model/service-port.ts';
 import { counted, type Finding, fail, ok, warn } from './finding.ts';
-import type { Machine } from './machine.ts';
+import type { Machine, SocketPort } from './machine.ts';
 
 type Servers = Pick<Config, 'healthzAddress' | 'metricsAddress' | 'bindAddressHardFail'>;
 
@@ -23,7 +23,9 @@ export async function checkListenAddresses(machine: Machine, config: Servers): P
     } else if (err === 'EADDRINUSE' && (await machine.servingProxy()) !== undefined) {
       findings.push(ok(`${what} is in use, and a proxy of this program runs here`));
     } else {
-      const why = err === 'EADDRINUSE' ? 'is taken by another program' : `cannot be listened on: ${err}`;
+      const port: SocketPort = `${at.port}/TCP`;
+      const owner = () => machine.ownersOf(new Set([port])).get(port) ?? 'another program';
+      const why = err === 'EADDRINUSE' ? `is taken by ${owner()}` : `cannot be listened on: ${err}`;
       findings.push(bad(`${what} ${why}`, `stop that program (ss -lntp), or change --${server}-bind-address`));
     }
   }
@@ -111,7 +113,7 @@ const SHOWN = 10;
 
 /** Ports of this node that belong to Services, and at which another program listens. */
 export async function checkNodePorts(
-  machine: Pick<Machine, 'listeners' | 'isListening' | 'servingProxy'>,
+  machine: Pick<Machine, 'listeners' | 'ownersOf' | 'isListening' | 'servingProxy'>,
   node: NodeAddresses,
   services: readonly Service[],
 ): Promise<readonly Finding[]> {
@@ -126,9 +128,13 @@ export async function checkNodePorts(
   if (clashes.length === 0) {
     return claims.length === 0 ? [] : [ok(`no other program listens at ${counted(claims.length, 'port')} of Services`)];
   }
-  const findings = clashes
-    .slice(0, SHOWN)
-    .map(({ what, effect }) => warn(`a program listens at ${what}: ${effect}`, 'give one of the two another port'));
+  const portOf = ({ port, protocol }: Claim): SocketPort => `${port}/${protocol}`;
+  const shown = clashes.slice(0, SHOWN);
+  const owners = machine.ownersOf(new Set(shown.map(portOf)));
+  const findings = shown.map((claim) => {
+    const owner = owners.get(portOf(claim)) ?? 'a program';
+    return warn(`${owner} listens at ${claim.what}: ${claim.effect}`, 'give one of the two another port');
+  });
   const more = clashes.length - SHOWN;
   if (more <= 0) return findings;
   return [...findings, warn(`programs listen at ${counted(more, 'more port')} of Services`, 'see to these first')];

@@ -126,8 +126,8 @@ describe(`check on a node with iptables-${FLAVOUR}`, () => {
       const { code, line } = await check();
       assert.equal(code, 0);
       line(/^warn {2}other proxies {2}the tables .* have 1 chain of kube-proxy, .* → kube-userspace-proxy --cleanup/);
-      line(/^warn {2}addresses {6}the healthz address .* is taken by another program/);
-      line(/^warn {2}NodePorts {6}a program listens at 30080\/TCP, the NodePort of test\/web: /);
+      line(/^warn {2}addresses {6}the healthz address .* is taken by node \(\d+\)/);
+      line(/^warn {2}NodePorts {6}node \(\d+\) listens at 30080\/TCP, the NodePort of test\/web: /);
       assert.equal((await check(['--bind-address-hard-fail'])).code, 1);
     } finally {
       for (const program of programs) program.kill('SIGKILL');

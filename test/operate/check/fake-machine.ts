@@ -24,6 +24,7 @@ export function fakeMachine({ files = {}, program = () => undefined, ...others }
     tryToBind: async () => undefined,
     isListening: () => false,
     listeners: () => new Set(),
+    ownersOf: () => new Map(),
     ...others,
   };
 }

@@ -11,7 +11,7 @@ import { address } from '../../rules/fixtures.ts';
 const machine = thisMachine(async () => ({ outcome: 'missing' }), systemClock);
 const LOOPBACK = address('127.0.0.1');
 
-test('ports at which programs receive are found, over both protocols', async () => {
+test('ports at which programs receive are found with their processes, over both protocols', async () => {
   const server = createServer().listen(await freePort(), '127.0.0.1');
   await once(server, 'listening');
   const socket = createSocket('udp6').bind(0);
@@ -19,6 +19,11 @@ test('ports at which programs receive are found, over both protocols', async () 
   const { port } = server.address() as { port: number };
   const ports: readonly SocketPort[] = [`${port}/TCP`, `${socket.address().port}/UDP`];
   assert.ok(ports.every((each) => machine.listeners().has(each)));
+  const owners = machine.ownersOf(new Set(ports));
+  assert.deepEqual(
+    ports.map((each) => owners.get(each)),
+    ports.map(() => `node (${process.pid})`),
+  );
   assert.equal(await machine.tryToBind({ address: LOOPBACK, port }), 'EADDRINUSE');
   await Promise.all([new Promise((resolve) => server.close(resolve)), new Promise<void>((done) => socket.close(done))]);
 });

@@ -21,10 +21,11 @@ function ports(...nodePorts: readonly number[]): Pick<Service, 'ports'> {
 }
 
 describe('addresses of the HTTP servers', () => {
-  const check = async (err: string | undefined, { isServed = false, isHard = false } = {}) => {
+  const check = async (err: string | undefined, { isServed = false, isHard = false, owner = '' } = {}) => {
     const config = { healthzAddress: { address: NODE, port: 10_256 }, metricsAddress: undefined };
     const servingProxy = async () => (isServed ? { pid: 7, uid: 0 } : undefined);
-    const machine = fakeMachine({ tryToBind: async () => err, servingProxy });
+    const ownersOf = () => new Map<SocketPort, string>(owner === '' ? [] : [['10256/TCP', owner]]);
+    const machine = fakeMachine({ tryToBind: async () => err, servingProxy, ownersOf });
     return linesOf(await checkListenAddresses(machine, { ...config, bindAddressHardFail: isHard }))[0]!;
   };
 
@@ -35,7 +36,10 @@ describe('addresses of the HTTP servers', () => {
 
   test('that others have prevent no Service, unless the flags say so', async () => {
     assert.match(await check('EADDRINUSE'), /^warn: .* is taken by another program → .*ss -lntp/);
-    assert.match(await check('EADDRINUSE', { isHard: true }), /^fail: /);
+    assert.match(
+      await check('EADDRINUSE', { isHard: true, owner: 'nginx (7)' }),
+      /^fail: .* is taken by nginx \(7\) → /,
+    );
     assert.match(await check('EADDRNOTAVAIL', { isServed: true }), /^warn: .* cannot be listened on: EADDRNOTAVAIL → /);
   });
 });
@@ -105,6 +109,7 @@ describe('ports of Services on this node', () => {
         return at === NODE;
       },
       listeners: () => new Set(taken),
+      ownersOf: (ports) => new Map(ports.has('30080/TCP') ? [['30080/TCP', 'nginx (7)']] : []),
       servingProxy: async () => (isServed ? { pid: 7, uid: 0 } : undefined),
     });
     return linesOf(await checkNodePorts(machine, { all: [address('127.0.0.1'), NODE], nodePorts }, services));
@@ -113,7 +118,7 @@ describe('ports of Services on this node', () => {
 
   test('a NodePort takes the clients of a program that listens there', async () => {
     assert.deepEqual(await check([service('shop/web', ports(30_080))]), [
-      'warn: a program listens at 30080/TCP, the NodePort of shop/web: the rules take its packets, so its clients ' +
+      'warn: nginx (7) listens at 30080/TCP, the NodePort of shop/web: the rules take its packets, so its clients ' +
         'get the Service instead → give one of the two another port',
     ]);
     assert.deepEqual(await check([service('shop/web', ports(30_070))]), [FINE]);
@@ -124,7 +129,10 @@ describe('ports of Services on this node', () => {
 
   test('health check node ports are for the proxy, which may hold them already', async () => {
     const services = [service('shop/web', { ...ports(0), healthCheckNodePort: 30_080 })];
-    assert.match((await check(services))[0]!, /^warn: a program listens at 30080\/TCP, the health check node port of/);
+    assert.match(
+      (await check(services))[0]!,
+      /^warn: nginx \(7\) listens at 30080\/TCP, the health check node port of/,
+    );
     assert.deepEqual(await check(services, { isServed: true }), [FINE]);
   });
 

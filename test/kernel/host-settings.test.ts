@@ -66,32 +66,20 @@ describe('setting numbers of the kernel', () => {
     return join(directory, name);
   };
 
-  test('one that is as it should be, or above its floor, is left alone', () => {
-    const same = fileWith('same', '5\n');
-    const above = fileWith('above', '9\n');
+  test('writes only numbers that differ, and never lowers one that is only a floor', () => {
     const log = new RecordingLog();
-    setKernelNumbers(
-      [
-        { path: same, value: 5 },
-        { path: above, value: 5, isFloor: true },
-      ],
-      log,
-    );
-    assert.deepEqual([readFileSync(same, 'utf8'), readFileSync(above, 'utf8')], ['5\n', '9\n']);
-    assert.deepEqual(log.lines, []);
-  });
-
-  test('others are set', () => {
-    const above = fileWith('lowered', '9\n');
-    const below = fileWith('raised', '4\n');
-    setKernelNumbers(
-      [
-        { path: above, value: 5 },
-        { path: below, value: 5, isFloor: true },
-      ],
-      new RecordingLog(),
-    );
-    assert.deepEqual([readFileSync(above, 'utf8'), readFileSync(below, 'utf8')], ['5', '5']);
+    const cases: readonly (readonly [text: string, isFloor: boolean, after: string])[] = [
+      ['5\n', false, '5\n'],
+      ['9\n', true, '9\n'],
+      ['9\n', false, '5'],
+      ['4\n', true, '5'],
+    ];
+    for (const [index, [text, isFloor, after]] of cases.entries()) {
+      const path = fileWith(`number-${index}`, text);
+      setKernelNumbers([{ path, value: 5, ...(isFloor && { isFloor }) }], log);
+      assert.equal(readFileSync(path, 'utf8'), after);
+    }
+    assert.deepEqual(log.of('warn'), []);
   });
 
   test('one warning names all that the kernel refuses, and the rest is set', () => {

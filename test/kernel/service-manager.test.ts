@@ -13,7 +13,7 @@ const FED = 'WATCHDOG=1';
 const PID = 42;
 /** More datagrams than any queue takes (`net.unix.max_dgram_qlen`). */
 const QUEUE = 10_000;
-/** That of a predecessor. */
+/** The predecessor's. */
 const OTHER_PID = 41;
 /** What systemd sets for `WatchdogSec=60`. */
 const WATCHED = { WATCHDOG_USEC: '60000000', WATCHDOG_PID: String(PID) };
@@ -109,7 +109,7 @@ describe('the watchdog', () => {
     assert.deepEqual(socket.lines, ['READY=1', FED, socket.lines[2], 'READY=1', FED, FED, 'STOPPING=1']);
   });
 
-  test('without a listener, the failure is logged once, and feeding is retried', async (t) => {
+  test('is fed again when systemd listens again; the failure is logged once', async (t) => {
     const path = socketPath(t);
     const { manager: systemd, log, clock } = manager(path, WATCHED);
     await systemd.ready();
@@ -117,7 +117,7 @@ describe('the watchdog', () => {
     assert.equal(log.of('warn').length, 1);
     const socket = await listen(t, path);
     clock.advance(20_000);
-    await until('it to be heard of', () => socket.lines.length === 1);
+    await until('it to arrive', () => socket.lines.length === 1);
     assert.deepEqual(socket.lines, [FED]);
     assert.equal(log.of('warn').length, 1);
   });
@@ -136,19 +136,19 @@ test('a busy systemd receives everything in the end', async (t) => {
   const socket = await listen(t);
   const { manager: systemd, log, clock } = manager(socket.path);
   await socket.pause();
-  let told = 0;
-  const telling: Promise<void>[] = [];
+  let sent = 0;
+  const sending: Promise<void>[] = [];
   // More than its queue takes.
   while (clock.pendingTimers === 0) {
-    assert.ok(told < QUEUE, 'it waits');
-    telling.push(systemd.successor(telling.length).then(() => void told++));
-    await until('it to be told, or wait', () => told === telling.length || clock.pendingTimers === 1);
+    assert.ok(sent < QUEUE, 'it waits');
+    sending.push(systemd.successor(sending.length).then(() => void sent++));
+    await until('it to be sent, or wait', () => sent === sending.length || clock.pendingTimers === 1);
   }
   socket.resume();
-  await until('it to read', () => socket.lines.length === told);
+  await until('it to read', () => socket.lines.length === sent);
   clock.advance(20);
-  await Promise.all(telling);
-  await until('the last to arrive', () => socket.lines.length === telling.length);
+  await Promise.all(sending);
+  await until('the last to arrive', () => socket.lines.length === sending.length);
   assert.deepEqual(log.lines, []);
 });
 
@@ -156,10 +156,10 @@ test('after two seconds a busy systemd is given up', async (t) => {
   const socket = await listen(t);
   const { manager: systemd, log, clock } = manager(socket.path);
   await socket.pause();
-  for (let told = 0, tried = 1; clock.pendingTimers === 0; tried++) {
-    assert.ok(told < QUEUE, 'it waits');
-    void systemd.ready().then(() => told++);
-    await until('it to be told, or wait', () => told === tried || clock.pendingTimers === 1);
+  for (let sent = 0, tried = 1; clock.pendingTimers === 0; tried++) {
+    assert.ok(sent < QUEUE, 'it waits');
+    void systemd.ready().then(() => sent++);
+    await until('it to be sent, or wait', () => sent === tried || clock.pendingTimers === 1);
   }
   for (let passedMs = 0; passedMs < 2_000; passedMs += 20) {
     clock.advance(20);
@@ -172,25 +172,19 @@ test('after two seconds a busy systemd is given up', async (t) => {
 const FIRST = { pid: 42, isSuccessor: false };
 const SUCCESSOR = { pid: 43, isSuccessor: true };
 
-test('a third of the time after which systemd acts', () => {
-  assert.equal(watchdogPeriodMs({ WATCHDOG_USEC: '60000000', WATCHDOG_PID: '42' }, FIRST), 20_000);
-  assert.equal(watchdogPeriodMs({ WATCHDOG_USEC: '3000000' }, FIRST), 1000);
-});
-
-test('never so long that the timer would overflow', () => {
-  const period = watchdogPeriodMs({ WATCHDOG_USEC: '18446744073709551614' }, FIRST)!;
-  assert.ok(period < 2 ** 31, `${period}`);
-});
-
-test('the watchdog of the named process applies to it and its successors; without a name, to all', () => {
+test('the watchdog period is a third of the timeout, in processes that systemd watches', () => {
   const named = { WATCHDOG_USEC: '3000000', WATCHDOG_PID: '42' };
   assert.equal(watchdogPeriodMs(named, FIRST), 1000);
   assert.equal(watchdogPeriodMs(named, SUCCESSOR), 1000);
   assert.equal(watchdogPeriodMs(named, { pid: 43, isSuccessor: false }), undefined);
-  assert.equal(watchdogPeriodMs({ ...named, WATCHDOG_PID: '' }, { pid: 43, isSuccessor: false }), 1000);
+  for (const pid of [{}, { WATCHDOG_PID: '' }]) {
+    assert.equal(watchdogPeriodMs({ WATCHDOG_USEC: '3000000', ...pid }, { pid: 43, isSuccessor: false }), 1000);
+  }
+  const longest = watchdogPeriodMs({ WATCHDOG_USEC: '18446744073709551614' }, FIRST)!;
+  assert.ok(longest < 2 ** 31, 'Node fires a longer timer at once');
 });
 
-test('none where there is no watchdog, or none that can be understood', () => {
+test('without a valid WATCHDOG_USEC there is no watchdog', () => {
   for (const text of [undefined, '', '0', '-1', '1e6', '1.5', '10s', ' 1', '0x10']) {
     const env = text === undefined ? {} : { WATCHDOG_USEC: text };
     for (const process of [FIRST, SUCCESSOR]) assert.equal(watchdogPeriodMs(env, process), undefined, text);

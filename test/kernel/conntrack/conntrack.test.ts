@@ -11,26 +11,20 @@ import { after, afterEach, before, describe, type TestContext, test } from 'node
 import { allLocalAddresses as localAddresses } from '../../../src/kernel/addresses.ts';
 import { NetlinkConntrack } from '../../../src/kernel/conntrack/conntrack.ts';
 import { deleteStaleEntries, dumpRequest } from '../../../src/kernel/conntrack/ctnetlink.ts';
-import type { Address, IpFamily } from '../../../src/model/address.ts';
+import { type Address, addressBytes, type IpFamily } from '../../../src/model/address.ts';
 import type { UdpFlows } from '../../../src/model/conntrack.ts';
+import { endpointName } from '../../../src/model/endpoint.ts';
 import { dumpNetfilter } from '../../../src/sys/netlink.ts';
 import { RecordingLog } from '../../fakes/recording-log.ts';
 import { PATIENCE_MS, waitFor } from '../../netns/wait.ts';
+import { address as ip } from '../../rules/fixtures.ts';
 
 const FAMILIES: readonly IpFamily[] = ['IPv4', 'IPv6'];
 
 /** The node itself, a Service's address, and a host that the node sends packets to. */
-const ADDRESSES: Record<IpFamily, Record<'node' | 'vip' | 'foreign', Address>> = {
-  IPv4: {
-    node: '192.168.50.10' as Address,
-    vip: '10.96.0.10' as Address,
-    foreign: '203.0.113.9' as Address,
-  },
-  IPv6: {
-    node: 'fd00:50::10' as Address,
-    vip: 'fd00:96::a' as Address,
-    foreign: '2001:db8::9' as Address,
-  },
+const ADDRESSES = {
+  IPv4: { node: ip('192.168.50.10'), vip: ip('10.96.0.10'), foreign: ip('203.0.113.9') },
+  IPv6: { node: ip('fd00:50::10'), vip: ip('fd00:96::a'), foreign: ip('2001:db8::9') },
 };
 
 function run(program: string, ...args: readonly string[]): string {
@@ -64,14 +58,11 @@ function entries(...parts: readonly string[]): string[] {
 /** How the kernel prints an address: IPv6 in full. */
 function inFull(address: Address): string {
   if (!address.includes(':')) return address;
-  const [head = '', tail = ''] = address.split('::');
-  const groups = (text: string) => text.split(':').filter(Boolean);
-  const missing = 8 - groups(head).length - groups(tail).length;
-  const all = [...groups(head), ...new Array<string>(missing).fill('0'), ...groups(tail)];
-  return all.map((group) => group.padStart(4, '0')).join(':');
+  const hex = Buffer.from(addressBytes(address)).toString('hex');
+  return (hex.match(/.{4}/g) ?? []).join(':');
 }
 
-/** A UDP socket that goes with the test. */
+/** A UDP socket that is closed after the test. */
 async function udpSocket(t: TestContext, family: IpFamily, port = 0): Promise<Socket> {
   const socket = createSocket({ type: family === 'IPv4' ? 'udp4' : 'udp6', sendBufferSize: 4 << 20 });
   socket.on('error', () => {});
@@ -109,33 +100,19 @@ before(() => {
 
 after(() => rmSync(temporary, { recursive: true }));
 
-/** A Service port's listener, and the rule that leads the node's own packets to it. */
-class Redirection {
-  readonly localPort: number;
-  readonly #iptables: string;
-  readonly #family: IpFamily;
-
-  private constructor(iptables: string, family: IpFamily, localPort: number) {
-    this.#iptables = iptables;
-    this.#family = family;
-    this.localPort = localPort;
-  }
-
-  static async listen(t: TestContext, flavour: string, family: IpFamily): Promise<Redirection> {
-    const listener = await udpSocket(t, family);
-    listener.on('message', (_text, client) => listener.send('served', client.port, client.address));
-    return new Redirection(iptables(flavour, family), family, listener.address().port);
-  }
-
-  install(...match: readonly string[]): void {
-    const { node } = ADDRESSES[this.#family];
-    const target = `${this.#family === 'IPv4' ? node : `[${node}]`}:${this.localPort}`;
-    run(this.#iptables, ...NAT, '-A', 'OUTPUT', '-p', 'udp', ...match, '-j', 'DNAT', '--to-destination', target);
-  }
-
-  uninstall(): void {
-    run(this.#iptables, ...NAT, '-F', 'OUTPUT');
-  }
+/** A Service port's listener, and the rule that redirects the node's own packets to it. */
+async function redirection(t: TestContext, flavour: string, family: IpFamily) {
+  const listener = await udpSocket(t, family);
+  listener.on('message', (_text, client) => listener.send('served', client.port, client.address));
+  const localPort = listener.address().port;
+  const tool = iptables(flavour, family);
+  const target = endpointName({ address: ADDRESSES[family].node, port: localPort });
+  return {
+    localPort,
+    install: (...match: readonly string[]) =>
+      run(tool, ...NAT, '-A', 'OUTPUT', '-p', 'udp', ...match, '-j', 'DNAT', '--to-destination', target),
+    uninstall: () => run(tool, ...NAT, '-F', 'OUTPUT'),
+  };
 }
 
 /** Asks once. Returns whether an answer from this address and port came in time. */
@@ -170,61 +147,60 @@ for (const { flavour, family } of CASES) {
     });
 
     test('a client with a fixed port that asked before there were rules is served afterwards', async (t) => {
-      const redirection = await Redirection.listen(t, flavour, family);
+      const listener = await redirection(t, flavour, family);
       const client = await udpSocket(t, family, FIXED_PORT);
       await assertNotServed(client, vip, 53);
-      redirection.install('-d', vip, '--dport', '53');
+      listener.install('-d', vip, '--dport', '53');
       await assertNotServed(client, vip, 53, 'the old entry should decide');
 
-      const flows: UdpFlows[] = [{ destination: vip, port: 53, keepLocalPort: redirection.localPort }];
+      const flows: UdpFlows[] = [{ destination: vip, port: 53, keepLocalPort: listener.localPort }];
       assert.equal(await conntrack.deleteUdp(flows), 1);
       await assertServed(client, vip, 53);
       assert.equal(await conntrack.deleteUdp(flows), 0, 'an entry that is right should stay');
       await assertServed(client, vip, 53);
     });
 
-    test('a client is not led to the local port of a Service port that went or moved', async (t) => {
-      const before = await Redirection.listen(t, flavour, family);
-      const after = await Redirection.listen(t, flavour, family);
+    test('no client is sent to the local port of a Service port that was removed or got another one', async (t) => {
+      const before = await redirection(t, flavour, family);
+      const after = await redirection(t, flavour, family);
       const client = await udpSocket(t, family, FIXED_PORT);
       before.install('-d', vip, '--dport', '53');
       await assertServed(client, vip, 53);
       before.uninstall();
       after.install('-d', vip, '--dport', '53');
-      const led = () => entries(`dst=${inFull(vip)} `, ` sport=${after.localPort} `).length;
       assert.equal(await conntrack.deleteUdp([{ destination: vip, port: 53, keepLocalPort: after.localPort }]), 1);
       await assertServed(client, vip, 53);
-      assert.equal(led(), 1);
+      assert.equal(entries(`dst=${inFull(vip)} `, ` sport=${after.localPort} `).length, 1);
       after.uninstall();
       assert.equal(await conntrack.deleteUdp([{ destination: vip, port: 53 }]), 1);
       await assertNotServed(client, vip, 53);
     });
 
-    test('a NodePort’s entries go by the port, on addresses of the node alone', async (t) => {
-      const redirection = await Redirection.listen(t, flavour, family);
+    test('entries of a NodePort are deleted for addresses of the node only', async (t) => {
+      const listener = await redirection(t, flavour, family);
       const client = await udpSocket(t, family, FIXED_PORT);
       await assertNotServed(client, node, NODE_PORT);
       await assertNotServed(client, foreign, NODE_PORT);
-      redirection.install('-m', 'addrtype', '--dst-type', 'LOCAL', '--dport', String(NODE_PORT));
-      const flows: UdpFlows[] = [{ port: NODE_PORT, keepLocalPort: redirection.localPort }];
+      listener.install('-m', 'addrtype', '--dst-type', 'LOCAL', '--dport', String(NODE_PORT));
+      const flows: UdpFlows[] = [{ port: NODE_PORT, keepLocalPort: listener.localPort }];
       assert.equal(await conntrack.deleteUdp(flows), 1);
       assert.equal(entries('udp', ` dst=${inFull(foreign)} `, ` dport=${NODE_PORT} `).length, 1);
       await assertServed(client, node, NODE_PORT);
       assert.equal(await conntrack.deleteUdp(flows), 0);
     });
 
-    test('entries that lead to a local port go, and no others', async (t) => {
-      const redirection = await Redirection.listen(t, flavour, family);
-      const other = await Redirection.listen(t, flavour, family);
+    test('only entries that NAT sends to the local port are deleted', async (t) => {
+      const listener = await redirection(t, flavour, family);
+      const other = await redirection(t, flavour, family);
       const client = await udpSocket(t, family, FIXED_PORT);
-      redirection.install('-d', vip, '--dport', '53');
+      listener.install('-d', vip, '--dport', '53');
       other.install('-d', vip, '--dport', '55');
       await assertServed(client, vip, 53);
       await assertServed(client, vip, 55);
-      redirection.uninstall();
-      assert.equal(await conntrack.deleteUdpTo(new Set([redirection.localPort])), 1);
+      listener.uninstall();
+      assert.equal(await conntrack.deleteUdpTo(new Set([listener.localPort])), 1);
       await assertNotServed(client, vip, 53);
-      assert.equal(await conntrack.deleteUdpTo(new Set([redirection.localPort])), 0);
+      assert.equal(await conntrack.deleteUdpTo(new Set([listener.localPort])), 0);
       assert.equal(await conntrack.deleteUdpTo(new Set([other.localPort])), 1);
     });
 
@@ -246,7 +222,7 @@ for (const { flavour, family } of CASES) {
   });
 }
 
-test('of many entries, only the stale ones go', async (t) => {
+test('of many entries, only the stale ones are deleted', async (t) => {
   const client = await udpSocket(t, 'IPv4', FIXED_PORT);
   const COUNT = 10_000;
   const flows: UdpFlows[] = [];
@@ -258,8 +234,11 @@ test('of many entries, only the stale ones go', async (t) => {
   const count = () => entries('udp', ' dst=10.97.').length;
   assert.equal(count(), COUNT);
 
+  const open = () => readdirSync('/proc/self/fd').length;
+  const before = open();
   assert.equal(await conntrack.deleteUdp(flows), COUNT / 2);
   assert.equal(count(), COUNT / 2);
+  assert.equal(open(), before, 'no descriptor is left behind');
 });
 
 test('the kernel searches its table on another thread than the event loop', async () => {
@@ -272,7 +251,7 @@ test('the kernel searches its table on another thread than the event loop', asyn
   await dump;
 });
 
-test('an entry that is gone already is not counted, and does not stop the others', async (t) => {
+test('an entry that is gone already is not counted, and others are not touched', async (t) => {
   const client = await udpSocket(t, 'IPv4', FIXED_PORT);
   await sendTo(client, ADDRESSES.IPv4.vip, 55);
   await sendTo(client, ADDRESSES.IPv4.vip, 56);
@@ -285,14 +264,7 @@ test('an entry that is gone already is not counted, and does not stop the others
   assert.equal(entries('udp', ' dport=56 ').length, 1);
 });
 
-test('no descriptor is left behind', async () => {
-  const open = () => readdirSync('/proc/self/fd').length;
-  const before = open();
-  await conntrack.deleteUdp([{ port: NODE_PORT }]);
-  assert.equal(open(), before);
-});
-
-test('without the right to, the error says what to give, and no descriptor is left behind', () => {
+test('without CAP_NET_ADMIN, the error names it, and no descriptor is left behind', () => {
   const source = new URL('../../../src/', import.meta.url);
   const script = `
     import { readdirSync } from 'node:fs';

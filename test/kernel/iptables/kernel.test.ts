@@ -203,7 +203,7 @@ for (const family of ['IPv4', 'IPv6'] as const) {
       assert.equal(log.of('warn').length, 2, 'a warning for each table');
     });
 
-    test('a jump that is gone comes back, and copies of one go, however they are spelled', async () => {
+    test('a missing jump is restored, and copies of a jump are deleted, however they are spelled', async () => {
       native(`add rule ${ip} nat PREROUTING ${MARK}`);
       run(tool, '-w', '-t', 'nat', '-D', 'PREROUTING', '1');
       native(`insert rule ${ip} nat PREROUTING ${MARK}`);
@@ -227,7 +227,7 @@ for (const family of ['IPv4', 'IPv6'] as const) {
       assert.deepEqual(await ports(), before);
     });
 
-    test('one in a chain of ours goes', async () => {
+    test('a native rule in a chain of ours is deleted', async () => {
       const before = await specs('KUBE-PORTALS-CONTAINER');
       native(`insert rule ${ip} nat KUBE-PORTALS-CONTAINER ${MARK}`);
       native(`add rule ${ip} nat PREROUTING ${MARK}`);
@@ -237,7 +237,7 @@ for (const family of ['IPv4', 'IPv6'] as const) {
       assert.equal(await put('nat'), undefined);
     });
 
-    test('one chain is listed, and one that is not there', async () => {
+    test('a single chain is listed; a missing chain is empty', async () => {
       native(`add rule ${ip} nat PREROUTING ${MARK}`);
       const listed = async (chain: string) => {
         const text = await iptables.list(family, 'nat', chain);
@@ -250,7 +250,7 @@ for (const family of ['IPv4', 'IPv6'] as const) {
       assert.match((await listed('KUBE-PORTALS-HOST'))[0] ?? '', /^-m nft --handle \d+$/);
     });
 
-    test('cleanup is complete, and leaves what is not ours', async () => {
+    test('cleanup is complete, and keeps foreign rules', async () => {
       native(`add rule ${ip} nat PREROUTING ${MARK}`);
       native(`add rule ${ip} filter INPUT ${MARK}`);
       native(`add chain ${ip} nat theirs`);

@@ -46,4 +46,5 @@ test('/healthz answers requests from any site; /metrics and the status do not', 
     for (const path of ['/healthz', '/livez']) assert.equal(await status(healthz, path), 200, path);
     for (const path of ['/metrics', '/status.json', '/healthz']) assert.equal(await status(metrics, path), 403, path);
   }
+  assert.equal((await ask(metrics, '/status')).status, 200);
 });

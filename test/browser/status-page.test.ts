@@ -1,164 +1,272 @@
 import assert from 'node:assert/strict';
-import { chmodSync, writeFileSync } from 'node:fs';
-import { after, before, beforeEach, describe, test } from 'node:test';
-import { type Browser, chromium, type Page } from 'playwright-core';
-import { Environment, NOBODY, type Served, TCP } from '../netns/harness.ts';
-import { serviceObjects } from '../netns/manifests.ts';
-import { POD_ADDRESSES } from '../netns/topology.ts';
+import { mkdirSync } from 'node:fs';
+import { after, before, type TestContext, test } from 'node:test';
+import { type Browser, type BrowserContextOptions, chromium, type Page } from 'playwright-core';
+import { statusRoutes } from '../../src/http/page/routes.ts';
+import type { NodeView, ServiceView } from '../../src/model/view.ts';
+import { FakeView } from '../fakes/fake-view.ts';
+import { ManualClock } from '../fakes/manual-clock.ts';
+import { serve } from '../http/serve.ts';
 import { waitFor } from '../netns/wait.ts';
-import { names, openPage, PATIENCE_MS, picture, untilNames } from './pages.ts';
 
-const URL = 'http://127.0.0.1:10249/status';
-const MARKUP = '<img src=x onerror="alert(1)">';
+const WEB = 'default/web:http';
+const DNS = 'kube-system/dns:dns';
+const EMPTY = 'shop/empty';
 
-/** A browser on the node itself, where the page is. */
-function openBrowser(environment: Environment): Promise<Browser> {
-  const path = environment.temporary('chromium');
-  writeFileSync(path, `#!/bin/sh\nexec ip netns exec ${environment.topology.node.name} chromium "$@"\n`);
-  chmodSync(path, 0o755);
+/** The Services of {@link FakeView}, which a test alters while the page looks at them. */
+class ChangingView extends FakeView {
+  readonly hidden = new Set<string>();
+  readonly active = new Map<string, number>();
+  /** No answer is begun before it is fulfilled. */
+  gate: Promise<void> | undefined;
+
+  override async node(): Promise<NodeView> {
+    await this.gate;
+    return super.node();
+  }
+
+  override *services(...args: Parameters<FakeView['services']>): Iterable<ServiceView> {
+    for (const service of super.services(...args)) if (!this.hidden.has(service.name)) yield this.#changed(service);
+  }
+
+  override service(...args: Parameters<FakeView['service']>): ServiceView | undefined {
+    const service = super.service(...args);
+    return service && this.#changed(service);
+  }
+
+  #changed(service: ServiceView): ServiceView {
+    const { name, counters } = service;
+    return { ...service, counters: { ...counters, active: this.active.get(name) ?? 0 } };
+  }
+}
+
+/** Ends a wait in vain, and no other: a browser on a machine that does much else is slow. */
+const PATIENCE_MS = 120_000;
+
+/** Where pictures go, for people to look at; none without it. */
+const PICTURES = process.env['KUP_TEST_PICTURES'];
+
+/** A page that is live and fails the test on anything that its console or the policy complains of. */
+async function openPage(url: string, options: BrowserContextOptions = {}): Promise<Page> {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
+  const page = await context.newPage();
+  page.setDefaultTimeout(PATIENCE_MS);
+  const complaints: string[] = [];
+  page.on('console', (message) => complaints.push(`${message.type()}: ${message.text()}`));
+  page.on('pageerror', (error) => complaints.push(error.message));
+  page.on('dialog', (dialog) => {
+    complaints.push('markup ran');
+    void dialog.dismiss();
+  });
+  page.on('close', () => assert.deepEqual(complaints, []));
+  await page.goto(url);
+  if (options.javaScriptEnabled !== false) await page.getByText('live', { exact: true }).waitFor();
+  return page;
+}
+
+async function picture(page: Page, name: string): Promise<void> {
+  if (PICTURES === undefined) return;
+  mkdirSync(PICTURES, { recursive: true });
+  await page.screenshot({ path: `${PICTURES}/${name}.png` });
+}
+
+/** The names in the table, in their order. */
+function names(page: Page): Promise<string[]> {
+  return page.locator('#services > .scroll > table > tbody > tr > th').allTextContents();
+}
+
+/** Whether the table shows these, be they open or not. */
+async function hasNames(page: Page, ...expected: readonly string[]): Promise<boolean> {
+  return (await names(page)).map((name) => name.replace(/^\W+/, '')).join() === expected.join();
+}
+
+async function untilNames(page: Page, ...expected: readonly string[]): Promise<void> {
+  await waitFor(`the table shows ${expected.join(', ')}`, () => hasNames(page, ...expected));
+}
+
+let browser: Browser;
+
+before(async () => {
   // Its sandbox does not work for root; what it shows here is our own.
-  return chromium.launch({ executablePath: path, args: ['--no-sandbox'], timeout: PATIENCE_MS });
+  const args = ['--no-sandbox'];
+  browser = await chromium.launch({ executablePath: '/usr/bin/chromium', args, timeout: PATIENCE_MS });
+});
+
+after(async () => {
+  await browser?.close();
+});
+
+/** The page without the program behind it: what it shows next comes when the test says so. */
+async function setUp(t: TestContext) {
+  const view = new ChangingView();
+  const clock = new ManualClock();
+  const { address } = await serve(t, new Map(statusRoutes(view, clock)), { maxConnections: 32 });
+  return { view, clock, url: `http://127.0.0.1:${address.port}/status` };
 }
 
-/** The number in a column of a Service's row, from 0, names not counted. */
-async function numberIn(page: Page, service: string, column: number): Promise<number> {
-  return Number(await page.locator(`[id="tr-${service}"] > td`).nth(column).textContent());
+/** Time passes until the page shows these; it takes some only when its stream has given the answer before. */
+async function untilNextNames(page: Page, clock: ManualClock, ...expected: readonly string[]): Promise<void> {
+  await waitFor(`the next answers show ${expected.join(', ')}`, () => {
+    clock.advance(2_000);
+    return hasNames(page, ...expected);
+  });
 }
 
-const TOTAL = 5;
+/** Eight who look at the page, which is as many as there may be. */
+async function lookers(t: TestContext, url: string): Promise<void> {
+  const answers = await Promise.all(Array.from({ length: 8 }, () => fetch(`${url}/live`)));
+  assert.deepEqual(new Set(answers.map(({ status }) => status)), new Set([200]));
+  // Until then each is held, for one that nothing refers to leaves by itself.
+  t.after(() => Promise.allSettled(answers.map(({ body }) => body?.cancel())));
+}
 
-describe('with three Services', () => {
-  let environment: Environment;
-  let browser: Browser;
-  let web: Served;
-  let refusing: Served;
+test('a row opens with its endpoints by mouse, and closes by keyboard', async (t) => {
+  const { url } = await setUp(t);
+  const page = await openPage(url);
+  assert.deepEqual(await names(page), [`▸ ${WEB}`, `▸ ${DNS}`, `▸ ${EMPTY}`]);
+  await page.locator(`[id="tr-${EMPTY}"] .empty`).waitFor();
+  const link = page.locator(`[id="row-${WEB}"]`);
+  await link.click();
+  const open = page.locator(`[id="open-${WEB}"]`);
+  await open.getByText('10.244.0.1:8080').waitFor();
+  assert.equal(await open.locator('svg.share').count(), 3);
+  assert.equal(await link.getAttribute('aria-expanded'), 'true');
+  await link.focus();
+  await page.keyboard.press('Space');
+  await open.waitFor({ state: 'detached' });
+  await picture(page, 'light');
+  await page.close();
+});
 
-  const connect = async (served: Pick<Served, 'host' | 'port'>) => {
-    const { connection } = await environment.client.call('open', served);
-    return connection;
-  };
+test('search, order and hiding of healthy Services are in the URL', async (t) => {
+  const { url } = await setUp(t);
+  const page = await openPage(url);
+  await page.getByLabel('Search Services').fill('dns');
+  await untilNames(page, DNS);
+  await page.getByLabel('Search Services').fill('');
+  await page.getByLabel('hide healthy').check();
+  await untilNames(page, EMPTY);
+  assert.match(page.url(), /\?hide=healthy$/);
+  await page.getByLabel('hide healthy').uncheck();
+  await page.locator('#sort-total').click();
+  await untilNames(page, EMPTY, DNS, WEB);
+  await page.locator('#sort-total').click();
+  await untilNames(page, WEB, DNS, EMPTY);
+  assert.equal(await page.locator('th[aria-sort=ascending]').textContent(), 'Total');
+  await page.reload();
+  await untilNames(page, WEB, DNS, EMPTY);
+  await page.close();
+});
 
-  before(async () => {
-    environment = await Environment.create();
-    await environment.startProxy();
-    web = await environment.serve({
-      name: 'web',
-      ports: [{ name: 'http', port: 80, target: TCP.echo, nodePort: environment.nodePort() }],
-      endpoints: POD_ADDRESSES,
-    });
-    refusing = await environment.serve({
-      name: 'refusing',
-      ports: [{ port: 80, target: NOBODY }],
-      endpoints: POD_ADDRESSES,
-    });
-    const [service, endpoints] = serviceObjects({
-      name: 'empty',
-      clusterIP: environment.clusterIP(),
-      ports: [{ port: 80, target: TCP.echo }],
-      endpoints: [],
-    }) as { metadata: object }[];
-    const annotated = { ...service, metadata: { ...service?.metadata, annotations: { note: MARKUP } } };
-    environment.manifests.write('empty.yaml', [annotated, endpoints as object]);
-    await waitFor('the proxy knows the one without endpoints, too', async () => {
-      const { body } = await environment.node.call('httpGet', { url: `${URL}.json` });
-      return JSON.parse(body).services.length === 3;
-    });
-    // More than there are tests.
-    for (let n = 0; n < 20; n++) await connect(web);
-    browser = await openBrowser(environment);
+test('the page works without JavaScript', async (t) => {
+  const page = await openPage((await setUp(t)).url, { javaScriptEnabled: false });
+  assert.equal((await names(page)).length, 3);
+  await page.getByLabel('Search Services').fill('web');
+  await page.getByRole('button', { name: 'Search' }).click();
+  await page.waitForURL(/q=web/);
+  assert.deepEqual(await names(page), [`▸ ${WEB}`]);
+  await page.locator(`[id="row-${WEB}"]`).click();
+  await page.getByText('10.244.0.1:8080').waitFor();
+  assert.equal(await page.getByRole('button', { name: 'Pause' }).count(), 0);
+  assert.ok((await page.locator('polyline').count()) >= 4);
+  await picture(page, 'without-script');
+  await page.close();
+});
+
+test('the page can be dark, and is not wider than a phone', async (t) => {
+  const { url } = await setUp(t);
+  const dark = await openPage(url, { colorScheme: 'dark' });
+  assert.equal(await dark.evaluate('getComputedStyle(document.body).backgroundColor'), 'rgb(20, 23, 26)');
+  await picture(dark, 'dark');
+  await dark.close();
+  const phone = await openPage(url, { viewport: { width: 390, height: 800 }, isMobile: true, hasTouch: true });
+  assert.equal(await phone.evaluate('document.documentElement.scrollWidth'), 390);
+  await picture(phone, 'phone');
+  await phone.close();
+});
+
+test('a paused page shows what its user asks for, and stays paused until the user resumes it', async (t) => {
+  const { url } = await setUp(t);
+  const page = await openPage(url);
+  await page.getByRole('button', { name: 'Pause' }).click();
+  await page.getByText('paused', { exact: true }).waitFor();
+  await page.locator(`[id="row-${WEB}"]`).click();
+  await page.locator(`[id="open-${WEB}"]`).getByText('10.244.0.1:8080').waitFor();
+  await page.locator('#sort-name').click();
+  await untilNames(page, EMPTY, DNS, WEB);
+  await page.getByLabel('Search Services').fill('web');
+  await untilNames(page, WEB);
+  assert.equal(await page.getByLabel('Search Services').inputValue(), 'web');
+  assert.equal(await page.locator('#live').textContent(), 'paused');
+  await picture(page, 'paused');
+  await page.getByRole('button', { name: 'Pause' }).click();
+  await page.getByText('live', { exact: true }).waitFor();
+  await page.close();
+});
+
+test('the ninth page gets no stream, and shows what its user asks for', async (t) => {
+  const { url } = await setUp(t);
+  await lookers(t, url);
+  const page = await (await browser.newContext()).newPage();
+  page.setDefaultTimeout(PATIENCE_MS);
+  await page.goto(url);
+  await page.getByText('connection lost, trying again').waitFor();
+  await page.locator(`[id="row-${WEB}"]`).click();
+  await page.locator(`[id="open-${WEB}"]`).getByText('10.244.0.1:8080').waitFor();
+  await page.getByLabel('Search Services').fill('dns');
+  await untilNames(page, DNS);
+  await page.close();
+});
+
+test('a choice before the answer to the last one is added to it', async (t) => {
+  const { url, view } = await setUp(t);
+  const page = await openPage(`${url}?sort=total&page=2`);
+  let answer = () => {};
+  view.gate = new Promise((resolve) => {
+    answer = resolve;
   });
+  const untilSearch = (search: string) =>
+    waitFor(`the URL says ${search}`, () => decodeURIComponent(new URL(page.url()).search) === search);
+  await page.locator('#sort-active').click();
+  await page.getByLabel('Search Services').fill('http');
+  await untilSearch('?sort=active&q=http');
+  await page.locator(`[id="row-${DNS}"]`).click();
+  await page.locator(`[id="row-${WEB}"]`).click();
+  await untilSearch(`?sort=active&q=http&open=${DNS}&open=${WEB}`);
+  answer();
+  await untilNames(page, WEB);
+  await page.locator(`[id="open-${WEB}"]`).waitFor();
+  await page.locator(`[id="row-${WEB}"]`).click();
+  await untilSearch(`?sort=active&q=http&open=${DNS}`);
+  await page.close();
+});
 
-  // A Service counts as degraded for a minute, of which the browser alone may need more than that.
-  beforeEach(async () => {
-    await environment.client.call('finish', { connection: await connect(refusing) });
-  });
+test('a row keeps the focus when others come and go above it, and is not touched', async (t) => {
+  const { url, view, clock } = await setUp(t);
+  const page = await openPage(url);
+  await page.locator(`[id="row-${EMPTY}"]`).focus();
+  await page.evaluate(`
+    globalThis.blurs = 0;
+    document.activeElement.addEventListener('blur', () => globalThis.blurs++);
+  `);
+  view.hidden.add(WEB);
+  await untilNextNames(page, clock, DNS, EMPTY);
+  view.hidden.clear();
+  await untilNextNames(page, clock, WEB, DNS, EMPTY);
+  assert.equal(await page.locator(':focus').getAttribute('id'), `row-${EMPTY}`);
+  assert.equal(await page.evaluate('globalThis.blurs'), 0);
+  await page.close();
+});
 
-  after(async () => {
-    await browser?.close();
-    await environment?.remove();
-  });
-
-  test('shows Services with their states, and lives', async () => {
-    const page = await openPage(browser, URL);
-    assert.deepEqual(await names(page), ['▸ test/empty', '▸ test/refusing', '▸ test/web:http']);
-    await page.locator('[id="tr-test/refusing"] .degraded').waitFor();
-    await page.locator('[id="tr-test/empty"] .empty').waitFor();
-    const before = await numberIn(page, 'test/web:http', TOTAL);
-    await connect(web);
-    await waitFor('the row counts on', async () => (await numberIn(page, 'test/web:http', TOTAL)) > before);
-    await picture(page, 'three-light');
-    await page.close();
-  });
-
-  test('a row opens with its endpoints, by mouse and by keyboard, and keeps the focus while it lives', async () => {
-    const page = await openPage(browser, URL);
-    const link = page.locator('[id="row-test/web:http"]');
-    await link.click();
-    const open = page.locator('[id="open-test/web:http"]');
-    await open.getByText(`${POD_ADDRESSES[0]}:${TCP.echo}`).waitFor();
-    assert.equal(await open.locator('svg.share').count(), 3);
-    assert.equal(await link.getAttribute('aria-expanded'), 'true');
-    await link.focus();
-    const before = await numberIn(page, 'test/web:http', TOTAL);
-    await connect(web);
-    await waitFor('the row counts on', async () => (await numberIn(page, 'test/web:http', TOTAL)) > before);
-    assert.equal(await page.locator(':focus').getAttribute('id'), 'row-test/web:http');
-    await picture(page, 'three-open');
-    await page.keyboard.press('Space');
-    await open.waitFor({ state: 'detached' });
-    await page.locator('[id="row-test/refusing"]').click();
-    const error = page.locator('[id="open-test/refusing"] .error').first();
-    await error.filter({ hasText: /refused/i }).waitFor();
-    await page.close();
-  });
-
-  test('searches, hides what is healthy, sorts, and the URL says so', async () => {
-    const page = await openPage(browser, URL);
-    await page.getByLabel('Search Services').fill('ref');
-    await untilNames(page, 'test/refusing');
-    await page.getByLabel('Search Services').fill('');
-    await page.getByLabel('hide healthy').check();
-    await untilNames(page, 'test/empty', 'test/refusing');
-    assert.match(page.url(), /\?hide=healthy$/);
-    await page.getByLabel('hide healthy').uncheck();
-    await page.locator('#sort-total').click();
-    await untilNames(page, 'test/web:http', 'test/refusing', 'test/empty');
-    await page.locator('#sort-total').click();
-    await untilNames(page, 'test/empty', 'test/refusing', 'test/web:http');
-    assert.equal(await page.locator('th[aria-sort=ascending]').textContent(), 'Total');
-    await page.reload();
-    await untilNames(page, 'test/empty', 'test/refusing', 'test/web:http');
-    await page.close();
-  });
-
-  test('works without JavaScript', async () => {
-    const page = await openPage(browser, URL, { javaScriptEnabled: false });
-    assert.equal((await names(page)).length, 3);
-    await page.getByLabel('Search Services').fill('web');
-    await page.getByRole('button', { name: 'Search' }).click();
-    await page.waitForURL(/q=web/);
-    assert.deepEqual(await names(page), ['▸ test/web:http']);
-    await page.locator('[id="row-test/web:http"]').click();
-    await page.getByText(`${POD_ADDRESSES[0]}:${TCP.echo}`).waitFor();
-    assert.equal(await page.getByRole('button', { name: 'Pause' }).count(), 0);
-    assert.ok((await page.locator('polyline').count()) >= 4);
-    await picture(page, 'three-without-script');
-    await page.close();
-  });
-
-  test('dark, and on a phone, nothing is wider than the screen', async () => {
-    const dark = await openPage(browser, URL, { colorScheme: 'dark' });
-    const ground = await dark.evaluate('getComputedStyle(document.body).backgroundColor');
-    assert.equal(ground, 'rgb(20, 23, 26)');
-    await picture(dark, 'three-dark');
-    await dark.close();
-    const phone = await openPage(browser, URL, {
-      viewport: { width: 390, height: 800 },
-      isMobile: true,
-      hasTouch: true,
-    });
-    assert.equal(await phone.evaluate('document.documentElement.scrollWidth'), 390);
-    await picture(phone, 'three-phone');
-    await phone.close();
-  });
+test('a row keeps the focus when the order changes', async (t) => {
+  const { url, view, clock } = await setUp(t);
+  const page = await openPage(`${url}?sort=active`);
+  await page.locator(`[id="row-${EMPTY}"]`).focus();
+  view.active.set(EMPTY, 2).set(DNS, 1);
+  await untilNextNames(page, clock, EMPTY, DNS, WEB);
+  assert.equal(await page.locator(':focus').getAttribute('id'), `row-${EMPTY}`);
+  view.active.clear();
+  await untilNextNames(page, clock, WEB, DNS, EMPTY);
+  assert.equal(await page.locator(':focus').getAttribute('id'), `row-${EMPTY}`);
+  await page.close();
 });

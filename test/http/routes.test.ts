@@ -70,7 +70,7 @@ describe('the healthz address', () => {
     assert.deepEqual(answered, ['healthz 503', 'livez 503', 'healthz 200', 'healthz 503']);
   });
 
-  test('takes a node that is about to go out of its load balancers, and does not have the proxy restarted', async (t) => {
+  test('takes a node that is to be deleted out of load balancers, without a restart of the proxy', async (t) => {
     const { address, sync } = await serveHealth(t, { eligible: false });
     sync.updated();
     const healthz = await ask(address, '/healthz');
@@ -163,7 +163,7 @@ describe('the metrics address', () => {
   test('answers a scrape that fails with 500 and goes on', async (t) => {
     let broken = true;
     const address = await serveMetrics(t, () => (broken ? assert.fail('worker gone') : []));
-    assert.equal((await ask(address, '/metrics')).status, 500);
+    for (const path of ['/metrics', '/metrics/endpoints']) assert.equal((await ask(address, path)).status, 500, path);
     broken = false;
     assert.equal((await ask(address, '/metrics')).status, 200);
   });

@@ -82,13 +82,6 @@ describe('a program that cannot answer gives a reason:', () => {
     await assert.rejects(node(await stranger(t, (socket) => socket.destroy())), /closed the connection before/);
   });
 
-  test('it speaks another version', async (t) => {
-    const path = await stranger(t, (socket) => {
-      socket.once('data', () => socket.end('{"error":"the request is of version 1 of the control protocol"}\n'));
-    });
-    await assert.rejects(node(path), /^ControlError: the request is of version 1 of the control protocol$/);
-  });
-
   test('it is another program', async (t) => {
     for (const answer of ['HTTP/1.1 400 Bad Request\r\n\r\n', 'null\n', '{}\n', '[]\n']) {
       const path = await stranger(t, (socket) => void socket.end(answer));
@@ -121,7 +114,7 @@ test('time in which the client does not read is not silence of the server', asyn
   assert.equal(clock.pendingTimers, 0);
 });
 
-test('nothing is sent before something is asked', async (t) => {
+test('there is no connection before the first question', async (t) => {
   let connections = 0;
   const path = await stranger(t, () => {
     connections++;

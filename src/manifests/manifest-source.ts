@@ -1,3 +1,5 @@
+import { statSync, watch } from 'node:fs';
+import { dirname } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import type { ServiceSource, SourceEvent, SourceSink } from '../model/source.ts';
 import type { Clock } from '../util/clock.ts';
@@ -7,19 +9,23 @@ import { type FileState, NO_FILE, nextFileState, type ObjectId } from './file-st
 import { type Content, ManifestFiles } from './manifest-files.ts';
 import { type KnownPieces, type Reading, readManifest } from './read-manifest.ts';
 
-/** Watching directories (inotify) would miss files behind links and on network file systems. */
-const POLL_MS = 500;
+/** Finds what inotify does not report: files behind links, network file systems, directories that were replaced. */
+const POLL_MS = 2_000;
+
+/** Events of the file system come in groups, and a stream of them must not keep the passes running all the time. */
+const DEBOUNCE_MS = 50;
 
 /** Looking at very many files takes time; polling may use a tenth of it. */
 const POLL_COST_FACTOR = 10;
 
 /**
- * Services and endpoints from manifest files in YAML or JSON. The files are polled. A change takes effect once its file
- * has come to rest; whatever is broken keeps its last good state.
+ * Services and endpoints from manifest files in YAML or JSON. Events of the file system and a poll find changes.
+ * A change takes effect once its file has come to rest; whatever is broken keeps its last good state.
  */
 export class ManifestSource implements ServiceSource {
   readonly #clock: Clock;
   readonly #log: Log;
+  readonly #paths: readonly string[];
   readonly #files: ManifestFiles;
   readonly #states = new Map<string, FileState>();
   readonly #delivered = new Map<ObjectId, SourceEvent>();
@@ -28,6 +34,8 @@ export class ManifestSource implements ServiceSource {
   #sink: SourceSink | undefined;
   #isSynced = false;
   readonly #stop = new AbortController();
+  /** Aborted by an event of the file system, and on stop. */
+  #woken = new AbortController();
   #running: Promise<void> | undefined;
   #lastFault: string | undefined;
 
@@ -35,12 +43,14 @@ export class ManifestSource implements ServiceSource {
   constructor(options: { readonly paths: readonly string[]; readonly clock: Clock; readonly log: Log }) {
     this.#clock = options.clock;
     this.#log = options.log;
+    this.#paths = options.paths;
     this.#files = new ManifestFiles(options);
   }
 
   async start(sink: SourceSink): Promise<void> {
     await this.#files.check();
     this.#sink = sink;
+    for (const path of this.#paths) this.#watch(path);
     const first = this.#pass();
     this.#running = first.then((restMs) => this.#poll(restMs));
     await first;
@@ -48,14 +58,25 @@ export class ManifestSource implements ServiceSource {
 
   async stop(): Promise<void> {
     this.#stop.abort();
+    this.#woken.abort();
     await this.#running;
+  }
+
+  #watch(path: string): void {
+    try {
+      const directory = statSync(path).isDirectory() ? path : dirname(path);
+      // A watch that ends, or cannot begin (fs.inotify.max_user_watches), only makes changes wait for the poll.
+      watch(directory, { signal: this.#stop.signal }, () => this.#woken.abort()).on('error', () => {});
+    } catch {}
   }
 
   async #poll(firstRestMs: number): Promise<void> {
     let restMs = firstRestMs;
     for (;;) {
-      await sleep(restMs, this.#clock, this.#stop.signal);
+      await sleep(restMs, this.#clock, this.#woken.signal);
+      if (this.#woken.signal.aborted) await sleep(DEBOUNCE_MS, this.#clock, this.#stop.signal);
       if (this.#stop.signal.aborted) return;
+      this.#woken = new AbortController();
       restMs = await this.#pass();
     }
   }

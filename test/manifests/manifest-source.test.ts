@@ -8,6 +8,7 @@ import { ManifestSource } from '../../src/manifests/manifest-source.ts';
 import type { SourceEvent, SourceSink } from '../../src/model/source.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
+import { until } from '../support/until.ts';
 
 /** Real time: a failing test ends after this, no other test waits that long. */
 const PATIENCE_MS = 60_000;
@@ -231,6 +232,20 @@ test('a defect of the sink does not end the polling', async (t) => {
   assert.match(String(log.of('error')[0]?.fields['err']), /^Error: defect/);
   put('m/a.yaml', service('a', 3));
   await becomes('a=3');
+});
+
+test('an event of the file system wakes it before the poll is due', async (t) => {
+  const { put, synced, clock } = await start(t, {});
+  await synced();
+  const delays: number[] = [];
+  const after = clock.after.bind(clock);
+  clock.after = (delayMs, callback) => {
+    delays.push(delayMs);
+    return after(delayMs, callback);
+  };
+  put('m/a.yaml', service('a'));
+  // The clock stands still, so only the event can end the wait for the next poll.
+  await until('the wait after an event', () => delays.includes(50));
 });
 
 test('once stopped, it delivers nothing and leaves no timer', async (t) => {

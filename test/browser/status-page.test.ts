@@ -241,7 +241,7 @@ test('a choice before the answer to the last one is added to it', async (t) => {
   await page.close();
 });
 
-test('a row keeps the focus when others come and go above it, and is not touched', async (t) => {
+test('a row keeps the focus, without a blur, when rows above it come and go', async (t) => {
   const { url, view, clock } = await setUp(t);
   const page = await openPage(url);
   await page.locator(`[id="row-${EMPTY}"]`).focus();

@@ -104,7 +104,7 @@ test('it is served on the addresses of NodePorts only, when they are given, and 
   assert.equal((await ask(at(port, '127.0.0.2'), '/')).status, 200);
 });
 
-test('it goes with its Service, moves with its port, and each Service has its own', async (t) => {
+test('each Service has its own, which follows the port and ends with the Service', async (t) => {
   const { checks, listening } = setUp(t);
   const [first, second, third] = [await freePort(), await freePort(), await freePort()];
   checks.update(WEB, { port: first, localEndpoints: 1 });
@@ -125,7 +125,7 @@ test('it goes with its Service, moves with its port, and each Service has its ow
   await assert.rejects(ask(at(second), '/'), { code: 'ECONNREFUSED' });
 });
 
-test('a port that is taken is logged once and retried, and keeps no other from being served', async (t) => {
+test('a taken port is logged once and retried, and all others are served', async (t) => {
   const { checks, clock, log, listening } = setUp(t);
   const [taken, free] = [await freePort(), await freePort()];
   const holder = createServer().listen(taken);
@@ -145,7 +145,7 @@ test('a port that is taken is logged once and retried, and keeps no other from b
   assert.equal((await ask(at(taken), '/')).status, 200);
 });
 
-test('a pause frees every port; resuming serves the state of that moment', async (t) => {
+test('a pause frees every port; resuming serves the current state', async (t) => {
   const { checks, clock, log, listening } = setUp(t);
   const holder = createServer().listen(0);
   t.after(() => holder.close());
@@ -166,7 +166,7 @@ test('a pause frees every port; resuming serves the state of that moment', async
   assert.equal((await ask(at(port), '/')).status, 503);
 });
 
-test('a Service of both families is as healthy as the better one says, and gone when both are', async (t) => {
+test('a Service of both families counts the endpoints of the better one, and is gone when both are gone', async (t) => {
   const { checks, listening } = setUp(t);
   const port = await freePort();
   const apply = (family: IpFamily, localEndpoints: number | undefined) =>

@@ -9,7 +9,7 @@ function setUp() {
   return { clock, health, sync: health.of('IPv4') };
 }
 
-test('a proxy that has just started is healthy, and so for as long as nothing is wanted', () => {
+test('a proxy is healthy from the start, and stays so without changes', () => {
   const { clock, health } = setUp();
   clock.advance(3_600_000);
   assert.deepEqual(health.report(), {
@@ -28,7 +28,7 @@ test('a change that waits for the timeout makes it unhealthy, the first sync inc
   assert.equal(health.report().healthy, false);
 });
 
-test('further changes do not put the moment off', () => {
+test('further changes do not delay that', () => {
   const { clock, health, sync } = setUp();
   for (let i = 0; i < 60; i++) {
     sync.queuedUpdate();
@@ -51,7 +51,7 @@ test('a sync makes it healthy again and is remembered', () => {
   assert.equal(health.report().healthy, true);
 });
 
-test('each address family counts, and the one that is stuck gives the time', () => {
+test('each address family counts, and the stuck one gives the time', () => {
   const { clock, health, sync } = setUp();
   const ipv6 = health.of('IPv6');
   sync.updated();

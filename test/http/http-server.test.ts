@@ -36,7 +36,7 @@ const OPTIONS = {
 } as const;
 
 describe('a request', () => {
-  test('for a known path is answered, whatever its query', async (t) => {
+  test('for a known path is answered with any query', async (t) => {
     const { address } = await serve(t, hello);
     for (const path of ['/hello', '/hello?x=1', '/hello?/other']) {
       const { status, headers, body } = await ask(address, path);
@@ -286,7 +286,7 @@ describe('a client that is slow', () => {
     await until('the making has ended', () => isOver);
   });
 
-  test('to ask makes room for others, the longest idle first', async (t) => {
+  test('to ask makes room for others; the one that was idle longest goes first', async (t) => {
     const { address } = await serve(t, hello, { maxConnections: 3 });
     const gone: string[] = [];
     const open = (name: string) => {
@@ -310,7 +310,7 @@ describe('a client that is slow', () => {
     assert.deepEqual(gone, ['never asked', 'asked once', 'asked again']);
   });
 
-  test('does not take the connection of one that is being answered; when all are, it is refused', async (t) => {
+  test('never replaces a connection that is being answered; when all are, it is refused', async (t) => {
     const { promise: mayAnswer, resolve: answerNow } = Promise.withResolvers<void>();
     let asked = 0;
     const slow: Handler = async () => {

@@ -57,7 +57,7 @@ function port(name: ServicePortName, counters: Partial<Counters> = {}): Listener
   return { id: name, name, family: 'IPv4', protocol: 'TCP', localPort: 30_000, counters: { ...ZERO, ...counters } };
 }
 
-test('the format is what it says it is, and valid', async () => {
+test('the format is valid, with its content type', async () => {
   const { metrics, scrape } = setUp([port('default/web'), port('default/web:https')]);
   assert.equal(metrics.contentType, 'text/plain; version=0.0.4; charset=utf-8');
   const families = await scrape();
@@ -110,7 +110,7 @@ describe('under kube-proxy’s names', () => {
     assert.equal(await sampleOf(`${SYNC}_iptables_restore_failures_total`, IPV4), 2);
   });
 
-  test('the times of the last successful sync and of the last change that asked for one', async () => {
+  test('the times of the last successful sync and of the last change', async () => {
     const { clock, health, ipv4, sampleOf } = setUp();
     const last = () => sampleOf(`${SYNC}_last_timestamp_seconds`, IPV4);
     ipv4.changesQueued();
@@ -124,7 +124,7 @@ describe('under kube-proxy’s names', () => {
     assert.equal(await sampleOf(`${SYNC}_last_queued_timestamp_seconds`, IPV4), 1_000);
   });
 
-  test('changes, pending ones, conntrack entries and health answers', async () => {
+  test('changes, pending changes, conntrack entries and health answers', async () => {
     const { ipv4, metrics, pending, sampleOf } = setUp();
     ipv4.changed('service', 2);
     ipv4.changed('endpoint', 5);
@@ -206,7 +206,7 @@ describe('under kube-proxy’s names', () => {
     });
   });
 
-  test('every series exists from the start: dashboards list their instances by them', async () => {
+  test('every series exists from the start, as dashboards list instances by them', async () => {
     const { scrape } = setUp();
     const families = [...(await scrape())].filter(([name]) => name.startsWith('kubeproxy_'));
     for (const [name, { samples }] of families) {
@@ -327,7 +327,7 @@ describe('Service ports', () => {
     assert.equal((await samplesOf('userspace_proxy_sent_bytes_total'))[0]?.value, 1e21);
   });
 
-  test('come and go with the data plane’s', async () => {
+  test('come and go with those of the data plane', async () => {
     const ports = [port('default/a'), port('default/b')];
     const { samplesOf } = setUp(ports);
     assert.equal((await samplesOf('userspace_proxy_connections_total')).length, 2);
@@ -360,7 +360,7 @@ describe('Service ports', () => {
     );
   });
 
-  test('cannot break the format, whatever they are called', async () => {
+  test('cannot break the format with strange names', async () => {
     const name = 'n"s\\/we\n"b:po"rt} 1\n# EOF\\' as ServicePortName;
     const { samplesOf } = setUp([port(name, { connections: 7 })]);
     const [sample] = await samplesOf('userspace_proxy_connections_total');

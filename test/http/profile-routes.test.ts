@@ -26,7 +26,7 @@ async function setUp(t: TestContext) {
 }
 
 describe('profiles', () => {
-  test('are what DevTools read, and last as long as asked, by default 30 seconds as Go’s', async (t) => {
+  test('have the format of DevTools, and last as long as requested, by default 30 seconds as Go’s', async (t) => {
     const { record } = await setUp(t);
     for (const [path, ms, name] of [
       [`${CPU}?seconds=2`, 2_000, 'cpuprofile'],

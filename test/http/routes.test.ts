@@ -30,7 +30,7 @@ async function serveHealth(t: TestContext, { eligible = true, api }: { eligible?
 }
 
 describe('the healthz address', () => {
-  test('answers in upstream’s words: 200 and the time of asking while healthy', async (t) => {
+  test('answers as upstream: 200 and the current time while healthy', async (t) => {
     const { address, clock, sync, answered } = await serveHealth(t);
     sync.updated();
     clock.advance(1_000);
@@ -47,7 +47,7 @@ describe('the healthz address', () => {
     assert.deepEqual(answered, ['healthz 200', 'livez 200']);
   });
 
-  test('answers 503 and the time of the last sync once syncing has been failing', async (t) => {
+  test('answers 503 and the time of the last sync when syncs fail for too long', async (t) => {
     const { address, clock, sync, answered } = await serveHealth(t);
     sync.queuedUpdate();
     clock.advance(60_000);
@@ -80,7 +80,7 @@ describe('the healthz address', () => {
     assert.equal((await ask(address, '/livez')).status, 200);
   });
 
-  test('shows how old the state of an API server is, without turning red for it', async (t) => {
+  test('shows how old the state of an API server is, and stays healthy', async (t) => {
     const api = { connected: false, lastContactAt: 0, listedAt: 0, staleForMs: 90_400 };
     const { address } = await serveHealth(t, { api });
     const { status, body } = await ask(address, '/healthz');
@@ -108,7 +108,7 @@ describe('the metrics address', () => {
     return address;
   }
 
-  test('answers in upstream’s words and without a newline; profiles need --profiling', async (t) => {
+  test('answers as upstream, without a newline; profiles need --profiling', async (t) => {
     const address = await serveMetrics(t);
     const text = 'text/plain; charset=utf-8';
     const configuration = '{"BindAddress":"0.0.0.0","IPTables":{"SyncPeriod":"30s"}}';

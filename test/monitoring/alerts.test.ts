@@ -143,7 +143,7 @@ describe('deploy/prometheus', () => {
     await promtool('check', 'config', write('prometheus.yaml', configuration));
   });
 
-  test('the configuration scrapes under the name that the alerts look for, and keeps the labels of Services', () => {
+  test('the configuration has the job name of the alerts, and keeps the labels of Services', () => {
     const { scrape_configs: scrapes } = configurationFor([], { interval: '15s' }) as {
       scrape_configs: readonly Record<string, unknown>[];
     };

@@ -16,7 +16,7 @@ describe('deploy/grafana/kube-userspace-proxy.json', () => {
   const dashboard = deployedDashboard();
   const targets = dashboard.panels.flatMap(({ title, targets: own = [] }) => own.map(({ expr }) => ({ title, expr })));
 
-  test('it can be imported: nothing of one Grafana in it, panels do not overlap', () => {
+  test('it can be imported: it depends on no Grafana instance, and panels do not overlap', () => {
     for (const key of ['id', '__inputs', '__requires', 'version']) assert.ok(!(key in dashboard), key);
     assert.equal(new Set(dashboard.panels.map(({ id }) => id)).size, dashboard.panels.length);
     const taken = new Set<string>();

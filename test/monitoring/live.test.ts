@@ -151,7 +151,7 @@ describe('a real Prometheus that scrapes the proxy under load', () => {
     }
   });
 
-  test('the tables name Services, and those with failing endpoints are these two', async () => {
+  test('the tables name the Services, and the two with failing endpoints', async () => {
     const servicesIn = async (title: string) => {
       const [target] = dashboard.panels.find((panel) => panel.title === title)?.targets ?? [];
       const series = target === undefined ? [] : await ask(target, EVERYTHING);
@@ -200,7 +200,7 @@ describe('a real Prometheus that scrapes the proxy under load', () => {
     for (const text of annotations) assert.doesNotMatch(text, /<error|<no value>|\{\{/);
   });
 
-  test('a proxy that is gone is noticed', async () => {
+  test('the end of a proxy is noticed', async () => {
     await stopLoad();
     proxy.kill('SIGKILL');
     await waitFor('the alert becomes active', async () => {

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ago, amount, bytes, html, mebibytes, span, whole } from '../../../src/http/page/html.ts';
 
-test('what is put in is escaped, for text and for quoted attributes', () => {
+test('values are escaped for text and for quoted attributes', () => {
   const evil = `<script>"'&`;
   assert.equal(
     html`<p title="${evil}">${evil}</p>`.text,
@@ -10,12 +10,12 @@ test('what is put in is escaped, for text and for quoted attributes', () => {
   );
 });
 
-test('what is HTML already, lists and numbers go in as they are, and undefined is nothing', () => {
+test('HTML and numbers are not escaped, lists are joined, and undefined is empty', () => {
   const items = [html`<b>a</b>`, '<', 3, undefined, [html`<i></i>`]];
   assert.equal(html`${items}`.text, '<b>a</b>&lt;3<i></i>');
 });
 
-test('a backslash and a dollar sign are themselves', () => {
+test('backslashes and dollar signs are literal', () => {
   assert.equal(html`\\d${'$&\\1'}`.text, '\\d$&amp;\\1');
 });
 
@@ -39,7 +39,7 @@ test('amounts have two or three digits', () => {
   assert.equal(whole(1_234_567.4), '1,234,567');
 });
 
-test('spans of time have the unit that people use', () => {
+test('durations have a suitable unit', () => {
   for (const [ms, text] of [
     [0, '0 ms'],
     [0.25, '0.3 ms'],

@@ -13,7 +13,7 @@ test('the default is an empty query', () => {
   assert.equal(printPageQuery(DEFAULT), '?');
 });
 
-test('every field comes back from the URL', () => {
+test('every field can be read back from the URL', () => {
   const query: PageQuery = {
     words: ['web', 'é&=?#'],
     sort: 'failures',
@@ -25,7 +25,7 @@ test('every field comes back from the URL', () => {
   assert.deepEqual(parse(printPageQuery(query).slice(1)), query);
 });
 
-test('what is not understood is left out', () => {
+test('invalid parameters are ignored', () => {
   for (const text of [
     'sort=colour',
     'page=0',
@@ -45,17 +45,17 @@ test('what is not understood is left out', () => {
   }
 });
 
-test('a search is without regard to case, and no longer than anybody types', () => {
+test('a search ignores case and has a maximum length', () => {
   assert.deepEqual(parse('q=WEB++Http').words, ['web', 'http']);
   assert.equal(parse(`q=${'x'.repeat(10_000)}`).words.join(' ').length, 200);
 });
 
-test('of very many open rows those count that were opened last', () => {
+test('the rows that were opened last stay open', () => {
   const rows = Array.from({ length: 100 }, (_, index) => `a/row-${index}`);
   assert.deepEqual(parse(rows.map((row) => `open=${row}`).join('&')).open, rows.slice(80));
 });
 
-test('a row has the longest names that there may be', () => {
+test('a row key may have the longest names of Kubernetes', () => {
   const name = 'x'.repeat(63);
   const key = rowKey({ name: `${name}/${name}:${name}`, family: 'IPv6' });
   assert.deepEqual(parse(`open=${key}`).open, [key]);

@@ -39,7 +39,7 @@ function listen(address: { address: string; port: number }, query = '') {
   return { seen, leave: () => request.destroy() };
 }
 
-test('the page is whole without JavaScript, at both paths', async (t) => {
+test('the page is complete without JavaScript, at both paths', async (t) => {
   const { address } = await setUp(t);
   for (const path of ['/', '/status']) {
     const { status, headers, body } = await ask(address, path);
@@ -60,7 +60,7 @@ test('the page is whole without JavaScript, at both paths', async (t) => {
   }
 });
 
-test('without JavaScript, a search leaves order and open rows as they are', async (t) => {
+test('without JavaScript, a search keeps the order and the open rows', async (t) => {
   const { address } = await setUp(t);
   const query = '?q=web&sort=total&reversed=1&hide=healthy&page=2&open=default/web:http&open=shop/empty';
   const { body } = await ask(address, `/status${query}`);
@@ -72,7 +72,7 @@ test('without JavaScript, a search leaves order and open rows as they are', asyn
   );
 });
 
-test('a long question does not make a page that is many times as long', async (t) => {
+test('a long query does not make the page longer', async (t) => {
   const { address } = await setUp(t, new FakeView({ services: 100 }));
   const open = Array.from({ length: 20 }, () => `open=${"'".repeat(700)}`).join('&');
   const { body } = await ask(address, `/status?${open}`);
@@ -80,7 +80,7 @@ test('a long question does not make a page that is many times as long', async (t
   assert.equal(body.length, plain.length);
 });
 
-test('a row that is open shows endpoints with their share: of very many the first, and where the others are', async (t) => {
+test('an open row shows endpoints with their shares; of very many the first ones, and a link to the others', async (t) => {
   const body = async (endpoints: number) => {
     const { address } = await setUp(t, new FakeView({ endpoints }));
     return (await ask(address, '/status?open=default/web:http')).body;
@@ -150,7 +150,7 @@ class EvilView extends FakeView {
   }
 }
 
-test('nothing that comes from elsewhere is markup', async (t) => {
+test('no text from outside is markup', async (t) => {
   const { address } = await setUp(t, new EvilView());
   const query = `?open=default/web:http&open=${encodeURIComponent(EVIL)}&q=${encodeURIComponent(EVIL)}`;
   const bodies = [(await ask(address, '/?open=default/web:http')).body, (await ask(address, `/${query}`)).body];
@@ -165,7 +165,7 @@ test('nothing that comes from elsewhere is markup', async (t) => {
   }
 });
 
-test('the stream sends all parts at first, then what has changed, every two seconds', async (t) => {
+test('the stream sends all parts first, then the changed ones every two seconds', async (t) => {
   const { address, clock, view } = await setUp(t);
   const { seen, leave } = listen(address);
   t.after(leave);
@@ -182,7 +182,7 @@ test('the stream sends all parts at first, then what has changed, every two seco
   assert.deepEqual(seen.events[2], {});
 });
 
-test('there are eight live pages at most; one that is closed makes room', async (t) => {
+test('there are at most eight live pages; a closed one makes room', async (t) => {
   const { address } = await setUp(t);
   const lookers = Array.from({ length: 8 }, () => listen(address));
   t.after(() => {
@@ -200,7 +200,7 @@ test('there are eight live pages at most; one that is closed makes room', async 
   });
 });
 
-test('two downloads of each kind run at a time; one that ends makes room', async () => {
+test('two downloads of each kind run at a time; a finished one makes room', async () => {
   const routes = new Map(statusRoutes(new FakeView(), new ManualClock()));
   for (const path of ['/status.json', '/status.csv']) {
     const clients = Array.from({ length: 4 }, () => new AbortController());
@@ -257,7 +257,7 @@ test('the JSON has everything', async (t) => {
   assert.deepEqual(services, JSON.parse(JSON.stringify([...view.services()])));
 });
 
-test('the CSV has a row for each Service port and each endpoint, with no formula in it', async (t) => {
+test('the CSV has a row for each Service port and each endpoint, and no formulas', async (t) => {
   const { address } = await setUp(t, new EvilView());
   const { headers, body } = await ask(address, '/status.csv');
   assert.equal(headers['content-type'], 'text/csv; charset=utf-8');

@@ -14,7 +14,7 @@ async function names(services: number, query: string): Promise<string[]> {
   return (await selecting(services, query)).rows.map(({ name }) => name);
 }
 
-test('counts all states, whatever is shown', async () => {
+test('all states are counted, also of rows that are not shown', async () => {
   const { states, matching } = await selecting(60, 'q=dns');
   assert.deepEqual(states, { ok: 58, degraded: 1, empty: 1, pending: 0 });
   assert.equal(matching, 1);
@@ -65,7 +65,7 @@ test('each column sorts by its values, the largest first, or the other way round
   assert.equal((await names(3, 'reversed=1'))[0], 'shop/empty');
 });
 
-test('ten thousand come in pages, of which a wrong one is the last', async () => {
+test('many rows come in pages; a page beyond the end is the last one', async () => {
   const { rows, page, pages, matching } = await selecting(1_234, 'page=3');
   assert.deepEqual([rows.length, page, pages, matching], [ROWS_PER_PAGE, 3, 13, 1_234]);
   const last = await selecting(1_234, 'page=999');
@@ -82,7 +82,7 @@ test('only rows that are open have their endpoints', async () => {
   );
 });
 
-test('looking at many lets others have their turn', async () => {
+test('a look at many Services lets other work have its turn', async () => {
   const view = new FakeView({ services: 1_000 });
   // A clock on which each look takes a millisecond.
   let now = 0;

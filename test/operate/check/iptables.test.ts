@@ -40,7 +40,7 @@ describe('the iptables programs', () => {
     assert.match((await check('legacy', installed(['legacy'])))[0]!, /^ok: iptables-legacy: --iptables-mode says so/);
   });
 
-  test('that are missing are a failure; another flavour than that of the kubelet is a warning', async () => {
+  test('that are missing are a failure; another flavour than the kubelet’s is a warning', async () => {
     assert.match((await check('auto', () => undefined))[0]!, /^fail: no iptables-restore is on PATH → install/);
     assert.match((await check('nft', installed(['legacy'])))[0]!, /^fail: no iptables of the nft flavour/);
     const both = installed(['nft', 'legacy'], hint('legacy'));
@@ -63,14 +63,14 @@ describe('address families', () => {
   const failing = (err: string, code: IptablesError['code'] = 'failed') =>
     check({ readRules: () => Promise.reject(new IptablesError(code, err)) });
 
-  test('come with the addresses of the node, and why one is not served', async () => {
+  test('are shown with the addresses of the node, and with the reason why one is not served', async () => {
     const both = 'ok: Services are served over IPv4 (node address 10.0.0.1) and IPv6 (node address fd00::1)';
     assert.deepEqual(await check(), [both]);
     const [only] = await check({ served: [IPV4], leftOut: 'no ip6tables' });
     assert.match(only!, /^warn: Services are served over IPv4 \(node address 10\.0\.0\.1\) only: no ip6tables → /);
   });
 
-  test('without tables are a failure, each with its own cure; a lock says nothing', async () => {
+  test('without tables are a failure, each with its own advice; a lock proves nothing', async () => {
     for (const [err, says] of [
       ['iptables-save: Failed to initialize nft: Protocol not supported', /^fail: there .* IPv4: .* → load nf_tables/],
       ["can't initialize iptables table `nat'", /→ .*modprobe iptable_nat iptable_filter/],
@@ -173,7 +173,7 @@ describe('firewalls', () => {
       .join('\n'),
   });
 
-  test('of the other flavour that accept nobody are reported, with what accepts clients', async () => {
+  test('of the other flavour that accept no client are reported, with a rule that accepts them', async () => {
     assert.deepEqual(await check(lines('-p tcp -m tcp --dport 22 -j ACCEPT', '-j KUBE-NODEPORT-NON-LOCAL')), [
       'warn: INPUT of iptables-nft drops connections to Services and health check node ports → iptables-nft -I ' +
         "INPUT -m conntrack --ctstate DNAT -j ACCEPT, also in that firewall's configuration",
@@ -183,7 +183,7 @@ describe('firewalls', () => {
     assert.deepEqual(await check({ input: '-P INPUT ACCEPT' }), []);
   });
 
-  test('of the other flavour may accept clients by what NAT did, or in ways that are not known here', async () => {
+  test('of the other flavour may accept clients by NAT, or in ways unknown to the check', async () => {
     for (const rule of [
       '-m conntrack --ctstate DNAT -j ACCEPT',
       '-p tcp -m tcp --dport 32768:60999 -j ACCEPT',
@@ -253,13 +253,13 @@ describe('other proxies', () => {
     assert.match(other!, /^warn: the tables of iptables-nft have 2 chains of this proxy, which a run .* → .*--cleanup/);
   });
 
-  test('are not ruled out by tables that cannot be read', async () => {
+  test('may have left chains in tables that cannot be read', async () => {
     const program = (line: string) =>
       line.includes('-save ') ? { outcome: 'failed' as const, err: 'x' } : installed(['nft'])(line);
     assert.match((await check({ program }))[0]!, /^warn: the tables of iptables-nft cannot be read, so leftovers/);
   });
 
-  test('in the modes ipvs and nftables leave more', async () => {
+  test('in the modes ipvs and nftables leave other things', async () => {
     const ipvs = 'IP Virtual Server version 1.2.1 (size=4096)\nProt LocalAddress:Port Scheduler Flags\n';
     const files = { '/proc/net/ip_vs': `${ipvs}TCP  0A600001:01BB rr\n` };
     assert.match(

@@ -32,7 +32,7 @@ describe('privileges', () => {
     assert.match(check(NET_ADMIN_RAW, { uid: 65_534 }), /^fail: this process runs as user 65534, and iptables needs/);
   });
 
-  test('ports below 1024 need one more, and only they', () => {
+  test('only ports below 1024 need one more', () => {
     assert.match(check(NET_ADMIN_RAW, { port: 80 }), /lacks CAP_NET_BIND_SERVICE, which listening on port 80 needs/);
     assert.match(check('0000000000003400', { port: 80 }), /^ok/);
     assert.match(check(NET_ADMIN_RAW, { port: 1_024 }), /^ok/);
@@ -124,7 +124,7 @@ describe('limits', () => {
     assert.match(check(entries(900, 1_000))[1]!, /^warn: connection tracking has 900 entries of at most 1000/);
   });
 
-  test('what the flags want of it can be set, or is so already', () => {
+  test('its flags are reported only when their values differ and cannot be set', () => {
     assert.match(check(entries(0, 999), false)[2]!, /^warn: these cannot be set from here: \S*nf_conntrack_max=1000 →/);
     assert.equal(check(entries(0, 999), true).length, 2);
     assert.equal(check(entries(0, 1_001), false).length, 2);

@@ -28,7 +28,7 @@ test('ports at which programs receive are found with their processes, over both 
   await Promise.all([new Promise((resolve) => server.close(resolve)), new Promise<void>((done) => socket.close(done))]);
 });
 
-test('an address that is free stays so', async () => {
+test('checking a free address leaves it free', async () => {
   const port = await freePort();
   for (let time = 0; time < 2; time++) assert.equal(await machine.tryToBind({ address: LOOPBACK, port }), undefined);
   assert.equal(await machine.tryToBind({ address: address('192.0.2.99'), port }), 'EADDRNOTAVAIL');

@@ -34,7 +34,7 @@ describe('addresses of the HTTP servers', () => {
     assert.match(await check('EADDRINUSE', { isServed: true }), /^ok: .* and a proxy of this program runs here$/);
   });
 
-  test('that others have prevent no Service, unless the flags say so', async () => {
+  test('that others have are a warning, or a failure with --bind-address-hard-fail', async () => {
     assert.match(await check('EADDRINUSE'), /^warn: .* is taken by another program → .*ss -lntp/);
     assert.match(
       await check('EADDRINUSE', { isHard: true, owner: 'nginx (7)' }),
@@ -81,7 +81,7 @@ describe('local ports', () => {
     );
   });
 
-  test('that a running proxy holds do not count against it', async () => {
+  test('that a running proxy holds do not count', async () => {
     const running = await check(range(20_000, 20_001), { isServed: true, servicePorts: 9 });
     assert.match(linesOf(running)[0]!, /^ok: .*a proxy that runs here has its own/);
   });

@@ -57,12 +57,12 @@ describe('the report', () => {
   const odd = named('API server', warn('the clock\nlies', 'set it'));
   const bad = named('iptables', fail('none', 'install it'));
 
-  test('has one line for each finding, whatever a server says', () => {
+  test('has one line for each finding, whatever its text', () => {
     assert.equal(findingLine(fine), 'ok    limits         20000 open files');
     assert.equal(findingLine(odd), 'warn  API server     the clock\\u000alies → set it');
   });
 
-  test('sums up, and fails only for a failure', () => {
+  test('has a summary, and fails only for a failure', () => {
     assert.equal(summaryLine([fine]), 'The proxy can serve here.');
     assert.equal(summaryLine([fine, odd]), 'The proxy can serve here; 1 warning.');
     assert.equal(summaryLine([odd, odd, bad]), 'The proxy cannot serve here: 1 failure; 2 warnings.');

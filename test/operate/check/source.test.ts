@@ -40,7 +40,7 @@ describe('permissions', () => {
     ]);
   });
 
-  test('without which nothing is served are failures, the others warnings', async () => {
+  test('that Services depend on are failures when they are missing, the others warnings', async () => {
     const { findings } = await check({}, ['watch endpointslices', 'create events', 'watch nodes']);
     const [fails, ...warns] = troubles(findings);
     assert.match(fails!, /^fail: .* may not watch endpointslices\.discovery\.k8s\.io → bind .* system:node-proxier/);
@@ -56,7 +56,7 @@ describe('permissions', () => {
     assert.match(troubles((await check({ [NODE]: refused(403) })).findings)[0]!, /^warn: .* → bind the ClusterRole/);
   });
 
-  test('are asked for no longer once the server fails', async () => {
+  test('are not requested any more after the server has failed', async () => {
     for (const [error, says] of [
       [new ApiError('unreachable', 'no answer within 5 s'), /^fail: .*: no answer within 5 s → .* is healthy$/],
       [refused(500), /^warn: .*: HTTP 500: no way → .* is healthy$/],
@@ -94,7 +94,7 @@ describe('the Services of a cluster', () => {
     return { asked, clock, list: () => listServices({ get }, clock) };
   }
 
-  test('come in pages, without those of other proxies', async () => {
+  test('are read in pages, without those of other proxies', async () => {
     const { asked, list } = server([1, 2, 3].map((index) => service(index)));
     const { services, findings } = await list();
     assert.deepEqual(linesOf(findings), ['ok: 3 Services with 3 ports']);
@@ -112,7 +112,7 @@ describe('the Services of a cluster', () => {
     assert.match(asked[1]?.get('labelSelector') ?? '', /service-proxy-name/);
   });
 
-  test('that are not valid are warnings about a few of them', async () => {
+  test('that are invalid are warnings about a few of them', async () => {
     const bad = Array.from({ length: 7 }, (_, index) => service(index, { ports: 'x' }));
     const { services, findings } = await server([service(9), ...bad, 5]).list();
     assert.equal(services.length, 1);
@@ -123,7 +123,7 @@ describe('the Services of a cluster', () => {
     assert.match(lines[5]!, /^warn: 3 more faults in other Services/);
   });
 
-  test('are those before a failure; a failure without any Service is one', async () => {
+  test('are those read before a failure; without any, the check fails', async () => {
     const items = [1, 2, 3].map((index) => service(index));
     for (const [answer, says] of [
       [refused(403), /: HTTP 403: no way → /],
@@ -147,7 +147,7 @@ describe('the Services of a cluster', () => {
     assert.match(troubles((await none.list()).findings)[0]!, /^fail: Services cannot be listed: HTTP 403/);
   });
 
-  test('are bounded in number and time', async () => {
+  test('are limited in number and time', async () => {
     const page = { metadata: { resourceVersion: '1', continue: 'x' }, items: [service(1)] };
     const endless = server([], () => page);
     assert.match(troubles((await endless.list()).findings)[0]!, /there are more than 100000/);

@@ -96,7 +96,7 @@ describe('drain', () => {
     return terminal;
   }
 
-  test('says which Services give the endpoint up, and which connections they leave', async () => {
+  test('shows which Services had the endpoint, and how many connections are left', async () => {
     const { printed, complained } = await drained(new FakeProxy({ 'default/web': 3, 'default/one': 1, 'shop/web': 0 }));
     const services = 'default/web (3 connections), default/one (1 connection), shop/web';
     assert.equal(printed, `${POD} is drained on this node: no new connections from ${services}.\n`);
@@ -109,7 +109,7 @@ describe('drain', () => {
     assert.match(printed, /default\/s0, .*, default\/s9 and 3 others\.\n$/);
   });
 
-  test('warns of a Service that has nothing else', async () => {
+  test('warns of a Service without another endpoint', async () => {
     const proxy = new FakeProxy({ 'default/web': 0 });
     proxy.onlyOneFor = ['own', 'local'];
     const onThisNode = 'on this node, so clients that the policy Local keeps here are refused';
@@ -120,7 +120,7 @@ describe('drain', () => {
     ]);
   });
 
-  test('is remembered for an endpoint that no Service has', async () => {
+  test('is possible for an endpoint that no Service has', async () => {
     assert.match((await drained(new FakeProxy({}))).printed, /no Service has it now/);
     assert.equal(await start(new FakeProxy({}), [POD, '--timeout', '5m']).exit, 0);
   });
@@ -139,7 +139,7 @@ describe('drain', () => {
 });
 
 describe('drain --timeout', () => {
-  test('ends when the last connection has, and draws on a terminal how many are left', async () => {
+  test('ends with the last connection, and shows on a terminal how many are left', async () => {
     for (const isTTY of [true, false]) {
       const { proxy, exit, terminal, waits, next, clock, interrupts } = await waiting({ 'default/web': 3 }, { isTTY });
       proxy.open = { 'default/web': 1 };
@@ -156,7 +156,7 @@ describe('drain --timeout', () => {
     }
   });
 
-  test('fails when connections are left then, and leaves the endpoint drained', async () => {
+  test('fails when connections are left at its end, and the endpoint stays drained', async () => {
     const { proxy, exit, terminal, waits, next, clock } = await waiting({ 'a/b': 1, 'a/c': 2 }, { timeout: '2500ms' });
     for (const _ of [1, 2]) {
       await next();
@@ -170,7 +170,7 @@ describe('drain --timeout', () => {
     assert.ok(!proxy.asked.some((command) => command.startsWith('undrain')));
   });
 
-  test('0 waits for as long as it takes', async () => {
+  test('0 waits without a limit', async () => {
     const { proxy, exit, waits, next } = await waiting({ 'default/web': 3 }, { timeout: '0' });
     await next(24 * 3_600_000);
     await waits();
@@ -180,7 +180,7 @@ describe('drain --timeout', () => {
     assert.equal(await exit, 0);
   });
 
-  test('ends with Ctrl-C, which leaves the endpoint drained', async () => {
+  test('ends with Ctrl-C, and the endpoint stays drained', async () => {
     const { exit, terminal, interrupt, interrupts } = await waiting({ 'default/web': 3 });
     interrupt();
     assert.equal(await exit, 130);
@@ -188,7 +188,7 @@ describe('drain --timeout', () => {
     assert.equal(interrupts.size, 0);
   });
 
-  test('also with one that comes as soon as the endpoint is said to be drained', async () => {
+  test('ends with a Ctrl-C as early as the message that the endpoint is drained', async () => {
     const { exit, terminal, interrupt } = start(new FakeProxy({ 'default/web': 3 }), [POD, '--timeout', '1m']);
     const { out } = terminal;
     Object.assign(terminal, {
@@ -219,7 +219,7 @@ describe('drain --timeout', () => {
     await assert.rejects(exit, /no longer drained: it was undrained, or the proxy was restarted/);
   });
 
-  test('waits for the drain to take effect, but not beyond its time', async () => {
+  test('waits until the drain takes effect, but not longer than its time', async () => {
     for (const inTime of [true, false]) {
       const proxy = new FakeProxy({ 'default/web': 0 });
       proxy.takesEffect = false;
@@ -246,7 +246,7 @@ describe('drain --timeout', () => {
     assert.equal(await exit, 0);
   });
 
-  test('cannot tell of the connections that a Service leaves behind when it goes', async () => {
+  test('fails when a Service with connections is deleted, as these are not counted any more', async () => {
     const { proxy, exit, next } = await waiting({ 'default/web': 3, 'shop/web': 1 });
     proxy.open = { 'shop/web': 0 };
     await next();
@@ -254,7 +254,7 @@ describe('drain --timeout', () => {
     await assert.rejects(exit, why);
   });
 
-  test('does not mind that a Service goes whose connections had ended', async () => {
+  test('goes on when a Service without connections is deleted', async () => {
     const { proxy, exit, waits, next } = await waiting({ 'default/web': 3, 'shop/web': 1 });
     proxy.open = { 'default/web': 3, 'shop/web': 0 };
     await next();

@@ -58,7 +58,7 @@ async function run(argv: string, answer = NOTHING, node: Partial<NodeView> = {},
   return { code, asked: view.asked[0], printed: terminal.printed, complained: terminal.complained };
 }
 
-test('explain says what its answer has to be read with', async () => {
+test('explain warns when the proxy’s state may be old', async () => {
   const away = await run('10.96.0.1:80', NOTHING, { api: { connected: false, staleForMs: 61_000 } });
   assert.match(away.complained, /^Warning: the API server has not answered for 1m1s/);
   assert.equal((await run('10.96.0.1:80')).complained, '');
@@ -112,7 +112,7 @@ test('JSON is all of the answer', async () => {
   assert.deepEqual(JSON.parse(printed), NOTHING);
 });
 
-test('JSON has no character that a terminal obeys, and says the same', async () => {
+test('JSON has no control characters and the same content', async () => {
   const said = 'x\u009b2J\u202e\u007f\u001b[31m\n\u{e0001}"';
   const answer = { ...NOTHING, summary: said, rules: [{ table: 'nat', chain: 'X', rule: said }] };
   const { printed } = await run('10.96.0.1:80 -o json', answer);
@@ -154,7 +154,7 @@ const FULL: Explanation = {
   nextPick: ENDPOINT,
 };
 
-test('the text says all of it', async () => {
+test('the text shows all of the answer', async () => {
   const { printed } = await run('10.96.0.1:80', FULL, {}, 82_000);
   assert.equal(
     printed,

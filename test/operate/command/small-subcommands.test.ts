@@ -30,7 +30,7 @@ describe('log-level', () => {
     return await served(t, view);
   }
 
-  test('changes it, and says what it was', async (t) => {
+  test('changes it, and shows the old value', async (t) => {
     const { operations, path } = await proxy(t);
     const { exit, printed } = await run(LOG_LEVEL, '4', '--control-socket', path);
     assert.deepEqual([exit, printed, operations.verbosity], [0, 'The log level is 4 now; it was 2.\n', 4]);
@@ -50,7 +50,7 @@ describe('log-level', () => {
 });
 
 describe('undrain', () => {
-  test('undrains an endpoint, and says when there was nothing to do', async (t) => {
+  test('undrains an endpoint, and says so when it was not drained', async (t) => {
     const { operations, path } = await served(t);
     operations.drained.add('10.244.0.1:8080');
     const once = () => run(UNDRAIN, '10.244.0.1:8080', '--control-socket', path);
@@ -61,7 +61,7 @@ describe('undrain', () => {
 });
 
 describe('version', () => {
-  test('is that of the program and that of the proxy', async (t) => {
+  test('shows those of the program and of the proxy', async (t) => {
     const { path } = await served(t);
     assert.deepEqual(await run(SHOW_VERSION, '--control-socket', path), {
       exit: 0,
@@ -87,7 +87,7 @@ describe('version', () => {
     assert.deepEqual(JSON.parse(json.printed).proxy, { ...strange, pid: 4711 });
   });
 
-  test('is shown without a proxy, too', async () => {
+  test('is shown also without a proxy', async () => {
     const { exit, printed } = await run(SHOW_VERSION, '--control-socket', '/nowhere/control.sock');
     assert.equal(exit, 0);
     assert.match(

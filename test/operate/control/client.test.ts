@@ -31,7 +31,7 @@ function node(path: string, clock = new ManualClock()) {
   return all(connectControl(path, clock).ask('node', {}));
 }
 
-describe('a program that cannot answer gives a reason:', () => {
+describe('the reason why there is no answer is clear:', () => {
   test('it does not run', async (t) => {
     await assert.rejects(
       node(join(folder(t), 'none')),
@@ -70,7 +70,7 @@ describe('a program that cannot answer gives a reason:', () => {
     assert.match(stdout, /may be opened by root only; run this as root/, stderr);
   });
 
-  test('it leaves in the middle', async (t) => {
+  test('it ends in the middle of an answer', async (t) => {
     const path = await stranger(t, (socket) => {
       socket.once('data', () => socket.end(`{"piece":${JSON.stringify({ pid: 1 })}}\n{"pie`));
     });
@@ -100,7 +100,7 @@ describe('a program that cannot answer gives a reason:', () => {
   });
 });
 
-test('time in which the client does not read is not silence of the server', async (t) => {
+test('time in which the client does not read does not count as silence', async (t) => {
   const view = new FakeView({ services: 5_000 });
   const { path } = await served(t, view);
   const clock = new ManualClock();

@@ -51,7 +51,7 @@ describe('the users of an endpoint', () => {
     assert.deepEqual([counts, isListed], [{ 'default/web': 3, 'shop/web': 0 }, false]);
   });
 
-  test('say in which endpoint sets nothing else gets new connections', async () => {
+  test('list the endpoint sets in which nothing else gets new connections', async () => {
     const { users } = await usersOf({
       'default/one': [listener('own', { [POD]: [0, 'active'] })],
       'default/rest': [listener('own', { [POD]: [0, 'active'], [OTHER]: [0, 'draining'] })],
@@ -96,7 +96,7 @@ describe('the users of an endpoint', () => {
     });
   }
 
-  test('are not looked for among the connections while the endpoint gets new ones', async () => {
+  test('are not searched among the connections while the endpoint gets new ones', async () => {
     const services = { 'default/web': [listener('own', { [POD]: [0, 'active'] })] };
     assert.equal((await usersOf(services, ['default/web'])).isListed, false);
   });

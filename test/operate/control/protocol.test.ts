@@ -81,7 +81,7 @@ describe('a request', () => {
     });
   }
 
-  test('of another version, or of none, is refused before anything else of it is read', () => {
+  test('of another version, or of none, is refused before the rest is read', () => {
     for (const v of [0, 2, '1', undefined, null]) {
       assert.throws(
         () => decodeRequest(JSON.stringify({ v, command: 'nonsense' })),
@@ -90,7 +90,7 @@ describe('a request', () => {
     }
   });
 
-  test('that is too deep to be printed is refused as any other', () => {
+  test('that is nested too deeply to be printed is refused as well', () => {
     const deep = '['.repeat(30_000) + ']'.repeat(30_000);
     for (const line of [
       `{"v":${deep}}`,
@@ -101,7 +101,7 @@ describe('a request', () => {
     }
   });
 
-  test('that is no object of JSON is refused', () => {
+  test('that is not a JSON object is refused', () => {
     for (const line of ['', 'node', '"node"', '7', 'null', '[]', '{"v":1']) {
       assert.throws(() => decodeRequest(line), RequestError, line);
     }

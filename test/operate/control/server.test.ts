@@ -19,7 +19,7 @@ describe('a running program answers', () => {
     assert.deepEqual(await all(control.ask('node', {})), [await view.node()]);
   });
 
-  test('its Services, all or those that a filter lets through', async (t) => {
+  test('all Services, or those that match a filter', async (t) => {
     const view = new FakeView({ services: 250 });
     const { control } = await served(t, view);
     const services = await all(control.ask('services', {}));
@@ -30,7 +30,7 @@ describe('a running program answers', () => {
     assert.deepEqual(summary?.listeners[0]?.endpoints, []);
   });
 
-  test('its connections, and what becomes of a connection', async (t) => {
+  test('its connections, and the explanation of one', async (t) => {
     const view = new FakeView();
     const { control } = await served(t, view);
     assert.deepEqual(await all(control.ask('connections', {})), await all(view.connections()));
@@ -86,7 +86,7 @@ describe('an operator', () => {
 });
 
 describe('ten thousand Services', () => {
-  test('hold the event loop up for a hundred of them at a time', async (t) => {
+  test('are made a hundred at a time, with turns of the event loop between', async (t) => {
     const view = new FakeView({ services: 10_000 });
     const { control } = await served(t, view);
     let before = 0;
@@ -104,7 +104,7 @@ describe('ten thousand Services', () => {
     assert.ok(most > 0 && most <= 100, `${most} in one turn`);
   });
 
-  test('without a connection do so too, where nothing else is waited for', async (t) => {
+  test('without a connection are also looked at in several turns', async (t) => {
     let pieces = 0;
     class Idle extends FakeView {
       override async *connections(): AsyncIterable<readonly ConnectionView[]> {
@@ -122,7 +122,7 @@ describe('ten thousand Services', () => {
     assert.ok(turns >= 1_000, `${turns} turns`);
   });
 
-  test('are made as fast as the client reads them, and no more once it reads nothing for too long', async (t) => {
+  test('are made as fast as the client reads, and not after a deadline without reading', async (t) => {
     const view = new FakeView({ services: 10_000, endpoints: 10 });
     const { path, clock } = await served(t, view);
     const client = new RawClient(t, path);
@@ -147,7 +147,7 @@ describe('ten thousand Services', () => {
     assert.ok(view.made < 10_000);
   });
 
-  test('wait no longer for a client that leaves only the end unread', async (t) => {
+  test('end at the deadline also for a client that left only the end unread', async (t) => {
     const view = new Long();
     const { path, clock } = await served(t, view);
     const ask = (pieces: number) => {
@@ -176,7 +176,7 @@ describe('ten thousand Services', () => {
   });
 });
 
-test('a request before the answer is known waits for it', async (t) => {
+test('a request waits until the answers are known', async (t) => {
   const known = Promise.withResolvers<void>();
   const { path } = await served(t, new FakeView({ services: 1 }), known.promise);
   const client = new RawClient(t, path, SERVICES);
@@ -188,7 +188,7 @@ test('a request before the answer is known waits for it', async (t) => {
   assert.equal((await client.end()).length, 2);
 });
 
-test('a client that leaves ends the reading of the view', async (t) => {
+test('the view is not read on when the client has left', async (t) => {
   let ended = false;
   class Endless extends FakeView {
     override async *connections(): AsyncIterable<readonly ConnectionView[]> {
@@ -290,7 +290,7 @@ describe('a client that', () => {
   });
 });
 
-test('of a hundred clients the first few are served, and the next one when those have left', async (t) => {
+test('of a hundred clients only the first few are served; when they have left, the next one is', async (t) => {
   const { path, control } = await served(t);
   const clients = Array.from({ length: 100 }, () => new RawClient(t, path));
   const open = () => clients.filter(({ closed }) => !closed);
@@ -302,7 +302,7 @@ test('of a hundred clients the first few are served, and the next one when those
   assert.equal((await all(control.ask('node', {}))).length, 1);
 });
 
-test('clients that ask and leave cannot pile up work: so many answers are under way, and no more', async (t) => {
+test('clients that ask and leave do not pile up work: the number of answers under way is limited', async (t) => {
   const { promise: mayAnswer, resolve: answerNow } = Promise.withResolvers<void>();
   let asked = 0;
   class Slow extends FakeView {

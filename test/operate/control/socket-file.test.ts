@@ -73,7 +73,7 @@ describe('the socket', () => {
     assert.deepEqual(readdirSync(join(path, '..')), ['control.sock']);
   });
 
-  test('is made within its folder, under a name that ss shows', async (t) => {
+  test('is made within its folder, and ss shows its name', async (t) => {
     const path = join(folder(t), 'control.sock');
     await startedAt(t, path);
     const bound = readFileSync('/proc/net/unix', 'utf8').match(new RegExp(`${join(path, '..')}\\S*`, 'g'));
@@ -81,7 +81,7 @@ describe('the socket', () => {
     assert.match(String(bound), /\/\.\w{6}\/control\.sock$/);
   });
 
-  test('leaves the mode of a folder that is there', async (t) => {
+  test('keeps the mode of an existing folder', async (t) => {
     const directory = folder(t);
     chmodSync(directory, 0o755);
     await startedAt(t, join(directory, 'control.sock'));
@@ -129,7 +129,7 @@ describe('the socket', () => {
     assert.equal(as(0).status, 0);
   });
 
-  test('takes the place of what a killed process left', async (t) => {
+  test('replaces the socket of a killed process', async (t) => {
     const path = join(folder(t), 'control.sock');
     stale(path);
     assert.equal(await isReached(path), false);
@@ -137,7 +137,7 @@ describe('the socket', () => {
     assert.equal(await isReached(path), true);
   });
 
-  test('does not take the place of one that is served, until that one is gone', async (t) => {
+  test('does not replace one that is served, until that one is gone', async (t) => {
     const path = join(folder(t), 'control.sock');
     const first = await startedAt(t, path);
     const { ino } = lstatSync(path);
@@ -166,7 +166,7 @@ describe('the socket', () => {
     assert.ok(lstatSync(link).isSymbolicLink());
   });
 
-  test('is not served when its place is taken at the last moment, and is when that is free', async (t) => {
+  test('is not served when its path is taken at the last moment, and is when it is free', async (t) => {
     const path = join(folder(t), 'control.sock');
     stale(path);
     const { server, log, clock } = controlServer(t, path);
@@ -181,7 +181,7 @@ describe('the socket', () => {
     assert.equal(await isReached(path), true);
   });
 
-  test('leaves nothing where it cannot be made', async (t) => {
+  test('leaves no file where it cannot be made', async (t) => {
     const directory = folder(t);
     writeFileSync(join(directory, 'file'), '');
     await refusedAt(t, join(directory, 'file/control.sock'), /ENOTDIR|EEXIST/);
@@ -191,14 +191,14 @@ describe('the socket', () => {
 });
 
 describe('a server that is closed', () => {
-  test('takes its socket along, and its folder stays', async (t) => {
+  test('removes its socket, and keeps the folder', async (t) => {
     const path = join(folder(t), 'made/control.sock');
     const { server } = await startedAt(t, path);
     await server.close();
     assert.deepEqual(readdirSync(join(path, '..')), []);
   });
 
-  test('leaves the socket of another one that has its place', async (t) => {
+  test('does not remove the socket of another server at its path', async (t) => {
     const path = join(folder(t), 'control.sock');
     const first = await startedAt(t, path);
     rmSync(path);
@@ -207,7 +207,7 @@ describe('a server that is closed', () => {
     assert.equal(await isReached(path), true);
   });
 
-  test('closes without its files, too', async (t) => {
+  test('closes also when its files are gone', async (t) => {
     const path = join(folder(t), 'made/control.sock');
     const { server } = await startedAt(t, path);
     rmSync(join(path, '..'), { recursive: true });
@@ -229,7 +229,7 @@ describe('a server that is closed', () => {
     assert.equal(clock.pendingTimers, 0);
   });
 
-  test('while it is about to listen does not', async (t) => {
+  test('before it listens never does', async (t) => {
     const path = join(folder(t), 'control.sock');
     const { server } = controlServer(t, path);
     server.start();
@@ -238,7 +238,7 @@ describe('a server that is closed', () => {
     assert.equal(existsSync(path), false);
   });
 
-  test('retries no longer', async (t) => {
+  test('does not retry', async (t) => {
     const directory = folder(t);
     mkdirSync(join(directory, 'control.sock'));
     const { server, clock, log } = controlServer(t, join(directory, 'control.sock'));
@@ -251,7 +251,7 @@ describe('a server that is closed', () => {
 });
 
 describe('of two servers', () => {
-  test('that find a dead one at the same time, one is reached, and it alone removes the socket', async (t) => {
+  test('that replace a dead one at the same time, one is reached, and only that one removes the socket', async (t) => {
     const path = join(folder(t), 'control.sock');
     stale(path);
     const servers = [controlServer(t, path), controlServer(t, path)];
@@ -268,7 +268,7 @@ describe('of two servers', () => {
     assert.deepEqual(readdirSync(join(path, '..')), []);
   });
 
-  test('the one that hands over is gone before the other one comes', async (t) => {
+  test('the predecessor is gone before the successor listens', async (t) => {
     const path = join(folder(t), 'control.sock');
     let current = await startedAt(t, path);
     for (let round = 0; round < 20; round++) {

@@ -15,7 +15,7 @@ function setUp() {
 }
 
 describe('a client that is turned away', () => {
-  test('is logged at once, with the cause and what to check', () => {
+  test('is logged at once, with the cause and advice', () => {
     const { log, observer } = setUp();
     observer.turnedAway({ name: WEB, client: '10.0.0.1:5', reason: 'no-endpoints' });
     observer.turnedAway({ name: WEB, client: '10.0.0.1:6', reason: 'exhausted' });
@@ -58,7 +58,7 @@ describe('a client that is turned away', () => {
   });
 });
 
-test('Service ports and reasons have lines of their own', () => {
+test('each Service port and each reason has its own lines', () => {
   const { log, observer } = setUp();
   for (const name of [WEB, DNS]) {
     for (const reason of ['refused', 'timeout', 'unreachable', 'other'] as const) {
@@ -76,7 +76,7 @@ test('Service ports and reasons have lines of their own', () => {
   assert.match(texts, /--udp-max-flows\n/);
 });
 
-test('nothing is kept of a Service port that has been quiet', () => {
+test('a quiet Service port is forgotten', () => {
   const { clock, observer } = setUp();
   for (let i = 0; i < 1_000; i++) {
     observer.turnedAway({ name: `default/svc-${i}`, client: 'c', reason: 'exhausted' });

@@ -46,7 +46,7 @@ describe('JSON', () => {
     for (const line of lines) assert.equal(line.indexOf('\n'), line.length - 1);
   });
 
-  test('keeps its own keys when a field has the same', async () => {
+  test('keeps its own keys when a field has the same name', async () => {
     const fields = JSON.parse('{"msg":"x","level":"y","v":9,"constructor":"c","message":"m"}');
     const [line = ''] = await linesOf({}, (log) => log.info('real', fields));
     const parsed = JSON.parse(line);
@@ -82,13 +82,13 @@ describe('hostile text', () => {
     });
   }
 
-  test('comes out of JSON as it went in', async () => {
+  test('is unchanged after JSON parsing', async () => {
     const [line = ''] = await linesOf({ format: 'json' }, (log) => log.warn(hostile, { err: hostile }));
     assert.deepEqual([JSON.parse(line).msg, JSON.parse(line).err], [hostile, hostile]);
   });
 });
 
-test('auto is text on a terminal and JSON elsewhere; the other two ignore what it is', async () => {
+test('auto is text on a terminal and JSON elsewhere; text and json do not depend on it', async () => {
   const isText = async (format: LogOptions['format'], isTTY: boolean) => {
     const [line = ''] = await linesOf({ format, output: memoryOutput({ isTTY }) }, (log) => log.info('x'));
     return !line.startsWith('{');
@@ -99,7 +99,7 @@ test('auto is text on a terminal and JSON elsewhere; the other two ignore what i
   assert.equal(await isText('text', false), true);
 });
 
-test('verbosity lets v(n) through up to its level, and can change; a line that is off is not put together', async () => {
+test('v(n) is logged up to the verbosity, which can change; the text of other lines is not computed', async () => {
   let evaluated = 0;
   const expensive = (text: string) => {
     evaluated++;
@@ -118,7 +118,7 @@ test('verbosity lets v(n) through up to its level, and can change; a line that i
   assert.equal(evaluated, 3);
 });
 
-test('lines are counted by level, and those that cannot be written; the log goes on when it can again', async () => {
+test('lines are counted by level, lost ones too; the log goes on after an error', async () => {
   const written: string[] = [];
   let broken = true;
   const log = logInto({
@@ -158,13 +158,13 @@ describe('recent events', () => {
     ]);
   });
 
-  test('are the last 300, and their numbers go on', () => {
+  test('are the last 300, with increasing numbers', () => {
     const log = setUp();
     for (let n = 1; n <= 301; n++) log.info(`line ${n}`);
     assert.deepEqual([log.events.length, log.events[0]?.id, log.events.at(-1)?.id], [300, 2, 301]);
   });
 
-  test('are short and cannot steer a terminal', () => {
+  test('are short and have no control characters', () => {
     const log = setUp();
     log.error('x'.repeat(10_000), { err: 'y'.repeat(10_000) });
     log.warn('Odd \u001b[2J', { err: 'from the server: \u009b31m\u202e\n' });
@@ -216,7 +216,7 @@ describe('a program that logs', () => {
     }
   });
 
-  test('survives a reader that has gone', async () => {
+  test('survives the end of its reader', async () => {
     const body = `process.stdin.once('data', async () => {
       log.info('x'); await log.flush(); console.log(log.droppedLines); process.exit(0);
     });`;

@@ -69,7 +69,7 @@ describe('the status line', () => {
     assert.equal(text(), 'log\n');
   });
 
-  test('is given up on a terminal that has gone; a line of the log still fails, for its dropping is counted', () => {
+  test('is not drawn any more on a terminal that is gone; log lines still throw, so they are counted', () => {
     const { line, writes } = terminal({ fails: true });
     line.show('one');
     line.show('two');
@@ -79,7 +79,7 @@ describe('the status line', () => {
   });
 });
 
-test('a reader that has stopped costs lines and does not block the process', async () => {
+test('a stopped reader loses lines and does not block the process', async () => {
   // Without winston, which may happen to do what is asked for here.
   const body = `
     const { descriptorOutput } = await import(${JSON.stringify(new URL('../../../src/operate/log/output.ts', import.meta.url).href)});
@@ -102,7 +102,7 @@ test('a reader that has stopped costs lines and does not block the process', asy
   assert.deepEqual([code, printed], [0, 'true\n']);
 });
 
-test('a line that was cut off does not swallow the next one', () => {
+test('a line that was cut off is not joined with the next one', () => {
   const { stdout, status } = spawnSync(
     process.execPath,
     [

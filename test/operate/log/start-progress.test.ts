@@ -32,7 +32,7 @@ describe('the text of the progress', () => {
     assert.equal(text({ api: undefined, pendingServices: 1 }), 'Reading manifests, 1 Service so far (12 s)');
   });
 
-  test('opening listeners, of all that are known to come', () => {
+  test('opening listeners, of all that are known', () => {
     assert.equal(
       text({ isSynced: true, pendingServices: 6_000, wantedPorts: 4_000, openListeners: 3_200 }),
       'Opening listeners: 3,200 of 10,000 (12 s)',
@@ -72,7 +72,7 @@ function start({ isTTY = true, isGone = false, format = 'auto' as 'auto' | 'text
 }
 
 describe('progress of the start', () => {
-  test('is shown up to its end, and leaves one line', () => {
+  test('is shown until the end, and leaves one line', () => {
     const { clock, shown, written, state } = start();
     clock.advance(1_000);
     assert.equal(shown.at(-1), 'Waiting for the API server 192.0.2.1:6443 (1 s)');
@@ -93,7 +93,7 @@ describe('progress of the start', () => {
     assert.equal(clock.pendingTimers, 0);
   });
 
-  test('of a short start is only its end', () => {
+  test('of a short start is one line at its end', () => {
     const { clock, shown, written, state } = start();
     clock.advance(200);
     state.isReady = true;

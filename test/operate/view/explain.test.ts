@@ -225,7 +225,7 @@ describe('a connection that is carried', () => {
     ]);
   });
 
-  test('may go where connections have failed', async () => {
+  test('says when connections to its endpoint have failed', async () => {
     const [only, two] = [served(), web().endpoints('web', { address: ONE }, { address: TWO })];
     await Promise.all([only.sync(), two.sync()]);
     const ending = async (world: World, failing: Address) => {
@@ -450,8 +450,8 @@ test('one sentence says what becomes of a connection', async () => {
   }
 });
 
-describe('beside the sentence', () => {
-  test('the endpoints show why none may serve', async () => {
+describe('the explanation', () => {
+  test('shows for each endpoint why it may not serve', async () => {
     const [drained, ...unready] = [ONE, TWO, POD].map((each) => ({ address: each, ready: each === ONE }));
     const world = web().endpoints('web', drained!, ...unready);
     world.tracker.setDrained([{ address: ONE, port: 8080 }]);
@@ -464,7 +464,7 @@ describe('beside the sentence', () => {
     assert.equal(service?.name, 'default/web:http');
   });
 
-  test('the rules end at the one that stops it; the policy of a chain is no rule', async () => {
+  test('lists the rules up to the one that stops it; the policy of a chain is not one', async () => {
     const world = await served().sync('*filter', '-I INPUT 1 -p tcp -j DROP', 'COMMIT');
     assert.equal((await world.ask('10.96.0.1:80', OUTSIDE)).rules.at(-1)?.rule, '-p tcp -j DROP');
     const list = world.iptables.list.bind(world.iptables);
@@ -478,7 +478,7 @@ describe('beside the sentence', () => {
     assert.ok(!rules.some(({ rule }) => rule.startsWith('-P')));
   });
 
-  test('an endpoint that Services share names some of them', async () => {
+  test('names some of the Services that share an endpoint', async () => {
     const world = served();
     for (const name of ['a', 'b', 'c']) world.service(name, {}).endpoints(name, { address: ONE });
     // While it moves from one slice to another, it is in both.
@@ -494,7 +494,7 @@ describe('beside the sentence', () => {
     );
   });
 
-  test('a family that is not served has a sentence of its own, two families are an error', async () => {
+  test('has a sentence for a family that is not served; two families are an error', async () => {
     const world = await web().sync();
     const fd = { address: address('fd00::1'), port: 80, protocol: 'TCP' } as const;
     assert.match((await world.explain(fd)).summary, /^IPv6 is not served on this node; the log says why/);
@@ -505,7 +505,7 @@ describe('beside the sentence', () => {
   });
 });
 
-test('an endpoint that many have holds nothing up', async () => {
+test('an endpoint of many Services does not block the event loop', async () => {
   const world = new World();
   const names = Array.from({ length: 1_000 }, (_, i) => `s${i}`);
   for (const name of names) world.service(name).endpoints(name, { address: ONE });
@@ -526,7 +526,7 @@ test('an endpoint that many have holds nothing up', async () => {
   assert.ok(turns > names.length / 10, `${turns} turns of the event loop`);
 });
 
-test('questions take turns at iptables, and one that fails is in nobody’s way', async () => {
+test('only one question at a time runs iptables, and the others go on after one fails', async () => {
   const world = await web().endpoints('web', { address: ONE }).sync();
   let asked = 0;
   let underWay = 0;

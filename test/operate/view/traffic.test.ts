@@ -39,7 +39,7 @@ function statsOf(id: ListenerId, counters: Partial<Counters>): ListenerStats {
   return { id, name, family: 'IPv4', protocol: 'TCP', localPort: 1, counters: { ...noCounters(), ...counters } };
 }
 
-test('rates are those of the last period, by listener and together', async () => {
+test('rates are those of the last period, for each listener and in total', async () => {
   const { listeners, sampler, sample } = setUp();
   listeners.set(WEB, { connections: 100, receivedBytes: 1_000, sentBytes: 5_000, active: 3 });
   listeners.set(DNS, { connections: 7, active: 2 });
@@ -54,7 +54,7 @@ test('rates are those of the last period, by listener and together', async () =>
   assert.equal(sampler.totals.active, 6);
 });
 
-test('what is there at the start was counted by a predecessor', async () => {
+test('counts from before the start are not in the rates', async () => {
   const { clock, listeners, sampler, sample } = setUp({ web: { connections: 1_000_000, failedRefused: 9 } });
   await sample();
   assert.equal(sampler.ratesOf(WEB).connections, 0);
@@ -66,7 +66,7 @@ test('what is there at the start was counted by a predecessor', async () => {
   assert.equal(sampler.history.at(-1)?.at, clock.wallNow());
 });
 
-test('a listener that is new, or counts from zero again, has had it all in this period', async () => {
+test('a new listener, and one that counts from zero again, has all its counts in this period', async () => {
   const { listeners, sampler, sample } = setUp();
   await sample();
   listeners.set(WEB, { connections: 1_000 });
@@ -77,7 +77,7 @@ test('a listener that is new, or counts from zero again, has had it all in this 
   assert.equal(sampler.ratesOf(WEB).connections, 2);
 });
 
-test('a listener that counts from zero again has no negative rates, whatever has overtaken what was before', async () => {
+test('a listener that counts from zero again has no negative rates, also when some counters have grown', async () => {
   const { listeners, sampler, sample } = setUp();
   listeners.set(WEB, { connections: 10, receivedBytes: 5_000, sentBytes: 500_000, failedRefused: 20 });
   await sample();
@@ -137,7 +137,7 @@ for (const [counter, reason] of REASONS) {
   });
 }
 
-test('the worst trouble of the last minute is shown, then the next one', async () => {
+test('the worst trouble of the last minute is shown', async () => {
   const { listeners, sampler, sample } = setUp();
   listeners.set(WEB, { failedRefused: 3, exhausted: 1 });
   await sample();

@@ -75,7 +75,7 @@ function setUp() {
   return { view, carry, carried, views, troubles, drained, errors };
 }
 
-test('in the order of names, IPv4 first, by namespace and Service if wanted', () => {
+test('Services are sorted by name, IPv4 first, and filtered by namespace and Service', () => {
   const { carry, views } = setUp();
   carry(servicePort('b/web'));
   carry(servicePort('a/web:https'));
@@ -90,7 +90,7 @@ test('in the order of names, IPv4 first, by namespace and Service if wanted', ()
   assert.deepEqual(seen({ namespace: 'we' }), [], 'whole names');
 });
 
-test('each is made when it is taken: what has gone by then is not there', () => {
+test('each view is made when it is read, without Services that are gone by then', () => {
   const { carry, carried, view } = setUp();
   carry(servicePort('a/1'));
   carry(servicePort('a/2'));
@@ -103,7 +103,7 @@ test('each is made when it is taken: what has gone by then is not there', () => 
   assert.deepEqual(seen, ['a/1', 'a/3']);
 });
 
-test('counters and rates are those of all listeners, endpoints with what is known of each', () => {
+test('counters and rates are sums over the listeners; endpoints have their own counters and errors', () => {
   const { carry, views, errors } = setUp();
   const [one, two, gone] = [endpoint('10.1.0.1'), endpoint('10.1.0.2'), endpoint('10.1.0.3')];
   const port = servicePort('a/b', {
@@ -133,7 +133,7 @@ test('counters and rates are those of all listeners, endpoints with what is know
   assert.deepEqual(view?.listeners[1]?.endpoints, [{ endpoint: one, state: 'active', counters: counted }]);
 });
 
-test('a summary has no endpoints but their number', () => {
+test('a summary has only the number of endpoints', () => {
   const { carry, views } = setUp();
   carry(servicePort('a/b', { draining: [endpoint('10.1.0.2')] }));
   const [view] = views({ summary: true });
@@ -186,7 +186,7 @@ test('states', async (t) => {
   });
 });
 
-test('connections of one Service among a hundred idle ones are listed without a look at all of these at once', async () => {
+test('connections are listed in pieces, also when most Services are idle', async () => {
   const names = Array.from({ length: 101 }, (_, index): ServicePortName => `default/s${index}`);
   const busy = 'default/s100';
   const servicePort = { protocol: 'TCP', port: 80, clusterIPs: [ip('10.96.0.1')] } as unknown as ServicePort;
@@ -237,19 +237,19 @@ function sizes(rows: Iterable<unknown>, clock = new ManualClock()): number[] {
   return [...inPieces(rows, clock, String)].map(({ length }) => length);
 }
 
-describe('rows as text, in pieces', () => {
-  test('are at most a hundred a piece', () => {
+describe('pieces of rows', () => {
+  test('have at most a hundred rows', () => {
     assert.deepEqual(sizes(Array(250).fill(0)), [100, 100, 50]);
     assert.deepEqual(sizes(Array(200).fill(0)), [100, 100]);
     assert.deepEqual(sizes([]), []);
   });
 
-  test('are fewer when they are large', () => {
+  test('have fewer rows when these are large', () => {
     assert.deepEqual(sizes(Array(7).fill('x'.repeat(30_000))), [3, 3, 1]);
     assert.deepEqual(sizes(['x'.repeat(1_000_000), 'x'.repeat(1_000_000)]), [1, 1]);
   });
 
-  test('are fewer when it takes long to make them', () => {
+  test('have fewer rows when these take long to make', () => {
     const clock = new ManualClock();
     function* slow() {
       for (let row = 0; row < 5; row++) {
@@ -260,7 +260,7 @@ describe('rows as text, in pieces', () => {
     assert.deepEqual(sizes(slow(), clock), [2, 2, 1]);
   });
 
-  test('are not made before they are asked for', () => {
+  test('are made only when the next one is requested', () => {
     let made = 0;
     let isOver = false;
     function* rows() {

@@ -119,7 +119,7 @@ describe('list', () => {
     assert.equal(await new Run().list('', new FakeView({ services: 0 })), 0);
   });
 
-  test('requests endpoints only where it shows them', async () => {
+  test('requests endpoints only when it shows them', async () => {
     const filters: (ServiceFilter | undefined)[] = [];
     const view = new FakeView();
     const services = view.services.bind(view);
@@ -144,7 +144,7 @@ describe('list', () => {
     test(`refuses ${argv}`, async () => await assert.rejects(new Run().list(argv), complaint));
   }
 
-  test('prints each piece before it takes the next', async () => {
+  test('prints each piece before it requests the next', async () => {
     const view = new FakeView({ services: 1_000 });
     const run = new Run();
     const made: number[] = [];
@@ -196,7 +196,7 @@ describe('a list that is not read', () => {
     return { view, run, reader, exit };
   }
 
-  test('is not made, and is when it is read', async () => {
+  test('is made only as fast as it is read', async () => {
     const { view, run, reader, exit } = await stalled();
     assert.equal(view.made, 10);
     run.clock.advance(PATIENCE_MS - 1);
@@ -208,7 +208,7 @@ describe('a list that is not read', () => {
     assert.equal(run.clock.pendingTimers, 0);
   });
 
-  test('is taken from the proxy all the same, before that has waited for too long', async () => {
+  test('is read from the proxy to the end before the proxy’s deadline', async () => {
     assert.ok(PATIENCE_MS < READ_TIMEOUT_MS);
     const { view, run, exit } = await stalled();
     run.clock.advance(PATIENCE_MS);
@@ -216,7 +216,7 @@ describe('a list that is not read', () => {
     assert.equal(view.made, 100);
   });
 
-  test('is waited for so long in all, not at each piece', async () => {
+  test('has one deadline for all pieces together', async () => {
     const view = new FakeView({ services: 100 });
     const run = new Run();
     let waits = 0;
@@ -242,7 +242,7 @@ describe('list -c', () => {
     ]);
   });
 
-  test('keeps in line what has long addresses', async () => {
+  test('aligns columns also with long addresses', async () => {
     const view = new FakeView();
     const [long, short] = ['2001:db8:85a3:1234:5678:8a2e:370:7334', 'fd00::1'] as [Address, Address];
     view.connections = async function* () {
@@ -293,7 +293,7 @@ describe('list -c', () => {
     ]);
   });
 
-  test('can be narrowed to a port, and nothing open is no failure', async () => {
+  test('can be filtered by port, and exits with 0 when nothing is open', async () => {
     const run = new Run();
     assert.equal(await run.list('-c kube-system/dns:dns'), 0);
     assert.deepEqual(run.names, ['kube-system/dns:dns']);
@@ -302,7 +302,7 @@ describe('list -c', () => {
 });
 
 describe('list -o json', () => {
-  test('is one document with everything, a Service in a line', async () => {
+  test('is one document with everything, each Service in one line', async () => {
     const run = new Run();
     const view = new FakeView({ services: 5 });
     assert.equal(await run.list('-o json', view), 0);
@@ -338,7 +338,7 @@ describe('list -o json', () => {
     assert.equal(JSON.parse(run.terminal.printed).connections.length, 4);
   });
 
-  test('has no character that a terminal obeys', async () => {
+  test('has no control characters', async () => {
     const view = new FakeView();
     const reason = 'x\u202e\u001b]0;';
     const [first] = view.services() as Iterable<ServiceView>;

@@ -62,7 +62,7 @@ describe('the list of Services', () => {
     ]);
   });
 
-  test('keeps in line what is long and belongs to one Service', () => {
+  test('aligns the columns of one Service also with long addresses', () => {
     const long = '2001:db8:85a3:1234:5678:8a2e:370:7334';
     const view = {
       ...web,
@@ -109,7 +109,7 @@ describe('the list of Services', () => {
     );
   });
 
-  test('says which endpoints only the node itself uses', () => {
+  test('shows which endpoints only the node itself uses', () => {
     const listeners = [
       listener({ traffic: ['node'], endpoints: [endpoint('10.244.9.9')] }),
       listener({ set: 'local', traffic: ['internal', 'external'], endpoints: [endpoint('10.244.0.1')] }),
@@ -128,7 +128,7 @@ describe('the list of Services', () => {
     );
   });
 
-  test('when it is wide says what is wrong, with nothing in it that a terminal obeys', () => {
+  test('shows what is wrong when it is wide, without control characters', () => {
     const lastError = { at: FAKE_NOW - 72_000, err: 'refused\u001b[31m' };
     const view: ServiceView = { ...web, state: 'degraded', reason: 'dials\nfail', nodePort: 0, loadBalancerIPs: [] };
     const listeners = [listener({ localPort: undefined, endpoints: [endpoint('10.244.0.1', { lastError })] })];
@@ -160,7 +160,7 @@ describe('the statistics', () => {
     );
   });
 
-  test('are said once for a Service, for they cannot be told apart by address', () => {
+  test('are shown once for a Service, as they are not counted by address', () => {
     const lines = serviceLines(web, { ...options, layout: 'stats' });
     assert.equal(
       lines[0],
@@ -172,7 +172,7 @@ describe('the statistics', () => {
     );
   });
 
-  test('are said once also where there are two endpoint sets', () => {
+  test('are shown once also with two endpoint sets', () => {
     const listeners = [
       listener({ traffic: ['internal'], endpoints: [] }),
       listener({ set: 'local', traffic: ['external'], endpoints: [] }),

@@ -73,7 +73,7 @@ function names(text: string): string[] {
   return [...new Set(text.match(/(default|kube-system|shop)\/\w+/g))];
 }
 
-test('the busiest Services come first, again and again, until Ctrl-C, which is no failure', async (t) => {
+test('the busiest Services come first, repeatedly until Ctrl-C, which exits with 0', async (t) => {
   const { view, next, interrupt, code, terminal, clock } = watch(t, '');
   view.loads = { web: [1, 0, 5], dns: [0, 700, 9], empty: [0, 0, 0] };
   const first = await next();
@@ -89,7 +89,7 @@ test('the busiest Services come first, again and again, until Ctrl-C, which is n
   assert.equal(terminal.complained, '');
 });
 
-test('the order can be chosen, and what is watched be narrowed as in the list', async (t) => {
+test('the order can be chosen, and Services be filtered as in the list', async (t) => {
   const view = new Loaded();
   view.loads = { web: [5, 5, 1], dns: [1, 1, 2], empty: [9, 9, 0] };
   const namesOf = async (argv: string) => names(await watch(t, argv, { view }).next());
@@ -101,13 +101,13 @@ test('the order can be chosen, and what is watched be narrowed as in the list', 
   assert.match(none.terminal.complained, /^No Service that this node serves matches/);
 });
 
-test('states, and what is wrong, are there when asked for', async (t) => {
+test('-o wide shows states and what is wrong', async (t) => {
   const text = await watch(t, '-o wide').next();
   assert.match(text, / Service +State +Reason\n/);
   assert.match(text, / shop\/empty +empty +no endpoint is ready\n/);
 });
 
-test('on a terminal the table is drawn in its place, as much of it as there is room for', async (t) => {
+test('on a terminal the table is redrawn in place and cut to the screen', async (t) => {
   const { next } = watch(t, '', { isTTY: true, view: new Loaded({ services: 100 }) });
   const first = await next();
   assert.ok(!first.includes('\u001b'));
@@ -119,7 +119,7 @@ test('on a terminal the table is drawn in its place, as much of it as there is r
   assert.equal(again.split('\n').length, 24);
 });
 
-test('a proxy that is away for a while is asked again, and said to be away', async (t) => {
+test('a proxy that does not answer is asked again, and the table says so', async (t) => {
   const { next, leave, terminal } = watch(t, '', { isTTY: true });
   await next();
   leave(true);

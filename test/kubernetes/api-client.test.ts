@@ -123,14 +123,10 @@ test('a server may live under a path', async (t) => {
   assert.deepEqual(await client.get('/api/v1/services', NEVER), { here: true });
 });
 
-test('fifty requests share one connection', async (t) => {
+test('requests share one connection; at most two idle connections are kept', async (t) => {
   const { server, client } = await connect(t);
   for (let n = 0; n < 50; n += 1) await client.get('/api/v1/services', NEVER);
   assert.equal(server.connections, 1);
-});
-
-test('at most two idle connections are kept', async (t) => {
-  const { server, client } = await connect(t);
   await Promise.all(Array.from({ length: 5 }, () => client.get('/api/v1/services', NEVER)));
   assert.equal(server.connections, 5);
   await until('the others are closed', () => server.openConnections === 2);
@@ -196,44 +192,37 @@ test('a refusal that is a web page, endless or silent does not get in the way', 
   assert.equal((await silent).status, 503);
 });
 
-for (const [what, type, body] of [
-  ['a web page with 200', 'text/html', '<html>Sign in</html>'],
-  ['protobuf', 'application/vnd.kubernetes.protobuf', 'k8s'],
-  ['nothing that says what it is', '', '{}'],
-  ['broken JSON', 'application/json', '{"items":['],
-] as const) {
-  test(`${what} is garbage`, async (t) => {
-    const { server, client } = await connect(t);
+test('an answer that is not JSON, or says that it is not, is garbage', async (t) => {
+  const { server, client } = await connect(t);
+  for (const [type, body] of [
+    ['text/html', '<html>Sign in</html>'],
+    ['application/vnd.kubernetes.protobuf', 'k8s'],
+    ['', '{}'],
+    ['application/json', '{"items":['],
+  ] as const) {
     server.misbehave('/api', (_, response) => {
       response.writeHead(200, type === '' ? {} : { 'content-type': type });
       response.end(body);
     });
     await failure(client.get('/api/v1/services', NEVER), 'garbage');
-  });
-}
-
-test('a watch is streamed as it comes, and ends with the response', async (t) => {
-  const { server, client } = await connect(t);
-  server.misbehave('/api', (_, response) => {
-    response.writeHead(200, { 'content-type': 'application/json; stream=watch' });
-    response.write('one\n');
-    setImmediate(() => response.end('two\n'));
-  });
-  let text = '';
-  for await (const chunk of await client.watch('/api/v1/services?watch=1', NEVER)) text += Buffer.from(chunk);
-  assert.equal(text, 'one\ntwo\n');
+  }
 });
 
-test('a connection that breaks in a watch says so', async (t) => {
+test('a watch is streamed, and ends with the response or with the failure of its connection', async (t) => {
   const { server, client } = await connect(t);
-  server.misbehave('/api', (_, response) => {
-    response.writeHead(200, { 'content-type': 'application/json' });
-    response.write('one\n');
-    setImmediate(() => response.socket?.resetAndDestroy());
-  });
-  const body = await client.watch('/api/v1/services?watch=1', NEVER);
-  const error = await failure(drain(body), 'unreachable');
-  assert.match(error.message, /^127\.0\.0\.1:\d+: read ECONNRESET$/);
+  const watch = async (end: (response: ServerResponse) => void) => {
+    server.misbehave('/api', (_, response) => {
+      response.writeHead(200, { 'content-type': 'application/json; stream=watch' });
+      response.write('one\n');
+      setImmediate(() => end(response));
+    });
+    return await client.watch('/api/v1/services?watch=1', NEVER);
+  };
+  let text = '';
+  for await (const chunk of await watch((response) => response.end('two\n'))) text += Buffer.from(chunk);
+  assert.equal(text, 'one\ntwo\n');
+  const broken = await watch((response) => response.socket?.resetAndDestroy());
+  assert.match((await failure(drain(broken), 'unreachable')).message, /^127\.0\.0\.1:\d+: read ECONNRESET$/);
 });
 
 test('an aborted watch ends with the reason, and closes its connection', async (t) => {
@@ -247,20 +236,21 @@ test('an aborted watch ends with the reason, and closes its connection', async (
   await assert.rejects(client.watch('/api/v1/services?watch=1', controller.signal), /silent/);
 });
 
-test('an abort between the head of a watch and its first byte is not lost', async (t) => {
+test('an abort is not lost before the first byte of a watch, nor while credentials are awaited', async (t) => {
   const { client } = await connect(t);
   const controller = new AbortController();
   const body = await client.watch('/api/v1/services?watch=1', controller.signal);
   controller.abort(new Error('stopped'));
   await assert.rejects(drain(body), /stopped/);
-});
 
-test('an abort does not wait for credentials that do not come', async (t) => {
-  const { client } = await connect(t, { currentAccess: () => new Promise(() => {}) });
-  const controller = new AbortController();
-  const requests = [client.watch('/api/v1/services?watch=1', controller.signal), client.get('/x', controller.signal)];
+  const waiting = await connect(t, { currentAccess: () => new Promise(() => {}) });
+  const second = new AbortController();
+  const requests = [
+    waiting.client.watch('/api/v1/services?watch=1', second.signal),
+    waiting.client.get('/x', second.signal),
+  ];
   const rejected = Promise.all(requests.map((request) => assert.rejects(request, /stopped/)));
-  controller.abort(new Error('stopped'));
+  second.abort(new Error('stopped'));
   await rejected;
 });
 
@@ -277,24 +267,21 @@ test('watches and events do not count against the rate limit, lists do', async (
   await until('the third is through', () => done === 3);
 });
 
-test('a server that does not finish the handshake is given up after 10 s', async (t) => {
+test('a server that does not finish the handshake within 10 s, or does not answer within 30 s, is given up', async (t) => {
   const { url, sockets } = await startMute(t);
-  const { client, clock } = createClient(t, { url: `https://${url}` });
-  const request = failure(client.watch('/api/v1/services?watch=1', NEVER), 'unreachable');
+  const tls = createClient(t, { url: `https://${url}` });
+  const connecting = failure(tls.client.watch('/api/v1/services?watch=1', NEVER), 'unreachable');
   await until('it is connected', () => sockets.length === 1);
-  clock.advance(10_000);
-  assert.match((await request).message, /no connection within 10 s/);
-});
+  tls.clock.advance(10_000);
+  assert.match((await connecting).message, /no connection within 10 s/);
 
-test('a server that does not answer is given up after 30 s', async (t) => {
-  const { url, sockets } = await startMute(t);
   const { client, clock } = createClient(t, { url: `http://${url}` });
   const request = failure(client.watch('/api/v1/services?watch=1', NEVER), 'unreachable');
-  // Of the two deadlines, that of the connection has gone.
-  await until('the request is on its way', () => sockets.length === 1 && clock.pendingTimers === 1);
+  // Of the two deadlines, that of the connection is cancelled.
+  await until('the request is on its way', () => sockets.length === 2 && clock.pendingTimers === 1);
   clock.advance(29_999);
   await settleIo();
-  assert.equal(sockets[0]?.destroyed, false);
+  assert.equal(sockets[1]?.destroyed, false);
   clock.advance(1);
   assert.match((await request).message, /no answer within 30 s/);
 });
@@ -409,42 +396,26 @@ test('every byte counts as contact', async (t) => {
   await until('the event is read', () => client.lastContactAt === 5_000);
 });
 
-test('an idle connection that the server closes as we take it is no failure', async (t) => {
+test('a GET is sent again when the server closes the idle connection that it took, and only then', async (t) => {
   const { server, client, measured } = await connect(t);
-  await client.get('/api/v1/services', NEVER);
-  server.misbehave('/api', (request) => request.socket.destroy());
-  await client.get('/api/v1/services', NEVER);
-  assert.deepEqual(
-    measured.map(({ code }) => code),
-    ['200', '200'],
-  );
-});
-
-test('a fresh connection that the server closes is one', async (t) => {
-  const { server, client } = await connect(t);
-  server.misbehave('/api', (request) => request.socket.destroy());
+  const close = () => server.misbehave('/api', (request) => request.socket.destroy());
+  close();
   await failure(client.get('/api/v1/services', NEVER), 'unreachable');
-});
-
-test('requests are measured under the names of client-go', async (t) => {
-  const { server, client, measured } = await connect(t);
+  await client.get('/api/v1/services', NEVER);
+  close();
   await client.get('/api/v1/services', NEVER);
   await failure(client.get('/api/v1/nothing', NEVER), 'status');
   const host = `127.0.0.1:${server.port}`;
-  assert.deepEqual(measured, [
-    { method: 'GET', code: '200', host },
-    { method: 'GET', code: '404', host },
-  ]);
+  assert.deepEqual(
+    measured,
+    ['<error>', '200', '200', '404'].map((code) => ({ method: 'GET', code, host })),
+  );
 });
 
 test('a refused connection is reported with its address', async (t) => {
-  const server = await FakeApiServer.start();
-  await server.stop();
   const { client } = createClient(t, { url: 'http://127.0.0.1:1' });
-  assert.match(
-    (await failure(client.get('/x', NEVER), 'unreachable')).message,
-    /^127\.0\.0\.1:1: connect ECONNREFUSED/,
-  );
+  const { message } = await failure(client.get('/x', NEVER), 'unreachable');
+  assert.match(message, /^127\.0\.0\.1:1: connect ECONNREFUSED/);
 });
 
 test('the certificate must be valid, of the right authority and for the right name', async (t) => {
@@ -463,6 +434,10 @@ test('the certificate must be valid, of the right authority and for the right na
   await failure(attempt(ours.issue(), { tls: { skipVerify: false } }), 'unreachable');
   await attempt(ours.issue({ names: 'DNS:kube' }), { tls: { ...tls, serverName: 'kube' } });
   await attempt(theirs.issue({ isExpired: true }), { tls: { ...tls, skipVerify: true } });
+
+  t.after(() => delete process.env['NODE_TLS_REJECT_UNAUTHORIZED']);
+  process.env['NODE_TLS_REJECT_UNAUTHORIZED'] = '0';
+  await failure(attempt(theirs.issue(), { tls }), 'unreachable');
 });
 
 test('a client certificate is shown to a server that asks for one', async (t) => {
@@ -476,16 +451,6 @@ test('a client certificate is shown to a server that asks for one', async (t) =>
   await known.client.get('/api/v1/services', NEVER);
   const unknown = createClient(t, { url: server.url, access: { tls: { ca, skipVerify: false } } });
   await failure(unknown.client.get('/api/v1/services', NEVER), 'unreachable');
-});
-
-test('the environment cannot switch verification off', async (t) => {
-  const server = await startServer(t, { tls: new CertificateAuthority('theirs').issue() });
-  process.env['NODE_TLS_REJECT_UNAUTHORIZED'] = '0';
-  t.after(() => {
-    delete process.env['NODE_TLS_REJECT_UNAUTHORIZED'];
-  });
-  const { client } = createClient(t, { url: server.url });
-  await failure(client.get('/api/v1/services', NEVER), 'unreachable');
 });
 
 test('new certificates are used for new connections, while a watch over the old ones goes on', async (t) => {
@@ -514,7 +479,7 @@ test('new certificates are used for new connections, while a watch over the old 
   await until('the old one is closed after it', () => server.openConnections === 1);
 });
 
-test('a certificate whose key has not been replaced yet changes nothing', async (t) => {
+test('a certificate without its key changes nothing; as the first one it is an error', async (t) => {
   const authority = new CertificateAuthority('ours');
   const server = await startServer(t, { tls: authority.issue() });
   const [first, second] = [authority.issue({ subject: 'first' }), authority.issue({ subject: 'second' })];
@@ -524,14 +489,9 @@ test('a certificate whose key has not been replaced yet changes nothing', async 
   current.tls = { ...tls, cert: second.cert, key: first.key };
   await client.get('/api/v1/services', NEVER);
   assert.equal(server.connections, 1);
-});
 
-test('certificates that cannot be used at all are reported as such', async (t) => {
-  const { client } = createClient(t, {
-    url: 'https://127.0.0.1:1',
-    access: { tls: { ca: 'x', cert: 'y', key: 'z', skipVerify: false } },
-  });
-  await failure(client.get('/x', NEVER), 'credentials');
+  const unusable = createClient(t, { url: server.url, access: { tls: { ...tls, cert: 'x', key: 'y' } } });
+  await failure(unusable.client.get('/x', NEVER), 'credentials');
 });
 
 test('a proxy of the environment is used, but never for this machine; one of the kubeconfig is always used', async (t) => {

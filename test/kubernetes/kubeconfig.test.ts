@@ -69,34 +69,20 @@ test('server, certificates and token come from the current context', async (t) =
   assert.deepEqual(headers, { Authorization: 'Bearer secret' });
 });
 
-test("kubeadm's tokenFile is read, relative to the kubeconfig, before a token beside it, and again when it rotates", async (t) => {
-  const { open, write } = setUp(t);
-  write('token', 'one\n');
-  const access = await open(kubeconfig({ user: { token: 'inline', tokenFile: 'token' } }));
-  assert.equal((await access.current()).headers['Authorization'], 'Bearer one');
-  write('token', 'two');
-  assert.equal((await access.current()).headers['Authorization'], 'Bearer two');
-});
-
-test('while the token file is missing or empty the last token is used, with one warning', async (t) => {
+test("kubeadm's tokenFile, relative to the kubeconfig, precedes a token and may rotate or vanish", async (t) => {
   const { open, write, log } = setUp(t);
-  const file = write('token', 'one');
-  const access = await open(kubeconfig({ user: { tokenFile: 'token' } }));
-  await access.current();
+  const access = await open(kubeconfig({ user: { token: 'inline', tokenFile: 'token' } }));
+  await assert.rejects(access.current(), (error) => error instanceof ApiError && /token/.test(error.message));
+  const authorization = async () => (await access.current()).headers['Authorization'];
+  const file = write('token', 'one\n');
+  assert.equal(await authorization(), 'Bearer one');
+  write('token', 'two');
+  assert.equal(await authorization(), 'Bearer two');
   write('token', '');
-  await access.current();
+  assert.equal(await authorization(), 'Bearer two');
   unlinkSync(file);
-  assert.equal((await access.current()).headers['Authorization'], 'Bearer one');
+  assert.equal(await authorization(), 'Bearer two');
   assert.equal(log.of('warn').length, 1);
-});
-
-test('without any token yet, a missing token file is an error that names it', async (t) => {
-  const { open } = setUp(t);
-  const access = await open(kubeconfig({ user: { tokenFile: '/nonexistent/token' } }));
-  await assert.rejects(
-    access.current(),
-    (error) => error instanceof ApiError && /\/nonexistent\/token/.test(error.message),
-  );
 });
 
 test('certificate files are read again, relative to the kubeconfig', async (t) => {
@@ -150,25 +136,20 @@ test('a context without a user is served without credentials, certificates inclu
   assert.deepEqual([String(tls.ca), headers], [pem('ca'), {}]);
 });
 
-test('user name and password, and impersonation, become headers', async (t) => {
+test('user name, password, impersonation, plain HTTP and a proxy are possible', async (t) => {
   const { open } = setUp(t);
-  const access = await open(kubeconfig({ user: { username: 'me', password: 'secret', as: 'system:kube-proxy' } }));
-  assert.deepEqual((await access.current()).headers, {
+  const access = await open(
+    kubeconfig({
+      user: { username: 'me', password: 'secret', as: 'system:kube-proxy' },
+      cluster: { server: 'http://127.0.0.1:8001', 'proxy-url': 'http://proxy:3128' },
+    }),
+  );
+  const { headers, server, proxy } = await access.current();
+  assert.deepEqual(headers, {
     Authorization: `Basic ${Buffer.from('me:secret').toString('base64')}`,
     'Impersonate-User': 'system:kube-proxy',
   });
-});
-
-test('plain HTTP is possible', async (t) => {
-  const { open } = setUp(t);
-  const access = await open(kubeconfig({ cluster: { server: 'http://127.0.0.1:8001' } }));
-  assert.equal((await access.current()).server.protocol, 'http:');
-});
-
-test('a proxy is passed on', async (t) => {
-  const { open } = setUp(t);
-  const access = await open(kubeconfig({ cluster: { 'proxy-url': 'http://proxy:3128' } }));
-  assert.equal((await access.current()).proxy, 'http://proxy:3128');
+  assert.deepEqual([server.protocol, proxy], ['http:', 'http://proxy:3128']);
 });
 
 test('verification that is switched off is warned of once', async (t) => {
@@ -238,19 +219,16 @@ test('a plugin that hangs is waited for 30 s, and is not started a second time m
   assert.equal(runs(), 1);
 });
 
-test('what a plugin prints is not repeated, be it a token', async (t) => {
+test('a plugin that fails gives its reason, but never what it printed, which may be a token', async (t) => {
   const { open, write } = setUp(t);
-  write('plugin', '#!/bin/sh\necho my-secret-token\n', 0o700);
-  const access = await open(withPlugin());
-  const error = await access.current().catch((reason: unknown) => reason);
-  assert.ok(error instanceof ApiError && error.code === 'credentials');
-  assert.ok(!error.message.includes('secret'), error.message);
-});
-
-test('a plugin that fails gives its reason', async (t) => {
-  const { open, write } = setUp(t);
-  write('plugin', '#!/bin/sh\necho "please log in" >&2\nexit 1\n', 0o700);
-  await assert.rejects((await open(withPlugin())).current(), /please log in/);
+  const errorOf = async (script: string) => {
+    write('plugin', `#!/bin/sh\n${script}\n`, 0o700);
+    const error = await (await open(withPlugin())).current().catch((reason: unknown) => reason);
+    assert.ok(error instanceof ApiError && error.code === 'credentials', String(error));
+    return error.message;
+  };
+  assert.doesNotMatch(await errorOf('echo my-secret-token'), /secret/);
+  assert.match(await errorOf('echo "please log in" >&2\nexit 1'), /please log in/);
 });
 
 const unusable: readonly [string, string, RegExp][] = [
@@ -268,29 +246,24 @@ const unusable: readonly [string, string, RegExp][] = [
   ['an alias bomb', bomb(), /BAD_ALIAS/],
 ];
 
-for (const [what, text, message] of unusable) {
-  test(`${what} is refused with one sentence that names the file and no secret`, async (t) => {
-    const { open, path } = setUp(t);
+test('a kubeconfig that cannot be used is refused with one sentence that names the file and no secret', async (t) => {
+  const { open, path, clock, log } = setUp(t);
+  for (const [what, text, expected] of unusable) {
     const error = await open(text).catch((reason: unknown) => reason);
-    assert.ok(error instanceof AccessConfigError, String(error));
-    assert.match(error.message, message);
-    assert.ok(
-      error.message.includes(path) && !error.message.includes('my-secret') && !error.message.includes('\n'),
-      error.message,
-    );
-  });
-}
+    assert.ok(error instanceof AccessConfigError, `${what}: ${error}`);
+    const { message } = error;
+    assert.match(message, expected);
+    assert.ok(message.includes(path) && !message.includes('my-secret') && !message.includes('\n'), message);
+  }
+  const absent = KubeconfigAccess.open({ path: '/nonexistent/config', server: undefined, clock, log });
+  await assert.rejects(absent, AccessConfigError);
+});
 
 function bomb(): string {
   const lines = ['a0: &a0 [x, x, x, x, x, x, x, x, x, x]'];
   for (let n = 1; n < 10; n += 1) lines.push(`a${n}: &a${n} [${`*a${n - 1}, `.repeat(10)}]`);
   return lines.join('\n');
 }
-
-test('a file that is not there is refused', async () => {
-  const options = { path: '/nonexistent/config', server: undefined, clock: new ManualClock(), log: new RecordingLog() };
-  await assert.rejects(KubeconfigAccess.open(options), AccessConfigError);
-});
 
 test('names that mean something to JavaScript do no harm', async (t) => {
   const { open } = setUp(t);

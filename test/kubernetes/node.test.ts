@@ -3,6 +3,7 @@ import { hostname } from 'node:os';
 import { describe, test } from 'node:test';
 import { ApiError } from '../../src/kubernetes/api-error.ts';
 import { decodeNode, isEligible, type NodeStatus, nodeName, watchNode } from '../../src/kubernetes/node.ts';
+import { parseCidr } from '../../src/model/address.ts';
 import { type FakeStream, FakeTransport } from '../fakes/fake-transport.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
@@ -24,7 +25,10 @@ function watch(t: { after(run: () => Promise<void>): void }) {
     controller.abort(new Error('stopped'));
     await run;
   };
-  t.after(stop);
+  t.after(async () => {
+    await stop();
+    assert.equal(clock.pendingTimers, 0);
+  });
   /** A streamed list of these, up to its end. */
   const list = async (...nodes: object[]): Promise<FakeStream> => {
     const stream = (await transport.call('watch')).open();
@@ -37,7 +41,7 @@ function watch(t: { after(run: () => Promise<void>): void }) {
     clock.advance(ms);
     await settle();
   };
-  return { clock, log, transport, told, stop, list, pass };
+  return { log, transport, told, list, pass };
 }
 
 function versionOf(
@@ -53,73 +57,40 @@ function versionOf(
   };
 }
 
-test('it asks for its own node and no other', async (t) => {
-  const { transport } = watch(t);
-  const { path, query } = await transport.call('watch');
+test('it watches its own Node alone, and reports the first state and every real difference', async (t) => {
+  const { transport, told } = watch(t);
+  const call = await transport.call('watch');
+  const { path, query } = call;
   assert.equal(path.split('?')[0], '/api/v1/nodes');
-  assert.equal(query['fieldSelector'], 'metadata.name=node-1');
-  assert.equal(query['labelSelector'], undefined);
-});
-
-test('it reports the first state and every real difference', async (t) => {
-  const { told, list } = watch(t);
-  const stream = await list(versionOf('1', { zone: 'a' }));
-  assert.deepEqual(told, [
-    { name: 'node-1', zone: 'a', addresses: ['10.0.0.5'], podCidrs: [], taints: [], isDeleted: false },
-  ]);
-  // A heartbeat: nothing of what is read has changed.
+  assert.deepEqual([query['fieldSelector'], query['labelSelector']], ['metadata.name=node-1', undefined]);
+  const stream = call.open();
+  stream.send(added(versionOf('1', { zone: 'a' })), initialEventsEnd('10'));
+  // A heartbeat: nothing that is read has changed.
   stream.send(modified(versionOf('11', { zone: 'a' })));
   stream.send(modified(versionOf('12', { zone: 'a', taint: 'x' })));
+  stream.send(modified({ ...versionOf('13'), status: { addresses: [{ type: 'InternalIP', address: '10.0.0.6' }] } }));
+  stream.send(modified({ ...versionOf('14'), spec: { podCIDRs: ['10.244.1.0/24', 'x', 7, null, 'fd00:244:1::/64'] } }));
+  // A Node that is gone keeps its last state.
+  stream.send(deleted(versionOf('15')));
+  stream.send(added(versionOf('16', { zone: 'b' })));
   await settle();
-  assert.deepEqual(
-    told.slice(1).map(({ taints }) => taints),
-    [['x']],
-  );
+  const first = { name: 'node-1', zone: 'a', addresses: ['10.0.0.5'], podCidrs: [], taints: [], isDeleted: false };
+  const podCidrs = ['10.244.1.0/24', 'fd00:244:1::/64'].map((text) => parseCidr(text));
+  assert.deepEqual(told, [
+    first,
+    { ...first, taints: ['x'] },
+    { ...first, zone: undefined, addresses: ['10.0.0.6'] },
+    { ...first, zone: undefined, podCidrs },
+    { ...first, zone: undefined, podCidrs, isDeleted: true },
+    { ...first, zone: 'b' },
+  ]);
 });
 
-test('it reports other addresses and the blocks of pods; what is no block is ignored', async (t) => {
+test('other nodes are ignored, although the server sends them; a node that does not exist yet is not deleted', async (t) => {
   const { told, list } = watch(t);
-  const stream = await list(versionOf('1'));
-  const moved = { ...versionOf('11'), status: { addresses: [{ type: 'InternalIP', address: '10.0.0.6' }] } };
-  stream.send(modified(moved));
-  stream.send(modified({ ...versionOf('12'), spec: { podCIDRs: ['10.244.1.0/24', 'x', 7, null, 'fd00:244:1::/64'] } }));
-  await settle();
-  assert.deepEqual(
-    told.map(({ addresses, podCidrs }) => [...addresses, ...podCidrs.map(({ network }) => network)]),
-    [['10.0.0.5'], ['10.0.0.6'], ['10.0.0.5', '10.244.1.0', 'fd00:244:1::']],
-  );
-});
-
-test('a node that has gone keeps its last state, marked; it may come back', async (t) => {
-  const { told, list } = watch(t);
-  const stream = await list(versionOf('1', { zone: 'a' }));
-  stream.send(deleted(versionOf('11')));
-  stream.send(added(versionOf('12', { zone: 'b' })));
-  await settle();
-  assert.deepEqual(
-    told.map(({ zone, isDeleted }) => [zone, isDeleted]),
-    [
-      ['a', false],
-      ['a', true],
-      ['b', false],
-    ],
-  );
-});
-
-test('a server that disregards the selector does not get its other nodes taken for this one', async (t) => {
-  const { told, list } = watch(t);
-  const stream = await list(versionOf('1', { name: 'node-2' }), versionOf('2'));
+  const stream = await list(versionOf('1', { name: 'node-2' }));
   stream.send(deleted(versionOf('11', { name: 'node-2' })));
   await settle();
-  assert.deepEqual(
-    told.map(({ name, isDeleted }) => [name, isDeleted]),
-    [['node-1', false]],
-  );
-});
-
-test('a node that does not exist yet is no deleted one', async (t) => {
-  const { told, list } = watch(t);
-  await list();
   assert.deepEqual(told, []);
 });
 
@@ -178,13 +149,6 @@ test('a node without an address is reported once half a minute has passed', asyn
     log.of('warn').map(({ message }) => message),
     ['The Node object of this node gives no address'],
   );
-});
-
-test('stopping ends it', async (t) => {
-  const { transport, clock, stop } = watch(t);
-  await transport.call('watch');
-  await stop();
-  assert.equal(clock.pendingTimers, 0);
 });
 
 test('the name is the override, or the host name, as the kubelet spells it', () => {
@@ -259,18 +223,15 @@ describe('a Node object', () => {
   });
 });
 
-describe('load balancers may send to a node', () => {
-  const taint = (key: string) => decoded(node({ spec: { taints: [{ key, effect: 'NoSchedule' }] } }));
-
-  test('until it is about to go', () => {
-    assert.equal(isEligible(decoded(node())), true);
-    assert.equal(isEligible(decoded(node({ metadata: { deletionTimestamp: '2026-11-20T05:23:36Z' } }))), false);
-    assert.equal(isEligible(taint('ToBeDeletedByClusterAutoscaler')), false);
-  });
-
-  test('whatever else it is tainted with', () => {
-    for (const key of ['node.kubernetes.io/unschedulable', 'DeletionCandidateOfClusterAutoscaler', 'dedicated']) {
-      assert.equal(isEligible(taint(key)), true, key);
-    }
-  });
+test('load balancers may send to a node until it is about to go, whatever else its taints are', () => {
+  const tainted = (key: string) => node({ spec: { taints: [{ key, effect: 'NoSchedule' }] } });
+  for (const [object, expected] of [
+    [node(), true],
+    [tainted('node.kubernetes.io/unschedulable'), true],
+    [tainted('DeletionCandidateOfClusterAutoscaler'), true],
+    [tainted('ToBeDeletedByClusterAutoscaler'), false],
+    [node({ metadata: { deletionTimestamp: '2026-11-20T05:23:36Z' } }), false],
+  ] as const) {
+    assert.equal(isEligible(decoded(object)), expected, JSON.stringify(object));
+  }
 });

@@ -37,51 +37,34 @@ test('a list gives what is new, different and gone, and nothing else', () => {
   assert.deepEqual(list(service('a'), service('b', { port: 81 }), service('d')), []);
 });
 
-test('nothing of an unfinished list shows', () => {
-  const { store } = createStore();
-  store.beginList().add(service('a'));
-  assert.deepEqual([...store.keys()], []);
-});
-
-test('what was deleted while the list was on its way is not in it', () => {
+test('a list takes effect when it is finished, without the objects that were deleted on its way', () => {
   const { store } = createStore();
   const list = store.beginList();
   list.add(service('a'));
   list.add(service('b'));
   list.add(service('a'), { isGone: true });
-  assert.deepEqual(
-    (list.finish() as { key: string }[]).map(({ key }) => key),
-    ['shop/b'],
-  );
+  assert.deepEqual([...store.keys()], []);
+  assert.deepEqual((list.finish() as { key: string }[]).map(({ key }) => key), ['shop/b']); // biome-ignore format: short
 });
 
-test('an event gives a change only if something that we read is different', () => {
+test('an event gives a change only if a field that is read has changed', () => {
   const { store } = createStore();
   assert.equal(describe(store.change(service('a'))), '+shop/a');
   assert.equal(store.change(service('a', { version: '2' })), undefined);
   assert.equal(describe(store.delete(service('a'))), '-shop/a');
   assert.equal(store.delete(service('a')), undefined);
-});
-
-test('an object that is no longer for us is taken away', () => {
-  const { store } = createStore();
   store.change(service('a'));
   const headless = service('a');
   headless.spec.clusterIP = 'None';
-  assert.equal(describe(store.change(headless)), '-shop/a');
+  assert.equal(describe(store.change(headless)), '-shop/a', 'an object that is no longer to be served');
 });
 
-test('an object that cannot be read keeps its last good state, in events and in lists, and others go on', () => {
+test('an object that cannot be read keeps its last good state until it is deleted; other objects are served', () => {
   const { store, list } = createStore();
   store.change(service('web'));
   assert.equal(store.change(BAD), undefined);
   assert.deepEqual(list(BAD, service('b')), ['+shop/b']);
   assert.deepEqual([...store.keys()].sort(), ['shop/b', 'shop/web']);
-});
-
-test('a broken object can be deleted', () => {
-  const { store } = createStore();
-  store.change(service('web'));
   assert.equal(describe(store.delete(BAD)), '-shop/web');
 });
 
@@ -95,67 +78,36 @@ test('a broken object is reported once, with its field, until something else is 
   assert.match(String(log.lines[0]?.message), /^Service "shop\/web" is not valid/);
   store.change(service('web', { port: -1 }));
   assert.equal(log.lines.length, 2);
+  // Again after it was valid, or gone.
+  for (const [between, lines] of [
+    [() => store.change(service('web')), 3],
+    [() => store.delete(BAD), 4],
+    [() => list(service('other')), 5],
+  ] as const) {
+    between();
+    store.change(BAD);
+    assert.equal(log.lines.length, lines);
+  }
 });
 
-test('it is reported again after it was fine, or gone, in between', () => {
-  const { store, list, log } = createStore();
-  store.change(BAD);
-  store.change(service('web'));
-  store.change(BAD);
-  store.delete(BAD);
-  store.change(BAD);
-  assert.equal(log.lines.length, 3);
-  list(service('other'));
-  list(BAD);
-  assert.equal(log.lines.length, 4);
-});
-
-test('objects without a usable name are reported and left out', () => {
+test('objects of another kind or without a usable name are reported and left out; odd names are names', () => {
   const { list, log } = createStore();
-  const nameless = [
-    {},
-    null,
-    'text',
-    7,
-    { metadata: { name: '../../etc' } },
-    { metadata: { name: 'a\nb', namespace: 'c' } },
-  ];
-  assert.deepEqual(list(...nameless, service('a')), ['+shop/a']);
+  const nameless = [{}, null, 'text', 7, { metadata: { name: '../../etc' } }, { metadata: { name: 'a\nb' } }];
+  const good = [service('web'), service('constructor')];
+  assert.deepEqual(list(...nameless, ...good), ['+shop/constructor', '+shop/web']);
   assert.ok(log.lines.length >= 1);
-});
-
-test('an object of another kind is not taken for one of ours', () => {
-  const { store, log } = createStore();
-  store.change(service('web'));
-  assert.equal(store.change(endpoints('web')), undefined);
-  assert.deepEqual([...store.keys()], ['shop/web']);
+  log.lines.length = 0;
+  assert.deepEqual(list(endpoints('web'), ...good), []);
   assert.equal(log.of('error').length, 1);
 });
 
-test('names that mean something to JavaScript are names', () => {
-  const { list } = createStore();
-  assert.deepEqual(list(service('constructor'), service('tostring')), ['+shop/constructor', '+shop/tostring']);
-});
-
-test('an empty list counts only when a second one is empty too', () => {
-  const { list, store } = createStore();
-  list(service('a'), service('b'));
-  assert.equal(list(), 'unconfirmed');
-  assert.deepEqual([...store.keys()].length, 2);
-  assert.deepEqual(list(), ['-shop/a', '-shop/b']);
-});
-
-test('a doubted list that was a mistake leaves no trace: the next empty one is doubted again', () => {
-  const { list } = createStore();
-  list(service('a'));
-  assert.equal(list(), 'unconfirmed');
-  assert.deepEqual(list(service('a')), []);
-  assert.equal(list(), 'unconfirmed');
-});
-
-test('an empty list is nothing special while there is nothing', () => {
+test('an empty list counts only when the next one is empty too, or when there was nothing', () => {
   const { list, store } = createStore();
   assert.deepEqual(list(), []);
-  store.change(service('a'));
+  list(service('a'), service('b'));
   assert.equal(list(), 'unconfirmed');
+  assert.deepEqual(list(service('a'), service('b')), []);
+  assert.equal(list(), 'unconfirmed', 'the list in between has ended the doubt');
+  assert.equal([...store.keys()].length, 2);
+  assert.deepEqual(list(), ['-shop/a', '-shop/b']);
 });

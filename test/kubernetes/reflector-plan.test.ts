@@ -34,11 +34,8 @@ function summary({ course, delayMs }: Step) {
   return { next: course.next, delayMs };
 }
 
-test('it begins with a streamed list', () => {
+test('a server that refuses streamed lists is asked for pages at once; the next list is streamed again', () => {
   assert.equal(START.next, 'stream');
-});
-
-test('a server that refuses streamed lists is asked for pages at once; the next list is a streamed one again', () => {
   for (const code of [400, 422]) {
     const step = nextStep(START, status(code), LISTING);
     assert.deepEqual(summary(step), { next: 'pages', delayMs: 0 });
@@ -46,7 +43,7 @@ test('a server that refuses streamed lists is asked for pages at once; the next 
   }
 });
 
-test('a streamed list that breaks off is replaced by pages; when they fail, it is tried again, ever more slowly', () => {
+test('a streamed list that breaks off is replaced by pages, and these by a stream when they fail, ever more slowly', () => {
   let course = START;
   const steps = Array.from({ length: 4 }, () => {
     const step = nextStep(course, failure('incomplete'), LISTING);
@@ -61,71 +58,64 @@ test('a streamed list that breaks off is replaced by pages; when they fail, it i
   ]);
 });
 
-test('a server that cannot be reached keeps its streamed list', () => {
-  assert.equal(nextStep(START, failure('unreachable'), LISTING).course.next, 'stream');
-});
+const SHORT: Circumstances = { ...WATCHING, followedMs: 0 };
+const LONG_TROUBLE = { misses: 9, refusals: 9 };
 
-test('a list in pages is followed by a watch at once', () => {
-  assert.deepEqual(summary(nextStep(at('pages'), { kind: 'listed' }, LISTING)), { next: 'watch', delayMs: 0 });
-});
-
-test('a watch that ends after a while goes on at once', () => {
-  assert.deepEqual(summary(nextStep(at('watch'), { kind: 'ended' }, WATCHING)), { next: 'watch', delayMs: 0 });
-});
-
-test('watches that end as soon as they begin are tried ever more slowly', () => {
-  const short = { ...WATCHING, followedMs: 50 };
-  const first = nextStep(at('watch'), { kind: 'ended' }, short);
-  const second = nextStep(first.course, { kind: 'ended' }, short);
-  assert.deepEqual([first.delayMs, second.delayMs], [800, 1_600]);
-});
-
-const kept: readonly [string, Outcome][] = [
-  ['a broken connection', failure('unreachable')],
-  ['missing credentials', failure('credentials')],
-  ['HTTP 401', status(401)],
-  ['HTTP 403', status(403)],
-  ['HTTP 429', status(429)],
-  ['HTTP 500', status(500)],
-  ['HTTP 503', status(503)],
-  ['an ERROR event 429', event(429)],
+// biome-ignore format: a table
+const steps: readonly [string, Course, Outcome, Circumstances, Exchange, number][] = [
+  ['an unreachable server is asked for a streamed list again', START, failure('unreachable'), LISTING, 'stream', 800],
+  ['after a list in pages comes a watch', at('pages'), { kind: 'listed' }, LISTING, 'watch', 0],
+  ['a watch that ends after a while goes on at once', at('watch'), { kind: 'ended' }, WATCHING, 'watch', 0],
+  ['a watch that ends at once waits', at('watch'), { kind: 'ended' }, SHORT, 'watch', 800],
+  ['a second such watch waits longer', at('watch', { refusals: 1 }), { kind: 'ended' }, SHORT, 'watch', 1_600],
+  ['a doubted empty list is asked for again soon', START, { kind: 'unconfirmed' }, LISTING, 'stream', 3_000],
+  ['a long watch ends a row of failures', at('watch', LONG_TROUBLE), failure('unreachable'), WATCHING, 'watch', 800],
+  ['the first answer after an absence is followed up soon', at('watch', { misses: 9 }), status(410), SHORT, 'stream', 800],
+  ['Retry-After is honoured', at('watch'), status(429, 7_000), WATCHING, 'watch', 7_000],
+  ['Retry-After is spread', at('watch'), status(503, 7_000), { ...WATCHING, random: () => 0.8 }, 'watch', 8_400],
+  ['Retry-After counts up to a minute', at('watch'), status(429, 86_400_000), WATCHING, 'watch', 60_000],
+  ['a short Retry-After does not shorten the wait', at('watch'), status(429, 1), WATCHING, 'watch', 800],
+  ['the version is kept for five minutes', at('watch'), failure('unreachable'), { ...WATCHING, silentMs: 299_999 }, 'watch', 800],
+  ['the version is given up after that', at('watch'), failure('unreachable'), { ...WATCHING, silentMs: 300_000 }, 'stream', 800],
 ];
 
-for (const [what, outcome] of kept) {
-  test(`after ${what} a watch goes on from where it was`, () => {
-    assert.equal(nextStep(at('watch'), outcome, WATCHING).course.next, 'watch');
-    assert.equal(nextStep(at('watch'), outcome, { ...WATCHING, followedMs: 0 }).course.next, 'watch');
-  });
+for (const [title, from, outcome, circumstances, next, delayMs] of steps) {
+  test(title, () => assert.deepEqual(summary(nextStep(from, outcome, circumstances)), { next, delayMs }));
 }
 
-const lost: readonly [string, Outcome][] = [
-  ['garbage', failure('garbage')],
-  ['HTTP 410', status(410)],
-  ['HTTP 400', status(400)],
-  ['HTTP 404', status(404)],
-  ['a redirect', status(302)],
-  ['an ERROR event 410', event(410)],
-  ['an ERROR event 500', event(500)],
+const afterTrouble: readonly [Exchange, Record<string, Outcome>][] = [
+  [
+    'watch',
+    {
+      ...{ unreachable: failure('unreachable'), credentials: failure('credentials'), 'event 429': event(429) },
+      ...Object.fromEntries([401, 403, 429, 500, 503].map((code) => [`HTTP ${code}`, status(code)])),
+    },
+  ],
+  [
+    'stream',
+    {
+      ...{ garbage: failure('garbage'), 'event 410': event(410), 'event 500': event(500) },
+      ...Object.fromEntries([302, 400, 404, 410].map((code) => [`HTTP ${code}`, status(code)])),
+    },
+  ],
 ];
 
-for (const [what, outcome] of lost) {
-  test(`after ${what} a watch is replaced by a new list`, () => {
-    const { course, delayMs } = nextStep(at('watch'), outcome, WATCHING);
-    assert.equal(course.next, 'stream');
-    assert.ok(delayMs >= 800);
+for (const [next, outcomes] of afterTrouble) {
+  test(`what a watch is followed by: ${next} after ${Object.keys(outcomes).join(', ')}`, () => {
+    for (const [what, outcome] of Object.entries(outcomes)) {
+      for (const circumstances of [WATCHING, SHORT]) {
+        const step = nextStep(at('watch'), outcome, circumstances);
+        assert.deepEqual([step.course.next, step.delayMs >= 800], [next, true], what);
+      }
+    }
   });
 }
-
-test('after five minutes without the server a new list is due', () => {
-  assert.equal(nextStep(at('watch'), failure('unreachable'), { ...WATCHING, silentMs: 299_999 }).course.next, 'watch');
-  assert.equal(nextStep(at('watch'), failure('unreachable'), { ...WATCHING, silentMs: 300_000 }).course.next, 'stream');
-});
 
 test('the wait doubles from 0.8–1.6 s up to 15–30 s and stays there', () => {
   const delays = (random: () => number) => {
     let course = at('watch');
     return Array.from({ length: 50 }, () => {
-      const step = nextStep(course, failure('unreachable'), { ...WATCHING, followedMs: 0, random });
+      const step = nextStep(course, failure('unreachable'), { ...SHORT, random });
       course = step.course;
       return Math.round(step.delayMs);
     });
@@ -137,31 +127,9 @@ test('the wait doubles from 0.8–1.6 s up to 15–30 s and stays there', () => 
   assert.deepEqual([most[0], most.at(-1)], [1_600, 30_000]);
 });
 
-test('a watch that lasted starts the waits anew', () => {
-  const { delayMs } = nextStep(at('watch', { misses: 9, refusals: 9 }), failure('unreachable'), WATCHING);
-  assert.equal(delayMs, 800);
-});
-
-test('a list alone does not: a server whose watches fail must not be listed every second', () => {
-  const { course } = nextStep(at('pages', { refusals: 5 }), { kind: 'listed' }, LISTING);
-  assert.equal(course.refusals, 5);
-});
-
-test('a server that answers again after a long absence is asked again soon', () => {
-  const { delayMs } = nextStep(at('watch', { misses: 9 }), status(410), { ...WATCHING, followedMs: 0 });
-  assert.equal(delayMs, 800);
-});
-
-test('any answer ends a row of attempts without one', () => {
-  const { course } = nextStep(at('watch', { misses: 9 }), status(500), { ...WATCHING, followedMs: 0 });
-  assert.equal(nextStep(course, failure('unreachable'), { ...WATCHING, followedMs: 0 }).delayMs, 800);
-});
-
-test('Retry-After is honoured up to a minute, and spread', () => {
-  assert.equal(nextStep(at('watch'), status(429, 7_000), WATCHING).delayMs, 7_000);
-  assert.equal(nextStep(at('watch'), status(503, 7_000), { ...WATCHING, random: () => 0.8 }).delayMs, 8_400);
-  assert.equal(nextStep(at('watch'), status(429, 86_400_000), WATCHING).delayMs, 60_000);
-  assert.equal(nextStep(at('watch'), status(429, 1), WATCHING).delayMs, 800);
+test('a list alone does not end a row of refusals; any answer ends a row of attempts without one', () => {
+  assert.equal(nextStep(at('pages', { refusals: 5 }), { kind: 'listed' }, LISTING).course.refusals, 5);
+  assert.equal(nextStep(at('watch', { misses: 9 }), status(500), SHORT).course.misses, 0);
 });
 
 test('a missing resource that an old server may lack is looked for again in minutes; any other in seconds', () => {
@@ -169,8 +137,4 @@ test('a missing resource that an old server may lack is looked for again in minu
   assert.ok(absent.absent && absent.delayMs >= 300_000);
   const failing = nextStep(START, status(404), LISTING);
   assert.ok(!failing.absent && failing.delayMs < 2_000);
-});
-
-test('a list that was suspiciously empty is asked for again after a short wait', () => {
-  assert.deepEqual(summary(nextStep(START, { kind: 'unconfirmed' }, LISTING)), { next: 'stream', delayMs: 3_000 });
 });

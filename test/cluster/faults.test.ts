@@ -20,99 +20,69 @@ const SLACK_MS = 30_000;
 /** Between the server's return and the first change of it that is served: the longest backoff of 30 s, and a list. */
 const RECOVERY_MS = 90_000;
 
-/** What must stay as it is while the server is away, and how to see it. */
-class Undisturbed {
-  readonly #cluster: Cluster;
-  readonly #shims: IptablesShims;
-  readonly #service: ServedService;
-  readonly #localPort: number;
-  readonly #load: number;
-  readonly #connection: number;
-
-  private constructor(
-    cluster: Cluster,
-    shims: IptablesShims,
-    seen: { service: ServedService; localPort: number; load: number; connection: number },
-  ) {
-    this.#cluster = cluster;
-    this.#shims = shims;
-    this.#service = seen.service;
-    this.#localPort = seen.localPort;
-    this.#load = seen.load;
-    this.#connection = seen.connection;
-  }
-
-  /** Starts requests without a pause, and a connection that stays. */
-  static async begin(cluster: Cluster, shims: IptablesShims): Promise<Undisturbed> {
-    const { client } = cluster.environment;
-    const service = await cluster.serve(web('web'), POD_ADDRESSES);
-    await cluster.isUp(service, ALL);
-    const echo = await cluster.serve({ name: 'echo', ports: [{ port: 7, target: TCP.echo }] }, POD_ADDRESSES);
-    // Its rules may be there before those that its endpoints take away: the door that refuses.
-    const open = () => client.call('open', { host: echo.host, port: echo.port }).catch(() => undefined);
-    const { connection } = await waitFor('the Service echo accepts', open);
-    const load = await client.call('startLoad', { host: service.host, port: 80, concurrency: 1 });
-    const localPort = await cluster.environment.localPort('test/web');
-    // The server writes this one by itself, when it has been ready for a while.
-    await cluster.environment.waitForRules(API_SERVER, 1);
-    await cluster.isCarried(API_SERVER);
-    shims.forget();
-    return new Undisturbed(cluster, shims, { service, localPort, load, connection });
-  }
-
-  /** No rule was written, and the port is the same. */
-  async expectNoSync(): Promise<void> {
-    assert.deepEqual(this.#shims.restores(), []);
-    assert.equal(await this.#cluster.environment.localPort('test/web'), this.#localPort);
-  }
-
-  /** Every request was answered, by every backend; the connection is alive. */
-  async end(): Promise<void> {
-    const { client } = this.#cluster.environment;
-    const { names, failures } = await client.call('stopLoad', { load: this.#load });
-    assert.deepEqual(failures, {});
-    assert.deepEqual(Object.keys(names).sort(), [...ALL]);
-    await client.call('write', { connection: this.#connection, text: 'still there' });
-    assert.equal(await client.call('read', { connection: this.#connection, bytes: 11 }), 'still there');
-    assert.equal(await this.#cluster.environment.localPort('test/web'), this.#localPort);
-    await this.#cluster.isUp(this.#service, ALL);
-  }
-}
-
 const web = (name: string) => ({ name, ports: [{ port: 80, target: TCP.name }] });
 
 interface Stage {
   readonly cluster: Cluster;
   readonly proxy: ProxyProcess;
-  readonly undisturbed: Undisturbed;
+  /** No rule was written, and the local port is the same. */
+  expectNoSync(): Promise<void>;
 }
 
-/** With a cluster of its own, so that the long waits of several tests go by at once. */
+/**
+ * Runs `play` while a client sends requests without a pause and keeps one connection open: none of them may fail. Each
+ * test has a cluster of its own, so that the long waits overlap.
+ */
 async function onStage(
   play: (stage: Stage) => Promise<void>,
   env: (cluster: Cluster) => NodeJS.ProcessEnv = () => ({}),
 ) {
   const cluster = await Cluster.create();
   try {
+    const { client } = cluster.environment;
     const shims = await IptablesShims.create(cluster.environment.temporary('shims'));
     const proxy = await cluster.startProxy({ env: { PATH: shims.path, ...env(cluster) } });
-    const undisturbed = await Undisturbed.begin(cluster, shims);
-    await play({ cluster, proxy, undisturbed });
-    await undisturbed.end();
+    const service = await cluster.serve(web('web'), POD_ADDRESSES);
+    await cluster.isUp(service, ALL);
+    const echo = await cluster.serve({ name: 'echo', ports: [{ port: 7, target: TCP.echo }] }, POD_ADDRESSES);
+    // Until its endpoints are known, rules refuse connections.
+    const open = () => client.call('open', { host: echo.host, port: echo.port }).catch(() => undefined);
+    const { connection } = await waitFor('the Service echo accepts', open);
+    const load = await client.call('startLoad', { host: service.host, port: 80, concurrency: 1 });
+    const localPort = () => cluster.environment.localPort('test/web');
+    const portBefore = await localPort();
+    // The server creates this Service by itself, some time after it is ready.
+    await cluster.environment.waitForRules(API_SERVER, 1);
+    await cluster.isCarried(API_SERVER);
+    shims.forget();
+
+    const expectNoSync = async () => {
+      assert.deepEqual(shims.restores(), []);
+      assert.equal(await localPort(), portBefore);
+    };
+    await play({ cluster, proxy, expectNoSync });
+
+    const { names, failures } = await client.call('stopLoad', { load });
+    assert.deepEqual(failures, {});
+    assert.deepEqual(Object.keys(names).sort(), [...ALL]);
+    await client.call('write', { connection, text: 'still there' });
+    assert.equal(await client.call('read', { connection, bytes: 11 }), 'still there');
+    assert.equal(await localPort(), portBefore);
+    await cluster.isUp(service, ALL);
     assert.ok(proxy.running);
   } finally {
     await cluster.remove();
   }
 }
 
-/** Gives after how many milliseconds. */
+/** Gives how many milliseconds after `begun` the proxy notices. */
 async function notices({ cluster }: Stage, begun: number): Promise<number> {
   await waitFor('the proxy notices', async () => !(await cluster.apiState()).connected, NOTICE_MS + SLACK_MS);
   return performance.now() - begun;
 }
 
-/** Its age is told, by `/metrics`, `/healthz` and the log, and the proxy is healthy all the same. */
-async function tellsAge({ cluster, proxy }: Stage): Promise<void> {
+/** `/metrics`, `/healthz` and the log show that the state is old; the proxy is healthy all the same. */
+async function showsAge({ cluster, proxy }: Stage): Promise<void> {
   const before = await cluster.apiState();
   await sleep(1_200);
   const after = await cluster.apiState();
@@ -128,32 +98,31 @@ async function tellsAge({ cluster, proxy }: Stage): Promise<void> {
   );
 }
 
-async function serves({ cluster }: Stage, name: string, begun: number): Promise<number> {
-  const service = await cluster.create(web(name), POD_ADDRESSES);
-  await waitFor(
-    `the Service ${name} is served`,
-    () =>
-      cluster.environment.client
-        .call('request', { host: service.host, port: 80, timeoutMs: 1_000 })
-        .catch(() => undefined),
-    RECOVERY_MS,
-  );
+async function serves(stage: Stage, name: string, begun: number): Promise<number> {
+  return await answers(stage, await stage.cluster.create(web(name), POD_ADDRESSES), begun);
+}
+
+/** Gives how many milliseconds after `begun` the Service answers. */
+async function answers({ cluster }: Stage, { host }: ServedService, begun: number): Promise<number> {
+  const { client } = cluster.environment;
+  const ask = () => client.call('request', { host, port: 80, timeoutMs: 1_000 }).catch(() => undefined);
+  await waitFor(`the Service at ${host} is served`, ask, RECOVERY_MS);
   return performance.now() - begun;
 }
 
 describe('the API server goes away', { concurrency: 3, timeout: 900_000 }, () => {
   test('killed: noticed at once; its return alone changes nothing, and what is created then appears', (context) =>
     onStage(async (stage) => {
-      const { cluster, undisturbed } = stage;
+      const { cluster, expectNoSync } = stage;
       await cluster.plane.killApiServer();
       const noticed = await notices(stage, performance.now());
       assert.ok(noticed < 20_000, `not after a silence: ${noticed} ms`);
-      await tellsAge(stage);
-      await undisturbed.expectNoSync();
+      await showsAge(stage);
+      await expectNoSync();
       await cluster.plane.startApiServer();
       const returned = performance.now();
       await waitFor('the proxy follows again', async () => (await cluster.apiState()).connected, RECOVERY_MS);
-      await undisturbed.expectNoSync();
+      await expectNoSync();
       const recovered = await serves(stage, 'after-kill', returned);
       context.diagnostic(
         `noticed after ${noticed.toFixed(0)} ms, the next Service served ${recovered.toFixed(0)} ms after the return`,
@@ -163,7 +132,7 @@ describe('the API server goes away', { concurrency: 3, timeout: 900_000 }, () =>
 
   test('killed, and etcd compacted before it is back: the new list brings only what has changed', (context) =>
     onStage(async (stage) => {
-      const { cluster, proxy, undisturbed } = stage;
+      const { cluster, proxy, expectNoSync } = stage;
       // The proxy is cut off while the server works on, so that there are changes that it cannot learn from a watch.
       await block(cluster);
       await cluster.create(web('while-away'), POD_ADDRESSES);
@@ -171,7 +140,7 @@ describe('the API server goes away', { concurrency: 3, timeout: 900_000 }, () =>
       await cluster.setEndpoints('echo', POD_ADDRESSES);
       await cluster.plane.killApiServer();
       await cluster.plane.compact();
-      await undisturbed.expectNoSync();
+      await expectNoSync();
       await cluster.plane.startApiServer();
       await unblock(cluster);
       const recovered = await serves(stage, 'after-compaction', performance.now());
@@ -187,12 +156,12 @@ describe('the API server goes away', { concurrency: 3, timeout: 900_000 }, () =>
 
   test('stopped (SIGSTOP): noticed within 45 s, recovers after SIGCONT', (context) =>
     onStage(async (stage) => {
-      const { cluster, undisturbed } = stage;
+      const { cluster, expectNoSync } = stage;
       await sleep(2_000);
       cluster.plane.signalApiServer('SIGSTOP');
       const noticed = await notices(stage, performance.now());
-      await tellsAge(stage);
-      await undisturbed.expectNoSync();
+      await showsAge(stage);
+      await expectNoSync();
       cluster.plane.signalApiServer('SIGCONT');
       const recovered = await serves(stage, 'after-stop', performance.now());
       context.diagnostic(
@@ -202,24 +171,15 @@ describe('the API server goes away', { concurrency: 3, timeout: 900_000 }, () =>
 
   test('its packets dropped: noticed within 45 s; what was created meanwhile appears after it', (context) =>
     onStage(async (stage) => {
-      const { cluster, undisturbed } = stage;
+      const { cluster, expectNoSync } = stage;
       await block(cluster);
       const begun = performance.now();
       const meanwhile = await cluster.create(web('meanwhile'), POD_ADDRESSES);
       const noticed = await notices(stage, begun);
-      await tellsAge(stage);
-      await undisturbed.expectNoSync();
+      await showsAge(stage);
+      await expectNoSync();
       await unblock(cluster);
-      const returned = performance.now();
-      await waitFor(
-        'what was created meanwhile is served',
-        () =>
-          cluster.environment.client
-            .call('request', { host: meanwhile.host, port: 80, timeoutMs: 1_000 })
-            .catch(() => undefined),
-        RECOVERY_MS,
-      );
-      const recovered = performance.now() - returned;
+      const recovered = await answers(stage, meanwhile, performance.now());
       context.diagnostic(
         `noticed after ${(noticed / 1_000).toFixed(1)} s, served ${recovered.toFixed(0)} ms after the return`,
       );
@@ -229,7 +189,7 @@ describe('the API server goes away', { concurrency: 3, timeout: 900_000 }, () =>
     let clock = '';
     return onStage(
       async (stage) => {
-        const { cluster, proxy, undisturbed } = stage;
+        const { cluster, proxy, expectNoSync } = stage;
         for (const offset of ['+1d', '-1d', '+0']) {
           // After a silence it asks on a new connection, for which a certificate of today is not good at any time.
           await cluster.admin.patch('services', 'web', { metadata: { annotations: { 'test/clock': offset } } });
@@ -238,7 +198,7 @@ describe('the API server goes away', { concurrency: 3, timeout: 900_000 }, () =>
           await sleep(1_500);
           assert.deepEqual(await cluster.apiState(), { connected: true, staleSeconds: 0 });
           assert.equal((await cluster.healthz()).status, 200);
-          await undisturbed.expectNoSync();
+          await expectNoSync();
         }
         await serves(stage, 'after-jumps', performance.now());
         assert.equal(proxy.lines({ level: 'error' }).length, 0);

@@ -6,10 +6,9 @@ import type { AddressInfo, Socket } from 'node:net';
 /**
  * - `truncated`: the first half of the real answer, and then a proper end.
  * - `broken-off`: the same, and then a reset.
- * - `html-as-json`: a web page with 200, under JSON's content type.
- * - a number: this status; `429` asks to come back after two seconds.
+ * - a number: this status.
  */
-export type Misdeed = 'truncated' | 'broken-off' | 'html-as-json' | number;
+export type Misdeed = 'truncated' | 'broken-off' | number;
 
 interface Watch {
   readonly path: string;
@@ -22,8 +21,6 @@ const watches = new Set<Watch>();
 const sockets = new Set<Socket>();
 let met = 0;
 let compressed = 0;
-
-const PAGE = '<!doctype html><html><body>Welcome to the captive portal</body></html>';
 
 /** Forwards plain HTTP to an API server, and misbehaves on request. Returns its port on 127.0.0.1. */
 export async function meddle({ url, caFile }: { url: string; caFile: string }): Promise<number> {
@@ -88,11 +85,8 @@ interface Exchange {
 function handle(exchange: Exchange): void {
   const { incoming, response, misdeed } = exchange;
   response.on('error', () => {});
-  const json = { 'content-type': 'application/json' };
-  if (misdeed === 'html-as-json') {
-    response.writeHead(200, json).end(PAGE);
-  } else if (typeof misdeed === 'number') {
-    response.writeHead(misdeed, { ...json, ...(misdeed === 429 && { 'retry-after': '2' }) });
+  if (typeof misdeed === 'number') {
+    response.writeHead(misdeed, { 'content-type': 'application/json' });
     const status = { kind: 'Status', apiVersion: 'v1', status: 'Failure', message: 'a misdeed', code: misdeed };
     response.end(JSON.stringify(status));
   } else {

@@ -149,16 +149,3 @@ test('the Starting event names the node as the kubelet does, and this program', 
     },
   ]);
 });
-
-test('an event that cannot be sent is no trouble', async () => {
-  const log = new RecordingLog();
-  await reportStarting({
-    node: 'node-1',
-    program: 'x',
-    api: { post: () => Promise.reject(new ApiError('status', 'HTTP 403', { status: 403 })) },
-    clock: new ManualClock(),
-    log,
-    signal: new AbortController().signal,
-  });
-  assert.deepEqual(log.of('warn').concat(log.of('error')), []);
-});

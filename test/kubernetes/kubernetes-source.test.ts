@@ -326,17 +326,6 @@ test('a server without slices is asked for Endpoints; when it has slices, Endpoi
   await reach('Endpoints are not watched any more', () => server.watches === 2, 40_000);
 });
 
-test('a missing Services collection is a failure, not an absence', async (t) => {
-  const server = await startServer(t, { lacks: [SERVICES] });
-  const { reach, synced, log } = await watchServer(t, server);
-  await reach(
-    'it is asked again soon',
-    () => server.requests.filter(({ url }) => url.pathname === SERVICES).length > 2,
-  );
-  assert.equal(synced(), 0);
-  assert.match(String(log.of('warn')[0]?.fields['err']), /HTTP 404/);
-});
-
 test('a server that is away for an hour and comes back with few differences', async (t) => {
   const server = await startServer(t);
   server.set(service('a'));
@@ -368,18 +357,6 @@ test('a server that is away for an hour and comes back with few differences', as
   assert.equal(applied(), before + 1);
   assert.equal(source.status().staleForMs, 0);
   assert.match(String(log.of('info').at(-1)?.message), /again/);
-});
-
-test('stop() ends everything at once, and nothing is delivered afterwards', async (t) => {
-  const server = await startServer(t);
-  const { reach, synced, source, applied } = await watchServer(t, server);
-  await reach('it is synced', () => synced() === 1);
-  await source.stop();
-  const before = applied();
-  await reach('the server sees it', () => server.watches === 0);
-  server.set(service('late'));
-  await new Promise((resolve) => setTimeout(resolve, 10));
-  assert.equal(applied(), before);
 });
 
 test('token and certificate authority rotate while it runs; no request is refused', async (t) => {

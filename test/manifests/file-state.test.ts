@@ -68,6 +68,9 @@ test('a bad object keeps its last good state until it is valid again', () => {
     'info: Service "default/b" is valid again |',
   ]);
   assert.deepEqual(subject.serves, ['a=2', 'b=3']);
+  subject.reads(file(service('a'), service('b', 'bad')));
+  assert.deepEqual(subject.reads(file(service('a'))), [], 'it is removed');
+  assert.deepEqual(subject.serves, ['a=1']);
 });
 
 test('the same fault is reported once, wherever the document has moved; another one is new', () => {
@@ -75,14 +78,6 @@ test('the same fault is reported once, wherever the document has moved; another 
   subject.reads(file(service('b', 'bad')));
   assert.deepEqual(subject.reads(file(service('a'), '# moved\n', service('b', 'bad'))), []);
   assert.equal(subject.reads(file(service('a'), service('b', 'worse'))).length, 1);
-});
-
-test('a bad object that has been removed has gone', () => {
-  const subject = new Subject();
-  subject.reads(file(service('a'), service('b')));
-  subject.reads(file(service('a'), service('b', 'bad')));
-  assert.deepEqual(subject.reads(file(service('a'))), []);
-  assert.deepEqual(subject.serves, ['a=1']);
 });
 
 test('a file that does not parse is reported once per fault and keeps everything', () => {
@@ -135,6 +130,9 @@ test('an object that is in the file twice counts once, the first valid one, with
   assert.deepEqual(subject.serves, ['a=1']);
   subject.reads(file(service('a', 'bad'), service('a', '10.96.0.2')));
   assert.deepEqual(subject.serves, ['a=2']);
+  assert.deepEqual(new Subject().reads(`{kind: List, items: [${service('a')}, ${service('b')}, ${service('a')}]}\n`), [
+    'warn: Service "default/a" is in a manifest file twice; the first one counts | 1:1 items[2]',
+  ]);
 });
 
 test('a part that is left out is a warning, once', () => {
@@ -173,13 +171,6 @@ test('a fault within a list is reported with its own line, in YAML and in JSON',
     `\nkind: List\nitems:\n- ${service('a')}- ${service('b', 'bad').replace('spec:', '\n  spec:')}`,
   );
   assert.deepEqual(new Subject().reads(yaml), [`${told} 2:8 ${fault}`]);
-});
-
-test('an object that is in a list twice is reported with its place in the list', () => {
-  const list = `{kind: List, items: [${service('a')}, ${service('b')}, ${service('a')}]}\n`;
-  assert.deepEqual(new Subject().reads(list), [
-    'warn: Service "default/a" is in a manifest file twice; the first one counts | 1:1 items[2]',
-  ]);
 });
 
 test('a key of any spelling leads to its line', () => {

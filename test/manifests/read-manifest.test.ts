@@ -64,26 +64,10 @@ test('a mistake is reported with the number of its document and its line in the 
 test('whatever a file is damaged by, reading it ends', () => {
   const random = seededRandom(7);
   const below = (n: number) => Math.floor(random() * n);
+  // biome-ignore format: a table
   const pieces = [
-    '{',
-    '[',
-    '- ',
-    ': ',
-    '&a ',
-    '*a ',
-    '<<: ',
-    '"',
-    "'",
-    '|',
-    '\n---\n',
-    '\n...\n',
-    '\t',
-    '\u0000',
-    '!!x ',
-    '%YAML 9\n',
-    '? ',
-    '@',
-    '9'.repeat(400),
+    '{', '[', '- ', ': ', '&a ', '*a ', '<<: ', '"', "'", '|', '\n---\n', '\n...\n', '\t', '\u0000', '!!x ',
+    '%YAML 9\n', '? ', '@', '9'.repeat(400),
   ];
   const outcomes = { read: 0, unusable: 0 };
   for (let round = 0; round < 200; round += 1) {

@@ -74,13 +74,6 @@ test('JSON has the lines that it has as YAML', () => {
   }
 });
 
-test('the fields of a document in JSON know their lines', () => {
-  const [document] = parseLargeDocuments('\n{\n "a": {"b":\n [1,\n 2]}}');
-  const paths = [[], ['a'], ['a', 'b'], ['a', 'b', '1'], ['a', 'c'], ['x', 'b']];
-  const lines = paths.map((path) => document?.lineOf(path));
-  assert.deepEqual(lines, [2, 3, 3, 5, 3, 2]);
-});
-
 test('"..." ends a document too; comments alone are none', () => {
   assert.deepEqual(
     parseDocuments('a: 1\n...\nb: 2\n').map(({ lineOf, value }) => [lineOf([]), { ...(value as object) }]),
@@ -116,10 +109,6 @@ test('aliases and merge keys stand for what was anchored', () => {
     w: { p: 1, q: 4, r: 5 },
     '<<': 6,
   });
-});
-
-test('an alias means the last anchor of its name', () => {
-  assert.deepEqual(parse('[&a 1, *a, &a 2, *a]'), [1, 1, 2, 2]);
 });
 
 test('aliases that lead nowhere and merges of no object are a mistake', () => {

@@ -16,9 +16,10 @@ test('a slice becomes its model, under its own key and with that of its Service'
   });
 });
 
-test('a slice without endpoints or ports is empty', () => {
-  const object = slice({ endpoints: null, ports: undefined });
-  assert.deepEqual(okValue(decodeEndpointSlice(object)).group, { addresses: [], ports: [] });
+test('a slice without endpoints or ports is empty; its name may have dots', () => {
+  const metadata = { name: 'web.v1', labels: { 'kubernetes.io/service-name': 'web' } };
+  const { key, service, group } = okValue(decodeEndpointSlice(slice({ endpoints: null, ports: undefined, metadata })));
+  assert.deepEqual([key, service, group], ['default/web.v1', 'default/web', { addresses: [], ports: [] }]);
 });
 
 test('unknown conditions: ready is true, serving follows ready, terminating is false', () => {
@@ -32,6 +33,8 @@ test('unknown conditions: ready is true, serving follows ready, terminating is f
   assert.deepEqual(conditionsOf({ ready: false }), [false, false, false]);
   assert.deepEqual(conditionsOf({ ready: false, serving: true, terminating: true }), [false, true, true]);
   assert.deepEqual(conditionsOf({ ready: true, serving: false }), [true, false, false]);
+  // Of a Service that publishes addresses that are not ready.
+  assert.deepEqual(conditionsOf({ ready: true, serving: false, terminating: true }), [true, false, true]);
 });
 
 test('hints are kept, and a bad one is left out without its endpoint', () => {
@@ -52,13 +55,6 @@ test('hints are kept, and a bad one is left out without its endpoint', () => {
   ]);
 });
 
-test('an endpoint of a Service that publishes unready addresses is what its slice says: ready', () => {
-  const conditions = { ready: true, serving: false, terminating: true };
-  const object = slice({ endpoints: [{ addresses: ['10.244.0.1'], conditions }] });
-  const [first] = okValue(decodeEndpointSlice(object)).group.addresses;
-  assert.deepEqual([first?.ready, first?.serving, first?.terminating], [true, false, true]);
-});
-
 test('no spelling of a special address is an endpoint', () => {
   const v4 = ['127.0.0.1', '0.0.0.0', '169.254.169.254', '224.0.0.1', '255.255.255.255', '0177.0.0.1', '127.1'];
   const v6 = ['::1', '0:0:0:0:0:0:0:1', '::', 'fe80::1', 'FF02::1', '::ffff:10.0.0.1', '::FFFF:7f00:1', '::127.0.0.1'];
@@ -70,16 +66,6 @@ test('no spelling of a special address is an endpoint', () => {
   }
 });
 
-test('of the addresses of one endpoint only the first counts, as upstream', () => {
-  const object = slice({ endpoints: [{ addresses: ['10.244.0.1', '10.244.0.2', 'nonsense'] }] });
-  const decoded = decodeEndpointSlice(object);
-  assert.deepEqual(
-    okValue(decoded).group.addresses.map(({ address }) => address),
-    ['10.244.0.1'],
-  );
-  assert.deepEqual(warningsOf(decoded), []);
-});
-
 test('a bad endpoint is left out with a warning and the others are served', () => {
   const bad: [unknown, string][] = [
     [{ addresses: ['127.0.0.1'] }, 'addresses[0]'],
@@ -87,7 +73,9 @@ test('a bad endpoint is left out with a warning and the others are served', () =
     [{ addresses: [] }, 'addresses'],
     [{}, 'addresses'],
   ];
-  const objects = [...bad.map(([endpoint]) => endpoint), { addresses: ['10.244.0.9'] }];
+  // Of the addresses of one endpoint only the first counts, as upstream.
+  const good = { addresses: ['10.244.0.9', '10.244.0.2', 'nonsense'] };
+  const objects = [...bad.map(([endpoint]) => endpoint), good];
   const decoded = decodeEndpointSlice(slice({ endpoints: objects }));
   assert.deepEqual(
     okValue(decoded).group.addresses.map(({ address }) => address),
@@ -134,18 +122,6 @@ test('an endpoint keeps its place without a zone that no node can be in, and not
   }
 });
 
-test('addresses are of the family that addressType says', () => {
-  const object = slice({ addressType: 'IPv6', endpoints: [{ addresses: ['10.244.0.1'] }, { addresses: ['FD00::1'] }] });
-  const decoded = decodeEndpointSlice(object);
-  assert.deepEqual(
-    okValue(decoded).group.addresses.map(({ address }) => address),
-    ['fd00::1'],
-  );
-  assert.deepEqual(warningsOf(decoded), [
-    { field: 'endpoints[0].addresses[0]', problem: 'is "10.244.0.1"; expected an IPv6 address, as addressType says' },
-  ]);
-});
-
 test('a port without a number means all ports and is left out with a warning', () => {
   const decoded = decodeEndpointSlice(
     slice({
@@ -168,12 +144,6 @@ test('a bad port, type, name or label makes the slice invalid', () => {
     problemOf(decodeEndpointSlice(slice({}, { 'kubernetes.io/service-name': 'a/b' }))),
     /^metadata\.labels\[kubernetes\.io\/service-name\] is "a\/b"/,
   );
-});
-
-test('the name of a slice may have dots', () => {
-  const metadata = { name: 'web.v1', labels: { 'kubernetes.io/service-name': 'web' } };
-  const { key, service } = okValue(decodeEndpointSlice(slice({ metadata })));
-  assert.deepEqual([key, service], ['default/web.v1', 'default/web']);
 });
 
 test('slices of host names, of no Service and of other proxies are skipped', () => {

@@ -61,26 +61,13 @@ test('a bad address is left out with a warning and the others are served', () =>
   );
 });
 
-test('a bad name of a node is left out without its address', () => {
-  const decoded = decodeEndpoints(endpoints([{ addresses: [{ ip: '10.0.0.2', nodeName: 'a\nb' }], ports }]));
-  assert.deepEqual(okValue(decoded).groups[0]?.addresses, [
-    { address: '10.0.0.2', ready: true, serving: true, terminating: false },
-  ]);
-  assert.deepEqual(
-    warningsOf(decoded).map(({ field }) => field),
-    ['subsets[0].addresses[0].nodeName'],
-  );
-});
-
-test('a bad port makes the object invalid', () => {
+test('a bad port or name makes the object invalid', () => {
+  // The name of a Service, hence a label.
+  assert.match(problemOf(decodeEndpoints(endpoints([], { name: 'a.b' }))), /^metadata\.name is "a\.b"/);
   const withPort = (port: unknown) => problemOf(decodeEndpoints(endpoints([{ ports: [port] }])));
   assert.match(withPort({ port: 70_000 }), /^subsets\[0\]\.ports\[0\]\.port is 70000/);
   assert.match(withPort({ port: 80, name: 'a/b' }), /^subsets\[0\]\.ports\[0\]\.name is "a\/b"/);
   assert.match(withPort({ port: 80, protocol: 'ICMP' }), /^subsets\[0\]\.ports\[0\]\.protocol is "ICMP"/);
-});
-
-test('the name is that of a Service, hence a label', () => {
-  assert.match(problemOf(decodeEndpoints(endpoints([], { name: 'a.b' }))), /^metadata\.name is "a\.b"/);
 });
 
 test('what the labels give to another proxy is skipped', () => {

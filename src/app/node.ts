@@ -28,8 +28,8 @@ export class ThisNode {
     this.#config = config;
     this.#name = name;
     this.#addresses = {
-      IPv4: new NodeAddress({ family: 'IPv4', log }),
-      IPv6: new NodeAddress({ family: 'IPv6', log }),
+      IPv4: new NodeAddress('IPv4', log),
+      IPv6: new NodeAddress('IPv6', log),
     };
   }
 

@@ -93,14 +93,9 @@ function isLoopback(address: Address): boolean {
   return address.startsWith('127.');
 }
 
-export interface NodeAddressOptions {
-  readonly family: IpFamily;
-  readonly log: Log;
-  /** By default this machine, as it is now. */
-  readonly machine?: {
-    readonly hostAddress: () => HostAddress | undefined;
-    readonly localAddresses: () => readonly Address[];
-  };
+interface Machine {
+  readonly hostAddress: () => HostAddress | undefined;
+  readonly localAddresses: () => readonly Address[];
 }
 
 /**
@@ -111,19 +106,20 @@ export interface NodeAddressOptions {
 export class NodeAddress {
   readonly #family: IpFamily;
   readonly #log: Log;
-  readonly #machine: NonNullable<NodeAddressOptions['machine']>;
+  readonly #machine: Machine;
   /** `undefined` while the Node object is unknown. */
   #preferred: readonly Address[] | undefined;
   #isExpected = true;
   #logged: string | undefined;
 
-  constructor({ family, log, machine }: NodeAddressOptions) {
+  constructor(
+    family: IpFamily,
+    log: Log,
+    machine: Machine = { hostAddress: () => hostAddress(family), localAddresses: () => localAddresses(family) },
+  ) {
     this.#family = family;
     this.#log = log;
-    this.#machine = machine ?? {
-      hostAddress: () => hostAddress(family),
-      localAddresses: () => localAddresses(family),
-    };
+    this.#machine = machine;
   }
 
   /**
@@ -168,20 +164,24 @@ export class NodeAddress {
   }
 }
 
-export interface AddressWatchOptions {
-  readonly clock: Clock;
-  /** Called when addresses, links or default routes of this machine may have changed. Must not throw. */
-  readonly onChange: () => void;
-  readonly signal: AbortSignal;
-}
-
 /** Node cannot wait for this socket. An unnecessary read takes a microsecond, so reads may be frequent. */
 const LOOK_MS = 250;
 /** Reading all addresses takes fifty microseconds for a few, and a millisecond for hundreds of pods' interfaces. */
 const BLIND_LOOK_MS = 1_000;
 
-/** The kernel reports changes where system calls work; elsewhere, `onChange` is called every second. */
-export async function watchAddresses({ clock, onChange, signal }: AddressWatchOptions): Promise<void> {
+/**
+ * Calls `onChange`, which must not throw, when addresses, links or default routes of this machine may have changed. The
+ * kernel reports changes where system calls work; elsewhere, `onChange` is called every second.
+ */
+export async function watchAddresses({
+  clock,
+  onChange,
+  signal,
+}: {
+  readonly clock: Clock;
+  readonly onChange: () => void;
+  readonly signal: AbortSignal;
+}): Promise<void> {
   const every = (ms: number, look: () => void): void => {
     if (signal.aborted) return;
     look();

@@ -106,10 +106,9 @@ function harness() {
     found: { address: ip('192.168.50.10'), interfaceName: 'eth0', isFallback: false } as HostAddress | undefined,
     local: [ip('127.0.0.1'), ip('192.168.50.10'), ip('10.0.0.5')],
   };
-  const node = new NodeAddress({
-    family: 'IPv4',
-    log,
-    machine: { hostAddress: () => machine.found, localAddresses: () => machine.local },
+  const node = new NodeAddress('IPv4', log, {
+    hostAddress: () => machine.found,
+    localAddresses: () => machine.local,
   });
   const warnings = () => log.of('warn').map((line) => line.message);
   return { node, machine, warnings };

@@ -4,19 +4,14 @@ import type { Log } from '../../util/log.ts';
 import { messageOf } from '../../util/text.ts';
 import { commonPortOf, FAMILIES, familiesOf, type IsStale, leadingTo, staleness } from './stale.ts';
 
-export interface ConntrackOptions {
-  readonly log: Log;
-  /** This node's addresses of both families, read at each deletion. */
-  readonly localAddresses: () => Iterable<Address>;
-}
-
 /** Reads and deletes entries through netlink. Needs CAP_NET_ADMIN, as iptables does. */
 export class NetlinkConntrack implements Conntrack {
   readonly #log: Log;
+  /** This node's addresses of both families, read at each deletion. */
   readonly #localAddresses: () => Iterable<Address>;
   #isWarned = false;
 
-  constructor({ log, localAddresses }: ConntrackOptions) {
+  constructor({ log, localAddresses }: { readonly log: Log; readonly localAddresses: () => Iterable<Address> }) {
     this.#log = log;
     this.#localAddresses = localAddresses;
   }

@@ -7,14 +7,6 @@ import type { Exec, ExecResult } from './exec.ts';
 import { detectTools, type Flavour, findTools, isIncompatible, programName, type Tools } from './flavour.ts';
 import { deletions, type KernelTables, readMixedTable } from './mixed-table.ts';
 
-export interface IptablesOptions {
-  readonly flavour: Flavour | 'auto';
-  readonly exec: Exec;
-  readonly log: Log;
-  /** Queries the kernel without a program, where system calls work; another one only in tests. */
-  readonly kernel?: Promise<KernelTables | undefined>;
-}
-
 /**
  * Seconds that a program waits for the xtables lock, as upstream. Without a limit the legacy tools wait for ever; the
  * nft tools accept the option and need no lock.
@@ -32,22 +24,21 @@ export async function createIptables({
   flavour,
   exec,
   log,
-  // `undefined` where system calls do not work.
   kernel = import('./kernel-tables.ts').catch(() => undefined),
-}: IptablesOptions): Promise<Iptables> {
+}: {
+  readonly flavour: Flavour | 'auto';
+  readonly exec: Exec;
+  readonly log: Log;
+  /** Queries the kernel without a program. `undefined` where system calls do not work, and in tests. */
+  readonly kernel?: Promise<KernelTables | undefined>;
+}): Promise<Iptables> {
   const tools = flavour === 'auto' ? await detectTools(exec) : await findTools(flavour, exec);
   if (tools === undefined) {
     const wanted = flavour === 'auto' ? 'iptables-restore' : `iptables-${flavour}-restore`;
     throw new IptablesError('missing', `${wanted} is not on PATH: install Debian's package "iptables"`);
   }
   log.v(1)?.info(`Rules go through the ${tools.flavour} flavour of iptables`);
-  return new IptablesTools(tools, { exec, log, kernel: await kernel });
-}
-
-interface Means {
-  readonly exec: Exec;
-  readonly log: Log;
-  readonly kernel: KernelTables | undefined;
+  return new IptablesTools(tools, exec, log, await kernel);
 }
 
 class IptablesTools implements Iptables {
@@ -59,7 +50,7 @@ class IptablesTools implements Iptables {
   /** The tables whose foreign rules have been logged. */
   readonly #reported = new Set<string>();
 
-  constructor({ flavour, infix }: Tools, { exec, log, kernel }: Means) {
+  constructor({ flavour, infix }: Tools, exec: Exec, log: Log, kernel: KernelTables | undefined) {
     this.flavour = flavour;
     this.#infix = infix;
     this.#exec = exec;

@@ -83,7 +83,7 @@ describe('local ports in rules', () => {
     }
   });
 
-  test('are not read from what anybody else has written', () => {
+  test('are not read from rules of other programs', () => {
     const match = '-d 10.96.0.1/32 -p tcp -m comment --comment "shop/web" -m tcp --dport 80';
     const spec = `${match} -j REDIRECT --to-ports 40001`;
     assert.equal(livePorts([spec]).length, 1);
@@ -184,7 +184,7 @@ const read = ({ specs, length }: RetiredLog, now = NOW) =>
   );
 
 describe('retired local ports', () => {
-  test('notes a port when its Service goes, and only then', () => {
+  test('records a port when its Service is removed and no other Service uses the port', () => {
     const ports = new RetiredPorts();
     ports.serve(on('a/a', 1001), NOW);
     ports.serve(on('a/a', 1001), NOW);
@@ -193,9 +193,20 @@ describe('retired local ports', () => {
     ports.remove(named('a/a'), NOW);
     ports.remove(named('a/never'), NOW);
     assert.deepEqual(read(ports.log(NOW)), ['a/a 1001/TCP']);
+
+    const shared = new RetiredPorts();
+    for (const [name, protocol] of [
+      ['a/a', 'TCP'],
+      ['a/b', 'UDP'],
+      ['a/c', 'TCP'],
+    ] as const) {
+      shared.serve(on(name, 1001, protocol), NOW);
+    }
+    for (const name of ['a/a', 'a/b']) shared.remove(named(name), NOW);
+    assert.deepEqual(read(shared.log(NOW)), ['a/b 1001/UDP'], 'a/c has taken over the TCP port');
   });
 
-  test('knows both ports of a Service port, and which of them went', () => {
+  test('records which of the two ports of a Service port is no longer used', () => {
     const ports = new RetiredPorts();
     const both = portal({ name: 'a/a', localPort: 1001, localSetPort: 1002 });
     ports.serve(both, NOW);
@@ -209,7 +220,7 @@ describe('retired local ports', () => {
     assert.deepEqual(read(ports.compactLog(NOW)), ['a/a 1001/TCP', 'a/a 1002/TCP', 'a/a local 1003/TCP']);
   });
 
-  test('appends to the log that it gave before', () => {
+  test('appends to the log that it returned before', () => {
     const ports = new RetiredPorts();
     ports.serve(on('a/a', 1001), NOW);
     ports.serve(on('a/b', 1002), NOW);
@@ -223,7 +234,7 @@ describe('retired local ports', () => {
     assert.equal(ports.compactLog(NOW).specs, before.specs, 'nothing to leave out');
   });
 
-  test('leaves out what has expired and what is in use, in a log of its own', () => {
+  test('leaves out expired ports and ports in use, in a new log', () => {
     const ports = new RetiredPorts();
     for (const [index, name] of ['a/a', 'a/b', 'a/c'].entries()) {
       ports.serve(on(name, 1001 + index), NOW);
@@ -240,15 +251,7 @@ describe('retired local ports', () => {
     assert.equal(before.specs.length, 3);
   });
 
-  test('distinguish TCP from UDP', () => {
-    const ports = new RetiredPorts();
-    ports.serve(on('a/a', 1001, 'TCP'), NOW);
-    ports.serve(on('a/b', 1001, 'UDP'), NOW);
-    ports.remove(named('a/b'), NOW);
-    assert.deepEqual(read(ports.log(NOW)), ['a/b 1001/UDP']);
-  });
-
-  test('retires what the kernel knows and nobody uses, with its age, once', () => {
+  test('retires ports that the kernel knows and nobody uses, with their ages, once', () => {
     const ports = new RetiredPorts();
     ports.serve(on('a/a', 1001), NOW);
     for (let i = 0; i < 2; i++) {
@@ -260,15 +263,7 @@ describe('retired local ports', () => {
     assert.deepEqual(read(ports.compactLog(NOW + 50_000), NOW + 50_000), []);
   });
 
-  test('a port that another Service port has taken over is not retired', () => {
-    const ports = new RetiredPorts();
-    ports.serve(on('a/a', 1001), NOW);
-    ports.serve(on('a/b', 1001), NOW);
-    ports.remove(named('a/a'), NOW);
-    assert.equal(ports.log(NOW).length, 0);
-  });
-
-  test('keeps a bounded number, the latest; and so does the log', () => {
+  test('keeps only the latest ports, in the log as well', () => {
     const ports = new RetiredPorts();
     const churn = (count: number) => {
       for (let i = 0; i < count; i++) {

@@ -7,37 +7,25 @@ import { nodeFacts, planText, portal, renderPortals, rule } from './fixtures.ts'
 const RULES = renderPortals([portal({ name: 'default/web', clusterIPs: ['10.96.0.1'] })], nodeFacts()).rules;
 
 describe('the plan for a table', () => {
-  test('that does not exist yet is one transaction with all of it', () => {
-    assert.equal(
-      planText('nat', '', RULES),
-      [
-        '*nat',
-        ...ROOT_CHAINS.nat.map((chain) => `:${chain} - [0:0]`),
-        `-I PREROUTING 1 ${JUMPS[0]?.spec}`,
-        `-A PREROUTING ${JUMPS[1]?.spec}`,
-        `-I OUTPUT 1 ${JUMPS[2]?.spec}`,
-        `-A OUTPUT ${JUMPS[3]?.spec}`,
-        ...RULES.filter(({ table }) => table === 'nat').map(({ chain, spec }) => `-A ${chain} ${spec}`),
-        'COMMIT\n',
-      ].join('\n'),
-    );
-  });
-
-  test('leaves the rules of the other table to its own plan', () => {
-    assert.equal(
-      planText('filter', '', RULES),
-      [
-        '*filter',
-        ':KUBE-DOORS - [0:0]',
-        ':KUBE-NODEPORT-NON-LOCAL - [0:0]',
-        ':KUBE-LET-IN - [0:0]',
-        `-I INPUT 1 ${JUMPS[4]?.spec}`,
-        `-I INPUT 2 ${JUMPS[5]?.spec}`,
-        ...RULES.filter(({ table }) => table === 'filter').map(({ chain, spec }) => `-A ${chain} ${spec}`),
-        'COMMIT\n',
-      ].join('\n'),
-    );
-  });
+  for (const [table, jumps] of [
+    ['nat', ['-I PREROUTING 1', '-A PREROUTING', '-I OUTPUT 1', '-A OUTPUT']],
+    ['filter', ['-I INPUT 1', '-I INPUT 2']],
+  ] as const) {
+    test(`${table}: all chains, jumps and rules are one transaction where nothing exists yet`, () => {
+      const specs = JUMPS.filter((jump) => jump.table === table).map(({ spec }) => spec);
+      const rules = RULES.filter((each) => each.table === table);
+      assert.equal(
+        planText(table, '', RULES),
+        [
+          `*${table}`,
+          ...[...(table === 'filter' ? ['KUBE-DOORS'] : []), ...ROOT_CHAINS[table]].map((chain) => `:${chain} - [0:0]`),
+          ...jumps.map((where, i) => `${where} ${specs[i]}`),
+          ...rules.map(({ chain, spec }) => `-A ${chain} ${spec}`),
+          'COMMIT\n',
+        ].join('\n'),
+      );
+    });
+  }
 
   test('does not try to delete a copy of a jump that text cannot name', () => {
     const [, ...installed] = (planText('filter', '', []) ?? '').split('\n');
@@ -96,33 +84,6 @@ describe('the plan for cleanup', () => {
     const dump = `*nat\n${foreign.map((chain) => `:${chain} - [0:0]\n-A PREROUTING -j ${chain}\n`).join('')}COMMIT\n`;
     assert.equal(planCleanup({ table: 'nat', dump }), undefined);
     assert.equal(planCleanup({ table: 'nat', dump: '' }), undefined);
-  });
-
-  test('takes out what kube-proxy leaves in its other modes, and nothing of kubelet', () => {
-    const dump = [
-      '*nat',
-      ':OUTPUT ACCEPT [0:0]',
-      ':KUBE-MARK-MASQ - [0:0]',
-      ':KUBE-SERVICES - [0:0]',
-      ':KUBE-SVC-NPX46M4PTMTKRN6Y - [0:0]',
-      ':KUBE-SEP-AAAAAAAAAAAAAAAA - [0:0]',
-      '-A OUTPUT -m comment --comment "kubernetes service portals" -j KUBE-SERVICES',
-      '-A KUBE-SERVICES -d 10.96.0.1/32 -p tcp -m tcp --dport 443 -j KUBE-SVC-NPX46M4PTMTKRN6Y',
-      '-A KUBE-SVC-NPX46M4PTMTKRN6Y -j KUBE-MARK-MASQ',
-      '-A KUBE-SVC-NPX46M4PTMTKRN6Y -j KUBE-SEP-AAAAAAAAAAAAAAAA',
-      'COMMIT\n',
-    ].join('\n');
-    const chains = ['KUBE-SERVICES', 'KUBE-SVC-NPX46M4PTMTKRN6Y', 'KUBE-SEP-AAAAAAAAAAAAAAAA'];
-    assert.equal(
-      planCleanup({ table: 'nat', dump }),
-      [
-        '*nat',
-        ...chains.map((chain) => `:${chain} - [0:0]`),
-        '-D OUTPUT -m comment --comment "kubernetes service portals" -j KUBE-SERVICES',
-        ...chains.map((chain) => `-X ${chain}`),
-        'COMMIT\n',
-      ].join('\n'),
-    );
   });
 
   test('leaves alone what only mentions our chains', () => {

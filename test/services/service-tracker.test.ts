@@ -96,21 +96,10 @@ describe('a Service and its endpoints', () => {
     t.slice('b', group([address('10.0.0.1'), address('fd00::1')]));
     assert.deepEqual(t.addresses(), [['10.0.0.1:8080', '10.0.0.2:8080']]);
   });
-
-  test('endpoints survive their Service, so adding it again finds them', () => {
-    const t = tracker();
-    t.service(service());
-    t.endpoints(group([address('10.0.0.1')]));
-    t.it.takeDelta();
-    t.service(undefined);
-    assert.deepEqual(t.it.takeDelta().removed, ['shop/web:http']);
-    t.service(service());
-    assert.deepEqual(t.addresses(), [['10.0.0.1:8080']]);
-  });
 });
 
 describe('slices', () => {
-  test('say once when their changes were triggered, except slices of the other family', () => {
+  test('report once when their changes were triggered, except slices of the other family', () => {
     const t = tracker();
     const slice = (name: 'a' | 'b', text: string, triggeredAt: number) =>
       t.it.apply([
@@ -140,23 +129,6 @@ describe('slices', () => {
     t.slice('b', undefined);
     assert.deepEqual(t.addresses(), [['10.0.0.9:8080']]);
   });
-
-  test('that move to another Service leave the first', () => {
-    const t = tracker();
-    t.service(service());
-    t.it.apply([{ kind: 'Service', key: 'shop/other', value: service({ key: 'shop/other' }) }]);
-    t.slice('a', group([address('10.0.0.1')]));
-    t.it.takeDelta();
-    t.slice('a', group([address('10.0.0.1')]), 'shop/other');
-    const delta = t.it.takeDelta();
-    assert.deepEqual(
-      new Map(delta.upserted.map((port) => [port.name, port.endpoints.length])),
-      new Map([
-        ['shop/web:http', 0],
-        ['shop/other:http', 1],
-      ]),
-    );
-  });
 });
 
 describe('a delta', () => {
@@ -171,7 +143,7 @@ describe('a delta', () => {
     assert.deepEqual(t.it.takeDelta(), NOTHING_NEW);
   });
 
-  test('names a renamed port as one removed and one new', () => {
+  test('reports a renamed port as one removed and one added', () => {
     const t = tracker();
     t.service(service());
     t.it.takeDelta();
@@ -215,7 +187,7 @@ describe('a delta', () => {
     }
   });
 
-  test('holds frozen values, and the same one while nothing changed', () => {
+  test('holds frozen values', () => {
     const t = tracker();
     t.service(service());
     const [first] = t.it.takeDelta().upserted;
@@ -279,7 +251,7 @@ describe('traffic policies', () => {
     ],
   ];
   for (const [what, fields, expected] of cases) {
-    test(`${what}: the sets, and what each takes`, () => {
+    test(`${what}: the endpoint sets, and the traffic that each gets`, () => {
       const t = tracker();
       t.it.setTopology(HERE);
       t.service(service(fields));
@@ -309,7 +281,7 @@ describe('traffic policies', () => {
     });
   });
 
-  test('the second set stays while the Service does, whatever becomes of endpoints', () => {
+  test('the second set exists as long as the Service, with and without endpoints', () => {
     const t = tracker();
     t.it.setTopology(HERE);
     t.service(service({ ports: nodePort, externalTrafficPolicy: 'Local' }));
@@ -319,7 +291,7 @@ describe('traffic policies', () => {
     }
   });
 
-  test('follow the node once it is known, and when it changes', () => {
+  test('take effect once the node is known, and again when it changes', () => {
     const t = tracker();
     t.service(service({ internalTrafficPolicy: 'Local' }));
     t.slice('a', GROUP);
@@ -361,7 +333,7 @@ describe('an endpoint', () => {
     return [port.endpoints.length, port.draining?.length ?? 0];
   };
 
-  test('is used while ready, drains while it is there, and is gone when nothing lists it', () => {
+  test('is used while ready, drains while it is listed, and is removed when nothing lists it', () => {
     const t = tracker();
     t.service(service());
     const with2 = (state: Partial<EndpointAddress>) => {
@@ -375,7 +347,7 @@ describe('an endpoint', () => {
     assert.deepEqual(with2({ ready: false, serving: false }), [1, 1]);
   });
 
-  test('that two slices list in different states is taken in the better one, whichever came last', () => {
+  test('that two slices list in different states has the better state, in any order', () => {
     const where = { address: ip('10.0.0.1'), terminating: true, ready: false };
     const old: EndpointAddress = { nodeName: 'z', ...where, serving: false };
     const dying: EndpointAddress = { nodeName: 'a', ...where, serving: true };
@@ -420,14 +392,14 @@ describe('two families', () => {
     ]);
   });
 
-  test('a Service of one family is not missed in the other', () => {
+  test('a Service of one family is not reported as unserved by the other', () => {
     for (const t of both()) {
       t.service(service({ clusterIPs: [ip('fd00::1')] }));
       assert.deepEqual(t.it.takeDelta().unserved, []);
     }
   });
 
-  test('one of them reports what is wrong with a Service', () => {
+  test('only one of them reports what is wrong with a Service', () => {
     const ports = [{ name: 'sctp', protocol: 'SCTP' as const, port: 80, nodePort: 0 }];
     for (const clusterIPs of [['10.96.0.1', 'fd00::1'], ['fd00::1'], ['10.96.0.1']]) {
       const told = both().flatMap((t) => {
@@ -439,7 +411,7 @@ describe('two families', () => {
   });
 });
 
-describe('what would come back to the proxy', () => {
+describe('addresses that would lead back to the proxy', () => {
   const NODE = ip('192.0.2.1');
   const listening = { ports: new Set<number>(), programs: new Set<number>() };
   const onNode = (options: Partial<ServiceTrackerOptions> = {}) => {
@@ -463,7 +435,7 @@ describe('what would come back to the proxy', () => {
     };
   };
 
-  test("another Service's address is no endpoint while that Service has it", () => {
+  test("an endpoint with another Service's address is refused while that Service has it", () => {
     const t = onNode();
     t.slice('a', group([address('10.96.0.9')], 443));
     assert.deepEqual(t.news(), [[443], []]);
@@ -483,7 +455,7 @@ describe('what would come back to the proxy', () => {
     assert.deepEqual(t.news(), [[443], []]);
   });
 
-  test("nor is a NodePort or a port of the proxy's on this node", () => {
+  test('an endpoint at a NodePort or a port of the proxy on this node is refused', () => {
     const t = onNode();
     t.endpoints(group([address('192.0.2.1')], 30_080), group([address('192.0.2.1'), address('192.0.2.2')], 40_001));
     assert.deepEqual(t.news(), [[30_080, 40_001, 40_001], []]);
@@ -496,7 +468,7 @@ describe('what would come back to the proxy', () => {
     assert.deepEqual(t.news(), [[30_080, 40_001, 40_001], []]);
   });
 
-  test('an external IP is left to an endpoint that is this very address and port, where rules spare it', () => {
+  test('an external IP is not served where an endpoint has its address and port, and rules spare the proxy', () => {
     const t = onNode({ isMarking: true });
     t.service(service({ externalIPs: [NODE, ip('192.0.2.2')] }));
     t.endpoints(group([address(NODE), address('192.0.2.2')], 80));
@@ -543,7 +515,7 @@ describe('what would come back to the proxy', () => {
     assert.deepEqual(named(), [undefined]);
   });
 
-  test('it is reported once, however often the rest changes, and again when it comes back', () => {
+  test('a refused endpoint is reported once, and again when it comes back', () => {
     const t = onNode();
     t.slice('a', group([address('10.96.0.1'), address('10.0.0.1')], 80));
     assert.deepEqual(t.news(), [[80], ['endpoint 10.96.0.1:80']]);
@@ -555,7 +527,7 @@ describe('what would come back to the proxy', () => {
     assert.deepEqual(t.news(), [undefined, ['endpoint 10.96.0.1:80']]);
   });
 
-  test('of many only a few are named', () => {
+  test('of many refused endpoints only a few are named', () => {
     const t = onNode();
     const ips = Array.from({ length: 500 }, (_, i) => ip(`10.97.${i >> 8}.${i & 255}`));
     t.other({ loadBalancerIPs: ips, ports: [{ name: '', protocol: 'TCP', port: 443, nodePort: 0 }] });
@@ -582,7 +554,7 @@ describe('what would come back to the proxy', () => {
     assert.deepEqual(externalIPs(), ['198.51.100.1']);
   });
 
-  test('an external IP is not taken from an endpoint, from the moment there is one until it goes', () => {
+  test('an external IP is not taken from an endpoint for as long as there is one', () => {
     const t = onNode();
     for (const external of [NODE, ip('192.0.2.2')]) {
       t.service(service({ externalIPs: [external] }));
@@ -608,7 +580,7 @@ describe('what would come back to the proxy', () => {
 describe('drained endpoints', () => {
   const both = group([address('10.0.0.1'), address('10.0.0.2')]);
 
-  test('get no new connections until they are undrained, and only Services that have them are looked at', () => {
+  test('get no new connections until they are undrained; only their Services are derived again', () => {
     const t = tracker();
     t.service(service());
     t.it.apply([{ kind: 'Service', key: 'shop/other', value: service({ key: 'shop/other' }) }]);
@@ -624,7 +596,7 @@ describe('drained endpoints', () => {
     assert.deepEqual(t.addresses(), [['10.0.0.1:8080', '10.0.0.2:8080']]);
   });
 
-  test('of another port of the address go on', () => {
+  test('are identified by address and port', () => {
     const t = tracker();
     t.service(service());
     t.slice('a', both);
@@ -633,7 +605,7 @@ describe('drained endpoints', () => {
     assert.deepEqual(t.addresses(), []);
   });
 
-  test('that are all a Service has make it refuse, and fail its health check', () => {
+  test('make a Service without other endpoints refuse, and fail its health check', () => {
     const t = tracker();
     t.it.setTopology({ nodeName: 'n1' });
     const here = { nodeName: 'n1' };
@@ -645,22 +617,13 @@ describe('drained endpoints', () => {
     assert.deepEqual(upserted.map(verdictOf), ['reject']);
     assert.equal(healthChecks.get('shop/web')?.localEndpoints, 0);
   });
-
-  test('are remembered when nobody has them yet', () => {
-    const t = tracker();
-    t.it.setDrained([{ address: ip('10.0.0.1'), port: 8080 }]);
-    assert.equal(t.it.hasChanges, false);
-    t.service(service());
-    t.slice('a', both);
-    assert.deepEqual(t.addresses(), [['10.0.0.2:8080']]);
-  });
 });
 
-describe('what speaks against an endpoint', () => {
+describe('the reason why an endpoint is not used', () => {
   const verdicts = (t: ReturnType<typeof tracker>, set: 'own' | 'local' = 'own') =>
     Object.fromEntries(t.it.candidates('shop/web:http', set).map((one) => [one.endpoint.address, one.reason]));
 
-  test('is known for each that is not chosen', () => {
+  test('is known for each endpoint that is not chosen', () => {
     const t = tracker();
     t.service(service());
     const dying = { ready: false, terminating: true };
@@ -715,7 +678,7 @@ describe('what speaks against an endpoint', () => {
     assert.equal(verdicts(t)['10.0.0.2'], 'its topology hints are for node n2, n3');
   });
 
-  test('is unknown for what is not served', () => {
+  test('is unknown for Service ports that are not served', () => {
     const t = tracker();
     assert.deepEqual(t.it.candidates('shop/web:http', 'own'), []);
     t.service(service({ ports: [{ name: 'http', protocol: 'SCTP', port: 80, nodePort: 0 }] }));
@@ -725,7 +688,7 @@ describe('what speaks against an endpoint', () => {
   });
 });
 
-test('an endpoint and an address lead back to the Service ports that have them', () => {
+test('Service ports are found by endpoint and by address', () => {
   const t = tracker();
   t.it.setNodeAddresses([ip('192.168.50.10')]);
   t.service(
@@ -762,7 +725,7 @@ test('an endpoint and an address lead back to the Service ports that have them',
   }
 });
 
-test('an endpoint of thousands is found by its address, without a look at what else they have', () => {
+test('an endpoint among thousands is found by its address, without a search', () => {
   const t = tracker();
   let looks = 0;
   const counted = (text: string): EndpointAddress => {
@@ -784,7 +747,7 @@ test('an endpoint of thousands is found by its address, without a look at what e
   assert.equal(looks, 0);
 });
 
-test('an endpoint leads back only to Service ports whose own group of addresses has it', () => {
+test('only Service ports whose own group of addresses has an endpoint are found by it', () => {
   const t = tracker();
   const having = (text: string, port: number) => [...t.it.withEndpoint({ address: ip(text), port })].flat();
   const port = (name: string) => ({ name, protocol: 'TCP' as const, port: 80, nodePort: 0 });

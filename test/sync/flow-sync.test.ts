@@ -1,30 +1,19 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { Address } from '../../src/model/address.ts';
 import type { UdpFlows } from '../../src/model/conntrack.ts';
 import type { ServicePort } from '../../src/model/service-port.ts';
 import type { Portal, PortalDelta } from '../../src/rules/portal.ts';
 import { FlowSync } from '../../src/sync/flow-sync.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
+import { ENDPOINT, address as ip, servicePort } from '../rules/fixtures.ts';
 
-const VIP = '10.96.0.10' as Address;
-const OTHER = '203.0.113.9' as Address;
+const VIP = ip('10.96.0.10');
+const OTHER = ip('203.0.113.9');
 
 function portal(localPort: number, change: Partial<ServicePort> = {}): Portal {
-  const servicePort: ServicePort = {
-    name: 'kube-system/dns:dns',
-    protocol: 'UDP',
-    port: 53,
-    nodePort: 0,
-    clusterIPs: [VIP],
-    externalIPs: [],
-    loadBalancerIPs: [],
-    affinity: { type: 'None' },
-    endpoints: [{ address: '10.0.0.1' as Address, port: 53 }],
-    ...change,
-  };
-  return { servicePort, localPort };
+  const dns = { name: 'kube-system/dns:dns', protocol: 'UDP', port: 53, clusterIPs: [VIP] } as const;
+  return { servicePort: servicePort({ ...dns, ...change }), localPort };
 }
 
 function harness() {
@@ -74,21 +63,17 @@ test('entries of a new Service port are deleted once, except to its local port',
   assert.deepEqual(await h.cleared(), []);
 });
 
-test('TCP is ignored', async () => {
+test('entries of TCP Services are never deleted', async () => {
   const h = harness();
   h.note([portal(4000, { protocol: 'TCP' })]);
   h.note([], ['kube-system/dns:dns']);
   assert.deepEqual(await h.cleared(), []);
 });
 
-test('nothing is deleted when destinations and local port stay the same', async () => {
+test('another local port makes the entries of every destination stale; without a change none are', async () => {
   const h = await noted(portal(4000, { nodePort: 30053 }));
   h.note([portal(4000, { nodePort: 30053 })]);
   assert.deepEqual(await h.cleared(), []);
-});
-
-test('another local port concerns every destination', async () => {
-  const h = await noted(portal(4000, { nodePort: 30053 }));
   h.note([portal(4001, { nodePort: 30053 })]);
   assert.deepEqual(await h.cleared(), [
     { destination: VIP, port: 53, keepLocalPort: 4001 },
@@ -104,7 +89,7 @@ test('all entries of a destination that a Service port lost are deleted, and no 
   assert.deepEqual(await h.cleared(), [{ family: 'IPv4', port: 30053 }]);
 });
 
-test('all entries of a Service port that goes, or turns to TCP, are deleted', async () => {
+test('all entries of a Service port that is removed, or changes to TCP, are deleted', async () => {
   for (const delta of [
     { upserted: [], removed: ['kube-system/dns:dns' as const] },
     { upserted: [portal(4000, { protocol: 'TCP' })], removed: [] },
@@ -123,7 +108,7 @@ test('an address that moves to another Service keeps entries to the new one, in 
   assert.deepEqual(await h.cleared(), [{ destination: VIP, port: 53, keepLocalPort: 4001 }]);
 });
 
-test('what fails is retried by the next sync, as things are then, and logged once until it succeeds', async () => {
+test('a failed deletion is repeated by the next sync, with the then current ports, and logged once until it succeeds', async () => {
   const h = harness();
   h.state.fault = new Error('give this program CAP_NET_ADMIN');
   h.note([portal(4000)]);
@@ -139,7 +124,7 @@ test('what fails is retried by the next sync, as things are then, and logged onc
   assert.deepEqual(await h.cleared(), []);
 });
 
-test('the last endpoint that goes, and the first that comes, make entries wrong', async () => {
+test('entries are deleted when the last endpoint is removed, and when the first is added', async () => {
   const h = await noted(portal(4000));
   h.note([portal(4000, { endpoints: [] })]);
   assert.deepEqual(await h.cleared(), [{ destination: VIP, port: 53 }]);
@@ -147,8 +132,8 @@ test('the last endpoint that goes, and the first that comes, make entries wrong'
   assert.deepEqual(await h.cleared(), [{ destination: VIP, port: 53, keepLocalPort: 4000 }]);
 });
 
-test('with two endpoint sets, the ports are kept that a destination may lead to', async () => {
-  const local = { endpoints: [{ address: '10.0.0.2' as Address, port: 53 }], internal: true, external: false };
+test('with two endpoint sets, each destination keeps entries to the ports that it may use', async () => {
+  const local = { endpoints: [ENDPOINT], internal: true, external: false };
   const h = harness();
   h.note([{ ...portal(4000, { local, nodePort: 30053 }), localSetPort: 4001 }]);
   assert.deepEqual(await h.cleared(), [
@@ -158,7 +143,7 @@ test('with two endpoint sets, the ports are kept that a destination may lead to'
 });
 
 test('all entries are deleted when a policy or a source range changes', async () => {
-  const local = { endpoints: [{ address: '10.0.0.2' as Address, port: 53 }], internal: false, external: true };
+  const local = { endpoints: [ENDPOINT], internal: false, external: true };
   const h = await noted(portal(4000, { nodePort: 30053, loadBalancerIPs: [OTHER] }));
   const limited = { nodePort: 30053, loadBalancerIPs: [OTHER], loadBalancerSourceRanges: [] };
   h.note([portal(4000, limited)]);
@@ -170,7 +155,7 @@ test('all entries are deleted when a policy or a source range changes', async ()
   ]);
 });
 
-test('when the node has another address, no entry to any destination is right, whatever port it leads to', async () => {
+test('when the address of the node changes, the entries of every destination are deleted', async () => {
   const h = await noted(portal(4000, { nodePort: 30053 }));
   h.sync.noteAll();
   assert.deepEqual(await h.cleared(), [

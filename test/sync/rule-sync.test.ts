@@ -10,7 +10,7 @@ import { RuleSync } from '../../src/sync/rule-sync.ts';
 import { FakeIptables } from '../fakes/fake-iptables.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
-import { ENDPOINT, address as ip, nodeFacts } from '../rules/fixtures.ts';
+import { address as ip, nodeFacts, servicePort } from '../rules/fixtures.ts';
 
 function portal(
   name: ServicePortName,
@@ -18,22 +18,10 @@ function portal(
   localPort: number,
   overrides: Partial<ServicePort> = {},
 ): Portal {
-  const servicePort: ServicePort = {
-    name,
-    protocol: 'TCP',
-    port: 80,
-    nodePort: 0,
-    clusterIPs: [ip(clusterIP)],
-    externalIPs: [],
-    loadBalancerIPs: [],
-    affinity: { type: 'None' },
-    endpoints: [ENDPOINT],
-    ...overrides,
-  };
-  return { servicePort, localPort };
+  return { servicePort: servicePort({ name, clusterIPs: [ip(clusterIP)], ...overrides }), localPort };
 }
 
-/** Counts the looks at the "kernel", and may be out of order. */
+/** Counts readings of the "kernel", and fails where a test wants it to. */
 class FaultyIptables extends FakeIptables {
   fault: IptablesError | undefined;
   saves = 0;
@@ -56,7 +44,7 @@ class FaultyIptables extends FakeIptables {
   }
 }
 
-/** A program, or one that comes after another with the same "kernel". */
+/** One run of the program; a second one may have the "kernel" of the first. */
 function harness(iptables = new FaultyIptables(), clock = new ManualClock()) {
   const log = new RecordingLog();
   const counts = {
@@ -176,7 +164,7 @@ describe('a rule sync', () => {
     assert.equal((await h.chain('KUBE-USP-PC-0a60010'))?.length, 32);
   });
 
-  test('adopts what an earlier run left, chains of Services that are gone included', async () => {
+  test('adopts the rules of an earlier run, and deletes chains of Services that are gone', async () => {
     const first = harness();
     first.put(...MANY);
     await first.rules.sync(CHANGED);
@@ -219,7 +207,7 @@ describe('a rule sync', () => {
     });
   }
 
-  test('isolates a rule that comes later, too, and asks about its chain alone', async () => {
+  test('isolates a refused rule that is added later, and probes only its chain', async () => {
     const h = harness();
     h.put(...MANY);
     await h.rules.sync(CHANGED);
@@ -239,7 +227,7 @@ describe('a rule sync', () => {
     assert.equal(h.log.of('warn').length, 3);
   });
 
-  test('that fails is done in full the next time', async () => {
+  test('that failed is repeated in full', async () => {
     const h = harness();
     h.put(WEB);
     await h.rules.sync(CHANGED);
@@ -251,7 +239,7 @@ describe('a rule sync', () => {
     h.iptables.fault = undefined;
     const { saves } = h.iptables;
     await h.rules.sync(CHANGED);
-    assert.ok(h.iptables.saves > saves, 'who was killed may have done it all the same');
+    assert.ok(h.iptables.saves > saves, 'a killed restore may have taken effect');
     assert.deepEqual(new Set(await h.owners()), new Set(['kube-system/dns']));
   });
 
@@ -277,7 +265,7 @@ describe('a rule sync', () => {
     assert.equal(h.iptables.restored.length, restores);
   });
 
-  test('takes what is applied while it runs into the next one', async () => {
+  test('leaves changes that are applied while it runs to the next sync', async () => {
     const h = harness();
     h.put(WEB);
     const running = h.rules.sync(CHANGED);
@@ -289,7 +277,7 @@ describe('a rule sync', () => {
     assert.deepEqual(new Set(await h.owners()), new Set(['kube-system/dns']));
   });
 
-  test('follows the address of the node, and keeps the last one when there is none', async () => {
+  test('uses the current address of the node, and the last one when there is none', async () => {
     const h = harness();
     h.put(WEB);
     await h.rules.sync(CHANGED);
@@ -302,7 +290,7 @@ describe('a rule sync', () => {
     assert.match((await h.chain('KUBE-PORTALS-HOST'))?.[0] ?? '', /192\.168\.50\.11:4002$/);
   });
 
-  test('without any address of the node fails with a sentence, and forgets nothing', async () => {
+  test('without any address of the node fails with a readable error, and forgets nothing', async () => {
     const h = harness();
     h.host.address = undefined;
     h.put(WEB);
@@ -332,7 +320,7 @@ describe('the canary of rules', () => {
   const flush = (h: ReturnType<typeof harness>, table: Table, chain: string) =>
     h.iptables.restore('IPv4', `*${table}\n:${chain} - [0:0]\nCOMMIT\n`);
 
-  test('is content with what was installed, and with nothing', async () => {
+  test('finds nothing wrong with what was installed, and with no rules', async () => {
     const h = harness();
     assert.equal(await h.rules.canary(), true);
     h.put(WEB);
@@ -340,7 +328,7 @@ describe('the canary of rules', () => {
     for (let look = 0; look < 10; look++) assert.equal(await h.rules.canary(), true);
   });
 
-  test('notices a table without its jumps at once, and asks for no dump', async () => {
+  test('notices at once that a table has lost its jumps, without a dump', async () => {
     for (const [table, chain] of [
       ['nat', 'PREROUTING'],
       ['nat', 'OUTPUT'],
@@ -359,7 +347,7 @@ describe('the canary of rules', () => {
     }
   });
 
-  test('notices a root chain that is empty within four looks, whether its rules are few or many', async () => {
+  test('notices within four checks that a root chain is empty, with few and with many rules', async () => {
     for (const portals of [[WEB], MANY]) {
       for (const [table, root] of [
         ['nat', 'KUBE-PORTALS-HOST'],
@@ -377,7 +365,7 @@ describe('the canary of rules', () => {
     }
   });
 
-  test('asks nothing while no rule has changed, and looks again when another program has changed one', async () => {
+  test('reads nothing while no rule has changed, and reads again after another program has changed one', async () => {
     const h = harness();
     h.put(WEB);
     await h.rules.sync(CHANGED);
@@ -395,7 +383,7 @@ describe('the canary of rules', () => {
     assert.equal(await h.rules.canary(), true);
   });
 
-  test('looks at all jumps of a large table after a change', async () => {
+  test('checks all jumps of a large table after a change', async () => {
     for (const chain of ['PREROUTING', 'OUTPUT']) {
       const h = harness();
       h.put(...MANY);
@@ -406,7 +394,7 @@ describe('the canary of rules', () => {
     }
   });
 
-  test('looks at one built-in chain of a large table at a time where there are no generations', async () => {
+  test('checks one built-in chain of a large table at a time where the kernel has no generations', async () => {
     for (const chain of ['PREROUTING', 'OUTPUT']) {
       const h = harness();
       h.iptables.generation = () => undefined;
@@ -436,7 +424,7 @@ describe('local ports that the kernel remembers', () => {
       [name, protocol, localPort, retiredForMs].filter((part) => part !== undefined).join(' '),
     );
 
-  test('are those of the rules, each once', async () => {
+  test('are read from the rules, each once', async () => {
     const h = harness();
     assert.deepEqual(await names(h), []);
     h.put(WEB, DNS, portal('kube-system/dns-udp', '10.96.0.10', 4002, { protocol: 'UDP', port: 53 }));
@@ -451,7 +439,7 @@ describe('local ports that the kernel remembers', () => {
     assert.equal((await names(h)).length, MANY.length + 3);
   });
 
-  test('stay known for a while after their Service went, or got another port, or another protocol', async () => {
+  test('stay known for a while after their Service was removed, or got another port or protocol', async () => {
     const h = harness();
     h.put(WEB, DNS, portal('a/a', '10.96.0.3', 4003), portal('a/b', '10.96.0.4', 4004));
     await h.rules.sync(CHANGED);
@@ -461,7 +449,7 @@ describe('local ports that the kernel remembers', () => {
     h.put(portal('a/a', '10.96.0.3', 5003), portal('a/b', '10.96.0.4', 4004, { protocol: 'UDP' }));
     await h.rules.sync(CHANGED);
     h.clock.advance(20_500);
-    // Told in whole seconds, so up to one more.
+    // Stored in whole seconds, so up to one second more.
     assert.deepEqual(await names(h), [
       'a/a TCP 5003',
       'a/b UDP 4004',
@@ -492,7 +480,7 @@ describe('local ports that the kernel remembers', () => {
     assert.deepEqual(await names(next), [
       'kube-system/dns TCP 4002',
       'shop/web TCP 4001 100000',
-      // Went while nobody ran.
+      // Its Service was removed while no proxy ran.
       'a/a TCP 4003 0',
     ]);
     const restores = next.iptables.restored.length;
@@ -521,8 +509,8 @@ describe('local ports that the kernel remembers', () => {
   });
 });
 
-describe('what is reported of rules', () => {
-  test('how many there are in each table, and how many the last sync has written', async () => {
+describe('metrics of rules', () => {
+  test('count the rules of each table, and those that the last sync has written', async () => {
     const h = harness();
     const inKernel = async (table: Table) => [...((await h.chains(table))?.values() ?? [])].flat().length;
     const totals = async () => ({ nat: await inKernel('nat'), filter: await inKernel('filter') });
@@ -542,7 +530,7 @@ describe('what is reported of rules', () => {
     assert.ok(written > 0 && written < (await inKernel('nat')), String(written));
   });
 
-  test('a failure to write what has changed, apart from other failures', async () => {
+  test('count failures of partial syncs apart from others', async () => {
     const h = harness();
     h.put(WEB);
     await h.rules.sync(CHANGED);

@@ -6,31 +6,28 @@ export type IpFamily = 'IPv4' | 'IPv6';
 declare const canonical: unique symbol;
 
 /**
- * An IP address in the one spelling that the kernel prints. Only {@link parseAddress} makes it, so a value of this
- * type is safe to put into iptables text and comparable with `===`.
+ * An IP address as the kernel prints it. Only {@link parseAddress} makes it, so it is safe in iptables text and
+ * comparable with `===`.
  */
 export type Address = string & { readonly [canonical]: 'Address' };
 
 /**
- * `undefined` unless `text` is a plain IPv4 or IPv6 address (no zone, no port, no prefix).
- *
- * Node parses and prints. ipaddr.js 2.5 is no replacement: it reads "010.0.0.1" as 8.0.0.1 and "10.1" as 10.0.0.1,
- * takes "::1.2.3.4" for IPv4-mapped, and prints mapped addresses in another spelling than iptables-save. It could only
- * save the few lines that mask a CIDR.
+ * `undefined` unless `text` is a plain IPv4 or IPv6 address (no zone, no port, no prefix). Not ipaddr.js: it reads
+ * "010.0.0.1" as 8.0.0.1 and "10.1" as 10.0.0.1, and prints mapped addresses differently from iptables-save.
  */
 export function parseAddress(text: string): Address | undefined {
   switch (isIP(text)) {
     case 4:
       return text as Address;
     case 6:
-      // A zone ("fe80::1%eth0") passes isIP, yet names an interface of this node: nothing the API server may choose.
+      // isIP accepts a zone ("fe80::1%eth0"), which names an interface of this node.
       return text.includes('%') ? undefined : (new SocketAddress({ address: text, family: 'ipv6' }).address as Address);
     default:
       return undefined;
   }
 }
 
-/** Whether it means every address of the machine. */
+/** Stands for every address of the machine. */
 export function isWildcard(address: string): boolean {
   return address === '0.0.0.0' || address === '::';
 }
@@ -39,14 +36,14 @@ export function familyOf(address: Address): IpFamily {
   return address.includes(':') ? 'IPv6' : 'IPv4';
 }
 
-/** The IPv4 address of an IPv4-mapped one ("::ffff:10.0.0.1"); any other address as it is. */
+/** The IPv4 address of an IPv4-mapped one ("::ffff:10.0.0.1"); any other address unchanged. */
 export function unmapped(address: string): string {
   return address.startsWith('::ffff:') && address.includes('.') ? address.slice('::ffff:'.length) : address;
 }
 
 /**
- * The ranges that upstream's `validateNonSpecialIP` refuses (kubernetes `pkg/apis/core/validation`): dialling or
- * capturing them would reach the node itself, its link, or its cloud's metadata service (CVE-2021-25737).
+ * Refused by upstream's `validateNonSpecialIP` (kubernetes `pkg/apis/core/validation`): they reach the node itself, its
+ * link, or the metadata service of its cloud (CVE-2021-25737).
  */
 const SPECIAL_RANGES: readonly (readonly [reason: string, network: string, prefix: number, family: 'ipv4' | 'ipv6'])[] =
   [
@@ -54,7 +51,7 @@ const SPECIAL_RANGES: readonly (readonly [reason: string, network: string, prefi
     ['loopback', '127.0.0.0', 8, 'ipv4'],
     ['link-local', '169.254.0.0', 16, 'ipv4'],
     ['multicast', '224.0.0.0', 4, 'ipv4'],
-    // Not the rest of 240.0.0.0/4: upstream accepts it, the kernel routes it, and some networks use it.
+    // Upstream accepts the rest of 240.0.0.0/4, and some networks use it.
     ['broadcast', '255.255.255.255', 32, 'ipv4'],
     ['unspecified', '::', 128, 'ipv6'],
     ['loopback', '::1', 128, 'ipv6'],
@@ -84,8 +81,8 @@ export interface Cidr {
 }
 
 /**
- * `10.0.0.0/8`, `2001:db8::/32`; bits beyond the prefix are cleared, as Go's `net.ParseCIDR` does for upstream:
- * "192.168.50.10/24" is 192.168.50.0/24. `undefined` when `text` is no CIDR.
+ * Clears bits beyond the prefix, as Go's `net.ParseCIDR` does: "192.168.50.10/24" is 192.168.50.0/24. `undefined` when
+ * `text` is no CIDR.
  */
 export function parseCidr(text: string): Cidr | undefined {
   const [, host = '', prefixText = ''] = /^([^/]+)\/(\d{1,3})$/.exec(text) ?? [];
@@ -95,7 +92,6 @@ export function parseCidr(text: string): Cidr | undefined {
   const prefixLength = Number(prefixText);
   if (prefixLength > bytes.length * 8) return undefined;
   const masked = bytes.map((byte, index) => byte & (0xff00 >> Math.min(8, Math.max(0, prefixLength - index * 8))));
-  // Only parseAddress knows the canonical spelling.
   const network = parseAddress(ipText(masked));
   return network === undefined ? undefined : { network, prefixLength };
 }
@@ -120,5 +116,5 @@ export interface PortRange {
   readonly last: number;
 }
 
-/** The range of NodePorts, unless the API server's `--service-node-port-range` says otherwise. */
+/** The default of the API server's `--service-node-port-range`. */
 export const DEFAULT_NODE_PORTS: PortRange = { first: 30_000, last: 32_767 };

@@ -1,27 +1,26 @@
 import type { Address, IpFamily } from './address.ts';
 
-/** The entries of connection tracking with this original destination. */
+/** The conntrack entries with this original destination. */
 export interface UdpFlows {
-  /** Missing for a NodePort: any address of this node. */
+  /** Absent for a NodePort: any address of this node. */
   readonly destination?: Address;
-  /** Of a NodePort's entries; missing: both. */
+  /** Of a NodePort's entries; absent: both. */
   readonly family?: IpFamily;
   readonly port: number;
-  /** Entries that NAT leads to this local port are right, and stay. Missing when none is right. */
+  /** Entries that NAT sends to this local port are right, and stay. Absent when none is right. */
   readonly keepLocalPort?: number;
 }
 
 /**
- * The kernel's memory of flows. Rules apply to the first packet of an entry only, and a client that never pauses keeps
- * its UDP entry for ever. So entries that a change of rules makes wrong must be deleted.
+ * Rules apply to the first packet of an entry only, and a client that never pauses keeps its UDP entry for ever. So
+ * entries that a change of rules makes wrong must be deleted.
  */
 export interface Conntrack {
   /**
-   * Deletes the UDP entries to any of `flows` that none of them keeps. Call it once the rules are installed, with all
-   * flows of one change together, because it walks through the kernel's whole table. Resolves with the number of
-   * deleted entries. Rejects with an Error that says what to do; some entries may be deleted by then.
+   * Deletes the UDP entries to any of `flows` that none of them keeps, and resolves with their number. Call it after
+   * the rules are installed, once per change: it walks the kernel's whole table. When it rejects, some are deleted.
    */
   deleteUdp(flows: readonly UdpFlows[]): Promise<number>;
-  /** Deletes the UDP entries that NAT leads to any of these ports of this node. */
+  /** Deletes the UDP entries that NAT sends to any of these local ports. */
   deleteUdpTo(localPorts: ReadonlySet<number>): Promise<number>;
 }

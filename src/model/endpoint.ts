@@ -1,7 +1,6 @@
 import type { Address } from './address.ts';
 import type { Protocol, ServiceKey } from './service.ts';
 
-/** One address, with its state from the EndpointSlice. */
 export interface EndpointAddress {
   readonly address: Address;
   readonly ready: boolean;
@@ -15,7 +14,7 @@ export interface EndpointAddress {
 }
 
 export interface EndpointPort {
-  /** Matched with the Service port's name; empty for the unnamed port. */
+  /** Empty for the unnamed port. */
   readonly name: string;
   readonly protocol: Protocol;
   readonly port: number;
@@ -27,39 +26,35 @@ export interface EndpointGroup {
   readonly ports: readonly EndpointPort[];
 }
 
-/** An `Endpoints` (v1) object. Its Service has the same key. */
+/** `Endpoints` (v1). Its Service has the same key. */
 export interface Endpoints {
   readonly key: ServiceKey;
   readonly groups: readonly EndpointGroup[];
 }
 
-/** An `EndpointSlice` (discovery.k8s.io/v1) object of one address family. */
+/** `EndpointSlice` (discovery.k8s.io/v1) of one address family. */
 export interface EndpointSlice {
-  /** `namespace/name` of the slice itself. */
   readonly key: ServiceKey;
   /** From the label `kubernetes.io/service-name`. */
   readonly service: ServiceKey;
   readonly group: EndpointGroup;
-  /** When the change behind this slice happened, as its controller says: milliseconds since 1970. */
+  /** When its controller saw the change behind this slice: milliseconds since 1970. */
   readonly triggeredAt?: number;
 }
 
-/** Where to connect to: one candidate of one Service port. */
 export interface Endpoint {
   readonly address: Address;
   readonly port: number;
 }
 
-/** `address:port`, or `[address]:port` for IPv6: an endpoint's identity, and how it is shown. */
-export function endpointName(endpoint: { readonly address: string; readonly port: number }): string {
-  return endpoint.address.includes(':')
-    ? `[${endpoint.address}]:${endpoint.port}`
-    : `${endpoint.address}:${endpoint.port}`;
+/** `address:port`, or `[address]:port` for IPv6. It identifies an endpoint. */
+export function endpointName({ address, port }: { readonly address: string; readonly port: number }): string {
+  return address.includes(':') ? `[${address}]:${port}` : `${address}:${port}`;
 }
 
 /** This node's place in the cluster, for traffic policies and topology hints. */
 export interface NodeTopology {
-  /** As endpoints name it. Absent while unknown: then no endpoint is local. */
+  /** Absent while unknown: then no endpoint is local. */
   readonly nodeName?: string;
   /** The node's label `topology.kubernetes.io/zone`. */
   readonly zone?: string;

@@ -2,29 +2,25 @@ import type { IpFamily } from './address.ts';
 
 export type Table = 'nat' | 'filter' | 'mangle';
 
-/** One table's dump or one transaction for it, as `iptables-save` prints and `iptables-restore` reads. */
 export interface Iptables {
-  /** Which of the two kinds of tables. */
   readonly flavour: 'nft' | 'legacy';
   /**
-   * `iptables-save -t table`; without counters. Empty where the table does not exist. Rules that iptables cannot print
-   * appear as `-m nft --handle N`, with `-j CHAIN` behind it where they lead to one. Rejects with {@link
-   * IptablesError}, also when what stands in the table cannot be found out.
+   * `iptables-save -t table` without counters. Empty where the table does not exist. Rules that iptables cannot print
+   * appear as `-m nft --handle N`, followed by `-j CHAIN` for a jump. Rejects with {@link IptablesError}.
    */
   save(family: IpFamily, table: Table): Promise<string>;
   /**
-   * `iptables -t table -S chain`: the rules of one chain, as lines of a dump. Empty where there is no such chain.
-   * Rejects with {@link IptablesError}.
+   * `iptables -t table -S chain`. Empty where there is no such chain. Rejects with {@link IptablesError}.
    */
   list(family: IpFamily, table: Table, chain: string): Promise<string>;
   /**
-   * One `iptables-restore --noflush`: all of `text` or nothing. Only rules that {@link save} gave by their handle are
-   * deleted before, in a transaction of their own. Rejects with {@link IptablesError}.
+   * One `iptables-restore --noflush`: all of `text` or nothing. Only rules that {@link save} named by handle are
+   * deleted before, in another transaction. Rejects with {@link IptablesError}.
    */
   restore(family: IpFamily, text: string): Promise<void>;
   /**
-   * Another text after each change of the family's nat and filter tables, by whomever; finding that out starts no
-   * program. `undefined` where the kernel cannot be asked. Both tables must exist: asking creates legacy ones.
+   * Differs after each change of the family's nat and filter tables by any program. Starts no program. `undefined`
+   * where the kernel does not tell. Both tables must exist: asking creates legacy ones.
    */
   generation(family: IpFamily): string | undefined;
 }
@@ -39,16 +35,12 @@ export class IptablesError extends Error {
   override readonly name = 'IptablesError';
   readonly code: IptablesErrorCode;
   /**
-   * With `refused`: the line of the text that the tool named, from 1, or `undefined` when it named none. The legacy
-   * tools name `COMMIT` for whatever the kernel did not take.
+   * With `refused`: the line of the text that the tool named, from 1. The legacy tools name `COMMIT` for whatever the
+   * kernel refused.
    */
   readonly line: number | undefined;
 
-  constructor(
-    code: IptablesErrorCode,
-    message: string,
-    options?: ErrorOptions & { readonly line?: number | undefined },
-  ) {
+  constructor(code: IptablesErrorCode, message: string, options?: ErrorOptions & { line?: number | undefined }) {
     super(message, options);
     this.code = code;
     this.line = options?.line;

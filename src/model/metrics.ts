@@ -1,22 +1,19 @@
 import type { Table } from './iptables.ts';
 
-/** Reports of the control plane. The data plane's counters are read at scrape time. */
 export interface SyncMetrics {
   /** A change waits for a sync. */
   changesQueued(): void;
   /**
-   * One pass, plan and apply, has ended; failed ones too, as upstream counts them, with `err` saying why. `full`: it
-   * has compared everything with the kernel; `partial`: it has written what changed.
+   * A sync has ended, successfully without `err`. `full`: it compared everything with the kernel; `partial`: it wrote
+   * what changed.
    */
   syncDone(sync: { readonly kind: 'full' | 'partial'; readonly durationMs: number; readonly err?: string }): void;
-  /** `partial`: everything is compared with the kernel now. */
   restoreFailed(kind: 'full' | 'partial'): void;
-  /** A table is in sync: how many rules of this program stand there, and how many of them were written for it. */
+  /** A table is in sync. `total`: its rules of this program; `written`: rules that this sync wrote. */
   rulesInstalled(table: Table, rules: { readonly total: number; readonly written: number }): void;
 }
 
 export interface FlowMetrics {
-  /** Stale conntrack entries were looked for. */
   conntrackReconciled(durationMs: number, deletedEntries: number): void;
 }
 
@@ -28,22 +25,20 @@ export interface SyncHealth {
   updated(): void;
 }
 
-/**
- * The API client's requests, for client-go's `rest_client_*` metrics
- * (`k8s.io/component-base/metrics/prometheus/restclient`).
- */
+/** For client-go's `rest_client_*` metrics (`k8s.io/component-base/metrics/prometheus/restclient`). */
 export interface ApiRequestMetrics {
-  /** One request was answered, or was not. Must be cheap and must not throw. */
+  /** Must be cheap and must not throw. */
   requestDone(request: {
     readonly method: string;
     /** `host:port` of the server. */
     readonly host: string;
-    /** The HTTP status, or `<error>` when there was no answer (as client-go says it). */
+    /** The HTTP status, or `<error>` without an answer, as in client-go. */
     readonly code: string;
-    /** Until the head of the response: what a watch streams afterwards is no latency. */
+    /** Until the head of the response. */
     readonly durationMs: number;
   }): void;
 }
+
 /** How late an event loop was, in milliseconds, over a number of looks. */
 export interface LoopDelayMs {
   readonly min: number;

@@ -1,13 +1,12 @@
 import type { Endpoint } from './endpoint.ts';
 
-/** What operators may alter while the program runs. */
+/** What operators may change while the program runs. */
 export interface Operations {
-  /** klog's verbosity, until it is altered again or the program starts anew. */
+  /** klog's verbosity, until the program restarts. */
   setVerbosity(verbosity: number): void;
   /**
-   * No Service gives this endpoint new connections on this node; those that are established go on. Until
-   * {@link undrain}, also across a hand-over to a successor; a new start forgets it. An endpoint that no Service has is
-   * remembered. `false` when as many are drained as may be, so this one is not.
+   * The endpoint gets no new connections on this node; established ones continue. Lasts until {@link undrain}, also
+   * across a hand-over, but not a restart. The endpoint may be unknown. `false` when too many are drained.
    */
   drain(endpoint: Endpoint): boolean;
   /** `false` when it was not drained. */

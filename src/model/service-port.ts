@@ -7,11 +7,11 @@ export type ProxiedProtocol = Exclude<Protocol, 'SCTP'>;
 
 /** The endpoints of one listener. */
 export interface EndpointSet {
-  /** Candidates for new connections, without duplicates, in a stable order that carries no meaning. */
+  /** They get new connections. Without duplicates, in a stable order that carries no meaning. */
   readonly endpoints: readonly Endpoint[];
   /**
-   * Endpoints that exist but get no new connections: terminating, not ready, or excluded by policy or topology.
-   * Established connections continue. An endpoint in neither list is gone for good. Absent when there are none.
+   * They get no new connections: terminating, not ready, or excluded by policy or topology. Established connections
+   * continue. An endpoint in neither list is gone for good. Absent when there are none.
    */
   readonly draining?: readonly Endpoint[];
   /** Set when `endpoints` is empty only because policy excludes the nodes of all endpoints that can serve. */
@@ -27,10 +27,8 @@ export interface LocalEndpointSet extends EndpointSet {
 }
 
 /**
- * The snapshot of one Service port, joined with its endpoints. Frozen: a change makes a new one, so a reference to it
- * is always consistent.
- *
- * It is an endpoint set itself: the one for all traffic that {@link local} does not take (docs/adr/0009).
+ * The frozen snapshot of one Service port and its endpoints. It is itself the endpoint set for all traffic that
+ * {@link local} does not take (docs/adr/0009).
  */
 export interface ServicePort extends EndpointSet {
   readonly name: ServicePortName;
@@ -38,17 +36,17 @@ export interface ServicePort extends EndpointSet {
   readonly port: number;
   /** 0 when there is none. */
   readonly nodePort: number;
-  /** The port for health checks of load balancers. Only one Service port of a Service has it. */
+  /** Only one Service port of a Service has it. */
   readonly healthCheckNodePort?: number;
   readonly clusterIPs: readonly Address[];
   readonly externalIPs: readonly Address[];
   readonly loadBalancerIPs: readonly Address[];
-  /** The clients that may use the load balancer IPs. Absent: everyone. Empty: nobody. */
+  /** Absent: everyone. Empty: nobody. */
   readonly loadBalancerSourceRanges?: readonly Cidr[];
   readonly affinity: SessionAffinity;
   /**
-   * Addresses of this node at which an endpoint has the NodePort's own number. Packets to that address and port are for
-   * the endpoint itself (docs/adr/0019). Absent when there are none.
+   * Addresses of this node at which an endpoint has the NodePort's own number: packets to them are for the endpoint
+   * itself (docs/adr/0019). Absent when there are none.
    */
   readonly namedEndpoints?: readonly Address[];
   /**
@@ -59,9 +57,8 @@ export interface ServicePort extends EndpointSet {
 }
 
 /**
- * What rules do with the traffic of a set. `reject`: there are no endpoints anywhere, and clients learn it at once.
- * `drop`: only other nodes have endpoints, so a load balancer should try another node, and a retry may succeed. As
- * upstream `pkg/proxy/iptables/proxier.go`.
+ * What rules do with the traffic of a set, as upstream `pkg/proxy/iptables/proxier.go`. `reject`: there are no endpoints
+ * anywhere. `drop`: only other nodes have endpoints, so a load balancer should try another node.
  */
 export function verdictOf(set: EndpointSet): 'proxy' | 'reject' | 'drop' {
   if (set.endpoints.length > 0) return 'proxy';
@@ -69,29 +66,26 @@ export function verdictOf(set: EndpointSet): 'proxy' | 'reject' | 'drop' {
 }
 
 /**
- * Strongest first: when two Service ports claim the same address and port, the first kind gets it. The API server hands
- * out ClusterIPs and a controller sets load balancer IPs. Any user may write an external IP, and could take other
- * Services' traffic with it (CVE-2020-8554).
+ * Strongest first: decides between Service ports that claim the same address and port. The API server assigns
+ * ClusterIPs and a controller load balancer IPs. Any user may write an external IP (CVE-2020-8554).
  */
 export const DESTINATION_KINDS = ['ClusterIP', 'load-balancer IP', 'external IP', 'NodePort'] as const;
 
 /** The endpoint set that serves each kind of clients (docs/adr/0009). */
 export interface ClientSets {
-  /** Processes of this node. */
   readonly node: EndpointSetName;
   readonly pods: EndpointSetName;
-  /** All others. Where pods are not known, they count as these. */
+  /** Includes pods where they cannot be distinguished. */
   readonly others: EndpointSetName;
 }
 
-/** An address and port on which a Service port answers. */
 export interface Destination {
   readonly kind: (typeof DESTINATION_KINDS)[number];
   /** Absent for a NodePort: every NodePort address of this node. */
   readonly address?: Address;
   readonly port: number;
   readonly sets: ClientSets;
-  /** The only clients that are accepted. Absent: everyone. Like upstream's, only load balancer IPs have them. */
+  /** The only clients that are accepted. Absent: everyone. */
   readonly sourceRanges?: readonly Cidr[];
 }
 
@@ -104,7 +98,7 @@ export function clientSets({ local }: ServicePort): { readonly internal: ClientS
   };
 }
 
-/** Every address and port on which a Service port answers, the strongest claim first. Of all address families. */
+/** Where a Service port answers, the strongest claim first, in all address families. */
 export function destinations(servicePort: ServicePort): readonly Destination[] {
   const { clusterIPs, loadBalancerIPs, externalIPs, port, nodePort, loadBalancerSourceRanges } = servicePort;
   const { internal, external } = clientSets(servicePort);
@@ -117,50 +111,46 @@ export function destinations(servicePort: ServicePort): readonly Destination[] {
   ];
 }
 
-/** What changed since the last delta. Consumers keep their own state and do work only for the changes. */
+/** What changed since the last delta. */
 export interface SnapshotDelta {
   readonly upserted: readonly ServicePort[];
   readonly removed: readonly ServicePortName[];
-  /** Service ports that cannot be served, each reported once while that lasts. */
+  /** Each is reported once while it cannot be served. */
   readonly unserved: readonly UnservedPort[];
-  /** Parts of Service ports that are left out, each reported once while that lasts. The rest is served. */
+  /** Parts that are left out, each reported once while that lasts. */
   readonly refused: readonly RefusedPart[];
-  /** New or changed health checks; `undefined` for a Service that no longer has one. */
+  /** `undefined` for a Service that no longer has one. */
   readonly healthChecks: ReadonlyMap<ServiceKey, HealthCheck | undefined>;
-  /** When these endpoint changes were triggered, if their controller says so: milliseconds since 1970. */
+  /** When endpoint changes were triggered, where known: milliseconds since 1970. */
   readonly triggeredAt: readonly number[];
 }
 
 export interface UnservedPort {
   readonly name: ServicePortName;
-  /** A clause for the log, such as "SCTP is not supported in user space". */
+  /** "SCTP is not supported in user space". */
   readonly reason: string;
-  /** The Service's, where it has one. */
   readonly uid?: string;
 }
 
 export interface RefusedPart {
   readonly name: ServicePortName;
-  /** "endpoint 10.96.0.1:80", "external IP 192.0.2.1:22", or several of a kind; never long. */
+  /** "endpoint 10.96.0.1:80", "external IP 192.0.2.1:22", or several of a kind; bounded. */
   readonly what: string;
-  /** A clause for the log, such as "it is an address of a Service, so connections would come back to the proxy". */
+  /** "it is an address of a Service, so connections would come back to the proxy". */
   readonly reason: string;
 }
 
 /** The answer to a load balancer on the Service's health check node port. */
 export interface HealthCheck {
   readonly port: number;
-  /** How many ready endpoints of the Service are on this node; several ports of one address count once. */
+  /** Addresses of this node with a ready endpoint. */
   readonly localEndpoints: number;
 }
 
 /** The two endpoint sets of a Service port: itself, and its `local`. */
 export type EndpointSetName = 'own' | 'local';
 
-/**
- * Identifies a listener: a Service port has one for each address family and endpoint set. Names hold one `/` only, so
- * ids are unique.
- */
+/** One for each Service port, address family and endpoint set. Names hold one `/` only, so ids are unique. */
 export type ListenerId =
   | ServicePortName
   | `${ServicePortName}/local`

@@ -2,14 +2,12 @@ import type { Address, Cidr } from './address.ts';
 
 export type Protocol = 'TCP' | 'UDP' | 'SCTP';
 
-/**
- * `namespace/name` of a Service, or of a slice; both halves are validated DNS names, so the key never needs quoting.
- */
+/** `namespace/name` of a Service or slice. Both are validated DNS names, so the key never needs quoting. */
 export type ServiceKey = `${string}/${string}`;
 
 /**
- * Upstream's ServicePortName in its printed form: `namespace/name` for an unnamed port, else `namespace/name:port`.
- * It names a Service port in logs, metrics and rule comments.
+ * As upstream prints its ServicePortName in logs, metrics and rule comments: `namespace/name` for an unnamed port,
+ * else `namespace/name:port`.
  */
 export type ServicePortName = ServiceKey | `${ServiceKey}:${string}`;
 
@@ -21,12 +19,11 @@ export type SessionAffinity =
       readonly timeoutSeconds: number;
     };
 
-/** Which endpoints may serve one kind of traffic: those of the whole cluster, or those on this node only. */
 export type TrafficPolicy = 'Cluster' | 'Local';
 
 /** One entry of a Service's `spec.ports`. */
 export interface ServicePortSpec {
-  /** Empty for the single unnamed port. Endpoints are matched by it. */
+  /** Empty for the single unnamed port. */
   readonly name: string;
   readonly protocol: Protocol;
   /** 1…65535 */
@@ -35,10 +32,10 @@ export interface ServicePortSpec {
   readonly nodePort: number;
 }
 
-/** A Service as far as a node proxy needs it: every field validated, nothing else kept. */
+/** The validated fields that a node proxy needs. */
 export interface Service {
   readonly key: ServiceKey;
-  /** The API server's, which events name; a manifest has none. */
+  /** Absent in a manifest. */
   readonly uid?: string;
   readonly clusterIPs: readonly Address[];
   readonly externalIPs: readonly Address[];
@@ -52,13 +49,12 @@ export interface Service {
   readonly externalTrafficPolicy?: TrafficPolicy;
   /** The clients that may use the load balancer IPs. Absent: everyone. Empty (no range could be read): nobody. */
   readonly loadBalancerSourceRanges?: readonly Cidr[];
-  /** The node port on which the load balancer checks whether this node has endpoints. Absent: no health checks. */
+  /** Where the load balancer checks whether this node has endpoints. Absent: no health checks. */
   readonly healthCheckNodePort?: number;
 }
 
 export interface ServicePortNameParts {
   readonly namespace: string;
-  /** The Service's, without its namespace and port. */
   readonly service: string;
   /** Empty for the unnamed port. */
   readonly portName: string;

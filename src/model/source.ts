@@ -2,18 +2,18 @@ import type { EndpointSlice, Endpoints } from './endpoint.ts';
 import type { Service, ServiceKey } from './service.ts';
 
 export interface SourceSink {
-  /** Events that belong together (one file, one list) come in one call and take effect together. Never throws. */
+  /** The events of one call (a file, a list) take effect together. Never throws. */
   apply(events: readonly SourceEvent[]): void;
   /**
-   * Everything that exists has been delivered once. Nothing is programmed before that: a half-known cluster would
-   * take rules and endpoints away. Called once.
+   * Everything that exists has been delivered. Nothing is programmed before that: a half-known cluster would take
+   * rules and endpoints away. Called once.
    */
   synced(): void;
 }
 
-/** Where Services and endpoints come from: manifest files, an API server. Already validated, already filtered. */
+/** Delivers validated Services and endpoints from manifest files or an API server. */
 export interface ServiceSource {
-  /** Resolves when watching has begun. Rejects only for mistakes of the user (a path that does not exist). */
+  /** Resolves when watching has begun. Rejects only for mistakes of the user, such as a wrong path. */
   start(sink: SourceSink): Promise<void>;
   stop(): Promise<void>;
 }
@@ -24,14 +24,13 @@ export type SourceEvent =
   | { readonly kind: 'Endpoints'; readonly key: ServiceKey; readonly value: Endpoints | undefined }
   | { readonly kind: 'EndpointSlice'; readonly key: ServiceKey; readonly value: EndpointSlice | undefined };
 
-/** How fresh our knowledge of the cluster is. Times are readings of `Clock.now()`. */
+/** Times are readings of `Clock.now()`. */
 export interface ApiStatus {
-  /** All kinds of objects are being watched. A connection that died unnoticed still counts, for 35 s at most. */
+  /** All kinds of objects are being watched. A dead connection still counts for 35 s at most. */
   readonly connected: boolean;
-  /** When the server last sent anything; `undefined` before. */
   readonly lastContactAt: number | undefined;
-  /** When every kind had been listed once; `undefined` until then. */
+  /** When every kind had been listed once. */
   readonly listedAt: number | undefined;
-  /** How long ago the state was last known to be the server's, in milliseconds. 0 while connected. */
+  /** 0 while connected. */
   readonly staleForMs: number;
 }

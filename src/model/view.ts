@@ -1,52 +1,47 @@
 import type { Address, IpFamily } from './address.ts';
 import type { ConnectionState, Counters } from './data-plane.ts';
 import type { Endpoint } from './endpoint.ts';
+import type { Table } from './iptables.ts';
 import type { ServicePortName, ServicePortNameParts } from './service.ts';
 import type { EndpointSetName, ProxiedProtocol, ServicePort } from './service-port.ts';
 import type { ApiStatus } from './source.ts';
 
 /*
- * What operators see, on the control socket and on the status page alike. Plain values that survive JSON. Rates are per
- * second, times milliseconds since 1970, durations milliseconds.
+ * What operators see on the control socket and on the status page: values that survive JSON. Rates are per second, times
+ * milliseconds since 1970, durations milliseconds.
  */
 
-/** Reads the running program. Nothing here waits for the data path, delays it, or changes anything. */
+/** Reads the running program. Never changes or delays the data path. */
 export interface View {
   node(): Promise<NodeView>;
-  /**
-   * In the order of their names, IPv4 first. Made one by one, so that a consumer can give way to other work among ten
-   * thousand of them. One that comes or goes meanwhile may be missing.
-   */
+  /** By name, IPv4 first; made one by one, so a consumer can yield. One that comes or goes may be missing. */
   services(filter?: ServiceFilter): Iterable<ServiceView>;
-  /** One of them. */
   service(name: ServicePortName, family: IpFamily, options?: Pick<ServiceFilter, 'summary'>): ServiceView | undefined;
   /** The connections of {@link services}, in small pieces. */
   connections(filter?: ServiceFilter): AsyncIterable<readonly ConnectionView[]>;
-  /** Oldest first; the last few hundred. */
+  /** The last few hundred, oldest first. */
   events(): readonly EventView[];
-  /** Oldest first; a sample every {@link SAMPLE_MS} of the last fifteen minutes, or since the start. */
+  /** Samples every {@link SAMPLE_MS}, oldest first. */
   history(): readonly HistorySample[];
   /** What becomes of a connection to this address and port. */
   explain(question: Question): Promise<Explanation>;
 }
 
-/** How often traffic is sampled. Rates are of the last such period. */
+/** The period of traffic samples. Rates are of the last one. */
 export const SAMPLE_MS = 5_000;
 export const HISTORY_MS = 15 * 60_000;
 
 /** Exact names. An absent one matches every name. */
 export interface ServiceFilter {
   readonly namespace?: string;
-  /** The Service's, without its namespace and port. */
   readonly service?: string;
-  /** Leaves the lists of endpoints empty: they are most of an answer. */
+  /** Leaves the lists of endpoints empty. */
   readonly summary?: boolean;
 }
 
 export interface NodeView {
   readonly version: string;
   readonly nodeVersion: string;
-  /** The Kubernetes node's name. */
   readonly nodeName: string;
   readonly pid: number;
   readonly startedAt: number;
@@ -57,26 +52,23 @@ export interface NodeView {
   readonly iptables: string;
   readonly healthy: boolean;
   readonly families: readonly FamilyView[];
-  /** Missing when Services come from files. */
+  /** Absent when Services come from files. */
   readonly api?: Pick<ApiStatus, 'connected' | 'staleForMs'>;
-  /** How late the main thread's event loop was, over the last sample. */
+  /** Of the main thread, during the last sample. */
   readonly loopDelayMs: { readonly p50: number; readonly p99: number; readonly max: number };
   readonly memory: { readonly rss: number; readonly heapUsed: number };
-  /** `limit` is missing where it is not known. */
   readonly descriptors: { readonly open: number; readonly limit?: number };
   /** Of every listener together. */
   readonly totals: Counters;
   readonly rates: Rates;
   readonly verbosity: number;
-  /** Endpoints that an operator has drained, as address:port. */
+  /** By an operator, as address:port. */
   readonly drained: readonly string[];
 }
 
-/** Beyond this share of the limit, clients may soon have to wait. */
-const MANY_DESCRIPTORS = 0.8;
-
+/** Clients may soon have to wait. */
 export function hasManyOpen({ open, limit }: NodeView['descriptors']): boolean {
-  return limit !== undefined && open > limit * MANY_DESCRIPTORS;
+  return limit !== undefined && open > limit * 0.8;
 }
 
 /** One address family's rules. */
@@ -86,14 +78,14 @@ export interface FamilyView {
   /** Services whose changes wait for a sync. */
   readonly pending: number;
   readonly lastSync?: SyncResult;
-  /** The last one that succeeded. */
+  /** Of the last success. */
   readonly lastSyncedAt?: number;
 }
 
 export interface SyncResult {
   readonly at: number;
   readonly durationMs: number;
-  /** Missing when it succeeded. */
+  /** Absent when it succeeded. */
   readonly err?: string;
 }
 
@@ -101,17 +93,17 @@ export interface Rates {
   readonly connections: number;
   readonly receivedBytes: number;
   readonly sentBytes: number;
-  /** Failed dials, and clients that were turned away. */
+  /** Failed dials, and refused clients. */
   readonly failures: number;
 }
 
 /**
- * `degraded`: an operator has drained endpoints, or during the last minute dials failed or clients were turned away or
- * had to wait. `empty`: no endpoint may serve, so clients are refused. `pending`: it has no listener yet.
+ * `degraded`: an operator has drained endpoints, or dials failed or clients were refused or had to wait during the last
+ * minute. `empty`: no endpoint may serve, so clients are refused. `pending`: it has no listener yet.
  */
 export type ServiceState = 'ok' | 'degraded' | 'empty' | 'pending';
 
-/** One Service port within one address family: what it should be, and how it is. */
+/** One Service port within one address family. */
 export interface ServiceView
   extends Pick<
       ServicePort,
@@ -120,7 +112,7 @@ export interface ServiceView
     ServicePortNameParts {
   readonly family: IpFamily;
   readonly state: ServiceState;
-  /** A clause that says why it is not ok. */
+  /** Why it is not ok. */
   readonly reason?: string;
   /** Of its listeners together. */
   readonly counters: Counters;
@@ -142,19 +134,19 @@ export interface ListenerView {
   readonly localPort: number | undefined;
   readonly worker?: number;
   readonly endpoints: readonly EndpointView[];
-  /** How many endpoints there are, and how many of them get new connections. Also in a summary. */
+  /** `active` ones get new connections. Also in a summary. */
   readonly endpointCount: { readonly all: number; readonly active: number };
 }
 
-/** `active`: gets new connections. `draining`: keeps those it has. `drained`: the same, by an operator's wish. */
+/** `active`: gets new connections. `draining`: keeps its connections. `drained`: the same, by an operator. */
 export type EndpointState = 'active' | 'draining' | 'drained';
 
 export interface EndpointView {
   readonly endpoint: Endpoint;
   readonly state: EndpointState;
-  /** Missing in an engine that does not count by endpoint. */
+  /** Absent in an engine that does not count by endpoint. */
   readonly counters?: Counters;
-  /** The last failed dial, for some minutes, of a thousand endpoints at most. */
+  /** The last failed dial; kept for minutes, for a thousand endpoints at most. */
   readonly lastError?: { readonly at: number; readonly err: string };
 }
 
@@ -162,14 +154,13 @@ export interface ConnectionView {
   readonly name: ServicePortName;
   readonly protocol: ProxiedProtocol;
   readonly client: Endpoint;
-  /** The first cluster IP; by which of the Service's addresses the client came is not known. */
+  /** The first cluster IP: the address that the client used is unknown. */
   readonly virtual: Endpoint;
   readonly endpoint?: Endpoint;
   readonly state: ConnectionState;
   readonly expiresMs?: number;
 }
 
-/** A line of the log. */
 export interface EventView {
   readonly id: number;
   readonly at: number;
@@ -180,7 +171,6 @@ export interface EventView {
 
 export interface HistorySample extends Rates {
   readonly at: number;
-  /** At that moment. */
   readonly active: number;
 }
 
@@ -188,29 +178,25 @@ export interface Question {
   readonly address: Address;
   readonly port: number;
   readonly protocol: ProxiedProtocol;
-  /** Where the connection would come from, for source ranges and affinity. Absent: this node. */
+  /** Where the connection comes from. Absent: this node. */
   readonly client?: Address;
 }
 
-/** Answers as far as they are known: the way of a connection, step by step. */
 export interface Explanation {
-  /** One sentence: "default/web:http takes it; the next connection goes to 10.244.1.7:8080". */
+  /** "default/web:http takes it; the next connection goes to 10.244.1.7:8080". */
   readonly summary: string;
-  /** An endpoint would get it. */
   readonly served: boolean;
-  /** The rules that match in the kernel, in the order in which a packet meets them. */
+  /** The matching rules in the kernel, in the order in which a packet meets them. */
   readonly rules: readonly RuleView[];
-  /** Missing when no Service has that address and port, or it is left out. */
+  /** Absent when no Service is served at that address and port. */
   readonly service?: ServiceView;
-  /** The listener that the rules lead to. */
   readonly listener?: ListenerView;
-  /** Every endpoint that is known for the Service port. */
   readonly candidates: readonly CandidateView[];
   readonly nextPick?: Endpoint;
 }
 
 export interface RuleView {
-  readonly table: string;
+  readonly table: Table;
   readonly chain: string;
   /** As iptables prints it, without the `-A CHAIN`. */
   readonly rule: string;
@@ -222,7 +208,7 @@ export interface CandidateView {
   readonly zone?: string;
   /** It gets new connections. */
   readonly chosen: boolean;
-  /** Why it does not: "not ready", "on another node, and the policy is Local". */
+  /** Why not: "not ready", "on another node, and the policy is Local". */
   readonly reason?: string;
   readonly active?: number;
   readonly lastError?: { readonly at: number; readonly err: string };

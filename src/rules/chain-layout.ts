@@ -15,23 +15,17 @@ import { type RuleTrees, rulesOf } from './rule-set.ts';
 import { type Branch, type DestinationKey, prefixMatch, type RuleTree } from './rule-tree.ts';
 import type { RuleGroup } from './service-rules.ts';
 
-/** One of our chains: rules that decide, then jumps to other chains of ours. */
+/** One of our chains: rules, then jumps to other chains of ours. */
 export interface Chain {
   readonly name: string;
   readonly rules: readonly Rule[];
   readonly jumps: readonly string[];
 }
 
-export interface LayoutFacts {
+/** `connectionMark`: as in `DataPlaneOptions`. */
+interface LayoutFacts {
   readonly family: IpFamily;
-  /** That of `DataPlaneOptions`. */
   readonly connectionMark?: number | undefined;
-}
-
-export interface LayoutChange {
-  /** New and changed chains. */
-  readonly written: readonly Chain[];
-  readonly deleted: readonly string[];
 }
 
 /** A place in a root's tree; the root itself is below the empty prefix. */
@@ -41,23 +35,20 @@ interface Place {
   readonly tree: RuleTree<RuleGroup>;
 }
 
-/** Every chain of these trees, one at a time, because there may be many. */
+/** Every chain of these trees. There may be many. */
 export function* chainsOf(trees: RuleTrees, facts: LayoutFacts): Generator<Chain> {
   for (const root of roots(trees)) {
     for (const place of withAllBelow(root)) yield chainAt(place, facts);
   }
 }
 
-/** The chains of these trees without the buckets. */
+/** The chains of these trees, without the buckets. */
 export function rootChains(trees: RuleTrees, facts: LayoutFacts): readonly Chain[] {
   return roots(trees).map((root) => chainAt(root, facts));
 }
 
-/**
- * The change from the chains of one set of trees to the chains of another. Work is in proportion to the difference: a
- * tree that both have under the same prefix is skipped.
- */
-export function layoutChange(before: RuleTrees, after: RuleTrees, facts: LayoutFacts): LayoutChange {
+/** New and changed chains, and chains to delete. Skips trees that both have at the same place. */
+export function layoutChange(before: RuleTrees, after: RuleTrees, facts: LayoutFacts) {
   const written: Chain[] = [];
   const deleted: string[] = [];
   for (const pair of differingPairs(before, after)) {
@@ -79,15 +70,9 @@ function* differingPairs(before: RuleTrees, after: RuleTrees): Generator<PlacePa
   }
 }
 
-interface PlacePair {
-  before?: Place;
-  after?: Place;
-}
+type PlacePair = { before?: Place; after?: Place };
 
-/**
- * Pairs the trees that are at the same place before and after. Places are yielded by the length of their prefix, so the
- * parents of a place on either side come before it.
- */
+/** The trees at the same place before and after. Shorter prefixes come first, so parents come before their children. */
 class PlacePairs {
   readonly #byLength: Map<string, PlacePair>[] = [];
 
@@ -166,14 +151,13 @@ export function fixedChains(table: Table, family: IpFamily): readonly Chain[] {
     spec: `-p ${protocol} -m ${protocol} --dport ${port} -m conntrack --ctstate DNAT -j ${target}`,
   });
   const rules = [
-    // Accepted, so that the node's own stack resets the connection: where bridged packets pass iptables (br_netfilter),
-    // a reset from this rule would not find the way back through NAT.
+    // Accepted, so that the node's own stack resets the connection. Where bridged packets pass iptables (br_netfilter),
+    // a reset from this rule would not return through NAT.
     rule('tcp', REJECT_PORT, 'ACCEPT'),
-    // Rejected here, so that connection tracking keeps no entry that would reject a flow after endpoints have come.
+    // Rejected here, so that no conntrack entry rejects the flow after endpoints have come.
     rule('udp', REJECT_PORT, `REJECT --reject-with ${unreachable}`),
     rule('tcp', DROP_PORT, 'DROP'),
     rule('udp', DROP_PORT, 'DROP'),
   ];
-  // Only new packets come to this chain.
   return [{ name: DOORS, rules, jumps: [`-m conntrack ! --ctstate DNAT -j ${LET_IN}`] }];
 }

@@ -2,8 +2,8 @@ import { hash } from 'node:crypto';
 import type { Table } from '../model/iptables.ts';
 
 /*
- * Upstream's names and comments (kubernetes `pkg/proxy/userspace/proxier.go`), to the letter: tools and people know
- * them, a kube-proxy that ran here before left them, and `--cleanup` of either program must find the other's.
+ * Upstream's names and comments (kubernetes `pkg/proxy/userspace/proxier.go`): tools and people know them, and
+ * `--cleanup` of either program must find the other's.
  *
  *   packets from pods and from outside:  nat PREROUTING → KUBE-PORTALS-CONTAINER, …, KUBE-NODEPORT-CONTAINER
  *   packets of the node's own processes: nat OUTPUT     → KUBE-PORTALS-HOST, …,      KUBE-NODEPORT-HOST
@@ -25,16 +25,16 @@ export const DOORS = 'KUBE-DOORS';
 export const LET_IN = 'KUBE-LET-IN';
 
 /*
- * Ports to which NAT sends what no listener may get (docs/adr/0010). Nothing listens there, so without the rules in
- * filter both reject. No local port may be one of them.
+ * NAT sends traffic that no listener may get to these ports (docs/adr/0010). Nothing listens there, so without the rules
+ * in filter both reject.
  */
 export const REJECT_PORT = 1;
 export const DROP_PORT = 9;
 
-/** Rules are probed here: no packet ever enters. Exists only during a probe. */
+/** For probing rules. No packet enters. Exists only during a probe. */
 export const PROBE_CHAIN = 'KUBE-USERSPACE-PROBE';
 
-/** Remembers local ports that served a Service recently: no packet ever enters. */
+/** Remembers local ports that served a Service recently. No packet enters. */
 export const RETIRED_CHAIN = 'KUBE-USERSPACE-RETIRED';
 
 /** The chains that always exist, and that hold the rules of Service ports. */
@@ -45,18 +45,15 @@ export const ROOT_CHAINS: Readonly<Record<Table, readonly string[]>> = {
 };
 
 /**
- * Upstream accepts every client of a local port. These conditions are not in the jump itself, because kube-proxy and
- * earlier versions recognise upstream's jump by its text.
+ * Upstream accepts every client of a local port. The conditions are not in the jump, because kube-proxy recognises it by
+ * its text.
  */
 const LET_IN_CONDITIONS = ['-m conntrack ! --ctstate NEW -j RETURN', '-m conntrack ! --ctstate DNAT -j RETURN'];
 
-/** The comment of the rule that leaves the proxy's own connections alone. `explain` recognises the rule by it. */
+/** Comments the rule that leaves the proxy's own connections alone. `explain` recognises it. */
 export const OWN_CONNECTIONS = 'connections of the proxy to endpoints';
 
-/**
- * The first rules of a root chain. The proxy's own connections are left alone, also those to a NodePort's number at an
- * address of this node (docs/adr/0019).
- */
+/** The first rules of a root chain. They leave the proxy's own connections alone (docs/adr/0019). */
 export function firstInRoot(root: string, connectionMark: number | undefined): readonly string[] {
   if (root === NODEPORT_NON_LOCAL) return LET_IN_CONDITIONS;
   if (connectionMark === undefined || (root !== PORTALS_HOST && root !== NODEPORT_HOST)) return [];
@@ -64,7 +61,6 @@ export function firstInRoot(root: string, connectionMark: number | undefined): r
   return [`-m comment --comment "${OWN_CONNECTIONS}" -m mark --mark ${mark}/${mark} -j RETURN`];
 }
 
-/** The last rule of a root chain, whatever Services there are. */
 export const LAST_IN_ROOT: ReadonlyMap<string, string> = new Map([[NODEPORT_CONTAINER, `-j ${LOCAL_PORTS}`]]);
 
 /** A root chain with too many rules jumps to bucket chains. Their names are these letters and a bucket's prefix. */
@@ -83,30 +79,27 @@ const MAX_PREFIX = 16;
 const BUCKET = /^KUBE-USP-(?:PC|PH|NC|NH|NL|LP|LI)-(?:[0-9a-f]{1,16}|(?:[0-9a-f]{8})?[tu][0-9a-f]{0,4}|h[\w-]{15})$/;
 
 /**
- * The chain for the destinations below `prefix` of a {@link DestinationKey}. Prefixes of IPv6 are longer than a name
- * may be and are hashed to 90 bits, so that nobody can choose external IPs whose chains collide.
+ * The chain for the destinations below a prefix of a {@link DestinationKey}. IPv6 prefixes are hashed to 90 bits, so
+ * that nobody can choose external IPs whose chains collide.
  */
 export function bucketChain(root: string, prefix: string): string {
   const suffix = prefix.length <= MAX_PREFIX ? prefix : `h${hash('sha256', prefix, 'base64url').slice(0, 15)}`;
   return `KUBE-USP-${BUCKETS[root]}-${suffix}`;
 }
 
-/** Whether a chain belongs to this program, which may rewrite it, or delete one that an earlier run has left. */
+/** This program may rewrite and delete these chains. */
 export function isOurs(table: Table, chain: string): boolean {
   return ROOT_CHAINS[table].includes(chain) || OTHER_CHAINS.includes(chain) || BUCKET.test(chain);
 }
 
 const OTHER_CHAINS: readonly string[] = [DOORS, PROBE_CHAIN, RETIRED_CHAIN];
 
-/** A rule in a built-in chain that leads to one of ours. */
+/** A rule in a built-in chain that jumps to one of ours. */
 export interface Jump {
   readonly table: Table;
   readonly from: string;
   readonly to: string;
-  /**
-   * Among all rules of `from`, those of other programs included. Jumps of one place stand in the order of {@link
-   * JUMPS}.
-   */
+  /** Among all rules of `from`. Jumps of one place stand in the order of {@link JUMPS}. */
   readonly place: 'first' | 'last';
   /** Identifies the jump where the rest of it cannot be read. */
   readonly comment: string;
@@ -128,11 +121,9 @@ function nodePorts(from: string, to: string): Jump {
 }
 
 /*
- * The places are asserted, not only the presence, because the first NAT rule that matches decides. A hostPort rule
- * ahead of the portals takes a Service's traffic away (CVE-2019-9946: the CNI portmap plugin prepended its own). A
- * NodePort rule ahead of other programs' rules would take their traffic, as it matches every local address. A
- * default-deny rule ahead of the filter jumps would drop NodePort traffic that NAT has already sent to a listener, and
- * traffic that is to be rejected.
+ * Places matter, because the first NAT rule that matches decides. A hostPort rule ahead of the portals takes a Service's
+ * traffic (CVE-2019-9946: the CNI portmap plugin prepended its own). A NodePort rule ahead of other programs' rules
+ * would take their traffic. A default-deny rule ahead of the filter jumps would drop NodePort traffic after NAT.
  */
 export const JUMPS: readonly Jump[] = [
   portals('PREROUTING', PORTALS_CONTAINER),
@@ -150,7 +141,7 @@ export const JUMPS: readonly Jump[] = [
   ),
 ];
 
-/** Begins a rule that is identified by its handle, in a table that iptables cannot print. There is no such match. */
+/** Begins a rule in a table that iptables cannot print, and names its handle. There is no such match. */
 export const HANDLE = '-m nft --handle (\\d+)';
 
 export function withHandle(spec: string, handle: bigint): string {
@@ -160,16 +151,15 @@ export function withHandle(spec: string, handle: bigint): string {
 const OWN_JUMP = new RegExp(`^${HANDLE} `);
 const JUMP_SPECS: ReadonlySet<string> = new Set(JUMPS.map(({ spec }) => spec));
 
-/** Removes the handle from a jump of ours; any other rule stays as it is. */
+/** Removes the handle from a jump of ours. */
 export function plainSpec(spec: string): string {
   const plain = spec.replace(OWN_JUMP, '');
   return JUMP_SPECS.has(plain) ? plain : spec;
 }
 
 /*
- * The chains of kube-proxy's modes iptables and ipvs (kubernetes `pkg/proxy/iptables` and `pkg/proxy/ipvs`,
- * CleanupLeftovers). Without KUBE-MARK-MASQ, which kubelets before 1.28 make and need, too, and without kubelet's own
- * KUBE-MARK-DROP, KUBE-FIREWALL and KUBE-KUBELET-CANARY.
+ * kube-proxy's in its modes iptables and ipvs (kubernetes `pkg/proxy/iptables` and `pkg/proxy/ipvs`, CleanupLeftovers).
+ * Not kubelet's KUBE-MARK-MASQ (needed before 1.28), KUBE-MARK-DROP, KUBE-FIREWALL and KUBE-KUBELET-CANARY.
  */
 const KUBE_PROXY_CHAINS: Readonly<Record<Table, readonly string[]>> = {
   nat: ['SERVICES', 'NODEPORTS', 'POSTROUTING', 'NODE-PORT', 'LOAD-BALANCER', 'FIRE-WALL', 'PROXY-CANARY'],

@@ -6,19 +6,18 @@ import type { ChainRules } from './dump.ts';
 import { localPortsOf, type Portal } from './portal.ts';
 import { retiredComment, type ServedSet, unsafeReason } from './rule.ts';
 
-/** A local port that rules in the kernel lead to, or led to recently. */
+/** A local port that rules in the kernel use, or used recently. */
 export interface InstalledPort extends ServedSet {
   readonly protocol: ProxiedProtocol;
   readonly localPort: number;
-  /** For a retired port: the time since. Packets of flows that conntrack remembers may still come to it. */
+  /** For a retired port. Packets of flows in conntrack may still come to it. */
   readonly retiredForMs?: number;
 }
 
 /**
- * How long a retired local port is kept from other Services. Connections and flows that conntrack knows go on to the
- * old local port, whatever the rules say. UDP flows are known for 120 s after their last packet
- * (`nf_conntrack_udp_timeout_stream`), closed connections for at most 120 s (`nf_conntrack_tcp_timeout_time_wait`). An
- * open connection without a peer sends within 300 s (`nf_conntrack_tcp_timeout_max_retrans`) or is reset by the port.
+ * How long other Services do not get a retired local port. Conntrack keeps UDP flows 120 s after their last packet
+ * (`nf_conntrack_udp_timeout_stream`), and closed connections for at most 120 s (`nf_conntrack_tcp_timeout_time_wait`).
+ * An open connection without a peer sends within 300 s (`nf_conntrack_tcp_timeout_max_retrans`) or the port resets it.
  */
 export const RETIRED_FOR_MS = 300_000;
 
@@ -26,7 +25,7 @@ export const RETIRED_FOR_MS = 300_000;
 export const MAX_RETIRED = 4096;
 
 const NAME = /^[a-z0-9][a-z0-9.-]*\/[a-z0-9][a-z0-9.-]*(?::[a-z0-9][a-z0-9-]*)?$/;
-// REDIRECT, and the conditions of external IPs, are in rules of upstream and of versions before docs/adr/0016.
+// Upstream's rules have REDIRECT, and conditions for external IPs (docs/adr/0016).
 const CONDITION = '(?:-m (?:physdev ! --physdev-is-in|addrtype --dst-type LOCAL) )?';
 const TO_PORT = '-j (?:REDIRECT --to-ports |DNAT --to-destination \\S*:)';
 const FOR = '-p (tcp|udp) -m comment --comment "([^" ]+)( local)?';
@@ -45,7 +44,7 @@ export function retiredSpec(port: InstalledPort, at: number): string {
   return `-p ${proto} -m comment --comment "${comment}" -m ${proto} --dport ${localPort} -j RETURN`;
 }
 
-/** The ports that rules of Service ports lead to, or close to other clients. Other rules are ignored. */
+/** The ports that rules of Service ports send to, or close to other clients. Ignores other rules. */
 export function livePorts(specs: Iterable<string>): readonly InstalledPort[] {
   const ports = [...specs].flatMap((spec) => {
     const [, proto, name, suffix, port] = PORTAL.exec(spec) ?? CLOSED.exec(spec) ?? [];
@@ -54,7 +53,7 @@ export function livePorts(specs: Iterable<string>): readonly InstalledPort[] {
   return unique(ports);
 }
 
-/** The retired ports that are remembered, the oldest first. A time in the future counts as now. */
+/** The oldest first. A time in the future counts as now. */
 export function retiredPorts(specs: Iterable<string>, now: number): readonly InstalledPort[] {
   const ports = [...specs].flatMap((spec) => {
     const [, proto, name, suffix, at, port] = RETIRED.exec(spec) ?? [];
@@ -67,10 +66,7 @@ export function retiredPorts(specs: Iterable<string>, now: number): readonly Ins
     .reverse();
 }
 
-/**
- * All local ports in our chains of the nat table. A port that serves a Service now is not listed as retired. `now`:
- * wall clock, milliseconds since 1970.
- */
+/** All local ports in our chains of the nat table. A port that serves a Service now is not listed as retired. */
 export function installedPorts(nat: ChainRules, now: number): readonly InstalledPort[] {
   const specs = [...nat].filter(([chain]) => isOurs('nat', chain)).flatMap(([, rules]) => rules);
   return unique([...livePorts(specs), ...retiredPorts(nat.get(RETIRED_CHAIN) ?? [], now)]);
@@ -91,12 +87,11 @@ function portOf(proto?: string, name?: string, suffix?: string, port?: string): 
   ];
 }
 
-/** Local ports of TCP and of UDP are independent. */
 function portId({ protocol, localPort }: Pick<InstalledPort, 'protocol' | 'localPort'>): string {
   return `${localPort}/${protocol}`;
 }
 
-/** Keeps the first of each port. */
+/** The first of each port. */
 function unique(ports: readonly InstalledPort[]): readonly InstalledPort[] {
   return [...new Map(ports.toReversed().map((port) => [portId(port), port])).values()].reverse();
 }
@@ -107,26 +102,20 @@ export interface RetiredLog {
   readonly length: number;
 }
 
-interface Retired {
-  readonly port: InstalledPort;
-  /** Wall clock, milliseconds since 1970. */
-  readonly at: number;
-}
-
 /**
- * The local ports that served a Service port less than {@link RETIRED_FOR_MS} ago. They are written into a chain that
- * no packet enters: like conntrack's entries, rules outlive this process and go with the network namespace. Times are
- * of the wall clock, the only one that two runs have in common.
+ * The local ports that served a Service port less than {@link RETIRED_FOR_MS} ago, for a chain that no packet enters:
+ * like conntrack's entries, rules outlive this process and go with the network namespace. Times are milliseconds since
+ * 1970, because only the wall clock outlives the process.
  */
 export class RetiredPorts {
   readonly #live = new Map<ServicePortName, readonly InstalledPort[]>();
-  /** By {@link portId}: which Service port has it now. */
+  /** Which Service port has it now, by {@link portId}. */
   readonly #owners = new Map<string, ServicePortName>();
   /** By {@link portId}, the oldest first. */
-  readonly #retired = new Map<string, Retired>();
+  readonly #retired = new Map<string, { readonly port: InstalledPort; readonly at: number }>();
   #log: string[] = [];
 
-  /** The portal has these local ports from now on; the ones that it had before are retired. */
+  /** Retires the other ports that the portal had before. */
   serve(portal: Portal, now: number): void {
     const { name, protocol } = portal.servicePort;
     const ports = localPortsOf(portal).map(
@@ -148,21 +137,20 @@ export class RetiredPorts {
     for (const port of ports) this.#leave(port, now);
   }
 
-  /** The kernel has, or had, rules that lead to this port. */
+  /** The kernel has or had rules for this port. */
   found(port: InstalledPort, now: number): void {
     if (this.#owners.has(portId(port)) || this.#retired.has(portId(port))) return;
     this.#retire(port, now - (port.retiredForMs ?? 0));
   }
 
-  /** The contents of the chain, by appending ports that retired since. At most twice {@link MAX_RETIRED}. */
+  /** The contents of the chain; appends ports that retired since. At most twice {@link MAX_RETIRED}. */
   log(now: number): RetiredLog {
     return this.#log.length > 2 * MAX_RETIRED ? this.compactLog(now) : { specs: this.#log, length: this.#log.length };
   }
 
-  /** The same without ports that have expired, or that serve again. */
+  /** The same without ports that have expired or serve again. */
   compactLog(now: number): RetiredLog {
     for (const [id, { at }] of this.#retired) {
-      // A time in the future stays until the clock gets there, or until the chain is read again.
       if (now - at >= RETIRED_FOR_MS) this.#retired.delete(id);
     }
     const specs = [...this.#retired.values()].map(({ port, at }) => retiredSpec(port, at));
@@ -171,7 +159,6 @@ export class RetiredPorts {
   }
 
   #leave(port: InstalledPort, now: number): void {
-    // Another Service port may have it by now.
     if (this.#owners.get(portId(port)) !== port.name) return;
     this.#owners.delete(portId(port));
     this.#retire(port, now);

@@ -11,35 +11,23 @@ export interface WantedChain {
   readonly specs: readonly string[];
 }
 
-export interface TablePlanInput {
-  readonly table: Table;
-  /** The table as it is now; empty where it does not exist. */
-  readonly installed: ChainRules;
-  /** All chains of ours that must exist. */
-  readonly wanted: readonly WantedChain[];
-}
-
-export interface TablePlan {
-  /** The text of one `iptables-restore --noflush`, line by line, because there may be many. */
-  readonly lines: Iterable<string>;
-  /** The chains that it fills. */
-  readonly written: readonly string[];
-}
-
 /**
- * Turns the installed table into the wanted one in a single transaction; `undefined` when nothing differs. Chains and
- * rules of other programs are never touched: a `:CHAIN` line under `--noflush` empties that chain alone, in the same
- * transaction that fills it.
+ * The lines of one `iptables-restore --noflush` that turns the installed table into the wanted one, and the chains that
+ * it writes; `undefined` when nothing differs. `wanted`: all of our chains. Never touches chains and rules of other
+ * programs: a `:CHAIN` line under `--noflush` empties that chain alone.
  *
- * A jump is moved at most once per plan: two agents that both want to be first take turns at the pace of their sync
- * periods instead of chasing each other.
+ * Moves a jump at most once, so two agents that both want to be first take turns at the pace of their sync periods.
  */
-export function planTable({ table, installed, wanted }: TablePlanInput): TablePlan | undefined {
+export function planTable(
+  table: Table,
+  installed: ChainRules,
+  wanted: readonly WantedChain[],
+): { readonly lines: Iterable<string>; readonly written: readonly string[] } | undefined {
   const stale = staleChains(installed, wanted);
   const unwanted = unwantedChains(table, installed, wanted);
   const jumps = [...jumpGroups(table)].flatMap((group) => jumpCorrection(group, installed));
   const { lines: foreign, held } = foreignJumps(table, installed, new Set(unwanted));
-  // A chain that cannot be deleted stays, empty. That alone is no reason to write it again.
+  // An empty chain that cannot be deleted is no reason to write the table again.
   const isDone = unwanted.every((name) => held.has(name) && installed.get(name)?.length === 0);
   if (stale.length === 0 && jumps.length === 0 && isDone) return undefined;
   const lines = transaction(table, {
@@ -52,7 +40,6 @@ export function planTable({ table, installed, wanted }: TablePlanInput): TablePl
 }
 
 export interface TableChange {
-  readonly table: Table;
   readonly written: readonly WantedChain[];
   /** Rules for the end of existing chains. */
   readonly appended?: readonly WantedChain[];
@@ -60,16 +47,18 @@ export interface TableChange {
 }
 
 /** One transaction for the changed chains of a table that is otherwise up to date; `undefined` without changes. */
-export function planChange({ table, written, appended = [], deleted }: TableChange): Iterable<string> | undefined {
+export function planChange(
+  table: Table,
+  { written, appended = [], deleted }: TableChange,
+): Iterable<string> | undefined {
   if (written.length === 0 && appended.length === 0 && deleted.length === 0) return undefined;
   const emptied = [...written.map(({ name }) => name), ...deleted];
   return transaction(table, { emptied, jumps: [], filled: [...written, ...appended], deleted });
 }
 
 /**
- * The text of one `iptables-restore --noflush` that takes every trace of this program, and of kube-proxy in any of its
- * modes, out of a table; `undefined` when there is none. `dump`: the output of `iptables-save -t table`, empty where
- * the table does not exist. Jumps to these chains are deleted from every other chain.
+ * The text of one `iptables-restore --noflush` that removes every trace of this program, and of kube-proxy in any mode,
+ * from a table; `undefined` when there is none. `dump`: the output of `iptables-save -t table`.
  */
 export function planCleanup({ table, dump }: { readonly table: Table; readonly dump: string }): string | undefined {
   const installed: ChainRules = parseDump(dump).get(table) ?? new Map();
@@ -81,9 +70,8 @@ export function planCleanup({ table, dump }: { readonly table: Table; readonly d
 }
 
 /**
- * Restore text that shows whether the kernel accepts `rules`. They are put into a chain that no packet enters.
- * `iptables-restore --test` would not do, as it stops before the kernel is asked. {@link probeCleanupText} must follow,
- * whatever the outcome.
+ * Restore text that shows whether the kernel accepts `rules`, in a chain that no packet enters: `iptables-restore
+ * --test` does not ask the kernel. {@link probeCleanupText} must follow, whatever the outcome.
  */
 export function probeText(table: Table, rules: readonly Rule[]): string {
   const specs = rules.filter((rule) => rule.table === table).map((rule) => rule.spec);
@@ -97,8 +85,8 @@ export function probeCleanupText(table: Table): string {
 }
 
 /**
- * Restore text that succeeds where the kernel has NAT of the family, and changes nothing: all of it is one transaction.
- * Listing a chain would not do: the nft tools list built-in chains that the kernel does not have.
+ * Restore text that succeeds where the kernel has NAT of the family, and changes nothing. Listing a chain would not do:
+ * the nft tools list built-in chains that the kernel does not have.
  */
 export function natProbeText(family: IpFamily): string {
   const target = family === 'IPv4' ? '127.0.0.1:1' : '[::1]:1';
@@ -114,22 +102,17 @@ export function natProbeText(family: IpFamily): string {
   ]);
 }
 
-/** Whether all jumps of ours from the built-in chain `from` are among its rules, in whatever place. */
+/** Whether the rules of `from` include all our jumps, in any place. */
 export function hasJumps(table: Table, from: string, rules: readonly string[]): boolean {
   const plain = new Set(rules.map(plainSpec));
   return jumpsOf(table).every((jump) => jump.from !== from || plain.has(jump.spec));
 }
 
-/** The names of our chains whose contents differ from the wanted ones, or that are not wanted. */
-export function differingChains(
-  table: Table,
-  installed: ChainRules,
-  wanted: readonly WantedChain[],
-): readonly string[] {
+/** The names of our chains that differ from the wanted ones, or are not wanted. */
+export function differingChains(table: Table, installed: ChainRules, wanted: readonly WantedChain[]): string[] {
   return [...staleChains(installed, wanted).map(({ name }) => name), ...unwantedChains(table, installed, wanted)];
 }
 
-/** Lines as the tools read them. */
 export function textOf(lines: Iterable<string>): string {
   return `${[...lines].join('\n')}\n`;
 }
@@ -147,14 +130,10 @@ function unwantedChains(table: Table, installed: ChainRules, wanted: readonly Wa
 }
 
 /**
- * The lines that delete jumps to `chains` from chains of other programs. `held` are the chains that a rule jumps to
- * which restore text cannot repeat. Emptied, they do nothing; trying to delete them would fail the whole transaction.
+ * The lines that delete jumps to `chains` from chains of other programs. `held`: chains whose jumps restore text cannot
+ * repeat. Trying to delete one would fail the whole transaction.
  */
-function foreignJumps(
-  table: Table,
-  installed: ChainRules,
-  chains: ReadonlySet<string>,
-): { readonly lines: readonly string[]; readonly held: ReadonlySet<string> } {
+function foreignJumps(table: Table, installed: ChainRules, chains: ReadonlySet<string>) {
   const lines: string[] = [];
   const held = new Set<string>();
   if (chains.size === 0) return { lines, held };
@@ -194,15 +173,14 @@ function jumpsOf(table: Table): readonly Jump[] {
   return JUMPS.filter((jump) => jump.table === table);
 }
 
-/** Jumps from the same chain that belong to the same place, in order. */
+/** Jumps from the same chain at the same place, in order. */
 function jumpGroups(table: Table): Iterable<readonly Jump[]> {
   return Map.groupBy(jumpsOf(table), ({ from, place }) => `${from} ${place}`).values();
 }
 
 /**
- * The lines that leave each of `group` in its chain once, in its place. Copies are recognised by their target and
- * deleted as the dump spells them. If they were recognised by our own spelling, a release of iptables that prints it
- * differently would make every sync add one more (kubernetes issue 14870: 164,000 of them).
+ * The lines that leave each of `group` in its chain once, in its place. Recognises copies by their target: a release of
+ * iptables that prints them differently would otherwise make every sync add one (kubernetes issue 14870: 164,000).
  */
 function jumpCorrection(group: readonly Jump[], installed: ChainRules): readonly string[] {
   const [first] = group;

@@ -11,25 +11,20 @@ export interface Portal {
   readonly localSetPort?: number;
 }
 
-/** What changed among portals since the last delta was taken. A name is in one of the two lists, once. */
+/** A name is in one of the two lists, once. */
 export interface PortalDelta {
   /** New, or with other rules than before. */
   readonly upserted: readonly Portal[];
   readonly removed: readonly ServicePortName[];
 }
 
-interface LocalPort {
-  readonly port: number;
-  readonly set: EndpointSetName;
-}
-
 /** Each local port of a portal, with the endpoint set that it serves. */
-export function localPortsOf({ localPort, localSetPort }: Portal): readonly LocalPort[] {
-  const own: LocalPort = { port: localPort, set: 'own' };
-  return localSetPort === undefined ? [own] : [own, { port: localSetPort, set: 'local' }];
+export function localPortsOf({ localPort, localSetPort }: Portal) {
+  const own = { port: localPort, set: 'own' } as const;
+  return localSetPort === undefined ? [own] : [own, { port: localSetPort, set: 'local' } as const];
 }
 
-/** Where NAT sends a packet: to a listener of the Service port, or to a port that rejects or drops it. */
+/** Where NAT sends a packet: a listener, or a port that rejects or drops it. */
 export type Target =
   | { readonly kind: 'listener'; readonly port: number; readonly set: EndpointSetName }
   | { readonly kind: 'refusal'; readonly port: typeof REJECT_PORT | typeof DROP_PORT };

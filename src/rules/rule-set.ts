@@ -21,33 +21,31 @@ export interface PortalConflict {
   readonly what: string;
 }
 
-/** A rule that was left out. `reason` is the rest of the sentence "… because …". */
+/** A rule that was left out. */
 export interface UnsafeRule {
   readonly rule: Rule;
   readonly reason: string;
 }
 
 /**
- * The most rules in one chain. A new connection pays about 12 ns for each, which for this many is lost in the noise of
- * a connect. A change rewrites at most this many.
+ * The most rules in one chain. A new connection pays about 12 ns for each, and a change rewrites at most this many.
  */
 const MAX_LEAF = 128;
 
-/** Local ports lie closer together, and connections to Services do not pass their chains (figures in docs/adr/0010). */
+/** Local ports lie closer together, and connections to Services skip their chains (docs/adr/0010). */
 const MAX_LOCAL_PORTS_LEAF = 16;
 
-/** For each root chain, its rules. Immutable: a later change makes another one. */
+/** The rules of each root chain. Immutable. */
 export type RuleTrees = ReadonlyMap<string, RuleTree<RuleGroup>>;
 
 /**
- * The rules of all portals of one family, updated one portal at a time: work is in proportion to the change. The result
- * does not depend on the order of updates: claims are granted by kind, then by name, and when a holder goes the next
- * claimant gets its rules. API servers prevent most conflicts; manifests do not.
+ * The rules of all portals of one family. Work is in proportion to the change. The result does not depend on the order
+ * of updates: claims are granted by kind, then by name, and when a holder goes the next claimant gets its rules.
  */
 export class RuleSet {
   readonly #parts: RuleParts;
   readonly #claims = new Map<ServicePortName, readonly Claim[]>();
-  /** By `Claim.what`, the strongest first, which gets it; never empty. */
+  /** By `Claim.what`, the strongest first; never empty. */
   readonly #claimants = new Map<string, readonly Claim[]>();
   /** Every `Claim.what` that more than one claim names. */
   readonly #contested = new Set<string>();
@@ -77,7 +75,7 @@ export class RuleSet {
     }
   }
 
-  /** The wanted rules. The same object for as long as nothing changed. */
+  /** The same object while nothing changes. */
   trees(): RuleTrees {
     this.#snapshot ??= new Map(this.#trees);
     return this.#snapshot;
@@ -148,7 +146,6 @@ export function rulesOf({ table, chain, specs, rank: { owner } }: RuleGroup): re
   return specs.map((spec) => ({ table, chain, spec, owner }));
 }
 
-/** The trees of one table. */
 export function treesOf(trees: RuleTrees, table: Table): RuleTrees {
   return new Map(ROOT_CHAINS[table].map((root) => [root, trees.get(root) ?? emptyTree()]));
 }
@@ -160,7 +157,7 @@ function byRank({ rank: a }: Ranked, { rank: b }: Ranked): number {
   return byKind || compare(a.owner, b.owner) || a.index - b.index;
 }
 
-/** By code unit: the same on every node, whatever its locale. */
+/** By code unit: the same in every locale. */
 function compare(a: string, b: string): number {
   if (a === b) return 0;
   return a < b ? -1 : 1;

@@ -1,21 +1,19 @@
 import { type Address, addressBytes, type IpFamily, parseAddress } from '../model/address.ts';
 import type { ProxiedProtocol } from '../model/service-port.ts';
 
-/** Anything with a destination and a number of rules. */
 export interface TreeItem {
   readonly key: DestinationKey;
   readonly specs: { readonly length: number };
 }
 
-/** Decides the shape of a tree, beside its items. */
 export interface Layout<T> {
-  /** The order of items in a leaf; 0 only for the same item. */
+  /** Of items in a leaf; 0 only for the same item. */
   readonly order: (a: T, b: T) => number;
-  /** The most rules in a leaf. One with a single destination may have more. */
+  /** The most rules in a leaf; a leaf with one destination may have more. */
   readonly maxLeaf: number;
 }
 
-export interface Leaf<T> {
+interface Leaf<T> {
   readonly kind: 'leaf';
   readonly size: number;
   readonly items: readonly T[];
@@ -24,22 +22,16 @@ export interface Leaf<T> {
 export interface Branch<T> {
   readonly kind: 'branch';
   readonly size: number;
-  /** The keys of all items begin with it; the next character selects the child. */
+  /** All keys begin with it; the next character selects the child. */
   readonly prefix: DestinationKey;
-  /** At least two, by that character. */
-  readonly children: readonly Child<T>[];
-}
-
-export interface Child<T> {
-  readonly step: string;
-  readonly tree: RuleTree<T>;
+  /** At least two, sorted by that character, `step`. */
+  readonly children: readonly { readonly step: string; readonly tree: RuleTree<T> }[];
 }
 
 /**
- * A radix tree whose leaves hold a limited number of rules; `size` counts the rules below a node. Immutable: a changed
- * tree shares all equal parts with the one before, so the work of comparing two trees is in proportion to the
- * difference. The shape depends on the items alone, not on the order of insertion, so a restarted program finds its
- * rules as it left them.
+ * A radix tree with a limited number of rules in a leaf; `size` counts the rules below a node. Immutable: a changed tree
+ * shares all equal parts with the one before, so comparing them is cheap. The shape depends on the items alone, not on
+ * the order of insertion, so a restarted program finds its rules unchanged.
  */
 export type RuleTree<T> = Leaf<T> | Branch<T>;
 
@@ -47,7 +39,7 @@ export function emptyTree<T>(): RuleTree<T> {
   return { kind: 'leaf', size: 0, items: [] };
 }
 
-/** The tree of `items`, which must be in order. */
+/** `items` must be in order. */
 export function treeOf<T extends TreeItem>(items: readonly T[], maxLeaf: number): RuleTree<T> {
   const size = items.reduce((sum, item) => sum + item.specs.length, 0);
   const prefix = size <= maxLeaf ? undefined : commonPrefix(items);
@@ -58,7 +50,6 @@ export function treeOf<T extends TreeItem>(items: readonly T[], maxLeaf: number)
   return { kind: 'branch', size, prefix, children: children.sort(byStep) };
 }
 
-/** The tree with a new `item`. */
 export function withItem<T extends TreeItem>(tree: RuleTree<T>, item: T, layout: Layout<T>): RuleTree<T> {
   const { order, maxLeaf } = layout;
   const size = tree.size + item.specs.length;
@@ -82,7 +73,7 @@ export function withItem<T extends TreeItem>(tree: RuleTree<T>, item: T, layout:
   return { kind: 'branch', size, prefix: tree.prefix, children };
 }
 
-/** The tree without `item`. Throws when no branch leads to it. */
+/** Throws when no branch leads to `item`. */
 export function withoutItem<T extends TreeItem>(tree: RuleTree<T>, item: T, layout: Layout<T>): RuleTree<T> {
   const { order, maxLeaf } = layout;
   if (tree.kind === 'leaf') {
@@ -140,9 +131,8 @@ function shared(a: string, b: string): string {
 }
 
 /**
- * A destination as text, most significant part first: the address in hexadecimal (absent for node ports), `t` or `u`
- * for the protocol, the port in hexadecimal. "0a600001t0050" is 10.96.0.1:80/TCP, "t7580" the NodePort 30080/TCP. A
- * prefix of it is a set of destinations that one rule can match.
+ * The address in hexadecimal (absent for NodePorts), `t` or `u` for the protocol, the port in hexadecimal:
+ * "0a600001t0050" is 10.96.0.1:80/TCP, "t7580" the NodePort 30080/TCP. One rule can match all that have a prefix.
  */
 export type DestinationKey = string;
 

@@ -8,32 +8,32 @@ export interface Rule {
   readonly chain: string;
   /** What follows `-A CHAIN `, spelled exactly as `iptables-save` prints it, so that dumps compare with `===`. */
   readonly spec: string;
-  /** Absent for a rule that serves all Service ports. */
+  /** Absent for a rule that concerns all Service ports. */
   readonly owner?: ServicePortName;
 }
 
-/** The endpoint set that a local port serves. Names hold no blanks, so a comment may append words to one. */
+/** The endpoint set that a local port serves. */
 export interface ServedSet {
   readonly name: ServicePortName;
   readonly set: EndpointSetName;
 }
 
-/** The comment of rules that lead to a local port. For the Service port's own set it is upstream's, the name alone. */
+/** For rules that send to a local port. Upstream's comment is the name alone. Names contain no blanks. */
 export function portComment({ name, set }: ServedSet): string {
   return set === 'own' ? name : `${name} local`;
 }
 
-/** The comment of the rule that closes a local port to clients that connect to it directly. */
+/** For the rule that closes a local port to clients that connect to it directly. */
 export function closedPortComment(owner: ServedSet): string {
   return `${portComment(owner)} proxy port`;
 }
 
-/** The comment of the rule that accepts health checks of load balancers (`pkg/proxy/iptables/proxier.go`). */
+/** For the rule that accepts health checks of load balancers (`pkg/proxy/iptables/proxier.go`). */
 export function healthCheckComment(name: ServicePortName): string {
   return `${name} health check node port`;
 }
 
-/** The comment of the rule that remembers a local port. `seconds` since 1970. */
+/** For the rule that remembers a local port. `seconds` since 1970. */
 export function retiredComment(owner: ServedSet, seconds: number): string {
   return `${portComment(owner)} retired at ${seconds}`;
 }
@@ -42,8 +42,8 @@ export function retiredComment(owner: ServedSet, seconds: number): string {
 const MAX_COMMENT_BYTES = 255;
 
 /**
- * Far above what we write. iptables-restore reads lines into a buffer of 10,240 bytes and reads the rest of a longer
- * one as another line, so excess length can do what a newline does.
+ * iptables-restore reads the rest of a line beyond 10,240 bytes as another line, so excess length can do what a newline
+ * does. Our own rules are far shorter.
  */
 const MAX_SPEC_BYTES = 1024;
 
@@ -51,11 +51,10 @@ const WORDS = /^[A-Za-z0-9 ./:,_+![\]-]*$/;
 const COMMENT = /^[A-Za-z0-9 ./:;_-]*$/;
 
 /**
- * Why `spec` must not become a line of restore text, as the rest of the sentence "… because …"; `undefined` for a safe
- * one.
+ * Why `spec` must not become a line of restore text, as the rest of "… because …"; `undefined` for a safe one.
  *
- * Names and addresses were validated long before. This is the last line of defence: iptables-restore runs as root, and
- * one newline in a comment would install whatever follows it. So this lists what is allowed, not what is dangerous.
+ * Names and addresses are validated before. This is the last line of defence: iptables-restore runs as root, and a
+ * newline in a comment would install whatever follows it. So this lists what is allowed, not what is dangerous.
  */
 export function unsafeReason(spec: string): string | undefined {
   if (spec.length > MAX_SPEC_BYTES) return `it is longer than ${MAX_SPEC_BYTES} bytes`;
@@ -70,14 +69,14 @@ export function unsafeReason(spec: string): string | undefined {
   return undefined;
 }
 
-/** `-A CHAIN spec`. Throws for an unsafe spec: callers must have left it out. */
+/** Throws for an unsafe spec: callers must leave it out. */
 export function appendLine(chain: string, spec: string): string {
   const reason = unsafeReason(spec);
   if (reason !== undefined) throw new Error(`A rule for ${chain} is kept out of the restore text, because ${reason}`);
   return `-A ${chain} ${spec}`;
 }
 
-/** Whether a rule that another program wrote can be repeated in restore text without becoming two lines. */
+/** Whether restore text can repeat another program's rule without making it two lines. */
 export function fitsOnOneLine(spec: string): boolean {
   return spec.length <= MAX_SPEC_BYTES && !/[\n\r\0]/.test(spec);
 }

@@ -21,35 +21,34 @@ import { addressKey, type DestinationKey, portKey } from './rule-tree.ts';
 /** What rules must know of the node, for one address family. */
 export interface NodeFacts {
   readonly family: IpFamily;
-  /** Where the proxy's listeners are: a wildcard (`0.0.0.0`, `::`), or one address of the node. */
+  /** Of the listeners: a wildcard (`0.0.0.0`, `::`), or one address of the node. */
   readonly bindAddress: string;
-  /** An address that the node has: the target of rules when the listeners are on the wildcard. */
+  /** An address of the node: the target of rules when the listeners are on the wildcard. */
   readonly hostAddress: Address;
   /**
-   * The node addresses that NodePorts answer on, as CIDRs of both families. Without one of this family, all of its
-   * addresses do (upstream `pkg/proxy/util/nodeport_addresses.go` NewNodePortAddresses).
+   * Where NodePorts answer, in both families. Without one of this family, on all of its addresses (upstream
+   * `pkg/proxy/util/nodeport_addresses.go` NewNodePortAddresses).
    */
   readonly nodePortCidrs: readonly Cidr[];
-  /** What distinguishes packets of pods from those from outside. Blocks of the other family are ignored. */
+  /** Of packets from pods. Blocks of the other family are ignored. */
   readonly pods: readonly Origin[];
 }
 
 /** {@link NodeFacts} as parts of rules, computed once for all Service ports. */
 export interface RuleParts extends RouteFacts {
-  /** The target that sends a packet to a local port, whatever its destination was. */
+  /** Sends a packet to a local port, whatever its destination. */
   dnat(localPort: number): string;
-  /** The same for a packet whose destination is an address of the node, which it keeps. */
+  /** Sends a packet to a local port at the address of the node that it already has. */
   dnatToPort(localPort: number): string;
-  /** The destination match for the addresses that local ports are on, with a blank after it; empty: every address. */
+  /** Matches the addresses of local ports, with a blank after it; empty: every address. */
   readonly boundMatch: string;
-  /** One destination match, with a blank after it, for each network that NodePorts answer on; empty: every address. */
+  /** One match, with a blank after it, for each network of NodePorts; empty: every address. */
   readonly nodePortMatches: readonly string[];
 }
 
 /**
- * Always DNAT, where upstream's container rules use REDIRECT (docs/adr/0016). REDIRECT sends to the address of the
- * incoming interface, and the kernel drops the packet when the interface has none. A packet to an address of the node
- * keeps that address, so that replies leave by the route of that very address.
+ * Always DNAT, where upstream's container rules use REDIRECT (docs/adr/0016). The kernel drops a redirected packet when
+ * the incoming interface has no address. A packet to an address of the node keeps it, so replies use its route.
  */
 export function rulePartsOf(node: NodeFacts): RuleParts {
   const { family, hostAddress } = node;
@@ -79,11 +78,10 @@ export const RULE_KINDS = [...DESTINATION_KINDS, 'health check', 'local port'] a
 export interface Rank {
   readonly kind: (typeof RULE_KINDS)[number];
   readonly owner: ServicePortName;
-  /** Among the owner's. */
   readonly index: number;
 }
 
-/** All rules of one thing that only one Service port can have. */
+/** All rules of something that only one Service port can have. */
 export interface Claim {
   readonly rank: Rank;
   /** "10.96.0.1:443/TCP", "NodePort 30080/TCP". */
@@ -91,7 +89,7 @@ export interface Claim {
   readonly groups: readonly RuleGroup[];
 }
 
-/** The rules of a claim that stand in one root chain, or in the buckets that it leads to. */
+/** The rules of a claim in one root chain or its buckets. */
 export interface RuleGroup {
   readonly rank: Rank;
   readonly table: Table;
@@ -102,7 +100,7 @@ export interface RuleGroup {
 
 type Group = Omit<RuleGroup, 'rank'>;
 
-/** Every claim of one Service port within one family. Pure: a result may be kept. */
+/** Every claim of one Service port within one family. */
 export function claimsOf(portal: Portal, parts: RuleParts): readonly Claim[] {
   const { servicePort } = portal;
   const { name: owner, protocol, healthCheckNodePort } = servicePort;
@@ -123,7 +121,6 @@ export function claimsOf(portal: Portal, parts: RuleParts): readonly Claim[] {
       const key = portKey(protocol, port);
       const inContainer = [...returns, ...specs(routes.container, parts.nodePortMatches, parts.dnatToPort)];
       const onHost = [...returns, ...specs(routes.host, parts.nodePortMatches, parts.dnat)];
-      // NAT leaves packets to these endpoints alone, so filter meets them as they came.
       const accepts = exceptions.map((match) => `${match} -j ACCEPT`);
       claim(kind, `NodePort ${port}/${protocol}`, [
         { table: 'nat', chain: NODEPORT_CONTAINER, key, specs: inContainer },
@@ -140,7 +137,6 @@ export function claimsOf(portal: Portal, parts: RuleParts): readonly Claim[] {
     }
   }
   if (healthCheckNodePort !== undefined) {
-    // Load balancers ask from outside.
     const spec = `${toPort('tcp', healthCheckNodePort, healthCheckComment(owner))} -j ACCEPT`;
     const key = portKey('TCP', healthCheckNodePort);
     claim('health check', `health check node port ${healthCheckNodePort}`, [
@@ -148,13 +144,13 @@ export function claimsOf(portal: Portal, parts: RuleParts): readonly Claim[] {
     ]);
   }
   for (const { port, set } of localPortsOf(portal)) {
-    // Reject clients of the local port itself, and accept what NAT has sent there, whatever other rules of INPUT say.
-    // Processes of the node are not rejected: that would take as many rules again, and they may use the Service anyway.
+    // Rejects other clients of the local port, and accepts what NAT has sent there, whatever other rules of INPUT say.
+    // Processes of the node are not rejected: it would take as many rules again, and they may use the Service anyway.
     const key = portKey(protocol, port);
     const closed = toPort(protocol, port, closedPortComment({ name: owner, set }));
-    // On addresses other than ours, another program may have the port.
+    // On other addresses, another program may have the port.
     const reject = `${parts.boundMatch}${closed} ${parts.dnatToPort(REJECT_PORT)}`;
-    // Only new packets that NAT has sent reach this rule: see the conditions at the beginning of the chain.
+    // Only new packets from NAT reach this rule: see LET_IN_CONDITIONS.
     const accept = `${toPort(protocol, port, portComment({ name: owner, set }))} -j ACCEPT`;
     claim('local port', `local port ${port}/${protocol}`, [
       { table: 'nat', chain: LOCAL_PORTS, key, specs: [reject] },
@@ -164,7 +160,7 @@ export function claimsOf(portal: Portal, parts: RuleParts): readonly Claim[] {
   return claims;
 }
 
-/** Matches for endpoints of this node that have the NodePort's own number: packets for them are left alone. */
+/** Matches for endpoints of this node that have the NodePort's own number. */
 function endpointExceptions({ name, protocol, namedEndpoints = [] }: ServicePort, port: number): readonly string[] {
   const comment = portComment({ name, set: 'own' });
   return namedEndpoints.map((address) => toAddress(address) + toPort(protocol, port, comment));

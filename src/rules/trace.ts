@@ -2,79 +2,68 @@ import { type Address, addressBlock, cidrContains, parseAddress, parseCidr } fro
 import type { Table } from '../model/iptables.ts';
 import type { ServicePortName } from '../model/service.ts';
 import type { ProxiedProtocol } from '../model/service-port.ts';
+import type { RuleView } from '../model/view.ts';
 import type { Clock } from '../util/clock.ts';
 import { nextTurn } from '../util/wait.ts';
 import { isOurs, OWN_CONNECTIONS, plainSpec } from './chains.ts';
 import { rulesOf } from './dump.ts';
 import type { ServedSet } from './rule.ts';
 
-/** The first packet of a connection or flow, at one place on its way through the kernel. */
+/** The first packet of a connection or flow, somewhere in the kernel. */
 export interface TracedPacket {
   readonly protocol: ProxiedProtocol;
   readonly source: Address;
-  /** `undefined` once it is redirected to an address of the interface that it came in by. */
+  /** `undefined` after a redirect to an address of the incoming interface. */
   readonly address: Address | undefined;
   readonly port: number;
-  /** A process of this node has made it. */
+  /** From a process of this node. */
   readonly isOwn: boolean;
-  /** Which it came in by; empty: none. `undefined` when that is not known. */
+  /** Empty: none. `undefined`: unknown. */
   readonly inInterface: string | undefined;
-  /** By which a packet of this node leaves; empty once it comes in. `undefined` when that is not known. */
+  /** Of a packet of this node; empty for an incoming one. `undefined`: unknown. */
   readonly outInterface?: string | undefined;
-  /** NAT has sent it here. */
   readonly isFromNat: boolean;
-}
-
-/** A rule that matches the packet. */
-export interface TracedRule {
-  readonly table: Table;
-  readonly chain: string;
-  /** As iptables prints it, without the `-A CHAIN`. */
-  readonly rule: string;
 }
 
 /** What becomes of a packet in one table. */
 export type Fate =
   | { readonly kind: 'passes' }
-  /** Without an address, to one of this node. */
-  | { readonly kind: 'sent'; readonly address?: Address | undefined; readonly port: number; readonly by: TracedRule }
+  /** Without an address: to one of this node. */
+  | { readonly kind: 'sent'; readonly address?: Address | undefined; readonly port: number; readonly by: RuleView }
   | Stop;
 
-/** `unclear`: the rule may decide, but asks for something or does something that is not known here. */
+/** `unclear`: the rule may decide, but has an unknown match or target. */
 export interface Stop {
   readonly kind: 'dropped' | 'rejected' | 'unclear';
   /** For the policy of a chain, `-P` instead of a rule. */
-  readonly by: TracedRule;
+  readonly by: RuleView;
 }
 
 export interface Path {
   /** In the order in which the packet meets them, in nat and then in filter. */
-  readonly rules: readonly TracedRule[];
+  readonly rules: readonly RuleView[];
   readonly nat: Fate;
-  /** In OUTPUT for a packet of this node, and in INPUT if it comes there, as NAT has changed it. */
+  /** After NAT: in OUTPUT for a packet of this node, and in INPUT if it comes there. */
   readonly filter: Fate;
 }
 
-/** What the trace asks of this machine. */
 export interface Kernel {
   /** `Iptables.list` of one family. */
   readonly list: (table: Table, chain: string) => Promise<string>;
-  /** Whether this machine has an address. */
   readonly isLocal: (address: Address) => boolean;
   readonly clock: Clock;
 }
 
 const PASSES: Fate = { kind: 'passes' };
 
-/** Nothing in the kernel is this deep. A chain may be rewritten between two looks, so that it seems to be a circle. */
+/** Chains that are rewritten between two reads may seem to be a circle. */
 const MAX_DEPTH = 64;
 
-/** For how long a chain with very many rules may hold up the event loop. */
 const SLICE_MS = 5;
 
 /**
- * Finds the rules in the kernel that match a packet, those of other programs included, and what they do with it. Only
- * chains on its way are read. Rejects with an `IptablesError`.
+ * Finds the rules of all programs in the kernel that match a packet, and what they do with it. Reads only chains on its
+ * way. Rejects with an `IptablesError`.
  */
 export async function trace(packet: TracedPacket, kernel: Kernel): Promise<Path> {
   const walk = new Walk(kernel);
@@ -85,7 +74,7 @@ export async function trace(packet: TracedPacket, kernel: Kernel): Promise<Path>
   const translated = isSent ? { ...packet, address: nat.address, port: nat.port, isFromNat: true } : packet;
   if (translated.address !== undefined && !kernel.isLocal(translated.address)) return { rules, nat, filter: PASSES };
   if (!packet.isOwn) return { rules, nat, filter: await walk.from('filter', 'INPUT', translated) };
-  // For the kernel it still leaves by the interface that it would leave by without NAT.
+  // The kernel keeps the outgoing interface that it chose before NAT.
   const output = await walk.from('filter', 'OUTPUT', translated);
   if (output.kind !== 'passes') return { rules, nat, filter: output };
   const arriving = { ...translated, inInterface: 'lo', outInterface: '' };
@@ -96,10 +85,10 @@ export async function trace(packet: TracedPacket, kernel: Kernel): Promise<Path>
 type Step = Fate | 'next' | 'return';
 
 class Walk {
-  readonly rules: TracedRule[] = [];
+  readonly rules: RuleView[] = [];
   readonly #kernel: Kernel;
-  /** What else could become of the packet: the effects of rules whose match is undecided. */
-  #possible: { readonly fate: Fate; readonly by: TracedRule; readonly at: number }[] = [];
+  /** The effects of rules whose match is undecided. */
+  #possible: { readonly fate: Fate; readonly by: RuleView; readonly at: number }[] = [];
 
   constructor(kernel: Kernel) {
     this.#kernel = kernel;
@@ -111,7 +100,7 @@ class Walk {
     const [policy] = /^-P \S+ DROP$/m.exec(text) ?? [];
     const last: Fate = policy === undefined ? PASSES : { kind: 'dropped', by: { table, chain, rule: policy } };
     const fate = (await this.#through({ table, chain, text, depth: 0 }, packet)) ?? last;
-    // An undecided rule matters only where it would make a difference.
+    // An undecided rule matters only if it would make a difference.
     const other = this.#possible.find((possible) => !isSame(possible.fate, fate));
     if (other === undefined) return fate;
     this.rules.splice(other.at, Infinity, other.by);
@@ -134,7 +123,7 @@ class Walk {
       const { matches, target } = parseRule(rule);
       const matched = matchesPacket(matches, packet, isLocal);
       if (matched === false || target === undefined) continue;
-      const by: TracedRule = { table, chain, rule };
+      const by: RuleView = { table, chain, rule };
       const at = this.rules.push(by) - 1;
       const known = this.#possible.length;
       const step = await this.#follow(target, by, packet, depth);
@@ -145,15 +134,15 @@ class Walk {
     return undefined;
   }
 
-  /** The match is undecided: records the rule's effects as possible. The walk goes on as if it did not match. */
-  #mayDo(step: Step, by: TracedRule, at: number, known: number): void {
+  /** The match is undecided: records the rule's effects as possible; the walk continues as if it did not match. */
+  #mayDo(step: Step, by: RuleView, at: number, known: number): void {
     this.rules.length = at;
     const effects = this.#possible.splice(known).map(({ fate }) => fate);
     if (step !== 'next') effects.push(step === 'return' ? { kind: 'unclear', by } : step);
     this.#possible.push(...effects.map((fate) => ({ fate, by, at })));
   }
 
-  async #follow({ name, isGoto, options }: Target, by: TracedRule, packet: TracedPacket, depth: number): Promise<Step> {
+  async #follow({ name, isGoto, options }: Target, by: RuleView, packet: TracedPacket, depth: number): Promise<Step> {
     if (PASSING.has(name)) return 'next';
     if (name === 'ACCEPT') return PASSES;
     if (name === 'RETURN') return 'return';
@@ -161,7 +150,7 @@ class Walk {
     if (name === 'REJECT') return { kind: 'rejected', by };
     if (name === 'DNAT' || name === 'REDIRECT') return sentTo(options, packet, by);
     const text = depth < MAX_DEPTH ? await this.#kernel.list(by.table, name) : '';
-    // No such chain: a target that is not known here.
+    // No such chain: an unknown target.
     if (text === '') return { kind: 'unclear', by };
     const fate = await this.#through({ table: by.table, chain: name, text, depth: depth + 1 }, packet);
     return fate ?? (isGoto ? 'return' : 'next');
@@ -176,7 +165,7 @@ const PASSING = new Set(
 );
 
 /** "--to-ports 8080", "--to-destination 10.0.0.1:8080", ":8080"; unclear for several ports or addresses. */
-function sentTo([option, value = '', ...others]: readonly string[], packet: TracedPacket, by: TracedRule): Fate {
+function sentTo([option, value = '', ...others]: readonly string[], packet: TracedPacket, by: RuleView): Fate {
   const unclear: Fate = { kind: 'unclear', by };
   if (option === undefined) return { kind: 'sent', port: packet.port, by };
   if (others.length > 0) return unclear;
@@ -194,7 +183,7 @@ function isSame(a: Fate, b: Fate): boolean {
 }
 
 interface Target {
-  /** Of a chain, or what iptables calls a target. */
+  /** A chain, or a target such as DROP. */
   readonly name: string;
   /** `-g`: the rest of this chain is skipped. */
   readonly isGoto: boolean;
@@ -235,7 +224,7 @@ function parseRule(spec: string): { readonly matches: readonly Match[]; readonly
   return { matches };
 }
 
-/** `undefined` when the rule asks for something that is not known here. */
+/** `undefined` when the rule has an unknown match. */
 function matchesPacket(
   matches: readonly Match[],
   packet: TracedPacket,
@@ -251,11 +240,10 @@ function matchesPacket(
 
 const PROTOCOL_NAMES: Readonly<Record<ProxiedProtocol, readonly string[]>> = { TCP: ['tcp', '6'], UDP: ['udp', '17'] };
 
-/** Without regard to its negation. */
+/** Ignores negation. */
 function matchOne({ option, values }: Match, packet: TracedPacket, isLocal: Kernel['isLocal']): boolean | undefined {
   const [value = ''] = values;
   switch (option) {
-    // Loads a match, whose options follow.
     case '-m':
       return true;
     case COMMENT:
@@ -300,22 +288,19 @@ function isInterface(pattern: string, name: string | undefined): boolean | undef
   return pattern.endsWith('+') ? name.startsWith(pattern.slice(0, -1)) : name === pattern;
 }
 
-/** A packet that was redirected goes to a local address, whichever it is. */
+/** A redirected packet goes to a local address. */
 function isOfType(types: string, address: Address | undefined, isLocal: Kernel['isLocal']): boolean | undefined {
   if (address !== undefined && !isLocal(address)) return types === 'LOCAL' ? false : undefined;
   return types.split(',').includes('LOCAL') ? true : undefined;
 }
 
-/** The Service port that a rule of this program is for. */
-export interface RuleOwner extends ServedSet {
-  /** It closes a local port to clients that connect to the port itself. */
-  readonly isClosing: boolean;
-}
-
 const OWNER = /^"([^\s/"]+\/[^\s/"]+)( local)?( proxy port)?"$/;
 
-/** From the comment of a rule, if only this program writes the chain. */
-export function ruleOwner({ table, chain, rule }: TracedRule): RuleOwner | undefined {
+/**
+ * The Service port of a rule in our chains, from its comment. `isClosing`: it closes a local port to clients that connect
+ * to the port itself.
+ */
+export function ruleOwner({ table, chain, rule }: RuleView): (ServedSet & { isClosing: boolean }) | undefined {
   const comment = parseRule(rule).matches.find(({ option }) => option === COMMENT)?.values[0] ?? '';
   const [, name, local, closing] = OWNER.exec(comment) ?? [];
   if (name === undefined || !isOurs(table, chain)) return undefined;

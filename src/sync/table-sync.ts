@@ -13,6 +13,7 @@ import {
   planTable,
   probeCleanupText,
   probeText,
+  type TableChange,
   textOf,
   type WantedChain,
 } from '../rules/plan.ts';
@@ -115,7 +116,7 @@ export class TableSync {
     const { written, deleted } = layoutChange(installed.trees, trees, this.#options);
     const change = { written: written.map((chain) => this.#wanted(chain)), deleted };
     try {
-      await this.#restore(planChange({ table, ...withRetired(change, installed.retired, retired) }), 'partial');
+      await this.#restore(planChange(table, withRetired(change, installed.retired, retired)), 'partial');
     } catch (error) {
       if (!(error instanceof IptablesError && (error.code === 'refused' || error.code === 'failed'))) throw error;
       log.v(1)?.info('The kernel did not accept a change of rules; reading all of them', { table, err: error.message });
@@ -132,7 +133,7 @@ export class TableSync {
     const current = await readTable(clock, table, await iptables.save(family, table));
     const chains = [...fixedChains(table, family), ...(await gathered(clock, chainsOf(trees, this.#options)))];
     const retired = this.#retiredGiven(current, chains);
-    const plan = () => planTable({ table, installed: current, wanted: this.#allWanted(chains, retired) });
+    const plan = () => planTable(table, current, this.#allWanted(chains, retired));
     const first = plan();
     try {
       await this.#restore(first?.lines, 'full');
@@ -235,14 +236,8 @@ export class TableSync {
   }
 }
 
-interface Change {
-  readonly written: readonly WantedChain[];
-  readonly appended?: readonly WantedChain[];
-  readonly deleted: readonly string[];
-}
-
 /** Expired ports stay until the next verification. */
-function withRetired(change: Change, before: RetiredLog, after: RetiredLog): Change {
+function withRetired(change: TableChange, before: RetiredLog, after: RetiredLog): TableChange {
   if (before.length === 0 || before.specs !== after.specs) {
     return { ...change, written: [...change.written, ...retiredChain(after)] };
   }

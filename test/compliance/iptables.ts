@@ -130,7 +130,7 @@ export function iptablesCompliance(name: string, create: () => Promise<Iptables>
             name,
             specs: [...rules.map((each) => each.spec), ...jumps],
           }));
-          const lines = planChange({ table, written: filled, deleted });
+          const lines = planChange(table, { written: filled, deleted });
           if (lines !== undefined) await iptables.restore('IPv4', textOf(lines));
         }
         trees = book.trees();
@@ -167,12 +167,9 @@ export function iptablesCompliance(name: string, create: () => Promise<Iptables>
         ),
       );
       const first = [{ name: chain, specs: specs.slice(0, 1) }];
-      await iptables.restore('IPv4', textOf(planChange({ table: 'nat', written: first, deleted: [] }) ?? []));
+      await iptables.restore('IPv4', textOf(planChange('nat', { written: first, deleted: [] }) ?? []));
       const more = [{ name: chain, specs: specs.slice(1) }];
-      await iptables.restore(
-        'IPv4',
-        textOf(planChange({ table: 'nat', written: [], appended: more, deleted: [] }) ?? []),
-      );
+      await iptables.restore('IPv4', textOf(planChange('nat', { written: [], appended: more, deleted: [] }) ?? []));
       assert.deepEqual(
         ruleLines(await iptables.list('IPv4', 'nat', chain)),
         specs.map((spec) => `-A ${chain} ${spec}`),

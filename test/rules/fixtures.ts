@@ -157,7 +157,7 @@ export function chainsWith(table: Table, rules: readonly Rule[]): readonly Wante
 /** The restore text that makes a table hold these rules, whatever it held before. */
 export function planText(table: Table, dump: string, rules: readonly Rule[]): string | undefined {
   const installed = parseDump(dump).get(table) ?? new Map();
-  const plan = planTable({ table, installed, wanted: chainsWith(table, rules) });
+  const plan = planTable(table, installed, chainsWith(table, rules));
   return plan && textOf(plan.lines);
 }
 

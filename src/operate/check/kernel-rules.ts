@@ -124,7 +124,7 @@ export function sampleRules(
     return { table, chain: from, spec: spec.replace(/-j \S+$/, '-j RETURN') };
   });
   return {
-    text: textOf(planTable({ table, installed: new Map(), wanted })?.lines ?? []),
+    text: textOf(planTable(table, new Map(), wanted)?.lines ?? []),
     rules: [...chains.flatMap(({ rules }) => rules), ...jumps],
   };
 }

@@ -114,7 +114,7 @@ test('JSON is all of the answer', async () => {
 
 test('JSON has no control characters and the same content', async () => {
   const said = 'x\u009b2J\u202e\u007f\u001b[31m\n\u{e0001}"';
-  const answer = { ...NOTHING, summary: said, rules: [{ table: 'nat', chain: 'X', rule: said }] };
+  const answer = { ...NOTHING, summary: said, rules: [{ table: 'nat', chain: 'X', rule: said } as const] };
   const { printed } = await run('10.96.0.1:80 -o json', answer);
   assert.doesNotMatch(printed, /[\p{Cf}\p{Zl}\p{Zp}]|(?!\n)\p{Cc}/u);
   assert.deepEqual(JSON.parse(printed), answer);
@@ -180,7 +180,9 @@ Endpoints (3)
 });
 
 test("other programs' rules cannot do anything to the terminal", async () => {
-  const rules = [{ table: 'nat', chain: 'X\u001b[2J', rule: '-m comment --comment "\u001b]0;x\u0007\n" -j ACCEPT' }];
+  const rules = [
+    { table: 'nat', chain: 'X\u001b[2J', rule: '-m comment --comment "\u001b]0;x\u0007\n" -j ACCEPT' } as const,
+  ];
   const service = { ...FULL.service, name: 'a/\u001b[2J' } as NonNullable<Explanation['service']>;
   const { printed } = await run('10.96.0.1:80', { ...NOTHING, summary: 'a rule \u001b[31m', rules, service });
   assert.ok(![...printed].some((char) => char !== '\n' && (char < ' ' || char === '\u007f')), JSON.stringify(printed));

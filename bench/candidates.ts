@@ -22,13 +22,19 @@ export interface Candidate {
 }
 
 export const CANDIDATES: readonly Candidate[] = [
-  ours('fast'),
-  ours('node'),
+  ours('fast', 'fast'),
+  ours('node', 'node'),
   { name: 'go', kind: 'peer', carriesUdp: true, missing: () => goMissing(), start: startGo },
   haproxy('haproxy', { threads: 1 }),
   nginx('nginx', { threads: 1 }),
   { name: 'direct', kind: 'limit', carriesUdp: true, start: async () => {} },
   { name: 'dnat', kind: 'limit', carriesUdp: true, start: startDnat },
+  // An older build of this program, to see what a change costs: KUP_BENCH_BEFORE names its executable.
+  {
+    ...ours('before', 'fast', process.env['KUP_BENCH_BEFORE']),
+    isExtra: true,
+    missing: () => (process.env['KUP_BENCH_BEFORE'] === undefined ? 'KUP_BENCH_BEFORE names no executable' : undefined),
+  },
   // To see whether other settings would have done the peers more justice.
   { ...haproxy('haproxy-threads', { threads: availableParallelism() }), isExtra: true },
   { ...haproxy('haproxy-buffers', { threads: 1, bufferKibibytes: 1024 }), isExtra: true },
@@ -47,9 +53,9 @@ function localPort({ port }: Port): number {
   return 20_000 + port;
 }
 
-function ours(engine: 'fast' | 'node'): Candidate {
+function ours(name: string, engine: 'fast' | 'node', program = PROGRAM): Candidate {
   return {
-    name: engine,
+    name,
     kind: 'ours',
     carriesUdp: true,
     async start(rig, env) {
@@ -63,15 +69,15 @@ function ours(engine: 'fast' | 'node'): Candidate {
       const service = serviceObjects({ name: 'bench', clusterIP: CLUSTER_IP, ports, endpoints: [BACKEND] });
       manifests.write('bench.yaml', service);
       // The default one is for the whole machine: a proxy that runs there, or another benchmark, has it.
-      const controlSocket = join(rig.topology.directory, `${engine}.sock`);
+      const controlSocket = join(rig.topology.directory, `${name}.sock`);
       const flags = ['--manifests', manifests.directory, '--dataplane', engine, '--control-socket', controlSocket];
-      const program = rig.run([PROGRAM, ...flags], env);
+      const started = rig.run([program, ...flags], env);
       const iptables = new Iptables(rig.topology.node);
       const hasRules = async () => {
         const rules = await iptables.rules('KUBE-PORTALS-CONTAINER').catch(() => []);
         return rules.filter((rule) => rule.includes(` -d ${CLUSTER_IP}/32 `)).length === PORTS.length;
       };
-      await program.until('installs its rules', hasRules);
+      await started.until('installs its rules', hasRules);
     },
   };
 }

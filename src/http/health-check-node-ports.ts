@@ -5,7 +5,7 @@ import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
 import { type HttpResponse, HttpServer, JSON_TYPE } from './http-server.ts';
 
-export interface HealthCheckNodePortsOptions {
+interface HealthCheckNodePortsOptions {
   /** The rules keep up; the node itself does not count here (upstream `pkg/proxy/healthcheck/service_health.go`). */
   readonly proxyHealthy: () => boolean;
   readonly clock: Clock;
@@ -27,7 +27,7 @@ interface Check {
 /**
  * Answers the health checks of load balancers, on one port for each Service that wants it (type LoadBalancer,
  * `externalTrafficPolicy: Local`): whether this node has endpoints of the Service. Level-triggered: the servers are
- * always those of the last state. A port that is taken is retried, and keeps no other from being served.
+ * always those of the last state. A taken port is retried, and the others are served.
  */
 export class HealthCheckNodePorts {
   readonly #options: HealthCheckNodePortsOptions;
@@ -46,7 +46,7 @@ export class HealthCheckNodePorts {
     this.#reconcile();
   }
 
-  /** Joins what both address families say of a Service. Their pods are the same pods, so the numbers do not add up. */
+  /** Combines both address families of a Service. They have the same pods, so the larger number counts. */
   apply(family: IpFamily, changes: ReadonlyMap<ServiceKey, HealthCheck | undefined>): void {
     for (const [service, check] of changes) {
       const checks = this.#byFamily.get(service) ?? new Map<IpFamily, HealthCheck>();

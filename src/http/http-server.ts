@@ -19,13 +19,13 @@ export interface HttpResponse {
   readonly status: number;
   readonly contentType: string;
   readonly headers?: Readonly<Record<string, string>>;
-  /** A long one comes in parts, each made when the client has taken the one before. */
+  /** A long one comes in parts, each made when the client has taken the last one. */
   readonly body: string | AsyncIterable<string>;
-  /** It goes on for as long as the client reads: the deadline is for each part, not for the whole. */
+  /** The deadline is for each part, not for the whole answer. */
   readonly unhurried?: true;
 }
 
-/** One that throws or rejects is answered with 500. */
+/** When it throws or rejects, the answer is 500. */
 export type Handler = (request: HttpRequest) => HttpResponse | Promise<HttpResponse>;
 
 /** By path, without the query. */
@@ -162,8 +162,8 @@ export class HttpServer {
   }
 
   /**
-   * Clients that hold connections without asking keep nobody out, least of all a kubelet or a load balancer, which ask
-   * at once. When every connection is being answered, the new one is closed.
+   * An idle connection gives way to a new one, so that idle clients cannot keep out a kubelet or a load balancer. When
+   * every connection is being answered, the new one is closed.
    */
   #connected(socket: Socket): void {
     socket.on('close', () => this.#connections.delete(socket));
@@ -210,12 +210,11 @@ export class HttpServer {
     else await this.#stream(request, response, unhurried ? this.#inTime(body, response) : body);
   }
 
-  /** For reading what there is now. */
   #deadline(response: ServerResponse): Timer {
     return this.#options.clock.after(RESPONSE_TIMEOUT_MS, () => response.destroy());
   }
 
-  /** Gives each part a deadline of its own. The next one is asked for when the client has taken the one before. */
+  /** Gives each part its own deadline. The next one is read when the client has taken the last one. */
   async *#inTime(parts: AsyncIterable<string>, response: ServerResponse): AsyncGenerator<string> {
     for await (const part of parts) {
       const deadline = this.#deadline(response);

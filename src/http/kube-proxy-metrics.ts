@@ -11,7 +11,7 @@ import type { Health } from './health.ts';
 export interface FamilyMetrics extends SyncMetrics, FlowMetrics {
   /** Objects whose change has been applied to the state since start. Families share the count. */
   changed(kind: 'service' | 'endpoint', count: number): void;
-  /** Endpoints are in use, so long after what changed them: a Pod, a Service. */
+  /** The time from a change of a Pod or Service until its endpoints are in use. */
   networkProgrammed(sinceTriggerMs: number): void;
   /** The state has changed: counts the Service ports whose policy is Local and whose endpoints are all elsewhere. */
   stateChanged(delta: Pick<SnapshotDelta, 'upserted' | 'removed'>): void;
@@ -106,7 +106,7 @@ export class KubeProxyMetrics {
     this.#metrics.answers[kind].inc({ code });
   }
 
-  /** Creates the series of a family, from now on served. Alerts would take one that is not served for a stuck one. */
+  /** Creates the series of a family that is served from now on. To alerts, one that is not served would look stuck. */
   serve(ip_family: IpFamily): void {
     const { served, sync, lastQueued, restoreFailures, rules, programming, noLocal, conntrack } = this.#metrics;
     served.add(ip_family);

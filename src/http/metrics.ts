@@ -137,7 +137,9 @@ export class Metrics extends KubeProxyMetrics implements ApiRequestMetrics {
     })();
   }
 
-  /** The same for each endpoint of each Service port, and nothing else: so many series that they are only on request. */
+  /**
+   * The same for each endpoint of each Service port, and nothing else: so many series that they are only on request.
+   */
   async renderEndpoints(): Promise<AsyncIterable<string>> {
     const rows = endpointRows(this.#stats());
     return printSeries(ENDPOINT_FAMILIES, await collectRows(rows, { max: this.#maxRows, others: OTHER_ENDPOINTS }));

@@ -39,7 +39,7 @@ const DEFAULTS = {
     'Time of garbage collections of the main thread, by kind: major, minor, incremental, weakcb',
 };
 
-/** prom-client's measurement of the event loop cannot be left out, but this keeps it from waking the process. */
+/** prom-client always measures the event loop; with this interval it never wakes the process. */
 const NEVER_MS = 2 ** 31 - 1;
 
 /** `process_*` and `nodejs_*`. `takeLoopDelay`: since it was called last; `undefined` when nothing was measured. */

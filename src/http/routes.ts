@@ -119,9 +119,9 @@ const PROFILES = {
 } as const;
 
 /**
- * `--profiling`: V8's sampling profiles of the main thread (control plane and `node` engine, not the threads of the fast
- * one), under paths of our own because the formats are not Go's. One at a time: each costs a few percent of the thread,
- * and its samples stay in memory until it ends.
+ * `--profiling`: V8's sampling profiles of the main thread (control plane and `node` engine, not the threads of the
+ * fast one), under paths of our own because the formats are not Go's. One at a time: each costs a few percent of the
+ * thread, and its samples stay in memory until it ends.
  */
 export function profileRoutes(clock: Clock): RouteList {
   let isBusy = false;

@@ -9,7 +9,7 @@ import { partsOf } from '../model/service.ts';
  * turn of the event loop; this takes 60 ms, at most 4 ms in one turn.
  */
 
-/** One metric: its series are the rows, times the reasons where there are some. */
+/** One metric, with a series for each row, or for each row and reason. */
 export interface SeriesFamily {
   readonly name: string;
   readonly type: 'counter' | 'gauge';
@@ -28,7 +28,7 @@ export interface SeriesRow {
   readonly counters: Readonly<Counters>;
 }
 
-/** What is counted for Service ports and for their endpoints; of endpoints, some are described in other words. */
+/** The metrics of both Service ports and endpoints. Some have another help text for endpoints. */
 const SHARED: readonly (SeriesFamily & { readonly helpForEndpoint?: string })[] = [
   {
     ...counter('connections_total', 'TCP connections accepted and UDP flows begun', 'connections'),
@@ -142,9 +142,8 @@ const ROWS_PER_TURN = 100;
 const SAMPLES_PER_TURN = 500;
 
 /**
- * Reads the rows a slice at a time and adds up those with the same labels: the listeners of one Service port. Keeps the
- * first `max`, which for a Map are the oldest, so that a series stays. Adds the others up in one more row. Rejects with
- * what reading throws.
+ * Reads the rows in slices, and adds up those with the same labels, which are the listeners of one Service port. Keeps
+ * the first `max`, the oldest ones, so that a series stays. Adds up the others in one more row.
  */
 export async function collectRows(
   rows: Iterable<SeriesRow>,

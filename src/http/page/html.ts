@@ -2,7 +2,7 @@ import { scaledNumber } from '../../util/scaled-number.ts';
 
 /* HTML that cannot contain unescaped text, and numbers for people. */
 
-/** Text that is HTML already. Made by {@link html} alone, so that nothing gets into a page unescaped by oversight. */
+/** Text that is HTML already. Only {@link html} should make it, so that no text gets into a page unescaped. */
 export class Html {
   readonly text: string;
 
@@ -55,7 +55,6 @@ export function whole(value: number): string {
   return Math.round(value).toLocaleString('en-US');
 }
 
-/** Up to what value, in milliseconds, a unit is used, and how long it is. */
 const SPANS: readonly (readonly [below: number, unitMs: number, unit: string])[] = [
   [999.5, 1, 'ms'],
   [90_000, 1_000, 's'],

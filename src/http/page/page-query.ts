@@ -1,4 +1,4 @@
-/* Which part of everything the page shows: all in the URL, which can be passed on and works without JavaScript. */
+/* What the page shows. All of it is in the URL, so that it can be shared and works without JavaScript. */
 
 /** What the table of Services can be sorted by; the first is the default. */
 export const SORTS = [
@@ -18,7 +18,7 @@ export const SORTS = [
 export type Sort = (typeof SORTS)[number];
 
 export interface PageQuery {
-  /** Words that all have to be somewhere in a Service's name or addresses, in lower case. */
+  /** In lower case. A Service must have all of them in its name, addresses, ports or state. */
   readonly words: readonly string[];
   readonly sort: Sort;
   /** Against the column's own direction. */
@@ -30,14 +30,14 @@ export interface PageQuery {
   readonly open: readonly string[];
 }
 
-/** Each may have hundreds of endpoints, all rendered in one turn of the event loop. The last that were opened count. */
+/** Each row may have hundreds of endpoints, rendered in one turn of the event loop. The rows opened last count. */
 export const MAX_OPEN = 20;
 const MAX_SEARCH = 200;
 
-/** A {@link rowKey} of valid names. Each link of the page repeats all that are open, so they must be short. */
+/** A {@link rowKey} of valid names. Keys must be short, because each link of the page repeats all open ones. */
 const ROW_KEY = /^[a-z0-9-]{1,63}\/[a-z0-9-]{1,63}(:[a-z0-9-]{1,63})?(\/IPv6)?$/;
 
-/** From a hostile client: ignores what is not understood. */
+/** Ignores invalid values: the client may be hostile. */
 export function parsePageQuery(query: URLSearchParams): PageQuery {
   const page = Number(query.get('page'));
   return {
@@ -53,7 +53,7 @@ export function parsePageQuery(query: URLSearchParams): PageQuery {
   };
 }
 
-/** The other way round. */
+/** The inverse of {@link parsePageQuery}. */
 export function pageParameters({ words, sort, reversed, hideHealthy, page, open }: PageQuery): URLSearchParams {
   const query = new URLSearchParams();
   if (words.length > 0) query.set('q', words.join(' '));

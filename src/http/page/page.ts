@@ -53,10 +53,10 @@ nav a, nav span { margin-right: .5rem; }
 [hidden] { display: none; }
 `;
 
-/** What changes while one looks at the page, by the id of the element that it fills. */
+/** The parts that change, by the id of their element. */
 export type Parts = Readonly<Record<'mark' | 'overview' | 'plots' | 'services' | 'events', Html>>;
 
-/** Nothing from anywhere but this server, no frame around the page, and no script or style but its own. */
+/** Allows nothing from other servers, no frames around the page, and only its own script and style. */
 export const CONTENT_SECURITY_POLICY = [
   "default-src 'none'",
   `script-src '${hashOf(SCRIPT)}'`,

@@ -16,7 +16,7 @@ const MAX_LIVE = 8;
 const MAX_EXPORTS = 2;
 
 const PERIOD_MS = 2_000;
-/** A live page pauses at least this many times as long as its rendering took: with thousands of Services, seconds. */
+/** A live page pauses at least this many times the duration of its rendering: with thousands of Services, seconds. */
 const REST = 20;
 
 const HEADERS = {
@@ -67,7 +67,7 @@ export function statusRoutes(view: View, clock: Clock): readonly (readonly [path
    */
   async function* live(query: PageQuery, signal: AbortSignal): AsyncGenerator<string> {
     const sent = new Map<string, string>();
-    // A client that was cut off waits this long before it comes again.
+    // Milliseconds until a client that was cut off reconnects.
     yield 'retry: 3000\n\n';
     while (!signal.aborted) {
       const beganMs = clock.now();
@@ -75,7 +75,7 @@ export function statusRoutes(view: View, clock: Clock): readonly (readonly [path
       if (rendered === undefined) return;
       const changed = Object.entries(rendered.parts).filter(([id, { text }]) => sent.get(id) !== text);
       for (const [id, { text }] of changed) sent.set(id, text);
-      // Also when nothing has changed: writing finds out that a client has gone without a word.
+      // Sent also without changes, because a write reveals a client that is gone.
       yield `data: ${JSON.stringify(Object.fromEntries(changed.map(([id, { text }]) => [id, text])))}\n\n`;
       await sleep(Math.max(PERIOD_MS, REST * (clock.now() - beganMs)), clock, signal);
     }

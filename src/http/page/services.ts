@@ -17,7 +17,7 @@ export interface Selection {
   readonly states: Readonly<Record<ServiceState, number>>;
   /** How many match, on all pages together. */
   readonly matching: number;
-  /** From 1; the last one when there are fewer than wanted. */
+  /** From 1, at most {@link Selection.pages}. */
   readonly page: number;
   readonly pages: number;
 }
@@ -68,8 +68,7 @@ function number(
 }
 
 /**
- * Looks at every Service, a slice of the event loop at a time. Only rows that are open get their endpoints; the others
- * are taken in summary.
+ * Reads every Service, in slices of the event loop. Only open rows get their endpoints; the others are summaries.
  */
 export async function select(view: View, query: PageQuery, clock: Clock): Promise<Selection> {
   const matches: (Pick<ServiceView, 'name' | 'family'> & { readonly key: number })[] = [];

@@ -3,12 +3,11 @@ import type { Log, LogFields } from '../../util/log.ts';
 /** `warn`: the proxy runs, but not as well as it could. `fail`: it does not start, or Services are not served. */
 export type Level = 'ok' | 'warn' | 'fail';
 
-/** One thing that was looked at. */
 export interface Finding {
   readonly level: Level;
   /** A clause or a sentence without its full stop. */
   readonly found: string;
-  /** What to do about it. Absent only where nothing is to be done. */
+  /** What to do about it. Absent when nothing has to be done. */
   readonly advice?: string;
 }
 
@@ -29,12 +28,11 @@ export function counted(count: number, what: string): string {
   return `${count} ${what}${count === 1 ? '' : 's'}`;
 }
 
-/** Keeps what a run would log as errors and warnings, so that a check can use the code that a run uses. */
+/** Turns the errors and warnings that the proxy's own code logs into findings. */
 export class FindingsLog implements Log {
   readonly #advice: string;
   readonly #findings: Finding[] = [];
 
-  /** `advice`: what to do about each of these lines. */
   constructor(advice: string) {
     this.#advice = advice;
   }

@@ -6,7 +6,7 @@ import { isOurs } from '../../rules/chains.ts';
 import { type Finding, FindingsLog, ok, warn } from './finding.ts';
 import { nft } from './iptables.ts';
 
-/** A chain for packets that come in, which the proxy does not write to. */
+/** A chain for incoming packets that the proxy does not write to. */
 interface ForeignChain {
   readonly name: string;
   /** What `iptables -S INPUT` or `nft list chain` prints. */
@@ -18,7 +18,7 @@ interface ForeignChain {
 /**
  * Whether a firewall drops packets that the proxy's rules accept: the other flavour of iptables, or a table of nft's
  * own. (In its own flavour, the proxy's accepting rules come first.) Only a chain that accepts no client at all is
- * reported, for nobody knows here which rules are about clients of Services.
+ * reported, because the check does not know which rules are for clients of Services.
  */
 export async function checkFirewall(
   exec: Exec,
@@ -49,7 +49,6 @@ async function inputChains(exec: Exec, own: Tools | undefined, families: readonl
   return chains;
 }
 
-/** Base chains, without those of iptables-nft. */
 async function nftChains(exec: Exec): Promise<ForeignChain[]> {
   const names = nftInputChains(await nft(exec, 'list', 'chains'));
   return await Promise.all(
@@ -74,7 +73,7 @@ function nftInputChains(list: string): readonly string[] {
 
 const DROPS_THE_REST = /^-P INPUT DROP$|^-A INPUT -j (?:DROP|REJECT)\b|\bpolicy drop;|^(?:drop|reject)\b/;
 const MAY_ACCEPT = /\b(?:accept|jump|goto|vmap)\b|-[jg] (?!DROP|REJECT|RETURN|LOG)/;
-/** Of loopback, of known connections, of ICMP and of single ports; and the policy of an nft chain. */
+/** Rules for loopback, known connections, ICMP and single ports, and the policy of an nft chain. */
 const NOT_FOR_CLIENTS = [
   /^type |^iif(?:name)? "?lo"?|^ct state|^(?:tcp|udp) dport [^-]*$|^(?:ip6?|meta) \S+ (?:icmp|ipv6-icmp)|^icmp/,
   / -i lo | --(?:ct)?state (?!\S*(?:NEW|DNAT))| --dports? [^ :]+ | -p (?:ipv6-)?icmp/,

@@ -17,10 +17,10 @@ import { messageOf } from '../../util/text.ts';
 import { counted, type Finding, FindingsLog, fail, ok, warn } from './finding.ts';
 import type { Machine } from './machine.ts';
 
-/** Unless the environment names another one (xtables' own `XTABLES_LOCKFILE`). */
+/** The default of xtables' `XTABLES_LOCKFILE`. */
 const LOCK = '/run/xtables.lock';
 
-/** The tools that a run would use, and whether they are the right ones. */
+/** Finds the iptables tools of a run, and checks that they are the right ones. */
 export async function checkTools(
   machine: Pick<Machine, 'exec' | 'read' | 'isWritable'>,
   mode: Flavour | 'auto',
@@ -95,7 +95,7 @@ function withoutRules(family: IpFamily, err: string): Finding {
   return fail(found, `a module may be missing (modprobe ${prefix}table_nat ${prefix}table_filter)`);
 }
 
-/** Another proxy on this node, and what one has left behind. */
+/** Finds other proxies on this node, and what they have left behind. */
 export async function checkLeftovers(machine: Machine, tools: Tools | undefined): Promise<readonly Finding[]> {
   const serving = await machine.servingProxy();
   const who = serving?.pid === undefined ? 'in another container' : `process ${serving.pid}`;
@@ -117,7 +117,7 @@ export async function checkLeftovers(machine: Machine, tools: Tools | undefined)
   return findings.length === 0 ? [ok('no other proxy runs here or has left anything')] : findings;
 }
 
-/** By flavour, so that a hundred chains are one line. `own`: the flavour that a run would use. */
+/** One finding for all chains of a flavour. `own`: the flavour of a run. */
 async function leftRules(exec: Exec, own: Flavour | undefined): Promise<readonly Finding[]> {
   const findings: Finding[] = [];
   const cleanup = 'kube-userspace-proxy --cleanup, before the proxy starts';
@@ -182,7 +182,7 @@ function leftByNftables(list: string): readonly Finding[] {
   );
 }
 
-/** Its output; empty where it fails or is not installed. */
+/** The output of nft; empty when it fails or is not installed. */
 export async function nft(exec: Exec, ...args: readonly string[]): Promise<string> {
   const ended = await exec({ program: 'nft', args });
   return ended.outcome === 'exited' ? ended.stdout : '';

@@ -12,14 +12,14 @@ import type { Rule } from '../../rules/rule.ts';
 import { RuleSet, treesOf } from '../../rules/rule-set.ts';
 import { type Finding, fail, ok, warn } from './finding.ts';
 
-/** What a kernel said to restore text. `unknown`: it could not be asked without changing the rules of this machine. */
+/** The kernel's answer to restore text. `unknown`: no way to ask it leaves this machine's rules alone. */
 export type Offer =
   | { readonly outcome: 'accepted' }
   | { readonly outcome: 'refused' | 'unknown'; readonly err: string };
 
-export type OfferRules = (family: IpFamily, text: string) => Promise<Offer>;
+type OfferRules = (family: IpFamily, text: string) => Promise<Offer>;
 
-/** The first that works; the second is for a process that is no administrator of the machine. */
+/** Tried in order. The second way works without administrator rights. */
 const WAYS = [['--net'], ['--user', '--map-root-user', '--net']] as const;
 
 /**
@@ -45,7 +45,7 @@ export function offerInEmptyNamespace(exec: Exec, { infix }: Tools): OfferRules 
   };
 }
 
-/** `undefined` when iptables itself was run to its end. */
+/** `undefined` when iptables itself was run. */
 function whyNotRun(result: ExecResult): string | undefined {
   if (result.outcome === 'exited') return result.stderr.startsWith('unshare: ') ? result.stderr.trim() : undefined;
   return result.outcome === 'missing' ? 'there is no program unshare' : failureOf('unshare', result)?.message;
@@ -54,7 +54,7 @@ function whyNotRun(result: ExecResult): string | undefined {
 /** Parts of rules that have no module of their own. */
 const BUILT_IN: readonly string[] = ['tcp', 'udp', 'ACCEPT', 'DROP', 'RETURN'];
 
-/** Whether the kernel has every match and target that rules of Services consist of. */
+/** Whether the kernel has every match and target of the rules of Services. */
 export async function checkKernelRules(offer: OfferRules, families: readonly IpFamily[]): Promise<readonly Finding[]> {
   const findings: Finding[] = [];
   for (const family of families) {

@@ -51,7 +51,7 @@ export function checkPrivileges(
 /** With fewer, Services and connections to a busy endpoint run out of ports. */
 const FEW_PORTS = 10_000;
 
-/** The kernel keeps the port of a connection that has ended for this time, unless it may be used again. */
+/** How long the kernel keeps the port of a closed connection, unless it may reuse it. */
 const TIME_WAIT_S = 60;
 
 const FORWARDING: Readonly<Record<IpFamily, string>> = {
@@ -114,10 +114,10 @@ function strictPaths(machine: Files): readonly Finding[] {
 }
 
 const MIB = 1 << 20;
-/** Of a proxy with some hundred Services; 10,000 take 210 MB (docs/performance.md). */
+/** Enough for a few hundred Services; 10,000 take 210 MB (docs/performance.md). */
 const NEEDED_MIB = 256;
 
-/** Beside what UDP flows may take: two for each TCP connection, one for each Service port. */
+/** Besides those of UDP flows: two for each TCP connection, one for each Service port. */
 const SPARE_DESCRIPTORS = 4_096;
 
 const CROWDED = 0.9;

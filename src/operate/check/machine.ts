@@ -10,10 +10,9 @@ import type { Endpoint } from '../../model/endpoint.ts';
 import type { ProxiedProtocol } from '../../model/service-port.ts';
 import type { Clock } from '../../util/clock.ts';
 
-/** A process of this machine, as far as /proc shows it. */
-export interface HostProcess {
+interface HostProcess {
   readonly pid: number;
-  /** Of its executable, or where that may not be seen, as `ps` shows it. */
+  /** The name of its executable, or its name in `ps` when the executable is not readable. */
   readonly name: string;
 }
 
@@ -23,7 +22,7 @@ export type SocketPort = `${number}/${ProxiedProtocol}`;
 /** All that the checks see of this machine. */
 export type Machine = ReturnType<typeof thisMachine>;
 
-/** `undefined` also for a file that holds no whole number, such as `max` in cgroups. */
+/** `undefined` also when the file has no whole number, such as `max` in cgroups. */
 export function numberIn({ read }: Pick<Machine, 'read'>, path: string): number | undefined {
   const text = read(path)?.trim() ?? '';
   return /^-?\d+$/.test(text) ? Number(text) : undefined;
@@ -60,7 +59,7 @@ function interfaces(): readonly string[] {
   return [...Object.keys(networkInterfaces()), ...[...table.matchAll(/^\s*([^\s:]+):/gm)].map(([, name = '']) => name)];
 }
 
-/** Other processes that can be seen and share our network. */
+/** Other visible processes in our network namespace. */
 function neighbours(): readonly HostProcess[] {
   const ours = linkOf('/proc/self/ns/net');
   return pids().flatMap((pid) => {

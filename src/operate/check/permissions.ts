@@ -12,7 +12,7 @@ export const UNWELL = 'check that the API server is healthy';
 const OTHER_NAME = 'give its name to --hostname-override, or wait until the kubelet has registered it';
 const ROLE = 'bind the ClusterRole system:node-proxier to the user of these credentials';
 
-/** What a `SelfSubjectAccessReview` asks for. `without`: what is missing without this right; absent: everything. */
+/** `without`: what the proxy lacks without this right. Absent: it cannot serve. */
 interface Right {
   readonly verbs: readonly string[];
   readonly group: string;
@@ -48,7 +48,7 @@ export async function checkPermissions(api: Api, nodeName: string): Promise<read
     subject = `the Node ${nodeName}`;
     await api.get(`/api/v1/nodes/${encodeURIComponent(nodeName)}`);
   } catch (error) {
-    // The next question would get no better answer.
+    // The next request would fail as well.
     findings.push(failure(subject, error));
   }
   if (findings.length > 0) return findings;

@@ -32,7 +32,7 @@ export async function checkListenAddresses(machine: Machine, config: Servers): P
   return findings;
 }
 
-/** A share of the range that others may take without a warning. */
+/** When others have more than this share of the range, there is a warning. */
 const NEARLY_ALL = 0.9;
 
 /** Whether there are enough local ports for Services, and whether others use the same. */
@@ -48,7 +48,7 @@ export async function checkLocalPorts(
   const { first, last } = chosen ?? kernel.range;
   const what = `local ports ${first}-${last} (${chosen ? '--proxy-port-range' : 'net.ipv4.ip_local_port_range'})`;
   const findings: Finding[] = [];
-  // A proxy that runs here holds the very ports that are counted.
+  // A running proxy itself holds ports of this range.
   if ((await machine.servingProxy()) === undefined) {
     const reserved = chosen === undefined ? kernel.reserved : new Set<number>();
     const taken = machine.listeners();
@@ -82,7 +82,7 @@ export async function checkLocalPorts(
   return findings.length > 0 ? findings : [ok(`${what}; a proxy that runs here has its own`)];
 }
 
-/** `40000-40010`; `undefined` without a common port, `except` for some. */
+/** `40000-40010`. `undefined` when the ranges have no port in common outside of `except`. */
 function overlap(a: PortRange, b: PortRange, except: ReadonlySet<number> = new Set()): string | undefined {
   const [first, last] = [Math.max(a.first, b.first), Math.min(a.last, b.last)];
   for (let port = first; port <= last; port++) if (!except.has(port)) return `${first}-${last}`;
@@ -102,8 +102,8 @@ interface Claim {
   readonly isOfProxy?: true;
 }
 
-/** Of this node: all addresses, and the ones that serve NodePorts. */
-export interface NodeAddresses {
+/** All addresses of this node, and those that serve NodePorts. */
+interface NodeAddresses {
   readonly all: readonly Address[];
   readonly nodePorts: readonly Address[];
 }
@@ -121,7 +121,7 @@ export async function checkNodePorts(
   const isServed = (await machine.servingProxy()) !== undefined;
   const claims = services.flatMap((service) => [...claimsOf(service, node)]);
   const clashes = claims.filter(({ addresses, port, protocol, isOfProxy }) => {
-    // There may be thousands of Services and addresses, but few ports at which a program listens.
+    // The cheap test first: thousands of Services and addresses, but few listeners.
     if (!listeners.has(`${port}/${protocol}`) || (isOfProxy && isServed)) return false;
     return addresses.some((address) => machine.isListening(address, port, protocol));
   });

@@ -4,7 +4,7 @@ import { withDeadline } from '../../util/wait.ts';
 import { counted, type Finding, fail, type Level } from './finding.ts';
 
 export interface Check {
-  /** One or two words: what is looked at. */
+  /** One or two words. */
   readonly name: string;
   readonly run: () => readonly Finding[] | Promise<readonly Finding[]>;
 }

@@ -24,11 +24,11 @@ export interface KnownServices {
 /** A file that changes all the time delays the first reading by five seconds. */
 const MANIFESTS_MS = 10_000;
 
-/** For one request to the API server, credentials from an exec plugin included. */
+/** For one request to the API server, the time of an exec plugin included. */
 export const REQUEST_MS = 5_000;
 
 const PAGE_SIZE = 500;
-/** Against a server that always says that there is more. */
+/** Against a server whose list never ends. */
 const MAX_PAGES = 200;
 /** No further page is requested after this time. */
 const SERVICES_MS = 5_000;
@@ -44,7 +44,7 @@ export function sourceChecks(
     return [{ name: 'manifests', run: () => checkManifests(source.paths, known, clock) }];
   }
   let api: Api | undefined;
-  /** Nothing when an earlier check has failed: its reason would only come again. */
+  /** Runs nothing after a failure, because the same reason would be reported again. */
   const whileUsable = (run: (api: Api) => Promise<readonly Finding[]>) => async () => {
     if (api === undefined) return [];
     const findings = await run(api);
@@ -73,7 +73,6 @@ export function sourceChecks(
   ];
 }
 
-/** Reads them as a run would. */
 async function checkManifests(
   paths: readonly string[],
   known: KnownServices,
@@ -104,7 +103,7 @@ function sizeOf(services: readonly Service[]): string {
   return `${counted(services.length, 'Service')} with ${counted(ports, 'port')}`;
 }
 
-/** `api` only if further requests will be answered. */
+/** `api` is absent when further requests would fail. */
 async function checkApiServer(
   source: KubernetesConfig,
   clock: Clock,
@@ -153,7 +152,7 @@ async function checkVersion(api: Api, host: string, origin: string): Promise<Fin
   }
 }
 
-/** By what the client says, the first that matches. */
+/** Advice by the message of the client. The first match counts. */
 const ADVICE: readonly (readonly [RegExp, string])[] = [
   [/ECONNREFUSED/, 'start the API server, or correct its address'],
   [/ENOTFOUND|EAI_AGAIN/, 'check its name and /etc/resolv.conf, or name it by its address'],
@@ -165,7 +164,7 @@ const ADVICE: readonly (readonly [RegExp, string])[] = [
   [/./, 'check that its port, http:// or https://, and HTTPS_PROXY are right'],
 ];
 
-/** The Services of a cluster, page by page, read and judged by the code that a run uses. */
+/** Reads the Services of a cluster page by page, and validates them with the code of a run. */
 export async function listServices(
   api: Pick<Api, 'get'>,
   clock: Clock,
@@ -199,7 +198,7 @@ export async function listServices(
     const found = `${size}, but not all of them: ${messageOf(failure)}`;
     summary = warn(found, `the checks of ports know only these; ${UNWELL}`);
   }
-  // Who may write a Service must not be able to make the whole check fail.
+  // A user with an invalid Service must not make the whole check fail.
   const invalid = log.findings.map((finding): Finding => ({ ...finding, level: 'warn' }));
   if (invalid.length <= SHOWN) return { services, findings: [summary, ...invalid] };
   const more = warn(

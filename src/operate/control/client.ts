@@ -12,17 +12,17 @@ import {
 
 /* The client's side of the control socket, for subcommands. */
 
-/** One Service with every endpoint that a cluster can give it is a few megabytes. */
+/** A Service with as many endpoints as possible is a few megabytes. */
 const MAX_PIECE_BYTES = 64 * 1024 * 1024;
 /** Longer than the server waits for iptables, which `explain` runs. */
 const SILENCE_MS = 45_000;
 
-/** The running program's error, or why it could not be asked: a sentence for people. */
+/** An error of the running program, or the reason why it cannot be reached: a sentence for people. */
 export class ControlError extends Error {
   override readonly name = 'ControlError';
 }
 
-/** Connects when something is asked, once for each question. */
+/** Opens a connection for each question. */
 export function connectControl(path: string, clock: Clock): Control {
   return { ask: (command, params) => ask(path, clock, command, params) };
 }
@@ -53,7 +53,7 @@ async function* ask<C extends CommandName>(
   }
 }
 
-/** Throws when nothing comes for too long. Time in which the consumer does not read does not count. */
+/** Throws when the server is silent for too long, not counting time in which the consumer does not read. */
 async function* chunksOf(socket: Socket, clock: Clock): AsyncGenerator<Buffer> {
   const chunks: AsyncIterator<Buffer> = socket[Symbol.asyncIterator]();
   const silence = `the proxy has said nothing for ${SILENCE_MS / 1_000} s: is it stopped, or the machine short of CPU?`;

@@ -18,14 +18,14 @@ export interface EndpointUser {
 
 export interface EndpointUsers {
   readonly users: readonly EndpointUser[];
-  /** Every connection on the node was looked at: not to be done too often. */
+  /** All connections on the node were read, which is slow. */
   readonly isListed: boolean;
 }
 
 /**
- * Counts the connections to an endpoint. The counters of its Services are read first, which is quick. They have nothing
- * for an endpoint that has left its Service, and begin anew when it comes back; so when they come to nothing, the
- * connections themselves are looked through, unless the endpoint still gets new ones.
+ * Counts the connections to an endpoint. It reads the counters of the Services first, which is quick. They lack
+ * endpoints that have left their Service, and restart from zero when those come back. So when they are all zero, the
+ * connections themselves are counted, unless the endpoint still gets new ones.
  */
 export async function endpointUsers(endpoint: Endpoint, view: View, clock: Clock): Promise<EndpointUsers> {
   const users = new Map<ServicePortName, EndpointUser>();

@@ -5,26 +5,26 @@ import { Field, FieldError, show } from '../../util/untrusted.ts';
 import type { EndpointUsers } from './endpoint-users.ts';
 
 /*
- * What subcommands and the running program say to each other on the control socket. One request per connection, as one
- * line of JSON; then a line for each piece of the answer, then `end` or `error`.
+ * The protocol between subcommands and the running program. A connection has one request, which is a line of JSON. The
+ * answer is a line for each piece, then `end` or `error`.
  */
 
-/** Goes up when a client of the version before would misread an answer. */
+/** Increases when a client of the previous version would misread an answer. */
 export const PROTOCOL_VERSION = 1;
 
 /**
- * How long the server waits for the client to read. The server makes nothing more for a client that does not read, and
- * has room for few clients: one that is stopped or hangs would keep its place for ever.
+ * How long the server waits for the client to read. It has few connections, and a stopped client must not keep one for
+ * ever.
  */
 export const READ_TIMEOUT_MS = 30_000;
 
-/** What can be asked, and what each piece of the answer is. */
+/** The parameters of each command, and the pieces of its answer. */
 export interface Commands {
   readonly node: { readonly params: Nothing; readonly piece: NodeView };
   readonly services: { readonly params: ServiceFilter; readonly piece: readonly ServiceView[] };
   readonly connections: { readonly params: ServiceFilter; readonly piece: readonly ConnectionView[] };
   readonly explain: { readonly params: Question; readonly piece: Explanation };
-  /** The answer is how things were just before. `isAgain` drains nothing, and only asks. */
+  /** The answer is the state before the drain. `isAgain` only asks, and drains nothing. */
   readonly drain: {
     readonly params: { readonly endpoint: Endpoint; readonly isAgain?: boolean };
     readonly piece: EndpointUsers;
@@ -49,7 +49,7 @@ export type Answer<C extends CommandName> =
   /** A sentence for people. */
   | { readonly error: string };
 
-/** The client's side: asks the running program. Rejects with a sentence for the user. */
+/** The client's side. Rejects with a sentence for the user. */
 export interface Control {
   ask<C extends CommandName>(command: C, params: Commands[C]['params']): AsyncIterable<Commands[C]['piece']>;
 }
@@ -63,7 +63,7 @@ const MAX_VERBOSITY = 10;
 /** Longer than any name in Kubernetes. */
 const MAX_NAME = 253;
 
-/** Trusts nothing; what it does not know is not in the result. Throws {@link RequestError}. */
+/** Validates a request and drops unknown fields. Throws {@link RequestError}. */
 export function decodeRequest(line: string): Request {
   try {
     const request = Field.root(parsed(line));

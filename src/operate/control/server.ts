@@ -14,9 +14,9 @@ import { listenAt, type SocketFile } from './socket-file.ts';
 
 /* The server's side of the control socket: the running program answers operators. */
 
-export interface ControlServerOptions {
+interface ControlServerOptions {
   readonly path: string;
-  /** Requests wait for it, as the answers would not be true before. Never rejects. */
+  /** Requests wait for it, because earlier answers would be wrong. Never rejects. */
   readonly known?: Promise<void>;
   readonly view: View;
   readonly operations: Operations;
@@ -24,7 +24,7 @@ export interface ControlServerOptions {
   readonly clock: Clock;
 }
 
-/** People and their dashboards; further ones are closed at once. */
+/** Further connections are closed at once. */
 export const MAX_CONNECTIONS = 16;
 export const RETRY_MS = 5_000;
 export const MAX_REQUEST_BYTES = 64 * 1024;
@@ -35,7 +35,7 @@ export class ControlServer {
   readonly #options: ControlServerOptions;
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
-  /** Answers being made, also for clients that have left. */
+  /** Answers under way, also of clients that have left. */
   #underWay = 0;
   #attempt: Promise<void> | undefined;
   #file: SocketFile | undefined;
@@ -59,7 +59,7 @@ export class ControlServer {
     this.#attempt = this.#listen();
   }
 
-  /** Stops listening, cuts answers off, gives up retrying. Resolves when a successor can have the path. */
+  /** Stops listening and retrying, and cuts answers off. Resolves when a successor can use the path. */
   async close(): Promise<void> {
     this.#closed = true;
     this.#retry?.cancel();
@@ -124,14 +124,14 @@ export class ControlServer {
       await this.#write(socket, `${JSON.stringify({ error: messageOf(error) })}\n`);
     } finally {
       if (!socket.destroyed) {
-        // The client may take its time to read the rest, but not for ever.
+        // The client has limited time to read the rest.
         const timeout = clock.after(READ_TIMEOUT_MS, () => socket.destroy());
         socket.on('close', () => timeout.cancel()).destroySoon();
       }
     }
   }
 
-  /** Does what a request asks for, and gives the pieces of the answer, each as JSON. */
+  /** Executes a request, and yields each piece of the answer as JSON. */
   async *#answer(request: Request): AsyncGenerator<string> {
     const { view, operations, log, clock } = this.#options;
     switch (request.command) {
@@ -180,7 +180,7 @@ export class ControlServer {
     }
   }
 
-  /** Resolves when the client has read enough to be given more: with `false` when the connection is closed. */
+  /** Resolves when the client has read enough, or with `false` when the connection is closed. */
   #write(socket: Socket, text: string): boolean | Promise<boolean> {
     if (socket.destroyed) return false;
     if (socket.write(text)) return true;

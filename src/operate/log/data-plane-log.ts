@@ -37,9 +37,9 @@ export interface DialError {
 }
 
 /**
- * Warns of what goes wrong on the data path, with the cause and what to check. Per Service port and reason, it logs the
- * first event at once, then one line with a count for every ten seconds that had more. It forgets a subject after ten
- * quiet seconds, so memory follows what goes wrong now. It also remembers the last failed dial of each endpoint.
+ * Warns of problems on the data path, with the cause and advice. Per Service port and reason, it logs the first event
+ * at once, then at most one line with a count in ten seconds. It forgets a subject after ten quiet seconds, to bound
+ * memory. It also remembers the last failed dial of each endpoint.
  */
 export class DataPlaneLog implements DataPlaneObserver {
   readonly #log: Log;
@@ -113,7 +113,6 @@ export class DataPlaneLog implements DataPlaneObserver {
     this.#subjects.set(key, { timer, suppressed: 0, latest });
   }
 
-  /** Whether there was anything to log. */
   #logSuppressed(key: string, { suppressed, latest }: Subject): boolean {
     if (suppressed === 0) return false;
     const [message = ''] = key.split('\n');

@@ -50,7 +50,7 @@ const LEVELS = Object.fromEntries(
   ['error', 'warn', ...Array.from({ length: MAX_VERBOSITY + 1 }, (_, v) => levelOf(v))].map((name, at) => [name, at]),
 );
 
-/** Enough for an operator who comes an hour after a bad night, and little memory. */
+/** Enough for an operator who looks an hour later, in little memory. */
 const MAX_EVENTS = 300;
 /** Longer texts are cut in an event; the log has them in full. */
 const MAX_EVENT_TEXT = 500;
@@ -126,7 +126,7 @@ export function createLog({ verbosity, format, output, clock }: LogOptions): Pro
       return droppedLines;
     },
     flush: async () => {
-      // winston happens to pass lines on before `log` returns, but does not promise it.
+      // winston does not promise to pass lines on before `log` returns.
       if (unwritten > 0) await once(written, 'idle');
     },
   };

@@ -21,14 +21,14 @@ export interface StartProgress {
 const FIRST_MS = 300;
 const REDRAW_MS = 100;
 
-export interface ShownStart {
+interface ShownStart {
   readonly line: Pick<StatusLine, 'isTTY' | 'show' | 'clear' | 'write'>;
   /** `--log-format`: nothing is drawn between JSON lines. */
   readonly format: 'auto' | 'text' | 'json';
   readonly env: NodeJS.ProcessEnv;
   readonly clock: Clock;
   readonly progress: () => StartProgress;
-  /** Ends it, if the first sync has not. */
+  /** Ends the progress early. */
   readonly signal: AbortSignal;
 }
 

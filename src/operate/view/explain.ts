@@ -30,7 +30,7 @@ export interface ExplainSources {
 }
 
 /** What this program knows of the Service ports of one address family. */
-export interface ExplainedFamily {
+interface ExplainedFamily {
   readonly family: IpFamily;
   readonly tracker: Pick<ServiceTracker, 'candidates' | 'claimants' | 'withEndpoint'>;
   readonly listeners: {
@@ -44,8 +44,8 @@ export interface ExplainedFamily {
 type Machine = typeof machine;
 
 /**
- * See `View.explain`. The rules in the kernel decide; what this program knows is shown beside them, so that a
- * difference between the two is visible. Rejects with a sentence when iptables cannot be asked.
+ * See `View.explain`. The rules in the kernel decide. The answer also has what this program knows, so that a difference
+ * is visible. Rejects with a sentence when iptables fails.
  */
 export function createExplain(sources: ExplainSources): (question: Question) => Promise<Explanation> {
   // One at a time: each asks iptables many times, and rule sync waits for iptables, too.
@@ -139,7 +139,6 @@ interface Conclusion {
   readonly isTaken: boolean;
   /** A sentence without its end. */
   readonly text: string;
-  /** The Service port that it is about. */
   readonly name?: ServicePortName | undefined;
   readonly set: EndpointSetName;
 }
@@ -215,7 +214,7 @@ function outOfRange({ question, packet }: Facts, { servicePort }: CarriedPort): 
   return notTaken(`${name} drops it: ${packet.source} is not in its load balancer source ranges`, name);
 }
 
-/** The rules turn clients of an endpoint set away for want of endpoints. */
+/** The rules refuse or drop it, as an endpoint set is empty. */
 function turnedAway(
   { tracker }: Facts,
   { servicePort, listeners }: CarriedPort,
@@ -245,7 +244,7 @@ function turnedAway(
   return notTaken(`${turnsAway}: none of its ${candidates.length} endpoints may serve: ${reasons}`, name, set);
 }
 
-/** No rule of nat decides anything about it. */
+/** No rule of nat decides. */
 async function untouched(facts: Facts): Promise<Conclusion> {
   const { question, packet, path, listeners, tracker, machine } = facts;
   const { address, port, protocol } = question;

@@ -27,7 +27,7 @@ export function addRates(a: Rates, b: Rates): Rates {
   };
 }
 
-/** Something that clients of a listener may suffer from, and the counters that show it. */
+/** A problem of the clients of a listener, and its counters. */
 export interface Trouble {
   readonly counters: readonly Counter[];
   /** A clause for operators. */
@@ -60,15 +60,15 @@ const NOTHING: Readonly<Counters> = noCounters();
 const NEVER = TROUBLES.map(() => Number.NEGATIVE_INFINITY);
 const MAX_SAMPLES = HISTORY_MS / SAMPLE_MS;
 
-export interface TrafficSamplerOptions {
+interface TrafficSamplerOptions {
   readonly clock: Clock;
   readonly dataPlane: Pick<DataPlane, 'stats'>;
-  /** Called when a sample begins, for what else is measured over the same periods. */
+  /** Called when a sample begins, for other measurements over the same period. */
   readonly onSample: () => void;
   readonly log: Pick<Log, 'error'>;
 }
 
-/** One listener at the last look. */
+/** The last sample of one listener. */
 interface Seen {
   readonly atMs: number;
   readonly counters: Readonly<Counters>;
@@ -78,9 +78,9 @@ interface Seen {
 }
 
 /**
- * Reads every listener's counters every few seconds, in slices of the event loop. What a listener has counted when
- * sampling starts belongs to no period: a predecessor may have counted it. A listener that comes later counts from
- * zero, as does one whose counters have fallen, because it was closed and opened again.
+ * Reads every listener's counters every few seconds, in slices of the event loop. Counts from before the start belong
+ * to no period: a predecessor may have made them. A later listener counts from zero, as does one whose counters have
+ * fallen, because it was closed and opened again.
  */
 export class TrafficSampler {
   readonly #options: TrafficSamplerOptions;
@@ -151,7 +151,7 @@ export class TrafficSampler {
     onSample();
     const seen = new Map<ListenerId, Seen>();
     const totals = noCounters();
-    const rates = { ...NO_RATES };
+    let rates = NO_RATES;
     const stats = dataPlane.stats()[Symbol.iterator]();
     await inSlices(clock, () => {
       const next = stats.next();
@@ -160,10 +160,7 @@ export class TrafficSampler {
       const look = this.#look(this.#seen.get(id), counters);
       seen.set(id, look);
       addTo(totals, counters);
-      rates.connections += look.rates.connections;
-      rates.receivedBytes += look.rates.receivedBytes;
-      rates.sentBytes += look.rates.sentBytes;
-      rates.failures += look.rates.failures;
+      rates = addRates(rates, look.rates);
       return true;
     });
     this.#beganMs = beganMs;

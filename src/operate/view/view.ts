@@ -31,7 +31,7 @@ import { addRates, addTo, NO_RATES, noCounters, TROUBLES, type TrafficSampler } 
 /* What operators see, read from the running program: the implementation of model/view.ts. */
 
 /** What one address family carries. */
-export interface CarriedPorts {
+interface CarriedPorts {
   readonly family: IpFamily;
   names(): Iterable<ServicePortName>;
   carried(name: ServicePortName): CarriedPort | undefined;
@@ -50,7 +50,7 @@ export interface ViewSources {
   readonly explain: (question: Question) => Promise<Explanation>;
 }
 
-/** Listeners, each of which may have a hundred endpoints with counters. */
+/** Idle listeners looked at in one turn: each may have a hundred endpoints with counters. */
 const IDLE_AT_ONCE = 16;
 
 export class RunningView implements View {
@@ -140,10 +140,10 @@ export class RunningView implements View {
       const { name, protocol, port, clusterIPs } = servicePort;
       const virtual = { address: clusterIPs[0] as Address, port };
       for (const { id } of listeners) {
-        // Most have none, and asking a worker takes longer than reading a number.
+        // Most have no connections, and a counter is quicker than a question to a worker.
         if ((dataPlane.statsOf(id)?.counters.active ?? 0) === 0) {
           idle++;
-          // An empty piece lets the consumer give way to other work among thousands of idle listeners.
+          // At an empty piece, the consumer can give way to other work.
           if (idle % IDLE_AT_ONCE === 0) yield [];
           continue;
         }
@@ -219,8 +219,8 @@ const MAX_CHARACTERS = 64 * 1024;
 const SLICE_MS = 2;
 
 /**
- * Rows as text, some at a time, made as they are asked for. Ten thousand Services with all their endpoints are many
- * megabytes; making that text at once would hold up this thread for too long. Give way to it between two pieces.
+ * Makes rows as text, piece by piece, when the consumer reads them. Ten thousand Services with all their endpoints are
+ * many megabytes, too much for one turn of the event loop. The consumer gives way to other work between two pieces.
  */
 export function* inPieces<Row>(
   rows: Iterable<Row>,

@@ -51,7 +51,7 @@ describe('something between the proxy and the API server answers nonsense', () =
     assert.deepEqual(failures, {});
     assert.deepEqual(Object.keys(names).sort(), [...ALL]);
     assert.ok(proxy?.running);
-    await cluster.environment.stopProxy(proxy);
+    await cluster.environment.stopProxies();
   });
 
   after(() => cluster.remove());

@@ -1,4 +1,5 @@
 import { join } from 'node:path';
+import { after, afterEach, before } from 'node:test';
 import { Agent } from './agent.ts';
 import { FLAVOUR, Iptables } from './iptables.ts';
 import { Manifests, type ServiceOptions, serviceObjects } from './manifests.ts';
@@ -12,14 +13,9 @@ export const TCP = {
   echo: 8081,
   sink: 8082,
   source: 8083,
-  close: 8084,
-  reset: 8085,
-  stall: 8086,
-  mute: 8087,
   'early-end': 8088,
-  pairs: 8089,
 } as const;
-export const UDP = { 'udp-name': 8080, 'udp-echo': 8081, 'udp-slow': 8082 } as const;
+export const UDP = { 'udp-name': 8080, 'udp-echo': 8081 } as const;
 
 /** A port at which nothing listens in any pod. */
 export const NOBODY = 8099;
@@ -48,38 +44,58 @@ export interface ProxyOptions {
   readonly readyMs?: number;
 }
 
+/**
+ * An environment for the tests of a suite, from its first test to its last: with one proxy for all of them, started with
+ * these options, or `fresh`: each test starts its own, which ends with it.
+ */
+export function testEnvironment(proxies?: ProxyOptions | 'fresh'): Environment {
+  const environment = new Environment();
+  before(async () => {
+    await environment.build();
+    if (typeof proxies === 'object') await environment.startProxy(proxies);
+  });
+  if (proxies === 'fresh') afterEach(() => environment.stopProxies());
+  after(() => environment.remove());
+  return environment;
+}
+
 /** A node with pods around it, agents in all of them, and a place for manifests; one for each test file. */
 export class Environment {
-  readonly topology: Topology;
-  readonly node: Agent;
-  readonly pods: readonly [Agent, Agent, Agent];
-  readonly client: Agent;
-  readonly outside: Agent;
-  readonly iptables: Iptables;
-  readonly manifests: Manifests;
+  topology!: Topology;
+  node!: Agent;
+  pods!: readonly [Agent, Agent, Agent];
+  client!: Agent;
+  outside!: Agent;
+  iptables!: Iptables;
+  manifests!: Manifests;
+  /** The last one that was started. */
+  proxy!: ProxyProcess;
   readonly #proxies = new Set<ProxyProcess>();
   #lastNumber = 0;
 
-  private constructor(topology: Topology) {
-    const { node, pods, client, outside } = topology;
-    this.topology = topology;
+  /** Makes all of it; nothing is there before. */
+  async build(): Promise<void> {
+    this.topology = await Topology.create();
+    const { node, pods, client, outside } = this.topology;
     this.node = new Agent(node, 'node');
     this.pods = [new Agent(pods[0], 'pod-1'), new Agent(pods[1], 'pod-2'), new Agent(pods[2], 'pod-3')];
     this.client = new Agent(client, 'client');
     this.outside = new Agent(outside, 'outside');
     this.iptables = new Iptables(node);
     this.manifests = new Manifests(this.temporary('manifests'));
+    await Promise.all(this.pods.map(serveAll));
   }
 
   static async create(): Promise<Environment> {
-    const environment = new Environment(await Topology.create());
-    await Promise.all(environment.pods.map(serveAll));
+    const environment = new Environment();
+    await environment.build();
     return environment;
   }
 
   async remove(): Promise<void> {
     await Promise.all([...this.#proxies].map((proxy) => proxy.kill('SIGKILL')));
-    this.topology.remove();
+    // Undefined if it could not be made.
+    this.topology?.remove();
   }
 
   /** A path of this environment's own. */
@@ -124,6 +140,7 @@ export class Environment {
       },
     );
     this.#proxies.add(proxy);
+    this.proxy = proxy;
     try {
       await waitFor(
         'the proxy syncs for the first time',
@@ -140,10 +157,10 @@ export class Environment {
     return proxy;
   }
 
-  /** Stops the proxy and removes its rules, for the next one. */
-  async stopProxy(proxy: ProxyProcess | undefined): Promise<void> {
-    await proxy?.stop();
-    if (proxy !== undefined) this.#proxies.delete(proxy);
+  /** Stops every proxy and removes their rules, for the next one. */
+  async stopProxies(): Promise<void> {
+    for (const proxy of this.#proxies) await proxy.stop();
+    this.#proxies.clear();
     await this.iptables.flush();
     this.manifests.clear();
   }

@@ -32,6 +32,11 @@ export class Iptables {
       .map((line) => line.replace(/ \[\d+:\d+\]$/, ''));
   }
 
+  /** The lines of both tables that we use. */
+  async dump(): Promise<string[]> {
+    return [...(await this.save('nat')), ...(await this.save('filter'))];
+  }
+
   /** Those of a chain; where jumps to buckets stand in it, those of the buckets. */
   async rules(chain: string, table: 'nat' | 'filter' = 'nat'): Promise<string[]> {
     const rules = (await this.save(table)).filter((line) => line.startsWith('-A '));

@@ -61,7 +61,7 @@ describe('the one executable, on the smallest Debian with iptables', () => {
   });
 
   afterEach(async () => {
-    await environment.stopProxy(proxy);
+    await environment.stopProxies();
     proxy = undefined;
   });
 
@@ -124,7 +124,7 @@ describe('the one executable, on the smallest Debian with iptables', () => {
     copyFileSync(join(dirname(BUILT), 'koffi.node'), beside);
     const right = await start('fast');
     assert.equal(addonOf(right.pid), join(dirname(PROGRAM), 'koffi.node'));
-    await environment.stopProxy(right);
+    await environment.stopProxies();
     writeFileSync(beside, 'of another version');
     const wrong = await start('fast');
     assert.match(addonOf(wrong.pid) ?? '', /^\/var\/lib\//);

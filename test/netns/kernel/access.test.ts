@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
-import { after, before, describe, test } from 'node:test';
+import { before, describe, test } from 'node:test';
 import { Agent } from '../agent.ts';
-import { Environment, NOBODY, TCP, UDP } from '../harness.ts';
+import { NOBODY, TCP, testEnvironment, UDP } from '../harness.ts';
 import { FLAVOUR } from '../iptables.ts';
 import { BRIDGE_ADDRESS, NODE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
 import { PATIENCE_MS } from '../wait.ts';
@@ -48,11 +48,10 @@ const ROWS: readonly (readonly [place: Place, address: string, what: string, nod
 
 for (const bind of ['0.0.0.0', NODE_ADDRESS]) {
   describe(`reaching a Service through iptables-${FLAVOUR} rules, bound to ${bind}`, () => {
-    let environment: Environment;
+    const environment = testEnvironment();
     let places: Record<Place, Agent>;
 
     before(async () => {
-      environment = await Environment.create();
       const { node, outside } = environment.topology;
       places = {
         client: environment.client,
@@ -76,8 +75,6 @@ for (const bind of ['0.0.0.0', NODE_ADDRESS]) {
         endpoints: POD_ADDRESSES,
       });
     });
-
-    after(() => environment.remove());
 
     for (const [place, host, what, nodePort] of ROWS) {
       test(`${place} reaches ${what} over TCP and each backend gets an equal share`, async () => {

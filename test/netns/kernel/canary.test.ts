@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
-import { after, before, describe, test } from 'node:test';
-import { Environment, type Served, TCP } from '../harness.ts';
+import { before, describe, test } from 'node:test';
+import { type Served, TCP, testEnvironment } from '../harness.ts';
 import { FLAVOUR } from '../iptables.ts';
 import { NODE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
@@ -11,12 +11,11 @@ const RESTORED_WITHIN_MS = 30_000;
 const SERVICES = 200;
 
 describe(`rules that another program takes away from iptables-${FLAVOUR}, without a sync period to wait for`, () => {
-  let environment: Environment;
+  const environment = testEnvironment();
   let service: Served;
   let intact: readonly string[];
 
   before(async () => {
-    environment = await Environment.create();
     await environment.startProxy({ args: ['--iptables-sync-period', '1h'] });
     for (let number = 1; number <= SERVICES; number++) {
       environment.write({
@@ -42,11 +41,8 @@ describe(`rules that another program takes away from iptables-${FLAVOUR}, withou
     intact = await ours();
   });
 
-  after(() => environment.remove());
-
   async function ours(): Promise<string[]> {
-    const lines = [...(await environment.iptables.save('nat')), ...(await environment.iptables.save('filter'))];
-    return lines.filter((line) => line.includes('KUBE-'));
+    return (await environment.iptables.dump()).filter((line) => line.includes('KUBE-'));
   }
 
   const text = (lines: readonly string[]) => lines.toSorted().join('\n');

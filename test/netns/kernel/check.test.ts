@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict';
 import type { ChildProcess } from 'node:child_process';
 import { copyFileSync, readFileSync, rmSync } from 'node:fs';
-import { after, afterEach, before, describe, test } from 'node:test';
+import { describe, test } from 'node:test';
 import { createExec } from '../../../src/kernel/iptables/exec.ts';
 import { findTools } from '../../../src/kernel/iptables/flavour.ts';
 import { offerInEmptyNamespace, sampleRules } from '../../../src/operate/check/kernel-rules.ts';
 import { systemClock } from '../../../src/util/system-clock.ts';
 import type { Agent } from '../agent.ts';
-import { Environment, listeningPorts, TCP, UDP } from '../harness.ts';
+import { listeningPorts, TCP, testEnvironment, UDP } from '../harness.ts';
 import { FLAVOUR, type Flavour } from '../iptables.ts';
 import { serviceObjects } from '../manifests.ts';
 import { ProxyProcess } from '../proxy.ts';
@@ -24,19 +24,7 @@ interface Checked {
 }
 
 describe(`check on a node with iptables-${FLAVOUR}`, () => {
-  let environment: Environment;
-  let proxy: ProxyProcess | undefined;
-
-  before(async () => {
-    environment = await Environment.create();
-  });
-
-  afterEach(async () => {
-    await environment.stopProxy(proxy);
-    proxy = undefined;
-  });
-
-  after(() => environment.remove());
+  const environment = testEnvironment('fresh');
 
   async function check(
     args: readonly string[] = [],
@@ -95,7 +83,7 @@ describe(`check on a node with iptables-${FLAVOUR}`, () => {
   });
 
   test('knows the proxy that runs here already, and leaves it alone', async () => {
-    proxy = await environment.startProxy();
+    await environment.startProxy();
     const service = await environment.serve({
       name: 'web',
       ports: [{ port: 80, target: TCP.name }],
@@ -173,7 +161,7 @@ describe(`check on a node with iptables-${FLAVOUR}`, () => {
 
   test('a firewall that drops by default accepts Services and health checks alone; one of nft is reported', async () => {
     const { node } = environment.topology;
-    proxy = await environment.startProxy({ args: ['--hostname-override', 'node-a'] });
+    await environment.startProxy({ args: ['--hostname-override', 'node-a'] });
     const [clusterIP, healthCheckNodePort] = [environment.clusterIP(), environment.nodePort()];
     const [object, endpoints] = serviceObjects({
       name: 'web',
@@ -251,7 +239,7 @@ describe(`check on a node with iptables-${FLAVOUR}`, () => {
     const { node } = environment.topology;
     await node.output(['sh', '-c', 'echo 0 > /proc/sys/net/ipv4/ip_forward']);
     try {
-      proxy = await environment.startProxy();
+      await environment.startProxy();
       const service = await environment.serve({
         name: 'web',
         ports: [{ port: 80, target: TCP.name }],

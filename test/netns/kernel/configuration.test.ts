@@ -1,28 +1,16 @@
 import assert from 'node:assert/strict';
 import { readFileSync, renameSync, writeFileSync } from 'node:fs';
-import { after, afterEach, before, describe, test } from 'node:test';
+import { describe, test } from 'node:test';
 import { isAlive } from '../../support/process-state.ts';
-import { Environment, isFast, TCP } from '../harness.ts';
-import { PROGRAM, type ProxyProcess } from '../proxy.ts';
+import { isFast, TCP, testEnvironment } from '../harness.ts';
+import { PROGRAM } from '../proxy.ts';
 import { POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
 
 const HEAD = 'apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n';
 
 describe('flags and configuration file of the whole program', () => {
-  let environment: Environment;
-  let proxy: ProxyProcess | undefined;
-
-  before(async () => {
-    environment = await Environment.create();
-  });
-
-  afterEach(async () => {
-    await environment.stopProxy(proxy);
-    proxy = undefined;
-  });
-
-  after(() => environment.remove());
+  const environment = testEnvironment('fresh');
 
   const configuration = (text: string) => {
     const path = environment.temporary('config.conf');
@@ -36,17 +24,17 @@ describe('flags and configuration file of the whole program', () => {
     Number(await environment.topology.node.output(['cat', `/proc/sys/net/netfilter/nf_conntrack_${name}`]));
 
   test('flags of other modes are named in one warning, and Services are served', async () => {
-    proxy = await environment.startProxy({ args: ['--masquerade-all', '--ipvs-scheduler=rr', '--log_dir', '/tmp'] });
+    await environment.startProxy({ args: ['--masquerade-all', '--ipvs-scheduler=rr', '--log_dir', '/tmp'] });
     const ports = [{ port: 80, target: TCP.name }];
     const service = await environment.serve({ name: 'web', ports, endpoints: POD_ADDRESSES });
     assert.match((await environment.client.call('request', service)).name, /^pod-/);
-    const told = proxy.log.filter((line) => line.level === 'warn' && /without effect/.test(line.msg));
+    const told = environment.proxy.log.filter((line) => line.level === 'warn' && /without effect/.test(line.msg));
     assert.equal(told.length, 1);
     assert.match(told[0]?.msg ?? '', /--masquerade-all \(iptables mode\), --ipvs-scheduler \(ipvs mode\), --log-dir/);
   });
 
   test('the timeouts of conntrack are set as kube-proxy sets them', async () => {
-    proxy = await environment.startProxy({ args: ['--conntrack-udp-timeout=31s', '--conntrack-tcp-be-liberal'] });
+    await environment.startProxy({ args: ['--conntrack-udp-timeout=31s', '--conntrack-tcp-be-liberal'] });
     assert.equal(await conntrack('tcp_timeout_established'), 86_400);
     assert.equal(await conntrack('tcp_timeout_close_wait'), 3_600);
     assert.equal(await conntrack('udp_timeout'), 31);
@@ -60,15 +48,21 @@ describe('flags and configuration file of the whole program', () => {
 
   test('a wrong update of the configuration file changes nothing; a right one ends the program with 1', async () => {
     const path = configuration(`${HEAD}iptables: {syncPeriod: 20s}\n`);
-    proxy = await environment.startProxy({ args: ['--config', path] });
+    await environment.startProxy({ args: ['--config', path] });
     configuration(`${HEAD}iptables: {syncPeriods: 10s}\n`);
-    await waitFor('the error', () => proxy!.log.some((line) => /configuration file is wrong/.test(line.msg)));
-    const told = proxy.log.find((line) => /configuration file is wrong/.test(line.msg));
+    await waitFor('the error', () =>
+      environment.proxy.log.some((line) => /configuration file is wrong/.test(line.msg)),
+    );
+    const told = environment.proxy.log.find((line) => /configuration file is wrong/.test(line.msg));
     assert.match(String(told?.['err']), /^--config \S+:3: unknown field "iptables\.syncPeriods": did you mean/);
-    assert.ok(proxy.running);
+    assert.ok(environment.proxy.running);
     configuration(`${HEAD}iptables: {syncPeriod: 10s}\n`);
-    assert.deepEqual(await proxy.exited(), { code: 1, signal: null });
-    assert.ok(proxy.log.some((line) => /content of the proxy server's configuration file was updated/.test(line.msg)));
+    assert.deepEqual(await environment.proxy.exited(), { code: 1, signal: null });
+    assert.ok(
+      environment.proxy.log.some((line) =>
+        /content of the proxy server's configuration file was updated/.test(line.msg),
+      ),
+    );
     assert.ok((await environment.iptables.save('nat')).some((line) => line.includes('KUBE-PORTALS-CONTAINER')));
   });
 
@@ -76,18 +70,18 @@ describe('flags and configuration file of the whole program', () => {
     skip: !isFast,
   }, async () => {
     const path = configuration(`${HEAD}logging: {verbosity: 2}\n`);
-    proxy = await environment.startProxy({ args: ['--config', path], env: { NOTIFY_SOCKET: '/nowhere/notify' } });
+    await environment.startProxy({ args: ['--config', path], env: { NOTIFY_SOCKET: '/nowhere/notify' } });
     const ports = [{ port: 7, target: TCP.echo }];
     const echo = await environment.serve({ name: 'echo', ports, endpoints: POD_ADDRESSES });
     const { connection } = await environment.client.call('open', echo);
     configuration(`${HEAD}ipvs: {scheduler: rr}\n`);
-    const handedOver = () => proxy!.lines({ msg: 'Handed over to the successor' })[0];
+    const handedOver = () => environment.proxy.lines({ msg: 'Handed over to the successor' })[0];
     const { pid } = await waitFor('the new process', handedOver);
     try {
-      await waitFor('the old process ends', () => !isAlive(proxy!.pid));
+      await waitFor('the old process ends', () => !isAlive(environment.proxy.pid));
       await environment.client.call('write', { connection, text: 'still' });
       assert.equal(await environment.client.call('read', { connection, bytes: 5 }), 'still');
-      assert.ok(proxy.log.some((line) => /without effect.*ipvs\.scheduler/.test(line.msg)));
+      assert.ok(environment.proxy.log.some((line) => /without effect.*ipvs\.scheduler/.test(line.msg)));
     } finally {
       process.kill(Number(pid), 'SIGKILL');
     }
@@ -98,9 +92,21 @@ describe('flags and configuration file of the whole program', () => {
     const { node } = environment.topology;
     await node.run([PROGRAM, '--write-config-to', path, '--metrics-bind-address=127.0.0.1:10300']);
     assert.match(readFileSync(path, 'utf8'), /^metricsBindAddress: "127\.0\.0\.1:10300"$/m);
-    proxy = await environment.startProxy({
+    await environment.startProxy({
       args: ['--config', path],
       ready: async () => (await node.run(['curl', '--silent', 'http://127.0.0.1:10300/healthz'])).stdout === 'ok',
     });
+  });
+
+  test('an empty address switches the health and metrics servers off', async () => {
+    const ports = [{ port: 80, target: TCP.name }];
+    environment.write({ name: 'web', clusterIP: environment.clusterIP(), ports, endpoints: POD_ADDRESSES });
+    await environment.startProxy({
+      args: ['--healthz-bind-address', '', '--metrics-bind-address', ''],
+      ready: async () => (await environment.iptables.rules('KUBE-PORTALS-CONTAINER')).length === 1,
+    });
+    for (const port of [10_249, 10_256]) {
+      await assert.rejects(environment.node.call('request', { host: '127.0.0.1', port }), { code: 'ECONNREFUSED' });
+    }
   });
 });

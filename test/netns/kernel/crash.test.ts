@@ -1,42 +1,29 @@
 import assert from 'node:assert/strict';
-import { after, afterEach, before, describe, test } from 'node:test';
-import { Environment, type Served, TCP, UDP } from '../harness.ts';
+import { before, describe, test } from 'node:test';
+import { type Served, TCP, testEnvironment, UDP } from '../harness.ts';
 import { FLAVOUR, IptablesShims } from '../iptables.ts';
-import type { ProxyProcess } from '../proxy.ts';
 import { NODE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
 
 describe(`local ports outlive the process that had them, with iptables-${FLAVOUR}`, () => {
-  let environment: Environment;
+  const environment = testEnvironment('fresh');
   let shims: IptablesShims;
-  let proxy: ProxyProcess | undefined;
 
   before(async () => {
-    environment = await Environment.create();
     shims = await IptablesShims.create(environment.temporary('shims'));
   });
 
-  afterEach(async () => {
-    await environment.stopProxy(proxy);
-    proxy = undefined;
-  });
-
-  after(() => environment.remove());
-
   const start = async (...args: string[]) => {
-    proxy = await environment.startProxy({ args, env: { PATH: shims.path } });
-    return proxy;
+    await environment.startProxy({ args, env: { PATH: shims.path } });
+    return environment.proxy;
   };
 
   const crash = async () => {
-    proxy?.kill('SIGKILL');
-    await proxy?.exited();
+    environment.proxy.kill('SIGKILL');
+    await environment.proxy.exited();
   };
 
-  const dump = async () => [
-    ...(await environment.iptables.save('nat')),
-    ...(await environment.iptables.save('filter')),
-  ];
+  const dump = () => environment.iptables.dump();
 
   const ports = [{ port: 53, target: UDP['udp-name'], protocol: 'UDP' as const }];
   const dns = (name: string, pod: string) => environment.serve({ name, ports, endpoints: [pod] });
@@ -105,7 +92,7 @@ describe(`local ports outlive the process that had them, with iptables-${FLAVOUR
     assert.equal(await flow(next), 'pod-2');
     assert.notEqual(await environment.localPort('test/next'), port);
     environment.write({ name: 'waits', clusterIP: environment.clusterIP(), ports, endpoints: [POD_ADDRESSES[1]] });
-    const complaints = () => proxy?.lines({ level: 'error', svc: 'test/waits' }).length ?? 0;
+    const complaints = () => environment.proxy.lines({ level: 'error', svc: 'test/waits' }).length ?? 0;
     await waitFor('it finds no port', () => complaints() > 0);
     assert.equal(await flow(gone, 300), undefined);
 

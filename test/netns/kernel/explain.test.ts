@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { after, afterEach, before, describe, test } from 'node:test';
+import { afterEach, before, describe, test } from 'node:test';
 import { endpointName } from '../../../src/model/endpoint.ts';
 import type { Explanation, Question } from '../../../src/model/view.ts';
 import { askOne } from '../../../src/operate/command/shared.ts';
@@ -7,12 +7,12 @@ import { connectControl } from '../../../src/operate/control/client.ts';
 import { systemClock } from '../../../src/util/system-clock.ts';
 import { address } from '../../rules/fixtures.ts';
 import type { Agent } from '../agent.ts';
-import { Environment, NOBODY, TCP, UDP } from '../harness.ts';
+import { NOBODY, TCP, testEnvironment, UDP } from '../harness.ts';
 import { FLAVOUR } from '../iptables.ts';
 import { addIpv6, IPV6 } from '../ipv6.ts';
 import { serviceObjects } from '../manifests.ts';
 import type { Attempt, Outcome } from '../programs/outcomes.ts';
-import { PROGRAM, type ProxyProcess } from '../proxy.ts';
+import { PROGRAM } from '../proxy.ts';
 import { CLIENT_ADDRESS, NODE_ADDRESS, OUTSIDE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
 import { PATIENCE_MS, waitFor } from '../wait.ts';
 
@@ -27,21 +27,18 @@ const NAMES = new Map(
 );
 
 describe(`what explain says, on iptables-${FLAVOUR}`, { timeout: 900_000 }, () => {
-  let environment: Environment;
-  let proxy: ProxyProcess;
+  const environment = testEnvironment();
 
   before(async () => {
-    environment = await Environment.create();
     await addIpv6(environment);
     for (const [index, pod] of environment.pods.entries()) {
       await pod.call('listenTcp', { port: TCP.name, mode: 'name', name: pod.name, host: IPV6.pods[index] as string });
     }
-    proxy = await environment.startProxy({
+    await environment.startProxy({
       // Rules of others stay where they are put.
       args: ['--cluster-cidr', '10.244.0.0/16', '--hostname-override', 'node-a', '--iptables-sync-period', '1h'],
     });
   });
-  after(() => environment.remove());
   afterEach(() => environment.manifests.clear());
 
   type From = 'node' | 'client' | 'outside';
@@ -59,7 +56,7 @@ describe(`what explain says, on iptables-${FLAVOUR}`, { timeout: 900_000 }, () =
       protocol: protocol === 'tcp' ? 'TCP' : 'UDP',
       ...(client !== undefined && { client: address(client) }),
     };
-    return await askOne(connectControl(proxy.controlSocket, systemClock), 'explain', question);
+    return await askOne(connectControl(environment.proxy.controlSocket, systemClock), 'explain', question);
   }
 
   /** What a connection does right after that; and that it is what was said. */
@@ -365,7 +362,7 @@ describe(`what explain says, on iptables-${FLAVOUR}`, { timeout: 900_000 }, () =
     environment.write({ name: 'shown', clusterIP, ports: PORTS.slice(0, 1), endpoints: POD_ADDRESSES });
     await environment.waitForRules(clusterIP, 1);
     const run = (...args: string[]) =>
-      environment.topology.node.run([PROGRAM, 'explain', ...args, '--control-socket', proxy.controlSocket]);
+      environment.topology.node.run([PROGRAM, 'explain', ...args, '--control-socket', environment.proxy.controlSocket]);
     const byName = await run('test/shown:tcp');
     assert.equal(byName.code, 0, byName.stderr);
     assert.match(byName.stdout, /^test\/shown:tcp takes it; the next connection goes to 10\.244\.1\.1[123]:8080\.\n/);

@@ -1,32 +1,27 @@
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
-import { after, afterEach, before, describe, test } from 'node:test';
+import { afterEach, before, describe, test } from 'node:test';
 import { isAlive } from '../../support/process-state.ts';
-import { Environment, isFast, TCP } from '../harness.ts';
+import { isFast, TCP, testEnvironment } from '../harness.ts';
 import { FLAVOUR, IptablesShims } from '../iptables.ts';
-import type { ProxyProcess } from '../proxy.ts';
 import { POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
 
 describe(`the process that starts iptables-${FLAVOUR}`, () => {
-  let environment: Environment;
+  const environment = testEnvironment();
   let shims: IptablesShims;
-  let proxy: ProxyProcess;
 
   before(async () => {
-    environment = await Environment.create();
     shims = await IptablesShims.create(environment.temporary('shims'));
   });
 
   afterEach(async () => {
     shims.holdRestores(false);
-    await environment.stopProxy(proxy);
+    await environment.stopProxies();
   });
 
-  after(() => environment.remove());
-
   async function start(...args: string[]): Promise<void> {
-    proxy = await environment.startProxy({
+    await environment.startProxy({
       args: ['--iptables-sync-period', '500ms', '--iptables-min-sync-period', '100ms', ...args],
       env: { PATH: shims.path },
     });
@@ -37,7 +32,7 @@ describe(`the process that starts iptables-${FLAVOUR}`, () => {
       readFileSync(`/proc/${pid}/task/${thread}/children`, 'utf8').split(' ').filter(Boolean).map(Number),
     );
 
-  const helper = () => children(proxy.pid)[0]!;
+  const helper = () => children(environment.proxy.pid)[0]!;
 
   const healthz = async () =>
     (await environment.node.call('httpGet', { url: 'http://127.0.0.1:10256/healthz' })).status;
@@ -70,15 +65,15 @@ describe(`the process that starts iptables-${FLAVOUR}`, () => {
   test('that hangs delays an upgrade, and the old process serves until then', { skip: !isFast }, async () => {
     await start();
     const clusterIP = await writeWhileHeld();
-    process.kill(proxy.pid, 'SIGHUP');
-    const said = (msg: string) => proxy.lines({ msg })[0];
+    process.kill(environment.proxy.pid, 'SIGHUP');
+    const said = (msg: string) => environment.proxy.lines({ msg })[0];
     const successor = Number((await waitFor('a successor', () => said('Starting a successor')))['pid']);
     try {
       // More than it takes until the successor wants to have everything. Red or not, there must be an answer.
       for (let count = 0; count < 300; count++) await healthz();
       shims.holdRestores(false);
       await waitFor('the upgrade', () => said('Handed over to the successor'));
-      await waitFor('the old process ends', () => !isAlive(proxy.pid));
+      await waitFor('the old process ends', () => !isAlive(environment.proxy.pid));
       await environment.waitForRules(clusterIP, 1);
       await waitFor('/healthz of the new one', () => healthz().catch(() => 0));
     } finally {
@@ -90,10 +85,10 @@ describe(`the process that starts iptables-${FLAVOUR}`, () => {
     await start();
     await environment.serve(web);
     const clusterIP = await writeWhileHeld();
-    const [main, pid] = [proxy.pid, helper()];
+    const [main, pid] = [environment.proxy.pid, helper()];
     for (const one of [pid, main]) process.kill(one, 'SIGTERM');
     shims.holdRestores(false);
-    assert.deepEqual(await proxy.exited(), { code: 0, signal: null });
+    assert.deepEqual(await environment.proxy.exited(), { code: 0, signal: null });
     await waitFor('the helper has ended', () => !isAlive(pid));
     await environment.waitForRules(clusterIP, 1, 0);
   });

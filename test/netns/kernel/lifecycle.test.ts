@@ -1,40 +1,25 @@
 import assert from 'node:assert/strict';
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { after, afterEach, before, describe, test } from 'node:test';
+import { describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { NotifySocket } from '../../support/notify-socket.ts';
-import { Environment, listeningPorts, TCP, UDP } from '../harness.ts';
+import { listeningPorts, TCP, testEnvironment, UDP } from '../harness.ts';
 import { FLAVOUR, Iptables, IptablesShims } from '../iptables.ts';
 import { serviceObjects } from '../manifests.ts';
-import { PROGRAM, type ProxyProcess } from '../proxy.ts';
+import { PROGRAM } from '../proxy.ts';
 import { BRIDGE_ADDRESS, NODE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
 
 describe(`starting, stopping and cleaning up, with iptables-${FLAVOUR}`, () => {
-  let environment: Environment;
-  let proxy: ProxyProcess | undefined;
-
-  before(async () => {
-    environment = await Environment.create();
-  });
-
-  afterEach(async () => {
-    await environment.stopProxy(proxy);
-    proxy = undefined;
-  });
-
-  after(() => environment.remove());
+  const environment = testEnvironment('fresh');
 
   const http = { name: 'http', port: 80, target: TCP.name, nodePort: 30_080 };
   const dns = { name: 'dns', port: 53, target: UDP['udp-name'], protocol: 'UDP', nodePort: 30_053 } as const;
   const web = () =>
     environment.serve({ name: 'web', clusterIP: '10.96.0.100', ports: [http, dns], endpoints: POD_ADDRESSES });
 
-  const dump = async () => [
-    ...(await environment.iptables.save('nat')),
-    ...(await environment.iptables.save('filter')),
-  ];
+  const dump = () => environment.iptables.dump();
 
   /** Runs the program to its end on the node. */
   const run = (...args: string[]) => environment.topology.node.run([PROGRAM, ...args]);
@@ -53,7 +38,7 @@ describe(`starting, stopping and cleaning up, with iptables-${FLAVOUR}`, () => {
     environment.manifests.write('many.yaml', objects.flat());
     const systemd = await NotifySocket.listen(environment.temporary('notify'));
     t.after(() => systemd.close());
-    proxy = await environment.startProxy({
+    await environment.startProxy({
       env: { NOTIFY_SOCKET: systemd.path },
       ready: async () => systemd.lines.includes('READY=1'),
     });
@@ -64,12 +49,12 @@ describe(`starting, stopping and cleaning up, with iptables-${FLAVOUR}`, () => {
 
   for (const signal of ['SIGTERM', 'SIGINT'] as const) {
     test(`${signal} closes the listeners and exits with 0; the rules stay`, async () => {
-      proxy = await environment.startProxy();
+      await environment.startProxy();
       await web();
       const rules = await dump();
       assert.ok((await listeningPorts(environment.topology.node)).length > 0);
-      proxy.kill(signal);
-      assert.deepEqual(await proxy.exited(), { code: 0, signal: null });
+      environment.proxy.kill(signal);
+      assert.deepEqual(await environment.proxy.exited(), { code: 0, signal: null });
       assert.deepEqual(await listeningPorts(environment.topology.node), []);
       assert.deepEqual(await dump(), rules);
     });
@@ -84,19 +69,19 @@ describe(`starting, stopping and cleaning up, with iptables-${FLAVOUR}`, () => {
       writeFileSync(join(folder, name), script, { mode: 0o755 });
     }
     try {
-      proxy = await environment.startProxy({
+      await environment.startProxy({
         env: { PATH: `${folder}:${process.env['PATH']}` },
         ready: async () => existsSync(run),
       });
-      assert.equal(await proxy.stop(), 0);
-      assert.equal(proxy.lines({ msg: 'Stopping while still starting', signal: 'SIGTERM' }).length, 1);
+      assert.equal(await environment.proxy.stop(), 0);
+      assert.equal(environment.proxy.lines({ msg: 'Stopping while still starting', signal: 'SIGTERM' }).length, 1);
     } finally {
       rmSync(run, { force: true });
     }
   });
 
   test('SIGTERM under load ends it promptly, with connections open and dials under way', async () => {
-    proxy = await environment.startProxy();
+    await environment.startProxy();
     const service = await web();
     const echo = await environment.serve({
       name: 'echo',
@@ -109,15 +94,15 @@ describe(`starting, stopping and cleaning up, with iptables-${FLAVOUR}`, () => {
       return ((await environment.client.call('loadSoFar', { load })).names['pod-1'] ?? 0) > 20;
     });
     const begun = performance.now();
-    assert.equal(await proxy.stop(), 0);
+    assert.equal(await environment.proxy.stop(), 0);
     assert.ok(performance.now() - begun < 20_000, `${performance.now() - begun} ms`);
     await environment.client.call('stopLoad', { load });
   });
 
   test('a restart adopts the rules that it finds and never flushes them', async () => {
-    proxy = await environment.startProxy();
+    await environment.startProxy();
     const service = await web();
-    await proxy.stop();
+    await environment.proxy.stop();
     const countRules = async () => (await dump()).filter((line) => line.includes('test/web')).length;
     const before = await countRules();
     const samples: number[] = [];
@@ -125,7 +110,7 @@ describe(`starting, stopping and cleaning up, with iptables-${FLAVOUR}`, () => {
     const sampler = (async () => {
       while (sampling) samples.push(await countRules());
     })();
-    proxy = await environment.startProxy();
+    await environment.startProxy();
     sampling = false;
     await sampler;
     assert.ok(samples.length > 3);
@@ -135,21 +120,21 @@ describe(`starting, stopping and cleaning up, with iptables-${FLAVOUR}`, () => {
   });
 
   test('a restart after SIGKILL serves again', async () => {
-    proxy = await environment.startProxy();
+    await environment.startProxy();
     const service = await web();
-    proxy.kill('SIGKILL');
-    await proxy.exited();
-    proxy = await environment.startProxy();
+    environment.proxy.kill('SIGKILL');
+    await environment.proxy.exited();
+    await environment.startProxy();
     assert.match((await environment.client.call('request', service)).name, /^pod-/);
     assert.equal((await environment.iptables.rules('KUBE-PORTALS-CONTAINER')).length, 2);
   });
 
   test('a restart removes the rules of a Service that was deleted meanwhile', async () => {
-    proxy = await environment.startProxy();
+    await environment.startProxy();
     await web();
-    await proxy.stop();
+    await environment.proxy.stop();
     environment.manifests.remove('web.yaml');
-    proxy = await environment.startProxy();
+    await environment.startProxy();
     await environment.waitForRules('10.96.0.100', 0);
     // But for the chain that nothing leads to, which remembers its local ports for a while.
     const rules = (await dump()).filter((line) => !line.startsWith('-A KUBE-USERSPACE-RETIRED '));
@@ -169,7 +154,7 @@ describe(`starting, stopping and cleaning up, with iptables-${FLAVOUR}`, () => {
       }
       return found;
     };
-    proxy = await environment.startProxy();
+    await environment.startProxy();
     const { host } = await web();
     const { socket } = await environment.client.call('udpOpen', {});
     const question = { socket, host, port: 53, text: 'who' };
@@ -179,7 +164,7 @@ describe(`starting, stopping and cleaning up, with iptables-${FLAVOUR}`, () => {
         await environment.topology.node.output(['conntrack', '-L', '-p', 'udp', '--orig-dst', host, '--dst-nat'])
       ).trim();
     assert.notEqual(await flows(), '');
-    await proxy.stop();
+    await environment.proxy.stop();
     for (const iptables of all) {
       for (const family of [4, 6] as const) {
         // As kube-proxy does, to notice a flush.
@@ -235,7 +220,7 @@ describe(`starting, stopping and cleaning up, with iptables-${FLAVOUR}`, () => {
   }
 
   test('--nodeport-addresses keeps NodePorts to those addresses', async () => {
-    proxy = await environment.startProxy({ args: ['--nodeport-addresses', '192.168.50.0/24'] });
+    await environment.startProxy({ args: ['--nodeport-addresses', '192.168.50.0/24'] });
     await web();
     const ask = (host: string) => environment.client.call('request', { host, port: 30_080 });
     assert.match((await ask(NODE_ADDRESS)).name, /^pod-/);
@@ -249,7 +234,7 @@ describe(`starting, stopping and cleaning up, with iptables-${FLAVOUR}`, () => {
   });
 
   test('a Service port gives up a local port that becomes a NodePort, and both are served', async () => {
-    proxy = await environment.startProxy({ args: ['--proxy-port-range', '31000-31002'] });
+    await environment.startProxy({ args: ['--proxy-port-range', '31000-31002'] });
     const first = { port: 80, target: TCP.name };
     const service = await environment.serve({ name: 'first', ports: [first], endpoints: POD_ADDRESSES });
     const nodePort = await environment.localPort('test/first');
@@ -266,10 +251,13 @@ describe(`starting, stopping and cleaning up, with iptables-${FLAVOUR}`, () => {
   test('binding a port is retried, and the other Services are served meanwhile', async () => {
     const range = [31_010, 31_011];
     for (const port of range) await environment.node.serve(port, 'name');
-    proxy = await environment.startProxy({ args: ['--proxy-port-range', '31010-31011'] });
+    await environment.startProxy({ args: ['--proxy-port-range', '31010-31011'] });
     const late = { name: 'late', clusterIP: '10.96.0.101', ports: [{ port: 80, target: TCP.name }] };
     environment.write({ ...late, endpoints: POD_ADDRESSES });
-    await waitFor('the conflict is in the log', () => proxy!.lines({ level: 'error', svc: 'test/late' }).length > 0);
+    await waitFor(
+      'the conflict is in the log',
+      () => environment.proxy.lines({ level: 'error', svc: 'test/late' }).length > 0,
+    );
     // The agent holds the TCP ports only.
     const dns = await environment.serve({
       name: 'dns',
@@ -284,13 +272,13 @@ describe(`starting, stopping and cleaning up, with iptables-${FLAVOUR}`, () => {
 
   test('on an idle node the proxy starts no program and uses next to no processor time', async () => {
     const shims = await IptablesShims.create(environment.temporary('shims'));
-    proxy = await environment.startProxy({
+    await environment.startProxy({
       args: ['--iptables-sync-period', '1h'],
       env: { PATH: shims.path },
     });
     await web();
     const ticks = () => {
-      const fields = readFileSync(`/proc/${proxy!.pid}/stat`, 'utf8').split(') ')[1]!.split(' ');
+      const fields = readFileSync(`/proc/${environment.proxy.pid}/stat`, 'utf8').split(') ')[1]!.split(' ');
       return Number(fields[11]) + Number(fields[12]);
     };
     // Its last sync is followed by a look at what it has written, two seconds later at most.

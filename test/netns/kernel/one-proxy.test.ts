@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { after, afterEach, before, describe, test } from 'node:test';
+import { describe, test } from 'node:test';
 import { isAlive } from '../../support/process-state.ts';
-import { Environment, isFast, TCP } from '../harness.ts';
+import { isFast, TCP, testEnvironment } from '../harness.ts';
 import { FLAVOUR } from '../iptables.ts';
-import { PROGRAM, type ProxyProcess } from '../proxy.ts';
+import { PROGRAM } from '../proxy.ts';
 import { POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
 
@@ -12,26 +12,11 @@ const NAME = 'kube-userspace-proxy';
 const NOBODY = 65_534;
 const UNCLAIMED = 'Cannot claim the node; a second proxy on it would go unnoticed';
 describe(`one proxy serves a node, with iptables-${FLAVOUR}`, () => {
-  let environment: Environment;
-  let proxy: ProxyProcess | undefined;
-
-  before(async () => {
-    environment = await Environment.create();
-  });
-
-  afterEach(async () => {
-    await environment.stopProxy(proxy);
-    proxy = undefined;
-  });
-
-  after(() => environment.remove());
+  const environment = testEnvironment('fresh');
 
   const node = () => environment.topology.node;
   const second = () => node().run([PROGRAM, '--manifests', environment.manifests.directory, '--control-socket', '']);
-  const dump = async () => [
-    ...(await environment.iptables.save('nat')),
-    ...(await environment.iptables.save('filter')),
-  ];
+  const dump = () => environment.iptables.dump();
 
   async function refusals(pid: number): Promise<void> {
     const rules = await dump();
@@ -51,25 +36,27 @@ describe(`one proxy serves a node, with iptables-${FLAVOUR}`, () => {
   }
 
   test('a second proxy and --cleanup are refused while the first one runs, and not after its end', async () => {
-    proxy = await environment.startProxy();
+    await environment.startProxy();
     await environment.serve({ name: 'web', ports: [{ port: 80, target: TCP.name }], endpoints: POD_ADDRESSES });
-    await refusals(proxy.pid);
-    proxy.kill('SIGKILL');
-    await proxy.exited();
-    proxy = await environment.startProxy();
-    assert.deepEqual(proxy.lines({ msg: UNCLAIMED }), []);
-    await proxy.stop();
+    await refusals(environment.proxy.pid);
+    environment.proxy.kill('SIGKILL');
+    await environment.proxy.exited();
+    await environment.startProxy();
+    assert.deepEqual(environment.proxy.lines({ msg: UNCLAIMED }), []);
+    await environment.proxy.stop();
     assert.equal((await node().run([PROGRAM, '--cleanup'])).code, 0);
   });
 
   test('a successor claims the node, too', { skip: !isFast }, async () => {
-    proxy = await environment.startProxy();
+    await environment.startProxy();
     // Before, it drops requests to upgrade.
-    await waitFor('the end of its own start', () => proxy?.log.some(({ msg }) => msg === 'Started'));
-    proxy.kill('SIGHUP');
-    const { pid } = await waitFor('the upgrade', () => proxy?.log.find(({ msg }) => msg.startsWith('Handed over')));
+    await waitFor('the end of its own start', () => environment.proxy.log.some(({ msg }) => msg === 'Started'));
+    environment.proxy.kill('SIGHUP');
+    const { pid } = await waitFor('the upgrade', () =>
+      environment.proxy.log.find(({ msg }) => msg.startsWith('Handed over')),
+    );
     try {
-      await waitFor('the old process ends', () => proxy?.running === false);
+      await waitFor('the old process ends', () => environment.proxy.running === false);
       await refusals(Number(pid));
     } finally {
       process.kill(Number(pid), 'SIGTERM');
@@ -84,8 +71,8 @@ describe(`one proxy serves a node, with iptables-${FLAVOUR}`, () => {
     ]);
     t.after(() => squatter.kill());
     if (squatter.stdout !== null) await once(squatter.stdout, 'data');
-    proxy = await environment.startProxy();
-    const line = await waitFor('the warning', () => proxy?.lines({ msg: UNCLAIMED })[0]);
+    await environment.startProxy();
+    const line = await waitFor('the warning', () => environment.proxy.lines({ msg: UNCLAIMED })[0]);
     assert.deepEqual([line['name'], line['pid'], line['uid']], [`@${NAME}`, squatter.pid, NOBODY]);
   });
 });

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { after, afterEach, before, describe, test } from 'node:test';
+import { afterEach, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { Environment, TCP } from '../harness.ts';
+import { type Environment, TCP, testEnvironment } from '../harness.ts';
 import { FLAVOUR } from '../iptables.ts';
 import { PROGRAM, ProxyProcess } from '../proxy.ts';
 import { waitFor } from '../wait.ts';
@@ -47,12 +47,11 @@ class OnTerminal {
 }
 
 describe('progress of the start on a terminal', () => {
-  let environment: Environment;
+  const environment = testEnvironment();
   let terminal: OnTerminal | undefined;
   let api: ChildProcess | undefined;
 
   before(async () => {
-    environment = await Environment.create();
     // Builds the program.
     await new ProxyProcess(environment.topology.node, ['--version']).exited();
   });
@@ -64,8 +63,6 @@ describe('progress of the start on a terminal', () => {
     await environment.iptables.flush();
     environment.manifests.clear();
   });
-
-  after(() => environment.remove());
 
   const start = (args: string, env?: NodeJS.ProcessEnv) => {
     terminal = new OnTerminal(environment, `${PROGRAM} --iptables-mode=${FLAVOUR} ${args}`, env);

@@ -1,30 +1,20 @@
 import assert from 'node:assert/strict';
-import { after, afterEach, before, beforeEach, describe, test } from 'node:test';
+import { beforeEach, describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Environment, type Served, TCP, UDP } from '../harness.ts';
+import { type Served, TCP, testEnvironment, UDP } from '../harness.ts';
 import { FLAVOUR } from '../iptables.ts';
-import type { ProxyProcess } from '../proxy.ts';
 import { POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
 
 const [FIRST, SECOND, THIRD] = POD_ADDRESSES;
 
 describe(`manifests that change, with iptables-${FLAVOUR}`, () => {
-  let environment: Environment;
-  let proxy: ProxyProcess;
-
-  before(async () => {
-    environment = await Environment.create();
-  });
+  const environment = testEnvironment('fresh');
 
   beforeEach(async () => {
     // Bursts are bounded elsewhere; here each step should show at once.
-    proxy = await environment.startProxy({ args: ['--iptables-min-sync-period', '100ms'] });
+    await environment.startProxy({ args: ['--iptables-min-sync-period', '100ms'] });
   });
-
-  afterEach(() => environment.stopProxy(proxy));
-
-  after(() => environment.remove());
 
   const http = { name: 'http', port: 80, target: TCP.name };
   const steady = (options: { endpoints?: readonly string[] } = {}) =>
@@ -147,9 +137,10 @@ describe(`manifests that change, with iptables-${FLAVOUR}`, () => {
 
   test('a file that does not parse keeps its last good state and is reported once, with its name', async () => {
     const service = await steady();
-    const quiet = proxy.log.length;
+    const quiet = environment.proxy.log.length;
     environment.manifests.write('steady.yaml', 'apiVersion: v1\nkind: Service\nmetadata: {name: [}\n');
-    const complaints = () => proxy.log.slice(quiet).filter((line) => JSON.stringify(line).includes('steady.yaml'));
+    const complaints = () =>
+      environment.proxy.log.slice(quiet).filter((line) => JSON.stringify(line).includes('steady.yaml'));
     await waitFor('the file is reported', () => complaints().length > 0);
     // Unrelated changes make the source look again.
     environment.write({ name: 'unrelated', clusterIP: '10.96.5.9', ports: [http], endpoints: [FIRST] });

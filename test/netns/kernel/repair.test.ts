@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
-import { after, before, beforeEach, describe, test } from 'node:test';
-import { Environment, metric, type Served, TCP } from '../harness.ts';
+import { before, beforeEach, describe, test } from 'node:test';
+import { metric, type Served, TCP, testEnvironment } from '../harness.ts';
 import { FLAVOUR, IptablesShims } from '../iptables.ts';
 import { NODE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
@@ -8,14 +8,13 @@ import { waitFor } from '../wait.ts';
 const SYNC_PERIOD_MS = 500;
 
 describe(`repairing rules in iptables-${FLAVOUR} within the sync period`, () => {
-  let environment: Environment;
+  const environment = testEnvironment();
   let shims: IptablesShims;
   let service: Served;
   /** Both tables as they should be. */
   let intact: string[];
 
   before(async () => {
-    environment = await Environment.create();
     shims = await IptablesShims.create(environment.temporary('shims'));
     await environment.startProxy({
       args: ['--iptables-sync-period', `${SYNC_PERIOD_MS}ms`, '--iptables-min-sync-period', '100ms'],
@@ -34,12 +33,9 @@ describe(`repairing rules in iptables-${FLAVOUR} within the sync period`, () => 
 
   beforeEach(() => restored());
 
-  after(() => environment.remove());
-
   async function rules(): Promise<string[]> {
-    const all = [...(await environment.iptables.save('nat')), ...(await environment.iptables.save('filter'))];
     // It remembers the local ports of Services that a test took away, which is not what is repaired here.
-    return all.filter((line) => !line.includes('KUBE-USERSPACE-RETIRED'));
+    return (await environment.iptables.dump()).filter((line) => !line.includes('KUBE-USERSPACE-RETIRED'));
   }
 
   async function restored(expected: readonly string[] = intact): Promise<void> {

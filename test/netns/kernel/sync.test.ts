@@ -1,32 +1,22 @@
 import assert from 'node:assert/strict';
-import { after, afterEach, before, describe, test } from 'node:test';
+import { before, describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Environment, TCP } from '../harness.ts';
+import { TCP, testEnvironment } from '../harness.ts';
 import { FLAVOUR, IptablesShims } from '../iptables.ts';
 import { serviceObjects } from '../manifests.ts';
-import type { ProxyProcess } from '../proxy.ts';
 import { POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
 
 describe(`carrying changes into iptables-${FLAVOUR}`, () => {
-  let environment: Environment;
+  const environment = testEnvironment('fresh');
   let shims: IptablesShims;
-  let proxy: ProxyProcess | undefined;
 
   before(async () => {
-    environment = await Environment.create();
     shims = await IptablesShims.create(environment.temporary('shims'));
   });
 
-  afterEach(async () => {
-    await environment.stopProxy(proxy);
-    proxy = undefined;
-  });
-
-  after(() => environment.remove());
-
   test('200 changes in a row are written in few transactions, bounded by the minimal sync period', async () => {
-    proxy = await environment.startProxy({
+    await environment.startProxy({
       args: ['--iptables-min-sync-period', '1s'],
       env: { PATH: shims.path },
     });
@@ -50,7 +40,7 @@ describe(`carrying changes into iptables-${FLAVOUR}`, () => {
   });
 
   test('one Service that cannot be accepted keeps none of the others out, and is named once', async () => {
-    proxy = await environment.startProxy({ args: ['--iptables-sync-period', '1s'] });
+    await environment.startProxy({ args: ['--iptables-sync-period', '1s'] });
     const port = { port: 80, target: TCP.name };
     const bad: Record<string, object> = {
       newline: { name: 'x\n-A PREROUTING -j DROP', clusterIP: '10.96.4.1', ports: [port] },
@@ -84,7 +74,7 @@ describe(`carrying changes into iptables-${FLAVOUR}`, () => {
     }
     const rules = await environment.iptables.save();
     assert.ok(!rules.some((rule) => rule.includes('DROP') || rule.includes('127.0.0.1')));
-    const reported = () => proxy!.log.filter((line) => JSON.stringify(line).includes('mixed.yaml'));
+    const reported = () => environment.proxy.log.filter((line) => JSON.stringify(line).includes('mixed.yaml'));
     const syncs = await environment.lastSync();
     await waitFor('two more syncs', async () => (await environment.lastSync()) >= syncs + 2);
     const complaints = reported().filter((line) => line.level === 'warn' || line.level === 'error');
@@ -109,7 +99,6 @@ describe(`carrying changes into iptables-${FLAVOUR}`, () => {
       env: { PATH: shims.path },
       ready: async () => true,
     });
-    proxy = started;
     await waitFor('the failure is in the log', () => started.lines({ level: 'error' }).length > 0);
     shims.fail(false);
     await environment.waitForRules(clusterIP, 1);

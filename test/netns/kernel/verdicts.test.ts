@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { after, before, describe, test } from 'node:test';
+import { before, describe, test } from 'node:test';
 import type { ServicePort } from '../../../src/model/service-port.ts';
 import type { Portal } from '../../../src/rules/portal.ts';
 import {
@@ -12,7 +12,7 @@ import {
   renderPortals,
 } from '../../rules/fixtures.ts';
 import type { Agent } from '../agent.ts';
-import { Environment } from '../harness.ts';
+import { testEnvironment } from '../harness.ts';
 import { FLAVOUR } from '../iptables.ts';
 import { addIpv6, IPV6 as SECOND } from '../ipv6.ts';
 import type { Attempt, Outcome } from '../programs/outcomes.ts';
@@ -113,10 +113,9 @@ for (const at of [IPV4, IPV6]) {
   ] as const) {
     const amount = more.length > 0 ? ' in buckets' : '';
     describe(`${at.family} packets meet the rules of iptables-${FLAVOUR}${amount}, bound to ${bindAddress}`, () => {
-      let environment: Environment;
+      const environment = testEnvironment();
 
       before(async () => {
-        environment = await Environment.create();
         await addIpv6(environment);
         for (const { servicePort, localPort, localSetPort } of PORTALS[at.family]) {
           const name = /\/([^:]+)/.exec(servicePort.name)?.[1] ?? '';
@@ -142,8 +141,6 @@ for (const at of [IPV4, IPV6]) {
           await environment.topology.node.output([program, '-w', '30', '--noflush'], { input });
         }
       });
-
-      after(() => environment.remove());
 
       type From = 'client' | 'pod' | 'node' | 'outside';
       const agent = (from: From): Agent => (from === 'pod' ? environment.pods[0] : environment[from]);

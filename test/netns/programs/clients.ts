@@ -177,21 +177,6 @@ export async function download(args: Target & { bytes: number }): Promise<{ inta
   return { intact: hash.digest('hex') === payloadChecksum(args.bytes), ms: performance.now() - begun };
 }
 
-/** Writes to one that does not read until nothing has moved for a second; gives the bytes that left this process. */
-export async function fill(args: Target & { bytes: number }): Promise<{ connection: number; sent: number }> {
-  const { connection } = await open(args);
-  const { socket } = connections.get(connection)!;
-  const moved = () => socket.bytesWritten - socket.writableLength;
-  let before = -1;
-  for (const block of payload(args.bytes)) {
-    if (socket.write(Buffer.from(block))) continue;
-    const drained = await once(socket, 'drain', { signal: AbortSignal.timeout(1000) }).catch(() => undefined);
-    if (drained === undefined && moved() === before) break;
-    before = moved();
-  }
-  return { connection, sent: moved() };
-}
-
 interface OpenSocket {
   readonly socket: DatagramSocket;
   readonly received: { readonly data: Buffer; readonly from: RemoteInfo }[];

@@ -11,30 +11,14 @@ import { payload } from './payload.ts';
  * - `sink`: reads to the end, then answers with the byte count and SHA-256: also the half-close replier.
  * - `source`: reads one line with a number, sends that many bytes and closes.
  * - `early-end`: sends `bye` and half-closes at once, then reads to the end.
- * - `close`: closes what it accepts, at once.
- * - `reset`: resets at the first data.
- * - `stall`: accepts and never reads.
- * - `mute`: reads everything and never answers, not even with an end of its own.
- * - `pairs`: answers every second byte with one byte.
  */
-export type TcpMode =
-  | 'name'
-  | 'echo'
-  | 'sink'
-  | 'source'
-  | 'early-end'
-  | 'close'
-  | 'reset'
-  | 'stall'
-  | 'mute'
-  | 'pairs';
+export type TcpMode = 'name' | 'echo' | 'sink' | 'source' | 'early-end';
 
 /**
  * - `udp-name`: answers `name length sha256`.
  * - `udp-echo`: sends back what comes.
- * - `udp-slow`: answers its name after as many milliseconds as the datagram says.
  */
-export type UdpMode = 'udp-name' | 'udp-echo' | 'udp-slow';
+export type UdpMode = 'udp-name' | 'udp-echo';
 
 export interface SeenConnection {
   readonly remote: string;
@@ -62,11 +46,6 @@ const tcpHandlers: Record<TcpMode, (socket: Socket, name: string) => void> = {
   sink: answerChecksum,
   source: sendPayload,
   'early-end': (socket) => socket.resume().end('bye'),
-  close: (socket) => socket.end(),
-  reset: (socket) => socket.once('data', () => socket.resetAndDestroy()),
-  stall: (socket) => socket.pause(),
-  mute: (socket) => socket.resume(),
-  pairs: answerPairs,
 };
 
 export async function listenTcp(args: { port: number; mode: TcpMode; name: string; host?: string }): Promise<number> {
@@ -94,7 +73,6 @@ export async function listenUdp(args: { port: number; mode: UdpMode; name: strin
     listener.seen.push({ remote: `${remote.address}:${remote.port}`, length: message.length });
     const reply = (data: string | Buffer) => socket.send(data, remote.port, remote.address, () => {});
     if (args.mode === 'udp-echo') reply(message);
-    else if (args.mode === 'udp-slow') setTimeout(() => reply(args.name), Number(message.toString()));
     else reply(`${args.name} ${message.length} ${createHash('sha256').update(message).digest('hex')}`);
   });
   socket.bind(args.port, args.host ?? '0.0.0.0');
@@ -173,16 +151,6 @@ function sendPayload(socket: Socket): void {
   socket.once('data', (line) => {
     Readable.from(copies(Number(line.toString().trim()))).pipe(socket);
   });
-}
-
-function answerPairs(socket: Socket): void {
-  let bytes = 0;
-  socket.on('data', (chunk) => {
-    const before = Math.floor(bytes / 2);
-    bytes += chunk.length;
-    socket.write('.'.repeat(Math.floor(bytes / 2) - before));
-  });
-  socket.on('end', () => socket.end());
 }
 
 function* copies(bytes: number): Generator<Buffer> {

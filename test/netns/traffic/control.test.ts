@@ -3,32 +3,29 @@ import { once } from 'node:events';
 import { existsSync, statSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
 import { isAlive } from '../../support/process-state.ts';
-import { Environment, isFast, type Served, TCP } from '../harness.ts';
-import { PROGRAM, type ProxyProcess } from '../proxy.ts';
+import { isFast, type Served, TCP, testEnvironment } from '../harness.ts';
+import { PROGRAM } from '../proxy.ts';
 import { POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
 
 const [ONE, TWO] = POD_ADDRESSES;
 
 describe('an operator on the node', { timeout: 900_000 }, () => {
-  let environment: Environment;
-  let proxy: ProxyProcess;
+  const environment = testEnvironment();
   /** The process that serves now. */
   let pid: number;
 
   before(async () => {
-    environment = await Environment.create();
-    proxy = await environment.startProxy();
-    pid = proxy.pid;
+    await environment.startProxy();
+    pid = environment.proxy.pid;
   });
 
   after(async () => {
     if (isAlive(pid)) process.kill(pid, 'SIGKILL');
-    await environment.remove();
   });
 
   const run = (...argv: string[]) =>
-    environment.topology.node.run([PROGRAM, ...argv, `--control-socket=${proxy.controlSocket}`]);
+    environment.topology.node.run([PROGRAM, ...argv, `--control-socket=${environment.proxy.controlSocket}`]);
 
   async function exchange(connection: number, text: string): Promise<void> {
     await environment.client.call('write', { connection, text });
@@ -46,7 +43,7 @@ describe('an operator on the node', { timeout: 900_000 }, () => {
   async function drain(endpoint: string) {
     const child = environment.topology.node.spawn([
       ...[PROGRAM, 'drain', endpoint, '--timeout', '10m'],
-      `--control-socket=${proxy.controlSocket}`,
+      `--control-socket=${environment.proxy.controlSocket}`,
     ]);
     const code = once(child, 'close').then(([exitCode]) => exitCode as number | null);
     const said = { stdout: '', stderr: '' };
@@ -56,8 +53,8 @@ describe('an operator on the node', { timeout: 900_000 }, () => {
   }
 
   test('is root', async () => {
-    assert.equal(statSync(proxy.controlSocket).mode & 0o777, 0o600);
-    const argv = [PROGRAM, 'list', `--control-socket=${proxy.controlSocket}`];
+    assert.equal(statSync(environment.proxy.controlSocket).mode & 0o777, 0o600);
+    const argv = [PROGRAM, 'list', `--control-socket=${environment.proxy.controlSocket}`];
     const { code, stderr } = await environment.topology.node.run([
       'setpriv',
       '--reuid=65534',
@@ -74,7 +71,7 @@ describe('an operator on the node', { timeout: 900_000 }, () => {
     for (const name of ['a', 'b', 'c']) {
       await environment.serve({ name, ports: [{ port: 80, target: TCP.name }], endpoints: POD_ADDRESSES });
     }
-    const script = `'${PROGRAM}' list --control-socket='${proxy.controlSocket}' | head -n 1`;
+    const script = `'${PROGRAM}' list --control-socket='${environment.proxy.controlSocket}' | head -n 1`;
     const {
       code,
       stdout: head,
@@ -84,7 +81,7 @@ describe('an operator on the node', { timeout: 900_000 }, () => {
   });
 
   test('changes how much the log says while it runs', async () => {
-    const saysMore = () => proxy.log.some(({ v }) => Number(v) > 2);
+    const saysMore = () => environment.proxy.log.some(({ v }) => Number(v) > 2);
     assert.equal(saysMore(), false);
     assert.equal((await run('log-level', '10')).stdout, 'The log level is 10 now; it was 2.\n');
     environment.write({
@@ -114,7 +111,11 @@ describe('an operator on the node', { timeout: 900_000 }, () => {
     const patient = await drain(endpoint);
     if (isFast) {
       process.kill(pid, 'SIGHUP');
-      const line = await waitFor('the upgrade', () => proxy.lines({ msg: 'Handed over to the successor' })[0], 60_000);
+      const line = await waitFor(
+        'the upgrade',
+        () => environment.proxy.lines({ msg: 'Handed over to the successor' })[0],
+        60_000,
+      );
       await waitFor('the old process ends', () => !isAlive(pid));
       pid = Number(line['pid']);
       await waitFor('the socket is the new one’s', async () => {
@@ -158,7 +159,7 @@ describe('an operator on the node', { timeout: 900_000 }, () => {
   test('finds nothing of a proxy that has stopped', async () => {
     process.kill(pid, 'SIGTERM');
     await waitFor('it ends', () => !isAlive(pid));
-    assert.equal(existsSync(proxy.controlSocket), false);
+    assert.equal(existsSync(environment.proxy.controlSocket), false);
     const { code, stderr } = await run('list');
     assert.equal(code, 1);
     assert.match(stderr, /no proxy serves .*: is it running on this node\?/);

@@ -2,10 +2,10 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { isAlive } from '../../support/process-state.ts';
 import type { Agent } from '../agent.ts';
-import { Environment, isFast, TCP, UDP } from '../harness.ts';
+import { isFast, TCP, testEnvironment, UDP } from '../harness.ts';
 import { FLAVOUR } from '../iptables.ts';
 import type { Attempt } from '../programs/outcomes.ts';
-import { PROGRAM, type ProxyProcess } from '../proxy.ts';
+import { PROGRAM } from '../proxy.ts';
 import { NODE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
 import { PATIENCE_MS, waitFor } from '../wait.ts';
 
@@ -15,24 +15,21 @@ const [HTTP, DNS] = [80, 53];
 const HELD = 9053;
 
 describe(`drained endpoints, on iptables-${FLAVOUR}`, { timeout: 900_000 }, () => {
-  let environment: Environment;
-  let proxy: ProxyProcess;
+  const environment = testEnvironment();
   let client: Agent;
   /** The process that serves now. */
   let pid: number;
 
   before(async () => {
-    environment = await Environment.create();
     // The kernel tells a peer of some six unreachable ports, then of one a second.
     await environment.topology.node.output(['sh', '-c', 'echo 0 > /proc/sys/net/ipv4/icmp_ratelimit']);
     // Whoever waits for an answer waits for as long as a slow machine takes.
-    proxy = await environment.startProxy({ args: ['--udp-first-reply-timeout', '1h'] });
+    await environment.startProxy({ args: ['--udp-first-reply-timeout', '1h'] });
     client = environment.client;
-    pid = proxy.pid;
+    pid = environment.proxy.pid;
   });
   after(async () => {
     if (isAlive(pid)) process.kill(pid, 'SIGKILL');
-    await environment.remove();
   });
 
   /** A Service whose TCP and UDP endpoints say who they are. */
@@ -46,7 +43,7 @@ describe(`drained endpoints, on iptables-${FLAVOUR}`, { timeout: 900_000 }, () =
     });
 
   async function run(...args: string[]): Promise<string> {
-    const argv = [PROGRAM, ...args, '--control-socket', proxy.controlSocket];
+    const argv = [PROGRAM, ...args, '--control-socket', environment.proxy.controlSocket];
     const { code, stdout, stderr } = await environment.topology.node.run(argv);
     assert.equal(code, 0, stderr);
     return stdout;
@@ -142,11 +139,15 @@ describe(`drained endpoints, on iptables-${FLAVOUR}`, { timeout: 900_000 }, () =
     await until(host, ['pod-2', 'pod-3']);
     const service = { name: 'kept', clusterIP: host, ports: [{ name: 'tcp', port: HTTP, target: TCP.name }] };
     process.kill(pid, 'SIGHUP');
-    const line = await waitFor('the upgrade', () => proxy.lines({ msg: 'Handed over to the successor' })[0], 60_000);
+    const line = await waitFor(
+      'the upgrade',
+      () => environment.proxy.lines({ msg: 'Handed over to the successor' })[0],
+      60_000,
+    );
     await waitFor('the old process ends', () => !isAlive(pid));
     pid = Number(line['pid']);
     await waitFor('the new one answers', async () => {
-      const argv = [PROGRAM, 'version', '-o', 'json', '--control-socket', proxy.controlSocket];
+      const argv = [PROGRAM, 'version', '-o', 'json', '--control-socket', environment.proxy.controlSocket];
       const { stdout } = await environment.topology.node.run(argv);
       return JSON.parse(stdout).proxy.pid === pid;
     });

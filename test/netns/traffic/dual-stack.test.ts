@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { after, afterEach, before, describe, test } from 'node:test';
+import { before, describe, test } from 'node:test';
 import { Agent } from '../agent.ts';
-import { Environment, isFast, listeningPorts, metric, TCP, UDP } from '../harness.ts';
+import { isFast, listeningPorts, metric, TCP, testEnvironment, UDP } from '../harness.ts';
 import { FLAVOUR } from '../iptables.ts';
 import { addIpv6, IPV6 } from '../ipv6.ts';
 import type { Attempt, Outcome } from '../programs/outcomes.ts';
@@ -46,12 +46,10 @@ function service(clusterIPs: readonly string[], more: object = {}): object {
 }
 
 describe(`both address families, on iptables-${FLAVOUR}`, { timeout: 900_000 }, () => {
-  let environment: Environment;
-  let proxy: ProxyProcess | undefined;
+  const environment = testEnvironment('fresh');
   let unnumbered: Agent;
 
   before(async () => {
-    environment = await Environment.create();
     await addIpv6(environment);
     unnumbered = new Agent(await environment.topology.addUnnumberedPod(), 'unnumbered');
     await environment.topology.node.output(['sh', '-c', 'echo 0 > /proc/sys/net/ipv6/icmp/ratelimit']);
@@ -61,12 +59,6 @@ describe(`both address families, on iptables-${FLAVOUR}`, { timeout: 900_000 }, 
       await pod.call('listenUdp', { port: UDP['udp-name'], mode: 'udp-name', name: `${pod.name}/6`, host });
     }
   });
-  after(() => environment.remove());
-  afterEach(async () => {
-    await environment.stopProxy(proxy);
-    proxy = undefined;
-  });
-
   async function outcomesOf(
     from: Agent,
     host: string,
@@ -87,7 +79,7 @@ describe(`both address families, on iptables-${FLAVOUR}`, { timeout: 900_000 }, 
       return seen.join() === outcomes.join();
     };
     await waitFor(`${outcomes} from ${from.name} at ${host}:${port}`, isSo).catch((error: Error) => {
-      throw new Error(`${error.message}; last seen ${seen}\n${proxy?.tail()}`);
+      throw new Error(`${error.message}; last seen ${seen}\n${environment.proxy.tail()}`);
     });
   }
 
@@ -97,7 +89,7 @@ describe(`both address families, on iptables-${FLAVOUR}`, { timeout: 900_000 }, 
 
   for (const bindAddress of ['0.0.0.0', '::']) {
     test(`a Service of both families is served in both, from everywhere, bound to ${bindAddress}`, async () => {
-      proxy = await environment.startProxy({ args: ['--bind-address', bindAddress, '--hostname-override', 'node-a'] });
+      await environment.startProxy({ args: ['--bind-address', bindAddress, '--hostname-override', 'node-a'] });
       environment.manifests.write('web.yaml', [service(CLUSTER_IPS, { healthCheckNodePort: 30_091 }), ...SLICES]);
       const { client, node, outside } = environment;
       await until(client, CLUSTER_IPS[0], 80, OVER_IPV4);
@@ -122,28 +114,27 @@ describe(`both address families, on iptables-${FLAVOUR}`, { timeout: 900_000 }, 
       const metrics = await environment.metricsText();
       const series = metrics.split('\n').filter((line) => line.startsWith('userspace_proxy_connections_total{'));
       assert.equal(series.length, PORTS.length, 'one for each Service port');
-      assert.deepEqual(proxy.lines({ level: 'error' }), []);
+      assert.deepEqual(environment.proxy.lines({ level: 'error' }), []);
     });
   }
 
   test('local ports of both families stay through a crash', async () => {
-    proxy = await environment.startProxy();
+    await environment.startProxy();
     environment.manifests.write('web.yaml', [service(CLUSTER_IPS), ...SLICES]);
     const { client } = environment;
     await until(client, CLUSTER_IPS[0], 80, OVER_IPV4);
     await until(client, CLUSTER_IPS[1], 80, OVER_IPV6);
     const rules = async () => [await environment.iptables.save('nat', 4), await environment.iptables.save('nat', 6)];
     const before = await rules();
-    proxy.kill('SIGKILL');
-    await proxy.exited();
-    proxy = await environment.startProxy();
+    environment.proxy.kill('SIGKILL');
+    await environment.proxy.exited();
+    await environment.startProxy();
     await until(client, CLUSTER_IPS[1], 80, OVER_IPV6);
     assert.deepEqual(await rules(), before);
   });
 
   test('connections and both endpoint sets go through an upgrade', { skip: !isFast }, async () => {
     const old = await environment.startProxy({ args: ['--hostname-override', 'node-a'] });
-    proxy = old;
     const policy = { internalTrafficPolicy: 'Local' };
     environment.manifests.write('web.yaml', [service(CLUSTER_IPS, policy), ...SLICES]);
     const { client } = environment;
@@ -175,7 +166,7 @@ describe(`both address families, on iptables-${FLAVOUR}`, { timeout: 900_000 }, 
   });
 
   test('a Service of IPv6 alone is refused while it has no endpoint', async () => {
-    proxy = await environment.startProxy();
+    await environment.startProxy();
     environment.manifests.write('web.yaml', [service([CLUSTER_IPS[1]])]);
     await until(environment.client, CLUSTER_IPS[1], 80, REFUSED);
     assert.deepEqual(await outcomesOf(environment.outside, IPV6.node, NODE_PORT), REFUSED);
@@ -186,7 +177,7 @@ describe(`both address families, on iptables-${FLAVOUR}`, { timeout: 900_000 }, 
   });
 
   test('one address of the node is for its family alone, and leads there by DNAT', async () => {
-    proxy = await environment.startProxy({ args: ['--bind-address', IPV6.node] });
+    await environment.startProxy({ args: ['--bind-address', IPV6.node] });
     environment.manifests.write('web.yaml', [service(CLUSTER_IPS), ...SLICES]);
     await until(environment.client, CLUSTER_IPS[1], 80, OVER_IPV6);
     const rules = await environment.iptables.save('nat', 6);
@@ -202,7 +193,6 @@ describe(`both address families, on iptables-${FLAVOUR}`, { timeout: 900_000 }, 
       `route replace default via ${IPV6.outside}`,
     );
     const served = await environment.startProxy();
-    proxy = served;
     await waitFor('a word about it', () => served.lines({ msg: 'Only IPv6 is served' }).length === 1);
     environment.manifests.write('web.yaml', [service(CLUSTER_IPS), ...SLICES]);
     await until(environment.client, CLUSTER_IPS[1], 80, OVER_IPV6);
@@ -212,14 +202,12 @@ describe(`both address families, on iptables-${FLAVOUR}`, { timeout: 900_000 }, 
 describe(`a node that changes, on iptables-${FLAVOUR}`, { timeout: 300_000 }, () => {
   const OTHER_ADDRESS = '192.168.50.77';
 
-  let environment: Environment;
-  let proxy: ProxyProcess;
+  const environment = testEnvironment();
   let start: (...args: readonly string[]) => Promise<ProxyProcess>;
   /** While it is there, the kernel seems to have no NAT for IPv6. */
   let withoutNat: string;
 
   before(async () => {
-    environment = await Environment.create();
     // What the tools of a node without that part of the kernel say. It is asked whether there are rules, too.
     const tools = environment.temporary('tools');
     withoutNat = environment.temporary('without-nat');
@@ -231,12 +219,11 @@ describe(`a node that changes, on iptables-${FLAVOUR}`, { timeout: 300_000 }, ()
     }
     start = (...args) => environment.startProxy({ args, env: { PATH: `${tools}:${process.env['PATH']}` } });
     // What follows a change of the address is no sync that was due in any case.
-    proxy = await start('--nodeport-addresses', 'primary', '--iptables-sync-period', '1h');
+    await start('--nodeport-addresses', 'primary', '--iptables-sync-period', '1h');
     environment.manifests.write('web.yaml', [service(CLUSTER_IPS), ...SLICES]);
     await answers(environment.node, CLUSTER_IPS[0], 'pod-1');
     await answers(environment.node, NODE_ADDRESS, 'pod-1', NODE_PORT);
   });
-  after(() => environment.remove());
 
   async function answers(from: Agent, host: string, outcome: Outcome, port = 80): Promise<void> {
     let seen: readonly Outcome[] = [];
@@ -245,12 +232,12 @@ describe(`a node that changes, on iptables-${FLAVOUR}`, { timeout: 300_000 }, ()
       return seen[0] === outcome;
     };
     await waitFor(`${outcome} at ${host}`, isSo).catch((error: Error) => {
-      throw new Error(`${error.message}; last seen ${seen}\n${proxy.tail()}`);
+      throw new Error(`${error.message}; last seen ${seen}\n${environment.proxy.tail()}`);
     });
   }
 
   test('its own programs have Services, and NodePorts their address, soon after its address changes', async () => {
-    assert.equal(proxy.lines({ msg: 'Only IPv4 is served' }).length, 1);
+    assert.equal(environment.proxy.lines({ msg: 'Only IPv4 is served' }).length, 1);
     const { node, outside, topology } = environment;
     await topology.node.ip(
       `addr del ${NODE_ADDRESS}/24 dev eth0`,
@@ -265,12 +252,12 @@ describe(`a node that changes, on iptables-${FLAVOUR}`, { timeout: 300_000 }, ()
     const { client, node, topology } = environment;
     const onlyIpv4 = (reason: RegExp) =>
       waitFor(`the reason ${reason}`, () =>
-        proxy.lines({ msg: 'Only IPv4 is served' }).some((line) => reason.test(String(line['reason']))),
+        environment.proxy.lines({ msg: 'Only IPv4 is served' }).some((line) => reason.test(String(line['reason']))),
       );
     writeFileSync(withoutNat, '');
     await addIpv6(environment);
-    await proxy.stop();
-    proxy = await start('--iptables-sync-period', '1s');
+    await environment.proxy.stop();
+    await start('--iptables-sync-period', '1s');
     const [host, name] = [IPV6.pods[1], 'pod-2 over IPv6'];
     await environment.pods[1].call('listenTcp', { port: TCP.name, mode: 'name', name, host });
     await onlyIpv4(/unable to initialize/);
@@ -278,7 +265,7 @@ describe(`a node that changes, on iptables-${FLAVOUR}`, { timeout: 300_000 }, ()
     const since = await environment.lastSync();
     await waitFor('syncs for more than three seconds', async () => (await environment.lastSync()) > since + 3);
     assert.equal((await node.call('httpGet', { url: 'http://127.0.0.1:10256/livez' })).status, 200);
-    assert.deepEqual(proxy.lines({ level: 'error' }), []);
+    assert.deepEqual(environment.proxy.lines({ level: 'error' }), []);
     assert.doesNotMatch(await environment.metricsText(), /ip_family="IPv6"/);
     assert.ok(!(await environment.iptables.save('nat', 6)).some((line) => line.includes('KUBE-')));
 
@@ -287,7 +274,7 @@ describe(`a node that changes, on iptables-${FLAVOUR}`, { timeout: 300_000 }, ()
     const addresses = [`${IPV6.node}/64 dev eth0`, `${IPV6.bridge}/64 dev cbr0`];
     await topology.node.ip(...addresses.map((address) => `addr del ${address}`));
     await waitFor('what it says now', () => {
-      const [last] = proxy.lines({ msg: 'Only IPv4 is served' }).slice(-1);
+      const [last] = environment.proxy.lines({ msg: 'Only IPv4 is served' }).slice(-1);
       return last?.['reason'] === 'this node has no other address';
     });
     await topology.node.ip(
@@ -295,7 +282,7 @@ describe(`a node that changes, on iptables-${FLAVOUR}`, { timeout: 300_000 }, ()
       `route replace default via ${IPV6.outside}`,
     );
     for (const from of [client, node]) await answers(from, CLUSTER_IPS[1], name);
-    assert.equal(proxy.lines({ msg: 'IPv4 and IPv6 are served now' }).length, 1);
+    assert.equal(environment.proxy.lines({ msg: 'IPv4 and IPv6 are served now' }).length, 1);
     assert.match(await environment.metricsText(), /ip_family="IPv6"/);
 
     const rules = await environment.iptables.save('nat', 6);
@@ -304,6 +291,6 @@ describe(`a node that changes, on iptables-${FLAVOUR}`, { timeout: 300_000 }, ()
     await waitFor('syncs without an address', async () => (await environment.lastSync()) > lost + 3);
     assert.deepEqual(await environment.iptables.save('nat', 6), rules, 'the address may come back');
     assert.equal((await node.call('httpGet', { url: 'http://127.0.0.1:10256/livez' })).status, 200);
-    assert.deepEqual(proxy.lines({ level: 'error' }), []);
+    assert.deepEqual(environment.proxy.lines({ level: 'error' }), []);
   });
 });

@@ -1,11 +1,10 @@
 import assert from 'node:assert/strict';
-import { after, afterEach, before, describe, test } from 'node:test';
+import { afterEach, before, describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Agent } from '../agent.ts';
-import { Environment, TCP, UDP } from '../harness.ts';
+import { TCP, testEnvironment, UDP } from '../harness.ts';
 import { FLAVOUR } from '../iptables.ts';
 import type { Attempt, Outcome } from '../programs/outcomes.ts';
-import type { ProxyProcess } from '../proxy.ts';
 import { NODE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
 import { PATIENCE_MS, waitFor } from '../wait.ts';
 
@@ -66,16 +65,13 @@ const [LOCAL, REMOTE] = [
 ];
 
 describe(`what a Service asks for, on iptables-${FLAVOUR}`, { timeout: 900_000 }, () => {
-  let environment: Environment;
-  let proxy: ProxyProcess;
+  const environment = testEnvironment();
 
   before(async () => {
-    environment = await Environment.create();
     // Each row asks several times; the kernel tells a peer of some six unreachable ports, then of one a second.
     await environment.topology.node.output(['sh', '-c', 'echo 0 > /proc/sys/net/ipv4/icmp_ratelimit']);
-    proxy = await environment.startProxy({ args: ARGS });
+    await environment.startProxy({ args: ARGS });
   });
-  after(() => environment.remove());
   afterEach(() => {
     environment.manifests.clear();
   });
@@ -104,7 +100,7 @@ describe(`what a Service asks for, on iptables-${FLAVOUR}`, { timeout: 900_000 }
       return seen.join() === outcomes.join();
     };
     await waitFor(`${outcomes} from ${from.name} at ${host}:${port}`, isSo).catch((error: Error) => {
-      throw new Error(`${error.message}; last seen ${seen}\n${proxy.tail()}`);
+      throw new Error(`${error.message}; last seen ${seen}\n${environment.proxy.tail()}`);
     });
   }
 
@@ -149,7 +145,7 @@ describe(`what a Service asks for, on iptables-${FLAVOUR}`, { timeout: 900_000 }
   });
 
   test('pods are recognised by their interface where their addresses are unknown', async () => {
-    await proxy.stop();
+    await environment.proxy.stop();
     const [clusterIP, nodePort] = [environment.clusterIP(), environment.nodePort()];
     const spec = { clusterIP, nodePort, externalTrafficPolicy: 'Local' };
     const { outside, client } = environment;
@@ -157,13 +153,13 @@ describe(`what a Service asks for, on iptables-${FLAVOUR}`, { timeout: 900_000 }
       ['--detect-local-mode', 'InterfaceNamePrefix', '--pod-interface-name-prefix', 'cbr'],
       ['--detect-local-mode', 'BridgeInterface', '--pod-bridge-interface', 'cbr0'],
     ]) {
-      proxy = await environment.startProxy({ args: ['--hostname-override', HERE, ...args] });
+      await environment.startProxy({ args: ['--hostname-override', HERE, ...args] });
       environment.manifests.write('external.yaml', objects('external', spec, [LOCAL, REMOTE]));
       await until(client, NODE_ADDRESS, nodePort, ['pod-1', 'pod-2']);
       await expect([[outside, NODE_ADDRESS, nodePort, ['pod-1']]]);
-      await proxy.stop();
+      await environment.proxy.stop();
     }
-    proxy = await environment.startProxy({ args: ARGS });
+    await environment.startProxy({ args: ARGS });
   });
 
   test('without endpoints everybody is refused at once, and served as soon as there is one', async () => {
@@ -182,7 +178,7 @@ describe(`what a Service asks for, on iptables-${FLAVOUR}`, { timeout: 900_000 }
     write(LOCAL);
     await until(client, clusterIP, 80, ['pod-1']);
     await expect(rows('pod-1'));
-    const syncs = () => proxy.lines({ msg: 'Rules are in sync' }).length;
+    const syncs = () => environment.proxy.lines({ msg: 'Rules are in sync' }).length;
     const before = syncs();
     write({ ...LOCAL, conditions: { ready: false } });
     await until(client, clusterIP, 80, ['ECONNREFUSED']);

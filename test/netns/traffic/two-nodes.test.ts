@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
-import { after, before, describe, test } from 'node:test';
+import { before, describe, test } from 'node:test';
 import type { Agent } from '../agent.ts';
-import { Environment, metric } from '../harness.ts';
+import { metric, testEnvironment } from '../harness.ts';
 import { Iptables } from '../iptables.ts';
 import { Manifests, serviceObjects } from '../manifests.ts';
 import { BRIDGE_ADDRESS, NODE_ADDRESS, OUTSIDE_ADDRESS } from '../topology.ts';
@@ -15,14 +15,13 @@ const PORT = 80;
  * proxy sends to the other node's endpoint, the rules there could take for the NodePort again (docs/adr/0019).
  */
 describe('endpoints of two nodes with the number of a NodePort', () => {
-  let environment: Environment;
+  const environment = testEnvironment();
   let nodePort: number;
   let clusterIP: string;
   /** What the proxy of the other node is told. */
   let elsewhere: Manifests;
 
   before(async () => {
-    environment = await Environment.create();
     nodePort = environment.nodePort();
     clusterIP = environment.clusterIP();
     elsewhere = new Manifests(environment.temporary('manifests-elsewhere'));
@@ -39,8 +38,6 @@ describe('endpoints of two nodes with the number of a NodePort', () => {
       ready: async () => metric(await metrics(environment.outside), SYNCED) > 0,
     });
   });
-
-  after(() => environment.remove());
 
   const SYNCED = 'kubeproxy_sync_proxy_rules_last_timestamp_seconds';
 

@@ -5,8 +5,8 @@ import { after, before, describe, type TestContext, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { NotifySocket } from '../../support/notify-socket.ts';
 import { isAlive } from '../../support/process-state.ts';
-import { Environment, isFast, metric, type Served, TCP, UDP } from '../harness.ts';
-import { buildOnce, PROGRAM, type ProxyProcess } from '../proxy.ts';
+import { isFast, metric, type Served, TCP, testEnvironment, UDP } from '../harness.ts';
+import { buildOnce, PROGRAM } from '../proxy.ts';
 import { output, POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
 
@@ -46,10 +46,9 @@ class Installed {
 }
 
 describe('a hand-over that fails in the middle', { skip: !isFast }, () => {
-  let environment: Environment;
+  const environment = testEnvironment();
   let installed: Installed;
   let systemd: NotifySocket;
-  let proxy: ProxyProcess;
   /** The process that serves now. */
   let pid: number;
   let echo: Served;
@@ -60,7 +59,6 @@ describe('a hand-over that fails in the middle', { skip: !isFast }, () => {
 
   before(async () => {
     buildOnce();
-    environment = await Environment.create();
     installed = new Installed(environment.temporary('installed'));
     systemd = await NotifySocket.listen(environment.temporary('notify'));
     await start(() => installed.link(PROGRAM));
@@ -81,15 +79,14 @@ describe('a hand-over that fails in the middle', { skip: !isFast }, () => {
   after(async () => {
     if (isAlive(pid)) process.kill(pid, 'SIGKILL');
     systemd.close();
-    await environment.remove();
   });
 
   async function start(install: () => void): Promise<void> {
     install();
-    proxy = await environment.startProxy({ program: installed.path, env: { NOTIFY_SOCKET: systemd.path } });
+    await environment.startProxy({ program: installed.path, env: { NOTIFY_SOCKET: systemd.path } });
     // Before, it drops requests to upgrade.
-    await waitFor('it to say so', () => proxy.lines({ msg: 'Started' })[0]);
-    pid = proxy.pid;
+    await waitFor('it to say so', () => environment.proxy.lines({ msg: 'Started' })[0]);
+    pid = environment.proxy.pid;
   }
 
   const descriptors = () => readdirSync(`/proc/${pid}/fd`).length;
@@ -101,7 +98,9 @@ describe('a hand-over that fails in the middle', { skip: !isFast }, () => {
   }
 
   const ends = () =>
-    proxy.log.filter(({ msg }) => /^(Handed over|Cannot hand over|Cannot upgrade|The successor failed)/.test(msg));
+    environment.proxy.log.filter(({ msg }) =>
+      /^(Handed over|Cannot hand over|Cannot upgrade|The successor failed)/.test(msg),
+    );
 
   /** Resolves with the line in which the old process reports the end. */
   async function upgrade(): Promise<Readonly<Record<string, unknown>>> {
@@ -236,16 +235,16 @@ describe('a hand-over that fails in the middle', { skip: !isFast }, () => {
   test('a second request while one is under way is dropped, and a stop ends both', async () => {
     installed.script('exec sleep 60');
     const count = ends().length;
-    const starting = () => proxy.lines({ msg: 'Starting a successor' });
+    const starting = () => environment.proxy.lines({ msg: 'Starting a successor' });
     const started = starting().length;
     process.kill(pid, 'SIGHUP');
     const successor = Number((await waitFor('it to be started', () => starting()[started]))['pid']);
     process.kill(pid, 'SIGHUP');
     await waitFor('it to be dropped', () =>
-      proxy.log.some(({ msg }) => msg.startsWith('An upgrade is under way already')),
+      environment.proxy.log.some(({ msg }) => msg.startsWith('An upgrade is under way already')),
     );
     process.kill(pid, 'SIGTERM');
-    assert.deepEqual(await proxy.exited(), { code: 0, signal: null });
+    assert.deepEqual(await environment.proxy.exited(), { code: 0, signal: null });
     assert.ok(!isAlive(successor));
     assert.equal(ends().length, count, 'a stop is no failure');
     await waitFor('systemd to hear of it', () => systemd.lines.at(-1) === 'STOPPING=1');
@@ -257,7 +256,7 @@ describe('a hand-over that fails in the middle', { skip: !isFast }, () => {
       await start(() => (fault === undefined ? installed.link(PROGRAM) : installed.faulty(fault)));
       if (successor !== undefined) installed.script(successor);
       process.kill(pid, 'SIGHUP');
-      const line = await waitFor('a successor', () => proxy.lines({ msg: 'Starting a successor' })[0]);
+      const line = await waitFor('a successor', () => environment.proxy.lines({ msg: 'Starting a successor' })[0]);
       return Number(line['pid']);
     }
 
@@ -272,9 +271,9 @@ describe('a hand-over that fails in the middle', { skip: !isFast }, () => {
           writeFileSync(isDead, '');
         }
         await waitFor('both to end', () => !isAlive(pid) && !isAlive(successor));
-        await proxy.exited();
+        await environment.proxy.exited();
         assert.match(
-          proxy.log.at(-1)?.msg ?? '',
+          environment.proxy.log.at(-1)?.msg ?? '',
           /^kube-userspace-proxy: cannot take over from a predecessor: the .* ended/,
         );
       });
@@ -286,12 +285,12 @@ describe('a hand-over that fails in the middle', { skip: !isFast }, () => {
         const { failures, states } = await underLoad(async () => {
           process.kill(pid, 'SIGHUP');
           await waitFor('the old process to end', () => !isAlive(pid));
-          const tookOver = () => proxy.lines({ msg: 'Took over from the predecessor' })[0];
+          const tookOver = () => environment.proxy.lines({ msg: 'Took over from the predecessor' })[0];
           await waitFor('the new one to serve', tookOver);
         });
         assert.deepEqual(failures, {});
         assert.deepEqual(states, new Set(['open']));
-        pid = Number(proxy.lines({ msg: 'Starting a successor' })[0]?.['pid']);
+        pid = Number(environment.proxy.lines({ msg: 'Starting a successor' })[0]?.['pid']);
         process.kill(pid, 'SIGTERM');
         await waitFor('it to end', () => !isAlive(pid));
       });
@@ -302,7 +301,7 @@ describe('a hand-over that fails in the middle', { skip: !isFast }, () => {
       await waitFor('it to stop', () => isStopped(pid));
       process.kill(pid, 'SIGCONT');
       await waitFor('it to end', () => !isAlive(pid));
-      await waitFor('its end to be noticed', () => !proxy.running);
+      await waitFor('its end to be noticed', () => !environment.proxy.running);
       pid = successor;
       const { failures } = await environment.client.call('requests', { ...name, count: 5 });
       assert.deepEqual(failures, {});

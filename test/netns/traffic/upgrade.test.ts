@@ -3,8 +3,7 @@ import { after, before, describe, test } from 'node:test';
 import { NotifySocket } from '../../support/notify-socket.ts';
 import { isAlive } from '../../support/process-state.ts';
 import type { Agent } from '../agent.ts';
-import { Environment, isFast, TCP, UDP } from '../harness.ts';
-import type { ProxyProcess } from '../proxy.ts';
+import { isFast, TCP, testEnvironment, UDP } from '../harness.ts';
 import { POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
 
@@ -13,25 +12,22 @@ const UPGRADES = 3;
 const IDLE = 50;
 
 describe('an upgrade in place (SIGHUP)', () => {
-  let environment: Environment;
-  let proxy: ProxyProcess;
+  const environment = testEnvironment();
   let client: Agent;
   /** The process that serves now. */
   let pid: number;
   let systemd: NotifySocket;
 
   before(async () => {
-    environment = await Environment.create();
     systemd = await NotifySocket.listen(environment.temporary('notify'));
-    proxy = await environment.startProxy({ env: { NOTIFY_SOCKET: systemd.path } });
+    await environment.startProxy({ env: { NOTIFY_SOCKET: systemd.path } });
     client = environment.client;
-    pid = proxy.pid;
+    pid = environment.proxy.pid;
   });
 
   after(async () => {
     if (isAlive(pid)) process.kill(pid, 'SIGKILL');
     systemd.close();
-    await environment.remove();
   });
 
   const serve = (mode: keyof typeof TCP) =>
@@ -39,7 +35,8 @@ describe('an upgrade in place (SIGHUP)', () => {
 
   /** Resolves with the line that says how it went. */
   async function upgrade(): Promise<Readonly<Record<string, unknown>>> {
-    const ends = () => proxy.log.filter(({ msg }) => /^(Handed over|Cannot hand over|Cannot upgrade)/.test(msg));
+    const ends = () =>
+      environment.proxy.log.filter(({ msg }) => /^(Handed over|Cannot hand over|Cannot upgrade)/.test(msg));
     const count = ends().length;
     process.kill(pid, 'SIGHUP');
     return await waitFor('the upgrade', () => ends()[count], 60_000);
@@ -52,8 +49,8 @@ describe('an upgrade in place (SIGHUP)', () => {
     pid = Number(line['pid']);
     const told = new RegExp(`^RELOADING=1 MONOTONIC_USEC=\\d+,MAINPID=${pid},READY=1$`);
     await waitFor('it says that it is ready', () => told.test(systemd.lines.slice(-3).join()));
-    const synced = () => proxy.log.findLastIndex(({ msg }) => msg === 'Rules are in sync');
-    const tookOver = proxy.log.findLastIndex(({ msg }) => msg === 'Took over from the predecessor');
+    const synced = () => environment.proxy.log.findLastIndex(({ msg }) => msg === 'Rules are in sync');
+    const tookOver = environment.proxy.log.findLastIndex(({ msg }) => msg === 'Took over from the predecessor');
     await waitFor('the first sync of the new one', () => synced() > tookOver);
   }
 
@@ -118,7 +115,7 @@ describe('an upgrade in place (SIGHUP)', () => {
     await client.call('end', { connection: ended });
     assert.match((await client.call('finish', { connection: ended })).how, /^(ended|closed)$/);
     assert.deepEqual(await environment.iptables.save(), rules);
-    const pauses = proxy.lines({ msg: 'Handed over to the successor' }).map((line) => line['ms']);
+    const pauses = environment.proxy.lines({ msg: 'Handed over to the successor' }).map((line) => line['ms']);
     t.diagnostic(`${Object.values(names).reduce((sum, each) => sum + each)} requests, slowest ${Math.max(...ms)} ms`);
     t.diagnostic(`${transfers.length} transfers of 32 MiB; paused for ${pauses.join(', ')} ms`);
   });

@@ -46,6 +46,12 @@ const IPV6_RULES = renderPortals(
 
 /** `create` yields tables without rules and chains. The suite runs one test at a time. */
 export function iptablesCompliance(name: string, create: () => Promise<Iptables>): void {
+  const installed = async () => {
+    const iptables = await create();
+    await sync(iptables, GOLDEN_RULES);
+    return iptables;
+  };
+
   describe(`rules on ${name}`, () => {
     for (const bind of GOLDEN_BINDS) {
       test(`what a dump shows is what kube-proxy wrote, bound to ${bind}`, async () => {
@@ -85,8 +91,7 @@ export function iptablesCompliance(name: string, create: () => Promise<Iptables>
     }
 
     test('the rules of one chain are listed as a dump has them; of none there are none', async () => {
-      const iptables = await create();
-      await sync(iptables, GOLDEN_RULES);
+      const iptables = await installed();
       const dump = await iptables.save('IPv4', 'nat');
       for (const chain of ['PREROUTING', 'KUBE-PORTALS-HOST']) {
         const listed = ruleLines(await iptables.list('IPv4', 'nat', chain));
@@ -177,8 +182,7 @@ export function iptablesCompliance(name: string, create: () => Promise<Iptables>
     });
 
     test('a jump that another program has displaced is moved, and nothing else is written', async () => {
-      const iptables = await create();
-      await sync(iptables, GOLDEN_RULES);
+      const iptables = await installed();
       const foreign = [
         '-A PREROUTING -p tcp -m tcp --dport 8443 -j RETURN',
         '-A PREROUTING -s 10.9.8.7/32 -m comment --comment "of someone\'s" -j ACCEPT',
@@ -205,8 +209,7 @@ export function iptablesCompliance(name: string, create: () => Promise<Iptables>
     });
 
     test('a rule ahead of the filter jumps, or between them, is overtaken', async () => {
-      const iptables = await create();
-      await sync(iptables, GOLDEN_RULES);
+      const iptables = await installed();
       for (const place of [1, 2]) {
         await iptables.restore('IPv4', `*filter\n-I INPUT ${place} -s 10.9.8.7/32 -j DROP\nCOMMIT\n`);
         await sync(iptables, GOLDEN_RULES);
@@ -217,8 +220,7 @@ export function iptablesCompliance(name: string, create: () => Promise<Iptables>
     });
 
     test('copies of a jump are reduced to one, however they are spelled', async () => {
-      const iptables = await create();
-      await sync(iptables, GOLDEN_RULES);
+      const iptables = await installed();
       const copy = '-m comment --comment "handle ClusterIPs; NOTE: this must be before the NodePort rules" -j';
       await iptables.restore(
         'IPv4',
@@ -237,8 +239,7 @@ export function iptablesCompliance(name: string, create: () => Promise<Iptables>
     });
 
     test('a rule that somebody deleted comes back, and only its chain is rewritten', async () => {
-      const iptables = await create();
-      await sync(iptables, GOLDEN_RULES);
+      const iptables = await installed();
       const before = await iptables.save('IPv4', 'nat');
       const victim = GOLDEN_RULES.find((each) => each.chain === 'KUBE-PORTALS-HOST');
       await iptables.restore('IPv4', `*nat\n-D KUBE-PORTALS-HOST ${victim?.spec}\nCOMMIT\n`);
@@ -249,32 +250,24 @@ export function iptablesCompliance(name: string, create: () => Promise<Iptables>
       assert.deepEqual(ruleLines(await iptables.save('IPv4', 'nat')), ruleLines(before));
     });
 
-    test('a rule that is not ours, and a wrong order, are repaired', async () => {
-      const iptables = await create();
-      await sync(iptables, GOLDEN_RULES);
-      const before = ruleLines(await iptables.save('IPv4', 'nat'));
-      const swapped = GOLDEN_RULES.find((each) => each.chain === 'KUBE-NODEPORT-HOST');
-      await iptables.restore(
-        'IPv4',
-        '*nat\n-I KUBE-PORTALS-HOST 1 -j RETURN\n' +
-          `-D KUBE-NODEPORT-HOST ${swapped?.spec}\n-A KUBE-NODEPORT-HOST ${swapped?.spec}\nCOMMIT\n`,
-      );
-      await sync(iptables, GOLDEN_RULES);
-      assert.deepEqual(ruleLines(await iptables.save('IPv4', 'nat')), before);
-    });
-
-    test('a chain with all that leads to it comes back', async () => {
-      const iptables = await create();
-      await sync(iptables, GOLDEN_RULES);
-      const before = await iptables.save('IPv4', 'nat');
-      await iptables.restore('IPv4', cleanupOf('nat', before));
-      assert.equal((await sync(iptables, GOLDEN_RULES)).length, 1);
-      assert.deepEqual(ruleLines(await iptables.save('IPv4', 'nat')), ruleLines(before));
-    });
+    const swapped = GOLDEN_RULES.find((each) => each.chain === 'KUBE-NODEPORT-HOST')?.spec;
+    const damages: readonly [what: string, text: (dump: string) => string][] = [
+      ['a rule that is not ours', () => '*nat\n-I KUBE-PORTALS-HOST 1 -j RETURN\nCOMMIT\n'],
+      ['a wrong order', () => `*nat\n-D KUBE-NODEPORT-HOST ${swapped}\n-A KUBE-NODEPORT-HOST ${swapped}\nCOMMIT\n`],
+      ['chains that are gone, with all that led to them', (dump) => cleanupOf('nat', dump)],
+    ];
+    for (const [what, text] of damages) {
+      test(`repaired in one transaction: ${what}`, async () => {
+        const iptables = await installed();
+        const before = await iptables.save('IPv4', 'nat');
+        await iptables.restore('IPv4', text(before));
+        assert.equal((await sync(iptables, GOLDEN_RULES)).length, 1);
+        assert.deepEqual(ruleLines(await iptables.save('IPv4', 'nat')), ruleLines(before));
+      });
+    }
 
     test('Services that are gone leave no rule behind', async () => {
-      const iptables = await create();
-      await sync(iptables, GOLDEN_RULES);
+      const iptables = await installed();
       await sync(iptables, NOTHING);
       assert.equal(ruleLines(await iptables.save('IPv4', 'nat')).length, 5);
       assert.equal(ruleLines(await iptables.save('IPv4', 'filter')).length, 9);
@@ -292,8 +285,7 @@ export function iptablesCompliance(name: string, create: () => Promise<Iptables>
     });
 
     test('refused rules are found without touching traffic, and all others are installed', async () => {
-      const iptables = await create();
-      await sync(iptables, GOLDEN_RULES);
+      const iptables = await installed();
       const bad = [
         rule('-p tcp -m bogus --some 1 -j RETURN', { owner: 'shop/odd' }),
         rule('-d 10.96.0.9/32 -p tcp -m comment --comment "shop/odd" -m tcp --dport 99999 -j RETURN'),

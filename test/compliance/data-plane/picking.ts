@@ -17,28 +17,6 @@ export function pickingTests(makeRig: RigFactory): void {
     assert.deepEqual(answers.slice(6), answers.slice(0, 3));
   });
 
-  test('each Service port takes its own turns', async (t) => {
-    const rig = await makeRig(t);
-    const endpoints = (await Promise.all(['a', 'b'].map((name) => TcpBackend.named(t, name)))).map((b) => b.endpoint);
-    const ports = [await rig.open('TCP', endpoints), await rig.open('TCP', endpoints)];
-    const answers = new Map(ports.map(({ port }) => [port, [] as string[]]));
-    for (let i = 0; i < 2; i++) for (const { port } of ports) answers.get(port)?.push(await ask(port));
-    for (const own of answers.values()) assert.deepEqual(own.toSorted(), ['a', 'b']);
-  });
-
-  test('turns go on through an update that changes no endpoint', async (t) => {
-    const rig = await makeRig(t);
-    const named = await Promise.all(['a', 'b', 'c'].map((name) => TcpBackend.named(t, name)));
-    const endpoints = endpointsOf(named);
-    const { name, port } = await rig.open('TCP', endpoints);
-    const answers: string[] = [];
-    for (let i = 0; i < 3; i++) {
-      answers.push(await ask(port));
-      rig.plane.update(name, backends(endpoints.toReversed().map((endpoint) => ({ ...endpoint }))));
-    }
-    assert.deepEqual(answers.toSorted(), ['a', 'b', 'c']);
-  });
-
   test('an update holds for the next connection and leaves established ones alone', async (t) => {
     const rig = await makeRig(t);
     const [before, after] = [await TcpBackend.echo(t), await TcpBackend.named(t, 'after')];
@@ -91,17 +69,5 @@ export function pickingTests(makeRig: RigFactory): void {
     for (let i = 0; i < 4; i++) assert.equal(await ask(port), second);
     // The dead endpoint is not asked again.
     await rig.reported('dialFailed', 1);
-  });
-
-  test('affinity can be switched on and off', async (t) => {
-    const rig = await makeRig(t);
-    const named = await Promise.all(['a', 'b'].map((name) => TcpBackend.named(t, name)));
-    const endpoints = endpointsOf(named);
-    const { name, port } = await rig.open('TCP', endpoints);
-    assert.notEqual(await ask(port), await ask(port));
-    await rig.update(name, backends(endpoints, 60));
-    assert.equal(await ask(port), await ask(port));
-    await rig.update(name, backends(endpoints));
-    assert.notEqual(await ask(port), await ask(port));
   });
 }

@@ -169,18 +169,6 @@ export function udpTests(makeRig: RigFactory): void {
     assert.equal(rig.counters(name).connections, 200);
   });
 
-  test('a backend may send more than it was asked for', async (t) => {
-    const rig = await makeRig(t);
-    const backend = await UdpBackend.start(t, (_datagram, reply) => {
-      for (const text of ['one', 'two', 'three']) reply(text);
-    });
-    const { port } = await rig.open('UDP', [backend.endpoint]);
-    const client = await UdpClient.connect(t, port);
-    client.send('?');
-    await waitFor('all replies', () => client.received.length === 3);
-    assert.deepEqual(client.texts, ['one', 'two', 'three']);
-  });
-
   test('without endpoints datagrams are dropped and reported, until there are some', async (t) => {
     const rig = await makeRig(t);
     const { name, port } = await rig.open('UDP', []);

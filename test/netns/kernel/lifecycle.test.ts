@@ -119,16 +119,6 @@ describe(`starting, stopping and cleaning up, with iptables-${FLAVOUR}`, () => {
     assert.deepEqual({ names, failures }, { names: { 'pod-1': 2, 'pod-2': 2, 'pod-3': 2 }, failures: {} });
   });
 
-  test('a restart after SIGKILL serves again', async () => {
-    await environment.startProxy();
-    const service = await web();
-    environment.proxy.kill('SIGKILL');
-    await environment.proxy.exited();
-    await environment.startProxy();
-    assert.match((await environment.client.call('request', service)).name, /^pod-/);
-    assert.equal((await environment.iptables.rules('KUBE-PORTALS-CONTAINER')).length, 2);
-  });
-
   test('a restart removes the rules of a Service that was deleted meanwhile', async () => {
     await environment.startProxy();
     await web();

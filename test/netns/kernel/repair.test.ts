@@ -87,18 +87,6 @@ describe(`repairing rules in iptables-${FLAVOUR} within the sync period`, () => 
     await restored();
   });
 
-  test('rules of other programs stay, behind our portals and ahead of our NodePorts, which must be last', async () => {
-    const foreign = ['9', '10'].map((port) => `-p tcp -m tcp --dport ${port} -j ACCEPT`);
-    await environment.iptables.must(`-t nat -I OUTPUT 1 ${foreign[0]}`);
-    await environment.iptables.must(`-t nat -A OUTPUT ${foreign[1]}`);
-    const order = async () =>
-      (await environment.iptables.rules('OUTPUT')).map((rule) => / -j (\S+)$/.exec(rule)?.[1]).join(' ');
-    const wanted = 'KUBE-PORTALS-HOST ACCEPT ACCEPT KUBE-NODEPORT-HOST';
-    await waitFor('OUTPUT is in order', async () => (await order()) === wanted);
-    for (const rule of foreign) await environment.iptables.must(`-t nat -D OUTPUT ${rule}`);
-    await restored();
-  });
-
   const onlyNft = FLAVOUR === 'nft' ? false : 'there are no such rules in legacy tables';
   test('beside rules that only nft can make, jumps are kept once and in their places', { skip: onlyNft }, async () => {
     const native = (command: string) => environment.topology.node.output(['nft', ...command.split(' ')]);

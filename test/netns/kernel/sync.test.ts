@@ -1,19 +1,25 @@
 import assert from 'node:assert/strict';
-import { before, describe, test } from 'node:test';
+import { readdirSync, readFileSync } from 'node:fs';
+import { afterEach, before, describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { TCP, testEnvironment } from '../harness.ts';
+import { isAlive } from '../../support/process-state.ts';
+import { isFast, TCP, testEnvironment } from '../harness.ts';
 import { FLAVOUR, IptablesShims } from '../iptables.ts';
 import { serviceObjects } from '../manifests.ts';
 import { POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
 
 describe(`carrying changes into iptables-${FLAVOUR}`, () => {
-  const environment = testEnvironment('fresh');
   let shims: IptablesShims;
+  // Before the proxy is stopped, which writes to the end what it has begun.
+  afterEach(() => shims.holdRestores(false));
+  const environment = testEnvironment('fresh');
 
   before(async () => {
     shims = await IptablesShims.create(environment.temporary('shims'));
   });
+
+  const web = { name: 'web', ports: [{ port: 80, target: TCP.name }], endpoints: POD_ADDRESSES };
 
   test('200 changes in a row are written in few transactions, bounded by the minimal sync period', async () => {
     await environment.startProxy({
@@ -23,12 +29,7 @@ describe(`carrying changes into iptables-${FLAVOUR}`, () => {
     shims.forget();
     const begun = performance.now();
     for (let number = 1; number <= 200; number++) {
-      environment.write({
-        name: `burst-${number}`,
-        clusterIP: `10.96.2.${number}`,
-        ports: [{ port: 80, target: TCP.name }],
-        endpoints: POD_ADDRESSES,
-      });
+      environment.write({ ...web, name: `burst-${number}`, clusterIP: `10.96.2.${number}` });
       await sleep(10);
     }
     const rules = () => environment.iptables.rules('KUBE-PORTALS-CONTAINER');
@@ -41,26 +42,21 @@ describe(`carrying changes into iptables-${FLAVOUR}`, () => {
 
   test('one Service that cannot be accepted keeps none of the others out, and is named once', async () => {
     await environment.startProxy({ args: ['--iptables-sync-period', '1s'] });
-    const port = { port: 80, target: TCP.name };
-    const bad: Record<string, object> = {
-      newline: { name: 'x\n-A PREROUTING -j DROP', clusterIP: '10.96.4.1', ports: [port] },
-      quote: { name: 'x" -j DROP', clusterIP: '10.96.4.2', ports: [port] },
-      port: { name: 'bad-port', clusterIP: '10.96.4.3', ports: [{ port: 99_999, target: 80 }] },
-      address: { name: 'bad-address', clusterIP: '10.96.4.4; reboot', ports: [port] },
-      type: { name: 'bad-type', clusterIP: 42, ports: 'none' },
-      loopback: { name: 'loopback', clusterIP: '127.0.0.1', ports: [port] },
-    };
-    const good = (name: string, clusterIP: string) =>
-      serviceObjects({ name, clusterIP, ports: [port], endpoints: POD_ADDRESSES });
-    const badObjects = Object.values(bad).map((options) => {
-      const { name, clusterIP, ports } = options as { name: string; clusterIP: string; ports: object[] };
-      return {
-        apiVersion: 'v1',
-        kind: 'Service',
-        metadata: { name, namespace: 'test' },
-        spec: { clusterIP, ports },
-      };
-    });
+    const { ports } = web;
+    const badObjects = [
+      { name: 'x\n-A PREROUTING -j DROP', clusterIP: '10.96.4.1', ports },
+      { name: 'x" -j DROP', clusterIP: '10.96.4.2', ports },
+      { name: 'bad-port', clusterIP: '10.96.4.3', ports: [{ port: 99_999, target: 80 }] },
+      { name: 'bad-address', clusterIP: '10.96.4.4; reboot', ports },
+      { name: 'bad-type', clusterIP: 42, ports: 'none' },
+      { name: 'loopback', clusterIP: '127.0.0.1', ports },
+    ].map(({ name, ...spec }) => ({
+      apiVersion: 'v1',
+      kind: 'Service',
+      metadata: { name, namespace: 'test' },
+      spec,
+    }));
+    const good = (name: string, clusterIP: string) => serviceObjects({ ...web, name, clusterIP });
     environment.manifests.write('mixed.yaml', [
       ...good('first', '10.96.4.101'),
       ...badObjects,
@@ -88,12 +84,7 @@ describe(`carrying changes into iptables-${FLAVOUR}`, () => {
   test('the proxy survives an iptables that fails from the start, and installs the rules once it works', async () => {
     shims.fail(true);
     const clusterIP = environment.clusterIP();
-    environment.write({
-      name: 'patient',
-      clusterIP,
-      ports: [{ port: 80, target: TCP.name }],
-      endpoints: POD_ADDRESSES,
-    });
+    environment.write({ ...web, clusterIP });
     const started = await environment.startProxy({
       args: ['--iptables-sync-period', '1s'],
       env: { PATH: shims.path },
@@ -103,5 +94,78 @@ describe(`carrying changes into iptables-${FLAVOUR}`, () => {
     shims.fail(false);
     await environment.waitForRules(clusterIP, 1);
     assert.match((await environment.client.call('request', { host: clusterIP, port: 80 })).name, /^pod-/);
+  });
+
+  describe('by the helper process', () => {
+    async function start(...args: string[]): Promise<void> {
+      await environment.startProxy({
+        args: ['--iptables-sync-period', '500ms', '--iptables-min-sync-period', '100ms', ...args],
+        env: { PATH: shims.path },
+      });
+    }
+
+    const children = (pid: number) =>
+      readdirSync(`/proc/${pid}/task`).flatMap((thread) =>
+        readFileSync(`/proc/${pid}/task/${thread}/children`, 'utf8').split(' ').filter(Boolean).map(Number),
+      );
+
+    const helper = () => children(environment.proxy.pid)[0]!;
+
+    const healthz = async () =>
+      (await environment.node.call('httpGet', { url: 'http://127.0.0.1:10256/healthz' })).status;
+
+    /** A Service whose rules are being written, by a program that hangs before it has written any. Gives its address. */
+    async function writeWhileHeld(): Promise<string> {
+      const clusterIP = environment.clusterIP();
+      shims.holdRestores(true);
+      shims.forget();
+      environment.write({ ...web, name: 'late', clusterIP });
+      await waitFor('iptables hangs', () => shims.restores().length > 0);
+      return clusterIP;
+    }
+
+    test('an iptables that hangs turns /healthz red while traffic flows; killed, it is run again', async () => {
+      await start();
+      const { host } = await environment.serve(web);
+      const clusterIP = await writeWhileHeld();
+      await waitFor('/healthz says 503', async () => (await healthz()) === 503);
+      assert.match((await environment.client.call('request', { host, port: 80 })).name, /^pod-/);
+      // As the deadline does it.
+      for (const pid of children(helper())) process.kill(-pid, 'SIGKILL');
+      shims.holdRestores(false);
+      await environment.waitForRules(clusterIP, 1);
+      await waitFor('/healthz says 200', async () => (await healthz()) === 200);
+    });
+
+    test('that hangs delays an upgrade, and the old process serves until then', { skip: !isFast }, async () => {
+      await start();
+      const clusterIP = await writeWhileHeld();
+      process.kill(environment.proxy.pid, 'SIGHUP');
+      const said = (msg: string) => environment.proxy.lines({ msg })[0];
+      const successor = Number((await waitFor('a successor', () => said('Starting a successor')))['pid']);
+      try {
+        // More than it takes until the successor wants to have everything. Red or not, there must be an answer.
+        for (let count = 0; count < 300; count++) await healthz();
+        shims.holdRestores(false);
+        await waitFor('the upgrade', () => said('Handed over to the successor'));
+        await waitFor('the old process ends', () => !isAlive(environment.proxy.pid));
+        await environment.waitForRules(clusterIP, 1);
+        await waitFor('/healthz of the new one', () => healthz().catch(() => 0));
+      } finally {
+        process.kill(successor, 'SIGKILL');
+      }
+    });
+
+    test('with SIGTERM for all processes at once, the rules that are being written are written to the end', async () => {
+      await start();
+      await environment.serve(web);
+      const clusterIP = await writeWhileHeld();
+      const [main, pid] = [environment.proxy.pid, helper()];
+      for (const one of [pid, main]) process.kill(one, 'SIGTERM');
+      shims.holdRestores(false);
+      assert.deepEqual(await environment.proxy.exited(), { code: 0, signal: null });
+      await waitFor('the helper has ended', () => !isAlive(pid));
+      await environment.waitForRules(clusterIP, 1, 0);
+    });
   });
 });

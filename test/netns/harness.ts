@@ -3,9 +3,10 @@ import { after, afterEach, before } from 'node:test';
 import { Agent } from './agent.ts';
 import { FLAVOUR, Iptables } from './iptables.ts';
 import { Manifests, type ServiceOptions, serviceObjects } from './manifests.ts';
+import type { Attempt } from './programs/outcomes.ts';
 import { ProxyProcess } from './proxy.ts';
 import { type Namespace, Topology } from './topology.ts';
-import { waitFor } from './wait.ts';
+import { PATIENCE_MS, waitFor } from './wait.ts';
 
 /** What every backend pod serves: the name of the mode, the port. TCP and UDP ports are independent. */
 export const TCP = {
@@ -16,6 +17,12 @@ export const TCP = {
   'early-end': 8088,
 } as const;
 export const UDP = { 'udp-name': 8080, 'udp-echo': 8081 } as const;
+
+/** The ports of a Service whose backends say who they are, over TCP and UDP. */
+export const NAMING = [
+  { name: 'tcp', port: 80, target: TCP.name },
+  { name: 'udp', port: 80, target: UDP['udp-name'], protocol: 'UDP' },
+] as const;
 
 /** A port at which nothing listens in any pod. */
 export const NOBODY = 8099;
@@ -195,6 +202,28 @@ export class Environment {
       return rules.filter((rule) => rule.includes(` -d ${address}/32 `)).length === count;
     };
     await waitFor(`${count} rules for ${address}`, present, timeoutMs);
+  }
+
+  /** What becomes of a few clients over TCP and UDP, enough for every endpoint to have a turn: each outcome once, sorted. */
+  async outcomes(from: Agent, host: string, port: number, timeoutMs = PATIENCE_MS): Promise<string[]> {
+    const over = async (protocol: Attempt['protocol']) => {
+      const attempts = Array.from({ length: 4 }, () => ({ protocol, host, port }));
+      return [...new Set(await from.call('outcomes', { attempts, timeoutMs }))].sort();
+    };
+    const [tcp, udp] = await Promise.all([over('tcp'), over('udp')]);
+    return tcp.join() === udp.join() ? tcp : [...tcp, 'but over UDP', ...udp];
+  }
+
+  /** Until these are the outcomes over both protocols. */
+  async until(from: Agent, host: string, port: number, expected: readonly string[]): Promise<void> {
+    let seen: readonly string[] = [];
+    const isSo = async () => {
+      seen = await this.outcomes(from, host, port, 1_000);
+      return seen.join() === expected.join();
+    };
+    await waitFor(`${expected} from ${from.name} at ${host}:${port}`, isSo).catch((error: Error) => {
+      throw new Error(`${error.message}; last seen ${seen}\n${this.proxy.tail()}`);
+    });
   }
 
   /** The local port that this Service port (`test/name` or `test/name:port`) has been given, from the rules. */

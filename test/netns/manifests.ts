@@ -20,11 +20,29 @@ export interface ServiceOptions {
   readonly labels?: Readonly<Record<string, string>>;
   /** Addresses of the backends; no `Endpoints` object without them. */
   readonly endpoints?: readonly string[];
+  /** More fields of its spec, or others. */
+  readonly spec?: object;
+}
+
+export interface SliceEndpoint {
+  readonly address: string;
+  readonly nodeName?: string;
+  readonly conditions?: { readonly ready?: boolean; readonly serving?: boolean; readonly terminating?: boolean };
 }
 
 /** A Service and its Endpoints, as the API server would show them. */
 export function serviceObjects(options: ServiceOptions): object[] {
-  const { name, clusterIP, ports, externalIPs, loadBalancerIPs = [], affinitySeconds, labels, endpoints } = options;
+  const {
+    name,
+    clusterIP,
+    ports,
+    externalIPs,
+    loadBalancerIPs = [],
+    affinitySeconds,
+    labels,
+    endpoints,
+    spec,
+  } = options;
   const metadata = { name, namespace: 'test' };
   const portName = (port: PortOptions) => (port.name === undefined ? {} : { name: port.name });
   const service = {
@@ -47,6 +65,7 @@ export function serviceObjects(options: ServiceOptions): object[] {
         protocol: port.protocol ?? 'TCP',
         ...(port.nodePort && { nodePort: port.nodePort }),
       })),
+      ...spec,
     },
     status: { loadBalancer: { ingress: loadBalancerIPs.map((ip) => ({ ip })) } },
   };
@@ -56,6 +75,24 @@ export function serviceObjects(options: ServiceOptions): object[] {
     ports: ports.map((port) => ({ ...portName(port), port: port.target, protocol: port.protocol ?? 'TCP' })),
   };
   return [service, { apiVersion: 'v1', kind: 'Endpoints', metadata, subsets: endpoints.length > 0 ? [subset] : [] }];
+}
+
+/** An EndpointSlice of a Service; there is one for each family. */
+export function sliceObject(
+  service: string,
+  ports: readonly Omit<PortOptions, 'port'>[],
+  endpoints: readonly SliceEndpoint[],
+  addressType: 'IPv4' | 'IPv6' = 'IPv4',
+): object {
+  const name = `${service}-${addressType.toLowerCase()}`;
+  return {
+    apiVersion: 'discovery.k8s.io/v1',
+    kind: 'EndpointSlice',
+    metadata: { name, namespace: 'test', labels: { 'kubernetes.io/service-name': service } },
+    addressType,
+    endpoints: endpoints.map(({ address, ...more }) => ({ addresses: [address], ...more })),
+    ports: ports.map(({ name, protocol = 'TCP', target }) => ({ name, protocol, port: target })),
+  };
 }
 
 /** A directory of manifests that a proxy watches. */

@@ -7,9 +7,8 @@ import { findTools } from '../../../src/kernel/iptables/flavour.ts';
 import { offerInEmptyNamespace, sampleRules } from '../../../src/operate/check/kernel-rules.ts';
 import { systemClock } from '../../../src/util/system-clock.ts';
 import type { Agent } from '../agent.ts';
-import { listeningPorts, TCP, testEnvironment, UDP } from '../harness.ts';
+import { listeningPorts, NAMING, TCP, testEnvironment } from '../harness.ts';
 import { FLAVOUR, type Flavour } from '../iptables.ts';
-import { serviceObjects } from '../manifests.ts';
 import { ProxyProcess } from '../proxy.ts';
 import { NODE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
 import { PATIENCE_MS, waitFor } from '../wait.ts';
@@ -163,18 +162,14 @@ describe(`check on a node with iptables-${FLAVOUR}`, () => {
     const { node } = environment.topology;
     await environment.startProxy({ args: ['--hostname-override', 'node-a'] });
     const [clusterIP, healthCheckNodePort] = [environment.clusterIP(), environment.nodePort()];
-    const [object, endpoints] = serviceObjects({
+    environment.write({
       name: 'web',
       clusterIP,
       loadBalancerIPs: ['203.0.113.5'],
-      ports: [
-        { name: 'tcp', port: 80, target: TCP.name, nodePort: environment.nodePort() },
-        { name: 'udp', port: 80, target: UDP['udp-name'], protocol: 'UDP' },
-      ],
+      ports: [{ ...NAMING[0], nodePort: environment.nodePort() }, NAMING[1]],
       endpoints: POD_ADDRESSES,
-    }) as [{ spec: object }, object];
-    const spec = { ...object.spec, externalTrafficPolicy: 'Local', healthCheckNodePort };
-    environment.manifests.write('web.yaml', [{ ...object, spec }, endpoints]);
+      spec: { externalTrafficPolicy: 'Local', healthCheckNodePort },
+    });
     await environment.waitForRules(clusterIP, 2);
     const { client, outside } = environment;
     await environment.node.serve(8_500, 'name');

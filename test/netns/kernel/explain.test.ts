@@ -10,7 +10,7 @@ import type { Agent } from '../agent.ts';
 import { NOBODY, TCP, testEnvironment, UDP } from '../harness.ts';
 import { FLAVOUR } from '../iptables.ts';
 import { addIpv6, IPV6 } from '../ipv6.ts';
-import { serviceObjects } from '../manifests.ts';
+import { serviceObjects, sliceObject } from '../manifests.ts';
 import type { Attempt, Outcome } from '../programs/outcomes.ts';
 import { PROGRAM } from '../proxy.ts';
 import { CLIENT_ADDRESS, NODE_ADDRESS, OUTSIDE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
@@ -191,31 +191,21 @@ describe(`what explain says, on iptables-${FLAVOUR}`, { timeout: 900_000 }, () =
       ports: PORTS.map((port) => ({ ...port, nodePort: emptyNodePort })),
       endpoints: [],
     });
-    const [service] = serviceObjects({ name: 'local', clusterIP: local, ports: [{ ...PORTS[0], nodePort }] }) as [
-      { spec: object },
-    ];
-    const slice = (name: string) => ({
-      apiVersion: 'discovery.k8s.io/v1',
-      kind: 'EndpointSlice',
-      metadata: { name: `${name}-1`, namespace: 'test', labels: { 'kubernetes.io/service-name': name } },
-      addressType: 'IPv4',
-      endpoints: [{ addresses: [POD_ADDRESSES[0]], nodeName: 'node-b' }],
-      ports: [{ name: 'tcp', protocol: 'TCP', port: TCP.name }],
-    });
+    const spec = { externalTrafficPolicy: 'Local' };
+    const elsewhere = [{ address: POD_ADDRESSES[0], nodeName: 'node-b' }];
     environment.manifests.write('local.yaml', [
-      { ...service, spec: { ...service.spec, externalTrafficPolicy: 'Local' } },
-      slice('local'),
+      ...serviceObjects({ name: 'local', clusterIP: local, ports: [{ ...PORTS[0], nodePort }], spec }),
+      sliceObject('local', [PORTS[0]], elsewhere),
     ]);
-    const [balanced] = serviceObjects({
-      name: 'ranged',
-      clusterIP: ranged,
-      ports: PORTS.slice(0, 1),
-      loadBalancerIPs: [LOAD_BALANCER_IP],
-    }) as [{ spec: object }];
-    const loadBalancerSourceRanges = [`${CLIENT_ADDRESS}/32`];
     environment.manifests.write('ranged.yaml', [
-      { ...balanced, spec: { ...balanced.spec, loadBalancerSourceRanges } },
-      slice('ranged'),
+      ...serviceObjects({
+        name: 'ranged',
+        clusterIP: ranged,
+        ports: [PORTS[0]],
+        loadBalancerIPs: [LOAD_BALANCER_IP],
+        spec: { loadBalancerSourceRanges: [`${CLIENT_ADDRESS}/32`] },
+      }),
+      sliceObject('ranged', [PORTS[0]], elsewhere),
     ]);
     await environment.waitForRules(empty, 2);
     await environment.waitForRules(local, 1);

@@ -3,6 +3,7 @@ import { beforeEach, describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Served, TCP, testEnvironment, UDP } from '../harness.ts';
 import { FLAVOUR } from '../iptables.ts';
+import { sliceObject } from '../manifests.ts';
 import { POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
 
@@ -154,17 +155,10 @@ describe(`manifests that change, with iptables-${FLAVOUR}`, () => {
 
   test('an EndpointSlice takes the place of Endpoints, and unready addresses get nothing', async () => {
     const service = await steady({ endpoints: [FIRST] });
-    const slice = (ready: readonly string[], unready: readonly string[]) => ({
-      apiVersion: 'discovery.k8s.io/v1',
-      kind: 'EndpointSlice',
-      metadata: { name: 'steady-1', namespace: 'test', labels: { 'kubernetes.io/service-name': 'steady' } },
-      addressType: 'IPv4',
-      endpoints: [
-        ...ready.map((address) => ({ addresses: [address], conditions: { ready: true } })),
-        ...unready.map((address) => ({ addresses: [address], conditions: { ready: false } })),
-      ],
-      ports: [{ name: 'http', port: TCP.name, protocol: 'TCP' }],
-    });
+    const slice = (ready: readonly string[], unready: readonly string[]) => {
+      const isReady = (address: string) => ({ address, conditions: { ready: ready.includes(address) } });
+      return sliceObject('steady', [http], [...ready, ...unready].map(isReady));
+    };
     environment.manifests.write('slice.yaml', [slice([SECOND, THIRD], [FIRST])]);
     await waitFor('the slice counts', async () => (await environment.client.call('request', service)).name !== 'pod-1');
     assert.deepEqual(await answers(service, 4), { 'pod-2': 2, 'pod-3': 2 });

@@ -3,9 +3,8 @@ import { once } from 'node:events';
 import { existsSync, statSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
 import { isAlive } from '../../support/process-state.ts';
-import { isFast, type Served, TCP, testEnvironment, UDP } from '../harness.ts';
+import { isFast, NAMING, type Served, TCP, testEnvironment } from '../harness.ts';
 import { FLAVOUR } from '../iptables.ts';
-import type { Attempt } from '../programs/outcomes.ts';
 import { PROGRAM } from '../proxy.ts';
 import { NODE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
 import { PATIENCE_MS, waitFor } from '../wait.ts';
@@ -169,31 +168,14 @@ describe(`an operator on the node, with iptables-${FLAVOUR}`, { timeout: 900_000
   });
 
   describe('drained endpoints', () => {
-    /** A Service whose TCP and UDP endpoints say who they are. */
     const serve = (name: string, endpoints: readonly string[], more = {}) =>
       environment.serve({
-        ...{ name, endpoints },
-        ports: [
-          { name: 'tcp', port: HTTP, target: TCP.name, ...more },
-          { name: 'udp', port: DNS, target: UDP['udp-name'], protocol: 'UDP' },
-        ],
+        name,
+        endpoints,
+        ports: NAMING.map((port, index) => ({ ...port, ...(index === 0 && more) })),
       });
 
-    /** Who answers a dozen clients over TCP, and a dozen over UDP. */
-    async function answering(host: string, timeoutMs: number): Promise<{ tcp: string[]; udp: string[] }> {
-      const outcomes = async (protocol: Attempt['protocol'], port: number) => {
-        const attempts = Array.from({ length: 12 }, () => ({ protocol, host, port }));
-        return [...new Set(await environment.client.call('outcomes', { attempts, timeoutMs }))].sort();
-      };
-      return { tcp: await outcomes('tcp', HTTP), udp: await outcomes('udp', DNS) };
-    }
-
-    async function until(host: string, names: readonly string[]): Promise<void> {
-      await waitFor(`${names} at ${host}`, async () => {
-        const { tcp, udp } = await answering(host, 1_000);
-        return tcp.join() === names.join() && udp.join() === names.join();
-      });
-    }
+    const until = (host: string, names: readonly string[]) => environment.until(environment.client, host, HTTP, names);
 
     test('get no new connections in any Service and keep those they have; other ports are not affected', async () => {
       const [web, other] = [await serve('web', POD_ADDRESSES), await serve('other', [ONE])];
@@ -273,8 +255,7 @@ describe(`an operator on the node, with iptables-${FLAVOUR}`, { timeout: 900_000
       await until(host, ['pod-2', 'pod-3']);
       const service = { name: 'kept', clusterIP: host, ports: [{ name: 'tcp', port: HTTP, target: TCP.name }] };
       await handOver();
-      const others = ['pod-2', 'pod-3'];
-      assert.deepEqual(await answering(host, PATIENCE_MS), { tcp: others, udp: others });
+      assert.deepEqual(await environment.outcomes(environment.client, host, HTTP), ['pod-2', 'pod-3']);
       environment.write({ ...service, endpoints: [POD_ADDRESSES[2]] });
       const answers = async (name: string) =>
         (await environment.client.call('requests', { host, port: HTTP, count: 6 })).names[name] !== undefined;

@@ -3,46 +3,27 @@ import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { before, describe, test } from 'node:test';
 import { Agent } from '../agent.ts';
-import { isFast, listeningPorts, metric, TCP, testEnvironment, UDP } from '../harness.ts';
+import { isFast, listeningPorts, metric, NAMING, TCP, testEnvironment, UDP } from '../harness.ts';
 import { FLAVOUR } from '../iptables.ts';
 import { addIpv6, IPV6 } from '../ipv6.ts';
-import type { Attempt, Outcome } from '../programs/outcomes.ts';
+import { serviceObjects, sliceObject } from '../manifests.ts';
+import type { Outcome } from '../programs/outcomes.ts';
 import type { ProxyProcess } from '../proxy.ts';
 import { NODE_ADDRESS, OUTSIDE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
-import { PATIENCE_MS, waitFor } from '../wait.ts';
+import { waitFor } from '../wait.ts';
 
 const CLUSTER_IPS = ['10.96.2.10', 'fd00:96::10'] as const;
 const NODE_PORT = 30_090;
 
-const PORTS = [
-  { name: 'tcp', protocol: 'TCP', target: TCP.name },
-  { name: 'udp', protocol: 'UDP', target: UDP['udp-name'] },
+const SLICES = [
+  sliceObject('web', NAMING, [{ address: POD_ADDRESSES[0], nodeName: 'node-a' }]),
+  sliceObject('web', NAMING, [{ address: IPV6.pods[1], nodeName: 'node-a' }], 'IPv6'),
 ];
 
-function slice(addressType: 'IPv4' | 'IPv6', addresses: readonly string[]): object {
-  const name = `web-${addressType.toLowerCase()}`;
-  return {
-    apiVersion: 'discovery.k8s.io/v1',
-    kind: 'EndpointSlice',
-    metadata: { name, namespace: 'test', labels: { 'kubernetes.io/service-name': 'web' } },
-    addressType,
-    endpoints: addresses.map((address) => ({ addresses: [address], nodeName: 'node-a' })),
-    ports: PORTS.map((port) => ({ name: port.name, protocol: port.protocol, port: port.target })),
-  };
-}
-
-const SLICES = [slice('IPv4', [POD_ADDRESSES[0]]), slice('IPv6', [IPV6.pods[1]])];
-
-function service(clusterIPs: readonly string[], more: object = {}): object {
-  const ports = PORTS.map(({ name, protocol, target }) => {
-    return { name, protocol, port: 80, targetPort: target, nodePort: NODE_PORT };
-  });
-  return {
-    apiVersion: 'v1',
-    kind: 'Service',
-    metadata: { name: 'web', namespace: 'test' },
-    spec: { type: 'LoadBalancer', clusterIP: clusterIPs[0], clusterIPs, ports, ...more },
-  };
+function service(clusterIPs: readonly [string, ...string[]], more: object = {}): object {
+  const ports = NAMING.map((port) => ({ ...port, nodePort: NODE_PORT }));
+  const spec = { type: 'LoadBalancer', clusterIPs, ...more };
+  return serviceObjects({ name: 'web', clusterIP: clusterIPs[0], ports, spec })[0] as object;
 }
 
 describe(`both address families, on iptables-${FLAVOUR}`, { timeout: 900_000 }, () => {
@@ -54,51 +35,27 @@ describe(`both address families, on iptables-${FLAVOUR}`, { timeout: 900_000 }, 
     unnumbered = new Agent(await environment.topology.addUnnumberedPod(), 'unnumbered');
     await environment.topology.node.output(['sh', '-c', 'echo 0 > /proc/sys/net/ipv6/icmp/ratelimit']);
     for (const [index, pod] of environment.pods.entries()) {
-      const [host, name] = [IPV6.pods[index] as string, `${pod.name} over IPv6`];
+      const [host, name] = [IPV6.pods[index] as string, `${pod.name}/6`];
       await pod.call('listenTcp', { port: TCP.name, mode: 'name', name, host });
-      await pod.call('listenUdp', { port: UDP['udp-name'], mode: 'udp-name', name: `${pod.name}/6`, host });
+      await pod.call('listenUdp', { port: UDP['udp-name'], mode: 'udp-name', name, host });
     }
   });
-  async function outcomesOf(
-    from: Agent,
-    host: string,
-    port: number,
-    timeoutMs = PATIENCE_MS,
-  ): Promise<readonly Outcome[]> {
-    const attempts: readonly Attempt[] = [
-      { protocol: 'tcp', host, port },
-      { protocol: 'udp', host, port },
-    ];
-    return from.call('outcomes', { attempts, timeoutMs });
-  }
-
-  async function until(from: Agent, host: string, port: number, outcomes: readonly Outcome[]): Promise<void> {
-    let seen: readonly Outcome[] = [];
-    const isSo = async () => {
-      seen = await outcomesOf(from, host, port, 1_000);
-      return seen.join() === outcomes.join();
-    };
-    await waitFor(`${outcomes} from ${from.name} at ${host}:${port}`, isSo).catch((error: Error) => {
-      throw new Error(`${error.message}; last seen ${seen}\n${environment.proxy.tail()}`);
-    });
-  }
-
-  const OVER_IPV4 = ['pod-1', 'pod-1'];
-  const OVER_IPV6 = ['pod-2 over IPv6', 'pod-2/6'];
-  const REFUSED = ['ECONNREFUSED', 'ECONNREFUSED'];
+  const OVER_IPV4 = ['pod-1'];
+  const OVER_IPV6 = ['pod-2/6'];
+  const REFUSED = ['ECONNREFUSED'];
 
   for (const bindAddress of ['0.0.0.0', '::']) {
     test(`a Service of both families is served in both, from everywhere, bound to ${bindAddress}`, async () => {
       await environment.startProxy({ args: ['--bind-address', bindAddress, '--hostname-override', 'node-a'] });
       environment.manifests.write('web.yaml', [service(CLUSTER_IPS, { healthCheckNodePort: 30_091 }), ...SLICES]);
       const { client, node, outside } = environment;
-      await until(client, CLUSTER_IPS[0], 80, OVER_IPV4);
-      await until(client, CLUSTER_IPS[1], 80, OVER_IPV6);
+      await environment.until(client, CLUSTER_IPS[0], 80, OVER_IPV4);
+      await environment.until(client, CLUSTER_IPS[1], 80, OVER_IPV6);
       for (const from of [client, node, outside, unnumbered]) {
-        assert.deepEqual(await outcomesOf(from, CLUSTER_IPS[0], 80), OVER_IPV4, from.name);
-        assert.deepEqual(await outcomesOf(from, NODE_ADDRESS, NODE_PORT), OVER_IPV4, from.name);
-        assert.deepEqual(await outcomesOf(from, CLUSTER_IPS[1], 80), OVER_IPV6, from.name);
-        assert.deepEqual(await outcomesOf(from, IPV6.node, NODE_PORT), OVER_IPV6, from.name);
+        assert.deepEqual(await environment.outcomes(from, CLUSTER_IPS[0], 80), OVER_IPV4, from.name);
+        assert.deepEqual(await environment.outcomes(from, NODE_ADDRESS, NODE_PORT), OVER_IPV4, from.name);
+        assert.deepEqual(await environment.outcomes(from, CLUSTER_IPS[1], 80), OVER_IPV6, from.name);
+        assert.deepEqual(await environment.outcomes(from, IPV6.node, NODE_PORT), OVER_IPV6, from.name);
       }
       for (const address of [NODE_ADDRESS, `[${IPV6.node}]`]) {
         const { status } = await outside.call('httpGet', { url: `http://${address}:10256/healthz` });
@@ -113,7 +70,7 @@ describe(`both address families, on iptables-${FLAVOUR}`, { timeout: 900_000 }, 
       }
       const metrics = await environment.metricsText();
       const series = metrics.split('\n').filter((line) => line.startsWith('userspace_proxy_connections_total{'));
-      assert.equal(series.length, PORTS.length, 'one for each Service port');
+      assert.equal(series.length, NAMING.length, 'one for each Service port');
       assert.deepEqual(environment.proxy.lines({ level: 'error' }), []);
     });
   }
@@ -122,14 +79,14 @@ describe(`both address families, on iptables-${FLAVOUR}`, { timeout: 900_000 }, 
     await environment.startProxy();
     environment.manifests.write('web.yaml', [service(CLUSTER_IPS), ...SLICES]);
     const { client } = environment;
-    await until(client, CLUSTER_IPS[0], 80, OVER_IPV4);
-    await until(client, CLUSTER_IPS[1], 80, OVER_IPV6);
+    await environment.until(client, CLUSTER_IPS[0], 80, OVER_IPV4);
+    await environment.until(client, CLUSTER_IPS[1], 80, OVER_IPV6);
     const rules = async () => [await environment.iptables.save('nat', 4), await environment.iptables.save('nat', 6)];
     const before = await rules();
     environment.proxy.kill('SIGKILL');
     await environment.proxy.exited();
     await environment.startProxy();
-    await until(client, CLUSTER_IPS[1], 80, OVER_IPV6);
+    await environment.until(client, CLUSTER_IPS[1], 80, OVER_IPV6);
     assert.deepEqual(await rules(), before);
   });
 
@@ -138,8 +95,8 @@ describe(`both address families, on iptables-${FLAVOUR}`, { timeout: 900_000 }, 
     const policy = { internalTrafficPolicy: 'Local' };
     environment.manifests.write('web.yaml', [service(CLUSTER_IPS, policy), ...SLICES]);
     const { client } = environment;
-    await until(client, CLUSTER_IPS[0], 80, OVER_IPV4);
-    await until(client, CLUSTER_IPS[1], 80, OVER_IPV6);
+    await environment.until(client, CLUSTER_IPS[0], 80, OVER_IPV4);
+    await environment.until(client, CLUSTER_IPS[1], 80, OVER_IPV6);
     const opened = await Promise.all(CLUSTER_IPS.map((host) => client.call('open', { host, port: 80 })));
     const list = opened.map(({ connection }) => connection);
     const listening = async () => (await listeningPorts(environment.topology.node)).toSorted();
@@ -157,7 +114,7 @@ describe(`both address families, on iptables-${FLAVOUR}`, { timeout: 900_000 }, 
       if (!hasSynced()) process.kill(Number(pid), 'SIGKILL');
     });
     const states = await client.call('states', { list });
-    const outcomes = await outcomesOf(client, CLUSTER_IPS[1], 80);
+    const outcomes = await environment.outcomes(client, CLUSTER_IPS[1], 80);
     const after = await listening();
     process.kill(Number(pid), 'SIGTERM');
     assert.deepEqual(states, ['open', 'open']);
@@ -168,18 +125,22 @@ describe(`both address families, on iptables-${FLAVOUR}`, { timeout: 900_000 }, 
   test('a Service of IPv6 alone is refused while it has no endpoint', async () => {
     await environment.startProxy();
     environment.manifests.write('web.yaml', [service([CLUSTER_IPS[1]])]);
-    await until(environment.client, CLUSTER_IPS[1], 80, REFUSED);
-    assert.deepEqual(await outcomesOf(environment.outside, IPV6.node, NODE_PORT), REFUSED);
+    await environment.until(environment.client, CLUSTER_IPS[1], 80, REFUSED);
+    assert.deepEqual(await environment.outcomes(environment.outside, IPV6.node, NODE_PORT), REFUSED);
     environment.manifests.write('web.yaml', [service([CLUSTER_IPS[1]]), ...SLICES]);
-    await until(environment.client, CLUSTER_IPS[1], 80, OVER_IPV6);
-    assert.deepEqual(await outcomesOf(environment.outside, IPV6.node, NODE_PORT), OVER_IPV6);
-    assert.deepEqual(await outcomesOf(environment.outside, NODE_ADDRESS, NODE_PORT), REFUSED, 'not of its families');
+    await environment.until(environment.client, CLUSTER_IPS[1], 80, OVER_IPV6);
+    assert.deepEqual(await environment.outcomes(environment.outside, IPV6.node, NODE_PORT), OVER_IPV6);
+    assert.deepEqual(
+      await environment.outcomes(environment.outside, NODE_ADDRESS, NODE_PORT),
+      REFUSED,
+      'not of its families',
+    );
   });
 
   test('one address of the node is for its family alone, and leads there by DNAT', async () => {
     await environment.startProxy({ args: ['--bind-address', IPV6.node] });
     environment.manifests.write('web.yaml', [service(CLUSTER_IPS), ...SLICES]);
-    await until(environment.client, CLUSTER_IPS[1], 80, OVER_IPV6);
+    await environment.until(environment.client, CLUSTER_IPS[1], 80, OVER_IPV6);
     const rules = await environment.iptables.save('nat', 6);
     assert.ok(rules.some((rule) => rule.includes(`-j DNAT --to-destination [${IPV6.node}]:`)));
     assert.ok(!(await environment.iptables.save('nat', 4)).some((rule) => rule.includes('test/web')));
@@ -195,7 +156,7 @@ describe(`both address families, on iptables-${FLAVOUR}`, { timeout: 900_000 }, 
     const served = await environment.startProxy();
     await waitFor('a word about it', () => served.lines({ msg: 'Only IPv6 is served' }).length === 1);
     environment.manifests.write('web.yaml', [service(CLUSTER_IPS), ...SLICES]);
-    await until(environment.client, CLUSTER_IPS[1], 80, OVER_IPV6);
+    await environment.until(environment.client, CLUSTER_IPS[1], 80, OVER_IPV6);
   });
 });
 

@@ -2,9 +2,10 @@ import assert from 'node:assert/strict';
 import { afterEach, before, describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Agent } from '../agent.ts';
-import { TCP, testEnvironment, UDP } from '../harness.ts';
+import { NAMING, testEnvironment } from '../harness.ts';
 import { FLAVOUR } from '../iptables.ts';
-import type { Attempt, Outcome } from '../programs/outcomes.ts';
+import { type SliceEndpoint, serviceObjects, sliceObject } from '../manifests.ts';
+import type { Outcome } from '../programs/outcomes.ts';
 import { NODE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
 import { PATIENCE_MS, waitFor } from '../wait.ts';
 
@@ -17,46 +18,16 @@ const ARGS = [
   ...['--endpoint-drain-timeout', `${DRAIN_MS}ms`],
 ];
 
-interface Endpoint {
-  readonly address: string;
-  readonly nodeName?: string;
-  readonly conditions?: { readonly ready?: boolean; readonly serving?: boolean; readonly terminating?: boolean };
-}
-
-/** A Service with a TCP and a UDP port that lead to servers which say whose they are, and its EndpointSlice. */
-function objects(name: string, spec: object, endpoints: readonly Endpoint[], status: object = {}): object[] {
-  const ports = [
-    { name: 'tcp', protocol: 'TCP', target: TCP.name },
-    { name: 'udp', protocol: 'UDP', target: UDP['udp-name'] },
-  ];
-  const nodePort = 'nodePort' in spec ? spec.nodePort : undefined;
-  return [
-    {
-      apiVersion: 'v1',
-      kind: 'Service',
-      metadata: { name, namespace: 'test' },
-      spec: {
-        type: 'LoadBalancer',
-        ...spec,
-        ports: ports.map((port) => ({
-          name: port.name,
-          protocol: port.protocol,
-          port: 80,
-          targetPort: port.target,
-          ...(nodePort !== undefined && { nodePort }),
-        })),
-      },
-      status,
-    },
-    {
-      apiVersion: 'discovery.k8s.io/v1',
-      kind: 'EndpointSlice',
-      metadata: { name: `${name}-1`, namespace: 'test', labels: { 'kubernetes.io/service-name': name } },
-      addressType: 'IPv4',
-      endpoints: endpoints.map(({ address, ...rest }) => ({ addresses: [address], ...rest })),
-      ports: ports.map((port) => ({ name: port.name, protocol: port.protocol, port: port.target })),
-    },
-  ];
+/** A Service whose endpoints say who they are, and its EndpointSlice. */
+function objects(
+  name: string,
+  { clusterIP, nodePort, ...spec }: { clusterIP: string; nodePort?: number; [field: string]: unknown },
+  endpoints: readonly SliceEndpoint[],
+  loadBalancerIPs: readonly string[] = [],
+): object[] {
+  const ports = NAMING.map((port) => ({ ...port, ...(nodePort !== undefined && { nodePort }) }));
+  const service = { name, clusterIP, ports, loadBalancerIPs, spec: { type: 'LoadBalancer', ...spec } };
+  return [...serviceObjects(service), sliceObject(name, NAMING, endpoints)];
 }
 
 const [LOCAL, REMOTE] = [
@@ -76,40 +47,19 @@ describe(`what a Service asks for, on iptables-${FLAVOUR}`, { timeout: 900_000 }
     environment.manifests.clear();
   });
 
-  /** What becomes of clients over TCP and UDP; each several times, so that every endpoint has a turn. */
-  async function outcomesOf(from: Agent, host: string, port: number, timeoutMs: number): Promise<readonly Outcome[]> {
-    const attempt = (protocol: Attempt['protocol']): Attempt => ({ protocol, host, port });
-    const attempts = [
-      ...Array.from({ length: 4 }, () => attempt('tcp')),
-      ...Array.from({ length: 4 }, () => attempt('udp')),
-    ];
-    return [...new Set(await from.call('outcomes', { attempts, timeoutMs }))].toSorted();
-  }
-
   async function expect(rows: readonly (readonly [Agent, string, number, readonly Outcome[]])[]): Promise<void> {
     for (const [from, host, port, outcomes] of rows) {
       const timeoutMs = outcomes.includes('timeout') ? 1_000 : PATIENCE_MS;
-      assert.deepEqual(await outcomesOf(from, host, port, timeoutMs), outcomes, `from ${from.name} to ${host}:${port}`);
+      const seen = await environment.outcomes(from, host, port, timeoutMs);
+      assert.deepEqual(seen, outcomes, `from ${from.name} to ${host}:${port}`);
     }
-  }
-
-  async function until(from: Agent, host: string, port: number, outcomes: readonly Outcome[]): Promise<void> {
-    let seen: readonly Outcome[] = [];
-    const isSo = async () => {
-      seen = await outcomesOf(from, host, port, 1_000);
-      return seen.join() === outcomes.join();
-    };
-    await waitFor(`${outcomes} from ${from.name} at ${host}:${port}`, isSo).catch((error: Error) => {
-      throw new Error(`${error.message}; last seen ${seen}\n${environment.proxy.tail()}`);
-    });
   }
 
   test('externalTrafficPolicy Local: from outside to pods of this node, from inside to all', async () => {
     const [clusterIP, nodePort, healthCheckNodePort] = [environment.clusterIP(), 30_180, 30_181];
     const spec = { clusterIP, nodePort, healthCheckNodePort, externalTrafficPolicy: 'Local' };
-    const status = { loadBalancer: { ingress: [{ ip: LOAD_BALANCER_IP }] } };
-    const write = (...endpoints: Endpoint[]) =>
-      environment.manifests.write('external.yaml', objects('external', spec, endpoints, status));
+    const write = (...endpoints: SliceEndpoint[]) =>
+      environment.manifests.write('external.yaml', objects('external', spec, endpoints, [LOAD_BALANCER_IP]));
     const { outside, client, node } = environment;
     const check = async () => {
       const url = `http://${NODE_ADDRESS}:${healthCheckNodePort}/`;
@@ -117,7 +67,7 @@ describe(`what a Service asks for, on iptables-${FLAVOUR}`, { timeout: 900_000 }
       return [code, JSON.parse(body).localEndpoints];
     };
     write(LOCAL, REMOTE);
-    await until(client, clusterIP, 80, ['pod-1', 'pod-2']);
+    await environment.until(client, clusterIP, 80, ['pod-1', 'pod-2']);
     await expect([
       [outside, NODE_ADDRESS, nodePort, ['pod-1']],
       [outside, LOAD_BALANCER_IP, 80, ['pod-1']],
@@ -127,8 +77,8 @@ describe(`what a Service asks for, on iptables-${FLAVOUR}`, { timeout: 900_000 }
     assert.deepEqual(await check(), [200, 1]);
 
     write(REMOTE);
-    await until(outside, NODE_ADDRESS, nodePort, ['timeout']);
-    await until(client, clusterIP, 80, ['pod-2']);
+    await environment.until(outside, NODE_ADDRESS, nodePort, ['timeout']);
+    await environment.until(client, clusterIP, 80, ['pod-2']);
     await expect([
       [client, NODE_ADDRESS, nodePort, ['pod-2']],
       [node, clusterIP, 80, ['pod-2']],
@@ -155,7 +105,7 @@ describe(`what a Service asks for, on iptables-${FLAVOUR}`, { timeout: 900_000 }
     ]) {
       await environment.startProxy({ args: ['--hostname-override', HERE, ...args] });
       environment.manifests.write('external.yaml', objects('external', spec, [LOCAL, REMOTE]));
-      await until(client, NODE_ADDRESS, nodePort, ['pod-1', 'pod-2']);
+      await environment.until(client, NODE_ADDRESS, nodePort, ['pod-1', 'pod-2']);
       await expect([[outside, NODE_ADDRESS, nodePort, ['pod-1']]]);
       await environment.proxy.stop();
     }
@@ -165,10 +115,10 @@ describe(`what a Service asks for, on iptables-${FLAVOUR}`, { timeout: 900_000 }
   test('without endpoints everybody is refused at once, and served as soon as there is one', async () => {
     const [clusterIP, nodePort] = [environment.clusterIP(), environment.nodePort()];
     const { outside, client, node } = environment;
-    const write = (...endpoints: Endpoint[]) =>
+    const write = (...endpoints: SliceEndpoint[]) =>
       environment.manifests.write('empty.yaml', objects('empty', { clusterIP, nodePort }, endpoints));
     write();
-    await until(client, clusterIP, 80, ['ECONNREFUSED']);
+    await environment.until(client, clusterIP, 80, ['ECONNREFUSED']);
     const rows = (outcome: Outcome) =>
       [client, node, outside].flatMap((from) => [
         [from, clusterIP, 80, [outcome]] as const,
@@ -176,12 +126,12 @@ describe(`what a Service asks for, on iptables-${FLAVOUR}`, { timeout: 900_000 }
       ]);
     await expect(rows('ECONNREFUSED'));
     write(LOCAL);
-    await until(client, clusterIP, 80, ['pod-1']);
+    await environment.until(client, clusterIP, 80, ['pod-1']);
     await expect(rows('pod-1'));
     const syncs = () => environment.proxy.lines({ msg: 'Rules are in sync' }).length;
     const before = syncs();
     write({ ...LOCAL, conditions: { ready: false } });
-    await until(client, clusterIP, 80, ['ECONNREFUSED']);
+    await environment.until(client, clusterIP, 80, ['ECONNREFUSED']);
     // Until then, an entry of connection tracking leads past the rules whoever gets a port again that was served above.
     await waitFor('these entries to be cleared', () => syncs() > before);
     await expect(rows('ECONNREFUSED'));
@@ -189,14 +139,14 @@ describe(`what a Service asks for, on iptables-${FLAVOUR}`, { timeout: 900_000 }
 
   test('a connection outlives an endpoint that terminates, and is reset some time after it has gone', async () => {
     const clusterIP = environment.clusterIP();
-    const write = (...endpoints: Endpoint[]) =>
+    const write = (...endpoints: SliceEndpoint[]) =>
       environment.manifests.write('draining.yaml', objects('draining', { clusterIP }, endpoints));
     const { client } = environment;
     write(LOCAL);
-    await until(client, clusterIP, 80, ['pod-1']);
+    await environment.until(client, clusterIP, 80, ['pod-1']);
     const { connection } = await client.call('open', { host: clusterIP, port: 80 });
     write({ ...LOCAL, conditions: { ready: false, serving: true, terminating: true } }, REMOTE);
-    await until(client, clusterIP, 80, ['pod-2']);
+    await environment.until(client, clusterIP, 80, ['pod-2']);
     await sleep(2 * DRAIN_MS);
     assert.deepEqual(await client.call('states', { list: [connection] }), ['open']);
     const gone = performance.now();
@@ -208,7 +158,7 @@ describe(`what a Service asks for, on iptables-${FLAVOUR}`, { timeout: 900_000 }
 
   test('a UDP client that never pauses is served once its Service comes, and follows a change of policy', async () => {
     const clusterIP = environment.clusterIP();
-    const write = (spec: object, ...endpoints: Endpoint[]) =>
+    const write = (spec: { nodePort?: number; internalTrafficPolicy?: string }, ...endpoints: SliceEndpoint[]) =>
       environment.manifests.write('late.yaml', objects('late', { clusterIP, ...spec }, endpoints));
     const { client } = environment;
     const { socket } = await client.call('udpOpen', {});

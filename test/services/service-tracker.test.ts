@@ -55,6 +55,13 @@ function tracker(options: ServiceTrackerOptions = {}, family: IpFamily = 'IPv4')
   };
 }
 
+/** A tracker that knows shop/web. */
+function serving() {
+  const t = tracker();
+  t.service(service());
+  return t;
+}
+
 describe('a Service and its endpoints', () => {
   test('match by port name', () => {
     const t = tracker();
@@ -90,8 +97,7 @@ describe('a Service and its endpoints', () => {
   });
 
   test('only ready addresses of the family are candidates, each once', () => {
-    const t = tracker();
-    t.service(service());
+    const t = serving();
     t.slice('a', group([address('10.0.0.2'), address('10.0.0.1'), address('10.0.0.3', { ready: false })]));
     t.slice('b', group([address('10.0.0.1'), address('fd00::1')]));
     assert.deepEqual(t.addresses(), [['10.0.0.1:8080', '10.0.0.2:8080']]);
@@ -119,8 +125,7 @@ describe('slices', () => {
   });
 
   test('of one Service merge, and take precedence over Endpoints while there is one', () => {
-    const t = tracker();
-    t.service(service());
+    const t = serving();
     t.endpoints(group([address('10.0.0.9')]));
     t.slice('a', group([address('10.0.0.1')]));
     t.slice('b', group([address('10.0.0.2')], 8081));
@@ -133,8 +138,7 @@ describe('slices', () => {
 
 describe('a delta', () => {
   test('is empty when an edit was undone, or when only the order differs', () => {
-    const t = tracker();
-    t.service(service());
+    const t = serving();
     t.endpoints(group([address('10.0.0.1'), address('10.0.0.2')]));
     t.it.takeDelta();
     t.service(service({ externalIPs: [ip('192.0.2.1')] }));
@@ -144,8 +148,7 @@ describe('a delta', () => {
   });
 
   test('reports a renamed port as one removed and one added', () => {
-    const t = tracker();
-    t.service(service());
+    const t = serving();
     t.it.takeDelta();
     t.service(service({ ports: [{ name: 'web', protocol: 'TCP', port: 80, nodePort: 0 }] }));
     const delta = t.it.takeDelta();
@@ -178,8 +181,7 @@ describe('a delta', () => {
   });
 
   test('may be taken in parts', () => {
-    const t = tracker();
-    t.service(service());
+    const t = serving();
     t.it.apply([{ kind: 'Service', key: 'shop/other', value: service({ key: 'shop/other' }) }]);
     for (const isMore of [true, false]) {
       assert.equal(t.it.takeDelta(1).upserted.length, 1);
@@ -188,8 +190,7 @@ describe('a delta', () => {
   });
 
   test('holds frozen values', () => {
-    const t = tracker();
-    t.service(service());
+    const t = serving();
     const [first] = t.it.takeDelta().upserted;
     assert.ok(first);
     assert.throws(() => Object.assign(first, { port: 81 }), TypeError);
@@ -334,8 +335,7 @@ describe('an endpoint', () => {
   };
 
   test('is used while ready, drains while it is listed, and is removed when nothing lists it', () => {
-    const t = tracker();
-    t.service(service());
+    const t = serving();
     const with2 = (state: Partial<EndpointAddress>) => {
       t.slice('a', group([address('10.0.0.1'), address('10.0.0.2', state)]));
       return states(t);
@@ -357,8 +357,7 @@ describe('an endpoint', () => {
       [old, dying, [1, 0]],
       [dying, old, [1, 0]],
     ] as const) {
-      const t = tracker();
-      t.service(service());
+      const t = serving();
       t.slice('a', group([a]));
       t.slice('b', group([b]));
       assert.deepEqual(states(t), expected);
@@ -581,8 +580,7 @@ describe('drained endpoints', () => {
   const both = group([address('10.0.0.1'), address('10.0.0.2')]);
 
   test('get no new connections until they are undrained; only their Services are derived again', () => {
-    const t = tracker();
-    t.service(service());
+    const t = serving();
     t.it.apply([{ kind: 'Service', key: 'shop/other', value: service({ key: 'shop/other' }) }]);
     t.slice('a', both);
     t.slice('b', group([address('10.0.0.3')]), 'shop/other');
@@ -597,8 +595,7 @@ describe('drained endpoints', () => {
   });
 
   test('are identified by address and port', () => {
-    const t = tracker();
-    t.service(service());
+    const t = serving();
     t.slice('a', both);
     t.it.takeDelta();
     t.it.setDrained([{ address: ip('10.0.0.1'), port: 9090 }]);
@@ -624,8 +621,7 @@ describe('the reason why an endpoint is not used', () => {
     Object.fromEntries(t.it.candidates('shop/web:http', set).map((one) => [one.endpoint.address, one.reason]));
 
   test('is known for each endpoint that is not chosen', () => {
-    const t = tracker();
-    t.service(service());
+    const t = serving();
     const dying = { ready: false, terminating: true };
     t.slice(
       'a',

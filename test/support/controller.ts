@@ -1,3 +1,5 @@
+import type { Service } from '../../src/model/service.ts';
+import type { SourceEvent } from '../../src/model/source.ts';
 import { ServiceTracker } from '../../src/services/service-tracker.ts';
 import { Controller, type ControllerOptions } from '../../src/sync/controller.ts';
 import { Listeners } from '../../src/sync/listeners.ts';
@@ -5,6 +7,21 @@ import { PortAllocator } from '../../src/sync/port-allocator.ts';
 import { FakeDataPlane } from '../fakes/fake-data-plane.ts';
 import type { ManualClock } from '../fakes/manual-clock.ts';
 import type { RecordingLog } from '../fakes/recording-log.ts';
+import { address } from '../rules/fixtures.ts';
+
+/** 10.96.0.1:80/TCP, unless the fields say otherwise. */
+export function serviceEvent(fields: Partial<Service> = {}): SourceEvent {
+  const value: Service = {
+    key: 'shop/web',
+    clusterIPs: [address('10.96.0.1')],
+    externalIPs: [],
+    loadBalancerIPs: [],
+    ports: [{ name: '', protocol: 'TCP', port: 80, nodePort: 0 }],
+    affinity: { type: 'None' },
+    ...fields,
+  };
+  return { kind: 'Service', key: value.key, value };
+}
 
 export const NO_METRICS = {
   changesQueued: () => {},

@@ -16,3 +16,8 @@ export async function until(what: string, condition: () => boolean, timeoutMs = 
 export async function settle(turns = 20): Promise<void> {
   for (let turn = 0; turn < turns; turn += 1) await new Promise((resolve) => setImmediate(resolve));
 }
+
+/** Lets pending promises take their turns; neither time nor I/O goes on. */
+export async function microtasks(turns = 20): Promise<void> {
+  for (let turn = 0; turn < turns; turn++) await Promise.resolve();
+}

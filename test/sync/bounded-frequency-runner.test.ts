@@ -2,11 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { BoundedFrequencyRunner, type RunCause } from '../../src/sync/bounded-frequency-runner.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
-
-/** Lets the promises that a run awaits take their turns; time stands still meanwhile. */
-async function turns(): Promise<void> {
-  for (let i = 0; i < 20; i++) await Promise.resolve();
-}
+import { microtasks } from '../support/until.ts';
 
 function harness(options: { min?: number; max?: number; burst?: number } = {}) {
   const clock = new ManualClock();
@@ -25,10 +21,10 @@ function harness(options: { min?: number; max?: number; burst?: number } = {}) {
   });
   const advance = async (ms: number, step = 10) => {
     clock.advance(0);
-    await turns();
+    await microtasks();
     for (let done = 0; done < ms; done += step) {
       clock.advance(step);
-      await turns();
+      await microtasks();
     }
   };
   return { clock, runs, runner, state, advance, times: () => runs.map((run) => run.at) };
@@ -54,7 +50,7 @@ describe('a bounded-frequency runner', () => {
     assert.ok(gaps.slice(2).every((gap) => gap >= 980));
   });
 
-  test('folds requests that come during a run into one later run, and never overlaps', async () => {
+  test('joins requests that come during a run into one later run, and never overlaps', async () => {
     const h = harness();
     let open = () => {};
     h.state.gate = new Promise((resolve) => {
@@ -71,7 +67,7 @@ describe('a bounded-frequency runner', () => {
     assert.equal(h.runs.length, 2);
   });
 
-  test('runs for routine once per maximal interval', async () => {
+  test('runs once per maximal interval without a request', async () => {
     const h = harness();
     h.runner.request();
     await h.advance(65_000, 100);
@@ -95,7 +91,7 @@ describe('a bounded-frequency runner', () => {
     assert.equal(h.runs.at(-1)?.cause, 'change');
   });
 
-  test('a failed run is not hurried by further requests', async () => {
+  test('requests do not shorten the wait after a failed run', async () => {
     const h = harness({ min: 0 });
     h.state.succeed = false;
     h.runner.request();
@@ -118,7 +114,7 @@ describe('a bounded-frequency runner', () => {
     const stopping = h.runner.stop().then(() => {
       stopped = true;
     });
-    await turns();
+    await microtasks();
     assert.equal(stopped, false);
     open();
     await stopping;

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { Canary } from '../../src/sync/canary.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
+import { microtasks } from '../support/until.ts';
 
 function harness() {
   const clock = new ManualClock();
@@ -18,12 +19,9 @@ function harness() {
     },
     onLost: () => calls.push('lost'),
   });
-  const settle = async () => {
-    for (let turn = 0; turn < 20; turn++) await Promise.resolve();
-  };
   const answer = async (areThere: boolean) => {
     looks.shift()?.resolve(areThere);
-    await settle();
+    await microtasks();
   };
   /** A change that goes on until the returned function is called. */
   const change = () => {
@@ -35,14 +33,14 @@ function harness() {
     return async () => {
       resolve();
       await done;
-      await settle();
+      await microtasks();
     };
   };
-  return { clock, calls, looks, canary, settle, answer, change };
+  return { clock, calls, looks, canary, answer, change };
 }
 
 describe('the canary', () => {
-  test('looks again and again, from the first change on', async () => {
+  test('checks at intervals, from the first change on', async () => {
     const h = harness();
     h.clock.advance(10_000);
     assert.deepEqual(h.calls, []);
@@ -56,43 +54,43 @@ describe('the canary', () => {
     }
   });
 
-  test('reports when they are gone, and when nobody knows', async () => {
+  test('reports when rules are gone, and when they cannot be checked', async () => {
     const h = harness();
     await h.canary.during(async () => {});
     h.clock.advance(2_000);
     await h.answer(false);
     h.clock.advance(2_000);
     h.looks.shift()?.reject(new Error('no answer'));
-    await h.settle();
+    await microtasks();
     assert.deepEqual(h.calls, ['look', 'lost', 'look', 'lost']);
     h.clock.advance(2_000);
     assert.equal(h.calls.at(-1), 'look', 'it goes on');
   });
 
-  test('does not look while rules change, and makes up for it', async () => {
+  test('does not check while rules change, but at once afterwards', async () => {
     const h = harness();
     await h.canary.during(async () => {});
     const done = h.change();
-    await h.settle();
+    await microtasks();
     h.clock.advance(60_000);
     assert.deepEqual(h.calls, ['change']);
     await done();
     assert.deepEqual(h.calls, ['change', 'look']);
   });
 
-  test('delays a change until its look has ended', async () => {
+  test('delays a change until its check has ended', async () => {
     const h = harness();
     await h.canary.during(async () => {});
     h.clock.advance(2_000);
     const done = h.change();
-    await h.settle();
+    await microtasks();
     assert.deepEqual(h.calls, ['look']);
     await h.answer(true);
     assert.deepEqual(h.calls, ['look', 'change']);
     await done();
   });
 
-  test('looks on when changes fail', async () => {
+  test('goes on when a change fails', async () => {
     const h = harness();
     await h.canary.during(async () => {});
     await assert.rejects(h.canary.during(() => Promise.reject(new Error('refused'))));
@@ -100,7 +98,7 @@ describe('the canary', () => {
     assert.deepEqual(h.calls, ['look']);
   });
 
-  test('looks no more once it is stopped', async () => {
+  test('stops after the check that is under way', async () => {
     const h = harness();
     await h.canary.during(async () => {});
     h.clock.advance(2_000);
@@ -108,7 +106,7 @@ describe('the canary', () => {
     const stopped = h.canary.stop().then(() => {
       isStopped = true;
     });
-    await h.settle();
+    await microtasks();
     assert.equal(isStopped, false);
     await h.answer(true);
     await stopped;

@@ -1,24 +1,15 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { type Address, parseAddress } from '../../src/model/address.ts';
-import type { ServiceKey } from '../../src/model/service.ts';
 import type { SourceEvent } from '../../src/model/source.ts';
 import { FakeRules } from '../fakes/fake-rules.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
-import { createController } from '../support/controller.ts';
+import { address } from '../rules/fixtures.ts';
+import { createController, serviceEvent } from '../support/controller.ts';
+import { microtasks } from '../support/until.ts';
 
 function service(index: number): SourceEvent {
-  const key: ServiceKey = `shop/s${index}`;
-  const value = {
-    key,
-    clusterIPs: [parseAddress(`10.96.${index >> 8}.${index & 255}`) as Address],
-    externalIPs: [],
-    loadBalancerIPs: [],
-    ports: [{ name: '', protocol: 'TCP' as const, port: 80, nodePort: 0 }],
-    affinity: { type: 'None' as const },
-  };
-  return { kind: 'Service', key, value };
+  return serviceEvent({ key: `shop/s${index}`, clusterIPs: [address(`10.96.${index >> 8}.${index & 255}`)] });
 }
 
 function gone(index: number): SourceEvent {
@@ -41,30 +32,27 @@ function harness() {
   const log = new RecordingLog();
   const rules = new FakeRules();
   const { dataPlane, health, controller } = createController({ clock, log, rules, minSyncPeriodMs: 100 });
-  const microtasks = async () => {
-    for (let turn = 0; turn < 200; turn++) await Promise.resolve();
-  };
   /** One turn of the event loop after the other, until `ms` have passed. */
   const settle = async (ms = 0) => {
     for (const step of [0, 0, ms, 0, 0, 0]) {
-      await microtasks();
+      await microtasks(200);
       clock.advance(step);
     }
-    await microtasks();
+    await microtasks(200);
   };
-  return { clock, log, dataPlane, rules, health, controller, microtasks, settle };
+  return { clock, log, dataPlane, rules, health, controller, settle };
 }
 
 describe('the controller with many Services', () => {
-  test('takes them in slices, folds in what comes meanwhile, and then installs all rules at once', async () => {
+  test('takes them in slices, adds changes made meanwhile, and then installs all rules at once', async () => {
     const h = harness();
     void h.controller.start();
     h.controller.apply(Array.from({ length: 1000 }, (_, i) => service(i)));
     h.controller.synced();
-    await h.microtasks();
+    await microtasks(200);
     h.clock.msPerLook = 3;
     h.clock.advance(0);
-    await h.microtasks();
+    await microtasks(200);
     const first = h.dataPlane.opened.length;
     assert.ok(first > 0 && first < 100, `${first} in the first turn`);
     h.controller.apply([gone(999), service(1000)]);
@@ -72,7 +60,7 @@ describe('the controller with many Services', () => {
     for (let turn = 0; turn < 1000 && h.rules.installed.size === 0; turn++) {
       const before = h.dataPlane.opened.length;
       h.clock.advance(0);
-      await h.microtasks();
+      await microtasks(200);
       largest = Math.max(largest, h.dataPlane.opened.length - before);
     }
     assert.ok(largest < 100, `${largest} in one turn`);
@@ -109,7 +97,7 @@ describe('the controller with many Services', () => {
 });
 
 describe('the controller after a previous run', () => {
-  test('opens nothing before it knows the ports, and then the same ones', async () => {
+  test('opens nothing before it knows the local ports of that run, and then reuses them', async () => {
     const h = harness();
     h.rules.leftPorts = [
       { name: 'shop/s2', set: 'own', protocol: 'TCP', localPort: 40_000 },
@@ -162,11 +150,11 @@ describe('the controller’s canary', () => {
     ['are gone', { isIntact: false }],
     ['cannot be read', { fault: new Error('no') }],
   ] as const) {
-    test(`brings rules back that ${what}`, async () => {
+    test(`restores rules that ${what}`, async () => {
       const h = await running();
       Object.assign(h.rules, fault);
       h.clock.advance(2_000);
-      await h.microtasks();
+      await microtasks(200);
       h.rules.isIntact = true;
       h.rules.fault = undefined;
       assert.equal(h.health.pending, true);

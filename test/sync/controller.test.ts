@@ -2,7 +2,6 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { PortRange } from '../../src/model/address.ts';
 import { IptablesError } from '../../src/model/iptables.ts';
-import type { Service } from '../../src/model/service.ts';
 import type { SourceEvent } from '../../src/model/source.ts';
 import { parseDump } from '../../src/rules/dump.ts';
 import { RuleSync } from '../../src/sync/rule-sync.ts';
@@ -10,20 +9,8 @@ import { FakeIptables } from '../fakes/fake-iptables.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
 import { address as ip, nodeFacts } from '../rules/fixtures.ts';
-import { createController, NO_METRICS } from '../support/controller.ts';
-
-function service(overrides: Partial<Service> = {}): SourceEvent {
-  const value: Service = {
-    key: 'shop/web',
-    clusterIPs: [ip('10.96.0.1')],
-    externalIPs: [],
-    loadBalancerIPs: [],
-    ports: [{ name: '', protocol: 'TCP', port: 80, nodePort: 0 }],
-    affinity: { type: 'None' },
-    ...overrides,
-  };
-  return { kind: 'Service', key: value.key, value };
-}
+import { createController, NO_METRICS, serviceEvent as service } from '../support/controller.ts';
+import { microtasks } from '../support/until.ts';
 
 function endpoints(...addresses: string[]): SourceEvent {
   const group = {
@@ -66,7 +53,7 @@ function harness({ nodeAddress, ...options }: Options = {}) {
   const settle = async (ms = 0) => {
     for (const step of [0, ms, 0, 0]) {
       clock.advance(step);
-      for (let turn = 0; turn < 100; turn++) await Promise.resolve();
+      await microtasks(100);
     }
   };
   const ruled = async () =>
@@ -75,6 +62,15 @@ function harness({ nodeAddress, ...options }: Options = {}) {
       ?.get('KUBE-PORTALS-CONTAINER')
       ?.map((spec) => /--comment "([^"]*)"/.exec(spec)?.[1]);
   return { clock, log, dataPlane, iptables, health, state, controller, settle, ruled };
+}
+
+/** A controller that serves shop/web. */
+async function serving(...events: readonly SourceEvent[]) {
+  const h = harness();
+  h.controller.apply([service(), ...events]);
+  h.controller.synced();
+  await h.settle();
+  return h;
 }
 
 describe('the controller', () => {
@@ -90,7 +86,7 @@ describe('the controller', () => {
     assert.equal(h.health.pending, false);
   });
 
-  test('removes what a predecessor left even when there is nothing to serve', async () => {
+  test('removes rules of an earlier run even when there is nothing to serve', async () => {
     const h = harness();
     await h.iptables.restore(
       'IPv4',
@@ -110,7 +106,7 @@ describe('the controller', () => {
     assert.deepEqual(await h.ruled(), ['shop/web']);
   });
 
-  test('leaves out an endpoint that turns out to be a local port of its own, before rules lead there', async () => {
+  test('leaves out an endpoint that is one of its own local ports, before rules are installed', async () => {
     const h = harness({ nodeAddress: '192.168.50.10', portRange: { first: 8080, last: 8080 } });
     h.controller.apply([service(), endpoints('192.168.50.10', '10.0.0.1')]);
     h.controller.synced();
@@ -124,11 +120,8 @@ describe('the controller', () => {
     assert.deepEqual(await h.ruled(), ['shop/web']);
   });
 
-  test('brings endpoint changes to the data plane at once and never to iptables', async () => {
-    const h = harness();
-    h.controller.apply([service(), endpoints('10.0.0.1')]);
-    h.controller.synced();
-    await h.settle();
+  test('applies endpoint changes to the data plane at once, without iptables', async () => {
+    const h = await serving(endpoints('10.0.0.1'));
     const restored = h.iptables.restored.length;
     for (let i = 2; i < 100; i++) {
       h.controller.apply([endpoints(`10.0.0.${i}`)]);
@@ -139,11 +132,8 @@ describe('the controller', () => {
     assert.equal(h.health.pending, false);
   });
 
-  test('closes a listener only after its rules are gone, however long that takes', async () => {
-    const h = harness();
-    h.controller.apply([service()]);
-    h.controller.synced();
-    await h.settle();
+  test('closes a listener only after its rules have been removed, however long that takes', async () => {
+    const h = await serving();
     h.state.fault = new IptablesError('locked', 'another program holds the lock');
     h.controller.apply([{ kind: 'Service', key: 'shop/web', value: undefined }]);
     await h.settle(5_000);
@@ -157,7 +147,7 @@ describe('the controller', () => {
     assert.equal(h.health.pending, false);
   });
 
-  test('says which Service ports it cannot serve', async () => {
+  test('logs which Service ports it cannot serve', async () => {
     const h = harness();
     h.controller.apply([service({ ports: [{ name: '', protocol: 'SCTP', port: 80, nodePort: 0 }] })]);
     h.controller.synced();
@@ -168,11 +158,8 @@ describe('the controller', () => {
     );
   });
 
-  test('programs nothing any more after stop, and leaves the rules', async () => {
-    const h = harness();
-    h.controller.apply([service()]);
-    h.controller.synced();
-    await h.settle();
+  test('changes nothing after stop, and leaves the rules', async () => {
+    const h = await serving();
     await h.controller.stop();
     h.controller.apply([service({ key: 'shop/late', clusterIPs: [ip('10.96.0.2')] })]);
     await h.settle(60_000);
@@ -182,11 +169,8 @@ describe('the controller', () => {
 });
 
 describe('a controller that pauses for an upgrade', () => {
-  test('waits for what is under way, and then changes nothing until it goes on', async () => {
-    const h = harness();
-    h.controller.apply([service(), endpoints('10.0.0.1')]);
-    h.controller.synced();
-    await h.settle();
+  test('waits for the current change, and then changes nothing until it resumes', async () => {
+    const h = await serving(endpoints('10.0.0.1'));
     const release = h.dataPlane.hold();
     h.controller.apply([service({ key: 'shop/two', clusterIPs: [ip('10.96.0.2')] })]);
     await h.settle();
@@ -215,10 +199,7 @@ describe('a controller that pauses for an upgrade', () => {
   });
 
   test('applies changes of endpoints until a long sync is over', async () => {
-    const h = harness();
-    h.controller.apply([service(), endpoints('10.0.0.1')]);
-    h.controller.synced();
-    await h.settle();
+    const h = await serving(endpoints('10.0.0.1'));
     const restore = h.iptables.restore.bind(h.iptables);
     let release = (): void => {};
     const held = new Promise<void>((resolve) => (release = resolve));
@@ -240,7 +221,7 @@ describe('a controller that pauses for an upgrade', () => {
     assert.deepEqual(addresses(), ['10.0.0.9']);
   });
 
-  test('retries to open what could not be opened, and repairs its rules again', async () => {
+  test('opens later what could not be opened, and repairs its rules again', async () => {
     const h = harness();
     for (let port = 40_000; port <= 50_000; port++) h.dataPlane.taken.add(`TCP:${port}`);
     h.controller.apply([service(), endpoints('10.0.0.1')]);
@@ -259,7 +240,7 @@ describe('a controller that pauses for an upgrade', () => {
     assert.deepEqual(await h.ruled(), ['shop/web']);
   });
 
-  test('retries to read the rules if it could not read them before', async () => {
+  test('reads the rules later if it could not read them before', async () => {
     const h = harness();
     h.state.fault = new IptablesError('failed', 'no');
     await h.controller.pause();

@@ -56,11 +56,17 @@ function harness(range: PortRange = { first: 40_000, last: 41_000 }) {
   return { dataPlane, clock, ports, needed, log, listeners, counts, portOf, follow, syncRules };
 }
 
+/** With a listener for shop/web. */
+async function listening(range?: PortRange) {
+  const h = harness(range);
+  h.listeners.want(servicePort());
+  await h.listeners.settled();
+  return h;
+}
+
 describe('listeners', () => {
-  test('keep their port whatever changes but the protocol', async () => {
-    const h = harness();
-    h.listeners.want(servicePort());
-    await h.listeners.settled();
+  test('keep their port until the protocol changes', async () => {
+    const h = await listening();
     const port = h.portOf('shop/web');
     assert.ok(port);
     h.listeners.want(servicePort({ port: 81, nodePort: 30_000, clusterIPs: [ip('10.96.0.9')] }));
@@ -78,10 +84,8 @@ describe('listeners', () => {
     );
   });
 
-  test('leave a local port that something else needs, and rules follow', async () => {
-    const h = harness();
-    h.listeners.want(servicePort());
-    await h.listeners.settled();
+  test('move from a local port that something else needs, and rules change', async () => {
+    const h = await listening();
     h.follow();
     h.needed.add(40_000);
     h.listeners.vacate([{ port: 40_000, protocol: 'UDP' }]);
@@ -100,9 +104,7 @@ describe('listeners', () => {
   });
 
   test('move at the end of a failed upgrade, when a port was needed meanwhile', async () => {
-    const h = harness();
-    h.listeners.want(servicePort());
-    await h.listeners.settled();
+    const h = await listening();
     h.listeners.stop();
     h.needed.add(40_000);
     h.listeners.vacate([{ port: 40_000, protocol: 'TCP' }]);
@@ -111,10 +113,8 @@ describe('listeners', () => {
     assert.equal(h.portOf('shop/web'), 40_001);
   });
 
-  test('ask for rules only when what rules say has changed', async () => {
-    const h = harness();
-    h.listeners.want(servicePort());
-    await h.listeners.settled();
+  test('request new rules only when rules differ', async () => {
+    const h = await listening();
     assert.equal(h.counts.changes, 1);
     h.listeners.want(servicePort({ endpoints: [{ address: ip('10.0.0.1'), port: 1 }] }));
     h.listeners.want(servicePort({ affinity: { type: 'ClientIP', timeoutSeconds: 5 } }));
@@ -124,10 +124,8 @@ describe('listeners', () => {
     assert.equal(h.counts.changes, 2);
   });
 
-  test('ask for rules when the last endpoint goes and the first comes, and keep their port', async () => {
-    const h = harness();
-    h.listeners.want(servicePort());
-    await h.listeners.settled();
+  test('request new rules when the last endpoint is removed and the first is added, and keep their port', async () => {
+    const h = await listening();
     const port = h.portOf('shop/web');
     h.listeners.want(servicePort({ endpoints: [], draining: [ONE] }));
     assert.equal(h.counts.changes, 2);
@@ -170,7 +168,7 @@ describe('listeners', () => {
 
     h.listeners.want(servicePort());
     await h.listeners.settled();
-    assert.equal(h.portOf('shop/web/local'), localSetPort, 'until no rule leads there');
+    assert.equal(h.portOf('shop/web/local'), localSetPort, 'until no rule uses it');
     await h.syncRules();
     assert.equal(h.portOf('shop/web/local'), undefined);
     assert.equal(h.listeners.isLocalPort(localSetPort, 'TCP'), false);
@@ -194,10 +192,8 @@ describe('listeners', () => {
     assert.equal(h.clock.pendingTimers, 0);
   });
 
-  test('of a removed Service port stay open until rules without them are installed', async () => {
-    const h = harness();
-    h.listeners.want(servicePort());
-    await h.listeners.settled();
+  test('of a removed Service port stay open until its rules are removed', async () => {
+    const h = await listening();
     h.listeners.unwant('shop/web');
     await h.listeners.settled();
     assert.deepEqual(h.follow(), []);
@@ -206,10 +202,8 @@ describe('listeners', () => {
     assert.equal(h.portOf('shop/web'), undefined);
   });
 
-  test('that are wanted again before that keep their port', async () => {
-    const h = harness();
-    h.listeners.want(servicePort());
-    await h.listeners.settled();
+  test('that are wanted again before then keep their port', async () => {
+    const h = await listening();
     const port = h.portOf('shop/web');
     h.listeners.unwant('shop/web');
     const retired = h.listeners.retired();
@@ -221,7 +215,7 @@ describe('listeners', () => {
     assert.equal(h.counts.changes, 3);
   });
 
-  test('that were given up while opening are closed, and changes made meanwhile arrive', async () => {
+  test('that are no longer wanted when they open are closed; changes made meanwhile take effect', async () => {
     const h = harness();
     const release = h.dataPlane.hold();
     h.listeners.want(servicePort());
@@ -251,7 +245,7 @@ describe('listeners', () => {
     assert.equal(h.portOf('shop/web'), 30_001, 'it was kept');
   });
 
-  test('do not look for a free port for ever where all are in use', async () => {
+  test('give up after 100 ports in use', async () => {
     const h = harness();
     for (let port = 40_000; port <= 41_000; port++) h.dataPlane.taken.add(`TCP:${port}`);
     h.listeners.want(servicePort());
@@ -280,10 +274,8 @@ describe('listeners', () => {
     assert.deepEqual(h.listeners.retired(), []);
   });
 
-  test('take the rules of the old protocol away even when the new one cannot be opened', async () => {
-    const h = harness({ first: 30_000, last: 30_000 });
-    h.listeners.want(servicePort());
-    await h.listeners.settled();
+  test('remove the rules of the old protocol even when the new one cannot be opened', async () => {
+    const h = await listening({ first: 30_000, last: 30_000 });
     h.follow();
     const changes = h.counts.changes;
     h.dataPlane.taken.add('UDP:30000');
@@ -293,7 +285,7 @@ describe('listeners', () => {
     assert.deepEqual(h.follow(), []);
   });
 
-  test('that were adopted go on where they are wanted and go where they are not', async () => {
+  test('that were adopted are kept while wanted, and closed otherwise', async () => {
     const h = harness();
     const names = ['shop/web', 'shop/other', 'shop/gone'] as const;
     const adopted = names.map((name, i) => ({

@@ -71,7 +71,7 @@ function harness(iptables = new FaultyIptables(), clock = new ManualClock()) {
     family: 'IPv4',
     node: () => (host.address === undefined ? undefined : nodeFacts({ hostAddress: host.address })),
   });
-  const put = (...upserted: Portal[]) => rules.apply({ upserted, removed: [] });
+  const put = (...upserted: readonly Portal[]) => rules.apply({ upserted, removed: [] });
   const drop = (...removed: Portal[]) =>
     rules.apply({ upserted: [], removed: removed.map((portal) => portal.servicePort.name) });
   const chains = async (table: Table = 'nat') => parseDump(await iptables.save('IPv4', table)).get(table);
@@ -92,11 +92,17 @@ const MANY = Array.from({ length: 300 }, (_, i) =>
 const WEB = portal('shop/web', '10.96.0.1', 4001, { nodePort: 30_080 });
 const DNS = portal('kube-system/dns', '10.96.0.10', 4002, { externalIPs: [ip('192.0.2.7')] });
 
+/** A run that has installed rules for these. */
+async function installed(...portals: readonly Portal[]) {
+  const h = harness();
+  h.put(...portals);
+  await h.rules.sync(CHANGED);
+  return h;
+}
+
 describe('a rule sync', () => {
   test('installs the rules, and touches nothing while nothing changes', async () => {
-    const h = harness();
-    h.put(WEB, DNS);
-    await h.rules.sync(CHANGED);
+    const h = await installed(WEB, DNS);
     assert.deepEqual(await h.owners(), ['kube-system/dns', 'shop/web', 'kube-system/dns']);
     const { saves } = h.iptables;
     const restores = h.iptables.restored.length;
@@ -107,9 +113,7 @@ describe('a rule sync', () => {
   });
 
   test('writes what changed without reading the kernel, and only the chains that it is in', async () => {
-    const h = harness();
-    h.put(...MANY);
-    await h.rules.sync(CHANGED);
+    const h = await installed(...MANY);
     const { saves } = h.iptables;
     const restores = h.iptables.restored.length;
     h.put(portal('ns/svc-7', '10.96.1.7', 34_567, { nodePort: 31_007 }));
@@ -133,9 +137,7 @@ describe('a rule sync', () => {
   });
 
   test('makes buckets when rules become many, and takes them back when they become few', async () => {
-    const h = harness();
-    h.put(...MANY);
-    await h.rules.sync(CHANGED);
+    const h = await installed(...MANY);
     const roots = ['KUBE-PORTALS-CONTAINER', 'KUBE-PORTALS-HOST', 'KUBE-NODEPORT-CONTAINER', 'KUBE-NODEPORT-HOST'];
     for (const root of roots) {
       for (const spec of (await h.chain(root)) ?? []) assert.match(spec, /-j KUBE-(USP-\S+|LOCAL-PORTS)$/);
@@ -153,9 +155,7 @@ describe('a rule sync', () => {
   });
 
   test('that verifies reads the kernel, writes nothing when it agrees, and repairs what was removed', async () => {
-    const h = harness();
-    h.put(WEB, ...MANY);
-    await h.rules.sync(CHANGED);
+    const h = await installed(WEB, ...MANY);
     const restores = h.iptables.restored.length;
     await h.rules.sync(VERIFY);
     assert.equal(h.iptables.restored.length, restores);
@@ -165,9 +165,7 @@ describe('a rule sync', () => {
   });
 
   test('adopts the rules of an earlier run, and deletes chains of Services that are gone', async () => {
-    const first = harness();
-    first.put(...MANY);
-    await first.rules.sync(CHANGED);
+    const first = await installed(...MANY);
     const restores = first.iptables.restored.length;
     const same = harness(first.iptables);
     same.put(...MANY.toReversed());
@@ -208,9 +206,7 @@ describe('a rule sync', () => {
   }
 
   test('isolates a refused rule that is added later, and probes only its chain', async () => {
-    const h = harness();
-    h.put(...MANY);
-    await h.rules.sync(CHANGED);
+    const h = await installed(...MANY);
     h.iptables.refuses = (spec) => spec.includes('"shop/odd"');
     const restores = h.iptables.restored.length;
     h.put(portal('shop/odd', '10.96.1.3', 4009, { port: 443 }), portal('shop/good', '10.96.1.4', 4010, { port: 443 }));
@@ -228,9 +224,7 @@ describe('a rule sync', () => {
   });
 
   test('that failed is repeated in full', async () => {
-    const h = harness();
-    h.put(WEB);
-    await h.rules.sync(CHANGED);
+    const h = await installed(WEB);
     h.iptables.fault = new IptablesError('timeout', 'iptables-restore did not end');
     h.put(DNS);
     h.drop(WEB);
@@ -244,9 +238,7 @@ describe('a rule sync', () => {
   });
 
   test("recovers in the same run when the kernel's rules are not as it left them", async () => {
-    const h = harness();
-    h.put(...MANY);
-    await h.rules.sync(CHANGED);
+    const h = await installed(...MANY);
     const names = [...((await h.chains())?.keys() ?? [])].filter((name) => name.startsWith('KUBE-'));
     const jumps = ['PREROUTING', 'OUTPUT'];
     const dump = (await h.chains()) ?? new Map<string, string[]>();
@@ -278,9 +270,7 @@ describe('a rule sync', () => {
   });
 
   test('uses the current address of the node, and the last one when there is none', async () => {
-    const h = harness();
-    h.put(WEB);
-    await h.rules.sync(CHANGED);
+    const h = await installed(WEB);
     h.host.address = ip('192.168.50.11');
     await h.rules.sync(CHANGED);
     assert.match((await h.chain('KUBE-PORTALS-HOST'))?.[0] ?? '', /192\.168\.50\.11:4001$/);
@@ -334,9 +324,7 @@ describe('the canary of rules', () => {
       ['nat', 'OUTPUT'],
       ['filter', 'INPUT'],
     ] as const) {
-      const h = harness();
-      h.put(WEB);
-      await h.rules.sync(CHANGED);
+      const h = await installed(WEB);
       const specs = (await h.chains(table))?.get(chain) ?? [];
       const { saves } = h.iptables;
       await h.iptables.restore('IPv4', `*${table}\n${specs.map((spec) => `-D ${chain} ${spec}`).join('\n')}\nCOMMIT\n`);
@@ -354,9 +342,7 @@ describe('the canary of rules', () => {
         ['nat', 'KUBE-NODEPORT-CONTAINER'],
         ['filter', 'KUBE-NODEPORT-NON-LOCAL'],
       ] as const) {
-        const h = harness();
-        h.put(...portals);
-        await h.rules.sync(CHANGED);
+        const h = await installed(...portals);
         await flush(h, table, root);
         const looks: boolean[] = [];
         for (let look = 0; look < 4; look++) looks.push(await h.rules.canary());
@@ -366,9 +352,7 @@ describe('the canary of rules', () => {
   });
 
   test('reads nothing while no rule has changed, and reads again after another program has changed one', async () => {
-    const h = harness();
-    h.put(WEB);
-    await h.rules.sync(CHANGED);
+    const h = await installed(WEB);
     assert.equal(await h.rules.canary(), true);
     const { lists } = h.iptables;
     assert.ok(lists > 0, 'a sync is a change, too');
@@ -385,9 +369,7 @@ describe('the canary of rules', () => {
 
   test('checks all jumps of a large table after a change', async () => {
     for (const chain of ['PREROUTING', 'OUTPUT']) {
-      const h = harness();
-      h.put(...MANY);
-      await h.rules.sync(CHANGED);
+      const h = await installed(...MANY);
       assert.equal(await h.rules.canary(), true);
       await flush(h, 'nat', chain);
       assert.equal(await h.rules.canary(), false, chain);
@@ -410,9 +392,7 @@ describe('the canary of rules', () => {
   });
 
   test("ignores another program's rule ahead of a jump: the verification checks places", async () => {
-    const h = harness();
-    h.put(WEB);
-    await h.rules.sync(CHANGED);
+    const h = await installed(WEB);
     await h.iptables.restore('IPv4', '*nat\n-I PREROUTING 1 -j ACCEPT\nCOMMIT\n');
     assert.equal(await h.rules.canary(), true);
   });
@@ -440,9 +420,7 @@ describe('local ports that the kernel remembers', () => {
   });
 
   test('stay known for a while after their Service was removed, or got another port or protocol', async () => {
-    const h = harness();
-    h.put(WEB, DNS, portal('a/a', '10.96.0.3', 4003), portal('a/b', '10.96.0.4', 4004));
-    await h.rules.sync(CHANGED);
+    const h = await installed(WEB, DNS, portal('a/a', '10.96.0.3', 4003), portal('a/b', '10.96.0.4', 4004));
     assert.equal(await h.chain('KUBE-USERSPACE-RETIRED'), undefined);
     h.clock.advance(1_500);
     h.drop(WEB);
@@ -467,9 +445,7 @@ describe('local ports that the kernel remembers', () => {
   });
 
   test('are known to the next run, which remembers them for the rest of the time', async () => {
-    const first = harness();
-    first.put(WEB, DNS, portal('a/a', '10.96.0.3', 4003));
-    await first.rules.sync(CHANGED);
+    const first = await installed(WEB, DNS, portal('a/a', '10.96.0.3', 4003));
     first.drop(WEB);
     await first.rules.sync(CHANGED);
     first.clock.advance(100_000);
@@ -497,9 +473,7 @@ describe('local ports that the kernel remembers', () => {
   });
 
   test('are not lost with a sync that failed', async () => {
-    const h = harness();
-    h.put(WEB, DNS);
-    await h.rules.sync(CHANGED);
+    const h = await installed(WEB, DNS);
     h.drop(WEB);
     h.iptables.fault = new IptablesError('locked', 'held');
     await assert.rejects(h.rules.sync(CHANGED), /held/);
@@ -531,9 +505,7 @@ describe('metrics of rules', () => {
   });
 
   test('count failures of partial syncs apart from others', async () => {
-    const h = harness();
-    h.put(WEB);
-    await h.rules.sync(CHANGED);
+    const h = await installed(WEB);
     const { refuses } = h.iptables;
     h.put(portal('ns/new', '10.96.9.9', 4_000));
     let fails = 1;

@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from 'node:util';
 import type { Agent } from '../netns/agent.ts';
 import { Environment, metric, type ProxyOptions } from '../netns/harness.ts';
 import { addIpv6, IPV6 } from '../netns/ipv6.ts';
@@ -159,6 +160,20 @@ export class Cluster {
     await waitFor(`${target.host}:${target.port} is served by ${expected}`, up).catch((error: Error) => {
       throw new Error(`${error.message}; seen: ${seen}`);
     });
+  }
+
+  /** The same by UDP: each backend answers the same number of flows. */
+  async isUpByUdp({ host, port }: Target, names: readonly string[], from: readonly Agent[]): Promise<void> {
+    const expected = Object.fromEntries(names.map((name) => [name, 3]));
+    for (const agent of from) {
+      let seen = {};
+      await waitFor(`udp ${host}:${port} is served in turn by ${names}`, async () => {
+        seen = await agent.call('udpFlows', { host, port, count: 3 * names.length, timeoutMs: 2_000 });
+        return isDeepStrictEqual(seen, expected);
+      }).catch((error: Error) => {
+        throw new Error(`${error.message}; seen: ${JSON.stringify(seen)}`);
+      });
+    }
   }
 
   /** Until nobody is answered at this address any more. */

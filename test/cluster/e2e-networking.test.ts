@@ -1,13 +1,12 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import type { Agent } from '../netns/agent.ts';
 import { TCP, UDP } from '../netns/harness.ts';
 import type { Iptables } from '../netns/iptables.ts';
 import type { ProxyProcess } from '../netns/proxy.ts';
 import { NODE_ADDRESS, POD_ADDRESSES } from '../netns/topology.ts';
 import { waitFor } from '../netns/wait.ts';
 import { NAMESPACE } from './admin.ts';
-import { Cluster, NODE_NAME, type ServedService } from './cluster.ts';
+import { Cluster, NODE_NAME, type ServedService, type Target } from './cluster.ts';
 import { sliceEndpoints } from './objects.ts';
 
 /*
@@ -51,19 +50,6 @@ describe('e2e/network', () => {
     return { http, udp };
   }
 
-  /** Until every flow of so many is answered, and by exactly these backends. */
-  async function isUpByUdp(target: { host: string; port: number }, names: readonly string[], from: readonly Agent[]) {
-    let seen: Record<string, number> = {};
-    for (const agent of from) {
-      await waitFor(`udp ${target.host}:${target.port} is served by ${names}`, async () => {
-        seen = await agent.call('udpFlows', { ...target, count: 2 * names.length, timeoutMs: 2_000 });
-        return Object.keys(seen).sort().join() === [...names].sort().join();
-      }).catch((error: Error) => {
-        throw new Error(`${error.message}; seen: ${JSON.stringify(seen)}`);
-      });
-    }
-  }
-
   async function isDownByUdp(target: { host: string; port: number }): Promise<void> {
     const { socket } = await cluster.environment.client.call('udpOpen', {});
     await waitFor(`udp ${target.host}:${target.port} is not served`, async () => {
@@ -81,44 +67,28 @@ describe('e2e/network', () => {
       service = await create();
     });
 
-    test('should update nodePort: http', async () => {
+    test('should update nodePort: http and udp', async () => {
       const { name } = await create();
-      const target = { host: NODE_ADDRESS, port: (await nodePorts(name)).http };
-      await cluster.isUp(target, ALL);
+      const { http, udp } = await nodePorts(name);
+      const [byHttp, byUdp] = [http, udp].map((port) => ({ host: NODE_ADDRESS, port })) as [Target, Target];
+      await cluster.isUp(byHttp, ALL);
+      await cluster.isUpByUdp(byUdp, ALL, [cluster.environment.client, cluster.environment.outside]);
       await cluster.deleteService(name);
-      await cluster.isDown(target);
+      await cluster.isDown(byHttp);
+      await isDownByUdp(byUdp);
     });
 
-    test('should update nodePort: udp', async () => {
-      const { name } = await create();
-      const target = { host: NODE_ADDRESS, port: (await nodePorts(name)).udp };
-      await isUpByUdp(target, ALL, [cluster.environment.client]);
-      await cluster.deleteService(name);
-      await isDownByUdp(target);
-    });
-
-    test('should support basic nodePort: udp functionality', async () => {
-      const target = { host: NODE_ADDRESS, port: (await nodePorts(service.name)).udp };
-      await isUpByUdp(target, ALL, [cluster.environment.outside]);
-    });
-
-    test('should be able to handle large requests: http', async () => {
-      const ports = [{ port: 80, target: TCP.sink }];
+    test('should be able to handle large requests: http and udp', async () => {
+      const ports = [
+        { name: 'http', port: 80, target: TCP.sink },
+        { name: 'udp', port: 90, target: UDP['udp-echo'], protocol: 'UDP' },
+      ] as const;
       const { host } = await cluster.serve({ name: cluster.name(), ports }, POD_ADDRESSES);
       for (const agent of [cluster.environment.client, cluster.environment.node]) {
         assert.ok((await agent.call('upload', { host, port: 80, bytes: 2_000 })).intact);
-      }
-    });
-
-    test('should be able to handle large requests: udp', async () => {
-      const ports = [{ port: 90, target: UDP['udp-echo'], protocol: 'UDP' }] as const;
-      const { host } = await cluster.serve({ name: cluster.name(), ports }, POD_ADDRESSES);
-      for (const agent of [cluster.environment.client, cluster.environment.node]) {
         const { socket } = await agent.call('udpOpen', {});
-        assert.deepEqual(await agent.call('udpEcho', { socket, host, port: 90, bytes: 2_000 }), {
-          intact: true,
-          from: `${host}:90`,
-        });
+        const echoed = await agent.call('udpEcho', { socket, host, port: 90, bytes: 2_000 });
+        assert.deepEqual(echoed, { intact: true, from: `${host}:90` });
       }
     });
 
@@ -176,25 +146,16 @@ describe('e2e/network', () => {
       });
     }
 
-    test('should be able to preserve UDP traffic when initial unready endpoints get ready', async () => {
-      const service = await create({}, []);
-      const { client } = cluster.environment;
-      const { socket } = await client.call('udpOpen', {});
-      const ask = () => client.call('udpAsk', { socket, host: service.host, port: 90, text: 'who', timeoutMs: 300 });
-      assert.equal(await ask(), undefined);
-      await cluster.setEndpoints(service.name, [POD_ADDRESSES[0]]);
-      await waitFor('the same socket is answered', async () => (await ask())?.text.startsWith('pod-1 '));
-    });
-
-    // Its packets keep the entry alive that connection tracking made while there were no rules, and rules are only
-    // looked up for new entries.
-    test('a UDP client that asked before the Service existed is answered once it does', async () => {
+    // Its packets keep the entry alive that connection tracking made without rules; rules count for new entries only.
+    test('a UDP client that asked before there was a Service, and before it had a ready endpoint, is answered', async () => {
       const clusterIP = '10.96.200.53';
       const { client } = cluster.environment;
       const { socket } = await client.call('udpOpen', {});
       const ask = () => client.call('udpAsk', { socket, host: clusterIP, port: 90, text: 'who', timeoutMs: 300 });
       assert.equal(await ask(), undefined);
-      await cluster.serve({ name: cluster.name(), clusterIP, ports: [PORTS[1]] }, [POD_ADDRESSES[0]]);
+      const { name } = await cluster.serve({ name: cluster.name(), clusterIP, ports: [PORTS[1]] }, []);
+      assert.equal(await ask(), undefined);
+      await cluster.setEndpoints(name, [POD_ADDRESSES[0]]);
       await waitFor('the same socket is answered', async () => (await ask())?.text.startsWith('pod-1 '));
     });
   });
@@ -220,15 +181,9 @@ describe('e2e/network', () => {
   });
 
   test('the Node has the Starting event that upstream writes, seen by kubectl', async () => {
+    const selector = `involvedObject.name=${NODE_NAME}`;
     await waitFor('the event', async () => {
-      const events = await cluster.kubectl([
-        'get',
-        'events',
-        '-n',
-        'default',
-        '--field-selector',
-        `involvedObject.name=${NODE_NAME}`,
-      ]);
+      const events = await cluster.kubectl(['get', 'events', '-n', 'default', '--field-selector', selector]);
       return /Normal\s+Starting\s+node\/node-1\s+Starting kube-userspace-proxy/.test(events);
     });
   });

@@ -76,29 +76,24 @@ describe('traffic policies', () => {
 
     const ENDING = [terminating(here(POD_1)), terminating(elsewhere(POD_2)), { ip: POD_3, ready: false }];
 
-    test('should fallback to terminating endpoints when there are no ready endpoints with internalTrafficPolicy=Cluster', async () => {
-      const service = await create({}, ENDING);
+    test('should fallback to terminating endpoints when there are no ready endpoints', async () => {
+      const service = await create({ type: 'NodePort' }, ENDING);
       await cluster.isUp(service, ['pod-1', 'pod-2'], inside());
+      await cluster.isUp(nodePortOf(service), ['pod-1', 'pod-2'], outside());
       await cluster.setEndpoints(service.name, [...ENDING.slice(0, 2), elsewhere(POD_3)]);
       await cluster.isUp(service, ['pod-3'], inside());
     });
 
-    test('should fallback to local terminating endpoints when there are no ready endpoints with internalTrafficPolicy=Local', async () => {
-      const service = await create(LOCAL_INSIDE, [...ENDING.slice(0, 2), elsewhere(POD_3)]);
+    test('should fallback to local terminating endpoints when there are no ready endpoints with the policies Local', async () => {
+      const service = await create({ type: 'NodePort', spec: { ...LOCAL_INSIDE.spec, ...LOCAL_OUTSIDE.spec } }, [
+        ...ENDING.slice(0, 2),
+        elsewhere(POD_3),
+      ]);
       await cluster.isUp(service, ['pod-1'], inside());
-      await cluster.setEndpoints(service.name, [...ENDING.slice(0, 2), here(POD_3)]);
-      await cluster.isUp(service, ['pod-3'], inside());
-    });
-
-    test('should fallback to terminating endpoints when there are no ready endpoints with externalTrafficPolicy=Cluster', async () => {
-      const service = await create({ type: 'NodePort' }, ENDING);
-      await cluster.isUp(nodePortOf(service), ['pod-1', 'pod-2'], outside());
-    });
-
-    test('should fallback to local terminating endpoints when there are no ready endpoints with externalTrafficPolicy=Local', async () => {
-      const service = await create(LOCAL_OUTSIDE, [...ENDING.slice(0, 2), elsewhere(POD_3)]);
       await cluster.isUp(nodePortOf(service), ['pod-1'], outside());
       await cluster.isUp(nodePortOf(service), ['pod-3'], inside());
+      await cluster.setEndpoints(service.name, [...ENDING.slice(0, 2), here(POD_3)]);
+      await cluster.isUp(service, ['pod-3'], inside());
     });
 
     test('should fail health check node port if there are only terminating endpoints', async () => {
@@ -128,18 +123,12 @@ describe('traffic policies', () => {
     });
   });
 
-  interface Balanced {
-    readonly service: ServedService;
-    /** Of the load balancer. */
-    readonly host: string;
-    readonly healthCheck: number;
-  }
-
-  async function createBalanced(endpoints: readonly Endpoint[]): Promise<Balanced> {
+  /** `host`: the address of the load balancer. */
+  async function createBalanced(endpoints: readonly Endpoint[]) {
     const service = await create({ ...LOCAL_OUTSIDE, type: 'LoadBalancer' }, endpoints);
     const host = await cluster.giveLoadBalancerIP(service.name);
     const { spec } = await cluster.admin.get('services', service.name);
-    return { service, host, healthCheck: spec.healthCheckNodePort };
+    return { service, host, healthCheck: spec.healthCheckNodePort as number };
   }
 
   /** Until the port answers a load balancer so; `undefined`: does not answer. */
@@ -158,26 +147,17 @@ describe('traffic policies', () => {
   }
 
   describe('loadbalancer.go: ESIPP', () => {
-    test('should work for type=LoadBalancer', async () => {
-      const { service, host, healthCheck } = await createBalanced([here(POD_1), elsewhere(POD_2)]);
-      await cluster.isUp({ host, port: 80 }, ['pod-1'], outside());
-      await isHealthy(healthCheck, 200);
-      await cluster.deleteService(service.name);
-      await isHealthy(healthCheck, undefined);
-    });
-
-    test('should only target nodes with endpoints', async () => {
+    test('should work for type=LoadBalancer, from pods, and only target nodes with endpoints', async () => {
       const { service, host, healthCheck } = await createBalanced([elsewhere(POD_2)]);
+      const target = { host, port: 80 };
       await isHealthy(healthCheck, 503);
-      await isDropped({ host, port: 80 }, outside());
+      await isDropped(target, outside());
+      await cluster.isUp(target, ['pod-2'], [...inside(), ...onNode()]);
       await cluster.setEndpoints(service.name, [elsewhere(POD_2), here(POD_1)]);
       await isHealthy(healthCheck, 200);
-      await cluster.isUp({ host, port: 80 }, ['pod-1'], outside());
-    });
-
-    test('should work from pods', async () => {
-      const { host } = await createBalanced([elsewhere(POD_2)]);
-      await cluster.isUp({ host, port: 80 }, ['pod-2'], [...inside(), ...onNode()]);
+      await cluster.isUp(target, ['pod-1'], outside());
+      await cluster.deleteService(service.name);
+      await isHealthy(healthCheck, undefined);
     });
 
     test('should handle updates to ExternalTrafficPolicy field', async () => {

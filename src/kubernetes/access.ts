@@ -24,11 +24,10 @@ export interface TlsMaterial {
   readonly skipVerify: boolean;
 }
 
-/** Asked before every request, so that every rotation is noticed: requests are few, and the files are small. */
 export interface AccessSource {
-  /** Rejects with an {@link ApiError} `credentials`. */
+  /** Called before every request, so that every rotation counts. Rejects with an {@link ApiError} `credentials`. */
   current(): Promise<Access>;
-  /** The server did not accept what {@link current} gave (401): the next call must not answer from a cache. */
+  /** The server refused the credentials (401): the next call of {@link current} must not use a cache. */
   refused(): void;
 }
 
@@ -50,9 +49,8 @@ export function parseServerUrl(text: string, what: string): URL {
 }
 
 /**
- * Reads a bearer token from a file that is replaced from time to time. Call it for every request, because the file is
- * small. While the file cannot be read, the last token is used, as in client-go's `cachingTokenSource`: mostly it is
- * still valid. Rejects with an {@link ApiError} `credentials` while there has been no token yet.
+ * Reads a bearer token from a file that is replaced from time to time. While the file cannot be read, the last token is
+ * used, as in client-go's `cachingTokenSource`. Rejects with an {@link ApiError} `credentials` without a last token.
  */
 export function tokenReader(path: string, log: Log): () => Promise<string> {
   let last: string | undefined;

@@ -8,10 +8,7 @@ import type { Log } from '../util/log.ts';
 import type { Access } from './access.ts';
 import { ApiError, causeMessage } from './api-error.ts';
 
-/**
- * The kernel gives a connection up 30 s after the last packet of the peer: it probes after 20 s and then each second,
- * ten times (the last two are libuv's, `uv__tcp_keepalive`).
- */
+/** The kernel probes a silent connection after 20 s, then ten times a second apart (libuv's `uv__tcp_keepalive`). */
 const KEEP_ALIVE_MS = 20_000;
 
 /** One pool of connections, replaced when server, certificates or keys have changed. */
@@ -40,7 +37,7 @@ export class AgentPool {
     } catch (error) {
       const err = causeMessage(error);
       if (this.#current === undefined) throw new ApiError('credentials', `the certificates cannot be used: ${err}`);
-      // Mostly the certificate was replaced a moment before its key.
+      // Usually the certificate was replaced a moment before its key.
       this.#log.v(2)?.info('Changed certificates cannot be used (yet)', { err });
       return this.#current.agent;
     }
@@ -56,7 +53,6 @@ function createAgent(access: Access, env: NodeJS.ProcessEnv): HttpAgent {
   const options: AgentOptions = {
     keepAlive: true,
     keepAliveMsecs: KEEP_ALIVE_MS,
-    // Probes and lists take turns on one connection; more would only be idle.
     maxFreeSockets: 2,
     ...(proxy !== undefined && { proxyEnv: { HTTP_PROXY: proxy, HTTPS_PROXY: proxy } }),
   };
@@ -64,7 +60,7 @@ function createAgent(access: Access, env: NodeJS.ProcessEnv): HttpAgent {
   const { cert, key, serverName, skipVerify } = tls;
   return new HttpsAgent({
     ...options,
-    // Made once, because parsing certificates for every connection is slow, and errors would come late.
+    // Made once: parsing certificates for every connection is slow and would report errors late.
     secureContext: createSecureContext({
       ca: tls.ca ?? machineAuthorities(),
       ...(cert !== undefined && { cert }),

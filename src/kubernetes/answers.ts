@@ -1,3 +1,4 @@
+import { Field, FieldError } from '../util/untrusted.ts';
 import { ApiError, readStatus } from './api-error.ts';
 
 /** One page of a list. */
@@ -8,25 +9,24 @@ interface ListPage {
   readonly resourceVersion: string;
 }
 
-/** Throws an {@link ApiError}. */
+/** Throws an {@link ApiError} `garbage`. */
 export function readPage(body: unknown): ListPage {
-  const list = body as { items?: unknown; metadata?: { continue?: unknown; resourceVersion?: unknown } } | null;
-  // An empty list is null in Go's JSON. Without a version it is not a list, and must not be taken for an empty one.
-  const items = list?.items ?? [];
-  const resourceVersion = list?.metadata?.resourceVersion;
-  const next = list?.metadata?.continue ?? '';
-  if (
-    !Array.isArray(items) ||
-    typeof resourceVersion !== 'string' ||
-    resourceVersion === '' ||
-    typeof next !== 'string'
-  ) {
-    throw new ApiError('garbage', 'the answer is JSON, but not a list');
-  }
-  return { items, next, resourceVersion };
+  return orGarbage('the answer is not a list', () => {
+    const list = Field.root(body);
+    const metadata = list.get('metadata');
+    return {
+      // Go writes null for an empty list. JSON without a version must not count as an empty list.
+      items: list
+        .get('items')
+        .items()
+        .map(({ value }) => value),
+      next: metadata.get('continue').stringOr(''),
+      resourceVersion: versionOf(metadata),
+    };
+  });
 }
 
-/** One line of a watch (`k8s.io/apimachinery/pkg/watch`), with the object still raw. */
+/** One line of a watch (`k8s.io/apimachinery/pkg/watch`). The object is not decoded. */
 export type WatchEvent =
   | { readonly type: 'changed' | 'deleted'; readonly object: unknown; readonly resourceVersion: string }
   | {
@@ -36,45 +36,48 @@ export type WatchEvent =
       readonly endsInitialEvents: boolean;
     };
 
-/** Throws an {@link ApiError}: `event` for an ERROR event, `garbage` for a line that is no event of the API. */
+const EVENT_TYPES = ['ADDED', 'MODIFIED', 'DELETED', 'BOOKMARK', 'ERROR'] as const;
+
+/** Throws an {@link ApiError}: `event` for an ERROR event, `garbage` for a line that is not an event of the API. */
 export function parseWatchEvent(line: string): WatchEvent {
-  let parsed: unknown;
-  try {
-    parsed = JSON.parse(line);
-  } catch {
-    // Without the message of the parser: its quote says less than the beginning of the line.
-    throw garbage(`a line is not JSON: ${JSON.stringify(line.slice(0, 60))}`);
-  }
-  if (!isObject(parsed)) throw garbage('a line is not an event');
-  const { type, object } = parsed;
-  if (type === 'ERROR') {
-    const { code, message = 'an ERROR event without a message', retryAfterMs } = readStatus(object);
-    throw new ApiError('event', message, { ...(code !== undefined && { status: code }), retryAfterMs });
-  }
-  const metadata = isObject(object) && isObject(object['metadata']) ? object['metadata'] : {};
-  const { resourceVersion, annotations } = metadata;
-  if (typeof resourceVersion !== 'string' || resourceVersion === '') {
-    throw garbage('an event has no metadata.resourceVersion');
-  }
-  switch (type) {
-    case 'ADDED':
-    case 'MODIFIED':
-      return { type: 'changed', object, resourceVersion };
-    case 'DELETED':
-      return { type: 'deleted', object, resourceVersion };
-    case 'BOOKMARK': {
-      const endsInitialEvents = isObject(annotations) && annotations['k8s.io/initial-events-end'] === 'true';
-      return { type: 'bookmark', resourceVersion, endsInitialEvents };
+  return orGarbage('a line is not an event', () => {
+    const event = Field.root(parseLine(line));
+    const type = event.get('type').oneOf(EVENT_TYPES);
+    const object = event.get('object');
+    if (type === 'ERROR') {
+      const { code, message = 'an ERROR event without a message', retryAfterMs } = readStatus(object.value);
+      throw new ApiError('event', message, { ...(code !== undefined && { status: code }), retryAfterMs });
     }
-    default:
-      throw garbage(`an event has the unknown type ${JSON.stringify(String(type).slice(0, 60))}`);
+    const metadata = object.get('metadata');
+    const resourceVersion = versionOf(metadata);
+    if (type !== 'BOOKMARK') {
+      return { type: type === 'DELETED' ? 'deleted' : 'changed', object: object.value, resourceVersion };
+    }
+    const endsInitialEvents = metadata.get('annotations').get('k8s.io/initial-events-end').value === 'true';
+    return { type: 'bookmark', resourceVersion, endsInitialEvents };
+  });
+}
+
+function parseLine(line: string): unknown {
+  try {
+    return JSON.parse(line);
+  } catch {
+    // The beginning of the line says more than the parser's message.
+    throw new ApiError('garbage', `a line is not JSON: ${JSON.stringify(line.slice(0, 60))}`);
   }
 }
 
-function garbage(problem: string): ApiError {
-  return new ApiError('garbage', problem);
+function versionOf(metadata: Field): string {
+  const field = metadata.get('resourceVersion');
+  if (field.string() === '') throw field.wrong('expected a version');
+  return field.string();
 }
 
-function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
+function orGarbage<T>(what: string, read: () => T): T {
+  try {
+    return read();
+  } catch (error) {
+    if (error instanceof FieldError) throw new ApiError('garbage', `${what}: ${error.message}`);
+    throw error;
+  }
 }

@@ -8,7 +8,7 @@ import { AgentPool } from './agent-pool.ts';
 import { ApiError, cut, readStatus } from './api-error.ts';
 import { collect, readBody, sendRequest, withinSilence } from './http-exchange.ts';
 
-/** What the reflector needs of the network. Every failure is an {@link ApiError}. Paths come with their query. */
+/** The requests of the reflector. Every failure is an {@link ApiError}. Paths include their query. */
 export interface Transport {
   /**
    * A GET whose answer is streamed; not subject to the rate limit. Resolves at the head of a successful JSON answer.
@@ -31,7 +31,7 @@ export interface ApiClientOptions {
   readonly qps: number;
   readonly burst: number;
   readonly userAgent: string;
-  /** Where `HTTPS_PROXY` and the like come from. */
+  /** Has `HTTPS_PROXY` and the like. */
   readonly env: NodeJS.ProcessEnv;
   readonly clock: Clock;
   readonly log: Log;
@@ -41,16 +41,12 @@ export interface ApiClientOptions {
 /** How long a server may take to answer a trivial request before it counts as dead. */
 const PROBE_DEADLINE_MS = 10_000;
 
-/**
- * How long a response other than a watch may be silent. The whole has no limit: a slow link may need minutes. The API
- * server has a limit of its own (`--request-timeout`, 60 s until it has handed everything to its kernel).
- */
+/** How long a response other than a watch may be silent. Its length has no limit, because of slow links. */
 const SILENCE_MS = 60_000;
 
 /** Decompressed. A page has 500 objects of at most 1.5 MiB each, and nearly always of a few KiB. */
 const BODY_MAX_BYTES = 256 * 1024 * 1024;
 
-/** For the body of a refusal. */
 const REFUSAL_MAX_BYTES = 64 * 1024;
 const REFUSAL_DEADLINE_MS = 10_000;
 
@@ -62,7 +58,6 @@ interface Call {
   readonly signal: AbortSignal;
 }
 
-/** Credentials, and the pool of connections that belongs to them. */
 interface Route {
   readonly access: Access;
   readonly agent: Agent;
@@ -78,7 +73,7 @@ export class ApiClient implements Transport {
   readonly #agents: AgentPool;
   readonly #bucket: TokenBucket;
   #lastContactAt: number | undefined;
-  /** By which the server answered last. */
+  /** The route of the last answer. */
   #lastRoute: Route | undefined;
   #probe: Promise<void> | undefined;
 
@@ -106,10 +101,7 @@ export class ApiClient implements Transport {
     return await this.#call({ method: 'GET', path, headers: { 'Accept-Encoding': 'gzip' }, signal });
   }
 
-  /**
-   * Sends a JSON body and gives the JSON answer. Not repeated when it fails. Does not count for the rate limit: events
-   * are posted, whose senders pace themselves, and client-go gives them a client of their own.
-   */
+  /** Posts an event. Not retried. Not subject to the rate limit: client-go, too, has another client for events. */
   post(path: string, body: unknown, signal: AbortSignal): Promise<unknown> {
     const headers = { 'Content-Type': 'application/json' };
     return this.#call({ method: 'POST', path, headers, body: JSON.stringify(body), signal });
@@ -128,15 +120,15 @@ export class ApiClient implements Transport {
   }
 
   /**
-   * Asks for `/livez`, because every user may, and no flow control delays it (FlowSchema `probes`). By the last route
-   * that worked: trouble with new credentials says nothing about the server, and even a 401 is an answer.
+   * Requests `/livez`: every user may, and no flow control delays it (FlowSchema `probes`). Uses the last route that
+   * worked, because bad new credentials say nothing about the server.
    */
   async #askForLife(): Promise<void> {
     const seconds = PROBE_DEADLINE_MS / 1_000;
     const late = new ApiError('unreachable', `${this.host}: no answer to a probe within ${seconds} s`);
     await withinSilence({ clock: this.#options.clock, ms: PROBE_DEADLINE_MS, late }, async (signal) => {
       const response = await this.#send({ method: 'GET', path: '/livez', signal }, this.#lastRoute);
-      // To its end, so that the connection can be used again.
+      // A connection can be reused once its response is read to the end.
       await collect(this.#read(response, signal), REFUSAL_MAX_BYTES);
     });
   }
@@ -210,7 +202,7 @@ export class ApiClient implements Transport {
   }
 }
 
-/** For work that cannot be interrupted, such as an exec plugin: it may go on, but nothing waits for it. */
+/** For work that cannot be interrupted, such as an exec plugin: it goes on, but nothing waits for it. */
 function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {
     const abort = () => reject(signal.reason);

@@ -2,7 +2,7 @@ import type { ApiStatus } from '../model/source.ts';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
 
-/** The state of one kind of object, as its reflector reports it. */
+/** For the reflector of one kind of object. */
 export interface ResourceHealth {
   /** A list was taken over. */
   listed(): void;
@@ -92,7 +92,6 @@ export class ApiHealth {
     };
   }
 
-  /** Logs no more. */
   stop(): void {
     this.#isStopped = true;
   }

@@ -13,7 +13,7 @@ export interface HttpRequest {
   readonly agent: Agent;
 }
 
-/** Until the connection stands and the request is sent. */
+/** Until the request is sent. */
 const CONNECT_DEADLINE_MS = 10_000;
 
 /** Until the head of the response. A busy server may queue a request for some time (priority and fairness). */
@@ -49,11 +49,11 @@ export function sendRequest(
       signal.removeEventListener('abort', abort);
     };
     signal.addEventListener('abort', abort);
-    // The request is handed over only when the connection stands, the TLS handshake included.
+    // After the TLS handshake.
     sent.on('finish', () => connecting.cancel());
     sent.on('response', (response) => {
       settle();
-      // From here on the response reports errors; by itself it would only say that it was aborted.
+      // By itself the response would only report that it was aborted.
       sent.removeAllListeners('error').on('error', (error) => response.destroy(error));
       resolve(response);
     });
@@ -97,7 +97,7 @@ function decompressed(response: IncomingMessage): AsyncIterable<unknown> {
     response.destroy();
     throw new ApiError('garbage', `the answer is encoded as ${JSON.stringify(cut(encoding))}`);
   }
-  // The loop that reads it gets the error, too.
+  // The reading loop gets the error, too.
   return pipeline(response, createGunzip({ chunkSize: 64 * 1024 }), () => {});
 }
 
@@ -130,7 +130,7 @@ export async function withinSilence<T>(
 ): Promise<T> {
   const controller = new AbortController();
   let heardAt = clock.now();
-  // Looks when it may be late, instead of moving a timer with every piece.
+  // Cheaper than a new timer for every piece.
   const look = () => {
     const leftMs = heardAt + ms - clock.now();
     if (leftMs > 0) timer = clock.after(leftMs, look);

@@ -27,15 +27,15 @@ export interface PendingList<T> {
   finish(): Change<T>[] | 'unconfirmed';
 }
 
-/** The object is there, and what is served of it does not change. */
+/** The object exists and keeps its last good state. */
 const KEPT = Symbol('kept');
 
 /** Stands for all objects without a name, because they cannot be distinguished. */
 const NAMELESS = '';
 
 /**
- * What is known of the objects of one kind. A list replaces it, an event changes one object; both give only real
- * differences. An object that cannot be read keeps its last good state and is reported once.
+ * The objects of one kind. A list replaces all, an event changes one; both give only real differences. An object that
+ * cannot be read keeps its last good state and is reported once.
  */
 export class ObjectStore<T> {
   readonly #reader: ObjectReader<T>;
@@ -43,7 +43,7 @@ export class ObjectStore<T> {
   readonly #served = new Map<string, T>();
   /** The problems of an object that were reported, so that they are reported once. */
   readonly #reported = new Map<string, string>();
-  /** The last list was empty, and was not believed. */
+  /** The last list was empty and did not take effect. */
   #doubtsEmptiness = false;
 
   constructor(reader: ObjectReader<T>, log: Log) {
@@ -55,7 +55,6 @@ export class ObjectStore<T> {
     return this.#served.keys();
   }
 
-  /** Nothing takes effect before the list is complete. */
   beginList(): PendingList<T> {
     const listed = new Map<string, T | undefined | typeof KEPT>();
     return {
@@ -69,13 +68,12 @@ export class ObjectStore<T> {
     };
   }
 
-  /** One object was added or modified. */
   change(object: unknown): Change<T> | undefined {
     const key = this.#identify(object);
     return key === undefined ? undefined : this.#set(key, this.#decode(key, object));
   }
 
-  /** One object was deleted. Only its name counts, whatever else is wrong with it. */
+  /** Only the name of the object needs to be valid. */
   delete(object: unknown): Change<T> | undefined {
     const key = this.#identify(object);
     if (key === undefined) return undefined;

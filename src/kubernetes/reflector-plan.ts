@@ -8,7 +8,6 @@ import type { ApiError } from './api-error.ts';
  */
 export type Exchange = 'stream' | 'pages' | 'watch';
 
-/** Where a reflector stands. */
 export interface Course {
   readonly next: Exchange;
   /** Failed attempts in a row without an answer. */
@@ -22,7 +21,6 @@ export interface Course {
 
 export const START: Course = { next: 'stream', misses: 0, refusals: 0 };
 
-/** How an exchange came to its end. */
 export type Outcome =
   /** A list in pages was taken over. */
   | { readonly kind: 'listed' }

@@ -21,7 +21,7 @@ export interface Resource<T> extends ObjectReader<T> {
   readonly isOptional: boolean;
 }
 
-/** Gets what is new, and how the resource fares. Never throws. */
+/** Receives changes and the state of the resource. Never throws. */
 interface ReflectorSink<T> extends Partial<Omit<ResourceHealth, 'dismissed'>> {
   /** Only real differences; those of one list together. */
   changed(changes: readonly Change<T>[]): void;
@@ -38,13 +38,13 @@ export interface ReflectorOptions<T> {
   readonly log: Log;
 }
 
-/** etcd stores no object of more than 1.5 MiB; as JSON with all its escapes it may be larger. */
+/** etcd stores objects of up to 1.5 MiB; JSON escapes make them larger. */
 const LINE_MAX_BYTES = 16 * 1024 * 1024;
 
 /** client-go's page size. */
 const PAGE_SIZE = 500;
 
-/** Against a server that never comes to the end. */
+/** In case that a server never sends the last page. */
 const MAX_PAGES = 2_000;
 
 /** client-go: 5 to 10 minutes, so that watches move to other servers after a while, and not all at once. */
@@ -134,7 +134,7 @@ export class Reflector<T> {
       if (error instanceof ApiError) return { kind: 'failed', error };
       if (error instanceof LineTooLongError) return { kind: 'failed', error: new ApiError('garbage', error.message) };
       if (!signal.aborted) {
-        // A defect of ours. A new list is the state that most likely does not meet it again.
+        // A defect of this program. A new list most likely avoids it.
         const err = error instanceof Error ? (error.stack ?? error.message) : String(error);
         this.#options.log.error('Watching the API server failed because of a defect of this program', { err });
       }
@@ -186,7 +186,7 @@ export class Reflector<T> {
       const lines = new LineSplitter(LINE_MAX_BYTES);
       for await (const chunk of body) {
         if (this.#take(lines.push(chunk), watch) === 'unconfirmed') return { kind: 'unconfirmed' };
-        // libuv reads up to 32 times from one socket before it looks at another: connections would wait for a list.
+        // libuv may read 32 times from one socket before it serves others; connections would wait for a list.
         await setImmediate();
       }
     } catch (error) {
@@ -222,15 +222,14 @@ export class Reflector<T> {
       }
       return undefined;
     } finally {
-      // Also when a line cannot be read: what came before it is in the store, so a new list would not bring it again.
+      // Also after a bad line: earlier changes are in the store, so a new list would not report them again.
       if (changes.length > 0) this.#options.sink.changed(changes);
     }
   }
 
   #takeListed(event: WatchEvent, list: PendingList<T>): 'more' | 'complete' {
     if (event.type === 'bookmark') {
-      // The first bookmark of a streamed list is its end. A server that does not know streamed lists may take the
-      // request for a plain watch.
+      // A server that does not know streamed lists may answer with a plain watch.
       if (!event.endsInitialEvents) throw incomplete('it is a plain watch');
       return 'complete';
     }
@@ -238,7 +237,7 @@ export class Reflector<T> {
     return 'more';
   }
 
-  /** `false` if it was suspiciously empty. */
+  /** `false` for a list that is suspiciously empty. */
   #takeOver(list: PendingList<T>): boolean {
     const { sink } = this.#options;
     const changes = list.finish();

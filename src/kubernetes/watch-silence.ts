@@ -6,19 +6,17 @@ import type { Transport } from './api-client.ts';
 const SILENCE_MS = 25_000;
 
 /**
- * Servers send a bookmark every minute, the first one after up to two (observed with 1.37). A watch that misses even
- * these while the server answers probes hangs behind something in between, such as a load balancer. A new watch does no
- * harm.
+ * Servers send a bookmark every minute, the first one after up to two (observed with 1.37). A watch without bookmarks
+ * hangs in something between, such as a load balancer.
  */
 const QUIET_MS = 150_000;
 
 /** For a streamed list, which the server sends without a pause. It covers an object of 1.5 MiB at 256 kbit/s. */
 const LIST_QUIET_MS = 60_000;
 
-/** The server is there, yet the watch has been silent for too long. */
+/** The server answers probes, but the watch has been silent for too long. */
 export const QUIET = Symbol('quiet');
 
-/** A watch that is open. */
 export interface OpenWatch {
   /** `Clock.now()` of the last whole line: a server that drips bytes counts as silent. */
   heardAt: number;
@@ -52,7 +50,6 @@ export async function awaitSilence(
   for (;;) {
     const quietMs = () => (watch.list !== undefined ? LIST_QUIET_MS : QUIET_MS);
     aliveAt = Math.max(aliveAt, watch.heardAt, transport.lastContactAt ?? 0);
-    // Looks when there may be something to see, instead of moving a timer with every line.
     await sleep(Math.min(aliveAt + SILENCE_MS, watch.heardAt + quietMs()) - clock.now(), clock, signal);
     if (signal.aborted) return undefined;
     if (clock.now() - watch.heardAt >= quietMs()) return QUIET;

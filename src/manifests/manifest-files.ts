@@ -52,9 +52,6 @@ const EMPTY_QUIET_MS = 400;
 /** After that a file that never comes to rest is reported, and the others no longer wait for it. */
 const RESTLESS_MS = 5_000;
 
-/** Looks under way at a time: enough to keep libuv's threads busy. */
-const PARALLEL_LOOKS = 64;
-
 /**
  * The manifest files under the paths that the user gave. A file that has changed is read once it has looked the same
  * for a while. That time is observed, not taken from the file, whose clock may be another machine's.
@@ -124,7 +121,7 @@ export class ManifestFiles {
     return { changes, settlesInMs, lookCostMs: now - beganAt };
   }
 
-  /** Milliseconds until the file may be read, 0 for now; `undefined` when there is nothing to read or to wait for. */
+  /** Milliseconds until the file may be read, 0 for now; `undefined` when it has not changed or never rests. */
   #settle(path: string, look: Look, now: number): number | undefined {
     const { accepted, pending } = this.#watched.get(path) ?? { accepted: undefined };
     if (look.id === (accepted ?? ABSENT).id) {
@@ -155,17 +152,8 @@ export class ManifestFiles {
         this.#report(given, messageOf(error), 'list');
       }
     }
-    const looks = new Map<string, Look>();
-    const left = [...paths];
-    while (left.length > 0) {
-      const some = left.splice(0, PARALLEL_LOOKS);
-      const found = await Promise.all(some.map((path) => this.#lookAt(path)));
-      for (const [index, path] of some.entries()) {
-        const look = found[index];
-        if (look !== undefined) looks.set(path, look);
-      }
-    }
-    return looks;
+    const looks = await Promise.all([...paths].map(async (path) => [path, await this.#lookAt(path)] as const));
+    return new Map(looks.flatMap(([path, look]) => (look === undefined ? [] : [[path, look]])));
   }
 
   /** `undefined` when nothing can be said of the file now. */
@@ -189,7 +177,7 @@ export class ManifestFiles {
       return { status: 'refused', err: `it is larger than ${limit}; divide it into several files` };
     }
     try {
-      // Not to wait for a writer, should the path be a pipe by now.
+      // O_NONBLOCK: the path may be a pipe by now.
       const bytes = await readFile(path, { flag: constants.O_RDONLY | constants.O_NONBLOCK });
       if ((await this.#lookAt(path))?.id !== look.id) return 'changing';
       return { status: 'text', text: new TextDecoder('utf-8', { fatal: true }).decode(bytes) };

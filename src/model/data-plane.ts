@@ -65,8 +65,9 @@ export interface DataPlane {
  * `connections`: TCP connections accepted and UDP flows begun; `active`: those still open. `receivedBytes`: from
  * clients; `sentBytes`: to clients. `connects`: answered TCP dials; `connectMs`: their total time; `failed…`: failed
  * dials; `retries`: dials after the first of a connection. `resets`: TCP connections that an endpoint reset, or whose
- * path broke. `noEndpoints`, `exhausted`: clients refused without endpoints, or after every try failed. `limited`: flows
- * refused at a limit, and datagrams that the kernel refused. `pauses`: pauses of accepting while descriptors run out.
+ * path broke. `noEndpoints`, `exhausted`: clients refused without endpoints, or after every try failed. `limited`:
+ * flows refused at a limit, and datagrams that the kernel refused. `pauses`: pauses of accepting while descriptors run
+ * out.
  */
 export const COUNTERS = [
   'connections',

@@ -57,8 +57,8 @@ export interface ServicePort extends EndpointSet {
 }
 
 /**
- * What rules do with the traffic of a set, as upstream `pkg/proxy/iptables/proxier.go`. `reject`: there are no endpoints
- * anywhere. `drop`: only other nodes have endpoints, so a load balancer should try another node.
+ * What rules do with the traffic of a set, as upstream `pkg/proxy/iptables/proxier.go`. `reject`: there are no
+ * endpoints anywhere. `drop`: only other nodes have endpoints, so a load balancer should try another node.
  */
 export function verdictOf(set: EndpointSet): 'proxy' | 'reject' | 'drop' {
   if (set.endpoints.length > 0) return 'proxy';

@@ -7,8 +7,8 @@ import type { EndpointSetName, ProxiedProtocol, ServicePort } from './service-po
 import type { ApiStatus } from './source.ts';
 
 /*
- * What operators see on the control socket and on the status page: values that survive JSON. Rates are per second, times
- * milliseconds since 1970, durations milliseconds.
+ * What operators see on the control socket and on the status page: values that survive JSON. Rates are per second,
+ * times milliseconds since 1970, durations milliseconds.
  */
 
 /** Reads the running program. Never changes or delays the data path. */

@@ -25,8 +25,8 @@ export const DOORS = 'KUBE-DOORS';
 export const LET_IN = 'KUBE-LET-IN';
 
 /*
- * NAT sends traffic that no listener may get to these ports (docs/adr/0010). Nothing listens there, so without the rules
- * in filter both reject.
+ * NAT sends traffic that no listener may get to these ports (docs/adr/0010). Nothing listens there, so without the
+ * rules in filter both reject.
  */
 export const REJECT_PORT = 1;
 export const DROP_PORT = 9;
@@ -45,8 +45,8 @@ export const ROOT_CHAINS: Readonly<Record<Table, readonly string[]>> = {
 };
 
 /**
- * Upstream accepts every client of a local port. The conditions are not in the jump, because kube-proxy recognises it by
- * its text.
+ * Upstream accepts every client of a local port. The conditions are not in the jump, because kube-proxy recognises it
+ * by its text.
  */
 const LET_IN_CONDITIONS = ['-m conntrack ! --ctstate NEW -j RETURN', '-m conntrack ! --ctstate DNAT -j RETURN'];
 
@@ -121,9 +121,9 @@ function nodePorts(from: string, to: string): Jump {
 }
 
 /*
- * Places matter, because the first NAT rule that matches decides. A hostPort rule ahead of the portals takes a Service's
- * traffic (CVE-2019-9946: the CNI portmap plugin prepended its own). A NodePort rule ahead of other programs' rules
- * would take their traffic. A default-deny rule ahead of the filter jumps would drop NodePort traffic after NAT.
+ * Places matter, because the first NAT rule that matches decides. A hostPort rule ahead of the portals takes a
+ * Service's traffic (CVE-2019-9946: the CNI portmap plugin prepended its own). A NodePort rule ahead of other programs'
+ * rules would take their traffic. A default-deny rule ahead of the filter jumps would drop NodePort traffic after NAT.
  */
 export const JUMPS: readonly Jump[] = [
   portals('PREROUTING', PORTALS_CONTAINER),

@@ -10,13 +10,7 @@ type Accepts = (rules: readonly Rule[]) => Promise<boolean>;
  * Rules are grouped by shape first, because a kernel without the conntrack match refuses every rule that has it. Such a
  * shape costs five probes, however many rules it has; `n` single refusals cost about `n · 2 · log₂(rules)`.
  */
-export async function findRefused({
-  rules,
-  accepts,
-}: {
-  readonly rules: readonly Rule[];
-  readonly accepts: Accepts;
-}): Promise<readonly Rule[]> {
+export async function findRefused(rules: readonly Rule[], accepts: Accepts): Promise<readonly Rule[]> {
   if (await accepts(rules)) return [];
   const refused: Rule[] = [];
   for (const group of Map.groupBy(rules, (rule) => shapeOf(rule.spec)).values()) {

@@ -29,9 +29,9 @@ export interface Branch<T> {
 }
 
 /**
- * A radix tree with a limited number of rules in a leaf; `size` counts the rules below a node. Immutable: a changed tree
- * shares all equal parts with the one before, so comparing them is cheap. The shape depends on the items alone, not on
- * the order of insertion, so a restarted program finds its rules unchanged.
+ * A radix tree with a limited number of rules in a leaf; `size` counts the rules below a node. Immutable: a changed
+ * tree shares all equal parts with the one before, so comparing them is cheap. The shape depends on the items alone,
+ * not on the order of insertion, so a restarted program finds its rules unchanged.
  */
 export type RuleTree<T> = Leaf<T> | Branch<T>;
 

@@ -297,8 +297,8 @@ function isOfType(types: string, address: Address | undefined, isLocal: Kernel['
 const OWNER = /^"([^\s/"]+\/[^\s/"]+)( local)?( proxy port)?"$/;
 
 /**
- * The Service port of a rule in our chains, from its comment. `isClosing`: it closes a local port to clients that connect
- * to the port itself.
+ * The Service port of a rule in our chains, from its comment. `isClosing`: it closes a local port to clients that
+ * connect to the port itself.
  */
 export function ruleOwner({ table, chain, rule }: RuleView): (ServedSet & { isClosing: boolean }) | undefined {
   const comment = parseRule(rule).matches.find(({ option }) => option === COMMENT)?.values[0] ?? '';

@@ -9,35 +9,33 @@ import {
 } from '../model/endpoint.ts';
 import type { ServicePortSpec, TrafficPolicy } from '../model/service.ts';
 
-/** An endpoint of one Service port, with its state. */
 export interface Candidate {
   readonly endpoint: Endpoint;
   readonly state: EndpointAddress;
-  /** An operator has drained it: it gets no new connections, whatever its state. */
+  /** An operator has drained it: it gets no new connections. */
   readonly isDrained?: true;
 }
 
-/** How a Service port wants its endpoints chosen. */
 export interface EndpointPolicy {
   readonly internal: TrafficPolicy;
   readonly external: TrafficPolicy;
-  /** It answers on more than its cluster IP: a NodePort, a load balancer IP or an external IP. */
+  /** It has a NodePort, a load balancer IP or an external IP. */
   readonly isExternallyAccessible: boolean;
 }
 
 export interface CategorizedEndpoints {
-  /** For traffic under the policy Cluster, topology hints considered. Absent when there is no such traffic. */
+  /** For traffic with the policy Cluster. Absent when there is no such traffic. */
   readonly cluster?: readonly Candidate[];
-  /** For traffic under the policy Local. Absent when there is no such traffic. */
+  /** For traffic with the policy Local. Absent when there is no such traffic. */
   readonly local?: readonly Candidate[];
-  /** Some endpoint in the cluster can serve, though perhaps not traffic of this node. */
+  /** Some endpoint in the cluster can serve, perhaps on other nodes only. */
   readonly hasAny: boolean;
 }
 
 /**
- * Which endpoints serve which traffic, by upstream's rules (`pkg/proxy/topology.go` CategorizeEndpoints). Ready
- * endpoints serve. If none is ready, endpoints that still serve while they terminate do; the cluster and this node
- * decide this separately. Traffic from inside the cluster to external addresses always has the policy Cluster.
+ * As upstream `pkg/proxy/topology.go` CategorizeEndpoints: ready endpoints serve. If none is ready, in the cluster or
+ * on this node, endpoints that still serve while they terminate do. Traffic from inside the cluster to external
+ * addresses always has the policy Cluster.
  */
 export function categorizeEndpoints(
   candidates: readonly Candidate[],
@@ -65,7 +63,6 @@ export function isLastResort({ state, isDrained }: Candidate): boolean {
   return state.serving && state.terminating && !isDrained;
 }
 
-/** The ready ones; if there are none, those that still serve while they terminate. */
 export function usable(
   candidates: readonly Candidate[],
   prefer: (ready: readonly Candidate[]) => readonly Candidate[] = (ready) => ready,
@@ -80,8 +77,7 @@ function preferred(ready: readonly Candidate[], node: NodeTopology): readonly Ca
 
 /**
  * The kind of hints that decides, and the endpoints with hints for this node. Hints of a kind count only when every
- * ready endpoint has some and one of them names this node or zone: a half-written slice, or a node without hints, must
- * not lose endpoints.
+ * ready endpoint has some and one of them names this node or zone: a half-written slice must not lose endpoints.
  */
 export function decidingHints(
   ready: readonly Candidate[],
@@ -103,17 +99,14 @@ function hintedFor(
   return ours.length > 0 ? ours : undefined;
 }
 
-/** Decides which endpoints become candidates. */
 export interface CandidateFacts {
   readonly family: IpFamily;
-  /** Whether an operator has drained it. */
   isDrained(endpoint: Endpoint): boolean;
 }
 
 /**
- * Whether endpoints with this port belong to the Service port, by name and protocol (upstream
- * `pkg/proxy/endpointslicecache.go`, `endpointInfoByServicePort`). Upstream's userspace mode compared names only, and
- * so gave TCP endpoints to a UDP port.
+ * By name and protocol (upstream `pkg/proxy/endpointslicecache.go`, `endpointInfoByServicePort`). Upstream's userspace
+ * mode compared names only, and so gave TCP endpoints to a UDP port.
  */
 export function matchesSpec(port: EndpointPort, spec: PortIdentity): boolean {
   return port.name === spec.name && port.protocol === spec.protocol;
@@ -121,7 +114,7 @@ export function matchesSpec(port: EndpointPort, spec: PortIdentity): boolean {
 
 type PortIdentity = Pick<ServicePortSpec, 'name' | 'protocol'>;
 
-/** The endpoints of one Service port, each once, in an order that does not depend on the order of groups. */
+/** The endpoints of one Service port, each once, in an order that is independent of the order of groups. */
 export function candidatesOf(
   groups: readonly EndpointGroup[],
   spec: PortIdentity,
@@ -144,8 +137,8 @@ export function candidatesOf(
 }
 
 /**
- * While an endpoint moves from one slice to another, both may list it, and one of them is outdated. Believing the
- * better state costs a retry at worst; believing the other could leave a Service without endpoints.
+ * While an endpoint moves between slices, both may list it, and one is outdated. The better state costs a retry at
+ * worst; the other could leave a Service without endpoints.
  */
 function better(a: Candidate, b: Candidate): boolean {
   const difference = rank(a) - rank(b);

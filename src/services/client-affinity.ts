@@ -9,14 +9,12 @@ interface Entry {
 }
 
 /**
- * The last endpoint of each client, for `sessionAffinity: ClientIP`. Beyond `maxClients`, the client that has been
- * silent the longest is forgotten.
- *
- * The order of use is a linked list, not the insertion order of the Map: finding a Map's first key walks over the holes
- * of earlier deletions, which made each new client of a full table of 65,536 cost 13 µs.
+ * The last endpoint of each client, for `sessionAffinity: ClientIP`. Beyond `maxClients`, forgets the client that has
+ * been silent the longest. A linked list keeps the order of use, because finding a Map's first key walks over the holes
+ * of earlier deletions: a new client in a full table of 65,536 cost 13 µs.
  */
 export class ClientAffinity {
-  /** May be changed at any time; applies to existing entries, too. */
+  /** May change at any time; applies to existing entries, too. */
   timeoutMs: number;
   readonly #maxClients: number;
   readonly #entries = new Map<string, Entry>();
@@ -28,7 +26,7 @@ export class ClientAffinity {
     this.#maxClients = maxClients;
   }
 
-  /** Remembered clients. Expired ones count until the next look-up or the bound drops them. */
+  /** Includes expired clients that no look-up has dropped yet. */
   get size(): number {
     return this.#entries.size;
   }
@@ -40,13 +38,12 @@ export class ClientAffinity {
     return entry === undefined || this.#isExpired(entry, nowMs) ? undefined : entry.endpoint;
   }
 
-  /** Sets the client's endpoint and restarts its timeout. */
   set(client: string, endpoint: Endpoint, nowMs: number): void {
     const entry = this.#entries.get(client);
     if (entry !== undefined) {
       this.#unlink(entry);
       entry.endpoint = endpoint;
-      // A retry passes the start time of its connection; another connection may have started later.
+      // A retry passes the start of its connection; another may have started later.
       entry.usedMs = Math.max(entry.usedMs, nowMs);
       this.#append(entry);
       return;
@@ -63,7 +60,7 @@ export class ClientAffinity {
     if (entry?.endpoint === endpoint) this.#remove(entry);
   }
 
-  /** From the client that has been silent the longest to the most recent. */
+  /** The longest silent client first. */
   *[Symbol.iterator](): Iterator<{ readonly client: string; readonly endpoint: Endpoint; readonly usedMs: number }> {
     for (let entry = this.#oldest; entry !== undefined; entry = entry.newer) yield entry;
   }

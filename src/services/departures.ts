@@ -1,16 +1,16 @@
 import type { Backends } from '../model/data-plane.ts';
 import { endpointName } from '../model/endpoint.ts';
 
-/** Endpoints that went for good at the same time. */
+/** Endpoints that left at the same time. */
 export type Departure = ReadonlySet<string>;
 
-/** Tracks which endpoints of a listener have gone for good, and whether they are still gone some time later. Pure. */
+/** Tracks which endpoints of a listener have left, and whether they are still gone some time later. */
 export class Departures {
   #present: ReadonlySet<string> = new Set();
   /** By `endpointName`. */
   readonly #gone = new Map<string, Departure>();
 
-  /** Returns the endpoints that have gone now, if any. Call {@link end} for them later. */
+  /** The endpoints that have left now, if any. Call {@link end} for them later. */
   update({ endpoints, draining = [] }: Pick<Backends, 'endpoints' | 'draining'>): Departure | undefined {
     const present = new Set([...endpoints, ...draining].map(endpointName));
     for (const name of present) this.#gone.delete(name);
@@ -19,7 +19,7 @@ export class Departures {
     return this.#note(left);
   }
 
-  /** A connection has this endpoint. Returns a departure, like {@link update}, if the endpoint has gone meanwhile. */
+  /** A connection has this endpoint. Returns a departure, like {@link update}, if the endpoint has left meanwhile. */
   connected(name: string): Departure | undefined {
     return this.#present.has(name) || this.#gone.has(name) ? undefined : this.#note([name]);
   }

@@ -24,9 +24,8 @@ import {
 } from './categorize-endpoints.ts';
 import type { KnownAddresses } from './known-addresses.ts';
 
-/** What Service ports depend on beside their Service and its endpoints. */
+/** What Service ports depend on beside their Service and endpoints. */
 export interface Surroundings extends CandidateFacts {
-  /** All served families, this one among them. Of each Service, only one family reports what is wrong with it. */
   readonly servedFamilies: readonly IpFamily[];
   readonly topology: NodeTopology;
   readonly addresses: KnownAddresses;
@@ -39,7 +38,7 @@ export interface Derived {
   readonly healthCheck: HealthCheck | undefined;
 }
 
-/** The snapshots of one Service within one family. Empty when it has no cluster IP there. */
+/** The snapshots of one Service within one family. */
 export function deriveServicePorts(
   service: Service,
   groups: readonly EndpointGroup[],
@@ -57,19 +56,14 @@ export function deriveServicePorts(
   const loadBalancerSourceRanges = service.loadBalancerSourceRanges?.filter(
     ({ network }) => familyOf(network) === family,
   );
-  /** The addresses with a ready endpoint on this node. */
+  /** With a ready endpoint on this node. */
   const healthy = new Set<Address>();
   for (const spec of service.ports) {
     if (!isProxied(spec)) continue;
     const { protocol, port, nodePort } = spec;
     const name = servicePortName(service.key, spec.name);
-    const { known, candidates, externalIPs, categorized } = chooseEndpoints(
-      service,
-      spec,
-      groups,
-      surroundings,
-      refused,
-    );
+    const choice = chooseEndpoints(service, spec, groups, surroundings, refused);
+    const { known, candidates, externalIPs, categorized } = choice;
     const namedEndpoints = endpointsNamedBy(nodePort, known, surroundings);
     const servicePort: ServicePort = {
       name,
@@ -96,7 +90,7 @@ export function deriveServicePorts(
   return { ports, unserved, refused, healthCheck };
 }
 
-/** Only the first served family reports, so that nothing is reported twice. */
+/** Only the first served family reports, so nothing is reported twice. */
 function unservedPorts(service: Service, { family, servedFamilies }: Surroundings): UnservedPort[] {
   if (family !== servedFamilies[0]) return [];
   const isServed = servedFamilies.some((served) => ofFamily(service.clusterIPs, served).length > 0);
@@ -117,24 +111,14 @@ export function isProxied(spec: ServicePortSpec): spec is ProxiedPortSpec {
   return spec.protocol !== 'SCTP';
 }
 
-interface EndpointChoice {
-  /** Every known endpoint. */
-  readonly known: readonly Candidate[];
-  /** Without those whose connections would come back to the proxy. */
-  readonly candidates: readonly Candidate[];
-  /** The accepted ones. */
-  readonly externalIPs: readonly Address[];
-  readonly categorized: CategorizedEndpoints;
-}
-
-/** Adds what is left out of one Service port to `refused`. */
+/** `candidates`: the known endpoints whose connections would not come back. Adds what is left out to `refused`. */
 function chooseEndpoints(
   service: Service,
   spec: ProxiedPortSpec,
   groups: readonly EndpointGroup[],
   surroundings: Surroundings,
   refused: RefusedPart[] = [],
-): EndpointChoice {
+) {
   const { protocol, port, nodePort } = spec;
   const { family, addresses, topology } = surroundings;
   const name = servicePortName(service.key, spec.name);
@@ -165,9 +149,9 @@ function chooseEndpoints(
 }
 
 /**
- * The addresses of this node at which an endpoint has `port`, on which the Service itself is reached there. A
- * connection to such an address and port comes from the proxy of another node, which has chosen this very endpoint, or
- * from a client of the Service. Balanced again, it might go from node to node for ever (docs/adr/0019).
+ * The addresses of this node at which an endpoint has `port`, on which the Service itself is reached there. The proxy
+ * of another node may have chosen this endpoint; balanced again, the connection could go from node to node for ever
+ * (docs/adr/0019).
  */
 function endpointsNamedBy(
   port: number,
@@ -181,8 +165,7 @@ function endpointsNamedBy(
 }
 
 /**
- * A Service port needs at most two sets, whatever its policies: the cluster's and the node's. When it needs both, the
- * cluster's is the Service port's own and the node's is beside it.
+ * A Service port needs at most two sets, the cluster's and the node's. If it needs both, its own is the cluster's.
  */
 function endpointSets(
   { internalTrafficPolicy, externalTrafficPolicy }: Service,
@@ -205,7 +188,7 @@ function endpointSets(
   return { ...setOf(cluster), local: { ...setOf(local), internal, external } };
 }
 
-/** How many refused parts of a kind are named: a hostile slice could list thousands. */
+/** A hostile slice could list thousands of refused parts. */
 const NAMED = 3;
 
 /** Collects the refused parts of one kind by reason. */
@@ -231,17 +214,16 @@ class Refusals {
 
 function ofFamily(addresses: readonly Address[], family: IpFamily): readonly Address[] {
   const isOfFamily = (address: Address) => familyOf(address) === family;
-  // Usually all of them are: return the Service's own list and save memory.
+  // Usually all are: return the Service's own list to save memory.
   return addresses.every(isOfFamily) ? addresses : addresses.filter(isOfFamily);
 }
 
-/** One endpoint within one endpoint set. */
 export interface EndpointVerdict extends Candidate {
-  /** Why it gets no new connections, as a clause ("not ready"). Absent for one that does. */
+  /** Why it gets no new connections ("not ready"). Absent for one that does. */
   readonly reason?: string;
 }
 
-/** Every known endpoint of a Service port, with what one of its endpoint sets makes of it. */
+/** The verdict of an endpoint set on every known endpoint of a Service port. */
 export function endpointVerdicts(
   service: Service,
   spec: ProxiedPortSpec,
@@ -265,7 +247,6 @@ export function endpointVerdicts(
   });
 }
 
-/** The choice was made elsewhere by the same predicates, so the candidate's own state leaves one reason only. */
 function reasonInReach(candidate: Candidate, hints: 'node' | 'zone' | undefined): string {
   const { isDrained, state } = candidate;
   if (isDrained) return 'drained by an operator';

@@ -3,20 +3,20 @@ import type { Endpoint, EndpointGroup, EndpointSlice, Endpoints } from '../model
 import type { Protocol, Service, ServiceKey } from '../model/service.ts';
 import type { ProxiedProtocol } from '../model/service-port.ts';
 
-/** A port of every node that a Service needs: a NodePort, or one for health checks. */
+/** A NodePort, or a port for health checks. */
 export interface NodePort {
   readonly port: number;
   readonly protocol: Protocol;
 }
 
 export interface AddressPolicy {
-  /** Our rules leave the proxy's own connections alone (docs/adr/0019), so no NodePort takes them. */
+  /** Our rules leave the proxy's own connections alone (docs/adr/0019). */
   readonly isMarking?: boolean;
   /** Only external IPs in these are accepted. Absent: no such limit. */
   readonly allowedExternalIPs?: readonly Cidr[];
-  /** Where pods are, those of headless Services among them, whose endpoints are not known here. */
+  /** Where pods are, also those of headless Services, whose endpoints are unknown. */
   readonly podCidrs?: readonly Cidr[];
-  /** Whether a program of this node other than the proxy receives what is sent there; by default, none does. */
+  /** Whether another program of this node listens there; by default, none does. */
   readonly isListening?: (address: Address, port: number, protocol: ProxiedProtocol) => boolean;
 }
 
@@ -26,20 +26,18 @@ export type ProxyPorts = Readonly<Record<ProxiedProtocol, ReadonlySet<number>>>;
 export type Mention = Service | Endpoints | EndpointSlice;
 
 /**
- * The addresses and ports of all Services, endpoints and this node. It refuses endpoints whose connections would come
- * back to the proxy, and external IPs that would take other traffic.
+ * The addresses and ports of all Services, endpoints and this node. Refuses endpoints whose connections would come back
+ * to the proxy, and external IPs that would take other traffic.
  */
 export class KnownAddresses {
   nodeAddresses: ReadonlySet<Address> = new Set();
-  /** The local ports of the proxy's listeners. */
   proxyPorts: ProxyPorts = { TCP: new Set(), UDP: new Set() };
   readonly #policy: AddressPolicy;
-  /** By each address that a Service answers on. */
   readonly #services = new AddressIndex<Service>();
   readonly #mentions = new AddressIndex<Mention>();
   /** How many Services have it, by `port/protocol`. */
   readonly #nodePorts = new Map<string, number>();
-  /** The same for health check node ports, by port. */
+  /** How many Services use a health check node port, by port. */
   readonly #healthCheckPorts = new Map<number, number>();
   #newPorts: NodePort[] = [];
 
@@ -71,12 +69,11 @@ export class KnownAddresses {
     return this.#mentions.of(address);
   }
 
-  /** The Services that name it as an external IP. */
   *withExternalIP(address: Address): Generator<Service> {
     for (const service of this.#services.of(address)) if (service.externalIPs.includes(address)) yield service;
   }
 
-  /** Whether some Service needs this port of the node. */
+  /** Whether a Service needs this port of the node, as a NodePort or for health checks. */
   needsPort(port: number, protocol: ProxiedProtocol): boolean {
     return this.#hasNodePort(port, protocol) || (protocol === 'TCP' && this.#healthCheckPorts.has(port));
   }
@@ -89,12 +86,12 @@ export class KnownAddresses {
   }
 
   /**
-   * Why a connection to this endpoint would come back to the proxy, where each would open another until descriptors run
-   * out; `undefined` when it would not. The API allows no cluster IPs as endpoints either.
+   * Why a connection to this endpoint would come back to the proxy, and open another until descriptors run out;
+   * `undefined` when it would not.
    */
   loopReason({ address, port }: Endpoint, protocol: ProxiedProtocol): string | undefined {
     const because = (what: string) => `it is ${what}, so connections would come back to the proxy`;
-    // Anyone may write an external IP: those never count here, and leave the address to its endpoint.
+    // Anyone may write an external IP, so it does not count.
     const isAssigned = this.#hasService(
       address,
       ({ clusterIPs, loadBalancerIPs, ports }) =>
@@ -109,8 +106,8 @@ export class KnownAddresses {
   }
 
   /**
-   * Why rules must not lead this external IP and port to the Service; `undefined` when they may. Anyone who may write a
-   * Service chooses its external IPs (CVE-2020-8554), and rules for them take packets from everywhere (docs/adr/0017).
+   * Why this external IP and port must have no rules; `undefined` when they may. Anyone who may write a Service chooses
+   * its external IPs (CVE-2020-8554), and rules for them take packets from everywhere (docs/adr/0017).
    */
   externalIpRefusal({ address, port }: Endpoint, protocol: ProxiedProtocol, service: ServiceKey): string | undefined {
     const { allowedExternalIPs, podCidrs = [], isListening, isMarking } = this.#policy;
@@ -120,7 +117,7 @@ export class KnownAddresses {
     if (this.#hasService(address, ({ clusterIPs }) => clusterIPs.includes(address))) {
       return 'it is the cluster IP of a Service';
     }
-    // Without the mark, rules would take the proxy's own connections to an endpoint of the same Service, too.
+    // Without the mark, rules would also take the proxy's own connections to an endpoint of this Service.
     const isForeign = (key: ServiceKey) => key !== service || !isMarking;
     if (this.#isEndpoint({ address, port }, protocol, isForeign)) return 'it is an endpoint of a Service';
     if (!this.nodeAddresses.has(address)) {
@@ -141,7 +138,7 @@ export class KnownAddresses {
     return false;
   }
 
-  /** Ready or not, of a Service that is meant. */
+  /** Ready or not. */
   #isEndpoint({ address, port }: Endpoint, protocol: ProxiedProtocol, isMeant: (key: ServiceKey) => boolean): boolean {
     for (const mention of this.#mentions.of(address)) {
       if ('ports' in mention || !isMeant(serviceOf(mention))) continue;
@@ -171,7 +168,7 @@ function count<K>(counts: Map<K, number>, key: K, by: 1 | -1): boolean {
   return before === 0;
 }
 
-/** Some of them twice, if a Service has them in two places. */
+/** Some may come twice. */
 export function addressesOf({ clusterIPs, loadBalancerIPs, externalIPs }: Service): readonly Address[] {
   return [...clusterIPs, ...loadBalancerIPs, ...externalIPs];
 }
@@ -188,7 +185,7 @@ export function* endpointAddresses(object: Endpoints | EndpointSlice): Generator
   for (const { addresses } of groupsOf(object)) for (const { address } of addresses) yield address;
 }
 
-/** The objects by address. Most addresses have one object, so only others pay for a set. */
+/** Most addresses have one object, so only others pay for a set. */
 class AddressIndex<T extends object> {
   readonly #objects = new Map<Address, T | Set<T>>();
 

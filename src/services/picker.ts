@@ -7,18 +7,17 @@ import { ClientAffinity } from './client-affinity.ts';
 /** Upstream `pkg/proxy/userspace/proxysocket.go`, `EndpointDialTimeouts`. */
 const DIAL_TIMEOUTS_MS = [250, 500, 1000, 2000];
 
-/** With fewer endpoints a pick goes round, as upstream, so that an endpoint that was only slow gets another chance. */
+/** With fewer endpoints a pick goes round, as upstream: a slow endpoint gets another chance. */
 const MIN_TRIES = DIAL_TIMEOUTS_MS.length;
 
-/** How long one try may take. `attempt` counts from 0; the longest time holds for every further one. */
+/** `attempt` counts from 0. */
 export function dialTimeoutMs(attempt: number): number {
   return DIAL_TIMEOUTS_MS[Math.min(attempt, MIN_TRIES - 1)] as number;
 }
 
 /**
- * No further endpoint is tried for a client that has waited this long. Whether the client still waits is unknown,
- * because one that has gone looks like one that has ended its direction early; and all of hundreds of endpoints may be
- * dead.
+ * No further endpoint is tried for a client that has waited this long: hundreds of endpoints may be dead, and a client
+ * that has gone looks like one that has ended its direction early.
  */
 export const LONGEST_DIALLING_MS = 30_000;
 
@@ -29,15 +28,15 @@ interface PickerState {
   affinity: ClientAffinity | undefined;
 }
 
-/** The state of a picker beyond {@link Picker.update}, to continue in another process. */
+/** A picker's state, to continue in another process. */
 export interface PickerRecord {
-  /** The endpoints, the one whose turn is next first. */
+  /** The next endpoint first. */
   readonly inTurn: readonly Endpoint[];
-  /** From the client that has been silent the longest to the last. `endpoint` counts in `inTurn`. */
+  /** The longest silent client first. `endpoint` is an index of `inTurn`. */
   readonly affinity: readonly { readonly client: string; readonly endpoint: number; readonly ageMs: number }[];
 }
 
-/** Chooses endpoints for one Service port. Pure: the clock reading and the random draw are arguments. */
+/** Chooses endpoints for one Service port. */
 export class Picker {
   readonly #state: PickerState;
   readonly #affinityMaxClients: number;
@@ -48,8 +47,8 @@ export class Picker {
   }
 
   /**
-   * Takes effect for the next candidate, of picks under way too. Returns whether the set of endpoints changed; only
-   * then do turns begin anew, over a fresh shuffle.
+   * Takes effect for the next candidate, also of current picks. Returns whether the set of endpoints changed; only then
+   * turns begin again, over a fresh shuffle.
    */
   update({ endpoints, affinity }: Backends): boolean {
     if (affinity.type === 'None') {
@@ -62,12 +61,12 @@ export class Picker {
     return this.#state.turns.update(endpoints);
   }
 
-  /** `client` is the client's IP address; an IPv4-mapped one counts as the IPv4 address. */
+  /** `client`: an IP address; an IPv4-mapped one counts as the IPv4 address. */
   pick(client: string, nowMs: number): Pick {
     return new Pick(this.#state, unmapped(client), nowMs);
   }
 
-  /** What the next {@link pick} would give this client first. Changes nothing: takes no turn, begins no affinity. */
+  /** What the next {@link pick} would give this client first. Changes nothing. */
   peek(client: string, nowMs: number): Endpoint | undefined {
     return pinned(this.#state, unmapped(client), nowMs) ?? this.#state.turns.peek();
   }
@@ -88,7 +87,7 @@ export class Picker {
     return { inTurn, affinity: pinned.filter(({ endpoint }) => endpoint >= 0) };
   }
 
-  /** Continues where the recorded picker was. Call it after the first {@link update}, with the same endpoints. */
+  /** Call it after the first {@link update}, with the same endpoints. */
   restore({ inTurn, affinity }: PickerRecord, nowMs: number): void {
     const { turns } = this.#state;
     turns.restore(inTurn);
@@ -100,8 +99,7 @@ export class Picker {
   }
 
   /**
-   * The endpoint turned out to be dead after its pick was over (an ICMP refusal of a UDP flow): the client's affinity
-   * to it ends, so that the next pick takes its turn. Without affinity turns go on in any case.
+   * The endpoint proved dead after its pick (an ICMP refusal of a UDP flow): ends the client's affinity to it.
    */
   forget(client: string, endpoint: Endpoint): void {
     this.#state.affinity?.forget(unmapped(client), endpoint);
@@ -109,8 +107,7 @@ export class Picker {
 }
 
 /**
- * The candidates for one connection, in order and one at a time, so that retrying lives outside the picker. Every
- * further candidate means that the one before it failed.
+ * The candidates for one connection, one at a time. Each further candidate means that the one before it failed.
  */
 export class Pick {
   readonly #state: PickerState;
@@ -127,7 +124,7 @@ export class Pick {
   }
 
   /**
-   * `undefined` when there is no endpoint, or every one has been tried once and {@link MIN_TRIES} tries were made. The
+   * `undefined` when there is no endpoint, or every one was tried once and {@link MIN_TRIES} tries were made. The
    * client's affinity follows each candidate, and so ends on the one that answers.
    */
   next(): Endpoint | undefined {
@@ -148,17 +145,17 @@ export class Pick {
     this.#tried ??= new Set();
     const tried = this.#tried.add(failed);
     const current = pinned(this.#state, this.#client, this.#nowMs);
-    // Another connection of this client may have moved on already. Following it keeps the client on one endpoint.
+    // Another connection of this client may have moved on already: follow it.
     if (current !== undefined && !tried.has(current)) return current;
-    // A retry takes a turn of its own. Otherwise its successor would get all clients of a dead endpoint.
+    // A retry takes a turn of its own. Otherwise the next endpoint would get all clients of a dead one.
     const untried = this.#state.turns.next(tried);
     return untried === undefined && this.#tries < MIN_TRIES ? this.#state.turns.next() : untried;
   }
 }
 
 /**
- * The endpoint of the client's affinity. Entries of endpoints that left are dead at once, because the endpoint is
- * another object when it returns; so no update has to walk over every client.
+ * The endpoint of the client's affinity. Entries of endpoints that left are dead at once, so no update walks over all
+ * clients.
  */
 function pinned({ affinity, turns }: PickerState, client: string, nowMs: number): Endpoint | undefined {
   const endpoint = affinity?.get(client, nowMs);
@@ -166,11 +163,11 @@ function pinned({ affinity, turns }: PickerState, client: string, nowMs: number)
 }
 
 /**
- * Strict turns over a shuffled list. All nodes of a cluster see the same list; the shuffle keeps them from beginning
- * with the same endpoint (upstream `pkg/proxy/userspace/roundrobin.go`, `shuffleEndpoints`).
+ * Strict turns over a shuffled list, so nodes with the same list begin with different endpoints (upstream
+ * `pkg/proxy/userspace/roundrobin.go`, `shuffleEndpoints`).
  *
- * An endpoint is the same object while it stays in the set, and another object after it has left and come back. So a
- * remembered endpoint is compared by identity, and what was remembered of one that left never applies to its return.
+ * An endpoint is the same object while it stays in the set, and another object after it has left and come back. So what
+ * was remembered of one that left never applies to its return.
  */
 class RoundRobin {
   readonly #random: Random;
@@ -205,23 +202,22 @@ class RoundRobin {
     return this.#members.has(endpoint);
   }
 
-  /** The endpoints in the order of their turns, the next one first. */
+  /** The next endpoint first. */
   inTurn(): readonly Endpoint[] {
     return [...this.#ring.slice(this.#turn), ...this.#ring.slice(0, this.#turn)];
   }
 
-  /** Continues the turns of another instance with the same set. */
+  /** Continues the turns of another instance with the same endpoints. */
   restore(inTurn: readonly Endpoint[]): void {
     this.#ring = inTurn.flatMap((endpoint) => this.#byName.get(endpointName(endpoint)) ?? []);
     this.#turn = 0;
   }
 
-  /** The next endpoint; the turn stays where it is. */
   peek(): Endpoint | undefined {
     return this.#ring[this.#turn];
   }
 
-  /** The next endpoint in turn that is not in `except`; `undefined` when there is none. The turn moves past it. */
+  /** The next endpoint that is not in `except`. The turn moves past it. */
   next(except?: ReadonlySet<Endpoint>): Endpoint | undefined {
     const ring = this.#ring;
     for (let step = 0; step < ring.length; step++) {

@@ -46,18 +46,15 @@ import {
 } from './known-addresses.ts';
 
 export interface ServiceTrackerOptions extends AddressPolicy {
-  /**
-   * The families that are served now, this one among them; by default only this one. Of several trackers, only one
-   * reports a Service port that none of them can serve.
-   */
+  /** All families that are served now; by default only this one. */
   readonly servedFamilies?: () => readonly IpFamily[];
 }
 
-/** One Service and its endpoints. Each part may arrive first; endpoints outlive their Service on purpose. */
+/** One Service and its endpoints. Each part may arrive first, and endpoints may outlive their Service. */
 interface Entry {
   service: Service | undefined;
   endpoints: Endpoints | undefined;
-  // Usually one, for which a map takes four times the memory of a list.
+  // Usually one: a map takes four times the memory of a list.
   slices: readonly EndpointSlice[];
   /** As of the last delta. */
   served: readonly ServicePort[];
@@ -65,21 +62,27 @@ interface Entry {
   reported: ReadonlySet<string>;
 }
 
-const NOTHING_REPORTED: ReadonlySet<string> = new Set();
+const EMPTY: Readonly<Entry> = {
+  service: undefined,
+  endpoints: undefined,
+  slices: [],
+  served: [],
+  healthCheck: undefined,
+  reported: new Set(),
+};
 const NOTHING_DERIVED: Derived = { ports: new Map(), unserved: [], refused: [], healthCheck: undefined };
 
 /**
  * Joins Services with their endpoints, within one address family. Events only record. {@link takeDelta} derives new
- * snapshots for the Services that were touched and compares them with the last ones. So work is in proportion to the
- * change, and an edit that was undone in between costs nothing downstream.
+ * snapshots of the touched Services and compares them with the last ones, so work is in proportion to the change.
  *
- * A Service may also touch another: when it takes or leaves an address that the other's endpoints or external IPs name.
- * A snapshot depends on the known objects, never on the order of events.
+ * A Service touches another when it takes or leaves an address that the other's endpoints or external IPs name. A
+ * snapshot depends on the known objects, never on the order of events.
  */
 export class ServiceTracker {
   readonly #options: ServiceTrackerOptions & { readonly family: IpFamily };
   readonly #entries = new Map<ServiceKey, Entry>();
-  /** A slice's label may move it to another Service; the old one must then forget it. */
+  /** A slice's label may move it to another Service. */
   readonly #serviceOfSlice = new Map<ServiceKey, ServiceKey>();
   readonly #touched = new Set<ServiceKey>();
   /** Of the touched Services, since the last delta with them. */
@@ -95,25 +98,14 @@ export class ServiceTracker {
   }
 
   apply(events: readonly SourceEvent[]): void {
-    for (const event of events) {
-      switch (event.kind) {
-        case 'Service':
-          this.#applyService(event.key, event.value);
-          break;
-        case 'Endpoints':
-          this.#applyEndpoints(event.key, event.value);
-          break;
-        case 'EndpointSlice':
-          this.#applySlice(event.key, event.value);
-          break;
-      }
+    for (const { kind, key, value } of events) {
+      if (kind === 'Service') this.#applyService(key, value);
+      else if (kind === 'Endpoints') this.#applyEndpoints(key, value);
+      else this.#applySlice(key, value);
     }
   }
 
-  /**
-   * Everything known, as events for another tracker, one Service at a time. Both trackers may get other events between
-   * two steps, but the yielded events must be applied first, because they are valid at that moment.
-   */
+  /** Everything known, one Service at a time. Apply each step's events to another tracker before further events. */
   *contents(): Generator<readonly SourceEvent[]> {
     for (const [key, { service, endpoints, slices }] of this.#entries) {
       yield [
@@ -124,14 +116,14 @@ export class ServiceTracker {
     }
   }
 
-  /** What traffic policies and topology hints are compared with. Until it is set, no endpoint is local. */
+  /** Until it is set, no endpoint is local. */
   setTopology(topology: NodeTopology): void {
     if (isDeepStrictEqual(topology, this.#topology)) return;
     this.#topology = topology;
     this.#touchAll();
   }
 
-  /** All addresses of this node: endpoints and external IPs may lead back to them. */
+  /** All addresses of this node. */
   setNodeAddresses(addresses: Iterable<Address>): void {
     const nodeAddresses = new Set(addresses);
     if (isDeepStrictEqual(nodeAddresses, this.#addresses.nodeAddresses)) return;
@@ -139,9 +131,7 @@ export class ServiceTracker {
     this.#touchAll();
   }
 
-  /**
-   * All endpoints that an operator has drained: they get no new connections. Work is in proportion to the difference.
-   */
+  /** All endpoints that an operator has drained. Work is in proportion to the difference. */
   setDrained(endpoints: Iterable<Endpoint>): void {
     const before = this.#drained;
     const drained = new Map([...endpoints].map((endpoint) => [endpointName(endpoint), endpoint]));
@@ -150,20 +140,17 @@ export class ServiceTracker {
     for (const [name, { address }] of before) if (!drained.has(name)) this.#touchMentions(address);
   }
 
-  /** The local ports of the proxy's listeners. Changes of these sets are announced by {@link listeningChanged}. */
+  /** Call {@link listeningChanged} when these sets change. */
   setProxyPorts(ports: ProxyPorts): void {
     this.#addresses.proxyPorts = ports;
   }
 
-  /** Other ports of this node may be in use, by the proxy or by programs. Touches the Services that name this node. */
+  /** Other ports of this node may be in use. Touches the Services that name this node. */
   listeningChanged(): void {
     for (const address of this.#addresses.nodeAddresses) this.#touchMentions(address);
   }
 
-  /**
-   * Every known endpoint of a Service port, with what one of its endpoint sets makes of it as of now, which may be
-   * ahead of {@link takeDelta}. Empty for a Service port that is not served.
-   */
+  /** The verdict of an endpoint set on every known endpoint, perhaps ahead of {@link takeDelta}. */
   candidates(name: ServicePortName, set: EndpointSetName): readonly EndpointVerdict[] {
     const [key] = name.split(':') as [ServiceKey];
     const entry = this.#entries.get(key);
@@ -172,10 +159,7 @@ export class ServiceTracker {
     return endpointVerdicts(entry.service, spec, set, endpointGroups(entry), this.#surroundings());
   }
 
-  /**
-   * The Service ports that have this endpoint, ready or not; some may come twice. There may be thousands, so a step
-   * looks at one object that mentions the address.
-   */
+  /** The Service ports that have this endpoint, ready or not; some may come twice. One object for each step. */
   *withEndpoint({ address, port }: Endpoint): Generator<readonly ServicePortName[], undefined> {
     for (const mention of this.#addresses.mentionsOf(address)) {
       const key = serviceOf(mention);
@@ -187,12 +171,9 @@ export class ServiceTracker {
     }
   }
 
-  /**
-   * The Service ports that claim this address and port: by an address of theirs, or by NodePort where the node has that
-   * address. One of them is served there. Looks at every Service.
-   */
+  /** The Service ports that claim this address and port; one of them is served there. Looks at every Service. */
   claimants(address: Address, port: number, protocol: ProxiedProtocol): readonly ServicePort[] {
-    // All of 127.0.0.0/8 is local to the kernel, though an interface lists one address.
+    // All of 127.0.0.0/8 is local to the kernel.
     const isHere = address.startsWith('127.') || this.#addresses.nodeAddresses.has(address);
     return [...this.#entries.values()].flatMap(({ served }) =>
       served.filter(
@@ -205,19 +186,12 @@ export class ServiceTracker {
     );
   }
 
-  /** Whether a known Service needs this port of the node, as a NodePort or for health checks. */
   needsPort(port: number, protocol: ProxiedProtocol): boolean {
     return this.#addresses.needsPort(port, protocol);
   }
 
-  /** The ports that {@link needsPort} has gained since the last call. */
   takeNewPorts(): readonly NodePort[] {
     return this.#addresses.takeNewPorts();
-  }
-
-  /** Whether {@link takeDelta} has Services left. */
-  get hasChanges(): boolean {
-    return this.#touched.size > 0;
   }
 
   /** How many Services {@link takeDelta} has left. */
@@ -227,14 +201,7 @@ export class ServiceTracker {
 
   /** What changed since the last call, in the first `maxServices` of the touched Services. */
   takeDelta(maxServices = Number.POSITIVE_INFINITY): SnapshotDelta {
-    const delta: MutableDelta = {
-      upserted: [],
-      removed: [],
-      unserved: [],
-      refused: [],
-      healthChecks: new Map(),
-      triggeredAt: [],
-    };
+    const delta = emptyDelta();
     const surroundings = this.#surroundings();
     let left = maxServices;
     for (const key of this.#touched) {
@@ -297,7 +264,6 @@ export class ServiceTracker {
     }
   }
 
-  /** Slices of the other family change nothing here. */
   #noteTrigger({ service, group, triggeredAt }: EndpointSlice): void {
     const [first] = group.addresses;
     if (triggeredAt === undefined || first === undefined || familyOf(first.address) !== this.#options.family) return;
@@ -316,18 +282,8 @@ export class ServiceTracker {
 
   #touch(key: ServiceKey): Entry {
     this.#touched.add(key);
-    let entry = this.#entries.get(key);
-    if (entry === undefined) {
-      entry = {
-        service: undefined,
-        endpoints: undefined,
-        slices: [],
-        served: [],
-        healthCheck: undefined,
-        reported: NOTHING_REPORTED,
-      };
-      this.#entries.set(key, entry);
-    }
+    const entry = this.#entries.get(key) ?? { ...EMPTY };
+    this.#entries.set(key, entry);
     return entry;
   }
 
@@ -335,13 +291,13 @@ export class ServiceTracker {
     for (const key of this.#entries.keys()) this.#touched.add(key);
   }
 
-  /** Those that name an address which this Service claims. */
+  /** Touches those that name an address of this Service. */
   #touchRivals(service: Service): void {
     for (const address of addressesOf(service)) this.#touchMentions(address);
     if (service.ports.some(({ nodePort }) => nodePort !== 0)) this.listeningChanged();
   }
 
-  /** Those that name an address of these endpoints as an external IP. */
+  /** Touches those that name an address of these endpoints as an external IP. */
   #touchExternal(object: Endpoints | EndpointSlice): void {
     for (const address of endpointAddresses(object)) {
       for (const { key } of this.#addresses.withExternalIP(address)) this.#touched.add(key);
@@ -366,15 +322,15 @@ export class ServiceTracker {
 }
 
 /**
- * A Service that has slices uses only them: the API server mirrors hand-made Endpoints into slices, so reading both
- * would count the same address twice, or keep one that its slice has already dropped.
+ * A Service with slices uses only them: the API server mirrors hand-made Endpoints into slices, so Endpoints could keep
+ * an address that its slice has dropped.
  */
 function endpointGroups(entry: Entry): readonly EndpointGroup[] {
   if (entry.slices.length > 0) return entry.slices.map((slice) => slice.group);
   return entry.endpoints?.groups ?? [];
 }
 
-/** The groups with this address that a Service uses of an object which is known to mention it. */
+/** The groups of an object that have this address and that its Service uses. */
 function groupsWith(
   address: Address,
   mention: Service | Endpoints | EndpointSlice,
@@ -385,17 +341,19 @@ function groupsWith(
   return mention.groups.filter(({ addresses }) => addresses.some((each) => each.address === address));
 }
 
-interface MutableDelta {
-  readonly upserted: ServicePort[];
-  readonly removed: ServicePortName[];
-  readonly unserved: UnservedPort[];
-  readonly refused: RefusedPart[];
-  readonly healthChecks: Map<ServiceKey, HealthCheck | undefined>;
-  readonly triggeredAt: number[];
+function emptyDelta() {
+  return {
+    upserted: [] as ServicePort[],
+    removed: [] as ServicePortName[],
+    unserved: [] as UnservedPort[],
+    refused: [] as RefusedPart[],
+    healthChecks: new Map<ServiceKey, HealthCheck | undefined>(),
+    triggeredAt: [] as number[],
+  } satisfies SnapshotDelta;
 }
 
-/** Makes `entry` hold what was derived, and adds what is new to `delta`. */
-function update(entry: Entry, derived: Derived, delta: MutableDelta): void {
+/** Stores what was derived, and adds what is new to `delta`. */
+function update(entry: Entry, derived: Derived, delta: ReturnType<typeof emptyDelta>): void {
   const last = new Map(entry.served.map((port) => [port.name, port]));
   entry.served = [...derived.ports.values()].map((port) => {
     const before = last.get(port.name);

@@ -5,11 +5,10 @@ import { backoffMs } from '../util/wait.ts';
 /** `change`: a run was requested; `period`: time for a routine check; `retry`: the last run failed. */
 export type RunCause = 'change' | 'period' | 'retry';
 
-export interface BoundedFrequencyOptions {
+interface BoundedFrequencyOptions {
   readonly clock: Clock;
-  /** Between runs in the long term; 0: no limit. */
+  /** On average; 0: no limit. */
   readonly minIntervalMs: number;
-  /** A run takes place at least this often. */
   readonly maxIntervalMs: number;
   /** Runs that may follow each other at once after a quiet time. */
   readonly burst: number;
@@ -20,10 +19,9 @@ export interface BoundedFrequencyOptions {
 const FIRST_RETRY_MS = 1_000;
 
 /**
- * Runs one function as often as requested, yet bounded both ways (upstream
- * `pkg/util/async/bounded_frequency_runner.go`): requests during a run or inside the minimal interval fold into one
- * later run, and the first request on a quiet node runs at once. Unlike upstream, a failed run is retried with growing
- * waits instead of waiting for the next period.
+ * Runs one function as often as requested within limits (upstream `pkg/util/async/bounded_frequency_runner.go`).
+ * Requests during a run or the minimal interval share one later run. Unlike upstream, retries a failed run with growing
+ * waits.
  */
 export class BoundedFrequencyRunner {
   readonly #options: BoundedFrequencyOptions;
@@ -42,7 +40,7 @@ export class BoundedFrequencyRunner {
     this.#lastRunEndedAt = clock.now();
   }
 
-  /** Requests a run. The first request also starts the periodic runs. */
+  /** The first request also starts the periodic runs. */
   request(): void {
     this.#requested = true;
     this.#arm();
@@ -58,7 +56,6 @@ export class BoundedFrequencyRunner {
   /** Undoes {@link stop}. */
   resume(): void {
     this.#stopped = false;
-    // Periodic runs are due only after a first request.
     if (this.#timer !== undefined || this.#requested) this.#arm();
   }
 

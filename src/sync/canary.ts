@@ -1,18 +1,17 @@
 import type { Clock, Timer } from '../util/clock.ts';
 
-export interface CanaryOptions {
+interface CanaryOptions {
   readonly clock: Clock;
   readonly intervalMs: number;
-  /** Whether the rules are as they were installed. Rejects when that cannot be determined. */
+  /** Whether the rules are intact. Rejects when it cannot tell. */
   readonly look: () => Promise<boolean>;
-  /** They are not, or nobody knows. Must not throw. */
+  /** Must not throw. */
   readonly onLost: () => void;
 }
 
 /**
- * Looks periodically whether the rules are still there, because a program that flushes tables notifies nobody. Never
- * looks during a change of rules. A look that falls due then follows at once, so that a busy cluster does not delay it
- * for ever.
+ * Looks periodically whether the rules are still there: a program that flushes tables notifies nobody. A look that
+ * falls due during a change of rules follows at once.
  */
 export class Canary {
   readonly #options: CanaryOptions;
@@ -26,7 +25,7 @@ export class Canary {
     this.#options = options;
   }
 
-  /** Changes the rules, one change at a time. Looking begins after the first change that succeeds. */
+  /** Changes the rules, one change at a time. The first success starts the looks. */
   async during(change: () => Promise<void>): Promise<void> {
     await this.#looking;
     this.#isChanging = true;

@@ -8,12 +8,10 @@ import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
 import { messageOf } from '../util/text.ts';
 
-/** The tables in which this program, or a kube-proxy, leaves something. */
 const TABLES: readonly Table[] = ['nat', 'filter', 'mangle'];
 const FAMILIES: readonly IpFamily[] = ['IPv4', 'IPv6'];
 
-export interface CleanupOptions {
-  /** Each flavour of iptables to look through. */
+interface CleanupOptions {
   readonly flavours: readonly Iptables[];
   readonly conntrack: Pick<Conntrack, 'deleteUdpTo'>;
   readonly clock: Clock;
@@ -21,9 +19,8 @@ export interface CleanupOptions {
 }
 
 /**
- * Removes every trace of the proxy from every table of both families, and the UDP entries of connection tracking that
- * lead to its local ports, where nothing listens any more. Logs each failure, continues, and resolves with the number
- * of failures. A missing iptables program does not count as one.
+ * Removes every trace of the proxy from all tables of both families, and the UDP conntrack entries to its local ports.
+ * Logs failures, continues, and resolves with their number. A missing iptables program does not count.
  */
 export async function cleanUp({ flavours, conntrack, clock, log }: CleanupOptions): Promise<number> {
   const udpPorts = new Set<number>();

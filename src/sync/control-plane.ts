@@ -19,17 +19,16 @@ export interface FamilyPipeline {
 }
 
 export interface ControlPlaneOptions<Pipeline extends FamilyPipeline> {
-  /** Of all families that may be served, the primary one first. */
+  /** The primary one first. */
   readonly pipelines: readonly Pipeline[];
   readonly served: Pick<ServedFamilies, 'has' | 'add'>;
-  /** A family is served from now on. */
   readonly onServed: (family: IpFamily) => void;
   readonly clock: Clock;
 }
 
 /**
- * The pipelines of all families. Each that is served sees every event. The pipeline of a family that the node cannot
- * serve yet is dormant: it knows of no Service and writes nothing, and leaves alone what a predecessor has installed.
+ * The pipelines of all families. The pipeline of a family that the node cannot serve yet is dormant: it gets no events
+ * and writes nothing, and keeps what a predecessor has installed.
  */
 export class ControlPlane<Pipeline extends FamilyPipeline = FamilyPipeline> implements SourceSink {
   readonly #options: ControlPlaneOptions<Pipeline>;
@@ -40,7 +39,7 @@ export class ControlPlane<Pipeline extends FamilyPipeline = FamilyPipeline> impl
     this.#options = options;
   }
 
-  /** The pipelines of the families that are served, the primary one first. */
+  /** Of the served families, the primary one first. */
   get active(): readonly Pipeline[] {
     const { pipelines, served } = this.#options;
     return pipelines.filter(({ family }) => served.has(family));
@@ -56,18 +55,18 @@ export class ControlPlane<Pipeline extends FamilyPipeline = FamilyPipeline> impl
     return this.#isSynced;
   }
 
-  /** The listeners, and so all views of them, know everything that the source has delivered. */
+  /** The listeners know everything that the source has delivered. */
   get hasCaughtUp(): boolean {
     return this.active.every(({ controller }) => controller.hasCaughtUp);
   }
 
-  /** Serves another family from now on, with all that the others know. Only while this runs. */
+  /** Serves another family, with everything that the others know. Only while this runs. */
   async activate(family: IpFamily): Promise<void> {
     const { pipelines, served, onServed, clock } = this.#options;
     const pipeline = pipelines.find((each) => each.family === family);
     const [other] = this.active;
     if (pipeline === undefined || other === undefined || served.has(family) || !this.#isRunning) return;
-    // First, so that it sees what changes while it learns the rest.
+    // First, so that it sees changes while it learns the rest.
     served.add(family);
     onServed(family);
     const known = other.tracker.contents();
@@ -76,7 +75,7 @@ export class ControlPlane<Pipeline extends FamilyPipeline = FamilyPipeline> impl
       if (!done) pipeline.controller.apply(events);
       return !done;
     });
-    // Else it starts with the others, when this resumes.
+    // Otherwise it starts when this resumes.
     if (this.#isRunning) void pipeline.controller.start();
   }
 
@@ -96,7 +95,7 @@ export class ControlPlane<Pipeline extends FamilyPipeline = FamilyPipeline> impl
     }
   }
 
-  /** Throws a sentence when one of them is not where this process would listen. */
+  /** Throws a sentence when this process would listen elsewhere. */
   adopt(ports: readonly AdoptedPort[]): void {
     const { pipelines } = this.#options;
     const elsewhere = ports.find(({ address }) => pipelines.every(({ bindAddress }) => bindAddress !== address));

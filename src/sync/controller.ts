@@ -21,35 +21,34 @@ export interface ControllerOptions {
   readonly health: SyncHealth;
   readonly tracker: ServiceTracker;
   readonly listeners: Listeners;
-  /** The listeners' own. */
   readonly ports: PortAllocator;
   readonly rules: Pick<RuleSync, 'apply' | 'sync' | 'canary' | 'installedPorts'>;
   readonly flows: Pick<FlowSync, 'note' | 'noteAll' | 'clear'>;
-  /** Called with every change, beside the listeners. Must not throw. */
+  /** Must not throw. */
   readonly onDelta?: (delta: SnapshotDelta) => void;
   readonly syncPeriodMs: number;
   readonly minSyncPeriodMs: number;
 }
 
-/** As upstream: two syncs may follow each other at once, further ones wait for the minimal period. */
+/** Of syncs, as upstream. */
 const BURST = 2;
 
-/** Flushed rules are back within five seconds: this, and the time that a sync of all rules takes. */
+/** Flushed rules are back within five seconds: this, and the time of a sync. */
 const CANARY_MS = 2_000;
 
-/** How much is done between two looks at the clock. */
+/** Work between two looks at the clock. */
 const SERVICES_PER_STEP = 16;
 const PORTALS_PER_STEP = 32;
 
 const RETRY = { firstMs: 1_000, maxMs: 30_000 };
 
 /**
- * Carries the changes of one address family one way: source events → tracker → listeners → rules and flows. Endpoint
- * and affinity changes reach the pickers at once. Only changes of rules wait for a sync, so endpoint churn of a busy
- * cluster never starts iptables. Many changes are processed in slices, and changes that arrive meanwhile join them.
+ * Carries the changes of one address family: source events → tracker → listeners → rules and flows. Endpoint and
+ * affinity changes reach the pickers at once. Only changes of rules wait for a sync, so endpoint churn never starts
+ * iptables. Many changes are processed in slices, and later changes join them.
  *
- * Two facts go back up, both in the constructor: the listeners report that portals changed, which requests a sync, and
- * the tracker reads which local ports are open, so that an endpoint that names one of them is refused.
+ * Two facts go back up, in the constructor: changed portals request a sync, and the tracker reads which local ports are
+ * open, to refuse endpoints that name one.
  */
 export class Controller implements SourceSink {
   readonly #options: ControllerOptions;
@@ -57,7 +56,7 @@ export class Controller implements SourceSink {
   readonly #canary: Canary;
   #isSynced = false;
   #knowsPorts = false;
-  /** Set while changes are being processed, or about to be. */
+  /** Set while changes are being processed or will be. */
   #flushing: Promise<void> | undefined;
   #requestArmed = false;
   #rulesLost = false;
@@ -85,9 +84,8 @@ export class Controller implements SourceSink {
   }
 
   /**
-   * Reads which local ports the rules of a previous run lead to. Nothing is opened before that, because its Service
-   * ports keep their local ports. Resolves when they are known; retries until then, for without iptables nothing can be
-   * served.
+   * Reads the local ports of a previous run from its rules, so that Service ports keep them. Opens nothing before that.
+   * Retries until it succeeds: without iptables nothing can be served.
    */
   async start(): Promise<void> {
     const { clock, log, health, rules, ports } = this.#options;
@@ -114,9 +112,9 @@ export class Controller implements SourceSink {
     this.#armFlush();
   }
 
-  /** Call it when the tracker has learned something other than an event. */
+  /** Call it when the tracker got something other than an event. */
   trackerChanged(): void {
-    if (this.#options.tracker.hasChanges) this.#armFlush();
+    if (this.#options.tracker.pendingServices > 0) this.#armFlush();
   }
 
   synced(): void {
@@ -124,30 +122,28 @@ export class Controller implements SourceSink {
     this.#begin();
   }
 
-  /** The node has another address than the one that the installed rules lead to. */
+  /** The node has another address than the installed rules. */
   nodeChanged(): void {
     this.#nodeChanged = true;
     this.#portalsChanged();
   }
 
-  /** Stops programming; resolves when the current sync has ended. Rules stay, as upstream. */
+  /** Resolves when the current sync has ended. Rules stay, as upstream. */
   async stop(): Promise<void> {
     this.#stopped = true;
     this.#options.listeners.stop();
     await Promise.all([this.#runner.stop(), this.#canary.stop()]);
   }
 
-  /**
-   * Stops, and waits until no listener is being opened, updated or closed, so that another process can take them over.
-   */
+  /** Stops, and waits until no listener is being opened, updated or closed: another process can take them over. */
   async pause(): Promise<void> {
-    // First what may take long: until then changes of endpoints reach the pickers.
+    // Meanwhile changes of endpoints reach the pickers.
     await Promise.all([this.#runner.stop(), this.#canary.stop()]);
     await this.stop();
     await this.#settled();
   }
 
-  /** Continues after {@link pause}, with everything that arrived meanwhile. */
+  /** Continues after {@link pause}. */
   resume(): void {
     this.#stopped = false;
     const { listeners } = this.#options;
@@ -156,9 +152,7 @@ export class Controller implements SourceSink {
     else void this.start();
   }
 
-  /**
-   * The listeners know everything that the sources have said. False until {@link start} and {@link synced} are done.
-   */
+  /** The listeners know everything that the source has delivered. */
   get hasCaughtUp(): boolean {
     return this.#isReady && this.#flushing === undefined;
   }
@@ -170,11 +164,11 @@ export class Controller implements SourceSink {
   #begin(): void {
     if (!this.#isReady || this.#stopped) return;
     this.#armFlush();
-    // Even without Services: rules that a predecessor left may have to go.
+    // Even without Services: a predecessor's rules may have to go.
     this.#portalsChanged();
   }
 
-  /** Requests a sync, once current changes and openings of listeners are done, so that they share one. */
+  /** Requests a sync after current changes and openings of listeners, so that they share one. */
   #portalsChanged(): void {
     if (!this.#isReady) return;
     this.#options.metrics.changesQueued();
@@ -188,7 +182,7 @@ export class Controller implements SourceSink {
     });
   }
 
-  /** Events of one turn of the event loop take effect together. */
+  /** The events of one turn take effect together. */
   #armFlush(): void {
     if (!this.#isReady || this.#flushing !== undefined || this.#stopped) return;
     const { clock } = this.#options;
@@ -210,10 +204,10 @@ export class Controller implements SourceSink {
       listeners.vacate(tracker.takeNewPorts());
       for (const name of delta.removed) listeners.unwant(name);
       for (const port of delta.upserted) listeners.want(port);
-      isMore = tracker.hasChanges;
+      isMore = tracker.pendingServices > 0;
       return isMore;
     } finally {
-      // In this very turn: an event after it must find that another flush is needed.
+      // In this very turn: an event after it needs another flush.
       if (!isMore) this.#flushing = undefined;
     }
   }
@@ -223,9 +217,7 @@ export class Controller implements SourceSink {
     await this.#options.listeners.settled();
   }
 
-  /**
-   * An endpoint may name a new local port. Its connections would come back, so it is refused before rules lead there.
-   */
+  /** An endpoint may name a new local port. It is refused before rules send there. */
   async #recheckEndpoints(): Promise<void> {
     const { tracker, listeners } = this.#options;
     if (!listeners.takeNewPorts()) return;

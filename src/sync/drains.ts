@@ -2,16 +2,14 @@ import { type Endpoint, endpointName } from '../model/endpoint.ts';
 import type { ServiceTracker } from '../services/service-tracker.ts';
 import type { Controller } from './controller.ts';
 
-/** Each costs memory and a little time at every change, even after the endpoint has gone for good. */
 export const MAX_DRAINED = 10_000;
 
-/** Of one address family. */
-export interface DrainedPipeline {
+interface DrainedPipeline {
   readonly tracker: Pick<ServiceTracker, 'setDrained'>;
   readonly controller: Pick<Controller, 'trackerChanged'>;
 }
 
-/** The endpoints that an operator has drained, in every address family. */
+/** The endpoints that an operator has drained, in all address families. */
 export class Drains {
   readonly #pipelines: readonly DrainedPipeline[];
   /** By {@link endpointName}. */
@@ -21,17 +19,17 @@ export class Drains {
     this.#pipelines = pipelines;
   }
 
-  /** In the order in which they were drained. */
+  /** The first drained first. */
   list(): readonly Endpoint[] {
     return [...this.#endpoints.values()];
   }
 
   has(endpoint: Endpoint): boolean {
-    // Called for very many endpoints while, nearly always, none is drained.
+    // Called very often, while nearly always none is drained.
     return this.#endpoints.size > 0 && this.#endpoints.has(endpointName(endpoint));
   }
 
-  /** `false` when there are {@link MAX_DRAINED} others. */
+  /** `false` beyond {@link MAX_DRAINED}. */
   drain(endpoint: Endpoint): boolean {
     if (this.has(endpoint)) return true;
     if (this.#endpoints.size >= MAX_DRAINED) return false;
@@ -47,7 +45,7 @@ export class Drains {
     return true;
   }
 
-  /** Takes over what another process had drained. */
+  /** With what another process had drained. */
   replace(endpoints: readonly Endpoint[]): void {
     this.#endpoints.clear();
     for (const endpoint of endpoints) this.#endpoints.set(endpointName(endpoint), endpoint);

@@ -9,7 +9,7 @@ import type { Log } from '../util/log.ts';
 import { sameList } from '../util/same-list.ts';
 import { messageOf } from '../util/text.ts';
 
-export interface FlowSyncOptions {
+interface FlowSyncOptions {
   readonly family: IpFamily;
   readonly conntrack: Conntrack;
   readonly clock: Clock;
@@ -19,26 +19,25 @@ export interface FlowSyncOptions {
 
 type FlowDestination = Omit<UdpFlows, 'keepLocalPort'>;
 
-/** How the rules of one Service port treat packets to one destination. */
+/** What the rules of one Service port do with packets to one destination. */
 interface Treatment {
   readonly destination: FlowDestination;
-  /** Where rules may send them; empty while everybody is refused. */
+  /** Empty while everybody is refused. */
   readonly localPorts: readonly number[];
-  /** Decides between the local ports. After a change of it, any entry may have the wrong one. */
+  /** Decides between the local ports. When it changes, any entry may have the wrong one. */
   readonly policy: string;
 }
 
 /**
- * Deletes the UDP entries of connection tracking that a change of rules makes wrong: those to a destination that is
- * new, that is gone, or whose local ports or policy changed. Work is in proportion to the change. For one address
- * family.
+ * Deletes the UDP conntrack entries of one address family that a change of rules makes wrong: those to a destination
+ * that is new or gone, or whose local ports or policy changed. Work is in proportion to the change.
  */
 export class FlowSync {
   readonly #options: FlowSyncOptions;
   readonly #treatments = new Map<ServicePortName, ReadonlyMap<string, Treatment>>();
-  /** By destination. More than one where Service ports claim the same, of which one gets the rules. */
+  /** By destination. Several Service ports may claim the same, and one of them gets the rules. */
   readonly #byDestination = new Map<string, Map<ServicePortName, Treatment>>();
-  /** By destination. `keeps`: entries that lead to a port of current rules are right. */
+  /** By destination. `keeps`: entries to a port of current rules are right. */
   readonly #changed = new Map<string, { readonly destination: FlowDestination; readonly keeps: boolean }>();
   #hasFailed = false;
 
@@ -46,20 +45,20 @@ export class FlowSync {
     this.#options = options;
   }
 
-  /** Takes note of changed portals; the next {@link clear} acts on it. */
+  /** The next {@link clear} acts on it. */
   note({ upserted, removed }: PortalDelta): void {
     for (const name of removed) this.#replace(name, new Map());
     for (const portal of upserted) this.#replace(portal.servicePort.name, treatmentsOf(portal, this.#options.family));
   }
 
-  /** Rules lead to another address of the node than before: every entry is wrong. */
+  /** Rules send to another address of the node: every entry is wrong. */
   noteAll(): void {
     for (const treatments of this.#treatments.values()) {
       for (const { destination } of treatments.values()) this.#change(destination, false);
     }
   }
 
-  /** Call it when the rules for all noted changes are installed. The next call retries what failed. */
+  /** Call it when all noted changes are installed. The next call retries what failed. */
   async clear(): Promise<void> {
     const { family, conntrack, clock, log, metrics } = this.#options;
     const flows = this.#takeChanged();
@@ -128,7 +127,7 @@ function treatmentsOf(portal: Portal, family: IpFamily): ReadonlyMap<string, Tre
     const targets = [...new Set([sets.node, sets.pods, sets.others])].map((set) => targetOf(portal, set));
     const localPorts = targets.filter(({ kind }) => kind === 'listener').map((target) => target.port);
     const policy = JSON.stringify([sets, kind !== 'ClusterIP' && servicePort.namedEndpoints, sourceRanges]);
-    // The first is the strongest claim: its rules count.
+    // The first is the strongest claim.
     const key = keyOf(destination);
     if (!treatments.has(key)) treatments.set(key, { destination, localPorts, policy });
   }

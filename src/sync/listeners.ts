@@ -18,14 +18,13 @@ import { messageOf } from '../util/text.ts';
 import { backoffMs } from '../util/wait.ts';
 import type { PortAllocator } from './port-allocator.ts';
 
-export interface ListenersOptions {
+/** All of one family. */
+interface ListenersOptions {
   readonly family: IpFamily;
   readonly dataPlane: DataPlane;
   readonly clock: Clock;
   readonly log: Log;
-  /** Of the same family. */
   readonly ports: PortAllocator;
-  /** Of the same family. */
   readonly bindAddress: string;
 }
 
@@ -50,15 +49,15 @@ const SETS: readonly EndpointSetName[] = ['own', 'local'];
 
 const RETRY = { firstMs: 1_000, maxMs: 30_000 };
 
-/** Ports to try in a row while other programs use them. Where all of them are in use, the next attempt can wait. */
+/** Ports in use by other programs to try in a row. */
 const MAX_TRIES = 100;
 
 /**
- * Keeps the data plane's listeners of one address family in step with the wanted Service ports: one for each endpoint
- * set. A listener lives as long as its set and protocol do, whatever else changes, with endpoints or without. Rules are
- * installed after a listener is open and removed before it is closed, so no rule ever leads to a closed port.
+ * Keeps a listener for each endpoint set of the wanted Service ports of one address family. A listener lives as long as
+ * its set and protocol, with endpoints or without. Rules are installed after a listener opens and removed before it
+ * closes, so no rule sends to a closed port.
  *
- * Level-triggered per listener: each step compares what is wanted with what is open, so any order of changes converges.
+ * Each step compares what is wanted with what is open, so any order of changes converges.
  */
 export class Listeners {
   readonly #options: ListenersOptions;
@@ -66,9 +65,9 @@ export class Listeners {
   readonly #open = new Map<ListenerId, Listener>();
   readonly #localPorts = { TCP: new Set<number>(), UDP: new Set<number>() };
   readonly #retries = new Map<ListenerId, { failures: number; readonly timer: Timer }>();
-  /** Open on a port that something else needs now. */
+  /** Open on a port that something else needs. */
   readonly #misplaced = new Set<ListenerId>();
-  /** Open and no longer wanted: they stay open until no rule leads to them. */
+  /** Open and no longer wanted, until no rule sends to them. */
   readonly #retired = new Set<ListenerId>();
   /** Names whose portal may differ from the last {@link takePortalDelta}. */
   readonly #changed = new Set<ServicePortName>();
@@ -82,14 +81,12 @@ export class Listeners {
     this.#options = options;
   }
 
-  /** Calls `callback` whenever {@link takePortalDelta} has something to say, so that rules can follow. */
+  /** Calls `callback` whenever {@link takePortalDelta} has changes. */
   onPortalsChanged(callback: () => void): void {
     this.#onPortalsChanged = callback;
   }
 
-  /**
-   * Takes over ports that the data plane, and perhaps the kernel's rules, already have. Before the first other call.
-   */
+  /** Takes over ports that the data plane already has. Before any other call. */
   adopt(ports: readonly AdoptedPort[]): void {
     for (const { id, name, protocol, localPort } of ports) {
       const set = this.#slot(name, 'own').id === id ? 'own' : 'local';
@@ -115,12 +112,12 @@ export class Listeners {
     if (before !== undefined) this.#portalChanged(name);
   }
 
-  /** Resolves when every current opening and closing has succeeded or failed. */
+  /** Resolves when every current opening and closing has ended. */
   async settled(): Promise<void> {
     await Promise.all(this.#working);
   }
 
-  /** The portals that changed since the last call. Work is in proportion to the change. */
+  /** The portals that changed since the last call. */
   takePortalDelta(): PortalDelta {
     const upserted: Portal[] = [];
     const removed: ServicePortName[] = [];
@@ -143,12 +140,11 @@ export class Listeners {
     return this.#open.size;
   }
 
-  /** The wanted Service ports. */
   names(): Iterable<ServicePortName> {
     return this.#wanted.keys();
   }
 
-  /** A wanted Service port with each of its listeners, open or not. */
+  /** A wanted Service port with its listeners, open or not. */
   carried(name: ServicePortName): CarriedPort | undefined {
     const servicePort = this.#wanted.get(name);
     if (servicePort === undefined) return undefined;
@@ -163,17 +159,16 @@ export class Listeners {
     };
   }
 
-  /** The Service port whose listener has this local port. Looks at all listeners. */
+  /** Looks at all listeners. */
   ownerOf(port: number, protocol: ProxiedProtocol): ServicePortName | undefined {
     return this.#listenerOn(port, protocol)?.name;
   }
 
-  /** The ports of all open listeners, always up to date. */
+  /** The ports of open listeners; these sets change. */
   get localPorts(): Readonly<Record<ProxiedProtocol, ReadonlySet<number>>> {
     return this.#localPorts;
   }
 
-  /** Whether one of these listeners has this port. */
   isLocalPort(port: number, protocol: ProxiedProtocol): boolean {
     return this.#localPorts[protocol].has(port);
   }
@@ -185,7 +180,7 @@ export class Listeners {
     return hasNewPorts;
   }
 
-  /** The listeners to pass to {@link closeRetired} once rules without them are installed. */
+  /** Pass them to {@link closeRetired} once rules without them are installed. */
   retired(): ListenerId[] {
     return [...this.#retired];
   }
@@ -198,8 +193,8 @@ export class Listeners {
   }
 
   /**
-   * Something else needs these ports: a listener that has one moves. It is closed first, which fails new clients until
-   * rules lead to the new port. That is rare: it takes a NodePort chosen by hand from the range of local ports.
+   * Moves listeners from these ports. New clients fail until rules send to the new port. That is rare: it takes a
+   * NodePort that was chosen by hand from the range of local ports.
    */
   vacate(ports: readonly { readonly port: number; readonly protocol: Protocol }[]): void {
     for (const { port, protocol } of ports) {
@@ -246,7 +241,6 @@ export class Listeners {
     return { protocol: port.protocol, backends: backendsOf(port, endpoints) };
   }
 
-  /** Makes a listener what is wanted, or begins to. */
   #reconcile(slot: Slot): void {
     const { id } = slot;
     const wanted = this.#wantedAt(slot);
@@ -281,7 +275,7 @@ export class Listeners {
     this.#onPortalsChanged();
   }
 
-  /** Opens or closes a listener until it is as wanted. One at a time for each listener. */
+  /** Opens or closes a listener until it is as wanted. */
   #work(slot: Slot): void {
     const { id } = slot;
     if (this.#busy.has(id) || this.#stopped) return;
@@ -306,7 +300,7 @@ export class Listeners {
         }
       }
     } finally {
-      // In the same turn as the last look at what is wanted: a later change starts the work anew.
+      // In the same turn as the last look at what is wanted: a later change starts the work again.
       this.#busy.delete(id);
     }
   }
@@ -321,7 +315,7 @@ export class Listeners {
     const { dataPlane, ports, log } = this.#options;
     this.#open.delete(id);
     this.#misplaced.delete(id);
-    // The portal of a retired listener has gone already; otherwise the Service port has another protocol now.
+    // A retired listener's portal is gone already; otherwise the Service port has another protocol now.
     if (!this.#retired.delete(id)) this.#portalChanged(name);
     try {
       await dataPlane.close(id);
@@ -333,7 +327,7 @@ export class Listeners {
     log.v(2)?.info('Stopped listening', { svc: name, port: localPort });
   }
 
-  /** Resolves with whether it is open now; if not, a retry is scheduled. */
+  /** Resolves with whether it is open; if not, schedules a retry. */
   async #openOne(slot: Slot, wanted: Wanted): Promise<boolean> {
     const { id, name } = slot;
     const { protocol } = wanted;

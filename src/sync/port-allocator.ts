@@ -4,21 +4,20 @@ import { DROP_PORT, REJECT_PORT } from '../rules/chains.ts';
 import { type InstalledPort, MAX_RETIRED, RETIRED_FOR_MS } from '../rules/local-ports.ts';
 import type { Clock, Random } from '../util/clock.ts';
 
-export interface PortAllocatorOptions {
+interface PortAllocatorOptions {
   readonly family: IpFamily;
   readonly range: PortRange;
-  /** Part of the range that is used when no other port is free. */
+  /** Part of the range: for when no other port is free. */
   readonly leftForLast?: PortRange;
-  /** Whether another program, or the node itself for a Service, is known to need it. */
+  /** By another program, or by the node for a Service. */
   readonly isNeeded?: (port: number, protocol: ProxiedProtocol) => boolean;
   readonly clock: Clock;
   readonly random: Random;
 }
 
 /**
- * Never allocated. First the targets of traffic that no listener gets. Then the ports on which programs of a Kubernetes
- * node listen ("Ports and Protocols" of its documentation, and other defaults of kubelet and kube-proxy): while one of
- * them restarts its port is free, so a bind would succeed.
+ * Never allocated: the targets of refused traffic, and the ports of programs of a Kubernetes node ("Ports and
+ * Protocols" of its documentation, and defaults of kubelet and kube-proxy), which are free while a program restarts.
  */
 const EXCLUDED: ReadonlySet<number> = new Set([
   ...[REJECT_PORT, DROP_PORT],
@@ -37,7 +36,7 @@ function isWithin(port: number, { first, last }: PortRange): boolean {
 
 /**
  * Chooses the local ports of one address family: the port that the listener had before, else a random one that no other
- * listener had recently. The kernel's own choice (port 0) could be such a one.
+ * listener had recently. The kernel's choice (port 0) could be one.
  */
 export class PortAllocator {
   readonly #options: PortAllocatorOptions;
@@ -54,7 +53,7 @@ export class PortAllocator {
     return last - first + 1;
   }
 
-  /** Ports that a previous run of the program left in the kernel. Call it before the first port is taken. */
+  /** Ports that a previous run left in the kernel. Call it before {@link take}. */
   remember(ports: readonly InstalledPort[]): void {
     const now = this.#options.clock.now();
     for (const history of Object.values(this.#history)) history.reserve(ports.length);
@@ -66,7 +65,7 @@ export class PortAllocator {
     }
   }
 
-  /** A port to try that is neither taken nor in `except`; `undefined` when there is none. */
+  /** A port to try that is not in `except`; `undefined` when there is none. */
   take({ id, protocol }: PortOwner, except: ReadonlySet<number>): number | undefined {
     const port = this.#find(id, protocol, except);
     if (port !== undefined) this.#taken[protocol].add(port);
@@ -97,12 +96,11 @@ export class PortAllocator {
     return last;
   }
 
-  /** The listener already has this port. */
   adopt({ protocol }: PortOwner, port: number): void {
     this.#taken[protocol].add(port);
   }
 
-  /** The port that {@link take} returned could not be used. */
+  /** The port from {@link take} could not be used. */
   giveBack({ protocol }: PortOwner, port: number): void {
     this.#taken[protocol].delete(port);
   }
@@ -114,23 +112,18 @@ export class PortAllocator {
   }
 }
 
-interface HistoryEntry {
-  readonly owner: ListenerId;
-  readonly untilMs: number;
-}
-
 /**
- * Which listener recently had which local port. The kernel still sends packets of known connections and flows to the
- * old local port (conntrack), so another Service there would get packets of strangers.
+ * Which listener recently had which local port. Conntrack still sends packets of known connections and flows to the old
+ * port, so another Service there would get them.
  */
 class PortHistory {
   /** By local port, the first to expire first. */
-  readonly #entries = new Map<number, HistoryEntry>();
+  readonly #entries = new Map<number, { readonly owner: ListenerId; readonly untilMs: number }>();
   readonly #ports = new Map<ListenerId, number>();
   #maxEntries = MAX_RETIRED;
 
-  /** Entries must be added in the order in which they expire. Beyond the bound, the oldest are forgotten. */
-  add(port: number, entry: HistoryEntry): void {
+  /** Entries must come in the order in which they expire. */
+  add(port: number, entry: { readonly owner: ListenerId; readonly untilMs: number }): void {
     this.#forget(port);
     this.#entries.set(port, entry);
     this.#ports.set(entry.owner, port);
@@ -140,7 +133,7 @@ class PortHistory {
     }
   }
 
-  /** Makes room for all the Service ports of a previous run, however many there are. */
+  /** Makes room for all Service ports of a previous run. */
   reserve(count: number): void {
     this.#maxEntries = Math.max(MAX_RETIRED, count);
   }

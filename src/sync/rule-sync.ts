@@ -11,32 +11,28 @@ import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
 import { ChangedReports, readTable, TableSync } from './table-sync.ts';
 
-export interface RuleSyncOptions {
+interface RuleSyncOptions {
   readonly iptables: Iptables;
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: SyncMetrics;
   readonly family: IpFamily;
-  /** That of `DataPlaneOptions`. */
+  /** As in `DataPlaneOptions`. */
   readonly connectionMark?: number | undefined;
-  /**
-   * Of the same family. Called before every sync, because a node's address may change. While it returns `undefined`,
-   * the last facts are used.
-   */
+  /** Called before every sync, because the node's address may change. `undefined`: the last facts stay. */
   readonly node: () => NodeFacts | undefined;
 }
 
-/** Makes the kernel's rules those of the portals. Work is in proportion to the change. */
+/** Installs the rules of the portals. Work is in proportion to the change. */
 export class RuleSync {
   readonly #options: RuleSyncOptions;
   readonly #reports: ChangedReports;
   readonly #portals = new Map<ServicePortName, Portal>();
   readonly #retiredPorts = new RetiredPorts();
-  /** The filter table first: it must already accept packets that NAT sends to a local port. */
+  /** filter first: it must already accept packets that NAT sends to a local port. */
   readonly #tables: readonly (readonly [Table, TableSync])[];
-  /** The last generation at which the rules were found as installed. */
+  /** The last generation with intact rules. */
   #intactGeneration: string | undefined;
-  /** The rules of all portals, for these facts of the node. */
   #rules: { readonly node: NodeFacts; readonly rules: RuleSet } | undefined;
 
   constructor(options: RuleSyncOptions) {
@@ -48,7 +44,7 @@ export class RuleSync {
     ];
   }
 
-  /** Takes note of changed portals; the next {@link sync} installs them. */
+  /** The next {@link sync} installs them. */
   apply({ upserted, removed }: PortalDelta): void {
     const now = this.#options.clock.wallNow();
     const rules = (this.#rules ?? this.#currentRules())?.rules;
@@ -66,8 +62,7 @@ export class RuleSync {
 
   /**
    * Installs the rules for all portals and removes all other rules of ours. With `verify` it reads the kernel's rules
-   * first, and retries rules that the kernel refused. Rejects with an `IptablesError`; each table then has its old or
-   * its new rules, and the next sync does the rest.
+   * first, and retries rules that the kernel refused. When it rejects, the next sync does the rest.
    */
   async sync({ verify }: { readonly verify: boolean }): Promise<void> {
     const book = this.#currentRules();
@@ -75,19 +70,18 @@ export class RuleSync {
       throw new Error(`this node has no ${this.#options.family} address to lead rules to`);
     }
     this.#reportLeftOut(book.rules);
-    // A snapshot: portals applied meanwhile wait for the next sync, in all tables.
+    // A snapshot: portals that are applied meanwhile wait for the next sync, in all tables.
     const trees = book.rules.trees();
     for (const [table, sync] of this.#tables) await sync.sync(treesOf(trees, table), { verify });
   }
 
   /**
-   * Whether the jumps to our chains, and the root chains, are as they were installed. It is cheap, however many
-   * Services there are, and starts no program while no rule changes, so it can be called every other second. What it
-   * misses, a sync with `verify` finds. Rejects with an `IptablesError`.
+   * Whether the jumps to our chains and the root chains are intact. Cheap, however many Services there are: starts no
+   * program while no rule changes. A sync with `verify` finds what it misses. Rejects with an `IptablesError`.
    */
   async canary(): Promise<boolean> {
     const { iptables, family } = this.#options;
-    // Read before the look, so that a change during the look is noticed by the next one.
+    // Before the look, so that the next one notices a change during this one.
     const generation = iptables.generation(family);
     if (generation !== undefined && generation === this.#intactGeneration) return true;
     for (const [, sync] of this.#tables) {
@@ -97,14 +91,14 @@ export class RuleSync {
     return true;
   }
 
-  /** The local ports that rules in the kernel lead to, or led to recently. Rejects with an `IptablesError`. */
+  /** The local ports that rules in the kernel use or used recently. Rejects with an `IptablesError`. */
   async installedPorts(): Promise<readonly InstalledPort[]> {
     const { iptables, family, clock } = this.#options;
     const nat = await readTable(clock, 'nat', await iptables.save(family, 'nat'));
     return installedPorts(nat, clock.wallNow());
   }
 
-  /** Makes new rules when the node has changed; `undefined` while its address has never been known. */
+  /** Makes new rules when the node has changed; `undefined` before its address is known. */
   #currentRules() {
     const node = this.#options.node();
     if (node !== undefined && !isDeepStrictEqual(node, this.#rules?.node)) {

@@ -6,15 +6,14 @@ import { messageOf } from '../util/text.ts';
 
 export const WILDCARDS: Readonly<Record<IpFamily, Address>> = { IPv4: '0.0.0.0' as Address, IPv6: '::' as Address };
 
-/** An address family, and where its listeners are. */
 export interface FamilyBinding {
   readonly family: IpFamily;
   readonly bindAddress: Address;
 }
 
 /**
- * The address families that a bind address stands for, the primary one first, which is its own as in kube-proxy. A
- * wildcard stands for both; one address of the node for its family alone. Throws a sentence for the user.
+ * The families of a bind address, its own first, as in kube-proxy. A wildcard stands for both families, one address of
+ * the node for its family alone. Throws a sentence for the user.
  */
 export function familiesOf(
   bindAddress: Address,
@@ -37,31 +36,31 @@ export function familiesOf(
   return [{ family: primary, bindAddress }];
 }
 
-export interface ServedFamiliesOptions {
-  /** That may be served, the primary one first. */
+interface ServedFamiliesOptions {
+  /** The primary one first. */
   readonly families: readonly IpFamily[];
-  /** The node's address of a family. */
+  /** The node's. */
   readonly address: (family: IpFamily) => Address | undefined;
-  /** Rejects with an {@link IptablesError} when the kernel takes no NAT rules of the family. */
+  /** Rejects with an {@link IptablesError} when the kernel does not accept NAT rules of the family. */
   readonly probe: (family: IpFamily) => Promise<unknown>;
   readonly clock: Clock;
   readonly log: Log;
 }
 
-/** A probe starts a program, and what a family lacks is rarely there a moment later. */
+/** A probe starts a program, and its answer rarely changes. */
 const PROBE_AGAIN_MS = 60_000;
 
 /** Why a family cannot be served. */
 interface Obstacle {
   readonly reason: string;
-  /** It says nothing of what the kernel can do. */
+  /** The probe could not tell (a lock, a deadline). */
   readonly mayPass: boolean;
 }
 
-/** The families that are served, and those that can be: with an address of the node, and NAT for the rules. */
+/** The families that are served, and those that can be: with an address of the node, and NAT. */
 export class ServedFamilies {
   readonly #options: ServedFamiliesOptions;
-  /** Why there can be no rules, and when to probe again. */
+  /** Why there can be no rules, until the next probe. */
   readonly #withoutRules = new Map<IpFamily, { readonly reason: string; readonly untilMs: number }>();
   readonly #served = new Set<IpFamily>();
   #reported = '';
@@ -84,8 +83,8 @@ export class ServedFamilies {
   }
 
   /**
-   * Begins with the families that can be served. At least one of them: where all fail, the errors of the first must be
-   * visible. Rejects with a sentence for the user when the node has no address.
+   * Begins with the families that can be served, or with the first where all fail, so that its errors are visible.
+   * Rejects with a sentence for the user when the node has no address.
    */
   async begin(): Promise<void> {
     const { families, address } = this.#options;
@@ -96,24 +95,24 @@ export class ServedFamilies {
       );
     }
     const obstacles = others.length === 0 ? [] : await Promise.all(families.map((family) => this.#obstacle(family)));
-    // An obstacle that may pass is no reason to do without a family that a predecessor may have served.
+    // A predecessor may have served a family with an obstacle that may pass.
     const able = others.length === 0 ? [first] : families.filter((_, index) => obstacles[index]?.mayPass ?? true);
     for (const family of able.length === 0 ? [first] : able) this.add(family);
   }
 
-  /** Families that are not served, and can be now. */
+  /** Families that are not served and can be. */
   async servable(): Promise<readonly IpFamily[]> {
     const dormant = this.#dormant;
     const obstacles = await Promise.all(dormant.map((family) => this.#obstacle(family)));
     return dormant.filter((_, index) => obstacles[index] === undefined);
   }
 
-  /** Why a family cannot be served, as a clause for people; `undefined` when it can. */
+  /** `undefined` when the family can be served. */
   async whyNot(family: IpFamily): Promise<string | undefined> {
     return (await this.#obstacle(family))?.reason;
   }
 
-  /** Logs which families are served and why others are not, unless the last line says just that. */
+  /** Logs which families are served and why others are not, when that has changed. */
   async report(): Promise<void> {
     const { log } = this.#options;
     const dormant = this.#dormant;
@@ -135,7 +134,6 @@ export class ServedFamilies {
   async #obstacle(family: IpFamily): Promise<Obstacle | undefined> {
     const { address, probe, clock } = this.#options;
     if (address(family) === undefined) {
-      // When it has one again, the rules may be possible, too.
       this.#withoutRules.delete(family);
       return { reason: 'this node has no other address', mayPass: false };
     }
@@ -146,7 +144,7 @@ export class ServedFamilies {
       return undefined;
     } catch (error) {
       const reason = messageOf(error);
-      // This says nothing of the kernel, so the last answer stands, and the next look probes again.
+      // The last answer stands, and the next call probes again.
       if (error instanceof IptablesError && (error.code === 'locked' || error.code === 'timeout')) {
         return { reason: known?.reason ?? reason, mayPass: true };
       }

@@ -24,7 +24,7 @@ import type { Log, LogFields } from '../util/log.ts';
 import { sameList } from '../util/same-list.ts';
 import { inSlices } from '../util/wait.ts';
 
-export interface TableSyncOptions {
+interface TableSyncOptions {
   readonly table: Table;
   readonly family: IpFamily;
   readonly connectionMark?: number | undefined;
@@ -43,31 +43,31 @@ interface Installed {
   readonly retired: RetiredLog;
 }
 
-/** In rules. A look at every chain that matters of a smaller table takes some milliseconds. */
+/** In rules. Reading the root chains of a smaller table takes some milliseconds. */
 const LARGE_TABLE = 2_000;
 
 const NONE_RETIRED: RetiredLog = { specs: [], length: 0 };
 
 /**
- * Makes one table of the kernel hold the wanted trees. Changes are written without reading the kernel's rules; after a
- * failure all rules are read and compared.
+ * Writes the wanted trees to one table of the kernel. Changes do not need the kernel's rules; after a failure all rules
+ * are read and compared.
  */
 export class TableSync {
   readonly #options: TableSyncOptions;
   #installed: Installed | undefined;
   #looks = 0;
-  /** By the name of a chain of ours: how many rules it has. */
+  /** How many rules each of our chains has. */
   readonly #sizes = new Map<string, number>();
   /** In the current sync. */
   #written = 0;
-  /** By {@link lineOf}: the rules that the kernel refuses. */
+  /** The rules that the kernel refuses, by {@link lineOf}. */
   readonly #refused = new Map<string, Rule>();
 
   constructor(options: TableSyncOptions) {
     this.#options = options;
   }
 
-  /** With `verify`, rules that the kernel refused are offered again. Rejects with {@link IptablesError}. */
+  /** See `RuleSync.sync`. Rejects with {@link IptablesError}. */
   async sync(trees: RuleTrees, { verify }: { readonly verify: boolean }): Promise<void> {
     const installed = this.#installed;
     this.#installed = undefined;
@@ -81,9 +81,8 @@ export class TableSync {
 
   /**
    * Whether the jumps and the root chains are there; true where nothing has been installed. The legacy tools copy the
-   * whole table for every look at one chain (27 ms of processor time at 20,000 rules), so in a large table only
-   * built-in chains are looked at. Where looks are not `rare` it is one of these in turn: a flush takes the jumps from
-   * all of them.
+   * whole table for each chain (27 ms at 20,000 rules), so in a large table it reads built-in chains only. Where looks
+   * are not `rare` it reads one of these in turn: a flush takes the jumps from all of them.
    */
   async isIntact({ rare }: { readonly rare: boolean }): Promise<boolean> {
     const installed = this.#installed;
@@ -92,9 +91,8 @@ export class TableSync {
     const builtIn = [...new Set(JUMPS.filter((jump) => jump.table === table).map((jump) => jump.from))];
     const size = [...installed.trees.values()].reduce((sum, tree) => sum + tree.size, 0);
     const isLarge = size > LARGE_TABLE;
-    const isOne = isLarge && !rare;
-    const first = isOne ? this.#looks++ % builtIn.length : 0;
-    for (const chain of isOne ? builtIn.slice(first, first + 1) : builtIn) {
+    const turn = isLarge && !rare ? this.#looks++ % builtIn.length : undefined;
+    for (const chain of turn === undefined ? builtIn : builtIn.slice(turn, turn + 1)) {
       if (!hasJumps(table, chain, await this.#rulesIn(chain))) return false;
     }
     const always = [...fixedChains(table, family), ...rootChains(installed.trees, this.#options)];
@@ -109,7 +107,7 @@ export class TableSync {
     return [...rulesOf(await iptables.list(family, table, chain), chain)];
   }
 
-  /** Writes the difference to `installed`. Resolves with whether the kernel accepted it. */
+  /** Writes the difference. Resolves with whether the kernel accepted it. */
   async #change(installed: Installed, trees: RuleTrees): Promise<boolean> {
     const { table, clock, retired: memory, log } = this.#options;
     const retired = memory?.log(clock.wallNow()) ?? NONE_RETIRED;
@@ -167,8 +165,8 @@ export class TableSync {
   }
 
   /**
-   * Also retires ports that rules in the kernel lead to and that no longer serve a Service: those of Services that went
-   * between two runs, or before a sync that failed.
+   * Also retires ports of rules in the kernel that no longer serve a Service, which went between two runs or before a
+   * sync that failed.
    */
   #retiredGiven(current: ChainRules, chains: readonly Chain[]): RetiredLog {
     const { table, clock, retired: memory } = this.#options;
@@ -219,7 +217,7 @@ export class TableSync {
       }
     };
     try {
-      return await findRefused({ rules, accepts });
+      return await findRefused(rules, accepts);
     } finally {
       await iptables.restore(family, probeCleanupText(table));
     }
@@ -249,13 +247,13 @@ function retiredChain({ specs, length }: RetiredLog): readonly WantedChain[] {
   return length === 0 ? [] : [{ name: RETIRED_CHAIN, specs: specs.slice(0, length) }];
 }
 
-/** Identifies a rule, whichever bucket of its root chain holds it. */
+/** Identifies a rule in any bucket of its root chain. */
 function lineOf(rule: Rule): string {
   return `${rule.chain} ${rule.spec}`;
 }
 
 interface Report {
-  /** Identifies the fault, whatever its message says this time. */
+  /** Identifies the fault. */
   readonly key: string;
   readonly message: string;
   readonly fields: LogFields;
@@ -285,7 +283,7 @@ export class ChangedReports {
   }
 }
 
-/** The chains of one table, as `iptables-save` printed it; empty where it does not exist. Reads in time slices. */
+/** The chains of one table in the output of `iptables-save`, read in time slices. */
 export async function readTable(clock: Clock, table: Table, dump: string): Promise<ChainRules> {
   const reading = readDump(dump);
   let chains: ChainRules | undefined;
@@ -297,7 +295,7 @@ export async function readTable(clock: Clock, table: Table, dump: string): Promi
   return chains ?? new Map();
 }
 
-/** All that `items` yields, in time slices: tens of thousands of rules take tens of milliseconds. */
+/** All `items`, in time slices: tens of thousands of rules take tens of milliseconds. */
 async function gathered<T>(clock: Clock, items: Iterable<T>): Promise<readonly T[]> {
   const all: T[] = [];
   const iterator = items[Symbol.iterator]();

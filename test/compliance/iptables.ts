@@ -294,7 +294,7 @@ export function iptablesCompliance(name: string, create: () => Promise<Iptables>
       await assert.rejects(sync(iptables, wanted), { code: 'refused' });
 
       const hooked = comparable(await iptables.save('IPv4', 'nat'));
-      const refused = await findRefused({ rules: wanted.filter(isNat), accepts: probeOf(iptables, 'nat') });
+      const refused = await findRefused(wanted.filter(isNat), probeOf(iptables, 'nat'));
       assert.deepEqual(refused, bad);
       assert.deepEqual(comparable(await iptables.save('IPv4', 'nat')), hooked);
 

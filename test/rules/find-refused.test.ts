@@ -20,13 +20,10 @@ const RULES = renderPortals(
 
 async function search(isRefused: (rule: Rule) => boolean): Promise<{ refused: readonly Rule[]; probes: number }> {
   let probes = 0;
-  const refused = await findRefused({
-    rules: RULES,
-    accepts: async (rules) => {
-      assert.notEqual(rules.length, 0, 'a probe of nothing proves nothing');
-      probes++;
-      return !rules.some(isRefused);
-    },
+  const refused = await findRefused(RULES, async (rules) => {
+    assert.notEqual(rules.length, 0, 'a probe of nothing proves nothing');
+    probes++;
+    return !rules.some(isRefused);
   });
   return { refused, probes };
 }
@@ -64,7 +61,10 @@ describe('the search for refused rules', () => {
 
   test('blames nothing when the kernel could not be asked', async () => {
     const error = new Error('locked');
-    await assert.rejects(findRefused({ rules: RULES, accepts: () => Promise.reject(error) }), error);
+    await assert.rejects(
+      findRefused(RULES, () => Promise.reject(error)),
+      error,
+    );
   });
 });
 

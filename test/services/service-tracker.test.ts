@@ -185,7 +185,7 @@ describe('a delta', () => {
     t.it.apply([{ kind: 'Service', key: 'shop/other', value: service({ key: 'shop/other' }) }]);
     for (const isMore of [true, false]) {
       assert.equal(t.it.takeDelta(1).upserted.length, 1);
-      assert.equal(t.it.hasChanges, isMore);
+      assert.equal(t.it.pendingServices > 0, isMore);
     }
   });
 
@@ -300,7 +300,7 @@ describe('traffic policies', () => {
     t.it.setTopology({ nodeName: 'n1' });
     assert.deepEqual(only(t).own, OURS);
     t.it.setTopology({ nodeName: 'n1' });
-    assert.equal(t.it.hasChanges, false);
+    assert.equal(t.it.pendingServices, 0);
     t.it.setTopology({ nodeName: 'n2' });
     assert.deepEqual(only(t).own?.endpoints, ['10.0.0.2']);
   });

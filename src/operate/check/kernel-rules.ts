@@ -67,7 +67,7 @@ export async function checkKernelRules(offer: OfferRules, families: readonly IpF
       if (whole.outcome === 'accepted') continue;
       const accepts = async (some: readonly Rule[]) =>
         (await offer(family, probeText(table, some))).outcome === 'accepted';
-      findings.push(refusal(`${family} ${table}`, whole.err, await findRefused({ rules, accepts })));
+      findings.push(refusal(`${family} ${table}`, whole.err, await findRefused(rules, accepts)));
     }
   }
   return findings.length === 0 ? [ok(`the kernel accepts every kind of rule (${families.join(' and ')})`)] : findings;

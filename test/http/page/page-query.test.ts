@@ -60,8 +60,3 @@ test('a row key may have the longest names of Kubernetes', () => {
   const key = rowKey({ name: `${name}/${name}:${name}`, family: 'IPv6' });
   assert.deepEqual(parse(`open=${key}`).open, [key]);
 });
-
-test('rows of two families have two keys', () => {
-  assert.equal(rowKey({ name: 'a/b', family: 'IPv4' }), 'a/b');
-  assert.equal(rowKey({ name: 'a/b', family: 'IPv6' }), 'a/b/IPv6');
-});

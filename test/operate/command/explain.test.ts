@@ -107,11 +107,6 @@ test('the exit code says whether an endpoint would get the connection', async ()
   assert.equal((await run('10.96.0.1:80', { ...NOTHING, served: true })).code, 0);
 });
 
-test('JSON is all of the answer', async () => {
-  const { printed } = await run('10.96.0.1:80 -o json');
-  assert.deepEqual(JSON.parse(printed), NOTHING);
-});
-
 test('JSON has no control characters and the same content', async () => {
   const said = 'x\u009b2J\u202e\u007f\u001b[31m\n\u{e0001}"';
   const answer = { ...NOTHING, summary: said, rules: [{ table: 'nat', chain: 'X', rule: said } as const] };

@@ -113,13 +113,3 @@ test('time in which the client does not read does not count as silence', async (
   assert.equal(services, 5_000);
   assert.equal(clock.pendingTimers, 0);
 });
-
-test('there is no connection before the first question', async (t) => {
-  let connections = 0;
-  const path = await stranger(t, () => {
-    connections++;
-  });
-  connectControl(path, new ManualClock()).ask('node', {});
-  await settle();
-  assert.equal(connections, 0);
-});

@@ -207,7 +207,7 @@ test('the view is not read on when the client has left', async (t) => {
   await until('the view is read no longer', () => ended);
 });
 
-test('an answer after the close is dropped without a warning', async (t) => {
+test('the close ends all connections, and an answer after it is dropped without a warning', async (t) => {
   const asked = Promise.withResolvers<void>();
   const answer = Promise.withResolvers<void>();
   class Slow extends FakeView {
@@ -219,9 +219,11 @@ test('an answer after the close is dropped without a warning', async (t) => {
   }
   const { server, path, clock, log } = await served(t, new Slow());
   const client = new RawClient(t, path, '{"v":1,"command":"node","params":{}}\n');
+  const idle = new RawClient(t, path);
   await asked.promise;
+  await until('the idle one is connected', () => clock.pendingTimers === 1);
   await server.close();
-  await client.end();
+  await Promise.all([client.end(), idle.end()]);
   answer.resolve();
   await settle();
   assert.equal(clock.pendingTimers, 0);

@@ -64,21 +64,18 @@ async function refusedAt(t: TestContext, path: string, reason: RegExp) {
 }
 
 describe('the socket', () => {
-  test('is open to its owner only, in a folder that is made for it', async (t) => {
+  test('is open to its owner only, in a folder that is made for it and stays', async (t) => {
     const path = join(folder(t), 'a/b/control.sock');
-    await startedAt(t, path);
+    const { server } = await startedAt(t, path);
     assert.equal(mode(path), '600');
     assert.equal(mode(join(path, '..')), '700');
     assert.equal(mode(join(path, '../..')), '700');
     assert.deepEqual(readdirSync(join(path, '..')), ['control.sock']);
-  });
-
-  test('is made within its folder, and ss shows its name', async (t) => {
-    const path = join(folder(t), 'control.sock');
-    await startedAt(t, path);
     const bound = readFileSync('/proc/net/unix', 'utf8').match(new RegExp(`${join(path, '..')}\\S*`, 'g'));
     assert.equal(bound?.length, 1);
-    assert.match(String(bound), /\/\.\w{6}\/control\.sock$/);
+    assert.match(String(bound), /\/\.\w{6}\/control\.sock$/, 'ss shows its name');
+    await server.close();
+    assert.deepEqual(readdirSync(join(path, '..')), []);
   });
 
   test('keeps the mode of an existing folder', async (t) => {
@@ -127,14 +124,6 @@ describe('the socket', () => {
     const other = as(NOBODY);
     assert.deepEqual([other.status, other.stdout], [1, 'EACCES\n'], other.stderr);
     assert.equal(as(0).status, 0);
-  });
-
-  test('replaces the socket of a killed process', async (t) => {
-    const path = join(folder(t), 'control.sock');
-    stale(path);
-    assert.equal(await isReached(path), false);
-    await startedAt(t, path);
-    assert.equal(await isReached(path), true);
   });
 
   test('does not replace one that is served, until that one is gone', async (t) => {
@@ -191,13 +180,6 @@ describe('the socket', () => {
 });
 
 describe('a server that is closed', () => {
-  test('removes its socket, and keeps the folder', async (t) => {
-    const path = join(folder(t), 'made/control.sock');
-    const { server } = await startedAt(t, path);
-    await server.close();
-    assert.deepEqual(readdirSync(join(path, '..')), []);
-  });
-
   test('does not remove the socket of another server at its path', async (t) => {
     const path = join(folder(t), 'control.sock');
     const first = await startedAt(t, path);
@@ -212,21 +194,6 @@ describe('a server that is closed', () => {
     const { server } = await startedAt(t, path);
     rmSync(join(path, '..'), { recursive: true });
     await server.close();
-  });
-
-  test('closes its connections', async (t) => {
-    const path = join(folder(t), 'control.sock');
-    const { server, clock } = await startedAt(t, path);
-    const socket = connect(path);
-    t.after(() => socket.destroy());
-    let closed = false;
-    socket.on('close', () => {
-      closed = true;
-    });
-    await until('it is connected', () => clock.pendingTimers === 1);
-    await server.close();
-    await until('it is cut off', () => closed);
-    assert.equal(clock.pendingTimers, 0);
   });
 
   test('before it listens never does', async (t) => {

@@ -40,20 +40,16 @@ async function listed(argv: string): Promise<string[]> {
 }
 
 describe('list', () => {
-  test('shows the version of the program and the node', async () => {
+  test('shows the version and the node of the program at the given control socket', async () => {
     const run = new Run();
-    assert.equal(await run.list('-n'), 0);
+    assert.equal(await run.list('-n --control-socket /somewhere/control.sock'), 0);
+    assert.deepEqual(run.asked, ['/somewhere/control.sock']);
+    assert.equal(run.terminal.complained, '');
     assert.match(
       run.terminal.printed,
       /^Kube userspace proxy version 0\.1\.0 \(node=node-1\)\nProt LocalAddress:Port /,
     );
     assert.deepEqual(run.names, ['default/web:http', 'kube-system/dns:dns', 'shop/empty']);
-  });
-
-  test('asks the program at the given control socket', async () => {
-    const run = new Run();
-    await run.list('--control-socket /somewhere/control.sock');
-    assert.deepEqual(run.asked, ['/somewhere/control.sock']);
   });
 
   const caveats: readonly (readonly [what: string, changes: Partial<NodeView>, warning: RegExp])[] = [
@@ -87,12 +83,6 @@ describe('list', () => {
       assert.equal(JSON.parse(run.terminal.printed).services.length, 3);
     });
   }
-
-  test('warns of nothing when all is well', async () => {
-    const run = new Run();
-    await run.list('');
-    assert.equal(run.terminal.complained, '');
-  });
 
   const selections: readonly (readonly [argv: string, names: readonly string[]])[] = [
     ['default', ['default/web:http']],
@@ -311,16 +301,7 @@ describe('list -o json', () => {
     assert.equal(run.terminal.printed.match(/^\{"name"/gm)?.length, 5);
   });
 
-  test('is a document when there is nothing to show, also between pieces', async () => {
-    const run = new Run();
-    assert.equal(await run.list('-o json shop', undefined, 1), 0);
-    assert.deepEqual(JSON.parse(run.terminal.printed).services.length, 1);
-    const nothing = new Run();
-    assert.equal(await nothing.list('-o json nobody'), 1);
-    assert.deepEqual(JSON.parse(nothing.terminal.printed).services, []);
-  });
-
-  test('is a document when a piece has nothing that was asked for', async () => {
+  test('is a document also with pieces, or an answer, without anything that was requested', async () => {
     const view = new FakeView();
     const [first] = view.services() as Iterable<ServiceView>;
     assert.ok(first);
@@ -330,6 +311,9 @@ describe('list -o json', () => {
     const run = new Run();
     assert.equal(await run.list('-o json default/web:82', view, 1), 0);
     assert.deepEqual(JSON.parse(run.terminal.printed).services, [{ ...first, port: 82 }]);
+    const nothing = new Run();
+    assert.equal(await nothing.list('-o json nobody'), 1);
+    assert.deepEqual(JSON.parse(nothing.terminal.printed).services, []);
   });
 
   test('lists connections', async () => {

@@ -13,11 +13,11 @@ const WEB = 'default/web:http';
 const DNS = 'kube-system/dns:dns';
 const EMPTY = 'shop/empty';
 
-/** The Services of {@link FakeView}, which a test alters while the page looks at them. */
+/** A view that tests change while the page shows it. */
 class ChangingView extends FakeView {
   readonly hidden = new Set<string>();
   readonly active = new Map<string, number>();
-  /** No answer is begun before it is fulfilled. */
+  /** Answers wait for it. */
   gate: Promise<void> | undefined;
 
   override async node(): Promise<NodeView> {
@@ -40,13 +40,13 @@ class ChangingView extends FakeView {
   }
 }
 
-/** Ends a wait in vain, and no other: a browser on a machine that does much else is slow. */
+/** Long: a browser on a busy machine is slow. */
 const PATIENCE_MS = 120_000;
 
-/** Where pictures go, for people to look at; none without it. */
+/** A folder for pictures, for people to look at; without it there are none. */
 const PICTURES = process.env['KUP_TEST_PICTURES'];
 
-/** A page that is live and fails the test on anything that its console or the policy complains of. */
+/** Opens a page. The test fails on any message of its console or its policy. */
 async function openPage(url: string, options: BrowserContextOptions = {}): Promise<Page> {
   const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
   const page = await context.newPage();
@@ -70,12 +70,12 @@ async function picture(page: Page, name: string): Promise<void> {
   await page.screenshot({ path: `${PICTURES}/${name}.png` });
 }
 
-/** The names in the table, in their order. */
+/** The names in the table, in order. */
 function names(page: Page): Promise<string[]> {
   return page.locator('#services > .scroll > table > tbody > tr > th').allTextContents();
 }
 
-/** Whether the table shows these, be they open or not. */
+/** Whether the table shows these, open or not. */
 async function hasNames(page: Page, ...expected: readonly string[]): Promise<boolean> {
   return (await names(page)).map((name) => name.replace(/^\W+/, '')).join() === expected.join();
 }
@@ -87,7 +87,7 @@ async function untilNames(page: Page, ...expected: readonly string[]): Promise<v
 let browser: Browser;
 
 before(async () => {
-  // Its sandbox does not work for root; what it shows here is our own.
+  // Its sandbox does not work for root, and the page is our own.
   const args = ['--no-sandbox'];
   browser = await chromium.launch({ executablePath: '/usr/bin/chromium', args, timeout: PATIENCE_MS });
 });
@@ -96,7 +96,7 @@ after(async () => {
   await browser?.close();
 });
 
-/** The page without the program behind it: what it shows next comes when the test says so. */
+/** Serves the page without the program. Its next update comes when the test advances the clock. */
 async function setUp(t: TestContext) {
   const view = new ChangingView();
   const clock = new ManualClock();
@@ -104,7 +104,7 @@ async function setUp(t: TestContext) {
   return { view, clock, url: `http://127.0.0.1:${address.port}/status` };
 }
 
-/** Time passes until the page shows these; it takes some only when its stream has given the answer before. */
+/** Advances the clock until the page shows these. */
 async function untilNextNames(page: Page, clock: ManualClock, ...expected: readonly string[]): Promise<void> {
   await waitFor(`the next answers show ${expected.join(', ')}`, () => {
     clock.advance(2_000);
@@ -112,11 +112,11 @@ async function untilNextNames(page: Page, clock: ManualClock, ...expected: reado
   });
 }
 
-/** Eight who look at the page, which is as many as there may be. */
+/** Opens the maximum of eight streams. */
 async function lookers(t: TestContext, url: string): Promise<void> {
   const answers = await Promise.all(Array.from({ length: 8 }, () => fetch(`${url}/live`)));
   assert.deepEqual(new Set(answers.map(({ status }) => status)), new Set([200]));
-  // Until then each is held, for one that nothing refers to leaves by itself.
+  // The reference keeps the answers from garbage collection, which would close them.
   t.after(() => Promise.allSettled(answers.map(({ body }) => body?.cancel())));
 }
 

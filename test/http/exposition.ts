@@ -17,8 +17,8 @@ const LABEL = /([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"(?:,|$)/gy;
 const VALUE = /^(?:[+-]?Inf|Nan|NaN|[+-]?\d+(?:\.\d+)?(?:e[+-]?\d+)?)$/;
 
 /**
- * A strict reader of the text format, version 0.0.4: every family announced once by HELP and TYPE, its samples
- * together and under its name, no series twice, histogram buckets complete and cumulative. Throws on anything else.
+ * A strict parser of the text format, version 0.0.4: each family has one HELP and one TYPE and then all its samples, no
+ * series comes twice, histogram buckets are complete and cumulative. Throws on anything else.
  */
 export function parseExposition(text: string): Map<string, Family> {
   if (!text.endsWith('\n')) throw new Error('the last line has no newline');

@@ -5,8 +5,8 @@ import { createServer } from 'node:net';
 let lastPort = 10_000 + randomInt(10_000);
 
 /**
- * A TCP port that was free a moment ago on every address, and that nobody else is going to have: it is below those that
- * the kernel gives to whoever does not ask for one, so that a test can also close it and count on nobody there.
+ * A TCP port that was free a moment ago on every address. It is below the ports that the kernel assigns, so that it
+ * stays free when a test closes it.
  */
 export async function freePort(): Promise<number> {
   for (;;) {

@@ -6,7 +6,7 @@ export interface Reply {
   readonly body: string;
 }
 
-/** One request on a connection of its own. Rejects when the answer does not come to its end. */
+/** One request on its own connection. Rejects when the answer is incomplete. */
 export function ask(
   { address, port }: { readonly address: string; readonly port: number },
   path: string,

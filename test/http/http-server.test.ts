@@ -10,14 +10,14 @@ import { freePort } from './free-port.ts';
 import { ask } from './http-client.ts';
 import { serve } from './serve.ts';
 
-/** When it is closed, also by a reset, at which `once` would reject. */
+/** Resolves when it is closed, also by a reset, for which `once` would reject. */
 function closed(socket: Socket): Promise<void> {
   return new Promise((resolve) => {
     socket.on('error', () => {}).on('close', () => resolve());
   });
 }
 
-/** A connection that sends this request, so many times at once. */
+/** A connection that sends this request, `times` times at once. */
 function asking({ port, address }: AddressInfo, path: string, times = 1): Socket {
   const socket = connect(port, address).on('error', () => {});
   socket.write(`GET ${path} HTTP/1.1\r\nHost: localhost\r\n\r\n`.repeat(times));
@@ -302,7 +302,7 @@ describe('a client that is slow', () => {
     const first = await asks(open('asked again'));
     await asks(open('asked once'));
     await asks(first);
-    // One after the other: what two connections are told may arrive in either order.
+    // One after the other, because the order of events on two connections is not defined.
     for (const [before, name] of ['a', 'b', 'c'].entries()) {
       await asks(open(name));
       await until(`one had to go for ${name}`, () => gone.length > before);

@@ -3,7 +3,7 @@ import { Health } from '../../src/http/health.ts';
 import { Metrics, type MetricsOptions } from '../../src/http/metrics.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 
-/** The metrics of a program that has these listeners and nothing else to tell. */
+/** The metrics of a program with these listeners. */
 export function metricsOf(stats: MetricsOptions['stats'], registry?: Registry): Metrics {
   const clock = new ManualClock();
   return new Metrics({

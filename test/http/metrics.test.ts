@@ -27,7 +27,7 @@ function setUp(ports: ListenerStats[] = [], { maxRows }: { maxRows?: number } = 
     ...(maxRows !== undefined && { maxRows }),
   });
   const scrape = async () => parseExposition(await textOf(await metrics.render()));
-  /** The samples whose labels are among others these. */
+  /** The samples that have at least these labels. */
   const samplesOf = async (name: string, labels: Readonly<Record<string, string>> = {}) =>
     ((await scrape()).get(name)?.samples ?? []).filter((sample) =>
       Object.entries(labels).every(([label, value]) => sample.labels.get(label) === value),
@@ -50,7 +50,7 @@ async function textOf(parts: AsyncIterable<string>): Promise<string> {
 
 const IPV4 = { ip_family: 'IPv4' };
 const ZERO = Object.fromEntries(COUNTERS.map((counter) => [counter, 0])) as Counters;
-/** A value of its own for each counter. */
+/** A different value for each counter. */
 const COUNTED = Object.fromEntries(COUNTERS.map((counter, i) => [counter, i + 1])) as Counters;
 
 function port(name: ServicePortName, counters: Partial<Counters> = {}): ListenerStats {

@@ -73,7 +73,9 @@ export function interpolate(
   });
 }
 
-/** `PrometheusDatasource.interpolateQueryExpr` of Grafana: a regular expression only where there may be several values. */
+/**
+ * `PrometheusDatasource.interpolateQueryExpr` of Grafana: a regular expression only where there may be several values.
+ */
 function grafanaText({ name, allValue, multi = false, includeAll = false }: Variable, choice: Choice): string {
   if (choice === 'all') {
     if (allValue === undefined) throw new Error(`$${name} has no value for all`);

@@ -16,7 +16,7 @@ const PATIENCE_MS = 120_000;
 /** As Grafana calculates them for these two figures. */
 const BUILT_IN = { __rate_interval: `${4 * SCRAPE_SECONDS}s`, __range: `${SHOWN_SECONDS}s` };
 
-/** What this load does not bring about: there the answer is 0, where all others must rise above it. */
+/** Queries whose answer stays 0 under this load; those of all others become positive. */
 const AT_REST = new Set([
   'Proxies: down',
   'Alerts firing: firing',
@@ -117,10 +117,10 @@ describe('a real Prometheus that scrapes the proxy under load', () => {
       test(`${name} has data when ${when}`, async () => {
         let last: readonly Series[] = [];
         const expected = AT_REST.has(name) ? (value: number) => value >= 0 : (value: number) => value > 0;
-        // A scrape is dated when it begins, and may tell of what happens until it ends: seconds ago may be less than none.
+        // A scrape has the time of its beginning and may contain later events, so an age may be negative.
         const least = target.expr.includes('time()') ? -SCRAPE_SECONDS : 0;
-        // NaN is a rate of nothing by nothing, as in a second without a connect. A retry in a window without the beginning
-        // of its connection makes infinity, for as long as that window is shown.
+        // NaN is 0 / 0, as in a second without a connect. A retry in a window without the beginning of its connection
+        // makes infinity, while that window is shown.
         const isAbsurd = (value: number) => value < least || value === Number.POSITIVE_INFINITY;
         try {
           await waitFor(
@@ -185,7 +185,7 @@ describe('a real Prometheus that scrapes the proxy under load', () => {
     const isTold = ({ annotations }: RuleState['alerts'][number]) =>
       /^100% of the clients of shop\/dead get no answer/.test(annotations['description'] ?? '');
     let last: readonly RuleState[] = [];
-    // All at once: for a moment, a proxy that is late with an answer is down, or a client is not yet turned away.
+    // All at once: for a moment, a slow proxy counts as down, or no client is turned away yet.
     const rules = await waitFor('the right alerts are active', async () => {
       last = await prometheus.rules();
       return last.every(isRight) && last.some(({ alerts }) => alerts.some(isTold)) && last;

@@ -5,10 +5,10 @@ import { type Environment, TCP, UDP } from '../netns/harness.ts';
 import { CLIENT_ADDRESS, NODE_ADDRESS, POD_ADDRESSES } from '../netns/topology.ts';
 import { waitFor } from '../netns/wait.ts';
 
-/** The node that the proxy is told it runs on. */
+/** The node name of the proxy. */
 export const NODE_NAME = 'node-1';
 export const NAMESPACE = 'shop';
-/** In the order of the alphabet, as `label_values` gives them. */
+/** Sorted, as from `label_values`. */
 export const SERVICES = ['dead', 'dns', 'elsewhere', 'web', 'wobbly'];
 /** UDP flows of one Service port, for the proxy: the Service "dns" has more. */
 export const MAX_FLOWS = 4;
@@ -16,7 +16,7 @@ export const MAX_FLOWS = 4;
 const FLOWS = 8;
 /** Rare enough for the bound on requests per second. */
 const ROUNDS_PER_WATCH = 8;
-/** Nothing has this address. */
+/** An unused address. */
 const NOBODY = '10.244.1.99';
 const ADDRESSES = {
   dead: '10.96.2.1',
@@ -35,7 +35,7 @@ interface Backends {
   readonly nodeName?: string;
 }
 
-/** Pods that answer, hosts that refuse, hosts that are not there, and endpoints of another node. */
+/** Pods that answer, hosts that refuse, missing hosts, and endpoints of another node. */
 const BACKENDS: Readonly<Record<ServiceName, Backends>> = {
   dead: { addresses: [CLIENT_ADDRESS], port: TCP.name },
   dns: { addresses: POD_ADDRESSES, port: UDP['udp-echo'], protocol: 'UDP' },
@@ -71,7 +71,7 @@ export class Cluster {
     );
   }
 
-  /** The proxy has to ask for changes anew. */
+  /** The proxy has to watch again. */
   endWatches(): void {
     this.#server.stdin?.write('\n');
   }
@@ -81,7 +81,7 @@ export class Cluster {
   }
 }
 
-/** Uses every Service and looks at the health again and again, until the function that it gives is called and done. */
+/** Uses every Service and requests the health repeatedly, until the returned function is called and done. */
 export async function startLoad(environment: Environment, cluster: Cluster): Promise<() => Promise<void>> {
   const { client, outside } = environment;
   const web = { host: ADDRESSES.web, port: 80 };
@@ -91,7 +91,7 @@ export async function startLoad(environment: Environment, cluster: Cluster): Pro
   await client.call('open', web);
   const flows = await Promise.all(Array.from({ length: FLOWS }, () => client.call('udpOpen', {})));
   let running = true;
-  // The proxy may cut off who is held up for seconds in asking; the next round asks again.
+  // The proxy may close a connection whose request is late; the next round sends it again.
   const look = (path: string) =>
     outside.call('httpGet', { url: `http://${NODE_ADDRESS}:10256/${path}` }).catch(() => undefined);
   const rounds = async () => {

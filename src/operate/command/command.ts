@@ -18,28 +18,28 @@ export interface Terminal {
 /** What else a command works with. */
 export interface Tools {
   readonly clock: Clock;
-  /** To the running program whose control socket is here. Connects when something is asked. */
+  /** To the running program with this control socket. Connects for each question. */
   readonly connect: (path: string) => Control;
-  /** Ctrl-C no longer ends the program by itself, until the function that this returns is called. */
+  /** Handles Ctrl-C, until the returned function is called. */
   readonly onInterrupt: (handler: () => void) => () => void;
 }
 
 export type OptionTable = Readonly<Record<string, Options>>;
 
-/** What was given to a command. Of an option that was repeated, the last value. */
+/** The arguments of a command. Of a repeated option, the last value. */
 export type Given<O extends OptionTable> = InferredOptionTypes<O> & {
-  /** The one argument that is not an option; empty when it was left out. */
+  /** The positional argument; empty when it was left out. */
   readonly argument: string;
   /** The flags of a run, for a command that takes them. */
   readonly flags: FlagTexts;
 };
 
-/** An action of the program that is not running the proxy: `kube-userspace-proxy NAME …`. */
+/** A subcommand: `kube-userspace-proxy NAME …`. */
 export interface Command<O extends OptionTable = OptionTable> {
   readonly name: string;
   /** One line, in lower case, for `--help`. */
   readonly summary: string;
-  /** The one argument that is not an option: "IP:PORT", or "[NAMESPACE]" when it may be left out. Absent: none. */
+  /** The positional argument: "IP:PORT", or "[NAMESPACE]" when it is optional. Absent: none. */
   readonly argument?: string;
   /** In the words of yargs. */
   readonly options: O;

@@ -7,10 +7,6 @@ import type { CommandName, Commands, Control } from '../control/protocol.ts';
 import type { Terminal } from './command.ts';
 import { oneColumnEach, shortDuration } from './format.ts';
 
-/*
- * What several commands have in common.
- */
-
 export const CONTROL_SOCKET = {
   'control-socket': {
     type: 'string',
@@ -44,7 +40,7 @@ function isPort(port: number): boolean {
   return port >= 1 && port <= 65_535;
 }
 
-/** Asks what is answered in one piece. */
+/** For commands whose answer is one piece. */
 export async function askOne<C extends CommandName>(
   control: Control,
   command: C,

@@ -4,11 +4,11 @@ import type { Machine } from '../../../src/operate/check/machine.ts';
 
 interface Facts extends Partial<Omit<Machine, 'read' | 'exec'>> {
   readonly files?: Readonly<Record<string, string>>;
-  /** What a program prints, by its name and arguments; `undefined`: it is not installed. */
+  /** The output of a program, by its name and arguments; `undefined`: it is not installed. */
   readonly program?: (line: string, request: ExecRequest) => string | ExecResult | undefined;
 }
 
-/** A machine on which nothing runs and nothing is installed, but for `facts`. */
+/** A machine without programs and processes, except for `facts`. */
 export function fakeMachine({ files = {}, program = () => undefined, ...others }: Facts = {}): Machine {
   return {
     exec: async (request) => {
@@ -34,7 +34,7 @@ export function linesOf(findings: readonly Finding[]): string[] {
   return findings.map(({ level, found, advice }) => `${level}: ${found}${advice === undefined ? '' : ` → ${advice}`}`);
 }
 
-/** Without those that are fine. */
+/** Warnings and failures. */
 export function troubles(findings: readonly Finding[]): string[] {
   return linesOf(findings.filter(({ level }) => level !== 'ok'));
 }

@@ -1,7 +1,7 @@
 import type { Question, View } from '../../../src/model/view.ts';
 import type { CommandName, Commands, Control } from '../../../src/operate/control/protocol.ts';
 
-/** A control that answers from a view in this process, in pieces of `size` rows; alters nothing. */
+/** A control that answers from a view in this process, in pieces of `size` rows. */
 export function controlOf(view: View, size = 100): Control {
   return {
     ask: <C extends CommandName>(command: C, params: Commands[C]['params']) =>

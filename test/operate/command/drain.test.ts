@@ -11,11 +11,11 @@ import { runCommand } from './run-command.ts';
 
 const POD = '10.244.1.7:8080';
 
-/** A proxy that drains at once, and whose answers a test sets. */
+/** A proxy that drains at once. Tests set its answers. */
 class FakeProxy implements Control {
   /** Connections by Service port, for each that has the endpoint. */
   open: Record<string, number>;
-  /** Beside those that have the endpoint. */
+  /** Services without the endpoint. */
   readonly served = new Set<string>();
   isDrained = false;
   /** A drain is in force when its answer comes. */
@@ -24,7 +24,7 @@ class FakeProxy implements Control {
   /** The endpoint sets in which the endpoint is the only one. */
   onlyOneFor: EndpointUser['onlyOneFor'] = [];
   readonly asked: string[] = [];
-  /** Come in place of the next answers. */
+  /** How many of the next questions fail. */
   failures = 0;
 
   constructor(open: Record<string, number>) {
@@ -67,7 +67,7 @@ function start(proxy: FakeProxy, argv: readonly string[], { isTTY = false } = {}
       return () => interrupts.delete(handler);
     },
   });
-  // Tests that await it get the rejection; in the others it must not end the process.
+  // In tests that do not await it, a rejection must not end the process.
   exit.catch(() => {});
   const waits = () => until('it waits', () => clock.pendingTimers === 1);
   const next = async (ms = 1_000) => {

@@ -5,12 +5,12 @@ import { join } from 'node:path';
 import type { TestContext } from 'node:test';
 import { until } from '../../support/until.ts';
 
-/** Two minutes of a machine on which everything else runs, too. */
+/** Long enough for a busy machine. */
 const HANGS_MS = 120_000;
 
 const ROOT = join(import.meta.dirname, '../../..');
 
-/** Runs a program of this tree in a shell on a terminal of its own; ended after the test. */
+/** Runs a program of this tree in a shell on its own terminal; ended after the test. */
 export class PseudoTerminal {
   /** All that was written to the terminal. */
   written = '';
@@ -36,7 +36,7 @@ export class PseudoTerminal {
     this.#script.stdin?.write(text);
   }
 
-  /** Fails when the program has ended without it; otherwise it has as long as a busy machine may need. */
+  /** Fails when the program ends without it. */
   async has(text: string, from = 0): Promise<void> {
     const isThere = () => this.written.includes(text, from);
     await until(`${JSON.stringify(text)} on the terminal`, () => isThere() || this.written.includes('ENDED'), HANGS_MS);
@@ -50,13 +50,11 @@ export class PseudoTerminal {
     return Number(/PID=(\d+)\./.exec(this.written)?.[1]);
   }
 
-  /** As somebody would who drags the window's corner. */
   setColumns(columns: number): void {
     const device = readlinkSync(`/proc/${this.pid}/fd/0`);
     execFileSync('stty', ['-F', device, 'cols', String(columns)]);
   }
 
-  /** What the program exited with. */
   async code(): Promise<number> {
     await this.has('ENDED');
     return Number(/CODE=(\d+)\./.exec(this.written)?.[1]);

@@ -4,7 +4,7 @@ import type { Terminal } from '../../../src/operate/command/command.ts';
 export class RecordingTerminal implements Terminal {
   printed = '';
   complained = '';
-  /** All that was there when it was last waited for. */
+  /** All output at the last flush. */
   flushed = '';
   readonly isTTY: boolean;
 

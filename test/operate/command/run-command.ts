@@ -1,7 +1,7 @@
 import type { Command, OptionTable, Terminal, Tools } from '../../../src/operate/command/command.ts';
 import { parse } from '../../../src/operate/command/parser.ts';
 
-/** Runs a command with what follows its name, as the program does. Rejects with what it would say on stderr. */
+/** Runs a command with these arguments, as the program does. Rejects with the message for stderr. */
 export async function runCommand<O extends OptionTable>(
   command: Command<O>,
   argv: readonly string[],

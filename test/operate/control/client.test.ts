@@ -10,7 +10,7 @@ import { ManualClock } from '../../fakes/manual-clock.ts';
 import { settle, until } from '../../support/until.ts';
 import { all, folder, served } from './served.ts';
 
-/** A program that is not ours, or not as it should be. */
+/** A server that is another program, or does not work. */
 async function stranger(t: TestContext, answer: (socket: Socket) => void): Promise<string> {
   const path = join(folder(t), 'control.sock');
   const sockets: Socket[] = [];
@@ -58,7 +58,7 @@ describe('the reason why there is no answer is clear:', () => {
     const path = join(directory, 'control.sock');
     writeFileSync(path, '');
     chmodSync(path, 0o600);
-    // From the sources, which another user may read.
+    // The sources are readable for another user.
     const script = `
       const { connectControl } = await import(process.argv[1]);
       const clock = { after: () => ({ cancel() {} }) };

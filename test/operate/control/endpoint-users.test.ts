@@ -21,7 +21,7 @@ function listener(set: ListenerView['set'], endpoints: Endpoints): ListenerView 
   return { set, traffic: [], localPort: 1, endpoints: shown, endpointCount: { all: shown.length, active: 0 } };
 }
 
-/** What uses the pod, on a node with these Services, and with these connections to it. */
+/** The users of the pod on a node with these Services and these connections to it. */
 async function usersOf(services: Readonly<Record<string, readonly ListenerView[]>>, connections: string[] = []) {
   const view = new FakeView();
   const [example] = view.services() as Iterable<ServiceView>;
@@ -32,7 +32,7 @@ async function usersOf(services: Readonly<Record<string, readonly ListenerView[]
   };
   view.connections = async function* () {
     for (const name of connections) {
-      // Among those of another endpoint and one that is dialling for the first time.
+      // With one to another endpoint, and one that has no endpoint yet.
       const to = [{ endpoint: parseEndpoint(OTHER) }, { endpoint: parseEndpoint(POD) }, {}];
       yield to.map((each) => ({ name, ...each }) as ConnectionView);
     }

@@ -13,7 +13,7 @@ import { ManualClock } from '../../fakes/manual-clock.ts';
 import { RecordingLog } from '../../fakes/recording-log.ts';
 import { until } from '../../support/until.ts';
 
-/** A folder of its own, gone after the test. */
+/** A new folder, removed after the test. */
 export function folder(t: TestContext): string {
   const path = mkdtempSync(join(tmpdir(), 'control-'));
   t.after(() => rmSync(path, { recursive: true, force: true }));
@@ -50,7 +50,7 @@ export function controlServer(t: TestContext, path: string, view: View = new Fak
   return { server, clock, log, operations };
 }
 
-/** One that listens. */
+/** A server that listens. */
 export async function served(t: TestContext, view?: View, known?: Promise<void>) {
   const path = join(folder(t), 'control.sock');
   const parts = controlServer(t, path, view, known);
@@ -86,7 +86,7 @@ export class RawClient {
     t.after(() => this.socket.destroy());
   }
 
-  /** What came, line by line. */
+  /** The received lines. */
   lines(): unknown[] {
     return this.text
       .split('\n')

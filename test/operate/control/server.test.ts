@@ -39,7 +39,7 @@ describe('a running program answers', () => {
   });
 });
 
-/** As many pieces of connections as the namespace says, each half of what a stream keeps. */
+/** Has as many pieces of connections as the namespace says. Each is half of a stream's buffer. */
 class Long extends FakeView {
   pieces = 0;
 
@@ -165,7 +165,7 @@ describe('ten thousand Services', () => {
     greedy.socket.destroy();
     await until('the server has noticed', () => clock.pendingTimers === 0);
     view.pieces = 0;
-    // With one piece less, not all is with the kernel, and yet no more is waited for before the end.
+    // With one piece less, some is still in the buffers, but the server only waits at the end.
     const client = ask(full - 1);
     await until('all is made', () => view.pieces === full - 1);
     await settle();

@@ -34,7 +34,7 @@ function isReached(path: string): Promise<boolean> {
   });
 }
 
-/** What is left at this path when the process that served it is killed. */
+/** Leaves the socket of a killed process at this path. */
 function stale(path: string): void {
   const script = `require('node:net').createServer().listen(process.argv[1], () => process.kill(process.pid, 'SIGKILL'))`;
   spawnSync(process.execPath, ['-e', script, path]);
@@ -48,7 +48,7 @@ async function startedAt(t: TestContext, path: string) {
   return parts;
 }
 
-/** Starts one that cannot have its path, and is expected to give this reason. */
+/** Starts a server that cannot have its path, and expects this reason. */
 async function refusedAt(t: TestContext, path: string, reason: RegExp) {
   const parts = controlServer(t, path);
   parts.server.start();
@@ -160,7 +160,7 @@ describe('the socket', () => {
     stale(path);
     const { server, log, clock } = controlServer(t, path);
     server.start();
-    // Now it asks whether anybody serves what is there.
+    // Now it tests whether a process serves the path.
     rmSync(path);
     mkdirSync(join(path, 'full'), { recursive: true });
     await until('it is logged', () => log.of('warn').length > 0);
@@ -241,7 +241,7 @@ describe('of two servers', () => {
     for (let round = 0; round < 20; round++) {
       const closed = current.server.close();
       const next = controlServer(t, path);
-      // In the same breath, or when the predecessor has said that it is done.
+      // At the same time, or after the predecessor has closed.
       if (round % 2 === 1) await closed;
       next.server.start();
       await closed;

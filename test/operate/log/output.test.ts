@@ -80,7 +80,7 @@ describe('the status line', () => {
 });
 
 test('a stopped reader loses lines and does not block the process', async () => {
-  // Without winston, which may happen to do what is asked for here.
+  // Without winston, which might do this by itself.
   const body = `
     const { descriptorOutput } = await import(${JSON.stringify(new URL('../../../src/operate/log/output.ts', import.meta.url).href)});
     const output = descriptorOutput(2);

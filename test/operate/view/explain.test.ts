@@ -22,18 +22,18 @@ const LOCAL = [NODE, address('10.244.1.1'), address('127.0.0.1')];
 const isLocal = (each: Address) => each.startsWith('127.') || LOCAL.includes(each);
 const FACTS = nodeFacts({ clusterCidrs: ['10.244.0.0/16'] });
 
-/** Whose listeners are open: the own set at 40,000 and up, the local one at 41,000 and up, as the Services came. */
+/** Its listeners are open, in the order of the Services: own sets from 40,000, local ones from 41,000. */
 class World {
   readonly tracker = new ServiceTracker('IPv4');
   readonly iptables = new FakeIptables();
   /** By name. */
   readonly ports = new Map<string, ServicePort>();
   readonly #numbers = new Map<string, number>();
-  /** To which the last dial has failed; none when absent. */
+  /** The last dial to these has failed. */
   failing: readonly Address[] = [];
   /** No listener is open. */
   isOpening = false;
-  /** As whom the data plane was asked. */
+  /** The clients of the questions to the data plane. */
   readonly askedAs: Address[] = [];
 
   constructor() {
@@ -71,7 +71,7 @@ class World {
     return this;
   }
 
-  /** What this program knows, without the kernel. */
+  /** Updates what this program knows, but not the rules. */
   learn(): this {
     const { upserted, removed } = this.tracker.takeDelta();
     for (const name of removed) this.ports.delete(name);
@@ -82,7 +82,7 @@ class World {
     return this;
   }
 
-  /** The rules, too; other programs' are restore text. */
+  /** Updates the rules, too. `others`: restore text of other programs. */
   async sync(...others: readonly string[]): Promise<this> {
     this.learn();
     const portals = [...this.ports.values()].map((servicePort) => {
@@ -165,7 +165,6 @@ class World {
     return LOCAL.includes(client) ? endpoints?.at(-1) : endpoints?.[0];
   }
 
-  /** What explain looks at of it. */
   #view(name: string): ServiceView | undefined {
     const carried = this.carried(name);
     const viewed = (endpoint: Endpoint, state: 'active' | 'draining') => ({
@@ -270,7 +269,6 @@ describe('a connection that is carried', () => {
 const OWN_PORT = "it is the proxy's own port for default/web:http, which";
 const ENDPOINTS_CAME = `though endpoints have come since ${CORRECTED}`;
 
-/** What the world is, asked from where to where, and the sentence. */
 const SENTENCES: readonly (readonly [
   world: () => World | Promise<World>,
   to: string,
@@ -435,7 +433,7 @@ const SENTENCES: readonly (readonly [
     const why = isOpening ? ' until its listener is open' : `, ${ENDPOINTS_CAME}`;
     return [come, '10.96.0.1:80', undefined, `default/web:http drops it${why}`] as const;
   }),
-  // Nobody's.
+  // No Service.
   [() => served().sync(), '10.96.0.1:81', undefined, 'no Service is at 10.96.0.1:81/TCP, so the proxy leaves it alone'],
 ];
 
@@ -481,7 +479,7 @@ describe('the explanation', () => {
   test('names some of the Services that share an endpoint', async () => {
     const world = served();
     for (const name of ['a', 'b', 'c']) world.service(name, {}).endpoints(name, { address: ONE });
-    // While it moves from one slice to another, it is in both.
+    // An endpoint that moves from one slice to another is in both.
     for (const name of ['c-1', 'c-2']) {
       const key = `default/${name}` as ServiceKey;
       const state = { address: ONE, ready: true, serving: true, terminating: false };
@@ -511,7 +509,7 @@ test('an endpoint of many Services does not block the event loop', async () => {
   for (const name of names) world.service(name).endpoints(name, { address: ONE });
   let readings = 0;
   let turns = 0;
-  // To which everything seems to take a millisecond.
+  // Each reading takes a millisecond.
   const clock = {
     now: () => ++readings,
     wallNow: () => 0,

@@ -122,13 +122,13 @@ async function* connectionPieces(control: Control, selection: Selection, printer
   }
 }
 
-/** In all, well below the time that the proxy waits for its reader. */
+/** For the whole list. Well below the time that the proxy waits for its reader. */
 export const PATIENCE_MS = READ_TIMEOUT_MS / 3;
 
 /**
- * Each call waits until the reader has taken what was printed before, so that little of a list is in memory. A person
- * with a pager takes minutes: after {@link PATIENCE_MS} in all, calls no longer wait, because a list that ends in the
- * middle is worse than one that takes memory.
+ * Each call waits until the reader has taken all output, so that little of a list is in memory. A person with a pager
+ * takes minutes. After {@link PATIENCE_MS} in total, calls no longer wait: a list in memory is better than an
+ * incomplete one.
  */
 export function pace({ flush }: Pick<Terminal, 'flush'>, clock: Clock): () => Promise<void> {
   let leftMs = PATIENCE_MS;

@@ -1,8 +1,8 @@
 import { UsageError } from '../../../config/usage-error.ts';
-import type { ServicePortName } from '../../../model/service.ts';
+import { partsOf, type ServicePortName } from '../../../model/service.ts';
 import type { ServiceFilter } from '../../../model/view.ts';
 
-/** Which Service ports were asked for. */
+/** The requested Service ports. */
 export interface Selection {
   readonly filter: ServiceFilter;
   /** A port's name or number. */
@@ -11,14 +11,16 @@ export interface Selection {
 
 const ARGUMENT = /^([^/:]+)(?:\/([^/:]+)(?::([^/:]+))?)?$/;
 
-export interface Selecting {
+/** Throws {@link UsageError}. */
+export function selectionOf({
+  argument,
+  namespace,
+  service,
+}: {
   readonly argument: string;
   readonly namespace?: string | undefined;
   readonly service?: string | undefined;
-}
-
-/** Throws {@link UsageError}. */
-export function selectionOf({ argument, namespace, service }: Selecting): Selection {
+}): Selection {
   const options = { ...(namespace !== undefined && { namespace }), ...(service !== undefined && { service }) };
   if (argument === '') return { filter: options };
   if (namespace !== undefined || service !== undefined) {
@@ -40,7 +42,7 @@ export function selectionOf({ argument, namespace, service }: Selecting): Select
 
 export const NO_MATCH = 'No Service that this node serves matches: names must match exactly and are case-sensitive.';
 
-/** Whether a filter, or a port, was given at all. */
+/** Whether there is a filter or a port. */
 export function isNarrowed({ filter, port }: Selection): boolean {
   return port !== undefined || Object.keys(filter).length > 0;
 }
@@ -49,10 +51,5 @@ export function isSelected(
   { port }: Selection,
   view: { readonly name: ServicePortName; readonly port: number },
 ): boolean {
-  return port === undefined || String(view.port) === port || portNameOf(view.name) === port;
-}
-
-/** Empty for an unnamed port. */
-function portNameOf(name: ServicePortName): string {
-  return name.split(':')[1] ?? '';
+  return port === undefined || String(view.port) === port || partsOf(view.name).portName === port;
 }

@@ -164,7 +164,7 @@ function cell(value: number | string, width: number): string {
 const EVERY_ADDRESS: Readonly<Record<IpFamily, string>> = { IPv4: '0.0.0.0', IPv6: '::' };
 
 /** Where clients of one listener connect to, each with its port: what ipvs would call its virtual services. */
-export function virtualAddresses(service: ServiceView, listener: Pick<ListenerView, 'traffic'>): string[] {
+function virtualAddresses(service: ServiceView, listener: Pick<ListenerView, 'traffic'>): string[] {
   const { clusterIPs, externalIPs, loadBalancerIPs, port, nodePort, family } = service;
   const { traffic } = listener;
   const internal = traffic.includes('internal') ? clusterIPs : [];
@@ -178,7 +178,7 @@ export function virtualAddresses(service: ServiceView, listener: Pick<ListenerVi
 }
 
 /** Its only clients are the node's own programs. */
-export function isForNodeOnly({ traffic }: Pick<ListenerView, 'traffic'>): boolean {
+function isForNodeOnly({ traffic }: Pick<ListenerView, 'traffic'>): boolean {
   return traffic.every((each) => each === 'node');
 }
 
@@ -203,13 +203,13 @@ interface Row {
   readonly name: string;
 }
 
-export const CONNECTION_HEADER = lineOf(
+const CONNECTION_HEADER = lineOf(
   { start: startOf('pro', 'expire', 'state'), addresses: ['source', 'virtual', 'destination'], name: 'service' },
   ADDRESS_COLUMN,
 );
 
 /** Makes the lines of a list piece by piece. */
-export class ConnectionLines {
+class ConnectionLines {
   #addressColumn = ADDRESS_COLUMN;
 
   of(piece: readonly ConnectionView[]): string[] {
@@ -238,7 +238,7 @@ function lineOf({ start, addresses, name }: Row, addressColumn: number): string 
 }
 
 /** What is listed: Services, or what goes through them. */
-export type Listed = 'services' | 'connections';
+type Listed = 'services' | 'connections';
 
 /** Gives the text of a list piece by piece. */
 export interface Printer {

@@ -151,7 +151,7 @@ describe('list', () => {
   });
 });
 
-/** Text that whoever serves the socket has made up. */
+/** Text of a hostile server. */
 const STRANGE = '1\u001b]0;x\u0007\u202e';
 
 test('the tables have no control characters, whatever the answer', async () => {
@@ -174,7 +174,7 @@ test('the tables have no control characters, whatever the answer', async () => {
 });
 
 describe('a list that is not read', () => {
-  /** It waits for its reader for the first time. */
+  /** A list that waits for its reader for the first time. */
   async function stalled() {
     const view = new FakeView({ services: 100 });
     const run = new Run();

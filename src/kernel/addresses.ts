@@ -11,7 +11,7 @@ export type Interfaces = Readonly<Partial<Record<string, readonly NetworkInterfa
 export interface HostAddress {
   readonly address: Address;
   readonly interfaceName: string;
-  /** No default route led to an address, so another address was taken: worth a warning. */
+  /** No default route has an address, so another address was taken: worth a warning. */
   readonly isFallback: boolean;
 }
 
@@ -99,7 +99,7 @@ interface Machine {
 }
 
 /**
- * The node's address of one family, which rules lead to: the Node object's address, provided that this machine has it
+ * The node's address of one family, which rules route to: the Node object's address, provided that this machine has it
  * (a rule to any other address would send the node's own connections away), else the default route's address. Logs each
  * choice once.
  */
@@ -136,20 +136,20 @@ export class NodeAddress {
     const preferred = this.#preferred ?? [];
     const named = preferred.find((address) => local.has(address));
     if (named !== undefined) {
-      this.#report('Rules lead to the address of the Node object', { address: named }, false);
+      this.#report('Rules route to the address of the Node object', { address: named }, false);
       return named;
     }
     const found = this.#machine.hostAddress();
     if (found === undefined) return undefined;
     const fields = { address: found.address, interface: found.interfaceName, nodeObject: preferred.join(',') };
     const isMissed = this.#isExpected && this.#preferred?.length === 0;
-    let message = 'Rules lead to the address of the default route';
+    let message = 'Rules route to the address of the default route';
     if (isMissed) {
-      message = `The Node object names no ${this.#family} address; rules lead to the address of the default route`;
+      message = `The Node object names no ${this.#family} address; rules route to the address of the default route`;
     } else if (preferred.length > 0) {
-      message = 'This machine has no address of its Node object; rules lead to another of its addresses';
+      message = 'This machine has no address of its Node object; rules route to another of its addresses';
     } else if (found.isFallback) {
-      message = 'No default route; rules lead to another address of this node';
+      message = 'No default route; rules route to another address of this node';
     }
     this.#report(message, fields, isMissed || preferred.length > 0 || found.isFallback);
     return found.address;

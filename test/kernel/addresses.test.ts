@@ -114,7 +114,7 @@ function harness() {
   return { node, machine, warnings };
 }
 
-describe('the address that rules lead to', () => {
+describe('the address of the node in rules', () => {
   test('is the default route’s address until the Node object names another', () => {
     const h = harness();
     assert.equal(h.node.current(), '192.168.50.10');
@@ -153,7 +153,7 @@ describe('the address that rules lead to', () => {
     assert.equal(h.warnings().length, 1);
   });
 
-  test('follows the machine', () => {
+  test('is undefined when the machine has no address', () => {
     const h = harness();
     h.node.current();
     h.machine.found = undefined;
@@ -161,7 +161,7 @@ describe('the address that rules lead to', () => {
   });
 });
 
-test('all of 127.0.0.0/8 is this machine, which sends there from the address that an interface has', () => {
+test('all of 127.0.0.0/8 is local, and reached from the address of the loopback interface', () => {
   const [loopback] = networkInterfaces()['lo']?.filter(({ family }) => family === 'IPv4') ?? [];
   for (const text of ['127.0.0.2', '127.255.255.254']) {
     assert.ok(machine.isLocal(ip(text)));
@@ -170,7 +170,7 @@ test('all of 127.0.0.0/8 is this machine, which sends there from the address tha
   }
 });
 
-test('to an address of its own, the machine sends from that; to others, by a route', () => {
+test('packets to a local address have it as their source; packets to others follow a route', () => {
   const own = Object.values(networkInterfaces())
     .flatMap((infos) => infos ?? [])
     .find(({ family, internal }) => family === 'IPv4' && !internal);

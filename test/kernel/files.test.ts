@@ -13,7 +13,7 @@ describe('reading a regular file', () => {
   after(() => rmSync(directory, { recursive: true }));
   const path = join(directory, 'file');
 
-  test('gives its text, also through a link', () => {
+  test('returns its text, also through a link', () => {
     writeFileSync(path, 'ä: 1\n');
     symlinkSync(path, join(directory, 'link'));
     assert.equal(readRegularFile(path), 'ä: 1\n');
@@ -102,7 +102,7 @@ describe('watching a file', () => {
     assert.deepEqual(changes, ['version 2']);
   });
 
-  test('a file that is gone or unreadable is no change, and it is seen when it is back', async () => {
+  test('a missing or unreadable file is no change; the file is read when it is back', async () => {
     watch();
     rmSync(path);
     await look();

@@ -22,7 +22,7 @@ function conntrackOf(conntrack: Partial<ConntrackSettings>, cores = 2) {
   return conntrackNumbers({ ...NOTHING, ...conntrack }, cores);
 }
 
-describe('what the settings mean to the kernel', () => {
+describe('the settings as kernel parameters', () => {
   test('zeros leave everything as it is', () => assert.deepEqual(conntrackOf({}), []));
 
   test('the limit of conntrack grows with the cores, within bounds, and its hash table with it', () => {
@@ -58,7 +58,7 @@ describe('what the settings mean to the kernel', () => {
   });
 });
 
-describe('setting numbers of the kernel', () => {
+describe('setting kernel parameters', () => {
   const directory = mkdtempSync(join(tmpdir(), 'kup-host-'));
   after(() => rmSync(directory, { recursive: true }));
   const fileWith = (name: string, text: string) => {

@@ -47,7 +47,7 @@ test("ends while one of V8's threads waits for a garbage collection by the main 
   for (const each of await Promise.all(all)) assert.deepEqual(each, { said: '', code: 3 });
 });
 
-test('gives back an output that blocks, as it was', async (t) => {
+test('restores blocking output', async (t) => {
   const program = `import { endProcess } from '${MODULE}'; console.log('said'); await endProcess(0);`;
   const script = '"$0" --input-type=module --eval "$1"; grep flags /proc/self/fdinfo/1';
   const child = spawn('sh', ['-c', script, process.execPath, program], { stdio: ['ignore', 'pipe', 'inherit'] });
@@ -57,7 +57,7 @@ test('gives back an output that blocks, as it was', async (t) => {
 });
 
 describe('the limit on open files', () => {
-  test('is the soft one', () => {
+  test('is the soft limit', () => {
     const text =
       'Limit  Soft Limit  Hard Limit  Units\nMax processes  1  2  processes\nMax open files            1024                 524288               files\n';
     assert.equal(descriptorLimit(text), 1_024);
@@ -65,7 +65,7 @@ describe('the limit on open files', () => {
     assert.equal(descriptorLimit(''), undefined);
   });
 
-  test('is worth one warning when it is below the UDP flows', () => {
+  test('is warned about once when it is below the UDP flows', () => {
     const log = new RecordingLog();
     checkDescriptorLimit(1, log);
     assert.deepEqual(log.lines, []);
@@ -85,7 +85,7 @@ async function measured(what: string, take: () => LoopDelayMs | undefined, isSo:
   });
 }
 
-test('a loop that has nothing to do is not late by the time between two measurements', async () => {
+test('an idle event loop has no delay', async () => {
   const take = measureLoopDelay(100);
   await measured('less than that', take, ({ min, mean, p50, p90, p99, max }) => {
     const values = [min, p50, p90, p99, max];
@@ -94,7 +94,7 @@ test('a loop that has nothing to do is not late by the time between two measurem
   });
 });
 
-test('a loop that is held up is late by that', async () => {
+test('the delay of a blocked event loop is measured', async () => {
   const take = measureLoopDelay(10);
   const cell = new Int32Array(new SharedArrayBuffer(4));
   const takeHeldUp = () => {

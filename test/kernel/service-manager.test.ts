@@ -65,7 +65,7 @@ test('without NOTIFY_SOCKET nothing is sent', async () => {
 });
 
 describe('the watchdog', () => {
-  test('is fed three times in its time, from the moment of readiness until the end', async (t) => {
+  test('is fed three times per timeout, from readiness until the end', async (t) => {
     const socket = await listen(t);
     const { manager: systemd, log, clock } = manager(socket.path, WATCHED);
     clock.advance(60_000);
@@ -83,7 +83,7 @@ describe('the watchdog', () => {
     assert.deepEqual(log.lines, []);
   });
 
-  test('is left to a successor, which has the environment of the first process', async (t) => {
+  test('is handed to a successor, which has the environment of the first process', async (t) => {
     const socket = await listen(t);
     const old = manager(socket.path, { ...WATCHED, WATCHDOG_PID: String(OTHER_PID) }, true);
     await old.manager.ready();
@@ -132,7 +132,7 @@ test('without a listener, the failure is logged once', async (t) => {
   }
 });
 
-test('a busy systemd receives everything in the end', async (t) => {
+test('notifications wait for a busy systemd', async (t) => {
   const socket = await listen(t);
   const { manager: systemd, log, clock } = manager(socket.path);
   await socket.pause();
@@ -152,7 +152,7 @@ test('a busy systemd receives everything in the end', async (t) => {
   assert.deepEqual(log.lines, []);
 });
 
-test('after two seconds a busy systemd is given up', async (t) => {
+test('notifications give up after two seconds of a busy systemd', async (t) => {
   const socket = await listen(t);
   const { manager: systemd, log, clock } = manager(socket.path);
   await socket.pause();

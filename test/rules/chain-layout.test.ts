@@ -48,7 +48,7 @@ describe('changes of rules', () => {
     });
   }
 
-  test('among 10,000 Services rewrite as little as among a few', () => {
+  test('among 10,000 Services rewrite only a few lines', () => {
     const node = nodeFacts();
     const book = new RuleSet(
       node,
@@ -76,7 +76,7 @@ describe('changes of rules', () => {
     assert.deepEqual(layoutChange(book.trees(), book.trees(), node), { written: [], deleted: [] });
   });
 
-  test('are found without a look at what is shared by what was and what is to be', () => {
+  test('are found without visiting subtrees that are shared', () => {
     const shared: RuleTree<RuleGroup> = {
       kind: 'branch',
       size: 500,

@@ -43,7 +43,7 @@ describe('a dump', () => {
     assert.deepEqual(parseDump(counted), parseDump(NFT));
   });
 
-  test('may hold what we would never write', () => {
+  test('may contain rules that we would never write', () => {
     const foreign = [
       '-A ODD',
       '-A ODD -m string --hex-string "|0a7122|" --algo bm -j LOG --log-prefix "it\\"s \\\\ "',
@@ -58,7 +58,7 @@ describe('a dump', () => {
     assert.deepEqual(chains?.get('UNDECLARED'), ['-j __proto__']);
   });
 
-  test('is not fooled by a comment that goes on in the next line', () => {
+  test('is read correctly with a comment that continues in the next line', () => {
     const comment = '"x\\" \\\\\n-A KUBE-PORTALS-HOST -j ACCEPT\nCOMMIT\n*filter"';
     const dump = `*nat\n:OTHER - [0:0]\n-A OTHER -m comment --comment ${comment} -j RETURN\n-A OTHER -j DROP\nCOMMIT\n`;
     const tables = parseDump(dump);
@@ -69,19 +69,19 @@ describe('a dump', () => {
     );
   });
 
-  test('is not swallowed by a quote that nothing closes', () => {
+  test('is read correctly with an unclosed quote', () => {
     const dump = '*nat\n:KUBE-"q - [0:0]\n-A KUBE-"q -j RETURN\n-A OTHER -j DROP\nCOMMIT\n';
     const chains = parseDump(dump).get('nat');
     assert.deepEqual(chains?.get('KUBE-"q'), ['-j RETURN']);
     assert.deepEqual(chains?.get('OTHER'), ['-j DROP']);
   });
 
-  test('of nothing is nothing', () => {
+  test('may be empty', () => {
     assert.equal(parseDump('').size, 0);
     assert.equal(parseDump('\n\n# only a comment').size, 0);
   });
 
-  test('never makes the parser throw or dawdle, however damaged', () => {
+  test('never makes the parser throw or take long, however damaged', () => {
     const random = seededRandom(1);
     const pieces = ['"', '\\', '\n', '*', ':', '-A ', '[', 'COMMIT', '\0', '-A X -j "', '__proto__', '\ud800'];
     const before = process.cpuUsage();
@@ -99,7 +99,7 @@ describe('a dump', () => {
   });
 });
 
-test('a jump is recognised by where it leads, at the end of a rule and outside quotes', () => {
+test('a jump is recognised by its target, at the end of a rule and outside quotes', () => {
   assert.equal(jumpTarget('-j KUBE-PORTALS-HOST'), 'KUBE-PORTALS-HOST');
   assert.equal(jumpTarget('-p tcp -m comment --comment "a b" -g KUBE-PORTALS-HOST'), 'KUBE-PORTALS-HOST');
   assert.equal(jumpTarget('-m comment --comment "no -j KUBE-PORTALS-HOST"'), undefined);

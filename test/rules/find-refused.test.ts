@@ -44,7 +44,7 @@ describe('the search for refused rules', () => {
     assert.ok(probes < 40, `${probes} probes`);
   });
 
-  test('finds a whole kind of rule, such as a match that the kernel lacks, in a few probes', async () => {
+  test('finds all rules with a match that the kernel lacks in a few probes', async () => {
     const isForUdp = (rule: Rule) => rule.spec.includes('-m udp');
     const { refused, probes } = await search(isForUdp);
     assert.deepEqual(new Set(refused), new Set(RULES.filter(isForUdp)));
@@ -59,7 +59,7 @@ describe('the search for refused rules', () => {
     assert.deepEqual(new Set(refused), new Set(RULES.filter(isBad)));
   });
 
-  test('blames nothing when the kernel could not be asked', async () => {
+  test('finds nothing when a probe fails', async () => {
     const error = new Error('locked');
     await assert.rejects(
       findRefused(RULES, () => Promise.reject(error)),

@@ -20,7 +20,7 @@ const DNS: InstalledPort = { name: 'kube-system/dns', set: 'own', protocol: 'UDP
 const NOW = 1_700_000_000_000;
 
 describe('local ports in rules', () => {
-  test('are read from every form of rule that we write', () => {
+  test('are read from every form of our rules', () => {
     const portals = [
       portal({
         name: WEB.name,
@@ -43,7 +43,7 @@ describe('local ports in rules', () => {
     }
   });
 
-  test('name the endpoint set that they serve, refused or not', () => {
+  test('have the name of their endpoint set, refused or not', () => {
     const local = { endpoints: [ENDPOINT], internal: true, external: true };
     const both: readonly InstalledPort[] = [WEB, { ...WEB, set: 'local', localPort: 40_003 }];
     for (const fields of [
@@ -114,7 +114,7 @@ describe('local ports in rules', () => {
     }
   });
 
-  test('are listed once each, retired ones only if they serve no Service, and only from our chains', () => {
+  test('are listed once each, from our chains only, retired ones only if no Service uses them', () => {
     const live = ({ protocol, name, localPort }: InstalledPort) => {
       const proto = protocol.toLowerCase();
       return `-p ${proto} -m comment --comment "${name}" -m ${proto} --dport 80 -j REDIRECT --to-ports ${localPort}`;
@@ -137,7 +137,7 @@ describe('local ports in rules', () => {
 });
 
 describe('retired ports in rules', () => {
-  test('are read as they were written, whole seconds, the oldest first', () => {
+  test('are read as they were written, in whole seconds, the oldest first', () => {
     const local: InstalledPort = { ...WEB, set: 'local', localPort: 40_003 };
     const specs = [retiredSpec(WEB, NOW - 20_400), retiredSpec(local, NOW - 2_000), retiredSpec(DNS, NOW - 1_000)];
     for (const spec of specs) assert.equal(unsafeReason(spec), undefined);

@@ -222,7 +222,7 @@ flow(
   ],
 );
 
-describe('a firewall that drops what it does not know', () => {
+describe('a firewall that drops by default', () => {
   const checked = portal({ name: 'shop/checked', localPort: 40005, healthCheckNodePort: 32_000 });
   const rules = renderPortals([...PORTALS, checked], nodeFacts({ hostAddress: address(NODE) })).rules;
   const tracer = new PacketTracer(rules, LOCAL);
@@ -252,7 +252,7 @@ describe('a firewall that drops what it does not know', () => {
     for (const port of [REFUSED, DROPPED]) assert.equal(decided(port, 'UDP'), undefined, 'asked for by its number');
   });
 
-  test('decides about other ports itself', () => {
+  test('decides about other ports', () => {
     assert.equal(redirected(40002, 'TCP'), false);
     assert.equal(asked(40001, 'TCP'), false, 'a local port by its own number');
     assert.equal(redirected(30080, 'TCP'), false, 'the NodePort itself, which NAT has replaced by now');
@@ -279,7 +279,7 @@ describe('among 10,000 Services', () => {
   /** "within 10 % of a connect", at 12 ns a rule. */
   const MOST = 200;
 
-  test('each is reached on each way, after few comparisons', () => {
+  test('each is reached from everywhere after few comparisons', () => {
     let most = 0;
     const look = (packet: Packet, expected: Destination) => {
       assert.deepEqual(tracer.nat(packet), expected);
@@ -302,7 +302,7 @@ describe('among 10,000 Services', () => {
     assert.ok(most <= MOST, `${most} comparisons`);
   });
 
-  test('packets for no Service are untouched, after very few', () => {
+  test('packets for no Service are untouched, after very few comparisons', () => {
     for (const [from, to, port] of [
       ['pod', '8.8.8.8', 443],
       ['host', '172.16.0.9', 80],

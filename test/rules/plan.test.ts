@@ -39,7 +39,7 @@ describe('the plan for a table', () => {
     assert.equal(planText('filter', dump, []), undefined);
   });
 
-  test('empties a chain that nobody wants, once, and leaves it when a rule leads there that text cannot name', () => {
+  test('empties an unwanted chain once, and keeps it while a jump to it cannot be written as text', () => {
     const wanted = (planText('filter', '', []) ?? '').split('\n').slice(1, -2);
     const dumpWith = (...inBucket: readonly string[]) =>
       [
@@ -64,7 +64,7 @@ describe('the plan for a table', () => {
   });
 });
 
-test('a probe holds the rules of its table only, in a chain that nothing leads to', () => {
+test('a probe contains the rules of its table only, in a chain without jumps to it', () => {
   const rules = [rule('-j RETURN'), rule('-j ACCEPT', { table: 'filter', chain: 'KUBE-NODEPORT-NON-LOCAL' })];
   assert.equal(
     probeText('nat', rules),
@@ -86,7 +86,7 @@ describe('the plan for cleanup', () => {
     assert.equal(planCleanup({ table: 'nat', dump: '' }), undefined);
   });
 
-  test('leaves alone what only mentions our chains', () => {
+  test('keeps rules that only mention our chains in a comment', () => {
     const dump = [
       '*nat',
       ':OUTPUT ACCEPT [0:0]',

@@ -76,7 +76,7 @@ describe('traffic of a Service port with two endpoint sets', () => {
     });
   }
 
-  test('counts as from outside where pods are unknown', () => {
+  test('counts as traffic from outside where pods are unknown', () => {
     const facts = { ...FACTS, pods: [] };
     const { external } = routes({ local: local({ internal: false, external: true }) }, facts);
     assert.deepEqual(external, { container: ['→local 40002'], host: ['→own 40001'] });
@@ -103,13 +103,13 @@ describe('traffic of a Service port with two endpoint sets', () => {
 describe('source ranges', () => {
   const ranged = (...loadBalancerSourceRanges: string[]) => ({ loadBalancerSourceRanges });
 
-  test('are about load balancer IPs alone, each with a route', () => {
+  test('apply to load balancer IPs only, each with a route', () => {
     const { clusterIP, external, loadBalancerIP } = routes(ranged('192.0.2.0/24', '198.51.100.7/32'));
     assert.deepEqual([clusterIP, external], [same('→own 40001'), same('→own 40001')]);
     assert.deepEqual(loadBalancerIP, same('192.0.2.0/24→own 40001', '198.51.100.7/32→own 40001', '→refusal 9'));
   });
 
-  test('accept the node by its own address, and then by the load balancer IP, too', () => {
+  test('accept the node by its own address, and then also by the load balancer IP', () => {
     const { container, host } = routes(ranged('192.168.50.0/24')).loadBalancerIP;
     assert.deepEqual(container, ['192.168.50.0/24→own 40001', '→refusal 9']);
     assert.deepEqual(host, ['192.168.50.0/24→own 40001', '203.0.113.10/32→own 40001', '→refusal 9']);
@@ -124,7 +124,7 @@ describe('source ranges', () => {
     });
   }
 
-  test('of everything are no limit, whatever else is given', () => {
+  test('that include everything are no limit', () => {
     assert.deepEqual(routes(ranged('0.0.0.0/0', '192.0.2.0/24')).loadBalancerIP, same('→own 40001'));
   });
 
@@ -132,7 +132,7 @@ describe('source ranges', () => {
     assert.equal(routes(ranged('192.0.2.0/24', '192.0.2.0/24')).loadBalancerIP.container.length, 2);
   });
 
-  test('and pods: a client in both gets the own set, whichever block is smaller', () => {
+  test('and pods: a client in both gets the own set, whichever range is smaller', () => {
     const { container } = routes({
       ...ranged('10.244.1.0/24', '10.0.0.0/8', '192.0.2.0/24'),
       local: local({ internal: false, external: true }),
@@ -146,7 +146,7 @@ describe('source ranges', () => {
     ]);
   });
 
-  test('hold for what is refused', () => {
+  test('apply to refused Services, too', () => {
     const { container } = routes({ ...NONE, ...ranged('192.0.2.0/24') }).loadBalancerIP;
     assert.deepEqual(container, ['192.0.2.0/24→refusal 1', '→refusal 9']);
   });

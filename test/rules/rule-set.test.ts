@@ -78,7 +78,7 @@ describe('the rules of Service ports', () => {
   });
 });
 
-describe('two Service ports that want the same', () => {
+describe('two Service ports with the same destination', () => {
   const ownersOf = (...portals: Parameters<typeof portal>[0][]) => {
     const apart = portals.map((fields, i) => portal({ ...fields, localPort: 40_001 + i }));
     const { rules, conflicts } = renderPortals(apart, nodeFacts());
@@ -103,7 +103,7 @@ describe('two Service ports that want the same', () => {
     assert.deepEqual(conflicts, [{ owner: 'b/web', holder: 'a/web', what: 'NodePort 30080/TCP' }]);
   });
 
-  test("an external IP takes neither another's ClusterIP nor its load-balancer IP, whatever the names", () => {
+  test('an external IP never takes the ClusterIP or load-balancer IP of another Service', () => {
     const { rules, conflicts } = renderPortals(
       [
         portal({ name: 'a/thief', externalIPs: ['10.96.0.1', '203.0.113.10'], localPort: 40666 }),
@@ -140,7 +140,7 @@ describe('two Service ports that want the same', () => {
     assert.deepEqual(conflicts, []);
   });
 
-  test('an address that one Service port has twice gets the stronger rules once', () => {
+  test('an address that a Service port has twice gets the stronger rules once', () => {
     const { rules, conflicts } = renderPortals(
       [portal({ name: 'a/a', externalIPs: ['203.0.113.10'], loadBalancerIPs: ['203.0.113.10', '203.0.113.10'] })],
       nodeFacts(),
@@ -150,7 +150,7 @@ describe('two Service ports that want the same', () => {
   });
 });
 
-describe('a name that no validation should have let through', () => {
+describe('an unsafe name', () => {
   for (const [what, name] of [
     ['a newline', 'default/web\n-A KUBE-PORTALS-HOST -j ACCEPT'],
     ['256 bytes', `default/${'a'.repeat(248)}`],
@@ -176,7 +176,7 @@ describe('a name that no validation should have let through', () => {
   }
 });
 
-test('what was left out is forgotten with its Service', () => {
+test('unsafe rules are forgotten with their Service', () => {
   const bad = portal({ name: 'default/wéb', clusterIPs: ['10.96.0.1'] });
   const book = new RuleSet(nodeFacts(), [bad]);
   assert.equal(book.unsafe().length, 4);
@@ -184,12 +184,12 @@ test('what was left out is forgotten with its Service', () => {
   assert.deepEqual(book.unsafe(), []);
 });
 
-test('a bind address that is none is not made into rules', () => {
+test('an invalid bind address never gets into rules', () => {
   assert.throws(() => renderPortals([], nodeFacts({ bindAddress: '1.2.3.4 -j ACCEPT' })), /is not an IP address/);
   assert.doesNotThrow(() => renderPortals([], nodeFacts({ hostAddress: address('10.0.0.1') })));
 });
 
-test('a Service port whose two local ports share a bucket of their own goes without a trace', () => {
+test('a Service port whose two local ports share a bucket is removed without a trace', () => {
   const others = Array.from({ length: 200 }, (_, i) =>
     portal({ name: `a/svc-${i}`, nodePort: 30_000 + i, localPort: 1_000 + i }),
   );

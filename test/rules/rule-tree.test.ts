@@ -59,14 +59,14 @@ describe('a rule tree', () => {
     assert.deepEqual(withoutItem(tree, onPort(1_000, 81), LAYOUT), treeOf(items, MAX_LEAF));
   });
 
-  test('puts what is far off beside all others, on the side where it belongs', () => {
+  test('adds an item without a common prefix at the right side', () => {
     const items = Array.from({ length: 200 }, (_, i) => onPort(i, 0x7500 + i));
     for (const far of [onPort(999, 0x1000), onPort(999, 0x7600), item(999, portKey('UDP', 1))]) {
       assert.deepEqual(withItem(grown(items), far, LAYOUT), treeOf([...items, far], MAX_LEAF));
     }
   });
 
-  test('keeps what is beside a change as it is', () => {
+  test('shares unchanged subtrees', () => {
     const before = grown(Array.from({ length: 4096 }, (_, i) => onPort(i, 32_768 + i)));
     const after = withItem(before, onPort(9_999, 32_768 + 5_000), LAYOUT);
     const nodes = new Set(nodesOf(before));
@@ -74,7 +74,7 @@ describe('a rule tree', () => {
     assert.ok(fresh.length <= 4, `${fresh.length} nodes are new`);
   });
 
-  test('does not hold what it was never given', () => {
+  test('refuses to remove an item that it does not have', () => {
     const tree = grown(Array.from({ length: 500 }, (_, i) => onPort(i, i)));
     assert.throws(() => withoutItem(tree, onPort(9_999, 60_000), LAYOUT), /No item with the key tea60/);
   });
@@ -145,7 +145,7 @@ describe('the key of a destination', () => {
     assert.equal(portKey('UDP', 65_535), 'uffff');
   });
 
-  test('has prefixes that a rule can match', () => {
+  test('has prefixes that rules can match', () => {
     for (const [prefix, match] of [
       ['0', '-d 0.0.0.0/4'],
       ['0a6', '-d 10.96.0.0/12'],
@@ -164,7 +164,7 @@ describe('the key of a destination', () => {
 });
 
 describe('the chain of a bucket', () => {
-  test('is named after what is in it, in no more letters than the kernel has room for', () => {
+  test("has a name made from its content that fits into the kernel's limit", () => {
     assert.equal(bucketChain(PORTALS_CONTAINER, '0a600'), 'KUBE-USP-PC-0a600');
     assert.equal(bucketChain(NODEPORT_HOST, 't7'), 'KUBE-USP-NH-t7');
     for (const root of [...ROOT_CHAINS.nat, ...ROOT_CHAINS.filter]) {

@@ -6,7 +6,7 @@ import { appendLine, fitsOnOneLine, unsafeReason } from '../../src/rules/rule.ts
 const comment = (text: string) => `-p tcp -m comment --comment "${text}" -m tcp --dport 80 -j RETURN`;
 
 describe('a rule for restore text', () => {
-  test('is safe in every spelling of ours', () => {
+  test('is safe in all forms that we write', () => {
     for (const { spec } of JUMPS) assert.equal(unsafeReason(spec), undefined);
     for (const spec of [
       '-j RETURN',
@@ -47,7 +47,7 @@ describe('a rule for restore text', () => {
     });
   }
 
-  test('is one line, whatever it is made from', () => {
+  test('is one line with any character', () => {
     for (let code = 0; code < 0x10000; code++) {
       const spec = comment(`a${String.fromCharCode(code)}b`);
       if (unsafeReason(spec) !== undefined) continue;

@@ -63,7 +63,7 @@ function sent(fate: Fate): string {
   return fate.kind === 'sent' ? `${fate.address ?? 'here'}:${fate.port}` : fate.kind;
 }
 
-describe('the way of a packet', () => {
+describe('the trace of a packet', () => {
   test('names every rule that matches, in order, through both tables', async () => {
     const { explain } = await tables([WEB], nodeFacts());
     const path = await explain(packet({ address: NODE, port: 30080 }));
@@ -84,7 +84,7 @@ describe('the way of a packet', () => {
     assert.deepEqual(ruleOwner(path.nat.by), { name: 'default/web:http', set: 'own', isClosing: false });
   });
 
-  test('of the node itself meets OUTPUT, by the interface that it would take without NAT, then INPUT', async () => {
+  test('of the node itself passes OUTPUT, with the interface that it would use without NAT, then INPUT', async () => {
     const own = { isOwn: true, source: NODE, outInterface: 'eth0' };
     const withRule = async (rule: string, fields: Parameters<typeof packet>[0] = own) => {
       const drop = '-A INPUT -p tcp -m tcp --dport 40001 -j DROP';
@@ -101,7 +101,7 @@ describe('the way of a packet', () => {
     assert.equal(await withRule('-j DROP', { inInterface: 'eth0' }), 'dropped in INPUT', 'it is not its own');
   });
 
-  test('of the node itself comes in by loopback', async () => {
+  test('of the node itself arrives by loopback', async () => {
     const accept = first('-A INPUT -i lo -j ACCEPT', '-A INPUT -j DROP');
     const { explain } = await tables([WEB], nodeFacts(), accept);
     const path = await explain(packet({ isOwn: true, source: NODE }));
@@ -115,7 +115,7 @@ describe('the way of a packet', () => {
     assert.equal((await closed.explain({ ...own, address: address('203.0.113.5') })).filter.kind, 'passes');
   });
 
-  test('is not said to leave by an interface where it comes in', async () => {
+  test('has no output interface in INPUT', async () => {
     const rules = [
       '*filter',
       ':OTHER - [0:0]',
@@ -135,7 +135,7 @@ describe('the way of a packet', () => {
     assert.deepEqual(await trace(packet(), { list, isLocal, clock }), { rules: [], nat: passes, filter: passes });
   });
 
-  test('asks for a handful of chains, however many Services there are', async () => {
+  test('lists a handful of chains, however many Services there are', async () => {
     const many = Array.from({ length: 3_000 }, (_, i) =>
       portal({
         name: `a/s${i}`,
@@ -216,7 +216,7 @@ describe("another program's rule", () => {
     });
   }
 
-  test('asks for the interface, which may be known', async () => {
+  test('about an interface is unclear unless the interface is known', async () => {
     const rule = '! -i docker0 -p tcp -j ACCEPT';
     assert.equal((await withRule(rule)).outcome, 'unclear');
     assert.equal((await withRule(rule, { inInterface: 'docker0' })).outcome, OURS);
@@ -225,7 +225,7 @@ describe("another program's rule", () => {
     assert.equal((await withRule('-i cali+ -j ACCEPT', { inInterface: 'eth0' })).outcome, OURS);
   });
 
-  test('leads through chains of its own, by jumps and gotos', async () => {
+  test('may jump and go to chains of its own', async () => {
     const chains = [':DOCKER - [0:0]', ':DEEPER - [0:0]', '-A DOCKER -p udp -j ACCEPT', '-A DOCKER -j DEEPER'];
     assert.equal((await withRule('-j DOCKER', {}, chains)).outcome, OURS);
     const accept = [...chains, '-A DEEPER -j ACCEPT'];
@@ -242,7 +242,7 @@ describe("another program's rule", () => {
     assert.equal((await withRule('-j DOCKER', {}, returning)).outcome, OURS);
   });
 
-  test('that may or may not match does not matter where it decides nothing', async () => {
+  test('with an undecided match does not matter where it decides nothing', async () => {
     const chains = [':OTHER - [0:0]', '-A OTHER -p udp -j ACCEPT', '-A OTHER -j MARK --set-xmark 0x1/0x1'];
     const { outcome, path } = await withRule('-m set --match-set some src -j OTHER', {}, chains);
     assert.equal(outcome, OURS);
@@ -255,7 +255,7 @@ describe("another program's rule", () => {
     assert.equal(ruleOwner(stopped.path.nat.by), undefined);
   });
 
-  test('that may or may not match does not matter where it would make no difference', async () => {
+  test('with an undecided match does not matter where the result is the same', async () => {
     const same = await withRule(`-m mark --mark 0x1 -j DNAT --to-destination ${NODE}:40001`);
     assert.deepEqual([same.outcome, same.path.filter.kind], [OURS, 'passes']);
     for (const target of ['REDIRECT --to-ports 40002', 'DNAT --to-destination 172.17.0.2:40001']) {
@@ -269,7 +269,7 @@ describe("another program's rule", () => {
     );
   });
 
-  test('holds nothing up, however many there are', async () => {
+  test('does not block the event loop, however many there are', async () => {
     const banned = Array.from({ length: 10_000 }, (_, i) => `-A PREROUTING -s 10.1.${i >> 8}.${i & 255}/32 -j DROP`);
     const text = ['-P PREROUTING ACCEPT', ...banned, '-A PREROUTING -p tcp -j REDIRECT --to-ports 8080', ''].join('\n');
     let readings = 0;
@@ -290,7 +290,7 @@ describe("another program's rule", () => {
     assert.ok(turns > banned.length / 10, `${turns} turns of the event loop`);
   });
 
-  test('with a target that is not known, or in a circle, is where it stops', async () => {
+  test('with an unknown target, or in a loop, ends the trace', async () => {
     const list = async (_: Table, chain: string) =>
       chain === 'TPROXY' ? '' : `-P ${chain} ACCEPT\n-A ${chain} -j ${chain}\n`;
     assert.equal((await trace(packet(), { list, isLocal, clock })).nat.kind, 'unclear');
@@ -299,13 +299,13 @@ describe("another program's rule", () => {
     assert.equal((await trace(packet(), { list: unknown, isLocal, clock })).nat.kind, 'unclear');
   });
 
-  test('about the type of an address that is not ours is understood only as far as that goes', async () => {
+  test('about the type of a foreign address is understood only for LOCAL', async () => {
     const elsewhere = { address: '203.0.113.5' };
     assert.equal((await withRule('-m addrtype --dst-type LOCAL -j DROP', elsewhere)).outcome, 'passes');
     assert.equal((await withRule('-m addrtype --dst-type UNICAST -j DROP', elsewhere)).outcome, 'unclear');
   });
 
-  test('in filter is met with what NAT made of the packet, if it comes there', async () => {
+  test('in filter is matched against the packet after NAT', async () => {
     const redirect = ['*nat', '-A PREROUTING -p tcp -m tcp --dport 82 -j REDIRECT --to-ports 8080', 'COMMIT'];
     const drops = first('-A INPUT -d 192.168.50.10/32 -p tcp -j DROP');
     const { explain, iptables } = await tables([WEB], nodeFacts(), [...drops, ...redirect]);
@@ -318,7 +318,7 @@ describe("another program's rule", () => {
     assert.deepEqual([sent(nat), filter.kind], ['172.17.0.2:80', 'passes']);
   });
 
-  test('is not all that can stop a packet: the policy of a chain can', async () => {
+  test('is not needed to stop a packet: the policy of a chain can', async () => {
     const redirect = ['*nat', '-A PREROUTING -p tcp -m tcp --dport 82 -j REDIRECT --to-ports 8080', 'COMMIT'];
     const { iptables } = await tables([WEB], nodeFacts(), redirect);
     const list = async (table: Table, chain: string) =>

@@ -6,14 +6,14 @@ import { endpoint } from './backends.ts';
 const A = endpoint(1);
 const B = endpoint(2);
 
-test('a late write of an early connection does not take time away', () => {
+test('a late write of an earlier connection does not shorten the time', () => {
   const affinity = new ClientAffinity(1000, 10);
   affinity.set('c', A, 900);
   affinity.set('c', B, 100);
   assert.equal(affinity.get('c', 1800), B);
 });
 
-test('clients whose time is up leave the memory at the next look-up of anyone', () => {
+test('expired clients are deleted at the next look-up of any client', () => {
   const affinity = new ClientAffinity(1000, 10);
   affinity.set('a', A, 0);
   affinity.set('b', A, 10);
@@ -23,7 +23,7 @@ test('clients whose time is up leave the memory at the next look-up of anyone', 
   assert.equal(affinity.get('c', 1010), A);
 });
 
-test('entries may leave from the front, the middle and the end', () => {
+test('entries can be deleted at the front, in the middle and at the end', () => {
   for (const victim of ['a', 'b', 'c']) {
     const affinity = new ClientAffinity(1000, 3);
     for (const client of ['a', 'b', 'c']) affinity.set(client, A, 0);

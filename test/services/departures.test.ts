@@ -5,7 +5,7 @@ import { endpointAt } from '../compliance/data-plane/harness.ts';
 
 const [A, B] = [endpointAt('10.0.0.1', 80), endpointAt('10.0.0.2', 80)] as const;
 
-test('an endpoint goes when it is in neither list, once', () => {
+test('an endpoint departs once, when it is in neither list', () => {
   const departures = new Departures();
   assert.equal(departures.update({ endpoints: [A, B] }), undefined);
   assert.equal(departures.update({ endpoints: [A], draining: [B] }), undefined);
@@ -16,7 +16,7 @@ test('an endpoint goes when it is in neither list, once', () => {
   assert.deepEqual([...departures.end(departure ?? new Set())], []);
 });
 
-test('an endpoint that comes back has not gone', () => {
+test('an endpoint that comes back has not departed', () => {
   const departures = new Departures();
   departures.update({ endpoints: [A] });
   const departure = departures.update({ endpoints: [] });
@@ -24,7 +24,7 @@ test('an endpoint that comes back has not gone', () => {
   assert.equal(departures.end(departure ?? new Set()).size, 0);
 });
 
-test('an endpoint that comes back and goes again has another departure', () => {
+test('an endpoint that comes back and is removed again has another departure', () => {
   const departures = new Departures();
   departures.update({ endpoints: [A] });
   const first = departures.update({ endpoints: [] });
@@ -35,7 +35,7 @@ test('an endpoint that comes back and goes again has another departure', () => {
   assert.equal(departures.end(second).size, 1);
 });
 
-test('a connection to an endpoint that has gone begins a departure, unless one is under way', () => {
+test('a connection to a departed endpoint begins a departure, unless one is under way', () => {
   const departures = new Departures();
   departures.update({ endpoints: [A] });
   assert.equal(departures.connected('10.0.0.1:80'), undefined);

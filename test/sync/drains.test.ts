@@ -27,7 +27,7 @@ function rig() {
   return { drains, told };
 }
 
-test('every family learns what is drained, once', () => {
+test('every family is notified once of each drained endpoint', () => {
   const { drains, told } = rig();
   drains.drain(ONE);
   drains.drain({ ...ONE });
@@ -37,7 +37,7 @@ test('every family learns what is drained, once', () => {
   assert.ok(drains.has({ ...ONE }) && !drains.has({ ...ONE, port: 81 }));
 });
 
-test('no more are drained than there is room for; what is drained already is no more', () => {
+test('the number of drained endpoints is limited; draining one again is accepted', () => {
   const { drains, told } = rig();
   const nth = (n: number): Endpoint => ({ address: address(`11.${n >> 16}.${(n >> 8) & 255}.${n & 255}`), port: 80 });
   drains.replace(Array.from({ length: MAX_DRAINED - 1 }, (_, n) => nth(n)));
@@ -50,7 +50,7 @@ test('no more are drained than there is room for; what is drained already is no 
   assert.equal(drains.drain(ONE), true);
 });
 
-test('undraining says whether there was anything to undrain', () => {
+test('undraining reports whether the endpoint was drained', () => {
   const { drains, told } = rig();
   drains.drain(ONE);
   assert.equal(drains.undrain({ ...ONE, port: 81 }), false);
@@ -59,7 +59,7 @@ test('undraining says whether there was anything to undrain', () => {
   for (const family of told) assert.deepEqual(family, { drained: [], flushes: 2 });
 });
 
-test('what a predecessor had drained takes the place of all else', () => {
+test('the drained endpoints of a predecessor replace all others', () => {
   const { drains, told } = rig();
   drains.drain(ONE);
   drains.replace([TWO]);

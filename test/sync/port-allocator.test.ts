@@ -30,7 +30,7 @@ describe('the port allocator', () => {
     assert.equal(take({ id: 'a/u', protocol: 'UDP' }), 100);
   });
 
-  test('begins anywhere and goes round', () => {
+  test('starts anywhere and wraps around', () => {
     const { ports } = harness({ random: () => 0.99 });
     assert.equal(ports.take(tcp('a/a'), NONE), 103);
     assert.equal(ports.take(tcp('a/b'), new Set([100])), 101);
@@ -49,7 +49,7 @@ describe('the port allocator', () => {
     assert.equal(ports.take({ id: 'a/u', protocol: 'UDP' }, NONE), 10_251);
   });
 
-  test('takes from where NodePorts come when nothing else is left', () => {
+  test('takes ports of the NodePort range last', () => {
     const ports = new PortAllocator({
       ...{ family: 'IPv4', range: { first: 1_024, last: 65_535 }, clock: new ManualClock() },
       ...{ random: () => 0.45, leftForLast: { first: 30_000, last: 32_767 } },
@@ -75,7 +75,7 @@ describe('the port allocator', () => {
     assert.equal(take(tcp('a/c')), 100);
   });
 
-  test('gives a Service port that returns its own port back', () => {
+  test('gives a Service port that returns its old port', () => {
     const { ports, take } = harness({ random: () => 0.5 });
     const [a, b] = [tcp('a/a'), tcp('a/b')];
     const [portOfA, portOfB] = [take(a) as number, take(b) as number];
@@ -85,7 +85,7 @@ describe('the port allocator', () => {
     assert.equal(take(a), portOfA);
   });
 
-  test('gives another one when it is in use by another program', () => {
+  test('gives another port when another program uses the old one', () => {
     const { ports, take } = harness();
     const owner = tcp('a/a');
     const port = take(owner) as number;
@@ -108,7 +108,7 @@ describe('the port allocator', () => {
     assert.equal(take(tcp('a/next')), 100);
   });
 
-  test('does not go by a previous run’s range', () => {
+  test('ignores ports of a previous run outside the range', () => {
     const { ports, take } = harness();
     ports.remember([{ name: 'a/a', set: 'own', protocol: 'TCP', localPort: 99 }]);
     assert.equal(take(tcp('a/a')), 100);
@@ -134,7 +134,7 @@ describe('the port allocator', () => {
     assert.deepEqual([take(tcp('a/a/local')), take(tcp('a/a'))], [102, 103]);
   });
 
-  test('never gives what rules use for clients that no listener is to get', () => {
+  test('never gives the ports that rules use to refuse or drop', () => {
     const { ports, take } = harness({ first: 1, last: 10 });
     const given = Array.from({ length: 8 }, (_, i) => take(tcp(`a/${i}`)));
     assert.deepEqual(given, [2, 3, 4, 5, 6, 7, 8, 10]);

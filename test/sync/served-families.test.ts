@@ -58,13 +58,13 @@ describe('the families that are served at the start', () => {
     });
   }
 
-  test('none without an address', async () => {
+  test('need an address', async () => {
     const { families, node } = rig();
     node.addresses.clear();
     await assert.rejects(families.begin(), /this node has no IPv4 or IPv6 address but loopback ones/);
   });
 
-  test('also those whose rules are only locked at the moment', async () => {
+  test('include families whose rules are only locked at the moment', async () => {
     const { families, node } = rig();
     node.failures.set('IPv6', LOCKED);
     await families.begin();
@@ -73,7 +73,7 @@ describe('the families that are served at the start', () => {
 });
 
 describe('a family that cannot be served', () => {
-  test('can be as soon as there is an address', async () => {
+  test('is served as soon as there is an address', async () => {
     const { families, node } = oneServed();
     node.addresses.delete('IPv6');
     assert.deepEqual(await families.servable(), []);

@@ -88,7 +88,7 @@ test('bytes outside a memory are never passed to the kernel', (t) => {
 });
 
 describe('a pipe', () => {
-  test('carries bytes from one socket to another, whole', (t) => {
+  test('carries bytes from one socket to another', (t) => {
     const [from, source] = ownedPair(t);
     const [to, sink] = ownedPair(t);
     const ends = new Int32Array(2);

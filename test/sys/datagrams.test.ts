@@ -98,7 +98,7 @@ function assertEmpty(fd: number): void {
 
 for (const each of FAMILIES) {
   describe(`datagrams over ${each.name}`, () => {
-    test('come with client, local address and content, many at a time', (t) => {
+    test('are received many at a time, with client, local address and content', (t) => {
       const listener = listen(t, each);
       const inbox = new DatagramInbox(4);
       const clients = each.addresses.flatMap((to) => [
@@ -183,7 +183,7 @@ describe('a run of datagrams', () => {
 
   const TEXTS = ['aaaaaa', 'bbbbbb', 'cccccc', 'ddd', 'eeeeeeee', '', 'ffffffff'];
 
-  test('arrives as the datagrams that it was made of', (t) => {
+  test('arrives as separate datagrams', (t) => {
     const [listener, backend] = [listen(t, IPV4), listen(t, IPV4)];
     const onward = client(t, AF_INET, '127.0.0.1', backend.port);
     const sender = client(t, AF_INET, '127.0.0.1', listener.port);

@@ -25,7 +25,7 @@ function attributes(bytes: Buffer, begin = 0, end = bytes.length): Visited[] {
   return visited;
 }
 
-test('messages come back one by one, without their headers', () => {
+test('messages are visited one by one, without their headers', () => {
   const bytes = Buffer.concat([encodeMessage(0x101, 0x300, [Buffer.from('0a000000', 'hex')]), encodeMessage(3, 0, [])]);
   assert.equal(bytes.subarray(0, 16).toString('hex'), '14000000010101030000000000000000');
   assert.deepEqual(messages(bytes), [
@@ -34,7 +34,7 @@ test('messages come back one by one, without their headers', () => {
   ]);
 });
 
-test('attributes come back one by one: padding is no content, and nesting no part of the type', () => {
+test('attributes are visited one by one, without padding and the nesting flag', () => {
   const bytes = encodeNested(1, [encodeAttribute(2, Buffer.of(17)), encodeAttribute(3, Buffer.of(0, 53))]);
   assert.deepEqual(attributes(bytes), [[1, '050002001100000006000300' + '00350000']]);
   assert.deepEqual(attributes(bytes, 4), [

@@ -47,7 +47,7 @@ test('bytes and descriptors arrive together, the descriptors as copies that are 
   assert.equal(message.receive(other), -EAGAIN);
 });
 
-test('as many descriptors go with one message as the kernel takes', (t) => {
+test('a message carries as many descriptors as the kernel allows', (t) => {
   const [one, other] = pair(t);
   const fds = Array.from({ length: MAX_MESSAGE_DESCRIPTORS }, () => 0);
   assert.equal(packet('x').send(one, 1, fds), 1);
@@ -58,7 +58,7 @@ test('as many descriptors go with one message as the kernel takes', (t) => {
   for (const fd of message.fds) close(fd);
 });
 
-test('what does not fit is known to be cut short, and a packet that is too long for the socket is refused', (t) => {
+test('a truncated message is marked, and a packet that is too long for the socket is refused', (t) => {
   const [one, other] = pair(t);
   assert.equal(packet('longer than').send(one, 11, []), 11);
   const message = new UnixMessage(4);

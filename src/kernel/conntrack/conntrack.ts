@@ -2,7 +2,7 @@ import type { Address, IpFamily } from '../../model/address.ts';
 import type { Conntrack, UdpFlows } from '../../model/conntrack.ts';
 import type { Log } from '../../util/log.ts';
 import { messageOf } from '../../util/text.ts';
-import { commonPortOf, FAMILIES, familiesOf, type IsStale, leadingTo, staleness } from './stale.ts';
+import { commonPortOf, FAMILIES, familiesOf, type IsStale, redirectedTo, staleness } from './stale.ts';
 
 /** Reads and deletes entries through netlink. Needs CAP_NET_ADMIN, as iptables does. */
 export class NetlinkConntrack implements Conntrack {
@@ -22,7 +22,7 @@ export class NetlinkConntrack implements Conntrack {
   }
 
   async deleteUdpTo(localPorts: ReadonlySet<number>): Promise<number> {
-    return await this.#delete(FAMILIES, undefined, leadingTo(localPorts, new Set(this.#localAddresses())));
+    return await this.#delete(FAMILIES, undefined, redirectedTo(localPorts, new Set(this.#localAddresses())));
   }
 
   async #delete(families: Iterable<IpFamily>, port: number | undefined, isStale: IsStale): Promise<number> {

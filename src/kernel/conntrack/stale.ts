@@ -18,7 +18,7 @@ export interface UdpEntry {
 
 export type IsStale = (entry: UdpEntry) => boolean;
 
-/** Tells which entries are stale. `localAddresses`: this node's; 127.0.0.0/8 may be left out. */
+/** Selects the stale entries. `localAddresses`: this node's; 127.0.0.0/8 may be left out. */
 export function staleness(flows: readonly UdpFlows[], localAddresses: ReadonlySet<Address>): IsStale {
   // Many Services share a port (53): with an index by address, a walk takes time in proportion to the entries alone.
   const byPort = Map.groupBy(flows, ({ port }) => port);
@@ -36,8 +36,8 @@ export function staleness(flows: readonly UdpFlows[], localAddresses: ReadonlySe
   };
 }
 
-/** Tells which entries NAT leads to these local ports. */
-export function leadingTo(localPorts: ReadonlySet<number>, localAddresses: ReadonlySet<Address>): IsStale {
+/** Selects the entries that NAT redirects to these local ports. */
+export function redirectedTo(localPorts: ReadonlySet<number>, localAddresses: ReadonlySet<Address>): IsStale {
   const isLocal = localTo(localAddresses);
   return (entry) => entry.isRedirected && localPorts.has(entry.replyPort) && isLocal(entry.replySource());
 }

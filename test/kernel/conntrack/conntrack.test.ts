@@ -146,7 +146,7 @@ for (const { flavour, family } of CASES) {
       ]);
     });
 
-    test('a client with a fixed port that asked before there were rules is served afterwards', async (t) => {
+    test('a client with a fixed port that sent before there were rules is served afterwards', async (t) => {
       const listener = await redirection(t, flavour, family);
       const client = await udpSocket(t, family, FIXED_PORT);
       await assertNotServed(client, vip, 53);

@@ -46,7 +46,7 @@ function read(...attributes: readonly Buffer[]): KernelEntry | undefined {
 
 const reply = tuple(REPLY, { from: 'c0a8320a', to: '0af40114', ports: [4000, 40_000] });
 
-test('an entry that NAT redirected tells where it was to go, and by what port replies come', () => {
+test('an entry with NAT has its original destination and the source of replies', () => {
   const entry = read(tuple(ORIGINAL, {}), reply, REDIRECTED, ID)!;
   assert.equal(entry.destination(), '10.96.0.10');
   assert.equal(entry.destinationPort, 53);
@@ -55,13 +55,13 @@ test('an entry that NAT redirected tells where it was to go, and by what port re
   assert.equal(entry.isRedirected, true);
 });
 
-test('it is deleted by its original tuple and its number, so that no successor goes in its place', () => {
+test('it is deleted by its original tuple and its ID, so a newer entry is not deleted instead', () => {
   const original = tuple(ORIGINAL, {});
   const entry = read(original, reply, REDIRECTED, ID)!;
   assert.deepEqual(Buffer.concat([...entry.identity]), Buffer.concat([original, ID]));
 });
 
-test('other protocols and other zones are passed over', () => {
+test('other protocols and other zones are ignored', () => {
   assert.equal(read(tuple(ORIGINAL, { protocol: 6 }), reply, REDIRECTED, ID), undefined);
   assert.equal(read(tuple(ORIGINAL, {}), reply, REDIRECTED, ID, ZONE), undefined);
   // One direction alone may be in a zone.

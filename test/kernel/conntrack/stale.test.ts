@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { commonPortOf, familiesOf, leadingTo, staleness } from '../../../src/kernel/conntrack/stale.ts';
+import { commonPortOf, familiesOf, redirectedTo, staleness } from '../../../src/kernel/conntrack/stale.ts';
 import type { Address } from '../../../src/model/address.ts';
 import type { UdpFlows } from '../../../src/model/conntrack.ts';
 
@@ -9,7 +9,7 @@ const NODE = '192.168.50.10' as Address;
 const FOREIGN = '203.0.113.9' as Address;
 const LOCAL = new Set([NODE]);
 
-/** An entry to `destination`:`port` that NAT leads to `localPort`, or that has no NAT. */
+/** An entry to `destination`:`port` that NAT redirects to `localPort`, or that has no NAT. */
 function isStale(flows: readonly UdpFlows[], destination: string, port: number, localPort?: number): boolean {
   return staleness(
     flows,
@@ -23,14 +23,14 @@ function isStale(flows: readonly UdpFlows[], destination: string, port: number, 
   });
 }
 
-test('entries to the destination are stale unless NAT leads them to the port to keep', () => {
+test('entries to the destination are stale unless NAT redirects them to the port to keep', () => {
   const flows = [{ destination: VIP, port: 53, keepLocalPort: 4000 }];
   assert.equal(isStale(flows, VIP, 53), true);
   assert.equal(isStale(flows, VIP, 53, 4001), true);
   assert.equal(isStale(flows, VIP, 53, 4000), false);
 });
 
-test('an entry without NAT is stale also where the Service port is the local port', () => {
+test('an entry without NAT is stale even if the Service port equals the local port', () => {
   assert.equal(isStale([{ destination: VIP, port: 53, keepLocalPort: 53 }], VIP, 53), true);
 });
 
@@ -41,7 +41,7 @@ test('entries of other ports and other destinations are never stale', () => {
   assert.equal(isStale(flows, NODE, 53), false);
 });
 
-test('a NodePort is meant on every address of the node, and on no other', () => {
+test('entries of a NodePort are stale on every address of the node, and on no other', () => {
   const flows = [{ port: 30053, keepLocalPort: 4000 }];
   assert.equal(isStale(flows, NODE, 30053), true);
   assert.equal(isStale(flows, '127.0.0.1', 30053), true);
@@ -50,7 +50,7 @@ test('a NodePort is meant on every address of the node, and on no other', () => 
   assert.equal(isStale(flows, FOREIGN, 30053), false);
 });
 
-test('what one flow keeps stays, whatever others of the same destination say', () => {
+test('an entry that one flow keeps is not stale, whatever other flows of the destination say', () => {
   const went = { destination: VIP, port: 53 };
   const came = { destination: VIP, port: 53, keepLocalPort: 4000 };
   for (const flows of [
@@ -68,8 +68,8 @@ test('what one flow keeps stays, whatever others of the same destination say', (
   assert.equal(isStale(both, NODE, 53, 4000), false);
 });
 
-test('entries that NAT leads to a local port are found by the port, on addresses of the node only', () => {
-  const leads = leadingTo(new Set([4000]), LOCAL);
+test('entries that NAT redirects to a local port are found by the port, on addresses of the node only', () => {
+  const leads = redirectedTo(new Set([4000]), LOCAL);
   const entry = { destination: () => VIP, destinationPort: 53, replyPort: 4000, isRedirected: true };
   assert.equal(leads({ ...entry, replySource: () => NODE }), true);
   assert.equal(leads({ ...entry, replySource: () => '127.0.0.1' as Address }), true);
@@ -78,7 +78,7 @@ test('entries that NAT leads to a local port are found by the port, on addresses
   assert.equal(leads({ ...entry, replySource: () => NODE, isRedirected: false }), false, 'a program of the node');
 });
 
-test('only families that entries can be of are looked through', () => {
+test('only families that the entries can have are searched', () => {
   assert.deepEqual([...familiesOf([])], []);
   assert.deepEqual([...familiesOf([{ destination: VIP, port: 53 }])], ['IPv4']);
   assert.deepEqual([...familiesOf([{ destination: 'fd00::1' as Address, port: 53 }])], ['IPv6']);
@@ -86,7 +86,7 @@ test('only families that entries can be of are looked through', () => {
   assert.deepEqual([...familiesOf([{ family: 'IPv6', port: 30053 }])], ['IPv6']);
 });
 
-test('a port that all flows have is known', () => {
+test('a port that all flows have in common is found', () => {
   const one = { destination: VIP, port: 53, keepLocalPort: 4000 };
   assert.equal(commonPortOf([one, { destination: FOREIGN, port: 53 }]), 53);
   assert.equal(commonPortOf([one, { destination: VIP, port: 54 }]), undefined);

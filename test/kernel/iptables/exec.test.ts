@@ -84,7 +84,7 @@ for (const [name, create] of IMPLEMENTATIONS) {
       );
     });
 
-    test('keeps the end of what it says on stderr, and no more', async () => {
+    test('keeps only the end of stderr', async () => {
       const result = await exec(sh('head -c 100000 /dev/zero | tr "\\0" x >&2; echo; echo the end >&2'));
       assert.ok(result.outcome === 'exited');
       assert.equal(result.stderr.length, 4096);
@@ -114,7 +114,7 @@ for (const [name, create] of IMPLEMENTATIONS) {
       timed.close();
     });
 
-    test('happens one at a time, in the order of the requests', async () => {
+    test('is done one at a time, in the order of the requests', async () => {
       const journal = path('journal');
       const step = (n: number) =>
         exec(sh(`echo begin ${n} >> '${journal}'; sleep 0.02; echo end ${n} >> '${journal}'`));
@@ -126,7 +126,7 @@ for (const [name, create] of IMPLEMENTATIONS) {
 }
 
 describe('running a program as our own child', () => {
-  test('goes by the clock that it is given', async () => {
+  test('measures its deadline with the given clock', async () => {
     const clock = new ManualClock();
     const timed = createExec({ clock, timeoutMs: 5000 });
     const started = path('started');
@@ -314,7 +314,7 @@ describe('the helper process', () => {
     assert.equal(await output('echo $PPID'), String(helper.pid));
   });
 
-  test('closed, it finishes the program that it runs, and ends', async () => {
+  test('when closed, finishes the program that it runs, and ends', async () => {
     start();
     const pid = helper.pid!;
     const pending = helper.exec(slow('x'.repeat(1 << 20)));
@@ -355,13 +355,13 @@ describe('the helper of a process that is killed', () => {
 
   after(() => main?.kill('SIGKILL'));
 
-  test('ends with it when it has nothing to do', async () => {
+  test('ends with the process when idle', async () => {
     await startMain();
     main.kill('SIGKILL');
     await isGone(helperPid);
   });
 
-  test('finishes what it runs, and ends then', async () => {
+  test('finishes the program that it runs, then ends', async () => {
     // More than a pipe holds, so that most of it has yet to come from the helper.
     const input = 'all of it\n'.repeat(100_000);
     await startMain(slow(input));

@@ -64,7 +64,7 @@ describe('the end of an iptables program', () => {
     });
   }
 
-  test('is no failure at exit 0, whatever was said', () => {
+  test('is no failure with exit code 0, whatever was printed', () => {
     const warned: ExecResult = { outcome: 'exited', code: 0, stdout: '', stderr: '# Warning: line 4 is odd' };
     assert.equal(failureOf('iptables-restore', warned), undefined);
   });

@@ -33,7 +33,7 @@ const HINT = '*mangle\n:KUBE-IPTABLES-HINT - [0:0]\nCOMMIT\n';
 const CANARY = '*mangle\n:KUBE-KUBELET-CANARY - [0:0]\nCOMMIT\n';
 
 describe('the flavour of iptables', () => {
-  test("is the one that kubelet has left its hint in, in either family, whatever the machine's default", async () => {
+  test("is the one with kubelet's hint in either family, whatever the machine's default", async () => {
     const nft = { flavour: 'nft', infix: '-nft' };
     const legacy = { flavour: 'legacy', infix: '-legacy' };
     for (const [place, expected] of [
@@ -85,7 +85,7 @@ describe('the flavour of iptables', () => {
 });
 
 describe('a machine without iptables', () => {
-  test('fails with the name of the package', async () => {
+  test('gets an error with the name of the package', async () => {
     const { exec } = machine({});
     for (const flavour of ['auto', 'nft', 'legacy'] as const) {
       await assert.rejects(createIptables({ flavour, exec, log: new RecordingLog() }), {
@@ -95,7 +95,7 @@ describe('a machine without iptables', () => {
     }
   });
 
-  test('or with the tools of one family only, fails for the other alone', async () => {
+  test('or with the tools of one family only, gets an error for the other only', async () => {
     const { exec } = machine({ ...BOTH, 'iptables-nft-save': '*nat\nCOMMIT\n' });
     const iptables = await createIptables({ flavour: 'nft', exec, log: new RecordingLog() });
     assert.equal(await iptables.save('IPv4', 'nat'), '*nat\nCOMMIT\n');

@@ -67,7 +67,7 @@ for (const flavour of FLAVOURS) {
   describe(`iptables-${flavour}`, () => {
     beforeEach(() => flush(flavour));
 
-    test('a newline in the comment of a rule that is not ours does not become a rule of ours', async () => {
+    test('a newline in the comment of a foreign rule cannot forge a rule of ours', async () => {
       const iptables = await open(flavour);
       const [ours] = RULES;
       run(
@@ -83,7 +83,7 @@ for (const flavour of FLAVOURS) {
       assert.equal(await apply(iptables, 'nat'), false);
     });
 
-    test('a jump to a chain of ours that text cannot name does not keep cleanup from the rest', async () => {
+    test('cleanup deletes the rest where one jump to our chain cannot be written as text', async () => {
       const iptables = await open(flavour);
       await apply(iptables, 'nat');
       run(
@@ -99,7 +99,7 @@ for (const flavour of FLAVOURS) {
       assert.deepEqual(chains.get('KUBE-PORTALS-HOST'), []);
     });
 
-    test("another program's bytes that are no UTF-8 survive", async () => {
+    test("another program's bytes that are not UTF-8 are kept", async () => {
       const iptables = await open(flavour);
       await apply(iptables, 'nat');
       const latin1 = ['-w -t nat -A OUTPUT -j KUBE-PORTALS-HOST -m comment --comment', "'caf\\351'"].join(' ');
@@ -150,7 +150,7 @@ for (const family of ['IPv4', 'IPv6'] as const) {
   const MARK = 'meta mark set ct mark';
   const native = (...words: string[]) => run('nft', ...words.flatMap((word) => word.split(' ')));
 
-  describe(`beside rules that only nft can make, in ${family}`, () => {
+  describe(`beside native nft rules, in ${family}`, () => {
     let log: RecordingLog;
     let iptables: Iptables;
 
@@ -175,7 +175,7 @@ for (const family of ['IPv4', 'IPv6'] as const) {
         .get(table)
         ?.get(chain);
 
-    test('each jump stays where it belongs, once, in the words in which it was installed', async () => {
+    test('each jump stays in its place, once, with its original text', async () => {
       const before = [await specs('PREROUTING'), await specs('OUTPUT'), await specs('KUBE-PORTALS-CONTAINER')];
       native(`insert rule ${ip} nat PREROUTING ${MARK}`);
       native(`add rule ${ip} nat PREROUTING ${MARK}`);
@@ -203,7 +203,7 @@ for (const family of ['IPv4', 'IPv6'] as const) {
       assert.equal(log.of('warn').length, 2, 'a warning for each table');
     });
 
-    test('a missing jump is restored, and copies of a jump are deleted, however they are spelled', async () => {
+    test('a missing jump is restored, and copies of a jump are deleted in every spelling', async () => {
       native(`add rule ${ip} nat PREROUTING ${MARK}`);
       run(tool, '-w', '-t', 'nat', '-D', 'PREROUTING', '1');
       native(`insert rule ${ip} nat PREROUTING ${MARK}`);
@@ -218,7 +218,7 @@ for (const family of ['IPv4', 'IPv6'] as const) {
       assert.equal(shown(family, 'nat', 'PREROUTING').length, 4);
     });
 
-    test('local ports are found again', async () => {
+    test('local ports are read from rules', async () => {
       const ports = async () =>
         installedPorts(parseDump(await iptables.save(family, 'nat')).get('nat') ?? new Map(), 0);
       const before = await ports();

@@ -61,7 +61,7 @@ for (const flavour of ['nft', 'legacy'] as const) {
       });
     }
 
-    test('are installed, found to be as they are wanted, and installed again after a flush', async () => {
+    test('are installed, verified, and restored after a flush', async () => {
       rules.apply({ upserted: PORTALS, removed: [] });
       await rules.sync({ verify: false });
       const owned = ruleLines(await iptables.save('IPv4', 'nat')).filter((line) => line.includes('--to-'));
@@ -95,7 +95,7 @@ for (const flavour of ['nft', 'legacy'] as const) {
       assert.deepEqual(restored, []);
     });
 
-    test('a change of one is a few lines', async () => {
+    test('the change of one Service writes a few lines', async () => {
       const fresh = portal({ name: 'late/service', clusterIPs: ['10.97.1.2'], nodePort: 32_000, localPort: 60_000 });
       for (const [what, delta] of [
         ['one more', { upserted: [fresh], removed: [] }],
@@ -116,7 +116,7 @@ for (const flavour of ['nft', 'legacy'] as const) {
       assert.deepEqual(restored, [], 'the changes were all there was to do');
     });
 
-    test('all go, and so do the chains', async () => {
+    test('are all removed with their chains', async () => {
       rules.apply({ upserted: [], removed: PORTALS.map(({ servicePort }) => servicePort.name) });
       await rules.sync({ verify: false });
       const chains = parseDump(await iptables.save('IPv4', 'nat')).get('nat') ?? new Map<string, string[]>();

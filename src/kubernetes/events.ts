@@ -17,21 +17,14 @@ interface EventEnvironment {
 }
 
 interface ClusterEvent {
-  /**
-   * For an event that every node would write alike: the API server keeps the first. Without it, the server makes one.
-   */
+  /** Of events of one name the API server keeps the first. Without a name, the server generates one. */
   readonly name?: string;
   readonly type: 'Normal' | 'Warning';
   /** One word in UpperCamelCase, for machines. */
   readonly reason: string;
   readonly message: string;
   /** The object; `kubectl describe` looks for its `uid`. */
-  readonly about: {
-    readonly kind: string;
-    readonly namespace?: string;
-    readonly name: string;
-    readonly uid?: string | undefined;
-  };
+  readonly about: { readonly kind: string; readonly namespace?: string; readonly name: string; readonly uid?: string };
 }
 
 /**
@@ -70,10 +63,7 @@ async function postEvent(
   }
 }
 
-/**
- * Upstream's `Starting` event on the Node: shows in the events of a node that its proxy was restarted, and which one it
- * is. `program` is as `kube-userspace-proxy 1.2.3`. Never rejects.
- */
+/** Posts upstream's `Starting` event on the Node. `program` is as `kube-userspace-proxy 1.2.3`. Never rejects. */
 export async function reportStarting({
   program,
   ...environment
@@ -84,16 +74,15 @@ export async function reportStarting({
   await postEvent({ type: 'Normal', reason: 'Starting', message: `Starting ${program}.`, about }, environment);
 }
 
-/** Ten thousand Services of the wrong kind must not become ten thousand events; the log has all of them. */
+/** Bounds the events when many Services are not served; the log names all of them. */
 const MAX_WAITING = 10;
 
-/** Every node finds the same Services, often at the same time, so each event waits for a random part of this. */
+/** Every node finds the same Services at the same time, so each event waits for a random part of this. */
 const SPREAD_MS = 30_000;
 
 /**
- * Writes an event on a Service that it, or one of its ports, is not served. Its name is a hash of its content, so only
- * one node of the cluster succeeds and the API server refuses the others. (`system:node-proxier` may create events, but
- * may not read them.)
+ * Posts an event on a Service that is not served, or not all of it. The event's name is a hash of its content, so the
+ * API server accepts it from one node only. (`system:node-proxier` may create events, but not read them.)
  */
 export class UnservedEvents {
   readonly #environment: EventEnvironment;

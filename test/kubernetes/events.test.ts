@@ -11,24 +11,22 @@ function setUp({ node = 'node-1', post = async (): Promise<unknown> => ({}) } = 
   const clock = new ManualClock(1_700_000_000_000);
   const log = new RecordingLog();
   const controller = new AbortController();
-  const events = new UnservedEvents({
+  const environment = {
     node,
     api: {
-      post: async (path, body) => {
+      post: async (path: string, body: unknown) => {
         posted.push({ path, body: body as never });
         return await post();
       },
     },
-    clock,
-    random: () => 0.5,
-    log,
-    signal: controller.signal,
-  });
+    ...{ clock, log, signal: controller.signal },
+  };
+  const events = new UnservedEvents({ ...environment, random: () => 0.5 });
   const pass = async (ms: number): Promise<void> => {
     clock.advance(ms);
     await settle();
   };
-  return { posted, events, log, clock, controller, pass };
+  return { posted, environment, events, log, clock, controller, pass };
 }
 
 test('the event is a warning on the Service, in its namespace, and says which port and why', async () => {
@@ -121,30 +119,17 @@ test('a program that ends sends none', async () => {
 });
 
 test('the Starting event names the node as the kubelet does, and this program', async () => {
-  const posted: { path: string; body: unknown }[] = [];
-  await reportStarting({
-    node: 'node-1',
-    program: 'kube-userspace-proxy 1.2.3',
-    api: { post: async (path, body) => posted.push({ path, body }) },
-    clock: new ManualClock(1_700_000_000_000),
-    log: new RecordingLog(),
-    signal: new AbortController().signal,
-  });
+  const { posted, environment } = setUp();
+  await reportStarting({ ...environment, program: 'kube-userspace-proxy 1.2.3' });
   assert.deepEqual(posted, [
     {
       path: '/api/v1/namespaces/default/events',
       body: {
-        apiVersion: 'v1',
-        kind: 'Event',
-        metadata: { generateName: 'node-1.', namespace: 'default' },
+        ...{ apiVersion: 'v1', kind: 'Event', metadata: { generateName: 'node-1.', namespace: 'default' } },
         involvedObject: { kind: 'Node', name: 'node-1', uid: 'node-1' },
-        type: 'Normal',
-        reason: 'Starting',
-        message: 'Starting kube-userspace-proxy 1.2.3.',
+        ...{ type: 'Normal', reason: 'Starting', message: 'Starting kube-userspace-proxy 1.2.3.', count: 1 },
         source: { component: 'kube-proxy', host: 'node-1' },
-        firstTimestamp: '2023-11-14T22:13:20Z',
-        lastTimestamp: '2023-11-14T22:13:20Z',
-        count: 1,
+        ...{ firstTimestamp: '2023-11-14T22:13:20Z', lastTimestamp: '2023-11-14T22:13:20Z' },
       },
     },
   ]);

@@ -19,7 +19,7 @@ import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
 import { CertificateAuthority } from '../support/certificates.ts';
 import { until } from '../support/until.ts';
-import { added, endpoints, errorEvent, initialEventsEnd, service, slice } from './objects.ts';
+import { added, bookmark, endpoints, errorEvent, initialEventsEnd, service, slice } from './objects.ts';
 
 const SERVICES = '/api/v1/services';
 const SLICES = '/apis/discovery.k8s.io/v1/endpointslices';
@@ -101,88 +101,69 @@ function line(event: object): string {
   return `${JSON.stringify(event)}\n`;
 }
 
-/** Everything that a server, or what stands in its place, has been seen or feared to answer. */
-const MISDEEDS: Readonly<Record<string, Misdeed>> = {
-  'a line that is cut off': (_, response) => {
+/** Sends this as a watch that stays open. */
+const open =
+  (text: string): Misdeed =>
+  (_, response) => {
     head(response);
-    response.write(line(added(service('ghost'))));
-    response.end('{"type":"ADDED","object":{"kind":"Ser\n');
-  },
-  'half a line and the end': (_, response) => {
-    head(response);
-    response.end('{"type":"ADDED","object":{"kind":"Ser');
-  },
-  'a web page with 200': (_, response) => {
-    response.writeHead(200, { 'content-type': 'text/html' });
-    response.end('<html><body>Please sign in</body></html>');
-  },
-  'a web page that calls itself JSON': (_, response) => {
-    head(response);
-    response.end('<html><body>Please sign in</body></html>\n');
-  },
-  'an unknown event': (_, response) => {
-    head(response);
-    response.write(line({ type: 'RENAMED', object: service('ghost', { version: '5' }) }));
-  },
-  'an empty object': (_, response) => sendJson(response, 200, {}),
-  'HTTP 401': (_, response) => sendStatus(response, 401, 'Unauthorized'),
-  'HTTP 403': (_, response) => sendStatus(response, 403, 'forbidden'),
-  'HTTP 429 with Retry-After': (_, response) => sendStatus(response, 429, 'slow down', { 'retry-after': '2' }),
-  'HTTP 500': (_, response) => sendStatus(response, 500, 'etcd is sad'),
-  'HTTP 503 with a web page': (_, response) => {
-    response.writeHead(503, { 'content-type': 'text/html' });
-    response.end('<html>');
-  },
-  'HTTP 410': (_, response) => sendStatus(response, 410, 'Expired'),
-  'a redirect': (_, response) => {
-    response.writeHead(302, { location: 'https://login.example/' });
-    response.end();
-  },
-  'an ERROR event 410': (_, response) => {
-    head(response);
-    response.end(line(errorEvent(410, 'too old resource version')));
-  },
-  'an ERROR event 500': (_, response) => {
-    head(response);
-    response.end(line(errorEvent(500, 'etcd is sad')));
-  },
-  'a line of 50 MB': (_, response) => {
-    head(response);
+    response.flushHeaders();
     response.on('error', () => {});
-    for (let megabytes = 0; megabytes < 50; megabytes += 1) response.write('x'.repeat(1_000_000));
-  },
+    response.write(text);
+  };
+
+/** Answers with this and the end of the response. */
+const answer =
+  (text: string, status = 200, headers: Record<string, string> = { 'content-type': 'application/json' }): Misdeed =>
+  (_, response) =>
+    response.writeHead(status, headers).end(text);
+
+const refuse =
+  (status: number, headers: Record<string, string> = {}): Misdeed =>
+  (_, response) =>
+    sendStatus(response, status, 'refused', headers);
+
+const GHOST = line(added(service('ghost', { version: '5' })));
+const HALF = '{"type":"ADDED","object":{"kind":"Ser';
+const PAGE = '<html><body>Please sign in</body></html>\n';
+const HTML = { 'content-type': 'text/html' };
+
+/** Bad answers of a server, or of something between it and the proxy. */
+const MISDEEDS: Readonly<Record<string, Misdeed>> = {
+  'a line that is cut off': answer(`${GHOST}${HALF}\n`),
+  'half a line and the end': answer(HALF),
+  'a web page with 200': answer(PAGE, 200, HTML),
+  'a web page that calls itself JSON': answer(PAGE),
+  'an unknown event': open(line({ type: 'RENAMED', object: service('ghost', { version: '5' }) })),
+  'an empty object': (_, response) => sendJson(response, 200, {}),
+  'HTTP 401': refuse(401),
+  'HTTP 403': refuse(403),
+  'HTTP 429 with Retry-After': refuse(429, { 'retry-after': '2' }),
+  'HTTP 500': refuse(500),
+  'HTTP 503 with a web page': answer('<html>', 503, HTML),
+  'HTTP 410': refuse(410),
+  'a redirect': answer('', 302, { location: 'https://login.example/' }),
+  'an ERROR event 410': answer(line(errorEvent(410, 'too old resource version'))),
+  'an ERROR event 500': answer(line(errorEvent(500, 'etcd is sad'))),
+  'a line of 50 MB': open('x'.repeat(50_000_000)),
   'a reset instead of an answer': (request) => request.socket.resetAndDestroy(),
-  'a reset in the middle': (_, response) => {
-    head(response);
-    response.write(line(added(service('ghost', { version: '5' }))));
+  'a reset in the middle': (request, response) => {
+    open(GHOST)(request, response);
     setTimeout(() => response.socket?.resetAndDestroy(), 5);
   },
-  'an immediate end': (_, response) => {
-    head(response);
-    response.end();
-  },
+  'an immediate end': answer(''),
   'no answer at all': () => {},
 };
 
-/** Those that look like a healthy watch for a while. */
+/** Answers that look like a healthy watch for a while. */
 const PATIENCE: Readonly<Record<string, Misdeed>> = {
-  'silence after the head': (_, response) => {
-    head(response);
-    response.flushHeaders();
-  },
+  'silence after the head': open(''),
   'a drip without lines': (_, response) => {
     head(response);
     const drip = setInterval(() => response.write('"'), 5);
     response.on('close', () => clearInterval(drip));
   },
-  'nothing but bookmarks without an end': (_, response) => {
-    head(response);
-    response.write(line({ type: 'BOOKMARK', object: { metadata: { resourceVersion: '101' } } }));
-  },
-  'objects without the end of the list': (_, response) => {
-    head(response);
-    response.write(line(added(service('ghost', { version: '5' }))));
-  },
+  'nothing but bookmarks without an end': open(line(bookmark('101'))),
+  'objects without the end of the list': open(GHOST),
 };
 
 // Side by side: they mostly wait for sockets.
@@ -255,11 +236,7 @@ test('an empty list is believed the second time', async (t) => {
   server.set(service('web'));
   const { reach, has, synced, removed, log } = await watchServer(t, server);
   await reach('it is synced', () => synced() === 1);
-  const empty: Misdeed = (_, response) => {
-    head(response);
-    response.write(line(initialEventsEnd('200')));
-  };
-  server.misbehave(SERVICES, empty);
+  server.misbehave(SERVICES, open(line(initialEventsEnd('200'))));
   server.inject(SERVICES, 'garbage\n');
   await reach('it is doubted', () => log.of('warn').some(({ message }) => /empty/.test(message)));
   assert.deepEqual(removed, []);

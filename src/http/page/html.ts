@@ -1,5 +1,3 @@
-import { scaledNumber } from '../../util/scaled-number.ts';
-
 /* HTML that cannot contain unescaped text, and numbers for people. */
 
 /** Text that is HTML already. Only {@link html} should make it, so that no text gets into a page unescaped. */
@@ -35,9 +33,17 @@ const ENTITIES: Readonly<Record<string, string>> = {
 
 const UNITS = ['', 'k', 'M', 'G', 'T', 'P'];
 
-/** "0", "0.4", "17", "1.0 k", "350 M": in steps of 1000. */
+/** "0", "0.4", "17", "1.0 k", "350 M": two or three digits, in steps of 1000. */
 export function amount(value: number, unit = ''): string {
-  const { digits, power } = scaledNumber(value, UNITS.length - 1);
+  let scaled = value;
+  let power = 0;
+  // 999.5 would be rounded to four digits.
+  while (scaled >= 999.5 && power < UNITS.length - 1) {
+    scaled /= 1_000;
+    power++;
+  }
+  const hasFraction = scaled < 9.95 && (power > 0 || scaled !== Math.round(scaled));
+  const digits = hasFraction ? scaled.toFixed(1) : String(Math.round(scaled));
   return `${digits} ${UNITS[power]}${unit}`.trimEnd();
 }
 

@@ -67,9 +67,7 @@ function number(
   return { title, sort, key, isNumber: true, cell: (view) => show(key(view)) };
 }
 
-/**
- * Reads every Service, in slices of the event loop. Only open rows get their endpoints; the others are summaries.
- */
+/** Reads every Service, in slices of the event loop. Only open rows get their endpoints; the others are summaries. */
 export async function select(view: View, query: PageQuery, clock: Clock): Promise<Selection> {
   const matches: (Pick<ServiceView, 'name' | 'family'> & { readonly key: number })[] = [];
   const states = { ok: 0, degraded: 0, empty: 0, pending: 0 };

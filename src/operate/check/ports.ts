@@ -137,7 +137,7 @@ export async function checkNodePorts(
   });
   const more = clashes.length - SHOWN;
   if (more <= 0) return findings;
-  return [...findings, warn(`programs listen at ${counted(more, 'more port')} of Services`, 'see to these first')];
+  return [...findings, warn(`programs listen at ${counted(more, 'more port')} of Services`, 'resolve these first')];
 }
 
 function* claimsOf(service: Service, node: NodeAddresses): Generator<Claim> {

@@ -38,6 +38,16 @@ export const OPTIONS: DataPlaneOptions = {
   connectionMark: CONNECTION_MARK,
 };
 
+/** Adds every event as text: its name, and what an assertion needs of it. */
+export function textObserver(events: string[]): DataPlaneObserver {
+  return {
+    turnedAway: ({ reason }) => events.push(`turned away: ${reason}`),
+    dialFailed: ({ backend, reason }) => events.push(`dial failed: ${backend} ${reason}`),
+    limited: ({ limit }) => events.push(`limited: ${limit}`),
+    listenerFailed: ({ err }) => events.push(`listener failed: ${err}`),
+  };
+}
+
 type ObserverEvents = { [Name in keyof DataPlaneObserver]: Parameters<DataPlaneObserver[Name]>[0][] };
 
 export function rigFactory(factory: EngineFactory): RigFactory {

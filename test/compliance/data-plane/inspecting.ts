@@ -20,7 +20,6 @@ export async function listed(plane: DataPlane, id: ListenerId): Promise<readonly
   return all;
 }
 
-/** Exactly so many, and no sooner. */
 async function listedOnce(plane: DataPlane, id: ListenerId, count: number): Promise<readonly OpenConnection[]> {
   return await waitFor(`${count} to be open`, async () => {
     const all = await listed(plane, id);
@@ -151,7 +150,7 @@ export function inspectingTests(makeRig: RigFactory): void {
     t.after(() => {
       for (const client of clients) client.destroy();
     });
-    // Not counted at the backend, which may be dialled more often while the machine is held up.
+    // Counted here, because a slow machine may make the engine dial the backend more often.
     await waitFor('all to be there', () => rig.counters(name).active === clients.length);
     const sizes: number[] = [];
     const ports: number[] = [];
@@ -162,23 +161,15 @@ export function inspectingTests(makeRig: RigFactory): void {
     }
     assert.ok(Math.min(...sizes) > 0 && Math.max(...sizes) <= 256, sizes.join());
     assert.deepEqual(ports.toSorted(), clients.map(({ localPort = 0 }) => localPort).toSorted());
-  });
 
-  test('a list may be left early, and another list is complete', async (t) => {
-    const rig = await makeRig(t);
-    const server = await TcpBackend.raw(t, (socket) => socket.resume());
-    const { name, port } = await rig.open('TCP', [server.endpoint]);
-    const clients = await Promise.all(Array.from({ length: 300 }, () => connectSocket(port)));
-    await waitFor('all to be there', () => rig.counters(name).active === clients.length);
-    let pieces = 0;
-    for await (const _ of rig.plane.connections(name)) if (++pieces === 1) break;
+    // A consumer may leave a list early. Other lists are complete.
+    for await (const _ of rig.plane.connections(name)) break;
     const [one, other] = await Promise.all([listed(rig.plane, name), listed(rig.plane, name)]);
-    assert.deepEqual([pieces, one.length, other.length], [1, 300, 300]);
+    assert.deepEqual([one.length, other.length], [640, 640]);
     const listing = rig.plane.connections(name)[Symbol.asyncIterator]();
     await listing.next();
     await rig.plane.close(name);
     assert.equal((await listing.next()).done, true, 'a list ends with its listener');
-    for (const client of clients) client.destroy();
   });
 
   test('the next pick is what the next connection gets, and asking takes no turn', async (t) => {

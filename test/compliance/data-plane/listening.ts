@@ -178,7 +178,7 @@ export function listeningTests(makeRig: RigFactory): void {
     const flows = await rig.open('UDP', [udp.endpoint]);
     const flow = await UdpClient.connect(t, flows.port);
     await flow.ask('hello');
-    await waitFor('all to be let in', () => rig.counters(service.name).active === 20);
+    await waitFor('all to be accepted', () => rig.counters(service.name).active === 20);
     clients[0]?.reset();
     clients[1]?.end();
     await rig.plane.shutdown();
@@ -198,15 +198,13 @@ export function listeningTests(makeRig: RigFactory): void {
 
     // No engine can take the place of another without descriptors.
     await rig.stay();
-    // The crowd has this process's limit lowered: once there is no descriptor left, it could start no program for that.
-    crowd.tell(`starve ${readdirSync('/proc/self/fd').length + 4} ${port}`);
-    await crowd.said('starved');
+    // The crowd lowers and restores the limit of this process, which cannot start a program without a descriptor.
+    await crowd.tell(`starve ${readdirSync('/proc/self/fd').length + 4} ${port}`, 'starved');
     flow.send('a flow would need a descriptor');
     const usage = process.cpuUsage();
     await sleep(1000);
     const { user, system } = process.cpuUsage(usage);
-    crowd.tell('relieve');
-    await crowd.said('relieved');
+    await crowd.tell('relieve', 'relieved');
     assert.ok(user + system < 500_000, `${user + system} µs of 1,000,000`);
     await waitFor('the listener to serve again', () => ask(port).catch(() => undefined));
     assert.equal(await flow.ask('?'), 'here');
@@ -214,8 +212,8 @@ export function listeningTests(makeRig: RigFactory): void {
 }
 
 /**
- * A program of its own that connects more clients than this process can take. The backend is there, too: one in this process
- * may be left without a descriptor itself, and then libuv burns the processor.
+ * A program that connects more clients than this process has descriptors for. It also runs the backend: in this process
+ * the backend would run out of descriptors itself, and libuv would then burn the processor.
  */
 class Crowd {
   readonly #child;
@@ -229,18 +227,16 @@ class Crowd {
     t.after(() => this.#child.kill());
   }
 
-  tell(line: string): void {
+  /** Sends a command. Resolves when the crowd has answered with this. */
+  async tell(line: string, answer: string): Promise<void> {
     this.#child.stdin.write(`${line}\n`);
+    await waitFor(`the crowd to say ${answer}`, () => this.#lines.includes(answer));
   }
 
   /** The port of a backend that says "here". */
   async serving(): Promise<number> {
     const line = await waitFor('the crowd to serve', () => this.#lines.find((each) => each.startsWith('serving ')));
     return Number(line.split(' ')[1]);
-  }
-
-  async said(line: string): Promise<void> {
-    await waitFor(`the crowd to say ${line}`, () => this.#lines.includes(line));
   }
 }
 

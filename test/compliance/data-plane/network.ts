@@ -86,11 +86,17 @@ async function ownNamespace(t: TestContext, program: readonly string[]) {
   return { pid: child.pid, run, ip: (...args: string[]) => run('ip', ...args) };
 }
 
-/** The packets in a chain of the filter table that match vanish, until the test is over. */
-export function drop(t: TestContext, chain: string, ...match: string[]): void {
+/** Drops matching packets in a chain of the filter table, until the test ends or calls the returned function. */
+export function drop(t: TestContext, chain: string, ...match: string[]): () => void {
   const change = (how: string) => execFileSync('iptables', ['-w', how, chain, ...match, '-j', 'DROP']);
+  let isDropping = true;
+  const admit = () => {
+    if (isDropping) change('-D');
+    isDropping = false;
+  };
   change('-A');
-  t.after(() => change('-D'));
+  t.after(admit);
+  return admit;
 }
 
 const PORT_RANGE = '/proc/sys/net/ipv4/ip_local_port_range';

@@ -6,15 +6,22 @@ import { ask, connectTcp, TcpBackend } from '../../support/tcp.ts';
 import { backends, endpointsOf, type RigFactory } from './harness.ts';
 
 export function pickingTests(makeRig: RigFactory): void {
-  test('connections take strict turns', async (t) => {
+  test('connections take strict turns at each Service port, also through an update that changes no endpoint', async (t) => {
     const rig = await makeRig(t);
-    const named = await Promise.all(['a', 'b', 'c'].map((name) => TcpBackend.named(t, name)));
-    const { port } = await rig.open('TCP', endpointsOf(named));
-    const answers: string[] = [];
-    for (let i = 0; i < 9; i++) answers.push(await ask(port));
-    assert.deepEqual(answers.slice(0, 3).toSorted(), ['a', 'b', 'c']);
-    assert.deepEqual(answers.slice(3, 6), answers.slice(0, 3));
-    assert.deepEqual(answers.slice(6), answers.slice(0, 3));
+    const endpoints = endpointsOf(await Promise.all(['a', 'b', 'c'].map((name) => TcpBackend.named(t, name))));
+    const ports = [await rig.open('TCP', endpoints), await rig.open('TCP', endpoints)];
+    const answers: string[][] = [[], []];
+    for (let i = 0; i < 9; i++) {
+      for (const [index, { name, port }] of ports.entries()) {
+        answers[index]?.push(await ask(port));
+        if (i >= 6) rig.plane.update(name, backends(endpoints.toReversed().map((endpoint) => ({ ...endpoint }))));
+      }
+    }
+    for (const own of answers) {
+      assert.deepEqual(own.slice(0, 3).toSorted(), ['a', 'b', 'c']);
+      assert.deepEqual(own.slice(3, 6), own.slice(0, 3));
+      assert.deepEqual(own.slice(6).toSorted(), ['a', 'b', 'c']);
+    }
   });
 
   test('an update holds for the next connection and leaves established ones alone', async (t) => {
@@ -67,7 +74,7 @@ export function pickingTests(makeRig: RigFactory): void {
     const second = await ask(port);
     assert.notEqual(second, first);
     for (let i = 0; i < 4; i++) assert.equal(await ask(port), second);
-    // The dead endpoint is not asked again.
+    // The dead endpoint gets no second dial.
     await rig.reported('dialFailed', 1);
   });
 }

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { type TestContext, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { DataPlaneOptions } from '../../../src/model/data-plane.ts';
 import { unacknowledgedBytes } from '../../../src/sys/socket.ts';
 import { waitFor } from '../../netns/wait.ts';
 import { RawListener } from '../../support/raw-tcp.ts';
@@ -15,11 +16,7 @@ const PIECE = Buffer.alloc(16 << 10, 'p');
 const PAUSE_MS = 2500;
 
 /** Both sides of one connection through a rig. */
-async function pair(
-  t: Parameters<RigFactory>[0],
-  makeRig: RigFactory,
-  options?: Parameters<RigFactory>[1],
-): Promise<{ client: TcpPeer; backend: TcpPeer; active: () => number; resets: () => readonly (number | undefined)[] }> {
+async function pair(t: TestContext, makeRig: RigFactory, options?: Partial<DataPlaneOptions>) {
   const rig = await makeRig(t, options);
   const server = await TcpBackend.start(t);
   const { name, port } = await rig.open('TCP', [server.endpoint]);
@@ -30,19 +27,7 @@ async function pair(
 }
 
 export function tcpEndTests(makeRig: RigFactory): void {
-  test('a client may end its direction and still get the whole answer', async (t) => {
-    const { client, backend, active } = await pair(t, makeRig);
-    client.end('request');
-    assert.equal(await backend.finished(), 'end');
-    assert.equal(backend.text, 'request');
-    assert.equal(client.hasEnded, false, 'the other direction stays open');
-    backend.end(MEGABYTE);
-    assert.equal(await client.finished(), 'end');
-    assert.ok(client.bytes.equals(MEGABYTE));
-    await waitFor('the connection to be over', () => active() === 0);
-  });
-
-  test('a client may send and end its direction long before the backend has been reached', async (t) => {
+  test('a client may send and end its direction long before the backend answers', async (t) => {
     const rig = await makeRig(t);
     const server = await TcpBackend.echo(t);
     const { port } = await rig.open('TCP', [endpointAt(BLACK_HOLE, 80), server.endpoint]);
@@ -58,19 +43,7 @@ export function tcpEndTests(makeRig: RigFactory): void {
     if (!rig.dialsBeginAnew) await rig.reported('dialFailed', 3);
   });
 
-  test('a backend may end its direction and still get the whole rest', async (t) => {
-    const { client, backend, active } = await pair(t, makeRig);
-    backend.end('banner');
-    assert.equal(await client.finished(), 'end');
-    assert.equal(client.text, 'banner');
-    assert.equal(backend.hasEnded, false, 'the other direction stays open');
-    client.end(MEGABYTE);
-    assert.equal(await backend.finished(), 'end');
-    assert.ok(backend.bytes.equals(MEGABYTE));
-    await waitFor('the connection to be over', () => active() === 0);
-  });
-
-  test('what was sent before a clean end arrives whole, also at a slow reader', async (t) => {
+  test('bytes that were sent before a clean end arrive, also at a slow reader', async (t) => {
     const { client, backend, active } = await pair(t, makeRig);
     client.socket.pause();
     for (let i = 0; i < 16; i++) backend.send(MEGABYTE);
@@ -98,6 +71,18 @@ export function tcpEndTests(makeRig: RigFactory): void {
     ['client', 'backend'],
     ['backend', 'client'],
   ] as const) {
+    test(`the ${one} may end its direction and still gets everything that the ${other} sends`, async (t) => {
+      const sides = await pair(t, makeRig);
+      sides[one].end('first');
+      assert.equal(await sides[other].finished(), 'end');
+      assert.equal(sides[other].text, 'first');
+      assert.equal(sides[one].hasEnded, false, 'the other direction stays open');
+      sides[other].end(MEGABYTE);
+      assert.equal(await sides[one].finished(), 'end');
+      assert.ok(sides[one].bytes.equals(MEGABYTE));
+      await waitFor('the connection to be over', () => sides.active() === 0);
+    });
+
     test(`a reset by the ${one} is a reset for the ${other}`, async (t) => {
       const sides = await pair(t, makeRig);
       sides[one].send('something');
@@ -106,11 +91,8 @@ export function tcpEndTests(makeRig: RigFactory): void {
       assert.equal(await sides[other].finished(), 'ECONNRESET');
       assert.equal(sides[other].hasEnded, false, 'no clean end came before');
       await waitFor('the connection to be over', () => sides.active() === 0);
-      assert.deepEqual(
-        sides.resets(),
-        Array(2).fill(one === 'backend' ? 1 : 0),
-        'of the Service port and the endpoint',
-      );
+      const resets = one === 'backend' ? 1 : 0;
+      assert.deepEqual(sides.resets(), [resets, resets], 'of the Service port and the endpoint');
     });
 
     test(`a reset by the ${one} in full flow is a reset for the ${other}`, async (t) => {
@@ -138,7 +120,7 @@ export function tcpEndTests(makeRig: RigFactory): void {
       sides[one].end('last words');
       assert.equal(await sides[other].finished(), 'end');
       sides[one].reset();
-      // Whoever has read the end of a stream hears of its reset only when he writes.
+      // A peer that has read the end of a stream sees its reset only when it writes.
       await waitFor('the reset to arrive', () => {
         sides[other].send('?');
         return sides[other].error !== undefined;
@@ -153,14 +135,14 @@ export function tcpEndTests(makeRig: RigFactory): void {
     client.socket.destroy();
     const sending = setInterval(() => backend.send('more'), 10);
     t.after(() => clearInterval(sending));
-    await waitFor('the sender to learn of it', () => backend.error !== undefined);
+    await waitFor('the sender to see the reset', () => backend.error !== undefined);
     assert.match(backend.error ?? '', /^(ECONNRESET|EPIPE)$/);
     await waitFor('the connection to be over', () => active() === 0);
   });
 
   test('a half-open connection in which nothing moves is ended', async (t) => {
     const { client, backend, active } = await pair(t, makeRig, { tcpHalfOpenTimeoutMs: 200 });
-    // Time is that of the engine's turn: the one in which it connected them must not be the one that sees the end.
+    // The engine reads the clock once per turn: it must not see the end in the turn in which it connected them.
     backend.send('.');
     await client.hasReceived(1);
     const began = performance.now();
@@ -170,13 +152,13 @@ export function tcpEndTests(makeRig: RigFactory): void {
     assert.ok(elapsed >= 195, `${elapsed} ms`);
     await waitFor('the connection to be over', () => active() === 0);
     backend.send('too late');
-    await waitFor('the backend to learn of it', () => {
+    await waitFor('the backend to see the reset', () => {
       if (!backend.socket.destroyed) backend.send('!');
       return backend.error !== undefined;
     });
   });
 
-  test('that holds for a client that had ended its direction before the backend was reached', async (t) => {
+  test('a half-open connection is ended, also if the client ended its direction before the backend answered', async (t) => {
     const rig = await makeRig(t, { tcpHalfOpenTimeoutMs: 200 });
     const { name, port } = await rig.open('TCP', [endpointAt(BLACK_HOLE, 80), (await TcpBackend.start(t)).endpoint]);
     const clients = await Promise.all([connectTcp(port), connectTcp(port)]);
@@ -185,7 +167,7 @@ export function tcpEndTests(makeRig: RigFactory): void {
     await waitFor('the connections to be over', () => rig.counters(name).active === 0);
   });
 
-  test('it is not ended while something moves, and is once that stops', async (t) => {
+  test('a half-open connection is not ended while bytes move', async (t) => {
     const { client, backend, active } = await pair(t, makeRig, { tcpHalfOpenTimeoutMs: 2000 });
     backend.end();
     for (let i = 0; i < 8; i++) {
@@ -197,7 +179,7 @@ export function tcpEndTests(makeRig: RigFactory): void {
     await waitFor('the connection to be over', () => active() === 0);
   });
 
-  test('a connection is half open, too, when the end of a side lies behind what the other does not read', async (t) => {
+  test('a connection is half-open, too, when the end of a side waits behind bytes that the other does not read', async (t) => {
     const rig = await makeRig(t, { tcpHalfOpenTimeoutMs: 400 });
     const listener = new RawListener(t);
     const { name, port } = await rig.open('TCP', [listener.endpoint]);
@@ -251,7 +233,7 @@ export function tcpEndTests(makeRig: RigFactory): void {
     assert.deepEqual(resets(), [1, 1], 'of the Service port and the endpoint');
   });
 
-  test('a reader that pauses for longer than that still gets everything, for it acknowledges', async (t) => {
+  test('a reader that pauses for longer than the user timeout gets everything, because it acknowledges', async (t) => {
     const rig = await makeRig(t, { tcpUserTimeoutMs: 500 });
     const server = await TcpBackend.raw(t, (socket) => socket.pause());
     const { name, port } = await rig.open('TCP', [server.endpoint]);

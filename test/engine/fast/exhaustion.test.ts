@@ -9,7 +9,7 @@ import { connectTcp, TcpBackend, type TcpPeer } from '../../support/tcp.ts';
 import { ChildProgram, type StartOptions } from './child-program.ts';
 
 interface PlaneState {
-  readonly told: readonly string[];
+  readonly events: readonly string[];
   readonly log: readonly LogLine[];
   readonly counters: Counters;
   /** Missing when there is not even one to look with. */
@@ -48,7 +48,7 @@ for (const [how, wrapper, lower] of LIMITS) {
     const after = await plane.state();
     assert.equal(served().length, full);
     assert.ok(after.cpuMs - before.cpuMs < 200, `it spins: ${after.cpuMs - before.cpuMs} ms of a second`);
-    assert.match(after.told[0] ?? '', /^listener failed: out of file descriptors/);
+    assert.match(after.events[0] ?? '', /^listener failed: out of file descriptors/);
     assert.ok(after.counters.pauses >= 1);
     assert.deepEqual(after.log, []);
 

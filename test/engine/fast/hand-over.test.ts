@@ -1,10 +1,6 @@
 import '../../support/private-netns.ts';
 import assert from 'node:assert/strict';
-import { existsSync, mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { before, describe, type TestContext, test } from 'node:test';
-import { pathToFileURL } from 'node:url';
 import { pack, unpack } from '../../../src/engine/fast/parcels.ts';
 import { URGENT_IN_LINE } from '../../../src/engine/fast/worker/endpoint-sockets.ts';
 import type { Backends } from '../../../src/model/data-plane.ts';
@@ -12,8 +8,6 @@ import type { Endpoint } from '../../../src/model/endpoint.ts';
 import type { Parcel } from '../../../src/model/hand-over.ts';
 import type { ServicePortName } from '../../../src/model/service.ts';
 import { setOption } from '../../../src/sys/socket.ts';
-import type { Clock } from '../../../src/util/clock.ts';
-import { systemClock } from '../../../src/util/system-clock.ts';
 import { endpointAt } from '../../compliance/data-plane/harness.ts';
 import { BLACK_HOLE, buildNetwork } from '../../compliance/data-plane/network.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';
@@ -25,12 +19,10 @@ import { descriptorOf, MSG_OOB, sendTo } from '../../support/raw-tcp.ts';
 import { ask, connectSocket, connectTcp, TcpBackend } from '../../support/tcp.ts';
 import { UdpBackend, UdpClient } from '../../support/udp.ts';
 import { settle } from '../../support/until.ts';
-import { giveOrder } from './give-order.ts';
 import { closeAll, handOverOf, passOn, sendParcels } from './pass-on.ts';
-import { type FastRig, fastRig, openDescriptors, openPort } from './rig.ts';
+import { type FastRig, fastRig, faultyRig, openDescriptors, openPort } from './rig.ts';
 
 const NAME: ServicePortName = 'a/b';
-const FAULTY_WORKER = pathToFileURL(join(import.meta.dirname, 'programs/faulty-worker.ts'));
 
 before(buildNetwork);
 
@@ -57,83 +49,53 @@ async function goesOn(client: Awaited<ReturnType<typeof connectTcp>>): Promise<v
   assert.equal(client.text, 'ab');
 }
 
-/** One worker, which obeys {@link giveOrder}. Another takes its place by `clock`, which also bounds the shutdown. */
-async function faultyRig(t: TestContext, clock: Clock = systemClock) {
-  const folder = mkdtempSync(join(tmpdir(), 'faulty-worker-'));
-  t.after(() => rmSync(folder, { recursive: true }));
-  process.env['KUP_TEST_ORDER'] = join(folder, 'order');
-  const order = join(folder, 'order.0');
-  const rig = await fastRig(t, { entry: FAULTY_WORKER, clock });
-  const tell = (what: 'throw' | 'hang') => giveOrder(order, what);
-  const fail = async () => {
-    tell('throw');
-    await waitFor('the worker to fail', () => rig.log.of('error').length > 0);
-  };
-  const hang = async () => {
-    tell('hang');
-    await waitFor('it to hang', () => !existsSync(order));
-  };
-  return { ...rig, tell, fail, hang };
-}
-
 function withAffinity(endpoints: readonly Endpoint[]): Backends {
   return { endpoints, affinity: { type: 'ClientIP', timeoutSeconds: 60 } };
 }
 
-test('an established connection goes on, new ones come in at the same port, and counters continue', async (t) => {
-  const [before, after] = await pair(t);
-  const backend = await TcpBackend.echo(t);
-  const port = await openPort(before, NAME, [backend.endpoint]);
-  const client = await connectTcp(port);
-  client.send('one ');
-  await client.hasReceived(4);
-
-  assert.deepEqual(await passOn(before.plane, after.plane), [
-    { id: NAME, name: NAME, family: 'IPv4', protocol: 'TCP', address: '127.0.0.1', localPort: port },
-  ]);
-  client.send('two');
-  await client.hasReceived(7);
-  const { counters, endpoints, localPort } = after.stats(NAME);
-  assert.deepEqual([localPort, counters.connections, counters.active, counters.receivedBytes], [port, 1, 1, 7]);
-  assert.deepEqual([endpoints?.[0]?.counters.active, endpoints?.[0]?.counters.receivedBytes], [1, 7]);
-
-  const another = await connectTcp(port);
-  another.end('three');
-  assert.equal(await another.finished(), 'end');
-  assert.equal(another.text, 'three');
-  client.end();
-  assert.equal(await client.finished(), 'end');
-  assert.equal(client.text, 'one two');
-  await waitFor('both to be over', () => after.stats(NAME).counters.active === 0);
-  assert.equal(backend.sockets.length, 2);
-});
-
-test('a draining endpoint goes on counting what it has left', async (t) => {
+test('an established connection goes on at its draining endpoint, and counters and the local port stay', async (t) => {
   const [before, after] = await pair(t);
   const [draining, other] = [await TcpBackend.echo(t), await TcpBackend.echo(t)];
   const port = await openPort(before, NAME, [draining.endpoint]);
   const client = await connectTcp(port);
   client.send('one ');
   await client.hasReceived(4);
-  before.plane.update(NAME, {
-    endpoints: [other.endpoint],
-    draining: [draining.endpoint],
-    affinity: { type: 'None' },
-  });
-  await passOn(before.plane, after.plane);
+  const endpoints = { endpoints: [other.endpoint], draining: [draining.endpoint] };
+  before.plane.update(NAME, { ...endpoints, affinity: { type: 'None' } });
+  assert.deepEqual(await passOn(before.plane, after.plane), [
+    { id: NAME, name: NAME, family: 'IPv4', protocol: 'TCP', address: '127.0.0.1', localPort: port },
+  ]);
   client.send('two');
   await client.hasReceived(7);
-  const counted = () => after.stats(NAME).endpoints?.map(({ counters }) => [counters.active, counters.receivedBytes]);
-  assert.deepEqual(counted(), [
-    [0, 0],
+  const another = await connectTcp(port);
+  another.end('three');
+  assert.equal(await another.finished(), 'end');
+  assert.equal(another.text, 'three');
+
+  const activeAndBytes = () => {
+    const { counters, endpoints: shares = [] } = after.stats(NAME);
+    return [counters, ...shares.map((share) => share.counters)].map(({ active, receivedBytes }) => [
+      active,
+      receivedBytes,
+    ]);
+  };
+  await waitFor('the other one to be over', () => after.stats(NAME).counters.active === 1);
+  assert.deepEqual(activeAndBytes(), [
+    [1, 12],
+    [0, 5],
     [1, 7],
   ]);
+  assert.deepEqual([after.stats(NAME).localPort, after.stats(NAME).counters.connections], [port, 2]);
   client.end();
-  await waitFor('it to be over', () => counted()?.every(([active]) => active === 0));
-  assert.deepEqual(counted(), [
-    [0, 0],
+  assert.equal(await client.finished(), 'end');
+  assert.equal(client.text, 'one two');
+  await waitFor('both to be over', () => after.stats(NAME).counters.active === 0);
+  assert.deepEqual(activeAndBytes(), [
+    [0, 12],
+    [0, 5],
     [0, 7],
   ]);
+  assert.deepEqual([draining.sockets.length, other.sockets.length], [1, 1]);
 });
 
 test('a client that connects while everything is frozen waits, and is served afterwards', async (t) => {
@@ -158,7 +120,7 @@ test('a client that connects while everything is frozen waits, and is served aft
   old.end();
 });
 
-test('a listener of a predecessor that left out an option gets it', async (t) => {
+test('a listener gets an option that the predecessor did not set', async (t) => {
   const [before, after] = await pair(t);
   const port = await openPort(before, NAME, [(await TcpBackend.echo(t)).endpoint]);
   await handOverOf(after.plane).freeze();
@@ -174,7 +136,7 @@ test('a listener of a predecessor that left out an option gets it', async (t) =>
   assert.equal(client.text, '!rest');
 });
 
-test('bytes that a slow receiver has not taken arrive, in order and once, from pipes and from memory', async (t) => {
+test('bytes that wait for a slow receiver, in pipes and in memory, arrive in order and once', async (t) => {
   const rigs = [await fastRig(t), await fastRig(t), await fastRig(t)] as const;
   const senders: PatternSender[] = [];
   const bytes = 24 << 20;
@@ -200,46 +162,47 @@ test('bytes that a slow receiver has not taken arrive, in order and once, from p
   for (const client of clients) client.destroy();
 });
 
-test('half-closed connections stay so, and each way ends as it should', async (t) => {
+test('half-closed connections stay half-closed; an end or a reset during the hand-over is passed on after it', async (t) => {
   const [before, after] = await pair(t);
   const backend = await TcpBackend.start(t);
   const port = await openPort(before, NAME, [backend.endpoint]);
-  const clients = [await connectTcp(port), await connectTcp(port)] as const;
-  clients[0].end('question');
-  clients[1].send('question');
-  await waitFor(
-    'both to be there',
-    () => backend.peers.length === 2 && backend.peers.every(({ text }) => text === 'question'),
-  );
-  const asked = await waitFor('the end of one', () => backend.peers.find(({ hasEnded }) => hasEnded));
-  const open = backend.peers.find((peer) => peer !== asked);
-  open?.end('bye');
-  assert.equal(await clients[1].finished(), 'end');
+  const [asking, answered, ending, resetting] = [
+    await connectTcp(port),
+    await connectTcp(port),
+    await connectTcp(port),
+    await connectTcp(port),
+  ];
+  asking.end('question');
+  answered.send('answered');
+  ending.send('ending');
+  resetting.send('resetting');
+  const at = (text: string) => waitFor(text, () => backend.peers.find((peer) => peer.text === text));
+  const [asked, done, , reset] = [
+    await at('question'),
+    await at('answered'),
+    await at('ending'),
+    await at('resetting'),
+  ];
+  done.end('bye');
+  assert.equal(await answered.finished(), 'end');
+  await waitFor('the end of the question', () => asked.hasEnded);
 
-  await passOn(before.plane, after.plane);
-  asked.send('answer ');
-  asked.end('whole');
-  assert.equal(await clients[0].finished(), 'end');
-  assert.equal(clients[0].text, 'answer whole');
-  clients[1].end(' and more');
-  await waitFor('the rest', () => open?.text === 'question and more' && open.hasEnded);
-  await waitFor('both to be over', () => after.stats(NAME).counters.active === 0);
-});
-
-test('an end or a reset that comes while everything is frozen is passed on afterwards', async (t) => {
-  const [before, after] = await pair(t);
-  const backend = await TcpBackend.start(t);
-  const port = await openPort(before, NAME, [backend.endpoint]);
-  const [ending, resetting] = [await connectTcp(port), await connectTcp(port)];
-  await waitFor('both to be there', () => backend.peers.length === 2);
   await passOn(before.plane, after.plane, () => {
-    ending.end('last');
+    ending.end(' now');
     resetting.reset();
   });
-  await waitFor('the end', () => backend.peers.some(({ text, hasEnded }) => text === 'last' && hasEnded));
-  await waitFor('the reset', () => backend.peers.some(({ error }) => error === 'ECONNRESET'));
-  for (const peer of backend.peers) peer.end();
-  await waitFor('both to be over', () => after.stats(NAME).counters.active === 0);
+  asked.send('answer ');
+  asked.end('whole');
+  assert.equal(await asking.finished(), 'end');
+  assert.equal(asking.text, 'answer whole');
+  answered.end(' and more');
+  for (const text of ['answered and more', 'ending now']) {
+    const peer = await at(text);
+    assert.equal(await peer.finished(), 'end');
+    peer.end();
+  }
+  await waitFor('the reset', () => reset.error === 'ECONNRESET');
+  await waitFor('all to be over', () => after.stats(NAME).counters.active === 0);
 });
 
 test('turns and affinity go on where they were', async (t) => {
@@ -317,7 +280,7 @@ test('a dial that is under way begins anew', async (t) => {
   const backend = await TcpBackend.named(t, 'here');
   const port = await openPort(before, NAME, [endpointAt(BLACK_HOLE, 80)]);
   const client = await connectTcp(port);
-  await waitFor('the client to be let in', () => before.stats(NAME).counters.active === 1);
+  await waitFor('the client to be accepted', () => before.stats(NAME).counters.active === 1);
   await passOn(before.plane, after.plane);
   after.plane.update(NAME, { endpoints: [backend.endpoint], affinity: { type: 'None' } });
   assert.equal(await client.finished(), 'end');
@@ -335,7 +298,7 @@ async function inUse(t: TestContext, rig: FastRig) {
   return { udp, port, client, datagrams };
 }
 
-test('when nobody takes over, everything goes on where it was', async (t) => {
+test('when the successor dies before it takes over, the predecessor continues everything', async (t) => {
   const before = await fastRig(t);
   const { udp, port, client, datagrams } = await inUse(t, before);
   const parcels = await handOverOf(before.plane).freeze();
@@ -353,7 +316,7 @@ test('when nobody takes over, everything goes on where it was', async (t) => {
   assert.equal(udp.flows.length, 1);
 });
 
-test('when a successor that has gone on dies, its connections are reset, and the ports go on', async (t) => {
+test('when the successor dies after it took over, its connections are reset, and the ports go on', async (t) => {
   const before = await fastRig(t, { workers: 2 });
   const { port, client, datagrams } = await inUse(t, before);
   const count = openDescriptors();
@@ -369,7 +332,7 @@ test('when a successor that has gone on dies, its connections are reset, and the
   await waitFor('what was open to be closed', () => openDescriptors() <= count + 1);
 });
 
-test('it is at work when each worker has taken a turn', async (t) => {
+test('a successor is at work when each worker has taken a turn', async (t) => {
   const rig = await fastRig(t, { workers: 2 });
   const backend = await TcpBackend.echo(t);
   const port = await openPort(rig, NAME, [backend.endpoint]);
@@ -382,7 +345,7 @@ test('it is at work when each worker has taken a turn', async (t) => {
   assert.equal(await waiting.finished(), 'end');
 });
 
-test('it is not at work while a worker hangs', async (t) => {
+test('a successor is not at work while a worker hangs', async (t) => {
   const { plane, hang } = await faultyRig(t);
   await handOverOf(plane).freeze();
   await hang();
@@ -395,11 +358,11 @@ describe('a worker that dies while everything is frozen', () => {
   const clock = new ManualClock();
 
   test('in a successor that adopts: the adoption fails, and the old process goes on with everything', async (t) => {
-    const [before, after] = [await fastRig(t), await faultyRig(t, clock)];
+    const [before, after] = [await fastRig(t), await faultyRig(t, { clock })];
     const { client } = await connected(t, before);
     await handOverOf(after.plane).freeze();
     const copies = await sendParcels(await handOverOf(before.plane).freeze());
-    after.tell('throw');
+    after.order('throw');
     await assert.rejects(handOverOf(after.plane).adopt(copies), /cannot take over a\/b: a worker .* has failed/);
     // As the end of its process does.
     closeAll(copies.slice(1));
@@ -408,8 +371,8 @@ describe('a worker that dies while everything is frozen', () => {
     await goesOn(client);
   });
 
-  test('in a successor that has adopted: it says so, touches nothing, and no other takes its place', async (t) => {
-    const [before, after] = [await fastRig(t), await faultyRig(t, clock)];
+  test('in a successor that has adopted: check() fails, the connections stay untouched, and no worker replaces it', async (t) => {
+    const [before, after] = [await fastRig(t), await faultyRig(t, { clock })];
     const { backend, port, client } = await connected(t, before);
     await handOverOf(after.plane).freeze();
     await handOverOf(after.plane).adopt(await sendParcels(await handOverOf(before.plane).freeze()));
@@ -431,8 +394,8 @@ describe('a worker that dies while everything is frozen', () => {
     }
   });
 
-  test('in a successor that goes on anyway: its connections are reset, its ports go on in another', async (t) => {
-    const [before, after] = [await fastRig(t), await faultyRig(t, clock)];
+  test('in a successor that takes over anyway: its connections are reset, and a new worker serves its ports', async (t) => {
+    const [before, after] = [await fastRig(t), await faultyRig(t, { clock })];
     const { port, client } = await connected(t, before);
     await handOverOf(after.plane).freeze();
     await handOverOf(after.plane).adopt(await sendParcels(await handOverOf(before.plane).freeze()));
@@ -444,8 +407,8 @@ describe('a worker that dies while everything is frozen', () => {
     assert.equal((await exchange(port, 'new')).text, 'new');
   });
 
-  test('in the old process: its successor takes over what it had described', async (t) => {
-    const [before, after] = [await faultyRig(t, clock), await fastRig(t)];
+  test('in the old process: the successor takes over what the worker had described', async (t) => {
+    const [before, after] = [await faultyRig(t, { clock }), await fastRig(t)];
     const { client } = await connected(t, before);
     await passOn(before.plane, after.plane, async () => {
       await before.fail();
@@ -461,7 +424,7 @@ test('a worker that fails later resets what it has adopted', async (t) => {
   await passOn(before.plane, after.plane);
   client.send('b');
   await client.hasReceived(2);
-  after.tell('throw');
+  after.order('throw');
   assert.equal(await client.finished(), 'ECONNRESET');
 });
 

@@ -12,7 +12,6 @@ interface EngineState {
   readonly descriptors: number;
   readonly heapUsed: number;
   readonly external: number;
-  readonly rss: number;
 }
 
 test(`${CONNECTIONS} idle connections cost two descriptors and at most 2 KiB of heap each, and delay no new one`, async (t) => {

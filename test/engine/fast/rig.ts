@@ -1,13 +1,17 @@
-import { readdirSync } from 'node:fs';
+import { existsSync, mkdtempSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import type { TestContext } from 'node:test';
+import { pathToFileURL } from 'node:url';
 import { createFastDataPlane } from '../../../src/engine/fast/create.ts';
 import type { DataPlane, ListenerStats } from '../../../src/model/data-plane.ts';
 import type { Endpoint } from '../../../src/model/endpoint.ts';
 import type { ServicePortName } from '../../../src/model/service.ts';
 import type { Clock } from '../../../src/util/clock.ts';
 import { systemClock } from '../../../src/util/system-clock.ts';
-import { OPTIONS } from '../../compliance/data-plane/harness.ts';
+import { OPTIONS, textObserver } from '../../compliance/data-plane/harness.ts';
 import { RecordingLog } from '../../fakes/recording-log.ts';
+import { waitFor } from '../../netns/wait.ts';
 import { listenSpec } from '../../support/listen-spec.ts';
 
 export { OPTIONS };
@@ -20,21 +24,22 @@ export interface FastRig {
   stats(name: ServicePortName): ListenerStats;
 }
 
-/** The fast engine under the machine's clock; real sockets and threads. */
+interface RigOptions {
+  readonly workers?: number;
+  readonly clock?: Clock;
+  readonly entry?: URL;
+}
+
+/** The fast engine under the machine's clock, with real sockets and threads. */
 export async function fastRig(
   t: TestContext,
-  { workers = 1, clock = systemClock, entry }: { workers?: number; clock?: Clock; entry?: URL } = {},
+  { workers = 1, clock = systemClock, entry }: RigOptions = {},
 ): Promise<FastRig> {
   const events: string[] = [];
   const log = new RecordingLog();
   const plane = await createFastDataPlane({
     options: { ...OPTIONS, workers },
-    observer: {
-      turnedAway: ({ reason }) => events.push(`turned away: ${reason}`),
-      dialFailed: ({ backend, reason }) => events.push(`dial failed: ${backend} ${reason}`),
-      limited: ({ limit }) => events.push(`limited: ${limit}`),
-      listenerFailed: ({ err }) => events.push(`listener failed: ${err}`),
-    },
+    observer: textObserver(events),
     clock,
     log,
     ...(entry !== undefined && { entry }),
@@ -45,6 +50,34 @@ export async function fastRig(
     throw new Error(`${wanted} is not open`);
   };
   return { plane, log, events, stats };
+}
+
+/** Its workers run `programs/faulty-worker.ts`. */
+export async function faultyRig(t: TestContext, { atFirst, ...options }: RigOptions & { atFirst?: 'hang' } = {}) {
+  const folder = mkdtempSync(join(tmpdir(), 'faulty-worker-'));
+  t.after(() => rmSync(folder, { recursive: true }));
+  const entry = pathToFileURL(join(import.meta.dirname, 'programs/faulty-worker.ts'));
+  const file = join(folder, 'order');
+  /** The worker of this index throws or hangs in its next turn. */
+  const order = (what: 'throw' | 'hang', index = 0): void => {
+    // Renamed, because the worker may read a file that is not written yet.
+    writeFileSync(`${file}.new`, what);
+    renameSync(`${file}.new`, `${file}.${index}`);
+  };
+  if (atFirst !== undefined) order(atFirst);
+  // A worker gets a copy when it starts.
+  process.env['KUP_TEST_ORDER'] = file;
+  const rig = await fastRig(t, { entry, ...options });
+  const hang = async () => {
+    order('hang');
+    await waitFor('the worker to hang', () => !existsSync(`${file}.0`));
+  };
+  /** Resolves when the data plane has seen that the worker is gone. */
+  const fail = async () => {
+    order('throw');
+    await waitFor('the worker to fail', () => rig.log.of('error').length > 0);
+  };
+  return { ...rig, entry, order, hang, fail };
 }
 
 export function openPort(

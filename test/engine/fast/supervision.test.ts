@@ -1,41 +1,22 @@
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { type TestContext, test } from 'node:test';
+import { test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import type { Clock } from '../../../src/util/clock.ts';
 import { systemClock } from '../../../src/util/system-clock.ts';
 import { waitFor } from '../../netns/wait.ts';
 import { ask, connectTcp, TcpBackend } from '../../support/tcp.ts';
 import { UdpBackend, UdpClient } from '../../support/udp.ts';
-import { giveOrder } from './give-order.ts';
-import { type FastRig, fastRig, openDescriptors, openPort } from './rig.ts';
+import { fastRig, faultyRig, openDescriptors, openPort } from './rig.ts';
 
-/** Time runs four times as fast for whoever looks after the workers. */
+/** Time runs four times as fast for the supervision of the workers. */
 const hurried: Clock = {
   ...systemClock,
   after: (ms, callback) => systemClock.after(ms / 4, callback),
 };
 
-async function faultyRig(
-  t: TestContext,
-  { atFirst, ...options }: Parameters<typeof fastRig>[1] & { atFirst?: 'hang' } = {},
-): Promise<FastRig & { entry: URL; order(index: number, what: 'throw' | 'hang'): void }> {
-  const folder = mkdtempSync(join(tmpdir(), 'faulty-worker-'));
-  t.after(() => rmSync(folder, { recursive: true }));
-  const file = join(folder, 'order');
-  const entry = pathToFileURL(join(import.meta.dirname, 'programs/faulty-worker.ts'));
-  const order = (index: number, what: 'throw' | 'hang') => giveOrder(`${file}.${index}`, what);
-  if (atFirst !== undefined) order(0, atFirst);
-  // A worker gets a copy when it starts.
-  process.env['KUP_TEST_ORDER'] = file;
-  const rig = await fastRig(t, { workers: 2, entry, ...options });
-  return { ...rig, entry, order };
-}
-
-test('a worker that throws loses only its own connections, and its ports go on where they were', async (t) => {
-  const rig = await faultyRig(t);
+test('a worker that throws loses only its own connections, and its successor serves its ports', async (t) => {
+  const rig = await faultyRig(t, { workers: 2 });
   const backend = await TcpBackend.echo(t);
   const first = await openPort(rig, 'a/first', [backend.endpoint]);
   const second = await openPort(rig, 'a/second', [backend.endpoint]);
@@ -44,11 +25,11 @@ test('a worker that throws loses only its own connections, and its ports go on w
   await waitFor('both to be served', () => clients.every(({ text }) => text === 'before '));
   const descriptors = openDescriptors();
 
-  rig.order(0, 'throw');
+  rig.order('throw');
   const [lost, kept] = clients;
-  assert.equal(await lost?.finished(), 'ECONNRESET', 'nobody takes it for a clean end');
-  await waitFor('it to be told of', () => rig.log.of('error').length > 0);
-  assert.match(String(rig.log.of('error')[0]?.fields['err']), /told to throw/);
+  assert.equal(await lost?.finished(), 'ECONNRESET', 'not a clean end');
+  await waitFor('the error', () => rig.log.of('error').length > 0);
+  assert.match(String(rig.log.of('error')[0]?.fields['err']), /ordered to throw/);
   kept?.send('after');
   await waitFor('the other one to go on', () => kept?.text === 'before after');
 
@@ -64,32 +45,24 @@ test('a worker that throws loses only its own connections, and its ports go on w
   await waitFor('no descriptor to be left behind', () => openDescriptors() <= descriptors - 4);
 });
 
-test('clients that connect while a worker is away wait for its successor', async (t) => {
-  const rig = await faultyRig(t, { workers: 1 });
-  const port = await openPort(rig, 'a/b', [(await TcpBackend.named(t, 'here')).endpoint]);
-  rig.order(0, 'throw');
-  await waitFor('the worker to be gone', () => rig.log.of('error').length === 2);
-  assert.equal(await ask(port), 'here');
-});
-
 test('a worker is started again later when the system gives no thread', async (t) => {
-  const rig = await faultyRig(t, { workers: 1 });
+  const rig = await faultyRig(t);
   const port = await openPort(rig, 'a/b', [(await TcpBackend.named(t, 'here')).endpoint]);
   // A file on another machine: `new Worker` throws, as it does where there can be no more threads.
   rig.entry.host = 'elsewhere';
-  rig.order(0, 'throw');
+  rig.order('throw');
   const failed = () => rig.log.of('error').filter(({ message }) => message.endsWith('cannot be started'));
   await waitFor('two tries', () => failed().length >= 2);
   rig.entry.host = '';
   assert.equal(await ask(port), 'here');
 });
 
-test('what changes while a worker is away holds for its successor', async (t) => {
-  const rig = await faultyRig(t, { workers: 1 });
+test('a successor knows all changes, and serves the clients that connected meanwhile', async (t) => {
+  const rig = await faultyRig(t);
   const [old, young] = [await TcpBackend.named(t, 'old'), await TcpBackend.named(t, 'young')];
   const port = await openPort(rig, 'a/changes', [old.endpoint]);
   await openPort(rig, 'a/goes', [old.endpoint]);
-  rig.order(0, 'throw');
+  rig.order('throw');
   await waitFor('the worker to be gone', () => rig.log.of('error').length === 2);
   rig.plane.update('a/changes', { endpoints: [young.endpoint], affinity: { type: 'None' } });
   await rig.plane.close('a/goes');
@@ -99,13 +72,13 @@ test('what changes while a worker is away holds for its successor', async (t) =>
   assert.deepEqual([...rig.plane.stats()].map(({ name }) => name).toSorted(), ['a/changes', 'a/comes']);
 });
 
-test('UDP flows of a worker that throws are restarted by the next datagram', async (t) => {
-  const rig = await faultyRig(t, { workers: 1 });
+test('the next datagram restarts a UDP flow of a worker that throws', async (t) => {
+  const rig = await faultyRig(t);
   const port = await openPort(rig, 'a/udp', [(await UdpBackend.echo(t)).endpoint], 'UDP');
   const client = await UdpClient.connect(t, port);
   assert.equal(await client.ask('one'), 'one');
   const descriptors = openDescriptors();
-  rig.order(0, 'throw');
+  rig.order('throw');
   await waitFor('the worker to be gone', () => rig.log.of('error').length === 2);
   assert.equal(await client.ask('two'), 'two');
   assert.equal(rig.stats('a/udp').counters.active, 1);
@@ -113,14 +86,14 @@ test('UDP flows of a worker that throws are restarted by the next datagram', asy
 });
 
 test('a question to a worker that throws gets no answer, and does not hang', async (t) => {
-  const rig = await faultyRig(t, { workers: 1 });
+  const rig = await faultyRig(t);
   const backend = await UdpBackend.echo(t);
   const name = 'a/udp';
   const port = await openPort(rig, name, [backend.endpoint], 'UDP');
   for (let i = 0; i < 200; i++) await (await UdpClient.connect(t, port)).ask('.');
   const listing = rig.plane.connections(name)[Symbol.asyncIterator]();
   assert.ok(((await listing.next()).value?.length ?? 0) > 0);
-  rig.order(0, 'throw');
+  rig.order('throw');
   assert.deepEqual(await Promise.all([rig.plane.nextPick(name, backend.endpoint.address), listing.next()]), [
     undefined,
     { done: true, value: undefined },
@@ -136,14 +109,14 @@ test('a worker that hangs is noticed and replaced', async (t) => {
   const client = await connectTcp(port);
   client.send('before');
   await waitFor('it to be served', () => client.text === 'before');
-  rig.order(0, 'hang');
+  rig.order('hang');
   await client.finished();
   assert.match(rig.log.of('error')[0]?.message ?? '', /stuck/);
   assert.equal(await exchange(port, 'again'), 'again');
   client.end();
 });
 
-test('a worker that hangs while starting is replaced, and the start waits for that', async (t) => {
+test('a worker that hangs while starting is replaced, and the start waits for its successor', async (t) => {
   const rig = await faultyRig(t, { clock: hurried, atFirst: 'hang' });
   assert.match(rig.log.of('error')[0]?.message ?? '', /stuck/);
   const port = await openPort(rig, 'a/b', [(await TcpBackend.named(t, 'here')).endpoint]);

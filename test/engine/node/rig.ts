@@ -1,7 +1,7 @@
 import type { TestContext } from 'node:test';
 import { createNodeDataPlane, loadKernelSockets } from '../../../src/engine/node/node-data-plane.ts';
-import type { DataPlane, DataPlaneObserver, DataPlaneOptions } from '../../../src/model/data-plane.ts';
-import { OPTIONS } from '../../compliance/data-plane/harness.ts';
+import type { DataPlane, DataPlaneOptions } from '../../../src/model/data-plane.ts';
+import { OPTIONS, textObserver } from '../../compliance/data-plane/harness.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';
 
 export interface ManualRig {
@@ -14,7 +14,7 @@ export interface ManualRig {
 const TIMEOUTS = { tcpHalfOpenTimeoutMs: 300_000, udpIdleTimeoutMs: 250, udpFirstReplyTimeoutMs: 5000 };
 const kernel = await loadKernelSockets();
 
-/** The node engine under a clock that stands still; real sockets all the same. */
+/** The node engine with real sockets, under a clock that the test advances. */
 export function manualRig(
   t: TestContext,
   options: Partial<DataPlaneOptions> = {},
@@ -22,15 +22,9 @@ export function manualRig(
   clock = new ManualClock(),
 ): ManualRig {
   const events: string[] = [];
-  const observer: DataPlaneObserver = {
-    turnedAway: ({ reason }) => events.push(`turned away: ${reason}`),
-    dialFailed: ({ backend, reason }) => events.push(`dial failed: ${backend} ${reason}`),
-    limited: ({ limit }) => events.push(`limited: ${limit}`),
-    listenerFailed: ({ err }) => events.push(`listener failed: ${err}`),
-  };
   const plane = createNodeDataPlane({
     options: { ...OPTIONS, ...TIMEOUTS, ...options },
-    observer,
+    observer: textObserver(events),
     clock,
     random: () => 0.5,
     kernel,

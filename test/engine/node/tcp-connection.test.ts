@@ -1,6 +1,5 @@
 import '../../support/private-netns.ts';
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
 import { readdirSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import { before, type TestContext, test } from 'node:test';
@@ -8,18 +7,17 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { reset } from '../../../src/engine/node/tcp-connection.ts';
 import { backends, endpointAt } from '../../compliance/data-plane/harness.ts';
 import { BLACK_HOLE, buildNetwork } from '../../compliance/data-plane/network.ts';
-import type { ManualClock } from '../../fakes/manual-clock.ts';
 import { waitFor } from '../../netns/wait.ts';
 import { listenSpec } from '../../support/listen-spec.ts';
 import { RawListener } from '../../support/raw-tcp.ts';
-import { connectTcp, TcpBackend, type TcpPeer } from '../../support/tcp.ts';
+import { connectTcp, TcpBackend } from '../../support/tcp.ts';
 import { manualRig } from './rig.ts';
 
 const SPEC = listenSpec({ name: 'test/tcp', protocol: 'TCP', address: '127.0.0.1', port: 0 });
 
 before(buildNetwork);
 
-test('no further endpoint is tried 30 s after the client came, whether it has gone or waits', async (t) => {
+test('the engine tries no further endpoint 30 s after it accepted the client, even if the client waits', async (t) => {
   const { plane, clock, events } = manualRig(t);
   const holes = Array.from({ length: 40 }, (_, index) => endpointAt(BLACK_HOLE, 100 + index));
   const client = await connectTcp(await plane.open(SPEC, backends(holes)));
@@ -31,7 +29,7 @@ test('no further endpoint is tried 30 s after the client came, whether it has go
   await client.finished();
 });
 
-test('what an endpoint sent before a reset arrives, also when both come before the engine knows of the connection', async (t) => {
+test('bytes that an endpoint sent before a reset arrive, also when the engine does not know of the connection yet', async (t) => {
   const { plane, clock } = manualRig(t);
   const listener = new RawListener(t);
   const client = await connectTcp(await plane.open(SPEC, backends([listener.endpoint])));
@@ -47,7 +45,7 @@ test('what an endpoint sent before a reset arrives, also when both come before t
   assert.equal(client.text, 'banner');
 });
 
-test('it arrives also when the engine writes to the endpoint first', async (t) => {
+test('they arrive also when the engine writes to the endpoint first', async (t) => {
   const { plane } = manualRig(t);
   const listener = new RawListener(t);
   const client = await connectTcp(await plane.open(SPEC, backends([listener.endpoint])));
@@ -63,7 +61,7 @@ test('it arrives also when the engine writes to the endpoint first', async (t) =
 
 const TIMEOUT_MS = 300_000;
 
-async function halfOpen(t: TestContext): Promise<{ clock: ManualClock; client: TcpPeer; backend: TcpPeer }> {
+test('no timer is left when both directions have ended', async (t) => {
   const { plane, clock } = manualRig(t, { tcpHalfOpenTimeoutMs: TIMEOUT_MS });
   const server = await TcpBackend.start(t);
   const client = await connectTcp(await plane.open(SPEC, backends([server.endpoint])));
@@ -72,11 +70,6 @@ async function halfOpen(t: TestContext): Promise<{ clock: ManualClock; client: T
   client.end();
   await backend.finished();
   assert.equal(clock.pendingTimers, 1);
-  return { clock, client, backend };
-}
-
-test('no timer is left when both directions have ended', async (t) => {
-  const { clock, client, backend } = await halfOpen(t);
   backend.end();
   assert.equal(await client.finished(), 'end');
   await waitFor('the timer to be cancelled', () => clock.pendingTimers === 0);
@@ -97,7 +90,7 @@ test('a slow reader still gets all that was sent to it before the other side end
   assert.equal(client.receivedBytes, bytes.length);
 });
 
-/** `act` ends the server's side of a connection; it must be gone for good, descriptor included, without an error. */
+/** `act` ends the server's side of a connection. Afterwards its descriptor must be closed, and no error reported. */
 async function endsBy(t: TestContext, act: (socket: Socket) => void): Promise<string> {
   const errors: Error[] = [];
   const closed: string[] = [];
@@ -118,42 +111,36 @@ async function endsBy(t: TestContext, act: (socket: Socket) => void): Promise<st
   return how;
 }
 
-test('an open connection is reset', async (t) => {
-  assert.equal(await endsBy(t, reset), 'ECONNRESET');
-});
-
-test('a connection with bytes that the peer has not taken is reset', async (t) => {
-  const how = await endsBy(t, (socket) => {
-    for (let i = 0; i < 64; i++) socket.write(Buffer.alloc(1 << 20));
-    reset(socket);
-  });
-  assert.equal(how, 'ECONNRESET');
-});
-
-test('a reset while a direction is being ended neither fails nor leaks the descriptor', async (t) => {
-  for (const text of ['', 'last words']) {
-    await endsBy(t, (socket) => {
-      socket.end(text);
+const ENDINGS: readonly (readonly [title: string, act: (socket: Socket) => void, expected?: string])[] = [
+  ['resets an open connection', reset, 'ECONNRESET'],
+  [
+    'resets a connection with bytes that the peer has not taken',
+    (socket) => {
+      for (let i = 0; i < 64; i++) socket.write(Buffer.alloc(1 << 20));
       reset(socket);
-    });
-    await endsBy(t, (socket) => {
-      socket.end(text);
-      setImmediate(() => reset(socket));
-    });
-  }
-});
+    },
+    'ECONNRESET',
+  ],
+  ...['', 'last words'].flatMap((text) => {
+    const at = `while a direction is being ended with "${text}"`;
+    const now = (socket: Socket) => reset(socket.end(text));
+    const later = (socket: Socket) => setImmediate(reset, socket.end(text));
+    return [[`works ${at}`, now] as const, [`works one turn later ${at}`, later] as const];
+  }),
+  ['works when a direction has ended', (socket) => socket.end().once('finish', () => reset(socket))],
+  [
+    'does nothing the second time, or after the end',
+    (socket) => {
+      reset(socket);
+      reset(socket);
+      socket.once('close', () => reset(socket));
+    },
+  ],
+];
 
-test('a connection whose direction has ended is reset', async (t) => {
-  await endsBy(t, (socket) => {
-    socket.end();
-    once(socket, 'finish').then(() => reset(socket));
+for (const [title, act, expected] of ENDINGS) {
+  test(`reset() ${title}, and leaks no descriptor`, async (t) => {
+    const how = await endsBy(t, act);
+    if (expected !== undefined) assert.equal(how, expected);
   });
-});
-
-test('resetting twice, or after the end, does nothing', async (t) => {
-  await endsBy(t, (socket) => {
-    reset(socket);
-    reset(socket);
-    socket.once('close', () => reset(socket));
-  });
-});
+}

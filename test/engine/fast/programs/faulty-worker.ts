@@ -4,8 +4,8 @@ import { runWorker } from '../../../../src/engine/fast/worker/engine.ts';
 import { systemClock } from '../../../../src/util/system-clock.ts';
 
 /*
- * A worker that does what the file KUP_TEST_ORDER.INDEX says, once: `throw` or `hang`. It looks whenever its loop reads the
- * clock, that is in every turn. Each worker has a file of its own, as another one's may go between two looks at it.
+ * A worker that once does what the file KUP_TEST_ORDER.INDEX says: `throw` or `hang`. It looks for the file whenever its
+ * loop reads the clock, so in every turn.
  */
 const order = `${process.env['KUP_TEST_ORDER']}.${workerData.index}`;
 
@@ -15,7 +15,7 @@ runWorker({
     const what = read();
     if (what !== undefined) {
       rmSync(order);
-      if (what === 'throw') throw new Error('told to throw');
+      if (what === 'throw') throw new Error('ordered to throw');
       if (what === 'hang') for (;;);
     }
     return systemClock.now();

@@ -2,25 +2,20 @@ import { readdirSync } from 'node:fs';
 import { createFastDataPlane } from '../../../../src/engine/fast/create.ts';
 import { endProcess } from '../../../../src/kernel/process.ts';
 import { systemClock } from '../../../../src/util/system-clock.ts';
-import { endpointAt, OPTIONS } from '../../../compliance/data-plane/harness.ts';
+import { endpointAt, OPTIONS, textObserver } from '../../../compliance/data-plane/harness.ts';
 import { RecordingLog } from '../../../fakes/recording-log.ts';
 import { listenSpec } from '../../../support/listen-spec.ts';
 
 /*
- * A data plane with one Service port, in a process of its own whose limits a test may set. Argument: the backend's port.
- * Sends its own port, and its state whenever it is asked by any message.
+ * A data plane with one Service port, in a process whose limits a test may set. Argument: the backend's port.
+ * Sends its own port, and its state in answer to any message.
  */
 
-const told: string[] = [];
+const events: string[] = [];
 const log = new RecordingLog();
 const plane = await createFastDataPlane({
   options: { ...OPTIONS, workers: 1 },
-  observer: {
-    turnedAway: ({ reason }) => told.push(`turned away: ${reason}`),
-    dialFailed: ({ err }) => told.push(`dial failed: ${err}`),
-    limited: ({ limit }) => told.push(`limited: ${limit}`),
-    listenerFailed: ({ err }) => told.push(`listener failed: ${err}`),
-  },
+  observer: textObserver(events),
   clock: systemClock,
   log,
 });
@@ -41,7 +36,7 @@ process.on('message', () => {
   const [stats] = plane.stats();
   const { user, system } = process.cpuUsage();
   process.send?.({
-    told,
+    events,
     log: log.lines,
     counters: stats?.counters,
     descriptors: openDescriptors(),

@@ -1,4 +1,5 @@
 import type { TestContext } from 'node:test';
+import { openListenSocket } from '../../../../src/engine/fast/listen-socket.ts';
 import { CounterMemory, PortCounters } from '../../../../src/engine/fast/port-counters.ts';
 import { Engine } from '../../../../src/engine/fast/worker/engine.ts';
 import { type Command, type Report, STATUS, STATUS_WORDS } from '../../../../src/engine/fast/worker/protocol.ts';
@@ -11,14 +12,21 @@ import { Memory } from '../../../../src/sys/memory.ts';
 import { must } from '../../../../src/sys/sys-error.ts';
 import type { Clock } from '../../../../src/util/clock.ts';
 import { systemClock } from '../../../../src/util/system-clock.ts';
+import { listenSpec } from '../../../support/listen-spec.ts';
 import { OPTIONS } from '../rig.ts';
+
+interface PortSetup {
+  readonly protocol?: ProxiedProtocol;
+  readonly endpoints?: readonly Endpoint[];
+  readonly flows?: readonly FlowRecord[];
+}
 
 const one = new Memory(8);
 one.bytes.writeBigUInt64LE(1n);
 
-/** An engine that is turned by hand, and told what to do as the main thread would. */
+/** An engine that takes its turns and commands from the test. `t`: what cleans up. */
 export function engineRig(
-  t: TestContext,
+  t: Pick<TestContext, 'after'>,
   options: Partial<DataPlaneOptions> = {},
   { clock = systemClock }: { readonly clock?: Clock } = {},
 ) {
@@ -27,7 +35,7 @@ export function engineRig(
   const wakeFd = must('eventfd', eventfd());
   const messages: (readonly Command[])[] = [];
   const reports: Report[] = [];
-  /** What this thread does while the worker obeys the next message; one per message. */
+  /** Each runs while the worker obeys one message. */
   const meanwhile: (() => void)[] = [];
   const engine = new Engine(
     {
@@ -53,7 +61,7 @@ export function engineRig(
     for (let fd = 0; fd < owners.length; fd++) if (owners[fd] === 1) close(fd);
     close(wakeFd);
   });
-  /** In one message, which the engine finds when it looks for the next. */
+  /** In one message, which the engine finds when it next looks for one. */
   const post = (...commands: readonly Command[]): void => {
     messages.push(commands);
     Atomics.add(status, STATUS.commands, 1);
@@ -66,11 +74,7 @@ export function engineRig(
   const open = (
     port: number,
     fd: number,
-    {
-      protocol = 'TCP',
-      endpoints = [],
-      flows,
-    }: { protocol?: ProxiedProtocol; endpoints?: readonly Endpoint[]; flows?: readonly FlowRecord[] } = {},
+    { protocol = 'TCP', endpoints = [], flows }: PortSetup = {},
   ): PortCounters => {
     const counters = new PortCounters(new CounterMemory());
     const backends = counters.follow({ endpoints, affinity: { type: 'None' } });
@@ -80,5 +84,12 @@ export function engineRig(
     );
     return counters;
   };
-  return { engine, owners, reports, meanwhile, open, post, tell };
+  /** Opens a Service port with a listening socket of its own. */
+  const listen = (setup: PortSetup = {}, port = 1) => {
+    const spec = { name: `a/${port}`, protocol: setup.protocol ?? 'TCP', address: '127.0.0.1', port: 0 } as const;
+    const { fd, localPort } = openListenSocket(listenSpec(spec));
+    t.after(() => close(fd));
+    return { fd, localPort, counters: open(port, fd, setup) };
+  };
+  return { engine, owners, reports, meanwhile, open, listen, post, tell };
 }

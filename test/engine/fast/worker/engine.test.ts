@@ -1,12 +1,10 @@
 import assert from 'node:assert/strict';
 import { openSync } from 'node:fs';
 import { test } from 'node:test';
-import { type ListenSocket, openListenSocket } from '../../../../src/engine/fast/listen-socket.ts';
 import { CounterMemory, PortCounters } from '../../../../src/engine/fast/port-counters.ts';
 import type { Answer, Command, Report } from '../../../../src/engine/fast/worker/protocol.ts';
 import { close } from '../../../../src/sys/descriptor.ts';
 import { waitFor } from '../../../netns/wait.ts';
-import { listenSpec } from '../../../support/listen-spec.ts';
 import { connectTcp, TcpBackend } from '../../../support/tcp.ts';
 import { engineRig } from './engine-rig.ts';
 
@@ -14,52 +12,33 @@ function answer(question: number, given: Answer): Report {
   return { kind: 'answer', question, answer: given };
 }
 
-test('a port is opened and given back, and both are reported', (t) => {
-  const { owners, reports, open, tell } = engineRig(t);
-  const { fd } = openListenSocket(listenSpec({ name: 'a/b', protocol: 'TCP', address: '127.0.0.1', port: 0 }));
-  t.after(() => close(fd));
-  open(1, fd);
-  tell({ kind: 'close', question: 2, port: 1 });
-  assert.deepEqual(reports, [{ kind: 'ready' }, answer(0, {}), answer(2, {})]);
-  assert.equal(owners[fd], 0, 'a lent descriptor is never the worker’s');
-});
-
-test('a descriptor that cannot be watched is reported as such, and the worker goes on', (t) => {
-  const { reports, open } = engineRig(t);
+test('the worker reports that it opened a port, that it cannot watch a descriptor, and that it closed a port', (t) => {
+  const { owners, reports, listen, open, tell } = engineRig(t);
   // epoll takes no regular files.
   const file = openSync(import.meta.filename, 'r');
   t.after(() => close(file));
-  open(1, file);
-  assert.deepEqual(reports.slice(1), [answer(0, { err: 'epoll_ctl: EPERM (operation not permitted)' })]);
-  const { fd } = openListenSocket(listenSpec({ name: 'a/b', protocol: 'TCP', address: '127.0.0.1', port: 0 }));
-  t.after(() => close(fd));
-  open(2, fd);
-  assert.deepEqual(reports.at(-1), answer(0, {}));
+  open(9, file);
+  const { fd } = listen();
+  tell({ kind: 'close', question: 2, port: 1 });
+  const refused = answer(0, { err: 'epoll_ctl: EPERM (operation not permitted)' });
+  assert.deepEqual(reports, [{ kind: 'ready' }, refused, answer(0, {}), answer(2, {})]);
+  assert.equal(owners[fd], 0, 'the worker never owns a descriptor that it borrows');
 });
 
-test('commands for ports that are not open are answered', (t) => {
-  const { reports, tell } = engineRig(t);
-  tell({ kind: 'close', question: 3, port: 9 });
+test('the worker answers commands and questions about ports that are not open', (t) => {
+  const { engine, reports, tell } = engineRig(t);
   const counters = new PortCounters(new CounterMemory());
   tell({ kind: 'update', port: 9, backends: counters.follow({ endpoints: [], affinity: { type: 'None' } }) });
-  assert.deepEqual(reports.slice(1), [answer(3, {})]);
-});
-
-test('questions about ports that are not open are answered, with nothing', (t) => {
-  const { engine, reports, tell } = engineRig(t);
-  tell({ kind: 'peek', question: 1, port: 9, client: '192.0.2.1' });
-  tell({ kind: 'list', question: 2, port: 9, from: 0 });
+  tell({ kind: 'close', question: 1, port: 9 }, { kind: 'peek', question: 2, port: 9, client: '192.0.2.1' });
+  tell({ kind: 'list', question: 3, port: 9, from: 0 });
   engine.turn(100);
-  assert.deepEqual(reports.slice(1), [answer(1, { endpoint: undefined }), answer(2, { connections: [] })]);
+  const expected = [answer(1, {}), answer(2, { endpoint: undefined }), answer(3, { connections: [] })];
+  assert.deepEqual(reports.slice(1), expected);
 });
 
-test('a question for a turn is answered after a whole turn, in which waiting clients were accepted', async (t) => {
-  const { engine, reports, open, tell } = engineRig(t);
-  const { fd, localPort } = openListenSocket(
-    listenSpec({ name: 'a/b', protocol: 'TCP', address: '127.0.0.1', port: 0 }),
-  );
-  t.after(() => close(fd));
-  const counters = open(1, fd, { endpoints: [(await TcpBackend.echo(t)).endpoint] });
+test('the worker answers a question for a turn after a whole turn, in which it accepts waiting clients', async (t) => {
+  const { engine, reports, listen, tell } = engineRig(t);
+  const { localPort, counters } = listen({ endpoints: [(await TcpBackend.echo(t)).endpoint] });
   tell({ kind: 'freeze', question: 1 });
   const client = await connectTcp(localPort);
   t.after(() => client.reset());
@@ -70,22 +49,11 @@ test('a question for a turn is answered after a whole turn, in which waiting cli
   assert.equal(counters.read().active, 1);
 });
 
-test('commands are obeyed in the order in which they were sent, also when closing a port accepts its last clients', async (t) => {
-  const { engine, reports, meanwhile, open, post, tell } = engineRig(t);
-  const [one, two, three] = [
-    await TcpBackend.named(t, 'one'),
-    await TcpBackend.named(t, 'two'),
-    await TcpBackend.named(t, 'three'),
-  ];
-  const sockets = [1, 2].map((port) => {
-    const spec = listenSpec({ name: `a/${port}`, protocol: 'TCP', address: '127.0.0.1', port: 0 });
-    const socket = openListenSocket(spec);
-    t.after(() => close(socket.fd));
-    return socket;
-  });
-  const [closing, staying] = sockets as [ListenSocket, ListenSocket];
-  open(1, closing.fd, { endpoints: [one.endpoint] });
-  const counters = open(2, staying.fd);
+test('the worker obeys commands in order, also when closing a port accepts its last clients', async (t) => {
+  const { engine, reports, meanwhile, listen, post, tell } = engineRig(t);
+  const [one, two, three] = [await TcpBackend.echo(t), await TcpBackend.echo(t), await TcpBackend.echo(t)];
+  const closing = listen({ endpoints: [one.endpoint] });
+  const { localPort, counters } = listen({}, 2);
   const update = (...backends: readonly TcpBackend[]): Command => {
     const endpoints = backends.map(({ endpoint }) => endpoint);
     return { kind: 'update', port: 2, backends: counters.follow({ endpoints, affinity: { type: 'None' } }) };
@@ -98,9 +66,9 @@ test('commands are obeyed in the order in which they were sent, also when closin
   tell({ kind: 'peek', question: 2, port: 2, client: '127.0.0.1' });
   assert.deepEqual(reports.at(-1), answer(2, { endpoint: two.endpoint }));
 
-  // Both sides still agree on which endpoints the worker knows.
+  // Both threads still agree on which endpoints the worker knows.
   tell(update(two, three));
-  const clients = [await connectTcp(staying.localPort), await connectTcp(staying.localPort)];
+  const clients = [await connectTcp(localPort), await connectTcp(localPort)];
   for (const client of clients) t.after(() => client.reset());
   await waitFor('both clients to be connected', () => {
     engine.turn(10);
@@ -109,12 +77,8 @@ test('commands are obeyed in the order in which they were sent, also when closin
 });
 
 test('a closing port accepts all clients that have connected, a few per turn', async (t) => {
-  const { engine, reports, open, tell } = engineRig(t);
-  const { fd, localPort } = openListenSocket(
-    listenSpec({ name: 'a/b', protocol: 'TCP', address: '127.0.0.1', port: 0 }),
-  );
-  t.after(() => close(fd));
-  const counters = open(1, fd, { endpoints: [(await TcpBackend.echo(t)).endpoint] });
+  const { engine, reports, listen, tell } = engineRig(t);
+  const { localPort, counters } = listen({ endpoints: [(await TcpBackend.echo(t)).endpoint] });
   tell({ kind: 'freeze', question: 1 });
   const clients = await Promise.all(Array.from({ length: 300 }, () => connectTcp(localPort)));
   t.after(() => {
@@ -124,11 +88,11 @@ test('a closing port accepts all clients that have connected, a few per turn', a
   let most = counters.read().connections;
   const isClosed = () => reports.some((report) => report.kind === 'answer' && report.question === 2);
   for (let turns = 0; !isClosed(); turns++) {
-    assert.ok(turns < 100, 'it was not closed within 100 turns');
+    assert.ok(turns < 100, 'the port is still open after 100 turns');
     const before = counters.read().connections;
     engine.turn(0);
     most = Math.max(most, counters.read().connections - before);
   }
-  assert.ok(most <= 64, `${most} were let in within one turn`);
+  assert.ok(most <= 64, `the worker accepted ${most} clients in one turn`);
   assert.equal(counters.read().connections, 300);
 });

@@ -2,33 +2,27 @@ import '../../../support/private-netns.ts';
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { before, test } from 'node:test';
-import { openListenSocket } from '../../../../src/engine/fast/listen-socket.ts';
-import { close } from '../../../../src/sys/descriptor.ts';
+import { drop } from '../../../compliance/data-plane/network.ts';
 import { ManualClock } from '../../../fakes/manual-clock.ts';
 import { waitFor } from '../../../netns/wait.ts';
-import { listenSpec } from '../../../support/listen-spec.ts';
 import { connectTcp, TcpBackend } from '../../../support/tcp.ts';
 import { UdpBackend, UdpClient } from '../../../support/udp.ts';
 import { engineRig } from './engine-rig.ts';
 
 /*
- * A standstill: of the process (SIGSTOP), of the thread or of the machine. Time passes, and what comes meanwhile waits in the
- * kernel. Here the clock is the test's, and the engine turns only when told.
+ * The process (SIGSTOP), the thread or the machine stands still: time passes, and packets wait in the kernel. Here the
+ * test advances the clock and decides when the engine turns.
  */
 
 before(() => execFileSync('ip', ['link', 'set', 'lo', 'up']));
 
-test('after a standstill datagrams that came in time are delivered, by the flows that were there', async (t) => {
+test('after a standstill the worker delivers datagrams that came in time, by the flows that were there', async (t) => {
   const clock = new ManualClock();
-  const { engine, open } = engineRig(t, { udpIdleTimeoutMs: 250 }, { clock });
+  const { engine, listen } = engineRig(t, { udpIdleTimeoutMs: 250 }, { clock });
   const backend = await UdpBackend.start(t);
-  const { fd, localPort } = openListenSocket(
-    listenSpec({ name: 'a/udp', protocol: 'UDP', address: '127.0.0.1', port: 0 }),
-  );
-  t.after(() => close(fd));
-  const counters = open(1, fd, { protocol: 'UDP', endpoints: [backend.endpoint] });
+  const { localPort, counters } = listen({ protocol: 'UDP', endpoints: [backend.endpoint] });
   const clients = await Promise.all(Array.from({ length: 300 }, () => UdpClient.connect(t, localPort)));
-  /** All that `send` causes is in the kernel when the time has passed; only then the worker goes on. */
+  /** The worker goes on only when all that `send` sends is in the kernel and the time has passed. */
   const afterStandstill = async (what: string, send: () => Promise<unknown>, arrived: () => boolean): Promise<void> => {
     await send();
     clock.advance(400);
@@ -48,35 +42,19 @@ test('after a standstill datagrams that came in time are delivered, by the flows
   assert.equal(backend.flows.length, 300);
 });
 
-test('after a standstill handshakes that were over in time are connections, and none counts as timed out', async (t) => {
+test('after a standstill handshakes that were complete in time become connections, and no dial counts as timed out', async (t) => {
   const clock = new ManualClock();
-  const { engine, open } = engineRig(t, {}, { clock });
+  const { engine, listen } = engineRig(t, {}, { clock });
   const backend = await TcpBackend.echo(t);
-  const { fd, localPort } = openListenSocket(
-    listenSpec({ name: 'a/tcp', protocol: 'TCP', address: '127.0.0.1', port: 0 }),
-  );
-  t.after(() => close(fd));
-  const counters = open(1, fd, { endpoints: [backend.endpoint] });
-  const iptables = (what: string) =>
-    execFileSync('iptables', [
-      '-w',
-      what,
-      'INPUT',
-      '-p',
-      'tcp',
-      '--dport',
-      String(backend.endpoint.port),
-      '-j',
-      'DROP',
-    ]);
-  iptables('-A');
+  const { localPort, counters } = listen({ endpoints: [backend.endpoint] });
+  const admit = drop(t, 'INPUT', '-p', 'tcp', '--dport', String(backend.endpoint.port));
   const clients = await Promise.all(Array.from({ length: 400 }, () => connectTcp(localPort)));
   for (const client of clients) t.after(() => client.reset());
   await waitFor('all to be dialled for', () => {
     engine.turn(0);
     return counters.read().active === 400;
   });
-  iptables('-D');
+  admit();
   // The kernel sends each SYN again after a second.
   await waitFor('the handshakes', () => backend.sockets.length === 400);
   clock.advance(400);

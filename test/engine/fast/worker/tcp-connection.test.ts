@@ -1,14 +1,11 @@
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
-import { openListenSocket } from '../../../../src/engine/fast/listen-socket.ts';
-import { close } from '../../../../src/sys/descriptor.ts';
 import { Memory } from '../../../../src/sys/memory.ts';
 import { recv, SO_SNDBUFFORCE, SOL_SOCKET, setOption } from '../../../../src/sys/socket.ts';
 import { must } from '../../../../src/sys/sys-error.ts';
 import { systemClock } from '../../../../src/util/system-clock.ts';
 import { endpointAt } from '../../../compliance/data-plane/harness.ts';
-import { listenSpec } from '../../../support/listen-spec.ts';
 import { descriptorOf, MSG_OOB, RawListener, sendTo } from '../../../support/raw-tcp.ts';
 import { connectTcp, type TcpPeer } from '../../../support/tcp.ts';
 import { engineRig } from './engine-rig.ts';
@@ -16,15 +13,6 @@ import { engineRig } from './engine-rig.ts';
 const PIECE = Buffer.alloc(256 << 10);
 
 type EngineRig = ReturnType<typeof engineRig>;
-
-/** A Service port with one endpoint. Nothing happens in the worker but by its turns. */
-function openPort(t: TestContext, rig: EngineRig, listener: RawListener) {
-  const { fd, localPort } = openListenSocket(
-    listenSpec({ name: 'a/b', protocol: 'TCP', address: '127.0.0.1', port: 0 }),
-  );
-  t.after(() => close(fd));
-  return { localPort, counters: rig.open(1, fd, { endpoints: [listener.endpoint] }) };
-}
 
 async function connectClient(t: TestContext, port: number): Promise<TcpPeer> {
   const client = await connectTcp(port);
@@ -39,14 +27,14 @@ async function turnUntilOver({ engine }: EngineRig, client: TcpPeer): Promise<vo
   }
 }
 
-test('what an endpoint sent before a reset arrives, also when the worker writes to it first', async (t) => {
+test('bytes that an endpoint sent before a reset arrive, also when the worker writes to it first', async (t) => {
   const rig = engineRig(t);
   const listener = new RawListener(t);
-  const { localPort } = openPort(t, rig, listener);
+  const { localPort } = rig.listen({ endpoints: [listener.endpoint] });
   const client = await connectClient(t, localPort);
   rig.engine.turn(1000);
   const endpoint = listener.accept();
-  // In this order, so that the worker hears of the request before the reset.
+  // In this order, so that the worker sees the request before the reset.
   client.send('request');
   endpoint.send('banner');
   endpoint.reset();
@@ -55,12 +43,12 @@ test('what an endpoint sent before a reset arrives, also when the worker writes 
   assert.equal(client.error, 'ECONNRESET');
 });
 
-test('it arrives also when the worker learns of the connection and its reset at the same time', async (t) => {
+test('they arrive also when the worker learns of the connection and its reset at the same time', async (t) => {
   const rig = engineRig(t);
   // With its queue full the handshake is still under way at the end of the turn. The kernel tries again after a second.
   const listener = new RawListener(t, { backlog: 0 });
   const filler = await connectClient(t, listener.endpoint.port);
-  const { localPort } = openPort(t, rig, listener);
+  const { localPort } = rig.listen({ endpoints: [listener.endpoint] });
   const client = await connectClient(t, localPort);
   rig.engine.turn(1000);
   listener.accept();
@@ -76,7 +64,7 @@ test('it arrives also when the worker learns of the connection and its reset at 
 test('an urgent byte stays in its place, also as the first that a client sends', async (t) => {
   const rig = engineRig(t);
   const listener = new RawListener(t);
-  const { localPort } = openPort(t, rig, listener);
+  const { localPort } = rig.listen({ endpoints: [listener.endpoint] });
   const client = await connectClient(t, localPort);
   sendTo(descriptorOf(client.socket), '!', MSG_OOB);
   sendTo(descriptorOf(client.socket), 'rest');
@@ -92,18 +80,15 @@ test('an urgent byte stays in its place, also as the first that a client sends',
   assert.equal(received.bytes.toString('latin1', 0, bytes), '!rest');
 });
 
-test('no further endpoint is tried 30 s after the client came, whether it has gone or waits', async (t) => {
+test('the worker tries no further endpoint 30 s after it accepted the client, even if the client waits', async (t) => {
   let nowMs = 0;
   const clock = { ...systemClock, now: () => nowMs };
-  const { engine, reports, open } = engineRig(t, {}, { clock });
-  const { fd, localPort } = openListenSocket(
-    listenSpec({ name: 'a/b', protocol: 'TCP', address: '127.0.0.1', port: 0 }),
-  );
-  t.after(() => close(fd));
+  const { engine, reports, listen } = engineRig(t, {}, { clock });
   const listener = new RawListener(t, { backlog: 0, bind: '0.0.0.0' });
   const filler = await connectClient(t, listener.endpoint.port);
   const { port } = listener.endpoint;
-  open(1, fd, { endpoints: Array.from({ length: 40 }, (_, index) => endpointAt(`127.0.0.${1 + index}`, port)) });
+  const endpoints = Array.from({ length: 40 }, (_, index) => endpointAt(`127.0.0.${1 + index}`, port));
+  const { localPort } = listen({ endpoints });
   const client = await connectClient(t, localPort);
   client.end();
   const isOver = () => reports.some(({ kind }) => kind === 'turnedAway');
@@ -117,7 +102,7 @@ test('a turn stays short when many streams have a lot to move', async (t) => {
   const STREAMS = 32;
   const rig = engineRig(t);
   const listener = new RawListener(t);
-  const { localPort, counters } = openPort(t, rig, listener);
+  const { localPort, counters } = rig.listen({ endpoints: [listener.endpoint] });
   await Promise.all(Array.from({ length: STREAMS }, () => connectClient(t, localPort)));
   rig.engine.turn(1000);
   for (let left = STREAMS; left > 0; left--) {

@@ -130,7 +130,7 @@ export type DialFailure = 'refused' | 'timeout' | 'unreachable' | 'other';
 /** Called on the data path: must be cheap and must not throw. */
 export interface DataPlaneObserver {
   /** A client was refused: there is no endpoint, or none answered. */
-  turnedAway(event: { name: ServicePortName; client: string; reason: 'no-endpoints' | 'exhausted' }): void;
+  clientRefused(event: { name: ServicePortName; client: string; reason: 'no-endpoints' | 'exhausted' }): void;
   /** One endpoint did not answer; another may be tried. */
   dialFailed(event: { name: ServicePortName; backend: string; reason: DialFailure; err: string }): void;
   /** A new flow was refused at a limit. */

@@ -36,11 +36,6 @@ export interface FastDataPlaneSetup {
 /** No node has as many connections, and a larger table would only cost memory. */
 const MAX_DESCRIPTORS = 1 << 20;
 
-/** Descriptors kept for the rest of the program: logs, the API server, metrics, iptables. */
-function reservedDescriptors(limit: number): number {
-  return Math.min(256, Math.ceil(limit / 8));
-}
-
 interface OpenPort {
   readonly id: PortId;
   readonly spec: ListenSpec;
@@ -105,7 +100,8 @@ class FastDataPlane implements DataPlane {
     const limit = Math.min(descriptorLimit(), MAX_DESCRIPTORS);
     const shared = {
       options,
-      descriptorCeiling: limit - reservedDescriptors(limit),
+      // Some are kept for the rest of the program: logs, the API server, metrics, iptables.
+      descriptorCeiling: limit - Math.min(256, Math.ceil(limit / 8)),
       owners: new SharedArrayBuffer(limit),
       status: new SharedArrayBuffer(workers * STATUS_WORDS * 4),
     };
@@ -164,7 +160,7 @@ class FastDataPlane implements DataPlane {
     const port = this.#ports.get(id);
     if (port === undefined) return;
     this.#ports.delete(id);
-    // Closed only when the worker has given it back, or the worker would use another descriptor of the same number.
+    // The worker must give the descriptor back first, or it would use the next descriptor of the same number.
     await port.opening;
     await port.worker.change({ kind: 'close', port: port.id });
     this.#release(port);
@@ -181,7 +177,7 @@ class FastDataPlane implements DataPlane {
 
   async *connections(id: ListenerId): AsyncIterable<readonly OpenConnection[]> {
     const port = this.#ports.get(id);
-    // Of thousands of listeners most have nothing open, and asking their workers would take far longer.
+    // Most of thousands of listeners have nothing open; asking the worker takes far longer than this check.
     if (!port?.isOpen || port.counters.active === 0) return;
     for (let from: number | undefined = 0; from !== undefined; ) {
       const page: ListedPage | undefined = await port.worker.ask({ kind: 'list', port: port.id, from });
@@ -200,7 +196,7 @@ class FastDataPlane implements DataPlane {
   async shutdown(): Promise<void> {
     if (this.#isShutDown) return;
     this.#isShutDown = true;
-    await Promise.all(this.#workers.map((worker) => worker.stop()));
+    await Promise.all(this.#workers.map((worker) => worker.end('shutdown')));
     this.#closeListeners();
   }
 

@@ -5,7 +5,6 @@ import { NO_PORT, type PortId } from './worker/protocol.ts';
 import type { LiveRecord } from './worker/records.ts';
 import type { WorkerThread } from './worker-thread.ts';
 
-/** A port, and the worker that has it. */
 interface Assigned {
   readonly id: PortId;
   readonly spec: ListenSpec;
@@ -55,25 +54,25 @@ export class FastHandOver implements HandOver {
   }
 
   thaw(): void {
-    for (const worker of this.#host.workers) worker.thaw();
+    for (const worker of this.#host.workers) worker.unfreeze('thaw');
   }
 
   async atWork(): Promise<void> {
-    await Promise.all(this.#host.workers.map((worker) => worker.turned()));
+    await Promise.all(this.#host.workers.map((worker) => worker.ask({ kind: 'turn' })));
   }
 
   recover(): void {
-    for (const worker of this.#host.workers) worker.reset();
+    for (const worker of this.#host.workers) worker.unfreeze('shutdown');
   }
 
   async release(): Promise<void> {
-    await Promise.all(this.#host.workers.map((worker) => worker.release()));
+    await Promise.all(this.#host.workers.map((worker) => worker.end('release')));
     this.#host.closeListeners();
   }
 
   async adopt(parcels: AsyncIterable<Parcel> | Iterable<Parcel>): Promise<readonly AdoptedPort[]> {
     const ports: Assigned[] = [];
-    // The next parcel is received only when this one is adopted, so the predecessor sees that this process is at work.
+    // Receiving the next parcel only then shows the predecessor that this process makes progress.
     for await (const parcel of parcels) {
       const unpacked = unpack(parcel);
       ports.push(...(await Promise.all(unpacked.ports.map((port) => this.#host.adoptPort(port)))));
@@ -90,7 +89,9 @@ export class FastHandOver implements HandOver {
       share.push({ ...record, port });
       shares.set(worker, share);
     }
-    const failures = await Promise.all(Array.from(shares, ([worker, share]) => worker.adopt(share)));
+    const failures = await Promise.all(
+      Array.from(shares, ([worker, share]) => worker.change({ kind: 'adopt', records: share })),
+    );
     const err = failures.find((failure) => failure !== undefined);
     if (err !== undefined) throw new Error(`cannot take over connections: ${err}`);
   }

@@ -20,9 +20,8 @@ import {
   STATUS_WORDS,
   type WorkerSetup,
 } from './worker/protocol.ts';
-import type { LiveRecord } from './worker/records.ts';
 
-/** A turn lasts milliseconds. Counted in looks and not in time, so that a stopped process does not accuse its workers. */
+/** A turn lasts milliseconds. Looks are counted, not time: a process that was stopped must not blame its workers. */
 const LOOK_MS = 2 * LONGEST_TURN_MS;
 const LOOKS_UNTIL_STUCK = 5;
 
@@ -82,7 +81,7 @@ export class WorkerThread {
   #queue: Command[] = [];
   #isWaking = false;
   #isStopping = false;
-  /** Another process may own its descriptors now: nothing is closed, and no thread replaces one that dies. */
+  /** Another process may own the descriptors: none is closed, and no thread replaces one that dies. */
   #isFrozen = false;
   #isReleased = false;
   #onGone = (): void => {};
@@ -137,10 +136,10 @@ export class WorkerThread {
   }
 
   /**
-   * Resolves when the worker has opened the port or given its descriptor back, with a reason when it cannot. It resolves
-   * without one when the worker dies before, because a new thread then opens what is to be open; not so while frozen.
+   * Resolves when the worker has made the change, with a reason when it could not. If the worker dies before, there is no
+   * reason, because a new thread opens the ports again; except while frozen, when there is no new thread.
    */
-  async change(asked: Asked<'open' | 'close'>): Promise<string | undefined> {
+  async change(asked: Asked<'open' | 'close' | 'adopt'>): Promise<string | undefined> {
     const outcome = await this.ask(asked);
     if (outcome !== undefined) return outcome.err;
     return this.#isFrozen ? FAILED : undefined;
@@ -155,51 +154,25 @@ export class WorkerThread {
     return frozen;
   }
 
-  /** Resolves when the worker has adopted them, with a reason when it cannot. */
-  async adopt(records: readonly LiveRecord[]): Promise<string | undefined> {
-    const outcome = await this.ask({ kind: 'adopt', records });
-    return outcome === undefined ? FAILED : outcome.err;
-  }
-
   /** Throws an Error when the thread has died since it was frozen. */
   check(): void {
     if (this.#thread === undefined) throw new Error(FAILED);
   }
 
-  /** If the thread has died since it was frozen, its connections are reset and a new thread takes its place. */
-  thaw(): void {
-    this.#goOn({ kind: 'thaw' });
-  }
-
-  /** Resolves when the worker has taken a whole turn, or dies. */
-  async turned(): Promise<void> {
-    await this.ask({ kind: 'turn' });
-  }
-
-  /** Resets every connection of a frozen worker: a new thread takes its place. */
-  reset(): void {
-    this.#goOn({ kind: 'shutdown' });
-  }
-
-  /** Ends the thread. Another process has its sockets, so closing them here does not end connections. */
-  async release(): Promise<void> {
-    this.#isReleased = true;
-    await this.#end({ kind: 'release' });
-  }
-
-  /** Resets every connection and ends the thread. */
-  stop(): Promise<void> {
-    return this.#end({ kind: 'shutdown' });
-  }
-
-  #goOn(command: Command): void {
+  /**
+   * Ends the freeze: `thaw` continues, `shutdown` resets every connection and starts a new thread. The same happens if the
+   * thread has died since it was frozen.
+   */
+  unfreeze(kind: 'thaw' | 'shutdown'): void {
     if (!this.#isFrozen) return;
     this.#isFrozen = false;
     if (this.#thread === undefined) this.#replace();
-    else this.send(command);
+    else this.send({ kind });
   }
 
-  async #end(command: Command): Promise<void> {
+  /** Ends the thread. `shutdown` resets every connection, `release` none: another process has the sockets. */
+  async end(kind: 'shutdown' | 'release'): Promise<void> {
+    this.#isReleased = kind === 'release';
     this.#isStopping = true;
     this.#isFrozen = false;
     this.#restart?.cancel();
@@ -208,7 +181,7 @@ export class WorkerThread {
     else {
       const gone = Promise.withResolvers<void>();
       this.#onGone = gone.resolve;
-      this.send(command);
+      this.send({ kind });
       const timer = this.#setup.clock.after(SHUTDOWN_MS, () => this.#kill());
       await gone.promise;
       timer.cancel();
@@ -303,7 +276,7 @@ export class WorkerThread {
     });
   }
 
-  /** Checks from time to time that the worker's loop still turns. */
+  /** Ends a worker whose loop does not turn any more. */
   #watch(stillFor: number, turns = this.#status[STATUS.turns]): void {
     const { clock, log, index } = this.#setup;
     this.#look?.cancel();

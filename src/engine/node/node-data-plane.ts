@@ -16,7 +16,7 @@ import { UdpListener } from './udp-listener.ts';
 
 export type { NodeDataPlaneSetup } from './port.ts';
 
-/** How long a new address of the node may go without UDP. A reading takes well under a millisecond. */
+/** A new address of the node gets no UDP for at most this long. A reading takes well under a millisecond. */
 const ADDRESS_POLL_MS = 1000;
 
 /** How many clients may wait to be accepted; the kernel limits it to `net.core.somaxconn` (4096 by default). */
@@ -25,7 +25,7 @@ const BACKLOG = 4096;
 /** Describing them takes well under a millisecond. */
 const CONNECTIONS_PER_PAGE = 256;
 
-/** Without them the engine works, except for a few things that only the kernel tells. */
+/** Without them the engine works, but cannot ask the kernel about a socket that Node does not read. */
 export async function loadKernelSockets(): Promise<KernelSockets | undefined> {
   try {
     return (await import('./kernel-sockets.ts')).kernelSockets;
@@ -40,17 +40,12 @@ export function createNodeDataPlane(setup: NodeDataPlaneSetup): DataPlane {
   return new NodeDataPlane(setup);
 }
 
-interface TcpListener {
-  readonly localPort: number;
-  close(): void;
-}
-
 interface OpenPort {
   readonly port: Port;
   /** Settles when opening has come to an end. */
   readonly opening: Promise<number>;
   /** Set once open. */
-  listener: TcpListener | UdpListener | undefined;
+  listener: Awaited<ReturnType<typeof listenTcp>> | UdpListener | undefined;
 }
 
 class NodeDataPlane implements DataPlane {
@@ -105,16 +100,8 @@ class NodeDataPlane implements DataPlane {
     const { port, listener } = this.#open.get(id) ?? {};
     if (port === undefined || listener === undefined) return undefined;
     const { name, family, protocol } = port.spec;
-    let endpoints: ListenerStats['endpoints'];
-    return {
-      ...{ id, name, family, protocol, localPort: listener.localPort },
-      counters: { ...port.counters },
-      // Callers that read thousands of listeners seldom look at endpoints.
-      get endpoints() {
-        endpoints ??= port.endpointStats();
-        return endpoints;
-      },
-    };
+    const counters = { ...port.counters };
+    return { id, name, family, protocol, localPort: listener.localPort, counters, endpoints: port.endpointStats() };
   }
 
   async *connections(id: ListenerId): AsyncIterable<readonly OpenConnection[]> {
@@ -187,10 +174,10 @@ class NodeDataPlane implements DataPlane {
 }
 
 /**
- * Accepting goes on whatever becomes of the connections. When the process has no descriptor left, libuv accepts and closes
- * the clients that wait (`uv__emfile_trick`), so the listener neither spins nor dies.
+ * When the process has no descriptor left, libuv accepts and closes the clients that wait (`uv__emfile_trick`), so the
+ * listener neither spins nor dies.
  */
-async function listenTcp(port: Port): Promise<TcpListener> {
+async function listenTcp(port: Port) {
   const { spec } = port;
   const server = createServer(TCP_OPTIONS, (client) => new TcpConnection(client, port));
   const listening = once(server, 'listening');
@@ -200,12 +187,12 @@ async function listenTcp(port: Port): Promise<TcpListener> {
   } catch (err) {
     throw toListenError(spec, err);
   }
-  // A server never closes by itself: there is nothing to do but report.
+  // The server stays open after an error.
   server.on('error', (err) => port.listenerFailed(err));
   const address = server.address();
   return {
     localPort: address !== null && typeof address === 'object' ? address.port : spec.port,
-    // The descriptor is closed within the call. Node calls back after the last connection, which nobody waits for.
+    // Closes the descriptor within the call. Its callback would come after the last connection.
     close: () => server.close(),
   };
 }

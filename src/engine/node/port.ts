@@ -111,15 +111,14 @@ export class Port {
     if (share !== undefined) share.active--;
   }
 
-  /** A TCP connection goes to this endpoint, which may have left meanwhile. */
+  /** The endpoint may have left during the dial. */
   connectedTo(endpoint: Endpoint): void {
     this.#drainLater(this.#departures?.connected(endpointName(endpoint)));
   }
 
-  /** The client gets no endpoint. */
-  turnedAway(client: string, reason: 'no-endpoints' | 'exhausted'): void {
+  clientRefused(client: string, reason: 'no-endpoints' | 'exhausted'): void {
     this.counters[reason === 'exhausted' ? 'exhausted' : 'noEndpoints']++;
-    this.setup.observer.turnedAway({ name: this.spec.name, client: unmapped(client), reason });
+    this.setup.observer.clientRefused({ name: this.spec.name, client: unmapped(client), reason });
   }
 
   dialFailed(endpoint: Endpoint, err: Error, reason: DialFailure = dialFailureOf(errnoOf(err))): DialFailure {

@@ -5,21 +5,21 @@ import type { Endpoint } from '../../model/endpoint.ts';
 import { type Timer, wholeMsLeft } from '../../util/clock.ts';
 import { isDead, lookIntervalMs, NEVER, unansweredSinceMs } from '../dead-peer.ts';
 import type { Port, Session } from './port.ts';
+import { SilenceTimer } from './silence-timer.ts';
 import { type Dialler, TcpDial } from './tcp-dial.ts';
 
-/** How long bytes that were sent before a reset may take to arrive, and how often to look. */
+/** How long bytes that were sent before a reset may take to arrive, and how often to check. */
 const RESET_PATIENCE_MS = 1000;
 const RESET_POLL_MS = 10;
 
 /**
  * One client, from accept to the end of both sides.
  *
- * A reset or failure of one side becomes a reset of the other, never a clean end, so that nobody takes half a stream for
- * the whole. What was sent before the reset arrives first, as it would without a proxy. The same holds where this program
- * ends a connection. Only a client that gets no endpoint is closed without a reset, as upstream: no byte of an answer has
- * reached it that could be mistaken for all of it.
+ * A reset or failure of one side becomes a reset of the other, never a clean end: a peer must not take half a stream for
+ * the whole. Bytes that were sent before the reset arrive first, as without a proxy. The same holds when this program ends
+ * a connection. Only a client that gets no endpoint is closed without a reset, as upstream: it has received nothing.
  *
- * The client is read while dialling (up to its high-water mark), because only a socket that is read reports a reset.
+ * The client is read while dialling (up to its high-water mark), because Node reports a reset only of a socket it reads.
  */
 export class TcpConnection implements Session, Dialler {
   endpoint: Endpoint | undefined;
@@ -30,9 +30,9 @@ export class TcpConnection implements Session, Dialler {
   /** The endpoint's counters, once it has answered. */
   #share: Counters | undefined;
   #openSockets = 0;
-  #halfOpenTimer: Timer | undefined;
-  #lastMovedMs = 0;
-  /** Runs while the endpoint has something to acknowledge or a side is not read: only the kernel knows of it then. */
+  /** Once one side has ended its direction: something must move. */
+  #halfOpen: SilenceTimer | undefined;
+  /** Runs while the endpoint has bytes to acknowledge or a side is not read: then only the kernel sees its end. */
   #lookTimer: Timer | undefined;
   #unansweredSinceMs = NEVER;
   #settleTimer: Timer | undefined;
@@ -44,7 +44,7 @@ export class TcpConnection implements Session, Dialler {
     this.#watch(client);
     const { remoteAddress } = client;
     if (remoteAddress === undefined) {
-      // The client has gone already, and so has its address.
+      // The client has disconnected already.
       client.destroy();
       return;
     }
@@ -58,8 +58,8 @@ export class TcpConnection implements Session, Dialler {
     const client = { address: unmapped(remoteAddress) as Address, port: remotePort };
     const { endpoint } = this;
     if (endpoint === undefined) return { client, endpoint: this.#dial?.endpoint, state: 'dialling' };
-    if (this.#halfOpenTimer === undefined) return { client, endpoint, state: 'established' };
-    return { client, endpoint, state: 'half-closed', expiresMs: wholeMsLeft(this.#halfOpenLeftMs()) };
+    if (this.#halfOpen === undefined) return { client, endpoint, state: 'established' };
+    return { client, endpoint, state: 'half-closed', expiresMs: wholeMsLeft(this.#halfOpen.leftMs) };
   }
 
   cut(): void {
@@ -90,7 +90,7 @@ export class TcpConnection implements Session, Dialler {
   }
 
   onGivenUp(reason: 'no-endpoints' | 'exhausted'): void {
-    this.#port.turnedAway(this.#client.remoteAddress ?? 'unknown', reason);
+    this.#port.clientRefused(this.#client.remoteAddress ?? 'unknown', reason);
     this.#client.destroy();
   }
 
@@ -98,14 +98,13 @@ export class TcpConnection implements Session, Dialler {
    * Copies one direction, whole and in order, and passes its end on after the last byte. At most the two sockets'
    * high-water marks (64 KiB each) are held in memory: `from` is not read while `to` has not drained.
    *
-   * Node takes a socket that it does not read off the poll set, so its reset or end goes unseen until `to` drains or
-   * fails. That is why the kernel is asked meanwhile.
+   * Node does not poll a socket that it does not read, so it misses a reset or end until `to` drains. `#look` asks the
+   * kernel meanwhile.
    */
   #copy(from: Socket, to: Socket, counter: 'receivedBytes' | 'sentBytes', share: Counters): void {
     from.on('data', (chunk: Buffer) => {
       this.#count(counter, share, chunk.length);
-      // The clock is read per chunk only while it matters.
-      if (this.#halfOpenTimer !== undefined) this.#lastMovedMs = this.#port.setup.clock.now();
+      this.#halfOpen?.moved();
       if (to === this.#backend && this.#port.setup.options.tcpUserTimeoutMs > 0) this.#lookLater();
       if (to.write(chunk)) return;
       from.pause();
@@ -123,7 +122,7 @@ export class TcpConnection implements Session, Dialler {
 
   #watch(socket: Socket, onBroken = (): void => {}): void {
     this.#openSockets++;
-    // An error is always followed by 'close', which handles it; without a listener it would end the process.
+    // 'close' follows every error and handles it. Without a listener, an error would end the process.
     socket.on('error', () => {});
     socket.on('close', (hadError) => {
       if (hadError) {
@@ -148,7 +147,7 @@ export class TcpConnection implements Session, Dialler {
     share.resets++;
   }
 
-  /** The other side broke: this one gets what was sent before, then the reset. */
+  /** The other side broke. This one is reset when it has received what was sent before. */
   #settle(side: Socket | undefined, giveUpMs = this.#port.setup.clock.now() + RESET_PATIENCE_MS): void {
     const { clock, kernel } = this.#port.setup;
     const isDelivered =
@@ -160,7 +159,7 @@ export class TcpConnection implements Session, Dialler {
   }
 
   #over(): void {
-    this.#halfOpenTimer?.cancel();
+    this.#halfOpen?.cancel();
     this.#lookTimer?.cancel();
     this.#settleTimer?.cancel();
     this.#port.ended(this, this.#share);
@@ -186,8 +185,8 @@ export class TcpConnection implements Session, Dialler {
     for (const side of [this.#client, backend]) {
       if (!side.isPaused() || side.destroyed) continue;
       isStalled = true;
-      // Its end waits behind what the other side does not take: from now on something must move.
-      if (this.#halfOpenTimer === undefined && kernel?.peerState(side)?.hasEnded) this.#watchHalfOpen();
+      // Its end waits behind bytes that the other side does not read.
+      if (this.#halfOpen === undefined && kernel?.peerState(side)?.hasEnded) this.#watchHalfOpen();
     }
     if (options.tcpUserTimeoutMs === 0 || kernel?.unacknowledgedBytes(backend) === 0) return isStalled;
     const state = kernel?.peerState(backend);
@@ -200,31 +199,15 @@ export class TcpConnection implements Session, Dialler {
     return false;
   }
 
-  /** From the first end of a direction on, something must move. */
   #watchHalfOpen(): void {
     const { clock, options } = this.#port.setup;
-    this.#lastMovedMs = clock.now();
-    if (this.#halfOpenTimer === undefined) this.#armHalfOpenTimer(options.tcpHalfOpenTimeoutMs);
-  }
-
-  #armHalfOpenTimer(delayMs: number): void {
-    this.#halfOpenTimer = this.#port.setup.clock.after(delayMs, () => {
-      const leftMs = this.#halfOpenLeftMs();
-      if (leftMs > 0) this.#armHalfOpenTimer(Math.ceil(leftMs));
-      // One turn later: after a standstill of this process timers come first, and then the bytes that came in time.
-      else if (delayMs > 0) this.#armHalfOpenTimer(0);
-      else this.#endHalfOpen();
-    });
-  }
-
-  #halfOpenLeftMs(): number {
-    const { clock, options } = this.#port.setup;
-    return this.#lastMovedMs + options.tcpHalfOpenTimeoutMs - clock.now();
+    this.#halfOpen ??= new SilenceTimer(clock, options.tcpHalfOpenTimeoutMs, () => this.#endHalfOpen());
+    this.#halfOpen.moved();
   }
 
   /**
-   * The side that still owes its end has had the other's: closing it lets the kernel deliver what a slow reader has not
-   * taken yet. The side that waits for the rest must not take what it has for everything, so it is reset.
+   * A side that has received the other's end is closed: the kernel then delivers the bytes that a slow reader has not read
+   * yet. A side that has not is reset, so that it does not take what it has for the whole stream.
    */
   #endHalfOpen(): void {
     for (const socket of [this.#client, this.#backend]) {

@@ -2,26 +2,21 @@ import { createSocket, type Socket } from 'node:dgram';
 import { isIPv6 } from 'node:net';
 import type { Counters, OpenConnection } from '../../model/data-plane.ts';
 import type { Endpoint } from '../../model/endpoint.ts';
-import { type Timer, wholeMsLeft } from '../../util/clock.ts';
+import { wholeMsLeft } from '../../util/clock.ts';
 import { errnoOf } from '../errors.ts';
 import { connectedToItself, type Port, type Session } from './port.ts';
+import { SilenceTimer } from './silence-timer.ts';
 
 /** How many datagrams may wait for the flow's socket, which takes a turn of the event loop or two to connect. */
 const MAX_WAITING = 64;
 
-/**
- * How many more turns of the event loop a flow may last because datagrams of its Service port are still being read. After
- * a standstill the kernel's queues hold less than this; a flood never ends.
- */
-const MAX_TURNS_BEHIND = 400;
-
-/** Too big for the path, no buffer, or stopped by a local rule: the flow and its endpoint are sound. */
+/** Too big for the path, no buffer, or dropped by a local rule: the flow and its endpoint are fine. */
 const HARMS_ONE_DATAGRAM: ReadonlySet<string> = new Set(['EMSGSIZE', 'ENOBUFS', 'ENOMEM', 'EAGAIN', 'EPERM']);
 
 /** Room for bursts. The kernel limits it to `net.core.rmem_max` and `wmem_max`, and reserves nothing. */
 const BUFFER_BYTES = 4 << 20;
 
-/** What may wait inside the process when the kernel takes no more; further datagrams are lost, as in the kernel. */
+/** How much may wait in the process when the kernel takes no more. Further datagrams are dropped, as in the kernel. */
 const MAX_QUEUED_BYTES = 1 << 20;
 
 /**
@@ -43,7 +38,7 @@ export function hasRoomToSend(socket: Socket): boolean {
   return socket.getSendQueueSize() < MAX_QUEUED_BYTES;
 }
 
-/** One client address and port, with a connected socket of its own towards one endpoint, so that replies find back. */
+/** The datagrams of one client address and port, with their own socket to one endpoint, so that replies find back. */
 export class UdpFlow implements Session {
   readonly endpoint: Endpoint;
   hasEnded = false;
@@ -57,8 +52,7 @@ export class UdpFlow implements Session {
   /** Datagrams in order, until the socket is connected. */
   #waiting: Buffer[] | undefined = [];
   #hasReplied = false;
-  #lastMovedMs: number;
-  #timer: Timer;
+  readonly #silence: SilenceTimer;
 
   /** `onEnd` is called once. */
   constructor(setup: {
@@ -75,8 +69,11 @@ export class UdpFlow implements Session {
     this.#share = port.countersOf(endpoint);
     this.#reply = reply;
     this.#onEnd = onEnd;
-    this.#lastMovedMs = port.setup.clock.now();
-    this.#timer = this.#arm(this.#timeoutMs());
+    const { clock, options } = port.setup;
+    const firstMs = Math.max(options.udpIdleTimeoutMs, options.udpFirstReplyTimeoutMs);
+    // A turn of the event loop reads all replies, but only some of a listener's datagrams.
+    const received = () => port.counters.receivedBytes;
+    this.#silence = new SilenceTimer(clock, firstMs, () => this.cut(), received);
     this.#socket = udpSocket(endpoint.address);
     port.begin(this);
     port.joined(this.#share);
@@ -105,7 +102,7 @@ export class UdpFlow implements Session {
 
   /** From the client to the endpoint. */
   send(datagram: Buffer): void {
-    this.#lastMovedMs = this.#port.setup.clock.now();
+    this.#silence.moved();
     this.#port.counters.receivedBytes += datagram.length;
     this.#share.receivedBytes += datagram.length;
     if (this.#waiting === undefined) this.#transmit(datagram);
@@ -115,13 +112,18 @@ export class UdpFlow implements Session {
 
   describe(): OpenConnection | undefined {
     if (this.hasEnded) return undefined;
-    return { client: this.#client, endpoint: this.endpoint, state: 'flow', expiresMs: wholeMsLeft(this.#leftMs()) };
+    return {
+      client: this.#client,
+      endpoint: this.endpoint,
+      state: 'flow',
+      expiresMs: wholeMsLeft(this.#silence.leftMs),
+    };
   }
 
   cut(): void {
     if (this.hasEnded) return;
     this.hasEnded = true;
-    this.#timer.cancel();
+    this.#silence.cancel();
     this.#port.ended(this, this.#share);
     this.#socket.close();
     this.#onEnd();
@@ -153,14 +155,11 @@ export class UdpFlow implements Session {
 
   #receive(datagram: Buffer): void {
     if (this.hasEnded) return;
-    this.#lastMovedMs = this.#port.setup.clock.now();
     this.#port.counters.sentBytes += datagram.length;
     this.#share.sentBytes += datagram.length;
-    if (!this.#hasReplied) {
-      this.#hasReplied = true;
-      this.#timer.cancel();
-      this.#timer = this.#arm(this.#timeoutMs());
-    }
+    if (this.#hasReplied) this.#silence.moved();
+    else this.#silence.restart(this.#port.setup.options.udpIdleTimeoutMs);
+    this.#hasReplied = true;
     this.#reply(datagram);
   }
 
@@ -172,37 +171,5 @@ export class UdpFlow implements Session {
     const reason = this.#port.dialFailed(this.endpoint, err);
     // If it was the endpoint's failure, and not this node's, the client's next datagram must not be pinned to it.
     if (reason !== 'other') this.#port.picker.forget(this.#client.address, this.endpoint);
-  }
-
-  #timeoutMs(): number {
-    const { udpIdleTimeoutMs, udpFirstReplyTimeoutMs } = this.#port.setup.options;
-    return this.#hasReplied ? udpIdleTimeoutMs : Math.max(udpIdleTimeoutMs, udpFirstReplyTimeoutMs);
-  }
-
-  #leftMs(): number {
-    return this.#lastMovedMs + this.#timeoutMs() - this.#port.setup.clock.now();
-  }
-
-  /** A datagram costs only a reading of the clock: the timer works out how much silence is left to wait for. */
-  #arm(delayMs: number): Timer {
-    return this.#port.setup.clock.after(delayMs, () => {
-      const leftMs = this.#leftMs();
-      this.#timer = leftMs > 0 ? this.#arm(Math.ceil(leftMs)) : this.#endSoon(MAX_TURNS_BEHIND);
-    });
-  }
-
-  /**
-   * After a standstill of this process timers come first, and then datagrams that came in time: a turn of the event loop
-   * reads all replies, but only some of a listener's datagrams. So the flow ends after a turn that brought none.
-   */
-  #endSoon(turns: number): Timer {
-    const { counters, setup } = this.#port;
-    const before = counters.receivedBytes;
-    return setup.clock.after(0, () => {
-      const leftMs = this.#leftMs();
-      if (leftMs > 0) this.#timer = this.#arm(Math.ceil(leftMs));
-      else if (turns > 0 && counters.receivedBytes !== before) this.#timer = this.#endSoon(turns - 1);
-      else this.cut();
-    });
   }
 }

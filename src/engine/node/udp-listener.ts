@@ -9,18 +9,18 @@ import { hasRoomToSend, UdpFlow, udpSocket } from './udp-flow.ts';
 /** The kernel chooses a port that is free at one address; at another it may be taken. */
 const PORT_TRIES = 16;
 
-/** The listening socket at one address, and the flows of the clients that reached it there. */
+/** The listening socket at one address, and the flows that arrived there. */
 interface LocalSocket {
   readonly socket: Socket;
   readonly flows: Map<string, UdpFlow>;
-  /** These pass on late answers; their client's next datagram begins another flow. */
+  /** They pass on late answers. The next datagram of their client begins another flow. */
   readonly retired: Set<UdpFlow>;
 }
 
 /**
- * One Service port's UDP side. A reply must leave from the address that the client's datagram came to, or the client's
- * kernel (and conntrack, where a rule redirected it) does not know it. `dgram` neither tells that address nor lets a
- * reply choose one (no IP_PKTINFO), so a wildcard becomes one socket per address of the node, all on the same port.
+ * The UDP sockets of one Service port. A reply must leave from the address to which the client sent, or the client's
+ * kernel (and conntrack, where a rule redirected the datagram) drops it. `dgram` can neither read nor set that address
+ * (no IP_PKTINFO), so a wildcard becomes one socket per address of the node, all on the same port.
  */
 export class UdpListener {
   localPort: number;
@@ -134,14 +134,14 @@ export class UdpListener {
     let limit = this.#limit();
     if (limit !== undefined && this.#endOneRetired()) limit = this.#limit();
     if (limit !== undefined) {
-      // The new flow is refused, and no old one ended: a flood of invented clients must not drive out real ones.
+      // No old flow ends: a flood of forged clients must not end the flows of real ones.
       counters.limited++;
       setup.observer.limited({ name: spec.name, client, limit });
       return undefined;
     }
     const endpoint = picker.pick(client, setup.clock.now()).next();
     if (endpoint === undefined) {
-      this.#port.turnedAway(client, 'no-endpoints');
+      this.#port.clientRefused(client, 'no-endpoints');
       return undefined;
     }
     const key = flowKey(remote);
@@ -151,7 +151,7 @@ export class UdpListener {
       client: { address: client as Address, port: remote.port },
       endpoint,
       reply: (datagram) => {
-        // A reply that cannot be sent is lost, as datagrams are; its error concerns nobody else.
+        // A reply that cannot be sent is dropped. Its error does not concern other flows.
         if (hasRoomToSend(socket)) socket.send(datagram, remote.port, client, () => {});
         else counters.limited++;
       },
@@ -172,7 +172,7 @@ export class UdpListener {
     return this.#allFlows.active >= udpMaxFlows ? 'flows-total' : undefined;
   }
 
-  /** Its client may be the one that is to begin another. */
+  /** Makes room. The new flow may be of the same client. */
   #endOneRetired(): boolean {
     for (const { retired } of this.#sockets.values()) {
       for (const flow of retired) {

@@ -54,7 +54,7 @@ export class DataPlaneLog implements DataPlaneObserver {
     this.#clock = clock;
   }
 
-  turnedAway({ name, client, reason }: Parameters<DataPlaneObserver['turnedAway']>[0]): void {
+  clientRefused({ name, client, reason }: Parameters<DataPlaneObserver['clientRefused']>[0]): void {
     this.#warn(TURNED_AWAY[reason], { svc: name, client });
   }
 

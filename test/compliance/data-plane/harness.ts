@@ -41,7 +41,7 @@ export const OPTIONS: DataPlaneOptions = {
 /** Adds every event as text: its name, and what an assertion needs of it. */
 export function textObserver(events: string[]): DataPlaneObserver {
   return {
-    turnedAway: ({ reason }) => events.push(`turned away: ${reason}`),
+    clientRefused: ({ reason }) => events.push(`refused: ${reason}`),
     dialFailed: ({ backend, reason }) => events.push(`dial failed: ${backend} ${reason}`),
     limited: ({ limit }) => events.push(`limited: ${limit}`),
     listenerFailed: ({ err }) => events.push(`listener failed: ${err}`),
@@ -52,11 +52,11 @@ type ObserverEvents = { [Name in keyof DataPlaneObserver]: Parameters<DataPlaneO
 
 export function rigFactory(factory: EngineFactory): RigFactory {
   return async (t, options) => {
-    const events: ObserverEvents = { turnedAway: [], dialFailed: [], limited: [], listenerFailed: [] };
+    const events: ObserverEvents = { clientRefused: [], dialFailed: [], limited: [], listenerFailed: [] };
     const plane = await factory({
       options: { ...OPTIONS, ...options },
       observer: {
-        turnedAway: (event) => events.turnedAway.push(event),
+        clientRefused: (event) => events.clientRefused.push(event),
         dialFailed: (event) => events.dialFailed.push(event),
         limited: (event) => events.limited.push(event),
         listenerFailed: (event) => events.listenerFailed.push(event),

@@ -111,7 +111,7 @@ export function retryTests(makeRig: RigFactory): void {
       assert.equal(client.receivedBytes, 0);
       const tried = (await rig.reported('dialFailed', tries)).map(({ backend }) => backend);
       assert.equal(new Set(tried.slice(0, count)).size, count, 'each once before any comes again');
-      assert.deepEqual(await rig.reported('turnedAway', 1), [{ name, client: '127.0.0.1', reason: 'exhausted' }]);
+      assert.deepEqual(await rig.reported('clientRefused', 1), [{ name, client: '127.0.0.1', reason: 'exhausted' }]);
       const { exhausted, noEndpoints, retries, failedRefused } = rig.counters(name);
       assert.deepEqual(
         { exhausted, noEndpoints, retries, failedRefused },
@@ -128,7 +128,7 @@ export function retryTests(makeRig: RigFactory): void {
     client.send('hello?');
     await client.finished();
     client.end();
-    assert.deepEqual(await rig.reported('turnedAway', 1), [{ name, client: '127.0.0.1', reason: 'no-endpoints' }]);
+    assert.deepEqual(await rig.reported('clientRefused', 1), [{ name, client: '127.0.0.1', reason: 'no-endpoints' }]);
     assert.equal(rig.counters(name).noEndpoints, 1);
     await waitFor('the connection to be over', () => rig.counters(name).active === 0);
     await rig.update(name, backends([(await TcpBackend.named(t, 'here now')).endpoint]));

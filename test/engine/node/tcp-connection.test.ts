@@ -25,7 +25,7 @@ test('the engine tries no further endpoint 30 s after it accepted the client, ev
   await waitFor('the first try', () => clock.pendingTimers === 1);
   while (clock.pendingTimers > 0 && events.length < 40) clock.advance(250);
   assert.ok(clock.now() >= 30_000 && clock.now() < 32_250, `${clock.now()} ms`);
-  assert.equal(events.at(-1), 'turned away: exhausted');
+  assert.equal(events.at(-1), 'refused: exhausted');
   await client.finished();
 });
 

@@ -47,7 +47,7 @@ test('datagrams wait in order until the backend socket is connected, up to 64', 
   const nobody = (): void => assert.fail('nothing is to be reported');
   const port = new Port(SPEC, backends([backend.endpoint]), {
     options: OPTIONS,
-    observer: { turnedAway: nobody, dialFailed: nobody, limited: nobody, listenerFailed: nobody },
+    observer: { clientRefused: nobody, dialFailed: nobody, limited: nobody, listenerFailed: nobody },
     clock,
     random: Math.random,
   });

@@ -17,8 +17,8 @@ function setUp() {
 describe('a client that is turned away', () => {
   test('is logged at once, with the cause and advice', () => {
     const { log, observer } = setUp();
-    observer.turnedAway({ name: WEB, client: '10.0.0.1:5', reason: 'no-endpoints' });
-    observer.turnedAway({ name: WEB, client: '10.0.0.1:6', reason: 'exhausted' });
+    observer.clientRefused({ name: WEB, client: '10.0.0.1:5', reason: 'no-endpoints' });
+    observer.clientRefused({ name: WEB, client: '10.0.0.1:6', reason: 'exhausted' });
     assert.deepEqual(
       log.lines.map(({ level, fields }) => [level, fields]),
       [
@@ -33,7 +33,7 @@ describe('a client that is turned away', () => {
   test('makes at most one line in ten seconds, with the number of further events', () => {
     const { clock, log, observer } = setUp();
     for (let i = 0; i < 600; i++) {
-      observer.turnedAway({ name: WEB, client: `10.0.0.1:${i}`, reason: 'exhausted' });
+      observer.clientRefused({ name: WEB, client: `10.0.0.1:${i}`, reason: 'exhausted' });
       clock.advance(100);
     }
     // One at once, then one for each of the six windows of that minute.
@@ -45,9 +45,9 @@ describe('a client that is turned away', () => {
 
   test('is logged at once again after ten quiet seconds', () => {
     const { clock, log, observer } = setUp();
-    observer.turnedAway({ name: WEB, client: 'c', reason: 'exhausted' });
+    observer.clientRefused({ name: WEB, client: 'c', reason: 'exhausted' });
     clock.advance(10_000);
-    observer.turnedAway({ name: WEB, client: 'd', reason: 'exhausted' });
+    observer.clientRefused({ name: WEB, client: 'd', reason: 'exhausted' });
     assert.deepEqual(
       log.lines.map((line) => line.fields),
       [
@@ -79,8 +79,8 @@ test('each Service port and each reason has its own lines', () => {
 test('a quiet Service port is forgotten', () => {
   const { clock, observer } = setUp();
   for (let i = 0; i < 1_000; i++) {
-    observer.turnedAway({ name: `default/svc-${i}`, client: 'c', reason: 'exhausted' });
-    observer.turnedAway({ name: `default/svc-${i}`, client: 'c', reason: 'exhausted' });
+    observer.clientRefused({ name: `default/svc-${i}`, client: 'c', reason: 'exhausted' });
+    observer.clientRefused({ name: `default/svc-${i}`, client: 'c', reason: 'exhausted' });
   }
   assert.equal(clock.pendingTimers, 1_000);
   clock.advance(10_000);

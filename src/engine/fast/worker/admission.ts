@@ -12,19 +12,19 @@ interface Reporter {
   listenerFailed(err: string): void;
 }
 
-/** A listener that does not accept for now. */
+/** A listener. */
 interface Held {
   readonly fd: number;
 }
 
-/** A connection that has a client and no descriptor to dial with. */
+/** A connection that has a client, but no descriptor to dial with. */
 interface Waiting {
   onDescriptor(): void;
 }
 
 /**
  * Accepts clients while there are descriptors. When they run out, clients wait in the kernel's queues until some are
- * free: accepting and closing them would lose them, and calling accept again and again would spin.
+ * free. Accepting and closing them would lose them, and calling accept again at once would spin.
  *
  * The kernel gives out the lowest free number, so a number at the ceiling means that all below are taken. The numbers
  * above are kept for the rest of the program.

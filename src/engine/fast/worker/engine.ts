@@ -33,7 +33,7 @@ const CONNECTIONS_PER_PAGE = 128;
 const LOOKS_PER_PAGE = 4096;
 
 /**
- * Makes the calling thread a worker, until it is told to shut down.
+ * Makes the calling thread a worker, until a command ends it.
  *
  * The thread waits in its own epoll and not in Node's loop, so a command is a message and a write to an eventfd in that
  * epoll. Once a second it lets Node's loop run: V8 leaves tasks of its own there, and an exiting process waits for its
@@ -88,7 +88,6 @@ export class Engine implements Handler {
     this.#context.report({ kind: 'ready' });
   }
 
-  /** A command has arrived. */
   onEvents(): void {
     // First, so that a command that comes from now on wakes again.
     read(this.#wakeFd, this.#wakeups, 0, 8);
@@ -116,8 +115,8 @@ export class Engine implements Handler {
   }
 
   #catchUp(): void {
-    // A closing port accepts its last clients, which calls this again. They get what their port has: no later command
-    // changes it, and obeying the next message before the rest of this one would let the older of two updates win.
+    // A closing port accepts its last clients, which calls this again. Obeying the next message before the rest of this
+    // one would let the older of two updates win.
     if (this.#isObeying) return;
     const sent = Atomics.load(this.#context.status, STATUS.commands);
     if (sent === this.#messagesSeen) return;
@@ -134,22 +133,18 @@ export class Engine implements Handler {
 
   #obey(command: Command): void {
     switch (command.kind) {
-      case 'open': {
-        const outcome = outcomeOf(() => this.#open(command));
-        this.#answer(command, outcome);
+      case 'open':
+        this.#try(command, () => this.#open(command));
         break;
-      }
       case 'update':
         this.#listeners.get(command.port)?.update(command.backends);
         break;
       case 'close':
         this.#close(command);
         break;
-      case 'adopt': {
-        const outcome = outcomeOf(() => this.#adopt(command));
-        this.#answer(command, outcome);
+      case 'adopt':
+        this.#try(command, () => this.#adopt(command));
         break;
-      }
       case 'peek': {
         const port = this.#listeners.get(command.port)?.port;
         this.#answer(command, { endpoint: port?.endpoints.picker.peek(command.client, this.loop.nowMs) });
@@ -180,6 +175,18 @@ export class Engine implements Handler {
 
   #answer<Kind extends keyof Questions>({ question }: Question<Kind>, answer: Questions[Kind]['gets']): void {
     this.#answers.push({ kind: 'answer', question, answer });
+  }
+
+  /** Answers with a reason when a system call fails. */
+  #try(command: Question<'open' | 'adopt'>, attempt: () => void): void {
+    let outcome: Outcome = {};
+    try {
+      attempt();
+    } catch (err) {
+      if (!(err instanceof SysError)) throw err;
+      outcome = { err: err.message };
+    }
+    this.#answer(command, outcome);
   }
 
   /** Not from within a command. */
@@ -262,16 +269,5 @@ export class Engine implements Handler {
       if (picker !== undefined) pickers.push([id, picker]);
     }
     this.#context.report({ kind: 'answer', question: this.#frozenFor, answer: { pickers, records } });
-  }
-}
-
-/** With a reason when a system call fails. */
-function outcomeOf(attempt: () => void): Outcome {
-  try {
-    attempt();
-    return {};
-  } catch (err) {
-    if (!(err instanceof SysError)) throw err;
-    return { err: err.message };
   }
 }

@@ -113,8 +113,8 @@ export class Port {
     this.#drainLater(this.#departures?.connected(target.name));
   }
 
-  turnedAway(client: string, reason: Parameters<DataPlaneObserver['turnedAway']>[0]['reason']): void {
-    this.#report({ kind: 'turnedAway', port: this.id, client, reason });
+  clientRefused(client: string, reason: Parameters<DataPlaneObserver['clientRefused']>[0]['reason']): void {
+    this.#report({ kind: 'clientRefused', port: this.id, client, reason });
     this.count(reason === 'exhausted' ? 'exhausted' : 'noEndpoints');
   }
 

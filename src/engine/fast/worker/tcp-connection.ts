@@ -135,7 +135,7 @@ export class TcpConnection extends Session implements SideOwner {
   }
 
   onGivenUp(reason: 'no-endpoints' | 'exhausted'): void {
-    this.port.turnedAway(this.#clientAddress as string, reason);
+    this.port.clientRefused(this.#clientAddress as string, reason);
     this.#end();
   }
 

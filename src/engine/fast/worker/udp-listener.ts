@@ -123,7 +123,7 @@ export class UdpListener extends Listener implements FlowOwner {
     }
     const endpoint = this.port.endpoints.picker.pick(client, loop.nowMs).next();
     if (endpoint === undefined) {
-      this.port.turnedAway(client, 'no-endpoints');
+      this.port.clientRefused(client, 'no-endpoints');
       return undefined;
     }
     const target = this.port.endpoints.target(endpoint);

@@ -67,7 +67,7 @@ export function engineRig(
     Atomics.add(status, STATUS.commands, 1);
     write(wakeFd, one, 8);
   };
-  const tell = (...commands: readonly Command[]): void => {
+  const command = (...commands: readonly Command[]): void => {
     post(...commands);
     engine.turn(100);
   };
@@ -78,7 +78,7 @@ export function engineRig(
   ): PortCounters => {
     const counters = new PortCounters(new CounterMemory());
     const backends = counters.follow({ endpoints, affinity: { type: 'None' } });
-    tell(
+    command(
       { kind: 'open', question: 0, port, protocol, fd, backends, counters: counters.shared },
       ...(flows ? [{ kind: 'adopt', question: 0, records: flows } as const] : []),
     );
@@ -91,5 +91,5 @@ export function engineRig(
     t.after(() => close(fd));
     return { fd, localPort, counters: open(port, fd, setup) };
   };
-  return { engine, owners, reports, meanwhile, open, listen, post, tell };
+  return { engine, owners, reports, meanwhile, open, listen, post, command };
 }

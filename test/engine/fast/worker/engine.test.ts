@@ -13,36 +13,36 @@ function answer(question: number, given: Answer): Report {
 }
 
 test('the worker reports that it opened a port, that it cannot watch a descriptor, and that it closed a port', (t) => {
-  const { owners, reports, listen, open, tell } = engineRig(t);
+  const { owners, reports, listen, open, command } = engineRig(t);
   // epoll takes no regular files.
   const file = openSync(import.meta.filename, 'r');
   t.after(() => close(file));
   open(9, file);
   const { fd } = listen();
-  tell({ kind: 'close', question: 2, port: 1 });
+  command({ kind: 'close', question: 2, port: 1 });
   const refused = answer(0, { err: 'epoll_ctl: EPERM (operation not permitted)' });
   assert.deepEqual(reports, [{ kind: 'ready' }, refused, answer(0, {}), answer(2, {})]);
   assert.equal(owners[fd], 0, 'the worker never owns a descriptor that it borrows');
 });
 
 test('the worker answers commands and questions about ports that are not open', (t) => {
-  const { engine, reports, tell } = engineRig(t);
+  const { engine, reports, command } = engineRig(t);
   const counters = new PortCounters(new CounterMemory());
-  tell({ kind: 'update', port: 9, backends: counters.follow({ endpoints: [], affinity: { type: 'None' } }) });
-  tell({ kind: 'close', question: 1, port: 9 }, { kind: 'peek', question: 2, port: 9, client: '192.0.2.1' });
-  tell({ kind: 'list', question: 3, port: 9, from: 0 });
+  command({ kind: 'update', port: 9, backends: counters.follow({ endpoints: [], affinity: { type: 'None' } }) });
+  command({ kind: 'close', question: 1, port: 9 }, { kind: 'peek', question: 2, port: 9, client: '192.0.2.1' });
+  command({ kind: 'list', question: 3, port: 9, from: 0 });
   engine.turn(100);
   const expected = [answer(1, {}), answer(2, { endpoint: undefined }), answer(3, { connections: [] })];
   assert.deepEqual(reports.slice(1), expected);
 });
 
 test('the worker answers a question for a turn after a whole turn, in which it accepts waiting clients', async (t) => {
-  const { engine, reports, listen, tell } = engineRig(t);
+  const { engine, reports, listen, command } = engineRig(t);
   const { localPort, counters } = listen({ endpoints: [(await TcpBackend.echo(t)).endpoint] });
-  tell({ kind: 'freeze', question: 1 });
+  command({ kind: 'freeze', question: 1 });
   const client = await connectTcp(localPort);
   t.after(() => client.reset());
-  tell({ kind: 'thaw' }, { kind: 'turn', question: 2 });
+  command({ kind: 'thaw' }, { kind: 'turn', question: 2 });
   assert.deepEqual(reports.at(-1), answer(1, { pickers: [], records: [] }));
   engine.turn(100);
   assert.deepEqual(reports.at(-1), answer(2, {}));
@@ -50,7 +50,7 @@ test('the worker answers a question for a turn after a whole turn, in which it a
 });
 
 test('the worker obeys commands in order, also when closing a port accepts its last clients', async (t) => {
-  const { engine, reports, meanwhile, listen, post, tell } = engineRig(t);
+  const { engine, reports, meanwhile, listen, post, command } = engineRig(t);
   const [one, two, three] = [await TcpBackend.echo(t), await TcpBackend.echo(t), await TcpBackend.echo(t)];
   const closing = listen({ endpoints: [one.endpoint] });
   const { localPort, counters } = listen({}, 2);
@@ -62,12 +62,12 @@ test('the worker obeys commands in order, also when closing a port accepts its l
   t.after(() => waiting.reset());
   const [older, newer] = [update(one), update(two)];
   meanwhile.push(() => post(newer));
-  tell({ kind: 'close', question: 1, port: 1 }, older);
-  tell({ kind: 'peek', question: 2, port: 2, client: '127.0.0.1' });
+  command({ kind: 'close', question: 1, port: 1 }, older);
+  command({ kind: 'peek', question: 2, port: 2, client: '127.0.0.1' });
   assert.deepEqual(reports.at(-1), answer(2, { endpoint: two.endpoint }));
 
   // Both threads still agree on which endpoints the worker knows.
-  tell(update(two, three));
+  command(update(two, three));
   const clients = [await connectTcp(localPort), await connectTcp(localPort)];
   for (const client of clients) t.after(() => client.reset());
   await waitFor('both clients to be connected', () => {
@@ -77,14 +77,14 @@ test('the worker obeys commands in order, also when closing a port accepts its l
 });
 
 test('a closing port accepts all clients that have connected, a few per turn', async (t) => {
-  const { engine, reports, listen, tell } = engineRig(t);
+  const { engine, reports, listen, command } = engineRig(t);
   const { localPort, counters } = listen({ endpoints: [(await TcpBackend.echo(t)).endpoint] });
-  tell({ kind: 'freeze', question: 1 });
+  command({ kind: 'freeze', question: 1 });
   const clients = await Promise.all(Array.from({ length: 300 }, () => connectTcp(localPort)));
   t.after(() => {
     for (const client of clients) client.reset();
   });
-  tell({ kind: 'thaw' }, { kind: 'close', question: 2, port: 1 });
+  command({ kind: 'thaw' }, { kind: 'close', question: 2, port: 1 });
   let most = counters.read().connections;
   const isClosed = () => reports.some((report) => report.kind === 'answer' && report.question === 2);
   for (let turns = 0; !isClosed(); turns++) {

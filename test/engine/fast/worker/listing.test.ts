@@ -75,11 +75,11 @@ function busyRig(t: TestContext, flows: number) {
 }
 
 test(`between two pages of a list of ${FLOWS} a worker serves new clients`, (t) => {
-  const { engine, tell, taken, visit, counters, clients } = busyRig(t, FLOWS);
+  const { engine, command, taken, visit, counters, clients } = busyRig(t, FLOWS);
   const listed: string[] = [];
   let pieces = 0;
   for (let from: number | undefined = 0; from !== undefined; pieces++) {
-    tell({ kind: 'list', question: pieces, port: 1, from });
+    command({ kind: 'list', question: pieces, port: 1, from });
     visit();
     engine.turn(100);
     const reports = taken();
@@ -101,9 +101,9 @@ test(`between two pages of a list of ${FLOWS} a worker serves new clients`, (t) 
 });
 
 test('however many lists are asked for, there is one page per turn, and new clients are served', (t) => {
-  const { engine, tell, taken, visit, counters } = busyRig(t, 300);
+  const { engine, command, taken, visit, counters } = busyRig(t, 300);
   const questions = [1, 2, 3, 4, 5];
-  tell(...questions.map((question) => ({ kind: 'list', question, port: 1, from: 0 }) as const));
+  command(...questions.map((question) => ({ kind: 'list', question, port: 1, from: 0 }) as const));
   assert.deepEqual(taken(), [], 'what came with the command comes first, too');
   for (const question of questions) {
     visit();
@@ -117,12 +117,12 @@ test('however many lists are asked for, there is one page per turn, and new clie
 });
 
 test('a port’s few connections among many are searched a page at a time, too', (t) => {
-  const { engine, tell, taken, visitIdle } = busyRig(t, 5000);
+  const { engine, command, taken, visitIdle } = busyRig(t, 5000);
   const client = visitIdle();
   engine.turn(100);
   const pieces: ListedPage[] = [];
   for (let from: number | undefined = 0; from !== undefined; from = pieces.at(-1)?.next) {
-    tell({ kind: 'list', question: 1, port: 2, from });
+    command({ kind: 'list', question: 1, port: 2, from });
     engine.turn(100);
     pieces.push(...taken());
   }

@@ -7,8 +7,8 @@ import type { PeerState } from '../sys/socket.ts';
  */
 
 /**
- * A few answers may be lost, and the peer's kernel sends at most two per second (`tcp_invalid_ratelimit`). The probes of a
- * window that has long been closed are two minutes apart, so time alone proves nothing.
+ * A few answers may be lost, and the peer's kernel sends at most two per second (`tcp_invalid_ratelimit`). The probes
+ * of a window that has long been closed are two minutes apart, so time alone proves nothing.
  */
 const MIN_UNANSWERED = 3;
 

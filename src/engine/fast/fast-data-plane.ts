@@ -84,7 +84,9 @@ export async function startFastDataPlane(setup: FastDataPlaneSetup): Promise<Dat
   return plane;
 }
 
-/** The main thread's part: it opens listening sockets, assigns them to workers, and reads counters. It sees no traffic. */
+/**
+ * The main thread's part: it opens listening sockets, assigns them to workers, and reads counters. It sees no traffic.
+ */
 class FastDataPlane implements DataPlane {
   readonly handOver: HandOver;
   readonly #observer: DataPlaneObserver;

@@ -6,18 +6,18 @@ import { isReplyPath } from '../../sys/datagram-inbox.ts';
 import type { LiveRecord, SideRecord } from './worker/records.ts';
 
 /*
- * How the fast engine's parcels look: the ports first, then connections and flows, each in the form of V8's structured
- * clone, with indices into the parcel's descriptors in place of descriptors. The sender is our own parent process, and
- * both have agreed on the version of this format, so only what could do harm is checked on arrival. A change of these
- * types that another version would misread needs a new version in src/upgrade/protocol.ts.
+ * The format of the fast engine's parcels: first the ports, then connections and flows, each as V8's structured clone,
+ * with indices into the parcel's descriptors in place of descriptors. The sender is our own parent process, and both
+ * have agreed on the version of this format, so only what could do harm is checked on arrival. A change of these types
+ * that another version would misread needs a new version in src/upgrade/protocol.ts.
  */
 
 /** In place of the number of a port that is closed by now. */
 export const CLOSED_PORT = -1;
 
 /**
- * Many, as each parcel is a message of its own; but so few that connections that are full of bytes, seldom more than
- * 64 KiB a side, stay within one.
+ * Each parcel is one message: it must have room for this many connections that are full of bytes, seldom more than 64
+ * KiB a side.
  */
 const ITEMS_PER_PARCEL = 256;
 

@@ -12,9 +12,9 @@ import {
 const BLOCKS_PER_SLAB = 32;
 
 /**
- * Gives out memory for counters, many blocks from one allocation: an allocation costs several times the size of a block.
- * No block is given out twice, as nobody knows when the last connection that counts in it ends. A slab is freed when
- * neither thread holds any of its blocks, so only blocks of a similar lifetime should share one.
+ * Gives out memory for counters, many blocks from one allocation, because an allocation costs several times the size of
+ * a block. No block is given out twice: its last connection may still count in it. A slab is freed when neither thread
+ * holds any of its blocks, so only blocks of a similar lifetime should share one.
  */
 export class CounterSlabs {
   #memory = new SharedArrayBuffer(0);
@@ -44,8 +44,8 @@ interface EndpointCounters extends CounterBlocks {
 }
 
 /**
- * The counters of one Service port and of each of its endpoints, in memory that the worker writes and this thread reads.
- * A number is never torn: both kinds of machine write 64 aligned bits at once.
+ * The counters of one Service port and of each of its endpoints, in memory that the worker writes and this thread
+ * reads. A number is never torn: both kinds of machine write 64 aligned bits at once.
  */
 export class PortCounters {
   readonly shared: CounterBlocks;
@@ -70,7 +70,9 @@ export class PortCounters {
     return this.#endpoints.map((own) => ({ endpoint: own.endpoint, counters: readCounters(own) }));
   }
 
-  /** Counts for the endpoints of `backends` from now on. Endpoints that stay, in the set or draining, keep their counts. */
+  /**
+   * Counts for the endpoints of `backends` from now on. Endpoints that stay, in the set or draining, keep their counts.
+   */
   follow(backends: Backends): CountedBackends {
     return this.#share(backends, byName(this.#endpoints));
   }

@@ -136,8 +136,8 @@ export class WorkerThread {
   }
 
   /**
-   * Resolves when the worker has made the change, with a reason when it could not. If the worker dies before, there is no
-   * reason, because a new thread opens the ports again; except while frozen, when there is no new thread.
+   * Resolves when the worker has made the change, with a reason when it could not. If the worker dies before, there is
+   * no reason, because a new thread opens the ports again; except while frozen, when there is no new thread.
    */
   async change(asked: Asked<'open' | 'close' | 'adopt'>): Promise<string | undefined> {
     const outcome = await this.ask(asked);
@@ -160,8 +160,8 @@ export class WorkerThread {
   }
 
   /**
-   * Ends the freeze: `thaw` continues, `shutdown` resets every connection and starts a new thread. The same happens if the
-   * thread has died since it was frozen.
+   * Ends the freeze: `thaw` continues, `shutdown` resets every connection and starts a new thread. The same happens if
+   * the thread has died since it was frozen.
    */
   unfreeze(kind: 'thaw' | 'shutdown'): void {
     if (!this.#isFrozen) return;

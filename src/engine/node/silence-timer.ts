@@ -1,8 +1,8 @@
 import type { Clock, Timer } from '../../util/clock.ts';
 
 /**
- * How many more turns of the event loop the end may wait because more bytes arrive. After a standstill the kernel's queues
- * hold less than this; a flood never ends.
+ * How many more turns of the event loop the end may wait because more bytes arrive. After a standstill the kernel's
+ * queues hold less than this; a flood never ends.
  */
 const MAX_TURNS_BEHIND = 400;
 

@@ -15,11 +15,13 @@ const RESET_POLL_MS = 10;
 /**
  * One client, from accept to the end of both sides.
  *
- * A reset or failure of one side becomes a reset of the other, never a clean end: a peer must not take half a stream for
- * the whole. Bytes that were sent before the reset arrive first, as without a proxy. The same holds when this program ends
- * a connection. Only a client that gets no endpoint is closed without a reset, as upstream: it has received nothing.
+ * A reset or failure of one side becomes a reset of the other, never a clean end: a peer must not take half a stream
+ * for the whole. Bytes that were sent before the reset arrive first, as without a proxy. The same holds when this
+ * program ends a connection. Only a client that gets no endpoint is closed without a reset, as upstream: it has
+ * received nothing.
  *
- * The client is read while dialling (up to its high-water mark), because Node reports a reset only of a socket it reads.
+ * The client is read while dialling (up to its high-water mark), because Node reports a reset only of a socket it
+ * reads.
  */
 export class TcpConnection implements Session, Dialler {
   endpoint: Endpoint | undefined;
@@ -206,8 +208,8 @@ export class TcpConnection implements Session, Dialler {
   }
 
   /**
-   * A side that has received the other's end is closed: the kernel then delivers the bytes that a slow reader has not read
-   * yet. A side that has not is reset, so that it does not take what it has for the whole stream.
+   * A side that has received the other's end is closed: the kernel then delivers the bytes that a slow reader has not
+   * read yet. A side that has not is reset, so that it does not take what it has for the whole stream.
    */
   #endHalfOpen(): void {
     for (const socket of [this.#client, this.#backend]) {
@@ -220,8 +222,8 @@ export class TcpConnection implements Session, Dialler {
 /**
  * Ends a connection with a RST, which the peer cannot take for a clean end. Safe to call at any time.
  *
- * libuv refuses to reset while a shutdown of the writing side is under way (`uv_tcp_close_reset` gives EINVAL), and Node
- * then leaks the descriptor. That is so from the last write's end until 'finish', one turn of the event loop.
+ * libuv refuses to reset while a shutdown of the writing side is under way (`uv_tcp_close_reset` gives EINVAL), and
+ * Node then leaks the descriptor. That is so from the last write's end until 'finish', one turn of the event loop.
  */
 export function reset(socket: Socket): void {
   if (socket.destroyed) return;

@@ -28,8 +28,8 @@ const WAS_ACCEPTED: ReadonlySet<string> = new Set(['ECONNRESET', 'EPIPE']);
 /** A dial ends with one of the three calls, unless it is cancelled. */
 export interface Dialler {
   /**
-   * The socket reads already, so listeners must be added in this call. `rest` will hold what was received and not read when
-   * the connection breaks.
+   * The socket reads already, so listeners must be added in this call. `rest` will hold what was received and not read
+   * when the connection breaks.
    */
   onConnected(backend: Socket, endpoint: Endpoint, rest: readonly Buffer[]): void;
   /** The endpoint accepted, sent `rest`, and reset the connection before anything could be done with it. */

@@ -41,7 +41,9 @@ const MEASURING = `
   process.stdin.on('end', () => process.exit());
 `;
 
-/** Two endpoints of each family that answer with their port and a datagram's length, behind a router and an MTU of 1280. */
+/**
+ * Two endpoints of each family that answer with their port and a datagram's length, behind a router and an MTU of 1280.
+ */
 export async function endpointsBehindSmallMtu(
   t: TestContext,
 ): Promise<Readonly<Record<'IPv4' | 'IPv6', readonly [Endpoint, Endpoint]>>> {

@@ -9,7 +9,9 @@ import { ChildProgram } from './child-program.ts';
 const BYTES = 48 << 20;
 const missing = spawnSync('strace', ['-V']).error === undefined ? false : 'strace is not installed';
 
-/** Runs the data plane under strace, which lets system calls fail as told. Transfers both ways at once, and compares. */
+/**
+ * Runs the data plane under strace, which lets system calls fail as told. Transfers both ways at once, and compares.
+ */
 async function transferUnder(t: TestContext, injection: string): Promise<void> {
   let backendSide: PatternReceiver | undefined;
   const backend = await TcpBackend.raw(t, async (socket) => {

@@ -18,8 +18,8 @@ import {
 import type { Target } from './endpoints.ts';
 
 /**
- * For both sides of a connection; accepted sockets inherit them from their listener. Go's `net` package, and so upstream,
- * sets no delay and a keepalive every 15 s by default.
+ * For both sides of a connection; accepted sockets inherit them from their listener. Go's `net` package, and so
+ * upstream, sets no delay and a keepalive every 15 s by default.
  */
 export const TCP_OPTIONS: readonly SocketOption[] = [
   { level: IPPROTO_TCP, name: TCP_NODELAY, value: 1 },
@@ -50,10 +50,10 @@ export class EndpointSockets {
   }
 
   /**
-   * Whether `fd` is connected to itself. That happens where nobody listens at an address of this node and the kernel gives
-   * the connection that very port; the client would get its own bytes back (Go's `net` package has the same check). Such a
-   * socket leaves no TIME_WAIT, which would keep the endpoint's program from its port. Most endpoints have ports outside
-   * the kernel's range, and cost nothing.
+   * Whether `fd` is connected to itself. That happens where nobody listens at an address of this node and the kernel
+   * gives the connection that very port; the client would get its own bytes back (Go's `net` package has the same
+   * check). Such a socket leaves no TIME_WAIT, which would keep the endpoint's program from its port. Most endpoints
+   * have ports outside the kernel's range, and cost nothing.
    */
   isToItself(fd: number, { endpoint: { port }, address }: Target): boolean {
     if (port < this.#localPorts.first || port > this.#localPorts.last) return false;

@@ -38,7 +38,7 @@ export class Target {
 /** One for all ports: few have a draining endpoint. */
 const NONE: ReadonlyMap<string, Target> = new Map();
 
-/** The endpoints of one Service port: which one is next, and what the worker knows of each, draining ones too. */
+/** The endpoints of one Service port, draining ones too: the picker, and each one's address and counters. */
 export class Endpoints {
   readonly picker: Picker;
   readonly #onUnknown: (name: string) => void;
@@ -69,8 +69,8 @@ export class Endpoints {
   }
 
   /**
-   * Of an endpoint that a pick has given. If no update has brought it, this program has a fault: the endpoint is served
-   * without counters and reported, since an error here would end the worker with all its connections.
+   * `endpoint`: from a pick. If no update has brought it, this program has a bug. An error would end the worker with
+   * all its connections, so the endpoint is reported and used without counters.
    */
   target(endpoint: Endpoint): Target {
     const known = this.#targets.get(endpoint);

@@ -28,7 +28,9 @@ import { TcpListener } from './tcp-listener.ts';
 import { UdpListener } from './udp-listener.ts';
 import { WorkerContext, type WorkerEffects } from './worker-context.ts';
 
-/** A page takes about 0.2 ms: more than a microsecond per connection, some nanoseconds per descriptor that is skipped. */
+/**
+ * A page takes about 0.2 ms: more than a microsecond per connection, some nanoseconds per descriptor that is skipped.
+ */
 const CONNECTIONS_PER_PAGE = 128;
 const LOOKS_PER_PAGE = 4096;
 
@@ -239,8 +241,8 @@ export class Engine implements Handler {
   }
 
   /**
-   * A list goes on at a descriptor, so nothing is kept between two pages. Connections may come and go meanwhile, because
-   * none changes its descriptor.
+   * A list goes on at a descriptor, so nothing is kept between two pages. Connections may come and go meanwhile,
+   * because none changes its descriptor.
    */
   #page({ port: id, from }: Question<'list'>): ListedPage {
     const connections: ListedPage['connections'][number][] = [];

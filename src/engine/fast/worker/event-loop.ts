@@ -6,7 +6,6 @@ import type { Clock } from '../../../util/clock.ts';
 import { Deadlines } from './deadlines.ts';
 import { STATUS } from './protocol.ts';
 
-/** Watches a descriptor, or several. */
 export interface Handler {
   /** `events`: EPOLL… bits of the descriptor `fd`. */
   onEvents(events: number, fd: number): void;
@@ -14,7 +13,6 @@ export interface Handler {
   onShutdown(): void;
 }
 
-/** Work put off. */
 export interface Task {
   run(): void;
 }
@@ -24,7 +22,7 @@ const EVENTS_PER_TURN = 128;
 
 /**
  * How many turns in a row may leave ready events unhandled before deadlines expire nevertheless. After a standstill the
- * kernel's queues hold less than this; a flood never ends. It counts turns, because time also passes while the process is
+ * kernel's queues hold less than this; a flood never ends. Turns, because time also passes while the process is
  * stopped.
  */
 const MAX_TURNS_BEHIND = 200;
@@ -38,13 +36,13 @@ export interface EventLoopSetup {
 }
 
 /**
- * Waits for events and calls the handler of the descriptor. It also keeps the worker's descriptors, and is the only place
- * that closes them.
+ * Waits for events and calls the handler of the descriptor. It also keeps the worker's descriptors, and is the only
+ * place that closes them.
  *
  * The kernel gives out a closed descriptor's number again, also while older events of the same batch are still to be
  * handled. (And epoll goes on reporting a closed descriptor while a child process that was forked in between has a copy
- * of it.) So each watch has a generation of its own, which epoll returns with every event. An event of another generation
- * is dropped.
+ * of it.) So each watch has a generation of its own, which epoll returns with every event. An event of another
+ * generation is dropped.
  */
 export class EventLoop {
   readonly deadlines = new Deadlines();
@@ -81,14 +79,13 @@ export class EventLoop {
     return this.#handlers;
   }
 
-  /** The number of the current turn. */
   get turns(): number {
     return this.#status[STATUS.turns] as number;
   }
 
   /**
-   * This worker has opened the descriptor, or another process has given it up. {@link close} it later. If this thread dies
-   * before, and is not frozen, the main thread closes it.
+   * This worker has opened the descriptor, or has it from another process. If this thread dies and is not frozen, the
+   * main thread closes it.
    */
   own(fd: number): void {
     this.#owners[fd] = this.#owner;
@@ -96,7 +93,7 @@ export class EventLoop {
 
   close(fd: number): void {
     this.#handlers[fd] = undefined;
-    // Before it is closed: afterwards the number may be another thread's.
+    // Before the close: afterwards another thread may get the number.
     this.#owners[fd] = 0;
     close(fd);
   }
@@ -136,7 +133,7 @@ export class EventLoop {
     this.#endOfTurn.push(task);
   }
 
-  /** A handler left some of its work to its next event: deadlines wait for that, too. */
+  /** A handler left work to its next event: deadlines wait for that. */
   hasMore(): void {
     this.#isBehind = true;
   }
@@ -144,9 +141,9 @@ export class EventLoop {
   /**
    * Waits for events, at most `maxWaitMs`, and handles all that is due.
    *
-   * After a standstill of the process or of the machine, deadlines have passed, and the events that came in time to cancel
-   * them are ready. So events come first, and a deadline expires only if it had passed before a wait that returned
-   * everything that was ready. A wait that a signal interrupts, such as SIGCONT, returns nothing of it.
+   * After a standstill of the process or of the machine, deadlines have passed, and events that came in time to cancel
+   * them are ready. So events come first, and a deadline expires only if it had passed before a wait that returned all
+   * ready events. A wait that a signal interrupts, such as SIGCONT, returns none.
    */
   turn(maxWaitMs: number): void {
     const beforeMs = this.clock.now();
@@ -161,7 +158,7 @@ export class EventLoop {
       const fd = this.#epoll.descriptor(i);
       const handler = this.#handlers[fd];
       if (handler === undefined || this.#generations[fd] !== this.#epoll.tag(i)) continue;
-      // Read again for each: what begins after a standstill in the middle of a turn has its whole time, too.
+      // Read for each event: a deadline that starts after a standstill within the turn must get its whole time, too.
       if (i > 0) this.nowMs = this.clock.now();
       handler.onEvents(this.#epoll.events(i), fd);
     }
@@ -172,7 +169,7 @@ export class EventLoop {
     this.#runAll(this.#endOfTurn);
   }
 
-  /** In place of {@link turn}: nothing is handled, and events are kept. Returns whether `fd` became readable. */
+  /** In place of {@link turn}: handles nothing and keeps all events. Returns whether `fd` became readable. */
   standStill(fd: number, maxWaitMs: number): boolean {
     const status = waitReadable(fd, maxWaitMs);
     this.#countTurn();

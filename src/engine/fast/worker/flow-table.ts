@@ -9,8 +9,9 @@ interface Flow {
 }
 
 /**
- * The flows of one Service port. A client that uses two addresses of the node has two flows, because each reply must leave
- * from the address that was used. Retired flows pass on late answers; their client's next datagram begins another flow.
+ * The flows of one Service port. A client that uses two addresses of the node has two flows, because each reply must
+ * leave from the address that was used. Retired flows pass on late answers; their client's next datagram begins another
+ * flow.
  */
 export class FlowTable<Each extends Flow> {
   readonly #byLocal = new Map<Key, Map<Key, Each>>();
@@ -72,8 +73,8 @@ export class FlowTable<Each extends Flow> {
 }
 
 /**
- * The limit on the UDP flows of all workers together. Each worker writes only its own number and adds up all of them, so
- * there is nothing to lock. Two workers that begin a flow in the same instant may pass the limit by one.
+ * The limit on the UDP flows of all workers together. Each worker writes only its own number and adds up all numbers,
+ * so no lock is needed. Two workers that begin a flow at the same time may pass the limit by one.
  */
 export class FlowBudget {
   readonly #flows: readonly Int32Array[];

@@ -17,9 +17,9 @@ export interface Pipe {
 }
 
 /**
- * Pipes for splicing. A stream has a pipe only while bytes are inside, so a few serve all streams of a worker; more are in
- * use only while receivers are slower than senders. Such streams may hold `max` pipes. One more pipe is for streams that
- * do not stall, so that slow readers never keep the others from splicing. A stream that gets no pipe copies.
+ * Pipes for splicing. A stream has a pipe only while bytes are inside, so a few pipes serve all streams of a worker.
+ * Streams with slow receivers may hold `max` pipes. One more pipe is for streams that do not stall, so that slow
+ * receivers never stop the others from splicing. A stream that gets no pipe copies.
  */
 export class PipePool {
   readonly #loop: EventLoop;
@@ -40,7 +40,9 @@ export class PipePool {
     return this.#idle.pop() ?? this.#openPipe();
   }
 
-  /** Only the last pipe is left or in use: its stream may put in no more than can be copied, and nothing once it stalls. */
+  /**
+   * Only the last pipe is left or in use: its stream must put in no more than can be copied, and empty it at a stall.
+   */
   get areScarce(): boolean {
     return this.#open - this.#idle.length > this.#max;
   }
@@ -74,7 +76,7 @@ export class PipePool {
     this.#open++;
     const opened = { readEnd, writeEnd, capacity: resizePipe(writeEnd, PIPE_BYTES) };
     if (opened.capacity >= MIN_PIPE_BYTES && writeEnd < this.#descriptorCeiling) return opened;
-    // The pipes of this user have reached their limit of memory, or descriptors run short.
+    // This user's pipes have reached the kernel's memory limit, or descriptors run short.
     this.discard(opened);
     return undefined;
   }

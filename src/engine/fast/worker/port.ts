@@ -19,15 +19,15 @@ import type { LiveRecord } from './records.ts';
 import type { WorkerContext } from './worker-context.ts';
 
 /**
- * How many events of one Service port the main thread gets. Counters count everything; events are for the log, and a
- * message per refused client would let a flood of clients drown the main thread.
+ * Limits the events of one Service port. Counters count everything; events are for the log, and a message per refused
+ * client would let a flood of clients keep the main thread busy.
  */
 const EVENT_RATE = { burst: 64, ratePerSecond: 10 };
 
 /** After an unexpected failure of a listening socket. */
 const RETRY_MS = 1000;
 
-/** One Service port, whatever its protocol: its endpoints, its counters, and its events. */
+/** One Service port of either protocol: its endpoints, its counters, and its events. */
 export class Port {
   readonly id: PortId;
   readonly worker: WorkerContext;
@@ -108,7 +108,7 @@ export class Port {
     add(target.counters, COUNTER.active, 1);
   }
 
-  /** A TCP connection goes to this endpoint, which may have left meanwhile. */
+  /** The endpoint may have left during the dial. */
   connectedTo(target: Target): void {
     this.#drainLater(this.#departures?.connected(target.name));
   }
@@ -128,7 +128,6 @@ export class Port {
     this.#dialFailed(target, 'timeout', `no answer within ${timeoutMs} ms`);
   }
 
-  /** A UDP flow of this client failed. */
   flowFailed(target: Target, client: string, errno: number): void {
     const reason = this.dialFailed(target, errno);
     // If it was the endpoint's failure, and not this node's, the client's next datagram must not be pinned to it.
@@ -148,7 +147,7 @@ export class Port {
   endDeparted(departure: Departure): void {
     const gone = this.#departures?.end(departure) ?? new Set();
     if (gone.size === 0) return;
-    // Visiting all connections of the worker costs less than lists of the connections of each endpoint would.
+    // A visit of all connections is cheaper than keeping a list of connections for each endpoint.
     for (const handler of this.worker.loop.handlers) {
       if (!(handler instanceof Session) || handler.port !== this) continue;
       if (handler.target !== undefined && gone.has(handler.target.name)) handler.cut();
@@ -166,7 +165,7 @@ export class Port {
     this.count(FAILURE_COUNTER[reason], target);
   }
 
-  /** Called before counting, so that nobody sees a count whose event has not been sent. */
+  /** Call it before counting: whoever sees the count must find the event. */
   #report(event: PortEvent): void {
     if (this.#events.tryTake(this.worker.loop.nowMs)) this.worker.report(event);
   }
@@ -217,7 +216,7 @@ export abstract class Listener extends Deadline implements Handler {
     this.port.worker.loop.rewatch(this.fd, EPOLLIN);
   }
 
-  /** The socket stays ready to read after an unexpected failure, so going on at once could spin. */
+  /** After an unexpected failure the socket stays ready to read, so a retry at once could spin. */
   protected retryAfter(call: string, errno: number): void {
     const { loop } = this.port.worker;
     this.port.listenerFailed(`${call}: ${describeErrno(errno)}`);

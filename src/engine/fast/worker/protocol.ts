@@ -14,9 +14,9 @@ import type { LiveRecord, PortId } from './records.ts';
 export type { PortId } from './records.ts';
 
 /*
- * All that crosses between the main thread and a worker: what a worker is started with, messages both ways, and the
- * layout of the memory that they share. A message is a list: of commands, or of reports. The main thread writes to the
- * worker's eventfd after it has sent some.
+ * What crosses between the main thread and a worker: the worker's setup, messages both ways, and the layout of shared
+ * memory. A message is a list of commands or of reports. After a message the main thread writes to the worker's
+ * eventfd.
  */
 
 export interface WorkerSetup {
@@ -70,7 +70,7 @@ export interface CountedBackends extends Backends {
   readonly counters: CounterBlocks;
 }
 
-/** Those that have counters: new connections count for the first, and the end of old ones for the draining, too. */
+/** All endpoints that have counters. The end of old connections also counts at draining ones. */
 export function countedEndpoints({ endpoints, draining }: Backends): readonly Endpoint[] {
   return draining === undefined ? endpoints : [...endpoints, ...draining];
 }
@@ -86,7 +86,6 @@ export interface Outcome {
   readonly err?: string;
 }
 
-/** A page of the list of open connections. */
 export interface ListedPage {
   readonly connections: readonly OpenConnection[];
   /** Where the next page begins; missing at the end. */

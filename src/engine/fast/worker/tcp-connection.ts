@@ -13,7 +13,7 @@ import type { EstablishedRecord, LiveRecord } from './records.ts';
 import { type DialResult, TcpDial } from './tcp-dial.ts';
 import { SIDE_EVENTS, type SideOwner, TcpSide } from './tcp-side.ts';
 
-/** How long bytes that were sent before a reset may take to arrive, and how often to look. */
+/** How long bytes that were sent before a reset may take to arrive, and how often to check. */
 const RESET_PATIENCE_MS = 1000;
 const RESET_POLL_MS = 10;
 
@@ -23,9 +23,9 @@ const clientName = new Memory(SOCKET_ADDRESS_BYTES);
  * One client, from accept to the end of both sides: it dials ({@link TcpDial}), then {@link TcpSide} moves the bytes of
  * each direction. It handles the events of both descriptors.
  *
- * A reset or failure of one side becomes a reset of the other, never a clean end, so that nobody takes half a stream for
- * the whole. What was sent before the reset arrives first, as it would without a proxy. The same holds where this program
- * ends a connection. Only a client that gets no endpoint is closed without a reset, as upstream.
+ * A reset or failure of one side becomes a reset of the other, never a clean end: a peer must not take half a stream
+ * for the whole. Bytes that were sent before the reset arrive first, as without a proxy. The same holds when this
+ * program ends a connection. Only a client that gets no endpoint is closed without a reset, as upstream.
  */
 export class TcpConnection extends Session implements SideOwner {
   target: Target | undefined;
@@ -128,7 +128,7 @@ export class TcpConnection extends Session implements SideOwner {
       this.#breakOff(backend);
       return;
     }
-    // Most clients speak first, and have done so by now.
+    // Most clients send first, and have done so by now.
     client.isReadable = true;
     this.#pump(client);
     if (!this.isOver) this.#onSide(backend, events);
@@ -192,7 +192,7 @@ export class TcpConnection extends Session implements SideOwner {
     if (side.isReadable) this.#pump(side);
     const peer = side.peer as TcpSide;
     if (events & EPOLLOUT && peer.pending > 0 && this.#isOpen()) this.#pump(peer);
-    // Pumping did not see the error: the stream had ended before, or waits for the other side.
+    // The pump did not read the error: the stream had ended before, or waits for the other side.
     if (events & EPOLLERR && this.#isOpen()) this.#breakOff(side);
   }
 
@@ -204,7 +204,7 @@ export class TcpConnection extends Session implements SideOwner {
     }
     const peer = side.peer as TcpSide;
     if (!side.hasEnded || side.pending > 0) {
-      // Its end waits behind what the peer does not take: from now on something must move.
+      // Its end waits behind bytes that the peer does not take.
       if (side.endIsNear && !this.#isHalfOpen) this.#beginHalfOpen();
       return;
     }
@@ -226,8 +226,8 @@ export class TcpConnection extends Session implements SideOwner {
   }
 
   /**
-   * The side that still owes its end has had the other's: closing it lets the kernel deliver what a slow reader has not
-   * taken yet. The side that waits for the rest must not take what it has for everything, so it is reset.
+   * A side that has received the other's end is closed: the kernel then delivers the bytes that a slow reader has not
+   * read yet. A side that has not is reset, so that it does not take what it has for the whole stream.
    */
   #endHalfOpen(): void {
     const { loop } = this.port.worker;
@@ -240,7 +240,7 @@ export class TcpConnection extends Session implements SideOwner {
   #breakOff(side: TcpSide): void {
     if (side === this.#backend) this.port.count('resets', this.target);
     this.#broken = side;
-    // What it sent before may still be in the kernel: the error comes first.
+    // The kernel reports the error before it gives out the last bytes.
     side.isReadable = !side.hasEnded;
     this.#isHalfOpen = false;
     side.peer?.release();
@@ -249,8 +249,8 @@ export class TcpConnection extends Session implements SideOwner {
   }
 
   /**
-   * Passes on what the broken side had sent, then the reset. It waits until the peer has acknowledged everything, because
-   * a reset makes the kernel throw away what is still queued.
+   * Passes on what the broken side had sent, then the reset. It waits until the peer has acknowledged everything,
+   * because a reset makes the kernel drop queued bytes.
    */
   #settle(): void {
     const side = this.#broken as TcpSide;
@@ -284,7 +284,7 @@ export class TcpConnection extends Session implements SideOwner {
   }
 }
 
-/** Asked only for a list: connections are many, and few are ever listed. */
+/** Read only for a list, because few connections are ever listed. */
 function peerOf(fd: number): Endpoint | undefined {
   if (getpeername(fd, clientName) < 0) return undefined;
   return { address: decodeAddress(clientName.bytes) as Address, port: decodePort(clientName.bytes) };

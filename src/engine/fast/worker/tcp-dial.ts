@@ -81,7 +81,7 @@ export class TcpDial extends Deadline {
     this.#close();
   }
 
-  /** Of the descriptor that is being connected. */
+  /** `events`: of the descriptor that is being connected. */
   onEvents(events: number): void {
     if (events & (EPOLLERR | EPOLLHUP)) {
       const errno = takeError(this.#fd);
@@ -100,7 +100,6 @@ export class TcpDial extends Deadline {
     this.start();
   }
 
-  /** There are descriptors again. */
   onDescriptor(): void {
     if (!this.#isOver && !this.#try(this.#target as Target)) this.start();
   }
@@ -110,7 +109,7 @@ export class TcpDial extends Deadline {
     const { loop, admission } = this.#port.worker;
     const fd = socket(target.family, SOCK_STREAM);
     if (isExhaustion(-fd)) {
-      // Not the endpoint's fault: the client waits, and no further clients are accepted.
+      // Not the endpoint's fault: the client waits, and the worker accepts no others.
       admission.pause(this.#port);
       admission.await(this);
       return true;
@@ -137,8 +136,8 @@ export class TcpDial extends Deadline {
     const { loop, endpointSockets } = this.#port.worker;
     endpointSockets.prepare(fd, TCP_OPTIONS);
     const begun = connect(fd, target.address);
-    // With an endpoint on this node the handshake ends within the call, although the result says otherwise. Asking for
-    // the peer saves a turn: the client's first bytes go on at once. (A second connect would lose what came before a reset.)
+    // The handshake with an endpoint on this node ends within the call, although the result says otherwise. Asking for
+    // the peer saves a turn. (A second connect would lose the bytes that came before a reset.)
     const status = begun === -EINPROGRESS && getpeername(fd, peerAddress) === 0 ? CONNECTED : begun;
     if (hasFailed(status)) return status;
     if (status === CONNECTED && this.#isToItself(fd, target)) return -ECONNREFUSED;

@@ -23,7 +23,7 @@ const ACCEPTS_PER_TURN = 64;
 /** Clients accepted while closing: more than the kernel's queue holds (`net.core.somaxconn` is 4096 by default). */
 const LAST_ACCEPTS = 4096;
 
-/** Errors of one client that has gone already, or of the path to it (accept(2)): the next client may be sound. */
+/** Errors of one client that has gone already, or of the path to it (accept(2)). The next client may be fine. */
 const CONCERNS_ONE_CLIENT: ReadonlySet<number> = new Set([
   ECONNABORTED,
   EHOSTDOWN,
@@ -43,7 +43,7 @@ export class TcpListener extends Listener implements Task {
   #lastAccepts = LAST_ACCEPTS;
   #onClosed = (): void => {};
 
-  /** Accepts whoever has connected; if more clients wait than one turn should accept, it goes on in later turns. */
+  /** Accepts the clients that have connected, in this turn and in later ones. */
   close(onClosed: () => void): boolean {
     const { loop, admission } = this.port.worker;
     this.cancelDeadline();
@@ -54,7 +54,6 @@ export class TcpListener extends Listener implements Task {
     return !this.#acceptLast();
   }
 
-  /** It is being closed. */
   run(): void {
     if (!this.#acceptLast()) this.#onClosed();
   }

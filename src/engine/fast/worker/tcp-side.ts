@@ -15,9 +15,9 @@ import type { SideRecord } from './records.ts';
 import { SCRATCH_BYTES, type WorkerContext } from './worker-context.ts';
 
 /**
- * Edge-triggered: one registration serves a socket for life, and a drained socket costs the kernel nothing per turn. In
- * return, reading must go on until EAGAIN or a short read, and writing until EAGAIN; a stream that spends its portion
- * goes on in the next turn.
+ * Edge-triggered: a socket is registered once, and a drained socket costs the kernel nothing per turn. In return,
+ * reading must go on until EAGAIN or a short read, and writing until EAGAIN. A stream that spends its portion goes on
+ * in the next turn.
  */
 export const SIDE_EVENTS = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI | EPOLLET;
 
@@ -33,19 +33,17 @@ const BULK_PATIENCE = 8;
 const NEVER_BULK = -1;
 
 /**
- * Splicing failed, not the socket. An error of the socket must end its stream here: the kernel reports it once, and a
- * read after it looks like a clean end.
+ * Splicing failed, but the socket is fine. Other errors must end the stream here: the kernel reports an error once, and
+ * the next read looks like a clean end.
  */
 const CANNOT_SPLICE: ReadonlySet<number> = new Set([EINVAL, EIO, ENOMEM, ENOSYS, EPERM]);
 
 const FAILED_HERE = -1;
 const FAILED_THERE = -2;
 
-/** The connection that a side belongs to. */
 export interface SideOwner {
   readonly port: Port;
   readonly target: Target | undefined;
-  /** Bytes have moved. */
   moved(): void;
   /** This side's stream has another portion of a turn. */
   onPortion(side: TcpSide): void;
@@ -54,8 +52,8 @@ export interface SideOwner {
 }
 
 /**
- * One side of a connection, and the stream of bytes that comes from it: what is read here is written to {@link peer}. As
- * a deadline it looks at its endpoint's kernel from time to time, while that has something to acknowledge.
+ * One side of a connection, and the stream of bytes that comes from it: they are written to {@link peer}. As a deadline
+ * it checks from time to time whether its endpoint's kernel still acknowledges bytes.
  */
 export class TcpSide extends Deadline implements Task {
   readonly fd: number;
@@ -93,7 +91,6 @@ export class TcpSide extends Deadline implements Task {
     this.#userTimeoutMs = role === 'client' ? 0 : this.#worker.options.tcpUserTimeoutMs;
   }
 
-  /** Takes note of what epoll says about this side. */
   note(events: number): void {
     if (events & EPOLLOUT) this.isWritable = true;
     if (events & SOMETHING_TO_READ) {
@@ -152,12 +149,12 @@ export class TcpSide extends Deadline implements Task {
   }
 
   /**
-   * Moves what can be moved from here to the peer. Returns a side that is broken: this one if reading failed, the peer if
-   * writing failed.
+   * Moves bytes from here to the peer. Returns the side that broke: this one if reading failed, the peer if writing
+   * did.
    */
   pump(): TcpSide | undefined {
     const peer = this.peer;
-    // It has spent its portion: its next turn comes after the others'.
+    // It has spent its portion and waits for the others.
     if (peer === undefined || this.#isQueued) return undefined;
     const { share } = this.#worker;
     for (let left = share.portion(); ; ) {
@@ -194,7 +191,6 @@ export class TcpSide extends Deadline implements Task {
     loop.deadlines.after(lookIntervalMs(this.#userTimeoutMs)).start(this, loop.nowMs);
   }
 
-  /** Bytes moved, or one of the two failures. */
   #take(peer: TcpSide, atMost: number): number {
     return this.#bulk > 0 ? this.#spliceIn(peer, atMost) : this.#copy(peer);
   }
@@ -245,8 +241,8 @@ export class TcpSide extends Deadline implements Task {
   }
 
   /**
-   * The urgent byte stays in its place in the stream, as RFC 6093 asks, and is not urgent any more. Without this option
-   * the kernel leaves it out, and splicing never gets past it. Clients' sockets have the option from their listener.
+   * The urgent byte stays in its place in the stream (RFC 6093). Without this option the kernel leaves it out, and
+   * splicing never gets past it. Clients' sockets inherit the option from their listener.
    */
   #keepUrgentByte(): void {
     setOption(this.fd, URGENT_IN_LINE);
@@ -285,7 +281,7 @@ export class TcpSide extends Deadline implements Task {
     if (sent < 0) {
       if (CANNOT_SPLICE.has(-sent)) this.#emptyPipe(pipe, NEVER_BULK);
       else if (!this.#notTaken(peer, sent)) return false;
-      // It stalls with so little inside: leave the pipe to a stream that moves.
+      // It stalls with few bytes inside: leave the pipe to a stream that moves.
       else if (this.pending <= SCRATCH_BYTES && this.#worker.pipes.areScarce) this.#emptyPipe(pipe, 0);
       return true;
     }
@@ -301,7 +297,7 @@ export class TcpSide extends Deadline implements Task {
     return error === -EAGAIN;
   }
 
-  /** Goes on by copying, first what is in the pipe. */
+  /** Copies from now on, first the bytes in the pipe. */
   #emptyPipe(pipe: Pipe, bulk: number): void {
     const rest = new Memory(this.pending);
     let taken = 0;

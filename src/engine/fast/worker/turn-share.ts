@@ -3,10 +3,10 @@ import type { EventLoop, Task } from './event-loop.ts';
 /** Streams with events share this much per turn, and waiting streams as much again: a few milliseconds. */
 const BYTES_PER_TURN = 4 << 20;
 
-/** For a stream that has the loop to itself: others wait under a millisecond for it. */
+/** For a stream that has the loop to itself. Others wait for it less than a millisecond. */
 const LARGEST_PORTION = 1 << 20;
 
-/** In any case, so that what others have moved does not delay a message. */
+/** A small message goes through in any case, however much others have moved. */
 const SMALLEST_PORTION = 64 << 10;
 
 /**
@@ -25,8 +25,8 @@ export class TurnShare implements Task {
   }
 
   /**
-   * Bytes that a stream may move now: the fewer, the more were moved in this turn. A stream from the queue gets the largest
-   * portion, because smaller pieces cost more.
+   * Bytes that a stream may move now: the fewer, the more were moved in this turn. A stream from the queue gets the
+   * largest portion, because smaller pieces cost more.
    */
   portion(): number {
     if (this.#turn !== this.#loop.turns) this.#begin();

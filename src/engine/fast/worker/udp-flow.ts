@@ -18,7 +18,7 @@ import { REPLIES_PER_TAKE } from './udp-replies.ts';
 
 export const FLOW_EVENTS = EPOLLIN | EPOLLET;
 
-/** No buffer for now, too big for the path, or stopped by a local rule: the flow and its endpoint are sound. */
+/** No buffer for now, too big for the path, or dropped by a local rule: the flow and its endpoint are fine. */
 const HARMS_ONE_DATAGRAM: ReadonlySet<number> = new Set([EAGAIN, ENOBUFS, ENOMEM, EMSGSIZE, EPERM]);
 
 /** Clients reach the flows through its socket, and replies leave by it. */
@@ -28,7 +28,7 @@ export interface FlowOwner extends Pick<Listener, 'fd' | 'port'> {
   readonly silenceAfterReply: DeadlineList;
 }
 
-/** One client address and port, with a connected socket of its own towards one endpoint, so that replies find back. */
+/** The datagrams of one client address and port, with their own socket to one endpoint, so that replies find back. */
 export class UdpFlow extends Session implements Task {
   readonly target: Target;
   readonly client: string;
@@ -69,14 +69,14 @@ export class UdpFlow extends Session implements Task {
   }
 
   /**
-   * From the client to the endpoint: a run of `count` datagrams of the inbox from `first` on. Returns how many are dealt
-   * with: none when the endpoint has refused earlier ones, which ends the flow.
+   * Sends a run of `count` datagrams of the inbox, from `first` on, to the endpoint. Returns how many it handled: none
+   * when the endpoint has refused earlier ones, which ends the flow.
    */
   send(inbox: DatagramInbox, first: number, count: number): number {
     if (count > 1 && !this.#canSegment) return this.#sendOneByOne(inbox, first, count);
     this.#moved();
     let sent = inbox.sendRun(this.fd, first, count);
-    // This may be the error of an earlier datagram, from ICMP: then nothing of this run has been tried.
+    // This may be the error of an earlier datagram (ICMP): then the kernel has not tried this run.
     if (sent === -EMSGSIZE) sent = inbox.sendRun(this.fd, first, count);
     if (count > 1 && cannotSegment(sent)) {
       this.#canSegment = false;
@@ -102,7 +102,7 @@ export class UdpFlow extends Session implements Task {
   run(): void {
     if (this.isOver) return;
     let taken = this.#take();
-    // The error of an earlier datagram, from ICMP, comes before replies.
+    // The error of an earlier datagram (ICMP) comes before replies.
     if (taken === -EMSGSIZE) taken = this.#take();
     if (taken < 0 && HARMS_ONE_DATAGRAM.has(-taken)) return;
     if (taken < 0) {
@@ -141,7 +141,6 @@ export class UdpFlow extends Session implements Task {
     this.cut();
   }
 
-  /** The endpoint, or the way to it, failed. */
   fail(errno: number): void {
     this.cut();
     this.port.flowFailed(this.target, this.client, errno);

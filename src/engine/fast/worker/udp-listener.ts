@@ -66,7 +66,7 @@ export class UdpListener extends Listener implements FlowOwner {
   onEvents(): void {
     const { catchUp, inbox, loop } = this.port.worker;
     const count = inbox.receive(this.fd);
-    // The next datagram of a flow that is about to expire may be among those that are still to be read.
+    // The next datagram of a flow that is about to expire may not be read yet.
     if (count === inbox.capacity) loop.hasMore();
     catchUp();
     for (let i = 0; i < count && !this.#isClosed; ) i += this.#deliver(i, count);
@@ -84,7 +84,7 @@ export class UdpListener extends Listener implements FlowOwner {
     must('epoll_ctl', loop.watch(fd, FLOW_EVENTS, flow));
   }
 
-  /** Sends what the client of datagram `i` has sent in a row, as far as it can go in one run. Returns how many. */
+  /** Sends datagram `i` and those of the same client behind it, as far as one run can take them. Returns how many. */
   #deliver(i: number, end: number): number {
     const { inbox } = this.port.worker;
     const flow = this.flows.get(inbox.localKey(i), inbox.clientKey(i)) ?? this.#begin(i);
@@ -112,12 +112,12 @@ export class UdpListener extends Listener implements FlowOwner {
     let limit = this.#limit();
     const retired = this.flows.firstRetired;
     if (limit !== undefined && retired !== undefined) {
-      // Its client may be the one that is to begin another.
+      // The new flow may be of the same client.
       retired.cut();
       limit = this.#limit();
     }
     if (limit !== undefined) {
-      // The new flow is refused, and no old one ended: a flood of invented clients must not drive out real ones.
+      // No old flow ends: a flood of forged clients must not end the flows of real ones.
       this.port.limited(client, limit);
       return undefined;
     }

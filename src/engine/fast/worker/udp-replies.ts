@@ -25,7 +25,9 @@ export class UdpReplies implements Task {
     this.#loop = loop;
   }
 
-  /** How many replies of a flow it has taken from `fd` (fewer than {@link REPLIES_PER_TAKE}: all), or a negative errno. */
+  /**
+   * How many replies of a flow it has taken from `fd` (fewer than {@link REPLIES_PER_TAKE}: all), or a negative errno.
+   */
   take({ socket, fd, path }: { socket: ReplySocket; fd: number; path: ReplyPath }): number {
     if (socket !== this.#socket || this.#outbox.room < REPLIES_PER_TAKE) this.run();
     const taken = this.#outbox.receive(fd, REPLIES_PER_TAKE);

@@ -12,10 +12,10 @@ import { type Command, type Report, STATUS_WORDS, type WorkerSetup } from './pro
 import { TurnShare } from './turn-share.ts';
 import { UdpReplies } from './udp-replies.ts';
 
-/** A read that fills this means bulk. It is what one call can copy while it stays in the processor's second cache. */
+/** A read that fills this means bulk. One call can copy this much within the processor's second cache. */
 export const SCRATCH_BYTES = 64 << 10;
 
-/** How many pipes of one worker may be held by streams that wait for slow receivers. */
+/** How many pipes of one worker streams with slow receivers may hold. */
 const MAX_PIPES = 128;
 
 /** Datagrams read with one call. */
@@ -33,7 +33,6 @@ export interface WorkerEffects {
 /** What all Service ports of one worker share. */
 export class WorkerContext {
   readonly options: DataPlaneOptions;
-  /** See {@link Admission}. */
   readonly descriptorCeiling: number;
   readonly random: Random;
   readonly report: (report: Report) => void;

@@ -5,8 +5,8 @@ import { endProcess } from '../../../../src/kernel/process.ts';
 import { type BackendMode, PayloadCheck, payload } from './churn-payload.ts';
 
 /*
- * Clients of all manners. Arguments: how many connections, the UDP port, the TCP ports. Reports while it runs, and `done`
- * at the end.
+ * Clients of all manners. Arguments: how many connections, the UDP port, the TCP ports. Reports while it runs, and
+ * `done` at the end.
  */
 const [connections = 0, udpPort = 0, ...ports] = process.argv.slice(2).map(Number);
 const AT_ONCE = 150;

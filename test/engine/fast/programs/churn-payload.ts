@@ -1,6 +1,6 @@
 /*
- * What goes through a churned connection: a token of its own, then one letter that tells the backend what to do, then the
- * token again and again. So every byte tells whose it is.
+ * What goes through a churned connection: a token of its own, then one letter that tells the backend what to do, then
+ * the token again and again. So every byte tells whose it is.
  */
 export const TOKEN_BYTES = 16;
 const HEADER_BYTES = TOKEN_BYTES + 1;

@@ -4,8 +4,8 @@ import { endpointAt } from '../../../compliance/data-plane/harness.ts';
 import { engineRig } from '../worker/engine-rig.ts';
 
 /*
- * The engine of a worker without its thread, so that its heap can be measured from within. Argument: the backend's port.
- * Sends its own port, and its state in answer to any message.
+ * The engine of a worker without its thread, so that its heap can be measured from within. Argument: the backend's
+ * port. Sends its own port, and its state in answer to any message.
  */
 const { engine, listen } = engineRig({ after: () => {} });
 const { counters, localPort } = listen({ endpoints: [endpointAt('127.0.0.1', Number(process.argv[2]))] });

@@ -10,7 +10,7 @@ import { ask, connectTcp, refusingEndpoint, TcpBackend } from '../../support/tcp
 import { backends, endpointAt, type RigFactory } from './harness.ts';
 import { BLACK_HOLE, narrowPorts, UNREACHABLE } from './network.ts';
 
-/** Enough that it would take long to be done with them one after another. */
+/** So many that dialling for one after another would take long. */
 const CROWD = 60;
 
 /** Two ports: a listener takes one, and the kernel has only the other for a dial to it. */
@@ -34,13 +34,16 @@ export function retryTests(makeRig: RigFactory): void {
     });
   }
 
-  test('a refused connection goes to the next endpoint', async (t) => {
+  test('refused connections go to the next endpoint, spread evenly', async (t) => {
     const rig = await makeRig(t);
     const dead = refusingEndpoint(t);
-    const { name, port } = await rig.open('TCP', [dead, (await TcpBackend.named(t, 'alive')).endpoint]);
-    for (let i = 0; i < 4; i++) assert.equal(await ask(port), 'alive');
+    const alive = await Promise.all(['a', 'b', 'c'].map((name) => TcpBackend.named(t, name)));
+    const { name, port } = await rig.open('TCP', [dead, ...endpointsOf(alive)]);
+    for (let i = 0; i < 12; i++) assert.match(await ask(port), /^[abc]$/);
+    const served = alive.map(({ peers }) => peers.length);
+    assert.deepEqual(served, [4, 4, 4]);
     const { failedRefused, retries, exhausted } = rig.counters(name);
-    // A retry takes a turn, so only the first connection may have met the living one at once.
+    // A retry takes a turn, so every third connection meets the dead endpoint. The first may be one of them.
     assert.ok(failedRefused === 3 || failedRefused === 4, `${failedRefused} refusals`);
     assert.deepEqual({ retries, exhausted }, { retries: failedRefused, exhausted: 0 });
     for (const { err, ...event } of await rig.reported('dialFailed', failedRefused)) {
@@ -173,7 +176,7 @@ export function retryTests(makeRig: RigFactory): void {
     await waitFor('the connection to be over', () => rig.counters(name).active === 0);
     const { failedTimeout } = rig.counters(name);
     await sleep(1000);
-    assert.equal(rig.counters(name).failedTimeout, failedTimeout, 'nobody is tried for it any more');
+    assert.equal(rig.counters(name).failedTimeout, failedTimeout, 'the engine goes on dialling');
   });
 }
 

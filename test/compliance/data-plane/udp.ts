@@ -74,17 +74,7 @@ export function udpTests(makeRig: RigFactory): void {
     assert.ok(!answers.has(await other.ask('?')));
   });
 
-  test('a reply leaves from the address that the client sent to', async (t) => {
-    const rig = await makeRig(t);
-    const { port } = await rig.open('UDP', [(await UdpBackend.echo(t)).endpoint]);
-    for (const to of ['127.0.0.1', ...NODE_ADDRESSES]) {
-      // Its socket takes replies from nowhere else.
-      const client = await UdpClient.connect(t, port, { to });
-      assert.equal(await client.ask(to), to);
-    }
-  });
-
-  test('one client that sends to two addresses of the node gets its replies from each', async (t) => {
+  test('a reply leaves from the address to which the client sent, also for one client of several addresses', async (t) => {
     const rig = await makeRig(t);
     const { port } = await rig.open('UDP', [(await UdpBackend.echo(t)).endpoint]);
     const client = createSocket('udp4').bind(0, '127.0.0.1');
@@ -92,12 +82,10 @@ export function udpTests(makeRig: RigFactory): void {
     await once(client, 'listening');
     const replies: string[] = [];
     client.on('message', (datagram, remote) => replies.push(`${datagram} from ${remote.address}`));
-    for (const to of NODE_ADDRESSES) client.send(`to ${to}`, port, to);
-    await waitFor('both replies', () => replies.length === 2);
-    assert.deepEqual(
-      replies.toSorted(),
-      NODE_ADDRESSES.map((to) => `to ${to} from ${to}`),
-    );
+    const addresses = ['127.0.0.1', ...NODE_ADDRESSES];
+    for (const to of addresses) client.send(`to ${to}`, port, to);
+    await waitFor('all replies', () => replies.length === addresses.length);
+    assert.deepEqual(replies.toSorted(), addresses.map((to) => `to ${to} from ${to}`).toSorted());
   });
 
   test('an address that appears on the node is served, one that goes does no harm', async (t) => {

@@ -12,11 +12,6 @@ interface Reporter {
   listenerFailed(err: string): void;
 }
 
-/** A listener. */
-interface Held {
-  readonly fd: number;
-}
-
 /** A connection that has a client, but no descriptor to dial with. */
 interface Waiting {
   onDescriptor(): void;
@@ -32,7 +27,8 @@ interface Waiting {
 export class Admission extends Deadline {
   readonly #loop: EventLoop;
   readonly #descriptorCeiling: number;
-  readonly #held: Held[] = [];
+  /** Listeners with waiting clients. */
+  readonly #held: { readonly fd: number }[] = [];
   #waiting: Waiting[] = [];
   #isRetrying = false;
   isPaused = false;
@@ -61,13 +57,13 @@ export class Admission extends Deadline {
   }
 
   /** The listener has clients; it is watched again once there are descriptors. */
-  hold(listener: Held): void {
+  hold(listener: { readonly fd: number }): void {
     this.#held.push(listener);
     this.#loop.rewatch(listener.fd, 0);
   }
 
   /** The listener is about to close. */
-  forget(listener: Held): void {
+  forget(listener: { readonly fd: number }): void {
     const at = this.#held.indexOf(listener);
     if (at >= 0) this.#held.splice(at, 1);
   }

@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { endpointName } from '../../../src/model/endpoint.ts';
 import { waitFor } from '../../netns/wait.ts';
 import { ask, connectTcp, refusingEndpoint, TcpBackend } from '../../support/tcp.ts';
-import { backends, endpointAt, type RigFactory } from './harness.ts';
+import { backends, endpointAt, endpointsOf, type RigFactory } from './harness.ts';
 import { BLACK_HOLE, narrowPorts, UNREACHABLE } from './network.ts';
 
 /** So many that dialling for one after another would take long. */

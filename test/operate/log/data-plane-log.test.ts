@@ -14,7 +14,7 @@ function setUp() {
   return { clock, log, observer: new DataPlaneLog(log, clock) };
 }
 
-describe('a client that is turned away', () => {
+describe('a client that is refused', () => {
   test('is logged at once, with the cause and advice', () => {
     const { log, observer } = setUp();
     observer.clientRefused({ name: WEB, client: '10.0.0.1:5', reason: 'no-endpoints' });

@@ -56,7 +56,7 @@ export function createPipeline(binding: FamilyBinding, around: Surroundings, rep
     isMarking,
     isListening: (address, port, protocol) =>
       sockets.isListening(address, port, protocol) &&
-      !pipelines.some(({ listeners }) => listeners.isLocalPort(port, protocol)),
+      !pipelines.some(({ listeners }) => listeners.localPorts[protocol].has(port)),
     podCidrs: config.clusterCidrs,
     ...(config.externalIpAllowList.length > 0 && { allowedExternalIPs: config.externalIpAllowList }),
   });
@@ -67,7 +67,7 @@ export function createPipeline(binding: FamilyBinding, around: Surroundings, rep
       ? { ...localPorts(), leftForLast: DEFAULT_NODE_PORTS }
       : { range: config.proxyPortRange }),
     ...{ family, clock, random: Math.random },
-    isNeeded: (port, protocol) => ownPorts.has(port) || tracker.needsPort(port, protocol),
+    isNeeded: (port, protocol) => ownPorts.has(port) || tracker.addresses.needsPort(port, protocol),
   });
   const listeners = new Listeners({ ...binding, dataPlane, clock, log, ports });
   const rules = new RuleSync({

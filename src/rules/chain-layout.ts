@@ -58,37 +58,30 @@ export function layoutChange(before: RuleTrees, after: RuleTrees, facts: LayoutF
   return { written, deleted };
 }
 
-function* differingPairs(before: RuleTrees, after: RuleTrees): Generator<PlacePair> {
-  const pairs = new PlacePairs();
-  pairs.add('before', roots(before));
-  pairs.add('after', roots(after));
-  for (const pair of pairs.shortestFirst()) {
-    if (pair.before?.tree === pair.after?.tree) continue;
-    if (pair.before !== undefined) pairs.add('before', below(pair.before));
-    if (pair.after !== undefined) pairs.add('after', below(pair.after));
-    yield pair;
-  }
-}
-
 type PlacePair = { before?: Place; after?: Place };
 
-/** The trees at the same place before and after. Shorter prefixes come first, so parents come before their children. */
-class PlacePairs {
-  readonly #byLength: Map<string, PlacePair>[] = [];
-
-  add(side: keyof PlacePair, places: readonly Place[]): void {
+/** Different trees at the same place. Shorter prefixes come first, so parents come before their children. */
+function* differingPairs(before: RuleTrees, after: RuleTrees): Generator<PlacePair> {
+  const byLength: Map<string, PlacePair>[] = [];
+  const add = (side: keyof PlacePair, places: readonly Place[]) => {
     for (const place of places) {
-      const pairs = this.#byLength[place.prefix.length] ?? new Map<string, PlacePair>();
-      this.#byLength[place.prefix.length] = pairs;
+      const pairs = byLength[place.prefix.length] ?? new Map<string, PlacePair>();
+      byLength[place.prefix.length] = pairs;
       const key = `${place.root} ${place.prefix}`;
       const pair = pairs.get(key) ?? {};
       pair[side] = place;
       pairs.set(key, pair);
     }
-  }
-
-  *shortestFirst(): Generator<PlacePair> {
-    for (let length = 0; length < this.#byLength.length; length++) yield* this.#byLength[length]?.values() ?? [];
+  };
+  add('before', roots(before));
+  add('after', roots(after));
+  for (let length = 0; length < byLength.length; length++) {
+    for (const pair of byLength[length]?.values() ?? []) {
+      if (pair.before?.tree === pair.after?.tree) continue;
+      if (pair.before !== undefined) add('before', below(pair.before));
+      if (pair.after !== undefined) add('after', below(pair.after));
+      yield pair;
+    }
   }
 }
 

@@ -81,9 +81,12 @@ function* dumpLines(text: string): Generator<string> {
 }
 
 function lineEnd(text: string, start: number): number {
-  const newline = indexOfNewline(text, start);
+  const found = text.indexOf('\n', start);
+  const newline = found === -1 ? text.length : found;
   if (text[start] !== '-' && text[start] !== '[') return newline;
-  if (closesItsQuotes(text.slice(start, newline))) return newline;
+  const line = text.slice(start, newline);
+  // True for almost all lines, and faster than a look at every character.
+  if (!line.includes('\\') && line.split('"').length % 2 === 1) return newline;
   const limit = Math.min(text.length, newline + MAX_QUOTED);
   let quoted = false;
   for (let at = start; at < limit; at++) {
@@ -94,14 +97,4 @@ function lineEnd(text: string, start: number): number {
   }
   // An unclosed quote, perhaps in a chain's name, must not swallow the lines after it.
   return newline;
-}
-
-/** True for almost all lines. Faster than a look at every character. */
-function closesItsQuotes(line: string): boolean {
-  return !line.includes('\\') && line.split('"').length % 2 === 1;
-}
-
-function indexOfNewline(text: string, start: number): number {
-  const at = text.indexOf('\n', start);
-  return at === -1 ? text.length : at;
 }

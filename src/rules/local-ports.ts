@@ -76,15 +76,9 @@ function portOf(proto?: string, name?: string, suffix?: string, port?: string): 
   const localPort = Number(port);
   const isLocalPort = localPort >= 1 && localPort <= 65535 && localPort !== REJECT_PORT && localPort !== DROP_PORT;
   if (name === undefined || !NAME.test(name) || !isLocalPort) return [];
-  return [
-    {
-      // A copy: a slice of the dump would keep all of it in memory.
-      name: JSON.parse(JSON.stringify(name)),
-      set: suffix === undefined ? 'own' : 'local',
-      protocol: proto === 'tcp' ? 'TCP' : 'UDP',
-      localPort,
-    },
-  ];
+  const set = suffix === undefined ? 'own' : 'local';
+  // A copy of the name: a slice of the dump would keep all of it in memory.
+  return [{ name: JSON.parse(JSON.stringify(name)), set, protocol: proto === 'tcp' ? 'TCP' : 'UDP', localPort }];
 }
 
 function portId({ protocol, localPort }: Pick<InstalledPort, 'protocol' | 'localPort'>): string {

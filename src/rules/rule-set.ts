@@ -68,11 +68,10 @@ export class RuleSet {
   }
 
   remove(name: ServicePortName): void {
-    const claims = this.#claims.get(name) ?? [];
-    this.#claims.delete(name);
-    for (const claim of claims) {
+    for (const claim of this.#claims.get(name) ?? []) {
       this.#change(claim.what, (claimants) => claimants.filter((other) => other !== claim));
     }
+    this.#claims.delete(name);
   }
 
   /** The same object while nothing changes. */
@@ -131,9 +130,7 @@ function safeGroups({ groups }: Claim): readonly RuleGroup[] {
     .filter((group) => group.specs.length > 0);
 }
 
-function isSafe(spec: string): boolean {
-  return unsafeReason(spec) === undefined;
-}
+const isSafe = (spec: string) => unsafeReason(spec) === undefined;
 
 function unsafeRules({ groups }: Claim): readonly UnsafeRule[] {
   return groups.flatMap(rulesOf).flatMap((rule) => {
@@ -150,15 +147,9 @@ export function treesOf(trees: RuleTrees, table: Table): RuleTrees {
   return new Map(ROOT_CHAINS[table].map((root) => [root, trees.get(root) ?? emptyTree()]));
 }
 
-type Ranked = Pick<Claim, 'rank'>;
-
-function byRank({ rank: a }: Ranked, { rank: b }: Ranked): number {
+function byRank({ rank: a }: Pick<Claim, 'rank'>, { rank: b }: Pick<Claim, 'rank'>): number {
   const byKind = a.kind === b.kind ? 0 : RULE_KINDS.indexOf(a.kind) - RULE_KINDS.indexOf(b.kind);
-  return byKind || compare(a.owner, b.owner) || a.index - b.index;
-}
-
-/** By code unit: the same in every locale. */
-function compare(a: string, b: string): number {
-  if (a === b) return 0;
-  return a < b ? -1 : 1;
+  if (byKind !== 0 || a.owner === b.owner) return byKind || a.index - b.index;
+  // By code unit: the same in every locale.
+  return a.owner < b.owner ? -1 : 1;
 }

@@ -1,5 +1,6 @@
 import { type Address, addressBytes, type IpFamily, parseAddress } from '../model/address.ts';
 import type { ProxiedProtocol } from '../model/service-port.ts';
+import { ipText } from '../util/ip-bytes.ts';
 
 export interface TreeItem {
   readonly key: DestinationKey;
@@ -168,12 +169,8 @@ function portRange(prefix: string): string {
 }
 
 function networkOf(prefix: string, family: IpFamily): Address {
-  const full = prefix.padEnd(family === 'IPv4' ? 8 : 32, '0');
-  const text =
-    family === 'IPv4'
-      ? (full.match(/../g) ?? []).map((byte) => Number.parseInt(byte, 16)).join('.')
-      : (full.match(/..../g) ?? []).join(':');
-  const network = parseAddress(text);
+  const bytes = Buffer.from(prefix.padEnd(family === 'IPv4' ? 8 : 32, '0'), 'hex');
+  const network = parseAddress(ipText(bytes));
   if (network === undefined) throw new Error(`The prefix "${prefix}" is no ${family} network`);
   return network;
 }

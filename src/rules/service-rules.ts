@@ -58,7 +58,7 @@ export function rulePartsOf(node: NodeFacts): RuleParts {
   const dnat = (port: number) => `-j DNAT --to-destination ${endpointName({ address, port })}`;
   const nodePortMatches = node.nodePortCidrs
     .filter(({ network }) => familyOf(network) === family)
-    // iptables-save prints nothing for the network of all addresses.
+    // iptables-save prints no match for the network of all addresses.
     .map(({ network, prefixLength }) => (prefixLength === 0 ? '' : `-d ${network}/${prefixLength} `));
   return {
     family,

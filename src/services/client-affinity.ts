@@ -39,18 +39,14 @@ export class ClientAffinity {
   }
 
   set(client: string, endpoint: Endpoint, nowMs: number): void {
-    const entry = this.#entries.get(client);
-    if (entry !== undefined) {
-      this.#unlink(entry);
-      entry.endpoint = endpoint;
-      // A retry passes the start of its connection; another may have started later.
-      entry.usedMs = Math.max(entry.usedMs, nowMs);
-      this.#append(entry);
-      return;
-    }
-    const added: Entry = { client, endpoint, usedMs: nowMs, older: undefined, newer: undefined };
-    this.#entries.set(client, added);
-    this.#append(added);
+    const known = this.#entries.get(client);
+    const entry = known ?? { client, endpoint, usedMs: nowMs, older: undefined, newer: undefined };
+    if (known === undefined) this.#entries.set(client, entry);
+    else this.#unlink(known);
+    entry.endpoint = endpoint;
+    // A retry passes the start of its connection; another may have started later.
+    entry.usedMs = Math.max(entry.usedMs, nowMs);
+    this.#append(entry);
     if (this.#entries.size > this.#maxClients && this.#oldest !== undefined) this.#remove(this.#oldest);
   }
 

@@ -38,7 +38,6 @@ export interface Derived {
   readonly healthCheck: HealthCheck | undefined;
 }
 
-/** The snapshots of one Service within one family. */
 export function deriveServicePorts(
   service: Service,
   groups: readonly EndpointGroup[],
@@ -195,7 +194,6 @@ const NAMED = 3;
 class Refusals {
   readonly #byReason = new Map<string, string[]>();
 
-  /** Returns whether there is no reason. */
   accepts(part: Endpoint, reason: string | undefined): boolean {
     if (reason === undefined) return true;
     const names = this.#byReason.get(reason) ?? [];

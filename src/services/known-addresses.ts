@@ -20,8 +20,6 @@ export interface AddressPolicy {
   readonly isListening?: (address: Address, port: number, protocol: ProxiedProtocol) => boolean;
 }
 
-export type ProxyPorts = Readonly<Record<ProxiedProtocol, ReadonlySet<number>>>;
-
 /** An object that names an address as an endpoint or as an external IP. */
 export type Mention = Service | Endpoints | EndpointSlice;
 
@@ -31,7 +29,8 @@ export type Mention = Service | Endpoints | EndpointSlice;
  */
 export class KnownAddresses {
   nodeAddresses: ReadonlySet<Address> = new Set();
-  proxyPorts: ProxyPorts = { TCP: new Set(), UDP: new Set() };
+  /** Of the proxy's listeners. Call `ServiceTracker.listeningChanged` when these sets change. */
+  proxyPorts: Readonly<Record<ProxiedProtocol, ReadonlySet<number>>> = { TCP: new Set(), UDP: new Set() };
   readonly #policy: AddressPolicy;
   readonly #services = new AddressIndex<Service>();
   readonly #mentions = new AddressIndex<Mention>();

@@ -21,7 +21,6 @@ export function dialTimeoutMs(attempt: number): number {
  */
 export const LONGEST_DIALLING_MS = 30_000;
 
-/** Shared between a picker and its picks. */
 interface PickerState {
   readonly turns: RoundRobin;
   /** `undefined` without session affinity. */
@@ -80,11 +79,11 @@ export class Picker {
     const { turns, affinity } = this.#state;
     const inTurn = turns.inTurn();
     const indices = new Map(inTurn.map((endpoint, index) => [endpoint, index]));
-    const pinned = Array.from(affinity ?? [], ({ client, endpoint, usedMs }) => {
-      return { client, endpoint: indices.get(endpoint) ?? -1, ageMs: nowMs - usedMs };
+    const pinned = [...(affinity ?? [])].flatMap(({ client, endpoint, usedMs }) => {
+      const index = indices.get(endpoint);
+      return index === undefined ? [] : [{ client, endpoint: index, ageMs: nowMs - usedMs }];
     });
-    // Entries of endpoints that left are dead.
-    return { inTurn, affinity: pinned.filter(({ endpoint }) => endpoint >= 0) };
+    return { inTurn, affinity: pinned };
   }
 
   /** Call it after the first {@link update}, with the same endpoints. */

@@ -35,15 +35,7 @@ import {
   isProxied,
   type Surroundings,
 } from './derive-service-ports.ts';
-import {
-  type AddressPolicy,
-  addressesOf,
-  endpointAddresses,
-  KnownAddresses,
-  type NodePort,
-  type ProxyPorts,
-  serviceOf,
-} from './known-addresses.ts';
+import { type AddressPolicy, addressesOf, endpointAddresses, KnownAddresses, serviceOf } from './known-addresses.ts';
 
 export interface ServiceTrackerOptions extends AddressPolicy {
   /** All families that are served now; by default only this one. */
@@ -87,14 +79,15 @@ export class ServiceTracker {
   readonly #touched = new Set<ServiceKey>();
   /** Of the touched Services, since the last delta with them. */
   readonly #triggers = new Map<ServiceKey, readonly number[]>();
-  readonly #addresses: KnownAddresses;
+  /** What Services claim. Only this tracker adds to it. */
+  readonly addresses: KnownAddresses;
   #topology: NodeTopology = {};
   /** By {@link endpointName}. */
   #drained: ReadonlyMap<string, Endpoint> = new Map();
 
   constructor(family: IpFamily, options: ServiceTrackerOptions = {}) {
     this.#options = { ...options, family };
-    this.#addresses = new KnownAddresses(options);
+    this.addresses = new KnownAddresses(options);
   }
 
   apply(events: readonly SourceEvent[]): void {
@@ -123,11 +116,10 @@ export class ServiceTracker {
     this.#touchAll();
   }
 
-  /** All addresses of this node. */
   setNodeAddresses(addresses: Iterable<Address>): void {
     const nodeAddresses = new Set(addresses);
-    if (isDeepStrictEqual(nodeAddresses, this.#addresses.nodeAddresses)) return;
-    this.#addresses.nodeAddresses = nodeAddresses;
+    if (isDeepStrictEqual(nodeAddresses, this.addresses.nodeAddresses)) return;
+    this.addresses.nodeAddresses = nodeAddresses;
     this.#touchAll();
   }
 
@@ -140,14 +132,9 @@ export class ServiceTracker {
     for (const [name, { address }] of before) if (!drained.has(name)) this.#touchMentions(address);
   }
 
-  /** Call {@link listeningChanged} when these sets change. */
-  setProxyPorts(ports: ProxyPorts): void {
-    this.#addresses.proxyPorts = ports;
-  }
-
   /** Other ports of this node may be in use. Touches the Services that name this node. */
   listeningChanged(): void {
-    for (const address of this.#addresses.nodeAddresses) this.#touchMentions(address);
+    for (const address of this.addresses.nodeAddresses) this.#touchMentions(address);
   }
 
   /** The verdict of an endpoint set on every known endpoint, perhaps ahead of {@link takeDelta}. */
@@ -161,7 +148,7 @@ export class ServiceTracker {
 
   /** The Service ports that have this endpoint, ready or not; some may come twice. One object for each step. */
   *withEndpoint({ address, port }: Endpoint): Generator<readonly ServicePortName[], undefined> {
-    for (const mention of this.#addresses.mentionsOf(address)) {
+    for (const mention of this.addresses.mentionsOf(address)) {
       const key = serviceOf(mention);
       const entry = this.#entries.get(key);
       if (entry?.service === undefined) continue;
@@ -174,7 +161,7 @@ export class ServiceTracker {
   /** The Service ports that claim this address and port; one of them is served there. Looks at every Service. */
   claimants(address: Address, port: number, protocol: ProxiedProtocol): readonly ServicePort[] {
     // All of 127.0.0.0/8 is local to the kernel.
-    const isHere = address.startsWith('127.') || this.#addresses.nodeAddresses.has(address);
+    const isHere = address.startsWith('127.') || this.addresses.nodeAddresses.has(address);
     return [...this.#entries.values()].flatMap(({ served }) =>
       served.filter(
         (each) =>
@@ -184,14 +171,6 @@ export class ServiceTracker {
           ),
       ),
     );
-  }
-
-  needsPort(port: number, protocol: ProxiedProtocol): boolean {
-    return this.#addresses.needsPort(port, protocol);
-  }
-
-  takeNewPorts(): readonly NodePort[] {
-    return this.#addresses.takeNewPorts();
   }
 
   /** How many Services {@link takeDelta} has left. */
@@ -230,11 +209,11 @@ export class ServiceTracker {
     const before = entry.service;
     entry.service = service;
     if (before !== undefined) {
-      this.#addresses.deleteService(before);
+      this.addresses.deleteService(before);
       this.#touchRivals(before);
     }
     if (service !== undefined) {
-      this.#addresses.addService(service);
+      this.addresses.addService(service);
       this.#touchRivals(service);
     }
   }
@@ -271,12 +250,12 @@ export class ServiceTracker {
   }
 
   #remember(object: Endpoints | EndpointSlice): void {
-    this.#addresses.addEndpoints(object);
+    this.addresses.addEndpoints(object);
     this.#touchExternal(object);
   }
 
   #forget(object: Endpoints | EndpointSlice): void {
-    this.#addresses.deleteEndpoints(object);
+    this.addresses.deleteEndpoints(object);
     this.#touchExternal(object);
   }
 
@@ -300,24 +279,20 @@ export class ServiceTracker {
   /** Touches those that name an address of these endpoints as an external IP. */
   #touchExternal(object: Endpoints | EndpointSlice): void {
     for (const address of endpointAddresses(object)) {
-      for (const { key } of this.#addresses.withExternalIP(address)) this.#touched.add(key);
+      for (const { key } of this.addresses.withExternalIP(address)) this.#touched.add(key);
     }
   }
 
   #touchMentions(address: Address): void {
-    for (const mention of this.#addresses.mentionsOf(address)) this.#touched.add(serviceOf(mention));
+    for (const mention of this.addresses.mentionsOf(address)) this.#touched.add(serviceOf(mention));
   }
 
   #surroundings(): Surroundings {
     const { family, servedFamilies = () => [family] } = this.#options;
     const drained = this.#drained;
-    return {
-      family,
-      servedFamilies: servedFamilies(),
-      topology: this.#topology,
-      addresses: this.#addresses,
-      isDrained: (endpoint) => drained.size > 0 && drained.has(endpointName(endpoint)),
-    };
+    const isDrained = (endpoint: Endpoint) => drained.size > 0 && drained.has(endpointName(endpoint));
+    const [topology, addresses] = [this.#topology, this.addresses];
+    return { family, servedFamilies: servedFamilies(), topology, addresses, isDrained };
   }
 }
 

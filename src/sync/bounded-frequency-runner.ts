@@ -53,7 +53,6 @@ export class BoundedFrequencyRunner {
     await this.#running;
   }
 
-  /** Undoes {@link stop}. */
   resume(): void {
     this.#stopped = false;
     if (this.#timer !== undefined || this.#requested) this.#arm();

@@ -38,14 +38,12 @@ export class Canary {
     }
   }
 
-  /** Resolves when the current look has ended. */
   async stop(): Promise<void> {
     this.#isStopped = true;
     this.#timer?.cancel();
     await this.#looking;
   }
 
-  /** Undoes {@link stop}. */
   resume(): void {
     this.#isStopped = false;
     if (this.#timer !== undefined) this.#arm();

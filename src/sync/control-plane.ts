@@ -50,7 +50,6 @@ export class ControlPlane<Pipeline extends FamilyPipeline = FamilyPipeline> impl
     return this.#isRunning;
   }
 
-  /** The source has delivered everything once. */
   get isSynced(): boolean {
     return this.#isSynced;
   }

@@ -30,7 +30,7 @@ export interface ControllerOptions {
   readonly minSyncPeriodMs: number;
 }
 
-/** Of syncs, as upstream. */
+/** Syncs that may follow each other at once, as upstream. */
 const BURST = 2;
 
 /** Flushed rules are back within five seconds: this, and the time of a sync. */
@@ -79,7 +79,7 @@ export class Controller implements SourceSink {
       look: () => rules.canary(),
       onLost: () => this.#repair(),
     });
-    tracker.setProxyPorts(listeners.localPorts);
+    tracker.addresses.proxyPorts = listeners.localPorts;
     listeners.onPortalsChanged(() => this.#portalsChanged());
   }
 
@@ -143,7 +143,6 @@ export class Controller implements SourceSink {
     await this.#settled();
   }
 
-  /** Continues after {@link pause}. */
   resume(): void {
     this.#stopped = false;
     const { listeners } = this.#options;
@@ -152,7 +151,6 @@ export class Controller implements SourceSink {
     else void this.start();
   }
 
-  /** The listeners know everything that the source has delivered. */
   get hasCaughtUp(): boolean {
     return this.#isReady && this.#flushing === undefined;
   }
@@ -201,7 +199,7 @@ export class Controller implements SourceSink {
         log.warn('A part of this Service port is left out', { svc: name, what, reason });
       }
       onDelta?.(delta);
-      listeners.vacate(tracker.takeNewPorts());
+      listeners.vacate(tracker.addresses.takeNewPorts());
       for (const name of delta.removed) listeners.unwant(name);
       for (const port of delta.upserted) listeners.want(port);
       isMore = tracker.pendingServices > 0;

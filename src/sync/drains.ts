@@ -38,14 +38,12 @@ export class Drains {
     return true;
   }
 
-  /** `false` when it was not drained. */
   undrain(endpoint: Endpoint): boolean {
     if (!this.#endpoints.delete(endpointName(endpoint))) return false;
     this.#apply();
     return true;
   }
 
-  /** With what another process had drained. */
   replace(endpoints: readonly Endpoint[]): void {
     this.#endpoints.clear();
     for (const endpoint of endpoints) this.#endpoints.set(endpointName(endpoint), endpoint);

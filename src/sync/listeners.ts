@@ -135,7 +135,6 @@ export class Listeners {
     return this.#wanted.size;
   }
 
-  /** How many listeners are open. */
   get openCount(): number {
     return this.#open.size;
   }
@@ -167,10 +166,6 @@ export class Listeners {
   /** The ports of open listeners; these sets change. */
   get localPorts(): Readonly<Record<ProxiedProtocol, ReadonlySet<number>>> {
     return this.#localPorts;
-  }
-
-  isLocalPort(port: number, protocol: ProxiedProtocol): boolean {
-    return this.#localPorts[protocol].has(port);
   }
 
   /** Whether {@link localPorts} has gained a port since the last call. */

@@ -47,7 +47,6 @@ export class PortAllocator {
     this.#options = options;
   }
 
-  /** How many ports there are. */
   get size(): number {
     const { first, last } = this.#options.range;
     return last - first + 1;

@@ -39,7 +39,6 @@ export function familiesOf(
 interface ServedFamiliesOptions {
   /** The primary one first. */
   readonly families: readonly IpFamily[];
-  /** The node's. */
   readonly address: (family: IpFamily) => Address | undefined;
   /** Rejects with an {@link IptablesError} when the kernel does not accept NAT rules of the family. */
   readonly probe: (family: IpFamily) => Promise<unknown>;
@@ -50,7 +49,6 @@ interface ServedFamiliesOptions {
 /** A probe starts a program, and its answer rarely changes. */
 const PROBE_AGAIN_MS = 60_000;
 
-/** Why a family cannot be served. */
 interface Obstacle {
   readonly reason: string;
   /** The probe could not tell (a lock, a deadline). */
@@ -100,7 +98,6 @@ export class ServedFamilies {
     for (const family of able.length === 0 ? [first] : able) this.add(family);
   }
 
-  /** Families that are not served and can be. */
   async servable(): Promise<readonly IpFamily[]> {
     const dormant = this.#dormant;
     const obstacles = await Promise.all(dormant.map((family) => this.#obstacle(family)));

@@ -37,7 +37,6 @@ interface TableSyncOptions {
   readonly retired?: RetiredPorts;
 }
 
-/** What this program left in the table. */
 interface Installed {
   readonly trees: RuleTrees;
   readonly retired: RetiredLog;
@@ -252,8 +251,8 @@ function lineOf(rule: Rule): string {
   return `${rule.chain} ${rule.spec}`;
 }
 
+/** `key` identifies the fault. */
 interface Report {
-  /** Identifies the fault. */
   readonly key: string;
   readonly message: string;
   readonly fields: LogFields;

@@ -57,7 +57,7 @@ class World {
       servedFamilies: () => FAMILIES,
       isListening: (_, port) => this.programs.has(port),
     });
-    tracker.setProxyPorts({ TCP: this.proxyPorts, UDP: this.proxyPorts });
+    tracker.addresses.proxyPorts = { TCP: this.proxyPorts, UDP: this.proxyPorts };
     return tracker;
   }
 

@@ -418,7 +418,7 @@ describe('addresses that would lead back to the proxy', () => {
     listening.programs.clear();
     const isListening = (address: string, port: number) => address === NODE && listening.programs.has(port);
     const t = tracker({ ...options, isListening });
-    t.it.setProxyPorts({ TCP: listening.ports, UDP: listening.ports });
+    t.it.addresses.proxyPorts = { TCP: listening.ports, UDP: listening.ports };
     t.it.setNodeAddresses([NODE]);
     t.service(service());
     return {
@@ -481,17 +481,21 @@ describe('addresses that would lead back to the proxy', () => {
     const ports = [{ name: 'http', protocol: 'UDP' as const, port: 80, nodePort: 30_080 }];
     t.service(service({ ports, healthCheckNodePort: 32_000 }));
     t.other({ ports });
-    assert.deepEqual(t.it.takeNewPorts(), [
+    assert.deepEqual(t.it.addresses.takeNewPorts(), [
       { port: 30_080, protocol: 'UDP' },
       { port: 32_000, protocol: 'TCP' },
     ]);
-    const needed = () => [30_080, 32_000].flatMap((port) => [t.it.needsPort(port, 'TCP'), t.it.needsPort(port, 'UDP')]);
+    const needed = () =>
+      [30_080, 32_000].flatMap((port) => [
+        t.it.addresses.needsPort(port, 'TCP'),
+        t.it.addresses.needsPort(port, 'UDP'),
+      ]);
     assert.deepEqual(needed(), [false, true, true, false]);
     t.service(undefined);
     assert.deepEqual(needed(), [false, true, false, false]);
     t.other(undefined);
     assert.deepEqual(needed(), [false, false, false, false]);
-    assert.deepEqual(t.it.takeNewPorts(), []);
+    assert.deepEqual(t.it.addresses.takeNewPorts(), []);
   });
 
   test("an endpoint at the NodePort's own number and this node's address is named, while it can serve", () => {

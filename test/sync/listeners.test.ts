@@ -100,7 +100,7 @@ describe('listeners', () => {
       h.follow().map((portal) => portal.localPort),
       [40_001],
     );
-    assert.equal(h.listeners.isLocalPort(40_000, 'TCP'), false);
+    assert.equal(h.listeners.localPorts.TCP.has(40_000), false);
   });
 
   test('move at the end of a failed upgrade, when a port was needed meanwhile', async () => {
@@ -158,7 +158,7 @@ describe('listeners', () => {
       h.follow().map((portal) => [portal.localPort, portal.localSetPort]),
       [[port, localSetPort]],
     );
-    assert.ok(h.listeners.isLocalPort(localSetPort, 'TCP'));
+    assert.ok(h.listeners.localPorts.TCP.has(localSetPort));
     assert.equal(h.listeners.ownerOf(localSetPort, 'TCP'), 'shop/web');
     assert.equal(h.listeners.ownerOf(localSetPort, 'UDP'), undefined);
     const changes = h.counts.changes;
@@ -171,7 +171,7 @@ describe('listeners', () => {
     assert.equal(h.portOf('shop/web/local'), localSetPort, 'until no rule uses it');
     await h.syncRules();
     assert.equal(h.portOf('shop/web/local'), undefined);
-    assert.equal(h.listeners.isLocalPort(localSetPort, 'TCP'), false);
+    assert.equal(h.listeners.localPorts.TCP.has(localSetPort), false);
     h.listeners.want(servicePort({ local }));
     await h.listeners.settled();
     assert.equal(h.portOf('shop/web/local'), localSetPort, 'the same again');

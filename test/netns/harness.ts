@@ -5,7 +5,7 @@ import { FLAVOUR, Iptables } from './iptables.ts';
 import { Manifests, type ServiceOptions, serviceObjects } from './manifests.ts';
 import type { Attempt } from './programs/outcomes.ts';
 import { ProxyProcess } from './proxy.ts';
-import { type Namespace, Topology } from './topology.ts';
+import { type Namespace, POD_ADDRESSES, Topology } from './topology.ts';
 import { PATIENCE_MS, waitFor } from './wait.ts';
 
 /** What every backend pod serves: the name of the mode, the port. TCP and UDP ports are independent. */
@@ -182,9 +182,13 @@ export class Environment {
     return (await this.node.call('httpGet', { url: METRICS })).body;
   }
 
-  /** Writes the manifests of a new Service and waits for its rules. Gives where to reach it. */
-  async serve(options: Omit<ServiceOptions, 'clusterIP'> & { readonly clusterIP?: string }): Promise<Served> {
-    const service = { clusterIP: this.clusterIP(), ...options };
+  /**
+   * Writes the manifests of a new Service and waits for its rules; unless told otherwise, of port 80 to all backends, which
+   * say who they are. Gives where to reach it.
+   */
+  async serve(options: Pick<ServiceOptions, 'name'> & Partial<ServiceOptions>): Promise<Served> {
+    const usual = { ports: [{ port: 80, target: TCP.name }], endpoints: POD_ADDRESSES };
+    const service = { clusterIP: this.clusterIP(), ...usual, ...options };
     this.write(service);
     await this.waitForRules(service.clusterIP, service.ports.length);
     return { ...service, host: service.clusterIP, port: service.ports[0]!.port };

@@ -4,9 +4,8 @@ import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, write
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { Environment, type Served, TCP } from '../netns/harness.ts';
+import { Environment, type Served } from '../netns/harness.ts';
 import type { ProxyProcess } from '../netns/proxy.ts';
-import { POD_ADDRESSES } from '../netns/topology.ts';
 import { waitFor } from '../netns/wait.ts';
 import { isAlive } from '../support/process-state.ts';
 import { type Chroot, makeChroot, SUITE } from './chroot.ts';
@@ -71,8 +70,7 @@ describe('the Debian package', () => {
       env: { LC_ALL: 'C.UTF-8' },
       timeoutMs: 300_000,
     });
-  const serve = (name: string) =>
-    environment.serve({ name, ports: [{ port: 80, target: TCP.name }], endpoints: POD_ADDRESSES });
+  const serve = (name: string) => environment.serve({ name });
   const serves = async (service: Served) =>
     assert.deepEqual((await environment.client.call('requests', { ...service, count: 3 })).failures, {});
   const portals = async () => (await environment.iptables.save()).filter((rule) => rule.includes('KUBE-PORTALS'));

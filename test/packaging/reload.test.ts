@@ -2,9 +2,8 @@ import assert from 'node:assert/strict';
 import { cpSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { Environment, type Served, TCP } from '../netns/harness.ts';
+import { Environment, type Served } from '../netns/harness.ts';
 import { buildOnce, PROGRAM } from '../netns/proxy.ts';
-import { POD_ADDRESSES } from '../netns/topology.ts';
 import { waitFor } from '../netns/wait.ts';
 import { SUITE } from './chroot.ts';
 import { Machine, NAME } from './machine.ts';
@@ -32,8 +31,7 @@ describe(`a hand-over that fails under systemd (of ${SUITE})`, () => {
     cpSync(UNIT, join(machine.path, `etc/systemd/system/${NAME}.service`));
     await machine.configure();
     await machine.run('systemctl', 'start', NAME);
-    const ports = [{ port: 80, target: TCP.name }];
-    service = await environment.serve({ name: 'systemd', ports, endpoints: POD_ADDRESSES });
+    service = await environment.serve({ name: 'systemd' });
   });
 
   after(async () => {

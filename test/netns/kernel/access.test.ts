@@ -72,7 +72,6 @@ for (const bind of ['0.0.0.0', NODE_ADDRESS]) {
           { name: 'http', port: 80, target: TCP.name, nodePort: NODE_PORT },
           { name: 'dns', port: 53, target: UDP['udp-name'], protocol: 'UDP', nodePort: UDP_NODE_PORT },
         ],
-        endpoints: POD_ADDRESSES,
       });
     });
 

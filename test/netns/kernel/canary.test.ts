@@ -28,7 +28,6 @@ describe(`rules that another program takes away from iptables-${FLAVOUR}, withou
     service = await environment.serve({
       name: 'web',
       ports: [{ name: 'http', port: 80, target: TCP.name, nodePort: 30_080 }],
-      endpoints: POD_ADDRESSES,
     });
     const portals = () => environment.iptables.rules('KUBE-PORTALS-CONTAINER');
     const letIn = async () => {

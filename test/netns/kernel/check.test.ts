@@ -83,11 +83,7 @@ describe(`check on a node with iptables-${FLAVOUR}`, () => {
 
   test('knows the proxy that runs here already, and leaves it alone', async () => {
     await environment.startProxy();
-    const service = await environment.serve({
-      name: 'web',
-      ports: [{ port: 80, target: TCP.name }],
-      endpoints: POD_ADDRESSES,
-    });
+    const service = await environment.serve({ name: 'web' });
     const before = await machine();
     const { code, line } = await check();
     assert.deepEqual(await machine(), before);
@@ -235,11 +231,7 @@ describe(`check on a node with iptables-${FLAVOUR}`, () => {
     await node.output(['sh', '-c', 'echo 0 > /proc/sys/net/ipv4/ip_forward']);
     try {
       await environment.startProxy();
-      const service = await environment.serve({
-        name: 'web',
-        ports: [{ port: 80, target: TCP.name }],
-        endpoints: POD_ADDRESSES,
-      });
+      const service = await environment.serve({ name: 'web' });
       assert.match((await environment.client.call('request', service)).name, /^pod-/);
       assert.match((await environment.outside.call('request', service)).name, /^pod-/);
       (await check()).line(/^warn {2}kernel {9}this node does not forward IPv4: pods reach Services/);

@@ -25,8 +25,7 @@ describe('flags and configuration file of the whole program', () => {
 
   test('flags of other modes are named in one warning, and Services are served', async () => {
     await environment.startProxy({ args: ['--masquerade-all', '--ipvs-scheduler=rr', '--log_dir', '/tmp'] });
-    const ports = [{ port: 80, target: TCP.name }];
-    const service = await environment.serve({ name: 'web', ports, endpoints: POD_ADDRESSES });
+    const service = await environment.serve({ name: 'web' });
     assert.match((await environment.client.call('request', service)).name, /^pod-/);
     const told = environment.proxy.log.filter((line) => line.level === 'warn' && /without effect/.test(line.msg));
     assert.equal(told.length, 1);
@@ -72,7 +71,7 @@ describe('flags and configuration file of the whole program', () => {
     const path = configuration(`${HEAD}logging: {verbosity: 2}\n`);
     await environment.startProxy({ args: ['--config', path], env: { NOTIFY_SOCKET: '/nowhere/notify' } });
     const ports = [{ port: 7, target: TCP.echo }];
-    const echo = await environment.serve({ name: 'echo', ports, endpoints: POD_ADDRESSES });
+    const echo = await environment.serve({ name: 'echo', ports });
     const { connection } = await environment.client.call('open', echo);
     configuration(`${HEAD}ipvs: {scheduler: rr}\n`);
     const handedOver = () => environment.proxy.lines({ msg: 'Handed over to the successor' })[0];

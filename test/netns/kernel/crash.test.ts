@@ -46,11 +46,9 @@ describe(`local ports outlive the process that had them, with iptables-${FLAVOUR
         { name: 'http', port: 80, target: TCP.name, nodePort: 30_080 },
         { name: 'dns', port: 53, target: UDP['udp-name'], protocol: 'UDP', nodePort: 30_053 },
       ],
-      endpoints: POD_ADDRESSES,
     });
     const others = [{ port: 80, target: TCP.name }];
-    for (let i = 0; i < 20; i++)
-      await environment.serve({ name: `other-${i}`, ports: others, endpoints: POD_ADDRESSES });
+    for (let i = 0; i < 20; i++) await environment.serve({ name: `other-${i}`, ports: others });
     const load = await environment.client.call('startLoad', { ...web, concurrency: 4 });
     const flow = await asker();
     assert.match((await flow(web)) ?? '', /^pod-/);

@@ -16,8 +16,7 @@ describe(`starting, stopping and cleaning up, with iptables-${FLAVOUR}`, () => {
 
   const http = { name: 'http', port: 80, target: TCP.name, nodePort: 30_080 };
   const dns = { name: 'dns', port: 53, target: UDP['udp-name'], protocol: 'UDP', nodePort: 30_053 } as const;
-  const web = () =>
-    environment.serve({ name: 'web', clusterIP: '10.96.0.100', ports: [http, dns], endpoints: POD_ADDRESSES });
+  const web = () => environment.serve({ name: 'web', clusterIP: '10.96.0.100', ports: [http, dns] });
 
   const dump = () => environment.iptables.dump();
 
@@ -83,11 +82,7 @@ describe(`starting, stopping and cleaning up, with iptables-${FLAVOUR}`, () => {
   test('SIGTERM under load ends it promptly, with connections open and dials under way', async () => {
     await environment.startProxy();
     const service = await web();
-    const echo = await environment.serve({
-      name: 'echo',
-      ports: [{ port: 7, target: TCP.echo }],
-      endpoints: POD_ADDRESSES,
-    });
+    const echo = await environment.serve({ name: 'echo', ports: [{ port: 7, target: TCP.echo }] });
     await environment.client.call('openMany', { ...echo, count: 200 });
     const load = await environment.client.call('startLoad', { ...service, concurrency: 8 });
     await waitFor('the load flows', async () => {
@@ -226,10 +221,10 @@ describe(`starting, stopping and cleaning up, with iptables-${FLAVOUR}`, () => {
   test('a Service port gives up a local port that becomes a NodePort, and both are served', async () => {
     await environment.startProxy({ args: ['--proxy-port-range', '31000-31002'] });
     const first = { port: 80, target: TCP.name };
-    const service = await environment.serve({ name: 'first', ports: [first], endpoints: POD_ADDRESSES });
+    const service = await environment.serve({ name: 'first', ports: [first] });
     const nodePort = await environment.localPort('test/first');
     const ports = [{ port: 80, target: TCP.name, nodePort }];
-    await environment.serve({ name: 'second', ports, endpoints: POD_ADDRESSES });
+    await environment.serve({ name: 'second', ports });
     // No rule while it moves.
     const isElsewhere = (port: number) => port !== nodePort;
     await waitFor('the first has moved', () => environment.localPort('test/first').then(isElsewhere, () => false));
@@ -262,10 +257,7 @@ describe(`starting, stopping and cleaning up, with iptables-${FLAVOUR}`, () => {
 
   test('on an idle node the proxy starts no program and uses next to no processor time', async () => {
     const shims = await IptablesShims.create(environment.temporary('shims'));
-    await environment.startProxy({
-      args: ['--iptables-sync-period', '1h'],
-      env: { PATH: shims.path },
-    });
+    await environment.startProxy({ args: ['--iptables-sync-period', '1h'], env: { PATH: shims.path } });
     await web();
     const ticks = () => {
       const fields = readFileSync(`/proc/${environment.proxy.pid}/stat`, 'utf8').split(') ')[1]!.split(' ');

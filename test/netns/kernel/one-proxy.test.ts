@@ -2,10 +2,9 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { describe, test } from 'node:test';
 import { isAlive } from '../../support/process-state.ts';
-import { isFast, TCP, testEnvironment } from '../harness.ts';
+import { isFast, testEnvironment } from '../harness.ts';
 import { FLAVOUR } from '../iptables.ts';
 import { PROGRAM } from '../proxy.ts';
-import { POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
 
 const NAME = 'kube-userspace-proxy';
@@ -37,7 +36,7 @@ describe(`one proxy serves a node, with iptables-${FLAVOUR}`, () => {
 
   test('a second proxy and --cleanup are refused while the first one runs, and not after its end', async () => {
     await environment.startProxy();
-    await environment.serve({ name: 'web', ports: [{ port: 80, target: TCP.name }], endpoints: POD_ADDRESSES });
+    await environment.serve({ name: 'web' });
     await refusals(environment.proxy.pid);
     environment.proxy.kill('SIGKILL');
     await environment.proxy.exited();

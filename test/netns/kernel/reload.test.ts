@@ -60,7 +60,7 @@ describe(`manifests that change, with iptables-${FLAVOUR}`, () => {
 
   test('the local port stays at every change but of the protocol, and open connections go on', async () => {
     const port = { name: 'main', port: 7, target: TCP.echo };
-    const service = await environment.serve({ name: 'kept', ports: [port], endpoints: POD_ADDRESSES });
+    const service = await environment.serve({ name: 'kept', ports: [port] });
     const localPort = await environment.localPort('test/kept:main');
     const { connection } = await environment.client.call('open', service);
     const changed = { ...port, port: 8, nodePort: 30_082 };
@@ -112,7 +112,7 @@ describe(`manifests that change, with iptables-${FLAVOUR}`, () => {
 
   test('a renamed port is served with its NodePort', async () => {
     const port = { ...http, nodePort: 30_083 };
-    const service = await environment.serve({ name: 'renamed', ports: [port], endpoints: POD_ADDRESSES });
+    const service = await environment.serve({ name: 'renamed', ports: [port] });
     environment.write({ ...service, ports: [{ ...port, name: 'web' }] });
     await waitFor('the rules have the new name', async () => {
       const rules = await environment.iptables.rules('KUBE-NODEPORT-CONTAINER');

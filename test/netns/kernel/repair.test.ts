@@ -23,7 +23,6 @@ describe(`repairing rules in iptables-${FLAVOUR} within the sync period`, () => 
     service = await environment.serve({
       name: 'web',
       ports: [{ name: 'http', port: 80, target: TCP.name, nodePort: 30_080 }],
-      endpoints: POD_ADDRESSES,
     });
     await waitFor('the NodePort is open', async () =>
       (await rules()).some((rule) => rule.includes('NON-LOCAL -p tcp')),
@@ -71,11 +70,7 @@ describe(`repairing rules in iptables-${FLAVOUR} within the sync period`, () => 
   });
 
   test('an open connection survives flush and repair', async () => {
-    const echo = await environment.serve({
-      name: 'echo',
-      ports: [{ port: 7, target: TCP.echo }],
-      endpoints: POD_ADDRESSES,
-    });
+    const echo = await environment.serve({ name: 'echo', ports: [{ port: 7, target: TCP.echo }] });
     const { connection } = await environment.client.call('open', echo);
     await environment.client.call('write', { connection, text: 'before' });
     assert.equal(await environment.client.call('read', { connection, bytes: 6 }), 'before');
@@ -123,11 +118,7 @@ describe(`repairing rules in iptables-${FLAVOUR} within the sync period`, () => 
   });
 
   test('a change of endpoints reaches new connections without any iptables program', async () => {
-    const moving = await environment.serve({
-      name: 'moving',
-      ports: [{ port: 80, target: TCP.name }],
-      endpoints: [POD_ADDRESSES[0]],
-    });
+    const moving = await environment.serve({ name: 'moving', endpoints: [POD_ADDRESSES[0]] });
     shims.forget();
     environment.write({ ...moving, endpoints: [POD_ADDRESSES[1]] });
     await waitFor('pod-2 answers', async () => (await environment.client.call('request', moving)).name === 'pod-2');

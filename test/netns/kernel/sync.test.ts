@@ -22,10 +22,7 @@ describe(`carrying changes into iptables-${FLAVOUR}`, () => {
   const web = { name: 'web', ports: [{ port: 80, target: TCP.name }], endpoints: POD_ADDRESSES };
 
   test('200 changes in a row are written in few transactions, bounded by the minimal sync period', async () => {
-    await environment.startProxy({
-      args: ['--iptables-min-sync-period', '1s'],
-      env: { PATH: shims.path },
-    });
+    await environment.startProxy({ args: ['--iptables-min-sync-period', '1s'], env: { PATH: shims.path } });
     shims.forget();
     const begun = performance.now();
     for (let number = 1; number <= 200; number++) {

@@ -93,7 +93,7 @@ describe(`an operator on the node, with iptables-${FLAVOUR}`, { timeout: 900_000
     const { stdout } = await run('version', '-o', 'json');
     assert.equal(JSON.parse(stdout).proxy.pid, pid);
     for (const name of ['a', 'b', 'c']) {
-      await environment.serve({ name, ports: [{ port: 80, target: TCP.name }], endpoints: POD_ADDRESSES });
+      await environment.serve({ name });
     }
     const script = `'${PROGRAM}' list --control-socket='${environment.proxy.controlSocket}' | head -n 1`;
     const {

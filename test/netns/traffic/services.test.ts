@@ -35,7 +35,7 @@ describe('Services through the whole program', () => {
 
   test('datagrams of 0 to 65,507 bytes pass intact in both directions, in as many fragments as they need', async () => {
     const ports = [{ port: 53, target: UDP['udp-echo'], protocol: 'UDP' }] as const;
-    const { host } = await environment.serve({ name: 'udp', ports, endpoints: POD_ADDRESSES });
+    const { host } = await environment.serve({ name: 'udp', ports });
     for (const bytes of [0, 1, 512, 1471, 1472, 1473, 4096, 4097, 9000, 65_506, 65_507]) {
       const { socket } = await environment.client.call('udpOpen', {});
       const { intact, from } = await environment.client.call('udpEcho', { socket, host, port: 53, bytes });
@@ -48,7 +48,7 @@ describe('Services through the whole program', () => {
   test('with ClientIP affinity each client keeps its endpoint, at the ClusterIP and the NodePort', async () => {
     const nodePort = environment.nodePort();
     const ports = [{ port: 80, target: TCP.name, nodePort }];
-    const service = await environment.serve({ name: 'sticky', affinitySeconds: 600, ports, endpoints: POD_ADDRESSES });
+    const service = await environment.serve({ name: 'sticky', affinitySeconds: 600, ports });
     /** The endpoints that answered six requests in a row. */
     const answering = async (agent: Agent, target: Pick<Served, 'host' | 'port'>) => {
       const { names, failures } = await agent.call('requests', { ...target, count: 6 });
@@ -79,7 +79,7 @@ describe('Services through the whole program', () => {
     const tcp = { name: 'tcp', port: 80, target: TCP.echo };
     const refusing = { name: 'refusing', port: 81, target: NOBODY };
     const udp = { name: 'udp', port: 53, target: UDP['udp-echo'], protocol: 'UDP' } as const;
-    const service = await environment.serve({ name: 'counted', ports: [tcp, refusing, udp], endpoints: POD_ADDRESSES });
+    const service = await environment.serve({ name: 'counted', ports: [tcp, refusing, udp] });
     const { connection } = await environment.client.call('open', service);
     await environment.client.call('write', { connection, text: 'twelve bytes' });
     await environment.client.call('read', { connection, bytes: 12 });
@@ -115,7 +115,7 @@ describe('Services through the whole program', () => {
     const count = async () =>
       metric(await environment.metricsText(), 'kubeproxy_sync_proxy_rules_duration_seconds_count');
     const before = await count();
-    await environment.serve({ name: 'one-more', ports: [{ port: 80, target: TCP.name }], endpoints: POD_ADDRESSES });
+    await environment.serve({ name: 'one-more' });
     await waitFor('another sync is counted', async () => (await count()) > before);
   });
 

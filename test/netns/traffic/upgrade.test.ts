@@ -50,8 +50,7 @@ describe('without the fast engine', { skip: isFast }, () => {
   const environment = testEnvironment({});
 
   test('the proxy reports that it cannot upgrade, and serves on', async () => {
-    const ports = [{ port: 80, target: TCP.name }];
-    const service = await environment.serve({ name: 'web', ports, endpoints: POD_ADDRESSES });
+    const service = await environment.serve({ name: 'web' });
     environment.proxy.kill('SIGHUP');
     const reason = /portable engine cannot pass connections on; use --dataplane fast/;
     await waitFor('the report', () => environment.proxy.log.some(({ msg }) => reason.test(msg)));
@@ -82,7 +81,6 @@ describe('an upgrade in place (SIGHUP), and one that fails in the middle', { ski
       name: 'dns',
       affinitySeconds: 600,
       ports: [{ port: 53, target: UDP['udp-name'], protocol: 'UDP' }],
-      endpoints: POD_ADDRESSES,
     });
     await underLoad(async () => {});
     await waitFor('all to be closed', async () => (await counted('connections_active')) === 0);
@@ -94,8 +92,7 @@ describe('an upgrade in place (SIGHUP), and one that fails in the middle', { ski
     systemd.close();
   });
 
-  const serve = (mode: keyof typeof TCP) =>
-    environment.serve({ name: mode, ports: [{ port: 80, target: TCP[mode] }], endpoints: POD_ADDRESSES });
+  const serve = (mode: keyof typeof TCP) => environment.serve({ name: mode, ports: [{ port: 80, target: TCP[mode] }] });
 
   async function start(install: () => void): Promise<void> {
     install();
@@ -271,8 +268,7 @@ describe('an upgrade in place (SIGHUP), and one that fails in the middle', { ski
     const pauses = environment.proxy.lines({ msg: 'Handed over to the successor' }).map((line) => line['ms']);
     t.diagnostic(`${answers} requests, slowest ${slowestMs} ms; paused for ${pauses.join(', ')} ms`);
 
-    const ports = [{ port: 80, target: TCP.name }];
-    const later = await environment.serve({ name: 'later', ports, endpoints: [POD_ADDRESSES[1]] });
+    const later = await environment.serve({ name: 'later', endpoints: [POD_ADDRESSES[1]] });
     assert.deepEqual((await client.call('requests', { ...later, count: 2 })).names, { 'pod-2': 2 });
   });
 

@@ -4,7 +4,7 @@ import { metric, TCP, UDP } from '../../test/netns/harness.ts';
 import { type Flavour, Iptables } from '../../test/netns/iptables.ts';
 import { ProxyProcess } from '../../test/netns/proxy.ts';
 import { Topology } from '../../test/netns/topology.ts';
-import { residentKiB } from '../../test/support/process-memory.ts';
+import { residentKiB } from '../../test/support/processes.ts';
 
 const METRICS = 'http://127.0.0.1:10249/metrics';
 

@@ -4,8 +4,7 @@ import { Environment, type Served, TCP, UDP } from '../../test/netns/harness.ts'
 import type { ProxyProcess } from '../../test/netns/proxy.ts';
 import { POD_ADDRESSES } from '../../test/netns/topology.ts';
 import { waitFor } from '../../test/netns/wait.ts';
-import { residentKiB } from '../../test/support/process-memory.ts';
-import { isAlive } from '../../test/support/process-state.ts';
+import { isAlive, residentKiB } from '../../test/support/processes.ts';
 
 /*
  * Upgrades in place, one after another, while connections are open, transfers run, new connections come and UDP flows

@@ -4,8 +4,7 @@ import { parseOptions } from '../../bench/options.ts';
 import { parseDnsperf, parseIperf3, parseUdpLoad, parseWrk } from '../../bench/parse.ts';
 import { type Measurement, Report } from '../../bench/report.ts';
 import { parseOptions as parseScaleOptions } from '../../bench/scale/options.ts';
-import { percentile } from '../../bench/scale/percentile.ts';
-import { median, ratios, spread, summarize } from '../../bench/statistics.ts';
+import { median, percentile, ratios, spread, summarize } from '../../bench/statistics.ts';
 import { table } from '../../bench/table.ts';
 
 const WRK = `    Latency     1.10ms  210.42us   5.08ms   90.55%

@@ -5,7 +5,7 @@ import type { Misdeed } from '../netns/programs/meddler.ts';
 import type { ProxyProcess } from '../netns/proxy.ts';
 import { POD_ADDRESSES } from '../netns/topology.ts';
 import { waitFor } from '../netns/wait.ts';
-import { residentKiB } from '../support/process-memory.ts';
+import { residentKiB } from '../support/processes.ts';
 import { Cluster, type ServedService } from './cluster.ts';
 
 const ALL = ['pod-1', 'pod-2', 'pod-3'] as const;

@@ -5,7 +5,7 @@ import { metric, TCP } from '../netns/harness.ts';
 import type { ProxyProcess } from '../netns/proxy.ts';
 import { POD_ADDRESSES } from '../netns/topology.ts';
 import { waitFor } from '../netns/wait.ts';
-import { residentKiB } from '../support/process-memory.ts';
+import { residentKiB } from '../support/processes.ts';
 import { NAMESPACE } from './admin.ts';
 import { Cluster } from './cluster.ts';
 import { type ServiceOptions, serviceObject } from './objects.ts';

@@ -13,17 +13,17 @@ import { type Endpoint, endpointName } from '../../src/model/endpoint.ts';
 import type { ListenerId } from '../../src/model/service-port.ts';
 
 /**
- * A data plane without sockets: it keeps what is open and which ports are taken, as `test/compliance/listening.ts`
- * demands of every engine. Tests may let ports be taken by "another program" and hold operations up.
+ * A data plane without sockets, which records listeners and taken ports. Tests may let "another program" take ports, and
+ * hold operations up.
  */
 export class FakeDataPlane implements DataPlane {
   readonly listeners = new Map<ListenerId, { spec: ListenSpec; port: number; backends: Backends }>();
   /** `TCP:8080` and the like. */
   readonly taken = new Set<string>();
   readonly opened: ListenSpec[] = [];
-  /** What is open at a listener: put there by tests, and listed in one piece. */
+  /** The open connections of a listener, set by tests. */
   readonly connected = new Map<ListenerId, readonly OpenConnection[]>();
-  /** Of a listener, or of one of its endpoints as `ID ADDRESS:PORT`: what a test wants to be different from 0. */
+  /** Counters other than 0, of a listener, or of an endpoint as `ID ADDRESS:PORT`; set by tests. */
   readonly counted = new Map<string, Partial<Counters>>();
   #nextPort = 40_000;
   #gate: Promise<void> = Promise.resolve();
@@ -89,7 +89,7 @@ export class FakeDataPlane implements DataPlane {
     if (connected !== undefined && this.listeners.has(id)) yield connected;
   }
 
-  /** The first: there are no turns here. */
+  /** Always the first endpoint. */
   async nextPick(id: ListenerId, _client: Address): Promise<Endpoint | undefined> {
     return this.listeners.get(id)?.backends.endpoints[0];
   }

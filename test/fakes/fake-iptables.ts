@@ -7,18 +7,7 @@ const BUILT_IN: Readonly<Record<Table, readonly string[]>> = {
   mangle: ['PREROUTING', 'INPUT', 'FORWARD', 'OUTPUT', 'POSTROUTING'],
 };
 
-const TARGETS = new Set([
-  'ACCEPT',
-  'DROP',
-  'REJECT',
-  'RETURN',
-  'REDIRECT',
-  'DNAT',
-  'MASQUERADE',
-  'LOG',
-  'MARK',
-  'TPROXY',
-]);
+const TARGETS = new Set('ACCEPT DROP REJECT RETURN REDIRECT DNAT MASQUERADE LOG MARK TPROXY'.split(' '));
 
 type Chains = Map<string, string[]>;
 
@@ -30,7 +19,7 @@ export class FakeIptables implements Iptables {
   readonly flavour = 'nft';
   /** Every text given to {@link restore}, refused ones too. */
   readonly restored: string[] = [];
-  /** Which rules are refused: a match that does not exist, a port that cannot be; a test may think of others. */
+  /** Whether a rule is refused: by default an unknown match or an invalid port. */
   refuses: (spec: string) => boolean = (spec) => /-m bogus|--dport 99999/.test(spec);
   readonly #tables = new Map<string, Chains>();
 

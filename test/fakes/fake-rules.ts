@@ -2,7 +2,7 @@ import type { InstalledPort } from '../../src/rules/local-ports.ts';
 import type { Portal, PortalDelta } from '../../src/rules/portal.ts';
 import type { RuleSync } from '../../src/sync/rule-sync.ts';
 
-/** Takes portals in and says what it was asked to do. Tests may let it fail, and hold it up. */
+/** Records portals and calls. Tests may let it fail, and hold it up. */
 export class FakeRules implements Pick<RuleSync, 'apply' | 'sync' | 'canary' | 'installedPorts'> {
   /** By name, after the last sync. */
   readonly installed = new Map<string, Portal>();

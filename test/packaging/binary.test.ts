@@ -17,7 +17,7 @@ import { Environment, TCP } from '../netns/harness.ts';
 import { PROGRAM as BUILT, buildOnce, type LogLine, type ProxyProcess } from '../netns/proxy.ts';
 import { POD_ADDRESSES } from '../netns/topology.ts';
 import { waitFor } from '../netns/wait.ts';
-import { isAlive } from '../support/process-state.ts';
+import { isAlive } from '../support/processes.ts';
 import { type Chroot, makeChroot } from './chroot.ts';
 
 const PROGRAM = '/opt/proxy/kube-userspace-proxy';

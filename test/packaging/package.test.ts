@@ -7,7 +7,7 @@ import { after, before, describe, test } from 'node:test';
 import { Environment, type Served } from '../netns/harness.ts';
 import type { ProxyProcess } from '../netns/proxy.ts';
 import { waitFor } from '../netns/wait.ts';
-import { isAlive } from '../support/process-state.ts';
+import { isAlive } from '../support/processes.ts';
 import { type Chroot, makeChroot, SUITE } from './chroot.ts';
 import { Machine, NAME } from './machine.ts';
 import { copySources, layOut } from './release.ts';

@@ -1,7 +1,7 @@
 import { type Address, type Cidr, parseAddress, parseCidr } from '../../src/model/address.ts';
 import type { Endpoint } from '../../src/model/endpoint.ts';
 import type { Table } from '../../src/model/iptables.ts';
-import type { ServicePortName } from '../../src/model/service.ts';
+import type { Service, ServicePortName } from '../../src/model/service.ts';
 import type { ServicePort } from '../../src/model/service-port.ts';
 import { chainsOf, fixedChains } from '../../src/rules/chain-layout.ts';
 import { ROOT_CHAINS } from '../../src/rules/chains.ts';
@@ -34,7 +34,20 @@ export type PortalFields = Partial<
 
 export const ENDPOINT: Endpoint = { address: address('10.244.1.11'), port: 8080 };
 
-/** 10.96.0.1:80/TCP, with one endpoint, but for what the fields say. */
+/** shop/web at 10.96.0.1:80/TCP, unless the fields say otherwise. */
+export function service(fields: Partial<Service> = {}): Service {
+  return {
+    key: 'shop/web',
+    clusterIPs: [address('10.96.0.1')],
+    externalIPs: [],
+    loadBalancerIPs: [],
+    ports: [{ name: '', protocol: 'TCP', port: 80, nodePort: 0 }],
+    affinity: { type: 'None' },
+    ...fields,
+  };
+}
+
+/** A port of shop/web with one endpoint, unless the fields say otherwise. */
 export function servicePort(fields: Partial<ServicePort> = {}): ServicePort {
   return {
     name: 'shop/web',
@@ -50,7 +63,7 @@ export function servicePort(fields: Partial<ServicePort> = {}): ServicePort {
   };
 }
 
-/** A portal that answers nowhere but where the fields say; port 80/TCP, local port 40001, one endpoint. */
+/** A portal with only the addresses of the fields; port 80/TCP, local port 40001, one endpoint. */
 export function portal(fields: PortalFields): Portal {
   const { name, clusterIPs = [], externalIPs = [], loadBalancerIPs = [], loadBalancerSourceRanges: ranges } = fields;
   const {
@@ -90,7 +103,7 @@ type NodeChanges = Partial<Omit<NodeFacts, 'nodePortCidrs'>> & {
   readonly clusterCidrs?: readonly string[];
 };
 
-/** The node of the golden files; on the wildcard, NodePorts on every address; it does not know where pods are. */
+/** The node of the golden files: bound to the wildcard, NodePorts on every address, pods unknown. */
 export function nodeFacts({ nodePortCidrs = [], clusterCidrs = [], ...changes }: NodeChanges = {}): NodeFacts {
   return {
     family: 'IPv4',
@@ -117,7 +130,7 @@ export interface RenderedPortals {
   readonly unsafe: readonly UnsafeRule[];
 }
 
-/** All that is to be in the kernel for these portals and no others. */
+/** All rules of these portals. */
 export function renderPortals(portals: Iterable<Portal>, node: NodeFacts): RenderedPortals {
   const book = new RuleSet(node, portals);
   return { rules: rulesOf(book, node), conflicts: book.conflicts(), unsafe: book.unsafe() };
@@ -134,14 +147,14 @@ export function rulesOf(book: RuleSet, node: NodeFacts): readonly Rule[] {
   });
 }
 
-/** Those that there are for Service ports. */
+/** The rules that belong to Service ports. */
 export function owned(rules: readonly Rule[]): readonly Rule[] {
   return rules.filter(({ owner }) => owner !== undefined);
 }
 
 const TABLES: readonly Table[] = ['nat', 'filter'];
 
-/** The chains of a table that hold these rules; those that are always there are always among them. */
+/** The chains of a table with these rules, and the chains that always exist. */
 export function chainsWith(table: Table, rules: readonly Rule[]): readonly WantedChain[] {
   const always = [...fixedChains(table, 'IPv4').map(({ name }) => name), ...ROOT_CHAINS[table]];
   const specs = new Map<string, string[]>(always.map((chain) => [chain, []]));

@@ -3,12 +3,11 @@ import { describe, test } from 'node:test';
 import type { Endpoints } from '../../src/model/endpoint.ts';
 import type { Service } from '../../src/model/service.ts';
 import { type AddressPolicy, KnownAddresses } from '../../src/services/known-addresses.ts';
-import { address, cidr } from '../rules/fixtures.ts';
+import { address, service as anyService, cidr } from '../rules/fixtures.ts';
 
 function service(fields: Partial<Service>): Service {
   const ports = [{ name: '', protocol: 'TCP', port: 80, nodePort: 30_080 }] as const;
-  const none = { clusterIPs: [], externalIPs: [], loadBalancerIPs: [], ports };
-  return { key: 'shop/web', affinity: { type: 'None' }, ...none, ...fields };
+  return anyService({ clusterIPs: [], ports, ...fields });
 }
 
 const BALANCED = service({

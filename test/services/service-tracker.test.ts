@@ -5,18 +5,10 @@ import type { EndpointAddress, EndpointGroup } from '../../src/model/endpoint.ts
 import type { Protocol, Service } from '../../src/model/service.ts';
 import { type EndpointSet, type SnapshotDelta, verdictOf } from '../../src/model/service-port.ts';
 import { ServiceTracker, type ServiceTrackerOptions } from '../../src/services/service-tracker.ts';
-import { cidr, address as ip } from '../rules/fixtures.ts';
+import { service as anyService, cidr, address as ip } from '../rules/fixtures.ts';
 
 function service(overrides: Partial<Service> = {}): Service {
-  return {
-    key: 'shop/web',
-    clusterIPs: [ip('10.96.0.1')],
-    externalIPs: [],
-    loadBalancerIPs: [],
-    ports: [{ name: 'http', protocol: 'TCP', port: 80, nodePort: 0 }],
-    affinity: { type: 'None' },
-    ...overrides,
-  };
+  return anyService({ ports: [{ name: 'http', protocol: 'TCP', port: 80, nodePort: 0 }], ...overrides });
 }
 
 function address(text: string, overrides: Partial<EndpointAddress> = {}): EndpointAddress {

@@ -7,19 +7,10 @@ import { PortAllocator } from '../../src/sync/port-allocator.ts';
 import { FakeDataPlane } from '../fakes/fake-data-plane.ts';
 import type { ManualClock } from '../fakes/manual-clock.ts';
 import type { RecordingLog } from '../fakes/recording-log.ts';
-import { address } from '../rules/fixtures.ts';
+import { service } from '../rules/fixtures.ts';
 
-/** 10.96.0.1:80/TCP, unless the fields say otherwise. */
 export function serviceEvent(fields: Partial<Service> = {}): SourceEvent {
-  const value: Service = {
-    key: 'shop/web',
-    clusterIPs: [address('10.96.0.1')],
-    externalIPs: [],
-    loadBalancerIPs: [],
-    ports: [{ name: '', protocol: 'TCP', port: 80, nodePort: 0 }],
-    affinity: { type: 'None' },
-    ...fields,
-  };
+  const value = service(fields);
   return { kind: 'Service', key: value.key, value };
 }
 

@@ -23,8 +23,8 @@ import { waitFor } from '../netns/wait.ts';
 export const MSG_OOB = 1;
 
 /**
- * A server on libc's sockets: what it does happens within the call, before an engine in this thread gets its turn. What
- * nobody reads stays in the kernel.
+ * A server on libc's sockets: it acts within the call, before an engine in this thread gets its turn. Unread data stay
+ * in the kernel.
  */
 export class RawListener {
   readonly endpoint: Endpoint;
@@ -85,7 +85,7 @@ export class RawPeer {
   }
 }
 
-/** Of one of Node's sockets, which does not tell officially. */
+/** The descriptor of a socket of Node, which has no public API for it. */
 export function descriptorOf(socket: Socket): number {
   return (socket as unknown as { readonly _handle: { readonly fd: number } })._handle.fd;
 }

@@ -10,7 +10,7 @@ import { decodePort, encodeSocketAddress } from '../../src/sys/socket-address.ts
 import { must } from '../../src/sys/sys-error.ts';
 import { PATIENCE_MS } from '../netns/wait.ts';
 
-/** One side of a TCP connection, and all that has happened to it. It does not end its own direction by itself. */
+/** One side of a TCP connection, with its history. It does not end its own direction by itself. */
 export class TcpPeer {
   readonly socket: Socket;
   receivedBytes = 0;
@@ -91,7 +91,7 @@ export async function connectTcp(port: number, options?: ConnectOptions): Promis
   return new TcpPeer(await connectSocket(port, options));
 }
 
-/** What a server says to a client that only listens. Rejects when the connection breaks. */
+/** What a server sends to a client that sends nothing. Rejects when the connection breaks. */
 export async function ask(port: number, options?: ConnectOptions): Promise<string> {
   const peer = await connectTcp(port, options);
   const how = await peer.finished();
@@ -100,7 +100,7 @@ export async function ask(port: number, options?: ConnectOptions): Promise<strin
   return peer.text;
 }
 
-/** A server, and every connection that it accepted. Whatever is left of it goes with the test. */
+/** A server with the connections that it accepted. All are closed after the test. */
 export class TcpBackend {
   readonly endpoint: Endpoint;
   readonly sockets: Socket[] = [];
@@ -139,12 +139,12 @@ export class TcpBackend {
     });
   }
 
-  /** Says its name to everyone and ends. */
+  /** Sends its name to every client and ends. */
   static named(t: TestContext, name: string): Promise<TcpBackend> {
     return TcpBackend.start(t, (peer) => peer.end(name));
   }
 
-  /** Sends back what it gets, its end included. */
+  /** Sends everything back, the end included. */
   static echo(t: TestContext): Promise<TcpBackend> {
     return TcpBackend.raw(t, (socket) => {
       socket.pipe(socket);

@@ -6,8 +6,7 @@ import type { Endpoint } from '../../src/model/endpoint.ts';
 import { waitFor } from '../netns/wait.ts';
 
 /**
- * A client that sees only replies that come from the very address and port that it sends to, as any connected client
- * does. It goes with the test.
+ * A connected client: it receives replies only from the address and port that it sends to. It is closed after the test.
  */
 export class UdpClient {
   readonly socket: Socket;
@@ -16,7 +15,7 @@ export class UdpClient {
   private constructor(socket: Socket) {
     this.socket = socket;
     socket.on('message', (datagram) => this.received.push(datagram));
-    // ICMP refusals: what a test expects of them it sees by the missing reply.
+    // ICMP refusals: tests notice the missing reply.
     socket.on('error', () => {});
   }
 
@@ -55,8 +54,7 @@ export class UdpClient {
   }
 }
 
-/** What reached a backend, and from where. */
-export interface Arrival {
+interface Arrival {
   readonly datagram: Buffer;
   /** The source port, by which a backend tells flows apart. */
   readonly from: number;
@@ -109,7 +107,7 @@ export class UdpBackend {
     return this.arrivals.map(({ datagram }) => String(datagram));
   }
 
-  /** To a flow of its own accord. */
+  /** Sends a datagram to a flow, unasked. */
   push(flow: number, text: string): void {
     this.#socket.send(text, flow, '127.0.0.1', () => {});
   }

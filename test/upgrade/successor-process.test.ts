@@ -12,7 +12,7 @@ import { AF_INET, SOCK_SEQPACKET, SOCK_STREAM, socket, socketpair } from '../../
 import { must } from '../../src/sys/sys-error.ts';
 import { programPath, startSuccessor } from '../../src/upgrade/successor-process.ts';
 import { systemClock } from '../../src/util/system-clock.ts';
-import { isAlive } from '../support/process-state.ts';
+import { isAlive } from '../support/processes.ts';
 
 const SOURCE = join(import.meta.dirname, '../../src/upgrade');
 

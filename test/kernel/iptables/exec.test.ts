@@ -11,7 +11,7 @@ import { ExecHelper, type ExecHelperOptions } from '../../../src/kernel/iptables
 import { systemClock } from '../../../src/util/system-clock.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';
 import { RecordingLog } from '../../fakes/recording-log.ts';
-import { isAlive } from '../../support/process-state.ts';
+import { isAlive } from '../../support/processes.ts';
 import { settle, until } from '../../support/until.ts';
 
 /** A shell script as a request. */

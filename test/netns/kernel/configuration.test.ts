@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
-import { isAlive } from '../../support/process-state.ts';
+import { isAlive } from '../../support/processes.ts';
 import { isFast, TCP, testEnvironment } from '../harness.ts';
 import { PROGRAM } from '../proxy.ts';
 import { POD_ADDRESSES } from '../topology.ts';

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { describe, test } from 'node:test';
-import { isAlive } from '../../support/process-state.ts';
+import { isAlive } from '../../support/processes.ts';
 import { isFast, testEnvironment } from '../harness.ts';
 import { FLAVOUR } from '../iptables.ts';
 import { PROGRAM } from '../proxy.ts';

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
 import { afterEach, before, describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { isAlive } from '../../support/process-state.ts';
+import { isAlive } from '../../support/processes.ts';
 import { isFast, TCP, testEnvironment } from '../harness.ts';
 import { FLAVOUR, IptablesShims } from '../iptables.ts';
 import { serviceObjects } from '../manifests.ts';

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { existsSync, statSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
-import { isAlive } from '../../support/process-state.ts';
+import { isAlive } from '../../support/processes.ts';
 import { isFast, NAMING, type Served, TCP, testEnvironment } from '../harness.ts';
 import { FLAVOUR } from '../iptables.ts';
 import { PROGRAM } from '../proxy.ts';

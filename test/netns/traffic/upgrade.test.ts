@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { after, before, describe, type TestContext, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { NotifySocket } from '../../support/notify-socket.ts';
-import { isAlive } from '../../support/process-state.ts';
+import { isAlive } from '../../support/processes.ts';
 import { isFast, metric, type Served, TCP, testEnvironment, UDP } from '../harness.ts';
 import { buildOnce, PROGRAM } from '../proxy.ts';
 import { output, POD_ADDRESSES } from '../topology.ts';

@@ -1,5 +1,14 @@
 import { readFileSync } from 'node:fs';
 
+/** A zombie is not alive. */
+export function isAlive(pid: number): boolean {
+  try {
+    return !/^State:\s+Z/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'));
+  } catch {
+    return false;
+  }
+}
+
 /** Of `/proc/PID/status`, in KiB: `VmRSS` now, `VmHWM` at the peak. */
 export function residentKiB(pid: number, field: 'VmRSS' | 'VmHWM'): number {
   const found = new RegExp(`^${field}:\\s+(\\d+) kB$`, 'm').exec(readFileSync(`/proc/${pid}/status`, 'utf8'));

@@ -29,7 +29,7 @@ export interface ClusterProxyOptions extends Omit<ProxyOptions, 'source'> {
   readonly kubeconfig?: string;
 }
 
-/** What the proxy says of its connection to the API server. */
+/** The proxy's metrics of its connection to the API server. */
 export interface ApiState {
   readonly connected: boolean;
   readonly staleSeconds: number;
@@ -140,25 +140,21 @@ export class Cluster {
   }
 
   /**
-   * Until every one of these backends and no other answers at this address, and each request is answered: what the e2e
-   * tests call `verifyServeHostnameServiceUp`. Asked from a pod and from the node unless told otherwise.
+   * Until exactly these backends answer at this address, and each request is answered: `verifyServeHostnameServiceUp`
+   * of the e2e tests. By default a pod and the node send requests.
    */
   async isUp(target: Target, names: readonly string[], from: readonly Agent[] = this.#callers()): Promise<void> {
     const expected = [...names].sort().join();
-    let seen = '';
-    const up = async () => {
-      // Without rules, packets get lost: the first request finds out whether it is worth waiting for the others.
+    await waitShowing(`${target.host}:${target.port} is served by ${expected}`, async (show) => {
+      // Without rules packets get lost, so one request comes before the others.
       if (!(await this.#answered(target, from)).every(Boolean)) return false;
       const tallies = await Promise.all(
         from.map((agent) => agent.call('requests', { ...target, count: 4 * names.length })),
       );
-      seen = JSON.stringify(tallies.map((tally) => [tally.names, tally.failures]));
+      show(tallies.map((tally) => [tally.names, tally.failures]));
       return tallies.every(
         (tally) => Object.keys(tally.names).sort().join() === expected && Object.keys(tally.failures).length === 0,
       );
-    };
-    await waitFor(`${target.host}:${target.port} is served by ${expected}`, up).catch((error: Error) => {
-      throw new Error(`${error.message}; seen: ${seen}`);
     });
   }
 
@@ -166,33 +162,28 @@ export class Cluster {
   async isUpByUdp({ host, port }: Target, names: readonly string[], from: readonly Agent[]): Promise<void> {
     const expected = Object.fromEntries(names.map((name) => [name, 3]));
     for (const agent of from) {
-      let seen = {};
-      await waitFor(`udp ${host}:${port} is served in turn by ${names}`, async () => {
-        seen = await agent.call('udpFlows', { host, port, count: 3 * names.length, timeoutMs: 2_000 });
-        return isDeepStrictEqual(seen, expected);
-      }).catch((error: Error) => {
-        throw new Error(`${error.message}; seen: ${JSON.stringify(seen)}`);
+      await waitShowing(`udp ${host}:${port} is served in turn by ${names}`, async (show) => {
+        const flows = await agent.call('udpFlows', { host, port, count: 3 * names.length, timeoutMs: 2_000 });
+        show(flows);
+        return isDeepStrictEqual(flows, expected);
       });
     }
   }
 
-  /** Until nobody is answered at this address any more. */
+  /** Until nobody gets an answer at this address. */
   async isDown(target: Target, from: readonly Agent[] = this.#callers()): Promise<void> {
     await waitFor(`${target.host}:${target.port} is not served`, async () => {
       return (await this.#answered(target, from)).every((isAnswered) => !isAnswered);
     });
   }
 
-  /** Until this becomes of an attempt from each of these places: the name of a backend, an error code, or `timeout`. */
+  /** Until an attempt from each of these places has this outcome: the name of a backend, an error code or `timeout`. */
   async becomes(outcome: Outcome, attempt: Attempt, from: readonly Agent[] = this.#callers()): Promise<void> {
-    let seen: Outcome[] = [];
-    await waitFor(`${attempt.protocol} ${attempt.host}:${attempt.port}: ${outcome}`, async () => {
-      seen = (
-        await Promise.all(from.map((agent) => agent.call('outcomes', { attempts: [attempt], timeoutMs: 1_000 })))
-      ).flat();
-      return seen.every((each) => each === outcome);
-    }).catch((error: Error) => {
-      throw new Error(`${error.message}; seen: ${seen}`);
+    await waitShowing(`${attempt.protocol} ${attempt.host}:${attempt.port}: ${outcome}`, async (show) => {
+      const asked = from.map((agent) => agent.call('outcomes', { attempts: [attempt], timeoutMs: 1_000 }));
+      const outcomes = (await Promise.all(asked)).flat();
+      show(outcomes);
+      return outcomes.every((each) => each === outcome);
     });
   }
 
@@ -210,9 +201,7 @@ export class Cluster {
     return { status, apiServer: JSON.parse(body).apiServer };
   }
 
-  /**
-   * The Service may come before its slice. Until then its rules lead to the door that refuses, which is local port 1.
-   */
+  /** The Service may come before its slice. Until then its rules lead to local port 1, which refuses. */
   async isCarried(host: string): Promise<void> {
     await waitFor(`the rules of ${host} lead to listeners`, async () => {
       const rules = await this.environment.iptables.rules('KUBE-PORTALS-CONTAINER');
@@ -235,6 +224,17 @@ export class Cluster {
   }
 }
 
-export function served(options: ServiceOptions, { spec }: ApiObject): ServedService {
+/** Waits for `condition`. Its failure names what the condition has shown last. */
+export async function waitShowing(what: string, condition: (show: (seen: unknown) => void) => Promise<boolean>) {
+  let last: unknown;
+  const show = (seen: unknown) => {
+    last = seen;
+  };
+  await waitFor(what, () => condition(show)).catch((error: Error) => {
+    throw new Error(`${error.message}; seen: ${JSON.stringify(last)}`);
+  });
+}
+
+function served(options: ServiceOptions, { spec }: ApiObject): ServedService {
   return { ...options, host: spec.clusterIP, port: spec.ports[0].port, nodePort: spec.ports[0].nodePort ?? 0 };
 }

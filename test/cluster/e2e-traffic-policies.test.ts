@@ -2,8 +2,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { TCP } from '../netns/harness.ts';
 import { BRIDGE_ADDRESS, NODE_ADDRESS, POD_ADDRESSES } from '../netns/topology.ts';
-import { waitFor } from '../netns/wait.ts';
-import { Cluster, NODE_NAME, type ServedService, type Target, ZONE } from './cluster.ts';
+import { Cluster, NODE_NAME, type ServedService, type Target, waitShowing, ZONE } from './cluster.ts';
 import type { Endpoint, ServiceOptions } from './objects.ts';
 
 /*
@@ -131,20 +130,14 @@ describe('traffic policies', () => {
     return { service, host, healthCheck: spec.healthCheckNodePort as number };
   }
 
-  /** Until the port answers a load balancer so; `undefined`: does not answer. */
-  async function isHealthy(port: number, expected: number | undefined): Promise<void> {
-    let status: number | undefined;
-    await waitFor(`:${port}/healthz answers ${expected}`, async () => {
-      const asked = cluster.environment.outside.call('httpGet', { url: `http://${NODE_ADDRESS}:${port}/healthz` });
-      status = await asked.then(
-        (answer) => answer.status,
-        () => undefined,
-      );
-      return status === expected;
-    }).catch((error: Error) => {
-      throw new Error(`${error.message}; seen: ${status}`);
+  /** Until a load balancer gets this status; `undefined`: no answer. */
+  const isHealthy = (port: number, expected: number | undefined) =>
+    waitShowing(`:${port}/healthz answers ${expected}`, async (show) => {
+      const url = `http://${NODE_ADDRESS}:${port}/healthz`;
+      const answer = await cluster.environment.outside.call('httpGet', { url }).catch(() => undefined);
+      show(answer?.status);
+      return answer?.status === expected;
     });
-  }
 
   describe('loadbalancer.go: ESIPP', () => {
     test('should work for type=LoadBalancer, from pods, and only target nodes with endpoints', async () => {

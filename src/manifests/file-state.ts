@@ -8,18 +8,17 @@ import type { KnownPieces, ManifestObject, Place, PlacedProblem, Reading } from 
 /** Kind and key of an object, as people write it: `Service "shop/web"`. */
 export type ObjectId = `${Kind} "${ServiceKey}"`;
 
-/** A line for the log. */
 export interface Report {
   readonly level: 'error' | 'warn' | 'info';
   readonly message: string;
   readonly fields: LogFields;
 }
 
-/** What a manifest file stands for, last good states included. */
+/** The objects of a manifest file, last good states included. */
 export interface FileState {
   /** `value` is `undefined` for an object that is there and not to be served. */
   readonly objects: ReadonlyMap<ObjectId, SourceEvent>;
-  /** What is wrong with the file and has been reported. Two faults with the same key are the same one. */
+  /** The faults that have been reported. Faults with the same key are the same. */
   readonly faults: ReadonlyMap<string, Fault>;
   readonly known: KnownPieces;
 }
@@ -111,12 +110,12 @@ function* faultsOf(file: string, object: ManifestObject, place: Place, before: F
   const message = isInvalid ? `${id} is not valid; ${rest}` : `A part of ${id} is left out`;
   for (const problem of object.problems) {
     const report: Report = { level: isInvalid ? 'error' : 'warn', message, fields: fieldsOf(problem) };
-    // Without the place: the same fault is not new because the document has moved.
+    // Without the place: a fault whose document has moved is not a new fault.
     yield [JSON.stringify([id, problem.field, problem.problem]), { subject: id, report }];
   }
 }
 
-/** One report for each subject that had faults and has none left; nothing for an object that is gone. */
+/** One report for each subject whose faults are all gone, unless the object itself is gone. */
 function repaired(file: string, before: FileState, after: FileState): Report[] {
   const subjectsOf = ({ faults }: FileState) => new Set([...faults.values()].map(({ subject }) => subject));
   const standing = subjectsOf(after);

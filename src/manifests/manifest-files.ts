@@ -7,20 +7,18 @@ import { messageOf } from '../util/text.ts';
 
 export type Content =
   | { readonly status: 'text'; readonly text: string }
-  /** There, and not to be read. */
   | { readonly status: 'refused'; readonly err: string }
   | { readonly status: 'absent' };
 
 interface Scan {
-  /** Files that have changed since they were handed out. */
+  /** Files that have changed since the last scan. */
   readonly changes: readonly { readonly path: string; readonly content: Content }[];
-  /** When the next file comes to rest, in milliseconds; `undefined` when all are at rest. */
+  /** Milliseconds until the next file comes to rest; `undefined` when all are at rest. */
   readonly settlesInMs: number | undefined;
-  /** What a scan takes at least, with nothing to read. */
+  /** Milliseconds that looking at all files took, without reading. */
   readonly lookCostMs: number;
 }
 
-/** What `stat` says of a path at one moment. */
 interface Look {
   /** Equal for two looks at the same file with the same content. */
   readonly id: string;
@@ -31,15 +29,15 @@ interface Look {
 const ABSENT: Look = { id: 'absent', size: 0 };
 
 interface Watched {
-  /** How the content looked that was handed out last. */
+  /** The look of the content that was delivered last. */
   readonly accepted: Look | undefined;
-  /** A look that differs from it, since when it has been the same, and since when looks have differed. */
+  /** A newer look, the time of its first sight, and the time since which looks have changed. */
   readonly pending?: { readonly look: Look; readonly since: number; readonly restlessSince: number };
 }
 
 const MAX_BYTES = 64 * 1024 * 1024;
 
-/** Long enough that a later write falls into another tick of the file system's clock, and so shows in the next look. */
+/** Longer than a tick of the file system's clock, so that a later write shows in the next look. */
 const QUIET_MS = 50;
 
 /**
@@ -49,21 +47,21 @@ const QUIET_MS = 50;
 const SMALLER_QUIET_MS = 200;
 const EMPTY_QUIET_MS = 400;
 
-/** After that a file that never comes to rest is reported, and the others no longer wait for it. */
+/** A file that changes for longer is reported, and other files no longer wait for it. */
 const RESTLESS_MS = 5_000;
 
 /**
- * The manifest files under the paths that the user gave. A file that has changed is read once it has looked the same
- * for a while. That time is observed, not taken from the file, whose clock may be another machine's.
+ * The manifest files under the given paths. A file that has changed is read once it has looked the same for a while,
+ * by this machine's clock: the times of a file may come from another machine.
  */
 export class ManifestFiles {
   readonly #paths: readonly string[];
   readonly #clock: Clock;
   readonly #log: Log;
-  /** For each of the paths: its files in their order, until their removal has been handed out. */
+  /** For each of the paths: its files in their order, until their removal has been delivered. */
   readonly #files: string[][];
   readonly #watched = new Map<string, Watched>();
-  /** The error that was reported for a step and a path, until it is gone. */
+  /** By step and path: the error that was reported last and still holds. */
   readonly #failing = new Map<string, string>();
 
   constructor({ paths, clock, log }: { readonly paths: readonly string[]; readonly clock: Clock; readonly log: Log }) {
@@ -99,7 +97,7 @@ export class ManifestFiles {
   async scan(): Promise<Scan> {
     const beganAt = this.#clock.now();
     const looks = await this.#lookAtAll();
-    // One time for all of them, so that files that change together come to rest together.
+    // One time for all files: files that change together come to rest together.
     const now = this.#clock.now();
     const changes: { path: string; content: Content }[] = [];
     let settlesInMs: number | undefined;
@@ -139,7 +137,7 @@ export class ManifestFiles {
     return undefined;
   }
 
-  /** A look at every file that is there or was, except where a directory cannot be listed now. */
+  /** Leaves out the files of a directory that cannot be listed now. */
   async #lookAtAll(): Promise<Map<string, Look>> {
     const paths = new Set<string>();
     for (const [index, given] of this.#paths.entries()) {
@@ -156,11 +154,11 @@ export class ManifestFiles {
     return new Map(looks.flatMap(([path, look]) => (look === undefined ? [] : [[path, look]])));
   }
 
-  /** `undefined` when nothing can be said of the file now. */
+  /** `undefined` when the file cannot be looked at. */
   async #lookAt(path: string): Promise<Look | undefined> {
     try {
       const stats = await stat(path);
-      // Pipes, devices and directories with such a name are no manifests, and opening some of them has effects.
+      // Opening a pipe or a device can have effects.
       return stats.isFile() ? lookOf(stats) : ABSENT;
     } catch (error) {
       if (isAbsence(error)) return ABSENT;
@@ -189,7 +187,7 @@ export class ManifestFiles {
     }
   }
 
-  /** Reports every new error of a path once, and once that it is gone. A file can be listed and yet not be read. */
+  /** Logs every new error of a path once, and its end once. */
   #report(path: string, err: string | undefined, step: 'list' | 'read' = 'read'): void {
     const key = `${step} ${path}`;
     if (err === this.#failing.get(key)) return;
@@ -203,12 +201,12 @@ export class ManifestFiles {
   }
 }
 
-/** The manifests in a directory, or the file itself; none where there is nothing. */
+/** The manifests in a directory, or the file itself. */
 async function filesAt(path: string): Promise<string[]> {
   try {
     if (!(await stat(path)).isDirectory()) return [path];
     const names = await readdir(path);
-    // Hidden ones are editors' and, in mounted ConfigMaps, the directories that the visible links lead to.
+    // Hidden files belong to editors. In mounted ConfigMaps, hidden directories are the targets of visible links.
     return names.filter((name) => /^[^.].*\.(yaml|yml|json)$/.test(name)).map((name) => join(path, name));
   } catch (error) {
     if (isAbsence(error)) return [];

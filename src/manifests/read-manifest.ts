@@ -9,14 +9,14 @@ import type { ServiceKey } from '../model/service.ts';
 import { Field, FieldError, type Problem } from '../util/untrusted.ts';
 import { DocumentError, type ParsedDocument, parseLargeDocuments } from '../util/yaml.ts';
 
-/** A problem with the line, from 1, of the field; or of the part in which the field is missing. */
+/** A problem with the line, from 1, of the field; of a missing field, the line of its parent. */
 export interface PlacedProblem extends Problem {
   /** From the root of the document, whereas `field` is from the root of the object. */
   readonly path: string;
   readonly line: number;
 }
 
-/** One object of a document, of a kind that this proxy reads, or possibly of one. */
+/** One object of a document. `unknown`: it does not say which object it is. */
 export type ManifestObject =
   | {
       readonly status: 'known';
@@ -47,7 +47,7 @@ export interface Place {
 export type Reading =
   | { readonly status: 'read'; readonly documents: readonly (Place & ManifestDocument)[]; readonly known: KnownPieces }
   | {
-      /** Nothing can be said of its objects: it cannot be opened, or it does not parse. */
+      /** The file cannot be read or parsed. */
       readonly status: 'unusable';
       readonly err: string;
       readonly document?: number;

@@ -1,4 +1,4 @@
-/** What whatever was thrown says, for a log line or the end of a sentence. */
+/** The message of any thrown value, for a log line or the end of a sentence. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
@@ -6,8 +6,8 @@ export function messageOf(error: unknown): string {
 const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu;
 
 /**
- * Text from the network made safe for a terminal and for one line: a newline, an escape sequence, or a character that
- * turns the reading direction around comes out as `\u000a` and the like. Valid within JSON strings too.
+ * Makes text from the network safe for a terminal and for one line: newlines, escape sequences and characters that
+ * change the reading direction become `\u000a` and the like. Valid within JSON strings too.
  */
 export function printable(text: string): string {
   return text.replace(UNPRINTABLE, (character) =>

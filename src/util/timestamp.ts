@@ -1,8 +1,6 @@
-// Date is used to spell out an instant that the caller's clock has read; nothing here asks for the time.
-
 /** `2026-11-20T05:23:36.843Z` from milliseconds since 1970. */
 export function rfc3339(wallMs: number): string {
-  // biome-ignore lint/style/noRestrictedGlobals: see above
+  // biome-ignore lint/style/noRestrictedGlobals: formats a time, does not read the clock
   return new Date(wallMs).toISOString();
 }
 

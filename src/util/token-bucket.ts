@@ -1,7 +1,7 @@
 import type { Clock } from './clock.ts';
 import { sleep } from './wait.ts';
 
-/** Accepts `burst` requests at once and `ratePerSecond` on average, first come first served (client-go's `flowcontrol`). */
+/** Accepts `burst` requests at once and `ratePerSecond` on average, in order (client-go's `flowcontrol`). */
 export class TokenBucket {
   readonly #clock: Clock;
   readonly #intervalMs: number;

@@ -51,7 +51,7 @@ export class Field {
     return this.value !== undefined;
   }
 
-  /** Built only when something is wrong: objects are decoded far more often than reported. */
+  /** Built on demand: few fields are ever reported. */
   get path(): string {
     const steps: string[] = [];
     for (let at: Field = this; at.#parent !== undefined; at = at.#parent) steps.push(printStep(at.#step));
@@ -62,7 +62,7 @@ export class Field {
   get(name: string): Field {
     if (!this.isPresent) return new Field(undefined, this, name);
     if (typeof this.value !== 'object' || Array.isArray(this.value)) throw this.wrong('expected an object');
-    // Own ones only, so that no name from the data reaches Object.prototype.
+    // No name from the data may reach Object.prototype.
     const value = Object.hasOwn(this.value as object, name) ? (this.value as Record<string, unknown>)[name] : undefined;
     return new Field(value, this, name);
   }

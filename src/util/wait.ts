@@ -1,6 +1,6 @@
 import type { Clock } from './clock.ts';
 
-/** How long the event loop may be held up: a connection of the portable engine, or a scrape, waits meanwhile. */
+/** How long the event loop may be blocked: connections of the portable engine and scrapes wait meanwhile. */
 const SLICE_MS = 5;
 
 /** Resolves after `ms`, at once when `ms` is not positive, or when aborted: check the signal afterwards. */

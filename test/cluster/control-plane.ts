@@ -75,7 +75,7 @@ export class ControlPlane {
   }
 
   get caFile(): string {
-    // Self-signed, so it is its own authority. Names: the advertised address, localhost, 10.96.0.1, kubernetes.default…
+    // Self-signed, so it is its own authority. Names: the address, localhost, 10.96.0.1, kubernetes.default…
     return join(this.#directory, 'certificates/apiserver.crt');
   }
 

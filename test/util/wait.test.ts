@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { inSlices, waitUntil } from '../../src/util/wait.ts';
+import { inSlices, oneAtATime, waitUntil } from '../../src/util/wait.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
+import { settle } from '../support/until.ts';
 
 test('steps run until there are no more, a few at a time', async () => {
   const clock = new ManualClock();
@@ -48,4 +49,47 @@ test('a wait ends when something is done, at its deadline, or when it is aborted
   assert.equal(await waited((ms) => ms >= 100), 100);
   assert.equal(await waited(() => false), 10_000);
   assert.equal(await waited(() => false, AbortSignal.abort()), 0);
+});
+
+const HERE = new AbortController().signal;
+
+/** Work that a test ends piece by piece. */
+function setUp() {
+  const begun: string[] = [];
+  const ends: PromiseWithResolvers<string>[] = [];
+  const work = oneAtATime((name: string) => {
+    begun.push(name);
+    const end = Promise.withResolvers<string>();
+    ends.push(end);
+    return end.promise;
+  });
+  return { begun, ends, work };
+}
+
+test('calls run one after another, also when one fails', async () => {
+  const { begun, ends, work } = setUp();
+  const [one, two, three] = ['one', 'two', 'three'].map((name) => work(name, HERE));
+  await settle();
+  assert.deepEqual(begun, ['one']);
+  ends[0]?.reject(new Error('broken'));
+  await assert.rejects(one as Promise<unknown>, /broken/);
+  await settle();
+  assert.deepEqual(begun, ['one', 'two']);
+  ends[1]?.resolve('done');
+  assert.equal(await two, 'done');
+  await settle();
+  ends[2]?.resolve('done, too');
+  assert.equal(await three, 'done, too');
+});
+
+test('a call that is aborted while it waits does no work', async () => {
+  const { begun, ends, work } = setUp();
+  const left = new AbortController();
+  const one = work('one', HERE);
+  const two = work('two', left.signal);
+  left.abort();
+  await settle();
+  ends[0]?.resolve('done');
+  assert.deepEqual(await Promise.all([one, two]), ['done', undefined]);
+  assert.deepEqual(begun, ['one']);
 });

@@ -8,7 +8,7 @@ export type Decoded<T> =
       /** Parts that were left out, such as one bad endpoint address; the rest is served. */
       readonly warnings: readonly Problem[];
     }
-  /** Not for this proxy to serve, and nothing is wrong with that. */
+  /** Valid, but not to be served by this proxy. */
   | { readonly status: 'skipped'; readonly reason: string }
   | { readonly status: 'invalid'; readonly problem: Problem };
 
@@ -29,22 +29,19 @@ export function decoding<T>(decoder: (warnings: Warnings) => T): Decoded<T> {
 
 const MAX_WARNINGS = 8;
 
-/** Collects what was left out of an object: the first few in full, because there may be thousands. */
+/** The parts that were left out of an object. Only the first few are kept in full. */
 export class Warnings {
   readonly #problems: Problem[] = [];
   #more = 0;
 
-  /**
-   * Decodes each item and leaves out those that are wrong. The list is cut to its length: a list that has grown has
-   * room for 17 items, and there are tens of thousands of lists with one or two.
-   */
+  /** Decodes each item and leaves out bad items. slice() drops the spare capacity of lists that have grown. */
   keepValid<T>(items: readonly Field[], decode: (item: Field) => T): T[] {
     const kept: T[] = [];
     for (const item of items) this.optional(() => kept.push(decode(item)));
     return kept.slice();
   }
 
-  /** Gives what `decode` gives; `undefined` when that part is wrong, which adds a warning. */
+  /** `undefined`, with a warning, when this part is wrong. */
   optional<T>(decode: () => T): T | undefined {
     try {
       return decode();

@@ -71,8 +71,8 @@ function decodeEndpoint(endpoint: Field, family: IpFamily, warnings: Warnings): 
 }
 
 /**
- * The API server accepts any text for a zone. Text that is no value of a label is no zone of a node, so it is left out,
- * without a warning, because every endpoint of a cluster may have it.
+ * The API server accepts any text. Text that cannot be the value of a label cannot be the zone of a node. It is left
+ * out without a warning, because every endpoint of a cluster may have it.
  */
 function decodeZone(endpoint: Field): string | undefined {
   const { value } = endpoint.get('zone');
@@ -84,7 +84,7 @@ function zoneName(zone: Field): string {
   return zone.string();
 }
 
-/** Names of nodes or zones. A bad name is left out, but its endpoint stays: hints only say which to prefer. */
+/** Names of nodes or zones. A bad name is left out, but its endpoint is kept: hints are only preferences. */
 function decodeHints(
   endpoint: Field,
   kind: 'forNodes' | 'forZones',

@@ -6,11 +6,7 @@ import { Skip, type Warnings } from './decoded.ts';
 const DEFAULT_NAMESPACE = 'default';
 const SERVICE_NAME_LABEL = 'kubernetes.io/service-name';
 
-/**
- * Objects that upstream keeps out of its watches with the selector
- * `!service.kubernetes.io/headless,!service.kubernetes.io/service-proxy-name` (`cmd/kube-proxy/app/server.go`): the
- * label counts, whatever its value.
- */
+/** Upstream's watches leave out objects with these labels, whatever their value (`cmd/kube-proxy/app/server.go`). */
 const OTHERS_LABELS = ['service.kubernetes.io/headless', 'service.kubernetes.io/service-proxy-name'] as const;
 
 const LAST_CHANGE_TRIGGER = 'endpoints.kubernetes.io/last-change-trigger-time';
@@ -54,22 +50,19 @@ export function serviceOfSlice(slice: Field): ServiceKey | undefined {
   return `${namespaceOf(slice)}/${dnsLabel(label)}`;
 }
 
-/** Tells an object from earlier ones of the same name; `undefined` without one, as in a file. */
+/** Distinguishes an object from earlier ones of its name; `undefined` in a file. */
 export function uidOf(object: Field): string | undefined {
   const { value } = object.get('metadata').get('uid');
   return typeof value === 'string' && UID.test(value) ? value : undefined;
 }
 
-/**
- * When the change in the cluster happened that made its controller write this object: milliseconds since 1970.
- * `undefined` where that is missing or unreadable: it serves a metric only.
- */
+/** When the change happened that its controller reacted to, in ms since 1970; for a metric only. */
 export function lastChangeTriggered(object: Field): number | undefined {
   const annotations = object.get('metadata').get('annotations').value;
   const value =
     typeof annotations === 'object' ? (annotations as Record<string, unknown>)[LAST_CHANGE_TRIGGER] : undefined;
   if (typeof value !== 'string' || !TIMESTAMP.test(value)) return undefined;
-  // biome-ignore lint/style/noRestrictedGlobals: reads an instant that is written down; asks for no time
+  // biome-ignore lint/style/noRestrictedGlobals: parses a time, does not read the clock
   const at = Date.parse(value);
   return Number.isNaN(at) ? undefined : at;
 }

@@ -1,8 +1,7 @@
 import { createServer, type Server, type Socket } from 'node:net';
 import { setImmediate } from 'node:timers/promises';
 import { endpointName } from '../../model/endpoint.ts';
-import type { Operations } from '../../model/operations.ts';
-import type { View } from '../../model/view.ts';
+import type { Operations, View } from '../../model/view.ts';
 import type { Clock, Timer } from '../../util/clock.ts';
 import { LineSplitter, LineTooLongError } from '../../util/line-splitter.ts';
 import type { Log } from '../../util/log.ts';

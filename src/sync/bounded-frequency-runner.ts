@@ -65,7 +65,9 @@ export class BoundedFrequencyRunner {
     const { cause, dueMs } = this.#next();
     const waitMs = Math.max(this.#bucket.waitMs(), dueMs - (clock.now() - this.#lastRunEndedAt));
     this.#timer = clock.after(waitMs, () => {
-      this.#running = this.#runOnce(cause);
+      // A timer may fire a fraction of a millisecond early, before the token is there.
+      if (this.#bucket.tryTake()) this.#running = this.#runOnce(cause);
+      else this.#arm();
     });
   }
 
@@ -80,7 +82,6 @@ export class BoundedFrequencyRunner {
   async #runOnce(cause: RunCause): Promise<void> {
     const { clock, run } = this.#options;
     this.#requested = false;
-    this.#bucket.tryTake();
     this.#failures = (await run(cause)) ? 0 : this.#failures + 1;
     this.#lastRunEndedAt = clock.now();
     this.#running = undefined;

@@ -1,4 +1,6 @@
-/** The part of a `.cpuprofile` (Chrome DevTools protocol, Profiler.Profile) that is read here. Times in microseconds. */
+/**
+ * The part of a `.cpuprofile` (Chrome DevTools protocol, Profiler.Profile) that is read here. Times in microseconds.
+ */
 export interface CpuProfile {
   readonly nodes: readonly {
     readonly id: number;

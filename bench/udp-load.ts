@@ -5,8 +5,8 @@ import { must } from '../src/sys/sys-error.ts';
 import { DatagramBatch } from './datagram-batch.ts';
 
 /*
- * A closed loop: each flow (a socket of its own) keeps so many datagrams under way and answers every reply with the next
- * question. Writes one line of JSON.
+ * A closed loop: each flow (a socket of its own) keeps so many datagrams under way and answers every reply with the
+ * next question. Writes one line of JSON.
  *
  *   udp-load.ts HOST PORT FLOWS OUTSTANDING SECONDS
  *

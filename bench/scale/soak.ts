@@ -15,7 +15,9 @@ export interface SoakResult {
 const SETTLE_MS = 5_000;
 const ASKED = 50;
 
-/** Many random changes as fast as they can be written. Throws when the proxy does not serve afterwards what is written. */
+/**
+ * Many random changes as fast as they can be written. Throws when the proxy does not serve afterwards what is written.
+ */
 export async function soak(subject: Subject, changes: number): Promise<SoakResult> {
   const { node, store, churn, flavour } = subject;
   node.startProxy([...store.flags, '--iptables-mode', flavour]);

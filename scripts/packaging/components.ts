@@ -11,7 +11,9 @@ export interface Component {
   readonly notices: readonly string[];
 }
 
-/** Node, and koffi's addon without the code around it. The license of the addon is in the package that it belongs to. */
+/**
+ * Node, and koffi's addon without the code around it. The license of the addon is in the package that it belongs to.
+ */
 const EMBEDDED = [
   `node_modules/node-linux-${process.arch}`,
   `node_modules/@koromix/koffi-linux-${process.arch}`,

@@ -27,8 +27,9 @@ export interface DebianPackage {
 }
 
 /**
- * Level 1, for 6 packs 10 % better in six times the time (30 MB in 53 s against 33 MB in 8 s). zstd is faster still, but
- * Debian 11 and the tools of Debian's archive do not read it. One thread, for the bytes could differ with their number.
+ * Level 1, for 6 packs 10 % better in six times the time (30 MB in 53 s against 33 MB in 8 s). zstd is faster still,
+ * but Debian 11 and the tools of Debian's archive do not read it. One thread, for the bytes could differ with their
+ * number.
  */
 const COMPRESSION = ['-Zxz', '-z1', '--threads-max=1'];
 

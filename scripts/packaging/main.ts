@@ -110,7 +110,9 @@ function changelog(): string {
   return `${name} (${version}) unstable; urgency=medium\n\n  * Built from the sources of this version.\n\n -- ${MAINTAINER}  ${date}\n`;
 }
 
-/** When what is packaged was made, in seconds since 1970: the last commit, so that its time says nothing of this build. */
+/**
+ * When what is packaged was made, in seconds since 1970: the last commit, so that its time says nothing of this build.
+ */
 function sourceDateEpoch(): number {
   const text = process.env['SOURCE_DATE_EPOCH'] ?? lastCommit();
   const seconds = Number(text);

@@ -152,8 +152,8 @@ export interface Predecessor extends Pick<UpgradeOptions, 'clock' | 'controlPlan
 /**
  * Gives everything to a successor that has been started. When it resolves, all of it is the successor's, and this
  * process must end without closing anything in order. When it rejects, with a sentence, the successor is dead and this
- * process serves: as before, or, after a {@link ConnectionsLostError}, without the connections that it had. Gives how long
- * nothing was touched until the successor went on, and the successor's version of the program.
+ * process serves: as before, or, after a {@link ConnectionsLostError}, without the connections that it had. Gives how
+ * long nothing was touched until the successor went on, and the successor's version of the program.
  */
 export async function handOver(
   successor: Successor,

@@ -48,6 +48,22 @@ test('the table of folders has no cycle', () => {
   assert.deepEqual([...left.keys()], []);
 });
 
+test('comments have lines of at most 120 columns, which Biome does not check', () => {
+  const folders = ['src', 'test', 'scripts', 'bench'];
+  const names = folders.flatMap((folder) =>
+    readdirSync(join(root, folder), { recursive: true, encoding: 'utf8' }).map((name) => `${folder}/${name}`),
+  );
+  const tooLong = names
+    .filter((name) => name.endsWith('.ts'))
+    .flatMap((name) =>
+      textOf(name)
+        .split('\n')
+        .map((line, index) => ({ line, at: `${name}:${index + 1}` })),
+    )
+    .filter(({ line }) => line.length > 120 && /^\s*(\/\/|\/?\*)/.test(line));
+  assert.deepEqual(tooLong, []);
+});
+
 describe('an import', () => {
   const cases: readonly (readonly [file: string, source: string, complaint: RegExp | undefined])[] = [
     ['src/rules/a.ts', `import { b } from '../model/b.ts';\nimport { c } from './c.ts';`, undefined],

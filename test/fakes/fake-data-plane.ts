@@ -13,8 +13,8 @@ import { type Endpoint, endpointName } from '../../src/model/endpoint.ts';
 import type { ListenerId } from '../../src/model/service-port.ts';
 
 /**
- * A data plane without sockets, which records listeners and taken ports. Tests may let "another program" take ports, and
- * hold operations up.
+ * A data plane without sockets, which records listeners and taken ports. Tests may let "another program" take ports,
+ * and hold operations up.
  */
 export class FakeDataPlane implements DataPlane {
   readonly listeners = new Map<ListenerId, { spec: ListenSpec; port: number; backends: Backends }>();

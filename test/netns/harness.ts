@@ -52,8 +52,8 @@ export interface ProxyOptions {
 }
 
 /**
- * An environment for the tests of a suite, from its first test to its last: with one proxy for all of them, started with
- * these options, or `fresh`: each test starts its own, which ends with it.
+ * An environment for the tests of a suite, from its first test to its last: with one proxy for all of them, started
+ * with these options, or `fresh`: each test starts its own, which ends with it.
  */
 export function testEnvironment(proxies?: ProxyOptions | 'fresh'): Environment {
   const environment = new Environment();
@@ -183,8 +183,8 @@ export class Environment {
   }
 
   /**
-   * Writes the manifests of a new Service and waits for its rules; unless told otherwise, of port 80 to all backends, which
-   * say who they are. Gives where to reach it.
+   * Writes the manifests of a new Service and waits for its rules; unless told otherwise, of port 80 to all backends,
+   * which say who they are. Gives where to reach it.
    */
   async serve(options: Pick<ServiceOptions, 'name'> & Partial<ServiceOptions>): Promise<Served> {
     const usual = { ports: [{ port: 80, target: TCP.name }], endpoints: POD_ADDRESSES };
@@ -208,7 +208,10 @@ export class Environment {
     await waitFor(`${count} rules for ${address}`, present, timeoutMs);
   }
 
-  /** What becomes of a few clients over TCP and UDP, enough for every endpoint to have a turn: each outcome once, sorted. */
+  /**
+   * What becomes of a few clients over TCP and UDP, enough for every endpoint to have a turn: each outcome once,
+   * sorted.
+   */
   async outcomes(from: Agent, host: string, port: number, timeoutMs = PATIENCE_MS): Promise<string[]> {
     const over = async (protocol: Attempt['protocol']) => {
       const attempts = Array.from({ length: 4 }, () => ({ protocol, host, port }));

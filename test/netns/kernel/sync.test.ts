@@ -111,7 +111,9 @@ describe(`carrying changes into iptables-${FLAVOUR}`, () => {
     const healthz = async () =>
       (await environment.node.call('httpGet', { url: 'http://127.0.0.1:10256/healthz' })).status;
 
-    /** A Service whose rules are being written, by a program that hangs before it has written any. Gives its address. */
+    /**
+     * A Service whose rules are being written, by a program that hangs before it has written any. Gives its address.
+     */
     async function writeWhileHeld(): Promise<string> {
       const clusterIP = environment.clusterIP();
       shims.holdRestores(true);

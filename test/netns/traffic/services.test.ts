@@ -9,7 +9,10 @@ import { waitFor } from '../wait.ts';
 const REUSE_MS = 30_000;
 const PORT_RANGE = '/proc/sys/net/ipv4/ip_local_port_range';
 
-/* What an engine does is proven in test/compliance/data-plane/; here is what needs the kernel's NAT or the whole program. */
+/*
+ * What an engine does is proven in test/compliance/data-plane/; here is what needs the kernel's NAT or the whole
+ * program.
+ */
 describe('Services through the whole program', () => {
   const environment = testEnvironment({});
 

@@ -11,8 +11,8 @@ const METRICS = 'http://127.0.0.1:10249/metrics';
 const PORT = 80;
 
 /**
- * Two nodes, each with a proxy and with an endpoint in its own network whose port is the NodePort's very number: what one
- * proxy sends to the other node's endpoint, the rules there could take for the NodePort again (docs/adr/0019).
+ * Two nodes, each with a proxy and with an endpoint in its own network whose port is the NodePort's very number: what
+ * one proxy sends to the other node's endpoint, the rules there could take for the NodePort again (docs/adr/0019).
  */
 describe('endpoints of two nodes with the number of a NodePort', () => {
   const environment = testEnvironment();

@@ -1,7 +1,8 @@
 import type { Address, IpFamily } from './address.ts';
+import type { ClientFacts, KeptAddresses } from './client-address.ts';
 import type { Endpoint } from './endpoint.ts';
 import type { AdoptedPort, HandOver } from './hand-over.ts';
-import type { ServicePortName, SessionAffinity } from './service.ts';
+import type { ProxyProtocol, ServicePortName, SessionAffinity } from './service.ts';
 import type { ListenerId, ProxiedProtocol } from './service-port.ts';
 
 /** Where to listen for one Service port. It keeps its listener for as long as this does not change. */
@@ -23,6 +24,10 @@ export interface Backends {
   /** Get no new connections. Established ones continue, and answers of UDP flows still arrive. */
   readonly draining?: readonly Endpoint[];
   readonly affinity: SessionAffinity;
+  /** Absent: endpoints see this node's address. */
+  readonly keptAddresses?: KeptAddresses;
+  /** Sent first to every endpoint that is dialled. */
+  readonly proxyProtocol?: ProxyProtocol;
 }
 
 /**
@@ -39,6 +44,8 @@ export interface DataPlane {
    * back before. Ignored for an id that is not open.
    */
   update(id: ListenerId, backends: Backends): void;
+  /** Until the first call no endpoint sees a client's address. Takes effect for the next connection or flow. */
+  knowClients(facts: ClientFacts): void;
   /**
    * Stops listening; resolves when the local port is free. TCP connections continue, UDP flows end (upstream
    * `pkg/proxy/userspace/proxier.go` stopProxy). Ignored for an unknown id.

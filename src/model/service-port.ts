@@ -1,6 +1,6 @@
 import type { Address, Cidr, IpFamily } from './address.ts';
 import type { Endpoint } from './endpoint.ts';
-import type { Protocol, ServiceKey, ServicePortName, SessionAffinity } from './service.ts';
+import type { Protocol, ServiceKey, ServiceOptions, ServicePortName, SessionAffinity } from './service.ts';
 
 /** The protocols that a user-space proxy supports; not SCTP (upstream `pkg/proxy/userspace/proxysocket.go`). */
 export type ProxiedProtocol = Exclude<Protocol, 'SCTP'>;
@@ -44,6 +44,7 @@ export interface ServicePort extends EndpointSet {
   /** Absent: everyone. Empty: nobody. */
   readonly loadBalancerSourceRanges?: readonly Cidr[];
   readonly affinity: SessionAffinity;
+  readonly options?: ServiceOptions;
   /**
    * Addresses of this node at which an endpoint has the NodePort's own number: packets to them are for the endpoint
    * itself (docs/adr/0019). Absent when there are none.

@@ -1,4 +1,5 @@
 import type { Address, Cidr } from './address.ts';
+import type { ClientAddress } from './client-address.ts';
 
 export type Protocol = 'TCP' | 'UDP' | 'SCTP';
 
@@ -32,6 +33,15 @@ export interface ServicePortSpec {
   readonly nodePort: number;
 }
 
+export type ProxyProtocol = 'v1' | 'v2';
+
+/** What a Service's annotations ask for (`kube-userspace-proxy/…`). What is absent is the node's default. */
+export interface ServiceOptions {
+  readonly clientAddress?: ClientAddress;
+  /** TCP only: the header that is sent first to an endpoint. */
+  readonly proxyProtocol?: ProxyProtocol;
+}
+
 /** The validated fields that a node proxy needs. */
 export interface Service {
   readonly key: ServiceKey;
@@ -43,6 +53,8 @@ export interface Service {
   readonly loadBalancerIPs: readonly Address[];
   readonly ports: readonly ServicePortSpec[];
   readonly affinity: SessionAffinity;
+  /** Absent: its annotations ask for nothing. */
+  readonly options?: ServiceOptions;
   /** For traffic to cluster IPs. Absent: Cluster. */
   readonly internalTrafficPolicy?: TrafficPolicy;
   /** For traffic to NodePorts, load balancer IPs and external IPs. Absent: Cluster. */

@@ -40,13 +40,13 @@ export function targetOf({ servicePort, localPort, localSetPort }: Portal, set: 
     : { kind: 'listener', port, set };
 }
 
-/** Whether both make the same rules. Of endpoints, only whether there are any matters; affinity never does. */
+/** Whether both make the same rules. Of endpoints, only whether there are any matters; affinity and options never do. */
 export function samePortal(a: Portal, b: Portal): boolean {
   return isDeepStrictEqual(ruleInputs(a), ruleInputs(b));
 }
 
 function ruleInputs({ servicePort, ...localPorts }: Portal) {
-  const { endpoints, draining, onlyElsewhere, affinity, local, ...definition } = servicePort;
+  const { endpoints, draining, onlyElsewhere, affinity, options, local, ...definition } = servicePort;
   const localSet = local && { internal: local.internal, external: local.external, verdict: verdictOf(local) };
   return { ...definition, ...localPorts, verdict: verdictOf(servicePort), localSet };
 }

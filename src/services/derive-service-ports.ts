@@ -50,7 +50,7 @@ export function deriveServicePorts(
   const clusterIPs = ofFamily(service.clusterIPs, family);
   if (clusterIPs.length === 0) return { ports, unserved, refused, healthCheck: undefined };
 
-  const { healthCheckNodePort, affinity } = service;
+  const { healthCheckNodePort, affinity, options } = service;
   const loadBalancerIPs = ofFamily(service.loadBalancerIPs, family);
   const loadBalancerSourceRanges = service.loadBalancerSourceRanges?.filter(
     ({ network }) => familyOf(network) === family,
@@ -76,6 +76,7 @@ export function deriveServicePorts(
       loadBalancerIPs,
       ...(loadBalancerSourceRanges !== undefined && { loadBalancerSourceRanges }),
       affinity,
+      ...(options !== undefined && { options }),
       ...(namedEndpoints.length > 0 && { namedEndpoints }),
       ...endpointSets(service, candidates, categorized),
     };

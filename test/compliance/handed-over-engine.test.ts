@@ -42,6 +42,8 @@ class WanderingDataPlane implements DataPlane {
     else this.#current.update(id, backends);
   }
 
+  knowClients(): void {}
+
   close(id: ListenerId): Promise<void> {
     return this.#inTurn(() => this.#current.close(id));
   }

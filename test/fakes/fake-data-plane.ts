@@ -54,6 +54,8 @@ export class FakeDataPlane implements DataPlane {
     if (listener !== undefined) listener.backends = backends;
   }
 
+  knowClients(): void {}
+
   async close(id: ListenerId): Promise<void> {
     await this.#gate;
     const listener = this.listeners.get(id);

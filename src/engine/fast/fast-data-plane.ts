@@ -158,6 +158,8 @@ class FastDataPlane implements DataPlane {
     port.worker.send({ kind: 'update', port: port.id, backends: port.counters.follow(backends) });
   }
 
+  knowClients(): void {}
+
   async close(id: ListenerId): Promise<void> {
     const port = this.#ports.get(id);
     if (port === undefined) return;

@@ -78,6 +78,8 @@ class NodeDataPlane implements DataPlane {
     if (listener instanceof UdpListener) listener.endpointsChanged();
   }
 
+  knowClients(): void {}
+
   async close(id: ListenerId): Promise<void> {
     const entry = this.#open.get(id);
     if (entry === undefined) return;

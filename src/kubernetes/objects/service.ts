@@ -4,6 +4,7 @@ import type { Service, ServicePortSpec, SessionAffinity, TrafficPolicy } from '.
 import type { Field } from '../../util/untrusted.ts';
 import { Skip, type Warnings } from './decoded.ts';
 import { address, cidr, dnsLabel, keyOf, portName, portNumber, protocol, skipByLabel, uidOf } from './fields.ts';
+import { decodeServiceOptions } from './service-options.ts';
 
 const TYPES = ['ClusterIP', 'NodePort', 'LoadBalancer', 'ExternalName'] as const;
 const IP_MODES = ['VIP', 'Proxy'] as const;
@@ -30,6 +31,7 @@ export function decodeService(root: Field, warnings: Warnings): Service {
   // As upstream (`pkg/api/v1/service/util.go` NeedsHealthCheck): for other Services the number is a leftover.
   const hasHealthCheck = type === 'LoadBalancer' && externalTrafficPolicy === 'Local' && healthCheckNodePort !== 0;
   const uid = uidOf(root);
+  const options = decodeServiceOptions(root, warnings);
   return {
     key,
     ...(uid !== undefined && { uid }),
@@ -38,6 +40,7 @@ export function decodeService(root: Field, warnings: Warnings): Service {
     loadBalancerIPs: decodeIngress(root.get('status').get('loadBalancer').get('ingress'), warnings),
     ports: decodePorts(spec.get('ports'), { hasNodePorts: type !== 'ClusterIP' }),
     affinity: decodeAffinity(spec),
+    ...(options !== undefined && { options }),
     ...(internalTrafficPolicy !== 'Cluster' && { internalTrafficPolicy }),
     ...(externalTrafficPolicy !== 'Cluster' && { externalTrafficPolicy }),
     ...(loadBalancerSourceRanges !== undefined && { loadBalancerSourceRanges }),

@@ -1,0 +1,22 @@
+import type { ServiceOptions } from '../../model/service.ts';
+import type { Field } from '../../util/untrusted.ts';
+import type { Warnings } from './decoded.ts';
+
+const PREFIX = 'kube-userspace-proxy/';
+
+/** A wrong value is left out with a warning, and the node's default serves. `undefined` when nothing is asked for. */
+export function decodeServiceOptions(service: Field, warnings: Warnings): ServiceOptions | undefined {
+  const annotations = service.get('metadata').get('annotations');
+  if (!annotations.isPresent) return undefined;
+  const choice = <const T extends string>(name: string, choices: readonly T[]): T | undefined => {
+    const field = annotations.get(PREFIX + name);
+    return field.isPresent ? warnings.optional(() => field.oneOf(choices)) : undefined;
+  };
+  const clientAddress = choice('client-address', ['preserve', 'node']);
+  const proxyProtocol = choice('proxy-protocol', ['v1', 'v2']);
+  const options: ServiceOptions = {
+    ...(clientAddress !== undefined && { clientAddress }),
+    ...(proxyProtocol !== undefined && { proxyProtocol }),
+  };
+  return Object.keys(options).length === 0 ? undefined : options;
+}

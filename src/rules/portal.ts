@@ -40,7 +40,7 @@ export function targetOf({ servicePort, localPort, localSetPort }: Portal, set: 
     : { kind: 'listener', port, set };
 }
 
-/** Whether both make the same rules. Of endpoints, only whether there are any matters; affinity and options never do. */
+/** Whether both make the same rules. Of endpoints, only whether there are any matters; affinity and options never. */
 export function samePortal(a: Portal, b: Portal): boolean {
   return isDeepStrictEqual(ruleInputs(a), ruleInputs(b));
 }

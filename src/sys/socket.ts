@@ -44,6 +44,8 @@ const SO_PEERCRED = 17;
 export const SO_SNDBUFFORCE = 32;
 export const SO_RCVBUFFORCE = 33;
 const SO_MARK = 36;
+/** Of both families, at their own level (uapi/linux/netfilter_ipv4.h, netfilter_ipv6/ip6_tables.h). */
+const SO_ORIGINAL_DST = 80;
 export const IPPROTO_IP = 0;
 export const IP_PKTINFO = 8;
 const IP_MTU_DISCOVER = 10;
@@ -122,6 +124,16 @@ export function getsockname(fd: number, address: Memory): number {
 export function getpeername(fd: number, address: Memory): number {
   optionLengthWords[0] = SOCKET_ADDRESS_BYTES;
   return result(getpeernameC(fd, address.address, optionLength.address));
+}
+
+/**
+ * Writes the address that the peer of an accepted TCP connection asked for, before NAT, to `address`
+ * ({@link SOCKET_ADDRESS_BYTES} long). 0, or a negative errno: ENOENT where connection tracking does not know it.
+ */
+export function originalDestination(fd: number, family: number, address: Memory): number {
+  const level = family === AF_INET6 ? IPPROTO_IPV6 : IPPROTO_IP;
+  optionLengthWords[0] = SOCKET_ADDRESS_BYTES;
+  return result(getsockoptC(fd, level, SO_ORIGINAL_DST, address.address, optionLength.address));
 }
 
 export function setOption(fd: number, { level, name, value }: SocketOption): number {

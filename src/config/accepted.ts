@@ -40,7 +40,6 @@ export const ACCEPTED_FLAGS = {
   'show-hidden-metrics-for-version': ignored('metrics of kube-proxy', TEXT, '', 'showHiddenMetricsForVersion'),
   'cleanup-ipvs': ignored(IPVS, BOOLEAN, 'true'),
 
-  'masquerade-all': ignored(IPTABLES, BOOLEAN, 'false', 'iptables.masqueradeAll'),
   'iptables-masquerade-bit': ignored(IPTABLES, MASQUERADE_BIT, '14', 'iptables.masqueradeBit'),
   'iptables-localhost-nodeports': ignored(IPTABLES, BOOLEAN, 'true', 'iptables.localhostNodePorts'),
 

@@ -1,4 +1,5 @@
 import type { Address, Cidr, PortRange } from '../model/address.ts';
+import type { ClientAddressPolicy } from '../model/client-address.ts';
 import type { DataPlaneOptions } from '../model/data-plane.ts';
 import type { HostSettings, MachineSettings } from '../model/host-settings.ts';
 import type { EffectiveFields } from './configuration-file.ts';
@@ -57,6 +58,7 @@ export interface Config {
   /** Where the pods of the cluster are; may be empty. */
   readonly clusterCidrs: readonly Cidr[];
   readonly detectLocal: DetectLocal;
+  readonly clientAddresses: ClientAddressPolicy;
   /** `undefined`: the machine's host name. */
   readonly hostnameOverride: string | undefined;
   readonly engine: Engine;

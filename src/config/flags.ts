@@ -182,6 +182,17 @@ export const FLAGS = {
         'where other programs use that bit',
     }),
   }),
+  ...grouped("Clients' addresses:", {
+    'client-address': one(oneOf('preserve', 'node'), 'preserve', {
+      describe:
+        "what endpoints see: preserve shows them the client's address wherever kube-proxy does, node always this " +
+        'node; the annotation kube-userspace-proxy/client-address of a Service counts first',
+    }),
+    'masquerade-all': one(BOOLEAN, 'false', {
+      describe: 'endpoints see this node behind every cluster IP, whatever a Service says',
+      field: 'iptables.masqueradeAll',
+    }),
+  }),
   ...grouped('iptables rules:', {
     'iptables-mode': one(oneOf('auto', 'nft', 'legacy'), 'auto', {
       describe: 'which iptables to drive: auto takes the one that the node already uses',
@@ -190,8 +201,8 @@ export const FLAGS = {
       fallbackText: 'not known',
       describe:
         'CIDRs that pods are in: their connections to external addresses and NodePorts of a Service with ' +
-        'externalTrafficPolicy Local may leave the node, and no external IP is taken there; repeat it or separate ' +
-        'with commas',
+        'externalTrafficPolicy Local may leave the node, other clients of cluster IPs are not seen by their own ' +
+        'address, and no external IP is taken there; repeat it or separate with commas',
       field: 'clusterCIDR',
       ...joined(CIDR),
     }),

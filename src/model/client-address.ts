@@ -32,21 +32,34 @@ export interface ClientFacts {
   readonly families: readonly IpFamily[];
 }
 
+/** What a node keeps where a Service does not say otherwise. */
+export interface ClientAddressPolicy {
+  readonly clientAddress: ClientAddress;
+  /** kube-proxy's: endpoints see the node behind cluster IPs, whatever a Service says. */
+  readonly masqueradeAll: boolean;
+}
+
 /**
  * As kube-proxy's rules (upstream `pkg/proxy/iptables/proxier.go` syncProxyRules): traffic to a cluster IP keeps its
  * source unless it is not a pod's; traffic to other addresses keeps it under the policy Local, and is masqueraded under
  * Cluster. `undefined`: nobody's address is kept.
  */
 export function keptAddresses(
-  { clusterIPs, local, nodePort, externalIPs, loadBalancerIPs }: ServicePort,
+  { clusterIPs, local, nodePort, externalIPs, loadBalancerIPs, options }: ServicePort,
   set: EndpointSetName,
+  { clientAddress, masqueradeAll }: ClientAddressPolicy,
 ): KeptAddresses | undefined {
-  if (set === 'local') {
-    // Rules send only what has the policy Local here; under it, external traffic of pods goes to the other set.
-    if (!local?.external) return { pods: 'all', others: 'none', clusterIPs };
-    return { pods: 'all', others: local.internal ? 'external' : 'all', clusterIPs };
-  }
-  const isExternal = nodePort !== 0 || externalIPs.length > 0 || loadBalancerIPs.length > 0;
-  if (!isExternal || local?.external) return { pods: 'all', others: 'none', clusterIPs };
-  return local?.internal ? undefined : { pods: 'internal', others: 'none', clusterIPs };
+  if ((options?.clientAddress ?? clientAddress) === 'node') return undefined;
+  const hasExternal = nodePort !== 0 || externalIPs.length > 0 || loadBalancerIPs.length > 0;
+  // What comes to this set (docs/adr/0009). Under the policy Local, external traffic of pods goes to the other set.
+  const [internal, external] = set === 'local' ? [local?.internal, local?.external] : [!local?.internal, hasExternal];
+  const traffic = [...(internal ? (['internal'] as const) : []), ...(external ? (['external'] as const) : [])];
+  const keptFor = (isKept: Readonly<Record<(typeof traffic)[number], boolean>>): KeptFor => {
+    const kept = traffic.filter((kind) => isKept[kind]);
+    return kept.length === traffic.length ? 'all' : (kept[0] ?? 'none');
+  };
+  const isLocal = local?.external === true;
+  const pods = keptFor({ internal: !masqueradeAll, external: isLocal });
+  const others = keptFor({ internal: false, external: isLocal && set === 'local' });
+  return pods === 'none' && others === 'none' ? undefined : { pods, others, clusterIPs };
 }

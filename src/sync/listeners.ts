@@ -1,4 +1,5 @@
 import type { IpFamily } from '../model/address.ts';
+import { type ClientAddressPolicy, type KeptAddresses, keptAddresses } from '../model/client-address.ts';
 import { type Backends, type DataPlane, ListenError } from '../model/data-plane.ts';
 import type { AdoptedPort } from '../model/hand-over.ts';
 import type { Protocol, ServicePortName } from '../model/service.ts';
@@ -26,6 +27,7 @@ interface ListenersOptions {
   readonly log: Log;
   readonly ports: PortAllocator;
   readonly bindAddress: string;
+  readonly clientAddresses: ClientAddressPolicy;
 }
 
 /** One of the listeners that a Service port has or could have. */
@@ -233,7 +235,8 @@ export class Listeners {
     const port = this.#wanted.get(name);
     const endpoints: EndpointSet | undefined = set === 'own' ? port : port?.local;
     if (port === undefined || endpoints === undefined) return undefined;
-    return { protocol: port.protocol, backends: backendsOf(port, endpoints) };
+    const kept = keptAddresses(port, set, this.#options.clientAddresses);
+    return { protocol: port.protocol, backends: backendsOf(port, endpoints, kept) };
   }
 
   #reconcile(slot: Slot): void {
@@ -383,6 +386,17 @@ export class Listeners {
   }
 }
 
-function backendsOf({ affinity }: ServicePort, { endpoints, draining }: EndpointSet): Backends {
-  return { endpoints, ...(draining !== undefined && { draining }), affinity };
+function backendsOf(
+  { protocol, affinity, options }: ServicePort,
+  { endpoints, draining }: EndpointSet,
+  kept: KeptAddresses | undefined,
+): Backends {
+  const proxyProtocol = protocol === 'TCP' ? options?.proxyProtocol : undefined;
+  return {
+    endpoints,
+    ...(draining !== undefined && { draining }),
+    affinity,
+    ...(kept !== undefined && { keptAddresses: kept }),
+    ...(proxyProtocol !== undefined && { proxyProtocol }),
+  };
 }

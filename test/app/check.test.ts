@@ -87,12 +87,12 @@ describe('check', () => {
 
   test('reports flags without effect, as JSON for machines', async () => {
     const manifests = file('good.yaml', SERVICE);
-    const { code, out } = await run('-o', 'json', '--manifests', manifests, '--masquerade-all', ...MODEST);
+    const { code, out } = await run('-o', 'json', '--manifests', manifests, '--ipvs-strict-arp', ...MODEST);
     const { ok, findings: all } = JSON.parse(out);
     assert.equal(ok, code === 0);
     const [valid, warning, ...others] = all;
     assert.deepEqual(valid, { check: 'configuration', level: 'ok', found: 'the flags are valid' });
-    assert.match(warning.found, /^Accepted, but without effect in this proxy: --masquerade-all/);
+    assert.match(warning.found, /^Accepted, but without effect in this proxy: --ipvs-strict-arp/);
     assert.ok(others.some(({ check: name }: { readonly check: string }) => name === 'engine'));
   });
 

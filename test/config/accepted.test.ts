@@ -20,7 +20,6 @@ const FLAGS: readonly (readonly [flag: string, value: string, wrong?: string])[]
   ['feature-gates', 'A=true', 'A'],
   ['show-hidden-metrics-for-version', '1.19'],
   ['cleanup-ipvs', 'false', 'x'],
-  ['masquerade-all', 'true', 'x'],
   ['iptables-masquerade-bit', '15', '32'],
   ['iptables-localhost-nodeports', 'false', 'x'],
   ['ipvs-scheduler', 'rr'],
@@ -78,7 +77,10 @@ describe('a flag of kube-proxy that has no effect here', () => {
   });
 
   test('at its default it is not worth a warning', () => {
-    assert.deepEqual(warningsOf('--masquerade-all=false', '--ipvs-scheduler=', '--logtostderr', '--vmodule='), []);
+    assert.deepEqual(
+      warningsOf('--iptables-masquerade-bit=14', '--ipvs-scheduler=', '--logtostderr', '--vmodule='),
+      [],
+    );
     assert.deepEqual(warningsOf('--feature-gates', '', '--ipvs-sync-period=30000ms'), []);
   });
 });

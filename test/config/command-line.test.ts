@@ -31,6 +31,7 @@ test('without flags but --manifests, every default is kube-proxy’s or ours', (
     externalIpAllowList: [],
     clusterCidrs: [],
     detectLocal: { by: 'ClusterCIDR' },
+    clientAddresses: { clientAddress: 'preserve', masqueradeAll: false },
     hostnameOverride: undefined,
     dataPlane: {
       endpointDrainTimeoutMs: 0,
@@ -135,6 +136,10 @@ describe('a value is taken as it is meant', () => {
       { by: 'interface', inInterface: 'cali+' },
     ],
     [['--pod-bridge-interface', 'cbr0'], 'detectLocal', { by: 'ClusterCIDR' }],
+    [['--client-address', 'node'], 'clientAddresses', { clientAddress: 'node', masqueradeAll: false }],
+    [['--masquerade-all'], 'clientAddresses', { clientAddress: 'preserve', masqueradeAll: true }],
+    [['--client-address', 'node'], 'clientAddresses', { clientAddress: 'node', masqueradeAll: false }],
+    [['--masquerade-all'], 'clientAddresses', { clientAddress: 'preserve', masqueradeAll: true }],
     [
       ['--cluster-cidr', '10.244.0.0/16,fd00::/48'],
       'clusterCidrs',
@@ -296,6 +301,7 @@ describe('a wrong value is refused in one line that names flag, value and cure',
     [['--nodeport-addresses', 'Primary'], /not a CIDR/],
     [['--external-ip-allow-list', '10.0.0.1'], /^--external-ip-allow-list "10\.0\.0\.1": not a CIDR/],
     [['--endpoint-drain-timeout', '-1s'], /negative/],
+    [['--client-address', 'both'], /one of "preserve", "node"/],
     [
       ['--detect-local-mode', 'Guess'],
       /one of "", "ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix"/,

@@ -49,7 +49,10 @@ export function createController({
         health.pending = false;
       },
     },
-    listeners: new Listeners({ family: 'IPv4', dataPlane, clock, log, ports, bindAddress: '0.0.0.0' }),
+    listeners: new Listeners({
+      ...{ family: 'IPv4', dataPlane, clock, log, ports, bindAddress: '0.0.0.0' },
+      clientAddresses: { clientAddress: 'preserve', masqueradeAll: false },
+    }),
     flows: { note: () => {}, noteAll: () => {}, clear: async () => {} },
     syncPeriodMs: 30_000,
   });

@@ -33,6 +33,7 @@ function harness(range: PortRange = { first: 40_000, last: 41_000 }) {
     log,
     ports,
     bindAddress: '0.0.0.0',
+    clientAddresses: { clientAddress: 'preserve', masqueradeAll: false },
   });
   listeners.onPortalsChanged(() => {
     counts.changes++;
@@ -124,16 +125,27 @@ describe('listeners', () => {
     assert.equal(h.counts.changes, 2);
   });
 
+  test('pass on whose address is kept and which header is sent, without new rules', async () => {
+    const h = await listening();
+    const backends = () => h.dataPlane.listeners.get('shop/web')?.backends;
+    assert.deepEqual(backends()?.keptAddresses, { pods: 'all', others: 'none', clusterIPs: [ip('10.96.0.1')] });
+    assert.equal(backends()?.proxyProtocol, undefined);
+    h.listeners.want(servicePort({ options: { clientAddress: 'node', proxyProtocol: 'v2' } }));
+    assert.equal(backends()?.keptAddresses, undefined);
+    assert.equal(backends()?.proxyProtocol, 'v2');
+    assert.equal(h.counts.changes, 1);
+    h.listeners.want(servicePort({ protocol: 'UDP', options: { proxyProtocol: 'v2' } }));
+    await h.listeners.settled();
+    assert.equal(backends()?.proxyProtocol, undefined, 'a datagram has no header');
+  });
+
   test('request new rules when the last endpoint is removed and the first is added, and keep their port', async () => {
     const h = await listening();
     const port = h.portOf('shop/web');
     h.listeners.want(servicePort({ endpoints: [], draining: [ONE] }));
     assert.equal(h.counts.changes, 2);
-    assert.deepEqual(h.dataPlane.listeners.get('shop/web')?.backends, {
-      endpoints: [],
-      draining: [ONE],
-      affinity: { type: 'None' },
-    });
+    const backends = h.dataPlane.listeners.get('shop/web')?.backends;
+    assert.deepEqual([backends?.endpoints, backends?.draining], [[], [ONE]]);
     h.listeners.want(servicePort({ endpoints: [], onlyElsewhere: true }));
     assert.equal(h.counts.changes, 3);
     h.listeners.want(servicePort());

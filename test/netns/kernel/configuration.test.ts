@@ -24,12 +24,15 @@ describe('flags and configuration file of the whole program', () => {
     Number(await environment.topology.node.output(['cat', `/proc/sys/net/netfilter/nf_conntrack_${name}`]));
 
   test('flags of other modes are named in one warning, and Services are served', async () => {
-    await environment.startProxy({ args: ['--masquerade-all', '--ipvs-scheduler=rr', '--log_dir', '/tmp'] });
+    await environment.startProxy({ args: ['--ipvs-strict-arp', '--iptables-masquerade-bit=15', '--log_dir', '/tmp'] });
     const service = await environment.serve({ name: 'web' });
     assert.match((await environment.client.call('request', service)).name, /^pod-/);
     const told = environment.proxy.log.filter((line) => line.level === 'warn' && /without effect/.test(line.msg));
     assert.equal(told.length, 1);
-    assert.match(told[0]?.msg ?? '', /--masquerade-all \(iptables mode\), --ipvs-scheduler \(ipvs mode\), --log-dir/);
+    assert.match(
+      told[0]?.msg ?? '',
+      /--iptables-masquerade-bit \(iptables mode\), --ipvs-strict-arp \(ipvs mode\), --log-dir/,
+    );
   });
 
   test('the timeouts of conntrack are set as kube-proxy sets them', async () => {

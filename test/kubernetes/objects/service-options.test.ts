@@ -1,0 +1,47 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { decodeService, okValue, problemOf, service, warningsOf } from './objects.ts';
+
+function decode(annotations: unknown) {
+  return decodeService(service({}, { annotations }));
+}
+
+test('annotations of a Service become its options', () => {
+  assert.deepEqual(
+    okValue(decode({ 'kube-userspace-proxy/client-address': 'node', 'kube-userspace-proxy/proxy-protocol': 'v2' }))
+      .options,
+    { clientAddress: 'node', proxyProtocol: 'v2' },
+  );
+  assert.deepEqual(okValue(decode({ 'kube-userspace-proxy/client-address': 'preserve' })).options, {
+    clientAddress: 'preserve',
+  });
+});
+
+test('a Service without annotations of ours has no options', () => {
+  const none = [undefined, null, {}, { note: 'x' }, { 'kube-userspace-proxy/client-address': null }];
+  for (const annotations of none) assert.equal('options' in okValue(decode(annotations)), false);
+});
+
+test('a wrong annotation is left out with a warning, and the Service is served', () => {
+  const decoded = decode({
+    'kube-userspace-proxy/client-address': 'Node',
+    'kube-userspace-proxy/proxy-protocol': 'v1',
+  });
+  assert.deepEqual(okValue(decoded).options, { proxyProtocol: 'v1' });
+  assert.deepEqual(warningsOf(decoded), [
+    {
+      field: 'metadata.annotations[kube-userspace-proxy/client-address]',
+      problem: 'is "Node"; expected preserve or node',
+    },
+  ]);
+  for (const hostile of ['', 7, {}, ['v1'], 'x'.repeat(100_000)]) {
+    const one = decode({ 'kube-userspace-proxy/proxy-protocol': hostile });
+    assert.equal('options' in okValue(one), false);
+    assert.equal(warningsOf(one).length, 1);
+    assert.ok(JSON.stringify(warningsOf(one)).length < 400);
+  }
+});
+
+test('annotations that are no object are a fault of the whole Service', () => {
+  assert.equal(problemOf(decode(['x'])), 'metadata.annotations is a list; expected an object');
+});

@@ -1,8 +1,10 @@
 import { unmapped } from '../model/address.ts';
 import type { Backends } from '../model/data-plane.ts';
-import { type Endpoint, endpointName } from '../model/endpoint.ts';
+import type { Endpoint } from '../model/endpoint.ts';
 import type { Random } from '../util/clock.ts';
 import { ClientAffinity } from './client-affinity.ts';
+import type { Member } from './member.ts';
+import { Pool } from './pool.ts';
 
 /** Upstream `pkg/proxy/userspace/proxysocket.go`, `EndpointDialTimeouts`. */
 const DIAL_TIMEOUTS_MS = [250, 500, 1000, 2000];
@@ -22,6 +24,7 @@ export function dialTimeoutMs(attempt: number): number {
 export const LONGEST_DIALLING_MS = 30_000;
 
 interface PickerState {
+  readonly pool: Pool;
   readonly turns: RoundRobin;
   /** `undefined` without session affinity. */
   affinity: ClientAffinity | undefined;
@@ -37,11 +40,13 @@ export interface PickerRecord {
 
 /** Chooses endpoints for one Service port. */
 export class Picker {
+  readonly pool: Pool;
   readonly #state: PickerState;
   readonly #affinityMaxClients: number;
 
   constructor(options: { readonly random: Random; readonly affinityMaxClients: number }) {
-    this.#state = { turns: new RoundRobin(options.random), affinity: undefined };
+    this.pool = new Pool(options.random);
+    this.#state = { pool: this.pool, turns: new RoundRobin(this.pool), affinity: undefined };
     this.#affinityMaxClients = options.affinityMaxClients;
   }
 
@@ -49,7 +54,8 @@ export class Picker {
    * Takes effect for the next candidate, also of current picks. Returns whether the set of endpoints changed; only then
    * turns begin again, over a fresh shuffle.
    */
-  update({ endpoints, affinity }: Backends): boolean {
+  update(backends: Backends, nowMs: number): boolean {
+    const { affinity } = backends;
     if (affinity.type === 'None') {
       this.#state.affinity = undefined;
     } else {
@@ -57,7 +63,9 @@ export class Picker {
       this.#state.affinity ??= new ClientAffinity(timeoutMs, this.#affinityMaxClients);
       this.#state.affinity.timeoutMs = timeoutMs;
     }
-    return this.#state.turns.update(endpoints);
+    const hasChanged = this.pool.update(backends, nowMs);
+    if (hasChanged) this.#state.turns.restart();
+    return hasChanged;
   }
 
   /** `client`: an IP address; an IPv4-mapped one counts as the IPv4 address. */
@@ -66,13 +74,8 @@ export class Picker {
   }
 
   /** What the next {@link pick} would give this client first. Changes nothing. */
-  peek(client: string, nowMs: number): Endpoint | undefined {
+  peek(client: string, nowMs: number): Member | undefined {
     return pinned(this.#state, unmapped(client), nowMs) ?? this.#state.turns.peek();
-  }
-
-  /** Whether an endpoint that a pick returned is still in the set. One that left and came back is not the same. */
-  has(endpoint: Endpoint): boolean {
-    return this.#state.turns.has(endpoint);
   }
 
   record(nowMs: number): PickerRecord {
@@ -88,19 +91,18 @@ export class Picker {
 
   /** Call it after the first {@link update}, with the same endpoints. */
   restore({ inTurn, affinity }: PickerRecord, nowMs: number): void {
-    const { turns } = this.#state;
-    turns.restore(inTurn);
-    const endpoints = turns.inTurn();
+    this.pool.restore(inTurn);
+    this.#state.turns.restart();
     for (const { client, endpoint: index, ageMs } of affinity) {
-      const endpoint = endpoints[index];
-      if (endpoint !== undefined) this.#state.affinity?.set(client, endpoint, nowMs - ageMs);
+      const member = this.pool.members[index];
+      if (member !== undefined) this.#state.affinity?.set(client, member.endpoint, nowMs - ageMs);
     }
   }
 
   /**
    * The endpoint proved dead after its pick (an ICMP refusal of a UDP flow): ends the client's affinity to it.
    */
-  forget(client: string, endpoint: Endpoint): void {
+  forget(client: string, { endpoint }: Member): void {
     this.#state.affinity?.forget(unmapped(client), endpoint);
   }
 }
@@ -113,6 +115,7 @@ export class Pick {
   readonly #client: string;
   readonly #nowMs: number;
   #tries = 0;
+  /** By the object of the endpoint: one that has left and come back may be tried again. */
   #last: Endpoint | undefined;
   #tried: Set<Endpoint> | undefined;
 
@@ -126,26 +129,26 @@ export class Pick {
    * `undefined` when there is no endpoint, or every one was tried once and {@link MIN_TRIES} tries were made. The
    * client's affinity follows each candidate, and so ends on the one that answers.
    */
-  next(): Endpoint | undefined {
+  next(): Member | undefined {
     const { affinity } = this.#state;
-    const endpoint = this.#last === undefined ? this.#first() : this.#retry(this.#last);
-    if (endpoint === undefined) return undefined;
+    const member = this.#last === undefined ? this.#first() : this.#retry(this.#last);
+    if (member === undefined) return undefined;
     this.#tries++;
-    this.#last = endpoint;
-    affinity?.set(this.#client, endpoint, this.#nowMs);
-    return endpoint;
+    this.#last = member.endpoint;
+    affinity?.set(this.#client, member.endpoint, this.#nowMs);
+    return member;
   }
 
-  #first(): Endpoint | undefined {
+  #first(): Member | undefined {
     return pinned(this.#state, this.#client, this.#nowMs) ?? this.#state.turns.next();
   }
 
-  #retry(failed: Endpoint): Endpoint | undefined {
+  #retry(failed: Endpoint): Member | undefined {
     this.#tried ??= new Set();
     const tried = this.#tried.add(failed);
     const current = pinned(this.#state, this.#client, this.#nowMs);
     // Another connection of this client may have moved on already: follow it.
-    if (current !== undefined && !tried.has(current)) return current;
+    if (current !== undefined && !tried.has(current.endpoint)) return current;
     // A retry takes a turn of its own. Otherwise the next endpoint would get all clients of a dead one.
     const untried = this.#state.turns.next(tried);
     return untried === undefined && this.#tries < MIN_TRIES ? this.#state.turns.next() : untried;
@@ -156,85 +159,42 @@ export class Pick {
  * The endpoint of the client's affinity. Entries of endpoints that left are dead at once, so no update walks over all
  * clients.
  */
-function pinned({ affinity, turns }: PickerState, client: string, nowMs: number): Endpoint | undefined {
+function pinned({ affinity, pool }: PickerState, client: string, nowMs: number): Member | undefined {
   const endpoint = affinity?.get(client, nowMs);
-  return endpoint !== undefined && turns.has(endpoint) ? endpoint : undefined;
+  return endpoint && pool.at(endpoint);
 }
 
-/**
- * Strict turns over a shuffled list, so nodes with the same list begin with different endpoints (upstream
- * `pkg/proxy/userspace/roundrobin.go`, `shuffleEndpoints`).
- *
- * An endpoint is the same object while it stays in the set, and another object after it has left and come back. So what
- * was remembered of one that left never applies to its return.
- */
+/** Strict turns over the pool. */
 class RoundRobin {
-  readonly #random: Random;
-  #byName: ReadonlyMap<string, Endpoint> = new Map();
-  #ring: readonly Endpoint[] = [];
-  #members: ReadonlySet<Endpoint> = new Set();
+  readonly #pool: Pool;
   #turn = 0;
 
-  constructor(random: Random) {
-    this.#random = random;
+  constructor(pool: Pool) {
+    this.#pool = pool;
   }
 
-  /** Returns whether the set changed. Another order or duplicates are no change: turns go on. */
-  update(endpoints: readonly Endpoint[]): boolean {
-    const byName = new Map<string, Endpoint>();
-    for (const endpoint of endpoints) {
-      const name = endpointName(endpoint);
-      byName.set(name, this.#byName.get(name) ?? byName.get(name) ?? endpoint);
-    }
-    const ring = [...byName.values()];
-    if (ring.length === this.#members.size && ring.every((endpoint) => this.#members.has(endpoint))) return false;
-
-    shuffle(ring, this.#random);
-    this.#byName = byName;
-    this.#ring = ring;
-    this.#members = new Set(ring);
+  restart(): void {
     this.#turn = 0;
-    return true;
-  }
-
-  has(endpoint: Endpoint): boolean {
-    return this.#members.has(endpoint);
   }
 
   /** The next endpoint first. */
   inTurn(): readonly Endpoint[] {
-    return [...this.#ring.slice(this.#turn), ...this.#ring.slice(0, this.#turn)];
+    const ring = this.#pool.members;
+    return [...ring.slice(this.#turn), ...ring.slice(0, this.#turn)].map(({ endpoint }) => endpoint);
   }
 
-  /** Continues the turns of another instance with the same endpoints. */
-  restore(inTurn: readonly Endpoint[]): void {
-    this.#ring = inTurn.flatMap((endpoint) => this.#byName.get(endpointName(endpoint)) ?? []);
-    this.#turn = 0;
-  }
-
-  peek(): Endpoint | undefined {
-    return this.#ring[this.#turn];
+  peek(): Member | undefined {
+    return this.#pool.members[this.#turn];
   }
 
   /** The next endpoint that is not in `except`. The turn moves past it. */
-  next(except?: ReadonlySet<Endpoint>): Endpoint | undefined {
-    const ring = this.#ring;
+  next(except?: ReadonlySet<Endpoint>): Member | undefined {
+    const ring = this.#pool.members;
     for (let step = 0; step < ring.length; step++) {
-      const endpoint = ring[this.#turn];
+      const member = ring[this.#turn];
       this.#turn = (this.#turn + 1) % ring.length;
-      if (endpoint !== undefined && !except?.has(endpoint)) return endpoint;
+      if (member !== undefined && !except?.has(member.endpoint)) return member;
     }
     return undefined;
-  }
-}
-
-/** Fisher–Yates, in place. */
-function shuffle(list: Endpoint[], random: Random): void {
-  for (let i = list.length - 1; i > 0; i--) {
-    const j = Math.floor(random() * (i + 1));
-    const [a, b] = [list[i], list[j]];
-    if (a === undefined || b === undefined) continue;
-    list[i] = b;
-    list[j] = a;
   }
 }

@@ -1,6 +1,6 @@
 import { parseAddress } from '../../src/model/address.ts';
 import type { Backends } from '../../src/model/data-plane.ts';
-import { type Endpoint, endpointName } from '../../src/model/endpoint.ts';
+import type { Endpoint } from '../../src/model/endpoint.ts';
 import type { Pick } from '../../src/services/picker.ts';
 import type { Random } from '../../src/util/clock.ts';
 
@@ -24,7 +24,7 @@ export function backends(hosts: readonly number[], timeoutSeconds?: number): Bac
 /** The last octet of a pick's next candidate: short to write down. */
 export function host(pick: Pick): number | undefined {
   const next = pick.next();
-  return next && Number(endpointName(next).split(/[.:]/)[3]);
+  return next && Number(next.name.split(/[.:]/)[3]);
 }
 
 /** Every candidate of a pick, as if all of them failed. */

@@ -82,7 +82,7 @@ function run(seed: number, withAffinity: boolean): void {
   const promises = new Promises(withAffinity, `seed ${seed}`);
   const update = (): void => {
     const hosts = Array.from({ length: draw(8) }, () => 1 + draw(9));
-    picker.update(backends(hosts, withAffinity ? TIMEOUT_SECONDS : undefined));
+    picker.update(backends(hosts, withAffinity ? TIMEOUT_SECONDS : undefined), 0);
     promises.updated(hosts);
   };
 
@@ -119,10 +119,10 @@ test('turns are strict: between two changes of the set no endpoint gets two turn
     const draw = (below: number): number => Math.floor(random() * below);
     const picker = new Picker({ random, affinityMaxClients: MAX_CLIENTS });
     const hosts = Array.from({ length: 1 + draw(8) }, (_, index) => index + 1);
-    picker.update(backends(hosts));
+    picker.update(backends(hosts), 0);
     const turns = new Map(hosts.map((one) => [one, 0]));
     for (let step = 0; step < 50; step++) {
-      if (draw(5) === 0) picker.update(backends(hosts.toSorted(() => random() - 0.5)));
+      if (draw(5) === 0) picker.update(backends(hosts.toSorted(() => random() - 0.5)), 0);
       const chosen = host(picker.pick('c', 0)) ?? 0;
       turns.set(chosen, (turns.get(chosen) ?? 0) + 1);
       assert.ok(Math.max(...turns.values()) - Math.min(...turns.values()) <= 1, `seed ${seed}, step ${step}`);

@@ -119,7 +119,7 @@ class NodeDataPlane implements DataPlane {
 
   async nextPick(id: ListenerId, client: Address): Promise<Endpoint | undefined> {
     const { port, listener } = this.#open.get(id) ?? {};
-    return listener && port?.picker.peek(client, this.#setup.clock.now());
+    return listener && port?.picker.peek(client, this.#setup.clock.now())?.endpoint;
   }
 
   async shutdown(): Promise<void> {

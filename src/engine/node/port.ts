@@ -12,6 +12,7 @@ import {
 } from '../../model/data-plane.ts';
 import { type Endpoint, endpointName } from '../../model/endpoint.ts';
 import { type Departure, Departures } from '../../services/departures.ts';
+import type { Member } from '../../services/member.ts';
 import { Picker } from '../../services/picker.ts';
 import type { Clock, Random } from '../../util/clock.ts';
 import { dialFailureOf, errnoOf, FAILURE_COUNTER } from '../errors.ts';
@@ -33,6 +34,12 @@ export interface NodeDataPlaneSetup {
   readonly openSocket?: OpenSocket | undefined;
 }
 
+/** An endpoint with its counters, which nobody reads once it has left. */
+export interface Target {
+  readonly member: Member;
+  readonly counters: Counters;
+}
+
 /** A TCP connection or a UDP flow. */
 export interface Session {
   /** The endpoint that answered. */
@@ -51,8 +58,8 @@ export class Port {
   readonly counters = newCounters();
   /** They go on when a TCP port closes. */
   readonly sessions = new Set<Session>();
-  /** In the set or draining, by name. */
-  #endpoints: ReadonlyMap<string, EndpointStats & { readonly counters: Counters }> = new Map();
+  /** In the set or draining. */
+  #targets: ReadonlyMap<Member, Target> = new Map();
   /** For TCP connections that are ended some time after their endpoint has gone. */
   readonly #departures: Departures | undefined;
 
@@ -67,29 +74,28 @@ export class Port {
 
   /** Endpoints that stay, in the set or draining, keep their counts. */
   update(backends: Backends): void {
-    const before = this.#endpoints;
-    this.#endpoints = new Map(
-      [...backends.endpoints, ...(backends.draining ?? [])].map((endpoint) => {
-        const name = endpointName(endpoint);
-        return [name, before.get(name) ?? { endpoint, counters: newCounters() }];
-      }),
+    this.picker.update(backends, this.setup.clock.now());
+    const before = this.#targets;
+    this.#targets = new Map(
+      Array.from(this.picker.pool.all(), (member) => [member, before.get(member) ?? newTarget(member)]),
     );
-    this.picker.update(backends);
     this.#drainLater(this.#departures?.update(backends));
   }
 
   /** In the set or draining. */
   has(endpoint: Endpoint): boolean {
-    return this.#endpoints.has(endpointName(endpoint));
+    return this.picker.pool.find(endpointName(endpoint)) !== undefined;
   }
 
-  /** To count in. Nobody reads the counters of an endpoint that has left. */
-  countersOf(endpoint: Endpoint): Counters {
-    return this.#endpoints.get(endpointName(endpoint))?.counters ?? newCounters();
+  /** `member`: from a pick. It may have left since. */
+  target(member: Member): Target {
+    return this.#targets.get(member) ?? newTarget(member);
   }
 
   endpointStats(): readonly EndpointStats[] {
-    return Array.from(this.#endpoints.values(), ({ endpoint, counters }) => ({ endpoint, counters: { ...counters } }));
+    return Array.from(this.#targets.values(), ({ member: { endpoint }, counters }) => {
+      return { endpoint, counters: { ...counters } };
+    });
   }
 
   begin(session: Session): void {
@@ -98,22 +104,24 @@ export class Port {
     this.counters.active++;
   }
 
-  /** The connection or flow has its endpoint, whose counters these are. */
-  joined(share: Counters): void {
-    share.connections++;
-    share.active++;
+  /** The connection or flow has its endpoint, which it has {@link Member.taken} and gives back in the end. */
+  joined({ counters }: Target): void {
+    counters.connections++;
+    counters.active++;
   }
 
-  /** Every connection and flow ends here, once. `share`: its endpoint's counters, if it had one. */
-  ended(session: Session, share: Counters | undefined): void {
+  /** Every connection and flow ends here, once. `target`: its endpoint, if it had one. */
+  ended(session: Session, target: Target | undefined): void {
     this.sessions.delete(session);
     this.counters.active--;
-    if (share !== undefined) share.active--;
+    if (target === undefined) return;
+    target.counters.active--;
+    target.member.released();
   }
 
   /** The endpoint may have left during the dial. */
-  connectedTo(endpoint: Endpoint): void {
-    this.#drainLater(this.#departures?.connected(endpointName(endpoint)));
+  connectedTo({ name }: Member): void {
+    this.#drainLater(this.#departures?.connected(name));
   }
 
   clientRefused(client: string, reason: 'no-endpoints' | 'exhausted'): void {
@@ -121,10 +129,11 @@ export class Port {
     this.setup.observer.clientRefused({ name: this.spec.name, client: unmapped(client), reason });
   }
 
-  dialFailed(endpoint: Endpoint, err: Error, reason: DialFailure = dialFailureOf(errnoOf(err))): DialFailure {
+  dialFailed({ member, counters }: Target, err: Error, reason: DialFailure = dialFailureOf(errnoOf(err))): DialFailure {
     this.counters[FAILURE_COUNTER[reason]]++;
-    this.countersOf(endpoint)[FAILURE_COUNTER[reason]]++;
-    const backend = endpointName(endpoint);
+    counters[FAILURE_COUNTER[reason]]++;
+    member.failed(reason, this.setup.clock.now());
+    const backend = member.name;
     this.setup.observer.dialFailed({ name: this.spec.name, backend, reason, err: err.message });
     return reason;
   }
@@ -144,6 +153,10 @@ export class Port {
       }
     });
   }
+}
+
+function newTarget(member: Member): Target {
+  return { member, counters: newCounters() };
 }
 
 function newCounters(): Counters {

@@ -4,7 +4,7 @@ import type { Counters, OpenConnection } from '../../model/data-plane.ts';
 import type { Endpoint } from '../../model/endpoint.ts';
 import { type Timer, wholeMsLeft } from '../../util/clock.ts';
 import { isDead, lookIntervalMs, NEVER, unansweredSinceMs } from '../dead-peer.ts';
-import type { Port, Session } from './port.ts';
+import type { Port, Session, Target } from './port.ts';
 import { SilenceTimer } from './silence-timer.ts';
 import { type Dialler, TcpDial } from './tcp-dial.ts';
 
@@ -24,13 +24,11 @@ const RESET_POLL_MS = 10;
  * reads.
  */
 export class TcpConnection implements Session, Dialler {
-  endpoint: Endpoint | undefined;
+  #target: Target | undefined;
   readonly #port: Port;
   readonly #client: Socket;
   readonly #dial: TcpDial | undefined;
   #backend: Socket | undefined;
-  /** The endpoint's counters, once it has answered. */
-  #share: Counters | undefined;
   #openSockets = 0;
   /** Once one side has ended its direction: something must move. */
   #halfOpen: SilenceTimer | undefined;
@@ -54,6 +52,10 @@ export class TcpConnection implements Session, Dialler {
     this.#dial.start();
   }
 
+  get endpoint(): Endpoint | undefined {
+    return this.#target?.member.endpoint;
+  }
+
   describe(): OpenConnection | undefined {
     const { remoteAddress, remotePort } = this.#client;
     if (remoteAddress === undefined || remotePort === undefined) return undefined;
@@ -70,14 +72,13 @@ export class TcpConnection implements Session, Dialler {
     if (this.#backend !== undefined) reset(this.#backend);
   }
 
-  onConnected(backend: Socket, endpoint: Endpoint, rest: readonly Buffer[]): void {
+  onConnected(backend: Socket, target: Target, rest: readonly Buffer[]): void {
     const client = this.#client;
-    const share = this.#port.countersOf(endpoint);
-    this.endpoint = endpoint;
+    const share = target.counters;
+    this.#target = target;
     this.#backend = backend;
-    this.#share = share;
-    this.#port.connectedTo(endpoint);
-    this.#port.joined(share);
+    this.#port.connectedTo(target.member);
+    this.#port.joined(target);
     this.#watch(backend, () => this.#onEndpointReset(rest, share));
     this.#copy(client, backend, 'receivedBytes', share);
     this.#copy(backend, client, 'sentBytes', share);
@@ -86,8 +87,8 @@ export class TcpConnection implements Session, Dialler {
     backend.once('end', () => this.#watchHalfOpen());
   }
 
-  onReset(endpoint: Endpoint, rest: readonly Buffer[]): void {
-    this.#onEndpointReset(rest, this.#port.countersOf(endpoint));
+  onReset({ counters }: Target, rest: readonly Buffer[]): void {
+    this.#onEndpointReset(rest, counters);
     this.#settle(this.#client);
   }
 
@@ -164,7 +165,7 @@ export class TcpConnection implements Session, Dialler {
     this.#halfOpen?.cancel();
     this.#lookTimer?.cancel();
     this.#settleTimer?.cancel();
-    this.#port.ended(this, this.#share);
+    this.#port.ended(this, this.#target);
   }
 
   #lookLater(): void {
@@ -196,7 +197,7 @@ export class TcpConnection implements Session, Dialler {
     const nowMs = clock.now();
     this.#unansweredSinceMs = unansweredSinceMs(state, this.#unansweredSinceMs, nowMs);
     if (!isDead(state, nowMs - this.#unansweredSinceMs, options.tcpUserTimeoutMs)) return true;
-    this.#countReset(this.#share as Counters);
+    this.#countReset((this.#target as Target).counters);
     this.cut();
     return false;
   }

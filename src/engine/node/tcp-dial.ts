@@ -5,7 +5,7 @@ import type { Pick } from '../../services/picker.ts';
 import { dialTimeoutMs, LONGEST_DIALLING_MS } from '../../services/picker.ts';
 import type { Timer } from '../../util/clock.ts';
 import { errnoOf } from '../errors.ts';
-import { connectedToItself, type OpenSocket, type Port } from './port.ts';
+import { connectedToItself, type OpenSocket, type Port, type Target } from './port.ts';
 
 /**
  * For both sides of a connection. No delay and keepalive after 15 s are what Go's `net` package sets by default, and so
@@ -31,16 +31,16 @@ export interface Dialler {
    * The socket reads already, so listeners must be added in this call. `rest` will hold what was received and not read
    * when the connection breaks.
    */
-  onConnected(backend: Socket, endpoint: Endpoint, rest: readonly Buffer[]): void;
+  onConnected(backend: Socket, target: Target, rest: readonly Buffer[]): void;
   /** The endpoint accepted, sent `rest`, and reset the connection before anything could be done with it. */
-  onReset(endpoint: Endpoint, rest: readonly Buffer[]): void;
+  onReset(target: Target, rest: readonly Buffer[]): void;
   onGivenUp(reason: 'no-endpoints' | 'exhausted'): void;
 }
 
 /** Tries a pick's candidates one after another until one answers. */
 export class TcpDial {
-  /** Of the current attempt. */
-  endpoint: Endpoint | undefined;
+  /** Of the current attempt, for which it is taken. */
+  #target: Target | undefined;
   readonly #port: Port;
   readonly #pick: Pick;
   readonly #dialler: Dialler;
@@ -56,20 +56,28 @@ export class TcpDial {
     this.#startedMs = port.setup.clock.now();
   }
 
+  /** Of the current attempt. */
+  get endpoint(): Endpoint | undefined {
+    return this.#target?.member.endpoint;
+  }
+
   /** May give up before it returns. */
   start(): void {
     const isLate = this.#attempts > 0 && this.#port.setup.clock.now() - this.#startedMs >= LONGEST_DIALLING_MS;
-    this.endpoint = isLate ? undefined : this.#pick.next();
-    if (this.endpoint === undefined) {
+    const member = isLate ? undefined : this.#pick.next();
+    if (member === undefined) {
       this.#dialler.onGivenUp(this.#attempts === 0 ? 'no-endpoints' : 'exhausted');
       return;
     }
+    const target = this.#port.target(member);
     const attempt = this.#attempts++;
     if (attempt > 0) {
       this.#port.counters.retries++;
-      this.#port.countersOf(this.endpoint).retries++;
+      target.counters.retries++;
     }
-    this.#dial(this.endpoint, dialTimeoutMs(attempt));
+    this.#target = target;
+    member.taken();
+    this.#dial(target, dialTimeoutMs(attempt));
   }
 
   cancel(): void {
@@ -77,10 +85,13 @@ export class TcpDial {
     this.#timer = undefined;
     this.#socket?.destroy();
     this.#socket = undefined;
+    this.#target?.member.released();
+    this.#target = undefined;
   }
 
-  #dial(endpoint: Endpoint, timeoutMs: number): void {
+  #dial(target: Target, timeoutMs: number): void {
     const { clock, openSocket } = this.#port.setup;
+    const { endpoint } = target.member;
     const socket = connectTo(endpoint, openSocket);
     this.#socket = socket;
     const rest = this.#keepRest(socket);
@@ -88,13 +99,13 @@ export class TcpDial {
     const fail = (err: Error, reason?: DialFailure): void => {
       // The socket is destroyed first: a connection that is established late must not stay open.
       this.cancel();
-      this.#port.dialFailed(endpoint, err, reason);
+      this.#port.dialFailed(target, err, reason);
       this.start();
     };
     const onError = (err: Error): void => {
       if (WAS_ACCEPTED.has(errnoOf(err))) {
         this.cancel();
-        this.#dialler.onReset(endpoint, rest);
+        this.#dialler.onReset(target, rest);
       } else {
         fail(err);
       }
@@ -109,14 +120,17 @@ export class TcpDial {
         fail(connectedToItself(endpoint));
         return;
       }
+      // Both are the dialler's from now on.
       this.#socket = undefined;
+      this.#target = undefined;
       this.cancel();
+      target.member.answered();
       const tookMs = clock.now() - beganMs;
-      for (const counters of [this.#port.counters, this.#port.countersOf(endpoint)]) {
+      for (const counters of [this.#port.counters, target.counters]) {
         counters.connects++;
         counters.connectMs += tookMs;
       }
-      this.#dialler.onConnected(socket, endpoint, rest);
+      this.#dialler.onConnected(socket, target, rest);
     });
     // One turn later: after a standstill of this process timers come first, and then the answers that came in time.
     this.#timer = clock.after(timeoutMs, () => {

@@ -1,10 +1,10 @@
 import { createSocket, type Socket } from 'node:dgram';
 import { isIPv6 } from 'node:net';
-import type { Counters, OpenConnection } from '../../model/data-plane.ts';
+import type { OpenConnection } from '../../model/data-plane.ts';
 import type { Endpoint } from '../../model/endpoint.ts';
 import { wholeMsLeft } from '../../util/clock.ts';
 import { errnoOf } from '../errors.ts';
-import { connectedToItself, type Port, type Session } from './port.ts';
+import { connectedToItself, type Port, type Session, type Target } from './port.ts';
 import { SilenceTimer } from './silence-timer.ts';
 
 /** How many datagrams may wait for the flow's socket, which takes a turn of the event loop or two to connect. */
@@ -40,12 +40,10 @@ export function hasRoomToSend(socket: Socket): boolean {
 
 /** The datagrams of one client address and port, with their own socket to one endpoint, so that replies find back. */
 export class UdpFlow implements Session {
-  readonly endpoint: Endpoint;
+  readonly target: Target;
   hasEnded = false;
   readonly #port: Port;
   readonly #client: Endpoint;
-  /** The endpoint's counters. */
-  readonly #share: Counters;
   readonly #reply: (datagram: Buffer) => void;
   readonly #onEnd: () => void;
   readonly #socket: Socket;
@@ -58,15 +56,14 @@ export class UdpFlow implements Session {
   constructor(setup: {
     readonly port: Port;
     readonly client: Endpoint;
-    readonly endpoint: Endpoint;
+    readonly target: Target;
     readonly reply: (datagram: Buffer) => void;
     readonly onEnd: () => void;
   }) {
-    const { port, client, endpoint, reply, onEnd } = setup;
-    this.endpoint = endpoint;
+    const { port, client, target, reply, onEnd } = setup;
+    this.target = target;
     this.#port = port;
     this.#client = client;
-    this.#share = port.countersOf(endpoint);
     this.#reply = reply;
     this.#onEnd = onEnd;
     const { clock, options } = port.setup;
@@ -74,9 +71,14 @@ export class UdpFlow implements Session {
     // A turn of the event loop reads all replies, but only some of a listener's datagrams.
     const received = () => port.counters.receivedBytes;
     this.#silence = new SilenceTimer(clock, firstMs, () => this.cut(), received);
-    this.#socket = udpSocket(endpoint.address);
+    this.#socket = udpSocket(this.endpoint.address);
     port.begin(this);
-    port.joined(this.#share);
+    target.member.taken();
+    port.joined(target);
+  }
+
+  get endpoint(): Endpoint {
+    return this.target.member.endpoint;
   }
 
   /** May end the flow before it returns. */
@@ -104,7 +106,7 @@ export class UdpFlow implements Session {
   send(datagram: Buffer): void {
     this.#silence.moved();
     this.#port.counters.receivedBytes += datagram.length;
-    this.#share.receivedBytes += datagram.length;
+    this.target.counters.receivedBytes += datagram.length;
     if (this.#waiting === undefined) this.#transmit(datagram);
     else if (this.#waiting.length < MAX_WAITING) this.#waiting.push(datagram);
     else this.#port.counters.limited++;
@@ -124,7 +126,7 @@ export class UdpFlow implements Session {
     if (this.hasEnded) return;
     this.hasEnded = true;
     this.#silence.cancel();
-    this.#port.ended(this, this.#share);
+    this.#port.ended(this, this.target);
     this.#socket.close();
     this.#onEnd();
   }
@@ -156,7 +158,7 @@ export class UdpFlow implements Session {
   #receive(datagram: Buffer): void {
     if (this.hasEnded) return;
     this.#port.counters.sentBytes += datagram.length;
-    this.#share.sentBytes += datagram.length;
+    this.target.counters.sentBytes += datagram.length;
     if (this.#hasReplied) this.#silence.moved();
     else this.#silence.restart(this.#port.setup.options.udpIdleTimeoutMs);
     this.#hasReplied = true;
@@ -168,8 +170,8 @@ export class UdpFlow implements Session {
     const isConnected = this.#waiting === undefined;
     if (isConnected && HARMS_ONE_DATAGRAM.has(errnoOf(err))) return;
     this.cut();
-    const reason = this.#port.dialFailed(this.endpoint, err);
+    const reason = this.#port.dialFailed(this.target, err);
     // If it was the endpoint's failure, and not this node's, the client's next datagram must not be pinned to it.
-    if (reason !== 'other') this.#port.picker.forget(this.#client.address, this.endpoint);
+    if (reason !== 'other') this.#port.picker.forget(this.#client.address, this.target.member);
   }
 }

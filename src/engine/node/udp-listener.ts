@@ -66,7 +66,7 @@ export class UdpListener {
   endpointsChanged(): void {
     for (const { flows, retired } of this.#sockets.values()) {
       for (const [key, flow] of flows) {
-        if (this.#port.picker.has(flow.endpoint)) continue;
+        if (flow.target.member.position >= 0) continue;
         flows.delete(key);
         retired.add(flow);
       }
@@ -139,8 +139,8 @@ export class UdpListener {
       setup.observer.limited({ name: spec.name, client, limit });
       return undefined;
     }
-    const endpoint = picker.pick(client, setup.clock.now()).next();
-    if (endpoint === undefined) {
+    const member = picker.pick(client, setup.clock.now()).next();
+    if (member === undefined) {
       this.#port.clientRefused(client, 'no-endpoints');
       return undefined;
     }
@@ -149,7 +149,7 @@ export class UdpListener {
     const flow = new UdpFlow({
       port: this.#port,
       client: { address: client as Address, port: remote.port },
-      endpoint,
+      target: this.#port.target(member),
       reply: (datagram) => {
         // A reply that cannot be sent is dropped. Its error does not concern other flows.
         if (hasRoomToSend(socket)) socket.send(datagram, remote.port, client, () => {});

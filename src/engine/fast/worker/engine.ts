@@ -149,7 +149,7 @@ export class Engine implements Handler {
         break;
       case 'peek': {
         const port = this.#listeners.get(command.port)?.port;
-        this.#answer(command, { endpoint: port?.endpoints.picker.peek(command.client, this.loop.nowMs) });
+        this.#answer(command, { endpoint: port?.endpoints.picker.peek(command.client, this.loop.nowMs)?.endpoint });
         break;
       }
       case 'list':

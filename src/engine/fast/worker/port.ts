@@ -72,7 +72,7 @@ export class Port {
   }
 
   update(backends: CountedBackends): void {
-    this.endpoints.update(backends);
+    this.endpoints.update(backends, this.worker.loop.nowMs);
     this.#drainLater(this.#departures?.update(backends));
   }
 
@@ -98,9 +98,13 @@ export class Port {
     this.count('active');
   }
 
-  /** The connection or flow has its endpoint. `tookMs`: how long the dial took, if one was answered. */
+  /**
+   * The connection or flow has its endpoint, which it has {@link Member.taken} and gives back in the end. `tookMs`: how
+   * long the dial took, if one was answered.
+   */
   joined(target: Target, tookMs?: number): void {
     if (tookMs !== undefined) {
+      target.member.answered();
       this.count('connects', target);
       this.count('connectMs', target, tookMs);
     }
@@ -131,7 +135,7 @@ export class Port {
   flowFailed(target: Target, client: string, errno: number): void {
     const reason = this.dialFailed(target, errno);
     // If it was the endpoint's failure, and not this node's, the client's next datagram must not be pinned to it.
-    if (reason !== 'other') this.endpoints.picker.forget(client, target.endpoint);
+    if (reason !== 'other') this.endpoints.picker.forget(client, target.member);
   }
 
   limited(client: string, limit: Parameters<DataPlaneObserver['limited']>[0]['limit']): void {
@@ -162,6 +166,7 @@ export class Port {
 
   #dialFailed(target: Target, reason: DialFailure, err: string): void {
     this.#report({ kind: 'dialFailed', port: this.id, backend: target.name, reason, err });
+    target.member.failed(reason, this.worker.loop.nowMs);
     this.count(FAILURE_COUNTER[reason], target);
   }
 
@@ -255,6 +260,7 @@ export abstract class Session extends Deadline implements Handler {
   /** Counts one that another process has counted among `connections`. */
   resumed(): void {
     this.port.count('active', this.target);
+    this.target?.member.taken();
   }
 
   /** Every connection and flow ends here, once: returns false when it has ended before. */
@@ -263,6 +269,7 @@ export abstract class Session extends Deadline implements Handler {
     this.isOver = true;
     this.cancelDeadline();
     this.port.count('active', this.target, -1);
+    this.target?.member.released();
     this.port.worker.admission.freed();
     return true;
   }

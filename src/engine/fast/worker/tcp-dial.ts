@@ -64,13 +64,14 @@ export class TcpDial extends Deadline {
     // A loop, not a recursion: each of many endpoints may fail at once.
     for (;;) {
       const isLate = this.#attempts > 0 && this.#port.worker.loop.nowMs - this.#startedMs >= LONGEST_DIALLING_MS;
-      const endpoint = isLate ? undefined : this.#pick.next();
-      if (endpoint === undefined) {
+      const member = isLate ? undefined : this.#pick.next();
+      if (member === undefined) {
         this.#isOver = true;
         this.#dialler.onGivenUp(this.#attempts === 0 ? 'no-endpoints' : 'exhausted');
         return;
       }
-      this.#target = this.#port.endpoints.target(endpoint);
+      this.#target = this.#port.endpoints.target(member);
+      member.taken();
       if (this.#attempts++ > 0) this.#port.count('retries', this.#target);
       if (this.#try(this.#target)) return;
     }
@@ -78,7 +79,7 @@ export class TcpDial extends Deadline {
 
   cancel(): void {
     this.#isOver = true;
-    this.#close();
+    this.#leave();
   }
 
   /** `events`: of the descriptor that is being connected. */
@@ -94,8 +95,7 @@ export class TcpDial extends Deadline {
   }
 
   onDue(): void {
-    const target = this.#target as Target;
-    this.#close();
+    const target = this.#leave() as Target;
     this.#port.dialTimedOut(target, dialTimeoutMs(this.#attempts - 1));
     this.start();
   }
@@ -122,6 +122,7 @@ export class TcpDial extends Deadline {
     const status = fd < 0 ? fd : this.#connect(fd, target);
     if (hasFailed(status)) {
       if (fd >= 0) loop.close(fd);
+      this.#leave();
       this.#port.dialFailed(target, -status);
       return false;
     }
@@ -159,15 +160,20 @@ export class TcpDial extends Deadline {
 
   #fail(errno: number): void {
     // Closed first: a connection that is established late must not stay open.
-    this.#close();
-    this.#port.dialFailed(this.#target as Target, errno);
+    const target = this.#leave() as Target;
+    this.#port.dialFailed(target, errno);
     this.start();
   }
 
-  #close(): void {
+  /** Ends the current attempt, if there is one. */
+  #leave(): Target | undefined {
     this.cancelDeadline();
     if (this.#fd >= 0) this.#port.worker.loop.close(this.#fd);
     this.#fd = -1;
+    const target = this.#target;
+    target?.member.released();
+    this.#target = undefined;
+    return target;
   }
 }
 

@@ -43,11 +43,10 @@ export class UdpListener extends Listener implements FlowOwner {
   override update(backends: CountedBackends): void {
     super.update(backends);
     if (this.flows.size === 0) return;
-    const { picker } = this.port.endpoints;
     const present = new Set(countedEndpoints(backends).map(endpointName));
     for (const flow of this.flows) {
       if (!present.has(flow.target.name)) flow.cut();
-      else if (!picker.has(flow.target.endpoint)) this.flows.retire(flow);
+      else if (flow.target.member.position < 0) this.flows.retire(flow);
     }
   }
 
@@ -121,12 +120,12 @@ export class UdpListener extends Listener implements FlowOwner {
       this.port.limited(client, limit);
       return undefined;
     }
-    const endpoint = this.port.endpoints.picker.pick(client, loop.nowMs).next();
-    if (endpoint === undefined) {
+    const member = this.port.endpoints.picker.pick(client, loop.nowMs).next();
+    if (member === undefined) {
       this.port.clientRefused(client, 'no-endpoints');
       return undefined;
     }
-    const target = this.port.endpoints.target(endpoint);
+    const target = this.port.endpoints.target(member);
     const fd = this.#connect(target);
     if (fd < 0) {
       this.port.flowFailed(target, client, -fd);
@@ -134,6 +133,7 @@ export class UdpListener extends Listener implements FlowOwner {
     }
     const flow = new UdpFlow({ owner: this, target, client, fd, path: inbox.replyPath(i) });
     this.port.begin();
+    member.taken();
     this.port.joined(target);
     const status = loop.watch(fd, FLOW_EVENTS, flow);
     if (status === 0) return flow;

@@ -4,7 +4,8 @@ import { CounterMemory, CounterSlabs, PortCounters } from '../../../../src/engin
 import { Endpoints } from '../../../../src/engine/fast/worker/endpoints.ts';
 import { COUNTER, COUNTERS_BYTES } from '../../../../src/engine/fast/worker/protocol.ts';
 import type { Backends } from '../../../../src/model/data-plane.ts';
-import { type Endpoint, endpointName } from '../../../../src/model/endpoint.ts';
+import { endpointName } from '../../../../src/model/endpoint.ts';
+import type { Member } from '../../../../src/services/member.ts';
 import { endpoint } from '../../../services/backends.ts';
 import { seededRandom } from '../../../support/seeded-random.ts';
 
@@ -24,7 +25,7 @@ function table() {
       affinity: { type: 'None' },
     };
     // As another thread gets them: with other objects for the endpoints.
-    endpoints.update(structuredClone(counters.follow(backends)));
+    endpoints.update(structuredClone(counters.follow(backends)), 0);
   };
   const read = () =>
     counters
@@ -34,7 +35,7 @@ function table() {
   const count = (target: { readonly counters: Float64Array }): void => {
     target.counters[COUNTER.connections] = (target.counters[COUNTER.connections] ?? 0) + 1;
   };
-  const pick = (): Endpoint => {
+  const pick = (): Member => {
     const picked = picker.pick('', 0).next();
     assert.ok(picked !== undefined);
     return picked;
@@ -67,9 +68,9 @@ function run(seed: number): void {
     update(hosts, draining);
     const names = [...hosts, ...(draining ?? [])].map((host) => endpointName(endpoint(host)));
     expected = new Map(names.map((name) => [name, expected.get(name) ?? 0]));
-    const { inTurn } = picker.record(0);
-    const picked = inTurn.map((each) => endpoints.target(each));
-    assert.ok(picked.every((target, index) => target.endpoint === inTurn[index]));
+    const { members } = picker.pool;
+    const picked = members.map((each) => endpoints.target(each));
+    assert.ok(picked.every((target, index) => target.member === members[index]));
     for (const target of [...HOSTS.map((host) => endpoints.finder()(endpoint(host))), ...picked]) {
       count(target);
       const before = expected.get(target.name);

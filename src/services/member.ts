@@ -1,0 +1,58 @@
+import type { DialFailure } from '../model/data-plane.ts';
+import type { Endpoint } from '../model/endpoint.ts';
+
+/** A failed dial. */
+export interface Failure {
+  readonly reason: DialFailure;
+  readonly atMs: number;
+}
+
+/**
+ * One endpoint of one listener, with everything that decides whether it gets the next connection (docs/adr/0024). The
+ * engines report what happens to it; the picker and its scheduler only read. It lives while the endpoint is in the set
+ * or draining; connections may hold it longer. Times are of the engine's clock.
+ */
+export class Member {
+  readonly name: string;
+  /**
+   * Another object each time that the endpoint comes into the set. So what was remembered of one that left never
+   * applies to its return.
+   */
+  endpoint: Endpoint;
+  /** Where it is in {@link Pool.members}; -1 while it is not in the set. */
+  position = -1;
+  /** When it came into the set. -Infinity: it was there when this program or the Service port began. */
+  sinceMs = Number.NEGATIVE_INFINITY;
+  /** Connections and flows, dials that are under way included. */
+  open = 0;
+  /** Failed dials since the last answered one. */
+  failures = 0;
+  /** Of the current row of failures. */
+  lastFailure: Failure | undefined;
+  /** Until then it gets connections only when no other endpoint does. */
+  ejectedUntilMs = Number.NEGATIVE_INFINITY;
+
+  constructor(endpoint: Endpoint, name: string) {
+    this.endpoint = endpoint;
+    this.name = name;
+  }
+
+  /** A dial or a flow begins. Every one ends with one call of {@link released}. */
+  taken(): void {
+    this.open++;
+  }
+
+  released(): void {
+    this.open--;
+  }
+
+  answered(): void {
+    this.failures = 0;
+    this.lastFailure = undefined;
+  }
+
+  failed(reason: DialFailure, atMs: number): void {
+    this.failures++;
+    this.lastFailure = { reason, atMs };
+  }
+}

@@ -8,6 +8,7 @@ import { inspectingTests } from './data-plane/inspecting.ts';
 import { listeningTests } from './data-plane/listening.ts';
 import { buildNetwork } from './data-plane/network.ts';
 import { pickingTests } from './data-plane/picking.ts';
+import { proxyProtocolTests } from './data-plane/proxy-protocol.ts';
 import { retryTests } from './data-plane/retry.ts';
 import { tcpEndTests } from './data-plane/tcp-ends.ts';
 import { udpTests } from './data-plane/udp.ts';
@@ -30,6 +31,7 @@ export function dataPlaneCompliance(label: string, factory: EngineFactory): void
     describe('listening', () => listeningTests(rig));
     describe('picking', () => pickingTests(rig));
     describe('retry', () => retryTests(rig));
+    describe('the PROXY protocol', () => proxyProtocolTests(rig));
     describe('copying', () => copyingTests(rig));
     describe('the end of a connection', () => tcpEndTests(rig));
     describe('endpoints that go', () => drainingTests(rig));

@@ -1,6 +1,8 @@
 import type { Socket } from 'node:net';
+import type { Endpoint } from '../../model/endpoint.ts';
 import { Memory } from '../../sys/memory.ts';
 import { peerState, recv, unacknowledgedBytes } from '../../sys/socket.ts';
+import { askedFor } from '../tcp-ends.ts';
 
 const scratch = new Memory(64 << 10);
 
@@ -13,6 +15,8 @@ function descriptorOf(socket: Socket): number {
 export const kernelSockets = {
   peerState: (socket: Socket) => peerState(descriptorOf(socket)),
   unacknowledgedBytes: (socket: Socket) => Math.max(0, unacknowledgedBytes(descriptorOf(socket))),
+  /** What the client of an accepted connection asked for, before NAT. */
+  askedFor: (client: Endpoint, socket: Socket) => askedFor(client, descriptorOf(socket)),
   /** What has been received and not read; there may be some after the connection has broken, too. */
   readRest(socket: Socket): readonly Buffer[] {
     const chunks: Buffer[] = [];

@@ -11,6 +11,7 @@ import {
   type OpenConnection,
 } from '../../model/data-plane.ts';
 import { type Endpoint, endpointName } from '../../model/endpoint.ts';
+import type { ProxyProtocol } from '../../model/service.ts';
 import { type Departure, Departures } from '../../services/departures.ts';
 import type { Member } from '../../services/member.ts';
 import { Picker } from '../../services/picker.ts';
@@ -58,6 +59,7 @@ export class Port {
   readonly counters = newCounters();
   /** They go on when a TCP port closes. */
   readonly sessions = new Set<Session>();
+  proxyProtocol: ProxyProtocol | undefined;
   /** In the set or draining. */
   #targets: ReadonlyMap<Member, Target> = new Map();
   /** For TCP connections that are ended some time after their endpoint has gone. */
@@ -74,6 +76,7 @@ export class Port {
 
   /** Endpoints that stay, in the set or draining, keep their counts. */
   update(backends: Backends): void {
+    this.proxyProtocol = backends.proxyProtocol;
     this.picker.update(backends, this.setup.clock.now());
     const before = this.#targets;
     this.#targets = new Map(

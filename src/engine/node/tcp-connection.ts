@@ -4,6 +4,7 @@ import type { Counters, OpenConnection } from '../../model/data-plane.ts';
 import type { Endpoint } from '../../model/endpoint.ts';
 import { type Timer, wholeMsLeft } from '../../util/clock.ts';
 import { isDead, lookIntervalMs, NEVER, unansweredSinceMs } from '../dead-peer.ts';
+import { proxyHeader } from '../proxy-header.ts';
 import type { Port, Session, Target } from './port.ts';
 import { SilenceTimer } from './silence-timer.ts';
 import { type Dialler, TcpDial } from './tcp-dial.ts';
@@ -57,9 +58,8 @@ export class TcpConnection implements Session, Dialler {
   }
 
   describe(): OpenConnection | undefined {
-    const { remoteAddress, remotePort } = this.#client;
-    if (remoteAddress === undefined || remotePort === undefined) return undefined;
-    const client = { address: unmapped(remoteAddress) as Address, port: remotePort };
+    const client = this.#clientName();
+    if (client === undefined) return undefined;
     const { endpoint } = this;
     if (endpoint === undefined) return { client, endpoint: this.#dial?.endpoint, state: 'dialling' };
     if (this.#halfOpen === undefined) return { client, endpoint, state: 'established' };
@@ -80,6 +80,10 @@ export class TcpConnection implements Session, Dialler {
     this.#port.connectedTo(target.member);
     this.#port.joined(target);
     this.#watch(backend, () => this.#onEndpointReset(rest, share));
+    if (!this.#introduce(backend)) {
+      this.cut();
+      return;
+    }
     this.#copy(client, backend, 'receivedBytes', share);
     this.#copy(backend, client, 'sentBytes', share);
     if (client.readableEnded) this.#watchHalfOpen();
@@ -95,6 +99,28 @@ export class TcpConnection implements Session, Dialler {
   onGivenUp(reason: 'no-endpoints' | 'exhausted'): void {
     this.#port.clientRefused(this.#client.remoteAddress ?? 'unknown', reason);
     this.#client.destroy();
+  }
+
+  #clientName(): Endpoint | undefined {
+    const { remoteAddress, remotePort } = this.#client;
+    return endpointOf(remoteAddress, remotePort);
+  }
+
+  /**
+   * Sends the PROXY protocol's header, if the Service wants one. It counts nowhere: the client did not send it. False
+   * when that cannot be. Then nothing else may be sent either: a client could pass off its own bytes as the header.
+   */
+  #introduce(backend: Socket): boolean {
+    const { proxyProtocol, setup } = this.#port;
+    if (proxyProtocol === undefined) return true;
+    const client = this.#clientName();
+    if (client === undefined) return false;
+    const { localAddress, localPort } = this.#client;
+    const destination = setup.kernel?.askedFor(client, this.#client) ?? endpointOf(localAddress, localPort);
+    if (destination === undefined) return false;
+    backend.write(proxyHeader(proxyProtocol, client, destination));
+    if (setup.options.tcpUserTimeoutMs > 0) this.#lookLater();
+    return true;
   }
 
   /**
@@ -218,6 +244,10 @@ export class TcpConnection implements Session, Dialler {
       else if (socket !== undefined) reset(socket);
     }
   }
+}
+
+function endpointOf(address: string | undefined, port: number | undefined): Endpoint | undefined {
+  return address === undefined || port === undefined ? undefined : { address: unmapped(address) as Address, port };
 }
 
 /**

@@ -31,14 +31,15 @@ export function decodeService(root: Field, warnings: Warnings): Service {
   // As upstream (`pkg/api/v1/service/util.go` NeedsHealthCheck): for other Services the number is a leftover.
   const hasHealthCheck = type === 'LoadBalancer' && externalTrafficPolicy === 'Local' && healthCheckNodePort !== 0;
   const uid = uidOf(root);
-  const options = decodeServiceOptions(root, warnings);
+  const ports = decodePorts(spec.get('ports'), { hasNodePorts: type !== 'ClusterIP' });
+  const options = decodeServiceOptions(root, ports, warnings);
   return {
     key,
     ...(uid !== undefined && { uid }),
     clusterIPs,
     externalIPs: distinct(warnings.keepValid(spec.get('externalIPs').items(), address)),
     loadBalancerIPs: decodeIngress(root.get('status').get('loadBalancer').get('ingress'), warnings),
-    ports: decodePorts(spec.get('ports'), { hasNodePorts: type !== 'ClusterIP' }),
+    ports,
     affinity: decodeAffinity(spec),
     ...(options !== undefined && { options }),
     ...(internalTrafficPolicy !== 'Cluster' && { internalTrafficPolicy }),

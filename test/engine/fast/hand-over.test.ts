@@ -289,6 +289,32 @@ test('a dial that is under way begins anew', async (t) => {
   client.end();
 });
 
+test('a client that was dialled for during the hand-over, and one that comes after it, have their headers once', async (t) => {
+  const [before, after] = await pair(t);
+  const backend = await TcpBackend.start(t);
+  const introducing = (endpoint: Endpoint): Backends => {
+    return { endpoints: [endpoint], affinity: { type: 'None' }, proxyProtocol: 'v1' };
+  };
+  const ports = [await openPort(before, NAME, []), await openPort(before, 'a/later', [])] as const;
+  before.plane.update(NAME, introducing(endpointAt(BLACK_HOLE, 80)));
+  before.plane.update('a/later', introducing(backend.endpoint));
+  const client = await connectTcp(ports[0]);
+  client.send('hello');
+  await waitFor('the client to be accepted', () => before.stats(NAME).counters.active === 1);
+  await passOn(before.plane, after.plane);
+  after.plane.update(NAME, introducing(backend.endpoint));
+  await waitFor('the backend to have it', () => backend.peers[0]?.text.endsWith('hello'));
+  const later = await connectTcp(ports[1]);
+  later.send('later');
+  await waitFor('the backend to have it', () => backend.peers[1]?.text.endsWith('later'));
+  const line = ({ socket }: typeof client, port: number) =>
+    `PROXY TCP4 127.0.0.1 127.0.0.1 ${socket.localPort} ${port}`;
+  const received = backend.peers.map(({ text }) => text);
+  assert.deepEqual(received, [`${line(client, ports[0])}\r\nhello`, `${line(later, ports[1])}\r\nlater`]);
+  client.end();
+  later.end();
+});
+
 /** Has a connection and a flow, each of which has said "a". */
 async function inUse(t: TestContext, rig: FastRig) {
   const { port, client } = await connected(t, rig);

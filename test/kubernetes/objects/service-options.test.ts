@@ -45,3 +45,20 @@ test('a wrong annotation is left out with a warning, and the Service is served',
 test('annotations that are no object are a fault of the whole Service', () => {
   assert.equal(problemOf(decode(['x'])), 'metadata.annotations is a list; expected an object');
 });
+
+test('a warning says that the PROXY protocol has no effect on UDP ports', () => {
+  const decoded = (protocols: readonly string[]) => {
+    const ports = protocols.map((protocol) => ({ name: protocol.toLowerCase(), port: 53, protocol }));
+    return decodeService(service({ ports }, { annotations: { 'kube-userspace-proxy/proxy-protocol': 'v2' } }));
+  };
+  assert.deepEqual(warningsOf(decoded(['TCP'])), []);
+  for (const protocols of [['UDP'], ['TCP', 'UDP']]) {
+    assert.deepEqual(okValue(decoded(protocols)).options, { proxyProtocol: 'v2' });
+    assert.deepEqual(warningsOf(decoded(protocols)), [
+      {
+        field: 'metadata.annotations[kube-userspace-proxy/proxy-protocol]',
+        problem: 'has no effect on UDP ports: only a TCP connection can begin with a header',
+      },
+    ]);
+  }
+});

@@ -5,6 +5,7 @@ import {
   type DialFailure,
   type OpenConnection,
 } from '../../../model/data-plane.ts';
+import type { ProxyProtocol } from '../../../model/service.ts';
 import { type Departure, Departures } from '../../../services/departures.ts';
 import type { PickerRecord } from '../../../services/picker.ts';
 import { EPOLLIN } from '../../../sys/epoll.ts';
@@ -31,6 +32,8 @@ const RETRY_MS = 1000;
 export class Port {
   readonly id: PortId;
   readonly worker: WorkerContext;
+  /** Once {@link endpoints} exist. */
+  proxyProtocol: ProxyProtocol | undefined;
   readonly #events: TokenBucket;
   readonly #blocks: CounterBlocks;
   #counters: Float64Array | undefined;
@@ -73,6 +76,8 @@ export class Port {
 
   update(backends: CountedBackends): void {
     this.endpoints.update(backends, this.worker.loop.nowMs);
+    // Second, because the first look at `endpoints` updates with older backends.
+    this.proxyProtocol = backends.proxyProtocol;
     this.#drainLater(this.#departures?.update(backends));
   }
 

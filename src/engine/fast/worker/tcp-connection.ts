@@ -1,12 +1,12 @@
 import type { Address } from '../../../model/address.ts';
 import type { OpenConnection } from '../../../model/data-plane.ts';
-import type { Endpoint } from '../../../model/endpoint.ts';
+import type { ProxyProtocol } from '../../../model/service.ts';
 import { EPOLLERR, EPOLLHUP, EPOLLOUT } from '../../../sys/epoll.ts';
-import { Memory } from '../../../sys/memory.ts';
-import { getpeername, SOCKET_ADDRESS_BYTES, shutdownWrite, unacknowledgedBytes } from '../../../sys/socket.ts';
-import { decodeAddress, decodePort } from '../../../sys/socket-address.ts';
+import { shutdownWrite, unacknowledgedBytes } from '../../../sys/socket.ts';
 import { must } from '../../../sys/sys-error.ts';
 import { wholeMsLeft } from '../../../util/clock.ts';
+import { proxyHeader } from '../../proxy-header.ts';
+import { askedFor, clientOf } from '../../tcp-ends.ts';
 import type { Target } from './endpoints.ts';
 import { type Port, Session } from './port.ts';
 import type { EstablishedRecord, LiveRecord } from './records.ts';
@@ -16,8 +16,6 @@ import { SIDE_EVENTS, type SideOwner, TcpSide } from './tcp-side.ts';
 /** How long bytes that were sent before a reset may take to arrive, and how often to check. */
 const RESET_PATIENCE_MS = 1000;
 const RESET_POLL_MS = 10;
-
-const clientName = new Memory(SOCKET_ADDRESS_BYTES);
 
 /**
  * One client, from accept to the end of both sides: it dials ({@link TcpDial}), then {@link TcpSide} moves the bytes of
@@ -97,7 +95,8 @@ export class TcpConnection extends Session implements SideOwner {
   }
 
   describe(): OpenConnection | undefined {
-    const client = peerOf(this.fd);
+    // Read only for a list, because few connections are ever listed.
+    const client = clientOf(this.fd);
     if (client === undefined) return undefined;
     if (this.target === undefined) return { client, endpoint: this.#dial?.endpoint, state: 'dialling' };
     const { endpoint } = this.target;
@@ -128,6 +127,8 @@ export class TcpConnection extends Session implements SideOwner {
       this.#breakOff(backend);
       return;
     }
+    const { proxyProtocol } = this.port;
+    if (proxyProtocol !== undefined && !this.#introduce(proxyProtocol)) return;
     // Most clients send first, and have done so by now.
     client.isReadable = true;
     this.#pump(client);
@@ -169,6 +170,21 @@ export class TcpConnection extends Session implements SideOwner {
     this.#dial = new TcpDial({ port: this.port, pick, dialler: this });
     if (loop.watch(this.fd, SIDE_EVENTS, this) < 0) this.cut();
     else this.#dial.start();
+  }
+
+  /**
+   * Puts the PROXY protocol's header before all that the endpoint gets. False when the connection is over, because the
+   * client has gone. Without a header, a client could pass off its own bytes as one.
+   */
+  #introduce(version: ProxyProtocol): boolean {
+    const client = clientOf(this.fd);
+    const destination = client && askedFor(client, this.fd);
+    if (client === undefined || destination === undefined) {
+      this.#end();
+      return false;
+    }
+    this.#client.beginWith(proxyHeader(version, client, destination));
+    return true;
   }
 
   #join(target: Target, backend: TcpSide): void {
@@ -282,10 +298,4 @@ export class TcpConnection extends Session implements SideOwner {
       close(side.fd, side);
     }
   }
-}
-
-/** Read only for a list, because few connections are ever listed. */
-function peerOf(fd: number): Endpoint | undefined {
-  if (getpeername(fd, clientName) < 0) return undefined;
-  return { address: decodeAddress(clientName.bytes) as Address, port: decodePort(clientName.bytes) };
 }

@@ -126,6 +126,11 @@ export class TcpSide extends Deadline implements Task {
     this.wasSent();
   }
 
+  /** What the peer gets before the first byte that is read here. It counts nowhere: the client did not send it. */
+  beginWith(header: Buffer): void {
+    this.#keep(header);
+  }
+
   run(): void {
     this.#isQueued = false;
     this.#connection.onPortion(this);

@@ -4,10 +4,10 @@ import { readdirSync } from 'node:fs';
 import { type TestContext, test } from 'node:test';
 import { EventLoop, type Task } from '../../../../src/engine/fast/worker/event-loop.ts';
 import { type Pipe, PipePool } from '../../../../src/engine/fast/worker/pipe-pool.ts';
-import { STATUS_WORDS } from '../../../../src/engine/fast/worker/protocol.ts';
+import { COUNTER, STATUS_WORDS } from '../../../../src/engine/fast/worker/protocol.ts';
 import { type SideOwner, TcpSide } from '../../../../src/engine/fast/worker/tcp-side.ts';
 import { TurnShare } from '../../../../src/engine/fast/worker/turn-share.ts';
-import { SCRATCH_BYTES } from '../../../../src/engine/fast/worker/worker-context.ts';
+import { SCRATCH_BYTES, type WorkerContext } from '../../../../src/engine/fast/worker/worker-context.ts';
 import { COUNTERS } from '../../../../src/model/data-plane.ts';
 import { close } from '../../../../src/sys/descriptor.ts';
 import { Memory } from '../../../../src/sys/memory.ts';
@@ -25,11 +25,10 @@ function loopOf(t: TestContext): EventLoop {
   return new EventLoop({ clock: new ManualClock(), owner: 1, owners, status: new Int32Array(STATUS_WORDS) });
 }
 
-test('a stream splices where slow readers hold all pipes, leaves its own when it stalls itself, and loses nothing', (t) => {
-  const loop = loopOf(t);
-  const pipes = new PipePool({ loop, max: 1, descriptorCeiling: 256 });
-  const worker = { loop, pipes, share: new TurnShare(loop), scratch: new Memory(SCRATCH_BYTES), options: OPTIONS };
-  const port = { worker, counters: new Float64Array(COUNTERS.length) };
+/** The two sides of a connection, and the far ends of both: what is sent into `sender` comes out at `reader`. */
+function joined(t: TestContext, worker: Partial<WorkerContext>) {
+  const counters = new Float64Array(COUNTERS.length);
+  const port = { worker, counters };
   const connection = { port, target: undefined, moved: () => {}, onPortion: () => {} } as unknown as SideOwner;
   const fds = new Int32Array(4);
   must('socketpair', socketpair(SOCK_STREAM, fds.subarray(0, 2)));
@@ -38,8 +37,16 @@ test('a stream splices where slow readers hold all pipes, leaves its own when it
   t.after(() => {
     for (const fd of fds) close(fd);
   });
-  const [from, to] = [new TcpSide(connection, fromFd, 'client'), new TcpSide(connection, toFd, 'client')];
+  const [from, to] = [new TcpSide(connection, fromFd, 'client'), new TcpSide(connection, toFd, 'endpoint')];
   [from.peer, to.peer] = [to, from];
+  return { sender, from, to, reader, counters };
+}
+
+test('a stream splices where slow readers hold all pipes, leaves its own when it stalls itself, and loses nothing', (t) => {
+  const loop = loopOf(t);
+  const pipes = new PipePool({ loop, max: 1, descriptorCeiling: 256 });
+  const worker = { loop, pipes, share: new TurnShare(loop), scratch: new Memory(SCRATCH_BYTES), options: OPTIONS };
+  const { sender, from, to, reader } = joined(t, worker);
 
   const slow = pipes.take();
   assert.ok(slow !== undefined);
@@ -75,6 +82,25 @@ test('a stream splices where slow readers hold all pipes, leaves its own when it
   assert.ok(hasSpliced);
   assert.ok(incoming.bytes.equals(sent), 'the bytes differ');
   pipes.discard(slow);
+});
+
+test('a header waits for a peer that takes nothing yet, and comes before what is read', (t) => {
+  const loop = loopOf(t);
+  const worker = { loop, share: new TurnShare(loop), scratch: new Memory(SCRATCH_BYTES), options: OPTIONS };
+  const { sender, from, to, reader, counters } = joined(t, worker);
+
+  must('send', send(sender, Memory.of(Buffer.from(' and bytes')), 0, 10));
+  from.isReadable = true;
+  to.isWritable = false;
+  from.beginWith(Buffer.from('header'));
+  assert.equal(from.pump(), undefined);
+  assert.equal(Buffer.from(from.record().rest ?? []).toString(), 'header', 'a successor gets it');
+  to.isWritable = true;
+  assert.equal(from.pump(), undefined);
+  const received = new Memory(64);
+  const bytes = must('recv', recv(reader, received, 0, 64));
+  assert.equal(received.bytes.toString('latin1', 0, bytes), 'header and bytes');
+  assert.equal(counters[COUNTER.receivedBytes], 10);
 });
 
 const MIB = 1 << 20;

@@ -18,6 +18,7 @@ export interface ServiceOptions {
   /** ClientIP affinity with this timeout. */
   readonly affinitySeconds?: number;
   readonly labels?: Readonly<Record<string, string>>;
+  readonly annotations?: Readonly<Record<string, string>>;
   /** Addresses of the backends; no `Endpoints` object without them. */
   readonly endpoints?: readonly string[];
   /** More fields of its spec, or others. */
@@ -40,6 +41,7 @@ export function serviceObjects(options: ServiceOptions): object[] {
     loadBalancerIPs = [],
     affinitySeconds,
     labels,
+    annotations,
     endpoints,
     spec,
   } = options;
@@ -48,7 +50,7 @@ export function serviceObjects(options: ServiceOptions): object[] {
   const service = {
     apiVersion: 'v1',
     kind: 'Service',
-    metadata: { ...metadata, ...(labels && { labels }) },
+    metadata: { ...metadata, ...(labels && { labels }), ...(annotations && { annotations }) },
     spec: {
       type:
         loadBalancerIPs.length > 0 ? 'LoadBalancer' : ports.some((port) => port.nodePort) ? 'NodePort' : 'ClusterIP',

@@ -23,6 +23,8 @@ const NLMSG_ERROR = 2;
 const NLMSG_DONE = 3;
 const NLM_F_REQUEST = 0x1;
 export const NLM_F_DUMP = 0x300;
+export const NLM_F_EXCL = 0x200;
+export const NLM_F_CREATE = 0x400;
 const NLA_F_NESTED = 0x8000;
 const NLA_TYPE_MASK = 0x3fff;
 
@@ -30,6 +32,8 @@ const MESSAGE_HEADER = 16;
 const ATTRIBUTE_HEADER = 4;
 /** `struct nfgenmsg`: family 0 · version 1 · resource 2–3 (network order). */
 const NFGENMSG_BYTES = 4;
+/** Where the attributes of the only message of netfilter in a buffer begin. */
+export const CONTENT_BEGIN = MESSAGE_HEADER + NFGENMSG_BYTES;
 
 /** The kernel never writes more at once (`netlink_dump`). */
 const BUFFER_BYTES = 32_768;
@@ -80,6 +84,62 @@ export function askNetfilter(
     }
   } finally {
     close(fd);
+  }
+}
+
+/** More than an answer about one object takes. */
+const ANSWER_BYTES = 4096;
+/** In a refusal: behind the errno, the header of the request. */
+const REFUSED_TYPE = MESSAGE_HEADER + 4 + 4;
+
+/**
+ * Asks netfilter about one object at a time, on the data path: without garbage, and with two system calls. The kernel
+ * handles a request before `send` returns.
+ */
+export class NetfilterSocket {
+  readonly answer = new Memory(ANSWER_BYTES);
+  readonly #own: (fd: number) => void;
+  #fd = -1;
+
+  /** `own` gets the descriptor when it is opened. */
+  constructor(own: (fd: number) => void) {
+    this.#own = own;
+  }
+
+  /** Before the first request. 0, or a negative errno. */
+  open(): number {
+    if (this.#fd >= 0) return 0;
+    const fd = socket(AF_NETLINK, SOCK_RAW, NETLINK_NETFILTER);
+    if (fd < 0) return fd;
+    this.#fd = fd;
+    this.#own(fd);
+    return 0;
+  }
+
+  /**
+   * Sends requests that want no answer: silence is success. 0, or the negative errno of the request of this type, one
+   * of them. Refusals of others do not count.
+   */
+  change(type: number, request: Memory, offset: number, length: number): number {
+    const sent = send(this.#fd, request, offset, length);
+    if (sent < 0) return sent;
+    const { bytes } = this.answer;
+    for (let status = 0; ; ) {
+      const received = recv(this.#fd, this.answer, 0, ANSWER_BYTES);
+      if (received === -EAGAIN) return status;
+      if (received < 0) return received;
+      if (bytes.readUInt16LE(REFUSED_TYPE) === type) status = bytes.readInt32LE(MESSAGE_HEADER);
+    }
+  }
+
+  /** Puts one object into {@link answer}. The length of the message, or a negative errno. */
+  get(request: Memory): number {
+    const sent = send(this.#fd, request, 0, request.length);
+    if (sent < 0) return sent;
+    const received = recv(this.#fd, this.answer, 0, ANSWER_BYTES);
+    if (received < 0) return received;
+    const { bytes } = this.answer;
+    return bytes.readUInt16LE(4) === NLMSG_ERROR ? bytes.readInt32LE(MESSAGE_HEADER) : received;
   }
 }
 
@@ -141,6 +201,20 @@ export function encodeAttribute(type: number, content: Uint8Array): Buffer {
 
 export function encodeNested(type: number, attributes: readonly Buffer[]): Buffer {
   return encodeAttribute(NLA_F_NESTED | type, Buffer.concat(attributes));
+}
+
+/** Where the content of one attribute of a message begins: the attribute of `path`'s last type within those before. */
+export function placeOf(message: Buffer, path: readonly number[]): number {
+  let [begin, end] = [CONTENT_BEGIN, message.length];
+  for (const wanted of path) {
+    let found: readonly [number, number] | undefined;
+    visitAttributes(message, begin, end, (type, from, to) => {
+      if (type === wanted) found = [from, to];
+    });
+    if (found === undefined) throw new RangeError(`a netlink message has no attribute ${path}`);
+    [begin, end] = found;
+  }
+  return begin;
 }
 
 /** Called with the type of a message or an attribute, and where its content begins and ends. */

@@ -49,6 +49,8 @@ const SO_ORIGINAL_DST = 80;
 export const IPPROTO_IP = 0;
 export const IP_PKTINFO = 8;
 const IP_MTU_DISCOVER = 10;
+const IP_BIND_ADDRESS_NO_PORT = 24;
+const IP_LOCAL_PORT_RANGE = 51;
 export const IPPROTO_TCP = 6;
 export const TCP_NODELAY = 1;
 export const TCP_KEEPIDLE = 4;
@@ -144,6 +146,22 @@ export function setOption(fd: number, { level, name, value }: SocketOption): num
 /** iptables rules can match the mark of a socket's packets. Needs CAP_NET_ADMIN. */
 export function markOption(mark: number): SocketOption {
   return { level: SOL_SOCKET, name: SO_MARK, value: mark };
+}
+
+const BIND_WITHOUT_PORT: SocketOption = { level: IPPROTO_IP, name: IP_BIND_ADDRESS_NO_PORT, value: 1 };
+
+/** A later bind to port 0 takes no port. `connect` takes one, which only this connection then has. */
+export function bindLater(fd: number): number {
+  return setOption(fd, BIND_WITHOUT_PORT);
+}
+
+/**
+ * Only this port will be taken. 0, or a negative errno: ENOPROTOOPT before Linux 6.3. It must be one that the kernel
+ * gives out.
+ */
+export function limitPorts(fd: number, port: number): number {
+  optionWords[0] = (port << 16) | port;
+  return result(setsockoptC(fd, IPPROTO_IP, IP_LOCAL_PORT_RANGE, option.address, 4));
 }
 
 export interface SocketOption {

@@ -1,5 +1,6 @@
 import '../support/private-netns.ts';
 import { before, describe } from 'node:test';
+import { clientAddressTests } from './data-plane/client-address.ts';
 import { copyingTests } from './data-plane/copying.ts';
 import { countingTests } from './data-plane/counting.ts';
 import { drainingTests } from './data-plane/draining.ts';
@@ -38,6 +39,7 @@ export function dataPlaneCompliance(label: string, factory: EngineFactory): void
     describe('UDP', () => udpTests(rig));
     describe('the life of a UDP flow', () => udpLifetimeTests(rig));
     describe('UDP flows of endpoints that go', () => udpDrainingTests(rig));
+    if (!label.includes('node')) describe("the client's address", () => clientAddressTests(rig));
     describe('counters', () => countingTests(rig));
     describe('what operators ask', () => inspectingTests(rig));
   });

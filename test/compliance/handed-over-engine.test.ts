@@ -2,6 +2,7 @@ import '../support/private-netns.ts';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { createFastDataPlane } from '../../src/engine/fast/create.ts';
 import type { Address } from '../../src/model/address.ts';
+import type { ClientFacts } from '../../src/model/client-address.ts';
 import type { Backends, DataPlane, ListenerStats, ListenSpec, OpenConnection } from '../../src/model/data-plane.ts';
 import type { Endpoint } from '../../src/model/endpoint.ts';
 import type { ListenerId } from '../../src/model/service-port.ts';
@@ -21,6 +22,7 @@ class WanderingDataPlane implements DataPlane {
   readonly dialsBeginAnew = true;
   readonly #create: () => Promise<DataPlane>;
   #current: DataPlane;
+  #facts: ClientFacts | undefined;
   #isOver = false;
   /** Settles when the calls and the hand-over before are done. */
   #last: Promise<unknown> = Promise.resolve();
@@ -42,7 +44,10 @@ class WanderingDataPlane implements DataPlane {
     else this.#current.update(id, backends);
   }
 
-  knowClients(): void {}
+  knowClients(facts: ClientFacts): void {
+    this.#facts = facts;
+    this.#current.knowClients(facts);
+  }
 
   close(id: ListenerId): Promise<void> {
     return this.#inTurn(() => this.#current.close(id));
@@ -87,6 +92,7 @@ class WanderingDataPlane implements DataPlane {
   async #wander(): Promise<void> {
     for (let pauseMs = FIRST_PAUSE_MS; !this.#isOver; await this.#rest(pauseMs), pauseMs *= 2) {
       const next = await this.#create();
+      if (this.#facts !== undefined) next.knowClients(this.#facts);
       await this.#inTurn(async () => {
         this.#isHandingOver = true;
         await passOn(this.#current, next);

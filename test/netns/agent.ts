@@ -14,7 +14,7 @@ export class Agent {
   readonly #calls = new Map<number, (reply: Omit<Reply, 'id'>) => void>();
   #nextId = 1;
 
-  constructor(namespace: Namespace, name: string) {
+  constructor(namespace: Pick<Namespace, 'spawn'>, name: string) {
     const program = fileURLToPath(new URL('programs/agent.ts', import.meta.url));
     this.name = name;
     this.#child = namespace.spawn([process.execPath, program], {}, ['ignore', 'inherit', 'inherit', 'ipc']);

@@ -1,4 +1,5 @@
 import type { Address } from '../../model/address.ts';
+import type { ClientFacts } from '../../model/client-address.ts';
 import type {
   Backends,
   DataPlane,
@@ -94,6 +95,7 @@ class FastDataPlane implements DataPlane {
   readonly #ports = new Map<ListenerId, OpenPort>();
   readonly #names = new Map<PortId, ServicePortName>();
   readonly #counterMemory = new CounterMemory();
+  #clientFacts: ClientFacts | undefined;
   #lastId: PortId = 0;
   #isShutDown = false;
 
@@ -158,7 +160,10 @@ class FastDataPlane implements DataPlane {
     port.worker.send({ kind: 'update', port: port.id, backends: port.counters.follow(backends) });
   }
 
-  knowClients(): void {}
+  knowClients(facts: ClientFacts): void {
+    this.#clientFacts = facts;
+    for (const worker of this.#workers) worker.send({ kind: 'know-clients', facts });
+  }
 
   async close(id: ListenerId): Promise<void> {
     const port = this.#ports.get(id);
@@ -269,6 +274,7 @@ class FastDataPlane implements DataPlane {
   }
 
   #reopen(worker: WorkerThread): void {
+    if (this.#clientFacts !== undefined) worker.send({ kind: 'know-clients', facts: this.#clientFacts });
     for (const port of this.#ports.values()) {
       if (port.worker !== worker) continue;
       void worker.change(openCommand(port, port.counters.inherit(port.backends))).then((err) => {

@@ -12,40 +12,37 @@ import {
 import { ADDRESS_FAMILY } from '../../sys/socket.ts';
 import { EINVAL, ENOENT, EPERM, SysError } from '../../sys/sys-error.ts';
 import { ipText } from '../../util/ip-bytes.ts';
+import {
+  CT_DELETE,
+  CT_GET,
+  CTA_FILTER,
+  CTA_FILTER_ORIG_FLAGS,
+  CTA_FILTER_REPLY_FLAGS,
+  CTA_ID,
+  CTA_IP_V4_DST,
+  CTA_IP_V4_SRC,
+  CTA_IP_V6_DST,
+  CTA_IP_V6_SRC,
+  CTA_PROTO_DST_PORT,
+  CTA_PROTO_NUM,
+  CTA_PROTO_SRC_PORT,
+  CTA_STATUS,
+  CTA_TUPLE_IP,
+  CTA_TUPLE_ORIG,
+  CTA_TUPLE_PROTO,
+  CTA_TUPLE_REPLY,
+  CTA_TUPLE_ZONE,
+  CTA_ZONE,
+  FILTER_PROTO_DST_PORT,
+  FILTER_PROTO_NUM,
+  IPS_DST_NAT,
+} from './attributes.ts';
 import type { IsStale, UdpEntry } from './stale.ts';
-
-/* The messages of nf_conntrack_netlink (uapi/linux/netfilter/nfnetlink_conntrack.h). */
-
-const SUBSYSTEM = 1 << 8;
-const GET = SUBSYSTEM | 1;
-const DELETE = SUBSYSTEM | 2;
-
-const CTA_TUPLE_ORIG = 1;
-const CTA_TUPLE_REPLY = 2;
-const CTA_STATUS = 3;
-const CTA_ID = 12;
-const CTA_ZONE = 18;
-const CTA_FILTER = 25;
-const CTA_TUPLE_IP = 1;
-const CTA_TUPLE_PROTO = 2;
-const CTA_TUPLE_ZONE = 3;
-const CTA_IP_V4_SRC = 1;
-const CTA_IP_V4_DST = 2;
-const CTA_IP_V6_SRC = 3;
-const CTA_IP_V6_DST = 4;
-const CTA_PROTO_NUM = 1;
-const CTA_PROTO_SRC_PORT = 2;
-const CTA_PROTO_DST_PORT = 3;
-const CTA_FILTER_ORIG_FLAGS = 1;
-const CTA_FILTER_REPLY_FLAGS = 2;
-
-const FILTER_PROTO_NUM = 1 << 3;
-const FILTER_PROTO_DST_PORT = 1 << 5;
-const IPS_DST_NAT = 1 << 5;
-const UDP = 17;
 
 /** The kernel's refusals of this many deletions fit into a socket's receive buffer. */
 const BATCH = 64;
+
+const UDP = 17;
 
 /** A UDP entry with the attributes that identify it, and no entry that replaced it, in a request to delete it. */
 export interface KernelEntry extends UdpEntry {
@@ -56,13 +53,28 @@ export interface KernelEntry extends UdpEntry {
  * Deletes the stale UDP entries of a family, those of one original destination port or of any. Returns how many it
  * deleted. Rejects with an Error that says what to do.
  *
- * It deletes while it reads, which does not disturb the kernel's walk. New entries behind the walk are right, because
- * rules were installed before it began.
+ * New entries behind the walk are right, because rules were installed before it began.
  */
 export async function deleteStaleEntries(
   family: IpFamily,
   port: number | undefined,
   isStale: IsStale,
+): Promise<number> {
+  return await deleteEntries(family, dumpRequest(family, port), (bytes, begin, end) => {
+    const entry = readEntry(bytes, begin, end);
+    return entry !== undefined && isStale(entry) ? entry.identity : undefined;
+  });
+}
+
+/**
+ * Deletes the entries of a family whose identity `choose` returns, among those that a request dumps. Returns how many
+ * it deleted. Rejects with an Error that says what to do. It deletes while it reads, which does not disturb the
+ * kernel's walk.
+ */
+export async function deleteEntries(
+  family: IpFamily,
+  request: Buffer,
+  choose: (bytes: Buffer, begin: number, end: number) => readonly Uint8Array[] | undefined,
 ): Promise<number> {
   let deleted = 0;
   let requests: Buffer[] = [];
@@ -72,10 +84,10 @@ export async function deleteStaleEntries(
     requests = [];
   };
   try {
-    await dumpNetfilter(dumpRequest(family, port), (bytes, begin, end) => {
-      const entry = readEntry(bytes, begin, end);
-      if (entry === undefined || !isStale(entry)) return;
-      requests.push(encodeMessage(DELETE, 0, [nfgenmsg(ADDRESS_FAMILY[family]), ...entry.identity]));
+    await dumpNetfilter(request, (bytes, begin, end) => {
+      const identity = choose(bytes, begin, end);
+      if (identity === undefined) return;
+      requests.push(encodeMessage(CT_DELETE, 0, [nfgenmsg(ADDRESS_FAMILY[family]), ...identity]));
       if (requests.length === BATCH) deleteBatch();
     });
     deleteBatch();
@@ -85,7 +97,8 @@ export async function deleteStaleEntries(
   return deleted;
 }
 
-function explained(errno: number): Error {
+/** What to do about a refusal. */
+export function explained(errno: number): Error {
   const { message } = new SysError('cannot read or change the connection tracking table', errno);
   if (errno === EPERM) return new Error(`${message}; give this program CAP_NET_ADMIN`);
   if (errno === EINVAL) return new Error(`${message}; load the kernel module nf_conntrack_netlink`);
@@ -104,7 +117,7 @@ export function dumpRequest(family: IpFamily, port: number | undefined): Buffer 
     flags |= FILTER_PROTO_DST_PORT;
     protocol.push(encodeAttribute(CTA_PROTO_DST_PORT, Buffer.of(port >> 8, port & 0xff)));
   }
-  return encodeMessage(GET, NLM_F_DUMP, [
+  return encodeMessage(CT_GET, NLM_F_DUMP, [
     nfgenmsg(ADDRESS_FAMILY[family]),
     encodeNested(CTA_TUPLE_ORIG, [encodeNested(CTA_TUPLE_PROTO, protocol)]),
     encodeNested(CTA_FILTER, [

@@ -1,4 +1,5 @@
 import { parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads';
+import { KnownClients } from '../../../services/known-clients.ts';
 import { read } from '../../../sys/descriptor.ts';
 import { EPOLLIN } from '../../../sys/epoll.ts';
 import { Memory } from '../../../sys/memory.ts';
@@ -140,6 +141,9 @@ export class Engine implements Handler {
         break;
       case 'update':
         this.#listeners.get(command.port)?.update(command.backends);
+        break;
+      case 'know-clients':
+        this.#context.clients = new KnownClients(command.facts);
         break;
       case 'close':
         this.#close(command);

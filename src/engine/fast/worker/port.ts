@@ -1,3 +1,4 @@
+import type { KeptAddresses } from '../../../model/client-address.ts';
 import {
   COUNTERS,
   type Counter,
@@ -42,6 +43,7 @@ export class Port {
   #endpoints: Endpoints | undefined;
   /** For connections that are ended some time after their endpoint has gone. */
   readonly #departures: Departures | undefined;
+  #keptAddresses: KeptAddresses | undefined;
 
   constructor(setup: {
     readonly id: PortId;
@@ -78,7 +80,13 @@ export class Port {
     this.endpoints.update(backends, this.worker.loop.nowMs);
     // Second, because the first look at `endpoints` updates with older backends.
     this.proxyProtocol = backends.proxyProtocol;
+    this.#keptAddresses = backends.keptAddresses;
     this.#drainLater(this.#departures?.update(backends));
+  }
+
+  /** Which clients endpoints see by their own address. */
+  get keptAddresses(): KeptAddresses | undefined {
+    return this.#backends === undefined ? this.#keptAddresses : this.#backends.keptAddresses;
   }
 
   /** `undefined` before the first client or update. */
@@ -131,6 +139,11 @@ export class Port {
     const reason = dialFailureOf(errnoName(errno));
     this.#dialFailed(target, reason, describeErrno(errno));
     return reason;
+  }
+
+  /** The dial did not even begin, for a reason that lies in this node. */
+  dialPrevented(target: Target, err: string): void {
+    this.#dialFailed(target, 'other', err);
   }
 
   dialTimedOut(target: Target, timeoutMs: number): void {

@@ -1,3 +1,4 @@
+import type { ClientFacts } from '../../../model/client-address.ts';
 import {
   type Backends,
   COUNTERS,
@@ -137,6 +138,7 @@ export type Question<Kind extends keyof Questions = keyof Questions> = {
 export type Command =
   | Question
   | { readonly kind: 'update'; readonly port: PortId; readonly backends: CountedBackends }
+  | { readonly kind: 'know-clients'; readonly facts: ClientFacts }
   | { readonly kind: 'thaw' }
   /** Another process has everything now: the thread ends, and closes nothing. */
   | { readonly kind: 'release' }

@@ -8,6 +8,7 @@ import { wholeMsLeft } from '../../../util/clock.ts';
 import { proxyHeader } from '../../proxy-header.ts';
 import { askedFor, clientOf } from '../../tcp-ends.ts';
 import type { Target } from './endpoints.ts';
+import { keptTcpClient } from './kept-client.ts';
 import { type Port, Session } from './port.ts';
 import type { EstablishedRecord, LiveRecord } from './records.ts';
 import { type DialResult, TcpDial } from './tcp-dial.ts';
@@ -167,9 +168,13 @@ export class TcpConnection extends Session implements SideOwner {
     const { loop } = this.port.worker;
     this.#clientAddress = clientAddress;
     const pick = this.port.endpoints.picker.pick(clientAddress, loop.nowMs);
-    this.#dial = new TcpDial({ port: this.port, pick, dialler: this });
-    if (loop.watch(this.fd, SIDE_EVENTS, this) < 0) this.cut();
-    else this.#dial.start();
+    const client = keptTcpClient(this.port, this.fd, clientAddress);
+    if (client === 'unknown' || loop.watch(this.fd, SIDE_EVENTS, this) < 0) {
+      this.cut();
+      return;
+    }
+    this.#dial = new TcpDial({ port: this.port, pick, client, dialler: this });
+    this.#dial.start();
   }
 
   /**

@@ -1,9 +1,19 @@
 import type { Endpoint } from '../../../model/endpoint.ts';
+import { canSee } from '../../../services/known-clients.ts';
 import { dialTimeoutMs, LONGEST_DIALLING_MS, type Pick } from '../../../services/picker.ts';
 import { EPOLLERR, EPOLLHUP, EPOLLOUT } from '../../../sys/epoll.ts';
 import { Memory } from '../../../sys/memory.ts';
-import { connect, getpeername, SOCK_STREAM, SOCKET_ADDRESS_BYTES, socket, takeError } from '../../../sys/socket.ts';
+import {
+  connect,
+  getpeername,
+  SOCK_STREAM,
+  SOCKET_ADDRESS_BYTES,
+  shutdownWrite,
+  socket,
+  takeError,
+} from '../../../sys/socket.ts';
 import { ECONNREFUSED, ECONNRESET, EINPROGRESS, EPIPE, isExhaustion } from '../../../sys/sys-error.ts';
+import type { KeptClient } from '../../kept-dials.ts';
 import { Deadline } from './deadlines.ts';
 import { TCP_OPTIONS } from './endpoint-sockets.ts';
 import type { Target } from './endpoints.ts';
@@ -34,20 +44,34 @@ export interface Dialler extends Handler {
   onGivenUp(reason: 'no-endpoints' | 'exhausted'): void;
 }
 
+interface TcpDialSetup {
+  readonly port: Port;
+  readonly pick: Pick;
+  readonly client: KeptClient | undefined;
+  readonly dialler: Dialler;
+}
+
 /** Tries a pick's candidates one after another until one answers. */
 export class TcpDial extends Deadline {
   readonly #port: Port;
   readonly #pick: Pick;
+  readonly #client: KeptClient | undefined;
   readonly #dialler: Dialler;
   readonly #startedMs: number;
   #attempts = 0;
   #target: Target | undefined;
   #fd = -1;
+  /** Of an attempt that keeps the client's address, until it is answered; else 0. */
+  #keptPort = 0;
   #beganMs = 0;
+  /** Why the attempt could not begin, if that was not for the endpoint. */
+  #problem: string | undefined;
   #isOver = false;
 
-  constructor({ port, pick, dialler }: { port: Port; pick: Pick; dialler: Dialler }) {
+  /** `client`: if endpoints see its address. */
+  constructor({ port, pick, client, dialler }: TcpDialSetup) {
     super();
+    this.#client = client;
     this.#port = port;
     this.#pick = pick;
     this.#dialler = dialler;
@@ -120,13 +144,13 @@ export class TcpDial extends Deadline {
     }
     this.#beganMs = loop.clock.now();
     const status = fd < 0 ? fd : this.#connect(fd, target);
+    this.#fd = fd;
     if (hasFailed(status)) {
-      if (fd >= 0) loop.close(fd);
       this.#leave();
-      this.#port.dialFailed(target, -status);
+      if (this.#problem === undefined) this.#port.dialFailed(target, -status);
+      else this.#port.dialPrevented(target, this.#problem);
       return false;
     }
-    this.#fd = fd;
     if (status === CONNECTED) this.#connected(0, false);
     else loop.deadlines.after(dialTimeoutMs(this.#attempts - 1)).start(this, loop.nowMs);
     return true;
@@ -136,7 +160,7 @@ export class TcpDial extends Deadline {
   #connect(fd: number, target: Target): number {
     const { loop, endpointSockets } = this.#port.worker;
     endpointSockets.prepare(fd, TCP_OPTIONS);
-    const begun = connect(fd, target.address);
+    const begun = this.#begin(fd, target);
     // The handshake with an endpoint on this node ends within the call, although the result says otherwise. Asking for
     // the peer saves a turn. (A second connect would lose the bytes that came before a reset.)
     const status = begun === -EINPROGRESS && getpeername(fd, peerAddress) === 0 ? CONNECTED : begun;
@@ -146,6 +170,18 @@ export class TcpDial extends Deadline {
     return watched < 0 ? watched : status;
   }
 
+  /** As `connect` does. */
+  #begin(fd: number, { endpoint, address }: Target): number {
+    const client = this.#client;
+    this.#problem = undefined;
+    if (client === undefined || !canSee(endpoint.address, client.address)) return connect(fd, address);
+    const { keptDials } = this.#port.worker;
+    const begun = keptDials.connectTcp(fd, endpoint, client);
+    this.#problem = keptDials.problem;
+    this.#keptPort = hasFailed(begun) ? 0 : keptDials.localPort;
+    return begun;
+  }
+
   #isToItself(fd: number, target: Target): boolean {
     return this.#port.worker.endpointSockets.isToItself(fd, target);
   }
@@ -153,6 +189,7 @@ export class TcpDial extends Deadline {
   #connected(events: number, isBroken: boolean): void {
     this.cancelDeadline();
     this.#isOver = true;
+    this.#keptPort = 0;
     const target = this.#target as Target;
     this.#port.joined(target, this.#port.worker.loop.clock.now() - this.#beganMs);
     this.#dialler.onConnected({ target, fd: this.#fd, events, isBroken });
@@ -168,7 +205,15 @@ export class TcpDial extends Deadline {
   /** Ends the current attempt, if there is one. */
   #leave(): Target | undefined {
     this.cancelDeadline();
-    if (this.#fd >= 0) this.#port.worker.loop.close(this.#fd);
+    const { worker } = this.#port;
+    if (this.#keptPort > 0) {
+      // It may have been answered just now: the endpoint must learn of its end.
+      shutdownWrite(this.#fd);
+      // While the socket still has the port: a later connection from it must not be taken for the client's.
+      worker.keptDials.remove('TCP', (this.#target as Target).endpoint, this.#keptPort);
+    }
+    this.#keptPort = 0;
+    if (this.#fd >= 0) worker.loop.close(this.#fd);
     this.#fd = -1;
     const target = this.#target;
     target?.member.released();

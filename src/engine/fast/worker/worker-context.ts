@@ -1,8 +1,10 @@
 import { localPorts } from '../../../kernel/local-ports.ts';
 import type { DataPlaneOptions } from '../../../model/data-plane.ts';
+import type { KnownClients } from '../../../services/known-clients.ts';
 import { DatagramInbox } from '../../../sys/datagram-inbox.ts';
 import { Memory } from '../../../sys/memory.ts';
 import type { Clock, Random } from '../../../util/clock.ts';
+import { KeptDials } from '../../kept-dials.ts';
 import { Admission } from './admission.ts';
 import { EndpointSockets } from './endpoint-sockets.ts';
 import { EventLoop } from './event-loop.ts';
@@ -54,6 +56,10 @@ export class WorkerContext {
   readonly inbox = new DatagramInbox(INBOX_CAPACITY);
   readonly replies: UdpReplies;
 
+  /** Until the main thread tells, no endpoint sees a client's address. */
+  clients: KnownClients | undefined;
+  #keptDials: KeptDials | undefined;
+
   constructor(setup: WorkerSetup, { clock, random, report }: WorkerEffects, catchUp: () => void) {
     const { index, options, descriptorCeiling } = setup;
     this.options = options;
@@ -70,5 +76,16 @@ export class WorkerContext {
     this.endpointSockets = new EndpointSockets(options.connectionMark, localPorts().range);
     this.flows = new FlowBudget(setup.status, index, options.udpMaxFlows);
     this.replies = new UdpReplies(loop);
+  }
+
+  /** Made for the first client whose address is kept. */
+  get keptDials(): KeptDials {
+    this.#keptDials ??= new KeptDials({
+      mark: this.options.connectionMark ?? 0,
+      ports: localPorts(),
+      random: this.random,
+      own: (fd) => this.loop.own(fd),
+    });
+    return this.#keptDials;
   }
 }

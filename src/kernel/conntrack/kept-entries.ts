@@ -1,0 +1,311 @@
+import type { IpFamily } from '../../model/address.ts';
+import type { ProxiedProtocol } from '../../model/service-port.ts';
+import { Memory } from '../../sys/memory.ts';
+import {
+  CONTENT_BEGIN,
+  encodeAttribute,
+  encodeMessage,
+  encodeNested,
+  type NetfilterSocket,
+  NLM_F_CREATE,
+  NLM_F_EXCL,
+  nfgenmsg,
+  placeOf,
+  visitAttributes,
+} from '../../sys/netlink.ts';
+import { ADDRESS_FAMILY } from '../../sys/socket.ts';
+import { EADDRINUSE, EEXIST } from '../../sys/sys-error.ts';
+import {
+  CT_DELETE,
+  CT_GET,
+  CT_NEW,
+  CTA_ID,
+  CTA_IP_V4_DST,
+  CTA_IP_V4_SRC,
+  CTA_IP_V6_DST,
+  CTA_IP_V6_SRC,
+  CTA_MARK,
+  CTA_NAT_PROTO,
+  CTA_NAT_SRC,
+  CTA_NAT_V4_MAXIP,
+  CTA_NAT_V4_MINIP,
+  CTA_NAT_V6_MAXIP,
+  CTA_NAT_V6_MINIP,
+  CTA_PROTO_DST_PORT,
+  CTA_PROTO_NUM,
+  CTA_PROTO_SRC_PORT,
+  CTA_PROTOINFO,
+  CTA_PROTOINFO_TCP,
+  CTA_PROTOINFO_TCP_STATE,
+  CTA_PROTONAT_PORT_MAX,
+  CTA_PROTONAT_PORT_MIN,
+  CTA_TIMEOUT,
+  CTA_TUPLE_IP,
+  CTA_TUPLE_ORIG,
+  CTA_TUPLE_PROTO,
+  CTA_TUPLE_REPLY,
+  TCP_CLOSE,
+  TCP_NONE,
+  TCP_TIME_WAIT,
+} from './attributes.ts';
+
+/** An entry without packets lasts this long. The first packet follows at once. */
+const UNUSED_SECONDS = 10;
+
+const PROTOCOL_NUMBER = { TCP: 6, UDP: 17 } as const satisfies Record<ProxiedProtocol, number>;
+
+const IP_ATTRIBUTES = {
+  IPv4: { source: CTA_IP_V4_SRC, destination: CTA_IP_V4_DST, first: CTA_NAT_V4_MINIP, last: CTA_NAT_V4_MAXIP },
+  IPv6: { source: CTA_IP_V6_SRC, destination: CTA_IP_V6_DST, first: CTA_NAT_V6_MINIP, last: CTA_NAT_V6_MAXIP },
+} as const;
+
+/** The words of a `struct sockaddr_in` or `sockaddr_in6`. */
+export type SocketAddressWords = Int32Array;
+
+/** Where the address is in them. The port is the upper half of the first word. */
+const ADDRESS_WORDS = { IPv4: { first: 1, count: 1 }, IPv6: { first: 2, count: 4 } } as const;
+
+/** A request into which addresses and ports are written again and again. */
+class Template {
+  readonly memory: Memory;
+  readonly #words: Int32Array;
+  readonly #layout: (typeof ADDRESS_WORDS)[IpFamily];
+
+  constructor(family: IpFamily, message: Buffer) {
+    this.memory = Memory.of(message);
+    this.#words = this.memory.words();
+    this.#layout = ADDRESS_WORDS[family];
+  }
+
+  /** The word at which an attribute's content begins. */
+  place(...path: readonly number[]): number {
+    return placeOf(this.memory.bytes, path) >> 2;
+  }
+
+  putAddress(place: number, from: SocketAddressWords): void {
+    const { first, count } = this.#layout;
+    for (let i = 0; i < count; i++) this.#words[place + i] = from[first + i] as number;
+  }
+
+  putPort(place: number, from: SocketAddressWords): void {
+    // Padded to a word with zeros.
+    this.#words[place] = (from[0] as number) >>> 16;
+  }
+}
+
+/** A tuple of a template. */
+class Tuple {
+  readonly #template: Template;
+  readonly #places: readonly [source: number, sourcePort: number, destination: number, destinationPort: number];
+
+  constructor(template: Template, family: IpFamily, tuple: number) {
+    const { source, destination } = IP_ATTRIBUTES[family];
+    this.#template = template;
+    this.#places = [
+      template.place(tuple, CTA_TUPLE_IP, source),
+      template.place(tuple, CTA_TUPLE_PROTO, CTA_PROTO_SRC_PORT),
+      template.place(tuple, CTA_TUPLE_IP, destination),
+      template.place(tuple, CTA_TUPLE_PROTO, CTA_PROTO_DST_PORT),
+    ];
+  }
+
+  put(source: SocketAddressWords, destination: SocketAddressWords): void {
+    const template = this.#template;
+    const [from, fromPort, to, toPort] = this.#places;
+    template.putAddress(from, source);
+    template.putPort(fromPort, source);
+    template.putAddress(to, destination);
+    template.putPort(toPort, destination);
+  }
+}
+
+function emptyTuple(type: number, family: IpFamily, protocol: ProxiedProtocol): Buffer {
+  const { source, destination } = IP_ATTRIBUTES[family];
+  const nowhere = Buffer.alloc(ADDRESS_WORDS[family].count * 4);
+  return encodeNested(type, [
+    encodeNested(CTA_TUPLE_IP, [encodeAttribute(source, nowhere), encodeAttribute(destination, nowhere)]),
+    encodeNested(CTA_TUPLE_PROTO, [
+      encodeAttribute(CTA_PROTO_NUM, Buffer.of(PROTOCOL_NUMBER[protocol])),
+      encodeAttribute(CTA_PROTO_SRC_PORT, Buffer.alloc(2)),
+      encodeAttribute(CTA_PROTO_DST_PORT, Buffer.alloc(2)),
+    ]),
+  ]);
+}
+
+/** Inserts an entry with a translation of the source. */
+class Insertion {
+  readonly memory: Memory;
+  readonly #template: Template;
+  readonly #original: Tuple;
+  readonly #reply: Tuple;
+  readonly #addresses: readonly number[];
+  readonly #ports: readonly number[];
+
+  /** `keepsPort`: else NAT chooses one. */
+  constructor(family: IpFamily, protocol: ProxiedProtocol, mark: number, keepsPort: boolean) {
+    const { first, last } = IP_ATTRIBUTES[family];
+    const nowhere = Buffer.alloc(ADDRESS_WORDS[family].count * 4);
+    const ports = [CTA_PROTONAT_PORT_MIN, CTA_PROTONAT_PORT_MAX];
+    const portRange = encodeNested(
+      CTA_NAT_PROTO,
+      ports.map((each) => encodeAttribute(each, Buffer.alloc(2))),
+    );
+    const state = encodeNested(CTA_PROTOINFO_TCP, [encodeAttribute(CTA_PROTOINFO_TCP_STATE, Buffer.of(TCP_NONE))]);
+    const message = encodeMessage(CT_NEW, NLM_F_CREATE | NLM_F_EXCL, [
+      nfgenmsg(ADDRESS_FAMILY[family]),
+      emptyTuple(CTA_TUPLE_ORIG, family, protocol),
+      emptyTuple(CTA_TUPLE_REPLY, family, protocol),
+      encodeAttribute(CTA_TIMEOUT, word(UNUSED_SECONDS)),
+      encodeAttribute(CTA_MARK, word(mark)),
+      encodeNested(CTA_NAT_SRC, [
+        encodeAttribute(first, nowhere),
+        encodeAttribute(last, nowhere),
+        ...(keepsPort ? [portRange] : []),
+      ]),
+      ...(protocol === 'TCP' ? [encodeNested(CTA_PROTOINFO, [state])] : []),
+    ]);
+    const template = new Template(family, message);
+    this.memory = template.memory;
+    this.#template = template;
+    this.#original = new Tuple(template, family, CTA_TUPLE_ORIG);
+    this.#reply = new Tuple(template, family, CTA_TUPLE_REPLY);
+    this.#addresses = [first, last].map((each) => template.place(CTA_NAT_SRC, each));
+    this.#ports = keepsPort ? ports.map((each) => template.place(CTA_NAT_SRC, CTA_NAT_PROTO, each)) : [];
+  }
+
+  put(source: SocketAddressWords, endpoint: SocketAddressWords, client: SocketAddressWords): void {
+    this.#original.put(source, endpoint);
+    this.#reply.put(endpoint, source);
+    for (const place of this.#addresses) this.#template.putAddress(place, client);
+    for (const place of this.#ports) this.#template.putPort(place, client);
+  }
+}
+
+/** What concerns the entry that has a tuple, one way or the other. */
+class Lookup {
+  readonly memory: Memory;
+  readonly tuple: Tuple;
+
+  constructor(type: number, family: IpFamily, protocol: ProxiedProtocol, id: readonly Buffer[] = []) {
+    const tuple = emptyTuple(CTA_TUPLE_ORIG, family, protocol);
+    const template = new Template(family, encodeMessage(type, 0, [nfgenmsg(ADDRESS_FAMILY[family]), tuple, ...id]));
+    this.memory = template.memory;
+    this.tuple = new Tuple(template, family, CTA_TUPLE_ORIG);
+  }
+}
+
+/** An entry that is in the way. */
+interface Found {
+  /** As the kernel wrote it. */
+  readonly id: Buffer;
+  readonly hasEnded: boolean;
+  readonly isOurs: boolean;
+}
+
+/**
+ * Entries of connection tracking that rewrite the source of this program's own connections, from an address of this
+ * node to the client's (docs/adr/0023). One object for each family and protocol of a thread. Results are 0 or a
+ * negative errno. On the usual path there is no garbage, and there are two system calls.
+ */
+export class KeptEntries {
+  readonly #netfilter: NetfilterSocket;
+  readonly #protocol: ProxiedProtocol;
+  readonly #mark: number;
+  readonly #insertion: Insertion;
+  readonly #anyPort: Insertion;
+  readonly #get: Lookup;
+  readonly #delete: Lookup;
+  /** Identified, so that no entry is deleted that has taken its place meanwhile. */
+  readonly #deleteFound: Lookup;
+  readonly #deletedId: number;
+  /** {@link #deleteFound} and {@link #insertion}. */
+  readonly #batch: Memory;
+
+  constructor(netfilter: NetfilterSocket, family: IpFamily, protocol: ProxiedProtocol, mark: number) {
+    this.#netfilter = netfilter;
+    this.#protocol = protocol;
+    this.#mark = mark;
+    this.#insertion = new Insertion(family, protocol, mark, true);
+    this.#anyPort = new Insertion(family, protocol, mark, false);
+    this.#get = new Lookup(CT_GET, family, protocol);
+    this.#delete = new Lookup(CT_DELETE, family, protocol);
+    this.#deleteFound = new Lookup(CT_DELETE, family, protocol, [encodeAttribute(CTA_ID, word(0))]);
+    this.#deletedId = placeOf(this.#deleteFound.memory.bytes, [CTA_ID]);
+    this.#batch = new Memory(this.#deleteFound.memory.length + this.#insertion.memory.length);
+  }
+
+  /**
+   * Before a connection from `source` to `endpoint`: the endpoint will see `client`, perhaps with another port.
+   * -EADDRINUSE when there is such a connection.
+   */
+  insert(source: SocketAddressWords, endpoint: SocketAddressWords, client: SocketAddressWords): number {
+    const { memory } = this.#insertion;
+    this.#insertion.put(source, endpoint, client);
+    const status = this.#netfilter.change(CT_NEW, memory, 0, memory.length);
+    if (status !== -EEXIST) return status;
+    const same = this.#find(source, endpoint);
+    // Nobody else can have a UDP socket's port, so that entry is of an earlier flow.
+    if (same !== undefined) {
+      return same.hasEnded || this.#protocol === 'UDP' ? this.#instead(same, source, endpoint) : -EADDRINUSE;
+    }
+    // The client has, or had, a connection of its own from this port to this endpoint, or through another Service.
+    const other = this.#find(endpoint, client);
+    if (other?.hasEnded && other.isOurs) return this.#instead(other, endpoint, client);
+    this.#anyPort.put(source, endpoint, client);
+    const chosen = this.#netfilter.change(CT_NEW, this.#anyPort.memory, 0, this.#anyPort.memory.length);
+    return chosen === -EEXIST ? -EADDRINUSE : chosen;
+  }
+
+  /** Once nothing more of a connection follows: one that was never established, or a UDP flow. */
+  remove(source: SocketAddressWords, endpoint: SocketAddressWords): void {
+    const { memory, tuple } = this.#delete;
+    tuple.put(source, endpoint);
+    this.#netfilter.change(CT_DELETE, memory, 0, memory.length);
+  }
+
+  #find(from: SocketAddressWords, to: SocketAddressWords): Found | undefined {
+    const { memory, tuple } = this.#get;
+    tuple.put(from, to);
+    const length = this.#netfilter.get(memory);
+    if (length < 0) return undefined;
+    const { bytes } = this.#netfilter.answer;
+    let id = Buffer.alloc(4);
+    let mark = 0;
+    let state = -1;
+    visitAttributes(bytes, CONTENT_BEGIN, length, (type, begin, end) => {
+      if (type === CTA_ID) id = Buffer.from(bytes.subarray(begin, end));
+      else if (type === CTA_MARK) mark = bytes.readUInt32BE(begin);
+      else if (type === CTA_PROTOINFO) state = tcpState(bytes, begin, end);
+    });
+    return { id, hasEnded: state === TCP_TIME_WAIT || state === TCP_CLOSE, isOurs: mark === this.#mark };
+  }
+
+  /** Replaces `found`, whose tuple is given, by the entry of {@link #insertion}. */
+  #instead({ id }: Found, from: SocketAddressWords, to: SocketAddressWords): number {
+    const { memory, tuple } = this.#deleteFound;
+    tuple.put(from, to);
+    memory.bytes.set(id, this.#deletedId);
+    const batch = this.#batch;
+    batch.bytes.set(memory.bytes);
+    batch.bytes.set(this.#insertion.memory.bytes, memory.length);
+    const status = this.#netfilter.change(CT_NEW, batch, 0, batch.length);
+    return status === -EEXIST ? -EADDRINUSE : status;
+  }
+}
+
+function tcpState(bytes: Buffer, begin: number, end: number): number {
+  let state = -1;
+  visitAttributes(bytes, begin, end, (type, from, to) => {
+    if (type !== CTA_PROTOINFO_TCP) return;
+    visitAttributes(bytes, from, to, (inner, at) => {
+      if (inner === CTA_PROTOINFO_TCP_STATE) state = bytes.readUInt8(at);
+    });
+  });
+  return state;
+}
+
+function word(value: number): Buffer {
+  const bytes = Buffer.alloc(4);
+  bytes.writeUInt32BE(value);
+  return bytes;
+}

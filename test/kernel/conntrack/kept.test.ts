@@ -1,0 +1,47 @@
+import '../../support/private-netns.ts';
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { describe, test } from 'node:test';
+import { deleteKeptEntries, probeKeptEntries } from '../../../src/kernel/conntrack/kept.ts';
+import { KeptEntries } from '../../../src/kernel/conntrack/kept-entries.ts';
+import { NetfilterSocket } from '../../../src/sys/netlink.ts';
+import { encodeSocketAddress } from '../../../src/sys/socket-address.ts';
+import { owned } from '../../sys/descriptors.ts';
+
+const MARK = 0x2000;
+const ADDRESSES = {
+  IPv4: { node: '192.0.2.1', endpoint: '198.51.100.7', client: '203.0.113.9' },
+  IPv6: { node: '2001:db8:1::1', endpoint: '2001:db8:2::7', client: '2001:db8:3::9' },
+} as const;
+
+const table = () => readFileSync('/proc/net/nf_conntrack', 'latin1').split('\n').filter(Boolean);
+
+for (const family of ['IPv4', 'IPv6'] as const) {
+  describe(family, () => {
+    const { node, endpoint, client } = ADDRESSES[family];
+    const name = (address: string, port: number) => encodeSocketAddress(address, port).words();
+
+    test('this kernel can keep addresses, and the probe leaves nothing', () => {
+      assert.equal(probeKeptEntries(family), undefined);
+      assert.deepEqual(table(), []);
+    });
+
+    for (const protocol of ['TCP', 'UDP'] as const) {
+      test(`${protocol}: entries are deleted by their mark`, async (t) => {
+        const netfilter = new NetfilterSocket((fd) => owned(t, fd));
+        assert.equal(netfilter.open(), 0);
+        const ours = new KeptEntries(netfilter, family, protocol, MARK);
+        const others = new KeptEntries(netfilter, family, protocol, MARK + 1);
+        assert.equal(others.insert(name(node, 40_000), name(endpoint, 80), name(client, 50_000)), 0);
+        for (let i = 1; i <= 100; i++) {
+          assert.equal(ours.insert(name(node, 40_000 + i), name(endpoint, 80), name(client, 50_000 + i)), 0);
+        }
+        assert.equal(await deleteKeptEntries(MARK), 100);
+        assert.equal(table().length, 1);
+        assert.match(table()[0] as string, / dport=50000 mark=8193/);
+        others.remove(name(node, 40_000), name(endpoint, 80));
+        assert.deepEqual(table(), []);
+      });
+    }
+  });
+}

@@ -1,10 +1,10 @@
 import { isDeepStrictEqual } from 'node:util';
 import { parseAddress } from '../model/address.ts';
 import { endpointName } from '../model/endpoint.ts';
+import { formatDuration } from '../util/duration.ts';
 import { ACCEPTED_FLAGS, FIELDS_WITHOUT_FLAG } from './accepted.ts';
 import type { CommandLine, Config, DetectLocal, LogConfig, SourceConfig } from './config.ts';
 import { configurationFile, effectiveFields, type Given, readConfiguration } from './configuration-file.ts';
-import { formatDuration } from './duration.ts';
 import { FLAGS, SETTINGS, type SettingValues } from './flags.ts';
 import type { Setting } from './setting.ts';
 import { UsageError } from './usage-error.ts';

@@ -1,4 +1,4 @@
-import { formatDuration, parseDuration } from './duration.ts';
+import { formatDuration, parseDuration } from '../util/duration.ts';
 import { UsageError } from './usage-error.ts';
 import { boolean, duration, integer, quantity } from './values.ts';
 

@@ -8,7 +8,7 @@ import {
   parseCidr,
   specialAddressReason,
 } from '../model/address.ts';
-import { formatDuration, parseDuration } from './duration.ts';
+import { formatDuration, parseDuration } from '../util/duration.ts';
 import { UsageError } from './usage-error.ts';
 
 /*

@@ -86,6 +86,11 @@ const REFUSALS: readonly SeriesFamily[] = [
     'UDP datagrams dropped at a bound on flows, or refused by a full socket buffer or the network',
     'limited',
   ),
+  counter(
+    'udp_not_kept_total',
+    'First datagrams of UDP flows that no other endpoint would get if theirs failed, because too many waited',
+    'notKept',
+  ),
   counter('accept_pauses_total', 'Times that accepting stopped because descriptors had run out', 'pauses'),
 ];
 

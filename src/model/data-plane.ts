@@ -28,6 +28,8 @@ export interface Backends {
   readonly keptAddresses?: KeptAddresses;
   /** Sent first to every endpoint that is dialled. */
   readonly proxyProtocol?: ProxyProtocol;
+  /** An endpoint's silence after which the first datagrams of a UDP flow go to another one, too. Absent: never. */
+  readonly udpReplayMs?: number;
 }
 
 /**
@@ -73,8 +75,8 @@ export interface DataPlane {
  * clients; `sentBytes`: to clients. `connects`: answered TCP dials; `connectMs`: their total time; `failed…`: failed
  * dials; `retries`: dials after the first of a connection. `resets`: TCP connections that an endpoint reset, or whose
  * path broke. `noEndpoints`, `exhausted`: clients refused without endpoints, or after every try failed. `limited`:
- * flows refused at a limit, and datagrams that the kernel refused. `pauses`: pauses of accepting while descriptors run
- * out.
+ * flows refused at a limit, and datagrams that the kernel refused. `notKept`: datagrams that no other endpoint would
+ * get if theirs failed, because too many wait for an answer. `pauses`: pauses of accepting while descriptors run out.
  */
 export const COUNTERS = [
   'connections',
@@ -92,6 +94,7 @@ export const COUNTERS = [
   'noEndpoints',
   'exhausted',
   'limited',
+  'notKept',
   'pauses',
 ] as const;
 

@@ -40,6 +40,8 @@ export interface ServiceOptions {
   readonly clientAddress?: ClientAddress;
   /** TCP only: the header that is sent first to an endpoint. */
   readonly proxyProtocol?: ProxyProtocol;
+  /** UDP only: the silence after which another endpoint gets the first datagrams, too. */
+  readonly udpReplayMs?: number;
 }
 
 /** The validated fields that a node proxy needs. */

@@ -392,11 +392,13 @@ function backendsOf(
   kept: KeptAddresses | undefined,
 ): Backends {
   const proxyProtocol = protocol === 'TCP' ? options?.proxyProtocol : undefined;
+  const udpReplayMs = protocol === 'UDP' ? options?.udpReplayMs : undefined;
   return {
     endpoints,
     ...(draining !== undefined && { draining }),
     affinity,
     ...(kept !== undefined && { keptAddresses: kept }),
     ...(proxyProtocol !== undefined && { proxyProtocol }),
+    ...(udpReplayMs !== undefined && { udpReplayMs }),
   };
 }

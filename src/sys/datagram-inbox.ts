@@ -100,6 +100,13 @@ export class DatagramInbox {
     return this.#slots.bytes(i);
   }
 
+  /** Of the `i`-th datagram. */
+  copy(i: number): Uint8Array {
+    const offset = this.offset(i);
+    // Not from Buffer's shared pool: one datagram that is kept would keep 8 KiB.
+    return new Uint8Array(this.data.bytes.subarray(offset, offset + this.bytes(i)));
+  }
+
   /** The client's address and port as a key: a number for IPv4. */
   clientKey(i: number): number | string {
     return clientKeyAt(this.#slots.nameWords, i * NAME_WORDS);

@@ -2,7 +2,7 @@ import { CMSGHDR, IOVEC, Memory, MMSGHDR } from './memory.ts';
 import { EINVAL, EIO, EMSGSIZE } from './sys-error.ts';
 
 /** No UDP datagram is longer: its length field has 16 bits. */
-const MAX_DATAGRAM_BYTES = 65_535;
+export const MAX_DATAGRAM_BYTES = 65_535;
 
 /*
  * One slot per datagram, laid out once and reused, so that a datagram costs no allocation:

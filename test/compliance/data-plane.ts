@@ -15,6 +15,7 @@ import { tcpEndTests } from './data-plane/tcp-ends.ts';
 import { udpTests } from './data-plane/udp.ts';
 import { udpDrainingTests } from './data-plane/udp-draining.ts';
 import { udpLifetimeTests } from './data-plane/udp-lifetime.ts';
+import { udpReplayTests } from './data-plane/udp-replay.ts';
 
 export type { EngineFactory } from './data-plane/harness.ts';
 
@@ -38,6 +39,7 @@ export function dataPlaneCompliance(label: string, factory: EngineFactory): void
     describe('endpoints that go', () => drainingTests(rig));
     describe('UDP', () => udpTests(rig));
     describe('the life of a UDP flow', () => udpLifetimeTests(rig));
+    describe('UDP datagrams that nobody has answered', () => udpReplayTests(rig));
     describe('UDP flows of endpoints that go', () => udpDrainingTests(rig));
     if (!label.includes('node')) describe("the client's address", () => clientAddressTests(rig));
     describe('counters', () => countingTests(rig));

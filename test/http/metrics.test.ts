@@ -289,6 +289,7 @@ describe('Service ports', () => {
     ['turned_away_total', 'noEndpoints', 'no-endpoints'],
     ['turned_away_total', 'exhausted', 'exhausted'],
     ['limited_total', 'limited'],
+    ['udp_not_kept_total', 'notKept'],
     ['accept_pauses_total', 'pauses'],
   ];
   const LABELS = { namespace: 'kube-system', service: 'dns', port: 'udp', protocol: 'TCP' };

@@ -3,6 +3,7 @@ import type { Backends, Counters } from '../../model/data-plane.ts';
 import type { AdoptedPort, Parcel } from '../../model/hand-over.ts';
 import type { PickerRecord } from '../../services/picker.ts';
 import { isReplyPath } from '../../sys/datagram-inbox.ts';
+import { MAX_DATAGRAM_BYTES } from '../../sys/datagram-slots.ts';
 import type { LiveRecord, SideRecord } from './worker/records.ts';
 
 /*
@@ -63,6 +64,9 @@ export function unpack({ fds, bytes }: Parcel): Unpacked {
     // A worker copies them into memory of the kernel's structures.
     if (record.kind === 'flow' && !isReplyPath(record.name, record.control)) {
       throw new Error('a flow has no valid reply path');
+    }
+    if (record.kind === 'flow' && record.unanswered?.some(({ length }) => length > MAX_DATAGRAM_BYTES)) {
+      throw new Error('a flow has a datagram that is too long');
     }
   }
   return unpacked;

@@ -8,6 +8,7 @@ import type { Endpoint } from '../../model/endpoint.ts';
 import type { ListenerId } from '../../model/service-port.ts';
 import type { Timer } from '../../util/clock.ts';
 import { listenError, toListenError } from '../errors.ts';
+import { KeptBytes } from '../unanswered.ts';
 import type { KernelSockets } from './kernel-sockets.ts';
 import { type NodeDataPlaneSetup, Port } from './port.ts';
 import { TcpConnection } from './tcp-connection.ts';
@@ -53,7 +54,7 @@ class NodeDataPlane implements DataPlane {
   readonly #open = new Map<ListenerId, OpenPort>();
   /** Closed ports whose connections go on. */
   readonly #closed = new Set<Port>();
-  readonly #udpFlows = { active: 0 };
+  readonly #udpFlows = { active: 0, kept: new KeptBytes() };
   #addressTimer: Timer | undefined;
   #isShutDown = false;
 

@@ -57,6 +57,10 @@ export class Port {
   readonly setup: NodeDataPlaneSetup;
   readonly picker: Picker;
   readonly counters = newCounters();
+  /** See {@link Backends.udpReplayMs}. */
+  udpReplayMs: number | undefined;
+  /** Bytes of datagrams that nobody has answered yet. */
+  keptBytes = 0;
   /** They go on when a TCP port closes. */
   readonly sessions = new Set<Session>();
   proxyProtocol: ProxyProtocol | undefined;
@@ -82,6 +86,7 @@ export class Port {
     this.#targets = new Map(
       Array.from(this.picker.pool.all(), (member) => [member, before.get(member) ?? newTarget(member)]),
     );
+    this.udpReplayMs = backends.udpReplayMs;
     this.#drainLater(this.#departures?.update(backends));
   }
 

@@ -6,6 +6,7 @@ import { wholeMsLeft } from '../../util/clock.ts';
 import { errnoOf } from '../errors.ts';
 import { connectedToItself, type Port, type Session, type Target } from './port.ts';
 import { SilenceTimer } from './silence-timer.ts';
+import { type Asked, UdpReplay } from './udp-replay.ts';
 
 /** How many datagrams may wait for the flow's socket, which takes a turn of the event loop or two to connect. */
 const MAX_WAITING = 64;
@@ -38,39 +39,59 @@ export function hasRoomToSend(socket: Socket): boolean {
   return socket.getSendQueueSize() < MAX_QUEUED_BYTES;
 }
 
+/** The listening socket at one address, and the flows that arrived there. */
+export interface LocalSocket {
+  readonly socket: Socket;
+  readonly flows: Map<string, UdpFlow>;
+  /** They pass on late answers. The next datagram of their client begins another flow. */
+  readonly retired: Set<UdpFlow>;
+}
+
 /** The datagrams of one client address and port, with their own socket to one endpoint, so that replies find back. */
 export class UdpFlow implements Session {
   readonly target: Target;
   hasEnded = false;
+  hasRetired: boolean;
   readonly #port: Port;
   readonly #client: Endpoint;
+  readonly #asked: Asked | undefined;
   readonly #reply: (datagram: Buffer) => void;
+  readonly #onRetire: () => void;
   readonly #onEnd: () => void;
   readonly #socket: Socket;
   /** Datagrams in order, until the socket is connected. */
-  #waiting: Buffer[] | undefined = [];
+  #waiting: Uint8Array[] | undefined = [];
   #hasReplied = false;
+  /** While nobody has answered. */
+  #replay: UdpReplay | undefined;
   readonly #silence: SilenceTimer;
 
-  /** `onEnd` is called once. */
+  /** `onRetire` is called at most once, `onEnd` once. */
   constructor(setup: {
     readonly port: Port;
     readonly client: Endpoint;
     readonly target: Target;
+    readonly asked?: Asked;
+    /** Which has begun it. */
+    readonly replay?: UdpReplay;
     readonly reply: (datagram: Buffer) => void;
+    readonly onRetire: () => void;
     readonly onEnd: () => void;
   }) {
-    const { port, client, target, reply, onEnd } = setup;
+    const { port, client, target, asked, replay, reply, onRetire, onEnd } = setup;
     this.target = target;
+    this.hasRetired = replay?.hasRetired ?? false;
+    this.#replay = replay;
+    this.#asked = asked;
     this.#port = port;
     this.#client = client;
     this.#reply = reply;
+    this.#onRetire = onRetire;
     this.#onEnd = onEnd;
-    const { clock, options } = port.setup;
-    const firstMs = Math.max(options.udpIdleTimeoutMs, options.udpFirstReplyTimeoutMs);
+    const { clock } = port.setup;
     // A turn of the event loop reads all replies, but only some of a listener's datagrams.
     const received = () => port.counters.receivedBytes;
-    this.#silence = new SilenceTimer(clock, firstMs, () => this.cut(), received);
+    this.#silence = new SilenceTimer(clock, this.#firstReplyMs, () => this.cut(), received);
     this.#socket = udpSocket(this.endpoint.address);
     port.begin(this);
     target.member.taken();
@@ -106,6 +127,12 @@ export class UdpFlow implements Session {
   send(datagram: Buffer): void {
     this.#silence.moved();
     this.#port.counters.receivedBytes += datagram.length;
+    this.#keep(datagram);
+    this.resend(datagram);
+  }
+
+  /** Sends what the client has sent before and another endpoint has not answered. */
+  resend(datagram: Uint8Array): void {
     this.target.counters.receivedBytes += datagram.length;
     if (this.#waiting === undefined) this.#transmit(datagram);
     else if (this.#waiting.length < MAX_WAITING) this.#waiting.push(datagram);
@@ -125,10 +152,26 @@ export class UdpFlow implements Session {
   cut(): void {
     if (this.hasEnded) return;
     this.hasEnded = true;
+    this.#replay?.ended(this);
     this.#silence.cancel();
     this.#port.ended(this, this.target);
     this.#socket.close();
     this.#onEnd();
+  }
+
+  /** It only passes on late answers from now on. */
+  retire(): void {
+    if (this.hasRetired) return;
+    this.hasRetired = true;
+    this.#onRetire();
+  }
+
+  /** Its endpoint has gone. Another one is asked, where the Service wants that of silent ones. */
+  leave(): void {
+    const replay = this.#port.udpReplayMs === undefined ? undefined : this.#replay;
+    if (replay !== undefined) this.#replay = undefined;
+    this.cut();
+    replay?.endedInVain(this);
   }
 
   #connected(): void {
@@ -144,7 +187,23 @@ export class UdpFlow implements Session {
     for (const datagram of waiting) this.#transmit(datagram);
   }
 
-  #transmit(datagram: Buffer): void {
+  get #firstReplyMs(): number {
+    const { udpIdleTimeoutMs, udpFirstReplyTimeoutMs } = this.#port.setup.options;
+    return Math.max(udpIdleTimeoutMs, udpFirstReplyTimeoutMs);
+  }
+
+  #keep(datagram: Buffer): void {
+    // After an answer only where questions can be asked twice: elsewhere, and in bulk, it would hold much memory.
+    if (this.#replay === undefined && this.#asked !== undefined && this.#port.udpReplayMs !== undefined) {
+      this.#replay = new UdpReplay(this.#asked);
+      this.#replay.follow(this);
+      this.#silence.restart(this.#firstReplyMs);
+      this.#hasReplied = false;
+    }
+    this.#replay?.keep(datagram);
+  }
+
+  #transmit(datagram: Uint8Array): void {
     if (this.hasEnded) return;
     if (!hasRoomToSend(this.#socket)) {
       this.#port.counters.limited++;
@@ -162,6 +221,7 @@ export class UdpFlow implements Session {
     if (this.#hasReplied) this.#silence.moved();
     else this.#silence.restart(this.#port.setup.options.udpIdleTimeoutMs);
     this.#hasReplied = true;
+    if (this.#replay?.answered()) this.#replay = undefined;
     this.#reply(datagram);
   }
 
@@ -169,9 +229,17 @@ export class UdpFlow implements Session {
     if (this.hasEnded) return;
     const isConnected = this.#waiting === undefined;
     if (isConnected && HARMS_ONE_DATAGRAM.has(errnoOf(err))) return;
+    const replay = this.#replay;
+    this.#replay = undefined;
     this.cut();
     const reason = this.#port.dialFailed(this.target, err);
-    // If it was the endpoint's failure, and not this node's, the client's next datagram must not be pinned to it.
-    if (reason !== 'other') this.#port.picker.forget(this.#client.address, this.target.member);
+    if (reason === 'other') {
+      // The failure was this node's.
+      replay?.ended(this);
+      return;
+    }
+    // The client's next datagram must not be pinned to it.
+    this.#port.picker.forget(this.#client.address, this.target.member);
+    replay?.endedInVain(this);
   }
 }

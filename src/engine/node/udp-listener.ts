@@ -1,20 +1,20 @@
-import type { RemoteInfo, Socket } from 'node:dgram';
+import type { RemoteInfo } from 'node:dgram';
 import { once } from 'node:events';
 import { isIPv6 } from 'node:net';
 import { type Address, isWildcard } from '../../model/address.ts';
 import { errnoOf, listenError, toListenError } from '../errors.ts';
-import type { Port } from './port.ts';
-import { hasRoomToSend, UdpFlow, udpSocket } from './udp-flow.ts';
+import type { KeptBytes } from '../unanswered.ts';
+import type { Port, Target } from './port.ts';
+import { hasRoomToSend, type LocalSocket, UdpFlow, udpSocket } from './udp-flow.ts';
+import { type Asking, UdpReplay } from './udp-replay.ts';
 
 /** The kernel chooses a port that is free at one address; at another it may be taken. */
 const PORT_TRIES = 16;
 
-/** The listening socket at one address, and the flows that arrived there. */
-interface LocalSocket {
-  readonly socket: Socket;
-  readonly flows: Map<string, UdpFlow>;
-  /** They pass on late answers. The next datagram of their client begins another flow. */
-  readonly retired: Set<UdpFlow>;
+/** The UDP flows of all Service ports. */
+export interface AllFlows {
+  active: number;
+  readonly kept: KeptBytes;
 }
 
 /**
@@ -22,22 +22,21 @@ interface LocalSocket {
  * kernel (and conntrack, where a rule redirected the datagram) drops it. `dgram` can neither read nor set that address
  * (no IP_PKTINFO), so a wildcard becomes one socket per address of the node, all on the same port.
  */
-export class UdpListener {
+export class UdpListener implements Asking {
   localPort: number;
-  readonly #port: Port;
-  /** The UDP flows of all Service ports. */
-  readonly #allFlows: { active: number };
+  readonly port: Port;
+  readonly #allFlows: AllFlows;
   readonly #sockets = new Map<string, LocalSocket>();
 
-  constructor(port: Port, allFlows: { active: number }) {
-    this.#port = port;
+  constructor(port: Port, allFlows: AllFlows) {
+    this.port = port;
     this.#allFlows = allFlows;
     this.localPort = port.spec.port;
   }
 
   /** `localAddresses`: the node's own, of both families; used for a wildcard. Rejects with a ListenError. */
   async listen(localAddresses: () => readonly string[]): Promise<void> {
-    const { spec } = this.#port;
+    const { spec } = this.port;
     for (let tries = 1; ; tries++) {
       try {
         await this.#bindAll(isWildcard(spec.address) ? localAddresses() : [spec.address]);
@@ -53,25 +52,45 @@ export class UdpListener {
 
   /** Addresses come and go with interfaces: the first pod on a node brings its bridge up. */
   addressesChanged(localAddresses: readonly string[]): void {
-    if (!isWildcard(this.#port.spec.address)) return;
+    if (!isWildcard(this.port.spec.address)) return;
     const present = this.#ofOwnFamily(localAddresses);
     for (const [address, local] of this.#sockets) if (!present.has(address)) this.#drop(address, local);
     for (const address of present) {
       if (this.#sockets.has(address)) continue;
       // Retried with the next reading of the addresses.
-      this.#bind(address, this.localPort).catch((err: unknown) => this.#port.listenerFailed(String(err)));
+      this.#bind(address, this.localPort).catch((err: unknown) => this.port.listenerFailed(String(err)));
     }
   }
 
   endpointsChanged(): void {
     for (const { flows, retired } of this.#sockets.values()) {
-      for (const [key, flow] of flows) {
-        if (flow.target.member.position >= 0) continue;
-        flows.delete(key);
-        retired.add(flow);
+      for (const flow of flows.values()) {
+        if (!this.port.has(flow.target.member.endpoint)) flow.leave();
+        else if (flow.target.member.position < 0) flow.retire();
       }
-      for (const flow of retired) if (!this.#port.has(flow.endpoint)) flow.cut();
+      for (const flow of retired) if (!this.port.has(flow.target.member.endpoint)) flow.leave();
     }
+  }
+
+  get kept(): KeptBytes {
+    return this.#allFlows.kept;
+  }
+
+  ask(replay: UdpReplay): UdpFlow | undefined {
+    const { remote } = replay;
+    const before = replay.takeTurn();
+    if (before !== 0 && !this.#hasRoom(remote.address)) return undefined;
+    const member = before === undefined ? undefined : replay.next();
+    if (member === undefined) {
+      this.port.clientRefused(remote.address, before === 0 ? 'no-endpoints' : 'exhausted');
+      return undefined;
+    }
+    const target = this.port.target(member);
+    if (before !== 0) {
+      this.port.counters.retries++;
+      target.counters.retries++;
+    }
+    return this.#beginTo(target, replay);
   }
 
   /** Flows end; descriptors are closed within the call. */
@@ -81,7 +100,7 @@ export class UdpListener {
 
   /** Skips an address of a wildcard that left the node since it was read. Rejects with Node's error. */
   async #bindAll(addresses: readonly string[]): Promise<void> {
-    const { spec } = this.#port;
+    const { spec } = this.port;
     for (const address of this.#ofOwnFamily(addresses)) {
       try {
         this.localPort = await this.#bind(address, this.localPort);
@@ -96,7 +115,7 @@ export class UdpListener {
 
   /** Each once: two interfaces may have the same address. */
   #ofOwnFamily(addresses: readonly string[]): ReadonlySet<string> {
-    const isV6 = this.#port.spec.family === 'IPv6';
+    const isV6 = this.port.spec.family === 'IPv6';
     return new Set(addresses.filter((address) => isIPv6(address) === isV6));
   }
 
@@ -117,7 +136,7 @@ export class UdpListener {
       this.#drop(address, local);
       throw err;
     }
-    socket.on('error', (err) => this.#port.listenerFailed(err));
+    socket.on('error', (err) => this.port.listenerFailed(err));
     return socket.address().port;
   }
 
@@ -128,47 +147,59 @@ export class UdpListener {
   }
 
   /** `undefined` when the client gets no flow. */
-  #begin({ socket, flows, retired }: LocalSocket, remote: RemoteInfo): UdpFlow | undefined {
-    const { counters, picker, setup, spec } = this.#port;
+  #begin(local: LocalSocket, remote: RemoteInfo): UdpFlow | undefined {
+    if (!this.#hasRoom(remote.address)) return undefined;
+    return new UdpReplay({ asking: this, local, remote }).begin();
+  }
+
+  #beginTo(target: Target, replay: UdpReplay): UdpFlow {
+    const { local, remote, hasRetired } = replay;
+    const { socket, flows, retired } = local;
     const client = remote.address;
-    let limit = this.#limit();
-    if (limit !== undefined && this.#endOneRetired()) limit = this.#limit();
-    if (limit !== undefined) {
-      // No old flow ends: a flood of forged clients must not end the flows of real ones.
-      counters.limited++;
-      setup.observer.limited({ name: spec.name, client, limit });
-      return undefined;
-    }
-    const member = picker.pick(client, setup.clock.now()).next();
-    if (member === undefined) {
-      this.#port.clientRefused(client, 'no-endpoints');
-      return undefined;
-    }
     const key = flowKey(remote);
     this.#allFlows.active++;
     const flow = new UdpFlow({
-      port: this.#port,
+      port: this.port,
       client: { address: client as Address, port: remote.port },
-      target: this.#port.target(member),
+      target,
+      asked: { asking: this, local, remote },
+      replay,
       reply: (datagram) => {
         // A reply that cannot be sent is dropped. Its error does not concern other flows.
         if (hasRoomToSend(socket)) socket.send(datagram, remote.port, client, () => {});
-        else counters.limited++;
+        else this.port.counters.limited++;
+      },
+      onRetire: () => {
+        flows.delete(key);
+        retired.add(flow);
       },
       onEnd: () => {
         if (!retired.delete(flow)) flows.delete(key);
         this.#allFlows.active--;
       },
     });
-    flows.set(key, flow);
+    if (hasRetired) retired.add(flow);
+    else flows.set(key, flow);
     flow.start();
     return flow;
   }
 
+  /** Ends a retired flow for a new one, if that is necessary. */
+  #hasRoom(client: string): boolean {
+    const { counters, setup, spec } = this.port;
+    let limit = this.#limit();
+    if (limit !== undefined && this.#endOneRetired()) limit = this.#limit();
+    if (limit === undefined) return true;
+    // No old flow ends: a flood of forged clients must not end the flows of real ones.
+    counters.limited++;
+    setup.observer.limited({ name: spec.name, client, limit });
+    return false;
+  }
+
   /** The limit that keeps a new flow out, if any. */
   #limit(): 'flows-per-service' | 'flows-total' | undefined {
-    const { udpMaxFlows, udpMaxFlowsPerService } = this.#port.setup.options;
-    if (this.#port.sessions.size >= udpMaxFlowsPerService) return 'flows-per-service';
+    const { udpMaxFlows, udpMaxFlowsPerService } = this.port.setup.options;
+    if (this.port.sessions.size >= udpMaxFlowsPerService) return 'flows-per-service';
     return this.#allFlows.active >= udpMaxFlows ? 'flows-total' : undefined;
   }
 

@@ -1,8 +1,12 @@
 import type { ServiceOptions, ServicePortSpec } from '../../model/service.ts';
+import { formatDuration, parseDuration } from '../../util/duration.ts';
 import type { Field } from '../../util/untrusted.ts';
 import type { Warnings } from './decoded.ts';
 
 const PREFIX = 'kube-userspace-proxy/';
+
+/** Below, a healthy endpoint would seldom be waited for; above, a client has given up (resolvers wait 5 s). */
+const UDP_REPLAY = { minMs: 10, maxMs: 5000 };
 
 /** A wrong value is left out with a warning, and the node's default serves. `undefined` when nothing is asked for. */
 export function decodeServiceOptions(
@@ -16,15 +20,30 @@ export function decodeServiceOptions(
     const field = annotations.get(PREFIX + name);
     return field.isPresent ? warnings.optional(() => field.oneOf(choices)) : undefined;
   };
+  const duration = (name: string, bounds: { readonly minMs: number; readonly maxMs: number }): number | undefined => {
+    const field = annotations.get(PREFIX + name);
+    return field.isPresent ? warnings.optional(() => durationOf(field, bounds)) : undefined;
+  };
   const clientAddress = choice('client-address', ['preserve', 'node']);
   const proxyProtocol = choice('proxy-protocol', ['v1', 'v2']);
   if (proxyProtocol !== undefined && ports.some(({ protocol }) => protocol === 'UDP')) {
     const problem = 'has no effect on UDP ports: only a TCP connection can begin with a header';
     warnings.add(annotations.get(`${PREFIX}proxy-protocol`).error(problem).problem);
   }
+  const udpReplayMs = duration('udp-replay', UDP_REPLAY);
+  if (udpReplayMs !== undefined && !ports.some(({ protocol }) => protocol === 'UDP')) {
+    warnings.add(annotations.get(`${PREFIX}udp-replay`).error('has no effect: the Service has no UDP port').problem);
+  }
   const options: ServiceOptions = {
     ...(clientAddress !== undefined && { clientAddress }),
     ...(proxyProtocol !== undefined && { proxyProtocol }),
+    ...(udpReplayMs !== undefined && { udpReplayMs }),
   };
   return Object.keys(options).length === 0 ? undefined : options;
+}
+
+function durationOf(field: Field, { minMs, maxMs }: { readonly minMs: number; readonly maxMs: number }): number {
+  const ms = parseDuration(field.string());
+  if (ms !== undefined && ms >= minMs && ms <= maxMs) return ms;
+  throw field.wrong(`expected a duration from ${formatDuration(minMs)} to ${formatDuration(maxMs)}, such as "300ms"`);
 }

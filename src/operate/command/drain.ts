@@ -1,9 +1,9 @@
-import { formatDuration } from '../../config/duration.ts';
 import { UsageError } from '../../config/usage-error.ts';
 import { duration } from '../../config/values.ts';
 import { type Endpoint, endpointName } from '../../model/endpoint.ts';
 import { partsOf, type ServicePortName } from '../../model/service.ts';
 import type { Clock } from '../../util/clock.ts';
+import { formatDuration } from '../../util/duration.ts';
 import { messageOf } from '../../util/text.ts';
 import { sleep } from '../../util/wait.ts';
 import type { EndpointUser, EndpointUsers } from '../control/endpoint-users.ts';

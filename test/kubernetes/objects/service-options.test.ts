@@ -62,3 +62,30 @@ test('a warning says that the PROXY protocol has no effect on UDP ports', () => 
     ]);
   }
 });
+
+test('the silence after which a UDP question is asked again is a duration', () => {
+  const decoded = (value: unknown, protocol = 'UDP') => {
+    const ports = [{ name: 'dns', port: 53, protocol }];
+    return decodeService(service({ ports }, { annotations: { 'kube-userspace-proxy/udp-replay': value } }));
+  };
+  for (const [text, ms] of [
+    ['300ms', 300],
+    ['10ms', 10],
+    ['5s', 5000],
+  ] as const) {
+    assert.deepEqual(okValue(decoded(text)).options, { udpReplayMs: ms });
+    assert.deepEqual(warningsOf(decoded(text)), []);
+  }
+  for (const wrong of ['', '9ms', '5001ms', '0', '-1s', '300', 300, {}, 'x'.repeat(100_000)]) {
+    assert.equal('options' in okValue(decoded(wrong)), false);
+    const problem = warningsOf(decoded(wrong))[0]?.problem ?? '';
+    assert.match(problem, /expected a (duration from 10ms to 5s, such as "300ms"|string)$/);
+    assert.ok(problem.length < 300);
+  }
+  assert.deepEqual(warningsOf(decoded('300ms', 'TCP')), [
+    {
+      field: 'metadata.annotations[kube-userspace-proxy/udp-replay]',
+      problem: 'has no effect: the Service has no UDP port',
+    },
+  ]);
+});

@@ -4,6 +4,7 @@ import * as https from './https.ts';
 import * as meddler from './meddler.ts';
 import * as outcomes from './outcomes.ts';
 import * as probes from './probes.ts';
+import * as queries from './queries.ts';
 import * as scan from './scan.ts';
 import * as servers from './servers.ts';
 
@@ -11,7 +12,7 @@ import * as servers from './servers.ts';
  * A long-lived process in one namespace that serves as backend and client, driven by messages. One process for many
  * requests, because starting one for each would cost more than the request itself.
  */
-const operations = { ...clients, ...https, ...meddler, ...outcomes, ...probes, ...scan, ...servers };
+const operations = { ...clients, ...https, ...meddler, ...outcomes, ...probes, ...queries, ...scan, ...servers };
 
 export type Operations = typeof operations;
 

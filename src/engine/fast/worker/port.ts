@@ -1,5 +1,6 @@
 import type { KeptAddresses } from '../../../model/client-address.ts';
 import {
+  type Backends,
   COUNTERS,
   type Counter,
   type DataPlaneObserver,
@@ -35,6 +36,10 @@ export class Port {
   readonly worker: WorkerContext;
   /** Once {@link endpoints} exist. */
   proxyProtocol: ProxyProtocol | undefined;
+  /** See {@link Backends.udpReplayMs}. */
+  udpReplayMs: number | undefined;
+  /** Bytes of datagrams that nobody has answered yet. */
+  keptBytes = 0;
   readonly #events: TokenBucket;
   readonly #blocks: CounterBlocks;
   #counters: Float64Array | undefined;
@@ -81,6 +86,7 @@ export class Port {
     // Second, because the first look at `endpoints` updates with older backends.
     this.proxyProtocol = backends.proxyProtocol;
     this.#keptAddresses = backends.keptAddresses;
+    this.udpReplayMs = backends.udpReplayMs;
     this.#drainLater(this.#departures?.update(backends));
   }
 
@@ -150,10 +156,12 @@ export class Port {
     this.#dialFailed(target, 'timeout', `no answer within ${timeoutMs} ms`);
   }
 
-  flowFailed(target: Target, client: string, errno: number): void {
-    const reason = this.dialFailed(target, errno);
-    // If it was the endpoint's failure, and not this node's, the client's next datagram must not be pinned to it.
-    if (reason !== 'other') this.endpoints.picker.forget(client, target.member);
+  /** Whether it was the endpoint's failure, and not this node's. */
+  flowFailed(target: Target, client: string, errno: number): boolean {
+    if (this.dialFailed(target, errno) === 'other') return false;
+    // The client's next datagram must not be pinned to it.
+    this.endpoints.picker.forget(client, target.member);
+    return true;
   }
 
   limited(client: string, limit: Parameters<DataPlaneObserver['limited']>[0]['limit']): void {

@@ -49,6 +49,8 @@ export interface FlowRecord {
   readonly hasReplied: boolean;
   /** The next datagram of the client begins another flow. */
   readonly hasRetired: boolean;
+  /** What the client has sent, if no endpoint has answered and another one may be asked. */
+  readonly unanswered?: readonly Uint8Array[];
   /** The client's `struct sockaddr_in` or `sockaddr_in6`, and the control message that replies are sent with. */
   readonly name: Uint8Array;
   readonly control: Uint8Array;

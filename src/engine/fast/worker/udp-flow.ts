@@ -3,7 +3,7 @@ import type { OpenConnection } from '../../../model/data-plane.ts';
 import { type DatagramInbox, keysOf, type ReplyPath } from '../../../sys/datagram-inbox.ts';
 import { cannotSegment } from '../../../sys/datagram-slots.ts';
 import { EPOLLET, EPOLLIN } from '../../../sys/epoll.ts';
-import { allowFragments } from '../../../sys/socket.ts';
+import { allowFragments, send } from '../../../sys/socket.ts';
 import { decodePort } from '../../../sys/socket-address.ts';
 import { EAGAIN, EMSGSIZE, ENOBUFS, ENOMEM, EPERM } from '../../../sys/sys-error.ts';
 import { wholeMsLeft } from '../../../util/clock.ts';
@@ -14,6 +14,7 @@ import type { FlowTable } from './flow-table.ts';
 import { add, type Listener, Session } from './port.ts';
 import { COUNTER } from './protocol.ts';
 import type { FlowRecord } from './records.ts';
+import { type Asking, UdpReplay } from './udp-replay.ts';
 import { REPLIES_PER_TAKE } from './udp-replies.ts';
 
 export const FLOW_EVENTS = EPOLLIN | EPOLLET;
@@ -22,7 +23,7 @@ export const FLOW_EVENTS = EPOLLIN | EPOLLET;
 const HARMS_ONE_DATAGRAM: ReadonlySet<number> = new Set([EAGAIN, ENOBUFS, ENOMEM, EMSGSIZE, EPERM]);
 
 /** Clients reach the flows through its socket, and replies leave by it. */
-export interface FlowOwner extends Pick<Listener, 'fd' | 'port'> {
+export interface FlowOwner extends Pick<Listener, 'fd' | 'port'>, Asking {
   readonly flows: FlowTable<UdpFlow>;
   readonly silenceBeforeReply: DeadlineList;
   readonly silenceAfterReply: DeadlineList;
@@ -39,6 +40,8 @@ export class UdpFlow extends Session implements Task {
   readonly #path: ReplyPath;
   #silence: DeadlineList;
   #canSegment = true;
+  /** While nobody has answered. */
+  #replay: UdpReplay | undefined;
 
   constructor(setup: {
     readonly owner: FlowOwner;
@@ -47,10 +50,11 @@ export class UdpFlow extends Session implements Task {
     /** Connected, not watched yet, and the flow's from now on. */
     readonly fd: number;
     readonly path: ReplyPath;
+    readonly replay?: UdpReplay | undefined;
     readonly hasReplied?: boolean;
     readonly hasRetired?: boolean;
   }) {
-    const { owner, target, client, fd, path, hasReplied = false, hasRetired = false } = setup;
+    const { owner, target, client, fd, path, replay, hasReplied = false, hasRetired = false } = setup;
     super(owner.port, fd);
     this.target = target;
     this.client = client;
@@ -60,6 +64,7 @@ export class UdpFlow extends Session implements Task {
     this.hasRetired = hasRetired;
     this.#owner = owner;
     this.#path = path;
+    this.#replay = replay;
     // Here, and not where it is connected: a predecessor may not have set it.
     allowFragments(fd, target.family);
     this.#silence = hasReplied ? owner.silenceAfterReply : owner.silenceBeforeReply;
@@ -87,11 +92,21 @@ export class UdpFlow extends Session implements Task {
       return 0;
     }
     if (sent < 0) this.port.count('limited', undefined, count);
+    else this.#keep(inbox, first, count);
     let bytes = 0;
     for (let i = first; i < first + count; i++) bytes += inbox.bytes(i);
     add(this.port.counters, COUNTER.receivedBytes, bytes);
     add(this.target.counters, COUNTER.receivedBytes, bytes);
     return count;
+  }
+
+  /** Sends what the client has sent before and another endpoint has not answered. */
+  resend(datagram: Uint8Array): void {
+    const { scratch } = this.port.worker;
+    scratch.bytes.set(datagram);
+    const sent = send(this.fd, scratch, 0, datagram.length);
+    if (sent < 0 && !HARMS_ONE_DATAGRAM.has(-sent)) this.fail(-sent);
+    else add(this.target.counters, COUNTER.receivedBytes, datagram.length);
   }
 
   onEvents(): void {
@@ -116,6 +131,7 @@ export class UdpFlow extends Session implements Task {
 
   record(): FlowRecord {
     const { name, control } = this.#path;
+    const unanswered = this.#replay?.datagramsOf(this) ?? [];
     return {
       kind: 'flow',
       port: this.port.id,
@@ -125,6 +141,7 @@ export class UdpFlow extends Session implements Task {
       hasRetired: this.hasRetired,
       name: new Uint8Array(name.slice().buffer),
       control: new Uint8Array(control.slice().buffer),
+      ...(unanswered.length > 0 && { unanswered }),
     };
   }
 
@@ -142,16 +159,45 @@ export class UdpFlow extends Session implements Task {
   }
 
   fail(errno: number): void {
+    const replay = this.#replay;
+    this.#replay = undefined;
     this.cut();
-    this.port.flowFailed(this.target, this.client, errno);
+    const isEndpoint = this.port.flowFailed(this.target, this.client, errno);
+    if (isEndpoint) replay?.endedInVain(this);
+    else replay?.ended(this);
+  }
+
+  /** Its endpoint has gone. Another one is asked, where the Service wants that of silent ones. */
+  leave(): void {
+    const replay = this.port.udpReplayMs === undefined ? undefined : this.#replay;
+    if (replay !== undefined) this.#replay = undefined;
+    this.cut();
+    replay?.endedInVain(this);
+  }
+
+  /** If it fails, another endpoint gets these, which another process has sent. */
+  keepUnanswered(datagrams: readonly Uint8Array[]): void {
+    this.#replay = new UdpReplay({ asking: this.#owner, client: this.client, path: this.#path });
+    this.#replay.follow(this, datagrams);
   }
 
   cut(): void {
     if (!this.finish()) return;
+    this.#replay?.ended(this);
     this.#owner.flows.delete(this);
     const { loop, flows } = this.port.worker;
     loop.close(this.fd);
     flows.end();
+  }
+
+  #keep(inbox: DatagramInbox, first: number, count: number): void {
+    // After an answer only where questions can be asked twice: elsewhere, and in bulk, it would cost a copy of all.
+    if (this.#replay === undefined && this.port.udpReplayMs !== undefined) {
+      this.keepUnanswered([]);
+      this.#silence = this.#owner.silenceBeforeReply;
+      this.#moved();
+    }
+    this.#replay?.keep(inbox, first, count);
   }
 
   #sendOneByOne(inbox: DatagramInbox, first: number, count: number): number {
@@ -164,6 +210,7 @@ export class UdpFlow extends Session implements Task {
     const taken = replies.take({ socket: this.#owner, fd: this.fd, path: this.#path });
     if (taken > 0) {
       this.#silence = this.#owner.silenceAfterReply;
+      if (this.#replay?.answered(taken)) this.#replay = undefined;
       this.#moved();
       add(this.port.counters, COUNTER.sentBytes, replies.takenBytes);
       add(this.target.counters, COUNTER.sentBytes, replies.takenBytes);

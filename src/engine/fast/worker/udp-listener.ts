@@ -17,6 +17,7 @@ import { Listener, type Port } from './port.ts';
 import { type CountedBackends, countedEndpoints } from './protocol.ts';
 import type { FlowRecord } from './records.ts';
 import { FLOW_EVENTS, type FlowOwner, UdpFlow } from './udp-flow.ts';
+import { UdpReplay } from './udp-replay.ts';
 
 /** Room for bursts. The kernel limits it to `net.core.rmem_max` and `wmem_max`, and reserves nothing. */
 const FLOW_OPTIONS: readonly SocketOption[] = [
@@ -45,7 +46,7 @@ export class UdpListener extends Listener implements FlowOwner {
     if (this.flows.size === 0) return;
     const present = new Set(countedEndpoints(backends).map(endpointName));
     for (const flow of this.flows) {
-      if (!present.has(flow.target.name)) flow.cut();
+      if (!present.has(flow.target.name)) flow.leave();
       else if (flow.target.member.position < 0) this.flows.retire(flow);
     }
   }
@@ -72,8 +73,30 @@ export class UdpListener extends Listener implements FlowOwner {
     if (count < 0 && count !== -EAGAIN && !this.#isClosed) this.retryAfter('recvmmsg', -count);
   }
 
+  retire(flow: UdpFlow): void {
+    this.flows.retire(flow);
+  }
+
+  ask(replay: UdpReplay): UdpFlow | undefined {
+    const { client } = replay;
+    for (;;) {
+      const before = replay.takeTurn();
+      const member = before === undefined ? undefined : replay.next();
+      if (member === undefined) {
+        this.port.clientRefused(client, before === 0 ? 'no-endpoints' : 'exhausted');
+        return undefined;
+      }
+      const target = this.port.endpoints.target(member);
+      if (before !== 0 && !this.#hasRoom(client)) return undefined;
+      if (before !== 0) this.port.count('retries', target);
+      const fd = this.#connect(target);
+      if (fd >= 0) return this.#join(replay, target, fd);
+      if (!this.port.flowFailed(target, client, -fd)) return undefined;
+    }
+  }
+
   /** Continues a flow of another process. Throws a SysError when its descriptor cannot be watched. */
-  resume({ fd, hasReplied, hasRetired, name, control }: FlowRecord, target: Target): void {
+  resume({ fd, hasReplied, hasRetired, name, control, unanswered }: FlowRecord, target: Target): void {
     const { loop } = this.port.worker;
     const path = { name: words(name), control: words(control), canSegment: true };
     const client = decodeAddress(Buffer.from(name));
@@ -81,18 +104,25 @@ export class UdpListener extends Listener implements FlowOwner {
     const flow = new UdpFlow({ owner: this, target, client, fd, path, hasReplied, hasRetired });
     flow.resumed();
     must('epoll_ctl', loop.watch(fd, FLOW_EVENTS, flow));
+    if (unanswered !== undefined) flow.keepUnanswered(unanswered);
   }
 
   /** Sends datagram `i` and those of the same client behind it, as far as one run can take them. Returns how many. */
   #deliver(i: number, end: number): number {
     const { inbox } = this.port.worker;
-    const flow = this.flows.get(inbox.localKey(i), inbox.clientKey(i)) ?? this.#begin(i);
+    const flow = this.#flowOf(i);
     if (flow === undefined) return 1;
     const count = inbox.run(i, this.#endOfClient(i, end));
     const sent = flow.send(inbox, i, count);
-    // The refusal was for earlier datagrams: these get another endpoint.
-    if (sent < count) this.#begin(i + sent)?.send(inbox, i + sent, count - sent);
+    // The refusal was for earlier datagrams: these get another endpoint, behind those that are sent again.
+    if (sent < count) this.#flowOf(i + sent)?.send(inbox, i + sent, count - sent);
     return count;
+  }
+
+  /** That of datagram `i`, perhaps a new one. `undefined` when the client gets none. */
+  #flowOf(i: number): UdpFlow | undefined {
+    const { inbox } = this.port.worker;
+    return this.flows.get(inbox.localKey(i), inbox.clientKey(i)) ?? this.#begin(i);
   }
 
   /** The first datagram after `i` that is not of the same client at the same address. */
@@ -106,8 +136,27 @@ export class UdpListener extends Listener implements FlowOwner {
 
   /** `undefined` when the client gets no flow. */
   #begin(i: number): UdpFlow | undefined {
-    const { loop, inbox } = this.port.worker;
+    const { inbox } = this.port.worker;
     const client = inbox.clientAddress(i);
+    if (!this.#hasRoom(client)) return undefined;
+    return new UdpReplay({ asking: this, client, path: inbox.replyPath(i) }).begin();
+  }
+
+  /** `undefined` when its descriptor cannot be watched. */
+  #join(replay: UdpReplay, target: Target, fd: number): UdpFlow | undefined {
+    const { client, path, hasRetired } = replay;
+    const flow = new UdpFlow({ owner: this, target, client, fd, path, replay, hasRetired });
+    this.port.begin();
+    target.member.taken();
+    this.port.joined(target);
+    const status = this.port.worker.loop.watch(fd, FLOW_EVENTS, flow);
+    if (status === 0) return flow;
+    flow.fail(-status);
+    return undefined;
+  }
+
+  /** Ends a retired flow for it, if that is necessary. */
+  #hasRoom(client: string): boolean {
     let limit = this.#limit();
     const retired = this.flows.firstRetired;
     if (limit !== undefined && retired !== undefined) {
@@ -115,30 +164,9 @@ export class UdpListener extends Listener implements FlowOwner {
       retired.cut();
       limit = this.#limit();
     }
-    if (limit !== undefined) {
-      // No old flow ends: a flood of forged clients must not end the flows of real ones.
-      this.port.limited(client, limit);
-      return undefined;
-    }
-    const member = this.port.endpoints.picker.pick(client, loop.nowMs).next();
-    if (member === undefined) {
-      this.port.clientRefused(client, 'no-endpoints');
-      return undefined;
-    }
-    const target = this.port.endpoints.target(member);
-    const fd = this.#connect(target);
-    if (fd < 0) {
-      this.port.flowFailed(target, client, -fd);
-      return undefined;
-    }
-    const flow = new UdpFlow({ owner: this, target, client, fd, path: inbox.replyPath(i) });
-    this.port.begin();
-    member.taken();
-    this.port.joined(target);
-    const status = loop.watch(fd, FLOW_EVENTS, flow);
-    if (status === 0) return flow;
-    flow.fail(-status);
-    return undefined;
+    // No old flow ends: a flood of forged clients must not end the flows of real ones.
+    if (limit !== undefined) this.port.limited(client, limit);
+    return limit === undefined;
   }
 
   /** The limit that keeps a new flow out, if any. */

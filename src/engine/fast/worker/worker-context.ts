@@ -5,6 +5,7 @@ import { DatagramInbox } from '../../../sys/datagram-inbox.ts';
 import { Memory } from '../../../sys/memory.ts';
 import type { Clock, Random } from '../../../util/clock.ts';
 import { KeptDials } from '../../kept-dials.ts';
+import { KeptBytes } from '../../unanswered.ts';
 import { Admission } from './admission.ts';
 import { EndpointSockets } from './endpoint-sockets.ts';
 import { EventLoop } from './event-loop.ts';
@@ -52,6 +53,7 @@ export class WorkerContext {
   /** For bytes that are received and sent on within one call. */
   readonly scratch = new Memory(SCRATCH_BYTES);
   readonly flows: FlowBudget;
+  readonly keptBytes = new KeptBytes();
   /** Each UDP port uses these two within one event. */
   readonly inbox = new DatagramInbox(INBOX_CAPACITY);
   readonly replies: UdpReplies;

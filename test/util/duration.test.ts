@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { formatDuration, parseDuration } from '../../src/config/duration.ts';
+import { formatDuration, parseDuration } from '../../src/util/duration.ts';
 
 describe('a duration', () => {
   const valid: readonly (readonly [string, number])[] = [

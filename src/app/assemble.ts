@@ -4,6 +4,7 @@ import { Health } from '../http/health.ts';
 import { HealthCheckNodePorts } from '../http/health-check-node-ports.ts';
 import { Metrics } from '../http/metrics.ts';
 import { allLocalAddresses, localAddresses } from '../kernel/addresses.ts';
+import { obstacleFinder } from '../kernel/client-addresses.ts';
 import { NetlinkConntrack } from '../kernel/conntrack/conntrack.ts';
 import { ExecHelper } from '../kernel/iptables/exec-helper.ts';
 import { createIptables } from '../kernel/iptables/iptables.ts';
@@ -19,6 +20,7 @@ import { ControlPlane } from '../sync/control-plane.ts';
 import { Drains } from '../sync/drains.ts';
 import { familiesOf, ServedFamilies } from '../sync/served-families.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
+import { ClientWatch } from './clients.ts';
 import { openDataPlane } from './data-plane.ts';
 import { NodeWatch, ThisNode } from './node.ts';
 import { createPipeline, type Pipeline } from './pipeline.ts';
@@ -62,6 +64,7 @@ export async function assemble({ config, log, startedAt, signal }: Context) {
   const [data, { iptables, served }] = await Promise.all([openDataPlane(config, dataPlaneLog, log), openRules()]);
   const conntrack = new NetlinkConntrack({ log, localAddresses: allLocalAddresses });
   const { dataPlane, isMarking } = data;
+  const findObstacle = await obstacleFinder();
 
   // Every part below reports to metrics. At a scrape, metrics read these two, which are filled in below.
   const pipelines: Pipeline[] = [];
@@ -98,12 +101,26 @@ export async function assemble({ config, log, startedAt, signal }: Context) {
   const onServed = (family: IpFamily) => metrics.serve(family);
   const controlPlane = new ControlPlane({ pipelines, served, onServed, clock });
   const drains = new Drains(pipelines);
-  const nodeWatch = new NodeWatch({ node, served, pipelines, controlPlane, healthCheckNodePorts, log, signal });
+  const clients = new ClientWatch({
+    ...{ dataPlane, findObstacle, node, log, clientAddress: config.clientAddresses.clientAddress },
+    families: { wanted: families, served: () => served.active },
+  });
+  const nodeWatch = new NodeWatch({
+    node,
+    clients,
+    served,
+    pipelines,
+    controlPlane,
+    healthCheckNodePorts,
+    log,
+    signal,
+  });
 
   const dialErrors = dataPlaneLog;
+  const clientAddresses = { policy: config.clientAddresses, facts: () => clients.facts };
   const viewParts = { nodeName, startedAt, data, iptables, controlPlane, health, source, log, dialErrors, drains };
   return {
     ...{ node, served, dataPlane, dataPlaneLog, health, metrics, apiStatus, source, healthCheckNodePorts },
-    ...{ controlPlane, drains, nodeWatch, ...openView(viewParts) },
+    ...{ controlPlane, drains, nodeWatch, ...openView({ ...viewParts, clientAddresses }) },
   };
 }

@@ -5,12 +5,14 @@ import { configure } from '../config/configure.ts';
 import { UsageError } from '../config/usage-error.ts';
 import { defaultWorkers } from '../engine/fast/create.ts';
 import { localAddresses } from '../kernel/addresses.ts';
+import { obstacleFinder } from '../kernel/client-addresses.ts';
 import { readRegularFile } from '../kernel/files.ts';
 import { createExec, type Exec } from '../kernel/iptables/exec.ts';
 import type { Tools } from '../kernel/iptables/flavour.ts';
 import { createIptables } from '../kernel/iptables/iptables.ts';
 import type { IpFamily } from '../model/address.ts';
 import { IptablesError } from '../model/iptables.ts';
+import { checkClientAddresses } from '../operate/check/client-addresses.ts';
 import { counted, type Finding, FindingsLog, fail, ok, warn } from '../operate/check/finding.ts';
 import { checkFirewall } from '../operate/check/firewall.ts';
 import { checkFamilies, checkLeftovers, checkTools } from '../operate/check/iptables.ts';
@@ -114,6 +116,10 @@ function machineChecks(config: Config, known: KnownServices): readonly Check[] {
     },
     { name: 'kernel rules', run: () => (tools ? checkKernelRules(offerInEmptyNamespace(exec, tools), families) : []) },
     { name: 'kernel', run: () => checkKernelSettings(machine, families, config) },
+    {
+      name: 'client addresses',
+      run: async () => checkClientAddresses(await obstacleFinder(), families, config.clientAddresses),
+    },
     { name: 'firewall', run: () => checkFirewall(exec, tools, families) },
     { name: 'other proxies', run: () => checkLeftovers(machine, tools) },
     { name: 'addresses', run: () => checkListenAddresses(machine, config) },

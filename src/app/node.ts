@@ -3,7 +3,15 @@ import type { Config } from '../config/config.ts';
 import type { HealthCheckNodePorts } from '../http/health-check-node-ports.ts';
 import { localAddresses, NodeAddress, watchAddresses } from '../kernel/addresses.ts';
 import { isEligible, type NodeStatus } from '../kubernetes/node.ts';
-import { type Address, addressBlock, type Cidr, cidrContains, familyOf, type IpFamily } from '../model/address.ts';
+import {
+  type Address,
+  addressBlock,
+  type Cidr,
+  cidrContains,
+  familyOf,
+  type IpFamily,
+  parseCidr,
+} from '../model/address.ts';
 import type { NodeTopology } from '../model/endpoint.ts';
 import type { Origin } from '../rules/routes.ts';
 import type { NodeFacts } from '../rules/service-rules.ts';
@@ -12,10 +20,13 @@ import type { FamilyBinding, ServedFamilies } from '../sync/served-families.ts';
 import type { Log } from '../util/log.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
 import { messageOf } from '../util/text.ts';
+import type { ClientWatch } from './clients.ts';
 import type { Pipeline } from './pipeline.ts';
 
 /** Addresses of fe80::/10. Every interface of a pod has one, and nobody can listen there without naming the link. */
 const LINK_LOCAL = /^fe[89ab]/;
+
+const EVERYBODY: readonly Cidr[] = ['0.0.0.0/0', '::/0'].flatMap((text) => parseCidr(text) ?? []);
 
 /** What the machine itself, and its Node object where there is one, say of this node now. */
 export class ThisNode {
@@ -80,6 +91,20 @@ export class ThisNode {
   }
 
   /**
+   * Where pods are, for what endpoints see of clients; `undefined`: unknown. As upstream's getLocalDetectors
+   * (`cmd/kube-proxy/app/server_linux.go`), a family without a block is not told apart: all of its clients are pods.
+   */
+  get podCidrs(): readonly Cidr[] | undefined {
+    const { detectLocal, source } = this.#config;
+    // Nobody until it is known: connections from outside break when endpoints on other nodes answer them directly.
+    if (detectLocal.by === 'NodeCIDR' && source.kind === 'kubernetes' && this.#status === undefined) return [];
+    const known = this.#pods().flatMap(({ source: cidr }) => cidr ?? []);
+    if (known.length === 0) return undefined;
+    const families = new Set(known.map(({ network }) => familyOf(network)));
+    return [...known, ...EVERYBODY.filter(({ network }) => !families.has(familyOf(network)))];
+  }
+
+  /**
    * As upstream's getLocalDetectors (`cmd/kube-proxy/app/server_linux.go`), but with every block of a family, and with
    * changes of the Node object's blocks. Upstream serves nobody until it knows the first of these.
    */
@@ -106,6 +131,7 @@ export interface WatchedNode {
   readonly pipelines: readonly Pipeline[];
   readonly controlPlane: ControlPlane;
   readonly healthCheckNodePorts: Pick<HealthCheckNodePorts, 'listenOn'>;
+  readonly clients: Pick<ClientWatch, 'look'>;
   readonly log: Log;
   readonly signal: AbortSignal;
 }
@@ -144,7 +170,7 @@ export class NodeWatch {
   }
 
   #look(): void {
-    const { node, pipelines, controlPlane, healthCheckNodePorts } = this.#options;
+    const { node, pipelines, controlPlane, healthCheckNodePorts, clients } = this.#options;
     controlPlane.setTopology(node.topology);
     for (const pipeline of pipelines) {
       const { family, tracker, controller } = pipeline;
@@ -160,6 +186,7 @@ export class NodeWatch {
     const addresses = node.nodePortAddresses(pipelines.map(({ family }) => family));
     if (!isDeepStrictEqual(addresses, this.#nodePortAddresses)) healthCheckNodePorts.listenOn(addresses);
     this.#nodePortAddresses = addresses;
+    clients.look();
     void this.#activate();
   }
 

@@ -1,5 +1,5 @@
 import { writeFileSync } from 'node:fs';
-import type { IptablesMode, LogConfig } from '../config/config.ts';
+import type { CommandLine, LogConfig } from '../config/config.ts';
 import type { FlagTexts } from '../config/configure.ts';
 import { configure } from '../config/configure.ts';
 import { PROGRAM } from '../config/version.ts';
@@ -29,7 +29,7 @@ export async function program(flags: FlagTexts): Promise<number | undefined> {
   });
   switch (asked.kind) {
     case 'cleanup':
-      return await cleanup(asked.iptablesMode, asked.log);
+      return await cleanup(asked);
     case 'init':
       return await initialize(asked.machine, asked.log);
     case 'write-config':
@@ -42,7 +42,9 @@ export async function program(flags: FlagTexts): Promise<number | undefined> {
 
 /* What the program does beside proxying. Each resolves with, or returns, the exit code. */
 
-async function cleanup(mode: IptablesMode, logConfig: LogConfig): Promise<number> {
+type Cleanup = Extract<CommandLine, { readonly kind: 'cleanup' }>;
+
+async function cleanup({ iptablesMode: mode, connectionMark, log: logConfig }: Cleanup): Promise<number> {
   const holder = await nodeHolder();
   if (holder !== undefined && isTrusted(holder)) {
     return refuse(`--cleanup: ${describe(holder)} and would install its rules again; stop it first`);
@@ -54,7 +56,7 @@ async function cleanup(mode: IptablesMode, logConfig: LogConfig): Promise<number
   if (flavours.length === 0) return refuse('no iptables is installed, so there are no rules to remove');
   const tools = await Promise.all(flavours.map((flavour) => createIptables({ flavour, exec, log })));
   const conntrack = new NetlinkConntrack({ log, localAddresses: allLocalAddresses });
-  const failures = await cleanUp({ flavours: tools, conntrack, clock, log });
+  const failures = await cleanUp({ flavours: tools, conntrack, connectionMark, clock, log });
   await log.flush();
   return failures === 0 ? 0 : 1;
 }

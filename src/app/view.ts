@@ -9,6 +9,7 @@ import type { NodeView, View } from '../model/view.ts';
 import type { DataPlaneLog } from '../operate/log/data-plane-log.ts';
 import type { ProcessLog } from '../operate/log/log.ts';
 import { createExplain } from '../operate/view/explain.ts';
+import type { ClientAddresses } from '../operate/view/seen-address.ts';
 import { TrafficSampler } from '../operate/view/traffic.ts';
 import { RunningView } from '../operate/view/view.ts';
 import type { ControlPlane } from '../sync/control-plane.ts';
@@ -30,6 +31,7 @@ export interface ViewParts {
   readonly log: ProcessLog;
   readonly dialErrors: DataPlaneLog;
   readonly drains: Drains;
+  readonly clientAddresses: ClientAddresses;
 }
 
 /** Often enough to see what a person would notice. */
@@ -48,7 +50,7 @@ export function openView(parts: ViewParts): { readonly view: View; readonly samp
     },
     log: parts.log,
   });
-  const { data, iptables, controlPlane, drains, dialErrors, log } = parts;
+  const { data, iptables, controlPlane, drains, clientAddresses, dialErrors, log } = parts;
   const { dataPlane } = data;
   const view: RunningView = new RunningView({
     families: () =>
@@ -61,7 +63,7 @@ export function openView(parts: ViewParts): { readonly view: View; readonly samp
     isDrained: (endpoint) => drains.has(endpoint),
     node: async () => ({ ...nodeView(parts, sampler), loopDelayMs, descriptors: await descriptors() }),
     explain: createExplain({
-      ...{ iptables, dataPlane, machine, clock },
+      ...{ iptables, dataPlane, machine, clock, clientAddresses },
       families: () => controlPlane.active,
       service: (name, family) => view.service(name, family),
     }),

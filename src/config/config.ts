@@ -90,4 +90,10 @@ export type CommandLine =
   | { readonly kind: 'init'; readonly machine: MachineSettings; readonly log: LogConfig }
   /** `text` is all of the file. */
   | { readonly kind: 'write-config'; readonly path: string; readonly text: string }
-  | { readonly kind: 'cleanup'; readonly iptablesMode: IptablesMode; readonly log: LogConfig };
+  | {
+      readonly kind: 'cleanup';
+      readonly iptablesMode: IptablesMode;
+      /** Of the connections of the proxy whose traces are removed. */
+      readonly connectionMark: number;
+      readonly log: LogConfig;
+    };

@@ -24,7 +24,9 @@ function toCommandLine(evaluated: Evaluated): CommandLine {
   const { values, warnings } = evaluated;
   const log = toLogConfig(values);
   const path = values['write-config-to'];
-  if (values.cleanup && path === '') return { kind: 'cleanup', iptablesMode: values['iptables-mode'], log };
+  if (values.cleanup && path === '') {
+    return { kind: 'cleanup', iptablesMode: values['iptables-mode'], connectionMark: connectionMark(values), log };
+  }
   const config = toConfig(evaluated, log);
   if (path !== '') return { kind: 'write-config', path, text: configurationFile(config.fields) };
   if (values['init-only']) return { kind: 'init', machine: config.host, log };
@@ -44,6 +46,10 @@ function withoutPods({ values, said }: Evaluated, { detectLocal, clusterCidrs, s
     return [`${said.nameOf('detect-local-mode')} NodeCIDR needs an API server; without it, ${what}`];
   }
   return [];
+}
+
+function connectionMark(values: SettingValues): number {
+  return 2 ** values['connection-mark-bit'];
 }
 
 function toLogConfig(values: SettingValues): LogConfig {
@@ -97,7 +103,7 @@ function toConfig({ values, said }: Evaluated, log: LogConfig): Config {
       udpMaxFlowsPerService: values['udp-max-flows-per-service'],
       udpMaxFlows: values['udp-max-flows'],
       affinityMaxClients: values['affinity-max-clients'],
-      connectionMark: 2 ** values['connection-mark-bit'],
+      connectionMark: connectionMark(values),
     },
     iptablesMode: values['iptables-mode'],
     iptablesSyncPeriodMs: syncPeriodMs,

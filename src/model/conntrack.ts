@@ -23,4 +23,6 @@ export interface Conntrack {
   deleteUdp(flows: readonly UdpFlows[]): Promise<number>;
   /** Deletes the UDP entries that NAT sends to any of these local ports. */
   deleteUdpTo(localPorts: ReadonlySet<number>): Promise<number>;
+  /** Deletes the entries with this mark: those that show endpoints the addresses of clients (docs/adr/0023). */
+  deleteMarked(mark: number): Promise<number>;
 }

@@ -193,7 +193,15 @@ export interface Explanation {
   readonly listener?: ListenerView;
   readonly candidates: readonly CandidateView[];
   readonly nextPick?: Endpoint;
+  /** What the next pick will take the client for. */
+  readonly endpointSees?: SeenAddress;
 }
+
+/** Whose address an endpoint sees. */
+export type SeenAddress =
+  | { readonly address: 'client' }
+  /** "externalTrafficPolicy is Cluster". */
+  | { readonly address: 'node'; readonly reason: string };
 
 export interface RuleView {
   readonly table: Table;

@@ -13,16 +13,19 @@ const FAMILIES: readonly IpFamily[] = ['IPv4', 'IPv6'];
 
 interface CleanupOptions {
   readonly flavours: readonly Iptables[];
-  readonly conntrack: Pick<Conntrack, 'deleteUdpTo'>;
+  readonly conntrack: Pick<Conntrack, 'deleteUdpTo' | 'deleteMarked'>;
+  /** Of the proxy's own connections. */
+  readonly connectionMark: number;
   readonly clock: Clock;
   readonly log: Log;
 }
 
 /**
- * Removes every trace of the proxy from all tables of both families, and the UDP conntrack entries to its local ports.
- * Logs failures, continues, and resolves with their number. A missing iptables program does not count.
+ * Removes every trace of the proxy from all tables of both families and from connection tracking: the UDP entries to
+ * its local ports, and all with its mark. Logs failures, continues, and resolves with their number. A missing iptables
+ * program does not count.
  */
-export async function cleanUp({ flavours, conntrack, clock, log }: CleanupOptions): Promise<number> {
+export async function cleanUp({ flavours, conntrack, connectionMark, clock, log }: CleanupOptions): Promise<number> {
   const udpPorts = new Set<number>();
   let failures = 0;
 
@@ -51,11 +54,12 @@ export async function cleanUp({ flavours, conntrack, clock, log }: CleanupOption
     }
   }
   try {
-    const deleted = udpPorts.size === 0 ? 0 : await conntrack.deleteUdpTo(udpPorts);
-    if (deleted > 0) log.info('Cleared UDP entries of connection tracking', { deleted });
+    const ofUdp = udpPorts.size === 0 ? 0 : await conntrack.deleteUdpTo(udpPorts);
+    const deleted = ofUdp + (await conntrack.deleteMarked(connectionMark));
+    if (deleted > 0) log.info('Cleared entries of connection tracking', { deleted });
   } catch (error) {
     failures++;
-    log.error('Cannot clear UDP entries of connection tracking', { err: messageOf(error) });
+    log.error('Cannot clear entries of connection tracking', { err: messageOf(error) });
   }
   return failures;
 }

@@ -47,6 +47,23 @@ test('pods are recognized by --detect-local-mode and the current Node object', (
   }
 });
 
+test('clients are pods by their address, where anything says so of their family', () => {
+  const everyIPv6 = cidr('::/0');
+  const pods = cidr('10.244.0.0/16');
+  assert.equal(nodeOf().podCidrs, undefined);
+  assert.deepEqual(nodeOf('--cluster-cidr', '10.244.0.0/16').podCidrs, [pods, everyIPv6]);
+  assert.deepEqual(nodeOf('--cluster-cidr', '10.244.0.0/16,fd00::/48').podCidrs, [pods, cidr('fd00::/48')]);
+  const byInterface = ['--detect-local-mode', 'BridgeInterface', '--pod-bridge-interface', 'cbr0'];
+  assert.equal(nodeOf(...byInterface, '--cluster-cidr', '10.244.0.0/16').podCidrs, undefined);
+  const node = nodeOf('--detect-local-mode', 'NodeCIDR');
+  assert.deepEqual(node.podCidrs, [], 'nobody is a pod until the Node object is known');
+  node.set({ ...STATUS, podCidrs: [pods] });
+  assert.deepEqual(node.podCidrs, [pods, everyIPv6]);
+  node.set(STATUS);
+  assert.equal(node.podCidrs, undefined);
+  assert.equal(nodeOf('--detect-local-mode', 'NodeCIDR', '--manifests', 'x').podCidrs, undefined);
+});
+
 test('NodePorts are served on all addresses of a family without a network in --nodeport-addresses', () => {
   const limitedTo = (cidr: string) =>
     nodeOf('--nodeport-addresses', cidr).nodePortAddresses(['IPv4', 'IPv6'])?.toSorted();

@@ -472,6 +472,7 @@ describe('--cleanup', () => {
     assert.deepEqual(parseCommandLine(['--cleanup', '--iptables-mode', 'nft', '-v', '2']), {
       kind: 'cleanup',
       iptablesMode: 'nft',
+      connectionMark: 0x2000,
       log: { verbosity: 2, format: 'auto' },
     });
   });

@@ -15,13 +15,20 @@ export const TCP = {
   sink: 8082,
   source: 8083,
   'early-end': 8088,
+  peer: 8089,
 } as const;
-export const UDP = { 'udp-name': 8080, 'udp-echo': 8081 } as const;
+export const UDP = { 'udp-name': 8080, 'udp-echo': 8081, 'udp-peer': 8089 } as const;
 
 /** The ports of a Service whose backends say who they are, over TCP and UDP. */
 export const NAMING = [
   { name: 'tcp', port: 80, target: TCP.name },
   { name: 'udp', port: 80, target: UDP['udp-name'], protocol: 'UDP' },
+] as const;
+
+/** The same, and whom they take the client for: `10.244.1.20@pod-1`. */
+export const PEERS = [
+  { name: 'tcp', port: 80, target: TCP.peer },
+  { name: 'udp', port: 80, target: UDP['udp-peer'], protocol: 'UDP' },
 ] as const;
 
 /** A port at which nothing listens in any pod. */

@@ -12,6 +12,9 @@ export const POD_ADDRESSES = ['10.244.1.11', '10.244.1.12', '10.244.1.13'] as co
 export const CLIENT_ADDRESS = '10.244.1.20';
 /** The host beyond the node's `eth0`, and the node's default gateway. */
 export const OUTSIDE_ADDRESS = '192.168.50.1';
+/** Of the node and the pod that {@link Topology.addNode} makes. */
+export const OTHER_NODE = { IPv4: '192.168.51.10', IPv6: 'fd00:51::10' } as const;
+export const OTHER_POD = { IPv4: '10.244.3.11', IPv6: 'fd00:244:3::11' } as const;
 /** Of the pod that {@link Topology.addUnnumberedPod} makes. */
 export const UNNUMBERED = { IPv4: '10.244.2.11', IPv6: 'fd00:244:2::11' } as const;
 
@@ -160,6 +163,48 @@ export class Topology {
     );
     await this.node.ip(`route add ${UNNUMBERED.IPv6}/128 dev cali0`);
     return pod;
+  }
+
+  /** Another node beyond the host outside, with a pod that it routes to by `cali0`. Both families. */
+  async addNode(): Promise<{ readonly node: Namespace; readonly pod: Namespace }> {
+    const [node, pod] = ['node-b', 'pod-b'].map((role) => new Namespace(this.node.name.replace(/node$/, role)));
+    if (node === undefined || pod === undefined) throw new Error('two names');
+    this.#all.push(node, pod);
+    await output(['ip', '-batch', '-'], { input: `netns add ${node.name}\nnetns add ${pod.name}` });
+    await this.outside.ip(
+      `link add eth1 type veth peer name eth0 netns ${node.name}`,
+      'addr add 192.168.51.1/24 dev eth1',
+      'addr add fd00:51::1/64 dev eth1 nodad',
+      'link set eth1 up',
+      `route add ${OTHER_POD.IPv4}/32 via ${OTHER_NODE.IPv4}`,
+    );
+    await node.ip(
+      'link set lo up',
+      `addr add ${OTHER_NODE.IPv4}/24 dev eth0`,
+      `addr add ${OTHER_NODE.IPv6}/64 dev eth0 nodad`,
+      'link set eth0 up',
+      'route add default via 192.168.51.1',
+      'route add default via fd00:51::1',
+      `link add cali0 type veth peer name eth0 netns ${pod.name}`,
+      'addr add 169.254.1.1/32 dev cali0',
+      'addr add fe80::1/64 dev cali0 nodad',
+      'link set cali0 up',
+    );
+    await pod.ip(
+      'link set lo up',
+      `addr add ${OTHER_POD.IPv4}/32 dev eth0`,
+      `addr add ${OTHER_POD.IPv6}/128 dev eth0 nodad`,
+      'link set eth0 up',
+      'route add 169.254.1.1 dev eth0 scope link',
+      'route add default via 169.254.1.1 dev eth0',
+      'route add default via fe80::1 dev eth0',
+    );
+    // Routes to a pod need its link to be up.
+    await node.ip(`route add ${OTHER_POD.IPv4}/32 dev cali0`, `route add ${OTHER_POD.IPv6}/128 dev cali0`);
+    await this.outside.ip(`route add ${OTHER_POD.IPv6}/128 via ${OTHER_NODE.IPv6}`);
+    const forward = 'echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding';
+    for (const router of [this.outside, node]) await router.output(['sh', '-c', forward]);
+    return { node, pod };
   }
 
   /** Synchronous, so that it also works while the process exits. */

@@ -30,6 +30,7 @@ function harness() {
         return 3;
       },
       deleteUdpTo: () => assert.fail('is for cleaning up'),
+      deleteMarked: () => assert.fail('is for cleaning up'),
     },
     clock: new ManualClock(),
     log,

@@ -25,6 +25,13 @@ export class NetlinkConntrack implements Conntrack {
     return await this.#delete(FAMILIES, undefined, redirectedTo(localPorts, new Set(this.#localAddresses())));
   }
 
+  async deleteMarked(mark: number): Promise<number> {
+    const kept = await import('./kept.ts').catch(() => undefined);
+    // Where they cannot be made, there are none.
+    if (kept === undefined || kept.probeKeptEntries('IPv4') !== undefined) return 0;
+    return await kept.deleteKeptEntries(mark);
+  }
+
   async #delete(families: Iterable<IpFamily>, port: number | undefined, isStale: IsStale): Promise<number> {
     // Loaded here, because the node engine also runs where koffi's addon cannot be loaded.
     const ctnetlink = await import('./ctnetlink.ts').catch((error: unknown) => this.#warn(messageOf(error)));

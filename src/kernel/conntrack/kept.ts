@@ -10,7 +10,7 @@ import {
 } from '../../sys/netlink.ts';
 import { ADDRESS_FAMILY } from '../../sys/socket.ts';
 import { encodeSocketAddress } from '../../sys/socket-address.ts';
-import { EADDRINUSE, EOPNOTSUPP, SysError } from '../../sys/sys-error.ts';
+import { EADDRINUSE, ENOMEM, EOPNOTSUPP, SysError } from '../../sys/sys-error.ts';
 import { CT_GET, CTA_ID, CTA_MARK, CTA_MARK_MASK, CTA_TUPLE_ORIG } from './attributes.ts';
 import { deleteEntries, explained } from './ctnetlink.ts';
 import { KeptEntries } from './kept-entries.ts';
@@ -41,8 +41,8 @@ export function probeKeptEntries(family: IpFamily): string | undefined {
   const status = entries.insert(source as Int32Array, endpoint as Int32Array, client as Int32Array);
   if (status === 0) entries.remove(source as Int32Array, endpoint as Int32Array);
   close(descriptor);
-  // Another process probes at this moment.
-  if (status === 0 || status === -EADDRINUSE) return undefined;
+  // Another process probes at this moment, or the table is full: then every dial fails, for that is no missing part.
+  if (status === 0 || status === -EADDRINUSE || status === -ENOMEM) return undefined;
   if (status !== -EOPNOTSUPP) return explained(-status).message;
   const { message } = new SysError('connection tracking cannot translate addresses', -status);
   return `${message}; load the kernel module nf_nat`;

@@ -1,7 +1,7 @@
 import { UsageError } from '../../config/usage-error.ts';
 import { type Address, familyOf, parseAddress } from '../../model/address.ts';
 import { endpointName } from '../../model/endpoint.ts';
-import type { CandidateView, Explanation, ListenerView, Question, ServiceView } from '../../model/view.ts';
+import type { CandidateView, Explanation, ListenerView, Question, SeenAddress, ServiceView } from '../../model/view.ts';
 import type { Control } from '../control/protocol.ts';
 import { command } from './command.ts';
 import { oneColumnEach, printableJson, shortDuration } from './format.ts';
@@ -96,14 +96,14 @@ async function clusterIPOf(name: string, from: Address | undefined, control: Con
 
 /** For people. `now`: milliseconds since 1970, for ages. */
 function explanationText(
-  { summary, rules, service, listener, candidates, nextPick }: Explanation,
+  { summary, rules, service, listener, candidates, nextPick, endpointSees }: Explanation,
   now: number,
 ): string {
   const next = nextPick && endpointName(nextPick);
   // Names of Services are as they are.
   const sentence = /^\S+\//.test(summary) ? summary : `${summary.charAt(0).toUpperCase()}${summary.slice(1)}`;
   const parts = [
-    [`${sentence}.`],
+    [`${sentence}.`, ...(endpointSees === undefined ? [] : [seenLine(endpointSees)])],
     part(
       'Rules that match, in order',
       rules.map(({ table, chain, rule }) => `${table} ${chain} ${rule}`),
@@ -117,6 +117,11 @@ function explanationText(
   ];
   const lines = parts.filter(({ length }) => length > 0).map((each) => each.map(oneColumnEach).join('\n'));
   return `${lines.join('\n\n')}\n`;
+}
+
+function seenLine(seen: SeenAddress): string {
+  if (seen.address === 'client') return "The endpoint sees the client's address.";
+  return `The endpoint sees this node's address, because ${seen.reason}.`;
 }
 
 /** A heading and what is below it; nothing without that. */

@@ -18,6 +18,7 @@ import type { EndpointVerdict } from '../../services/derive-service-ports.ts';
 import type { ServiceTracker } from '../../services/service-tracker.ts';
 import type { Clock } from '../../util/clock.ts';
 import { inSlices, oneAtATime } from '../../util/wait.ts';
+import { type ClientAddresses, seenAddress } from './seen-address.ts';
 
 export interface ExplainSources {
   readonly iptables: Pick<Iptables, 'list'>;
@@ -25,6 +26,7 @@ export interface ExplainSources {
   /** Those that are served now. */
   readonly families: () => readonly ExplainedFamily[];
   readonly machine: Machine;
+  readonly clientAddresses: ClientAddresses;
   readonly service: (name: ServicePortName, family: IpFamily) => ServiceView | undefined;
   readonly clock: Clock;
 }
@@ -72,6 +74,15 @@ async function explain(question: Question, sources: ExplainSources): Promise<Exp
   const listener = service?.listeners.find((each) => each.set === set);
   const id = isTaken && name !== undefined ? listenerId(name, family, set) : undefined;
   const nextPick = id && (await sources.dataPlane.nextPick(id, packet.source));
+  const servicePort = name && known.listeners.carried(name)?.servicePort;
+  const { source: client, isOwn } = packet;
+  const endpointSees =
+    servicePort &&
+    nextPick &&
+    seenAddress(
+      { servicePort, set, client, isOwn, destination: question.address, endpoint: nextPick },
+      sources.clientAddresses,
+    );
   return {
     summary: isTaken ? `${text}${whereTo(nextPick, listener)}` : text,
     served: nextPick !== undefined,
@@ -80,6 +91,7 @@ async function explain(question: Question, sources: ExplainSources): Promise<Exp
     ...(isTaken && listener && { listener }),
     candidates: name === undefined ? [] : candidatesOf(known.tracker.candidates(name, set), listener),
     ...(nextPick && { nextPick }),
+    ...(endpointSees && { endpointSees }),
   };
 }
 

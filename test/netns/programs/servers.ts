@@ -11,14 +11,16 @@ import { payload } from './payload.ts';
  * - `sink`: reads to the end, then answers with the byte count and SHA-256: also the half-close replier.
  * - `source`: reads one line with a number, sends that many bytes and closes.
  * - `early-end`: sends `bye` and half-closes at once, then reads to the end.
+ * - `peer`: HTTP; every request is answered with the client's address as it is seen, `@` and the backend's name.
  */
-export type TcpMode = 'name' | 'echo' | 'sink' | 'source' | 'early-end';
+export type TcpMode = 'peer' | 'name' | 'echo' | 'sink' | 'source' | 'early-end';
 
 /**
  * - `udp-name`: answers `name length sha256`.
  * - `udp-echo`: sends back what comes.
+ * - `udp-peer`: answers like `peer`.
  */
-export type UdpMode = 'udp-name' | 'udp-echo';
+export type UdpMode = 'udp-peer' | 'udp-name' | 'udp-echo';
 
 export interface SeenConnection {
   readonly remote: string;
@@ -42,6 +44,7 @@ const udp = new Map<number, UdpListener>();
 
 const tcpHandlers: Record<TcpMode, (socket: Socket, name: string) => void> = {
   name: answerName,
+  peer: (socket, name) => answerName(socket, peerName(socket.remoteAddress ?? '', name)),
   echo: (socket) => socket.pipe(socket),
   sink: answerChecksum,
   source: sendPayload,
@@ -73,6 +76,7 @@ export async function listenUdp(args: { port: number; mode: UdpMode; name: strin
     listener.seen.push({ remote: `${remote.address}:${remote.port}`, length: message.length });
     const reply = (data: string | Buffer) => socket.send(data, remote.port, remote.address, () => {});
     if (args.mode === 'udp-echo') reply(message);
+    else if (args.mode === 'udp-peer') reply(peerName(remote.address, args.name));
     else reply(`${args.name} ${message.length} ${createHash('sha256').update(message).digest('hex')}`);
   });
   socket.bind(args.port, args.host ?? '0.0.0.0');
@@ -139,6 +143,10 @@ function answerName(socket: Socket, name: string): void {
     }
   });
   socket.on('end', () => socket.end());
+}
+
+function peerName(address: string, name: string): string {
+  return `${address}@${name}`;
 }
 
 function answerChecksum(socket: Socket): void {

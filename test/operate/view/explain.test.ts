@@ -153,6 +153,10 @@ class World {
         interfaceTowards: (client) => (client === OUTSIDE ? 'eth0' : 'cbr0'),
       },
       service: (name) => this.#view(name),
+      clientAddresses: {
+        policy: { clientAddress: 'preserve', masqueradeAll: false },
+        facts: () => ({ nodeAddresses: LOCAL, families: ['IPv4'] }),
+      },
       clock,
     });
   }

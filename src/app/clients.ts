@@ -1,0 +1,74 @@
+import { isDeepStrictEqual } from 'node:util';
+import { allLocalAddresses } from '../kernel/addresses.ts';
+import type { FindObstacle } from '../kernel/client-addresses.ts';
+import type { Address, Cidr, IpFamily } from '../model/address.ts';
+import type { ClientAddress, ClientFacts } from '../model/client-address.ts';
+import type { DataPlane } from '../model/data-plane.ts';
+import type { Log } from '../util/log.ts';
+
+export interface WatchedClients {
+  readonly dataPlane: Pick<DataPlane, 'knowClients'>;
+  readonly findObstacle: FindObstacle;
+  /** That the node wants to serve, and that it serves now. */
+  readonly families: { readonly wanted: readonly IpFamily[]; readonly served: () => readonly IpFamily[] };
+  readonly node: { readonly podCidrs: readonly Cidr[] | undefined };
+  /** The node's default. */
+  readonly clientAddress: ClientAddress;
+  readonly log: Log;
+  readonly localAddresses?: () => readonly Address[];
+}
+
+/** Tells the data plane what distinguishes clients, and the operator when endpoints cannot see their addresses. */
+export class ClientWatch {
+  readonly #options: WatchedClients;
+  #facts: ClientFacts | undefined;
+  /** Families of which a warning says so, until it is over. */
+  readonly #hidden = new Set<IpFamily>();
+
+  constructor(options: WatchedClients) {
+    this.#options = options;
+  }
+
+  /** What the data plane knows. */
+  get facts(): ClientFacts | undefined {
+    return this.#facts;
+  }
+
+  /** The machine, or its Node object, may have changed. */
+  look(): void {
+    const {
+      dataPlane,
+      families,
+      findObstacle,
+      node,
+      clientAddress,
+      localAddresses = allLocalAddresses,
+    } = this.#options;
+    const obstacles = new Map(families.wanted.map((family) => [family, findObstacle(family)]));
+    // Where the node is what is asked for, few Services are concerned.
+    if (clientAddress === 'preserve') {
+      for (const family of families.served()) this.#report(family, obstacles.get(family));
+    }
+    const { podCidrs } = node;
+    const facts: ClientFacts = {
+      ...(podCidrs !== undefined && { podCidrs }),
+      nodeAddresses: localAddresses(),
+      families: families.wanted.filter((family) => obstacles.get(family) === undefined),
+    };
+    if (isDeepStrictEqual(facts, this.#facts)) return;
+    this.#facts = facts;
+    dataPlane.knowClients(facts);
+  }
+
+  #report(family: IpFamily, obstacle: string | undefined): void {
+    const { log } = this.#options;
+    if (this.#hidden.has(family) === (obstacle !== undefined)) return;
+    if (obstacle === undefined) {
+      this.#hidden.delete(family);
+      log.info(`Endpoints see the addresses of ${family} clients again`);
+    } else {
+      this.#hidden.add(family);
+      log.warn(`Endpoints see this node's address instead of those of ${family} clients: ${obstacle}`);
+    }
+  }
+}

@@ -1,0 +1,70 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import type { IpFamily } from '../model/address.ts';
+import { messageOf } from '../util/text.ts';
+
+/**
+ * Why this machine cannot show endpoints the addresses of clients now (docs/adr/0023), as a clause with what to do
+ * about it; `undefined`: nothing is in the way.
+ */
+export type FindObstacle = (family: IpFamily) => string | undefined;
+
+export async function obstacleFinder(): Promise<FindObstacle> {
+  // Loaded here, because the node engine also runs where koffi's addon cannot be loaded.
+  const kept = await import('./conntrack/kept.ts').catch(messageOf);
+  if (typeof kept === 'string') return () => kept;
+  // What the kernel can do once, it can do until it ends.
+  const able = new Set<IpFamily>();
+  return (family) => {
+    const lacking = able.has(family) ? undefined : kept.probeKeptEntries(family);
+    if (lacking !== undefined) return lacking;
+    able.add(family);
+    return unseenBridge(family);
+  };
+}
+
+/** Where the kernel's files are. */
+interface Roots {
+  readonly proc: string;
+  readonly sys: string;
+}
+
+const ROOTS: Roots = { proc: '/proc', sys: '/sys' };
+
+const NAMED = 3;
+
+/**
+ * A bridge with ports whose packets iptables does not see. A client and an endpoint on it answer each other below
+ * conntrack, so the answers of an endpoint that saw the client's address would never come back through the proxy.
+ */
+export function unseenBridge(family: IpFamily, { proc, sys }: Roots = ROOTS): string | undefined {
+  const part = family === 'IPv4' ? 'iptables' : 'ip6tables';
+  const ofAll = read(`${proc}/sys/net/bridge/bridge-nf-call-${part}`);
+  if (ofAll === '1') return undefined;
+  // A bridge's own switch does nothing without br_netfilter, which brings the one above.
+  const sees = (bridge: string) =>
+    ofAll !== undefined && read(`${sys}/class/net/${bridge}/bridge/nf_call_${part}`) === '1';
+  const unseen = list(`${sys}/class/net`).filter(
+    (name) => list(`${sys}/class/net/${name}/brif`).length > 0 && !sees(name),
+  );
+  if (unseen.length === 0) return undefined;
+  const more = unseen.length > NAMED ? ` and ${unseen.length - NAMED} more` : '';
+  const bridges = `bridge${unseen.length === 1 ? '' : 's'} ${unseen.slice(0, NAMED).join(', ')}${more}`;
+  const cure = ofAll === undefined ? 'modprobe br_netfilter' : `sysctl net.bridge.bridge-nf-call-${part}=1`;
+  return `${part} does not see what passes ${bridges}; ${cure}`;
+}
+
+function read(path: string): string | undefined {
+  try {
+    return readFileSync(path, 'utf8').trim();
+  } catch {
+    return undefined;
+  }
+}
+
+function list(path: string): readonly string[] {
+  try {
+    return readdirSync(path);
+  } catch {
+    return [];
+  }
+}

@@ -8,7 +8,7 @@ import { waitFor } from '../../netns/wait.ts';
 import { listenSpec } from '../../support/listen-spec.ts';
 import { connectTcp, refusingEndpoint, TcpBackend, type TcpPeer } from '../../support/tcp.ts';
 import { backends, endpointAt, type Rig, type RigFactory } from './harness.ts';
-import { BLACK_HOLE, ip } from './network.ts';
+import { BLACK_HOLE, drop, ip } from './network.ts';
 
 const VERSIONS = ['v1', 'v2'] as const;
 
@@ -123,6 +123,20 @@ export function proxyProtocolTests(makeRig: RigFactory): void {
     await waitFor('all connections to be over', () => rig.counters(name).active === 0);
     const { receivedBytes, retries } = rig.counters(name);
     assert.deepEqual({ receivedBytes, retries }, { receivedBytes: 0, retries: 0 });
+  });
+
+  test('an endpoint that never acknowledges the header counts as dead, although the client sends nothing', async (t) => {
+    const rig = await makeRig(t, { tcpUserTimeoutMs: 500 });
+    const server = await TcpBackend.start(t);
+    const { port } = await open(rig, 'v2', [server.endpoint]);
+    // The handshake passes, and nothing else.
+    drop(t, 'INPUT', ...`-p tcp --dport ${server.endpoint.port} --tcp-flags PSH PSH`.split(' '));
+    const client = await connectTcp(port);
+    assert.equal(await client.finished(), 'ECONNRESET');
+    assert.deepEqual(
+      server.peers.map(({ receivedBytes }) => receivedBytes),
+      [0],
+    );
   });
 
   test('a change holds for the next connection', async (t) => {

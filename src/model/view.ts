@@ -2,7 +2,7 @@ import type { Address, IpFamily } from './address.ts';
 import type { ConnectionState, Counters } from './data-plane.ts';
 import type { Endpoint } from './endpoint.ts';
 import type { Table } from './iptables.ts';
-import type { ServicePortName, ServicePortNameParts } from './service.ts';
+import type { ProxyProtocol, ServicePortName, ServicePortNameParts } from './service.ts';
 import type { EndpointSetName, ProxiedProtocol, ServicePort } from './service-port.ts';
 import type { ApiStatus } from './source.ts';
 
@@ -195,6 +195,8 @@ export interface Explanation {
   readonly nextPick?: Endpoint;
   /** What the next pick will take the client for. */
   readonly endpointSees?: SeenAddress;
+  /** The header that it gets first. */
+  readonly proxyProtocol?: ProxyProtocol;
 }
 
 /** Whose address an endpoint sees. */

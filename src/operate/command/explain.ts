@@ -96,14 +96,20 @@ async function clusterIPOf(name: string, from: Address | undefined, control: Con
 
 /** For people. `now`: milliseconds since 1970, for ages. */
 function explanationText(
-  { summary, rules, service, listener, candidates, nextPick, endpointSees }: Explanation,
+  { summary, rules, service, listener, candidates, nextPick, endpointSees, proxyProtocol }: Explanation,
   now: number,
 ): string {
   const next = nextPick && endpointName(nextPick);
   // Names of Services are as they are.
   const sentence = /^\S+\//.test(summary) ? summary : `${summary.charAt(0).toUpperCase()}${summary.slice(1)}`;
   const parts = [
-    [`${sentence}.`, ...(endpointSees === undefined ? [] : [seenLine(endpointSees)])],
+    [
+      `${sentence}.`,
+      ...(endpointSees === undefined ? [] : [seenLine(endpointSees)]),
+      ...(proxyProtocol === undefined
+        ? []
+        : [`A PROXY protocol header (${proxyProtocol}) tells it who the client is.`]),
+    ],
     part(
       'Rules that match, in order',
       rules.map(({ table, chain, rule }) => `${table} ${chain} ${rule}`),

@@ -75,6 +75,7 @@ async function explain(question: Question, sources: ExplainSources): Promise<Exp
   const id = isTaken && name !== undefined ? listenerId(name, family, set) : undefined;
   const nextPick = id && (await sources.dataPlane.nextPick(id, packet.source));
   const servicePort = name && known.listeners.carried(name)?.servicePort;
+  const proxyProtocol = question.protocol === 'TCP' ? servicePort?.options?.proxyProtocol : undefined;
   const { source: client, isOwn } = packet;
   const endpointSees =
     servicePort &&
@@ -92,6 +93,7 @@ async function explain(question: Question, sources: ExplainSources): Promise<Exp
     candidates: name === undefined ? [] : candidatesOf(known.tracker.candidates(name, set), listener),
     ...(nextPick && { nextPick }),
     ...(endpointSees && { endpointSees }),
+    ...(nextPick && proxyProtocol && { proxyProtocol }),
   };
 }
 

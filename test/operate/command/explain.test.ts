@@ -174,6 +174,22 @@ Endpoints (3)
   assert.equal((await run('10.96.0.1:80')).printed, 'No Service is there.\n');
 });
 
+test('the text says how the endpoint learns of the client', async () => {
+  const { printed } = await run('10.96.0.1:80', {
+    ...NOTHING,
+    summary: 'default/web:http takes it',
+    endpointSees: { address: 'node', reason: 'externalTrafficPolicy is Cluster' },
+    proxyProtocol: 'v2',
+  });
+  assert.equal(
+    printed,
+    `default/web:http takes it.
+The endpoint sees this node's address, because externalTrafficPolicy is Cluster.
+A PROXY protocol header (v2) tells it who the client is.
+`,
+  );
+});
+
 test("other programs' rules cannot do anything to the terminal", async () => {
   const rules = [
     { table: 'nat', chain: 'X\u001b[2J', rule: '-m comment --comment "\u001b]0;x\u0007\n" -j ACCEPT' } as const,

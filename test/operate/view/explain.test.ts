@@ -228,6 +228,12 @@ describe('a connection that is carried', () => {
     ]);
   });
 
+  test('names the PROXY protocol header that the endpoint gets', async () => {
+    const [without, asking] = [await served().sync(), await served({ options: { proxyProtocol: 'v1' } }).sync()];
+    assert.equal((await without.ask('10.96.0.1:80')).proxyProtocol, undefined);
+    assert.equal((await asking.ask('10.96.0.1:80')).proxyProtocol, 'v1');
+  });
+
   test('says when connections to its endpoint have failed', async () => {
     const [only, two] = [served(), web().endpoints('web', { address: ONE }, { address: TWO })];
     await Promise.all([only.sync(), two.sync()]);

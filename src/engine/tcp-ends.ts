@@ -1,15 +1,10 @@
 import { type Address, familyOf } from '../model/address.ts';
 import type { Endpoint } from '../model/endpoint.ts';
 import { Memory } from '../sys/memory.ts';
-import { ADDRESS_FAMILY, getpeername, getsockname, originalDestination, SOCKET_ADDRESS_BYTES } from '../sys/socket.ts';
+import { ADDRESS_FAMILY, getsockname, originalDestination, SOCKET_ADDRESS_BYTES } from '../sys/socket.ts';
 import { decodeAddress, decodePort } from '../sys/socket-address.ts';
 
 const name = new Memory(SOCKET_ADDRESS_BYTES);
-
-/** Of an accepted connection. `undefined` when the client has just gone. */
-export function clientOf(fd: number): Endpoint | undefined {
-  return getpeername(fd, name) < 0 ? undefined : decoded();
-}
 
 /**
  * What the client of an accepted connection asked for, before NAT. Where connection tracking does not know it, the

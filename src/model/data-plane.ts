@@ -1,5 +1,6 @@
 import type { Address, IpFamily } from './address.ts';
 import type { ClientFacts, KeptAddresses } from './client-address.ts';
+import type { ConnectionLogSink } from './connection-log.ts';
 import type { Endpoint } from './endpoint.ts';
 import type { AdoptedPort, HandOver } from './hand-over.ts';
 import type { ProxyProtocol, ServicePortName, SessionAffinity } from './service.ts';
@@ -62,6 +63,11 @@ export interface DataPlane {
    * that begin or end meanwhile may be missing. Empty for an id that is not open.
    */
   connections(id: ListenerId): AsyncIterable<readonly OpenConnection[]>;
+  /**
+   * Tells of every connection and flow that ends from now on, and every client that is refused; `undefined`: of none.
+   * A connection that began before is told whole. What a dying thread had is missing.
+   */
+  logConnections(sink: ConnectionLogSink | undefined): void;
   /** The endpoint that a new connection from this client would get. `undefined` without one. Changes nothing. */
   nextPick(id: ListenerId, client: Address): Promise<Endpoint | undefined>;
   /** Closes every listener and ends every connection and flow. */

@@ -26,7 +26,7 @@ import type { Endpoint } from '../model/endpoint.ts';
 export const CHANNEL_VARIABLE = 'KUBE_USERSPACE_PROXY_HANDOVER_FD';
 
 /** The version of messages and parcels. Processes of different versions refuse to hand over. */
-export const FORMAT = 3;
+export const FORMAT = 4;
 
 /** The fields of each kind of message. `hello` must never change, so that any two versions understand it. */
 interface Fields {

@@ -1,6 +1,7 @@
 import '../support/private-netns.ts';
 import { before, describe } from 'node:test';
 import { clientAddressTests } from './data-plane/client-address.ts';
+import { connectionLogTests } from './data-plane/connection-log.ts';
 import { copyingTests } from './data-plane/copying.ts';
 import { countingTests } from './data-plane/counting.ts';
 import { drainingTests } from './data-plane/draining.ts';
@@ -43,6 +44,7 @@ export function dataPlaneCompliance(label: string, factory: EngineFactory): void
     describe('UDP flows of endpoints that go', () => udpDrainingTests(rig));
     if (!label.includes('node')) describe("the client's address", () => clientAddressTests(rig));
     describe('counters', () => countingTests(rig));
+    describe('the connection log', () => connectionLogTests(rig));
     describe('what operators ask', () => inspectingTests(rig));
   });
 }

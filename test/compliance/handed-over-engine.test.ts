@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { createFastDataPlane } from '../../src/engine/fast/create.ts';
 import type { Address } from '../../src/model/address.ts';
 import type { ClientFacts } from '../../src/model/client-address.ts';
+import type { ConnectionLogSink } from '../../src/model/connection-log.ts';
 import type { Backends, DataPlane, ListenerStats, ListenSpec, OpenConnection } from '../../src/model/data-plane.ts';
 import type { Endpoint } from '../../src/model/endpoint.ts';
 import type { ListenerId } from '../../src/model/service-port.ts';
@@ -24,6 +25,7 @@ class WanderingDataPlane implements DataPlane {
   #current: DataPlane;
   #facts: ClientFacts | undefined;
   #isOver = false;
+  #connectionLog: ConnectionLogSink | undefined;
   /** Settles when the calls and the hand-over before are done. */
   #last: Promise<unknown> = Promise.resolve();
   #isHandingOver = false;
@@ -47,6 +49,11 @@ class WanderingDataPlane implements DataPlane {
   knowClients(facts: ClientFacts): void {
     this.#facts = facts;
     this.#current.knowClients(facts);
+  }
+
+  logConnections(sink: ConnectionLogSink | undefined): void {
+    this.#connectionLog = sink;
+    this.#current.logConnections(sink);
   }
 
   close(id: ListenerId): Promise<void> {
@@ -95,6 +102,7 @@ class WanderingDataPlane implements DataPlane {
       if (this.#facts !== undefined) next.knowClients(this.#facts);
       await this.#inTurn(async () => {
         this.#isHandingOver = true;
+        next.logConnections(this.#connectionLog);
         await passOn(this.#current, next);
         this.#current = next;
         this.#isHandingOver = false;

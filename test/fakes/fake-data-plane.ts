@@ -1,4 +1,5 @@
 import type { Address } from '../../src/model/address.ts';
+import type { ConnectionLogSink } from '../../src/model/connection-log.ts';
 import {
   type Backends,
   COUNTERS,
@@ -25,6 +26,7 @@ export class FakeDataPlane implements DataPlane {
   readonly connected = new Map<ListenerId, readonly OpenConnection[]>();
   /** Counters other than 0, of a listener, or of an endpoint as `ID ADDRESS:PORT`; set by tests. */
   readonly counted = new Map<string, Partial<Counters>>();
+  connectionLog: ConnectionLogSink | undefined;
   #nextPort = 40_000;
   #gate: Promise<void> = Promise.resolve();
 
@@ -55,6 +57,10 @@ export class FakeDataPlane implements DataPlane {
   }
 
   knowClients(): void {}
+
+  logConnections(sink: ConnectionLogSink | undefined): void {
+    this.connectionLog = sink;
+  }
 
   async close(id: ListenerId): Promise<void> {
     await this.#gate;

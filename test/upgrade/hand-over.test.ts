@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import type { Endpoint } from '../../src/model/endpoint.ts';
 import type { AdoptedPort, HandOver, Parcel } from '../../src/model/hand-over.ts';
 import type { Channel } from '../../src/upgrade/channel.ts';
-import type { Message } from '../../src/upgrade/protocol.ts';
+import { FORMAT, type Message } from '../../src/upgrade/protocol.ts';
 import { awaitSupervision, takeOver } from '../../src/upgrade/take-over.ts';
 import { ConnectionsLostError, handOver } from '../../src/upgrade/upgrade.ts';
 import type { Clock } from '../../src/util/clock.ts';
@@ -133,7 +133,7 @@ async function adoptedRig() {
   return it;
 }
 
-async function hello(channel: Channel, versions = [3]): Promise<void> {
+async function hello(channel: Channel, versions = [FORMAT]): Promise<void> {
   await channel.send({ kind: 'hello', versions, program: '9.9' });
 }
 
@@ -243,8 +243,11 @@ for (const [what, sabotage, expected] of [
 test('a successor of another version of the hand-over is refused before anything stands still', async () => {
   const { calls, channel, begin } = rig();
   const handingOver = begin();
-  await hello(channel, [2, 4]);
-  await assert.rejects(handingOver, /version 9\.9 speaks 2, 4 of the hand-over, and this one 3; restart instead/);
+  await hello(channel, [FORMAT - 1, FORMAT + 1]);
+  await assert.rejects(
+    handingOver,
+    new RegExp(`version 9\\.9 speaks ${FORMAT - 1}, ${FORMAT + 1} of the hand-over, and this one ${FORMAT}; restart`),
+  );
   assert.deepEqual(calls, ['kill']);
 });
 

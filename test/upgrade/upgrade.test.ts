@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { HandOver } from '../../src/model/hand-over.ts';
+import { FORMAT } from '../../src/upgrade/protocol.ts';
 import { awaitSupervision, takeOver } from '../../src/upgrade/take-over.ts';
 import { Upgrade, type UpgradeOptions } from '../../src/upgrade/upgrade.ts';
 import { channelPair } from '../engine/fast/pass-on.ts';
@@ -128,7 +129,7 @@ test('a stop kills the successor', async () => {
   const { upgrade, told, log, channel } = rig();
   const running = upgrade.run();
   await until('it to be started', () => told.includes('reloading'));
-  await channel.send({ kind: 'hello', versions: [3], program: '2.0' });
+  await channel.send({ kind: 'hello', versions: [FORMAT], program: '2.0' });
   await upgrade.abandon();
   await running;
   assert.ok(told.includes('kill') && !told.includes('released'), `${told}`);

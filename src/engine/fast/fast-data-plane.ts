@@ -1,5 +1,6 @@
 import type { Address } from '../../model/address.ts';
 import type { ClientFacts } from '../../model/client-address.ts';
+import type { ConnectionLogSink } from '../../model/connection-log.ts';
 import type {
   Backends,
   DataPlane,
@@ -51,7 +52,15 @@ interface OpenPort {
 
 function openCommand({ id, spec, socket, counters }: OpenPort, backends: CountedBackends) {
   const { protocol } = spec;
-  return { kind: 'open', port: id, protocol, fd: socket.fd, backends, counters: counters.shared } as const;
+  return {
+    kind: 'open',
+    port: id,
+    name: spec.name,
+    protocol,
+    fd: socket.fd,
+    backends,
+    counters: counters.shared,
+  } as const;
 }
 
 function statsOf({ spec: { id, name, family, protocol }, socket, worker, counters }: OpenPort): ListenerStats {
@@ -96,6 +105,7 @@ class FastDataPlane implements DataPlane {
   readonly #names = new Map<PortId, ServicePortName>();
   readonly #counterMemory = new CounterMemory();
   #clientFacts: ClientFacts | undefined;
+  #connectionLog: ConnectionLogSink | undefined;
   #lastId: PortId = 0;
   #isShutDown = false;
 
@@ -117,6 +127,10 @@ class FastDataPlane implements DataPlane {
         clock,
         log,
         onEvent: (event) => this.#observe(event),
+        connectionLog: {
+          ended: (entries) => this.#connectionLog?.ended(entries),
+          lost: (count) => this.#connectionLog?.lost(count),
+        },
         onRestart: () => this.#reopen(worker),
       });
       return worker;
@@ -194,6 +208,11 @@ class FastDataPlane implements DataPlane {
       if (page.connections.length > 0) yield page.connections;
       from = page.next;
     }
+  }
+
+  logConnections(sink: ConnectionLogSink | undefined): void {
+    this.#connectionLog = sink;
+    for (const worker of this.#workers) worker.wantEntries(sink !== undefined);
   }
 
   async nextPick(id: ListenerId, client: Address): Promise<Endpoint | undefined> {

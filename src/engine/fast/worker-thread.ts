@@ -1,5 +1,6 @@
 import { getAsset, isSea } from 'node:sea';
 import { Worker } from 'node:worker_threads';
+import type { ConnectionLogSink } from '../../model/connection-log.ts';
 import { close, eventfd, write } from '../../sys/descriptor.ts';
 import { Memory } from '../../sys/memory.ts';
 import { resetOnClose } from '../../sys/socket.ts';
@@ -55,6 +56,7 @@ export interface WorkerThreadSetup extends Omit<WorkerSetup, 'wakeFd'> {
   readonly clock: Clock;
   readonly log: Log;
   readonly onEvent: (event: PortEvent) => void;
+  readonly connectionLog: ConnectionLogSink;
   /** A new thread needs every port opened again. Commands before this call are lost, and need not be repeated. */
   readonly onRestart: () => void;
 }
@@ -121,6 +123,11 @@ export class WorkerThread {
       this.#post();
       this.#wake();
     });
+  }
+
+  /** Holds for a thread that replaces this one, too. */
+  wantEntries(areWanted: boolean): void {
+    Atomics.store(this.#status, STATUS.entriesWanted, areWanted ? 1 : 0);
   }
 
   /** `undefined` when there is no thread, or it dies before it answers. */
@@ -190,7 +197,7 @@ export class WorkerThread {
   }
 
   #spawn(): void {
-    const { entry, clock, log, onEvent, onRestart, ...shared } = this.#setup;
+    const { entry, clock, log, onEvent, connectionLog, onRestart, ...shared } = this.#setup;
     const workerData: WorkerSetup = { ...shared, wakeFd: this.#wakeFd };
     const thread = new Worker(entry, {
       workerData,
@@ -222,9 +229,17 @@ export class WorkerThread {
       this.#starting = undefined;
     } else if (report.kind === 'answer') {
       this.#settle(report.question, report.answer);
+    } else if (report.kind === 'entries') {
+      this.#takeEntries(report);
     } else {
       this.#setup.onEvent(report);
     }
+  }
+
+  #takeEntries({ entries, lost }: Extract<Report, { readonly kind: 'entries' }>): void {
+    Atomics.add(this.#status, STATUS.entriesTaken, entries.length);
+    if (entries.length > 0) this.#setup.connectionLog.ended(entries);
+    if (lost > 0) this.#setup.connectionLog.lost(lost);
   }
 
   #settle(question: QuestionId, answer: Answer | undefined): void {

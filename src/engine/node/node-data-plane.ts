@@ -3,6 +3,7 @@ import { createServer } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { setImmediate } from 'node:timers/promises';
 import { type Address, isWildcard } from '../../model/address.ts';
+import type { ConnectionLogSink } from '../../model/connection-log.ts';
 import type { Backends, DataPlane, ListenerStats, ListenSpec, OpenConnection } from '../../model/data-plane.ts';
 import type { Endpoint } from '../../model/endpoint.ts';
 import type { ListenerId } from '../../model/service-port.ts';
@@ -10,7 +11,7 @@ import type { Timer } from '../../util/clock.ts';
 import { listenError, toListenError } from '../errors.ts';
 import { KeptBytes } from '../unanswered.ts';
 import type { KernelSockets } from './kernel-sockets.ts';
-import { type NodeDataPlaneSetup, Port } from './port.ts';
+import { type NodeDataPlaneSetup, Port, type Shared } from './port.ts';
 import { TcpConnection } from './tcp-connection.ts';
 import { TCP_OPTIONS } from './tcp-dial.ts';
 import { UdpListener } from './udp-listener.ts';
@@ -55,6 +56,7 @@ class NodeDataPlane implements DataPlane {
   /** Closed ports whose connections go on. */
   readonly #closed = new Set<Port>();
   readonly #udpFlows = { active: 0, kept: new KeptBytes() };
+  readonly #shared: Shared = { connectionLog: undefined };
   #addressTimer: Timer | undefined;
   #isShutDown = false;
 
@@ -65,7 +67,7 @@ class NodeDataPlane implements DataPlane {
   async open(spec: ListenSpec, backends: Backends): Promise<number> {
     if (this.#isShutDown) throw listenError(spec, 'failed', 'the data plane has been shut down');
     if (this.#open.has(spec.id)) throw listenError(spec, 'failed', 'that listener is open already');
-    const port = new Port(spec, backends, this.#setup);
+    const port = new Port(spec, backends, this.#setup, this.#shared);
     const { promise, resolve, reject } = Promise.withResolvers<number>();
     const entry: OpenPort = { port, opening: promise, listener: undefined };
     this.#open.set(spec.id, entry);
@@ -118,6 +120,10 @@ class NodeDataPlane implements DataPlane {
     }
   }
 
+  logConnections(sink: ConnectionLogSink | undefined): void {
+    this.#shared.connectionLog = sink;
+  }
+
   async nextPick(id: ListenerId, client: Address): Promise<Endpoint | undefined> {
     const { port, listener } = this.#open.get(id) ?? {};
     return listener && port?.picker.peek(client, this.#setup.clock.now())?.endpoint;
@@ -128,7 +134,7 @@ class NodeDataPlane implements DataPlane {
     this.#addressTimer?.cancel();
     const ports = [...this.#closed, ...Array.from(this.#open.values(), ({ port }) => port)];
     await Promise.all([...this.#open.keys()].map((id) => this.close(id)));
-    for (const port of ports) for (const session of port.sessions) session.cut();
+    for (const port of ports) for (const session of port.sessions) session.cut('proxy-shutdown');
     // The last events of a socket come in a later turn.
     while (ports.some((port) => port.sessions.size > 0)) await setImmediate();
   }

@@ -1,4 +1,5 @@
 import { unmapped } from '../../model/address.ts';
+import { type ConnectionEntry, type ConnectionLogSink, type Ending, NO_TRIES } from '../../model/connection-log.ts';
 import {
   type Backends,
   COUNTERS,
@@ -18,6 +19,12 @@ import { Picker } from '../../services/picker.ts';
 import type { Clock, Random } from '../../util/clock.ts';
 import { dialFailureOf, errnoOf, FAILURE_COUNTER } from '../errors.ts';
 import type { KernelSockets } from './kernel-sockets.ts';
+
+/** What the Service ports of one engine share. */
+export interface Shared {
+  /** `undefined`: nobody wants entries. */
+  connectionLog: ConnectionLogSink | undefined;
+}
 
 /** Makes the descriptor of a socket for a connection to this address. May throw. */
 export type OpenSocket = (address: string, protocol: 'TCP' | 'UDP') => number;
@@ -40,6 +47,10 @@ export interface Target {
   readonly member: Member;
   readonly counters: Counters;
 }
+/** What its Service port does not know of it. `beganMs`: by the engine's clock. */
+export type EndedSession = Omit<ConnectionEntry, 'name' | 'protocol' | 'endedAt' | 'durationMs'> & {
+  readonly beganMs: number;
+};
 
 /** A TCP connection or a UDP flow. */
 export interface Session {
@@ -48,13 +59,14 @@ export interface Session {
   /** `undefined` when it is over. */
   describe(): OpenConnection | undefined;
   /** Ends it at once: a TCP connection by a reset of both sides. */
-  cut(): void;
+  cut(ending: Ending): void;
 }
 
 /** One Service port, whatever its protocol: its endpoints, its counters, and its open connections and flows. */
 export class Port {
   readonly spec: ListenSpec;
   readonly setup: NodeDataPlaneSetup;
+  readonly #shared: Shared;
   readonly picker: Picker;
   readonly counters = newCounters();
   /** See {@link Backends.udpReplayMs}. */
@@ -69,10 +81,11 @@ export class Port {
   /** For TCP connections that are ended some time after their endpoint has gone. */
   readonly #departures: Departures | undefined;
 
-  constructor(spec: ListenSpec, backends: Backends, setup: NodeDataPlaneSetup) {
+  constructor(spec: ListenSpec, backends: Backends, setup: NodeDataPlaneSetup, shared: Shared) {
     const { random, options } = setup;
     this.spec = spec;
     this.setup = setup;
+    this.#shared = shared;
     this.picker = new Picker({ random, affinityMaxClients: options.affinityMaxClients });
     if (spec.protocol === 'TCP' && options.endpointDrainTimeoutMs > 0) this.#departures = new Departures();
     this.update(backends);
@@ -119,12 +132,29 @@ export class Port {
   }
 
   /** Every connection and flow ends here, once. `target`: its endpoint, if it had one. */
-  ended(session: Session, target: Target | undefined): void {
+  ended(session: Session, target: Target | undefined, entry: () => EndedSession): void {
     this.sessions.delete(session);
     this.counters.active--;
-    if (target === undefined) return;
-    target.counters.active--;
-    target.member.released();
+    if (target !== undefined) {
+      target.counters.active--;
+      target.member.released();
+    }
+    this.#log(entry);
+  }
+
+  /** A datagram got no flow. */
+  refusedDatagram(client: Endpoint, ending: Ending): void {
+    const beganMs = this.setup.clock.now();
+    this.#log(() => ({ client, backend: undefined, ending, beganMs, receivedBytes: 0, sentBytes: 0, tries: NO_TRIES }));
+  }
+
+  #log(entry: () => EndedSession): void {
+    const sink = this.#shared.connectionLog;
+    if (sink === undefined) return;
+    const { clock } = this.setup;
+    const { name, protocol } = this.spec;
+    const { beganMs, ...others } = entry();
+    sink.ended([{ name, protocol, ...others, endedAt: clock.wallNow(), durationMs: clock.now() - beganMs }]);
   }
 
   /** The endpoint may have left during the dial. */
@@ -157,7 +187,7 @@ export class Port {
     clock.after(options.endpointDrainTimeoutMs, () => {
       const gone = this.#departures?.end(departure);
       for (const session of this.sessions) {
-        if (session.endpoint !== undefined && gone?.has(endpointName(session.endpoint))) session.cut();
+        if (session.endpoint !== undefined && gone?.has(endpointName(session.endpoint))) session.cut('proxy-drain');
       }
     });
   }

@@ -1,7 +1,8 @@
 import type { Socket } from 'node:net';
 import { type Address, unmapped } from '../../model/address.ts';
-import type { Counters, OpenConnection } from '../../model/data-plane.ts';
-import type { Endpoint } from '../../model/endpoint.ts';
+import { type Ending, NO_TRIES, TryLog } from '../../model/connection-log.ts';
+import type { Counters, DialFailure, OpenConnection } from '../../model/data-plane.ts';
+import { type Endpoint, endpointName } from '../../model/endpoint.ts';
 import { type Timer, wholeMsLeft } from '../../util/clock.ts';
 import { isDead, lookIntervalMs, NEVER, unansweredSinceMs } from '../dead-peer.ts';
 import { proxyHeader } from '../proxy-header.ts';
@@ -37,15 +38,31 @@ export class TcpConnection implements Session, Dialler {
   #lookTimer: Timer | undefined;
   #unansweredSinceMs = NEVER;
   #settleTimer: Timer | undefined;
+  /** Kept, because Node forgets it with the socket. */
+  readonly #clientName: Endpoint | undefined;
+  readonly #beganMs: number;
+  #receivedBytes = 0;
+  #sentBytes = 0;
+  #tries: TryLog | undefined;
+  #backendName: string | undefined;
+  /** Whose clean end came first; it counts where nothing else ends the connection. */
+  #firstEnd: Ending = 'client-end';
+  /** What ended it otherwise: the first cause, as others follow from it. */
+  #broken: Ending | undefined;
 
   constructor(client: Socket, port: Port) {
     this.#client = client;
     this.#port = port;
+    this.#beganMs = port.setup.clock.now();
     port.begin(this);
     this.#watch(client);
-    const { remoteAddress } = client;
+    const { remoteAddress, remotePort } = client;
+    if (remoteAddress !== undefined && remotePort !== undefined) {
+      this.#clientName = { address: unmapped(remoteAddress) as Address, port: remotePort };
+    }
     if (remoteAddress === undefined) {
       // The client has disconnected already.
+      this.#broken = 'client-reset';
       client.destroy();
       return;
     }
@@ -58,15 +75,16 @@ export class TcpConnection implements Session, Dialler {
   }
 
   describe(): OpenConnection | undefined {
-    const client = this.#clientName();
-    if (client === undefined) return undefined;
+    const client = this.#clientName;
+    if (client === undefined || this.#client.destroyed) return undefined;
     const { endpoint } = this;
     if (endpoint === undefined) return { client, endpoint: this.#dial?.endpoint, state: 'dialling' };
     if (this.#halfOpen === undefined) return { client, endpoint, state: 'established' };
     return { client, endpoint, state: 'half-closed', expiresMs: wholeMsLeft(this.#halfOpen.leftMs) };
   }
 
-  cut(): void {
+  cut(ending: Ending): void {
+    this.#broken ??= ending;
     this.#dial?.cancel();
     reset(this.#client);
     if (this.#backend !== undefined) reset(this.#backend);
@@ -77,33 +95,41 @@ export class TcpConnection implements Session, Dialler {
     const share = target.counters;
     this.#target = target;
     this.#backend = backend;
+    this.#backendName = endpointName(target.member.endpoint);
     this.#port.connectedTo(target.member);
     this.#port.joined(target);
     this.#watch(backend, () => this.#onEndpointReset(rest, share));
     if (!this.#introduce(backend)) {
-      this.cut();
+      this.cut('client-reset');
       return;
     }
     this.#copy(client, backend, 'receivedBytes', share);
     this.#copy(backend, client, 'sentBytes', share);
     if (client.readableEnded) this.#watchHalfOpen();
-    else client.once('end', () => this.#watchHalfOpen());
-    backend.once('end', () => this.#watchHalfOpen());
+    else client.once('end', () => this.#onEnd('client-end'));
+    backend.once('end', () => this.#onEnd('backend-end'));
   }
 
-  onReset({ counters }: Target, rest: readonly Buffer[]): void {
+  onReset({ member, counters }: Target, rest: readonly Buffer[]): void {
+    this.#backendName = endpointName(member.endpoint);
     this.#onEndpointReset(rest, counters);
     this.#settle(this.#client);
   }
 
   onGivenUp(reason: 'no-endpoints' | 'exhausted'): void {
+    this.#broken ??= `refused-${reason}`;
     this.#port.clientRefused(this.#client.remoteAddress ?? 'unknown', reason);
     this.#client.destroy();
   }
 
-  #clientName(): Endpoint | undefined {
-    const { remoteAddress, remotePort } = this.#client;
-    return endpointOf(remoteAddress, remotePort);
+  onFailed(endpoint: Endpoint, reason: DialFailure): void {
+    this.#tries ??= new TryLog();
+    this.#tries.fail(endpointName(endpoint), reason);
+  }
+
+  onRetry(): void {
+    this.#tries ??= new TryLog();
+    this.#tries.retries++;
   }
 
   /**
@@ -113,7 +139,7 @@ export class TcpConnection implements Session, Dialler {
   #introduce(backend: Socket): boolean {
     const { proxyProtocol, setup } = this.#port;
     if (proxyProtocol === undefined) return true;
-    const client = this.#clientName();
+    const client = this.#clientName;
     if (client === undefined) return false;
     const { localAddress, localPort } = this.#client;
     const destination = setup.kernel?.askedFor(client, this.#client) ?? endpointOf(localAddress, localPort);
@@ -145,6 +171,8 @@ export class TcpConnection implements Session, Dialler {
   }
 
   #count(counter: 'receivedBytes' | 'sentBytes', share: Counters, bytes: number): void {
+    if (counter === 'receivedBytes') this.#receivedBytes += bytes;
+    else this.#sentBytes += bytes;
     this.#port.counters[counter] += bytes;
     share[counter] += bytes;
   }
@@ -155,6 +183,7 @@ export class TcpConnection implements Session, Dialler {
     socket.on('error', () => {});
     socket.on('close', (hadError) => {
       if (hadError) {
+        this.#broken ??= socket === this.#client ? 'client-reset' : 'backend-reset';
         onBroken();
         this.#settle(socket === this.#client ? this.#backend : this.#client);
       }
@@ -164,6 +193,7 @@ export class TcpConnection implements Session, Dialler {
 
   /** Passes on what the endpoint sent before its connection broke. */
   #onEndpointReset(rest: readonly Buffer[], share: Counters): void {
+    this.#broken ??= 'backend-reset';
     this.#countReset(share);
     for (const chunk of rest) {
       this.#count('sentBytes', share, chunk.length);
@@ -183,7 +213,7 @@ export class TcpConnection implements Session, Dialler {
       side === undefined ||
       side.destroyed ||
       (side.writableLength === 0 && (kernel?.unacknowledgedBytes(side) ?? 0) === 0);
-    if (isDelivered || clock.now() >= giveUpMs) this.cut();
+    if (isDelivered || clock.now() >= giveUpMs) this.cut(this.#broken ?? 'proxy-error');
     else this.#settleTimer = clock.after(RESET_POLL_MS, () => this.#settle(side, giveUpMs));
   }
 
@@ -191,7 +221,15 @@ export class TcpConnection implements Session, Dialler {
     this.#halfOpen?.cancel();
     this.#lookTimer?.cancel();
     this.#settleTimer?.cancel();
-    this.#port.ended(this, this.#target);
+    this.#port.ended(this, this.#target, () => ({
+      client: this.#clientName,
+      backend: this.#backendName,
+      ending: this.#broken ?? this.#firstEnd,
+      beganMs: this.#beganMs,
+      receivedBytes: this.#receivedBytes,
+      sentBytes: this.#sentBytes,
+      tries: this.#tries?.value ?? NO_TRIES,
+    }));
   }
 
   #lookLater(): void {
@@ -224,8 +262,13 @@ export class TcpConnection implements Session, Dialler {
     this.#unansweredSinceMs = unansweredSinceMs(state, this.#unansweredSinceMs, nowMs);
     if (!isDead(state, nowMs - this.#unansweredSinceMs, options.tcpUserTimeoutMs)) return true;
     this.#countReset((this.#target as Target).counters);
-    this.cut();
+    this.cut('proxy-dead');
     return false;
+  }
+
+  #onEnd(ending: Ending): void {
+    if (this.#halfOpen === undefined) this.#firstEnd = ending;
+    this.#watchHalfOpen();
   }
 
   #watchHalfOpen(): void {
@@ -239,6 +282,7 @@ export class TcpConnection implements Session, Dialler {
    * read yet. A side that has not is reset, so that it does not take what it has for the whole stream.
    */
   #endHalfOpen(): void {
+    this.#broken ??= 'proxy-idle';
     for (const socket of [this.#client, this.#backend]) {
       if (socket?.writableFinished) socket.destroy();
       else if (socket !== undefined) reset(socket);

@@ -35,6 +35,10 @@ export interface Dialler {
   /** The endpoint accepted, sent `rest`, and reset the connection before anything could be done with it. */
   onReset(target: Target, rest: readonly Buffer[]): void;
   onGivenUp(reason: 'no-endpoints' | 'exhausted'): void;
+  /** One endpoint did not answer. */
+  onFailed(endpoint: Endpoint, reason: DialFailure): void;
+  /** Another one is tried. */
+  onRetry(): void;
 }
 
 /** Tries a pick's candidates one after another until one answers. */
@@ -74,6 +78,7 @@ export class TcpDial {
     if (attempt > 0) {
       this.#port.counters.retries++;
       target.counters.retries++;
+      this.#dialler.onRetry();
     }
     this.#target = target;
     member.taken();
@@ -99,7 +104,7 @@ export class TcpDial {
     const fail = (err: Error, reason?: DialFailure): void => {
       // The socket is destroyed first: a connection that is established late must not stay open.
       this.cancel();
-      this.#port.dialFailed(target, err, reason);
+      this.#dialler.onFailed(target.member.endpoint, this.#port.dialFailed(target, err, reason));
       this.start();
     };
     const onError = (err: Error): void => {

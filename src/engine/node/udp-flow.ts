@@ -1,9 +1,10 @@
 import { createSocket, type Socket } from 'node:dgram';
 import { isIPv6 } from 'node:net';
+import { type Ending, NO_TRIES, type Tries } from '../../model/connection-log.ts';
 import type { OpenConnection } from '../../model/data-plane.ts';
-import type { Endpoint } from '../../model/endpoint.ts';
+import { type Endpoint, endpointName } from '../../model/endpoint.ts';
 import { wholeMsLeft } from '../../util/clock.ts';
-import { errnoOf } from '../errors.ts';
+import { dialFailureOf, errnoOf } from '../errors.ts';
 import { connectedToItself, type Port, type Session, type Target } from './port.ts';
 import { SilenceTimer } from './silence-timer.ts';
 import { type Asked, UdpReplay } from './udp-replay.ts';
@@ -64,6 +65,10 @@ export class UdpFlow implements Session {
   #hasReplied = false;
   /** While nobody has answered. */
   #replay: UdpReplay | undefined;
+  readonly #beganMs: number;
+  #receivedBytes = 0;
+  #sentBytes = 0;
+  #tries: Tries;
   readonly #silence: SilenceTimer;
 
   /** `onRetire` is called at most once, `onEnd` once. */
@@ -75,10 +80,12 @@ export class UdpFlow implements Session {
     /** Which has begun it. */
     readonly replay?: UdpReplay;
     readonly reply: (datagram: Buffer) => void;
+    /** Another endpoint was asked before. */
+    readonly isRetry?: boolean;
     readonly onRetire: () => void;
     readonly onEnd: () => void;
   }) {
-    const { port, client, target, asked, replay, reply, onRetire, onEnd } = setup;
+    const { port, client, target, asked, replay, reply, isRetry = false, onRetire, onEnd } = setup;
     this.target = target;
     this.hasRetired = replay?.hasRetired ?? false;
     this.#replay = replay;
@@ -89,9 +96,11 @@ export class UdpFlow implements Session {
     this.#onRetire = onRetire;
     this.#onEnd = onEnd;
     const { clock } = port.setup;
+    this.#beganMs = clock.now();
+    this.#tries = isRetry ? { retries: 1, failed: [] } : NO_TRIES;
     // A turn of the event loop reads all replies, but only some of a listener's datagrams.
     const received = () => port.counters.receivedBytes;
-    this.#silence = new SilenceTimer(clock, this.#firstReplyMs, () => this.cut(), received);
+    this.#silence = new SilenceTimer(clock, this.#firstReplyMs, () => this.cut('proxy-idle'), received);
     this.#socket = udpSocket(this.endpoint.address);
     port.begin(this);
     target.member.taken();
@@ -126,6 +135,7 @@ export class UdpFlow implements Session {
   /** From the client to the endpoint. */
   send(datagram: Buffer): void {
     this.#silence.moved();
+    this.#receivedBytes += datagram.length;
     this.#port.counters.receivedBytes += datagram.length;
     this.#keep(datagram);
     this.resend(datagram);
@@ -149,12 +159,20 @@ export class UdpFlow implements Session {
     };
   }
 
-  cut(): void {
+  cut(ending: Ending): void {
     if (this.hasEnded) return;
     this.hasEnded = true;
     this.#replay?.ended(this);
     this.#silence.cancel();
-    this.#port.ended(this, this.target);
+    this.#port.ended(this, this.target, () => ({
+      client: this.#client,
+      backend: endpointName(this.endpoint),
+      ending,
+      beganMs: this.#beganMs,
+      receivedBytes: this.#receivedBytes,
+      sentBytes: this.#sentBytes,
+      tries: this.#tries,
+    }));
     this.#socket.close();
     this.#onEnd();
   }
@@ -170,7 +188,7 @@ export class UdpFlow implements Session {
   leave(): void {
     const replay = this.#port.udpReplayMs === undefined ? undefined : this.#replay;
     if (replay !== undefined) this.#replay = undefined;
-    this.cut();
+    this.cut('proxy-drain');
     replay?.endedInVain(this);
   }
 
@@ -216,6 +234,7 @@ export class UdpFlow implements Session {
 
   #receive(datagram: Buffer): void {
     if (this.hasEnded) return;
+    this.#sentBytes += datagram.length;
     this.#port.counters.sentBytes += datagram.length;
     this.target.counters.sentBytes += datagram.length;
     if (this.#hasReplied) this.#silence.moved();
@@ -231,7 +250,9 @@ export class UdpFlow implements Session {
     if (isConnected && HARMS_ONE_DATAGRAM.has(errnoOf(err))) return;
     const replay = this.#replay;
     this.#replay = undefined;
-    this.cut();
+    const failed = { backend: endpointName(this.endpoint), reason: dialFailureOf(errnoOf(err)) };
+    this.#tries = { ...this.#tries, failed: [failed] };
+    this.cut('backend-error');
     const reason = this.#port.dialFailed(this.target, err);
     if (reason === 'other') {
       // The failure was this node's.

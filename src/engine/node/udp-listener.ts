@@ -2,6 +2,7 @@ import type { RemoteInfo } from 'node:dgram';
 import { once } from 'node:events';
 import { isIPv6 } from 'node:net';
 import { type Address, isWildcard } from '../../model/address.ts';
+import type { Endpoint } from '../../model/endpoint.ts';
 import { errnoOf, listenError, toListenError } from '../errors.ts';
 import type { KeptBytes } from '../unanswered.ts';
 import type { Port, Target } from './port.ts';
@@ -79,10 +80,12 @@ export class UdpListener implements Asking {
   ask(replay: UdpReplay): UdpFlow | undefined {
     const { remote } = replay;
     const before = replay.takeTurn();
-    if (before !== 0 && !this.#hasRoom(remote.address)) return undefined;
+    if (before !== 0 && !this.#hasRoom(remote)) return undefined;
     const member = before === undefined ? undefined : replay.next();
     if (member === undefined) {
-      this.port.clientRefused(remote.address, before === 0 ? 'no-endpoints' : 'exhausted');
+      const reason = before === 0 ? 'no-endpoints' : 'exhausted';
+      this.port.clientRefused(remote.address, reason);
+      this.port.refusedDatagram(clientOf(remote), `refused-${reason}`);
       return undefined;
     }
     const target = this.port.target(member);
@@ -90,7 +93,7 @@ export class UdpListener implements Asking {
       this.port.counters.retries++;
       target.counters.retries++;
     }
-    return this.#beginTo(target, replay);
+    return this.#beginTo(target, replay, before !== 0);
   }
 
   /** Flows end; descriptors are closed within the call. */
@@ -142,17 +145,17 @@ export class UdpListener implements Asking {
 
   #drop(address: string, local: LocalSocket): void {
     this.#sockets.delete(address);
-    for (const flow of [...local.flows.values(), ...local.retired]) flow.cut();
+    for (const flow of [...local.flows.values(), ...local.retired]) flow.cut('proxy-removed');
     local.socket.close();
   }
 
   /** `undefined` when the client gets no flow. */
   #begin(local: LocalSocket, remote: RemoteInfo): UdpFlow | undefined {
-    if (!this.#hasRoom(remote.address)) return undefined;
+    if (!this.#hasRoom(remote)) return undefined;
     return new UdpReplay({ asking: this, local, remote }).begin();
   }
 
-  #beginTo(target: Target, replay: UdpReplay): UdpFlow {
+  #beginTo(target: Target, replay: UdpReplay, isRetry: boolean): UdpFlow {
     const { local, remote, hasRetired } = replay;
     const { socket, flows, retired } = local;
     const client = remote.address;
@@ -160,10 +163,11 @@ export class UdpListener implements Asking {
     this.#allFlows.active++;
     const flow = new UdpFlow({
       port: this.port,
-      client: { address: client as Address, port: remote.port },
+      client: clientOf(remote),
       target,
       asked: { asking: this, local, remote },
       replay,
+      isRetry,
       reply: (datagram) => {
         // A reply that cannot be sent is dropped. Its error does not concern other flows.
         if (hasRoomToSend(socket)) socket.send(datagram, remote.port, client, () => {});
@@ -185,14 +189,15 @@ export class UdpListener implements Asking {
   }
 
   /** Ends a retired flow for a new one, if that is necessary. */
-  #hasRoom(client: string): boolean {
+  #hasRoom(remote: RemoteInfo): boolean {
     const { counters, setup, spec } = this.port;
     let limit = this.#limit();
     if (limit !== undefined && this.#endOneRetired()) limit = this.#limit();
     if (limit === undefined) return true;
     // No old flow ends: a flood of forged clients must not end the flows of real ones.
     counters.limited++;
-    setup.observer.limited({ name: spec.name, client, limit });
+    setup.observer.limited({ name: spec.name, client: remote.address, limit });
+    this.port.refusedDatagram(clientOf(remote), 'refused-limit');
     return false;
   }
 
@@ -207,12 +212,16 @@ export class UdpListener implements Asking {
   #endOneRetired(): boolean {
     for (const { retired } of this.#sockets.values()) {
       for (const flow of retired) {
-        flow.cut();
+        flow.cut('proxy-replaced');
         return true;
       }
     }
     return false;
   }
+}
+
+function clientOf({ address, port }: RemoteInfo): Endpoint {
+  return { address: address as Address, port };
 }
 
 function flowKey(remote: RemoteInfo): string {

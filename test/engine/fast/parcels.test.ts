@@ -8,25 +8,32 @@ import { endpointAt } from '../../compliance/data-plane/harness.ts';
 const ONE = endpointAt('10.0.0.1', 80);
 const TWO = endpointAt('fd00::2', 80);
 
+const CLIENT = endpointAt('10.9.9.9', 40_000);
+
 const CONNECTIONS: readonly LiveRecord[] = [
-  { kind: 'dialling', port: 0, fd: 11, client: '10.9.9.9' as never },
+  { kind: 'dialling', port: 0, fd: 11, client: CLIENT, beganAt: 5, tries: { retries: 1, failed: [] } },
   {
     kind: 'established',
     port: 0,
+    client: CLIENT,
+    beganAt: 6.5,
     endpoint: endpointAt('10.0.0.9', 80),
     sides: [
-      { fd: 12, hasEnded: true, isShut: false, rest: new Uint8Array([1, 2, 3]) },
-      { fd: 13, hasEnded: false, isShut: true, piped: { readEnd: 14, writeEnd: 15, pending: 70_000 } },
+      { fd: 12, total: 3, hasEnded: true, isShut: false, rest: new Uint8Array([1, 2, 3]) },
+      { fd: 13, total: 2 ** 40, hasEnded: false, isShut: true, piped: { readEnd: 14, writeEnd: 15, pending: 70_000 } },
     ],
   },
   {
     kind: 'established',
     port: CLOSED_PORT,
+    closedPort: 'test/gone',
+    client: undefined,
+    beganAt: 7,
     endpoint: ONE,
     broken: 'backend',
     sides: [
-      { fd: 16, hasEnded: false, isShut: false },
-      { fd: 17, hasEnded: true, isShut: false, rest: new Uint8Array([4]) },
+      { fd: 16, total: 0, hasEnded: false, isShut: false },
+      { fd: 17, total: 4, hasEnded: true, isShut: false, rest: new Uint8Array([4]) },
     ],
   },
 ];
@@ -41,6 +48,9 @@ const FLOW: FlowRecord = {
   endpoint: ONE,
   hasReplied: true,
   hasRetired: false,
+  beganAt: 8,
+  receivedBytes: 9,
+  sentBytes: 10,
   name: new Uint8Array([2, 0, 0x30, 0x39, 10, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0]),
   control: new Uint8Array([28, ...zeros(7), 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 10, 1, 0, 1, 10, 1, 0, 1, ...zeros(4)]),
 };

@@ -81,6 +81,9 @@ test('an error that ICMP has left at a flow of a predecessor does not end the fl
     endpoint,
     hasReplied: false,
     hasRetired: false,
+    beganAt: 0,
+    receivedBytes: 0,
+    sentBytes: 0,
     name: bytes(path.name),
     control: bytes(path.control),
   };

@@ -45,12 +45,9 @@ test('datagrams wait in order until the backend socket is connected, up to 64', 
   const clock = new ManualClock();
   const backend = await UdpBackend.start(t);
   const nobody = (): void => assert.fail('nothing is to be reported');
-  const port = new Port(SPEC, backends([backend.endpoint]), {
-    options: OPTIONS,
-    observer: { clientRefused: nobody, dialFailed: nobody, limited: nobody, listenerFailed: nobody },
-    clock,
-    random: Math.random,
-  });
+  const observer = { clientRefused: nobody, dialFailed: nobody, limited: nobody, listenerFailed: nobody };
+  const setup = { options: OPTIONS, observer, clock, random: Math.random };
+  const port = new Port(SPEC, backends([backend.endpoint]), setup, { connectionLog: undefined });
   const client = { address: backend.endpoint.address, port: 9 };
   const member = port.picker.pick(client.address, 0).next() ?? assert.fail();
   const target = port.target(member);
@@ -61,6 +58,6 @@ test('datagrams wait in order until the backend socket is connected, up to 64', 
   assert.equal(port.counters.limited, 2);
   await waitFor('the rest to arrive', () => backend.arrivals.length === 64);
   assert.deepEqual(backend.texts, sent.slice(0, 64));
-  flow.cut();
+  flow.cut('proxy-idle');
   assert.equal(clock.pendingTimers, 0);
 });

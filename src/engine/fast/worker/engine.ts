@@ -1,4 +1,5 @@
 import { parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads';
+import type { ServicePortName } from '../../../model/service.ts';
 import { KnownClients } from '../../../services/known-clients.ts';
 import { read } from '../../../sys/descriptor.ts';
 import { EPOLLIN } from '../../../sys/epoll.ts';
@@ -34,6 +35,9 @@ import { WorkerContext, type WorkerEffects } from './worker-context.ts';
  */
 const CONNECTIONS_PER_PAGE = 128;
 const LOOKS_PER_PAGE = 4096;
+
+/** Of a Service port that was closed before. */
+const UNKNOWN: ServicePortName = '/';
 
 /**
  * Makes the calling thread a worker, until a command ends it.
@@ -71,7 +75,7 @@ export class Engine implements Handler {
   readonly #context: WorkerContext;
   readonly #effects: WorkerEffects;
   readonly #listeners = new Map<PortId, Listener>();
-  #closedPort: Port | undefined;
+  readonly #closedPorts = new Map<ServicePortName, Port>();
   /** Questions for a page of connections: one is answered per turn. */
   readonly #lists: Question<'list'>[] = [];
   readonly #wakeFd: number;
@@ -114,7 +118,9 @@ export class Engine implements Handler {
 
   /** Resets every connection and ends every flow, unless another process has them. Lent descriptors stay open. */
   shutdown(): void {
-    if (this.#progress !== 'released') this.loop.shutdown();
+    if (this.#progress === 'released') return;
+    this.loop.shutdown();
+    this.#context.connectionLog.flush();
   }
 
   #catchUp(): void {
@@ -200,8 +206,8 @@ export class Engine implements Handler {
     this.#context.report({ kind: 'answer', question, answer });
   }
 
-  #open({ port: id, backends, counters, protocol, fd, picker }: Question<'open'>): void {
-    const port = new Port({ id, worker: this.#context, backends, counters, drains: protocol === 'TCP' });
+  #open({ port: id, name, backends, counters, protocol, fd, picker }: Question<'open'>): void {
+    const port = new Port({ id, name, worker: this.#context, backends, counters, drains: protocol === 'TCP' });
     this.#listeners.set(id, protocol === 'TCP' ? new TcpListener(port, fd) : new UdpListener(port, fd));
     if (picker !== undefined) port.endpoints.picker.restore(picker, this.loop.nowMs);
   }
@@ -216,9 +222,9 @@ export class Engine implements Handler {
     const finders = new Map<Port, ReturnType<Port['endpoints']['finder']>>();
     for (const record of records) {
       const listener = this.#listeners.get(record.port);
-      const port = listener?.port ?? this.#closed();
+      const port = listener?.port ?? this.#closed(record.closedPort ?? UNKNOWN);
       if (record.kind === 'dialling') {
-        new TcpConnection(port, record.fd).redial(record.client);
+        new TcpConnection(port, record.fd).redial(record);
         continue;
       }
       const find = finders.get(port) ?? port.endpoints.finder();
@@ -230,11 +236,14 @@ export class Engine implements Handler {
   }
 
   /** Stands for ports that were closed before: nobody knows which endpoints they had. */
-  #closed(): Port {
+  #closed(name: ServicePortName): Port {
+    const known = this.#closedPorts.get(name);
+    if (known !== undefined) return known;
     const counters = { memory: new SharedArrayBuffer(COUNTERS_BYTES), offset: 0 };
     const backends: CountedBackends = { endpoints: [], affinity: { type: 'None' }, fresh: [], counters };
-    this.#closedPort ??= new Port({ id: NO_PORT, worker: this.#context, backends, counters, drains: false });
-    return this.#closedPort;
+    const port = new Port({ id: NO_PORT, name, worker: this.#context, backends, counters, drains: false });
+    this.#closedPorts.set(name, port);
+    return port;
   }
 
   /** One page in a turn, however many were asked for: the events of the turn come first. */
@@ -266,9 +275,12 @@ export class Engine implements Handler {
 
   #freeze(): void {
     this.#progress = 'frozen';
-    const records = this.loop.handlers.flatMap((handler, fd) =>
-      handler instanceof Session && handler.fd === fd ? handler.record() : [],
-    );
+    this.#context.connectionLog.flush();
+    const records = this.loop.handlers.flatMap((handler, fd) => {
+      if (!(handler instanceof Session) || handler.fd !== fd) return [];
+      const { id, name } = handler.port;
+      return this.#listeners.has(id) ? handler.record() : { ...handler.record(), closedPort: name };
+    });
     const pickers: FrozenWorker['pickers'][number][] = [];
     for (const [id, { port }] of this.#listeners) {
       const picker = port.pickerRecord();

@@ -1,4 +1,6 @@
 import type { KeptAddresses } from '../../../model/client-address.ts';
+import type { ConnectionEntry, Ending } from '../../../model/connection-log.ts';
+import { NO_TRIES, TryLog } from '../../../model/connection-log.ts';
 import {
   type Backends,
   COUNTERS,
@@ -7,7 +9,9 @@ import {
   type DialFailure,
   type OpenConnection,
 } from '../../../model/data-plane.ts';
-import type { ProxyProtocol } from '../../../model/service.ts';
+import type { Endpoint } from '../../../model/endpoint.ts';
+import type { ProxyProtocol, ServicePortName } from '../../../model/service.ts';
+import type { ProxiedProtocol } from '../../../model/service-port.ts';
 import { type Departure, Departures } from '../../../services/departures.ts';
 import type { PickerRecord } from '../../../services/picker.ts';
 import { EPOLLIN } from '../../../sys/epoll.ts';
@@ -27,12 +31,19 @@ import type { WorkerContext } from './worker-context.ts';
  */
 const EVENT_RATE = { burst: 64, ratePerSecond: 10 };
 
+/**
+ * Limits the entries of refused datagrams, of one Service port. Each datagram of a flood from forged addresses would be
+ * one, and take the place of entries of other Services.
+ */
+const REFUSED_RATE = { burst: 1024, ratePerSecond: 100 };
+
 /** After an unexpected failure of a listening socket. */
 const RETRY_MS = 1000;
 
 /** One Service port of either protocol: its endpoints, its counters, and its events. */
 export class Port {
   readonly id: PortId;
+  readonly name: ServicePortName;
   readonly worker: WorkerContext;
   /** Once {@link endpoints} exist. */
   proxyProtocol: ProxyProtocol | undefined;
@@ -41,6 +52,8 @@ export class Port {
   /** Bytes of datagrams that nobody has answered yet. */
   keptBytes = 0;
   readonly #events: TokenBucket;
+  /** Of refused datagrams. */
+  #refused: TokenBucket | undefined;
   readonly #blocks: CounterBlocks;
   #counters: Float64Array | undefined;
   /** Until {@link endpoints} exist. */
@@ -52,6 +65,7 @@ export class Port {
 
   constructor(setup: {
     readonly id: PortId;
+    readonly name: ServicePortName;
     readonly worker: WorkerContext;
     readonly backends: CountedBackends;
     readonly counters: CounterBlocks;
@@ -59,6 +73,7 @@ export class Port {
     readonly drains: boolean;
   }) {
     this.id = setup.id;
+    this.name = setup.name;
     this.worker = setup.worker;
     this.#backends = setup.backends;
     this.#blocks = setup.counters;
@@ -148,8 +163,9 @@ export class Port {
   }
 
   /** The dial did not even begin, for a reason that lies in this node. */
-  dialPrevented(target: Target, err: string): void {
+  dialPrevented(target: Target, err: string): DialFailure {
     this.#dialFailed(target, 'other', err);
+    return 'other';
   }
 
   dialTimedOut(target: Target, timeoutMs: number): void {
@@ -169,6 +185,21 @@ export class Port {
     this.count('limited');
   }
 
+  /** A datagram got no flow: the connection log has an entry of it, unless there are too many. */
+  refusedDatagram(client: Endpoint, ending: Ending, tries: TryLog | undefined): void {
+    const { connectionLog, loop } = this.worker;
+    if (!connectionLog.isWanted) return;
+    this.#refused ??= new TokenBucket({ clock: loop.clock, ...REFUSED_RATE });
+    if (!this.#refused.tryTake(loop.nowMs)) {
+      connectionLog.lose(1);
+      return;
+    }
+    connectionLog.add({
+      ...{ name: this.name, protocol: 'UDP', client, backend: undefined, ending, endedAt: loop.clock.wallNow() },
+      ...{ durationMs: 0, receivedBytes: 0, sentBytes: 0, tries: tries?.value ?? NO_TRIES },
+    });
+  }
+
   listenerFailed(err: string): void {
     this.#report({ kind: 'listenerFailed', port: this.id, err });
   }
@@ -180,7 +211,7 @@ export class Port {
     // A visit of all connections is cheaper than keeping a list of connections for each endpoint.
     for (const handler of this.worker.loop.handlers) {
       if (!(handler instanceof Session) || handler.port !== this) continue;
-      if (handler.target !== undefined && gone.has(handler.target.name)) handler.cut();
+      if (handler.target !== undefined && gone.has(handler.target.name)) handler.cut('proxy-drain');
     }
   }
 
@@ -264,40 +295,85 @@ export abstract class Session extends Deadline implements Handler {
   isOver = false;
   /** The endpoint that answered. */
   abstract readonly target: Target | undefined;
+  protected abstract readonly protocol: ProxiedProtocol;
+  /** By the loop's clock. */
+  #beganMs: number;
+  #tries: TryLog | undefined;
 
   constructor(port: Port, fd: number) {
     super();
     this.port = port;
     this.fd = fd;
+    this.#beganMs = port.worker.loop.nowMs;
   }
 
   abstract onEvents(events: number, fd: number): void;
   /** Ends it at once: a TCP connection by a reset of both sides. */
-  abstract cut(): void;
+  abstract cut(ending: Ending): void;
   /** What another process needs to continue it. */
   abstract record(): LiveRecord;
   /** `undefined` when the client has just gone. */
   abstract describe(): OpenConnection | undefined;
 
+  /** The client's address and port, as far as it is known. */
+  protected abstract client(): Endpoint | undefined;
+  protected abstract bytes(): Pick<ConnectionEntry, 'receivedBytes' | 'sentBytes'>;
+
   onShutdown(): void {
-    this.cut();
+    this.cut('proxy-shutdown');
   }
 
-  /** Counts one that another process has counted among `connections`. */
-  resumed(): void {
+  /** Counts one that another process has counted among `connections`, and continues what it knew. */
+  resumed({ beganAt, tries }: Pick<LiveRecord, 'beganAt' | 'tries'>): void {
+    const { loop } = this.port.worker;
+    this.#beganMs = loop.nowMs - Math.max(0, loop.clock.wallNow() - beganAt);
+    if (tries !== undefined) this.follows(new TryLog(tries));
     this.port.count('active', this.target);
     this.target?.member.taken();
   }
 
+  /** Tries that led to it. */
+  follows(tries: TryLog | undefined): void {
+    this.#tries = tries;
+  }
+
+  /** The tries so far, to be continued. */
+  protected get tries(): TryLog {
+    this.#tries ??= new TryLog();
+    return this.#tries;
+  }
+
+  /** For {@link record}, and for {@link resumed}. */
+  protected account(): Pick<LiveRecord, 'beganAt' | 'tries'> {
+    const { loop } = this.port.worker;
+    return {
+      beganAt: loop.clock.wallNow() - (loop.nowMs - this.#beganMs),
+      ...(this.#tries && { tries: this.#tries.value }),
+    };
+  }
+
   /** Every connection and flow ends here, once: returns false when it has ended before. */
-  protected finish(): boolean {
+  protected finish(ending: Ending): boolean {
     if (this.isOver) return false;
     this.isOver = true;
     this.cancelDeadline();
     this.port.count('active', this.target, -1);
     this.target?.member.released();
-    this.port.worker.admission.freed();
+    const { admission, connectionLog } = this.port.worker;
+    admission.freed();
+    if (connectionLog.isWanted) connectionLog.add(this.#entry(ending));
     return true;
+  }
+
+  #entry(ending: Ending): ConnectionEntry {
+    const { name, worker } = this.port;
+    return {
+      ...{ name, protocol: this.protocol, client: this.client(), backend: this.target?.name, ending },
+      endedAt: worker.loop.clock.wallNow(),
+      durationMs: worker.loop.clock.now() - this.#beganMs,
+      ...this.bytes(),
+      tries: this.#tries?.value ?? NO_TRIES,
+    };
   }
 }
 

@@ -1,4 +1,5 @@
 import type { ClientFacts } from '../../../model/client-address.ts';
+import type { ConnectionEntry } from '../../../model/connection-log.ts';
 import {
   type Backends,
   COUNTERS,
@@ -8,6 +9,7 @@ import {
   type OpenConnection,
 } from '../../../model/data-plane.ts';
 import type { Endpoint } from '../../../model/endpoint.ts';
+import type { ServicePortName } from '../../../model/service.ts';
 import type { ProxiedProtocol } from '../../../model/service-port.ts';
 import type { PickerRecord } from '../../../services/picker.ts';
 import type { LiveRecord, PortId } from './records.ts';
@@ -42,6 +44,10 @@ export const STATUS = {
   flows: 1,
   /** Written by the main thread, after a message and before the eventfd: messages sent, wrapping around. */
   commands: 2,
+  /** Written by the main thread: not 0 when somebody wants entries of the connection log. */
+  entriesWanted: 3,
+  /** Written by the main thread: entries that it has taken, wrapping around. */
+  entriesTaken: 4,
 } as const;
 
 /** How long a worker waits when nothing happens. */
@@ -101,6 +107,7 @@ export interface FrozenWorker {
 
 interface OpenRequest {
   readonly port: PortId;
+  readonly name: ServicePortName;
   readonly protocol: ProxiedProtocol;
   /** Bound, and listening if it is TCP. The main thread lends it until `close` is answered. */
   readonly fd: number;
@@ -150,6 +157,8 @@ export type Answer = Questions[keyof Questions]['gets'];
 export type Report =
   | { readonly kind: 'ready' }
   | { readonly kind: 'answer'; readonly question: QuestionId; readonly answer: Answer }
+  /** `lost`: so many more have been dropped since the last one. */
+  | { readonly kind: 'entries'; readonly entries: readonly ConnectionEntry[]; readonly lost: number }
   | PortEvent;
 
 type Observed = { [Kind in keyof DataPlaneObserver]: Parameters<DataPlaneObserver[Kind]>[0] };

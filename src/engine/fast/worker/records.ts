@@ -1,5 +1,6 @@
-import type { Address } from '../../../model/address.ts';
+import type { Tries } from '../../../model/connection-log.ts';
 import type { Endpoint } from '../../../model/endpoint.ts';
+import type { ServicePortName } from '../../../model/service.ts';
 
 /** Numbers a Service port; never used again. */
 export type PortId = number;
@@ -8,9 +9,21 @@ export type PortId = number;
  * What a worker has open, described for another process that takes it over. Deadlines are left out: they begin anew.
  */
 
+/** What the connection log will say of it. */
+interface Account {
+  /** Only of a Service port that is closed by now: nothing else knows it there. */
+  readonly closedPort?: ServicePortName | undefined;
+  /** Milliseconds since 1970. */
+  readonly beganAt: number;
+  /** Absent when no dial failed. */
+  readonly tries?: Tries | undefined;
+}
+
 /** One side of an established connection. */
 export interface SideRecord {
   readonly fd: number;
+  /** Bytes that were read from it. */
+  readonly total: number;
   /** Nothing more can be read from it. */
   readonly hasEnded: boolean;
   /** The stream that leads to it has been ended. */
@@ -22,9 +35,10 @@ export interface SideRecord {
 }
 
 /** A connection whose endpoint has answered. */
-export interface EstablishedRecord {
+export interface EstablishedRecord extends Account {
   readonly kind: 'established';
   readonly port: PortId;
+  readonly client: Endpoint | undefined;
   /** Perhaps one that is no longer in the set. */
   readonly endpoint: Endpoint;
   /** The client's and the endpoint's. */
@@ -34,19 +48,21 @@ export interface EstablishedRecord {
 }
 
 /** A client for which no endpoint has answered yet: it is dialled for again. */
-export interface DiallingRecord {
+export interface DiallingRecord extends Account {
   readonly kind: 'dialling';
   readonly port: PortId;
   readonly fd: number;
-  readonly client: Address;
+  readonly client: Endpoint;
 }
 
-export interface FlowRecord {
+export interface FlowRecord extends Account {
   readonly kind: 'flow';
   readonly port: PortId;
   readonly fd: number;
   readonly endpoint: Endpoint;
   readonly hasReplied: boolean;
+  readonly receivedBytes: number;
+  readonly sentBytes: number;
   /** The next datagram of the client begins another flow. */
   readonly hasRetired: boolean;
   /** What the client has sent, if no endpoint has answered and another one may be asked. */

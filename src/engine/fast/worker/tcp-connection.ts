@@ -1,16 +1,17 @@
-import type { Address } from '../../../model/address.ts';
-import type { OpenConnection } from '../../../model/data-plane.ts';
+import type { Ending } from '../../../model/connection-log.ts';
+import type { DialFailure, OpenConnection } from '../../../model/data-plane.ts';
+import type { Endpoint } from '../../../model/endpoint.ts';
 import type { ProxyProtocol } from '../../../model/service.ts';
 import { EPOLLERR, EPOLLHUP, EPOLLOUT } from '../../../sys/epoll.ts';
 import { shutdownWrite, unacknowledgedBytes } from '../../../sys/socket.ts';
 import { must } from '../../../sys/sys-error.ts';
 import { wholeMsLeft } from '../../../util/clock.ts';
 import { proxyHeader } from '../../proxy-header.ts';
-import { askedFor, clientOf } from '../../tcp-ends.ts';
+import { askedFor } from '../../tcp-ends.ts';
 import type { Target } from './endpoints.ts';
 import { keptTcpClient } from './kept-client.ts';
 import { type Port, Session } from './port.ts';
-import type { EstablishedRecord, LiveRecord } from './records.ts';
+import type { DiallingRecord, EstablishedRecord, LiveRecord } from './records.ts';
 import { type DialResult, TcpDial } from './tcp-dial.ts';
 import { SIDE_EVENTS, type SideOwner, TcpSide } from './tcp-side.ts';
 
@@ -28,16 +29,20 @@ const RESET_POLL_MS = 10;
  */
 export class TcpConnection extends Session implements SideOwner {
   target: Target | undefined;
+  protected readonly protocol = 'TCP';
   readonly #client: TcpSide;
   #backend: TcpSide | undefined;
-  /** While dialling; so is the address. */
+  /** While dialling. */
   #dial: TcpDial | undefined;
-  #clientAddress: string | undefined;
+  /** Kept, because the kernel forgets it when a client resets the connection. */
+  #clientName: Endpoint | undefined;
   /** One side has ended its direction: something must move. */
   #isHalfOpen = false;
   /** The side that broke, while the other still gets what was sent before. */
   #broken: TcpSide | undefined;
   #giveUpMs = 0;
+  /** Which end was passed on first, or which side broke. */
+  #ending: Ending = 'client-end';
 
   /** `clientFd` is not watched yet. Next is {@link begin}, {@link resume} or {@link redial}. */
   constructor(port: Port, clientFd: number) {
@@ -46,14 +51,20 @@ export class TcpConnection extends Session implements SideOwner {
   }
 
   /** The client was accepted just now. May be over before this returns. */
-  begin(clientAddress: string): void {
+  begin(client: Endpoint): void {
     this.port.begin();
-    this.#dialFor(clientAddress);
+    this.#dialFor(client);
   }
 
   /** Continues where another process was. Throws a SysError when a descriptor cannot be watched. */
-  resume({ sides: [client, backend], broken }: EstablishedRecord, target: Target): void {
+  resume(record: EstablishedRecord, target: Target): void {
+    const {
+      sides: [client, backend],
+      broken,
+      client: name,
+    } = record;
     const { loop } = this.port.worker;
+    this.#clientName = name;
     this.#join(target, new TcpSide(this, backend.fd, 'endpoint'));
     for (const [side, record] of [
       [this.#client, client],
@@ -63,32 +74,39 @@ export class TcpConnection extends Session implements SideOwner {
       side.resume(record);
       must('epoll_ctl', loop.watch(record.fd, SIDE_EVENTS, this));
     }
-    this.resumed();
+    this.resumed(record);
     if (broken !== undefined) {
       this.#broken = broken === 'client' ? this.#client : this.#backend;
+      this.#ending = broken === 'client' ? 'client-reset' : 'backend-reset';
       this.#giveUpMs = loop.nowMs + RESET_PATIENCE_MS;
       this.#wait(RESET_POLL_MS);
     } else if (client.isShut || backend.isShut) {
+      this.#ending = backend.isShut ? 'client-end' : 'backend-end';
       this.#beginHalfOpen();
     }
   }
 
   /** Another process accepted the client and was still dialling. */
-  redial(clientAddress: string): void {
+  redial(record: DiallingRecord): void {
     const { loop } = this.port.worker;
     loop.own(this.fd);
-    this.resumed();
-    this.#clientAddress = clientAddress;
-    loop.inNextTurn({ run: () => this.#dialFor(clientAddress) });
+    this.resumed(record);
+    this.#clientName = record.client;
+    loop.inNextTurn({ run: () => this.#dialFor(record.client) });
   }
 
   record(): LiveRecord {
     const { fd } = this;
     const { id: port } = this.port;
-    if (this.#backend === undefined) return { kind: 'dialling', port, fd, client: this.#clientAddress as Address };
+    const account = this.account();
+    if (this.#backend === undefined) {
+      return { ...account, kind: 'dialling', port, fd, client: this.#clientName as Endpoint };
+    }
     return {
+      ...account,
       kind: 'established',
       port,
+      client: this.#clientName,
       endpoint: (this.target as Target).endpoint,
       sides: [this.#client.record(), this.#backend.record()],
       broken: this.#broken && (this.#broken === this.#client ? 'client' : 'backend'),
@@ -96,8 +114,7 @@ export class TcpConnection extends Session implements SideOwner {
   }
 
   describe(): OpenConnection | undefined {
-    // Read only for a list, because few connections are ever listed.
-    const client = clientOf(this.fd);
+    const client = this.#clientName;
     if (client === undefined) return undefined;
     if (this.target === undefined) return { client, endpoint: this.#dial?.endpoint, state: 'dialling' };
     const { endpoint } = this.target;
@@ -114,7 +131,7 @@ export class TcpConnection extends Session implements SideOwner {
     } else {
       this.#client.note(events);
       // The client reset the connection. One that has only ended its direction still wants an answer.
-      if (events & (EPOLLERR | EPOLLHUP)) this.#end();
+      if (events & (EPOLLERR | EPOLLHUP)) this.#end('client-reset');
     }
   }
 
@@ -122,7 +139,6 @@ export class TcpConnection extends Session implements SideOwner {
     const client = this.#client;
     const backend = new TcpSide(this, fd, 'endpoint');
     this.#dial = undefined;
-    this.#clientAddress = undefined;
     this.#join(target, backend);
     if (isBroken) {
       this.#breakOff(backend);
@@ -137,8 +153,16 @@ export class TcpConnection extends Session implements SideOwner {
   }
 
   onGivenUp(reason: 'no-endpoints' | 'exhausted'): void {
-    this.port.clientRefused(this.#clientAddress as string, reason);
-    this.#end();
+    this.port.clientRefused((this.#clientName as Endpoint).address, reason);
+    this.#end(`refused-${reason}`);
+  }
+
+  onFailed({ name }: Target, reason: DialFailure): void {
+    this.tries.fail(name, reason);
+  }
+
+  onRetry(): void {
+    this.tries.retries++;
   }
 
   onPortion(side: TcpSide): void {
@@ -148,7 +172,7 @@ export class TcpConnection extends Session implements SideOwner {
   }
 
   onDead(side: TcpSide): void {
-    if (this.#isOpen()) this.#breakOff(side);
+    if (this.#isOpen()) this.#breakOff(side, 'proxy-dead');
   }
 
   moved(): void {
@@ -160,20 +184,32 @@ export class TcpConnection extends Session implements SideOwner {
     else this.#endHalfOpen();
   }
 
-  cut(): void {
-    this.#over((fd) => this.port.worker.loop.reset(fd));
+  cut(ending: Ending): void {
+    this.#over(ending, (fd) => this.port.worker.loop.reset(fd));
   }
 
-  #dialFor(clientAddress: string): void {
+  protected client(): Endpoint | undefined {
+    return this.#clientName;
+  }
+
+  protected bytes() {
+    return { receivedBytes: this.#client.total, sentBytes: this.#backend?.total ?? 0 };
+  }
+
+  #dialFor(client: Endpoint): void {
     const { loop } = this.port.worker;
-    this.#clientAddress = clientAddress;
-    const pick = this.port.endpoints.picker.pick(clientAddress, loop.nowMs);
-    const client = keptTcpClient(this.port, this.fd, clientAddress);
-    if (client === 'unknown' || loop.watch(this.fd, SIDE_EVENTS, this) < 0) {
-      this.cut();
+    this.#clientName = client;
+    const pick = this.port.endpoints.picker.pick(client.address, loop.nowMs);
+    const kept = keptTcpClient(this.port, this.fd, client.address);
+    if (kept === 'unknown') {
+      this.cut('client-reset');
       return;
     }
-    this.#dial = new TcpDial({ port: this.port, pick, client, dialler: this });
+    if (loop.watch(this.fd, SIDE_EVENTS, this) < 0) {
+      this.cut('proxy-error');
+      return;
+    }
+    this.#dial = new TcpDial({ port: this.port, pick, client: kept, dialler: this });
     this.#dial.start();
   }
 
@@ -182,10 +218,10 @@ export class TcpConnection extends Session implements SideOwner {
    * client has gone. Without a header, a client could pass off its own bytes as one.
    */
   #introduce(version: ProxyProtocol): boolean {
-    const client = clientOf(this.fd);
+    const client = this.#clientName;
     const destination = client && askedFor(client, this.fd);
     if (client === undefined || destination === undefined) {
-      this.#end();
+      this.#end('client-reset');
       return false;
     }
     this.#client.beginWith(proxyHeader(version, client, destination));
@@ -231,14 +267,20 @@ export class TcpConnection extends Session implements SideOwner {
     }
     if (peer.isShut) return;
     if (peer.hasEnded && peer.pending === 0) {
-      this.#end();
+      if (!side.isShut) this.#ending = this.#endOf(peer);
+      this.#end(this.#ending);
       return;
     }
     // Fails only for a broken side, which has an event of its own.
     shutdownWrite(peer.fd);
+    if (!side.isShut) this.#ending = this.#endOf(side);
     peer.isShut = true;
     peer.wasSent();
     this.#beginHalfOpen();
+  }
+
+  #endOf(side: TcpSide): Ending {
+    return side === this.#client ? 'client-end' : 'backend-end';
   }
 
   #beginHalfOpen(): void {
@@ -252,13 +294,14 @@ export class TcpConnection extends Session implements SideOwner {
    */
   #endHalfOpen(): void {
     const { loop } = this.port.worker;
-    this.#over((fd, side) => {
+    this.#over('proxy-idle', (fd, side) => {
       if (side.isShut) loop.close(fd);
       else loop.reset(fd);
     });
   }
 
-  #breakOff(side: TcpSide): void {
+  #breakOff(side: TcpSide, ending: Ending = side === this.#client ? 'client-reset' : 'backend-reset'): void {
+    this.#ending = ending;
     if (side === this.#backend) this.port.count('resets', this.target);
     this.#broken = side;
     // The kernel reports the error before it gives out the last bytes.
@@ -279,7 +322,7 @@ export class TcpConnection extends Session implements SideOwner {
     const isPeerBroken = side.pump() === peer;
     const isRead = !side.isReadable || side.hasEnded;
     const isDelivered = isRead && side.pending === 0 && unacknowledgedBytes(peer.fd) <= 0;
-    if (isPeerBroken || isDelivered || this.port.worker.loop.nowMs >= this.#giveUpMs) this.cut();
+    if (isPeerBroken || isDelivered || this.port.worker.loop.nowMs >= this.#giveUpMs) this.cut(this.#ending);
     else this.#wait(RESET_POLL_MS);
   }
 
@@ -289,12 +332,12 @@ export class TcpConnection extends Session implements SideOwner {
   }
 
   /** A clean end of both sides; the kernel delivers the bytes that it holds. */
-  #end(): void {
-    this.#over((fd) => this.port.worker.loop.close(fd));
+  #end(ending: Ending): void {
+    this.#over(ending, (fd) => this.port.worker.loop.close(fd));
   }
 
-  #over(close: (fd: number, side: TcpSide) => void): void {
-    if (!this.finish()) return;
+  #over(ending: Ending, close: (fd: number, side: TcpSide) => void): void {
+    if (!this.finish(ending)) return;
     this.#dial?.cancel();
     this.#dial = undefined;
     for (const side of [this.#client, this.#backend]) {

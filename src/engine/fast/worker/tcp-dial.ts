@@ -1,3 +1,4 @@
+import type { DialFailure } from '../../../model/data-plane.ts';
 import type { Endpoint } from '../../../model/endpoint.ts';
 import { canSee } from '../../../services/known-clients.ts';
 import { dialTimeoutMs, LONGEST_DIALLING_MS, type Pick } from '../../../services/picker.ts';
@@ -42,6 +43,10 @@ export interface DialResult {
 export interface Dialler extends Handler {
   onConnected(result: DialResult): void;
   onGivenUp(reason: 'no-endpoints' | 'exhausted'): void;
+  /** One endpoint did not answer. */
+  onFailed(target: Target, reason: DialFailure): void;
+  /** Another one is tried. */
+  onRetry(): void;
 }
 
 interface TcpDialSetup {
@@ -96,7 +101,10 @@ export class TcpDial extends Deadline {
       }
       this.#target = this.#port.endpoints.target(member);
       member.taken();
-      if (this.#attempts++ > 0) this.#port.count('retries', this.#target);
+      if (this.#attempts++ > 0) {
+        this.#port.count('retries', this.#target);
+        this.#dialler.onRetry();
+      }
       if (this.#try(this.#target)) return;
     }
   }
@@ -121,6 +129,7 @@ export class TcpDial extends Deadline {
   onDue(): void {
     const target = this.#leave() as Target;
     this.#port.dialTimedOut(target, dialTimeoutMs(this.#attempts - 1));
+    this.#dialler.onFailed(target, 'timeout');
     this.start();
   }
 
@@ -147,8 +156,11 @@ export class TcpDial extends Deadline {
     this.#fd = fd;
     if (hasFailed(status)) {
       this.#leave();
-      if (this.#problem === undefined) this.#port.dialFailed(target, -status);
-      else this.#port.dialPrevented(target, this.#problem);
+      const reason =
+        this.#problem === undefined
+          ? this.#port.dialFailed(target, -status)
+          : this.#port.dialPrevented(target, this.#problem);
+      this.#dialler.onFailed(target, reason);
       return false;
     }
     if (status === CONNECTED) this.#connected(0, false);
@@ -198,7 +210,7 @@ export class TcpDial extends Deadline {
   #fail(errno: number): void {
     // Closed first: a connection that is established late must not stay open.
     const target = this.#leave() as Target;
-    this.#port.dialFailed(target, errno);
+    this.#dialler.onFailed(target, this.#port.dialFailed(target, errno));
     this.start();
   }
 

@@ -1,6 +1,7 @@
+import type { Address } from '../../../model/address.ts';
 import { Memory } from '../../../sys/memory.ts';
 import { accept, SOCKET_ADDRESS_BYTES } from '../../../sys/socket.ts';
-import { decodeAddress } from '../../../sys/socket-address.ts';
+import { decodeAddress, decodePort } from '../../../sys/socket-address.ts';
 import {
   EAGAIN,
   ECONNABORTED,
@@ -84,7 +85,8 @@ export class TcpListener extends Listener implements Task {
         loop.own(fd);
         admission.opened(fd, this.port);
         // Decoded first: a command may close a port, which accepts into the same memory.
-        const client = decodeAddress(clientAddress.bytes);
+        const { bytes } = clientAddress;
+        const client = { address: decodeAddress(bytes) as Address, port: decodePort(bytes) };
         catchUp();
         new TcpConnection(this.port, fd).begin(client);
       } else if (!this.#mayGoOn(-fd)) {

@@ -66,6 +66,8 @@ export class TcpSide extends Deadline implements Task {
   isShut = false;
   /** Bytes read here that the peer has not taken yet: in the pipe, or in `rest` from `restOffset` on. */
   pending = 0;
+  /** Bytes that have been read here. */
+  total = 0;
   /** The stream ends cleanly behind what can be read, which may be more than the peer takes for now. */
   endIsNear = false;
   readonly #connection: SideOwner;
@@ -102,10 +104,11 @@ export class TcpSide extends Deadline implements Task {
   }
 
   record(): SideRecord {
-    const { fd, hasEnded, isShut, pending } = this;
+    const { fd, total, hasEnded, isShut, pending } = this;
     const [pipe, rest] = [this.#pipe, this.#rest];
     return {
       fd,
+      total,
       hasEnded,
       isShut,
       ...(rest && { rest: new Uint8Array(rest.bytes.subarray(this.#restOffset, this.#restOffset + pending)) }),
@@ -114,7 +117,8 @@ export class TcpSide extends Deadline implements Task {
   }
 
   /** Continues a side of another process. epoll reports what happened to the socket since then. */
-  resume({ hasEnded, isShut, rest, piped }: SideRecord): void {
+  resume({ total, hasEnded, isShut, rest, piped }: SideRecord): void {
+    this.total = total;
     this.hasEnded = hasEnded;
     this.isShut = isShut;
     this.isReadable = !hasEnded;
@@ -332,6 +336,7 @@ export class TcpSide extends Deadline implements Task {
 
   #counted(bytes: number): void {
     const { port, target } = this.#connection;
+    this.total += bytes;
     add(port.counters, this.#counter, bytes);
     if (target !== undefined) add(target.counters, this.#counter, bytes);
     this.#connection.moved();

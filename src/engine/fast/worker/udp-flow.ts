@@ -1,12 +1,15 @@
 import type { Address } from '../../../model/address.ts';
+import type { Ending } from '../../../model/connection-log.ts';
 import type { OpenConnection } from '../../../model/data-plane.ts';
+import type { Endpoint } from '../../../model/endpoint.ts';
 import { type DatagramInbox, keysOf, type ReplyPath } from '../../../sys/datagram-inbox.ts';
 import { cannotSegment } from '../../../sys/datagram-slots.ts';
 import { EPOLLET, EPOLLIN } from '../../../sys/epoll.ts';
 import { allowFragments, send } from '../../../sys/socket.ts';
 import { decodePort } from '../../../sys/socket-address.ts';
-import { EAGAIN, EMSGSIZE, ENOBUFS, ENOMEM, EPERM } from '../../../sys/sys-error.ts';
+import { EAGAIN, EMSGSIZE, ENOBUFS, ENOMEM, EPERM, errnoName } from '../../../sys/sys-error.ts';
 import { wholeMsLeft } from '../../../util/clock.ts';
+import { dialFailureOf } from '../../errors.ts';
 import type { DeadlineList } from './deadlines.ts';
 import type { Target } from './endpoints.ts';
 import type { Task } from './event-loop.ts';
@@ -32,7 +35,8 @@ export interface FlowOwner extends Pick<Listener, 'fd' | 'port'>, Asking {
 /** The datagrams of one client address and port, with their own socket to one endpoint, so that replies find back. */
 export class UdpFlow extends Session implements Task {
   readonly target: Target;
-  readonly client: string;
+  protected readonly protocol = 'UDP';
+  readonly #clientAddress: string;
   readonly localKey: number | string;
   readonly clientKey: number | string;
   hasRetired: boolean;
@@ -42,6 +46,8 @@ export class UdpFlow extends Session implements Task {
   #canSegment = true;
   /** While nobody has answered. */
   #replay: UdpReplay | undefined;
+  #receivedBytes: number;
+  #sentBytes: number;
 
   constructor(setup: {
     readonly owner: FlowOwner;
@@ -53,11 +59,15 @@ export class UdpFlow extends Session implements Task {
     readonly replay?: UdpReplay | undefined;
     readonly hasReplied?: boolean;
     readonly hasRetired?: boolean;
+    readonly receivedBytes?: number;
+    readonly sentBytes?: number;
   }) {
     const { owner, target, client, fd, path, replay, hasReplied = false, hasRetired = false } = setup;
     super(owner.port, fd);
     this.target = target;
-    this.client = client;
+    this.#clientAddress = client;
+    this.#receivedBytes = setup.receivedBytes ?? 0;
+    this.#sentBytes = setup.sentBytes ?? 0;
     const keys = keysOf(path);
     this.localKey = keys.local;
     this.clientKey = keys.client;
@@ -95,6 +105,7 @@ export class UdpFlow extends Session implements Task {
     else this.#keep(inbox, first, count);
     let bytes = 0;
     for (let i = first; i < first + count; i++) bytes += inbox.bytes(i);
+    this.#receivedBytes += bytes;
     add(this.port.counters, COUNTER.receivedBytes, bytes);
     add(this.target.counters, COUNTER.receivedBytes, bytes);
     return count;
@@ -133,11 +144,13 @@ export class UdpFlow extends Session implements Task {
     const { name, control } = this.#path;
     const unanswered = this.#replay?.datagramsOf(this) ?? [];
     return {
+      ...this.account(),
       kind: 'flow',
       port: this.port.id,
       fd: this.fd,
       endpoint: this.target.endpoint,
       hasReplied: this.#silence === this.#owner.silenceAfterReply,
+      ...this.bytes(),
       hasRetired: this.hasRetired,
       name: new Uint8Array(name.slice().buffer),
       control: new Uint8Array(control.slice().buffer),
@@ -147,7 +160,7 @@ export class UdpFlow extends Session implements Task {
 
   describe(): OpenConnection {
     return {
-      client: { address: this.client as Address, port: decodePort(Buffer.from(this.#path.name.buffer)) },
+      client: this.client(),
       endpoint: this.target.endpoint,
       state: 'flow',
       expiresMs: wholeMsLeft(this.dueMs - this.port.worker.loop.nowMs),
@@ -155,14 +168,15 @@ export class UdpFlow extends Session implements Task {
   }
 
   onDue(): void {
-    this.cut();
+    this.cut('proxy-idle');
   }
 
   fail(errno: number): void {
     const replay = this.#replay;
     this.#replay = undefined;
-    this.cut();
-    const isEndpoint = this.port.flowFailed(this.target, this.client, errno);
+    if (!this.isOver) this.tries.fail(this.target.name, dialFailureOf(errnoName(errno)));
+    this.cut('backend-error');
+    const isEndpoint = this.port.flowFailed(this.target, this.#clientAddress, errno);
     if (isEndpoint) replay?.endedInVain(this);
     else replay?.ended(this);
   }
@@ -171,18 +185,18 @@ export class UdpFlow extends Session implements Task {
   leave(): void {
     const replay = this.port.udpReplayMs === undefined ? undefined : this.#replay;
     if (replay !== undefined) this.#replay = undefined;
-    this.cut();
+    this.cut('proxy-drain');
     replay?.endedInVain(this);
   }
 
   /** If it fails, another endpoint gets these, which another process has sent. */
   keepUnanswered(datagrams: readonly Uint8Array[]): void {
-    this.#replay = new UdpReplay({ asking: this.#owner, client: this.client, path: this.#path });
+    this.#replay = new UdpReplay({ asking: this.#owner, client: this.#clientAddress, path: this.#path });
     this.#replay.follow(this, datagrams);
   }
 
-  cut(): void {
-    if (!this.finish()) return;
+  cut(ending: Ending): void {
+    if (!this.finish(ending)) return;
     this.#replay?.ended(this);
     this.#owner.flows.delete(this);
     const { loop, flows } = this.port.worker;
@@ -200,6 +214,14 @@ export class UdpFlow extends Session implements Task {
     this.#replay?.keep(inbox, first, count);
   }
 
+  protected client(): Endpoint {
+    return clientOf(this.#path, this.#clientAddress);
+  }
+
+  protected bytes() {
+    return { receivedBytes: this.#receivedBytes, sentBytes: this.#sentBytes };
+  }
+
   #sendOneByOne(inbox: DatagramInbox, first: number, count: number): number {
     for (let i = 0; i < count; i++) if (this.send(inbox, first + i, 1) === 0) return i;
     return count;
@@ -212,6 +234,7 @@ export class UdpFlow extends Session implements Task {
       this.#silence = this.#owner.silenceAfterReply;
       if (this.#replay?.answered(taken)) this.#replay = undefined;
       this.#moved();
+      this.#sentBytes += replies.takenBytes;
       add(this.port.counters, COUNTER.sentBytes, replies.takenBytes);
       add(this.target.counters, COUNTER.sentBytes, replies.takenBytes);
     }
@@ -221,4 +244,9 @@ export class UdpFlow extends Session implements Task {
   #moved(): void {
     this.#silence.start(this, this.port.worker.loop.nowMs);
   }
+}
+
+/** The client that replies on this path go to. */
+export function clientOf({ name }: ReplyPath, address: string): Endpoint {
+  return { address: address as Address, port: decodePort(Buffer.from(name.buffer, name.byteOffset, 4)) };
 }

@@ -1,4 +1,6 @@
-import { endpointName } from '../../../model/endpoint.ts';
+import type { Address } from '../../../model/address.ts';
+import { TryLog } from '../../../model/connection-log.ts';
+import { type Endpoint, endpointName } from '../../../model/endpoint.ts';
 import {
   connect,
   SO_RCVBUF,
@@ -9,14 +11,15 @@ import {
   socket,
 } from '../../../sys/socket.ts';
 import { decodeAddress } from '../../../sys/socket-address.ts';
-import { EAGAIN, ECONNREFUSED, EMFILE, must } from '../../../sys/sys-error.ts';
+import { EAGAIN, ECONNREFUSED, EMFILE, errnoName, must } from '../../../sys/sys-error.ts';
+import { dialFailureOf } from '../../errors.ts';
 import type { DeadlineList } from './deadlines.ts';
 import type { Target } from './endpoints.ts';
 import { FlowTable } from './flow-table.ts';
 import { Listener, type Port } from './port.ts';
 import { type CountedBackends, countedEndpoints } from './protocol.ts';
 import type { FlowRecord } from './records.ts';
-import { FLOW_EVENTS, type FlowOwner, UdpFlow } from './udp-flow.ts';
+import { clientOf, FLOW_EVENTS, type FlowOwner, UdpFlow } from './udp-flow.ts';
 import { UdpReplay } from './udp-replay.ts';
 
 /** Room for bursts. The kernel limits it to `net.core.rmem_max` and `wmem_max`, and reserves nothing. */
@@ -55,7 +58,7 @@ export class UdpListener extends Listener implements FlowOwner {
   close(): boolean {
     const { loop, replies } = this.port.worker;
     this.#isClosed = true;
-    for (const flow of this.flows) flow.cut();
+    for (const flow of this.flows) flow.cut('proxy-removed');
     // Gathered replies leave by the socket that closes.
     replies.run();
     this.cancelDeadline();
@@ -78,31 +81,44 @@ export class UdpListener extends Listener implements FlowOwner {
   }
 
   ask(replay: UdpReplay): UdpFlow | undefined {
-    const { client } = replay;
+    const client = clientOf(replay.path, replay.client);
+    let tries: TryLog | undefined;
     for (;;) {
       const before = replay.takeTurn();
       const member = before === undefined ? undefined : replay.next();
       if (member === undefined) {
-        this.port.clientRefused(client, before === 0 ? 'no-endpoints' : 'exhausted');
+        const reason = before === 0 ? 'no-endpoints' : 'exhausted';
+        this.port.clientRefused(client.address, reason);
+        this.port.refusedDatagram(client, `refused-${reason}`, tries);
         return undefined;
       }
       const target = this.port.endpoints.target(member);
-      if (before !== 0 && !this.#hasRoom(client)) return undefined;
-      if (before !== 0) this.port.count('retries', target);
+      if (before !== 0) {
+        if (!this.#hasRoom(client, tries)) return undefined;
+        this.port.count('retries', target);
+        tries ??= new TryLog();
+        tries.retries++;
+      }
       const fd = this.#connect(target);
-      if (fd >= 0) return this.#join(replay, target, fd);
-      if (!this.port.flowFailed(target, client, -fd)) return undefined;
+      if (fd >= 0) return this.#join(replay, target, fd, tries);
+      tries ??= new TryLog();
+      tries.fail(target.name, dialFailureOf(errnoName(-fd)));
+      if (this.port.flowFailed(target, client.address, -fd)) continue;
+      this.port.refusedDatagram(client, 'refused-error', tries);
+      return undefined;
     }
   }
 
   /** Continues a flow of another process. Throws a SysError when its descriptor cannot be watched. */
-  resume({ fd, hasReplied, hasRetired, name, control, unanswered }: FlowRecord, target: Target): void {
+  resume(record: FlowRecord, target: Target): void {
     const { loop } = this.port.worker;
+    const { fd, hasReplied, hasRetired, receivedBytes, sentBytes, name, control, unanswered } = record;
     const path = { name: words(name), control: words(control), canSegment: true };
     const client = decodeAddress(Buffer.from(name));
     loop.own(fd);
-    const flow = new UdpFlow({ owner: this, target, client, fd, path, hasReplied, hasRetired });
-    flow.resumed();
+    const past = { hasReplied, hasRetired, receivedBytes, sentBytes };
+    const flow = new UdpFlow({ owner: this, target, client, fd, path, ...past });
+    flow.resumed(record);
     must('epoll_ctl', loop.watch(fd, FLOW_EVENTS, flow));
     if (unanswered !== undefined) flow.keepUnanswered(unanswered);
   }
@@ -138,14 +154,15 @@ export class UdpListener extends Listener implements FlowOwner {
   #begin(i: number): UdpFlow | undefined {
     const { inbox } = this.port.worker;
     const client = inbox.clientAddress(i);
-    if (!this.#hasRoom(client)) return undefined;
+    if (!this.#hasRoom({ address: client as Address, port: inbox.clientPort(i) }, undefined)) return undefined;
     return new UdpReplay({ asking: this, client, path: inbox.replyPath(i) }).begin();
   }
 
   /** `undefined` when its descriptor cannot be watched. */
-  #join(replay: UdpReplay, target: Target, fd: number): UdpFlow | undefined {
+  #join(replay: UdpReplay, target: Target, fd: number, tries: TryLog | undefined): UdpFlow | undefined {
     const { client, path, hasRetired } = replay;
     const flow = new UdpFlow({ owner: this, target, client, fd, path, replay, hasRetired });
+    flow.follows(tries);
     this.port.begin();
     target.member.taken();
     this.port.joined(target);
@@ -156,17 +173,19 @@ export class UdpListener extends Listener implements FlowOwner {
   }
 
   /** Ends a retired flow for it, if that is necessary. */
-  #hasRoom(client: string): boolean {
+  #hasRoom(client: Endpoint, tries: TryLog | undefined): boolean {
     let limit = this.#limit();
     const retired = this.flows.firstRetired;
     if (limit !== undefined && retired !== undefined) {
       // The new flow may be of the same client.
-      retired.cut();
+      retired.cut('proxy-replaced');
       limit = this.#limit();
     }
+    if (limit === undefined) return true;
     // No old flow ends: a flood of forged clients must not end the flows of real ones.
-    if (limit !== undefined) this.port.limited(client, limit);
-    return limit === undefined;
+    this.port.limited(client.address, limit);
+    this.port.refusedDatagram(client, 'refused-limit', tries);
+    return false;
   }
 
   /** The limit that keeps a new flow out, if any. */

@@ -7,6 +7,7 @@ import type { Clock, Random } from '../../../util/clock.ts';
 import { KeptDials } from '../../kept-dials.ts';
 import { KeptBytes } from '../../unanswered.ts';
 import { Admission } from './admission.ts';
+import { ConnectionLog } from './connection-log.ts';
 import { EndpointSockets } from './endpoint-sockets.ts';
 import { EventLoop } from './event-loop.ts';
 import { FlowBudget } from './flow-table.ts';
@@ -57,6 +58,7 @@ export class WorkerContext {
   /** Each UDP port uses these two within one event. */
   readonly inbox = new DatagramInbox(INBOX_CAPACITY);
   readonly replies: UdpReplies;
+  readonly connectionLog: ConnectionLog;
 
   /** Until the main thread tells, no endpoint sees a client's address. */
   clients: KnownClients | undefined;
@@ -78,6 +80,7 @@ export class WorkerContext {
     this.endpointSockets = new EndpointSockets(options.connectionMark, localPorts().range);
     this.flows = new FlowBudget(setup.status, index, options.udpMaxFlows);
     this.replies = new UdpReplies(loop);
+    this.connectionLog = new ConnectionLog(loop, this.status, this.report);
   }
 
   /** Made for the first client whose address is kept. */

@@ -79,7 +79,7 @@ export function engineRig(
     const counters = new PortCounters(new CounterMemory());
     const backends = counters.follow({ endpoints, affinity: { type: 'None' } });
     command(
-      { kind: 'open', question: 0, port, protocol, fd, backends, counters: counters.shared },
+      { kind: 'open', question: 0, port, name: `a/${port}`, protocol, fd, backends, counters: counters.shared },
       ...(flows ? [{ kind: 'adopt', question: 0, records: flows } as const] : []),
     );
     return counters;

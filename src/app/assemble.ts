@@ -91,6 +91,7 @@ export async function assemble({ config, log, startedAt, signal }: Context) {
       familyMetrics.stateChanged(delta);
       healthCheckNodePorts.apply(family, delta.healthChecks);
       for (const port of delta.unserved) source.reportUnserved?.(port);
+      for (const part of delta.refused) if (part.uid !== undefined) source.reportUnserved?.(part);
       for (const at of delta.triggeredAt) {
         // What happened before the start says how old the cluster is, not how fast this program.
         if (at >= startedAt()) familyMetrics.networkProgrammed(Math.max(0, clock.wallNow() - at));

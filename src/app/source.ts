@@ -6,7 +6,7 @@ import { type NodeStatus, watchNode } from '../kubernetes/node.ts';
 import { createApiClient } from '../kubernetes/open-access.ts';
 import { ManifestSource } from '../manifests/manifest-source.ts';
 import type { ApiRequestMetrics } from '../model/metrics.ts';
-import type { UnservedPort } from '../model/service-port.ts';
+import type { RefusedPart, UnservedPort } from '../model/service-port.ts';
 import type { ApiStatus, ServiceSource } from '../model/source.ts';
 import type { Log } from '../util/log.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
@@ -19,7 +19,7 @@ export interface Source extends ServiceSource {
   /** Reports to the API server that this node's proxy starts. Calls with the Node object's status, now and later. */
   followNode?(onChange: (status: NodeStatus) => void): void;
   /** Reports the problem as an Event of the Service. */
-  reportUnserved?(port: UnservedPort): void;
+  reportUnserved?(part: UnservedPort | RefusedPart): void;
 }
 
 export interface SourceSetup {
@@ -50,6 +50,6 @@ export async function openSource({ source: config }: Config, setup: SourceSetup)
       void reportStarting({ node: name, program: `${PROGRAM} ${VERSION}`, api, clock, log, signal });
       void watchNode({ ...common, name, transport: api, onChange });
     },
-    reportUnserved: (port) => unserved.report(port),
+    reportUnserved: (part) => unserved.report(part),
   };
 }

@@ -13,8 +13,11 @@ export interface FamilyMetrics extends SyncMetrics, FlowMetrics {
   changed(kind: 'service' | 'endpoint', count: number): void;
   /** The time from a change of a Pod or Service until its endpoints are in use. */
   networkProgrammed(sinceTriggerMs: number): void;
-  /** The state has changed: counts the Service ports whose policy is Local and whose endpoints are all elsewhere. */
-  stateChanged(delta: Pick<SnapshotDelta, 'upserted' | 'removed'>): void;
+  /**
+   * The state has changed: counts the Service ports whose policy is Local and whose endpoints are all elsewhere, and
+   * the parts of Services that are left out.
+   */
+  stateChanged(delta: Pick<SnapshotDelta, 'upserted' | 'removed' | 'unserved' | 'refused'>): void;
   /** How the last sync of the rules ended. */
   lastSync(): SyncResult | undefined;
 }
@@ -47,8 +50,8 @@ export interface KubeProxyMetricsOptions {
 
 /**
  * kube-proxy's own metrics (`pkg/proxy/metrics/metrics.go`): its names, labels and buckets, so that dashboards and
- * alerts made for it work. Every series of a family exists as soon as the family is served: dashboards list their
- * instances by them.
+ * alerts made for it work; and ours of the same pipelines. Every series of a family exists as soon as the family is
+ * served: dashboards list their instances by them.
  */
 export class KubeProxyMetrics {
   readonly #clock: Clock;
@@ -62,7 +65,8 @@ export class KubeProxyMetrics {
 
   /** For the pipeline of this family. */
   of(ip_family: IpFamily): FamilyMetrics {
-    const { sync, lastQueued, restoreFailures, rules, programming, noLocal, conntrack, changes } = this.#metrics;
+    const { sync, lastQueued, restoreFailures, rules, programming, noLocal, conntrack, changes, partsLeftOut } =
+      this.#metrics;
     const labels = { ip_family };
     const lacking: Readonly<Record<Policy, Set<ServicePortName>>> = { internal: new Set(), external: new Set() };
     let lastSync: SyncResult | undefined;
@@ -78,13 +82,15 @@ export class KubeProxyMetrics {
         restoreFailures.any.inc(labels);
         if (kind === 'partial') restoreFailures.partial.inc(labels);
       },
-      rulesInstalled: (table, { total, written }) => {
+      rulesInstalled: (table, { total, written, leftOut }) => {
         rules.total.set({ ...labels, table }, total);
         rules.last.set({ ...labels, table }, written);
+        rules.leftOut.set({ ...labels, table }, leftOut);
       },
       changed: (kind, count) => changes[kind].inc(count),
       networkProgrammed: (sinceTriggerMs) => programming.observe(labels, sinceTriggerMs / 1_000),
-      stateChanged: ({ upserted, removed }) => {
+      stateChanged: ({ upserted, removed, unserved, refused }) => {
+        partsLeftOut.inc(labels, unserved.length + refused.length);
         for (const traffic_policy of POLICIES) {
           const names = lacking[traffic_policy];
           for (const name of removed) names.delete(name);
@@ -108,11 +114,12 @@ export class KubeProxyMetrics {
 
   /** Creates the series of a family that is served from now on. To alerts, one that is not served would look stuck. */
   serve(ip_family: IpFamily): void {
-    const { served, sync, lastQueued, restoreFailures, rules, programming, noLocal, conntrack } = this.#metrics;
+    const { served, sync, lastQueued, restoreFailures, rules, programming, noLocal, conntrack, partsLeftOut } =
+      this.#metrics;
     served.add(ip_family);
     const labels = { ip_family };
     for (const histogram of [...Object.values(sync), programming, conntrack.duration]) histogram.zero(labels);
-    for (const counter of [...Object.values(restoreFailures), conntrack.deleted]) counter.inc(labels, 0);
+    for (const counter of [...Object.values(restoreFailures), conntrack.deleted, partsLeftOut]) counter.inc(labels, 0);
     for (const table of TABLES) for (const gauge of Object.values(rules)) gauge.set({ ...labels, table }, 0);
     for (const traffic_policy of POLICIES) noLocal.set({ ...labels, traffic_policy }, 0);
     lastQueued.set(labels, 0);
@@ -197,7 +204,19 @@ function register({ registry, health, pendingServices }: Omit<KubeProxyMetricsOp
     rules: {
       total: new Gauge(metric('sync_proxy_rules_iptables_total', 'ip_family', 'table')),
       last: new Gauge(metric('sync_proxy_rules_iptables_last', 'ip_family', 'table')),
+      leftOut: new Gauge({
+        name: 'userspace_proxy_rules_left_out',
+        help: 'Rules that are left out because the kernel refuses them or takes too long for them',
+        labelNames: ['ip_family', 'table'],
+        registers: [registry],
+      }),
     },
+    partsLeftOut: new Counter({
+      name: 'userspace_proxy_service_parts_left_out_total',
+      help: 'Parts of Services that are not served: refused endpoints and external IPs, SCTP ports, what is beyond a limit',
+      labelNames: ['ip_family'],
+      registers: [registry],
+    }),
     programming: histogram('network_programming_duration_seconds', PROGRAMMING_BUCKETS),
     noLocal: new Gauge(metric('sync_proxy_rules_no_local_endpoints_total', 'ip_family', 'traffic_policy')),
     conntrack: {

@@ -1,8 +1,9 @@
 import { createHash } from 'node:crypto';
 import { partsOf } from '../model/service.ts';
-import type { UnservedPort } from '../model/service-port.ts';
+import type { RefusedPart, UnservedPort } from '../model/service-port.ts';
 import type { Clock, Random } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
+import { Ration } from '../util/ration.ts';
 import { rfc3339 } from '../util/timestamp.ts';
 import { sleep } from '../util/wait.ts';
 import { ApiError, causeMessage } from './api-error.ts';
@@ -75,7 +76,11 @@ export async function reportStarting({
 }
 
 /** Bounds the events when many Services are not served; the log names all of them. */
-const MAX_WAITING = 10;
+const MAX_WAITING = 30;
+
+/** Of one namespace, so that none keeps the others' events out. */
+const MAX_WAITING_OF_NAMESPACE = 3;
+const PER_NAMESPACE = { burst: 10, intervalMs: 60_000 };
 
 /** Every node finds the same Services at the same time, so each event waits for a random part of this. */
 const SPREAD_MS = 30_000;
@@ -89,18 +94,20 @@ export class UnservedEvents {
   readonly #random: Random;
   /** By name, in the order in which they will be sent. */
   readonly #waiting = new Map<string, ClusterEvent>();
+  readonly #ration: Ration<string>;
   #hasReportedMore = false;
 
   constructor({ random, ...environment }: EventEnvironment & { readonly random: Random }) {
     this.#environment = environment;
     this.#random = random;
+    this.#ration = new Ration({ clock: environment.clock, ...PER_NAMESPACE });
   }
 
   /** Ports of one Service that are not served for one reason share an event, which names the first of them. */
-  report(port: UnservedPort): void {
-    const event = eventOf(port);
+  report(part: UnservedPort | RefusedPart): void {
+    const event = eventOf(part);
     if (this.#waiting.has(event.name)) return;
-    if (this.#waiting.size === MAX_WAITING) {
+    if (!this.#hasPlaceFor(event)) {
       if (!this.#hasReportedMore) {
         this.#environment.log.info(
           'Only the first Services that are not served get an event; this log names all of them',
@@ -111,6 +118,12 @@ export class UnservedEvents {
     }
     this.#waiting.set(event.name, event);
     if (this.#waiting.size === 1) void this.#sendAll();
+  }
+
+  #hasPlaceFor({ about: { namespace = '' } }: ClusterEvent): boolean {
+    const ofNamespace = [...this.#waiting.values()].filter(({ about }) => about.namespace === namespace);
+    const hasPlace = this.#waiting.size < MAX_WAITING && ofNamespace.length < MAX_WAITING_OF_NAMESPACE;
+    return hasPlace && this.#ration.take(namespace) === 'allowed';
   }
 
   async #sendAll(): Promise<void> {
@@ -125,14 +138,20 @@ export class UnservedEvents {
   }
 }
 
-function eventOf({ name, reason, uid = '' }: UnservedPort): ClusterEvent & { readonly name: string } {
+function eventOf(part: UnservedPort | RefusedPart): ClusterEvent & { readonly name: string } {
+  const { name, reason, uid = '' } = part;
   const { namespace, service } = partsOf(name);
   const hash = createHash('sha256').update(`${namespace}/${service}\n${uid}\n${reason}`).digest('hex').slice(0, 16);
   return {
     name: `${service}.${hash}`,
     type: 'Warning',
-    reason: 'ServicePortNotServed',
-    message: `${name} is not served: ${reason}`,
+    ...('what' in part
+      ? { reason: 'ServicePartLeftOut', message: `${name} goes without ${part.what}: ${reason}` }
+      : { reason: 'ServicePortNotServed', message: `${portsOf(part)} not served: ${reason}` }),
     about: { kind: 'Service', namespace, name: service, ...(uid !== '' && { uid }) },
   };
+}
+
+function portsOf({ name, more }: UnservedPort): string {
+  return more === undefined ? `${name} is` : `${name} and ${more} more port${more === 1 ? '' : 's'} are`;
 }

@@ -9,8 +9,14 @@ export interface SyncMetrics {
    */
   syncDone(sync: { readonly kind: 'full' | 'partial'; readonly durationMs: number; readonly err?: string }): void;
   restoreFailed(kind: 'full' | 'partial'): void;
-  /** A table is in sync. `total`: its rules of this program; `written`: rules that this sync wrote. */
-  rulesInstalled(table: Table, rules: { readonly total: number; readonly written: number }): void;
+  /**
+   * A table is in sync. `total`: its rules of this program; `written`: rules that this sync wrote; `leftOut`: wanted
+   * rules that the kernel refuses or that take too long.
+   */
+  rulesInstalled(
+    table: Table,
+    rules: { readonly total: number; readonly written: number; readonly leftOut: number },
+  ): void;
 }
 
 export interface FlowMetrics {

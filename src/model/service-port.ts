@@ -46,6 +46,11 @@ export interface ServicePort extends EndpointSet {
   readonly affinity: SessionAffinity;
   readonly options?: ServiceOptions;
   /**
+   * The Service has so many ports, addresses and source ranges that its rules go by address first and then by port
+   * (docs/adr/0028). All of its ports share the lists of addresses.
+   */
+  readonly isLarge?: true;
+  /**
    * Addresses of this node at which an endpoint has the NodePort's own number: packets to them are for the endpoint
    * itself (docs/adr/0019). Absent when there are none.
    */
@@ -71,6 +76,11 @@ export function verdictOf(set: EndpointSet): 'proxy' | 'reject' | 'drop' {
  * ClusterIPs and a controller load balancer IPs. Any user may write an external IP (CVE-2020-8554).
  */
 export const DESTINATION_KINDS = ['ClusterIP', 'load-balancer IP', 'external IP', 'NodePort'] as const;
+
+/** Of a large Service, each of these addresses has one rule, which leads to the rules of all ports (docs/adr/0028). */
+export function isSharedByPorts(kind: Destination['kind']): boolean {
+  return kind === 'load-balancer IP' || kind === 'external IP';
+}
 
 /** The endpoint set that serves each kind of clients (docs/adr/0009). */
 export interface ClientSets {
@@ -126,19 +136,26 @@ export interface SnapshotDelta {
   readonly triggeredAt: readonly number[];
 }
 
+/** One for all ports of a Service that have the same reason. */
 export interface UnservedPort {
+  /** The first of them. */
   readonly name: ServicePortName;
+  /** How many more there are. Absent: none. */
+  readonly more?: number;
   /** "SCTP is not supported in user space". */
   readonly reason: string;
   readonly uid?: string;
 }
 
 export interface RefusedPart {
+  /** Or the key of the Service, for a part of all its ports. */
   readonly name: ServicePortName;
   /** "endpoint 10.96.0.1:80", "external IP 192.0.2.1:22", or several of a kind; bounded. */
   readonly what: string;
   /** "it is an address of a Service, so connections would come back to the proxy". */
   readonly reason: string;
+  /** Of the Service, where an event should tell its owner. */
+  readonly uid?: string;
 }
 
 /** The answer to a load balancer on the Service's health check node port. */

@@ -42,9 +42,12 @@ export function* chainsOf(trees: RuleTrees, facts: LayoutFacts): Generator<Chain
   }
 }
 
-/** The chains of these trees, without the buckets. */
+/** The chains of these trees that always exist. */
 export function rootChains(trees: RuleTrees, facts: LayoutFacts): readonly Chain[] {
-  return roots(trees).map((root) => chainAt(root, facts));
+  const always = new Set(Object.values(ROOT_CHAINS).flat());
+  return roots(trees)
+    .filter(({ root }) => always.has(root))
+    .map((root) => chainAt(root, facts));
 }
 
 /** New and changed chains, and chains to delete. Skips trees that both have at the same place. */

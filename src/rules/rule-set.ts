@@ -1,5 +1,7 @@
+import { isDeepStrictEqual } from 'node:util';
 import type { Table } from '../model/iptables.ts';
-import type { ServicePortName } from '../model/service.ts';
+import type { ServiceKey, ServicePortName } from '../model/service.ts';
+import type { ServicePort } from '../model/service-port.ts';
 import { LOCAL_PORTS, ROOT_CHAINS } from './chains.ts';
 import type { Portal } from './portal.ts';
 import { type Rule, unsafeReason } from './rule.ts';
@@ -7,11 +9,14 @@ import { emptyTree, type RuleTree, withItem, withoutItem } from './rule-tree.ts'
 import {
   type Claim,
   claimsOf,
+  largeServiceChains,
+  largeServiceClaims,
   type NodeFacts,
   RULE_KINDS,
   type RuleGroup,
   type RuleParts,
   rulePartsOf,
+  serviceKeyOf,
 } from './service-rules.ts';
 
 /** `owner` gets no rules for `what`, because `holder` has it. */
@@ -35,7 +40,7 @@ const MAX_LEAF = 128;
 /** Local ports lie closer together, and connections to Services skip their chains (docs/adr/0010). */
 const MAX_LOCAL_PORTS_LEAF = 16;
 
-/** The rules of each root chain. Immutable. */
+/** The rules of each root chain, and of the chains of large Services. Immutable. */
 export type RuleTrees = ReadonlyMap<string, RuleTree<RuleGroup>>;
 
 /**
@@ -45,10 +50,13 @@ export type RuleTrees = ReadonlyMap<string, RuleTree<RuleGroup>>;
 export class RuleSet {
   readonly #parts: RuleParts;
   readonly #claims = new Map<ServicePortName, readonly Claim[]>();
+  /** Of large Services. A Service with one unnamed port has the name of that port. */
+  readonly #ofLarge = new Map<ServicePortName, readonly Claim[]>();
   /** By `Claim.what`, the strongest first; never empty. */
   readonly #claimants = new Map<string, readonly Claim[]>();
   /** Every `Claim.what` that more than one claim names. */
   readonly #contested = new Set<string>();
+  readonly #large = new Map<ServiceKey, LargeService>();
   readonly #unsafe = new Map<string, readonly UnsafeRule[]>();
   readonly #trees = new Map<string, RuleTree<RuleGroup>>();
   #snapshot: RuleTrees | undefined;
@@ -60,18 +68,16 @@ export class RuleSet {
   }
 
   set(portal: Portal): void {
-    const { name } = portal.servicePort;
-    this.remove(name);
-    const claims = claimsOf(portal, this.#parts);
-    this.#claims.set(name, claims);
-    for (const claim of claims) this.#change(claim.what, (claimants) => [...claimants, claim].sort(byRank));
+    const { name, isLarge } = portal.servicePort;
+    this.#replaceClaims(name, []);
+    if (isLarge) this.#join(portal.servicePort);
+    else this.#leave(name);
+    this.#replaceClaims(name, claimsOf(portal, this.#parts));
   }
 
   remove(name: ServicePortName): void {
-    for (const claim of this.#claims.get(name) ?? []) {
-      this.#change(claim.what, (claimants) => claimants.filter((other) => other !== claim));
-    }
-    this.#claims.delete(name);
+    this.#replaceClaims(name, []);
+    this.#leave(name);
   }
 
   /** The same object while nothing changes. */
@@ -90,6 +96,37 @@ export class RuleSet {
 
   unsafe(): readonly UnsafeRule[] {
     return [...this.#unsafe.values()].flat();
+  }
+
+  #join(servicePort: ServicePort): void {
+    const service = serviceKeyOf(servicePort);
+    const before = this.#large.get(service);
+    if (before === undefined) {
+      for (const chain of Object.values(largeServiceChains(service))) this.#trees.set(chain, emptyTree());
+    }
+    const ports = before?.ports ?? new Set();
+    ports.add(servicePort.name);
+    this.#large.set(service, { ports, servicePort });
+    if (before !== undefined && sameAddresses(before.servicePort, servicePort)) return;
+    this.#replaceClaims(service, largeServiceClaims(servicePort, this.#parts), this.#ofLarge);
+  }
+
+  #leave(name: ServicePortName): void {
+    const service = serviceKeyOf({ name });
+    const large = this.#large.get(service);
+    if (large === undefined || !large.ports.delete(name) || large.ports.size > 0) return;
+    this.#large.delete(service);
+    this.#replaceClaims(service, [], this.#ofLarge);
+    for (const chain of Object.values(largeServiceChains(service))) this.#trees.delete(chain);
+  }
+
+  #replaceClaims(name: ServicePortName, after: readonly Claim[], all = this.#claims): void {
+    for (const claim of all.get(name) ?? []) {
+      this.#change(claim.what, (claimants) => claimants.filter((other) => other !== claim));
+    }
+    if (after.length === 0) all.delete(name);
+    else all.set(name, after);
+    for (const claim of after) this.#change(claim.what, (claimants) => [...claimants, claim].sort(byRank));
   }
 
   #change(what: string, change: (claimants: readonly Claim[]) => readonly Claim[]): void {
@@ -123,6 +160,20 @@ export class RuleSet {
   }
 }
 
+interface LargeService {
+  /** Its ports that have rules. */
+  readonly ports: Set<ServicePortName>;
+  /** The last of them that changed. */
+  readonly servicePort: ServicePort;
+}
+
+/** The ports of a Service usually share their lists. */
+function sameAddresses(a: ServicePort, b: ServicePort): boolean {
+  return (['externalIPs', 'loadBalancerIPs', 'loadBalancerSourceRanges'] as const).every(
+    (list) => a[list] === b[list] || isDeepStrictEqual(a[list], b[list]),
+  );
+}
+
 function safeGroups({ groups }: Claim): readonly RuleGroup[] {
   if (groups.every((group) => group.specs.every(isSafe))) return groups;
   return groups
@@ -144,7 +195,9 @@ export function rulesOf({ table, chain, specs, rank: { owner } }: RuleGroup): re
 }
 
 export function treesOf(trees: RuleTrees, table: Table): RuleTrees {
-  return new Map(ROOT_CHAINS[table].map((root) => [root, trees.get(root) ?? emptyTree()]));
+  const isOfTable = (root: string) =>
+    table === 'nat' ? !ROOT_CHAINS.filter.includes(root) : ROOT_CHAINS[table].includes(root);
+  return new Map([...trees].filter(([root]) => isOfTable(root)));
 }
 
 function byRank({ rank: a }: Pick<Claim, 'rank'>, { rank: b }: Pick<Claim, 'rank'>): number {

@@ -23,6 +23,7 @@ import {
   usable,
 } from './categorize-endpoints.ts';
 import type { KnownAddresses } from './known-addresses.ts';
+import { moreThanOne, withinLimits } from './service-limits.ts';
 
 /** What Service ports depend on beside their Service and endpoints. */
 export interface Surroundings extends CandidateFacts {
@@ -43,25 +44,42 @@ export function deriveServicePorts(
   groups: readonly EndpointGroup[],
   surroundings: Surroundings,
 ): Derived {
+  const limited = withinLimits(service);
+  const isReporting = surroundings.family === surroundings.servedFamilies[0];
+  const unserved = isReporting ? [...limited.unserved, ...unservedPorts(limited.service, surroundings)] : [];
+  const derived = derivePorts(limited.service, groups, surroundings);
+  return isReporting
+    ? { ...derived, unserved, refused: [...limited.refused, ...derived.refused] }
+    : { ...derived, unserved };
+}
+
+function derivePorts(
+  service: Service,
+  groups: readonly EndpointGroup[],
+  surroundings: Surroundings,
+): Omit<Derived, 'unserved'> {
   const ports = new Map<ServicePortName, ServicePort>();
   const refused: RefusedPart[] = [];
-  const unserved = unservedPorts(service, surroundings);
   const { family, topology } = surroundings;
   const clusterIPs = ofFamily(service.clusterIPs, family);
-  if (clusterIPs.length === 0) return { ports, unserved, refused, healthCheck: undefined };
+  if (clusterIPs.length === 0) return { ports, refused, healthCheck: undefined };
 
   const { healthCheckNodePort, affinity, options } = service;
-  const loadBalancerIPs = ofFamily(service.loadBalancerIPs, family);
+  const isLarge = isLargeService(service, family);
+  const loadBalancerIPs = isLarge
+    ? loadBalancerIPsOfLarge(service, surroundings, refused)
+    : ofFamily(service.loadBalancerIPs, family);
   const loadBalancerSourceRanges = service.loadBalancerSourceRanges?.filter(
     ({ network }) => familyOf(network) === family,
   );
   /** With a ready endpoint on this node. */
   const healthy = new Set<Address>();
+  const sharedExternalIPs = isLarge ? externalIPsOfAll(service, groups, surroundings, refused) : undefined;
   for (const spec of service.ports) {
     if (!isProxied(spec)) continue;
     const { protocol, port, nodePort } = spec;
     const name = servicePortName(service.key, spec.name);
-    const choice = chooseEndpoints(service, spec, groups, surroundings, refused);
+    const choice = chooseEndpoints({ service, spec, groups, surroundings, refused, sharedExternalIPs });
     const { known, candidates, externalIPs, categorized } = choice;
     const namedEndpoints = endpointsNamedBy(nodePort, known, surroundings);
     const servicePort: ServicePort = {
@@ -77,6 +95,7 @@ export function deriveServicePorts(
       ...(loadBalancerSourceRanges !== undefined && { loadBalancerSourceRanges }),
       affinity,
       ...(options !== undefined && { options }),
+      ...(isLarge && { isLarge }),
       ...(namedEndpoints.length > 0 && { namedEndpoints }),
       ...endpointSets(service, candidates, categorized),
     };
@@ -87,22 +106,37 @@ export function deriveServicePorts(
   }
   const healthCheck =
     healthCheckNodePort === undefined ? undefined : { port: healthCheckNodePort, localEndpoints: healthy.size };
-  return { ports, unserved, refused, healthCheck };
+  return { ports, refused, healthCheck };
 }
 
-/** Only the first served family reports, so nothing is reported twice. */
-function unservedPorts(service: Service, { family, servedFamilies }: Surroundings): UnservedPort[] {
-  if (family !== servedFamilies[0]) return [];
+/** In rules. What a form by address and port may have more than one by address first. */
+const MAX_EXCESS = 512;
+
+/** Depends on the Service's definition alone, so that a restarted program finds the rules that it would write. */
+function isLargeService(service: Service, family: IpFamily): boolean {
+  const countOf = (addresses: readonly Address[]) => ofFamily(addresses, family).length;
+  const ranges = service.loadBalancerSourceRanges?.length ?? 0;
+  const balanced = countOf(service.loadBalancerIPs);
+  const others = countOf(service.clusterIPs) + countOf(service.externalIPs);
+  const ports = service.ports.length;
+  return ports * (others + balanced * (1 + ranges)) - (ports + others + balanced + ranges) > MAX_EXCESS;
+}
+
+/** Only the first served family reports them, so nothing is reported twice. */
+function unservedPorts(service: Service, { servedFamilies }: Surroundings): UnservedPort[] {
   const isServed = servedFamilies.some((served) => ofFamily(service.clusterIPs, served).length > 0);
   const families = servedFamilies.join(' and ');
   const wrongFamily = `the Service has no ${families} cluster IP, and only ${families} is served`;
-  return service.ports
-    .filter(({ protocol }) => protocol === 'SCTP' || !isServed)
-    .map(({ name, protocol }) => ({
-      name: servicePortName(service.key, name),
-      reason: protocol === 'SCTP' ? 'SCTP is not supported in user space' : wrongFamily,
-      ...(service.uid !== undefined && { uid: service.uid }),
-    }));
+  const byReason = Map.groupBy(service.ports, ({ protocol }) => {
+    if (protocol === 'SCTP') return 'SCTP is not supported in user space';
+    return isServed ? undefined : wrongFamily;
+  });
+  return [...byReason].flatMap(([reason, specs]) => {
+    const [first] = specs;
+    if (reason === undefined || first === undefined) return [];
+    const name = servicePortName(service.key, first.name);
+    return [{ name, ...moreThanOne(specs.length), reason, ...(service.uid !== undefined && { uid: service.uid }) }];
+  });
 }
 
 export type ProxiedPortSpec = ServicePortSpec & { readonly protocol: ProxiedProtocol };
@@ -111,15 +145,20 @@ export function isProxied(spec: ServicePortSpec): spec is ProxiedPortSpec {
   return spec.protocol !== 'SCTP';
 }
 
-/** `candidates`: the known endpoints whose connections would not come back. Adds what is left out to `refused`. */
-function chooseEndpoints(
-  service: Service,
-  spec: ProxiedPortSpec,
-  groups: readonly EndpointGroup[],
-  surroundings: Surroundings,
-  refused: RefusedPart[] = [],
-) {
-  const { protocol, port, nodePort } = spec;
+interface Choice {
+  readonly service: Service;
+  readonly spec: ProxiedPortSpec;
+  readonly groups: readonly EndpointGroup[];
+  readonly surroundings: Surroundings;
+  /** Gets what is left out. */
+  readonly refused?: RefusedPart[];
+  /** Those of a large Service. */
+  readonly sharedExternalIPs?: readonly Address[] | undefined;
+}
+
+/** `candidates`: the known endpoints whose connections would not come back. */
+function chooseEndpoints({ service, spec, groups, surroundings, refused = [], sharedExternalIPs }: Choice) {
+  const { protocol, nodePort } = spec;
   const { family, addresses, topology } = surroundings;
   const name = servicePortName(service.key, spec.name);
   const known = candidatesOf(groups, spec, surroundings);
@@ -128,17 +167,7 @@ function chooseEndpoints(
   const candidates = known.filter(({ endpoint }) => loops.accepts(endpoint, addresses.loopReason(endpoint, protocol)));
   refused.push(...loops.parts(name, 'endpoint'));
 
-  const ownEndpoints = endpointsNamedBy(port, candidates, surroundings);
-  const stolen = new Refusals();
-  const externalIPs = ofFamily(service.externalIPs, family).filter((address) => {
-    const ownReason = 'it is an endpoint of the Service on this node, which keeps its clients';
-    const reason =
-      addresses.externalIpRefusal({ address, port }, protocol, service.key) ??
-      (ownEndpoints.includes(address) ? ownReason : undefined);
-    return stolen.accepts({ address, port }, reason);
-  });
-  refused.push(...stolen.parts(name, 'external IP'));
-
+  const externalIPs = sharedExternalIPs ?? externalIPsOf(service, spec, candidates, surroundings, refused);
   const loadBalancerIPs = ofFamily(service.loadBalancerIPs, family);
   const policy = {
     internal: service.internalTrafficPolicy ?? 'Cluster',
@@ -146,6 +175,74 @@ function chooseEndpoints(
     isExternallyAccessible: nodePort !== 0 || loadBalancerIPs.length > 0 || externalIPs.length > 0,
   };
   return { known, candidates, externalIPs, categorized: categorizeEndpoints(candidates, policy, topology) };
+}
+
+const OWN_ENDPOINT = 'it is an endpoint of the Service on this node, which keeps its clients';
+
+/** The external IPs that may have rules for this port. */
+function externalIPsOf(
+  service: Service,
+  spec: ProxiedPortSpec,
+  candidates: readonly Candidate[],
+  surroundings: Surroundings,
+  refused: RefusedPart[],
+): readonly Address[] {
+  const { protocol, port } = spec;
+  const { family, addresses } = surroundings;
+  const ownEndpoints = endpointsNamedBy(port, candidates, surroundings);
+  const stolen = new Refusals();
+  const externalIPs = ofFamily(service.externalIPs, family).filter((address) => {
+    const reason =
+      addresses.externalIpRefusal({ address, port }, protocol, service.key) ??
+      (ownEndpoints.includes(address) ? OWN_ENDPOINT : undefined);
+    return stolen.accepts({ address, port }, reason);
+  });
+  refused.push(...stolen.parts(servicePortName(service.key, spec.name), 'external IP'));
+  return externalIPs;
+}
+
+/**
+ * The external IPs that may have rules for every port of a large Service: its rules do not tell ports apart before the
+ * address is decided. The first reason stands for all ports.
+ */
+function externalIPsOfAll(
+  service: Service,
+  groups: readonly EndpointGroup[],
+  surroundings: Surroundings,
+  refused: RefusedPart[],
+): readonly Address[] {
+  const { family, addresses } = surroundings;
+  const specs = service.ports.filter(isProxied);
+  const ownEndpoints = new Set(
+    specs.flatMap((spec) => endpointsNamedBy(spec.port, candidatesOf(groups, spec, surroundings), surroundings)),
+  );
+  const stolen = new Refusals();
+  const all = ofFamily(service.externalIPs, family);
+  const externalIPs = all.filter((address) => {
+    const refusal = addresses.externalIpRefusalOfAny(address, specs, service.key);
+    const { port = specs[0]?.port ?? 0, reason } =
+      refusal ?? (ownEndpoints.has(address) ? { reason: OWN_ENDPOINT } : { reason: undefined });
+    return stolen.accepts({ address, port }, reason);
+  });
+  refused.push(...stolen.parts(service.key, 'external IP'));
+  return externalIPs.length === all.length ? all : externalIPs;
+}
+
+/**
+ * Without cluster IPs: the rules of a large Service for a load-balancer IP stand before those of other Services there.
+ * Usually only controllers write them, but whoever may write the status of a Service could take a cluster IP.
+ */
+function loadBalancerIPsOfLarge(
+  service: Service,
+  { family, addresses }: Surroundings,
+  refused: RefusedPart[],
+): readonly Address[] {
+  const all = ofFamily(service.loadBalancerIPs, family);
+  const stolen = all.filter((address) => addresses.isClusterIP(address));
+  if (stolen.length === 0) return all;
+  const what = `load-balancer IP ${stolen[0]}${stolen.length > 1 ? ` and ${stolen.length - 1} more` : ''}`;
+  refused.push({ name: service.key, what, reason: 'it is the cluster IP of a Service' });
+  return all.filter((address) => !stolen.includes(address));
 }
 
 /**
@@ -230,7 +327,7 @@ export function endpointVerdicts(
   groups: readonly EndpointGroup[],
   surroundings: Surroundings,
 ): readonly EndpointVerdict[] {
-  const { known, candidates, categorized } = chooseEndpoints(service, spec, groups, surroundings);
+  const { known, candidates, categorized } = chooseEndpoints({ service, spec, groups, surroundings });
   const { topology, addresses } = surroundings;
   const { cluster, local = [] } = categorized;
   const isForNode = set === 'local' || cluster === undefined;

@@ -32,8 +32,13 @@ export class KnownAddresses {
   /** Of the proxy's listeners. Call `ServiceTracker.listeningChanged` when these sets change. */
   proxyPorts: Readonly<Record<ProxiedProtocol, ReadonlySet<number>>> = { TCP: new Set(), UDP: new Set() };
   readonly #policy: AddressPolicy;
-  readonly #services = new AddressIndex<Service>();
-  readonly #mentions = new AddressIndex<Mention>();
+  /** How many Services have it as a cluster IP. */
+  readonly #clusterIPs = new Map<Address, number>();
+  /** By cluster IPs and load-balancer IPs. */
+  readonly #assigned = new AddressIndex<Service>();
+  // Apart, because thousands of Services may share an external IP, and each asks for its endpoints.
+  readonly #externalIPs = new AddressIndex<Service>();
+  readonly #endpoints = new AddressIndex<Endpoints | EndpointSlice>();
   /** How many Services have it, by `port/protocol`. */
   readonly #nodePorts = new Map<string, number>();
   /** How many Services use a health check node port, by port. */
@@ -45,31 +50,43 @@ export class KnownAddresses {
   }
 
   addService(service: Service): void {
-    for (const address of addressesOf(service)) this.#services.add(address, service);
-    for (const address of service.externalIPs) this.#mentions.add(address, service);
+    for (const address of service.clusterIPs) count(this.#clusterIPs, address, 1);
+    for (const address of assignedTo(service)) this.#assigned.add(address, service);
+    for (const address of service.externalIPs) this.#externalIPs.add(address, service);
     this.#countPorts(service, 1);
   }
 
   deleteService(service: Service): void {
-    for (const address of addressesOf(service)) this.#services.delete(address, service);
-    for (const address of service.externalIPs) this.#mentions.delete(address, service);
+    for (const address of service.clusterIPs) count(this.#clusterIPs, address, -1);
+    for (const address of assignedTo(service)) this.#assigned.delete(address, service);
+    for (const address of service.externalIPs) this.#externalIPs.delete(address, service);
     this.#countPorts(service, -1);
   }
 
   addEndpoints(object: Endpoints | EndpointSlice): void {
-    for (const address of endpointAddresses(object)) this.#mentions.add(address, object);
+    for (const address of endpointAddresses(object)) this.#endpoints.add(address, object);
   }
 
   deleteEndpoints(object: Endpoints | EndpointSlice): void {
-    for (const address of endpointAddresses(object)) this.#mentions.delete(address, object);
+    for (const address of endpointAddresses(object)) this.#endpoints.delete(address, object);
   }
 
-  mentionsOf(address: Address): Iterable<Mention> {
-    return this.#mentions.of(address);
+  *mentionsOf(address: Address): Generator<Mention> {
+    yield* this.#endpoints.of(address);
+    yield* this.#externalIPs.of(address);
   }
 
-  *withExternalIP(address: Address): Generator<Service> {
-    for (const service of this.#services.of(address)) if (service.externalIPs.includes(address)) yield service;
+  isClusterIP(address: Address): boolean {
+    return this.#clusterIPs.has(address);
+  }
+
+  /** The Services to which the API server or a controller gave it. */
+  withAssigned(address: Address): Iterable<Service> {
+    return this.#assigned.of(address);
+  }
+
+  withExternalIP(address: Address): Iterable<Service> {
+    return this.#externalIPs.of(address);
   }
 
   /** Whether a Service needs this port of the node, as a NodePort or for health checks. */
@@ -91,13 +108,7 @@ export class KnownAddresses {
   loopReason({ address, port }: Endpoint, protocol: ProxiedProtocol): string | undefined {
     const because = (what: string) => `it is ${what}, so connections would come back to the proxy`;
     // Anyone may write an external IP, so it does not count.
-    const isAssigned = this.#hasService(
-      address,
-      ({ clusterIPs, loadBalancerIPs, ports }) =>
-        (clusterIPs.includes(address) || loadBalancerIPs.includes(address)) &&
-        ports.some((spec) => spec.port === port && spec.protocol === protocol),
-    );
-    if (isAssigned) return because('an address of a Service');
+    if (this.#isAssigned({ address, port }, protocol)) return because('an address of a Service');
     if (!this.nodeAddresses.has(address)) return undefined;
     if (!this.#policy.isMarking && this.#hasNodePort(port, protocol)) return because('a NodePort on this node');
     if (this.proxyPorts[protocol].has(port)) return because("one of the proxy's own ports");
@@ -109,22 +120,37 @@ export class KnownAddresses {
    * its external IPs (CVE-2020-8554), and rules for them take packets from everywhere (docs/adr/0017).
    */
   externalIpRefusal({ address, port }: Endpoint, protocol: ProxiedProtocol, service: ServiceKey): string | undefined {
+    return this.externalIpRefusalOfAny(address, [{ port, protocol }], service)?.reason;
+  }
+
+  /** The same for several ports: the first refusal. Reads what is known of the address once. */
+  externalIpRefusalOfAny(
+    address: Address,
+    ports: readonly { readonly port: number; readonly protocol: ProxiedProtocol }[],
+    service: ServiceKey,
+  ): { readonly port?: number; readonly reason: string } | undefined {
     const { allowedExternalIPs, podCidrs = [], isListening, isMarking } = this.#policy;
     if (allowedExternalIPs !== undefined && !allowedExternalIPs.some((cidr) => cidrContains(cidr, address))) {
-      return 'it is not among the external IPs that are allowed';
+      return { reason: 'it is not among the external IPs that are allowed' };
     }
-    if (this.#hasService(address, ({ clusterIPs }) => clusterIPs.includes(address))) {
-      return 'it is the cluster IP of a Service';
-    }
+    if (this.#clusterIPs.has(address)) return { reason: 'it is the cluster IP of a Service' };
     // Without the mark, rules would also take the proxy's own connections to an endpoint of this Service.
     const isForeign = (key: ServiceKey) => key !== service || !isMarking;
-    if (this.#isEndpoint({ address, port }, protocol, isForeign)) return 'it is an endpoint of a Service';
+    const taken = this.#endpointPortsAt(address, isForeign);
+    const rival = taken && ports.find(({ port, protocol }) => taken.has(`${port}/${protocol}`));
+    if (rival !== undefined) return { port: rival.port, reason: 'it is an endpoint of a Service' };
     if (!this.nodeAddresses.has(address)) {
       const isOfPod = podCidrs.some((cidr) => cidrContains(cidr, address));
-      return isOfPod ? 'it is in the range of pod addresses (--cluster-cidr)' : undefined;
+      return isOfPod ? { reason: 'it is in the range of pod addresses (--cluster-cidr)' } : undefined;
     }
-    if (this.#hasNodePort(port, protocol)) return 'that port of this node is the NodePort of a Service';
-    if (isListening?.(address, port, protocol)) return 'a program on this node listens on that address and port';
+    for (const { port, protocol } of ports) {
+      if (this.#hasNodePort(port, protocol)) {
+        return { port, reason: 'that port of this node is the NodePort of a Service' };
+      }
+      if (isListening?.(address, port, protocol)) {
+        return { port, reason: 'a program on this node listens on that address and port' };
+      }
+    }
     return undefined;
   }
 
@@ -132,21 +158,26 @@ export class KnownAddresses {
     return this.#nodePorts.has(`${port}/${protocol}`);
   }
 
-  #hasService(address: Address, isMeant: (service: Service) => boolean): boolean {
-    for (const service of this.#services.of(address)) if (isMeant(service)) return true;
+  #isAssigned({ address, port }: Endpoint, protocol: ProxiedProtocol): boolean {
+    for (const { ports } of this.#assigned.of(address)) {
+      if (ports.some((spec) => spec.port === port && spec.protocol === protocol)) return true;
+    }
     return false;
   }
 
-  /** Ready or not. */
-  #isEndpoint({ address, port }: Endpoint, protocol: ProxiedProtocol, isMeant: (key: ServiceKey) => boolean): boolean {
-    for (const mention of this.#mentions.of(address)) {
-      if ('ports' in mention || !isMeant(serviceOf(mention))) continue;
-      const isHere = ({ addresses, ports }: EndpointGroup) =>
-        ports.some((each) => each.port === port && each.protocol === protocol) &&
-        addresses.some((each) => each.address === address);
-      if (groupsOf(mention).some(isHere)) return true;
+  /** `port/protocol` of endpoints at this address, ready or not; `undefined` when it is no endpoint. */
+  #endpointPortsAt(address: Address, isMeant: (key: ServiceKey) => boolean): ReadonlySet<string> | undefined {
+    let found: Set<string> | undefined;
+    for (const object of this.#endpoints.of(address)) {
+      if (!isMeant(serviceOf(object))) continue;
+      for (const { addresses, ports } of groupsOf(object)) {
+        // The one group of a slice has it.
+        if (!('group' in object) && !addresses.some((each) => each.address === address)) continue;
+        found ??= new Set();
+        for (const { port, protocol } of ports) found.add(`${port}/${protocol}`);
+      }
     }
-    return false;
+    return found;
   }
 
   #countPorts({ ports, healthCheckNodePort: healthPort }: Service, by: 1 | -1): void {
@@ -167,9 +198,9 @@ function count<K>(counts: Map<K, number>, key: K, by: 1 | -1): boolean {
   return before === 0;
 }
 
-/** Some may come twice. */
-export function addressesOf({ clusterIPs, loadBalancerIPs, externalIPs }: Service): readonly Address[] {
-  return [...clusterIPs, ...loadBalancerIPs, ...externalIPs];
+/** The addresses that the API server or a controller gave it; some may come twice. */
+export function assignedTo({ clusterIPs, loadBalancerIPs }: Service): readonly Address[] {
+  return [...clusterIPs, ...loadBalancerIPs];
 }
 
 export function serviceOf(mention: Mention): ServiceKey {

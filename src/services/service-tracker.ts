@@ -35,7 +35,7 @@ import {
   isProxied,
   type Surroundings,
 } from './derive-service-ports.ts';
-import { type AddressPolicy, addressesOf, endpointAddresses, KnownAddresses, serviceOf } from './known-addresses.ts';
+import { type AddressPolicy, assignedTo, endpointAddresses, KnownAddresses, serviceOf } from './known-addresses.ts';
 
 export interface ServiceTrackerOptions extends AddressPolicy {
   /** All families that are served now; by default only this one. */
@@ -68,8 +68,8 @@ const NOTHING_DERIVED: Derived = { ports: new Map(), unserved: [], refused: [], 
  * Joins Services with their endpoints, within one address family. Events only record. {@link takeDelta} derives new
  * snapshots of the touched Services and compares them with the last ones, so work is in proportion to the change.
  *
- * A Service touches another when it takes or leaves an address that the other's endpoints or external IPs name. A
- * snapshot depends on the known objects, never on the order of events.
+ * A Service touches another when it takes or leaves an assigned address that the other's endpoints or external IPs
+ * name. A snapshot depends on the known objects, never on the order of events.
  */
 export class ServiceTracker {
   readonly #options: ServiceTrackerOptions & { readonly family: IpFamily };
@@ -270,9 +270,13 @@ export class ServiceTracker {
     for (const key of this.#entries.keys()) this.#touched.add(key);
   }
 
-  /** Touches those that name an address of this Service. */
+  /** Touches those that name an assigned address of this Service. Its external IPs change nothing for others. */
   #touchRivals(service: Service): void {
-    for (const address of addressesOf(service)) this.#touchMentions(address);
+    for (const address of assignedTo(service)) this.#touchMentions(address);
+    // A large Service goes without a load-balancer IP that is a cluster IP.
+    for (const address of service.clusterIPs) {
+      for (const { key } of this.addresses.withAssigned(address)) this.#touched.add(key);
+    }
     if (service.ports.some(({ nodePort }) => nodePort !== 0)) this.listeningChanged();
   }
 

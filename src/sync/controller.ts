@@ -13,6 +13,7 @@ import type { FlowSync } from './flow-sync.ts';
 import type { Listeners } from './listeners.ts';
 import type { PortAllocator } from './port-allocator.ts';
 import type { RuleSync } from './rule-sync.ts';
+import { ServiceLog } from './service-log.ts';
 
 export interface ControllerOptions {
   readonly clock: Clock;
@@ -54,6 +55,7 @@ export class Controller implements SourceSink {
   readonly #options: ControllerOptions;
   readonly #runner: BoundedFrequencyRunner;
   readonly #canary: Canary;
+  readonly #lines: ServiceLog;
   #isSynced = false;
   #knowsPorts = false;
   /** Set while changes are being processed or will be. */
@@ -66,6 +68,7 @@ export class Controller implements SourceSink {
   constructor(options: ControllerOptions) {
     const { clock, rules, tracker, listeners } = options;
     this.#options = options;
+    this.#lines = new ServiceLog(options.log, clock);
     this.#runner = new BoundedFrequencyRunner({
       clock,
       minIntervalMs: options.minSyncPeriodMs,
@@ -189,14 +192,16 @@ export class Controller implements SourceSink {
 
   /** Returns whether there is more. */
   #flushSome(): boolean {
-    const { tracker, listeners, log, onDelta } = this.#options;
+    const { tracker, listeners, onDelta } = this.#options;
     let isMore = false;
     try {
       if (this.#stopped) return false;
       const delta = tracker.takeDelta(SERVICES_PER_STEP);
-      for (const { name, reason } of delta.unserved) log.warn('This Service port is not served', { svc: name, reason });
+      for (const { name, more, reason } of delta.unserved) {
+        this.#lines.warn(name, 'This Service port is not served', { ...(more !== undefined && { more }), reason });
+      }
       for (const { name, what, reason } of delta.refused) {
-        log.warn('A part of this Service port is left out', { svc: name, what, reason });
+        this.#lines.warn(name, 'A part of this Service port is left out', { what, reason });
       }
       onDelta?.(delta);
       listeners.vacate(tracker.addresses.takeNewPorts());

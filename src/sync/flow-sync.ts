@@ -2,7 +2,7 @@ import type { IpFamily } from '../model/address.ts';
 import type { Conntrack, UdpFlows } from '../model/conntrack.ts';
 import type { FlowMetrics } from '../model/metrics.ts';
 import type { ServicePortName } from '../model/service.ts';
-import { destinations } from '../model/service-port.ts';
+import { clientSets, destinations, isSharedByPorts } from '../model/service-port.ts';
 import { type Portal, type PortalDelta, targetOf } from '../rules/portal.ts';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
@@ -39,6 +39,10 @@ export class FlowSync {
   readonly #byDestination = new Map<string, Map<ServicePortName, Treatment>>();
   /** By destination. `keeps`: entries to a port of current rules are right. */
   readonly #changed = new Map<string, { readonly destination: FlowDestination; readonly keeps: boolean }>();
+  /** Local ports of large Services that rules no longer send to. */
+  readonly #leftPorts = new Set<number>();
+  /** Of large Services. */
+  readonly #localPorts = new Map<ServicePortName, readonly number[]>();
   #hasFailed = false;
 
   constructor(options: FlowSyncOptions) {
@@ -47,8 +51,15 @@ export class FlowSync {
 
   /** The next {@link clear} acts on it. */
   note({ upserted, removed }: PortalDelta): void {
-    for (const name of removed) this.#replace(name, new Map());
-    for (const portal of upserted) this.#replace(portal.servicePort.name, treatmentsOf(portal, this.#options.family));
+    for (const name of removed) {
+      this.#replace(name, new Map());
+      this.#replacePorts(name, []);
+    }
+    for (const portal of upserted) {
+      const { name } = portal.servicePort;
+      this.#replace(name, treatmentsOf(portal, this.#options.family));
+      this.#replacePorts(name, targetsOfLarge(portal));
+    }
   }
 
   /** Rules send to another address of the node: every entry is wrong. */
@@ -56,21 +67,26 @@ export class FlowSync {
     for (const treatments of this.#treatments.values()) {
       for (const { destination } of treatments.values()) this.#change(destination, false);
     }
+    for (const ports of this.#localPorts.values()) for (const port of ports) this.#leftPorts.add(port);
   }
 
   /** Call it when all noted changes are installed. The next call retries what failed. */
   async clear(): Promise<void> {
     const { family, conntrack, clock, log, metrics } = this.#options;
     const flows = this.#takeChanged();
-    if (flows.length === 0) return;
+    const leftPorts = new Set(this.#leftPorts);
+    this.#leftPorts.clear();
+    if (flows.length + leftPorts.size === 0) return;
     const startedAt = clock.now();
     try {
-      const deleted = await conntrack.deleteUdp(flows);
+      let deleted = flows.length === 0 ? 0 : await conntrack.deleteUdp(flows);
+      if (leftPorts.size > 0) deleted += await conntrack.deleteUdpTo(leftPorts);
       metrics.conntrackReconciled(clock.now() - startedAt, deleted);
       if (deleted > 0) log.v(2)?.info('Cleared UDP entries of connection tracking', { family, deleted });
       this.#hasFailed = false;
     } catch (error) {
       for (const { keepLocalPort, ...destination } of flows) this.#change(destination, keepLocalPort !== undefined);
+      for (const port of leftPorts) this.#leftPorts.add(port);
       if (this.#hasFailed) return;
       this.#hasFailed = true;
       log.error('Cannot clear UDP entries of connection tracking; the next sync retries', {
@@ -112,6 +128,13 @@ export class FlowSync {
     else this.#treatments.set(name, after);
   }
 
+  #replacePorts(name: ServicePortName, after: readonly number[]): void {
+    for (const port of this.#localPorts.get(name) ?? []) if (!after.includes(port)) this.#leftPorts.add(port);
+    for (const port of after) this.#leftPorts.delete(port);
+    if (after.length === 0) this.#localPorts.delete(name);
+    else this.#localPorts.set(name, after);
+  }
+
   #change(destination: FlowDestination, keeps: boolean): void {
     const key = keyOf(destination);
     this.#changed.set(key, { destination, keeps: keeps && this.#changed.get(key)?.keeps !== false });
@@ -123,6 +146,7 @@ function treatmentsOf(portal: Portal, family: IpFamily): ReadonlyMap<string, Tre
   const { servicePort } = portal;
   if (servicePort.protocol !== 'UDP') return treatments;
   for (const { kind, address, port, sets, sourceRanges } of destinations(servicePort)) {
+    if (servicePort.isLarge && isSharedByPorts(kind)) continue;
     const destination = address === undefined ? { family, port } : { destination: address, port };
     const targets = [...new Set([sets.node, sets.pods, sets.others])].map((set) => targetOf(portal, set));
     const localPorts = targets.filter(({ kind }) => kind === 'listener').map((target) => target.port);
@@ -132,6 +156,18 @@ function treatmentsOf(portal: Portal, family: IpFamily): ReadonlyMap<string, Tre
     if (!treatments.has(key)) treatments.set(key, { destination, localPorts, policy });
   }
   return treatments;
+}
+
+/**
+ * Of a large Service, the entries to addresses that its ports share are found by their local ports: its destinations
+ * are too many. An entry that is older than the Service stays until its client pauses.
+ */
+function targetsOfLarge(portal: Portal): readonly number[] {
+  const { servicePort } = portal;
+  if (!servicePort.isLarge || servicePort.protocol !== 'UDP') return [];
+  const { node, pods, others } = clientSets(servicePort).external;
+  const targets = [...new Set([node, pods, others])].map((set) => targetOf(portal, set));
+  return targets.filter(({ kind }) => kind === 'listener').map((target) => target.port);
 }
 
 function keyOf({ destination, port }: FlowDestination): string {

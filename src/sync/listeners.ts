@@ -18,6 +18,7 @@ import type { Log } from '../util/log.ts';
 import { messageOf } from '../util/text.ts';
 import { backoffMs } from '../util/wait.ts';
 import type { PortAllocator } from './port-allocator.ts';
+import { ServiceLog } from './service-log.ts';
 
 /** All of one family. */
 interface ListenersOptions {
@@ -75,12 +76,14 @@ export class Listeners {
   readonly #changed = new Set<ServicePortName>();
   readonly #busy = new Set<ListenerId>();
   readonly #working = new Set<Promise<void>>();
+  readonly #lines: ServiceLog;
   #onPortalsChanged = () => {};
   #hasNewPorts = false;
   #stopped = false;
 
   constructor(options: ListenersOptions) {
     this.#options = options;
+    this.#lines = new ServiceLog(options.log, options.clock);
   }
 
   /** Calls `callback` whenever {@link takePortalDelta} has changes. */
@@ -374,8 +377,8 @@ export class Listeners {
     if (this.#wantedAt(slot) === undefined || this.#stopped) return;
     const failures = (this.#retries.get(slot.id)?.failures ?? 0) + 1;
     const retryInMs = backoffMs(failures, RETRY);
-    const { log, clock } = this.#options;
-    log.error('Cannot listen for a Service port; retrying', { svc: slot.name, err: messageOf(error), retryInMs });
+    const { clock } = this.#options;
+    this.#lines.error(slot.name, 'Cannot listen for a Service port; retrying', { err: messageOf(error), retryInMs });
     const timer = clock.after(retryInMs, () => this.#work(slot));
     this.#retries.set(slot.id, { failures, timer });
   }

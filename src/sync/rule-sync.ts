@@ -72,7 +72,12 @@ export class RuleSync {
     this.#reportLeftOut(book.rules);
     // A snapshot: portals that are applied meanwhile wait for the next sync, in all tables.
     const trees = book.rules.trees();
-    for (const [table, sync] of this.#tables) await sync.sync(treesOf(trees, table), { verify });
+    let isLate = false;
+    for (const [table, sync] of this.#tables) {
+      await sync.sync(treesOf(trees, table), { verify, isLate });
+      isLate ||= sync.isLate;
+    }
+    for (const [, sync] of this.#tables) await sync.settleLate();
   }
 
   /**

@@ -1,9 +1,9 @@
 import type { IpFamily } from '../model/address.ts';
-import { type Iptables, IptablesError, type Table } from '../model/iptables.ts';
+import { type Iptables, IptablesError, type IptablesErrorCode, type Table } from '../model/iptables.ts';
 import type { SyncMetrics } from '../model/metrics.ts';
 import { type Chain, chainsOf, fixedChains, layoutChange, rootChains } from '../rules/chain-layout.ts';
-import { JUMPS, RETIRED_CHAIN } from '../rules/chains.ts';
-import { type ChainRules, readDump, rulesOf } from '../rules/dump.ts';
+import { isOurs, JUMPS, RETIRED_CHAIN } from '../rules/chains.ts';
+import { type ChainRules, jumpTarget, readDump, rulesOf } from '../rules/dump.ts';
 import { findRefused } from '../rules/find-refused.ts';
 import { livePorts, type RetiredLog, type RetiredPorts, retiredPorts } from '../rules/local-ports.ts';
 import {
@@ -14,6 +14,7 @@ import {
   probeCleanupText,
   probeText,
   type TableChange,
+  type TablePlan,
   textOf,
   type WantedChain,
 } from '../rules/plan.ts';
@@ -42,8 +43,23 @@ interface Installed {
   readonly retired: RetiredLog;
 }
 
+/** What reading the kernel's rules, and then writing them rule by rule or part by part, may overcome. */
+const RECOVERABLE: ReadonlySet<IptablesErrorCode> = new Set(['refused', 'failed', 'timeout']);
+
 /** In rules. Reading the root chains of a smaller table takes some milliseconds. */
 const LARGE_TABLE = 2_000;
+
+/** After a restore that took too long, each transaction has this many rules and a shorter deadline. */
+const PART_RULES = 512;
+const PART_TIMEOUT_MS = 10_000;
+/** One chain's rules take some hundredths of a second. */
+const PROBE_TIMEOUT_MS = 5_000;
+
+/** When rules that take too long are tried again. */
+const LATE_RULE_MS = 3_600_000;
+
+/** With more parts in a row that take too long, it is the machine. */
+const MAX_LATE_PARTS = 3;
 
 const NONE_RETIRED: RetiredLog = { specs: [], length: 0 };
 
@@ -59,20 +75,36 @@ export class TableSync {
   readonly #sizes = new Map<string, number>();
   /** In the current sync. */
   #written = 0;
-  /** The rules that the kernel refuses, by {@link lineOf}. */
-  readonly #refused = new Map<string, Rule>();
+  /** The rules that the kernel refuses, or takes too long for, by {@link lineOf}. */
+  readonly #refused = new Map<string, Refusal>();
+  /** A restore took too long, and not everything has been written since. */
+  #isLate = false;
+  /** Chains that could not be written in time in this sync. */
+  #late: readonly Chain[] = [];
 
   constructor(options: TableSyncOptions) {
     this.#options = options;
   }
 
-  /** See `RuleSync.sync`. Rejects with {@link IptablesError}. */
-  async sync(trees: RuleTrees, { verify }: { readonly verify: boolean }): Promise<void> {
+  get isLate(): boolean {
+    return this.#isLate;
+  }
+
+  /**
+   * See `RuleSync.sync`. `isLate`: of another table, so this one is written in parts. Rejects with
+   * {@link IptablesError}.
+   */
+  async sync(
+    trees: RuleTrees,
+    { verify, isLate }: { readonly verify: boolean; readonly isLate: boolean },
+  ): Promise<void> {
     const installed = this.#installed;
     this.#installed = undefined;
     this.#written = 0;
-    if (verify || installed === undefined || !(await this.#change(installed, trees))) {
-      if (verify) this.#refused.clear();
+    this.#late = [];
+    this.#isLate ||= isLate;
+    if (verify || installed === undefined || this.#isLate || !(await this.#change(installed, trees))) {
+      if (verify) this.#forgetRefusals();
       await this.#verify(trees);
     }
     this.#reportRules();
@@ -115,7 +147,8 @@ export class TableSync {
     try {
       await this.#restore(planChange(table, withRetired(change, installed.retired, retired)), 'partial');
     } catch (error) {
-      if (!(error instanceof IptablesError && (error.code === 'refused' || error.code === 'failed'))) throw error;
+      if (!(error instanceof IptablesError && RECOVERABLE.has(error.code))) throw error;
+      if (error.code === 'timeout') this.#noteLate(error);
       log.v(1)?.info('The kernel did not accept a change of rules; reading all of them', { table, err: error.message });
       return false;
     }
@@ -133,22 +166,92 @@ export class TableSync {
     const plan = () => planTable(table, current, this.#allWanted(chains, retired));
     const first = plan();
     try {
-      await this.#restore(first?.lines, 'full');
+      await this.#write(first, chains);
       if (this.#refused.size === 0) reports.report(`refused ${table}`, []);
     } catch (error) {
       if (!(error instanceof IptablesError && error.code === 'refused')) throw error;
       const written = new Set(first?.written);
-      const suspects = chains.filter(({ name }) => written.has(name)).flatMap((chain) => this.#acceptedRules(chain));
+      const suspects = chains.filter(({ name }) => written.has(name)).flatMap((chain) => this.#suspects(chain));
       const refused = await this.#findRefused(suspects);
       // The kernel accepts every rule by itself, so it refuses a jump or the table.
       if (refused.length === 0) throw error;
-      for (const rule of refused) this.#refused.set(lineOf(rule), rule);
-      this.#reportRefused(error);
-      await this.#restore(plan()?.lines, 'full');
+      this.#refuse(refused, error, 0);
+      await this.#write(plan(), chains);
     }
     this.#sizes.clear();
     this.#noteSizes(chains.map((chain) => this.#wanted(chain)));
     this.#installed = { trees, retired };
+  }
+
+  /** In one transaction; in parts when that took too long. */
+  async #write(plan: TablePlan | undefined, chains: readonly Chain[]): Promise<void> {
+    if (!this.#isLate) {
+      try {
+        await this.#restore(plan?.lines, 'full');
+        return;
+      } catch (error) {
+        if (!isTimeout(error)) throw error;
+        this.#noteLate(error);
+      }
+    }
+    await this.#writeInParts(plan, chains);
+  }
+
+  #noteLate({ message: err }: IptablesError): void {
+    this.#isLate = true;
+    const { table, log } = this.#options;
+    log.warn('The rules could not be written in time; writing them in parts', { table, err });
+  }
+
+  async #writeInParts(plan: TablePlan | undefined, chains: readonly Chain[]): Promise<void> {
+    const late = new Set<string>();
+    let lateInRow = 0;
+    for (const { written, lines } of plan?.inParts(PART_RULES) ?? []) {
+      try {
+        await this.#restore(lines, 'full', PART_TIMEOUT_MS);
+        lateInRow = 0;
+      } catch (error) {
+        lateInRow++;
+        if (!isTimeout(error) || written.length === 0 || lateInRow > MAX_LATE_PARTS) throw error;
+        for (const name of written) late.add(name);
+      }
+    }
+    this.#late = chains.filter(({ name }) => late.has(name));
+  }
+
+  /**
+   * Writes the parts that took too long, chain by chain, and sets the rules apart that make them so. Call it after each
+   * {@link sync} of all tables, so that they hold up nothing else. Rejects with {@link IptablesError}.
+   */
+  async settleLate(): Promise<void> {
+    const late = this.#late;
+    this.#late = [];
+    try {
+      for (const chain of late) await this.#writeLate(chain);
+      this.#isLate = false;
+    } catch (error) {
+      this.#installed = undefined;
+      throw error;
+    }
+    if (late.length > 0) this.#reportRules();
+  }
+
+  /** Leaves out the rules of a chain that take too long, for a while. */
+  async #writeLate(chain: Chain): Promise<void> {
+    const { table, clock } = this.#options;
+    const write = () =>
+      this.#restore(planChange(table, { written: [this.#wanted(chain)], deleted: [] }), 'full', PART_TIMEOUT_MS);
+    try {
+      await write();
+    } catch (error) {
+      if (!isTimeout(error)) throw error;
+      const late = await this.#findRefused(this.#suspects(chain), PROBE_TIMEOUT_MS);
+      // Each rule by itself is written in time, so it is the machine.
+      if (late.length === 0) throw error;
+      this.#refuse(late, error, clock.now() + LATE_RULE_MS);
+      await write();
+      this.#sizes.set(chain.name, this.#wanted(chain).specs.length);
+    }
   }
 
   #noteSizes(chains: readonly WantedChain[]): void {
@@ -160,7 +263,7 @@ export class TableSync {
     const jumps = JUMPS.filter((jump) => jump.table === table).length;
     const inChains = [...this.#sizes.values()].reduce((sum, size) => sum + size, 0);
     const total = jumps + inChains + (this.#installed?.retired.length ?? 0);
-    metrics.rulesInstalled(table, { total, written: this.#written });
+    metrics.rulesInstalled(table, { total, written: this.#written, leftOut: this.#refused.size });
   }
 
   /**
@@ -189,14 +292,14 @@ export class TableSync {
     return this.#refused.size === 0 ? rules : rules.filter((rule) => !this.#refused.has(lineOf(rule)));
   }
 
-  async #restore(lines: Iterable<string> | undefined, kind: 'full' | 'partial'): Promise<void> {
+  async #restore(lines: Iterable<string> | undefined, kind: 'full' | 'partial', timeoutMs?: number): Promise<void> {
     if (lines === undefined) return;
     const { iptables, family, clock, metrics, log } = this.#options;
     const all = await gathered(clock, lines);
     const text = textOf(all);
     log.v(5)?.info('Restoring iptables rules', { text });
     try {
-      await iptables.restore(family, text);
+      await iptables.restore(family, text, timeoutMs === undefined ? {} : { timeoutMs });
     } catch (error) {
       metrics.restoreFailed(kind);
       throw error;
@@ -204,14 +307,22 @@ export class TableSync {
     this.#written += all.filter((line) => /^-[AI] /.test(line)).length;
   }
 
-  async #findRefused(rules: readonly Rule[]): Promise<readonly Rule[]> {
+  /** The rules that may be at fault: a jump of ours is refused where its chain does not exist yet. */
+  #suspects(chain: Chain): readonly Rule[] {
+    const { table } = this.#options;
+    return this.#acceptedRules(chain).filter(({ spec }) => !isOurs(table, jumpTarget(spec) ?? ''));
+  }
+
+  /** `lateMs`: a probe that takes longer counts as refused. */
+  async #findRefused(rules: readonly Rule[], lateMs?: number): Promise<readonly Rule[]> {
     const { iptables, table, family } = this.#options;
     const accepts = async (some: readonly Rule[]) => {
       try {
-        await iptables.restore(family, probeText(table, some));
+        await iptables.restore(family, probeText(table, some), lateMs === undefined ? {} : { timeoutMs: lateMs });
         return true;
       } catch (error) {
-        if (error instanceof IptablesError && error.code === 'refused') return false;
+        const isRefused = error instanceof IptablesError && error.code === 'refused';
+        if (isRefused || (lateMs !== undefined && isTimeout(error))) return false;
         throw error;
       }
     };
@@ -222,15 +333,40 @@ export class TableSync {
     }
   }
 
-  #reportRefused(error: IptablesError): void {
+  /** Leaves these rules out until then, at least until the next verification. */
+  #refuse(rules: readonly Rule[], { message: err }: IptablesError, untilMs: number): void {
+    for (const rule of rules) this.#refused.set(lineOf(rule), { rule, untilMs, err });
+    this.#reportRefused();
+  }
+
+  #forgetRefusals(): void {
+    const now = this.#options.clock.now();
+    for (const [key, { untilMs }] of this.#refused) if (now >= untilMs) this.#refused.delete(key);
+  }
+
+  #reportRefused(): void {
     const { table, reports } = this.#options;
-    const lines = [...this.#refused].map(([key, rule]) => ({
+    const lines = [...this.#refused].map(([key, { rule, untilMs, err }]) => ({
       key,
-      message: 'The kernel refuses a rule; it is left out, all others are installed',
-      fields: { svc: rule.owner, table, chain: rule.chain, rule: rule.spec, err: error.message },
+      message:
+        untilMs === 0
+          ? 'The kernel refuses a rule; it is left out, all others are installed'
+          : 'A rule could not be written in time; it is left out for an hour, all others are installed',
+      fields: { svc: rule.owner, table, chain: rule.chain, rule: rule.spec, err },
     }));
     reports.report(`refused ${table}`, lines);
   }
+}
+
+/** `untilMs`: on the monotonic clock; 0: until the next verification. */
+interface Refusal {
+  readonly rule: Rule;
+  readonly untilMs: number;
+  readonly err: string;
+}
+
+function isTimeout(error: unknown): error is IptablesError {
+  return error instanceof IptablesError && error.code === 'timeout';
 }
 
 /** Expired ports stay until the next verification. */

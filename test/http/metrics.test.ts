@@ -95,7 +95,7 @@ describe('under kube-proxy’s names', () => {
 
   test('rules in each table, and failures to write what has changed', async () => {
     const { ipv4, sampleOf } = setUp();
-    ipv4.rulesInstalled('nat', { total: 42, written: 3 });
+    ipv4.rulesInstalled('nat', { total: 42, written: 3, leftOut: 2 });
     for (const [name, family, table, rules] of [
       ['total', 'IPv4', 'nat', 42],
       ['last', 'IPv4', 'nat', 3],
@@ -167,6 +167,7 @@ describe('under kube-proxy’s names', () => {
       const of = (traffic_policy: string) => sampleOf(`${SYNC}_no_local_endpoints_total`, { ...IPV4, traffic_policy });
       return [await of('internal'), await of('external')];
     };
+    const NONE_LEFT_OUT = { unserved: [], refused: [] };
     const LACKING = { endpoints: [], onlyElsewhere: true } as const;
     const elsewhere = (internal: boolean, external: boolean) => ({ ...LACKING, internal, external });
     const ADDRESSES = [address('192.0.2.1')];
@@ -184,7 +185,7 @@ describe('under kube-proxy’s names', () => {
     for (const [parts, internal, external] of cases) {
       test(`${JSON.stringify(parts)}: ${internal} and ${external}`, async () => {
         const parties = setUp();
-        parties.ipv4.stateChanged({ upserted: [servicePort(parts)], removed: [] });
+        parties.ipv4.stateChanged({ upserted: [servicePort(parts)], removed: [], ...NONE_LEFT_OUT });
         assert.deepEqual(await counts(parties), [internal, external]);
       });
     }
@@ -200,10 +201,21 @@ describe('under kube-proxy’s names', () => {
         [[], ['default/b', 'default/unheard-of'], 0],
       ];
       for (const [upserted, removed, count] of deltas) {
-        parties.ipv4.stateChanged({ upserted, removed });
+        parties.ipv4.stateChanged({ upserted, removed, ...NONE_LEFT_OUT });
         assert.deepEqual(await counts(parties), [count, 0]);
       }
     });
+  });
+
+  test('rules and parts of Services that are left out', async () => {
+    const { ipv4, samplesOf } = setUp();
+    ipv4.rulesInstalled('nat', { total: 42, written: 3, leftOut: 2 });
+    const [rules] = await samplesOf('userspace_proxy_rules_left_out', { ip_family: 'IPv4', table: 'nat' });
+    assert.equal(rules?.value, 2);
+    const part = { name: 'shop/web', what: 'endpoint', reason: 'loop' } as const;
+    ipv4.stateChanged({ upserted: [], removed: [], refused: [part], unserved: [{ name: 'shop/web', reason: 'SCTP' }] });
+    const [parts] = await samplesOf('userspace_proxy_service_parts_left_out_total', { ip_family: 'IPv4' });
+    assert.equal(parts?.value, 2);
   });
 
   test('every series exists from the start, as dashboards list instances by them', async () => {
@@ -297,7 +309,7 @@ describe('Service ports', () => {
   /** All of them must have these labels, and there must be no others. */
   function check(text: string, expected: typeof FAMILIES, labels: Readonly<Record<string, string>>, prefix: string) {
     const shown = [...parseExposition(text)]
-      .filter(([name]) => name.startsWith(prefix) && !/build_info|log_lines|_api_/.test(name))
+      .filter(([name]) => name.startsWith(prefix) && !/build_info|log_lines|_api_|left_out/.test(name))
       .flatMap(([name, { samples }]) =>
         samples.map((sample) => [name.slice(prefix.length), Object.fromEntries(sample.labels), sample.value]),
       );

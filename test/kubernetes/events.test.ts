@@ -7,7 +7,7 @@ import { RecordingLog } from '../fakes/recording-log.ts';
 import { settle } from '../support/until.ts';
 
 function setUp({ node = 'node-1', post = async (): Promise<unknown> => ({}) } = {}) {
-  const posted: { path: string; body: { metadata: { name: string }; message: string } }[] = [];
+  const posted: { path: string; body: { metadata: { name: string }; reason: string; message: string } }[] = [];
   const clock = new ManualClock(1_700_000_000_000);
   const log = new RecordingLog();
   const controller = new AbortController();
@@ -87,14 +87,15 @@ test('that another node has written it is no trouble; any other refusal is logge
   );
 });
 
-test('a thousand at once become ten events, spread over time, and one line in the log; later ones count again', async () => {
+test('a thousand at once become three events of each namespace, spread over time, and one line in the log', async () => {
   const { posted, log, events, clock, pass } = setUp();
   for (let i = 0; i < 1_000; i++) {
     for (const port of ['a', 'b']) events.report({ name: `shop/web-${i}:${port}`, reason: 'SCTP' });
   }
+  for (let i = 0; i < 100; i++) events.report({ name: `ns-${i}/web`, more: 4_999, reason: 'SCTP' });
   await pass(0);
   assert.equal(posted.length, 0, 'other nodes have started, too');
-  for (let sent = 1; sent <= 10; sent++) {
+  for (let sent = 1; sent <= 30; sent++) {
     await pass(15_000);
     assert.equal(posted.length, sent);
   }
@@ -102,12 +103,44 @@ test('a thousand at once become ten events, spread over time, and one line in th
   assert.equal(clock.pendingTimers, 0);
   assert.deepEqual(
     posted.map(({ body }) => body.message),
-    Array.from({ length: 10 }, (_, i) => `shop/web-${i}:a is not served: SCTP`),
+    [
+      ...Array.from({ length: 3 }, (_, i) => `shop/web-${i}:a is not served: SCTP`),
+      ...Array.from({ length: 27 }, (_, i) => `ns-${i}/web and 4999 more ports are not served: SCTP`),
+    ],
   );
   assert.equal(log.lines.length, 1);
   events.report({ name: 'shop/late', reason: 'SCTP' });
   await pass(15_000);
-  assert.equal(posted.length, 11);
+  assert.equal(posted.length, 31);
+});
+
+test('a namespace whose Services change all the time is rationed, and others are not', async () => {
+  const { posted, events, pass } = setUp();
+  for (let second = 0; second < 600; second++) {
+    events.report({ name: `hog/web-${second}`, reason: 'SCTP' });
+    if (second === 500) events.report({ name: 'shop/web', reason: 'SCTP' });
+    await pass(1_000);
+  }
+  await pass(60_000);
+  const of = (namespace: string) => posted.filter(({ path }) => path.includes(`/${namespace}/`)).length;
+  assert.ok(of('hog') <= 20, `${of('hog')} events in ten minutes`);
+  assert.equal(of('shop'), 1);
+});
+
+test('a part of a Service that is left out has an event, too', async () => {
+  const { posted, events, pass } = setUp();
+  events.report({
+    name: 'shop/web',
+    what: '7 of its 4103 external IPs',
+    reason: 'a Service gets at most 4096',
+    uid: 'a',
+  });
+  await pass(15_000);
+  const [{ body } = assert.fail()] = posted;
+  assert.deepEqual(
+    [body.reason, body.message],
+    ['ServicePartLeftOut', 'shop/web goes without 7 of its 4103 external IPs: a Service gets at most 4096'],
+  );
 });
 
 test('a program that ends sends none', async () => {

@@ -19,7 +19,7 @@ export function address(text: string): Address {
 }
 
 export type PortalFields = Partial<
-  Pick<ServicePort, 'protocol' | 'port' | 'nodePort' | 'healthCheckNodePort' | 'onlyElsewhere' | 'local'>
+  Pick<ServicePort, 'protocol' | 'port' | 'nodePort' | 'healthCheckNodePort' | 'onlyElsewhere' | 'local' | 'isLarge'>
 > & {
   readonly namedEndpoints?: readonly string[];
   readonly name: string;
@@ -75,6 +75,7 @@ export function portal(fields: PortalFields): Portal {
     local,
     onlyElsewhere,
     healthCheckNodePort,
+    isLarge,
   } = fields;
   return {
     localPort,
@@ -86,6 +87,7 @@ export function portal(fields: PortalFields): Portal {
       nodePort,
       endpoints: fields.endpoints ?? [ENDPOINT],
       ...(onlyElsewhere && { onlyElsewhere }),
+      ...(isLarge && { isLarge }),
       ...(healthCheckNodePort !== undefined && { healthCheckNodePort }),
       ...(local && { local }),
       ...(fields.namedEndpoints && { namedEndpoints: fields.namedEndpoints.map(address) }),

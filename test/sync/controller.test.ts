@@ -158,6 +158,25 @@ describe('the controller', () => {
     );
   });
 
+  test('writes at most ten lines about a Service, however often its ports are renamed', async () => {
+    const h = harness();
+    h.controller.synced();
+    for (let round = 0; round < 50; round++) {
+      const port = (i: number) => ({ name: `r${round}-${i}`, protocol: 'SCTP', port: 1 + i, nodePort: 0 }) as const;
+      h.controller.apply([service({ ports: Array.from({ length: 500 }, (_, i) => port(i)) })]);
+      await h.settle();
+    }
+    h.controller.apply([
+      service({ key: 'shop/other', ports: [{ name: '', protocol: 'SCTP', port: 80, nodePort: 0 }] }),
+    ]);
+    await h.settle();
+    const lines = h.log.of('warn').map(({ message, fields }) => `${fields['svc']} ${fields['more']} ${message}`);
+    assert.equal(lines.length, 11);
+    assert.match(lines[0] ?? '', /^shop\/web:r0-0 499 This Service port is not served/);
+    assert.match(lines[9] ?? '', /^shop\/web undefined More lines about this Service are not shown/);
+    assert.match(lines[10] ?? '', /^shop\/other undefined This Service port is not served/);
+  });
+
   test('changes nothing after stop, and leaves the rules', async () => {
     const h = await serving();
     await h.controller.stop();

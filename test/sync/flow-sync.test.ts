@@ -18,6 +18,7 @@ function portal(localPort: number, change: Partial<ServicePort> = {}): Portal {
 
 function harness() {
   const asked: UdpFlows[] = [];
+  const left: number[] = [];
   const counted: number[] = [];
   const state = { fault: undefined as Error | undefined };
   const log = new RecordingLog();
@@ -29,7 +30,11 @@ function harness() {
         if (state.fault !== undefined) throw state.fault;
         return 3;
       },
-      deleteUdpTo: () => assert.fail('is for cleaning up'),
+      deleteUdpTo: async (ports) => {
+        left.push(...ports);
+        if (state.fault !== undefined) throw state.fault;
+        return 1;
+      },
       deleteMarked: () => assert.fail('is for cleaning up'),
     },
     clock: new ManualClock(),
@@ -42,7 +47,7 @@ function harness() {
     await sync.clear();
     return [...asked];
   };
-  return { sync, note, cleared, counted, state, log };
+  return { sync, note, cleared, left, counted, state, log };
 }
 
 /** Portals that are known and cleared. */
@@ -164,4 +169,24 @@ test('when the address of the node changes, the entries of every destination are
     { family: 'IPv4', port: 30053 },
   ]);
   assert.deepEqual(await h.cleared(), []);
+});
+
+test('of a large Service, the entries to shared addresses go by the local port that they were sent to', async () => {
+  const large = { isLarge: true, externalIPs: [OTHER] } as const;
+  const h = await noted(portal(4000, large));
+  assert.deepEqual(h.left, []);
+  h.note([portal(4001, large)]);
+  assert.deepEqual(await h.cleared(), [{ destination: VIP, port: 53, keepLocalPort: 4001 }]);
+  assert.deepEqual(h.left.splice(0), [4000]);
+  h.state.fault = new Error('not now');
+  h.note([portal(4001, { ...large, endpoints: [] })]);
+  await h.cleared();
+  h.state.fault = undefined;
+  h.left.length = 0;
+  await h.cleared();
+  assert.deepEqual(h.left.splice(0), [4001], 'until it succeeds');
+  h.note([portal(4001, large)]);
+  h.note([], ['kube-system/dns:dns']);
+  await h.cleared();
+  assert.deepEqual(h.left, [4001]);
 });

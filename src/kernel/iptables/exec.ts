@@ -9,6 +9,8 @@ export interface ExecRequest {
   readonly args: readonly string[];
   /** Standard input. Each character is one byte (latin1), so that comments in any encoding survive dump and restore. */
   readonly input?: string;
+  /** Instead of {@link ExecOptions.timeoutMs}. */
+  readonly timeoutMs?: number;
 }
 
 /**
@@ -38,7 +40,7 @@ const MAX_STDERR = 4096;
 
 /** Runs programs as children of this process. Each start blocks the event loop: see `exec-helper.ts`. */
 export function createExec({ clock, timeoutMs = DEFAULT_TIMEOUT_MS }: ExecOptions): Exec {
-  return inTurn((request) => runProgram(request, { clock, timeoutMs }));
+  return inTurn((request) => runProgram(request, { clock, timeoutMs: request.timeoutMs ?? timeoutMs }));
 }
 
 /** One program at a time: parallel programs would wait for each other's lock, or see the rules change under them. */

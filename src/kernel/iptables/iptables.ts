@@ -77,7 +77,7 @@ class IptablesTools implements Iptables {
     return stdoutOf(program, result);
   }
 
-  async restore(family: IpFamily, text: string): Promise<void> {
+  async restore(family: IpFamily, text: string, { timeoutMs }: { timeoutMs?: number } = {}): Promise<void> {
     const { rules, rest } = deletions(text);
     const table = /^\*(\S+)/.exec(text)?.[1] ?? '';
     try {
@@ -85,7 +85,7 @@ class IptablesTools implements Iptables {
     } catch (error) {
       throw new IptablesError('failed', `cannot delete rules of table ${table}: ${messageOf(error)}`);
     }
-    await this.#restore(family, rest);
+    await this.#restore(family, rest, timeoutMs);
   }
 
   generation(family: IpFamily): string | undefined {
@@ -98,12 +98,14 @@ class IptablesTools implements Iptables {
     }
   }
 
-  async #run(program: string, args: readonly string[], input = ''): Promise<string> {
-    return stdoutOf(program, await this.#exec({ program, args, input }));
+  async #run(program: string, args: readonly string[]): Promise<string> {
+    return stdoutOf(program, await this.#exec({ program, args }));
   }
 
-  #restore(family: IpFamily, text: string): Promise<string> {
-    return this.#run(programName(family, this.#infix, 'restore'), ['-w', LOCK_WAIT_S, '--noflush'], text);
+  async #restore(family: IpFamily, input: string, timeoutMs?: number): Promise<string> {
+    const program = programName(family, this.#infix, 'restore');
+    const args = ['-w', LOCK_WAIT_S, '--noflush'];
+    return stdoutOf(program, await this.#exec({ program, args, input, ...(timeoutMs !== undefined && { timeoutMs }) }));
   }
 
   /** Reads a table that `iptables-save` does not print. */

@@ -1,8 +1,9 @@
 import type { Address, IpFamily } from './address.ts';
 import type { ClientFacts, KeptAddresses } from './client-address.ts';
 import type { ConnectionLogSink } from './connection-log.ts';
-import type { Endpoint } from './endpoint.ts';
+import type { Endpoint, WeightedEndpoint } from './endpoint.ts';
 import type { AdoptedPort, HandOver } from './hand-over.ts';
+import type { SchedulerName } from './scheduler.ts';
 import type { ProxyProtocol, ServicePortName, SessionAffinity } from './service.ts';
 import type { ListenerId, ProxiedProtocol } from './service-port.ts';
 
@@ -21,10 +22,14 @@ export interface ListenSpec {
 
 /** What the picker of one listener chooses from. */
 export interface Backends {
-  readonly endpoints: readonly Endpoint[];
+  readonly endpoints: readonly WeightedEndpoint[];
   /** Get no new connections. Established ones continue, and answers of UDP flows still arrive. */
   readonly draining?: readonly Endpoint[];
   readonly affinity: SessionAffinity;
+  /** Absent: `rr`. */
+  readonly scheduler?: SchedulerName;
+  /** How long the share of a new endpoint grows. Absent: it has its whole share at once. */
+  readonly slowStartMs?: number;
   /** Absent: endpoints see this node's address. */
   readonly keptAddresses?: KeptAddresses;
   /** Sent first to every endpoint that is dialled. */

@@ -24,6 +24,8 @@ export interface EndpointPort {
 export interface EndpointGroup {
   readonly addresses: readonly EndpointAddress[];
   readonly ports: readonly EndpointPort[];
+  /** 0…65535, of every address. Absent: 1. */
+  readonly weight?: number;
 }
 
 /** `Endpoints` (v1). Its Service has the same key. */
@@ -45,6 +47,12 @@ export interface EndpointSlice {
 export interface Endpoint {
   readonly address: Address;
   readonly port: number;
+}
+
+/** An endpoint of a set that gets new connections. */
+export interface WeightedEndpoint extends Endpoint {
+  /** 1…65535. Absent: 1. */
+  readonly weight?: number;
 }
 
 /** `address:port`, or `[address]:port` for IPv6. It identifies an endpoint. */

@@ -21,6 +21,8 @@ export class Member {
   endpoint: Endpoint;
   /** Where it is in {@link Pool.members}; -1 while it is not in the set. */
   position = -1;
+  /** 1…65535. */
+  weight = 1;
   /** When it came into the set. -Infinity: it was there when this program or the Service port began. */
   sinceMs = Number.NEGATIVE_INFINITY;
   /** Connections and flows, dials that are under way included. */
@@ -32,18 +34,24 @@ export class Member {
   /** Until then it gets connections only when no other endpoint does. */
   ejectedUntilMs = Number.NEGATIVE_INFINITY;
 
-  constructor(endpoint: Endpoint, name: string) {
+  readonly #onLoad: ((member: Member) => void) | undefined;
+
+  /** `onLoad`: {@link open} changed while it is in the set. */
+  constructor(endpoint: Endpoint, name: string, onLoad?: (member: Member) => void) {
     this.endpoint = endpoint;
     this.name = name;
+    this.#onLoad = onLoad;
   }
 
   /** A dial or a flow begins. Every one ends with one call of {@link released}. */
   taken(): void {
     this.open++;
+    if (this.position >= 0) this.#onLoad?.(this);
   }
 
   released(): void {
     this.open--;
+    if (this.position >= 0) this.#onLoad?.(this);
   }
 
   answered(): void {

@@ -1,10 +1,12 @@
 import { unmapped } from '../model/address.ts';
 import type { Backends } from '../model/data-plane.ts';
-import type { Endpoint } from '../model/endpoint.ts';
-import type { Random } from '../util/clock.ts';
+import type { Endpoint, WeightedEndpoint } from '../model/endpoint.ts';
+import { DEFAULT_SCHEDULER, type SchedulerName } from '../model/scheduler.ts';
 import { ClientAffinity } from './client-affinity.ts';
 import type { Member } from './member.ts';
 import { Pool } from './pool.ts';
+import type { Except, Scheduler } from './schedulers/scheduler.ts';
+import { createScheduler, type SchedulerSetup } from './schedulers/schedulers.ts';
 
 /** Upstream `pkg/proxy/userspace/proxysocket.go`, `EndpointDialTimeouts`. */
 const DIAL_TIMEOUTS_MS = [250, 500, 1000, 2000];
@@ -25,47 +27,63 @@ export const LONGEST_DIALLING_MS = 30_000;
 
 interface PickerState {
   readonly pool: Pool;
-  readonly turns: RoundRobin;
+  scheduler: Scheduler;
   /** `undefined` without session affinity. */
   affinity: ClientAffinity | undefined;
 }
 
 /** A picker's state, to continue in another process. */
 export interface PickerRecord {
-  /** The next endpoint first. */
-  readonly inTurn: readonly Endpoint[];
-  /** The longest silent client first. `endpoint` is an index of `inTurn`. */
+  readonly order: readonly WeightedEndpoint[];
+  /** How long each of them is in the set; `null`: from the start. Absent when all are. */
+  readonly agesMs?: readonly (number | null)[];
+  /** The scheduler's, for this order. */
+  readonly turns: readonly number[];
+  /** The longest silent client first. `endpoint` is an index of `order`. */
   readonly affinity: readonly { readonly client: string; readonly endpoint: number; readonly ageMs: number }[];
 }
 
-/** Chooses endpoints for one Service port. */
+export interface PickerOptions extends Omit<SchedulerSetup, 'slowStartMs'> {
+  readonly affinityMaxClients: number;
+}
+
+/** Chooses endpoints for one Service port: by the client's affinity, or else by the scheduler. */
 export class Picker {
   readonly pool: Pool;
+  readonly #options: PickerOptions;
   readonly #state: PickerState;
-  readonly #affinityMaxClients: number;
+  #schedulerName: SchedulerName = DEFAULT_SCHEDULER;
+  #slowStartMs = 0;
 
-  constructor(options: { readonly random: Random; readonly affinityMaxClients: number }) {
-    this.pool = new Pool(options.random);
-    this.#state = { pool: this.pool, turns: new RoundRobin(this.pool), affinity: undefined };
-    this.#affinityMaxClients = options.affinityMaxClients;
+  constructor(options: PickerOptions) {
+    this.pool = new Pool(options.random, (member) => this.#state.scheduler.loadChanged?.(member));
+    this.#options = options;
+    this.#state = { pool: this.pool, scheduler: this.#newScheduler(), affinity: undefined };
   }
 
   /**
    * Takes effect for the next candidate, also of current picks. Returns whether the set of endpoints changed; only then
-   * turns begin again, over a fresh shuffle.
+   * round robin begins again, over a fresh shuffle.
    */
   update(backends: Backends, nowMs: number): boolean {
-    const { affinity } = backends;
+    const { affinity, scheduler = DEFAULT_SCHEDULER, slowStartMs = 0 } = backends;
     if (affinity.type === 'None') {
       this.#state.affinity = undefined;
     } else {
       const timeoutMs = affinity.timeoutSeconds * 1000;
-      this.#state.affinity ??= new ClientAffinity(timeoutMs, this.#affinityMaxClients);
+      this.#state.affinity ??= new ClientAffinity(timeoutMs, this.#options.affinityMaxClients);
       this.#state.affinity.timeoutMs = timeoutMs;
     }
-    const hasChanged = this.pool.update(backends, nowMs);
-    if (hasChanged) this.#state.turns.restart();
-    return hasChanged;
+    const change = this.pool.update(backends, nowMs);
+    const isOther = scheduler !== this.#schedulerName || slowStartMs !== this.#slowStartMs;
+    if (isOther) {
+      this.#schedulerName = scheduler;
+      this.#slowStartMs = slowStartMs;
+      this.#state.scheduler.update([]);
+      this.#state.scheduler = this.#newScheduler();
+    }
+    if (isOther || change !== 'none') this.#state.scheduler.update(this.pool.members);
+    return change === 'set';
   }
 
   /** `client`: an IP address; an IPv4-mapped one counts as the IPv4 address. */
@@ -75,24 +93,32 @@ export class Picker {
 
   /** What the next {@link pick} would give this client first. Changes nothing. */
   peek(client: string, nowMs: number): Member | undefined {
-    return pinned(this.#state, unmapped(client), nowMs) ?? this.#state.turns.peek();
+    const address = unmapped(client);
+    return pinned(this.#state, address, nowMs) ?? this.#state.scheduler.choose(address, nowMs);
   }
 
   record(nowMs: number): PickerRecord {
-    const { turns, affinity } = this.#state;
-    const inTurn = turns.inTurn();
-    const indices = new Map(inTurn.map((endpoint, index) => [endpoint, index]));
+    const { scheduler, affinity } = this.#state;
+    const { members } = this.pool;
+    const order = members.map(({ endpoint, weight }) => (weight === 1 ? endpoint : { ...endpoint, weight }));
     const pinned = [...(affinity ?? [])].flatMap(({ client, endpoint, usedMs }) => {
-      const index = indices.get(endpoint);
-      return index === undefined ? [] : [{ client, endpoint: index, ageMs: nowMs - usedMs }];
+      const member = this.pool.at(endpoint);
+      return member === undefined ? [] : [{ client, endpoint: member.position, ageMs: nowMs - usedMs }];
     });
-    return { inTurn, affinity: pinned };
+    const isYoung = members.some(({ sinceMs }) => Number.isFinite(sinceMs));
+    const agesMs = members.map(({ sinceMs }) => (Number.isFinite(sinceMs) ? nowMs - sinceMs : null));
+    return { order, ...(isYoung && { agesMs }), turns: scheduler.record?.() ?? [], affinity: pinned };
   }
 
   /** Call it after the first {@link update}, with the same endpoints. */
-  restore({ inTurn, affinity }: PickerRecord, nowMs: number): void {
-    this.pool.restore(inTurn);
-    this.#state.turns.restart();
+  restore({ order, agesMs, turns, affinity }: PickerRecord, nowMs: number): void {
+    this.pool.restore(order);
+    for (const [position, ageMs] of (agesMs ?? []).entries()) {
+      const member = this.pool.members[position];
+      if (member !== undefined && ageMs !== null) member.sinceMs = nowMs - ageMs;
+    }
+    this.#state.scheduler.update(this.pool.members);
+    this.#state.scheduler.restore?.(turns);
     for (const { client, endpoint: index, ageMs } of affinity) {
       const member = this.pool.members[index];
       if (member !== undefined) this.#state.affinity?.set(client, member.endpoint, nowMs - ageMs);
@@ -104,6 +130,10 @@ export class Picker {
    */
   forget(client: string, { endpoint }: Member): void {
     this.#state.affinity?.forget(unmapped(client), endpoint);
+  }
+
+  #newScheduler(): Scheduler {
+    return createScheduler(this.#schedulerName, { ...this.#options, slowStartMs: this.#slowStartMs });
   }
 }
 
@@ -140,7 +170,7 @@ export class Pick {
   }
 
   #first(): Member | undefined {
-    return pinned(this.#state, this.#client, this.#nowMs) ?? this.#state.turns.next();
+    return pinned(this.#state, this.#client, this.#nowMs) ?? this.#scheduled();
   }
 
   #retry(failed: Endpoint): Member | undefined {
@@ -150,8 +180,15 @@ export class Pick {
     // Another connection of this client may have moved on already: follow it.
     if (current !== undefined && !tried.has(current.endpoint)) return current;
     // A retry takes a turn of its own. Otherwise the next endpoint would get all clients of a dead one.
-    const untried = this.#state.turns.next(tried);
-    return untried === undefined && this.#tries < MIN_TRIES ? this.#state.turns.next() : untried;
+    const untried = this.#scheduled((member) => tried.has(member.endpoint));
+    return untried === undefined && this.#tries < MIN_TRIES ? this.#scheduled() : untried;
+  }
+
+  #scheduled(except?: Except): Member | undefined {
+    const { scheduler } = this.#state;
+    const member = scheduler.choose(this.#client, this.#nowMs, except);
+    if (member !== undefined) scheduler.moved?.(member);
+    return member;
   }
 }
 
@@ -162,39 +199,4 @@ export class Pick {
 function pinned({ affinity, pool }: PickerState, client: string, nowMs: number): Member | undefined {
   const endpoint = affinity?.get(client, nowMs);
   return endpoint && pool.at(endpoint);
-}
-
-/** Strict turns over the pool. */
-class RoundRobin {
-  readonly #pool: Pool;
-  #turn = 0;
-
-  constructor(pool: Pool) {
-    this.#pool = pool;
-  }
-
-  restart(): void {
-    this.#turn = 0;
-  }
-
-  /** The next endpoint first. */
-  inTurn(): readonly Endpoint[] {
-    const ring = this.#pool.members;
-    return [...ring.slice(this.#turn), ...ring.slice(0, this.#turn)].map(({ endpoint }) => endpoint);
-  }
-
-  peek(): Member | undefined {
-    return this.#pool.members[this.#turn];
-  }
-
-  /** The next endpoint that is not in `except`. The turn moves past it. */
-  next(except?: ReadonlySet<Endpoint>): Member | undefined {
-    const ring = this.#pool.members;
-    for (let step = 0; step < ring.length; step++) {
-      const member = ring[this.#turn];
-      this.#turn = (this.#turn + 1) % ring.length;
-      if (member !== undefined && !except?.has(member.endpoint)) return member;
-    }
-    return undefined;
-  }
 }

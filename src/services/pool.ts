@@ -6,13 +6,16 @@ import { Member } from './member.ts';
 /** The endpoints of one listener: those in the set, and those that drain. */
 export class Pool {
   readonly #random: Random;
+  readonly #onLoad: (member: Member) => void;
   /** In the set or draining. */
   #byName: ReadonlyMap<string, Member> = new Map();
   #members: readonly Member[] = [];
   #hasBegun = false;
 
-  constructor(random: Random) {
+  /** `onLoad`: the open connections of a member of the set changed. */
+  constructor(random: Random, onLoad: (member: Member) => void) {
     this.#random = random;
+    this.#onLoad = onLoad;
   }
 
   /**
@@ -39,29 +42,41 @@ export class Pool {
     return member?.endpoint === endpoint && member.position >= 0 ? member : undefined;
   }
 
-  /** Returns whether the set changed. Another order or duplicates are no change. */
-  update({ endpoints, draining = [] }: Pick<Backends, 'endpoints' | 'draining'>, nowMs: number): boolean {
+  /** Returns what changed. Another order or duplicates are no change. */
+  update(
+    { endpoints, draining = [] }: Pick<Backends, 'endpoints' | 'draining'>,
+    nowMs: number,
+  ): 'set' | 'weights' | 'none' {
     const before = this.#byName;
     const byName = new Map<string, Member>();
-    const known = (endpoint: Endpoint): void => {
+    const known = (endpoint: Endpoint): Member => {
       const name = endpointName(endpoint);
-      if (!byName.has(name)) byName.set(name, before.get(name) ?? new Member(endpoint, name));
+      const member = byName.get(name) ?? before.get(name) ?? new Member(endpoint, name, this.#onLoad);
+      byName.set(name, member);
+      return member;
     };
-    endpoints.forEach(known);
+    let change: 'weights' | 'none' = 'none';
+    for (const endpoint of endpoints) {
+      const member = known(endpoint);
+      const { weight = 1 } = endpoint;
+      if (member.weight !== weight) change = 'weights';
+      member.weight = weight;
+    }
     const members = [...byName.values()];
     draining.forEach(known);
     this.#byName = byName;
 
     const joined = members.filter(({ position }) => position < 0);
-    if (joined.length === 0 && members.length === this.#members.length) return false;
+    if (joined.length === 0 && members.length === this.#members.length) return change;
     for (const member of joined) {
-      member.endpoint = { ...member.endpoint };
+      const { address, port } = member.endpoint;
+      member.endpoint = { address, port };
       if (this.#hasBegun) member.sinceMs = nowMs;
     }
     this.#hasBegun = true;
     shuffle(members, this.#random);
     this.#arrange(members);
-    return true;
+    return 'set';
   }
 
   /** Puts the set into the order of another process. */

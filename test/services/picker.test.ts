@@ -1,11 +1,12 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { Picker } from '../../src/services/picker.ts';
+import { MaglevTables } from '../../src/services/schedulers/maglev-tables.ts';
 import { seededRandom } from '../support/seeded-random.ts';
 import { allHosts, backends, host, NO_SHUFFLE } from './backends.ts';
 
 function picker(hosts: readonly number[], timeoutSeconds?: number, affinityMaxClients = 100): Picker {
-  const made = new Picker({ random: NO_SHUFFLE, affinityMaxClients });
+  const made = new Picker({ random: NO_SHUFFLE, affinityMaxClients, maglevTables: new MaglevTables() });
   made.update(backends(hosts, timeoutSeconds), 0);
   return made;
 }
@@ -18,7 +19,12 @@ function connect(from: Picker, client = '192.0.2.1', nowMs = 0): number | undefi
 describe('turns', () => {
   test('without endpoints there is no candidate', () => {
     assert.deepEqual(allHosts(picker([]).pick('c', 0)), []);
-    assert.deepEqual(allHosts(new Picker({ random: NO_SHUFFLE, affinityMaxClients: 1 }).pick('c', 0)), []);
+    assert.deepEqual(
+      allHosts(
+        new Picker({ random: NO_SHUFFLE, affinityMaxClients: 1, maglevTables: new MaglevTables() }).pick('c', 0),
+      ),
+      [],
+    );
   });
 
   test('an update says whether the set of endpoints changed', () => {
@@ -36,7 +42,7 @@ describe('the set of endpoints', () => {
     const counts = new Map<string, number>();
     const random = seededRandom(7);
     for (let i = 0; i < 6000; i++) {
-      const p = new Picker({ random, affinityMaxClients: 1 });
+      const p = new Picker({ random, affinityMaxClients: 1, maglevTables: new MaglevTables() });
       p.update(backends([1, 2, 3]), 0);
       const order = round(p).join();
       counts.set(order, (counts.get(order) ?? 0) + 1);
@@ -58,7 +64,7 @@ describe('the set of endpoints', () => {
       draws++;
       return NO_SHUFFLE();
     };
-    const p = new Picker({ random, affinityMaxClients: 1 });
+    const p = new Picker({ random, affinityMaxClients: 1, maglevTables: new MaglevTables() });
     p.update(backends([1, 2, 3]), 0);
     connect(p);
     assert.equal(p.update(backends([1, 2, 4]), 0), true, 'as many as before, yet another set');
@@ -217,13 +223,13 @@ describe('continuing in another process', () => {
     assert.deepEqual([connect(before, 'a', 0), connect(before, 'b', 30_000)], [1, 2]);
     const record = before.record(40_000);
     // As by JSON, and with a clock of its own.
-    const after = new Picker({ random: () => 0, affinityMaxClients: 100 });
+    const after = new Picker({ random: () => 0, affinityMaxClients: 100, maglevTables: new MaglevTables() });
     after.update(backends([3, 2, 1], 60), 0);
     after.restore(JSON.parse(JSON.stringify(record)), 1000);
     assert.equal(after.update(backends([1, 2, 3], 60), 0), false, 'it is the same set');
     assert.deepEqual([connect(after, 'b', 1000), connect(after, 'new', 1000)], [2, 3]);
     assert.equal(connect(after, 'a', 1000 + 19_999), 1, 'its minute is not over');
-    const later = new Picker({ random: () => 0, affinityMaxClients: 100 });
+    const later = new Picker({ random: () => 0, affinityMaxClients: 100, maglevTables: new MaglevTables() });
     later.update(backends([3, 2, 1], 60), 0);
     later.restore(record, 1000);
     assert.equal(connect(later, 'a', 1000 + 20_000), 3, 'its minute began before the change');

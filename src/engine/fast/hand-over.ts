@@ -39,8 +39,8 @@ export class FastHandOver implements HandOver {
     return pack({
       ports: ports.map(({ id, state }) => {
         const picker = pickers.get(id);
-        // The successor's picker restores its turns over the same list.
-        const endpoints = picker?.inTurn ?? state.backends.endpoints;
+        // The successor's picker restores its order from the same list.
+        const endpoints = picker?.order ?? state.backends.endpoints;
         return { ...state, backends: { ...state.backends, endpoints }, picker };
       }),
       records: frozen.flatMap(({ records }) =>

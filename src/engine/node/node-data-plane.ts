@@ -7,6 +7,7 @@ import type { ConnectionLogSink } from '../../model/connection-log.ts';
 import type { Backends, DataPlane, ListenerStats, ListenSpec, OpenConnection } from '../../model/data-plane.ts';
 import type { Endpoint } from '../../model/endpoint.ts';
 import type { ListenerId } from '../../model/service-port.ts';
+import { MaglevTables } from '../../services/schedulers/maglev-tables.ts';
 import type { Timer } from '../../util/clock.ts';
 import { listenError, toListenError } from '../errors.ts';
 import { KeptBytes } from '../unanswered.ts';
@@ -56,7 +57,7 @@ class NodeDataPlane implements DataPlane {
   /** Closed ports whose connections go on. */
   readonly #closed = new Set<Port>();
   readonly #udpFlows = { active: 0, kept: new KeptBytes() };
-  readonly #shared: Shared = { connectionLog: undefined };
+  readonly #shared: Shared = { connectionLog: undefined, maglevTables: new MaglevTables() };
   #addressTimer: Timer | undefined;
   #isShutDown = false;
 

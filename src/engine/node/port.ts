@@ -16,6 +16,7 @@ import type { ProxyProtocol } from '../../model/service.ts';
 import { type Departure, Departures } from '../../services/departures.ts';
 import type { Member } from '../../services/member.ts';
 import { Picker } from '../../services/picker.ts';
+import type { MaglevTables } from '../../services/schedulers/maglev-tables.ts';
 import type { Clock, Random } from '../../util/clock.ts';
 import { dialFailureOf, errnoOf, FAILURE_COUNTER } from '../errors.ts';
 import type { KernelSockets } from './kernel-sockets.ts';
@@ -24,6 +25,7 @@ import type { KernelSockets } from './kernel-sockets.ts';
 export interface Shared {
   /** `undefined`: nobody wants entries. */
   connectionLog: ConnectionLogSink | undefined;
+  readonly maglevTables: MaglevTables;
 }
 
 /** Makes the descriptor of a socket for a connection to this address. May throw. */
@@ -86,7 +88,11 @@ export class Port {
     this.spec = spec;
     this.setup = setup;
     this.#shared = shared;
-    this.picker = new Picker({ random, affinityMaxClients: options.affinityMaxClients });
+    this.picker = new Picker({
+      random,
+      affinityMaxClients: options.affinityMaxClients,
+      maglevTables: shared.maglevTables,
+    });
     if (spec.protocol === 'TCP' && options.endpointDrainTimeoutMs > 0) this.#departures = new Departures();
     this.update(backends);
   }

@@ -67,7 +67,7 @@ function port(name: string, protocol: 'TCP' | 'UDP', fd: number): PortState {
     backends: { endpoints: [ONE, TWO], affinity: { type: 'ClientIP', timeoutSeconds: 60 } },
     counters: { connections: 5 },
     endpointCounters: new Map([[endpointName(ONE), { connections: 3 }]]),
-    picker: { inTurn: [ONE, TWO], affinity: [{ client: '10.9.9.9', endpoint: 1, ageMs: 12.5 }] },
+    picker: { order: [ONE, TWO], turns: [1], affinity: [{ client: '10.9.9.9', endpoint: 1, ageMs: 12.5 }] },
   };
 }
 

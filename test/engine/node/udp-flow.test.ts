@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Port } from '../../../src/engine/node/port.ts';
 import { UdpFlow } from '../../../src/engine/node/udp-flow.ts';
+import { MaglevTables } from '../../../src/services/schedulers/maglev-tables.ts';
 import type { Timer } from '../../../src/util/clock.ts';
 import { systemClock } from '../../../src/util/system-clock.ts';
 import { backends, OPTIONS } from '../../compliance/data-plane/harness.ts';
@@ -47,7 +48,10 @@ test('datagrams wait in order until the backend socket is connected, up to 64', 
   const nobody = (): void => assert.fail('nothing is to be reported');
   const observer = { clientRefused: nobody, dialFailed: nobody, limited: nobody, listenerFailed: nobody };
   const setup = { options: OPTIONS, observer, clock, random: Math.random };
-  const port = new Port(SPEC, backends([backend.endpoint]), setup, { connectionLog: undefined });
+  const port = new Port(SPEC, backends([backend.endpoint]), setup, {
+    connectionLog: undefined,
+    maglevTables: new MaglevTables(),
+  });
   const client = { address: backend.endpoint.address, port: 9 };
   const member = port.picker.pick(client.address, 0).next() ?? assert.fail();
   const target = port.target(member);

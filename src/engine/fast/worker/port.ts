@@ -84,10 +84,11 @@ export class Port {
   /** Made for the first client or update: of ten thousand Services, most have neither on this node. */
   get endpoints(): Endpoints {
     if (this.#endpoints !== undefined) return this.#endpoints;
-    const { random, options } = this.worker;
+    const { random, options, maglevTables } = this.worker;
     this.#endpoints = new Endpoints({
       random,
       affinityMaxClients: options.affinityMaxClients,
+      maglevTables,
       onUnknown: (name) =>
         this.listenerFailed(`endpoint ${name} is served but not counted: no update has brought it; please report this`),
     });

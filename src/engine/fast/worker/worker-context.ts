@@ -1,6 +1,7 @@
 import { localPorts } from '../../../kernel/local-ports.ts';
 import type { DataPlaneOptions } from '../../../model/data-plane.ts';
 import type { KnownClients } from '../../../services/known-clients.ts';
+import { MaglevTables } from '../../../services/schedulers/maglev-tables.ts';
 import { DatagramInbox } from '../../../sys/datagram-inbox.ts';
 import { Memory } from '../../../sys/memory.ts';
 import type { Clock, Random } from '../../../util/clock.ts';
@@ -55,6 +56,7 @@ export class WorkerContext {
   readonly scratch = new Memory(SCRATCH_BYTES);
   readonly flows: FlowBudget;
   readonly keptBytes = new KeptBytes();
+  readonly maglevTables = new MaglevTables();
   /** Each UDP port uses these two within one event. */
   readonly inbox = new DatagramInbox(INBOX_CAPACITY);
   readonly replies: UdpReplies;

@@ -6,6 +6,7 @@ import { COUNTER, COUNTERS_BYTES } from '../../../../src/engine/fast/worker/prot
 import type { Backends } from '../../../../src/model/data-plane.ts';
 import { endpointName } from '../../../../src/model/endpoint.ts';
 import type { Member } from '../../../../src/services/member.ts';
+import { MaglevTables } from '../../../../src/services/schedulers/maglev-tables.ts';
 import { endpoint } from '../../../services/backends.ts';
 import { seededRandom } from '../../../support/seeded-random.ts';
 
@@ -15,6 +16,7 @@ function table() {
   const endpoints = new Endpoints({
     random: Math.random,
     affinityMaxClients: 1,
+    maglevTables: new MaglevTables(),
     onUnknown: (name) => strangers.push(name),
   });
   const { picker } = endpoints;

@@ -102,6 +102,8 @@ function toConfig({ values, said }: Evaluated, log: LogConfig): Config {
       udpFirstReplyTimeoutMs: Math.max(udpIdleTimeoutMs, values['udp-first-reply-timeout']),
       udpMaxFlowsPerService: values['udp-max-flows-per-service'],
       udpMaxFlows: values['udp-max-flows'],
+      ejectAfter: values['eject-after'],
+      ejectTimeMs: values['eject-time'],
       affinityMaxClients: values['affinity-max-clients'],
       connectionMark: connectionMark(values),
     },

@@ -21,6 +21,7 @@ import {
   cidr,
   DEFAULT_CONTROL_SOCKET,
   duration,
+  durationWithin,
   integer,
   interfaceName,
   kernelTimeout,
@@ -50,6 +51,8 @@ const MAX_CLIENTS = 10_000_000;
 
 const DURATION = time(duration);
 const POSITIVE_DURATION = time(positiveDuration);
+/** The end is that of doubling (src/services/ejections.ts). */
+const EJECT_TIME = time(durationWithin(100, 60_000));
 const KERNEL_TIMEOUT = time(kernelTimeout);
 const CIDR = text(cidr, showCidr);
 const ADDRESS_BLOCK = text(nodePortAddresses, showCidr);
@@ -167,6 +170,15 @@ export const FLAGS = {
     }),
     'udp-max-flows': one(whole(1, MAX_DESCRIPTORS), '16384', {
       describe: 'UDP flows in all; each takes one descriptor, so keep it below the limit on open files (ulimit -n)',
+    }),
+    'eject-after': one(whole(0, 1000), '3', {
+      describe:
+        'connects in a row that an endpoint may fail (refused, silent or unreachable) before it is ejected: clients of ' +
+        'that Service get it last until it answers one of them; 0 ejects none',
+    }),
+    'eject-time': one(EJECT_TIME, '5s', {
+      describe:
+        'how long an endpoint is ejected before it gets one client as a trial; each failed trial doubles it, up to 1m',
     }),
     // 65536 is an IPv4 /16 of pods, about 8 MB per Service port when full. Upstream has no limit.
     'affinity-max-clients': one(whole(1, MAX_CLIENTS), '65536', {

@@ -36,6 +36,14 @@ export function positiveDuration(text: string): number {
   return ms;
 }
 
+export function durationWithin(minMs: number, maxMs: number): (text: string) => number {
+  return (text) => {
+    const ms = duration(text);
+    if (ms >= minMs && ms <= maxMs) return ms;
+    throw new UsageError(`must be from ${formatDuration(minMs)} to ${formatDuration(maxMs)}`);
+  };
+}
+
 /** A timeout that the kernel counts in seconds; 0 leaves it as it is. In milliseconds. */
 export function kernelTimeout(text: string): number {
   const ms = duration(text);

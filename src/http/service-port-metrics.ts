@@ -69,6 +69,15 @@ const SHARED: readonly (SeriesFamily & { readonly helpForEndpoint?: string })[] 
     ...counter('resets_total', 'TCP connections that the endpoint has reset, or the way to it broke', 'resets'),
     helpForEndpoint: 'TCP connections that this endpoint has reset, or the way to it broke',
   },
+  {
+    ...counter('ejections_total', 'Ejections of endpoints that failed too often in a row', 'ejections'),
+    helpForEndpoint: 'Times that this endpoint was ejected because it failed too often in a row',
+  },
+  {
+    ...counter('ejected', 'Endpoints that are ejected now: clients get them last', 'ejected'),
+    type: 'gauge',
+    helpForEndpoint: '1 while this endpoint is ejected: clients get it last',
+  },
 ];
 
 const REFUSALS: readonly SeriesFamily[] = [

@@ -88,6 +88,7 @@ export interface DataPlane {
  * path broke. `noEndpoints`, `exhausted`: clients refused without endpoints, or after every try failed. `limited`:
  * flows refused at a limit, and datagrams that the kernel refused. `notKept`: datagrams that no other endpoint would
  * get if theirs failed, because too many wait for an answer. `pauses`: pauses of accepting while descriptors run out.
+ * `ejections`: of endpoints that failed too often in a row; `ejected`: those now.
  */
 export const COUNTERS = [
   'connections',
@@ -106,8 +107,13 @@ export const COUNTERS = [
   'exhausted',
   'limited',
   'notKept',
+  'ejections',
+  'ejected',
   'pauses',
 ] as const;
+
+/** What is there now: they fall, too, and begin with 0 in a process that takes over. */
+export const GAUGES: ReadonlySet<Counter> = new Set(['active', 'ejected']);
 
 export type Counter = (typeof COUNTERS)[number];
 export type Counters = Record<Counter, number>;
@@ -154,6 +160,10 @@ export interface DataPlaneObserver {
   clientRefused(event: { name: ServicePortName; client: string; reason: 'no-endpoints' | 'exhausted' }): void;
   /** One endpoint did not answer; another may be tried. */
   dialFailed(event: { name: ServicePortName; backend: string; reason: DialFailure; err: string }): void;
+  /** An endpoint failed too often in a row and is tried last from now on; `err`: the last failure. */
+  ejected(event: { name: ServicePortName; backend: string; failures: number; err: string }): void;
+  /** An ejected endpoint has answered. */
+  readmitted(event: { name: ServicePortName; backend: string }): void;
   /** A new flow was refused at a limit. */
   limited(event: { name: ServicePortName; client: string; limit: 'flows-per-service' | 'flows-total' }): void;
   /** A listener failed after it had been opened; the engine has tried to go on. */
@@ -176,6 +186,10 @@ export interface DataPlaneOptions {
   readonly udpMaxFlows: number;
   /** Clients remembered per Service port with ClientIP affinity. */
   readonly affinityMaxClients: number;
+  /** Failed dials in a row that eject an endpoint; 0: none is ever ejected. */
+  readonly ejectAfter: number;
+  /** The first ejection of an endpoint; each further one in a row takes twice as long, up to a minute. */
+  readonly ejectTimeMs: number;
   /** The mark (SO_MARK) of packets to endpoints, which our rules leave alone (docs/adr/0019). */
   readonly connectionMark?: number;
 }

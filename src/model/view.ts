@@ -138,8 +138,11 @@ export interface ListenerView {
   readonly endpointCount: { readonly all: number; readonly active: number };
 }
 
-/** `active`: gets new connections. `draining`: keeps its connections. `drained`: the same, by an operator. */
-export type EndpointState = 'active' | 'draining' | 'drained';
+/**
+ * `active`: gets new connections. `ejected`: gets them last, because it has failed too often. `draining`: keeps its
+ * connections. `drained`: the same, by an operator.
+ */
+export type EndpointState = 'active' | 'ejected' | 'draining' | 'drained';
 
 export interface EndpointView {
   readonly endpoint: Endpoint;
@@ -221,6 +224,8 @@ export interface CandidateView {
   /** Why not: "not ready", "on another node, and the policy is Local". */
   readonly reason?: string;
   readonly active?: number;
+  /** It gets them last. */
+  readonly ejected?: true;
   readonly lastError?: { readonly at: number; readonly err: string };
 }
 

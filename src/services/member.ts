@@ -31,8 +31,10 @@ export class Member {
   failures = 0;
   /** Of the current row of failures. */
   lastFailure: Failure | undefined;
-  /** Until then it gets connections only when no other endpoint does. */
+  /** Until then it gets connections only when no other endpoint does; -Infinity while it is not ejected. */
   ejectedUntilMs = Number.NEGATIVE_INFINITY;
+  /** Ejections since it was readmitted last. */
+  ejectionsInRow = 0;
 
   readonly #onLoad: ((member: Member) => void) | undefined;
 

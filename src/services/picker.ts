@@ -1,8 +1,9 @@
 import { unmapped } from '../model/address.ts';
-import type { Backends } from '../model/data-plane.ts';
+import type { Backends, DialFailure } from '../model/data-plane.ts';
 import type { Endpoint, WeightedEndpoint } from '../model/endpoint.ts';
 import { DEFAULT_SCHEDULER, type SchedulerName } from '../model/scheduler.ts';
 import { ClientAffinity } from './client-affinity.ts';
+import { type EjectionOptions, type EjectionRecord, Ejections } from './ejections.ts';
 import type { Member } from './member.ts';
 import { Pool } from './pool.ts';
 import type { Except, Scheduler } from './schedulers/scheduler.ts';
@@ -27,6 +28,7 @@ export const LONGEST_DIALLING_MS = 30_000;
 
 interface PickerState {
   readonly pool: Pool;
+  readonly ejections: Ejections;
   scheduler: Scheduler;
   /** `undefined` without session affinity. */
   affinity: ClientAffinity | undefined;
@@ -39,11 +41,15 @@ export interface PickerRecord {
   readonly agesMs?: readonly (number | null)[];
   /** The scheduler's, for this order. */
   readonly turns: readonly number[];
+  /** By index of `order`. Absent when there are none. */
+  readonly ejections?: readonly (readonly [number, EjectionRecord])[];
   /** The longest silent client first. `endpoint` is an index of `order`. */
   readonly affinity: readonly { readonly client: string; readonly endpoint: number; readonly ageMs: number }[];
 }
 
 export interface PickerOptions extends Omit<SchedulerSetup, 'slowStartMs'> {
+  /** Absent: no endpoint is ever ejected. */
+  readonly ejection?: EjectionOptions;
   readonly affinityMaxClients: number;
 }
 
@@ -58,7 +64,8 @@ export class Picker {
   constructor(options: PickerOptions) {
     this.pool = new Pool(options.random, (member) => this.#state.scheduler.loadChanged?.(member));
     this.#options = options;
-    this.#state = { pool: this.pool, scheduler: this.#newScheduler(), affinity: undefined };
+    const ejections = new Ejections(options.ejection ?? { ejectAfter: 0, ejectTimeMs: 0 });
+    this.#state = { pool: this.pool, ejections, scheduler: this.#newScheduler(), affinity: undefined };
   }
 
   /**
@@ -82,6 +89,7 @@ export class Picker {
       this.#state.scheduler.update([]);
       this.#state.scheduler = this.#newScheduler();
     }
+    if (change === 'set') this.#state.ejections.update();
     if (isOther || change !== 'none') this.#state.scheduler.update(this.pool.members);
     return change === 'set';
   }
@@ -94,7 +102,27 @@ export class Picker {
   /** What the next {@link pick} would give this client first. Changes nothing. */
   peek(client: string, nowMs: number): Member | undefined {
     const address = unmapped(client);
-    return pinned(this.#state, address, nowMs) ?? this.#state.scheduler.choose(address, nowMs);
+    const { ejections } = this.#state;
+    return pinned(this.#state, address, nowMs) ?? ejections.due(nowMs) ?? scheduled(this.#state, address, nowMs);
+  }
+
+  /** How many endpoints of the set are ejected. */
+  get ejected(): number {
+    return this.#state.ejections.count;
+  }
+
+  isEjected(member: Member): boolean {
+    return this.#state.ejections.has(member);
+  }
+
+  /** A dial to it was answered, or a flow. Returns whether that readmits an ejected endpoint. */
+  answered(member: Member): boolean {
+    return this.#state.ejections.answered(member);
+  }
+
+  /** A dial to it failed, or a flow. Returns whether that ejects the endpoint. */
+  failed(member: Member, reason: DialFailure, nowMs: number): boolean {
+    return this.#state.ejections.failed(member, reason, nowMs, this.pool.members.length);
   }
 
   record(nowMs: number): PickerRecord {
@@ -106,12 +134,22 @@ export class Picker {
       return member === undefined ? [] : [{ client, endpoint: member.position, ageMs: nowMs - usedMs }];
     });
     const isYoung = members.some(({ sinceMs }) => Number.isFinite(sinceMs));
+    const ejections = members.flatMap((member, index) => {
+      const ejection = this.#state.ejections.recordOf(member, nowMs);
+      return ejection === undefined ? [] : [[index, ejection] as const];
+    });
     const agesMs = members.map(({ sinceMs }) => (Number.isFinite(sinceMs) ? nowMs - sinceMs : null));
-    return { order, ...(isYoung && { agesMs }), turns: scheduler.record?.() ?? [], affinity: pinned };
+    return {
+      order,
+      ...(isYoung && { agesMs }),
+      turns: scheduler.record?.() ?? [],
+      ...(ejections.length > 0 && { ejections }),
+      affinity: pinned,
+    };
   }
 
   /** Call it after the first {@link update}, with the same endpoints. */
-  restore({ order, agesMs, turns, affinity }: PickerRecord, nowMs: number): void {
+  restore({ order, agesMs, turns, ejections = [], affinity }: PickerRecord, nowMs: number): void {
     this.pool.restore(order);
     for (const [position, ageMs] of (agesMs ?? []).entries()) {
       const member = this.pool.members[position];
@@ -119,6 +157,10 @@ export class Picker {
     }
     this.#state.scheduler.update(this.pool.members);
     this.#state.scheduler.restore?.(turns);
+    for (const [index, ejection] of ejections) {
+      const member = this.pool.members[index];
+      if (member !== undefined) this.#state.ejections.restore(member, ejection, nowMs);
+    }
     for (const { client, endpoint: index, ageMs } of affinity) {
       const member = this.pool.members[index];
       if (member !== undefined) this.#state.affinity?.set(client, member.endpoint, nowMs - ageMs);
@@ -170,7 +212,13 @@ export class Pick {
   }
 
   #first(): Member | undefined {
-    return pinned(this.#state, this.#client, this.#nowMs) ?? this.#scheduled();
+    const current = pinned(this.#state, this.#client, this.#nowMs);
+    if (current !== undefined) return current;
+    const { ejections } = this.#state;
+    const trial = ejections.due(this.#nowMs);
+    if (trial === undefined) return this.#scheduled();
+    ejections.begin(trial, this.#nowMs);
+    return trial;
   }
 
   #retry(failed: Endpoint): Member | undefined {
@@ -185,18 +233,31 @@ export class Pick {
   }
 
   #scheduled(except?: Except): Member | undefined {
-    const { scheduler } = this.#state;
-    const member = scheduler.choose(this.#client, this.#nowMs, except);
-    if (member !== undefined) scheduler.moved?.(member);
+    const member = scheduled(this.#state, this.#client, this.#nowMs, except);
+    if (member !== undefined) this.#state.scheduler.moved?.(member);
     return member;
   }
 }
 
+/** Ejected members come last. */
+function scheduled(
+  { scheduler, ejections }: PickerState,
+  client: string,
+  nowMs: number,
+  except?: Except,
+): Member | undefined {
+  if (ejections.count === 0) return scheduler.choose(client, nowMs, except);
+  const among = (member: Member): boolean => ejections.has(member) || (except?.(member) ?? false);
+  return scheduler.choose(client, nowMs, among) ?? scheduler.choose(client, nowMs, except);
+}
+
 /**
  * The endpoint of the client's affinity. Entries of endpoints that left are dead at once, so no update walks over all
- * clients.
+ * clients. From an ejected endpoint the client moves on, as after a failed dial of its own, unless all are ejected.
  */
-function pinned({ affinity, pool }: PickerState, client: string, nowMs: number): Member | undefined {
+function pinned({ affinity, pool, ejections }: PickerState, client: string, nowMs: number): Member | undefined {
   const endpoint = affinity?.get(client, nowMs);
-  return endpoint && pool.at(endpoint);
+  const member = endpoint && pool.at(endpoint);
+  const moves = member !== undefined && ejections.has(member) && ejections.count < pool.members.length;
+  return moves ? undefined : member;
 }

@@ -5,6 +5,7 @@ import { connectionLogTests } from './data-plane/connection-log.ts';
 import { copyingTests } from './data-plane/copying.ts';
 import { countingTests } from './data-plane/counting.ts';
 import { drainingTests } from './data-plane/draining.ts';
+import { ejectingTests } from './data-plane/ejecting.ts';
 import { type EngineFactory, rigFactory } from './data-plane/harness.ts';
 import { inspectingTests } from './data-plane/inspecting.ts';
 import { listeningTests } from './data-plane/listening.ts';
@@ -35,6 +36,7 @@ export function dataPlaneCompliance(label: string, factory: EngineFactory): void
     describe('picking', () => pickingTests(rig));
     describe('retry', () => retryTests(rig));
     describe('the PROXY protocol', () => proxyProtocolTests(rig));
+    describe('ejecting', () => ejectingTests(rig));
     describe('copying', () => copyingTests(rig));
     describe('the end of a connection', () => tcpEndTests(rig));
     describe('endpoints that go', () => drainingTests(rig));

@@ -41,6 +41,8 @@ test('without flags but --manifests, every default is kube-proxy’s or ours', (
       udpFirstReplyTimeoutMs: 5_000,
       udpMaxFlowsPerService: 4_096,
       udpMaxFlows: 16_384,
+      ejectAfter: 3,
+      ejectTimeMs: 5000,
       affinityMaxClients: 65_536,
       connectionMark: 0x2000,
     },
@@ -230,7 +232,7 @@ describe('a value is taken as it is meant', () => {
         '1s',
       ],
       ...['--udp-max-flows-per-service', '10', '--udp-max-flows', '20', '--affinity-max-clients', '30'],
-      ...['--connection-mark-bit', '0'],
+      ...['--eject-after', '0', '--eject-time', '1m', '--connection-mark-bit', '0'],
     );
     assert.deepEqual(dataPlane, {
       endpointDrainTimeoutMs: 5_000,
@@ -242,6 +244,8 @@ describe('a value is taken as it is meant', () => {
       udpMaxFlowsPerService: 10,
       udpMaxFlows: 20,
       affinityMaxClients: 30,
+      ejectAfter: 0,
+      ejectTimeMs: 60_000,
       connectionMark: 1,
     });
   });
@@ -251,6 +255,9 @@ describe('a wrong value is refused in one line that names flag, value and cure',
   const cases: readonly (readonly [argv: string[], says: RegExp])[] = [
     [['--bind-address', '127.0.0.1'], /^--bind-address "127\.0\.0\.1": .*loopback.*use 0\.0\.0\.0/],
     [['--bind-address', '127.8.8.8'], /loopback/],
+    [['--eject-after', '-1'], /^--eject-after "-1": must be a whole number from 0 to 1000/],
+    [['--eject-time', '99ms'], /^--eject-time "99ms": must be from 100ms to 1m0s/],
+    [['--eject-time', '61s'], /must be from 100ms to 1m0s/],
     [['--bind-address', '::1'], /loopback/],
     [['--bind-address', 'fe80::1'], /link-local address cannot be listened on/],
     [['--bind-address', '::ffff:192.0.2.1'], /IPv4-mapped/],

@@ -296,6 +296,8 @@ describe('Service ports', () => {
     ['connect_failures_total', 'failedUnreachable', 'unreachable'],
     ['connect_failures_total', 'failedOther', 'other'],
     ['resets_total', 'resets'],
+    ['ejections_total', 'ejections'],
+    ['ejected', 'ejected'],
   ];
   const REFUSALS: typeof FAMILIES = [
     ['turned_away_total', 'noEndpoints', 'no-endpoints'],

@@ -29,6 +29,7 @@ const NO_ENDPOINTS = webOf('userspace_proxy_turned_away_total', 'reason="no-endp
 const RETRIES = webOf('userspace_proxy_connect_retries_total');
 const PAUSES = webOf('userspace_proxy_accept_pauses_total');
 const LIMITED = webOf('userspace_proxy_limited_total');
+const EJECTED = webOf('userspace_proxy_ejected');
 const [ERRORS, WARNINGS] = ['error', 'warn'].map((level) =>
   of('userspace_proxy_log_lines_total', `level="${level}"`),
 ) as [string, string];
@@ -92,6 +93,10 @@ const CASES: Readonly<Record<string, readonly Case[]>> = {
   KubeUserspaceProxyEndpointsFailing: [
     ['every fifth connection needs another endpoint', { [RETRIES]: '0+12x40', [CONNECTIONS]: '0+60x40' }, 16, WEB],
     ['it did so for 10 minutes, as in a rollout', { [RETRIES]: '0+12x8 96x32', [CONNECTIONS]: '0+60x40' }, 30],
+  ],
+  KubeUserspaceProxyEndpointsEjected: [
+    ['an endpoint is ejected all the time', { [EJECTED]: '1x40' }, 16, WEB],
+    ['it was for 10 minutes', { [EJECTED]: '1x10 0x30' }, 30],
   ],
   KubeUserspaceProxyDescriptorsLow: [
     ['nine in ten are in use', { [OPEN]: '900x20', [LIMIT]: '1000x20' }, 5, NODE],

@@ -1,4 +1,4 @@
-import { type Backends, COUNTERS, type Counters, type EndpointStats } from '../../model/data-plane.ts';
+import { type Backends, COUNTERS, type Counters, type EndpointStats, GAUGES } from '../../model/data-plane.ts';
 import { type Endpoint, endpointName } from '../../model/endpoint.ts';
 import {
   COUNTER,
@@ -77,7 +77,7 @@ export class PortCounters {
     return this.#share(backends, byName(this.#endpoints));
   }
 
-  /** Continues the counts of another process. The worker counts `active` anew. */
+  /** Continues the counts of another process. The worker counts gauges anew. */
   resume(backends: Backends, port: Partial<Counters>, endpoints: ReadonlyMap<string, Partial<Counters>>) {
     const counted = this.follow(backends);
     write(this.shared, port);
@@ -92,9 +92,9 @@ export class PortCounters {
     for (const own of this.#endpoints) {
       const predecessor = before.get(endpointName(own.endpoint));
       if (predecessor !== undefined) view(own).set(view(predecessor));
-      view(own)[COUNTER.active] = 0;
+      clearGauges(own);
     }
-    view(this.shared)[COUNTER.active] = 0;
+    clearGauges(this.shared);
     return counted;
   }
 
@@ -128,9 +128,14 @@ function view({ memory, offset }: CounterBlocks): Float64Array {
   return new Float64Array(memory, offset, COUNTERS.length);
 }
 
+/** A worker counts them anew. */
+function clearGauges(block: CounterBlocks): void {
+  for (const name of GAUGES) view(block)[COUNTER[name]] = 0;
+}
+
 function write(block: CounterBlocks, counters: Partial<Counters> | undefined): void {
   const into = view(block);
-  for (const name of COUNTERS) into[COUNTER[name]] = name === 'active' ? 0 : (counters?.[name] ?? 0);
+  for (const name of COUNTERS) into[COUNTER[name]] = GAUGES.has(name) ? 0 : (counters?.[name] ?? 0);
 }
 
 /** Runs thousands of times per scrape, so it builds no list of entries first. */

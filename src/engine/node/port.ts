@@ -92,6 +92,7 @@ export class Port {
       random,
       affinityMaxClients: options.affinityMaxClients,
       maglevTables: shared.maglevTables,
+      ejection: options,
     });
     if (spec.protocol === 'TCP' && options.endpointDrainTimeoutMs > 0) this.#departures = new Departures();
     this.update(backends);
@@ -106,6 +107,7 @@ export class Port {
       Array.from(this.picker.pool.all(), (member) => [member, before.get(member) ?? newTarget(member)]),
     );
     this.udpReplayMs = backends.udpReplayMs;
+    this.#showEjected();
     this.#drainLater(this.#departures?.update(backends));
   }
 
@@ -163,6 +165,13 @@ export class Port {
     sink.ended([{ name, protocol, ...others, endedAt: clock.wallNow(), durationMs: clock.now() - beganMs }]);
   }
 
+  /** A dial or a flow. */
+  answered({ member }: Target): void {
+    if (!this.picker.answered(member)) return;
+    this.setup.observer.readmitted({ name: this.spec.name, backend: member.name });
+    this.#showEjected();
+  }
+
   /** The endpoint may have left during the dial. */
   connectedTo({ name }: Member): void {
     this.#drainLater(this.#departures?.connected(name));
@@ -176,14 +185,28 @@ export class Port {
   dialFailed({ member, counters }: Target, err: Error, reason: DialFailure = dialFailureOf(errnoOf(err))): DialFailure {
     this.counters[FAILURE_COUNTER[reason]]++;
     counters[FAILURE_COUNTER[reason]]++;
-    member.failed(reason, this.setup.clock.now());
-    const backend = member.name;
-    this.setup.observer.dialFailed({ name: this.spec.name, backend, reason, err: err.message });
+    const { clock, observer } = this.setup;
+    const event = { name: this.spec.name, backend: member.name, err: err.message };
+    observer.dialFailed({ ...event, reason });
+    if (this.picker.failed(member, reason, clock.now())) {
+      this.counters.ejections++;
+      counters.ejections++;
+      observer.ejected({ ...event, failures: member.failures });
+      this.#showEjected();
+    }
     return reason;
   }
 
   listenerFailed(err: unknown): void {
     this.setup.observer.listenerFailed({ name: this.spec.name, err: err instanceof Error ? err.message : String(err) });
+  }
+
+  /** Its gauges. */
+  #showEjected(): void {
+    const { ejected } = this.picker;
+    if (ejected === 0 && this.counters.ejected === 0) return;
+    this.counters.ejected = ejected;
+    for (const { member, counters } of this.#targets.values()) counters.ejected = this.picker.isEjected(member) ? 1 : 0;
   }
 
   #drainLater(departure: Departure | undefined): void {

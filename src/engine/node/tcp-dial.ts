@@ -129,7 +129,7 @@ export class TcpDial {
       this.#socket = undefined;
       this.#target = undefined;
       this.cancel();
-      target.member.answered();
+      this.#port.answered(target);
       const tookMs = clock.now() - beganMs;
       for (const counters of [this.#port.counters, target.counters]) {
         counters.connects++;

@@ -238,10 +238,15 @@ export class UdpFlow implements Session {
     this.#port.counters.sentBytes += datagram.length;
     this.target.counters.sentBytes += datagram.length;
     if (this.#hasReplied) this.#silence.moved();
-    else this.#silence.restart(this.#port.setup.options.udpIdleTimeoutMs);
+    else this.#firstReply();
     this.#hasReplied = true;
     if (this.#replay?.answered()) this.#replay = undefined;
     this.#reply(datagram);
+  }
+
+  #firstReply(): void {
+    this.#silence.restart(this.#port.setup.options.udpIdleTimeoutMs);
+    this.#port.answered(this.target);
   }
 
   #fail(err: Error): void {

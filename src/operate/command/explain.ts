@@ -153,11 +153,12 @@ function listenerLine({ set, localPort, worker }: ListenerView): string {
 }
 
 function candidateLine(candidate: CandidateView, next: string | undefined, now: number): string {
-  const { endpoint, chosen, reason, nodeName, zone, active, lastError } = candidate;
+  const { endpoint, chosen, reason, nodeName, zone, active, ejected, lastError } = candidate;
   const name = endpointName(endpoint);
   const state = chosen ? 'gets new connections' : `left out: ${reason ?? 'for no known reason'}`;
   const facts = [
     name === next ? 'next' : state,
+    ...(ejected ? ['ejected: gets them last'] : []),
     ...(active === undefined ? [] : [`${active} open`]),
     ...(nodeName === undefined ? [] : [`node ${nodeName}`]),
     ...(zone === undefined ? [] : [`zone ${zone}`]),

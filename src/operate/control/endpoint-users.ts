@@ -65,7 +65,7 @@ function asUser({ name, listeners }: ServiceView, endpoint: Endpoint): EndpointU
 }
 
 function getsNew({ state }: EndpointView): boolean {
-  return state === 'active';
+  return state === 'active' || state === 'ejected';
 }
 
 function isSame(one: Endpoint, other: Endpoint): boolean {

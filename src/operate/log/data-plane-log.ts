@@ -24,7 +24,14 @@ const LIMITED = {
   'flows-total': 'Dropped a new UDP flow: the node is at its bound; see --udp-max-flows',
 } as const;
 
+const EJECTED = 'Ejected an endpoint that failed too often in a row: clients get others first; see --eject-after';
+
+const READMITTED = 'An ejected endpoint has answered; clients get it again';
+
+type Level = 'info' | 'warn';
+
 interface Subject {
+  readonly level: Level;
   readonly timer: Timer;
   suppressed: number;
   latest: LogFields;
@@ -37,9 +44,9 @@ export interface DialError {
 }
 
 /**
- * Warns of problems on the data path, with the cause and advice. Per Service port and reason, it logs the first event
- * at once, then at most one line with a count in ten seconds. It forgets a subject after ten quiet seconds, to bound
- * memory. It also remembers the last failed dial of each endpoint.
+ * Tells of problems on the data path, with the cause and advice, and of their end. Per Service port and reason, it logs
+ * the first event at once, then at most one line with a count in ten seconds. It forgets a subject after ten quiet
+ * seconds, to bound memory. It also remembers the last failed dial of each endpoint.
  */
 export class DataPlaneLog implements DataPlaneObserver {
   readonly #log: Log;
@@ -69,6 +76,14 @@ export class DataPlaneLog implements DataPlaneObserver {
     this.#warn(DIAL_FAILED[reason], { svc: name, backend, err });
   }
 
+  ejected({ name, backend, failures, err }: Parameters<DataPlaneObserver['ejected']>[0]): void {
+    this.#warn(EJECTED, { svc: name, backend, failures, err });
+  }
+
+  readmitted({ name, backend }: Parameters<DataPlaneObserver['readmitted']>[0]): void {
+    this.#tell('info', READMITTED, { svc: name, backend });
+  }
+
   limited({ name, client, limit }: Parameters<DataPlaneObserver['limited']>[0]): void {
     this.#warn(LIMITED[limit], { svc: name, client });
   }
@@ -93,6 +108,10 @@ export class DataPlaneLog implements DataPlaneObserver {
   }
 
   #warn(message: string, fields: LogFields & { readonly svc: string }): void {
+    this.#tell('warn', message, fields);
+  }
+
+  #tell(level: Level, message: string, fields: LogFields & { readonly svc: string }): void {
     const key = `${message}\n${fields.svc}`;
     const subject = this.#subjects.get(key);
     if (subject !== undefined) {
@@ -100,23 +119,23 @@ export class DataPlaneLog implements DataPlaneObserver {
       subject.latest = fields;
       return;
     }
-    this.#log.warn(message, fields);
-    this.#open(key, fields);
+    this.#log[level](message, fields);
+    this.#open(key, level, fields);
   }
 
-  #open(key: string, latest: LogFields): void {
+  #open(key: string, level: Level, latest: LogFields): void {
     const timer = this.#clock.after(WINDOW_MS, () => {
       const subject = this.#subjects.get(key);
       this.#subjects.delete(key);
-      if (subject !== undefined && this.#logSuppressed(key, subject)) this.#open(key, subject.latest);
+      if (subject !== undefined && this.#logSuppressed(key, subject)) this.#open(key, level, subject.latest);
     });
-    this.#subjects.set(key, { timer, suppressed: 0, latest });
+    this.#subjects.set(key, { level, timer, suppressed: 0, latest });
   }
 
-  #logSuppressed(key: string, { suppressed, latest }: Subject): boolean {
+  #logSuppressed(key: string, { level, suppressed, latest }: Subject): boolean {
     if (suppressed === 0) return false;
     const [message = ''] = key.split('\n');
-    this.#log.warn(message, { ...latest, suppressed });
+    this.#log[level](message, { ...latest, suppressed });
     return true;
   }
 }

@@ -112,11 +112,12 @@ function packetOf({ address, port, protocol, client }: Question, machine: Machin
 function whereTo(picked: Endpoint | undefined, listener: ListenerView | undefined): string {
   if (picked === undefined) return ', but it has no endpoint at this moment';
   const name = endpointName(picked);
-  const active = listener?.endpoints.filter(({ state }) => state === 'active') ?? [];
-  const failure = active.find(({ endpoint }) => endpointName(endpoint) === name)?.lastError;
+  const active = listener?.endpoints.filter(({ state }) => state === 'active' || state === 'ejected') ?? [];
+  const { lastError: failure, state } = active.find(({ endpoint }) => endpointName(endpoint) === name) ?? {};
   const only = active.length === 1 ? ', its only endpoint' : '';
   const failed = failure === undefined ? '' : `${only}; connections to it have failed lately: ${failure.err}`;
-  return `; the next connection goes to ${name}${failed}`;
+  const ejected = state === 'ejected' ? ', which is ejected' : '';
+  return `; the next connection goes to ${name}${ejected}${failed}`;
 }
 
 function candidatesOf(
@@ -125,7 +126,7 @@ function candidatesOf(
 ): readonly CandidateView[] {
   const known = new Map(listener?.endpoints.map((each) => [endpointName(each.endpoint), each]));
   return verdicts.map(({ endpoint, state: { nodeName, zone }, reason }) => {
-    const { counters, lastError } = known.get(endpointName(endpoint)) ?? {};
+    const { counters, lastError, state } = known.get(endpointName(endpoint)) ?? {};
     return {
       endpoint,
       ...(nodeName !== undefined && { nodeName }),
@@ -133,6 +134,7 @@ function candidatesOf(
       chosen: reason === undefined,
       ...(reason !== undefined && { reason }),
       ...(counters && { active: counters.active }),
+      ...(state === 'ejected' && { ejected: true as const }),
       ...(lastError && { lastError }),
     };
   });

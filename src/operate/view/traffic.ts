@@ -1,4 +1,4 @@
-import { COUNTERS, type Counter, type Counters, type DataPlane, failuresOf } from '../../model/data-plane.ts';
+import { COUNTERS, type Counter, type Counters, type DataPlane, failuresOf, GAUGES } from '../../model/data-plane.ts';
 import type { ListenerId } from '../../model/service-port.ts';
 import { HISTORY_MS, type HistorySample, type Rates, SAMPLE_MS } from '../../model/view.ts';
 import type { Clock } from '../../util/clock.ts';
@@ -204,7 +204,7 @@ function changeOf(before: Readonly<Counters>, now: Readonly<Counters>): 'none' |
   let change: 'none' | 'growth' = 'none';
   for (const name of COUNTERS) {
     if (now[name] === before[name]) continue;
-    if (now[name] < before[name] && name !== 'active') return 'reset';
+    if (now[name] < before[name] && !GAUGES.has(name)) return 'reset';
     change = 'growth';
   }
   return change;

@@ -124,6 +124,7 @@ export class RunningView implements View {
       ...stateOf(servicePort, {
         isPending: listeners.some(({ localPort }) => localPort === undefined),
         trouble: TROUBLES.find((trouble) => troubles.includes(trouble))?.reason,
+        ejected: counters.ejected,
         isDrained: draining.some(isDrained),
       }),
       ...{ counters, rates, listeners },
@@ -163,14 +164,15 @@ export class RunningView implements View {
   ): EndpointView[] {
     const { dialErrors, isDrained } = this.#sources;
     const counted = new Map(stats?.endpoints?.map((each) => [endpointName(each.endpoint), each.counters]));
-    const view = (endpoint: Endpoint, state: EndpointState): EndpointView => {
+    const view = (endpoint: Endpoint, drainState?: EndpointState): EndpointView => {
       const key = endpointName(endpoint);
       const counters = counted.get(key);
+      const state = drainState ?? (counters?.ejected ? 'ejected' : 'active');
       const lastError = dialErrors.lastDialError(name, key);
       return { endpoint, state, ...(counters && { counters }), ...(lastError && { lastError }) };
     };
     return [
-      ...endpoints.map((endpoint) => view(endpoint, 'active')),
+      ...endpoints.map((endpoint) => view(endpoint)),
       ...draining.map((endpoint) => view(endpoint, isDrained(endpoint) ? 'drained' : 'draining')),
     ];
   }
@@ -198,8 +200,14 @@ function stateOf(
   {
     isPending,
     trouble,
+    ejected,
     isDrained,
-  }: { readonly isPending: boolean; readonly trouble: string | undefined; readonly isDrained: boolean },
+  }: {
+    readonly isPending: boolean;
+    readonly trouble: string | undefined;
+    readonly ejected: number;
+    readonly isDrained: boolean;
+  },
 ): Pick<ServiceView, 'state' | 'reason'> {
   if (isPending) return { state: 'pending', reason: 'its listener is not open yet' };
   switch (verdictOf(own)) {
@@ -209,6 +217,8 @@ function stateOf(
       return { state: 'empty', reason: 'no endpoint on this node may serve, and its policy is Local' };
     case 'proxy':
       if (trouble !== undefined) return { state: 'degraded', reason: trouble };
+      if (ejected > 0)
+        return { state: 'degraded', reason: 'endpoints are ejected because they failed too often in a row' };
       return isDrained ? { state: 'degraded', reason: 'endpoints are drained' } : { state: 'ok' };
   }
 }

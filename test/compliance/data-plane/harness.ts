@@ -35,6 +35,8 @@ export const OPTIONS: DataPlaneOptions = {
   udpMaxFlowsPerService: 1000,
   udpMaxFlows: 1000,
   affinityMaxClients: 1000,
+  ejectAfter: 0,
+  ejectTimeMs: 60_000,
   connectionMark: CONNECTION_MARK,
 };
 
@@ -43,6 +45,8 @@ export function textObserver(events: string[]): DataPlaneObserver {
   return {
     clientRefused: ({ reason }) => events.push(`refused: ${reason}`),
     dialFailed: ({ backend, reason }) => events.push(`dial failed: ${backend} ${reason}`),
+    ejected: ({ backend }) => events.push(`ejected: ${backend}`),
+    readmitted: ({ backend }) => events.push(`readmitted: ${backend}`),
     limited: ({ limit }) => events.push(`limited: ${limit}`),
     listenerFailed: ({ err }) => events.push(`listener failed: ${err}`),
   };
@@ -52,12 +56,21 @@ type ObserverEvents = { [Name in keyof DataPlaneObserver]: Parameters<DataPlaneO
 
 export function rigFactory(factory: EngineFactory): RigFactory {
   return async (t, options) => {
-    const events: ObserverEvents = { clientRefused: [], dialFailed: [], limited: [], listenerFailed: [] };
+    const events: ObserverEvents = {
+      clientRefused: [],
+      dialFailed: [],
+      ejected: [],
+      readmitted: [],
+      limited: [],
+      listenerFailed: [],
+    };
     const plane = await factory({
       options: { ...OPTIONS, ...options },
       observer: {
         clientRefused: (event) => events.clientRefused.push(event),
         dialFailed: (event) => events.dialFailed.push(event),
+        ejected: (event) => events.ejected.push(event),
+        readmitted: (event) => events.readmitted.push(event),
         limited: (event) => events.limited.push(event),
         listenerFailed: (event) => events.listenerFailed.push(event),
       },

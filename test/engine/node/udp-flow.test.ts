@@ -46,7 +46,14 @@ test('datagrams wait in order until the backend socket is connected, up to 64', 
   const clock = new ManualClock();
   const backend = await UdpBackend.start(t);
   const nobody = (): void => assert.fail('nothing is to be reported');
-  const observer = { clientRefused: nobody, dialFailed: nobody, limited: nobody, listenerFailed: nobody };
+  const observer = {
+    clientRefused: nobody,
+    dialFailed: nobody,
+    ejected: nobody,
+    readmitted: nobody,
+    limited: nobody,
+    listenerFailed: nobody,
+  };
   const setup = { options: OPTIONS, observer, clock, random: Math.random };
   const port = new Port(SPEC, backends([backend.endpoint]), setup, {
     connectionLog: undefined,

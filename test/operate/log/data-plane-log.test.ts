@@ -58,6 +58,31 @@ describe('a client that is refused', () => {
   });
 });
 
+test('a thousand endpoints that are ejected and readmitted again and again make one line in ten seconds each', () => {
+  const { clock, log, observer } = setUp();
+  for (let i = 0; i < 1000; i++) {
+    const backend = `10.1.${i >> 8}.${i & 255}:80`;
+    observer.ejected({ name: WEB, backend, failures: 3, err: 'refused' });
+    observer.readmitted({ name: WEB, backend });
+  }
+  const [ejected, readmitted, ...more] = log.lines;
+  assert.deepEqual(more, []);
+  assert.deepEqual(
+    [ejected?.level, ejected?.fields],
+    ['warn', { svc: WEB, backend: '10.1.0.0:80', failures: 3, err: 'refused' }],
+  );
+  assert.match(ejected?.message ?? '', /--eject-after/);
+  assert.deepEqual([readmitted?.level, readmitted?.fields], ['info', { svc: WEB, backend: '10.1.0.0:80' }]);
+  clock.advance(10_000);
+  assert.deepEqual(
+    log.lines.slice(2).map(({ level, fields }) => [level, fields['suppressed']]),
+    [
+      ['warn', 999],
+      ['info', 999],
+    ],
+  );
+});
+
 test('each Service port and each reason has its own lines', () => {
   const { log, observer } = setUp();
   for (const name of [WEB, DNS]) {

@@ -31,6 +31,7 @@ class World {
   readonly #numbers = new Map<string, number>();
   /** The last dial to these has failed. */
   failing: readonly Address[] = [];
+  ejected: readonly Address[] = [];
   /** No listener is open. */
   isOpening = false;
   /** The clients of the questions to the data plane. */
@@ -171,8 +172,9 @@ class World {
 
   #view(name: string): ServiceView | undefined {
     const carried = this.carried(name);
-    const viewed = (endpoint: Endpoint, state: 'active' | 'draining') => ({
-      ...{ endpoint, state, counters: { active: endpoint.port } },
+    const viewed = (endpoint: Endpoint, shown: 'active' | 'draining') => ({
+      ...{ endpoint, state: this.ejected.includes(endpoint.address) ? 'ejected' : shown },
+      counters: { active: endpoint.port },
       ...(this.failing.includes(endpoint.address) && { lastError: { at: 1, err: 'refused' } }),
     });
     const listeners = carried?.listeners.map(({ set, localPort }) => ({
@@ -244,6 +246,20 @@ describe('a connection that is carried', () => {
     assert.equal(await ending(only, ONE), ', its only endpoint; connections to it have failed lately: refused');
     assert.equal(await ending(two, ONE), '; connections to it have failed lately: refused');
     assert.equal(await ending(two, TWO), '');
+  });
+
+  test('says which endpoints are ejected', async () => {
+    const world = await web().endpoints('web', { address: ONE }, { address: TWO }).sync();
+    world.ejected = [ONE];
+    const { summary: text, candidates } = await world.ask('10.96.0.1:80', OUTSIDE);
+    assert.match(text, / goes to 10\.244\.1\.11:8080, which is ejected$/);
+    assert.deepEqual(
+      candidates.map(({ chosen, ejected }) => [chosen, ejected]),
+      [
+        [true, true],
+        [true, undefined],
+      ],
+    );
   });
 
   test('comes from the named client, or from this node', async () => {

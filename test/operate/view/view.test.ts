@@ -133,6 +133,21 @@ test('counters and rates are sums over the listeners; endpoints have their own c
   assert.deepEqual(view?.listeners[1]?.endpoints, [{ endpoint: one, state: 'active', counters: counted }]);
 });
 
+test('an ejected endpoint is shown as such, and makes its Service degraded', () => {
+  const { carry, views } = setUp();
+  const [one, two, gone] = [endpoint('10.1.0.1'), endpoint('10.1.0.2'), endpoint('10.1.0.3')];
+  const counters = { ...noCounters(), ejected: 1 };
+  const endpoints = [two, gone].map((each) => ({ endpoint: each, counters }));
+  carry(servicePort('a/b', { endpoints: [one, two], draining: [gone] }), { counters: { ejected: 1 }, endpoints });
+  const [view] = views();
+  assert.deepEqual(
+    view?.listeners[0]?.endpoints.map(({ state }) => state),
+    ['active', 'ejected', 'draining'],
+  );
+  assert.equal(view?.state, 'degraded');
+  assert.match(view?.reason ?? '', /ejected/);
+});
+
 test('a summary has only the number of endpoints', () => {
   const { carry, views } = setUp();
   carry(servicePort('a/b', { draining: [endpoint('10.1.0.2')] }));

@@ -4,7 +4,7 @@ import { Member } from '../../../services/member.ts';
 import { Picker } from '../../../services/picker.ts';
 import type { Memory } from '../../../sys/memory.ts';
 import { encodeSocketAddress, familyOfText } from '../../../sys/socket-address.ts';
-import { COUNTERS_BYTES, type CountedBackends, countedEndpoints } from './protocol.ts';
+import { COUNTER, COUNTERS_BYTES, type CountedBackends, countedEndpoints } from './protocol.ts';
 
 /** One endpoint of one Service port, ready to be dialled. */
 export class Target {
@@ -56,6 +56,13 @@ export class Endpoints {
     for (const { name, counters } of freshCounters(backends)) {
       const member = pool.find(name);
       if (member !== undefined) this.#targets.set(member, new Target(member, counters));
+    }
+  }
+
+  /** In the gauge of each. */
+  showEjected(): void {
+    for (const { member, counters } of this.#targets.values()) {
+      counters[COUNTER.ejected] = this.picker.isEjected(member) ? 1 : 0;
     }
   }
 

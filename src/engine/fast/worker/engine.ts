@@ -209,7 +209,7 @@ export class Engine implements Handler {
   #open({ port: id, name, backends, counters, protocol, fd, picker }: Question<'open'>): void {
     const port = new Port({ id, name, worker: this.#context, backends, counters, drains: protocol === 'TCP' });
     this.#listeners.set(id, protocol === 'TCP' ? new TcpListener(port, fd) : new UdpListener(port, fd));
-    if (picker !== undefined) port.endpoints.picker.restore(picker, this.loop.nowMs);
+    if (picker !== undefined) port.restorePicker(picker);
   }
 
   #close(command: Question<'close'>): void {

@@ -51,6 +51,7 @@ export class Port {
   udpReplayMs: number | undefined;
   /** Bytes of datagrams that nobody has answered yet. */
   keptBytes = 0;
+  #shownEjected = 0;
   readonly #events: TokenBucket;
   /** Of refused datagrams. */
   #refused: TokenBucket | undefined;
@@ -89,6 +90,7 @@ export class Port {
       random,
       affinityMaxClients: options.affinityMaxClients,
       maglevTables,
+      ejection: options,
       onUnknown: (name) =>
         this.listenerFailed(`endpoint ${name} is served but not counted: no update has brought it; please report this`),
     });
@@ -103,6 +105,7 @@ export class Port {
     this.proxyProtocol = backends.proxyProtocol;
     this.#keptAddresses = backends.keptAddresses;
     this.udpReplayMs = backends.udpReplayMs;
+    this.#showEjected();
     this.#drainLater(this.#departures?.update(backends));
   }
 
@@ -114,6 +117,12 @@ export class Port {
   /** `undefined` before the first client or update. */
   pickerRecord(): PickerRecord | undefined {
     return this.#endpoints?.picker.record(this.worker.loop.nowMs);
+  }
+
+  /** Continues where another process was. */
+  restorePicker(record: PickerRecord): void {
+    this.endpoints.picker.restore(record, this.worker.loop.nowMs);
+    this.#showEjected();
   }
 
   /** See {@link COUNTER}; shared with the main thread. */
@@ -139,12 +148,19 @@ export class Port {
    */
   joined(target: Target, tookMs?: number): void {
     if (tookMs !== undefined) {
-      target.member.answered();
+      this.answered(target);
       this.count('connects', target);
       this.count('connectMs', target, tookMs);
     }
     add(target.counters, COUNTER.connections, 1);
     add(target.counters, COUNTER.active, 1);
+  }
+
+  /** A dial or a flow. */
+  answered(target: Target): void {
+    if (!this.endpoints.picker.answered(target.member)) return;
+    this.#report({ kind: 'readmitted', port: this.id, backend: target.name });
+    this.#showEjected();
   }
 
   /** The endpoint may have left during the dial. */
@@ -224,8 +240,20 @@ export class Port {
 
   #dialFailed(target: Target, reason: DialFailure, err: string): void {
     this.#report({ kind: 'dialFailed', port: this.id, backend: target.name, reason, err });
-    target.member.failed(reason, this.worker.loop.nowMs);
     this.count(FAILURE_COUNTER[reason], target);
+    if (!this.endpoints.picker.failed(target.member, reason, this.worker.loop.nowMs)) return;
+    this.#report({ kind: 'ejected', port: this.id, backend: target.name, failures: target.member.failures, err });
+    this.count('ejections', target);
+    this.#showEjected();
+  }
+
+  /** Its gauges. */
+  #showEjected(): void {
+    const { ejected } = this.endpoints.picker;
+    if (ejected === 0 && this.#shownEjected === 0) return;
+    this.#shownEjected = ejected;
+    this.counters[COUNTER.ejected] = ejected;
+    this.endpoints.showEjected();
   }
 
   /** Call it before counting: whoever sees the count must find the event. */

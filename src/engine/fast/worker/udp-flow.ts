@@ -231,6 +231,7 @@ export class UdpFlow extends Session implements Task {
     const { replies } = this.port.worker;
     const taken = replies.take({ socket: this.#owner, fd: this.fd, path: this.#path });
     if (taken > 0) {
+      if (this.#silence !== this.#owner.silenceAfterReply) this.port.answered(this.target);
       this.#silence = this.#owner.silenceAfterReply;
       if (this.#replay?.answered(taken)) this.#replay = undefined;
       this.#moved();

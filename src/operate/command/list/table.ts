@@ -124,7 +124,7 @@ function serverLine(
     lastError === undefined ? '' : `${oneColumnEach(lastError.err)} (${shortDuration(now - lastError.at)} ago)`;
   const tail = isWide ? wideServer(state, error) : '';
   if (layout === 'stats') return `${head}${statsCells(counters, isExact)} ${tail}`.trimEnd();
-  const weight = state === 'active' ? 1 : 0;
+  const weight = state === 'active' || state === 'ejected' ? 1 : 0;
   // Connections of a proxy are open or gone. None linger, which ipvs calls inactive.
   const [active, inactive] = counters === undefined ? ['-', '-'] : [counters.active, 0];
   return `${head} ${'Proxy'.padEnd(7)} ${cell(weight, 6)} ${cell(active, 10)} ${cell(inactive, 10)} ${tail}`.trimEnd();

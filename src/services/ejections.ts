@@ -1,0 +1,135 @@
+import type { DialFailure } from '../model/data-plane.ts';
+import type { Member } from './member.ts';
+
+/** The longest ejection, after as many doublings as it takes. */
+const MAX_EJECT_MS = 60_000;
+
+/** A trial is decided by then: its dial has ended, or the question of a UDP client has been in vain. */
+const TRIAL_MS = 3000;
+
+export interface EjectionOptions {
+  /** Failed dials in a row; 0: no endpoint is ever ejected. */
+  readonly ejectAfter: number;
+  /** The first ejection. It doubles with each further one in a row, up to a minute. */
+  readonly ejectTimeMs: number;
+}
+
+/** For a live upgrade. */
+export interface EjectionRecord {
+  readonly leftMs: number;
+  /** How many ejections there were in a row. */
+  readonly inRow: number;
+}
+
+/**
+ * The members of one pool that have failed too often in a row (docs/adr/0025). They get a client when nobody else is
+ * left, and one client as a trial when their time is over.
+ */
+export class Ejections {
+  readonly #options: EjectionOptions;
+  /** Most Service ports never have one. */
+  #ejected: Set<Member> | undefined;
+  /** No time is over before. */
+  #firstOverMs = Number.POSITIVE_INFINITY;
+  /** One at a time, so that at most one client waits for it. */
+  #trial: { readonly member: Member; readonly endsMs: number } | undefined;
+
+  constructor(options: EjectionOptions) {
+    this.#options = options;
+  }
+
+  get count(): number {
+    return this.#ejected?.size ?? 0;
+  }
+
+  has(member: Member): boolean {
+    return this.#ejected?.has(member) ?? false;
+  }
+
+  /**
+   * Returns whether this failure ejects it. `size`: of the set. At most half of the set is ejected for silence, which
+   * may be the fault of this node or of the network between. A refusal comes from the endpoint's own node.
+   */
+  failed(member: Member, reason: DialFailure, nowMs: number, size: number): boolean {
+    const isTrial = this.#trial?.member === member;
+    if (isTrial) this.#trial = undefined;
+    // Not the endpoint's failure.
+    if (reason === 'other') return false;
+    member.failed(reason, nowMs);
+    if (this.has(member)) {
+      // Others were tried last, or begun before.
+      if (isTrial) this.#eject(member, nowMs);
+      return false;
+    }
+    const { ejectAfter } = this.#options;
+    if (ejectAfter === 0 || member.failures < ejectAfter || member.position < 0) return false;
+    if (reason !== 'refused' && this.count + 1 > size / 2) return false;
+    this.#eject(member, nowMs);
+    return true;
+  }
+
+  /** Returns whether that readmits it. */
+  answered(member: Member): boolean {
+    member.answered();
+    return this.#readmit(member);
+  }
+
+  /** Whose trial is due, if any. */
+  due(nowMs: number): Member | undefined {
+    if (nowMs < this.#firstOverMs || (this.#trial !== undefined && nowMs < this.#trial.endsMs)) return undefined;
+    this.#firstOverMs = Number.POSITIVE_INFINITY;
+    for (const member of this.#ejected ?? []) {
+      this.#firstOverMs = Math.min(this.#firstOverMs, member.ejectedUntilMs);
+      if (member.ejectedUntilMs <= nowMs) return member;
+    }
+    return undefined;
+  }
+
+  /** A client goes to a member that is {@link due}. */
+  begin(member: Member, nowMs: number): void {
+    this.#trial = { member, endsMs: nowMs + TRIAL_MS };
+    // If nothing comes of it.
+    member.ejectedUntilMs = nowMs + Math.max(TRIAL_MS, this.#ejectMs(member.ejectionsInRow - 1));
+  }
+
+  /** The set changed. */
+  update(): void {
+    for (const member of this.#ejected ?? []) if (member.position < 0) this.#readmit(member);
+  }
+
+  recordOf(member: Member, nowMs: number): EjectionRecord | undefined {
+    if (!this.has(member)) return undefined;
+    return { leftMs: Math.max(0, member.ejectedUntilMs - nowMs), inRow: member.ejectionsInRow };
+  }
+
+  restore(member: Member, { leftMs, inRow }: EjectionRecord, nowMs: number): void {
+    if (this.#options.ejectAfter === 0) return;
+    member.ejectionsInRow = inRow;
+    this.#add(member, nowMs + leftMs);
+  }
+
+  #eject(member: Member, nowMs: number): void {
+    this.#add(member, nowMs + this.#ejectMs(member.ejectionsInRow));
+    member.ejectionsInRow++;
+  }
+
+  #add(member: Member, untilMs: number): void {
+    member.ejectedUntilMs = untilMs;
+    this.#firstOverMs = Math.min(this.#firstOverMs, untilMs);
+    this.#ejected ??= new Set();
+    this.#ejected.add(member);
+  }
+
+  #readmit(member: Member): boolean {
+    if (this.#ejected === undefined || !this.#ejected.delete(member)) return false;
+    if (this.#trial?.member === member) this.#trial = undefined;
+    member.ejectedUntilMs = Number.NEGATIVE_INFINITY;
+    member.ejectionsInRow = 0;
+    return true;
+  }
+
+  #ejectMs(before: number): number {
+    const { ejectTimeMs } = this.#options;
+    return Math.min(ejectTimeMs * 2 ** before, Math.max(ejectTimeMs, MAX_EJECT_MS));
+  }
+}

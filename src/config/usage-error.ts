@@ -1,6 +1,8 @@
+import { printable } from '../util/text.ts';
+
 /**
  * What the user must correct on the command line, or in the file of `--config`. The message is a clause that follows
- * the flag and its value, or the place in the file.
+ * the flag and its value, or the place in the file. It may quote both, so it is made safe for a terminal.
  */
 export class UsageError extends Error {
   override readonly name = 'UsageError';
@@ -8,7 +10,7 @@ export class UsageError extends Error {
   readonly line: number | undefined;
 
   constructor(message: string, line?: number) {
-    super(message);
+    super(printable(message));
     this.line = line;
   }
 }

@@ -48,6 +48,9 @@ export function parseServerUrl(text: string, what: string): URL {
   return url;
 }
 
+/** What a header may carry after "Bearer ". */
+const TOKEN = /^[\x21-\x7e]+$/;
+
 /**
  * Reads a bearer token from a file that is replaced from time to time. While the file cannot be read, the last token is
  * used, as in client-go's `cachingTokenSource`. Rejects with an {@link ApiError} `credentials` without a last token.
@@ -60,6 +63,7 @@ export function tokenReader(path: string, log: Log): () => Promise<string> {
       // Trimmed as client-go does: editors and `echo` end files with a newline.
       const token = (await readFile(path, 'utf8')).trim();
       if (token === '') throw new Error('it is empty');
+      if (!TOKEN.test(token)) throw new Error('it holds a line break or another character that no token has');
       last = token;
       isFailing = false;
     } catch (error) {

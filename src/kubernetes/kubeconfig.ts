@@ -230,12 +230,21 @@ async function toAccess(options: RequestOptions, { config, server, readToken }: 
   const { ca, cert, key } = options as Pick<TlsMaterial, 'ca' | 'cert' | 'key'>;
   const { servername: serverName, rejectUnauthorized, auth } = options;
   const headers: Record<string, string> = {};
-  for (const [name, value] of Object.entries(options.headers ?? {})) headers[name] = String(value).trim();
+  for (const [name, value] of Object.entries(options.headers ?? {})) headers[name] = headerValue(String(value).trim());
   if (typeof auth === 'string') headers['Authorization'] = `Basic ${Buffer.from(auth).toString('base64')}`;
   // It takes precedence over a token in the kubeconfig (client-go `tools/clientcmd`).
   if (readToken !== undefined) headers['Authorization'] = `Bearer ${await readToken()}`;
   const tls = { ca, cert, key, serverName, skipVerify: rejectUnauthorized === false };
   return { server, tls, headers, proxy: config.getCurrentCluster()?.proxyUrl };
+}
+
+/** Does not quote the value, which may be a token. */
+function headerValue(value: string): string {
+  if (/^[\x20-\x7e]*$/.test(value)) return value;
+  throw new ApiError(
+    'credentials',
+    'the kubeconfig gives credentials with a line break or another character that no token has',
+  );
 }
 
 /** Kubeadm's kubeconfig for kube-proxy may be read by anyone: it only names a token file. */

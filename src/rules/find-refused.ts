@@ -1,7 +1,7 @@
 import type { Rule } from './rule.ts';
 
 /** Whether the kernel accepts these rules together. Rejects when it cannot tell (a lock, a deadline). */
-type Accepts = (rules: readonly Rule[]) => Promise<boolean>;
+export type Accepts = (rules: readonly Rule[]) => Promise<boolean>;
 
 /**
  * Finds the rules of one table that the kernel refuses. Rejects when `accepts` does: leaving out innocent rules would
@@ -18,6 +18,19 @@ export async function findRefused(rules: readonly Rule[], accepts: Accepts): Pro
     refused.push(...((await isRefusedThroughout(group, accepts)) ? group : await bisect(group, accepts)));
   }
   return refused;
+}
+
+/**
+ * Finds the rules that take too long, by halves. `rules` take too long together. `accepts`: whether some are written in
+ * time; each call that they are not costs a deadline, so this makes as few as it can.
+ */
+export async function findLate(rules: readonly Rule[], accepts: Accepts): Promise<readonly Rule[]> {
+  if (rules.length <= 1) return rules;
+  const middle = rules.length >> 1;
+  const [first, second] = [rules.slice(0, middle), rules.slice(middle)];
+  if (await accepts(first)) return (await accepts(second)) ? [] : await findLate(second, accepts);
+  const late = await findLate(first, accepts);
+  return (await accepts(second)) ? late : [...late, ...(await findLate(second, accepts))];
 }
 
 /** The spec without its comment and every word with a digit in it, which differ between Services. */

@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { IpFamily } from '../model/address.ts';
-import type { Iptables, Table } from '../model/iptables.ts';
+import type { Iptables, IptablesError, Table } from '../model/iptables.ts';
 import type { SyncMetrics } from '../model/metrics.ts';
 import type { ServicePortName } from '../model/service.ts';
 import { type InstalledPort, installedPorts, RetiredPorts } from '../rules/local-ports.ts';
@@ -29,6 +29,8 @@ export class RuleSync {
   readonly #reports: ChangedReports;
   readonly #portals = new Map<ServicePortName, Portal>();
   readonly #retiredPorts = new RetiredPorts();
+  /** In this sync. */
+  readonly #lateOwners = new Map<ServicePortName, IptablesError>();
   /** filter first: it must already accept packets that NAT sends to a local port. */
   readonly #tables: readonly (readonly [Table, TableSync])[];
   /** The last generation with intact rules. */
@@ -38,9 +40,10 @@ export class RuleSync {
   constructor(options: RuleSyncOptions) {
     this.#options = options;
     this.#reports = new ChangedReports(options.log);
+    const shared = { ...options, reports: this.#reports, lateOwners: this.#lateOwners };
     this.#tables = [
-      ['filter', new TableSync({ ...options, table: 'filter', reports: this.#reports })],
-      ['nat', new TableSync({ ...options, table: 'nat', reports: this.#reports, retired: this.#retiredPorts })],
+      ['filter', new TableSync({ ...shared, table: 'filter' })],
+      ['nat', new TableSync({ ...shared, table: 'nat', retired: this.#retiredPorts })],
     ];
   }
 
@@ -77,6 +80,7 @@ export class RuleSync {
       await sync.sync(treesOf(trees, table), { verify, isLate });
       isLate ||= sync.isLate;
     }
+    this.#lateOwners.clear();
     for (const [, sync] of this.#tables) await sync.settleLate();
   }
 

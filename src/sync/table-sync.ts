@@ -1,10 +1,11 @@
 import type { IpFamily } from '../model/address.ts';
 import { type Iptables, IptablesError, type IptablesErrorCode, type Table } from '../model/iptables.ts';
 import type { SyncMetrics } from '../model/metrics.ts';
+import type { ServicePortName } from '../model/service.ts';
 import { type Chain, chainsOf, fixedChains, layoutChange, rootChains } from '../rules/chain-layout.ts';
 import { isOurs, JUMPS, RETIRED_CHAIN } from '../rules/chains.ts';
 import { type ChainRules, jumpTarget, readDump, rulesOf } from '../rules/dump.ts';
-import { findRefused } from '../rules/find-refused.ts';
+import { type Accepts, findLate, findRefused } from '../rules/find-refused.ts';
 import { livePorts, type RetiredLog, type RetiredPorts, retiredPorts } from '../rules/local-ports.ts';
 import {
   differingChains,
@@ -34,6 +35,8 @@ interface TableSyncOptions {
   readonly log: Log;
   readonly metrics: SyncMetrics;
   readonly reports: ChangedReports;
+  /** Service ports with rules that take too long, in any table. */
+  readonly lateOwners: Map<ServicePortName, IptablesError>;
   /** Given for the one table that remembers local ports. */
   readonly retired?: RetiredPorts;
 }
@@ -49,11 +52,12 @@ const RECOVERABLE: ReadonlySet<IptablesErrorCode> = new Set(['refused', 'failed'
 /** In rules. Reading the root chains of a smaller table takes some milliseconds. */
 const LARGE_TABLE = 2_000;
 
-/** After a restore that took too long, each transaction has this many rules and a shorter deadline. */
+/**
+ * After a restore that took too long, each transaction has this many rules, which take some hundredths of a second. The
+ * deadline is longer than the tools wait for the xtables lock.
+ */
 const PART_RULES = 512;
-const PART_TIMEOUT_MS = 10_000;
-/** One chain's rules take some hundredths of a second. */
-const PROBE_TIMEOUT_MS = 5_000;
+const PART_TIMEOUT_MS = 8_000;
 
 /** When rules that take too long are tried again. */
 const LATE_RULE_MS = 3_600_000;
@@ -238,19 +242,28 @@ export class TableSync {
 
   /** Leaves out the rules of a chain that take too long, for a while. */
   async #writeLate(chain: Chain): Promise<void> {
-    const { table, clock } = this.#options;
-    const write = () =>
-      this.#restore(planChange(table, { written: [this.#wanted(chain)], deleted: [] }), 'full', PART_TIMEOUT_MS);
+    const { table, clock, lateOwners } = this.#options;
+    const write = async () => {
+      await this.#restore(planChange(table, { written: [this.#wanted(chain)], deleted: [] }), 'full', PART_TIMEOUT_MS);
+      this.#sizes.set(chain.name, this.#wanted(chain).specs.length);
+    };
+    const refuse = (rules: readonly Rule[], error: IptablesError) =>
+      this.#refuse(rules, error, clock.now() + LATE_RULE_MS);
+    // Whose rules are late in one chain or table is late in the others.
+    for (const rule of this.#suspects(chain)) {
+      const error = rule.owner && lateOwners.get(rule.owner);
+      if (error !== undefined) refuse([rule], error);
+    }
     try {
       await write();
     } catch (error) {
       if (!isTimeout(error)) throw error;
-      const late = await this.#findRefused(this.#suspects(chain), PROBE_TIMEOUT_MS);
-      // Each rule by itself is written in time, so it is the machine.
+      const late = await this.#probing(PART_TIMEOUT_MS, (accepts) => findLate(this.#suspects(chain), accepts));
+      // Each half by itself is written in time, so it is the machine.
       if (late.length === 0) throw error;
-      this.#refuse(late, error, clock.now() + LATE_RULE_MS);
+      refuse(late, error);
+      for (const { owner } of late) if (owner !== undefined) lateOwners.set(owner, error);
       await write();
-      this.#sizes.set(chain.name, this.#wanted(chain).specs.length);
     }
   }
 
@@ -313,21 +326,25 @@ export class TableSync {
     return this.#acceptedRules(chain).filter(({ spec }) => !isOurs(table, jumpTarget(spec) ?? ''));
   }
 
-  /** `lateMs`: a probe that takes longer counts as refused. */
-  async #findRefused(rules: readonly Rule[], lateMs?: number): Promise<readonly Rule[]> {
+  #findRefused(rules: readonly Rule[]): Promise<readonly Rule[]> {
+    return this.#probing(undefined, (accepts) => findRefused(rules, accepts));
+  }
+
+  /** `lateMs`: a probe that takes longer counts as refused; without it, as a failure. */
+  async #probing<T>(lateMs: number | undefined, find: (accepts: Accepts) => Promise<T>): Promise<T> {
     const { iptables, table, family } = this.#options;
     const accepts = async (some: readonly Rule[]) => {
       try {
         await iptables.restore(family, probeText(table, some), lateMs === undefined ? {} : { timeoutMs: lateMs });
         return true;
       } catch (error) {
-        const isRefused = error instanceof IptablesError && error.code === 'refused';
-        if (isRefused || (lateMs !== undefined && isTimeout(error))) return false;
+        if (error instanceof IptablesError && error.code === 'refused') return false;
+        if (lateMs !== undefined && isTimeout(error)) return false;
         throw error;
       }
     };
     try {
-      return await findRefused(rules, accepts);
+      return await find(accepts);
     } finally {
       await iptables.restore(family, probeCleanupText(table));
     }

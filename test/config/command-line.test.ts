@@ -365,6 +365,7 @@ describe('a wrong value is refused in one line that names flag, value and cure',
     const text = refusalOf('--bind-address', 'x\n\u001b[2J');
     assert.match(text, /"x\\n\\u001b\[2J"/);
     assert.doesNotMatch(text, /\p{Cc}/u);
+    assert.match(refusalOf('--bind-address', 'x\u009b2J'), /"x\\u009b2J"/);
   });
 
   test('with --cleanup too', () => assert.match(refusalOf('--cleanup', '-v', 'x'), /whole number/));

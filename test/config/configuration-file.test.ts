@@ -199,6 +199,10 @@ describe('a wrong file is refused in one line that names it and the field', () =
       /kp:4: unknown fields "iptables\.syncPeriods", "iptables\.x" \(line 6\): did you mean iptables\.syncPeriod\?/,
     ],
     [`${HEAD}BindAddress: 1.2.3.4\n`, /unknown field "BindAddress"/],
+    // C1 controls: a terminal takes U+009B for the beginning of an escape sequence.
+    [`${HEAD}"x\\x9b2J\\x85": 1\n`, /unknown field "x\\u009b2J\\u0085"/],
+    [`${HEAD}bindAddress: "1\\x9b2J\\u202e"\n`, /"1\\u009b2J\\u202e"/],
+    [`${HEAD}kind\u009b: x\n`, /\\u009b/],
     [`${HEAD}mode: ''\n"iptables.syncPeriod": 1s\n`, /kp:4: unknown field "\\"iptables\.syncPeriod\\""/],
     [`${HEAD}iptables: {"": 1}\n`, /unknown field "iptables\."/],
     [`${HEAD}__proto__: {mode: ipvs}\n`, /unknown field "__proto__"/],

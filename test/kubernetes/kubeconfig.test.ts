@@ -85,6 +85,26 @@ test("kubeadm's tokenFile, relative to the kubeconfig, precedes a token and may 
   assert.equal(log.of('warn').length, 1);
 });
 
+test('a token with a line break is no header: the reason names it and not the token', async (t) => {
+  const { open, write, log } = setUp(t);
+  const isRefused = (reason: RegExp) => (error: unknown) => {
+    assert.ok(error instanceof ApiError && error.code === 'credentials');
+    assert.match(error.message, reason);
+    assert.doesNotMatch(error.message, /my-secret|evil/);
+    return true;
+  };
+  write('token', 'my-secret\r\nX-Remote-User: evil\n');
+  const fromFile = await open(kubeconfig({ user: { tokenFile: 'token' } }));
+  await assert.rejects(fromFile.current(), isRefused(/the token file .* cannot be used: it holds a line break/));
+  write('token', 'one\n');
+  assert.equal((await fromFile.current()).headers['Authorization'], 'Bearer one');
+  write('token', 'two\nthree');
+  assert.equal((await fromFile.current()).headers['Authorization'], 'Bearer one', 'the last token is used');
+  assert.equal(log.of('warn').length, 1);
+  const inline = await open(kubeconfig({ user: { token: 'my-secret\nX-Remote-User: evil' } }));
+  await assert.rejects(inline.current(), isRefused(/the kubeconfig gives credentials with a line break/));
+});
+
 test('certificate files are read again, relative to the kubeconfig', async (t) => {
   const { open, write } = setUp(t);
   for (const name of ['ca', 'cert', 'key']) write(name, pem(`${name} one`));

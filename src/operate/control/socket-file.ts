@@ -5,6 +5,7 @@ import {
   lstatSync,
   mkdirSync,
   mkdtempSync,
+  realpathSync,
   renameSync,
   rmSync,
   type Stats,
@@ -12,7 +13,7 @@ import {
   unlinkSync,
 } from 'node:fs';
 import { connect, type Server } from 'node:net';
-import { basename, dirname, join } from 'node:path';
+import { basename, dirname, join, resolve } from 'node:path';
 
 /**
  * Only the owner and root can open the socket. There is no other authentication, because Node cannot ask the kernel for
@@ -41,7 +42,7 @@ export interface SocketFile {
 export async function listenAt(server: Server, path: string): Promise<SocketFile> {
   const directory = dirname(path);
   mkdirSync(directory, { recursive: true, mode: DIRECTORY_MODE });
-  mustBeSafe(directory);
+  for (const each of withAncestors(directory)) mustBeSafe(each);
   await mustBeFree(path);
   const workshop = mkdtempSync(`${directory}/.`);
   try {
@@ -61,7 +62,16 @@ export async function listenAt(server: Server, path: string): Promise<SocketFile
   }
 }
 
-/** Other users must not be able to replace the socket with one of their own. */
+/** As it is written and, if links lead elsewhere, as it really is: whoever can replace any of these has the socket. */
+function withAncestors(directory: string): ReadonlySet<string> {
+  const all = new Set<string>();
+  for (let each of [resolve(directory), realpathSync(directory)]) {
+    for (; !all.has(each); each = dirname(each)) all.add(each);
+  }
+  return all;
+}
+
+/** Other users must not be able to replace the socket, or a directory above it, with one of their own. */
 function mustBeSafe(directory: string): void {
   const { mode, uid, gid } = statSync(directory);
   const isSticky = (mode & STICKY) !== 0;

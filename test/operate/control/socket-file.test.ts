@@ -114,6 +114,27 @@ describe('the socket', () => {
     });
   }
 
+  test(
+    'is not made below a folder that another user could replace, nor where a link leads to one',
+    asRoot,
+    async (t) => {
+      const above = folder(t);
+      mkdirSync(join(above, 'a/b'), { recursive: true });
+      const link = join(folder(t), 'link');
+      symlinkSync(join(above, 'a/b'), link);
+      chmodSync(above, 0o777);
+      for (const directory of [join(above, 'a/b'), link]) {
+        const reason = new RegExp(`^every user can replace files in ${above}; take`);
+        const { retry } = await refusedAt(t, join(directory, 'control.sock'), reason);
+        assert.deepEqual(readdirSync(directory), []);
+        chmodSync(above, 0o755);
+        await retry();
+        chmodSync(above, 0o777);
+        rmSync(join(directory, 'control.sock'));
+      }
+    },
+  );
+
   test('cannot be opened by another user', asRoot, async (t) => {
     const directory = folder(t);
     chmodSync(directory, 0o755);

@@ -13,6 +13,8 @@ import { measureLoopDelay } from '../kernel/process.ts';
 import { nodeName as nameOfNode } from '../kubernetes/node.ts';
 import type { IpFamily } from '../model/address.ts';
 import type { SnapshotDelta } from '../model/service-port.ts';
+import { ConnectionFeed } from '../operate/connection-log/feed.ts';
+import { ConnectionLogFile } from '../operate/connection-log/file.ts';
 import { DataPlaneLog } from '../operate/log/data-plane-log.ts';
 import type { ProcessLog } from '../operate/log/log.ts';
 import { natProbeText } from '../rules/plan.ts';
@@ -64,6 +66,7 @@ export async function assemble({ config, log, startedAt, signal }: Context) {
   const [data, { iptables, served }] = await Promise.all([openDataPlane(config, dataPlaneLog, log), openRules()]);
   const conntrack = new NetlinkConntrack({ log, localAddresses: allLocalAddresses });
   const { dataPlane, isMarking } = data;
+  const feed = new ConnectionFeed({ dataPlane, log, clock });
   const findObstacle = await obstacleFinder();
 
   // Every part below reports to metrics. At a scrape, metrics read these two, which are filled in below.
@@ -75,6 +78,7 @@ export async function assemble({ config, log, startedAt, signal }: Context) {
     ...{ clock, version: VERSION, health, families: served.active, log, apiStatus },
     pendingServices: () => pipelines.reduce((sum, { tracker }) => sum + tracker.pendingServices, 0),
     stats: () => dataPlane.stats(),
+    connectionLog: () => feed.counts,
     takeLoopDelay: measureLoopDelay(LOOP_LOOKS_MS),
   });
 
@@ -117,11 +121,22 @@ export async function assemble({ config, log, startedAt, signal }: Context) {
     signal,
   });
 
+  // At the end: a file that is renamed from now on is opened again on a signal.
+  const connectionLog = openConnectionLog(config, feed, log);
   const dialErrors = dataPlaneLog;
   const clientAddresses = { policy: config.clientAddresses, facts: () => clients.facts };
   const viewParts = { nodeName, startedAt, data, iptables, controlPlane, health, source, log, dialErrors, drains };
   return {
     ...{ node, served, dataPlane, dataPlaneLog, health, metrics, apiStatus, source, healthCheckNodePorts },
-    ...{ controlPlane, drains, nodeWatch, ...openView({ ...viewParts, clientAddresses }) },
+    ...{ feed, connectionLog, controlPlane, drains, nodeWatch, ...openView({ ...viewParts, clientAddresses }) },
   };
+}
+
+/** Throws a sentence when there can be no such file. */
+function openConnectionLog({ connectionLog: path }: Config, feed: ConnectionFeed, log: ProcessLog) {
+  if (path === undefined) return undefined;
+  const onDropped = (count: number, err?: string) => feed.dropped('file', count, err);
+  const file = new ConnectionLogFile({ path, clock, log, onDropped });
+  feed.subscribe(file);
+  return file;
 }

@@ -135,19 +135,26 @@ export class ServiceProxy {
 
   /** Ends all connections. The rules stay. */
   async stop(): Promise<void> {
-    const { source, controlPlane, healthCheckNodePorts, sampler, dataPlane, dataPlaneLog } = this.#parts;
+    const { source, controlPlane, healthCheckNodePorts, sampler, dataPlane, dataPlaneLog, connectionLog } = this.#parts;
     await source.stop();
     await Promise.all([controlPlane.stop(), ...this.#servers.map((server) => server.close())]);
     healthCheckNodePorts.pause();
     sampler.stop();
     await dataPlane.shutdown();
+    await connectionLog?.close();
     dataPlaneLog.close();
   }
 
   /** Another process goes on with everything: this one's copies are closed. */
   async release(): Promise<void> {
     await this.handOver?.release();
+    await this.#parts.connectionLog?.close();
     this.#parts.dataPlaneLog.close();
+  }
+
+  /** Somebody has renamed its file. */
+  reopenConnectionLog(): void {
+    this.#parts.connectionLog?.reopen();
   }
 
   #progress(): StartProgress {
@@ -192,7 +199,7 @@ export class ServiceProxy {
 
   #startServers(): void {
     const { config, claim, log, onUnbindable } = this.#context;
-    const { health, metrics, apiStatus, view, node, drains } = this.#parts;
+    const { health, metrics, apiStatus, view, node, drains, feed } = this.#parts;
     const nodeEligible = () => node.isEligible;
     const known = this.#known;
     const operations: Operations = {
@@ -200,7 +207,7 @@ export class ServiceProxy {
       drain: (endpoint) => drains.drain(endpoint),
       undrain: (endpoint) => drains.undrain(endpoint),
     };
-    const answering = { log, health, metrics, apiStatus, view, nodeEligible, onUnbindable, operations, known };
+    const answering = { log, health, metrics, apiStatus, view, nodeEligible, onUnbindable, operations, feed, known };
     this.#servers = [claim, ...serversOf(config, answering)];
     for (const server of this.#servers) server.start();
   }

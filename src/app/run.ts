@@ -44,6 +44,7 @@ class ProxyProcess {
   readonly #stopped = new AbortController();
   /** From when it serves. */
   #proxy: ServiceProxy | undefined;
+  #reopenLogs = (): void => {};
   #supervisor: ServiceManager | undefined;
   #upgrade: Upgrade | undefined;
 
@@ -62,6 +63,7 @@ class ProxyProcess {
     });
     // From the beginning: a signal without a handler ends the process, which may be a successor already.
     process.on('SIGHUP', () => this.#replace());
+    process.on('SIGUSR2', () => this.#reopenLogs());
     const claim = new NodeClaim(log);
     const predecessor = await channelToPredecessor();
     if (predecessor === undefined) {
@@ -75,6 +77,7 @@ class ProxyProcess {
     const onUnbindable = () => void this.#stop(undefined, 1);
     const common = { config, log, startedAt: this.#startedAt, signal };
     const proxy = await ServiceProxy.create({ ...common, claim, line: this.#line, onUnbindable });
+    this.#reopenLogs = () => proxy.reopenConnectionLog();
     if (predecessor === undefined) await proxy.start();
     else await proxy.takeOver(predecessor);
     const supervisor = new ServiceManager({

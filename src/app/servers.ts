@@ -8,6 +8,7 @@ import { healthzRoutes, metricsRoutes, profileRoutes } from '../http/routes.ts';
 import { isWildcard } from '../model/address.ts';
 import type { ApiStatus } from '../model/source.ts';
 import type { Operations, View } from '../model/view.ts';
+import type { ConnectionFeed } from '../operate/connection-log/feed.ts';
 import { ControlServer } from '../operate/control/server.ts';
 import type { Log } from '../util/log.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
@@ -23,13 +24,14 @@ export interface Answering {
   readonly nodeEligible: () => boolean;
   readonly onUnbindable: () => void;
   readonly operations: Operations;
+  readonly feed: ConnectionFeed;
   /** When the view knows every Service. */
   readonly known: Promise<void>;
 }
 
 /** `/healthz`, `/metrics` and the control socket, to be started. */
 export function serversOf(config: Config, answering: Answering): (HttpServer | ControlServer)[] {
-  const { log, metrics, view, onUnbindable, operations, known } = answering;
+  const { log, metrics, view, onUnbindable, operations, feed, known } = answering;
   const servers = [
     { name: 'healthz', at: config.healthzAddress, audience: 'anybody', routes: healthzRoutes(answering) },
     {
@@ -57,5 +59,5 @@ export function serversOf(config: Config, answering: Answering): (HttpServer | C
     return [server];
   });
   const path = config.controlSocket;
-  return path === undefined ? http : [...http, new ControlServer({ path, clock, log, view, operations, known })];
+  return path === undefined ? http : [...http, new ControlServer({ path, clock, log, view, operations, feed, known })];
 }

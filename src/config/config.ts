@@ -77,6 +77,8 @@ export interface Config {
   readonly profiling: boolean;
   /** Where subcommands connect. `undefined`: nowhere. */
   readonly controlSocket: string | undefined;
+  /** The file of the connection log. `undefined`: none. */
+  readonly connectionLog: string | undefined;
   readonly host: HostSettings;
   readonly log: LogConfig;
   /** All of this in the words of a KubeProxyConfiguration. */

@@ -115,6 +115,7 @@ function toConfig({ values, said }: Evaluated, log: LogConfig): Config {
     bindAddressHardFail: values['bind-address-hard-fail'],
     profiling: values.profiling,
     controlSocket: values['control-socket'],
+    connectionLog: values['connection-log'],
     host: {
       oomScoreAdj: values['oom-score-adj'],
       tcpTwReuse: values['tcp-tw-reuse'],

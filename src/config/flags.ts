@@ -32,6 +32,7 @@ import {
   parseBindAddress,
   parseControlSocket,
   parseListenAddress,
+  parseLogFile,
   parsePortRange,
   path,
   positiveDuration,
@@ -275,6 +276,12 @@ export const FLAGS = {
     }),
     'control-socket': one(text(parseControlSocket), DEFAULT_CONTROL_SOCKET, {
       describe: 'Unix socket, for root only, on which list, drain and other subcommands reach the proxy; "" for none',
+    }),
+    'connection-log': one(text(parseLogFile), '', {
+      fallbackText: 'none',
+      describe:
+        'file to which a line of JSON is appended for each connection and flow that ends, and each client that is ' +
+        'refused; opened again on SIGUSR2',
     }),
     v: one(whole(0, 10), '0', {
       describe: 'how much the log says, from 0 to 10',

@@ -255,3 +255,12 @@ export function parseControlSocket(text: string): string | undefined {
   if (Buffer.byteLength(text) > MAX_BYTES) throw new UsageError(`must be at most ${MAX_BYTES} bytes long`);
   return text;
 }
+
+/** The file of the connection log; `undefined` for none. */
+export function parseLogFile(text: string): string | undefined {
+  if (text === '') return undefined;
+  if (!text.startsWith('/') || text.endsWith('/') || text.includes('\0')) {
+    throw new UsageError('not the absolute path of a file; write "" for no such file');
+  }
+  return text;
+}

@@ -2,6 +2,7 @@ import { Counter, Gauge, Histogram, Registry } from 'prom-client';
 import type { ListenerStats } from '../model/data-plane.ts';
 import type { ApiRequestMetrics, LoopDelayMs } from '../model/metrics.ts';
 import type { ApiStatus } from '../model/source.ts';
+import type { ConnectionLogCounts } from '../operate/connection-log/feed.ts';
 import type { ProcessLog } from '../operate/log/log.ts';
 import { KubeProxyMetrics, type KubeProxyMetricsOptions } from './kube-proxy-metrics.ts';
 import { registerProcessMetrics } from './process-metrics.ts';
@@ -21,6 +22,7 @@ export interface MetricsOptions extends Omit<KubeProxyMetricsOptions, 'registry'
   /** The data plane's counters, read at scrape time. */
   readonly stats: () => Iterable<ListenerStats>;
   readonly log: Pick<ProcessLog, 'lines' | 'droppedLines'>;
+  readonly connectionLog: () => ConnectionLogCounts;
   /** `undefined` without an API server. */
   readonly apiStatus: () => ApiStatus | undefined;
   /** Since it was called last; `undefined` when nothing was measured. */
@@ -53,7 +55,7 @@ export class Metrics extends KubeProxyMetrics implements ApiRequestMetrics {
 
   constructor({ registry = new Registry(), maxRows = MAX_ROWS, ...options }: MetricsOptions) {
     super({ ...options, registry });
-    const { version, stats, log, apiStatus, takeLoopDelay } = options;
+    const { version, stats, log, apiStatus, takeLoopDelay, connectionLog } = options;
     this.#registry = registry;
     this.#stats = stats;
     this.#maxRows = maxRows;
@@ -109,6 +111,25 @@ export class Metrics extends KubeProxyMetrics implements ApiRequestMetrics {
       collect() {
         this.reset();
         this.inc(log.droppedLines);
+      },
+    });
+    new Counter({
+      name: 'userspace_proxy_connection_log_entries_total',
+      help: 'Entries of the connection log, dropped ones too, while --connection-log or a tail wanted them',
+      registers,
+      collect() {
+        this.reset();
+        this.inc(connectionLog().entries);
+      },
+    });
+    new Counter({
+      name: 'userspace_proxy_connection_log_dropped_total',
+      help: 'Entries of the connection log that were dropped, by place: engine, file, tail (each reader counts)',
+      labelNames: ['at'],
+      registers,
+      collect() {
+        this.reset();
+        for (const [at, count] of Object.entries(connectionLog().dropped)) this.inc({ at }, count);
       },
     });
     registerProcessMetrics(registry, takeLoopDelay);

@@ -5,6 +5,8 @@ import { serversOf } from '../../src/app/servers.ts';
 import { Health } from '../../src/http/health.ts';
 import type { HttpServer } from '../../src/http/http-server.ts';
 import { type Address, parseAddress } from '../../src/model/address.ts';
+import { ConnectionFeed } from '../../src/operate/connection-log/feed.ts';
+import { FakeDataPlane } from '../fakes/fake-data-plane.ts';
 import { FakeView } from '../fakes/fake-view.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
@@ -29,6 +31,7 @@ async function serve(t: TestContext) {
       nodeEligible: () => true,
       onUnbindable: () => assert.fail('there is always a free port'),
       operations: { setVerbosity: () => {}, drain: () => true, undrain: () => true },
+      feed: new ConnectionFeed({ dataPlane: new FakeDataPlane(), log: new RecordingLog(), clock: new ManualClock() }),
       known: Promise.resolve(),
     },
   ) as HttpServer[];

@@ -54,6 +54,7 @@ test('without flags but --manifests, every default is kube-proxy’s or ours', (
     bindAddressHardFail: false,
     profiling: false,
     controlSocket: '/run/kube-userspace-proxy/control.sock',
+    connectionLog: undefined,
     host: {
       oomScoreAdj: -999,
       tcpTwReuse: true,
@@ -77,6 +78,7 @@ describe('a value is taken as it is meant', () => {
   const cases: readonly (readonly [argv: string[], key: keyof Config, expected: unknown])[] = [
     [['--control-socket', '/run/other.sock'], 'controlSocket', '/run/other.sock'],
     [['--control-socket='], 'controlSocket', undefined],
+    [['--connection-log', '/var/log/a.log'], 'connectionLog', '/var/log/a.log'],
     [['--control-socket', `/${'x'.repeat(98)}`], 'controlSocket', `/${'x'.repeat(98)}`],
     [['--manifests', 'a,b', '--manifests=c'], 'source', { kind: 'manifests', paths: ['/etc/services', 'a', 'b', 'c'] }],
     [['--bind-address', '192.0.2.10'], 'bindAddress', '192.0.2.10'],

@@ -12,6 +12,7 @@ export function metricsOf(stats: MetricsOptions['stats'], registry?: Registry): 
     health: new Health(clock, 60_000),
     families: ['IPv4'],
     pendingServices: () => 0,
+    connectionLog: () => ({ entries: 0, dropped: { engine: 0, file: 0, tail: 0 } }),
     stats,
     log: { lines: { error: 0, warn: 0, info: 0 }, droppedLines: 0 },
     apiStatus: () => undefined,

@@ -21,6 +21,7 @@ function setUp(ports: ListenerStats[] = [], { maxRows }: { maxRows?: number } = 
   const metrics = new Metrics({
     ...{ clock, health, log, version: '1.2.3', families: ['IPv4', 'IPv6'] },
     pendingServices: () => pending.services,
+    connectionLog: () => ({ entries: 7, dropped: { engine: 0, file: 2, tail: 3 } }),
     stats: () => ports,
     apiStatus: () => api.status,
     takeLoopDelay: () => loop.delay,
@@ -245,6 +246,9 @@ test('the process: versions, log lines, the API server', async () => {
       ['log_lines_total', { level: 'warn' }, 0],
       ['log_lines_total', { level: 'info' }, 7],
       ['log_lines_dropped_total', {}, 1],
+      ['connection_log_entries_total', {}, 7],
+      ['connection_log_dropped_total', { at: 'file' }, 2],
+      ['connection_log_dropped_total', { at: 'tail' }, 3],
       ['api_connected', {}, 0],
       ['api_stale_seconds', {}, 90],
     ] as const) {
@@ -311,7 +315,7 @@ describe('Service ports', () => {
   /** All of them must have these labels, and there must be no others. */
   function check(text: string, expected: typeof FAMILIES, labels: Readonly<Record<string, string>>, prefix: string) {
     const shown = [...parseExposition(text)]
-      .filter(([name]) => name.startsWith(prefix) && !/build_info|log_lines|_api_|left_out/.test(name))
+      .filter(([name]) => name.startsWith(prefix) && !/build_info|log_lines|connection_log|_api_|left_out/.test(name))
       .flatMap(([name, { samples }]) =>
         samples.map((sample) => [name.slice(prefix.length), Object.fromEntries(sample.labels), sample.value]),
       );

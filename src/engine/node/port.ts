@@ -18,7 +18,9 @@ import type { Member } from '../../services/member.ts';
 import { Picker } from '../../services/picker.ts';
 import type { MaglevTables } from '../../services/schedulers/maglev-tables.ts';
 import type { Clock, Random } from '../../util/clock.ts';
+import { TokenBucket } from '../../util/token-bucket.ts';
 import { dialFailureOf, errnoOf, FAILURE_COUNTER } from '../errors.ts';
+import { REFUSED_RATE } from '../refused-rate.ts';
 import type { KernelSockets } from './kernel-sockets.ts';
 
 /** What the Service ports of one engine share. */
@@ -69,6 +71,8 @@ export class Port {
   readonly spec: ListenSpec;
   readonly setup: NodeDataPlaneSetup;
   readonly #shared: Shared;
+  /** Entries of refused datagrams. */
+  #refused: TokenBucket | undefined;
   readonly picker: Picker;
   readonly counters = newCounters();
   /** See {@link Backends.udpReplayMs}. */
@@ -152,7 +156,14 @@ export class Port {
 
   /** A datagram got no flow. */
   refusedDatagram(client: Endpoint, ending: Ending): void {
-    const beganMs = this.setup.clock.now();
+    const { clock } = this.setup;
+    if (this.#shared.connectionLog === undefined) return;
+    this.#refused ??= new TokenBucket({ clock, ...REFUSED_RATE });
+    const beganMs = clock.now();
+    if (!this.#refused.tryTake(beganMs)) {
+      this.#shared.connectionLog.lost(1);
+      return;
+    }
     this.#log(() => ({ client, backend: undefined, ending, beganMs, receivedBytes: 0, sentBytes: 0, tries: NO_TRIES }));
   }
 

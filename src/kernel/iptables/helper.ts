@@ -12,7 +12,7 @@ const GARBAGE_CHARACTERS = 1 << 20;
 
 // A service manager may signal all processes of a service. The proxy decides when it needs no more rules; until then, a
 // signal would only interrupt a transaction.
-for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) process.on(signal, () => {});
+for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGUSR2'] as const) process.on(signal, () => {});
 
 process.on('message', async ({ timeoutMs, ...request }: ExecRequest & { readonly timeoutMs: number }) => {
   const result = await runProgram(request, { clock, timeoutMs });

@@ -42,8 +42,12 @@ export function shortDuration(ms: number): string {
 
 /** "13:04:59" in the time zone of this process. */
 export function timeOfDay(ms: number): string {
-  return new Intl.DateTimeFormat('en-GB', { timeStyle: 'medium' }).format(ms);
+  // Made at the first use and kept, because it takes longer than a line of output.
+  timeFormat ??= new Intl.DateTimeFormat('en-GB', { timeStyle: 'medium' });
+  return timeFormat.format(ms);
 }
+
+let timeFormat: Intl.DateTimeFormat | undefined;
 
 function twoDigits(value: number): string {
   return String(value).padStart(2, '0');

@@ -22,6 +22,9 @@ export class ControlError extends Error {
   override readonly name = 'ControlError';
 }
 
+/** What the running program says to a question that it does not answer. */
+export class RefusedError extends ControlError {}
+
 /** Opens a connection for each question. */
 export function connectControl(path: string, clock: Clock): Control {
   return { ask: (command, params) => ask(path, clock, command, params) };
@@ -41,7 +44,7 @@ async function* ask<C extends CommandName>(
       for (const line of lines.push(chunk)) {
         const answer = decodeAnswer<C>(line, path);
         if ('end' in answer) return;
-        if ('error' in answer) throw new ControlError(answer.error);
+        if ('error' in answer) throw new RefusedError(answer.error);
         yield answer.piece;
       }
     }

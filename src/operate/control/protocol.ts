@@ -2,6 +2,7 @@ import { type Address, familyOf, parseAddress } from '../../model/address.ts';
 import type { Endpoint } from '../../model/endpoint.ts';
 import type { ConnectionView, Explanation, NodeView, Question, ServiceFilter, ServiceView } from '../../model/view.ts';
 import { Field, FieldError, show } from '../../util/untrusted.ts';
+import type { TailPiece } from '../connection-log/tail.ts';
 import type { EndpointUsers } from './endpoint-users.ts';
 
 /*
@@ -23,6 +24,8 @@ export interface Commands {
   readonly node: { readonly params: Nothing; readonly piece: NodeView };
   readonly services: { readonly params: ServiceFilter; readonly piece: readonly ServiceView[] };
   readonly connections: { readonly params: ServiceFilter; readonly piece: readonly ConnectionView[] };
+  /** Never ends by itself. `port`: a name or a number. */
+  readonly tail: { readonly params: ServiceFilter & { readonly port?: string }; readonly piece: TailPiece };
   readonly explain: { readonly params: Question; readonly piece: Explanation };
   /** The answer is the state before the drain. `isAgain` only asks, and drains nothing. */
   readonly drain: {
@@ -89,6 +92,10 @@ const DECODERS: { readonly [C in CommandName]: (params: Field) => Commands[C]['p
   node: () => ({}),
   services: serviceFilter,
   connections: serviceFilter,
+  tail: (params) => {
+    const port = nameOf(params.get('port'));
+    return { ...serviceFilter(params), ...(port !== undefined && { port }) };
+  },
   explain: question,
   drain: (params) => ({
     endpoint: endpointOf(params.get('endpoint')),

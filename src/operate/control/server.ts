@@ -1,11 +1,16 @@
 import { createServer, type Server, type Socket } from 'node:net';
 import { setImmediate } from 'node:timers/promises';
 import { endpointName } from '../../model/endpoint.ts';
-import type { Operations, View } from '../../model/view.ts';
+import type { ServicePortName } from '../../model/service.ts';
+import { partsOf } from '../../model/service.ts';
+import type { Operations, ServiceFilter, View } from '../../model/view.ts';
 import type { Clock, Timer } from '../../util/clock.ts';
 import { LineSplitter, LineTooLongError } from '../../util/line-splitter.ts';
 import type { Log } from '../../util/log.ts';
 import { messageOf } from '../../util/text.ts';
+import { inSlices } from '../../util/wait.ts';
+import type { ConnectionFeed } from '../connection-log/feed.ts';
+import { Tail } from '../connection-log/tail.ts';
 import { inPieces } from '../view/view.ts';
 import { endpointUsers } from './endpoint-users.ts';
 import { type Commands, decodeRequest, READ_TIMEOUT_MS, type Request, RequestError } from './protocol.ts';
@@ -19,12 +24,15 @@ interface ControlServerOptions {
   readonly known?: Promise<void>;
   readonly view: View;
   readonly operations: Operations;
+  readonly feed: Pick<ConnectionFeed, 'subscribe' | 'dropped'>;
   readonly log: Log;
   readonly clock: Clock;
 }
 
 /** Further connections are closed at once. */
 export const MAX_CONNECTIONS = 16;
+/** Of these connections, so that others find room. They have no time limit, because a person may pause the output. */
+export const MAX_TAILS = 4;
 export const RETRY_MS = 5_000;
 export const MAX_REQUEST_BYTES = 64 * 1024;
 export const REQUEST_TIMEOUT_MS = 5_000;
@@ -36,6 +44,7 @@ export class ControlServer {
   readonly #sockets = new Set<Socket>();
   /** Answers under way, also of clients that have left. */
   #underWay = 0;
+  #tails = 0;
   #attempt: Promise<void> | undefined;
   #file: SocketFile | undefined;
   #retry: Timer | undefined;
@@ -109,8 +118,12 @@ export class ControlServer {
       if (line === undefined) return;
       const request = decodeRequest(line);
       await known;
-      for await (const piece of this.#answer(request)) {
-        if (!(await this.#write(socket, `{"piece":${piece}}\n`))) return;
+      const closed = new AbortController();
+      socket.on('close', () => closed.abort());
+      if (socket.destroyed) return;
+      const isPatient = request.command === 'tail';
+      for await (const piece of this.#answer(request, closed.signal)) {
+        if (!(await this.#write(socket, `{"piece":${piece}}\n`, isPatient))) return;
         // Node's own turn: a timer of the clock would add a millisecond to each piece.
         await setImmediate();
       }
@@ -131,7 +144,7 @@ export class ControlServer {
   }
 
   /** Executes a request, and yields each piece of the answer as JSON. */
-  async *#answer(request: Request): AsyncGenerator<string> {
+  async *#answer(request: Request, closed: AbortSignal): AsyncGenerator<string> {
     const { view, operations, log, clock } = this.#options;
     switch (request.command) {
       case 'node':
@@ -142,6 +155,9 @@ export class ControlServer {
         return;
       case 'connections':
         for await (const piece of view.connections(request.params)) yield JSON.stringify(piece);
+        return;
+      case 'tail':
+        yield* this.#tail(request.params, closed);
         return;
       case 'explain':
         yield JSON.stringify(await view.explain(request.params));
@@ -179,20 +195,65 @@ export class ControlServer {
     }
   }
 
+  async *#tail(filter: Commands['tail']['params'], closed: AbortSignal): AsyncGenerator<string> {
+    const { feed, clock } = this.#options;
+    if (this.#tails === MAX_TAILS)
+      throw new RequestError(`${MAX_TAILS} others follow the connections already; end one`);
+    this.#tails++;
+    let unsubscribe = () => {};
+    try {
+      const isSelected = await this.#selected(filter);
+      const tail = new Tail({
+        clock,
+        isWanted: ({ name }) => isSelected(name),
+        onDropped: (count) => feed.dropped('tail', count),
+      });
+      unsubscribe = feed.subscribe(tail);
+      for await (const piece of tail.pieces(closed)) yield JSON.stringify(piece);
+    } finally {
+      unsubscribe();
+      this.#tails--;
+    }
+  }
+
+  /** Throws when there is no such Service. A number of a port stands for the ports that have it now. */
+  async #selected({ port, ...filter }: Commands['tail']['params']): Promise<(name: ServicePortName) => boolean> {
+    const { namespace, service } = filter;
+    if (namespace === undefined && service === undefined) return () => true;
+    const names = new Set<ServicePortName>();
+    const services = this.#options.view.services({ ...filter, summary: true })[Symbol.iterator]();
+    await inSlices(this.#options.clock, () => {
+      const { done, value } = services.next();
+      if (done) return false;
+      if (port === undefined || value.portName === port || String(value.port) === port) names.add(value.name);
+      return true;
+    });
+    if (names.size === 0) throw new RequestError(`no Service that this node serves matches ${described(filter, port)}`);
+    if (port !== undefined) return (name) => names.has(name);
+    return (name) => {
+      const parts = partsOf(name);
+      return (namespace ?? parts.namespace) === parts.namespace && (service ?? parts.service) === parts.service;
+    };
+  }
+
   /** Resolves when the client has read enough, or with `false` when the connection is closed. */
-  #write(socket: Socket, text: string): boolean | Promise<boolean> {
+  #write(socket: Socket, text: string, isPatient = false): boolean | Promise<boolean> {
     if (socket.destroyed) return false;
     if (socket.write(text)) return true;
     return new Promise((resolve) => {
-      const timeout = this.#options.clock.after(READ_TIMEOUT_MS, () => socket.destroy());
+      const timeout = isPatient ? undefined : this.#options.clock.after(READ_TIMEOUT_MS, () => socket.destroy());
       const settle = () => {
-        timeout.cancel();
+        timeout?.cancel();
         socket.off('drain', settle).off('close', settle);
         resolve(!socket.destroyed);
       };
       socket.on('drain', settle).on('close', settle);
     });
   }
+}
+
+function described({ namespace = '*', service = '*' }: ServiceFilter, port: string | undefined): string {
+  return `${namespace}/${service}${port === undefined ? '' : `:${port}`}: names must match exactly and are case-sensitive`;
 }
 
 /** `undefined` when the client has left without a request. */

@@ -5,8 +5,10 @@ import { join } from 'node:path';
 import type { TestContext } from 'node:test';
 import { type Endpoint, endpointName } from '../../../src/model/endpoint.ts';
 import type { Operations, View } from '../../../src/model/view.ts';
+import { ConnectionFeed } from '../../../src/operate/connection-log/feed.ts';
 import { connectControl } from '../../../src/operate/control/client.ts';
 import { ControlServer } from '../../../src/operate/control/server.ts';
+import { FakeDataPlane } from '../../fakes/fake-data-plane.ts';
 import { FakeView } from '../../fakes/fake-view.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';
 import { RecordingLog } from '../../fakes/recording-log.ts';
@@ -44,9 +46,11 @@ export function controlServer(t: TestContext, path: string, view: View = new Fak
   const clock = new ManualClock();
   const log = new RecordingLog();
   const operations = new RecordingOperations();
-  const server = new ControlServer({ path, view, operations, log, clock, ...(known && { known }) });
+  const dataPlane = new FakeDataPlane();
+  const feed = new ConnectionFeed({ dataPlane, log, clock });
+  const server = new ControlServer({ path, view, operations, feed, log, clock, ...(known && { known }) });
   t.after(() => server.close());
-  return { server, clock, log, operations };
+  return { server, clock, log, operations, dataPlane };
 }
 
 /** A server that listens. */

@@ -18,6 +18,7 @@ import { EPOLLIN } from '../../../sys/epoll.ts';
 import { describeErrno, errnoName, must } from '../../../sys/sys-error.ts';
 import { TokenBucket } from '../../../util/token-bucket.ts';
 import { dialFailureOf, FAILURE_COUNTER } from '../../errors.ts';
+import { REFUSED_RATE } from '../../refused-rate.ts';
 import { Deadline } from './deadlines.ts';
 import { Endpoints, type Target } from './endpoints.ts';
 import type { Handler } from './event-loop.ts';
@@ -30,12 +31,6 @@ import type { WorkerContext } from './worker-context.ts';
  * client would let a flood of clients keep the main thread busy.
  */
 const EVENT_RATE = { burst: 64, ratePerSecond: 10 };
-
-/**
- * Limits the entries of refused datagrams, of one Service port. Each datagram of a flood from forged addresses would be
- * one, and take the place of entries of other Services.
- */
-const REFUSED_RATE = { burst: 1024, ratePerSecond: 100 };
 
 /** After an unexpected failure of a listening socket. */
 const RETRY_MS = 1000;

@@ -1,6 +1,11 @@
 import type { Config } from '../config/config.ts';
 import { createFastDataPlane, defaultWorkers } from '../engine/fast/create.ts';
-import { createNodeDataPlane, loadKernelSockets, type NodeDataPlaneSetup } from '../engine/node/node-data-plane.ts';
+import {
+  createNodeDataPlane,
+  loadKeeper,
+  loadKernelSockets,
+  type NodeDataPlaneSetup,
+} from '../engine/node/node-data-plane.ts';
 import type { DataPlane, DataPlaneObserver } from '../model/data-plane.ts';
 import type { Log } from '../util/log.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
@@ -34,7 +39,8 @@ export async function openDataPlane(
     }
   }
   const kernel = await loadKernelSockets();
-  const setup: NodeDataPlaneSetup = { options, observer, clock, kernel, random: Math.random };
+  const keeper = isMarking && connectionMark !== undefined ? await loadKeeper(connectionMark) : undefined;
+  const setup: NodeDataPlaneSetup = { options, observer, clock, kernel, keeper, random: Math.random };
   const dataPlane = createNodeDataPlane(isMarking ? { ...setup, openSocket } : setup);
   return { engine: 'node', dataPlane, isMarking };
 }

@@ -47,6 +47,13 @@ export function dialFailureOf(errno: string): DialFailure {
   return DIAL_FAILURES.get(errno) ?? 'other';
 }
 
+/** Of a connection that has lost its entry. */
+export const LOST_CLIENT = "the client's address was lost: the endpoint answered an earlier attempt, which was reset";
+
+/** Of a UDP client. */
+export const UNKNOWN_DESTINATION =
+  "the client's address cannot be kept: connection tracking does not know where its datagram was sent to";
+
 export const FAILURE_COUNTER = {
   refused: 'failedRefused',
   timeout: 'failedTimeout',

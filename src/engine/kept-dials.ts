@@ -1,6 +1,7 @@
 import { KeptEntries, type SocketAddressWords } from '../kernel/conntrack/kept-entries.ts';
+import { udpTimeoutMs } from '../kernel/conntrack/udp-timeout.ts';
 import type { LocalPorts } from '../kernel/local-ports.ts';
-import { type Address, familyOf } from '../model/address.ts';
+import { type Address, familyOf, type PortRange } from '../model/address.ts';
 import type { Endpoint } from '../model/endpoint.ts';
 import type { ProxiedProtocol } from '../model/service-port.ts';
 import { close } from '../sys/descriptor.ts';
@@ -13,8 +14,10 @@ import {
   getsockname,
   limitPorts,
   markOption,
+  repeatedPackets,
   SO_REUSEADDR,
   SOCK_DGRAM,
+  SOCKET_ADDRESS_BYTES,
   SOL_SOCKET,
   type SocketOption,
   setOption,
@@ -36,6 +39,11 @@ export interface KeptClient {
   readonly address: Address;
   /** Its address and port. */
   readonly name: SocketAddressWords;
+  /**
+   * An attempt was not answered in time. Further ones have other ports towards the endpoint, so that a late answer does
+   * not reach them ({@link KeptDials.hasLost}).
+   */
+  hasWaited: boolean;
 }
 
 export interface KeptDialsSetup {
@@ -65,13 +73,24 @@ interface Route {
 export class KeptDials {
   /** Why the last dial failed, if that was not for the endpoint or the way to it. */
   problem: string | undefined;
-  /** Of the last dial. */
-  localPort = 0;
+  /**
+   * A UDP flow that is silent for longer must end: without its entry, it would go on from this node's address. A tenth
+   * is for timers that are late.
+   */
+  readonly longestSilenceMs = udpTimeoutMs() * 0.9;
   readonly #mark: number;
   readonly #ports: LocalPorts;
+  /**
+   * To which sockets are bound. The kernel gives none of them to a connection that does not ask for one, so the node's
+   * programs must have others.
+   */
+  readonly #boundPorts: PortRange;
   readonly #random: Random;
   readonly #netfilter: NetfilterSocket;
   readonly #entries = new Map<string, KeptEntries>();
+  readonly #local = new Memory(SOCKET_ADDRESS_BYTES);
+  readonly #localName = this.#local.words();
+  #lastPort = 0;
   readonly #routes = new WeakMap<Endpoint, Route>();
   /** Connections to different endpoints can have one local port without being bound to it (Linux 6.3). */
   #canShare: boolean | undefined;
@@ -79,61 +98,78 @@ export class KeptDials {
   constructor({ mark, ports, random, own }: KeptDialsSetup) {
     this.#mark = mark;
     this.#ports = ports;
+    const { first, last } = ports.range;
+    this.#boundPorts = { first: Math.ceil((first + last) / 2), last };
     this.#random = random;
     this.#netfilter = new NetfilterSocket(own);
   }
 
-  /** Like `connect`, for a new TCP socket. */
-  connectTcp(fd: number, endpoint: Endpoint, { name }: KeptClient): number {
+  /** Like `connect`, for a new TCP socket. `isLater`: the caller connects it, soon. */
+  connectTcp(fd: number, endpoint: Endpoint, client: KeptClient, isLater = false): number {
     const route = this.#begin(endpoint);
     if (typeof route === 'number') return route;
-    const entries = this.#entriesOf(endpoint, 'TCP');
-    const isShared = this.#bindLater(fd, route);
+    // What is only noticed when it connects must be noticed here.
+    const isShared = !isLater && this.#bindLater(fd, route);
     if (!isShared) setOption(fd, REUSE_ADDRESS);
-    for (let tries = 0; tries < PORT_TRIES; tries++) {
-      this.#choosePort(route, name, tries);
-      const inserted = entries.insert(route.sourceName, route.endpointName, name);
+    const entries = this.#entriesOf(endpoint.address, 'TCP');
+    const range = isShared ? this.#ports.range : this.#boundPorts;
+    for (let tries = client.hasWaited ? 1 : 0; tries < PORT_TRIES; tries++) {
+      const port = this.#choosePort(route, client.name, tries, range);
+      const inserted = insert(entries, route, client);
       if (inserted === -EADDRINUSE) continue;
       if (inserted < 0) return this.#cannotInsert(inserted);
-      const status = this.#connectFrom(fd, route, isShared);
-      if (status === 0 || status === -EINPROGRESS) return status;
+      const taken = isShared ? limitPorts(fd, port) : bindTo(fd, route.source);
+      const status = taken || (isLater ? 0 : connect(fd, route.endpoint));
+      if (hasBegun(status)) return status;
       entries.remove(route.sourceName, route.endpointName);
-      // A connection that has ended, or another program, has the port.
-      if (status !== -EADDRINUSE && status !== -EADDRNOTAVAIL) return status;
+      // A connection that has just ended, or another program, has the port.
+      if (!isTaken(status)) return status;
     }
     return this.#noPort(endpoint);
   }
 
-  #connectFrom(fd: number, { source, endpoint }: Route, isShared: boolean): number {
-    const status = isShared ? limitPorts(fd, this.localPort) : bindTo(fd, source);
-    return status === 0 ? connect(fd, endpoint) : status;
-  }
-
-  /** Like `connect`, for a new UDP socket. */
-  connectUdp(fd: number, endpoint: Endpoint, { name }: KeptClient): number {
+  /** The same for a UDP socket. */
+  connectUdp(fd: number, endpoint: Endpoint, client: KeptClient, isLater = false): number {
     const route = this.#begin(endpoint);
     if (typeof route === 'number') return route;
-    const entries = this.#entriesOf(endpoint, 'UDP');
+    const entries = this.#entriesOf(endpoint.address, 'UDP');
     for (let tries = 0; tries < PORT_TRIES; tries++) {
-      this.#choosePort(route, name, tries);
+      this.#choosePort(route, client.name, tries, this.#ports.range);
       const bound = bindTo(fd, route.source);
       if (bound === -EADDRINUSE) continue;
       if (bound < 0) break;
-      const inserted = entries.insert(route.sourceName, route.endpointName, name);
+      const inserted = insert(entries, route, client);
       if (inserted < 0) return this.#cannotInsert(inserted);
-      const status = connect(fd, route.endpoint);
+      const status = isLater ? 0 : connect(fd, route.endpoint);
       if (status < 0) entries.remove(route.sourceName, route.endpointName);
       return status;
     }
     return this.#noPort(endpoint);
   }
 
-  /** Nothing more follows of a connection or flow that left from this port: it was not answered, or is over. */
-  remove(protocol: ProxiedProtocol, endpoint: Endpoint, localPort: number): void {
-    const route = this.#routes.get(endpoint);
-    if (route === undefined) return;
-    this.#setPort(route, localPort);
-    this.#entriesOf(endpoint, protocol).remove(route.sourceName, route.endpointName);
+  /**
+   * Before a socket is closed: of a connection that was not answered, or of a flow. What leaves from its port later
+   * must not be taken for the client's.
+   */
+  forget(protocol: ProxiedProtocol, fd: number, { address, port }: Endpoint): void {
+    if (this.#netfilter.open() < 0 || getsockname(fd, this.#local) < 0) return;
+    this.#entriesOf(address, protocol).remove(this.#localName, encodeSocketAddress(address, port).words());
+  }
+
+  /**
+   * Whether an answered TCP connection has lost its entry on the way. A late answer to an earlier attempt makes the
+   * kernel send a reset, which ends the entry, and then its first packet again, which gets an entry without a client.
+   */
+  hasLost(fd: number, { address, port }: Endpoint, { name }: KeptClient): boolean {
+    if (repeatedPackets(fd) === 0) return false;
+    if (getsockname(fd, this.#local) < 0) return true;
+    const endpoint = encodeSocketAddress(address, port).words();
+    return !this.#entriesOf(address, 'TCP').has(this.#localName, endpoint, name);
+  }
+
+  /** Where a client sent a datagram that arrived at `local`. `undefined` where connection tracking does not know. */
+  destinationOf(local: SocketAddressWords, { address, name }: KeptClient): Address | undefined {
+    return this.#netfilter.open() < 0 ? undefined : this.#entriesOf(address, 'UDP').destination(local, name);
   }
 
   /** The way to an endpoint, or a negative errno. */
@@ -169,27 +205,25 @@ export class KeptDials {
     return this.#canShare && bindLater(fd) === 0 && bindTo(fd, local) === 0;
   }
 
-  #choosePort(route: Route, client: SocketAddressWords, tries: number): void {
+  /** Writes it to the source, too. */
+  #choosePort({ source }: Route, client: SocketAddressWords, tries: number, range: PortRange): number {
     const own = portOf(client);
-    this.#setPort(route, tries === 0 && this.#mayUse(own) ? own : this.#randomPort());
-  }
-
-  #setPort({ source }: Route, port: number): void {
+    const isOwn = tries === 0 && own >= range.first && own <= range.last && !this.#ports.reserved.has(own);
+    const port = isOwn ? own : this.#nextPort(range, tries <= 1);
     source.bytes.writeUInt16BE(port, PORT_OFFSET);
-    this.localPort = port;
+    return port;
   }
 
-  #mayUse(port: number): boolean {
-    const { range, reserved } = this.#ports;
-    return port >= range.first && port <= range.last && !reserved.has(port);
+  /** `isFirst`: at random. Later ones follow it, so that few ports are all tried. */
+  #nextPort({ first, last }: PortRange, isFirst: boolean): number {
+    const size = last - first + 1;
+    if (isFirst) this.#lastPort = first + Math.floor(this.#random() * size);
+    do this.#lastPort = first + ((this.#lastPort + 1 - first) % size);
+    while (this.#ports.reserved.has(this.#lastPort) && this.#ports.reserved.size < size);
+    return this.#lastPort;
   }
 
-  #randomPort(): number {
-    const { first, last } = this.#ports.range;
-    return first + Math.floor(this.#random() * (last - first + 1));
-  }
-
-  #entriesOf({ address }: Endpoint, protocol: ProxiedProtocol): KeptEntries {
+  #entriesOf(address: Address, protocol: ProxiedProtocol): KeptEntries {
     const family = familyOf(address);
     const key = family === 'IPv4' ? protocol : `${protocol}6`;
     let entries = this.#entries.get(key);
@@ -211,6 +245,19 @@ export class KeptDials {
     this.problem = "the client's address cannot be kept: no local port is free for it";
     return -EADDRNOTAVAIL;
   }
+}
+
+function hasBegun(status: number): boolean {
+  return status === 0 || status === -EINPROGRESS;
+}
+
+function isTaken(status: number): boolean {
+  return status === -EADDRINUSE || status === -EADDRNOTAVAIL;
+}
+
+function insert(entries: KeptEntries, { sourceName, endpointName }: Route, { name, hasWaited }: KeptClient): number {
+  if (hasWaited) return entries.insertAnyPort(sourceName, endpointName, name);
+  return entries.insert(sourceName, endpointName, name);
 }
 
 function portOf(name: SocketAddressWords): number {

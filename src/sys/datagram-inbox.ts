@@ -165,6 +165,12 @@ export function keysOf({ name, control }: ReplyPath): { client: number | string;
   return { client: clientKeyAt(name, 0), local: localKeyAt(control, 0, isV4At(name, 0)) };
 }
 
+/** Puts the address that the client used into a socket address of this node, in words. */
+export function putLocalAddress({ name, control }: ReplyPath, into: Int32Array): void {
+  if (isV4At(name, 0)) into[1] = control[V4_LOCAL] as number;
+  else for (let i = 0; i < 4; i++) into[2 + i] = control[V6_LOCAL + i] as number;
+}
+
 /** Whether these can be the parts of a {@link ReplyPath}. */
 export function isReplyPath(name: Uint8Array, control: Uint8Array): boolean {
   const [names, controls] = [Buffer.from(name), Buffer.from(control)];

@@ -19,15 +19,22 @@ const ANY_IPV6 = encodeSocketAddress('::', 0);
 
 /** Returns the descriptor of a new socket with this mark, for a connection to `address`. Throws a SysError. */
 export function openMarkedSocket(address: string, protocol: 'TCP' | 'UDP', mark: number): number {
+  const fd = openUnbound(address, protocol, mark);
+  if (protocol === 'TCP') return fd;
+  // Bound before Node takes it: Node (libuv's uv_udp_open) sets SO_REUSEADDR, and then the kernel could choose a port
+  // of another flow, which would receive this flow's replies.
+  const status = bindTo(fd, familyOfText(address) === AF_INET6 ? ANY_IPV6 : ANY_IPV4);
+  if (status < 0) close(fd);
+  must('bind', status);
+  return fd;
+}
+
+/** The same without a local port. A UDP socket must get one before Node takes it. */
+export function openUnbound(address: string, protocol: 'TCP' | 'UDP', mark: number): number {
   const family = familyOfText(address);
   if (protocol === 'TCP') return open(family, SOCK_STREAM, mark);
   const fd = open(family, SOCK_DGRAM, mark);
   if (family === AF_INET6) setOption(fd, { level: IPPROTO_IPV6, name: IPV6_V6ONLY, value: 1 });
-  // Bound before Node takes it: Node (libuv's uv_udp_open) sets SO_REUSEADDR, and then the kernel could choose a port
-  // of another flow, which would receive this flow's replies.
-  const status = bindTo(fd, family === AF_INET6 ? ANY_IPV6 : ANY_IPV4);
-  if (status < 0) close(fd);
-  must('bind', status);
   return fd;
 }
 

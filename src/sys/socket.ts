@@ -72,8 +72,8 @@ const optionLengthWords = optionLength.words();
 /** `struct linger`: on, 0 seconds. */
 const abort = new Memory(8);
 abort.words()[0] = 1;
-/** The beginning of `struct tcp_info`, up to `tcpi_last_ack_recv`: the same in every kernel (uapi/linux/tcp.h). */
-const tcpInfo = new Memory(60);
+/** The beginning of `struct tcp_info`, up to `tcpi_total_retrans`: the same in every kernel (uapi/linux/tcp.h). */
+const tcpInfo = new Memory(104);
 /** TIME_WAIT, CLOSE, CLOSE_WAIT, LAST_ACK and CLOSING (include/net/tcp_states.h). */
 const ENDED_BY_PEER: ReadonlySet<number> = new Set([6, 7, 8, 9, 11]);
 /** `struct ucred`: pid, uid, gid. */
@@ -237,14 +237,24 @@ export interface PeerState {
 
 /** `undefined` when the kernel does not report it. */
 export function peerState(fd: number): PeerState | undefined {
-  optionLengthWords[0] = tcpInfo.length;
-  if (result(getsockoptC(fd, IPPROTO_TCP, TCP_INFO, tcpInfo.address, optionLength.address)) < 0) return undefined;
+  if (readTcpInfo(fd) < 0) return undefined;
   const [state = 0, , retransmits = 0, probes = 0] = tcpInfo.bytes;
   return {
     hasEnded: ENDED_BY_PEER.has(state),
     unanswered: retransmits + probes,
     silentMs: tcpInfo.bytes.readUInt32LE(56),
   };
+}
+
+/** How many packets of a TCP connection have been sent again; or a negative errno. */
+export function repeatedPackets(fd: number): number {
+  const status = readTcpInfo(fd);
+  return status < 0 ? status : tcpInfo.bytes.readUInt32LE(100);
+}
+
+function readTcpInfo(fd: number): number {
+  optionLengthWords[0] = tcpInfo.length;
+  return result(getsockoptC(fd, IPPROTO_TCP, TCP_INFO, tcpInfo.address, optionLength.address));
 }
 
 /** Bytes received into `memory` at `offset` (0: end of stream), or a negative errno. */

@@ -44,7 +44,7 @@ export function dataPlaneCompliance(label: string, factory: EngineFactory): void
     describe('the life of a UDP flow', () => udpLifetimeTests(rig));
     describe('UDP datagrams that nobody has answered', () => udpReplayTests(rig));
     describe('UDP flows of endpoints that go', () => udpDrainingTests(rig));
-    if (!label.includes('node')) describe("the client's address", () => clientAddressTests(rig));
+    describe("the client's address", () => clientAddressTests(rig));
     describe('counters', () => countingTests(rig));
     describe('the connection log', () => connectionLogTests(rig));
     describe('what operators ask', () => inspectingTests(rig));

@@ -1,4 +1,4 @@
-import { createNodeDataPlane, loadKernelSockets } from '../../src/engine/node/node-data-plane.ts';
+import { createNodeDataPlane, loadKeeper, loadKernelSockets } from '../../src/engine/node/node-data-plane.ts';
 import { openMarkedSocket } from '../../src/sys/marked-socket.ts';
 import { systemClock } from '../../src/util/system-clock.ts';
 import { CONNECTION_MARK } from './data-plane/harness.ts';
@@ -6,9 +6,16 @@ import { dataPlaneCompliance } from './data-plane.ts';
 
 const kernel = await loadKernelSockets();
 
-dataPlaneCompliance('the node engine', ({ options, observer }) =>
+dataPlaneCompliance('the node engine', async ({ options, observer }) =>
   createNodeDataPlane({
-    ...{ options, observer, clock: systemClock, random: Math.random, kernel },
+    ...{
+      options,
+      observer,
+      clock: systemClock,
+      random: Math.random,
+      kernel,
+      keeper: await loadKeeper(CONNECTION_MARK),
+    },
     // As in the program; test/engine/node/ has the sockets that Node makes.
     openSocket: (address, protocol) => openMarkedSocket(address, protocol, CONNECTION_MARK),
   }),

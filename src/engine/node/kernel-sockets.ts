@@ -7,7 +7,7 @@ import { askedFor } from '../tcp-ends.ts';
 const scratch = new Memory(64 << 10);
 
 /** `_handle` is unofficial, but old. A closed socket gives -1, which no call accepts. */
-function descriptorOf(socket: Socket): number {
+export function descriptorOf(socket: Socket): number {
   return (socket as unknown as { readonly _handle?: { readonly fd?: number } | null })._handle?.fd ?? -1;
 }
 

@@ -3,6 +3,7 @@ import { createServer } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { setImmediate } from 'node:timers/promises';
 import { type Address, isWildcard } from '../../model/address.ts';
+import type { ClientFacts } from '../../model/client-address.ts';
 import type { ConnectionLogSink } from '../../model/connection-log.ts';
 import type { Backends, DataPlane, ListenerStats, ListenSpec, OpenConnection } from '../../model/data-plane.ts';
 import type { Endpoint } from '../../model/endpoint.ts';
@@ -11,6 +12,7 @@ import { MaglevTables } from '../../services/schedulers/maglev-tables.ts';
 import type { Timer } from '../../util/clock.ts';
 import { listenError, toListenError } from '../errors.ts';
 import { KeptBytes } from '../unanswered.ts';
+import type { Keeper } from './keeper.ts';
 import type { KernelSockets } from './kernel-sockets.ts';
 import { type NodeDataPlaneSetup, Port, type Shared } from './port.ts';
 import { TcpConnection } from './tcp-connection.ts';
@@ -34,6 +36,16 @@ export async function loadKernelSockets(): Promise<KernelSockets | undefined> {
     return (await import('./kernel-sockets.ts')).kernelSockets;
   } catch {
     // koffi's addon does not load here, which may be why this engine runs.
+    return undefined;
+  }
+}
+
+/** What makes endpoints see clients by their own address. `undefined` where libc cannot be called. */
+export async function loadKeeper(mark: number): Promise<Keeper | undefined> {
+  try {
+    const { Keeper } = await import('./keeper.ts');
+    return new Keeper(mark);
+  } catch {
     return undefined;
   }
 }
@@ -82,7 +94,9 @@ class NodeDataPlane implements DataPlane {
     if (listener instanceof UdpListener) listener.endpointsChanged();
   }
 
-  knowClients(): void {}
+  knowClients(facts: ClientFacts): void {
+    this.#setup.keeper?.know(facts);
+  }
 
   async close(id: ListenerId): Promise<void> {
     const entry = this.#open.get(id);

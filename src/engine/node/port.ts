@@ -1,4 +1,5 @@
 import { unmapped } from '../../model/address.ts';
+import type { KeptAddresses } from '../../model/client-address.ts';
 import { type ConnectionEntry, type ConnectionLogSink, type Ending, NO_TRIES } from '../../model/connection-log.ts';
 import {
   type Backends,
@@ -21,6 +22,7 @@ import type { Clock, Random } from '../../util/clock.ts';
 import { TokenBucket } from '../../util/token-bucket.ts';
 import { dialFailureOf, errnoOf, FAILURE_COUNTER } from '../errors.ts';
 import { REFUSED_RATE } from '../refused-rate.ts';
+import type { Keeper } from './keeper.ts';
 import type { KernelSockets } from './kernel-sockets.ts';
 
 /** What the Service ports of one engine share. */
@@ -42,6 +44,8 @@ export interface NodeDataPlaneSetup {
   readonly kernel?: KernelSockets | undefined;
   /** The node's own addresses; by default those of its interfaces that are up. */
   readonly localAddresses?: () => readonly string[];
+  /** Missing where clients' addresses cannot be kept. */
+  readonly keeper?: Keeper | undefined;
   /** How sockets towards endpoints are made; by default as Node does, which cannot mark them. */
   readonly openSocket?: OpenSocket | undefined;
 }
@@ -82,6 +86,8 @@ export class Port {
   /** They go on when a TCP port closes. */
   readonly sessions = new Set<Session>();
   proxyProtocol: ProxyProtocol | undefined;
+  /** Which clients endpoints see by their own address. */
+  keptAddresses: KeptAddresses | undefined;
   /** In the set or draining. */
   #targets: ReadonlyMap<Member, Target> = new Map();
   /** For TCP connections that are ended some time after their endpoint has gone. */
@@ -105,6 +111,7 @@ export class Port {
   /** Endpoints that stay, in the set or draining, keep their counts. */
   update(backends: Backends): void {
     this.proxyProtocol = backends.proxyProtocol;
+    this.keptAddresses = backends.keptAddresses;
     this.picker.update(backends, this.setup.clock.now());
     const before = this.#targets;
     this.#targets = new Map(

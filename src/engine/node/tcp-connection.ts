@@ -66,7 +66,13 @@ export class TcpConnection implements Session, Dialler {
       client.destroy();
       return;
     }
-    this.#dial = new TcpDial(port, port.picker.pick(remoteAddress, port.setup.clock.now()), this);
+    const kept = port.setup.keeper?.tcpClient(client, remoteAddress, port.keptAddresses);
+    if (kept === 'unknown') {
+      reset(client);
+      return;
+    }
+    const pick = port.picker.pick(remoteAddress, port.setup.clock.now());
+    this.#dial = new TcpDial({ port, pick, client: kept, dialler: this });
     this.#dial.start();
   }
 

@@ -1,10 +1,12 @@
 import { connect, Socket } from 'node:net';
 import type { DialFailure } from '../../model/data-plane.ts';
 import type { Endpoint } from '../../model/endpoint.ts';
+import { canSee } from '../../services/known-clients.ts';
 import type { Pick } from '../../services/picker.ts';
 import { dialTimeoutMs, LONGEST_DIALLING_MS } from '../../services/picker.ts';
 import type { Timer } from '../../util/clock.ts';
-import { errnoOf } from '../errors.ts';
+import { errnoOf, LOST_CLIENT } from '../errors.ts';
+import type { KeptClient } from '../kept-dials.ts';
 import { connectedToItself, type OpenSocket, type Port, type Target } from './port.ts';
 
 /**
@@ -41,19 +43,31 @@ export interface Dialler {
   onRetry(): void;
 }
 
+interface TcpDialSetup {
+  readonly port: Port;
+  readonly pick: Pick;
+  readonly client: KeptClient | undefined;
+  readonly dialler: Dialler;
+}
+
 /** Tries a pick's candidates one after another until one answers. */
 export class TcpDial {
   /** Of the current attempt, for which it is taken. */
   #target: Target | undefined;
   readonly #port: Port;
   readonly #pick: Pick;
+  readonly #client: KeptClient | undefined;
   readonly #dialler: Dialler;
   readonly #startedMs: number;
   #attempts = 0;
   #socket: Socket | undefined;
+  /** The current attempt keeps the client's address and is not answered yet. */
+  #isKept = false;
   #timer: Timer | undefined;
 
-  constructor(port: Port, pick: Pick, dialler: Dialler) {
+  /** `client`: if endpoints see its address. */
+  constructor({ port, pick, client, dialler }: TcpDialSetup) {
+    this.#client = client;
     this.#port = port;
     this.#pick = pick;
     this.#dialler = dialler;
@@ -95,17 +109,21 @@ export class TcpDial {
   }
 
   #dial(target: Target, timeoutMs: number): void {
-    const { clock, openSocket } = this.#port.setup;
+    const { clock } = this.#port.setup;
     const { endpoint } = target.member;
-    const socket = connectTo(endpoint, openSocket);
+    const socket = this.#connect(endpoint);
     this.#socket = socket;
-    const rest = this.#keepRest(socket);
+    const rest = this.#keepRest(socket, endpoint);
     const beganMs = clock.now();
     const fail = (err: Error, reason?: DialFailure): void => {
       // The socket is destroyed first: a connection that is established late must not stay open.
       this.cancel();
       this.#dialler.onFailed(target.member.endpoint, this.#port.dialFailed(target, err, reason));
       this.start();
+    };
+    const timeOut = (err: Error): void => {
+      if (this.#client !== undefined) this.#client.hasWaited = true;
+      fail(err, 'timeout');
     };
     const onError = (err: Error): void => {
       if (WAS_ACCEPTED.has(errnoOf(err))) {
@@ -125,9 +143,14 @@ export class TcpDial {
         fail(connectedToItself(endpoint));
         return;
       }
+      if (this.#hasLostClient(socket, endpoint)) {
+        fail(new Error(LOST_CLIENT), 'other');
+        return;
+      }
       // Both are the dialler's from now on.
       this.#socket = undefined;
       this.#target = undefined;
+      this.#isKept = false;
       this.cancel();
       this.#port.answered(target);
       const tookMs = clock.now() - beganMs;
@@ -139,15 +162,30 @@ export class TcpDial {
     });
     // One turn later: after a standstill of this process timers come first, and then the answers that came in time.
     this.#timer = clock.after(timeoutMs, () => {
-      this.#timer = clock.after(0, () => fail(new Error(`no answer within ${timeoutMs} ms`), 'timeout'));
+      this.#timer = clock.after(0, () => timeOut(new Error(`no answer within ${timeoutMs} ms`)));
     });
   }
 
+  #connect(endpoint: Endpoint): Socket {
+    const { keeper, openSocket } = this.#port.setup;
+    const client = this.#client;
+    this.#isKept = client !== undefined && canSee(endpoint.address, client.address);
+    if (client === undefined || !this.#isKept) return connectTo(endpoint, openSocket);
+    return connectTo(endpoint, keeper && (() => keeper.open('TCP', endpoint, client)));
+  }
+
+  #hasLostClient(socket: Socket, endpoint: Endpoint): boolean {
+    const { keeper } = this.#port.setup;
+    if (keeper === undefined || this.#client === undefined || !this.#isKept) return false;
+    return keeper.hasLost(socket, endpoint, this.#client);
+  }
+
   /** Node throws away unread bytes when a connection breaks, also while connecting. */
-  #keepRest(socket: Socket): readonly Buffer[] {
+  #keepRest(socket: Socket, endpoint: Endpoint): readonly Buffer[] {
     const rest: Buffer[] = [];
     const destroy = socket._destroy.bind(socket);
     socket._destroy = (err, callback) => {
+      if (this.#isKept && this.#socket === socket) this.#port.setup.keeper?.hangUp(socket, endpoint);
       if (err !== null) {
         const read: Buffer | null = socket.read();
         if (read !== null) rest.push(read);

@@ -5,6 +5,7 @@ import type { OpenConnection } from '../../model/data-plane.ts';
 import { type Endpoint, endpointName } from '../../model/endpoint.ts';
 import { wholeMsLeft } from '../../util/clock.ts';
 import { dialFailureOf, errnoOf } from '../errors.ts';
+import type { KeptClient } from '../kept-dials.ts';
 import { connectedToItself, type Port, type Session, type Target } from './port.ts';
 import { SilenceTimer } from './silence-timer.ts';
 import { type Asked, UdpReplay } from './udp-replay.ts';
@@ -59,6 +60,9 @@ export class UdpFlow implements Session {
   readonly #reply: (datagram: Buffer) => void;
   readonly #onRetire: () => void;
   readonly #onEnd: () => void;
+  readonly #kept: KeptClient | undefined;
+  /** Of the socket, if so. */
+  #keptFd = -1;
   readonly #socket: Socket;
   /** Datagrams in order, until the socket is connected. */
   #waiting: Uint8Array[] | undefined = [];
@@ -76,6 +80,8 @@ export class UdpFlow implements Session {
     readonly port: Port;
     readonly client: Endpoint;
     readonly target: Target;
+    /** If the endpoint sees its address. */
+    readonly kept?: KeptClient | undefined;
     readonly asked?: Asked;
     /** Which has begun it. */
     readonly replay?: UdpReplay;
@@ -97,6 +103,7 @@ export class UdpFlow implements Session {
     this.#onEnd = onEnd;
     const { clock } = port.setup;
     this.#beganMs = clock.now();
+    this.#kept = setup.kept;
     this.#tries = isRetry ? { retries: 1, failed: [] } : NO_TRIES;
     // A turn of the event loop reads all replies, but only some of a listener's datagrams.
     const received = () => port.counters.receivedBytes;
@@ -122,9 +129,15 @@ export class UdpFlow implements Session {
       if (from.port === port && from.address === address) this.#receive(datagram);
     });
     this.#socket.on('connect', () => this.#connected());
-    const { openSocket } = this.#port.setup;
+    const { openSocket, keeper } = this.#port.setup;
+    const kept = this.#kept;
     try {
-      if (openSocket !== undefined) this.#socket.bind({ fd: openSocket(address, 'UDP') });
+      if (kept !== undefined && keeper !== undefined) {
+        this.#keptFd = keeper.open('UDP', this.endpoint, kept);
+        this.#socket.bind({ fd: this.#keptFd });
+      } else if (openSocket !== undefined) {
+        this.#socket.bind({ fd: openSocket(address, 'UDP') });
+      }
     } catch (error) {
       this.#fail(error as Error);
       return;
@@ -173,6 +186,7 @@ export class UdpFlow implements Session {
       sentBytes: this.#sentBytes,
       tries: this.#tries,
     }));
+    if (this.#keptFd >= 0) this.#port.setup.keeper?.endFlow(this.#keptFd, this.endpoint);
     this.#socket.close();
     this.#onEnd();
   }
@@ -207,7 +221,17 @@ export class UdpFlow implements Session {
 
   get #firstReplyMs(): number {
     const { udpIdleTimeoutMs, udpFirstReplyTimeoutMs } = this.#port.setup.options;
-    return Math.max(udpIdleTimeoutMs, udpFirstReplyTimeoutMs);
+    return Math.min(Math.max(udpIdleTimeoutMs, udpFirstReplyTimeoutMs), this.#longestMs);
+  }
+
+  /** After a reply. */
+  get #idleMs(): number {
+    return Math.min(this.#port.setup.options.udpIdleTimeoutMs, this.#longestMs);
+  }
+
+  get #longestMs(): number {
+    const { keeper } = this.#port.setup;
+    return this.#kept === undefined || keeper === undefined ? Number.POSITIVE_INFINITY : keeper.longestSilenceMs;
   }
 
   #keep(datagram: Buffer): void {
@@ -245,7 +269,7 @@ export class UdpFlow implements Session {
   }
 
   #firstReply(): void {
-    this.#silence.restart(this.#port.setup.options.udpIdleTimeoutMs);
+    this.#silence.restart(this.#idleMs);
     this.#port.answered(this.target);
   }
 

@@ -1,9 +1,11 @@
 import type { RemoteInfo } from 'node:dgram';
 import { once } from 'node:events';
-import { isIPv6 } from 'node:net';
+import { type AddressInfo, isIPv6 } from 'node:net';
 import { type Address, isWildcard } from '../../model/address.ts';
 import type { Endpoint } from '../../model/endpoint.ts';
-import { errnoOf, listenError, toListenError } from '../errors.ts';
+import { canSee } from '../../services/known-clients.ts';
+import { errnoOf, listenError, toListenError, UNKNOWN_DESTINATION } from '../errors.ts';
+import type { KeptClient } from '../kept-dials.ts';
 import type { KeptBytes } from '../unanswered.ts';
 import type { Port, Target } from './port.ts';
 import { hasRoomToSend, type LocalSocket, UdpFlow, udpSocket } from './udp-flow.ts';
@@ -11,6 +13,11 @@ import { type Asking, UdpReplay } from './udp-replay.ts';
 
 /** The kernel chooses a port that is free at one address; at another it may be taken. */
 const PORT_TRIES = 16;
+
+interface Beginning {
+  readonly isRetry: boolean;
+  readonly kept: KeptClient | undefined;
+}
 
 /** The UDP flows of all Service ports. */
 export interface AllFlows {
@@ -85,7 +92,7 @@ export class UdpListener implements Asking {
     if (member === undefined) {
       const reason = before === 0 ? 'no-endpoints' : 'exhausted';
       this.port.clientRefused(remote.address, reason);
-      this.port.refusedDatagram(clientOf(remote), `refused-${reason}`);
+      this.port.refusedDatagram(endpointOf(remote), `refused-${reason}`);
       return undefined;
     }
     const target = this.port.target(member);
@@ -93,7 +100,12 @@ export class UdpListener implements Asking {
       this.port.counters.retries++;
       target.counters.retries++;
     }
-    return this.#beginTo(target, replay, before !== 0);
+    const kept = this.#keptBy(target, replay);
+    if (kept === 'unknown') {
+      this.port.dialFailed(target, new Error(UNKNOWN_DESTINATION), 'other');
+      return undefined;
+    }
+    return this.#beginTo(target, replay, { isRetry: before !== 0, kept });
   }
 
   /** Flows end; descriptors are closed within the call. */
@@ -155,7 +167,7 @@ export class UdpListener implements Asking {
     return new UdpReplay({ asking: this, local, remote }).begin();
   }
 
-  #beginTo(target: Target, replay: UdpReplay, isRetry: boolean): UdpFlow {
+  #beginTo(target: Target, replay: UdpReplay, { isRetry, kept }: Beginning): UdpFlow {
     const { local, remote, hasRetired } = replay;
     const { socket, flows, retired } = local;
     const client = remote.address;
@@ -163,8 +175,9 @@ export class UdpListener implements Asking {
     this.#allFlows.active++;
     const flow = new UdpFlow({
       port: this.port,
-      client: clientOf(remote),
+      client: endpointOf(remote),
       target,
+      kept,
       asked: { asking: this, local, remote },
       replay,
       isRetry,
@@ -197,8 +210,16 @@ export class UdpListener implements Asking {
     // No old flow ends: a flood of forged clients must not end the flows of real ones.
     counters.limited++;
     setup.observer.limited({ name: spec.name, client: remote.address, limit });
-    this.port.refusedDatagram(clientOf(remote), 'refused-limit');
+    this.port.refusedDatagram(endpointOf(remote), 'refused-limit');
     return false;
+  }
+
+  /** The client if this endpoint sees its address. */
+  #keptBy({ member }: Target, { local, remote }: UdpReplay): KeptClient | 'unknown' | undefined {
+    const { setup, keptAddresses } = this.port;
+    const client = endpointOf(remote);
+    if (keptAddresses === undefined || !canSee(member.endpoint.address, client.address)) return undefined;
+    return setup.keeper?.udpClient(client, endpointOf(local.socket.address()), keptAddresses);
   }
 
   /** The limit that keeps a new flow out, if any. */
@@ -220,7 +241,7 @@ export class UdpListener implements Asking {
   }
 }
 
-function clientOf({ address, port }: RemoteInfo): Endpoint {
+function endpointOf({ address, port }: AddressInfo): Endpoint {
   return { address: address as Address, port };
 }
 

@@ -1,4 +1,4 @@
-import type { IpFamily } from '../../model/address.ts';
+import type { Address, IpFamily } from '../../model/address.ts';
 import type { ProxiedProtocol } from '../../model/service-port.ts';
 import { Memory } from '../../sys/memory.ts';
 import {
@@ -15,6 +15,7 @@ import {
 } from '../../sys/netlink.ts';
 import { ADDRESS_FAMILY } from '../../sys/socket.ts';
 import { EADDRINUSE, EEXIST } from '../../sys/sys-error.ts';
+import { ipText } from '../../util/ip-bytes.ts';
 import {
   CT_DELETE,
   CT_GET,
@@ -211,6 +212,8 @@ export class KeptEntries {
   readonly #netfilter: NetfilterSocket;
   readonly #protocol: ProxiedProtocol;
   readonly #mark: number;
+  readonly #destination: number;
+  readonly #layout: (typeof ADDRESS_WORDS)[IpFamily];
   readonly #insertion: Insertion;
   readonly #anyPort: Insertion;
   readonly #get: Lookup;
@@ -225,6 +228,8 @@ export class KeptEntries {
     this.#netfilter = netfilter;
     this.#protocol = protocol;
     this.#mark = mark;
+    this.#destination = IP_ATTRIBUTES[family].destination;
+    this.#layout = ADDRESS_WORDS[family];
     this.#insertion = new Insertion(family, protocol, mark, true);
     this.#anyPort = new Insertion(family, protocol, mark, false);
     this.#get = new Lookup(CT_GET, family, protocol);
@@ -235,13 +240,11 @@ export class KeptEntries {
   }
 
   /**
-   * Before a connection from `source` to `endpoint`: the endpoint will see `client`, perhaps with another port.
-   * -EADDRINUSE when there is such a connection.
+   * Before a connection from `source` to `endpoint`: the endpoint will see `client`, with this port if nothing is in
+   * the way. -EADDRINUSE when there is such a connection.
    */
   insert(source: SocketAddressWords, endpoint: SocketAddressWords, client: SocketAddressWords): number {
-    const { memory } = this.#insertion;
-    this.#insertion.put(source, endpoint, client);
-    const status = this.#netfilter.change(CT_NEW, memory, 0, memory.length);
+    const status = this.#change(this.#insertion, source, endpoint, client);
     if (status !== -EEXIST) return status;
     const same = this.#find(source, endpoint);
     // Nobody else can have a UDP socket's port, so that entry is of an earlier flow.
@@ -251,9 +254,21 @@ export class KeptEntries {
     // The client has, or had, a connection of its own from this port to this endpoint, or through another Service.
     const other = this.#find(endpoint, client);
     if (other?.hasEnded && other.isOurs) return this.#instead(other, endpoint, client);
-    this.#anyPort.put(source, endpoint, client);
-    const chosen = this.#netfilter.change(CT_NEW, this.#anyPort.memory, 0, this.#anyPort.memory.length);
-    return chosen === -EEXIST ? -EADDRINUSE : chosen;
+    return this.insertAnyPort(source, endpoint, client);
+  }
+
+  /** The same, with a port that NAT chooses. */
+  insertAnyPort(source: SocketAddressWords, endpoint: SocketAddressWords, client: SocketAddressWords): number {
+    const status = this.#change(this.#anyPort, source, endpoint, client);
+    return status === -EEXIST ? -EADDRINUSE : status;
+  }
+
+  /** Whether this connection has an entry with this client's address. */
+  has(source: SocketAddressWords, endpoint: SocketAddressWords, client: SocketAddressWords): boolean {
+    const seen = this.#addressOf(CTA_TUPLE_REPLY, source, endpoint);
+    if (seen === undefined) return false;
+    const { first, count } = this.#layout;
+    return seen.equals(Buffer.from(client.buffer, client.byteOffset + first * 4, count * 4));
   }
 
   /** Once nothing more of a connection follows: one that was never established, or a UDP flow. */
@@ -261,6 +276,32 @@ export class KeptEntries {
     const { memory, tuple } = this.#delete;
     tuple.put(source, endpoint);
     this.#netfilter.change(CT_DELETE, memory, 0, memory.length);
+  }
+
+  /** Where a client sent to, before NAT, whose packets arrive at `local`. `undefined` where nobody knows. */
+  destination(local: SocketAddressWords, client: SocketAddressWords): Address | undefined {
+    const address = this.#addressOf(CTA_TUPLE_ORIG, local, client);
+    return address && (ipText(address) as Address);
+  }
+
+  #change(
+    insertion: Insertion,
+    source: SocketAddressWords,
+    endpoint: SocketAddressWords,
+    client: SocketAddressWords,
+  ): number {
+    insertion.put(source, endpoint, client);
+    return this.#netfilter.change(CT_NEW, insertion.memory, 0, insertion.memory.length);
+  }
+
+  /** The destination in one tuple of the entry that has this tuple. Overwritten by the next answer. */
+  #addressOf(tuple: number, from: SocketAddressWords, to: SocketAddressWords): Buffer | undefined {
+    this.#get.tuple.put(from, to);
+    const length = this.#netfilter.get(this.#get.memory);
+    if (length < 0) return undefined;
+    const { bytes } = this.#netfilter.answer;
+    const at = placeOf(bytes.subarray(0, length), [tuple, CTA_TUPLE_IP, this.#destination]);
+    return bytes.subarray(at, at + this.#layout.count * 4);
   }
 
   #find(from: SocketAddressWords, to: SocketAddressWords): Found | undefined {

@@ -12,6 +12,8 @@ export interface Pod {
   readonly agent: Agent;
   readonly IPv4: string;
   readonly IPv6: string;
+  /** A command inside. */
+  run(...command: readonly string[]): void;
 }
 
 export interface Pods {
@@ -106,8 +108,10 @@ async function addPod(
   await agent.call('seen', { port: 0 });
   const [v4, v6] = [`10.${network}.0.${number}`, `fd00:${network}::${number}`];
   ip('link', 'add', device, 'type', 'veth', 'peer', 'name', 'eth0', 'netns', String(pid));
-  const inside = (...args: readonly string[]) =>
-    execFileSync('nsenter', ['--net', `--target=${pid}`, 'ip', ...args], { stdio: ['ignore', 'ignore', 'inherit'] });
+  const run = (...command: readonly string[]): void => {
+    execFileSync('nsenter', ['--net', `--target=${pid}`, ...command], { stdio: ['ignore', 'ignore', 'inherit'] });
+  };
+  const inside = (...args: readonly string[]) => run('ip', ...args);
   inside('link', 'set', 'lo', 'up');
   inside('link', 'set', 'eth0', 'up');
   inside('address', 'add', `${v4}/24`, 'dev', 'eth0');
@@ -115,5 +119,5 @@ async function addPod(
   ip('link', 'set', device, 'up');
   inside('route', 'add', 'default', 'via', `10.${network}.0.1`);
   inside('-6', 'route', 'add', 'default', 'via', `fd00:${network}::1`);
-  return { agent, IPv4: v4, IPv6: v6 };
+  return { agent, IPv4: v4, IPv6: v6, run };
 }

@@ -6,10 +6,10 @@ import { EPOLLERR, EPOLLHUP, EPOLLOUT } from '../../../sys/epoll.ts';
 import { shutdownWrite, unacknowledgedBytes } from '../../../sys/socket.ts';
 import { must } from '../../../sys/sys-error.ts';
 import { wholeMsLeft } from '../../../util/clock.ts';
+import { keptTcpClient } from '../../kept-client.ts';
 import { proxyHeader } from '../../proxy-header.ts';
 import { askedFor } from '../../tcp-ends.ts';
 import type { Target } from './endpoints.ts';
-import { keptTcpClient } from './kept-client.ts';
 import { type Port, Session } from './port.ts';
 import type { DiallingRecord, EstablishedRecord, LiveRecord } from './records.ts';
 import { type DialResult, TcpDial } from './tcp-dial.ts';
@@ -200,7 +200,8 @@ export class TcpConnection extends Session implements SideOwner {
     const { loop } = this.port.worker;
     this.#clientName = client;
     const pick = this.port.endpoints.picker.pick(client.address, loop.nowMs);
-    const kept = keptTcpClient(this.port, this.fd, client.address);
+    const { keptAddresses, worker } = this.port;
+    const kept = keptTcpClient(worker.clients, keptAddresses, client.address, this.fd);
     if (kept === 'unknown') {
       this.cut('client-reset');
       return;

@@ -14,6 +14,7 @@ import {
   takeError,
 } from '../../../sys/socket.ts';
 import { ECONNREFUSED, ECONNRESET, EINPROGRESS, EPIPE, isExhaustion } from '../../../sys/sys-error.ts';
+import { LOST_CLIENT } from '../../errors.ts';
 import type { KeptClient } from '../../kept-dials.ts';
 import { Deadline } from './deadlines.ts';
 import { TCP_OPTIONS } from './endpoint-sockets.ts';
@@ -66,8 +67,8 @@ export class TcpDial extends Deadline {
   #attempts = 0;
   #target: Target | undefined;
   #fd = -1;
-  /** Of an attempt that keeps the client's address, until it is answered; else 0. */
-  #keptPort = 0;
+  /** The current attempt keeps the client's address and is not answered yet. */
+  #isKept = false;
   #beganMs = 0;
   /** Why the attempt could not begin, if that was not for the endpoint. */
   #problem: string | undefined;
@@ -122,11 +123,13 @@ export class TcpDial extends Deadline {
       else this.#fail(Math.abs(errno));
     } else if (events & EPOLLOUT) {
       if (this.#isToItself(this.#fd, this.#target as Target)) this.#fail(ECONNREFUSED);
+      else if (this.#hasLostClient()) this.#failFor(LOST_CLIENT);
       else this.#connected(events, false);
     }
   }
 
   onDue(): void {
+    if (this.#client !== undefined) this.#client.hasWaited = true;
     const target = this.#leave() as Target;
     this.#port.dialTimedOut(target, dialTimeoutMs(this.#attempts - 1));
     this.#dialler.onFailed(target, 'timeout');
@@ -190,7 +193,7 @@ export class TcpDial extends Deadline {
     const { keptDials } = this.#port.worker;
     const begun = keptDials.connectTcp(fd, endpoint, client);
     this.#problem = keptDials.problem;
-    this.#keptPort = hasFailed(begun) ? 0 : keptDials.localPort;
+    this.#isKept = !hasFailed(begun);
     return begun;
   }
 
@@ -201,7 +204,7 @@ export class TcpDial extends Deadline {
   #connected(events: number, isBroken: boolean): void {
     this.cancelDeadline();
     this.#isOver = true;
-    this.#keptPort = 0;
+    this.#isKept = false;
     const target = this.#target as Target;
     this.#port.joined(target, this.#port.worker.loop.clock.now() - this.#beganMs);
     this.#dialler.onConnected({ target, fd: this.#fd, events, isBroken });
@@ -214,17 +217,27 @@ export class TcpDial extends Deadline {
     this.start();
   }
 
+  #failFor(err: string): void {
+    this.#port.dialPrevented(this.#leave() as Target, err);
+    this.start();
+  }
+
+  #hasLostClient(): boolean {
+    if (!this.#isKept) return false;
+    const { endpoint } = this.#target as Target;
+    return this.#port.worker.keptDials.hasLost(this.#fd, endpoint, this.#client as KeptClient);
+  }
+
   /** Ends the current attempt, if there is one. */
   #leave(): Target | undefined {
     this.cancelDeadline();
     const { worker } = this.#port;
-    if (this.#keptPort > 0) {
+    if (this.#isKept) {
       // It may have been answered just now: the endpoint must learn of its end.
       shutdownWrite(this.#fd);
-      // While the socket still has the port: a later connection from it must not be taken for the client's.
-      worker.keptDials.remove('TCP', (this.#target as Target).endpoint, this.#keptPort);
+      worker.keptDials.forget('TCP', this.#fd, (this.#target as Target).endpoint);
     }
-    this.#keptPort = 0;
+    this.#isKept = false;
     if (this.#fd >= 0) worker.loop.close(this.#fd);
     this.#fd = -1;
     const target = this.#target;

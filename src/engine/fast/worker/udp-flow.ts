@@ -28,8 +28,13 @@ const HARMS_ONE_DATAGRAM: ReadonlySet<number> = new Set([EAGAIN, ENOBUFS, ENOMEM
 /** Clients reach the flows through its socket, and replies leave by it. */
 export interface FlowOwner extends Pick<Listener, 'fd' | 'port'>, Asking {
   readonly flows: FlowTable<UdpFlow>;
-  readonly silenceBeforeReply: DeadlineList;
-  readonly silenceAfterReply: DeadlineList;
+  silences(isKept: boolean): Silences;
+}
+
+/** What ends flows of one kind. */
+export interface Silences {
+  readonly beforeReply: DeadlineList;
+  readonly afterReply: DeadlineList;
 }
 
 /** The datagrams of one client address and port, with their own socket to one endpoint, so that replies find back. */
@@ -42,6 +47,8 @@ export class UdpFlow extends Session implements Task {
   hasRetired: boolean;
   readonly #owner: FlowOwner;
   readonly #path: ReplyPath;
+  readonly #isKept: boolean;
+  readonly #silences: Silences;
   #silence: DeadlineList;
   #canSegment = true;
   /** While nobody has answered. */
@@ -59,6 +66,8 @@ export class UdpFlow extends Session implements Task {
     readonly replay?: UdpReplay | undefined;
     readonly hasReplied?: boolean;
     readonly hasRetired?: boolean;
+    /** The endpoint sees the client's address. */
+    readonly isKept?: boolean;
     readonly receivedBytes?: number;
     readonly sentBytes?: number;
   }) {
@@ -77,7 +86,9 @@ export class UdpFlow extends Session implements Task {
     this.#replay = replay;
     // Here, and not where it is connected: a predecessor may not have set it.
     allowFragments(fd, target.family);
-    this.#silence = hasReplied ? owner.silenceAfterReply : owner.silenceBeforeReply;
+    this.#isKept = setup.isKept ?? false;
+    this.#silences = owner.silences(this.#isKept);
+    this.#silence = hasReplied ? this.#silences.afterReply : this.#silences.beforeReply;
     this.#moved();
     owner.flows.add(this);
     owner.port.worker.flows.begin();
@@ -149,9 +160,10 @@ export class UdpFlow extends Session implements Task {
       port: this.port.id,
       fd: this.fd,
       endpoint: this.target.endpoint,
-      hasReplied: this.#silence === this.#owner.silenceAfterReply,
+      hasReplied: this.#silence === this.#silences.afterReply,
       ...this.bytes(),
       hasRetired: this.hasRetired,
+      ...(this.#isKept && { isKept: true }),
       name: new Uint8Array(name.slice().buffer),
       control: new Uint8Array(control.slice().buffer),
       ...(unanswered.length > 0 && { unanswered }),
@@ -199,16 +211,17 @@ export class UdpFlow extends Session implements Task {
     if (!this.finish(ending)) return;
     this.#replay?.ended(this);
     this.#owner.flows.delete(this);
-    const { loop, flows } = this.port.worker;
-    loop.close(this.fd);
-    flows.end();
+    const { worker } = this.port;
+    if (this.#isKept) worker.keptDials.forget('UDP', this.fd, this.target.endpoint);
+    worker.loop.close(this.fd);
+    worker.flows.end();
   }
 
   #keep(inbox: DatagramInbox, first: number, count: number): void {
     // After an answer only where questions can be asked twice: elsewhere, and in bulk, it would cost a copy of all.
     if (this.#replay === undefined && this.port.udpReplayMs !== undefined) {
       this.keepUnanswered([]);
-      this.#silence = this.#owner.silenceBeforeReply;
+      this.#silence = this.#silences.beforeReply;
       this.#moved();
     }
     this.#replay?.keep(inbox, first, count);
@@ -231,8 +244,8 @@ export class UdpFlow extends Session implements Task {
     const { replies } = this.port.worker;
     const taken = replies.take({ socket: this.#owner, fd: this.fd, path: this.#path });
     if (taken > 0) {
-      if (this.#silence !== this.#owner.silenceAfterReply) this.port.answered(this.target);
-      this.#silence = this.#owner.silenceAfterReply;
+      if (this.#silence !== this.#silences.afterReply) this.port.answered(this.target);
+      this.#silence = this.#silences.afterReply;
       if (this.#replay?.answered(taken)) this.#replay = undefined;
       this.#moved();
       this.#sentBytes += replies.takenBytes;

@@ -1,25 +1,31 @@
 import type { Address } from '../../../model/address.ts';
 import { TryLog } from '../../../model/connection-log.ts';
 import { type Endpoint, endpointName } from '../../../model/endpoint.ts';
+import { canSee } from '../../../services/known-clients.ts';
+import { putLocalAddress, type ReplyPath } from '../../../sys/datagram-inbox.ts';
+import { Memory } from '../../../sys/memory.ts';
 import {
   connect,
+  getsockname,
   SO_RCVBUF,
   SO_SNDBUF,
   SOCK_DGRAM,
+  SOCKET_ADDRESS_BYTES,
   SOL_SOCKET,
   type SocketOption,
   socket,
 } from '../../../sys/socket.ts';
 import { decodeAddress } from '../../../sys/socket-address.ts';
-import { EAGAIN, ECONNREFUSED, EMFILE, errnoName, must } from '../../../sys/sys-error.ts';
-import { dialFailureOf } from '../../errors.ts';
-import type { DeadlineList } from './deadlines.ts';
+import { EADDRNOTAVAIL, EAGAIN, ECONNREFUSED, EMFILE, errnoName, must } from '../../../sys/sys-error.ts';
+import { dialFailureOf, UNKNOWN_DESTINATION } from '../../errors.ts';
+import { keptUdpClient } from '../../kept-client.ts';
+import type { KeptClient } from '../../kept-dials.ts';
 import type { Target } from './endpoints.ts';
 import { FlowTable } from './flow-table.ts';
 import { Listener, type Port } from './port.ts';
 import { type CountedBackends, countedEndpoints } from './protocol.ts';
 import type { FlowRecord } from './records.ts';
-import { clientOf, FLOW_EVENTS, type FlowOwner, UdpFlow } from './udp-flow.ts';
+import { clientOf, FLOW_EVENTS, type FlowOwner, type Silences, UdpFlow } from './udp-flow.ts';
 import { UdpReplay } from './udp-replay.ts';
 
 /** Room for bursts. The kernel limits it to `net.core.rmem_max` and `wmem_max`, and reserves nothing. */
@@ -28,11 +34,21 @@ const FLOW_OPTIONS: readonly SocketOption[] = [
   { level: SOL_SOCKET, name: SO_SNDBUF, value: 4 << 20 },
 ];
 
+const localName = new Memory(SOCKET_ADDRESS_BYTES);
+const localNameWords = localName.words();
+
+interface Joining {
+  readonly fd: number;
+  readonly tries: TryLog | undefined;
+  readonly isKept: boolean;
+}
+
 /** Receives the datagrams of one Service port's clients, and gives each to its flow. */
 export class UdpListener extends Listener implements FlowOwner {
   readonly flows = new FlowTable<UdpFlow>();
-  readonly silenceBeforeReply: DeadlineList;
-  readonly silenceAfterReply: DeadlineList;
+  readonly #silences: Silences;
+  /** Why the last attempt could not begin, if that was not for the endpoint. */
+  #problem: string | undefined;
   #isClosed = false;
 
   /** Throws a SysError when the descriptor cannot be watched. */
@@ -40,8 +56,21 @@ export class UdpListener extends Listener implements FlowOwner {
     super(port, fd);
     const { loop, options } = port.worker;
     const { udpIdleTimeoutMs, udpFirstReplyTimeoutMs } = options;
-    this.silenceBeforeReply = loop.deadlines.after(Math.max(udpIdleTimeoutMs, udpFirstReplyTimeoutMs));
-    this.silenceAfterReply = loop.deadlines.after(udpIdleTimeoutMs);
+    this.#silences = {
+      beforeReply: loop.deadlines.after(Math.max(udpIdleTimeoutMs, udpFirstReplyTimeoutMs)),
+      afterReply: loop.deadlines.after(udpIdleTimeoutMs),
+    };
+  }
+
+  silences(isKept: boolean): Silences {
+    if (!isKept) return this.#silences;
+    const { loop, options, keptDials } = this.port.worker;
+    const { udpIdleTimeoutMs, udpFirstReplyTimeoutMs } = options;
+    const longestMs = keptDials.longestSilenceMs;
+    return {
+      beforeReply: loop.deadlines.after(Math.min(longestMs, Math.max(udpIdleTimeoutMs, udpFirstReplyTimeoutMs))),
+      afterReply: loop.deadlines.after(Math.min(longestMs, udpIdleTimeoutMs)),
+    };
   }
 
   override update(backends: CountedBackends): void {
@@ -99,11 +128,12 @@ export class UdpListener extends Listener implements FlowOwner {
         tries ??= new TryLog();
         tries.retries++;
       }
-      const fd = this.#connect(target);
-      if (fd >= 0) return this.#join(replay, target, fd, tries);
+      const kept = this.#keptBy(target, client.address, replay.path);
+      const fd = this.#connect(target, kept);
+      if (fd >= 0) return this.#join(replay, target, { fd, tries, isKept: kept !== undefined });
       tries ??= new TryLog();
       tries.fail(target.name, dialFailureOf(errnoName(-fd)));
-      if (this.port.flowFailed(target, client.address, -fd)) continue;
+      if (this.#failed(target, client, -fd)) continue;
       this.port.refusedDatagram(client, 'refused-error', tries);
       return undefined;
     }
@@ -116,7 +146,7 @@ export class UdpListener extends Listener implements FlowOwner {
     const path = { name: words(name), control: words(control), canSegment: true };
     const client = decodeAddress(Buffer.from(name));
     loop.own(fd);
-    const past = { hasReplied, hasRetired, receivedBytes, sentBytes };
+    const past = { hasReplied, hasRetired, receivedBytes, sentBytes, isKept: record.isKept ?? false };
     const flow = new UdpFlow({ owner: this, target, client, fd, path, ...past });
     flow.resumed(record);
     must('epoll_ctl', loop.watch(fd, FLOW_EVENTS, flow));
@@ -159,9 +189,9 @@ export class UdpListener extends Listener implements FlowOwner {
   }
 
   /** `undefined` when its descriptor cannot be watched. */
-  #join(replay: UdpReplay, target: Target, fd: number, tries: TryLog | undefined): UdpFlow | undefined {
+  #join(replay: UdpReplay, target: Target, { fd, tries, isKept }: Joining): UdpFlow | undefined {
     const { client, path, hasRetired } = replay;
-    const flow = new UdpFlow({ owner: this, target, client, fd, path, replay, hasRetired });
+    const flow = new UdpFlow({ owner: this, target, client, fd, path, replay, hasRetired, isKept });
     flow.follows(tries);
     this.port.begin();
     target.member.taken();
@@ -195,14 +225,42 @@ export class UdpListener extends Listener implements FlowOwner {
     return flows.isSpent ? 'flows-total' : undefined;
   }
 
-  /** A socket connected to the target, or a negative errno. */
-  #connect(target: Target): number {
-    const { loop, descriptorCeiling, endpointSockets } = this.port.worker;
+  /** Whether another endpoint may be asked. */
+  #failed(target: Target, client: Endpoint, errno: number): boolean {
+    if (this.#problem === undefined) return this.port.flowFailed(target, client.address, errno);
+    this.port.dialPrevented(target, this.#problem);
+    return false;
+  }
+
+  /** The client if this endpoint sees its address. */
+  #keptBy({ endpoint }: Target, address: Address, path: ReplyPath): KeptClient | 'unknown' | undefined {
+    const { keptAddresses, worker } = this.port;
+    if (keptAddresses === undefined || !canSee(endpoint.address, address)) return undefined;
+    const client = { address, name: path.name, hasWaited: false };
+    return keptUdpClient(worker.clients, keptAddresses, client, () => {
+      if (getsockname(this.fd, localName) < 0) return undefined;
+      putLocalAddress(path, localNameWords);
+      return worker.keptDials.destinationOf(localNameWords, client);
+    });
+  }
+
+  /** A socket connected to the target, or a negative errno. `client`: if the endpoint sees its address. */
+  #connect(target: Target, client: KeptClient | 'unknown' | undefined): number {
+    const { worker } = this.port;
+    const { loop, descriptorCeiling, endpointSockets } = worker;
+    this.#problem = client === 'unknown' ? UNKNOWN_DESTINATION : undefined;
+    if (client === 'unknown') return -EADDRNOTAVAIL;
     const fd = socket(target.family, SOCK_DGRAM);
     if (fd < 0) return fd;
     loop.own(fd);
     endpointSockets.prepare(fd, FLOW_OPTIONS);
-    const status = fd < descriptorCeiling ? connect(fd, target.address) : -EMFILE;
+    let status = -EMFILE;
+    if (fd < descriptorCeiling && client !== undefined) {
+      status = worker.keptDials.connectUdp(fd, target.endpoint, client);
+      this.#problem = worker.keptDials.problem;
+    } else if (fd < descriptorCeiling) {
+      status = connect(fd, target.address);
+    }
     if (status === 0 && !endpointSockets.isToItself(fd, target)) return fd;
     loop.close(fd);
     return status === 0 ? -ECONNREFUSED : status;

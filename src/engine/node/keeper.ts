@@ -1,0 +1,81 @@
+import type { Socket } from 'node:net';
+import { localPorts } from '../../kernel/local-ports.ts';
+import { unmapped } from '../../model/address.ts';
+import type { ClientFacts, KeptAddresses } from '../../model/client-address.ts';
+import type { Endpoint } from '../../model/endpoint.ts';
+import type { ProxiedProtocol } from '../../model/service-port.ts';
+import { KnownClients } from '../../services/known-clients.ts';
+import { close } from '../../sys/descriptor.ts';
+import { openUnbound } from '../../sys/marked-socket.ts';
+import { shutdownWrite } from '../../sys/socket.ts';
+import { encodeSocketAddress } from '../../sys/socket-address.ts';
+import { must } from '../../sys/sys-error.ts';
+import { keptTcpClient, keptUdpClient } from '../kept-client.ts';
+import { type KeptClient, KeptDials } from '../kept-dials.ts';
+import { descriptorOf } from './kernel-sockets.ts';
+
+/** Makes endpoints see clients by their own address (docs/adr/0023). */
+export class Keeper {
+  readonly #mark: number;
+  readonly #dials: KeptDials;
+  #clients: KnownClients | undefined;
+
+  constructor(mark: number) {
+    this.#mark = mark;
+    this.#dials = new KeptDials({ mark, ports: localPorts(), random: Math.random, own: () => {} });
+  }
+
+  know(facts: ClientFacts): void {
+    this.#clients = new KnownClients(facts);
+  }
+
+  /** See {@link KeptDials.longestSilenceMs}. */
+  get longestSilenceMs(): number {
+    return this.#dials.longestSilenceMs;
+  }
+
+  /** See {@link keptTcpClient}. */
+  tcpClient(socket: Socket, address: string, kept: KeptAddresses | undefined): KeptClient | 'unknown' | undefined {
+    return keptTcpClient(this.#clients, kept, unmapped(address), descriptorOf(socket));
+  }
+
+  /** The same for a datagram from `client` to an address and port of this node. */
+  udpClient(client: Endpoint, local: Endpoint, kept: KeptAddresses | undefined): KeptClient | 'unknown' | undefined {
+    if (kept === undefined || this.#clients === undefined) return undefined;
+    const name = encodeSocketAddress(client.address, client.port).words();
+    const named = { address: client.address, name, hasWaited: false };
+    return keptUdpClient(this.#clients, kept, named, () =>
+      this.#dials.destinationOf(encodeSocketAddress(local.address, local.port).words(), named),
+    );
+  }
+
+  /** The descriptor of a socket that must be connected to the endpoint next. Throws an Error that says why not. */
+  open(protocol: ProxiedProtocol, endpoint: Endpoint, client: KeptClient): number {
+    const fd = openUnbound(endpoint.address, protocol, this.#mark);
+    const status =
+      protocol === 'TCP'
+        ? this.#dials.connectTcp(fd, endpoint, client, true)
+        : this.#dials.connectUdp(fd, endpoint, client, true);
+    if (status < 0) close(fd);
+    if (this.#dials.problem !== undefined) throw new Error(this.#dials.problem);
+    must('connect', status);
+    return fd;
+  }
+
+  /** See {@link KeptDials.hasLost}. */
+  hasLost(socket: Socket, endpoint: Endpoint, client: KeptClient): boolean {
+    return this.#dials.hasLost(descriptorOf(socket), endpoint, client);
+  }
+
+  /** Before a socket is closed that the endpoint has not answered. If it just has, it learns of the end. */
+  hangUp(socket: Socket, endpoint: Endpoint): void {
+    const fd = descriptorOf(socket);
+    shutdownWrite(fd);
+    this.#dials.forget('TCP', fd, endpoint);
+  }
+
+  /** Before the socket of a flow is closed. */
+  endFlow(fd: number, endpoint: Endpoint): void {
+    this.#dials.forget('UDP', fd, endpoint);
+  }
+}

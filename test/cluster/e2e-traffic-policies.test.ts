@@ -1,17 +1,17 @@
-import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { TCP } from '../netns/harness.ts';
-import { BRIDGE_ADDRESS, NODE_ADDRESS, POD_ADDRESSES } from '../netns/topology.ts';
+import { BRIDGE_ADDRESS, CLIENT_ADDRESS, NODE_ADDRESS, OUTSIDE_ADDRESS, POD_ADDRESSES } from '../netns/topology.ts';
 import { Cluster, NODE_NAME, type ServedService, type Target, waitShowing, ZONE } from './cluster.ts';
 import type { Endpoint, ServiceOptions } from './objects.ts';
 
 /*
  * The e2e tests of kubernetes/kubernetes about who serves whom, by their names. There is one real node; the others are
- * node names in slices, and all their pods are here. Where upstream asks for the client's address to be preserved, that
- * is left out: a backend sees the node.
+ * node names in slices, and all their pods are here.
  */
 
 const HTTP = { port: 80, target: TCP.name } as const;
+/** At which a backend says whom it takes the client for. */
+const PEER = { port: 80, target: TCP.peer } as const;
 const [POD_1, POD_2, POD_3] = POD_ADDRESSES;
 const ALL = ['pod-1', 'pod-2', 'pod-3'] as const;
 
@@ -192,16 +192,38 @@ describe('traffic policies', () => {
     });
   });
 
-  test('a backend sees the node, whatever the policy', async () => {
-    const { service } = await createBalanced([here(POD_1)]);
-    await cluster.isUp(service, ['pod-1'], inside());
-    const { connections } = await cluster.environment.pods[0].call('seen', { port: TCP.name });
-    // One that was reset before it was looked at has no address any more.
-    const remotes = connections.map(({ remote }) => remote).filter((remote) => remote !== 'undefined:undefined');
-    assert.ok(remotes.length > 0);
-    assert.deepEqual(
-      remotes.filter((remote) => !remote.startsWith(`${BRIDGE_ADDRESS}:`)),
-      [],
-    );
+  describe("the client's address", () => {
+    const seen = (address: string, ...pods: readonly string[]) => pods.map((pod) => `${address}@${pod}`);
+
+    test('should preserve source pod IP for traffic thru service cluster IP', async () => {
+      const service = await create({ ports: [PEER] }, [here(POD_1), elsewhere(POD_2)]);
+      await cluster.isUp(service, seen(CLIENT_ADDRESS, 'pod-1', 'pod-2'), inside());
+      await cluster.isUp(service, seen(BRIDGE_ADDRESS, 'pod-1', 'pod-2'), onNode());
+    });
+
+    test('should support externalTrafficPolicy=Local for type=NodePort, and should work from pods', async () => {
+      const endpoints = [here(POD_1), elsewhere(POD_2)];
+      const service = await create({ ...LOCAL_OUTSIDE, type: 'LoadBalancer', ports: [PEER] }, endpoints);
+      const balanced = { host: await cluster.giveLoadBalancerIP(service.name), port: 80 };
+      for (const target of [nodePortOf(service), balanced]) {
+        await cluster.isUp(target, seen(OUTSIDE_ADDRESS, 'pod-1'), outside());
+        await cluster.isUp(target, seen(CLIENT_ADDRESS, 'pod-1', 'pod-2'), inside());
+      }
+      await cluster.admin.patch('services', service.name, { spec: { externalTrafficPolicy: 'Cluster' } });
+      await cluster.isUp(balanced, seen(BRIDGE_ADDRESS, 'pod-1', 'pod-2'), outside());
+      await cluster.isUp(service, seen(CLIENT_ADDRESS, 'pod-1', 'pod-2'), inside());
+    });
+
+    test('a Service may choose otherwise by its annotation, at any time', async () => {
+      const service = await create({ ports: [PEER] }, [here(POD_1)]);
+      const annotate = (value: string | null) =>
+        cluster.admin.patch('services', service.name, {
+          metadata: { annotations: { 'kube-userspace-proxy/client-address': value } },
+        });
+      await annotate('node');
+      await cluster.isUp(service, seen(BRIDGE_ADDRESS, 'pod-1'), inside());
+      await annotate(null);
+      await cluster.isUp(service, seen(CLIENT_ADDRESS, 'pod-1'), inside());
+    });
   });
 });

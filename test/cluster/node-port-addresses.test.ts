@@ -1,6 +1,6 @@
 import { after, before, describe, test } from 'node:test';
 import { TCP } from '../netns/harness.ts';
-import { BRIDGE_ADDRESS, NODE_ADDRESS, POD_ADDRESSES } from '../netns/topology.ts';
+import { BRIDGE_ADDRESS, CLIENT_ADDRESS, NODE_ADDRESS, OUTSIDE_ADDRESS, POD_ADDRESSES } from '../netns/topology.ts';
 import { Cluster, NODE_NAME } from './cluster.ts';
 
 describe('what follows the Node object', () => {
@@ -28,15 +28,19 @@ describe('what follows the Node object', () => {
   });
 
   test('NodeCIDR tells pods from clients outside as soon as the Node object has podCIDRs', async () => {
-    const { client, node } = cluster.environment;
+    const { client, node, outside } = cluster.environment;
     const spec = { externalTrafficPolicy: 'Local' };
     const options = { name: 'local', type: 'NodePort', ports: [{ port: 80, target: TCP.name }], spec } as const;
     const { nodePort } = await cluster.create(options, [{ ip: POD_ADDRESSES[0], nodeName: 'elsewhere' }]);
     const target = { host: NODE_ADDRESS, port: nodePort };
     await cluster.isUp(target, ['pod-1'], [node]);
     await cluster.becomes('timeout', { protocol: 'tcp', ...target }, [client]);
+    const seen = await cluster.create({ name: 'seen', ports: [{ port: 80, target: TCP.peer }] }, [POD_ADDRESSES[0]]);
+    await cluster.isUp(seen, [`${OUTSIDE_ADDRESS}@pod-1`], [outside]);
     const podCIDR = '10.244.1.0/24';
     await cluster.admin.patch('nodes', NODE_NAME, { spec: { podCIDR, podCIDRs: [podCIDR] } });
     await cluster.isUp(target, ['pod-1'], [client]);
+    await cluster.isUp(seen, [`${BRIDGE_ADDRESS}@pod-1`], [outside]);
+    await cluster.isUp(seen, [`${CLIENT_ADDRESS}@pod-1`], [client]);
   });
 });

@@ -60,9 +60,9 @@ const FORWARDING: Readonly<Record<IpFamily, string>> = {
 };
 
 /**
- * The sysctls that the proxy relies on. Not `bridge-nf-call-iptables` and `route_localnet`, which kube-proxy's other
- * modes need: a connection to a Service ends at a socket of this node, so no packet with a translated destination is
- * forwarded, and rules send NodePorts at 127.0.0.1 to an address of the node.
+ * The sysctls that the proxy relies on. Not `route_localnet`, which kube-proxy's other modes need: rules send NodePorts
+ * at 127.0.0.1 to an address of the node. `bridge-nf-call-iptables` matters for clients' addresses alone, which have a
+ * check of their own.
  */
 export function checkKernelSettings(
   machine: Files,

@@ -19,8 +19,8 @@ import { DataPlaneLog } from '../operate/log/data-plane-log.ts';
 import type { ProcessLog } from '../operate/log/log.ts';
 import { natProbeText } from '../rules/plan.ts';
 import { ControlPlane } from '../sync/control-plane.ts';
-import { Drains } from '../sync/drains.ts';
 import { familiesOf, ServedFamilies } from '../sync/served-families.ts';
+import { Weights } from '../sync/weights.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
 import { ClientWatch } from './clients.ts';
 import { openDataPlane } from './data-plane.ts';
@@ -105,7 +105,7 @@ export async function assemble({ config, log, startedAt, signal }: Context) {
   }
   const onServed = (family: IpFamily) => metrics.serve(family);
   const controlPlane = new ControlPlane({ pipelines, served, onServed, clock });
-  const drains = new Drains(pipelines);
+  const weights = new Weights(pipelines);
   const clients = new ClientWatch({
     ...{ dataPlane, findObstacle, node, log, clientAddress: config.clientAddresses.clientAddress },
     families: { wanted: families, served: () => served.active },
@@ -125,10 +125,12 @@ export async function assemble({ config, log, startedAt, signal }: Context) {
   const connectionLog = openConnectionLog(config, feed, log);
   const dialErrors = dataPlaneLog;
   const clientAddresses = { policy: config.clientAddresses, facts: () => clients.facts };
-  const viewParts = { nodeName, startedAt, data, iptables, controlPlane, health, source, log, dialErrors, drains };
+  const { scheduler } = config;
+  const viewParts = { nodeName, startedAt, data, iptables, controlPlane, health, source, log, dialErrors, weights };
   return {
     ...{ node, served, dataPlane, dataPlaneLog, health, metrics, apiStatus, source, healthCheckNodePorts },
-    ...{ feed, connectionLog, controlPlane, drains, nodeWatch, ...openView({ ...viewParts, clientAddresses }) },
+    ...{ feed, connectionLog, controlPlane, weights, nodeWatch },
+    ...openView({ ...viewParts, clientAddresses, scheduler }),
   };
 }
 

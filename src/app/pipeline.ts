@@ -50,7 +50,7 @@ export interface Reports {
 export function createPipeline(binding: FamilyBinding, around: Surroundings, reports: Reports): Pipeline {
   const { family } = binding;
   const { config, served, node, sockets, pipelines, dataPlane, isMarking, iptables, conntrack, log } = around;
-  const { clientAddresses } = config;
+  const { clientAddresses, scheduler } = config;
   const { metrics } = reports;
   const tracker = new ServiceTracker(family, {
     servedFamilies: () => served.active,
@@ -70,7 +70,7 @@ export function createPipeline(binding: FamilyBinding, around: Surroundings, rep
     ...{ family, clock, random: Math.random },
     isNeeded: (port, protocol) => ownPorts.has(port) || tracker.addresses.needsPort(port, protocol),
   });
-  const listeners = new Listeners({ ...binding, dataPlane, clock, log, ports, clientAddresses });
+  const listeners = new Listeners({ ...binding, dataPlane, clock, log, ports, clientAddresses, scheduler });
   const rules = new RuleSync({
     ...{ clock, iptables, log, metrics, family, node: () => node.facts(binding) },
     ...(isMarking && { connectionMark: config.dataPlane.connectionMark }),

@@ -2,7 +2,7 @@ import { VERSION } from '../config/version.ts';
 import { applyHostSettings } from '../kernel/host-settings.ts';
 import type { NodeClaim } from '../kernel/node-claim.ts';
 import { checkDescriptorLimit } from '../kernel/process.ts';
-import type { Endpoint } from '../model/endpoint.ts';
+import type { SetWeight } from '../model/endpoint.ts';
 import type { HandOver } from '../model/hand-over.ts';
 import type { SourceEvent } from '../model/source.ts';
 import type { Operations } from '../model/view.ts';
@@ -57,9 +57,9 @@ export class ServiceProxy {
     return this.#parts.dataPlane.handOver;
   }
 
-  /** Endpoints that an operator has drained. */
-  drained(): readonly Endpoint[] {
-    return this.#parts.drains.list();
+  /** The weights that an operator has set. */
+  weights(): readonly SetWeight[] {
+    return this.#parts.weights.list();
   }
 
   /** Rejects with a sentence when the source cannot start. */
@@ -80,7 +80,7 @@ export class ServiceProxy {
    */
   async takeOver(channel: Channel): Promise<void> {
     const { log, signal } = this.#context;
-    const { nodeWatch, controlPlane, source, dataPlane, drains } = this.#parts;
+    const { nodeWatch, controlPlane, source, dataPlane, weights } = this.#parts;
     nodeWatch.start();
     try {
       // Rules and listeners are the predecessor's until it releases them, so the control plane is not synced before.
@@ -91,9 +91,9 @@ export class ServiceProxy {
       await takeOver(channel, {
         dataPlane: dataPlane.handOver,
         program: VERSION,
-        onAdopted: (ports, drained) => {
+        onAdopted: (ports, set) => {
           controlPlane.adopt(ports);
-          drains.replace(drained);
+          weights.replace(set);
         },
       });
     } catch (error) {
@@ -199,13 +199,13 @@ export class ServiceProxy {
 
   #startServers(): void {
     const { config, claim, log, onUnbindable } = this.#context;
-    const { health, metrics, apiStatus, view, node, drains, feed } = this.#parts;
+    const { health, metrics, apiStatus, view, node, weights, feed } = this.#parts;
     const nodeEligible = () => node.isEligible;
     const known = this.#known;
     const operations: Operations = {
       setVerbosity: (verbosity) => log.setVerbosity(verbosity),
-      drain: (endpoint) => drains.drain(endpoint),
-      undrain: (endpoint) => drains.undrain(endpoint),
+      weightOf: (endpoint) => weights.of(endpoint),
+      setWeight: (endpoint, weight) => weights.set(endpoint, weight),
     };
     const answering = { log, health, metrics, apiStatus, view, nodeEligible, onUnbindable, operations, feed, known };
     this.#servers = [claim, ...serversOf(config, answering)];

@@ -8,6 +8,7 @@ import { LIST } from '../operate/command/list/list.ts';
 import { LOG_LEVEL } from '../operate/command/log-level.ts';
 import { SHOW_VERSION } from '../operate/command/show-version.ts';
 import { TAIL } from '../operate/command/tail.ts';
+import { WEIGHT } from '../operate/command/weight.ts';
 import { connectControl } from '../operate/control/client.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
 
@@ -33,7 +34,17 @@ export const CHECK = command({
 });
 
 /** In the order in which `--help` shows them. */
-export const COMMANDS: readonly Command[] = [LIST, TAIL, EXPLAIN, CHECK, DRAIN, UNDRAIN, LOG_LEVEL, SHOW_VERSION];
+export const COMMANDS: readonly Command[] = [
+  LIST,
+  TAIL,
+  EXPLAIN,
+  CHECK,
+  DRAIN,
+  UNDRAIN,
+  WEIGHT,
+  LOG_LEVEL,
+  SHOW_VERSION,
+];
 
 const STDERR = 2;
 

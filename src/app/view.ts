@@ -5,6 +5,7 @@ import { machine } from '../kernel/addresses.ts';
 import { measureLoopDelay, ownDescriptorLimit } from '../kernel/process.ts';
 import { endpointName } from '../model/endpoint.ts';
 import type { Iptables } from '../model/iptables.ts';
+import type { SchedulerName } from '../model/scheduler.ts';
 import type { NodeView, View } from '../model/view.ts';
 import type { DataPlaneLog } from '../operate/log/data-plane-log.ts';
 import type { ProcessLog } from '../operate/log/log.ts';
@@ -13,7 +14,7 @@ import type { ClientAddresses } from '../operate/view/seen-address.ts';
 import { TrafficSampler } from '../operate/view/traffic.ts';
 import { RunningView } from '../operate/view/view.ts';
 import type { ControlPlane } from '../sync/control-plane.ts';
-import type { Drains } from '../sync/drains.ts';
+import type { Weights } from '../sync/weights.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
 import type { OpenedDataPlane } from './data-plane.ts';
 import type { Pipeline } from './pipeline.ts';
@@ -30,8 +31,10 @@ export interface ViewParts {
   readonly source: Source;
   readonly log: ProcessLog;
   readonly dialErrors: DataPlaneLog;
-  readonly drains: Drains;
   readonly clientAddresses: ClientAddresses;
+  readonly weights: Weights;
+  /** Of Services that ask for none. */
+  readonly scheduler: SchedulerName;
 }
 
 /** Often enough to see what a person would notice. */
@@ -50,7 +53,7 @@ export function openView(parts: ViewParts): { readonly view: View; readonly samp
     },
     log: parts.log,
   });
-  const { data, iptables, controlPlane, drains, clientAddresses, dialErrors, log } = parts;
+  const { data, iptables, controlPlane, weights, scheduler, clientAddresses, dialErrors, log } = parts;
   const { dataPlane } = data;
   const view: RunningView = new RunningView({
     families: () =>
@@ -60,7 +63,8 @@ export function openView(parts: ViewParts): { readonly view: View; readonly samp
         carried: (name) => listeners.carried(name),
       })),
     ...{ dataPlane, sampler, dialErrors, log },
-    isDrained: (endpoint) => drains.has(endpoint),
+    isDrained: (endpoint) => weights.of(endpoint) === 0,
+    scheduler,
     node: async () => ({ ...nodeView(parts, sampler), loopDelayMs, descriptors: await descriptors() }),
     explain: createExplain({
       ...{ iptables, dataPlane, machine, clock, clientAddresses },
@@ -72,7 +76,7 @@ export function openView(parts: ViewParts): { readonly view: View; readonly samp
 }
 
 function nodeView(
-  { nodeName, startedAt, data, iptables, controlPlane, health, source, log, drains }: ViewParts,
+  { nodeName, startedAt, data, iptables, controlPlane, health, source, log, weights }: ViewParts,
   { totals, rates }: TrafficSampler,
 ): Omit<NodeView, 'loopDelayMs' | 'descriptors'> {
   const api = source.status?.();
@@ -104,7 +108,8 @@ function nodeView(
     totals,
     rates,
     verbosity: log.verbosity,
-    drained: drains.list().map(endpointName),
+    drained: weights.list().flatMap((each) => (each.weight === 0 ? endpointName(each) : [])),
+    weights: weights.list().filter(({ weight }) => weight > 0),
   };
 }
 

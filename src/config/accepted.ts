@@ -43,7 +43,6 @@ export const ACCEPTED_FLAGS = {
   'iptables-masquerade-bit': ignored(IPTABLES, MASQUERADE_BIT, '14', 'iptables.masqueradeBit'),
   'iptables-localhost-nodeports': ignored(IPTABLES, BOOLEAN, 'true', 'iptables.localhostNodePorts'),
 
-  'ipvs-scheduler': ignored(IPVS, TEXT, '', 'ipvs.scheduler'),
   'ipvs-exclude-cidrs': many(text(cidr, showCidr), { of: IPVS, field: 'ipvs.excludeCIDRs' }),
   'ipvs-strict-arp': ignored(IPVS, BOOLEAN, 'false', 'ipvs.strictARP'),
   'ipvs-sync-period': ignored(IPVS, POSITIVE_DURATION, '30s', 'ipvs.syncPeriod'),

@@ -2,6 +2,7 @@ import type { Address, Cidr, PortRange } from '../model/address.ts';
 import type { ClientAddressPolicy } from '../model/client-address.ts';
 import type { DataPlaneOptions } from '../model/data-plane.ts';
 import type { HostSettings, MachineSettings } from '../model/host-settings.ts';
+import type { SchedulerName } from '../model/scheduler.ts';
 import type { EffectiveFields } from './configuration-file.ts';
 import type { ListenAddress } from './values.ts';
 
@@ -59,6 +60,8 @@ export interface Config {
   readonly clusterCidrs: readonly Cidr[];
   readonly detectLocal: DetectLocal;
   readonly clientAddresses: ClientAddressPolicy;
+  /** Of Services that ask for none. */
+  readonly scheduler: SchedulerName;
   /** `undefined`: the machine's host name. */
   readonly hostnameOverride: string | undefined;
   readonly engine: Engine;

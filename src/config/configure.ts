@@ -89,6 +89,7 @@ function toConfig({ values, said }: Evaluated, log: LogConfig): Config {
     externalIpAllowList: values['external-ip-allow-list'],
     clusterCidrs: values['cluster-cidr'],
     detectLocal: toDetectLocal(values, said),
+    scheduler: values['ipvs-scheduler'],
     clientAddresses: { clientAddress: values['client-address'], masqueradeAll: values['masquerade-all'] },
     hostnameOverride: values['hostname-override'],
     engine: values.dataplane,

@@ -1,4 +1,5 @@
 import { endpointName } from '../model/endpoint.ts';
+import { SCHEDULERS } from '../model/scheduler.ts';
 import { ACCEPTED_FLAGS, FIELDS_WITHOUT_FLAG } from './accepted.ts';
 import {
   BOOLEAN,
@@ -38,6 +39,7 @@ import {
   positiveDuration,
   positiveNumber,
   proxyMode,
+  scheduler,
   showCidr,
   showPortRange,
 } from './values.ts';
@@ -193,6 +195,14 @@ export const FLAGS = {
       describe:
         "bit of the packet mark on the proxy's own connections to endpoints, by which its rules spare them; move it " +
         'where other programs use that bit',
+    }),
+  }),
+  ...grouped('Choosing endpoints:', {
+    'ipvs-scheduler': one(text(scheduler), 'rr', {
+      describe:
+        `how endpoints are chosen: ${SCHEDULERS.join(', ')}; the annotation kube-userspace-proxy/scheduler of a ` +
+        'Service counts first',
+      field: 'ipvs.scheduler',
     }),
   }),
   ...grouped("Clients' addresses:", {

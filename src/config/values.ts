@@ -8,6 +8,7 @@ import {
   parseCidr,
   specialAddressReason,
 } from '../model/address.ts';
+import { DEFAULT_SCHEDULER, findScheduler, type SchedulerName } from '../model/scheduler.ts';
 import { formatDuration, parseDuration } from '../util/duration.ts';
 import { UsageError } from './usage-error.ts';
 
@@ -263,4 +264,11 @@ export function parseLogFile(text: string): string | undefined {
     throw new UsageError('not the absolute path of a file; write "" for no such file');
   }
   return text;
+}
+
+/** Of IPVS; empty stands for the default, as in kube-proxy. */
+export function scheduler(text: string): SchedulerName {
+  const found = findScheduler(text === '' ? DEFAULT_SCHEDULER : text);
+  if ('reason' in found) throw new UsageError(found.reason);
+  return found.name;
 }

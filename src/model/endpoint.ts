@@ -55,6 +55,12 @@ export interface WeightedEndpoint extends Endpoint {
   readonly weight?: number;
 }
 
+/** What an operator has set on this node, for every Service. 0: no new connections, the endpoint is drained. */
+export interface SetWeight extends Endpoint {
+  /** 0…65535. */
+  readonly weight: number;
+}
+
 /** `address:port`, or `[address]:port` for IPv6. It identifies an endpoint. */
 export function endpointName({ address, port }: { readonly address: string; readonly port: number }): string {
   return address.includes(':') ? `[${address}]:${port}` : `${address}:${port}`;

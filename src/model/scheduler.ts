@@ -11,5 +11,18 @@ export const DEFAULT_SCHEDULER: SchedulerName = 'rr';
 /** As IPVS: 0 is no new connections. */
 export const MAX_WEIGHT = 65_535;
 
-/** The longest `kube-userspace-proxy/slow-start`. */
-export const MAX_SLOW_START_MS = 3_600_000;
+/** Schedulers of IPVS that are left out, and why. */
+const REASONS: Readonly<Record<string, string>> = {
+  dh: 'it chooses by the destination, and a Service port is one destination; sh chooses by the client',
+  lblc: 'it keeps a destination at one endpoint, and a Service port is one destination; lc chooses by load alone',
+  lblcr: 'it keeps a destination at some endpoints, and a Service port is one destination; lc chooses by load alone',
+  ovf: 'it takes a weight for a number of connections, and refuses what is beyond all of them; wlc or fo come near',
+};
+
+/** `name` or why there is no such scheduler. */
+export function findScheduler(text: string): { readonly name: SchedulerName } | { readonly reason: string } {
+  const name = SCHEDULERS.find((each) => each === text);
+  if (name !== undefined) return { name };
+  const reason = Object.hasOwn(REASONS, text) ? REASONS[text] : undefined;
+  return { reason: reason ?? `there is no such scheduler; there are ${SCHEDULERS.join(', ')}` };
+}

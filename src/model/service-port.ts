@@ -1,5 +1,5 @@
 import type { Address, Cidr, IpFamily } from './address.ts';
-import type { Endpoint } from './endpoint.ts';
+import type { Endpoint, WeightedEndpoint } from './endpoint.ts';
 import type { Protocol, ServiceKey, ServiceOptions, ServicePortName, SessionAffinity } from './service.ts';
 
 /** The protocols that a user-space proxy supports; not SCTP (upstream `pkg/proxy/userspace/proxysocket.go`). */
@@ -8,10 +8,10 @@ export type ProxiedProtocol = Exclude<Protocol, 'SCTP'>;
 /** The endpoints of one listener. */
 export interface EndpointSet {
   /** They get new connections. Without duplicates, in a stable order that carries no meaning. */
-  readonly endpoints: readonly Endpoint[];
+  readonly endpoints: readonly WeightedEndpoint[];
   /**
-   * They get no new connections: terminating, not ready, or excluded by policy or topology. Established connections
-   * continue. An endpoint in neither list is gone for good. Absent when there are none.
+   * They get no new connections: terminating, not ready, of weight 0, or excluded by policy or topology. Established
+   * connections continue. An endpoint in neither list is gone for good. Absent when there are none.
    */
   readonly draining?: readonly Endpoint[];
   /** Set when `endpoints` is empty only because policy excludes the nodes of all endpoints that can serve. */

@@ -1,5 +1,6 @@
 import type { Address, Cidr } from './address.ts';
 import type { ClientAddress } from './client-address.ts';
+import type { SchedulerName } from './scheduler.ts';
 
 export type Protocol = 'TCP' | 'UDP' | 'SCTP';
 
@@ -42,6 +43,11 @@ export interface ServiceOptions {
   readonly proxyProtocol?: ProxyProtocol;
   /** UDP only: the silence after which another endpoint gets the first datagrams, too. */
   readonly udpReplayMs?: number;
+  readonly scheduler?: SchedulerName;
+  /** It asks for a scheduler that there is not, and so gets the node's. `what`: in its own words. */
+  readonly refusedScheduler?: { readonly what: string; readonly reason: string };
+  /** How long the share of a new endpoint grows. */
+  readonly slowStartMs?: number;
 }
 
 /** The validated fields that a node proxy needs. */

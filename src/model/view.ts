@@ -1,7 +1,8 @@
 import type { Address, IpFamily } from './address.ts';
 import type { ConnectionState, Counters } from './data-plane.ts';
-import type { Endpoint } from './endpoint.ts';
+import type { Endpoint, SetWeight } from './endpoint.ts';
 import type { Table } from './iptables.ts';
+import type { SchedulerName } from './scheduler.ts';
 import type { ProxyProtocol, ServicePortName, ServicePortNameParts } from './service.ts';
 import type { EndpointSetName, ProxiedProtocol, ServicePort } from './service-port.ts';
 import type { ApiStatus } from './source.ts';
@@ -64,6 +65,8 @@ export interface NodeView {
   readonly verbosity: number;
   /** By an operator, as address:port. */
   readonly drained: readonly string[];
+  /** That an operator has set, but for those of drained endpoints. */
+  readonly weights: readonly SetWeight[];
 }
 
 /** Clients may soon have to wait. */
@@ -111,6 +114,10 @@ export interface ServiceView
     >,
     ServicePortNameParts {
   readonly family: IpFamily;
+  /** How its endpoints are chosen. */
+  readonly scheduler: SchedulerName;
+  /** Absent: a new endpoint has its whole share at once. */
+  readonly slowStartMs?: number;
   readonly state: ServiceState;
   /** Why it is not ok. */
   readonly reason?: string;
@@ -147,6 +154,8 @@ export type EndpointState = 'active' | 'ejected' | 'draining' | 'drained';
 export interface EndpointView {
   readonly endpoint: Endpoint;
   readonly state: EndpointState;
+  /** 0 unless it gets new connections. */
+  readonly weight: number;
   /** Absent in an engine that does not count by endpoint. */
   readonly counters?: Counters;
   /** The last failed dial; kept for minutes, for a thousand endpoints at most. */
@@ -221,6 +230,7 @@ export interface CandidateView {
   readonly zone?: string;
   /** It gets new connections. */
   readonly chosen: boolean;
+  readonly weight: number;
   /** Why not: "not ready", "on another node, and the policy is Local". */
   readonly reason?: string;
   readonly active?: number;
@@ -233,11 +243,12 @@ export interface CandidateView {
 export interface Operations {
   /** klog's verbosity, until the program restarts. */
   setVerbosity(verbosity: number): void;
+  /** What {@link setWeight} has set. */
+  weightOf(endpoint: Endpoint): number | undefined;
   /**
-   * The endpoint gets no new connections on this node; established ones continue. Lasts until {@link undrain}, also
-   * across a hand-over, but not a restart. The endpoint may be unknown. `false` when too many are drained.
+   * The endpoint's weight on this node, in every Service; with 0 it gets no new connections, and established ones
+   * continue. Lasts until it is set to `undefined`, also across a hand-over, but not a restart. The endpoint may be
+   * unknown. `false` when too many are set.
    */
-  drain(endpoint: Endpoint): boolean;
-  /** `false` when it was not drained. */
-  undrain(endpoint: Endpoint): boolean;
+  setWeight(endpoint: Endpoint, weight: number | undefined): boolean;
 }

@@ -12,8 +12,10 @@ import type { ServicePortSpec, TrafficPolicy } from '../model/service.ts';
 export interface Candidate {
   readonly endpoint: Endpoint;
   readonly state: EndpointAddress;
-  /** An operator has drained it: it gets no new connections. */
-  readonly isDrained?: true;
+  /** 0 is no new connections. */
+  readonly weight: number;
+  /** An operator has set the weight. */
+  readonly isWeightSet?: true;
 }
 
 export interface EndpointPolicy {
@@ -51,16 +53,16 @@ export function categorizeEndpoints(
   };
 }
 
-export function isReady({ state, isDrained }: Candidate): boolean {
-  return state.ready && !isDrained;
+export function isReady({ state, weight }: Candidate): boolean {
+  return state.ready && weight > 0;
 }
 
 export function isLocal({ state }: Candidate, { nodeName }: NodeTopology): boolean {
   return nodeName !== undefined && state.nodeName === nodeName;
 }
 
-export function isLastResort({ state, isDrained }: Candidate): boolean {
-  return state.serving && state.terminating && !isDrained;
+export function isLastResort({ state, weight }: Candidate): boolean {
+  return state.serving && state.terminating && weight > 0;
 }
 
 export function usable(
@@ -101,7 +103,8 @@ function hintedFor(
 
 export interface CandidateFacts {
   readonly family: IpFamily;
-  isDrained(endpoint: Endpoint): boolean;
+  /** What an operator has set. */
+  weightOf(endpoint: Endpoint): number | undefined;
 }
 
 /**
@@ -118,7 +121,7 @@ type PortIdentity = Pick<ServicePortSpec, 'name' | 'protocol'>;
 export function candidatesOf(
   groups: readonly EndpointGroup[],
   spec: PortIdentity,
-  { family, isDrained }: CandidateFacts,
+  { family, weightOf }: CandidateFacts,
 ): readonly Candidate[] {
   const candidates = new Map<string, Candidate>();
   for (const group of groups) {
@@ -126,7 +129,9 @@ export function candidatesOf(
       for (const state of group.addresses) {
         if (familyOf(state.address) !== family) continue;
         const endpoint = { address: state.address, port };
-        const candidate: Candidate = { endpoint, state, ...(isDrained(endpoint) && { isDrained: true }) };
+        const set = weightOf(endpoint);
+        const weight = set ?? group.weight ?? 1;
+        const candidate: Candidate = { endpoint, state, weight, ...(set !== undefined && { isWeightSet: true }) };
         const key = endpointName(candidate.endpoint);
         const other = candidates.get(key);
         if (other === undefined || better(candidate, other)) candidates.set(key, candidate);
@@ -141,7 +146,7 @@ export function candidatesOf(
  * worst; the other could leave a Service without endpoints.
  */
 function better(a: Candidate, b: Candidate): boolean {
-  const difference = rank(a) - rank(b);
+  const difference = rank(a) - rank(b) || a.weight - b.weight;
   return difference === 0 ? JSON.stringify(a.state) > JSON.stringify(b.state) : difference > 0;
 }
 

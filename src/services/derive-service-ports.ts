@@ -49,8 +49,14 @@ export function deriveServicePorts(
   const unserved = isReporting ? [...limited.unserved, ...unservedPorts(limited.service, surroundings)] : [];
   const derived = derivePorts(limited.service, groups, surroundings);
   return isReporting
-    ? { ...derived, unserved, refused: [...limited.refused, ...derived.refused] }
+    ? { ...derived, unserved, refused: [...limited.refused, ...refusedScheduler(service), ...derived.refused] }
     : { ...derived, unserved };
+}
+
+/** It is the Service's, so it is told once, of its first port. */
+function refusedScheduler({ key, uid, ports: [first], options }: Service): RefusedPart[] {
+  if (options?.refusedScheduler === undefined || first === undefined) return [];
+  return [{ name: servicePortName(key, first.name), ...options.refusedScheduler, ...(uid !== undefined && { uid }) }];
 }
 
 function derivePorts(
@@ -273,7 +279,7 @@ function endpointSets(
     const isChosen = new Set(chosen);
     const draining = candidates.filter((candidate) => !isChosen.has(candidate));
     return {
-      endpoints: chosen.map(({ endpoint }) => endpoint),
+      endpoints: chosen.map(({ endpoint, weight }) => (weight === 1 ? endpoint : { ...endpoint, weight })),
       ...(draining.length > 0 && { draining: draining.map(({ endpoint }) => endpoint) }),
       ...(chosen.length === 0 && hasAny && { onlyElsewhere: true }),
     };
@@ -344,8 +350,8 @@ export function endpointVerdicts(
 }
 
 function reasonInReach(candidate: Candidate, hints: 'node' | 'zone' | undefined): string {
-  const { isDrained, state } = candidate;
-  if (isDrained) return 'drained by an operator';
+  const { weight, isWeightSet, state } = candidate;
+  if (weight === 0) return isWeightSet ? 'drained by an operator' : 'its weight is 0';
   if (isReady(candidate)) {
     const names = (hints === 'node' ? state.nodeHints : state.zoneHints) ?? [];
     return `its topology hints are for ${hints} ${names.join(', ')}`;

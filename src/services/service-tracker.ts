@@ -7,6 +7,7 @@ import {
   type Endpoints,
   endpointName,
   type NodeTopology,
+  type SetWeight,
 } from '../model/endpoint.ts';
 import {
   type Service,
@@ -83,7 +84,7 @@ export class ServiceTracker {
   readonly addresses: KnownAddresses;
   #topology: NodeTopology = {};
   /** By {@link endpointName}. */
-  #drained: ReadonlyMap<string, Endpoint> = new Map();
+  #weights: ReadonlyMap<string, SetWeight> = new Map();
 
   constructor(family: IpFamily, options: ServiceTrackerOptions = {}) {
     this.#options = { ...options, family };
@@ -123,13 +124,15 @@ export class ServiceTracker {
     this.#touchAll();
   }
 
-  /** All endpoints that an operator has drained. Work is in proportion to the difference. */
-  setDrained(endpoints: Iterable<Endpoint>): void {
-    const before = this.#drained;
-    const drained = new Map([...endpoints].map((endpoint) => [endpointName(endpoint), endpoint]));
-    this.#drained = drained;
-    for (const [name, { address }] of drained) if (!before.has(name)) this.#touchMentions(address);
-    for (const [name, { address }] of before) if (!drained.has(name)) this.#touchMentions(address);
+  /** All weights that an operator has set. Work is in proportion to the difference. */
+  setWeights(weights: Iterable<SetWeight>): void {
+    const before = this.#weights;
+    const after = new Map([...weights].map((each) => [endpointName(each), each]));
+    this.#weights = after;
+    for (const [name, { address, weight }] of after) {
+      if (before.get(name)?.weight !== weight) this.#touchMentions(address);
+    }
+    for (const [name, { address }] of before) if (!after.has(name)) this.#touchMentions(address);
   }
 
   /** Other ports of this node may be in use. Touches the Services that name this node. */
@@ -293,10 +296,11 @@ export class ServiceTracker {
 
   #surroundings(): Surroundings {
     const { family, servedFamilies = () => [family] } = this.#options;
-    const drained = this.#drained;
-    const isDrained = (endpoint: Endpoint) => drained.size > 0 && drained.has(endpointName(endpoint));
+    const weights = this.#weights;
+    const weightOf = (endpoint: Endpoint) =>
+      weights.size === 0 ? undefined : weights.get(endpointName(endpoint))?.weight;
     const [topology, addresses] = [this.#topology, this.addresses];
-    return { family, servedFamilies: servedFamilies(), topology, addresses, isDrained };
+    return { family, servedFamilies: servedFamilies(), topology, addresses, weightOf };
   }
 }
 

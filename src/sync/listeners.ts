@@ -2,6 +2,7 @@ import type { IpFamily } from '../model/address.ts';
 import { type ClientAddressPolicy, type KeptAddresses, keptAddresses } from '../model/client-address.ts';
 import { type Backends, type DataPlane, ListenError } from '../model/data-plane.ts';
 import type { AdoptedPort } from '../model/hand-over.ts';
+import { DEFAULT_SCHEDULER, type SchedulerName } from '../model/scheduler.ts';
 import type { Protocol, ServicePortName } from '../model/service.ts';
 import {
   type CarriedPort,
@@ -29,6 +30,8 @@ interface ListenersOptions {
   readonly ports: PortAllocator;
   readonly bindAddress: string;
   readonly clientAddresses: ClientAddressPolicy;
+  /** Of Services that ask for none. */
+  readonly scheduler: SchedulerName;
 }
 
 /** One of the listeners that a Service port has or could have. */
@@ -239,7 +242,7 @@ export class Listeners {
     const endpoints: EndpointSet | undefined = set === 'own' ? port : port?.local;
     if (port === undefined || endpoints === undefined) return undefined;
     const kept = keptAddresses(port, set, this.#options.clientAddresses);
-    return { protocol: port.protocol, backends: backendsOf(port, endpoints, kept) };
+    return { protocol: port.protocol, backends: backendsOf(port, endpoints, kept, this.#options.scheduler) };
   }
 
   #reconcile(slot: Slot): void {
@@ -393,9 +396,12 @@ function backendsOf(
   { protocol, affinity, options }: ServicePort,
   { endpoints, draining }: EndpointSet,
   kept: KeptAddresses | undefined,
+  scheduler: SchedulerName,
 ): Backends {
   const proxyProtocol = protocol === 'TCP' ? options?.proxyProtocol : undefined;
   const udpReplayMs = protocol === 'UDP' ? options?.udpReplayMs : undefined;
+  const chosen = options?.scheduler ?? scheduler;
+  const slowStartMs = options?.slowStartMs;
   return {
     endpoints,
     ...(draining !== undefined && { draining }),
@@ -403,5 +409,7 @@ function backendsOf(
     ...(kept !== undefined && { keptAddresses: kept }),
     ...(proxyProtocol !== undefined && { proxyProtocol }),
     ...(udpReplayMs !== undefined && { udpReplayMs }),
+    ...(chosen !== DEFAULT_SCHEDULER && { scheduler: chosen }),
+    ...(slowStartMs !== undefined && { slowStartMs }),
   };
 }

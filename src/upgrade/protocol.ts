@@ -1,5 +1,6 @@
 import { parseAddress } from '../model/address.ts';
-import type { Endpoint } from '../model/endpoint.ts';
+import type { SetWeight } from '../model/endpoint.ts';
+import { MAX_WEIGHT } from '../model/scheduler.ts';
 
 /*
  * What predecessor and successor say to each other over a socket that only they have:
@@ -31,8 +32,8 @@ export const FORMAT = 4;
 /** The fields of each kind of message. `hello` must never change, so that any two versions understand it. */
 interface Fields {
   readonly hello: { readonly versions: readonly number[]; readonly program: string };
-  /** `drained`: endpoints that an operator has drained. */
-  readonly begin: { readonly drained: readonly Endpoint[] };
+  /** `weights`: those that an operator has set. */
+  readonly begin: { readonly weights: readonly SetWeight[] };
   /** With the parcel's descriptors and bytes. */
   readonly parcel: unknown;
   readonly end: { readonly parcels: number };
@@ -53,7 +54,7 @@ const isListOf = (isOne: (value: unknown) => boolean) => (value: unknown) => Arr
 
 const CHECKS: { readonly [K in Kind]: { readonly [Field in keyof Fields[K]]: (value: unknown) => boolean } } = {
   hello: { versions: isListOf(Number.isSafeInteger), program: isText },
-  begin: { drained: isListOf(isEndpoint) },
+  begin: { weights: isListOf(isSetWeight) },
   parcel: {},
   end: { parcels: isCount },
   adopted: {},
@@ -76,8 +77,9 @@ export function readMessage(value: unknown): Message {
   return value as Message;
 }
 
-function isEndpoint(value: unknown): boolean {
-  const { address, port } = (value ?? {}) as Readonly<Record<string, unknown>>;
+function isSetWeight(value: unknown): boolean {
+  const { address, port, weight } = (value ?? {}) as Readonly<Record<string, unknown>>;
   const isAddress = typeof address === 'string' && parseAddress(address) === address;
-  return isAddress && isCount(port) && (port as number) >= 1 && (port as number) <= 65_535;
+  const isPort = isCount(port) && (port as number) >= 1 && (port as number) <= 65_535;
+  return isAddress && isPort && isCount(weight) && (weight as number) <= MAX_WEIGHT;
 }

@@ -1,4 +1,4 @@
-import type { Endpoint } from '../model/endpoint.ts';
+import type { SetWeight } from '../model/endpoint.ts';
 import type { AdoptedPort, HandOver, Parcel } from '../model/hand-over.ts';
 import { messageOf } from '../util/text.ts';
 import type { Channel } from './channel.ts';
@@ -9,10 +9,10 @@ export interface TakeOverOptions {
   /** This program's version. */
   readonly program: string;
   /**
-   * Gets the predecessor's listeners, and the endpoints that an operator has drained there. Throws an Error with a
+   * Gets the predecessor's listeners, and the weights that an operator has set there. Throws an Error with a
    * sentence when they cannot be used here.
    */
-  readonly onAdopted: (ports: readonly AdoptedPort[], drained: readonly Endpoint[]) => void;
+  readonly onAdopted: (ports: readonly AdoptedPort[], weights: readonly SetWeight[]) => void;
 }
 
 /**
@@ -25,8 +25,8 @@ export async function takeOver(channel: Channel, { dataPlane, program, onAdopted
     if (dataPlane === undefined) throw new Error('its engine cannot take over connections');
     await dataPlane.freeze();
     await channel.send({ kind: 'hello', versions: [FORMAT], program });
-    const { drained } = await channel.expect('begin');
-    onAdopted(await dataPlane.adopt(parcelsFrom(channel)), drained);
+    const { weights } = await channel.expect('begin');
+    onAdopted(await dataPlane.adopt(parcelsFrom(channel)), weights);
     // From here on a predecessor that has died has let go: it has touched nothing since it was frozen, and would kill
     // this process before it went on. So a failure to send does not matter: nobody else could go on with what is left.
     await channel.send({ kind: 'adopted' }).catch(() => {});

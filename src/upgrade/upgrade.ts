@@ -1,4 +1,4 @@
-import type { Endpoint } from '../model/endpoint.ts';
+import type { SetWeight } from '../model/endpoint.ts';
 import type { HandOver } from '../model/hand-over.ts';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
@@ -40,8 +40,8 @@ export interface ControlPlane {
   pause(): Promise<void>;
   /** Goes on as before. */
   resume(): void;
-  /** Endpoints that an operator has drained. */
-  drained(): readonly Endpoint[];
+  /** The weights that an operator has set. */
+  weights(): readonly SetWeight[];
 }
 
 /** The process manager that runs this process: systemd. */
@@ -199,7 +199,7 @@ async function offer(channel: Channel, { dataPlane, controlPlane, clock }: Prede
   const limits = { silenceMs: SILENCE_MS, untilMs: clock.now() + STANDSTILL_MS };
   const late = `a worker of this process did not stand still within ${FREEZE_MS} ms`;
   const parcels = await withDeadline(dataPlane.freeze(), { clock, ms: FREEZE_MS, late });
-  await channel.send({ kind: 'begin', drained: controlPlane.drained() }, limits);
+  await channel.send({ kind: 'begin', weights: controlPlane.weights() }, limits);
   let count = 0;
   for (const parcel of parcels) {
     await channel.send({ kind: 'parcel' }, limits, parcel);

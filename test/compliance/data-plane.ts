@@ -13,6 +13,7 @@ import { buildNetwork } from './data-plane/network.ts';
 import { pickingTests } from './data-plane/picking.ts';
 import { proxyProtocolTests } from './data-plane/proxy-protocol.ts';
 import { retryTests } from './data-plane/retry.ts';
+import { schedulingTests } from './data-plane/scheduling.ts';
 import { tcpEndTests } from './data-plane/tcp-ends.ts';
 import { udpTests } from './data-plane/udp.ts';
 import { udpDrainingTests } from './data-plane/udp-draining.ts';
@@ -34,6 +35,7 @@ export function dataPlaneCompliance(label: string, factory: EngineFactory): void
     const rig = rigFactory(factory);
     describe('listening', () => listeningTests(rig));
     describe('picking', () => pickingTests(rig));
+    describe('schedulers', () => schedulingTests(rig));
     describe('retry', () => retryTests(rig));
     describe('the PROXY protocol', () => proxyProtocolTests(rig));
     describe('ejecting', () => ejectingTests(rig));

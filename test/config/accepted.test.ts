@@ -22,7 +22,6 @@ const FLAGS: readonly (readonly [flag: string, value: string, wrong?: string])[]
   ['cleanup-ipvs', 'false', 'x'],
   ['iptables-masquerade-bit', '15', '32'],
   ['iptables-localhost-nodeports', 'false', 'x'],
-  ['ipvs-scheduler', 'rr'],
   ['ipvs-exclude-cidrs', '10.0.0.0/8', 'x'],
   ['ipvs-strict-arp', 'true', 'x'],
   ['ipvs-sync-period', '1m', '0s'],
@@ -78,7 +77,7 @@ describe('a flag of kube-proxy that has no effect here', () => {
 
   test('at its default it is not worth a warning', () => {
     assert.deepEqual(
-      warningsOf('--iptables-masquerade-bit=14', '--ipvs-scheduler=', '--logtostderr', '--vmodule='),
+      warningsOf('--iptables-masquerade-bit=14', '--ipvs-strict-arp=false', '--logtostderr', '--vmodule='),
       [],
     );
     assert.deepEqual(warningsOf('--feature-gates', '', '--ipvs-sync-period=30000ms'), []);

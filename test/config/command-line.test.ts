@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { describe, test } from 'node:test';
 import type { Config } from '../../src/config/config.ts';
+import { SCHEDULERS } from '../../src/model/scheduler.ts';
 import { parseCommandLine } from '../support/command-line.ts';
 
 function configOf(...argv: string[]): Config {
@@ -32,6 +33,7 @@ test('without flags but --manifests, every default is kube-proxy’s or ours', (
     clusterCidrs: [],
     detectLocal: { by: 'ClusterCIDR' },
     clientAddresses: { clientAddress: 'preserve', masqueradeAll: false },
+    scheduler: 'rr',
     hostnameOverride: undefined,
     dataPlane: {
       endpointDrainTimeoutMs: 0,
@@ -426,6 +428,27 @@ describe('an API server', () => {
     for (const text of ['0', '-1', 'x', '', '0.0', '1e3'])
       assert.match(refusalOf(`--kube-api-qps=${text}`), /above zero/);
     assert.match(refusalOf('--kube-api-burst=0'), /whole number/);
+  });
+});
+
+describe('the scheduler', () => {
+  const schedulerOf = (...argv: string[]) => configOf(...argv).scheduler;
+
+  test('is any that there is; an empty name is the default, as with kube-proxy', () => {
+    for (const name of SCHEDULERS) assert.equal(schedulerOf(`--ipvs-scheduler=${name}`), name);
+    assert.equal(schedulerOf('--ipvs-scheduler='), 'rr');
+    assert.equal(schedulerOf(), 'rr');
+  });
+
+  test('is refused with the reason when there is none of that name', () => {
+    assert.match(
+      refusalOf('--manifests', 'x', '--ipvs-scheduler=dh'),
+      /^--ipvs-scheduler "dh": it chooses by the destination/,
+    );
+    assert.match(
+      refusalOf('--manifests', 'x', '--ipvs-scheduler=RR'),
+      /there is no such scheduler; there are rr, random, /,
+    );
   });
 });
 

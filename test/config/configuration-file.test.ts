@@ -152,9 +152,9 @@ describe('the file and the flags', () => {
   });
 
   test('a field without effect that is not at its default is named in a warning with its path', () => {
-    const { warnings } = runOf(`${HEAD}ipvs: {scheduler: rr, syncPeriod: 30s}\nwinkernel: {enableDSR: true}\n`);
+    const { warnings } = runOf(`${HEAD}ipvs: {strictARP: true, syncPeriod: 30s}\nwinkernel: {enableDSR: true}\n`);
     assert.deepEqual(warnings, [
-      'Accepted, but without effect in this proxy: --config /etc/kp:3: ipvs.scheduler (ipvs mode), ' +
+      'Accepted, but without effect in this proxy: --config /etc/kp:3: ipvs.strictARP (ipvs mode), ' +
         '--config /etc/kp:4: winkernel.enableDSR (Windows)',
     ]);
   });
@@ -332,7 +332,7 @@ const OTHER: Readonly<Record<string, string>> = {
   'masquerade-all': 'true',
   'iptables-masquerade-bit': '0',
   'iptables-localhost-nodeports': 'false',
-  'ipvs-scheduler': 'rr',
+  'ipvs-scheduler': 'lc',
   'ipvs-exclude-cidrs': '10.0.0.0/8',
   'ipvs-strict-arp': 'true',
   'ipvs-sync-period': '31s',
@@ -387,9 +387,9 @@ describe('--write-config-to', () => {
 
   test('odd texts stay texts', () => {
     for (const odd of ['yes', 'null', '1', ' ', '#', 'a: b', '"', "'", '\u2028', '-', '!x', '*a']) {
-      const text = writtenBy([], `${HEAD}ipvs: {scheduler: ${JSON.stringify(odd)}}\n`);
-      const document = parseDocuments(text)[0]?.value as Record<string, Record<string, unknown>>;
-      assert.equal(document['ipvs']?.['scheduler'], odd, text);
+      const text = writtenBy([], `${HEAD}showHiddenMetricsForVersion: ${JSON.stringify(odd)}\n`);
+      const document = parseDocuments(text)[0]?.value as Record<string, unknown>;
+      assert.equal(document['showHiddenMetricsForVersion'], odd, text);
     }
   });
 
@@ -429,7 +429,7 @@ test('/configz shows Go’s names in the shape of 1.20, durations as strings', (
     IPVS: {
       SyncPeriod: '30s',
       MinSyncPeriod: '0s',
-      Scheduler: '',
+      Scheduler: 'rr',
       ExcludeCIDRs: null,
       StrictARP: false,
       TCPTimeout: '0s',

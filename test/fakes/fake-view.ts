@@ -69,6 +69,7 @@ export class FakeView implements View {
       rates: { connections: 120.4, receivedBytes: 1_500_000, sentBytes: 25_000_000, failures: 0.2 },
       verbosity: 0,
       drained: [],
+      weights: [],
       ...this.nodeChanges,
     };
   }
@@ -154,7 +155,10 @@ export class FakeView implements View {
         ],
         service,
         ...(listener !== undefined && { listener }),
-        candidates: endpoints.map(({ endpoint }) => ({ endpoint, nodeName: 'node-1', chosen: true, active: 2 })),
+        candidates: endpoints.map(({ endpoint }) => ({
+          ...{ endpoint, weight: 1 },
+          ...{ nodeName: 'node-1', chosen: true, active: 2 },
+        })),
         ...(next !== undefined && { nextPick: next.endpoint }),
       };
     }
@@ -211,6 +215,7 @@ function serviceView(index: number, endpoints: number, isSummary = false): Servi
     externalIPs: [],
     loadBalancerIPs: index === 0 ? [address('192.0.2.10')] : [],
     affinity: index === 1 ? { type: 'ClientIP', timeoutSeconds: 10_800 } : { type: 'None' },
+    scheduler: 'rr',
     state,
     ...(reason !== undefined && { reason }),
     counters: counters(1_000 + index),
@@ -239,7 +244,7 @@ function endpointView(service: number, number: number): EndpointView {
     address: address(`10.244.${service % 100}.${number + 1}`),
     port: service === 1 ? 53 : 8080,
   };
-  return { endpoint, state: 'active', counters: counters(100 + number) };
+  return { endpoint, state: 'active', weight: 1, counters: counters(100 + number) };
 }
 
 function address(text: string): Address {

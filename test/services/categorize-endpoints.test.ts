@@ -30,7 +30,7 @@ function candidate(words: string): Candidate {
       ...(nodeHints && { nodeHints }),
       ...(zoneHints && { zoneHints }),
     },
-    ...(rest.includes('drained') && { isDrained: true }),
+    weight: rest.includes('drained') ? 0 : 1,
   };
 }
 
@@ -259,6 +259,6 @@ test('an endpoint that names no node is on no node, be it that the own one is no
   const { endpoint, state } = candidate('1 ready');
   const { nodeName: _, ...nowhere } = state;
   for (const node of [HERE, {}]) {
-    assert.equal(numbers(categorizeEndpoints([{ endpoint, state: nowhere }], BOTH_LOCAL, node).local), '');
+    assert.equal(numbers(categorizeEndpoints([{ endpoint, state: nowhere, weight: 1 }], BOTH_LOCAL, node).local), '');
   }
 });

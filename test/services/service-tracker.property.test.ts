@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { IpFamily } from '../../src/model/address.ts';
-import { type Endpoint, type EndpointAddress, type EndpointGroup, endpointName } from '../../src/model/endpoint.ts';
+import { type EndpointAddress, type EndpointGroup, endpointName, type SetWeight } from '../../src/model/endpoint.ts';
 import type { Service, ServiceKey, TrafficPolicy } from '../../src/model/service.ts';
 import { type EndpointSet, type ServicePort, type SnapshotDelta, verdictOf } from '../../src/model/service-port.ts';
 import type { SourceEvent } from '../../src/model/source.ts';
@@ -26,7 +26,7 @@ class World {
   readonly proxyPorts = new Set<number>();
   readonly programs = new Set<number>();
   topology = {};
-  drained: Endpoint[] = [];
+  weights: SetWeight[] = [];
   nodeAddresses = ADDRESSES.slice(0, 0);
 
   constructor(seed: number) {
@@ -73,8 +73,10 @@ class World {
         for (const tracker of trackers) tracker.setNodeAddresses(this.nodeAddresses);
         break;
       case 3:
-        this.drained = this.some(ADDRESSES).map((one) => ({ address: one, port: this.pick(PORTS) }));
-        for (const tracker of trackers) tracker.setDrained(this.drained);
+        this.weights = this.some(ADDRESSES).map((one) => {
+          return { address: one, port: this.pick(PORTS), weight: this.pick([0, 0, 1, 5]) };
+        });
+        for (const tracker of trackers) tracker.setWeights(this.weights);
         break;
       case 2:
         for (const ports of [this.proxyPorts, this.programs]) {
@@ -179,15 +181,15 @@ function freshView(world: World, family: IpFamily): Follower['view'] {
   tracker.apply(world.shuffled(world.events.values()));
   tracker.setNodeAddresses(world.nodeAddresses);
   tracker.setTopology(world.topology);
-  tracker.setDrained(world.drained);
+  tracker.setWeights(world.weights);
   const follower = new Follower();
   follower.take(tracker.takeDelta());
   return follower.view;
 }
 
 /** Reasons are given to those that were not chosen, and to no others. */
-function compareVerdicts(tracker: ServiceTracker, port: ServicePort, { drained }: World): void {
-  const isDrained = new Set(drained.map(endpointName));
+function compareVerdicts(tracker: ServiceTracker, port: ServicePort, { weights }: World): void {
+  const isDrained = new Set(weights.filter(({ weight }) => weight === 0).map(endpointName));
   for (const [set, { endpoints, draining = [] }] of [['own', port] as const, ['local', port.local ?? port] as const]) {
     const verdicts = tracker.candidates(port.name, port.local === undefined ? 'own' : set);
     const names = (isWanted: (verdict: EndpointVerdict) => boolean) =>
@@ -267,7 +269,7 @@ test('when everything is gone, nothing is remembered', () => {
   tracker.setNodeAddresses([address('198.51.100.1')]);
   tracker.setTopology({ nodeName: 'another' });
   tracker.setNodeAddresses(ADDRESSES);
-  tracker.setDrained(ADDRESSES.map((one) => ({ address: one, port: 80 })));
+  tracker.setWeights(ADDRESSES.map((one) => ({ address: one, port: 80, weight: 0 })));
   tracker.listeningChanged();
   assert.equal(tracker.pendingServices, 0);
 });

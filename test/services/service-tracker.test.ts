@@ -3,7 +3,7 @@ import { describe, test } from 'node:test';
 import type { IpFamily } from '../../src/model/address.ts';
 import type { EndpointAddress, EndpointGroup } from '../../src/model/endpoint.ts';
 import type { Protocol, Service } from '../../src/model/service.ts';
-import { type EndpointSet, type SnapshotDelta, verdictOf } from '../../src/model/service-port.ts';
+import { type EndpointSet, type ServicePort, type SnapshotDelta, verdictOf } from '../../src/model/service-port.ts';
 import { ServiceTracker, type ServiceTrackerOptions } from '../../src/services/service-tracker.ts';
 import { service as anyService, cidr, address as ip } from '../rules/fixtures.ts';
 
@@ -502,9 +502,9 @@ describe('addresses that would lead back to the proxy', () => {
     t.endpoints(group([address('192.0.2.1', { ready: false }), address('192.0.2.2')], 30_080));
     assert.deepEqual(named(), [undefined]);
     t.endpoints(group([address('192.0.2.1')], 30_080));
-    t.it.setDrained([{ address: ip('192.0.2.1'), port: 30_080 }]);
+    t.it.setWeights([{ address: ip('192.0.2.1'), port: 30_080, weight: 0 }]);
     assert.deepEqual(named(), [undefined]);
-    t.it.setDrained([]);
+    t.it.setWeights([]);
     assert.deepEqual(named(), [['192.0.2.1']]);
     t.it.setNodeAddresses([ip('192.0.2.3')]);
     assert.deepEqual(named(), [undefined]);
@@ -572,6 +572,66 @@ describe('addresses that would lead back to the proxy', () => {
   });
 });
 
+describe('weights', () => {
+  const weighted = (addresses: readonly string[], weight: number) => ({
+    ...group(addresses.map((text) => address(text))),
+    weight,
+  });
+  const endpointsOf = (port: ServicePort | undefined) =>
+    port?.endpoints.map((each) => `${each.address} ${each.weight ?? '-'}`);
+
+  test('of a slice hold for its endpoints; an operator has the last word, and 1 is left out', () => {
+    const t = serving();
+    t.slice('a', weighted(['10.0.0.1', '10.0.0.2'], 5));
+    t.slice('b', group([address('10.0.0.3')]));
+    const endpoints = () => endpointsOf(t.it.takeDelta().upserted[0]);
+    assert.deepEqual(endpoints(), ['10.0.0.1 5', '10.0.0.2 5', '10.0.0.3 -']);
+    t.it.setWeights([
+      { address: ip('10.0.0.1'), port: 8080, weight: 1 },
+      { address: ip('10.0.0.3'), port: 8080, weight: 7 },
+    ]);
+    assert.deepEqual(endpoints(), ['10.0.0.1 -', '10.0.0.2 5', '10.0.0.3 7']);
+    t.it.setWeights([{ address: ip('10.0.0.3'), port: 8080, weight: 8 }]);
+    assert.deepEqual(endpoints(), ['10.0.0.1 5', '10.0.0.2 5', '10.0.0.3 8']);
+    t.slice('a', weighted(['10.0.0.1', '10.0.0.2'], 6));
+    assert.deepEqual(endpoints(), ['10.0.0.1 6', '10.0.0.2 6', '10.0.0.3 8']);
+  });
+
+  test('of 0 drain, unless an operator says otherwise', () => {
+    const t = serving();
+    t.slice('a', weighted(['10.0.0.1', '10.0.0.2'], 0));
+    t.it.setWeights([{ address: ip('10.0.0.2'), port: 8080, weight: 3 }]);
+    const [port] = t.it.takeDelta().upserted;
+    assert.deepEqual(endpointsOf(port), ['10.0.0.2 3']);
+    assert.deepEqual(port?.draining, [{ address: '10.0.0.1', port: 8080 }]);
+    t.it.setWeights([]);
+    assert.deepEqual(endpointsOf(t.it.takeDelta().upserted[0]), []);
+  });
+
+  test('of an endpoint in two slices: the higher one counts, in any order', () => {
+    for (const [a, b] of [
+      [2, 9],
+      [9, 2],
+    ] as const) {
+      const t = serving();
+      t.slice('a', weighted(['10.0.0.1'], a));
+      t.slice('b', weighted(['10.0.0.1'], b));
+      assert.deepEqual(endpointsOf(t.it.takeDelta().upserted[0]), ['10.0.0.1 9']);
+    }
+  });
+});
+
+test('a scheduler that there is not is reported once, of the first port, for its owner', () => {
+  const t = serving();
+  const refusedScheduler = { what: 'the scheduler "dh" of kube-userspace-proxy/scheduler', reason: 'because' };
+  const asking = service({ uid: 'u-1', options: { refusedScheduler } });
+  t.it.takeDelta();
+  t.it.apply([{ kind: 'Service', key: asking.key, value: asking }]);
+  assert.deepEqual(t.it.takeDelta().refused, [{ name: `${asking.key}:http`, ...refusedScheduler, uid: 'u-1' }]);
+  t.slice('a', group([address('10.0.0.1')]));
+  assert.deepEqual(t.it.takeDelta().refused, []);
+});
+
 describe('drained endpoints', () => {
   const both = group([address('10.0.0.1'), address('10.0.0.2')]);
 
@@ -581,12 +641,12 @@ describe('drained endpoints', () => {
     t.slice('a', both);
     t.slice('b', group([address('10.0.0.3')]), 'shop/other');
     t.it.takeDelta();
-    t.it.setDrained([{ address: ip('10.0.0.1'), port: 8080 }]);
+    t.it.setWeights([{ address: ip('10.0.0.1'), port: 8080, weight: 0 }]);
     assert.equal(t.it.pendingServices, 1);
     const [port] = t.it.takeDelta().upserted;
     assert.deepEqual(port?.endpoints, [{ address: '10.0.0.2', port: 8080 }]);
     assert.deepEqual(port?.draining, [{ address: '10.0.0.1', port: 8080 }]);
-    t.it.setDrained([]);
+    t.it.setWeights([]);
     assert.deepEqual(t.addresses(), [['10.0.0.1:8080', '10.0.0.2:8080']]);
   });
 
@@ -594,7 +654,7 @@ describe('drained endpoints', () => {
     const t = serving();
     t.slice('a', both);
     t.it.takeDelta();
-    t.it.setDrained([{ address: ip('10.0.0.1'), port: 9090 }]);
+    t.it.setWeights([{ address: ip('10.0.0.1'), port: 9090, weight: 0 }]);
     assert.deepEqual(t.addresses(), []);
   });
 
@@ -605,7 +665,7 @@ describe('drained endpoints', () => {
     t.service(service({ healthCheckNodePort: 32_000 }));
     t.slice('a', group([address('10.0.0.1', here), address('10.0.0.2', { ...here, ready: false, terminating: true })]));
     assert.equal(t.it.takeDelta().healthChecks.get('shop/web')?.localEndpoints, 1);
-    t.it.setDrained(['10.0.0.1', '10.0.0.2'].map((text) => ({ address: ip(text), port: 8080 })));
+    t.it.setWeights(['10.0.0.1', '10.0.0.2'].map((text) => ({ address: ip(text), port: 8080, weight: 0 })));
     const { upserted, healthChecks } = t.it.takeDelta();
     assert.deepEqual(upserted.map(verdictOf), ['reject']);
     assert.equal(healthChecks.get('shop/web')?.localEndpoints, 0);
@@ -633,7 +693,7 @@ describe('the reason why an endpoint is not used', () => {
         80,
       ),
     );
-    t.it.setDrained([{ address: ip('10.0.0.5'), port: 80 }]);
+    t.it.setWeights([{ address: ip('10.0.0.5'), port: 80, weight: 0 }]);
     assert.deepEqual(verdicts(t), {
       '10.0.0.1': undefined,
       '10.0.0.2': 'not ready',

@@ -52,6 +52,7 @@ export function createController({
     listeners: new Listeners({
       ...{ family: 'IPv4', dataPlane, clock, log, ports, bindAddress: '0.0.0.0' },
       clientAddresses: { clientAddress: 'preserve', masqueradeAll: false },
+      scheduler: 'rr',
     }),
     flows: { note: () => {}, noteAll: () => {}, clear: async () => {} },
     syncPeriodMs: 30_000,

@@ -34,6 +34,7 @@ function harness(range: PortRange = { first: 40_000, last: 41_000 }) {
     ports,
     bindAddress: '0.0.0.0',
     clientAddresses: { clientAddress: 'preserve', masqueradeAll: false },
+    scheduler: 'rr',
   });
   listeners.onPortalsChanged(() => {
     counts.changes++;

@@ -92,13 +92,20 @@ for (const [what, bytes, expected] of [
   ['a hello without versions', framed('{"kind":"hello","program":"1"}'), /"hello" .* no valid "versions"/],
   ['a hello with strange versions', framed('{"kind":"hello","program":"1","versions":["1"]}'), /"versions"/],
   ['a hello without a program', framed('{"kind":"hello","versions":[1]}'), /"program"/],
-  ['a begin without a list of endpoints', framed('{"kind":"begin","drained":"all"}'), /no valid "drained"/],
-  ...[80, null, { address: '10.0.0.1; reboot', port: 80 }, { address: '10.0.0.1', port: 65_536 }].map(
+  ['a begin without a list of weights', framed('{"kind":"begin","weights":"all"}'), /no valid "weights"/],
+  ...[
+    80,
+    null,
+    { address: '10.0.0.1; reboot', port: 80, weight: 0 },
+    { address: '10.0.0.1', port: 65_536, weight: 0 },
+    { address: '10.0.0.1', port: 80 },
+    { address: '10.0.0.1', port: 80, weight: 65_536 },
+  ].map(
     (endpoint) =>
       [
         `a begin with the endpoint ${JSON.stringify(endpoint)}`,
-        framed(JSON.stringify({ kind: 'begin', drained: [endpoint] })),
-        /"begin" .* no valid "drained"/,
+        framed(JSON.stringify({ kind: 'begin', weights: [endpoint] })),
+        /"begin" .* no valid "weights"/,
       ] as const,
   ),
   ['an end of a negative number', framed('{"kind":"end","parcels":-1}'), /"end" .* no valid "parcels"/],

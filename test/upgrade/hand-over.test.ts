@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { Endpoint } from '../../src/model/endpoint.ts';
+import type { SetWeight } from '../../src/model/endpoint.ts';
 import type { AdoptedPort, HandOver, Parcel } from '../../src/model/hand-over.ts';
 import type { Channel } from '../../src/upgrade/channel.ts';
 import { FORMAT, type Message } from '../../src/upgrade/protocol.ts';
@@ -16,9 +16,9 @@ import { PATIENT } from './patient-clock.ts';
 const PORTS: readonly AdoptedPort[] = [
   { id: 'a/b', name: 'a/b', family: 'IPv4', protocol: 'TCP', address: '0.0.0.0', localPort: 4000 },
 ];
-const DRAINED: readonly Endpoint[] = [
-  { address: address('10.0.0.1'), port: 80 },
-  { address: address('fd00::1'), port: 8080 },
+const WEIGHTS: readonly SetWeight[] = [
+  { address: address('10.0.0.1'), port: 80, weight: 0 },
+  { address: address('fd00::1'), port: 8080, weight: 65_535 },
 ];
 const PARCELS: readonly Parcel[] = ['one', 'two'].map((text) => ({ fds: [], bytes: Buffer.from(text) }));
 
@@ -99,7 +99,7 @@ function rig({ clock = PATIENT }: { clock?: Clock } = {}) {
       controlPlane: {
         pause: async () => void calls.push('pause'),
         resume: () => void calls.push('resume'),
-        drained: () => DRAINED,
+        weights: () => WEIGHTS,
       },
       clock,
       supervisor: { successor: async (pid) => void calls.push(`supervise ${pid}`) },
@@ -162,12 +162,12 @@ test('everything is handed over, and the predecessor lets go only when the succe
   await takeOver(channel, {
     dataPlane: adopter,
     program: '9.9',
-    onAdopted: (ports, drained) => {
-      told = { ports, drained };
+    onAdopted: (ports, weights) => {
+      told = { ports, weights };
       assert.deepEqual(calls, ['pause', 'freeze'], 'it has not let go yet');
     },
   });
-  assert.deepEqual(told, { ports: PORTS, drained: DRAINED });
+  assert.deepEqual(told, { ports: PORTS, weights: WEIGHTS });
   assert.deepEqual(
     adopter.adopted.map(({ bytes }) => Buffer.from(bytes).toString()),
     ['one', 'two'],
@@ -369,7 +369,7 @@ async function taking(dataPlane = new FakeDataPlane()) {
   return { predecessor, channel, taken };
 }
 
-const BEGIN: Message = { kind: 'begin', drained: [] };
+const BEGIN: Message = { kind: 'begin', weights: [] };
 
 test('a predecessor that dies once it has sent everything has let go', async () => {
   const adopter = new FakeDataPlane();

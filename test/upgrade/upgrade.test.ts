@@ -49,7 +49,7 @@ function rig({ startSuccessor, onReloading = async () => {}, onSuccessor = async
     clock: PATIENT,
     log,
     pid: 99,
-    controlPlane: { pause: async () => {}, resume: () => void told.push('resume'), drained: () => [] },
+    controlPlane: { pause: async () => {}, resume: () => void told.push('resume'), weights: () => [] },
     supervisor: {
       reloading: () => {
         told.push('reloading');

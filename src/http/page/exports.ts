@@ -28,7 +28,7 @@ const ENDPOINT_COLUMNS = 'set,local_port,endpoint,endpoint_state,last_error';
  * the CSV of HAProxy's statistics. A counter that the engine does not keep is empty.
  */
 export async function* statusCsv(view: View, clock: Clock): AsyncGenerator<string> {
-  yield `# ${SERVICE_COLUMNS},${ENDPOINT_COLUMNS},${COUNTERS.join(',')}\r\n`;
+  yield `# ${SERVICE_COLUMNS},${ENDPOINT_COLUMNS},${COUNTERS.join(',')},scheduler,weight\r\n`;
   for (const piece of inPieces(view.services(), clock, csvRows)) {
     yield piece.join('');
     await setImmediate();
@@ -37,19 +37,21 @@ export async function* statusCsv(view: View, clock: Clock): AsyncGenerator<strin
 
 function csvRows(view: ServiceView): string {
   const { namespace, service, portName, family, protocol, clusterIPs, port, nodePort, state, reason } = view;
-  const row = (own: readonly Cell[], counters: ServiceView['counters'] | undefined) =>
+  const row = (own: readonly Cell[], counters: ServiceView['counters'] | undefined, weight?: number) =>
     [
       ...[namespace, service, portName, family, protocol, clusterIPs[0], port, nodePort, state, reason],
       ...own,
       ...COUNTERS.map((name) => counters?.[name]),
+      view.scheduler,
+      weight,
     ]
       .map(csvCell)
       .join(',');
   const rows = [
     row(['', view.listeners[0]?.localPort, '', '', ''], view.counters),
     ...view.listeners.flatMap(({ set, localPort, endpoints }) =>
-      endpoints.map(({ endpoint, state: endpointState, lastError, counters }) =>
-        row([set, localPort, endpointName(endpoint), endpointState, lastError?.err], counters),
+      endpoints.map(({ endpoint, state: endpointState, weight, lastError, counters }) =>
+        row([set, localPort, endpointName(endpoint), endpointState, lastError?.err], counters, weight),
       ),
     ),
   ];

@@ -1,3 +1,4 @@
+import { endpointName } from '../../model/endpoint.ts';
 import {
   type EventView,
   type FamilyView,
@@ -25,7 +26,7 @@ export function healthMark({ healthy }: NodeView): Html {
 
 export function overview(node: NodeView): Html {
   const { version, nodeVersion, engine, workers, iptables, pid, startedAt, now, totals, rates } = node;
-  const { drained, loopDelayMs, memory, descriptors } = node;
+  const { drained, weights, loopDelayMs, memory, descriptors } = node;
   const threads = workers === undefined ? '' : `, ${workers} ${workers === 1 ? 'worker' : 'workers'}`;
   const { open, limit } = descriptors;
   const others = drained.length - SHOWN_DRAINED;
@@ -44,7 +45,13 @@ ${tile('Descriptors', whole(open), hasManyOpen(descriptors) ? 'warn' : 'plain', 
     drained.length === 0
       ? undefined
       : html`<p class="warn">Drained by an operator: ${drained.slice(0, SHOWN_DRAINED).join(', ')}${others > 0 ? ` and ${others} more` : ''}</p>`
-  }`;
+  }${weights.length === 0 ? undefined : html`<p>Weights set by an operator: ${weightsText(weights)}</p>`}`;
+}
+
+function weightsText(weights: NodeView['weights']): string {
+  const shown = weights.slice(0, SHOWN_DRAINED).map((each) => `${endpointName(each)} ${each.weight}`);
+  const others = weights.length - shown.length;
+  return `${shown.join(', ')}${others > 0 ? ` and ${others} more` : ''}`;
 }
 
 function tile(name: string, value: Content, mood: Mood, note: Content): Html {

@@ -3,7 +3,7 @@ import { endpointName } from '../../model/endpoint.ts';
 import type { EndpointView, ListenerView, ServiceState, ServiceView, View } from '../../model/view.ts';
 import type { Clock } from '../../util/clock.ts';
 import { inSlices } from '../../util/wait.ts';
-import { ago, amount, bytes, type Content, type Html, html, whole } from './html.ts';
+import { ago, amount, bytes, type Content, type Html, html, span, whole } from './html.ts';
 import { type PageQuery, printPageQuery, rowKey, type Sort } from './page-query.ts';
 
 /* The table of Services: which of them one page shows, and how. */
@@ -156,13 +156,14 @@ function endpointsCell({ listeners: [own] }: ServiceView): string {
 }
 
 function details(view: ServiceView, now: number): Html {
-  const { state, reason, affinity, externalIPs, loadBalancerIPs, nodePort, clusterIPs } = view;
+  const { state, reason, scheduler, slowStartMs, affinity, externalIPs, loadBalancerIPs, nodePort, clusterIPs } = view;
   const facts: readonly (readonly [string, string])[] = [
     ['state', reason === undefined ? state : `${state}: ${reason}`],
     ['cluster IP', clusterIPs.join(', ')],
     ['node port', nodePort > 0 ? String(nodePort) : ''],
     ['external IPs', externalIPs.join(', ')],
     ['load balancer', loadBalancerIPs.join(', ')],
+    ['scheduler', slowStartMs === undefined ? scheduler : `${scheduler}, slow start ${span(slowStartMs)}`],
     ['affinity', affinity.type === 'ClientIP' ? `client IP, ${affinity.timeoutSeconds} s` : ''],
   ];
   return html`<ul class="facts">${facts
@@ -186,7 +187,7 @@ function endpointsTable({ localPort, worker, traffic, endpoints }: ListenerView,
   const which =
     view.listeners.length > 1 ? ` · connections ${traffic.map((each) => TRAFFIC_NAMES[each]).join(' and ')}` : '';
   return html`<table class="endpoints"><caption>${where}${worker === undefined ? '' : ` · worker ${worker}`}${which}</caption>
-<thead><tr><th scope="col">Endpoint</th><th scope="col">State</th><th scope="col" class="number">Active</th><th scope="col" class="number">Total</th><th scope="col">Share</th><th scope="col" class="number">In</th><th scope="col" class="number">Out</th><th scope="col" class="number">Failures</th><th scope="col">Last error</th></tr></thead>
+<thead><tr><th scope="col">Endpoint</th><th scope="col">State</th><th scope="col" class="number">Weight</th><th scope="col" class="number">Active</th><th scope="col" class="number">Total</th><th scope="col">Share</th><th scope="col" class="number">In</th><th scope="col" class="number">Out</th><th scope="col" class="number">Failures</th><th scope="col">Last error</th></tr></thead>
 <tbody>${endpoints.slice(0, SHOWN_ENDPOINTS).map((endpoint) => endpointRow(endpoint, total, now))}</tbody></table>
 ${endpointsNote(endpoints.length)}`;
 }
@@ -197,13 +198,13 @@ function endpointsNote(count: number): Html | undefined {
   return html`<p class="dim">And ${whole(count - SHOWN_ENDPOINTS)} more, which <a href="/status.csv">the CSV</a> has.</p>`;
 }
 
-function endpointRow({ endpoint, state, counters, lastError }: EndpointView, total: number, now: number): Html {
+function endpointRow({ endpoint, state, weight, counters, lastError }: EndpointView, total: number, now: number): Html {
   const shown = (value: number | undefined, show = whole) =>
     html`<td class="number">${value === undefined ? '–' : show(value)}</td>`;
   const percent = total === 0 ? 0 : (100 * (counters?.connections ?? 0)) / total;
   return html`<tr><th scope="row">${endpointName(endpoint)}</th>
 <td><span class="state ${state}">${state}</span></td>
-${shown(counters?.active)}${shown(counters?.connections)}
+${shown(weight)}${shown(counters?.active)}${shown(counters?.connections)}
 <td><svg class="share" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true"><rect class="all" width="100" height="10"/><rect class="part" width="${percent.toFixed(1)}" height="10"/></svg> ${Math.round(percent)} %</td>
 ${shown(counters?.receivedBytes, bytes)}${shown(counters?.sentBytes, bytes)}
 ${shown(counters && failuresOf(counters))}

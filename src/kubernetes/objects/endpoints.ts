@@ -1,5 +1,6 @@
 import { familyOf, type IpFamily } from '../../model/address.ts';
 import type { EndpointAddress, EndpointGroup, EndpointPort, EndpointSlice, Endpoints } from '../../model/endpoint.ts';
+import { MAX_WEIGHT } from '../../model/scheduler.ts';
 import type { Field } from '../../util/untrusted.ts';
 import { Skip, type Warnings } from './decoded.ts';
 import {
@@ -32,15 +33,33 @@ export function decodeEndpointSlice(root: Field, warnings: Warnings): EndpointSl
   const triggeredAt = lastChangeTriggered(root);
   if (family === 'FQDN') throw new Skip('it holds host names, which a proxy of addresses cannot serve');
   const endpoints = root.get('endpoints').items();
+  const weight = decodeWeight(root, warnings);
   return {
     key,
     service,
     group: {
+      ...(weight !== undefined && { weight }),
       addresses: warnings.keepValid(endpoints, (endpoint) => decodeEndpoint(endpoint, family, warnings)),
       ports: decodePorts(root.get('ports'), warnings),
     },
     ...(triggeredAt !== undefined && { triggeredAt }),
   };
+}
+
+/** The first that the object has counts. */
+const WEIGHT_ANNOTATIONS = ['kube-userspace-proxy/weight', 'service.cilium.io/weight'] as const;
+
+/** Of every endpoint of the object. A wrong one is left out with a warning, and 1 serves. */
+function decodeWeight(root: Field, warnings: Warnings): number | undefined {
+  const annotations = root.get('metadata').get('annotations');
+  if (!annotations.isPresent) return undefined;
+  return warnings.optional(() => {
+    const field = WEIGHT_ANNOTATIONS.map((each) => annotations.get(each)).find(({ isPresent }) => isPresent);
+    if (field === undefined) return undefined;
+    const weight = /^\d{1,5}$/.test(field.string()) ? Number(field.string()) : Number.NaN;
+    if (!(weight <= MAX_WEIGHT)) throw field.wrong(`expected a whole number from 0 to ${MAX_WEIGHT}`);
+    return weight;
+  });
 }
 
 function decodeEndpoint(endpoint: Field, family: IpFamily, warnings: Warnings): EndpointAddress {
@@ -118,7 +137,9 @@ export function decodeEndpoints(root: Field, warnings: Warnings): Endpoints {
   const key = keyOf(root, dnsLabel);
   skipByLabel(root);
   const subsets = root.get('subsets').items();
-  return { key, groups: subsets.map((subset) => decodeSubset(subset, warnings)) };
+  const weight = decodeWeight(root, warnings);
+  const groups = subsets.map((subset) => decodeSubset(subset, warnings));
+  return { key, groups: weight === undefined ? groups : groups.map((group) => ({ ...group, weight })) };
 }
 
 function decodeSubset(subset: Field, warnings: Warnings): EndpointGroup {

@@ -28,7 +28,7 @@ export type OptionTable = Readonly<Record<string, Options>>;
 
 /** The arguments of a command. Of a repeated option, the last value. */
 export type Given<O extends OptionTable> = InferredOptionTypes<O> & {
-  /** The positional argument; empty when it was left out. */
+  /** The positional argument; empty when it was left out. Of two, both with a space between. */
   readonly argument: string;
   /** The flags of a run, for a command that takes them. */
   readonly flags: FlagTexts;
@@ -39,7 +39,7 @@ export interface Command<O extends OptionTable = OptionTable> {
   readonly name: string;
   /** One line, in lower case, for `--help`. */
   readonly summary: string;
-  /** The positional argument: "IP:PORT", or "[NAMESPACE]" when it is optional. Absent: none. */
+  /** The positional argument: "IP:PORT", "[NAMESPACE]" when it is optional, "IP:PORT WEIGHT" for two. Absent: none. */
   readonly argument?: string;
   /** In the words of yargs. */
   readonly options: O;

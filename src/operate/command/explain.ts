@@ -2,6 +2,7 @@ import { UsageError } from '../../config/usage-error.ts';
 import { type Address, familyOf, parseAddress } from '../../model/address.ts';
 import { endpointName } from '../../model/endpoint.ts';
 import type { CandidateView, Explanation, ListenerView, Question, SeenAddress, ServiceView } from '../../model/view.ts';
+import { formatDuration } from '../../util/duration.ts';
 import type { Control } from '../control/protocol.ts';
 import { command } from './command.ts';
 import { oneColumnEach, printableJson, shortDuration } from './format.ts';
@@ -136,11 +137,13 @@ function part(heading: string, lines: readonly string[]): readonly string[] {
 }
 
 function serviceLine(service: ServiceView): string {
-  const { name, protocol, port, nodePort, affinity, state, reason } = service;
+  const { name, protocol, port, nodePort, scheduler, slowStartMs, affinity, state, reason } = service;
   const addresses = [...service.clusterIPs, ...service.externalIPs, ...service.loadBalancerIPs];
   const facts = [
     ...addresses.map((address) => `${endpointName({ address, port })}/${protocol}`),
     ...(nodePort === 0 ? [] : [`NodePort ${nodePort}`]),
+    `scheduler ${scheduler}`,
+    ...(slowStartMs === undefined ? [] : [`slow start ${formatDuration(slowStartMs)}`]),
     ...(affinity.type === 'ClientIP' ? [`affinity of ${affinity.timeoutSeconds} s`] : []),
     `state ${state}${reason === undefined ? '' : `: ${reason}`}`,
   ];
@@ -153,12 +156,13 @@ function listenerLine({ set, localPort, worker }: ListenerView): string {
 }
 
 function candidateLine(candidate: CandidateView, next: string | undefined, now: number): string {
-  const { endpoint, chosen, reason, nodeName, zone, active, ejected, lastError } = candidate;
+  const { endpoint, chosen, weight, reason, nodeName, zone, active, ejected, lastError } = candidate;
   const name = endpointName(endpoint);
   const state = chosen ? 'gets new connections' : `left out: ${reason ?? 'for no known reason'}`;
   const facts = [
     name === next ? 'next' : state,
     ...(ejected ? ['ejected: gets them last'] : []),
+    ...(weight === 1 ? [] : [`weight ${weight}`]),
     ...(active === undefined ? [] : [`${active} open`]),
     ...(nodeName === undefined ? [] : [`node ${nodeName}`]),
     ...(zone === undefined ? [] : [`zone ${zone}`]),

@@ -185,7 +185,10 @@ function flagTextsOf(parsed: Parsed): FlagTexts {
   return new Map(given.map(([name, value]) => [name, [value].flat().map(String)]));
 }
 
-/** The argument that is no option, or an empty text. Throws {@link UsageError} for an unknown word. */
+/**
+ * The arguments that are no options, with a space between two, or an empty text. Throws {@link UsageError} for an
+ * unknown word.
+ */
 function oneArgument(
   parsed: Parsed,
   argv: readonly string[],
@@ -206,17 +209,18 @@ function oneArgument(
   }
   const unknown = words.find((word) => /^-\D/.test(word));
   if (unknown !== undefined) throw unknownFlag(unknown, [...known, ...GENERAL]);
-  const [argument, surplus] = command?.argument === undefined ? [undefined, words[command ? 1 : 0]] : words.slice(1);
+  const expected = command?.argument?.split(' ') ?? [];
+  const own = words.slice(command ? 1 : 0);
+  const [given, surplus] = [own.slice(0, expected.length), own[expected.length]];
   if (surplus !== undefined) throw command ? unexpected(surplus) : unknownCommand(surplus, argv, commands);
   for (const [name, { type }] of Object.entries(options)) {
     const wrong = argv.find((word) => type === 'boolean' && word.startsWith(`--${name}=`));
     // yargs takes any text but "true" for false.
     if (wrong && !/=(true|false)$/.test(wrong)) throw new UsageError(`${wrong}: must be true or false`);
   }
-  if (argument === undefined && command?.argument?.startsWith('[') === false) {
-    throw new UsageError(`${command.argument} is missing; see --help`);
-  }
-  return argument ?? '';
+  const missing = expected[given.length];
+  if (missing?.startsWith('[') === false) throw new UsageError(`${missing} is missing; see --help`);
+  return given.join(' ');
 }
 
 function unknownFlag(given: string, known: readonly string[]): UsageError {

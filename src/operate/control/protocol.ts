@@ -1,5 +1,6 @@
 import { type Address, familyOf, parseAddress } from '../../model/address.ts';
 import type { Endpoint } from '../../model/endpoint.ts';
+import { MAX_WEIGHT } from '../../model/scheduler.ts';
 import type { ConnectionView, Explanation, NodeView, Question, ServiceFilter, ServiceView } from '../../model/view.ts';
 import { Field, FieldError, show } from '../../util/untrusted.ts';
 import type { TailPiece } from '../connection-log/tail.ts';
@@ -35,6 +36,12 @@ export interface Commands {
   readonly undrain: {
     readonly params: { readonly endpoint: Endpoint };
     readonly piece: { readonly wasDrained: boolean };
+  };
+  readonly weight: {
+    /** Without a weight, what an operator has set is taken back. */
+    readonly params: { readonly endpoint: Endpoint; readonly weight?: number };
+    /** What was set before. */
+    readonly piece: { readonly before?: number };
   };
   readonly 'log-level': { readonly params: { readonly verbosity: number }; readonly piece: Nothing };
 }
@@ -102,6 +109,11 @@ const DECODERS: { readonly [C in CommandName]: (params: Field) => Commands[C]['p
     isAgain: params.get('isAgain').booleanOr(false),
   }),
   undrain: (params) => ({ endpoint: endpointOf(params.get('endpoint')) }),
+  weight: (params) => {
+    const field = params.get('weight');
+    const endpoint = endpointOf(params.get('endpoint'));
+    return { endpoint, ...(field.isPresent && { weight: field.integer(0, MAX_WEIGHT) }) };
+  },
   'log-level': (params) => ({ verbosity: params.get('verbosity').integer(0, MAX_VERBOSITY) }),
 };
 

@@ -166,11 +166,7 @@ export class ControlServer {
         const { endpoint, isAgain } = request.params;
         const users = await endpointUsers(endpoint, view, clock);
         if (!isAgain) {
-          if (!operations.drain(endpoint)) {
-            throw new RequestError(
-              'too many endpoints are drained already; give back those that are gone with undrain',
-            );
-          }
+          if (!operations.setWeight(endpoint, 0)) throw tooMany();
           log.info('An operator drained an endpoint; it gets no new connections', { backend: endpointName(endpoint) });
         }
         yield JSON.stringify(users);
@@ -178,11 +174,22 @@ export class ControlServer {
       }
       case 'undrain': {
         const { endpoint } = request.params;
-        const wasDrained = operations.undrain(endpoint);
+        const wasDrained = operations.weightOf(endpoint) === 0;
         if (wasDrained) {
+          operations.setWeight(endpoint, undefined);
           log.info('An operator gave an endpoint back; it gets new connections', { backend: endpointName(endpoint) });
         }
         yield JSON.stringify({ wasDrained } satisfies Commands['undrain']['piece']);
+        return;
+      }
+      case 'weight': {
+        const { endpoint, weight } = request.params;
+        const before = operations.weightOf(endpoint);
+        if (!operations.setWeight(endpoint, weight)) throw tooMany();
+        const fields = { backend: endpointName(endpoint), ...(weight !== undefined && { weight }) };
+        if (weight !== undefined) log.info('An operator set the weight of an endpoint', fields);
+        else if (before !== undefined) log.info('An operator took back the weight of an endpoint', fields);
+        yield JSON.stringify({ ...(before !== undefined && { before }) } satisfies Commands['weight']['piece']);
         return;
       }
       case 'log-level': {
@@ -266,4 +273,10 @@ async function firstLine(socket: Socket): Promise<string | undefined> {
   } catch (error) {
     throw error instanceof LineTooLongError ? new RequestError(error.message) : error;
   }
+}
+
+function tooMany(): RequestError {
+  return new RequestError(
+    'too many endpoints are drained or have a weight already; give back those that are gone with undrain or weight',
+  );
 }

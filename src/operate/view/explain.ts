@@ -125,13 +125,14 @@ function candidatesOf(
   listener: ListenerView | undefined,
 ): readonly CandidateView[] {
   const known = new Map(listener?.endpoints.map((each) => [endpointName(each.endpoint), each]));
-  return verdicts.map(({ endpoint, state: { nodeName, zone }, reason }) => {
+  return verdicts.map(({ endpoint, state: { nodeName, zone }, weight, reason }) => {
     const { counters, lastError, state } = known.get(endpointName(endpoint)) ?? {};
     return {
       endpoint,
       ...(nodeName !== undefined && { nodeName }),
       ...(zone !== undefined && { zone }),
       chosen: reason === undefined,
+      weight,
       ...(reason !== undefined && { reason }),
       ...(counters && { active: counters.active }),
       ...(state === 'ejected' && { ejected: true as const }),

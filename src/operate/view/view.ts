@@ -1,6 +1,7 @@
 import type { Address, IpFamily } from '../../model/address.ts';
 import type { DataPlane, ListenerStats } from '../../model/data-plane.ts';
-import { type Endpoint, endpointName } from '../../model/endpoint.ts';
+import { type Endpoint, endpointName, type WeightedEndpoint } from '../../model/endpoint.ts';
+import type { SchedulerName } from '../../model/scheduler.ts';
 import { partsOf, type ServicePortName } from '../../model/service.ts';
 import {
   type CarriedPort,
@@ -45,6 +46,8 @@ export interface ViewSources {
   readonly dialErrors: Pick<DataPlaneLog, 'lastDialError'>;
   /** Whether an operator has drained it. */
   readonly isDrained: (endpoint: Endpoint) => boolean;
+  /** Of Services that ask for none. */
+  readonly scheduler: SchedulerName;
   readonly log: { readonly events: readonly EventView[] };
   readonly node: () => Promise<NodeView>;
   readonly explain: (question: Question) => Promise<Explanation>;
@@ -92,7 +95,7 @@ export class RunningView implements View {
     ofFamily: IpFamily,
     { summary = false }: Pick<ServiceFilter, 'summary'> = {},
   ): ServiceView | undefined {
-    const { families, dataPlane, sampler, isDrained } = this.#sources;
+    const { families, dataPlane, sampler, isDrained, scheduler } = this.#sources;
     const port = families()
       .find(({ family }) => family === ofFamily)
       ?.carried(name);
@@ -117,10 +120,13 @@ export class RunningView implements View {
     });
     const troubles = port.listeners.map(({ id }) => sampler.troubleOf(id));
     const draining = [...(servicePort.draining ?? []), ...(servicePort.local?.draining ?? [])];
-    const { protocol, port: number, nodePort, clusterIPs, externalIPs, loadBalancerIPs, affinity } = servicePort;
+    const { protocol, port: number, nodePort, clusterIPs, externalIPs, loadBalancerIPs } = servicePort;
+    const { affinity, options } = servicePort;
     return {
       ...{ name, ...partsOf(name), family: ofFamily, protocol, port: number, nodePort },
       ...{ clusterIPs, externalIPs, loadBalancerIPs, affinity },
+      scheduler: options?.scheduler ?? scheduler,
+      ...(options?.slowStartMs !== undefined && { slowStartMs: options.slowStartMs }),
       ...stateOf(servicePort, {
         isPending: listeners.some(({ localPort }) => localPort === undefined),
         trouble: TROUBLES.find((trouble) => troubles.includes(trouble))?.reason,
@@ -164,12 +170,19 @@ export class RunningView implements View {
   ): EndpointView[] {
     const { dialErrors, isDrained } = this.#sources;
     const counted = new Map(stats?.endpoints?.map((each) => [endpointName(each.endpoint), each.counters]));
-    const view = (endpoint: Endpoint, drainState?: EndpointState): EndpointView => {
+    const view = ({ address, port, weight = 1 }: WeightedEndpoint, drainState?: EndpointState): EndpointView => {
+      const endpoint = { address, port };
       const key = endpointName(endpoint);
       const counters = counted.get(key);
       const state = drainState ?? (counters?.ejected ? 'ejected' : 'active');
       const lastError = dialErrors.lastDialError(name, key);
-      return { endpoint, state, ...(counters && { counters }), ...(lastError && { lastError }) };
+      return {
+        endpoint,
+        state,
+        weight: drainState === undefined ? weight : 0,
+        ...(counters && { counters }),
+        ...(lastError && { lastError }),
+      };
     };
     return [
       ...endpoints.map((endpoint) => view(endpoint)),

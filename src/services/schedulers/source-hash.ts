@@ -3,7 +3,7 @@ import type { Member } from '../member.ts';
 import { byName, drawn, type Except, type Scheduler } from './scheduler.ts';
 import { Shares } from './shares.ts';
 
-/** `sh`: a hash of the client's address decides, in proportion to weights. The same everywhere and for ever. */
+/** `sh`: a hash of the client's address decides, by weights. The same on every node and after a restart. */
 export class SourceHash implements Scheduler {
   #members: readonly Member[] = [];
   #shares = new Shares([]);

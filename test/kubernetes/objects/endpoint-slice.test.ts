@@ -167,3 +167,20 @@ test('when its change was triggered is read from Go’s timestamp, and anything 
   for (const text of ['yesterday', '2026-13-40T00:00:00Z', 5, '', undefined])
     assert.equal(triggeredAt(text), undefined);
 });
+
+test('a weight is of all endpoints of a slice; the annotation of Cilium counts where ours is absent', () => {
+  const decode = (annotations: object) =>
+    decodeEndpointSlice(
+      slice({ metadata: { name: 'web-1', labels: { 'kubernetes.io/service-name': 'web' }, annotations } }),
+    );
+  const weightOf = (annotations: object) => okValue(decode(annotations)).group.weight;
+  const [OURS, CILIUM] = ['kube-userspace-proxy/weight', 'service.cilium.io/weight'];
+  assert.equal(weightOf({ [OURS]: '65535' }), 65_535);
+  assert.equal(weightOf({ [CILIUM]: '0' }), 0);
+  assert.equal(weightOf({ [CILIUM]: '7', [OURS]: '3' }), 3);
+  assert.equal(weightOf({}), undefined);
+  for (const hostile of ['65536', '-1', '1.5', '', ' 1', 5, {}, '1'.repeat(100_000)]) {
+    assert.equal(weightOf({ [OURS]: hostile, [CILIUM]: '7' }), undefined);
+    assert.equal(warningsOf(decode({ [OURS]: hostile })).length, 1);
+  }
+});

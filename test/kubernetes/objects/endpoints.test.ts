@@ -78,3 +78,19 @@ test('what the labels give to another proxy is skipped', () => {
     });
   }
 });
+
+test('a weight is of every group', () => {
+  const object = endpoints(
+    [
+      { addresses: [{ ip: '10.0.0.1' }], ports },
+      { addresses: [{ ip: '10.0.0.2' }], ports },
+    ],
+    {
+      annotations: { 'kube-userspace-proxy/weight': '4' },
+    },
+  );
+  assert.deepEqual(
+    okValue(decodeEndpoints(object)).groups.map(({ weight }) => weight),
+    [4, 4],
+  );
+});

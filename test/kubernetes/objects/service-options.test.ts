@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { SCHEDULERS } from '../../../src/model/scheduler.ts';
 import { decodeService, okValue, problemOf, service, warningsOf } from './objects.ts';
 
 function decode(annotations: unknown) {
@@ -88,4 +89,55 @@ test('the silence after which a UDP question is asked again is a duration', () =
       problem: 'has no effect: the Service has no UDP port',
     },
   ]);
+});
+
+const OURS = 'kube-userspace-proxy/scheduler';
+const KUBE_ROUTER = 'kube-router.io/service.scheduler';
+const CILIUM = 'service.cilium.io/lb-algorithm';
+
+test('a scheduler has the names of IPVS, also in the annotations of kube-router and Cilium; the first named wins', () => {
+  const schedulerOf = (annotations: object) => okValue(decode(annotations)).options?.scheduler;
+  for (const name of SCHEDULERS) {
+    for (const annotation of [OURS, KUBE_ROUTER, CILIUM]) assert.equal(schedulerOf({ [annotation]: name }), name);
+  }
+  assert.equal(schedulerOf({ [CILIUM]: 'maglev' }), 'mh');
+  assert.equal(schedulerOf({ [CILIUM]: 'random' }), 'random');
+  assert.equal(schedulerOf({ [CILIUM]: 'random', [KUBE_ROUTER]: 'lc' }), 'lc');
+  assert.equal(schedulerOf({ [CILIUM]: 'random', [KUBE_ROUTER]: 'lc', [OURS]: 'sh' }), 'sh');
+  assert.equal(schedulerOf({ [KUBE_ROUTER]: 'lc', [OURS]: 'typo' }), undefined);
+});
+
+test('a scheduler that there is not is noted with the reason', () => {
+  const refused = (annotations: object) => okValue(decode(annotations)).options?.refusedScheduler;
+  assert.deepEqual(refused({ [KUBE_ROUTER]: 'dh' }), {
+    what: 'the scheduler "dh" of kube-router.io/service.scheduler',
+    reason: 'it chooses by the destination, and a Service port is one destination; sh chooses by the client',
+  });
+  for (const name of ['lblc', 'lblcr', 'ovf']) assert.doesNotMatch(refused({ [OURS]: name })?.reason ?? '', /no such/);
+  for (const name of ['', 'RR', 'toString', '__proto__', 'x'.repeat(100_000)]) {
+    const { what, reason } = refused({ [OURS]: name }) ?? assert.fail(name);
+    assert.match(reason, /there is no such scheduler; there are rr, /);
+    assert.ok(what.length < 200);
+  }
+  for (const hostile of [7, {}, ['rr']]) {
+    const decoded = decode({ [OURS]: hostile });
+    assert.equal('options' in okValue(decoded), false);
+    assert.equal(warningsOf(decoded).length, 1);
+  }
+});
+
+test('a slow start is a time of up to an hour', () => {
+  const annotation = 'kube-userspace-proxy/slow-start';
+  for (const [text, ms] of [
+    ['30s', 30_000],
+    ['1s', 1000],
+    ['1h', 3_600_000],
+  ] as const) {
+    assert.equal(okValue(decode({ [annotation]: text })).options?.slowStartMs, ms);
+  }
+  for (const hostile of ['61m', '-1s', '999ms', '30', '', 30, {}, '9'.repeat(100_000)]) {
+    const decoded = decode({ [annotation]: hostile });
+    assert.equal('options' in okValue(decoded), false);
+    assert.equal(warningsOf(decoded).length, 1);
+  }
 });

@@ -76,14 +76,14 @@ describe('flags and configuration file of the whole program', () => {
     const ports = [{ port: 7, target: TCP.echo }];
     const echo = await environment.serve({ name: 'echo', ports });
     const { connection } = await environment.client.call('open', echo);
-    configuration(`${HEAD}ipvs: {scheduler: rr}\n`);
+    configuration(`${HEAD}ipvs: {strictARP: true}\n`);
     const handedOver = () => environment.proxy.lines({ msg: 'Handed over to the successor' })[0];
     const { pid } = await waitFor('the new process', handedOver);
     try {
       await waitFor('the old process ends', () => !isAlive(environment.proxy.pid));
       await environment.client.call('write', { connection, text: 'still' });
       assert.equal(await environment.client.call('read', { connection, bytes: 5 }), 'still');
-      assert.ok(environment.proxy.log.some((line) => /without effect.*ipvs\.scheduler/.test(line.msg)));
+      assert.ok(environment.proxy.log.some((line) => /without effect.*ipvs\.strictARP/.test(line.msg)));
     } finally {
       process.kill(Number(pid), 'SIGKILL');
     }

@@ -131,17 +131,20 @@ const FULL: Explanation = {
     externalIPs: [],
     loadBalancerIPs: [address('203.0.113.1')],
     nodePort: 30_080,
+    scheduler: 'wlc',
+    slowStartMs: 30_000,
     affinity: { type: 'ClientIP', timeoutSeconds: 10_800 },
     state: 'degraded',
     reason: 'drained',
   },
   listener: { set: 'local', localPort: 40_001, worker: 1 } as unknown as NonNullable<Explanation['listener']>,
   candidates: [
-    { endpoint: ENDPOINT, nodeName: 'node-1', zone: 'a', chosen: true, active: 3 },
-    { endpoint: { address: address('10.244.1.8'), port: 8080 }, chosen: true },
+    { endpoint: ENDPOINT, nodeName: 'node-1', zone: 'a', chosen: true, weight: 3, active: 3 },
+    { endpoint: { address: address('10.244.1.8'), port: 8080 }, chosen: true, weight: 1 },
     {
       endpoint: { address: address('10.244.1.123'), port: 8080 },
       chosen: false,
+      weight: 1,
       reason: 'on another node, and the policy is Local',
       lastError: { at: 10_000, err: 'connection refused' },
     },
@@ -160,13 +163,13 @@ Rules that match, in order
   nat KUBE-PORTALS-HOST -d 10.96.0.1/32 -p tcp -j DNAT --to-destination 192.168.50.10:40001
 
 Service
-  default/web:http  10.96.0.1:80/TCP, 203.0.113.1:80/TCP, NodePort 30080, affinity of 10800 s, state degraded: drained
+  default/web:http  10.96.0.1:80/TCP, 203.0.113.1:80/TCP, NodePort 30080, scheduler wlc, slow start 30s, affinity of 10800 s, state degraded: drained
 
 Listener
   local port 40001, worker 1, endpoints of this node only
 
 Endpoints (3)
-  10.244.1.7:8080  next, 3 open, node node-1, zone a
+  10.244.1.7:8080  next, weight 3, 3 open, node node-1, zone a
   10.244.1.8:8080  gets new connections
   10.244.1.123:8080  left out: on another node, and the policy is Local, last failure 1m12s ago: connection refused
 `,

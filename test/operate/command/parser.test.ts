@@ -117,7 +117,7 @@ describe('help, version and completions', () => {
     for (const { name } of COMMANDS) assert.match(help, new RegExp(`^ {2}kube-userspace-proxy ${name} `, 'm'));
     assert.match(help, /^ {6}--bind-address .*\n(.*\n){0,3}.*\[default: 0\.0\.0\.0\]$/m);
     assert.match(help, /^Flags of kube-proxy that are checked and have no effect: --kube-api-content-type/m);
-    assert.doesNotMatch(help, /^ +--ipvs-scheduler/m);
+    assert.doesNotMatch(help, /^ +--ipvs-strict-arp/m);
     assert.equal(output('--cleanup', '-h'), help);
     const long = [help, ...COMMANDS.map(({ name }) => output(name, '--help'))].flatMap((text) => text.split('\n'));
     assert.deepEqual(

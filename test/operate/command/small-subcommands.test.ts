@@ -5,6 +5,7 @@ import type { Command, OptionTable } from '../../../src/operate/command/command.
 import { UNDRAIN } from '../../../src/operate/command/drain.ts';
 import { LOG_LEVEL } from '../../../src/operate/command/log-level.ts';
 import { SHOW_VERSION } from '../../../src/operate/command/show-version.ts';
+import { WEIGHT } from '../../../src/operate/command/weight.ts';
 import { connectControl } from '../../../src/operate/control/client.ts';
 import { FakeView } from '../../fakes/fake-view.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';
@@ -52,11 +53,38 @@ describe('log-level', () => {
 describe('undrain', () => {
   test('undrains an endpoint, and says so when it was not drained', async (t) => {
     const { operations, path } = await served(t);
-    operations.drained.add('10.244.0.1:8080');
+    operations.weights.set('10.244.0.1:8080', 0);
     const once = () => run(UNDRAIN, '10.244.0.1:8080', '--control-socket', path);
     assert.deepEqual(await once(), { exit: 0, printed: '10.244.0.1:8080 gets new connections again.\n' });
-    assert.equal(operations.drained.size, 0);
+    assert.equal(operations.weights.size, 0);
     assert.deepEqual(await once(), { exit: 0, printed: '10.244.0.1:8080 was not drained.\n' });
+  });
+});
+
+describe('weight', () => {
+  test('sets a weight, drains, and takes back what was set', async (t) => {
+    const { operations, path } = await served(t);
+    const once = async (weight: string) =>
+      (await run(WEIGHT, '10.244.0.1:8080', weight, '--control-socket', path)).printed;
+    assert.match(await once('5'), /^10.244.0.1:8080 has the weight 5 on this node/);
+    assert.deepEqual([...operations.weights], [['10.244.0.1:8080', 5]]);
+    assert.equal(await once('0'), '10.244.0.1:8080 is drained on this node.\n');
+    assert.deepEqual([...operations.weights], [['10.244.0.1:8080', 0]]);
+    assert.equal(await once('default'), '10.244.0.1:8080 has its own weight again.\n');
+    assert.equal(operations.weights.size, 0);
+  });
+
+  test('needs an endpoint and a weight', async (t) => {
+    const { operations, path } = await served(t);
+    const weighed = (...words: string[]) => run(WEIGHT, '--control-socket', path, '--', ...words);
+    for (const wrong of ['65536', '-1', '1.5', 'much']) {
+      await assert.rejects(weighed('10.244.0.1:8080', wrong), /a weight is a whole number from 0 to 65535, or default/);
+    }
+    await assert.rejects(weighed(), /IP:PORT is missing/);
+    await assert.rejects(weighed('10.244.0.1:8080'), /WEIGHT is missing/);
+    await assert.rejects(weighed('10.244.0.1:8080', '1', '2'), /unexpected argument "2"/);
+    await assert.rejects(weighed('10.244.0.1', '1'), /not an address with a port/);
+    assert.equal(operations.weights.size, 0);
   });
 });
 

@@ -16,7 +16,7 @@ type Endpoints = Readonly<Record<string, readonly [active: number | undefined, s
 function listener(set: ListenerView['set'], endpoints: Endpoints): ListenerView {
   const shown = Object.entries(endpoints).map(([name, [active, state]]) => {
     const counted = active === undefined ? {} : { counters: { ...counters(0), active } };
-    return { endpoint: parseEndpoint(name), state, ...counted };
+    return { endpoint: parseEndpoint(name), state, weight: state === 'active' ? 1 : 0, ...counted };
   });
   return { set, traffic: [], localPort: 1, endpoints: shown, endpointCount: { all: shown.length, active: 0 } };
 }

@@ -22,7 +22,7 @@ export function folder(t: TestContext): string {
 }
 
 export class RecordingOperations implements Operations {
-  readonly drained = new Set<string>();
+  readonly weights = new Map<string, number>();
   verbosity = 0;
   isFull = false;
 
@@ -30,14 +30,15 @@ export class RecordingOperations implements Operations {
     this.verbosity = verbosity;
   }
 
-  drain(endpoint: Endpoint): boolean {
-    if (this.isFull) return false;
-    this.drained.add(endpointName(endpoint));
-    return true;
+  weightOf(endpoint: Endpoint): number | undefined {
+    return this.weights.get(endpointName(endpoint));
   }
 
-  undrain(endpoint: Endpoint): boolean {
-    return this.drained.delete(endpointName(endpoint));
+  setWeight(endpoint: Endpoint, weight: number | undefined): boolean {
+    if (this.isFull) return false;
+    if (weight === undefined) this.weights.delete(endpointName(endpoint));
+    else this.weights.set(endpointName(endpoint), weight);
+    return true;
   }
 }
 

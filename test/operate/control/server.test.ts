@@ -57,7 +57,7 @@ describe('an operator', () => {
   test('drains an endpoint and gives it back, with a line in the log', async (t) => {
     const { control, operations, log } = await served(t);
     await all(control.ask('drain', { endpoint: POD }));
-    assert.deepEqual([...operations.drained], ['10.244.0.1:8080']);
+    assert.deepEqual([...operations.weights], [['10.244.0.1:8080', 0]]);
     assert.deepEqual(log.of('info').at(-1), {
       level: 'info',
       message: 'An operator drained an endpoint; it gets no new connections',
@@ -70,10 +70,26 @@ describe('an operator', () => {
     assert.equal(log.lines.length, lines, 'nothing has changed');
   });
 
+  test('sets a weight and takes it back, with a line in the log; undrain is for drained endpoints only', async (t) => {
+    const { control, operations, log } = await served(t);
+    assert.deepEqual(await all(control.ask('weight', { endpoint: POD, weight: 5 })), [{}]);
+    assert.deepEqual([...operations.weights], [['10.244.0.1:8080', 5]]);
+    assert.deepEqual(log.of('info').at(-1)?.fields, { backend: '10.244.0.1:8080', weight: 5 });
+    assert.deepEqual(await all(control.ask('undrain', { endpoint: POD })), [{ wasDrained: false }]);
+    assert.deepEqual(await all(control.ask('weight', { endpoint: POD })), [{ before: 5 }]);
+    assert.equal(operations.weights.size, 0);
+    await assert.rejects(all(control.ask('weight', { endpoint: POD, weight: 65_536 })), /weight/);
+    operations.isFull = true;
+    await assert.rejects(all(control.ask('weight', { endpoint: POD, weight: 1 })), /too many endpoints/);
+  });
+
   test('cannot drain more than there is room for', async (t) => {
     const { control, operations, log } = await served(t);
     operations.isFull = true;
-    await assert.rejects(all(control.ask('drain', { endpoint: POD })), /too many endpoints are drained already/);
+    await assert.rejects(
+      all(control.ask('drain', { endpoint: POD })),
+      /too many endpoints are drained or have a weight already/,
+    );
     assert.equal(log.of('error').length, 0, 'it is the operator who is to know');
   });
 

@@ -225,8 +225,8 @@ describe('a connection that is carried', () => {
     world.failing = [ONE, TWO];
     const common = { nodeName: 'n1', active: 8080, lastError: { at: 1, err: 'refused' } };
     assert.deepEqual((await world.ask('10.96.0.1:80')).candidates, [
-      { ...common, endpoint: { address: ONE, port: 8080 }, zone: 'a', chosen: true },
-      { ...common, endpoint: { address: TWO, port: 8080 }, chosen: false, reason: 'not ready' },
+      { ...common, endpoint: { address: ONE, port: 8080 }, zone: 'a', chosen: true, weight: 1 },
+      { ...common, endpoint: { address: TWO, port: 8080 }, chosen: false, weight: 1, reason: 'not ready' },
     ]);
   });
 
@@ -478,7 +478,7 @@ describe('the explanation', () => {
   test('shows for each endpoint why it may not serve', async () => {
     const [drained, ...unready] = [ONE, TWO, POD].map((each) => ({ address: each, ready: each === ONE }));
     const world = web().endpoints('web', drained!, ...unready);
-    world.tracker.setDrained([{ address: ONE, port: 8080 }]);
+    world.tracker.setWeights([{ address: ONE, port: 8080, weight: 0 }]);
     const { summary: said, candidates, service } = await (await world.sync()).ask('10.96.0.1:80', OUTSIDE);
     assert.match(said, /refuses it: none of its 3 endpoints may serve: 1 drained by an operator, 2 not ready$/);
     assert.deepEqual(

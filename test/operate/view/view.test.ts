@@ -126,11 +126,11 @@ test('counters and rates are sums over the listeners; endpoints have their own c
     ],
   );
   assert.deepEqual(view?.listeners[0]?.endpoints, [
-    { endpoint: one, state: 'active', counters: counted },
-    { endpoint: two, state: 'active', lastError: { at: 1, err: 'refused' } },
-    { endpoint: gone, state: 'draining' },
+    { endpoint: one, state: 'active', weight: 1, counters: counted },
+    { endpoint: two, state: 'active', weight: 1, lastError: { at: 1, err: 'refused' } },
+    { endpoint: gone, state: 'draining', weight: 0 },
   ]);
-  assert.deepEqual(view?.listeners[1]?.endpoints, [{ endpoint: one, state: 'active', counters: counted }]);
+  assert.deepEqual(view?.listeners[1]?.endpoints, [{ endpoint: one, state: 'active', weight: 1, counters: counted }]);
 });
 
 test('an ejected endpoint is shown as such, and makes its Service degraded', () => {

@@ -87,7 +87,7 @@ function serviceHead(
   { layout }: Pick<TableOptions, 'layout'>,
 ): string {
   const head = `${service.protocol}  ${address}`;
-  return layout === undefined ? `${head} rr${flagsOf(service, listener)}` : head;
+  return layout === undefined ? `${head} ${service.scheduler}${flagsOf(service, listener)}` : head;
 }
 
 function flagsOf({ affinity }: ServiceView, listener: ListenerView): string {
@@ -116,7 +116,7 @@ function serviceLine(
 }
 
 function serverLine(
-  { state, counters, lastError }: EndpointView,
+  { state, weight, counters, lastError }: EndpointView,
   head: string,
   { layout, isExact, isWide, now }: TableOptions,
 ): string {
@@ -124,7 +124,6 @@ function serverLine(
     lastError === undefined ? '' : `${oneColumnEach(lastError.err)} (${shortDuration(now - lastError.at)} ago)`;
   const tail = isWide ? wideServer(state, error) : '';
   if (layout === 'stats') return `${head}${statsCells(counters, isExact)} ${tail}`.trimEnd();
-  const weight = state === 'active' || state === 'ejected' ? 1 : 0;
   // Connections of a proxy are open or gone. None linger, which ipvs calls inactive.
   const [active, inactive] = counters === undefined ? ['-', '-'] : [counters.active, 0];
   return `${head} ${'Proxy'.padEnd(7)} ${cell(weight, 6)} ${cell(active, 10)} ${cell(inactive, 10)} ${tail}`.trimEnd();

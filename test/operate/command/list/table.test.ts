@@ -13,7 +13,13 @@ function address(text: string): Address {
 }
 
 function endpoint(text: string, changes: Partial<EndpointView> = {}): EndpointView {
-  return { endpoint: { address: address(text), port: 8080 }, state: 'active', counters: counters(100), ...changes };
+  const shown: EndpointView = {
+    endpoint: { address: address(text), port: 8080 },
+    state: 'active',
+    weight: 1,
+    counters: counters(100),
+  };
+  return { ...shown, ...changes };
 }
 
 function listener(changes: Partial<ListenerView>): ListenerView {
@@ -42,14 +48,24 @@ describe('the list of Services', () => {
 
   test('shows weight 0 for endpoints without new connections, and a dash where nothing is counted', () => {
     const endpoints = [
-      endpoint('10.244.0.1', { state: 'draining' }),
-      endpoint('10.244.0.2', { state: 'drained' }),
-      { endpoint: { address: address('10.244.0.3'), port: 8080 }, state: 'active' as const },
+      endpoint('10.244.0.1', { state: 'draining', weight: 0 }),
+      endpoint('10.244.0.2', { state: 'drained', weight: 0 }),
+      { endpoint: { address: address('10.244.0.3'), port: 8080 }, state: 'active' as const, weight: 1 },
     ];
     assert.deepEqual(serviceLines({ ...web, listeners: [listener({ endpoints })] }, options).slice(3), [
       '  -> 10.244.0.1:8080              Proxy   0      15         0',
       '  -> 10.244.0.2:8080              Proxy   0      15         0',
       '  -> 10.244.0.3:8080              Proxy   1      -          -',
+    ]);
+  });
+
+  test('shows the scheduler and the weights', () => {
+    const endpoints = [endpoint('10.244.0.1', { weight: 65_535 }), endpoint('10.244.0.2', { weight: 3 })];
+    const view = { ...dns, scheduler: 'wlc' as const, listeners: [listener({ endpoints })] };
+    assert.deepEqual(serviceLines(view, options), [
+      'UDP  10.96.0.1:53 wlc persistent 10800         kube-system/dns:dns',
+      '  -> 10.244.0.1:8080              Proxy   65535  15         0',
+      '  -> 10.244.0.2:8080              Proxy   3      15         0',
     ]);
   });
 

@@ -105,6 +105,7 @@ function toConfig({ values, said }: Evaluated, log: LogConfig): Config {
       udpMaxFlows: values['udp-max-flows'],
       ejectAfter: values['eject-after'],
       ejectTimeMs: values['eject-time'],
+      dialHedgeMs: values['dial-hedge'],
       affinityMaxClients: values['affinity-max-clients'],
       connectionMark: connectionMark(values),
     },

@@ -54,6 +54,8 @@ const MAX_CLIENTS = 10_000_000;
 
 const DURATION = time(duration);
 const POSITIVE_DURATION = time(positiveDuration);
+/** After 250 ms the first try is given up anyway. */
+const HEDGE = time(durationWithin(0, 249));
 /** The end is that of doubling (src/services/ejections.ts). */
 const EJECT_TIME = time(durationWithin(100, 60_000));
 const KERNEL_TIMEOUT = time(kernelTimeout);
@@ -182,6 +184,12 @@ export const FLAGS = {
     'eject-time': one(EJECT_TIME, '5s', {
       describe:
         'how long an endpoint is ejected before it gets one client as a trial; each failed trial doubles it, up to 1m',
+    }),
+    // Off: endpoints that do not answer are ejected, and those that are only slow get no second connection by default.
+    'dial-hedge': one(HEDGE, '0s', {
+      describe:
+        'connects to a second endpoint when the first has been silent for so long, and uses the first to answer; at ' +
+        'most for 5% of the connections of a Service port, and not with ClientIP affinity; below 250ms; 0 turns it off',
     }),
     // 65536 is an IPv4 /16 of pods, about 8 MB per Service port when full. Upstream has no limit.
     'affinity-max-clients': one(whole(1, MAX_CLIENTS), '65536', {

@@ -70,6 +70,10 @@ const SHARED: readonly (SeriesFamily & { readonly helpForEndpoint?: string })[] 
     helpForEndpoint: 'TCP connections that this endpoint has reset, or the way to it broke',
   },
   {
+    ...counter('hedges_total', 'Connects to a second endpoint while the first was silent (--dial-hedge)', 'hedges'),
+    helpForEndpoint: 'Connects to this endpoint while another one was silent (--dial-hedge)',
+  },
+  {
     ...counter('ejections_total', 'Ejections of endpoints that failed too often in a row', 'ejections'),
     helpForEndpoint: 'Times that this endpoint was ejected because it failed too often in a row',
   },

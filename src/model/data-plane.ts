@@ -88,7 +88,8 @@ export interface DataPlane {
  * path broke. `noEndpoints`, `exhausted`: clients refused without endpoints, or after every try failed. `limited`:
  * flows refused at a limit, and datagrams that the kernel refused. `notKept`: datagrams that no other endpoint would
  * get if theirs failed, because too many wait for an answer. `pauses`: pauses of accepting while descriptors run out.
- * `ejections`: of endpoints that failed too often in a row; `ejected`: those now.
+ * `hedges`: second dials while the first was silent. `ejections`: of endpoints that failed too often in a row;
+ * `ejected`: those now.
  */
 export const COUNTERS = [
   'connections',
@@ -107,6 +108,7 @@ export const COUNTERS = [
   'exhausted',
   'limited',
   'notKept',
+  'hedges',
   'ejections',
   'ejected',
   'pauses',
@@ -190,6 +192,8 @@ export interface DataPlaneOptions {
   readonly ejectAfter: number;
   /** The first ejection of an endpoint; each further one in a row takes twice as long, up to a minute. */
   readonly ejectTimeMs: number;
+  /** Silence of the first endpoint after which a second one is dialled, too; 0: never. */
+  readonly dialHedgeMs: number;
   /** The mark (SO_MARK) of packets to endpoints, which our rules leave alone (docs/adr/0019). */
   readonly connectionMark?: number;
 }

@@ -7,6 +7,7 @@ import { countingTests } from './data-plane/counting.ts';
 import { drainingTests } from './data-plane/draining.ts';
 import { ejectingTests } from './data-plane/ejecting.ts';
 import { type EngineFactory, rigFactory } from './data-plane/harness.ts';
+import { hedgingTests } from './data-plane/hedging.ts';
 import { inspectingTests } from './data-plane/inspecting.ts';
 import { listeningTests } from './data-plane/listening.ts';
 import { buildNetwork } from './data-plane/network.ts';
@@ -39,6 +40,7 @@ export function dataPlaneCompliance(label: string, factory: EngineFactory): void
     describe('retry', () => retryTests(rig));
     describe('the PROXY protocol', () => proxyProtocolTests(rig));
     describe('ejecting', () => ejectingTests(rig));
+    describe('hedging', () => hedgingTests(rig));
     describe('copying', () => copyingTests(rig));
     describe('the end of a connection', () => tcpEndTests(rig));
     describe('endpoints that go', () => drainingTests(rig));

@@ -45,6 +45,7 @@ test('without flags but --manifests, every default is kube-proxy’s or ours', (
       udpMaxFlows: 16_384,
       ejectAfter: 3,
       ejectTimeMs: 5000,
+      dialHedgeMs: 0,
       affinityMaxClients: 65_536,
       connectionMark: 0x2000,
     },
@@ -236,7 +237,7 @@ describe('a value is taken as it is meant', () => {
         '1s',
       ],
       ...['--udp-max-flows-per-service', '10', '--udp-max-flows', '20', '--affinity-max-clients', '30'],
-      ...['--eject-after', '0', '--eject-time', '1m', '--connection-mark-bit', '0'],
+      ...['--eject-after', '0', '--eject-time', '1m', '--dial-hedge', '50ms', '--connection-mark-bit', '0'],
     );
     assert.deepEqual(dataPlane, {
       endpointDrainTimeoutMs: 5_000,
@@ -250,6 +251,7 @@ describe('a value is taken as it is meant', () => {
       affinityMaxClients: 30,
       ejectAfter: 0,
       ejectTimeMs: 60_000,
+      dialHedgeMs: 50,
       connectionMark: 1,
     });
   });
@@ -260,6 +262,7 @@ describe('a wrong value is refused in one line that names flag, value and cure',
     [['--bind-address', '127.0.0.1'], /^--bind-address "127\.0\.0\.1": .*loopback.*use 0\.0\.0\.0/],
     [['--bind-address', '127.8.8.8'], /loopback/],
     [['--eject-after', '-1'], /^--eject-after "-1": must be a whole number from 0 to 1000/],
+    [['--dial-hedge', '250ms'], /^--dial-hedge "250ms": must be from 0s to 249ms/],
     [['--eject-time', '99ms'], /^--eject-time "99ms": must be from 100ms to 1m0s/],
     [['--eject-time', '61s'], /must be from 100ms to 1m0s/],
     [['--bind-address', '::1'], /loopback/],

@@ -300,6 +300,7 @@ describe('Service ports', () => {
     ['connect_failures_total', 'failedUnreachable', 'unreachable'],
     ['connect_failures_total', 'failedOther', 'other'],
     ['resets_total', 'resets'],
+    ['hedges_total', 'hedges'],
     ['ejections_total', 'ejections'],
     ['ejected', 'ejected'],
   ];

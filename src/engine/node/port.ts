@@ -21,6 +21,7 @@ import type { MaglevTables } from '../../services/schedulers/maglev-tables.ts';
 import type { Clock, Random } from '../../util/clock.ts';
 import { TokenBucket } from '../../util/token-bucket.ts';
 import { dialFailureOf, errnoOf, FAILURE_COUNTER } from '../errors.ts';
+import { HedgeBudget } from '../hedge-budget.ts';
 import { REFUSED_RATE } from '../refused-rate.ts';
 import type { Keeper } from './keeper.ts';
 import type { KernelSockets } from './kernel-sockets.ts';
@@ -88,6 +89,8 @@ export class Port {
   proxyProtocol: ProxyProtocol | undefined;
   /** Which clients endpoints see by their own address. */
   keptAddresses: KeptAddresses | undefined;
+  readonly #hedges = new HedgeBudget();
+  #hasAffinity = false;
   /** In the set or draining. */
   #targets: ReadonlyMap<Member, Target> = new Map();
   /** For TCP connections that are ended some time after their endpoint has gone. */
@@ -118,6 +121,7 @@ export class Port {
       Array.from(this.picker.pool.all(), (member) => [member, before.get(member) ?? newTarget(member)]),
     );
     this.udpReplayMs = backends.udpReplayMs;
+    this.#hasAffinity = backends.affinity.type !== 'None';
     this.#showEjected();
     this.#drainLater(this.#departures?.update(backends));
   }
@@ -181,6 +185,20 @@ export class Port {
     const { name, protocol } = this.spec;
     const { beganMs, ...others } = entry();
     sink.ended([{ name, protocol, ...others, endedAt: clock.wallNow(), durationMs: clock.now() - beganMs }]);
+  }
+
+  /** After which part of the time of this try of a connection a second endpoint may be dialled; 0: never. */
+  quietMs(tries: number, timeoutMs: number): number {
+    const { dialHedgeMs } = this.setup.options;
+    if (dialHedgeMs === 0 || tries > 0 || dialHedgeMs >= timeoutMs) return 0;
+    this.#hedges.dialled();
+    // A slow endpoint must not cost a client its affinity.
+    return this.#hasAffinity ? 0 : dialHedgeMs;
+  }
+
+  /** Takes one of the second dials that there may be. */
+  mayHedge(): boolean {
+    return this.picker.pool.members.length > 1 && this.#hedges.tryTake();
   }
 
   /** A dial or a flow. */

@@ -50,20 +50,20 @@ interface TcpDialSetup {
   readonly dialler: Dialler;
 }
 
-/** Tries a pick's candidates one after another until one answers. */
+/**
+ * Tries a pick's candidates one after another until one answers. If the first is silent, a second may be tried at the
+ * same time ({@link Port.mayHedge}); the first to answer is used.
+ */
 export class TcpDial {
-  /** Of the current attempt, for which it is taken. */
-  #target: Target | undefined;
   readonly #port: Port;
   readonly #pick: Pick;
   readonly #client: KeptClient | undefined;
   readonly #dialler: Dialler;
   readonly #startedMs: number;
-  #attempts = 0;
-  #socket: Socket | undefined;
-  /** The current attempt keeps the client's address and is not answered yet. */
-  #isKept = false;
-  #timer: Timer | undefined;
+  #tries = 0;
+  #attempt: Attempt | undefined;
+  #hedge: Attempt | undefined;
+  #quietTimer: Timer | undefined;
 
   /** `client`: if endpoints see its address. */
   constructor({ port, pick, client, dialler }: TcpDialSetup) {
@@ -76,40 +76,113 @@ export class TcpDial {
 
   /** Of the current attempt. */
   get endpoint(): Endpoint | undefined {
-    return this.#target?.member.endpoint;
+    return (this.#attempt ?? this.#hedge)?.target.member.endpoint;
   }
 
   /** May give up before it returns. */
   start(): void {
-    const isLate = this.#attempts > 0 && this.#port.setup.clock.now() - this.#startedMs >= LONGEST_DIALLING_MS;
+    const { clock } = this.#port.setup;
+    const isLate = this.#tries > 0 && clock.now() - this.#startedMs >= LONGEST_DIALLING_MS;
     const member = isLate ? undefined : this.#pick.next();
     if (member === undefined) {
-      this.#dialler.onGivenUp(this.#attempts === 0 ? 'no-endpoints' : 'exhausted');
+      this.#dialler.onGivenUp(this.#tries === 0 ? 'no-endpoints' : 'exhausted');
       return;
     }
     const target = this.#port.target(member);
-    const attempt = this.#attempts++;
-    if (attempt > 0) {
+    if (this.#tries > 0) {
       this.#port.counters.retries++;
       target.counters.retries++;
       this.#dialler.onRetry();
     }
-    this.#target = target;
-    member.taken();
-    this.#dial(target, dialTimeoutMs(attempt));
+    const timeoutMs = dialTimeoutMs(this.#tries);
+    const quietMs = this.#port.quietMs(this.#tries, timeoutMs);
+    if (quietMs > 0) this.#quietTimer = clock.after(quietMs, () => this.#onQuiet());
+    this.#attempt = this.#begin(target);
   }
 
   cancel(): void {
-    this.#timer?.cancel();
-    this.#timer = undefined;
-    this.#socket?.destroy();
-    this.#socket = undefined;
-    this.#target?.member.released();
-    this.#target = undefined;
+    this.#quietTimer?.cancel();
+    this.#attempt?.leave();
+    this.#attempt = undefined;
+    this.#hedge?.leave();
+    this.#hedge = undefined;
   }
 
-  #dial(target: Target, timeoutMs: number): void {
-    const { clock } = this.#port.setup;
+  #begin(target: Target): Attempt {
+    const timeoutMs = dialTimeoutMs(this.#tries++);
+    const attempt: Attempt = new Attempt(
+      this.#port,
+      target,
+      { client: this.#client, timeoutMs },
+      {
+        onConnected: (socket, rest) => {
+          this.#over(attempt);
+          // The other one.
+          this.cancel();
+          this.#dialler.onConnected(socket, target, rest);
+        },
+        onReset: (rest) => {
+          this.cancel();
+          this.#dialler.onReset(target, rest);
+        },
+        onFailed: (reason) => {
+          this.#over(attempt);
+          this.#dialler.onFailed(target.member.endpoint, reason);
+          if (this.#attempt !== undefined || this.#hedge !== undefined) return;
+          this.#quietTimer?.cancel();
+          this.start();
+        },
+      },
+    );
+    return attempt;
+  }
+
+  #over(attempt: Attempt): void {
+    if (attempt === this.#attempt) this.#attempt = undefined;
+    else this.#hedge = undefined;
+  }
+
+  #onQuiet(): void {
+    const silent = this.#attempt?.target.member;
+    if (silent === undefined || !this.#port.mayHedge()) return;
+    const member = this.#pick.next();
+    // Where nobody else is left, the rest of the time is the first one's.
+    if (member === undefined || member === silent || this.#port.picker.isEjected(member)) return;
+    const target = this.#port.target(member);
+    this.#port.counters.hedges++;
+    target.counters.hedges++;
+    this.#hedge = this.#begin(target);
+  }
+}
+
+/** An attempt ends with one of the three calls, in a later turn than it began, unless it is left. */
+interface Attempting {
+  onConnected(socket: Socket, rest: readonly Buffer[]): void;
+  onReset(rest: readonly Buffer[]): void;
+  onFailed(reason: DialFailure): void;
+}
+
+/** One attempt to connect to one endpoint. It takes the member, and gives it back unless the endpoint has answered. */
+class Attempt {
+  readonly target: Target;
+  readonly #port: Port;
+  readonly #client: KeptClient | undefined;
+  #socket: Socket | undefined;
+  /** It keeps the client's address and is not answered yet. */
+  #isKept = false;
+  #timer: Timer | undefined;
+
+  constructor(
+    port: Port,
+    target: Target,
+    { client, timeoutMs }: { readonly client: KeptClient | undefined; readonly timeoutMs: number },
+    owner: Attempting,
+  ) {
+    this.#port = port;
+    this.#client = client;
+    this.target = target;
+    target.member.taken();
+    const { clock } = port.setup;
     const { endpoint } = target.member;
     const socket = this.#connect(endpoint);
     this.#socket = socket;
@@ -117,21 +190,16 @@ export class TcpDial {
     const beganMs = clock.now();
     const fail = (err: Error, reason?: DialFailure): void => {
       // The socket is destroyed first: a connection that is established late must not stay open.
-      this.cancel();
-      this.#dialler.onFailed(target.member.endpoint, this.#port.dialFailed(target, err, reason));
-      this.start();
+      this.leave();
+      owner.onFailed(port.dialFailed(target, err, reason));
     };
     const timeOut = (err: Error): void => {
-      if (this.#client !== undefined) this.#client.hasWaited = true;
+      if (client !== undefined) client.hasWaited = true;
       fail(err, 'timeout');
     };
     const onError = (err: Error): void => {
-      if (WAS_ACCEPTED.has(errnoOf(err))) {
-        this.cancel();
-        this.#dialler.onReset(target, rest);
-      } else {
-        fail(err);
-      }
+      if (WAS_ACCEPTED.has(errnoOf(err))) owner.onReset(rest);
+      else fail(err);
     };
     socket.once('error', onError);
     socket.once('connect', () => {
@@ -147,23 +215,31 @@ export class TcpDial {
         fail(new Error(LOST_CLIENT), 'other');
         return;
       }
-      // Both are the dialler's from now on.
+      // Both are the owner's from now on.
       this.#socket = undefined;
-      this.#target = undefined;
       this.#isKept = false;
-      this.cancel();
-      this.#port.answered(target);
+      this.#timer?.cancel();
+      port.answered(target);
       const tookMs = clock.now() - beganMs;
-      for (const counters of [this.#port.counters, target.counters]) {
+      for (const counters of [port.counters, target.counters]) {
         counters.connects++;
         counters.connectMs += tookMs;
       }
-      this.#dialler.onConnected(socket, target, rest);
+      owner.onConnected(socket, rest);
     });
     // One turn later: after a standstill of this process timers come first, and then the answers that came in time.
     this.#timer = clock.after(timeoutMs, () => {
       this.#timer = clock.after(0, () => timeOut(new Error(`no answer within ${timeoutMs} ms`)));
     });
+  }
+
+  /** Ends it before it was answered. The endpoint sees at most a connection without a byte. */
+  leave(): void {
+    if (this.#socket === undefined) return;
+    this.#timer?.cancel();
+    this.#socket.destroy();
+    this.#socket = undefined;
+    this.target.member.released();
   }
 
   #connect(endpoint: Endpoint): Socket {

@@ -37,6 +37,7 @@ export const OPTIONS: DataPlaneOptions = {
   affinityMaxClients: 1000,
   ejectAfter: 0,
   ejectTimeMs: 60_000,
+  dialHedgeMs: 0,
   connectionMark: CONNECTION_MARK,
 };
 

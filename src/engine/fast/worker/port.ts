@@ -18,6 +18,7 @@ import { EPOLLIN } from '../../../sys/epoll.ts';
 import { describeErrno, errnoName, must } from '../../../sys/sys-error.ts';
 import { TokenBucket } from '../../../util/token-bucket.ts';
 import { dialFailureOf, FAILURE_COUNTER } from '../../errors.ts';
+import { HedgeBudget } from '../../hedge-budget.ts';
 import { REFUSED_RATE } from '../../refused-rate.ts';
 import { Deadline } from './deadlines.ts';
 import { Endpoints, type Target } from './endpoints.ts';
@@ -47,6 +48,8 @@ export class Port {
   /** Bytes of datagrams that nobody has answered yet. */
   keptBytes = 0;
   #shownEjected = 0;
+  #hedges: HedgeBudget | undefined;
+  #hasAffinity = false;
   readonly #events: TokenBucket;
   /** Of refused datagrams. */
   #refused: TokenBucket | undefined;
@@ -100,6 +103,7 @@ export class Port {
     this.proxyProtocol = backends.proxyProtocol;
     this.#keptAddresses = backends.keptAddresses;
     this.udpReplayMs = backends.udpReplayMs;
+    this.#hasAffinity = backends.affinity.type !== 'None';
     this.#showEjected();
     this.#drainLater(this.#departures?.update(backends));
   }
@@ -149,6 +153,21 @@ export class Port {
     }
     add(target.counters, COUNTER.connections, 1);
     add(target.counters, COUNTER.active, 1);
+  }
+
+  /** After which part of the time of this try of a connection a second endpoint may be dialled; 0: never. */
+  quietMs(tries: number, timeoutMs: number): number {
+    const { dialHedgeMs } = this.worker.options;
+    if (dialHedgeMs === 0 || tries > 0 || dialHedgeMs >= timeoutMs) return 0;
+    this.#hedges ??= new HedgeBudget();
+    this.#hedges.dialled();
+    // A slow endpoint must not cost a client its affinity.
+    return this.#hasAffinity ? 0 : dialHedgeMs;
+  }
+
+  /** Takes one of the second dials that there may be. */
+  mayHedge(): boolean {
+    return this.endpoints.picker.pool.members.length > 1 && (this.#hedges?.tryTake() ?? false);
   }
 
   /** A dial or a flow. */

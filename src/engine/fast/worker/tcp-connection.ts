@@ -127,7 +127,7 @@ export class TcpConnection extends Session implements SideOwner {
     if (this.#dial === undefined) {
       this.#onSide(fd === this.fd ? this.#client : (this.#backend as TcpSide), events);
     } else if (fd !== this.fd) {
-      this.#dial.onEvents(events);
+      this.#dial.onEvents(events, fd);
     } else {
       this.#client.note(events);
       // The client reset the connection. One that has only ended its direction still wants an answer.

@@ -1,0 +1,211 @@
+import type { DialFailure } from '../../../model/data-plane.ts';
+import { canSee } from '../../../services/known-clients.ts';
+import { EPOLLERR, EPOLLHUP, EPOLLOUT } from '../../../sys/epoll.ts';
+import { Memory } from '../../../sys/memory.ts';
+import {
+  connect,
+  getpeername,
+  SOCK_STREAM,
+  SOCKET_ADDRESS_BYTES,
+  shutdownWrite,
+  socket,
+  takeError,
+} from '../../../sys/socket.ts';
+import { ECONNREFUSED, ECONNRESET, EINPROGRESS, EPIPE, isExhaustion } from '../../../sys/sys-error.ts';
+import { LOST_CLIENT } from '../../errors.ts';
+import type { KeptClient } from '../../kept-dials.ts';
+import { Deadline } from './deadlines.ts';
+import { TCP_OPTIONS } from './endpoint-sockets.ts';
+import type { Target } from './endpoints.ts';
+import type { Handler } from './event-loop.ts';
+import type { Port } from './port.ts';
+import { SIDE_EVENTS } from './tcp-side.ts';
+
+const CONNECTED = 0;
+
+const peerAddress = new Memory(SOCKET_ADDRESS_BYTES);
+
+/** Only a connection that had been established ends with these. */
+const BROKEN: ReadonlySet<number> = new Set([ECONNRESET, EPIPE]);
+
+/** Whoever makes attempts. An attempt that has begun ends with one of the first two calls, unless it is left. */
+export interface Attempting {
+  readonly port: Port;
+  /** If endpoints see its address. */
+  readonly client: KeptClient | undefined;
+  /** Of the events of the descriptors. */
+  readonly handler: Handler;
+  /** The descriptor is the caller's from now on. See {@link DialResult}. */
+  onAnswered(attempt: TcpAttempt, events: number, isBroken: boolean): void;
+  onFailed(attempt: TcpAttempt, reason: DialFailure): void;
+  /** There has been no answer for the first part of its time. */
+  onQuiet(attempt: TcpAttempt): void;
+}
+
+/** One attempt to connect to one endpoint. It takes the member, and gives it back unless the endpoint has answered. */
+export class TcpAttempt extends Deadline {
+  readonly target: Target;
+  fd = -1;
+  readonly #owner: Attempting;
+  readonly #timeoutMs: number;
+  /** The part of its time after which the owner is told, until then; else 0. */
+  #quietMs: number;
+  /** It keeps the client's address and is not answered yet. */
+  #isKept = false;
+  #beganMs = 0;
+  /** Why it could not begin, if that was not for the endpoint. */
+  #problem: string | undefined;
+  #isOver = false;
+
+  constructor(owner: Attempting, target: Target, { timeoutMs, quietMs }: { timeoutMs: number; quietMs: number }) {
+    super();
+    this.#owner = owner;
+    this.target = target;
+    this.#timeoutMs = timeoutMs;
+    this.#quietMs = quietMs;
+    target.member.taken();
+  }
+
+  get #port(): Port {
+    return this.#owner.port;
+  }
+
+  get tookMs(): number {
+    return this.#port.worker.loop.clock.now() - this.#beganMs;
+  }
+
+  /** Why it has failed at once; else `undefined`. */
+  begin(): DialFailure | undefined {
+    const { target } = this;
+    const { loop, admission } = this.#port.worker;
+    const fd = socket(target.family, SOCK_STREAM);
+    if (isExhaustion(-fd)) {
+      // Not the endpoint's fault: the client waits, and the worker accepts no others.
+      admission.pause(this.#port);
+      admission.await(this);
+      return undefined;
+    }
+    if (fd >= 0) {
+      loop.own(fd);
+      admission.opened(fd, this.#port);
+    }
+    this.#beganMs = loop.clock.now();
+    const status = fd < 0 ? fd : this.#connect(fd);
+    this.fd = fd;
+    if (hasFailed(status)) {
+      this.leave();
+      return this.#problem === undefined
+        ? this.#port.dialFailed(target, -status)
+        : this.#port.dialPrevented(target, this.#problem);
+    }
+    if (status === CONNECTED) this.#answered(0, false);
+    else loop.deadlines.after(this.#quietMs > 0 ? this.#quietMs : this.#timeoutMs).start(this, loop.nowMs);
+    return undefined;
+  }
+
+  onDescriptor(): void {
+    if (this.#isOver) return;
+    const reason = this.begin();
+    if (reason !== undefined) this.#owner.onFailed(this, reason);
+  }
+
+  onEvents(events: number): void {
+    if (events & (EPOLLERR | EPOLLHUP)) {
+      const errno = takeError(this.fd);
+      if (BROKEN.has(errno)) this.#answered(events, true);
+      else this.#fail(Math.abs(errno));
+    } else if (events & EPOLLOUT) {
+      if (this.#isToItself(this.fd)) this.#fail(ECONNREFUSED);
+      else if (this.#hasLostClient()) this.#failFor(LOST_CLIENT);
+      else this.#answered(events, false);
+    }
+  }
+
+  onDue(): void {
+    if (this.#quietMs > 0) {
+      const { loop } = this.#port.worker;
+      loop.deadlines.after(this.#timeoutMs - this.#quietMs).start(this, loop.nowMs);
+      this.#quietMs = 0;
+      this.#owner.onQuiet(this);
+      return;
+    }
+    const { client } = this.#owner;
+    if (client !== undefined) client.hasWaited = true;
+    this.leave();
+    this.#port.dialTimedOut(this.target, this.#timeoutMs);
+    this.#owner.onFailed(this, 'timeout');
+  }
+
+  /** Ends it before it was answered. The endpoint sees at most a connection without a byte. */
+  leave(): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.cancelDeadline();
+    const { worker } = this.#port;
+    if (this.#isKept) {
+      // It may have been answered just now: the endpoint must learn of its end.
+      shutdownWrite(this.fd);
+      worker.keptDials.forget('TCP', this.fd, this.target.endpoint);
+    }
+    if (this.fd >= 0) worker.loop.close(this.fd);
+    this.fd = -1;
+    this.target.member.released();
+  }
+
+  /** {@link CONNECTED}, or a negative errno: EINPROGRESS while it is under way, else the failure. */
+  #connect(fd: number): number {
+    const { loop, endpointSockets } = this.#port.worker;
+    endpointSockets.prepare(fd, TCP_OPTIONS);
+    const begun = this.#begin(fd);
+    // The handshake with an endpoint on this node ends within the call, although the result says otherwise. Asking for
+    // the peer saves a turn. (A second connect would lose the bytes that came before a reset.)
+    const status = begun === -EINPROGRESS && getpeername(fd, peerAddress) === 0 ? CONNECTED : begun;
+    if (hasFailed(status)) return status;
+    if (status === CONNECTED && this.#isToItself(fd)) return -ECONNREFUSED;
+    const watched = loop.watch(fd, SIDE_EVENTS, this.#owner.handler);
+    return watched < 0 ? watched : status;
+  }
+
+  /** As `connect` does. */
+  #begin(fd: number): number {
+    const { client } = this.#owner;
+    const { endpoint, address } = this.target;
+    this.#problem = undefined;
+    if (client === undefined || !canSee(endpoint.address, client.address)) return connect(fd, address);
+    const { keptDials } = this.#port.worker;
+    const begun = keptDials.connectTcp(fd, endpoint, client);
+    this.#problem = keptDials.problem;
+    this.#isKept = !hasFailed(begun);
+    return begun;
+  }
+
+  #isToItself(fd: number): boolean {
+    return this.#port.worker.endpointSockets.isToItself(fd, this.target);
+  }
+
+  #answered(events: number, isBroken: boolean): void {
+    this.#isOver = true;
+    this.cancelDeadline();
+    this.#owner.onAnswered(this, events, isBroken);
+  }
+
+  #fail(errno: number): void {
+    // Closed first: a connection that is established late must not stay open.
+    this.leave();
+    this.#owner.onFailed(this, this.#port.dialFailed(this.target, errno));
+  }
+
+  #failFor(err: string): void {
+    this.leave();
+    this.#owner.onFailed(this, this.#port.dialPrevented(this.target, err));
+  }
+
+  #hasLostClient(): boolean {
+    if (!this.#isKept) return false;
+    return this.#port.worker.keptDials.hasLost(this.fd, this.target.endpoint, this.#owner.client as KeptClient);
+  }
+}
+
+function hasFailed(status: number): boolean {
+  return status !== CONNECTED && status !== -EINPROGRESS;
+}

@@ -92,19 +92,17 @@ export function bucketChain(root: string, prefix: string): string {
 
 /**
  * The chains of a large Service in the table nat (docs/adr/0028). `container` and `host`: the rules of its ports,
- * without addresses. `…Ranges`: jumps there for source ranges, and for all others to `drop`. Each stands before those
- * that it leads to.
+ * without addresses. `ranges`: returns what comes from a source range, and leads the rest to `drop`.
  */
 export const LARGE_CHAINS = {
-  containerRanges: 'KUBE-USP-SCR-',
-  hostRanges: 'KUBE-USP-SHR-',
+  ranges: 'KUBE-USP-SSR-',
   container: 'KUBE-USP-SCP-',
   host: 'KUBE-USP-SHP-',
   drop: 'KUBE-USP-SDR-',
 } as const;
 
 const LARGE_PREFIX = LARGE_CHAINS.drop.length;
-const LARGE = /^KUBE-USP-S(?:CP|HP|CR|HR|DR)-[\w-]{15}$/;
+const LARGE = /^KUBE-USP-S(?:SR|CP|HP|DR)-[\w-]{15}$/;
 
 /** Its name, which a user cannot choose. `of`: the Service, or more of it. */
 export function largeChain(prefix: string, of: string): string {

@@ -207,11 +207,11 @@ function groupsByPort(portal: Portal, parts: RuleParts): readonly Group[] {
 
 export type LargeServiceChains = Readonly<Record<keyof typeof LARGE_CHAINS, string>>;
 
+/** `ranges` before `drop`, to which it leads. */
 export function largeServiceChains(service: ServiceKey): LargeServiceChains {
-  const { containerRanges, hostRanges, container, host, drop } = LARGE_CHAINS;
+  const { ranges, container, host, drop } = LARGE_CHAINS;
   return {
-    containerRanges: largeChain(containerRanges, service),
-    hostRanges: largeChain(hostRanges, service),
+    ranges: largeChain(ranges, service),
     container: largeChain(container, service),
     host: largeChain(host, service),
     drop: largeChain(drop, service),
@@ -244,11 +244,10 @@ export function largeServiceClaims(servicePort: ServicePort, parts: RuleParts): 
     const to = (chain: string) => `${toAddress(address)}-j ${chain}`;
     // As in routesTo.
     const fromNode = acceptsNode ? [`${fromNetwork(addressBlock(address))}${to(chains.host)}`] : [];
-    const container = to(ranges === undefined ? chains.container : chains.containerRanges);
-    const host = to(ranges === undefined ? chains.host : chains.hostRanges);
+    const check = ranges === undefined ? [] : [to(chains.ranges)];
     claim('load-balancer IP of a large Service', address, [
-      { table: 'nat', chain: PORTALS_CONTAINER, key, specs: [container] },
-      { table: 'nat', chain: PORTALS_HOST, key, specs: [...fromNode, host] },
+      { table: 'nat', chain: PORTALS_CONTAINER, key, specs: [...check, to(chains.container)] },
+      { table: 'nat', chain: PORTALS_HOST, key, specs: [...fromNode, ...check, to(chains.host)] },
     ]);
   }
   const balanced = new Set(loadBalancerIPs);
@@ -262,11 +261,10 @@ export function largeServiceClaims(servicePort: ServicePort, parts: RuleParts): 
     ]);
   }
   if (ranges === undefined) return claims;
-  const matches = [...new Set(ranges.map(fromNetwork))];
-  const checked = (chain: string) => [...matches.map((match) => `${match}-j ${chain}`), `-j ${chains.drop}`];
+  const accepted = [...new Set(ranges.map(fromNetwork))].map((match) => `${match}-j RETURN`);
+  // They return, and do not jump to the ports: the kernel follows every jump when it checks a table for loops.
   claim('port of a large Service', 'source ranges', [
-    { table: 'nat', chain: chains.containerRanges, key: '', specs: checked(chains.container) },
-    { table: 'nat', chain: chains.hostRanges, key: '', specs: checked(chains.host) },
+    { table: 'nat', chain: chains.ranges, key: '', specs: [...accepted, `-j ${chains.drop}`] },
   ]);
   return claims;
 }

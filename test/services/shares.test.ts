@@ -91,8 +91,8 @@ describe('a Service with many ports and addresses', () => {
     const fields = {
       uid: 'a-b-c',
       ports: ports(max.ports + 3),
-      externalIPs: addresses(max.externalIPs + 7),
-      loadBalancerIPs: addresses(max.loadBalancerIPs + 1, '203.0'),
+      externalIPs: addresses(300),
+      loadBalancerIPs: addresses(65, '203.0'),
       loadBalancerSourceRanges: ranges,
     };
     put(fields);
@@ -101,13 +101,13 @@ describe('a Service with many ports and addresses', () => {
     const [first] = upserted;
     assert.deepEqual(
       [first?.externalIPs.length, first?.loadBalancerIPs.length, first?.loadBalancerSourceRanges?.length],
-      [max.externalIPs, max.loadBalancerIPs, max.sourceRanges],
+      [256, 64, max.sourceRanges],
     );
     assert.deepEqual(
       refused.map(({ name, what, uid }) => `${name}: ${what} (${uid})`),
       [
-        'shop/web: 7 of its 4103 external IPs (a-b-c)',
-        'shop/web: 1 of its 1025 load-balancer IPs (a-b-c)',
+        'shop/web: 44 of its 300 external IPs (a-b-c)',
+        'shop/web: 1 of its 65 load-balancer IPs (a-b-c)',
         'shop/web: 1 of its 4097 load balancer source ranges (a-b-c)',
       ],
     );
@@ -123,6 +123,15 @@ describe('a Service with many ports and addresses', () => {
     const again = it.takeDelta();
     assert.deepEqual([again.upserted.length, again.refused, again.unserved], [max.ports, [], []]);
   });
+});
+
+test('a Service of few ports gets more addresses', () => {
+  const { it, put } = tracker();
+  put({ ports: ports(1_000), externalIPs: addresses(1_050) });
+  assert.deepEqual(
+    it.takeDelta().refused.map(({ what, reason }) => `${what}: ${reason}`),
+    ['2 of its 1050 external IPs: a Service gets at most 1048 for 1000 ports; use several Services'],
+  );
 });
 
 test('five thousand SCTP ports are one report', () => {

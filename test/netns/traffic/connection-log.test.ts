@@ -1,5 +1,16 @@
 import assert from 'node:assert/strict';
-import { readdirSync, readFileSync, renameSync, statSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import {
+  appendFileSync,
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { isAlive } from '../../support/processes.ts';
@@ -33,14 +44,18 @@ describe('the connection log', { timeout: 600_000 }, () => {
   let pid: number;
 
   before(async () => {
-    // Systems have it; the program does not make directories.
-    folder = environment.topology.directory;
+    folder = mkdtempSync(join(tmpdir(), 'connection-log-'));
+    execFileSync('mount', ['-t', 'tmpfs', '-o', `size=${64 << 20}`, 'none', folder]);
     path = join(folder, 'connections.log');
     ({ pid } = await environment.startProxy({ args: ['--connection-log', path] }));
     await waitFor('it to say so', () => environment.proxy.lines({ msg: 'Started' })[0]);
   });
 
-  after(() => isAlive(pid) && process.kill(pid, 'SIGKILL'));
+  after(() => {
+    if (isAlive(pid)) process.kill(pid, 'SIGKILL');
+    execFileSync('umount', ['--lazy', folder]);
+    rmSync(folder, { recursive: true });
+  });
 
   /** Of all files, in no order. Throws when a line is no JSON. */
   function lines(of: Pick<Served, 'name'>): Line[] {
@@ -159,6 +174,47 @@ describe('the connection log', { timeout: 600_000 }, () => {
       child.kill('SIGKILL');
     }
   });
+
+  test('a full file system costs no connection, and no line when there is room again', async () => {
+    const service = await environment.serve({ name: 'crowded' });
+    const filler = join(folder, 'filler');
+    const megabyte = Buffer.alloc(1 << 20);
+    const fill = () => {
+      // Down to the last byte of the page that the log ends in.
+      for (const piece of [megabyte, megabyte.subarray(0, 4096), megabyte.subarray(0, 1)]) {
+        try {
+          for (;;) appendFileSync(filler, piece);
+        } catch (error) {
+          assert.equal((error as NodeJS.ErrnoException).code, 'ENOSPC');
+        }
+      }
+    };
+    fill();
+    const count = 3_000;
+    const { failures } = await environment.client.call('requests', { ...service, count, concurrency: 16 });
+    assert.deepEqual(failures, {});
+    assert.equal(await counted('connections_total', service), count);
+    assert.ok(statSync(path).size % 4096 === 0, 'it ends with a full page');
+    rmSync(filler);
+    await waitFor('all lines', () => whole(service).length >= count);
+    assert.equal(whole(service).length, count);
+    const dropped = metric(
+      await environment.metricsText(),
+      'userspace_proxy_connection_log_dropped_total',
+      'at="file"',
+    );
+    assert.equal(dropped, 0);
+    // The part of a line that fitted stays, in a line of its own.
+    renameSync(path, join(folder, 'torn'));
+    process.kill(pid, 'SIGUSR2');
+    await waitFor('a new file', () => existsSync(path));
+  });
+
+  /** Of the current file, without the parts of lines. */
+  function whole({ name }: Pick<Served, 'name'>): string[] {
+    const texts = readFileSync(path, 'utf8').split('\n');
+    return texts.filter((text) => text.startsWith('{') && text.endsWith('}') && text.includes(`"test/${name}"`));
+  }
 
   test('tail of a Service that does not exist', async () => {
     const { code, stderr } = await environment.topology.node.run([

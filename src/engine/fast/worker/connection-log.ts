@@ -8,7 +8,7 @@ const BATCH_MS = 20;
 const BATCH = 256;
 
 /** About 10 MB on their way to the main thread, and a second of the fastest worker. */
-const MAX_UNTAKEN = 16_384;
+export const MAX_UNTAKEN = 16_384;
 
 /**
  * Passes entries of the connection log to the main thread, in batches. When that thread is behind, entries are dropped

@@ -1,10 +1,12 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { metric, testEnvironment, UDP } from '../harness.ts';
+import { metric, testEnvironment } from '../harness.ts';
+import { PROGRAM } from '../proxy.ts';
 import { POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
 
-const DNS = { name: 'dns', port: 53, target: UDP['udp-name'], protocol: 'UDP' } as const;
+/** In the pods nothing else has this number, over TCP either. */
+const DNS = { name: 'dns', port: 53, target: 9053, protocol: 'UDP' } as const;
 
 const PER_SECOND = 1000;
 
@@ -14,12 +16,18 @@ const QUESTIONS_PER_STEP = 500;
 describe('endpoints that fail, through the whole program', () => {
   const environment = testEnvironment({});
 
+  async function command(...argv: string[]): Promise<string> {
+    const { node } = environment.topology;
+    return await node.output([PROGRAM, ...argv, `--control-socket=${environment.proxy.controlSocket}`]);
+  }
+
   test('no question of a thousand a second is lost while the pods of a DNS Service roll', async () => {
     const service = { name: 'dns', clusterIP: environment.clusterIP(), ports: [DNS], endpoints: POD_ADDRESSES };
     const annotations = { 'kube-userspace-proxy/udp-replay': '300ms' };
     const write = (endpoints: readonly string[]): void => {
       environment.write({ ...service, endpoints, annotations });
     };
+    for (const pod of environment.pods) await pod.serve(DNS.target, 'udp-name');
     write(POD_ADDRESSES);
     await environment.waitForRules(service.clusterIP, 1);
     const target = { host: service.clusterIP, port: DNS.port };
@@ -50,5 +58,44 @@ describe('endpoints that fail, through the whole program', () => {
     assert.ok(of('connect_failures_total', 'reason="refused"') > 0, 'pods have refused');
     assert.equal(of('udp_not_kept_total'), 0);
     assert.equal(of('turned_away_total'), 0);
+  });
+
+  test('a pod that is cut off delays three clients, and is shown as ejected until it answers again', async () => {
+    const service = await environment.serve({ name: 'cut-off' });
+    const [pod] = environment.topology.pods;
+    const of = async (name: string, ...labels: string[]) =>
+      metric(await environment.metricsText(), `userspace_proxy_${name}`, 'service="cut-off"', ...labels);
+    const list = () => command('list', 'test/cut-off', '-o', 'wide');
+    await pod.output(['iptables', '-w', '-A', 'INPUT', '-p', 'tcp', '--syn', '-j', 'DROP']);
+    await waitFor('its ejection', async () => {
+      await environment.client.call('request', service);
+      return (await of('ejected')) === 1;
+    });
+    assert.equal(await of('connect_failures_total', 'reason="timeout"'), 3);
+    const { names, failures } = await environment.client.call('requests', { ...service, count: 40 });
+    assert.deepEqual(failures, {});
+    // The time of its first trial may come meanwhile.
+    assert.ok((await of('connect_failures_total', 'reason="timeout"')) <= 4);
+    assert.deepEqual(Object.keys(names).toSorted(), ['pod-2', 'pod-3']);
+    assert.match(await list(), new RegExp(`${POD_ADDRESSES[0]}:8080 .* ejected `));
+    assert.match(
+      await command('explain', 'test/cut-off'),
+      new RegExp(`${POD_ADDRESSES[0]}:8080 .*ejected: gets them last`),
+    );
+    const told = (text: string) =>
+      environment.proxy.log.filter(({ msg, svc }) => svc === 'test/cut-off' && msg.includes(text));
+    assert.deepEqual(
+      told('Ejected an endpoint').map(({ level, backend }) => [level, backend]),
+      [['warn', `${POD_ADDRESSES[0]}:8080`]],
+    );
+
+    await pod.output(['iptables', '-w', '-D', 'INPUT', '-p', 'tcp', '--syn', '-j', 'DROP']);
+    await waitFor('its readmission', async () => {
+      await environment.client.call('request', service);
+      return (await of('ejected')) === 0;
+    });
+    const after = await environment.client.call('requests', { ...service, count: 6 });
+    assert.deepEqual(after.names, { 'pod-1': 2, 'pod-2': 2, 'pod-3': 2 });
+    await waitFor('the line of the log', () => told('has answered').length === 1);
   });
 });

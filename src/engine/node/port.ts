@@ -1,6 +1,12 @@
 import { unmapped } from '../../model/address.ts';
 import type { KeptAddresses } from '../../model/client-address.ts';
-import { type ConnectionEntry, type ConnectionLogSink, type Ending, NO_TRIES } from '../../model/connection-log.ts';
+import {
+  type ConnectionEntry,
+  type ConnectionLogSink,
+  type Ending,
+  NO_TRIES,
+  type Tries,
+} from '../../model/connection-log.ts';
 import {
   type Backends,
   COUNTERS,
@@ -166,7 +172,7 @@ export class Port {
   }
 
   /** A datagram got no flow. */
-  refusedDatagram(client: Endpoint, ending: Ending): void {
+  refusedDatagram(client: Endpoint, ending: Ending, tries: Tries = NO_TRIES): void {
     const { clock } = this.setup;
     if (this.#shared.connectionLog === undefined) return;
     this.#refused ??= new TokenBucket({ clock, ...REFUSED_RATE });
@@ -175,7 +181,7 @@ export class Port {
       this.#shared.connectionLog.lost(1);
       return;
     }
-    this.#log(() => ({ client, backend: undefined, ending, beganMs, receivedBytes: 0, sentBytes: 0, tries: NO_TRIES }));
+    this.#log(() => ({ client, backend: undefined, ending, beganMs, receivedBytes: 0, sentBytes: 0, tries }));
   }
 
   #log(entry: () => EndedSession): void {

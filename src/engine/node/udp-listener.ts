@@ -2,7 +2,7 @@ import type { RemoteInfo } from 'node:dgram';
 import { once } from 'node:events';
 import { type AddressInfo, isIPv6 } from 'node:net';
 import { type Address, isWildcard } from '../../model/address.ts';
-import type { Endpoint } from '../../model/endpoint.ts';
+import { type Endpoint, endpointName } from '../../model/endpoint.ts';
 import { canSee } from '../../services/known-clients.ts';
 import { errnoOf, listenError, toListenError, UNKNOWN_DESTINATION } from '../errors.ts';
 import type { KeptClient } from '../kept-dials.ts';
@@ -102,7 +102,9 @@ export class UdpListener implements Asking {
     }
     const kept = this.#keptBy(target, replay);
     if (kept === 'unknown') {
-      this.port.dialFailed(target, new Error(UNKNOWN_DESTINATION), 'other');
+      const reason = this.port.dialFailed(target, new Error(UNKNOWN_DESTINATION), 'other');
+      const failed = [{ backend: endpointName(target.member.endpoint), reason }];
+      this.port.refusedDatagram(endpointOf(remote), 'refused-error', { retries: before === 0 ? 0 : 1, failed });
       return undefined;
     }
     return this.#beginTo(target, replay, { isRetry: before !== 0, kept });

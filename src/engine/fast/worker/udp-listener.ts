@@ -132,7 +132,7 @@ export class UdpListener extends Listener implements FlowOwner {
       const fd = this.#connect(target, kept);
       if (fd >= 0) return this.#join(replay, target, { fd, tries, isKept: kept !== undefined });
       tries ??= new TryLog();
-      tries.fail(target.name, dialFailureOf(errnoName(-fd)));
+      tries.fail(target.name, this.#problem === undefined ? dialFailureOf(errnoName(-fd)) : 'other');
       if (this.#failed(target, client, -fd)) continue;
       this.port.refusedDatagram(client, 'refused-error', tries);
       return undefined;

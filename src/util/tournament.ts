@@ -42,7 +42,7 @@ export class Tournament {
 
   /** -1 when there are no places. */
   get winner(): number {
-    return this.#costs.length === 1 ? 0 : (this.#winners[1] as number);
+    return this.#winners[1] as number;
   }
 
   /** A scan; -1 when nobody is allowed. */

@@ -1,5 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
+import type { Clock } from '../util/clock.ts';
 import type { Log, LogFields } from '../util/log.ts';
+import { Ration } from '../util/ration.ts';
 import { FieldError, type Problem } from '../util/untrusted.ts';
 import type { Decoded } from './objects/decoded.ts';
 
@@ -33,6 +35,9 @@ const KEPT = Symbol('kept');
 /** Stands for all objects without a name, because they cannot be distinguished. */
 const NAMELESS = '';
 
+/** With the line that says so, ten lines. */
+const LINES_ABOUT_ONE = { burst: 9, intervalMs: 600_000 };
+
 /**
  * The objects of one kind. A list replaces all, an event changes one; both give only real differences. An object that
  * cannot be read keeps its last good state and is reported once.
@@ -40,15 +45,17 @@ const NAMELESS = '';
 export class ObjectStore<T> {
   readonly #reader: ObjectReader<T>;
   readonly #log: Log;
+  readonly #ration: Ration<string>;
   readonly #served = new Map<string, T>();
   /** The problems of an object that were reported, so that they are reported once. */
   readonly #reported = new Map<string, string>();
   /** The last list was empty and did not take effect. */
   #doubtsEmptiness = false;
 
-  constructor(reader: ObjectReader<T>, log: Log) {
+  constructor(reader: ObjectReader<T>, log: Log, clock: Clock) {
     this.#reader = reader;
     this.#log = log;
+    this.#ration = new Ration({ clock, ...LINES_ABOUT_ONE });
   }
 
   keys(): Iterable<string> {
@@ -117,7 +124,9 @@ export class ObjectStore<T> {
     switch (decoded.status) {
       case 'ok':
         if (this.#isNews(key, decoded.warnings)) {
-          for (const warning of decoded.warnings) this.#log.warn(`A part of ${name} is left out`, fieldsOf(warning));
+          for (const warning of decoded.warnings) {
+            this.#write('warn', key, `A part of ${name} is left out`, fieldsOf(warning));
+          }
         }
         return decoded.value;
       case 'skipped':
@@ -126,9 +135,19 @@ export class ObjectStore<T> {
       case 'invalid':
         if (this.#isNews(key, [decoded.problem])) {
           const rest = this.#served.has(key) ? 'its last good state is kept' : 'it is left out';
-          this.#log.error(`${name} is not valid; ${rest}`, fieldsOf(decoded.problem));
+          this.#write('error', key, `${name} is not valid; ${rest}`, fieldsOf(decoded.problem));
         }
         return KEPT;
+    }
+  }
+
+  /** Whoever changes an object again and again cannot fill the log. */
+  #write(level: 'warn' | 'error', key: string, message: string, fields: LogFields): void {
+    const taken = this.#ration.take(key);
+    if (taken === 'allowed') this.#log[level](message, fields);
+    if (taken === 'first refusal') {
+      const name = `${this.#reader.kind} ${JSON.stringify(key)}`;
+      this.#log.warn(`More lines about ${name} are not shown; one in ten minutes is`);
     }
   }
 

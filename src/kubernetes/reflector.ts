@@ -72,7 +72,7 @@ export class Reflector<T> {
 
   constructor(options: ReflectorOptions<T>) {
     this.#options = options;
-    this.#store = new ObjectStore(options.resource, options.log);
+    this.#store = new ObjectStore(options.resource, options.log, options.clock);
     this.#heardAt = options.clock.now();
   }
 

@@ -39,7 +39,7 @@ export class RuleSync {
 
   constructor(options: RuleSyncOptions) {
     this.#options = options;
-    this.#reports = new ChangedReports(options.log);
+    this.#reports = new ChangedReports(options.log, options.clock);
     const shared = { ...options, reports: this.#reports, lateOwners: this.#lateOwners };
     this.#tables = [
       ['filter', new TableSync({ ...shared, table: 'filter' })],
@@ -121,12 +121,14 @@ export class RuleSync {
       ...book.conflicts().map(({ owner, holder, what }) => ({
         key: `${owner} ${holder} ${what}`,
         message: 'Two Service ports claim the same address; one of them goes without it',
-        fields: { svc: owner, holder, what },
+        svc: owner,
+        fields: { holder, what },
       })),
       ...book.unsafe().map(({ rule, reason }) => ({
         key: `${rule.chain} ${rule.spec}`,
         message: `A rule is left out because ${reason}`,
-        fields: { svc: rule.owner, chain: rule.chain },
+        svc: rule.owner,
+        fields: { chain: rule.chain },
       })),
     ];
     this.#reports.report('left out', lines);

@@ -25,6 +25,7 @@ import type { Clock } from '../util/clock.ts';
 import type { Log, LogFields } from '../util/log.ts';
 import { sameList } from '../util/same-list.ts';
 import { inSlices } from '../util/wait.ts';
+import { ServiceLog } from './service-log.ts';
 
 interface TableSyncOptions {
   readonly table: Table;
@@ -369,7 +370,8 @@ export class TableSync {
         untilMs === 0
           ? 'The kernel refuses a rule; it is left out, all others are installed'
           : 'A rule could not be written in time; it is left out for an hour, all others are installed',
-      fields: { svc: rule.owner, table, chain: rule.chain, rule: rule.spec, err },
+      svc: rule.owner,
+      fields: { table, chain: rule.chain, rule: rule.spec, err },
     }));
     reports.report(`refused ${table}`, lines);
   }
@@ -407,6 +409,7 @@ function lineOf(rule: Rule): string {
 /** `key` identifies the fault. */
 interface Report {
   readonly key: string;
+  readonly svc?: ServicePortName | undefined;
   readonly message: string;
   readonly fields: LogFields;
 }
@@ -417,10 +420,12 @@ const MAX_LINES = 20;
 /** Warns of a lasting fault once, and again only when it comes back. */
 export class ChangedReports {
   readonly #log: Log;
+  readonly #lines: ServiceLog;
   readonly #known = new Map<string, ReadonlySet<string>>();
 
-  constructor(log: Log) {
+  constructor(log: Log, clock: Clock) {
     this.#log = log;
+    this.#lines = new ServiceLog(log, clock);
   }
 
   /** `reports`: all current faults of this `topic`. */
@@ -428,7 +433,10 @@ export class ChangedReports {
     const known = this.#known.get(topic);
     const now = new Map(reports.map((report) => [report.key, report]));
     const fresh = [...now].filter(([key]) => !known?.has(key)).map(([, report]) => report);
-    for (const { message, fields } of fresh.slice(0, MAX_LINES)) this.#log.warn(message, fields);
+    for (const { svc, message, fields } of fresh.slice(0, MAX_LINES)) {
+      if (svc === undefined) this.#log.warn(message, fields);
+      else this.#lines.warn(svc, message, fields);
+    }
     if (fresh.length > MAX_LINES)
       this.#log.warn('More of the same kind are not shown', { more: fresh.length - MAX_LINES });
     this.#known.set(topic, new Set(now.keys()));

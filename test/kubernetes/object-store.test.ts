@@ -2,12 +2,13 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { resourceOf } from '../../src/kubernetes/kubernetes-source.ts';
 import { ObjectStore } from '../../src/kubernetes/object-store.ts';
+import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
 import { endpoints, service } from './objects.ts';
 
 function createStore() {
   const log = new RecordingLog();
-  const store = new ObjectStore(resourceOf('Service'), log);
+  const store = new ObjectStore(resourceOf('Service'), log, new ManualClock());
   return {
     store,
     log,
@@ -110,4 +111,13 @@ test('an empty list counts only when the next one is empty too, or when there wa
   assert.equal(list(), 'unconfirmed', 'the list in between has ended the doubt');
   assert.equal([...store.keys()].length, 2);
   assert.deepEqual(list(), ['-shop/a', '-shop/b']);
+});
+
+test('an object that changes again and again, and is always wrong in another way, has ten lines', () => {
+  const { store, log } = createStore();
+  for (let i = 0; i < 100; i++) store.change(service('web', { port: `eighty-${i}` }));
+  assert.equal(log.lines.length, 10);
+  assert.match(log.lines.at(-1)?.message ?? '', /^More lines about Service "[^"]+" are not shown/);
+  store.change(service('other', { port: 'eighty' }));
+  assert.equal(log.lines.length, 11);
 });

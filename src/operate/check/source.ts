@@ -171,7 +171,7 @@ export async function listServices(
 ): Promise<{ readonly services: readonly Service[]; readonly findings: readonly Finding[] }> {
   const resource = resourceOf('Service');
   const log = new FindingsLog('correct the Service');
-  const list = new ObjectStore(resource, log).beginList();
+  const list = new ObjectStore(resource, log, clock).beginList();
   const dueAt = clock.now() + SERVICES_MS;
   let failure: unknown;
   let next = '';

@@ -95,7 +95,7 @@ const CASES: Readonly<Record<string, readonly Case[]>> = {
     ['it did so for 10 minutes, as in a rollout', { [RETRIES]: '0+12x8 96x32', [CONNECTIONS]: '0+60x40' }, 30],
   ],
   KubeUserspaceProxyEndpointsEjected: [
-    ['an endpoint is ejected all the time', { [EJECTED]: '1x40' }, 16, WEB],
+    ['an endpoint is ejected all the time', { [EJECTED]: '1x40' }, 15, WEB],
     ['it was for 10 minutes', { [EJECTED]: '1x10 0x30' }, 30],
   ],
   KubeUserspaceProxyDescriptorsLow: [

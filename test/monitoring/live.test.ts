@@ -177,6 +177,7 @@ describe('a real Prometheus that scrapes the proxy under load', () => {
     const active = [
       'KubeUserspaceProxyServiceUnreachable',
       'KubeUserspaceProxyEndpointsFailing',
+      'KubeUserspaceProxyEndpointsEjected',
       'KubeUserspaceProxyUdpLimited',
     ];
     const isRight = ({ name, health, alerts }: RuleState) =>

@@ -45,11 +45,9 @@ export class Tournament {
     return this.#winners[1] as number;
   }
 
-  /** A scan; -1 when nobody is allowed. */
+  /** Among those that are allowed; -1 when nobody is. Each that is not costs two comparisons per level. */
   winnerOf(isAllowed: (place: number) => boolean): number {
-    let best = NONE;
-    for (let place = 0; place < this.#costs.length; place++) if (isAllowed(place)) best = this.#better(best, place);
-    return best;
+    return this.#winnerBelow(1, isAllowed);
   }
 
   /** For another tournament: smaller numbers with the same order. */
@@ -62,6 +60,13 @@ export class Tournament {
 
   #changed(place: number): void {
     for (let node = (this.#leaves + place) >> 1; node > 0; node >>= 1) this.#play(node);
+  }
+
+  #winnerBelow(node: number, isAllowed: (place: number) => boolean): number {
+    const winner = this.#winners[node] as number;
+    if (winner === NONE || isAllowed(winner)) return winner;
+    if (node >= this.#leaves) return NONE;
+    return this.#better(this.#winnerBelow(2 * node, isAllowed), this.#winnerBelow(2 * node + 1, isAllowed));
   }
 
   #play(node: number): void {

@@ -37,7 +37,7 @@ describe('the references', () => {
       ['kube-proxy', 'kubeproxy_sync_proxy_rules_duration_seconds'],
       ['service-ports', 'userspace_proxy_connections_total'],
       ['endpoints', 'userspace_proxy_endpoint_connections_total'],
-      ['process', 'userspace_proxy_build_info'],
+      ['process', 'userspace_proxy_rules_left_out'],
     ]);
     assert.match(
       line(tables['kube-proxy'], '| `rest_client_requests') ?? '',

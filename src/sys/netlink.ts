@@ -117,19 +117,21 @@ export class NetfilterSocket {
   }
 
   /**
-   * Sends requests that want no answer: silence is success. 0, or the negative errno of the request of this type, one
-   * of them. Refusals of others do not count.
+   * Sends one or two requests that want no answer: silence is success. 0, or the negative errno of the request of this
+   * type, one of them. A refusal of the other does not count.
    */
-  change(type: number, request: Memory, offset: number, length: number): number {
-    const sent = send(this.#fd, request, offset, length);
+  change(type: number, request: Memory, count: 1 | 2 = 1): number {
+    const sent = send(this.#fd, request, 0, request.length);
     if (sent < 0) return sent;
     const { bytes } = this.answer;
-    for (let status = 0; ; ) {
+    let status = 0;
+    for (let refusals = 0; refusals < count; refusals++) {
       const received = recv(this.#fd, this.answer, 0, ANSWER_BYTES);
       if (received === -EAGAIN) return status;
       if (received < 0) return received;
       if (bytes.readUInt16LE(REFUSED_TYPE) === type) status = bytes.readInt32LE(MESSAGE_HEADER);
     }
+    return status;
   }
 
   /** Puts one object into {@link answer}. The length of the message, or a negative errno. */

@@ -223,6 +223,8 @@ export class KeptEntries {
   readonly #deletedId: number;
   /** {@link #deleteFound} and {@link #insertion}. */
   readonly #batch: Memory;
+  /** The last port had an entry already. */
+  #expectsEnded = false;
 
   constructor(netfilter: NetfilterSocket, family: IpFamily, protocol: ProxiedProtocol, mark: number) {
     this.#netfilter = netfilter;
@@ -244,9 +246,16 @@ export class KeptEntries {
    * the way. -EADDRINUSE when there is such a connection.
    */
   insert(source: SocketAddressWords, endpoint: SocketAddressWords, client: SocketAddressWords): number {
-    const status = this.#change(this.#insertion, source, endpoint, client);
-    if (status !== -EEXIST) return status;
-    const same = this.#find(source, endpoint);
+    this.#insertion.put(source, endpoint, client);
+    // Above some hundred connections a second to one endpoint, most ports have such an entry: it saves a refusal.
+    let same = this.#expectsEnded ? this.#find(source, endpoint) : undefined;
+    if (same === undefined) {
+      const { memory } = this.#insertion;
+      const status = this.#netfilter.change(CT_NEW, memory);
+      this.#expectsEnded = status === -EEXIST;
+      if (status !== -EEXIST) return status;
+      same = this.#find(source, endpoint);
+    }
     // Nobody else can have a UDP socket's port, so that entry is of an earlier flow.
     if (same !== undefined) {
       return same.hasEnded || this.#protocol === 'UDP' ? this.#instead(same, source, endpoint) : -EADDRINUSE;
@@ -259,7 +268,8 @@ export class KeptEntries {
 
   /** The same, with a port that NAT chooses. */
   insertAnyPort(source: SocketAddressWords, endpoint: SocketAddressWords, client: SocketAddressWords): number {
-    const status = this.#change(this.#anyPort, source, endpoint, client);
+    this.#anyPort.put(source, endpoint, client);
+    const status = this.#netfilter.change(CT_NEW, this.#anyPort.memory);
     return status === -EEXIST ? -EADDRINUSE : status;
   }
 
@@ -275,23 +285,13 @@ export class KeptEntries {
   remove(source: SocketAddressWords, endpoint: SocketAddressWords): void {
     const { memory, tuple } = this.#delete;
     tuple.put(source, endpoint);
-    this.#netfilter.change(CT_DELETE, memory, 0, memory.length);
+    this.#netfilter.change(CT_DELETE, memory);
   }
 
   /** Where a client sent to, before NAT, whose packets arrive at `local`. `undefined` where nobody knows. */
   destination(local: SocketAddressWords, client: SocketAddressWords): Address | undefined {
     const address = this.#addressOf(CTA_TUPLE_ORIG, local, client);
     return address && (ipText(address) as Address);
-  }
-
-  #change(
-    insertion: Insertion,
-    source: SocketAddressWords,
-    endpoint: SocketAddressWords,
-    client: SocketAddressWords,
-  ): number {
-    insertion.put(source, endpoint, client);
-    return this.#netfilter.change(CT_NEW, insertion.memory, 0, insertion.memory.length);
   }
 
   /** The destination in one tuple of the entry that has this tuple. Overwritten by the next answer. */
@@ -329,7 +329,7 @@ export class KeptEntries {
     const batch = this.#batch;
     batch.bytes.set(memory.bytes);
     batch.bytes.set(this.#insertion.memory.bytes, memory.length);
-    const status = this.#netfilter.change(CT_NEW, batch, 0, batch.length);
+    const status = this.#netfilter.change(CT_NEW, batch, 2);
     return status === -EEXIST ? -EADDRINUSE : status;
   }
 }

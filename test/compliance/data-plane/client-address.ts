@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
+import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
+import { type AddressInfo, createServer } from 'node:net';
 import { before, type TestContext, test } from 'node:test';
 import { type Address, parseAddress, parseCidr } from '../../../src/model/address.ts';
 import type { ClientFacts, KeptAddresses } from '../../../src/model/client-address.ts';
@@ -293,6 +295,27 @@ export function clientAddressTests(makeRig: RigFactory): void {
       assert.match(seen, new RegExp(`^${BRIDGE.IPv4}:`));
     }
   });
+
+  for (const family of FAMILIES) {
+    test(`${family}: an endpoint at an address of the node sees the client`, async (t) => {
+      const rig = await makeRig(t);
+      for (const address of [BRIDGE[family], UPLINK[family]]) {
+        const seen: string[] = [];
+        const server = createServer((socket) => {
+          seen.push(`${socket.remoteAddress}:${socket.remotePort}`);
+          socket.on('error', () => {}).pipe(socket);
+        });
+        t.after(() => server.close());
+        await once(server.listen({ host: address, port: 0 }), 'listening');
+        const { port } = await Kept.serve(rig, [endpointAt(address, (server.address() as AddressInfo).port)], {
+          family,
+        });
+        const { connection, localPort } = await connected(pods.client, BRIDGE[family], port);
+        assert.deepEqual(seen, [named(pods.client, family, localPort)]);
+        await pods.client.agent.call('reset', { connection });
+      }
+    });
+  }
 
   test('the end of a stream and a reset pass both ways', async (t) => {
     const localPort = clientPort();

@@ -7,8 +7,9 @@ import { RecordingLog } from '../../../fakes/recording-log.ts';
 import { listenSpec } from '../../../support/listen-spec.ts';
 
 /*
- * A data plane with one Service port, in a process whose limits a test may set. Argument: the backend's port.
- * Sends its own port, and its state in answer to any message.
+ * A data plane with one Service port, in a process whose limits a test may set. Arguments: the backend's port, its
+ * address if that is not 127.0.0.1, and `kept` if it sees clients by their own address. Sends its own port, and its
+ * state in answer to any message.
  */
 
 const events: string[] = [];
@@ -19,9 +20,12 @@ const plane = await createFastDataPlane({
   clock: systemClock,
   log,
 });
-const port = await plane.open(listenSpec({ name: 'a/b', protocol: 'TCP', address: '127.0.0.1', port: 0 }), {
-  endpoints: [endpointAt('127.0.0.1', Number(process.argv[2]))],
+const [, , backendPort, address = '127.0.0.1', kept] = process.argv;
+plane.knowClients({ families: ['IPv4'], nodeAddresses: [] });
+const port = await plane.open(listenSpec({ name: 'a/b', protocol: 'TCP', address, port: 0 }), {
+  endpoints: [endpointAt(address, Number(backendPort))],
   affinity: { type: 'None' },
+  ...(kept === 'kept' && { keptAddresses: { pods: 'all', others: 'all', clusterIPs: [] } }),
 });
 /** `undefined` when there is not even one to look with. */
 function openDescriptors(): number | undefined {

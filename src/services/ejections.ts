@@ -43,7 +43,7 @@ export class Ejections {
   }
 
   has(member: Member): boolean {
-    return this.#ejected?.has(member) ?? false;
+    return member.ejectedUntilMs !== Number.NEGATIVE_INFINITY;
   }
 
   /**

@@ -239,6 +239,8 @@ export class Pick {
   }
 }
 
+const isEjected: Except = ({ ejectedUntilMs }) => ejectedUntilMs !== Number.NEGATIVE_INFINITY;
+
 /** Ejected members come last. */
 function scheduled(
   { scheduler, ejections }: PickerState,
@@ -247,7 +249,7 @@ function scheduled(
   except?: Except,
 ): Member | undefined {
   if (ejections.count === 0) return scheduler.choose(client, nowMs, except);
-  const among = (member: Member): boolean => ejections.has(member) || (except?.(member) ?? false);
+  const among: Except = except === undefined ? isEjected : (member) => isEjected(member) || except(member);
   return scheduler.choose(client, nowMs, among) ?? scheduler.choose(client, nowMs, except);
 }
 

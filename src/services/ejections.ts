@@ -7,6 +7,9 @@ const MAX_EJECT_MS = 60_000;
 /** A trial is decided by then: its dial has ended, or the question of a UDP client has been in vain. */
 const TRIAL_MS = 3000;
 
+/** What answers others this shortly before a dial failed is alive: the shortest time after which a dial is silent. */
+const ALIVE_MS = 250;
+
 export interface EjectionOptions {
   /** Failed dials in a row; 0: no endpoint is ever ejected. */
   readonly ejectAfter: number;
@@ -55,6 +58,8 @@ export class Ejections {
     if (isTrial) this.#trial = undefined;
     // Not the endpoint's failure.
     if (reason === 'other') return false;
+    // Nor when others are answered: a NetworkPolicy that keeps one client out must not cost the others an endpoint.
+    if (nowMs - member.answeredMs < ALIVE_MS) return false;
     member.failed(reason, nowMs);
     if (this.has(member)) {
       // Others were tried last, or begun before.
@@ -69,8 +74,8 @@ export class Ejections {
   }
 
   /** Returns whether that readmits it. */
-  answered(member: Member): boolean {
-    member.answered();
+  answered(member: Member, nowMs: number): boolean {
+    member.answered(nowMs);
     return this.#readmit(member);
   }
 

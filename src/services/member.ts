@@ -27,7 +27,9 @@ export class Member {
   sinceMs = Number.NEGATIVE_INFINITY;
   /** Connections and flows, dials that are under way included. */
   open = 0;
-  /** Failed dials since the last answered one. */
+  /** The last time that it answered a dial or a flow. */
+  answeredMs = Number.NEGATIVE_INFINITY;
+  /** Failed dials since then. */
   failures = 0;
   /** Of the current row of failures. */
   lastFailure: Failure | undefined;
@@ -56,7 +58,8 @@ export class Member {
     if (this.position >= 0) this.#onLoad?.(this);
   }
 
-  answered(): void {
+  answered(nowMs: number): void {
+    this.answeredMs = nowMs;
     this.failures = 0;
     this.lastFailure = undefined;
   }

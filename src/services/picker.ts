@@ -116,8 +116,8 @@ export class Picker {
   }
 
   /** A dial to it was answered, or a flow. Returns whether that readmits an ejected endpoint. */
-  answered(member: Member): boolean {
-    return this.#state.ejections.answered(member);
+  answered(member: Member, nowMs: number): boolean {
+    return this.#state.ejections.answered(member, nowMs);
   }
 
   /** A dial to it failed, or a flow. Returns whether that ejects the endpoint. */

@@ -60,9 +60,18 @@ describe('an endpoint that fails', () => {
   test('is not ejected when an answer comes in between, or when the failures are this node’s', () => {
     const p = picker([1, 2, 3]);
     fail(p, 2, 2);
-    assert.equal(p.answered(member(p, 2)), false);
-    assert.equal(fail(p, 2, 2), false);
-    assert.equal(fail(p, 2, 10, 0, 'other'), false);
+    assert.equal(p.answered(member(p, 2), 0), false);
+    assert.equal(fail(p, 2, 2, 250), false);
+    assert.equal(fail(p, 2, 10, 250, 'other'), false);
+  });
+
+  test('is not ejected by a client that a policy keeps out, while it answers others', () => {
+    const p = picker([1, 2, 3]);
+    for (let nowMs = 0; nowMs < 10_000; nowMs += 200) {
+      p.answered(member(p, 2), nowMs);
+      assert.equal(fail(p, 2, 10, nowMs + 199, 'timeout'), false);
+    }
+    assert.equal(fail(p, 2, 3, 9800 + 250, 'timeout'), true, 'nobody was answered while these dials were silent');
   });
 
   test('is never ejected where that is turned off', () => {
@@ -129,7 +138,7 @@ describe('a trial', () => {
     assert.equal(first(p, TIME_MS), 2);
     const meanwhile = Array.from({ length: 10 }, () => first(p, TIME_MS + 250));
     assert.ok(!meanwhile.includes(2), `others do not wait: ${meanwhile}`);
-    assert.equal(p.answered(member(p, 2)), true);
+    assert.equal(p.answered(member(p, 2), TIME_MS + 250), true);
     assert.equal(p.ejected, 0);
     const after = Array.from({ length: 3 }, () => first(p, TIME_MS + 250));
     assert.ok(after.includes(2));
@@ -145,7 +154,8 @@ describe('a trial', () => {
       assert.equal(first(p, nowMs), 2, `after ${ms} ms`);
       assert.equal(p.failed(member(p, 2), 'timeout', nowMs), false, 'that is no further ejection');
     }
-    p.answered(member(p, 2));
+    p.answered(member(p, 2), nowMs);
+    nowMs += 250;
     fail(p, 2, 3, nowMs);
     assert.notEqual(first(p, nowMs + TIME_MS - 1), 2);
     assert.equal(first(p, nowMs + TIME_MS), 2);
@@ -206,7 +216,7 @@ describe('with ClientIP affinity', () => {
     fail(p, before);
     const after = first(p, 1, '192.0.2.7');
     assert.notEqual(after, before);
-    assert.equal(p.answered(member(p, before)), true);
+    assert.equal(p.answered(member(p, before), 1), true);
     assert.equal(first(p, 2, '192.0.2.7'), after);
   });
 

@@ -209,7 +209,7 @@ export class Port {
 
   /** A dial or a flow. */
   answered({ member }: Target): void {
-    if (!this.picker.answered(member)) return;
+    if (!this.picker.answered(member, this.setup.clock.now())) return;
     this.setup.observer.readmitted({ name: this.spec.name, backend: member.name });
     this.#showEjected();
   }

@@ -172,7 +172,7 @@ export class Port {
 
   /** A dial or a flow. */
   answered(target: Target): void {
-    if (!this.endpoints.picker.answered(target.member)) return;
+    if (!this.endpoints.picker.answered(target.member, this.worker.loop.nowMs)) return;
     this.#report({ kind: 'readmitted', port: this.id, backend: target.name });
     this.#showEjected();
   }

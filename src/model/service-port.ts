@@ -47,7 +47,7 @@ export interface ServicePort extends EndpointSet {
   readonly options?: ServiceOptions;
   /**
    * The Service has so many ports, addresses and source ranges that its rules go by address first and then by port
-   * (docs/adr/0028). All of its ports share the lists of addresses.
+   * (docs/adr/0026). All of its ports share the lists of addresses.
    */
   readonly isLarge?: true;
   /**
@@ -77,7 +77,7 @@ export function verdictOf(set: EndpointSet): 'proxy' | 'reject' | 'drop' {
  */
 export const DESTINATION_KINDS = ['ClusterIP', 'load-balancer IP', 'external IP', 'NodePort'] as const;
 
-/** Of a large Service, each of these addresses has one rule, which leads to the rules of all ports (docs/adr/0028). */
+/** Of a large Service, each of these addresses has one rule, which leads to the rules of all ports (docs/adr/0026). */
 export function isSharedByPorts(kind: Destination['kind']): boolean {
   return kind === 'load-balancer IP' || kind === 'external IP';
 }

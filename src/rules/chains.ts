@@ -91,7 +91,7 @@ export function bucketChain(root: string, prefix: string): string {
 }
 
 /**
- * The chains of a large Service in the table nat (docs/adr/0028). `container` and `host`: the rules of its ports,
+ * The chains of a large Service in the table nat (docs/adr/0026). `container` and `host`: the rules of its ports,
  * without addresses. `ranges`: returns what comes from a source range, and leads the rest to `drop`.
  */
 export const LARGE_CHAINS = {

@@ -225,7 +225,7 @@ export function serviceKeyOf({ name }: Pick<ServicePort, 'name'>): ServiceKey {
 
 /**
  * What leads from the addresses of a large Service to the rules of its ports: as many rules as it has addresses and
- * source ranges (docs/adr/0028). `servicePort`: any of its ports.
+ * source ranges (docs/adr/0026). `servicePort`: any of its ports.
  */
 export function largeServiceClaims(servicePort: ServicePort, parts: RuleParts): readonly Claim[] {
   const { loadBalancerIPs, externalIPs, loadBalancerSourceRanges } = servicePort;

@@ -52,6 +52,8 @@ export const FILTER_PROTO_NUM = 1 << 3;
 export const FILTER_PROTO_DST_PORT = 1 << 5;
 
 /** Of {@link CTA_STATUS} (nf_conntrack_common.h). */
+export const IPS_ASSURED = 1 << 2;
+export const IPS_CONFIRMED = 1 << 3;
 export const IPS_DST_NAT = 1 << 5;
 
 /** States of {@link CTA_PROTOINFO_TCP_STATE} (nf_conntrack_tcp.h). */

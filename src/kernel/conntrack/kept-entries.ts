@@ -40,11 +40,14 @@ import {
   CTA_PROTOINFO_TCP_STATE,
   CTA_PROTONAT_PORT_MAX,
   CTA_PROTONAT_PORT_MIN,
+  CTA_STATUS,
   CTA_TIMEOUT,
   CTA_TUPLE_IP,
   CTA_TUPLE_ORIG,
   CTA_TUPLE_PROTO,
   CTA_TUPLE_REPLY,
+  IPS_ASSURED,
+  IPS_CONFIRMED,
   TCP_CLOSE,
   TCP_NONE,
   TCP_TIME_WAIT,
@@ -52,6 +55,13 @@ import {
 
 /** An entry without packets lasts this long. The first packet follows at once. */
 const UNUSED_SECONDS = 10;
+
+/**
+ * A full table drops entries that are not assured to make room (`early_drop` in nf_conntrack_core.c), such as those of
+ * UDP flows without an answer. What left from such a port next would show this node's address, so whoever fills the
+ * table must not get rid of entries. Every new entry is confirmed; the kernel refuses a status that says otherwise.
+ */
+const STATUS = IPS_ASSURED | IPS_CONFIRMED;
 
 const PROTOCOL_NUMBER = { TCP: 6, UDP: 17 } as const satisfies Record<ProxiedProtocol, number>;
 
@@ -156,6 +166,7 @@ class Insertion {
       nfgenmsg(ADDRESS_FAMILY[family]),
       emptyTuple(CTA_TUPLE_ORIG, family, protocol),
       emptyTuple(CTA_TUPLE_REPLY, family, protocol),
+      encodeAttribute(CTA_STATUS, word(STATUS)),
       encodeAttribute(CTA_TIMEOUT, word(UNUSED_SECONDS)),
       encodeAttribute(CTA_MARK, word(mark)),
       encodeNested(CTA_NAT_SRC, [

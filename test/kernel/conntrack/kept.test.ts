@@ -27,6 +27,19 @@ for (const family of ['IPv4', 'IPv6'] as const) {
     });
 
     for (const protocol of ['TCP', 'UDP'] as const) {
+      test(`${protocol}: a full table keeps entries without an answer, as it keeps all that are assured`, (t) => {
+        const netfilter = new NetfilterSocket((fd) => owned(t, fd));
+        assert.equal(netfilter.open(), 0);
+        const entries = new KeptEntries(netfilter, family, protocol, MARK);
+        const [source, to] = [name(node, 40_000), name(endpoint, 80)];
+        for (const insert of ['insert', 'insertAnyPort'] as const) {
+          assert.equal(entries[insert](source, to, name(client, 50_000)), 0);
+          assert.match(table().join('\n'), / \[ASSURED\] mark=8192 /, insert);
+          entries.remove(source, to);
+        }
+        assert.deepEqual(table(), []);
+      });
+
       test(`${protocol}: entries are deleted by their mark`, async (t) => {
         const netfilter = new NetfilterSocket((fd) => owned(t, fd));
         assert.equal(netfilter.open(), 0);
@@ -38,7 +51,7 @@ for (const family of ['IPv4', 'IPv6'] as const) {
         }
         assert.equal(await deleteKeptEntries(MARK), 100);
         assert.equal(table().length, 1);
-        assert.match(table()[0] as string, / dport=50000 mark=8193/);
+        assert.match(table()[0] as string, / dport=50000 \[ASSURED\] mark=8193/);
         others.remove(name(node, 40_000), name(endpoint, 80));
         assert.deepEqual(table(), []);
       });

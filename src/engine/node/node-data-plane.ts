@@ -11,7 +11,7 @@ import type { ListenerId } from '../../model/service-port.ts';
 import { MaglevTables } from '../../services/schedulers/maglev-tables.ts';
 import type { Timer } from '../../util/clock.ts';
 import { listenError, toListenError } from '../errors.ts';
-import { KeptBytes } from '../unanswered.ts';
+import { KeptBytes } from '../kept-bytes.ts';
 import type { Keeper } from './keeper.ts';
 import type { KernelSockets } from './kernel-sockets.ts';
 import { type NodeDataPlaneSetup, Port, type Shared } from './port.ts';

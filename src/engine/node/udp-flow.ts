@@ -264,7 +264,7 @@ export class UdpFlow implements Session {
     if (this.#hasReplied) this.#silence.moved();
     else this.#firstReply();
     this.#hasReplied = true;
-    if (this.#replay?.answered()) this.#replay = undefined;
+    if (this.#replay?.answered(1)) this.#replay = undefined;
     this.#reply(datagram);
   }
 

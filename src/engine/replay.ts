@@ -1,0 +1,191 @@
+import type { Member } from '../services/member.ts';
+import type { Pick } from '../services/picker.ts';
+import type { KeepingPort, KeptBytes } from './kept-bytes.ts';
+
+/** The objects around a datagram; without it, empty datagrams would cost nothing. */
+const OVERHEAD_BYTES = 512;
+
+/** Of one client. A resolver sends its questions for both families at once; few clients have more under way. */
+const MAX_DATAGRAMS = 16;
+
+/**
+ * How long datagrams are kept where silence does not send them again: an ICMP refusal takes one round trip, and no
+ * longer than this for an address that nobody has (three requests for a neighbour, one second apart).
+ */
+const REFUSAL_MS = 3500;
+
+/** Endpoints that are asked in turn. Each further one multiplies what one forged datagram costs. */
+const MAX_ASKED = 8;
+
+interface ReplayingPort extends KeepingPort {
+  /** See `Backends.udpReplayMs`. */
+  readonly udpReplayMs: number | undefined;
+}
+
+interface AskedFlow {
+  readonly target: { readonly member: Member };
+  readonly hasRetired: boolean;
+  resend(datagram: Uint8Array): void;
+}
+
+/**
+ * What one client has asked and nobody has answered yet. If the endpoint refuses, or stays silent where the Service
+ * wants that, the next endpoint is asked the same, in a flow of its own.
+ */
+export abstract class Replay<Flow extends AskedFlow> {
+  /** The client has another flow by now. */
+  hasRetired = false;
+  readonly #kept: KeptBytes;
+  readonly #port: ReplayingPort;
+  /** In the order in which they came. Nobody may change their bytes. */
+  #datagrams: Uint8Array[] = [];
+  #bytes = 0;
+  #isOver = false;
+  #pick: Pick | undefined;
+  /** Which the pick does not know of. */
+  #askedBefore: Member | undefined;
+  /** Whose endpoint is asked now. */
+  #flow: Flow | undefined;
+  #asked = 0;
+
+  constructor(kept: KeptBytes, port: ReplayingPort) {
+    this.#kept = kept;
+    this.#port = port;
+  }
+
+  protected abstract pick(): Pick;
+  /** A flow to the next endpoint, if there is one. */
+  protected abstract ask(): Flow | undefined;
+  /** The flow only passes on late answers from now on. */
+  protected abstract retire(flow: Flow): void;
+  /** Calls {@link onSilence} after this time, and no longer after an earlier one. */
+  protected abstract wait(ms: number): void;
+  protected abstract stopWaiting(): void;
+
+  /** The next endpoint to ask, of a pick that is made when it is needed: most questions are answered. */
+  next(): Member | undefined {
+    this.#pick ??= this.pick();
+    const member = this.#pick.next();
+    const isAsked = member !== undefined && member === this.#askedBefore;
+    this.#askedBefore = undefined;
+    return isAsked ? this.#pick.next() : member;
+  }
+
+  /** None when `flow` does not ask any more. */
+  datagramsOf(flow: Flow): readonly Uint8Array[] {
+    return flow === this.#flow ? this.#datagrams : [];
+  }
+
+  /** Asks for the first time. */
+  begin(): Flow | undefined {
+    this.#flow = this.ask();
+    if (this.#flow === undefined) this.#end();
+    else this.#wait();
+    return this.#flow;
+  }
+
+  /** How many endpoints were asked before, or `undefined` when no other may be. */
+  takeTurn(): number | undefined {
+    return this.#asked < MAX_ASKED ? this.#asked++ : undefined;
+  }
+
+  /** The flow asks already; `datagrams`: what it has asked in another process. */
+  follow(flow: Flow, datagrams: readonly Uint8Array[] = []): void {
+    this.#flow = flow;
+    this.#askedBefore = flow.target.member;
+    this.#asked = 1;
+    for (const datagram of datagrams) {
+      if (this.hasRoom && this.tryReserve(datagram.length)) this.add(datagram);
+    }
+    this.#wait();
+  }
+
+  /** `count` answers came. Returns whether nothing is left to answer. */
+  answered(count: number): boolean {
+    // Where questions can be asked twice, each has an answer. Elsewhere any answer shows that the endpoint is there.
+    if (this.#port.udpReplayMs === undefined) {
+      this.#end();
+      return true;
+    }
+    for (const { length } of this.#datagrams.splice(0, count)) {
+      this.#bytes -= length + OVERHEAD_BYTES;
+      this.#kept.give(this.#port, length + OVERHEAD_BYTES);
+    }
+    if (this.#datagrams.length === 0) this.#end();
+    else this.#wait();
+    return this.#isOver;
+  }
+
+  /** The flow has ended. */
+  ended(flow: Flow): void {
+    if (flow === this.#flow) this.#end();
+  }
+
+  /** The flow has ended, and its endpoint will not answer. */
+  endedInVain(flow: Flow): void {
+    if (flow === this.#flow) this.#askNext(flow.hasRetired);
+  }
+
+  /** For what {@link wait} began. */
+  onSilence(): void {
+    const flow = this.#flow;
+    if (flow === undefined || this.#port.udpReplayMs === undefined) {
+      this.#end();
+      return;
+    }
+    // Its answer may only be late.
+    const { hasRetired } = flow;
+    this.retire(flow);
+    this.#askNext(hasRetired);
+  }
+
+  /** Whether the client's next datagram is wanted. */
+  protected get hasRoom(): boolean {
+    return !this.#isOver && this.#datagrams.length < MAX_DATAGRAMS;
+  }
+
+  /** Makes room for a datagram of this length, before it is copied. False at a limit. */
+  protected tryReserve(length: number): boolean {
+    const bytes = length + OVERHEAD_BYTES;
+    if (!this.#kept.tryTake(this.#port, bytes)) return false;
+    this.#bytes += bytes;
+    return true;
+  }
+
+  /** After {@link tryReserve}. */
+  protected add(datagram: Uint8Array): void {
+    this.#datagrams.push(datagram);
+  }
+
+  #askNext(hasRetired: boolean): void {
+    if (this.#isOver) return;
+    this.hasRetired = hasRetired;
+    const datagrams = this.#datagrams;
+    const flow = datagrams.length > 0 ? this.ask() : undefined;
+    this.#flow = flow;
+    if (flow === undefined) {
+      this.#end();
+      return;
+    }
+    this.#wait();
+    for (const datagram of datagrams) {
+      flow.resend(datagram);
+      // Refused at once: another flow has sent all of them by now, or none will.
+      if (flow !== this.#flow) return;
+    }
+  }
+
+  #wait(): void {
+    this.wait(this.#port.udpReplayMs ?? REFUSAL_MS);
+  }
+
+  #end(): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.stopWaiting();
+    this.#flow = undefined;
+    this.#kept.give(this.#port, this.#bytes);
+    this.#bytes = 0;
+    this.#datagrams = [];
+  }
+}

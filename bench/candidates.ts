@@ -31,10 +31,12 @@ export const CANDIDATES: readonly Candidate[] = [
   { name: 'dnat', kind: 'limit', carriesUdp: true, start: startDnat },
   // An older build of this program, to see what a change costs: KUP_BENCH_BEFORE names its executable.
   {
-    ...ours('before', 'fast', process.env['KUP_BENCH_BEFORE']),
+    ...ours('before', 'fast', { program: process.env['KUP_BENCH_BEFORE'] }),
     isExtra: true,
     missing: () => (process.env['KUP_BENCH_BEFORE'] === undefined ? 'KUP_BENCH_BEFORE names no executable' : undefined),
   },
+  // What it costs that endpoints see the client's address.
+  { ...ours('masquerading', 'fast', { flags: ['--client-address', 'node'] }), isExtra: true },
   // To see whether other settings would have done the peers more justice.
   { ...haproxy('haproxy-threads', { threads: availableParallelism() }), isExtra: true },
   { ...haproxy('haproxy-buffers', { threads: 1, bufferKibibytes: 1024 }), isExtra: true },
@@ -53,7 +55,11 @@ function localPort({ port }: Port): number {
   return 20_000 + port;
 }
 
-function ours(name: string, engine: 'fast' | 'node', program = PROGRAM): Candidate {
+function ours(
+  name: string,
+  engine: 'fast' | 'node',
+  { program = PROGRAM, flags: more = [] }: { program?: string | undefined; flags?: readonly string[] } = {},
+): Candidate {
   return {
     name,
     kind: 'ours',
@@ -70,7 +76,15 @@ function ours(name: string, engine: 'fast' | 'node', program = PROGRAM): Candida
       manifests.write('bench.yaml', service);
       // The default one is for the whole machine: a proxy that runs there, or another benchmark, has it.
       const controlSocket = join(rig.topology.directory, `${name}.sock`);
-      const flags = ['--manifests', manifests.directory, '--dataplane', engine, '--control-socket', controlSocket];
+      const flags = [
+        '--manifests',
+        manifests.directory,
+        '--dataplane',
+        engine,
+        '--control-socket',
+        controlSocket,
+        ...more,
+      ];
       const started = rig.run([program, ...flags], env);
       const iptables = new Iptables(rig.topology.node);
       const hasRules = async () => {

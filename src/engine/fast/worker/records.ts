@@ -65,8 +65,11 @@ export interface FlowRecord extends Account {
   readonly sentBytes: number;
   /** The next datagram of the client begins another flow. */
   readonly hasRetired: boolean;
-  /** The endpoint sees the client's address. Missing: it does not. */
-  readonly isKept?: boolean;
+  /**
+   * The endpoint sees the client's address until then, in milliseconds since 1970, if nothing moves. Missing: it does
+   * not. Its entry in connection tracking does not begin anew.
+   */
+  readonly keptUntil?: number;
   /** What the client has sent, if no endpoint has answered and another one may be asked. */
   readonly unanswered?: readonly Uint8Array[];
   /** The client's `struct sockaddr_in` or `sockaddr_in6`, and the control message that replies are sent with. */

@@ -48,6 +48,8 @@ export class UdpFlow extends Session implements Task {
   readonly #owner: FlowOwner;
   readonly #path: ReplyPath;
   readonly #isKept: boolean;
+  /** Without a datagram, its entry in connection tracking may end then. Infinity where there is none. */
+  #keptUntilMs = Number.POSITIVE_INFINITY;
   readonly #silences: Silences;
   #silence: DeadlineList;
   #canSegment = true;
@@ -68,6 +70,8 @@ export class UdpFlow extends Session implements Task {
     readonly hasRetired?: boolean;
     /** The endpoint sees the client's address. */
     readonly isKept?: boolean;
+    /** If another process began it. */
+    readonly keptUntilMs?: number | undefined;
     readonly receivedBytes?: number;
     readonly sentBytes?: number;
   }) {
@@ -90,15 +94,21 @@ export class UdpFlow extends Session implements Task {
     this.#silences = owner.silences(this.#isKept);
     this.#silence = hasReplied ? this.#silences.afterReply : this.#silences.beforeReply;
     this.#moved();
+    if (setup.keptUntilMs !== undefined) this.#keptUntilMs = setup.keptUntilMs;
     owner.flows.add(this);
     owner.port.worker.flows.begin();
   }
 
   /**
    * Sends a run of `count` datagrams of the inbox, from `first` on, to the endpoint. Returns how many it handled: none
-   * when the endpoint has refused earlier ones, which ends the flow.
+   * when the endpoint has refused earlier ones, or would see another address by now. That ends the flow.
    */
   send(inbox: DatagramInbox, first: number, count: number): number {
+    // Its deadline is late: datagrams come first after a standstill, and it begins anew in another process.
+    if (this.port.worker.loop.nowMs >= this.#keptUntilMs) {
+      this.cut('proxy-idle');
+      return 0;
+    }
     if (count > 1 && !this.#canSegment) return this.#sendOneByOne(inbox, first, count);
     this.#moved();
     let sent = inbox.sendRun(this.fd, first, count);
@@ -153,6 +163,7 @@ export class UdpFlow extends Session implements Task {
 
   record(): FlowRecord {
     const { name, control } = this.#path;
+    const { loop } = this.port.worker;
     const unanswered = this.#replay?.datagramsOf(this) ?? [];
     return {
       ...this.account(),
@@ -163,7 +174,7 @@ export class UdpFlow extends Session implements Task {
       hasReplied: this.#silence === this.#silences.afterReply,
       ...this.bytes(),
       hasRetired: this.hasRetired,
-      ...(this.#isKept && { isKept: true }),
+      ...(this.#isKept && { keptUntil: loop.clock.wallNow() + this.#keptUntilMs - loop.nowMs }),
       name: new Uint8Array(name.slice().buffer),
       control: new Uint8Array(control.slice().buffer),
       ...(unanswered.length > 0 && { unanswered }),
@@ -256,7 +267,10 @@ export class UdpFlow extends Session implements Task {
   }
 
   #moved(): void {
-    this.#silence.start(this, this.port.worker.loop.nowMs);
+    const { worker } = this.port;
+    const { nowMs } = worker.loop;
+    this.#silence.start(this, nowMs);
+    if (this.#isKept) this.#keptUntilMs = nowMs + worker.keptDials.longestSilenceMs;
   }
 }
 

@@ -142,12 +142,13 @@ export class UdpListener extends Listener implements FlowOwner {
   /** Continues a flow of another process. Throws a SysError when its descriptor cannot be watched. */
   resume(record: FlowRecord, target: Target): void {
     const { loop } = this.port.worker;
-    const { fd, hasReplied, hasRetired, receivedBytes, sentBytes, name, control, unanswered } = record;
+    const { fd, hasReplied, hasRetired, receivedBytes, sentBytes, keptUntil, name, control, unanswered } = record;
     const path = { name: words(name), control: words(control), canSegment: true };
     const client = decodeAddress(Buffer.from(name));
     loop.own(fd);
-    const past = { hasReplied, hasRetired, receivedBytes, sentBytes, isKept: record.isKept ?? false };
-    const flow = new UdpFlow({ owner: this, target, client, fd, path, ...past });
+    const past = { hasReplied, hasRetired, receivedBytes, sentBytes, isKept: keptUntil !== undefined };
+    const keptUntilMs = keptUntil && loop.nowMs + keptUntil - loop.clock.wallNow();
+    const flow = new UdpFlow({ owner: this, target, client, fd, path, ...past, keptUntilMs });
     flow.resumed(record);
     must('epoll_ctl', loop.watch(fd, FLOW_EVENTS, flow));
     if (unanswered !== undefined) flow.keepUnanswered(unanswered);

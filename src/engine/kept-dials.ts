@@ -1,5 +1,5 @@
 import { KeptEntries, type SocketAddressWords } from '../kernel/conntrack/kept-entries.ts';
-import { udpTimeoutMs } from '../kernel/conntrack/udp-timeout.ts';
+import { UdpTimeout } from '../kernel/conntrack/udp-timeout.ts';
 import type { LocalPorts } from '../kernel/local-ports.ts';
 import { type Address, familyOf, type PortRange } from '../model/address.ts';
 import type { Endpoint } from '../model/endpoint.ts';
@@ -73,11 +73,7 @@ interface Route {
 export class KeptDials {
   /** Why the last dial failed, if that was not for the endpoint or the way to it. */
   problem: string | undefined;
-  /**
-   * A UDP flow that is silent for longer must end: without its entry, it would go on from this node's address. A tenth
-   * is for timers that are late.
-   */
-  readonly longestSilenceMs = udpTimeoutMs() * 0.9;
+  readonly #udpTimeout = new UdpTimeout();
   readonly #mark: number;
   readonly #ports: LocalPorts;
   /**
@@ -102,6 +98,14 @@ export class KeptDials {
     this.#boundPorts = { first: Math.ceil((first + last) / 2), last };
     this.#random = random;
     this.#netfilter = new NetfilterSocket(own);
+  }
+
+  /**
+   * A UDP flow that is silent for longer must end: without its entry, it would go on from this node's address. A tenth
+   * is for timers that are late.
+   */
+  longestSilenceMs(nowMs: number): number {
+    return this.#udpTimeout.at(nowMs) * 0.9;
   }
 
   /** Like `connect`, for a new TCP socket. `isLater`: the caller connects it, soon. */

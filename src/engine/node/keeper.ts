@@ -30,8 +30,8 @@ export class Keeper {
   }
 
   /** See {@link KeptDials.longestSilenceMs}. */
-  get longestSilenceMs(): number {
-    return this.#dials.longestSilenceMs;
+  longestSilenceMs(nowMs: number): number {
+    return this.#dials.longestSilenceMs(nowMs);
   }
 
   /** See {@link keptTcpClient}. */

@@ -63,6 +63,8 @@ export class UdpFlow implements Session {
   readonly #kept: KeptClient | undefined;
   /** Of the socket, if so. */
   #keptFd = -1;
+  /** Without a datagram, its entry in connection tracking may end then. Infinity where there is none. */
+  #keptUntilMs = Number.POSITIVE_INFINITY;
   readonly #socket: Socket;
   /** Datagrams in order, until the socket is connected. */
   #waiting: Uint8Array[] | undefined = [];
@@ -145,9 +147,17 @@ export class UdpFlow implements Session {
     this.#socket.connect(port, address);
   }
 
+  /**
+   * The endpoint would see another address by now: after a standstill, datagrams may come before the end of the flow.
+   */
+  get isForgotten(): boolean {
+    return this.#kept !== undefined && this.#port.setup.clock.now() >= this.#keptUntilMs;
+  }
+
   /** From the client to the endpoint. */
   send(datagram: Buffer): void {
     this.#silence.moved();
+    this.#moved();
     this.#receivedBytes += datagram.length;
     this.#port.counters.receivedBytes += datagram.length;
     this.#keep(datagram);
@@ -230,8 +240,13 @@ export class UdpFlow implements Session {
   }
 
   get #longestMs(): number {
-    const { keeper } = this.#port.setup;
-    return this.#kept === undefined || keeper === undefined ? Number.POSITIVE_INFINITY : keeper.longestSilenceMs;
+    const { clock, keeper } = this.#port.setup;
+    if (this.#kept === undefined || keeper === undefined) return Number.POSITIVE_INFINITY;
+    return keeper.longestSilenceMs(clock.now());
+  }
+
+  #moved(): void {
+    if (this.#kept !== undefined) this.#keptUntilMs = this.#port.setup.clock.now() + this.#longestMs;
   }
 
   #keep(datagram: Buffer): void {
@@ -263,6 +278,7 @@ export class UdpFlow implements Session {
     this.target.counters.sentBytes += datagram.length;
     if (this.#hasReplied) this.#silence.moved();
     else this.#firstReply();
+    this.#moved();
     this.#hasReplied = true;
     if (this.#replay?.answered(1)) this.#replay = undefined;
     this.#reply(datagram);

@@ -142,8 +142,7 @@ export class UdpListener implements Asking {
     // Noted before it is bound, so that nothing binds it twice and close() finds it.
     this.#sockets.set(address, local);
     socket.on('message', (datagram, remote) => {
-      const flow = local.flows.get(flowKey(remote)) ?? this.#begin(local, remote);
-      flow?.send(datagram);
+      this.#flowOf(local, remote)?.send(datagram);
     });
     try {
       const listening = once(socket, 'listening');
@@ -161,6 +160,15 @@ export class UdpListener implements Asking {
     this.#sockets.delete(address);
     for (const flow of [...local.flows.values(), ...local.retired]) flow.cut('proxy-removed');
     local.socket.close();
+  }
+
+  /** `undefined` when the client gets no flow. */
+  #flowOf(local: LocalSocket, remote: RemoteInfo): UdpFlow | undefined {
+    const flow = local.flows.get(flowKey(remote));
+    if (flow === undefined) return this.#begin(local, remote);
+    if (!flow.isForgotten) return flow;
+    flow.cut('proxy-idle');
+    return this.#begin(local, remote);
   }
 
   /** `undefined` when the client gets no flow. */

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
-import { readFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, createServer } from 'node:net';
 import { before, type TestContext, test } from 'node:test';
 import { type Address, parseAddress, parseCidr } from '../../../src/model/address.ts';
@@ -157,6 +157,23 @@ export function clientAddressTests(makeRig: RigFactory): void {
       // Another flow, from the same port.
       await ask();
       assert.equal((await seenBy(pods.server, 'UDP')).filter((each) => each === name).length, 3);
+    });
+
+    test(`${family}: for no longer than connection tracking remembers it, whatever that is now`, async (t) => {
+      const rig = await makeRig(t, { udpIdleTimeoutMs: 60_000, udpFirstReplyTimeoutMs: 60_000 });
+      const { port } = await Kept.serve(rig, [endpoint(pods.server, family)], { family, protocol: 'UDP' });
+      const file = '/proc/sys/net/netfilter/nf_conntrack_udp_timeout';
+      const before = readFileSync(file, 'latin1');
+      t.after(() => writeFileSync(file, before));
+      await asked(pods.client, BRIDGE[family], port);
+      writeFileSync(file, '1');
+      const changedMs = performance.now();
+      await waitFor('the engine to look again', () => performance.now() - changedMs > 1000);
+      const { port: localPort, ask } = await asked(pods.client, BRIDGE[family], port);
+      await waitFor('the end of its entry', () => keptEntries(`dport=${localPort}`).length === 0);
+      await ask();
+      const name = named(pods.client, family, localPort);
+      assert.equal((await seenBy(pods.server, 'UDP')).filter((each) => each === name).length, 2);
     });
 
     test(`${family}: a host outside is seen, too`, async (t) => {

@@ -270,7 +270,7 @@ export class UdpFlow extends Session implements Task {
     const { worker } = this.port;
     const { nowMs } = worker.loop;
     this.#silence.start(this, nowMs);
-    if (this.#isKept) this.#keptUntilMs = nowMs + worker.keptDials.longestSilenceMs;
+    if (this.#isKept) this.#keptUntilMs = nowMs + worker.keptDials.longestSilenceMs(nowMs);
   }
 }
 

@@ -66,7 +66,7 @@ export class UdpListener extends Listener implements FlowOwner {
     if (!isKept) return this.#silences;
     const { loop, options, keptDials } = this.port.worker;
     const { udpIdleTimeoutMs, udpFirstReplyTimeoutMs } = options;
-    const longestMs = keptDials.longestSilenceMs;
+    const longestMs = keptDials.longestSilenceMs(loop.nowMs);
     return {
       beforeReply: loop.deadlines.after(Math.min(longestMs, Math.max(udpIdleTimeoutMs, udpFirstReplyTimeoutMs))),
       afterReply: loop.deadlines.after(Math.min(longestMs, udpIdleTimeoutMs)),

@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { endProcess } from '../src/kernel/process.ts';
 import { Agent } from '../test/netns/agent.ts';
@@ -134,6 +135,21 @@ async function demo(topology: Topology): Promise<void> {
   await evenly('the NodePort is balanced for the node', () => curl(node, 'http://127.0.0.1:30080/', 3));
   await evenly('the NodePort is balanced for others', () => curl(outside, `http://${NODE_ADDRESS}:30080/`, 3));
   result(`the same through NodePort 30080, from the node (127.0.0.1) and from outside (${NODE_ADDRESS})`);
+
+  // Backends and client are on one bridge (docs/adr/0023).
+  if (existsSync('/proc/sys/net/bridge')) {
+    heading(
+      'See the client, not the proxy',
+      'Each of those was a connection of the proxy to a backend. The kernel gives it the address of the client, as it',
+      'does for kube-proxy, so access logs, limits and NetworkPolicies work as they do without a proxy.',
+    );
+    command('pods', 'show the address that each of the 30 requests came from');
+    const logs = await Promise.all(backends.map((backend) => backend.call('seen', { port: 8080 })));
+    const remotes = logs.flatMap(({ connections }) => connections.map(({ remote }) => remote.replace(/:\d+$/, '')));
+    const fromClient = remotes.filter((remote) => remote.endsWith(CLIENT_ADDRESS)).length;
+    check(fromClient >= 30, `30 requests came from ${CLIENT_ADDRESS} (${fromClient} of ${remotes.length} did)`);
+    result(`all 30 came from ${CLIENT_ADDRESS}, the client's own address`);
+  }
 
   heading(
     'Lose a backend',

@@ -32,17 +32,18 @@ export const DRAIN = command({
       nargs: 1,
       describe: 'wait until its connections have ended, but no longer than this, such as 30s or 5m; 0 is no bound',
     },
+    force: { type: 'boolean', describe: 'also an endpoint that no Service has now, before one gets it' },
     ...CONTROL_SOCKET,
   },
   examples: [
     ['drain 10.244.1.7:8080', 'takes the endpoint out, until undrain or a restart of the proxy'],
     ['drain [fd00::7]:8080 --timeout 5m', 'and waits; exits with 1 if connections are left after five minutes'],
   ],
-  run: async ({ argument, timeout, 'control-socket': socket }, terminal, { clock, connect, onInterrupt }) => {
+  run: async ({ argument, timeout, force, 'control-socket': socket }, terminal, { clock, connect, onInterrupt }) => {
     const endpoint = parseEndpoint(argument);
     const timeoutMs = timeoutOf(timeout);
     const control = connect(socket);
-    const { users } = await askOne(control, 'drain', { endpoint });
+    const { users } = await askOne(control, 'drain', { endpoint, ...(force && { forced: true }) });
     const interrupted = new AbortController();
     const { signal } = interrupted;
     // Before the user reads it: an interrupt from then on says that the endpoint stays drained.

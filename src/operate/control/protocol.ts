@@ -28,9 +28,12 @@ export interface Commands {
   /** Never ends by itself. `port`: a name or a number. */
   readonly tail: { readonly params: ServiceFilter & { readonly port?: string }; readonly piece: TailPiece };
   readonly explain: { readonly params: Question; readonly piece: Explanation };
-  /** The answer is the state before the drain. `isAgain` only asks, and drains nothing. */
+  /**
+   * The answer is the state before the drain. `isAgain` only asks, and drains nothing. An endpoint that no Service has
+   * is an error, mostly a slip of the operator, unless it is `forced`.
+   */
   readonly drain: {
-    readonly params: { readonly endpoint: Endpoint; readonly isAgain?: boolean };
+    readonly params: { readonly endpoint: Endpoint; readonly isAgain?: boolean; readonly forced?: boolean };
     readonly piece: EndpointUsers;
   };
   readonly undrain: {
@@ -107,6 +110,7 @@ const DECODERS: { readonly [C in CommandName]: (params: Field) => Commands[C]['p
   drain: (params) => ({
     endpoint: endpointOf(params.get('endpoint')),
     isAgain: params.get('isAgain').booleanOr(false),
+    forced: params.get('forced').booleanOr(false),
   }),
   undrain: (params) => ({ endpoint: endpointOf(params.get('endpoint')) }),
   weight: (params) => {

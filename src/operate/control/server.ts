@@ -1,6 +1,6 @@
 import { createServer, type Server, type Socket } from 'node:net';
 import { setImmediate } from 'node:timers/promises';
-import { endpointName } from '../../model/endpoint.ts';
+import { type Endpoint, endpointName } from '../../model/endpoint.ts';
 import type { ServicePortName } from '../../model/service.ts';
 import { partsOf } from '../../model/service.ts';
 import type { Operations, ServiceFilter, View } from '../../model/view.ts';
@@ -12,7 +12,7 @@ import { inSlices } from '../../util/wait.ts';
 import type { ConnectionFeed } from '../connection-log/feed.ts';
 import { Tail } from '../connection-log/tail.ts';
 import { inPieces } from '../view/view.ts';
-import { endpointUsers } from './endpoint-users.ts';
+import { type EndpointUsers, endpointUsers } from './endpoint-users.ts';
 import { type Commands, decodeRequest, READ_TIMEOUT_MS, type Request, RequestError } from './protocol.ts';
 import { listenAt, type SocketFile } from './socket-file.ts';
 
@@ -162,16 +162,9 @@ export class ControlServer {
       case 'explain':
         yield JSON.stringify(await view.explain(request.params));
         return;
-      case 'drain': {
-        const { endpoint, isAgain } = request.params;
-        const users = await endpointUsers(endpoint, view, clock);
-        if (!isAgain) {
-          if (!operations.setWeight(endpoint, 0)) throw tooMany();
-          log.info('An operator drained an endpoint; it gets no new connections', { backend: endpointName(endpoint) });
-        }
-        yield JSON.stringify(users);
+      case 'drain':
+        yield JSON.stringify(await this.#drain(request.params));
         return;
-      }
       case 'undrain': {
         const { endpoint } = request.params;
         const wasDrained = operations.weightOf(endpoint) === 0;
@@ -200,6 +193,16 @@ export class ControlServer {
         return;
       }
     }
+  }
+
+  async #drain({ endpoint, isAgain, forced }: Commands['drain']['params']): Promise<EndpointUsers> {
+    const { view, operations, log, clock } = this.#options;
+    const before = await endpointUsers(endpoint, view, clock);
+    if (isAgain) return before;
+    if (before.users.length === 0 && !forced) throw unknownEndpoint(endpoint);
+    if (!operations.setWeight(endpoint, 0)) throw tooMany();
+    log.info('An operator drained an endpoint; it gets no new connections', { backend: endpointName(endpoint) });
+    return before;
   }
 
   async *#tail(filter: Commands['tail']['params'], closed: AbortSignal): AsyncGenerator<string> {
@@ -273,6 +276,13 @@ async function firstLine(socket: Socket): Promise<string | undefined> {
   } catch (error) {
     throw error instanceof LineTooLongError ? new RequestError(error.message) : error;
   }
+}
+
+function unknownEndpoint(endpoint: Endpoint): RequestError {
+  return new RequestError(
+    `no Service that this node serves has the endpoint ${endpointName(endpoint)}, so nothing is drained; ` +
+      'list shows the endpoints, and --force drains it before a Service gets it',
+  );
 }
 
 function tooMany(): RequestError {

@@ -120,14 +120,18 @@ describe('drain', () => {
     ]);
   });
 
-  test('is possible for an endpoint that no Service has', async () => {
-    assert.match((await drained(new FakeProxy({}))).printed, /no Service has it now/);
-    assert.equal(await start(new FakeProxy({}), [POD, '--timeout', '5m']).exit, 0);
+  test('is possible by force for an endpoint that no Service has', async () => {
+    const proxy = new FakeProxy({});
+    const { exit, terminal } = start(proxy, [POD, '--force']);
+    assert.equal(await exit, 0);
+    assert.deepEqual(proxy.asked, ['drain {"endpoint":{"address":"10.244.1.7","port":8080},"forced":true}']);
+    assert.match(terminal.printed, /no Service has it now/);
+    assert.equal(await start(new FakeProxy({}), [POD, '--force', '--timeout', '5m']).exit, 0);
   });
 
   test('does nothing with arguments that are wrong', async () => {
     const proxy = new FakeProxy({});
-    const bad = [[], ['web'], [POD, '--timeout', 'soon'], [POD, '--timeout=-5s'], [POD, POD], [POD, '--force']];
+    const bad = [[], ['web'], [POD, '--timeout', 'soon'], [POD, '--timeout=-5s'], [POD, POD], [POD, '--forse']];
     for (const argv of bad) await assert.rejects(start(proxy, argv).exit, { name: 'UsageError' }, argv.join(' '));
     assert.deepEqual(proxy.asked, []);
   });

@@ -30,7 +30,12 @@ describe('a request', () => {
     [
       'drain',
       { endpoint: { address: '10.244.0.1', port: 1 } },
-      { endpoint: { address: '10.244.0.1', port: 1 }, isAgain: false },
+      { endpoint: { address: '10.244.0.1', port: 1 }, isAgain: false, forced: false },
+    ],
+    [
+      'drain',
+      { endpoint: { address: '10.244.0.1', port: 1 }, forced: true },
+      { endpoint: { address: '10.244.0.1', port: 1 }, isAgain: false, forced: true },
     ],
     ['undrain', { endpoint: { address: 'fd00::1', port: 65_535 } }, { endpoint: { address: 'fd00::1', port: 65_535 } }],
     ['log-level', { verbosity: 10 }, { verbosity: 10 }],

@@ -70,6 +70,20 @@ describe('an operator', () => {
     assert.equal(log.lines.length, lines, 'nothing has changed');
   });
 
+  test('drains an endpoint that no Service has only by force', async (t) => {
+    const { control, operations, log } = await served(t);
+    const endpoint = { ...POD, port: 1 };
+    const lines = log.lines.length;
+    await assert.rejects(
+      all(control.ask('drain', { endpoint })),
+      /no Service that this node serves has the endpoint 10\.244\.0\.1:1, so nothing is drained; .* --force/,
+    );
+    assert.equal(operations.weights.size, 0);
+    assert.equal(log.lines.length, lines);
+    assert.deepEqual(await all(control.ask('drain', { endpoint, forced: true })), [{ users: [], isListed: true }]);
+    assert.deepEqual([...operations.weights], [['10.244.0.1:1', 0]]);
+  });
+
   test('sets a weight and takes it back, with a line in the log; undrain is for drained endpoints only', async (t) => {
     const { control, operations, log } = await served(t);
     assert.deepEqual(await all(control.ask('weight', { endpoint: POD, weight: 5 })), [{}]);

@@ -101,8 +101,27 @@ export function addressBytes(address: Address): readonly number[] {
   return ipBytes(address);
 }
 
-export function cidrContains({ network, prefixLength }: Cidr, address: Address): boolean {
-  return parseCidr(`${address}/${prefixLength}`)?.network === network;
+export function cidrContains(cidr: Cidr, address: Address): boolean {
+  return cidrMatcher([cidr])(address);
+}
+
+/** Whether an address is in one of these blocks, to be asked often. */
+export function cidrMatcher(cidrs: readonly Cidr[]): (address: Address) => boolean {
+  const blocks = cidrs.map(({ network, prefixLength }) => ({ network: addressBytes(network), prefixLength }));
+  return (address) => {
+    const bytes = addressBytes(address);
+    return blocks.some(({ network, prefixLength }) => {
+      return network.length === bytes.length && haveSamePrefix(network, bytes, prefixLength);
+    });
+  };
+}
+
+function haveSamePrefix(one: readonly number[], other: readonly number[], prefixLength: number): boolean {
+  for (let i = 0, left = prefixLength; left > 0; i++, left -= 8) {
+    const mask = 0xff00 >> Math.min(8, left);
+    if ((((one[i] as number) ^ (other[i] as number)) & mask) !== 0) return false;
+  }
+  return true;
 }
 
 /** The block of this address alone. */

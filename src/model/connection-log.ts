@@ -32,7 +32,7 @@ export interface FailedTry {
 }
 
 /** So many failed tries of one connection are kept one by one. A Service may have thousands of dead endpoints. */
-export const MAX_FAILED_TRIES = 16;
+const MAX_FAILED_TRIES = 16;
 
 /** What became of the dials of one connection. */
 export interface Tries {

@@ -207,7 +207,7 @@ export function serviceOf(mention: Mention): ServiceKey {
   return 'service' in mention ? mention.service : mention.key;
 }
 
-export function groupsOf(object: Endpoints | EndpointSlice): readonly EndpointGroup[] {
+function groupsOf(object: Endpoints | EndpointSlice): readonly EndpointGroup[] {
   return 'group' in object ? [object.group] : object.groups;
 }
 

@@ -1,4 +1,4 @@
-import { type Address, addressBytes, type Cidr, familyOf } from '../model/address.ts';
+import { type Address, cidrMatcher, familyOf } from '../model/address.ts';
 import type { ClientFacts, KeptAddresses, KeptFor } from '../model/client-address.ts';
 
 /** Decides which clients endpoints see by their own address (docs/adr/0023). Asked once for each connection. */
@@ -10,7 +10,7 @@ export class KnownClients {
   constructor({ families, nodeAddresses, podCidrs }: ClientFacts) {
     this.#families = new Set(families);
     this.#nodeAddresses = new Set(nodeAddresses);
-    this.#isPod = podCidrs === undefined ? () => true : containing(podCidrs);
+    this.#isPod = podCidrs === undefined ? () => true : cidrMatcher(podCidrs);
   }
 
   /** For which destinations of a listener the address of this client is kept. */
@@ -38,23 +38,4 @@ export function canSee(endpoint: Address, client: Address): boolean {
 
 function isLoopback(address: Address): boolean {
   return address.startsWith('127.') || address === '::1';
-}
-
-function containing(cidrs: readonly Cidr[]): (address: Address) => boolean {
-  const blocks = cidrs.map(({ network, prefixLength }) => ({ bytes: addressBytes(network), prefixLength }));
-  return (address) => {
-    const bytes = addressBytes(address);
-    return blocks.some((block) => block.bytes.length === bytes.length && hasPrefix(bytes, block));
-  };
-}
-
-function hasPrefix(
-  bytes: readonly number[],
-  block: { readonly bytes: readonly number[]; prefixLength: number },
-): boolean {
-  for (let i = 0, left = block.prefixLength; left > 0; i++, left -= 8) {
-    const mask = left >= 8 ? 0xff : (0xff00 >> left) & 0xff;
-    if ((((bytes[i] as number) ^ (block.bytes[i] as number)) & mask) !== 0) return false;
-  }
-  return true;
 }

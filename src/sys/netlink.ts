@@ -201,6 +201,13 @@ export function encodeAttribute(type: number, content: Uint8Array): Buffer {
   return attribute;
 }
 
+/** A number of 32 bits, in network order. */
+export function encodeWord(type: number, value: number): Buffer {
+  const content = Buffer.alloc(4);
+  content.writeUInt32BE(value);
+  return encodeAttribute(type, content);
+}
+
 export function encodeNested(type: number, attributes: readonly Buffer[]): Buffer {
   return encodeAttribute(NLA_F_NESTED | type, Buffer.concat(attributes));
 }

@@ -152,15 +152,7 @@ export class Topology {
       `route add ${UNNUMBERED.IPv4}/32 dev cali0`,
     );
     await this.node.output(['sh', '-c', 'echo 1 > /proc/sys/net/ipv4/conf/cali0/proxy_arp']);
-    await pod.ip(
-      'link set lo up',
-      `addr add ${UNNUMBERED.IPv4}/32 dev eth0`,
-      `addr add ${UNNUMBERED.IPv6}/128 dev eth0 nodad`,
-      'link set eth0 up',
-      'route add 169.254.1.1 dev eth0 scope link',
-      'route add default via 169.254.1.1 dev eth0',
-      'route add default via fe80::1 dev eth0',
-    );
+    await configureLonePod(pod, UNNUMBERED);
     await this.node.ip(`route add ${UNNUMBERED.IPv6}/128 dev cali0`);
     return pod;
   }
@@ -190,15 +182,7 @@ export class Topology {
       'addr add fe80::1/64 dev cali0 nodad',
       'link set cali0 up',
     );
-    await pod.ip(
-      'link set lo up',
-      `addr add ${OTHER_POD.IPv4}/32 dev eth0`,
-      `addr add ${OTHER_POD.IPv6}/128 dev eth0 nodad`,
-      'link set eth0 up',
-      'route add 169.254.1.1 dev eth0 scope link',
-      'route add default via 169.254.1.1 dev eth0',
-      'route add default via fe80::1 dev eth0',
-    );
+    await configureLonePod(pod, OTHER_POD);
     // Routes to a pod need its link to be up.
     await node.ip(`route add ${OTHER_POD.IPv4}/32 dev cali0`, `route add ${OTHER_POD.IPv6}/128 dev cali0`);
     await this.outside.ip(`route add ${OTHER_POD.IPv6}/128 via ${OTHER_NODE.IPv6}`);
@@ -313,4 +297,17 @@ function removeAtExit(): void {
     ['SIGTERM', 15],
   ] as const;
   for (const [signal, number] of signals) process.on(signal, () => void endProcess(128 + number));
+}
+
+/** A pod in no subnet, as with Calico: everybody is behind its node. */
+async function configureLonePod(pod: Namespace, { IPv4, IPv6 }: typeof OTHER_POD | typeof UNNUMBERED): Promise<void> {
+  await pod.ip(
+    'link set lo up',
+    `addr add ${IPv4}/32 dev eth0`,
+    `addr add ${IPv6}/128 dev eth0 nodad`,
+    'link set eth0 up',
+    'route add 169.254.1.1 dev eth0 scope link',
+    'route add default via 169.254.1.1 dev eth0',
+    'route add default via fe80::1 dev eth0',
+  );
 }

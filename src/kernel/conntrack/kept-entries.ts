@@ -6,6 +6,7 @@ import {
   encodeAttribute,
   encodeMessage,
   encodeNested,
+  encodeWord,
   type NetfilterSocket,
   NLM_F_CREATE,
   NLM_F_EXCL,
@@ -166,9 +167,9 @@ class Insertion {
       nfgenmsg(ADDRESS_FAMILY[family]),
       emptyTuple(CTA_TUPLE_ORIG, family, protocol),
       emptyTuple(CTA_TUPLE_REPLY, family, protocol),
-      encodeAttribute(CTA_STATUS, word(STATUS)),
-      encodeAttribute(CTA_TIMEOUT, word(UNUSED_SECONDS)),
-      encodeAttribute(CTA_MARK, word(mark)),
+      encodeWord(CTA_STATUS, STATUS),
+      encodeWord(CTA_TIMEOUT, UNUSED_SECONDS),
+      encodeWord(CTA_MARK, mark),
       encodeNested(CTA_NAT_SRC, [
         encodeAttribute(first, nowhere),
         encodeAttribute(last, nowhere),
@@ -247,7 +248,7 @@ export class KeptEntries {
     this.#anyPort = new Insertion(family, protocol, mark, false);
     this.#get = new Lookup(CT_GET, family, protocol);
     this.#delete = new Lookup(CT_DELETE, family, protocol);
-    this.#deleteFound = new Lookup(CT_DELETE, family, protocol, [encodeAttribute(CTA_ID, word(0))]);
+    this.#deleteFound = new Lookup(CT_DELETE, family, protocol, [encodeWord(CTA_ID, 0)]);
     this.#deletedId = placeOf(this.#deleteFound.memory.bytes, [CTA_ID]);
     this.#batch = new Memory(this.#deleteFound.memory.length + this.#insertion.memory.length);
   }
@@ -354,10 +355,4 @@ function tcpState(bytes: Buffer, begin: number, end: number): number {
     });
   });
   return state;
-}
-
-function word(value: number): Buffer {
-  const bytes = Buffer.alloc(4);
-  bytes.writeUInt32BE(value);
-  return bytes;
 }

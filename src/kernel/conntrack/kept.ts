@@ -1,8 +1,8 @@
 import type { IpFamily } from '../../model/address.ts';
 import { close } from '../../sys/descriptor.ts';
 import {
-  encodeAttribute,
   encodeMessage,
+  encodeWord,
   NetfilterSocket,
   NLM_F_DUMP,
   nfgenmsg,
@@ -69,14 +69,9 @@ export async function deleteKeptEntries(mark: number): Promise<number> {
 }
 
 function markedRequest(family: IpFamily, mark: number): Buffer {
-  const word = (value: number) => {
-    const bytes = Buffer.alloc(4);
-    bytes.writeUInt32BE(value);
-    return bytes;
-  };
   return encodeMessage(CT_GET, NLM_F_DUMP, [
     nfgenmsg(ADDRESS_FAMILY[family]),
-    encodeAttribute(CTA_MARK, word(mark)),
-    encodeAttribute(CTA_MARK_MASK, word(0xffff_ffff)),
+    encodeWord(CTA_MARK, mark),
+    encodeWord(CTA_MARK_MASK, 0xffff_ffff),
   ]);
 }

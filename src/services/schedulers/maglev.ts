@@ -43,7 +43,7 @@ export class Maglev implements Scheduler {
 }
 
 /** For each entry the index of a member. `all`: at least one, and in an order that all nodes have. */
-export function maglevTable(all: readonly Member[]): Uint16Array {
+function maglevTable(all: readonly Member[]): Uint16Array {
   const members = all.slice(0, NOBODY);
   const size = members.length <= FEW ? SMALL : LARGE;
   const entries = new Uint16Array(size).fill(NOBODY);

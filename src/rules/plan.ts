@@ -12,10 +12,7 @@ export interface WantedChain {
 }
 
 /** One or more `iptables-restore --noflush`. */
-export interface TablePlan {
-  /** The names of the chains that it writes. */
-  readonly written: readonly string[];
-  readonly lines: Iterable<string>;
+export interface TablePlan extends TablePart {
   /**
    * The same in several transactions. Each of the first ones makes chains or writes some, with `maxRules` rules, or one
    * chain with more. None needs another one but the first, which makes all new chains: a rule may jump to any of them.
@@ -24,8 +21,8 @@ export interface TablePlan {
   inParts(maxRules: number): Iterable<TablePart>;
 }
 
-export interface TablePart {
-  /** The chains that it writes. */
+interface TablePart {
+  /** The names of the chains that it writes. */
   readonly written: readonly string[];
   readonly lines: Iterable<string>;
 }

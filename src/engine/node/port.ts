@@ -62,6 +62,7 @@ export interface Target {
   readonly member: Member;
   readonly counters: Counters;
 }
+
 /** What its Service port does not know of it. `beganMs`: by the engine's clock. */
 export type EndedSession = Omit<ConnectionEntry, 'name' | 'protocol' | 'endedAt' | 'durationMs'> & {
   readonly beganMs: number;

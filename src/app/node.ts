@@ -17,6 +17,7 @@ import type { Origin } from '../rules/routes.ts';
 import type { NodeFacts } from '../rules/service-rules.ts';
 import type { ControlPlane } from '../sync/control-plane.ts';
 import type { FamilyBinding, ServedFamilies } from '../sync/served-families.ts';
+import { LastingFault } from '../util/lasting-fault.ts';
 import type { Log } from '../util/log.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
 import { messageOf } from '../util/text.ts';
@@ -142,9 +143,21 @@ export class NodeWatch {
   readonly #facts = new Map<IpFamily, NodeFacts>();
   #nodePortAddresses: readonly Address[] | undefined;
   #isActivating = false;
+  readonly #addressFault: LastingFault;
+  readonly #familyFault: LastingFault;
 
   constructor(options: WatchedNode) {
     this.#options = options;
+    this.#addressFault = new LastingFault({
+      log: options.log,
+      begun: 'Cannot look at the addresses of this machine; trying again',
+      over: 'The addresses of this machine can be seen again',
+    });
+    this.#familyFault = new LastingFault({
+      log: options.log,
+      begun: 'Cannot find out which address families can be served; trying again',
+      over: 'It is known again which address families can be served',
+    });
   }
 
   start(): void {
@@ -156,8 +169,9 @@ export class NodeWatch {
   look(): void {
     try {
       this.#look();
+      this.#addressFault.succeeded();
     } catch (error) {
-      this.#options.log.warn('Cannot look at the addresses of this machine; trying again', { err: messageOf(error) });
+      this.#addressFault.failed(messageOf(error));
     }
   }
 
@@ -192,14 +206,15 @@ export class NodeWatch {
 
   /** Serves the families that the node has become able to serve. */
   async #activate(): Promise<void> {
-    const { served, pipelines, controlPlane, log } = this.#options;
+    const { served, pipelines, controlPlane } = this.#options;
     if (this.#isActivating || !controlPlane.isRunning || served.active.length === pipelines.length) return;
     this.#isActivating = true;
     try {
       for (const family of await served.servable()) await controlPlane.activate(family);
       await served.report();
+      this.#familyFault.succeeded();
     } catch (error) {
-      log.error('Cannot find out which address families can be served; trying again', { err: messageOf(error) });
+      this.#familyFault.failed(messageOf(error));
     }
     this.#isActivating = false;
   }

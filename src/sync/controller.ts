@@ -4,6 +4,7 @@ import type { SourceEvent, SourceSink } from '../model/source.ts';
 import type { PortalDelta } from '../rules/portal.ts';
 import type { ServiceTracker } from '../services/service-tracker.ts';
 import type { Clock } from '../util/clock.ts';
+import { LastingFault } from '../util/lasting-fault.ts';
 import type { Log } from '../util/log.ts';
 import { messageOf } from '../util/text.ts';
 import { backoffMs, inSlices, nextTurn } from '../util/wait.ts';
@@ -56,6 +57,8 @@ export class Controller implements SourceSink {
   readonly #runner: BoundedFrequencyRunner;
   readonly #canary: Canary;
   readonly #lines: ServiceLog;
+  readonly #readFault: LastingFault;
+  readonly #syncFault: LastingFault;
   #isSynced = false;
   #knowsPorts = false;
   /** Set while changes are being processed or will be. */
@@ -66,9 +69,19 @@ export class Controller implements SourceSink {
   #stopped = false;
 
   constructor(options: ControllerOptions) {
-    const { clock, rules, tracker, listeners } = options;
+    const { clock, log, rules, tracker, listeners } = options;
     this.#options = options;
-    this.#lines = new ServiceLog(options.log, clock);
+    this.#lines = new ServiceLog(log, clock);
+    this.#readFault = new LastingFault({
+      log,
+      begun: 'Cannot read the iptables rules; serving nothing until a retry succeeds',
+      over: 'The iptables rules can be read',
+    });
+    this.#syncFault = new LastingFault({
+      log,
+      begun: 'Cannot sync the iptables rules; the installed ones stay until a retry succeeds',
+      over: 'The iptables rules are in sync again',
+    });
     this.#runner = new BoundedFrequencyRunner({
       clock,
       minIntervalMs: options.minSyncPeriodMs,
@@ -91,21 +104,18 @@ export class Controller implements SourceSink {
    * Retries until it succeeds: without iptables nothing can be served.
    */
   async start(): Promise<void> {
-    const { clock, log, health, rules, ports } = this.#options;
+    const { clock, health, rules, ports } = this.#options;
     for (let failures = 1; !this.#stopped; failures++) {
       try {
         ports.remember(await rules.installedPorts());
+        this.#readFault.succeeded();
         this.#knowsPorts = true;
         this.#begin();
         return;
       } catch (error) {
         health.queuedUpdate();
-        const retryInMs = backoffMs(failures, RETRY);
-        log.error('Cannot read the iptables rules; serving nothing until a retry succeeds', {
-          err: messageOf(error),
-          retryInMs,
-        });
-        await new Promise<void>((resolve) => void clock.after(retryInMs, resolve));
+        this.#readFault.failed(messageOf(error));
+        await new Promise<void>((resolve) => void clock.after(backoffMs(failures, RETRY), resolve));
       }
     }
   }
@@ -255,13 +265,14 @@ export class Controller implements SourceSink {
         listeners.closeRetired(retired);
       });
       health.updated();
+      this.#syncFault.succeeded();
       await flows.clear();
       log.v(2)?.info('Rules are in sync', { cause, ms: Math.round(clock.now() - startedAt) });
       return true;
     } catch (error) {
       err = messageOf(error);
       health.queuedUpdate();
-      log.error('Cannot sync the iptables rules; the installed ones stay until a retry succeeds', { err });
+      this.#syncFault.failed(err);
       return false;
     } finally {
       const kind = verify ? 'full' : 'partial';

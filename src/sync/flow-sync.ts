@@ -5,6 +5,7 @@ import type { ServicePortName } from '../model/service.ts';
 import { clientSets, destinations, isSharedByPorts } from '../model/service-port.ts';
 import { type Portal, type PortalDelta, targetOf } from '../rules/portal.ts';
 import type { Clock } from '../util/clock.ts';
+import { LastingFault } from '../util/lasting-fault.ts';
 import type { Log } from '../util/log.ts';
 import { sameList } from '../util/same-list.ts';
 import { messageOf } from '../util/text.ts';
@@ -43,10 +44,15 @@ export class FlowSync {
   readonly #leftPorts = new Set<number>();
   /** Of large Services. */
   readonly #localPorts = new Map<ServicePortName, readonly number[]>();
-  #hasFailed = false;
+  readonly #fault: LastingFault;
 
   constructor(options: FlowSyncOptions) {
     this.#options = options;
+    this.#fault = new LastingFault({
+      log: options.log,
+      begun: 'Cannot clear UDP entries of connection tracking; the next sync retries',
+      over: 'UDP entries of connection tracking are cleared again',
+    });
   }
 
   /** The next {@link clear} acts on it. */
@@ -83,16 +89,11 @@ export class FlowSync {
       if (leftPorts.size > 0) deleted += await conntrack.deleteUdpTo(leftPorts);
       metrics.conntrackReconciled(clock.now() - startedAt, deleted);
       if (deleted > 0) log.v(2)?.info('Cleared UDP entries of connection tracking', { family, deleted });
-      this.#hasFailed = false;
+      this.#fault.succeeded({ family });
     } catch (error) {
       for (const { keepLocalPort, ...destination } of flows) this.#change(destination, keepLocalPort !== undefined);
       for (const port of leftPorts) this.#leftPorts.add(port);
-      if (this.#hasFailed) return;
-      this.#hasFailed = true;
-      log.error('Cannot clear UDP entries of connection tracking; the next sync retries', {
-        family,
-        err: messageOf(error),
-      });
+      this.#fault.failed(messageOf(error), { family });
     }
   }
 

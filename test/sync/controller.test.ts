@@ -23,13 +23,15 @@ function endpoints(...addresses: string[]): SourceEvent {
 interface Options {
   readonly nodeAddress?: string;
   readonly portRange?: PortRange;
+  /** Of iptables, from the start. */
+  readonly fault?: IptablesError;
 }
 
-function harness({ nodeAddress, ...options }: Options = {}) {
+function harness({ nodeAddress, fault, ...options }: Options = {}) {
   const clock = new ManualClock();
   const log = new RecordingLog();
   const iptables = new FakeIptables();
-  const state = { fault: undefined as IptablesError | undefined };
+  const state = { fault };
   const checked = <Arguments extends unknown[], Result>(call: (...args: Arguments) => Promise<Result>) => {
     return async (...args: Arguments) => {
       if (state.fault !== undefined) throw state.fault;
@@ -145,6 +147,31 @@ describe('the controller', () => {
     assert.equal(h.dataPlane.listeners.has('shop/web'), false);
     assert.deepEqual(await h.ruled(), []);
     assert.equal(h.health.pending, false);
+  });
+
+  test('tells once that rules cannot be synced, however often it retries, and when that is over', async () => {
+    const h = await serving();
+    const told = () =>
+      h.log.lines.map(({ message }) => message).filter((message) => /the iptables rules/i.test(message));
+    h.state.fault = new IptablesError('failed', 'the table ip nat holds a rule that iptables cannot print');
+    h.controller.apply([{ kind: 'Service', key: 'shop/web', value: undefined }]);
+    for (let retries = 0; retries < 5; retries++) await h.settle(30_000);
+    const begun = 'Cannot sync the iptables rules; the installed ones stay until a retry succeeds';
+    assert.deepEqual(told(), [begun]);
+    h.state.fault = undefined;
+    for (let syncs = 0; syncs < 2; syncs++) await h.settle(30_000);
+    assert.deepEqual(told(), [begun, 'The iptables rules are in sync again']);
+  });
+
+  test('tells once that the rules of a previous run cannot be read, and when they can', async () => {
+    const h = harness({ fault: new IptablesError('locked', 'another program holds the lock') });
+    for (let retries = 0; retries < 5; retries++) await h.settle(30_000);
+    h.state.fault = undefined;
+    await h.settle(30_000);
+    assert.deepEqual(
+      h.log.lines.map(({ message }) => message),
+      ['Cannot read the iptables rules; serving nothing until a retry succeeds', 'The iptables rules can be read'],
+    );
   });
 
   test('logs which Service ports it cannot serve', async () => {

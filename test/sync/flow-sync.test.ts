@@ -127,6 +127,7 @@ test('a failed deletion is repeated by the next sync, with the then current port
   h.note([], ['kube-system/dns:dns']);
   assert.deepEqual(await h.cleared(), [{ destination: VIP, port: 53 }]);
   assert.deepEqual(h.counted, [3]);
+  assert.match(h.log.of('info').at(-1)?.message ?? '', /are cleared again/);
   assert.deepEqual(await h.cleared(), []);
 });
 

@@ -204,11 +204,27 @@ export interface Explanation {
   readonly service?: ServiceView;
   readonly listener?: ListenerView;
   readonly candidates: readonly CandidateView[];
+  /** Why no endpoint may serve. Absent when one may, or when no Service would get the connection. */
+  readonly noEndpoints?: NoEndpoints;
   readonly nextPick?: Endpoint;
   /** What the next pick will take the client for. */
   readonly endpointSees?: SeenAddress;
   /** The header that it gets first. */
   readonly proxyProtocol?: ProxyProtocol;
+}
+
+export interface NoEndpoints {
+  /** For programs. */
+  readonly reason:
+    | 'NoObjects'
+    | 'OtherNamespace'
+    | 'NoAddresses'
+    | 'OtherFamily'
+    | 'OtherPort'
+    | 'NotReady'
+    | 'NoneMayServe';
+  /** For people: "its only endpoint is not ready". */
+  readonly message: string;
 }
 
 /** Whose address an endpoint sees. */

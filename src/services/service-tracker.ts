@@ -27,6 +27,7 @@ import {
   type UnservedPort,
 } from '../model/service-port.ts';
 import type { SourceEvent } from '../model/source.ts';
+import type { NoEndpoints } from '../model/view.ts';
 import { matchesSpec } from './categorize-endpoints.ts';
 import {
   type Derived,
@@ -37,6 +38,7 @@ import {
   type Surroundings,
 } from './derive-service-ports.ts';
 import { type AddressPolicy, assignedTo, endpointAddresses, KnownAddresses, serviceOf } from './known-addresses.ts';
+import { whyNoEndpoints } from './no-endpoints.ts';
 
 export interface ServiceTrackerOptions extends AddressPolicy {
   /** All families that are served now; by default only this one. */
@@ -142,11 +144,21 @@ export class ServiceTracker {
 
   /** The verdict of an endpoint set on every known endpoint, perhaps ahead of {@link takeDelta}. */
   candidates(name: ServicePortName, set: EndpointSetName): readonly EndpointVerdict[] {
-    const [key] = name.split(':') as [ServiceKey];
-    const entry = this.#entries.get(key);
-    const spec = entry?.service?.ports.find((port) => servicePortName(key, port.name) === name);
-    if (entry?.service === undefined || spec === undefined || !isProxied(spec)) return [];
-    return endpointVerdicts(entry.service, spec, set, endpointGroups(entry), this.#surroundings());
+    const known = this.#servicePort(name);
+    if (known === undefined) return [];
+    return endpointVerdicts(known.service, known.spec, set, endpointGroups(known.entry), this.#surroundings());
+  }
+
+  /** Why no endpoint of the set may serve; `undefined` if one may. Current like {@link candidates}. */
+  noEndpoints(name: ServicePortName, set: EndpointSetName): NoEndpoints | undefined {
+    const known = this.#servicePort(name);
+    if (known === undefined) return undefined;
+    const { entry, service, spec } = known;
+    const verdicts = this.candidates(name, set);
+    if (verdicts.some(({ reason }) => reason === undefined)) return undefined;
+    const groups = hasEndpointObjects(entry) ? endpointGroups(entry) : undefined;
+    const otherNamespaces = () => this.#namespacesWithoutService(service.key);
+    return whyNoEndpoints({ name, spec, family: this.#options.family, groups, verdicts, otherNamespaces });
   }
 
   /** The Service ports that have this endpoint, ready or not; some may come twice. One object for each step. */
@@ -201,10 +213,25 @@ export class ServiceTracker {
         entry.healthCheck = derived.healthCheck;
         delta.healthChecks.set(key, derived.healthCheck);
       }
-      if (service === undefined && entry.endpoints === undefined && entry.slices.length === 0)
-        this.#entries.delete(key);
+      if (service === undefined && !hasEndpointObjects(entry)) this.#entries.delete(key);
     }
     return delta;
+  }
+
+  #servicePort(name: ServicePortName) {
+    const [key] = name.split(':') as [ServiceKey];
+    const entry = this.#entries.get(key);
+    const spec = entry?.service?.ports.find((port) => servicePortName(key, port.name) === name);
+    if (entry?.service === undefined || spec === undefined || !isProxied(spec)) return undefined;
+    return { entry, service: entry.service, spec };
+  }
+
+  /** Those that have endpoints for a Service of this name, but not the Service. */
+  #namespacesWithoutService(key: ServiceKey): readonly string[] {
+    const ending = key.slice(key.indexOf('/'));
+    return [...this.#entries]
+      .filter(([other, entry]) => other.endsWith(ending) && entry.service === undefined && hasEndpointObjects(entry))
+      .map(([other]) => other.slice(0, -ending.length));
   }
 
   #applyService(key: ServiceKey, service: Service | undefined): void {
@@ -311,6 +338,10 @@ export class ServiceTracker {
 function endpointGroups(entry: Entry): readonly EndpointGroup[] {
   if (entry.slices.length > 0) return entry.slices.map((slice) => slice.group);
   return entry.endpoints?.groups ?? [];
+}
+
+function hasEndpointObjects({ endpoints, slices }: Entry): boolean {
+  return endpoints !== undefined || slices.length > 0;
 }
 
 /** The groups of an object that have this address and that its Service uses. */

@@ -1,11 +1,20 @@
 import { UsageError } from '../../config/usage-error.ts';
 import { type Address, familyOf, parseAddress } from '../../model/address.ts';
 import { endpointName } from '../../model/endpoint.ts';
-import type { CandidateView, Explanation, ListenerView, Question, SeenAddress, ServiceView } from '../../model/view.ts';
+import type {
+  CandidateView,
+  Explanation,
+  ListenerView,
+  Question,
+  RuleView,
+  SeenAddress,
+  ServiceView,
+} from '../../model/view.ts';
 import { formatDuration } from '../../util/duration.ts';
+import { printable } from '../../util/text.ts';
 import type { Control } from '../control/protocol.ts';
 import { command } from './command.ts';
-import { oneColumnEach, printableJson, shortDuration } from './format.ts';
+import { printableJson, shortDuration } from './format.ts';
 import { isSelected, selectionOf } from './list/selection.ts';
 import { askOne, CONTROL_SOCKET, JSON_OUTPUT, parseEndpoint, warnOfCaveats } from './shared.ts';
 
@@ -103,7 +112,7 @@ function explanationText(
   const next = nextPick && endpointName(nextPick);
   // Names of Services are as they are.
   const sentence = /^\S+\//.test(summary) ? summary : `${summary.charAt(0).toUpperCase()}${summary.slice(1)}`;
-  const parts = [
+  const parts: (readonly string[])[] = [
     [
       `${sentence}.`,
       ...(endpointSees === undefined ? [] : [seenLine(endpointSees)]),
@@ -111,10 +120,7 @@ function explanationText(
         ? []
         : [`A PROXY protocol header (${proxyProtocol}) tells it who the client is.`]),
     ],
-    part(
-      'Rules that match, in order',
-      rules.map(({ table, chain, rule }) => `${table} ${chain} ${rule}`),
-    ),
+    part('Rules that match, in order', rules.map(ruleLine)),
     part('Service', service === undefined ? [] : [serviceLine(service)]),
     part('Listener', listener === undefined ? [] : [listenerLine(listener)]),
     part(
@@ -122,8 +128,13 @@ function explanationText(
       candidates.map((each) => candidateLine(each, next, now)),
     ),
   ];
-  const lines = parts.filter(({ length }) => length > 0).map((each) => each.map(oneColumnEach).join('\n'));
+  const lines = parts.filter(({ length }) => length > 0).map((each) => each.map(printable).join('\n'));
   return `${lines.join('\n\n')}\n`;
+}
+
+/** Arguments of iptables, as `iptables-save` has them: to be copied, and found there. */
+function ruleLine({ table, chain, rule }: RuleView): string {
+  return `-t ${table} -A ${chain} ${rule}`;
 }
 
 function seenLine(seen: SeenAddress): string {

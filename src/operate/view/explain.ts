@@ -34,7 +34,7 @@ export interface ExplainSources {
 /** What this program knows of the Service ports of one address family. */
 interface ExplainedFamily {
   readonly family: IpFamily;
-  readonly tracker: Pick<ServiceTracker, 'candidates' | 'claimants' | 'withEndpoint'>;
+  readonly tracker: Pick<ServiceTracker, 'candidates' | 'noEndpoints' | 'claimants' | 'withEndpoint'>;
   readonly listeners: {
     carried(name: ServicePortName): CarriedPort | undefined;
     /** Which Service port's listener has a local port. */
@@ -73,6 +73,7 @@ async function explain(question: Question, sources: ExplainSources): Promise<Exp
   const service = name && sources.service(name, family);
   const listener = service?.listeners.find((each) => each.set === set);
   const id = isTaken && name !== undefined ? listenerId(name, family, set) : undefined;
+  const noEndpoints = name && known.tracker.noEndpoints(name, set);
   const nextPick = id && (await sources.dataPlane.nextPick(id, packet.source));
   const servicePort = name && known.listeners.carried(name)?.servicePort;
   const proxyProtocol = question.protocol === 'TCP' ? servicePort?.options?.proxyProtocol : undefined;
@@ -91,6 +92,7 @@ async function explain(question: Question, sources: ExplainSources): Promise<Exp
     ...(service && { service }),
     ...(isTaken && listener && { listener }),
     candidates: name === undefined ? [] : candidatesOf(known.tracker.candidates(name, set), listener),
+    ...(noEndpoints && { noEndpoints }),
     ...(nextPick && { nextPick }),
     ...(endpointSees && { endpointSees }),
     ...(nextPick && proxyProtocol && { proxyProtocol }),
@@ -175,7 +177,7 @@ async function conclude(facts: Facts): Promise<Conclusion> {
   if (owner === undefined) {
     const { address, port } = nat;
     const where = address === undefined ? `port ${port} of this node` : endpointName({ address, port });
-    return notTaken(`a rule of another program sends it to ${where}: ${shown(nat)}`);
+    return notTaken(`a rule of another program sends it to ${where} ${shown(nat)}`);
   }
   const { name } = owner;
   const carried = listeners.carried(name);
@@ -214,14 +216,15 @@ function stopOf(fate: Fate): string | undefined {
 }
 
 function stopped(stop: Stop): string {
-  if (stop.kind === 'unclear') return `a rule decides whose effect is not known: ${shown(stop)}`;
+  if (stop.kind === 'unclear') return `a rule decides whose effect is not known ${shown(stop)}`;
   const verb = stop.kind === 'dropped' ? 'drops' : 'rejects';
   const { table, chain, rule } = stop.by;
-  return rule.startsWith('-P ') ? `the policy of ${table} ${chain} ${verb} it` : `a rule ${verb} it: ${shown(stop)}`;
+  return rule.startsWith('-P ') ? `the policy of ${table} ${chain} ${verb} it` : `a rule ${verb} it ${shown(stop)}`;
 }
 
+/** In brackets, as the end of the sentence is no part of it. */
 function shown({ by: { table, chain, rule } }: Pick<Stop, 'by'>): string {
-  return `${table} ${chain} ${rule}`;
+  return `(-t ${table} -A ${chain} ${rule})`;
 }
 
 function outOfRange({ question, packet }: Facts, { servicePort }: CarriedPort): Conclusion | undefined {
@@ -255,10 +258,8 @@ function turnedAway(
   if (verdict === 'drop') {
     return notTaken(`${turnsAway}: its policy is Local, and no endpoint on this node may serve`, name, set);
   }
-  if (candidates.length === 0) return notTaken(`${turnsAway}: it has no endpoints`, name, set);
-  const byReason = Map.groupBy(candidates, ({ reason }) => reason);
-  const reasons = [...byReason].map(([reason, { length }]) => `${length} ${reason}`).join(', ');
-  return notTaken(`${turnsAway}: none of its ${candidates.length} endpoints may serve: ${reasons}`, name, set);
+  const { message } = tracker.noEndpoints(name, set) ?? {};
+  return notTaken(message === undefined ? turnsAway : `${turnsAway}: ${message}`, name, set);
 }
 
 /** No rule of nat decides. */

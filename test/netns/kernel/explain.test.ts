@@ -212,7 +212,7 @@ describe(`what explain says, on iptables-${FLAVOUR}`, { timeout: 900_000 }, () =
     await environment.waitForRules(ranged, 1);
     const proxyPort = await environment.localPort('test/ranged:tcp');
     for (const [from, attempt, said] of [
-      ['client', tcp(empty), /^test\/empty:tcp refuses it: it has no endpoints$/],
+      ['client', tcp(empty), /^test\/empty:tcp refuses it: it has no endpoints; check that its selector/],
       ['node', tcp(empty), /^test\/empty:tcp refuses it/],
       ['outside', tcp(NODE_ADDRESS, emptyNodePort), /^test\/empty:tcp refuses it/],
       ['client', udp(empty), /^test\/empty:udp refuses it/],
@@ -249,7 +249,7 @@ describe(`what explain says, on iptables-${FLAVOUR}`, { timeout: 900_000 }, () =
       await iptables.must(rule);
       assert.match(
         (await compare(from, tcp(clusterIP))).summary,
-        /^test\/fenced:tcp would take it, but a rule drops it: filter INPUT/,
+        /^test\/fenced:tcp would take it, but a rule drops it \(-t filter -A INPUT/,
       );
       assert.ok((await compare('node', tcp(clusterIP))).served);
       await iptables.must(rule.replace('-I', '-D'));
@@ -265,14 +265,15 @@ describe(`what explain says, on iptables-${FLAVOUR}`, { timeout: 900_000 }, () =
       await iptables.must(rule);
       const { served, summary } = await compare('node', tcp(clusterIP));
       assert.equal(served, isServed, summary);
-      if (!isServed) assert.match(summary, /^test\/fenced:tcp would take it, but a rule drops it: filter OUTPUT/);
+      if (!isServed)
+        assert.match(summary, /^test\/fenced:tcp would take it, but a rule drops it \(-t filter -A OUTPUT/);
       await iptables.must(rule.replace('-A', '-D'));
     }
     await iptables.must(
       `-t nat -I PREROUTING -d ${clusterIP} -p tcp -m tcp --dport 80 -j DNAT --to-destination ${POD_ADDRESSES[2]}:${TCP.name}`,
     );
     const taken = await explain('outside', tcp(clusterIP));
-    assert.match(taken.summary, /^a rule of another program sends it to 10\.244\.1\.13:8080: nat PREROUTING/);
+    assert.match(taken.summary, /^a rule of another program sends it to 10\.244\.1\.13:8080 \(-t nat -A PREROUTING/);
     const attempts = [tcp(clusterIP)];
     const [outcome] = await environment.outside.call('outcomes', { attempts, timeoutMs: PATIENCE_MS });
     assert.equal(outcome, 'pod-3');
@@ -296,7 +297,7 @@ describe(`what explain says, on iptables-${FLAVOUR}`, { timeout: 900_000 }, () =
       const rule = `-t filter -I INPUT -s ${CLIENT_ADDRESS} -p tcp -m comment --comment ${comment} -j DROP`;
       await iptables.must(rule);
       const { summary } = await compare('client', tcp(clusterIP));
-      assert.match(summary, /would take it, but a rule drops it: filter INPUT .* -j DROP$/);
+      assert.match(summary, /would take it, but a rule drops it \(-t filter -A INPUT .* -j DROP\)$/);
       await iptables.must(rule.replace('-I', '-D'));
     }
   });

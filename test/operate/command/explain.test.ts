@@ -159,8 +159,8 @@ test('the text shows all of the answer', async () => {
     `default/web:http takes it; the next connection goes to 10.244.1.7:8080.
 
 Rules that match, in order
-  nat OUTPUT -m comment --comment "handle ClusterIPs" -j KUBE-PORTALS-HOST
-  nat KUBE-PORTALS-HOST -d 10.96.0.1/32 -p tcp -j DNAT --to-destination 192.168.50.10:40001
+  -t nat -A OUTPUT -m comment --comment "handle ClusterIPs" -j KUBE-PORTALS-HOST
+  -t nat -A KUBE-PORTALS-HOST -d 10.96.0.1/32 -p tcp -j DNAT --to-destination 192.168.50.10:40001
 
 Service
   default/web:http  10.96.0.1:80/TCP, 203.0.113.1:80/TCP, NodePort 30080, scheduler wlc, slow start 30s, affinity of 10800 s, state degraded: drained
@@ -175,6 +175,9 @@ Endpoints (3)
 `,
   );
   assert.equal((await run('10.96.0.1:80')).printed, 'No Service is there.\n');
+  const rule = '-m comment --comment "ein Kommentar – 評論" -j RETURN';
+  const { printed: copied } = await run('10.96.0.1:80', { ...NOTHING, rules: [{ table: 'filter', chain: 'X', rule }] });
+  assert.ok(copied.endsWith(`\n  -t filter -A X ${rule}\n`), copied);
 });
 
 test('the text says how the endpoint learns of the client', async () => {

@@ -230,6 +230,17 @@ describe('a connection that is carried', () => {
     ]);
   });
 
+  test('names nothing that is amiss', async () => {
+    assert.equal((await (await served().sync()).ask('10.96.0.1:80')).noEndpoints, undefined);
+    assert.equal((await (await new World().sync()).ask('10.96.0.1:80')).noEndpoints, undefined);
+    const message = 'its only endpoint is not ready';
+    const { noEndpoints, summary: text } = await (
+      await web().endpoints('web', { address: ONE, ready: false, serving: false }).sync()
+    ).ask('10.96.0.1:80');
+    assert.deepEqual(noEndpoints, { reason: 'NotReady', message });
+    assert.ok(text.endsWith(message), text);
+  });
+
   test('names the PROXY protocol header that the endpoint gets', async () => {
     const [without, asking] = [await served().sync(), await served({ options: { proxyProtocol: 'v1' } }).sync()];
     assert.equal((await without.ask('10.96.0.1:80')).proxyProtocol, undefined);
@@ -311,7 +322,21 @@ const SENTENCES: readonly (readonly [
   [() => served().sync(), '192.168.50.10:40000', OUTSIDE, `${OWN_PORT} is closed to all but this node itself`],
   [() => served().learn(), '192.168.50.10:40000', OUTSIDE, /^no Service is at/],
   // No endpoint may serve.
-  [() => web().sync(), '10.96.0.1:80', undefined, 'default/web:http refuses it: it has no endpoints'],
+  [
+    () => web().sync(),
+    '10.96.0.1:80',
+    undefined,
+    'default/web:http refuses it: no EndpointSlice or Endpoints object in namespace default is for web',
+  ],
+  [
+    () =>
+      web({ ports: [{ name: '', protocol: 'TCP', port: 80, nodePort: 0 }] })
+        .endpoints('web', { address: ONE })
+        .sync(),
+    '10.96.0.1:80',
+    undefined,
+    'default/web refuses it: its endpoints have port "http" (TCP), and the Service wants "" (TCP)',
+  ],
   [
     async () => (await served().sync()).endpoints('web').learn(),
     '10.96.0.1:80',
@@ -347,7 +372,7 @@ const SENTENCES: readonly (readonly [
     () => served().sync('*filter', '-I INPUT 1 -p tcp -j DROP', '-I INPUT 1 -i cbr0 -j ACCEPT', 'COMMIT'),
     '10.96.0.1:80',
     OUTSIDE,
-    'default/web:http would take it, but a rule drops it: filter INPUT -p tcp -j DROP',
+    'default/web:http would take it, but a rule drops it (-t filter -A INPUT -p tcp -j DROP)',
   ],
   [() => served().sync('*filter', '-I INPUT 1 -i eth0 -j DROP', 'COMMIT'), '10.96.0.1:80', POD, /takes it/],
   ...(
@@ -365,26 +390,26 @@ const SENTENCES: readonly (readonly [
   ).map(([world, to, port, would]) => {
     const rule = `-p tcp -m tcp --dport ${port} -j DROP`;
     const fenced = () => world.sync('*filter', `-A OUTPUT ${rule}`, 'COMMIT');
-    return [fenced, to, undefined, `${would}, but a rule drops it: filter OUTPUT ${rule}`] as const;
+    return [fenced, to, undefined, `${would}, but a rule drops it (-t filter -A OUTPUT ${rule})`] as const;
   }),
   [
     () => served().sync('*filter', '-A INPUT -i lo -j REJECT', 'COMMIT'),
     '192.168.50.10:40000',
     undefined,
-    `${OWN_PORT} answers to this node itself, but a rule rejects it: filter INPUT -i lo -j REJECT`,
+    `${OWN_PORT} answers to this node itself, but a rule rejects it (-t filter -A INPUT -i lo -j REJECT)`,
   ],
   // Other programs.
   [
     () => new World().sync('*nat', '-A PREROUTING -p tcp -j DNAT --to-destination 172.17.0.2:8080', 'COMMIT'),
     '192.168.50.10:80',
     OUTSIDE,
-    'a rule of another program sends it to 172.17.0.2:8080: nat PREROUTING -p tcp -j DNAT --to-destination 172.17.0.2:8080',
+    'a rule of another program sends it to 172.17.0.2:8080 (-t nat -A PREROUTING -p tcp -j DNAT --to-destination 172.17.0.2:8080)',
   ],
   [
     () => new World().sync('*nat', '-A OUTPUT -m owner --uid-owner 5 -j REDIRECT --to-ports 1', 'COMMIT'),
     '10.96.0.1:80',
     undefined,
-    'a rule decides whose effect is not known: nat OUTPUT -m owner --uid-owner 5 -j REDIRECT --to-ports 1',
+    'a rule decides whose effect is not known (-t nat -A OUTPUT -m owner --uid-owner 5 -j REDIRECT --to-ports 1)',
   ],
   // Rules are missing or old.
   [
@@ -480,7 +505,7 @@ describe('the explanation', () => {
     const world = web().endpoints('web', drained!, ...unready);
     world.tracker.setWeights([{ address: ONE, port: 8080, weight: 0 }]);
     const { summary: said, candidates, service } = await (await world.sync()).ask('10.96.0.1:80', OUTSIDE);
-    assert.match(said, /refuses it: none of its 3 endpoints may serve: 1 drained by an operator, 2 not ready$/);
+    assert.match(said, /refuses it: none of its 3 endpoints may serve: drained by an operator \(1\), not ready \(2\)$/);
     assert.deepEqual(
       candidates.map(({ reason }) => reason),
       ['drained by an operator', 'not ready', 'not ready'],

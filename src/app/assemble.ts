@@ -9,6 +9,7 @@ import { NetlinkConntrack } from '../kernel/conntrack/conntrack.ts';
 import { ExecHelper } from '../kernel/iptables/exec-helper.ts';
 import { createIptables } from '../kernel/iptables/iptables.ts';
 import { ListeningSockets } from '../kernel/local-ports.ts';
+import { routedApartFinder } from '../kernel/policy-routing.ts';
 import { measureLoopDelay } from '../kernel/process.ts';
 import { nodeName as nameOfNode } from '../kubernetes/node.ts';
 import type { IpFamily } from '../model/address.ts';
@@ -68,6 +69,7 @@ export async function assemble({ config, log, startedAt, signal }: Context) {
   const { dataPlane, isMarking } = data;
   const feed = new ConnectionFeed({ dataPlane, log, clock });
   const findObstacle = await obstacleFinder();
+  const findRoutedApart = await routedApartFinder();
 
   // Every part below reports to metrics. At a scrape, metrics read these two, which are filled in below.
   const pipelines: Pipeline[] = [];
@@ -107,7 +109,7 @@ export async function assemble({ config, log, startedAt, signal }: Context) {
   const controlPlane = new ControlPlane({ pipelines, served, onServed, clock });
   const weights = new Weights(pipelines);
   const clients = new ClientWatch({
-    ...{ dataPlane, findObstacle, node, log, clientAddress: config.clientAddresses.clientAddress },
+    ...{ dataPlane, findObstacle, findRoutedApart, node, log, clientAddress: config.clientAddresses.clientAddress },
     families: { wanted: families, served: () => served.active },
   });
   const nodeWatch = new NodeWatch({

@@ -1,6 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import { allLocalAddresses } from '../kernel/addresses.ts';
 import type { FindObstacle } from '../kernel/client-addresses.ts';
+import type { FindRoutedApart } from '../kernel/policy-routing.ts';
 import type { Address, Cidr, IpFamily } from '../model/address.ts';
 import type { ClientAddress, ClientFacts } from '../model/client-address.ts';
 import type { DataPlane } from '../model/data-plane.ts';
@@ -9,6 +10,7 @@ import type { Log } from '../util/log.ts';
 export interface WatchedClients {
   readonly dataPlane: Pick<DataPlane, 'knowClients'>;
   readonly findObstacle: FindObstacle;
+  readonly findRoutedApart: FindRoutedApart;
   /** That the node wants to serve, and that it serves now. */
   readonly families: { readonly wanted: readonly IpFamily[]; readonly served: () => readonly IpFamily[] };
   readonly node: { readonly podCidrs: readonly Cidr[] | undefined };
@@ -24,6 +26,7 @@ export class ClientWatch {
   #facts: ClientFacts | undefined;
   /** Families of which a warning says so, until it is over. */
   readonly #hidden = new Set<IpFamily>();
+  #isWarnedOfRouting = false;
 
   constructor(options: WatchedClients) {
     this.#options = options;
@@ -40,6 +43,7 @@ export class ClientWatch {
       dataPlane,
       families,
       findObstacle,
+      findRoutedApart,
       node,
       clientAddress,
       localAddresses = allLocalAddresses,
@@ -50,14 +54,28 @@ export class ClientWatch {
       for (const family of families.served()) this.#report(family, obstacles.get(family));
     }
     const { podCidrs } = node;
+    const routedApart = families.wanted.flatMap(findRoutedApart);
+    if (clientAddress === 'preserve' && routedApart.length > 0) this.#warnOfRouting(routedApart);
     const facts: ClientFacts = {
       ...(podCidrs !== undefined && { podCidrs }),
+      ...(routedApart.length > 0 && { routedApart }),
       nodeAddresses: localAddresses(),
       families: families.wanted.filter((family) => obstacles.get(family) === undefined),
     };
     if (isDeepStrictEqual(facts, this.#facts)) return;
     this.#facts = facts;
     dataPlane.knowClients(facts);
+  }
+
+  /** Once: such clients come and go, and `explain` names each. */
+  #warnOfRouting(routedApart: readonly Cidr[]): void {
+    if (this.#isWarnedOfRouting) return;
+    this.#isWarnedOfRouting = true;
+    const { network, prefixLength } = routedApart[0] as Cidr;
+    this.#options.log.warn(
+      "Endpoints see this node's address instead of those of clients that policy routing (ip rule) sends another way",
+      { client: `${network}/${prefixLength}`, clients: routedApart.length },
+    );
   }
 
   #report(family: IpFamily, obstacle: string | undefined): void {

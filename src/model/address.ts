@@ -107,13 +107,22 @@ export function cidrContains(cidr: Cidr, address: Address): boolean {
 
 /** Whether an address is in one of these blocks, to be asked often. */
 export function cidrMatcher(cidrs: readonly Cidr[]): (address: Address) => boolean {
-  const blocks = cidrs.map(({ network, prefixLength }) => ({ network: addressBytes(network), prefixLength }));
+  // Policy routing names hundreds of pods one by one.
+  const single = new Set(cidrs.filter(isOneAddress).map(({ network }) => network));
+  const blocks = cidrs
+    .filter((cidr) => !isOneAddress(cidr))
+    .map(({ network, prefixLength }) => ({ network: addressBytes(network), prefixLength }));
   return (address) => {
+    if (blocks.length === 0 || single.has(address)) return single.has(address);
     const bytes = addressBytes(address);
     return blocks.some(({ network, prefixLength }) => {
       return network.length === bytes.length && haveSamePrefix(network, bytes, prefixLength);
     });
   };
+}
+
+function isOneAddress({ network, prefixLength }: Cidr): boolean {
+  return prefixLength === addressBlock(network).prefixLength;
 }
 
 function haveSamePrefix(one: readonly number[], other: readonly number[], prefixLength: number): boolean {

@@ -28,6 +28,12 @@ export interface ClientFacts {
   readonly podCidrs?: readonly Cidr[];
   /** Of this node: clients with these are its own programs. */
   readonly nodeAddresses: readonly Address[];
+  /**
+   * Sources that policy routing sends a way of their own, such as pods on a further network interface of a cloud's
+   * machine. Our connections leave by the node's way, where the network would drop packets with such a source.
+   * Absent: none.
+   */
+  readonly routedApart?: readonly Cidr[];
   /** The families in which this node's kernel can keep addresses now. */
   readonly families: readonly IpFamily[];
 }

@@ -5,11 +5,13 @@ import type { ClientFacts, KeptAddresses, KeptFor } from '../model/client-addres
 export class KnownClients {
   readonly #families: ReadonlySet<string>;
   readonly #nodeAddresses: ReadonlySet<Address>;
+  readonly #isRoutedApart: (client: Address) => boolean;
   readonly #isPod: (client: Address) => boolean;
 
-  constructor({ families, nodeAddresses, podCidrs }: ClientFacts) {
+  constructor({ families, nodeAddresses, routedApart = [], podCidrs }: ClientFacts) {
     this.#families = new Set(families);
     this.#nodeAddresses = new Set(nodeAddresses);
+    this.#isRoutedApart = cidrMatcher(routedApart);
     this.#isPod = podCidrs === undefined ? () => true : cidrMatcher(podCidrs);
   }
 
@@ -17,6 +19,7 @@ export class KnownClients {
   keptFor({ pods, others }: KeptAddresses, client: Address): KeptFor {
     if (pods === 'none' && others === 'none') return 'none';
     if (!this.#families.has(familyOf(client)) || isLoopback(client) || this.#nodeAddresses.has(client)) return 'none';
+    if (this.#isRoutedApart(client)) return 'none';
     if (pods === others) return pods;
     return this.#isPod(client) ? pods : others;
   }

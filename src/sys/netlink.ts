@@ -255,17 +255,52 @@ function aligned(length: number): number {
 
 /* linux/rtnetlink.h */
 const RTMGRP_LINK = 0x1;
+const RTMGRP_IPV4_RULE = 0x80;
+const RTMGRP_IPV6_RULE = 0x4_0000;
 const RTMGRP_IPV4_IFADDR = 0x10;
 const RTMGRP_IPV4_ROUTE = 0x40;
 const RTMGRP_IPV6_IFADDR = 0x100;
 const RTMGRP_IPV6_ROUTE = 0x400;
 const RTM_NEWROUTE = 24;
 const RTM_DELROUTE = 25;
+const RTM_GETRULE = 34;
+
+/* linux/fib_rules.h. `struct fib_rule_hdr`: family 0 · prefix lengths of destination 1 and source 2 · … */
+const FIB_RULE_HEADER = 12;
+const FRA_SRC = 2;
+
+/** The sources that rules of policy routing name (`ip rule`). Throws a {@link SysError}. */
+export function ruleSources(family: number): readonly { readonly network: Buffer; readonly prefixLength: number }[] {
+  const sources: { network: Buffer; prefixLength: number }[] = [];
+  const fd = must('socket', socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE));
+  try {
+    const header = Buffer.alloc(FIB_RULE_HEADER);
+    header[0] = family;
+    const request = Memory.of(encodeMessage(RTM_GETRULE, NLM_F_DUMP, [header]));
+    must('send', send(fd, request, 0, request.length));
+    const answer = new Memory(BUFFER_BYTES);
+    for (let isDone = false; !isDone; ) {
+      const received = must('recv', recv(fd, answer, 0, answer.length));
+      visitMessages(answer.bytes, received, (type, begin, end) => {
+        isDone ||= type === NLMSG_DONE || type === NLMSG_ERROR;
+        const prefixLength = isDone ? 0 : (answer.bytes[begin + 2] as number);
+        if (prefixLength === 0) return;
+        visitAttributes(answer.bytes, begin + FIB_RULE_HEADER, end, (attribute, from, to) => {
+          if (attribute === FRA_SRC)
+            sources.push({ network: Buffer.from(answer.bytes.subarray(from, to)), prefixLength });
+        });
+      });
+    }
+  } finally {
+    close(fd);
+  }
+  return sources;
+}
 
 /** `struct sockaddr_nl`: family 0–1 · padding · port 4–7 · groups 8–11 */
 const SOCKADDR_NL_BYTES = 12;
 
-/** Notices when links, addresses or default routes of this machine change. */
+/** Notices when links, addresses, default routes or rules of policy routing of this machine change. */
 export class RouteEvents {
   readonly #fd = must('socket', socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE));
   readonly #buffer = new Memory(BUFFER_BYTES);
@@ -275,8 +310,9 @@ export class RouteEvents {
     const address = new Memory(SOCKADDR_NL_BYTES);
     address.bytes.writeUInt16LE(AF_NETLINK, 0);
     // A link that goes down loses its routes without events about these.
-    const groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR | RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_ROUTE;
-    address.bytes.writeUInt32LE(groups, 8);
+    const ofIpv4 = RTMGRP_IPV4_IFADDR | RTMGRP_IPV4_ROUTE | RTMGRP_IPV4_RULE;
+    const ofIpv6 = RTMGRP_IPV6_IFADDR | RTMGRP_IPV6_ROUTE | RTMGRP_IPV6_RULE;
+    address.bytes.writeUInt32LE(RTMGRP_LINK | ofIpv4 | ofIpv6, 8);
     must('bind', bindTo(this.#fd, address));
   }
 

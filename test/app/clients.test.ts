@@ -14,6 +14,7 @@ describe('what the data plane knows of clients', () => {
     const obstacles = new Map<IpFamily, string>();
     const machine = {
       podCidrs: undefined as readonly Cidr[] | undefined,
+      routedApart: [] as readonly Cidr[],
       addresses: [address('10.0.0.1')] as readonly Address[],
       served: ['IPv4'] as readonly IpFamily[],
     };
@@ -21,6 +22,7 @@ describe('what the data plane knows of clients', () => {
     const clients = new ClientWatch({
       dataPlane: { knowClients: (facts) => told.push(facts) },
       findObstacle: (family) => obstacles.get(family),
+      findRoutedApart: (family) => (family === 'IPv4' ? machine.routedApart : []),
       families: { wanted: ['IPv4', 'IPv6'], served: () => machine.served },
       node: {
         get podCidrs() {
@@ -50,6 +52,15 @@ describe('what the data plane knows of clients', () => {
     const last = { podCidrs: machine.podCidrs, nodeAddresses: machine.addresses, families: first.families };
     assert.deepEqual([look(), look()], [[last], []]);
     assert.deepEqual(clients.facts, last);
+  });
+
+  test('has the clients that policy routing sends another way, which one line says', () => {
+    const { look, machine, lines } = watch();
+    machine.routedApart = [cidr('10.0.3.7/32')];
+    assert.deepEqual(look()[0]?.routedApart, machine.routedApart);
+    machine.routedApart = [cidr('10.0.3.7/32'), cidr('10.0.3.8/32')];
+    assert.deepEqual(look()[0]?.routedApart, machine.routedApart);
+    assert.equal(lines('warn').length, 1);
   });
 
   test('has no family that something is in the way of, which one line says, and another when it is over', () => {

@@ -43,6 +43,14 @@ describe('which clients endpoints see', () => {
     }
   });
 
+  test('nobody whose packets policy routing sends another way', () => {
+    const routedApart = ['10.244.1.7/32', '10.244.8.0/24', 'fd00:244::7/128'].map((each) => parseCidr(each) as Cidr);
+    const clients = new KnownClients({ ...FACTS, routedApart });
+    const isKept = (text: string) => clients.keptFor(kept('all', 'all'), address(text)) === 'all';
+    for (const apart of [POD, POD_V6, '10.244.8.200']) assert.ok(!isKept(apart), apart);
+    for (const other of ['10.244.1.8', '10.244.9.1', 'fd00:244::8']) assert.ok(isKept(other), other);
+  });
+
   test('nobody of a family in which the kernel cannot', () => {
     const clients = new KnownClients({ ...FACTS, families: ['IPv6'] });
     assert.equal(clients.keptFor(kept('all', 'all'), POD), 'none');

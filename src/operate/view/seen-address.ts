@@ -49,6 +49,9 @@ function reasonToHide(
   const isInternal = servicePort.clusterIPs.includes(destination);
   if (!isInternal && servicePort.local?.external !== true) return 'externalTrafficPolicy is Cluster';
   if (isInternal && policy.masqueradeAll) return '--masquerade-all says so';
+  if (facts?.routedApart?.some((cidr) => cidrContains(cidr, client))) {
+    return 'policy routing (ip rule) sends packets of this client another way than those of the node';
+  }
   const isPod = facts?.podCidrs?.some((cidr) => cidrContains(cidr, client)) ?? true;
   if (isInternal && !isPod) return 'the client is not a pod';
   return `this machine cannot keep the addresses of ${familyOf(client)} clients; check says what it lacks`;

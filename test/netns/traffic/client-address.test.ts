@@ -195,6 +195,23 @@ describe(`whose address endpoints see, on iptables-${FLAVOUR}`, { timeout: 900_0
     });
   }
 
+  for (const family of FAMILIES) {
+    test(`the node for clients that policy routing sends another way, over ${family}`, async () => {
+      await start();
+      write('far', { n: 1, endpoints: [POD_B], isInternal: true });
+      const at = ADDRESSES[family];
+      const { client, topology } = environment;
+      await environment.until(client, at.clusterIP(1), 80, [`${at.client}@pod-b`]);
+      // As the AWS CNI does for pods on a further network interface.
+      const rule = (verb: string) =>
+        topology.node.output(['ip', family === 'IPv4' ? '-4' : '-6', 'rule', verb, 'from', at.client, 'lookup', '100']);
+      await rule('add');
+      await environment.until(client, at.clusterIP(1), 80, [`${at.node}@pod-b`]);
+      await rule('del');
+      await environment.until(client, at.clusterIP(1), 80, [`${at.client}@pod-b`]);
+    });
+  }
+
   test('the node behind cluster IPs by --masquerade-all', async () => {
     await start('--masquerade-all');
     write('local', { n: 1, endpoints: [POD_1], spec: LOCAL });

@@ -3,6 +3,7 @@ import { request as httpsRequest } from 'node:https';
 import { pipeline } from 'node:stream';
 import { createGunzip } from 'node:zlib';
 import type { Clock } from '../util/clock.ts';
+import { withoutAddress } from '../util/text.ts';
 import { ApiError, causeMessage, cut } from './api-error.ts';
 
 export interface HttpRequest {
@@ -155,5 +156,5 @@ function failureOf(error: unknown, host: string, signal: AbortSignal): unknown {
   }
   // Node's word for a connection that ends in the middle of a response.
   const reason = message === 'aborted' ? 'the connection was closed' : message;
-  return new ApiError('unreachable', `${host}: ${reason}`, { cause: error });
+  return new ApiError('unreachable', `${host}: ${withoutAddress(reason, host)}`, { cause: error });
 }

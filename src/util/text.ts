@@ -2,6 +2,7 @@
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
+
 /** Control and invisible formatting characters, line and paragraph separators: what breaks a line or fools a reader. */
 const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu;
 
@@ -16,4 +17,13 @@ export function printable(text: string): string {
       .map((unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`)
       .join(''),
   );
+}
+
+/**
+ * An error of a socket without the address that its reader sees beside it: `connect ECONNREFUSED 10.0.0.1:80` is
+ * `connect ECONNREFUSED`. `name`: the address with or without a port; Node writes it without brackets.
+ */
+export function withoutAddress(text: string, name: string): string {
+  const forms = [name, name.replace(/[[\]]/g, '')].map((form) => form.replace(/[^\w:]/g, '\\$&'));
+  return text.replace(new RegExp(` (?:${forms.join('|')})(?::\\d+)?(?!\\w|[.:]\\w)`), '');
 }

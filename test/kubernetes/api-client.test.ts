@@ -399,10 +399,10 @@ test('a GET is sent again when the server closes the idle connection that it too
   );
 });
 
-test('a refused connection is reported with its address', async (t) => {
+test('a refused connection is reported with its address, once', async (t) => {
   const { client } = createClient(t, { url: 'http://127.0.0.1:1' });
   const { message } = await failure(client.get('/x', NEVER), 'unreachable');
-  assert.match(message, /^127\.0\.0\.1:1: connect ECONNREFUSED/);
+  assert.equal(message, '127.0.0.1:1: connect ECONNREFUSED');
 });
 
 test('the certificate must be valid, of the right authority and for the right name', async (t) => {

@@ -146,7 +146,8 @@ async function checkVersion(api: Api, host: string, origin: string): Promise<Fin
     // Status 400 is how Go's TLS servers answer plain HTTP.
     if (status === undefined || status === 400) {
       const [, advice = ''] = ADVICE.find(([pattern]) => pattern.test(said)) ?? [];
-      return fail(`the API server ${host} cannot be used: ${said}`, `${advice} (${origin})`);
+      const why = said.startsWith(`${host}: `) ? said.slice(host.length + 2) : said;
+      return fail(`the API server ${host} cannot be used: ${why}`, `${advice} (${origin})`);
     }
     return status >= 500 ? warn(`${host} answers with ${said}`, UNWELL) : ok(`${host} answers with ${said}`);
   }

@@ -2,6 +2,7 @@ import type { DataPlaneObserver, DialFailure } from '../../model/data-plane.ts';
 import type { ServicePortName } from '../../model/service.ts';
 import type { Clock, Timer } from '../../util/clock.ts';
 import type { Log, LogFields } from '../../util/log.ts';
+import { withoutAddress } from '../../util/text.ts';
 
 const WINDOW_MS = 10_000;
 const MAX_DIAL_ERRORS = 1_000;
@@ -65,7 +66,8 @@ export class DataPlaneLog implements DataPlaneObserver {
     this.#warn(TURNED_AWAY[reason], { svc: name, client });
   }
 
-  dialFailed({ name, backend, reason, err }: Parameters<DataPlaneObserver['dialFailed']>[0]): void {
+  dialFailed({ name, backend, reason, ...failure }: Parameters<DataPlaneObserver['dialFailed']>[0]): void {
+    const err = withoutAddress(failure.err, backend);
     const key = `${name} ${backend}`;
     this.#dialErrors.delete(key);
     this.#dialErrors.set(key, { at: this.#clock.wallNow(), err });
@@ -77,7 +79,7 @@ export class DataPlaneLog implements DataPlaneObserver {
   }
 
   ejected({ name, backend, failures, err }: Parameters<DataPlaneObserver['ejected']>[0]): void {
-    this.#warn(EJECTED, { svc: name, backend, failures, err });
+    this.#warn(EJECTED, { svc: name, backend, failures, err: withoutAddress(err, backend) });
   }
 
   readmitted({ name, backend }: Parameters<DataPlaneObserver['readmitted']>[0]): void {

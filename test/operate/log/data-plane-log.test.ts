@@ -131,6 +131,19 @@ test('closing logs what was suppressed and leaves no timer', () => {
   assert.equal(clock.pendingTimers, 0);
 });
 
+test('an error says an address once: beside the endpoint it needs none', () => {
+  const { log, observer } = setUp();
+  const failure = { name: WEB, backend: '[fd00::1]:80', err: 'connect ECONNREFUSED fd00::1:80' };
+  observer.dialFailed({ ...failure, reason: 'refused' });
+  observer.ejected({ ...failure, failures: 3 });
+  assert.deepEqual(
+    log.lines.map(({ fields }) => fields['err']),
+    ['connect ECONNREFUSED', 'connect ECONNREFUSED'],
+  );
+  assert.equal(observer.lastDialError(WEB, failure.backend)?.err, 'connect ECONNREFUSED');
+  observer.close();
+});
+
 describe('the last failed dial', () => {
   const dials = () => {
     const { clock, observer } = setUp();

@@ -27,7 +27,7 @@ import type { MaglevTables } from '../../services/schedulers/maglev-tables.ts';
 import type { Clock, Random } from '../../util/clock.ts';
 import { TokenBucket } from '../../util/token-bucket.ts';
 import { dialFailureOf, errnoOf, FAILURE_COUNTER } from '../errors.ts';
-import { HedgeBudget } from '../hedge-budget.ts';
+import { Hedges } from '../hedges.ts';
 import { REFUSED_RATE } from '../refused-rate.ts';
 import type { Keeper } from './keeper.ts';
 import type { KernelSockets } from './kernel-sockets.ts';
@@ -96,7 +96,7 @@ export class Port {
   proxyProtocol: ProxyProtocol | undefined;
   /** Which clients endpoints see by their own address. */
   keptAddresses: KeptAddresses | undefined;
-  readonly #hedges = new HedgeBudget();
+  readonly #hedges: Hedges;
   #hasAffinity = false;
   /** In the set or draining. */
   #targets: ReadonlyMap<Member, Target> = new Map();
@@ -108,6 +108,7 @@ export class Port {
     this.spec = spec;
     this.setup = setup;
     this.#shared = shared;
+    this.#hedges = new Hedges(options.dialHedgeMs);
     this.picker = new Picker({
       random,
       affinityMaxClients: options.affinityMaxClients,
@@ -194,13 +195,9 @@ export class Port {
     sink.ended([{ name, protocol, ...others, endedAt: clock.wallNow(), durationMs: clock.now() - beganMs }]);
   }
 
-  /** After which part of the time of this try of a connection a second endpoint may be dialled; 0: never. */
+  /** See {@link Hedges.quietMs}. */
   quietMs(tries: number, timeoutMs: number): number {
-    const { dialHedgeMs } = this.setup.options;
-    if (dialHedgeMs === 0 || tries > 0 || dialHedgeMs >= timeoutMs) return 0;
-    this.#hedges.dialled();
-    // A slow endpoint must not cost a client its affinity.
-    return this.#hasAffinity ? 0 : dialHedgeMs;
+    return this.#hedges.quietMs(tries, timeoutMs, this.#hasAffinity);
   }
 
   /** Takes one of the second dials that there may be. */

@@ -18,7 +18,7 @@ import { EPOLLIN } from '../../../sys/epoll.ts';
 import { describeErrno, errnoName, must } from '../../../sys/sys-error.ts';
 import { TokenBucket } from '../../../util/token-bucket.ts';
 import { dialFailureOf, FAILURE_COUNTER } from '../../errors.ts';
-import { HedgeBudget } from '../../hedge-budget.ts';
+import { Hedges } from '../../hedges.ts';
 import { REFUSED_RATE } from '../../refused-rate.ts';
 import { Deadline } from './deadlines.ts';
 import { Endpoints, type Target } from './endpoints.ts';
@@ -48,7 +48,8 @@ export class Port {
   /** Bytes of datagrams that nobody has answered yet. */
   keptBytes = 0;
   #shownEjected = 0;
-  #hedges: HedgeBudget | undefined;
+  /** Where there may be any. */
+  #hedges: Hedges | undefined;
   #hasAffinity = false;
   readonly #events: TokenBucket;
   /** Of refused datagrams. */
@@ -155,14 +156,12 @@ export class Port {
     add(target.counters, COUNTER.active, 1);
   }
 
-  /** After which part of the time of this try of a connection a second endpoint may be dialled; 0: never. */
+  /** See {@link Hedges.quietMs}. */
   quietMs(tries: number, timeoutMs: number): number {
     const { dialHedgeMs } = this.worker.options;
-    if (dialHedgeMs === 0 || tries > 0 || dialHedgeMs >= timeoutMs) return 0;
-    this.#hedges ??= new HedgeBudget();
-    this.#hedges.dialled();
-    // A slow endpoint must not cost a client its affinity.
-    return this.#hasAffinity ? 0 : dialHedgeMs;
+    if (dialHedgeMs === 0) return 0;
+    this.#hedges ??= new Hedges(dialHedgeMs);
+    return this.#hedges.quietMs(tries, timeoutMs, this.#hasAffinity);
   }
 
   /** Takes one of the second dials that there may be. */

@@ -1,11 +1,12 @@
 import type { ConnectionEntry } from '../../model/connection-log.ts';
 import type { Clock } from '../../util/clock.ts';
 import { sleep } from '../../util/wait.ts';
-import { entryLine, entryText, missingLine, TEXT_HEADER } from '../connection-log/line.ts';
+import { entryLine, missingLine } from '../connection-log/line.ts';
 import type { TailPiece } from '../connection-log/tail.ts';
 import { ControlError, RefusedError } from '../control/client.ts';
 import { command, type Terminal, type Tools } from './command.ts';
-import { largeNumber, oneColumnEach, timeOfDay } from './format.ts';
+import { ENTRY_HEADER, entryText } from './entry-text.ts';
+import { oneColumnEach } from './format.ts';
 import { selectionOf } from './list/selection.ts';
 import { CONTROL_SOCKET } from './shared.ts';
 
@@ -104,7 +105,7 @@ class Printer {
   async print({ entries, missing }: TailPiece): Promise<void> {
     const { out, flush } = this.#terminal;
     if (this.#isNew) this.#head();
-    if (entries.length > 0) out(entries.map(this.#isJson ? entryLine : asText).join(''));
+    if (entries.length > 0) out(entries.map(this.#isJson ? entryLine : textLine).join(''));
     if (missing > 0) out(this.#isJson ? missingLine(missing, this.#clock.wallNow()) : missingText(missing));
     await flush();
   }
@@ -117,13 +118,13 @@ class Printer {
   #head(): void {
     const { out, err } = this.#terminal;
     if (this.hasBegun) err('Following the proxy again; connections that ended meanwhile are missing.\n');
-    else if (!this.#isJson) out(`${TEXT_HEADER}\n`);
+    else if (!this.#isJson) out(`${ENTRY_HEADER}\n`);
     [this.hasBegun, this.#isNew] = [true, false];
   }
 }
 
-function asText(entry: ConnectionEntry): string {
-  return `${oneColumnEach(entryText(entry, { time: timeOfDay, bytes: (count) => largeNumber(count, false).trim() }))}\n`;
+function textLine(entry: ConnectionEntry): string {
+  return `${entryText(entry)}\n`;
 }
 
 function missingText(count: number): string {

@@ -1,9 +1,10 @@
 import { stringify } from 'yaml';
+import { suggest } from '../util/suggest.ts';
 import { printable } from '../util/text.ts';
 import { type ParsedDocument, parseDocuments } from '../util/yaml.ts';
 import { SETTINGS } from './flags.ts';
 import { object } from './setting.ts';
-import { suggest, UsageError } from './usage-error.ts';
+import { UsageError } from './usage-error.ts';
 
 const API_VERSION = 'kubeproxy.config.k8s.io/v1alpha1';
 const KIND = 'KubeProxyConfiguration';

@@ -14,31 +14,3 @@ export class UsageError extends Error {
     this.line = line;
   }
 }
-
-/** The candidate nearest to `word`; `undefined` when none is near enough. */
-export function suggest(word: string, candidates: readonly string[]): string | undefined {
-  // One mistake per three characters: `--bindaddress` is a typing error, `--kubeconfig` for `--config` is none.
-  let best = Math.floor(word.length / 3);
-  let found: string | undefined;
-  for (const candidate of candidates) {
-    const distance = editDistance(word, candidate);
-    if (distance > best || (distance === best && found !== undefined)) continue;
-    best = distance;
-    found = candidate;
-  }
-  return found;
-}
-
-/** Levenshtein distance: insertions, deletions and substitutions from one word to the other. */
-function editDistance(from: string, to: string): number {
-  let above = Array.from({ length: to.length + 1 }, (_, column) => column);
-  for (let row = 1; row <= from.length; row++) {
-    const current = [row];
-    for (let column = 1; column <= to.length; column++) {
-      const substituted = (above[column - 1] ?? 0) + (from[row - 1] === to[column - 1] ? 0 : 1);
-      current.push(Math.min(substituted, (above[column] ?? 0) + 1, (current[column - 1] ?? 0) + 1));
-    }
-    above = current;
-  }
-  return above[to.length] ?? 0;
-}

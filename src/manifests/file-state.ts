@@ -21,6 +21,16 @@ export interface FileState {
   /** The faults that have been reported. Faults with the same key are the same. */
   readonly faults: ReadonlyMap<string, Fault>;
   readonly known: KnownPieces;
+  /** Of every object that the file names, be it valid or not. */
+  readonly places: ReadonlyMap<ObjectId, ObjectPlace>;
+}
+
+export interface ObjectPlace {
+  readonly document: number;
+  /** Of the document. */
+  readonly line: number;
+  /** As `items[3]` inside a list. */
+  readonly field: string | undefined;
 }
 
 interface Fault {
@@ -30,7 +40,7 @@ interface Fault {
 
 const THE_FILE = 'the file';
 
-export const NO_FILE: FileState = { objects: new Map(), faults: new Map(), known: new Map() };
+export const NO_FILE: FileState = { objects: new Map(), faults: new Map(), known: new Map(), places: new Map() };
 
 /**
  * The state of a file after one more reading, and what to report. Whatever cannot be used keeps its last good state:
@@ -63,29 +73,28 @@ function read(file: string, before: FileState, { documents, known }: Extract<Rea
   const objects = new Map<ObjectId, SourceEvent>();
   const kept = new Map<ObjectId, SourceEvent>();
   const faults = new Map<string, Fault>();
-  let missing: ReadonlyMap<ObjectId, SourceEvent> = new Map();
+  const places = new Map<ObjectId, ObjectPlace>();
   const placed = documents.flatMap(({ objects: found, ...place }) => found.map((object) => ({ object, place })));
   for (const { object, place } of placed) {
     for (const [key, fault] of faultsOf(file, object, place, before)) faults.set(key, fault);
-    if (object.status === 'unknown') {
-      missing = before.objects;
-      continue;
-    }
+    if (object.status !== 'known') continue;
     const { kind, key, at, decoded } = object;
     const id: ObjectId = `${kind} "${key}"`;
+    const here = { document: place.document, line: place.line, field: at || undefined };
+    if (!places.has(id)) places.set(id, here);
     const last = before.objects.get(id);
     if (decoded.status === 'invalid') {
       if (last !== undefined) kept.set(id, last);
     } else if (objects.has(id)) {
       const message = `${id} is in a manifest file twice; the first one counts`;
-      const fields = { file, document: place.document, line: place.line, field: at || undefined };
-      faults.set(`${id} twice`, { subject: id, report: { level: 'warn', message, fields } });
+      faults.set(`${id} twice`, { subject: id, report: { level: 'warn', message, fields: { file, ...here } } });
     } else {
       const event = decoded.status === 'ok' ? decoded.value : { kind, key, value: undefined };
       objects.set(id, sameIfEqual(event, last));
     }
   }
-  return { objects: new Map([...missing, ...kept, ...objects]), faults, known };
+  const missing = placed.some(({ object }) => object.status === 'unknown') ? before.objects : [];
+  return { objects: new Map([...missing, ...kept, ...objects]), faults, known, places };
 }
 
 /** An equal object stays the same one, so that comparing it again is cheap. */
@@ -93,25 +102,40 @@ function sameIfEqual(event: SourceEvent, last: SourceEvent | undefined): SourceE
   return last !== undefined && isDeepStrictEqual(event, last) ? last : event;
 }
 
+const NO_OBJECT = {
+  unknown: {
+    level: 'error',
+    message: 'A manifest does not say which object it is; until it does, no object of its file is removed',
+  },
+  mistaken: { level: 'warn', message: 'An object of a manifest file is not read' },
+} as const;
+
 function* faultsOf(file: string, object: ManifestObject, place: Place, before: FileState): Generator<[string, Fault]> {
   const fieldsOf = ({ path, problem, line }: PlacedProblem): LogFields => {
     return { file, document: place.document, line: place.linesBefore + line, field: path, err: problem };
   };
-  if (object.status === 'unknown') {
+  if (object.status !== 'known') {
     const { path, problem } = object.problem;
-    const message = 'A manifest does not say which object it is; until it does, no object of its file is removed';
-    const report: Report = { level: 'error', message, fields: fieldsOf(object.problem) };
+    const report: Report = { ...NO_OBJECT[object.status], fields: fieldsOf(object.problem) };
     yield [JSON.stringify([place.document, path, problem]), { subject: THE_FILE, report }];
     return;
   }
   const id: ObjectId = `${object.kind} "${object.key}"`;
-  const isInvalid = object.decoded.status === 'invalid';
   const rest = before.objects.has(id) ? 'its last good state is kept' : 'it is left out';
-  const message = isInvalid ? `${id} is not valid; ${rest}` : `A part of ${id} is left out`;
+  const message = {
+    invalid: `${id} is not valid; ${rest}`,
+    skipped: `${id} is not served`,
+    ok: `A part of ${id} is left out`,
+  }[object.decoded.status];
+  const level = object.decoded.status === 'invalid' ? 'error' : 'warn';
+  // Without the place: a fault whose document has moved is not a new fault.
+  const keyOf = ({ field, problem }: PlacedProblem) => JSON.stringify([id, field, problem]);
   for (const problem of object.problems) {
-    const report: Report = { level: isInvalid ? 'error' : 'warn', message, fields: fieldsOf(problem) };
-    // Without the place: a fault whose document has moved is not a new fault.
-    yield [JSON.stringify([id, problem.field, problem.problem]), { subject: id, report }];
+    yield [keyOf(problem), { subject: id, report: { level, message, fields: fieldsOf(problem) } }];
+  }
+  for (const problem of object.withoutEffect) {
+    const report: Report = { level: 'warn', message: `A part of ${id} has no effect`, fields: fieldsOf(problem) };
+    yield [keyOf(problem), { subject: id, report }];
   }
 }
 

@@ -7,6 +7,7 @@ import type { Log } from '../util/log.ts';
 import { inSlices, sleep } from '../util/wait.ts';
 import { type FileState, NO_FILE, nextFileState, type ObjectId } from './file-state.ts';
 import { type Content, ManifestFiles } from './manifest-files.ts';
+import { mismatches } from './mismatches.ts';
 import { type KnownPieces, type Reading, readManifest } from './read-manifest.ts';
 
 /** Finds what inotify does not report: files behind links, network file systems, directories that were replaced. */
@@ -29,8 +30,9 @@ export class ManifestSource implements ServiceSource {
   readonly #files: ManifestFiles;
   readonly #states = new Map<string, FileState>();
   readonly #delivered = new Map<ObjectId, SourceEvent>();
-  /** Objects in several files: the files, as they were reported. */
+  /** What has been reported of objects in several files, and of endpoints that do not match a Service. */
   readonly #conflicts = new Map<ObjectId, string>();
+  readonly #mismatches = new Map<ObjectId, string>();
   #sink: SourceSink | undefined;
   #isSynced = false;
   readonly #stop = new AbortController();
@@ -134,14 +136,20 @@ export class ManifestSource implements ServiceSource {
   /** An object that is in several files is taken from the first of them. */
   #deliver(): void {
     const all = new Map<ObjectId, SourceEvent>();
+    const origins = new Map<ObjectId, string>();
     const others = new Map<ObjectId, string[]>();
     for (const path of this.#files.order) {
       for (const [id, event] of this.#states.get(path)?.objects ?? []) {
-        if (!all.has(id)) all.set(id, event);
-        else others.set(id, [...(others.get(id) ?? []), path]);
+        if (all.has(id)) {
+          others.set(id, [...(others.get(id) ?? []), path]);
+        } else {
+          all.set(id, event);
+          origins.set(id, path);
+        }
       }
     }
-    this.#reportConflicts(others);
+    this.#reportConflicts(others, origins);
+    this.#reportMismatches(all, origins);
     const events: SourceEvent[] = [];
     for (const [id, last] of this.#delivered) {
       if (all.get(id)?.value !== undefined) continue;
@@ -160,18 +168,38 @@ export class ManifestSource implements ServiceSource {
     this.#sink?.synced();
   }
 
-  /** Each conflict once, and again when other files take part in it. */
-  #reportConflicts(others: ReadonlyMap<ObjectId, readonly string[]>): void {
-    for (const id of this.#conflicts.keys()) if (!others.has(id)) this.#conflicts.delete(id);
-    for (const [id, paths] of others) {
-      const file = [...this.#files.order].find((path) => this.#states.get(path)?.objects.has(id));
-      const fields = { file, others: paths.join(', ') };
-      const conflict = JSON.stringify(fields);
-      if (this.#conflicts.get(id) === conflict) continue;
-      this.#conflicts.set(id, conflict);
-      this.#log.warn(`${id} is in several manifest files; the first one counts`, fields);
+  #reportConflicts(others: ReadonlyMap<ObjectId, readonly string[]>, origins: ReadonlyMap<ObjectId, string>): void {
+    const found = [...others].map(([id, paths]) => [id, paths.join(', ')] as const);
+    for (const [id, paths] of news(this.#conflicts, new Map(found), origins)) {
+      const message = `${id} is in several manifest files; the first one counts`;
+      this.#log.warn(message, { file: origins.get(id), others: paths });
     }
   }
+
+  #reportMismatches(all: ReadonlyMap<ObjectId, SourceEvent>, origins: ReadonlyMap<ObjectId, string>): void {
+    const leftOut = new Set<ObjectId>();
+    for (const { places } of this.#states.values()) for (const id of places.keys()) if (!all.has(id)) leftOut.add(id);
+    for (const [id, err] of news(this.#mismatches, mismatches(all, leftOut), origins)) {
+      const file = origins.get(id) ?? '';
+      const place = this.#states.get(file)?.places.get(id);
+      this.#log.warn(`${id} does not match a Service`, { file, ...place, err });
+    }
+  }
+}
+
+/** What was not `reported` yet, or was of another file. Afterwards it is, and what is not found any more is not. */
+function news(
+  reported: Map<ObjectId, string>,
+  found: ReadonlyMap<ObjectId, string>,
+  origins: ReadonlyMap<ObjectId, string>,
+): readonly (readonly [ObjectId, string])[] {
+  for (const id of reported.keys()) if (!found.has(id)) reported.delete(id);
+  return [...found].filter(([id, what]) => {
+    const now = JSON.stringify([origins.get(id), what]);
+    const isNews = reported.get(id) !== now;
+    reported.set(id, now);
+    return isNews;
+  });
 }
 
 function unusable(err: string): Reading {

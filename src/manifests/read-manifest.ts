@@ -8,6 +8,7 @@ import {
 import type { ServiceKey } from '../model/service.ts';
 import { Field, FieldError, type Problem } from '../util/untrusted.ts';
 import { DocumentError, type ParsedDocument, parseLargeDocuments } from '../util/yaml.ts';
+import { mistakenKind, partsWithoutEffect } from './mistakes.ts';
 
 /** A problem with the line, from 1, of the field; of a missing field, the line of its parent. */
 export interface PlacedProblem extends Problem {
@@ -16,7 +17,10 @@ export interface PlacedProblem extends Problem {
   readonly line: number;
 }
 
-/** One object of a document. `unknown`: it does not say which object it is. */
+/**
+ * One object of a document. `unknown`: it does not say which object it is. `mistaken`: one of another kind that was
+ * probably meant to be of ours.
+ */
 export type ManifestObject =
   | {
       readonly status: 'known';
@@ -25,10 +29,11 @@ export type ManifestObject =
       /** As `items[3]` inside a list; empty for an object that is the document. */
       readonly at: string;
       readonly decoded: Decoded<KubernetesObject>;
-      /** What makes the object invalid, or the parts that were left out. */
+      /** What makes the object invalid or keeps it from being served, or the parts that were left out. */
       readonly problems: readonly PlacedProblem[];
+      readonly withoutEffect: readonly PlacedProblem[];
     }
-  | { readonly status: 'unknown'; readonly problem: PlacedProblem };
+  | { readonly status: 'unknown' | 'mistaken'; readonly problem: PlacedProblem };
 
 /** Lines are counted in the piece of the file that was parsed. */
 interface ManifestDocument {
@@ -138,10 +143,17 @@ function readObjects(document: ParsedDocument): ManifestObject[] {
 function readObject({ value, path: at }: Field, document: ParsedDocument, itemKind?: Kind): ManifestObject[] {
   try {
     const identity = objectIdentity(value, itemKind);
-    if (identity === undefined) return [];
+    if (identity === undefined) {
+      const problem = mistakenKind(value);
+      return problem === undefined ? [] : [{ status: 'mistaken', problem: placed(problem, document, at) }];
+    }
     const decoded = decodeObject(value, identity.kind);
-    const problems = problemsOf(decoded).map((problem) => placed(problem, document, at));
-    return [{ status: 'known', ...identity, at, decoded, problems }];
+    const place = (problem: Problem) => placed(problem, document, at);
+    const problems = problemsOf(decoded).map(place);
+    // Of what is meant for others, nothing has an effect.
+    const isRead = identity.kind === 'Service' && (decoded.status !== 'skipped' || problems.length > 0);
+    const withoutEffect = isRead ? partsWithoutEffect(value).map(place) : [];
+    return [{ status: 'known', ...identity, at, decoded, problems, withoutEffect }];
   } catch (error) {
     if (error instanceof FieldError) return [{ status: 'unknown', problem: placed(error.problem, document, at) }];
     throw error;
@@ -149,8 +161,8 @@ function readObject({ value, path: at }: Field, document: ParsedDocument, itemKi
 }
 
 function problemsOf(decoded: Decoded<unknown>): readonly Problem[] {
-  if (decoded.status === 'skipped') return [];
-  return decoded.status === 'ok' ? decoded.warnings : [decoded.problem];
+  if (decoded.status === 'ok') return decoded.warnings;
+  return decoded.problem === undefined ? [] : [decoded.problem];
 }
 
 /** The line is looked up at once, so that no syntax tree is kept. */

@@ -108,6 +108,21 @@ describe('check', () => {
     );
   });
 
+  test('fails when manifests have no Service to serve, and says why', async () => {
+    const empty = file('empty.yaml', '# nothing yet\n');
+    assert.deepEqual(await findings(['--manifests', empty]), [
+      `manifests fail: 0 Services with 0 ports in ${empty} → write a Service with a clusterIP and ports`,
+    ]);
+    const typo = file(
+      'typo.yaml',
+      SERVICE.replace('kind: Service', 'kind: Servce').replace('80', '80, nodePort: 30080'),
+    );
+    assert.deepEqual((await findings(['--manifests', typo])).slice(1), [
+      `manifests warn: An object of a manifest file is not read (file: ${typo}:2, document: 1, field: kind, ` +
+        'err: is "Servce"; did you mean Service?) → correct the file',
+    ]);
+  });
+
   describe('with an API server', () => {
     const authority = new CertificateAuthority('test');
     let api: FakeApiServer;

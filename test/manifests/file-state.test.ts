@@ -212,3 +212,47 @@ test('a document whose text is known is not parsed again', () => {
   assert.deepEqual(new Set([...subject.state.known.values()].flat()), new Set(before));
   for (const document of [...subject.state.known.values()].flat()) assert.ok(before.includes(document));
 });
+
+test('what was meant otherwise is told once with its line, until it is corrected', () => {
+  const subject = new Subject();
+  const typo = (extra: string) =>
+    `kind: Service\nmetadata: {name: a}\nspec:\n  clusterIP: 10.96.0.1\n${extra}  ports: [{port: 80}]\n`;
+  assert.deepEqual(subject.reads(typo('  sessionAffinty: ClientIP\n')), [
+    'warn: A part of Service "default/a" has no effect | ' +
+      '1:5 spec.sessionAffinty is not a field of a Service; did you mean sessionAffinity?',
+  ]);
+  assert.deepEqual(subject.serves, ['a=1']);
+  assert.deepEqual(subject.reads(`# moved\n${typo('  sessionAffinty: None\n')}`), []);
+  assert.deepEqual(subject.reads(typo('')), ['info: Service "default/a" is valid again |']);
+});
+
+test('a kind that was meant to be ours is told with its line, in a list as well, and nothing else is kept for it', () => {
+  const subject = new Subject();
+  subject.reads(file(service('a'), service('b')));
+  assert.deepEqual(subject.reads(file(service('a'), 'kind: Endpoint\nmetadata: {name: a}\n')), [
+    'warn: An object of a manifest file is not read | 2:3 kind is "Endpoint"; did you mean Endpoints?',
+  ]);
+  assert.deepEqual(subject.serves, ['a=1']);
+  const list = 'kind: List\nitems:\n  - kind: Pod\n  - metadata: {name: x}\n    kind: Servise\n';
+  assert.deepEqual(subject.reads(list), [
+    'warn: An object of a manifest file is not read | 1:5 items[1].kind is "Servise"; did you mean Service?',
+  ]);
+});
+
+test('a Service without an address and a slice without a Service say what is missing; None and other proxies are fine', () => {
+  const missing = (what: string) => `kind: Service\nmetadata: {name: a}\nspec: {${what}ports: [{port: 80}]}\n`;
+  for (const spec of ['', 'type: NodePort, ', 'clusterIP: "", ']) {
+    assert.deepEqual(new Subject().reads(missing(spec)), [
+      'warn: Service "default/a" is not served | ' +
+        '1:3 spec.clusterIP is missing, and only an API server assigns one; write a free address, or None',
+    ]);
+  }
+  for (const spec of ['clusterIP: None, colour: red, ', 'clusterIPs: [None], ', 'type: ExternalName, colour: red, ']) {
+    assert.deepEqual(new Subject().reads(missing(spec)), []);
+  }
+  const slice = 'kind: EndpointSlice\nmetadata: {name: a-1}\naddressType: IPv4\nendpoints: []\n';
+  assert.deepEqual(new Subject().reads(slice), [
+    'warn: EndpointSlice "default/a-1" is not served | ' +
+      '1:2 metadata.labels[kubernetes.io/service-name] is missing; write the name of the Service',
+  ]);
+});

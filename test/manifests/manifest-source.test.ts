@@ -257,3 +257,36 @@ test('once stopped, it delivers nothing and leaves no timer', async (t) => {
   assert.equal(clock.pendingTimers, 0);
   assert.deepEqual(sink.batches, []);
 });
+
+test('endpoints that match no Service are told once with their place, across files, until it changes', async (t) => {
+  const endpoints = (port: string) =>
+    `apiVersion: v1\nkind: Endpoints\nmetadata: {name: a}\nsubsets: [{addresses: [{ip: 10.0.0.1}], ports: [${port}]}]\n`;
+  const files = { 'm/a.yaml': service('a'), 'm/b.yaml': `---\n${endpoints('{name: web, port: 80}')}` };
+  const { log, path, put, becomes, within, sink } = await start(t, files);
+  await becomes('a=1');
+  const [told, ...others] = log.of('warn');
+  assert.deepEqual(others, []);
+  assert.equal(told?.message, 'Endpoints "default/a" does not match a Service');
+  const { err, ...place } = told.fields;
+  assert.deepEqual(place, { file: path('m/b.yaml'), document: 1, line: 2, field: undefined });
+  assert.match(String(err), /^its port "web" \(TCP\) is not in Service "default\/a", which waits for/);
+
+  put('m/a.yaml', service('a', 2));
+  await becomes('a=2');
+  assert.equal(log.of('warn').length, 1, 'the same');
+  put('m/a.yaml', service('b'));
+  await becomes('b=1');
+  assert.match(String(log.of('warn')[1]?.fields['err']), /^there is no Service "default\/a"; write one/);
+  const ports = () => JSON.stringify(sink.objects.get('Endpoints default/a'));
+  put('m/b.yaml', endpoints('{port: 80}'));
+  await within(() => !ports().includes('web'), ports);
+  put('m/a.yaml', service('a'));
+  await becomes('a=1');
+  assert.equal(log.of('warn').length, 2, 'it is corrected');
+  put('m/b.yaml', endpoints('{name: web, port: 80}'));
+  await within(
+    () => log.of('warn').length > 2,
+    () => 'told again after it was corrected',
+  );
+  assert.equal(log.of('warn').length, 3);
+});

@@ -8,12 +8,19 @@ export type Decoded<T> =
       /** Parts that were left out, such as one bad endpoint address; the rest is served. */
       readonly warnings: readonly Problem[];
     }
-  /** Valid, but not to be served by this proxy. */
-  | { readonly status: 'skipped'; readonly reason: string }
+  /** Valid, but not to be served by this proxy. `problem`: what would be a mistake in an object written by hand. */
+  | { readonly status: 'skipped'; readonly reason: string; readonly problem?: Problem }
   | { readonly status: 'invalid'; readonly problem: Problem };
 
 /** Thrown by a decoder when the object is not to be served. */
-export class Skip extends Error {}
+export class Skip extends Error {
+  readonly problem: Problem | undefined;
+
+  constructor(reason: string, problem?: Problem) {
+    super(reason);
+    this.problem = problem;
+  }
+}
 
 /** Runs a decoder that may throw {@link FieldError} or {@link Skip}; any other error is a defect and is thrown on. */
 export function decoding<T>(decoder: (warnings: Warnings) => T): Decoded<T> {
@@ -22,7 +29,10 @@ export function decoding<T>(decoder: (warnings: Warnings) => T): Decoded<T> {
     return { status: 'ok', value: decoder(warnings), warnings: warnings.list() };
   } catch (error) {
     if (error instanceof FieldError) return { status: 'invalid', problem: error.problem };
-    if (error instanceof Skip) return { status: 'skipped', reason: error.message };
+    if (error instanceof Skip) {
+      const { message: reason, problem } = error;
+      return { status: 'skipped', reason, ...(problem !== undefined && { problem }) };
+    }
     throw error;
   }
 }

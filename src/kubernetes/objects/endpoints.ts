@@ -10,6 +10,7 @@ import {
   dnsSubdomain,
   keyOf,
   lastChangeTriggered,
+  missingServiceOf,
   portName,
   portNumber,
   protocol,
@@ -28,7 +29,7 @@ export function decodeEndpointSlice(root: Field, warnings: Warnings): EndpointSl
   const key = keyOf(root, dnsSubdomain);
   skipByLabel(root);
   const service = serviceOfSlice(root);
-  if (service === undefined) throw new Skip('it belongs to no Service');
+  if (service === undefined) throw new Skip('it belongs to no Service', missingServiceOf(root));
   const family = root.get('addressType').oneOf(ADDRESS_TYPES);
   const triggeredAt = lastChangeTriggered(root);
   if (family === 'FQDN') throw new Skip('it holds host names, which a proxy of addresses cannot serve');

@@ -1,6 +1,6 @@
 import { type Address, type Cidr, parseAddress, parseCidr, specialAddressReason } from '../../model/address.ts';
 import type { Protocol, ServiceKey } from '../../model/service.ts';
-import type { Field } from '../../util/untrusted.ts';
+import type { Field, Problem } from '../../util/untrusted.ts';
 import { Skip, type Warnings } from './decoded.ts';
 
 const DEFAULT_NAMESPACE = 'default';
@@ -48,6 +48,12 @@ export function serviceOfSlice(slice: Field): ServiceKey | undefined {
   const label = slice.get('metadata').get('labels').get(SERVICE_NAME_LABEL);
   if (!label.isPresent || label.value === '') return undefined;
   return `${namespaceOf(slice)}/${dnsLabel(label)}`;
+}
+
+/** What to say of a slice for which {@link serviceOfSlice} finds none. */
+export function missingServiceOf(slice: Field): Problem {
+  const { path } = slice.get('metadata').get('labels').get(SERVICE_NAME_LABEL);
+  return { field: path, problem: 'is missing; write the name of the Service' };
 }
 
 /** Distinguishes an object from earlier ones of its name; `undefined` in a file. */

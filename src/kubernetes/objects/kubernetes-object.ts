@@ -14,7 +14,8 @@ export type KubernetesObject =
 
 export type Kind = KubernetesObject['kind'];
 
-const API_VERSIONS: Readonly<Record<Kind, string>> = {
+/** Of each kind that this proxy reads. */
+export const API_VERSIONS: Readonly<Record<Kind, string>> = {
   Service: 'v1',
   Endpoints: 'v1',
   EndpointSlice: 'discovery.k8s.io/v1',
@@ -64,7 +65,7 @@ function keyed<K extends Kind, T extends { readonly key: ServiceKey }>(kind: K, 
 }
 
 /** `discovery.k8s.io` of `discovery.k8s.io/v1`; empty for the core group's `v1`. */
-function groupOf(apiVersion: string): string {
+export function groupOf(apiVersion: string): string {
   const slash = apiVersion.indexOf('/');
   return slash < 0 ? '' : apiVersion.slice(0, slash);
 }

@@ -23,7 +23,7 @@ export function decodeService(root: Field, warnings: Warnings): Service {
   if (type === 'ExternalName') throw new Skip('its type is ExternalName');
   skipByLabel(root);
   const clusterIPs = decodeClusterIPs(spec);
-  if (clusterIPs.length === 0) throw new Skip('it is headless');
+  if (clusterIPs.length === 0) throw headless(spec);
   const internalTrafficPolicy = decodePolicy(spec.get('internalTrafficPolicy'));
   const externalTrafficPolicy = decodePolicy(spec.get('externalTrafficPolicy'));
   const loadBalancerSourceRanges = decodeSourceRanges(spec.get('loadBalancerSourceRanges'), warnings);
@@ -68,6 +68,14 @@ function decodeClusterIPs(spec: Field): Address[] {
     throw single.wrong(`expected the first of spec.clusterIPs, ${addresses[0]}`);
   }
   return addresses;
+}
+
+/** An API server assigns a missing address, so it writes none of these but `None`. */
+function headless(spec: Field): Skip {
+  const fields = [spec.get('clusterIP'), ...spec.get('clusterIPs').items()];
+  if (fields.some(({ value }) => value === 'None')) return new Skip('it is headless');
+  const problem = 'is missing, and only an API server assigns one; write a free address, or None';
+  return new Skip('it is headless', { field: spec.get('clusterIP').path, problem });
 }
 
 function isNoAddress(field: Field): boolean {

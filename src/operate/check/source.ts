@@ -95,7 +95,10 @@ async function checkManifests(
     await source.stop();
   }
   known.services = [...objects.values()].flatMap((event) => (event.kind === 'Service' ? (event.value ?? []) : []));
-  return [ok(`${sizeOf(known.services)} in ${paths.join(', ')}`), ...log.findings];
+  const size = `${sizeOf(known.services)} in ${paths.join(', ')}`;
+  // A valid Service has a port.
+  const isEmpty = known.services.length === 0;
+  return [isEmpty ? fail(size, 'write a Service with a clusterIP and ports') : ok(size), ...log.findings];
 }
 
 function sizeOf(services: readonly Service[]): string {

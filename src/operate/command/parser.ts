@@ -3,8 +3,9 @@ import { ACCEPTED_FLAGS } from '../../config/accepted.ts';
 import type { FlagTexts } from '../../config/configure.ts';
 import { FLAGS } from '../../config/flags.ts';
 import type { AcceptedSetting, Flag } from '../../config/setting.ts';
-import { suggest, UsageError } from '../../config/usage-error.ts';
+import { UsageError } from '../../config/usage-error.ts';
 import { PROGRAM, VERSION } from '../../config/version.ts';
+import { suggest } from '../../util/suggest.ts';
 import { messageOf, printable } from '../../util/text.ts';
 import type { Command, Given, OptionTable, Terminal, Tools } from './command.ts';
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import type { ChildProcess } from 'node:child_process';
 import { copyFileSync, readFileSync, rmSync } from 'node:fs';
-import { describe, test } from 'node:test';
+import { beforeEach, describe, test } from 'node:test';
 import { createExec } from '../../../src/kernel/iptables/exec.ts';
 import { findTools } from '../../../src/kernel/iptables/flavour.ts';
 import { offerInEmptyNamespace, sampleRules } from '../../../src/operate/check/kernel-rules.ts';
@@ -24,6 +24,11 @@ interface Checked {
 
 describe(`check on a node with iptables-${FLAVOUR}`, () => {
   const environment = testEnvironment('fresh');
+
+  // Without a Service, a check fails.
+  beforeEach(() =>
+    environment.write({ name: 'web', clusterIP: environment.clusterIP(), ports: [{ port: 80, target: 80 }] }),
+  );
 
   async function check(
     args: readonly string[] = [],

@@ -1,0 +1,92 @@
+import type { EndpointGroup } from '../model/endpoint.ts';
+import type { Protocol, Service, ServiceKey } from '../model/service.ts';
+import type { SourceEvent } from '../model/source.ts';
+import type { ObjectId } from './file-state.ts';
+
+interface Port {
+  readonly name: string;
+  readonly protocol: Protocol;
+}
+
+interface OfService {
+  readonly id: ObjectId;
+  readonly groups: readonly EndpointGroup[];
+}
+
+const SHOWN_PORTS = 3;
+
+/**
+ * Which Endpoints and EndpointSlices do not fit to a Service, and what to write instead: there is no such Service, or
+ * it waits for a port of another name. A Service without endpoints is none, as they may all be gone.
+ *
+ * `leftOut`: what the files name besides, and is not valid. Its own fault is reported.
+ */
+export function mismatches(
+  objects: ReadonlyMap<ObjectId, SourceEvent>,
+  leftOut: ReadonlySet<ObjectId>,
+): ReadonlyMap<ObjectId, string> {
+  const found = new Map<ObjectId, string>();
+  let namespaces: ReadonlyMap<string, string> | undefined;
+  for (const [key, list] of byService(objects)) {
+    const id: ObjectId = `Service "${key}"`;
+    const event = objects.get(id);
+    if (event?.kind === 'Service' && event.value !== undefined) {
+      for (const [of, problem] of otherNames(event.value, list)) found.set(of, problem);
+    } else if (event === undefined && !leftOut.has(id)) {
+      namespaces ??= namespacesOf(objects);
+      const problem = noService(key, namespaces.get(nameOf(key)));
+      for (const { id: of } of list) found.set(of, problem);
+    }
+  }
+  return found;
+}
+
+function byService(objects: ReadonlyMap<ObjectId, SourceEvent>): Map<ServiceKey, OfService[]> {
+  const lists = new Map<ServiceKey, OfService[]>();
+  for (const [id, { kind, value }] of objects) {
+    if (kind === 'Service' || value === undefined) continue;
+    const [key, groups] = kind === 'Endpoints' ? [value.key, value.groups] : [value.service, [value.group]];
+    const list = lists.get(key);
+    if (list === undefined) lists.set(key, [{ id, groups }]);
+    else list.push({ id, groups });
+  }
+  return lists;
+}
+
+function noService(key: ServiceKey, elsewhere: string | undefined): string {
+  if (elsewhere === undefined) return `there is no Service "${key}"; write one, or remove this object`;
+  return `there is no Service "${key}", but "${elsewhere}/${nameOf(key)}"; write the same namespace in both`;
+}
+
+/** Only where a port of the Service gets nothing: more ports of an endpoint than the Service has are normal. */
+function* otherNames({ key, ports }: Service, list: readonly OfService[]): Generator<[ObjectId, string]> {
+  const wanted = new Set(ports.map(print));
+  const offered = new Set(list.flatMap(({ groups }) => groups.flatMap((group) => group.ports.map(print))));
+  const waiting = [...wanted].filter((port) => !offered.has(port));
+  if (waiting.length === 0) return;
+  for (const { id, groups } of list) {
+    const unused = new Set(groups.flatMap((group) => group.ports.map(print)).filter((port) => !wanted.has(port)));
+    if (unused.size === 0) continue;
+    const advice = 'write the same name and protocol in both';
+    yield [id, `its port ${some([...unused])} is not in Service "${key}", which waits for ${some(waiting)}; ${advice}`];
+  }
+}
+
+/** Endpoints are matched to ports by both. */
+function print({ name, protocol }: Port): string {
+  return `${name === '' ? 'without a name' : JSON.stringify(name)} (${protocol})`;
+}
+
+function some(ports: readonly string[]): string {
+  return `${ports.slice(0, SHOWN_PORTS).join(', ')}${ports.length > SHOWN_PORTS ? ', …' : ''}`;
+}
+
+/** By the name of a Service, a namespace that has it. */
+function namespacesOf(objects: ReadonlyMap<ObjectId, SourceEvent>): Map<string, string> {
+  const services = [...objects.values()].filter(({ kind }) => kind === 'Service');
+  return new Map(services.map(({ key }) => [nameOf(key), key.slice(0, key.indexOf('/'))]));
+}
+
+function nameOf(key: ServiceKey): string {
+  return key.slice(key.indexOf('/') + 1);
+}

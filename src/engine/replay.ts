@@ -159,6 +159,8 @@ export abstract class Replay<Flow extends AskedFlow> {
 
   #askNext(hasRetired: boolean): void {
     if (this.#isOver) return;
+    // It may have to end to make room, which must not end this.
+    this.#flow = undefined;
     this.hasRetired = hasRetired;
     const datagrams = this.#datagrams;
     const flow = datagrams.length > 0 ? this.ask() : undefined;

@@ -87,7 +87,6 @@ export class UdpListener implements Asking {
   ask(replay: UdpReplay): UdpFlow | undefined {
     const { remote } = replay;
     const before = replay.takeTurn();
-    if (before !== 0 && !this.#hasRoom(remote)) return undefined;
     const member = before === undefined ? undefined : replay.next();
     if (member === undefined) {
       const reason = before === 0 ? 'no-endpoints' : 'exhausted';
@@ -95,6 +94,8 @@ export class UdpListener implements Asking {
       this.port.refusedDatagram(endpointOf(remote), `refused-${reason}`);
       return undefined;
     }
+    // Not before it is known that there will be a flow: the one that makes room may still be answered.
+    if (before !== 0 && !this.#hasRoom(remote)) return undefined;
     const target = this.port.target(member);
     if (before !== 0) {
       this.port.counters.retries++;

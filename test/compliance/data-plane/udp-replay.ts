@@ -158,6 +158,18 @@ export function udpReplayTests(makeRig: RigFactory): void {
     assert.equal(slow.arrivals.length + other.arrivals.length, asked, 'nobody is asked after an answer');
   });
 
+  test('at the limit of flows, the last endpoint that was asked may still answer late', async (t) => {
+    const rig = await makeRig(t, { udpMaxFlowsPerService: 1 });
+    const late = await UdpBackend.start(t);
+    const { name, port } = await openReplaying(rig, [late]);
+    const client = await UdpClient.connect(t, port);
+    client.send('?');
+    await waitFor('all tries to be in vain', () => rig.counters(name).exhausted === 1);
+    await late.pushed(late.flows.at(-1) as number, 'late');
+    await waitFor('the answer', () => client.received.length === 1);
+    assert.equal(rig.counters(name).limited, 0);
+  });
+
   test('where questions can be asked twice, each is kept until it is answered', async (t) => {
     const rig = await makeRig(t);
     const answerFirst = () => UdpBackend.start(t, (datagram, reply) => String(datagram) === 'first' && reply('yes'));

@@ -85,7 +85,7 @@ export function sliceObject(
   ports: readonly Omit<PortOptions, 'port'>[],
   endpoints: readonly SliceEndpoint[],
   addressType: 'IPv4' | 'IPv6' = 'IPv4',
-): object {
+) {
   const name = `${service}-${addressType.toLowerCase()}`;
   return {
     apiVersion: 'discovery.k8s.io/v1',
@@ -95,6 +95,18 @@ export function sliceObject(
     endpoints: endpoints.map(({ address, ...more }) => ({ addresses: [address], ...more })),
     ports: ports.map(({ name, protocol = 'TCP', target }) => ({ name, protocol, port: target })),
   };
+}
+
+/** An EndpointSlice of one endpoint, which has a weight. */
+export function weightedSliceObject(
+  service: string,
+  ports: readonly Omit<PortOptions, 'port'>[],
+  address: string,
+  weight: number,
+): object {
+  const { metadata, ...object } = sliceObject(service, ports, [{ address }]);
+  const annotations = { 'kube-userspace-proxy/weight': String(weight) };
+  return { ...object, metadata: { ...metadata, name: `${service}-${address}`, annotations } };
 }
 
 /** A directory of manifests that a proxy watches. */

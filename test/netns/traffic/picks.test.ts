@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { afterEach, before, describe, test } from 'node:test';
 import { NAMING, testEnvironment } from '../harness.ts';
-import { serviceObjects, sliceObject } from '../manifests.ts';
+import { serviceObjects, weightedSliceObject } from '../manifests.ts';
 import { PROGRAM } from '../proxy.ts';
 import { POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
@@ -60,16 +60,11 @@ describe('what schedulers choose, through the whole program', { timeout: 600_000
     const host = environment.clusterIP();
     const annotations = scheduler && { [annotation]: scheduler };
     const [service] = serviceObjects({ name, clusterIP: host, ports: NAMING, ...(annotations && { annotations }) });
-    const slice = (address: string, weight: number | undefined, index: number): object[] => {
-      if (weight === undefined) return [];
-      const object = sliceObject(name, NAMING, [{ address }]) as { readonly metadata: { readonly labels: object } };
-      const { labels } = object.metadata;
-      const annotated = { 'kube-userspace-proxy/weight': `${weight}` };
-      const metadata = { name: `${name}-${index + 1}`, namespace: 'test', labels, annotations: annotated };
-      return [{ ...object, metadata }];
-    };
     const weigh = (each: Weights): void => {
-      const slices = POD_ADDRESSES.flatMap((address, index) => slice(address, each[index], index));
+      const slices = POD_ADDRESSES.flatMap((address, index) => {
+        const weight = each[index];
+        return weight === undefined ? [] : weightedSliceObject(name, NAMING, address, weight);
+      });
       environment.manifests.write(`${name}.yaml`, [service!, ...slices]);
     };
     weigh(weights);

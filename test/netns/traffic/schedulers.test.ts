@@ -4,7 +4,7 @@ import { SCHEDULERS, type SchedulerName } from '../../../src/model/scheduler.ts'
 import type { ServiceView } from '../../../src/model/view.ts';
 import { isAlive } from '../../support/processes.ts';
 import { isFast, TCP, testEnvironment, UDP } from '../harness.ts';
-import { serviceObjects, sliceObject } from '../manifests.ts';
+import { serviceObjects, weightedSliceObject } from '../manifests.ts';
 import { PROGRAM } from '../proxy.ts';
 import { POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
@@ -45,8 +45,8 @@ describe('schedulers, through the whole program', { timeout: 900_000 }, () => {
       const annotations = { 'kube-userspace-proxy/scheduler': scheduler };
       environment.manifests.write(`${scheduler}.yaml`, [
         ...serviceObjects({ name: scheduler, clusterIP, ports: PORTS, annotations }),
-        weighted(scheduler, LIGHT, 1),
-        weighted(scheduler, HEAVY, 3),
+        weightedSliceObject(scheduler, PORTS, LIGHT, 1),
+        weightedSliceObject(scheduler, PORTS, HEAVY, 3),
       ]);
     }
     // A flow counts as open for as long as the test takes.
@@ -56,12 +56,6 @@ describe('schedulers, through the whole program', { timeout: 900_000 }, () => {
   });
 
   after(() => isAlive(pid) && process.kill(pid, 'SIGKILL'));
-
-  function weighted(service: string, address: string, weight: number): object {
-    const { metadata, ...slice } = sliceObject(service, PORTS, [{ address }]) as { readonly metadata: object };
-    const annotations = { 'kube-userspace-proxy/weight': String(weight) };
-    return { ...slice, metadata: { ...metadata, name: `${service}-${weight}`, annotations } };
-  }
 
   async function command(...argv: string[]): Promise<string> {
     return await environment.topology.node.output([

@@ -11,6 +11,7 @@ import { createExec } from '../kernel/iptables/exec.ts';
 import { installedFlavours } from '../kernel/iptables/flavour.ts';
 import { createIptables } from '../kernel/iptables/iptables.ts';
 import { describe, isTrusted, nodeHolder } from '../kernel/node-claim.ts';
+import { requireRoot } from '../kernel/process.ts';
 import type { MachineSettings } from '../model/host-settings.ts';
 import { createLog, type ProcessLog } from '../operate/log/log.ts';
 import { descriptorOutput } from '../operate/log/output.ts';
@@ -29,12 +30,14 @@ export async function program(flags: FlagTexts): Promise<number | undefined> {
   });
   switch (asked.kind) {
     case 'cleanup':
+      requireRoot();
       return await cleanup(asked);
     case 'init':
       return await initialize(asked.machine, asked.log);
     case 'write-config':
       return writeConfiguration(asked.path, asked.text);
     case 'run':
+      requireRoot();
       await run({ ...asked, flags, configuration });
       return undefined;
   }

@@ -4,7 +4,7 @@ import { configure } from '../config/configure.ts';
 import { VERSION } from '../config/version.ts';
 import { watchFile } from '../kernel/files.ts';
 import { NodeClaim } from '../kernel/node-claim.ts';
-import { endProcess, leaveProcess } from '../kernel/process.ts';
+import { endProcess, isOnTerminal, leaveProcess } from '../kernel/process.ts';
 import { ServiceManager } from '../kernel/service-manager.ts';
 import { createLog, type ProcessLog } from '../operate/log/log.ts';
 import { descriptorOutput, StatusLine } from '../operate/log/output.ts';
@@ -62,7 +62,11 @@ class ProxyProcess {
       log.error('An unexpected error; please report it', { err: error.stack ?? String(error) });
     });
     // From the beginning: a signal without a handler ends the process, which may be a successor already.
-    process.on('SIGHUP', () => this.#replace());
+    const hangsUp = isOnTerminal(process.env);
+    process.on('SIGHUP', () => {
+      if (hangsUp) void this.#stop('SIGHUP');
+      else this.#replace();
+    });
     process.on('SIGUSR2', () => this.#reopenLogs());
     const claim = new NodeClaim(log);
     const predecessor = await channelToPredecessor();
@@ -117,7 +121,9 @@ class ProxyProcess {
       this.#log.info('Stopping while still starting', { signal });
     } else {
       this.#stopped.abort();
-      this.#log.info('Stopping; the rules stay, so that a successor finds them', { signal });
+      this.#log.info('Stopping; the rules stay for the next start, and kube-userspace-proxy --cleanup removes them', {
+        signal,
+      });
       clock.after(STOP_DEADLINE_MS, () => void endProcess(code));
       await this.#supervisor?.stopping();
       await this.#upgrade?.abandon();

@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { monitorEventLoopDelay } from 'node:perf_hooks';
+import { isatty } from 'node:tty';
 import type { LoopDelayMs } from '../model/metrics.ts';
 import type { Log } from '../util/log.ts';
 
@@ -42,6 +43,21 @@ export async function leaveProcess(code: number): Promise<never> {
     // The next best way follows.
   }
   process.exit(code);
+}
+
+/** Throws a sentence for the user unless this process is root, as iptables itself asks for that. */
+export function requireRoot(): void {
+  const uid = process.geteuid?.() ?? 0;
+  if (uid !== 0)
+    throw new Error(`it runs as user ${uid}, and iptables needs root; start it as root, such as with sudo`);
+}
+
+/**
+ * A person has started this process, and SIGHUP says that the terminal has closed. `nohup`, which wants the opposite,
+ * leaves no terminal on these three; Node does not show whether SIGHUP was ignored.
+ */
+export function isOnTerminal(env: NodeJS.ProcessEnv): boolean {
+  return env['NOTIFY_SOCKET'] === undefined && [0, 1, 2].some((fd) => isatty(fd));
 }
 
 /** `undefined` when the descriptor is not open. */

@@ -94,7 +94,7 @@ function inClusterServer(env: NodeJS.ProcessEnv): URL {
   const { KUBERNETES_SERVICE_HOST: host = '', KUBERNETES_SERVICE_PORT: port = '' } = env;
   if (host === '' || port === '') {
     throw new AccessConfigError(
-      'there is no API server to watch: pass --kubeconfig FILE or --master URL, or run in a Pod (KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set)',
+      'there is no API server to watch: pass --kubeconfig FILE or --master URL, or --manifests PATH to serve from files, or run in a Pod (KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set)',
     );
   }
   return parseServerUrl(`https://${host.includes(':') ? `[${host}]` : host}:${port}`, 'KUBERNETES_SERVICE_HOST');

@@ -56,8 +56,43 @@ describe(`starting, stopping and cleaning up, with iptables-${FLAVOUR}`, () => {
       assert.deepEqual(await environment.proxy.exited(), { code: 0, signal: null });
       assert.deepEqual(await listeningPorts(environment.topology.node), []);
       assert.deepEqual(await dump(), rules);
+      const [line] = environment.proxy.lines({ signal });
+      assert.match(line?.msg ?? '', /^Stopping; the rules stay .* kube-userspace-proxy --cleanup removes them$/);
     });
   }
+
+  test('a terminal that closes stops the proxy that was started there, as SIGTERM does', async () => {
+    const log = environment.temporary('terminal.log');
+    // Its end closes the terminal. The log goes elsewhere, as what is written there then is lost.
+    const onTerminal = ['sh', '-c', `exec script -qec "exec $* 2>${log}" /dev/null`, 'sh'];
+    await environment.startProxy({ through: onTerminal });
+    await web();
+    const rules = await dump();
+    assert.ok((await listeningPorts(environment.topology.node)).length > 0);
+    environment.proxy.kill('SIGKILL');
+    await waitFor('no listener is left', async () => (await listeningPorts(environment.topology.node)).length === 0);
+    const [stop = '', ...others] = readFileSync(log, 'utf8')
+      .split('\n')
+      .filter((line) => /SIGHUP|successor|upgrade/.test(line));
+    assert.match(stop, /"msg":"Stopping; .*"signal":"SIGHUP"/);
+    assert.deepEqual(others, []);
+    assert.deepEqual(await dump(), rules);
+  });
+
+  for (const args of [['--manifests', '.'], ['--cleanup']]) {
+    test(`${args[0]} without root ends at once with one sentence`, async () => {
+      const asNobody = ['setpriv', '--reuid=65534', '--clear-groups', PROGRAM, ...args];
+      const { code, stdout, stderr } = await environment.topology.node.run(asNobody);
+      assert.deepEqual([code, stdout], [1, '']);
+      assert.match(stderr, /^kube-userspace-proxy: it runs as user 65534, and iptables needs root; [^\n]*\n$/);
+    });
+  }
+
+  test('without arguments, the error names every source of Services', async () => {
+    const { code, stderr } = await run();
+    assert.equal(code, 1);
+    for (const flag of ['--kubeconfig', '--master', '--manifests']) assert.ok(stderr.includes(flag), stderr);
+  });
 
   test('SIGTERM during the start ends it with 0, also as process 1, which needs a handler for that', async () => {
     const folder = environment.temporary('slow');

@@ -177,6 +177,41 @@ describe(`what explain says, on iptables-${FLAVOUR}`, { timeout: 900_000 }, () =
     }
   });
 
+  test('says what keeps a Service from its endpoints', async () => {
+    const port = PORTS[0];
+    const pod = { address: POD_ADDRESSES[0] };
+    const misplaced = sliceObject('misplaced', [port], [pod]);
+    for (const [name, slices, reason, message] of [
+      ['missing', [], 'NoObjects', 'no EndpointSlice or Endpoints object in namespace test is for missing'],
+      [
+        'misplaced',
+        [{ ...misplaced, metadata: { ...misplaced.metadata, namespace: 'b' } }],
+        'OtherNamespace',
+        'its endpoints are in namespace b, and the Service is in test',
+      ],
+      [
+        'misnamed',
+        [sliceObject('misnamed', [{ ...port, name: 'web' }], [pod])],
+        'OtherPort',
+        'its endpoints have port "web" (TCP), and the Service wants "tcp" (TCP)',
+      ],
+      [
+        'starting',
+        [sliceObject('starting', [port], [{ ...pod, conditions: { ready: false, serving: false } }])],
+        'NotReady',
+        'its only endpoint is not ready',
+      ],
+    ] as const) {
+      const clusterIP = environment.clusterIP();
+      const [service] = serviceObjects({ name, clusterIP, ports: [port] });
+      environment.manifests.write(`${name}.yaml`, [service as object, ...slices]);
+      await environment.waitForRules(clusterIP, 1);
+      const { summary, noEndpoints } = await compare('client', tcp(clusterIP));
+      assert.deepEqual(noEndpoints, { reason, message });
+      assert.equal(summary, `test/${name}:tcp refuses it: ${message}`);
+    }
+  });
+
   test('names the clients that are turned away, and why', async () => {
     const [empty, local, ranged, none] = Array.from({ length: 4 }, () => environment.clusterIP()) as [
       string,

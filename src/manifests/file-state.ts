@@ -74,10 +74,14 @@ function read(file: string, before: FileState, { documents, known }: Extract<Rea
   const kept = new Map<ObjectId, SourceEvent>();
   const faults = new Map<string, Fault>();
   const places = new Map<ObjectId, ObjectPlace>();
+  let missing: ReadonlyMap<ObjectId, SourceEvent> = new Map();
   const placed = documents.flatMap(({ objects: found, ...place }) => found.map((object) => ({ object, place })));
   for (const { object, place } of placed) {
     for (const [key, fault] of faultsOf(file, object, place, before)) faults.set(key, fault);
-    if (object.status !== 'known') continue;
+    if (object.status === 'unknown') {
+      missing = before.objects;
+      continue;
+    }
     const { kind, key, at, decoded } = object;
     const id: ObjectId = `${kind} "${key}"`;
     const here = { document: place.document, line: place.line, field: at || undefined };
@@ -93,7 +97,6 @@ function read(file: string, before: FileState, { documents, known }: Extract<Rea
       objects.set(id, sameIfEqual(event, last));
     }
   }
-  const missing = placed.some(({ object }) => object.status === 'unknown') ? before.objects : [];
   return { objects: new Map([...missing, ...kept, ...objects]), faults, known, places };
 }
 
@@ -102,21 +105,14 @@ function sameIfEqual(event: SourceEvent, last: SourceEvent | undefined): SourceE
   return last !== undefined && isDeepStrictEqual(event, last) ? last : event;
 }
 
-const NO_OBJECT = {
-  unknown: {
-    level: 'error',
-    message: 'A manifest does not say which object it is; until it does, no object of its file is removed',
-  },
-  mistaken: { level: 'warn', message: 'An object of a manifest file is not read' },
-} as const;
-
 function* faultsOf(file: string, object: ManifestObject, place: Place, before: FileState): Generator<[string, Fault]> {
   const fieldsOf = ({ path, problem, line }: PlacedProblem): LogFields => {
     return { file, document: place.document, line: place.linesBefore + line, field: path, err: problem };
   };
-  if (object.status !== 'known') {
+  if (object.status === 'unknown') {
     const { path, problem } = object.problem;
-    const report: Report = { ...NO_OBJECT[object.status], fields: fieldsOf(object.problem) };
+    const message = 'A manifest does not say which object it is; until it does, no object of its file is removed';
+    const report: Report = { level: 'error', message, fields: fieldsOf(object.problem) };
     yield [JSON.stringify([place.document, path, problem]), { subject: THE_FILE, report }];
     return;
   }

@@ -60,25 +60,32 @@ function noService(key: ServiceKey, elsewhere: string | undefined): string {
 
 /** Only where a port of the Service gets nothing: more ports of an endpoint than the Service has are normal. */
 function* otherNames({ key, ports }: Service, list: readonly OfService[]): Generator<[ObjectId, string]> {
-  const wanted = new Set(ports.map(print));
-  const offered = new Set(list.flatMap(({ groups }) => groups.flatMap((group) => group.ports.map(print))));
-  const waiting = [...wanted].filter((port) => !offered.has(port));
+  const isWanted = (port: Port) => ports.some((wanted) => isSame(wanted, port));
+  const isOffered = (port: Port) =>
+    list.some(({ groups }) => groups.some((group) => group.ports.some((offered) => isSame(offered, port))));
+  // Nearly always nothing is left, so no text is made before.
+  const waiting = ports.filter((port) => !isOffered(port));
   if (waiting.length === 0) return;
   for (const { id, groups } of list) {
-    const unused = new Set(groups.flatMap((group) => group.ports.map(print)).filter((port) => !wanted.has(port)));
-    if (unused.size === 0) continue;
+    const unused = groups.flatMap((group) => group.ports.filter((port) => !isWanted(port)));
+    if (unused.length === 0) continue;
     const advice = 'write the same name and protocol in both';
-    yield [id, `its port ${some([...unused])} is not in Service "${key}", which waits for ${some(waiting)}; ${advice}`];
+    yield [id, `its port ${some(unused)} is not in Service "${key}", which waits for ${some(waiting)}; ${advice}`];
   }
 }
 
-/** Endpoints are matched to ports by both. */
+/** How endpoints are matched to the ports of their Service. */
+function isSame(one: Port, other: Port): boolean {
+  return one.name === other.name && one.protocol === other.protocol;
+}
+
 function print({ name, protocol }: Port): string {
   return `${name === '' ? 'without a name' : JSON.stringify(name)} (${protocol})`;
 }
 
-function some(ports: readonly string[]): string {
-  return `${ports.slice(0, SHOWN_PORTS).join(', ')}${ports.length > SHOWN_PORTS ? ', …' : ''}`;
+function some(ports: readonly Port[]): string {
+  const names = [...new Set(ports.map(print))];
+  return `${names.slice(0, SHOWN_PORTS).join(', ')}${names.length > SHOWN_PORTS ? ', …' : ''}`;
 }
 
 /** By the name of a Service, a namespace that has it. */

@@ -37,21 +37,28 @@ const SPEC_NAMES: ReadonlySet<string> = new Set(SERVICE_SPEC);
 const MAX_FIELDS = 8;
 
 /**
- * Why an object that is none of ours was probably meant to be one: a kind that is nearly ours, or our kind with the
+ * An object that is none of ours, but was meant to be one: of a kind that is nearly ours, or of our kind with the
  * `apiVersion` of another. Files may hold objects of all other kinds and groups.
+ * `meant`: the object without the mistake.
  */
-export function mistakenKind(object: unknown): Problem | undefined {
-  const root = Field.root(object);
-  const [name, version] = [root.get('kind').value, root.get('apiVersion').value ?? ''];
+export function mistakenKind(object: unknown): { readonly meant: unknown; readonly problem: Problem } | undefined {
+  if (!isObject(object)) return undefined;
+  const [name, version] = [propertyOf(object, 'kind'), propertyOf(object, 'apiVersion') ?? ''];
   if (typeof name !== 'string' || name.length > MAX_NAME) return undefined;
   if (typeof version !== 'string' || !GROUPS.has(groupOf(version))) return undefined;
-  const kind = KINDS.find((known) => known === name);
-  if (kind !== undefined) {
-    const problem = `is ${show(version)}; write ${API_VERSIONS[kind]} for kind ${kind}`;
-    return groupOf(version) === groupOf(API_VERSIONS[kind]) ? undefined : { field: 'apiVersion', problem };
+  const known = KINDS.find((kind) => kind === name);
+  const kind = known ?? suggest(name, KINDS);
+  if (kind === undefined) return undefined;
+  const apiVersion = API_VERSIONS[kind];
+  const meant = { ...object, kind, apiVersion };
+  if (known === undefined) {
+    return { meant, problem: { field: 'kind', problem: `is ${show(name)}; did you mean ${kind}?` } };
   }
-  const meant = suggest(name, KINDS);
-  return meant === undefined ? undefined : { field: 'kind', problem: `is ${show(name)}; did you mean ${meant}?` };
+  if (version === '' || groupOf(version) === groupOf(apiVersion)) return undefined;
+  return {
+    meant,
+    problem: { field: 'apiVersion', problem: `is ${show(version)}; write ${apiVersion} for kind ${kind}` },
+  };
 }
 
 /** What an author of this Service wrote that nothing reads. The API server refuses or removes it. */

@@ -17,10 +17,7 @@ export interface PlacedProblem extends Problem {
   readonly line: number;
 }
 
-/**
- * One object of a document. `unknown`: it does not say which object it is. `mistaken`: one of another kind that was
- * probably meant to be of ours.
- */
+/** One object of a document. `unknown`: it does not say which object it is. */
 export type ManifestObject =
   | {
       readonly status: 'known';
@@ -33,7 +30,7 @@ export type ManifestObject =
       readonly problems: readonly PlacedProblem[];
       readonly withoutEffect: readonly PlacedProblem[];
     }
-  | { readonly status: 'unknown' | 'mistaken'; readonly problem: PlacedProblem };
+  | { readonly status: 'unknown'; readonly problem: PlacedProblem };
 
 /** Lines are counted in the piece of the file that was parsed. */
 interface ManifestDocument {
@@ -142,12 +139,11 @@ function readObjects(document: ParsedDocument): ManifestObject[] {
 
 function readObject({ value, path: at }: Field, document: ParsedDocument, itemKind?: Kind): ManifestObject[] {
   try {
-    const identity = objectIdentity(value, itemKind);
-    if (identity === undefined) {
-      const problem = mistakenKind(value);
-      return problem === undefined ? [] : [{ status: 'mistaken', problem: placed(problem, document, at) }];
-    }
-    const decoded = decodeObject(value, identity.kind);
+    const mistake = mistakenKind(value);
+    const identity = objectIdentity(mistake === undefined ? value : mistake.meant, itemKind);
+    if (identity === undefined) return [];
+    const decoded: Decoded<KubernetesObject> =
+      mistake === undefined ? decodeObject(value, identity.kind) : { status: 'invalid', problem: mistake.problem };
     const place = (problem: Problem) => placed(problem, document, at);
     const problems = problemsOf(decoded).map(place);
     // Of what is meant for others, nothing has an effect.

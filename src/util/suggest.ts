@@ -1,8 +1,8 @@
 /** The candidate nearest to `word`; `undefined` when none is near enough. */
-export function suggest(word: string, candidates: readonly string[]): string | undefined {
+export function suggest<T extends string>(word: string, candidates: readonly T[]): T | undefined {
   // One mistake per three characters: `--bindaddress` is a typing error, `--kubeconfig` for `--config` is none.
   let best = Math.floor(word.length / 3);
-  let found: string | undefined;
+  let found: T | undefined;
   for (const candidate of candidates) {
     const distance = editDistance(word, candidate);
     if (distance > best || (distance === best && found !== undefined)) continue;

@@ -118,8 +118,11 @@ describe('check', () => {
       SERVICE.replace('kind: Service', 'kind: Servce').replace('80', '80, nodePort: 30080'),
     );
     assert.deepEqual((await findings(['--manifests', typo])).slice(1), [
-      `manifests warn: An object of a manifest file is not read (file: ${typo}:2, document: 1, field: kind, ` +
+      `manifests fail: Service "shop/web" is not valid; it is left out (file: ${typo}:2, document: 1, field: kind, ` +
         'err: is "Servce"; did you mean Service?) → correct the file',
+      `manifests warn: A part of Service "shop/web" has no effect (file: ${typo}:6, document: 1, ` +
+        'field: spec.ports[0].nodePort, err: is 30080, but a Service of type ClusterIP has none; ' +
+        'write type: NodePort, or remove it) → correct the file',
     ]);
   });
 

@@ -226,16 +226,18 @@ test('what was meant otherwise is told once with its line, until it is corrected
   assert.deepEqual(subject.reads(typo('')), ['info: Service "default/a" is valid again |']);
 });
 
-test('a kind that was meant to be ours is told with its line, in a list as well, and nothing else is kept for it', () => {
+test('a kind that was meant to be ours is an error with its line, in a list as well, and costs only its object', () => {
   const subject = new Subject();
-  subject.reads(file(service('a'), service('b')));
-  assert.deepEqual(subject.reads(file(service('a'), 'kind: Endpoint\nmetadata: {name: a}\n')), [
-    'warn: An object of a manifest file is not read | 2:3 kind is "Endpoint"; did you mean Endpoints?',
+  const endpoints = (kind: string) => `kind: ${kind}\nmetadata: {name: a}\nsubsets: []\n`;
+  subject.reads(file(service('a'), service('b'), endpoints('Endpoints')));
+  assert.deepEqual(subject.reads(file(service('a'), endpoints('Endpoint'))), [
+    'error: Endpoints "default/a" is not valid; its last good state is kept | ' +
+      '2:3 kind is "Endpoint"; did you mean Endpoints?',
   ]);
-  assert.deepEqual(subject.serves, ['a=1']);
+  assert.deepEqual([...subject.state.objects.keys()].sort(), ['Endpoints "default/a"', 'Service "default/a"']);
   const list = 'kind: List\nitems:\n  - kind: Pod\n  - metadata: {name: x}\n    kind: Servise\n';
-  assert.deepEqual(subject.reads(list), [
-    'warn: An object of a manifest file is not read | 1:5 items[1].kind is "Servise"; did you mean Service?',
+  assert.deepEqual(new Subject().reads(list), [
+    'error: Service "default/x" is not valid; it is left out | 1:5 items[1].kind is "Servise"; did you mean Service?',
   ]);
 });
 

@@ -3,8 +3,8 @@ import { test } from 'node:test';
 import { mistakenKind, partsWithoutEffect } from '../../src/manifests/mistakes.ts';
 
 const kind = (name: unknown, apiVersion?: unknown) => {
-  const problem = mistakenKind({ kind: name, apiVersion });
-  return problem && `${problem.field} ${problem.problem}`;
+  const mistake = mistakenKind({ kind: name, apiVersion, metadata: { name: 'a' } });
+  return mistake && `${mistake.problem.field} ${mistake.problem.problem}`;
 };
 
 const parts = (spec: unknown) => partsWithoutEffect({ spec }).map(({ field, problem }) => `${field} ${problem}`);
@@ -14,6 +14,14 @@ test('a kind that is nearly ours was meant to be ours', () => {
   assert.equal(kind('Endpoint'), 'kind is "Endpoint"; did you mean Endpoints?');
   assert.equal(kind('service', 'v1'), 'kind is "service"; did you mean Service?');
   assert.equal(kind('EndpointSlices', 'discovery.k8s.io/v1'), 'kind is "EndpointSlices"; did you mean EndpointSlice?');
+});
+
+test('what was meant is the same object without the mistake', () => {
+  assert.deepEqual(mistakenKind({ kind: 'Endpoint', metadata: { name: 'a' } })?.meant, {
+    kind: 'Endpoints',
+    apiVersion: 'v1',
+    metadata: { name: 'a' },
+  });
 });
 
 test('our kind with the apiVersion of another of our kinds is a mistake', () => {
@@ -35,6 +43,7 @@ test('objects of other kinds and of other groups are none of our business', () =
   assert.equal(kind('Endpoint', 'example.org/v1'), undefined);
   for (const odd of [1, null, {}, 'S'.repeat(100_000)]) assert.equal(kind(odd, 'v1'), undefined);
   assert.equal(kind('Endpoint', {}), undefined);
+  for (const odd of [undefined, null, 1, 'Endpoint', ['Endpoint']]) assert.equal(mistakenKind(odd), undefined);
 });
 
 test('a field that no Service has is named with the one that was meant', () => {

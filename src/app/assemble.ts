@@ -17,6 +17,7 @@ import type { SnapshotDelta } from '../model/service-port.ts';
 import { ConnectionFeed } from '../operate/connection-log/feed.ts';
 import { ConnectionLogFile } from '../operate/connection-log/file.ts';
 import { DataPlaneLog } from '../operate/log/data-plane-log.ts';
+import { DialErrors } from '../operate/log/dial-errors.ts';
 import type { ProcessLog } from '../operate/log/log.ts';
 import { natProbeText } from '../rules/plan.ts';
 import { ControlPlane } from '../sync/control-plane.ts';
@@ -62,11 +63,13 @@ export async function assemble({ config, log, startedAt, signal }: Context) {
     await served.begin();
     return { iptables, served };
   };
-  const dataPlaneLog = new DataPlaneLog(log, clock);
+  const dialErrors = new DialErrors(clock);
+  const dataPlaneLog = new DataPlaneLog(log, clock, dialErrors);
   // Side by side: worker threads start while iptables is probed.
   const [data, { iptables, served }] = await Promise.all([openDataPlane(config, dataPlaneLog, log), openRules()]);
   const conntrack = new NetlinkConntrack({ log, localAddresses: allLocalAddresses });
   const { dataPlane, isMarking } = data;
+  dialErrors.readFrom(dataPlane);
   const feed = new ConnectionFeed({ dataPlane, log, clock });
   const findObstacle = await obstacleFinder();
   const findRoutedApart = await routedApartFinder();
@@ -125,7 +128,6 @@ export async function assemble({ config, log, startedAt, signal }: Context) {
 
   // At the end: a file that is renamed from now on is opened again on a signal.
   const connectionLog = openConnectionLog(config, feed, log);
-  const dialErrors = dataPlaneLog;
   const clientAddresses = { policy: config.clientAddresses, facts: () => clients.facts };
   const { scheduler } = config;
   const viewParts = { nodeName, startedAt, data, iptables, controlPlane, health, source, log, dialErrors, weights };

@@ -7,7 +7,7 @@ import { endpointName } from '../model/endpoint.ts';
 import type { Iptables } from '../model/iptables.ts';
 import type { SchedulerName } from '../model/scheduler.ts';
 import type { NodeView, View } from '../model/view.ts';
-import type { DataPlaneLog } from '../operate/log/data-plane-log.ts';
+import type { DialErrors } from '../operate/log/dial-errors.ts';
 import type { ProcessLog } from '../operate/log/log.ts';
 import { createExplain } from '../operate/view/explain.ts';
 import type { ClientAddresses } from '../operate/view/seen-address.ts';
@@ -30,7 +30,7 @@ export interface ViewParts {
   readonly health: Health;
   readonly source: Source;
   readonly log: ProcessLog;
-  readonly dialErrors: DataPlaneLog;
+  readonly dialErrors: DialErrors;
   readonly clientAddresses: ClientAddresses;
   readonly weights: Weights;
   /** Of Services that ask for none. */

@@ -146,10 +146,16 @@ export interface ListenerView {
 }
 
 /**
- * `active`: gets new connections. `ejected`: gets them last, because it has failed too often. `draining`: keeps its
- * connections. `drained`: the same, by an operator.
+ * `active`: gets new connections. `failing`: too, but its last dial failed, and it has answered nobody since.
+ * `ejected`: gets them last, because it has failed too often. `draining`: keeps its connections. `drained`: the same,
+ * by an operator.
  */
-export type EndpointState = 'active' | 'ejected' | 'draining' | 'drained';
+export type EndpointState = 'active' | 'failing' | 'ejected' | 'draining' | 'drained';
+
+/** Gets new connections, be it last. */
+export function isInUse({ state }: Pick<EndpointView, 'state'>): boolean {
+  return state !== 'draining' && state !== 'drained';
+}
 
 export interface EndpointView {
   readonly endpoint: Endpoint;

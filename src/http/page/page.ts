@@ -20,7 +20,7 @@ header { display: flex; flex-wrap: wrap; gap: .4rem 1rem; align-items: baseline;
 header nav, #live { margin-left: auto; } #live + nav { margin-left: 0; }
 .mark, .state, .level { display: inline-block; border-radius: .7em; padding: 0 .6em; border: 1px solid currentColor; font-weight: 600; font-size: .9em; }
 .good b, .mark.good, .state.ok, .state.active { color: var(--good); }
-.warn b, p.warn, .state.degraded, .state.pending, .state.ejected, .state.draining, .state.drained, .level.warn { color: var(--warn); }
+.warn b, p.warn, .state.degraded, .state.pending, .state.failing, .state.ejected, .state.draining, .state.drained, .level.warn { color: var(--warn); }
 .bad b, .mark.bad, .state.empty, .level.error, .failed { color: var(--bad); }
 .level.info { color: var(--dim); }
 dl.tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(7.4rem, 1fr)); gap: .5rem; margin: .6rem 0; }

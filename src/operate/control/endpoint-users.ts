@@ -1,7 +1,7 @@
 import type { Endpoint } from '../../model/endpoint.ts';
 import type { ServicePortName } from '../../model/service.ts';
 import type { EndpointSetName } from '../../model/service-port.ts';
-import type { EndpointView, ServiceView, View } from '../../model/view.ts';
+import { isInUse, type ServiceView, type View } from '../../model/view.ts';
 import type { Clock } from '../../util/clock.ts';
 import { inSlices } from '../../util/wait.ts';
 
@@ -59,13 +59,9 @@ function asUser({ name, listeners }: ServiceView, endpoint: Endpoint): EndpointU
   return {
     name,
     connections: active.reduce((sum, each) => sum + each, 0),
-    isActive: found.some(({ own }) => getsNew(own)),
-    onlyOneFor: found.filter(({ own, others }) => getsNew(own) && !others.some(getsNew)).map(({ set }) => set),
+    isActive: found.some(({ own }) => isInUse(own)),
+    onlyOneFor: found.filter(({ own, others }) => isInUse(own) && !others.some(isInUse)).map(({ set }) => set),
   };
-}
-
-function getsNew({ state }: EndpointView): boolean {
-  return state === 'active' || state === 'ejected';
 }
 
 function isSame(one: Endpoint, other: Endpoint): boolean {

@@ -1,12 +1,10 @@
 import type { DataPlaneObserver, DialFailure } from '../../model/data-plane.ts';
-import type { ServicePortName } from '../../model/service.ts';
 import type { Clock, Timer } from '../../util/clock.ts';
 import type { Log, LogFields } from '../../util/log.ts';
 import { withoutAddress } from '../../util/text.ts';
+import type { DialErrors } from './dial-errors.ts';
 
 const WINDOW_MS = 10_000;
-const MAX_DIAL_ERRORS = 1_000;
-const DIAL_ERROR_AGE_MS = 10 * 60_000;
 
 const TURNED_AWAY = {
   'no-endpoints': 'Turned a client away: no endpoint is ready; check the pods behind the Service and its port names',
@@ -38,44 +36,32 @@ interface Subject {
   latest: LogFields;
 }
 
-export interface DialError {
-  /** Milliseconds since 1970. */
-  readonly at: number;
-  readonly err: string;
-}
-
 /**
  * Tells of problems on the data path, with the cause and advice, and of their end. Per Service port and reason, it logs
  * the first event at once, then at most one line with a count in ten seconds. It forgets a subject after ten quiet
- * seconds, to bound memory. It also remembers the last failed dial of each endpoint.
+ * seconds, to bound memory.
  */
 export class DataPlaneLog implements DataPlaneObserver {
   readonly #log: Log;
   readonly #clock: Clock;
   /** By message and Service port; each reason has its own message. */
   readonly #subjects = new Map<string, Subject>();
-  /** By Service port and endpoint, the least recent first. */
-  readonly #dialErrors = new Map<string, DialError>();
+  readonly #dialErrors: Pick<DialErrors, 'failed'>;
 
-  constructor(log: Log, clock: Clock) {
+  constructor(log: Log, clock: Clock, dialErrors: Pick<DialErrors, 'failed'>) {
     this.#log = log;
     this.#clock = clock;
+    this.#dialErrors = dialErrors;
   }
 
   clientRefused({ name, client, reason }: Parameters<DataPlaneObserver['clientRefused']>[0]): void {
     this.#warn(TURNED_AWAY[reason], { svc: name, client });
   }
 
-  dialFailed({ name, backend, reason, ...failure }: Parameters<DataPlaneObserver['dialFailed']>[0]): void {
-    const err = withoutAddress(failure.err, backend);
-    const key = `${name} ${backend}`;
-    this.#dialErrors.delete(key);
-    this.#dialErrors.set(key, { at: this.#clock.wallNow(), err });
-    if (this.#dialErrors.size > MAX_DIAL_ERRORS) {
-      const [oldest = key] = this.#dialErrors.keys();
-      this.#dialErrors.delete(oldest);
-    }
-    this.#warn(DIAL_FAILED[reason], { svc: name, backend, err });
+  dialFailed(failure: Parameters<DataPlaneObserver['dialFailed']>[0]): void {
+    this.#dialErrors.failed(failure);
+    const { name, backend, reason, err } = failure;
+    this.#warn(DIAL_FAILED[reason], { svc: name, backend, err: withoutAddress(err, backend) });
   }
 
   ejected({ name, backend, failures, err }: Parameters<DataPlaneObserver['ejected']>[0]): void {
@@ -92,12 +78,6 @@ export class DataPlaneLog implements DataPlaneObserver {
 
   listenerFailed({ name, err }: Parameters<DataPlaneObserver['listenerFailed']>[0]): void {
     this.#warn('A listener failed and goes on; when it repeats, check the limit on open files', { svc: name, err });
-  }
-
-  /** `backend` as `endpointName` prints it. `undefined` after ten minutes, and beyond a thousand endpoints. */
-  lastDialError(name: ServicePortName, backend: string): DialError | undefined {
-    const error = this.#dialErrors.get(`${name} ${backend}`);
-    return error !== undefined && this.#clock.wallNow() - error.at < DIAL_ERROR_AGE_MS ? error : undefined;
   }
 
   /** Logs what is still suppressed and forgets every subject. */

@@ -11,7 +11,14 @@ import {
   type ProxiedProtocol,
   verdictOf,
 } from '../../model/service-port.ts';
-import type { CandidateView, Explanation, ListenerView, Question, ServiceView } from '../../model/view.ts';
+import {
+  type CandidateView,
+  type Explanation,
+  isInUse,
+  type ListenerView,
+  type Question,
+  type ServiceView,
+} from '../../model/view.ts';
 import { DROP_PORT, isOurs, JUMPS, PORTALS_CONTAINER, PORTALS_HOST, REJECT_PORT } from '../../rules/chains.ts';
 import { type Fate, type Path, ruleOwner, type Stop, type TracedPacket, trace } from '../../rules/trace.ts';
 import type { EndpointVerdict } from '../../services/derive-service-ports.ts';
@@ -114,7 +121,7 @@ function packetOf({ address, port, protocol, client }: Question, machine: Machin
 function whereTo(picked: Endpoint | undefined, listener: ListenerView | undefined): string {
   if (picked === undefined) return ', but it has no endpoint at this moment';
   const name = endpointName(picked);
-  const active = listener?.endpoints.filter(({ state }) => state === 'active' || state === 'ejected') ?? [];
+  const active = listener?.endpoints.filter(isInUse) ?? [];
   const { lastError: failure, state } = active.find(({ endpoint }) => endpointName(endpoint) === name) ?? {};
   const only = active.length === 1 ? ', its only endpoint' : '';
   const failed = failure === undefined ? '' : `${only}; connections to it have failed lately: ${failure.err}`;

@@ -26,7 +26,7 @@ import type {
   View,
 } from '../../model/view.ts';
 import type { Clock } from '../../util/clock.ts';
-import type { DataPlaneLog } from '../log/data-plane-log.ts';
+import type { DialErrors } from '../log/dial-errors.ts';
 import { addRates, addTo, NO_RATES, noCounters, TROUBLES, type TrafficSampler } from './traffic.ts';
 
 /* What operators see, read from the running program: the implementation of model/view.ts. */
@@ -43,7 +43,7 @@ export interface ViewSources {
   readonly families: () => readonly CarriedPorts[];
   readonly dataPlane: Pick<DataPlane, 'statsOf' | 'connections'>;
   readonly sampler: Pick<TrafficSampler, 'ratesOf' | 'troubleOf' | 'history'>;
-  readonly dialErrors: Pick<DataPlaneLog, 'lastDialError'>;
+  readonly dialErrors: Pick<DialErrors, 'last'>;
   /** Whether an operator has drained it. */
   readonly isDrained: (endpoint: Endpoint) => boolean;
   /** Of Services that ask for none. */
@@ -174,14 +174,14 @@ export class RunningView implements View {
       const endpoint = { address, port };
       const key = endpointName(endpoint);
       const counters = counted.get(key);
-      const state = drainState ?? (counters?.ejected ? 'ejected' : 'active');
-      const lastError = dialErrors.lastDialError(name, key);
+      const error = dialErrors.last(name, key);
+      const usedState = counters?.ejected ? 'ejected' : error?.isLatest ? 'failing' : 'active';
       return {
         endpoint,
-        state,
+        state: drainState ?? usedState,
         weight: drainState === undefined ? weight : 0,
         ...(counters && { counters }),
-        ...(lastError && { lastError }),
+        ...(error && { lastError: { at: error.at, err: error.err } }),
       };
     };
     return [

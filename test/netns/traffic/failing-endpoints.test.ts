@@ -60,6 +60,33 @@ describe('endpoints that fail, through the whole program', () => {
     assert.equal(of('turned_away_total'), 0);
   });
 
+  test('an endpoint whose last dial failed is shown as failing until it answers', async () => {
+    const [address, other] = POD_ADDRESSES;
+    const [late, pod] = environment.pods;
+    const target = 9054;
+    await pod?.serve(target, 'name');
+    const service = await environment.serve({
+      name: 'late',
+      ports: [{ port: 80, target }],
+      endpoints: [address, other],
+    });
+    const state = async () => {
+      const [listed] = JSON.parse(await command('list', 'test/late', '-o', 'json')).services;
+      return listed?.listeners[0]?.endpoints[0]?.state;
+    };
+    assert.equal(await state(), 'active', 'nothing is known yet');
+    // Each connection that comes to it fails there once and goes on to the other: one failure, or two, eject nobody.
+    await environment.client.call('requests', { ...service, count: 2 });
+    await waitFor('the failure to be shown', async () => (await state()) === 'failing');
+    assert.match(await command('list', 'test/late', '-o', 'wide'), new RegExp(`${address}:${target} .* failing `));
+    await late?.serve(target, 'name');
+    await waitFor('the answer to be shown', async () => {
+      await environment.client.call('request', service);
+      return (await state()) === 'active';
+    });
+    for (const each of [late, pod]) await each?.call('unlisten', { port: target });
+  });
+
   test('a pod that is cut off delays three clients, and is shown as ejected until it answers again', async () => {
     const service = await environment.serve({ name: 'cut-off' });
     const [pod] = environment.topology.pods;

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { ServicePortName } from '../../../src/model/service.ts';
 import { DataPlaneLog } from '../../../src/operate/log/data-plane-log.ts';
+import { DialErrors } from '../../../src/operate/log/dial-errors.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';
 import { RecordingLog } from '../../fakes/recording-log.ts';
 
@@ -11,7 +12,8 @@ const DNS: ServicePortName = 'kube-system/dns';
 function setUp() {
   const clock = new ManualClock();
   const log = new RecordingLog();
-  return { clock, log, observer: new DataPlaneLog(log, clock) };
+  const errors = new DialErrors(clock);
+  return { clock, log, errors, observer: new DataPlaneLog(log, clock, errors) };
 }
 
 describe('a client that is refused', () => {
@@ -132,7 +134,7 @@ test('closing logs what was suppressed and leaves no timer', () => {
 });
 
 test('an error says an address once: beside the endpoint it needs none', () => {
-  const { log, observer } = setUp();
+  const { log, observer, errors } = setUp();
   const failure = { name: WEB, backend: '[fd00::1]:80', err: 'connect ECONNREFUSED fd00::1:80' };
   observer.dialFailed({ ...failure, reason: 'refused' });
   observer.ejected({ ...failure, failures: 3 });
@@ -140,36 +142,6 @@ test('an error says an address once: beside the endpoint it needs none', () => {
     log.lines.map(({ fields }) => fields['err']),
     ['connect ECONNREFUSED', 'connect ECONNREFUSED'],
   );
-  assert.equal(observer.lastDialError(WEB, failure.backend)?.err, 'connect ECONNREFUSED');
+  assert.equal(errors.last(WEB, failure.backend)?.err, 'connect ECONNREFUSED');
   observer.close();
-});
-
-describe('the last failed dial', () => {
-  const dials = () => {
-    const { clock, observer } = setUp();
-    const fail = (backend: string, err: string) => observer.dialFailed({ name: WEB, backend, reason: 'refused', err });
-    return { clock, observer, fail };
-  };
-
-  test('of each endpoint of each Service port is remembered for ten minutes', () => {
-    const { clock, observer, fail } = dials();
-    fail('10.0.0.1:80', 'first');
-    clock.advance(1_000);
-    fail('10.0.0.1:80', 'second');
-    assert.deepEqual(observer.lastDialError(WEB, '10.0.0.1:80'), { at: clock.wallNow(), err: 'second' });
-    assert.equal(observer.lastDialError(WEB, '10.0.0.2:80'), undefined);
-    assert.equal(observer.lastDialError(DNS, '10.0.0.1:80'), undefined);
-    clock.advance(10 * 60_000);
-    assert.equal(observer.lastDialError(WEB, '10.0.0.1:80'), undefined);
-  });
-
-  test('is forgotten, the least recent first, beyond a thousand endpoints', () => {
-    const { observer, fail } = dials();
-    for (let n = 0; n < 1_000; n++) fail(`10.0.0.1:${n}`, 'x');
-    fail('10.0.0.1:0', 'again');
-    fail('10.0.0.2:80', 'x');
-    assert.equal(observer.lastDialError(WEB, '10.0.0.1:1'), undefined);
-    assert.equal(observer.lastDialError(WEB, '10.0.0.1:0')?.err, 'again');
-    assert.equal(observer.lastDialError(WEB, '10.0.0.2:80')?.err, 'x');
-  });
 });

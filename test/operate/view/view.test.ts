@@ -5,7 +5,7 @@ import { type Endpoint, endpointName } from '../../../src/model/endpoint.ts';
 import type { ServicePortName } from '../../../src/model/service.ts';
 import { type CarriedPort, type ListenerId, listenerId, type ServicePort } from '../../../src/model/service-port.ts';
 import type { Rates } from '../../../src/model/view.ts';
-import type { DialError } from '../../../src/operate/log/data-plane-log.ts';
+import type { DialError } from '../../../src/operate/log/dial-errors.ts';
 import { noCounters, TROUBLES, type Trouble } from '../../../src/operate/view/traffic.ts';
 import { inPieces, RunningView, type ViewSources } from '../../../src/operate/view/view.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';
@@ -38,7 +38,7 @@ function setUp() {
       })),
     dataPlane: { statsOf: (id: ListenerId) => stats.get(id) },
     sampler: { ratesOf: () => RATES, troubleOf: (id: ListenerId) => troubles.get(id) },
-    dialErrors: { lastDialError: (name: ServicePortName, backend: string) => errors.get(`${name} ${backend}`) },
+    dialErrors: { last: (name: ServicePortName, backend: string) => errors.get(`${name} ${backend}`) },
     isDrained: (each: Endpoint) => drained.has(endpointName(each)),
   } as unknown as ViewSources;
   const view = new RunningView(sources);
@@ -113,7 +113,7 @@ test('counters and rates are sums over the listeners; endpoints have their own c
   });
   const counted = { ...noCounters(), active: 2 };
   carry(port, { counters: { connections: 5, active: 3 }, endpoints: [{ endpoint: one, counters: counted }] });
-  errors.set('a/b 10.1.0.2:80', { at: 1, err: 'refused' });
+  errors.set('a/b 10.1.0.2:80', { at: 1, err: 'refused', isLatest: false });
   const [view] = views();
   assert.equal(view?.counters.connections, 10);
   assert.equal(view?.counters.active, 6);
@@ -146,6 +146,27 @@ test('an ejected endpoint is shown as such, and makes its Service degraded', () 
   );
   assert.equal(view?.state, 'degraded');
   assert.match(view?.reason ?? '', /ejected/);
+});
+
+test('an endpoint whose last dial failed is failing, unless it is ejected or gets no more connections', () => {
+  const { carry, views, errors } = setUp();
+  const [one, two, three, gone] = [1, 2, 3, 4].map((n) => endpoint(`10.1.0.${n}`)) as [
+    Endpoint,
+    Endpoint,
+    Endpoint,
+    Endpoint,
+  ];
+  const endpoints = [{ endpoint: three, counters: { ...noCounters(), ejected: 1 } }];
+  carry(servicePort('a/b', { endpoints: [one, two, three], draining: [gone] }), { endpoints });
+  for (const each of [two, three, gone]) {
+    errors.set(`a/b ${endpointName(each)}`, { at: 1, err: 'refused', isLatest: true });
+  }
+  const [view] = views();
+  assert.deepEqual(
+    view?.listeners[0]?.endpoints.map(({ state }) => state),
+    ['active', 'failing', 'ejected', 'draining'],
+  );
+  assert.deepEqual(view?.listeners[0]?.endpoints[1]?.lastError, { at: 1, err: 'refused' });
 });
 
 test('a summary has only the number of endpoints', () => {

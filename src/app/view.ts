@@ -106,7 +106,7 @@ function nodeView(
     ...(api && { api: { connected: api.connected, staleForMs: api.staleForMs } }),
     memory: { rss, heapUsed },
     totals,
-    rates,
+    ...(rates && { rates }),
     verbosity: log.verbosity,
     drained: weights.list().flatMap((each) => (each.weight === 0 ? endpointName(each) : [])),
     weights: weights.list().filter(({ weight }) => weight > 0),

@@ -61,7 +61,8 @@ export interface NodeView {
   readonly descriptors: { readonly open: number; readonly limit?: number };
   /** Of every listener together. */
   readonly totals: Counters;
-  readonly rates: Rates;
+  /** Absent until one sample has been taken. */
+  readonly rates?: Rates;
   readonly verbosity: number;
   /** By an operator, as address:port. */
   readonly drained: readonly string[];
@@ -123,7 +124,8 @@ export interface ServiceView
   readonly reason?: string;
   /** Of its listeners together. */
   readonly counters: Counters;
-  readonly rates: Rates;
+  /** Absent until one sample of them has been taken. */
+  readonly rates?: Rates;
   /** Two where policies need two endpoint sets. */
   readonly listeners: readonly ListenerView[];
 }

@@ -34,10 +34,10 @@ export function overview(node: NodeView): Html {
 <dl class="tiles">
 ${node.families.map((family) => familyTile(family, now))}
 ${apiTile(node)}
-${tile('Active', whole(totals.active), 'plain', `${amount(rates.connections)} new/s`)}
-${tile('In', `${bytes(rates.receivedBytes)}/s`, 'plain', `${bytes(totals.receivedBytes)} so far`)}
-${tile('Out', `${bytes(rates.sentBytes)}/s`, 'plain', `${bytes(totals.sentBytes)} so far`)}
-${tile('Failures', `${amount(rates.failures)}/s`, rates.failures > 0 ? 'warn' : 'good', `${whole(totals.retries)} retries so far`)}
+${tile('Active', whole(totals.active), 'plain', `${rates === undefined ? '–' : amount(rates.connections)} new/s`)}
+${tile('In', perSecond(rates?.receivedBytes, bytes), 'plain', `${bytes(totals.receivedBytes)} so far`)}
+${tile('Out', perSecond(rates?.sentBytes, bytes), 'plain', `${bytes(totals.sentBytes)} so far`)}
+${tile('Failures', perSecond(rates?.failures, amount), failuresMood(rates), `${whole(totals.retries)} retries so far`)}
 ${tile('Loop delay', span(loopDelayMs.p99), loopDelayMs.p99 > LATE_LOOP_MS ? 'warn' : 'plain', `p99; peak ${span(loopDelayMs.max)}`)}
 ${tile('Memory', mebibytes(memory.rss), 'plain', `heap ${mebibytes(memory.heapUsed)}`)}
 ${tile('Descriptors', whole(open), hasManyOpen(descriptors) ? 'warn' : 'plain', limit === undefined ? 'open' : `of ${whole(limit)}`)}
@@ -46,6 +46,16 @@ ${tile('Descriptors', whole(open), hasManyOpen(descriptors) ? 'warn' : 'plain', 
       ? undefined
       : html`<p class="warn">Drained by an operator: ${drained.slice(0, SHOWN_DRAINED).join(', ')}${others > 0 ? ` and ${others} more` : ''}</p>`
   }${weights.length === 0 ? undefined : html`<p>Weights set by an operator: ${weightsText(weights)}</p>`}`;
+}
+
+/** A dash until there is a rate. */
+function perSecond(rate: number | undefined, show: (value: number) => string): string {
+  return rate === undefined ? '–' : `${show(rate)}/s`;
+}
+
+function failuresMood(rates: NodeView['rates']): Mood {
+  if (rates === undefined) return 'plain';
+  return rates.failures > 0 ? 'warn' : 'good';
 }
 
 function weightsText(weights: NodeView['weights']): string {

@@ -43,10 +43,10 @@ const COLUMNS: readonly Column[] = [
     cell: endpointsCell,
   },
   number('Active', 'active', ({ counters }) => counters.active),
-  number('New/s', 'rate', ({ rates }) => rates.connections, amount),
+  number('New/s', 'rate', ({ rates }) => rates?.connections, amount),
   number('Total', 'total', ({ counters }) => counters.connections),
-  number('In/s', 'in', ({ rates }) => rates.receivedBytes, bytes),
-  number('Out/s', 'out', ({ rates }) => rates.sentBytes, bytes),
+  number('In/s', 'in', ({ rates }) => rates?.receivedBytes, bytes),
+  number('Out/s', 'out', ({ rates }) => rates?.sentBytes, bytes),
   number('In', 'received', ({ counters }) => counters.receivedBytes, bytes),
   number('Out', 'sent', ({ counters }) => counters.sentBytes, bytes),
   number('Retries', 'retries', ({ counters }) => counters.retries),
@@ -61,10 +61,10 @@ const COLUMNS: readonly Column[] = [
 function number(
   title: string,
   sort: Sort,
-  key: (view: ServiceView) => number,
+  key: (view: ServiceView) => number | undefined,
   show: (value: number) => Content = whole,
 ): Column {
-  return { title, sort, key, isNumber: true, cell: (view) => show(key(view)) };
+  return { title, sort, key: (view) => key(view) ?? 0, isNumber: true, cell: (view) => known(key(view), show) };
 }
 
 /** Reads every Service, in slices of the event loop. Only open rows get their endpoints; the others are summaries. */
@@ -198,9 +198,13 @@ function endpointsNote(count: number): Html | undefined {
   return html`<p class="dim">And ${whole(count - SHOWN_ENDPOINTS)} more, which <a href="/status.csv">the CSV</a> has.</p>`;
 }
 
+/** A dash where nothing is known yet. */
+function known(value: number | undefined, show: (value: number) => Content): Content {
+  return value === undefined ? '–' : show(value);
+}
+
 function endpointRow({ endpoint, state, weight, counters, lastError }: EndpointView, total: number, now: number): Html {
-  const shown = (value: number | undefined, show = whole) =>
-    html`<td class="number">${value === undefined ? '–' : show(value)}</td>`;
+  const shown = (value: number | undefined, show = whole) => html`<td class="number">${known(value, show)}</td>`;
   const percent = total === 0 ? 0 : (100 * (counters?.connections ?? 0)) / total;
   return html`<tr><th scope="row">${endpointName(endpoint)}</th>
 <td><span class="state ${state}">${state}</span></td>

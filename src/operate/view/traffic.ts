@@ -72,7 +72,8 @@ interface TrafficSamplerOptions {
 interface Seen {
   readonly atMs: number;
   readonly counters: Readonly<Counters>;
-  readonly rates: Rates;
+  /** Absent before the first sample, when it was only looked at. */
+  readonly rates?: Rates;
   /** For each of {@link TROUBLES}, when it was last seen to have grown (`Clock.now()`). */
   readonly troubledAt: readonly number[];
 }
@@ -87,7 +88,7 @@ export class TrafficSampler {
   readonly #history: HistorySample[] = [];
   #seen = new Map<ListenerId, Seen>();
   #totals: Readonly<Counters> = NOTHING;
-  #rates: Rates = NO_RATES;
+  #rates: Rates | undefined;
   /** When the current period began. */
   #beganMs = 0;
   #stopping = new AbortController();
@@ -101,7 +102,8 @@ export class TrafficSampler {
     return this.#totals;
   }
 
-  get rates(): Rates {
+  /** `undefined` until one period has passed. */
+  get rates(): Rates | undefined {
     return this.#rates;
   }
 
@@ -109,8 +111,9 @@ export class TrafficSampler {
     return this.#history;
   }
 
-  ratesOf(id: ListenerId): Rates {
-    return this.#seen.get(id)?.rates ?? NO_RATES;
+  /** `undefined` until it has been seen at the end of a period. */
+  ratesOf(id: ListenerId): Rates | undefined {
+    return this.#seen.get(id)?.rates;
   }
 
   /** The worst of the last minute. */
@@ -173,10 +176,10 @@ export class TrafficSampler {
 
   /** As if it had counted this when the period began. */
   #firstLook(counters: Readonly<Counters>): Seen {
-    return { atMs: this.#beganMs, counters: { ...counters }, rates: NO_RATES, troubledAt: NEVER };
+    return { atMs: this.#beganMs, counters: { ...counters }, troubledAt: NEVER };
   }
 
-  #look(known: Seen | undefined, counters: Readonly<Counters>): Seen {
+  #look(known: Seen | undefined, counters: Readonly<Counters>): Seen & { readonly rates: Rates } {
     const atMs = this.#options.clock.now();
     const change = known === undefined ? 'reset' : changeOf(known.counters, counters);
     if (known !== undefined && change === 'none') return { ...known, atMs, rates: NO_RATES };

@@ -20,6 +20,7 @@ import type {
   ListenerView,
   NodeView,
   Question,
+  Rates,
   ServiceFilter,
   ServiceView,
   Traffic,
@@ -102,11 +103,12 @@ export class RunningView implements View {
     if (port === undefined) return undefined;
     const { servicePort } = port;
     const counters = noCounters();
-    let rates = NO_RATES;
+    let rates: Rates | undefined;
     const listeners = port.listeners.map(({ id, set, localPort }): ListenerView => {
       const stats = dataPlane.statsOf(id);
       if (stats !== undefined) addTo(counters, stats.counters);
-      rates = addRates(rates, sampler.ratesOf(id));
+      const own = sampler.ratesOf(id);
+      if (own !== undefined) rates = addRates(rates ?? NO_RATES, own);
       const endpoints = set === 'local' && servicePort.local !== undefined ? servicePort.local : servicePort;
       const active = endpoints.endpoints.length;
       return {
@@ -133,7 +135,8 @@ export class RunningView implements View {
         ejected: counters.ejected,
         isDrained: draining.some(isDrained),
       }),
-      ...{ counters, rates, listeners },
+      ...{ counters, listeners },
+      ...(rates && { rates }),
     };
   }
 

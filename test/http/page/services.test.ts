@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { overview } from '../../../src/http/page/overview.ts';
 import { parsePageQuery, type SORTS } from '../../../src/http/page/page-query.ts';
-import { ROWS_PER_PAGE, select } from '../../../src/http/page/services.ts';
+import { ROWS_PER_PAGE, select, servicesTable } from '../../../src/http/page/services.ts';
 import type { ServiceView } from '../../../src/model/view.ts';
 import { FakeView } from '../../fakes/fake-view.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';
@@ -42,10 +43,10 @@ test('healthy ones can be hidden', async () => {
 test('each column sorts by its values, the largest first, or the other way round', async () => {
   const columns: Partial<Record<(typeof SORTS)[number], (view: ServiceView) => number>> = {
     active: ({ counters }) => counters.active,
-    rate: ({ rates }) => rates.connections,
+    rate: ({ rates }) => rates?.connections ?? 0,
     total: ({ counters }) => counters.connections,
-    in: ({ rates }) => rates.receivedBytes,
-    out: ({ rates }) => rates.sentBytes,
+    in: ({ rates }) => rates?.receivedBytes ?? 0,
+    out: ({ rates }) => rates?.sentBytes ?? 0,
     received: ({ counters }) => counters.receivedBytes,
     sent: ({ counters }) => counters.sentBytes,
     endpoints: ({ listeners }) => listeners[0]?.endpointCount.active ?? 0,
@@ -99,4 +100,16 @@ test('a look at many Services lets other work have its turn', async () => {
   await select(view, parsePageQuery(new URLSearchParams()), clock);
   assert.ok(turns.length > 100, `${turns.length} turns`);
   assert.ok(turns.every((made, index) => made - (turns[index - 1] ?? 0) <= 10));
+});
+
+test('until one interval has passed, rates are dashes, of each Service and of all', async () => {
+  const query = parsePageQuery(new URLSearchParams());
+  const selection = await selecting(1, '');
+  const rows = selection.rows.map(({ rates: _, ...fresh }) => fresh);
+  const dashes = (text: string) => text.match(/–/g)?.length ?? 0;
+  assert.equal(dashes(servicesTable(selection, query, 0).text), 0);
+  assert.equal(dashes(servicesTable({ ...selection, rows }, query, 0).text), 3);
+  const { rates: _, ...node } = await new FakeView().node();
+  assert.match(overview(node).text, /<dt>Failures<\/dt><dd><b>–<\/b>/);
+  assert.equal(dashes(overview(node).text), 4);
 });

@@ -54,15 +54,26 @@ test('rates are those of the last period, for each listener and in total', async
   assert.equal(sampler.totals.active, 6);
 });
 
+test('there are no rates until a period has passed, of a later listener neither', async () => {
+  const { listeners, sampler, sample } = setUp({ web: { connections: 100 } });
+  assert.deepEqual([sampler.rates, sampler.ratesOf(WEB)], [undefined, undefined]);
+  await sample();
+  assert.deepEqual([sampler.rates?.connections, sampler.ratesOf(WEB)?.connections], [0, 0]);
+  listeners.set(DNS, { connections: 5 });
+  assert.equal(sampler.ratesOf(DNS), undefined);
+  await sample();
+  assert.equal(sampler.ratesOf(DNS)?.connections, 1);
+});
+
 test('counts from before the start are not in the rates', async () => {
   const { clock, listeners, sampler, sample } = setUp({ web: { connections: 1_000_000, failedRefused: 9 } });
   await sample();
-  assert.equal(sampler.ratesOf(WEB).connections, 0);
+  assert.equal(sampler.ratesOf(WEB)?.connections, 0);
   assert.equal(sampler.troubleOf(WEB), undefined);
   assert.equal(sampler.totals.connections, 1_000_000);
   listeners.set(WEB, { connections: 1_000_005, failedRefused: 9 });
   await sample();
-  assert.equal(sampler.ratesOf(WEB).connections, 1);
+  assert.equal(sampler.ratesOf(WEB)?.connections, 1);
   assert.equal(sampler.history.at(-1)?.at, clock.wallNow());
 });
 
@@ -71,10 +82,10 @@ test('a new listener, and one that counts from zero again, has all its counts in
   await sample();
   listeners.set(WEB, { connections: 1_000 });
   await sample();
-  assert.equal(sampler.ratesOf(WEB).connections, 200);
+  assert.equal(sampler.ratesOf(WEB)?.connections, 200);
   listeners.set(WEB, { connections: 10 });
   await sample();
-  assert.equal(sampler.ratesOf(WEB).connections, 2);
+  assert.equal(sampler.ratesOf(WEB)?.connections, 2);
 });
 
 test('a listener that counts from zero again has no negative rates, also when some counters have grown', async () => {
@@ -110,7 +121,7 @@ test('a listener that is closed is forgotten', async () => {
   await sample();
   listeners.clear();
   await sample();
-  assert.equal(sampler.ratesOf(WEB).connections, 0);
+  assert.equal(sampler.ratesOf(WEB), undefined);
   assert.equal(sampler.totals.connections, 0);
 });
 

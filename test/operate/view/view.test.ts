@@ -29,6 +29,7 @@ function setUp() {
   const troubles = new Map<ListenerId, Trouble>();
   const drained = new Set<string>();
   const errors = new Map<string, DialError>();
+  const unsampled = new Set<ListenerId>();
   const sources = {
     families: () =>
       (['IPv4', 'IPv6'] as const).map((family) => ({
@@ -37,7 +38,10 @@ function setUp() {
         carried: (name: ServicePortName) => carried[family].get(name),
       })),
     dataPlane: { statsOf: (id: ListenerId) => stats.get(id) },
-    sampler: { ratesOf: () => RATES, troubleOf: (id: ListenerId) => troubles.get(id) },
+    sampler: {
+      ratesOf: (id: ListenerId) => (unsampled.has(id) ? undefined : RATES),
+      troubleOf: (id: ListenerId) => troubles.get(id),
+    },
     dialErrors: { last: (name: ServicePortName, backend: string) => errors.get(`${name} ${backend}`) },
     isDrained: (each: Endpoint) => drained.has(endpointName(each)),
   } as unknown as ViewSources;
@@ -72,7 +76,7 @@ function setUp() {
     }
   };
   const views = (filter = {}) => [...view.services(filter)];
-  return { view, carry, carried, views, troubles, drained, errors };
+  return { view, carry, carried, views, troubles, drained, errors, unsampled };
 }
 
 test('Services are sorted by name, IPv4 first, and filtered by namespace and Service', () => {
@@ -131,6 +135,15 @@ test('counters and rates are sums over the listeners; endpoints have their own c
     { endpoint: gone, state: 'draining', weight: 0 },
   ]);
   assert.deepEqual(view?.listeners[1]?.endpoints, [{ endpoint: one, state: 'active', weight: 1, counters: counted }]);
+});
+
+test('a Service has rates once one of its listeners was sampled', () => {
+  const { carry, views, unsampled } = setUp();
+  carry(servicePort('a/b', { local: { endpoints: [], internal: false, external: true } }));
+  unsampled.add('a/b');
+  assert.deepEqual(views()[0]?.rates, RATES);
+  unsampled.add('a/b/local');
+  assert.equal(views()[0]?.rates, undefined);
 });
 
 test('an ejected endpoint is shown as such, and makes its Service degraded', () => {

@@ -13,7 +13,7 @@ const INTERVAL_MS = 2_000;
 
 /** The first value that differs decides. The proxy sends Services in the order of their names. */
 const ORDERS = {
-  rate: [({ rates }) => rates.connections, ({ rates }) => rates.receivedBytes + rates.sentBytes],
+  rate: [({ rates }) => rates?.connections ?? 0, ({ rates }) => (rates ? rates.receivedBytes + rates.sentBytes : 0)],
   connections: [({ counters }) => counters.active],
   name: [],
 } as const satisfies Record<string, readonly ((service: ServiceView) => number)[]>;
@@ -110,8 +110,7 @@ function* tableOf({ node, services }: Look, { isExact, isWide, order }: WatchOpt
   const header = COLUMNS.map((title) => ` ${title.padStart(8)}`).join('');
   yield `Prot ${header} ${isWide ? wide('Service', 'State', 'Reason') : 'Service'}`;
   for (const { protocol, family, name, counters, rates, state, reason = '' } of services) {
-    const { connections, receivedBytes, sentBytes, failures } = rates;
-    const numbers = [counters.active, connections, receivedBytes, sentBytes, failures];
+    const numbers = [counters.active, rates?.connections, rates?.receivedBytes, rates?.sentBytes, rates?.failures];
     const head = `${protocol}${family === 'IPv6' ? '6' : ' '} `;
     const cells = numbers.map((value) => largeNumber(value, isExact)).join('');
     yield oneColumnEach(`${head}${cells} ${isWide ? wide(name, state, reason) : name}`);

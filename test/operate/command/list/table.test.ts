@@ -219,3 +219,9 @@ test('rates are those of the Services, without endpoints', () => {
     ],
   );
 });
+
+test('until one interval has passed, there are no rates', () => {
+  const rate = { ...options, layout: 'rate' } as const;
+  const { rates: _, ...fresh } = dns;
+  assert.match(serviceLines(fresh, rate)[0] ?? '', /^UDP {2}10\.96\.0\.1:53( +-){5} kube-system/);
+});

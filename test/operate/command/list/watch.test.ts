@@ -30,7 +30,11 @@ class Loaded extends FakeView {
 }
 
 /** Watches until it is interrupted. `next` gives what the next look printed. */
-function watch(t: TestContext, argv: string, { isTTY = false, view = new Loaded() } = {}) {
+function watch(
+  t: TestContext,
+  argv: string,
+  { isTTY = false, view = new Loaded() }: { isTTY?: boolean; view?: Loaded } = {},
+) {
   const terminal = new RecordingTerminal({ isTTY });
   const clock = new ManualClock();
   let interrupt = () => {};
@@ -154,4 +158,15 @@ test('the program on a real terminal ends with 0 at Ctrl-C', async (t) => {
   await terminal.has('\u001b[J');
   terminal.type('\u0003');
   assert.equal(await terminal.code(), 0);
+});
+
+class Fresh extends Loaded {
+  override *services(filter = {}): Iterable<ServiceView> {
+    for (const { rates: _, ...view } of super.services(filter)) yield view;
+  }
+}
+
+test('rates are dashes until one interval has passed', async (t) => {
+  const text = await watch(t, '', { view: new Fresh() }).next();
+  assert.match(text, /\nUDP +\d+( +-){4} kube-system\/dns:dns\n/);
 });

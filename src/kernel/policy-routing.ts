@@ -7,10 +7,9 @@ export type FindRoutedApart = (family: IpFamily) => readonly Cidr[];
 export async function routedApartFinder(): Promise<FindRoutedApart> {
   // Loaded here, because the node engine also runs where koffi's addon cannot be loaded. Then no address is kept.
   const netlink = await import('../sys/netlink.ts').catch(() => undefined);
-  const { ADDRESS_FAMILY } = (await import('../sys/socket.ts').catch(() => undefined)) ?? {};
-  if (netlink === undefined || ADDRESS_FAMILY === undefined) return () => [];
+  if (netlink === undefined) return () => [];
   return (family) =>
     netlink
-      .ruleSources(ADDRESS_FAMILY[family])
+      .ruleSources(family)
       .map(({ network, prefixLength }) => ({ network: ipText(network) as Address, prefixLength }));
 }

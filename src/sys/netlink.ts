@@ -1,7 +1,7 @@
 import { close } from './descriptor.ts';
 import { bindAsync } from './libc.ts';
 import { Memory } from './memory.ts';
-import { bindTo, recv, SOCK_RAW, send, socket } from './socket.ts';
+import { ADDRESS_FAMILY, bindTo, recv, SOCK_RAW, send, socket } from './socket.ts';
 import { EAGAIN, must, SysError } from './sys-error.ts';
 
 const sendAside = bindAsync('int64_t send(int, int64_t, size_t, int)');
@@ -270,12 +270,14 @@ const FIB_RULE_HEADER = 12;
 const FRA_SRC = 2;
 
 /** The sources that rules of policy routing name (`ip rule`). Throws a {@link SysError}. */
-export function ruleSources(family: number): readonly { readonly network: Buffer; readonly prefixLength: number }[] {
+export function ruleSources(
+  family: keyof typeof ADDRESS_FAMILY,
+): readonly { readonly network: Buffer; readonly prefixLength: number }[] {
   const sources: { network: Buffer; prefixLength: number }[] = [];
   const fd = must('socket', socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE));
   try {
     const header = Buffer.alloc(FIB_RULE_HEADER);
-    header[0] = family;
+    header[0] = ADDRESS_FAMILY[family];
     const request = Memory.of(encodeMessage(RTM_GETRULE, NLM_F_DUMP, [header]));
     must('send', send(fd, request, 0, request.length));
     const answer = new Memory(BUFFER_BYTES);

@@ -3,7 +3,7 @@ import type { Endpoint } from './endpoint.ts';
 import type { ServicePortName } from './service.ts';
 import type { ProxiedProtocol } from './service-port.ts';
 
-/** Who ended a connection or flow, and how. docs/operations.md explains each. */
+/** Who ended a connection or flow, and how. docs/commands.md explains each. */
 export const ENDINGS = [
   'client-end',
   'client-reset',

@@ -14,6 +14,15 @@ function read(path: string): string {
 describe('README.md and docs/', () => {
   const documents = ['README.md', 'CONTRIBUTING.md', ...globSync('docs/**/*.md', { cwd: root })];
 
+  test('the index leads to each page', () => {
+    const index = read('docs/README.md');
+    const pages = globSync('*.md', { cwd: join(root, 'docs') }).filter((page) => page !== 'README.md');
+    assert.deepEqual(
+      pages.filter((page) => !index.includes(`](${page})`)),
+      [],
+    );
+  });
+
   test('link to files and headings that are there', () => {
     const broken = documents.flatMap((document) =>
       [...read(document).matchAll(/\]\(([^)\s]+)\)/g)]
@@ -24,7 +33,9 @@ describe('README.md and docs/', () => {
     assert.deepEqual(broken, []);
   });
 
-  const guides = ['README.md', 'docs/operations.md', 'docs/troubleshooting.md'];
+  // Not those that list flags of other programs, nor what is generated.
+  const others = ['flags', 'metrics', 'parity', 'performance'].map((name) => `docs/${name}.md`);
+  const guides = ['README.md', ...globSync('docs/*.md', { cwd: root }).filter((page) => !others.includes(page))];
 
   test('guides name flags that there are', () => {
     const pages = [['--help'], ...COMMANDS.map(({ name }) => [name, '--help'])];

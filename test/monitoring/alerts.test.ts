@@ -160,9 +160,9 @@ describe('deploy/prometheus', () => {
     }
   });
 
-  test('each alert reads documented metrics, and has a row in docs/operations.md and a test', () => {
-    const operations = readFileSync(new URL('../../docs/operations.md', import.meta.url), 'utf8');
-    const rows = [...operations.matchAll(/^\| `(KubeUserspaceProxy\w+)` \| (\w+) \|/gm)];
+  test('each alert reads documented metrics, and has a row in docs/observe.md and a test', () => {
+    const page = readFileSync(new URL('../../docs/observe.md', import.meta.url), 'utf8');
+    const rows = [...page.matchAll(/^\| `(KubeUserspaceProxy\w+)` \| (\w+) \|/gm)];
     assert.deepEqual(
       rows.map(([, alert, severity]) => [alert, severity]),
       alerts.map(({ alert, labels }) => [alert, labels?.['severity']]),

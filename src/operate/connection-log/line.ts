@@ -3,7 +3,7 @@ import { endpointName } from '../../model/endpoint.ts';
 import { printable } from '../../util/text.ts';
 import { rfc3339 } from '../../util/timestamp.ts';
 
-/* The lines of the connection log. docs/operations.md explains their fields, whose meaning never changes. */
+/* The lines of the connection log. docs/commands.md explains their fields, whose meaning never changes. */
 
 /** A line of JSON, with its newline. */
 export function entryLine(entry: ConnectionEntry): string {

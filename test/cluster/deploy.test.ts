@@ -10,6 +10,7 @@ import { waitFor } from '../netns/wait.ts';
 import { Cluster, NODE_NAME } from './cluster.ts';
 
 const FILE = fileURLToPath(DAEMON_SET_FILE);
+const OVERLAY = fileURLToPath(new URL('../overlays/labelled-nodes', DAEMON_SET_FILE));
 
 /**
  * What the kubelet would do: mounts the service account where every Pod has it, in a mount namespace that `ip netns
@@ -24,7 +25,7 @@ shift 2
 exec setpriv --bounding-set="$bounding" --no-new-privs "$@"
 `;
 
-describe('deploy/daemonset.yaml on a real server', () => {
+describe('deploy/kustomize on a real server', () => {
   let cluster: Cluster;
 
   before(async () => {
@@ -44,6 +45,22 @@ describe('deploy/daemonset.yaml on a real server', () => {
       'clusterrolebinding.rbac.authorization.k8s.io/kube-userspace-proxy created (server dry run)',
       'daemonset.apps/kube-userspace-proxy created (server dry run)',
     ]);
+  });
+
+  test('the overlay is built by kubectl, its values count, and the server accepts it field by field', async () => {
+    const text = await cluster.kubectl(['kustomize', OVERLAY]);
+    const output = await cluster.kubectl(['apply', '--dry-run=server', '--validate=strict', '-o=json', '-f=-'], text);
+    const { items } = JSON.parse(output);
+    assert.deepEqual(
+      items.map(({ kind }: { kind: string }) => kind),
+      ['ServiceAccount', 'ClusterRoleBinding', 'DaemonSet'],
+    );
+    const { nodeSelector, initContainers, containers } = items[2].spec.template.spec;
+    assert.deepEqual(nodeSelector, { 'kubernetes.io/os': 'linux', 'userspace-proxy': '' });
+    const images = [...initContainers, ...containers].map(({ image }) => image.split(':')[0]);
+    assert.deepEqual(images, Array(2).fill('registry.example.com/kube-userspace-proxy'));
+    const names = containers[0].env.map(({ name }: { name: string }) => name);
+    assert.deepEqual(names, ['API_SERVER', 'NODE_NAME']);
   });
 
   test('its arguments, account and capabilities are enough for the proxy', async () => {

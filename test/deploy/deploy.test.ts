@@ -1,14 +1,17 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, globSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { describe, test } from 'node:test';
+import { parse } from 'yaml';
 import type { Config } from '../../src/config/config.ts';
 import { DEFAULT_CONTROL_SOCKET } from '../../src/config/values.ts';
 import { watchdogPeriodMs } from '../../src/kernel/service-manager.ts';
 import { parseCommandLine } from '../support/command-line.ts';
 import { deployedArguments, deployedCapabilities, deployedObjects } from './manifest.ts';
+
+const KUSTOMIZE = join(import.meta.dirname, '../../deploy/kustomize');
 
 const ANALYZE = '/usr/bin/systemd-analyze';
 
@@ -24,7 +27,7 @@ function configOf(argv: readonly string[]): Config {
   return (line as Extract<typeof line, { kind: 'run' }>).config;
 }
 
-describe('deploy/daemonset.yaml', () => {
+describe('deploy/kustomize/base/daemonset.yaml', () => {
   const objects = deployedObjects();
   const pod = objects.get('DaemonSet').spec.template.spec;
   const [container, ...others] = pod.containers;
@@ -44,7 +47,8 @@ describe('deploy/daemonset.yaml', () => {
     assert.equal(config.hostnameOverride, 'node-1');
     assert.ok(config.source.kind === 'kubernetes');
     assert.match(config.source.master ?? '', /^https:\/\/192\.0\.2\.1:6443/);
-    assert.deepEqual(container.env, [{ name: 'NODE_NAME', valueFrom: { fieldRef: { fieldPath: 'spec.nodeName' } } }]);
+    const nodeName = { name: 'NODE_NAME', valueFrom: { fieldRef: { fieldPath: 'spec.nodeName' } } };
+    assert.deepEqual(container.env, [{ name: 'API_SERVER', value: config.source.master }, nodeName]);
   });
 
   test('it may do what it needs and no more', () => {
@@ -88,6 +92,35 @@ describe('deploy/daemonset.yaml', () => {
     assert.deepEqual(livenessProbe.httpGet, { path: '/livez', port: healthzAddress?.port });
     assert.deepEqual(readinessProbe.httpGet, { path: '/healthz', port: healthzAddress?.port });
   });
+});
+
+describe('deploy/kustomize', () => {
+  for (const file of globSync('**/kustomization.yaml', { cwd: KUSTOMIZE })) {
+    test(`${file} names files that are there, and changes what the base has`, () => {
+      const folder = join(KUSTOMIZE, dirname(file));
+      const {
+        apiVersion,
+        kind,
+        resources,
+        images = [],
+        patches = [],
+        ...others
+      } = parse(readFileSync(join(KUSTOMIZE, file), 'utf8'));
+      assert.deepEqual([apiVersion, kind, others], ['kustomize.config.k8s.io/v1beta1', 'Kustomization', {}]);
+      for (const resource of resources) assert.ok(existsSync(join(folder, resource)), resource);
+      const [container] = deployedObjects().get('DaemonSet').spec.template.spec.containers;
+      for (const { name } of images) assert.equal(name, container.image.split(':')[0]);
+      for (const { patch } of patches) {
+        const { kind, metadata, spec } = parse(patch);
+        const { name, namespace } = deployedObjects().get(kind).metadata;
+        assert.deepEqual(metadata, { name, namespace });
+        const [patched] = spec.template.spec.containers;
+        assert.equal(patched.name, container.name);
+        const names = container.env.map((variable: { name: string }) => variable.name);
+        for (const variable of patched.env) assert.ok(names.includes(variable.name), variable.name);
+      }
+    });
+  }
 });
 
 describe('deploy/kube-userspace-proxy.service', () => {

@@ -1,9 +1,9 @@
 import { readFileSync } from 'node:fs';
 import { parseAllDocuments } from 'yaml';
 
-export const DAEMON_SET_FILE = new URL('../../deploy/daemonset.yaml', import.meta.url);
+export const DAEMON_SET_FILE = new URL('../../deploy/kustomize/base/daemonset.yaml', import.meta.url);
 
-/** The objects of `deploy/daemonset.yaml` by kind. */
+/** The objects of `deploy/kustomize/base/daemonset.yaml` by kind. */
 // biome-ignore lint/suspicious/noExplicitAny: manifests have many shapes
 export function deployedObjects(): Map<string, any> {
   const documents = parseAllDocuments(readFileSync(DAEMON_SET_FILE, 'utf8'), { strict: true });
@@ -16,14 +16,12 @@ export function deployedObjects(): Map<string, any> {
   );
 }
 
-/** What the kubelet would start: the DaemonSet's arguments on this node, with another address of the API server. */
+/** What the kubelet would start on this node: the DaemonSet's arguments, or with another address of the API server. */
 export function deployedArguments({ node, server }: { node: string; server?: string }): string[] {
-  const [container] = deployedObjects().get('DaemonSet').spec.template.spec.containers;
-  return (container.args as string[]).map((argument) =>
-    server !== undefined && argument.startsWith('--master=')
-      ? `--master=${server}`
-      : argument.replace('$(NODE_NAME)', node),
-  );
+  const [{ args, env }] = deployedObjects().get('DaemonSet').spec.template.spec.containers;
+  const values: Record<string, string> = { NODE_NAME: node };
+  for (const { name, value } of env) values[name] ??= server ?? value;
+  return (args as string[]).map((argument) => argument.replace(/\$\((\w+)\)/g, (_, name) => values[name] ?? ''));
 }
 
 /** As `NET_ADMIN`. */

@@ -175,8 +175,13 @@ async function serve(rig: Rig, argv: readonly string[], ports: readonly Port[]):
   await steer(rig, ports, (port) => `REDIRECT --to-ports ${localPort(port)}`);
 }
 
-/** Masqueraded, for backend and client share a bridge: the backend's answers would not pass the node. */
+/**
+ * Masqueraded, for backend and client share a bridge: the backend's answers would not pass the node. That packets leave
+ * by the bridge that they came in by is no reason to redirect the client.
+ */
 async function startDnat(rig: Rig): Promise<void> {
+  const noRedirects = 'for f in /proc/sys/net/ipv4/conf/*/send_redirects; do echo 0 > $f; done';
+  await rig.topology.node.output(['sh', '-c', noRedirects]);
   await steer(rig, PORTS, ({ port }) => `DNAT --to-destination ${BACKEND}:${port}`);
   await new Iptables(rig.topology.node).must(`-t nat -A POSTROUTING -d ${BACKEND}/32 -j MASQUERADE`);
 }

@@ -1,6 +1,7 @@
 import { writeFileSync } from 'node:fs';
 import { arch, cpus, release } from 'node:os';
 import { CANDIDATES, type Candidate } from './candidates.ts';
+import { type CongestionControl, missingCongestionControl } from './congestion-control.ts';
 import { type Options, parseOptions, usage } from './options.ts';
 import { profile } from './profile.ts';
 import { cpuSeconds } from './program.ts';
@@ -53,18 +54,14 @@ async function compare(rows: readonly Row[], candidates: readonly Candidate[], o
     return why === undefined;
   });
   const begun = performance.now();
-  const contenders = await Promise.all(present.map(prepare));
   const measurements: Measurement[] = [];
-  for (const row of rows) {
-    for (let round = 0; round < options.rounds; round++) {
-      progress(`${row.name}, round ${round + 1} of ${options.rounds}`);
-      for (const contender of rotated(contenders, round)) {
-        if (row.isUdp && !contender.candidate.carriesUdp) continue;
-        measurements.push(await turn(row, contender, { round, meter: meterOf(options) }));
-      }
-    }
+  for (const congestionControl of ['cubic', 'bbr'] as const) {
+    const rowsWithIt = rows.filter((row) => row.congestionControl === congestionControl);
+    const why = missingCongestionControl(congestionControl);
+    if (rowsWithIt.length === 0) continue;
+    if (why === undefined) measurements.push(...(await measureAll(rowsWithIt, present, options)));
+    else notes.push(`${why}: without ${rowsWithIt.map(({ name }) => name).join(', ')}`);
   }
-  await Promise.all(contenders.map(({ rig }) => rig?.remove()));
 
   const report = new Report(present, measurements);
   const seconds = Math.round((performance.now() - begun) / 1000);
@@ -82,6 +79,28 @@ async function compare(rows: readonly Row[], candidates: readonly Candidate[], o
   return measurements.some(({ candidate, failure }) => failure !== undefined && ours.has(candidate)) ? 1 : 0;
 }
 
+/** On nodes with one congestion control: a candidate's sockets outlive a change of it. */
+async function measureAll(
+  rows: readonly Row[],
+  candidates: readonly Candidate[],
+  options: Options,
+): Promise<Measurement[]> {
+  const { congestionControl } = rows[0]!;
+  const contenders = await Promise.all(candidates.map((candidate) => prepare(candidate, congestionControl)));
+  const measurements: Measurement[] = [];
+  for (const row of rows) {
+    for (let round = 0; round < options.rounds; round++) {
+      progress(`${row.name}, round ${round + 1} of ${options.rounds}`);
+      for (const contender of rotated(contenders, round)) {
+        if (row.isUdp && !contender.candidate.carriesUdp) continue;
+        measurements.push(await turn(row, contender, { round, meter: meterOf(options) }));
+      }
+    }
+  }
+  await Promise.all(contenders.map(({ rig }) => rig?.remove()));
+  return measurements;
+}
+
 interface Contender {
   readonly candidate: Candidate;
   readonly rig?: Rig;
@@ -89,9 +108,9 @@ interface Contender {
   readonly failure?: string;
 }
 
-async function prepare(candidate: Candidate): Promise<Contender> {
+async function prepare(candidate: Candidate, congestionControl: CongestionControl): Promise<Contender> {
   try {
-    return { candidate, rig: await Rig.create(candidate) };
+    return { candidate, rig: await Rig.create(candidate, { congestionControl }) };
   } catch (error) {
     return { candidate, failure: `did not start: ${(error as Error).message}` };
   }

@@ -39,7 +39,7 @@ interface Means {
 /** Each thread writes its profile as it ends. */
 async function byV8(row: Row, candidate: Candidate, { meter, directory }: Means): Promise<void> {
   const flags = ['--cpu-prof', `--cpu-prof-dir=${directory}`, '--cpu-prof-interval=200'];
-  const rig = await Rig.create(candidate, { NODE_OPTIONS: flags.join(' ') });
+  const rig = await Rig.create(candidate, { ...row, env: { NODE_OPTIONS: flags.join(' ') } });
   try {
     show(row, (await measure(row, rig, meter)).values);
   } finally {
@@ -57,7 +57,7 @@ async function byV8(row: Row, candidate: Candidate, { meter, directory }: Means)
 }
 
 async function withStrace(row: Row, candidate: Candidate, { meter, directory }: Means): Promise<void> {
-  const rig = await Rig.create(candidate);
+  const rig = await Rig.create(candidate, row);
   try {
     const output = join(directory, 'strace');
     const tracer = new Program(rig.topology.node, ['strace', '-c', '-f', '-o', output, '-p', String(rig.pid)]);
@@ -73,7 +73,7 @@ async function withStrace(row: Row, candidate: Candidate, { meter, directory }: 
 }
 
 async function withPerf(row: Row, candidate: Candidate, { meter, directory }: Means): Promise<void> {
-  const rig = await Rig.create(candidate, { NODE_OPTIONS: '--perf-basic-prof' });
+  const rig = await Rig.create(candidate, { ...row, env: { NODE_OPTIONS: '--perf-basic-prof' } });
   const map = `/tmp/perf-${rig.pid}.map`;
   try {
     const data = join(directory, 'perf.data');

@@ -1,7 +1,8 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { POD_ADDRESSES, Topology } from '../test/netns/topology.ts';
+import { type Namespace, POD_ADDRESSES, Topology } from '../test/netns/topology.ts';
 import type { Candidate } from './candidates.ts';
+import { type CongestionControl, useCongestionControl } from './congestion-control.ts';
 import { Program } from './program.ts';
 
 /** Where clients find the Service. No machine has this address. */
@@ -35,11 +36,15 @@ export class Rig {
     this.topology = topology;
   }
 
-  /** `env`: of the candidate's process. */
-  static async create(candidate: Candidate, env: NodeJS.ProcessEnv = {}): Promise<Rig> {
+  /** `congestionControl`: of client, node and backend; `env`: of the candidate's process. */
+  static async create(
+    candidate: Candidate,
+    { congestionControl, env = {} }: { congestionControl: CongestionControl; env?: NodeJS.ProcessEnv },
+  ): Promise<Rig> {
     const rig = new Rig(candidate, await Topology.create());
+    const { client, node, pods } = rig.topology;
     try {
-      await rig.topology.node.output(['sh', '-c', NODE_SYSCTLS]);
+      await useCongestionControl(congestionControl, [client, node, ...pods]);
       await candidate.start(rig, env);
       return rig;
     } catch (error) {
@@ -79,19 +84,27 @@ export class Rig {
     return path;
   }
 
+  /** Runs it with these settings of the node's kernel (file below /proc/sys: value), which are then as before. */
+  async withSysctls<T>(sysctls: Readonly<Record<string, string>>, run: () => Promise<T>): Promise<T> {
+    const { node } = this.topology;
+    const before: (readonly [path: string, value: string])[] = [];
+    try {
+      for (const [path, value] of Object.entries(sysctls)) {
+        before.push([path, (await node.output(['cat', `/proc/sys/${path}`])).trim()]);
+        await setSysctl(node, path, value);
+      }
+      return await run();
+    } finally {
+      for (const [path, value] of before) await setSysctl(node, path, value);
+    }
+  }
+
   async remove(): Promise<void> {
     await Promise.all(this.#programs.map((program) => program.stop()));
     this.topology.remove();
   }
 }
 
-/*
- * Ten thousand connections a second would fill the table of connections with ones that are over (120 s each), and the
- * kernel's DNAT sends packets back out of the bridge that they came in by, which is no reason to redirect the client.
- */
-const NODE_SYSCTLS = [
-  // Ours sets it itself; its peers are to have it, too.
-  'echo 1 > /proc/sys/net/ipv4/tcp_tw_reuse',
-  'echo 5 > /proc/sys/net/netfilter/nf_conntrack_tcp_timeout_time_wait',
-  'for f in /proc/sys/net/ipv4/conf/*/send_redirects; do echo 0 > $f; done',
-].join('\n');
+async function setSysctl(namespace: Namespace, path: string, value: string): Promise<void> {
+  await namespace.output(['sh', '-c', `echo ${value} > /proc/sys/${path}`]);
+}

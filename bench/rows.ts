@@ -1,4 +1,5 @@
 import { join } from 'node:path';
+import type { CongestionControl } from './congestion-control.ts';
 import { parseDnsperf, parseIperf3, parseUdpLoad, parseWrk, type Result } from './parse.ts';
 import { listening, Program } from './program.ts';
 import { BACKEND, DNS, ECHO, HTTP, IPERF, type Port, type Rig } from './rig.ts';
@@ -18,6 +19,10 @@ export interface Row {
   readonly name: string;
   readonly what: string;
   readonly isUdp: boolean;
+  /** Of everybody's TCP connections. */
+  readonly congestionControl: CongestionControl;
+  /** What it needs other than the kernel's default, on the node of every candidate: file below /proc/sys and value. */
+  readonly sysctls?: Readonly<Record<string, string>>;
   readonly metrics: readonly Metric[];
   /** The backend, started in its pod for this measurement alone. */
   server(rig: Rig): { readonly argv: readonly string[]; readonly port: Port };
@@ -27,12 +32,13 @@ export interface Row {
 const HERE = import.meta.dirname;
 
 export const ROWS: readonly Row[] = [
-  bulk(1),
-  bulk(4),
+  bulk(1, 'cubic'),
+  bulk(4, 'cubic'),
   {
     name: 'http-64',
     what: 'HTTP keep-alive, 64 connections (wrk, nginx)',
     isUdp: false,
+    congestionControl: 'cubic',
     metrics: [
       { key: 'perSecond', label: 'requests', unit: '/s', decimals: 0, better: 'more', goal: 1.05 },
       { key: 'p50', label: 'latency p50', unit: 'µs', decimals: 0, better: 'less' },
@@ -45,6 +51,7 @@ export const ROWS: readonly Row[] = [
     name: 'http-1',
     what: 'HTTP keep-alive, 1 connection (wrk, nginx)',
     isUdp: false,
+    congestionControl: 'cubic',
     metrics: [
       { key: 'p50', label: 'latency p50', unit: 'µs', decimals: 0, better: 'less', goal: 1 },
       { key: 'perSecond', label: 'requests', unit: '/s', decimals: 0, better: 'more' },
@@ -56,6 +63,13 @@ export const ROWS: readonly Row[] = [
     name: 'connections',
     what: 'a connection for each request, 32 clients (wrk, nginx)',
     isUdp: false,
+    congestionControl: 'cubic',
+    sysctls: {
+      // Ours sets it itself, and peers are to have it, too: else the local ports of what has just ended run out.
+      'net/ipv4/tcp_tw_reuse': '1',
+      // Not the default two minutes, in which what is over would fill the table of connections.
+      'net/netfilter/nf_conntrack_tcp_timeout_time_wait': '5',
+    },
     metrics: [{ key: 'perSecond', label: 'connections', unit: '/s', decimals: 0, better: 'more', goal: 1.1 }],
     server: nginx,
     client: (rig, seconds) => wrk(rig, seconds, 32, 'Connection: close'),
@@ -66,6 +80,7 @@ export const ROWS: readonly Row[] = [
     name: 'dns',
     what: 'DNS, 64 flows, 64 queries under way (dnsperf, NSD)',
     isUdp: true,
+    congestionControl: 'cubic',
     metrics: [{ key: 'perSecond', label: 'queries', unit: '/s', decimals: 0, better: 'more', goal: 1.3 }],
     server: nsd,
     client: (rig, seconds) => {
@@ -75,13 +90,17 @@ export const ROWS: readonly Row[] = [
       return { argv, parse: parseDnsperf };
     },
   },
+  bulk(1, 'bbr'),
 ];
 
-function bulk(streams: number): Row {
+/** With BBR, the kernel paces each stream by timers: that is then measured, more than the proxies. */
+function bulk(streams: number, congestionControl: CongestionControl): Row {
+  const isPaced = congestionControl === 'bbr';
   return {
-    name: `bulk-${streams}`,
-    what: `bulk, ${streams} ${streams === 1 ? 'stream' : 'streams'} (iperf3)`,
+    name: `bulk-${streams}${isPaced ? '-bbr' : ''}`,
+    what: `bulk, ${streams} ${streams === 1 ? 'stream' : 'streams'} (iperf3)${isPaced ? ', all with BBR' : ''}`,
     isUdp: false,
+    congestionControl,
     metrics: [
       { key: 'gbits', label: 'throughput', unit: 'Gbit/s', decimals: 1, better: 'more', goal: 1.2 },
       { key: 'cpuPerGibibyte', label: 'CPU of the proxy', unit: 's/GiB', decimals: 2, better: 'less', goal: 0.6 },
@@ -99,6 +118,7 @@ function udp(outstanding: number): Row {
     name: `udp-64x${outstanding}`,
     what: `UDP, 64 flows × ${outstanding} under way (udp-load, udp-echo)`,
     isUdp: true,
+    congestionControl: 'cubic',
     metrics: [{ key: 'perSecond', label: 'queries', unit: '/s', decimals: 0, better: 'more', goal: 1.3 }],
     server: () => ({ argv: [process.execPath, join(HERE, 'udp-echo.ts'), String(ECHO.port)], port: ECHO }),
     client: (rig, seconds) => {
@@ -162,6 +182,10 @@ function nsd(rig: Rig): ReturnType<Row['server']> {
 
 /** One run of a row against one candidate. Throws when there is no figure. */
 export async function measure(row: Row, rig: Rig, meter: Meter): Promise<Result> {
+  return await rig.withSysctls(row.sysctls ?? {}, () => run(row, rig, meter));
+}
+
+async function run(row: Row, rig: Rig, meter: Meter): Promise<Result> {
   rig.check();
   const { client, pods } = rig.topology;
   const { argv, port } = row.server(rig);

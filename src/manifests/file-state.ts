@@ -20,6 +20,7 @@ export interface FileState {
   readonly objects: ReadonlyMap<ObjectId, SourceEvent>;
   /** The faults that have been reported. Faults with the same key are the same. */
   readonly faults: ReadonlyMap<string, Fault>;
+  /** Of a large file. */
   readonly known: KnownPieces;
   /** Of every object that the file names, be it valid or not. */
   readonly places: ReadonlyMap<ObjectId, ObjectPlace>;
@@ -39,6 +40,9 @@ interface Fault {
 }
 
 const THE_FILE = 'the file';
+
+/** In characters. To parse a smaller file again costs less than to keep its texts. */
+const LARGE_FILE = 32 * 1024;
 
 export const NO_FILE: FileState = { objects: new Map(), faults: new Map(), known: new Map(), places: new Map() };
 
@@ -97,7 +101,17 @@ function read(file: string, before: FileState, { documents, known }: Extract<Rea
       objects.set(id, sameIfEqual(event, last));
     }
   }
-  return { objects: new Map([...missing, ...kept, ...objects]), faults, known, places };
+  return compact({ objects: new Map([...missing, ...kept, ...objects]), faults, known, places });
+}
+
+/** There may be thousands of small files without faults, so these share the empty maps. */
+function compact({ faults, known, ...state }: FileState): FileState {
+  const size = [...known.keys()].reduce((sum, text) => sum + text.length, 0);
+  return {
+    ...state,
+    faults: faults.size === 0 ? NO_FILE.faults : faults,
+    known: size < LARGE_FILE ? NO_FILE.known : known,
+  };
 }
 
 /** An equal object stays the same one, so that comparing it again is cheap. */

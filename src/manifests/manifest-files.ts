@@ -1,9 +1,10 @@
-import { constants, type Stats } from 'node:fs';
-import { readdir, readFile, stat } from 'node:fs/promises';
+import { constants, readFileSync, type Stats, statSync } from 'node:fs';
+import { readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
 import { messageOf } from '../util/text.ts';
+import { inSlices } from '../util/wait.ts';
 
 export type Content =
   | { readonly status: 'text'; readonly text: string }
@@ -11,9 +12,9 @@ export type Content =
   | { readonly status: 'absent' };
 
 interface Scan {
-  /** Files that have changed since the last scan. */
-  readonly changes: readonly { readonly path: string; readonly content: Content }[];
-  /** Milliseconds until the next file comes to rest; `undefined` when all are at rest. */
+  /** Files that have changed and come to rest, for {@link ManifestFiles.take}. */
+  readonly rested: readonly string[];
+  /** Milliseconds until the next other file comes to rest; `undefined` when all are at rest. */
   readonly settlesInMs: number | undefined;
   /** Milliseconds that looking at all files took, without reading. */
   readonly lookCostMs: number;
@@ -37,6 +38,8 @@ interface Watched {
 
 const MAX_BYTES = 64 * 1024 * 1024;
 
+const UTF8 = new TextDecoder('utf-8', { fatal: true });
+
 /** Longer than a tick of the file system's clock, so that a later write shows in the next look. */
 const QUIET_MS = 50;
 
@@ -53,6 +56,9 @@ const RESTLESS_MS = 5_000;
 /**
  * The manifest files under the given paths. A file that has changed is read once it has looked the same for a while,
  * by this machine's clock: the times of a file may come from another machine.
+ *
+ * Directories are listed asynchronously, so a network file system that hangs holds up nothing else. Files are looked at
+ * and read synchronously, as thousands of them in another thread cost ten times as much (docs/adr/0030).
  */
 export class ManifestFiles {
   readonly #paths: readonly string[];
@@ -93,30 +99,34 @@ export class ManifestFiles {
     }
   }
 
-  /** Looks at every file and reads those that have changed and come to rest. */
+  /** Looks at every file. */
   async scan(): Promise<Scan> {
     const beganAt = this.#clock.now();
     const looks = await this.#lookAtAll();
     // One time for all files: files that change together come to rest together.
     const now = this.#clock.now();
-    const changes: { path: string; content: Content }[] = [];
+    const rested: string[] = [];
     let settlesInMs: number | undefined;
     for (const [path, look] of looks) {
       const waitMs = this.#settle(path, look, now);
-      const content = waitMs === 0 ? await this.#read(path, look) : undefined;
-      // A file that has changed while it was read is not at rest yet.
-      const soonMs = content === 'changing' ? 1 : waitMs;
-      if (soonMs !== undefined && soonMs > 0) settlesInMs = Math.min(soonMs, settlesInMs ?? soonMs);
-      if (content === undefined || content === 'changing') continue;
-      if (look === ABSENT) this.#watched.delete(path);
-      else this.#watched.set(path, { accepted: look });
-      this.#report(path, undefined);
-      changes.push({ path, content });
+      if (waitMs === 0) rested.push(path);
+      else if (waitMs !== undefined) settlesInMs = Math.min(waitMs, settlesInMs ?? waitMs);
     }
     for (const [index, files] of this.#files.entries()) {
       this.#files[index] = files.filter((path) => this.#watched.has(path));
     }
-    return { changes, settlesInMs, lookCostMs: now - beganAt };
+    return { rested, settlesInMs, lookCostMs: now - beganAt };
+  }
+
+  /** Reads a file that has `rested`. `changing`: it is not at rest after all; `undefined`: it cannot be read now. */
+  take(path: string): Content | 'changing' | undefined {
+    const look = this.#watched.get(path)?.pending?.look;
+    const content = look && this.#read(path, look);
+    if (content === undefined || content === 'changing') return content;
+    if (look === ABSENT) this.#watched.delete(path);
+    else this.#watched.set(path, { accepted: look });
+    this.#report(path, undefined);
+    return content;
   }
 
   /** Milliseconds until the file may be read, 0 for now; `undefined` when it has not changed or never rests. */
@@ -150,14 +160,22 @@ export class ManifestFiles {
         this.#report(given, messageOf(error), 'list');
       }
     }
-    const looks = await Promise.all([...paths].map(async (path) => [path, await this.#lookAt(path)] as const));
-    return new Map(looks.flatMap(([path, look]) => (look === undefined ? [] : [[path, look]])));
+    const looks = new Map<string, Look>();
+    const remaining = paths.values();
+    await inSlices(this.#clock, () => {
+      const { done, value: path } = remaining.next();
+      if (done) return false;
+      const look = this.#lookAt(path);
+      if (look !== undefined) looks.set(path, look);
+      return true;
+    });
+    return looks;
   }
 
   /** `undefined` when the file cannot be looked at. */
-  async #lookAt(path: string): Promise<Look | undefined> {
+  #lookAt(path: string): Look | undefined {
     try {
-      const stats = await stat(path);
+      const stats = statSync(path);
       // Opening a pipe or a device can have effects.
       return stats.isFile() ? lookOf(stats) : ABSENT;
     } catch (error) {
@@ -168,7 +186,7 @@ export class ManifestFiles {
   }
 
   /** `changing` when another content came in while it was read; `undefined` when it cannot be read. */
-  async #read(path: string, look: Look): Promise<Content | 'changing' | undefined> {
+  #read(path: string, look: Look): Content | 'changing' | undefined {
     if (look === ABSENT) return { status: 'absent' };
     if (look.size > MAX_BYTES) {
       const limit = `${MAX_BYTES / 1024 / 1024} MiB`;
@@ -176,9 +194,9 @@ export class ManifestFiles {
     }
     try {
       // O_NONBLOCK: the path may be a pipe by now.
-      const bytes = await readFile(path, { flag: constants.O_RDONLY | constants.O_NONBLOCK });
-      if ((await this.#lookAt(path))?.id !== look.id) return 'changing';
-      return { status: 'text', text: new TextDecoder('utf-8', { fatal: true }).decode(bytes) };
+      const bytes = readFileSync(path, { flag: constants.O_RDONLY | constants.O_NONBLOCK });
+      if (this.#lookAt(path)?.id !== look.id) return 'changing';
+      return { status: 'text', text: UTF8.decode(bytes) };
     } catch (error) {
       if (error instanceof TypeError) return { status: 'refused', err: 'it is not UTF-8 text' };
       if (isAbsence(error)) return 'changing';

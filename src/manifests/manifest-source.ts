@@ -90,9 +90,17 @@ export class ManifestSource implements ServiceSource {
     try {
       const scan = await this.#files.scan();
       ({ lookCostMs, settlesInMs } = scan);
-      for (const { path, content } of scan.changes) await this.#take(path, content);
+      const taking = this.#takeAll(scan.rested);
+      let step = taking.next();
+      await inSlices(this.#clock, () => {
+        if (!step.done) step = taking.next();
+        return !step.done;
+      });
+      const { hasChanges, isChanging } = step.value ?? { hasChanges: false, isChanging: false };
+      // A file that has changed while it was read is not at rest yet.
+      if (isChanging) settlesInMs = 1;
       // The first delivery is to be complete, so it waits for files that are just being written.
-      const isDue = this.#isSynced ? scan.changes.length > 0 : settlesInMs === undefined;
+      const isDue = this.#isSynced ? hasChanges : settlesInMs === undefined;
       if (isDue && !this.#stop.signal.aborted) this.#deliver();
       this.#lastFault = undefined;
     } catch (error) {
@@ -104,29 +112,39 @@ export class ManifestSource implements ServiceSource {
     return settlesInMs ?? Math.max(POLL_MS, POLL_COST_FACTOR * lookCostMs);
   }
 
-  async #take(path: string, content: Content): Promise<void> {
+  /** Yields now and then, because parsing is slow and there may be many files. */
+  *#takeAll(paths: readonly string[]): Generator<void, { readonly hasChanges: boolean; readonly isChanging: boolean }> {
+    let hasChanges = false;
+    let isChanging = false;
+    for (const path of paths) {
+      const content = this.#files.take(path);
+      if (content === 'changing') isChanging = true;
+      else if (content !== undefined) {
+        hasChanges = true;
+        yield* this.#take(path, content);
+      }
+      yield;
+    }
+    return { hasChanges, isChanging };
+  }
+
+  *#take(path: string, content: Content): Generator<void, void> {
     if (content.status === 'absent') {
       this.#log.v(2)?.info('A manifest file has gone', { file: path });
       this.#states.delete(path);
       return;
     }
     const before = this.#states.get(path) ?? NO_FILE;
-    const reading = content.status === 'text' ? await this.#read(content.text, before.known) : unusable(content.err);
+    const reading = content.status === 'text' ? yield* this.#read(content.text, before.known) : unusable(content.err);
     const { state, reports } = nextFileState(path, before, reading);
     this.#states.set(path, state);
     this.#log.v(4)?.info('A manifest file has been read', { file: path, objects: state.objects.size });
     for (const { level, message, fields } of reports) this.#log[level](message, fields);
   }
 
-  async #read(text: string, known: KnownPieces): Promise<Reading> {
+  *#read(text: string, known: KnownPieces): Generator<void, Reading> {
     try {
-      const reader = readManifest(text, known);
-      let step = reader.next();
-      await inSlices(this.#clock, () => {
-        if (!step.done) step = reader.next();
-        return !step.done;
-      });
-      return step.value ?? unusable('it was not read to its end');
+      return yield* readManifest(text, known);
     } catch (error) {
       // A defect; it must not cost the other files.
       return unusable(stackOf(error));

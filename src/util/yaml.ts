@@ -31,6 +31,9 @@ const MAX_CHARACTERS = 4 * 1024 * 1024;
 /** Uses of an anchor, times the aliases inside of it: a few lines of aliases can stand for billions of values. */
 const MAX_ALIASES = 10_000;
 
+/** Blank space, the marker that begins a document, or both; before an object. */
+const JSON_BEGIN = /^[ \t\r\n]*(?:---[ \t\r\n]+)?(?=\{)/;
+
 /** In place of what the parser says. */
 const MESSAGES: ReadonlyMap<string, string> = new Map([
   ['DUPLICATE_KEY', 'a key is there twice'],
@@ -80,10 +83,11 @@ export function parseDocuments(text: string): ParsedDocument[] {
  * last counts. Lines in JSON of more than 4 MiB are those of the whole document.
  */
 export function parseLargeDocuments(text: string): ParsedDocument[] {
-  if (!/^\s*\{/.test(text)) return parseDocuments(text);
+  const begin = JSON_BEGIN.exec(text)?.[0].length;
+  if (begin === undefined) return parseDocuments(text);
   let value: unknown;
   try {
-    value = JSON.parse(text);
+    value = JSON.parse(text.slice(begin));
   } catch {
     // YAML in flow style begins like that too, and the YAML parser knows the line of a mistake in JSON.
     return parseDocuments(text);

@@ -204,11 +204,15 @@ test('an equal object is the same one, so that comparing it again is cheap', () 
   assert.equal([...subject.state.objects.values()][0], before);
 });
 
-test('a document whose text is known is not parsed again', () => {
+test('a document of a large file is not parsed again while its text is known', () => {
   const subject = new Subject();
   subject.reads(file('', service('a'), service('b')));
+  assert.equal(subject.state.known.size, 0, 'a small file');
+  const large = `text: ${'x'.repeat(32 * 1024)}\n`;
+  subject.reads(file(large, service('a'), service('b')));
   const before = [...subject.state.known.values()].flat();
-  subject.reads(file('', service('b'), service('a')));
+  assert.equal(before.length, 3);
+  subject.reads(file(large, service('b'), service('a')));
   assert.deepEqual(new Set([...subject.state.known.values()].flat()), new Set(before));
   for (const document of [...subject.state.known.values()].flat()) assert.ok(before.includes(document));
 });

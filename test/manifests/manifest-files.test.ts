@@ -4,7 +4,7 @@ import { mkdtempSync, renameSync, rmSync, symlinkSync, truncateSync, utimesSync,
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
-import { ManifestFiles } from '../../src/manifests/manifest-files.ts';
+import { type Content, ManifestFiles } from '../../src/manifests/manifest-files.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
 
@@ -17,13 +17,11 @@ function setUp(t: TestContext) {
   const path = (name: string) => join(dir, name);
   const put = (name: string, text: string) => writeFileSync(path(name), text);
   /** `name: text or status` of what has changed. */
-  const scan = async () => {
-    const { changes } = await files.scan();
-    return changes.map(({ path, content }) => {
+  const scan = async () =>
+    (await changesIn(files)).map(({ path, content }) => {
       const what = content.status === 'text' ? content.text : content.status;
       return `${path.replace(`${dir}/`, '')}: ${what}`;
     });
-  };
   /** The same once everything has come to rest. */
   const settledScan = async () => {
     await files.scan();
@@ -31,6 +29,14 @@ function setUp(t: TestContext) {
     return scan();
   };
   return { dir, clock, log, files, path, put, scan, settledScan };
+}
+
+async function changesIn(files: ManifestFiles): Promise<{ path: string; content: Content }[]> {
+  const { rested } = await files.scan();
+  return rested.flatMap((path) => {
+    const content = files.take(path);
+    return content === undefined || content === 'changing' ? [] : [{ path, content }];
+  });
 }
 
 test('a file is handed out once it has come to rest, and again when it has changed', async (t) => {
@@ -89,9 +95,8 @@ test('a file that is too large or no text is refused until it is another one', a
   writeFileSync(path('b.yaml'), Buffer.from([0x61, 0xff, 0xfe]));
   await files.scan();
   clock.advance(1_000);
-  const { changes } = await files.scan();
   assert.deepEqual(
-    changes.map(({ content }) => content.status === 'refused' && content.err),
+    (await changesIn(files)).map(({ content }) => content.status === 'refused' && content.err),
     ['it is larger than 64 MiB; divide it into several files', 'it is not UTF-8 text'],
   );
   assert.deepEqual(await settledScan(), []);
@@ -122,7 +127,7 @@ test('a file that fails to be read is reported once, tried again and keeps its l
   assert.deepEqual(reports(), [`error ${path('a.yaml')} EIO: i/o error, read`]);
   for (let round = 0; round < 3; round += 1) {
     clock.advance(1_000);
-    assert.deepEqual((await alone.scan()).changes, []);
+    assert.deepEqual(await changesIn(alone), []);
   }
   assert.equal(reports().length, 2);
   rmSync(path('a.yaml'));
@@ -158,7 +163,7 @@ test('a file that keeps changing is reported, and the other files no longer wait
     clock.advance(40);
   }
   put('a.yaml', 'x');
-  assert.deepEqual(await files.scan().then(({ changes, settlesInMs }) => [changes, settlesInMs]), [[], undefined]);
+  assert.deepEqual(await files.scan().then(({ rested, settlesInMs }) => [rested, settlesInMs]), [[], undefined]);
   assert.deepEqual(log.of('error').map(({ fields }) => fields['err']), ['it keeps changing']); // biome-ignore format: short
   put('a.yaml', 'rest');
   assert.deepEqual(await settledScan(), ['a.yaml: rest']);
@@ -171,9 +176,21 @@ test('a file that two paths lead to is one file', async (t) => {
   const files = new ManifestFiles({ paths: [path('a.yaml'), dir], clock, log });
   await files.scan();
   clock.advance(1_000);
-  const { changes } = await files.scan();
+  assert.deepEqual((await files.scan()).rested, [path('a.yaml')]);
+});
+
+test('a file that changes or goes after the look at it is not read before it has come to rest again', async (t) => {
+  const { put, path, files, clock, settledScan } = setUp(t);
+  put('a.yaml', 'x');
+  put('b.yaml', 'x');
+  await files.scan();
+  clock.advance(50);
+  const { rested } = await files.scan();
+  put('a.yaml', 'longer');
+  rmSync(path('b.yaml'));
   assert.deepEqual(
-    changes.map(({ path }) => path),
-    [path('a.yaml')],
+    rested.map((each) => files.take(each)),
+    ['changing', 'changing'],
   );
+  assert.deepEqual(await settledScan(), ['a.yaml: longer']);
 });

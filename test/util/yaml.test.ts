@@ -30,6 +30,8 @@ test('JSON is read as JSON, and flow style that begins like it as YAML', () => {
     assert.deepEqual(plain(' \n{"a": [1, "\\u0041", null]}\n'), [{ a: [1, 'A', null] }]);
     assert.deepEqual(plain('{\n\t"a": 1,\n\t"b": {\n\t\t"c": 2\n\t}\n}\n'), [{ a: 1, b: { c: 2 } }]);
     assert.deepEqual(plain('{a: [1, b,], }'), [{ a: [1, 'b'] }]);
+    assert.deepEqual(plain('---\n{"a": 1}\n'), [{ a: 1 }]);
+    assert.deepEqual(plain('--- {"a": 1}\n---\n{"b": 2}\n'), [{ a: 1 }, { b: 2 }]);
     assert.deepEqual(plain('a: 1\n---\nb: [2]\n'), [{ a: 1 }, { b: [2] }]);
   }
 });
@@ -64,6 +66,7 @@ test('JSON has the lines that it has as YAML', () => {
   for (const json of [
     JSON.stringify(value, null, 1),
     `\n${JSON.stringify(value, null, '\t').replaceAll('\n', '\r\n')}`,
+    `\n---\n${JSON.stringify(value, null, 1)}`,
   ]) {
     const [document] = parseLargeDocuments(json);
     const [yaml] = parseDocuments(json);

@@ -54,6 +54,14 @@ export const LOST_CLIENT = "the client's address was lost: the endpoint answered
 export const UNKNOWN_DESTINATION =
   "the client's address cannot be kept: connection tracking does not know where its datagram was sent to";
 
+/** Of a dial of which no more is known. */
+export const FAILURE_TEXT: Readonly<Record<DialFailure, string>> = {
+  refused: 'connection refused',
+  timeout: 'no answer in time',
+  unreachable: 'no route, or the host is down',
+  other: 'see the failed dials',
+};
+
 export const FAILURE_COUNTER = {
   refused: 'failedRefused',
   timeout: 'failedTimeout',

@@ -53,6 +53,12 @@ export interface PickerOptions extends Omit<SchedulerSetup, 'slowStartMs'> {
   readonly affinityMaxClients: number;
 }
 
+/** Endpoints to try, one after another. */
+export interface Candidates {
+  /** Each further one means that the one before it failed. `undefined`: there is no other. */
+  next(): Member | undefined;
+}
+
 /** Chooses endpoints for one Service port: by the client's affinity, or else by the scheduler. */
 export class Picker {
   readonly pool: Pool;
@@ -182,7 +188,7 @@ export class Picker {
 /**
  * The candidates for one connection, one at a time. Each further candidate means that the one before it failed.
  */
-export class Pick {
+export class Pick implements Candidates {
   readonly #state: PickerState;
   readonly #client: string;
   readonly #nowMs: number;

@@ -12,9 +12,7 @@ export async function createFastDataPlane(setup: FastDataPlaneSetup): Promise<Da
   return startFastDataPlane(setup);
 }
 
-/**
- * Half the cores, because pods need the others, and each worker can keep one busy. At most 8: each costs about 20 MiB.
- */
+/** As many as there are cores: a busy Service port is carried by all workers. */
 export function defaultWorkers(cores: number = availableParallelism()): number {
-  return Math.min(8, Math.max(1, Math.floor(cores / 2)));
+  return cores;
 }

@@ -1,3 +1,4 @@
+import { MessageChannel } from 'node:worker_threads';
 import type { Address } from '../../model/address.ts';
 import type { ClientFacts } from '../../model/client-address.ts';
 import type { ConnectionLogSink } from '../../model/connection-log.ts';
@@ -14,16 +15,24 @@ import { type Endpoint, endpointName } from '../../model/endpoint.ts';
 import type { HandOver } from '../../model/hand-over.ts';
 import type { ServicePortName } from '../../model/service.ts';
 import type { ListenerId } from '../../model/service-port.ts';
-import { close, descriptorLimit } from '../../sys/descriptor.ts';
+import { close, descriptorLimit, eventfd } from '../../sys/descriptor.ts';
 import { selfCheck } from '../../sys/self-check.ts';
+import { must } from '../../sys/sys-error.ts';
 import type { Clock } from '../../util/clock.ts';
 import type { Log } from '../../util/log.ts';
 import { listenError } from '../errors.ts';
 import { FastHandOver } from './hand-over.ts';
 import { type ListenSocket, openListenSocket, prepareListener } from './listen-socket.ts';
 import type { PortState } from './parcels.ts';
-import { CounterMemory, PortCounters } from './port-counters.ts';
-import { type CountedBackends, type ListedPage, type PortEvent, type PortId, STATUS_WORDS } from './worker/protocol.ts';
+import { CounterMemory, endpointSums, PortCounters, sumOf } from './port-counters.ts';
+import {
+  type CountedBackends,
+  type ListedPage,
+  type PortEvent,
+  type PortId,
+  type Spread,
+  STATUS_WORDS,
+} from './worker/protocol.ts';
 import { type WorkerEntry, WorkerThread, workerEntry } from './worker-thread.ts';
 
 export interface FastDataPlaneSetup {
@@ -31,19 +40,29 @@ export interface FastDataPlaneSetup {
   readonly observer: DataPlaneObserver;
   readonly clock: Clock;
   readonly log: Log;
-  /** Another one only in tests. */
+  /** Others only in tests. */
   readonly entry?: WorkerEntry;
+  readonly spread?: Spread;
 }
 
 /** No node has as many connections, and a larger table would only cost memory. */
 const MAX_DESCRIPTORS = 1 << 20;
 
+/** A worker that carries connections of a port without being its home (docs/adr/0027). */
+interface Share {
+  readonly worker: WorkerThread;
+  readonly counters: PortCounters;
+}
+
 interface OpenPort {
   readonly id: PortId;
   readonly spec: ListenSpec;
   readonly socket: ListenSocket;
+  /** Its home, which picks. */
   readonly worker: WorkerThread;
   readonly counters: PortCounters;
+  /** Empty until the home is busy. */
+  shares: readonly Share[];
   backends: Backends;
   /** Settles when the worker has it, or with the reason why it cannot. Missing once it is open. */
   opening?: Promise<string | undefined> | undefined;
@@ -63,7 +82,28 @@ function openCommand({ id, spec, socket, counters }: OpenPort, backends: Counted
   } as const;
 }
 
-function statsOf({ spec: { id, name, family, protocol }, socket, worker, counters }: OpenPort): ListenerStats {
+function shareCommand({ id, spec: { name, protocol } }: OpenPort, { shared }: PortCounters, backends: CountedBackends) {
+  return { kind: 'share', port: id, name, protocol, backends, counters: shared } as const;
+}
+
+function carriersCommand({ id, shares }: OpenPort) {
+  return { kind: 'carriers', port: id, workers: shares.map(({ worker }) => worker.index) } as const;
+}
+
+/** A way between two workers. */
+function link(one: WorkerThread, other: WorkerThread): void {
+  const { port1, port2 } = new MessageChannel();
+  one.send({ kind: 'link', worker: other.index, channel: port1 });
+  other.send({ kind: 'link', worker: one.index, channel: port2 });
+}
+
+function countersOf({ counters, shares }: OpenPort): readonly PortCounters[] {
+  return [counters, ...shares.map((share) => share.counters)];
+}
+
+function statsOf(port: OpenPort): ListenerStats {
+  const { spec, socket, worker } = port;
+  const { id, name, family, protocol } = spec;
   let endpoints: ListenerStats['endpoints'];
   return {
     id,
@@ -72,10 +112,10 @@ function statsOf({ spec: { id, name, family, protocol }, socket, worker, counter
     protocol,
     localPort: socket.localPort,
     worker: worker.index,
-    counters: counters.read(),
+    counters: sumOf(countersOf(port)),
     // Callers that read thousands of listeners seldom look at endpoints.
     get endpoints() {
-      endpoints ??= counters.readEndpoints();
+      endpoints ??= endpointSums(countersOf(port));
       return endpoints;
     },
   };
@@ -103,17 +143,22 @@ class FastDataPlane implements DataPlane {
   readonly #workers: readonly WorkerThread[];
   readonly #ports = new Map<ListenerId, OpenPort>();
   readonly #names = new Map<PortId, ServicePortName>();
+  readonly #spread: Spread;
   readonly #counterMemory = new CounterMemory();
   #clientFacts: ClientFacts | undefined;
   #connectionLog: ConnectionLogSink | undefined;
   #lastId: PortId = 0;
   #isShutDown = false;
 
-  constructor({ options: { workers, ...options }, observer, clock, log, entry = workerEntry() }: FastDataPlaneSetup) {
+  constructor({ options: { workers, ...options }, observer, clock, log, ...setup }: FastDataPlaneSetup) {
+    const { entry = workerEntry(), spread = 'when-busy' } = setup;
     this.#observer = observer;
+    this.#spread = spread;
     const limit = Math.min(descriptorLimit(), MAX_DESCRIPTORS);
     const shared = {
       options,
+      spread,
+      wakeFds: Array.from({ length: workers }, () => must('eventfd', eventfd())),
       // Some are kept for the rest of the program: logs, the API server, metrics, iptables.
       descriptorCeiling: limit - Math.min(256, Math.ceil(limit / 8)),
       owners: new SharedArrayBuffer(limit),
@@ -127,6 +172,8 @@ class FastDataPlane implements DataPlane {
         clock,
         log,
         onEvent: (event) => this.#observe(event),
+        onBusy: (port) => this.#onBusy(port),
+        onGone: () => Promise.all(this.#others(worker).map((each) => each.ask({ kind: 'unlink', worker: index }))),
         connectionLog: {
           ended: (entries) => this.#connectionLog?.ended(entries),
           lost: (count) => this.#connectionLog?.lost(count),
@@ -146,6 +193,9 @@ class FastDataPlane implements DataPlane {
 
   async start(): Promise<void> {
     await Promise.all(this.#workers.map((worker) => worker.start()));
+    for (const [index, worker] of this.#workers.entries()) {
+      for (const other of this.#workers.slice(index + 1)) link(worker, other);
+    }
   }
 
   async open(spec: ListenSpec, backends: Backends): Promise<number> {
@@ -164,6 +214,7 @@ class FastDataPlane implements DataPlane {
     }
     port.isOpen = true;
     port.opening = undefined;
+    if (this.#spread === 'always') await this.#share(port);
     return port.socket.localPort;
   }
 
@@ -171,7 +222,9 @@ class FastDataPlane implements DataPlane {
     const port = this.#ports.get(id);
     if (port === undefined) return;
     port.backends = backends;
-    port.worker.send({ kind: 'update', port: port.id, backends: port.counters.follow(backends) });
+    for (const { worker, counters } of [port, ...port.shares]) {
+      worker.send({ kind: 'update', port: port.id, backends: counters.follow(backends) });
+    }
   }
 
   knowClients(facts: ClientFacts): void {
@@ -186,6 +239,7 @@ class FastDataPlane implements DataPlane {
     // The worker must give the descriptor back first, or it would use the next descriptor of the same number.
     await port.opening;
     await port.worker.change({ kind: 'close', port: port.id });
+    await Promise.all(port.shares.map(({ worker }) => worker.change({ kind: 'unshare', port: port.id })));
     this.#release(port);
   }
 
@@ -200,13 +254,16 @@ class FastDataPlane implements DataPlane {
 
   async *connections(id: ListenerId): AsyncIterable<readonly OpenConnection[]> {
     const port = this.#ports.get(id);
-    // Most of thousands of listeners have nothing open; asking the worker takes far longer than this check.
-    if (!port?.isOpen || port.counters.active === 0) return;
-    for (let from: number | undefined = 0; from !== undefined; ) {
-      const page: ListedPage | undefined = await port.worker.ask({ kind: 'list', port: port.id, from });
-      if (page === undefined || this.#ports.get(id) !== port) return;
-      if (page.connections.length > 0) yield page.connections;
-      from = page.next;
+    if (!port?.isOpen) return;
+    for (const { worker, counters } of [port, ...port.shares]) {
+      // Most of thousands of listeners have nothing open; asking the worker takes far longer than this check.
+      if (counters.active === 0) continue;
+      for (let from: number | undefined = 0; from !== undefined; ) {
+        const page: ListedPage | undefined = await worker.ask({ kind: 'list', port: port.id, from });
+        if (this.#ports.get(id) !== port) return;
+        if (page !== undefined && page.connections.length > 0) yield page.connections;
+        from = page?.next;
+      }
     }
   }
 
@@ -243,6 +300,7 @@ class FastDataPlane implements DataPlane {
       backends,
       worker: this.#leastLoaded(),
       counters: new PortCounters(this.#counterMemory),
+      shares: [],
       isOpen: false,
     };
     port.worker.ports++;
@@ -265,15 +323,17 @@ class FastDataPlane implements DataPlane {
   }
 
   *#states(): Iterable<{ readonly id: PortId; readonly state: PortState }> {
-    for (const { id, spec, socket, backends, counters } of this.#ports.values()) {
-      const endpointCounters = counters
-        .readEndpoints()
-        .map((each) => [endpointName(each.endpoint), each.counters] as const);
+    for (const port of this.#ports.values()) {
+      const { id, spec, socket, backends } = port;
+      const counted = countersOf(port);
+      const endpointCounters = endpointSums(counted).map(
+        (each) => [endpointName(each.endpoint), each.counters] as const,
+      );
       const state = {
         ...spec,
         ...socket,
         backends,
-        counters: counters.read(),
+        counters: sumOf(counted),
         endpointCounters: new Map(endpointCounters),
         picker: undefined,
       };
@@ -292,13 +352,43 @@ class FastDataPlane implements DataPlane {
     return this.#workers.reduce((least, worker) => (worker.ports < least.ports ? worker : least));
   }
 
+  #others(worker: WorkerThread): readonly WorkerThread[] {
+    return this.#workers.filter((each) => each !== worker);
+  }
+
+  #onBusy(id: PortId): void {
+    const port = [...this.#ports.values()].find((each) => each.id === id);
+    if (port?.isOpen && port.shares.length === 0) void this.#share(port);
+  }
+
+  /** Lets the other workers carry connections of this port. */
+  async #share(port: OpenPort): Promise<void> {
+    const { id } = port.spec;
+    port.shares = this.#others(port.worker).map((worker) => ({
+      worker,
+      counters: new PortCounters(this.#counterMemory),
+    }));
+    await Promise.all(
+      port.shares.map(({ worker, counters }) =>
+        worker.change(shareCommand(port, counters, counters.follow(port.backends))),
+      ),
+    );
+    if (this.#ports.get(id) === port) port.worker.send(carriersCommand(port));
+  }
+
   #reopen(worker: WorkerThread): void {
+    for (const other of this.#others(worker)) link(worker, other);
     if (this.#clientFacts !== undefined) worker.send({ kind: 'know-clients', facts: this.#clientFacts });
     for (const port of this.#ports.values()) {
+      const share = port.shares.find((each) => each.worker === worker);
+      if (share !== undefined) {
+        void worker.change(shareCommand(port, share.counters, share.counters.inherit(port.backends)));
+      }
       if (port.worker !== worker) continue;
       void worker.change(openCommand(port, port.counters.inherit(port.backends))).then((err) => {
         if (err !== undefined) this.#observer.listenerFailed({ name: port.spec.name, err });
       });
+      worker.send(carriersCommand(port));
     }
   }
 

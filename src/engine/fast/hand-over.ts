@@ -32,7 +32,10 @@ export class FastHandOver implements HandOver {
   }
 
   async freeze(): Promise<Iterable<Parcel>> {
-    const frozen = await Promise.all(this.#host.workers.map((worker) => worker.freeze()));
+    const { workers } = this.#host;
+    // First all of them, so that nothing is on its way between two when they stand still.
+    await Promise.all(workers.map((worker) => worker.hold()));
+    const frozen = await Promise.all(workers.map((worker) => worker.freeze()));
     const pickers = new Map(frozen.flatMap((each) => each.pickers));
     const ports = [...this.#host.ports()];
     const numbers = new Map(ports.map(({ id }, number) => [id, number]));

@@ -120,6 +120,31 @@ export class PortCounters {
   }
 }
 
+/** Of one Service port, whose connections several workers count. */
+export function sumOf(all: readonly PortCounters[]): Counters {
+  const sum = (all[0] as PortCounters).read();
+  for (const each of all.slice(1)) addTo(sum, each.read());
+  return sum;
+}
+
+/** The same for each endpoint. */
+export function endpointSums(all: readonly PortCounters[]): readonly EndpointStats[] {
+  const sums = (all[0] as PortCounters).readEndpoints();
+  if (all.length === 1) return sums;
+  const known = new Map(sums.map(({ endpoint, counters }) => [endpointName(endpoint), counters]));
+  for (const each of all.slice(1)) {
+    for (const { endpoint, counters } of each.readEndpoints()) {
+      const sum = known.get(endpointName(endpoint));
+      if (sum !== undefined) addTo(sum, counters);
+    }
+  }
+  return sums;
+}
+
+function addTo(sum: Counters, counters: Readonly<Counters>): void {
+  for (const name of COUNTERS) sum[name] += counters[name];
+}
+
 function byName(endpoints: readonly EndpointCounters[]): ReadonlyMap<string, EndpointCounters> {
   return new Map(endpoints.map((each) => [endpointName(each.endpoint), each]));
 }

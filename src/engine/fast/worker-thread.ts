@@ -1,10 +1,9 @@
 import { getAsset, isSea } from 'node:sea';
 import { Worker } from 'node:worker_threads';
 import type { ConnectionLogSink } from '../../model/connection-log.ts';
-import { close, eventfd, write } from '../../sys/descriptor.ts';
+import { close, write } from '../../sys/descriptor.ts';
 import { Memory } from '../../sys/memory.ts';
 import { resetOnClose } from '../../sys/socket.ts';
-import { must } from '../../sys/sys-error.ts';
 import type { Clock, Timer } from '../../util/clock.ts';
 import type { Log } from '../../util/log.ts';
 import { backoffMs } from '../../util/wait.ts';
@@ -14,6 +13,7 @@ import {
   type FrozenWorker,
   LONGEST_TURN_MS,
   type PortEvent,
+  type PortId,
   type QuestionId,
   type Questions,
   type Report,
@@ -51,12 +51,16 @@ export function workerEntry(): WorkerEntry {
   return isSea() ? getAsset('worker.js', 'utf8') : new URL('./worker/main.ts', import.meta.url);
 }
 
-export interface WorkerThreadSetup extends Omit<WorkerSetup, 'wakeFd'> {
+export interface WorkerThreadSetup extends WorkerSetup {
   readonly entry: WorkerEntry;
   readonly clock: Clock;
   readonly log: Log;
   readonly onEvent: (event: PortEvent) => void;
+  /** Others could carry some connections of this port. */
+  readonly onBusy: (port: PortId) => void;
   readonly connectionLog: ConnectionLogSink;
+  /** The thread has ended: resolves when no other worker passes anything on to it. */
+  readonly onGone: () => Promise<unknown>;
   /** A new thread needs every port opened again. Commands before this call are lost, and need not be repeated. */
   readonly onRestart: () => void;
 }
@@ -72,7 +76,7 @@ export class WorkerThread {
   /** The number of its Service ports. */
   ports = 0;
   readonly #setup: WorkerThreadSetup;
-  readonly #wakeFd = must('eventfd', eventfd());
+  readonly #wakeFd: number;
   readonly #owners: Uint8Array;
   readonly #status: Int32Array;
   readonly #questions = new Map<QuestionId, (answer: Answer | undefined) => void>();
@@ -86,7 +90,7 @@ export class WorkerThread {
   /** Another process may own the descriptors: none is closed, and no thread replaces one that dies. */
   #isFrozen = false;
   #isReleased = false;
-  #onGone = (): void => {};
+  #onEnded = (): void => {};
   #failures = 0;
   #startedMs = 0;
   #restart: Timer | undefined;
@@ -95,6 +99,7 @@ export class WorkerThread {
   constructor(setup: WorkerThreadSetup) {
     this.#setup = setup;
     this.index = setup.index;
+    this.#wakeFd = setup.wakeFds[setup.index] as number;
     this.#owners = new Uint8Array(setup.owners);
     this.#status = new Int32Array(setup.status, setup.index * STATUS_WORDS * 4, STATUS_WORDS);
   }
@@ -146,10 +151,17 @@ export class WorkerThread {
    * Resolves when the worker has made the change, with a reason when it could not. If the worker dies before, there is
    * no reason, because a new thread opens the ports again; except while frozen, when there is no new thread.
    */
-  async change(asked: Asked<'open' | 'close' | 'adopt'>): Promise<string | undefined> {
+  async change(asked: Asked<'open' | 'close' | 'adopt' | 'share' | 'unshare'>): Promise<string | undefined> {
     const outcome = await this.ask(asked);
     if (outcome !== undefined) return outcome.err;
     return this.#isFrozen ? FAILED : undefined;
+  }
+
+  /** Resolves when the worker passes nothing on to others. Next is {@link freeze}. Rejects as that does. */
+  async hold(): Promise<void> {
+    if (this.#thread === undefined) throw new Error(FAILED);
+    this.#isFrozen = true;
+    if ((await this.ask({ kind: 'hold' })) === undefined) throw new Error(FAILED);
   }
 
   /** Resolves with all that the worker has, once it is frozen. Rejects when there is no thread, or it dies. */
@@ -173,7 +185,7 @@ export class WorkerThread {
   unfreeze(kind: 'thaw' | 'shutdown'): void {
     if (!this.#isFrozen) return;
     this.#isFrozen = false;
-    if (this.#thread === undefined) this.#replace();
+    if (this.#thread === undefined) void this.#replace();
     else this.send({ kind });
   }
 
@@ -187,7 +199,7 @@ export class WorkerThread {
     if (this.#thread === undefined) this.#reclaim();
     else {
       const gone = Promise.withResolvers<void>();
-      this.#onGone = gone.resolve;
+      this.#onEnded = gone.resolve;
       this.send({ kind });
       const timer = this.#setup.clock.after(SHUTDOWN_MS, () => this.#kill());
       await gone.promise;
@@ -197,11 +209,10 @@ export class WorkerThread {
   }
 
   #spawn(): void {
-    const { entry, clock, log, onEvent, connectionLog, onRestart, ...shared } = this.#setup;
-    const workerData: WorkerSetup = { ...shared, wakeFd: this.#wakeFd };
+    const { entry, clock, log, onEvent, onBusy, onGone, connectionLog, onRestart, ...workerData } = this.#setup;
     const thread = new Worker(entry, {
       workerData,
-      name: `data-plane-${shared.index}`,
+      name: `data-plane-${this.index}`,
       resourceLimits: HEAP,
       eval: typeof entry === 'string',
     });
@@ -216,10 +227,10 @@ export class WorkerThread {
         this.#isStopping = true;
         this.#starting.reject(err);
       } else if (!this.#isStopping) {
-        log.error('A worker of the data plane failed', { worker: shared.index, err: inFull(err) });
+        log.error('A worker of the data plane failed', { worker: this.index, err: inFull(err) });
       }
     });
-    thread.once('exit', () => this.#onExit());
+    thread.once('exit', () => void this.#onExit());
     this.#watch(0);
   }
 
@@ -231,6 +242,8 @@ export class WorkerThread {
       this.#settle(report.question, report.answer);
     } else if (report.kind === 'entries') {
       this.#takeEntries(report);
+    } else if (report.kind === 'busy') {
+      this.#setup.onBusy(report.port);
     } else {
       this.#setup.onEvent(report);
     }
@@ -247,16 +260,18 @@ export class WorkerThread {
     this.#questions.delete(question);
   }
 
-  #onExit(): void {
+  async #onExit(): Promise<void> {
     this.#thread = undefined;
     this.#queue = [];
     this.#look?.cancel();
-    if (!this.#isFrozen) this.#replace();
-    for (const question of this.#questions.keys()) this.#settle(question, undefined);
-    this.#onGone();
+    const questions = [...this.#questions.keys()];
+    if (!this.#isFrozen) await this.#replace();
+    for (const question of questions) this.#settle(question, undefined);
+    this.#onEnded();
   }
 
-  #replace(): void {
+  async #replace(): Promise<void> {
+    await this.#setup.onGone();
     this.#reclaim();
     if (!this.#isStopping) this.#restartLater();
   }
@@ -312,7 +327,8 @@ export class WorkerThread {
 
   #post(): void {
     if (this.#queue.length === 0) return;
-    this.#thread?.postMessage(this.#queue);
+    const channels = this.#queue.flatMap((command) => (command.kind === 'link' ? command.channel : []));
+    this.#thread?.postMessage(this.#queue, channels);
     this.#queue = [];
     Atomics.add(this.#status, STATUS.commands, 1);
   }

@@ -79,6 +79,15 @@ export class Endpoints {
     return target;
   }
 
+  /** That of an endpoint which another worker has picked. It may have left the set since, or not have come yet. */
+  at(endpoint: Endpoint): Target {
+    const name = endpointName(endpoint);
+    const member = this.picker.pool.find(name) ?? new Member(endpoint, name);
+    const target = this.#targets.get(member) ?? new Target(member);
+    this.#targets.set(member, target);
+    return target;
+  }
+
   /** Finds endpoints that another process had connections to. Some may have left the set since. */
   finder(): (endpoint: Endpoint) => Target {
     const targets = new Map(Array.from(this.#targets.values(), (target) => [target.name, target]));

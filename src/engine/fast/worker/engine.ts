@@ -1,4 +1,5 @@
 import { parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads';
+import type { Endpoint } from '../../../model/endpoint.ts';
 import type { ServicePortName } from '../../../model/service.ts';
 import { KnownClients } from '../../../services/known-clients.ts';
 import { read } from '../../../sys/descriptor.ts';
@@ -7,6 +8,8 @@ import { Memory } from '../../../sys/memory.ts';
 import { must, SysError } from '../../../sys/sys-error.ts';
 import type { Clock } from '../../../util/clock.ts';
 import type { EventLoop, Handler } from './event-loop.ts';
+import type { Errand } from './link.ts';
+import type { Carrying } from './peers.ts';
 import { type Listener, Port, Session } from './port.ts';
 import {
   COUNTERS_BYTES,
@@ -25,6 +28,7 @@ import {
   STATUS,
   type WorkerSetup,
 } from './protocol.ts';
+import type { DiallingRecord, EstablishedRecord } from './records.ts';
 import { TcpConnection } from './tcp-connection.ts';
 import { TcpListener } from './tcp-listener.ts';
 import { UdpListener } from './udp-listener.ts';
@@ -75,6 +79,8 @@ export class Engine implements Handler {
   readonly #context: WorkerContext;
   readonly #effects: WorkerEffects;
   readonly #listeners = new Map<PortId, Listener>();
+  /** Service ports of which other workers are the home. */
+  readonly #shares = new Map<PortId, Port>();
   readonly #closedPorts = new Map<ServicePortName, Port>();
   /** Questions for a page of connections: one is answered per turn. */
   readonly #lists: Question<'list'>[] = [];
@@ -88,8 +94,8 @@ export class Engine implements Handler {
   /** Throws a SysError when there is no descriptor for it. */
   constructor(setup: WorkerSetup, effects: WorkerEffects) {
     this.#effects = effects;
-    this.#wakeFd = setup.wakeFd;
-    this.#context = new WorkerContext(setup, effects, () => this.#catchUp());
+    this.#wakeFd = setup.wakeFds[setup.index] as number;
+    this.#context = new WorkerContext(setup, effects, () => this.#catchUp(), this.#carrying());
     this.loop = this.#context.loop;
     must('epoll_ctl', this.loop.watch(this.#wakeFd, EPOLLIN, this));
     this.#context.report({ kind: 'ready' });
@@ -99,6 +105,7 @@ export class Engine implements Handler {
     // First, so that a command that comes from now on wakes again.
     read(this.#wakeFd, this.#wakeups, 0, 8);
     this.#catchUp();
+    this.#context.peers.receive();
   }
 
   onShutdown(): void {
@@ -146,13 +153,36 @@ export class Engine implements Handler {
         this.#try(command, () => this.#open(command));
         break;
       case 'update':
-        this.#listeners.get(command.port)?.update(command.backends);
+        (this.#listeners.get(command.port) ?? this.#shares.get(command.port))?.update(command.backends);
         break;
       case 'know-clients':
         this.#context.clients = new KnownClients(command.facts);
         break;
       case 'close':
         this.#close(command);
+        break;
+      case 'carriers':
+        this.#setCarriers(command);
+        break;
+      case 'share':
+        this.#share(command);
+        break;
+      case 'unshare':
+        // What the home has passed on before comes first.
+        this.#context.peers.receive();
+        this.#shares.delete(command.port);
+        this.#answer(command, {});
+        break;
+      case 'link':
+        this.#context.peers.link(command.worker, command.channel);
+        break;
+      case 'unlink':
+        this.#context.peers.unlink(command.worker);
+        this.#answer(command, {});
+        break;
+      case 'hold':
+        this.#context.peers.hold();
+        this.#answer(command, {});
         break;
       case 'adopt':
         this.#try(command, () => this.#adopt(command));
@@ -175,6 +205,7 @@ export class Engine implements Handler {
         break;
       case 'thaw':
         this.#progress = 'running';
+        this.#context.peers.resume();
         break;
       case 'release':
         this.#progress = 'released';
@@ -210,6 +241,46 @@ export class Engine implements Handler {
     const port = new Port({ id, name, worker: this.#context, backends, counters, drains: protocol === 'TCP' });
     this.#listeners.set(id, protocol === 'TCP' ? new TcpListener(port, fd) : new UdpListener(port, fd));
     if (picker !== undefined) port.restorePicker(picker);
+  }
+
+  #share({ port: id, name, backends, counters, question, kind }: Question<'share'>): void {
+    const port = new Port({ id, name, worker: this.#context, backends, counters, drains: true, isHome: false });
+    this.#shares.set(id, port);
+    this.#answer({ kind, question } as Question<'share'>, {});
+  }
+
+  #setCarriers({ port: id, workers }: Extract<Command, { readonly kind: 'carriers' }>): void {
+    const port = this.#listeners.get(id)?.port;
+    if (port !== undefined) port.carriers = workers;
+  }
+
+  /** What other workers pass on. */
+  #carrying(): Carrying {
+    return {
+      carry: (record, endpoint, errand) => {
+        const port = this.#shares.get(record.port) ?? this.#closed(UNKNOWN);
+        this.#carry(port, record, endpoint, errand);
+      },
+      takeBack: (record, { port, candidates }, hasWaited) =>
+        new TcpConnection(port, record.fd).takeBack(record, candidates, hasWaited),
+    };
+  }
+
+  #carry(port: Port, record: DiallingRecord | EstablishedRecord, endpoint: Endpoint, errand: Errand): void {
+    const target = port.endpoints.at(endpoint);
+    if (record.kind === 'dialling') {
+      new TcpConnection(port, record.fd).carryClient(record, target, errand);
+      return;
+    }
+    const connection = new TcpConnection(port, record.sides[0].fd);
+    try {
+      connection.resume(record, target, errand);
+    } catch (err) {
+      if (!(err instanceof SysError)) throw err;
+      // Such as the kernel's limit of watches.
+      port.listenerFailed(err.message);
+      connection.cut('proxy-error');
+    }
   }
 
   #close(command: Question<'close'>): void {
@@ -259,7 +330,7 @@ export class Engine implements Handler {
    */
   #page({ port: id, from }: Question<'list'>): ListedPage {
     const connections: ListedPage['connections'][number][] = [];
-    const port = this.#listeners.get(id)?.port;
+    const port = this.#listeners.get(id)?.port ?? this.#shares.get(id);
     if (port === undefined) return { connections };
     const { handlers } = this.loop;
     let fd = from;
@@ -276,11 +347,13 @@ export class Engine implements Handler {
   #freeze(): void {
     this.#progress = 'frozen';
     this.#context.connectionLog.flush();
+    const isOpen = (id: PortId) => this.#listeners.has(id) || this.#shares.has(id);
     const records = this.loop.handlers.flatMap((handler, fd) => {
       if (!(handler instanceof Session) || handler.fd !== fd) return [];
       const { id, name } = handler.port;
-      return this.#listeners.has(id) ? handler.record() : { ...handler.record(), closedPort: name };
+      return isOpen(id) ? handler.record() : { ...handler.record(), closedPort: name };
     });
+    records.push(...this.#context.peers.underWay());
     const pickers: FrozenWorker['pickers'][number][] = [];
     for (const [id, { port }] of this.#listeners) {
       const picker = port.pickerRecord();

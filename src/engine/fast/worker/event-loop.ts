@@ -33,6 +33,8 @@ export interface EventLoopSetup {
   readonly owner: number;
   readonly owners: Uint8Array;
   readonly status: Int32Array;
+  /** A turn begins that has waited so long. */
+  readonly onWaited: (nowMs: number, waitedMs: number) => void;
 }
 
 /**
@@ -52,6 +54,7 @@ export class EventLoop {
   readonly #owner: number;
   readonly #owners: Uint8Array;
   readonly #status: Int32Array;
+  readonly #onWaited: EventLoopSetup['onWaited'];
   readonly #epoll = new Epoll(EVENTS_PER_TURN);
   readonly #handlers: (Handler | undefined)[] = [];
   /** By descriptor, too. */
@@ -64,11 +67,12 @@ export class EventLoop {
   #isBehind = false;
   #turnsBehind = 0;
 
-  constructor({ clock, owner, owners, status }: EventLoopSetup) {
+  constructor({ clock, owner, owners, status, onWaited }: EventLoopSetup) {
     this.clock = clock;
     this.#owner = owner;
     this.#owners = owners;
     this.#status = status;
+    this.#onWaited = onWaited;
     this.#generations = new Int32Array(owners.length);
     this.nowMs = clock.now();
     this.own(must('epoll_create1', this.#epoll.fd));
@@ -89,6 +93,12 @@ export class EventLoop {
    */
   own(fd: number): void {
     this.#owners[fd] = this.#owner;
+  }
+
+  /** It is that worker's from now on, and not watched here. */
+  give(fd: number, worker: number): void {
+    this.#handlers[fd] = undefined;
+    this.#owners[fd] = worker + 1;
   }
 
   close(fd: number): void {
@@ -147,8 +157,12 @@ export class EventLoop {
    */
   turn(maxWaitMs: number): void {
     const beforeMs = this.clock.now();
-    const count = this.#epoll.wait(this.#waitMs(beforeMs, maxWaitMs));
+    const waitMs = this.#waitMs(beforeMs, maxWaitMs);
+    this.#status[STATUS.isWaiting] = waitMs > 0 ? 1 : 0;
+    const count = this.#epoll.wait(waitMs);
+    this.#status[STATUS.isWaiting] = 0;
     this.#countTurn();
+    this.#onWaited(this.nowMs, this.nowMs - beforeMs);
     if (count !== -EINTR) must('epoll_wait', count);
     this.#isBehind = count === -EINTR || count === EVENTS_PER_TURN;
 

@@ -55,6 +55,11 @@ export class PipePool {
     return { readEnd, writeEnd, capacity: resizePipe(writeEnd, PIPE_BYTES) };
   }
 
+  /** A pipe is another worker's from now on. */
+  forget(): void {
+    this.#open--;
+  }
+
   /** Takes back an empty pipe. */
   give(pipe: Pipe): void {
     if (this.#idle.length < MAX_IDLE) this.#idle.push(pipe);

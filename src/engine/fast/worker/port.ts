@@ -17,7 +17,7 @@ import type { PickerRecord } from '../../../services/picker.ts';
 import { EPOLLIN } from '../../../sys/epoll.ts';
 import { describeErrno, errnoName, must } from '../../../sys/sys-error.ts';
 import { TokenBucket } from '../../../util/token-bucket.ts';
-import { dialFailureOf, FAILURE_COUNTER } from '../../errors.ts';
+import { dialFailureOf, FAILURE_COUNTER, FAILURE_TEXT } from '../../errors.ts';
 import { Hedges } from '../../hedges.ts';
 import { REFUSED_RATE } from '../../refused-rate.ts';
 import { Deadline } from './deadlines.ts';
@@ -41,6 +41,11 @@ export class Port {
   readonly id: PortId;
   readonly name: ServicePortName;
   readonly worker: WorkerContext;
+  /** Whether this worker picks. Another one only carries connections that it is given (docs/adr/0027). */
+  readonly isHome: boolean;
+  /** Workers that may carry connections of this home. */
+  carriers: readonly number[] = [];
+  #hasAskedForCarriers = false;
   /** Once {@link endpoints} exist. */
   proxyProtocol: ProxyProtocol | undefined;
   /** See {@link Backends.udpReplayMs}. */
@@ -71,10 +76,12 @@ export class Port {
     readonly counters: CounterBlocks;
     /** Whether connections are ended after the endpoint drain timeout, if there is one. */
     readonly drains: boolean;
+    readonly isHome?: boolean;
   }) {
     this.id = setup.id;
     this.name = setup.name;
     this.worker = setup.worker;
+    this.isHome = setup.isHome ?? true;
     this.#backends = setup.backends;
     this.#blocks = setup.counters;
     this.#events = new TokenBucket({ clock: setup.worker.loop.clock, ...EVENT_RATE });
@@ -159,7 +166,7 @@ export class Port {
   /** See {@link Hedges.quietMs}. */
   quietMs(tries: number, timeoutMs: number): number {
     const { dialHedgeMs } = this.worker.options;
-    if (dialHedgeMs === 0) return 0;
+    if (dialHedgeMs === 0 || !this.isHome) return 0;
     this.#hedges ??= new Hedges(dialHedgeMs);
     return this.#hedges.quietMs(tries, timeoutMs, this.#hasAffinity);
   }
@@ -171,7 +178,7 @@ export class Port {
 
   /** A dial or a flow. */
   answered(target: Target): void {
-    if (!this.endpoints.picker.answered(target.member, this.worker.loop.nowMs)) return;
+    if (!this.isHome || !this.endpoints.picker.answered(target.member, this.worker.loop.nowMs)) return;
     this.#report({ kind: 'readmitted', port: this.id, backend: target.name });
     this.#showEjected();
   }
@@ -196,6 +203,18 @@ export class Port {
   dialPrevented(target: Target, err: string): DialFailure {
     this.#dialFailed(target, 'other', err);
     return 'other';
+  }
+
+  /** Another worker has dialled, and has counted and reported the failure. */
+  failedElsewhere(target: Target, reason: DialFailure): void {
+    this.#judge(target, reason, FAILURE_TEXT[reason]);
+  }
+
+  /** Once. The answer comes as a command. */
+  askForCarriers(): void {
+    if (this.#hasAskedForCarriers) return;
+    this.#hasAskedForCarriers = true;
+    this.worker.report({ kind: 'busy', port: this.id });
   }
 
   dialTimedOut(target: Target, timeoutMs: number): void {
@@ -254,6 +273,10 @@ export class Port {
   #dialFailed(target: Target, reason: DialFailure, err: string): void {
     this.#report({ kind: 'dialFailed', port: this.id, backend: target.name, reason, err });
     this.count(FAILURE_COUNTER[reason], target);
+    if (this.isHome) this.#judge(target, reason, err);
+  }
+
+  #judge(target: Target, reason: DialFailure, err: string): void {
     if (!this.endpoints.picker.failed(target.member, reason, this.worker.loop.nowMs)) return;
     this.#report({ kind: 'ejected', port: this.id, backend: target.name, failures: target.member.failures, err });
     this.count('ejections', target);
@@ -392,6 +415,18 @@ export abstract class Session extends Deadline implements Handler {
       beganAt: loop.clock.wallNow() - (loop.nowMs - this.#beganMs),
       ...(this.#tries && { tries: this.#tries.value }),
     };
+  }
+
+  /** It goes on elsewhere: nothing is closed, and it counts there. */
+  protected detach(): void {
+    this.isOver = true;
+    this.cancelDeadline();
+    this.port.count('active', this.target, -1);
+  }
+
+  /** How long ago it began. */
+  protected get ageMs(): number {
+    return this.port.worker.loop.nowMs - this.#beganMs;
   }
 
   /** Every connection and flow ends here, once: returns false when it has ended before. */

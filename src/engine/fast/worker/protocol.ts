@@ -1,3 +1,4 @@
+import type { MessagePort } from 'node:worker_threads';
 import type { ClientFacts } from '../../../model/client-address.ts';
 import type { ConnectionEntry } from '../../../model/connection-log.ts';
 import {
@@ -25,16 +26,23 @@ export type { PortId } from './records.ts';
 export interface WorkerSetup {
   /** Counts from 0. */
   readonly index: number;
-  /** The main thread's; readable when there is a command. */
-  readonly wakeFd: number;
+  /** By worker; readable when there is a command, or a message of another worker. */
+  readonly wakeFds: readonly number[];
   /** Descriptors from this number on are kept for the rest of the program: logs, the API server, iptables. */
   readonly descriptorCeiling: number;
   readonly options: DataPlaneOptions;
+  readonly spread: Spread;
   /** One byte per descriptor of the process: 0, or 1 + the index of the worker that owns it. */
   readonly owners: SharedArrayBuffer;
   /** {@link STATUS_WORDS} 32-bit words per worker. */
   readonly status: SharedArrayBuffer;
 }
+
+/**
+ * Which connections other workers carry (docs/adr/0027): some of a busy worker, or of each port as many as there can be,
+ * for tests.
+ */
+export type Spread = 'when-busy' | 'always';
 
 /** Words of one worker's status. */
 export const STATUS = {
@@ -48,6 +56,10 @@ export const STATUS = {
   entriesWanted: 3,
   /** Written by the main thread: entries that it has taken, wrapping around. */
   entriesTaken: 4,
+  /** Written by the worker: 1 while it waits for events. */
+  isWaiting: 5,
+  /** Written by the worker: connections that had events in its last window (`spreading.ts`). */
+  activeConnections: 6,
 } as const;
 
 /** How long a worker waits when nothing happens. */
@@ -105,6 +117,15 @@ export interface FrozenWorker {
   readonly records: readonly LiveRecord[];
 }
 
+/** A Service port of which a worker carries connections without being its home. */
+interface ShareRequest {
+  readonly port: PortId;
+  readonly name: ServicePortName;
+  readonly protocol: ProxiedProtocol;
+  readonly backends: CountedBackends;
+  readonly counters: CounterBlocks;
+}
+
 interface OpenRequest {
   readonly port: PortId;
   readonly name: ServicePortName;
@@ -123,6 +144,14 @@ export interface Questions {
   open: { readonly asks: OpenRequest; readonly gets: Outcome };
   /** Answered when the worker has given the descriptor back. */
   close: { readonly asks: { readonly port: PortId }; readonly gets: Outcome };
+  /** Answered when the worker can carry connections of the port. */
+  share: { readonly asks: ShareRequest; readonly gets: Outcome };
+  /** The port closes. Its connections stay. After the home has answered `close`. */
+  unshare: { readonly asks: { readonly port: PortId }; readonly gets: Outcome };
+  /** Answered when the worker passes nothing on to that worker any more, whose thread has ended. */
+  unlink: { readonly asks: { readonly worker: number }; readonly gets: object };
+  /** Answered when the worker passes nothing on to others until `thaw`, and all that it has passed on is sent. */
+  hold: { readonly asks: object; readonly gets: object };
   /** Continue what another process had. Only while frozen. */
   adopt: { readonly asks: { readonly records: readonly LiveRecord[] }; readonly gets: Outcome };
   /** Which endpoint would a client get? */
@@ -146,6 +175,10 @@ export type Command =
   | Question
   | { readonly kind: 'update'; readonly port: PortId; readonly backends: CountedBackends }
   | { readonly kind: 'know-clients'; readonly facts: ClientFacts }
+  /** The way to another worker. */
+  | { readonly kind: 'link'; readonly worker: number; readonly channel: MessagePort }
+  /** For the home: which workers may carry connections of the port. */
+  | { readonly kind: 'carriers'; readonly port: PortId; readonly workers: readonly number[] }
   | { readonly kind: 'thaw' }
   /** Another process has everything now: the thread ends, and closes nothing. */
   | { readonly kind: 'release' }
@@ -159,6 +192,8 @@ export type Report =
   | { readonly kind: 'answer'; readonly question: QuestionId; readonly answer: Answer }
   /** `lost`: so many more have been dropped since the last one. */
   | { readonly kind: 'entries'; readonly entries: readonly ConnectionEntry[]; readonly lost: number }
+  /** Another worker could carry some connections of this port. */
+  | { readonly kind: 'busy'; readonly port: PortId }
   | PortEvent;
 
 type Observed = { [Kind in keyof DataPlaneObserver]: Parameters<DataPlaneObserver[Kind]>[0] };

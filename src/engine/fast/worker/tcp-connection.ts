@@ -2,6 +2,7 @@ import type { Ending } from '../../../model/connection-log.ts';
 import type { DialFailure, OpenConnection } from '../../../model/data-plane.ts';
 import type { Endpoint } from '../../../model/endpoint.ts';
 import type { ProxyProtocol } from '../../../model/service.ts';
+import type { Candidates } from '../../../services/picker.ts';
 import { EPOLLERR, EPOLLHUP, EPOLLOUT } from '../../../sys/epoll.ts';
 import { shutdownWrite, unacknowledgedBytes } from '../../../sys/socket.ts';
 import { must } from '../../../sys/sys-error.ts';
@@ -10,6 +11,8 @@ import { keptTcpClient } from '../../kept-client.ts';
 import { proxyHeader } from '../../proxy-header.ts';
 import { askedFor } from '../../tcp-ends.ts';
 import type { Target } from './endpoints.ts';
+import type { Errand, FailedDial, Link } from './link.ts';
+import { onlyOne } from './peers.ts';
 import { type Port, Session } from './port.ts';
 import type { DiallingRecord, EstablishedRecord, LiveRecord } from './records.ts';
 import { type DialResult, TcpDial } from './tcp-dial.ts';
@@ -18,6 +21,9 @@ import { SIDE_EVENTS, type SideOwner, TcpSide } from './tcp-side.ts';
 /** How long bytes that were sent before a reset may take to arrive, and how often to check. */
 const RESET_PATIENCE_MS = 1000;
 const RESET_POLL_MS = 10;
+
+/** A younger connection is not passed on: many are over by then. */
+const MIN_AGE_TO_PASS_MS = 100;
 
 /**
  * One client, from accept to the end of both sides: it dials ({@link TcpDial}), then {@link TcpSide} moves the bytes of
@@ -43,6 +49,12 @@ export class TcpConnection extends Session implements SideOwner {
   #giveUpMs = 0;
   /** Which end was passed on first, or which side broke. */
   #ending: Ending = 'client-end';
+  /** If another worker is its home. */
+  #errand: Errand | undefined;
+  /** Why this worker's dial for another one failed. */
+  #failure: FailedDial | undefined;
+  /** See {@link Spreading.count}. */
+  #window = -1;
 
   /** `clientFd` is not watched yet. Next is {@link begin}, {@link resume} or {@link redial}. */
   constructor(port: Port, clientFd: number) {
@@ -53,11 +65,33 @@ export class TcpConnection extends Session implements SideOwner {
   /** The client was accepted just now. May be over before this returns. */
   begin(client: Endpoint): void {
     this.port.begin();
-    this.#dialFor(client);
+    this.#clientName = client;
+    const { worker, endpoints } = this.port;
+    const pick = endpoints.picker.pick(client.address, worker.loop.nowMs);
+    const link = worker.peers.forClient(this.port);
+    if (link === undefined) this.#dialFor(pick);
+    else this.#passClient(link, pick);
   }
 
-  /** Continues where another process was. Throws a SysError when a descriptor cannot be watched. */
-  resume(record: EstablishedRecord, target: Target): void {
+  /** Another worker, its home, has accepted the client and picked the endpoint. */
+  carryClient(record: DiallingRecord, target: Target, errand: Errand): void {
+    this.#errand = errand;
+    this.#continue(record);
+    this.#dialFor(onlyOne(target));
+  }
+
+  /** The endpoint that this home had picked has failed in another worker. */
+  takeBack(record: DiallingRecord, candidates: Candidates, hasWaited: boolean): void {
+    this.#continue(record);
+    this.#dialFor(candidates, { tries: 1, hasWaited });
+  }
+
+  /**
+   * Continues where another process or worker was. Throws a SysError when a descriptor cannot be watched. `errand`: if
+   * another worker is its home.
+   */
+  resume(record: EstablishedRecord, target: Target, errand?: Errand): void {
+    this.#errand = errand;
     const {
       sides: [client, backend],
       broken,
@@ -88,24 +122,19 @@ export class TcpConnection extends Session implements SideOwner {
 
   /** Another process accepted the client and was still dialling. */
   redial(record: DiallingRecord): void {
+    this.#continue(record);
     const { loop } = this.port.worker;
-    loop.own(this.fd);
-    this.resumed(record);
-    this.#clientName = record.client;
-    loop.inNextTurn({ run: () => this.#dialFor(record.client) });
+    loop.inNextTurn({
+      run: () => this.#dialFor(this.port.endpoints.picker.pick(record.client.address, loop.nowMs)),
+    });
   }
 
   record(): LiveRecord {
-    const { fd } = this;
-    const { id: port } = this.port;
-    const account = this.account();
-    if (this.#backend === undefined) {
-      return { ...account, kind: 'dialling', port, fd, client: this.#clientName as Endpoint };
-    }
+    if (this.#backend === undefined) return this.#dialling();
     return {
-      ...account,
+      ...this.account(),
       kind: 'established',
-      port,
+      port: this.port.id,
       client: this.#clientName,
       endpoint: (this.target as Target).endpoint,
       sides: [this.#client.record(), this.#backend.record()],
@@ -126,6 +155,7 @@ export class TcpConnection extends Session implements SideOwner {
   onEvents(events: number, fd: number): void {
     if (this.#dial === undefined) {
       this.#onSide(fd === this.fd ? this.#client : (this.#backend as TcpSide), events);
+      this.#passOn();
     } else if (fd !== this.fd) {
       this.#dial.onEvents(events, fd);
     } else {
@@ -136,6 +166,7 @@ export class TcpConnection extends Session implements SideOwner {
   }
 
   onConnected({ target, fd, events, isBroken }: DialResult): void {
+    this.#errand?.answered();
     const client = this.#client;
     const backend = new TcpSide(this, fd, 'endpoint');
     this.#dial = undefined;
@@ -153,12 +184,17 @@ export class TcpConnection extends Session implements SideOwner {
   }
 
   onGivenUp(reason: 'no-endpoints' | 'exhausted'): void {
+    if (this.#errand !== undefined) {
+      this.#giveBack(this.#errand);
+      return;
+    }
     this.port.clientRefused((this.#clientName as Endpoint).address, reason);
     this.#end(`refused-${reason}`);
   }
 
   onFailed({ name }: Target, reason: DialFailure): void {
     this.tries.fail(name, reason);
+    if (this.#errand !== undefined) this.#failure = { reason, hasWaited: reason === 'timeout' };
   }
 
   onRetry(): void {
@@ -196,12 +232,17 @@ export class TcpConnection extends Session implements SideOwner {
     return { receivedBytes: this.#client.total, sentBytes: this.#backend?.total ?? 0 };
   }
 
-  #dialFor(client: Endpoint): void {
-    const { loop } = this.port.worker;
-    this.#clientName = client;
-    const pick = this.port.endpoints.picker.pick(client.address, loop.nowMs);
+  #continue(record: DiallingRecord): void {
+    this.port.worker.loop.own(this.fd);
+    this.resumed(record);
+    this.#clientName = record.client;
+  }
+
+  #dialFor(candidates: Candidates, { tries = 0, hasWaited = false } = {}): void {
     const { keptAddresses, worker } = this.port;
-    const kept = keptTcpClient(worker.clients, keptAddresses, client.address, this.fd);
+    const { loop } = worker;
+    const { address } = this.#clientName as Endpoint;
+    const kept = keptTcpClient(worker.clients, keptAddresses, address, this.fd);
     if (kept === 'unknown') {
       this.cut('client-reset');
       return;
@@ -210,8 +251,59 @@ export class TcpConnection extends Session implements SideOwner {
       this.cut('proxy-error');
       return;
     }
-    this.#dial = new TcpDial({ port: this.port, pick, client: kept, dialler: this });
+    if (kept !== undefined && hasWaited) kept.hasWaited = true;
+    this.#dial = new TcpDial({ port: this.port, candidates, tries, client: kept, dialler: this });
     this.#dial.start();
+  }
+
+  /** Another worker dials, and goes on with it. */
+  #passClient(link: Link, candidates: Candidates): void {
+    const { port } = this;
+    const member = candidates.next();
+    if (member === undefined) {
+      this.onGivenUp('no-endpoints');
+      return;
+    }
+    const target = port.endpoints.target(member);
+    target.member.taken();
+    const record = this.#dialling();
+    this.detach();
+    port.worker.peers.passClient(link, { port, target, candidates }, record);
+  }
+
+  /** Another worker goes on with it, if this one has too much to do. */
+  #passOn(): void {
+    const { port, target } = this;
+    const { spreading, peers } = port.worker;
+    this.#window = spreading.count(this.#window);
+    if (!spreading.wants || !this.#isOpen() || this.#isHalfOpen || this.ageMs < MIN_AGE_TO_PASS_MS) return;
+    const link = peers.forConnection(port);
+    if (link === undefined || target === undefined) return;
+    const record = this.record() as EstablishedRecord;
+    this.detach();
+    this.#client.leave();
+    (this.#backend as TcpSide).leave();
+    peers.passConnection(link, { port, target }, record);
+  }
+
+  #giveBack(errand: Errand): void {
+    const failure = this.#failure;
+    if (failure === undefined || !errand.isHomeThere) {
+      this.cut('proxy-error');
+      return;
+    }
+    const { loop } = this.port.worker;
+    const record = this.#dialling();
+    this.#dial = undefined;
+    this.detach();
+    loop.unwatch(this.fd);
+    loop.give(this.fd, errand.home);
+    errand.failed(record, failure);
+  }
+
+  #dialling(): DiallingRecord {
+    const { id: port } = this.port;
+    return { ...this.account(), kind: 'dialling', port, fd: this.fd, client: this.#clientName as Endpoint };
   }
 
   /**
@@ -339,6 +431,7 @@ export class TcpConnection extends Session implements SideOwner {
 
   #over(ending: Ending, close: (fd: number, side: TcpSide) => void): void {
     if (!this.finish(ending)) return;
+    this.#errand?.ended();
     this.#dial?.cancel();
     this.#dial = undefined;
     for (const side of [this.#client, this.#backend]) {

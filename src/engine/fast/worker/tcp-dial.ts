@@ -1,6 +1,6 @@
 import type { DialFailure } from '../../../model/data-plane.ts';
 import type { Endpoint } from '../../../model/endpoint.ts';
-import { dialTimeoutMs, LONGEST_DIALLING_MS, type Pick } from '../../../services/picker.ts';
+import { type Candidates, dialTimeoutMs, LONGEST_DIALLING_MS } from '../../../services/picker.ts';
 import type { KeptClient } from '../../kept-dials.ts';
 import type { Target } from './endpoints.ts';
 import type { Handler } from './event-loop.ts';
@@ -29,31 +29,34 @@ export interface Dialler extends Handler {
 
 interface TcpDialSetup {
   readonly port: Port;
-  readonly pick: Pick;
+  readonly candidates: Candidates;
+  /** Endpoints that were tried before. */
+  readonly tries?: number;
   readonly client: KeptClient | undefined;
   readonly dialler: Dialler;
 }
 
 /**
- * Tries a pick's candidates one after another until one answers. If the first is silent, a second may be tried at the
+ * Tries candidates one after another until one answers. If the first is silent, a second may be tried at the
  * same time ({@link Port.mayHedge}); the first to answer is used.
  */
 export class TcpDial implements Attempting {
   readonly port: Port;
   readonly client: KeptClient | undefined;
   readonly handler: Dialler;
-  readonly #pick: Pick;
+  readonly #candidates: Candidates;
   readonly #startedMs: number;
-  #tries = 0;
+  #tries: number;
   #attempt: TcpAttempt | undefined;
   #hedge: TcpAttempt | undefined;
 
   /** `client`: if endpoints see its address. */
-  constructor({ port, pick, client, dialler }: TcpDialSetup) {
+  constructor({ port, candidates, tries = 0, client, dialler }: TcpDialSetup) {
     this.port = port;
     this.client = client;
     this.handler = dialler;
-    this.#pick = pick;
+    this.#candidates = candidates;
+    this.#tries = tries;
     this.#startedMs = port.worker.loop.nowMs;
   }
 
@@ -67,7 +70,7 @@ export class TcpDial implements Attempting {
     // A loop, not a recursion: each of many endpoints may fail at once.
     for (;;) {
       const isLate = this.#tries > 0 && this.port.worker.loop.nowMs - this.#startedMs >= LONGEST_DIALLING_MS;
-      const member = isLate ? undefined : this.#pick.next();
+      const member = isLate ? undefined : this.#candidates.next();
       if (member === undefined) {
         this.handler.onGivenUp(this.#tries === 0 ? 'no-endpoints' : 'exhausted');
         return;
@@ -119,7 +122,7 @@ export class TcpDial implements Attempting {
 
   onQuiet(attempt: TcpAttempt): void {
     if (!this.port.mayHedge()) return;
-    const member = this.#pick.next();
+    const member = this.#candidates.next();
     // Where nobody else is left, the rest of the time is this one's.
     if (member === undefined || member === attempt.target.member || this.port.endpoints.picker.isEjected(member))
       return;

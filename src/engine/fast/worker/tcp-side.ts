@@ -116,7 +116,14 @@ export class TcpSide extends Deadline implements Task {
     };
   }
 
-  /** Continues a side of another process. epoll reports what happened to the socket since then. */
+  /** Another worker goes on with it. */
+  leave(): void {
+    if (this.#pipe !== undefined) this.#worker.pipes.forget();
+    this.#pipe = undefined;
+    this.cancelDeadline();
+  }
+
+  /** Continues a side of another process or worker. epoll reports what happened to the socket since then. */
   resume({ total, hasEnded, isShut, rest, piped }: SideRecord): void {
     this.total = total;
     this.hasEnded = hasEnded;

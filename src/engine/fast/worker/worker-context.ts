@@ -12,8 +12,10 @@ import { ConnectionLog } from './connection-log.ts';
 import { EndpointSockets } from './endpoint-sockets.ts';
 import { EventLoop } from './event-loop.ts';
 import { FlowBudget } from './flow-table.ts';
+import { type Carrying, Peers } from './peers.ts';
 import { PipePool } from './pipe-pool.ts';
 import { type Command, type Report, STATUS_WORDS, type WorkerSetup } from './protocol.ts';
+import { Spreading } from './spreading.ts';
 import { TurnShare } from './turn-share.ts';
 import { UdpReplies } from './udp-replies.ts';
 
@@ -61,20 +63,30 @@ export class WorkerContext {
   readonly inbox = new DatagramInbox(INBOX_CAPACITY);
   readonly replies: UdpReplies;
   readonly connectionLog: ConnectionLog;
+  readonly spreading: Spreading;
+  readonly peers: Peers;
 
   /** Until the main thread tells, no endpoint sees a client's address. */
   clients: KnownClients | undefined;
   #keptDials: KeptDials | undefined;
 
-  constructor(setup: WorkerSetup, { clock, random, report }: WorkerEffects, catchUp: () => void) {
-    const { index, options, descriptorCeiling } = setup;
+  constructor(setup: WorkerSetup, { clock, random, report }: WorkerEffects, catchUp: () => void, carrying: Carrying) {
+    const { index, options, descriptorCeiling, wakeFds, spread } = setup;
     this.options = options;
     this.descriptorCeiling = descriptorCeiling;
     this.random = random;
     this.report = (one) => report([one]);
     this.catchUp = catchUp;
     this.status = new Int32Array(setup.status, index * STATUS_WORDS * 4, STATUS_WORDS);
-    const loop = new EventLoop({ clock, owner: index + 1, owners: new Uint8Array(setup.owners), status: this.status });
+    const spreading = new Spreading({ index, workers: wakeFds.length, status: setup.status, spread });
+    this.spreading = spreading;
+    const loop = new EventLoop({
+      clock,
+      owner: index + 1,
+      owners: new Uint8Array(setup.owners),
+      status: this.status,
+      onWaited: (nowMs, waitedMs) => spreading.turn(nowMs, waitedMs),
+    });
     this.loop = loop;
     this.admission = new Admission(loop, descriptorCeiling);
     this.pipes = new PipePool({ loop, max: MAX_PIPES, descriptorCeiling });
@@ -83,6 +95,7 @@ export class WorkerContext {
     this.flows = new FlowBudget(setup.status, index, options.udpMaxFlows);
     this.replies = new UdpReplies(loop);
     this.connectionLog = new ConnectionLog(loop, this.status, this.report);
+    this.peers = new Peers({ wakeFds, loop, spreading, carrying });
   }
 
   /** Made for the first client whose address is kept. */

@@ -40,7 +40,8 @@ export function engineRig(
   const engine = new Engine(
     {
       index: 0,
-      wakeFd,
+      wakeFds: [wakeFd],
+      spread: 'when-busy',
       options: { ...OPTIONS, ...options },
       descriptorCeiling: descriptorLimit(),
       owners: owners.buffer as SharedArrayBuffer,

@@ -24,7 +24,7 @@ function rig(t: TestContext) {
   const clock = new ManualClock();
   const owners = new Uint8Array(4096);
   const status = new Int32Array(STATUS_WORDS);
-  const loop = new EventLoop({ clock, owner: OWNER, owners, status });
+  const loop = new EventLoop({ clock, owner: OWNER, owners, status, onWaited: () => {} });
   Waiting.due = 0;
   t.after(() => {
     for (let fd = 0; fd < owners.length; fd++) if (owners[fd] === OWNER) close(fd);

@@ -22,7 +22,13 @@ function loopOf(t: TestContext): EventLoop {
   t.after(() => {
     for (let fd = 0; fd < owners.length; fd++) if (owners[fd] === 1) close(fd);
   });
-  return new EventLoop({ clock: new ManualClock(), owner: 1, owners, status: new Int32Array(STATUS_WORDS) });
+  return new EventLoop({
+    clock: new ManualClock(),
+    owner: 1,
+    owners,
+    status: new Int32Array(STATUS_WORDS),
+    onWaited: () => {},
+  });
 }
 
 /** The two sides of a connection, and the far ends of both: what is sent into `sender` comes out at `reader`. */

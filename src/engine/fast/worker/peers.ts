@@ -1,0 +1,195 @@
+import type { MessagePort } from 'node:worker_threads';
+import type { Endpoint } from '../../../model/endpoint.ts';
+import type { Candidates } from '../../../services/picker.ts';
+import { write } from '../../../sys/descriptor.ts';
+import { Memory } from '../../../sys/memory.ts';
+import type { Target } from './endpoints.ts';
+import type { EventLoop } from './event-loop.ts';
+import { Errand, Link, type Passed, type PassedOn, recordIn } from './link.ts';
+import type { Port } from './port.ts';
+import type { DiallingRecord, EstablishedRecord, LiveRecord } from './records.ts';
+import type { Spreading } from './spreading.ts';
+
+/** 1, as an eventfd wants it: 64 bits. */
+const ONE = new Memory(8);
+ONE.bytes.writeBigUInt64LE(1n);
+
+/** What peers need of the worker. */
+export interface Carrying {
+  /** Dials for a client whose home is another worker, or goes on with its connection. */
+  carry(record: DiallingRecord | EstablishedRecord, endpoint: Endpoint, errand: Errand): void;
+  /** Goes on with a client of this home, whose first endpoint has failed. */
+  takeBack(record: DiallingRecord, passed: PassedOn & { candidates: Candidates }, hasWaited: boolean): void;
+}
+
+interface PeersSetup {
+  readonly wakeFds: readonly number[];
+  readonly loop: EventLoop;
+  readonly spreading: Spreading;
+  readonly carrying: Carrying;
+}
+
+/** The other workers: connections that they carry for this one, and that this one carries for them. */
+export class Peers {
+  readonly #setup: PeersSetup;
+  readonly #links = new Map<number, Link>();
+  #isHeld = false;
+  /** Received while held. */
+  #kept: (readonly [Link, Passed])[] = [];
+
+  constructor(setup: PeersSetup) {
+    this.#setup = setup;
+  }
+
+  link(worker: number, channel: MessagePort): void {
+    const { wakeFds, loop } = this.#setup;
+    const wakeFd = wakeFds[worker] as number;
+    const wake = () => void write(wakeFd, ONE, 8);
+    this.#links.set(worker, new Link({ worker, channel, wake, atEndOfTurn: (task) => loop.atEndOfTurn(task) }));
+  }
+
+  /** That worker's thread has ended, with all that it carried. */
+  unlink(worker: number): void {
+    const link = this.#links.get(worker);
+    if (link === undefined) return;
+    this.#receive(link);
+    this.#links.delete(worker);
+    link.close();
+    for (const { target } of link.passedOn.values()) target.member.released();
+    link.passedOn.clear();
+  }
+
+  /** Sends what waits. Nothing more is sent or taken before {@link resume}. */
+  hold(): void {
+    this.#isHeld = true;
+    this.#setup.spreading.hold();
+    for (const link of this.#links.values()) {
+      link.run();
+      link.isHeld = true;
+    }
+  }
+
+  resume(): void {
+    this.#isHeld = false;
+    this.#setup.spreading.resume();
+    for (const link of this.#links.values()) {
+      link.isHeld = false;
+      link.run();
+    }
+    const kept = this.#kept;
+    this.#kept = [];
+    for (const [link, message] of kept) this.#take(link, message);
+  }
+
+  /** Whether a connection of this port may go to another worker. Asks for carriers if it has none yet. */
+  canSpread(port: Port): boolean {
+    if (!this.#setup.spreading.wants || !port.isHome) return false;
+    if (port.carriers.length === 0) port.askForCarriers();
+    return port.carriers.length > 0;
+  }
+
+  /** Who is to dial for a new client; `undefined`: this worker. */
+  forClient(port: Port): Link | undefined {
+    return this.canSpread(port) ? this.#linked(this.#setup.spreading.forClient(port.carriers)) : undefined;
+  }
+
+  /** Who is to carry an open connection; `undefined`: this worker. */
+  forConnection(port: Port): Link | undefined {
+    return this.canSpread(port) ? this.#linked(this.#setup.spreading.forConnection(port.carriers)) : undefined;
+  }
+
+  passClient(link: Link, passed: PassedOn, record: DiallingRecord): void {
+    const id = link.nextId();
+    link.passedOn.set(id, passed);
+    this.#setup.loop.give(record.fd, link.worker);
+    link.send({ kind: 'dial', id, record, endpoint: passed.target.endpoint });
+  }
+
+  passConnection(link: Link, passed: PassedOn, record: EstablishedRecord): void {
+    const id = link.nextId();
+    link.passedOn.set(id, passed);
+    const { loop } = this.#setup;
+    for (const { fd, piped } of record.sides) {
+      loop.unwatch(fd);
+      loop.give(fd, link.worker);
+      if (piped === undefined) continue;
+      loop.give(piped.readEnd, link.worker);
+      loop.give(piped.writeEnd, link.worker);
+    }
+    link.send({ kind: 'carry', id, record });
+  }
+
+  /** Messages of other workers have come. */
+  receive(): void {
+    for (const link of this.#links.values()) this.#receive(link);
+  }
+
+  /** Connections on their way, for another process. Only while held. */
+  underWay(): readonly LiveRecord[] {
+    this.receive();
+    const unsent = [...this.#links.values()].flatMap((link) => link.unsent);
+    return [...this.#kept.map(([, message]) => message), ...unsent].flatMap((message) => recordIn(message) ?? []);
+  }
+
+  #receive(link: Link): void {
+    for (const message of link.received()) {
+      if (this.#isHeld) this.#kept.push([link, message]);
+      else this.#take(link, message);
+    }
+  }
+
+  #take(link: Link, message: Passed): void {
+    const { carrying } = this.#setup;
+    switch (message.kind) {
+      case 'dial':
+        carrying.carry(message.record, message.endpoint, new Errand(link, message.id));
+        break;
+      case 'carry':
+        carrying.carry(message.record, message.record.endpoint, new Errand(link, message.id));
+        break;
+      case 'answered':
+        this.#answered(link, message.id);
+        break;
+      case 'ended':
+        link.passedOn.get(message.id)?.target.member.released();
+        link.passedOn.delete(message.id);
+        break;
+      case 'failed':
+        this.#failed(link, message);
+    }
+  }
+
+  #answered(link: Link, id: number): void {
+    const passed = link.passedOn.get(id);
+    if (passed === undefined) return;
+    const { port, target } = passed;
+    link.passedOn.set(id, { port, target });
+    port.answered(target);
+  }
+
+  #failed(link: Link, { id, record, reason, hasWaited }: Extract<Passed, { readonly kind: 'failed' }>): void {
+    const passed = link.passedOn.get(id);
+    link.passedOn.delete(id);
+    const candidates = passed?.candidates;
+    if (passed === undefined || candidates === undefined) return;
+    passed.target.member.released();
+    passed.port.failedElsewhere(passed.target, reason);
+    this.#setup.carrying.takeBack(record, { ...passed, candidates }, hasWaited);
+  }
+
+  #linked(worker: number | undefined): Link | undefined {
+    return worker === undefined ? undefined : this.#links.get(worker);
+  }
+}
+
+/** A target that is dialled once. */
+export function onlyOne({ member }: Target): Candidates {
+  let isGiven = false;
+  return {
+    next: () => {
+      if (isGiven) return undefined;
+      isGiven = true;
+      return member;
+    },
+  };
+}

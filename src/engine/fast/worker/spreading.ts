@@ -1,0 +1,150 @@
+import { type Spread, STATUS, STATUS_WORDS } from './protocol.ts';
+
+/** Over so long a worker looks at how busy it was. */
+const WINDOW_MS = 25;
+
+/** A worker that waits for events less than this is busy. */
+const BUSY = 0.15;
+
+/** A worker that waits for this much of the time can take more. */
+const IDLE = 0.4;
+
+/** How much more or fewer of the new clients others get, from window to window. */
+const CLIENT_STEP = 0.125;
+
+interface SpreadingSetup {
+  readonly index: number;
+  readonly workers: number;
+  /** Of all workers. */
+  readonly status: SharedArrayBuffer;
+  readonly spread: Spread;
+}
+
+/**
+ * Decides when a worker passes connections on, and to whom. A worker that has time to wait for events passes nothing
+ * on. One that has not, shares with those that have, and evens out its open connections with those that have not.
+ *
+ * Waiting is what counts, not the processor's time: a worker that the kernel does not let run is busy, too.
+ */
+export class Spreading {
+  readonly #index: number;
+  readonly #status: Int32Array;
+  readonly #isAlways: boolean;
+  readonly #others: readonly number[];
+  #beganMs = 0;
+  #waitedMs = 0;
+  #turns = 0;
+  /** By worker: turns of this one that found it waiting. */
+  readonly #waiting: Int32Array;
+  #active = 0;
+  /** Counts windows, so that a connection is counted once in each. */
+  window = 0;
+  /** Others that can take more. */
+  #takers: readonly number[] = [];
+  #next = 0;
+  /** How many connections may still move in this window. */
+  #quota = 0;
+  /** Of the new clients. */
+  #clientShare = 0;
+  #clients = 0;
+  #isHeld = false;
+
+  constructor({ index, workers, status, spread }: SpreadingSetup) {
+    this.#index = index;
+    this.#status = new Int32Array(status);
+    this.#isAlways = spread === 'always';
+    this.#others = Array.from({ length: workers }, (_, worker) => worker).filter((worker) => worker !== index);
+    this.#waiting = new Int32Array(workers);
+  }
+
+  /** Passes nothing on until {@link resume}. */
+  hold(): void {
+    this.#isHeld = true;
+  }
+
+  resume(): void {
+    this.#isHeld = false;
+  }
+
+  /** A turn begins that has waited so long for its events. */
+  turn(nowMs: number, waitedMs: number): void {
+    if (this.#others.length === 0) return;
+    this.#waitedMs += waitedMs;
+    this.#turns++;
+    // Most turns of a worker with little to do need not know.
+    if (waitedMs < WINDOW_MS) for (const other of this.#others) this.#sample(other);
+    const lastedMs = nowMs - this.#beganMs;
+    if (lastedMs >= WINDOW_MS) this.#decide(nowMs, lastedMs);
+  }
+
+  /** Counts a connection that has an event. `window`: when it was counted last. Returns what it must remember. */
+  count(window: number): number {
+    if (window !== this.window) this.#active++;
+    return this.window;
+  }
+
+  /** Which worker is to carry a new client; `undefined`: this one. */
+  forClient(carriers: readonly number[]): number | undefined {
+    if (this.#isHeld || carriers.length === 0) return undefined;
+    if (this.#isAlways) return this.#clients++ % 2 === 0 ? this.#take(carriers) : undefined;
+    if (this.#clientShare === 0) return undefined;
+    this.#clients += this.#clientShare;
+    if (this.#clients < 1) return undefined;
+    this.#clients--;
+    return this.#take(carriers.filter((each) => this.#takers.includes(each)));
+  }
+
+  /** Whether some connection could move, if its port had carriers. */
+  get wants(): boolean {
+    return (this.#isAlways || this.#quota > 0 || this.#clientShare > 0) && !this.#isHeld;
+  }
+
+  /** Which worker is to carry an open connection from now on; `undefined`: this one. */
+  forConnection(carriers: readonly number[]): number | undefined {
+    if (this.#isHeld || (this.#quota === 0 && !this.#isAlways)) return undefined;
+    const taker = this.#take(this.#isAlways ? carriers : carriers.filter((each) => this.#takers.includes(each)));
+    if (taker !== undefined) this.#quota--;
+    return taker;
+  }
+
+  #take(takers: readonly number[]): number | undefined {
+    return takers[this.#next++ % takers.length];
+  }
+
+  #decide(nowMs: number, lastedMs: number): void {
+    const isBusy = this.#waitedMs < lastedMs * BUSY;
+    const active = this.#active;
+    this.#status[this.#index * STATUS_WORDS + STATUS.activeConnections] = active;
+    const idle = this.#others.filter((other) => (this.#waiting[other] as number) >= this.#turns * IDLE);
+    if (!isBusy) {
+      this.#takers = [];
+      this.#quota = 0;
+    } else if (idle.length > 0) {
+      this.#takers = idle;
+      this.#quota = Math.floor((active * idle.length) / (idle.length + 1));
+    } else {
+      // All are busy: with the same number of connections each gets the same.
+      const least = this.#others.reduce((a, b) => (this.#activeOf(a) <= this.#activeOf(b) ? a : b));
+      this.#takers = [least];
+      this.#quota = Math.max(0, Math.floor((active - this.#activeOf(least)) / 2));
+    }
+    const step = isBusy && idle.length > 0 ? CLIENT_STEP : -CLIENT_STEP;
+    const most = this.#others.length / (this.#others.length + 1);
+    this.#clientShare = Math.min(most, Math.max(0, this.#clientShare + step));
+    this.#beganMs = nowMs;
+    this.#waitedMs = 0;
+    this.#turns = 0;
+    this.#active = 0;
+    this.#waiting.fill(0);
+    this.window++;
+  }
+
+  #sample(worker: number): void {
+    const isWaiting = this.#status[worker * STATUS_WORDS + STATUS.isWaiting] as number;
+    this.#waiting[worker] = (this.#waiting[worker] as number) + isWaiting;
+  }
+
+  #activeOf(worker: number): number {
+    return this.#status[worker * STATUS_WORDS + STATUS.activeConnections] as number;
+  }
+}

@@ -144,8 +144,8 @@ export const FLAGS = {
         'engine that carries the traffic: fast runs worker threads on libc, node is portable; auto prefers fast',
     }),
     workers: one(WORKERS, '', {
-      fallbackText: 'half the cores',
-      describe: 'threads of the fast engine; each Service port belongs to one of them',
+      fallbackText: 'the cores',
+      describe: 'threads of the fast engine; all of them carry the connections of a busy Service port',
     }),
     'tcp-half-open-timeout': one(POSITIVE_DURATION, '5m', {
       describe: 'ends a TCP connection that is closed in one direction and silent in the other for so long',

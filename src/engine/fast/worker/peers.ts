@@ -90,6 +90,8 @@ export class Peers {
 
   /** Who is to dial for a new client; `undefined`: this worker. */
   forClient(port: Port): Link | undefined {
+    // Only the home may dial a second endpoint beside the first.
+    if (port.worker.options.dialHedgeMs > 0) return undefined;
     return this.canSpread(port) ? this.#linked(this.#setup.spreading.forClient(port.carriers)) : undefined;
   }
 

@@ -57,7 +57,7 @@ export const UNKNOWN_DESTINATION =
 /** Of a dial of which no more is known. */
 export const FAILURE_TEXT: Readonly<Record<DialFailure, string>> = {
   refused: 'connection refused',
-  timeout: 'no answer in time',
+  timeout: 'no answer within the time of a dial',
   unreachable: 'no route, or the host is down',
   other: 'see the failed dials',
 };

@@ -39,8 +39,8 @@ export interface WorkerSetup {
 }
 
 /**
- * Which connections other workers carry (docs/adr/0027): some of a busy worker, or of each port as many as there can be,
- * for tests.
+ * Which connections other workers carry (docs/adr/0027): some of those of a busy worker; or, for tests, as many as
+ * there can be.
  */
 export type Spread = 'when-busy' | 'always';
 

@@ -1,6 +1,6 @@
 /**
  * How a listener chooses among its endpoints; the names are those of IPVS (`ipvsadm` -s), but for `random`
- * (docs/schedulers.md). To add one: its file and its line in `src/services/schedulers/`, its name here, and the docs.
+ * (docs/schedulers.md). CONTRIBUTING.md says how to add one.
  */
 export const SCHEDULERS = ['rr', 'random', 'wrr', 'lc', 'wlc', 'sed', 'nq', 'sh', 'mh', 'twos', 'fo'] as const;
 

@@ -37,6 +37,8 @@ export const CANDIDATES: readonly Candidate[] = [
   },
   // What it costs that endpoints see the client's address.
   { ...ours('masquerading', 'fast', { flags: ['--client-address', 'node'] }), isExtra: true },
+  // What our own sockets can do where everybody else uses BBR.
+  { ...ours('cubic', 'fast', { flags: ['--tcp-congestion-control', 'cubic'] }), isExtra: true },
   // To see whether other settings would have done the peers more justice.
   { ...haproxy('haproxy-threads', { threads: availableParallelism() }), isExtra: true },
   { ...haproxy('haproxy-buffers', { threads: 1, bufferKibibytes: 1024 }), isExtra: true },

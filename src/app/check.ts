@@ -13,6 +13,7 @@ import { createIptables } from '../kernel/iptables/iptables.ts';
 import type { IpFamily } from '../model/address.ts';
 import { IptablesError } from '../model/iptables.ts';
 import { checkClientAddresses } from '../operate/check/client-addresses.ts';
+import { checkCongestionControl } from '../operate/check/congestion-control.ts';
 import { counted, type Finding, FindingsLog, fail, ok, warn } from '../operate/check/finding.ts';
 import { checkFirewall } from '../operate/check/firewall.ts';
 import { checkFamilies, checkLeftovers, checkTools } from '../operate/check/iptables.ts';
@@ -35,6 +36,7 @@ import { natProbeText } from '../rules/plan.ts';
 import { familiesOf, ServedFamilies } from '../sync/served-families.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
 import { messageOf } from '../util/text.ts';
+import { congestionControlProblem } from './congestion-control.ts';
 import { ThisNode } from './node.ts';
 
 const EXEC_MS = 5_000;
@@ -131,6 +133,10 @@ function machineChecks(config: Config, known: KnownServices): readonly Check[] {
         const nodePorts = node.nodePortAddresses(families) ?? all;
         return checkNodePorts(machine, { all, nodePorts }, known.services);
       },
+    },
+    {
+      name: 'congestion',
+      run: async () => checkCongestionControl(machine, config.dataPlane, congestionControlProblem),
     },
     { name: 'limits', run: () => checkLimits(machine, config) },
     // koffi's addon, which may not load here, is not imported before this check.

@@ -7,9 +7,11 @@ import {
   type NodeDataPlaneSetup,
 } from '../engine/node/node-data-plane.ts';
 import type { DataPlane, DataPlaneObserver } from '../model/data-plane.ts';
+import type { EndpointSocketOptions } from '../sys/endpoint-socket.ts';
 import type { Log } from '../util/log.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
 import { messageOf } from '../util/text.ts';
+import { congestionControlProblem } from './congestion-control.ts';
 
 export interface OpenedDataPlane {
   readonly engine: 'fast' | 'node';
@@ -25,8 +27,9 @@ export async function openDataPlane(
   observer: DataPlaneObserver,
   log: Log,
 ): Promise<OpenedDataPlane> {
-  const openSocket = await socketMaker(connectionMark, log);
-  const isMarking = openSocket !== undefined;
+  const { congestionControl } = others;
+  if (congestionControl !== undefined) await requireCongestionControl(congestionControl);
+  const isMarking = connectionMark !== undefined && (await canMark(connectionMark, log));
   const options = { ...others, ...(isMarking && connectionMark !== undefined && { connectionMark }) };
   if (engine !== 'node') {
     try {
@@ -39,26 +42,38 @@ export async function openDataPlane(
     }
   }
   const kernel = await loadKernelSockets();
-  const keeper = isMarking && connectionMark !== undefined ? await loadKeeper(connectionMark) : undefined;
-  const setup: NodeDataPlaneSetup = { options, observer, clock, kernel, keeper, random: Math.random };
-  const dataPlane = createNodeDataPlane(isMarking ? { ...setup, openSocket } : setup);
+  const mark = isMarking ? connectionMark : undefined;
+  const dataPlane = createNodeDataPlane({
+    ...{ options, observer, clock, kernel, random: Math.random },
+    keeper: mark === undefined ? undefined : await loadKeeper({ mark, congestionControl }),
+    openSocket: (mark ?? congestionControl) ? await socketMaker({ mark, congestionControl }) : undefined,
+  });
   return { engine: 'node', dataPlane, isMarking };
 }
 
-/** How marked sockets are made; `undefined` where there can be none. */
-async function socketMaker(mark: number | undefined, log: Log): Promise<NodeDataPlaneSetup['openSocket']> {
-  if (mark === undefined) return undefined;
+/** koffi's addon, which may not load here, is imported only where it is needed. */
+async function canMark(mark: number, log: Log): Promise<boolean> {
   try {
-    // Loaded only here: koffi's addon may not load.
-    const { checkMarking, openMarkedSocket } = await import('../sys/marked-socket.ts');
-    checkMarking(mark);
-    return (address, protocol) => openMarkedSocket(address, protocol, mark);
+    (await import('../sys/endpoint-socket.ts')).checkMarking(mark);
+    return true;
   } catch (error) {
     log.warn(
       'Connections to endpoints cannot be marked, so endpoints whose packets our own rules would take are left out; ' +
         'give the proxy CAP_NET_ADMIN',
       { err: messageOf(error) },
     );
-    return undefined;
+    return false;
   }
+}
+
+async function socketMaker(options: EndpointSocketOptions): Promise<NodeDataPlaneSetup['openSocket']> {
+  const { openEndpointSocket } = await import('../sys/endpoint-socket.ts');
+  return (address, protocol) => openEndpointSocket(address, protocol, options);
+}
+
+/** Throws an Error that says why our sockets cannot have it: who asks for it must not get another without noticing. */
+async function requireCongestionControl(name: string): Promise<void> {
+  const problem = await congestionControlProblem(name);
+  if (problem !== undefined)
+    throw new Error(`--tcp-congestion-control ${name}: ${problem}; choose another, or remove it`);
 }

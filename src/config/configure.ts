@@ -108,6 +108,7 @@ function toConfig({ values, said }: Evaluated, log: LogConfig): Config {
       dialHedgeMs: values['dial-hedge'],
       affinityMaxClients: values['affinity-max-clients'],
       connectionMark: connectionMark(values),
+      congestionControl: values['tcp-congestion-control'] || undefined,
     },
     iptablesMode: values['iptables-mode'],
     iptablesSyncPeriodMs: syncPeriodMs,

@@ -20,6 +20,7 @@ import {
 } from './setting.ts';
 import {
   cidr,
+  congestionControl,
   DEFAULT_CONTROL_SOCKET,
   duration,
   durationWithin,
@@ -154,6 +155,12 @@ export const FLAGS = {
       describe:
         'resets a TCP connection whose endpoint has for so long not acknowledged anything that was sent to it; a ' +
         'reader that pauses acknowledges; 0 leaves it to the kernel, which takes a quarter of an hour',
+    }),
+    'tcp-congestion-control': one(text(congestionControl), '', {
+      fallbackText: "the node's",
+      describe:
+        'congestion control of the TCP connections to clients and to endpoints, such as cubic where the node uses bbr, ' +
+        'which is slower between pods of one node; one that the kernel lacks is an error',
     }),
     // Zero by default. An endpoint also leaves when a Service selects other pods or, where only Endpoints are watched,
     // when its pod begins to stop. Such pods still finish their work, as in every mode of kube-proxy. Keep-alive ends

@@ -88,6 +88,12 @@ export function interfaceName(maxLength: number): (text: string) => string {
   };
 }
 
+/** The kernel's TCP_CA_NAME_MAX, without the final NUL. Whether this kernel has it is asked later. */
+export function congestionControl(text: string): string {
+  if (text === '' || /^[a-z0-9_-]{1,15}$/.test(text)) return text;
+  throw new UsageError('not a name of a congestion control, such as cubic or bbr');
+}
+
 /** client-go takes a float for QPS. */
 export function positiveNumber(text: string): number {
   const value = /^\d{1,9}(\.\d{1,9})?$/.test(text) ? Number(text) : 0;

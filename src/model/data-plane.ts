@@ -196,6 +196,8 @@ export interface DataPlaneOptions {
   readonly dialHedgeMs: number;
   /** The mark (SO_MARK) of packets to endpoints, which our rules leave alone (docs/adr/0019). */
   readonly connectionMark?: number;
+  /** Of TCP connections on both sides; by default the node's. */
+  readonly congestionControl?: string | undefined;
 }
 
 /** `address-in-use`: the port is taken. `address-unavailable`: not an address of this node. */

@@ -139,6 +139,7 @@ export function originalDestination(fd: number, family: number, address: Memory)
 }
 
 export function setOption(fd: number, { level, name, value }: SocketOption): number {
+  if (typeof value !== 'number') return result(setsockoptC(fd, level, name, value.address, value.length));
   optionWords[0] = value;
   return result(setsockoptC(fd, level, name, option.address, 4));
 }
@@ -167,7 +168,7 @@ export function limitPorts(fd: number, port: number): number {
 export interface SocketOption {
   readonly level: number;
   readonly name: number;
-  readonly value: number;
+  readonly value: number | Memory;
 }
 
 const IPV4_FRAGMENTS: SocketOption = { level: IPPROTO_IP, name: IP_MTU_DISCOVER, value: 0 };

@@ -1,6 +1,7 @@
 import '../support/private-netns.ts';
 import { before, describe } from 'node:test';
 import { clientAddressTests } from './data-plane/client-address.ts';
+import { congestionTests } from './data-plane/congestion.ts';
 import { connectionLogTests } from './data-plane/connection-log.ts';
 import { copyingTests } from './data-plane/copying.ts';
 import { countingTests } from './data-plane/counting.ts';
@@ -44,6 +45,7 @@ export function dataPlaneCompliance(label: string, factory: EngineFactory): void
     describe('copying', () => copyingTests(rig));
     describe('the end of a connection', () => tcpEndTests(rig));
     describe('endpoints that go', () => drainingTests(rig));
+    describe('the congestion control', () => congestionTests(rig));
     describe('UDP', () => udpTests(rig));
     describe('the life of a UDP flow', () => udpLifetimeTests(rig));
     describe('UDP datagrams that nobody has answered', () => udpReplayTests(rig));

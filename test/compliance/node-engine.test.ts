@@ -1,5 +1,5 @@
 import { createNodeDataPlane, loadKeeper, loadKernelSockets } from '../../src/engine/node/node-data-plane.ts';
-import { openMarkedSocket } from '../../src/sys/marked-socket.ts';
+import { openEndpointSocket } from '../../src/sys/endpoint-socket.ts';
 import { systemClock } from '../../src/util/system-clock.ts';
 import { CONNECTION_MARK } from './data-plane/harness.ts';
 import { dataPlaneCompliance } from './data-plane.ts';
@@ -14,9 +14,9 @@ dataPlaneCompliance('the node engine', async ({ options, observer }) =>
       clock: systemClock,
       random: Math.random,
       kernel,
-      keeper: await loadKeeper(CONNECTION_MARK),
+      keeper: await loadKeeper({ ...options, mark: CONNECTION_MARK }),
     },
     // As in the program; test/engine/node/ has the sockets that Node makes.
-    openSocket: (address, protocol) => openMarkedSocket(address, protocol, CONNECTION_MARK),
+    openSocket: (address, protocol) => openEndpointSocket(address, protocol, { ...options, mark: CONNECTION_MARK }),
   }),
 );

@@ -48,6 +48,7 @@ test('without flags but --manifests, every default is kube-proxy’s or ours', (
       dialHedgeMs: 0,
       affinityMaxClients: 65_536,
       connectionMark: 0x2000,
+      congestionControl: undefined,
     },
     iptablesMode: 'auto',
     iptablesSyncPeriodMs: 30_000,
@@ -238,6 +239,7 @@ describe('a value is taken as it is meant', () => {
       ],
       ...['--udp-max-flows-per-service', '10', '--udp-max-flows', '20', '--affinity-max-clients', '30'],
       ...['--eject-after', '0', '--eject-time', '1m', '--dial-hedge', '50ms', '--connection-mark-bit', '0'],
+      ...['--tcp-congestion-control', 'cubic'],
     );
     assert.deepEqual(dataPlane, {
       endpointDrainTimeoutMs: 5_000,
@@ -253,12 +255,17 @@ describe('a value is taken as it is meant', () => {
       ejectTimeMs: 60_000,
       dialHedgeMs: 50,
       connectionMark: 1,
+      congestionControl: 'cubic',
     });
   });
 });
 
 describe('a wrong value is refused in one line that names flag, value and cure', () => {
   const cases: readonly (readonly [argv: string[], says: RegExp])[] = [
+    [
+      ['--tcp-congestion-control', 'New Reno'],
+      /^--tcp-congestion-control "New Reno": not a name of .*, such as cubic or bbr/,
+    ],
     [['--bind-address', '127.0.0.1'], /^--bind-address "127\.0\.0\.1": .*loopback.*use 0\.0\.0\.0/],
     [['--bind-address', '127.8.8.8'], /loopback/],
     [['--eject-after', '-1'], /^--eject-after "-1": must be a whole number from 0 to 1000/],

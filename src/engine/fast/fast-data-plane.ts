@@ -15,6 +15,7 @@ import { type Endpoint, endpointName } from '../../model/endpoint.ts';
 import type { HandOver } from '../../model/hand-over.ts';
 import type { ServicePortName } from '../../model/service.ts';
 import type { ListenerId } from '../../model/service-port.ts';
+import { congestionControlOf, defaultCongestionControl } from '../../sys/congestion-control.ts';
 import { close, descriptorLimit, eventfd } from '../../sys/descriptor.ts';
 import { selfCheck } from '../../sys/self-check.ts';
 import { must } from '../../sys/sys-error.ts';
@@ -145,6 +146,7 @@ class FastDataPlane implements DataPlane {
   readonly #names = new Map<PortId, ServicePortName>();
   readonly #spread: Spread;
   readonly #counterMemory = new CounterMemory();
+  readonly #congestionControl: string | undefined;
   #clientFacts: ClientFacts | undefined;
   #connectionLog: ConnectionLogSink | undefined;
   #lastId: PortId = 0;
@@ -154,6 +156,7 @@ class FastDataPlane implements DataPlane {
     const { entry = workerEntry(), spread = 'when-busy' } = setup;
     this.#observer = observer;
     this.#spread = spread;
+    this.#congestionControl = options.congestionControl;
     const limit = Math.min(descriptorLimit(), MAX_DESCRIPTORS);
     const shared = {
       options,
@@ -201,7 +204,7 @@ class FastDataPlane implements DataPlane {
   async open(spec: ListenSpec, backends: Backends): Promise<number> {
     if (this.#isShutDown) throw listenError(spec, 'failed', 'the data plane has been shut down');
     if (this.#ports.has(spec.id)) throw listenError(spec, 'failed', 'that listener is open already');
-    const port = this.#assign(spec, openListenSocket(spec), backends);
+    const port = this.#assign(spec, openListenSocket(spec, this.#congestionControl), backends);
     port.opening = port.worker.change(openCommand(port, port.counters.follow(backends)));
     const err = await port.opening;
     if (this.#ports.get(spec.id) !== port) {
@@ -313,7 +316,7 @@ class FastDataPlane implements DataPlane {
     const { id, name, family, protocol, address, localPort, fd, backends, counters, endpointCounters, picker } = state;
     const spec = { id, name, family, protocol, address, port: localPort };
     if (this.#ports.has(id)) throw new Error('two ports have one id');
-    prepareListener(fd, spec);
+    prepareListener(fd, spec, this.#congestionControl ?? unlessDefault(fd));
     const port = this.#assign(spec, { fd, localPort }, backends);
     const counted = port.counters.resume(backends, counters, endpointCounters);
     const err = await port.worker.change({ ...openCommand(port, counted), picker });
@@ -398,4 +401,10 @@ class FastDataPlane implements DataPlane {
     const report = this.#observer[kind] as (event: object) => void;
     if (name !== undefined) report.call(this.#observer, { name, ...event });
   }
+}
+
+/** The node's congestion control, if this listener has another: a predecessor's flags may have named one. */
+function unlessDefault(fd: number): string | undefined {
+  const nodes = defaultCongestionControl();
+  return congestionControlOf(fd) === nodes ? undefined : nodes;
 }

@@ -1,4 +1,5 @@
 import type { ListenSpec } from '../../model/data-plane.ts';
+import { congestionOption } from '../../sys/congestion-control.ts';
 import { close } from '../../sys/descriptor.ts';
 import { Memory } from '../../sys/memory.ts';
 import {
@@ -45,14 +46,14 @@ export interface ListenSocket {
  * The main thread opens it and lends it to a worker, so that it outlives a worker that fails: clients that connect
  * meanwhile wait in its queue. Throws a {@link ListenError} and leaves nothing behind.
  */
-export function openListenSocket(spec: ListenSpec): ListenSocket {
+export function openListenSocket(spec: ListenSpec, congestionControl?: string): ListenSocket {
   let fd = -1;
   try {
     const isV6 = spec.family === 'IPv6';
     fd = must('socket', socket(familyOfText(spec.address), spec.protocol === 'TCP' ? SOCK_STREAM : SOCK_DGRAM));
     // Each family has a listener of its own, and expects no IPv4 addresses written as IPv6.
     if (isV6) must('setsockopt', setOption(fd, { level: IPPROTO_IPV6, name: IPV6_V6ONLY, value: 1 }));
-    prepareListener(fd, spec);
+    prepareListener(fd, spec, congestionControl);
     must('bind', bindTo(fd, encodeSocketAddress(spec.address, spec.port)));
     if (spec.protocol === 'TCP') must('listen', listen(fd, BACKLOG));
     return { fd, localPort: spec.port === 0 ? portOf(fd) : spec.port };
@@ -63,8 +64,12 @@ export function openListenSocket(spec: ListenSpec): ListenSocket {
 }
 
 /** Also for a socket that a predecessor opened, which may not have set every option. Throws a SysError. */
-export function prepareListener(fd: number, { protocol, family }: Pick<ListenSpec, 'protocol' | 'family'>): void {
-  if (protocol === 'TCP') prepareTcp(fd);
+export function prepareListener(
+  fd: number,
+  { protocol, family }: Pick<ListenSpec, 'protocol' | 'family'>,
+  congestionControl?: string,
+): void {
+  if (protocol === 'TCP') prepareTcp(fd, congestionControl);
   else prepareUdp(fd, family === 'IPv6');
 }
 
@@ -74,10 +79,13 @@ function portOf(fd: number): number {
   return decodePort(address.bytes);
 }
 
-function prepareTcp(fd: number): void {
+function prepareTcp(fd: number, congestionControl: string | undefined): void {
   // Without it a port stays taken for a minute after its last connection. Linux still refuses a second listener.
   must('setsockopt', setOption(fd, { level: SOL_SOCKET, name: SO_REUSEADDR, value: 1 }));
   for (const option of [...TCP_OPTIONS, URGENT_IN_LINE]) must('setsockopt', setOption(fd, option));
+  if (congestionControl !== undefined) {
+    must('setsockopt TCP_CONGESTION', setOption(fd, congestionOption(congestionControl)));
+  }
 }
 
 /** Without SO_REUSEADDR: with it two Services could be given one port. */

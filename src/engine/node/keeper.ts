@@ -6,7 +6,7 @@ import type { Endpoint } from '../../model/endpoint.ts';
 import type { ProxiedProtocol } from '../../model/service-port.ts';
 import { KnownClients } from '../../services/known-clients.ts';
 import { close } from '../../sys/descriptor.ts';
-import { openUnbound } from '../../sys/marked-socket.ts';
+import { type EndpointSocketOptions, openUnbound } from '../../sys/endpoint-socket.ts';
 import { shutdownWrite } from '../../sys/socket.ts';
 import { encodeSocketAddress } from '../../sys/socket-address.ts';
 import { must } from '../../sys/sys-error.ts';
@@ -16,12 +16,13 @@ import { descriptorOf } from './kernel-sockets.ts';
 
 /** Makes endpoints see clients by their own address (docs/adr/0023). */
 export class Keeper {
-  readonly #mark: number;
+  readonly #options: EndpointSocketOptions;
   readonly #dials: KeptDials;
   #clients: KnownClients | undefined;
 
-  constructor(mark: number) {
-    this.#mark = mark;
+  constructor(options: EndpointSocketOptions & { readonly mark: number }) {
+    const { mark } = options;
+    this.#options = options;
     this.#dials = new KeptDials({ mark, ports: localPorts(), random: Math.random, own: () => {} });
   }
 
@@ -51,7 +52,7 @@ export class Keeper {
 
   /** The descriptor of a socket that must be connected to the endpoint next. Throws an Error that says why not. */
   open(protocol: ProxiedProtocol, endpoint: Endpoint, client: KeptClient): number {
-    const fd = openUnbound(endpoint.address, protocol, this.#mark);
+    const fd = openUnbound(endpoint.address, protocol, this.#options);
     const status =
       protocol === 'TCP'
         ? this.#dials.connectTcp(fd, endpoint, client, true)

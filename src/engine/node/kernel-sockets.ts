@@ -1,13 +1,14 @@
-import type { Socket } from 'node:net';
+import type { Server, Socket } from 'node:net';
 import type { Endpoint } from '../../model/endpoint.ts';
+import { congestionOption } from '../../sys/congestion-control.ts';
 import { Memory } from '../../sys/memory.ts';
-import { peerState, recv, unacknowledgedBytes } from '../../sys/socket.ts';
+import { peerState, recv, setOption, unacknowledgedBytes } from '../../sys/socket.ts';
 import { askedFor } from '../tcp-ends.ts';
 
 const scratch = new Memory(64 << 10);
 
 /** `_handle` is unofficial, but old. A closed socket gives -1, which no call accepts. */
-export function descriptorOf(socket: Socket): number {
+export function descriptorOf(socket: Socket | Server): number {
   return (socket as unknown as { readonly _handle?: { readonly fd?: number } | null })._handle?.fd ?? -1;
 }
 
@@ -17,6 +18,10 @@ export const kernelSockets = {
   unacknowledgedBytes: (socket: Socket) => Math.max(0, unacknowledgedBytes(descriptorOf(socket))),
   /** What the client of an accepted connection asked for, before NAT. */
   askedFor: (client: Endpoint, socket: Socket) => askedFor(client, descriptorOf(socket)),
+  /** Of the connections that it accepts from now on. */
+  useCongestionControl(server: Server, name: string): void {
+    setOption(descriptorOf(server), congestionOption(name));
+  },
   /** What has been received and not read; there may be some after the connection has broken, too. */
   readRest(socket: Socket): readonly Buffer[] {
     const chunks: Buffer[] = [];

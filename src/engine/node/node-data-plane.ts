@@ -41,10 +41,10 @@ export async function loadKernelSockets(): Promise<KernelSockets | undefined> {
 }
 
 /** What makes endpoints see clients by their own address. `undefined` where libc cannot be called. */
-export async function loadKeeper(mark: number): Promise<Keeper | undefined> {
+export async function loadKeeper(options: ConstructorParameters<typeof Keeper>[0]): Promise<Keeper | undefined> {
   try {
     const { Keeper } = await import('./keeper.ts');
-    return new Keeper(mark);
+    return new Keeper(options);
   } catch {
     return undefined;
   }
@@ -211,6 +211,8 @@ async function listenTcp(port: Port) {
   } catch (err) {
     throw toListenError(spec, err);
   }
+  const { kernel, options } = port.setup;
+  if (options.congestionControl !== undefined) kernel?.useCongestionControl(server, options.congestionControl);
   // The server stays open after an error.
   server.on('error', (err) => port.listenerFailed(err));
   const address = server.address();

@@ -7,12 +7,14 @@ import type { Backends } from '../../../src/model/data-plane.ts';
 import type { Endpoint } from '../../../src/model/endpoint.ts';
 import type { Parcel } from '../../../src/model/hand-over.ts';
 import type { ServicePortName } from '../../../src/model/service.ts';
+import { defaultCongestionControl } from '../../../src/sys/congestion-control.ts';
 import { setOption } from '../../../src/sys/socket.ts';
 import { endpointAt } from '../../compliance/data-plane/harness.ts';
 import { BLACK_HOLE, buildNetwork } from '../../compliance/data-plane/network.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';
 import { waitFor } from '../../netns/wait.ts';
 import { address } from '../../rules/fixtures.ts';
+import { congestionControlsAt, otherCongestionControl } from '../../support/congestion.ts';
 import { listenSpec } from '../../support/listen-spec.ts';
 import { PatternReceiver, PatternSender } from '../../support/pattern.ts';
 import { descriptorOf, MSG_OOB, sendTo } from '../../support/raw-tcp.ts';
@@ -96,6 +98,20 @@ test('an established connection goes on at its draining endpoint, and counters a
     [0, 7],
   ]);
   assert.deepEqual([draining.sockets.length, other.sockets.length], [1, 1]);
+});
+
+test("the predecessor's congestion control ends with it", async (t) => {
+  const [before, after] = [await fastRig(t, { congestionControl: otherCongestionControl() }), await fastRig(t)];
+  const { port } = await connected(t, before);
+  assert.deepEqual(congestionControlsAt('local', port), [otherCongestionControl()]);
+  await passOn(before.plane, after.plane);
+  const another = await connectTcp(port);
+  another.send('a');
+  await another.hasReceived(1);
+  // The connection that went on keeps it.
+  const expected = [otherCongestionControl(), defaultCongestionControl()];
+  assert.deepEqual(new Set(congestionControlsAt('local', port)), new Set(expected));
+  assert.equal(congestionControlsAt('local', port).length, 2);
 });
 
 test('a client that connects while everything is frozen waits, and is served afterwards', async (t) => {

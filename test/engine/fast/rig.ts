@@ -25,6 +25,7 @@ export interface FastRig {
 }
 
 interface RigOptions {
+  readonly congestionControl?: string;
   readonly workers?: number;
   readonly clock?: Clock;
   readonly entry?: URL;
@@ -33,12 +34,12 @@ interface RigOptions {
 /** The fast engine under the machine's clock, with real sockets and threads. */
 export async function fastRig(
   t: TestContext,
-  { workers = 1, clock = systemClock, entry }: RigOptions = {},
+  { workers = 1, clock = systemClock, entry, congestionControl }: RigOptions = {},
 ): Promise<FastRig> {
   const events: string[] = [];
   const log = new RecordingLog();
   const plane = await createFastDataPlane({
-    options: { ...OPTIONS, workers },
+    options: { ...OPTIONS, workers, congestionControl },
     observer: textObserver(events),
     clock,
     log,

@@ -3,7 +3,7 @@ import { readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
 import { isAlive } from '../../support/processes.ts';
 import { isFast, TCP, testEnvironment } from '../harness.ts';
-import { PROGRAM } from '../proxy.ts';
+import { PROGRAM, ProxyProcess } from '../proxy.ts';
 import { POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
 
@@ -46,6 +46,15 @@ describe('flags and configuration file of the whole program', () => {
   test('--init-only sets them and ends', async () => {
     await environment.topology.node.run([PROGRAM, '--init-only', '--conntrack-udp-timeout=32s']);
     assert.equal(await conntrack('udp_timeout'), 32);
+  });
+
+  test('a congestion control that the kernel does not have ends the program with one sentence', async () => {
+    const args = ['--manifests', environment.manifests.directory, '--tcp-congestion-control', 'no-such-one'];
+    const program = new ProxyProcess(environment.topology.node, args);
+    assert.deepEqual(await program.exited(), { code: 1, signal: null });
+    const says = program.log.map(({ msg }) => msg).filter((line) => line.includes('no-such-one'));
+    assert.equal(says.length, 1, program.log.map(({ msg }) => msg).join('\n'));
+    assert.match(says[0] ?? '', /: --tcp-congestion-control no-such-one: this kernel has no .*; choose another/);
   });
 
   test('a wrong update of the configuration file changes nothing; a right one ends the program with 1', async () => {

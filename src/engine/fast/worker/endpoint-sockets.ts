@@ -1,4 +1,6 @@
 import type { PortRange } from '../../../model/address.ts';
+import type { DataPlaneOptions } from '../../../model/data-plane.ts';
+import { congestionOption } from '../../../sys/congestion-control.ts';
 import { Memory } from '../../../sys/memory.ts';
 import {
   getsockname,
@@ -33,12 +35,17 @@ export const URGENT_IN_LINE: SocketOption = { level: SOL_SOCKET, name: SO_OOBINL
 
 /** What all sockets towards endpoints have in common, TCP and UDP. */
 export class EndpointSockets {
+  readonly tcpOptions: readonly SocketOption[];
   readonly #mark: readonly SocketOption[];
   /** From which the kernel gives a connection its local port. */
   readonly #localPorts: PortRange;
   readonly #name = new Memory(SOCKET_ADDRESS_BYTES);
 
-  constructor(mark: number | undefined, localPorts: PortRange) {
+  constructor(
+    { connectionMark: mark, congestionControl: name }: Pick<DataPlaneOptions, 'connectionMark' | 'congestionControl'>,
+    localPorts: PortRange,
+  ) {
+    this.tcpOptions = name === undefined ? TCP_OPTIONS : [...TCP_OPTIONS, congestionOption(name)];
     this.#mark = mark === undefined ? [] : [markOption(mark)];
     this.#localPorts = localPorts;
   }

@@ -15,7 +15,6 @@ import { ECONNREFUSED, ECONNRESET, EINPROGRESS, EPIPE, isExhaustion } from '../.
 import { LOST_CLIENT } from '../../errors.ts';
 import type { KeptClient } from '../../kept-dials.ts';
 import { Deadline } from './deadlines.ts';
-import { TCP_OPTIONS } from './endpoint-sockets.ts';
 import type { Target } from './endpoints.ts';
 import type { Handler } from './event-loop.ts';
 import type { Port } from './port.ts';
@@ -155,7 +154,7 @@ export class TcpAttempt extends Deadline {
   /** {@link CONNECTED}, or a negative errno: EINPROGRESS while it is under way, else the failure. */
   #connect(fd: number): number {
     const { loop, endpointSockets } = this.#port.worker;
-    endpointSockets.prepare(fd, TCP_OPTIONS);
+    endpointSockets.prepare(fd, endpointSockets.tcpOptions);
     const begun = this.#begin(fd);
     // The handshake with an endpoint on this node ends within the call, although the result says otherwise. Asking for
     // the peer saves a turn. (A second connect would lose the bytes that came before a reset.)

@@ -91,7 +91,7 @@ export class WorkerContext {
     this.admission = new Admission(loop, descriptorCeiling);
     this.pipes = new PipePool({ loop, max: MAX_PIPES, descriptorCeiling });
     this.share = new TurnShare(loop);
-    this.endpointSockets = new EndpointSockets(options.connectionMark, localPorts().range);
+    this.endpointSockets = new EndpointSockets(options, localPorts().range);
     this.flows = new FlowBudget(setup.status, index, options.udpMaxFlows);
     this.replies = new UdpReplies(loop);
     this.connectionLog = new ConnectionLog(loop, this.status, this.report);

@@ -5,8 +5,9 @@ import { test } from 'node:test';
 
 const root = join(import.meta.dirname, '../..');
 
-/** A text that stands in a call: `log.warn('Cannot …'`; a further part may follow. */
-const CALL = /\blog\.(?:warn|error)\(\s*(['"`])((?:(?!\1)[^\\]|\\.)*)\1\s*(\+)?/gs;
+/** A text in a call, as `log.warn('Cannot …'` or `lines.error(name, '…'`, or of a lasting fault. Parts may follow. */
+const CALL =
+  /(?:\blog\.(?:warn|error)\(|\blines\.(?:warn|error)\([^,()]+,|\bbegun:)\s*(['"`])((?:(?!\1)[^\\]|\\.)*)\1\s*(\+)?/gs;
 
 test('docs/log-messages.md has each warning and error that stands in the sources', () => {
   const page = readFileSync(join(root, 'docs/log-messages.md'), 'utf8');

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { before, describe, test } from 'node:test';
 import type { ProxyProtocol } from '../../../src/model/service.ts';
-import { listeningPorts, metric, testEnvironment, UDP } from '../harness.ts';
+import { listeningPorts, metric, NOBODY, testEnvironment, UDP } from '../harness.ts';
 import { addIpv6, IPV6 } from '../ipv6.ts';
 import { serviceObjects, sliceObject } from '../manifests.ts';
 import {
@@ -79,6 +79,7 @@ describe('servers that expect the PROXY protocol', { timeout: 300_000 }, () => {
 
   before(async () => {
     await addIpv6(environment);
+    await nodeFindsPods();
     const { pods, directory } = environment.topology;
     const [nginx, haproxy] = ['nginx.conf', 'haproxy.cfg'].map((name) => environment.temporary(name)) as [
       string,
@@ -91,6 +92,18 @@ describe('servers that expect the PROXY protocol', { timeout: 300_000 }, () => {
     log.nginx = () => readFileSync(`${directory}/nginx.log`, 'utf8');
     log.haproxy = printed;
   });
+
+  /** Four dials to two endpoints end after 3.75 s; neighbour discovery over IPv6 may take a few seconds more. */
+  async function nodeFindsPods(): Promise<void> {
+    for (const host of IPV6.pods) {
+      const isFound = async () => {
+        const attempts = [{ protocol: 'tcp', host, port: NOBODY }] as const;
+        const [outcome] = await environment.node.call('outcomes', { attempts, timeoutMs: 10_000 });
+        return outcome === 'ECONNREFUSED';
+      };
+      await waitFor(`the node to find ${host}`, isFound);
+    }
+  }
 
   /** Resolves when it listens, with what gives its output. */
   async function start(pod: Namespace, argv: readonly string[]): Promise<() => string> {
@@ -132,8 +145,11 @@ describe('servers that expect the PROXY protocol', { timeout: 300_000 }, () => {
       sliceObject(name, ports, backing(IPV6.pods), 'IPv6'),
     ]);
     await environment.waitForRules(clusterIPs[0], ports.length);
-    await waitFor('rules of IPv6', async () =>
-      (await environment.iptables.save('nat', 6)).some((rule) => rule.includes(`-d ${clusterIPs[1]}/128 `)),
+    const isOfIpv6 = (rule: string) =>
+      /-A KUBE-PORTALS-CONTAINER /.test(rule) && rule.includes(` -d ${clusterIPs[1]}/128 `);
+    await waitFor(
+      'rules of IPv6',
+      async () => (await environment.iptables.save('nat', 6)).filter(isOfIpv6).length === ports.length,
     );
   }
 
@@ -163,7 +179,7 @@ describe('servers that expect the PROXY protocol', { timeout: 300_000 }, () => {
         ] as const;
         for (const [from, address, host, port] of [...ways, ...ways]) {
           const { localPort, code, stderr } = await get(from, host, port);
-          assert.equal(code, 0, stderr);
+          assert.equal(code, 0, `${host}:${port} from ${address}: ${stderr}\n${environment.proxy.tail()}`);
           const line = `${address} ${localPort} ${host} ${port}`;
           const isLogged = () => log[server]().split('\n').includes(line);
           await waitFor(`the line ${line}`, isLogged).catch((error: Error) => {

@@ -32,7 +32,7 @@ export interface SourceSetup {
 
 export async function openSource({ source: config }: Config, setup: SourceSetup): Promise<Source> {
   const { nodeName: name, log, metrics, signal } = setup;
-  if (config.kind === 'manifests') return new ManifestSource({ paths: config.paths, clock, log });
+  if (config.kind === 'manifests') return new ManifestSource({ ...config, clock, log });
   const userAgent = `${PROGRAM}/${VERSION}`;
   const api = await createApiClient({ ...config, userAgent, env: process.env, clock, log, metrics });
   const common = { clock, random: Math.random, log, signal };

@@ -19,12 +19,17 @@ export interface LogConfig {
 
 /** Where Services come from. */
 export type SourceConfig =
-  | {
-      readonly kind: 'manifests';
-      /** Files and directories as they were given; at least one. */
-      readonly paths: readonly string[];
-    }
+  | ({ readonly kind: 'manifests' } & ManifestsConfig)
   | ({ readonly kind: 'kubernetes' } & KubernetesConfig);
+
+export interface ManifestsConfig {
+  /** Files and directories as they were given; at least one. */
+  readonly paths: readonly string[];
+  /** Where Services without a cluster IP get one from; at most one of each family, the default first. */
+  readonly clusterIpRanges: readonly Cidr[];
+  /** Endpoints may be loopback addresses of this machine. */
+  readonly loopbackEndpoints: boolean;
+}
 
 /** Without kubeconfig and master, the service account of the Pod that we run in. */
 export interface KubernetesConfig {

@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from 'node:util';
-import { parseAddress } from '../model/address.ts';
+import { type Cidr, familyOf, parseAddress } from '../model/address.ts';
 import { endpointName } from '../model/endpoint.ts';
 import { formatDuration } from '../util/duration.ts';
 import { ACCEPTED_FLAGS, FIELDS_WITHOUT_FLAG } from './accepted.ts';
@@ -30,7 +30,11 @@ function toCommandLine(evaluated: Evaluated): CommandLine {
   const config = toConfig(evaluated, log);
   if (path !== '') return { kind: 'write-config', path, text: configurationFile(config.fields) };
   if (values['init-only']) return { kind: 'init', machine: config.host, log };
-  return { kind: 'run', config, warnings: [...warnings, ...withoutPods(evaluated, config)] };
+  return {
+    kind: 'run',
+    config,
+    warnings: [...warnings, ...withoutPods(evaluated, config), ...withoutFiles(evaluated, config)],
+  };
 }
 
 /** Warns when pods cannot be told from other clients. */
@@ -170,7 +174,32 @@ function toSource(values: SettingValues, said: Said): SourceConfig {
         'Services come from files or from an API server',
     );
   }
-  return { kind: 'manifests', paths };
+  return {
+    kind: 'manifests',
+    paths,
+    clusterIpRanges: toClusterIpRanges(values, said),
+    loopbackEndpoints: values['allow-loopback-endpoints'],
+  };
+}
+
+function toClusterIpRanges(values: SettingValues, said: Said): readonly Cidr[] {
+  const name = 'service-cluster-ip-range';
+  const ranges = values[name];
+  if (new Set(ranges.map(({ network }) => familyOf(network))).size < ranges.length) {
+    const given = ranges.map(({ network, prefixLength }) => `${network}/${prefixLength}`).join(',');
+    throw new UsageError(`${said.placeOf(name)}${said.nameOf(name)} ${given}: give one CIDR of each address family`);
+  }
+  return ranges;
+}
+
+/** Warns of what is only for files. */
+function withoutFiles({ values, said }: Evaluated, { source }: Config): readonly string[] {
+  if (source.kind === 'manifests') return [];
+  const given = [
+    ...(values['service-cluster-ip-range'].length > 0 ? (['service-cluster-ip-range'] as const) : []),
+    ...(values['allow-loopback-endpoints'] ? (['allow-loopback-endpoints'] as const) : []),
+  ];
+  return given.map((name) => `${said.nameOf(name)} has no effect without --manifests`);
 }
 
 interface Evaluated {

@@ -95,6 +95,15 @@ export const FLAGS = {
         'files or directories with Service, Endpoints and EndpointSlice objects, YAML or JSON, instead of an API ' +
         'server; repeat it or separate with commas; changes take effect while running',
     }),
+    'service-cluster-ip-range': many(CIDR, {
+      fallbackText: 'none',
+      describe:
+        'CIDRs, one for each address family, from which Services of --manifests without a clusterIP get one, the same ' +
+        'at each start; repeat it or separate with commas',
+    }),
+    'allow-loopback-endpoints': one(BOOLEAN, 'false', {
+      describe: 'endpoints of --manifests may be programs of this machine at 127.0.0.0/8 and ::1',
+    }),
     'hostname-override': one(text(nodeName), '', {
       fallbackText: 'the host name',
       describe: 'name of the Node object of this machine',

@@ -1,10 +1,14 @@
 import { statSync, watch } from 'node:fs';
 import { dirname } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
+import type { FileRules } from '../kubernetes/objects/decoded.ts';
+import { type Address, type Cidr, familyOf } from '../model/address.ts';
+import type { ServiceKey } from '../model/service.ts';
 import type { ServiceSource, SourceEvent, SourceSink } from '../model/source.ts';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
 import { inSlices, sleep } from '../util/wait.ts';
+import { assignClusterIPs } from './cluster-ips.ts';
 import { type FileState, NO_FILE, nextFileState, type ObjectId } from './file-state.ts';
 import { type Content, ManifestFiles } from './manifest-files.ts';
 import { mismatches } from './mismatches.ts';
@@ -18,6 +22,17 @@ const DEBOUNCE_MS = 50;
 
 /** Looking at very many files takes time; polling may use a tenth of it. */
 const POLL_COST_FACTOR = 10;
+
+export interface ManifestSourceOptions {
+  /** Files and directories; the first ones take precedence. */
+  readonly paths: readonly string[];
+  /** Where Services without a cluster IP get one from; at most one of each family, the default first. */
+  readonly clusterIpRanges?: readonly Cidr[];
+  /** Endpoints may be loopback addresses of this machine. */
+  readonly loopbackEndpoints?: boolean;
+  readonly clock: Clock;
+  readonly log: Log;
+}
 
 /**
  * Services and endpoints from manifest files in YAML or JSON. Events of the file system and a poll find changes.
@@ -33,6 +48,11 @@ export class ManifestSource implements ServiceSource {
   /** What has been reported of objects in several files, and of endpoints that do not match a Service. */
   readonly #conflicts = new Map<ObjectId, string>();
   readonly #mismatches = new Map<ObjectId, string>();
+  readonly #clusterIpRanges: readonly Cidr[];
+  readonly #rules: FileRules;
+  /** What Services without a cluster IP were given last, and which of them were reported as without one. */
+  #assigned: ReadonlyMap<ServiceKey, readonly Address[]> = new Map();
+  readonly #unassigned = new Map<ObjectId, string>();
   #sink: SourceSink | undefined;
   #isSynced = false;
   readonly #stop = new AbortController();
@@ -41,11 +61,15 @@ export class ManifestSource implements ServiceSource {
   #running: Promise<void> | undefined;
   #lastFault: string | undefined;
 
-  /** `paths`: files and directories; the first ones take precedence. */
-  constructor(options: { readonly paths: readonly string[]; readonly clock: Clock; readonly log: Log }) {
+  constructor(options: ManifestSourceOptions) {
     this.#clock = options.clock;
     this.#log = options.log;
     this.#paths = options.paths;
+    this.#clusterIpRanges = options.clusterIpRanges ?? [];
+    this.#rules = {
+      clusterIpFamilies: this.#clusterIpRanges.map(({ network }) => familyOf(network)),
+      loopbackEndpoints: options.loopbackEndpoints ?? false,
+    };
     this.#files = new ManifestFiles(options);
   }
 
@@ -144,7 +168,7 @@ export class ManifestSource implements ServiceSource {
 
   *#read(text: string, known: KnownPieces): Generator<void, Reading> {
     try {
-      return yield* readManifest(text, known);
+      return yield* readManifest(text, known, this.#rules);
     } catch (error) {
       // A defect; it must not cost the other files.
       return unusable(stackOf(error));
@@ -168,6 +192,7 @@ export class ManifestSource implements ServiceSource {
     }
     this.#reportConflicts(others, origins);
     this.#reportMismatches(all, origins);
+    this.#assign(all, origins);
     const events: SourceEvent[] = [];
     for (const [id, last] of this.#delivered) {
       if (all.get(id)?.value !== undefined) continue;
@@ -184,6 +209,34 @@ export class ManifestSource implements ServiceSource {
     if (this.#isSynced) return;
     this.#isSynced = true;
     this.#sink?.synced();
+  }
+
+  /** Gives cluster IPs to Services that were written without. */
+  #assign(all: Map<ObjectId, SourceEvent>, origins: ReadonlyMap<ObjectId, string>): void {
+    if (this.#clusterIpRanges.length === 0) return;
+    const services = [...all.values()].flatMap((event) => (event.kind === 'Service' ? (event.value ?? []) : []));
+    const assigned = assignClusterIPs(services, this.#clusterIpRanges);
+    const unassigned = new Map<ObjectId, string>();
+    for (const [key, clusterIPs] of assigned) {
+      const id: ObjectId = `Service "${key}"`;
+      const event = all.get(id);
+      if (event?.kind !== 'Service' || event.value === undefined) continue;
+      all.set(id, { ...event, value: { ...event.value, clusterIPs } });
+      const before = this.#assigned.get(key);
+      if (before !== undefined && before.length > 0 && before.join() !== clusterIPs.join()) {
+        const fields = { file: origins.get(id), before: before.join(', '), now: clusterIPs.join(', ') };
+        this.#log.warn(`${id} has another cluster IP, because another Service has taken its own`, fields);
+      }
+      const lacking = this.#rules.clusterIpFamilies.filter(
+        (family) => event.value?.families?.includes(family) && !clusterIPs.some((each) => familyOf(each) === family),
+      );
+      if (lacking.length > 0) unassigned.set(id, lacking.join(' and '));
+    }
+    this.#assigned = assigned;
+    for (const [id, families] of news(this.#unassigned, unassigned, origins)) {
+      const err = `no address of ${families} is free in --service-cluster-ip-range`;
+      this.#log.warn(`${id} has no cluster IP`, { file: origins.get(id), err });
+    }
   }
 
   #reportConflicts(others: ReadonlyMap<ObjectId, readonly string[]>, origins: ReadonlyMap<ObjectId, string>): void {

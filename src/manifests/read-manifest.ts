@@ -1,4 +1,4 @@
-import type { Decoded } from '../kubernetes/objects/decoded.ts';
+import type { Decoded, FileRules } from '../kubernetes/objects/decoded.ts';
 import {
   decodeObject,
   type Kind,
@@ -63,13 +63,13 @@ export type KnownPieces = ReadonlyMap<string, readonly ManifestDocument[]>;
  * Reads a manifest file piece by piece and yields after each, because parsing is slow. A piece whose text is `known` is
  * not parsed again, so an edit costs what it changes.
  */
-export function* readManifest(text: string, known: KnownPieces): Generator<void, Reading> {
+export function* readManifest(text: string, known: KnownPieces, rules: FileRules): Generator<void, Reading> {
   const documents: (Place & ManifestDocument)[] = [];
   const seen = new Map<string, readonly ManifestDocument[]>();
   for (const { piece, linesBefore } of split(text)) {
     let found: readonly ManifestDocument[];
     try {
-      found = known.get(piece) ?? readPiece(piece);
+      found = known.get(piece) ?? readPiece(piece, rules);
     } catch (error) {
       if (!(error instanceof DocumentError)) throw error;
       const { message: err, line } = error;
@@ -105,10 +105,10 @@ function* split(text: string): Generator<{ readonly piece: string; readonly line
   yield { piece: text.slice(start), linesBefore };
 }
 
-function readPiece(text: string): ManifestDocument[] {
+function readPiece(text: string, rules: FileRules): ManifestDocument[] {
   return parseLargeDocuments(text)
     .filter(({ value }) => value !== null)
-    .map((document) => ({ line: document.lineOf([]), objects: readObjects(document) }));
+    .map((document) => ({ line: document.lineOf([]), objects: readObjects(document, rules) }));
 }
 
 const LISTS: ReadonlyMap<unknown, { readonly apiVersion: string; readonly itemKind?: Kind }> = new Map([
@@ -118,18 +118,18 @@ const LISTS: ReadonlyMap<unknown, { readonly apiVersion: string; readonly itemKi
   ['EndpointSliceList', { apiVersion: 'discovery.k8s.io/v1', itemKind: 'EndpointSlice' as const }],
 ]);
 
-function readObjects(document: ParsedDocument): ManifestObject[] {
+function readObjects(document: ParsedDocument, rules: FileRules): ManifestObject[] {
   const root = Field.root(document.value);
   try {
     const list = LISTS.get(root.get('kind').value);
     if (list === undefined || root.get('apiVersion').stringOr(list.apiVersion) !== list.apiVersion) {
-      return readObject(root, document);
+      return readObject(root, document, rules);
     }
     const items = root.get('items').items();
     return items.flatMap((item) => {
       const kind = item.get('kind');
       if (LISTS.has(kind.value)) throw kind.wrong('a list inside a list is not read');
-      return readObject(item, document, list.itemKind);
+      return readObject(item, document, rules, list.itemKind);
     });
   } catch (error) {
     if (error instanceof FieldError) return [{ status: 'unknown', problem: placed(error.problem, document, '') }];
@@ -137,13 +137,20 @@ function readObjects(document: ParsedDocument): ManifestObject[] {
   }
 }
 
-function readObject({ value, path: at }: Field, document: ParsedDocument, itemKind?: Kind): ManifestObject[] {
+function readObject(
+  { value, path: at }: Field,
+  document: ParsedDocument,
+  rules: FileRules,
+  itemKind?: Kind,
+): ManifestObject[] {
   try {
     const mistake = mistakenKind(value);
     const identity = objectIdentity(mistake === undefined ? value : mistake.meant, itemKind);
     if (identity === undefined) return [];
     const decoded: Decoded<KubernetesObject> =
-      mistake === undefined ? decodeObject(value, identity.kind) : { status: 'invalid', problem: mistake.problem };
+      mistake === undefined
+        ? decodeObject(value, identity.kind, rules)
+        : { status: 'invalid', problem: mistake.problem };
     const place = (problem: Problem) => placed(problem, document, at);
     const problems = problemsOf(decoded).map(place);
     // Of what is meant for others, nothing has an effect.

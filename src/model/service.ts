@@ -1,4 +1,4 @@
-import type { Address, Cidr } from './address.ts';
+import type { Address, Cidr, IpFamily } from './address.ts';
 import type { ClientAddress } from './client-address.ts';
 import type { SchedulerName } from './scheduler.ts';
 
@@ -56,6 +56,8 @@ export interface Service {
   /** Absent in a manifest. */
   readonly uid?: string;
   readonly clusterIPs: readonly Address[];
+  /** Of a Service that was written without cluster IPs: where it is served. Absent: the families of its cluster IPs. */
+  readonly families?: readonly IpFamily[];
   readonly externalIPs: readonly Address[];
   /** Without those that the load balancer answers on itself (`ipMode: Proxy`). */
   readonly loadBalancerIPs: readonly Address[];

@@ -68,7 +68,7 @@ function derivePorts(
   const refused: RefusedPart[] = [];
   const { family, topology } = surroundings;
   const clusterIPs = ofFamily(service.clusterIPs, family);
-  if (clusterIPs.length === 0) return { ports, refused, healthCheck: undefined };
+  if (!isOfFamily(service, family)) return { ports, refused, healthCheck: undefined };
 
   const { healthCheckNodePort, affinity, options } = service;
   const isLarge = isLargeService(service, family);
@@ -128,9 +128,13 @@ function isLargeService(service: Service, family: IpFamily): boolean {
   return ports * (others + balanced * (1 + ranges)) - (ports + others + balanced + ranges) > MAX_EXCESS;
 }
 
+function isOfFamily({ clusterIPs, families }: Service, family: IpFamily): boolean {
+  return families?.includes(family) ?? ofFamily(clusterIPs, family).length > 0;
+}
+
 /** Only the first served family reports them, so nothing is reported twice. */
 function unservedPorts(service: Service, { servedFamilies }: Surroundings): UnservedPort[] {
-  const isServed = servedFamilies.some((served) => ofFamily(service.clusterIPs, served).length > 0);
+  const isServed = servedFamilies.some((served) => isOfFamily(service, served));
   const families = servedFamilies.join(' and ');
   const wrongFamily = `the Service has no ${families} cluster IP, and only ${families} is served`;
   const byReason = Map.groupBy(service.ports, ({ protocol }) => {

@@ -109,7 +109,8 @@ export class KnownAddresses {
     const because = (what: string) => `it is ${what}, so connections would come back to the proxy`;
     // Anyone may write an external IP, so it does not count.
     if (this.#isAssigned({ address, port }, protocol)) return because('an address of a Service');
-    if (!this.nodeAddresses.has(address)) return undefined;
+    // All of 127.0.0.0/8 is local to the kernel.
+    if (!address.startsWith('127.') && !this.nodeAddresses.has(address)) return undefined;
     if (!this.#policy.isMarking && this.#hasNodePort(port, protocol)) return because('a NodePort on this node');
     if (this.proxyPorts[protocol].has(port)) return because("one of the proxy's own ports");
     return undefined;

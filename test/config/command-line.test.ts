@@ -17,12 +17,19 @@ function refusalOf(...argv: string[]): string {
   return (line as Extract<typeof line, { kind: 'error' }>).text;
 }
 
+const filesAt = (paths: readonly string[]) => ({
+  kind: 'manifests',
+  paths,
+  clusterIpRanges: [],
+  loopbackEndpoints: false,
+});
+
 test('without flags but --manifests, every default is kube-proxy’s or ours', () => {
   const { fields, ...config } = configOf();
   assert.ok(fields.size > 0);
   assert.deepEqual(config, {
     configFile: undefined,
-    source: { kind: 'manifests', paths: ['/etc/services'] },
+    source: filesAt(['/etc/services']),
     engine: 'auto',
     workers: undefined,
     bindAddress: '0.0.0.0',
@@ -84,7 +91,19 @@ describe('a value is taken as it is meant', () => {
     [['--control-socket='], 'controlSocket', undefined],
     [['--connection-log', '/var/log/a.log'], 'connectionLog', '/var/log/a.log'],
     [['--control-socket', `/${'x'.repeat(98)}`], 'controlSocket', `/${'x'.repeat(98)}`],
-    [['--manifests', 'a,b', '--manifests=c'], 'source', { kind: 'manifests', paths: ['/etc/services', 'a', 'b', 'c'] }],
+    [['--manifests', 'a,b', '--manifests=c'], 'source', filesAt(['/etc/services', 'a', 'b', 'c'])],
+    [
+      ['--service-cluster-ip-range', '10.96.0.1/16,fd00:96::/112', '--allow-loopback-endpoints'],
+      'source',
+      {
+        ...filesAt(['/etc/services']),
+        clusterIpRanges: [
+          { network: '10.96.0.0', prefixLength: 16 },
+          { network: 'fd00:96::', prefixLength: 112 },
+        ],
+        loopbackEndpoints: true,
+      },
+    ],
     [['--bind-address', '192.0.2.10'], 'bindAddress', '192.0.2.10'],
     [['--bind-address', '::'], 'bindAddress', '::'],
     [['--bind-address', '2001:DB8::1'], 'bindAddress', '2001:db8::1'],
@@ -160,7 +179,7 @@ describe('a value is taken as it is meant', () => {
     [['--bind-address-hard-fail=1'], 'bindAddressHardFail', true],
     [['--bind_address', '192.0.2.10'], 'bindAddress', '192.0.2.10'],
     [['--bind_address=192.0.2.10'], 'bindAddress', '192.0.2.10'],
-    [['--manifests', 'my_file'], 'source', { kind: 'manifests', paths: ['/etc/services', 'my_file'] }],
+    [['--manifests', 'my_file'], 'source', filesAt(['/etc/services', 'my_file'])],
     [['--proxy-mode', 'userspace'], 'engine', 'auto'],
     [['--proxy-mode='], 'engine', 'auto'],
     [['--init-only=false'], 'engine', 'auto'],
@@ -197,7 +216,7 @@ describe('a value is taken as it is meant', () => {
     [['-v4'], 'log', { verbosity: 4, format: 'auto' }],
     [['-v=10', '--log-format', 'json'], 'log', { verbosity: 10, format: 'json' }],
     [['--v', '2', '-v', '3'], 'log', { verbosity: 3, format: 'auto' }],
-    [['--cleanup=false'], 'source', { kind: 'manifests', paths: ['/etc/services'] }],
+    [['--cleanup=false'], 'source', filesAt(['/etc/services'])],
   ];
   for (const [argv, key, expected] of cases) {
     test(argv.join(' '), () => assert.deepEqual(configOf(...argv)[key], expected));
@@ -541,4 +560,20 @@ test('the commands load neither winston nor prom-client', () => {
   const loaded = execFileSync(process.execPath, ['--input-type=module', '--eval', script], { encoding: 'utf8' });
   assert.match(loaded, /control\/client\.ts/);
   assert.doesNotMatch(loaded, /node_modules\/(winston|prom-client|yaml)\//);
+});
+
+test('ranges of cluster IPs are one for each family, and for files alone', () => {
+  assert.match(
+    refusalOf('--manifests', '/x', '--service-cluster-ip-range', '10.96.0.0/16,10.97.0.0/16'),
+    /--service-cluster-ip-range 10\.96\.0\.0\/16,10\.97\.0\.0\/16: give one CIDR of each address family/,
+  );
+  const line = parseCommandLine([
+    '--kubeconfig=/x',
+    '--service-cluster-ip-range=10.96.0.0/16',
+    '--allow-loopback-endpoints',
+  ]);
+  const warnings = line.kind === 'run' ? line.warnings : [];
+  for (const name of ['service-cluster-ip-range', 'allow-loopback-endpoints']) {
+    assert.ok(warnings.includes(`--${name} has no effect without --manifests`), name);
+  }
 });

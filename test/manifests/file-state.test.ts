@@ -3,13 +3,15 @@ import { test } from 'node:test';
 import { type FileState, NO_FILE, nextFileState } from '../../src/manifests/file-state.ts';
 import { type Reading, readManifest } from '../../src/manifests/read-manifest.ts';
 
+const PLAIN = { clusterIpFamilies: [], loopbackEndpoints: false };
+
 const service = (name: string, clusterIP = '10.96.0.1', port = 80) =>
   `{apiVersion: v1, kind: Service, metadata: {name: ${name}}, spec: {clusterIP: ${clusterIP}, ports: [{port: ${port}}]}}\n`;
 
 const file = (...documents: string[]) => documents.join('---\n');
 
 function read(text: string, { known } = NO_FILE): Reading {
-  const reader = readManifest(text, known);
+  const reader = readManifest(text, known, PLAIN);
   for (;;) {
     const step = reader.next();
     if (step.done) return step.value;
@@ -140,7 +142,7 @@ test('a part that is left out is a warning, once', () => {
   const subject = new Subject();
   assert.deepEqual(subject.reads(text), [
     'warn: A part of Endpoints "default/a" is left out | ' +
-      '1:1 subsets[0].addresses[1].ip is "127.0.0.1"; a loopback address is never proxied',
+      '1:1 subsets[0].addresses[1].ip is "127.0.0.1"; a loopback address is proxied only with --allow-loopback-endpoints',
   ]);
   assert.deepEqual(subject.reads(`# comment\n${text}`), []);
 });
@@ -250,7 +252,7 @@ test('a Service without an address and a slice without a Service say what is mis
   for (const spec of ['', 'type: NodePort, ', 'clusterIP: "", ']) {
     assert.deepEqual(new Subject().reads(missing(spec)), [
       'warn: Service "default/a" is not served | ' +
-        '1:3 spec.clusterIP is missing, and only an API server assigns one; write a free address, or None',
+        '1:3 spec.clusterIP is missing, and only an API server assigns one; write a free address, or give --service-cluster-ip-range',
     ]);
   }
   for (const spec of ['clusterIP: None, colour: red, ', 'clusterIPs: [None], ', 'type: ExternalName, colour: red, ']) {

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ManifestSource } from '../../src/manifests/manifest-source.ts';
+import { parseCidr } from '../../src/model/address.ts';
 import type { SourceEvent, SourceSink } from '../../src/model/source.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
@@ -50,7 +51,7 @@ class RecordingSink implements SourceSink {
 }
 
 /** A source on `paths` in a new directory with these files. Its clock advances only while the test waits. */
-async function start(t: TestContext, files: Record<string, string>, paths = ['m']) {
+async function start(t: TestContext, files: Record<string, string>, paths = ['m'], ranges: readonly string[] = []) {
   const dir = mkdtempSync(join(tmpdir(), 'manifests-'));
   t.after(() => rmSync(dir, { recursive: true }));
   const path = (name: string) => join(dir, name);
@@ -58,7 +59,12 @@ async function start(t: TestContext, files: Record<string, string>, paths = ['m'
   const put = (name: string, text: string) => writeFileSync(path(name), text);
   for (const [name, text] of Object.entries(files)) put(name, text);
   const [clock, sink, log] = [new ManualClock(), new RecordingSink(), new RecordingLog()];
-  const source = new ManifestSource({ clock, log, paths: paths.map(path) });
+  const source = new ManifestSource({
+    clock,
+    log,
+    paths: paths.map(path),
+    clusterIpRanges: ranges.flatMap((each) => parseCidr(each) ?? []),
+  });
   t.after(() => source.stop());
   await source.start(sink);
   const within = async (condition: () => boolean, what: () => string) => {
@@ -289,4 +295,31 @@ test('endpoints that match no Service are told once with their place, across fil
     () => 'told again after it was corrected',
   );
   assert.equal(log.of('warn').length, 3);
+});
+
+test('Services without a cluster IP get one, which stays unless somebody writes it', async (t) => {
+  const without = (name: string) => `kind: Service\nmetadata: {name: ${name}}\nspec: {ports: [{port: 80}]}\n---\n`;
+  // The first two addresses are not free: the network's and the broadcast are no hosts.
+  const { log, put, synced, within, sink, path } = await start(
+    t,
+    { 'm/b.yaml': without('b') },
+    ['m'],
+    ['10.96.0.0/30'],
+  );
+  await synced();
+  const own = sink.services.split('=')[1];
+  const other = own === '1' ? '2' : '1';
+  put('m/a.yaml', service('a', other));
+  await within(() => sink.services === `a=${other} b=${own}`, () => sink.services); // biome-ignore format: short
+  assert.deepEqual(log.of('warn'), []);
+  put('m/a.yaml', service('a', own));
+  await within(() => sink.services === `a=${own} b=${other}`, () => sink.services); // biome-ignore format: short
+  const [moved] = log.of('warn');
+  assert.equal(moved?.message, 'Service "default/b" has another cluster IP, because another Service has taken its own');
+  assert.deepEqual(moved.fields, { file: path('m/b.yaml'), before: `10.96.0.${own}`, now: `10.96.0.${other}` });
+  put('m/c.yaml', without('c'));
+  await within(() => log.of('warn').length > 1, () => 'told that there is none'); // biome-ignore format: short
+  const told = log.of('warn')[1];
+  assert.equal(told?.message, 'Service "default/c" has no cluster IP');
+  assert.match(String(told.fields['err']), /^no address of IPv4 is free in --service-cluster-ip-range$/);
 });

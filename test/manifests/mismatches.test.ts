@@ -5,6 +5,8 @@ import { mismatches } from '../../src/manifests/mismatches.ts';
 import { readManifest } from '../../src/manifests/read-manifest.ts';
 import type { SourceEvent } from '../../src/model/source.ts';
 
+const PLAIN = { clusterIpFamilies: [], loopbackEndpoints: false };
+
 const service = (name: string, ports: string, spec = 'clusterIP: 10.96.0.1') =>
   `{apiVersion: v1, kind: Service, metadata: {${name}}, spec: {${spec}, ports: [${ports}]}}`;
 
@@ -22,7 +24,7 @@ const WEB = '{name: web, port: 80}';
 function said(...documents: string[]): string[] {
   const objects = new Map<ObjectId, SourceEvent>();
   const leftOut = new Set<ObjectId>();
-  const reader = readManifest(documents.join('\n---\n'), new Map());
+  const reader = readManifest(documents.join('\n---\n'), new Map(), PLAIN);
   let step = reader.next();
   while (!step.done) step = reader.next();
   if (step.value.status !== 'read') return assert.fail(step.value.err);

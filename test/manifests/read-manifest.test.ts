@@ -4,10 +4,12 @@ import { test } from 'node:test';
 import { type KnownPieces, type Reading, readManifest } from '../../src/manifests/read-manifest.ts';
 import { seededRandom } from '../support/seeded-random.ts';
 
+const PLAIN = { clusterIpFamilies: [], loopbackEndpoints: false };
+
 const GOLDEN = readFileSync(new URL('../golden/services.yaml', import.meta.url), 'utf8');
 
 function read(text: string, known: KnownPieces = new Map()): Reading {
-  const reader = readManifest(text, known);
+  const reader = readManifest(text, known, PLAIN);
   for (;;) {
     const step = reader.next();
     if (step.done) return step.value;

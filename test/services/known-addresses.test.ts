@@ -62,6 +62,9 @@ const ENDPOINTS: readonly Case[] = [
   ['192.0.2.1', 40_001, 'TCP'],
   ['192.0.2.2', 40_001, 'UDP'],
   ['192.0.2.1', 8080, 'TCP'],
+  ['127.0.0.2', 40_001, 'UDP', /one of the proxy's own ports/, { isMarking: true }],
+  ['127.0.0.2', 30_080, 'TCP', /a NodePort on this node/],
+  ['127.0.0.2', 8080, 'TCP'],
 ];
 
 const podCidrs = [cidr('10.244.0.0/16'), cidr('192.0.2.0/24')];

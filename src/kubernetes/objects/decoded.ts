@@ -1,3 +1,4 @@
+import type { IpFamily } from '../../model/address.ts';
 import { type Field, FieldError, type Problem } from '../../util/untrusted.ts';
 
 /** The result of reading one API object. */
@@ -11,6 +12,14 @@ export type Decoded<T> =
   /** Valid, but not to be served by this proxy. `problem`: what would be a mistake in an object written by hand. */
   | { readonly status: 'skipped'; readonly reason: string; readonly problem?: Problem }
   | { readonly status: 'invalid'; readonly problem: Problem };
+
+/** What an object in a file may say, or leave out, other than one of an API server. */
+export interface FileRules {
+  /** The families in which Services without a cluster IP get one, their default first; empty: in none. */
+  readonly clusterIpFamilies: readonly IpFamily[];
+  /** Endpoints may be loopback addresses of this machine. */
+  readonly loopbackEndpoints: boolean;
+}
 
 /** Thrown by a decoder when the object is not to be served. */
 export class Skip extends Error {

@@ -1,8 +1,8 @@
-import { familyOf, type IpFamily } from '../../model/address.ts';
+import { type Address, familyOf, type IpFamily } from '../../model/address.ts';
 import type { EndpointAddress, EndpointGroup, EndpointPort, EndpointSlice, Endpoints } from '../../model/endpoint.ts';
 import { MAX_WEIGHT } from '../../model/scheduler.ts';
 import type { Field } from '../../util/untrusted.ts';
-import { Skip, type Warnings } from './decoded.ts';
+import { type FileRules, Skip, type Warnings } from './decoded.ts';
 import {
   address,
   decodeNodeName,
@@ -25,7 +25,7 @@ const LABEL_VALUE = /^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$/;
  * A `discovery.k8s.io/v1` EndpointSlice. An endpoint with a bad address is left out with a warning. A bad optional
  * field costs only itself. A bad port makes the slice invalid.
  */
-export function decodeEndpointSlice(root: Field, warnings: Warnings): EndpointSlice {
+export function decodeEndpointSlice(root: Field, warnings: Warnings, file?: FileRules): EndpointSlice {
   const key = keyOf(root, dnsSubdomain);
   skipByLabel(root);
   const service = serviceOfSlice(root);
@@ -40,7 +40,7 @@ export function decodeEndpointSlice(root: Field, warnings: Warnings): EndpointSl
     service,
     group: {
       ...(weight !== undefined && { weight }),
-      addresses: warnings.keepValid(endpoints, (endpoint) => decodeEndpoint(endpoint, family, warnings)),
+      addresses: warnings.keepValid(endpoints, (endpoint) => decodeEndpoint(endpoint, family, { warnings, file })),
       ports: decodePorts(root.get('ports'), warnings),
     },
     ...(triggeredAt !== undefined && { triggeredAt }),
@@ -63,11 +63,16 @@ function decodeWeight(root: Field, warnings: Warnings): number | undefined {
   });
 }
 
-function decodeEndpoint(endpoint: Field, family: IpFamily, warnings: Warnings): EndpointAddress {
+interface Decoding {
+  readonly warnings: Warnings;
+  readonly file: FileRules | undefined;
+}
+
+function decodeEndpoint(endpoint: Field, family: IpFamily, { warnings, file }: Decoding): EndpointAddress {
   // All addresses are one backend. Upstream uses only the first, too (`pkg/proxy/endpointslicecache.go`).
   const first = endpoint.get('addresses').items()[0];
   if (first === undefined) throw endpoint.get('addresses').error('is empty; expected an address');
-  const parsed = address(first);
+  const parsed = endpointAddress(first, file);
   if (familyOf(parsed) !== family) throw first.wrong(`expected an ${family} address, as addressType says`);
 
   const condition = (name: string) =>
@@ -133,19 +138,19 @@ function decodePort(field: Field): EndpointPort {
 }
 
 /** A `v1` Endpoints object. A bad address is left out with a warning; a bad port makes the object invalid. */
-export function decodeEndpoints(root: Field, warnings: Warnings): Endpoints {
+export function decodeEndpoints(root: Field, warnings: Warnings, file?: FileRules): Endpoints {
   // A label, although the API allows subdomains here: it has the name of its Service.
   const key = keyOf(root, dnsLabel);
   skipByLabel(root);
   const subsets = root.get('subsets').items();
   const weight = decodeWeight(root, warnings);
-  const groups = subsets.map((subset) => decodeSubset(subset, warnings));
+  const groups = subsets.map((subset) => decodeSubset(subset, { warnings, file }));
   return { key, groups: weight === undefined ? groups : groups.map((group) => ({ ...group, weight })) };
 }
 
-function decodeSubset(subset: Field, warnings: Warnings): EndpointGroup {
+function decodeSubset(subset: Field, { warnings, file }: Decoding): EndpointGroup {
   const addresses = (name: string, ready: boolean): EndpointAddress[] =>
-    warnings.keepValid(subset.get(name).items(), (item) => decodeAddress(item, ready, warnings));
+    warnings.keepValid(subset.get(name).items(), (item) => decodeAddress(item, ready, { warnings, file }));
   return {
     addresses: [...addresses('addresses', true), ...addresses('notReadyAddresses', false)],
     ports: subset.get('ports').items().map(decodePort),
@@ -153,13 +158,17 @@ function decodeSubset(subset: Field, warnings: Warnings): EndpointGroup {
 }
 
 /** Endpoints have no termination: an address that is not ready does not serve. */
-function decodeAddress(item: Field, ready: boolean, warnings: Warnings): EndpointAddress {
+function decodeAddress(item: Field, ready: boolean, { warnings, file }: Decoding): EndpointAddress {
   const nodeName = decodeNodeName(item, warnings);
   return {
-    address: address(item.get('ip')),
+    address: endpointAddress(item.get('ip'), file),
     ready,
     serving: ready,
     terminating: false,
     ...(nodeName !== undefined && { nodeName }),
   };
+}
+
+function endpointAddress(field: Field, file: FileRules | undefined): Address {
+  return address(field, { loopback: file?.loopbackEndpoints });
 }

@@ -87,10 +87,15 @@ export function skipByLabel(object: Field): void {
 
 const PROTOCOLS: readonly Protocol[] = ['TCP', 'UDP', 'SCTP'];
 
-export function address(field: Field): Address {
+/** `loopback`: whether the operator allows it here, if that is for an operator to say. */
+export function address(field: Field, { loopback }: { readonly loopback?: boolean | undefined } = {}): Address {
   const parsed = parseAddress(field.string());
   if (parsed === undefined) throw field.wrong('expected an IP address');
   const special = specialAddressReason(parsed);
+  if (special === 'loopback' && loopback === true) return parsed;
+  if (special === 'loopback' && loopback === false) {
+    throw field.wrong('a loopback address is proxied only with --allow-loopback-endpoints');
+  }
   if (special !== undefined) throw field.wrong(`a ${special} address is never proxied`);
   return parsed;
 }

@@ -1,7 +1,7 @@
 import type { EndpointSlice, Endpoints } from '../../model/endpoint.ts';
 import type { Service, ServiceKey } from '../../model/service.ts';
 import { Field } from '../../util/untrusted.ts';
-import { type Decoded, decoding } from './decoded.ts';
+import { type Decoded, decoding, type FileRules } from './decoded.ts';
 import { decodeEndpointSlice, decodeEndpoints } from './endpoints.ts';
 import { dnsLabel, dnsSubdomain, keyOf } from './fields.ts';
 import { decodeService } from './service.ts';
@@ -41,8 +41,8 @@ export function objectIdentity(
   return { kind, key: keyOf(root, kind === 'EndpointSlice' ? dnsSubdomain : dnsLabel) };
 }
 
-/** Decodes an object that {@link objectIdentity} knows to be of this kind. */
-export function decodeObject(object: unknown, kind: Kind): Decoded<KubernetesObject> {
+/** Decodes an object that {@link objectIdentity} knows to be of this kind. `file`: unless it is of an API server. */
+export function decodeObject(object: unknown, kind: Kind, file?: FileRules): Decoded<KubernetesObject> {
   return decoding((warnings) => {
     const root = Field.root(object);
     const apiVersion = root.get('apiVersion');
@@ -51,11 +51,11 @@ export function decodeObject(object: unknown, kind: Kind): Decoded<KubernetesObj
     }
     switch (kind) {
       case 'Service':
-        return keyed(kind, decodeService(root, warnings));
+        return keyed(kind, decodeService(root, warnings, file));
       case 'Endpoints':
-        return keyed(kind, decodeEndpoints(root, warnings));
+        return keyed(kind, decodeEndpoints(root, warnings, file));
       case 'EndpointSlice':
-        return keyed(kind, decodeEndpointSlice(root, warnings));
+        return keyed(kind, decodeEndpointSlice(root, warnings, file));
     }
   });
 }

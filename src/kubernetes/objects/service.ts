@@ -1,11 +1,13 @@
 import type { Cidr } from '../../model/address.ts';
-import { type Address, familyOf } from '../../model/address.ts';
+import { type Address, familyOf, type IpFamily } from '../../model/address.ts';
 import type { Service, ServicePortSpec, SessionAffinity, TrafficPolicy } from '../../model/service.ts';
 import type { Field } from '../../util/untrusted.ts';
-import { Skip, type Warnings } from './decoded.ts';
+import { type FileRules, Skip, type Warnings } from './decoded.ts';
 import { address, cidr, dnsLabel, keyOf, portName, portNumber, protocol, skipByLabel, uidOf } from './fields.ts';
 import { decodeServiceOptions } from './service-options.ts';
 
+const FAMILIES = ['IPv4', 'IPv6'] as const;
+const FAMILY_POLICIES = ['SingleStack', 'PreferDualStack', 'RequireDualStack'] as const;
 const TYPES = ['ClusterIP', 'NodePort', 'LoadBalancer', 'ExternalName'] as const;
 const IP_MODES = ['VIP', 'Proxy'] as const;
 const TRAFFIC_POLICIES = ['Cluster', 'Local'] as const;
@@ -14,16 +16,19 @@ const MAX_AFFINITY_SECONDS = 86_400;
 
 /**
  * A `v1` Service. Skipped as upstream does (`pkg/proxy/util/utils.go` ShouldSkipService and the labels of its watch):
- * headless and ExternalName Services, and those of another proxy.
+ * headless and ExternalName Services, and those of another proxy. In a file, the cluster IP may be missing of a Service
+ * that gets one later, or that has other addresses or NodePorts.
  */
-export function decodeService(root: Field, warnings: Warnings): Service {
+export function decodeService(root: Field, warnings: Warnings, file?: FileRules): Service {
   const key = keyOf(root, dnsLabel);
   const spec = root.get('spec');
   const type = spec.get('type').isPresent ? spec.get('type').oneOf(TYPES) : 'ClusterIP';
   if (type === 'ExternalName') throw new Skip('its type is ExternalName');
   skipByLabel(root);
   const clusterIPs = decodeClusterIPs(spec);
-  if (clusterIPs.length === 0) throw headless(spec);
+  if (clusterIPs.length === 0 && isHeadless(spec)) throw new Skip('it is headless');
+  if (clusterIPs.length === 0 && file === undefined) throw unassigned(spec);
+  const families = clusterIPs.length === 0 ? decodeFamilies(spec, file?.clusterIpFamilies ?? []) : undefined;
   const internalTrafficPolicy = decodePolicy(spec.get('internalTrafficPolicy'));
   const externalTrafficPolicy = decodePolicy(spec.get('externalTrafficPolicy'));
   const loadBalancerSourceRanges = decodeSourceRanges(spec.get('loadBalancerSourceRanges'), warnings);
@@ -33,12 +38,18 @@ export function decodeService(root: Field, warnings: Warnings): Service {
   const uid = uidOf(root);
   const ports = decodePorts(spec.get('ports'), { hasNodePorts: type !== 'ClusterIP' });
   const options = decodeServiceOptions(root, ports, warnings);
+  const externalIPs = distinct(warnings.keepValid(spec.get('externalIPs').items(), (field) => address(field)));
+  const loadBalancerIPs = decodeIngress(root.get('status').get('loadBalancer').get('ingress'), warnings);
+  const isReachable = externalIPs.length + loadBalancerIPs.length > 0 || ports.some(({ nodePort }) => nodePort !== 0);
+  const served = isReachable ? families : families?.filter((family) => file?.clusterIpFamilies.includes(family));
+  if (served?.length === 0) throw unassigned(spec);
   return {
     key,
     ...(uid !== undefined && { uid }),
     clusterIPs,
-    externalIPs: distinct(warnings.keepValid(spec.get('externalIPs').items(), address)),
-    loadBalancerIPs: decodeIngress(root.get('status').get('loadBalancer').get('ingress'), warnings),
+    ...(served !== undefined && { families: served }),
+    externalIPs,
+    loadBalancerIPs,
     ports,
     affinity: decodeAffinity(spec),
     ...(options !== undefined && { options }),
@@ -56,7 +67,7 @@ function decodeClusterIPs(spec: Field): Address[] {
   const fields = all.length > 0 ? all : [single];
   if (fields.every(isNoAddress)) return [];
 
-  const addresses = fields.map(address);
+  const addresses = fields.map((field) => address(field));
   for (const [index, field] of fields.entries()) {
     const family = familyOf(addresses[index] as Address);
     if (addresses.findIndex((other) => familyOf(other) === family) !== index) {
@@ -70,12 +81,29 @@ function decodeClusterIPs(spec: Field): Address[] {
   return addresses;
 }
 
-/** An API server assigns a missing address, so it writes none of these but `None`. */
-function headless(spec: Field): Skip {
-  const fields = [spec.get('clusterIP'), ...spec.get('clusterIPs').items()];
-  if (fields.some(({ value }) => value === 'None')) return new Skip('it is headless');
-  const problem = 'is missing, and only an API server assigns one; write a free address, or None';
-  return new Skip('it is headless', { field: spec.get('clusterIP').path, problem });
+function isHeadless(spec: Field): boolean {
+  return [spec.get('clusterIP'), ...spec.get('clusterIPs').items()].some(({ value }) => value === 'None');
+}
+
+/** An API server assigns a missing address. */
+function unassigned(spec: Field): Skip {
+  const problem =
+    'is missing, and only an API server assigns one; write a free address, or give --service-cluster-ip-range';
+  return new Skip('it has no cluster IP', { field: spec.get('clusterIP').path, problem });
+}
+
+/** As an API server fills them in: one family unless the Service asks for both, by default the cluster's first. */
+function decodeFamilies(spec: Field, [first = 'IPv4']: readonly IpFamily[]): readonly IpFamily[] {
+  const policy = spec.get('ipFamilyPolicy');
+  const named = distinct(
+    spec
+      .get('ipFamilies')
+      .items()
+      .map((field) => field.oneOf(FAMILIES)),
+  );
+  const wanted = named.length > 0 ? named : [first];
+  const isDual = policy.isPresent && policy.oneOf(FAMILY_POLICIES) !== 'SingleStack';
+  return isDual ? distinct([...wanted, ...FAMILIES]) : wanted;
 }
 
 function isNoAddress(field: Field): boolean {
@@ -90,7 +118,7 @@ function decodeIngress(ingress: Field, warnings: Warnings): Address[] {
   // A point without an address has a host name, and clients use the addresses of that. In mode Proxy the load balancer
   // adds to what it forwards, so connections must not bypass it (upstream `pkg/proxy/util/utils.go` IsVIPMode).
   const fields = points.filter(({ ip, mode }) => mode === 'VIP' && ip.isPresent && ip.value !== '').map(({ ip }) => ip);
-  return distinct(warnings.keepValid(fields, address));
+  return distinct(warnings.keepValid(fields, (field) => address(field)));
 }
 
 function decodePolicy(policy: Field): TrafficPolicy {

@@ -1,4 +1,4 @@
-import type { Config, KubernetesConfig } from '../../config/config.ts';
+import type { Config, KubernetesConfig, ManifestsConfig } from '../../config/config.ts';
 import { PROGRAM } from '../../config/version.ts';
 import { readPage } from '../../kubernetes/answers.ts';
 import { ApiError } from '../../kubernetes/api-error.ts';
@@ -41,7 +41,7 @@ export function sourceChecks(
   clock: Clock,
 ): readonly Check[] {
   if (source.kind === 'manifests') {
-    return [{ name: 'manifests', run: () => checkManifests(source.paths, known, clock) }];
+    return [{ name: 'manifests', run: () => checkManifests(source, known, clock) }];
   }
   let api: Api | undefined;
   /** Runs nothing after a failure, because the same reason would be reported again. */
@@ -74,12 +74,12 @@ export function sourceChecks(
 }
 
 async function checkManifests(
-  paths: readonly string[],
+  config: ManifestsConfig,
   known: KnownServices,
   clock: Clock,
 ): Promise<readonly Finding[]> {
   const log = new FindingsLog('correct the file');
-  const source = new ManifestSource({ paths, clock, log });
+  const source = new ManifestSource({ ...config, clock, log });
   const objects = new Map<string, SourceEvent>();
   const apply = (events: readonly SourceEvent[]) => {
     for (const event of events) objects.set(`${event.kind} ${event.key}`, event);
@@ -95,7 +95,7 @@ async function checkManifests(
     await source.stop();
   }
   known.services = [...objects.values()].flatMap((event) => (event.kind === 'Service' ? (event.value ?? []) : []));
-  const size = `${sizeOf(known.services)} in ${paths.join(', ')}`;
+  const size = `${sizeOf(known.services)} in ${config.paths.join(', ')}`;
   // A valid Service has a port.
   const isEmpty = known.services.length === 0;
   return [isEmpty ? fail(size, 'write a Service with a clusterIP and ports') : ok(size), ...log.findings];

@@ -92,8 +92,7 @@ async function clusterIPOf(name: string, from: Address | undefined, control: Con
   const family = from === undefined ? found[0]?.family : familyOf(from);
   const candidates = found.filter((service) => service.family === family);
   const [service, another] = candidates;
-  const address = service?.clusterIPs[0];
-  if (service === undefined || address === undefined) {
+  if (service === undefined) {
     const within = found.length > 0 ? ` over ${family}` : '';
     throw new UsageError(`this node serves no Service ${JSON.stringify(name)}${within}; see kube-userspace-proxy list`);
   }
@@ -101,7 +100,14 @@ async function clusterIPOf(name: string, from: Address | undefined, control: Con
     const names = candidates.map((each) => each.name).join(', ');
     throw new UsageError(`${JSON.stringify(name)} has several ports; name one of them: ${names}`);
   }
-  return { address, port: service.port, protocol: service.protocol };
+  const { port, protocol, nodePort, clusterIPs, externalIPs, loadBalancerIPs } = service;
+  const [address] = [...clusterIPs, ...externalIPs, ...loadBalancerIPs];
+  if (address === undefined) {
+    throw new UsageError(
+      `${JSON.stringify(name)} has no cluster IP; name an address of this node: ADDRESS:${nodePort}`,
+    );
+  }
+  return { address, port, protocol };
 }
 
 /** For people. `now`: milliseconds since 1970, for ages. */

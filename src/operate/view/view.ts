@@ -142,13 +142,16 @@ export class RunningView implements View {
 
   async *connections(filter: ServiceFilter = {}): AsyncIterable<readonly ConnectionView[]> {
     const { families, dataPlane } = this.#sources;
-    const ports = families().flatMap((family) =>
-      [...family.names()].filter((name) => matches(name, filter)).flatMap((name) => family.carried(name) ?? []),
+    const ports = families().flatMap((pipeline) =>
+      [...pipeline.names()]
+        .filter((name) => matches(name, filter))
+        .flatMap((name) => pipeline.carried(name) ?? [])
+        .map((carried) => ({ family: pipeline.family, ...carried })),
     );
     let idle = 0;
-    for (const { servicePort, listeners } of ports) {
-      const { name, protocol, port, clusterIPs } = servicePort;
-      const virtual = { address: clusterIPs[0] as Address, port };
+    for (const { family, servicePort, listeners } of ports) {
+      const { name, protocol } = servicePort;
+      const virtual = virtualOf(servicePort, family);
       for (const { id } of listeners) {
         // Most have no connections, and a counter is quicker than a question to a worker.
         if ((dataPlane.statsOf(id)?.counters.active ?? 0) === 0) {
@@ -237,6 +240,17 @@ function stateOf(
         return { state: 'degraded', reason: 'endpoints are ejected because they failed too often in a row' };
       return isDrained ? { state: 'degraded', reason: 'endpoints are drained' } : { state: 'ok' };
   }
+}
+
+/** Where its clients connect to: most of them, if there are several such addresses. */
+function virtualOf(
+  { clusterIPs, externalIPs, loadBalancerIPs, port, nodePort }: ServicePort,
+  family: IpFamily,
+): Endpoint {
+  const [address] = [...clusterIPs, ...externalIPs, ...loadBalancerIPs];
+  return address === undefined
+    ? { address: (family === 'IPv4' ? '0.0.0.0' : '::') as Address, port: nodePort }
+    : { address, port };
 }
 
 /** Of one piece: few enough that other work of the event loop waits no longer than {@link SLICE_MS} and a row. */

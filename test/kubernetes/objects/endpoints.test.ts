@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { decodeEndpoints, endpoints, okValue, problemOf, warningsOf } from './objects.ts';
+import type { Decoded, FileRules } from '../../../src/kubernetes/objects/decoded.ts';
+import { decodeEndpointSlice, decodeEndpoints, endpoints, okValue, problemOf, slice, warningsOf } from './objects.ts';
 
 const ports = [{ name: 'http', port: 8080 }];
 
@@ -93,4 +94,24 @@ test('a weight is of every group', () => {
     okValue(decodeEndpoints(object)).groups.map(({ weight }) => weight),
     [4, 4],
   );
+});
+
+test('a loopback address is an endpoint in a file alone, where the operator allows it', () => {
+  for (const [family, ip] of [
+    ['IPv4', '127.0.0.2'],
+    ['IPv6', '::1'],
+  ] as const) {
+    const inEndpoints = endpoints([{ addresses: [{ ip }], ports: [{ port: 8080 }] }]);
+    const inSlice = slice({ addressType: family, endpoints: [{ addresses: [ip] }] });
+    const rules = (loopbackEndpoints: boolean) => ({ clusterIpFamilies: [], loopbackEndpoints });
+    const decoders: readonly ((file?: FileRules) => Decoded<object>)[] = [
+      (file) => decodeEndpoints(inEndpoints, file),
+      (file) => decodeEndpointSlice(inSlice, file),
+    ];
+    for (const decode of decoders) {
+      assert.match(JSON.stringify(okValue(decode(rules(true)))), new RegExp(`"address":"${ip}"`));
+      assert.match(JSON.stringify(warningsOf(decode(rules(false)))), /only with --allow-loopback-endpoints/);
+      assert.match(JSON.stringify(warningsOf(decode())), /a loopback address is never proxied/);
+    }
+  }
 });

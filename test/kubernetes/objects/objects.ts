@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { type Decoded, decoding } from '../../../src/kubernetes/objects/decoded.ts';
+import { type Decoded, decoding, type FileRules } from '../../../src/kubernetes/objects/decoded.ts';
 import * as decoders from '../../../src/kubernetes/objects/endpoints.ts';
 import * as services from '../../../src/kubernetes/objects/service.ts';
 import { Field, type Problem } from '../../../src/util/untrusted.ts';
@@ -54,7 +54,9 @@ export function problemOf(decoded: Decoded<unknown>): string {
   return `${decoded.problem.field} ${decoded.problem.problem}`;
 }
 
-export const decodeService = (object: unknown) => decoding((w) => services.decodeService(Field.root(object), w));
-export const decodeEndpoints = (object: unknown) => decoding((w) => decoders.decodeEndpoints(Field.root(object), w));
-export const decodeEndpointSlice = (object: unknown) =>
-  decoding((w) => decoders.decodeEndpointSlice(Field.root(object), w));
+export const decodeService = (object: unknown, file?: FileRules) =>
+  decoding((w) => services.decodeService(Field.root(object), w, file));
+export const decodeEndpoints = (object: unknown, file?: FileRules) =>
+  decoding((w) => decoders.decodeEndpoints(Field.root(object), w, file));
+export const decodeEndpointSlice = (object: unknown, file?: FileRules) =>
+  decoding((w) => decoders.decodeEndpointSlice(Field.root(object), w, file));

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import type { IpFamily } from '../../../src/model/address.ts';
 import { decodeService, okValue, problemOf, service, warningsOf } from './objects.ts';
 
 test('a Service becomes its model, with defaults filled in and the rest left behind', () => {
@@ -26,8 +27,8 @@ test('headless and ExternalName Services and those of another proxy are skipped,
     return decoded.status === 'skipped' ? decoded.reason : decoded;
   };
   assert.equal(reasonOf(service({ clusterIP: 'None' })), 'it is headless');
-  assert.equal(reasonOf(service({ clusterIP: '' })), 'it is headless');
-  assert.equal(reasonOf(service({ clusterIP: undefined, ports: 7 })), 'it is headless');
+  assert.equal(reasonOf(service({ clusterIP: '' })), 'it has no cluster IP');
+  assert.equal(reasonOf(service({ clusterIP: undefined, ports: 7 })), 'it has no cluster IP');
   assert.equal(reasonOf(service({ clusterIP: 'None', clusterIPs: ['None'] })), 'it is headless');
   assert.equal(reasonOf(service({ type: 'ExternalName' })), 'its type is ExternalName');
   for (const label of ['service.kubernetes.io/headless', 'service.kubernetes.io/service-proxy-name']) {
@@ -36,6 +37,31 @@ test('headless and ExternalName Services and those of another proxy are skipped,
       assert.equal(reasonOf(object), `it has the label ${label}`);
     }
   }
+});
+
+test('in a file, a Service without a cluster IP is served where it gets one, or has NodePorts or other addresses', () => {
+  const familiesOf = (spec: object, ...clusterIpFamilies: readonly IpFamily[]) => {
+    const object = service({ clusterIP: undefined, ...spec });
+    const decoded = decodeService(object, { clusterIpFamilies, loopbackEndpoints: false });
+    return decoded.status === 'ok' ? decoded.value.families?.join() : decoded.status;
+  };
+  const plain = { type: 'ClusterIP' };
+  const dual = { ipFamilyPolicy: 'PreferDualStack' };
+  assert.equal(familiesOf({}), 'IPv4');
+  assert.equal(familiesOf(plain), 'skipped');
+  assert.equal(familiesOf({ ports: [{ port: 80 }] }), 'skipped', 'no NodePort');
+  assert.equal(familiesOf({ ...plain, externalIPs: ['192.0.2.1'] }), 'IPv4');
+  assert.equal(familiesOf(plain, 'IPv4'), 'IPv4');
+  assert.equal(familiesOf(plain, 'IPv6', 'IPv4'), 'IPv6', 'the default is the first');
+  assert.equal(familiesOf({ ...plain, ...dual }, 'IPv6', 'IPv4'), 'IPv6,IPv4');
+  assert.equal(familiesOf({ ...plain, ...dual }, 'IPv4'), 'IPv4', 'no range for the other');
+  assert.equal(familiesOf(dual), 'IPv4,IPv6', 'its NodePort');
+  assert.equal(familiesOf({ ...plain, ipFamilies: ['IPv6'] }, 'IPv4', 'IPv6'), 'IPv6');
+  assert.equal(familiesOf({ ipFamilies: ['IPv6'] }, 'IPv4'), 'IPv6', 'its NodePort');
+  assert.equal(familiesOf({ ...plain, ipFamilies: ['IPv6'] }, 'IPv4'), 'skipped');
+  assert.equal(familiesOf({ clusterIP: 'None' }, 'IPv4'), 'skipped');
+  assert.equal(familiesOf({ ipFamilies: ['IPX'] }, 'IPv4'), 'invalid');
+  assert.equal(familiesOf({ clusterIP: '10.96.0.1' }, 'IPv4'), undefined);
 });
 
 test('clusterIPs hold one address of each family, in canonical form', () => {

@@ -14,7 +14,15 @@ const ENDPOINT = { address: address('10.244.1.7'), port: 8080 };
 
 function service(name: ServiceView['name'], family: ServiceView['family'], ip: string, port = 80): ServiceView {
   const protocol = name.endsWith('dns') ? 'UDP' : 'TCP';
-  return { name, family, protocol, port, clusterIPs: [address(ip)] } as unknown as ServiceView;
+  return {
+    name,
+    family,
+    protocol,
+    port,
+    clusterIPs: [address(ip)],
+    externalIPs: [],
+    loadBalancerIPs: [],
+  } as unknown as ServiceView;
 }
 
 /** Services in both families, one of them with two ports. */

@@ -238,7 +238,13 @@ test('states', async (t) => {
 test('connections are listed in pieces, also when most Services are idle', async () => {
   const names = Array.from({ length: 101 }, (_, index): ServicePortName => `default/s${index}`);
   const busy = 'default/s100';
-  const servicePort = { protocol: 'TCP', port: 80, clusterIPs: [ip('10.96.0.1')] } as unknown as ServicePort;
+  const servicePort = {
+    protocol: 'TCP',
+    port: 80,
+    clusterIPs: [ip('10.96.0.1')],
+    externalIPs: [],
+    loadBalancerIPs: [],
+  } as unknown as ServicePort;
   const open: OpenConnection = {
     ...{
       client: { address: ip('10.244.0.9'), port: 1 },

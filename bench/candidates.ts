@@ -39,6 +39,8 @@ export const CANDIDATES: readonly Candidate[] = [
   { ...ours('masquerading', 'fast', { flags: ['--client-address', 'node'] }), isExtra: true },
   // What our own sockets can do where everybody else uses BBR.
   { ...ours('cubic', 'fast', { flags: ['--tcp-congestion-control', 'cubic'] }), isExtra: true },
+  // What a Service gets when it is never carried by more than one thread.
+  { ...ours('one-worker', 'fast', { flags: ['--workers', '1'] }), isExtra: true },
   // To see whether other settings would have done the peers more justice.
   { ...haproxy('haproxy-threads', { threads: availableParallelism() }), isExtra: true },
   { ...haproxy('haproxy-buffers', { threads: 1, bufferKibibytes: 1024 }), isExtra: true },
@@ -147,7 +149,7 @@ function nginx(name: string, { threads, bufferKibibytes }: PeerSettings): Candid
     const isUdp = port.protocol === 'udp';
     // A worker knows its own UDP sessions only, so each needs a socket of its own.
     const listen = `${localPort(port)}${isUdp ? ' udp' : ''}${threads > 1 ? ' reuseport' : ''}`;
-    return `  server { listen ${listen}; proxy_pass ${BACKEND}:${port.port}; proxy_timeout ${isUdp ? '5s' : '1h'}; }`;
+    return `  server { listen ${listen}; proxy_pass ${BACKEND}:${port.port}; proxy_timeout ${isUdp ? '250ms' : '1h'}; }`;
   };
   return {
     name,
@@ -160,7 +162,7 @@ function nginx(name: string, { threads, bufferKibibytes }: PeerSettings): Candid
         `worker_processes ${threads};`,
         `pid ${join(rig.topology.directory, 'nginx.pid')};`,
         'error_log stderr;',
-        'events { worker_connections 4096; }',
+        'events { worker_connections 16384; }',
         'stream {',
         ...(bufferKibibytes === undefined ? [] : [`  proxy_buffer_size ${bufferKibibytes}k;`]),
         ...PORTS.map(server),

@@ -72,7 +72,8 @@ async function compare(rows: readonly Row[], candidates: readonly Candidate[], o
   console.log(`${machine().cpu}, ${machine().cores} cores, Linux ${machine().kernel}; took ${seconds} s.`);
   for (const line of [...notes, ...report.troubles()]) console.log(`! ${line}`);
   if (options.json !== undefined) {
-    const raw = { machine: machine(), options, begun: new Date(Date.now() - seconds * 1000), measurements };
+    const begunAt = new Date(Date.now() - seconds * 1000);
+    const raw = { machine: machine(), options, begun: begunAt, goals: report.goals(rows), measurements };
     writeFileSync(options.json, `${JSON.stringify(raw, undefined, 2)}\n`);
   }
   const ours = new Set(present.filter(({ kind }) => kind === 'ours').map(({ name }) => name));

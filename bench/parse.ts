@@ -56,16 +56,24 @@ export function parseDnsperf(text: string): Result {
   return { values: { perSecond }, complaints };
 }
 
-/** The line that udp-load.ts writes. */
+/** The line that stream-load.ts writes. */
+export function parseStreamLoad(text: string): Result {
+  const report: unknown = JSON.parse(text);
+  const bytes = number(field(report, 'bytes'), 'bytes of stream-load');
+  const seconds = number(field(report, 'seconds'), 'seconds of stream-load');
+  return { values: { gbits: (bytes * 8) / seconds / 1e9, gibibytes: bytes / GIBIBYTE }, complaints: [] };
+}
+
+/** The line that udp-load.ts and dns-load.ts write. */
 export function parseUdpLoad(text: string): Result {
   const report: unknown = JSON.parse(text);
-  const lost = number(field(report, 'lost'), 'lost of udp-load');
-  const strange = number(field(report, 'strange'), 'strange of udp-load');
+  const lost = number(field(report, 'lost'), 'lost of the UDP load');
+  const strange = number(field(report, 'strange'), 'strange of the UDP load');
   return {
-    values: { perSecond: number(field(report, 'perSecond'), 'perSecond of udp-load') },
+    values: { perSecond: number(field(report, 'perSecond'), 'perSecond of the UDP load') },
     complaints: [
       ...(lost === 0 ? [] : [`${lost} datagrams lost`]),
-      ...(strange === 0 ? [] : [`${strange} answers of another flow`]),
+      ...(strange === 0 ? [] : [`${strange} wrong answers`]),
     ],
   };
 }

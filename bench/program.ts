@@ -62,6 +62,12 @@ export async function listening(namespace: Namespace, ports: readonly number[]):
   return ports.every((port) => bound.has(port));
 }
 
+/** How many connections this port has. */
+export async function established(namespace: Namespace, port: number): Promise<number> {
+  const text = await namespace.output(['ss', '-Htn', 'state', 'established', `sport = :${port}`]);
+  return text.split('\n').filter(Boolean).length;
+}
+
 /** Seconds of processor time of everything that runs in this namespace now, all threads and both modes. */
 export async function cpuSeconds(namespace: Namespace): Promise<number> {
   const { stdout } = await runCommand(['ip', 'netns', 'pids', namespace.name]);

@@ -1,6 +1,6 @@
 import type { Candidate } from './candidates.ts';
 import type { Result } from './parse.ts';
-import type { Metric } from './rows.ts';
+import type { Goal, Metric, Row } from './rows.ts';
 import { median, ratios, summarize } from './statistics.ts';
 
 /** One run of one row against one candidate. */
@@ -15,14 +15,21 @@ export interface Measurement {
 
 export type Contestant = Pick<Candidate, 'name' | 'kind'>;
 
+/** The subject to somebody else. */
 export interface Comparison {
-  readonly peer: string;
+  readonly to: string;
   /** Median over the rounds, and the range. */
   readonly ratio: number;
   readonly least: number;
   readonly most: number;
-  /** `undefined` without a goal. */
-  readonly isReached: boolean | undefined;
+}
+
+/** A comparison and what it should be. */
+export interface Verdict {
+  readonly goal?: Goal;
+  /** `undefined` when there is no round with both. */
+  readonly comparison: Comparison | undefined;
+  readonly isMet?: boolean;
 }
 
 /** What the measurements say. */
@@ -55,8 +62,19 @@ export class Report {
     return values;
   }
 
+  /** The subject against each goal; against the best peer where there is none. */
+  verdicts(row: string, metric: Metric): readonly Verdict[] {
+    const { goals = [] } = metric;
+    if (goals.length === 0) return [{ comparison: this.toBestPeer(row, metric) }];
+    return goals.map((goal) => {
+      const comparison = goal.to === undefined ? this.toBestPeer(row, metric) : this.to(row, metric, goal.to);
+      if (comparison === undefined) return { goal, comparison };
+      return { goal, comparison, isMet: isMet(comparison.ratio, goal.ratio, metric) };
+    });
+  }
+
   /** The subject against the peer with the best median. */
-  againstBestPeer(row: string, metric: Metric): Comparison | undefined {
+  toBestPeer(row: string, metric: Metric): Comparison | undefined {
     const sign = metric.better === 'more' ? -1 : 1;
     const [best] = this.contestants
       .flatMap(({ name, kind }) => {
@@ -64,17 +82,30 @@ export class Report {
         return kind === 'peer' && values.length > 0 ? [{ name, rank: sign * median(values) }] : [];
       })
       .sort((a, b) => a.rank - b.rank);
-    return best && this.against(row, metric, best.name);
+    return best && this.to(row, metric, best.name);
   }
 
   /** The subject against anybody. `undefined` when there is no round with both. */
-  against(row: string, metric: Metric, peer: string): Comparison | undefined {
+  to(row: string, metric: Metric, other: string): Comparison | undefined {
     const [subject] = this.ours;
     if (subject === undefined) return undefined;
-    const summary = summarize(ratios(this.values(row, subject.name, metric), this.values(row, peer, metric)));
+    const summary = summarize(ratios(this.values(row, subject.name, metric), this.values(row, other, metric)));
     if (summary === undefined) return undefined;
     const { median: ratio, least, most } = summary;
-    return { peer, ratio, least, most, isReached: isReached(ratio, metric) };
+    return { to: other, ratio, least, most };
+  }
+
+  /** For machines: every goal, and how far it is reached. */
+  goals(rows: readonly Pick<Row, 'name' | 'metrics'>[]): readonly object[] {
+    return rows.flatMap(({ name, metrics }) =>
+      metrics.flatMap((metric) =>
+        this.verdicts(name, metric).flatMap(({ goal, comparison, isMet }) =>
+          goal === undefined
+            ? []
+            : [{ row: name, metric: metric.key, better: metric.better, goal: goal.ratio, ...comparison, isMet }],
+        ),
+      ),
+    );
   }
 
   /** What failed and what was not as it should be, each once with how often. */
@@ -91,7 +122,6 @@ export class Report {
   }
 }
 
-function isReached(ratio: number, { goal, better }: Metric): boolean | undefined {
-  if (goal === undefined) return undefined;
+function isMet(ratio: number, goal: number, { better }: Metric): boolean {
   return better === 'more' ? ratio >= goal : ratio <= goal;
 }

@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import type { CongestionControl } from './congestion-control.ts';
-import { parseDnsperf, parseIperf3, parseUdpLoad, parseWrk, type Result } from './parse.ts';
-import { listening, Program } from './program.ts';
+import { parseDnsperf, parseIperf3, parseStreamLoad, parseUdpLoad, parseWrk, type Result } from './parse.ts';
+import { established, listening, Program } from './program.ts';
 import { BACKEND, DNS, ECHO, HTTP, IPERF, type Port, type Rig } from './rig.ts';
 
 export interface Metric {
@@ -11,8 +11,14 @@ export interface Metric {
   readonly unit: string;
   readonly decimals: number;
   readonly better: 'more' | 'less';
-  /** What the ratio to the best peer should be at least, or at most. */
-  readonly goal?: number;
+  readonly goals?: readonly Goal[];
+}
+
+/** What the ratio of ours to somebody else should be: at least, where more is better, or at most. */
+export interface Goal {
+  readonly ratio: number;
+  /** A candidate; `undefined`: the peer that does best. */
+  readonly to?: string;
 }
 
 export interface Row {
@@ -27,22 +33,49 @@ export interface Row {
   /** The backend, started in its pod for this measurement alone. */
   server(rig: Rig): { readonly argv: readonly string[]; readonly port: Port };
   client(rig: Rig, seconds: number): { readonly argv: readonly string[]; readonly parse: (output: string) => Result };
+  /** Another load on the candidate, from before the measurement until after it. */
+  readonly beside?: {
+    server(rig: Rig): { readonly argv: readonly string[]; readonly port: Port };
+    client(rig: Rig): readonly string[];
+    readonly connections: number;
+  };
 }
 
 const HERE = import.meta.dirname;
 
+const THROUGHPUT: Metric = { key: 'gbits', label: 'throughput', unit: 'Gbit/s', decimals: 1, better: 'more' };
+const PROCESSOR_TIME: Metric = {
+  key: 'cpuPerGibibyte',
+  label: 'CPU of the proxy',
+  unit: 's/GiB',
+  decimals: 3,
+  better: 'less',
+};
+
 export const ROWS: readonly Row[] = [
-  bulk(1, 'cubic'),
-  bulk(4, 'cubic'),
+  bulk(1, 'cubic', { throughput: [{ ratio: 1.05 }, { ratio: 0.95, to: 'direct' }] }),
+  bulk(4, 'cubic', { throughput: [{ ratio: 1.05 }], processorTime: [{ ratio: 0.75 }] }),
+  {
+    name: 'bulk-4-cheap',
+    what: 'bulk, 4 streams whose ends copy nothing (stream-load, stream-sink)',
+    isUdp: false,
+    congestionControl: 'cubic',
+    metrics: [THROUGHPUT, PROCESSOR_TIME],
+    server: () => ({ argv: script('stream-sink.ts', IPERF.port), port: IPERF }),
+    client: (rig, seconds) => ({
+      argv: script('stream-load.ts', rig.host, IPERF.port, 4, seconds),
+      parse: parseStreamLoad,
+    }),
+  },
   {
     name: 'http-64',
     what: 'HTTP keep-alive, 64 connections (wrk, nginx)',
     isUdp: false,
     congestionControl: 'cubic',
     metrics: [
-      { key: 'perSecond', label: 'requests', unit: '/s', decimals: 0, better: 'more', goal: 1.05 },
+      { key: 'perSecond', label: 'requests', unit: '/s', decimals: 0, better: 'more', goals: [{ ratio: 1.02 }] },
       { key: 'p50', label: 'latency p50', unit: 'µs', decimals: 0, better: 'less' },
-      { key: 'p99', label: 'latency p99', unit: 'µs', decimals: 0, better: 'less', goal: 1 },
+      { key: 'p99', label: 'latency p99', unit: 'µs', decimals: 0, better: 'less', goals: [{ ratio: 1 }] },
     ],
     server: nginx,
     client: (rig, seconds) => wrk(rig, seconds, 64),
@@ -53,7 +86,7 @@ export const ROWS: readonly Row[] = [
     isUdp: false,
     congestionControl: 'cubic',
     metrics: [
-      { key: 'p50', label: 'latency p50', unit: 'µs', decimals: 0, better: 'less', goal: 1 },
+      { key: 'p50', label: 'latency p50', unit: 'µs', decimals: 0, better: 'less', goals: [{ ratio: 0.95 }] },
       { key: 'perSecond', label: 'requests', unit: '/s', decimals: 0, better: 'more' },
     ],
     server: nginx,
@@ -70,18 +103,45 @@ export const ROWS: readonly Row[] = [
       // Not the default two minutes, in which what is over would fill the table of connections.
       'net/netfilter/nf_conntrack_tcp_timeout_time_wait': '5',
     },
-    metrics: [{ key: 'perSecond', label: 'connections', unit: '/s', decimals: 0, better: 'more', goal: 1.1 }],
+    metrics: [
+      { key: 'perSecond', label: 'connections', unit: '/s', decimals: 0, better: 'more', goals: [{ ratio: 1.15 }] },
+    ],
     server: nginx,
     client: (rig, seconds) => wrk(rig, seconds, 32, 'Connection: close'),
   },
-  udp(1),
-  udp(16),
+  {
+    name: 'http-beside-bulk',
+    what: 'HTTP keep-alive, 8 connections (wrk, nginx), beside 64 streams (iperf3)',
+    isUdp: false,
+    congestionControl: 'cubic',
+    metrics: [
+      {
+        key: 'p99',
+        label: 'latency p99',
+        unit: 'µs',
+        decimals: 0,
+        better: 'less',
+        goals: [{ ratio: 2, to: 'haproxy' }],
+      },
+      { key: 'p50', label: 'latency p50', unit: 'µs', decimals: 0, better: 'less' },
+      { key: 'perSecond', label: 'requests', unit: '/s', decimals: 0, better: 'more' },
+    ],
+    server: nginx,
+    client: (rig, seconds) => wrk(rig, seconds, 8),
+    beside: {
+      server: () => ({ argv: ['iperf3', '--server', '--one-off'], port: IPERF }),
+      client: (rig) => ['iperf3', '--client', rig.host, '--time', '3600', '--parallel', '64'],
+      connections: 64,
+    },
+  },
+  udp(1, 1.5),
+  udp(16, 1.6),
   {
     name: 'dns',
     what: 'DNS, 64 flows, 64 queries under way (dnsperf, NSD)',
     isUdp: true,
     congestionControl: 'cubic',
-    metrics: [{ key: 'perSecond', label: 'queries', unit: '/s', decimals: 0, better: 'more', goal: 1.3 }],
+    metrics: [{ key: 'perSecond', label: 'queries', unit: '/s', decimals: 0, better: 'more', goals: [{ ratio: 1.3 }] }],
     server: nsd,
     client: (rig, seconds) => {
       const queries = rig.file('queries', ['www.bench.test A']);
@@ -90,11 +150,31 @@ export const ROWS: readonly Row[] = [
       return { argv, parse: parseDnsperf };
     },
   },
+  {
+    name: 'dns-fresh',
+    what: 'DNS, 64 queries under way, each from a port of its own (dns-load, NSD)',
+    isUdp: true,
+    congestionControl: 'cubic',
+    metrics: [{ key: 'perSecond', label: 'queries', unit: '/s', decimals: 0, better: 'more', goals: [{ ratio: 1.3 }] }],
+    server: nsd,
+    client: (rig, seconds) => ({
+      argv: script('dns-load.ts', rig.host, DNS.port, 64, seconds, 'www.bench.test'),
+      parse: parseUdpLoad,
+    }),
+  },
   bulk(1, 'bbr'),
 ];
 
+function script(file: string, ...args: readonly (string | number)[]): readonly string[] {
+  return [process.execPath, join(HERE, file), ...args.map(String)];
+}
+
 /** With BBR, the kernel paces each stream by timers: that is then measured, more than the proxies. */
-function bulk(streams: number, congestionControl: CongestionControl): Row {
+function bulk(
+  streams: number,
+  congestionControl: CongestionControl,
+  goals?: { readonly throughput: readonly Goal[]; readonly processorTime?: readonly Goal[] },
+): Row {
   const isPaced = congestionControl === 'bbr';
   return {
     name: `bulk-${streams}${isPaced ? '-bbr' : ''}`,
@@ -102,8 +182,8 @@ function bulk(streams: number, congestionControl: CongestionControl): Row {
     isUdp: false,
     congestionControl,
     metrics: [
-      { key: 'gbits', label: 'throughput', unit: 'Gbit/s', decimals: 1, better: 'more', goal: 1.2 },
-      { key: 'cpuPerGibibyte', label: 'CPU of the proxy', unit: 's/GiB', decimals: 2, better: 'less', goal: 0.6 },
+      { ...THROUGHPUT, ...(goals && { goals: goals.throughput }) },
+      { ...PROCESSOR_TIME, ...(goals?.processorTime && { goals: goals.processorTime }) },
     ],
     server: () => ({ argv: ['iperf3', '--server', '--one-off'], port: IPERF }),
     client: (rig, seconds) => ({
@@ -113,18 +193,20 @@ function bulk(streams: number, congestionControl: CongestionControl): Row {
   };
 }
 
-function udp(outstanding: number): Row {
+function udp(outstanding: number, goal: number): Row {
   return {
     name: `udp-64x${outstanding}`,
     what: `UDP, 64 flows × ${outstanding} under way (udp-load, udp-echo)`,
     isUdp: true,
     congestionControl: 'cubic',
-    metrics: [{ key: 'perSecond', label: 'queries', unit: '/s', decimals: 0, better: 'more', goal: 1.3 }],
-    server: () => ({ argv: [process.execPath, join(HERE, 'udp-echo.ts'), String(ECHO.port)], port: ECHO }),
-    client: (rig, seconds) => {
-      const load = [rig.host, ECHO.port, 64, outstanding, seconds].map(String);
-      return { argv: [process.execPath, join(HERE, 'udp-load.ts'), ...load], parse: parseUdpLoad };
-    },
+    metrics: [
+      { key: 'perSecond', label: 'queries', unit: '/s', decimals: 0, better: 'more', goals: [{ ratio: goal }] },
+    ],
+    server: () => ({ argv: script('udp-echo.ts', ECHO.port), port: ECHO }),
+    client: (rig, seconds) => ({
+      argv: script('udp-load.ts', rig.host, ECHO.port, 64, outstanding, seconds),
+      parse: parseUdpLoad,
+    }),
   };
 }
 
@@ -182,7 +264,23 @@ function nsd(rig: Rig): ReturnType<Row['server']> {
 
 /** One run of a row against one candidate. Throws when there is no figure. */
 export async function measure(row: Row, rig: Rig, meter: Meter): Promise<Result> {
-  return await rig.withSysctls(row.sysctls ?? {}, () => run(row, rig, meter));
+  const { beside } = row;
+  return await rig.withSysctls(row.sysctls ?? {}, async () => {
+    if (beside === undefined) return await run(row, rig, meter);
+    const { client, pods } = rig.topology;
+    const { argv, port } = beside.server(rig);
+    const server = new Program(pods[0], argv);
+    let load: Program | undefined;
+    try {
+      await server.until('listens', () => listening(pods[0], [port.port]));
+      load = new Program(client, beside.client(rig));
+      await load.until('is connected', async () => (await established(pods[0], port.port)) > beside.connections);
+      return await run(row, rig, meter);
+    } finally {
+      await load?.stop();
+      await server.stop();
+    }
+  });
 }
 
 async function run(row: Row, rig: Rig, meter: Meter): Promise<Result> {

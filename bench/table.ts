@@ -1,4 +1,4 @@
-import type { Comparison, Report } from './report.ts';
+import type { Report, Verdict } from './report.ts';
 import type { Metric, Row } from './rows.ts';
 import { spread, summarize } from './statistics.ts';
 
@@ -7,40 +7,38 @@ export type Line = string | readonly string[];
 
 const NOTHING = '–';
 
-/** Ratios against goals, then medians with half of their range. "!" sends the reader to {@link Report.troubles}. */
+/** Ratios beside goals, then medians with half of their range. "!" sends the reader to {@link Report.troubles}. */
 export function table(report: Report, rows: readonly Pick<Row, 'name' | 'what' | 'metrics'>[]): string {
   const [subject, other] = report.ours;
   const name = subject?.name ?? 'ours';
   const contestants = report.contestants.map((contestant) => contestant.name);
   const lines: Line[] = [
-    ['', '', 'goal', `${name} / best peer`, '(range)', '', other ? `${name} / ${other.name}` : '', ...contestants],
+    ['', '', 'goal', `${name} to`, '(range)', '', other ? `${name} / ${other.name}` : '', ...contestants],
   ];
   for (const row of rows) {
     lines.push('', `${row.name}: ${row.what}`);
     for (const metric of row.metrics) {
-      const second = other && report.against(row.name, metric, other.name);
+      const second = other && report.to(row.name, metric, other.name);
+      const [first, ...others] = report.verdicts(row.name, metric).map((verdict) => verdictCells(verdict, metric));
       lines.push([
         `  ${metric.label}`,
         metric.unit,
-        goal(metric),
-        ...comparison(report.againstBestPeer(row.name, metric)),
+        ...first!,
         second?.ratio.toFixed(2) ?? '',
         ...contestants.map((contestant) => cell(report, { row: row.name, contestant, metric })),
       ]);
+      lines.push(...others.map((cells) => ['', '', ...cells]));
     }
   }
   return align(lines);
 }
 
-function goal({ goal, better }: Metric): string {
-  return goal === undefined ? '' : `${better === 'more' ? '≥' : '≤'} ${goal.toFixed(2)}`;
-}
-
-function comparison(against: Comparison | undefined): readonly string[] {
-  if (against === undefined) return ['', '', ''];
-  const { peer, ratio, least, most, isReached } = against;
-  const verdict = isReached === undefined ? '' : isReached ? 'ok' : 'MISSED';
-  return [`${ratio.toFixed(2)} ${peer}`, `(${least.toFixed(2)}–${most.toFixed(2)})`, verdict];
+function verdictCells({ goal, comparison, isMet }: Verdict, { better }: Metric): readonly string[] {
+  const wanted = goal === undefined ? '' : `${better === 'more' ? '≥' : '≤'} ${goal.ratio.toFixed(2)}`;
+  if (comparison === undefined) return [wanted, '', '', ''];
+  const { to, ratio, least, most } = comparison;
+  const verdict = isMet === undefined ? '' : isMet ? 'met' : 'MISSED';
+  return [wanted, `${ratio.toFixed(2)} ${to}`, `(${least.toFixed(2)}–${most.toFixed(2)})`, verdict];
 }
 
 interface Place {

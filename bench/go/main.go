@@ -17,8 +17,8 @@ import (
 
 const (
 	dialTimeout = 5 * time.Second
-	// As the product's default for a flow that waits for its first reply.
-	udpTimeout = 5 * time.Second
+	// kube-proxy's default for --udp-timeout, and ours.
+	udpTimeout = 250 * time.Millisecond
 )
 
 func main() {

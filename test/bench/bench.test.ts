@@ -1,8 +1,10 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { CANDIDATES } from '../../bench/candidates.ts';
 import { parseOptions } from '../../bench/options.ts';
-import { parseDnsperf, parseIperf3, parseUdpLoad, parseWrk } from '../../bench/parse.ts';
+import { parseDnsperf, parseIperf3, parseStreamLoad, parseUdpLoad, parseWrk } from '../../bench/parse.ts';
 import { type Measurement, Report } from '../../bench/report.ts';
+import { ROWS } from '../../bench/rows.ts';
 import { parseOptions as parseScaleOptions } from '../../bench/scale/options.ts';
 import { median, percentile, ratios, spread, summarize } from '../../bench/statistics.ts';
 import { table } from '../../bench/table.ts';
@@ -43,13 +45,20 @@ for (const [what, parse, output, values, complaints] of [
     { perSecond: 90178.890841 },
     ['64 queries lost', 'response codes: NOERROR 90000 (99.73%), REFUSED 244 (0.27%)'],
   ],
+  [
+    'stream-load: what has arrived',
+    parseStreamLoad,
+    '{"bytes":1073741824,"seconds":2}',
+    { gbits: 4.294967296, gibibytes: 1 },
+    [],
+  ],
   ['udp-load', parseUdpLoad, '{"perSecond":129000.5,"lost":0,"strange":0}\n', { perSecond: 129000.5 }, []],
   [
     'udp-load: lost and stray datagrams',
     parseUdpLoad,
     '{"perSecond":1,"lost":4,"strange":2}',
     { perSecond: 1 },
-    ['4 datagrams lost', '2 answers of another flow'],
+    ['4 datagrams lost', '2 wrong answers'],
   ],
 ] as const) {
   test(`the output of ${what}`, () => assert.deepEqual(parse(output), { values, complaints }));
@@ -69,8 +78,8 @@ const CONTESTANTS = [
   { name: 'nginx', kind: 'peer' },
   { name: 'direct', kind: 'limit' },
 ] as const;
-const RATE = { key: 'rate', label: 'rate', unit: '/s', decimals: 1, better: 'more', goal: 1.2 } as const;
-const DELAY = { key: 'delay', label: 'delay', unit: 'µs', decimals: 0, better: 'less', goal: 1 } as const;
+const RATE = { key: 'rate', label: 'rate', unit: '/s', decimals: 1, better: 'more', goals: [{ ratio: 1.2 }] } as const;
+const DELAY = { key: 'delay', label: 'delay', unit: 'µs', decimals: 0, better: 'less', goals: [{ ratio: 1 }] } as const;
 
 /** One measurement for each value, in rounds 0, 1, …; `undefined` fails. */
 function measured(candidate: string, key: string, ...values: readonly (number | undefined)[]): Measurement[] {
@@ -90,8 +99,8 @@ describe('the comparison', () => {
       ...measured('nginx', 'rate', 19, 1, 1),
       ...measured('direct', 'rate', 99, 99, 99),
     ]);
-    const expected = { peer: 'go', ratio: 1.2, least: 1.2, most: 1.3, isReached: true };
-    assert.deepEqual(report.againstBestPeer('row', RATE), expected);
+    const comparison = { to: 'go', ratio: 1.2, least: 1.2, most: 1.3 };
+    assert.deepEqual(report.verdicts('row', RATE), [{ goal: { ratio: 1.2 }, comparison, isMet: true }]);
   });
 
   test('is with the lowest where less is better, and the goal is then a limit', () => {
@@ -100,13 +109,37 @@ describe('the comparison', () => {
       ...measured('go', 'delay', 10),
       ...measured('nginx', 'delay', 20),
     ]);
-    const comparison = report.againstBestPeer('row', DELAY);
-    assert.deepEqual([comparison?.peer, comparison?.ratio, comparison?.isReached], ['go', 1.1, false]);
+    const [verdict] = report.verdicts('row', DELAY);
+    assert.deepEqual([verdict?.comparison?.to, verdict?.comparison?.ratio, verdict?.isMet], ['go', 1.1, false]);
   });
 
   test('needs a peer and a value of ours', () => {
-    assert.equal(new Report(CONTESTANTS, measured('fast', 'rate', 1)).againstBestPeer('row', RATE), undefined);
-    assert.equal(new Report(CONTESTANTS, measured('go', 'rate', 1)).againstBestPeer('row', RATE), undefined);
+    assert.equal(new Report(CONTESTANTS, measured('fast', 'rate', 1)).toBestPeer('row', RATE), undefined);
+    assert.equal(new Report(CONTESTANTS, measured('go', 'rate', 1)).toBestPeer('row', RATE), undefined);
+  });
+
+  test('is also with whom a goal names, a limit included, and without a goal with the best peer', () => {
+    const report = new Report(CONTESTANTS, [
+      ...measured('fast', 'rate', 90),
+      ...measured('nginx', 'rate', 50),
+      ...measured('direct', 'rate', 100),
+    ]);
+    const metric = { ...RATE, goals: [{ ratio: 2 }, { ratio: 0.9, to: 'direct' }, { ratio: 1, to: 'go' }] };
+    const told = report.verdicts('row', metric).map(({ comparison, isMet }) => [comparison?.to, isMet]);
+    assert.deepEqual(told, [
+      ['nginx', false],
+      ['direct', true],
+      [undefined, undefined],
+    ]);
+    const { goals: _, ...withoutGoal } = RATE;
+    const [verdict, ...others] = report.verdicts('row', withoutGoal);
+    assert.deepEqual([verdict?.comparison?.to, verdict?.isMet, others], ['nginx', undefined, []]);
+    const same = { row: 'row', metric: 'rate', better: 'more', least: 0.9, most: 0.9, ratio: 0.9 };
+    assert.deepEqual(report.goals([{ name: 'row', metrics: [metric] }])[1], {
+      ...{ ...same, goal: 0.9, to: 'direct', isMet: true },
+    });
+    const lines = table(report, [{ name: 'row', what: 'a row', metrics: [metric] }]).split('\n');
+    assert.match(lines.at(-2) ?? '', /^ +≥ 0\.90 +0\.90 direct +\(0\.90–0\.90\) +met$/);
   });
 
   test('is shown with goal, ratio and range, the other engine, medians and spread, and failures', () => {
@@ -119,7 +152,7 @@ describe('the comparison', () => {
     const text = table(report, [{ name: 'row', what: 'a row', metrics: [RATE, DELAY] }]);
     const line = text.split('\n').find((each) => each.trimStart().startsWith('rate')) ?? '';
     assert.deepEqual(line.trim().split(/\s{2,}/), [
-      ...['rate', '/s', '≥ 1.20', '1.21 go', '(1.10–1.32)', 'ok', '2.20'],
+      ...['rate', '/s', '≥ 1.20', '1.21 go', '(1.10–1.32)', 'met', '2.20'],
       ...['1,210.0 ±9%', '550.0 ±0%!', '1,000.0 ±0%', 'FAILED', '–'],
     ]);
     assert.deepEqual(report.troubles(), ['row, node: broken', 'row, nginx: broken']);
@@ -157,4 +190,12 @@ test('options select rows, candidates and sizes, in the order of the table', () 
   assert.throws(() => parseOptions(['--rounds', '0'], choice), /--rounds takes a whole number/);
   assert.throws(() => parseScaleOptions(['--services', '50001']), /from 1 to 50000, not "50001"/);
   assert.throws(() => parseScaleOptions(['--sevices', '1']), /sevices/);
+});
+
+test('every row has one congestion control for everybody, and its goals name candidates', () => {
+  const names = new Set(CANDIDATES.map(({ name }) => name));
+  for (const { name, congestionControl, metrics } of ROWS) {
+    assert.equal(congestionControl, name.endsWith('-bbr') ? 'bbr' : 'cubic', name);
+    for (const { to } of metrics.flatMap(({ goals = [] }) => goals)) assert.ok(to === undefined || names.has(to), name);
+  }
 });

@@ -126,7 +126,10 @@ export class RuleSet {
     }
     if (after.length === 0) all.delete(name);
     else all.set(name, after);
-    for (const claim of after) this.#change(claim.what, (claimants) => [...claimants, claim].sort(byRank));
+    for (const claim of after) {
+      // An array that grows has room to spare, and nearly always one claimant is all.
+      this.#change(claim.what, (others) => (others.length === 0 ? [claim] : [...others, claim].sort(byRank)));
+    }
   }
 
   #change(what: string, change: (claimants: readonly Claim[]) => readonly Claim[]): void {

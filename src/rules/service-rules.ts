@@ -18,6 +18,7 @@ import {
   isSharedByPorts,
   type ServicePort,
 } from '../model/service-port.ts';
+import { sameList } from '../util/same-list.ts';
 import {
   DROP_PORT,
   LARGE_CHAINS,
@@ -139,14 +140,14 @@ export function claimsOf(portal: Portal, parts: RuleParts): readonly Claim[] {
     if (address !== undefined && familyOf(address) !== parts.family) continue;
     if (servicePort.isLarge && isSharedByPorts(kind)) continue;
     const routes = routesTo(destination, portal, parts);
-    const specs = (ways: readonly Route[], matches: readonly string[], target: RuleParts['dnat']) =>
-      routeSpecs(ways, matches, servicePort, port, target);
     if (address === undefined) {
       const exceptions = endpointExceptions(servicePort, port);
       const returns = exceptions.map((match) => `${match} -j RETURN`);
       const key = portKey(protocol, port);
-      const inContainer = [...returns, ...specs(routes.container, parts.nodePortMatches, parts.dnatToPort)];
-      const onHost = [...returns, ...specs(routes.host, parts.nodePortMatches, parts.dnat)];
+      const specs = (ways: readonly Route[], target: RuleParts['dnat']) =>
+        ways.flatMap((way) => parts.nodePortMatches.map((to) => routeSpec(way, to, servicePort, port, target)));
+      const inContainer = [...returns, ...specs(routes.container, parts.dnatToPort)];
+      const onHost = [...returns, ...specs(routes.host, parts.dnat)];
       const accepts = exceptions.map((match) => `${match} -j ACCEPT`);
       claim(kind, `NodePort ${port}/${protocol}`, [
         { table: 'nat', chain: NODEPORT_CONTAINER, key, specs: inContainer },
@@ -155,10 +156,14 @@ export function claimsOf(portal: Portal, parts: RuleParts): readonly Claim[] {
       ]);
     } else {
       const key = addressKey(address) + portKey(protocol, port);
-      const matches = [toAddress(address)];
+      const to = toAddress(address);
+      const specs = (ways: readonly Route[]) => ways.map((way) => routeSpec(way, to, servicePort, port, parts.dnat));
+      const inContainer = specs(routes.container);
+      const onHost = specs(routes.host);
       claim(kind, `${endpointName({ address, port })}/${protocol}`, [
-        { table: 'nat', chain: PORTALS_CONTAINER, key, specs: specs(routes.container, matches, parts.dnat) },
-        { table: 'nat', chain: PORTALS_HOST, key, specs: specs(routes.host, matches, parts.dnat) },
+        { table: 'nat', chain: PORTALS_CONTAINER, key, specs: inContainer },
+        // Nearly always the same texts, of which thousands of Services need half the memory if they share them.
+        { table: 'nat', chain: PORTALS_HOST, key, specs: sameList(onHost, inContainer) ? inContainer : onHost },
       ]);
     }
   }
@@ -194,7 +199,7 @@ function groupsByPort(portal: Portal, parts: RuleParts): readonly Group[] {
   const key = portKey(protocol, port);
   const { external } = clientSets(servicePort);
   const routes = routesTo({ kind: 'external IP', port, sets: external }, portal, parts);
-  const specs = (ways: readonly Route[]) => routeSpecs(ways, [''], servicePort, port, parts.dnat);
+  const specs = (ways: readonly Route[]) => ways.map((way) => routeSpec(way, '', servicePort, port, parts.dnat));
   const drop: Route = { target: { kind: 'refusal', port: DROP_PORT } };
   return [
     { table: 'nat', chain: chains.container, key, specs: specs(routes.container) },
@@ -283,16 +288,6 @@ function fromNetwork({ network, prefixLength }: Cidr): string {
 function endpointExceptions({ name, protocol, namedEndpoints = [] }: ServicePort, port: number): readonly string[] {
   const comment = portComment({ name, set: 'own' });
   return namedEndpoints.map((address) => toAddress(address) + toPort(protocol, port, comment));
-}
-
-function routeSpecs(
-  ways: readonly Route[],
-  matches: readonly string[],
-  servicePort: ServicePort,
-  port: number,
-  target: RuleParts['dnat'],
-): readonly string[] {
-  return ways.flatMap((route) => matches.map((match) => routeSpec(route, match, servicePort, port, target)));
 }
 
 /** Matches in the order in which iptables-save prints them. */

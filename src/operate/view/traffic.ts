@@ -176,7 +176,7 @@ export class TrafficSampler {
 
   /** As if it had counted this when the period began. */
   #firstLook(counters: Readonly<Counters>): Seen {
-    return { atMs: this.#beganMs, counters: { ...counters }, troubledAt: NEVER };
+    return { atMs: this.#beganMs, counters: copyOf(counters), troubledAt: NEVER };
   }
 
   #look(known: Seen | undefined, counters: Readonly<Counters>): Seen & { readonly rates: Rates } {
@@ -188,7 +188,7 @@ export class TrafficSampler {
     const hasGrown = (name: Counter) => counters[name] > last.counters[name];
     return {
       atMs,
-      counters: { ...counters },
+      counters: copyOf(counters),
       rates: {
         connections: (counters.connections - last.counters.connections) * perSecond,
         receivedBytes: (counters.receivedBytes - last.counters.receivedBytes) * perSecond,
@@ -200,6 +200,11 @@ export class TrafficSampler {
         : last.troubledAt,
     };
   }
+}
+
+/** Of thousands of listeners most carry nothing, and twenty numbers for each of them take a kilobyte. */
+function copyOf(counters: Readonly<Counters>): Readonly<Counters> {
+  return COUNTERS.every((name) => counters[name] === 0) ? NOTHING : { ...counters };
 }
 
 /** `reset`: a counter has fallen, so the listener counts from zero. One pass, as there are ten thousand listeners. */

@@ -30,7 +30,15 @@ const NODE_OPTIONS = [
 /** Only a run with a kubeconfig needs this package. It is half of all code, so it is a script of its own. */
 const CLIENT = '@kubernetes/client-node/dist/config.js';
 
-const SCRIPTS = { 'main.js': 'src/main.ts', 'worker.js': 'src/engine/fast/worker/main.ts', 'client-node.js': CLIENT };
+/** Everything but the helper process, whose memory it would fill. */
+const PROGRAM = 'src/app/start.ts';
+
+const SCRIPTS = {
+  'main.js': 'src/main.ts',
+  'program.js': PROGRAM,
+  'worker.js': 'src/engine/fast/worker/main.ts',
+  'client-node.js': CLIENT,
+};
 
 export interface Bundle {
   /** By file name. All characters are ASCII: V8 keeps other text with two bytes for each character. */
@@ -53,19 +61,23 @@ export async function bundle(): Promise<Bundle> {
   };
 }
 
-/** koffi's JavaScript gives way to the addon alone, and the Kubernetes client to a script that is read on demand. */
+/** koffi's JavaScript gives way to the addon alone, the program and the Kubernetes client to scripts read on demand. */
 const substitutes: Plugin = {
   name: 'substitutes',
   setup({ onResolve, onLoad }) {
     onResolve({ filter: /^koffi$/ }, () => ({ path: join(ROOT, 'src/sys/addon.ts') }));
-    onResolve({ filter: /^@kubernetes\/client-node\// }, ({ path, kind }) =>
-      kind === 'entry-point' ? undefined : { path, namespace: 'asset' },
-    );
-    onLoad({ filter: /./, namespace: 'asset' }, () => ({
+    const assets = [
+      [/^@kubernetes\/client-node\//, 'client-node.js'],
+      [/^\.\/app\/start\.ts$/, 'program.js'],
+    ] as const;
+    for (const [filter, path] of assets) {
+      onResolve({ filter }, ({ kind }) => (kind === 'entry-point' ? undefined : { path, namespace: 'asset' }));
+    }
+    onLoad({ filter: /./, namespace: 'asset' }, ({ path }) => ({
       contents: `
         import { getAsset } from 'node:sea';
         import { compileFunction } from 'node:vm';
-        const code = compileFunction(getAsset('client-node.js', 'utf8'), ['module', 'require'], { filename: 'client-node.js' });
+        const code = compileFunction(getAsset('${path}', 'utf8'), ['module', 'require'], { filename: '${path}' });
         code(module, require);`,
     }));
   },
@@ -116,7 +128,7 @@ async function writeExecutable(file: string): Promise<void> {
     copyFileSync(addonFile(), inFolder('koffi.node'));
     // Where npm ran with another umask, the group may write it; then the program would not use it.
     chmodSync(inFolder('koffi.node'), 0o644);
-    const assets = ['worker.js', 'client-node.js', 'koffi.node'];
+    const assets = ['program.js', 'worker.js', 'client-node.js', 'koffi.node'];
     const configuration = {
       main: 'main.js',
       output: 'application',

@@ -16,8 +16,10 @@ for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGUSR2'] as const) proces
 
 process.on('message', async ({ timeoutMs, ...request }: ExecRequest & { readonly timeoutMs: number }) => {
   const result = await runProgram(request, { clock, timeoutMs });
+  const characters = (request.input?.length ?? 0) + (result.outcome === 'exited' ? result.stdout.length : 0);
   // Fails when the proxy has ended; then nobody needs the result.
-  process.send?.(result, undefined, undefined, () => {});
-  const output = result.outcome === 'exited' ? result.stdout.length : 0;
-  if ((request.input?.length ?? 0) + output > GARBAGE_CHARACTERS) globalThis.gc?.();
+  process.send?.(result, undefined, undefined, () => {
+    // Until now the result waits to be written, and until the next turn, frames hold on to both texts.
+    if (characters > GARBAGE_CHARACTERS) setImmediate(() => globalThis.gc?.());
+  });
 });

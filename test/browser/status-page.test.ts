@@ -3,8 +3,9 @@ import { mkdirSync } from 'node:fs';
 import { after, before, type TestContext, test } from 'node:test';
 import { type Browser, type BrowserContextOptions, chromium, type Page } from 'playwright-core';
 import { statusRoutes } from '../../src/http/page/routes.ts';
+import { type Address, parseAddress } from '../../src/model/address.ts';
 import type { NodeView, ServiceView } from '../../src/model/view.ts';
-import { FakeView } from '../fakes/fake-view.ts';
+import { counters, FakeView } from '../fakes/fake-view.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { serve } from '../http/serve.ts';
 import { waitFor } from '../netns/wait.ts';
@@ -123,7 +124,7 @@ async function lookers(t: TestContext, url: string): Promise<void> {
 test('a row opens with its endpoints by mouse, and closes by keyboard', async (t) => {
   const { url } = await setUp(t);
   const page = await openPage(url);
-  assert.deepEqual(await names(page), [`▸ ${WEB}`, `▸ ${DNS}`, `▸ ${EMPTY}`]);
+  assert.deepEqual(await names(page), [`▸ ${EMPTY}`, `▸ ${WEB}`, `▸ ${DNS}`]);
   await page.locator(`[id="tr-${EMPTY}"] .empty`).waitFor();
   const link = page.locator(`[id="row-${WEB}"]`);
   await link.click();
@@ -193,7 +194,7 @@ test('a paused page shows what its user asks for, and stays paused until the use
   await page.locator(`[id="row-${WEB}"]`).click();
   await page.locator(`[id="open-${WEB}"]`).getByText('10.244.0.1:8080').waitFor();
   await page.locator('#sort-name').click();
-  await untilNames(page, EMPTY, DNS, WEB);
+  await untilNames(page, WEB, DNS, EMPTY);
   await page.getByLabel('Search Services').fill('web');
   await untilNames(page, WEB);
   assert.equal(await page.getByLabel('Search Services').inputValue(), 'web');
@@ -243,7 +244,7 @@ test('a choice before the answer to the last one is added to it', async (t) => {
 
 test('a row keeps the focus, without a blur, when rows above it come and go', async (t) => {
   const { url, view, clock } = await setUp(t);
-  const page = await openPage(url);
+  const page = await openPage(`${url}?sort=name`);
   await page.locator(`[id="row-${EMPTY}"]`).focus();
   await page.evaluate(`
     globalThis.blurs = 0;
@@ -268,5 +269,54 @@ test('a row keeps the focus when the order changes', async (t) => {
   view.active.clear();
   await untilNextNames(page, clock, WEB, DNS, EMPTY);
   assert.equal(await page.locator(':focus').getAttribute('id'), `row-${EMPTY}`);
+  await page.close();
+});
+
+/** Names and addresses as long as they can be, and large numbers. */
+class LongView extends FakeView {
+  readonly name = `${'n'.repeat(63)}/${'s'.repeat(63)}:${'p'.repeat(63)}` as const;
+
+  override *services(...args: Parameters<FakeView['services']>): Iterable<ServiceView> {
+    for (const service of super.services(...args)) yield this.#long(service);
+  }
+
+  override service(...args: Parameters<FakeView['service']>): ServiceView | undefined {
+    const [service] = super.services(args[2]);
+    return service && this.#long(service);
+  }
+
+  #long(service: ServiceView): ServiceView {
+    const clusterIPs = [parseAddress('fd00:1111:2222:3333:4444:5555:6666:7777') as Address];
+    const many = { ...counters(123_456_789_012), failedRefused: 1_234_567, retries: 1_234_567 };
+    return {
+      ...service,
+      name: this.name,
+      state: 'degraded',
+      port: 65_535,
+      nodePort: 30_080,
+      clusterIPs,
+      counters: many,
+    };
+  }
+}
+
+test('at 1280 pixels, failures are in view beside the longest name, which is cut and there as a whole', async (t) => {
+  const view = new LongView({ services: 1 });
+  const { address } = await serve(t, new Map(statusRoutes(view, new ManualClock())), { maxConnections: 32 });
+  const page = await openPage(`http://127.0.0.1:${address.port}/status`);
+  const right = async (selector: string) => {
+    const box = await page.locator(selector).boundingBox();
+    return (box?.x ?? Number.NaN) + (box?.width ?? Number.NaN);
+  };
+  assert.ok((await right('#sort-failures')) < 1_280);
+  assert.ok((await right('#services .failed')) < 1_280);
+  const name = page.locator(`[id="row-${view.name}"]`);
+  assert.equal(await name.getAttribute('title'), view.name);
+  const element = `document.getElementById('row-${view.name}')`;
+  assert.equal(await page.evaluate(`${element}.scrollWidth > ${element}.clientWidth`), true, 'it is cut');
+  assert.equal(await page.locator('#mark a').textContent(), '1 needs attention');
+  await page.locator('#mark a').click();
+  assert.equal(new URL(page.url()).hash, '#services');
+  await picture(page, 'long');
   await page.close();
 });

@@ -9,6 +9,7 @@ import {
 } from '../../model/view.ts';
 import { rfc3339 } from '../../util/timestamp.ts';
 import { ago, amount, bytes, type Content, type Html, html, mebibytes, span, whole } from './html.ts';
+import type { StateCounts } from './services.ts';
 
 /* What the page shows beside the Services: the state of the whole, the last fifteen minutes, recent events. */
 
@@ -19,9 +20,14 @@ const LATE_LOOP_MS = 100;
 const SHOWN_DRAINED = 20;
 const SHOWN_EVENTS = 50;
 
-/** The title's mark: one word for the whole. */
-export function healthMark({ healthy }: NodeView): Html {
-  return html`<span class="mark ${healthy ? 'good' : 'bad'}">${healthy ? 'healthy' : 'unhealthy'}</span>`;
+/** Beside the title: one word for the whole, and how many Service ports are not as they should be. */
+export function marks({ healthy }: NodeView, { empty, degraded, pending }: StateCounts): Html {
+  const count = empty + degraded + pending;
+  return html`<span class="mark ${healthy ? 'good' : 'bad'}">${healthy ? 'healthy' : 'unhealthy'}</span>${
+    count === 0
+      ? undefined
+      : html` <a class="mark ${empty > 0 ? 'bad' : 'warn'}" href="#services">${whole(count)} ${count === 1 ? 'needs' : 'need'} attention</a>`
+  }`;
 }
 
 export function overview(node: NodeView): Html {

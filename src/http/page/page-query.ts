@@ -1,9 +1,9 @@
 /* What the page shows. All of it is in the URL, so that it can be shared and works without JavaScript. */
 
-/** What the table of Services can be sorted by; the first is the default. */
+/** What the table of Services can be sorted by; the first is the default: the worst is above. */
 export const SORTS = [
-  'name',
   'state',
+  'name',
   'active',
   'rate',
   'total',
@@ -42,7 +42,7 @@ export function parsePageQuery(query: URLSearchParams): PageQuery {
   const page = Number(query.get('page'));
   return {
     words: (query.get('q') ?? '').slice(0, MAX_SEARCH).toLowerCase().split(/\s+/).filter(Boolean),
-    sort: SORTS.find((sort) => sort === query.get('sort')) ?? 'name',
+    sort: SORTS.find((sort) => sort === query.get('sort')) ?? 'state',
     reversed: query.get('reversed') === '1',
     hideHealthy: query.get('hide') === 'healthy',
     page: Number.isSafeInteger(page) && page > 0 ? page : 1,
@@ -57,7 +57,7 @@ export function parsePageQuery(query: URLSearchParams): PageQuery {
 export function pageParameters({ words, sort, reversed, hideHealthy, page, open }: PageQuery): URLSearchParams {
   const query = new URLSearchParams();
   if (words.length > 0) query.set('q', words.join(' '));
-  if (sort !== 'name') query.set('sort', sort);
+  if (sort !== 'state') query.set('sort', sort);
   if (reversed) query.set('reversed', '1');
   if (hideHealthy) query.set('hide', 'healthy');
   if (page !== 1) query.set('page', String(page));

@@ -20,7 +20,7 @@ header { display: flex; flex-wrap: wrap; gap: .4rem 1rem; align-items: baseline;
 header nav, #live { margin-left: auto; } #live + nav { margin-left: 0; }
 .mark, .state, .level { display: inline-block; border-radius: .7em; padding: 0 .6em; border: 1px solid currentColor; font-weight: 600; font-size: .9em; }
 .good b, .mark.good, .state.ok, .state.active { color: var(--good); }
-.warn b, p.warn, .state.degraded, .state.pending, .state.failing, .state.ejected, .state.draining, .state.drained, .level.warn { color: var(--warn); }
+.warn b, .mark.warn, p.warn, .state.degraded, .state.pending, .state.failing, .state.ejected, .state.draining, .state.drained, .level.warn { color: var(--warn); }
 .bad b, .mark.bad, .state.empty, .level.error, .failed { color: var(--bad); }
 .level.info { color: var(--dim); }
 dl.tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(7.4rem, 1fr)); gap: .5rem; margin: .6rem 0; }
@@ -41,6 +41,8 @@ table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nu
 th, td { text-align: left; padding: .22rem .45rem; border-bottom: 1px solid var(--line); white-space: nowrap; font-weight: inherit; }
 thead th { color: var(--dim); font-size: .88em; position: sticky; top: 0; background: var(--ground); }
 thead a { color: inherit; } th[aria-sort=ascending] a::after { content: " ▲"; } th[aria-sort=descending] a::after { content: " ▼"; }
+.cut { display: inline-block; max-width: 17rem; overflow: hidden; text-overflow: ellipsis; vertical-align: bottom; }
+td .cut { max-width: 12rem; } a.mark { text-decoration: none; }
 .number { text-align: right; } tbody th a { text-decoration: none; font-weight: 600; }
 tbody tr:hover > * { background: var(--raised); }
 tr.open > td { background: var(--raised); padding: .6rem 1rem; white-space: normal; }

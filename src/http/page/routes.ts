@@ -3,7 +3,7 @@ import type { Clock } from '../../util/clock.ts';
 import { oneAtATime, sleep } from '../../util/wait.ts';
 import { atOnce, type Handler, type HttpResponse, JSON_TYPE, TEXT } from '../http-server.ts';
 import { statusCsv, statusJson } from './exports.ts';
-import { eventsTable, healthMark, overview, plots } from './overview.ts';
+import { eventsTable, marks, overview, plots } from './overview.ts';
 import { CONTENT_SECURITY_POLICY, type Parts, page } from './page.ts';
 import { type PageQuery, parsePageQuery } from './page-query.ts';
 import { select, servicesTable } from './services.ts';
@@ -35,7 +35,7 @@ export function statusRoutes(view: View, clock: Clock): readonly (readonly [path
     const node = await view.node();
     const selection = await select(view, query, clock);
     const parts: Parts = {
-      mark: healthMark(node),
+      mark: marks(node, selection.states),
       overview: overview(node),
       plots: plots(view.history()),
       services: servicesTable(selection, query, node.now),

@@ -10,11 +10,14 @@ import { type PageQuery, printPageQuery, rowKey, type Sort } from './page-query.
 
 export const ROWS_PER_PAGE = 100;
 
+/** Of all Service ports. */
+export type StateCounts = Readonly<Record<ServiceState, number>>;
+
 /** The rows of one page of the table. */
 export interface Selection {
   readonly rows: readonly ServiceView[];
-  /** How many Service ports there are in each state, of all. */
-  readonly states: Readonly<Record<ServiceState, number>>;
+  /** Also of rows that are not shown. */
+  readonly states: StateCounts;
   /** How many match, on all pages together. */
   readonly matching: number;
   /** From 1, at most {@link Selection.pages}. */
@@ -42,6 +45,13 @@ const COLUMNS: readonly Column[] = [
     ...number('Endpoints', 'endpoints', ({ listeners }) => listeners[0]?.endpointCount.active ?? 0),
     cell: endpointsCell,
   },
+  // Among the first, so that a narrow window shows them without scrolling.
+  number(
+    'Failures',
+    'failures',
+    ({ counters }) => failuresOf(counters),
+    (failures) => (failures === 0 ? '0' : html`<b class="failed">${whole(failures)}</b>`),
+  ),
   number('Active', 'active', ({ counters }) => counters.active),
   number('New/s', 'rate', ({ rates }) => rates?.connections, amount),
   number('Total', 'total', ({ counters }) => counters.connections),
@@ -50,12 +60,6 @@ const COLUMNS: readonly Column[] = [
   number('In', 'received', ({ counters }) => counters.receivedBytes, bytes),
   number('Out', 'sent', ({ counters }) => counters.sentBytes, bytes),
   number('Retries', 'retries', ({ counters }) => counters.retries),
-  number(
-    'Failures',
-    'failures',
-    ({ counters }) => failuresOf(counters),
-    (failures) => (failures === 0 ? '0' : html`<b class="failed">${whole(failures)}</b>`),
-  ),
 ];
 
 function number(
@@ -131,7 +135,7 @@ function row(view: ServiceView, query: PageQuery, now: number): Html {
   const key = rowKey(view);
   const isOpen = query.open.includes(key);
   const open = isOpen ? query.open.filter((each) => each !== key) : [...query.open, key];
-  const link = html`<a id="row-${key}" href="${printPageQuery({ ...query, open })}" role="button" aria-expanded="${String(isOpen)}">${isOpen ? '▾' : '▸'} ${view.name}</a>${
+  const link = html`<a id="row-${key}" href="${printPageQuery({ ...query, open })}" role="button" aria-expanded="${String(isOpen)}" class="cut" title="${view.name}">${isOpen ? '▾' : '▸'} ${view.name}</a>${
     view.family === 'IPv6' ? html` <small>IPv6</small>` : undefined
   }`;
   return html`<tr id="tr-${key}">${COLUMNS.map(({ sort, isNumber, cell }) => {
@@ -144,8 +148,10 @@ function stateCell({ state, reason }: ServiceView): Html {
   return html`<span class="state ${state}" title="${reason ?? 'serves'}">${state}</span>`;
 }
 
-function addressCell({ clusterIPs, port, protocol, nodePort }: ServiceView): Html {
-  return html`${endpointName({ address: clusterIPs[0] ?? '', port })} ${protocol}${
+function addressCell({ clusterIPs, externalIPs, loadBalancerIPs, port, protocol, nodePort }: ServiceView): Html {
+  const [first] = [...clusterIPs, ...externalIPs, ...loadBalancerIPs];
+  const at = first === undefined ? '' : endpointName({ address: first, port });
+  return html`<span class="cut" title="${at}">${at}</span> ${protocol}${
     nodePort > 0 ? html` <small>:${nodePort}</small>` : undefined
   }`;
 }

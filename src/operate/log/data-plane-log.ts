@@ -29,23 +29,36 @@ const READMITTED = 'An ejected endpoint has answered; clients get it again';
 
 type Level = 'info' | 'warn';
 
-interface Subject {
+type Fields = LogFields & { readonly svc: string; readonly backend?: string };
+
+/** Of one group. */
+const MAX_NAMES = 1_000;
+const SHOWN_NAMES = 3;
+
+/** Events that one line stands for. */
+interface Group {
   readonly level: Level;
-  readonly timer: Timer;
+  readonly message: string;
+  /** Of the first event, by which others find the group. */
+  readonly keys: readonly string[];
+  /** Of this window. */
+  readonly services: Set<string>;
+  readonly backends: Set<string>;
   suppressed: number;
-  latest: LogFields;
+  latest: Fields;
+  timer: Timer;
 }
 
 /**
- * Tells of problems on the data path, with the cause and advice, and of their end. Per Service port and reason, it logs
- * the first event at once, then at most one line with a count in ten seconds. It forgets a subject after ten quiet
- * seconds, to bound memory.
+ * Tells of problems on the data path, with the cause and advice, and of their end. For each reason, it logs the first
+ * event of a Service port and of the address of an endpoint at once. Others of the same Service port, or of the same
+ * address, are counted in at most one line in ten seconds: a dead pod is one line, however many Services it is behind,
+ * and so is a Service with a thousand dead pods. After ten quiet seconds it is forgotten, to bound memory.
  */
 export class DataPlaneLog implements DataPlaneObserver {
   readonly #log: Log;
   readonly #clock: Clock;
-  /** By message and Service port; each reason has its own message. */
-  readonly #subjects = new Map<string, Subject>();
+  readonly #groups = new Map<string, Group>();
   readonly #dialErrors: Pick<DialErrors, 'failed'>;
 
   constructor(log: Log, clock: Clock, dialErrors: Pick<DialErrors, 'failed'>) {
@@ -80,44 +93,69 @@ export class DataPlaneLog implements DataPlaneObserver {
     this.#warn('A listener failed and goes on; when it repeats, check the limit on open files', { svc: name, err });
   }
 
-  /** Logs what is still suppressed and forgets every subject. */
+  /** Logs what is still suppressed and forgets every group. */
   close(): void {
-    for (const [key, subject] of this.#subjects) {
-      subject.timer.cancel();
-      this.#logSuppressed(key, subject);
+    for (const group of new Set(this.#groups.values())) {
+      group.timer.cancel();
+      this.#logSuppressed(group);
     }
-    this.#subjects.clear();
+    this.#groups.clear();
   }
 
-  #warn(message: string, fields: LogFields & { readonly svc: string }): void {
+  #warn(message: string, fields: Fields): void {
     this.#tell('warn', message, fields);
   }
 
-  #tell(level: Level, message: string, fields: LogFields & { readonly svc: string }): void {
-    const key = `${message}\n${fields.svc}`;
-    const subject = this.#subjects.get(key);
-    if (subject !== undefined) {
-      subject.suppressed++;
-      subject.latest = fields;
+  #tell(level: Level, message: string, fields: Fields): void {
+    const { svc, backend } = fields;
+    const address = backend === undefined ? [] : [`${message}\n${backend.slice(0, backend.lastIndexOf(':'))}`];
+    const keys = [...address, `${message}\n${svc}`];
+    const known = keys.map((key) => this.#groups.get(key)).find((group) => group !== undefined);
+    if (known !== undefined) {
+      known.suppressed++;
+      known.latest = fields;
+      note(known.services, svc);
+      if (backend !== undefined) note(known.backends, backend);
       return;
     }
     this.#log[level](message, fields);
-    this.#open(key, level, fields);
+    const group: Group = {
+      ...{ level, message, keys, latest: fields, suppressed: 0 },
+      services: new Set([svc]),
+      backends: new Set(backend === undefined ? [] : [backend]),
+      timer: this.#clock.after(WINDOW_MS, () => this.#windowOver(group)),
+    };
+    for (const key of keys) this.#groups.set(key, group);
   }
 
-  #open(key: string, level: Level, latest: LogFields): void {
-    const timer = this.#clock.after(WINDOW_MS, () => {
-      const subject = this.#subjects.get(key);
-      this.#subjects.delete(key);
-      if (subject !== undefined && this.#logSuppressed(key, subject)) this.#open(key, level, subject.latest);
-    });
-    this.#subjects.set(key, { level, timer, suppressed: 0, latest });
+  #windowOver(group: Group): void {
+    if (!this.#logSuppressed(group)) {
+      for (const key of group.keys) this.#groups.delete(key);
+      return;
+    }
+    group.suppressed = 0;
+    group.services.clear();
+    group.backends.clear();
+    group.timer = this.#clock.after(WINDOW_MS, () => this.#windowOver(group));
   }
 
-  #logSuppressed(key: string, { level, suppressed, latest }: Subject): boolean {
+  #logSuppressed({ level, message, suppressed, latest, services, backends }: Group): boolean {
     if (suppressed === 0) return false;
-    const [message = ''] = key.split('\n');
-    this.#log[level](message, { ...latest, suppressed });
+    const { svc: _, ...rest } = latest;
+    this.#log[level](message, {
+      ...(services.size > 1 ? { svcs: namesOf(services), services: services.size, ...rest } : latest),
+      ...(backends.size > 1 && { backends: backends.size }),
+      suppressed,
+    });
     return true;
   }
+}
+
+function note(names: Set<string>, name: string): void {
+  if (names.size < MAX_NAMES) names.add(name);
+}
+
+function namesOf(services: ReadonlySet<string>): string {
+  const shown = [...services].slice(0, SHOWN_NAMES).join(', ');
+  return services.size > SHOWN_NAMES ? `${shown}, …` : shown;
 }

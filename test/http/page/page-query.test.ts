@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { type PageQuery, parsePageQuery, printPageQuery, rowKey } from '../../../src/http/page/page-query.ts';
 
-const DEFAULT: PageQuery = { words: [], sort: 'name', reversed: false, hideHealthy: false, page: 1, open: [] };
+const DEFAULT: PageQuery = { words: [], sort: 'state', reversed: false, hideHealthy: false, page: 1, open: [] };
 
 function parse(text: string): PageQuery {
   return parsePageQuery(new URLSearchParams(text));

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { overview } from '../../../src/http/page/overview.ts';
+import { marks, overview } from '../../../src/http/page/overview.ts';
 import { parsePageQuery, type SORTS } from '../../../src/http/page/page-query.ts';
-import { ROWS_PER_PAGE, select, servicesTable } from '../../../src/http/page/services.ts';
+import { ROWS_PER_PAGE, type StateCounts, select, servicesTable } from '../../../src/http/page/services.ts';
 import type { ServiceView } from '../../../src/model/view.ts';
 import { FakeView } from '../../fakes/fake-view.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';
@@ -62,8 +62,10 @@ test('each column sorts by its values, the largest first, or the other way round
     const reversed = (await selecting(40, `sort=${sort}&reversed=1`)).rows.map(of);
     assert.deepEqual(reversed, [...values].reverse(), sort);
   }
-  assert.deepEqual((await names(60, 'sort=state')).slice(0, 2), ['shop/empty', 'team-10/svc-00050:http']);
-  assert.equal((await names(3, 'reversed=1'))[0], 'shop/empty');
+  assert.deepEqual((await names(60, '')).slice(0, 3), ['shop/empty', 'team-10/svc-00050:http', 'default/web:http']);
+  assert.equal((await names(3, 'reversed=1')).at(-1), 'shop/empty');
+  assert.equal((await names(3, 'sort=name'))[0], 'default/web:http');
+  assert.equal((await names(3, 'sort=name&reversed=1'))[0], 'shop/empty');
 });
 
 test('many rows come in pages; a page beyond the end is the last one', async () => {
@@ -76,7 +78,7 @@ test('many rows come in pages; a page beyond the end is the last one', async () 
 });
 
 test('only rows that are open have their endpoints', async () => {
-  const { rows } = await selecting(3, 'open=default/web:http');
+  const { rows } = await selecting(3, 'sort=name&open=default/web:http');
   assert.deepEqual(
     rows.map(({ listeners }) => listeners[0]?.endpoints.length),
     [3, 0, 0],
@@ -112,4 +114,22 @@ test('until one interval has passed, rates are dashes, of each Service and of al
   const { rates: _, ...node } = await new FakeView().node();
   assert.match(overview(node).text, /<dt>Failures<\/dt><dd><b>–<\/b>/);
   assert.equal(dashes(overview(node).text), 4);
+});
+
+test('the page leads with how many Service ports need attention, and says nothing when none does', async () => {
+  const node = await new FakeView().node();
+  const of = (states: Partial<StateCounts>) =>
+    marks(node, { ok: 5, degraded: 0, empty: 0, pending: 0, ...states }).text;
+  assert.doesNotMatch(of({}), /attention/);
+  assert.match(of({ degraded: 1 }), /class="mark warn" href="#services">1 needs attention</);
+  assert.match(
+    of({ empty: 1, degraded: 1_200, pending: 1 }),
+    /class="mark bad" href="#services">1,202 need attention</,
+  );
+});
+
+test('a long name can be cut, and is there as a whole', async () => {
+  const query = parsePageQuery(new URLSearchParams());
+  const { text } = servicesTable(await selecting(1, ''), query, 0);
+  assert.match(text, /class="cut" title="default\/web:http">▸ default\/web:http</);
 });

@@ -85,12 +85,67 @@ test('a thousand endpoints that are ejected and readmitted again and again make 
   );
 });
 
+test('one dead pod behind a hundred Services is one line with the endpoint, their number and some names', () => {
+  const { clock, log, observer } = setUp();
+  const round = () => {
+    for (let i = 0; i < 100; i++) {
+      const failure = { name: `shop/svc-${i}`, backend: `10.1.0.1:${80 + (i % 2)}`, err: 'refused' } as const;
+      observer.dialFailed({ ...failure, reason: 'refused' });
+      observer.ejected({ ...failure, failures: 3 });
+    }
+  };
+  round();
+  assert.deepEqual(
+    log.lines.map(({ fields }) => fields),
+    [
+      { svc: 'shop/svc-0', backend: '10.1.0.1:80', err: 'refused' },
+      { svc: 'shop/svc-0', backend: '10.1.0.1:80', failures: 3, err: 'refused' },
+    ],
+  );
+  const all = { svcs: 'shop/svc-0, shop/svc-1, shop/svc-2, …', services: 100, backend: '10.1.0.1:81', err: 'refused' };
+  clock.advance(10_000);
+  assert.deepEqual(log.lines[2]?.fields, { ...all, backends: 2, suppressed: 99 });
+  round();
+  clock.advance(10_000);
+  assert.equal(log.lines.length, 6, 'two more');
+  assert.deepEqual(log.lines[4]?.fields, { ...all, backends: 2, suppressed: 100 });
+  // Its end, the same way.
+  for (let i = 0; i < 100; i++) observer.readmitted({ name: `shop/svc-${i}`, backend: '10.1.0.1:80' });
+  clock.advance(10_000);
+  assert.deepEqual(
+    log.lines.slice(6).map(({ level, fields }) => [level, fields['suppressed']]),
+    [
+      ['info', undefined],
+      ['info', 99],
+    ],
+  );
+  clock.advance(10_000);
+  assert.equal(clock.pendingTimers, 0);
+});
+
+test('pods that die together are told each, and no line hides an endpoint of another Service', () => {
+  const { log, observer } = setUp();
+  const fail = (service: string, address: string) =>
+    observer.dialFailed({ name: `shop/${service}`, backend: `${address}:80`, reason: 'timeout', err: 'timeout' });
+  fail('a', '10.1.0.1');
+  fail('b', '10.1.0.1');
+  fail('b', '10.1.0.2');
+  fail('c', '[fd00::1]');
+  fail('d', '[fd00::1]');
+  assert.deepEqual(
+    log.lines.map(({ fields }) => `${fields['svc']} ${fields['backend']}`),
+    ['shop/a 10.1.0.1:80', 'shop/b 10.1.0.2:80', 'shop/c [fd00::1]:80'],
+  );
+  observer.close();
+});
+
 test('each Service port and each reason has its own lines', () => {
   const { log, observer } = setUp();
+  const backendOf = (name: string) => (name === WEB ? '10.1.0.1:80' : '10.1.0.2:80');
   for (const name of [WEB, DNS]) {
     for (const reason of ['refused', 'timeout', 'unreachable', 'other'] as const) {
-      observer.dialFailed({ name, backend: '10.1.0.1:80', reason, err: reason });
-      observer.dialFailed({ name, backend: '10.1.0.1:80', reason, err: reason });
+      observer.dialFailed({ name, backend: backendOf(name), reason, err: reason });
+      observer.dialFailed({ name, backend: backendOf(name), reason, err: reason });
     }
     observer.limited({ name, client: 'c', limit: 'flows-per-service' });
     observer.limited({ name, client: 'c', limit: 'flows-total' });

@@ -1,13 +1,13 @@
 import type { Address } from '../model/address.ts';
 import type { KeptAddresses } from '../model/client-address.ts';
+import type { Endpoint } from '../model/endpoint.ts';
 import { isKeptTowards, type KnownClients } from '../services/known-clients.ts';
 import { Memory } from '../sys/memory.ts';
-import { getpeername, originalDestination, SOCKET_ADDRESS_BYTES } from '../sys/socket.ts';
-import { decodeAddress, familyOfText } from '../sys/socket-address.ts';
+import { originalDestination, SOCKET_ADDRESS_BYTES } from '../sys/socket.ts';
+import { decodeAddress, familyOfText, socketAddressWords } from '../sys/socket-address.ts';
 import type { KeptClient } from './kept-dials.ts';
 
 const socketAddress = new Memory(SOCKET_ADDRESS_BYTES);
-const socketAddressWords = socketAddress.words();
 
 /**
  * The client of an accepted connection if endpoints see its address, else `undefined`. `'unknown'`: it has gone, so
@@ -17,19 +17,18 @@ const socketAddressWords = socketAddress.words();
 export function keptTcpClient(
   clients: KnownClients | undefined,
   kept: KeptAddresses | undefined,
-  client: string,
+  client: Endpoint,
   fd: number,
 ): KeptClient | 'unknown' | undefined {
   if (kept === undefined || clients === undefined) return undefined;
-  const address = client as Address;
+  const { address } = client;
   const keptFor = clients.keptFor(kept, address);
   if (keptFor === 'none') return undefined;
   if (keptFor !== 'all') {
-    if (originalDestination(fd, familyOfText(client), socketAddress) < 0) return 'unknown';
+    if (originalDestination(fd, familyOfText(address), socketAddress) < 0) return 'unknown';
     if (!isKeptTowards(decodeAddress(socketAddress.bytes) as Address, keptFor, kept)) return undefined;
   }
-  if (getpeername(fd, socketAddress) < 0) return 'unknown';
-  return { address, name: socketAddressWords.slice(), hasWaited: false };
+  return { address, name: socketAddressWords(address, client.port), hasWaited: false };
 }
 
 /** The same for a client whose datagram arrived at an address and port of this node. */

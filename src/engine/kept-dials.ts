@@ -23,8 +23,8 @@ import {
   setOption,
   socket,
 } from '../sys/socket.ts';
-import { encodeSocketAddress, familyOfText } from '../sys/socket-address.ts';
-import { describeErrno, EADDRINUSE, EADDRNOTAVAIL, EINPROGRESS } from '../sys/sys-error.ts';
+import { decodeAddress, encodeSocketAddress, familyOfText } from '../sys/socket-address.ts';
+import { describeErrno, EADDRINUSE, EADDRNOTAVAIL, EINPROGRESS, EINVAL } from '../sys/sys-error.ts';
 import type { Random } from '../util/clock.ts';
 
 /** The first is the client's own port, where the kernel gives that out. */
@@ -55,11 +55,16 @@ export interface KeptDialsSetup {
   readonly own: (fd: number) => void;
 }
 
+/** `bound`: it had another connection before, see {@link KeptDials.kindOf}. `later`: the caller connects it, soon. */
+type SocketState = 'new' | 'bound' | 'later';
+
 /** The way to one endpoint. */
 interface Route {
   readonly endpoint: Memory;
   readonly endpointName: SocketAddressWords;
-  /** This node's address on that way, with any port. */
+  /** This node's address on that way. */
+  readonly kind: string;
+  /** The same as a socket address, with any port. */
   readonly local: Memory;
   /** The same, with the port of the current try. */
   readonly source: Memory;
@@ -108,12 +113,21 @@ export class KeptDials {
     return this.#udpTimeout.at(nowMs) * 0.9;
   }
 
-  /** Like `connect`, for a new TCP socket. `isLater`: the caller connects it, soon. */
-  connectTcp(fd: number, endpoint: Endpoint, client: KeptClient, isLater = false): number {
+  /**
+   * Says which TCP sockets that have been connected by this, and disconnected, can be connected to this endpoint. None
+   * where it is `undefined`.
+   */
+  kindOf(endpoint: Endpoint): string | undefined {
+    const route = this.#begin(endpoint);
+    return typeof route === 'number' || !this.#canShare ? undefined : route.kind;
+  }
+
+  /** Like `connect`, for a TCP socket. */
+  connectTcp(fd: number, endpoint: Endpoint, client: KeptClient, state: SocketState): number {
     const route = this.#begin(endpoint);
     if (typeof route === 'number') return route;
-    // What is only noticed when it connects must be noticed here.
-    const isShared = !isLater && this.#bindLater(fd, route);
+    const isLater = state === 'later';
+    const isShared = this.#canShareFrom(fd, route, state);
     if (!isShared) setOption(fd, REUSE_ADDRESS);
     const entries = this.#entriesOf(endpoint.address, 'TCP');
     const range = isShared ? this.#ports.range : this.#boundPorts;
@@ -123,7 +137,7 @@ export class KeptDials {
       if (inserted === -EADDRINUSE) continue;
       if (inserted < 0) return this.#cannotInsert(inserted);
       const taken = isShared ? limitPorts(fd, port) : bindTo(fd, route.source);
-      const status = taken || (isLater ? 0 : connect(fd, route.endpoint));
+      const status = taken || (isLater ? 0 : connectBound(fd, route.endpoint));
       if (hasBegun(status)) return status;
       entries.remove(route.sourceName, route.endpointName);
       // A connection that has just ended, or another program, has the port.
@@ -200,11 +214,14 @@ export class KeptDials {
     if (status < 0) return status;
     local.bytes.writeUInt16BE(0, PORT_OFFSET);
     const source = Memory.of(local.bytes);
-    return { endpoint, endpointName: endpoint.words(), local, source, sourceName: source.words() };
+    const kind = decodeAddress(local.bytes);
+    return { endpoint, endpointName: endpoint.words(), kind, local, source, sourceName: source.words() };
   }
 
   /** False where the socket must be bound to its port at once. */
-  #bindLater(fd: number, { local }: Route): boolean {
+  #canShareFrom(fd: number, { local }: Route, state: SocketState): boolean {
+    // What is only noticed when it connects must be noticed before the caller does that.
+    if (state !== 'new') return state === 'bound';
     this.#canShare ??= limitPorts(fd, this.#ports.range.first) === 0;
     return this.#canShare && bindLater(fd) === 0 && bindTo(fd, local) === 0;
   }
@@ -249,6 +266,12 @@ export class KeptDials {
     this.problem = "the client's address cannot be kept: no local port is free for it";
     return -EADDRNOTAVAIL;
   }
+}
+
+/** A socket that was bound some time ago may have an address that has left this node. */
+function connectBound(fd: number, endpoint: Memory): number {
+  const status = connect(fd, endpoint);
+  return status === -EINVAL ? -EADDRNOTAVAIL : status;
 }
 
 function hasBegun(status: number): boolean {

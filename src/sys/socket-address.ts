@@ -16,13 +16,27 @@ export function familyOfText(address: string): number {
 
 /** `address` is numeric and valid: callers have it from validated objects or flags. */
 export function encodeSocketAddress(address: string, port: number): Memory {
-  const family = familyOfText(address);
-  const layout = family === AF_INET6 ? V6 : V4;
-  const memory = new Memory(layout.bytes);
-  memory.words()[0] = family;
-  memory.bytes.writeUInt16BE(port, 2);
-  memory.bytes.set(ipBytes(address), layout.address);
+  const memory = new Memory(layoutOf(address).bytes);
+  encodeInto(memory.bytes, address, port);
   return memory;
+}
+
+/** The words of a socket address that the kernel does not read. */
+export function socketAddressWords(address: string, port: number): Int32Array {
+  const words = new Int32Array(layoutOf(address).bytes / 4);
+  encodeInto(Buffer.from(words.buffer), address, port);
+  return words;
+}
+
+function layoutOf(address: string) {
+  return familyOfText(address) === AF_INET6 ? V6 : V4;
+}
+
+function encodeInto(bytes: Buffer, address: string, port: number): void {
+  // The machine's order is little-endian on all supported machines.
+  bytes.writeUInt16LE(familyOfText(address), 0);
+  bytes.writeUInt16BE(port, 2);
+  bytes.set(ipBytes(address), layoutOf(address).address);
 }
 
 /** The IP address in a socket address, as the kernel prints it; an IPv4-mapped address as the IPv4 address. */

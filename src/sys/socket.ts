@@ -78,6 +78,8 @@ const tcpInfo = new Memory(104);
 const ENDED_BY_PEER: ReadonlySet<number> = new Set([6, 7, 8, 9, 11]);
 /** `struct ucred`: pid, uid, gid. */
 const credentials = new Memory(12);
+/** Of the family AF_UNSPEC. */
+const nowhere = new Memory(16);
 
 /** A non-blocking socket: the descriptor, or a negative errno. `protocol`: 0 is the type's default. */
 export function socket(family: number, type: number, protocol = 0): number {
@@ -109,6 +111,14 @@ export function accept(fd: number, peer: Memory): number {
 
 export function connect(fd: number, address: Memory): number {
   return result(connectC(fd, address.address, address.length));
+}
+
+/**
+ * Takes a socket from its peer and, unless it was bound to one, from its port. It can be connected again, and keeps its
+ * options. A TCP connection that has not ended both ways is reset.
+ */
+export function disconnect(fd: number): number {
+  return connect(fd, nowhere);
 }
 
 /** Half-close: ends the direction in which `fd` sends. */

@@ -1,5 +1,6 @@
 import type { Socket } from 'node:net';
 import { localPorts } from '../../kernel/local-ports.ts';
+import type { Address } from '../../model/address.ts';
 import { unmapped } from '../../model/address.ts';
 import type { ClientFacts, KeptAddresses } from '../../model/client-address.ts';
 import type { Endpoint } from '../../model/endpoint.ts';
@@ -37,7 +38,10 @@ export class Keeper {
 
   /** See {@link keptTcpClient}. */
   tcpClient(socket: Socket, address: string, kept: KeptAddresses | undefined): KeptClient | 'unknown' | undefined {
-    return keptTcpClient(this.#clients, kept, unmapped(address), descriptorOf(socket));
+    if (kept === undefined) return undefined;
+    const { remotePort: port } = socket;
+    if (port === undefined) return 'unknown';
+    return keptTcpClient(this.#clients, kept, { address: unmapped(address) as Address, port }, descriptorOf(socket));
   }
 
   /** The same for a datagram from `client` to an address and port of this node. */
@@ -55,7 +59,7 @@ export class Keeper {
     const fd = openUnbound(endpoint.address, protocol, this.#options);
     const status =
       protocol === 'TCP'
-        ? this.#dials.connectTcp(fd, endpoint, client, true)
+        ? this.#dials.connectTcp(fd, endpoint, client, 'later')
         : this.#dials.connectUdp(fd, endpoint, client, true);
     if (status < 0) close(fd);
     if (this.#dials.problem !== undefined) throw new Error(this.#dials.problem);

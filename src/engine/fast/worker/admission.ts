@@ -2,6 +2,7 @@ import { lowestFreeDescriptor } from '../../../sys/descriptor.ts';
 import { EPOLLIN } from '../../../sys/epoll.ts';
 import { Deadline } from './deadlines.ts';
 import type { EventLoop } from './event-loop.ts';
+import type { ParkedSockets } from './parked-sockets.ts';
 
 /** How soon to look again for descriptors that other threads have freed. */
 const RETRY_MS = 50;
@@ -27,21 +28,28 @@ interface Waiting {
 export class Admission extends Deadline {
   readonly #loop: EventLoop;
   readonly #descriptorCeiling: number;
+  readonly #parked: ParkedSockets;
   /** Listeners with waiting clients. */
   readonly #held: { readonly fd: number }[] = [];
   #waiting: Waiting[] = [];
   #isRetrying = false;
   isPaused = false;
 
-  constructor(loop: EventLoop, descriptorCeiling: number) {
+  constructor(loop: EventLoop, descriptorCeiling: number, parked: ParkedSockets) {
     super();
     this.#loop = loop;
     this.#descriptorCeiling = descriptorCeiling;
+    this.#parked = parked;
   }
 
   /** A descriptor was opened: stop accepting if it was one of the last. */
   opened(fd: number, reporter: Reporter): void {
-    if (fd >= this.#descriptorCeiling) this.pause(reporter);
+    if (fd >= this.#descriptorCeiling && !this.makeRoom()) this.pause(reporter);
+  }
+
+  /** Gives up sockets that are only kept for later. Whether there were any. */
+  makeRoom(): boolean {
+    return this.#parked.closeAll();
   }
 
   /** There is no descriptor left. */

@@ -3,7 +3,10 @@ import { type Endpoint, endpointName } from '../../../model/endpoint.ts';
 import { Member } from '../../../services/member.ts';
 import { Picker } from '../../../services/picker.ts';
 import type { Memory } from '../../../sys/memory.ts';
+import { AF_INET6 } from '../../../sys/socket.ts';
 import { encodeSocketAddress, familyOfText } from '../../../sys/socket-address.ts';
+import { Guess } from './guess.ts';
+import type { SocketKind } from './parked-sockets.ts';
 import { COUNTER, COUNTERS_BYTES, type CountedBackends, countedEndpoints } from './protocol.ts';
 
 /** One endpoint of one Service port, ready to be dialled. */
@@ -11,6 +14,8 @@ export class Target {
   readonly member: Member;
   /** Shared with the main thread while the endpoint is in the set or draining. After that nobody reads them. */
   readonly counters: Float64Array;
+  /** The handshake ends within `connect`: it is on this node. */
+  readonly answersAtOnce = new Guess();
   #address: Memory | undefined;
 
   constructor(member: Member, counters: Float64Array = new Float64Array(COUNTERS.length)) {
@@ -28,6 +33,15 @@ export class Target {
 
   get family(): number {
     return familyOfText(this.endpoint.address);
+  }
+
+  /** Of sockets without an address of their own. */
+  get tcpKind(): SocketKind {
+    return this.family === AF_INET6 ? 'TCP6' : 'TCP';
+  }
+
+  get udpKind(): SocketKind {
+    return this.family === AF_INET6 ? 'UDP6' : 'UDP';
   }
 
   /** Made at the first use: of ten thousand Services, most are not used on this node. */

@@ -127,6 +127,7 @@ export class Engine implements Handler {
   shutdown(): void {
     if (this.#progress === 'released') return;
     this.loop.shutdown();
+    this.#context.endpointSockets.parked.closeAll();
     this.#context.connectionLog.flush();
   }
 
@@ -347,6 +348,8 @@ export class Engine implements Handler {
   #freeze(): void {
     this.#progress = 'frozen';
     this.#context.connectionLog.flush();
+    // Another process has no use for them.
+    this.#context.endpointSockets.parked.closeAll();
     const isOpen = (id: PortId) => this.#listeners.has(id) || this.#shares.has(id);
     const records = this.loop.handlers.flatMap((handler, fd) => {
       if (!(handler instanceof Session) || handler.fd !== fd) return [];

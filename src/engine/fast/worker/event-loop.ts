@@ -60,6 +60,8 @@ export class EventLoop {
   /** By descriptor, too. */
   readonly #generations: Int32Array;
   #lastGeneration = 0;
+  /** In this turn. */
+  readonly #renewed = new Set<number>();
   #nextTurn: Task[] = [];
   readonly #endOfTurn: Task[] = [];
   #spare: Task[] = [];
@@ -124,6 +126,15 @@ export class EventLoop {
     return 0;
   }
 
+  /**
+   * A watched socket begins a new life, with this handler. Events of this turn are of its former one, and are dropped.
+   * The next wait asks the kernel again.
+   */
+  renew(fd: number, handler: Handler): void {
+    this.#handlers[fd] = handler;
+    this.#renewed.add(fd);
+  }
+
   rewatch(fd: number, events: number): void {
     must('epoll_ctl', this.#epoll.modify(fd, events, this.#generations[fd] as number));
   }
@@ -172,6 +183,7 @@ export class EventLoop {
       const fd = this.#epoll.descriptor(i);
       const handler = this.#handlers[fd];
       if (handler === undefined || this.#generations[fd] !== this.#epoll.tag(i)) continue;
+      if (this.#renewed.size > 0 && this.#renewed.has(fd)) continue;
       // Read for each event: a deadline that starts after a standstill within the turn must get its whole time, too.
       if (i > 0) this.nowMs = this.clock.now();
       handler.onEvents(this.#epoll.events(i), fd);
@@ -181,6 +193,7 @@ export class EventLoop {
     this.#turnsBehind = this.#isBehind ? (this.#turnsBehind + 1) % MAX_TURNS_BEHIND : 0;
     if (this.#turnsBehind === 0) this.deadlines.expire(beforeMs);
     this.#runAll(this.#endOfTurn);
+    this.#renewed.clear();
   }
 
   /** In place of {@link turn}: handles nothing and keeps all events. Returns whether `fd` became readable. */

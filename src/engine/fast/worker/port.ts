@@ -23,6 +23,7 @@ import { REFUSED_RATE } from '../../refused-rate.ts';
 import { Deadline } from './deadlines.ts';
 import { Endpoints, type Target } from './endpoints.ts';
 import type { Handler } from './event-loop.ts';
+import { Guess } from './guess.ts';
 import { COUNTER, type CountedBackends, type CounterBlocks, type PortEvent, type PortId } from './protocol.ts';
 import type { LiveRecord } from './records.ts';
 import type { WorkerContext } from './worker-context.ts';
@@ -46,6 +47,8 @@ export class Port {
   /** Workers that may carry connections of this home. */
   carriers: readonly number[] = [];
   #hasAskedForCarriers = false;
+  /** Before the endpoint has answered: where it speaks first, or the client is slow, there is nothing to read yet. */
+  readonly clientsHaveSent = new Guess();
   /** Once {@link endpoints} exist. */
   proxyProtocol: ProxyProtocol | undefined;
   /** See {@link Backends.udpReplayMs}. */

@@ -17,6 +17,7 @@ import type { KeptClient } from '../../kept-dials.ts';
 import { Deadline } from './deadlines.ts';
 import type { Target } from './endpoints.ts';
 import type { Handler } from './event-loop.ts';
+import type { SocketKind } from './parked-sockets.ts';
 import type { Port } from './port.ts';
 import { SIDE_EVENTS } from './tcp-side.ts';
 
@@ -51,6 +52,8 @@ export class TcpAttempt extends Deadline {
   #quietMs: number;
   /** It keeps the client's address and is not answered yet. */
   #isKept = false;
+  /** Unless the socket cannot be used again. */
+  kind: SocketKind | undefined;
   #beganMs = 0;
   /** Why it could not begin, if that was not for the endpoint. */
   #problem: string | undefined;
@@ -76,20 +79,19 @@ export class TcpAttempt extends Deadline {
   /** Why it has failed at once; else `undefined`. */
   begin(): DialFailure | undefined {
     const { target } = this;
-    const { loop, admission } = this.#port.worker;
-    const fd = socket(target.family, SOCK_STREAM);
+    const { worker } = this.#port;
+    const { loop, admission, endpointSockets } = worker;
+    this.kind = this.#seenClient === undefined ? target.tcpKind : worker.keptDials.kindOf(target.endpoint);
+    const parked = this.kind === undefined ? -1 : endpointSockets.takeTcp(this.kind);
+    const fd = parked >= 0 ? parked : this.#open();
     if (isExhaustion(-fd)) {
       // Not the endpoint's fault: the client waits, and the worker accepts no others.
       admission.pause(this.#port);
       admission.await(this);
       return undefined;
     }
-    if (fd >= 0) {
-      loop.own(fd);
-      admission.opened(fd, this.#port);
-    }
     this.#beganMs = loop.clock.now();
-    const status = fd < 0 ? fd : this.#connect(fd);
+    const status = fd < 0 ? fd : this.#connect(fd, parked >= 0);
     this.fd = fd;
     if (hasFailed(status)) {
       this.leave();
@@ -151,28 +153,63 @@ export class TcpAttempt extends Deadline {
     this.target.member.released();
   }
 
-  /** {@link CONNECTED}, or a negative errno: EINPROGRESS while it is under way, else the failure. */
-  #connect(fd: number): number {
-    const { loop, endpointSockets } = this.#port.worker;
+  /** The client if this endpoint sees its address. */
+  get #seenClient(): KeptClient | undefined {
+    const { client } = this.#owner;
+    return client !== undefined && canSee(this.target.endpoint.address, client.address) ? client : undefined;
+  }
+
+  /** A new socket, or a negative errno. */
+  #open(): number {
+    const { loop, admission, endpointSockets } = this.#port.worker;
+    const { family } = this.target;
+    let fd = socket(family, SOCK_STREAM);
+    if (isExhaustion(-fd) && admission.makeRoom()) fd = socket(family, SOCK_STREAM);
+    if (fd < 0) return fd;
+    loop.own(fd);
+    admission.opened(fd, this.#port);
     endpointSockets.prepare(fd, endpointSockets.tcpOptions);
-    const begun = this.#begin(fd);
-    // The handshake with an endpoint on this node ends within the call, although the result says otherwise. Asking for
-    // the peer saves a turn. (A second connect would lose the bytes that came before a reset.)
-    const status = begun === -EINPROGRESS && getpeername(fd, peerAddress) === 0 ? CONNECTED : begun;
+    return fd;
+  }
+
+  /**
+   * {@link CONNECTED}, or a negative errno: EINPROGRESS while it is under way, else the failure. `isUsed`: it had
+   * another connection before.
+   */
+  #connect(fd: number, isUsed: boolean): number {
+    const { loop } = this.#port.worker;
+    const { handler } = this.#owner;
+    const begun = this.#begin(fd, isUsed);
+    const status = begun === -EINPROGRESS && this.#isAnsweredAtOnce(fd) ? CONNECTED : begun;
     if (hasFailed(status)) return status;
     if (status === CONNECTED && this.#isToItself(fd)) return -ECONNREFUSED;
-    const watched = loop.watch(fd, SIDE_EVENTS, this.#owner.handler);
+    if (isUsed) {
+      loop.renew(fd, handler);
+      return status;
+    }
+    const watched = loop.watch(fd, SIDE_EVENTS, handler);
     return watched < 0 ? watched : status;
   }
 
+  /**
+   * The handshake with an endpoint on this node ends within the call, although the result says otherwise. Asking for
+   * the peer saves a turn. (A second connect would lose the bytes that came before a reset.)
+   */
+  #isAnsweredAtOnce(fd: number): boolean {
+    const { answersAtOnce } = this.target;
+    const isAnswered = answersAtOnce.isWorthwhile && getpeername(fd, peerAddress) === 0;
+    answersAtOnce.note(isAnswered);
+    return isAnswered;
+  }
+
   /** As `connect` does. */
-  #begin(fd: number): number {
-    const { client } = this.#owner;
+  #begin(fd: number, isUsed: boolean): number {
     const { endpoint, address } = this.target;
+    const client = this.#seenClient;
     this.#problem = undefined;
-    if (client === undefined || !canSee(endpoint.address, client.address)) return connect(fd, address);
+    if (client === undefined) return connect(fd, address);
     const { keptDials } = this.#port.worker;
-    const begun = keptDials.connectTcp(fd, endpoint, client);
+    const begun = keptDials.connectTcp(fd, endpoint, client, isUsed ? 'bound' : 'new');
     this.#problem = keptDials.problem;
     this.#isKept = !hasFailed(begun);
     return begun;

@@ -12,6 +12,7 @@ import { proxyHeader } from '../../proxy-header.ts';
 import { askedFor } from '../../tcp-ends.ts';
 import type { Target } from './endpoints.ts';
 import type { Errand, FailedDial, Link } from './link.ts';
+import type { SocketKind } from './parked-sockets.ts';
 import { onlyOne } from './peers.ts';
 import { type Port, Session } from './port.ts';
 import type { DiallingRecord, EstablishedRecord, LiveRecord } from './records.ts';
@@ -38,6 +39,8 @@ export class TcpConnection extends Session implements SideOwner {
   protected readonly protocol = 'TCP';
   readonly #client: TcpSide;
   #backend: TcpSide | undefined;
+  /** See {@link TcpAttempt.kind}. */
+  #backendKind: SocketKind | undefined;
   /** While dialling. */
   #dial: TcpDial | undefined;
   /** Kept, because the kernel forgets it when a client resets the connection. */
@@ -165,11 +168,12 @@ export class TcpConnection extends Session implements SideOwner {
     }
   }
 
-  onConnected({ target, fd, events, isBroken }: DialResult): void {
+  onConnected({ target, fd, events, isBroken, kind }: DialResult): void {
     this.#errand?.answered();
     const client = this.#client;
     const backend = new TcpSide(this, fd, 'endpoint');
     this.#dial = undefined;
+    this.#backendKind = kind;
     this.#join(target, backend);
     if (isBroken) {
       this.#breakOff(backend);
@@ -177,9 +181,10 @@ export class TcpConnection extends Session implements SideOwner {
     }
     const { proxyProtocol } = this.port;
     if (proxyProtocol !== undefined && !this.#introduce(proxyProtocol)) return;
-    // Most clients send first, and have done so by now.
-    client.isReadable = true;
+    const { clientsHaveSent } = this.port;
+    if (clientsHaveSent.isWorthwhile) client.isReadable = true;
     this.#pump(client);
+    clientsHaveSent.note(client.total > 0);
     if (!this.isOver) this.#onSide(backend, events);
   }
 
@@ -241,8 +246,7 @@ export class TcpConnection extends Session implements SideOwner {
   #dialFor(candidates: Candidates, { tries = 0, hasWaited = false } = {}): void {
     const { keptAddresses, worker } = this.port;
     const { loop } = worker;
-    const { address } = this.#clientName as Endpoint;
-    const kept = keptTcpClient(worker.clients, keptAddresses, address, this.fd);
+    const kept = keptTcpClient(worker.clients, keptAddresses, this.#clientName as Endpoint, this.fd);
     if (kept === 'unknown') {
       this.cut('client-reset');
       return;
@@ -361,7 +365,7 @@ export class TcpConnection extends Session implements SideOwner {
     if (peer.isShut) return;
     if (peer.hasEnded && peer.pending === 0) {
       if (!side.isShut) this.#ending = this.#endOf(peer);
-      this.#end(this.#ending);
+      this.#bothEnded();
       return;
     }
     // Fails only for a broken side, which has an event of its own.
@@ -422,6 +426,15 @@ export class TcpConnection extends Session implements SideOwner {
   #wait(ms: number): void {
     const { loop } = this.port.worker;
     loop.deadlines.after(ms).start(this, loop.nowMs);
+  }
+
+  /** Both have ended their direction, and have been sent all. */
+  #bothEnded(): void {
+    const { loop, endpointSockets } = this.port.worker;
+    this.#over(this.#ending, (fd, { isShut }) => {
+      if (fd === this.fd) loop.close(fd);
+      else endpointSockets.parkTcp(fd, this.#backendKind, isShut);
+    });
   }
 
   /** A clean end of both sides; the kernel delivers the bytes that it holds. */

@@ -4,6 +4,7 @@ import { type Candidates, dialTimeoutMs, LONGEST_DIALLING_MS } from '../../../se
 import type { KeptClient } from '../../kept-dials.ts';
 import type { Target } from './endpoints.ts';
 import type { Handler } from './event-loop.ts';
+import type { SocketKind } from './parked-sockets.ts';
 import type { Port } from './port.ts';
 import { type Attempting, TcpAttempt } from './tcp-attempt.ts';
 
@@ -15,6 +16,8 @@ export interface DialResult {
   readonly events: number;
   /** It was connected and has been reset already. No event will report that again. */
   readonly isBroken: boolean;
+  /** See {@link TcpAttempt.kind}. */
+  readonly kind: SocketKind | undefined;
 }
 
 /** A dial ends with one of the two calls, unless it is cancelled. The dialler handles the events of the descriptors. */
@@ -108,9 +111,9 @@ export class TcpDial implements Attempting {
     else this.#hedge = undefined;
     // The other one.
     this.cancel();
-    const { target, fd } = attempt;
+    const { target, fd, kind } = attempt;
     this.port.joined(target, attempt.tookMs);
-    this.handler.onConnected({ target, fd, events, isBroken });
+    this.handler.onConnected({ target, fd, events, isBroken, kind });
   }
 
   onFailed(attempt: TcpAttempt, reason: DialFailure): void {

@@ -18,7 +18,7 @@ import type { Task } from './event-loop.ts';
 import { Listener } from './port.ts';
 import { TcpConnection } from './tcp-connection.ts';
 
-/** Clients accepted per turn, so that a flood of them leaves time for those who are connected. */
+/** The most clients accepted per turn, so that a flood of them leaves time for those who are connected. */
 const ACCEPTS_PER_TURN = 64;
 
 /** Clients accepted while closing: more than the kernel's queue holds (`net.core.somaxconn` is 4096 by default). */
@@ -42,6 +42,9 @@ const clientAddress = new Memory(SOCKET_ADDRESS_BYTES);
 export class TcpListener extends Listener implements Task {
   #isClosed = false;
   #lastAccepts = LAST_ACCEPTS;
+  /** How many are accepted in one turn. Another one is in the next: asking whether there is one costs a call. */
+  #portion = 1;
+  #lastTurn = 0;
   #onClosed = (): void => {};
 
   /** Accepts the clients that have connected, in this turn and in later ones. */
@@ -61,23 +64,32 @@ export class TcpListener extends Listener implements Task {
 
   onEvents(): void {
     const { admission } = this.port.worker;
-    if (!admission.isPaused) this.#acceptSome();
+    if (!admission.isPaused) this.#acceptPortion();
     if (admission.isPaused && !this.#isClosed) admission.hold(this);
   }
 
   /** Whether there may be more: they are accepted in the next turn. */
   #acceptLast(): boolean {
     this.#lastAccepts -= ACCEPTS_PER_TURN;
-    if (!this.#acceptSome() || this.#lastAccepts <= 0) return false;
+    if (!this.#acceptSome(ACCEPTS_PER_TURN) || this.#lastAccepts <= 0) return false;
     this.port.worker.loop.inNextTurn(this);
     return true;
   }
 
+  /** It doubles from turn to turn while there are more. */
+  #acceptPortion(): void {
+    const { turns } = this.port.worker.loop;
+    if (turns !== this.#lastTurn + 1) this.#portion = 1;
+    this.#lastTurn = turns;
+    const mayHaveMore = this.#acceptSome(this.#portion);
+    this.#portion = mayHaveMore ? Math.min(this.#portion * 2, ACCEPTS_PER_TURN) : 1;
+  }
+
   /** Whether there may be more. */
-  #acceptSome(): boolean {
+  #acceptSome(atMost: number): boolean {
     const { admission, catchUp, loop } = this.port.worker;
     const wasClosed = this.#isClosed;
-    for (let i = 0; i < ACCEPTS_PER_TURN; i++) {
+    for (let i = 0; i < atMost; i++) {
       // A command may have closed this listener meanwhile; closing accepts the others.
       if (admission.isPaused || this.#isClosed !== wasClosed) return false;
       const fd = accept(this.fd, clientAddress);
@@ -99,8 +111,11 @@ export class TcpListener extends Listener implements Task {
   #mayGoOn(errno: number): boolean {
     if (errno === EAGAIN) return false;
     if (CONCERNS_ONE_CLIENT.has(errno)) return true;
-    if (isExhaustion(errno)) this.port.worker.admission.pause(this.port);
-    else if (!this.#isClosed) this.retryAfter('accept', errno);
+    const { admission } = this.port.worker;
+    if (isExhaustion(errno)) {
+      if (admission.makeRoom()) return true;
+      admission.pause(this.port);
+    } else if (!this.#isClosed) this.retryAfter('accept', errno);
     return false;
   }
 }

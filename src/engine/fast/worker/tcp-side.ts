@@ -219,12 +219,15 @@ export class TcpSide extends Deadline implements Task {
     this.#counted(received);
     if (received === SCRATCH_BYTES) {
       if (this.#bulk !== NEVER_BULK) this.#bulk = BULK_PATIENCE;
+    } else if (this.endIsNear && this.#bulk !== NEVER_BULK) {
+      // Before the end only urgent data stop a read. Reading the end itself would cost one more call.
+      this.isReadable = false;
+      this.hasEnded = true;
     } else if (!this.#mayHaveMore) {
       this.isReadable = false;
     }
     // The FIN then goes out with the last bytes, in one packet.
-    const isLast = this.endIsNear && received < SCRATCH_BYTES;
-    const sent = send(peer.fd, scratch, 0, received, isLast ? MSG_MORE : 0);
+    const sent = send(peer.fd, scratch, 0, received, this.hasEnded ? MSG_MORE : 0);
     if (sent > 0) peer.wasSent();
     if (sent === received) return received;
     if (sent < 0 && sent !== -EAGAIN) return FAILED_THERE;

@@ -5,7 +5,15 @@ import type { Endpoint } from '../../../model/endpoint.ts';
 import { type DatagramInbox, keysOf, type ReplyPath } from '../../../sys/datagram-inbox.ts';
 import { cannotSegment } from '../../../sys/datagram-slots.ts';
 import { EPOLLET, EPOLLIN } from '../../../sys/epoll.ts';
-import { allowFragments, send } from '../../../sys/socket.ts';
+import {
+  allowFragments,
+  SO_RCVBUF,
+  SO_SNDBUF,
+  SOL_SOCKET,
+  type SocketOption,
+  send,
+  setOption,
+} from '../../../sys/socket.ts';
 import { decodePort } from '../../../sys/socket-address.ts';
 import { EAGAIN, EMSGSIZE, ENOBUFS, ENOMEM, EPERM, errnoName } from '../../../sys/sys-error.ts';
 import { wholeMsLeft } from '../../../util/clock.ts';
@@ -14,6 +22,7 @@ import type { DeadlineList } from './deadlines.ts';
 import type { Target } from './endpoints.ts';
 import type { Task } from './event-loop.ts';
 import type { FlowTable } from './flow-table.ts';
+import type { SocketKind } from './parked-sockets.ts';
 import { add, type Listener, Session } from './port.ts';
 import { COUNTER } from './protocol.ts';
 import type { FlowRecord } from './records.ts';
@@ -21,6 +30,19 @@ import { type Asking, UdpReplay } from './udp-replay.ts';
 import { REPLIES_PER_TAKE } from './udp-replies.ts';
 
 export const FLOW_EVENTS = EPOLLIN | EPOLLET;
+
+/** Every path takes them whole, with headers: each link of IPv4 must take 576 bytes, and IPv6 more. */
+const SMALL_BYTES = 508;
+
+/**
+ * Room for bursts, for a flow that has moved so much. The kernel limits it to `net.core.rmem_max` and `wmem_max`, and
+ * reserves nothing. A flow of a few datagrams, as of most resolvers, does without two system calls.
+ */
+const BULK_BYTES = 32 << 10;
+const BULK_OPTIONS: readonly SocketOption[] = [
+  { level: SOL_SOCKET, name: SO_RCVBUF, value: 4 << 20 },
+  { level: SOL_SOCKET, name: SO_SNDBUF, value: 4 << 20 },
+];
 
 /** No buffer for now, too big for the path, or dropped by a local rule: the flow and its endpoint are fine. */
 const HARMS_ONE_DATAGRAM: ReadonlySet<number> = new Set([EAGAIN, ENOBUFS, ENOMEM, EMSGSIZE, EPERM]);
@@ -48,11 +70,14 @@ export class UdpFlow extends Session implements Task {
   readonly #owner: FlowOwner;
   readonly #path: ReplyPath;
   readonly #isKept: boolean;
+  readonly #kind: SocketKind | undefined;
   /** Without a datagram, its entry in connection tracking may end then. Infinity where there is none. */
   #keptUntilMs = Number.POSITIVE_INFINITY;
   readonly #silences: Silences;
   #silence: DeadlineList;
   #canSegment = true;
+  #mayFragment = false;
+  #isBulk = false;
   /** While nobody has answered. */
   #replay: UdpReplay | undefined;
   #receivedBytes: number;
@@ -70,6 +95,8 @@ export class UdpFlow extends Session implements Task {
     readonly hasRetired?: boolean;
     /** The endpoint sees the client's address. */
     readonly isKept?: boolean;
+    /** Unless its socket cannot be used again. */
+    readonly kind?: SocketKind | undefined;
     /** If another process began it. */
     readonly keptUntilMs?: number | undefined;
     readonly receivedBytes?: number;
@@ -88,9 +115,8 @@ export class UdpFlow extends Session implements Task {
     this.#owner = owner;
     this.#path = path;
     this.#replay = replay;
-    // Here, and not where it is connected: a predecessor may not have set it.
-    allowFragments(fd, target.family);
     this.#isKept = setup.isKept ?? false;
+    this.#kind = setup.kind;
     this.#silences = owner.silences(this.#isKept);
     this.#silence = hasReplied ? this.#silences.afterReply : this.#silences.beforeReply;
     this.#moved();
@@ -110,6 +136,7 @@ export class UdpFlow extends Session implements Task {
       return 0;
     }
     if (count > 1 && !this.#canSegment) return this.#sendOneByOne(inbox, first, count);
+    this.#prepareFor(inbox.bytes(first));
     this.#moved();
     let sent = inbox.sendRun(this.fd, first, count);
     // This may be the error of an earlier datagram (ICMP): then the kernel has not tried this run.
@@ -135,6 +162,7 @@ export class UdpFlow extends Session implements Task {
   /** Sends what the client has sent before and another endpoint has not answered. */
   resend(datagram: Uint8Array): void {
     const { scratch } = this.port.worker;
+    this.#prepareFor(datagram.length);
     scratch.bytes.set(datagram);
     const sent = send(this.fd, scratch, 0, datagram.length);
     if (sent < 0 && !HARMS_ONE_DATAGRAM.has(-sent)) this.fail(-sent);
@@ -224,7 +252,7 @@ export class UdpFlow extends Session implements Task {
     this.#owner.flows.delete(this);
     const { worker } = this.port;
     if (this.#isKept) worker.keptDials.forget('UDP', this.fd, this.target.endpoint);
-    worker.loop.close(this.fd);
+    worker.endpointSockets.parkUdp(this.fd, this.#kind);
     worker.flows.end();
   }
 
@@ -264,6 +292,18 @@ export class UdpFlow extends Session implements Task {
       add(this.target.counters, COUNTER.sentBytes, replies.takenBytes);
     }
     return taken;
+  }
+
+  /** Sets what small flows can do without. */
+  #prepareFor(bytes: number): void {
+    if (bytes > SMALL_BYTES && !this.#mayFragment) {
+      this.#mayFragment = true;
+      allowFragments(this.fd, this.target.family);
+    }
+    if (!this.#isBulk && this.#receivedBytes + this.#sentBytes > BULK_BYTES) {
+      this.#isBulk = true;
+      for (const option of BULK_OPTIONS) setOption(this.fd, option);
+    }
   }
 
   #moved(): void {

@@ -4,19 +4,9 @@ import { type Endpoint, endpointName } from '../../../model/endpoint.ts';
 import { canSee } from '../../../services/known-clients.ts';
 import { putLocalAddress, type ReplyPath } from '../../../sys/datagram-inbox.ts';
 import { Memory } from '../../../sys/memory.ts';
-import {
-  connect,
-  getsockname,
-  SO_RCVBUF,
-  SO_SNDBUF,
-  SOCK_DGRAM,
-  SOCKET_ADDRESS_BYTES,
-  SOL_SOCKET,
-  type SocketOption,
-  socket,
-} from '../../../sys/socket.ts';
+import { connect, getsockname, SOCK_DGRAM, SOCKET_ADDRESS_BYTES, socket } from '../../../sys/socket.ts';
 import { decodeAddress } from '../../../sys/socket-address.ts';
-import { EADDRNOTAVAIL, EAGAIN, ECONNREFUSED, EMFILE, errnoName, must } from '../../../sys/sys-error.ts';
+import { EADDRNOTAVAIL, EAGAIN, ECONNREFUSED, EMFILE, errnoName, isExhaustion, must } from '../../../sys/sys-error.ts';
 import { dialFailureOf, UNKNOWN_DESTINATION } from '../../errors.ts';
 import { keptUdpClient } from '../../kept-client.ts';
 import type { KeptClient } from '../../kept-dials.ts';
@@ -27,12 +17,6 @@ import { type CountedBackends, countedEndpoints } from './protocol.ts';
 import type { FlowRecord } from './records.ts';
 import { clientOf, FLOW_EVENTS, type FlowOwner, type Silences, UdpFlow } from './udp-flow.ts';
 import { UdpReplay } from './udp-replay.ts';
-
-/** Room for bursts. The kernel limits it to `net.core.rmem_max` and `wmem_max`, and reserves nothing. */
-const FLOW_OPTIONS: readonly SocketOption[] = [
-  { level: SOL_SOCKET, name: SO_RCVBUF, value: 4 << 20 },
-  { level: SOL_SOCKET, name: SO_SNDBUF, value: 4 << 20 },
-];
 
 const localName = new Memory(SOCKET_ADDRESS_BYTES);
 const localNameWords = localName.words();
@@ -192,12 +176,19 @@ export class UdpListener extends Listener implements FlowOwner {
   /** `undefined` when its descriptor cannot be watched. */
   #join(replay: UdpReplay, target: Target, { fd, tries, isKept }: Joining): UdpFlow | undefined {
     const { client, path, hasRetired } = replay;
-    const flow = new UdpFlow({ owner: this, target, client, fd, path, replay, hasRetired, isKept });
+    const kind = isKept ? undefined : target.udpKind;
+    const flow = new UdpFlow({ owner: this, target, client, fd, path, replay, hasRetired, isKept, kind });
     flow.follows(tries);
     this.port.begin();
     target.member.taken();
     this.port.joined(target);
-    const status = this.port.worker.loop.watch(fd, FLOW_EVENTS, flow);
+    const { loop } = this.port.worker;
+    if (loop.handlers[fd] !== undefined) {
+      // It is watched since an earlier flow.
+      loop.renew(fd, flow);
+      return flow;
+    }
+    const status = loop.watch(fd, FLOW_EVENTS, flow);
     if (status === 0) return flow;
     flow.fail(-status);
     return undefined;
@@ -251,10 +242,9 @@ export class UdpListener extends Listener implements FlowOwner {
     const { loop, descriptorCeiling, endpointSockets } = worker;
     this.#problem = client === 'unknown' ? UNKNOWN_DESTINATION : undefined;
     if (client === 'unknown') return -EADDRNOTAVAIL;
-    const fd = socket(target.family, SOCK_DGRAM);
+    const parked = client === undefined ? endpointSockets.takeUdp(target.udpKind) : -1;
+    const fd = parked >= 0 ? parked : this.#open(target);
     if (fd < 0) return fd;
-    loop.own(fd);
-    endpointSockets.prepare(fd, FLOW_OPTIONS);
     let status = -EMFILE;
     if (fd < descriptorCeiling && client !== undefined) {
       status = worker.keptDials.connectUdp(fd, target.endpoint, client);
@@ -265,6 +255,20 @@ export class UdpListener extends Listener implements FlowOwner {
     if (status === 0 && !endpointSockets.isToItself(fd, target)) return fd;
     loop.close(fd);
     return status === 0 ? -ECONNREFUSED : status;
+  }
+
+  /** A new socket, or a negative errno. */
+  #open({ family }: Target): number {
+    const { admission, descriptorCeiling, endpointSockets, loop } = this.port.worker;
+    let fd = socket(family, SOCK_DGRAM);
+    if ((fd >= descriptorCeiling || isExhaustion(-fd)) && admission.makeRoom()) {
+      if (fd >= 0) loop.close(fd);
+      fd = socket(family, SOCK_DGRAM);
+    }
+    if (fd < 0) return fd;
+    loop.own(fd);
+    endpointSockets.prepare(fd, []);
+    return fd;
   }
 }
 

@@ -88,10 +88,10 @@ export class WorkerContext {
       onWaited: (nowMs, waitedMs) => spreading.turn(nowMs, waitedMs),
     });
     this.loop = loop;
-    this.admission = new Admission(loop, descriptorCeiling);
     this.pipes = new PipePool({ loop, max: MAX_PIPES, descriptorCeiling });
     this.share = new TurnShare(loop);
-    this.endpointSockets = new EndpointSockets(options, localPorts().range);
+    this.endpointSockets = new EndpointSockets(loop, options, localPorts().range);
+    this.admission = new Admission(loop, descriptorCeiling, this.endpointSockets.parked);
     this.flows = new FlowBudget(setup.status, index, options.udpMaxFlows);
     this.replies = new UdpReplies(loop);
     this.connectionLog = new ConnectionLog(loop, this.status, this.report);

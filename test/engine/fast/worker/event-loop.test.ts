@@ -78,6 +78,24 @@ test('events of a descriptor that was closed or unwatched earlier in the batch a
   assert.equal(status[STATUS.turns], 3, 'each turn counts, so that a stuck worker differs from an idle one');
 });
 
+test('a socket that begins a new life drops the events of its former one in this turn, and has its own from then on', (t) => {
+  const { loop, pair, watch } = rig(t);
+  const seen: string[] = [];
+  const [first, firstPeer] = pair();
+  const [second, secondPeer] = pair();
+  watch(first, () => {
+    seen.push('first');
+    recv(first, byte, 0, 1);
+    loop.renew(second, { onEvents: () => void seen.push('new'), onShutdown: () => {} });
+  });
+  watch(second, () => seen.push('former'));
+  for (const peer of [firstPeer, secondPeer]) send(peer, byte, 0, 1);
+  loop.turn(0);
+  assert.deepEqual(seen, ['first']);
+  loop.turn(0);
+  assert.deepEqual(seen, ['first', 'new'], 'what is still true is reported again');
+});
+
 test('the table of owners shows which descriptors the worker has open', (t) => {
   const { loop, owners, pair } = rig(t);
   const before = owners.filter((owner) => owner === OWNER).length;

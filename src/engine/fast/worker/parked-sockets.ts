@@ -1,0 +1,106 @@
+import { EPOLLERR } from '../../../sys/epoll.ts';
+import { Deadline } from './deadlines.ts';
+import type { EventLoop, Handler } from './event-loop.ts';
+
+/** Sockets of one kind can take each other's place: one protocol, one family, and one address if they are bound. */
+export type SocketKind = string;
+
+/** About as many as there are connections in one turn, and those whose last packet is under way. */
+const MAX_PARKED = 128;
+
+/** What nobody needed for so long is closed. */
+const PATIENCE_MS = 1000;
+
+/** Of one kind, the oldest first. */
+interface Row {
+  readonly fds: number[];
+  /** How many there were at least since the last look. */
+  surplus: number;
+}
+
+/**
+ * Sockets towards endpoints that are not needed now. They stay watched, because a new watch costs as much as an event.
+ */
+export class ParkedSockets extends Deadline implements Handler {
+  readonly #loop: EventLoop;
+  readonly #rows = new Map<SocketKind, Row>();
+  #size = 0;
+
+  constructor(loop: EventLoop) {
+    super();
+    this.#loop = loop;
+  }
+
+  /** False when there are enough: the socket stays the caller's. */
+  park(fd: number, kind: SocketKind): boolean {
+    if (this.#size >= MAX_PARKED) return false;
+    let row = this.#rows.get(kind);
+    if (row === undefined) {
+      row = { fds: [], surplus: 0 };
+      this.#rows.set(kind, row);
+    }
+    row.fds.push(fd);
+    this.#size++;
+    this.#loop.renew(fd, this);
+    if (this.list === undefined) this.#lookLater();
+    return true;
+  }
+
+  /** The oldest of its kind, if it can be used again; else -1. One that cannot be used yet becomes the youngest. */
+  take(kind: SocketKind, isReady: (fd: number) => boolean): number {
+    const row = this.#rows.get(kind);
+    const fd = row?.fds.shift();
+    if (row === undefined || fd === undefined) return -1;
+    if (!isReady(fd)) {
+      row.fds.push(fd);
+      return -1;
+    }
+    this.#size--;
+    row.surplus = Math.min(row.surplus, row.fds.length);
+    return fd;
+  }
+
+  /** Whether there were any. */
+  closeAll(): boolean {
+    const size = this.#size;
+    for (const row of this.#rows.values()) this.#close(row, row.fds.length);
+    this.#rows.clear();
+    this.cancelDeadline();
+    return size > 0;
+  }
+
+  onEvents(events: number, fd: number): void {
+    // Any other tells of the end that is known.
+    if (!(events & EPOLLERR)) return;
+    for (const { fds } of this.#rows.values()) {
+      const at = fds.indexOf(fd);
+      if (at < 0) continue;
+      fds.splice(at, 1);
+      this.#size--;
+      this.#loop.close(fd);
+      return;
+    }
+  }
+
+  onShutdown(): void {
+    this.closeAll();
+  }
+
+  onDue(): void {
+    for (const [kind, row] of this.#rows) {
+      this.#close(row, row.surplus);
+      row.surplus = row.fds.length;
+      if (row.fds.length === 0) this.#rows.delete(kind);
+    }
+    if (this.#size > 0) this.#lookLater();
+  }
+
+  #close({ fds }: Row, count: number): void {
+    for (const fd of fds.splice(0, count)) this.#loop.close(fd);
+    this.#size -= count;
+  }
+
+  #lookLater(): void {
+    this.#loop.deadlines.after(PATIENCE_MS).start(this, this.#loop.nowMs);
+  }
+}

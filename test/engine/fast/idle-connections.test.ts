@@ -62,8 +62,9 @@ test(`${CONNECTIONS} idle connections cost two descriptors and at most 2 KiB of 
 
   for (const client of clients) client.destroy();
   await waitFor('all to be over', async () => (await engine.state()).active === 0);
+  // Some sockets stay for the next connections, for a while.
+  await waitFor('descriptors to be closed', async () => (await engine.state()).descriptors <= before.descriptors + 32);
   const after = await engine.state();
-  assert.ok(after.descriptors <= before.descriptors + 32, `${after.descriptors} descriptors`);
   assert.ok(
     after.heapUsed - before.heapUsed < 0.1 * CONNECTIONS * 2048,
     `${after.heapUsed - before.heapUsed} bytes left`,

@@ -5,7 +5,7 @@ import type { EventLoop, Handler } from './event-loop.ts';
 /** Sockets of one kind can take each other's place: one protocol, one family, and one address if they are bound. */
 export type SocketKind = string;
 
-/** About as many as there are connections in one turn, and those whose last packet is under way. */
+/** Of one kind: about as many as end in one turn, and those whose last packet is under way. */
 const MAX_PARKED = 128;
 
 /** What nobody needed for so long is closed. */
@@ -33,12 +33,12 @@ export class ParkedSockets extends Deadline implements Handler {
 
   /** False when there are enough: the socket stays the caller's. */
   park(fd: number, kind: SocketKind): boolean {
-    if (this.#size >= MAX_PARKED) return false;
     let row = this.#rows.get(kind);
     if (row === undefined) {
       row = { fds: [], surplus: 0 };
       this.#rows.set(kind, row);
     }
+    if (row.fds.length >= MAX_PARKED) return false;
     row.fds.push(fd);
     this.#size++;
     this.#loop.renew(fd, this);

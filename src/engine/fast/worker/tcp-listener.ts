@@ -71,7 +71,7 @@ export class TcpListener extends Listener implements Task {
   /** Whether there may be more: they are accepted in the next turn. */
   #acceptLast(): boolean {
     this.#lastAccepts -= ACCEPTS_PER_TURN;
-    if (!this.#acceptSome(ACCEPTS_PER_TURN) || this.#lastAccepts <= 0) return false;
+    if (this.#acceptSome(ACCEPTS_PER_TURN) < ACCEPTS_PER_TURN || this.#lastAccepts <= 0) return false;
     this.port.worker.loop.inNextTurn(this);
     return true;
   }
@@ -81,17 +81,18 @@ export class TcpListener extends Listener implements Task {
     const { turns } = this.port.worker.loop;
     if (turns !== this.#lastTurn + 1) this.#portion = 1;
     this.#lastTurn = turns;
-    const mayHaveMore = this.#acceptSome(this.#portion);
-    this.#portion = mayHaveMore ? Math.min(this.#portion * 2, ACCEPTS_PER_TURN) : 1;
+    const accepted = this.#acceptSome(this.#portion);
+    const mayHaveMore = accepted === this.#portion;
+    this.#portion = mayHaveMore ? Math.min(this.#portion * 2, ACCEPTS_PER_TURN) : Math.max(accepted, 1);
   }
 
-  /** Whether there may be more. */
-  #acceptSome(atMost: number): boolean {
+  /** How many; fewer than `atMost` when there are no more for now. */
+  #acceptSome(atMost: number): number {
     const { admission, catchUp, loop } = this.port.worker;
     const wasClosed = this.#isClosed;
     for (let i = 0; i < atMost; i++) {
       // A command may have closed this listener meanwhile; closing accepts the others.
-      if (admission.isPaused || this.#isClosed !== wasClosed) return false;
+      if (admission.isPaused || this.#isClosed !== wasClosed) return i;
       const fd = accept(this.fd, clientAddress);
       if (fd >= 0) {
         loop.own(fd);
@@ -102,10 +103,10 @@ export class TcpListener extends Listener implements Task {
         catchUp();
         new TcpConnection(this.port, fd).begin(client);
       } else if (!this.#mayGoOn(-fd)) {
-        return false;
+        return i;
       }
     }
-    return true;
+    return atMost;
   }
 
   #mayGoOn(errno: number): boolean {

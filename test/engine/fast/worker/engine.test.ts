@@ -76,6 +76,24 @@ test('the worker obeys commands in order, also when closing a port accepts its l
   });
 });
 
+test('a port accepts one client per turn, and twice as many in each further turn while there are more', async (t) => {
+  const { engine, listen, command } = engineRig(t);
+  const { localPort, counters } = listen({ endpoints: [(await TcpBackend.echo(t)).endpoint] });
+  command({ kind: 'freeze', question: 1 });
+  const clients = await Promise.all(Array.from({ length: 200 }, () => connectTcp(localPort)));
+  t.after(() => {
+    for (const client of clients) client.reset();
+  });
+  command({ kind: 'thaw' });
+  const accepted = [counters.read().connections];
+  for (let turn = 0; turn < 9; turn++) {
+    engine.turn(0);
+    accepted.push(counters.read().connections);
+  }
+  const steps = accepted.slice(1).map((count, i) => count - (accepted[i] ?? 0));
+  assert.deepEqual(steps, [1, 2, 4, 8, 16, 32, 64, 64, 9]);
+});
+
 test('a closing port accepts all clients that have connected, a few per turn', async (t) => {
   const { engine, reports, listen, command } = engineRig(t);
   const { localPort, counters } = listen({ endpoints: [(await TcpBackend.echo(t)).endpoint] });

@@ -104,7 +104,7 @@ test('a turn stays short when many streams have a lot to move', async (t) => {
   const listener = new RawListener(t);
   const { localPort, counters } = rig.listen({ endpoints: [listener.endpoint] });
   await Promise.all(Array.from({ length: STREAMS }, () => connectClient(t, localPort)));
-  rig.engine.turn(1000);
+  while (counters.read().connections < STREAMS) rig.engine.turn(1000);
   for (let left = STREAMS; left > 0; left--) {
     const endpoint = listener.accept();
     must('setsockopt', setOption(endpoint.fd, { level: SOL_SOCKET, name: SO_SNDBUFFORCE, value: 4 << 20 }));

@@ -22,9 +22,10 @@ Channel.prototype.send = async function (...args) {
 
 const { postMessage } = Worker.prototype;
 
-Worker.prototype.postMessage = function (commands: readonly { readonly kind: string }[]) {
+Worker.prototype.postMessage = function (...args: Parameters<typeof postMessage>) {
+  const commands: readonly { readonly kind: string }[] = args[0];
   if (when === 'worker' && commands.some((command) => command.kind === kind)) void this.terminate();
-  else postMessage.call(this, commands);
+  else postMessage.apply(this, args);
 };
 
 await import('../../../src/main.ts');

@@ -28,7 +28,7 @@ one.bytes.writeBigUInt64LE(1n);
 export function engineRig(
   t: Pick<TestContext, 'after'>,
   options: Partial<DataPlaneOptions> = {},
-  { clock = systemClock }: { readonly clock?: Clock } = {},
+  { clock = systemClock, ceiling = descriptorLimit() }: { readonly clock?: Clock; readonly ceiling?: number } = {},
 ) {
   const owners = new Uint8Array(new SharedArrayBuffer(descriptorLimit()));
   const status = new Int32Array(new SharedArrayBuffer(STATUS_WORDS * 4));
@@ -43,7 +43,7 @@ export function engineRig(
       wakeFds: [wakeFd],
       spread: 'when-busy',
       options: { ...OPTIONS, ...options },
-      descriptorCeiling: descriptorLimit(),
+      descriptorCeiling: ceiling,
       owners: owners.buffer as SharedArrayBuffer,
       status: status.buffer as SharedArrayBuffer,
     },

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import type { Endpoint } from '../../../../src/model/endpoint.ts';
 import { DatagramInbox } from '../../../../src/sys/datagram-inbox.ts';
+import { close, descriptorLimit, eventfd, lowestFreeDescriptor } from '../../../../src/sys/descriptor.ts';
 import { Memory } from '../../../../src/sys/memory.ts';
 import {
   AF_INET,
@@ -44,12 +45,12 @@ function connected(t: TestContext, port: number): RawPeer {
   return new RawPeer(t, fd);
 }
 
-function rig(t: TestContext) {
+function rig(t: TestContext, { ceiling = descriptorLimit() } = {}) {
   const clock = new ManualClock();
   const { engine, owners, listen, command, post } = engineRig(
     t,
     { udpIdleTimeoutMs: 300, udpFirstReplyTimeoutMs: 300 },
-    { clock },
+    { clock, ceiling },
   );
   const turns = (count = 4) => {
     for (let i = 0; i < count; i++) engine.turn(0);
@@ -180,6 +181,22 @@ test('sockets that nobody needs are closed after a while, and those of a frozen 
   both();
   it.command({ kind: 'freeze', question: 1 });
   assert.equal(it.open().length, 0);
+});
+
+test('sockets that are kept for later are given up before clients wait for descriptors', (t) => {
+  const ceiling = lowestFreeDescriptor() + 24;
+  const it = rig(t, { ceiling });
+  const listener = new RawListener(t);
+  const { localPort, counters } = it.listen({ endpoints: [listener.endpoint] });
+  const { client, endpoint } = exchange(t, it, listener, localPort, 'one');
+  endCleanly(it, client, endpoint);
+  assert.equal(it.open().length, 1);
+  const fillers: number[] = [];
+  t.after(() => fillers.forEach(close));
+  while (lowestFreeDescriptor() < ceiling) fillers.push(must('eventfd', eventfd()));
+  exchange(t, it, listener, localPort, 'at the limit');
+  assert.equal(counters.read().pauses, 0);
+  assert.equal(it.open().length, 2, 'those of the open connection');
 });
 
 /** A UDP endpoint. */

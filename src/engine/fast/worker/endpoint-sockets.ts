@@ -87,8 +87,8 @@ export class EndpointSockets {
   }
 
   /**
-   * In place of closing a connection whose endpoint has ended its direction. `isShut`: ours has been ended, too. Without
-   * a kind it is closed.
+   * In place of closing a connection whose endpoint has ended its direction. `isShut`: ours has been ended, too.
+   * Without a kind it is closed.
    */
   parkTcp(fd: number, kind: SocketKind | undefined, isShut: boolean): void {
     const isParked = kind !== undefined && (isShut || shutdownWrite(fd) === 0) && this.parked.park(fd, kind);

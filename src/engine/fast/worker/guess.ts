@@ -2,7 +2,7 @@
 const FAILURES = 4;
 const OCCASIONS_PER_TRY = 64;
 
-/** Whether a system call that only pays under some circumstances is worth making: it learns from those that were made. */
+/** Whether a system call that only sometimes pays is worth making. It learns from those that were made. */
 export class Guess {
   /** Occasions since the last success. */
   #inVain = 0;

@@ -1,6 +1,8 @@
 # The proxy with what it needs on a node: the one executable, the C++ library that it is linked with, and iptables in both
-# flavours, of which it takes the one that the node uses. scripts/package lays out what this is built from:
-#   docker build --tag REGISTRY/kube-userspace-proxy:VERSION dist/image
+# flavours, of which it takes the one that the node uses. It is built where the tarball of each architecture lies beside
+# it, as scripts/package and scripts/release leave them:
+#   docker build --tag REGISTRY/kube-userspace-proxy:VERSION dist
+#   docker buildx build --platform linux/amd64,linux/arm64 --push --tag REGISTRY/kube-userspace-proxy:VERSION dist/release
 #   docker run --network host --cap-drop ALL --cap-add NET_ADMIN --cap-add NET_RAW --cap-add NET_BIND_SERVICE \
 #     -v /run/xtables.lock:/run/xtables.lock -v /etc/manifests:/etc/manifests:ro IMAGE --manifests /etc/manifests
 #
@@ -17,13 +19,13 @@ LABEL org.opencontainers.image.title="kube-userspace-proxy" \
   org.opencontainers.image.licenses="Apache-2.0" \
   org.opencontainers.image.version="@VERSION@"
 
-COPY LICENSE THIRD-PARTY-NOTICES /usr/share/doc/kube-userspace-proxy/
-COPY koffi.node /usr/lib/kube-userspace-proxy/
-COPY kube-userspace-proxy /usr/sbin/
+# Docker says which: amd64 or arm64. It unpacks what it adds.
+ARG TARGETARCH
+ADD kube-userspace-proxy_@VERSION@_linux_${TARGETARCH}.tar.gz /usr/local/
 
 # Saves about 8 MB: fewer memory pools, and large blocks go back to the kernel. See mallopt(3).
 ENV MALLOC_ARENA_MAX=2 MALLOC_MMAP_THRESHOLD_=65536
 
 # No USER: iptables-legacy takes a lock that only root can open, and capabilities that are added to a container count
 # for uid 0 alone. NET_ADMIN and NET_RAW are for iptables and conntrack, NET_BIND_SERVICE for ports below 1024.
-ENTRYPOINT ["/usr/sbin/kube-userspace-proxy"]
+ENTRYPOINT ["/usr/local/sbin/kube-userspace-proxy"]

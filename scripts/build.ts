@@ -1,6 +1,7 @@
 /*
- * `node scripts/build.ts FILE` writes the executable to FILE, and koffi's addon beside it as `koffi.node`. Both are
- * written under another name first and then renamed, so that a program that runs from there is never half written.
+ * `node scripts/build.ts FILE` writes the executable for this machine to FILE, and koffi's addon beside it as
+ * `koffi.node`. Both are written under another name first and then renamed, so that a program that runs from there is
+ * never half written.
  */
 import { execFileSync } from 'node:child_process';
 import { hash } from 'node:crypto';
@@ -8,6 +9,7 @@ import { chmodSync, copyFileSync, mkdirSync, readFileSync, renameSync, rmSync, s
 import { createRequire } from 'node:module';
 import { dirname, join, relative, resolve } from 'node:path';
 import { type BuildOptions, build, type Metafile, type Plugin } from 'esbuild';
+import { addonOf, nodeOf, OWN_PLATFORM, type Platform } from './packaging/platforms.ts';
 
 const ROOT = resolve(import.meta.dirname, '..');
 const { resolve: resolvePackage } = createRequire(import.meta.url);
@@ -48,10 +50,11 @@ export interface Bundle {
 }
 
 /** Bundles src/: few plain scripts start faster, above all in each worker, than hundreds of TypeScript files. */
-export async function bundle(): Promise<Bundle> {
+export async function bundle(platform = OWN_PLATFORM): Promise<Bundle> {
+  const options = { ...OPTIONS, define: { ...OPTIONS.define, ADDON_SHA256: addonHash(platform) } };
   const built = await Promise.all(
     (Object.keys(SCRIPTS) as (keyof typeof SCRIPTS)[]).map(async (name) => {
-      const { outputFiles, metafile } = await build({ ...OPTIONS, entryPoints: [SCRIPTS[name]] });
+      const { outputFiles, metafile } = await build({ ...options, entryPoints: [SCRIPTS[name]] });
       return { name, text: outputFiles[0]!.text, packages: packagesIn(metafile) };
     }),
   );
@@ -94,10 +97,7 @@ const OPTIONS = {
   charset: 'ascii',
   plugins: [substitutes],
   // Only a run from the sources looks for files relative to this.
-  define: {
-    'import.meta.url': '"file:///"',
-    ADDON_SHA256: JSON.stringify(hash('sha256', readFileSync(addonFile()), 'hex')),
-  },
+  define: { 'import.meta.url': '"file:///"' },
   // Not minified: a stack trace shows a readable line.
   logLevel: 'warning',
 } satisfies BuildOptions;
@@ -109,13 +109,13 @@ function packagesIn({ inputs }: Metafile): string[] {
   );
 }
 
-/** The addon for glibc, for which Node is built, too. */
-function addonFile(): string {
-  const koffi = createRequire(resolvePackage('koffi'));
-  return join(dirname(koffi.resolve(`@koromix/koffi-linux-${process.arch}`)), `linux_${process.arch}/koffi.node`);
+/** As a literal of JavaScript. */
+function addonHash(platform: Platform): string {
+  return JSON.stringify(hash('sha256', readFileSync(addonOf(platform)), 'hex'));
 }
 
-async function writeExecutable(file: string): Promise<void> {
+/** Of any platform, on any other: what goes into its Node is text, in a form that is the same for both. */
+export async function writeExecutable(file: string, platform = OWN_PLATFORM): Promise<void> {
   const folder = join(dirname(file), `unfinished-${process.pid}`);
   const inFolder = (name: string) => join(folder, name);
   // An empty environment: the build must not depend on its caller.
@@ -123,9 +123,9 @@ async function writeExecutable(file: string): Promise<void> {
     execFileSync(process.execPath, args, { cwd: folder, env: {}, stdio: ['ignore', 'ignore', 'pipe'] });
   mkdirSync(folder, { recursive: true });
   try {
-    const { scripts } = await bundle();
+    const { scripts } = await bundle(platform);
     for (const [name, text] of scripts) writeFileSync(inFolder(name), text);
-    copyFileSync(addonFile(), inFolder('koffi.node'));
+    copyFileSync(addonOf(platform), inFolder('koffi.node'));
     // Where npm ran with another umask, the group may write it; then the program would not use it.
     chmodSync(inFolder('koffi.node'), 0o644);
     const assets = ['program.js', 'worker.js', 'client-node.js', 'koffi.node'];
@@ -133,7 +133,8 @@ async function writeExecutable(file: string): Promise<void> {
       main: 'main.js',
       output: 'application',
       disableExperimentalSEAWarning: true,
-      // No code cache: it saves 30 ms of a start of 150, and makes each build differ (docs/adr/0012).
+      // No code cache: it saves 30 ms of a start of 150, makes each build differ, and only a Node of the same kind of
+      // machine could write it (docs/adr/0012).
       useCodeCache: false,
       execArgv: NODE_OPTIONS,
       // All arguments are the proxy's own, and NODE_OPTIONS is not meant for it.
@@ -142,20 +143,23 @@ async function writeExecutable(file: string): Promise<void> {
     };
     writeFileSync(inFolder('application.json'), JSON.stringify(configuration));
     node('--experimental-sea-config', 'application.json');
-    copyFileSync(process.execPath, inFolder('program'));
+    copyFileSync(nodeOf(platform), inFolder('program'));
     node(resolvePackage('postject/dist/cli.js'), 'program', 'NODE_SEA_BLOB', 'application', '--sentinel-fuse', FUSE);
-    const begun = performance.now();
-    const version = execFileSync(inFolder('program'), ['--version'], { encoding: 'utf8' }).trim();
-    const tookMs = Math.round(performance.now() - begun);
+    const answer = platform.cpu === process.arch ? `, ${versionAnswer(inFolder('program'))}` : '';
     renameSync(inFolder('koffi.node'), join(dirname(file), 'koffi.node'));
     renameSync(inFolder('program'), file);
     const megabytes = (statSync(file).size / 1e6).toFixed(1);
-    process.stdout.write(
-      `${relative(process.cwd(), file)}: ${version}, ${megabytes} MB; --version answered after ${tookMs} ms\n`,
-    );
+    process.stdout.write(`${relative(process.cwd(), file)}: ${megabytes} MB${answer}\n`);
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
+}
+
+/** That it starts at all. */
+function versionAnswer(program: string): string {
+  const begun = performance.now();
+  const version = execFileSync(program, ['--version'], { encoding: 'utf8' }).trim();
+  return `${version}; --version answered after ${Math.round(performance.now() - begun)} ms`;
 }
 
 if (import.meta.main) await writeExecutable(resolve(process.argv[2] as string));

@@ -1,5 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import type { Platform } from './platforms.ts';
 
 /** Something of others that is in the executable: a package of npm. */
 export interface Component {
@@ -11,23 +12,26 @@ export interface Component {
   readonly notices: readonly string[];
 }
 
+/** Of an executable for the platform, from the folders of the bundled packages; sorted by name and version. */
+export function componentsOf(root: string, bundled: Iterable<string>, platform: Platform): Component[] {
+  const components = new Map<string, Component>();
+  for (const folder of [...[...bundled].map((folder) => join(root, folder)), ...embedded(root, platform)]) {
+    const { name, version, license } = JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8'));
+    components.set(`${name}@${version}`, { name, version, license, notices: noticesIn(folder) });
+  }
+  return [...components].sort(([one], [other]) => (one < other ? -1 : 1)).map(([, component]) => component);
+}
+
 /**
  * Node, and koffi's addon without the code around it. The license of the addon is in the package that it belongs to.
  */
-const EMBEDDED = [
-  `node_modules/node-linux-${process.arch}`,
-  `node_modules/@koromix/koffi-linux-${process.arch}`,
-  'node_modules/koffi',
-];
-
-/** From the folders of the bundled packages, sorted by name and version. */
-export function componentsOf(root: string, bundled: Iterable<string>): Component[] {
-  const components = new Map<string, Component>();
-  for (const folder of [...bundled, ...EMBEDDED]) {
-    const { name, version, license } = JSON.parse(readFileSync(join(root, folder, 'package.json'), 'utf8'));
-    components.set(`${name}@${version}`, { name, version, license, notices: noticesIn(join(root, folder)) });
-  }
-  return [...components].sort(([one], [other]) => (one < other ? -1 : 1)).map(([, component]) => component);
+function embedded(root: string, platform: Platform): string[] {
+  const { cpu } = platform;
+  return [
+    join(platform.root, `node_modules/node-linux-${cpu}`),
+    join(platform.root, `node_modules/@koromix/koffi-linux-${cpu}`),
+    join(root, 'node_modules/koffi'),
+  ];
 }
 
 function noticesIn(folder: string): string[] {

@@ -1,20 +1,15 @@
-import { execFileSync } from 'node:child_process';
+import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { dirname, join } from 'node:path';
+import { promisify } from 'node:util';
+import { type StagedFile, withStage } from './stage.ts';
 
 /** A file of a package; `path` from the root of the machine that it is installed on. */
-export interface PackagedFile {
-  readonly path: string;
-  readonly content: string | Buffer;
-  readonly mode: number;
+export interface PackagedFile extends StagedFile {
   /** Changes of an administrator survive upgrades, and only a purge removes it. */
   readonly isConfiguration?: true;
 }
 
 export interface DebianPackage {
-  readonly name: string;
   readonly version: string;
   /** `amd64` */
   readonly architecture: string;
@@ -33,27 +28,15 @@ export interface DebianPackage {
  */
 const COMPRESSION = ['-Zxz', '-z1', '--threads-max=1'];
 
-/** Writes the package into `folder` and returns the name of the file. The same input gives the same bytes. */
-export function writeDebianPackage(
-  description: DebianPackage,
-  { folder, epoch }: { folder: string; epoch: number },
-): string {
-  const { name, version, architecture, files } = description;
-  const file = `${name}_${version}_${architecture}.deb`;
-  const stage = mkdtempSync(join(tmpdir(), 'deb-'));
-  try {
-    chmodSync(stage, 0o755);
-    for (const { path, content, mode } of files) writeAt(stage, path, { content, mode });
-    for (const [path, content, mode] of controlFiles(description)) writeAt(stage, `DEBIAN/${path}`, { content, mode });
+/** The same input gives the same bytes. `epoch` is in seconds since 1970. */
+export async function writeDebianPackage(file: string, description: DebianPackage, epoch: number): Promise<void> {
+  const control = controlFiles(description).map(([path, content, mode]) => ({ path: `DEBIAN/${path}`, content, mode }));
+  await withStage([...description.files, ...control], (stage) =>
     // With this, dpkg-deb gives everything that is newer the time of the epoch.
-    execFileSync('dpkg-deb', ['--root-owner-group', ...COMPRESSION, '--build', stage, join(folder, file)], {
+    promisify(execFile)('dpkg-deb', ['--root-owner-group', ...COMPRESSION, '--build', stage, file], {
       env: { ...process.env, SOURCE_DATE_EPOCH: String(epoch) },
-      stdio: ['ignore', 'ignore', 'inherit'],
-    });
-    return file;
-  } finally {
-    rmSync(stage, { recursive: true });
-  }
+    }),
+  );
 }
 
 function controlFiles({
@@ -85,15 +68,6 @@ function controlFiles({
     ['md5sums', plain.map(({ path, content }) => `${md5(content)}  ${path}\n`).join(''), 0o644],
     ...Object.entries(scripts).map(([name, text]): [string, string, number] => [name, text, 0o755]),
   ];
-}
-
-/** With modes that do not depend on the umask; so have the folders on the way. */
-function writeAt(stage: string, path: string, { content, mode }: Pick<PackagedFile, 'content' | 'mode'>): void {
-  const target = join(stage, path);
-  mkdirSync(dirname(target), { recursive: true });
-  writeFileSync(target, content);
-  chmodSync(target, mode);
-  for (let folder = dirname(target); folder !== stage; folder = dirname(folder)) chmodSync(folder, 0o755);
 }
 
 function md5(content: string | Buffer): string {

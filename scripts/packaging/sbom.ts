@@ -1,5 +1,5 @@
-import { execFileSync, spawnSync } from 'node:child_process';
 import type { Component } from './components.ts';
+import { npm } from './npm.ts';
 
 export interface Executable {
   readonly name: string;
@@ -28,9 +28,6 @@ interface Item {
  * which is that of an installation: there, what is for one platform is optional.
  */
 const LEFT_OUT = ['serialNumber', 'timestamp', 'tools', 'lifecycles', 'properties', 'externalReferences', 'scope'];
-
-/** Whatever npm it is, the bytes are the same. */
-const ABLE_NPM = 'npm@10.9.4';
 
 /** What is in the executable, as CycloneDX in JSON: npm's document about the sources in `root`, cut down to that. */
 export function sbom(
@@ -62,17 +59,10 @@ export function sbom(
   return `${JSON.stringify(document, undefined, 2)}\n`;
 }
 
-/** By the machine's npm where that knows how (since 10.2), which Debian's does not. */
-function throughNpm(): readonly string[] {
-  const { stdout: commands } = spawnSync('npm', ['help'], { encoding: 'utf8' });
-  const isKnown = /\bsbom\b/.test(commands);
-  return isKnown ? [] : ['exec', '--yes', `--package=${ABLE_NPM}`, '--', 'npm'];
-}
-
+/** Whatever npm it is, the bytes are the same. */
 function describeSources(root: string): Description {
   const flags = ['--package-lock-only', '--omit=dev', '--sbom-format=cyclonedx', '--sbom-type=library', '--offline'];
-  const text = execFileSync('npm', [...throughNpm(), 'sbom', ...flags], { cwd: root, encoding: 'utf8', stdio: 'pipe' });
-  return JSON.parse(text, (key, value) => (LEFT_OUT.includes(key) ? undefined : value));
+  return JSON.parse(npm(['sbom', ...flags], root), (key, value) => (LEFT_OUT.includes(key) ? undefined : value));
 }
 
 /** The package by which npm brings Node, which becomes the better part of the executable. */

@@ -5,6 +5,7 @@ import packageJson from '../../../package.json' with { type: 'json' };
 import { bundle } from '../../../scripts/build.ts';
 import { type Component, componentsOf, thirdPartyNotices } from '../../../scripts/packaging/components.ts';
 import { manual } from '../../../scripts/packaging/manual.ts';
+import { OWN_PLATFORM } from '../../../scripts/packaging/platforms.ts';
 import { isNode, sbom } from '../../../scripts/packaging/sbom.ts';
 import { COMMANDS } from '../../../src/app/subcommands.ts';
 import { ACCEPTED_FLAGS } from '../../../src/config/accepted.ts';
@@ -63,7 +64,7 @@ describe('of what others have made', () => {
   let components: readonly Component[];
 
   before(async () => {
-    components = componentsOf(ROOT, (await bundle()).packages);
+    components = componentsOf(ROOT, (await bundle()).packages, OWN_PLATFORM);
   });
 
   test('the notices hold the text of the license of each', () => {

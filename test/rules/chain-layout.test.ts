@@ -38,7 +38,7 @@ describe('changes of rules', () => {
         apply(kernel, trees, book.trees(), node);
         trees = book.trees();
         buckets = Math.max(buckets, kernel.size);
-        if (step % 25 !== 0) continue;
+        if (step % 50 !== 0) continue;
         const again = new RuleSet(node, shuffled([...portals.values()], random));
         assert.deepEqual(sorted(kernel), sorted(contents(again.trees(), node)));
         assert.deepEqual(byText(book.conflicts()), byText(again.conflicts()));
@@ -117,10 +117,22 @@ function apply(kernel: Chains, before: RuleTrees, after: RuleTrees, node: NodeFa
     kernel.set(chain.name, specsOf(chain));
   }
   for (const name of deleted) assert.ok(kernel.delete(name), `${name} was there`);
-  for (const spec of [...kernel.values()].flat()) {
-    const target = jumpTarget(spec);
-    assert.ok(target === undefined || !target.startsWith('KUBE-') || kernel.has(target), `${target} is there`);
+  for (const specs of kernel.values()) {
+    for (const target of targetsOf(specs)) assert.ok(kernel.has(target), `${target} is there`);
   }
+}
+
+/** By the specs of a chain. Thousands of chains stay as they are at each step. */
+const TARGETS = new WeakMap<readonly string[], readonly string[]>();
+
+/** The chains of ours that a chain leads to. */
+function targetsOf(specs: readonly string[]): readonly string[] {
+  let targets = TARGETS.get(specs);
+  if (targets === undefined) {
+    targets = specs.flatMap((spec) => jumpTarget(spec) ?? []).filter((target) => target.startsWith('KUBE-'));
+    TARGETS.set(specs, targets);
+  }
+  return targets;
 }
 
 /** A Service port of few names and fewer addresses, so that many want the same. */

@@ -114,18 +114,12 @@ export class ManifestSource implements ServiceSource {
     try {
       const scan = await this.#files.scan();
       ({ lookCostMs, settlesInMs } = scan);
-      const taking = this.#takeAll(scan.rested);
-      let step = taking.next();
-      await inSlices(this.#clock, () => {
-        if (!step.done) step = taking.next();
-        return !step.done;
-      });
-      const { hasChanges, isChanging } = step.value ?? { hasChanges: false, isChanging: false };
+      const { hasChanges, isChanging } = await this.#inSlices(this.#takeAll(scan.rested));
       // A file that has changed while it was read is not at rest yet.
       if (isChanging) settlesInMs = 1;
       // The first delivery is to be complete, so it waits for files that are just being written.
       const isDue = this.#isSynced ? hasChanges : settlesInMs === undefined;
-      if (isDue && !this.#stop.signal.aborted) this.#deliver();
+      if (isDue && !this.#stop.signal.aborted) await this.#inSlices(this.#deliver());
       this.#lastFault = undefined;
     } catch (error) {
       // A defect of ours, because errors of the files are handled. Maybe the next pass gets on without it.
@@ -136,7 +130,16 @@ export class ManifestSource implements ServiceSource {
     return settlesInMs ?? Math.max(POLL_MS, POLL_COST_FACTOR * lookCostMs);
   }
 
-  /** Yields now and then, because parsing is slow and there may be many files. */
+  /** Runs work that yields now and then, because parsing is slow and there may be thousands of files. */
+  async #inSlices<Result>(work: Generator<void, Result>): Promise<Result> {
+    let step = work.next();
+    await inSlices(this.#clock, () => {
+      if (!step.done) step = work.next();
+      return !step.done;
+    });
+    return step.value as Result;
+  }
+
   *#takeAll(paths: readonly string[]): Generator<void, { readonly hasChanges: boolean; readonly isChanging: boolean }> {
     let hasChanges = false;
     let isChanging = false;
@@ -176,7 +179,7 @@ export class ManifestSource implements ServiceSource {
   }
 
   /** An object that is in several files is taken from the first of them. */
-  #deliver(): void {
+  *#deliver(): Generator<void, void> {
     const all = new Map<ObjectId, SourceEvent>();
     const origins = new Map<ObjectId, string>();
     const others = new Map<ObjectId, string[]>();
@@ -189,10 +192,14 @@ export class ManifestSource implements ServiceSource {
           origins.set(id, path);
         }
       }
+      yield;
     }
     this.#reportConflicts(others, origins);
+    yield;
     this.#reportMismatches(all, origins);
+    yield;
     this.#assign(all, origins);
+    yield;
     const events: SourceEvent[] = [];
     for (const [id, last] of this.#delivered) {
       if (all.get(id)?.value !== undefined) continue;

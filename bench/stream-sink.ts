@@ -2,7 +2,18 @@ import { close } from '../src/sys/descriptor.ts';
 import { EPOLLIN, Epoll } from '../src/sys/epoll.ts';
 import { bind, result } from '../src/sys/libc.ts';
 import { Memory } from '../src/sys/memory.ts';
-import { AF_INET, accept, bindTo, listen, SOCK_STREAM, SOCKET_ADDRESS_BYTES, socket } from '../src/sys/socket.ts';
+import {
+  AF_INET,
+  accept,
+  bindTo,
+  listen,
+  SO_REUSEADDR,
+  SOCK_STREAM,
+  SOCKET_ADDRESS_BYTES,
+  SOL_SOCKET,
+  setOption,
+  socket,
+} from '../src/sys/socket.ts';
 import { encodeSocketAddress } from '../src/sys/socket-address.ts';
 import { EAGAIN, must } from '../src/sys/sys-error.ts';
 
@@ -21,6 +32,8 @@ const MOST_BYTES = 4 << 20;
 const peer = new Memory(SOCKET_ADDRESS_BYTES);
 const epoll = new Epoll(64);
 const listener = must('socket', socket(AF_INET, SOCK_STREAM));
+// Connections of an earlier run are in TIME_WAIT here.
+must('setsockopt', setOption(listener, { level: SOL_SOCKET, name: SO_REUSEADDR, value: 1 }));
 must('bind', bindTo(listener, encodeSocketAddress('0.0.0.0', Number(process.argv[2]))));
 must('listen', listen(listener, 64));
 must('epoll_ctl', epoll.add(listener, EPOLLIN, 0));

@@ -123,7 +123,14 @@ class WanderingDataPlane implements DataPlane {
 }
 
 const create: EngineFactory = ({ options, observer }) =>
-  createFastDataPlane({ options: { ...options, workers: 1 }, observer, clock: systemClock, log: new RecordingLog() });
+  createFastDataPlane({
+    options: { ...options, workers: 2 },
+    observer,
+    clock: systemClock,
+    log: new RecordingLog(),
+    // Connections are on their way between workers, too.
+    spread: 'always',
+  });
 
 dataPlaneCompliance('the fast engine, handed over again and again', async (setup) => {
   const first = await create(setup);

@@ -1,12 +1,12 @@
 import '../support/private-netns.ts';
-import { startFastDataPlane } from '../../src/engine/fast/fast-data-plane.ts';
+import { createFastDataPlane } from '../../src/engine/fast/create.ts';
 import { systemClock } from '../../src/util/system-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
 import { dataPlaneCompliance } from './data-plane.ts';
 
 // Every other client is dialled for by another worker, and open connections move whenever they can.
 dataPlaneCompliance('the fast engine with two workers for each Service port', ({ options, observer }) =>
-  startFastDataPlane({
+  createFastDataPlane({
     options: { ...options, workers: 2 },
     observer,
     clock: systemClock,

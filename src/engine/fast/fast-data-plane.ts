@@ -217,7 +217,7 @@ class FastDataPlane implements DataPlane {
     }
     port.isOpen = true;
     port.opening = undefined;
-    if (this.#spread === 'always') await this.#share(port);
+    if (this.#spread !== 'when-busy') await this.#share(port);
     return port.socket.localPort;
   }
 
@@ -258,15 +258,28 @@ class FastDataPlane implements DataPlane {
   async *connections(id: ListenerId): AsyncIterable<readonly OpenConnection[]> {
     const port = this.#ports.get(id);
     if (!port?.isOpen) return;
-    for (const { worker, counters } of [port, ...port.shares]) {
-      // Most of thousands of listeners have nothing open; asking the worker takes far longer than this check.
-      if (counters.active === 0) continue;
-      for (let from: number | undefined = 0; from !== undefined; ) {
-        const page: ListedPage | undefined = await worker.ask({ kind: 'list', port: port.id, from });
-        if (this.#ports.get(id) !== port) return;
-        if (page !== undefined && page.connections.length > 0) yield page.connections;
-        from = page?.next;
+    // The home first: connections only move away from it, and carriers may have come meanwhile.
+    const seen = new Set<string>();
+    for await (const page of this.#listed(port, port)) {
+      for (const { client } of page) seen.add(endpointName(client));
+      yield page;
+    }
+    for (const share of port.shares) {
+      for await (const page of this.#listed(port, share)) {
+        const others = page.filter(({ client }) => !seen.has(endpointName(client)));
+        if (others.length > 0) yield others;
       }
+    }
+  }
+
+  async *#listed(port: OpenPort, { worker, counters }: Share): AsyncIterable<readonly OpenConnection[]> {
+    // Most of thousands of listeners have nothing open; asking the worker takes far longer than this check.
+    if (counters.active === 0) return;
+    for (let from: number | undefined = 0; from !== undefined; ) {
+      const page: ListedPage | undefined = await worker.ask({ kind: 'list', port: port.id, from });
+      if (page === undefined || this.#ports.get(port.spec.id) !== port) return;
+      if (page.connections.length > 0) yield page.connections;
+      from = page.next;
     }
   }
 

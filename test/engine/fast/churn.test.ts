@@ -107,7 +107,7 @@ class Chaos {
 }
 
 test(`${CONNECTIONS} connections of all kinds over dying backends: no client gets another’s bytes, nothing is left behind`, async (t) => {
-  const rig = await fastRig(t, { workers: 2 });
+  const rig = await fastRig(t, { workers: 2, spread: 'always' });
   const ports = await Promise.all(TCP_PORTS.map((name) => openPort(rig, name, [])));
   const udpPort = await openPort(rig, UDP_PORT, [], 'UDP');
   const chaos = new Chaos(rig, program(t, 'churn-backends.ts'));

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import type { TestContext } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { createFastDataPlane } from '../../../src/engine/fast/create.ts';
+import type { Spread } from '../../../src/engine/fast/worker/protocol.ts';
 import type { DataPlane, ListenerStats } from '../../../src/model/data-plane.ts';
 import type { Endpoint } from '../../../src/model/endpoint.ts';
 import type { ServicePortName } from '../../../src/model/service.ts';
@@ -29,12 +30,13 @@ interface RigOptions {
   readonly workers?: number;
   readonly clock?: Clock;
   readonly entry?: URL;
+  readonly spread?: Spread;
 }
 
 /** The fast engine under the machine's clock, with real sockets and threads. */
 export async function fastRig(
   t: TestContext,
-  { workers = 1, clock = systemClock, entry, congestionControl }: RigOptions = {},
+  { workers = 1, clock = systemClock, entry, congestionControl, spread }: RigOptions = {},
 ): Promise<FastRig> {
   const events: string[] = [];
   const log = new RecordingLog();
@@ -44,6 +46,7 @@ export async function fastRig(
     clock,
     log,
     ...(entry !== undefined && { entry }),
+    ...(spread !== undefined && { spread }),
   });
   t.after(() => plane.shutdown());
   const stats = (wanted: ServicePortName): ListenerStats => {

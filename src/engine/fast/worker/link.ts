@@ -19,8 +19,8 @@ export type Passed =
   | { readonly kind: 'dial'; readonly id: PassId; readonly record: DiallingRecord; readonly endpoint: Endpoint }
   /** To the carrier: go on with this connection. Ends with `ended`. */
   | { readonly kind: 'carry'; readonly id: PassId; readonly record: EstablishedRecord }
-  /** To the home: the endpoint has answered. */
-  | { readonly kind: 'answered'; readonly id: PassId }
+  /** To the home: the carrier counts it among its own, because the endpoint has answered. */
+  | { readonly kind: 'joined'; readonly id: PassId }
   | { readonly kind: 'ended'; readonly id: PassId }
   /** To the home: the endpoint has failed, so the client is home's again. */
   | ({ readonly kind: 'failed'; readonly id: PassId; readonly record: DiallingRecord } & FailedDial);
@@ -38,6 +38,8 @@ export interface PassedOn {
   readonly target: Target;
   /** The endpoints to try if that one fails. Missing once it has answered. */
   readonly candidates?: Candidates;
+  /** Where it still counts as active: a connection on its way counts twice rather than not at all. */
+  readonly counts: 'port' | 'both' | 'nowhere';
 }
 
 interface LinkSetup {
@@ -114,8 +116,8 @@ export class Errand {
     this.#id = id;
   }
 
-  answered(): void {
-    this.#link.send({ kind: 'answered', id: this.#id });
+  joined(): void {
+    this.#link.send({ kind: 'joined', id: this.#id });
   }
 
   ended(): void {

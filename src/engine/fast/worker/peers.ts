@@ -5,7 +5,7 @@ import { write } from '../../../sys/descriptor.ts';
 import { Memory } from '../../../sys/memory.ts';
 import type { Target } from './endpoints.ts';
 import type { EventLoop } from './event-loop.ts';
-import { Errand, Link, type Passed, type PassedOn, recordIn } from './link.ts';
+import { Errand, Link, type Passed, type PassedOn, type PassId, recordIn } from './link.ts';
 import type { Port } from './port.ts';
 import type { DiallingRecord, EstablishedRecord, LiveRecord } from './records.ts';
 import type { Spreading } from './spreading.ts';
@@ -55,7 +55,7 @@ export class Peers {
     this.#receive(link);
     this.#links.delete(worker);
     link.close();
-    for (const { target } of link.passedOn.values()) target.member.released();
+    for (const passed of link.passedOn.values()) end(passed);
     link.passedOn.clear();
   }
 
@@ -149,24 +149,27 @@ export class Peers {
       case 'carry':
         carrying.carry(message.record, message.record.endpoint, new Errand(link, message.id));
         break;
-      case 'answered':
-        this.#answered(link, message.id);
+      case 'joined':
+        this.#joined(link, message.id);
         break;
-      case 'ended':
-        link.passedOn.get(message.id)?.target.member.released();
+      case 'ended': {
+        const passed = link.passedOn.get(message.id);
         link.passedOn.delete(message.id);
+        if (passed !== undefined) end(passed);
         break;
+      }
       case 'failed':
         this.#failed(link, message);
     }
   }
 
-  #answered(link: Link, id: number): void {
+  #joined(link: Link, id: PassId): void {
     const passed = link.passedOn.get(id);
     if (passed === undefined) return;
+    uncount(passed);
     const { port, target } = passed;
-    link.passedOn.set(id, { port, target });
-    port.answered(target);
+    link.passedOn.set(id, { port, target, counts: 'nowhere' });
+    if (passed.candidates !== undefined) port.answered(target);
   }
 
   #failed(link: Link, { id, record, reason, hasWaited }: Extract<Passed, { readonly kind: 'failed' }>): void {
@@ -174,7 +177,7 @@ export class Peers {
     link.passedOn.delete(id);
     const candidates = passed?.candidates;
     if (passed === undefined || candidates === undefined) return;
-    passed.target.member.released();
+    end(passed);
     passed.port.failedElsewhere(passed.target, reason);
     this.#setup.carrying.takeBack(record, { ...passed, candidates }, hasWaited);
   }
@@ -182,6 +185,16 @@ export class Peers {
   #linked(worker: number | undefined): Link | undefined {
     return worker === undefined ? undefined : this.#links.get(worker);
   }
+}
+
+/** The endpoint is free of a connection that was passed on. */
+function end(passed: PassedOn): void {
+  uncount(passed);
+  passed.target.member.released();
+}
+
+function uncount({ port, target, counts }: PassedOn): void {
+  if (counts !== 'nowhere') port.count('active', counts === 'both' ? target : undefined, -1);
 }
 
 /** A target that is dialled once. */

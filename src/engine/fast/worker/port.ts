@@ -420,11 +420,10 @@ export abstract class Session extends Deadline implements Handler {
     };
   }
 
-  /** It goes on elsewhere: nothing is closed, and it counts there. */
+  /** Another worker goes on with it: nothing is closed. It still counts as active here. */
   protected detach(): void {
     this.isOver = true;
     this.cancelDeadline();
-    this.port.count('active', this.target, -1);
   }
 
   /** How long ago it began. */

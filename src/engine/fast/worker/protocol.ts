@@ -39,10 +39,10 @@ export interface WorkerSetup {
 }
 
 /**
- * Which connections other workers carry (docs/adr/0027): some of those of a busy worker; or, for tests, as many as
- * there can be.
+ * Which connections other workers carry (docs/adr/0027): some of those of a busy worker. The others are for tests: every
+ * other new client, and with `always` open connections, too, whenever they have an event.
  */
-export type Spread = 'when-busy' | 'always';
+export type Spread = 'when-busy' | 'clients' | 'always';
 
 /** Words of one worker's status. */
 export const STATUS = {

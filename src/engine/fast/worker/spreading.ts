@@ -29,7 +29,7 @@ interface SpreadingSetup {
 export class Spreading {
   readonly #index: number;
   readonly #status: Int32Array;
-  readonly #isAlways: boolean;
+  readonly #spread: Spread;
   readonly #others: readonly number[];
   #beganMs = 0;
   #waitedMs = 0;
@@ -52,7 +52,7 @@ export class Spreading {
   constructor({ index, workers, status, spread }: SpreadingSetup) {
     this.#index = index;
     this.#status = new Int32Array(status);
-    this.#isAlways = spread === 'always';
+    this.#spread = spread;
     this.#others = Array.from({ length: workers }, (_, worker) => worker).filter((worker) => worker !== index);
     this.#waiting = new Int32Array(workers);
   }
@@ -86,7 +86,7 @@ export class Spreading {
   /** Which worker is to carry a new client; `undefined`: this one. */
   forClient(carriers: readonly number[]): number | undefined {
     if (this.#isHeld || carriers.length === 0) return undefined;
-    if (this.#isAlways) return this.#clients++ % 2 === 0 ? this.#take(carriers) : undefined;
+    if (this.#spread !== 'when-busy') return this.#clients++ % 2 === 0 ? this.#take(carriers) : undefined;
     if (this.#clientShare === 0) return undefined;
     this.#clients += this.#clientShare;
     if (this.#clients < 1) return undefined;
@@ -96,13 +96,15 @@ export class Spreading {
 
   /** Whether some connection could move, if its port had carriers. */
   get wants(): boolean {
-    return (this.#isAlways || this.#quota > 0 || this.#clientShare > 0) && !this.#isHeld;
+    return (this.#spread !== 'when-busy' || this.#quota > 0 || this.#clientShare > 0) && !this.#isHeld;
   }
 
   /** Which worker is to carry an open connection from now on; `undefined`: this one. */
   forConnection(carriers: readonly number[]): number | undefined {
-    if (this.#isHeld || (this.#quota === 0 && !this.#isAlways)) return undefined;
-    const taker = this.#take(this.#isAlways ? carriers : carriers.filter((each) => this.#takers.includes(each)));
+    if (this.#isHeld) return undefined;
+    if (this.#spread === 'always') return this.#take(carriers);
+    if (this.#quota === 0) return undefined;
+    const taker = this.#take(carriers.filter((each) => this.#takers.includes(each)));
     if (taker !== undefined) this.#quota--;
     return taker;
   }

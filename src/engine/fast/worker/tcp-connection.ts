@@ -121,6 +121,7 @@ export class TcpConnection extends Session implements SideOwner {
       this.#ending = backend.isShut ? 'client-end' : 'backend-end';
       this.#beginHalfOpen();
     }
+    errand?.joined();
   }
 
   /** Another process accepted the client and was still dialling. */
@@ -169,7 +170,7 @@ export class TcpConnection extends Session implements SideOwner {
   }
 
   onConnected({ target, fd, events, isBroken, kind }: DialResult): void {
-    this.#errand?.answered();
+    this.#errand?.joined();
     const client = this.#client;
     const backend = new TcpSide(this, fd, 'endpoint');
     this.#dial = undefined;
@@ -272,7 +273,7 @@ export class TcpConnection extends Session implements SideOwner {
     target.member.taken();
     const record = this.#dialling();
     this.detach();
-    port.worker.peers.passClient(link, { port, target, candidates }, record);
+    port.worker.peers.passClient(link, { port, target, candidates, counts: 'port' }, record);
   }
 
   /** Another worker goes on with it, if this one has too much to do. */
@@ -287,7 +288,7 @@ export class TcpConnection extends Session implements SideOwner {
     this.detach();
     this.#client.leave();
     (this.#backend as TcpSide).leave();
-    peers.passConnection(link, { port, target }, record);
+    peers.passConnection(link, { port, target, counts: 'both' }, record);
   }
 
   #giveBack(errand: Errand): void {
@@ -300,6 +301,7 @@ export class TcpConnection extends Session implements SideOwner {
     const record = this.#dialling();
     this.#dial = undefined;
     this.detach();
+    this.port.count('active', undefined, -1);
     loop.unwatch(this.fd);
     loop.give(this.fd, errand.home);
     errand.failed(record, failure);

@@ -31,6 +31,16 @@ async function connectMany(port: number, count: number): Promise<readonly TcpPee
   return clients;
 }
 
+/** The connections that the death of a worker has left, which all go on. */
+async function survivors(clients: readonly TcpPeer[]): Promise<readonly TcpPeer[]> {
+  const before = clients.map(({ receivedBytes }) => receivedBytes);
+  for (const client of clients) client.send('x');
+  await waitFor('all to be answered or reset', () =>
+    clients.every(({ receivedBytes, error }, i) => receivedBytes > (before[i] as number) || error === 'ECONNRESET'),
+  );
+  return clients.filter(({ error }) => error === undefined);
+}
+
 /** Each sends, and gets its own back. */
 async function exchange(clients: readonly TcpPeer[], text: string): Promise<void> {
   const before = clients.map(({ receivedBytes }) => receivedBytes);
@@ -101,9 +111,9 @@ test('when a carrier dies, only what it carries is lost, and the home counts on'
   await exchange(clients, 'a');
   rig.order('throw', 1);
   await waitFor('the worker to fail', () => rig.log.of('error').length > 0);
-  await waitFor('ten to be lost', () => clients.filter(({ error }) => error === 'ECONNRESET').length === 10);
-  const kept = clients.filter(({ error }) => error === undefined);
-  await exchange(kept, 'b');
+  const kept = await survivors(clients);
+  // A dial of the carrier's that took too long has ended at home.
+  assert.ok(kept.length >= 10 && kept.length < 20, `${kept.length} of 20 are left`);
   const next = await connectMany(port, 10);
   await exchange(next, 'c');
   for (const client of [...kept, ...next]) client.end();
@@ -121,12 +131,11 @@ test('when the home dies, what another worker carries goes on', async (t) => {
   await exchange(clients, 'a');
   rig.order('throw', 0);
   await waitFor('the worker to fail', () => rig.log.of('error').length > 0);
-  await waitFor('ten to be lost', () => clients.filter(({ error }) => error === 'ECONNRESET').length === 10);
-  const kept = clients.filter(({ error }) => error === undefined);
-  await exchange(kept, 'b');
+  const kept = await survivors(clients);
+  assert.ok(kept.length > 0 && kept.length <= 10, `${kept.length} of 20 are left`);
   const next = await connectMany(port, 10);
   await exchange(next, 'c');
-  await waitFor('twenty to count', () => rig.stats(NAME).counters.active === 20);
+  await waitFor('all to count', () => rig.stats(NAME).counters.active === kept.length + next.length);
 });
 
 test('connections of both workers go to a successor', async (t) => {

@@ -39,8 +39,8 @@ export interface WorkerSetup {
 }
 
 /**
- * Which connections other workers carry (docs/adr/0027): some of those of a busy worker. The others are for tests: every
- * other new client, and with `always` open connections, too, whenever they have an event.
+ * Which connections other workers carry (docs/adr/0027): some of those of a busy worker. The other two are for tests:
+ * every other new client, and with `always` open connections, too, whenever they have an event.
  */
 export type Spread = 'when-busy' | 'clients' | 'always';
 

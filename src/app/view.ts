@@ -57,10 +57,11 @@ export function openView(parts: ViewParts): { readonly view: View; readonly samp
   const { dataPlane } = data;
   const view: RunningView = new RunningView({
     families: () =>
-      controlPlane.active.map(({ family, listeners }) => ({
+      controlPlane.active.map(({ family, listeners, tracker }) => ({
         family,
         names: () => listeners.names(),
         carried: (name) => listeners.carried(name),
+        whyEmpty: (name) => tracker.noEndpoints(name, 'own', { isBrief: true })?.message,
       })),
     ...{ dataPlane, sampler, dialErrors, log },
     isDrained: (endpoint) => weights.of(endpoint) === 0,

@@ -149,15 +149,18 @@ export class ServiceTracker {
     return endpointVerdicts(known.service, known.spec, set, endpointGroups(known.entry), this.#surroundings());
   }
 
-  /** Why no endpoint of the set may serve; `undefined` if one may. Current like {@link candidates}. */
-  noEndpoints(name: ServicePortName, set: EndpointSetName): NoEndpoints | undefined {
+  /**
+   * Why no endpoint of the set may serve; `undefined` if one may. Current like {@link candidates}. `isBrief`: without a
+   * look at other namespaces, which takes as long as there are Services.
+   */
+  noEndpoints(name: ServicePortName, set: EndpointSetName, { isBrief = false } = {}): NoEndpoints | undefined {
     const known = this.#servicePort(name);
     if (known === undefined) return undefined;
     const { entry, service, spec } = known;
     const verdicts = this.candidates(name, set);
     if (verdicts.some(({ reason }) => reason === undefined)) return undefined;
     const groups = hasEndpointObjects(entry) ? endpointGroups(entry) : undefined;
-    const otherNamespaces = () => this.#namespacesWithoutService(service.key);
+    const otherNamespaces = () => (isBrief ? [] : this.#namespacesWithoutService(service.key));
     return whyNoEndpoints({ name, spec, family: this.#options.family, groups, verdicts, otherNamespaces });
   }
 

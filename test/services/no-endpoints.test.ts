@@ -83,6 +83,7 @@ test('endpoints in a namespace without their Service are named', () => {
   assert.equal(said(it), 'OtherNamespace: its endpoints are in namespace b, and the Service is in shop');
   it.apply([{ kind: 'Endpoints', key: 'c/web', value: { key: 'c/web', groups: [group] } }]);
   assert.equal(said(it), 'OtherNamespace: its endpoints are in namespace b, c, and the Service is in shop');
+  assert.equal(it.noEndpoints('shop/web:http', 'own', { isBrief: true })?.reason, 'NoObjects', 'a brief look');
   addSlice(it, 'shop/web-1', 'shop/web', group);
   assert.equal(said(it), undefined);
 });

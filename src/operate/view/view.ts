@@ -37,6 +37,8 @@ interface CarriedPorts {
   readonly family: IpFamily;
   names(): Iterable<ServicePortName>;
   carried(name: ServicePortName): CarriedPort | undefined;
+  /** Why no endpoint of its own set may serve. */
+  whyEmpty(name: ServicePortName): string | undefined;
 }
 
 export interface ViewSources {
@@ -97,9 +99,8 @@ export class RunningView implements View {
     { summary = false }: Pick<ServiceFilter, 'summary'> = {},
   ): ServiceView | undefined {
     const { families, dataPlane, sampler, isDrained, scheduler } = this.#sources;
-    const port = families()
-      .find(({ family }) => family === ofFamily)
-      ?.carried(name);
+    const pipeline = families().find(({ family }) => family === ofFamily);
+    const port = pipeline?.carried(name);
     if (port === undefined) return undefined;
     const { servicePort } = port;
     const counters = noCounters();
@@ -134,6 +135,7 @@ export class RunningView implements View {
         trouble: TROUBLES.find((trouble) => troubles.includes(trouble))?.reason,
         ejected: counters.ejected,
         isDrained: draining.some(isDrained),
+        whyEmpty: () => pipeline?.whyEmpty(name),
       }),
       ...{ counters, listeners },
       ...(rates && { rates }),
@@ -221,17 +223,22 @@ function stateOf(
     trouble,
     ejected,
     isDrained,
+    whyEmpty,
   }: {
     readonly isPending: boolean;
     readonly trouble: string | undefined;
     readonly ejected: number;
     readonly isDrained: boolean;
+    readonly whyEmpty: () => string | undefined;
   },
 ): Pick<ServiceView, 'state' | 'reason'> {
   if (isPending) return { state: 'pending', reason: 'its listener is not open yet' };
   switch (verdictOf(own)) {
     case 'reject':
-      return { state: 'empty', reason: isDrained ? 'its endpoints are drained' : 'no endpoint is ready' };
+      return {
+        state: 'empty',
+        reason: isDrained ? 'its endpoints are drained' : (whyEmpty() ?? 'no endpoint is ready'),
+      };
     case 'drop':
       return { state: 'empty', reason: 'no endpoint on this node may serve, and its policy is Local' };
     case 'proxy':

@@ -30,12 +30,14 @@ function setUp() {
   const drained = new Set<string>();
   const errors = new Map<string, DialError>();
   const unsampled = new Set<ListenerId>();
+  const reasons = new Map<ServicePortName, string>();
   const sources = {
     families: () =>
       (['IPv4', 'IPv6'] as const).map((family) => ({
         family,
         names: () => carried[family].keys(),
         carried: (name: ServicePortName) => carried[family].get(name),
+        whyEmpty: (name: ServicePortName) => reasons.get(name),
       })),
     dataPlane: { statsOf: (id: ListenerId) => stats.get(id) },
     sampler: {
@@ -76,7 +78,7 @@ function setUp() {
     }
   };
   const views = (filter = {}) => [...view.services(filter)];
-  return { view, carry, carried, views, troubles, drained, errors, unsampled };
+  return { view, carry, carried, views, troubles, drained, errors, unsampled, reasons };
 }
 
 test('Services are sorted by name, IPv4 first, and filtered by namespace and Service', () => {
@@ -200,6 +202,13 @@ test('states', async (t) => {
     ['fails', {}, ({ troubles }) => troubles.set(ID, RETRIED), 'degraded', /an endpoint failed during the last minute/],
     ['has a drained endpoint', { draining: [OUT] }, ({ drained }) => drained.add('10.1.0.9:80'), 'degraded', /drained/],
     ['has none', NONE, () => {}, 'empty', /no endpoint is ready/],
+    [
+      'has none, as explain says',
+      NONE,
+      ({ reasons }) => reasons.set('a/b', 'all 3 endpoints are not ready'),
+      'empty',
+      /^all 3 endpoints are not ready$/,
+    ],
     [
       'has only drained ones',
       { ...NONE, draining: [OUT] },

@@ -206,6 +206,7 @@ export class ServiceProxy {
       setVerbosity: (verbosity) => log.setVerbosity(verbosity),
       weightOf: (endpoint) => weights.of(endpoint),
       setWeight: (endpoint, weight) => weights.set(endpoint, weight),
+      undrain: (endpoint) => weights.undrain(endpoint),
     };
     const answering = { log, health, metrics, apiStatus, view, nodeEligible, onUnbindable, operations, feed, known };
     this.#servers = [claim, ...serversOf(config, answering)];

@@ -59,6 +59,8 @@ export interface WeightedEndpoint extends Endpoint {
 export interface SetWeight extends Endpoint {
   /** 0…65535. */
   readonly weight: number;
+  /** Of a drained endpoint: what had been set before, and comes back when it is undrained. */
+  readonly before?: number;
 }
 
 /** `address:port`, or `[address]:port` for IPv6. It identifies an endpoint. */

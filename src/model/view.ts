@@ -275,4 +275,6 @@ export interface Operations {
    * unknown. `false` when too many are set.
    */
   setWeight(endpoint: Endpoint, weight: number | undefined): boolean;
+  /** Takes back a weight of 0: what was set before counts again. Whether it was 0. */
+  undrain(endpoint: Endpoint): boolean;
 }

@@ -37,8 +37,16 @@ export class Weights {
     if (before?.weight === weight) return true;
     if (before === undefined && this.#set.size >= MAX_WEIGHTS) return false;
     if (weight === undefined) this.#set.delete(name);
-    else this.#set.set(name, { address, port, weight });
+    else this.#set.set(name, { address, port, weight, ...(weight === 0 && before && { before: before.weight }) });
     this.#apply();
+    return true;
+  }
+
+  /** Gives a drained endpoint the weight that was set before, if there was one. Whether it was drained. */
+  undrain(endpoint: Endpoint): boolean {
+    const drained = this.#set.get(endpointName(endpoint));
+    if (drained?.weight !== 0) return false;
+    this.set(endpoint, drained.before);
     return true;
   }
 

@@ -78,8 +78,8 @@ export function readMessage(value: unknown): Message {
 }
 
 function isSetWeight(value: unknown): boolean {
-  const { address, port, weight } = (value ?? {}) as Readonly<Record<string, unknown>>;
+  const { address, port, weight, before = 1 } = (value ?? {}) as Readonly<Record<string, unknown>>;
   const isAddress = typeof address === 'string' && parseAddress(address) === address;
   const isPort = isCount(port) && (port as number) >= 1 && (port as number) <= 65_535;
-  return isAddress && isPort && isCount(weight) && (weight as number) <= MAX_WEIGHT;
+  return isAddress && isPort && [weight, before].every((each) => isCount(each) && (each as number) <= MAX_WEIGHT);
 }

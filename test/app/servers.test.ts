@@ -30,7 +30,7 @@ async function serve(t: TestContext) {
       view: new FakeView(),
       nodeEligible: () => true,
       onUnbindable: () => assert.fail('there is always a free port'),
-      operations: { setVerbosity: () => {}, weightOf: () => undefined, setWeight: () => true },
+      operations: { setVerbosity: () => {}, weightOf: () => undefined, setWeight: () => true, undrain: () => false },
       feed: new ConnectionFeed({ dataPlane: new FakeDataPlane(), log: new RecordingLog(), clock: new ManualClock() }),
       known: Promise.resolve(),
     },

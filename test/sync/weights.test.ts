@@ -71,3 +71,21 @@ test('the weights of a predecessor replace all others', () => {
   for (const family of told) assert.deepEqual(family.weights, ['[fd00::1]:80 2']);
   assert.deepEqual(weights.list(), [{ ...TWO, weight: 2 }]);
 });
+
+test('an endpoint that is undrained has the weight again that was set before it was drained', () => {
+  const { weights } = rig();
+  assert.equal(weights.undrain(ONE), false);
+  weights.set(ONE, 5);
+  assert.equal(weights.undrain(ONE), false, 'it is not drained');
+  weights.set(ONE, 0);
+  weights.set(ONE, 0);
+  const { weights: successor } = rig();
+  successor.replace(weights.list());
+  for (const each of [weights, successor]) {
+    assert.equal(each.undrain(ONE), true);
+    assert.equal(each.of(ONE), 5);
+  }
+  weights.set(TWO, 0);
+  assert.equal(weights.undrain(TWO), true);
+  assert.equal(weights.of(TWO), undefined);
+});

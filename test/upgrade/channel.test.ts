@@ -100,6 +100,7 @@ for (const [what, bytes, expected] of [
     { address: '10.0.0.1', port: 65_536, weight: 0 },
     { address: '10.0.0.1', port: 80 },
     { address: '10.0.0.1', port: 80, weight: 65_536 },
+    { address: '10.0.0.1', port: 80, weight: 0, before: -1 },
   ].map(
     (endpoint) =>
       [

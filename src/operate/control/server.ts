@@ -167,9 +167,8 @@ export class ControlServer {
         return;
       case 'undrain': {
         const { endpoint } = request.params;
-        const wasDrained = operations.weightOf(endpoint) === 0;
+        const wasDrained = operations.undrain(endpoint);
         if (wasDrained) {
-          operations.setWeight(endpoint, undefined);
           log.info('An operator gave an endpoint back; it gets new connections', { backend: endpointName(endpoint) });
         }
         yield JSON.stringify({ wasDrained } satisfies Commands['undrain']['piece']);

@@ -40,6 +40,10 @@ export class RecordingOperations implements Operations {
     else this.weights.set(endpointName(endpoint), weight);
     return true;
   }
+
+  undrain(endpoint: Endpoint): boolean {
+    return this.weightOf(endpoint) === 0 && this.setWeight(endpoint, undefined);
+  }
 }
 
 /** Not started. Closed after the test. */

@@ -48,9 +48,14 @@ interface LinkSetup {
   /** Wakes the other worker. */
   readonly wake: () => void;
   readonly atEndOfTurn: (task: Task) => void;
+  /** Runs it some milliseconds later. */
+  readonly soon: (task: Task) => void;
 }
 
-/** The way to one other worker, until its thread ends. Messages of one turn go together. */
+/**
+ * The way to one other worker, until its thread ends. Messages of one turn go together. Mere notices wait some
+ * milliseconds for others, because waking the other worker costs more than the rest.
+ */
 export class Link implements Task {
   readonly worker: number;
   /** Connections that the other one carries for this one. */
@@ -60,6 +65,7 @@ export class Link implements Task {
   isHeld = false;
   readonly #setup: LinkSetup;
   #outbox: Passed[] = [];
+  #isDue = false;
   #lastId: PassId = 0;
 
   constructor(setup: LinkSetup) {
@@ -74,10 +80,17 @@ export class Link implements Task {
   /** Lost when the link is closed: then nobody waits for it. */
   send(message: Passed): void {
     if (this.isClosed) return;
-    if (this.#outbox.push(message) === 1) this.#setup.atEndOfTurn(this);
+    const isFirst = this.#outbox.push(message) === 1;
+    if ('record' in message && !this.#isDue) {
+      this.#isDue = true;
+      this.#setup.atEndOfTurn(this);
+    } else if (isFirst) {
+      this.#setup.soon(this);
+    }
   }
 
   run(): void {
+    this.#isDue = false;
     if (this.#outbox.length === 0 || this.isClosed || this.isHeld) return;
     this.#setup.channel.postMessage(this.#outbox);
     this.#outbox = [];

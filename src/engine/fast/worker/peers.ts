@@ -3,8 +3,9 @@ import type { Endpoint } from '../../../model/endpoint.ts';
 import type { Candidates } from '../../../services/picker.ts';
 import { write } from '../../../sys/descriptor.ts';
 import { Memory } from '../../../sys/memory.ts';
+import { Deadline } from './deadlines.ts';
 import type { Target } from './endpoints.ts';
-import type { EventLoop } from './event-loop.ts';
+import type { EventLoop, Task } from './event-loop.ts';
 import { Errand, Link, type Passed, type PassedOn, type PassId, recordIn } from './link.ts';
 import type { Port } from './port.ts';
 import type { DiallingRecord, EstablishedRecord, LiveRecord } from './records.ts';
@@ -13,6 +14,22 @@ import type { Spreading } from './spreading.ts';
 /** 1, as an eventfd wants it: 64 bits. */
 const ONE = new Memory(8);
 ONE.bytes.writeBigUInt64LE(1n);
+
+/** How long a notice may wait. */
+const NOTICE_MS = 5;
+
+class TaskDeadline extends Deadline {
+  readonly #task: Task;
+
+  constructor(task: Task) {
+    super();
+    this.#task = task;
+  }
+
+  onDue(): void {
+    this.#task.run();
+  }
+}
 
 /** What peers need of the worker. */
 export interface Carrying {
@@ -45,7 +62,9 @@ export class Peers {
     const { wakeFds, loop } = this.#setup;
     const wakeFd = wakeFds[worker] as number;
     const wake = () => void write(wakeFd, ONE, 8);
-    this.#links.set(worker, new Link({ worker, channel, wake, atEndOfTurn: (task) => loop.atEndOfTurn(task) }));
+    const atEndOfTurn = (task: Task) => loop.atEndOfTurn(task);
+    const soon = (task: Task) => loop.deadlines.after(NOTICE_MS).start(new TaskDeadline(task), loop.nowMs);
+    this.#links.set(worker, new Link({ worker, channel, wake, atEndOfTurn, soon }));
   }
 
   /** That worker's thread has ended, with all that it carried. */

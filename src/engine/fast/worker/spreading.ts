@@ -1,3 +1,4 @@
+import type { IdleCores } from '../../../kernel/idle-cores.ts';
 import { type Spread, STATUS, STATUS_WORDS } from './protocol.ts';
 
 /** Over so long a worker looks at how busy it was. */
@@ -12,12 +13,20 @@ const IDLE = 0.4;
 /** How much more or fewer of the new clients others get, from window to window. */
 const CLIENT_STEP = 0.125;
 
+/**
+ * New clients go to other workers only while the machine has so many cores to spare. Where all are busy a second worker
+ * adds nothing, and the messages made a short connection half as dear again.
+ */
+const SPARE_CORES = 0.5;
+const SPARE_LOOK_MS = 1000;
+
 interface SpreadingSetup {
   readonly index: number;
   readonly workers: number;
   /** Of all workers. */
   readonly status: SharedArrayBuffer;
   readonly spread: Spread;
+  readonly idleCores: Pick<IdleCores, 'at'>;
 }
 
 /**
@@ -31,6 +40,7 @@ export class Spreading {
   readonly #status: Int32Array;
   readonly #spread: Spread;
   readonly #others: readonly number[];
+  readonly #idleCores: Pick<IdleCores, 'at'>;
   #beganMs = 0;
   #waitedMs = 0;
   #turns = 0;
@@ -49,10 +59,11 @@ export class Spreading {
   #clients = 0;
   #isHeld = false;
 
-  constructor({ index, workers, status, spread }: SpreadingSetup) {
+  constructor({ index, workers, status, spread, idleCores }: SpreadingSetup) {
     this.#index = index;
     this.#status = new Int32Array(status);
     this.#spread = spread;
+    this.#idleCores = idleCores;
     this.#others = Array.from({ length: workers }, (_, worker) => worker).filter((worker) => worker !== index);
     this.#waiting = new Int32Array(workers);
   }
@@ -130,7 +141,8 @@ export class Spreading {
       this.#takers = [least];
       this.#quota = Math.max(0, Math.floor((active - this.#activeOf(least)) / 2));
     }
-    const step = isBusy && idle.length > 0 ? CLIENT_STEP : -CLIENT_STEP;
+    const hasSpare = isBusy && idle.length > 0 && this.#idleCores.at(nowMs, SPARE_LOOK_MS) >= SPARE_CORES;
+    const step = hasSpare ? CLIENT_STEP : -CLIENT_STEP;
     const most = this.#others.length / (this.#others.length + 1);
     this.#clientShare = Math.min(most, Math.max(0, this.#clientShare + step));
     this.#beganMs = nowMs;

@@ -1,3 +1,4 @@
+import { IdleCores } from '../../../kernel/idle-cores.ts';
 import { localPorts } from '../../../kernel/local-ports.ts';
 import type { DataPlaneOptions } from '../../../model/data-plane.ts';
 import type { KnownClients } from '../../../services/known-clients.ts';
@@ -78,7 +79,13 @@ export class WorkerContext {
     this.report = (one) => report([one]);
     this.catchUp = catchUp;
     this.status = new Int32Array(setup.status, index * STATUS_WORDS * 4, STATUS_WORDS);
-    const spreading = new Spreading({ index, workers: wakeFds.length, status: setup.status, spread });
+    const spreading = new Spreading({
+      index,
+      workers: wakeFds.length,
+      status: setup.status,
+      spread,
+      idleCores: new IdleCores(),
+    });
     this.spreading = spreading;
     const loop = new EventLoop({
       clock,

@@ -9,9 +9,11 @@ const WINDOWS = 20;
 
 /** Worker 0 of three, and what the others say of themselves. */
 function rig(spread: Spread = 'when-busy') {
+  const machine = { idleCores: 4 };
   const status = new SharedArrayBuffer(WORKERS * STATUS_WORDS * 4);
   const words = new Int32Array(status);
-  const spreading = new Spreading({ index: 0, workers: WORKERS, status, spread });
+  const idleCores = { at: () => machine.idleCores };
+  const spreading = new Spreading({ index: 0, workers: WORKERS, status, spread, idleCores });
   let nowMs = 0;
   const say = (worker: number, { isWaiting, active = 0 }: { isWaiting: boolean; active?: number }) => {
     words[worker * STATUS_WORDS + STATUS.isWaiting] = isWaiting ? 1 : 0;
@@ -31,7 +33,7 @@ function rig(spread: Spread = 'when-busy') {
     return to.filter((each) => each !== undefined);
   };
   const clients = () => Array.from({ length: 100 }, () => spreading.forClient(OTHERS));
-  return { spreading, say, pass, moved, clients };
+  return { machine, spreading, say, pass, moved, clients };
 }
 
 test('a worker that has time to wait passes nothing on', () => {
@@ -64,6 +66,15 @@ test('new clients go to others the more, the longer it is busy, and come back wh
   assert.ok(later >= 65 && later <= 67, 'each has a third');
   pass(WINDOWS, 0.9);
   assert.equal(passedOn(), 0);
+});
+
+test('new clients stay where the machine has no core to spare, and open connections are shared nevertheless', () => {
+  const { machine, say, pass, moved, clients } = rig();
+  for (const other of OTHERS) say(other, { isWaiting: true });
+  machine.idleCores = 0.3;
+  pass(WINDOWS, 0.01, 30);
+  assert.deepEqual(new Set(clients()), new Set([undefined]));
+  assert.equal(moved().length, 20);
 });
 
 test('a busy worker leaves out another busy one while there is one that waits', () => {

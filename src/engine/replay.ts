@@ -71,9 +71,9 @@ export abstract class Replay<Flow extends AskedFlow> {
     return isAsked ? this.#pick.next() : member;
   }
 
-  /** None when `flow` does not ask any more. */
-  datagramsOf(flow: Flow): readonly Uint8Array[] {
-    return flow === this.#flow ? this.#datagrams : [];
+  /** `undefined` when `flow` does not ask any more. */
+  datagramsOf(flow: Flow): readonly Uint8Array[] | undefined {
+    return flow === this.#flow ? this.#datagrams : undefined;
   }
 
   /** Asks for the first time. */
@@ -94,10 +94,36 @@ export abstract class Replay<Flow extends AskedFlow> {
     this.#flow = flow;
     this.#askedBefore = flow.target.member;
     this.#asked = 1;
-    for (const datagram of datagrams) {
-      if (this.hasRoom && this.tryReserve(datagram.length)) this.add(datagram);
-    }
+    this.#addAll(datagrams);
     this.#wait();
+  }
+
+  /** The flow goes on elsewhere, with these: next is {@link rejoin} or {@link goOn}. */
+  leave(): readonly Uint8Array[] {
+    const datagrams = this.#datagrams;
+    this.stopWaiting();
+    this.#flow = undefined;
+    this.#kept.give(this.#port, this.#bytes);
+    this.#bytes = 0;
+    this.#datagrams = [];
+    return datagrams;
+  }
+
+  /** After {@link leave}: the flow has come back. */
+  rejoin(flow: Flow, datagrams: readonly Uint8Array[]): void {
+    this.#flow = flow;
+    this.#addAll(datagrams);
+    this.#wait();
+  }
+
+  /** After {@link leave}, or first: `member` has not answered these, so the next endpoint is asked. */
+  goOn(member: Member, datagrams: readonly Uint8Array[]): void {
+    if (this.#asked === 0) {
+      this.#askedBefore = member;
+      this.#asked = 1;
+    }
+    this.#addAll(datagrams);
+    this.#askNext(false);
   }
 
   /** `count` answers came. Returns whether nothing is left to answer. */
@@ -155,6 +181,12 @@ export abstract class Replay<Flow extends AskedFlow> {
   /** After {@link tryReserve}. */
   protected add(datagram: Uint8Array): void {
     this.#datagrams.push(datagram);
+  }
+
+  #addAll(datagrams: readonly Uint8Array[]): void {
+    for (const datagram of datagrams) {
+      if (this.hasRoom && this.tryReserve(datagram.length)) this.add(datagram);
+    }
   }
 
   #askNext(hasRetired: boolean): void {

@@ -34,6 +34,7 @@ const SIOCOUTQ = 0x5411;
 
 export const SOL_SOCKET = 1;
 export const SO_REUSEADDR = 2;
+export const SO_REUSEPORT = 15;
 const SO_ERROR = 4;
 export const SO_SNDBUF = 7;
 export const SO_RCVBUF = 8;

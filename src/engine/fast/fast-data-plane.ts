@@ -23,7 +23,7 @@ import type { Clock } from '../../util/clock.ts';
 import type { Log } from '../../util/log.ts';
 import { listenError } from '../errors.ts';
 import { FastHandOver } from './hand-over.ts';
-import { type ListenSocket, openListenSocket, prepareListener } from './listen-socket.ts';
+import { type ListenSocket, openListenSocket, openMoreSockets, prepareListener } from './listen-socket.ts';
 import type { PortState } from './parcels.ts';
 import { CounterMemory, endpointSums, PortCounters, sumOf } from './port-counters.ts';
 import {
@@ -53,6 +53,8 @@ const MAX_DESCRIPTORS = 1 << 20;
 interface Share {
   readonly worker: WorkerThread;
   readonly counters: PortCounters;
+  /** Its sockets of a UDP port. */
+  readonly fds: readonly number[];
 }
 
 interface OpenPort {
@@ -64,13 +66,15 @@ interface OpenPort {
   readonly counters: PortCounters;
   /** Empty until the home is busy. */
   shares: readonly Share[];
+  /** Further sockets of a UDP port, from when it was shared: the kernel spreads its clients over all of them. */
+  moreFds: readonly number[];
   backends: Backends;
   /** Settles when the worker has it, or with the reason why it cannot. Missing once it is open. */
   opening?: Promise<string | undefined> | undefined;
   isOpen: boolean;
 }
 
-function openCommand({ id, spec, socket, counters }: OpenPort, backends: CountedBackends) {
+function openCommand({ id, spec, socket, counters, shares, moreFds }: OpenPort, backends: CountedBackends) {
   const { protocol } = spec;
   return {
     kind: 'open',
@@ -78,13 +82,16 @@ function openCommand({ id, spec, socket, counters }: OpenPort, backends: Counted
     name: spec.name,
     protocol,
     fd: socket.fd,
+    moreFds: shares.length === 0 ? moreFds : [],
     backends,
     counters: counters.shared,
   } as const;
 }
 
-function shareCommand({ id, spec: { name, protocol } }: OpenPort, { shared }: PortCounters, backends: CountedBackends) {
-  return { kind: 'share', port: id, name, protocol, backends, counters: shared } as const;
+function shareCommand({ id, spec, worker }: OpenPort, { counters, fds }: Share, backends: CountedBackends) {
+  const { name, protocol } = spec;
+  const home = worker.index;
+  return { kind: 'share', port: id, name, protocol, backends, counters: counters.shared, home, fds } as const;
 }
 
 function carriersCommand({ id, shares }: OpenPort) {
@@ -96,6 +103,10 @@ function link(one: WorkerThread, other: WorkerThread): void {
   const { port1, port2 } = new MessageChannel();
   one.send({ kind: 'link', worker: other.index, channel: port1 });
   other.send({ kind: 'link', worker: one.index, channel: port2 });
+}
+
+function closeSockets({ socket, moreFds }: OpenPort): void {
+  for (const fd of [socket.fd, ...moreFds]) close(fd);
 }
 
 function countersOf({ counters, shares }: OpenPort): readonly PortCounters[] {
@@ -225,7 +236,8 @@ class FastDataPlane implements DataPlane {
     const port = this.#ports.get(id);
     if (port === undefined) return;
     port.backends = backends;
-    for (const { worker, counters } of [port, ...port.shares]) {
+    // The home last: others then know each endpoint that it picks.
+    for (const { worker, counters } of [...port.shares, port]) {
       worker.send({ kind: 'update', port: port.id, backends: counters.follow(backends) });
     }
   }
@@ -272,7 +284,7 @@ class FastDataPlane implements DataPlane {
     }
   }
 
-  async *#listed(port: OpenPort, { worker, counters }: Share): AsyncIterable<readonly OpenConnection[]> {
+  async *#listed(port: OpenPort, { worker, counters }: Omit<Share, 'fds'>): AsyncIterable<readonly OpenConnection[]> {
     // Most of thousands of listeners have nothing open; asking the worker takes far longer than this check.
     if (counters.active === 0) return;
     for (let from: number | undefined = 0; from !== undefined; ) {
@@ -303,7 +315,7 @@ class FastDataPlane implements DataPlane {
 
   #closeListeners(): void {
     this.#isShutDown = true;
-    for (const { socket } of this.#ports.values()) close(socket.fd);
+    for (const port of this.#ports.values()) closeSockets(port);
     this.#ports.clear();
   }
 
@@ -317,6 +329,7 @@ class FastDataPlane implements DataPlane {
       worker: this.#leastLoaded(),
       counters: new PortCounters(this.#counterMemory),
       shares: [],
+      moreFds: [],
       isOpen: false,
     };
     port.worker.ports++;
@@ -327,20 +340,24 @@ class FastDataPlane implements DataPlane {
 
   async #adoptPort(state: PortState): Promise<OpenPort> {
     const { id, name, family, protocol, address, localPort, fd, backends, counters, endpointCounters, picker } = state;
+    const { moreFds = [] } = state;
     const spec = { id, name, family, protocol, address, port: localPort };
     if (this.#ports.has(id)) throw new Error('two ports have one id');
-    prepareListener(fd, spec, this.#congestionControl ?? unlessDefault(fd));
+    for (const each of [fd, ...moreFds]) prepareListener(each, spec, this.#congestionControl ?? unlessDefault(fd));
     const port = this.#assign(spec, { fd, localPort }, backends);
     const counted = port.counters.resume(backends, counters, endpointCounters);
+    port.moreFds = moreFds;
+    if (moreFds.length > 0) port.shares = this.#sharesOf(port);
     const err = await port.worker.change({ ...openCommand(port, counted), picker });
     if (err !== undefined) throw new Error(`cannot take over ${name}: ${err}`);
+    await this.#startShares(port);
     port.isOpen = true;
     return port;
   }
 
   *#states(): Iterable<{ readonly id: PortId; readonly state: PortState }> {
     for (const port of this.#ports.values()) {
-      const { id, spec, socket, backends } = port;
+      const { id, spec, socket, moreFds, backends } = port;
       const counted = countersOf(port);
       const endpointCounters = endpointSums(counted).map(
         (each) => [endpointName(each.endpoint), each.counters] as const,
@@ -348,6 +365,7 @@ class FastDataPlane implements DataPlane {
       const state = {
         ...spec,
         ...socket,
+        ...(moreFds.length > 0 && { moreFds }),
         backends,
         counters: sumOf(counted),
         endpointCounters: new Map(endpointCounters),
@@ -357,10 +375,10 @@ class FastDataPlane implements DataPlane {
     }
   }
 
-  #release({ id, socket, worker }: OpenPort): void {
-    worker.ports--;
-    this.#names.delete(id);
-    close(socket.fd);
+  #release(port: OpenPort): void {
+    port.worker.ports--;
+    this.#names.delete(port.id);
+    closeSockets(port);
   }
 
   /** By its number of ports: traffic is not known in advance, and moving a port would end its connections. */
@@ -379,26 +397,46 @@ class FastDataPlane implements DataPlane {
 
   /** Lets the other workers carry connections of this port. */
   async #share(port: OpenPort): Promise<void> {
-    const { id } = port.spec;
-    port.shares = this.#others(port.worker).map((worker) => ({
+    if (port.spec.protocol === 'UDP') {
+      try {
+        port.moreFds = openMoreSockets(port.socket, port.spec, this.#workers.length - 1);
+      } catch (err) {
+        // Its home goes on alone.
+        this.#observer.listenerFailed({ name: port.spec.name, err: (err as Error).message });
+        return;
+      }
+    }
+    port.shares = this.#sharesOf(port);
+    await this.#startShares(port);
+  }
+
+  #sharesOf({ worker: home, moreFds }: OpenPort): readonly Share[] {
+    const others = this.#others(home);
+    return others.map((worker, index) => ({
       worker,
       counters: new PortCounters(this.#counterMemory),
+      // A predecessor may have had more workers.
+      fds: moreFds.filter((_, number) => number % others.length === index),
     }));
+  }
+
+  async #startShares(port: OpenPort): Promise<void> {
+    if (port.shares.length === 0) return;
     await Promise.all(
-      port.shares.map(({ worker, counters }) =>
-        worker.change(shareCommand(port, counters, counters.follow(port.backends))),
-      ),
+      port.shares.map(async (share) => {
+        const err = await share.worker.change(shareCommand(port, share, share.counters.follow(port.backends)));
+        if (err !== undefined) this.#observer.listenerFailed({ name: port.spec.name, err });
+      }),
     );
-    if (this.#ports.get(id) === port) port.worker.send(carriersCommand(port));
+    if (this.#ports.get(port.spec.id) === port) port.worker.send(carriersCommand(port));
   }
 
   #reopen(worker: WorkerThread): void {
-    for (const other of this.#others(worker)) link(worker, other);
     if (this.#clientFacts !== undefined) worker.send({ kind: 'know-clients', facts: this.#clientFacts });
     for (const port of this.#ports.values()) {
       const share = port.shares.find((each) => each.worker === worker);
       if (share !== undefined) {
-        void worker.change(shareCommand(port, share.counters, share.counters.inherit(port.backends)));
+        void worker.change(shareCommand(port, share, share.counters.inherit(port.backends)));
       }
       if (port.worker !== worker) continue;
       void worker.change(openCommand(port, port.counters.inherit(port.backends))).then((err) => {
@@ -406,6 +444,8 @@ class FastDataPlane implements DataPlane {
       });
       worker.send(carriersCommand(port));
     }
+    // Last: what others then ask for is open.
+    for (const other of this.#others(worker)) link(worker, other);
   }
 
   #observe({ kind, port, ...event }: PortEvent): void {

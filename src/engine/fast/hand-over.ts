@@ -46,9 +46,12 @@ export class FastHandOver implements HandOver {
         const endpoints = picker?.order ?? state.backends.endpoints;
         return { ...state, backends: { ...state.backends, endpoints }, picker };
       }),
-      records: frozen.flatMap(({ records }) =>
-        records.map((record) => ({ ...record, port: numbers.get(record.port) ?? CLOSED_PORT })),
-      ),
+      // A flow of another worker comes before what waits for it.
+      records: frozen
+        .flatMap(({ records }) =>
+          records.map((record) => ({ ...record, port: numbers.get(record.port) ?? CLOSED_PORT })),
+        )
+        .sort((a, b) => Number(a.kind === 'waiting') - Number(b.kind === 'waiting')),
     });
   }
 
@@ -100,7 +103,7 @@ export class FastHandOver implements HandOver {
   }
 
   #ownerOf({ kind, port }: LiveRecord, ports: readonly Assigned[]): Omit<Assigned, 'spec'> {
-    const protocol = kind === 'flow' ? 'UDP' : 'TCP';
+    const protocol = kind === 'flow' || kind === 'waiting' ? 'UDP' : 'TCP';
     if (port === CLOSED_PORT && protocol === 'TCP') return { id: NO_PORT, worker: this.#host.leastLoaded() };
     const owner = ports[port];
     if (owner?.spec.protocol === protocol) return owner;

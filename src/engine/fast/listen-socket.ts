@@ -17,12 +17,14 @@ import {
   SO_RCVBUF,
   SO_RCVBUFFORCE,
   SO_REUSEADDR,
+  SO_REUSEPORT,
   SO_SNDBUF,
   SO_SNDBUFFORCE,
   SOCK_DGRAM,
   SOCK_STREAM,
   SOCKET_ADDRESS_BYTES,
   SOL_SOCKET,
+  type SocketOption,
   setOption,
   socket,
 } from '../../sys/socket.ts';
@@ -36,6 +38,9 @@ const BACKLOG = 4096;
 
 /** Room for bursts of datagrams of all clients of a Service port. The kernel reserves nothing. */
 const BUFFER_BYTES = 4 << 20;
+
+/** Each family has a listener of its own, and expects no IPv4 addresses written as IPv6. */
+const V6_ONLY: SocketOption = { level: IPPROTO_IPV6, name: IPV6_V6ONLY, value: 1 };
 
 export interface ListenSocket {
   readonly fd: number;
@@ -51,14 +56,39 @@ export function openListenSocket(spec: ListenSpec, congestionControl?: string): 
   try {
     const isV6 = spec.family === 'IPv6';
     fd = must('socket', socket(familyOfText(spec.address), spec.protocol === 'TCP' ? SOCK_STREAM : SOCK_DGRAM));
-    // Each family has a listener of its own, and expects no IPv4 addresses written as IPv6.
-    if (isV6) must('setsockopt', setOption(fd, { level: IPPROTO_IPV6, name: IPV6_V6ONLY, value: 1 }));
+    if (isV6) must('setsockopt', setOption(fd, V6_ONLY));
     prepareListener(fd, spec, congestionControl);
     must('bind', bindTo(fd, encodeSocketAddress(spec.address, spec.port)));
     if (spec.protocol === 'TCP') must('listen', listen(fd, BACKLOG));
     return { fd, localPort: spec.port === 0 ? portOf(fd) : spec.port };
   } catch (err) {
     if (fd >= 0) close(fd);
+    throw toListenError(spec, err);
+  }
+}
+
+/**
+ * Opens further sockets at the address and port of a UDP socket. From then on the kernel spreads the clients over all
+ * of them by a hash of their addresses and ports. Throws an Error and leaves nothing behind.
+ */
+export function openMoreSockets(first: ListenSocket, spec: ListenSpec, count: number): readonly number[] {
+  const fds: number[] = [];
+  // Not before the first one was bound: the kernel could have given it a port that another Service has.
+  const shared = { level: SOL_SOCKET, name: SO_REUSEPORT, value: 1 };
+  try {
+    must('setsockopt', setOption(first.fd, shared));
+    for (let i = 0; i < count; i++) {
+      const fd = must('socket', socket(familyOfText(spec.address), SOCK_DGRAM));
+      fds.push(fd);
+      must('setsockopt', setOption(fd, shared));
+      if (spec.family === 'IPv6') must('setsockopt', setOption(fd, V6_ONLY));
+      prepareListener(fd, spec);
+      must('bind', bindTo(fd, encodeSocketAddress(spec.address, first.localPort)));
+    }
+    return fds;
+  } catch (err) {
+    for (const fd of fds) close(fd);
+    setOption(first.fd, { ...shared, value: 0 });
     throw toListenError(spec, err);
   }
 }

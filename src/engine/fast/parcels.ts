@@ -25,6 +25,8 @@ const ITEMS_PER_PARCEL = 256;
 /** A listener with all that belongs to it, but for its connections and flows. */
 export interface PortState extends AdoptedPort {
   readonly fd: number;
+  /** Further sockets of a UDP port. */
+  readonly moreFds?: readonly number[] | undefined;
   readonly backends: Backends;
   /** Counters that are 0 may be left out: most are. */
   readonly counters: Partial<Counters>;
@@ -62,10 +64,10 @@ export function unpack({ fds, bytes }: Parcel): Unpacked {
   if (unused.size > 0) throw new Error(`a parcel has ${unused.size} descriptors that nothing in it uses`);
   for (const record of unpacked.records) {
     // A worker copies them into memory of the kernel's structures.
-    if (record.kind === 'flow' && !isReplyPath(record.name, record.control)) {
-      throw new Error('a flow has no valid reply path');
-    }
-    if (record.kind === 'flow' && record.unanswered?.some(({ length }) => length > MAX_DATAGRAM_BYTES)) {
+    if (record.kind !== 'flow' && record.kind !== 'waiting') continue;
+    if (!isReplyPath(record.name, record.control)) throw new Error('a flow has no valid reply path');
+    const datagrams = record.kind === 'flow' ? record.unanswered : record.datagrams;
+    if (datagrams?.some(({ length }) => length > MAX_DATAGRAM_BYTES)) {
       throw new Error('a flow has a datagram that is too long');
     }
   }
@@ -97,11 +99,14 @@ function withDescriptors({ ports, records }: Unpacked, replaced: (fd: number) =>
     ...(piped && { piped: { ...piped, readEnd: replaced(piped.readEnd), writeEnd: replaced(piped.writeEnd) } }),
   });
   return {
-    ports: ports.map((port) => ({ ...port, fd: replaced(port.fd) })),
-    records: records.map((record) =>
-      record.kind === 'established'
-        ? { ...record, sides: [side(record.sides[0]), side(record.sides[1])] }
-        : { ...record, fd: replaced(record.fd) },
-    ),
+    ports: ports.map(({ moreFds, ...port }) => ({
+      ...port,
+      fd: replaced(port.fd),
+      ...(moreFds && { moreFds: moreFds.map(replaced) }),
+    })),
+    records: records.map((record) => {
+      if (record.kind === 'established') return { ...record, sides: [side(record.sides[0]), side(record.sides[1])] };
+      return record.kind === 'waiting' ? record : { ...record, fd: replaced(record.fd) };
+    }),
   };
 }

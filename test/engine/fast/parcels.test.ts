@@ -55,6 +55,14 @@ const FLOW: FlowRecord = {
   control: new Uint8Array([28, ...zeros(7), 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 10, 1, 0, 1, 10, 1, 0, 1, ...zeros(4)]),
 };
 
+const WAITING: LiveRecord = {
+  kind: 'waiting',
+  port: 1,
+  name: FLOW.name,
+  control: FLOW.control,
+  datagrams: [new Uint8Array([1, 2])],
+};
+
 function port(name: string, protocol: 'TCP' | 'UDP', fd: number): PortState {
   return {
     id: `test/${name}`,
@@ -72,8 +80,8 @@ function port(name: string, protocol: 'TCP' | 'UDP', fd: number): PortState {
 }
 
 const STATE: Unpacked = {
-  ports: [port('tcp:web', 'TCP', 9), { ...port('udp', 'UDP', 10), picker: undefined }],
-  records: [...CONNECTIONS, FLOW, { ...FLOW, fd: 22, hasRetired: true }],
+  ports: [port('tcp:web', 'TCP', 9), { ...port('udp', 'UDP', 10), moreFds: [7, 8], picker: undefined }],
+  records: [...CONNECTIONS, FLOW, { ...FLOW, fd: 22, hasRetired: true }, WAITING],
 };
 
 function unpackAll(parcels: Iterable<Parameters<typeof unpack>[0]>): Unpacked {

@@ -102,6 +102,11 @@ export class Endpoints {
     return target;
   }
 
+  /** Whether it is in the set or draining. */
+  has({ name }: Target): boolean {
+    return this.picker.pool.find(name) !== undefined;
+  }
+
   /** Finds endpoints that another process had connections to. Some may have left the set since. */
   finder(): (endpoint: Endpoint) => Target {
     const targets = new Map(Array.from(this.#targets.values(), (target) => [target.name, target]));

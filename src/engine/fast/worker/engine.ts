@@ -8,7 +8,7 @@ import { Memory } from '../../../sys/memory.ts';
 import { must, SysError } from '../../../sys/sys-error.ts';
 import type { Clock } from '../../../util/clock.ts';
 import type { EventLoop, Handler } from './event-loop.ts';
-import type { Errand } from './link.ts';
+import type { Errand, FlowSharer } from './link.ts';
 import type { Carrying } from './peers.ts';
 import { type Listener, Port, Session } from './port.ts';
 import {
@@ -28,10 +28,12 @@ import {
   STATUS,
   type WorkerSetup,
 } from './protocol.ts';
-import type { DiallingRecord, EstablishedRecord } from './records.ts';
+import type { DiallingRecord, EstablishedRecord, FlowRecord, LiveRecord } from './records.ts';
 import { TcpConnection } from './tcp-connection.ts';
 import { TcpListener } from './tcp-listener.ts';
+import { UdpCarrier } from './udp-carrier.ts';
 import { UdpListener } from './udp-listener.ts';
+import { UdpReceiver } from './udp-receiver.ts';
 import { WorkerContext, type WorkerEffects } from './worker-context.ts';
 
 /**
@@ -166,12 +168,14 @@ export class Engine implements Handler {
         this.#setCarriers(command);
         break;
       case 'share':
-        this.#share(command);
+        this.#try(command, () => this.#share(command));
         break;
       case 'unshare':
         // What the home has passed on before comes first.
         this.#context.peers.receive();
         this.#shares.delete(command.port);
+        this.#listeners.get(command.port)?.close(() => {});
+        this.#listeners.delete(command.port);
         this.#answer(command, {});
         break;
       case 'link':
@@ -222,7 +226,7 @@ export class Engine implements Handler {
   }
 
   /** Answers with a reason when a system call fails. */
-  #try(command: Question<'open' | 'adopt'>, attempt: () => void): void {
+  #try(command: Question<'open' | 'adopt' | 'share'>, attempt: () => void): void {
     let outcome: Outcome = {};
     try {
       attempt();
@@ -238,16 +242,17 @@ export class Engine implements Handler {
     this.#context.report({ kind: 'answer', question, answer });
   }
 
-  #open({ port: id, name, backends, counters, protocol, fd, picker }: Question<'open'>): void {
+  #open({ port: id, name, backends, counters, protocol, fd, moreFds, picker }: Question<'open'>): void {
     const port = new Port({ id, name, worker: this.#context, backends, counters, drains: protocol === 'TCP' });
-    this.#listeners.set(id, protocol === 'TCP' ? new TcpListener(port, fd) : new UdpListener(port, fd));
+    this.#listeners.set(id, protocol === 'TCP' ? new TcpListener(port, fd) : new UdpListener(port, fd, moreFds));
     if (picker !== undefined) port.restorePicker(picker);
   }
 
-  #share({ port: id, name, backends, counters, question, kind }: Question<'share'>): void {
-    const port = new Port({ id, name, worker: this.#context, backends, counters, drains: true, isHome: false });
+  #share({ port: id, name, backends, counters, protocol, home, fds }: Question<'share'>): void {
+    const drains = protocol === 'TCP';
+    const port = new Port({ id, name, worker: this.#context, backends, counters, drains, isHome: false });
     this.#shares.set(id, port);
-    this.#answer({ kind, question } as Question<'share'>, {});
+    if (fds.length > 0) this.#listeners.set(id, new UdpCarrier(port, { fds, home }));
   }
 
   #setCarriers({ port: id, workers }: Extract<Command, { readonly kind: 'carriers' }>): void {
@@ -259,12 +264,29 @@ export class Engine implements Handler {
   #carrying(): Carrying {
     return {
       carry: (record, endpoint, errand) => {
+        if (record.kind === 'flow') {
+          this.#carryFlow(record, errand);
+          return;
+        }
         const port = this.#shares.get(record.port) ?? this.#closed(UNKNOWN);
         this.#carry(port, record, endpoint, errand);
       },
       takeBack: (record, { port, candidates }, hasWaited) =>
         new TcpConnection(port, record.fd).takeBack(record, candidates, hasWaited),
+      sharer: (port) => sharerIn(this.#listeners.get(port)),
+      sharers: () => Array.from(this.#listeners.values()).flatMap((each) => sharerIn(each) ?? []),
     };
+  }
+
+  #carryFlow(record: FlowRecord, errand: Errand): void {
+    const carrier = this.#listeners.get(record.port);
+    if (carrier instanceof UdpCarrier) {
+      carrier.carry(record, errand);
+      return;
+    }
+    // The port has been closed meanwhile.
+    this.loop.close(record.fd);
+    errand.ended();
   }
 
   #carry(port: Port, record: DiallingRecord | EstablishedRecord, endpoint: Endpoint, errand: Errand): void {
@@ -297,6 +319,10 @@ export class Engine implements Handler {
       const port = listener?.port ?? this.#closed(record.closedPort ?? UNKNOWN);
       if (record.kind === 'dialling') {
         new TcpConnection(port, record.fd).redial(record);
+        continue;
+      }
+      if (record.kind === 'waiting') {
+        if (listener instanceof UdpListener) listener.resumeWaiting(record);
         continue;
       }
       const find = finders.get(port) ?? port.endpoints.finder();
@@ -351,17 +377,24 @@ export class Engine implements Handler {
     // Another process has no use for them.
     this.#context.endpointSockets.parked.closeAll();
     const isOpen = (id: PortId) => this.#listeners.has(id) || this.#shares.has(id);
-    const records = this.loop.handlers.flatMap((handler, fd) => {
+    const records = this.loop.handlers.flatMap((handler, fd): readonly LiveRecord[] | LiveRecord => {
       if (!(handler instanceof Session) || handler.fd !== fd) return [];
       const { id, name } = handler.port;
       return isOpen(id) ? handler.record() : { ...handler.record(), closedPort: name };
     });
+    for (const listener of this.#listeners.values()) {
+      if (listener instanceof UdpReceiver) records.push(...listener.waitingRecords());
+    }
     records.push(...this.#context.peers.underWay());
     const pickers: FrozenWorker['pickers'][number][] = [];
     for (const [id, { port }] of this.#listeners) {
-      const picker = port.pickerRecord();
+      const picker = port.isHome ? port.pickerRecord() : undefined;
       if (picker !== undefined) pickers.push([id, picker]);
     }
     this.#context.report({ kind: 'answer', question: this.#frozenFor, answer: { pickers, records } });
   }
+}
+
+function sharerIn(listener: Listener | undefined): FlowSharer | undefined {
+  return listener instanceof UdpListener || listener instanceof UdpCarrier ? listener : undefined;
 }

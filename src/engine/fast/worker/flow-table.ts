@@ -1,3 +1,4 @@
+import { keysOf, type ReplyPath } from '../../../sys/datagram-inbox.ts';
 import { STATUS, STATUS_WORDS } from './protocol.ts';
 
 type Key = number | string;
@@ -5,7 +6,7 @@ type Key = number | string;
 interface Flow {
   readonly localKey: Key;
   readonly clientKey: Key;
-  hasRetired: boolean;
+  readonly hasRetired: boolean;
 }
 
 /**
@@ -25,13 +26,18 @@ export class FlowTable<Each extends Flow> {
     return this.#clientsAt(local)?.get(client);
   }
 
+  at(path: ReplyPath): Each | undefined {
+    const { local, client } = keysOf(path);
+    return this.get(local, client);
+  }
+
   add(flow: Each): void {
     if (flow.hasRetired) this.#retired.add(flow);
     else this.#addCurrent(flow);
     this.size++;
   }
 
-  retire(flow: Each): void {
+  retire(flow: Each & { hasRetired: boolean }): void {
     if (flow.hasRetired) return;
     this.delete(flow);
     flow.hasRetired = true;

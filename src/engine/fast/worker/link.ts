@@ -5,7 +5,7 @@ import type { Candidates } from '../../../services/picker.ts';
 import type { Target } from './endpoints.ts';
 import type { Task } from './event-loop.ts';
 import type { Port } from './port.ts';
-import type { DiallingRecord, EstablishedRecord, LiveRecord } from './records.ts';
+import type { DiallingRecord, EstablishedRecord, FlowRecord, LiveRecord, PortId } from './records.ts';
 
 /** Numbers a connection that is passed on; never used again on the same link. */
 export type PassId = number;
@@ -17,13 +17,55 @@ export type PassId = number;
 export type Passed =
   /** To the carrier: dial this endpoint for the client. Ends with `ended` or `failed`. */
   | { readonly kind: 'dial'; readonly id: PassId; readonly record: DiallingRecord; readonly endpoint: Endpoint }
-  /** To the carrier: go on with this connection. Ends with `ended`. */
-  | { readonly kind: 'carry'; readonly id: PassId; readonly record: EstablishedRecord }
-  /** To the home: the carrier counts it among its own, because the endpoint has answered. */
+  /** To the carrier: go on with it. A connection ends with `ended`; a flow with that, `flow-failed` or `flow-back`. */
+  | { readonly kind: 'carry'; readonly id: PassId; readonly record: EstablishedRecord | FlowRecord }
+  /** To the home: the carrier counts it among its own. The endpoint of a connection has answered. */
   | { readonly kind: 'joined'; readonly id: PassId }
+  /** To the home: the endpoint of a flow has answered. */
+  | { readonly kind: 'answered'; readonly id: PassId }
   | { readonly kind: 'ended'; readonly id: PassId }
   /** To the home: the endpoint has failed, so the client is home's again. */
-  | ({ readonly kind: 'failed'; readonly id: PassId; readonly record: DiallingRecord } & FailedDial);
+  | ({ readonly kind: 'failed'; readonly id: PassId; readonly record: DiallingRecord } & FailedDial)
+  /** To the home: this client's datagrams come to the sender. The answer is `carry` or `refused`. */
+  | { readonly kind: 'want'; readonly client: FlowClient }
+  /** To the carrier: this client gets no flow. */
+  | { readonly kind: 'refused'; readonly client: FlowClient }
+  /** To the carrier: this client's datagrams come to another worker. The answer is `flow-back`, if it carries it. */
+  | { readonly kind: 'recall'; readonly id: PassId; readonly client: FlowClient }
+  /** To the home: the flow is the home's again. `isSilent`: the next endpoint is to be asked. */
+  | { readonly kind: 'flow-back'; readonly id: PassId; readonly record: FlowRecord; readonly isSilent: boolean }
+  /** To the home: the flow has ended for its endpoint. */
+  | ({ readonly kind: 'flow-failed'; readonly id: PassId; readonly client: FlowClient } & FailedFlow);
+
+/** A client of a UDP port, and the way of replies to it: see `FlowRecord`. */
+export interface FlowClient {
+  readonly port: PortId;
+  readonly name: Uint8Array;
+  readonly control: Uint8Array;
+}
+
+export interface FailedFlow {
+  /** Missing when the endpoint has left the set. */
+  readonly reason: DialFailure | undefined;
+  /** What another endpoint may be asked. */
+  readonly unanswered: readonly Uint8Array[] | undefined;
+}
+
+/** What the home remembers of a flow that another worker carries, beside {@link PassedOn}. */
+export interface AwayFlow {
+  onEnded(): void;
+  onFailed(why: FailedFlow): void;
+  onBack(record: FlowRecord, isSilent: boolean): void;
+}
+
+/** One worker's part of a UDP port, to other workers. */
+export interface FlowSharer {
+  onWanted(link: Link, client: FlowClient): void;
+  onRefused(client: FlowClient): void;
+  onRecalled(link: Link, id: PassId, client: FlowClient): void;
+  onLinked(link: Link): void;
+  onUnlinked(link: Link): void;
+}
 
 export interface FailedDial {
   readonly reason: DialFailure;
@@ -40,6 +82,8 @@ export interface PassedOn {
   readonly candidates?: Candidates;
   /** Where it still counts as active: a connection on its way counts twice rather than not at all. */
   readonly counts: 'port' | 'both' | 'nowhere';
+  /** If it is a flow. */
+  readonly away?: AwayFlow;
 }
 
 interface LinkSetup {
@@ -75,6 +119,13 @@ export class Link implements Task {
 
   nextId(): PassId {
     return ++this.#lastId;
+  }
+
+  /** What is passed on under this number ends or comes back. */
+  take(id: PassId): PassedOn | undefined {
+    const passed = this.passedOn.get(id);
+    this.passedOn.delete(id);
+    return passed;
   }
 
   /** Lost when the link is closed: then nobody waits for it. */
@@ -116,7 +167,9 @@ export class Link implements Task {
 
 /** The connection that a message carries, if it does. */
 export function recordIn(message: Passed): LiveRecord | undefined {
-  return 'record' in message ? message.record : undefined;
+  if ('record' in message) return message.record;
+  if (message.kind !== 'flow-failed' || message.unanswered === undefined) return undefined;
+  return { kind: 'waiting', ...message.client, datagrams: message.unanswered };
 }
 
 /** A connection whose home is another worker: what becomes of it is told there. */
@@ -129,6 +182,10 @@ export class Errand {
     this.#id = id;
   }
 
+  answered(): void {
+    this.#link.send({ kind: 'answered', id: this.#id });
+  }
+
   joined(): void {
     this.#link.send({ kind: 'joined', id: this.#id });
   }
@@ -139,6 +196,18 @@ export class Errand {
 
   failed(record: DiallingRecord, why: FailedDial): void {
     this.#link.send({ kind: 'failed', id: this.#id, record, ...why });
+  }
+
+  flowFailed(client: FlowClient, why: FailedFlow): void {
+    this.#link.send({ kind: 'flow-failed', id: this.#id, client, ...why });
+  }
+
+  flowBack(record: FlowRecord, isSilent: boolean): void {
+    this.#link.send({ kind: 'flow-back', id: this.#id, record, isSilent });
+  }
+
+  is(link: Link, id: PassId): boolean {
+    return this.#link === link && this.#id === id;
   }
 
   get home(): number {

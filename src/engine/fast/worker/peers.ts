@@ -6,9 +6,9 @@ import { Memory } from '../../../sys/memory.ts';
 import { Deadline } from './deadlines.ts';
 import type { Target } from './endpoints.ts';
 import type { EventLoop, Task } from './event-loop.ts';
-import { Errand, Link, type Passed, type PassedOn, type PassId, recordIn } from './link.ts';
+import { Errand, type FlowSharer, Link, type Passed, type PassedOn, type PassId, recordIn } from './link.ts';
 import type { Port } from './port.ts';
-import type { DiallingRecord, EstablishedRecord, LiveRecord } from './records.ts';
+import type { DiallingRecord, EstablishedRecord, FlowRecord, LiveRecord, PortId, SessionRecord } from './records.ts';
 import type { Spreading } from './spreading.ts';
 
 /** 1, as an eventfd wants it: 64 bits. */
@@ -34,9 +34,12 @@ class TaskDeadline extends Deadline {
 /** What peers need of the worker. */
 export interface Carrying {
   /** Dials for a client whose home is another worker, or goes on with its connection. */
-  carry(record: DiallingRecord | EstablishedRecord, endpoint: Endpoint, errand: Errand): void;
+  carry(record: SessionRecord, endpoint: Endpoint, errand: Errand): void;
   /** Goes on with a client of this home, whose first endpoint has failed. */
   takeBack(record: DiallingRecord, passed: PassedOn & { candidates: Candidates }, hasWaited: boolean): void;
+  /** `undefined` when the port is not open. */
+  sharer(port: PortId): FlowSharer | undefined;
+  sharers(): Iterable<FlowSharer>;
 }
 
 interface PeersSetup {
@@ -64,18 +67,32 @@ export class Peers {
     const wake = () => void write(wakeFd, ONE, 8);
     const atEndOfTurn = (task: Task) => loop.atEndOfTurn(task);
     const soon = (task: Task) => loop.deadlines.after(NOTICE_MS).start(new TaskDeadline(task), loop.nowMs);
-    this.#links.set(worker, new Link({ worker, channel, wake, atEndOfTurn, soon }));
+    const link = new Link({ worker, channel, wake, atEndOfTurn, soon });
+    link.isHeld = this.#isHeld;
+    this.#links.set(worker, link);
+    for (const sharer of this.#setup.carrying.sharers()) sharer.onLinked(link);
   }
 
   /** That worker's thread has ended, with all that it carried. */
   unlink(worker: number): void {
     const link = this.#links.get(worker);
     if (link === undefined) return;
+    // It gets nothing more, whatever it has asked for.
+    link.isClosed = true;
     this.#receive(link);
     this.#links.delete(worker);
     link.close();
-    for (const passed of link.passedOn.values()) end(passed);
+    const lost = [...link.passedOn.values()];
     link.passedOn.clear();
+    for (const passed of lost) {
+      end(passed);
+      passed.away?.onEnded();
+    }
+    for (const sharer of this.#setup.carrying.sharers()) sharer.onUnlinked(link);
+  }
+
+  to(worker: number): Link | undefined {
+    return this.#links.get(worker);
   }
 
   /** Sends what waits. Nothing more is sent or taken before {@link resume}. */
@@ -140,6 +157,25 @@ export class Peers {
     link.send({ kind: 'carry', id, record });
   }
 
+  passFlow(link: Link, passed: PassedOn, record: FlowRecord): PassId {
+    const id = link.nextId();
+    link.passedOn.set(id, passed);
+    this.#leave(record.fd, link.worker);
+    link.send({ kind: 'carry', id, record });
+    return id;
+  }
+
+  returnFlow(errand: Errand, record: FlowRecord, isSilent: boolean): void {
+    this.#leave(record.fd, errand.home);
+    errand.flowBack(record, isSilent);
+  }
+
+  #leave(fd: number, worker: number): void {
+    const { loop } = this.#setup;
+    loop.unwatch(fd);
+    loop.give(fd, worker);
+  }
+
   /** Messages of other workers have come. */
   receive(): void {
     for (const link of this.#links.values()) this.#receive(link);
@@ -171,14 +207,43 @@ export class Peers {
       case 'joined':
         this.#joined(link, message.id);
         break;
-      case 'ended': {
+      case 'answered': {
         const passed = link.passedOn.get(message.id);
-        link.passedOn.delete(message.id);
+        passed?.port.answered(passed.target);
+        break;
+      }
+      case 'ended': {
+        const passed = link.take(message.id);
         if (passed !== undefined) end(passed);
+        passed?.away?.onEnded();
         break;
       }
       case 'failed':
         this.#failed(link, message);
+        break;
+      case 'flow-failed': {
+        const passed = link.take(message.id);
+        if (passed !== undefined) end(passed);
+        passed?.away?.onFailed(message);
+        break;
+      }
+      case 'flow-back': {
+        const passed = link.take(message.id);
+        if (passed !== undefined) end(passed);
+        passed?.away?.onBack(message.record, message.isSilent);
+        break;
+      }
+      case 'want': {
+        const sharer = carrying.sharer(message.client.port);
+        if (sharer === undefined) link.send({ kind: 'refused', client: message.client });
+        else sharer.onWanted(link, message.client);
+        break;
+      }
+      case 'refused':
+        carrying.sharer(message.client.port)?.onRefused(message.client);
+        break;
+      case 'recall':
+        carrying.sharer(message.client.port)?.onRecalled(link, message.id, message.client);
     }
   }
 
@@ -186,14 +251,13 @@ export class Peers {
     const passed = link.passedOn.get(id);
     if (passed === undefined) return;
     uncount(passed);
-    const { port, target } = passed;
-    link.passedOn.set(id, { port, target, counts: 'nowhere' });
-    if (passed.candidates !== undefined) port.answered(target);
+    const { candidates, ...rest } = passed;
+    link.passedOn.set(id, { ...rest, counts: 'nowhere' });
+    if (candidates !== undefined) passed.port.answered(passed.target);
   }
 
   #failed(link: Link, { id, record, reason, hasWaited }: Extract<Passed, { readonly kind: 'failed' }>): void {
-    const passed = link.passedOn.get(id);
-    link.passedOn.delete(id);
+    const passed = link.take(id);
     const candidates = passed?.candidates;
     if (passed === undefined || candidates === undefined) return;
     end(passed);

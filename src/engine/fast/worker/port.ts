@@ -25,7 +25,7 @@ import { Endpoints, type Target } from './endpoints.ts';
 import type { Handler } from './event-loop.ts';
 import { Guess } from './guess.ts';
 import { COUNTER, type CountedBackends, type CounterBlocks, type PortEvent, type PortId } from './protocol.ts';
-import type { LiveRecord } from './records.ts';
+import type { SessionRecord } from './records.ts';
 import type { WorkerContext } from './worker-context.ts';
 
 /**
@@ -213,6 +213,12 @@ export class Port {
     this.#judge(target, reason, FAILURE_TEXT[reason]);
   }
 
+  /** The same for a flow. */
+  flowFailedElsewhere(target: Target, client: string, reason: DialFailure): void {
+    this.failedElsewhere(target, reason);
+    if (reason !== 'other') this.endpoints.picker.forget(client, target.member);
+  }
+
   /** Once. The answer comes as a command. */
   askForCarriers(): void {
     if (this.#hasAskedForCarriers) return;
@@ -329,7 +335,7 @@ export abstract class Listener extends Deadline implements Handler {
     must('epoll_ctl', port.worker.loop.watch(fd, EPOLLIN, this));
   }
 
-  abstract onEvents(): void;
+  abstract onEvents(events: number, fd: number): void;
 
   /** Stops listening. True when the descriptor is given back at once; else `onClosed` is called in a later turn. */
   abstract close(onClosed: () => void): boolean;
@@ -343,14 +349,18 @@ export abstract class Listener extends Deadline implements Handler {
   }
 
   onDue(): void {
-    this.port.worker.loop.rewatch(this.fd, EPOLLIN);
+    this.rewatch(EPOLLIN);
+  }
+
+  protected rewatch(events: number): void {
+    this.port.worker.loop.rewatch(this.fd, events);
   }
 
   /** After an unexpected failure the socket stays ready to read, so a retry at once could spin. */
   protected retryAfter(call: string, errno: number): void {
     const { loop } = this.port.worker;
     this.port.listenerFailed(`${call}: ${describeErrno(errno)}`);
-    loop.rewatch(this.fd, 0);
+    this.rewatch(0);
     loop.deadlines.after(RETRY_MS).start(this, loop.nowMs);
   }
 }
@@ -379,7 +389,7 @@ export abstract class Session extends Deadline implements Handler {
   /** Ends it at once: a TCP connection by a reset of both sides. */
   abstract cut(ending: Ending): void;
   /** What another process needs to continue it. */
-  abstract record(): LiveRecord;
+  abstract record(): SessionRecord;
   /** `undefined` when the client has just gone. */
   abstract describe(): OpenConnection | undefined;
 
@@ -392,7 +402,7 @@ export abstract class Session extends Deadline implements Handler {
   }
 
   /** Counts one that another process has counted among `connections`, and continues what it knew. */
-  resumed({ beganAt, tries }: Pick<LiveRecord, 'beganAt' | 'tries'>): void {
+  resumed({ beganAt, tries }: Pick<SessionRecord, 'beganAt' | 'tries'>): void {
     const { loop } = this.port.worker;
     this.#beganMs = loop.nowMs - Math.max(0, loop.clock.wallNow() - beganAt);
     if (tries !== undefined) this.follows(new TryLog(tries));
@@ -412,7 +422,7 @@ export abstract class Session extends Deadline implements Handler {
   }
 
   /** For {@link record}, and for {@link resumed}. */
-  protected account(): Pick<LiveRecord, 'beganAt' | 'tries'> {
+  protected account(): Pick<SessionRecord, 'beganAt' | 'tries'> {
     const { loop } = this.port.worker;
     return {
       beganAt: loop.clock.wallNow() - (loop.nowMs - this.#beganMs),

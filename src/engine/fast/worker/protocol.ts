@@ -124,6 +124,9 @@ interface ShareRequest {
   readonly protocol: ProxiedProtocol;
   readonly backends: CountedBackends;
   readonly counters: CounterBlocks;
+  readonly home: number;
+  /** UDP only: sockets at the home's address and port. Lent until `unshare` is answered. */
+  readonly fds: readonly number[];
 }
 
 interface OpenRequest {
@@ -132,6 +135,8 @@ interface OpenRequest {
   readonly protocol: ProxiedProtocol;
   /** Bound, and listening if it is TCP. The main thread lends it until `close` is answered. */
   readonly fd: number;
+  /** UDP only: further sockets at its address and port. */
+  readonly moreFds?: readonly number[] | undefined;
   readonly backends: CountedBackends;
   readonly counters: CounterBlocks;
   /** The picker's state in another process. */
@@ -146,7 +151,7 @@ export interface Questions {
   close: { readonly asks: { readonly port: PortId }; readonly gets: Outcome };
   /** Answered when the worker can carry connections of the port. */
   share: { readonly asks: ShareRequest; readonly gets: Outcome };
-  /** The port closes. Its connections stay. After the home has answered `close`. */
+  /** The port closes. Its connections stay, its flows end. After the home has answered `close`. */
   unshare: { readonly asks: { readonly port: PortId }; readonly gets: Outcome };
   /** Answered when the worker passes nothing on to that worker any more, whose thread has ended. */
   unlink: { readonly asks: { readonly worker: number }; readonly gets: object };

@@ -70,12 +70,25 @@ export interface FlowRecord extends Account {
    * not. Its entry in connection tracking does not begin anew.
    */
   readonly keptUntil?: number;
-  /** What the client has sent, if no endpoint has answered and another one may be asked. */
+  /** What the client has sent, if no endpoint has answered and another one may be asked. Perhaps nothing yet. */
   readonly unanswered?: readonly Uint8Array[];
   /** The client's `struct sockaddr_in` or `sockaddr_in6`, and the control message that replies are sent with. */
   readonly name: Uint8Array;
   readonly control: Uint8Array;
 }
 
+/** Datagrams of a client that wait for its flow, which another worker has or is to begin. */
+export interface WaitingRecord {
+  readonly kind: 'waiting';
+  readonly port: PortId;
+  readonly closedPort?: ServicePortName | undefined;
+  /** As of a flow. */
+  readonly name: Uint8Array;
+  readonly control: Uint8Array;
+  readonly datagrams: readonly Uint8Array[];
+}
+
+export type SessionRecord = EstablishedRecord | DiallingRecord | FlowRecord;
+
 /** `port`: the one that it belongs to, perhaps closed by now. */
-export type LiveRecord = EstablishedRecord | DiallingRecord | FlowRecord;
+export type LiveRecord = SessionRecord | WaitingRecord;

@@ -15,7 +15,7 @@ import type { Errand, FailedDial, Link } from './link.ts';
 import type { SocketKind } from './parked-sockets.ts';
 import { onlyOne } from './peers.ts';
 import { type Port, Session } from './port.ts';
-import type { DiallingRecord, EstablishedRecord, LiveRecord } from './records.ts';
+import type { DiallingRecord, EstablishedRecord, SessionRecord } from './records.ts';
 import { type DialResult, TcpDial } from './tcp-dial.ts';
 import { SIDE_EVENTS, type SideOwner, TcpSide } from './tcp-side.ts';
 
@@ -133,7 +133,7 @@ export class TcpConnection extends Session implements SideOwner {
     });
   }
 
-  record(): LiveRecord {
+  record(): SessionRecord {
     if (this.#backend === undefined) return this.#dialling();
     return {
       ...this.account(),

@@ -1,6 +1,6 @@
 import type { Address } from '../../../model/address.ts';
 import type { Ending } from '../../../model/connection-log.ts';
-import type { OpenConnection } from '../../../model/data-plane.ts';
+import type { DialFailure, OpenConnection } from '../../../model/data-plane.ts';
 import type { Endpoint } from '../../../model/endpoint.ts';
 import { type DatagramInbox, keysOf, type ReplyPath } from '../../../sys/datagram-inbox.ts';
 import { cannotSegment } from '../../../sys/datagram-slots.ts';
@@ -22,6 +22,7 @@ import type { DeadlineList } from './deadlines.ts';
 import type { Target } from './endpoints.ts';
 import type { Task } from './event-loop.ts';
 import type { FlowTable } from './flow-table.ts';
+import type { Errand, FlowClient, Link, PassId } from './link.ts';
 import type { SocketKind } from './parked-sockets.ts';
 import { add, type Listener, Session } from './port.ts';
 import { COUNTER } from './protocol.ts';
@@ -46,6 +47,9 @@ const BULK_OPTIONS: readonly SocketOption[] = [
 
 /** No buffer for now, too big for the path, or dropped by a local rule: the flow and its endpoint are fine. */
 const HARMS_ONE_DATAGRAM: ReadonlySet<number> = new Set([EAGAIN, ENOBUFS, ENOMEM, EMSGSIZE, EPERM]);
+
+/** Most flows of resolvers are silent by then. */
+const LASTING_MS = 100;
 
 /** Clients reach the flows through its socket, and replies leave by it. */
 export interface FlowOwner extends Pick<Listener, 'fd' | 'port'>, Asking {
@@ -80,6 +84,8 @@ export class UdpFlow extends Session implements Task {
   #isBulk = false;
   /** While nobody has answered. */
   #replay: UdpReplay | undefined;
+  /** If another worker is its home. That one counts it against the limits. */
+  #errand: Errand | undefined;
   #receivedBytes: number;
   #sentBytes: number;
 
@@ -91,6 +97,7 @@ export class UdpFlow extends Session implements Task {
     readonly fd: number;
     readonly path: ReplyPath;
     readonly replay?: UdpReplay | undefined;
+    readonly errand?: Errand | undefined;
     readonly hasReplied?: boolean;
     readonly hasRetired?: boolean;
     /** The endpoint sees the client's address. */
@@ -115,6 +122,7 @@ export class UdpFlow extends Session implements Task {
     this.#owner = owner;
     this.#path = path;
     this.#replay = replay;
+    this.#errand = setup.errand;
     this.#isKept = setup.isKept ?? false;
     this.#kind = setup.kind;
     this.#silences = owner.silences(this.#isKept);
@@ -122,7 +130,7 @@ export class UdpFlow extends Session implements Task {
     this.#moved();
     if (setup.keptUntilMs !== undefined) this.#keptUntilMs = setup.keptUntilMs;
     owner.flows.add(this);
-    owner.port.worker.flows.begin();
+    if (this.#errand === undefined) owner.port.worker.flows.begin();
   }
 
   /**
@@ -150,21 +158,35 @@ export class UdpFlow extends Session implements Task {
       return 0;
     }
     if (sent < 0) this.port.count('limited', undefined, count);
-    else this.#keep(inbox, first, count);
+    else this.#replayOfNext()?.keep(inbox, first, count);
     let bytes = 0;
     for (let i = first; i < first + count; i++) bytes += inbox.bytes(i);
-    this.#receivedBytes += bytes;
-    add(this.port.counters, COUNTER.receivedBytes, bytes);
-    add(this.target.counters, COUNTER.receivedBytes, bytes);
+    this.#received(bytes);
     return count;
+  }
+
+  /** The same for one datagram that has waited for this flow. Returns whether it handled it. */
+  sendCopy(datagram: Uint8Array): boolean {
+    if (this.port.worker.loop.nowMs >= this.#keptUntilMs) {
+      this.cut('proxy-idle');
+      return false;
+    }
+    this.#moved();
+    let sent = this.#sendBytes(datagram);
+    if (sent === -EMSGSIZE) sent = this.#sendBytes(datagram);
+    if (sent < 0 && !HARMS_ONE_DATAGRAM.has(-sent)) {
+      this.fail(-sent);
+      return false;
+    }
+    if (sent < 0) this.port.count('limited');
+    else this.#replayOfNext()?.keepCopy(datagram);
+    this.#received(datagram.length);
+    return true;
   }
 
   /** Sends what the client has sent before and another endpoint has not answered. */
   resend(datagram: Uint8Array): void {
-    const { scratch } = this.port.worker;
-    this.#prepareFor(datagram.length);
-    scratch.bytes.set(datagram);
-    const sent = send(this.fd, scratch, 0, datagram.length);
+    const sent = this.#sendBytes(datagram);
     if (sent < 0 && !HARMS_ONE_DATAGRAM.has(-sent)) this.fail(-sent);
     else add(this.target.counters, COUNTER.receivedBytes, datagram.length);
   }
@@ -189,24 +211,59 @@ export class UdpFlow extends Session implements Task {
     }
   }
 
+  /** Whether more of its datagrams can be expected. */
+  get isLasting(): boolean {
+    return this.ageMs >= LASTING_MS;
+  }
+
   record(): FlowRecord {
-    const { name, control } = this.#path;
     const { loop } = this.port.worker;
-    const unanswered = this.#replay?.datagramsOf(this) ?? [];
+    const unanswered = this.#replay?.datagramsOf(this);
     return {
       ...this.account(),
       kind: 'flow',
-      port: this.port.id,
+      ...this.#way(),
       fd: this.fd,
       endpoint: this.target.endpoint,
       hasReplied: this.#silence === this.#silences.afterReply,
       ...this.bytes(),
       hasRetired: this.hasRetired,
       ...(this.#isKept && { keptUntil: loop.clock.wallNow() + this.#keptUntilMs - loop.nowMs }),
-      name: new Uint8Array(name.slice().buffer),
-      control: new Uint8Array(control.slice().buffer),
-      ...(unanswered.length > 0 && { unanswered }),
+      ...(unanswered && { unanswered }),
     };
+  }
+
+  /** It goes on in another worker, and still counts against the limits. */
+  depart(): { readonly record: FlowRecord; readonly replay: UdpReplay | undefined } {
+    const record = this.record();
+    const replay = record.unanswered && this.#replay;
+    this.#replay = undefined;
+    this.detach();
+    this.#owner.flows.delete(this);
+    return { record, replay };
+  }
+
+  /** If it has a home elsewhere. */
+  goHome({ hasRetired, isSilent }: { readonly hasRetired: boolean; readonly isSilent: boolean }): boolean {
+    const errand = this.#errand;
+    if (errand === undefined) return false;
+    this.#errand = undefined;
+    const { record, replay } = this.depart();
+    replay?.ended(this);
+    this.port.count('active', this.target, -1);
+    this.port.worker.peers.returnFlow(errand, { ...record, hasRetired }, isSilent);
+    return true;
+  }
+
+  isOn(link: Link, id: PassId): boolean {
+    return this.#errand?.is(link, id) ?? false;
+  }
+
+  /** Its home has died. */
+  stay(): void {
+    if (this.#errand === undefined) return;
+    this.#errand = undefined;
+    this.port.worker.flows.begin();
   }
 
   describe(): OpenConnection {
@@ -223,11 +280,13 @@ export class UdpFlow extends Session implements Task {
   }
 
   fail(errno: number): void {
-    const replay = this.#replay;
+    const [replay, errand] = [this.#replay, this.#errand];
+    const reason = dialFailureOf(errnoName(errno));
     this.#replay = undefined;
-    if (!this.isOver) this.tries.fail(this.target.name, dialFailureOf(errnoName(errno)));
-    this.cut('backend-error');
+    if (!this.isOver) this.tries.fail(this.target.name, reason);
+    this.#end('backend-error', (home) => this.#leaveToHome(home, reason, replay));
     const isEndpoint = this.port.flowFailed(this.target, this.#clientAddress, errno);
+    if (errand !== undefined) return;
     if (isEndpoint) replay?.endedInVain(this);
     else replay?.ended(this);
   }
@@ -235,35 +294,77 @@ export class UdpFlow extends Session implements Task {
   /** Its endpoint has gone. Another one is asked, where the Service wants that of silent ones. */
   leave(): void {
     const replay = this.port.udpReplayMs === undefined ? undefined : this.#replay;
+    const errand = this.#errand;
     if (replay !== undefined) this.#replay = undefined;
-    this.cut('proxy-drain');
-    replay?.endedInVain(this);
+    this.#end('proxy-drain', (home) => this.#leaveToHome(home, undefined, replay));
+    if (errand === undefined) replay?.endedInVain(this);
   }
 
   /** If it fails, another endpoint gets these, which another process has sent. */
-  keepUnanswered(datagrams: readonly Uint8Array[]): void {
+  keepUnanswered(datagrams: readonly Uint8Array[], replay?: UdpReplay): void {
+    if (replay !== undefined) {
+      this.#replay = replay;
+      replay.rejoin(this, datagrams);
+      return;
+    }
     this.#replay = new UdpReplay({ asking: this.#owner, client: this.#clientAddress, path: this.#path });
     this.#replay.follow(this, datagrams);
   }
 
   cut(ending: Ending): void {
+    this.#end(ending, (home) => home.ended());
+  }
+
+  /** `tell`: its home, if that is another worker. */
+  #end(ending: Ending, tell: (home: Errand) => void): void {
     if (!this.finish(ending)) return;
+    const errand = this.#errand;
+    this.#errand = undefined;
     this.#replay?.ended(this);
     this.#owner.flows.delete(this);
     const { worker } = this.port;
     if (this.#isKept) worker.keptDials.forget('UDP', this.fd, this.target.endpoint);
     worker.endpointSockets.parkUdp(this.fd, this.#kind);
-    worker.flows.end();
+    if (errand === undefined) worker.flows.end();
+    else tell(errand);
   }
 
-  #keep(inbox: DatagramInbox, first: number, count: number): void {
+  #leaveToHome(home: Errand, reason: DialFailure | undefined, replay: UdpReplay | undefined): void {
+    home.flowFailed(this.#way(), { reason, unanswered: replay?.datagramsOf(this) });
+    replay?.ended(this);
+  }
+
+  #way(): FlowClient {
+    const { name, control } = this.#path;
+    return {
+      port: this.port.id,
+      name: new Uint8Array(name.slice().buffer),
+      control: new Uint8Array(control.slice().buffer),
+    };
+  }
+
+  #sendBytes(datagram: Uint8Array): number {
+    const { scratch } = this.port.worker;
+    this.#prepareFor(datagram.length);
+    scratch.bytes.set(datagram);
+    return send(this.fd, scratch, 0, datagram.length);
+  }
+
+  #received(bytes: number): void {
+    this.#receivedBytes += bytes;
+    add(this.port.counters, COUNTER.receivedBytes, bytes);
+    add(this.target.counters, COUNTER.receivedBytes, bytes);
+  }
+
+  /** It keeps what the client has sent just now. */
+  #replayOfNext(): UdpReplay | undefined {
     // After an answer only where questions can be asked twice: elsewhere, and in bulk, it would cost a copy of all.
     if (this.#replay === undefined && this.port.udpReplayMs !== undefined) {
       this.keepUnanswered([]);
       this.#silence = this.#silences.beforeReply;
       this.#moved();
     }
-    this.#replay?.keep(inbox, first, count);
+    return this.#replay;
   }
 
   protected client(): Endpoint {
@@ -283,7 +384,10 @@ export class UdpFlow extends Session implements Task {
     const { replies } = this.port.worker;
     const taken = replies.take({ socket: this.#owner, fd: this.fd, path: this.#path });
     if (taken > 0) {
-      if (this.#silence !== this.#silences.afterReply) this.port.answered(this.target);
+      if (this.#silence !== this.#silences.afterReply) {
+        this.#errand?.answered();
+        this.port.answered(this.target);
+      }
       this.#silence = this.#silences.afterReply;
       if (this.#replay?.answered(taken)) this.#replay = undefined;
       this.#moved();

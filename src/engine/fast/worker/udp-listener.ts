@@ -1,21 +1,22 @@
 import type { Address } from '../../../model/address.ts';
 import { TryLog } from '../../../model/connection-log.ts';
-import { type Endpoint, endpointName } from '../../../model/endpoint.ts';
+import type { Endpoint } from '../../../model/endpoint.ts';
 import { canSee } from '../../../services/known-clients.ts';
 import { putLocalAddress, type ReplyPath } from '../../../sys/datagram-inbox.ts';
 import { Memory } from '../../../sys/memory.ts';
 import { connect, getsockname, SOCK_DGRAM, SOCKET_ADDRESS_BYTES, socket } from '../../../sys/socket.ts';
 import { decodeAddress } from '../../../sys/socket-address.ts';
-import { EADDRNOTAVAIL, EAGAIN, ECONNREFUSED, EMFILE, errnoName, isExhaustion, must } from '../../../sys/sys-error.ts';
+import { EADDRNOTAVAIL, ECONNREFUSED, EMFILE, errnoName, isExhaustion, SysError } from '../../../sys/sys-error.ts';
 import { dialFailureOf, UNKNOWN_DESTINATION } from '../../errors.ts';
 import { keptUdpClient } from '../../kept-client.ts';
 import type { KeptClient } from '../../kept-dials.ts';
 import type { Target } from './endpoints.ts';
 import { FlowTable } from './flow-table.ts';
-import { Listener, type Port } from './port.ts';
-import { type CountedBackends, countedEndpoints } from './protocol.ts';
+import type { FailedFlow, FlowClient, FlowSharer, Link } from './link.ts';
 import type { FlowRecord } from './records.ts';
-import { clientOf, FLOW_EVENTS, type FlowOwner, type Silences, UdpFlow } from './udp-flow.ts';
+import { type FlowHome, UdpAwayFlow } from './udp-away-flow.ts';
+import { clientOf, FLOW_EVENTS, UdpFlow } from './udp-flow.ts';
+import { pathOf, UdpReceiver } from './udp-receiver.ts';
 import { UdpReplay } from './udp-replay.ts';
 
 const localName = new Memory(SOCKET_ADDRESS_BYTES);
@@ -27,70 +28,48 @@ interface Joining {
   readonly isKept: boolean;
 }
 
-/** Receives the datagrams of one Service port's clients, and gives each to its flow. */
-export class UdpListener extends Listener implements FlowOwner {
-  readonly flows = new FlowTable<UdpFlow>();
-  readonly #silences: Silences;
+/** Receives the datagrams of one Service port's clients at their home, and picks endpoints. */
+export class UdpListener extends UdpReceiver implements FlowHome, FlowSharer {
+  /** Flows that other workers carry. */
+  readonly #away = new FlowTable<UdpAwayFlow>();
   /** Why the last attempt could not begin, if that was not for the endpoint. */
   #problem: string | undefined;
-  #isClosed = false;
-
-  /** Throws a SysError when the descriptor cannot be watched. */
-  constructor(port: Port, fd: number) {
-    super(port, fd);
-    const { loop, options } = port.worker;
-    const { udpIdleTimeoutMs, udpFirstReplyTimeoutMs } = options;
-    this.#silences = {
-      beforeReply: loop.deadlines.after(Math.max(udpIdleTimeoutMs, udpFirstReplyTimeoutMs)),
-      afterReply: loop.deadlines.after(udpIdleTimeoutMs),
-    };
-  }
-
-  silences(isKept: boolean): Silences {
-    if (!isKept) return this.#silences;
-    const { loop, options, keptDials } = this.port.worker;
-    const { udpIdleTimeoutMs, udpFirstReplyTimeoutMs } = options;
-    const longestMs = keptDials.longestSilenceMs(loop.nowMs);
-    return {
-      beforeReply: loop.deadlines.after(Math.min(longestMs, Math.max(udpIdleTimeoutMs, udpFirstReplyTimeoutMs))),
-      afterReply: loop.deadlines.after(Math.min(longestMs, udpIdleTimeoutMs)),
-    };
-  }
-
-  override update(backends: CountedBackends): void {
-    super.update(backends);
-    if (this.flows.size === 0) return;
-    const present = new Set(countedEndpoints(backends).map(endpointName));
-    for (const flow of this.flows) {
-      if (!present.has(flow.target.name)) flow.leave();
-      else if (flow.target.member.position < 0) this.flows.retire(flow);
-    }
-  }
-
-  /** Ends the flows. */
-  close(): boolean {
-    const { loop, replies } = this.port.worker;
-    this.#isClosed = true;
-    for (const flow of this.flows) flow.cut('proxy-removed');
-    // Gathered replies leave by the socket that closes.
-    replies.run();
-    this.cancelDeadline();
-    loop.unwatch(this.fd);
-    return true;
-  }
-
-  onEvents(): void {
-    const { catchUp, inbox, loop } = this.port.worker;
-    const count = inbox.receive(this.fd);
-    // The next datagram of a flow that is about to expire may not be read yet.
-    if (count === inbox.capacity) loop.hasMore();
-    catchUp();
-    for (let i = 0; i < count && !this.#isClosed; ) i += this.#deliver(i, count);
-    if (count < 0 && count !== -EAGAIN && !this.#isClosed) this.retryAfter('recvmmsg', -count);
-  }
 
   retire(flow: UdpFlow): void {
     this.flows.retire(flow);
+  }
+
+  onWanted(link: Link, client: FlowClient): void {
+    if (link.isClosed) return;
+    const path = pathOf(client);
+    const away = this.#away.at(path);
+    if (away !== undefined) {
+      away.wantedBy(link, client);
+      return;
+    }
+    const flow = this.isClosed ? undefined : (this.flows.at(path) ?? this.#begin(path));
+    if (flow === undefined) link.send({ kind: 'refused', client });
+    else this.#pass(flow, path, link);
+  }
+
+  /** Only carriers want flows of others. */
+  onRefused(): void {}
+  onRecalled(): void {}
+  onLinked(): void {}
+  onUnlinked(): void {}
+
+  onReturned(away: UdpAwayFlow, back?: { readonly record: FlowRecord; readonly isSilent: boolean }): void {
+    this.#forget(away);
+    if (back !== undefined) this.#takeBack(away, back);
+    this.#serve(away);
+  }
+
+  onFailedElsewhere(away: UdpAwayFlow, { reason, unanswered }: FailedFlow): void {
+    const { target, path } = away;
+    this.#forget(away);
+    if (reason !== undefined) this.port.flowFailedElsewhere(target, addressOf(path), reason);
+    if (unanswered !== undefined && reason !== 'other') this.#askNext(away, unanswered);
+    this.#serve(away);
   }
 
   ask(replay: UdpReplay): UdpFlow | undefined {
@@ -123,54 +102,74 @@ export class UdpListener extends Listener implements FlowOwner {
     }
   }
 
-  /** Continues a flow of another process. Throws a SysError when its descriptor cannot be watched. */
-  resume(record: FlowRecord, target: Target): void {
-    const { loop } = this.port.worker;
-    const { fd, hasReplied, hasRetired, receivedBytes, sentBytes, keptUntil, name, control, unanswered } = record;
-    const path = { name: words(name), control: words(control), canSegment: true };
-    const client = decodeAddress(Buffer.from(name));
-    loop.own(fd);
-    const past = { hasReplied, hasRetired, receivedBytes, sentBytes, isKept: keptUntil !== undefined };
-    const keptUntilMs = keptUntil && loop.nowMs + keptUntil - loop.clock.wallNow();
-    const flow = new UdpFlow({ owner: this, target, client, fd, path, ...past, keptUntilMs });
-    flow.resumed(record);
-    must('epoll_ctl', loop.watch(fd, FLOW_EVENTS, flow));
-    if (unanswered !== undefined) flow.keepUnanswered(unanswered);
+  protected begin(path: ReplyPath, datagram: () => Uint8Array): UdpFlow | undefined {
+    const away = this.#away.size === 0 ? undefined : this.#away.at(path);
+    if (away === undefined) return this.#begin(path);
+    // The kernel spreads clients anew when a port gets more sockets.
+    if (this.waiting.add(path, datagram())) away.wantedBy(undefined, this.clientAt(path));
+    return undefined;
   }
 
-  /** Sends datagram `i` and those of the same client behind it, as far as one run can take them. Returns how many. */
-  #deliver(i: number, end: number): number {
-    const { inbox } = this.port.worker;
-    const flow = this.#flowOf(i);
-    if (flow === undefined) return 1;
-    const count = inbox.run(i, this.#endOfClient(i, end));
-    const sent = flow.send(inbox, i, count);
-    // The refusal was for earlier datagrams: these get another endpoint, behind those that are sent again.
-    if (sent < count) this.#flowOf(i + sent)?.send(inbox, i + sent, count - sent);
-    return count;
-  }
-
-  /** That of datagram `i`, perhaps a new one. `undefined` when the client gets none. */
-  #flowOf(i: number): UdpFlow | undefined {
-    const { inbox } = this.port.worker;
-    return this.flows.get(inbox.localKey(i), inbox.clientKey(i)) ?? this.#begin(i);
-  }
-
-  /** The first datagram after `i` that is not of the same client at the same address. */
-  #endOfClient(i: number, end: number): number {
-    const { inbox } = this.port.worker;
-    const [local, client] = [inbox.localKey(i), inbox.clientKey(i)];
-    let next = i + 1;
-    while (next < end && inbox.clientKey(next) === client && inbox.localKey(next) === local) next++;
-    return next;
+  /** Others can only help with flows that last: they ask this worker for each. */
+  protected override delivered(flow: UdpFlow): void {
+    const { peers, spreading } = this.port.worker;
+    if (spreading.wants && this.flows.size > 1 && flow.isLasting) peers.canSpread(this.port);
   }
 
   /** `undefined` when the client gets no flow. */
-  #begin(i: number): UdpFlow | undefined {
-    const { inbox } = this.port.worker;
-    const client = inbox.clientAddress(i);
-    if (!this.#hasRoom({ address: client as Address, port: inbox.clientPort(i) }, undefined)) return undefined;
-    return new UdpReplay({ asking: this, client, path: inbox.replyPath(i) }).begin();
+  #begin(path: ReplyPath): UdpFlow | undefined {
+    const client = addressOf(path);
+    if (!this.#hasRoom(clientOf(path, client), undefined)) return undefined;
+    return new UdpReplay({ asking: this, client, path }).begin();
+  }
+
+  #pass(flow: UdpFlow, path: ReplyPath, link: Link): void {
+    const { target } = flow;
+    const { record, replay } = flow.depart();
+    replay?.leave();
+    const away = new UdpAwayFlow({ home: this, link, target, path, replay });
+    this.#away.add(away);
+    away.id = this.port.worker.peers.passFlow(link, { port: this.port, target, away, counts: 'both' }, record);
+  }
+
+  #takeBack(
+    away: UdpAwayFlow,
+    { record, isSilent }: { readonly record: FlowRecord; readonly isSilent: boolean },
+  ): void {
+    const { unanswered, ...rest } = record;
+    let flow: UdpFlow | undefined;
+    try {
+      flow = this.resume(isSilent ? rest : record, away.target, { replay: away.replay });
+    } catch (err) {
+      if (!(err instanceof SysError)) throw err;
+      // Such as the kernel's limit of watches.
+      this.port.listenerFailed(err.message);
+    }
+    if (flow === undefined) this.flows.at(away.path)?.cut('proxy-error');
+    else if (this.isClosed) flow.cut('proxy-removed');
+    else if (!this.port.endpoints.has(away.target)) flow.leave();
+    else if (away.target.member.position < 0) this.retire(flow);
+    if (isSilent && unanswered !== undefined) this.#askNext(away, unanswered);
+  }
+
+  #askNext({ target, path, replay }: UdpAwayFlow, unanswered: readonly Uint8Array[]): void {
+    if (this.isClosed) return;
+    const asking = replay ?? new UdpReplay({ asking: this, client: addressOf(path), path });
+    asking.goOn(target.member, unanswered);
+  }
+
+  /** It counts against the limits no longer. */
+  #forget(away: UdpAwayFlow): void {
+    this.#away.delete(away);
+    this.port.worker.flows.end();
+  }
+
+  /** Those who have got datagrams of its client meanwhile. */
+  #serve({ wanting, path }: UdpAwayFlow): void {
+    for (const link of wanting) {
+      if (link !== undefined) this.onWanted(link, this.clientAt(path));
+      else this.deliverCopies(path, this.waiting.take(path));
+    }
   }
 
   /** `undefined` when its descriptor cannot be watched. */
@@ -213,7 +212,7 @@ export class UdpListener extends Listener implements FlowOwner {
   /** The limit that keeps a new flow out, if any. */
   #limit(): 'flows-per-service' | 'flows-total' | undefined {
     const { options, flows } = this.port.worker;
-    if (this.flows.size >= options.udpMaxFlowsPerService) return 'flows-per-service';
+    if (this.flows.size + this.#away.size >= options.udpMaxFlowsPerService) return 'flows-per-service';
     return flows.isSpent ? 'flows-total' : undefined;
   }
 
@@ -272,6 +271,6 @@ export class UdpListener extends Listener implements FlowOwner {
   }
 }
 
-function words(bytes: Uint8Array): Int32Array {
-  return new Int32Array(bytes.slice().buffer);
+function addressOf({ name }: ReplyPath): Address {
+  return decodeAddress(Buffer.from(name.buffer, name.byteOffset, name.byteLength)) as Address;
 }

@@ -40,6 +40,13 @@ export class UdpReplay extends Replay<UdpFlow> {
     }
   }
 
+  /** The flow has sent this one. */
+  keepCopy(datagram: Uint8Array): void {
+    if (!this.hasRoom) return;
+    if (this.tryReserve(datagram.length)) this.add(datagram);
+    else this.#asking.port.count('notKept');
+  }
+
   protected pick(): Pick {
     const { worker, endpoints } = this.#asking.port;
     return endpoints.picker.pick(this.client, worker.loop.nowMs);

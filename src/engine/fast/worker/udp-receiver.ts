@@ -1,0 +1,193 @@
+import { endpointName } from '../../../model/endpoint.ts';
+import type { ReplyPath } from '../../../sys/datagram-inbox.ts';
+import { EPOLLIN } from '../../../sys/epoll.ts';
+import { decodeAddress } from '../../../sys/socket-address.ts';
+import { EAGAIN, must } from '../../../sys/sys-error.ts';
+import type { Target } from './endpoints.ts';
+import { FlowTable } from './flow-table.ts';
+import type { Errand, FlowClient } from './link.ts';
+import { Listener, type Port } from './port.ts';
+import { type CountedBackends, countedEndpoints } from './protocol.ts';
+import type { FlowRecord, WaitingRecord } from './records.ts';
+import { FLOW_EVENTS, type FlowOwner, type Silences, UdpFlow } from './udp-flow.ts';
+import type { UdpReplay } from './udp-replay.ts';
+import { WaitingClients } from './waiting-clients.ts';
+
+/** Receives datagrams of one Service port's clients, and gives each to its flow. */
+export abstract class UdpReceiver extends Listener implements FlowOwner {
+  readonly flows = new FlowTable<UdpFlow>();
+  protected readonly waiting: WaitingClients;
+  protected isClosed = false;
+  readonly #moreFds: readonly number[];
+  readonly #silences: Silences;
+
+  /** `moreFds`: further sockets at the same address and port. Throws a SysError when one cannot be watched. */
+  constructor(port: Port, fd: number, moreFds: readonly number[] = []) {
+    super(port, fd);
+    this.waiting = new WaitingClients(port);
+    this.#moreFds = moreFds;
+    const { loop, options } = port.worker;
+    for (const more of moreFds) must('epoll_ctl', loop.watch(more, EPOLLIN, this));
+    const { udpIdleTimeoutMs, udpFirstReplyTimeoutMs } = options;
+    this.#silences = {
+      beforeReply: loop.deadlines.after(Math.max(udpIdleTimeoutMs, udpFirstReplyTimeoutMs)),
+      afterReply: loop.deadlines.after(udpIdleTimeoutMs),
+    };
+  }
+
+  abstract ask(replay: UdpReplay): UdpFlow | undefined;
+
+  abstract retire(flow: UdpFlow): void;
+
+  protected delivered(_flow: UdpFlow): void {}
+
+  /** A flow for this client, which has none; `undefined` when it gets none, or none yet: then the datagram waits. */
+  protected abstract begin(path: ReplyPath, datagram: () => Uint8Array): UdpFlow | undefined;
+
+  silences(isKept: boolean): Silences {
+    if (!isKept) return this.#silences;
+    const { loop, options, keptDials } = this.port.worker;
+    const { udpIdleTimeoutMs, udpFirstReplyTimeoutMs } = options;
+    const longestMs = keptDials.longestSilenceMs(loop.nowMs);
+    return {
+      beforeReply: loop.deadlines.after(Math.min(longestMs, Math.max(udpIdleTimeoutMs, udpFirstReplyTimeoutMs))),
+      afterReply: loop.deadlines.after(Math.min(longestMs, udpIdleTimeoutMs)),
+    };
+  }
+
+  override update(backends: CountedBackends): void {
+    super.update(backends);
+    if (this.flows.size === 0) return;
+    const present = new Set(countedEndpoints(backends).map(endpointName));
+    for (const flow of this.flows) {
+      if (!present.has(flow.target.name)) flow.leave();
+      else if (flow.target.member.position < 0) this.retire(flow);
+    }
+  }
+
+  /** Ends the flows. */
+  close(): boolean {
+    const { loop, replies } = this.port.worker;
+    this.isClosed = true;
+    for (const flow of this.flows) flow.cut('proxy-removed');
+    for (const { path } of this.waiting) this.waiting.take(path);
+    // Gathered replies leave by the socket that closes.
+    replies.run();
+    this.cancelDeadline();
+    for (const fd of this.#fds()) loop.unwatch(fd);
+    return true;
+  }
+
+  onEvents(_events: number, fd: number): void {
+    const { catchUp, inbox, loop } = this.port.worker;
+    const count = inbox.receive(fd);
+    // The next datagram of a flow that is about to expire may not be read yet.
+    if (count === inbox.capacity) loop.hasMore();
+    catchUp();
+    for (let i = 0; i < count && !this.isClosed; ) i += this.#deliver(i, count);
+    if (count < 0 && count !== -EAGAIN && !this.isClosed) this.retryAfter('recvmmsg', -count);
+  }
+
+  override onShutdown(): void {
+    for (const fd of this.#fds()) this.port.worker.loop.unwatch(fd);
+  }
+
+  /** Continues a flow of another process or worker. Throws a SysError when its descriptor cannot be watched. */
+  resume(
+    record: FlowRecord,
+    target: Target,
+    { errand, replay }: { errand?: Errand; replay?: UdpReplay | undefined } = {},
+  ) {
+    const { loop } = this.port.worker;
+    const { fd, hasReplied, hasRetired, receivedBytes, sentBytes, keptUntil, unanswered } = record;
+    const path = pathOf(record);
+    const client = decodeAddress(Buffer.from(record.name));
+    loop.own(fd);
+    const past = { hasReplied, hasRetired, receivedBytes, sentBytes, isKept: keptUntil !== undefined };
+    const keptUntilMs = keptUntil && loop.nowMs + keptUntil - loop.clock.wallNow();
+    const flow = new UdpFlow({ owner: this, target, client, fd, path, ...past, keptUntilMs, errand });
+    flow.resumed(record);
+    must('epoll_ctl', loop.watch(fd, FLOW_EVENTS, flow));
+    if (unanswered !== undefined) flow.keepUnanswered(unanswered, replay);
+    return flow;
+  }
+
+  /** Continues what waited in another process. */
+  resumeWaiting(record: WaitingRecord): void {
+    const { loop } = this.port.worker;
+    loop.inNextTurn({ run: () => this.deliverCopies(pathOf(record), record.datagrams) });
+  }
+
+  *waitingRecords(): Iterable<WaitingRecord> {
+    for (const { path, datagrams } of this.waiting) yield { kind: 'waiting', ...this.clientAt(path), datagrams };
+  }
+
+  protected deliverCopies(path: ReplyPath, datagrams: readonly Uint8Array[]): void {
+    if (this.isClosed) return;
+    for (const datagram of datagrams) {
+      // As for those of the inbox.
+      if (this.#flowAt(path, datagram)?.sendCopy(datagram) === false) this.#flowAt(path, datagram)?.sendCopy(datagram);
+    }
+  }
+
+  protected clientAt({ name, control }: ReplyPath): FlowClient {
+    return { port: this.port.id, name: bytes(name), control: bytes(control) };
+  }
+
+  protected override rewatch(events: number): void {
+    for (const fd of this.#fds()) this.port.worker.loop.rewatch(fd, events);
+  }
+
+  #fds(): readonly number[] {
+    return [this.fd, ...this.#moreFds];
+  }
+
+  #flowAt(path: ReplyPath, datagram: Uint8Array): UdpFlow | undefined {
+    return this.flows.at(path) ?? this.begin(path, () => datagram);
+  }
+
+  /** Sends datagram `i` and those of the same client behind it, as far as one run can take them. Returns how many. */
+  #deliver(i: number, end: number): number {
+    const { inbox } = this.port.worker;
+    const flow = this.#flowOf(i);
+    if (flow === undefined) return 1;
+    const count = inbox.run(i, this.#endOfClient(i, end));
+    const sent = flow.send(inbox, i, count);
+    this.delivered(flow);
+    // The refusal was for earlier datagrams: these get another endpoint, behind those that are sent again.
+    if (sent < count) {
+      const next = this.#flowOf(i + sent);
+      // Others of this run may have to wait, too.
+      if (next === undefined) return sent + 1;
+      next.send(inbox, i + sent, count - sent);
+    }
+    return count;
+  }
+
+  /** That of datagram `i`, perhaps a new one. */
+  #flowOf(i: number): UdpFlow | undefined {
+    const { inbox } = this.port.worker;
+    return this.flows.get(inbox.localKey(i), inbox.clientKey(i)) ?? this.begin(inbox.replyPath(i), () => inbox.copy(i));
+  }
+
+  /** The first datagram after `i` that is not of the same client at the same address. */
+  #endOfClient(i: number, end: number): number {
+    const { inbox } = this.port.worker;
+    const [local, client] = [inbox.localKey(i), inbox.clientKey(i)];
+    let next = i + 1;
+    while (next < end && inbox.clientKey(next) === client && inbox.localKey(next) === local) next++;
+    return next;
+  }
+}
+
+export function pathOf({ name, control }: { readonly name: Uint8Array; readonly control: Uint8Array }): ReplyPath {
+  return { name: words(name), control: words(control), canSegment: true };
+}
+
+function words(bytes: Uint8Array): Int32Array {
+  return new Int32Array(bytes.slice().buffer);
+}
+
+function bytes(words: Int32Array): Uint8Array {
+  return new Uint8Array(words.slice().buffer);
+}

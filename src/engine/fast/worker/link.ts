@@ -96,6 +96,9 @@ interface LinkSetup {
   readonly soon: (task: Task) => void;
 }
 
+/** Nobody waits for these. */
+const NOTICES: ReadonlySet<Passed['kind']> = new Set(['joined', 'answered', 'ended']);
+
 /**
  * The way to one other worker, until its thread ends. Messages of one turn go together. Mere notices wait some
  * milliseconds for others, because waking the other worker costs more than the rest.
@@ -132,7 +135,7 @@ export class Link implements Task {
   send(message: Passed): void {
     if (this.isClosed) return;
     const isFirst = this.#outbox.push(message) === 1;
-    if ('record' in message && !this.#isDue) {
+    if (!NOTICES.has(message.kind) && !this.#isDue) {
       this.#isDue = true;
       this.#setup.atEndOfTurn(this);
     } else if (isFirst) {

@@ -105,6 +105,11 @@ function link(one: WorkerThread, other: WorkerThread): void {
   other.send({ kind: 'link', worker: one.index, channel: port2 });
 }
 
+/** A client may have an old and a new flow. */
+function identity({ client, endpoint }: OpenConnection): string {
+  return `${endpointName(client)} ${endpoint === undefined ? '' : endpointName(endpoint)}`;
+}
+
 function closeSockets({ socket, moreFds }: OpenPort): void {
   for (const fd of [socket.fd, ...moreFds]) close(fd);
 }
@@ -273,12 +278,12 @@ class FastDataPlane implements DataPlane {
     // The home first: connections only move away from it, and carriers may have come meanwhile.
     const seen = new Set<string>();
     for await (const page of this.#listed(port, port)) {
-      for (const { client } of page) seen.add(endpointName(client));
+      for (const each of page) seen.add(identity(each));
       yield page;
     }
     for (const share of port.shares) {
       for await (const page of this.#listed(port, share)) {
-        const others = page.filter(({ client }) => !seen.has(endpointName(client)));
+        const others = page.filter((each) => !seen.has(identity(each)));
         if (others.length > 0) yield others;
       }
     }

@@ -4,8 +4,8 @@ import { systemClock } from '../../src/util/system-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
 import { dataPlaneCompliance } from './data-plane.ts';
 
-// Every other client is dialled for by another worker, and open connections move whenever they can. UDP clients are spread
-// over both workers by the kernel.
+// Every other client is dialled for by another worker, and open connections move whenever they can. UDP clients are
+// spread over both workers by the kernel.
 dataPlaneCompliance('the fast engine with two workers for each Service port', ({ options, observer }) =>
   createFastDataPlane({
     options: { ...options, workers: 2 },

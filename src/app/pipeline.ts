@@ -52,23 +52,23 @@ export function createPipeline(binding: FamilyBinding, around: Surroundings, rep
   const { config, served, node, sockets, pipelines, dataPlane, isMarking, iptables, conntrack, log } = around;
   const { clientAddresses, scheduler } = config;
   const { metrics } = reports;
+  const httpPorts = new Set([config.healthzAddress, config.metricsAddress].flatMap((at) => at?.port ?? []));
   const tracker = new ServiceTracker(family, {
     servedFamilies: () => served.active,
-    isMarking,
+    ...{ isMarking, httpPorts },
     isListening: (address, port, protocol) =>
       sockets.isListening(address, port, protocol) &&
       !pipelines.some(({ listeners }) => listeners.localPorts[protocol].has(port)),
     podCidrs: config.clusterCidrs,
     ...(config.externalIpAllowList.length > 0 && { allowedExternalIPs: config.externalIpAllowList }),
   });
-  const ownPorts = new Set([config.healthzAddress?.port, config.metricsAddress?.port]);
   const ports = new PortAllocator({
     // A range with NodePorts in it was chosen on purpose: the API server gives out others.
     ...(config.proxyPortRange === undefined
       ? { ...localPorts(), leftForLast: DEFAULT_NODE_PORTS }
       : { range: config.proxyPortRange }),
     ...{ family, clock, random: Math.random },
-    isNeeded: (port, protocol) => ownPorts.has(port) || tracker.addresses.needsPort(port, protocol),
+    isNeeded: (port, protocol) => httpPorts.has(port) || tracker.addresses.needsPort(port, protocol),
   });
   const listeners = new Listeners({ ...binding, dataPlane, clock, log, ports, clientAddresses, scheduler });
   const rules = new RuleSync({

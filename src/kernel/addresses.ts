@@ -1,6 +1,13 @@
 import { readFileSync } from 'node:fs';
 import { type NetworkInterfaceInfo, networkInterfaces } from 'node:os';
-import { type Address, familyOf, type IpFamily, parseAddress, specialAddressReason } from '../model/address.ts';
+import {
+  type Address,
+  familyOf,
+  type IpFamily,
+  isLoopback,
+  parseAddress,
+  specialAddressReason,
+} from '../model/address.ts';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
 import { defaultRouteInterfaces, routeInterface } from './routes.ts';
@@ -86,11 +93,6 @@ function departureTo(address: Address) {
 /** The interface by which packets to an address leave, and packets from it arrive; `undefined` when it is unknown. */
 function interfaceTowards(address: Address): string | undefined {
   return routeInterface(readRoutes(familyOf(address)), address);
-}
-
-/** All of 127.0.0.0/8 is local, although an interface has only one address of it. */
-function isLoopback(address: Address): boolean {
-  return address.startsWith('127.');
 }
 
 interface Machine {

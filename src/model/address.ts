@@ -36,6 +36,11 @@ export function familyOf(address: Address): IpFamily {
   return address.includes(':') ? 'IPv6' : 'IPv4';
 }
 
+/** All of 127.0.0.0/8 is local to the kernel, although an interface has only one address of it. */
+export function isLoopback(address: Address): boolean {
+  return address.startsWith('127.') || address === '::1';
+}
+
 /** The IPv4 address of an IPv4-mapped one ("::ffff:10.0.0.1"); any other address unchanged. */
 export function unmapped(address: string): string {
   return address.startsWith('::ffff:') && address.includes('.') ? address.slice('::ffff:'.length) : address;

@@ -1,4 +1,4 @@
-import { type Address, type Cidr, cidrContains } from '../model/address.ts';
+import { type Address, type Cidr, cidrContains, isLoopback } from '../model/address.ts';
 import type { Endpoint, EndpointGroup, EndpointSlice, Endpoints } from '../model/endpoint.ts';
 import type { Protocol, Service, ServiceKey } from '../model/service.ts';
 import type { ProxiedProtocol } from '../model/service-port.ts';
@@ -16,6 +16,8 @@ export interface AddressPolicy {
   readonly allowedExternalIPs?: readonly Cidr[];
   /** Where pods are, also those of headless Services, whose endpoints are unknown. */
   readonly podCidrs?: readonly Cidr[];
+  /** Of the proxy's own HTTP servers. */
+  readonly httpPorts?: ReadonlySet<number>;
   /** Whether another program of this node listens there; by default, none does. */
   readonly isListening?: (address: Address, port: number, protocol: ProxiedProtocol) => boolean;
 }
@@ -39,6 +41,8 @@ export class KnownAddresses {
   // Apart, because thousands of Services may share an external IP, and each asks for its endpoints.
   readonly #externalIPs = new AddressIndex<Service>();
   readonly #endpoints = new AddressIndex<Endpoints | EndpointSlice>();
+  /** How often an endpoint has it, by loopback address. */
+  readonly #loopback = new Map<Address, number>();
   /** How many Services have it, by `port/protocol`. */
   readonly #nodePorts = new Map<string, number>();
   /** How many Services use a health check node port, by port. */
@@ -64,16 +68,32 @@ export class KnownAddresses {
   }
 
   addEndpoints(object: Endpoints | EndpointSlice): void {
-    for (const address of endpointAddresses(object)) this.#endpoints.add(address, object);
+    for (const address of endpointAddresses(object)) {
+      this.#endpoints.add(address, object);
+      if (isLoopback(address)) count(this.#loopback, address, 1);
+    }
   }
 
   deleteEndpoints(object: Endpoints | EndpointSlice): void {
-    for (const address of endpointAddresses(object)) this.#endpoints.delete(address, object);
+    for (const address of endpointAddresses(object)) {
+      this.#endpoints.delete(address, object);
+      if (isLoopback(address)) count(this.#loopback, address, -1);
+    }
   }
 
   *mentionsOf(address: Address): Generator<Mention> {
     yield* this.#endpoints.of(address);
     yield* this.#externalIPs.of(address);
+  }
+
+  /** Every address of this node that an endpoint or an external IP may have. */
+  *onThisNode(): Generator<Address> {
+    yield* this.nodeAddresses;
+    yield* this.#loopback.keys();
+  }
+
+  isThisNode(address: Address): boolean {
+    return isLoopback(address) || this.nodeAddresses.has(address);
   }
 
   isClusterIP(address: Address): boolean {
@@ -102,17 +122,19 @@ export class KnownAddresses {
   }
 
   /**
-   * Why a connection to this endpoint would come back to the proxy, and open another until descriptors run out;
-   * `undefined` when it would not.
+   * Why this endpoint must not be used; `undefined` when it may. A connection to it would come back to the proxy, and
+   * open another until descriptors run out; or publish what is for this machine alone.
    */
   loopReason({ address, port }: Endpoint, protocol: ProxiedProtocol): string | undefined {
     const because = (what: string) => `it is ${what}, so connections would come back to the proxy`;
     // Anyone may write an external IP, so it does not count.
     if (this.#isAssigned({ address, port }, protocol)) return because('an address of a Service');
-    // All of 127.0.0.0/8 is local to the kernel.
-    if (!address.startsWith('127.') && !this.nodeAddresses.has(address)) return undefined;
+    if (!this.isThisNode(address)) return undefined;
     if (!this.#policy.isMarking && this.#hasNodePort(port, protocol)) return because('a NodePort on this node');
     if (this.proxyPorts[protocol].has(port)) return because("one of the proxy's own ports");
+    if (protocol === 'TCP' && isLoopback(address) && this.#policy.httpPorts?.has(port)) {
+      return "it is an HTTP port of the proxy's own, which must not become public";
+    }
     return undefined;
   }
 

@@ -1,4 +1,4 @@
-import { type Address, cidrMatcher, familyOf } from '../model/address.ts';
+import { type Address, cidrMatcher, familyOf, isLoopback } from '../model/address.ts';
 import type { ClientFacts, KeptAddresses, KeptFor } from '../model/client-address.ts';
 
 /** Decides which clients endpoints see by their own address (docs/adr/0023). Asked once for each connection. */
@@ -37,8 +37,4 @@ export function isKeptTowards(destination: Address, keptFor: KeptFor, { clusterI
  */
 export function canSee(endpoint: Address, client: Address): boolean {
   return endpoint !== client && !isLoopback(endpoint);
-}
-
-function isLoopback(address: Address): boolean {
-  return address.startsWith('127.') || address === '::1';
 }

@@ -139,7 +139,7 @@ export class ServiceTracker {
 
   /** Other ports of this node may be in use. Touches the Services that name this node. */
   listeningChanged(): void {
-    for (const address of this.addresses.nodeAddresses) this.#touchMentions(address);
+    for (const address of this.addresses.onThisNode()) this.#touchMentions(address);
   }
 
   /** The verdict of an endpoint set on every known endpoint, perhaps ahead of {@link takeDelta}. */
@@ -178,8 +178,7 @@ export class ServiceTracker {
 
   /** The Service ports that claim this address and port; one of them is served there. Looks at every Service. */
   claimants(address: Address, port: number, protocol: ProxiedProtocol): readonly ServicePort[] {
-    // All of 127.0.0.0/8 is local to the kernel.
-    const isHere = address.startsWith('127.') || this.addresses.nodeAddresses.has(address);
+    const isHere = this.addresses.isThisNode(address);
     return [...this.#entries.values()].flatMap(({ served }) =>
       served.filter(
         (each) =>

@@ -46,6 +46,8 @@ type Case = readonly [
   policy?: AddressPolicy,
 ];
 
+const httpPorts = new Set([10_249]);
+
 const ENDPOINTS: readonly Case[] = [
   ['10.96.0.10', 80, 'TCP', /an address of a Service, so connections would come back/],
   ['203.0.113.1', 80, 'TCP', /an address of a Service/],
@@ -65,6 +67,13 @@ const ENDPOINTS: readonly Case[] = [
   ['127.0.0.2', 40_001, 'UDP', /one of the proxy's own ports/, { isMarking: true }],
   ['127.0.0.2', 30_080, 'TCP', /a NodePort on this node/],
   ['127.0.0.2', 8080, 'TCP'],
+  ['::1', 40_001, 'UDP', /one of the proxy's own ports/, { isMarking: true }],
+  ['::1', 30_080, 'TCP', /a NodePort on this node/],
+  ['::1', 8080, 'TCP'],
+  ['127.0.0.1', 10_249, 'TCP', /an HTTP port of the proxy's own/, { httpPorts }],
+  ['::1', 10_249, 'TCP', /an HTTP port of the proxy's own/, { httpPorts }],
+  ['127.0.0.1', 10_249, 'UDP', undefined, { httpPorts }],
+  ['192.0.2.1', 10_249, 'TCP', undefined, { httpPorts }],
 ];
 
 const podCidrs = [cidr('10.244.0.0/16'), cidr('192.0.2.0/24')];

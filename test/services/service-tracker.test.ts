@@ -459,6 +459,22 @@ describe('addresses that would lead back to the proxy', () => {
     assert.deepEqual(t.news(), [[30_080, 40_001, 40_001], []]);
   });
 
+  test('an endpoint at any loopback address is refused while the proxy has its port', () => {
+    const t = onNode();
+    t.endpoints(group([address('127.0.0.2')], 40_001));
+    assert.deepEqual(t.news(), [[40_001], []]);
+    listening.ports.add(40_001);
+    t.it.listeningChanged();
+    assert.deepEqual(t.news(), [[], ['endpoint 127.0.0.2:40001']]);
+    listening.ports.delete(40_001);
+    t.it.listeningChanged();
+    assert.deepEqual(t.news(), [[40_001], []]);
+    t.endpoints(group([address('10.0.0.1')], 40_001));
+    t.news();
+    t.it.listeningChanged();
+    assert.equal(t.it.pendingServices, 0, 'it has no loopback address any more');
+  });
+
   test('an external IP is not served where an endpoint has its address and port, and rules spare the proxy', () => {
     const t = onNode({ isMarking: true });
     t.service(service({ externalIPs: [NODE, ip('192.0.2.2')] }));

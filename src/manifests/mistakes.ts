@@ -31,7 +31,67 @@ const SERVICE_SPEC = [
   'trafficDistribution',
   'type',
 ] as const;
-const SPEC_NAMES: ReadonlySet<string> = new Set(SERVICE_SPEC);
+
+/** The fields of an object that a file may hold; what `within` does not name is not looked into. */
+interface Shape {
+  readonly names: readonly string[];
+  /** Of an object, or of each in a list. */
+  readonly within?: Readonly<Record<string, Shape>>;
+}
+
+/** Every field of every object has to be here, those for others included (`k8s.io/api`: `core/v1`, `discovery/v1`). */
+const OBJECT = ['apiVersion', 'kind', 'metadata'] as const;
+const SUBSET_ADDRESS: Shape = { names: ['hostname', 'ip', 'nodeName', 'targetRef'] };
+const ENDPOINT_PORTS: Shape = { names: ['appProtocol', 'name', 'port', 'protocol'] };
+
+const SERVICE: Shape = {
+  names: [...OBJECT, 'spec', 'status'],
+  within: {
+    spec: {
+      names: SERVICE_SPEC,
+      within: {
+        ports: { names: ['appProtocol', 'name', 'nodePort', 'port', 'protocol', 'targetPort'] },
+        sessionAffinityConfig: { names: ['clientIP'], within: { clientIP: { names: ['timeoutSeconds'] } } },
+      },
+    },
+  },
+};
+const ENDPOINTS: Shape = {
+  names: [...OBJECT, 'subsets'],
+  within: {
+    subsets: {
+      names: ['addresses', 'notReadyAddresses', 'ports'],
+      within: { addresses: SUBSET_ADDRESS, notReadyAddresses: SUBSET_ADDRESS, ports: ENDPOINT_PORTS },
+    },
+  },
+};
+const HINTS: Shape = { names: ['name'] };
+const ENDPOINT_SLICE: Shape = {
+  names: [...OBJECT, 'addressType', 'endpoints', 'ports'],
+  within: {
+    endpoints: {
+      names: [
+        ...['addresses', 'conditions', 'deprecatedTopology', 'hints', 'hostname', 'nodeName', 'targetRef', 'zone'],
+      ],
+      within: {
+        conditions: { names: ['ready', 'serving', 'terminating'] },
+        hints: { names: ['forNodes', 'forZones'], within: { forNodes: HINTS, forZones: HINTS } },
+      },
+    },
+    ports: ENDPOINT_PORTS,
+  },
+};
+const SHAPES: Readonly<Record<Kind, Shape>> = {
+  Service: SERVICE,
+  Endpoints: ENDPOINTS,
+  EndpointSlice: ENDPOINT_SLICE,
+};
+
+const NAMES: Readonly<Record<Kind, string>> = {
+  Service: 'a Service',
+  Endpoints: 'Endpoints',
+  EndpointSlice: 'an EndpointSlice',
+};
 
 /** One object may not fill the log. */
 const MAX_FIELDS = 8;
@@ -61,24 +121,30 @@ export function mistakenKind(object: unknown): { readonly meant: unknown; readon
   };
 }
 
-/** What an author of this Service wrote that nothing reads. The API server refuses or removes it. */
-export function partsWithoutEffect(service: unknown): Problem[] {
-  const spec = propertyOf(service, 'spec');
-  return [...unknownFields(spec), ...unusedNodePorts(spec)].slice(0, MAX_FIELDS);
+/** What the author of this object wrote that nothing reads. The API server refuses or removes it. */
+export function partsWithoutEffect(object: unknown, kind: Kind): Problem[] {
+  const problems: Problem[] = [];
+  for (const problem of unknownFields(Field.root(object), SHAPES[kind], kind)) {
+    problems.push(problem);
+    if (problems.length === MAX_FIELDS) return problems;
+  }
+  const unused = kind === 'Service' ? unusedNodePorts(propertyOf(object, 'spec')) : [];
+  return [...problems, ...unused].slice(0, MAX_FIELDS);
 }
 
-function unknownFields(spec: unknown): Problem[] {
-  if (!isObject(spec)) return [];
-  const unknown = Object.keys(spec).filter((name) => !SPEC_NAMES.has(name));
-  return unknown.slice(0, MAX_FIELDS).map((name) => {
+function* unknownFields(object: Field, { names, within = {} }: Shape, kind: Kind): Generator<Problem> {
+  if (!isObject(object.value)) return;
+  for (const name in object.value) {
+    if (names.includes(name)) continue;
     const short = name.slice(0, MAX_NAME);
-    const meant = suggest(short, SERVICE_SPEC);
+    const meant = names.find((each) => each.toLowerCase() === short.toLowerCase()) ?? suggest(short, names);
     const advice = meant === undefined ? 'correct or remove it' : `did you mean ${meant}?`;
-    return {
-      field: Field.root({ spec }).get('spec').get(short).path,
-      problem: `is not a field of a Service; ${advice}`,
-    };
-  });
+    yield { field: object.get(short).path, problem: `is not a field of ${NAMES[kind]}; ${advice}` };
+  }
+  for (const [name, shape] of Object.entries(within)) {
+    const part = object.get(name);
+    for (const each of Array.isArray(part.value) ? part.items() : [part]) yield* unknownFields(each, shape, kind);
+  }
 }
 
 function unusedNodePorts(spec: unknown): Problem[] {

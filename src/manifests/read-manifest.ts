@@ -154,8 +154,8 @@ function readObject(
     const place = (problem: Problem) => placed(problem, document, at);
     const problems = problemsOf(decoded).map(place);
     // Of what is meant for others, nothing has an effect.
-    const isRead = identity.kind === 'Service' && (decoded.status !== 'skipped' || problems.length > 0);
-    const withoutEffect = isRead ? partsWithoutEffect(value).map(place) : [];
+    const isRead = decoded.status !== 'skipped' || problems.length > 0;
+    const withoutEffect = isRead ? partsWithoutEffect(value, identity.kind).map(place) : [];
     return [{ status: 'known', ...identity, at, decoded, problems, withoutEffect }];
   } catch (error) {
     if (error instanceof FieldError) return [{ status: 'unknown', problem: placed(error.problem, document, at) }];

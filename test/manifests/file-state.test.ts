@@ -230,6 +230,11 @@ test('what was meant otherwise is told once with its line, until it is corrected
   assert.deepEqual(subject.serves, ['a=1']);
   assert.deepEqual(subject.reads(`# moved\n${typo('  sessionAffinty: None\n')}`), []);
   assert.deepEqual(subject.reads(typo('')), ['info: Service "default/a" is valid again |']);
+  const subsets = '\nsubsets:\n  - adresses: [{ip: 10.0.0.1}]\n';
+  assert.deepEqual(new Subject().reads(`kind: Endpoints\nmetadata: {name: a}${subsets}`), [
+    'warn: A part of Endpoints "default/a" has no effect | ' +
+      '1:4 subsets[0].adresses is not a field of Endpoints; did you mean addresses?',
+  ]);
 });
 
 test('a kind that was meant to be ours is an error with its line, in a list as well, and costs only its object', () => {

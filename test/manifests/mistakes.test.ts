@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import type { Kind } from '../../src/kubernetes/objects/kubernetes-object.ts';
 import { mistakenKind, partsWithoutEffect } from '../../src/manifests/mistakes.ts';
 
 const kind = (name: unknown, apiVersion?: unknown) => {
@@ -7,7 +8,8 @@ const kind = (name: unknown, apiVersion?: unknown) => {
   return mistake && `${mistake.problem.field} ${mistake.problem.problem}`;
 };
 
-const parts = (spec: unknown) => partsWithoutEffect({ spec }).map(({ field, problem }) => `${field} ${problem}`);
+const parts = (spec: unknown) =>
+  partsWithoutEffect({ spec }, 'Service').map(({ field, problem }) => `${field} ${problem}`);
 
 test('a kind that is nearly ours was meant to be ours', () => {
   assert.equal(kind('Endpoint', 'v1'), 'kind is "Endpoint"; did you mean Endpoints?');
@@ -54,6 +56,52 @@ test('a field that no Service has is named with the one that was meant', () => {
   ]);
 });
 
+test('fields below spec, and of endpoints, are looked at, too', () => {
+  const fields = (kind: Kind, object: unknown) =>
+    partsWithoutEffect(object, kind).map(({ field, problem }) => `${field} ${problem}`);
+  assert.deepEqual(
+    fields('Service', {
+      specs: {},
+      spec: { ports: [{ port: 1 }, { nodeport: 1 }], sessionAffinityConfig: { clientIP: { timeoutSecond: 1 } } },
+    }),
+    [
+      'specs is not a field of a Service; did you mean spec?',
+      'spec.ports[1].nodeport is not a field of a Service; did you mean nodePort?',
+      'spec.sessionAffinityConfig.clientIP.timeoutSecond is not a field of a Service; did you mean timeoutSeconds?',
+    ],
+  );
+  assert.deepEqual(
+    fields('Endpoints', {
+      subset: [],
+      subsets: [
+        { adresses: [] },
+        { addresses: [{ IP: '10.0.0.1' }], notReadyAddresses: [{ ips: 1 }], ports: [{ p: 1 }] },
+      ],
+    }),
+    [
+      'subset is not a field of Endpoints; did you mean subsets?',
+      'subsets[0].adresses is not a field of Endpoints; did you mean addresses?',
+      'subsets[1].addresses[0].IP is not a field of Endpoints; did you mean ip?',
+      'subsets[1].notReadyAddresses[0].ips is not a field of Endpoints; did you mean ip?',
+      'subsets[1].ports[0].p is not a field of Endpoints; correct or remove it',
+    ],
+  );
+  assert.deepEqual(
+    fields('EndpointSlice', {
+      endpoint: [],
+      endpoints: [{ conditions: { redy: false }, hints: { forZone: [{ name: 'a' }], forNodes: [{ nam: 'b' }] } }],
+      ports: [{ prt: 1 }],
+    }),
+    [
+      'endpoint is not a field of an EndpointSlice; did you mean endpoints?',
+      'endpoints[0].conditions.redy is not a field of an EndpointSlice; did you mean ready?',
+      'endpoints[0].hints.forZone is not a field of an EndpointSlice; did you mean forZones?',
+      'endpoints[0].hints.forNodes[0].nam is not a field of an EndpointSlice; did you mean name?',
+      'ports[0].prt is not a field of an EndpointSlice; did you mean port?',
+    ],
+  );
+});
+
 test('every field that an API server may write is known', () => {
   const spec = {
     allocateLoadBalancerNodePorts: true,
@@ -69,15 +117,34 @@ test('every field that an API server may write is known', () => {
     loadBalancerClass: 'a/b',
     loadBalancerIP: '',
     loadBalancerSourceRanges: [],
-    ports: [{ port: 80, nodePort: 30_080 }],
+    ports: [{ appProtocol: 'http', name: 'a', port: 80, nodePort: 30_080, protocol: 'TCP', targetPort: 80 }],
     publishNotReadyAddresses: false,
     selector: { app: 'web' },
     sessionAffinity: 'None',
-    sessionAffinityConfig: {},
+    sessionAffinityConfig: { clientIP: { timeoutSeconds: 1 } },
     trafficDistribution: 'PreferClose',
     type: 'LoadBalancer',
   };
   assert.deepEqual(parts(spec), []);
+  const object = { apiVersion: 'v1', kind: 'x', metadata: { managedFields: [] } };
+  const ports = [{ appProtocol: 'http', name: 'a', port: 1, protocol: 'TCP' }];
+  const address = { hostname: 'a', ip: '10.0.0.1', nodeName: 'n', targetRef: { kind: 'Pod' } };
+  const whole = { ...object, spec, status: { loadBalancer: {}, conditions: [] } };
+  const endpoints = { ...object, subsets: [{ addresses: [address], notReadyAddresses: [address], ports }] };
+  const endpoint = {
+    addresses: ['10.0.0.1'],
+    conditions: { ready: true, serving: true, terminating: false },
+    deprecatedTopology: { a: 'b' },
+    hints: { forNodes: [{ name: 'n' }], forZones: [{ name: 'z' }] },
+    hostname: 'a',
+    nodeName: 'n',
+    targetRef: {},
+    zone: 'z',
+  };
+  const slice = { ...object, addressType: 'IPv4', endpoints: [endpoint], ports };
+  assert.deepEqual(partsWithoutEffect(whole, 'Service'), []);
+  assert.deepEqual(partsWithoutEffect(endpoints, 'Endpoints'), []);
+  assert.deepEqual(partsWithoutEffect(slice, 'EndpointSlice'), []);
 });
 
 test('a nodePort needs a type that has one', () => {
@@ -92,7 +159,7 @@ test('a nodePort needs a type that has one', () => {
 
 test('whatever is in a Service, a few short sentences come out', () => {
   for (const odd of [undefined, null, 1, 'x', [], [1], { ports: 1 }, { ports: [1, null, [], 'x'] }]) parts(odd);
-  assert.deepEqual(partsWithoutEffect(null), []);
+  assert.deepEqual(partsWithoutEffect(null, 'Service'), []);
   const many = parts({
     ...Object.fromEntries(Array.from({ length: 1_000 }, (_, i) => [`x${i}`, 1])),
     ports: [{ nodePort: 1 }],

@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from 'node:util';
-import { type Cidr, familyOf, parseAddress } from '../model/address.ts';
+import { type Cidr, familyOf, parseAddress, specialRangeWithin } from '../model/address.ts';
 import { endpointName } from '../model/endpoint.ts';
 import { formatDuration } from '../util/duration.ts';
 import { ACCEPTED_FLAGS, FIELDS_WITHOUT_FLAG } from './accepted.ts';
@@ -185,6 +185,14 @@ function toSource(values: SettingValues, said: Said): SourceConfig {
 function toClusterIpRanges(values: SettingValues, said: Said): readonly Cidr[] {
   const name = 'service-cluster-ip-range';
   const ranges = values[name];
+  for (const range of ranges) {
+    const special = specialRangeWithin(range);
+    if (special === undefined) continue;
+    const overlap = `${range.network}/${range.prefixLength} overlaps ${special.range} (${special.reason})`;
+    throw new UsageError(
+      `${said.placeOf(name)}${said.nameOf(name)} ${overlap}: give a range that nothing else on the network uses`,
+    );
+  }
   if (new Set(ranges.map(({ network }) => familyOf(network))).size < ranges.length) {
     const given = ranges.map(({ network, prefixLength }) => `${network}/${prefixLength}`).join(',');
     throw new UsageError(`${said.placeOf(name)}${said.nameOf(name)} ${given}: give one CIDR of each address family`);

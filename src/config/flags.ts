@@ -98,8 +98,8 @@ export const FLAGS = {
     'service-cluster-ip-range': many(CIDR, {
       fallbackText: 'none',
       describe:
-        'CIDRs, one for each address family, from which Services of --manifests without a clusterIP get one, the same ' +
-        'at each start; repeat it or separate with commas',
+        'CIDRs, one for each address family, which nothing else on the network uses: Services of --manifests without a ' +
+        'clusterIP get one from there, nearly always the same at each start; repeat it or separate with commas',
     }),
     'allow-loopback-endpoints': one(BOOLEAN, 'false', {
       describe: 'endpoints of --manifests may be programs of this machine at 127.0.0.0/8 and ::1',
@@ -155,7 +155,7 @@ export const FLAGS = {
     }),
     workers: one(WORKERS, '', {
       fallbackText: 'the cores',
-      describe: 'threads of the fast engine; all of them carry the connections of a busy Service port',
+      describe: 'threads of the fast engine, which share the connections of a busy Service port',
     }),
     'tcp-half-open-timeout': one(POSITIVE_DURATION, '5m', {
       describe: 'ends a TCP connection that is closed in one direction and silent in the other for so long',

@@ -230,9 +230,9 @@ export class ManifestSource implements ServiceSource {
       if (event?.kind !== 'Service' || event.value === undefined) continue;
       all.set(id, { ...event, value: { ...event.value, clusterIPs } });
       const before = this.#assigned.get(key);
-      if (before !== undefined && before.length > 0 && before.join() !== clusterIPs.join()) {
+      if (before?.some((old) => clusterIPs.some((each) => each !== old && familyOf(each) === familyOf(old)))) {
         const fields = { file: origins.get(id), before: before.join(', '), now: clusterIPs.join(', ') };
-        this.#log.warn(`${id} has another cluster IP, because another Service has taken its own`, fields);
+        this.#log.warn(`${id} has another cluster IP, because other Services came or went`, fields);
       }
       const lacking = this.#rules.clusterIpFamilies.filter(
         (family) => event.value?.families?.includes(family) && !clusterIPs.some((each) => familyOf(each) === family),

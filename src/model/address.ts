@@ -85,6 +85,17 @@ export interface Cidr {
   readonly prefixLength: number;
 }
 
+/** The first range of special addresses of which this block has some: as `loopback` and `127.0.0.0/8`. */
+export function specialRangeWithin({ network, prefixLength }: Cidr): { reason: string; range: string } | undefined {
+  const bytes = addressBytes(network);
+  for (const [reason, start, prefix] of SPECIAL_RANGES) {
+    const special = ipBytes(start);
+    if (special.length !== bytes.length || !haveSamePrefix(special, bytes, Math.min(prefix, prefixLength))) continue;
+    return { reason, range: `${start}/${prefix}` };
+  }
+  return undefined;
+}
+
 /**
  * Clears bits beyond the prefix, as Go's `net.ParseCIDR` does: "192.168.50.10/24" is 192.168.50.0/24. `undefined` when
  * `text` is no CIDR.

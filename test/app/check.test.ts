@@ -109,9 +109,14 @@ describe('check', () => {
   });
 
   test('fails when manifests have no Service to serve, and says why', async () => {
+    const advice = 'write a Service with a port over TCP or UDP, and a clusterIP or type: NodePort';
     const empty = file('empty.yaml', '# nothing yet\n');
     assert.deepEqual(await findings(['--manifests', empty]), [
-      `manifests fail: 0 Services with 0 ports in ${empty} → write a Service with a clusterIP and ports`,
+      `manifests fail: nothing to serve: 0 Services with 0 ports in ${empty} → ${advice}`,
+    ]);
+    const sctp = file('sctp.yaml', SERVICE.replace('port: 80', 'port: 80, protocol: SCTP'));
+    assert.deepEqual(await findings(['--manifests', sctp]), [
+      `manifests fail: nothing to serve: 1 Service with 1 port in ${sctp} → ${advice}`,
     ]);
     const typo = file(
       'typo.yaml',

@@ -567,6 +567,20 @@ test('ranges of cluster IPs are one for each family, and for files alone', () =>
     refusalOf('--manifests', '/x', '--service-cluster-ip-range', '10.96.0.0/16,10.97.0.0/16'),
     /--service-cluster-ip-range 10\.96\.0\.0\/16,10\.97\.0\.0\/16: give one CIDR of each address family/,
   );
+  for (const [range, overlaps] of [
+    ['127.0.0.0/16', '127.0.0.0/8 (loopback)'],
+    ['0.0.0.0/0', '0.0.0.0/8 (unspecified)'],
+    ['169.254.1.0/24', '169.254.0.0/16 (link-local)'],
+    ['192.0.0.0/2', '224.0.0.0/4 (multicast)'],
+    ['fe80::/64', 'fe80::/10 (link-local)'],
+    ['::/0', '::/128 (unspecified)'],
+    ['ff02::/16', 'ff00::/8 (multicast)'],
+  ]) {
+    assert.equal(
+      refusalOf('--manifests', '/x', '--service-cluster-ip-range', `${range}`),
+      `--service-cluster-ip-range ${range} overlaps ${overlaps}: give a range that nothing else on the network uses`,
+    );
+  }
   const line = parseCommandLine([
     '--kubeconfig=/x',
     '--service-cluster-ip-range=10.96.0.0/16',

@@ -45,6 +45,11 @@ class RecordingSink implements SourceSink {
     return served.sort().join(' ');
   }
 
+  addressesOf(key: string): readonly string[] {
+    const event = this.objects.get(`Service ${key}`);
+    return event?.kind === 'Service' ? (event.value?.clusterIPs ?? []) : [];
+  }
+
   get removals(): string[] {
     return this.batches.flat().flatMap(({ key, value }) => (value === undefined ? [key] : []));
   }
@@ -304,7 +309,7 @@ test('Services without a cluster IP get one, which stays unless somebody writes 
     t,
     { 'm/b.yaml': without('b') },
     ['m'],
-    ['10.96.0.0/30'],
+    ['10.96.0.0/30', 'fd00:96::/112'],
   );
   await synced();
   const own = sink.services.split('=')[1];
@@ -315,8 +320,15 @@ test('Services without a cluster IP get one, which stays unless somebody writes 
   put('m/a.yaml', service('a', own));
   await within(() => sink.services === `a=${own} b=${other}`, () => sink.services); // biome-ignore format: short
   const [moved] = log.of('warn');
-  assert.equal(moved?.message, 'Service "default/b" has another cluster IP, because another Service has taken its own');
+  assert.equal(moved?.message, 'Service "default/b" has another cluster IP, because other Services came or went');
   assert.deepEqual(moved.fields, { file: path('m/b.yaml'), before: `10.96.0.${own}`, now: `10.96.0.${other}` });
+  put('m/b.yaml', without('b').replace('spec: {', 'spec: {ipFamilyPolicy: PreferDualStack, '));
+  await within(() => sink.addressesOf('default/b').length === 2, () => 'an address of each family'); // biome-ignore format: short
+  put('m/b.yaml', without('b').replace('spec: {', 'spec: {ipFamilies: [IPv6], '));
+  await within(() => sink.addressesOf('default/b').length === 1, () => 'IPv6 alone'); // biome-ignore format: short
+  assert.equal(log.of('warn').length, 1, 'another family is what the file says');
+  put('m/b.yaml', without('b'));
+  await within(() => sink.services === `a=${own} b=${other}`, () => sink.services); // biome-ignore format: short
   put('m/c.yaml', without('c'));
   await within(() => log.of('warn').length > 1, () => 'told that there is none'); // biome-ignore format: short
   const told = log.of('warn')[1];

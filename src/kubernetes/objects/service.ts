@@ -26,9 +26,10 @@ export function decodeService(root: Field, warnings: Warnings, file?: FileRules)
   if (type === 'ExternalName') throw new Skip('its type is ExternalName');
   skipByLabel(root);
   const clusterIPs = decodeClusterIPs(spec);
+  const ranges = file?.clusterIpFamilies ?? [];
   if (clusterIPs.length === 0 && isHeadless(spec)) throw new Skip('it is headless');
   if (clusterIPs.length === 0 && file === undefined) throw unassigned(spec);
-  const families = clusterIPs.length === 0 ? decodeFamilies(spec, file?.clusterIpFamilies ?? []) : undefined;
+  const families = clusterIPs.length === 0 ? decodeFamilies(spec, ranges) : undefined;
   const internalTrafficPolicy = decodePolicy(spec.get('internalTrafficPolicy'));
   const externalTrafficPolicy = decodePolicy(spec.get('externalTrafficPolicy'));
   const loadBalancerSourceRanges = decodeSourceRanges(spec.get('loadBalancerSourceRanges'), warnings);
@@ -41,8 +42,8 @@ export function decodeService(root: Field, warnings: Warnings, file?: FileRules)
   const externalIPs = distinct(warnings.keepValid(spec.get('externalIPs').items(), (field) => address(field)));
   const loadBalancerIPs = decodeIngress(root.get('status').get('loadBalancer').get('ingress'), warnings);
   const isReachable = externalIPs.length + loadBalancerIPs.length > 0 || ports.some(({ nodePort }) => nodePort !== 0);
-  const served = isReachable ? families : families?.filter((family) => file?.clusterIpFamilies.includes(family));
-  if (served?.length === 0) throw unassigned(spec);
+  const served = isReachable ? families : families?.filter((family) => ranges.includes(family));
+  if (served?.length === 0) throw unassigned(spec, ranges, families);
   return {
     key,
     ...(uid !== undefined && { uid }),
@@ -85,10 +86,12 @@ function isHeadless(spec: Field): boolean {
   return [spec.get('clusterIP'), ...spec.get('clusterIPs').items()].some(({ value }) => value === 'None');
 }
 
-/** An API server assigns a missing address. */
-function unassigned(spec: Field): Skip {
+/** An API server assigns a missing address. `ranges`: families in which files get one, none of them of `families`. */
+function unassigned(spec: Field, ranges: readonly IpFamily[] = [], families: readonly IpFamily[] = []): Skip {
+  const range = ranges.length === 0 ? '' : ` a range of ${families.join(' or ')}, too`;
   const problem =
-    'is missing, and only an API server assigns one; write a free address, or give --service-cluster-ip-range';
+    'is missing, and only an API server assigns one; ' +
+    `write a free address, or give --service-cluster-ip-range${range}`;
   return new Skip('it has no cluster IP', { field: spec.get('clusterIP').path, problem });
 }
 

@@ -1,5 +1,6 @@
 import type { Config, KubernetesConfig, ManifestsConfig } from '../../config/config.ts';
 import { PROGRAM } from '../../config/version.ts';
+import { allLocalAddresses } from '../../kernel/addresses.ts';
 import { readPage } from '../../kubernetes/answers.ts';
 import { ApiError } from '../../kubernetes/api-error.ts';
 import { resourceOf } from '../../kubernetes/kubernetes-source.ts';
@@ -7,8 +8,10 @@ import { nodeName } from '../../kubernetes/node.ts';
 import { ObjectStore } from '../../kubernetes/object-store.ts';
 import { createApiClient } from '../../kubernetes/open-access.ts';
 import { ManifestSource } from '../../manifests/manifest-source.ts';
+import { type Address, type Cidr, cidrMatcher } from '../../model/address.ts';
 import type { Service } from '../../model/service.ts';
 import type { SourceEvent } from '../../model/source.ts';
+import { endpointAddresses } from '../../services/known-addresses.ts';
 import type { Clock } from '../../util/clock.ts';
 import { messageOf } from '../../util/text.ts';
 import { withDeadline } from '../../util/wait.ts';
@@ -96,9 +99,38 @@ async function checkManifests(
   }
   known.services = [...objects.values()].flatMap((event) => (event.kind === 'Service' ? (event.value ?? []) : []));
   const size = `${sizeOf(known.services)} in ${config.paths.join(', ')}`;
-  // A valid Service has a port.
-  const isEmpty = known.services.length === 0;
-  return [isEmpty ? fail(size, 'write a Service with a clusterIP and ports') : ok(size), ...log.findings];
+  const isServed = known.services.some(hasServedPort);
+  return [
+    isServed ? ok(size) : fail(`nothing to serve: ${size}`, NOTHING_TO_SERVE),
+    ...checkClusterIpRanges(config.clusterIpRanges, [...objects.values()], allLocalAddresses()),
+    ...log.findings,
+  ];
+}
+
+/** A cluster IP must be nobody else's: its clients would reach the Service in place of that machine or pod. */
+export function checkClusterIpRanges(
+  ranges: readonly Cidr[],
+  objects: readonly SourceEvent[],
+  localAddresses: readonly Address[],
+): readonly Finding[] {
+  const isWithin = cidrMatcher(ranges);
+  const endpoints = objects.flatMap((event) =>
+    event.kind === 'Service' || event.value === undefined ? [] : [...endpointAddresses(event.value)],
+  );
+  const found = (who: string, addresses: readonly Address[]) => {
+    const address = addresses.find(isWithin);
+    if (address === undefined) return [];
+    return [warn(`${who} ${address} lies in --service-cluster-ip-range`, 'give a range that nothing else uses')];
+  };
+  return [...found('the endpoint', endpoints), ...found("this machine's address", localAddresses)];
+}
+
+const NOTHING_TO_SERVE = 'write a Service with a port over TCP or UDP, and a clusterIP or type: NodePort';
+
+/** Whether clients can reach a port of it, by an address of its own or a NodePort. */
+function hasServedPort({ ports, clusterIPs, externalIPs, loadBalancerIPs }: Service): boolean {
+  const hasAddress = [clusterIPs, externalIPs, loadBalancerIPs].some(({ length }) => length > 0);
+  return ports.some(({ protocol, nodePort }) => protocol !== 'SCTP' && (hasAddress || nodePort !== 0));
 }
 
 function sizeOf(services: readonly Service[]): string {

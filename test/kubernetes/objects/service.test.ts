@@ -59,6 +59,12 @@ test('in a file, a Service without a cluster IP is served where it gets one, or 
   assert.equal(familiesOf({ ...plain, ipFamilies: ['IPv6'] }, 'IPv4', 'IPv6'), 'IPv6');
   assert.equal(familiesOf({ ipFamilies: ['IPv6'] }, 'IPv4'), 'IPv6', 'its NodePort');
   assert.equal(familiesOf({ ...plain, ipFamilies: ['IPv6'] }, 'IPv4'), 'skipped');
+  const other = service({ clusterIP: undefined, ...plain, ipFamilies: ['IPv6'] });
+  const skipped = decodeService(other, { clusterIpFamilies: ['IPv4'], loopbackEndpoints: false });
+  assert.match(
+    skipped.status === 'skipped' ? (skipped.problem?.problem ?? '') : '',
+    /give --service-cluster-ip-range a range of IPv6, too$/,
+  );
   assert.equal(familiesOf({ clusterIP: 'None' }, 'IPv4'), 'skipped');
   assert.equal(familiesOf({ ipFamilies: ['IPX'] }, 'IPv4'), 'invalid');
   assert.equal(familiesOf({ clusterIP: '10.96.0.1' }, 'IPv4'), undefined);

@@ -1,9 +1,12 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { ApiError } from '../../../src/kubernetes/api-error.ts';
+import type { Address } from '../../../src/model/address.ts';
+import type { SourceEvent } from '../../../src/model/source.ts';
 import { checkPermissions } from '../../../src/operate/check/permissions.ts';
-import { listServices } from '../../../src/operate/check/source.ts';
+import { checkClusterIpRanges, listServices } from '../../../src/operate/check/source.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';
+import { address, cidr } from '../../rules/fixtures.ts';
 import { linesOf, troubles } from './fake-machine.ts';
 
 const refused = (status: number, message = 'no way') =>
@@ -71,6 +74,21 @@ describe('permissions', () => {
       assert.match(troubles(findings)[0]!, /^fail: .* the answer is not a SelfSubjectAccessReview/);
     }
   });
+});
+
+test('a range of cluster IPs in which something else lies is a warning', () => {
+  const [range, inside, outside] = [cidr('10.96.0.0/16'), address('10.96.7.7'), address('10.97.0.1')];
+  const endpoints = (at: Address): SourceEvent => {
+    const addresses = [{ address: at, ready: true, serving: true, terminating: false }];
+    return { kind: 'Endpoints', key: 'default/a', value: { key: 'default/a', groups: [{ addresses, ports: [] }] } };
+  };
+  assert.deepEqual(linesOf(checkClusterIpRanges([range], [endpoints(outside), endpoints(inside)], [outside])), [
+    'warn: the endpoint 10.96.7.7 lies in --service-cluster-ip-range → give a range that nothing else uses',
+  ]);
+  assert.deepEqual(linesOf(checkClusterIpRanges([range], [], [outside, inside])), [
+    "warn: this machine's address 10.96.7.7 lies in --service-cluster-ip-range → give a range that nothing else uses",
+  ]);
+  assert.deepEqual(checkClusterIpRanges([], [endpoints(inside)], [inside]), []);
 });
 
 describe('the Services of a cluster', () => {

@@ -64,6 +64,28 @@ test('comments have lines of at most 120 columns, which Biome does not check', (
   assert.deepEqual(tooLong, []);
 });
 
+test('prose of the documents has lines of at most 120 characters', () => {
+  const names = readdirSync(join(root, 'docs')).filter((name) => name.endsWith('.md'));
+  const tooLong = ['README.md', 'CONTRIBUTING.md', ...names.map((name) => `docs/${name}`)].flatMap((name) =>
+    prose(textOf(name))
+      .filter(([line]) => [...line].length > 120)
+      .map(([line, index]) => `${name}:${index + 1}: ${line}`),
+  );
+  assert.deepEqual(tooLong, []);
+  const sample = '```\ncode\n```\n| table |\n![picture](x.png)\n[link](y.md)\nsee [z](z.md)';
+  assert.deepEqual(prose(sample), [['see [z](z.md)', 6]]);
+});
+
+/** Lines with their index, without code blocks, tables, and lines that are a link or a picture alone. */
+function prose(markdown: string): readonly (readonly [line: string, index: number])[] {
+  let isCode = false;
+  return markdown.split('\n').flatMap((line, index) => {
+    const isFence = /^\s*```/.test(line);
+    if (isFence) isCode = !isCode;
+    return isFence || isCode || /^\||^!?\[[^\]]*\]\([^)]*\)$/.test(line) ? [] : [[line, index] as const];
+  });
+}
+
 describe('an import', () => {
   const cases: readonly (readonly [file: string, source: string, complaint: RegExp | undefined])[] = [
     ['src/rules/a.ts', `import { b } from '../model/b.ts';\nimport { c } from './c.ts';`, undefined],

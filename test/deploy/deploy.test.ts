@@ -203,7 +203,7 @@ describe('Dockerfile', () => {
   });
 
   test('the program is process 1, and root', () => {
-    assert.match(text, /^ENTRYPOINT \["\/usr\/sbin\/kube-userspace-proxy"\]$/m);
+    assert.match(text, /^ENTRYPOINT \["\/usr\/local\/sbin\/kube-userspace-proxy"\]$/m);
     assert.doesNotMatch(text, /^(USER|CMD) /m);
   });
 });

@@ -184,7 +184,7 @@ export const FLAGS = {
     'udp-first-reply-timeout': one(POSITIVE_DURATION, '5s', {
       describe: 'the same for a flow that waits for its first reply (a slow DNS answer); never below --udp-timeout',
     }),
-    'udp-max-flows-per-service': one(whole(1, MAX_DESCRIPTORS), '4096', {
+    'udp-max-flows-per-service': one(whole(1, MAX_DESCRIPTORS), '8192', {
       describe:
         'UDP flows of one Service port; datagrams of further clients are dropped, so that a flood of forged ' +
         'senders at one Service cannot use up the flows of the others',

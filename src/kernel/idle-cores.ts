@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs';
 const MIN_MS = 100;
 const MS_PER_TICK = 10;
 
-/** How many cores of the machine had nothing to do, between one look and the next. Throws an Error without /proc. */
+/** How many cores of the machine had nothing to do, between one look and the next; 0 where nobody can say. */
 export class IdleCores {
   readonly #read: () => string;
   #lookedMs = Number.NEGATIVE_INFINITY;
@@ -23,11 +23,20 @@ export class IdleCores {
   at(nowMs: number, maxMs: number): number {
     const passedMs = nowMs - this.#lookedMs;
     if (passedMs < MIN_MS) return this.#cores;
-    const ticks = idleTicks(this.#read());
+    const ticks = this.#ticksNow();
     this.#cores = passedMs <= maxMs ? ((ticks - this.#ticks) * MS_PER_TICK) / passedMs : 0;
     this.#ticks = ticks;
     this.#lookedMs = nowMs;
     return this.#cores;
+  }
+
+  /** The same as before when it cannot be read, as without a free descriptor. */
+  #ticksNow(): number {
+    try {
+      return idleTicks(this.#read());
+    } catch {
+      return this.#ticks;
+    }
   }
 }
 

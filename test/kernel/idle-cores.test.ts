@@ -23,6 +23,17 @@ test('what two looks say of the time between them', () => {
   assert.equal(idle.at(5100, 1000), 0, 'busy');
 });
 
+test('where it cannot be read, no core is idle', () => {
+  let fails = false;
+  const idle = new IdleCores(() => {
+    if (fails) throw new Error('EMFILE');
+    return stat(1000, 50);
+  });
+  idle.at(0, 1000);
+  fails = true;
+  assert.equal(idle.at(200, 1000), 0);
+});
+
 test('the machine itself can be asked', () => {
   const idle = new IdleCores();
   idle.at(0, 1000);

@@ -98,8 +98,9 @@ function carriersCommand({ id, shares }: OpenPort) {
   return { kind: 'carriers', port: id, workers: shares.map(({ worker }) => worker.index) } as const;
 }
 
-/** A way between two workers. */
+/** A way between two workers. One that is dead gets its ways when it is there again. */
 function link(one: WorkerThread, other: WorkerThread): void {
+  if (!one.isAlive || !other.isAlive) return;
   const { port1, port2 } = new MessageChannel();
   one.send({ kind: 'link', worker: other.index, channel: port1 });
   other.send({ kind: 'link', worker: one.index, channel: port2 });
@@ -430,10 +431,19 @@ class FastDataPlane implements DataPlane {
     await Promise.all(
       port.shares.map(async (share) => {
         const err = await share.worker.change(shareCommand(port, share, share.counters.follow(port.backends)));
-        if (err !== undefined) this.#observer.listenerFailed({ name: port.spec.name, err });
+        if (err === undefined) return;
+        this.#observer.listenerFailed({ name: port.spec.name, err });
+        this.#giveUp(port, share);
       }),
     );
     if (this.#ports.get(port.spec.id) === port) port.worker.send(carriersCommand(port));
+  }
+
+  /** Its sockets would keep clients that nobody serves. The kernel gives them to the others now. */
+  #giveUp(port: OpenPort, share: Share): void {
+    for (const fd of share.fds) close(fd);
+    port.moreFds = port.moreFds.filter((fd) => !share.fds.includes(fd));
+    port.shares = port.shares.filter((each) => each !== share);
   }
 
   #reopen(worker: WorkerThread): void {

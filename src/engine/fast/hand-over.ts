@@ -26,6 +26,8 @@ export interface HandOverHost {
 /** The main thread's part of a hand-over: it gathers records from the workers, and distributes records to them. */
 export class FastHandOver implements HandOver {
   readonly #host: HandOverHost;
+  /** Counts hand-overs: one that was given up must not go on. */
+  #round = 0;
 
   constructor(host: HandOverHost) {
     this.#host = host;
@@ -34,7 +36,9 @@ export class FastHandOver implements HandOver {
   async freeze(): Promise<Iterable<Parcel>> {
     const { workers } = this.#host;
     // First all of them, so that nothing is on its way between two when they stand still.
+    const round = ++this.#round;
     await Promise.all(workers.map((worker) => worker.hold()));
+    if (round !== this.#round) throw new Error('the hand-over was given up');
     const frozen = await Promise.all(workers.map((worker) => worker.freeze()));
     const pickers = new Map(frozen.flatMap((each) => each.pickers));
     const ports = [...this.#host.ports()];
@@ -60,6 +64,7 @@ export class FastHandOver implements HandOver {
   }
 
   thaw(): void {
+    this.#round++;
     for (const worker of this.#host.workers) worker.unfreeze('thaw');
   }
 
@@ -68,6 +73,7 @@ export class FastHandOver implements HandOver {
   }
 
   recover(): void {
+    this.#round++;
     for (const worker of this.#host.workers) worker.unfreeze('shutdown');
   }
 

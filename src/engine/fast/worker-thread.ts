@@ -94,6 +94,8 @@ export class WorkerThread {
   #failures = 0;
   #startedMs = 0;
   #restart: Timer | undefined;
+  /** Settles when a dead thread's descriptors are reclaimed. */
+  #replacing: Promise<void> | undefined;
   #look: Timer | undefined;
 
   constructor(setup: WorkerThreadSetup) {
@@ -115,6 +117,10 @@ export class WorkerThread {
   send(command: Command): void {
     this.enqueue(command);
     this.#post();
+  }
+
+  get isAlive(): boolean {
+    return this.#thread !== undefined;
   }
 
   /** For a command that may wait for the end of this turn: all commands until then go in one message. */
@@ -185,7 +191,7 @@ export class WorkerThread {
   unfreeze(kind: 'thaw' | 'shutdown'): void {
     if (!this.#isFrozen) return;
     this.#isFrozen = false;
-    if (this.#thread === undefined) void this.#replace();
+    if (this.#thread === undefined) void this.#replaceOnce();
     else this.send({ kind });
   }
 
@@ -196,7 +202,7 @@ export class WorkerThread {
     this.#isFrozen = false;
     this.#restart?.cancel();
     this.#look?.cancel();
-    if (this.#thread === undefined) this.#reclaim();
+    if (this.#thread === undefined) await this.#replaceOnce();
     else {
       const gone = Promise.withResolvers<void>();
       this.#onEnded = gone.resolve;
@@ -217,6 +223,7 @@ export class WorkerThread {
       eval: typeof entry === 'string',
     });
     this.#thread = thread;
+    this.#replacing = undefined;
     this.#startedMs = clock.now();
     thread.on('message', (reports: readonly Report[]) => {
       for (const report of reports) this.#onReport(report);
@@ -265,9 +272,14 @@ export class WorkerThread {
     this.#queue = [];
     this.#look?.cancel();
     const questions = [...this.#questions.keys()];
-    if (!this.#isFrozen) await this.#replace();
+    if (!this.#isFrozen) await this.#replaceOnce();
     for (const question of questions) this.#settle(question, undefined);
     this.#onEnded();
+  }
+
+  #replaceOnce(): Promise<void> {
+    this.#replacing ??= this.#replace();
+    return this.#replacing;
   }
 
   async #replace(): Promise<void> {

@@ -94,6 +94,8 @@ export class Admission extends Deadline {
 
   run(): void {
     this.#isRetrying = false;
+    // Sockets may have been parked meanwhile.
+    if (this.isPaused) this.makeRoom();
     const free = lowestFreeDescriptor();
     if (free < 0 || free >= this.#descriptorCeiling) {
       this.#retryLater();

@@ -56,6 +56,8 @@ export class Endpoints {
   readonly picker: Picker;
   readonly #onUnknown: (name: string) => void;
   readonly #targets = new Map<Member, Target>();
+  /** Not in the set, by name; until the next update. */
+  readonly #strays = new Map<string, Member>();
 
   /** `onUnknown`: see {@link target}. */
   constructor({ onUnknown, ...options }: ConstructorParameters<typeof Picker>[0] & { onUnknown(name: string): void }) {
@@ -65,6 +67,7 @@ export class Endpoints {
 
   update(backends: CountedBackends, nowMs: number): void {
     this.picker.update(backends, nowMs);
+    this.#strays.clear();
     const { pool } = this.picker;
     for (const member of this.#targets.keys()) if (pool.find(member.name) !== member) this.#targets.delete(member);
     for (const { name, counters } of freshCounters(backends)) {
@@ -96,9 +99,12 @@ export class Endpoints {
   /** That of an endpoint which another worker has picked. It may have left the set since, or not have come yet. */
   at(endpoint: Endpoint): Target {
     const name = endpointName(endpoint);
-    const member = this.picker.pool.find(name) ?? new Member(endpoint, name);
-    const target = this.#targets.get(member) ?? new Target(member);
+    const member = this.picker.pool.find(name) ?? this.#strays.get(name) ?? new Member(endpoint, name);
+    const known = this.#targets.get(member);
+    if (known !== undefined) return known;
+    const target = new Target(member);
     this.#targets.set(member, target);
+    this.#strays.set(name, member);
     return target;
   }
 

@@ -268,8 +268,13 @@ export class Engine implements Handler {
           this.#carryFlow(record, errand);
           return;
         }
-        const port = this.#shares.get(record.port) ?? this.#closed(UNKNOWN);
-        this.#carry(port, record, endpoint, errand);
+        const port = this.#shares.get(record.port);
+        if (port === undefined && record.kind === 'dialling') {
+          // Only the port knows what its endpoints must be told of a client.
+          errand.failed(record, { reason: 'other', hasWaited: false });
+          return;
+        }
+        this.#carry(port ?? this.#closed(UNKNOWN), record, endpoint, errand);
       },
       takeBack: (record, { port, candidates }, hasWaited) =>
         new TcpConnection(port, record.fd).takeBack(record, candidates, hasWaited),
@@ -309,7 +314,15 @@ export class Engine implements Handler {
   #close(command: Question<'close'>): void {
     const listener = this.#listeners.get(command.port);
     this.#listeners.delete(command.port);
-    if (listener?.close(() => this.#answerLate(command, {})) ?? true) this.#answer(command, {});
+    const { peers } = this.#context;
+    const closed = () => {
+      peers.flush();
+      this.#answerLate(command, {});
+    };
+    if (!(listener?.close(closed) ?? true)) return;
+    // Carriers close the port after the answer, and must have all clients by then.
+    peers.flush();
+    this.#answer(command, {});
   }
 
   #adopt({ records }: Question<'adopt'>): void {

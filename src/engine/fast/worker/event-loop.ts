@@ -97,9 +97,8 @@ export class EventLoop {
     this.#owners[fd] = this.#owner;
   }
 
-  /** It is that worker's from now on, and not watched here. */
+  /** It is that worker's from now on. */
   give(fd: number, worker: number): void {
-    this.#handlers[fd] = undefined;
     this.#owners[fd] = worker + 1;
   }
 

@@ -94,6 +94,10 @@ interface LinkSetup {
   readonly atEndOfTurn: (task: Task) => void;
   /** Runs it some milliseconds later. */
   readonly soon: (task: Task) => void;
+  /** The other worker owns the descriptor from now on. */
+  readonly give: (fd: number) => void;
+  /** Ends what nobody will carry any more. */
+  readonly reset: (fd: number) => void;
 }
 
 /** Nobody waits for these. */
@@ -146,6 +150,8 @@ export class Link implements Task {
   run(): void {
     this.#isDue = false;
     if (this.#outbox.length === 0 || this.isClosed || this.isHeld) return;
+    // Not before: if this thread dies, what it has not sent is its own.
+    for (const message of this.#outbox) for (const fd of descriptorsIn(message)) this.#setup.give(fd);
     this.#setup.channel.postMessage(this.#outbox);
     this.#outbox = [];
     this.#setup.wake();
@@ -162,10 +168,20 @@ export class Link implements Task {
     }
   }
 
+  /** What was not sent is reset. */
   close(): void {
     this.isClosed = true;
+    for (const message of this.#outbox) for (const fd of descriptorsIn(message)) this.#setup.reset(fd);
+    this.#outbox = [];
     this.#setup.channel.close();
   }
+}
+
+/** Those that a message takes along. */
+function descriptorsIn(message: Passed): readonly number[] {
+  const record = recordIn(message);
+  if (record?.kind !== 'established') return record === undefined || !('fd' in record) ? [] : [record.fd];
+  return record.sides.flatMap(({ fd, piped }) => (piped === undefined ? fd : [fd, piped.readEnd, piped.writeEnd]));
 }
 
 /** The connection that a message carries, if it does. */

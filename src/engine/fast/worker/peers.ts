@@ -67,7 +67,11 @@ export class Peers {
     const wake = () => void write(wakeFd, ONE, 8);
     const atEndOfTurn = (task: Task) => loop.atEndOfTurn(task);
     const soon = (task: Task) => loop.deadlines.after(NOTICE_MS).start(new TaskDeadline(task), loop.nowMs);
-    const link = new Link({ worker, channel, wake, atEndOfTurn, soon });
+    const give = (fd: number) => loop.give(fd, worker);
+    const reset = (fd: number) => loop.reset(fd);
+    // Of a thread that has ended before.
+    this.unlink(worker);
+    const link = new Link({ worker, channel, wake, atEndOfTurn, soon, give, reset });
     link.isHeld = this.#isHeld;
     this.#links.set(worker, link);
     for (const sharer of this.#setup.carrying.sharers()) sharer.onLinked(link);
@@ -117,6 +121,11 @@ export class Peers {
     for (const [link, message] of kept) this.#take(link, message);
   }
 
+  /** Sends at once what waits for the end of the turn. */
+  flush(): void {
+    for (const link of this.#links.values()) link.run();
+  }
+
   /** Whether a connection of this port may go to another worker. Asks for carriers if it has none yet. */
   canSpread(port: Port): boolean {
     if (!this.#setup.spreading.wants || !port.isHome) return false;
@@ -139,7 +148,6 @@ export class Peers {
   passClient(link: Link, passed: PassedOn, record: DiallingRecord): void {
     const id = link.nextId();
     link.passedOn.set(id, passed);
-    this.#setup.loop.give(record.fd, link.worker);
     link.send({ kind: 'dial', id, record, endpoint: passed.target.endpoint });
   }
 
@@ -147,33 +155,21 @@ export class Peers {
     const id = link.nextId();
     link.passedOn.set(id, passed);
     const { loop } = this.#setup;
-    for (const { fd, piped } of record.sides) {
-      loop.unwatch(fd);
-      loop.give(fd, link.worker);
-      if (piped === undefined) continue;
-      loop.give(piped.readEnd, link.worker);
-      loop.give(piped.writeEnd, link.worker);
-    }
+    for (const { fd } of record.sides) loop.unwatch(fd);
     link.send({ kind: 'carry', id, record });
   }
 
   passFlow(link: Link, passed: PassedOn, record: FlowRecord): PassId {
     const id = link.nextId();
     link.passedOn.set(id, passed);
-    this.#leave(record.fd, link.worker);
+    this.#setup.loop.unwatch(record.fd);
     link.send({ kind: 'carry', id, record });
     return id;
   }
 
   returnFlow(errand: Errand, record: FlowRecord, isSilent: boolean): void {
-    this.#leave(record.fd, errand.home);
+    this.#setup.loop.unwatch(record.fd);
     errand.flowBack(record, isSilent);
-  }
-
-  #leave(fd: number, worker: number): void {
-    const { loop } = this.#setup;
-    loop.unwatch(fd);
-    loop.give(fd, worker);
   }
 
   /** Messages of other workers have come. */
@@ -230,7 +226,8 @@ export class Peers {
       case 'flow-back': {
         const passed = link.take(message.id);
         if (passed !== undefined) end(passed);
-        passed?.away?.onBack(message.record, message.isSilent);
+        if (passed?.away === undefined) this.#setup.loop.close(message.record.fd);
+        else passed.away.onBack(message.record, message.isSilent);
         break;
       }
       case 'want': {
@@ -259,7 +256,11 @@ export class Peers {
   #failed(link: Link, { id, record, reason, hasWaited }: Extract<Passed, { readonly kind: 'failed' }>): void {
     const passed = link.take(id);
     const candidates = passed?.candidates;
-    if (passed === undefined || candidates === undefined) return;
+    if (passed === undefined || candidates === undefined) {
+      // Its way has been cut, and with it what was known of it.
+      this.#setup.loop.reset(record.fd);
+      return;
+    }
     end(passed);
     passed.port.failedElsewhere(passed.target, reason);
     this.#setup.carrying.takeBack(record, { ...passed, candidates }, hasWaited);

@@ -109,9 +109,10 @@ export class TcpConnection extends Session implements SideOwner {
     ] as const) {
       loop.own(record.fd);
       side.resume(record);
-      must('epoll_ctl', loop.watch(record.fd, SIDE_EVENTS, this));
     }
+    // Before anything can fail, so that its end counts, too.
     this.resumed(record);
+    for (const { fd } of [client, backend]) must('epoll_ctl', loop.watch(fd, SIDE_EVENTS, this));
     if (broken !== undefined) {
       this.#broken = broken === 'client' ? this.#client : this.#backend;
       this.#ending = broken === 'client' ? 'client-reset' : 'backend-reset';
@@ -303,7 +304,6 @@ export class TcpConnection extends Session implements SideOwner {
     this.detach();
     this.port.count('active', undefined, -1);
     loop.unwatch(this.fd);
-    loop.give(this.fd, errand.home);
     errand.failed(record, failure);
   }
 

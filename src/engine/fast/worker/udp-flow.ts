@@ -392,6 +392,7 @@ export class UdpFlow extends Session implements Task {
       if (this.#replay?.answered(taken)) this.#replay = undefined;
       this.#moved();
       this.#sentBytes += replies.takenBytes;
+      this.#growIfBulk();
       add(this.port.counters, COUNTER.sentBytes, replies.takenBytes);
       add(this.target.counters, COUNTER.sentBytes, replies.takenBytes);
     }
@@ -404,10 +405,13 @@ export class UdpFlow extends Session implements Task {
       this.#mayFragment = true;
       allowFragments(this.fd, this.target.family);
     }
-    if (!this.#isBulk && this.#receivedBytes + this.#sentBytes > BULK_BYTES) {
-      this.#isBulk = true;
-      for (const option of BULK_OPTIONS) setOption(this.fd, option);
-    }
+    this.#growIfBulk();
+  }
+
+  #growIfBulk(): void {
+    if (this.#isBulk || this.#receivedBytes + this.#sentBytes <= BULK_BYTES) return;
+    this.#isBulk = true;
+    for (const option of BULK_OPTIONS) setOption(this.fd, option);
   }
 
   #moved(): void {

@@ -27,7 +27,12 @@ export abstract class UdpReceiver extends Listener implements FlowOwner {
     this.waiting = new WaitingClients(port);
     this.#moreFds = moreFds;
     const { loop, options } = port.worker;
-    for (const more of moreFds) must('epoll_ctl', loop.watch(more, EPOLLIN, this));
+    for (const [index, more] of moreFds.entries()) {
+      const status = loop.watch(more, EPOLLIN, this);
+      if (status === 0) continue;
+      for (const watched of [fd, ...moreFds.slice(0, index)]) loop.unwatch(watched);
+      must('epoll_ctl', status);
+    }
     const { udpIdleTimeoutMs, udpFirstReplyTimeoutMs } = options;
     this.#silences = {
       beforeReply: loop.deadlines.after(Math.max(udpIdleTimeoutMs, udpFirstReplyTimeoutMs)),

@@ -31,7 +31,7 @@ const COLD = 3;
 const COUNTED = 9;
 
 /** Ends of calls that another thread interrupted, waits, and what V8 does for itself. */
-const NOT_COUNTED = /^(<\.\.\.|epoll_wait|epoll_pwait|futex|madvise|mmap|mprotect|munmap)/;
+const NOT_COUNTED = /^(<\.\.\.|epoll_wait|epoll_pwait|futex|getpid|madvise|mmap|mprotect|munmap)/;
 
 let lastPort = 20_000;
 

@@ -48,7 +48,7 @@ test('without flags but --manifests, every default is kube-proxy’s or ours', (
       tcpUserTimeoutMs: 30_000,
       udpIdleTimeoutMs: 250,
       udpFirstReplyTimeoutMs: 5_000,
-      udpMaxFlowsPerService: 4_096,
+      udpMaxFlowsPerService: 8192,
       udpMaxFlows: 16_384,
       ejectAfter: 3,
       ejectTimeMs: 5000,

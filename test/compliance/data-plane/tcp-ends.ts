@@ -173,7 +173,7 @@ export function tcpEndTests(makeRig: RigFactory): void {
     for (let i = 0; i < 8; i++) {
       client.send('x');
       await sleep(300);
-      assert.equal(active(), 1, `after ${i} rounds`);
+      await waitFor(`it to be open after ${i} rounds`, () => active() === 1);
     }
     await waitFor('the last byte', () => backend.text === 'xxxxxxxx');
     await waitFor('the connection to be over', () => active() === 0);
@@ -212,7 +212,7 @@ export function tcpEndTests(makeRig: RigFactory): void {
   test('a connection that is open both ways may be silent for longer', async (t) => {
     const { client, backend, active } = await pair(t, makeRig, { tcpHalfOpenTimeoutMs: 100 });
     await sleep(400);
-    assert.equal(active(), 1);
+    await waitFor('it to be open', () => active() === 1);
     client.end('still here');
     backend.end();
     assert.equal(await backend.finished(), 'end');
@@ -241,7 +241,7 @@ export function tcpEndTests(makeRig: RigFactory): void {
     for (let i = 0; i < 16; i++) client.send(MEGABYTE);
     const backend = await waitFor('the backend to accept', () => server.sockets[0]);
     await sleep(PAUSE_MS);
-    assert.equal(rig.counters(name).active, 1);
+    await waitFor('it to be open', () => rig.counters(name).active === 1);
     const reader = new TcpPeer(backend);
     backend.resume();
     client.end();

@@ -28,7 +28,7 @@ export function udpDrainingTests(makeRig: RigFactory): void {
     const { rig, leaving, staying, name, client, answer, update } = await waiting(t, makeRig);
     await update([staying.endpoint], [leaving.endpoint]);
     await answer('late');
-    assert.equal(rig.counters(name).active, 1, 'more may come');
+    await waitFor('it to go on, for more may come', () => rig.counters(name).active === 1);
     assert.equal(await client.ask('next'), 'staying');
     await answer('later');
     assert.equal(await client.ask('again'), 'staying');
@@ -59,7 +59,7 @@ export function udpDrainingTests(makeRig: RigFactory): void {
     const { rig, leaving, staying, name, client, update } = await waiting(t, makeRig);
     await update([staying.endpoint], [leaving.endpoint]);
     assert.equal(await client.ask('next'), 'staying');
-    assert.equal(rig.counters(name).active, 2);
+    await waitFor('both to count', () => rig.counters(name).active === 2);
     update([staying.endpoint]);
     await waitFor('it to end', () => rig.counters(name).active === 1);
     assert.equal(await client.ask('again'), 'staying');

@@ -82,8 +82,9 @@ export function udpDrainingTests(makeRig: RigFactory): void {
       const { rig, leaving, staying, name, client, update } = await waiting(t, makeRig, { [bound]: 1 });
       await update([staying.endpoint], [leaving.endpoint]);
       assert.equal(await client.ask('next'), 'staying');
-      const { active, limited, connections } = rig.counters(name);
-      assert.deepEqual({ active, limited, connections }, { active: 1, limited: 0, connections: 2 });
+      await waitFor('the old one to end', () => rig.counters(name).active === 1);
+      const { limited, connections } = rig.counters(name);
+      assert.deepEqual({ limited, connections }, { limited: 0, connections: 2 });
     });
   }
 }

@@ -236,8 +236,12 @@ describe('the Debian package', () => {
       const text = await machine.run('journalctl', '--unit', NAME, '--output=cat');
       assert.match(text, /"msg":"Took over from the predecessor"/);
       const lines = text.split('\n').filter((line) => /"level":"(warn|error)"/.test(line));
-      // In a container like this one it always does.
-      return lines.filter((line) => !JSON.parse(line).msg.startsWith('The kernel refused some settings'));
+      // Under this load a client's port comes round while the endpoint still remembers it: another endpoint is tried.
+      const cameRound = /"err":"the client's address was lost: the endpoint answered an earlier attempt/;
+      // In a container like this one the kernel always refuses some.
+      const isExpected = (line: string) =>
+        cameRound.test(line) || line.includes('"msg":"The kernel refused some settings');
+      return lines.filter((line) => !isExpected(line));
     };
 
     await machine.run('dpkg', '--install', `/root/${basename(oldPackage)}`);

@@ -1,6 +1,7 @@
 import { stringify } from 'yaml';
 import { suggest } from '../util/suggest.ts';
 import { printable } from '../util/text.ts';
+import { isObject } from '../util/untrusted.ts';
 import { type ParsedDocument, parseDocuments } from '../util/yaml.ts';
 import { SETTINGS } from './flags.ts';
 import { object } from './setting.ts';
@@ -121,10 +122,6 @@ function refuse(unknown: readonly Leaf[], lineOf: ParsedDocument['lineOf']): voi
 
 function quoted(value: unknown): string {
   return JSON.stringify(typeof value === 'string' ? value.slice(0, 100) : (value ?? ''));
-}
-
-function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
 /** What every field of a KubeProxyConfiguration comes to, by its path. */

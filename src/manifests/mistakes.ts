@@ -1,6 +1,6 @@
 import { API_VERSIONS, groupOf, type Kind } from '../kubernetes/objects/kubernetes-object.ts';
 import { suggest } from '../util/suggest.ts';
-import { Field, type Problem, show } from '../util/untrusted.ts';
+import { Field, isObject, type Problem, show } from '../util/untrusted.ts';
 
 const KINDS = Object.keys(API_VERSIONS) as readonly Kind[];
 const GROUPS: ReadonlySet<string> = new Set(Object.values(API_VERSIONS).map(groupOf));
@@ -160,8 +160,4 @@ function unusedNodePorts(spec: unknown): Problem[] {
 
 function propertyOf(value: unknown, name: string): unknown {
   return isObject(value) && Object.hasOwn(value, name) ? value[name] : undefined;
-}
-
-function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }

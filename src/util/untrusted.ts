@@ -123,3 +123,8 @@ function printStep(step: string | number): string {
   if (typeof step === 'number') return `[${step}]`;
   return /^\w+$/.test(step) ? `.${step}` : `[${step}]`;
 }
+
+/** A list is none. */
+export function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}

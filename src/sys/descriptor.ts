@@ -37,6 +37,15 @@ export function eventfd(): number {
   return result(eventfdC(0, EFD_CLOEXEC | EFD_NONBLOCK));
 }
 
+/** 1: an eventfd takes and gives 64 bits. */
+const ONE = new Memory(8);
+ONE.bytes.writeBigUInt64LE(1n);
+
+/** Adds 1 to an eventfd, so that it is readable. */
+export function signal(fd: number): void {
+  write(fd, ONE, ONE.length);
+}
+
 /**
  * The lowest free number, which the next descriptor of this process gets; or a negative errno. All numbers below are in
  * use.

@@ -1,8 +1,7 @@
 import { getAsset, isSea } from 'node:sea';
 import { Worker } from 'node:worker_threads';
 import type { ConnectionLogSink } from '../../model/connection-log.ts';
-import { close, write } from '../../sys/descriptor.ts';
-import { Memory } from '../../sys/memory.ts';
+import { close, signal } from '../../sys/descriptor.ts';
 import { resetOnClose } from '../../sys/socket.ts';
 import type { Clock, Timer } from '../../util/clock.ts';
 import type { Log } from '../../util/log.ts';
@@ -38,10 +37,6 @@ const SHUTDOWN_MS = 2000;
 const HEAP = { maxYoungGenerationSizeMb: 6 };
 
 const FAILED = 'a worker of the data plane has failed; try again in some seconds';
-
-/** 1, as an eventfd wants it: 64 bits. */
-const ONE = new Memory(8);
-ONE.bytes.writeBigUInt64LE(1n);
 
 /** The module that runs in a worker, or the text of one. */
 export type WorkerEntry = URL | string;
@@ -347,7 +342,7 @@ export class WorkerThread {
 
   /** Once per turn, because it costs more than the rest: a worker that serves a client meanwhile reads the count. */
   #wake(): void {
-    write(this.#wakeFd, ONE, 8);
+    signal(this.#wakeFd);
   }
 }
 

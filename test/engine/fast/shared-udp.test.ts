@@ -33,9 +33,13 @@ function askAll(clients: readonly UdpClient[], text: string): Promise<readonly s
 const questions = (text: string, count = CLIENTS) => Array.from({ length: count }, (_, number) => `${number} ${text}`);
 
 /** By the number that begins each question: the source ports that this client's datagrams came from. */
-function sourcesOf(backends: readonly UdpBackend[]): ReadonlyMap<string, readonly number[]> {
+function sourcesOf(
+  backends: readonly UdpBackend[],
+  counts: (text: string) => boolean = () => true,
+): ReadonlyMap<string, readonly number[]> {
   const sources = new Map<string, number[]>();
   for (const { datagram, from } of backends.flatMap(({ arrivals }) => arrivals)) {
+    if (!counts(String(datagram))) continue;
     const [number = ''] = String(datagram).split(' ');
     const known = sources.get(number) ?? [];
     if (!known.includes(from)) known.push(from);
@@ -66,15 +70,15 @@ async function echoes(t: TestContext, count: number): Promise<readonly UdpBacken
   return Promise.all(Array.from({ length: count }, () => UdpBackend.echo(t)));
 }
 
+function openShared(rig: FastRig, backends: readonly UdpBackend[]): Promise<number> {
+  const endpoints = backends.map(({ endpoint }) => endpoint);
+  return openPort(rig, NAME, endpoints, 'UDP');
+}
+
 test('two workers serve 1,000 flows of one port: ten endpoints get 100 each, and the limit holds', async (t) => {
   const rig = await fastRig(t, SHARED);
   const backends = await echoes(t, 10);
-  const port = await openPort(
-    rig,
-    NAME,
-    backends.map(({ endpoint }) => endpoint),
-    'UDP',
-  );
+  const port = await openShared(rig, backends);
   assert.equal(socketsAt(port), 2);
   const clients = await connectAll(t, port, 1000);
   for (let round = 0; round < 2; round++) assert.deepEqual(await askAll(clients, 'x'), questions('x', 1000));
@@ -119,12 +123,7 @@ test('all flows of a client address go to one endpoint, whichever worker carries
 test('flows keep endpoint and source port when their port becomes busy, and no datagram is lost', async (t) => {
   const rig = await faultyRig(t, { workers: 3 });
   const backends = await echoes(t, 3);
-  const port = await openPort(
-    rig,
-    NAME,
-    backends.map(({ endpoint }) => endpoint),
-    'UDP',
-  );
+  const port = await openShared(rig, backends);
   const clients = await connectAll(t, port);
   await askAll(clients, 'first');
   assert.equal(socketsAt(port), 1);
@@ -146,12 +145,7 @@ test('flows keep endpoint and source port when their port becomes busy, and no d
 test('flows of both workers move to a successor with fewer or more, with all that waits', async (t) => {
   const backends = await echoes(t, 3);
   const first = await fastRig(t, SHARED);
-  const port = await openPort(
-    first,
-    NAME,
-    backends.map(({ endpoint }) => endpoint),
-    'UDP',
-  );
+  const port = await openShared(first, backends);
   const clients = await connectAll(t, port);
   await askAll(clients, 'first');
   let from = first;
@@ -176,12 +170,7 @@ test('flows of both workers move to a successor with fewer or more, with all tha
 test('a hand-over that fails changes nothing for flows of both workers', async (t) => {
   const rig = await fastRig(t, SHARED);
   const backends = await echoes(t, 2);
-  const port = await openPort(
-    rig,
-    NAME,
-    backends.map(({ endpoint }) => endpoint),
-    'UDP',
-  );
+  const port = await openShared(rig, backends);
   const clients = await connectAll(t, port);
   await askAll(clients, 'before');
   const handOver = handOverOf(rig.plane);
@@ -200,12 +189,7 @@ for (const [index, who] of ['home', 'carrier'].entries()) {
   test(`when the ${who} of a shared port dies, the flows of the other worker go on, and new ones begin`, async (t) => {
     const rig = await faultyRig(t, SHARED);
     const backends = await echoes(t, 2);
-    const port = await openPort(
-      rig,
-      NAME,
-      backends.map(({ endpoint }) => endpoint),
-      'UDP',
-    );
+    const port = await openShared(rig, backends);
     const clients = await connectAll(t, port);
     await askAll(clients, 'before');
     rig.order('throw', index);
@@ -216,15 +200,8 @@ for (const [index, who] of ['home', 'carrier'].entries()) {
     assert.deepEqual(again, questions('again'));
     assert.deepEqual(lateAnswers, questions('late'));
     assert.deepEqual(await askAll(clients, 'once more'), questions('once more'));
-    const served = backends.flatMap(({ arrivals }) =>
-      arrivals.filter(({ datagram }) => !/late/.test(String(datagram))),
-    );
-    const sources = new Map<string, Set<number>>();
-    for (const { datagram, from } of served) {
-      const number = String(datagram).split(' ')[0] as string;
-      sources.set(number, (sources.get(number) ?? new Set()).add(from));
-    }
-    const kept = [...sources.values()].filter(({ size }) => size === 1).length;
+    const sources = sourcesOf(backends, (text) => !/late/.test(text));
+    const kept = [...sources.values()].filter(({ length }) => length === 1).length;
     assert.ok(kept > 0 && kept < CLIENTS, `${kept} of ${CLIENTS} flows went on`);
     const { counters } = rig.stats(NAME);
     assert.deepEqual([counters.active, counters.connections], [2 * CLIENTS, 3 * CLIENTS - kept]);

@@ -2,8 +2,10 @@ import { type MessagePort, receiveMessageOnPort } from 'node:worker_threads';
 import type { DialFailure } from '../../../model/data-plane.ts';
 import type { Endpoint } from '../../../model/endpoint.ts';
 import type { Candidates } from '../../../services/picker.ts';
+import { signal } from '../../../sys/descriptor.ts';
+import { Deadline } from './deadlines.ts';
 import type { Target } from './endpoints.ts';
-import type { Task } from './event-loop.ts';
+import type { EventLoop, Task } from './event-loop.ts';
 import type { Port } from './port.ts';
 import type { DiallingRecord, EstablishedRecord, FlowRecord, LiveRecord, PortId } from './records.ts';
 
@@ -89,25 +91,22 @@ export interface PassedOn {
 interface LinkSetup {
   readonly worker: number;
   readonly channel: MessagePort;
+  readonly loop: EventLoop;
   /** Wakes the other worker. */
-  readonly wake: () => void;
-  readonly atEndOfTurn: (task: Task) => void;
-  /** Runs it some milliseconds later. */
-  readonly soon: (task: Task) => void;
-  /** The other worker owns the descriptor from now on. */
-  readonly give: (fd: number) => void;
-  /** Ends what nobody will carry any more. */
-  readonly reset: (fd: number) => void;
+  readonly wakeFd: number;
 }
 
 /** Nobody waits for these. */
 const NOTICES: ReadonlySet<Passed['kind']> = new Set(['joined', 'answered', 'ended']);
 
+/** How long they may wait. */
+const NOTICE_MS = 5;
+
 /**
  * The way to one other worker, until its thread ends. Messages of one turn go together. Mere notices wait some
  * milliseconds for others, because waking the other worker costs more than the rest.
  */
-export class Link implements Task {
+export class Link extends Deadline implements Task {
   readonly worker: number;
   /** Connections that the other one carries for this one. */
   readonly passedOn = new Map<PassId, PassedOn>();
@@ -120,12 +119,16 @@ export class Link implements Task {
   #lastId: PassId = 0;
 
   constructor(setup: LinkSetup) {
+    super();
     this.worker = setup.worker;
     this.#setup = setup;
   }
 
-  nextId(): PassId {
-    return ++this.#lastId;
+  /** The number under which it is passed on. */
+  pass(passed: PassedOn): PassId {
+    const id = ++this.#lastId;
+    this.passedOn.set(id, passed);
+    return id;
   }
 
   /** What is passed on under this number ends or comes back. */
@@ -138,23 +141,29 @@ export class Link implements Task {
   /** Lost when the link is closed: then nobody waits for it. */
   send(message: Passed): void {
     if (this.isClosed) return;
+    const { loop } = this.#setup;
     const isFirst = this.#outbox.push(message) === 1;
     if (!NOTICES.has(message.kind) && !this.#isDue) {
       this.#isDue = true;
-      this.#setup.atEndOfTurn(this);
+      loop.atEndOfTurn(this);
     } else if (isFirst) {
-      this.#setup.soon(this);
+      loop.deadlines.after(NOTICE_MS).start(this, loop.nowMs);
     }
+  }
+
+  onDue(): void {
+    this.run();
   }
 
   run(): void {
     this.#isDue = false;
     if (this.#outbox.length === 0 || this.isClosed || this.isHeld) return;
+    const { channel, loop, wakeFd } = this.#setup;
     // Not before: if this thread dies, what it has not sent is its own.
-    for (const message of this.#outbox) for (const fd of descriptorsIn(message)) this.#setup.give(fd);
-    this.#setup.channel.postMessage(this.#outbox);
+    for (const fd of this.#outbox.flatMap(descriptorsIn)) loop.give(fd, this.worker);
+    channel.postMessage(this.#outbox);
     this.#outbox = [];
-    this.#setup.wake();
+    signal(wakeFd);
   }
 
   get unsent(): readonly Passed[] {
@@ -171,9 +180,11 @@ export class Link implements Task {
   /** What was not sent is reset. */
   close(): void {
     this.isClosed = true;
-    for (const message of this.#outbox) for (const fd of descriptorsIn(message)) this.#setup.reset(fd);
+    this.cancelDeadline();
+    const { channel, loop } = this.#setup;
+    for (const fd of this.#outbox.flatMap(descriptorsIn)) loop.reset(fd);
     this.#outbox = [];
-    this.#setup.channel.close();
+    channel.close();
   }
 }
 

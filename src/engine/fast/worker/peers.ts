@@ -1,35 +1,12 @@
 import type { MessagePort } from 'node:worker_threads';
 import type { Endpoint } from '../../../model/endpoint.ts';
 import type { Candidates } from '../../../services/picker.ts';
-import { write } from '../../../sys/descriptor.ts';
-import { Memory } from '../../../sys/memory.ts';
-import { Deadline } from './deadlines.ts';
 import type { Target } from './endpoints.ts';
-import type { EventLoop, Task } from './event-loop.ts';
+import type { EventLoop } from './event-loop.ts';
 import { Errand, type FlowSharer, Link, type Passed, type PassedOn, type PassId, recordIn } from './link.ts';
 import type { Port } from './port.ts';
 import type { DiallingRecord, EstablishedRecord, FlowRecord, LiveRecord, PortId, SessionRecord } from './records.ts';
 import type { Spreading } from './spreading.ts';
-
-/** 1, as an eventfd wants it: 64 bits. */
-const ONE = new Memory(8);
-ONE.bytes.writeBigUInt64LE(1n);
-
-/** How long a notice may wait. */
-const NOTICE_MS = 5;
-
-class TaskDeadline extends Deadline {
-  readonly #task: Task;
-
-  constructor(task: Task) {
-    super();
-    this.#task = task;
-  }
-
-  onDue(): void {
-    this.#task.run();
-  }
-}
 
 /** What peers need of the worker. */
 export interface Carrying {
@@ -63,15 +40,9 @@ export class Peers {
 
   link(worker: number, channel: MessagePort): void {
     const { wakeFds, loop } = this.#setup;
-    const wakeFd = wakeFds[worker] as number;
-    const wake = () => void write(wakeFd, ONE, 8);
-    const atEndOfTurn = (task: Task) => loop.atEndOfTurn(task);
-    const soon = (task: Task) => loop.deadlines.after(NOTICE_MS).start(new TaskDeadline(task), loop.nowMs);
-    const give = (fd: number) => loop.give(fd, worker);
-    const reset = (fd: number) => loop.reset(fd);
     // Of a thread that has ended before.
     this.unlink(worker);
-    const link = new Link({ worker, channel, wake, atEndOfTurn, soon, give, reset });
+    const link = new Link({ worker, channel, loop, wakeFd: wakeFds[worker] as number });
     link.isHeld = this.#isHeld;
     this.#links.set(worker, link);
     for (const sharer of this.#setup.carrying.sharers()) sharer.onLinked(link);
@@ -146,22 +117,19 @@ export class Peers {
   }
 
   passClient(link: Link, passed: PassedOn, record: DiallingRecord): void {
-    const id = link.nextId();
-    link.passedOn.set(id, passed);
+    const id = link.pass(passed);
     link.send({ kind: 'dial', id, record, endpoint: passed.target.endpoint });
   }
 
   passConnection(link: Link, passed: PassedOn, record: EstablishedRecord): void {
-    const id = link.nextId();
-    link.passedOn.set(id, passed);
+    const id = link.pass(passed);
     const { loop } = this.#setup;
     for (const { fd } of record.sides) loop.unwatch(fd);
     link.send({ kind: 'carry', id, record });
   }
 
   passFlow(link: Link, passed: PassedOn, record: FlowRecord): PassId {
-    const id = link.nextId();
-    link.passedOn.set(id, passed);
+    const id = link.pass(passed);
     this.#setup.loop.unwatch(record.fd);
     link.send({ kind: 'carry', id, record });
     return id;
@@ -208,26 +176,19 @@ export class Peers {
         passed?.port.answered(passed.target);
         break;
       }
-      case 'ended': {
-        const passed = link.take(message.id);
-        if (passed !== undefined) end(passed);
-        passed?.away?.onEnded();
+      case 'ended':
+        ended(link, message.id)?.away?.onEnded();
         break;
-      }
       case 'failed':
         this.#failed(link, message);
         break;
-      case 'flow-failed': {
-        const passed = link.take(message.id);
-        if (passed !== undefined) end(passed);
-        passed?.away?.onFailed(message);
+      case 'flow-failed':
+        ended(link, message.id)?.away?.onFailed(message);
         break;
-      }
       case 'flow-back': {
-        const passed = link.take(message.id);
-        if (passed !== undefined) end(passed);
-        if (passed?.away === undefined) this.#setup.loop.close(message.record.fd);
-        else passed.away.onBack(message.record, message.isSilent);
+        const away = ended(link, message.id)?.away;
+        if (away === undefined) this.#setup.loop.close(message.record.fd);
+        else away.onBack(message.record, message.isSilent);
         break;
       }
       case 'want': {
@@ -269,6 +230,13 @@ export class Peers {
   #linked(worker: number | undefined): Link | undefined {
     return worker === undefined ? undefined : this.#links.get(worker);
   }
+}
+
+/** What was passed on under this number has ended there. */
+function ended(link: Link, id: PassId): PassedOn | undefined {
+  const passed = link.take(id);
+  if (passed !== undefined) end(passed);
+  return passed;
 }
 
 /** The endpoint is free of a connection that was passed on. */

@@ -102,7 +102,7 @@ export class Spreading {
     this.#clients += this.#clientShare;
     if (this.#clients < 1) return undefined;
     this.#clients--;
-    return this.#take(carriers.filter((each) => this.#takers.includes(each)));
+    return this.#takeOfTakers(carriers);
   }
 
   /** Whether some connection could move, if its port had carriers. */
@@ -115,9 +115,13 @@ export class Spreading {
     if (this.#isHeld) return undefined;
     if (this.#spread === 'always') return this.#take(carriers);
     if (this.#quota === 0) return undefined;
-    const taker = this.#take(carriers.filter((each) => this.#takers.includes(each)));
+    const taker = this.#takeOfTakers(carriers);
     if (taker !== undefined) this.#quota--;
     return taker;
+  }
+
+  #takeOfTakers(carriers: readonly number[]): number | undefined {
+    return this.#take(carriers.filter((each) => this.#takers.includes(each)));
   }
 
   #take(takers: readonly number[]): number | undefined {

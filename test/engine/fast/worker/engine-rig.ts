@@ -7,8 +7,7 @@ import type { FlowRecord } from '../../../../src/engine/fast/worker/records.ts';
 import type { DataPlaneOptions } from '../../../../src/model/data-plane.ts';
 import type { Endpoint } from '../../../../src/model/endpoint.ts';
 import type { ProxiedProtocol } from '../../../../src/model/service-port.ts';
-import { close, descriptorLimit, eventfd, write } from '../../../../src/sys/descriptor.ts';
-import { Memory } from '../../../../src/sys/memory.ts';
+import { close, descriptorLimit, eventfd, signal } from '../../../../src/sys/descriptor.ts';
 import { must } from '../../../../src/sys/sys-error.ts';
 import type { Clock } from '../../../../src/util/clock.ts';
 import { systemClock } from '../../../../src/util/system-clock.ts';
@@ -20,9 +19,6 @@ interface PortSetup {
   readonly endpoints?: readonly Endpoint[];
   readonly flows?: readonly FlowRecord[];
 }
-
-const one = new Memory(8);
-one.bytes.writeBigUInt64LE(1n);
 
 /** An engine that takes its turns and commands from the test. `t`: what cleans up. */
 export function engineRig(
@@ -66,7 +62,7 @@ export function engineRig(
   const post = (...commands: readonly Command[]): void => {
     messages.push(commands);
     Atomics.add(status, STATUS.commands, 1);
-    write(wakeFd, one, 8);
+    signal(wakeFd);
   };
   const command = (...commands: readonly Command[]): void => {
     post(...commands);

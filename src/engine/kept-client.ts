@@ -28,7 +28,7 @@ export function keptTcpClient(
     if (originalDestination(fd, familyOfText(address), socketAddress) < 0) return 'unknown';
     if (!isKeptTowards(decodeAddress(socketAddress.bytes) as Address, keptFor, kept)) return undefined;
   }
-  return { address, name: socketAddressWords(address, client.port), hasWaited: false };
+  return { address, name: socketAddressWords(address, client.port), needsNewPort: false };
 }
 
 /** The same for a client whose datagram arrived at an address and port of this node. */

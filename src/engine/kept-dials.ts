@@ -27,7 +27,7 @@ import { decodeAddress, encodeSocketAddress, familyOfText } from '../sys/socket-
 import { describeErrno, EADDRINUSE, EADDRNOTAVAIL, EINPROGRESS, EINVAL } from '../sys/sys-error.ts';
 import type { Random } from '../util/clock.ts';
 
-/** The first is the client's own port, where the kernel gives that out. */
+/** See {@link KeptDials.connectTcp}. */
 const PORT_TRIES = 8;
 
 const REUSE_ADDRESS: SocketOption = { level: SOL_SOCKET, name: SO_REUSEADDR, value: 1 };
@@ -40,10 +40,10 @@ export interface KeptClient {
   /** Its address and port. */
   readonly name: SocketAddressWords;
   /**
-   * An attempt was not answered in time. Further ones have other ports towards the endpoint, so that a late answer does
-   * not reach them ({@link KeptDials.hasLost}).
+   * An attempt was not answered in time, or met an earlier connection ({@link KeptDials.hasLost}). Further ones have other
+   * ports, towards the endpoint, too: a late answer does not reach them, and no endpoint remembers them.
    */
-  hasWaited: boolean;
+  needsNewPort: boolean;
 }
 
 export interface KeptDialsSetup {
@@ -91,7 +91,6 @@ export class KeptDials {
   readonly #entries = new Map<string, KeptEntries>();
   readonly #local = new Memory(SOCKET_ADDRESS_BYTES);
   readonly #localName = this.#local.words();
-  #lastPort = 0;
   readonly #routes = new WeakMap<Endpoint, Route>();
   /** Connections to different endpoints can have one local port without being bound to it (Linux 6.3). */
   #canShare: boolean | undefined;
@@ -131,8 +130,9 @@ export class KeptDials {
     if (!isShared) setOption(fd, REUSE_ADDRESS);
     const entries = this.#entriesOf(endpoint.address, 'TCP');
     const range = isShared ? this.#ports.range : this.#boundPorts;
-    for (let tries = client.hasWaited ? 1 : 0; tries < PORT_TRIES; tries++) {
-      const port = this.#choosePort(route, client.name, tries, range);
+    const first = this.#firstPort(client, range);
+    for (let tries = 0; tries < PORT_TRIES; tries++) {
+      const port = this.#choosePort(route, first, tries, range);
       const inserted = insert(entries, route, client);
       if (inserted === -EADDRINUSE) continue;
       if (inserted < 0) return this.#cannotInsert(inserted);
@@ -151,8 +151,9 @@ export class KeptDials {
     const route = this.#begin(endpoint);
     if (typeof route === 'number') return route;
     const entries = this.#entriesOf(endpoint.address, 'UDP');
+    const first = this.#firstPort(client, this.#ports.range);
     for (let tries = 0; tries < PORT_TRIES; tries++) {
-      this.#choosePort(route, client.name, tries, this.#ports.range);
+      this.#choosePort(route, first, tries, this.#ports.range);
       const bound = bindTo(fd, route.source);
       if (bound === -EADDRINUSE) continue;
       if (bound < 0) break;
@@ -175,8 +176,10 @@ export class KeptDials {
   }
 
   /**
-   * Whether an answered TCP connection has lost its entry on the way. A late answer to an earlier attempt makes the
-   * kernel send a reset, which ends the entry, and then its first packet again, which gets an entry without a client.
+   * Whether an answered TCP connection has lost its entry on the way. A late answer to an earlier attempt, or the answer
+   * of an endpoint that holds the client's port in TIME_WAIT and does not take the first packet for a new connection's,
+   * makes the kernel send a reset, which ends the entry, and then its first packet again, which gets an entry without a
+   * client.
    */
   hasLost(fd: number, { address, port }: Endpoint, { name }: KeptClient): boolean {
     if (repeatedPackets(fd) === 0) return false;
@@ -226,22 +229,29 @@ export class KeptDials {
     return this.#canShare && bindLater(fd) === 0 && bindTo(fd, local) === 0;
   }
 
-  /** Writes it to the source, too. */
-  #choosePort({ source }: Route, client: SocketAddressWords, tries: number, range: PortRange): number {
-    const own = portOf(client);
-    const isOwn = tries === 0 && own >= range.first && own <= range.last && !this.#ports.reserved.has(own);
-    const port = isOwn ? own : this.#nextPort(range, tries <= 1);
-    source.bytes.writeUInt16BE(port, PORT_OFFSET);
-    return port;
+  /**
+   * The client's own port where it is in the range, else one that follows from it. An endpoint that holds the client's
+   * port in TIME_WAIT takes a new connection from it only if sequence numbers or timestamps go on, and the kernel
+   * begins these for each pair of addresses and ports. So one port of a client has one local port.
+   */
+  #firstPort({ name, needsNewPort }: KeptClient, { first, last }: PortRange): number {
+    const size = last - first + 1;
+    if (needsNewPort) return first + Math.floor(this.#random() * size);
+    const steps = (portOf(name) - first) % size;
+    return first + (steps < 0 ? steps + size : steps);
   }
 
-  /** `isFirst`: at random. Later ones follow it, so that few ports are all tried. */
-  #nextPort({ first, last }: PortRange, isFirst: boolean): number {
+  /**
+   * Writes it to the source, too. Later tries are half the range away, because a client's next connection often has its
+   * next port, and follow each other, so that few ports are all tried.
+   */
+  #choosePort({ source }: Route, begin: number, tries: number, { first, last }: PortRange): number {
     const size = last - first + 1;
-    if (isFirst) this.#lastPort = first + Math.floor(this.#random() * size);
-    do this.#lastPort = first + ((this.#lastPort + 1 - first) % size);
-    while (this.#ports.reserved.has(this.#lastPort) && this.#ports.reserved.size < size);
-    return this.#lastPort;
+    let steps = begin - first + (tries === 0 ? 0 : (size >> 1) + tries - 1);
+    for (let i = 1; i < size && this.#ports.reserved.has(first + (steps % size)); i++) steps++;
+    const port = first + (steps % size);
+    source.bytes.writeUInt16BE(port, PORT_OFFSET);
+    return port;
   }
 
   #entriesOf(address: Address, protocol: ProxiedProtocol): KeptEntries {
@@ -282,8 +292,8 @@ function isTaken(status: number): boolean {
   return status === -EADDRINUSE || status === -EADDRNOTAVAIL;
 }
 
-function insert(entries: KeptEntries, { sourceName, endpointName }: Route, { name, hasWaited }: KeptClient): number {
-  if (hasWaited) return entries.insertAnyPort(sourceName, endpointName, name);
+function insert(entries: KeptEntries, { sourceName, endpointName }: Route, { name, needsNewPort }: KeptClient): number {
+  if (needsNewPort) return entries.insertAnyPort(sourceName, endpointName, name);
   return entries.insert(sourceName, endpointName, name);
 }
 

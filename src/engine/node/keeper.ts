@@ -48,7 +48,7 @@ export class Keeper {
   udpClient(client: Endpoint, local: Endpoint, kept: KeptAddresses | undefined): KeptClient | 'unknown' | undefined {
     if (kept === undefined || this.#clients === undefined) return undefined;
     const name = encodeSocketAddress(client.address, client.port).words();
-    const named = { address: client.address, name, hasWaited: false };
+    const named = { address: client.address, name, needsNewPort: false };
     return keptUdpClient(this.#clients, kept, named, () =>
       this.#dials.destinationOf(encodeSocketAddress(local.address, local.port).words(), named),
     );

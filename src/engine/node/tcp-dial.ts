@@ -109,31 +109,34 @@ export class TcpDial {
   }
 
   #begin(target: Target): Attempt {
-    const timeoutMs = dialTimeoutMs(this.#tries++);
-    const attempt: Attempt = new Attempt(
-      this.#port,
-      target,
-      { client: this.#client, timeoutMs },
-      {
-        onConnected: (socket, rest) => {
-          this.#over(attempt);
-          // The other one.
-          this.cancel();
-          this.#dialler.onConnected(socket, target, rest);
-        },
-        onReset: (rest) => {
-          this.cancel();
-          this.#dialler.onReset(target, rest);
-        },
-        onFailed: (reason) => {
-          this.#over(attempt);
-          this.#dialler.onFailed(target.member.endpoint, reason);
-          if (this.#attempt !== undefined || this.#hedge !== undefined) return;
-          this.#quietTimer?.cancel();
-          this.start();
-        },
+    return this.#attemptTo(target, { client: this.#client, timeoutMs: dialTimeoutMs(this.#tries++), isSecond: false });
+  }
+
+  #attemptTo(target: Target, terms: Terms): Attempt {
+    const attempt: Attempt = new Attempt(this.#port, target, terms, {
+      onConnected: (socket, rest) => {
+        this.#over(attempt);
+        // The other one.
+        this.cancel();
+        this.#dialler.onConnected(socket, target, rest);
       },
-    );
+      onReset: (rest) => {
+        this.cancel();
+        this.#dialler.onReset(target, rest);
+      },
+      onLost: () => {
+        const second = this.#attemptTo(target, { ...terms, isSecond: true });
+        if (attempt === this.#attempt) this.#attempt = second;
+        else this.#hedge = second;
+      },
+      onFailed: (reason) => {
+        this.#over(attempt);
+        this.#dialler.onFailed(target.member.endpoint, reason);
+        if (this.#attempt !== undefined || this.#hedge !== undefined) return;
+        this.#quietTimer?.cancel();
+        this.start();
+      },
+    });
     return attempt;
   }
 
@@ -155,10 +158,19 @@ export class TcpDial {
   }
 }
 
-/** An attempt ends with one of the three calls, in a later turn than it began, unless it is left. */
+interface Terms {
+  readonly client: KeptClient | undefined;
+  readonly timeoutMs: number;
+  /** The first has lost the client's address. */
+  readonly isSecond: boolean;
+}
+
+/** An attempt ends with one of the four calls, in a later turn than it began, unless it is left. */
 interface Attempting {
   onConnected(socket: Socket, rest: readonly Buffer[]): void;
   onReset(rest: readonly Buffer[]): void;
+  /** See {@link KeptDials.hasLost}. It is worth a second attempt. */
+  onLost(): void;
   onFailed(reason: DialFailure): void;
 }
 
@@ -172,12 +184,7 @@ class Attempt {
   #isKept = false;
   #timer: Timer | undefined;
 
-  constructor(
-    port: Port,
-    target: Target,
-    { client, timeoutMs }: { readonly client: KeptClient | undefined; readonly timeoutMs: number },
-    owner: Attempting,
-  ) {
+  constructor(port: Port, target: Target, { client, timeoutMs, isSecond }: Terms, owner: Attempting) {
     this.#port = port;
     this.#client = client;
     this.target = target;
@@ -194,7 +201,7 @@ class Attempt {
       owner.onFailed(port.dialFailed(target, err, reason));
     };
     const timeOut = (err: Error): void => {
-      if (client !== undefined) client.hasWaited = true;
+      if (client !== undefined) client.needsNewPort = true;
       fail(err, 'timeout');
     };
     const onError = (err: Error): void => {
@@ -212,7 +219,13 @@ class Attempt {
         return;
       }
       if (this.#hasLostClient(socket, endpoint)) {
-        fail(new Error(LOST_CLIENT), 'other');
+        if (client !== undefined) client.needsNewPort = true;
+        if (isSecond) {
+          fail(new Error(LOST_CLIENT), 'other');
+        } else {
+          this.leave();
+          owner.onLost();
+        }
         return;
       }
       // Both are the owner's from now on.

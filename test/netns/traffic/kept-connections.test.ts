@@ -96,6 +96,24 @@ describe(`connections whose endpoints see the client, on iptables-${FLAVOUR}`, {
     }
   });
 
+  test('a client whose port comes round reaches an endpoint that still remembers it, from any local port', async () => {
+    await environment.startProxy();
+    const { client, node } = environment;
+    const service = await environment.serve({ name: 'again', endpoints: [POD_ADDRESSES[0]] });
+    // The endpoint closes first. About every second one then refuses a first packet from another local port.
+    for (let localPort = 50_001; localPort < 50_020; localPort += 2) {
+      const ask = () => client.call('request', { ...target(service), localPort });
+      // The proxy itself may have it.
+      const listen = { port: localPort, mode: 'sink', name: 'taken', host: '0.0.0.0' } as const;
+      await node.call('listenTcp', listen).catch(() => {});
+      assert.equal((await ask()).name, 'pod-1');
+      await node.call('unlisten', { port: localPort });
+      assert.equal((await ask()).name, 'pod-1');
+    }
+    const count = await environment.metricsText();
+    assert.equal(metric(count, 'userspace_proxy_connect_failures_total', 'service="again"'), 0);
+  });
+
   test('an open connection goes on while its endpoint is drained', async () => {
     await environment.startProxy();
     const ports = [{ port: 80, target: TCP.echo }];

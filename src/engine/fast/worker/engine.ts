@@ -271,13 +271,13 @@ export class Engine implements Handler {
         const port = this.#shares.get(record.port);
         if (port === undefined && record.kind === 'dialling') {
           // Only the port knows what its endpoints must be told of a client.
-          errand.failed(record, { reason: 'other', hasWaited: false });
+          errand.failed(record, { reason: 'other', needsNewPort: false });
           return;
         }
         this.#carry(port ?? this.#closed(UNKNOWN), record, endpoint, errand);
       },
-      takeBack: (record, { port, candidates }, hasWaited) =>
-        new TcpConnection(port, record.fd).takeBack(record, candidates, hasWaited),
+      takeBack: (record, { port, candidates }, needsNewPort) =>
+        new TcpConnection(port, record.fd).takeBack(record, candidates, needsNewPort),
       sharer: (port) => sharerIn(this.#listeners.get(port)),
       sharers: () => Array.from(this.#listeners.values()).flatMap((each) => sharerIn(each) ?? []),
     };

@@ -72,7 +72,7 @@ export interface FlowSharer {
 export interface FailedDial {
   readonly reason: DialFailure;
   /** See `KeptClient`. */
-  readonly hasWaited: boolean;
+  readonly needsNewPort: boolean;
 }
 
 /** What the home remembers of a connection that it has passed on. */

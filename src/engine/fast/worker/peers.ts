@@ -13,7 +13,7 @@ export interface Carrying {
   /** Dials for a client whose home is another worker, or goes on with its connection. */
   carry(record: SessionRecord, endpoint: Endpoint, errand: Errand): void;
   /** Goes on with a client of this home, whose first endpoint has failed. */
-  takeBack(record: DiallingRecord, passed: PassedOn & { candidates: Candidates }, hasWaited: boolean): void;
+  takeBack(record: DiallingRecord, passed: PassedOn & { candidates: Candidates }, needsNewPort: boolean): void;
   /** `undefined` when the port is not open. */
   sharer(port: PortId): FlowSharer | undefined;
   sharers(): Iterable<FlowSharer>;
@@ -214,7 +214,7 @@ export class Peers {
     if (candidates !== undefined) passed.port.answered(passed.target);
   }
 
-  #failed(link: Link, { id, record, reason, hasWaited }: Extract<Passed, { readonly kind: 'failed' }>): void {
+  #failed(link: Link, { id, record, reason, needsNewPort }: Extract<Passed, { readonly kind: 'failed' }>): void {
     const passed = link.take(id);
     const candidates = passed?.candidates;
     if (passed === undefined || candidates === undefined) {
@@ -224,7 +224,7 @@ export class Peers {
     }
     end(passed);
     passed.port.failedElsewhere(passed.target, reason);
-    this.#setup.carrying.takeBack(record, { ...passed, candidates }, hasWaited);
+    this.#setup.carrying.takeBack(record, { ...passed, candidates }, needsNewPort);
   }
 
   #linked(worker: number | undefined): Link | undefined {

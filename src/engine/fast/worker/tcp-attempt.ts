@@ -28,7 +28,7 @@ const peerAddress = new Memory(SOCKET_ADDRESS_BYTES);
 /** Only a connection that had been established ends with these. */
 const BROKEN: ReadonlySet<number> = new Set([ECONNRESET, EPIPE]);
 
-/** Whoever makes attempts. An attempt that has begun ends with one of the first two calls, unless it is left. */
+/** Whoever makes attempts. An attempt that has begun ends with one of the first three calls, unless it is left. */
 export interface Attempting {
   readonly port: Port;
   /** If endpoints see its address. */
@@ -38,8 +38,18 @@ export interface Attempting {
   /** The descriptor is the caller's from now on. See {@link DialResult}. */
   onAnswered(attempt: TcpAttempt, events: number, isBroken: boolean): void;
   onFailed(attempt: TcpAttempt, reason: DialFailure): void;
+  /** It has lost the client's address (`KeptDials.hasLost`), and a second attempt is worth while. */
+  onLost(attempt: TcpAttempt): void;
   /** There has been no answer for the first part of its time. */
   onQuiet(attempt: TcpAttempt): void;
+}
+
+interface Terms {
+  readonly timeoutMs: number;
+  /** The part of its time after which the owner is told; 0 for never. */
+  readonly quietMs: number;
+  /** The first has lost the client's address. */
+  readonly isSecond?: boolean;
 }
 
 /** One attempt to connect to one endpoint. It takes the member, and gives it back unless the endpoint has answered. */
@@ -47,9 +57,10 @@ export class TcpAttempt extends Deadline {
   readonly target: Target;
   fd = -1;
   readonly #owner: Attempting;
-  readonly #timeoutMs: number;
+  readonly timeoutMs: number;
   /** The part of its time after which the owner is told, until then; else 0. */
   #quietMs: number;
+  readonly #isSecond: boolean;
   /** It keeps the client's address and is not answered yet. */
   #isKept = false;
   /** Unless the socket cannot be used again. */
@@ -59,11 +70,12 @@ export class TcpAttempt extends Deadline {
   #problem: string | undefined;
   #isOver = false;
 
-  constructor(owner: Attempting, target: Target, { timeoutMs, quietMs }: { timeoutMs: number; quietMs: number }) {
+  constructor(owner: Attempting, target: Target, { timeoutMs, quietMs, isSecond = false }: Terms) {
     super();
+    this.#isSecond = isSecond;
     this.#owner = owner;
     this.target = target;
-    this.#timeoutMs = timeoutMs;
+    this.timeoutMs = timeoutMs;
     this.#quietMs = quietMs;
     target.member.taken();
   }
@@ -100,7 +112,7 @@ export class TcpAttempt extends Deadline {
         : this.#port.dialPrevented(target, this.#problem);
     }
     if (status === CONNECTED) this.#answered(0, false);
-    else loop.deadlines.after(this.#quietMs > 0 ? this.#quietMs : this.#timeoutMs).start(this, loop.nowMs);
+    else loop.deadlines.after(this.#quietMs > 0 ? this.#quietMs : this.timeoutMs).start(this, loop.nowMs);
     return undefined;
   }
 
@@ -117,7 +129,7 @@ export class TcpAttempt extends Deadline {
       else this.#fail(Math.abs(errno));
     } else if (events & EPOLLOUT) {
       if (this.#isToItself(this.fd)) this.#fail(ECONNREFUSED);
-      else if (this.#hasLostClient()) this.#failFor(LOST_CLIENT);
+      else if (this.#hasLostClient()) this.#lost();
       else this.#answered(events, false);
     }
   }
@@ -125,15 +137,15 @@ export class TcpAttempt extends Deadline {
   onDue(): void {
     if (this.#quietMs > 0) {
       const { loop } = this.#port.worker;
-      loop.deadlines.after(this.#timeoutMs - this.#quietMs).start(this, loop.nowMs);
+      loop.deadlines.after(this.timeoutMs - this.#quietMs).start(this, loop.nowMs);
       this.#quietMs = 0;
       this.#owner.onQuiet(this);
       return;
     }
     const { client } = this.#owner;
-    if (client !== undefined) client.hasWaited = true;
+    if (client !== undefined) client.needsNewPort = true;
     this.leave();
-    this.#port.dialTimedOut(this.target, this.#timeoutMs);
+    this.#port.dialTimedOut(this.target, this.timeoutMs);
     this.#owner.onFailed(this, 'timeout');
   }
 
@@ -231,9 +243,11 @@ export class TcpAttempt extends Deadline {
     this.#owner.onFailed(this, this.#port.dialFailed(this.target, errno));
   }
 
-  #failFor(err: string): void {
+  #lost(): void {
+    (this.#owner.client as KeptClient).needsNewPort = true;
     this.leave();
-    this.#owner.onFailed(this, this.#port.dialPrevented(this.target, err));
+    if (this.#isSecond) this.#owner.onFailed(this, this.#port.dialPrevented(this.target, LOST_CLIENT));
+    else this.#owner.onLost(this);
   }
 
   #hasLostClient(): boolean {

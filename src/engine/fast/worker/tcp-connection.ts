@@ -84,9 +84,9 @@ export class TcpConnection extends Session implements SideOwner {
   }
 
   /** The endpoint that this home had picked has failed in another worker. */
-  takeBack(record: DiallingRecord, candidates: Candidates, hasWaited: boolean): void {
+  takeBack(record: DiallingRecord, candidates: Candidates, needsNewPort: boolean): void {
     this.#continue(record);
-    this.#dialFor(candidates, { tries: 1, hasWaited });
+    this.#dialFor(candidates, { tries: 1, needsNewPort });
   }
 
   /**
@@ -201,7 +201,7 @@ export class TcpConnection extends Session implements SideOwner {
 
   onFailed({ name }: Target, reason: DialFailure): void {
     this.tries.fail(name, reason);
-    if (this.#errand !== undefined) this.#failure = { reason, hasWaited: reason === 'timeout' };
+    if (this.#errand !== undefined) this.#failure = { reason, needsNewPort: reason === 'timeout' };
   }
 
   onRetry(): void {
@@ -245,7 +245,7 @@ export class TcpConnection extends Session implements SideOwner {
     this.#clientName = record.client;
   }
 
-  #dialFor(candidates: Candidates, { tries = 0, hasWaited = false } = {}): void {
+  #dialFor(candidates: Candidates, { tries = 0, needsNewPort = false } = {}): void {
     const { keptAddresses, worker } = this.port;
     const { loop } = worker;
     const kept = keptTcpClient(worker.clients, keptAddresses, this.#clientName as Endpoint, this.fd);
@@ -257,7 +257,7 @@ export class TcpConnection extends Session implements SideOwner {
       this.cut('proxy-error');
       return;
     }
-    if (kept !== undefined && hasWaited) kept.hasWaited = true;
+    if (kept !== undefined && needsNewPort) kept.needsNewPort = true;
     this.#dial = new TcpDial({ port: this.port, candidates, tries, client: kept, dialler: this });
     this.#dial.start();
   }

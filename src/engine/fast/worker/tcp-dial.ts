@@ -123,6 +123,15 @@ export class TcpDial implements Attempting {
     if (this.#attempt === undefined && this.#hedge === undefined) this.start();
   }
 
+  onLost(attempt: TcpAttempt): void {
+    const { target, timeoutMs } = attempt;
+    const second = new TcpAttempt(this, target, { timeoutMs, quietMs: 0, isSecond: true });
+    if (attempt === this.#attempt) this.#attempt = second;
+    else this.#hedge = second;
+    const reason = second.begin();
+    if (reason !== undefined) this.onFailed(second, reason);
+  }
+
   onQuiet(attempt: TcpAttempt): void {
     if (!this.port.mayHedge()) return;
     const member = this.#candidates.next();

@@ -227,7 +227,7 @@ export class UdpListener extends UdpReceiver implements FlowHome, FlowSharer {
   #keptBy({ endpoint }: Target, address: Address, path: ReplyPath): KeptClient | 'unknown' | undefined {
     const { keptAddresses, worker } = this.port;
     if (keptAddresses === undefined || !canSee(endpoint.address, address)) return undefined;
-    const client = { address, name: path.name, hasWaited: false };
+    const client = { address, name: path.name, needsNewPort: false };
     return keptUdpClient(worker.clients, keptAddresses, client, () => {
       if (getsockname(this.fd, localName) < 0) return undefined;
       putLocalAddress(path, localNameWords);

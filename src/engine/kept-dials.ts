@@ -40,8 +40,8 @@ export interface KeptClient {
   /** Its address and port. */
   readonly name: SocketAddressWords;
   /**
-   * An attempt was not answered in time, or met an earlier connection ({@link KeptDials.hasLost}). Further ones have other
-   * ports, towards the endpoint, too: a late answer does not reach them, and no endpoint remembers them.
+   * An attempt was not answered in time, or met an earlier connection ({@link KeptDials.hasLost}). Further ones have
+   * other ports, towards the endpoint, too: a late answer does not reach them, and no endpoint remembers them.
    */
   needsNewPort: boolean;
 }
@@ -176,10 +176,10 @@ export class KeptDials {
   }
 
   /**
-   * Whether an answered TCP connection has lost its entry on the way. A late answer to an earlier attempt, or the answer
-   * of an endpoint that holds the client's port in TIME_WAIT and does not take the first packet for a new connection's,
-   * makes the kernel send a reset, which ends the entry, and then its first packet again, which gets an entry without a
-   * client.
+   * Whether an answered TCP connection has lost its entry on the way. A late answer to an earlier attempt, or the
+   * answer of an endpoint that holds the client's port in TIME_WAIT and does not take the first packet for a new
+   * connection's, makes the kernel send a reset, which ends the entry, and then its first packet again, which gets an
+   * entry without a client.
    */
   hasLost(fd: number, { address, port }: Endpoint, { name }: KeptClient): boolean {
     if (repeatedPackets(fd) === 0) return false;

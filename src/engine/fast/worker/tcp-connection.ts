@@ -130,7 +130,11 @@ export class TcpConnection extends Session implements SideOwner {
     this.#continue(record);
     const { loop } = this.port.worker;
     loop.inNextTurn({
-      run: () => this.#dialFor(this.port.endpoints.picker.pick(record.client.address, loop.nowMs)),
+      run: () => {
+        // An answer to that dial may come late.
+        const pick = this.port.endpoints.picker.pick(record.client.address, loop.nowMs);
+        this.#dialFor(pick, { needsNewPort: true });
+      },
     });
   }
 

@@ -205,8 +205,19 @@ export function udpLifetimeTests(makeRig: RigFactory): void {
     late.send('one more');
     await waitFor('the refusal', () => rig.counters(two.name).limited === 1);
     assert.deepEqual(await rig.reported('limited', 1), [{ name: two.name, client: '127.0.0.1', limit: 'flows-total' }]);
-    // What a closed Service port had is free for the others.
     await rig.plane.close(one.name);
     assert.equal(await late.ask('now'), 'now');
+  });
+
+  test('what a closed Service port had is free for the others at once', async (t) => {
+    const rig = await makeRig(t, { udpMaxFlows: 16 });
+    const backend = await UdpBackend.echo(t);
+    const [one, two] = [await rig.open('UDP', [backend.endpoint]), await rig.open('UDP', [backend.endpoint])];
+    // Where workers share a port, some of these are another worker's.
+    await fill(t, one.port, 12);
+    const clients = await Promise.all(Array.from({ length: 12 }, () => UdpClient.connect(t, two.port)));
+    await rig.plane.close(one.name);
+    const answers = await Promise.all(clients.map((client) => client.ask('?')));
+    assert.equal(answers.length, 12);
   });
 }

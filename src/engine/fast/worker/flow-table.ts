@@ -49,9 +49,14 @@ export class FlowTable<Each extends Flow> {
     return first;
   }
 
-  delete(flow: Each): void {
+  /** Whether it was there. */
+  delete(flow: Each): boolean {
     const { localKey, clientKey, hasRetired } = flow;
-    if (hasRetired ? this.#retired.delete(flow) : this.#byLocal.get(localKey)?.delete(clientKey)) this.size--;
+    const wasThere = hasRetired
+      ? this.#retired.delete(flow)
+      : (this.#byLocal.get(localKey)?.delete(clientKey) ?? false);
+    if (wasThere) this.size--;
+    return wasThere;
   }
 
   /** Retired flows come last, so a flow that retires meanwhile comes twice. */

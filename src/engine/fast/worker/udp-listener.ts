@@ -39,6 +39,12 @@ export class UdpListener extends UdpReceiver implements FlowHome, FlowSharer {
     this.flows.retire(flow);
   }
 
+  /** Carriers end theirs when they close the port, and tell it later. */
+  override close(): boolean {
+    for (const away of this.#away) this.#forget(away);
+    return super.close();
+  }
+
   onWanted(link: Link, client: FlowClient): void {
     if (link.isClosed) return;
     const path = pathOf(client);
@@ -160,8 +166,7 @@ export class UdpListener extends UdpReceiver implements FlowHome, FlowSharer {
 
   /** It counts against the limits no longer. */
   #forget(away: UdpAwayFlow): void {
-    this.#away.delete(away);
-    this.port.worker.flows.end();
+    if (this.#away.delete(away)) this.port.worker.flows.end();
   }
 
   /** Those who have got datagrams of its client meanwhile. */

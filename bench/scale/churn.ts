@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from 'node:util';
 import type { Random } from '../../src/util/clock.ts';
 import type { ServiceStore } from './service-store.ts';
 import { endpointsOf, MAX_NUMBER, type ScaleService, service } from './services.ts';
@@ -6,6 +7,21 @@ import { endpointsOf, MAX_NUMBER, type ScaleService, service } from './services.
 const CREATED = 0.1;
 const DELETED = 0.1;
 
+/** What a Service may ask for, and stop asking for. */
+const ANNOTATIONS: readonly (Readonly<Record<string, string>> | undefined)[] = [
+  undefined,
+  { 'kube-userspace-proxy/scheduler': 'lc', 'kube-userspace-proxy/slow-start': '10s' },
+  { 'kube-userspace-proxy/scheduler': 'mh' },
+  { 'kube-userspace-proxy/client-address': 'node', 'kube-userspace-proxy/udp-replay': '1s' },
+];
+
+export interface ChurnOptions {
+  /** Services are numbered from here on. */
+  readonly first?: number;
+  /** Of the changes: those of a Service's port and annotations. */
+  readonly reshaped?: number;
+}
+
 /** Writes that may be on their way at once. */
 const PARALLEL = 8;
 
@@ -13,13 +29,18 @@ const PARALLEL = 8;
 export class Churn {
   readonly #store: ServiceStore;
   readonly #random: Random;
-  readonly #services: ScaleService[] = [];
-  readonly #freeNumbers: number[] = [];
-  #nextNumber = 0;
+  readonly #reshaped: number;
+  readonly #first: number;
+  #services: ScaleService[] = [];
+  #freeNumbers: number[] = [];
+  #nextNumber: number;
 
-  constructor(store: ServiceStore, random: Random) {
+  constructor(store: ServiceStore, random: Random, { first = 0, reshaped = 0 }: ChurnOptions = {}) {
     this.#store = store;
     this.#random = random;
+    this.#reshaped = reshaped;
+    this.#first = first;
+    this.#nextNumber = first;
   }
 
   /** What the store holds when no change is on its way. */
@@ -30,6 +51,23 @@ export class Churn {
   /** Creates Services until there are so many. */
   async fill(count: number): Promise<void> {
     await this.#inParallel(count - this.#services.length, () => this.#create());
+  }
+
+  /** Takes back all changes since {@link fill} was called for so many. */
+  async restore(count: number): Promise<void> {
+    const wanted = Array.from({ length: count }, (_, index) => service(this.#first + index));
+    const present = new Map(this.#services.map((service) => [service.number, service]));
+    const numbers = new Set(wanted.map(({ number }) => number));
+    const surplus = this.#services.filter(({ number }) => !numbers.has(number));
+    const changed = wanted.filter((each) => !isDeepStrictEqual(present.get(each.number), each));
+    const writes = [
+      ...surplus.map((each) => () => this.#store.delete(each)),
+      ...changed.map((each) => () => this.#store[present.has(each.number) ? 'replace' : 'create'](each)),
+    ];
+    await this.#inParallel(writes.length, () => writes.pop()!());
+    this.#services = wanted;
+    const free = [...this.#freeNumbers, ...surplus.map(({ number }) => number)];
+    this.#freeNumbers = free.filter((number) => !numbers.has(number));
   }
 
   /** So many changes as fast as they can be written. */
@@ -73,6 +111,7 @@ export class Churn {
     const draw = this.#random();
     if (draw < CREATED) await this.#create();
     else if (draw < CREATED + DELETED) await this.#delete();
+    else if (draw < CREATED + DELETED + this.#reshaped) await this.#reshape();
     else await this.#setEndpoints();
   }
 
@@ -94,6 +133,18 @@ export class Churn {
     if (taken === undefined) return;
     const changed = { ...taken, endpoints: endpointsOf(Math.floor(this.#random() * 3)) };
     await this.#store.setEndpoints(changed);
+    this.#services.push(changed);
+  }
+
+  async #reshape(): Promise<void> {
+    const taken = this.#take();
+    if (taken === undefined) return;
+    const { annotations: _, ...same } = taken;
+    const [port] = same.ports;
+    const annotations = ANNOTATIONS[Math.floor(this.#random() * ANNOTATIONS.length)];
+    const moved = { ...port, port: port.port < 1_000 ? port.port + 1_000 : port.port - 1_000 };
+    const changed: ScaleService = { ...same, ports: [moved], ...(annotations && { annotations }) };
+    await this.#store.replace(changed);
     this.#services.push(changed);
   }
 

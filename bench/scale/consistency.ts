@@ -1,5 +1,7 @@
+import type { Flavour } from '../../test/netns/iptables.ts';
 import { waitFor } from '../../test/netns/wait.ts';
-import type { Subject } from './measure.ts';
+import type { Churn } from './churn.ts';
+import type { ScaleNode } from './scale-node.ts';
 
 const CATCH_UP_MS = 120_000;
 
@@ -10,7 +12,15 @@ const FOREIGN = '10.96.0.1';
  * Until the kernel has a rule for every Service in the store and for no other; no change may be on its way. Gives the
  * local port that each address leads to, in the order of the rules.
  */
-export async function allHaveRules({ node, churn, flavour }: Subject): Promise<ReadonlyMap<string, number>> {
+export async function allHaveRules({
+  node,
+  churn,
+  flavour,
+}: {
+  readonly node: Pick<ScaleNode, 'redirected'>;
+  readonly churn: Pick<Churn, 'services'>;
+  readonly flavour: Flavour;
+}): Promise<ReadonlyMap<string, number>> {
   const wanted = new Set(churn.services.map(({ clusterIP }) => clusterIP));
   let difference = '';
   const equal = async () => {

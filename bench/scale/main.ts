@@ -7,7 +7,6 @@ import { parseOptions, type ScaleOptions, USAGE } from './options.ts';
 import { costPlot, scaleTable } from './report.ts';
 import { ScaleNode } from './scale-node.ts';
 import { createApiStore, createManifestStore } from './service-store.ts';
-import { type SoakResult, soak } from './soak.ts';
 
 process.exitCode = await main(process.argv.slice(2));
 
@@ -30,7 +29,6 @@ async function main(args: readonly string[]): Promise<number> {
 async function run(options: ScaleOptions): Promise<number> {
   const results: ScaleResult[] = [];
   const troubles: string[] = [];
-  let soaked: SoakResult | undefined;
   const attempt = async <T>(what: string, work: () => Promise<T>): Promise<T | undefined> => {
     progress(what);
     try {
@@ -55,34 +53,20 @@ async function run(options: ScaleOptions): Promise<number> {
         if (result !== undefined) results.push(result);
       }
     }
-    const [flavour] = options.flavours;
-    if (options.soak > 0 && flavour !== undefined) {
-      const subject = { node, store, churn, flavour, services: churn.services.length };
-      soaked = await attempt(`${options.soak} changes, ${flavour}`, () => soak(subject, options.soak));
-    }
   } finally {
     await node.remove();
   }
-  print(options, { results, soaked, troubles });
+  print(options, { results, troubles });
   return troubles.length === 0 ? 0 : 1;
 }
 
-function print(
-  options: ScaleOptions,
-  { results, soaked, troubles }: { results: ScaleResult[]; soaked: SoakResult | undefined; troubles: string[] },
-): void {
+function print(options: ScaleOptions, { results, troubles }: { results: ScaleResult[]; troubles: string[] }): void {
   const machine = { cpu: cpus()[0]?.model ?? 'unknown CPU', cores: cpus().length, kernel: release() };
   if (results.length > 0) console.log(`${scaleTable(results)}\n\n${costPlot(results)}\n`);
-  if (soaked !== undefined) {
-    const { changes, seconds, rssBeforeMiB, rssAfterMiB } = soaked;
-    const rate = Math.round(changes / seconds);
-    const memory = `${Math.round(rssBeforeMiB)} MiB before, ${Math.round(rssAfterMiB)} MiB after`;
-    console.log(`Soak: ${changes} changes in ${Math.round(seconds)} s (${rate}/s); RSS ${memory}.`);
-  }
   console.log(`Services from ${options.source}; ${machine.cpu}, ${machine.cores} cores, Linux ${machine.kernel}.`);
   for (const line of troubles) console.log(`! ${line}`);
   if (options.json !== undefined) {
-    writeFileSync(options.json, `${JSON.stringify({ machine, options, results, soaked, troubles }, undefined, 2)}\n`);
+    writeFileSync(options.json, `${JSON.stringify({ machine, options, results, troubles }, undefined, 2)}\n`);
   }
 }
 

@@ -7,8 +7,6 @@ export interface ScaleOptions extends Effort {
   readonly services: readonly number[];
   readonly flavours: readonly Flavour[];
   readonly source: 'api' | 'manifests';
-  /** Changes of the soak; 0 for none. */
-  readonly soak: number;
   /** File for the raw data. */
   readonly json: string | undefined;
 }
@@ -21,14 +19,13 @@ Measures the control plane with many Services: first sync, changes, repair, memo
   --flavours A,B       of nft, legacy (both)
   --source api|manifests
                        a real etcd and kube-apiserver, or files (api)
-  --soak N             random changes at the end, with the largest number of Services (100000)
-  --quick              100 and 1000 Services, fewer samples, a soak of 2000
+  --quick              100 and 1000 Services, fewer samples
   --json FILE          writes all results
   --help`;
 
 const FLAVOURS: readonly Flavour[] = ['nft', 'legacy'];
-const FULL = { services: '100,1000,5000,10000', soak: '100000', samples: 50, churnSeconds: 10, connections: 1_000 };
-const QUICK = { services: '100,1000', soak: '2000', samples: 10, churnSeconds: 3, connections: 200 };
+const FULL = { services: '100,1000,5000,10000', samples: 50, churnSeconds: 10, connections: 1_000 };
+const QUICK = { services: '100,1000', samples: 10, churnSeconds: 3, connections: 200 };
 
 /** `undefined` when help is asked for. Throws an Error with a sentence for the user. */
 export function parseOptions(args: readonly string[]): ScaleOptions | undefined {
@@ -38,7 +35,6 @@ export function parseOptions(args: readonly string[]): ScaleOptions | undefined 
       services: { type: 'string' },
       flavours: { type: 'string', default: FLAVOURS.join() },
       source: { type: 'string', default: 'api' },
-      soak: { type: 'string' },
       quick: { type: 'boolean', default: false },
       json: { type: 'string' },
       help: { type: 'boolean', short: 'h', default: false },
@@ -49,7 +45,7 @@ export function parseOptions(args: readonly string[]): ScaleOptions | undefined 
   const { samples, churnSeconds, connections } = usual;
   const { source } = values;
   if (source !== 'api' && source !== 'manifests') throw new Error(`--source takes api or manifests, not "${source}"`);
-  const services = (values.services ?? usual.services).split(',').map((text) => count('--services', text, 1));
+  const services = (values.services ?? usual.services).split(',').map(count);
   return {
     samples,
     churnSeconds,
@@ -57,20 +53,17 @@ export function parseOptions(args: readonly string[]): ScaleOptions | undefined 
     services: services.sort((a, b) => a - b),
     flavours: flavours(values.flavours),
     source,
-    soak: count('--soak', values.soak ?? usual.soak, 0),
     json: values.json,
   };
 }
 
 /** Beyond 50,000 there are no more addresses: the changes need some, too. */
 const MAX_SERVICES = 50_000;
-const MAX_SOAK = 10_000_000;
 
-function count(flag: string, text: string, least: 0 | 1): number {
-  const most = least === 1 ? MAX_SERVICES : MAX_SOAK;
+function count(text: string): number {
   const number = /^\d{1,8}$/.test(text) ? Number(text) : Number.NaN;
-  if (number >= least && number <= most) return number;
-  throw new Error(`${flag} takes whole numbers from ${least} to ${most}, not "${text}"`);
+  if (number >= 1 && number <= MAX_SERVICES) return number;
+  throw new Error(`--services takes whole numbers from 1 to ${MAX_SERVICES}, not "${text}"`);
 }
 
 function flavours(text: string): readonly Flavour[] {

@@ -75,11 +75,7 @@ export class ScaleNode {
   }
 
   get helperPid(): number {
-    const { pid } = this.proxy;
-    // Started by the main thread.
-    const [helper = ''] = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').split(' ');
-    if (helper === '') throw new Error('the proxy has no helper process');
-    return Number(helper);
+    return helperOf(this.proxy.pid);
   }
 
   get cpuSeconds(): CpuSeconds {
@@ -97,19 +93,30 @@ export class ScaleNode {
 
   /** Every address that is redirected from pods, by the rules in the kernel. */
   async redirected(flavour: Flavour): Promise<ReadonlyMap<string, number>> {
-    const ports = new Map<string, number>();
-    for (const rule of await this.iptables(flavour).save('nat')) {
-      const [, address, port] =
-        /^-A KUBE-(?:PORTALS-CONTAINER|USP-PC-\S+) -d (\S+)\/32 .* -j DNAT --to-destination \S+:(\d+)$/.exec(rule) ??
-        [];
-      if (address !== undefined) ports.set(address, Number(port));
-    }
-    return ports;
+    return redirectedBy(await this.iptables(flavour).save('nat'));
   }
 
   async isListening(port: number): Promise<boolean> {
     return (await this.topology.node.output(['ss', '-Hltn', `sport = :${port}`])).trim() !== '';
   }
+}
+
+/** The helper process of this proxy: its main thread has started it. */
+export function helperOf(pid: number): number {
+  const [helper = ''] = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').split(' ');
+  if (helper === '') throw new Error('the proxy has no helper process');
+  return Number(helper);
+}
+
+/** The local port for each address that these lines of the table `nat` redirect from pods. */
+export function redirectedBy(nat: readonly string[]): ReadonlyMap<string, number> {
+  const ports = new Map<string, number>();
+  for (const line of nat) {
+    const [, address, port] =
+      /^-A KUBE-(?:PORTALS-CONTAINER|USP-PC-\S+) -d (\S+)\/32 .* -j DNAT --to-destination \S+:(\d+)$/.exec(line) ?? [];
+    if (address !== undefined) ports.set(address, Number(port));
+  }
+  return ports;
 }
 
 /** In hundredths of a second: USER_HZ. Fields as proc(5) counts them, less the two before and in the parentheses. */

@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { Admin, ApiRefusal, NAMESPACE } from '../../test/cluster/admin.ts';
 import { ControlPlane } from '../../test/cluster/control-plane.ts';
-import { serviceObject, sliceEndpoints, sliceObject } from '../../test/cluster/objects.ts';
+import { serviceObject, servicePort, sliceEndpoints, sliceObject } from '../../test/cluster/objects.ts';
 import type { Agent } from '../../test/netns/agent.ts';
 import { Manifests, serviceObjects } from '../../test/netns/manifests.ts';
 import { NODE_ADDRESS, type Topology } from '../../test/netns/topology.ts';
@@ -13,13 +13,19 @@ export interface ServiceStore {
   readonly flags: readonly string[];
   create(service: ScaleService): Promise<void>;
   setEndpoints(service: ScaleService): Promise<void>;
+  /** Its ports, annotations and endpoints. */
+  replace(service: ScaleService): Promise<void>;
   delete(service: ScaleService): Promise<void>;
 }
 
 const NODE_NAME = 'node-1';
 
+export interface ApiStore extends ServiceStore {
+  readonly plane: ControlPlane;
+}
+
 /** A real etcd and kube-apiserver on the node. */
-export async function createApiStore(topology: Topology, agent: Agent): Promise<ServiceStore> {
+export async function createApiStore(topology: Topology, agent: Agent): Promise<ApiStore> {
   const plane = await ControlPlane.start({
     node: topology.node,
     agent,
@@ -35,6 +41,7 @@ export async function createApiStore(topology: Topology, agent: Agent): Promise<
   await admin.create('nodes', { metadata: { name: NODE_NAME }, status: { addresses } });
 
   return {
+    plane,
     flags: ['--kubeconfig', kubeconfig, '--hostname-override', NODE_NAME],
     async create(service) {
       const type = service.ports[0].nodePort === undefined ? 'ClusterIP' : 'NodePort';
@@ -44,6 +51,12 @@ export async function createApiStore(topology: Topology, agent: Agent): Promise<
     },
     async setEndpoints({ name, endpoints }) {
       await admin.patch('endpointslices', name, { endpoints: sliceEndpoints(endpoints) });
+    },
+    async replace({ name, ports, annotations, endpoints }) {
+      await admin.patch('endpointslices', name, { endpoints: sliceEndpoints(endpoints) });
+      // `null` removes all that there are.
+      const metadata = { annotations: annotations ?? null };
+      await admin.patch('services', name, { metadata, spec: { ports: ports.map(servicePort) } });
     },
     async delete({ name }) {
       await admin.delete('services', name);
@@ -64,6 +77,7 @@ export function createManifestStore(topology: Topology): ServiceStore {
     flags: ['--manifests', manifests.directory],
     create: put,
     setEndpoints: put,
+    replace: put,
     delete: async (service) => manifests.remove(fileOf(service)),
   };
 }

@@ -9,6 +9,7 @@ export interface ScaleService {
   readonly clusterIP: string;
   readonly ports: readonly [PortOptions];
   readonly affinitySeconds?: number;
+  readonly annotations?: Readonly<Record<string, string>>;
   readonly endpoints: readonly string[];
 }
 

@@ -1,10 +1,11 @@
 import { parseArgs } from 'node:util';
-import type { Agent } from '../../test/netns/agent.ts';
-import { Environment, type Served, TCP, UDP } from '../../test/netns/harness.ts';
+import { Environment, TCP, UDP } from '../../test/netns/harness.ts';
 import type { ProxyProcess } from '../../test/netns/proxy.ts';
 import { POD_ADDRESSES } from '../../test/netns/topology.ts';
 import { waitFor } from '../../test/netns/wait.ts';
 import { isAlive, residentKiB } from '../../test/support/processes.ts';
+import { Flows, HeldConnections, MIB, Transfers } from './traffic.ts';
+import { upgrade } from './upgrade.ts';
 
 /*
  * Upgrades in place, one after another, while connections are open, transfers run, new connections come and UDP flows
@@ -12,7 +13,6 @@ import { isAlive, residentKiB } from '../../test/support/processes.ts';
  */
 
 const USAGE = 'scripts/bench upgrade [--upgrades N] [--connections N] [--flows N]';
-const MIB = 1 << 20;
 const TRANSFER_BYTES = 64 * MIB;
 const CALLERS = 8;
 
@@ -64,9 +64,9 @@ async function measure(environment: Environment, proxy: ProxyProcess, size: Size
     ports: [{ port: 53, target: UDP['udp-name'], protocol: 'UDP' }],
     endpoints: POD_ADDRESSES,
   });
-  const idle = new IdleConnections(client, await openAll(client, echo, size.connections));
+  const idle = await HeldConnections.open(client, echo, size.connections);
   const flows = await Flows.open(client, dns, size.flows);
-  const transfers = new Transfers(client, { sink, source });
+  const transfers = new Transfers(client, { sink, source }, TRANSFER_BYTES);
   console.log(
     `${size.connections} connections and ${size.flows} UDP flows are open; ${size.upgrades} upgrades follow.`,
   );
@@ -99,123 +99,10 @@ async function measure(environment: Environment, proxy: ProxyProcess, size: Size
   console.log(`failed requests: ${failures}`);
   console.log(`connections that broke or brought other bytes: ${idle.broken} of ${size.connections}`);
   console.log(
-    `transfers of ${TRANSFER_BYTES / MIB} MiB that were not whole: ${transfers.broken} of ${transfers.count}`,
+    `transfers of ${TRANSFER_BYTES / MIB} MiB that were not whole: ${transfers.failed + transfers.corrupt} of ${transfers.count}`,
   );
   console.log(`UDP flows that changed their endpoint or had no answer: ${flows.broken} of ${size.flows}`);
-  return failures + idle.broken + transfers.broken + flows.broken === 0 ? 0 : 1;
-}
-
-async function openAll(client: Agent, echo: Served, count: number): Promise<number[]> {
-  const handles: number[] = [];
-  while (handles.length < count) {
-    handles.push(...(await client.call('openMany', { ...echo, count: Math.min(200, count - handles.length) })));
-  }
-  return handles;
-}
-
-async function upgrade(
-  proxy: ProxyProcess,
-  pid: number,
-): Promise<{ readonly pid: number; readonly stillMs: unknown; readonly tookMs: number }> {
-  const ends = () => proxy.log.filter(({ msg }) => /^(Handed over|Cannot hand over|Cannot upgrade)/.test(msg));
-  const count = ends().length;
-  // Until then it drops what asks it to upgrade.
-  const starts = () => proxy.log.filter(({ msg }) => msg === 'Started').length;
-  await waitFor('the running process is through with its own start', () => starts() > count);
-  const begun = performance.now();
-  process.kill(pid, 'SIGHUP');
-  const line = await waitFor('the upgrade', () => ends()[count], 120_000);
-  if (!line.msg.startsWith('Handed over')) throw new Error(JSON.stringify(line));
-  await waitFor('the old process ends', () => !isAlive(pid));
-  return { pid: Number(line['pid']), stillMs: line['ms'], tookMs: performance.now() - begun };
-}
-
-/** Each says something now and then, and must get the same back. */
-class IdleConnections {
-  readonly #client: Agent;
-  readonly #handles: readonly number[];
-  readonly #broken = new Set<number>();
-  #round = 0;
-
-  constructor(client: Agent, handles: readonly number[]) {
-    this.#client = client;
-    this.#handles = handles;
-  }
-
-  get broken(): number {
-    return this.#broken.size;
-  }
-
-  async check(): Promise<void> {
-    const round = String(this.#round++).padStart(4, '0');
-    await Promise.all(
-      this.#handles.map(async (connection) => {
-        await this.#client.call('write', { connection, text: `${round}` });
-        const read = this.#client.call('read', { connection, bytes: round.length });
-        if ((await read.catch(() => '')) !== round) this.#broken.add(connection);
-      }),
-    );
-  }
-}
-
-/** Sockets that ask for the name of their endpoint, which must stay the same. */
-class Flows {
-  readonly #client: Agent;
-  readonly #dns: Served;
-  readonly #names = new Map<number, string | undefined>();
-  readonly #broken = new Set<number>();
-
-  private constructor(client: Agent, dns: Served) {
-    this.#client = client;
-    this.#dns = dns;
-  }
-
-  static async open(client: Agent, dns: Served, count: number): Promise<Flows> {
-    const flows = new Flows(client, dns);
-    for (let i = 0; i < count; i++) {
-      const { socket } = await client.call('udpOpen', {});
-      flows.#names.set(socket, await flows.#ask(socket));
-    }
-    return flows;
-  }
-
-  get broken(): number {
-    return this.#broken.size;
-  }
-
-  async check(): Promise<void> {
-    for (const [socket, name] of this.#names) if ((await this.#ask(socket)) !== name) this.#broken.add(socket);
-  }
-
-  async #ask(socket: number): Promise<string | undefined> {
-    return (await this.#client.call('udpAsk', { socket, ...this.#dns, text: 'who' }))?.text.split(' ')[0];
-  }
-}
-
-/** One after another in each direction, with checksums, until {@link stop}. */
-class Transfers {
-  count = 0;
-  broken = 0;
-  #isOver = false;
-  readonly #running: Promise<unknown>;
-
-  constructor(client: Agent, { sink, source }: { readonly sink: Served; readonly source: Served }) {
-    const run = async (way: 'upload' | 'download', target: Served) => {
-      while (!this.#isOver) {
-        const { intact } = await client
-          .call(way, { ...target, bytes: TRANSFER_BYTES })
-          .catch(() => ({ intact: false }));
-        this.count++;
-        if (!intact) this.broken++;
-      }
-    };
-    this.#running = Promise.all([run('upload', sink), run('download', source)]);
-  }
-
-  async stop(): Promise<void> {
-    this.#isOver = true;
-    await this.#running;
-  }
+  return failures + idle.broken + transfers.failed + transfers.corrupt + flows.broken === 0 ? 0 : 1;
 }
 
 function sum(numbers: readonly number[]): number {

@@ -28,6 +28,10 @@ class MemoryStore implements ServiceStore {
     });
   }
 
+  replace(service: ScaleService): Promise<void> {
+    return this.setEndpoints(service);
+  }
+
   delete(service: ScaleService): Promise<void> {
     return this.#write(service, () => {
       assert.ok(this.services.delete(service.name), `${service.name} does not exist`);
@@ -70,6 +74,21 @@ describe('random changes of Services', () => {
     assert.ok(services.every(({ endpoints }) => endpoints.length === 2));
     assert.ok(services.some(({ ports: [{ protocol }] }) => protocol === 'UDP'));
     assert.ok(services.some(({ affinitySeconds }) => affinitySeconds !== undefined));
+  });
+
+  test('all changes can be taken back', async () => {
+    const store = new MemoryStore();
+    const churn = new Churn(store, seededRandom(7), { first: 5_000, reshaped: 0.3 });
+    await churn.fill(500);
+    const services = new Map(store.services);
+    for (let round = 0; round < 3; round++) {
+      await churn.rush(1_000);
+      assert.notDeepEqual(store.services, services);
+      assert.ok([...store.services.values()].some(({ annotations }) => annotations !== undefined));
+      await churn.restore(500);
+      assert.deepEqual(store.services, services);
+      assert.deepEqual(new Map(churn.services.map((service) => [service.name, service])), services);
+    }
   });
 
   test('a reserved Service is never changed', async () => {

@@ -10,8 +10,8 @@ import { Cluster, type Target } from './cluster.ts';
 import { affinity, type ServiceOptions, serviceObject, sliceEndpoints, sliceObject } from './objects.ts';
 
 /*
- * The e2e tests of `test/e2e/network/dual_stack.go` in kubernetes/kubernetes, by their names, on a node with addresses
- * of both families. Not applicable: the four of node and pod addresses (about kubelet and network plugin), and SCTP.
+ * After the e2e tests of `test/e2e/network/dual_stack.go` in kubernetes/kubernetes, on a node with addresses of both
+ * families. Not applicable: the four of node and pod addresses (about kubelet and network plugin), and SCTP.
  */
 
 const PORTS = [
@@ -30,7 +30,7 @@ interface DualStack {
   readonly udp: readonly Target[];
 }
 
-describe('dual_stack.go', () => {
+describe('Services of both families', () => {
   let cluster: Cluster;
 
   before(async () => {
@@ -99,7 +99,7 @@ describe('dual_stack.go', () => {
     [['IPv4', 'IPv6'], 'ipv4,v6'],
     [['IPv6', 'IPv4'], 'ipv6,v4'],
   ] as const) {
-    test(`should create service with ${name} cluster ip`, async () => {
+    test(`a Service with ${name} cluster IP is served`, async () => {
       const ipFamilyPolicy = families.length === 1 ? 'SingleStack' : 'RequireDualStack';
       const { spec } = await create({ ipFamilyPolicy, ipFamilies: families });
       assert.deepEqual(spec.ipFamilies, families);
@@ -109,7 +109,7 @@ describe('dual_stack.go', () => {
     });
   }
 
-  test('should create service with cluster ip from primary service range', async () => {
+  test('a cluster IP comes from the primary range', async () => {
     const { spec } = await create({});
     assert.deepEqual([spec.ipFamilies, spec.clusterIPs], [['IPv4'], [spec.clusterIP]]);
     await cluster.isUp({ host: spec.clusterIP, port: 80 }, ALL);
@@ -127,7 +127,7 @@ describe('dual_stack.go', () => {
     await cluster.isUp({ host: spec.clusterIP, port: 80 }, ALL);
   });
 
-  describe('Granular Checks', () => {
+  describe('who reaches whom', () => {
     let service: DualStack;
 
     before(async () => {
@@ -140,10 +140,10 @@ describe('dual_stack.go', () => {
         ['node-Service', () => [cluster.environment.node]],
         ['endpoint-Service', () => [cluster.environment.pods[0]]],
       ] as const) {
-        test(`should function for ${where}: ${protocol}`, () => isUp(service, protocol, ALL, from()));
+        test(`${where}: ${protocol}`, () => isUp(service, protocol, ALL, from()));
       }
 
-      test(`should update endpoints: ${protocol}`, async () => {
+      test(`endpoints change: ${protocol}`, async () => {
         const other = await createBoth();
         await isUp(other, protocol, ALL, [cluster.environment.client]);
         await cluster.setEndpoints(other.name, POD_ADDRESSES.slice(1));
@@ -152,7 +152,7 @@ describe('dual_stack.go', () => {
       });
     }
 
-    test('should function for client IP based session affinity: http', async () => {
+    test('affinity by client IP: http', async () => {
       const { name, http } = await createBoth({ affinitySeconds: 10_800 });
       const seen = async ({ host, port }: Target) => {
         const { client } = cluster.environment;
@@ -167,7 +167,7 @@ describe('dual_stack.go', () => {
       for (const target of http) await waitFor('every backend answers', async () => (await seen(target)) === 3);
     });
 
-    test('should function for client IP based session affinity: udp', async () => {
+    test('affinity by client IP: udp', async () => {
       const { udp } = await createBoth({ affinitySeconds: 10_800 });
       for (const { host, port } of udp) {
         await waitFor('all flows are answered by one backend', async () => {
@@ -179,12 +179,12 @@ describe('dual_stack.go', () => {
       }
     });
 
-    test('should function for service endpoints using hostNetwork', async () => {
+    test('endpoints on the host network', async () => {
       const onNode = await createBoth({}, { IPv4: [NODE_ADDRESS], IPv6: [IPV6.node] });
       for (const protocol of ['http', 'udp'] as const) await isUp(onNode, protocol, ['node'], everywhere());
     });
 
-    test('should function for node-pod communication: what is for a pod itself goes there', async () => {
+    test('what is for a pod itself goes there', async () => {
       for (const [index, name] of ALL.entries()) {
         for (const host of [POD_ADDRESSES[index]!, IPV6.pods[index]!]) {
           await cluster.isUp({ host, port: TCP.name }, [name], everywhere());

@@ -10,8 +10,8 @@ import { Cluster, NODE_NAME, type ServedService, type Target } from './cluster.t
 import { sliceEndpoints } from './objects.ts';
 
 /*
- * The e2e tests of `test/e2e/network/` in kubernetes/kubernetes, by their names. The tests of service.go,
- * loadbalancer.go and dual_stack.go have files of their own. Not here:
+ * After the e2e tests of `test/e2e/network/` in kubernetes/kubernetes; `scripts/conformance` runs these themselves.
+ * Those of service.go, loadbalancer.go and dual_stack.go have files of their own. Not here:
  * - kube_proxy.go, should resolve connection reset issue #74839: it is about translated packets that connection
  *   tracking gives up; here the segments of a backend end at a socket of the proxy.
  * - networking.go, pod-Service(hostNetwork): udp: upstream skips it (#95565).
@@ -27,7 +27,7 @@ const PORTS = [
 ] as const;
 const ALL = ['pod-1', 'pod-2', 'pod-3'] as const;
 
-describe('e2e/network', () => {
+describe('a node with a control plane', () => {
   let cluster: Cluster;
   let proxy: ProxyProcess;
 
@@ -60,14 +60,14 @@ describe('e2e/network', () => {
     });
   }
 
-  describe('networking.go', () => {
+  describe('networking', () => {
     let service: ServedService;
 
     before(async () => {
       service = await create();
     });
 
-    test('should update nodePort: http and udp', async () => {
+    test('a NodePort changes: http and udp', async () => {
       const { name } = await create();
       const { http, udp } = await nodePorts(name);
       const [byHttp, byUdp] = [http, udp].map((port) => ({ host: NODE_ADDRESS, port })) as [Target, Target];
@@ -78,7 +78,7 @@ describe('e2e/network', () => {
       await isDownByUdp(byUdp);
     });
 
-    test('should be able to handle large requests: http and udp', async () => {
+    test('large requests: http and udp', async () => {
       const ports = [
         { name: 'http', port: 80, target: TCP.sink },
         { name: 'udp', port: 90, target: UDP['udp-echo'], protocol: 'UDP' },
@@ -92,14 +92,14 @@ describe('e2e/network', () => {
       }
     });
 
-    test('should check kube-proxy urls', async () => {
+    test('the URLs of kube-proxy answer', async () => {
       const get = (url: string) => cluster.environment.node.call('httpGet', { url });
       assert.equal((await get('http://127.0.0.1:10256/healthz')).status, 200);
       const mode = await get('http://127.0.0.1:10249/proxyMode');
       assert.deepEqual({ status: mode.status, body: mode.body }, { status: 200, body: 'userspace' });
     });
 
-    test('should recreate its iptables rules if they are deleted', { timeout: 300_000 }, async () => {
+    test('deleted rules come back', { timeout: 300_000 }, async () => {
       await cluster.isUp(service, ALL);
       const { iptables } = cluster.environment;
       // Else it might repair what is being removed, and be seen by nobody without its rules.
@@ -117,9 +117,9 @@ describe('e2e/network', () => {
     });
   });
 
-  describe('conntrack.go', () => {
+  describe('connection tracking', () => {
     for (const type of ['NodePort', 'ClusterIP'] as const) {
-      test(`should be able to preserve UDP traffic when server pod cycles for a ${type} service`, {
+      test(`UDP clients of a ${type} Service follow its pods`, {
         timeout: 600_000,
       }, async () => {
         const service = await create({}, [POD_ADDRESSES[0]]);
@@ -160,7 +160,7 @@ describe('e2e/network', () => {
     });
   });
 
-  test('kube_proxy.go: should set TCP CLOSE_WAIT timeout', async () => {
+  test('the CLOSE_WAIT timeout of connection tracking is set', async () => {
     const { host, port } = await cluster.serve(
       { name: cluster.name(), ports: [{ port: 80, target: TCP['early-end'] }] },
       [POD_ADDRESSES[0]],

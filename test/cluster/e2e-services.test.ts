@@ -10,11 +10,9 @@ import { Cluster, NODE_NAME, type ServedService, type Target } from './cluster.t
 import { affinity, servicePort, sliceEndpoints, sliceObject, slicePorts } from './objects.ts';
 
 /*
- * The e2e tests of `test/e2e/network/service.go` and `loadbalancer.go` in kubernetes/kubernetes, by their names; those
- * of traffic policies are in e2e-traffic-policies.test.ts. Pods are namespaces, and the tests write the slices that
+ * After the e2e tests of `test/e2e/network/service.go` and `loadbalancer.go` in kubernetes/kubernetes; those of traffic
+ * policies are in e2e-traffic-policies.test.ts. Pods are namespaces, and the tests write the slices that
  * controllers write upstream. The assertions are upstream's, or stricter. Not here:
- * - should preserve source pod IP for traffic thru service cluster IP: upstream skips it for this mode, because
- *   backends see the node.
  * - should be able to create an internal type load balancer, should have correct load balancer health-check interval:
  *   they make a load balancer in a cloud.
  * - should handle load balancer cleanup finalizer for service: the service controller does that.
@@ -28,7 +26,7 @@ const HTTP = { port: 80, target: TCP.name } as const;
 const [POD_1, POD_2] = POD_ADDRESSES;
 const ALL = ['pod-1', 'pod-2', 'pod-3'] as const;
 
-describe('service.go', () => {
+describe('Services', () => {
   let cluster: Cluster;
   let proxy: ProxyProcess;
 
@@ -49,7 +47,7 @@ describe('service.go', () => {
     return Object.keys(names);
   }
 
-  test('should provide secure master service', async () => {
+  test('the API server is a Service', async () => {
     const { spec } = await cluster.admin.request('GET', '/api/v1/namespaces/default/services/kubernetes');
     assert.equal(spec.ports[0].port, 443);
     assert.equal(spec.ports[0].name, 'https');
@@ -66,7 +64,7 @@ describe('service.go', () => {
     assert.deepEqual(reached, { status: 200, body: 'ok' });
   });
 
-  test('should serve a basic endpoint from pods', async () => {
+  test('one port', async () => {
     const service = await cluster.serve({ name: cluster.name(), ports: [HTTP] }, []);
     for (const [addresses, names] of [
       [[POD_1], ['pod-1']],
@@ -83,7 +81,7 @@ describe('service.go', () => {
     await cluster.isDown(service);
   });
 
-  test('should serve multiport endpoints from pods', async () => {
+  test('several ports', async () => {
     for (const pod of cluster.environment.pods) await pod.serve(9_100, 'name');
     const ports = [
       { name: 'portname1', port: 80, target: TCP.name },
@@ -111,12 +109,12 @@ describe('service.go', () => {
     await cluster.isDown(second);
   });
 
-  test('should allow pods to hairpin back to themselves through services', async () => {
+  test('a pod reaches itself', async () => {
     const service = await cluster.serve({ name: cluster.name(), ports: [HTTP] }, [POD_1]);
     await cluster.isUp(service, ['pod-1'], [cluster.environment.pods[0]]);
   });
 
-  test('should be able to up and down services', async () => {
+  test('Services come and go', async () => {
     const create = () => cluster.serve({ name: cluster.name('up-down'), ports: [HTTP] }, POD_ADDRESSES);
     const [first, second] = [await create(), await create()];
     await cluster.isUp(first, ALL);
@@ -130,7 +128,7 @@ describe('service.go', () => {
     assert.notEqual(second.host, third.host);
   });
 
-  test('should work after restarting kube-proxy', async () => {
+  test('the proxy restarts', async () => {
     const first = await cluster.serve({ name: cluster.name(), ports: [HTTP] }, POD_ADDRESSES);
     await cluster.isUp(first, ALL);
     proxy.kill('SIGKILL');
@@ -141,7 +139,7 @@ describe('service.go', () => {
     await cluster.isUp(second, ['pod-1']);
   });
 
-  test('should work after restarting apiserver', async () => {
+  test('the API server restarts', async () => {
     const first = await cluster.serve({ name: cluster.name(), ports: [HTTP] }, POD_ADDRESSES);
     await cluster.isUp(first, ALL);
     await cluster.plane.killApiServer();
@@ -153,14 +151,14 @@ describe('service.go', () => {
     assert.notEqual(first.host, second.host);
   });
 
-  test('should be able to create a functioning NodePort service', async () => {
+  test('a NodePort', async () => {
     const service = await cluster.serve({ name: cluster.name(), type: 'NodePort', ports: [HTTP] }, POD_ADDRESSES);
     await cluster.isUp(service, ALL);
     await cluster.isUp(nodePortOf(service), ALL, outside());
     await cluster.isUp({ host: '127.0.0.1', port: service.nodePort }, ALL, [cluster.environment.node]);
   });
 
-  test('should be able to change the type and ports of a service', async () => {
+  test('type and ports change', async () => {
     const ingress = { host: '203.0.113.7', port: 80 };
     const service = await cluster.serve({ name: cluster.name('mutability'), ports: [HTTP] }, POD_ADDRESSES);
     const patch = (spec: object) => cluster.admin.patch('services', service.name, { spec });
@@ -195,7 +193,7 @@ describe('service.go', () => {
     await cluster.isUp({ host: service.host, port: 81 }, ALL);
   });
 
-  test('should be able to update service type to NodePort listening on same port number but different protocols', async () => {
+  test('one NodePort for both protocols', async () => {
     const service = await cluster.serve({ name: cluster.name(), ports: [{ name: 'tcp', ...HTTP }] }, []);
     const ports = [
       { name: 'tcp', port: 80, target: TCP.name },
@@ -219,7 +217,7 @@ describe('service.go', () => {
   });
 
   for (const type of ['ClusterIP', 'NodePort'] as const) {
-    test(`should be able to change the type from ExternalName to ${type}, and back`, async () => {
+    test(`ExternalName becomes ${type}, and back`, async () => {
       const name = cluster.name('external');
       const external = { type: 'ExternalName', externalName: 'foo.example.com' };
       await cluster.admin.create('services', { metadata: { name }, spec: external });
@@ -246,7 +244,7 @@ describe('service.go', () => {
     });
   }
 
-  test('should create endpoints for unready pods', async () => {
+  test('pods that are not ready, where the Service wants them', async () => {
     const service = await cluster.serve({ name: cluster.name(), ports: [HTTP] }, [{ ip: POD_1, ready: false }]);
     await cluster.isDown(service);
     await cluster.setEndpoints(service.name, [{ ip: POD_1, ready: true }]);
@@ -280,7 +278,7 @@ describe('service.go', () => {
     ['LoadBalancer', 'LoadBalancer service with ESIPP off', 'Cluster'],
     ['LoadBalancer', 'LoadBalancer service with ESIPP on', 'Local'],
   ] as const) {
-    test(`should have session affinity work, and be able to switch it, for ${of}`, async () => {
+    test(`affinity, on and off, for ${of}`, async () => {
       const target = await sticky(type, 10_800, policy);
       const { client, outside } = cluster.environment;
       for (const agent of policy === undefined ? [client, outside] : [outside]) {
@@ -295,7 +293,7 @@ describe('service.go', () => {
   }
 
   for (const type of ['ClusterIP', 'NodePort'] as const) {
-    test(`should have session affinity timeout work for a ${type} service`, async () => {
+    test(`the timeout of affinity, for a ${type} Service`, async () => {
       const target = await sticky(type, 2);
       // One request each. After the timeout the next backend in turn answers.
       const backend = async () =>
@@ -306,7 +304,7 @@ describe('service.go', () => {
     });
   }
 
-  test('should only allow access from service loadbalancer source ranges', async () => {
+  test('source ranges of a load balancer', async () => {
     const { client, pods, outside } = cluster.environment;
     const service = await cluster.serve({ name: cluster.name('lb'), type: 'LoadBalancer', ports: [HTTP] }, [POD_1]);
     const target = { host: await cluster.giveLoadBalancerIP(service.name), port: 80 };
@@ -329,7 +327,7 @@ describe('service.go', () => {
   });
 
   for (const label of ['service.kubernetes.io/service-proxy-name', 'service.kubernetes.io/headless']) {
-    test(`should implement ${label}`, async () => {
+    test(`the label ${label}`, async () => {
       const labels = { [label]: 'foo-bar' };
       const disabled = await cluster.create({ name: cluster.name('disabled'), labels, ports: [HTTP] }, POD_ADDRESSES);
       const toggled = await cluster.serve({ name: cluster.name('toggled'), ports: [HTTP] }, POD_ADDRESSES);
@@ -349,7 +347,7 @@ describe('service.go', () => {
     });
   }
 
-  test('should be rejected when no endpoints exist, and for evicted pods', async () => {
+  test('refused without endpoints, and with evicted pods alone', async () => {
     const ports = [
       { name: 'tcp', port: 80, target: TCP.name },
       { name: 'udp', port: 90, target: UDP['udp-name'], protocol: 'UDP' },
@@ -371,7 +369,7 @@ describe('service.go', () => {
     await isRejected();
   });
 
-  test('should release NodePorts on delete', async () => {
+  test('a NodePort is free when its Service has gone', async () => {
     const service = await cluster.serve({ name: cluster.name(), type: 'NodePort', ports: [HTTP] }, POD_ADDRESSES);
     await cluster.isUp(nodePortOf(service), ALL);
     await cluster.deleteService(service.name);

@@ -5,8 +5,8 @@ import { Cluster, NODE_NAME, type ServedService, type Target, waitShowing, ZONE 
 import type { Endpoint, ServiceOptions } from './objects.ts';
 
 /*
- * The e2e tests of kubernetes/kubernetes about who serves whom, by their names. There is one real node; the others are
- * node names in slices, and all their pods are here.
+ * After the e2e tests of kubernetes/kubernetes about who serves whom. There is one real node; the others are node names
+ * in slices, and all their pods are here. `scripts/conformance` has real ones.
  */
 
 const HTTP = { port: 80, target: TCP.name } as const;
@@ -44,12 +44,12 @@ describe('traffic policies', () => {
   const isDropped = ({ host, port }: Target, from = inside()) =>
     cluster.becomes('timeout', { protocol: 'tcp', host, port }, from);
 
-  describe('service.go', () => {
+  describe('of Services', () => {
     for (const [where, from] of [
       ['Pod', inside],
       ['Pod (hostNetwork: true)', onNode],
     ] as const) {
-      test(`should respect internalTrafficPolicy=Local ${where} to Pod`, async () => {
+      test(`internalTrafficPolicy Local: ${where} to a pod`, async () => {
         const service = await create(LOCAL_INSIDE, [here(POD_1), elsewhere(POD_2)]);
         await cluster.isUp(service, ['pod-1'], from());
         await cluster.setEndpoints(service.name, [elsewhere(POD_2)]);
@@ -57,7 +57,7 @@ describe('traffic policies', () => {
       });
     }
 
-    test('should respect internalTrafficPolicy=Local Pod and Node, to Pod (hostNetwork: true)', async () => {
+    test('internalTrafficPolicy Local: to a pod on the host network', async () => {
       await cluster.environment.node.serve(TCP.name, 'name');
       const service = await create(LOCAL_INSIDE, [here(NODE_ADDRESS), elsewhere(POD_2)]);
       await cluster.isUp(service, ['node'], [...inside(), ...onNode()]);
@@ -65,7 +65,7 @@ describe('traffic policies', () => {
       await isDropped(service, [...inside(), ...onNode()]);
     });
 
-    test('should support externalTrafficPolicy=Local for type=NodePort', async () => {
+    test('externalTrafficPolicy Local: NodePorts lead to pods of the node', async () => {
       const service = await create(LOCAL_OUTSIDE, [here(POD_1), elsewhere(POD_2)]);
       await cluster.isUp(nodePortOf(service), ['pod-1'], outside());
       // From inside the cluster there is no load balancer that could choose another node.
@@ -75,7 +75,7 @@ describe('traffic policies', () => {
 
     const ENDING = [terminating(here(POD_1)), terminating(elsewhere(POD_2)), { ip: POD_3, ready: false }];
 
-    test('should fallback to terminating endpoints when there are no ready endpoints', async () => {
+    test('terminating endpoints serve when none is ready', async () => {
       const service = await create({ type: 'NodePort' }, ENDING);
       await cluster.isUp(service, ['pod-1', 'pod-2'], inside());
       await cluster.isUp(nodePortOf(service), ['pod-1', 'pod-2'], outside());
@@ -83,7 +83,7 @@ describe('traffic policies', () => {
       await cluster.isUp(service, ['pod-3'], inside());
     });
 
-    test('should fallback to local terminating endpoints when there are no ready endpoints with the policies Local', async () => {
+    test('terminating endpoints of the node serve when none there is ready, with the policies Local', async () => {
       const service = await create({ type: 'NodePort', spec: { ...LOCAL_INSIDE.spec, ...LOCAL_OUTSIDE.spec } }, [
         ...ENDING.slice(0, 2),
         elsewhere(POD_3),
@@ -95,7 +95,7 @@ describe('traffic policies', () => {
       await cluster.isUp(service, ['pod-3'], inside());
     });
 
-    test('should fail health check node port if there are only terminating endpoints', async () => {
+    test('the health check node port fails when all endpoints terminate', async () => {
       const { service, host, healthCheck } = await createBalanced([here(POD_1)]);
       await isHealthy(healthCheck, 200);
       await cluster.setEndpoints(service.name, [terminating(here(POD_1))]);
@@ -103,7 +103,7 @@ describe('traffic policies', () => {
       await cluster.isUp({ host, port: 80 }, ['pod-1'], outside());
     });
 
-    test('should implement NodePort and HealthCheckNodePort correctly when ExternalTrafficPolicy changes', async () => {
+    test('node ports while externalTrafficPolicy changes', async () => {
       const { service, healthCheck } = await createBalanced([here(POD_1), elsewhere(POD_2)]);
       const target = nodePortOf(service);
       await cluster.isUp(target, ['pod-1'], outside());
@@ -139,8 +139,8 @@ describe('traffic policies', () => {
       return answer?.status === expected;
     });
 
-  describe('loadbalancer.go: ESIPP', () => {
-    test('should work for type=LoadBalancer, from pods, and only target nodes with endpoints', async () => {
+  describe('load balancers with externalTrafficPolicy Local', () => {
+    test('from outside and from pods, with and without endpoints on the node', async () => {
       const { service, host, healthCheck } = await createBalanced([elsewhere(POD_2)]);
       const target = { host, port: 80 };
       await isHealthy(healthCheck, 503);
@@ -153,7 +153,7 @@ describe('traffic policies', () => {
       await isHealthy(healthCheck, undefined);
     });
 
-    test('should handle updates to ExternalTrafficPolicy field', async () => {
+    test('the policy changes', async () => {
       const { service, host } = await createBalanced([here(POD_1), elsewhere(POD_2), elsewhere(POD_3)]);
       await cluster.isUp({ host, port: 80 }, ['pod-1'], outside());
       await cluster.admin.patch('services', service.name, { spec: { externalTrafficPolicy: 'Cluster' } });
@@ -164,10 +164,10 @@ describe('traffic policies', () => {
     });
   });
 
-  describe('traffic_distribution.go', () => {
+  describe('trafficDistribution', () => {
     // The controller turns either value into the same hints, and it is hints that a proxy sees.
     for (const value of ['PreferClose', 'PreferSameZone']) {
-      test(`should route traffic to an endpoint in the same zone when using ${value}`, async () => {
+      test(`an endpoint of the same zone, with ${value}`, async () => {
         const hinted = (zones: readonly string[]) =>
           POD_ADDRESSES.map((ip, index) => ({ ...elsewhere(ip), zoneHint: zones[index]! }));
         const service = await create({ spec: { trafficDistribution: value } }, hinted([ZONE, 'zone-2', 'zone-3']));
@@ -195,13 +195,13 @@ describe('traffic policies', () => {
   describe("the client's address", () => {
     const seen = (address: string, ...pods: readonly string[]) => pods.map((pod) => `${address}@${pod}`);
 
-    test('should preserve source pod IP for traffic thru service cluster IP', async () => {
+    test('of a pod, at a cluster IP', async () => {
       const service = await create({ ports: [PEER] }, [here(POD_1), elsewhere(POD_2)]);
       await cluster.isUp(service, seen(CLIENT_ADDRESS, 'pod-1', 'pod-2'), inside());
       await cluster.isUp(service, seen(BRIDGE_ADDRESS, 'pod-1', 'pod-2'), onNode());
     });
 
-    test('should support externalTrafficPolicy=Local for type=NodePort, and should work from pods', async () => {
+    test('of anybody, with externalTrafficPolicy Local', async () => {
       const endpoints = [here(POD_1), elsewhere(POD_2)];
       const service = await create({ ...LOCAL_OUTSIDE, type: 'LoadBalancer', ports: [PEER] }, endpoints);
       const balanced = { host: await cluster.giveLoadBalancerIP(service.name), port: 80 };

@@ -4,6 +4,7 @@ import { dirname, isAbsolute, join } from 'node:path';
 import type { Cluster, KubeConfig, User } from '@kubernetes/client-node';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
+import { isObject, show } from '../util/untrusted.ts';
 import { withDeadline } from '../util/wait.ts';
 import { DocumentError, parseDocuments } from '../util/yaml.ts';
 import {
@@ -128,7 +129,7 @@ async function load(text: string, { path, server: master, log }: KubeconfigOptio
   config.makePathsAbsolute(dirname(path));
   const cluster = config.getCurrentCluster();
   if (cluster === null) {
-    throw fail(`its current-context ${JSON.stringify(config.currentContext ?? '')} names no context with a cluster`);
+    throw fail(`its current-context ${show(config.currentContext ?? '')} names no context with a cluster`);
   }
   const server = master ?? parseServerUrl(cluster.server, `the server of the cluster "${cluster.name}" in ${path}`);
   const userName = config.getContextObject(config.currentContext)?.user;
@@ -147,21 +148,57 @@ async function load(text: string, { path, server: master, log }: KubeconfigOptio
 
 /** Errors never quote the text, because it contains keys and tokens. */
 function parse(text: string, fail: (problem: string) => Error): object {
+  let value: unknown;
   try {
-    const value = parseDocuments(text)[0]?.value;
-    if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value;
+    value = parseDocuments(text)[0]?.value;
   } catch (error) {
     if (!(error instanceof DocumentError)) throw error;
     throw fail(`it is not valid YAML at line ${error.line} (${error.code})`);
   }
-  throw fail('it is not a YAML object');
+  if (!isObject(value)) throw fail('it is not a YAML object');
+  checkTexts(value, fail);
+  return value;
 }
 
-/** The way to `users[name].user.tokenFile` through a document whose shape client-node has accepted. */
-function tokenFileOf(document: unknown, userName: string): string | undefined {
-  const { users } = document as { users?: readonly { name?: unknown; user?: { tokenFile?: unknown } | null }[] };
-  const tokenFile = Array.isArray(users) ? users.find(({ name }) => name === userName)?.user?.tokenFile : undefined;
-  return typeof tokenFile === 'string' && tokenFile !== '' ? tokenFile : undefined;
+/** Fields that client-node takes for text without a look. */
+const TEXTS: Readonly<Record<string, { readonly part: string; readonly fields: readonly string[] }>> = {
+  clusters: {
+    part: 'cluster',
+    fields: ['server', 'certificate-authority', 'certificate-authority-data', 'tls-server-name', 'proxy-url'],
+  },
+  contexts: { part: 'context', fields: ['cluster', 'user', 'namespace'] },
+  users: {
+    part: 'user',
+    fields: [
+      ...['token', 'tokenFile', 'username', 'password'],
+      ...['client-certificate', 'client-certificate-data', 'client-key', 'client-key-data'],
+    ],
+  },
+};
+
+function checkTexts(document: Readonly<Record<string, unknown>>, fail: (problem: string) => Error): void {
+  const checkText = (value: unknown, place: string) => {
+    const isText = value === undefined || value === null || typeof value === 'string';
+    if (!isText) throw fail(`${place} is no text; put it in quotes`);
+  };
+  checkText(document['current-context'], 'current-context');
+  for (const [list, { part, fields }] of Object.entries(TEXTS)) {
+    const entries = document[list] ?? [];
+    if (!Array.isArray(entries)) throw fail(`its ${list} are no list`);
+    for (const [index, entry] of entries.entries()) {
+      const place = `${list}[${index}]`;
+      const content = isObject(entry) ? (entry[part] ?? {}) : undefined;
+      if (!isObject(entry) || !isObject(content)) throw fail(`${place} is no object with a ${part}`);
+      checkText(entry['name'], `${place}.name`);
+      for (const field of fields) checkText(content[field], `${place}.${part}.${field}`);
+    }
+  }
+}
+
+/** The way to `users[name].user.tokenFile` through a document whose texts have been checked. */
+function tokenFileOf(document: object, userName: string): string | undefined {
+  const { users } = document as { users?: readonly { name?: unknown; user?: { tokenFile?: string } | null }[] };
+  return users?.find(({ name }) => name === userName)?.user?.tokenFile || undefined;
 }
 
 function checkProxy({ proxyUrl }: Cluster, fail: (problem: string) => Error): void {

@@ -2,6 +2,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { type Cidr, familyOf, parseAddress, specialRangeWithin } from '../model/address.ts';
 import { endpointName } from '../model/endpoint.ts';
 import { formatDuration } from '../util/duration.ts';
+import { show } from '../util/untrusted.ts';
 import { ACCEPTED_FLAGS, FIELDS_WITHOUT_FLAG } from './accepted.ts';
 import type { CommandLine, Config, DetectLocal, LogConfig, SourceConfig } from './config.ts';
 import { configurationFile, effectiveFields, type Given, readConfiguration } from './configuration-file.ts';
@@ -283,7 +284,7 @@ function evaluateOne({ parse, fallback }: Setting<unknown>, given: Given | undef
     return parse(given.texts);
   } catch (error) {
     if (!(error instanceof UsageError)) throw error;
-    throw new UsageError(`${given.place}${given.name} ${JSON.stringify(given.texts.join(','))}: ${error.message}`);
+    throw new UsageError(`${given.place}${given.name} ${show(given.texts.join(','))}: ${error.message}`);
   }
 }
 

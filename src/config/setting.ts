@@ -1,4 +1,5 @@
 import { formatDuration, parseDuration } from '../util/duration.ts';
+import { show as quoted } from '../util/untrusted.ts';
 import { UsageError } from './usage-error.ts';
 import { boolean, duration, integer, quantity } from './values.ts';
 
@@ -136,7 +137,7 @@ export function joined<T>(kind: Kind<T>): Pick<Setting<readonly T[]>, 'read' | '
 export const SWITCHES: Pick<Setting<readonly (readonly [name: string, on: boolean])[]>, 'read' | 'show'> = {
   read: (value) =>
     Object.entries(object(value)).map(([name, on]) => {
-      if (typeof on !== 'boolean') throw new UsageError(`${JSON.stringify(name)} must be true or false`);
+      if (typeof on !== 'boolean') throw new UsageError(`${quoted(name)} must be true or false`);
       return `${name}=${on}`;
     }),
   show: (switches) => Object.fromEntries(switches),
@@ -148,7 +149,7 @@ export const VERBOSITY_BY_FILE: Pick<Setting<readonly string[]>, 'read' | 'show'
     list(value).map((item) => {
       const { filePattern, verbosity, ...rest } = object(item);
       const [unknown] = Object.keys(rest);
-      if (unknown !== undefined) throw new UsageError(`has an unknown field ${JSON.stringify(unknown)}`);
+      if (unknown !== undefined) throw new UsageError(`has an unknown field ${quoted(unknown)}`);
       return `${stringOf(filePattern)}=${numberOf(verbosity)}`;
     }),
   show: () => undefined,

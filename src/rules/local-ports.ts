@@ -24,7 +24,8 @@ export const RETIRED_FOR_MS = 300_000;
 /** Enough for 13 Services that go every second. Costs less than 2 MB of kernel memory. */
 export const MAX_RETIRED = 4096;
 
-const NAME = /^[a-z0-9][a-z0-9.-]*\/[a-z0-9][a-z0-9.-]*(?::[a-z0-9][a-z0-9-]*)?$/;
+const LABEL = '[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?';
+const NAME = new RegExp(`^${LABEL}/${LABEL}(?::${LABEL})?$`);
 // Upstream's rules have REDIRECT, and conditions for external IPs (docs/adr/0016).
 const CONDITION = '(?:-m (?:physdev ! --physdev-is-in|addrtype --dst-type LOCAL) )?';
 const TO_PORT = '-j (?:REDIRECT --to-ports |DNAT --to-destination \\S*:)';

@@ -1,12 +1,8 @@
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { type KnownPieces, type Reading, readManifest } from '../../src/manifests/read-manifest.ts';
-import { seededRandom } from '../support/seeded-random.ts';
 
 const PLAIN = { clusterIpFamilies: [], loopbackEndpoints: false };
-
-const GOLDEN = readFileSync(new URL('../golden/services.yaml', import.meta.url), 'utf8');
 
 function read(text: string, known: KnownPieces = new Map()): Reading {
   const reader = readManifest(text, known, PLAIN);
@@ -61,25 +57,4 @@ test('documents are numbered from 1 and know their lines in the file; empty ones
 test('a mistake is reported with the number of its document and its line in the file', () => {
   const reading = read('kind: A\n---\nkind: B\n---\na: 1\na: 2\n');
   assert.deepEqual(reading, { status: 'unusable', err: 'a key is there twice', document: 3, line: 6 });
-});
-
-test('whatever a file is damaged by, reading it ends', () => {
-  const random = seededRandom(7);
-  const below = (n: number) => Math.floor(random() * n);
-  // biome-ignore format: a table
-  const pieces = [
-    '{', '[', '- ', ': ', '&a ', '*a ', '<<: ', '"', "'", '|', '\n---\n', '\n...\n', '\t', '\u0000', '!!x ',
-    '%YAML 9\n', '? ', '@', '9'.repeat(400),
-  ];
-  const outcomes = { read: 0, unusable: 0 };
-  for (let round = 0; round < 200; round += 1) {
-    let text = GOLDEN;
-    for (let count = 1 + below(3); count > 0; count -= 1) {
-      const at = below(text.length);
-      const piece = below(2) === 0 ? pieces[below(pieces.length)] : text.slice(below(text.length)).slice(0, below(80));
-      text = text.slice(0, at) + piece + text.slice(at + below(40));
-    }
-    outcomes[read(text).status] += 1;
-  }
-  assert.ok(outcomes.read > 0 && outcomes.unusable > 0, JSON.stringify(outcomes));
 });

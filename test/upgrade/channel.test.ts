@@ -7,7 +7,6 @@ import { must } from '../../src/sys/sys-error.ts';
 import { UnixMessage } from '../../src/sys/unix-socket.ts';
 import { Channel } from '../../src/upgrade/channel.ts';
 import { systemClock } from '../../src/util/system-clock.ts';
-import { seededRandom } from '../support/seeded-random.ts';
 
 /** One end as a channel, the other to say anything with. */
 function pair(t: TestContext): { channel: Channel; fd: number; other: Channel; hangUp: () => void } {
@@ -120,20 +119,6 @@ for (const [what, bytes, expected] of [
     assert.equal(readdirSync('/proc/self/fd').length, count);
   });
 }
-
-test('any bytes are a message, or refused in a sentence', async (t) => {
-  const random = seededRandom(8);
-  for (let round = 0; round < 300; round++) {
-    const { channel, fd, hangUp } = pair(t);
-    const length = 1 + Math.floor(random() * 40);
-    const bytes = Buffer.from(Array.from({ length }, () => Math.floor(random() * 256)));
-    bytes[0] = Number(random() < 0.8);
-    if (random() < 0.5 && length > 5) bytes.writeUInt32LE(length - 5, 1);
-    sendRaw(fd, bytes);
-    hangUp();
-    await channel.receive(late()).catch((err: Error) => assert.match(err.message, /hand-over|in the middle of/));
-  }
-});
 
 test('messages that were sent before the end are received, even after a message that was never read', async (t) => {
   const { channel, other, hangUp } = pair(t);

@@ -92,6 +92,8 @@ export class Churn {
       }
     };
     const writers = Promise.all(Array.from({ length: PARALLEL }, run));
+    // Whoever stops it is told.
+    writers.catch(() => {});
     return {
       stop: async () => {
         running = false;

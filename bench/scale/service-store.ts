@@ -1,4 +1,5 @@
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { Admin, ApiRefusal, NAMESPACE } from '../../test/cluster/admin.ts';
 import { ControlPlane } from '../../test/cluster/control-plane.ts';
 import { serviceObject, servicePort, sliceEndpoints, sliceObject } from '../../test/cluster/objects.ts';
@@ -19,6 +20,7 @@ export interface ServiceStore {
 }
 
 const NODE_NAME = 'node-1';
+const ATTEMPTS = 10;
 
 export interface ApiStore extends ServiceStore {
   readonly plane: ControlPlane;
@@ -40,32 +42,51 @@ export async function createApiStore(topology: Topology, agent: Agent): Promise<
   const addresses = [{ type: 'InternalIP', address: NODE_ADDRESS }];
   await admin.create('nodes', { metadata: { name: NODE_NAME }, status: { addresses } });
 
+  const patchEndpoints = (name: string, endpoints: readonly string[]) =>
+    admin.patch('endpointslices', name, { endpoints: sliceEndpoints(endpoints) });
+
   return {
     plane,
     flags: ['--kubeconfig', kubeconfig, '--hostname-override', NODE_NAME],
     async create(service) {
       const type = service.ports[0].nodePort === undefined ? 'ClusterIP' : 'NodePort';
       // The Service last: from then on it can be reached.
-      await admin.create('endpointslices', sliceObject(service, service.endpoints));
-      await admin.create('services', serviceObject({ ...service, type }));
+      await persistently(409, () => admin.create('endpointslices', sliceObject(service, service.endpoints)));
+      await persistently(409, () => admin.create('services', serviceObject({ ...service, type })));
     },
     async setEndpoints({ name, endpoints }) {
-      await admin.patch('endpointslices', name, { endpoints: sliceEndpoints(endpoints) });
+      await persistently(undefined, () => patchEndpoints(name, endpoints));
     },
     async replace({ name, ports, annotations, endpoints }) {
-      await admin.patch('endpointslices', name, { endpoints: sliceEndpoints(endpoints) });
+      await persistently(undefined, () => patchEndpoints(name, endpoints));
       // `null` removes all that there are.
       const metadata = { annotations: annotations ?? null };
-      await admin.patch('services', name, { metadata, spec: { ports: ports.map(servicePort) } });
+      const spec = { ports: ports.map(servicePort) };
+      await persistently(undefined, () => admin.patch('services', name, { metadata, spec }));
     },
     async delete({ name }) {
-      await admin.delete('services', name);
-      await admin.delete('endpointslices', name).catch((error) => {
-        // The garbage collector is not there, but another deletion may have been.
-        if (!(error instanceof ApiRefusal && error.status === 404)) throw error;
-      });
+      await persistently(404, () => admin.delete('services', name));
+      await persistently(404, () => admin.delete('endpointslices', name));
     },
   };
+}
+
+/**
+ * Again after a failure of the server, which has deadlines of its own and may have stood still meanwhile. The write may
+ * have been made before: that is what a status of `done` says.
+ */
+async function persistently(done: 404 | 409 | undefined, write: () => Promise<unknown>): Promise<void> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      await write();
+      return;
+    } catch (error) {
+      if (!(error instanceof ApiRefusal)) throw error;
+      if (error.status === done) return;
+      if (error.status < 500 || attempt === ATTEMPTS) throw error;
+      await sleep(1_000);
+    }
+  }
 }
 
 /** A directory of manifests, with a file for each Service. */

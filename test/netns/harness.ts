@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { after, afterEach, before } from 'node:test';
 import { Agent } from './agent.ts';
-import { FLAVOUR, Iptables } from './iptables.ts';
+import { FLAVOUR, type Flavour, Iptables } from './iptables.ts';
 import { Manifests, type ServiceOptions, serviceObjects } from './manifests.ts';
 import type { Attempt } from './programs/outcomes.ts';
 import { ProxyProcess } from './proxy.ts';
@@ -62,8 +62,8 @@ export interface ProxyOptions {
  * An environment for the tests of a suite, from its first test to its last: with one proxy for all of them, started
  * with these options, or `fresh`: each test starts its own, which ends with it.
  */
-export function testEnvironment(proxies?: ProxyOptions | 'fresh'): Environment {
-  const environment = new Environment();
+export function testEnvironment(proxies?: ProxyOptions | 'fresh', flavour: Flavour = FLAVOUR): Environment {
+  const environment = new Environment(flavour);
   before(async () => {
     await environment.build();
     if (typeof proxies === 'object') await environment.startProxy(proxies);
@@ -84,8 +84,13 @@ export class Environment {
   manifests!: Manifests;
   /** The last one that was started. */
   proxy!: ProxyProcess;
+  readonly #flavour: Flavour;
   readonly #proxies = new Set<ProxyProcess>();
   #lastNumber = 0;
+
+  constructor(flavour: Flavour = FLAVOUR) {
+    this.#flavour = flavour;
+  }
 
   /** Makes all of it; nothing is there before. */
   async build(): Promise<void> {
@@ -95,7 +100,7 @@ export class Environment {
     this.pods = [new Agent(pods[0], 'pod-1'), new Agent(pods[1], 'pod-2'), new Agent(pods[2], 'pod-3')];
     this.client = new Agent(client, 'client');
     this.outside = new Agent(outside, 'outside');
-    this.iptables = new Iptables(node);
+    this.iptables = new Iptables(node, this.#flavour);
     this.manifests = new Manifests(this.temporary('manifests'));
     await Promise.all(this.pods.map(serveAll));
   }
@@ -138,7 +143,7 @@ export class Environment {
       [
         ...(options.source ?? ['--manifests', this.manifests.directory]),
         '--iptables-mode',
-        FLAVOUR,
+        this.#flavour,
         '--dataplane',
         ENGINE,
         '--log-format',

@@ -68,6 +68,20 @@ for (const [how, wrapper, lower] of LIMITS) {
   });
 }
 
+test('out of descriptors, the machine as a whole: clients wait, none is lost, and accepting resumes by itself', async (t) => {
+  const backend = await TcpBackend.echo(t);
+  const wrapper = ['strace', '-f', '-qq', '-o', '/dev/null', '-e', 'inject=accept4:error=ENFILE:when=10..40'];
+  const plane = await startPlane(t, { args: [backend.endpoint.port], wrapper });
+  const clients = await Promise.all(Array.from({ length: 50 }, () => connectTcp(plane.port)));
+  for (const client of clients) client.send('?');
+  await waitFor('all to be served', () => clients.every(({ text }) => text === '?'));
+  const { events, counters, log } = await plane.state();
+  assert.match(events[0] ?? '', /^listener failed: out of file descriptors/);
+  assert.ok(counters.pauses >= 2, `${counters.pauses} pauses`);
+  assert.deepEqual([counters.connections, counters.active, log], [50, 50, []]);
+  assert.deepEqual([...new Set(clients.map(({ error }) => error))], [undefined]);
+});
+
 test('an idle data plane takes no processor time', async (t) => {
   const plane = await startPlane(t, { args: [1] });
   await sleep(1500);

@@ -5,8 +5,8 @@ import { FLAVOUR } from '../iptables.ts';
 import { NODE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
 
-/** A few looks of the canary, on a machine that does much else. */
-const RESTORED_WITHIN_MS = 30_000;
+/** What is promised is 5 s; a machine that does much else is five times as slow. */
+const RESTORED_WITHIN_MS = 25_000;
 /** Enough for buckets in every chain. */
 const SERVICES = 200;
 
@@ -51,11 +51,12 @@ describe(`rules that another program takes away from iptables-${FLAVOUR}, withou
     ['iptables -F', () => environment.iptables.must('-F')],
     ['a firewall that starts anew', () => environment.iptables.flush()],
   ] as const) {
-    test(`come back within ${RESTORED_WITHIN_MS} ms: ${what}`, async () => {
+    test(`are soon back: ${what}`, async (t) => {
       await lose();
       const begun = performance.now();
       await waitFor('the rules are back', async () => text(await ours()) === text(intact), 2 * RESTORED_WITHIN_MS);
       const ms = performance.now() - begun;
+      t.diagnostic(`after ${ms.toFixed(0)} ms`);
       assert.ok(ms < RESTORED_WITHIN_MS, `${ms} ms`);
       for (const [agent, host, port] of [
         [environment.client, service.host, 80],

@@ -1,9 +1,17 @@
 import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
-import { type Served, TCP, testEnvironment, UDP } from '../harness.ts';
+import { metric, type Served, TCP, testEnvironment, UDP } from '../harness.ts';
 import { FLAVOUR, IptablesShims } from '../iptables.ts';
 import { NODE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
+
+/** Who ask for one page after another. */
+const CALLERS = 8;
+
+/** Requests whose connection was open. */
+function lost({ ECONNRESET = 0, NO_ANSWER = 0 }: Readonly<Record<string, number>>): number {
+  return ECONNRESET + NO_ANSWER;
+}
 
 describe(`local ports outlive the process that had them, with iptables-${FLAVOUR}`, () => {
   const environment = testEnvironment('fresh');
@@ -38,7 +46,7 @@ describe(`local ports outlive the process that had them, with iptables-${FLAVOUR
     };
   };
 
-  test('after SIGKILL under load, the rules are still right: none is written', async (t) => {
+  test('after SIGKILL under load every connection is accounted for, and the rules are right: none is written', async (t) => {
     await start();
     const web = await environment.serve({
       name: 'web',
@@ -47,14 +55,18 @@ describe(`local ports outlive the process that had them, with iptables-${FLAVOUR
         { name: 'dns', port: 53, target: UDP['udp-name'], protocol: 'UDP', nodePort: 30_053 },
       ],
     });
-    const others = [{ port: 80, target: TCP.name }];
-    for (let i = 0; i < 20; i++) await environment.serve({ name: `other-${i}`, ports: others });
-    const load = await environment.client.call('startLoad', { ...web, concurrency: 4 });
+    const echo = await environment.serve({ name: 'echo', ports: [{ port: 7, target: TCP.echo }] });
+    const http = [{ port: 80, target: TCP.name }];
+    for (let i = 0; i < 20; i++) await environment.serve({ name: `other-${i}`, ports: http });
+    const { client } = environment;
+    const idle = await client.call('openMany', { ...echo, count: 50 });
+    const load = await client.call('startLoad', { ...web, concurrency: CALLERS });
     const flow = await asker();
     assert.match((await flow(web)) ?? '', /^pod-/);
     const rules = await dump();
 
     await crash();
+    const atEnd = lost((await client.call('loadSoFar', { load })).failures);
     shims.forget();
     const crashedAt = performance.now();
     const served = (async () => {
@@ -65,8 +77,20 @@ describe(`local ports outlive the process that had them, with iptables-${FLAVOUR
     await start();
     const syncedMs = performance.now() - crashedAt;
     const outageMs = await served;
-    await environment.client.call('stopLoad', { load });
+    const { failures } = await client.call('stopLoad', { load });
     t.diagnostic(`served again after ${outageMs.toFixed(0)} ms, the first sync done after ${syncedMs.toFixed(0)} ms`);
+
+    // What was open ended with the process, what came before the next one was refused, and nothing else failed.
+    const { ECONNREFUSED: refused = 0, ECONNRESET, NO_ANSWER, ...others } = failures;
+    assert.deepEqual(others, {});
+    assert.ok(refused > 0 && lost(failures) <= atEnd + CALLERS, `${atEnd} lost at its end, then ${lost(failures)}`);
+    const stillOpen = (await client.call('states', { list: idle })).filter((state) => state === 'open');
+    assert.deepEqual(stillOpen, []);
+    const counted = async () =>
+      metric(await environment.metricsText(), 'userspace_proxy_connections_total', 'service="web"', 'port="http"');
+    const before = await counted();
+    assert.deepEqual((await client.call('requests', { ...web, count: 100, concurrency: CALLERS })).failures, {});
+    assert.equal(await counted(), before + 100);
 
     assert.deepEqual(await dump(), rules);
     const written = shims.restores().filter((command) => !command.endsWith('--version'));

@@ -1,12 +1,15 @@
 import assert from 'node:assert/strict';
-import { readdirSync, readFileSync } from 'node:fs';
-import { afterEach, before, describe, test } from 'node:test';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { globSync, mkdirSync, readdirSync, readFileSync, symlinkSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, afterEach, before, describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isAlive } from '../../support/processes.ts';
 import { isFast, TCP, testEnvironment } from '../harness.ts';
 import { FLAVOUR, IptablesShims } from '../iptables.ts';
 import { serviceObjects } from '../manifests.ts';
-import { POD_ADDRESSES } from '../topology.ts';
+import { NODE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
 
 describe(`carrying changes into iptables-${FLAVOUR}`, () => {
@@ -167,4 +170,97 @@ describe(`carrying changes into iptables-${FLAVOUR}`, () => {
       await environment.waitForRules(clusterIP, 1, 0);
     });
   });
+});
+
+describe('the lock of iptables-legacy', () => {
+  const environment = testEnvironment('fresh', 'legacy');
+
+  before(() => {
+    // One for all namespaces otherwise: other tests must neither wait nor be waited for.
+    process.env['XTABLES_LOCKFILE'] = environment.temporary('xtables.lock');
+  });
+  after(() => {
+    delete process.env['XTABLES_LOCKFILE'];
+  });
+
+  test('held by another program over whole syncs, costs nothing but their delay', async () => {
+    await environment.startProxy({ args: ['--iptables-sync-period', '1s'] });
+    const ports = [{ port: 80, target: TCP.name }];
+    const web = await environment.serve({ name: 'web', ports });
+    const { client, proxy } = environment;
+    const load = await client.call('startLoad', { ...web, concurrency: 2 });
+    const holder = spawn('flock', ['--no-fork', process.env['XTABLES_LOCKFILE']!, 'sh', '-c', 'echo held; exec cat']);
+    await once(holder.stdout, 'data');
+    const locked = () => proxy.log.filter((line) => /locked by another program/.test(JSON.stringify(line)));
+    const healthz = async () =>
+      (await environment.node.call('httpGet', { url: 'http://127.0.0.1:10256/healthz' })).status;
+    const late = { name: 'late', clusterIP: environment.clusterIP(), ports, endpoints: POD_ADDRESSES };
+    try {
+      environment.write(late);
+      await waitFor('syncs fail', () => locked().length > 0);
+      await waitFor('/healthz says 503', async () => (await healthz()) === 503);
+    } finally {
+      holder.kill();
+    }
+    await environment.waitForRules(late.clusterIP, 1);
+    await waitFor('/healthz says 200', async () => (await healthz()) === 200);
+    assert.match((await client.call('request', { host: late.clusterIP, port: 80 })).name, /^pod-/);
+    assert.deepEqual((await client.call('stopLoad', { load })).failures, {});
+    assert.deepEqual(
+      locked().map(({ level }) => level),
+      ['error'],
+      'told once',
+    );
+    assert.deepEqual(
+      proxy.log.filter(({ msg }) => msg.startsWith('The kernel refuses a rule')),
+      [],
+    );
+  });
+});
+
+describe(`an iptables-${FLAVOUR} that lacks an extension`, () => {
+  const environment = testEnvironment('fresh');
+  const web = {
+    name: 'web',
+    clusterIP: '10.96.5.1',
+    ports: [{ port: 80, target: TCP.name, nodePort: 30_080 }],
+    endpoints: POD_ADDRESSES,
+  };
+
+  /** Starts a proxy that serves {@link web}, on a machine without this file. */
+  async function startWithout(extension: string, ready?: () => Promise<boolean>): Promise<void> {
+    const [installed = ''] = globSync('/usr/lib/*/xtables');
+    const folder = environment.temporary(`without-${extension}`);
+    mkdirSync(folder);
+    const others = readdirSync(installed).filter((file) => file !== extension);
+    for (const file of others) symlinkSync(join(installed, file), join(folder, file));
+    environment.write(web);
+    await environment.startProxy({ env: { XTABLES_LIBDIR: folder }, ...(ready && { ready }) });
+  }
+
+  for (const [what, extension, pattern] of [
+    ['the match mark', 'libxt_mark.so', / -m mark /],
+    ['the target REJECT', 'libipt_REJECT.so', / -j REJECT /],
+  ] as const) {
+    test(`leaves out the rules with ${what}, names them, and serves by all others`, async () => {
+      await startWithout(extension);
+      await environment.waitForRules(web.clusterIP, 1);
+      const refused = environment.proxy.log.filter(({ msg }) => msg.startsWith('The kernel refuses a rule'));
+      assert.ok(refused.length > 0 && refused.every(({ rule }) => pattern.test(String(rule))), JSON.stringify(refused));
+      assert.ok(!(await environment.iptables.dump()).some((line) => pattern.test(line) && line.includes('KUBE-')));
+      for (const agent of [environment.client, environment.node]) {
+        assert.match((await agent.call('request', { host: web.clusterIP, port: 80 })).name, /^pod-/);
+      }
+      assert.match((await environment.outside.call('request', { host: NODE_ADDRESS, port: 30_080 })).name, /^pod-/);
+    });
+  }
+
+  for (const match of ['addrtype', 'conntrack']) {
+    test(`says that nothing is served without the match ${match}`, async () => {
+      const told = () => environment.proxy.lines({ level: 'error' }).some(({ err }) => String(err).includes(match));
+      await startWithout(`libxt_${match}.so`, async () => told());
+      const portals = await environment.iptables.save();
+      assert.ok(!portals.some((line) => line.includes(web.clusterIP)), portals.join('\n'));
+    });
+  }
 });

@@ -60,6 +60,7 @@ export function createPipeline(binding: FamilyBinding, around: Surroundings, rep
       sockets.isListening(address, port, protocol) &&
       !pipelines.some(({ listeners }) => listeners.localPorts[protocol].has(port)),
     podCidrs: config.clusterCidrs,
+    ...(config.nodeEndpointPorts !== undefined && { nodeEndpointPorts: config.nodeEndpointPorts }),
     ...(config.externalIpAllowList.length > 0 && { allowedExternalIPs: config.externalIpAllowList }),
   });
   const ports = new PortAllocator({

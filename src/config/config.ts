@@ -61,6 +61,8 @@ export interface Config {
   readonly nodePortsOnPrimary: boolean;
   /** Where external IPs may be; empty: anywhere. */
   readonly externalIpAllowList: readonly Cidr[];
+  /** Ports at which endpoints at this node's own addresses need no Pod; `undefined`: all. */
+  readonly nodeEndpointPorts: readonly PortRange[] | undefined;
   /** Where the pods of the cluster are; may be empty. */
   readonly clusterCidrs: readonly Cidr[];
   readonly detectLocal: DetectLocal;

@@ -84,14 +84,18 @@ function toConfig({ values, said }: Evaluated, log: LogConfig): Config {
   }
   const udpIdleTimeoutMs = values['udp-timeout'];
   const nodePortAddresses = values['nodeport-addresses'];
+  const nodeEndpointPorts = values['node-endpoint-ports'];
+  const source = toSource(values, said);
   return {
     configFile: values.config || undefined,
-    source: toSource(values, said),
+    source,
     bindAddress: values['bind-address'],
     proxyPortRange: values['proxy-port-range'],
     nodePortAddresses: nodePortAddresses.filter((one) => one !== 'primary'),
     nodePortsOnPrimary: nodePortAddresses.includes('primary'),
     externalIpAllowList: values['external-ip-allow-list'],
+    // Whoever writes files for this node decides what they publish of it.
+    nodeEndpointPorts: source.kind === 'manifests' && nodeEndpointPorts.length === 0 ? undefined : nodeEndpointPorts,
     clusterCidrs: values['cluster-cidr'],
     detectLocal: toDetectLocal(values, said),
     scheduler: values['ipvs-scheduler'],

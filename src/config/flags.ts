@@ -37,6 +37,7 @@ import {
   parseLogFile,
   parsePortRange,
   path,
+  ports,
   positiveDuration,
   positiveNumber,
   proxyMode,
@@ -61,6 +62,7 @@ const HEDGE = time(durationWithin(0, 249));
 const EJECT_TIME = time(durationWithin(100, 60_000));
 const KERNEL_TIMEOUT = time(kernelTimeout);
 const CIDR = text(cidr, showCidr);
+const PORT_RANGE = text(ports, showPortRange);
 const ADDRESS_BLOCK = text(nodePortAddresses, showCidr);
 const WORKERS = text((given) => (given === '' ? undefined : integer(1, 64)(given)));
 const DETECT_LOCAL_MODE = oneOf('', 'ClusterCIDR', 'NodeCIDR', 'BridgeInterface', 'InterfaceNamePrefix');
@@ -140,6 +142,12 @@ export const FLAGS = {
         'CIDRs of node addresses that serve NodePorts, or primary for those that the Node object names; without one ' +
         'of an address family, all of its addresses do; repeat it or separate with commas',
       field: 'nodePortAddresses',
+    }),
+    'node-endpoint-ports': many(PORT_RANGE, {
+      fallbackText: 'none; all with --manifests',
+      describe:
+        "ports at which an endpoint at this node's own addresses needs no Pod behind it, and may be the kubelet: " +
+        "there, clients of its Service get past the node's firewall; a-b, a+n or n; repeat it or separate with commas",
     }),
     'external-ip-allow-list': many(CIDR, {
       fallbackText: 'any address',

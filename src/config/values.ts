@@ -243,6 +243,13 @@ export function parsePortRange(text: string): PortRange | undefined {
   return first === 0 ? undefined : { first, last };
 }
 
+/** The same, but for some ports. */
+export function ports(text: string): PortRange {
+  const range = parsePortRange(text);
+  if (range === undefined) throw new UsageError('not a port; write a-b, a+n or a single port, such as 9100');
+  return range;
+}
+
 /** In the form that {@link parsePortRange} reads. */
 export function showPortRange(range: PortRange | undefined): string {
   return range === undefined ? '' : `${range.first}-${range.last}`;

@@ -6,6 +6,8 @@ export interface EndpointAddress {
   readonly ready: boolean;
   readonly serving: boolean;
   readonly terminating: boolean;
+  /** Its object says that a Pod, or the API server, is there. */
+  readonly isVouchedFor?: true;
   readonly nodeName?: string;
   readonly zone?: string;
   /** The nodes and zones that should use it, from its topology hints. Absent, never empty, without hints. */

@@ -55,6 +55,8 @@ export interface ServicePort extends EndpointSet {
    * itself (docs/adr/0019). Absent when there are none.
    */
   readonly namedEndpoints?: readonly Address[];
+  /** Those of {@link namedEndpoints} to which the node's own firewall decides who gets in. Absent when there are none. */
+  readonly closedEndpoints?: readonly Address[];
   /**
    * The endpoints of a second listener, present when one part of the traffic has the policy Local and another does not.
    * It depends on the Service's definition, never on its endpoints.

@@ -141,14 +141,16 @@ export function claimsOf(portal: Portal, parts: RuleParts): readonly Claim[] {
     if (servicePort.isLarge && isSharedByPorts(kind)) continue;
     const routes = routesTo(destination, portal, parts);
     if (address === undefined) {
-      const exceptions = endpointExceptions(servicePort, port);
-      const returns = exceptions.map((match) => `${match} -j RETURN`);
+      const { namedEndpoints = [], closedEndpoints = [] } = servicePort;
+      const exception = (address: Address) => endpointException(servicePort, address, port);
+      const returns = namedEndpoints.map((address) => `${exception(address)} -j RETURN`);
       const key = portKey(protocol, port);
       const specs = (ways: readonly Route[], target: RuleParts['dnat']) =>
         ways.flatMap((way) => parts.nodePortMatches.map((to) => routeSpec(way, to, servicePort, port, target)));
       const inContainer = [...returns, ...specs(routes.container, parts.dnatToPort)];
       const onHost = [...returns, ...specs(routes.host, parts.dnat)];
-      const accepts = exceptions.map((match) => `${match} -j ACCEPT`);
+      const open = namedEndpoints.filter((address) => !closedEndpoints.includes(address));
+      const accepts = open.map((address) => `${exception(address)} -j ACCEPT`);
       claim(kind, `NodePort ${port}/${protocol}`, [
         { table: 'nat', chain: NODEPORT_CONTAINER, key, specs: inContainer },
         { table: 'nat', chain: NODEPORT_HOST, key, specs: onHost },
@@ -284,10 +286,9 @@ function fromNetwork({ network, prefixLength }: Cidr): string {
   return `-s ${network}/${prefixLength} `;
 }
 
-/** Matches for endpoints of this node that have the NodePort's own number. */
-function endpointExceptions({ name, protocol, namedEndpoints = [] }: ServicePort, port: number): readonly string[] {
-  const comment = portComment({ name, set: 'own' });
-  return namedEndpoints.map((address) => toAddress(address) + toPort(protocol, port, comment));
+/** Matches for an endpoint of this node that has the NodePort's own number. */
+function endpointException({ name, protocol }: ServicePort, address: Address, port: number): string {
+  return toAddress(address) + toPort(protocol, port, portComment({ name, set: 'own' }));
 }
 
 /** Matches in the order in which iptables-save prints them. */

@@ -87,7 +87,8 @@ function derivePorts(
     const name = servicePortName(service.key, spec.name);
     const choice = chooseEndpoints({ service, spec, groups, surroundings, refused, sharedExternalIPs });
     const { known, candidates, externalIPs, categorized } = choice;
-    const namedEndpoints = endpointsNamedBy(nodePort, known, surroundings);
+    const named = endpointsNamedBy(nodePort, known, surroundings);
+    const closed = named.filter((each) => intrusionOf(each, surroundings) !== undefined);
     const servicePort: ServicePort = {
       name,
       protocol,
@@ -102,7 +103,8 @@ function derivePorts(
       affinity,
       ...(options !== undefined && { options }),
       ...(isLarge && { isLarge }),
-      ...(namedEndpoints.length > 0 && { namedEndpoints }),
+      ...(named.length > 0 && { namedEndpoints: named.map(({ endpoint }) => endpoint.address) }),
+      ...(closed.length > 0 && { closedEndpoints: closed.map(({ endpoint }) => endpoint.address) }),
       ...endpointSets(service, candidates, categorized),
     };
     ports.set(name, Object.freeze(servicePort));
@@ -166,18 +168,18 @@ interface Choice {
   readonly sharedExternalIPs?: readonly Address[] | undefined;
 }
 
-/** `candidates`: the known endpoints whose connections would not come back. */
+/** `candidates`: the known endpoints that listeners may use. */
 function chooseEndpoints({ service, spec, groups, surroundings, refused = [], sharedExternalIPs }: Choice) {
   const { protocol, nodePort } = spec;
-  const { family, addresses, topology } = surroundings;
+  const { family, topology } = surroundings;
   const name = servicePortName(service.key, spec.name);
   const known = candidatesOf(groups, spec, surroundings);
 
-  const loops = new Refusals();
-  const candidates = known.filter(({ endpoint }) => loops.accepts(endpoint, addresses.loopReason(endpoint, protocol)));
-  refused.push(...loops.parts(name, 'endpoint'));
+  const refusals = new Refusals();
+  const candidates = known.filter((each) => refusals.accepts(each.endpoint, refusalOf(each, protocol, surroundings)));
+  refused.push(...refusals.parts(name, 'endpoint', service));
 
-  const externalIPs = sharedExternalIPs ?? externalIPsOf(service, spec, candidates, surroundings, refused);
+  const externalIPs = sharedExternalIPs ?? externalIPsOf(service, spec, known, surroundings, refused);
   const loadBalancerIPs = ofFamily(service.loadBalancerIPs, family);
   const policy = {
     internal: service.internalTrafficPolicy ?? 'Cluster',
@@ -187,27 +189,36 @@ function chooseEndpoints({ service, spec, groups, surroundings, refused = [], sh
   return { known, candidates, externalIPs, categorized: categorizeEndpoints(candidates, policy, topology) };
 }
 
+/** Why no listener may use this endpoint; `undefined` when one may. */
+function refusalOf(known: Candidate, protocol: ProxiedProtocol, surroundings: Surroundings): string | undefined {
+  return surroundings.addresses.loopReason(known.endpoint, protocol) ?? intrusionOf(known, surroundings);
+}
+
+function intrusionOf({ endpoint, state }: Candidate, { addresses }: Surroundings): string | undefined {
+  return addresses.intrusionReason(endpoint, state.isVouchedFor);
+}
+
 const OWN_ENDPOINT = 'it is an endpoint of the Service on this node, which keeps its clients';
 
 /** The external IPs that may have rules for this port. */
 function externalIPsOf(
   service: Service,
   spec: ProxiedPortSpec,
-  candidates: readonly Candidate[],
+  known: readonly Candidate[],
   surroundings: Surroundings,
   refused: RefusedPart[],
 ): readonly Address[] {
   const { protocol, port } = spec;
   const { family, addresses } = surroundings;
-  const ownEndpoints = endpointsNamedBy(port, candidates, surroundings);
+  const ownEndpoints = new Set(endpointsNamedBy(port, known, surroundings).map(({ endpoint }) => endpoint.address));
   const stolen = new Refusals();
   const externalIPs = ofFamily(service.externalIPs, family).filter((address) => {
     const reason =
       addresses.externalIpRefusal({ address, port }, protocol, service.key) ??
-      (ownEndpoints.includes(address) ? OWN_ENDPOINT : undefined);
+      (ownEndpoints.has(address) ? OWN_ENDPOINT : undefined);
     return stolen.accepts({ address, port }, reason);
   });
-  refused.push(...stolen.parts(servicePortName(service.key, spec.name), 'external IP'));
+  refused.push(...stolen.parts(servicePortName(service.key, spec.name), 'external IP', service));
   return externalIPs;
 }
 
@@ -224,7 +235,9 @@ function externalIPsOfAll(
   const { family, addresses } = surroundings;
   const specs = service.ports.filter(isProxied);
   const ownEndpoints = new Set(
-    specs.flatMap((spec) => endpointsNamedBy(spec.port, candidatesOf(groups, spec, surroundings), surroundings)),
+    specs
+      .flatMap((spec) => endpointsNamedBy(spec.port, candidatesOf(groups, spec, surroundings), surroundings))
+      .map(({ endpoint }) => endpoint.address),
   );
   const stolen = new Refusals();
   const all = ofFamily(service.externalIPs, family);
@@ -234,7 +247,7 @@ function externalIPsOfAll(
       refusal ?? (ownEndpoints.has(address) ? { reason: OWN_ENDPOINT } : { reason: undefined });
     return stolen.accepts({ address, port }, reason);
   });
-  refused.push(...stolen.parts(service.key, 'external IP'));
+  refused.push(...stolen.parts(service.key, 'external IP', service));
   return externalIPs.length === all.length ? all : externalIPs;
 }
 
@@ -256,7 +269,7 @@ function loadBalancerIPsOfLarge(
 }
 
 /**
- * The addresses of this node at which an endpoint has `port`, on which the Service itself is reached there. The proxy
+ * The endpoints at addresses of this node that have `port`, on which the Service itself is reached there. The proxy
  * of another node may have chosen this endpoint; balanced again, the connection could go from node to node for ever
  * (docs/adr/0019).
  */
@@ -264,11 +277,9 @@ function endpointsNamedBy(
   port: number,
   known: readonly Candidate[],
   { addresses: { nodeAddresses } }: Surroundings,
-): readonly Address[] {
+): readonly Candidate[] {
   if (port === 0) return [];
-  return usable(known)
-    .filter(({ endpoint }) => endpoint.port === port && nodeAddresses.has(endpoint.address))
-    .map(({ endpoint }) => endpoint.address);
+  return usable(known).filter(({ endpoint }) => endpoint.port === port && nodeAddresses.has(endpoint.address));
 }
 
 /**
@@ -310,10 +321,11 @@ class Refusals {
     return false;
   }
 
-  parts(name: ServicePortName, kind: string): RefusedPart[] {
+  parts(name: ServicePortName, kind: string, { uid }: Service): RefusedPart[] {
+    const ofOwner = uid === undefined ? {} : { uid };
     return [...this.#byReason].map(([reason, names]) => {
       const more = names.length > NAMED ? ` and ${names.length - NAMED} more` : '';
-      return { name, what: `${kind} ${names.slice(0, NAMED).join(', ')}${more}`, reason };
+      return { name, what: `${kind} ${names.slice(0, NAMED).join(', ')}${more}`, reason, ...ofOwner };
     });
   }
 }
@@ -338,7 +350,7 @@ export function endpointVerdicts(
   surroundings: Surroundings,
 ): readonly EndpointVerdict[] {
   const { known, candidates, categorized } = chooseEndpoints({ service, spec, groups, surroundings });
-  const { topology, addresses } = surroundings;
+  const { topology } = surroundings;
   const { cluster, local = [] } = categorized;
   const isForNode = set === 'local' || cluster === undefined;
   const chosen = new Set(isForNode ? local : cluster);
@@ -347,7 +359,7 @@ export function endpointVerdicts(
     if (chosen.has(candidate)) return candidate;
     const isTooFar = isForNode && !isLocal(candidate, topology);
     const reason =
-      addresses.loopReason(candidate.endpoint, spec.protocol) ??
+      refusalOf(candidate, spec.protocol, surroundings) ??
       (isTooFar ? 'on another node, and the policy is Local' : reasonInReach(candidate, hints));
     return { ...candidate, reason };
   });

@@ -1,4 +1,4 @@
-import { type Address, type Cidr, cidrContains, isLoopback } from '../model/address.ts';
+import { type Address, type Cidr, cidrContains, isLoopback, type PortRange } from '../model/address.ts';
 import type { Endpoint, EndpointGroup, EndpointSlice, Endpoints } from '../model/endpoint.ts';
 import type { Protocol, Service, ServiceKey } from '../model/service.ts';
 import type { ProxiedProtocol } from '../model/service-port.ts';
@@ -16,6 +16,8 @@ export interface AddressPolicy {
   readonly allowedExternalIPs?: readonly Cidr[];
   /** Where pods are, also those of headless Services, whose endpoints are unknown. */
   readonly podCidrs?: readonly Cidr[];
+  /** At which endpoints at the addresses of this node need nobody to vouch for them. Absent: at all ports. */
+  readonly nodeEndpointPorts?: readonly PortRange[];
   /** Of the proxy's own HTTP servers. */
   readonly httpPorts?: ReadonlySet<number>;
   /** Whether another program of this node listens there; by default, none does. */
@@ -24,6 +26,9 @@ export interface AddressPolicy {
 
 /** An object that names an address as an endpoint or as an external IP. */
 export type Mention = Service | Endpoints | EndpointSlice;
+
+/** No Pod listens there on any node. */
+const KUBELET_PORTS: ReadonlySet<number> = new Set([10_248, 10_250, 10_255]);
 
 /**
  * The addresses and ports of all Services, endpoints and this node. Refuses endpoints whose connections would come back
@@ -136,6 +141,20 @@ export class KnownAddresses {
       return "it is an HTTP port of the proxy's own, which must not become public";
     }
     return undefined;
+  }
+
+  /**
+   * Why this endpoint must not be used; `undefined` when it may. The proxy dials it from the node itself, past what the
+   * node's firewall says of the interface of its client (docs/adr/0033).
+   */
+  intrusionReason({ address, port }: Endpoint, isVouchedFor = false): string | undefined {
+    const { nodeEndpointPorts } = this.#policy;
+    if (nodeEndpointPorts === undefined || !this.isThisNode(address)) return undefined;
+    const isOfKubelet = KUBELET_PORTS.has(port);
+    if (isVouchedFor && !isOfKubelet) return undefined;
+    if (nodeEndpointPorts.some(({ first, last }) => port >= first && port <= last)) return undefined;
+    const what = isOfKubelet ? "the kubelet's port of this node" : "at this node's own address and no Pod";
+    return `it is ${what}, which its firewall may close to clients; --node-endpoint-ports opens it`;
   }
 
   /**

@@ -102,6 +102,7 @@ function sliceEndpoint({ ip, ready = true, terminating, nodeName, zoneHint, node
   return {
     addresses: [ip],
     conditions: terminating ? { ready: false, serving: true, terminating: true } : { ready },
+    targetRef: { kind: 'Pod', namespace: NAMESPACE, name: `at-${ip.replace(/\W/g, '-')}` },
     ...(nodeName && { nodeName }),
     ...((zoneHint || nodeHint) && { hints }),
   };

@@ -37,6 +37,7 @@ test('without flags but --manifests, every default is kube-proxy’s or ours', (
     nodePortAddresses: [],
     nodePortsOnPrimary: false,
     externalIpAllowList: [],
+    nodeEndpointPorts: undefined,
     clusterCidrs: [],
     detectLocal: { by: 'ClusterCIDR' },
     clientAddresses: { clientAddress: 'preserve', masqueradeAll: false },
@@ -151,6 +152,14 @@ describe('a value is taken as it is meant', () => {
     [['--nodeport-addresses', 'primary'], 'nodePortsOnPrimary', true],
     [['--nodeport-addresses', '10.0.0.0/8,primary'], 'nodePortAddresses', [{ network: '10.0.0.0', prefixLength: 8 }]],
     [['--external-ip-allow-list', '192.0.2.0/24'], 'externalIpAllowList', [{ network: '192.0.2.0', prefixLength: 24 }]],
+    [
+      ['--node-endpoint-ports', '9100,8000-8010'],
+      'nodeEndpointPorts',
+      [
+        { first: 9100, last: 9100 },
+        { first: 8000, last: 8010 },
+      ],
+    ],
     [['--detect-local-mode', 'NodeCIDR'], 'detectLocal', { by: 'NodeCIDR' }],
     [
       ['--detect-local-mode', 'BridgeInterface', '--pod-bridge-interface', 'cni-podman0.1_a'],
@@ -340,6 +349,8 @@ describe('a wrong value is refused in one line that names flag, value and cure',
     [['--nodeport-addresses', '10.0.0/8'], /not a CIDR/],
     [['--nodeport-addresses', 'Primary'], /not a CIDR/],
     [['--external-ip-allow-list', '10.0.0.1'], /^--external-ip-allow-list "10\.0\.0\.1": not a CIDR/],
+    [['--node-endpoint-ports', '0'], /^--node-endpoint-ports "0": not a port/],
+    [['--node-endpoint-ports', 'kubelet'], /^--node-endpoint-ports "kubelet": not a port range/],
     [['--endpoint-drain-timeout', '-1s'], /negative/],
     [['--client-address', 'both'], /one of "preserve", "node"/],
     [
@@ -405,11 +416,12 @@ describe('a wrong value is refused in one line that names flag, value and cure',
 });
 
 describe('an API server', () => {
-  const sourceOf = (...argv: string[]) => {
+  const configWith = (...argv: string[]) => {
     const line = parseCommandLine(argv);
     assert.ok(line.kind === 'run', JSON.stringify(line));
-    return line.config.source;
+    return line.config;
   };
+  const sourceOf = (...argv: string[]) => configWith(...argv).source;
   const defaults = {
     kind: 'kubernetes',
     kubeconfig: undefined,
@@ -440,6 +452,10 @@ describe('an API server', () => {
         contentType: 'application/json',
       },
     );
+  });
+
+  test('opens no port of the node to endpoints', () => {
+    assert.deepEqual(configWith().nodeEndpointPorts, []);
   });
 
   test('and manifests exclude each other', () => {

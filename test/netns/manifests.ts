@@ -28,6 +28,7 @@ export interface ServiceOptions {
 export interface SliceEndpoint {
   readonly address: string;
   readonly nodeName?: string;
+  readonly targetRef?: { readonly kind: string; readonly name: string };
   readonly conditions?: { readonly ready?: boolean; readonly serving?: boolean; readonly terminating?: boolean };
 }
 

@@ -22,6 +22,7 @@ export type PortalFields = Partial<
   Pick<ServicePort, 'protocol' | 'port' | 'nodePort' | 'healthCheckNodePort' | 'onlyElsewhere' | 'local' | 'isLarge'>
 > & {
   readonly namedEndpoints?: readonly string[];
+  readonly closedEndpoints?: readonly string[];
   readonly name: string;
   readonly clusterIPs?: readonly string[];
   readonly externalIPs?: readonly string[];
@@ -91,6 +92,7 @@ export function portal(fields: PortalFields): Portal {
       ...(healthCheckNodePort !== undefined && { healthCheckNodePort }),
       ...(local && { local }),
       ...(fields.namedEndpoints && { namedEndpoints: fields.namedEndpoints.map(address) }),
+      ...(fields.closedEndpoints && { closedEndpoints: fields.closedEndpoints.map(address) }),
       ...(ranges && { loadBalancerSourceRanges: ranges.map(cidr) }),
       clusterIPs: clusterIPs.map(address),
       externalIPs: externalIPs.map(address),

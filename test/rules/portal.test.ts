@@ -31,6 +31,7 @@ describe('two portals are the same exactly when their rules are', () => {
     ['another protocol', { protocol: 'UDP' }],
     ['another port', { port: 81 }],
     ['an endpoint with the number of the node port', { namedEndpoints: ['192.168.50.10'] }],
+    ['a closed endpoint with that number', { namedEndpoints: ['192.168.50.10'], closedEndpoints: ['192.168.50.10'] }],
     ['another node port', { nodePort: 30_081 }],
     ['another local port', { localPort: 40_009 }],
     ['another port of the local set', { localSetPort: 40_009 }],

@@ -38,6 +38,12 @@ describe('the rules of Service ports', () => {
       `filter: -A KUBE-NODEPORT-NON-LOCAL ${match} 40001 -j ACCEPT`,
       `filter: -A KUBE-LET-IN -d fd00:50::10/128 ${match} 30080 -j ACCEPT`,
     ]);
+    const closed = portal({
+      ...{ name: 'default/web', nodePort: 30080 },
+      ...{ namedEndpoints: ['fd00:50::10'], closedEndpoints: ['fd00:50::10'] },
+    });
+    const withClosed = renderPortals([closed], IPV6_NODE);
+    assert.deepEqual(lines(owned(withClosed.rules)), lines(owned(rules)).slice(0, -1));
   });
 
   test("do not touch packets with the mark of the proxy's own connections", () => {

@@ -140,3 +140,26 @@ test('several objects may mention an address, and are forgotten one by one', () 
   addresses.deleteService(thief);
   assert.deepEqual(mentions(), []);
 });
+
+test("an endpoint at this node's own address needs a Pod, and is never the kubelet, but at ports that are opened", () => {
+  const opened = { nodeEndpointPorts: [{ first: 9_100, last: 9_101 }] };
+  const isRefused = (policy: AddressPolicy, at: string, port: number, isVouchedFor?: true) =>
+    known(policy).intrusionReason({ address: address(at), port }, isVouchedFor) !== undefined;
+  for (const at of ['192.0.2.1', '2001:db8::1']) {
+    for (const [port, ...expected] of [
+      [8_080, true, false],
+      [9_100, false, false],
+      [9_101, false, false],
+      [9_102, true, false],
+      [10_248, true, true],
+      [10_250, true, true],
+      [10_255, true, true],
+    ] as const) {
+      assert.deepEqual([isRefused(opened, at, port), isRefused(opened, at, port, true)], expected, `${at} ${port}`);
+    }
+    assert.equal(isRefused({ nodeEndpointPorts: [] }, at, 9_100), true);
+    assert.equal(isRefused({ nodeEndpointPorts: [{ first: 1, last: 65_535 }] }, at, 10_250), false);
+    assert.equal(isRefused({}, at, 10_250), false);
+  }
+  assert.equal(isRefused(opened, '192.0.2.2', 10_250), false);
+});

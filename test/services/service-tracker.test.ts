@@ -526,6 +526,25 @@ describe('addresses that would lead back to the proxy', () => {
     assert.deepEqual(named(), [undefined]);
   });
 
+  test('an endpoint at an address of this node is refused for as long as nobody vouches for it', () => {
+    const t = onNode({ isMarking: true, nodeEndpointPorts: [] });
+    const ports = [{ name: 'http', protocol: 'TCP' as const, port: 80, nodePort: 30_080 }];
+    t.service(service({ ports, uid: 'u-1' }));
+    const news = () => {
+      const { upserted, refused } = t.it.takeDelta();
+      const [web] = upserted;
+      return [web?.endpoints.length, web?.namedEndpoints, web?.closedEndpoints, refused.map(({ uid }) => uid)];
+    };
+    t.endpoints(group([address('192.0.2.1'), address('192.0.2.2')], 30_080));
+    assert.deepEqual(news(), [1, ['192.0.2.1'], ['192.0.2.1'], ['u-1']]);
+    const [here] = t.it.candidates('shop/web:http', 'own');
+    assert.match(here?.reason ?? '', /no Pod, .* --node-endpoint-ports opens it/);
+    t.endpoints(group([address('192.0.2.1', { isVouchedFor: true }), address('192.0.2.2')], 30_080));
+    assert.deepEqual(news(), [2, ['192.0.2.1'], undefined, []]);
+    t.it.setNodeAddresses([ip('192.0.2.1'), ip('192.0.2.2')]);
+    assert.deepEqual(news(), [1, ['192.0.2.1', '192.0.2.2'], ['192.0.2.2'], ['u-1']]);
+  });
+
   test('a refused endpoint is reported once, and again when it comes back', () => {
     const t = onNode();
     t.slice('a', group([address('10.96.0.1'), address('10.0.0.1')], 80));

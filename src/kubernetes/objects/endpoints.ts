@@ -1,6 +1,7 @@
 import { type Address, familyOf, type IpFamily } from '../../model/address.ts';
 import type { EndpointAddress, EndpointGroup, EndpointPort, EndpointSlice, Endpoints } from '../../model/endpoint.ts';
 import { MAX_WEIGHT } from '../../model/scheduler.ts';
+import type { ServiceKey } from '../../model/service.ts';
 import type { Field } from '../../util/untrusted.ts';
 import { type FileRules, Skip, type Warnings } from './decoded.ts';
 import {
@@ -35,12 +36,13 @@ export function decodeEndpointSlice(root: Field, warnings: Warnings, file?: File
   if (family === 'FQDN') throw new Skip('it holds host names, which a proxy of addresses cannot serve');
   const endpoints = root.get('endpoints').items();
   const weight = decodeWeight(root, warnings);
+  const decoding = { key, warnings, file };
   return {
     key,
     service,
     group: {
       ...(weight !== undefined && { weight }),
-      addresses: warnings.keepValid(endpoints, (endpoint) => decodeEndpoint(endpoint, family, { warnings, file })),
+      addresses: warnings.keepValid(endpoints, (endpoint) => decodeEndpoint(endpoint, family, decoding)),
       ports: decodePorts(root.get('ports'), warnings),
     },
     ...(triggeredAt !== undefined && { triggeredAt }),
@@ -64,11 +66,14 @@ function decodeWeight(root: Field, warnings: Warnings): number | undefined {
 }
 
 interface Decoding {
+  /** Of the object. */
+  readonly key: ServiceKey;
   readonly warnings: Warnings;
   readonly file: FileRules | undefined;
 }
 
-function decodeEndpoint(endpoint: Field, family: IpFamily, { warnings, file }: Decoding): EndpointAddress {
+function decodeEndpoint(endpoint: Field, family: IpFamily, decoding: Decoding): EndpointAddress {
+  const { warnings, file } = decoding;
   // All addresses are one backend. Upstream uses only the first, too (`pkg/proxy/endpointslicecache.go`).
   const first = endpoint.get('addresses').items()[0];
   if (first === undefined) throw endpoint.get('addresses').error('is empty; expected an address');
@@ -88,11 +93,20 @@ function decodeEndpoint(endpoint: Field, family: IpFamily, { warnings, file }: D
     // The API says to defer to `ready` where it is unknown (`discovery/v1/types.go`); upstream takes it for true.
     serving: condition('serving') ?? ready,
     terminating: condition('terminating') ?? false,
+    ...vouchedFor(endpoint, decoding),
     ...(nodeName !== undefined && { nodeName }),
     ...(zone !== undefined && { zone }),
     ...(nodeHints.length > 0 && { nodeHints }),
     ...(zoneHints.length > 0 && { zoneHints }),
   };
+}
+
+/** Written by API servers, without a `targetRef`: what is there is their own addresses. */
+const OF_API_SERVERS = 'default/kubernetes';
+
+function vouchedFor(endpoint: Field, { key }: Decoding): Pick<EndpointAddress, 'isVouchedFor'> {
+  const target = endpoint.get('targetRef').value as { readonly kind?: unknown } | undefined;
+  return target?.kind === 'Pod' || key === OF_API_SERVERS ? { isVouchedFor: true } : {};
 }
 
 /**
@@ -144,13 +158,13 @@ export function decodeEndpoints(root: Field, warnings: Warnings, file?: FileRule
   skipByLabel(root);
   const subsets = root.get('subsets').items();
   const weight = decodeWeight(root, warnings);
-  const groups = subsets.map((subset) => decodeSubset(subset, { warnings, file }));
+  const groups = subsets.map((subset) => decodeSubset(subset, { key, warnings, file }));
   return { key, groups: weight === undefined ? groups : groups.map((group) => ({ ...group, weight })) };
 }
 
-function decodeSubset(subset: Field, { warnings, file }: Decoding): EndpointGroup {
+function decodeSubset(subset: Field, decoding: Decoding): EndpointGroup {
   const addresses = (name: string, ready: boolean): EndpointAddress[] =>
-    warnings.keepValid(subset.get(name).items(), (item) => decodeAddress(item, ready, { warnings, file }));
+    decoding.warnings.keepValid(subset.get(name).items(), (item) => decodeAddress(item, ready, decoding));
   return {
     addresses: [...addresses('addresses', true), ...addresses('notReadyAddresses', false)],
     ports: subset.get('ports').items().map(decodePort),
@@ -158,13 +172,15 @@ function decodeSubset(subset: Field, { warnings, file }: Decoding): EndpointGrou
 }
 
 /** Endpoints have no termination: an address that is not ready does not serve. */
-function decodeAddress(item: Field, ready: boolean, { warnings, file }: Decoding): EndpointAddress {
+function decodeAddress(item: Field, ready: boolean, decoding: Decoding): EndpointAddress {
+  const { warnings, file } = decoding;
   const nodeName = decodeNodeName(item, warnings);
   return {
     address: endpointAddress(item.get('ip'), file),
     ready,
     serving: ready,
     terminating: false,
+    ...vouchedFor(item, decoding),
     ...(nodeName !== undefined && { nodeName }),
   };
 }

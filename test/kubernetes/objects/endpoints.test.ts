@@ -19,7 +19,14 @@ test('every subset becomes a group with its ready and its other addresses', () =
     groups: [
       {
         addresses: [
-          { address: '10.0.0.1', ready: true, serving: true, terminating: false, nodeName: 'node-1.example' },
+          {
+            address: '10.0.0.1',
+            ready: true,
+            serving: true,
+            terminating: false,
+            isVouchedFor: true,
+            nodeName: 'node-1.example',
+          },
           { address: 'fd00::2', ready: false, serving: false, terminating: false },
         ],
         ports: [
@@ -114,4 +121,23 @@ test('a loopback address is an endpoint in a file alone, where the operator allo
       assert.match(JSON.stringify(warningsOf(decode())), /a loopback address is never proxied/);
     }
   }
+});
+
+test('objects vouch for the endpoints of Pods, and the API server for its own', () => {
+  const vouched = (targetRef: unknown, key = 'shop/web') => {
+    const [namespace, name] = key.split('/');
+    const metadata = { namespace, name, labels: { 'kubernetes.io/service-name': 'web' } };
+    const ofSlice = slice({ metadata, endpoints: [{ addresses: ['10.0.0.1'], targetRef }] });
+    const old = { ...endpoints([{ addresses: [{ ip: '10.0.0.1', targetRef }], ports }]), metadata };
+    return [okValue(decodeEndpointSlice(ofSlice)).group, ...okValue(decodeEndpoints(old)).groups].map(
+      ({ addresses }) => addresses[0]?.isVouchedFor,
+    );
+  };
+  assert.deepEqual(vouched({ kind: 'Pod', namespace: 'shop', name: 'web-1' }), [true, true]);
+  for (const other of [undefined, null, {}, { kind: 'Node', name: 'n1' }, { kind: ['Pod'] }, 'Pod', ['Pod']]) {
+    assert.deepEqual(vouched(other), [undefined, undefined]);
+  }
+  assert.deepEqual(vouched(undefined, 'default/kubernetes'), [true, true]);
+  assert.deepEqual(vouched(undefined, 'shop/kubernetes'), [undefined, undefined]);
+  assert.deepEqual(vouched(undefined, 'default/kubernetes-2'), [undefined, undefined]);
 });

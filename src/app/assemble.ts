@@ -92,7 +92,7 @@ export async function assemble({ config, log, startedAt, signal }: Context) {
   const proxyHealthy = () => health.report().healthy;
   const healthCheckNodePorts = new HealthCheckNodePorts({ proxyHealthy, clock, log });
   const sockets = new ListeningSockets(clock);
-  const around = { config, served, node, sockets, pipelines, dataPlane, isMarking, iptables, conntrack, log };
+  const around = { config, served, node, source, sockets, pipelines, dataPlane, isMarking, iptables, conntrack, log };
   for (const binding of bindings) {
     const { family } = binding;
     const familyMetrics = metrics.of(family);

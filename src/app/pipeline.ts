@@ -18,6 +18,7 @@ import type { FamilyBinding, ServedFamilies } from '../sync/served-families.ts';
 import type { Log } from '../util/log.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
 import type { ThisNode } from './node.ts';
+import type { Source } from './source.ts';
 
 export interface Pipeline extends FamilyPipeline {
   readonly metrics: FamilyMetrics;
@@ -28,6 +29,7 @@ export interface Surroundings {
   readonly config: Config;
   readonly served: ServedFamilies;
   readonly node: ThisNode;
+  readonly source: Pick<Source, 'servers'>;
   /** The sockets of this machine, the proxy's own too. */
   readonly sockets: ListeningSockets;
   /** Of every family. */
@@ -49,7 +51,7 @@ export interface Reports {
 
 export function createPipeline(binding: FamilyBinding, around: Surroundings, reports: Reports): Pipeline {
   const { family } = binding;
-  const { config, served, node, sockets, pipelines, dataPlane, isMarking, iptables, conntrack, log } = around;
+  const { config, served, node, source, sockets, pipelines, dataPlane, isMarking, iptables, conntrack, log } = around;
   const { clientAddresses, scheduler } = config;
   const { metrics } = reports;
   const httpPorts = new Set([config.healthzAddress, config.metricsAddress].flatMap((at) => at?.port ?? []));
@@ -60,6 +62,7 @@ export function createPipeline(binding: FamilyBinding, around: Surroundings, rep
       sockets.isListening(address, port, protocol) &&
       !pipelines.some(({ listeners }) => listeners.localPorts[protocol].has(port)),
     podCidrs: config.clusterCidrs,
+    apiServers: () => source.servers?.() ?? [],
     ...(config.nodeEndpointPorts !== undefined && { nodeEndpointPorts: config.nodeEndpointPorts }),
     ...(config.externalIpAllowList.length > 0 && { allowedExternalIPs: config.externalIpAllowList }),
   });

@@ -5,6 +5,7 @@ import { KubernetesSource } from '../kubernetes/kubernetes-source.ts';
 import { type NodeStatus, watchNode } from '../kubernetes/node.ts';
 import { createApiClient } from '../kubernetes/open-access.ts';
 import { ManifestSource } from '../manifests/manifest-source.ts';
+import type { Endpoint } from '../model/endpoint.ts';
 import type { ApiRequestMetrics } from '../model/metrics.ts';
 import type { RefusedPart, UnservedPort } from '../model/service-port.ts';
 import type { ApiStatus, ServiceSource } from '../model/source.ts';
@@ -15,6 +16,8 @@ import { systemClock as clock } from '../util/system-clock.ts';
 export interface Source extends ServiceSource {
   /** `host:port` of the API server. */
   readonly server?: string;
+  /** Where it is, as far as that is known now. */
+  servers?(): readonly Endpoint[];
   status?(): ApiStatus;
   /** Reports to the API server that this node's proxy starts. Calls with the Node object's status, now and later. */
   followNode?(onChange: (status: NodeStatus) => void): void;
@@ -40,6 +43,7 @@ export async function openSource({ source: config }: Config, setup: SourceSetup)
   const unserved = new UnservedEvents({ ...common, node: name, api });
   return {
     server: api.host,
+    servers: () => api.servers,
     start: (sink) => source.start(sink),
     stop: async () => {
       await source.stop();

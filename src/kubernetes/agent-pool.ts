@@ -1,9 +1,11 @@
+import { type LookupAddress, lookup } from 'node:dns';
 import { type AgentOptions, Agent as HttpAgent } from 'node:http';
 import { Agent as HttpsAgent } from 'node:https';
 import { createSecureContext, getCACertificates } from 'node:tls';
 import { domainToASCII } from 'node:url';
 import { isDeepStrictEqual } from 'node:util';
 import { type Address, cidrContains, parseAddress, parseCidr } from '../model/address.ts';
+import type { Endpoint } from '../model/endpoint.ts';
 import type { Log } from '../util/log.ts';
 import type { Access } from './access.ts';
 import { ApiError, causeMessage } from './api-error.ts';
@@ -11,23 +13,38 @@ import { ApiError, causeMessage } from './api-error.ts';
 /** The kernel probes a silent connection after 20 s, then ten times a second apart (libuv's `uv__tcp_keepalive`). */
 const KEEP_ALIVE_MS = 20_000;
 
+type Lookup = NonNullable<AgentOptions['lookup']>;
+
 /** One pool of connections, replaced when server, certificates or keys have changed. */
 export class AgentPool {
   readonly #env: NodeJS.ProcessEnv;
   readonly #log: Log;
   #current: { readonly madeFor: unknown; readonly agent: HttpAgent } | undefined;
+  #server: URL | undefined;
+  /** By host name. */
+  readonly #found = new Map<string, readonly Address[]>();
 
   constructor({ env, log }: { readonly env: NodeJS.ProcessEnv; readonly log: Log }) {
     this.#env = env;
     this.#log = log;
   }
 
+  /** Where the API server is: all that its name, if it has one, stood for when it was last looked up. */
+  get servers(): readonly Endpoint[] {
+    if (this.#server === undefined) return [];
+    const literal = parseAddress(hostOf(this.#server));
+    const addresses = literal === undefined ? this.#found.get(this.#server.hostname) : [literal];
+    const port = Number(portOf(this.#server));
+    return (addresses ?? []).map((address) => ({ address, port }));
+  }
+
   /** Throws an {@link ApiError} `credentials` when certificates cannot be used and there is no earlier pool. */
   agentFor(access: Access): HttpAgent {
     const madeFor = [access.server.origin, access.tls, access.proxy];
+    this.#server = access.server;
     if (isDeepStrictEqual(this.#current?.madeFor, madeFor) && this.#current) return this.#current.agent;
     try {
-      const agent = createAgent(access, this.#env);
+      const agent = createAgent(access, this.#env, this.#lookup);
       if (this.#current !== undefined) {
         this.#log.info('Server address or certificates have changed; new connections use the new ones');
         drain(this.#current.agent);
@@ -46,14 +63,33 @@ export class AgentPool {
   close(): void {
     this.#current?.agent.destroy();
   }
+
+  readonly #lookup: Lookup = (hostname, options, callback) => {
+    lookup(hostname, { ...options, all: true }, (error, found: LookupAddress[] = []) => {
+      const addresses = found.flatMap(({ address }) => parseAddress(address) ?? []);
+      if (addresses.length > 0) this.#found.set(hostname, addresses);
+      const [first] = found;
+      if (options.all || first === undefined) callback(error, found);
+      else callback(error, first.address, first.family);
+    });
+  };
 }
 
-function createAgent(access: Access, env: NodeJS.ProcessEnv): HttpAgent {
+function hostOf({ hostname }: URL): string {
+  return hostname.replace(/^\[(.*)\]$/, '$1');
+}
+
+function portOf({ port, protocol }: URL): string {
+  return port || (protocol === 'https:' ? '443' : '80');
+}
+
+function createAgent(access: Access, env: NodeJS.ProcessEnv, lookup: Lookup): HttpAgent {
   const { server, tls, proxy = environmentProxy(server, env) } = access;
   const options: AgentOptions = {
     keepAlive: true,
     keepAliveMsecs: KEEP_ALIVE_MS,
     maxFreeSockets: 2,
+    lookup,
     ...(proxy !== undefined && { proxyEnv: { HTTP_PROXY: proxy, HTTPS_PROXY: proxy } }),
   };
   if (server.protocol === 'http:') return new HttpAgent(options);
@@ -101,10 +137,10 @@ function variable(env: NodeJS.ProcessEnv, name: string): string {
 }
 
 function isExcepted(server: URL, noProxy: string): boolean {
-  const host = server.hostname.replace(/^\[(.*)\]$/, '$1');
+  const host = hostOf(server);
   const address = parseAddress(host);
   if (host === 'localhost' || address === '::1' || address?.startsWith('127.')) return true;
-  const port = server.port || (server.protocol === 'https:' ? '443' : '80');
+  const port = portOf(server);
   return noProxy
     .split(',')
     .map((entry) => entry.trim().toLowerCase())

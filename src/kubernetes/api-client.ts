@@ -1,4 +1,5 @@
 import type { Agent, IncomingMessage } from 'node:http';
+import type { Endpoint } from '../model/endpoint.ts';
 import type { ApiRequestMetrics } from '../model/metrics.ts';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
@@ -87,6 +88,11 @@ export class ApiClient implements Transport {
 
   get lastContactAt(): number | undefined {
     return this.#lastContactAt;
+  }
+
+  /** Where the API server is. */
+  get servers(): readonly Endpoint[] {
+    return this.#agents.servers;
   }
 
   async watch(path: string, signal: AbortSignal): Promise<AsyncIterable<Uint8Array>> {

@@ -55,7 +55,7 @@ export interface ServicePort extends EndpointSet {
    * itself (docs/adr/0019). Absent when there are none.
    */
   readonly namedEndpoints?: readonly Address[];
-  /** Those of {@link namedEndpoints} to which the node's own firewall decides who gets in. Absent when there are none. */
+  /** Those of {@link namedEndpoints} that are left to the node's own firewall. Absent when there are none. */
   readonly closedEndpoints?: readonly Address[];
   /**
    * The endpoints of a second listener, present when one part of the traffic has the policy Local and another does not.

@@ -16,6 +16,8 @@ export interface AddressPolicy {
   readonly allowedExternalIPs?: readonly Cidr[];
   /** Where pods are, also those of headless Services, whose endpoints are unknown. */
   readonly podCidrs?: readonly Cidr[];
+  /** Where this program reaches the API server. */
+  readonly apiServers?: () => readonly Endpoint[];
   /** At which endpoints at the addresses of this node need nobody to vouch for them. Absent: at all ports. */
   readonly nodeEndpointPorts?: readonly PortRange[];
   /** Of the proxy's own HTTP servers. */
@@ -172,7 +174,8 @@ export class KnownAddresses {
     service: ServiceKey,
   ): { readonly port?: number; readonly reason: string } | undefined {
     const { allowedExternalIPs, podCidrs = [], isListening, isMarking } = this.#policy;
-    if (allowedExternalIPs !== undefined && !allowedExternalIPs.some((cidr) => cidrContains(cidr, address))) {
+    const isUnlimited = allowedExternalIPs === undefined;
+    if (!isUnlimited && !allowedExternalIPs.some((cidr) => cidrContains(cidr, address))) {
       return { reason: 'it is not among the external IPs that are allowed' };
     }
     if (this.#clusterIPs.has(address)) return { reason: 'it is the cluster IP of a Service' };
@@ -181,7 +184,21 @@ export class KnownAddresses {
     const taken = this.#endpointPortsAt(address, isForeign);
     const rival = taken && ports.find(({ port, protocol }) => taken.has(`${port}/${protocol}`));
     if (rival !== undefined) return { port: rival.port, reason: 'it is an endpoint of a Service' };
-    if (!this.nodeAddresses.has(address)) {
+    const server = this.apiServers().find((each) => each.address === address);
+    if (server !== undefined && ports.some(({ port, protocol }) => port === server.port && protocol === 'TCP')) {
+      return { port: server.port, reason: 'it is the API server' };
+    }
+    const isHere = this.nodeAddresses.has(address);
+    const kubelet = ports.find(({ port, protocol }) => KUBELET_PORTS.has(port) && protocol === 'TCP');
+    // What an administrator allows is no other node.
+    if (kubelet !== undefined && (isHere || isUnlimited)) {
+      return { port: kubelet.port, reason: "that port is the kubelet's on every node" };
+    }
+    if (!isHere) {
+      // Another node may have it, too, and serves the Service there.
+      if (this.#isEndpointOfOther(address, service)) {
+        return { reason: 'an endpoint of another Service has this address, and keeps its connections' };
+      }
       const isOfPod = podCidrs.some((cidr) => cidrContains(cidr, address));
       return isOfPod ? { reason: 'it is in the range of pod addresses (--cluster-cidr)' } : undefined;
     }
@@ -194,6 +211,15 @@ export class KnownAddresses {
       }
     }
     return undefined;
+  }
+
+  apiServers(): readonly Endpoint[] {
+    return this.#policy.apiServers?.() ?? [];
+  }
+
+  #isEndpointOfOther(address: Address, service: ServiceKey): boolean {
+    for (const object of this.#endpoints.of(address)) if (serviceOf(object) !== service) return true;
+    return false;
   }
 
   #hasNodePort(port: number, protocol: ProxiedProtocol): boolean {

@@ -137,9 +137,10 @@ export class ServiceTracker {
     for (const [name, { address }] of before) if (!after.has(name)) this.#touchMentions(address);
   }
 
-  /** Other ports of this node may be in use. Touches the Services that name this node. */
+  /** Other ports of this node may be in use. Touches the Services that name this node, or the API server. */
   listeningChanged(): void {
     for (const address of this.addresses.onThisNode()) this.#touchMentions(address);
+    for (const { address } of this.addresses.apiServers()) this.#touchMentions(address);
   }
 
   /** The verdict of an endpoint set on every known endpoint, perhaps ahead of {@link takeDelta}. */

@@ -25,7 +25,8 @@ export interface FakeApiServerOptions {
   readonly tls?: { readonly key: string; readonly cert: string; readonly ca?: string };
   /** `false`: refuses streamed lists, as servers before 1.27 do. */
   readonly streams?: boolean;
-  /** By default, any that is free. */
+  /** By default, any port of loopback that is free. */
+  readonly host?: string;
   readonly port?: number;
   /** Collections that it does not have. */
   readonly lacks?: readonly string[];
@@ -73,8 +74,12 @@ export class FakeApiServer {
 
   static async start(options: FakeApiServerOptions = {}): Promise<FakeApiServer> {
     const server = new FakeApiServer(options);
-    await new Promise<void>((resolve) => server.#server.listen(options.port ?? 0, '127.0.0.1', resolve));
+    await new Promise<void>((resolve) => server.#server.listen(options.port ?? 0, server.#host, resolve));
     return server;
+  }
+
+  get #host(): string {
+    return this.#options.host ?? '127.0.0.1';
   }
 
   get port(): number {
@@ -82,7 +87,7 @@ export class FakeApiServer {
   }
 
   get url(): string {
-    return `${this.#options.tls === undefined ? 'http' : 'https'}://127.0.0.1:${this.port}`;
+    return `${this.#options.tls === undefined ? 'http' : 'https'}://${this.#host}:${this.port}`;
   }
 
   get openConnections(): number {

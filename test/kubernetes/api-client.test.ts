@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { lookup } from 'node:dns/promises';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import type { ServerResponse } from 'node:http';
@@ -6,6 +7,7 @@ import { createServer, type Socket } from 'node:net';
 import { type TestContext, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
 import type { Access, AccessSource } from '../../src/kubernetes/access.ts';
+import { AgentPool } from '../../src/kubernetes/agent-pool.ts';
 import { ApiClient } from '../../src/kubernetes/api-client.ts';
 import { ApiError, type ApiErrorCode } from '../../src/kubernetes/api-error.ts';
 import { FakeApiServer, type FakeApiServerOptions, sendJson, sendStatus } from '../fakes/fake-api-server.ts';
@@ -517,3 +519,23 @@ async function settleIo(): Promise<void> {
     await settle(2);
   }
 }
+
+test('knows where the API server is: an address, or all that its name stands for', async (t) => {
+  const server = await startServer(t);
+  const { client } = createClient(t, { url: server.url });
+  assert.deepEqual(client.servers, []);
+  await client.get('/api/v1/services', NEVER);
+  assert.deepEqual(client.servers, [{ address: '127.0.0.1', port: server.port }]);
+
+  const named = createClient(t, { url: server.url.replace('127.0.0.1', 'localhost') }).client;
+  await named.get('/api/v1/services', NEVER);
+  const found = await lookup('localhost', { all: true });
+  assert.deepEqual(
+    named.servers,
+    found.map(({ address }) => ({ address, port: server.port })),
+  );
+
+  const agents = new AgentPool({ env: {}, log: new RecordingLog() });
+  agents.agentFor({ server: new URL('https://[2001:db8::1]'), tls: { skipVerify: false }, headers: {} });
+  assert.deepEqual(agents.servers, [{ address: '2001:db8::1', port: 443 }]);
+});

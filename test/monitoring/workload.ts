@@ -1,6 +1,4 @@
-import type { ChildProcess } from 'node:child_process';
-import { createInterface } from 'node:readline';
-import { fileURLToPath } from 'node:url';
+import { ApiServer } from '../netns/api-server.ts';
 import { type Environment, TCP, UDP } from '../netns/harness.ts';
 import { CLIENT_ADDRESS, NODE_ADDRESS, POD_ADDRESSES } from '../netns/topology.ts';
 import { waitFor } from '../netns/wait.ts';
@@ -46,26 +44,25 @@ const BACKENDS: Readonly<Record<ServiceName, Backends>> = {
 
 /** An API server on the node, whose Services and endpoints are those of the workload. */
 export class Cluster {
-  readonly url: string;
-  readonly #server: ChildProcess;
+  readonly #server: ApiServer;
 
-  private constructor(server: ChildProcess, url: string) {
+  private constructor(server: ApiServer) {
     this.#server = server;
-    this.url = url;
   }
 
   static async start({ topology }: Environment): Promise<Cluster> {
-    const program = fileURLToPath(new URL('api-server.ts', import.meta.url));
-    const server = topology.node.spawn([process.execPath, program], {}, ['pipe', 'pipe', 'inherit']);
-    const url = await firstLine(server);
-    const cluster = new Cluster(server, url);
-    for (const name of Object.keys(ADDRESSES) as ServiceName[]) cluster.#set(service(name), slice(name));
-    return cluster;
+    const server = await ApiServer.start(topology.node);
+    for (const name of Object.keys(ADDRESSES) as ServiceName[]) server.set(service(name), slice(name));
+    return new Cluster(server);
+  }
+
+  get url(): string {
+    return this.#server.url;
   }
 
   /** "web" is changed, and one of its endpoints comes or goes; the slice says when that was. */
   change(round: number): void {
-    this.#set(
+    this.#server.set(
       service('web', { affinity: round % 2 === 0 }),
       slice('web', { without: round % 2, changedAt: new Date() }),
     );
@@ -73,11 +70,7 @@ export class Cluster {
 
   /** The proxy has to watch again. */
   endWatches(): void {
-    this.#server.stdin?.write('\n');
-  }
-
-  #set(...objects: readonly object[]): void {
-    for (const object of objects) this.#server.stdin?.write(`${JSON.stringify(object)}\n`);
+    this.#server.endWatches();
   }
 }
 
@@ -112,11 +105,6 @@ export async function startLoad(environment: Environment, cluster: Cluster): Pro
     running = false;
     await done;
   };
-}
-
-async function firstLine({ stdout }: ChildProcess): Promise<string> {
-  for await (const line of createInterface({ input: stdout! })) return line;
-  throw new Error('the API server has ended before it began');
 }
 
 function service(name: ServiceName, { affinity = false } = {}): object {

@@ -25,6 +25,15 @@ const API: Endpoints = {
     },
   ],
 };
+const ON_NODE: Endpoints = {
+  key: 'shop/on-node',
+  groups: [
+    {
+      addresses: [{ address: address('192.0.2.1'), ready: true, serving: true, terminating: false }],
+      ports: [{ name: '', protocol: 'TCP', port: 9090 }],
+    },
+  ],
+};
 
 function known(policy: AddressPolicy = {}) {
   const addresses = new KnownAddresses({
@@ -33,6 +42,7 @@ function known(policy: AddressPolicy = {}) {
   });
   addresses.addService(BALANCED);
   addresses.addEndpoints(API);
+  addresses.addEndpoints(ON_NODE);
   addresses.nodeAddresses = new Set([address('192.0.2.1'), address('2001:db8::1')]);
   addresses.proxyPorts = { TCP: new Set(), UDP: new Set([40_001]) };
   return addresses;
@@ -76,6 +86,7 @@ const ENDPOINTS: readonly Case[] = [
   ['192.0.2.1', 10_249, 'TCP', undefined, { httpPorts }],
 ];
 
+const apiServers = () => [{ address: address('198.51.100.6'), port: 6443 }];
 const podCidrs = [cidr('10.244.0.0/16'), cidr('192.0.2.0/24')];
 const allowedExternalIPs = [cidr('198.51.100.0/24'), cidr('2001:db8::/32')];
 
@@ -87,8 +98,18 @@ const EXTERNAL_IPS: readonly Case[] = [
   ['198.51.100.1', 22, 'TCP', undefined, { isListening: () => true }],
   ['10.96.0.10', 9999, 'TCP', /the cluster IP of a Service/],
   ['10.244.1.11', 8080, 'TCP', /an endpoint of a Service/],
-  ['10.244.1.11', 8081, 'TCP'],
-  ['10.244.1.11', 8080, 'UDP'],
+  ['10.244.1.11', 8081, 'TCP', /an endpoint of another Service has this address/],
+  ['10.244.1.11', 8080, 'UDP', /an endpoint of another Service has this address/],
+  ['192.0.2.1', 9090, 'TCP', /it is an endpoint of a Service/],
+  ['192.0.2.1', 9091, 'TCP'],
+  ['198.51.100.6', 6443, 'TCP', /it is the API server/, { apiServers }],
+  ['198.51.100.6', 6443, 'UDP', undefined, { apiServers }],
+  ['198.51.100.6', 443, 'TCP', undefined, { apiServers }],
+  ['198.51.100.6', 6443, 'TCP', /it is the API server/, { apiServers, allowedExternalIPs }],
+  ['198.51.100.1', 10_250, 'TCP', /the kubelet's on every node/],
+  ['198.51.100.1', 10_250, 'UDP'],
+  ['198.51.100.1', 10_250, 'TCP', undefined, { allowedExternalIPs }],
+  ['2001:db8::1', 10_250, 'TCP', /the kubelet's on every node/, { allowedExternalIPs }],
   ['192.0.2.1', 30_080, 'TCP', /the NodePort of a Service/],
   ['198.51.100.1', 30_080, 'TCP'],
   ['10.244.7.7', 5432, 'TCP', /the range of pod addresses/, { podCidrs }],
@@ -125,6 +146,7 @@ test('an endpoint of the Service itself counts unless rules leave the connection
   const at = { address: address('10.244.1.11'), port: 8080 };
   assert.match(known().externalIpRefusal(at, 'TCP', 'shop/api') ?? '', /an endpoint of a Service/);
   assert.equal(known({ isMarking: true }).externalIpRefusal(at, 'TCP', 'shop/api'), undefined);
+  assert.equal(known().externalIpRefusal({ ...at, port: 8081 }, 'TCP', 'shop/api'), undefined);
 });
 
 test('several objects may mention an address, and are forgotten one by one', () => {

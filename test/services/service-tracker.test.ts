@@ -597,13 +597,27 @@ describe('addresses that would lead back to the proxy', () => {
         t.it.takeDelta().refused.map(({ what }) => what),
         [name],
       );
+      // At an address of another machine, all ports are left to it.
       t.slice('other', group([address(external)], 81), 'shop/other');
-      assert.deepEqual(t.it.takeDelta().upserted.find((port) => port.name === 'shop/web:http')?.externalIPs, [
-        external,
-      ]);
+      const { upserted, refused } = t.it.takeDelta();
+      const served = upserted.find((port) => port.name === 'shop/web:http')?.externalIPs;
+      if (external === NODE) assert.deepEqual(served, [external]);
+      else assert.match(refused[0]?.reason ?? '', /an endpoint of another Service has this address/);
       t.slice('other', undefined);
       t.it.takeDelta();
     }
+  });
+
+  test('an external IP is not taken from the API server, wherever that is found to be', () => {
+    const servers: { address: ReturnType<typeof ip>; port: number }[] = [];
+    const t = onNode({ apiServers: () => servers });
+    const at = ip('203.0.113.6');
+    t.service(service({ externalIPs: [at], ports: [{ name: 'http', protocol: 'TCP', port: 6443, nodePort: 0 }] }));
+    assert.deepEqual(t.it.takeDelta().upserted[0]?.externalIPs, [at]);
+    servers.push({ address: at, port: 6443 });
+    t.it.listeningChanged();
+    const { upserted, refused } = t.it.takeDelta();
+    assert.deepEqual([upserted[0]?.externalIPs, refused.map(({ reason }) => reason)], [[], ['it is the API server']]);
   });
 });
 

@@ -15,6 +15,7 @@ import { endpointAddresses } from '../../services/known-addresses.ts';
 import type { Clock } from '../../util/clock.ts';
 import { messageOf } from '../../util/text.ts';
 import { withDeadline } from '../../util/wait.ts';
+import { checkExternalIPs } from './external-ips.ts';
 import { counted, type Finding, FindingsLog, fail, ok, warn } from './finding.ts';
 import { type Api, checkPermissions, UNWELL } from './permissions.ts';
 import type { Check } from './run-checks.ts';
@@ -39,7 +40,7 @@ const SERVICES_MS = 5_000;
 const SHOWN = 5;
 
 export function sourceChecks(
-  { source, hostnameOverride }: Config,
+  { source, hostnameOverride, externalIpAllowList }: Config,
   known: KnownServices,
   clock: Clock,
 ): readonly Check[] {
@@ -72,6 +73,10 @@ export function sourceChecks(
         known.services = services;
         return findings;
       }),
+    },
+    {
+      name: 'external IPs',
+      run: whileUsable(async () => checkExternalIPs(externalIpAllowList, known.services)),
     },
   ];
 }

@@ -1,0 +1,15 @@
+import { createInterface } from 'node:readline';
+import { endProcess } from '../../../src/kernel/process.ts';
+import { FakeApiServer } from '../../fakes/fake-api-server.ts';
+
+/*
+ * The fake API server as a program, at the address that its argument names. It prints its URL, then reads one object
+ * per line to create or replace. An empty line ends every watch.
+ */
+const [, , host = ''] = process.argv;
+const server = await FakeApiServer.start({ host });
+console.log(server.url);
+const lines = createInterface({ input: process.stdin });
+lines.on('line', (line) => (line === '' ? server.endWatches() : server.set(JSON.parse(line))));
+// The parent is gone: nothing may outlive a test run.
+lines.on('close', () => void endProcess(0));

@@ -11,7 +11,7 @@ import {
   slotData,
   writeSegmentControl,
 } from './datagram-slots.ts';
-import { bind, result } from './libc.ts';
+import { bindRepeated, result } from './libc.ts';
 import type { Memory } from './memory.ts';
 import { CMSGHDR, MMSGHDR } from './memory.ts';
 import {
@@ -27,8 +27,8 @@ import {
 } from './socket.ts';
 import { decodeAddress, decodePort } from './socket-address.ts';
 
-const recvmmsgC = bind('int recvmmsg(int, int64_t, unsigned int, int, int64_t)');
-const sendmsgC = bind('int64_t sendmsg(int, int64_t, int)');
+const recvmmsgC = bindRepeated('int recvmmsg(int, int64_t, unsigned int, int, int64_t)');
+const sendmsgC = bindRepeated('int64_t sendmsg(int, int64_t, int)');
 
 /** In words of a control message. `struct in_pktinfo`: interface, local address, destination. */
 const V4_LOCAL = CMSGHDR.size / 4 + 1;

@@ -10,12 +10,12 @@ import {
   slotData,
   writeSegmentControl,
 } from './datagram-slots.ts';
-import { bind, result } from './libc.ts';
+import { bindRepeated, result } from './libc.ts';
 import { MMSGHDR } from './memory.ts';
 import { EAGAIN } from './sys-error.ts';
 
-const recvmmsgC = bind('int recvmmsg(int, int64_t, unsigned int, int, int64_t)');
-const sendmmsgC = bind('int sendmmsg(int, int64_t, unsigned int, int)');
+const recvmmsgC = bindRepeated('int recvmmsg(int, int64_t, unsigned int, int, int64_t)');
+const sendmmsgC = bindRepeated('int sendmmsg(int, int64_t, unsigned int, int)');
 
 /** Datagrams that are sent with one header. */
 interface Run {

@@ -1,9 +1,9 @@
-import { bind, result } from './libc.ts';
+import { bind, bindRepeated, result } from './libc.ts';
 import { Memory } from './memory.ts';
 
 const closeC = bind('int close(int)');
-const readC = bind('int64_t read(int, int64_t, size_t)');
-const writeC = bind('int64_t write(int, int64_t, size_t)');
+const readC = bindRepeated('int64_t read(int, int64_t, size_t)');
+const writeC = bindRepeated('int64_t write(int, int64_t, size_t)');
 const fcntlC = bind('int fcntl(int, int, int)');
 const eventfdC = bind('int eventfd(unsigned int, int)');
 const getrlimitC = bind('int getrlimit(int, int64_t)');
@@ -71,7 +71,7 @@ export function descriptorLimit(): number {
 }
 
 const pipe2C = bind('int pipe2(int64_t, int)');
-const spliceC = bind('int64_t splice(int, int64_t, int, int64_t, size_t, unsigned int)');
+const spliceC = bindRepeated('int64_t splice(int, int64_t, int, int64_t, size_t, unsigned int)');
 
 const O_NONBLOCK = 0o4000;
 const O_CLOEXEC = 0o2000000;

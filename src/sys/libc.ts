@@ -1,3 +1,4 @@
+import { constants } from 'node:os';
 import { promisify } from 'node:util';
 import koffi from 'koffi';
 
@@ -13,6 +14,17 @@ const libc = koffi.load('libc.so.6');
  */
 export function bind(signature: string): Native {
   return libc.func(signature) as Native;
+}
+
+/** Like {@link bind}, for calls that are to be made again when a signal came before they did anything. */
+export function bindRepeated(signature: string): Native {
+  const call = bind(signature);
+  return (...args) => {
+    for (;;) {
+      const returned = call(...args);
+      if (returned !== -1 || koffi.errno() !== constants.errno.EINTR) return returned;
+    }
+  };
 }
 
 /**

@@ -1,11 +1,11 @@
-import { bind, result } from './libc.ts';
+import { bind, bindRepeated, result } from './libc.ts';
 import { Memory } from './memory.ts';
 
 const socketC = bind('int socket(int, int, int)');
 const socketpairC = bind('int socketpair(int, int, int, int64_t)');
 const bindC = bind('int bind(int, int64_t, int)');
 const listenC = bind('int listen(int, int)');
-const accept4C = bind('int accept4(int, int64_t, int64_t, int)');
+const accept4C = bindRepeated('int accept4(int, int64_t, int64_t, int)');
 const connectC = bind('int connect(int, int64_t, int)');
 const shutdownC = bind('int shutdown(int, int)');
 const getsocknameC = bind('int getsockname(int, int64_t, int64_t)');
@@ -13,8 +13,8 @@ const getpeernameC = bind('int getpeername(int, int64_t, int64_t)');
 const setsockoptC = bind('int setsockopt(int, int, int, int64_t, int)');
 const getsockoptC = bind('int getsockopt(int, int, int, int64_t, int64_t)');
 const ioctlC = bind('int ioctl(int, unsigned long, int64_t)');
-const recvC = bind('int64_t recv(int, int64_t, size_t, int)');
-const sendC = bind('int64_t send(int, int64_t, size_t, int)');
+const recvC = bindRepeated('int64_t recv(int, int64_t, size_t, int)');
+const sendC = bindRepeated('int64_t send(int, int64_t, size_t, int)');
 
 export const AF_INET = 2;
 export const AF_INET6 = 10;

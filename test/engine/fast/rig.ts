@@ -62,8 +62,8 @@ export async function faultyRig(t: TestContext, { atFirst, ...options }: RigOpti
   t.after(() => rmSync(folder, { recursive: true }));
   const entry = pathToFileURL(join(import.meta.dirname, 'programs/faulty-worker.ts'));
   const file = join(folder, 'order');
-  /** The worker of this index throws or hangs in its next turn, or finds its first Service port busy. */
-  const order = (what: 'throw' | 'hang' | 'busy', index = 0): void => {
+  /** The worker of this index throws, hangs or runs out of memory in its next turn, or finds its first Service port busy. */
+  const order = (what: 'throw' | 'hang' | 'hoard' | 'busy', index = 0): void => {
     // Renamed, because the worker may read a file that is not written yet.
     writeFileSync(`${file}.new`, what);
     renameSync(`${file}.new`, `${file}.${index}`);

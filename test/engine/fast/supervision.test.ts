@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { pathToFileURL } from 'node:url';
+import { setFlagsFromString } from 'node:v8';
 import type { Clock } from '../../../src/util/clock.ts';
 import { systemClock } from '../../../src/util/system-clock.ts';
 import { waitFor } from '../../netns/wait.ts';
@@ -15,35 +16,45 @@ const hurried: Clock = {
   after: (ms, callback) => systemClock.after(ms / 4, callback),
 };
 
-test('a worker that throws loses only its own connections, and its successor serves its ports', async (t) => {
-  const rig = await faultyRig(t, { workers: 2 });
-  const backend = await TcpBackend.echo(t);
-  const first = await openPort(rig, 'a/first', [backend.endpoint]);
-  const second = await openPort(rig, 'a/second', [backend.endpoint]);
-  const clients = [await connectTcp(first), await connectTcp(second)];
-  for (const client of clients) client.send('before ');
-  await waitFor('both to be served', () => clients.every(({ text }) => text === 'before '));
-  const descriptors = openDescriptors();
+/** As much as a worker needs to start, and not much more: the default is gigabytes. */
+const SMALL_HEAP_MB = 64;
 
-  rig.order('throw');
-  const [lost, kept] = clients;
-  assert.equal(await lost?.finished(), 'ECONNRESET', 'not a clean end');
-  await waitFor('the error', () => rig.log.of('error').length > 0);
-  assert.match(String(rig.log.of('error')[0]?.fields['err']), /ordered to throw/);
-  kept?.send('after');
-  await waitFor('the other one to go on', () => kept?.text === 'before after');
+for (const [what, order, told] of [
+  ['throws', 'throw', /ordered to throw/],
+  ['is out of memory', 'hoard', /ERR_WORKER_OUT_OF_MEMORY/],
+] as const) {
+  test(`a worker that ${what} loses only its own connections, and its successor serves its ports`, async (t) => {
+    // Of workers that start from now on.
+    if (order === 'hoard') setFlagsFromString(`--max-old-space-size=${SMALL_HEAP_MB}`);
+    const rig = await faultyRig(t, { workers: 2 });
+    const backend = await TcpBackend.echo(t);
+    const first = await openPort(rig, 'a/first', [backend.endpoint]);
+    const second = await openPort(rig, 'a/second', [backend.endpoint]);
+    const clients = [await connectTcp(first), await connectTcp(second)];
+    for (const client of clients) client.send('before ');
+    await waitFor('both to be served', () => clients.every(({ text }) => text === 'before '));
+    const descriptors = openDescriptors();
 
-  assert.equal(await exchange(first, 'again'), 'again');
-  assert.equal(await exchange(second, 'again'), 'again');
-  const { counters, endpoints, localPort } = rig.stats('a/first');
-  assert.deepEqual([localPort, counters.connections, counters.receivedBytes], [first, 2, 12]);
-  await waitFor('the new one to be over', () => rig.stats('a/first').counters.active === 0);
-  assert.equal(endpoints?.[0]?.counters.connections, 2);
-  assert.equal(rig.stats('a/second').counters.active, 1);
-  lost?.end();
-  // The lost connection had two descriptors and both of its peers one each.
-  await waitFor('no descriptor to be left behind', () => openDescriptors() <= descriptors - 4);
-});
+    rig.order(order);
+    const [lost, kept] = clients;
+    assert.equal(await lost?.finished(), 'ECONNRESET', 'not a clean end');
+    await waitFor('the error', () => rig.log.of('error').length > 0);
+    assert.match(String(rig.log.of('error')[0]?.fields['err']), told);
+    kept?.send('after');
+    await waitFor('the other one to go on', () => kept?.text === 'before after');
+
+    assert.equal(await exchange(first, 'again'), 'again');
+    assert.equal(await exchange(second, 'again'), 'again');
+    const { counters, endpoints, localPort } = rig.stats('a/first');
+    assert.deepEqual([localPort, counters.connections, counters.receivedBytes], [first, 2, 12]);
+    await waitFor('the new one to be over', () => rig.stats('a/first').counters.active === 0);
+    assert.equal(endpoints?.[0]?.counters.connections, 2);
+    assert.equal(rig.stats('a/second').counters.active, 1);
+    lost?.end();
+    // The lost connection had two descriptors and both of its peers one each.
+    await waitFor('no descriptor to be left behind', () => openDescriptors() <= descriptors - 4);
+  });
+}
 
 test('a worker is started again later when the system gives no thread', async (t) => {
   const rig = await faultyRig(t);

@@ -8,19 +8,19 @@ import { listenSpec } from '../../../support/listen-spec.ts';
 
 /*
  * A data plane with one Service port, in a process whose limits a test may set. Arguments: the backend's port, its
- * address if that is not 127.0.0.1, `kept` if it sees clients by their own address, and the protocol if it is not TCP.
- * UDP flows end soon. Sends its own port, and its state in answer to any message.
+ * address if that is not 127.0.0.1, `kept` if it sees clients by their own address, the protocol if it is not TCP, and
+ * after how many milliseconds of silence a UDP flow ends. Sends its own port, and its state in answer to any message.
  */
 
+const [, , backendPort, address = '127.0.0.1', kept, protocol = 'TCP', silenceMs = '300'] = process.argv;
 const events: string[] = [];
 const log = new RecordingLog();
 const plane = await createFastDataPlane({
-  options: { ...OPTIONS, workers: 1, udpIdleTimeoutMs: 300, udpFirstReplyTimeoutMs: 300 },
+  options: { ...OPTIONS, workers: 1, udpIdleTimeoutMs: Number(silenceMs), udpFirstReplyTimeoutMs: Number(silenceMs) },
   observer: textObserver(events),
   clock: systemClock,
   log,
 });
-const [, , backendPort, address = '127.0.0.1', kept, protocol = 'TCP'] = process.argv;
 plane.knowClients({ families: ['IPv4'], nodeAddresses: [] });
 const port = await plane.open(
   listenSpec({ name: 'a/b', protocol: protocol === 'UDP' ? 'UDP' : 'TCP', address, port: 0 }),

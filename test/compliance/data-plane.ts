@@ -12,6 +12,7 @@ import { hedgingTests } from './data-plane/hedging.ts';
 import { inspectingTests } from './data-plane/inspecting.ts';
 import { listeningTests } from './data-plane/listening.ts';
 import { buildNetwork } from './data-plane/network.ts';
+import { pathTests } from './data-plane/paths.ts';
 import { pickingTests } from './data-plane/picking.ts';
 import { proxyProtocolTests } from './data-plane/proxy-protocol.ts';
 import { retryTests } from './data-plane/retry.ts';
@@ -44,6 +45,7 @@ export function dataPlaneCompliance(label: string, factory: EngineFactory): void
     describe('hedging', () => hedgingTests(rig));
     describe('copying', () => copyingTests(rig));
     describe('the end of a connection', () => tcpEndTests(rig));
+    describe('bad paths', () => pathTests(rig));
     describe('endpoints that go', () => drainingTests(rig));
     describe('the congestion control', () => congestionTests(rig));
     describe('UDP', () => udpTests(rig));

@@ -29,23 +29,32 @@ export function buildNetwork(): void {
   ip('route', 'add', 'unreachable', UNREACHABLE);
 }
 
-/** Answers each datagram with its own port and the datagram's length. */
+/** Answers each datagram, and each stream at its end, with its own port and the length. */
 const MEASURING = `
   const { createSocket } = require('node:dgram');
+  const { createServer } = require('node:net');
   for (const port of [7001, 7002]) {
     const socket = createSocket({ type: 'udp6' });
     socket.on('message', ({ length }, from) => socket.send(port + ' ' + length, from.port, from.address));
-    socket.bind(port, () => console.log('ready'));
+    const server = createServer({ allowHalfOpen: true }, (stream) => {
+      let length = 0;
+      stream.on('data', (chunk) => (length += chunk.length)).on('error', () => {});
+      stream.on('end', () => stream.end(port + ' ' + length));
+    });
+    server.listen(port, '::', () => socket.bind(port, () => console.log('ready')));
   }
   process.stdin.resume();
   process.stdin.on('end', () => process.exit());
 `;
 
 /**
- * Two endpoints of each family that answer with their port and a datagram's length, behind a router and an MTU of 1280.
+ * Two endpoints of each family that answer with their port and the length of a datagram or stream, behind a router that
+ * passes on no packet of more than 1280 bytes. Neither the endpoints nor this node know. `isSilent`: nor does ICMP tell
+ * it.
  */
 export async function endpointsBehindSmallMtu(
   t: TestContext,
+  { isSilent = false } = {},
 ): Promise<Readonly<Record<'IPv4' | 'IPv6', readonly [Endpoint, Endpoint]>>> {
   const router = await ownNamespace(t, ['sh', '-c', 'echo ready; cat']);
   const far = await ownNamespace(t, [process.execPath, '-e', MEASURING]);
@@ -55,7 +64,7 @@ export async function endpointsBehindSmallMtu(
   router.ip('link', 'set', 'lo', 'up');
   configure('near1', ['10.97.0.2/24', 'fd00:97::2/64'], router.ip);
   router.run('sh', '-c', 'echo 1 | tee /proc/sys/net/ipv4/ip_forward /proc/sys/net/ipv6/conf/all/forwarding');
-  router.ip(...'link add far0 mtu 1280 type veth peer name far1 mtu 1280 netns'.split(' '), String(far.pid));
+  router.ip(...'link add far0 type veth peer name far1 netns'.split(' '), String(far.pid));
   configure('far0', ['10.96.0.1/24', 'fd00:96::1/64'], router.ip);
   configure('far1', ['10.96.0.2/24', 'fd00:96::2/64'], far.ip);
   for (const [net, gateway, back] of [
@@ -64,6 +73,12 @@ export async function endpointsBehindSmallMtu(
   ] as const) {
     ip('route', 'add', net, 'via', gateway);
     far.ip('route', 'add', 'default', 'via', back);
+  }
+  router.ip(...'route change 10.96.0.0/24 dev far0 mtu lock 1280'.split(' '));
+  router.run('sh', '-c', 'echo 1280 > /proc/sys/net/ipv6/conf/far0/mtu');
+  if (isSilent) {
+    router.run('iptables', '-w', '-A', 'OUTPUT', '-p', 'icmp', '-j', 'DROP');
+    router.run('ip6tables', '-w', '-A', 'OUTPUT', '-p', 'icmpv6', '--icmpv6-type', 'packet-too-big', '-j', 'DROP');
   }
   const both = (address: string) => [endpointAt(address, 7001), endpointAt(address, 7002)] as const;
   return { IPv4: both('10.96.0.2'), IPv6: both('fd00:96::2') };

@@ -1,13 +1,22 @@
 import assert from 'node:assert/strict';
+import { readdirSync } from 'node:fs';
 import { beforeEach, describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type Served, TCP, testEnvironment, UDP } from '../harness.ts';
+import { isDeepStrictEqual } from 'node:util';
+import { listeningPorts, NAMING, type Served, TCP, testEnvironment, UDP } from '../harness.ts';
 import { FLAVOUR } from '../iptables.ts';
 import { sliceObject } from '../manifests.ts';
 import { POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
 
 const [FIRST, SECOND, THIRD] = POD_ADDRESSES;
+
+const CHURNED = 40;
+/** Each of these Services ends as it began: it is not there. */
+const CHANGES = 3 * 4 * CHURNED;
+const BETWEEN_CHANGES_MS = 10;
+/** Far fewer than there are changes. */
+const FEW = 16;
 
 describe(`manifests that change, with iptables-${FLAVOUR}`, () => {
   const environment = testEnvironment('fresh');
@@ -134,6 +143,82 @@ describe(`manifests that change, with iptables-${FLAVOUR}`, () => {
         (error) => error.code === 'ECONNREFUSED',
       ),
     );
+  });
+
+  test('endpoints that change 100 times a second cost no connection, and the last change counts', async () => {
+    const service = await steady();
+    const load = await environment.client.call('startLoad', { ...service, concurrency: 4 });
+    for (let i = 0; i < CHANGES; i++) {
+      environment.write({ ...service, endpoints: POD_ADDRESSES.filter((_, pod) => (1 + (i % 7)) & (1 << pod)) });
+      await sleep(BETWEEN_CHANGES_MS);
+    }
+    environment.write({ ...service, endpoints: [SECOND] });
+    await waitFor('the last one', async () => (await answers(service))['pod-2'] === 6);
+    assert.deepEqual((await environment.client.call('stopLoad', { load })).failures, {});
+  });
+
+  test('Services that come, change and go 100 times a second leave no chain, port, descriptor or entry behind', async () => {
+    const service = await steady();
+    await answers(service);
+    const { node } = environment.topology;
+    const addressOf = (i: number) => `10.96.7.${i + 1}`;
+    const isRetired = (rule: string) => rule.includes('KUBE-USERSPACE-RETIRED');
+    const left = async () => ({
+      // Local ports that wait until conntrack has forgotten them stay known.
+      rules: (await environment.iptables.dump()).filter((rule) => !isRetired(rule)).toSorted(),
+      ports: (await listeningPorts(node)).toSorted(),
+      series: (await environment.metricsText()).split('\n').filter((line) => line.includes('service="')).length,
+      entries: (await node.output(['conntrack', '-L', '-p', 'udp']))
+        .split('\n')
+        .filter((line) => line.includes('=10.96.7.')),
+    });
+    const descriptors = () => readdirSync(`/proc/${environment.proxy.pid}/fd`).length;
+    const before = { ...(await left()), descriptors: descriptors() };
+
+    const load = await environment.client.call('startLoad', { ...service, concurrency: 2 });
+    const asked: Promise<unknown>[] = [];
+    for (let i = 0; i < CHANGES; i++) {
+      const name = `churn-${i % CHURNED}`;
+      // Its life: with endpoints and all kinds of addresses, with other ports and protocols, without endpoints, gone.
+      const round = Math.floor(i / CHURNED) % 4;
+      const clusterIP = addressOf(i % CHURNED);
+      const [tcp, udp] = [
+        { ...http, nodePort: 30_200 + (i % CHURNED) },
+        { ...NAMING[1], port: 53 + round },
+      ];
+      if (round === 3) environment.manifests.remove(`${name}.yaml`);
+      else {
+        const endpoints = round === 2 ? [] : POD_ADDRESSES;
+        const ports = round === 1 ? [{ ...tcp, port: 81, nodePort: 0 }, udp] : [tcp, udp];
+        environment.write({
+          name,
+          clusterIP,
+          ports,
+          endpoints,
+          ...(round === 0 && { externalIPs: [`203.0.113.${i % CHURNED}`] }),
+        });
+        if (i % 5 === 0) {
+          const flow = { host: clusterIP, port: udp.port, count: 1, timeoutMs: 500 };
+          asked.push(environment.client.call('udpFlows', flow).catch(() => {}));
+        }
+      }
+      await sleep(BETWEEN_CHANGES_MS);
+    }
+    await Promise.all(asked);
+    assert.deepEqual((await environment.client.call('stopLoad', { load })).failures, {});
+    let now = { ...before };
+    await waitFor('all of it to be gone', async () => {
+      now = { ...(await left()), descriptors: descriptors() };
+      // A few are kept for the next connection, or not.
+      return (
+        isDeepStrictEqual({ ...now, descriptors: 0 }, { ...before, descriptors: 0 }) &&
+        now.descriptors <= before.descriptors + FEW
+      );
+    }).catch(() => assert.deepEqual(now, before));
+    const retired = (await environment.iptables.rules('KUBE-USERSPACE-RETIRED')).map(
+      (rule) => / --dport (\d+) /.exec(rule)?.[1],
+    );
+    assert.ok(new Set(retired).size <= 2 * CHURNED, 'a Service that comes back has its local port again');
   });
 
   test('a file that does not parse keeps its last good state and is reported once, with its name', async () => {

@@ -62,7 +62,7 @@ export async function faultyRig(t: TestContext, { atFirst, ...options }: RigOpti
   t.after(() => rmSync(folder, { recursive: true }));
   const entry = pathToFileURL(join(import.meta.dirname, 'programs/faulty-worker.ts'));
   const file = join(folder, 'order');
-  /** The worker of this index throws, hangs or runs out of memory in its next turn, or finds its first Service port busy. */
+  /** What the worker of this index does in its next turn, with its first Service port if it finds one `busy`. */
   const order = (what: 'throw' | 'hang' | 'hoard' | 'busy', index = 0): void => {
     // Renamed, because the worker may read a file that is not written yet.
     writeFileSync(`${file}.new`, what);

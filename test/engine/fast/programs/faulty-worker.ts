@@ -4,8 +4,8 @@ import { runWorker } from '../../../../src/engine/fast/worker/engine.ts';
 import { systemClock } from '../../../../src/util/system-clock.ts';
 
 /*
- * A worker that once does what the file KUP_TEST_ORDER.INDEX says: `throw`, `hang`, `hoard` memory until there is none, or find
- * Service port 1 `busy`. It looks for the file whenever its loop reads the clock, so in every turn.
+ * A worker that once does what the file KUP_TEST_ORDER.INDEX says: `throw`, `hang`, `hoard` memory until there is none,
+ * or find Service port 1 `busy`. It looks for the file whenever its loop reads the clock, so in every turn.
  */
 const order = `${process.env['KUP_TEST_ORDER']}.${workerData.index}`;
 

@@ -41,7 +41,7 @@ export interface Fault {
 }
 
 export const CALLERS = 4;
-export const QUESTIONS_PER_SECOND = 20;
+export const QUESTIONS_PER_SECOND = 10;
 
 /** They shall be back within five seconds; machines may be five times as slow as ours. */
 const REPAIRED_MS = 25_000;

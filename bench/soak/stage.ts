@@ -28,6 +28,8 @@ const FIRST_NUMBER = 5_000;
 const FIRST_OF_TRAFFIC = 60_000;
 const HELD = 100;
 const FLOWS = 20;
+/** A question that is answered late is not lost, on a machine that has too much to do. */
+const PATIENCE_S = 60;
 const ASKED = 20;
 const TRANSFER_BYTES = 8 * MIB;
 
@@ -99,7 +101,7 @@ export class Stage {
     // Mounted where `ip netns exec` has put the program: nobody else sees it, and it goes with the program.
     const disk = environment.temporary('disk');
     const through = ['sh', '-c', 'mkdir "$0" && mount -t tmpfs -o size=32m tmpfs "$0" && exec "$@"', disk];
-    const args = ['--connection-log', join(disk, 'connections')];
+    const args = ['--connection-log', join(disk, 'connections'), `--udp-first-reply-timeout=${PATIENCE_S}s`];
     await environment.startProxy({ source: [...store.flags, ...args], through });
     const targets = Object.fromEntries(
       traffic.map(({ name, clusterIP, ports: [{ port }] }) => [name, { host: clusterIP, port }]),
@@ -127,7 +129,11 @@ export class Stage {
     const { environment, churn, store, targets } = this.#props;
     const { client } = environment;
     const load = await client.call('startLoad', { ...targets.name, concurrency: CALLERS });
-    const queries = await client.call('startQueries', { ...targets.questions, perSecond: QUESTIONS_PER_SECOND });
+    const queries = await client.call('startQueries', {
+      ...targets.questions,
+      perSecond: QUESTIONS_PER_SECOND,
+      patienceMs: 1_000 * PATIENCE_S,
+    });
     const transfers = new Transfers(client, targets, TRANSFER_BYTES);
     const background = churn.background(CHANGES_PER_SECOND);
     await sleep(QUIET_MS);

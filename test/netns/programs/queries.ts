@@ -10,6 +10,13 @@ const TICK_MS = 10;
 /** After a standstill of this process, so that the backends' receive buffers hold what it makes up for. */
 const MAX_PER_TICK = 100;
 
+interface Questions {
+  readonly host: string;
+  readonly port: number;
+  /** {@link PATIENCE_MS} otherwise. */
+  readonly patienceMs?: number;
+}
+
 interface Running {
   asked: number;
   /** How many answers came from each backend. */
@@ -22,7 +29,7 @@ const running = new Map<number, Running>();
 let nextHandle = 1;
 
 /** Asks a `udp-name` this often, until {@link stopQueries}: each time from a new port, and never twice. */
-export function startQueries(args: { host: string; port: number; perSecond: number }): number {
+export function startQueries(args: Questions & { perSecond: number }): number {
   const questions: Promise<void>[] = [];
   const queries: Running = { asked: 0, names: {}, isOver: false, done: run() };
   async function run(): Promise<void> {
@@ -59,12 +66,12 @@ export async function stopQueries({
   return { asked, answered: Object.values(names).reduce((sum, count) => sum + count, 0), names };
 }
 
-async function ask({ host, port }: { host: string; port: number }, { names }: Running): Promise<void> {
+async function ask({ host, port, patienceMs = PATIENCE_MS }: Questions, { names }: Running): Promise<void> {
   const socket = createSocket('udp4');
   socket.on('error', () => {});
   socket.bind();
   await once(socket, 'listening');
-  const answer = once(socket, 'message', { signal: AbortSignal.timeout(PATIENCE_MS) });
+  const answer = once(socket, 'message', { signal: AbortSignal.timeout(patienceMs) });
   socket.send('question', port, host, () => {});
   try {
     const [reply] = await answer;

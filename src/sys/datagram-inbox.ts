@@ -25,7 +25,7 @@ import {
   SOCKET_ADDRESS_BYTES,
   send,
 } from './socket.ts';
-import { decodeAddress, decodePort } from './socket-address.ts';
+import { decodeAddress } from './socket-address.ts';
 
 const recvmmsgC = bindRepeated('int recvmmsg(int, int64_t, unsigned int, int, int64_t)');
 const sendmsgC = bindRepeated('int64_t sendmsg(int, int64_t, int)');
@@ -115,10 +115,6 @@ export class DatagramInbox {
   /** The local address that the client used, as a key: a number for IPv4. */
   localKey(i: number): number | string {
     return localKeyAt(this.#slots.controlWords, i * CONTROL_WORDS, this.#isV4(i));
-  }
-
-  clientPort(i: number): number {
-    return decodePort(this.#slots.names.bytes.subarray(i * NAME_STRIDE, i * NAME_STRIDE + 4));
   }
 
   /** The client's IP address. */

@@ -218,7 +218,7 @@ class UdpEndpoint extends RawPeer {
     const inbox = new DatagramInbox(1);
     assert.equal(inbox.receive(this.fd), 1, 'there is a question');
     const text = inbox.data.bytes.toString('latin1', 0, inbox.bytes(0));
-    name.bytes.set(encodeSocketAddress(LOOPBACK, inbox.clientPort(0)).bytes);
+    name.words().set(inbox.replyPath(0).name.subarray(0, 4));
     const answer = (bytes: string) => {
       connect(this.fd, name);
       // Of an answer that came too late.

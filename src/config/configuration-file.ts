@@ -1,7 +1,7 @@
 import { stringify } from 'yaml';
 import { suggest } from '../util/suggest.ts';
 import { printable } from '../util/text.ts';
-import { isObject } from '../util/untrusted.ts';
+import { isObject, show } from '../util/untrusted.ts';
 import { type ParsedDocument, parseDocuments } from '../util/yaml.ts';
 import { SETTINGS } from './flags.ts';
 import { object } from './setting.ts';
@@ -58,7 +58,7 @@ function decode({ value, lineOf }: ParsedDocument, file: string): ReadonlyMap<st
   const { apiVersion, kind, ...rest } = value;
   if (apiVersion !== API_VERSION || kind !== KIND) {
     throw new UsageError(
-      `is of apiVersion ${quoted(apiVersion)} and kind ${quoted(kind)}; it must be of ${API_VERSION} and ${KIND}`,
+      `is of apiVersion ${show(apiVersion ?? '')} and kind ${show(kind ?? '')}; it must be of ${API_VERSION} and ${KIND}`,
       lineOf([apiVersion === API_VERSION ? 'kind' : 'apiVersion']),
     );
   }
@@ -112,16 +112,12 @@ function refuse(unknown: readonly Leaf[], lineOf: ParsedDocument['lineOf']): voi
   if (first === undefined) return;
   // The first one's line is that of the message.
   const lines = unknown.map(({ path }, index) => (index === 0 ? '' : ` (line ${lineOf(path)})`));
-  const shown = unknown.slice(0, SHOWN).map(({ name }, index) => `${quoted(name)}${lines[index]}`);
+  const shown = unknown.slice(0, SHOWN).map(({ name }, index) => `${show(name)}${lines[index]}`);
   const more = unknown.length > SHOWN ? ` and ${unknown.length - SHOWN} more` : '';
   const meant = suggest(first.name, [...NAME_BY_PATH.keys(), ...PARENTS]);
   const [what, them] = second === undefined ? ['unknown field', 'it'] : ['unknown fields', 'them'];
   const advice = meant === undefined ? `take ${them} out, or see docs/flags.md` : `did you mean ${meant}?`;
   throw new UsageError(`${what} ${shown.join(', ')}${more}: ${advice}`, lineOf(first.path));
-}
-
-function quoted(value: unknown): string {
-  return JSON.stringify(typeof value === 'string' ? value.slice(0, 100) : (value ?? ''));
 }
 
 /** What every field of a KubeProxyConfiguration comes to, by its path. */

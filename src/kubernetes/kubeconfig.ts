@@ -124,7 +124,8 @@ async function load(text: string, { path, server: master, log }: KubeconfigOptio
   try {
     config.loadFromString(JSON.stringify(document));
   } catch (error) {
-    throw fail(causeMessage(error));
+    // Of an alias inside of its anchor, V8 speaks in several lines.
+    throw fail(causeMessage(error).split('\n', 1).join());
   }
   config.makePathsAbsolute(dirname(path));
   const cluster = config.getCurrentCluster();

@@ -192,7 +192,7 @@ describe('a wrong file is refused in one line that names it and the field', () =
     ],
     [HEAD.replace('v1alpha1', 'v1alpha2'), /kp:1: is of apiVersion "kubeproxy\.config\.k8s\.io\/v1alpha2"/],
     [HEAD.replace('KubeProxy', 'Kubelet'), /kp:2: .*kind "KubeletConfiguration"/],
-    ['apiVersion: [1]\nkind: {a: 1}\n', /apiVersion \[1\] and kind \{"a":1\}/],
+    ['apiVersion: [1]\nkind: {a: 1}\n', /apiVersion a list and kind an object/],
     [`${HEAD}bindAddres: 1.2.3.4\n`, /^--config \/etc\/kp:3: unknown field "bindAddres": did you mean bindAddress\?/],
     [
       `${HEAD}iptables:\n  syncPeriods: 1s\n\n  x: 1\n`,

@@ -115,14 +115,17 @@ export function mutateOne(known: readonly Buffer[], draws: Draws): Buffer {
 export function mutateYaml(known: readonly Buffer[], draws: Draws): Buffer {
   if (draws.once(2)) return mutateOne(known, draws);
   try {
-    const values = parseDocuments(draws.pick(known).toString()).map(({ value }) => value);
+    // Without the parts that contain themselves, or are shared.
+    const values: unknown[] = parseDocuments(draws.pick(known).toString()).map(({ value }) =>
+      JSON.parse(JSON.stringify(value)),
+    );
     for (let count = 1 + draws.below(3); count > 0 && values.length > 0; count--) {
       const at = draws.below(values.length);
       values[at] = mutateValue(values[at], draws);
     }
     return Buffer.from(values.map((value) => JSON.stringify(value)).join('\n---\n'));
   } catch (error) {
-    if (!(error instanceof DocumentError)) throw error;
+    if (!(error instanceof DocumentError || error instanceof TypeError)) throw error;
     return mutateOne(known, draws);
   }
 }

@@ -41,6 +41,7 @@ export const open: OpenTarget = (t) => {
       } catch (error) {
         const isSentence = error instanceof AccessConfigError || error instanceof ApiError;
         if (!isSentence) throw error;
+        assert.doesNotMatch(error.message, /\n/);
         log.error(error.message);
       }
       // Where a secret stands in another place, that place may be named.

@@ -1,11 +1,18 @@
+import '../../support/private-netns.ts';
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { execFileSync } from 'node:child_process';
+import type { Socket } from 'node:net';
+import { before, test } from 'node:test';
+import type { Counters } from '../../../src/model/data-plane.ts';
 import { waitFor } from '../../netns/wait.ts';
+import { residentKiB } from '../../support/processes.ts';
 import { connectSocket, connectTcp, TcpBackend } from '../../support/tcp.ts';
 import { ChildProgram } from './child-program.ts';
 
 /** 9,500 fit into a limit of 20,000 descriptors: `KUP_TEST_CONNECTIONS=9500`. */
 const CONNECTIONS = Number(process.env['KUP_TEST_CONNECTIONS'] ?? 2000);
+
+before(() => execFileSync('ip', ['link', 'set', 'lo', 'up']));
 
 interface EngineState {
   readonly active: number;
@@ -69,4 +76,29 @@ test(`${CONNECTIONS} idle connections cost two descriptors and at most 2 KiB of 
     after.heapUsed - before.heapUsed < 0.1 * CONNECTIONS * 2048,
     `${after.heapUsed - before.heapUsed} bytes left`,
   );
+});
+
+test(`${CONNECTIONS} clients that never say a word cost at most 4 KiB of memory each`, async (t) => {
+  const backend = await TcpBackend.echo(t);
+  const plane = await ChildProgram.start<{ counters: Counters }>(t, 'small-plane.ts', {
+    args: [backend.endpoint.port],
+  });
+  const clients: Socket[] = [];
+  const connect = async (count: number) => {
+    for (let left = count; left > 0; left -= 100) {
+      clients.push(...(await Promise.all(Array.from({ length: 100 }, () => connectSocket(plane.port)))));
+    }
+    await waitFor('all to be open', async () => (await plane.state()).counters.active === clients.length, 300_000);
+    return residentKiB(plane.pid, 'VmRSS');
+  };
+  // What the first ones need once is not theirs.
+  const before = await connect(500);
+  const after = await connect(CONNECTIONS);
+  const each = (after - before) / CONNECTIONS;
+  t.diagnostic(`${each.toFixed(2)} KiB each, ${(after / 1024).toFixed(0)} MiB in all`);
+  assert.ok(each <= 4, `${each} KiB each`);
+  const talker = await connectTcp(plane.port);
+  talker.send('?');
+  await waitFor('one who speaks to be answered', () => talker.text === '?');
+  for (const client of clients) client.destroy();
 });

@@ -12,7 +12,7 @@ import { waitFor } from '../wait.ts';
 
 const MIB = 1 << 20;
 const IDLE = 20;
-const UPGRADES = 3;
+const UPGRADES = Number(process.env['KUP_TEST_UPGRADES'] ?? 3);
 const CONCURRENCY = 4;
 const FAULTY = fileURLToPath(new URL('../programs/faulty-program.ts', import.meta.url));
 

@@ -7,6 +7,7 @@ import type { DataPlane } from '../model/data-plane.ts';
 import type { Iptables } from '../model/iptables.ts';
 import type { SyncHealth } from '../model/metrics.ts';
 import type { SnapshotDelta } from '../model/service-port.ts';
+import { PortHistory } from '../rules/port-history.ts';
 import { ServiceTracker } from '../services/service-tracker.ts';
 import type { FamilyPipeline } from '../sync/control-plane.ts';
 import { Controller } from '../sync/controller.ts';
@@ -66,20 +67,21 @@ export function createPipeline(binding: FamilyBinding, around: Surroundings, rep
     ...(config.nodeEndpointPorts !== undefined && { nodeEndpointPorts: config.nodeEndpointPorts }),
     ...(config.externalIpAllowList.length > 0 && { allowedExternalIPs: config.externalIpAllowList }),
   });
+  const history = new PortHistory();
   const ports = new PortAllocator({
     // A range with NodePorts in it was chosen on purpose: the API server gives out others.
     ...(config.proxyPortRange === undefined
       ? { ...localPorts(), leftForLast: DEFAULT_NODE_PORTS }
       : { range: config.proxyPortRange }),
-    ...{ family, clock, random: Math.random },
+    ...{ history, clock, random: Math.random },
     isNeeded: (port, protocol) => httpPorts.has(port) || tracker.addresses.needsPort(port, protocol),
   });
-  const listeners = new Listeners({ ...binding, dataPlane, clock, log, ports, clientAddresses, scheduler });
+  const flows = new FlowSync({ family, conntrack, clock, log, metrics });
+  const listeners = new Listeners({ ...binding, dataPlane, clock, log, ports, flows, clientAddresses, scheduler });
   const rules = new RuleSync({
-    ...{ clock, iptables, log, metrics, family, node: () => node.facts(binding) },
+    ...{ clock, iptables, log, metrics, family, history, node: () => node.facts(binding) },
     ...(isMarking && { connectionMark: config.dataPlane.connectionMark }),
   });
-  const flows = new FlowSync({ family, conntrack, clock, log, metrics });
   const controller = new Controller({
     ...{ clock, log, tracker, listeners, ports, rules, flows, ...reports },
     syncPeriodMs: config.iptablesSyncPeriodMs,

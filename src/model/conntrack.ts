@@ -1,4 +1,5 @@
 import type { Address, IpFamily } from './address.ts';
+import type { ProxiedProtocol } from './service-port.ts';
 
 /** The conntrack entries with this original destination. */
 export interface UdpFlows {
@@ -21,8 +22,11 @@ export interface Conntrack {
    * the rules are installed, once per change: it walks the kernel's whole table. When it rejects, some are deleted.
    */
   deleteUdp(flows: readonly UdpFlows[]): Promise<number>;
-  /** Deletes the UDP entries that NAT sends to any of these local ports. */
-  deleteUdpTo(localPorts: ReadonlySet<number>): Promise<number>;
+  /**
+   * Deletes the entries that NAT sends to any of these local ports, but not those of TCP connections that are open in
+   * both directions: they may go on after their Service port has gone, and no new connection can take their place.
+   */
+  deleteTo(protocol: ProxiedProtocol, localPorts: ReadonlySet<number>, families?: readonly IpFamily[]): Promise<number>;
   /** Deletes the entries with this mark: those that show endpoints the addresses of clients (docs/adr/0023). */
   deleteMarked(mark: number): Promise<number>;
 }

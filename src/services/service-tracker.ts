@@ -165,6 +165,11 @@ export class ServiceTracker {
     return whyNoEndpoints({ name, spec, family: this.#options.family, groups, verdicts, otherNamespaces });
   }
 
+  /** Of the Service, for events about it. */
+  uidOf(name: ServicePortName): string | undefined {
+    return this.#servicePort(name)?.service.uid;
+  }
+
   /** The Service ports that have this endpoint, ready or not; some may come twice. One object for each step. */
   *withEndpoint({ address, port }: Endpoint): Generator<readonly ServicePortName[], undefined> {
     for (const mention of this.addresses.mentionsOf(address)) {

@@ -13,7 +13,7 @@ const FAMILIES: readonly IpFamily[] = ['IPv4', 'IPv6'];
 
 interface CleanupOptions {
   readonly flavours: readonly Iptables[];
-  readonly conntrack: Pick<Conntrack, 'deleteUdpTo' | 'deleteMarked'>;
+  readonly conntrack: Pick<Conntrack, 'deleteTo' | 'deleteMarked'>;
   /** Of the proxy's own connections. */
   readonly connectionMark: number;
   readonly clock: Clock;
@@ -54,7 +54,7 @@ export async function cleanUp({ flavours, conntrack, connectionMark, clock, log 
     }
   }
   try {
-    const ofUdp = udpPorts.size === 0 ? 0 : await conntrack.deleteUdpTo(udpPorts);
+    const ofUdp = udpPorts.size === 0 ? 0 : await conntrack.deleteTo('UDP', udpPorts);
     const deleted = ofUdp + (await conntrack.deleteMarked(connectionMark));
     if (deleted > 0) log.info('Cleared entries of connection tracking', { deleted });
   } catch (error) {

@@ -42,6 +42,11 @@ const CANARY_MS = 2_000;
 const SERVICES_PER_STEP = 16;
 const PORTALS_PER_STEP = 32;
 
+const NO_CHANGE: SnapshotDelta = {
+  ...{ upserted: [], removed: [], unserved: [], refused: [], triggeredAt: [] },
+  healthChecks: new Map(),
+};
+
 const RETRY = { firstMs: 1_000, maxMs: 30_000 };
 
 /**
@@ -97,6 +102,10 @@ export class Controller implements SourceSink {
     });
     tracker.addresses.proxyPorts = listeners.localPorts;
     listeners.onPortalsChanged(() => this.#portalsChanged());
+    listeners.onUnserved((port) => {
+      const uid = tracker.uidOf(port.name);
+      options.onDelta?.({ ...NO_CHANGE, unserved: [{ ...port, ...(uid !== undefined && { uid }) }] });
+    });
   }
 
   /**

@@ -2,13 +2,14 @@ import type { IpFamily } from '../model/address.ts';
 import type { Conntrack, UdpFlows } from '../model/conntrack.ts';
 import type { FlowMetrics } from '../model/metrics.ts';
 import type { ServicePortName } from '../model/service.ts';
-import { clientSets, destinations, isSharedByPorts } from '../model/service-port.ts';
+import { clientSets, destinations, isSharedByPorts, type ProxiedProtocol } from '../model/service-port.ts';
 import { type Portal, type PortalDelta, targetOf } from '../rules/portal.ts';
 import type { Clock } from '../util/clock.ts';
 import { LastingFault } from '../util/lasting-fault.ts';
 import type { Log } from '../util/log.ts';
 import { sameList } from '../util/same-list.ts';
 import { messageOf } from '../util/text.ts';
+import { nextTurn } from '../util/wait.ts';
 
 interface FlowSyncOptions {
   readonly family: IpFamily;
@@ -44,14 +45,17 @@ export class FlowSync {
   readonly #leftPorts = new Set<number>();
   /** Of large Services. */
   readonly #localPorts = new Map<ServicePortName, readonly number[]>();
+  /** Local ports that get another owner, for {@link #releasing}. */
+  #released = noPorts();
+  #releasing: Promise<void> | undefined;
   readonly #fault: LastingFault;
 
   constructor(options: FlowSyncOptions) {
     this.#options = options;
     this.#fault = new LastingFault({
       log: options.log,
-      begun: 'Cannot clear UDP entries of connection tracking; the next sync retries',
-      over: 'UDP entries of connection tracking are cleared again',
+      begun: 'Cannot clear entries of connection tracking; the next sync retries',
+      over: 'Entries of connection tracking are cleared again',
     });
   }
 
@@ -86,13 +90,39 @@ export class FlowSync {
     const startedAt = clock.now();
     try {
       let deleted = flows.length === 0 ? 0 : await conntrack.deleteUdp(flows);
-      if (leftPorts.size > 0) deleted += await conntrack.deleteUdpTo(leftPorts);
+      if (leftPorts.size > 0) deleted += await conntrack.deleteTo('UDP', leftPorts);
       metrics.conntrackReconciled(clock.now() - startedAt, deleted);
       if (deleted > 0) log.v(2)?.info('Cleared UDP entries of connection tracking', { family, deleted });
       this.#fault.succeeded({ family });
     } catch (error) {
       for (const { keepLocalPort, ...destination } of flows) this.#change(destination, keepLocalPort !== undefined);
       for (const port of leftPorts) this.#leftPorts.add(port);
+      this.#fault.failed(messageOf(error), { family });
+    }
+  }
+
+  /**
+   * Deletes what may still send clients of another Service port to this local port, which no rule leads to. Never
+   * rejects. Many calls share one walk over the kernel's table.
+   */
+  async release(protocol: ProxiedProtocol, localPort: number): Promise<void> {
+    this.#released[protocol].add(localPort);
+    this.#releasing ??= nextTurn(this.#options.clock).then(() => this.#releaseAll());
+    await this.#releasing;
+  }
+
+  async #releaseAll(): Promise<void> {
+    const { family, conntrack } = this.#options;
+    const released = this.#released;
+    this.#released = noPorts();
+    this.#releasing = undefined;
+    try {
+      for (const protocol of ['UDP', 'TCP'] as const) {
+        const ports = released[protocol];
+        if (ports.size > 0) await conntrack.deleteTo(protocol, ports, [family]);
+      }
+    } catch (error) {
+      for (const port of released.UDP) this.#leftPorts.add(port);
       this.#fault.failed(messageOf(error), { family });
     }
   }
@@ -157,6 +187,10 @@ function treatmentsOf(portal: Portal, family: IpFamily): ReadonlyMap<string, Tre
     if (!treatments.has(key)) treatments.set(key, { destination, localPorts, policy });
   }
   return treatments;
+}
+
+function noPorts() {
+  return { TCP: new Set<number>(), UDP: new Set<number>() };
 }
 
 /**

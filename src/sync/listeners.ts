@@ -12,12 +12,14 @@ import {
   listenerId,
   type ProxiedProtocol,
   type ServicePort,
+  type UnservedPort,
 } from '../model/service-port.ts';
 import { type Portal, type PortalDelta, samePortal } from '../rules/portal.ts';
 import type { Clock, Timer } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
 import { messageOf } from '../util/text.ts';
 import { backoffMs } from '../util/wait.ts';
+import type { FlowSync } from './flow-sync.ts';
 import type { PortAllocator } from './port-allocator.ts';
 import { ServiceLog } from './service-log.ts';
 
@@ -28,6 +30,7 @@ interface ListenersOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly ports: PortAllocator;
+  readonly flows: Pick<FlowSync, 'release'>;
   readonly bindAddress: string;
   readonly clientAddresses: ClientAddressPolicy;
   /** Of Services that ask for none. */
@@ -58,6 +61,15 @@ const RETRY = { firstMs: 1_000, maxMs: 30_000 };
 /** Ports in use by other programs to try in a row. */
 const MAX_TRIES = 100;
 
+/** After a local port has become free, so that those of one Service count together. */
+const WAKE_MS = 100;
+
+/** The same for every port, so that one event tells it. */
+const OVER_SHARE =
+  'its namespace has its share of the local ports of this node, and the rest is for others; widen --proxy-port-range';
+
+class NoLocalPort extends Error {}
+
 /**
  * Keeps a listener for each endpoint set of the wanted Service ports of one address family. A listener lives as long as
  * its set and protocol, with endpoints or without. Rules are installed after a listener opens and removed before it
@@ -71,6 +83,9 @@ export class Listeners {
   readonly #open = new Map<ListenerId, Listener>();
   readonly #localPorts = { TCP: new Set<number>(), UDP: new Set<number>() };
   readonly #retries = new Map<ListenerId, { failures: number; readonly timer: Timer }>();
+  /** Those of {@link #retries} that lack a local port. */
+  readonly #waiting = new Map<ListenerId, Slot>();
+  #wake: Timer | undefined;
   /** Open on a port that something else needs. */
   readonly #misplaced = new Set<ListenerId>();
   /** Open and no longer wanted, until no rule sends to them. */
@@ -81,6 +96,7 @@ export class Listeners {
   readonly #working = new Set<Promise<void>>();
   readonly #lines: ServiceLog;
   #onPortalsChanged = () => {};
+  #onUnserved = (_port: UnservedPort) => {};
   #hasNewPorts = false;
   #stopped = false;
 
@@ -94,11 +110,16 @@ export class Listeners {
     this.#onPortalsChanged = callback;
   }
 
+  /** Calls `callback` when a Service port begins to wait for a local port. */
+  onUnserved(callback: (port: UnservedPort) => void): void {
+    this.#onUnserved = callback;
+  }
+
   /** Takes over ports that the data plane already has. Before any other call. */
   adopt(ports: readonly AdoptedPort[]): void {
     for (const { id, name, protocol, localPort } of ports) {
       const set = this.#slot(name, 'own').id === id ? 'own' : 'local';
-      this.#options.ports.adopt({ id, protocol }, localPort);
+      this.#options.ports.adopt({ name, set, protocol }, localPort);
       this.#opened({ id, name, set, protocol, localPort });
       this.#retired.add(id);
     }
@@ -214,6 +235,8 @@ export class Listeners {
   stop(): void {
     this.#stopped = true;
     for (const id of this.#retries.keys()) this.#forgetRetry(id);
+    this.#wake?.cancel();
+    this.#wake = undefined;
   }
 
   /** Undoes {@link stop}, and opens what is wanted. */
@@ -315,7 +338,8 @@ export class Listeners {
     this.#hasNewPorts = true;
   }
 
-  async #close({ id, name, protocol, localPort }: Listener): Promise<void> {
+  async #close(listener: Listener): Promise<void> {
+    const { id, name, protocol, localPort } = listener;
     const { dataPlane, ports, log } = this.#options;
     this.#open.delete(id);
     this.#misplaced.delete(id);
@@ -327,7 +351,8 @@ export class Listeners {
       log.error('Cannot close a listener; its local port stays taken', { svc: name, err: String(error) });
     }
     this.#localPorts[protocol].delete(localPort);
-    ports.retire({ id, protocol }, localPort);
+    ports.giveBack(listener, localPort);
+    this.#wakeWaiting();
     log.v(2)?.info('Stopped listening', { svc: name, port: localPort });
   }
 
@@ -354,14 +379,17 @@ export class Listeners {
     }
   }
 
-  async #listen({ id, name }: Slot, { protocol, backends }: Wanted): Promise<number> {
-    const { dataPlane, ports, family, bindAddress: address } = this.#options;
-    const owner = { id, protocol };
+  async #listen({ id, name, set }: Slot, { protocol, backends }: Wanted): Promise<number> {
+    const { dataPlane, ports, flows, family, bindAddress: address } = this.#options;
+    const owner = { name, set, protocol };
+    if (!ports.isWithinShare(owner)) throw new NoLocalPort(OVER_SHARE);
     const tried = new Set<number>();
     while (tried.size < MAX_TRIES) {
-      const port = ports.take(owner, tried);
-      if (port === undefined) break;
+      const taken = ports.take(owner, tried);
+      if (taken === undefined) break;
+      const { port } = taken;
       try {
+        if (taken.isReclaimed) await flows.release(protocol, port);
         return await dataPlane.open({ id, name, family, protocol, address, port }, backends);
       } catch (error) {
         ports.giveBack(owner, port);
@@ -369,26 +397,45 @@ export class Listeners {
         tried.add(port);
       }
     }
-    throw new ListenError(
-      'address-in-use',
+    throw new NoLocalPort(
       `no local port is free: of the ${ports.size} there are, ${tried.size} were tried and are in use by other ` +
-        'programs, and the rest are in use by other Service ports or were until recently; widen --proxy-port-range',
+        'programs, and the rest are in use by other Service ports; widen --proxy-port-range',
     );
   }
 
   #retryLater(slot: Slot, error: unknown): void {
+    const { id, name } = slot;
     if (this.#wantedAt(slot) === undefined || this.#stopped) return;
-    const failures = (this.#retries.get(slot.id)?.failures ?? 0) + 1;
+    const before = this.#retries.get(id);
+    before?.timer.cancel();
+    const failures = (before?.failures ?? 0) + 1;
     const retryInMs = backoffMs(failures, RETRY);
     const { clock } = this.#options;
-    this.#lines.error(slot.name, 'Cannot listen for a Service port; retrying', { err: messageOf(error), retryInMs });
+    if (error instanceof NoLocalPort) {
+      this.#waiting.set(id, slot);
+      if (failures === 1) this.#onUnserved({ name, reason: error.message });
+    }
+    this.#lines.error(name, 'Cannot listen for a Service port; retrying', { err: messageOf(error), retryInMs });
     const timer = clock.after(retryInMs, () => this.#work(slot));
-    this.#retries.set(slot.id, { failures, timer });
+    this.#retries.set(id, { failures, timer });
+  }
+
+  /** A local port is free again: tries again at once where one was lacking. */
+  #wakeWaiting(): void {
+    if (this.#waiting.size === 0) return;
+    this.#wake ??= this.#options.clock.after(WAKE_MS, () => {
+      this.#wake = undefined;
+      for (const slot of [...this.#waiting.values()]) {
+        const protocol = this.#wanted.get(slot.name)?.protocol;
+        if (protocol !== undefined && this.#options.ports.isWithinShare({ ...slot, protocol })) this.#work(slot);
+      }
+    });
   }
 
   #forgetRetry(id: ListenerId): void {
     this.#retries.get(id)?.timer.cancel();
     this.#retries.delete(id);
+    this.#waiting.delete(id);
   }
 }
 

@@ -1,16 +1,19 @@
-import type { IpFamily, PortRange } from '../model/address.ts';
-import { type ListenerId, listenerId, type ProxiedProtocol } from '../model/service-port.ts';
+import type { PortRange } from '../model/address.ts';
+import { partsOf, type ServicePortName } from '../model/service.ts';
+import type { ProxiedProtocol } from '../model/service-port.ts';
 import { DROP_PORT, REJECT_PORT } from '../rules/chains.ts';
-import { type InstalledPort, MAX_RETIRED, RETIRED_FOR_MS } from '../rules/local-ports.ts';
+import type { InstalledPort } from '../rules/local-ports.ts';
+import { isSameOwner, type PortHistory, type PortOwner } from '../rules/port-history.ts';
+import { mayTakeMore } from '../services/fair-share.ts';
 import type { Clock, Random } from '../util/clock.ts';
 
 interface PortAllocatorOptions {
-  readonly family: IpFamily;
   readonly range: PortRange;
   /** Part of the range: for when no other port is free. */
   readonly leftForLast?: PortRange;
   /** By another program, or by the node for a Service. */
   readonly isNeeded?: (port: number, protocol: ProxiedProtocol) => boolean;
+  readonly history: PortHistory;
   readonly clock: Clock;
   readonly random: Random;
 }
@@ -24,10 +27,37 @@ const EXCLUDED: ReadonlySet<number> = new Set([
   ...[2_379, 2_380, 2_381, 6_443, 10_248, 10_249, 10_250, 10_255, 10_256, 10_257, 10_258, 10_259],
 ]);
 
-/** The listener that needs a port. TCP and UDP have ports of their own. */
-export interface PortOwner {
-  readonly id: ListenerId;
-  readonly protocol: ProxiedProtocol;
+/** A port to try. */
+export interface TakenPort {
+  readonly port: number;
+  /** Another listener had it until recently: conntrack may still send clients of that one here. */
+  readonly isReclaimed: boolean;
+}
+
+/** The ports of one protocol. */
+class Ports {
+  readonly taken = new Set<number>();
+  /** How many listeners of each namespace have one. */
+  readonly held = new Map<string, number>();
+  /** How many ports the history had let go when a search through all ports found none. */
+  usedUpAt: number | undefined;
+
+  add({ name }: PortOwner, port: number): void {
+    this.taken.add(port);
+    this.#count(name, 1);
+  }
+
+  delete({ name }: PortOwner, port: number): void {
+    if (this.taken.delete(port)) this.#count(name, -1);
+    this.usedUpAt = undefined;
+  }
+
+  #count(name: ServicePortName, change: number): void {
+    const { namespace } = partsOf(name);
+    const count = (this.held.get(namespace) ?? 0) + change;
+    if (count > 0) this.held.set(namespace, count);
+    else this.held.delete(namespace);
+  }
 }
 
 function isWithin(port: number, { first, last }: PortRange): boolean {
@@ -36,12 +66,12 @@ function isWithin(port: number, { first, last }: PortRange): boolean {
 
 /**
  * Chooses the local ports of one address family: the port that the listener had before, else a random one that no other
- * listener had recently. The kernel's choice (port 0) could be one.
+ * listener had recently (the kernel's choice, port 0, could be one), else the one that another listener left first. No
+ * namespace gets them all.
  */
 export class PortAllocator {
   readonly #options: PortAllocatorOptions;
-  readonly #taken = { TCP: new Set<number>(), UDP: new Set<number>() };
-  readonly #history = { TCP: new PortHistory(), UDP: new PortHistory() };
+  readonly #ports = { TCP: new Ports(), UDP: new Ports() };
 
   constructor(options: PortAllocatorOptions) {
     this.#options = options;
@@ -54,107 +84,66 @@ export class PortAllocator {
 
   /** Ports that a previous run left in the kernel. Call it before {@link take}. */
   remember(ports: readonly InstalledPort[]): void {
-    const now = this.#options.clock.now();
-    for (const history of Object.values(this.#history)) history.reserve(ports.length);
+    const { history, clock } = this.#options;
+    const now = clock.wallNow();
     const age = (port: InstalledPort) => port.retiredForMs ?? 0;
-    for (const port of ports.toSorted((a, b) => age(b) - age(a))) {
-      const untilMs = now + RETIRED_FOR_MS - age(port);
-      const owner = listenerId(port.name, this.#options.family, port.set);
-      this.#history[port.protocol].add(port.localPort, { owner, untilMs });
-    }
+    for (const port of ports.toSorted((a, b) => age(b) - age(a))) history.found(port, now);
+  }
+
+  /** Whether the namespace of `name` may have one more: less than its share of what is free. */
+  isWithinShare({ name, protocol }: PortOwner): boolean {
+    const { taken, held } = this.#ports[protocol];
+    return mayTakeMore(held.get(partsOf(name).namespace) ?? 0, this.size - taken.size);
   }
 
   /** A port to try that is not in `except`; `undefined` when there is none. */
-  take({ id, protocol }: PortOwner, except: ReadonlySet<number>): number | undefined {
-    const port = this.#find(id, protocol, except);
-    if (port !== undefined) this.#taken[protocol].add(port);
-    return port;
+  take(owner: PortOwner, except: ReadonlySet<number>): TakenPort | undefined {
+    const taken = this.#find(owner, except);
+    if (taken !== undefined) this.#ports[owner.protocol].add(owner, taken.port);
+    return taken;
   }
 
-  #find(id: ListenerId, protocol: ProxiedProtocol, except: ReadonlySet<number>): number | undefined {
-    const { clock, random, range, leftForLast, isNeeded } = this.#options;
-    const history = this.#history[protocol];
-    history.expire(clock.now());
-    const isFree = (port: number) =>
-      !this.#taken[protocol].has(port) &&
+  #find(owner: PortOwner, except: ReadonlySet<number>): TakenPort | undefined {
+    const { clock, random, range, leftForLast, isNeeded, history } = this.#options;
+    const { protocol } = owner;
+    const ports = this.#ports[protocol];
+    const expired = history.expire(clock.wallNow());
+    const isUsable = (port: number) =>
+      !ports.taken.has(port) &&
       !except.has(port) &&
       !EXCLUDED.has(port) &&
-      (history.ownerOf(port) ?? id) === id &&
+      isWithin(port, range) &&
       !isNeeded?.(port, protocol);
+    const isFree = (port: number) => {
+      const last = history.ownerOf(port, protocol);
+      return (last === undefined || isSameOwner(last, owner)) && isUsable(port);
+    };
 
-    const before = history.portOf(id);
-    if (before !== undefined && isWithin(before, range) && isFree(before)) return before;
-    const start = Math.floor(random() * this.size);
-    let last: number | undefined;
-    for (let step = 0; step < this.size; step++) {
-      const port = range.first + ((start + step) % this.size);
-      if (!isFree(port)) continue;
-      if (leftForLast === undefined || !isWithin(port, leftForLast)) return port;
-      last ??= port;
+    const before = history.portOf(owner);
+    if (before !== undefined && isFree(before)) return { port: before, isReclaimed: false };
+    if (ports.usedUpAt !== expired) {
+      const start = Math.floor(random() * this.size);
+      let last: number | undefined;
+      for (let step = 0; step < this.size; step++) {
+        const port = range.first + ((start + step) % this.size);
+        if (!isFree(port)) continue;
+        last ??= port;
+        if (leftForLast === undefined || !isWithin(port, leftForLast)) return { port, isReclaimed: false };
+      }
+      if (last !== undefined) return { port: last, isReclaimed: false };
+      // Ports in use by other programs may be free by the next time.
+      if (except.size === 0) ports.usedUpAt = expired;
     }
-    return last;
+    const reclaimed = history.reclaim(protocol, isUsable);
+    return reclaimed === undefined ? undefined : { port: reclaimed, isReclaimed: true };
   }
 
-  adopt({ protocol }: PortOwner, port: number): void {
-    this.#taken[protocol].add(port);
+  adopt(owner: PortOwner, port: number): void {
+    this.#ports[owner.protocol].add(owner, port);
   }
 
-  /** The port from {@link take} could not be used. */
-  giveBack({ protocol }: PortOwner, port: number): void {
-    this.#taken[protocol].delete(port);
-  }
-
-  /** The listener has left its port. No other listener gets it for a while. */
-  retire({ id, protocol }: PortOwner, port: number): void {
-    this.#taken[protocol].delete(port);
-    this.#history[protocol].add(port, { owner: id, untilMs: this.#options.clock.now() + RETIRED_FOR_MS });
-  }
-}
-
-/**
- * Which listener recently had which local port. Conntrack still sends packets of known connections and flows to the old
- * port, so another Service there would get them.
- */
-class PortHistory {
-  /** By local port, the first to expire first. */
-  readonly #entries = new Map<number, { readonly owner: ListenerId; readonly untilMs: number }>();
-  readonly #ports = new Map<ListenerId, number>();
-  #maxEntries = MAX_RETIRED;
-
-  /** Entries must come in the order in which they expire. */
-  add(port: number, entry: { readonly owner: ListenerId; readonly untilMs: number }): void {
-    this.#forget(port);
-    this.#entries.set(port, entry);
-    this.#ports.set(entry.owner, port);
-    for (const oldest of this.#entries.keys()) {
-      if (this.#entries.size <= this.#maxEntries) break;
-      this.#forget(oldest);
-    }
-  }
-
-  /** Makes room for all Service ports of a previous run. */
-  reserve(count: number): void {
-    this.#maxEntries = Math.max(MAX_RETIRED, count);
-  }
-
-  expire(nowMs: number): void {
-    for (const [port, { untilMs }] of this.#entries) {
-      if (untilMs > nowMs) break;
-      this.#forget(port);
-    }
-  }
-
-  ownerOf(port: number): ListenerId | undefined {
-    return this.#entries.get(port)?.owner;
-  }
-
-  portOf(owner: ListenerId): number | undefined {
-    return this.#ports.get(owner);
-  }
-
-  #forget(port: number): void {
-    const owner = this.ownerOf(port);
-    this.#entries.delete(port);
-    if (owner !== undefined && this.#ports.get(owner) === port) this.#ports.delete(owner);
+  /** The listener has left its port, or could not use it. */
+  giveBack(owner: PortOwner, port: number): void {
+    this.#ports[owner.protocol].delete(owner, port);
   }
 }

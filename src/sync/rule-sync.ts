@@ -3,7 +3,8 @@ import type { IpFamily } from '../model/address.ts';
 import type { Iptables, IptablesError, Table } from '../model/iptables.ts';
 import type { SyncMetrics } from '../model/metrics.ts';
 import type { ServicePortName } from '../model/service.ts';
-import { type InstalledPort, installedPorts, RetiredPorts } from '../rules/local-ports.ts';
+import { type InstalledPort, installedPorts } from '../rules/local-ports.ts';
+import type { PortHistory } from '../rules/port-history.ts';
 import type { Portal, PortalDelta } from '../rules/portal.ts';
 import { RuleSet, treesOf } from '../rules/rule-set.ts';
 import type { NodeFacts } from '../rules/service-rules.ts';
@@ -17,6 +18,7 @@ interface RuleSyncOptions {
   readonly log: Log;
   readonly metrics: SyncMetrics;
   readonly family: IpFamily;
+  readonly history: PortHistory;
   /** As in `DataPlaneOptions`. */
   readonly connectionMark?: number | undefined;
   /** Called before every sync, because the node's address may change. `undefined`: the last facts stay. */
@@ -28,7 +30,6 @@ export class RuleSync {
   readonly #options: RuleSyncOptions;
   readonly #reports: ChangedReports;
   readonly #portals = new Map<ServicePortName, Portal>();
-  readonly #retiredPorts = new RetiredPorts();
   /** In this sync. */
   readonly #lateOwners = new Map<ServicePortName, IptablesError>();
   /** filter first: it must already accept packets that NAT sends to a local port. */
@@ -40,25 +41,27 @@ export class RuleSync {
   constructor(options: RuleSyncOptions) {
     this.#options = options;
     this.#reports = new ChangedReports(options.log, options.clock);
-    const shared = { ...options, reports: this.#reports, lateOwners: this.#lateOwners };
+    const { history, ...rest } = options;
+    const shared = { ...rest, reports: this.#reports, lateOwners: this.#lateOwners };
     this.#tables = [
       ['filter', new TableSync({ ...shared, table: 'filter' })],
-      ['nat', new TableSync({ ...shared, table: 'nat', retired: this.#retiredPorts })],
+      ['nat', new TableSync({ ...shared, table: 'nat', history })],
     ];
   }
 
   /** The next {@link sync} installs them. */
   apply({ upserted, removed }: PortalDelta): void {
-    const now = this.#options.clock.wallNow();
+    const { clock, history } = this.#options;
+    const now = clock.wallNow();
     const rules = (this.#rules ?? this.#currentRules())?.rules;
     for (const name of removed) {
       this.#portals.delete(name);
-      this.#retiredPorts.remove(name, now);
+      history.remove(name, now);
       rules?.remove(name);
     }
     for (const portal of upserted) {
       this.#portals.set(portal.servicePort.name, portal);
-      this.#retiredPorts.serve(portal, now);
+      history.serve(portal, now);
       rules?.set(portal);
     }
   }

@@ -6,7 +6,7 @@ import { type Chain, chainsOf, fixedChains, layoutChange, rootChains } from '../
 import { isOurs, JUMPS, RETIRED_CHAIN } from '../rules/chains.ts';
 import { type ChainRules, jumpTarget, readDump, rulesOf } from '../rules/dump.ts';
 import { type Accepts, findLate, findRefused } from '../rules/find-refused.ts';
-import { livePorts, type RetiredLog, type RetiredPorts, retiredPorts } from '../rules/local-ports.ts';
+import { livePorts, retiredPorts } from '../rules/local-ports.ts';
 import {
   differingChains,
   hasJumps,
@@ -19,6 +19,7 @@ import {
   textOf,
   type WantedChain,
 } from '../rules/plan.ts';
+import type { PortHistory, RetiredLog } from '../rules/port-history.ts';
 import type { Rule } from '../rules/rule.ts';
 import type { RuleTrees } from '../rules/rule-set.ts';
 import type { Clock } from '../util/clock.ts';
@@ -39,7 +40,7 @@ interface TableSyncOptions {
   /** Service ports with rules that take too long, in any table. */
   readonly lateOwners: Map<ServicePortName, IptablesError>;
   /** Given for the one table that remembers local ports. */
-  readonly retired?: RetiredPorts;
+  readonly history?: PortHistory;
 }
 
 interface Installed {
@@ -145,8 +146,8 @@ export class TableSync {
 
   /** Writes the difference. Resolves with whether the kernel accepted it. */
   async #change(installed: Installed, trees: RuleTrees): Promise<boolean> {
-    const { table, clock, retired: memory, log } = this.#options;
-    const retired = memory?.log(clock.wallNow()) ?? NONE_RETIRED;
+    const { table, clock, history, log } = this.#options;
+    const retired = history?.log(clock.wallNow()) ?? NONE_RETIRED;
     const { written, deleted } = layoutChange(installed.trees, trees, this.#options);
     const change = { written: written.map((chain) => this.#wanted(chain)), deleted };
     try {
@@ -285,13 +286,13 @@ export class TableSync {
    * sync that failed.
    */
   #retiredGiven(current: ChainRules, chains: readonly Chain[]): RetiredLog {
-    const { table, clock, retired: memory } = this.#options;
-    if (memory === undefined) return NONE_RETIRED;
+    const { table, clock, history } = this.#options;
+    if (history === undefined) return NONE_RETIRED;
     const now = clock.wallNow();
-    for (const port of retiredPorts(current.get(RETIRED_CHAIN) ?? [], now)) memory.found(port, now);
+    for (const port of retiredPorts(current.get(RETIRED_CHAIN) ?? [], now)) history.found(port, now);
     const differing = differingChains(table, current, this.#allWanted(chains, NONE_RETIRED));
-    for (const port of livePorts(differing.flatMap((chain) => current.get(chain) ?? []))) memory.found(port, now);
-    return memory.compactLog(now);
+    for (const port of livePorts(differing.flatMap((chain) => current.get(chain) ?? []))) history.found(port, now);
+    return history.compactLog(now);
   }
 
   #allWanted(chains: readonly Chain[], retired: RetiredLog): readonly WantedChain[] {

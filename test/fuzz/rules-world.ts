@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import type { IpFamily } from '../../src/model/address.ts';
 import type { ServicePort } from '../../src/model/service-port.ts';
 import type { SourceEvent } from '../../src/model/source.ts';
+import { PortHistory } from '../../src/rules/port-history.ts';
 import type { Portal } from '../../src/rules/portal.ts';
 import { ServiceTracker } from '../../src/services/service-tracker.ts';
 import { RuleSync } from '../../src/sync/rule-sync.ts';
@@ -33,6 +34,7 @@ class Family {
     this.tracker.setNodeAddresses([NODES[family].hostAddress, address('192.168.50.11')]);
     this.#rules = new RuleSync({
       ...{ iptables: this.iptables, clock: new ManualClock(), log: this.log, metrics: NO_METRICS, family },
+      history: new PortHistory(),
       ...{ node: () => NODES[family], connectionMark: 0x2000 },
     });
   }

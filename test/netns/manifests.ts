@@ -11,6 +11,8 @@ export interface PortOptions {
 
 export interface ServiceOptions {
   readonly name: string;
+  /** `test` without it. */
+  readonly namespace?: string;
   readonly clusterIP: string;
   readonly ports: readonly PortOptions[];
   readonly externalIPs?: readonly string[];
@@ -36,6 +38,7 @@ export interface SliceEndpoint {
 export function serviceObjects(options: ServiceOptions): object[] {
   const {
     name,
+    namespace = 'test',
     clusterIP,
     ports,
     externalIPs,
@@ -46,7 +49,7 @@ export function serviceObjects(options: ServiceOptions): object[] {
     endpoints,
     spec,
   } = options;
-  const metadata = { name, namespace: 'test' };
+  const metadata = { name, namespace };
   const portName = (port: PortOptions) => (port.name === undefined ? {} : { name: port.name });
   const service = {
     apiVersion: 'v1',

@@ -6,9 +6,6 @@ import {
   type InstalledPort,
   installedPorts,
   livePorts,
-  MAX_RETIRED,
-  type RetiredLog,
-  RetiredPorts,
   retiredPorts,
   retiredSpec,
 } from '../../src/rules/local-ports.ts';
@@ -173,110 +170,5 @@ describe('retired ports in rules', () => {
     };
     assert.equal(unsafeReason(retiredSpec(long, NOW)), undefined);
     assert.deepEqual(retiredPorts([retiredSpec(long, NOW)], NOW), [{ ...long, retiredForMs: 0 }]);
-  });
-});
-
-const on = (name: string, localPort: number, protocol: 'TCP' | 'UDP' = 'TCP') => portal({ name, localPort, protocol });
-const named = (name: string) => name as ServicePortName;
-const read = ({ specs, length }: RetiredLog, now = NOW) =>
-  retiredPorts(specs.slice(0, length), now).map(
-    ({ name, set, protocol, localPort }) => `${name}${set === 'own' ? '' : ' local'} ${localPort}/${protocol}`,
-  );
-
-describe('retired local ports', () => {
-  test('records a port when its Service is removed and no other Service uses the port', () => {
-    const ports = new RetiredPorts();
-    ports.serve(on('a/a', 1001), NOW);
-    ports.serve(on('a/a', 1001), NOW);
-    assert.equal(ports.log(NOW).length, 0);
-    ports.remove(named('a/a'), NOW);
-    ports.remove(named('a/a'), NOW);
-    ports.remove(named('a/never'), NOW);
-    assert.deepEqual(read(ports.log(NOW)), ['a/a 1001/TCP']);
-
-    const shared = new RetiredPorts();
-    for (const [name, protocol] of [
-      ['a/a', 'TCP'],
-      ['a/b', 'UDP'],
-      ['a/c', 'TCP'],
-    ] as const) {
-      shared.serve(on(name, 1001, protocol), NOW);
-    }
-    for (const name of ['a/a', 'a/b']) shared.remove(named(name), NOW);
-    assert.deepEqual(read(shared.log(NOW)), ['a/b 1001/UDP'], 'a/c has taken over the TCP port');
-  });
-
-  test('records which of the two ports of a Service port is no longer used', () => {
-    const ports = new RetiredPorts();
-    const both = portal({ name: 'a/a', localPort: 1001, localSetPort: 1002 });
-    ports.serve(both, NOW);
-    ports.serve(on('a/a', 1001), NOW);
-    assert.deepEqual(read(ports.log(NOW)), ['a/a local 1002/TCP']);
-    ports.serve(both, NOW);
-    assert.deepEqual(read(ports.compactLog(NOW)), []);
-    ports.serve(portal({ name: 'a/a', localPort: 1002, localSetPort: 1003 }), NOW);
-    assert.deepEqual(read(ports.compactLog(NOW)), ['a/a 1001/TCP'], 'the other one carries it still');
-    ports.remove(named('a/a'), NOW);
-    assert.deepEqual(read(ports.compactLog(NOW)), ['a/a 1001/TCP', 'a/a 1002/TCP', 'a/a local 1003/TCP']);
-  });
-
-  test('appends to the log that it returned before', () => {
-    const ports = new RetiredPorts();
-    ports.serve(on('a/a', 1001), NOW);
-    ports.serve(on('a/b', 1002), NOW);
-    ports.remove(named('a/a'), NOW);
-    const before = ports.log(NOW);
-    ports.remove(named('a/b'), NOW);
-    const after = ports.log(NOW);
-    assert.equal(after.specs, before.specs);
-    assert.deepEqual([before.length, after.length], [1, 2]);
-    assert.deepEqual(read(before), ['a/a 1001/TCP']);
-    assert.equal(ports.compactLog(NOW).specs, before.specs, 'nothing to leave out');
-  });
-
-  test('leaves out expired ports and ports in use, in a new log', () => {
-    const ports = new RetiredPorts();
-    for (const [index, name] of ['a/a', 'a/b', 'a/c'].entries()) {
-      ports.serve(on(name, 1001 + index), NOW);
-      ports.remove(named(name), NOW + index * 100_000);
-    }
-    const before = ports.log(NOW);
-    ports.serve(on('a/new', 1002), NOW);
-    const later = NOW + 300_000;
-    assert.equal(ports.log(later).specs, before.specs);
-    const compact = ports.compactLog(later);
-    assert.notEqual(compact.specs, before.specs);
-    assert.deepEqual(read(compact, later), ['a/c 1003/TCP']);
-    assert.equal(before.length, 3, 'what was given stays as it was');
-    assert.equal(before.specs.length, 3);
-  });
-
-  test('retires ports that the kernel knows and nobody uses, with their ages, once', () => {
-    const ports = new RetiredPorts();
-    ports.serve(on('a/a', 1001), NOW);
-    for (let i = 0; i < 2; i++) {
-      ports.found({ name: named('a/a'), set: 'own', protocol: 'TCP', localPort: 1001 }, NOW);
-      ports.found({ name: named('old/a'), set: 'own', protocol: 'TCP', localPort: 1001 }, NOW);
-      ports.found({ name: named('old/b'), set: 'own', protocol: 'TCP', localPort: 1002, retiredForMs: 250_000 }, NOW);
-    }
-    assert.deepEqual(read(ports.log(NOW)), ['old/b 1002/TCP']);
-    assert.deepEqual(read(ports.compactLog(NOW + 50_000), NOW + 50_000), []);
-  });
-
-  test('keeps only the latest ports, in the log as well', () => {
-    const ports = new RetiredPorts();
-    const churn = (count: number) => {
-      for (let i = 0; i < count; i++) {
-        ports.serve(on(`a/${i}`, 1 + (i % 60_000)), NOW);
-        ports.remove(named(`a/${i}`), NOW);
-      }
-    };
-    churn(MAX_RETIRED + 10);
-    assert.equal(ports.log(NOW).length, MAX_RETIRED + 10, 'no need to write all again yet');
-    const compact = ports.compactLog(NOW);
-    assert.equal(compact.length, MAX_RETIRED);
-    assert.equal(read(compact).at(0), 'a/10 11/TCP');
-    churn(50_000);
-    assert.equal(ports.log(NOW).length, MAX_RETIRED);
   });
 });

@@ -1,5 +1,7 @@
 import type { Service } from '../../src/model/service.ts';
+import type { SnapshotDelta } from '../../src/model/service-port.ts';
 import type { SourceEvent } from '../../src/model/source.ts';
+import { PortHistory } from '../../src/rules/port-history.ts';
 import { ServiceTracker } from '../../src/services/service-tracker.ts';
 import { Controller, type ControllerOptions } from '../../src/sync/controller.ts';
 import { Listeners } from '../../src/sync/listeners.ts';
@@ -28,18 +30,24 @@ export function createController({
   rules,
   portRange = { first: 40_000, last: 50_000 },
   minSyncPeriodMs = 1_000,
+  history = new PortHistory(),
+  onDelta,
 }: Pick<ControllerOptions, 'rules'> & {
   readonly clock: ManualClock;
   readonly log: RecordingLog;
   readonly portRange?: { readonly first: number; readonly last: number };
   readonly minSyncPeriodMs?: number;
+  /** That of `rules`. */
+  readonly history?: PortHistory;
+  readonly onDelta?: (delta: SnapshotDelta) => void;
 }) {
   const dataPlane = new FakeDataPlane();
   const health = { pending: false };
   const tracker = new ServiceTracker('IPv4');
-  const ports = new PortAllocator({ family: 'IPv4', range: portRange, clock, random: () => 0 });
+  const ports = new PortAllocator({ range: portRange, history, clock, random: () => 0 });
+  const flows = { note: () => {}, noteAll: () => {}, clear: async () => {}, release: async () => {} };
   const controller = new Controller({
-    ...{ clock, log, rules, tracker, ports, minSyncPeriodMs },
+    ...{ clock, log, rules, tracker, ports, flows, minSyncPeriodMs },
     metrics: NO_METRICS,
     health: {
       queuedUpdate: () => {
@@ -50,12 +58,12 @@ export function createController({
       },
     },
     listeners: new Listeners({
-      ...{ family: 'IPv4', dataPlane, clock, log, ports, bindAddress: '0.0.0.0' },
+      ...{ family: 'IPv4', dataPlane, clock, log, ports, flows, bindAddress: '0.0.0.0' },
       clientAddresses: { clientAddress: 'preserve', masqueradeAll: false },
       scheduler: 'rr',
     }),
-    flows: { note: () => {}, noteAll: () => {}, clear: async () => {} },
     syncPeriodMs: 30_000,
+    ...(onDelta && { onDelta }),
   });
   return { dataPlane, health, tracker, controller };
 }

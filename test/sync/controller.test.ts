@@ -2,8 +2,10 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { PortRange } from '../../src/model/address.ts';
 import { IptablesError } from '../../src/model/iptables.ts';
+import type { SnapshotDelta, UnservedPort } from '../../src/model/service-port.ts';
 import type { SourceEvent } from '../../src/model/source.ts';
 import { parseDump } from '../../src/rules/dump.ts';
+import { PortHistory } from '../../src/rules/port-history.ts';
 import { RuleSync } from '../../src/sync/rule-sync.ts';
 import { FakeIptables } from '../fakes/fake-iptables.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
@@ -23,6 +25,7 @@ function endpoints(...addresses: string[]): SourceEvent {
 interface Options {
   readonly nodeAddress?: string;
   readonly portRange?: PortRange;
+  readonly onDelta?: (delta: SnapshotDelta) => void;
   /** Of iptables, from the start. */
   readonly fault?: IptablesError;
 }
@@ -38,8 +41,9 @@ function harness({ nodeAddress, fault, ...options }: Options = {}) {
       return await call(...args);
     };
   };
+  const history = new PortHistory();
   const rules = new RuleSync({
-    ...{ clock, log, metrics: NO_METRICS, family: 'IPv4', node: () => nodeFacts() },
+    ...{ clock, log, metrics: NO_METRICS, family: 'IPv4', history, node: () => nodeFacts() },
     iptables: {
       flavour: 'nft',
       save: checked((family, table) => iptables.save(family, table)),
@@ -48,7 +52,7 @@ function harness({ nodeAddress, fault, ...options }: Options = {}) {
       generation: () => iptables.generation(),
     },
   });
-  const { dataPlane, health, tracker, controller } = createController({ clock, log, rules, ...options });
+  const { dataPlane, health, tracker, controller } = createController({ clock, log, rules, history, ...options });
   if (nodeAddress !== undefined) tracker.setNodeAddresses([ip(nodeAddress)]);
   void controller.start();
   /** Lets everything that is due happen, without time passing unless asked. */
@@ -120,6 +124,21 @@ describe('the controller', () => {
     );
     assert.match(String(h.log.of('warn')[0]?.fields['reason']), /proxy's own ports/);
     assert.deepEqual(await h.ruled(), ['shop/web']);
+  });
+
+  test('tells once which Service port has no local port, with the uid of its Service', async () => {
+    const unserved: UnservedPort[] = [];
+    const portRange = { first: 8080, last: 8080 };
+    const h = harness({ portRange, onDelta: (delta) => unserved.push(...delta.unserved) });
+    h.controller.apply([service(), service({ key: 'shop/late', uid: 'u-1' })]);
+    h.controller.synced();
+    await h.settle();
+    await h.settle(1_000);
+    assert.deepEqual(
+      unserved.map(({ name, uid }) => `${name} ${uid}`),
+      ['shop/late u-1'],
+    );
+    assert.match(unserved[0]?.reason ?? '', /its share of the local ports/);
   });
 
   test('applies endpoint changes to the data plane at once, without iptables', async () => {

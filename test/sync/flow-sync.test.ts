@@ -18,7 +18,9 @@ function portal(localPort: number, change: Partial<ServicePort> = {}): Portal {
 
 function harness() {
   const asked: UdpFlows[] = [];
-  const left: number[] = [];
+  const left: string[] = [];
+  const clock = new ManualClock();
+  let calls = 0;
   const counted: number[] = [];
   const state = { fault: undefined as Error | undefined };
   const log = new RecordingLog();
@@ -30,14 +32,15 @@ function harness() {
         if (state.fault !== undefined) throw state.fault;
         return 3;
       },
-      deleteUdpTo: async (ports) => {
-        left.push(...ports);
+      deleteTo: async (protocol, ports) => {
+        calls++;
+        left.push(...Array.from(ports, (port) => `${port}/${protocol}`));
         if (state.fault !== undefined) throw state.fault;
         return 1;
       },
       deleteMarked: () => assert.fail('is for cleaning up'),
     },
-    clock: new ManualClock(),
+    clock,
     log,
     metrics: { conntrackReconciled: (_durationMs, deleted) => counted.push(deleted) },
   });
@@ -47,7 +50,7 @@ function harness() {
     await sync.clear();
     return [...asked];
   };
-  return { sync, note, cleared, left, counted, state, log };
+  return { sync, note, cleared, left, calls: () => calls, clock, counted, state, log };
 }
 
 /** Portals that are known and cleared. */
@@ -178,16 +181,34 @@ test('of a large Service, the entries to shared addresses go by the local port t
   assert.deepEqual(h.left, []);
   h.note([portal(4001, large)]);
   assert.deepEqual(await h.cleared(), [{ destination: VIP, port: 53, keepLocalPort: 4001 }]);
-  assert.deepEqual(h.left.splice(0), [4000]);
+  assert.deepEqual(h.left.splice(0), ['4000/UDP']);
   h.state.fault = new Error('not now');
   h.note([portal(4001, { ...large, endpoints: [] })]);
   await h.cleared();
   h.state.fault = undefined;
   h.left.length = 0;
   await h.cleared();
-  assert.deepEqual(h.left.splice(0), [4001], 'until it succeeds');
+  assert.deepEqual(h.left.splice(0), ['4001/UDP'], 'until it succeeds');
   h.note([portal(4001, large)]);
   h.note([], ['kube-system/dns:dns']);
   await h.cleared();
-  assert.deepEqual(h.left, [4001]);
+  assert.deepEqual(h.left, ['4001/UDP']);
+});
+
+test('local ports that get other owners are released together, and UDP again when that fails', async () => {
+  const h = harness();
+  const walks = async () => {
+    const all = Promise.all([h.sync.release('TCP', 4000), h.sync.release('TCP', 4001), h.sync.release('UDP', 4002)]);
+    h.clock.advance(0);
+    await all;
+    return h.left.splice(0);
+  };
+  assert.deepEqual(await walks(), ['4002/UDP', '4000/TCP', '4001/TCP']);
+  assert.equal(h.calls(), 2, 'one for each protocol');
+  h.state.fault = new Error('no');
+  await walks();
+  assert.equal(h.log.of('error').length, 1);
+  h.state.fault = undefined;
+  await h.cleared();
+  assert.deepEqual(h.left, ['4002/UDP'], 'a new owner may have connections by now');
 });

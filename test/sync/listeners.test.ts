@@ -3,6 +3,7 @@ import { describe, test } from 'node:test';
 import type { PortRange } from '../../src/model/address.ts';
 import type { ServicePortName } from '../../src/model/service.ts';
 import type { ServicePort } from '../../src/model/service-port.ts';
+import { PortHistory } from '../../src/rules/port-history.ts';
 import type { Portal } from '../../src/rules/portal.ts';
 import { Listeners } from '../../src/sync/listeners.ts';
 import { PortAllocator } from '../../src/sync/port-allocator.ts';
@@ -21,17 +22,24 @@ function servicePort(overrides: Partial<ServicePort> = {}): ServicePort {
 function harness(range: PortRange = { first: 40_000, last: 41_000 }) {
   const dataPlane = new FakeDataPlane();
   const clock = new ManualClock();
+  const history = new PortHistory();
   const needed = new Set<number>();
   const isNeeded = (port: number) => needed.has(port);
-  const ports = new PortAllocator({ family: 'IPv4', range, clock, random: () => 0, isNeeded });
+  const ports = new PortAllocator({ range, history, clock, random: () => 0, isNeeded });
   const log = new RecordingLog();
   const counts = { changes: 0 };
+  const released: string[] = [];
   const listeners = new Listeners({
     family: 'IPv4',
     dataPlane,
     clock,
     log,
     ports,
+    flows: {
+      release: async (protocol, port) => {
+        released.push(`${port}/${protocol}`);
+      },
+    },
     bindAddress: '0.0.0.0',
     clientAddresses: { clientAddress: 'preserve', masqueradeAll: false },
     scheduler: 'rr',
@@ -43,8 +51,14 @@ function harness(range: PortRange = { first: 40_000, last: 41_000 }) {
   const portals = new Map<ServicePortName, Portal>();
   const follow = () => {
     const { upserted, removed } = listeners.takePortalDelta();
-    for (const name of removed) portals.delete(name);
-    for (const portal of upserted) portals.set(portal.servicePort.name, portal);
+    for (const name of removed) {
+      portals.delete(name);
+      history.remove(name, clock.wallNow());
+    }
+    for (const portal of upserted) {
+      portals.set(portal.servicePort.name, portal);
+      history.serve(portal, clock.wallNow());
+    }
     return [...portals.values()];
   };
   const portOf = (name: ServicePortName) => dataPlane.listeners.get(name)?.port;
@@ -55,7 +69,7 @@ function harness(range: PortRange = { first: 40_000, last: 41_000 }) {
     listeners.closeRetired(retired);
     await listeners.settled();
   };
-  return { dataPlane, clock, ports, needed, log, listeners, counts, portOf, follow, syncRules };
+  return { dataPlane, clock, ports, needed, log, listeners, counts, released, portOf, follow, syncRules };
 }
 
 /** With a listener for shop/web. */
@@ -354,5 +368,54 @@ describe('listeners', () => {
     await h.listeners.settled();
     assert.equal(h.portOf('shop/web'), 30_000);
     assert.equal(h.clock.pendingTimers, 0);
+  });
+
+  test('of a namespace with its share of local ports wait until it has fewer, while others are served', async () => {
+    const h = harness({ first: 30_000, last: 30_009 });
+    const unserved: string[] = [];
+    h.listeners.onUnserved(({ name, reason }) => unserved.push(`${name}: ${reason}`));
+    const names = Array.from({ length: 10 }, (_, i) => `hog/s:${i}` as ServicePortName);
+    for (const name of names) h.listeners.want(servicePort({ name }));
+    await h.listeners.settled();
+    await h.syncRules();
+    assert.equal(h.dataPlane.listeners.size, 8);
+    assert.equal(unserved.length, 2);
+    assert.match(unserved[0] ?? '', /^hog\/s:8: its namespace has its share of the local ports/);
+    h.listeners.want(servicePort({ name: 'other/a' }));
+    await h.listeners.settled();
+    assert.equal(h.portOf('other/a'), 30_008);
+
+    h.clock.advance(1_000);
+    await h.listeners.settled();
+    assert.equal(unserved.length, 2, 'each is told once');
+    for (const name of names.slice(0, 3)) h.listeners.unwant(name);
+    await h.syncRules();
+    h.clock.advance(100);
+    await h.listeners.settled();
+    assert.equal(h.portOf('hog/s:8'), 30_009);
+    assert.equal(h.portOf('hog/s:9'), 30_000, 'the port that retired first');
+    assert.deepEqual(h.released, ['30000/TCP']);
+    h.listeners.stop();
+    assert.equal(h.clock.pendingTimers, 0);
+  });
+
+  test('that lack a local port get one soon after another listener has closed', async () => {
+    const h = harness({ first: 30_000, last: 30_000 });
+    for (const name of ['a/a', 'b/b', 'c/c'] as const) h.listeners.want(servicePort({ name }));
+    await h.listeners.settled();
+    h.clock.advance(10_000);
+    await h.listeners.settled();
+    await h.syncRules();
+    assert.equal(h.portOf('a/a'), 30_000);
+    const begun = h.clock.now();
+    h.listeners.unwant('a/a');
+    await h.syncRules();
+    while (h.dataPlane.listeners.size === 0) {
+      assert.ok(h.clock.now() - begun < 1_000);
+      h.clock.advance(50);
+      await h.listeners.settled();
+    }
+    assert.equal(h.portOf('b/b'), 30_000, 'the first that came');
+    assert.deepEqual(h.released, ['30000/TCP']);
   });
 });

@@ -5,6 +5,7 @@ import { IptablesError, type Table } from '../../src/model/iptables.ts';
 import type { ServicePortName } from '../../src/model/service.ts';
 import type { ServicePort } from '../../src/model/service-port.ts';
 import { parseDump } from '../../src/rules/dump.ts';
+import { PortHistory } from '../../src/rules/port-history.ts';
 import type { Portal } from '../../src/rules/portal.ts';
 import { RuleSync } from '../../src/sync/rule-sync.ts';
 import { FakeIptables } from '../fakes/fake-iptables.ts';
@@ -61,6 +62,7 @@ function harness(iptables = new FaultyIptables(), clock = new ManualClock()) {
   };
   const host = { address: ip('192.168.50.10') as Address | undefined };
   const rules = new RuleSync({
+    history: new PortHistory(),
     iptables,
     clock,
     log,

@@ -58,5 +58,6 @@ export const IPS_DST_NAT = 1 << 5;
 
 /** States of {@link CTA_PROTOINFO_TCP_STATE} (nf_conntrack_tcp.h). */
 export const TCP_NONE = 0;
+export const TCP_ESTABLISHED = 3;
 export const TCP_TIME_WAIT = 7;
 export const TCP_CLOSE = 8;

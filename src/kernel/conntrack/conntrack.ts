@@ -1,8 +1,17 @@
 import type { Address, IpFamily } from '../../model/address.ts';
 import type { Conntrack, UdpFlows } from '../../model/conntrack.ts';
+import type { ProxiedProtocol } from '../../model/service-port.ts';
 import type { Log } from '../../util/log.ts';
 import { messageOf } from '../../util/text.ts';
-import { commonPortOf, FAMILIES, familiesOf, type IsStale, redirectedTo, staleness } from './stale.ts';
+import {
+  commonPortOf,
+  type EntryFilter,
+  FAMILIES,
+  familiesOf,
+  type IsStale,
+  redirectedTo,
+  staleness,
+} from './stale.ts';
 
 /** Reads and deletes entries through netlink. Needs CAP_NET_ADMIN, as iptables does. */
 export class NetlinkConntrack implements Conntrack {
@@ -18,11 +27,16 @@ export class NetlinkConntrack implements Conntrack {
 
   async deleteUdp(flows: readonly UdpFlows[]): Promise<number> {
     const isStale = staleness(flows, new Set(this.#localAddresses()));
-    return await this.#delete(familiesOf(flows), commonPortOf(flows), isStale);
+    return await this.#delete(familiesOf(flows), { protocol: 'UDP', port: commonPortOf(flows) }, isStale);
   }
 
-  async deleteUdpTo(localPorts: ReadonlySet<number>): Promise<number> {
-    return await this.#delete(FAMILIES, undefined, redirectedTo(localPorts, new Set(this.#localAddresses())));
+  async deleteTo(
+    protocol: ProxiedProtocol,
+    localPorts: ReadonlySet<number>,
+    families: readonly IpFamily[] = FAMILIES,
+  ): Promise<number> {
+    const isStale = redirectedTo(localPorts, new Set(this.#localAddresses()));
+    return await this.#delete(families, { protocol }, isStale);
   }
 
   async deleteMarked(mark: number): Promise<number> {
@@ -32,12 +46,12 @@ export class NetlinkConntrack implements Conntrack {
     return await kept.deleteKeptEntries(mark);
   }
 
-  async #delete(families: Iterable<IpFamily>, port: number | undefined, isStale: IsStale): Promise<number> {
+  async #delete(families: Iterable<IpFamily>, among: EntryFilter, isStale: IsStale): Promise<number> {
     // Loaded here, because the node engine also runs where koffi's addon cannot be loaded.
     const ctnetlink = await import('./ctnetlink.ts').catch((error: unknown) => this.#warn(messageOf(error)));
     let deleted = 0;
     if (ctnetlink !== undefined) {
-      for (const family of families) deleted += await ctnetlink.deleteStaleEntries(family, port, isStale);
+      for (const family of families) deleted += await ctnetlink.deleteStaleEntries(family, among, isStale);
     }
     return deleted;
   }

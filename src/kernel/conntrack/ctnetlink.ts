@@ -1,4 +1,5 @@
 import type { Address, IpFamily } from '../../model/address.ts';
+import type { ProxiedProtocol } from '../../model/service-port.ts';
 import {
   askNetfilter,
   dumpNetfilter,
@@ -26,6 +27,9 @@ import {
   CTA_PROTO_DST_PORT,
   CTA_PROTO_NUM,
   CTA_PROTO_SRC_PORT,
+  CTA_PROTOINFO,
+  CTA_PROTOINFO_TCP,
+  CTA_PROTOINFO_TCP_STATE,
   CTA_STATUS,
   CTA_TUPLE_IP,
   CTA_TUPLE_ORIG,
@@ -36,32 +40,28 @@ import {
   FILTER_PROTO_DST_PORT,
   FILTER_PROTO_NUM,
   IPS_DST_NAT,
+  TCP_ESTABLISHED,
 } from './attributes.ts';
-import type { IsStale, UdpEntry } from './stale.ts';
+import type { Entry, EntryFilter, IsStale } from './stale.ts';
 
 /** The kernel's refusals of this many deletions fit into a socket's receive buffer. */
 const BATCH = 64;
 
-const UDP = 17;
+export const PROTOCOL_NUMBER = { TCP: 6, UDP: 17 } as const satisfies Record<ProxiedProtocol, number>;
 
-/** A UDP entry with the attributes that identify it, and no entry that replaced it, in a request to delete it. */
-export interface KernelEntry extends UdpEntry {
+/** An entry with the attributes that identify it, and no entry that replaced it, in a request to delete it. */
+export interface KernelEntry extends Entry {
   readonly identity: readonly Uint8Array[];
 }
 
 /**
- * Deletes the stale UDP entries of a family, those of one original destination port or of any. Returns how many it
- * deleted. Rejects with an Error that says what to do.
+ * Deletes the stale entries of a family. Returns how many it deleted. Rejects with an Error that says what to do.
  *
  * New entries behind the walk are right, because rules were installed before it began.
  */
-export async function deleteStaleEntries(
-  family: IpFamily,
-  port: number | undefined,
-  isStale: IsStale,
-): Promise<number> {
-  return await deleteEntries(family, dumpRequest(family, port), (bytes, begin, end) => {
-    const entry = readEntry(bytes, begin, end);
+export async function deleteStaleEntries(family: IpFamily, among: EntryFilter, isStale: IsStale): Promise<number> {
+  return await deleteEntries(family, dumpRequest(family, among), (bytes, begin, end) => {
+    const entry = readEntry(bytes, begin, end, among.protocol);
     return entry !== undefined && isStale(entry) ? entry.identity : undefined;
   });
 }
@@ -106,12 +106,12 @@ export function explained(errno: number): Error {
 }
 
 /**
- * Requests the UDP entries of a family, to one original destination port or to any: the kernel searches its table much
- * faster than it reports it. There is no filter by address, because Linux 6.18 still inverts a filter by IPv6 address.
- * Kernels before 5.8 ignore the filter and report all entries, of other protocols too.
+ * Requests entries of a family: the kernel searches its table much faster than it reports it. There is no filter by
+ * address, because Linux 6.18 still inverts a filter by IPv6 address. Kernels before 5.8 ignore the filter and report
+ * all entries, of other protocols too.
  */
-export function dumpRequest(family: IpFamily, port: number | undefined): Buffer {
-  const protocol = [encodeAttribute(CTA_PROTO_NUM, Buffer.of(UDP))];
+export function dumpRequest(family: IpFamily, { protocol: name, port }: EntryFilter): Buffer {
+  const protocol = [encodeAttribute(CTA_PROTO_NUM, Buffer.of(PROTOCOL_NUMBER[name]))];
   let flags = FILTER_PROTO_NUM;
   if (port !== undefined) {
     flags |= FILTER_PROTO_DST_PORT;
@@ -128,24 +128,31 @@ export function dumpRequest(family: IpFamily, port: number | undefined): Buffer 
 }
 
 /**
- * The entry in one message of a dump; `undefined` unless it is a UDP entry in the default zone, the only zone that
- * iptables rules see. It refers to `bytes`, so it must be used before they are overwritten.
+ * The entry in one message of a dump; `undefined` unless it is of the protocol and in the default zone, the only zone
+ * that iptables rules see. It refers to `bytes`, so it must be used before they are overwritten.
  */
-export function readEntry(bytes: Buffer, begin: number, end: number): KernelEntry | undefined {
+export function readEntry(
+  bytes: Buffer,
+  begin: number,
+  end: number,
+  protocol: ProxiedProtocol,
+): KernelEntry | undefined {
   let original: ReturnType<typeof readTuple> | undefined;
   let reply: typeof original;
   let status = 0;
+  let state = -1;
   let isZoned = false;
   const identity: Uint8Array[] = [];
   visitAttributes(bytes, begin, end, (type, from, to) => {
     if (type === CTA_TUPLE_ORIG) original = readTuple(bytes, from, to);
     else if (type === CTA_TUPLE_REPLY) reply = readTuple(bytes, from, to);
     else if (type === CTA_STATUS) status = bytes.readUInt32BE(from);
+    else if (type === CTA_PROTOINFO) state = tcpState(bytes, from, to);
     else if (type === CTA_ZONE) isZoned = true;
     if (type === CTA_TUPLE_ORIG || type === CTA_ID) identity.push(bytes.subarray(from - 4, to));
   });
   if (original === undefined || reply === undefined) return undefined;
-  if (original.protocol !== UDP || isZoned || original.isZoned || reply.isZoned) return undefined;
+  if (original.protocol !== PROTOCOL_NUMBER[protocol] || isZoned || original.isZoned || reply.isZoned) return undefined;
   const { destination, destinationPort } = original;
   const { source } = reply;
   return {
@@ -154,8 +161,21 @@ export function readEntry(bytes: Buffer, begin: number, end: number): KernelEntr
     replyPort: reply.sourcePort,
     replySource: () => addressAt(bytes, source),
     isRedirected: (status & IPS_DST_NAT) !== 0,
+    isEstablished: state === TCP_ESTABLISHED,
     identity,
   };
+}
+
+/** From `CTA_PROTOINFO`; -1 unless the entry is of TCP. */
+export function tcpState(bytes: Buffer, begin: number, end: number): number {
+  let state = -1;
+  visitAttributes(bytes, begin, end, (type, from, to) => {
+    if (type !== CTA_PROTOINFO_TCP) return;
+    visitAttributes(bytes, from, to, (inner, at) => {
+      if (inner === CTA_PROTOINFO_TCP_STATE) state = bytes.readUInt8(at);
+    });
+  });
+  return state;
 }
 
 /** Where an attribute's content begins and ends. */

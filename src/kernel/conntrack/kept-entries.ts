@@ -53,6 +53,7 @@ import {
   TCP_NONE,
   TCP_TIME_WAIT,
 } from './attributes.ts';
+import { PROTOCOL_NUMBER, tcpState } from './ctnetlink.ts';
 
 /** An entry without packets lasts this long. The first packet follows at once. */
 const UNUSED_SECONDS = 10;
@@ -63,8 +64,6 @@ const UNUSED_SECONDS = 10;
  * table must not get rid of entries. Every new entry is confirmed; the kernel refuses a status that says otherwise.
  */
 const STATUS = IPS_ASSURED | IPS_CONFIRMED;
-
-const PROTOCOL_NUMBER = { TCP: 6, UDP: 17 } as const satisfies Record<ProxiedProtocol, number>;
 
 const IP_ATTRIBUTES = {
   IPv4: { source: CTA_IP_V4_SRC, destination: CTA_IP_V4_DST, first: CTA_NAT_V4_MINIP, last: CTA_NAT_V4_MAXIP },
@@ -344,15 +343,4 @@ export class KeptEntries {
     const status = this.#netfilter.change(CT_NEW, batch, 2);
     return status === -EEXIST ? -EADDRINUSE : status;
   }
-}
-
-function tcpState(bytes: Buffer, begin: number, end: number): number {
-  let state = -1;
-  visitAttributes(bytes, begin, end, (type, from, to) => {
-    if (type !== CTA_PROTOINFO_TCP) return;
-    visitAttributes(bytes, from, to, (inner, at) => {
-      if (inner === CTA_PROTOINFO_TCP_STATE) state = bytes.readUInt8(at);
-    });
-  });
-  return state;
 }

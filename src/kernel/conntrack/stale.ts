@@ -1,10 +1,17 @@
 import { type Address, familyOf, type IpFamily } from '../../model/address.ts';
 import type { UdpFlows } from '../../model/conntrack.ts';
+import type { ProxiedProtocol } from '../../model/service-port.ts';
 
 export const FAMILIES: readonly IpFamily[] = ['IPv4', 'IPv6'];
 
-/** One UDP entry of connection tracking. */
-export interface UdpEntry {
+/** Entries of one protocol, to one original destination port or to any. */
+export interface EntryFilter {
+  readonly protocol: ProxiedProtocol;
+  readonly port?: number | undefined;
+}
+
+/** One entry of connection tracking. */
+export interface Entry {
   /** Where the client sent to, before NAT. A function, because formatting the address costs time. */
   readonly destination: () => Address;
   readonly destinationPort: number;
@@ -14,9 +21,11 @@ export interface UdpEntry {
   readonly replySource: () => Address;
   /** Whether NAT changed the destination. */
   readonly isRedirected: boolean;
+  /** Of TCP: open in both directions. */
+  readonly isEstablished: boolean;
 }
 
-export type IsStale = (entry: UdpEntry) => boolean;
+export type IsStale = (entry: Entry) => boolean;
 
 /** Selects the stale entries. `localAddresses`: this node's; 127.0.0.0/8 may be left out. */
 export function staleness(flows: readonly UdpFlows[], localAddresses: ReadonlySet<Address>): IsStale {
@@ -36,17 +45,18 @@ export function staleness(flows: readonly UdpFlows[], localAddresses: ReadonlySe
   };
 }
 
-/** Selects the entries that NAT redirects to these local ports. */
+/** Selects the entries that NAT redirects to these local ports, but for established connections. */
 export function redirectedTo(localPorts: ReadonlySet<number>, localAddresses: ReadonlySet<Address>): IsStale {
   const isLocal = localTo(localAddresses);
-  return (entry) => entry.isRedirected && localPorts.has(entry.replyPort) && isLocal(entry.replySource());
+  return ({ isRedirected, isEstablished, replyPort, replySource }) =>
+    isRedirected && !isEstablished && localPorts.has(replyPort) && isLocal(replySource());
 }
 
 function localTo(localAddresses: ReadonlySet<Address>): (address: Address) => boolean {
   return (address) => localAddresses.has(address) || address.startsWith('127.');
 }
 
-function isKept({ isRedirected, replyPort }: UdpEntry, { keepLocalPort }: UdpFlows): boolean {
+function isKept({ isRedirected, replyPort }: Entry, { keepLocalPort }: UdpFlows): boolean {
   return isRedirected && replyPort === keepLocalPort;
 }
 

@@ -70,10 +70,12 @@ export const open: OpenTarget = () => {
     run(input) {
       unlessRefused(() =>
         visitMessages(input, input.length, (_, begin, end) => {
-          const entry = readEntry(input, begin + CONTENT_BEGIN - 16, end);
-          if (entry === undefined) return;
-          for (const each of [entry.destination(), entry.replySource()]) assert.ok(isIP(each), each);
-          for (const part of entry.identity) assert.ok(part.length > 0 && part.length <= input.length);
+          for (const protocol of ['TCP', 'UDP'] as const) {
+            const entry = readEntry(input, begin + CONTENT_BEGIN - 16, end, protocol);
+            if (entry === undefined) continue;
+            for (const each of [entry.destination(), entry.replySource()]) assert.ok(isIP(each), each);
+            for (const part of entry.identity) assert.ok(part.length > 0 && part.length <= input.length);
+          }
         }),
       );
       kernel.set(input);

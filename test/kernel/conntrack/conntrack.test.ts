@@ -4,7 +4,7 @@ import { execFileSync, spawnSync } from 'node:child_process';
 import { createSocket, type Socket } from 'node:dgram';
 import { once } from 'node:events';
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
-import { connect } from 'node:net';
+import { type AddressInfo, connect, createServer, type Socket as NetSocket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, afterEach, before, describe, type TestContext, test } from 'node:test';
@@ -198,10 +198,38 @@ for (const { flavour, family } of CASES) {
       await assertServed(client, vip, 53);
       await assertServed(client, vip, 55);
       listener.uninstall();
-      assert.equal(await conntrack.deleteUdpTo(new Set([listener.localPort])), 1);
+      assert.equal(await conntrack.deleteTo('UDP', new Set([listener.localPort])), 1);
       await assertNotServed(client, vip, 53);
-      assert.equal(await conntrack.deleteUdpTo(new Set([listener.localPort])), 0);
-      assert.equal(await conntrack.deleteUdpTo(new Set([other.localPort])), 1);
+      assert.equal(await conntrack.deleteTo('UDP', new Set([listener.localPort])), 0);
+      assert.equal(await conntrack.deleteTo('UDP', new Set([other.localPort])), 1);
+    });
+
+    test('of TCP to a local port, all but established connections are deleted', async (t) => {
+      const server = createServer({ allowHalfOpen: true }).listen(0, node);
+      await once(server, 'listening');
+      t.after(() => server.close());
+      const { port } = server.address() as AddressInfo;
+      const target = endpointName({ address: node, port });
+      const to = ['-p', 'tcp', '-d', vip, '--dport', '80', '-j', 'DNAT', '--to-destination', target];
+      run(iptables(flavour, family), ...NAT, '-A', 'OUTPUT', ...to);
+      const accepted: NetSocket[] = [];
+      server.on('connection', (socket) => accepted.push(socket.on('error', () => {})));
+      const clients = Array.from({ length: 2 }, () => connect({ host: vip, port: 80, allowHalfOpen: true }));
+      t.after(() => {
+        for (const socket of [...clients, ...accepted]) socket.destroy();
+      });
+      const states = () =>
+        entries('tcp', ` dst=${inFull(vip)} `, ' dport=80 ', ` sport=${port} `).map(
+          (line) => / ([A-Z_]+) src=/.exec(line)?.[1],
+        );
+      await waitFor('both are connected', () => accepted.length === 2 && states().length === 2);
+      clients[0]?.end();
+      await waitFor('one is closed in one direction', () => states().includes('CLOSE_WAIT'));
+      assert.equal(await conntrack.deleteTo('TCP', new Set([port + 1]), [family]), 0);
+      assert.equal(await conntrack.deleteTo('TCP', new Set([port]), [family === 'IPv4' ? 'IPv6' : 'IPv4']), 0);
+      assert.equal(await conntrack.deleteTo('UDP', new Set([port])), 0);
+      assert.equal(await conntrack.deleteTo('TCP', new Set([port]), [family]), 1);
+      assert.deepEqual(states(), ['ESTABLISHED']);
     });
 
     test('TCP, other ports and other destinations are left alone', async (t) => {
@@ -243,7 +271,7 @@ test('of many entries, only the stale ones are deleted', async (t) => {
 
 test('the kernel searches its table on another thread than the event loop', async () => {
   let isSettled = false;
-  const dump = dumpNetfilter(dumpRequest('IPv4', 53), () => {}).finally(() => {
+  const dump = dumpNetfilter(dumpRequest('IPv4', { protocol: 'UDP', port: 53 }), () => {}).finally(() => {
     isSettled = true;
   });
   for (let i = 0; i < 20; i++) await undefined;
@@ -260,7 +288,7 @@ test('an entry that is gone already is not counted, and others are not touched',
     run('conntrack', '-D', '-p', 'udp', '--orig-port-dst', '55');
     return true;
   };
-  assert.equal(await deleteStaleEntries('IPv4', 55, isStale), 0);
+  assert.equal(await deleteStaleEntries('IPv4', { protocol: 'UDP', port: 55 }, isStale), 0);
   assert.equal(entries('udp', ' dport=56 ').length, 1);
 });
 
@@ -298,7 +326,7 @@ test("where koffi's addon cannot be loaded, nothing is deleted, and one warning 
     const { NetlinkConntrack } = await import('${new URL('../../../src/kernel/conntrack/conntrack.ts', import.meta.url)}');
     const log = { warn: (message, { err }) => console.log(err) };
     const conntrack = new NetlinkConntrack({ log, localAddresses: () => [] });
-    console.log(await conntrack.deleteUdp([{ port: 53 }]), await conntrack.deleteUdpTo(new Set([53])));`;
+    console.log(await conntrack.deleteUdp([{ port: 53 }]), await conntrack.deleteTo('UDP', new Set([53])));`;
   const { stdout, stderr } = spawnSync(process.execPath, ['--input-type=module', '--eval', script], {
     encoding: 'utf8',
   });

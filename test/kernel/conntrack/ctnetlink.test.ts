@@ -41,7 +41,7 @@ function tuple(
 function read(...attributes: readonly Buffer[]): KernelEntry | undefined {
   // As the kernel sends it, between other messages.
   const bytes = Buffer.concat([Buffer.alloc(4, 0xff), ...attributes, Buffer.alloc(4, 0xff)]);
-  return readEntry(bytes, 4, bytes.length - 4);
+  return readEntry(bytes, 4, bytes.length - 4, 'UDP');
 }
 
 const reply = tuple(REPLY, { from: 'c0a8320a', to: '0af40114', ports: [4000, 40_000] });

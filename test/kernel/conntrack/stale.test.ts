@@ -20,6 +20,7 @@ function isStale(flows: readonly UdpFlows[], destination: string, port: number, 
     replyPort: localPort ?? port,
     replySource: () => NODE,
     isRedirected: localPort !== undefined,
+    isEstablished: false,
   });
 }
 
@@ -70,7 +71,13 @@ test('an entry that one flow keeps is not stale, whatever other flows of the des
 
 test('entries that NAT redirects to a local port are found by the port, on addresses of the node only', () => {
   const leads = redirectedTo(new Set([4000]), LOCAL);
-  const entry = { destination: () => VIP, destinationPort: 53, replyPort: 4000, isRedirected: true };
+  const entry = {
+    destination: () => VIP,
+    destinationPort: 53,
+    replyPort: 4000,
+    isRedirected: true,
+    isEstablished: false,
+  };
   assert.equal(leads({ ...entry, replySource: () => NODE }), true);
   assert.equal(leads({ ...entry, replySource: () => '127.0.0.1' as Address }), true);
   assert.equal(leads({ ...entry, replySource: () => FOREIGN }), false, 'the port of another machine');

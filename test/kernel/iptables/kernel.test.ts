@@ -24,7 +24,7 @@ import { IPV6_NODE, nodeFacts, planText, portal, renderPortals } from '../../rul
 const FLAVOURS: readonly Flavour[] = ['nft', 'legacy'];
 const RULES = renderPortals([portal({ name: 'default/web', clusterIPs: ['10.96.0.1'] })], nodeFacts()).rules;
 
-const NO_CONNTRACK = { deleteUdpTo: () => Promise.resolve(0), deleteMarked: () => Promise.resolve(0) };
+const NO_CONNTRACK = { deleteTo: () => Promise.resolve(0), deleteMarked: () => Promise.resolve(0) };
 
 const exec = createExec({ clock: systemClock });
 const open = (flavour: Flavour | 'auto') => createIptables({ flavour, exec, log: new RecordingLog() });

@@ -8,6 +8,7 @@ import { createExec, type Exec } from '../../../src/kernel/iptables/exec.ts';
 import { createIptables } from '../../../src/kernel/iptables/iptables.ts';
 import type { Iptables } from '../../../src/model/iptables.ts';
 import { parseDump } from '../../../src/rules/dump.ts';
+import { PortHistory } from '../../../src/rules/port-history.ts';
 import { RuleSync } from '../../../src/sync/rule-sync.ts';
 import { systemClock } from '../../../src/util/system-clock.ts';
 import { RecordingLog } from '../../fakes/recording-log.ts';
@@ -57,6 +58,7 @@ for (const flavour of ['nft', 'legacy'] as const) {
         log: new RecordingLog(),
         metrics: { changesQueued: () => {}, syncDone: () => {}, restoreFailed: () => {}, rulesInstalled: () => {} },
         family: 'IPv4',
+        history: new PortHistory(),
         node: () => nodeFacts({ hostAddress: address('192.168.50.10') }),
       });
     }

@@ -104,6 +104,11 @@ const REFUSALS: readonly SeriesFamily[] = [
     'First datagrams of UDP flows that no other endpoint would get if theirs failed, because too many waited',
     'notKept',
   ),
+  counter(
+    'affinity_forgotten_total',
+    'Clients with ClientIP affinity that may get another endpoint than before, because too many are remembered',
+    'affinityForgotten',
+  ),
   counter('accept_pauses_total', 'Times that accepting stopped because descriptors had run out', 'pauses'),
 ];
 

@@ -88,6 +88,7 @@ export interface DataPlane {
  * path broke. `noEndpoints`, `exhausted`: clients refused without endpoints, or after every try failed. `limited`:
  * flows refused at a limit, and datagrams that the kernel refused. `notKept`: datagrams that no other endpoint would
  * get if theirs failed, because too many wait for an answer. `pauses`: pauses of accepting while descriptors run out.
+ * `affinityForgotten`: clients that may get another endpoint than before, because too many are remembered.
  * `hedges`: second dials while the first was silent. `ejections`: of endpoints that failed too often in a row;
  * `ejected`: those now.
  */
@@ -108,6 +109,7 @@ export const COUNTERS = [
   'exhausted',
   'limited',
   'notKept',
+  'affinityForgotten',
   'hedges',
   'ejections',
   'ejected',

@@ -1,4 +1,5 @@
 import type { Endpoint } from '../model/endpoint.ts';
+import type { AffinityMemory, Part } from './affinity-memory.ts';
 
 interface Entry {
   readonly client: string;
@@ -8,22 +9,34 @@ interface Entry {
   newer: Entry | undefined;
 }
 
+export interface AffinityOptions {
+  readonly maxClients: number;
+  readonly memory: AffinityMemory;
+  readonly namespace: string;
+  /** Clients that would still have had their endpoint were forgotten, because there are too many. */
+  readonly onForgotten?: (clients: number) => void;
+}
+
 /**
  * The last endpoint of each client, for `sessionAffinity: ClientIP`. Beyond `maxClients`, forgets the client that has
  * been silent the longest. A linked list keeps the order of use, because finding a Map's first key walks over the holes
  * of earlier deletions: a new client in a full table of 65,536 cost 13 µs.
  */
-export class ClientAffinity {
+export class ClientAffinity implements Part {
   /** May change at any time; applies to existing entries, too. */
   timeoutMs: number;
-  readonly #maxClients: number;
+  readonly #options: AffinityOptions;
   readonly #entries = new Map<string, Entry>();
   #oldest: Entry | undefined;
   #newest: Entry | undefined;
 
-  constructor(timeoutMs: number, maxClients: number) {
+  constructor(timeoutMs: number, options: AffinityOptions) {
     this.timeoutMs = timeoutMs;
-    this.#maxClients = maxClients;
+    this.#options = options;
+  }
+
+  get namespace(): string {
+    return this.#options.namespace;
   }
 
   /** Includes expired clients that no look-up has dropped yet. */
@@ -47,13 +60,32 @@ export class ClientAffinity {
     // A retry passes the start of its connection; another may have started later.
     entry.usedMs = Math.max(entry.usedMs, nowMs);
     this.#append(entry);
-    if (this.#entries.size > this.#maxClients && this.#oldest !== undefined) this.#remove(this.#oldest);
+    if (this.#entries.size > this.#options.maxClients) this.giveUp(1, nowMs);
+    if (known === undefined) this.#options.memory.added(this, nowMs);
   }
 
   /** Does nothing when the client has another endpoint by now. */
   forget(client: string, endpoint: Endpoint): void {
     const entry = this.#entries.get(client);
     if (entry?.endpoint === endpoint) this.#remove(entry);
+  }
+
+  giveUp(clients: number, nowMs: number): void {
+    let alive = 0;
+    for (let i = 0; i < clients && this.#oldest !== undefined; i++) {
+      if (!this.#isExpired(this.#oldest, nowMs)) alive++;
+      this.#remove(this.#oldest);
+    }
+    if (alive > 0) this.#options.onForgotten?.(alive);
+  }
+
+  /** Forgets all. */
+  close(): void {
+    const { size } = this;
+    this.#entries.clear();
+    this.#oldest = undefined;
+    this.#newest = undefined;
+    if (size > 0) this.#options.memory.removed(this, size);
   }
 
   /** The longest silent client first. */
@@ -67,6 +99,7 @@ export class ClientAffinity {
 
   #remove(entry: Entry): void {
     this.#entries.delete(entry.client);
+    this.#options.memory.removed(this, 1);
     this.#unlink(entry);
   }
 

@@ -2,7 +2,7 @@ import { unmapped } from '../model/address.ts';
 import type { Backends, DialFailure } from '../model/data-plane.ts';
 import type { Endpoint, WeightedEndpoint } from '../model/endpoint.ts';
 import { DEFAULT_SCHEDULER, type SchedulerName } from '../model/scheduler.ts';
-import { ClientAffinity } from './client-affinity.ts';
+import { type AffinityOptions, ClientAffinity } from './client-affinity.ts';
 import { type EjectionOptions, type EjectionRecord, Ejections } from './ejections.ts';
 import type { Member } from './member.ts';
 import { Pool } from './pool.ts';
@@ -50,7 +50,7 @@ export interface PickerRecord {
 export interface PickerOptions extends Omit<SchedulerSetup, 'slowStartMs'> {
   /** Absent: no endpoint is ever ejected. */
   readonly ejection?: EjectionOptions;
-  readonly affinityMaxClients: number;
+  readonly affinity: AffinityOptions;
 }
 
 /** Endpoints to try, one after another. */
@@ -81,10 +81,10 @@ export class Picker {
   update(backends: Backends, nowMs: number): boolean {
     const { affinity, scheduler = DEFAULT_SCHEDULER, slowStartMs = 0 } = backends;
     if (affinity.type === 'None') {
-      this.#state.affinity = undefined;
+      this.close();
     } else {
       const timeoutMs = affinity.timeoutSeconds * 1000;
-      this.#state.affinity ??= new ClientAffinity(timeoutMs, this.#options.affinityMaxClients);
+      this.#state.affinity ??= new ClientAffinity(timeoutMs, this.#options.affinity);
       this.#state.affinity.timeoutMs = timeoutMs;
     }
     const change = this.pool.update(backends, nowMs);
@@ -98,6 +98,12 @@ export class Picker {
     if (change === 'set') this.#state.ejections.update();
     if (isOther || change !== 'none') this.#state.scheduler.update(this.pool.members);
     return change === 'set';
+  }
+
+  /** Forgets the clients. Picks that have begun go on. */
+  close(): void {
+    this.#state.affinity?.close();
+    this.#state.affinity = undefined;
   }
 
   /** `client`: an IP address; an IPv4-mapped one counts as the IPv4 address. */

@@ -309,6 +309,7 @@ describe('Service ports', () => {
     ['turned_away_total', 'exhausted', 'exhausted'],
     ['limited_total', 'limited'],
     ['udp_not_kept_total', 'notKept'],
+    ['affinity_forgotten_total', 'affinityForgotten'],
     ['accept_pauses_total', 'pauses'],
   ];
   const LABELS = { namespace: 'kube-system', service: 'dns', port: 'udp', protocol: 'TCP' };

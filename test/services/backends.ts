@@ -1,6 +1,8 @@
 import { parseAddress } from '../../src/model/address.ts';
 import type { Backends } from '../../src/model/data-plane.ts';
 import type { Endpoint } from '../../src/model/endpoint.ts';
+import { AffinityMemory } from '../../src/services/affinity-memory.ts';
+import type { AffinityOptions } from '../../src/services/client-affinity.ts';
 import type { Pick } from '../../src/services/picker.ts';
 import type { Random } from '../../src/util/clock.ts';
 
@@ -19,6 +21,11 @@ export function backends(hosts: readonly number[], timeoutSeconds?: number): Bac
     endpoints: hosts.map(endpoint),
     affinity: timeoutSeconds === undefined ? { type: 'None' } : { type: 'ClientIP', timeoutSeconds },
   };
+}
+
+/** So many clients for one Service port, with memory of its own. */
+export function remembering(maxClients: number, more: Partial<AffinityOptions> = {}): AffinityOptions {
+  return { maxClients, namespace: 'a', memory: new AffinityMemory(maxClients), ...more };
 }
 
 /** The last octet of a pick's next candidate: short to write down. */

@@ -4,7 +4,7 @@ import type { DialFailure } from '../../src/model/data-plane.ts';
 import type { Member } from '../../src/services/member.ts';
 import { Picker } from '../../src/services/picker.ts';
 import { MaglevTables } from '../../src/services/schedulers/maglev-tables.ts';
-import { backends, NO_SHUFFLE } from './backends.ts';
+import { backends, NO_SHUFFLE, remembering } from './backends.ts';
 
 const TIME_MS = 5000;
 
@@ -14,7 +14,7 @@ function picker(
 ) {
   const made = new Picker({
     random: NO_SHUFFLE,
-    affinityMaxClients: 100,
+    affinity: remembering(100),
     maglevTables: new MaglevTables(),
     ejection: { ejectAfter: after, ejectTimeMs: TIME_MS },
   });

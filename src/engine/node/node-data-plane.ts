@@ -8,6 +8,7 @@ import type { ConnectionLogSink } from '../../model/connection-log.ts';
 import type { Backends, DataPlane, ListenerStats, ListenSpec, OpenConnection } from '../../model/data-plane.ts';
 import type { Endpoint } from '../../model/endpoint.ts';
 import type { ListenerId } from '../../model/service-port.ts';
+import { AffinityMemory } from '../../services/affinity-memory.ts';
 import { MaglevTables } from '../../services/schedulers/maglev-tables.ts';
 import type { Timer } from '../../util/clock.ts';
 import { listenError, toListenError } from '../errors.ts';
@@ -69,12 +70,14 @@ class NodeDataPlane implements DataPlane {
   /** Closed ports whose connections go on. */
   readonly #closed = new Set<Port>();
   readonly #udpFlows = { active: 0, kept: new KeptBytes() };
-  readonly #shared: Shared = { connectionLog: undefined, maglevTables: new MaglevTables() };
+  readonly #shared: Shared;
   #addressTimer: Timer | undefined;
   #isShutDown = false;
 
   constructor(setup: NodeDataPlaneSetup) {
     this.#setup = setup;
+    const affinityMemory = new AffinityMemory(setup.options.affinityMaxClients);
+    this.#shared = { connectionLog: undefined, maglevTables: new MaglevTables(), affinityMemory };
   }
 
   async open(spec: ListenSpec, backends: Backends): Promise<number> {
@@ -105,6 +108,7 @@ class NodeDataPlane implements DataPlane {
     // Opening sees that the id is gone, and closes what it has opened.
     await entry.opening.catch(() => {});
     entry.listener?.close();
+    entry.port.picker.close();
     this.#closed.add(entry.port);
     for (const port of this.#closed) if (port.sessions.size === 0) this.#closed.delete(port);
   }

@@ -19,7 +19,8 @@ import {
   type OpenConnection,
 } from '../../model/data-plane.ts';
 import { type Endpoint, endpointName } from '../../model/endpoint.ts';
-import type { ProxyProtocol } from '../../model/service.ts';
+import { type ProxyProtocol, partsOf } from '../../model/service.ts';
+import type { AffinityMemory } from '../../services/affinity-memory.ts';
 import { type Departure, Departures } from '../../services/departures.ts';
 import type { Member } from '../../services/member.ts';
 import { Picker } from '../../services/picker.ts';
@@ -37,6 +38,7 @@ export interface Shared {
   /** `undefined`: nobody wants entries. */
   connectionLog: ConnectionLogSink | undefined;
   readonly maglevTables: MaglevTables;
+  readonly affinityMemory: AffinityMemory;
 }
 
 /** Makes the descriptor of a socket for a connection to this address. May throw. */
@@ -111,7 +113,14 @@ export class Port {
     this.#hedges = new Hedges(options.dialHedgeMs);
     this.picker = new Picker({
       random,
-      affinityMaxClients: options.affinityMaxClients,
+      affinity: {
+        maxClients: options.affinityMaxClients,
+        memory: shared.affinityMemory,
+        namespace: partsOf(spec.name).namespace,
+        onForgotten: (clients) => {
+          this.counters.affinityForgotten += clients;
+        },
+      },
       maglevTables: shared.maglevTables,
       ejection: options,
     });

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Port } from '../../../src/engine/node/port.ts';
 import { UdpFlow } from '../../../src/engine/node/udp-flow.ts';
+import { AffinityMemory } from '../../../src/services/affinity-memory.ts';
 import { MaglevTables } from '../../../src/services/schedulers/maglev-tables.ts';
 import type { Timer } from '../../../src/util/clock.ts';
 import { systemClock } from '../../../src/util/system-clock.ts';
@@ -58,6 +59,7 @@ test('datagrams wait in order until the backend socket is connected, up to 64', 
   const port = new Port(SPEC, backends([backend.endpoint]), setup, {
     connectionLog: undefined,
     maglevTables: new MaglevTables(),
+    affinityMemory: new AffinityMemory(1),
   });
   const client = { address: backend.endpoint.address, port: 9 };
   const member = port.picker.pick(client.address, 0).next() ?? assert.fail();

@@ -314,6 +314,7 @@ export class Engine implements Handler {
   #close(command: Question<'close'>): void {
     const listener = this.#listeners.get(command.port);
     this.#listeners.delete(command.port);
+    listener?.port.forgetClients();
     const { peers } = this.#context;
     const closed = () => {
       peers.flush();

@@ -10,7 +10,7 @@ import {
   type OpenConnection,
 } from '../../../model/data-plane.ts';
 import type { Endpoint } from '../../../model/endpoint.ts';
-import type { ProxyProtocol, ServicePortName } from '../../../model/service.ts';
+import { type ProxyProtocol, partsOf, type ServicePortName } from '../../../model/service.ts';
 import type { ProxiedProtocol } from '../../../model/service-port.ts';
 import { type Departure, Departures } from '../../../services/departures.ts';
 import type { PickerRecord } from '../../../services/picker.ts';
@@ -94,10 +94,15 @@ export class Port {
   /** Made for the first client or update: of ten thousand Services, most have neither on this node. */
   get endpoints(): Endpoints {
     if (this.#endpoints !== undefined) return this.#endpoints;
-    const { random, options, maglevTables } = this.worker;
+    const { random, options, maglevTables, affinityMemory } = this.worker;
     this.#endpoints = new Endpoints({
       random,
-      affinityMaxClients: options.affinityMaxClients,
+      affinity: {
+        maxClients: options.affinityMaxClients,
+        memory: affinityMemory,
+        namespace: partsOf(this.name).namespace,
+        onForgotten: (clients) => this.count('affinityForgotten', undefined, clients),
+      },
       maglevTables,
       ejection: options,
       onUnknown: (name) =>
@@ -122,6 +127,11 @@ export class Port {
   /** Which clients endpoints see by their own address. */
   get keptAddresses(): KeptAddresses | undefined {
     return this.#backends === undefined ? this.#keptAddresses : this.#backends.keptAddresses;
+  }
+
+  /** No client comes any more. */
+  forgetClients(): void {
+    this.#endpoints?.picker.close();
   }
 
   /** `undefined` before the first client or update. */

@@ -1,6 +1,7 @@
 import { IdleCores } from '../../../kernel/idle-cores.ts';
 import { localPorts } from '../../../kernel/local-ports.ts';
 import type { DataPlaneOptions } from '../../../model/data-plane.ts';
+import { AffinityMemory } from '../../../services/affinity-memory.ts';
 import type { KnownClients } from '../../../services/known-clients.ts';
 import { MaglevTables } from '../../../services/schedulers/maglev-tables.ts';
 import { DatagramInbox } from '../../../sys/datagram-inbox.ts';
@@ -60,6 +61,7 @@ export class WorkerContext {
   readonly flows: FlowBudget;
   readonly keptBytes = new KeptBytes();
   readonly maglevTables = new MaglevTables();
+  readonly affinityMemory: AffinityMemory;
   /** Each UDP port uses these two within one event. */
   readonly inbox = new DatagramInbox(INBOX_CAPACITY);
   readonly replies: UdpReplies;
@@ -76,6 +78,7 @@ export class WorkerContext {
     this.options = options;
     this.descriptorCeiling = descriptorCeiling;
     this.random = random;
+    this.affinityMemory = new AffinityMemory(options.affinityMaxClients, wakeFds.length);
     this.report = (one) => report([one]);
     this.catchUp = catchUp;
     this.status = new Int32Array(setup.status, index * STATUS_WORDS * 4, STATUS_WORDS);

@@ -7,7 +7,7 @@ import type { Backends } from '../../../../src/model/data-plane.ts';
 import { endpointName } from '../../../../src/model/endpoint.ts';
 import type { Member } from '../../../../src/services/member.ts';
 import { MaglevTables } from '../../../../src/services/schedulers/maglev-tables.ts';
-import { endpoint } from '../../../services/backends.ts';
+import { endpoint, remembering } from '../../../services/backends.ts';
 import { seededRandom } from '../../../support/seeded-random.ts';
 
 function table() {
@@ -15,7 +15,7 @@ function table() {
   const strangers: string[] = [];
   const endpoints = new Endpoints({
     random: Math.random,
-    affinityMaxClients: 1,
+    affinity: remembering(1),
     maglevTables: new MaglevTables(),
     onUnknown: (name) => strangers.push(name),
   });

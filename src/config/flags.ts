@@ -218,8 +218,9 @@ export const FLAGS = {
     // 65536 is an IPv4 /16 of pods, about 8 MB per Service port when full. Upstream has no limit.
     'affinity-max-clients': one(whole(1, MAX_CLIENTS), '65536', {
       describe:
-        'clients remembered per Service port with ClientIP affinity, about 120 bytes each; beyond it, the one ' +
-        'unseen for longest may be sent to another endpoint',
+        'clients remembered per Service port with ClientIP affinity, about 170 bytes each; beyond it, the one ' +
+        'unseen for longest may be sent to another endpoint. All Service ports together: 262144, or this for each ' +
+        'worker thread if that is more',
     }),
     // Free of what kube-proxy (14), kubelet (15), Calico and Tailscale (16 to 31), Cilium (8 to 11) and the AWS CNI (7)
     // use.

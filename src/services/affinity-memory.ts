@@ -12,7 +12,7 @@ interface Holder {
   clients: number;
 }
 
-/** How many clients one thread remembers at least, and all threads of a node with few. About 150 bytes each. */
+/** How many clients one thread remembers at least, and all threads of a node with few. About 170 bytes each. */
 const MAX_CLIENTS = 262_144;
 
 /** What a part gives up at a time: looking for the largest namespace once for each new client would cost too much. */

@@ -132,10 +132,10 @@ async function load(text: string, { path, server: master, log }: KubeconfigOptio
   if (cluster === null) {
     throw fail(`its current-context ${show(config.currentContext ?? '')} names no context with a cluster`);
   }
-  const server = master ?? parseServerUrl(cluster.server, `the server of the cluster "${cluster.name}" in ${path}`);
+  const server = master ?? parseServerUrl(cluster.server, `the server of the cluster ${show(cluster.name)} in ${path}`);
   const userName = config.getContextObject(config.currentContext)?.user;
   const user = config.getCurrentUser() ?? { name: 'anonymous' };
-  if (userName !== undefined && user.name !== userName) throw fail(`it has no user "${userName}"`);
+  if (userName !== undefined && user.name !== userName) throw fail(`it has no user ${show(userName)}`);
   const named = tokenFileOf(document, user.name);
   const tokenFile = named && absolute(named, dirname(path));
   checkProxy(cluster, fail);

@@ -52,7 +52,7 @@ export class Cluster {
 
   static async start({ topology }: Environment): Promise<Cluster> {
     const server = await ApiServer.start(topology.node);
-    for (const name of Object.keys(ADDRESSES) as ServiceName[]) server.set(service(name), slice(name));
+    for (const name of Object.keys(ADDRESSES) as ServiceName[]) await server.set(service(name), slice(name));
     return new Cluster(server);
   }
 
@@ -62,7 +62,7 @@ export class Cluster {
 
   /** "web" is changed, and one of its endpoints comes or goes; the slice says when that was. */
   change(round: number): void {
-    this.#server.set(
+    void this.#server.set(
       service('web', { affinity: round % 2 === 0 }),
       slice('web', { without: round % 2, changedAt: new Date() }),
     );

@@ -1,5 +1,6 @@
 import type { ChildProcess } from 'node:child_process';
-import { createInterface } from 'node:readline';
+import { once } from 'node:events';
+import { createInterface, type Interface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import type { Namespace } from './topology.ts';
 
@@ -7,27 +8,38 @@ import type { Namespace } from './topology.ts';
 export class ApiServer {
   readonly url: string;
   readonly #process: ChildProcess;
+  readonly #unanswered: (() => void)[] = [];
 
-  private constructor(server: ChildProcess, url: string) {
+  private constructor(server: ChildProcess, url: string, answers: Interface) {
     this.#process = server;
     this.url = url;
+    answers.on('line', () => this.#unanswered.shift()?.());
   }
 
   /** At this address, or on loopback. */
   static async start(namespace: Namespace, host: string = '127.0.0.1'): Promise<ApiServer> {
     const program = fileURLToPath(new URL('programs/api-server.ts', import.meta.url));
     const server = namespace.spawn([process.execPath, program, host], {}, ['pipe', 'pipe', 'inherit']);
-    for await (const url of createInterface({ input: server.stdout! })) return new ApiServer(server, url);
-    throw new Error('the API server has ended before it began');
+    const answers = createInterface({ input: server.stdout! });
+    const [url] = await Promise.race([once(answers, 'line'), once(answers, 'close')]);
+    if (url === undefined) throw new Error('the API server has ended before it began');
+    return new ApiServer(server, url, answers);
   }
 
-  /** Creates or replaces them. */
-  set(...objects: readonly object[]): void {
-    for (const object of objects) this.#process.stdin?.write(`${JSON.stringify(object)}\n`);
+  /** Creates or replaces them. Resolves when it has them. */
+  async set(...objects: readonly object[]): Promise<void> {
+    await Promise.all(objects.map((object) => this.#tell(JSON.stringify(object))));
   }
 
   /** As a real server does now and then. */
   endWatches(): void {
-    this.#process.stdin?.write('\n');
+    void this.#tell('');
+  }
+
+  #tell(line: string): Promise<void> {
+    return new Promise((resolve) => {
+      this.#unanswered.push(resolve);
+      this.#process.stdin?.write(`${line}\n`);
+    });
   }
 }

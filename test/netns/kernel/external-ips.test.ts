@@ -29,7 +29,10 @@ describe('the external IPs of a tenant, without a list of allowed ones', () => {
       await node.call('listenUdp', { port, mode: 'udp-name', name: 'node', host: NODE_ADDRESS });
     }
     const victim = { name: 'victim', clusterIP: '10.96.7.1', ports: [{ port: 80, target: TCP.name }] };
-    api.set(...serviceObjects(victim), sliceObject('victim', victim.ports, [{ address: POD }, { address: OTHER_POD }]));
+    await api.set(
+      ...serviceObjects(victim),
+      sliceObject('victim', victim.ports, [{ address: POD }, { address: OTHER_POD }]),
+    );
     // One for each port, because lines of the log about one Service have a limit.
     for (const port of [TCP.name, TCP.echo, SSH, KUBELET, apiPort]) {
       const name = `thief-${port}`;
@@ -39,7 +42,7 @@ describe('the external IPs of a tenant, without a list of allowed ones', () => {
       ];
       const externalIPs = [POD, OTHER_POD, NODE_ADDRESS, OUTSIDE_ADDRESS, FREE];
       const thief = serviceObjects({ name, clusterIP: environment.clusterIP(), ports, externalIPs });
-      api.set(...thief, sliceObject(name, ports, [{ address: THIEF }]));
+      await api.set(...thief, sliceObject(name, ports, [{ address: THIEF }]));
     }
     await environment.startProxy({ source: ['--master', api.url, '--hostname-override', 'node-1'] });
     // All but one, at the kubelet's port.

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
+import { ApiServer } from '../api-server.ts';
 import { metric, PEERS, testEnvironment } from '../harness.ts';
 import { serviceObjects, sliceObject } from '../manifests.ts';
 import { CLIENT_ADDRESS, NODE_ADDRESS } from '../topology.ts';
@@ -15,11 +16,13 @@ const LEFT_OUT = 'userspace_proxy_service_parts_left_out_total';
  */
 describe("endpoints at the node's own address, and a firewall that closes ports of the node to pods", () => {
   const environment = testEnvironment('fresh');
+  let api: ApiServer;
   /** Of a program that is no Pod, and the number of a NodePort. */
   let closed: number;
 
   before(async () => {
     const { node } = environment;
+    api = await ApiServer.start(environment.topology.node);
     closed = environment.nodePort();
     for (const port of [closed, KUBELET, OF_POD]) {
       await node.serve(port, 'peer');
@@ -29,27 +32,26 @@ describe("endpoints at the node's own address, and a firewall that closes ports 
   });
 
   /** Closes the ports, starts a proxy, and gives the cluster IPs of Services that lead to them. */
-  async function serveBehindFirewall(nodeEndpointPorts: string) {
+  async function serveBehindFirewall(...args: readonly string[]) {
     for (const protocol of ['tcp', 'udp']) {
       for (const port of [closed, KUBELET]) {
         await environment.iptables.must(`-A INPUT -i cbr0 -p ${protocol} --dport ${port} -j DROP`);
       }
     }
-    const to = (name: string, target: number, more: object = {}, nodePort?: number) => {
+    const to = async (name: string, target: number, more: object = {}, nodePort?: number) => {
       const clusterIP = environment.clusterIP();
       const ports = PEERS.map((port) => ({ ...port, target, ...(nodePort && { nodePort }) }));
       const service = serviceObjects({ name, clusterIP, ports });
-      const slice = sliceObject(name, ports, [{ address: NODE_ADDRESS, ...more }]);
-      environment.manifests.write(`${name}.yaml`, [...service, slice]);
+      await api.set(...service, sliceObject(name, ports, [{ address: NODE_ADDRESS, ...more }]));
       return clusterIP;
     };
     const services = {
-      intruder: to('intruder', closed),
-      byNodePort: to('by-node-port', closed, {}, closed),
-      kubelet: to('kubelet', KUBELET, POD),
-      pod: to('pod', OF_POD, POD),
+      intruder: await to('intruder', closed),
+      byNodePort: await to('by-node-port', closed, {}, closed),
+      kubelet: await to('kubelet', KUBELET, POD),
+      pod: await to('pod', OF_POD, POD),
     };
-    await environment.startProxy({ args: ['--node-endpoint-ports', nodeEndpointPorts] });
+    await environment.startProxy({ source: ['--master', api.url, '--hostname-override', 'node-1'], args });
     return services;
   }
 
@@ -57,7 +59,7 @@ describe("endpoints at the node's own address, and a firewall that closes ports 
 
   test('are not used to get past it, and that of a Pod serves', async () => {
     const { client, node } = environment;
-    const { intruder, byNodePort, kubelet, pod } = await serveBehindFirewall('1');
+    const { intruder, byNodePort, kubelet, pod } = await serveBehindFirewall();
     for (const clusterIP of [intruder, byNodePort, kubelet]) {
       for (const from of [client, node]) {
         const outcomes = await environment.outcomes(from, clusterIP, 80, 1_000);
@@ -81,7 +83,7 @@ describe("endpoints at the node's own address, and a firewall that closes ports 
 
   test('are out of reach where a rule closes their port to the mark of the proxy', async () => {
     const { client, iptables, node } = environment;
-    const { pod } = await serveBehindFirewall('1');
+    const { pod } = await serveBehindFirewall();
     for (const protocol of ['tcp', 'udp']) {
       await iptables.must(`-I INPUT -m mark --mark 0x2000/0x2000 -p ${protocol} --dport ${OF_POD} -j REJECT`);
     }
@@ -95,7 +97,7 @@ describe("endpoints at the node's own address, and a firewall that closes ports 
 
   test('serve at the ports that a flag names, whatever it says of clients', async () => {
     const { client } = environment;
-    const services = await serveBehindFirewall(`${closed},${KUBELET}`);
+    const services = await serveBehindFirewall('--node-endpoint-ports', `${closed},${KUBELET}`);
     for (const clusterIP of Object.values(services)) {
       assert.deepEqual(await environment.outcomes(client, clusterIP, 80), throughCluster, clusterIP);
     }

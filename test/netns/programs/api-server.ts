@@ -4,12 +4,16 @@ import { FakeApiServer } from '../../fakes/fake-api-server.ts';
 
 /*
  * The fake API server as a program, at the address that its argument names. It prints its URL, then reads one object
- * per line to create or replace. An empty line ends every watch.
+ * per line to create or replace, and answers each. An empty line ends every watch.
  */
 const [, , host = ''] = process.argv;
 const server = await FakeApiServer.start({ host });
 console.log(server.url);
 const lines = createInterface({ input: process.stdin });
-lines.on('line', (line) => (line === '' ? server.endWatches() : server.set(JSON.parse(line))));
+lines.on('line', (line) => {
+  if (line === '') server.endWatches();
+  else server.set(JSON.parse(line));
+  console.log('done');
+});
 // The parent is gone: nothing may outlive a test run.
 lines.on('close', () => void endProcess(0));

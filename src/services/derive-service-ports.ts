@@ -264,7 +264,8 @@ function loadBalancerIPsOfLarge(
   const stolen = all.filter((address) => addresses.isClusterIP(address));
   if (stolen.length === 0) return all;
   const what = `load-balancer IP ${stolen[0]}${stolen.length > 1 ? ` and ${stolen.length - 1} more` : ''}`;
-  refused.push({ name: service.key, what, reason: 'it is the cluster IP of a Service' });
+  const { key: name, uid } = service;
+  refused.push({ name, what, reason: 'it is the cluster IP of a Service', ...(uid !== undefined && { uid }) });
   return all.filter((address) => !stolen.includes(address));
 }
 

@@ -64,7 +64,12 @@ export async function assemble({ config, log, startedAt, signal }: Context) {
     return { iptables, served };
   };
   const dialErrors = new DialErrors(clock);
-  const dataPlaneLog = new DataPlaneLog(log, clock, dialErrors);
+  const pipelines: Pipeline[] = [];
+  let source: Source | undefined;
+  const dataPlaneLog = new DataPlaneLog(log, clock, dialErrors, (part) => {
+    const uid = pipelines.map(({ tracker }) => tracker.uidOf(part.name)).find((each) => each !== undefined);
+    source?.reportUnserved?.({ ...part, ...(uid !== undefined && { uid }) });
+  });
   // Side by side: worker threads start while iptables is probed.
   const [data, { iptables, served }] = await Promise.all([openDataPlane(config, dataPlaneLog, log), openRules()]);
   const conntrack = new NetlinkConntrack({ log, localAddresses: allLocalAddresses });
@@ -75,8 +80,6 @@ export async function assemble({ config, log, startedAt, signal }: Context) {
   const findRoutedApart = await routedApartFinder();
 
   // Every part below reports to metrics. At a scrape, metrics read these two, which are filled in below.
-  const pipelines: Pipeline[] = [];
-  let source: Source | undefined;
   const apiStatus = () => source?.status?.();
   const health = new Health(clock, 2 * config.iptablesSyncPeriodMs);
   const metrics = new Metrics({

@@ -172,6 +172,8 @@ export interface DataPlaneObserver {
   limited(event: { name: ServicePortName; client: string; limit: 'flows-per-service' | 'flows-total' }): void;
   /** A listener failed after it had been opened; the engine has tried to go on. */
   listenerFailed(event: { name: ServicePortName; err: string }): void;
+  /** Of those with affinity, because too many are remembered. */
+  clientsForgotten(event: { name: ServicePortName }): void;
 }
 
 /** Times in milliseconds. Defaults are the CLI's. */

@@ -71,6 +71,19 @@ test('what is forgotten or closed makes room', () => {
   assert.equal(h.forgotten(), 0);
 });
 
+test('a Service port that remembers nobody is not asked to forget', () => {
+  const memory = new AffinityMemory(1, THREADS);
+  const part = { namespace: 'a', size: 1, giveUp: () => assert.fail('it has nobody') };
+  memory.added(part, 0);
+  part.size = 0;
+  memory.removed(part, 1);
+  const given: number[] = [];
+  const other = { namespace: 'a', size: 2, giveUp: (clients: number) => given.push(clients) };
+  memory.added(other, 0);
+  memory.added(other, 0);
+  assert.deepEqual(given, [1]);
+});
+
 test('a node with few threads remembers as many in all, and each thread at least those of one Service port', () => {
   const bound = (maxClientsPerPort: number, threads: number) => {
     let count = 0;

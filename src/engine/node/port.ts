@@ -119,6 +119,7 @@ export class Port {
         namespace: partsOf(spec.name).namespace,
         onForgotten: (clients) => {
           this.counters.affinityForgotten += clients;
+          this.setup.observer.clientsForgotten({ name: spec.name });
         },
       },
       maglevTables: shared.maglevTables,

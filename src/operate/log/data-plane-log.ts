@@ -1,4 +1,5 @@
 import type { DataPlaneObserver, DialFailure } from '../../model/data-plane.ts';
+import type { RefusedPart } from '../../model/service-port.ts';
 import type { Clock, Timer } from '../../util/clock.ts';
 import type { Log, LogFields } from '../../util/log.ts';
 import { withoutAddress } from '../../util/text.ts';
@@ -22,6 +23,9 @@ const LIMITED = {
   'flows-per-service': 'Dropped a new UDP flow: the Service is at its bound; see --udp-max-flows-per-service',
   'flows-total': 'Dropped a new UDP flow: the node is at its bound; see --udp-max-flows',
 } as const;
+
+const FORGOTTEN =
+  'Forgot which endpoints the clients unseen for longest had: too many are remembered; see --affinity-max-clients';
 
 const EJECTED = 'Ejected an endpoint that failed too often in a row: clients get others first; see --eject-after';
 
@@ -60,11 +64,14 @@ export class DataPlaneLog implements DataPlaneObserver {
   readonly #clock: Clock;
   readonly #groups = new Map<string, Group>();
   readonly #dialErrors: Pick<DialErrors, 'failed'>;
+  readonly #onRefused: (part: RefusedPart) => void;
 
-  constructor(log: Log, clock: Clock, dialErrors: Pick<DialErrors, 'failed'>) {
+  /** `onRefused` tells the owner of the Service. */
+  constructor(log: Log, clock: Clock, dialErrors: Pick<DialErrors, 'failed'>, onRefused: (part: RefusedPart) => void) {
     this.#log = log;
     this.#clock = clock;
     this.#dialErrors = dialErrors;
+    this.#onRefused = onRefused;
   }
 
   clientRefused({ name, client, reason }: Parameters<DataPlaneObserver['clientRefused']>[0]): void {
@@ -93,6 +100,11 @@ export class DataPlaneLog implements DataPlaneObserver {
     this.#warn('A listener failed and goes on; when it repeats, check the limit on open files', { svc: name, err });
   }
 
+  clientsForgotten({ name }: Parameters<DataPlaneObserver['clientsForgotten']>[0]): void {
+    const isNew = this.#tell('warn', FORGOTTEN, { svc: name });
+    if (isNew) this.#onRefused({ name, what: 'the affinity of some clients', reason: 'too many are remembered' });
+  }
+
   /** Logs what is still suppressed and forgets every group. */
   close(): void {
     for (const group of new Set(this.#groups.values())) {
@@ -106,7 +118,8 @@ export class DataPlaneLog implements DataPlaneObserver {
     this.#tell('warn', message, fields);
   }
 
-  #tell(level: Level, message: string, fields: Fields): void {
+  /** Returns whether it is the first of its group. */
+  #tell(level: Level, message: string, fields: Fields): boolean {
     const { svc, backend } = fields;
     const address = backend === undefined ? [] : [`${message}\n${backend.slice(0, backend.lastIndexOf(':'))}`];
     const keys = [...address, `${message}\n${svc}`];
@@ -116,7 +129,7 @@ export class DataPlaneLog implements DataPlaneObserver {
       known.latest = fields;
       note(known.services, svc);
       if (backend !== undefined) note(known.backends, backend);
-      return;
+      return false;
     }
     this.#log[level](message, fields);
     const group: Group = {
@@ -126,6 +139,7 @@ export class DataPlaneLog implements DataPlaneObserver {
       timer: this.#clock.after(WINDOW_MS, () => this.#windowOver(group)),
     };
     for (const key of keys) this.#groups.set(key, group);
+    return true;
   }
 
   #windowOver(group: Group): void {

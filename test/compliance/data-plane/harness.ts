@@ -50,6 +50,7 @@ export function textObserver(events: string[]): DataPlaneObserver {
     readmitted: ({ backend }) => events.push(`readmitted: ${backend}`),
     limited: ({ limit }) => events.push(`limited: ${limit}`),
     listenerFailed: ({ err }) => events.push(`listener failed: ${err}`),
+    clientsForgotten: () => events.push('clients forgotten'),
   };
 }
 
@@ -64,6 +65,7 @@ export function rigFactory(factory: EngineFactory): RigFactory {
       readmitted: [],
       limited: [],
       listenerFailed: [],
+      clientsForgotten: [],
     };
     const plane = await factory({
       options: { ...OPTIONS, ...options },
@@ -74,6 +76,7 @@ export function rigFactory(factory: EngineFactory): RigFactory {
         readmitted: (event) => events.readmitted.push(event),
         limited: (event) => events.limited.push(event),
         listenerFailed: (event) => events.listenerFailed.push(event),
+        clientsForgotten: (event) => events.clientsForgotten.push(event),
       },
     });
     t.after(() => plane.shutdown());

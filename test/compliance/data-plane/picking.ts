@@ -50,6 +50,15 @@ export function pickingTests(makeRig: RigFactory): void {
     }
   });
 
+  test('the client unseen for longest is forgotten where there are too many, and that is counted and told', async (t) => {
+    const rig = await makeRig(t, { affinityMaxClients: 2 });
+    const backend = await TcpBackend.named(t, 'a');
+    const { name, port } = await rig.open('TCP', [backend.endpoint], 60);
+    for (const from of ['127.0.0.1', '127.0.0.2', '127.0.0.1', '127.0.0.3']) await ask(port, { from });
+    assert.deepEqual(await rig.reported('clientsForgotten', 1), [{ name }]);
+    assert.equal(rig.plane.statsOf(name)?.counters.affinityForgotten, 1);
+  });
+
   test('affinity ends after its time without a new connection, and is renewed by each', async (t) => {
     const rig = await makeRig(t);
     const named = await Promise.all(['a', 'b'].map((name) => TcpBackend.named(t, name)));

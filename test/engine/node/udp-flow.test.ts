@@ -54,6 +54,7 @@ test('datagrams wait in order until the backend socket is connected, up to 64', 
     readmitted: nobody,
     limited: nobody,
     listenerFailed: nobody,
+    clientsForgotten: nobody,
   };
   const setup = { options: OPTIONS, observer, clock, random: Math.random };
   const port = new Port(SPEC, backends([backend.endpoint]), setup, {

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { ServicePortName } from '../../../src/model/service.ts';
+import type { RefusedPart } from '../../../src/model/service-port.ts';
 import { DataPlaneLog } from '../../../src/operate/log/data-plane-log.ts';
 import { DialErrors } from '../../../src/operate/log/dial-errors.ts';
 import { ManualClock } from '../../fakes/manual-clock.ts';
@@ -13,7 +14,9 @@ function setUp() {
   const clock = new ManualClock();
   const log = new RecordingLog();
   const errors = new DialErrors(clock);
-  return { clock, log, errors, observer: new DataPlaneLog(log, clock, errors) };
+  const refused: RefusedPart[] = [];
+  const observer = new DataPlaneLog(log, clock, errors, (part) => refused.push(part));
+  return { clock, log, errors, refused, observer };
 }
 
 describe('a client that is refused', () => {
@@ -199,4 +202,17 @@ test('an error says an address once: beside the endpoint it needs none', () => {
   );
   assert.equal(errors.last(WEB, failure.backend)?.err, 'connect ECONNREFUSED');
   observer.close();
+});
+
+test('a Service whose clients are forgotten is told of once while that lasts, in the log and to its owner', () => {
+  const { clock, log, refused, observer } = setUp();
+  for (let i = 0; i < 100; i++) {
+    observer.clientsForgotten({ name: WEB });
+    clock.advance(500);
+  }
+  assert.equal(log.lines.length, 1 + 5);
+  assert.deepEqual(refused, [{ name: WEB, what: 'the affinity of some clients', reason: 'too many are remembered' }]);
+  clock.advance(60_000);
+  observer.clientsForgotten({ name: WEB });
+  assert.equal(refused.length, 2);
 });

@@ -101,7 +101,10 @@ export class Port {
         maxClients: options.affinityMaxClients,
         memory: affinityMemory,
         namespace: partsOf(this.name).namespace,
-        onForgotten: (clients) => this.count('affinityForgotten', undefined, clients),
+        onForgotten: (clients) => {
+          this.count('affinityForgotten', undefined, clients);
+          this.#report({ kind: 'clientsForgotten', port: this.id });
+        },
       },
       maglevTables,
       ejection: options,

@@ -39,6 +39,8 @@ export interface ControlPlaneOptions {
   readonly directory: string;
   /** Where cluster IPs come from: a CIDR, or one of each family, the primary one first. */
   readonly serviceRanges: string;
+  /** More flags of the API server. */
+  readonly flags?: readonly string[];
 }
 
 /** A real etcd and a real kube-apiserver on the node, with RBAC on. Both end with their namespace. */
@@ -52,6 +54,7 @@ export class ControlPlane {
   readonly #address: string;
   readonly #directory: string;
   readonly #serviceRanges: string;
+  readonly #flags: readonly string[];
   readonly #tokens = { admin: randomBytes(16).toString('hex'), proxy: randomBytes(16).toString('hex') };
   #apiServer: ChildProcess | undefined;
 
@@ -61,6 +64,7 @@ export class ControlPlane {
     this.#address = options.address;
     this.#directory = options.directory;
     this.#serviceRanges = options.serviceRanges;
+    this.#flags = options.flags ?? [];
     this.server = `https://${options.address}:${PORT}`;
   }
 
@@ -77,6 +81,11 @@ export class ControlPlane {
   get caFile(): string {
     // Self-signed, so it is its own authority. Names: the address, localhost, 10.96.0.1, kubernetes.default…
     return join(this.#directory, 'certificates/apiserver.crt');
+  }
+
+  /** Signs the tokens of service accounts. */
+  get serviceAccountKey(): string {
+    return this.#path('service-accounts.key');
   }
 
   token(user: User): string {
@@ -118,6 +127,7 @@ export class ControlPlane {
       '--service-account-issuer=https://kubernetes.default.svc',
       `--service-account-key-file=${this.#path('service-accounts.pub')}`,
       `--service-account-signing-key-file=${this.#path('service-accounts.key')}`,
+      ...this.#flags,
     ]);
     await waitFor(
       'the API server is ready',

@@ -244,7 +244,8 @@ export class Topology {
   }
 }
 
-function removeNamespace(name: string): void {
+/** With all processes in it. */
+export function removeNamespace(name: string): void {
   const { stdout } = spawnSync('ip', ['netns', 'pids', name], { encoding: 'utf8' });
   for (const pid of (stdout ?? '').split('\n').filter(Boolean)) {
     try {

@@ -62,7 +62,7 @@ export class Report {
   /** Of the process that has lived longest, and from process to process: some of it each hands on to the next. */
   #judgeGrowth(): void {
     const last = this.#processes.at(-1)!;
-    const ends = this.#processes.map((rests) => rests.at(-1)!).slice(0, -1);
+    const ends = this.#processes.slice(0, -1).flatMap((rests) => rests.slice(-1));
     for (const [where, rests] of [
       ['in the last process', last],
       ['from process to process', ends],

@@ -60,6 +60,7 @@ describe('the report of a soak', () => {
   });
 
   for (const [what, rounds, isGood] of [
+    ['an upgrade in the first round is none', [{ ...round(quiet, {}), isUpgrade: true }, round(quiet, {})], true],
     ['what a fault explains is none', [round(dying, { calls: 4 })], true],
     ['more than that is a trouble', [round(dying, { calls: 5 })], false],
     ['other bytes are a trouble', [round(dying, { corrupt: 1 })], false],

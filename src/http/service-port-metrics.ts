@@ -96,7 +96,7 @@ const REFUSALS: readonly SeriesFamily[] = [
   },
   counter(
     'limited_total',
-    'UDP datagrams dropped at a bound on flows, or refused by a full socket buffer or the network',
+    'UDP datagrams dropped at a bound on flows or descriptors, or refused by a full socket buffer or the network',
     'limited',
   ),
   counter(
@@ -109,7 +109,11 @@ const REFUSALS: readonly SeriesFamily[] = [
     'Clients with ClientIP affinity that may get another endpoint than before, because too many are remembered',
     'affinityForgotten',
   ),
-  counter('accept_pauses_total', 'Times that accepting stopped because descriptors had run out', 'pauses'),
+  counter(
+    'accept_pauses_total',
+    'Times that accepting stopped because descriptors had run out, or the namespace held its share of them',
+    'pauses',
+  ),
 ];
 
 /** On `/metrics`: one series for each Service port, times the reasons where there are some. */

@@ -156,6 +156,9 @@ export interface OpenConnection {
   readonly expiresMs?: number;
 }
 
+/** `descriptors`: those of the namespace, while few are free. */
+export type Limit = 'flows-per-service' | 'flows-total' | 'descriptors';
+
 export type DialFailure = 'refused' | 'timeout' | 'unreachable' | 'other';
 
 /** Called on the data path: must be cheap and must not throw. */
@@ -168,8 +171,8 @@ export interface DataPlaneObserver {
   ejected(event: { name: ServicePortName; backend: string; failures: number; err: string }): void;
   /** An ejected endpoint has answered. */
   readmitted(event: { name: ServicePortName; backend: string }): void;
-  /** A new flow was refused at a limit. */
-  limited(event: { name: ServicePortName; client: string; limit: 'flows-per-service' | 'flows-total' }): void;
+  /** A new flow was refused at a limit. Without a client: TCP clients wait, because of that limit. */
+  limited(event: { name: ServicePortName; client?: string; limit: Limit }): void;
   /** A listener failed after it had been opened; the engine has tried to go on. */
   listenerFailed(event: { name: ServicePortName; err: string }): void;
   /** Of those with affinity, because too many are remembered. */

@@ -46,12 +46,17 @@ export function signal(fd: number): void {
   write(fd, ONE, ONE.length);
 }
 
+/** The lowest free number, for the same open file; or a negative errno. */
+export function duplicate(fd: number): number {
+  return result(fcntlC(fd, F_DUPFD_CLOEXEC, 0));
+}
+
 /**
  * The lowest free number, which the next descriptor of this process gets; or a negative errno. All numbers below are in
  * use.
  */
 export function lowestFreeDescriptor(): number {
-  const fd = result(fcntlC(0, F_DUPFD_CLOEXEC, 0));
+  const fd = duplicate(0);
   if (fd >= 0) close(fd);
   return fd;
 }

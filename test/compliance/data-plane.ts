@@ -17,6 +17,7 @@ import { pickingTests } from './data-plane/picking.ts';
 import { proxyProtocolTests } from './data-plane/proxy-protocol.ts';
 import { retryTests } from './data-plane/retry.ts';
 import { schedulingTests } from './data-plane/scheduling.ts';
+import { sharingTests } from './data-plane/sharing.ts';
 import { tcpEndTests } from './data-plane/tcp-ends.ts';
 import { udpTests } from './data-plane/udp.ts';
 import { udpDrainingTests } from './data-plane/udp-draining.ts';
@@ -47,6 +48,7 @@ export function dataPlaneCompliance(label: string, factory: EngineFactory): void
     describe('the end of a connection', () => tcpEndTests(rig));
     describe('bad paths', () => pathTests(rig));
     describe('endpoints that go', () => drainingTests(rig));
+    describe('shares', () => sharingTests(rig));
     describe('the congestion control', () => congestionTests(rig));
     describe('UDP', () => udpTests(rig));
     describe('the life of a UDP flow', () => udpLifetimeTests(rig));

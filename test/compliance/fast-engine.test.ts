@@ -4,6 +4,6 @@ import { systemClock } from '../../src/util/system-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
 import { dataPlaneCompliance } from './data-plane.ts';
 
-dataPlaneCompliance('the fast engine', ({ options, observer }) =>
-  createFastDataPlane({ options: { ...options, workers: 2 }, observer, clock: systemClock, log: new RecordingLog() }),
+dataPlaneCompliance('the fast engine', ({ options, ...setup }) =>
+  createFastDataPlane({ ...setup, options: { ...options, workers: 2 }, clock: systemClock, log: new RecordingLog() }),
 );

@@ -122,11 +122,11 @@ class WanderingDataPlane implements DataPlane {
   }
 }
 
-const create: EngineFactory = ({ options, observer }) =>
+const create: EngineFactory = ({ options, ...setup }) =>
   createFastDataPlane({
+    ...setup,
     // With a second one, so many dials would begin anew that no turn is sure.
     options: { ...options, workers: 1 },
-    observer,
     clock: systemClock,
     log: new RecordingLog(),
   });

@@ -6,11 +6,12 @@ import { dataPlaneCompliance } from './data-plane.ts';
 
 const kernel = await loadKernelSockets();
 
-dataPlaneCompliance('the node engine', async ({ options, observer }) =>
+dataPlaneCompliance('the node engine', async ({ options, observer, descriptorLimit }) =>
   createNodeDataPlane({
     ...{
       options,
       observer,
+      descriptorLimit,
       clock: systemClock,
       random: Math.random,
       kernel,

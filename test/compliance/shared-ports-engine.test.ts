@@ -6,10 +6,10 @@ import { dataPlaneCompliance } from './data-plane.ts';
 
 // Every other client is dialled for by another worker, and open connections move whenever they can. UDP clients are
 // spread over both workers by the kernel.
-dataPlaneCompliance('the fast engine with two workers for each Service port', ({ options, observer }) =>
+dataPlaneCompliance('the fast engine with two workers for each Service port', ({ options, ...setup }) =>
   createFastDataPlane({
+    ...setup,
     options: { ...options, workers: 2 },
-    observer,
     clock: systemClock,
     log: new RecordingLog(),
     spread: 'always',

@@ -13,15 +13,17 @@ import type {
 } from '../../model/data-plane.ts';
 import { type Endpoint, endpointName } from '../../model/endpoint.ts';
 import type { HandOver } from '../../model/hand-over.ts';
-import type { ServicePortName } from '../../model/service.ts';
+import { partsOf, type ServicePortName } from '../../model/service.ts';
 import type { ListenerId } from '../../model/service-port.ts';
 import { congestionControlOf, defaultCongestionControl } from '../../sys/congestion-control.ts';
-import { close, descriptorLimit, eventfd } from '../../sys/descriptor.ts';
+import { close, descriptorLimit, eventfd, lowestFreeDescriptor } from '../../sys/descriptor.ts';
 import { selfCheck } from '../../sys/self-check.ts';
 import { must } from '../../sys/sys-error.ts';
 import type { Clock } from '../../util/clock.ts';
 import type { Log } from '../../util/log.ts';
+import { planDescriptors } from '../descriptor-share.ts';
 import { listenError } from '../errors.ts';
+import { Holdings } from '../holdings.ts';
 import { FastHandOver } from './hand-over.ts';
 import { type ListenSocket, openListenSocket, openMoreSockets, prepareListener } from './listen-socket.ts';
 import type { PortState } from './parcels.ts';
@@ -32,6 +34,7 @@ import {
   type PortEvent,
   type PortId,
   type Spread,
+  STATUS,
   STATUS_WORDS,
 } from './worker/protocol.ts';
 import { type WorkerEntry, WorkerThread, workerEntry } from './worker-thread.ts';
@@ -44,6 +47,7 @@ export interface FastDataPlaneSetup {
   /** Others only in tests. */
   readonly entry?: WorkerEntry;
   readonly spread?: Spread;
+  readonly descriptorLimit?: number | undefined;
 }
 
 /** No node has as many connections, and a larger table would only cost memory. */
@@ -64,6 +68,8 @@ interface OpenPort {
   /** Its home, which picks. */
   readonly worker: WorkerThread;
   readonly counters: PortCounters;
+  /** Of its namespace. */
+  readonly holding: SharedArrayBuffer;
   /** Empty until the home is busy. */
   shares: readonly Share[];
   /** Further sockets of a UDP port, from when it was shared: the kernel spreads its clients over all of them. */
@@ -74,7 +80,7 @@ interface OpenPort {
   isOpen: boolean;
 }
 
-function openCommand({ id, spec, socket, counters, shares, moreFds }: OpenPort, backends: CountedBackends) {
+function openCommand({ id, spec, socket, counters, holding, shares, moreFds }: OpenPort, backends: CountedBackends) {
   const { protocol } = spec;
   return {
     kind: 'open',
@@ -85,13 +91,14 @@ function openCommand({ id, spec, socket, counters, shares, moreFds }: OpenPort, 
     moreFds: shares.length === 0 ? moreFds : [],
     backends,
     counters: counters.shared,
+    holding,
   } as const;
 }
 
-function shareCommand({ id, spec, worker }: OpenPort, { counters, fds }: Share, backends: CountedBackends) {
+function shareCommand({ id, spec, worker, holding }: OpenPort, { counters, fds }: Share, backends: CountedBackends) {
   const { name, protocol } = spec;
   const home = worker.index;
-  return { kind: 'share', port: id, name, protocol, backends, counters: counters.shared, home, fds } as const;
+  return { kind: 'share', port: id, name, protocol, backends, counters: counters.shared, holding, home, fds } as const;
 }
 
 function carriersCommand({ id, shares }: OpenPort) {
@@ -109,10 +116,6 @@ function link(one: WorkerThread, other: WorkerThread): void {
 /** A client may have an old and a new flow. */
 function identity({ client, endpoint }: OpenConnection): string {
   return `${endpointName(client)} ${endpoint === undefined ? '' : endpointName(endpoint)}`;
-}
-
-function closeSockets({ socket, moreFds }: OpenPort): void {
-  for (const fd of [socket.fd, ...moreFds]) close(fd);
 }
 
 function countersOf({ counters, shares }: OpenPort): readonly PortCounters[] {
@@ -163,6 +166,9 @@ class FastDataPlane implements DataPlane {
   readonly #names = new Map<PortId, ServicePortName>();
   readonly #spread: Spread;
   readonly #counterMemory = new CounterMemory();
+  /** The main thread's row. */
+  readonly #status: Int32Array;
+  readonly #holdings: Holdings;
   readonly #congestionControl: string | undefined;
   #clientFacts: ClientFacts | undefined;
   #connectionLog: ConnectionLogSink | undefined;
@@ -170,7 +176,7 @@ class FastDataPlane implements DataPlane {
   #isShutDown = false;
 
   constructor({ options: { workers, ...options }, observer, clock, log, ...setup }: FastDataPlaneSetup) {
-    const { entry = workerEntry(), spread = 'when-busy' } = setup;
+    const { entry = workerEntry(), spread = 'when-busy', descriptorLimit: given } = setup;
     this.#observer = observer;
     this.#spread = spread;
     this.#congestionControl = options.congestionControl;
@@ -179,11 +185,12 @@ class FastDataPlane implements DataPlane {
       options,
       spread,
       wakeFds: Array.from({ length: workers }, () => must('eventfd', eventfd())),
-      // Some are kept for the rest of the program: logs, the API server, metrics, iptables.
-      descriptorCeiling: limit - Math.min(256, Math.ceil(limit / 8)),
+      descriptors: planDescriptors(given ?? limit),
       owners: new SharedArrayBuffer(limit),
-      status: new SharedArrayBuffer(workers * STATUS_WORDS * 4),
+      status: new SharedArrayBuffer((workers + 1) * STATUS_WORDS * 4),
     };
+    this.#status = new Int32Array(shared.status, workers * STATUS_WORDS * 4);
+    this.#holdings = new Holdings(workers);
     this.#workers = Array.from({ length: workers }, (_, index) => {
       const worker: WorkerThread = new WorkerThread({
         ...shared,
@@ -194,6 +201,7 @@ class FastDataPlane implements DataPlane {
         onEvent: (event) => this.#observe(event),
         onBusy: (port) => this.#onBusy(port),
         onGone: () => Promise.all(this.#others(worker).map((each) => each.ask({ kind: 'unlink', worker: index }))),
+        onReclaimed: () => this.#holdings.clear(index),
         connectionLog: {
           ended: (entries) => this.#connectionLog?.ended(entries),
           lost: (count) => this.#connectionLog?.lost(count),
@@ -213,6 +221,8 @@ class FastDataPlane implements DataPlane {
 
   async start(): Promise<void> {
     await Promise.all(this.#workers.map((worker) => worker.start()));
+    // What the rest of the program has, about.
+    this.#countDescriptors(lowestFreeDescriptor());
     for (const [index, worker] of this.#workers.entries()) {
       for (const other of this.#workers.slice(index + 1)) link(worker, other);
     }
@@ -321,7 +331,7 @@ class FastDataPlane implements DataPlane {
 
   #closeListeners(): void {
     this.#isShutDown = true;
-    for (const port of this.#ports.values()) closeSockets(port);
+    for (const { socket, moreFds } of this.#ports.values()) this.#closeSockets([socket.fd, ...moreFds]);
     this.#ports.clear();
   }
 
@@ -334,11 +344,13 @@ class FastDataPlane implements DataPlane {
       backends,
       worker: this.#leastLoaded(),
       counters: new PortCounters(this.#counterMemory),
+      holding: this.#holdings.join(partsOf(spec.name).namespace),
       shares: [],
       moreFds: [],
       isOpen: false,
     };
     port.worker.ports++;
+    this.#countDescriptors(1);
     this.#ports.set(spec.id, port);
     this.#names.set(id, spec.name);
     return port;
@@ -353,6 +365,7 @@ class FastDataPlane implements DataPlane {
     const port = this.#assign(spec, { fd, localPort }, backends);
     const counted = port.counters.resume(backends, counters, endpointCounters);
     port.moreFds = moreFds;
+    this.#countDescriptors(moreFds.length);
     if (moreFds.length > 0) port.shares = this.#sharesOf(port);
     const err = await port.worker.change({ ...openCommand(port, counted), picker });
     if (err !== undefined) throw new Error(`cannot take over ${name}: ${err}`);
@@ -384,7 +397,17 @@ class FastDataPlane implements DataPlane {
   #release(port: OpenPort): void {
     port.worker.ports--;
     this.#names.delete(port.id);
-    closeSockets(port);
+    this.#holdings.leave(partsOf(port.spec.name).namespace);
+    this.#closeSockets([port.socket.fd, ...port.moreFds]);
+  }
+
+  #closeSockets(fds: readonly number[]): void {
+    for (const fd of fds) close(fd);
+    this.#countDescriptors(-fds.length);
+  }
+
+  #countDescriptors(more: number): void {
+    this.#status[STATUS.descriptors] = (this.#status[STATUS.descriptors] as number) + more;
   }
 
   /** By its number of ports: traffic is not known in advance, and moving a port would end its connections. */
@@ -406,6 +429,7 @@ class FastDataPlane implements DataPlane {
     if (port.spec.protocol === 'UDP') {
       try {
         port.moreFds = openMoreSockets(port.socket, port.spec, this.#workers.length - 1);
+        this.#countDescriptors(port.moreFds.length);
       } catch (err) {
         // Its home goes on alone.
         this.#observer.listenerFailed({ name: port.spec.name, err: (err as Error).message });
@@ -441,7 +465,7 @@ class FastDataPlane implements DataPlane {
 
   /** Its sockets would keep clients that nobody serves. The kernel gives them to the others now. */
   #giveUp(port: OpenPort, share: Share): void {
-    for (const fd of share.fds) close(fd);
+    this.#closeSockets(share.fds);
     port.moreFds = port.moreFds.filter((fd) => !share.fds.includes(fd));
     port.shares = port.shares.filter((each) => each !== share);
   }

@@ -56,6 +56,8 @@ export interface WorkerThreadSetup extends WorkerSetup {
   readonly connectionLog: ConnectionLogSink;
   /** The thread has ended: resolves when no other worker passes anything on to it. */
   readonly onGone: () => Promise<unknown>;
+  /** What it held is closed. */
+  readonly onReclaimed: () => void;
   /** A new thread needs every port opened again. Commands before this call are lost, and need not be repeated. */
   readonly onRestart: () => void;
 }
@@ -210,7 +212,8 @@ export class WorkerThread {
   }
 
   #spawn(): void {
-    const { entry, clock, log, onEvent, onBusy, onGone, connectionLog, onRestart, ...workerData } = this.#setup;
+    const { entry, clock, log, onEvent, onBusy, onGone, onReclaimed, connectionLog, onRestart, ...workerData } =
+      this.#setup;
     const thread = new Worker(entry, {
       workerData,
       name: `data-plane-${this.index}`,
@@ -293,6 +296,8 @@ export class WorkerThread {
       close(fd);
     }
     this.#status[STATUS.flows] = 0;
+    this.#status[STATUS.descriptors] = 0;
+    this.#setup.onReclaimed();
   }
 
   #restartLater(): void {

@@ -1,6 +1,7 @@
 import type { Server, Socket } from 'node:net';
 import type { Endpoint } from '../../model/endpoint.ts';
 import { congestionOption } from '../../sys/congestion-control.ts';
+import { close, duplicate } from '../../sys/descriptor.ts';
 import { Memory } from '../../sys/memory.ts';
 import { peerState, recv, setOption, unacknowledgedBytes } from '../../sys/socket.ts';
 import { askedFor } from '../tcp-ends.ts';
@@ -22,6 +23,12 @@ export const kernelSockets = {
   useCongestionControl(server: Server, name: string): void {
     setOption(descriptorOf(server), congestionOption(name));
   },
+  /** Another descriptor of the listening socket; `undefined` if there is none. */
+  duplicate(server: Server): number | undefined {
+    const fd = duplicate(descriptorOf(server));
+    return fd < 0 ? undefined : fd;
+  },
+  close: (fd: number) => void close(fd),
   /** What has been received and not read; there may be some after the connection has broken, too. */
   readRest(socket: Socket): readonly Buffer[] {
     const chunks: Buffer[] = [];

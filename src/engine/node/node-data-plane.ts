@@ -1,5 +1,3 @@
-import { once } from 'node:events';
-import { createServer } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { setImmediate } from 'node:timers/promises';
 import { type Address, isWildcard } from '../../model/address.ts';
@@ -11,22 +9,19 @@ import type { ListenerId } from '../../model/service-port.ts';
 import { AffinityMemory } from '../../services/affinity-memory.ts';
 import { MaglevTables } from '../../services/schedulers/maglev-tables.ts';
 import type { Timer } from '../../util/clock.ts';
-import { listenError, toListenError } from '../errors.ts';
+import { listenError } from '../errors.ts';
 import { KeptBytes } from '../kept-bytes.ts';
+import { Admission } from './admission.ts';
 import type { Keeper } from './keeper.ts';
 import type { KernelSockets } from './kernel-sockets.ts';
 import { type NodeDataPlaneSetup, Port, type Shared } from './port.ts';
-import { TcpConnection } from './tcp-connection.ts';
-import { TCP_OPTIONS } from './tcp-dial.ts';
+import { TcpListener } from './tcp-listener.ts';
 import { UdpListener } from './udp-listener.ts';
 
 export type { NodeDataPlaneSetup } from './port.ts';
 
 /** A new address of the node gets no UDP for at most this long. A reading takes well under a millisecond. */
 const ADDRESS_POLL_MS = 1000;
-
-/** How many clients may wait to be accepted; the kernel limits it to `net.core.somaxconn` (4096 by default). */
-const BACKLOG = 4096;
 
 /** Describing them takes well under a millisecond. */
 const CONNECTIONS_PER_PAGE = 256;
@@ -61,7 +56,7 @@ interface OpenPort {
   /** Settles when opening has come to an end. */
   readonly opening: Promise<number>;
   /** Set once open. */
-  listener: Awaited<ReturnType<typeof listenTcp>> | UdpListener | undefined;
+  listener: TcpListener | UdpListener | undefined;
 }
 
 class NodeDataPlane implements DataPlane {
@@ -77,7 +72,8 @@ class NodeDataPlane implements DataPlane {
   constructor(setup: NodeDataPlaneSetup) {
     this.#setup = setup;
     const affinityMemory = new AffinityMemory(setup.options.affinityMaxClients);
-    this.#shared = { connectionLog: undefined, maglevTables: new MaglevTables(), affinityMemory };
+    const admission = new Admission(setup.clock, setup.descriptorLimit);
+    this.#shared = { connectionLog: undefined, maglevTables: new MaglevTables(), affinityMemory, admission };
   }
 
   async open(spec: ListenSpec, backends: Backends): Promise<number> {
@@ -109,6 +105,7 @@ class NodeDataPlane implements DataPlane {
     await entry.opening.catch(() => {});
     entry.listener?.close();
     entry.port.picker.close();
+    entry.port.leave();
     this.#closed.add(entry.port);
     for (const port of this.#closed) if (port.sessions.size === 0) this.#closed.delete(port);
   }
@@ -162,7 +159,7 @@ class NodeDataPlane implements DataPlane {
     const { port } = entry;
     const { spec } = port;
     try {
-      const listener = spec.protocol === 'TCP' ? await listenTcp(port) : await this.#listenUdp(port);
+      const listener = spec.protocol === 'TCP' ? await TcpListener.open(port) : await this.#listenUdp(port);
       if (this.#open.get(spec.id) !== entry) {
         listener.close();
         throw listenError(spec, 'failed', 'it was closed while it was being opened');
@@ -170,7 +167,10 @@ class NodeDataPlane implements DataPlane {
       entry.listener = listener;
       return listener.localPort;
     } catch (err) {
-      if (this.#open.get(spec.id) === entry) this.#open.delete(spec.id);
+      if (this.#open.get(spec.id) === entry) {
+        this.#open.delete(spec.id);
+        port.leave();
+      }
       throw err;
     }
   }
@@ -199,32 +199,6 @@ class NodeDataPlane implements DataPlane {
       }
     });
   }
-}
-
-/**
- * When the process has no descriptor left, libuv accepts and closes the clients that wait (`uv__emfile_trick`), so the
- * listener neither spins nor dies.
- */
-async function listenTcp(port: Port) {
-  const { spec } = port;
-  const server = createServer(TCP_OPTIONS, (client) => new TcpConnection(client, port));
-  const listening = once(server, 'listening');
-  server.listen({ host: spec.address, port: spec.port, backlog: BACKLOG, ipv6Only: true });
-  try {
-    await listening;
-  } catch (err) {
-    throw toListenError(spec, err);
-  }
-  const { kernel, options } = port.setup;
-  if (options.congestionControl !== undefined) kernel?.useCongestionControl(server, options.congestionControl);
-  // The server stays open after an error.
-  server.on('error', (err) => port.listenerFailed(err));
-  const address = server.address();
-  return {
-    localPort: address !== null && typeof address === 'object' ? address.port : spec.port,
-    // Closes the descriptor within the call. Its callback would come after the last connection.
-    close: () => server.close(),
-  };
 }
 
 function interfaceAddresses(): readonly string[] {

@@ -15,6 +15,7 @@ import {
   type DataPlaneOptions,
   type DialFailure,
   type EndpointStats,
+  type Limit,
   type ListenSpec,
   type OpenConnection,
 } from '../../model/data-plane.ts';
@@ -27,9 +28,12 @@ import { Picker } from '../../services/picker.ts';
 import type { MaglevTables } from '../../services/schedulers/maglev-tables.ts';
 import type { Clock, Random } from '../../util/clock.ts';
 import { TokenBucket } from '../../util/token-bucket.ts';
+import { DESCRIPTORS_OF } from '../descriptor-share.ts';
 import { dialFailureOf, errnoOf, FAILURE_COUNTER } from '../errors.ts';
 import { Hedges } from '../hedges.ts';
+import { Holding } from '../holdings.ts';
 import { REFUSED_RATE } from '../refused-rate.ts';
+import type { Admission } from './admission.ts';
 import type { Keeper } from './keeper.ts';
 import type { KernelSockets } from './kernel-sockets.ts';
 
@@ -39,6 +43,7 @@ export interface Shared {
   connectionLog: ConnectionLogSink | undefined;
   readonly maglevTables: MaglevTables;
   readonly affinityMemory: AffinityMemory;
+  readonly admission: Admission;
 }
 
 /** Makes the descriptor of a socket for a connection to this address. May throw. */
@@ -57,6 +62,8 @@ export interface NodeDataPlaneSetup {
   readonly keeper?: Keeper | undefined;
   /** How sockets towards endpoints are made; by default as Node does, which cannot mark them. */
   readonly openSocket?: OpenSocket | undefined;
+  /** By default this process's. Others only in tests. */
+  readonly descriptorLimit?: number | undefined;
 }
 
 /** An endpoint with its counters, which nobody reads once it has left. */
@@ -89,6 +96,8 @@ export class Port {
   #refused: TokenBucket | undefined;
   readonly picker: Picker;
   readonly counters = newCounters();
+  /** What its namespace holds of the process's descriptors. */
+  readonly holding: Holding;
   /** See {@link Backends.udpReplayMs}. */
   udpReplayMs: number | undefined;
   /** Bytes of datagrams that nobody has answered yet. */
@@ -110,6 +119,7 @@ export class Port {
     this.spec = spec;
     this.setup = setup;
     this.#shared = shared;
+    this.holding = new Holding(shared.admission.holdings.join(partsOf(spec.name).namespace), 0);
     this.#hedges = new Hedges(options.dialHedgeMs);
     this.picker = new Picker({
       random,
@@ -127,6 +137,15 @@ export class Port {
     });
     if (spec.protocol === 'TCP' && options.endpointDrainTimeoutMs > 0) this.#departures = new Departures();
     this.update(backends);
+  }
+
+  get admission(): Admission {
+    return this.#shared.admission;
+  }
+
+  /** It is closed. Its connections go on. */
+  leave(): void {
+    this.admission.holdings.leave(partsOf(this.spec.name).namespace);
   }
 
   /** Endpoints that stay, in the set or draining, keep their counts. */
@@ -162,6 +181,7 @@ export class Port {
 
   begin(session: Session): void {
     this.sessions.add(session);
+    this.#hold(DESCRIPTORS_OF[this.spec.protocol]);
     this.counters.connections++;
     this.counters.active++;
   }
@@ -175,6 +195,7 @@ export class Port {
   /** Every connection and flow ends here, once. `target`: its endpoint, if it had one. */
   ended(session: Session, target: Target | undefined, entry: () => EndedSession): void {
     this.sessions.delete(session);
+    this.#hold(-DESCRIPTORS_OF[this.spec.protocol]);
     this.counters.active--;
     if (target !== undefined) {
       target.counters.active--;
@@ -247,8 +268,25 @@ export class Port {
     return reason;
   }
 
+  limited(client: string | undefined, limit: Limit): void {
+    this.counters.limited++;
+    const { name } = this.spec;
+    this.setup.observer.limited({ name, limit, ...(client !== undefined && { client: unmapped(client) }) });
+  }
+
+  /** Its clients wait, because its namespace holds its share. */
+  atShare(): void {
+    this.counters.pauses++;
+    this.setup.observer.limited({ name: this.spec.name, limit: 'descriptors' });
+  }
+
   listenerFailed(err: unknown): void {
     this.setup.observer.listenerFailed({ name: this.spec.name, err: err instanceof Error ? err.message : String(err) });
+  }
+
+  #hold(descriptors: number): void {
+    this.holding.add(descriptors);
+    this.admission.used += descriptors;
   }
 
   /** Its gauges. */

@@ -2,6 +2,7 @@ import type { RemoteInfo } from 'node:dgram';
 import { once } from 'node:events';
 import { type AddressInfo, isIPv6 } from 'node:net';
 import { type Address, isWildcard } from '../../model/address.ts';
+import type { Limit } from '../../model/data-plane.ts';
 import { type Endpoint, endpointName } from '../../model/endpoint.ts';
 import { canSee } from '../../services/known-clients.ts';
 import { errnoOf, listenError, toListenError, UNKNOWN_DESTINATION } from '../errors.ts';
@@ -142,6 +143,7 @@ export class UdpListener implements Asking {
     const local: LocalSocket = { socket, flows: new Map(), retired: new Set() };
     // Noted before it is bound, so that nothing binds it twice and close() finds it.
     this.#sockets.set(address, local);
+    this.port.admission.used++;
     socket.on('message', (datagram, remote) => {
       this.#flowOf(local, remote)?.send(datagram);
     });
@@ -159,6 +161,7 @@ export class UdpListener implements Asking {
 
   #drop(address: string, local: LocalSocket): void {
     this.#sockets.delete(address);
+    this.port.admission.used--;
     for (const flow of [...local.flows.values(), ...local.retired]) flow.cut('proxy-removed');
     local.socket.close();
   }
@@ -214,13 +217,11 @@ export class UdpListener implements Asking {
 
   /** Ends a retired flow for a new one, if that is necessary. */
   #hasRoom(remote: RemoteInfo): boolean {
-    const { counters, setup, spec } = this.port;
     let limit = this.#limit();
     if (limit !== undefined && this.#endOneRetired()) limit = this.#limit();
     if (limit === undefined) return true;
     // No old flow ends: a flood of forged clients must not end the flows of real ones.
-    counters.limited++;
-    setup.observer.limited({ name: spec.name, client: remote.address, limit });
+    this.port.limited(remote.address, limit);
     this.port.refusedDatagram(endpointOf(remote), 'refused-limit');
     return false;
   }
@@ -234,10 +235,12 @@ export class UdpListener implements Asking {
   }
 
   /** The limit that keeps a new flow out, if any. */
-  #limit(): 'flows-per-service' | 'flows-total' | undefined {
-    const { udpMaxFlows, udpMaxFlowsPerService } = this.port.setup.options;
+  #limit(): Limit | undefined {
+    const { admission, holding, setup } = this.port;
+    const { udpMaxFlows, udpMaxFlowsPerService } = setup.options;
     if (this.port.sessions.size >= udpMaxFlowsPerService) return 'flows-per-service';
-    return this.#allFlows.active >= udpMaxFlows ? 'flows-total' : undefined;
+    if (this.#allFlows.active >= udpMaxFlows) return 'flows-total';
+    return admission.admits('UDP', holding) ? undefined : 'descriptors';
   }
 
   /** Makes room. The new flow may be of the same client. */

@@ -22,6 +22,9 @@ const DIAL_FAILED: Readonly<Record<DialFailure, string>> = {
 const LIMITED = {
   'flows-per-service': 'Dropped a new UDP flow: the Service is at its bound; see --udp-max-flows-per-service',
   'flows-total': 'Dropped a new UDP flow: the node is at its bound; see --udp-max-flows',
+  descriptors:
+    'New clients are kept out: their namespace holds its share of the file descriptors; end idle connections, or ' +
+    'raise the limit on open files',
 } as const;
 
 const FORGOTTEN =
@@ -93,7 +96,7 @@ export class DataPlaneLog implements DataPlaneObserver {
   }
 
   limited({ name, client, limit }: Parameters<DataPlaneObserver['limited']>[0]): void {
-    this.#warn(LIMITED[limit], { svc: name, client });
+    this.#warn(LIMITED[limit], { svc: name, ...(client !== undefined && { client }) });
   }
 
   listenerFailed({ name, err }: Parameters<DataPlaneObserver['listenerFailed']>[0]): void {

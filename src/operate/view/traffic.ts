@@ -40,7 +40,11 @@ export const TROUBLES: readonly Trouble[] = [
     counters: ['exhausted', 'noEndpoints'],
     reason: 'clients were turned away during the last minute because no endpoint answered',
   },
-  { counters: ['pauses'], reason: 'new clients had to wait during the last minute because descriptors had run out' },
+  {
+    counters: ['pauses'],
+    reason:
+      'new clients had to wait during the last minute because its namespace, or everybody, was out of descriptors',
+  },
   {
     counters: ['limited'],
     reason: 'UDP datagrams were dropped during the last minute, at a bound on flows or because buffers were full',

@@ -18,10 +18,16 @@ import { listenSpec } from '../../support/listen-spec.ts';
 export type EngineFactory = (setup: {
   readonly options: DataPlaneOptions;
   readonly observer: DataPlaneObserver;
+  /** In place of this process's. */
+  readonly descriptorLimit?: number | undefined;
 }) => DataPlane | Promise<DataPlane>;
 
 /** An engine for one test, with these options in place of harmless ones. */
-export type RigFactory = (t: TestContext, options?: Partial<DataPlaneOptions>) => Promise<Rig>;
+export type RigFactory = (
+  t: TestContext,
+  options?: Partial<DataPlaneOptions>,
+  descriptorLimit?: number,
+) => Promise<Rig>;
 
 export const CONNECTION_MARK = 0x2000;
 
@@ -57,7 +63,7 @@ export function textObserver(events: string[]): DataPlaneObserver {
 type ObserverEvents = { [Name in keyof DataPlaneObserver]: Parameters<DataPlaneObserver[Name]>[0][] };
 
 export function rigFactory(factory: EngineFactory): RigFactory {
-  return async (t, options) => {
+  return async (t, options, descriptorLimit) => {
     const events: ObserverEvents = {
       clientRefused: [],
       dialFailed: [],
@@ -69,6 +75,7 @@ export function rigFactory(factory: EngineFactory): RigFactory {
     };
     const plane = await factory({
       options: { ...OPTIONS, ...options },
+      descriptorLimit,
       observer: {
         clientRefused: (event) => events.clientRefused.push(event),
         dialFailed: (event) => events.dialFailed.push(event),
@@ -124,8 +131,9 @@ export class Rig {
     protocol: ProxiedProtocol,
     endpoints: readonly Endpoint[],
     affinitySeconds?: number,
+    namespace = 'test',
   ): Promise<{ readonly name: ServicePortName; readonly port: number }> {
-    const name: ServicePortName = `test/service-${++this.#lastNumber}`;
+    const name: ServicePortName = `${namespace}/service-${++this.#lastNumber}`;
     const spec = listenSpec({ name, protocol, address: '0.0.0.0', port: 0 });
     return { name, port: await this.plane.open(spec, backends(endpoints, affinitySeconds)) };
   }

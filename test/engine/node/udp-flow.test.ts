@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { Admission } from '../../../src/engine/node/admission.ts';
 import { Port } from '../../../src/engine/node/port.ts';
 import { UdpFlow } from '../../../src/engine/node/udp-flow.ts';
 import { AffinityMemory } from '../../../src/services/affinity-memory.ts';
@@ -61,6 +62,7 @@ test('datagrams wait in order until the backend socket is connected, up to 64', 
     connectionLog: undefined,
     maglevTables: new MaglevTables(),
     affinityMemory: new AffinityMemory(1),
+    admission: new Admission(clock),
   });
   const client = { address: backend.endpoint.address, port: 9 };
   const member = port.picker.pick(client.address, 0).next() ?? assert.fail();

@@ -1,13 +1,15 @@
 import { lowestFreeDescriptor } from '../../../sys/descriptor.ts';
-import { EPOLLIN } from '../../../sys/epoll.ts';
+import { describeErrno } from '../../../sys/sys-error.ts';
+import type { Holding } from '../../holdings.ts';
 import { Deadline } from './deadlines.ts';
+import type { Descriptors } from './descriptors.ts';
 import type { EventLoop } from './event-loop.ts';
 import type { ParkedSockets } from './parked-sockets.ts';
 
 /** How soon to look again for descriptors that other threads have freed. */
 const RETRY_MS = 50;
 
-/** Counts and reports that descriptors have run out. */
+/** Counts and reports that clients have to wait. */
 interface Reporter {
   count(counter: 'pauses'): void;
   listenerFailed(err: string): void;
@@ -18,33 +20,43 @@ interface Waiting {
   onDescriptor(): void;
 }
 
+/** A listener with clients that nobody accepts now. */
+interface Held {
+  readonly port: { readonly holding: Holding; atShare(): void };
+  goOn(): void;
+}
+
 /**
- * Accepts clients while there are descriptors. When they run out, clients wait in the kernel's queues until some are
- * free. Accepting and closing them would lose them, and calling accept again at once would spin.
- *
- * The kernel gives out the lowest free number, so a number at the ceiling means that all below are taken. The numbers
- * above are kept for the rest of the program.
+ * Accepts clients while there are descriptors, and those of a namespace while it has not more than its share
+ * (docs/adr/0032). Others wait in the kernel's queues. Accepting and closing them would lose them, and calling accept
+ * again at once would spin.
  */
 export class Admission extends Deadline {
   readonly #loop: EventLoop;
-  readonly #descriptorCeiling: number;
+  readonly #descriptors: Descriptors;
   readonly #parked: ParkedSockets;
-  /** Listeners with waiting clients. */
-  readonly #held: { readonly fd: number }[] = [];
+  readonly #held = new Set<Held>();
   #waiting: Waiting[] = [];
   #isRetrying = false;
-  isPaused = false;
+  /** The kernel has refused a descriptor: nobody gets one. */
+  #isPaused = false;
 
-  constructor(loop: EventLoop, descriptorCeiling: number, parked: ParkedSockets) {
+  constructor(loop: EventLoop, descriptors: Descriptors, parked: ParkedSockets) {
     super();
     this.#loop = loop;
-    this.#descriptorCeiling = descriptorCeiling;
+    this.#descriptors = descriptors;
     this.#parked = parked;
   }
 
-  /** A descriptor was opened: stop accepting if it was one of the last. */
-  opened(fd: number, reporter: Reporter): void {
-    if (fd >= this.#descriptorCeiling && !this.makeRoom()) this.pause(reporter);
+  /** Whether one more client of this namespace may come in. */
+  admits(holding: Holding): boolean {
+    if (this.#isPaused) return false;
+    return this.#descriptors.admits('TCP', holding) || (this.makeRoom() && this.#descriptors.admits('TCP', holding));
+  }
+
+  /** The same for a UDP flow. */
+  admitsFlow(holding: Holding): boolean {
+    return this.#descriptors.admits('UDP', holding) || (this.makeRoom() && this.#descriptors.admits('UDP', holding));
   }
 
   /** Gives up sockets that are only kept for later. Whether there were any. */
@@ -52,28 +64,26 @@ export class Admission extends Deadline {
     return this.#parked.closeAll();
   }
 
-  /** There is no descriptor left. */
-  pause(reporter: Reporter): void {
-    if (!this.isPaused) {
+  /** The kernel gives no descriptor. */
+  pause(reporter: Reporter, errno: number): void {
+    if (!this.#isPaused) {
       reporter.count('pauses');
-      reporter.listenerFailed(
-        `out of file descriptors (all ${this.#descriptorCeiling} for connections are taken): new clients wait until some are free`,
-      );
+      reporter.listenerFailed(`out of file descriptors: ${describeErrno(errno)}; new clients wait until some are free`);
     }
-    this.isPaused = true;
+    this.#isPaused = true;
     this.#retryLater();
   }
 
-  /** The listener has clients; it is watched again once there are descriptors. */
-  hold(listener: { readonly fd: number }): void {
-    this.#held.push(listener);
-    this.#loop.rewatch(listener.fd, 0);
+  /** The listener is not watched any more. It goes on once it may accept a client. */
+  hold(listener: Held): void {
+    if (!this.#isPaused) listener.port.atShare();
+    this.#held.add(listener);
+    this.#retryLater();
   }
 
   /** The listener is about to close. */
-  forget(listener: { readonly fd: number }): void {
-    const at = this.#held.indexOf(listener);
-    if (at >= 0) this.#held.splice(at, 1);
+  forget(listener: Held): void {
+    this.#held.delete(listener);
   }
 
   /** Calls back once there are descriptors. */
@@ -83,7 +93,7 @@ export class Admission extends Deadline {
 
   /** Some descriptors are closed in this turn. */
   freed(): void {
-    if (!this.isPaused || this.#isRetrying) return;
+    if ((!this.#isPaused && this.#held.size === 0) || this.#isRetrying) return;
     this.#isRetrying = true;
     this.#loop.atEndOfTurn(this);
   }
@@ -94,23 +104,29 @@ export class Admission extends Deadline {
 
   run(): void {
     this.#isRetrying = false;
-    // Sockets may have been parked meanwhile.
-    if (this.isPaused) this.makeRoom();
-    const free = lowestFreeDescriptor();
-    if (free < 0 || free >= this.#descriptorCeiling) {
-      this.#retryLater();
-      return;
+    if (this.#isPaused) this.#resume();
+    if (!this.#isPaused) {
+      // Whoever cannot go on becomes the last.
+      for (const listener of [...this.#held]) {
+        if (!this.admits(listener.port.holding) || !this.#held.delete(listener)) continue;
+        listener.goOn();
+      }
     }
-    this.cancelDeadline();
-    this.isPaused = false;
+    if (this.#isPaused || this.#held.size > 0) this.#retryLater();
+    else this.cancelDeadline();
+  }
+
+  #resume(): void {
+    // Sockets may have been parked meanwhile.
+    this.makeRoom();
+    if (lowestFreeDescriptor() < 0) return;
+    this.#isPaused = false;
     const waiting = this.#waiting;
     this.#waiting = [];
     for (const each of waiting) each.onDescriptor();
-    for (const listener of this.#held) this.#loop.rewatch(listener.fd, EPOLLIN);
-    this.#held.length = 0;
   }
 
   #retryLater(): void {
-    this.#loop.deadlines.after(RETRY_MS).start(this, this.#loop.nowMs);
+    if (this.list === undefined) this.#loop.deadlines.after(RETRY_MS).start(this, this.#loop.nowMs);
   }
 }

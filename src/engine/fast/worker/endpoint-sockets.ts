@@ -24,7 +24,7 @@ import {
 import { EAGAIN } from '../../../sys/sys-error.ts';
 import type { Target } from './endpoints.ts';
 import type { EventLoop } from './event-loop.ts';
-import { ParkedSockets, type SocketKind } from './parked-sockets.ts';
+import type { ParkedSockets, SocketKind } from './parked-sockets.ts';
 
 /**
  * For both sides of a connection; accepted sockets inherit them from their listener. Go's `net` package, and so
@@ -52,12 +52,13 @@ export class EndpointSockets {
 
   constructor(
     loop: EventLoop,
+    parked: ParkedSockets,
     { connectionMark: mark, congestionControl: name }: Pick<DataPlaneOptions, 'connectionMark' | 'congestionControl'>,
     localPorts: PortRange,
   ) {
     this.tcpOptions = name === undefined ? TCP_OPTIONS : [...TCP_OPTIONS, congestionOption(name)];
     this.#loop = loop;
-    this.parked = new ParkedSockets(loop);
+    this.parked = parked;
     this.#mark = mark === undefined ? [] : [markOption(mark)];
     this.#localPorts = localPorts;
   }

@@ -242,15 +242,14 @@ export class Engine implements Handler {
     this.#context.report({ kind: 'answer', question, answer });
   }
 
-  #open({ port: id, name, backends, counters, protocol, fd, moreFds, picker }: Question<'open'>): void {
-    const port = new Port({ id, name, worker: this.#context, backends, counters, drains: protocol === 'TCP' });
+  #open({ port: id, name, backends, counters, holding, protocol, fd, moreFds, picker }: Question<'open'>): void {
+    const port = new Port({ id, name, protocol, worker: this.#context, backends, counters, holding });
     this.#listeners.set(id, protocol === 'TCP' ? new TcpListener(port, fd) : new UdpListener(port, fd, moreFds));
     if (picker !== undefined) port.restorePicker(picker);
   }
 
-  #share({ port: id, name, backends, counters, protocol, home, fds }: Question<'share'>): void {
-    const drains = protocol === 'TCP';
-    const port = new Port({ id, name, worker: this.#context, backends, counters, drains, isHome: false });
+  #share({ port: id, name, backends, counters, holding, protocol, home, fds }: Question<'share'>): void {
+    const port = new Port({ id, name, protocol, worker: this.#context, backends, counters, holding, isHome: false });
     this.#shares.set(id, port);
     if (fds.length > 0) this.#listeners.set(id, new UdpCarrier(port, { fds, home }));
   }
@@ -353,7 +352,9 @@ export class Engine implements Handler {
     if (known !== undefined) return known;
     const counters = { memory: new SharedArrayBuffer(COUNTERS_BYTES), offset: 0 };
     const backends: CountedBackends = { endpoints: [], affinity: { type: 'None' }, fresh: [], counters };
-    const port = new Port({ id: NO_PORT, name, worker: this.#context, backends, counters, drains: false });
+    const holding = new SharedArrayBuffer((this.#context.index + 1) * 4);
+    const closed = { id: NO_PORT, name, protocol: 'TCP', worker: this.#context, isClosed: true } as const;
+    const port = new Port({ ...closed, backends, counters, holding });
     this.#closedPorts.set(name, port);
     return port;
   }

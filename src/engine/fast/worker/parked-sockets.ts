@@ -1,5 +1,6 @@
 import { EPOLLERR } from '../../../sys/epoll.ts';
 import { Deadline } from './deadlines.ts';
+import type { Descriptors } from './descriptors.ts';
 import type { EventLoop, Handler } from './event-loop.ts';
 
 /** Sockets of one kind can take each other's place: one protocol, one family, and one address if they are bound. */
@@ -23,12 +24,14 @@ interface Row {
  */
 export class ParkedSockets extends Deadline implements Handler {
   readonly #loop: EventLoop;
+  readonly #descriptors: Pick<Descriptors, 'add'>;
   readonly #rows = new Map<SocketKind, Row>();
   #size = 0;
 
-  constructor(loop: EventLoop) {
+  constructor(loop: EventLoop, descriptors: Pick<Descriptors, 'add'>) {
     super();
     this.#loop = loop;
+    this.#descriptors = descriptors;
   }
 
   /** False when there are enough: the socket stays the caller's. */
@@ -40,7 +43,7 @@ export class ParkedSockets extends Deadline implements Handler {
     }
     if (row.fds.length >= MAX_PARKED) return false;
     row.fds.push(fd);
-    this.#size++;
+    this.#count(1);
     this.#loop.renew(fd, this);
     if (this.list === undefined) this.#lookLater();
     return true;
@@ -55,7 +58,7 @@ export class ParkedSockets extends Deadline implements Handler {
       row.fds.push(fd);
       return -1;
     }
-    this.#size--;
+    this.#count(-1);
     row.surplus = Math.min(row.surplus, row.fds.length);
     return fd;
   }
@@ -76,7 +79,7 @@ export class ParkedSockets extends Deadline implements Handler {
       const at = fds.indexOf(fd);
       if (at < 0) continue;
       fds.splice(at, 1);
-      this.#size--;
+      this.#count(-1);
       this.#loop.close(fd);
       return;
     }
@@ -97,7 +100,12 @@ export class ParkedSockets extends Deadline implements Handler {
 
   #close({ fds }: Row, count: number): void {
     for (const fd of fds.splice(0, count)) this.#loop.close(fd);
-    this.#size -= count;
+    this.#count(-count);
+  }
+
+  #count(amount: number): void {
+    this.#size += amount;
+    this.#descriptors.add(amount);
   }
 
   #lookLater(): void {

@@ -246,7 +246,7 @@ function end(passed: PassedOn): void {
 }
 
 function uncount({ port, target, counts }: PassedOn): void {
-  if (counts !== 'nowhere') port.count('active', counts === 'both' ? target : undefined, -1);
+  if (counts !== 'nowhere') port.countActive(-1, counts === 'both' ? target : undefined);
 }
 
 /** A target that is dialled once. */

@@ -1,4 +1,5 @@
 import { pipe, resizePipe } from '../../../sys/descriptor.ts';
+import type { Descriptors } from './descriptors.ts';
 import type { EventLoop } from './event-loop.ts';
 
 /** What one splice can move. The kernel's default of 64 KiB gave two thirds of the throughput. */
@@ -16,6 +17,12 @@ export interface Pipe {
   readonly capacity: number;
 }
 
+interface PipePoolSetup {
+  readonly loop: EventLoop;
+  readonly max: number;
+  readonly descriptors: Pick<Descriptors, 'add' | 'areScarce'>;
+}
+
 /**
  * Pipes for splicing. A stream has a pipe only while bytes are inside, so a few pipes serve all streams of a worker.
  * Streams with slow receivers may hold `max` pipes. One more pipe is for streams that do not stall, so that slow
@@ -24,15 +31,15 @@ export interface Pipe {
 export class PipePool {
   readonly #loop: EventLoop;
   readonly #max: number;
-  readonly #descriptorCeiling: number;
+  readonly #descriptors: Pick<Descriptors, 'add' | 'areScarce'>;
   readonly #idle: Pipe[] = [];
   readonly #fds = new Int32Array(2);
   #open = 0;
 
-  constructor({ loop, max, descriptorCeiling }: { loop: EventLoop; max: number; descriptorCeiling: number }) {
+  constructor({ loop, max, descriptors }: PipePoolSetup) {
     this.#loop = loop;
     this.#max = max;
-    this.#descriptorCeiling = descriptorCeiling;
+    this.#descriptors = descriptors;
   }
 
   /** `undefined` when there is none. */
@@ -49,7 +56,7 @@ export class PipePool {
 
   /** Takes over a pipe of another process, with bytes inside. */
   adopt({ readEnd, writeEnd }: { readonly readEnd: number; readonly writeEnd: number }): Pipe {
-    this.#open++;
+    this.#count(1);
     this.#loop.own(readEnd);
     this.#loop.own(writeEnd);
     return { readEnd, writeEnd, capacity: resizePipe(writeEnd, PIPE_BYTES) };
@@ -57,7 +64,7 @@ export class PipePool {
 
   /** A pipe is another worker's from now on. */
   forget(): void {
-    this.#open--;
+    this.#count(-1);
   }
 
   /** Takes back an empty pipe. */
@@ -68,20 +75,25 @@ export class PipePool {
 
   /** Closes a pipe; bytes inside are lost. */
   discard({ readEnd, writeEnd }: Pipe): void {
-    this.#open--;
+    this.#count(-1);
     this.#loop.close(readEnd);
     this.#loop.close(writeEnd);
   }
 
+  #count(amount: number): void {
+    this.#open += amount;
+    this.#descriptors.add(2 * amount);
+  }
+
   #openPipe(): Pipe | undefined {
-    if (this.#open > this.#max || pipe(this.#fds) < 0) return undefined;
+    if (this.#open > this.#max || this.#descriptors.areScarce || pipe(this.#fds) < 0) return undefined;
     const [readEnd, writeEnd] = this.#fds as unknown as [number, number];
     this.#loop.own(readEnd);
     this.#loop.own(writeEnd);
-    this.#open++;
+    this.#count(1);
     const opened = { readEnd, writeEnd, capacity: resizePipe(writeEnd, PIPE_BYTES) };
-    if (opened.capacity >= MIN_PIPE_BYTES && writeEnd < this.#descriptorCeiling) return opened;
-    // This user's pipes have reached the kernel's memory limit, or descriptors run short.
+    if (opened.capacity >= MIN_PIPE_BYTES) return opened;
+    // This user's pipes have reached the kernel's memory limit.
     this.discard(opened);
     return undefined;
   }

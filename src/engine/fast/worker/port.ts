@@ -7,6 +7,7 @@ import {
   type Counter,
   type DataPlaneObserver,
   type DialFailure,
+  type Limit,
   type OpenConnection,
 } from '../../../model/data-plane.ts';
 import type { Endpoint } from '../../../model/endpoint.ts';
@@ -17,8 +18,10 @@ import type { PickerRecord } from '../../../services/picker.ts';
 import { EPOLLIN } from '../../../sys/epoll.ts';
 import { describeErrno, errnoName, must } from '../../../sys/sys-error.ts';
 import { TokenBucket } from '../../../util/token-bucket.ts';
+import { DESCRIPTORS_OF } from '../../descriptor-share.ts';
 import { dialFailureOf, FAILURE_COUNTER, FAILURE_TEXT } from '../../errors.ts';
 import { Hedges } from '../../hedges.ts';
+import { Holding } from '../../holdings.ts';
 import { REFUSED_RATE } from '../../refused-rate.ts';
 import { Deadline } from './deadlines.ts';
 import { Endpoints, type Target } from './endpoints.ts';
@@ -41,6 +44,7 @@ const RETRY_MS = 1000;
 export class Port {
   readonly id: PortId;
   readonly name: ServicePortName;
+  readonly protocol: ProxiedProtocol;
   readonly worker: WorkerContext;
   /** Whether this worker picks. Another one only carries connections that it is given (docs/adr/0027). */
   readonly isHome: boolean;
@@ -63,6 +67,8 @@ export class Port {
   /** Of refused datagrams. */
   #refused: TokenBucket | undefined;
   readonly #blocks: CounterBlocks;
+  readonly #cells: SharedArrayBuffer;
+  #holding: Holding | undefined;
   #counters: Float64Array | undefined;
   /** Until {@link endpoints} exist. */
   #backends: CountedBackends | undefined;
@@ -74,21 +80,26 @@ export class Port {
   constructor(setup: {
     readonly id: PortId;
     readonly name: ServicePortName;
+    readonly protocol: ProxiedProtocol;
     readonly worker: WorkerContext;
     readonly backends: CountedBackends;
     readonly counters: CounterBlocks;
-    /** Whether connections are ended after the endpoint drain timeout, if there is one. */
-    readonly drains: boolean;
+    readonly holding: SharedArrayBuffer;
+    /** Nobody knows its endpoints any more. */
+    readonly isClosed?: boolean;
     readonly isHome?: boolean;
   }) {
     this.id = setup.id;
     this.name = setup.name;
+    this.protocol = setup.protocol;
     this.worker = setup.worker;
     this.isHome = setup.isHome ?? true;
     this.#backends = setup.backends;
     this.#blocks = setup.counters;
+    this.#cells = setup.holding;
     this.#events = new TokenBucket({ clock: setup.worker.loop.clock, ...EVENT_RATE });
-    if (setup.drains && setup.worker.options.endpointDrainTimeoutMs > 0) this.#departures = new Departures();
+    const drains = setup.protocol === 'TCP' && !setup.isClosed;
+    if (drains && setup.worker.options.endpointDrainTimeoutMs > 0) this.#departures = new Departures();
   }
 
   /** Made for the first client or update: of ten thousand Services, most have neither on this node. */
@@ -154,15 +165,29 @@ export class Port {
     return this.#counters;
   }
 
+  /** What its namespace holds of the process's descriptors. */
+  get holding(): Holding {
+    this.#holding ??= new Holding(this.#cells, this.worker.index);
+    return this.#holding;
+  }
+
   count(counter: Counter, target?: Target, amount = 1): void {
     add(this.counters, COUNTER[counter], amount);
     if (target !== undefined) add(target.counters, COUNTER[counter], amount);
   }
 
+  /** Connections and flows that are open, and with them their descriptors. */
+  countActive(amount: number, target?: Target): void {
+    this.count('active', target, amount);
+    const descriptors = amount * DESCRIPTORS_OF[this.protocol];
+    this.holding.add(descriptors);
+    this.worker.descriptors.add(descriptors);
+  }
+
   /** A client was accepted, or a flow begun. */
   begin(): void {
     this.count('connections');
-    this.count('active');
+    this.countActive(1);
   }
 
   /**
@@ -251,7 +276,13 @@ export class Port {
     return true;
   }
 
-  limited(client: string, limit: Parameters<DataPlaneObserver['limited']>[0]['limit']): void {
+  /** Its clients wait, because its namespace holds its share. */
+  atShare(): void {
+    this.#report({ kind: 'limited', port: this.id, limit: 'descriptors' });
+    this.count('pauses');
+  }
+
+  limited(client: string, limit: Limit): void {
     this.#report({ kind: 'limited', port: this.id, client, limit });
     this.count('limited');
   }
@@ -386,7 +417,6 @@ export abstract class Session extends Deadline implements Handler {
   isOver = false;
   /** The endpoint that answered. */
   abstract readonly target: Target | undefined;
-  protected abstract readonly protocol: ProxiedProtocol;
   /** By the loop's clock. */
   #beganMs: number;
   #tries: TryLog | undefined;
@@ -419,7 +449,7 @@ export abstract class Session extends Deadline implements Handler {
     const { loop } = this.port.worker;
     this.#beganMs = loop.nowMs - Math.max(0, loop.clock.wallNow() - beganAt);
     if (tries !== undefined) this.follows(new TryLog(tries));
-    this.port.count('active', this.target);
+    this.port.countActive(1, this.target);
     this.target?.member.taken();
   }
 
@@ -457,9 +487,8 @@ export abstract class Session extends Deadline implements Handler {
   /** Every connection and flow ends here, once: returns false when it has ended before. */
   protected finish(ending: Ending): boolean {
     if (this.isOver) return false;
-    this.isOver = true;
-    this.cancelDeadline();
-    this.port.count('active', this.target, -1);
+    this.detach();
+    this.port.countActive(-1, this.target);
     this.target?.member.released();
     const { admission, connectionLog } = this.port.worker;
     admission.freed();
@@ -468,9 +497,9 @@ export abstract class Session extends Deadline implements Handler {
   }
 
   #entry(ending: Ending): ConnectionEntry {
-    const { name, worker } = this.port;
+    const { name, protocol, worker } = this.port;
     return {
-      ...{ name, protocol: this.protocol, client: this.client(), backend: this.target?.name, ending },
+      ...{ name, protocol, client: this.client(), backend: this.target?.name, ending },
       endedAt: worker.loop.clock.wallNow(),
       durationMs: worker.loop.clock.now() - this.#beganMs,
       ...this.bytes(),

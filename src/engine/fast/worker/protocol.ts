@@ -13,6 +13,7 @@ import type { Endpoint } from '../../../model/endpoint.ts';
 import type { ServicePortName } from '../../../model/service.ts';
 import type { ProxiedProtocol } from '../../../model/service-port.ts';
 import type { PickerRecord } from '../../../services/picker.ts';
+import type { DescriptorPlan } from '../../descriptor-share.ts';
 import type { LiveRecord, PortId } from './records.ts';
 
 export type { PortId } from './records.ts';
@@ -28,13 +29,13 @@ export interface WorkerSetup {
   readonly index: number;
   /** By worker; readable when there is a command, or a message of another worker. */
   readonly wakeFds: readonly number[];
-  /** Descriptors from this number on are kept for the rest of the program: logs, the API server, iptables. */
-  readonly descriptorCeiling: number;
+  /** How many descriptors there are for listeners and clients, and how they are divided. */
+  readonly descriptors: DescriptorPlan;
   readonly options: DataPlaneOptions;
   readonly spread: Spread;
   /** One byte per descriptor of the process: 0, or 1 + the index of the worker that owns it. */
   readonly owners: SharedArrayBuffer;
-  /** {@link STATUS_WORDS} 32-bit words per worker. */
+  /** {@link STATUS_WORDS} 32-bit words per worker, and as many for the main thread. */
   readonly status: SharedArrayBuffer;
 }
 
@@ -60,6 +61,8 @@ export const STATUS = {
   isWaiting: 5,
   /** Written by the worker: connections that had events in its last window (`spreading.ts`). */
   activeConnections: 6,
+  /** Written by each thread: the descriptors of what it has for clients. */
+  descriptors: 7,
 } as const;
 
 /** How long a worker waits when nothing happens. */
@@ -127,6 +130,8 @@ interface ShareRequest {
   readonly home: number;
   /** UDP only: sockets at the home's address and port. Lent until `unshare` is answered. */
   readonly fds: readonly number[];
+  /** Of its namespace: see `holdings.ts`. */
+  readonly holding: SharedArrayBuffer;
 }
 
 interface OpenRequest {
@@ -141,6 +146,8 @@ interface OpenRequest {
   readonly counters: CounterBlocks;
   /** The picker's state in another process. */
   readonly picker?: PickerRecord | undefined;
+  /** Of its namespace: see `holdings.ts`. */
+  readonly holding: SharedArrayBuffer;
 }
 
 /** What the main thread asks a worker, and what the worker answers. */

@@ -98,7 +98,7 @@ export class TcpAttempt extends Deadline {
     const fd = parked >= 0 ? parked : this.#open();
     if (isExhaustion(-fd)) {
       // Not the endpoint's fault: the client waits, and the worker accepts no others.
-      admission.pause(this.#port);
+      admission.pause(this.#port, -fd);
       admission.await(this);
       return undefined;
     }
@@ -179,7 +179,6 @@ export class TcpAttempt extends Deadline {
     if (isExhaustion(-fd) && admission.makeRoom()) fd = socket(family, SOCK_STREAM);
     if (fd < 0) return fd;
     loop.own(fd);
-    admission.opened(fd, this.#port);
     endpointSockets.prepare(fd, endpointSockets.tcpOptions);
     return fd;
   }

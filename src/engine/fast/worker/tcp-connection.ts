@@ -36,7 +36,6 @@ const MIN_AGE_TO_PASS_MS = 100;
  */
 export class TcpConnection extends Session implements SideOwner {
   target: Target | undefined;
-  protected readonly protocol = 'TCP';
   readonly #client: TcpSide;
   #backend: TcpSide | undefined;
   /** See {@link TcpAttempt.kind}. */
@@ -306,7 +305,7 @@ export class TcpConnection extends Session implements SideOwner {
     const record = this.#dialling();
     this.#dial = undefined;
     this.detach();
-    this.port.count('active', undefined, -1);
+    this.port.countActive(-1);
     loop.unwatch(this.fd);
     errand.failed(record, failure);
   }

@@ -1,4 +1,5 @@
 import type { Address } from '../../../model/address.ts';
+import { EPOLLIN } from '../../../sys/epoll.ts';
 import { Memory } from '../../../sys/memory.ts';
 import { accept, SOCKET_ADDRESS_BYTES } from '../../../sys/socket.ts';
 import { decodeAddress, decodePort } from '../../../sys/socket-address.ts';
@@ -61,9 +62,23 @@ export class TcpListener extends Listener implements Task {
   }
 
   onEvents(): void {
-    const { admission } = this.port.worker;
-    if (!admission.isPaused) this.#acceptPortion();
-    if (admission.isPaused && !this.#isClosed) admission.hold(this);
+    this.#acceptPortion();
+    if (this.#isClosed || this.#admitsOneMore()) return;
+    this.rewatch(0);
+    this.port.worker.admission.hold(this);
+  }
+
+  /** It is not watched, and may accept a client again. */
+  goOn(): void {
+    this.#acceptPortion();
+    // A failure has its own time to go on.
+    if (this.#isClosed || this.list !== undefined) return;
+    if (this.#admitsOneMore()) this.rewatch(EPOLLIN);
+    else this.port.worker.admission.hold(this);
+  }
+
+  #admitsOneMore(): boolean {
+    return this.port.worker.admission.admits(this.port.holding);
   }
 
   /** Whether there may be more: they are accepted in the next turn. */
@@ -86,15 +101,14 @@ export class TcpListener extends Listener implements Task {
 
   /** How many; fewer than `atMost` when there are no more for now. */
   #acceptSome(atMost: number): number {
-    const { admission, catchUp, loop } = this.port.worker;
+    const { catchUp, loop } = this.port.worker;
     const wasClosed = this.#isClosed;
     for (let i = 0; i < atMost; i++) {
       // A command may have closed this listener meanwhile; closing accepts the others.
-      if (admission.isPaused || this.#isClosed !== wasClosed) return i;
+      if (this.#isClosed !== wasClosed || !this.#admitsOneMore()) return i;
       const fd = accept(this.fd, clientAddress);
       if (fd >= 0) {
         loop.own(fd);
-        admission.opened(fd, this.port);
         // Decoded first: a command may close a port, which accepts into the same memory.
         const { bytes } = clientAddress;
         const client = { address: decodeAddress(bytes) as Address, port: decodePort(bytes) };
@@ -113,7 +127,7 @@ export class TcpListener extends Listener implements Task {
     const { admission } = this.port.worker;
     if (isExhaustion(errno)) {
       if (admission.makeRoom()) return true;
-      admission.pause(this.port);
+      admission.pause(this.port, errno);
     } else if (!this.#isClosed) this.retryAfter('accept', errno);
     return false;
   }

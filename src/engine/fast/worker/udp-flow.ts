@@ -66,7 +66,6 @@ export interface Silences {
 /** The datagrams of one client address and port, with their own socket to one endpoint, so that replies find back. */
 export class UdpFlow extends Session implements Task {
   readonly target: Target;
-  protected readonly protocol = 'UDP';
   readonly #clientAddress: string;
   readonly localKey: number | string;
   readonly clientKey: number | string;
@@ -250,7 +249,7 @@ export class UdpFlow extends Session implements Task {
     this.#errand = undefined;
     const { record, replay } = this.depart();
     replay?.ended(this);
-    this.port.count('active', this.target, -1);
+    this.port.countActive(-1, this.target);
     this.port.worker.peers.returnFlow(errand, { ...record, hasRetired }, isSilent);
     return true;
   }

@@ -1,12 +1,13 @@
 import type { Address } from '../../../model/address.ts';
 import { TryLog } from '../../../model/connection-log.ts';
+import type { Limit } from '../../../model/data-plane.ts';
 import type { Endpoint } from '../../../model/endpoint.ts';
 import { canSee } from '../../../services/known-clients.ts';
 import { putLocalAddress, type ReplyPath } from '../../../sys/datagram-inbox.ts';
 import { Memory } from '../../../sys/memory.ts';
 import { connect, getsockname, SOCK_DGRAM, SOCKET_ADDRESS_BYTES, socket } from '../../../sys/socket.ts';
 import { decodeAddress } from '../../../sys/socket-address.ts';
-import { EADDRNOTAVAIL, ECONNREFUSED, EMFILE, errnoName, isExhaustion, SysError } from '../../../sys/sys-error.ts';
+import { EADDRNOTAVAIL, ECONNREFUSED, errnoName, isExhaustion, SysError } from '../../../sys/sys-error.ts';
 import { dialFailureOf, UNKNOWN_DESTINATION } from '../../errors.ts';
 import { keptUdpClient } from '../../kept-client.ts';
 import type { KeptClient } from '../../kept-dials.ts';
@@ -215,10 +216,11 @@ export class UdpListener extends UdpReceiver implements FlowHome, FlowSharer {
   }
 
   /** The limit that keeps a new flow out, if any. */
-  #limit(): 'flows-per-service' | 'flows-total' | undefined {
-    const { options, flows } = this.port.worker;
+  #limit(): Limit | undefined {
+    const { admission, options, flows } = this.port.worker;
     if (this.flows.size + this.#away.size >= options.udpMaxFlowsPerService) return 'flows-per-service';
-    return flows.isSpent ? 'flows-total' : undefined;
+    if (flows.isSpent) return 'flows-total';
+    return admission.admitsFlow(this.port.holding) ? undefined : 'descriptors';
   }
 
   /** Whether another endpoint may be asked. */
@@ -243,18 +245,18 @@ export class UdpListener extends UdpReceiver implements FlowHome, FlowSharer {
   /** A socket connected to the target, or a negative errno. `client`: if the endpoint sees its address. */
   #connect(target: Target, client: KeptClient | 'unknown' | undefined): number {
     const { worker } = this.port;
-    const { loop, descriptorCeiling, endpointSockets } = worker;
+    const { loop, endpointSockets } = worker;
     this.#problem = client === 'unknown' ? UNKNOWN_DESTINATION : undefined;
     if (client === 'unknown') return -EADDRNOTAVAIL;
     const parked = client === undefined ? endpointSockets.takeUdp(target.udpKind) : -1;
     const fd = parked >= 0 ? parked : this.#open(target);
     if (fd < 0) return fd;
-    let status = -EMFILE;
-    if (fd < descriptorCeiling && client !== undefined) {
+    let status: number;
+    if (client === undefined) {
+      status = connect(fd, target.address);
+    } else {
       status = worker.keptDials.connectUdp(fd, target.endpoint, client);
       this.#problem = worker.keptDials.problem;
-    } else if (fd < descriptorCeiling) {
-      status = connect(fd, target.address);
     }
     if (status === 0 && !endpointSockets.isToItself(fd, target)) return fd;
     loop.close(fd);
@@ -263,12 +265,9 @@ export class UdpListener extends UdpReceiver implements FlowHome, FlowSharer {
 
   /** A new socket, or a negative errno. */
   #open({ family }: Target): number {
-    const { admission, descriptorCeiling, endpointSockets, loop } = this.port.worker;
+    const { admission, endpointSockets, loop } = this.port.worker;
     let fd = socket(family, SOCK_DGRAM);
-    if ((fd >= descriptorCeiling || isExhaustion(-fd)) && admission.makeRoom()) {
-      if (fd >= 0) loop.close(fd);
-      fd = socket(family, SOCK_DGRAM);
-    }
+    if (isExhaustion(-fd) && admission.makeRoom()) fd = socket(family, SOCK_DGRAM);
     if (fd < 0) return fd;
     loop.own(fd);
     endpointSockets.prepare(fd, []);

@@ -11,9 +11,11 @@ import { KeptBytes } from '../../kept-bytes.ts';
 import { KeptDials } from '../../kept-dials.ts';
 import { Admission } from './admission.ts';
 import { ConnectionLog } from './connection-log.ts';
+import { Descriptors } from './descriptors.ts';
 import { EndpointSockets } from './endpoint-sockets.ts';
 import { EventLoop } from './event-loop.ts';
 import { FlowBudget } from './flow-table.ts';
+import { ParkedSockets } from './parked-sockets.ts';
 import { type Carrying, Peers } from './peers.ts';
 import { PipePool } from './pipe-pool.ts';
 import { type Command, type Report, STATUS_WORDS, type WorkerSetup } from './protocol.ts';
@@ -41,8 +43,9 @@ export interface WorkerEffects {
 
 /** What all Service ports of one worker share. */
 export class WorkerContext {
+  readonly index: number;
   readonly options: DataPlaneOptions;
-  readonly descriptorCeiling: number;
+  readonly descriptors: Descriptors;
   readonly random: Random;
   readonly report: (report: Report) => void;
   /**
@@ -74,9 +77,10 @@ export class WorkerContext {
   #keptDials: KeptDials | undefined;
 
   constructor(setup: WorkerSetup, { clock, random, report }: WorkerEffects, catchUp: () => void, carrying: Carrying) {
-    const { index, options, descriptorCeiling, wakeFds, spread } = setup;
+    const { index, options, wakeFds, spread } = setup;
     this.options = options;
-    this.descriptorCeiling = descriptorCeiling;
+    this.index = index;
+    this.descriptors = new Descriptors(setup.descriptors, setup.status, index);
     this.random = random;
     this.affinityMemory = new AffinityMemory(options.affinityMaxClients, wakeFds.length);
     this.report = (one) => report([one]);
@@ -98,10 +102,11 @@ export class WorkerContext {
       onWaited: (nowMs, waitedMs) => spreading.turn(nowMs, waitedMs),
     });
     this.loop = loop;
-    this.pipes = new PipePool({ loop, max: MAX_PIPES, descriptorCeiling });
+    this.pipes = new PipePool({ loop, max: MAX_PIPES, descriptors: this.descriptors });
     this.share = new TurnShare(loop);
-    this.endpointSockets = new EndpointSockets(loop, options, localPorts().range);
-    this.admission = new Admission(loop, descriptorCeiling, this.endpointSockets.parked);
+    const parked = new ParkedSockets(loop, this.descriptors);
+    this.endpointSockets = new EndpointSockets(loop, parked, options, localPorts().range);
+    this.admission = new Admission(loop, this.descriptors, parked);
     this.flows = new FlowBudget(setup.status, index, options.udpMaxFlows);
     this.replies = new UdpReplies(loop);
     this.connectionLog = new ConnectionLog(loop, this.status, this.report);

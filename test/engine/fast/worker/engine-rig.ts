@@ -1,4 +1,5 @@
 import type { TestContext } from 'node:test';
+import { planDescriptors } from '../../../../src/engine/descriptor-share.ts';
 import { openListenSocket } from '../../../../src/engine/fast/listen-socket.ts';
 import { CounterMemory, PortCounters } from '../../../../src/engine/fast/port-counters.ts';
 import { Engine } from '../../../../src/engine/fast/worker/engine.ts';
@@ -24,7 +25,7 @@ interface PortSetup {
 export function engineRig(
   t: Pick<TestContext, 'after'>,
   options: Partial<DataPlaneOptions> = {},
-  { clock = systemClock, ceiling = descriptorLimit() }: { readonly clock?: Clock; readonly ceiling?: number } = {},
+  { clock = systemClock, limit = descriptorLimit() }: { readonly clock?: Clock; readonly limit?: number } = {},
 ) {
   const owners = new Uint8Array(new SharedArrayBuffer(descriptorLimit()));
   const status = new Int32Array(new SharedArrayBuffer(STATUS_WORDS * 4));
@@ -39,7 +40,7 @@ export function engineRig(
       wakeFds: [wakeFd],
       spread: 'when-busy',
       options: { ...OPTIONS, ...options },
-      descriptorCeiling: ceiling,
+      descriptors: planDescriptors(limit),
       owners: owners.buffer as SharedArrayBuffer,
       status: status.buffer as SharedArrayBuffer,
     },
@@ -58,6 +59,7 @@ export function engineRig(
     for (let fd = 0; fd < owners.length; fd++) if (owners[fd] === 1) close(fd);
     close(wakeFd);
   });
+  const holding = new SharedArrayBuffer(4);
   /** In one message, which the engine finds when it next looks for one. */
   const post = (...commands: readonly Command[]): void => {
     messages.push(commands);
@@ -76,7 +78,17 @@ export function engineRig(
     const counters = new PortCounters(new CounterMemory());
     const backends = counters.follow({ endpoints, affinity: { type: 'None' } });
     command(
-      { kind: 'open', question: 0, port, name: `a/${port}`, protocol, fd, backends, counters: counters.shared },
+      {
+        kind: 'open',
+        question: 0,
+        port,
+        name: `a/${port}`,
+        protocol,
+        fd,
+        backends,
+        counters: counters.shared,
+        holding,
+      },
       ...(flows ? [{ kind: 'adopt', question: 0, records: flows } as const] : []),
     );
     return counters;
@@ -88,5 +100,5 @@ export function engineRig(
     t.after(() => close(fd));
     return { fd, localPort, counters: open(port, fd, setup) };
   };
-  return { engine, owners, reports, meanwhile, open, listen, post, command };
+  return { engine, owners, status, reports, meanwhile, open, listen, post, command };
 }

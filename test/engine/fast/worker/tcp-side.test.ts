@@ -50,7 +50,7 @@ function joined(t: TestContext, worker: Partial<WorkerContext>) {
 
 test('a stream splices where slow readers hold all pipes, leaves its own when it stalls itself, and loses nothing', (t) => {
   const loop = loopOf(t);
-  const pipes = new PipePool({ loop, max: 1, descriptorCeiling: 256 });
+  const pipes = new PipePool({ loop, max: 1, descriptors: { areScarce: false, add: () => {} } });
   const worker = { loop, pipes, share: new TurnShare(loop), scratch: new Memory(SCRATCH_BYTES), options: OPTIONS };
   const { sender, from, to, reader } = joined(t, worker);
 
@@ -147,8 +147,8 @@ test('streams that could go on for ever share each turn fairly, and keep it shor
   assert.ok(Math.min(...rounds) > 0.5, `the least of them got ${Math.min(...rounds)} of what the luckiest did`);
 });
 
-function poolOf(t: TestContext, max: number, descriptorCeiling = 4096): PipePool {
-  return new PipePool({ loop: loopOf(t), max, descriptorCeiling });
+function poolOf(t: TestContext, max: number, areScarce = false): PipePool {
+  return new PipePool({ loop: loopOf(t), max, descriptors: { areScarce, add: () => {} } });
 }
 
 function openDescriptors(): number {
@@ -169,7 +169,7 @@ test('pipes are large, limited to the maximum and one more, and reused', (t) => 
 });
 
 test('the pool closes pipes with bytes inside and most idle ones, and opens none when descriptors run short', (t) => {
-  const [pool, scarce] = [poolOf(t, 40), poolOf(t, 40, 3)];
+  const [pool, scarce] = [poolOf(t, 40), poolOf(t, 40, true)];
   const before = openDescriptors();
   pool.discard(pool.take() as Pipe);
   assert.equal(scarce.take(), undefined);

@@ -27,6 +27,7 @@ function carrier(t: TestContext) {
     fds: [fd],
     backends: counters.follow({ endpoints: [], affinity: { type: 'None' } }),
     counters: counters.shared,
+    holding: new SharedArrayBuffer(8),
   });
   return { ...rig, localPort, counters };
 }

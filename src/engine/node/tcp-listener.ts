@@ -1,0 +1,103 @@
+import { once } from 'node:events';
+import { createServer, type Server, type Socket } from 'node:net';
+import { toListenError } from '../errors.ts';
+import type { Holding } from '../holdings.ts';
+import type { Port } from './port.ts';
+import { TcpConnection } from './tcp-connection.ts';
+import { TCP_OPTIONS } from './tcp-dial.ts';
+
+/** How many clients may wait to be accepted; the kernel limits it to `net.core.somaxconn` (4096 by default). */
+const BACKLOG = 4096;
+
+/**
+ * Accepts the clients of one Service port. While its namespace has its share of the descriptors, they wait in the
+ * kernel's queue: Node cannot stop accepting, so the server closes, and another descriptor keeps the socket open. When
+ * the process has no descriptor left, libuv accepts and closes the clients that wait (`uv__emfile_trick`), so the
+ * listener neither spins nor dies.
+ */
+export class TcpListener {
+  readonly #port: Port;
+  #server: Server;
+  localPort = 0;
+  /** While clients wait. */
+  #heldFd: number | undefined;
+
+  /** Rejects with a ListenError. */
+  static async open(port: Port): Promise<TcpListener> {
+    const listener = new TcpListener(port);
+    await listener.#open();
+    return listener;
+  }
+
+  private constructor(port: Port) {
+    this.#port = port;
+    this.#server = this.#create();
+  }
+
+  get holding(): Holding {
+    return this.#port.holding;
+  }
+
+  /** Closes the descriptor within the call. The server's callback would come after the last connection. */
+  close(): void {
+    const { admission, setup } = this.#port;
+    admission.forget(this);
+    admission.used--;
+    if (this.#heldFd === undefined) this.#server.close();
+    else setup.kernel?.close(this.#heldFd);
+  }
+
+  goOn(): void {
+    this.#server = this.#create();
+    this.#stayOpen();
+    this.#server.listen({ fd: this.#heldFd, backlog: BACKLOG });
+    this.#heldFd = undefined;
+  }
+
+  #create(): Server {
+    return createServer(TCP_OPTIONS, (client) => this.#onClient(client));
+  }
+
+  async #open(): Promise<void> {
+    const { spec, setup, admission } = this.#port;
+    const server = this.#server;
+    const listening = once(server, 'listening');
+    server.listen({ host: spec.address, port: spec.port, backlog: BACKLOG, ipv6Only: true });
+    try {
+      await listening;
+    } catch (err) {
+      throw toListenError(spec, err);
+    }
+    admission.used++;
+    const { kernel, options } = setup;
+    if (options.congestionControl !== undefined) kernel?.useCongestionControl(server, options.congestionControl);
+    this.#stayOpen();
+    const address = server.address();
+    this.localPort = address !== null && typeof address === 'object' ? address.port : spec.port;
+  }
+
+  /** After an error, too. */
+  #stayOpen(): void {
+    this.#server.on('error', (err) => this.#port.listenerFailed(err));
+  }
+
+  #onClient(client: Socket): void {
+    const { admission, holding } = this.#port;
+    if (admission.admits('TCP', holding)) new TcpConnection(client, this.#port);
+    else {
+      // It was accepted before anybody could know, or there is no libc to keep the socket with.
+      this.#port.limited(client.remoteAddress, 'descriptors');
+      client.destroy();
+    }
+    if (!admission.admits('TCP', holding)) this.#hold();
+  }
+
+  #hold(): void {
+    const fd = this.#port.setup.kernel?.duplicate(this.#server);
+    if (fd === undefined) return;
+    this.#port.atShare();
+    this.#heldFd = fd;
+    this.#server.close();
+    this.#port.admission.hold(this);
+  }
+}

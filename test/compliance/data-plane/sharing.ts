@@ -1,0 +1,93 @@
+import assert from 'node:assert/strict';
+import { readdirSync } from 'node:fs';
+import { type TestContext, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { waitFor } from '../../netns/wait.ts';
+import { connectTcp, TcpBackend, type TcpPeer } from '../../support/tcp.ts';
+import { UdpBackend, UdpClient } from '../../support/udp.ts';
+import { endpointsOf, type Rig, type RigFactory, SETTLED_MS } from './harness.ts';
+
+/** Enough for some sixty connections of one namespace alone. */
+const ROOM = 240;
+const CROWD = 120;
+
+/** Each sends a byte, and the backend echoes it. */
+async function crowd(port: number, count = CROWD): Promise<readonly TcpPeer[]> {
+  const clients = await Promise.all(Array.from({ length: count }, () => connectTcp(port)));
+  for (const client of clients) client.send('?');
+  return clients;
+}
+
+const served = (clients: readonly TcpPeer[]): readonly TcpPeer[] =>
+  clients.filter(({ receivedBytes }) => receivedBytes > 0);
+
+/** How many are served when no more of them are. */
+async function settled(clients: readonly TcpPeer[]): Promise<number> {
+  return waitFor('as many to be served as may be', async () => {
+    const count = served(clients).length;
+    await sleep(SETTLED_MS);
+    return count > 0 && served(clients).length === count && count;
+  });
+}
+
+/** Each ends when it has been served. */
+async function endAll(clients: readonly TcpPeer[]): Promise<void> {
+  for (let left = clients; left.length > 0; left = left.filter(({ isOver }) => !isOver)) {
+    for (const client of served(left)) if (!client.socket.writableEnded) client.end();
+    await sleep(20);
+  }
+}
+
+export function sharingTests(makeRig: RigFactory): void {
+  const start = async (t: TestContext) => {
+    const echo = await TcpBackend.echo(t);
+    const names = await UdpBackend.named(t, 'here');
+    const rig = await makeRig(t, {}, readdirSync('/proc/self/fd').length + ROOM);
+    // In one process, two engines would count the descriptors that both have twice.
+    await rig.stay();
+    const tcp = (namespace: string) => rig.open('TCP', endpointsOf([echo]), undefined, namespace);
+    const udp = (namespace: string) => rig.open('UDP', endpointsOf([names]), undefined, namespace);
+    return { rig, tcp, udp };
+  };
+  const limited = (rig: Rig) => [...new Set(rig.events.limited.map(({ name, limit }) => `${name} ${limit}`))];
+
+  test('idle connections of a namespace leave descriptors to others; its own clients wait, and none is lost', async (t) => {
+    const { rig, tcp, udp } = await start(t);
+    const [hog, other, dns] = [await tcp('hog'), await tcp('other'), await udp('dns')];
+    const asker = await UdpClient.connect(t, dns.port);
+    // The second time shows that nothing was lost count of.
+    for (let i = 0; i < 2; i++) {
+      const clients = await crowd(hog.port);
+      const full = await settled(clients);
+      t.diagnostic(`${full} of ${CROWD} are served`);
+      assert.ok(full > 30 && full < 90, `${full} of ${CROWD} are served`);
+      await waitFor('the pause to be counted', () => rig.counters(hog.name).pauses > 0);
+
+      const others = await crowd(other.port, 5);
+      await waitFor('others to be served', () => served(others).length === 5);
+      assert.equal(await asker.ask('?'), 'here');
+      assert.equal(served(clients).length, full);
+
+      await endAll([...clients, ...others]);
+      assert.equal(served(clients).length, CROWD);
+      assert.deepEqual([...new Set(clients.map(({ error }) => error))], [undefined]);
+      await waitFor('all to be over', () => rig.counters(hog.name).active + rig.counters(other.name).active === 0);
+    }
+    await waitFor('the limit to be told', () => rig.events.limited.length > 0);
+    assert.deepEqual(limited(rig), [`${hog.name} descriptors`], 'nobody else reaches it');
+    assert.deepEqual(rig.events.listenerFailed, []);
+  });
+
+  test('UDP flows of a namespace leave descriptors to others, too', async (t) => {
+    const { rig, tcp, udp } = await start(t);
+    const [hog, other, dns] = [await udp('hog'), await tcp('other'), await udp('dns')];
+    for (let i = 0; i < ROOM; i++) (await UdpClient.connect(t, hog.port)).send('?');
+    await waitFor('the hog to reach its share', () => rig.counters(hog.name).limited > 0);
+    assert.equal(await (await UdpClient.connect(t, dns.port)).ask('?'), 'here');
+    const others = await crowd(other.port, 5);
+    await waitFor('others to be served', () => served(others).length === 5);
+    await waitFor('the limit to be told', () => rig.events.limited.length > 0);
+    assert.deepEqual(limited(rig), [`${hog.name} descriptors`]);
+    await endAll(others);
+  });
+}

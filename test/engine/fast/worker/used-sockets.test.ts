@@ -3,7 +3,6 @@ import { type TestContext, test } from 'node:test';
 import { STATUS } from '../../../../src/engine/fast/worker/protocol.ts';
 import type { Endpoint } from '../../../../src/model/endpoint.ts';
 import { DatagramInbox } from '../../../../src/sys/datagram-inbox.ts';
-import { descriptorLimit } from '../../../../src/sys/descriptor.ts';
 import { Memory } from '../../../../src/sys/memory.ts';
 import {
   AF_INET,
@@ -46,7 +45,7 @@ function connected(t: TestContext, port: number): RawPeer {
   return new RawPeer(t, fd);
 }
 
-function rig(t: TestContext, { limit = descriptorLimit() } = {}) {
+function rig(t: TestContext, { limit = 1 << 20 } = {}) {
   const clock = new ManualClock();
   const { engine, owners, status, listen, command, post } = engineRig(
     t,

@@ -30,8 +30,16 @@ export class Admission {
     this.used = openDescriptors();
   }
 
-  admits(protocol: ProxiedProtocol, holding: Holding): boolean {
+  admits(protocol: ProxiedProtocol, holding: Pick<Holding, 'total'>): boolean {
     return hasShare(protocol, this.#plan, this.#plan.total - this.used, holding);
+  }
+
+  /**
+   * The same for a client that was accepted already, as one is after others have taken the room: only far beyond its
+   * share a namespace loses clients. It may have as many listeners as it likes, so there must be an end.
+   */
+  admitsAccepted(holding: Holding): boolean {
+    return this.admits('TCP', { total: holding.total / 2 });
   }
 
   /** The listener does not accept any more. It goes on once its namespace may have one more client. */

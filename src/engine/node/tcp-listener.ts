@@ -83,9 +83,8 @@ export class TcpListener {
 
   #onClient(client: Socket): void {
     const { admission, holding } = this.#port;
-    if (admission.admits('TCP', holding)) new TcpConnection(client, this.#port);
+    if (admission.admitsAccepted(holding)) new TcpConnection(client, this.#port);
     else {
-      // It was accepted before anybody could know, or there is no libc to keep the socket with.
       this.#port.limited(client.remoteAddress, 'descriptors');
       client.destroy();
     }

@@ -8,8 +8,8 @@ const IDLE = 1_100;
 /** Of each protocol. */
 const ASKED = 200;
 const AT_ONCE = 10;
-/** Of five seconds, because nobody knows how busy the machine is. */
-const TIMEOUT_MS = 5_000;
+/** Nobody knows how busy the machine is. */
+const TIMEOUT_MS = 20_000;
 
 describe('idle connections of one tenant', () => {
   const environment = testEnvironment({ through: ['prlimit', '--nofile=2000:2000'] });

@@ -96,7 +96,13 @@ export class DataPlaneLog implements DataPlaneObserver {
   }
 
   limited({ name, client, limit }: Parameters<DataPlaneObserver['limited']>[0]): void {
-    this.#warn(LIMITED[limit], { svc: name, ...(client !== undefined && { client }) });
+    const isNew = this.#tell('warn', LIMITED[limit], { svc: name, ...(client !== undefined && { client }) });
+    if (!isNew || limit !== 'descriptors') return;
+    this.#onRefused({
+      name,
+      what: 'some new clients',
+      reason: "its namespace holds its share of the node's descriptors",
+    });
   }
 
   listenerFailed({ name, err }: Parameters<DataPlaneObserver['listenerFailed']>[0]): void {

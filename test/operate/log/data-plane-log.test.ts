@@ -216,3 +216,11 @@ test('a Service whose clients are forgotten is told of once while that lasts, in
   observer.clientsForgotten({ name: WEB });
   assert.equal(refused.length, 2);
 });
+
+test('so is one whose namespace holds its share of the descriptors', () => {
+  const { log, refused, observer } = setUp();
+  for (let i = 0; i < 100; i++) observer.limited({ name: WEB, limit: 'descriptors' });
+  assert.equal(log.lines.length, 1);
+  const reason = "its namespace holds its share of the node's descriptors";
+  assert.deepEqual(refused, [{ name: WEB, what: 'some new clients', reason }]);
+});

@@ -6,6 +6,7 @@ import {
   loadKernelSockets,
   type NodeDataPlaneSetup,
 } from '../engine/node/node-data-plane.ts';
+import { localPorts } from '../kernel/local-ports.ts';
 import type { DataPlane, DataPlaneObserver } from '../model/data-plane.ts';
 import type { EndpointSocketOptions } from '../sys/endpoint-socket.ts';
 import type { Log } from '../util/log.ts';
@@ -30,7 +31,13 @@ export async function openDataPlane(
   const { congestionControl } = others;
   if (congestionControl !== undefined) await requireCongestionControl(congestionControl);
   const isMarking = connectionMark !== undefined && (await canMark(connectionMark, log));
-  const options = { ...others, ...(isMarking && connectionMark !== undefined && { connectionMark }) };
+  const { first, last } = localPorts().range;
+  const options = {
+    ...others,
+    // Each has a local port: a tenant's share of more flows than there are ports would be all ports.
+    udpMaxFlows: Math.min(others.udpMaxFlows, last - first + 1),
+    ...(isMarking && connectionMark !== undefined && { connectionMark }),
+  };
   if (engine !== 'node') {
     try {
       const dataPlane = await createFastDataPlane({ options: { ...options, workers }, observer, clock, log });

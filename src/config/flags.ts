@@ -195,10 +195,12 @@ export const FLAGS = {
     'udp-max-flows-per-service': one(whole(1, MAX_DESCRIPTORS), '8192', {
       describe:
         'UDP flows of one Service port; datagrams of further clients are dropped, so that a flood of forged ' +
-        'senders at one Service cannot use up the flows of the others',
+        'senders at one Service port leaves flows to the others of its namespace',
     }),
     'udp-max-flows': one(whole(1, MAX_DESCRIPTORS), '16384', {
-      describe: 'UDP flows in all; each takes one descriptor, so keep it below the limit on open files (ulimit -n)',
+      describe:
+        'UDP flows in all, of which one namespace alone gets four fifths; each takes one descriptor, so keep it below ' +
+        'the limit on open files (ulimit -n)',
     }),
     'eject-after': one(whole(0, 1000), '3', {
       describe:

@@ -1,22 +1,46 @@
-/** What one namespace holds. Each worker writes its own number and adds up all, so no lock is needed. */
+/** Each worker's numbers of one namespace: descriptors, UDP flows, and bytes of datagrams that it keeps. */
+const WORDS = { descriptors: 0, flows: 1, keptBytes: 2 } as const;
+const WORDS_OF_WORKER = 3;
+
+/** What one namespace holds. Each worker writes its own numbers and adds up all, so no lock is needed. */
 export class Holding {
   readonly #cells: Int32Array;
-  readonly #worker: number;
+  readonly #own: number;
 
   constructor(cells: SharedArrayBuffer, worker: number) {
     this.#cells = new Int32Array(cells);
-    this.#worker = worker;
+    this.#own = worker * WORDS_OF_WORKER;
   }
 
-  add(amount: number): void {
-    this.#cells[this.#worker] = (this.#cells[this.#worker] as number) + amount;
+  add(amount: number, what: keyof typeof WORDS = 'descriptors'): void {
+    const at = this.#own + WORDS[what];
+    this.#cells[at] = (this.#cells[at] as number) + amount;
   }
 
+  /** Descriptors. */
   get total(): number {
-    let total = 0;
-    for (const held of this.#cells) total += held;
-    return total;
+    return this.#sum(WORDS.descriptors);
   }
+
+  get flows(): number {
+    return this.#sum(WORDS.flows);
+  }
+
+  /** Those of this worker. */
+  get keptBytes(): number {
+    return this.#cells[this.#own + WORDS.keptBytes] as number;
+  }
+
+  #sum(word: number): number {
+    let sum = 0;
+    for (let at = word; at < this.#cells.length; at += WORDS_OF_WORKER) sum += this.#cells[at] as number;
+    return sum;
+  }
+}
+
+/** Memory for as many workers. */
+export function holdingCells(workers: number): SharedArrayBuffer {
+  return new SharedArrayBuffer(workers * WORDS_OF_WORKER * 4);
 }
 
 interface Entry {
@@ -43,7 +67,7 @@ export class Holdings {
     let entry = this.#entries.get(namespace);
     if (entry === undefined) {
       this.#forgetEmpty();
-      entry = { cells: new SharedArrayBuffer(this.#workers * 4), ports: 0 };
+      entry = { cells: holdingCells(this.#workers), ports: 0 };
       this.#entries.set(namespace, entry);
     }
     this.#left.delete(namespace);
@@ -58,7 +82,8 @@ export class Holdings {
 
   /** The worker has died, and all that it held is closed. */
   clear(worker: number): void {
-    for (const { cells } of this.#entries.values()) new Int32Array(cells)[worker] = 0;
+    const [from, to] = [worker * WORDS_OF_WORKER, (worker + 1) * WORDS_OF_WORKER];
+    for (const { cells } of this.#entries.values()) new Int32Array(cells).fill(0, from, to);
   }
 
   #forgetEmpty(): void {

@@ -29,6 +29,8 @@ import type { Random } from '../util/clock.ts';
 
 /** See {@link KeptDials.connectTcp}. */
 const PORT_TRIES = 8;
+/** A flow has its port from all others, whatever their endpoints: with many flows, most ports are taken. */
+const UDP_PORT_TRIES = 64;
 
 const REUSE_ADDRESS: SocketOption = { level: SOL_SOCKET, name: SO_REUSEADDR, value: 1 };
 /** In a socket address. */
@@ -152,7 +154,7 @@ export class KeptDials {
     if (typeof route === 'number') return route;
     const entries = this.#entriesOf(endpoint.address, 'UDP');
     const first = this.#firstPort(client, this.#ports.range);
-    for (let tries = 0; tries < PORT_TRIES; tries++) {
+    for (let tries = 0; tries < UDP_PORT_TRIES; tries++) {
       this.#choosePort(route, first, tries, this.#ports.range);
       const bound = bindTo(fd, route.source);
       if (bound === -EADDRINUSE) continue;

@@ -157,7 +157,7 @@ export interface OpenConnection {
 }
 
 /** `descriptors`: those of the namespace, while few are free. */
-export type Limit = 'flows-per-service' | 'flows-total' | 'descriptors';
+export type Limit = 'flows-per-service' | 'flows-per-namespace' | 'flows-total' | 'descriptors';
 
 export type DialFailure = 'refused' | 'timeout' | 'unreachable' | 'other';
 

@@ -23,6 +23,7 @@ import { udpTests } from './data-plane/udp.ts';
 import { udpDrainingTests } from './data-plane/udp-draining.ts';
 import { udpLifetimeTests } from './data-plane/udp-lifetime.ts';
 import { udpReplayTests } from './data-plane/udp-replay.ts';
+import { udpSharingTests } from './data-plane/udp-sharing.ts';
 
 export type { EngineFactory } from './data-plane/harness.ts';
 
@@ -51,6 +52,7 @@ export function dataPlaneCompliance(label: string, factory: EngineFactory): void
     describe('shares', () => sharingTests(rig));
     describe('the congestion control', () => congestionTests(rig));
     describe('UDP', () => udpTests(rig));
+    describe('shares of UDP', () => udpSharingTests(rig));
     describe('the life of a UDP flow', () => udpLifetimeTests(rig));
     describe('UDP datagrams that nobody has answered', () => udpReplayTests(rig));
     describe('UDP flows of endpoints that go', () => udpDrainingTests(rig));

@@ -9,8 +9,15 @@ test('all Service ports and workers of a namespace count together, until a worke
   new Holding(two, 1).add(4);
   assert.equal(new Holding(one, 0).total, 6);
   assert.equal(new Holding(holdings.join('b'), 0).total, 0);
+  new Holding(one, 1).add(3, 'flows');
+  new Holding(two, 0).add(5, 'flows');
+  assert.equal(new Holding(one, 0).flows, 8);
+  new Holding(one, 1).add(100, 'keptBytes');
+  assert.equal(new Holding(two, 0).keptBytes, 0, 'each worker has its own');
+  assert.equal(new Holding(two, 1).keptBytes, 100);
   holdings.clear(1);
-  assert.equal(new Holding(two, 0).total, 2);
+  const left = new Holding(two, 0);
+  assert.deepEqual([left.total, left.flows, new Holding(two, 1).keptBytes], [2, 5, 0]);
 });
 
 test('a namespace is forgotten when it has neither a Service port nor a connection', () => {

@@ -168,6 +168,8 @@ describe('a delta', () => {
       delta.unserved.map((port) => [port.name, port.uid]),
       [['shop/web:sctp', 'a-b-c']],
     );
+    assert.equal(t.it.uidOf('shop/web:http'), 'a-b-c');
+    assert.equal(t.it.uidOf('shop/other'), undefined);
     t.service(service({ clusterIPs: [ip('fd00::1')] }));
     assert.match(t.it.takeDelta().unserved[0]?.reason ?? '', /no IPv4 cluster IP/);
   });

@@ -6,6 +6,7 @@ import type { Limit } from '../../model/data-plane.ts';
 import { type Endpoint, endpointName } from '../../model/endpoint.ts';
 import { canSee } from '../../services/known-clients.ts';
 import { errnoOf, listenError, toListenError, UNKNOWN_DESTINATION } from '../errors.ts';
+import { flowLimit } from '../flow-limits.ts';
 import type { KeptBytes } from '../kept-bytes.ts';
 import type { KeptClient } from '../kept-dials.ts';
 import type { Port, Target } from './port.ts';
@@ -186,7 +187,7 @@ export class UdpListener implements Asking {
     const { socket, flows, retired } = local;
     const client = remote.address;
     const key = flowKey(remote);
-    this.#allFlows.active++;
+    this.#count(1);
     const flow = new UdpFlow({
       port: this.port,
       client: endpointOf(remote),
@@ -206,7 +207,7 @@ export class UdpListener implements Asking {
       },
       onEnd: () => {
         if (!retired.delete(flow)) flows.delete(key);
-        this.#allFlows.active--;
+        this.#count(-1);
       },
     });
     if (hasRetired) retired.add(flow);
@@ -237,10 +238,13 @@ export class UdpListener implements Asking {
   /** The limit that keeps a new flow out, if any. */
   #limit(): Limit | undefined {
     const { admission, holding, setup } = this.port;
-    const { udpMaxFlows, udpMaxFlowsPerService } = setup.options;
-    if (this.port.sessions.size >= udpMaxFlowsPerService) return 'flows-per-service';
-    if (this.#allFlows.active >= udpMaxFlows) return 'flows-total';
-    return admission.admits('UDP', holding) ? undefined : 'descriptors';
+    const flows = { ofPort: this.port.sessions.size, ofNamespace: holding.flows, all: this.#allFlows.active };
+    return flowLimit(setup.options, flows) ?? (admission.admits('UDP', holding) ? undefined : 'descriptors');
+  }
+
+  #count(flows: number): void {
+    this.#allFlows.active += flows;
+    this.port.holding.add(flows, 'flows');
   }
 
   /** Makes room. The new flow may be of the same client. */

@@ -1,4 +1,5 @@
 import type { DataPlaneObserver, DialFailure } from '../../model/data-plane.ts';
+import { partsOf } from '../../model/service.ts';
 import type { RefusedPart } from '../../model/service-port.ts';
 import type { Clock, Timer } from '../../util/clock.ts';
 import type { Log, LogFields } from '../../util/log.ts';
@@ -21,6 +22,7 @@ const DIAL_FAILED: Readonly<Record<DialFailure, string>> = {
 
 const LIMITED = {
   'flows-per-service': 'Dropped a new UDP flow: the Service is at its bound; see --udp-max-flows-per-service',
+  'flows-per-namespace': 'Dropped a new UDP flow: its namespace holds its share of all; see --udp-max-flows',
   'flows-total': 'Dropped a new UDP flow: the node is at its bound; see --udp-max-flows',
   descriptors:
     'New clients are kept out: their namespace holds its share of the file descriptors; end idle connections, or ' +
@@ -96,13 +98,17 @@ export class DataPlaneLog implements DataPlaneObserver {
   }
 
   limited({ name, client, limit }: Parameters<DataPlaneObserver['limited']>[0]): void {
-    const isNew = this.#tell('warn', LIMITED[limit], { svc: name, ...(client !== undefined && { client }) });
-    if (!isNew || limit !== 'descriptors') return;
-    this.#onRefused({
-      name,
-      what: 'some new clients',
-      reason: "its namespace holds its share of the node's descriptors",
-    });
+    const message = LIMITED[limit];
+    const { namespace, service } = partsOf(name);
+    // A flood may be at all ports of a Service.
+    const about = `${namespace}/${service}`;
+    const isNew = this.#tell('warn', message, { svc: name, ...(client !== undefined && { client }) }, about);
+    if (!isNew) return;
+    const [what, reason] =
+      limit === 'descriptors'
+        ? ['some new clients', "its namespace holds its share of the node's descriptors"]
+        : ['some new UDP flows', message.slice(message.indexOf(': ') + 2)];
+    this.#onRefused({ name, what, reason });
   }
 
   listenerFailed({ name, err }: Parameters<DataPlaneObserver['listenerFailed']>[0]): void {
@@ -127,11 +133,11 @@ export class DataPlaneLog implements DataPlaneObserver {
     this.#tell('warn', message, fields);
   }
 
-  /** Returns whether it is the first of its group. */
-  #tell(level: Level, message: string, fields: Fields): boolean {
+  /** Returns whether it is the first of its group. `about`: what shares one. */
+  #tell(level: Level, message: string, fields: Fields, about: string = fields.svc): boolean {
     const { svc, backend } = fields;
     const address = backend === undefined ? [] : [`${message}\n${backend.slice(0, backend.lastIndexOf(':'))}`];
-    const keys = [...address, `${message}\n${svc}`];
+    const keys = [...address, `${message}\n${about}`];
     const known = keys.map((key) => this.#groups.get(key)).find((group) => group !== undefined);
     if (known !== undefined) {
       known.suppressed++;

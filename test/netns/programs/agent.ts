@@ -1,5 +1,6 @@
 import { endProcess } from '../../../src/kernel/process.ts';
 import * as clients from './clients.ts';
+import * as flood from './flood.ts';
 import * as https from './https.ts';
 import * as meddler from './meddler.ts';
 import * as outcomes from './outcomes.ts';
@@ -12,7 +13,17 @@ import * as servers from './servers.ts';
  * A long-lived process in one namespace that serves as backend and client, driven by messages. One process for many
  * requests, because starting one for each would cost more than the request itself.
  */
-const operations = { ...clients, ...https, ...meddler, ...outcomes, ...probes, ...queries, ...scan, ...servers };
+const operations = {
+  ...clients,
+  ...flood,
+  ...https,
+  ...meddler,
+  ...outcomes,
+  ...probes,
+  ...queries,
+  ...scan,
+  ...servers,
+};
 
 export type Operations = typeof operations;
 

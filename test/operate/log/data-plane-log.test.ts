@@ -151,14 +151,29 @@ test('each Service port and each reason has its own lines', () => {
       observer.dialFailed({ name, backend: backendOf(name), reason, err: reason });
     }
     observer.limited({ name, client: 'c', limit: 'flows-per-service' });
+    observer.limited({ name, client: 'c', limit: 'flows-per-namespace' });
     observer.limited({ name, client: 'c', limit: 'flows-total' });
     observer.listenerFailed({ name, err: 'EMFILE' });
   }
-  assert.equal(log.lines.length, 2 * 7);
-  assert.equal(new Set(log.lines.map((line) => line.message + line.fields['svc'])).size, 2 * 7);
+  assert.equal(log.lines.length, 2 * 8);
+  assert.equal(new Set(log.lines.map((line) => line.message + line.fields['svc'])).size, 2 * 8);
   const texts = log.lines.map((line) => line.message).join('\n');
   assert.match(texts, /--udp-max-flows-per-service\n/);
   assert.match(texts, /--udp-max-flows\n/);
+});
+
+test('a bound that ports of a Service reach is one line in ten seconds, and told to its owner once', () => {
+  const { clock, log, refused, observer } = setUp();
+  for (let i = 0; i < 300; i++) {
+    for (const port of ['a', 'b']) {
+      observer.limited({ name: `shop/web:${port}`, client: 'c', limit: 'flows-per-namespace' });
+    }
+    clock.advance(100);
+  }
+  assert.equal(log.lines.length, 4);
+  assert.deepEqual(log.lines[1]?.fields, { svcs: 'shop/web:a, shop/web:b', services: 2, client: 'c', suppressed: 199 });
+  const reason = 'its namespace holds its share of all; see --udp-max-flows';
+  assert.deepEqual(refused, [{ name: 'shop/web:a', what: 'some new UDP flows', reason }]);
 });
 
 test('a quiet Service port is forgotten', () => {

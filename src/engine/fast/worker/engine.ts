@@ -7,6 +7,7 @@ import { EPOLLIN } from '../../../sys/epoll.ts';
 import { Memory } from '../../../sys/memory.ts';
 import { must, SysError } from '../../../sys/sys-error.ts';
 import type { Clock } from '../../../util/clock.ts';
+import { holdingCells } from '../../holdings.ts';
 import type { EventLoop, Handler } from './event-loop.ts';
 import type { Errand, FlowSharer } from './link.ts';
 import type { Carrying } from './peers.ts';
@@ -352,7 +353,7 @@ export class Engine implements Handler {
     if (known !== undefined) return known;
     const counters = { memory: new SharedArrayBuffer(COUNTERS_BYTES), offset: 0 };
     const backends: CountedBackends = { endpoints: [], affinity: { type: 'None' }, fresh: [], counters };
-    const holding = new SharedArrayBuffer((this.#context.index + 1) * 4);
+    const holding = holdingCells(this.#context.index + 1);
     const closed = { id: NO_PORT, name, protocol: 'TCP', worker: this.#context, isClosed: true } as const;
     const port = new Port({ ...closed, backends, counters, holding });
     this.#closedPorts.set(name, port);

@@ -1,4 +1,5 @@
 import { keysOf, type ReplyPath } from '../../../sys/datagram-inbox.ts';
+import type { Holding } from '../../holdings.ts';
 import { STATUS, STATUS_WORDS } from './protocol.ts';
 
 type Key = number | string;
@@ -84,32 +85,35 @@ export class FlowTable<Each extends Flow> {
 }
 
 /**
- * The limit on the UDP flows of all workers together. Each worker writes only its own number and adds up all numbers,
- * so no lock is needed. Two workers that begin a flow at the same time may pass the limit by one.
+ * The UDP flows of all workers together, and of each namespace. Each worker writes only its own numbers and adds up all
+ * numbers, so no lock is needed. Two workers that begin a flow at the same time may pass a limit by one.
  */
-export class FlowBudget {
+export class FlowCount {
   readonly #flows: readonly Int32Array[];
   readonly #own: Int32Array;
-  readonly #max: number;
 
-  constructor(status: SharedArrayBuffer, index: number, max: number) {
+  constructor(status: SharedArrayBuffer, index: number) {
     const flowsOf = (worker: number) => new Int32Array(status, (worker * STATUS_WORDS + STATUS.flows) * 4, 1);
     this.#flows = Array.from({ length: status.byteLength / 4 / STATUS_WORDS }, (_, worker) => flowsOf(worker));
     this.#own = flowsOf(index);
-    this.#max = max;
   }
 
-  get isSpent(): boolean {
+  get all(): number {
     let flows = 0;
     for (const each of this.#flows) flows += each[0] as number;
-    return flows >= this.#max;
+    return flows;
   }
 
-  begin(): void {
-    this.#own[0] = (this.#own[0] as number) + 1;
+  begin(holding: Holding): void {
+    this.#add(holding, 1);
   }
 
-  end(): void {
-    this.#own[0] = (this.#own[0] as number) - 1;
+  end(holding: Holding): void {
+    this.#add(holding, -1);
+  }
+
+  #add(holding: Holding, amount: number): void {
+    this.#own[0] = (this.#own[0] as number) + amount;
+    holding.add(amount, 'flows');
   }
 }

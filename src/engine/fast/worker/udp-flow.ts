@@ -129,7 +129,7 @@ export class UdpFlow extends Session implements Task {
     this.#moved();
     if (setup.keptUntilMs !== undefined) this.#keptUntilMs = setup.keptUntilMs;
     owner.flows.add(this);
-    if (this.#errand === undefined) owner.port.worker.flows.begin();
+    if (this.#errand === undefined) owner.port.worker.flows.begin(owner.port.holding);
   }
 
   /**
@@ -262,7 +262,7 @@ export class UdpFlow extends Session implements Task {
   stay(): void {
     if (this.#errand === undefined) return;
     this.#errand = undefined;
-    this.port.worker.flows.begin();
+    this.port.worker.flows.begin(this.port.holding);
   }
 
   describe(): OpenConnection {
@@ -324,7 +324,7 @@ export class UdpFlow extends Session implements Task {
     const { worker } = this.port;
     if (this.#isKept) worker.keptDials.forget('UDP', this.fd, this.target.endpoint);
     worker.endpointSockets.parkUdp(this.fd, this.#kind);
-    if (errand === undefined) worker.flows.end();
+    if (errand === undefined) worker.flows.end(this.port.holding);
     else tell(errand);
   }
 

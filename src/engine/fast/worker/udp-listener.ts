@@ -9,6 +9,7 @@ import { connect, getsockname, SOCK_DGRAM, SOCKET_ADDRESS_BYTES, socket } from '
 import { decodeAddress } from '../../../sys/socket-address.ts';
 import { EADDRNOTAVAIL, ECONNREFUSED, errnoName, isExhaustion, SysError } from '../../../sys/sys-error.ts';
 import { dialFailureOf, UNKNOWN_DESTINATION } from '../../errors.ts';
+import { flowLimit } from '../../flow-limits.ts';
 import { keptUdpClient } from '../../kept-client.ts';
 import type { KeptClient } from '../../kept-dials.ts';
 import type { Target } from './endpoints.ts';
@@ -167,7 +168,7 @@ export class UdpListener extends UdpReceiver implements FlowHome, FlowSharer {
 
   /** It counts against the limits no longer. */
   #forget(away: UdpAwayFlow): void {
-    if (this.#away.delete(away)) this.port.worker.flows.end();
+    if (this.#away.delete(away)) this.port.worker.flows.end(this.port.holding);
   }
 
   /** Those who have got datagrams of its client meanwhile. */
@@ -217,10 +218,10 @@ export class UdpListener extends UdpReceiver implements FlowHome, FlowSharer {
 
   /** The limit that keeps a new flow out, if any. */
   #limit(): Limit | undefined {
-    const { admission, options, flows } = this.port.worker;
-    if (this.flows.size + this.#away.size >= options.udpMaxFlowsPerService) return 'flows-per-service';
-    if (flows.isSpent) return 'flows-total';
-    return admission.admitsFlow(this.port.holding) ? undefined : 'descriptors';
+    const { holding, worker } = this.port;
+    const ofPort = this.flows.size + this.#away.size;
+    const limit = flowLimit(worker.options, { ofPort, ofNamespace: holding.flows, all: worker.flows.all });
+    return limit ?? (worker.admission.admitsFlow(holding) ? undefined : 'descriptors');
   }
 
   /** Whether another endpoint may be asked. */

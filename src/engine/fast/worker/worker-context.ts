@@ -14,7 +14,7 @@ import { ConnectionLog } from './connection-log.ts';
 import { Descriptors } from './descriptors.ts';
 import { EndpointSockets } from './endpoint-sockets.ts';
 import { EventLoop } from './event-loop.ts';
-import { FlowBudget } from './flow-table.ts';
+import { FlowCount } from './flow-table.ts';
 import { ParkedSockets } from './parked-sockets.ts';
 import { type Carrying, Peers } from './peers.ts';
 import { PipePool } from './pipe-pool.ts';
@@ -61,7 +61,7 @@ export class WorkerContext {
   readonly endpointSockets: EndpointSockets;
   /** For bytes that are received and sent on within one call. */
   readonly scratch = new Memory(SCRATCH_BYTES);
-  readonly flows: FlowBudget;
+  readonly flows: FlowCount;
   readonly keptBytes = new KeptBytes();
   readonly maglevTables = new MaglevTables();
   readonly affinityMemory: AffinityMemory;
@@ -107,7 +107,7 @@ export class WorkerContext {
     const parked = new ParkedSockets(loop, this.descriptors);
     this.endpointSockets = new EndpointSockets(loop, parked, options, localPorts().range);
     this.admission = new Admission(loop, this.descriptors, parked);
-    this.flows = new FlowBudget(setup.status, index, options.udpMaxFlows);
+    this.flows = new FlowCount(setup.status, index);
     this.replies = new UdpReplies(loop);
     this.connectionLog = new ConnectionLog(loop, this.status, this.report);
     this.peers = new Peers({ wakeFds, loop, spreading, carrying });

@@ -5,6 +5,7 @@ import { CounterMemory, PortCounters } from '../../../../src/engine/fast/port-co
 import { Engine } from '../../../../src/engine/fast/worker/engine.ts';
 import { type Command, type Report, STATUS, STATUS_WORDS } from '../../../../src/engine/fast/worker/protocol.ts';
 import type { FlowRecord } from '../../../../src/engine/fast/worker/records.ts';
+import { holdingCells } from '../../../../src/engine/holdings.ts';
 import type { DataPlaneOptions } from '../../../../src/model/data-plane.ts';
 import type { Endpoint } from '../../../../src/model/endpoint.ts';
 import type { ProxiedProtocol } from '../../../../src/model/service-port.ts';
@@ -59,7 +60,7 @@ export function engineRig(
     for (let fd = 0; fd < owners.length; fd++) if (owners[fd] === 1) close(fd);
     close(wakeFd);
   });
-  const holding = new SharedArrayBuffer(4);
+  const holding = holdingCells(1);
   /** In one message, which the engine finds when it next looks for one. */
   const post = (...commands: readonly Command[]): void => {
     messages.push(commands);

@@ -3,6 +3,7 @@ import { type TestContext, test } from 'node:test';
 import { openListenSocket } from '../../../../src/engine/fast/listen-socket.ts';
 import { CounterMemory, PortCounters } from '../../../../src/engine/fast/port-counters.ts';
 import type { FrozenWorker } from '../../../../src/engine/fast/worker/protocol.ts';
+import { holdingCells } from '../../../../src/engine/holdings.ts';
 import { close } from '../../../../src/sys/descriptor.ts';
 import { waitFor } from '../../../netns/wait.ts';
 import { listenSpec } from '../../../support/listen-spec.ts';
@@ -27,7 +28,7 @@ function carrier(t: TestContext) {
     fds: [fd],
     backends: counters.follow({ endpoints: [], affinity: { type: 'None' } }),
     counters: counters.shared,
-    holding: new SharedArrayBuffer(8),
+    holding: holdingCells(2),
   });
   return { ...rig, localPort, counters };
 }

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
-import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { NotifySocket } from '../../support/notify-socket.ts';
-import { listeningPorts, TCP, testEnvironment, UDP } from '../harness.ts';
+import { isFast, listeningPorts, TCP, testEnvironment, UDP } from '../harness.ts';
 import { FLAVOUR, Iptables, IptablesShims } from '../iptables.ts';
 import { serviceObjects } from '../manifests.ts';
 import { PROGRAM } from '../proxy.ts';
@@ -147,6 +147,33 @@ describe(`starting, stopping and cleaning up, with iptables-${FLAVOUR}`, () => {
     assert.deepEqual([...new Set(samples)], [before]);
     const { names, failures } = await environment.client.call('requests', { ...service, count: 6 });
     assert.deepEqual({ names, failures }, { names: { 'pod-1': 2, 'pod-2': 2, 'pod-3': 2 }, failures: {} });
+  });
+
+  test('a worker that crashes takes its process along; the rules stay, and the next process serves by them', {
+    skip: !isFast,
+  }, async () => {
+    await environment.startProxy();
+    const service = await web();
+    const rules = await dump();
+    const { pid } = environment.proxy;
+    const threads = `/proc/${pid}/task`;
+    const isWorker = (thread: string) => readFileSync(`${threads}/${thread}/comm`, 'utf8').startsWith('data-plane');
+    const worker = readdirSync(threads).find(isWorker);
+    // As when native code in this thread uses a wrong address.
+    await environment.topology.node.run([
+      'strace',
+      '-p',
+      `${worker}`,
+      '-o',
+      '/dev/null',
+      '-e',
+      'inject=all:signal=SEGV',
+    ]);
+    assert.equal((await environment.proxy.exited()).signal, 'SIGSEGV');
+    assert.deepEqual(await dump(), rules);
+    await environment.startProxy();
+    assert.deepEqual((await environment.client.call('requests', { ...service, count: 6 })).failures, {});
+    assert.deepEqual(await dump(), rules);
   });
 
   test('a restart removes the rules of a Service that was deleted meanwhile', async () => {

@@ -15,7 +15,7 @@ describe('the kernel’s table of connections', () => {
 
   // The limit is one for the machine, and only its first network namespace may change it: so the table is really full.
   test('when it is full, connections go on and new ones are not served; they are as soon as there is room', async () => {
-    const { client, proxy } = environment;
+    const { client } = environment;
     const { node } = environment.topology;
     const web = await environment.serve({ name: 'web' });
     const echo = await environment.serve({ name: 'echo', ports: [{ port: 7, target: TCP.echo }] });
@@ -44,6 +44,5 @@ describe('the kernel’s table of connections', () => {
     await node.output(['conntrack', '-D', '-d', NOBODY], { timeoutMs: PATIENCE_MS });
     await waitFor('new ones to be served', async () => (await attempt())?.startsWith('pod-'));
     await exchange('after');
-    assert.deepEqual(proxy.lines({ level: 'error' }), []);
   });
 });

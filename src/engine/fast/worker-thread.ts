@@ -24,6 +24,11 @@ import {
 /** A turn lasts milliseconds. Looks are counted, not time: a process that was stopped must not blame its workers. */
 const LOOK_MS = 2 * LONGEST_TURN_MS;
 const LOOKS_UNTIL_STUCK = 5;
+/**
+ * The same for a thread that still starts, which takes long where much else wants the cores. Ended while native code is
+ * loaded, it would take the process along.
+ */
+const LOOKS_UNTIL_STARTED = 30;
 
 const RESTART = { firstMs: 100, maxMs: 5000 };
 
@@ -81,6 +86,7 @@ export class WorkerThread {
   /** Until the first thread is ready. */
   #starting: PromiseWithResolvers<void> | undefined;
   #thread: Worker | undefined;
+  #isReady = false;
   #queue: Command[] = [];
   #isWaking = false;
   #isStopping = false;
@@ -221,6 +227,7 @@ export class WorkerThread {
       eval: typeof entry === 'string',
     });
     this.#thread = thread;
+    this.#isReady = false;
     this.#replacing = undefined;
     this.#startedMs = clock.now();
     thread.on('message', (reports: readonly Report[]) => {
@@ -241,6 +248,8 @@ export class WorkerThread {
 
   #onReport(report: Report): void {
     if (report.kind === 'ready') {
+      this.#isReady = true;
+      if (!this.#isStopping) this.#watch(0);
       this.#starting?.resolve();
       this.#starting = undefined;
     } else if (report.kind === 'answer') {
@@ -325,8 +334,9 @@ export class WorkerThread {
     this.#look = clock.after(LOOK_MS, () => {
       const turnsNow = this.#status[STATUS.turns];
       if (turnsNow !== turns) return this.#watch(0);
-      if (stillFor + 1 < LOOKS_UNTIL_STUCK) return this.#watch(stillFor + 1, turns);
-      const silentMs = LOOK_MS * LOOKS_UNTIL_STUCK;
+      const looks = this.#isReady ? LOOKS_UNTIL_STUCK : LOOKS_UNTIL_STARTED;
+      if (stillFor + 1 < looks) return this.#watch(stillFor + 1, turns);
+      const silentMs = LOOK_MS * looks;
       log.error('A worker of the data plane is stuck and is ended', { worker: index, silentMs });
       this.#kill();
     });

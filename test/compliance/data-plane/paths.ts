@@ -9,6 +9,7 @@ import { UdpBackend, UdpClient } from '../../support/udp.ts';
 import type { RigFactory } from './harness.ts';
 import { drop, endpointsBehindSmallMtu } from './network.ts';
 
+const FORGED = 600;
 const STREAM = Buffer.alloc(300_000, 's');
 const BIG = 'x'.repeat(1400);
 
@@ -115,6 +116,26 @@ export function pathTests(makeRig: RigFactory): void {
       }),
     );
     assert.equal(rig.counters(name).connections, clients.length);
+  });
+
+  test('a flood from forged addresses over many ports is bounded, and flows that were there go on', async (t) => {
+    const rig = await makeRig(t, { udpMaxFlowsPerService: 20, udpMaxFlows: 100 });
+    const [silent, echo] = [await UdpBackend.start(t), await UdpBackend.echo(t)];
+    const other = await rig.open('UDP', [echo.endpoint]);
+    const clients = await Promise.all(Array.from({ length: 3 }, () => UdpClient.connect(t, other.port)));
+    for (const client of clients) await client.ask('before');
+    const flooded = await Promise.all(Array.from({ length: 6 }, () => rig.open('UDP', [silent.endpoint])));
+    for (let i = 0; i < FORGED; i++) {
+      const { port } = flooded[i % flooded.length] as { readonly port: number };
+      const sender = await UdpClient.connect(t, port, { from: `127.1.${i >> 8}.${i & 255}` });
+      await sender.delivered('forged');
+    }
+    const counted = () => flooded.map(({ name }) => rig.counters(name));
+    await waitFor('all to be at a bound', () => counted().every(({ limited }) => limited > 0));
+    const active = counted().map((counters) => counters.active);
+    assert.ok(Math.max(...active) <= 20 && active.reduce((sum, one) => sum + one) <= 100, active.join());
+    for (const client of clients) assert.equal(await client.ask('after'), 'after');
+    assert.equal(rig.counters(other.name).connections, clients.length);
   });
 
   test('an idle connection outlives the memory of a firewall on its way, and ends when one of its sides has vanished', async (t) => {

@@ -11,6 +11,9 @@ import { PROGRAM } from '../proxy.ts';
 import { BRIDGE_ADDRESS, NODE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
 
+/** Of tests that start the program twice, on a machine that does much else. */
+const PATIENCE_MS = 300_000;
+
 describe(`starting, stopping and cleaning up, with iptables-${FLAVOUR}`, () => {
   const environment = testEnvironment('fresh');
 
@@ -152,7 +155,7 @@ describe(`starting, stopping and cleaning up, with iptables-${FLAVOUR}`, () => {
   test('a worker that crashes takes its process along; the rules stay, and the next process serves by them', {
     skip: !isFast,
   }, async () => {
-    await environment.startProxy();
+    await environment.startProxy({ readyMs: PATIENCE_MS });
     const service = await web();
     const rules = await dump();
     const { pid } = environment.proxy;
@@ -171,7 +174,7 @@ describe(`starting, stopping and cleaning up, with iptables-${FLAVOUR}`, () => {
     ]);
     assert.equal((await environment.proxy.exited()).signal, 'SIGSEGV');
     assert.deepEqual(await dump(), rules);
-    await environment.startProxy();
+    await environment.startProxy({ readyMs: PATIENCE_MS });
     assert.deepEqual((await environment.client.call('requests', { ...service, count: 6 })).failures, {});
     assert.deepEqual(await dump(), rules);
   });

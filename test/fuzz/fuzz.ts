@@ -11,6 +11,9 @@ import { TARGETS } from './target.ts';
 /** A single input takes milliseconds. */
 const SILENCE_MS = 120_000;
 
+/** As many as lead to different inputs: see `session.ts`. */
+const SEEDS = 256;
+
 const { values, positionals } = parseArgs({
   options: { seconds: { type: 'string' }, count: { type: 'string' }, seed: { type: 'string' } },
   allowPositionals: true,
@@ -21,7 +24,7 @@ const limits: Limits = {
   // JSON has no Infinity.
   seconds: Number(values.seconds ?? (values.count === undefined ? 60 : Number.MAX_SAFE_INTEGER)),
   count: Number(values.count ?? Number.MAX_SAFE_INTEGER),
-  seed: Number(values.seed ?? Math.floor(Math.random() * 2 ** 20)),
+  seed: Number(values.seed ?? Math.floor(Math.random() * SEEDS)),
 };
 const scratch = mkdtempSync(join(tmpdir(), 'fuzz-'));
 const failures = await Promise.all((positionals.length > 0 ? positionals : TARGETS).map(runTarget));

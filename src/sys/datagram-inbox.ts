@@ -169,6 +169,7 @@ export function putLocalAddress({ name, control }: ReplyPath, into: Int32Array):
 
 /** Whether these can be the parts of a {@link ReplyPath}. */
 export function isReplyPath(name: Uint8Array, control: Uint8Array): boolean {
+  if (!(name instanceof Uint8Array && control instanceof Uint8Array)) return false;
   const [names, controls] = [Buffer.from(name), Buffer.from(control)];
   return REPLY_PATHS.some(
     ({ family, nameBytes, controlBytes, header }) =>

@@ -173,7 +173,8 @@ function makeCgroups(name: string): void {
 }
 
 async function removeCgroups(name: string): Promise<void> {
-  for (const folder of cgroupFolders(name)) {
+  // Where there are both versions, runc makes groups in the hierarchy of the other, too.
+  for (const folder of [...cgroupFolders(name), join(CGROUPS, 'unified', name)]) {
     await waitFor(`${folder} is empty`, () => {
       try {
         removeTree(folder);

@@ -21,7 +21,7 @@ async function servers(t: TestContext, count: number): Promise<readonly TcpBacke
   return Promise.all(Array.from({ length: count }, (_, i) => TcpBackend.named(t, `server ${i}`)));
 }
 
-const endpointsOf = (backends: readonly TcpBackend[]) => backends.map(({ endpoint }) => endpoint);
+const endpointsOf = (backends: readonly Pick<TcpBackend, 'endpoint'>[]) => backends.map(({ endpoint }) => endpoint);
 
 /** How many connections each of them has had. */
 const sharesOf = (backends: readonly TcpBackend[]) => backends.map(({ peers }) => peers.length);
@@ -51,7 +51,11 @@ async function exchange(clients: readonly TcpPeer[], text: string): Promise<void
   );
 }
 
-async function openWith(rig: FastRig, backends: readonly TcpBackend[], scheduler: SchedulerName): Promise<number> {
+async function openWith(
+  rig: FastRig,
+  backends: readonly Pick<TcpBackend, 'endpoint'>[],
+  scheduler: SchedulerName,
+): Promise<number> {
   const spec = listenSpec({ name: NAME, protocol: 'TCP', address: '127.0.0.1', port: 0 });
   return rig.plane.open(spec, { endpoints: endpointsOf(backends), affinity: { type: 'None' }, scheduler });
 }
@@ -123,6 +127,19 @@ test('when a carrier dies, only what it carries is lost, and the home counts on'
   await waitFor('the end of all', () => rig.stats(NAME).counters.active === 0);
   assert.equal(rig.stats(NAME).counters.connections, 30);
   await waitFor('no descriptor to be left behind', () => openDescriptors() <= before + 4);
+});
+
+test('when a carrier dies, what it has given back goes on', async (t) => {
+  const rig = await faultyRig(t, SHARED);
+  const backend = await TcpBackend.echo(t);
+  // Nothing listens there, and it comes first for every client.
+  const dead = { ...backend.endpoint, port: 1 };
+  const port = await openWith(rig, [{ endpoint: dead }, backend], 'fo');
+  const clients = await connectMany(port, 20);
+  await exchange(clients, 'a');
+  rig.order('throw', 1);
+  await waitFor('the worker to fail', () => rig.log.of('error').length > 0);
+  assert.equal((await survivors(clients)).length, 20);
 });
 
 test('when the home dies, what another worker carries goes on', async (t) => {

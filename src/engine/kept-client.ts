@@ -28,7 +28,12 @@ export function keptTcpClient(
     if (originalDestination(fd, familyOfText(address), socketAddress) < 0) return 'unknown';
     if (!isKeptTowards(decodeAddress(socketAddress.bytes) as Address, keptFor, kept)) return undefined;
   }
-  return { address, name: socketAddressWords(address, client.port), needsNewPort: false };
+  return keptClient(client);
+}
+
+/** Of a client whose address endpoints see. */
+export function keptClient({ address, port }: Endpoint): KeptClient {
+  return { address, name: socketAddressWords(address, port), needsNewPort: false };
 }
 
 /** The same for a client whose datagram arrived at an address and port of this node. */

@@ -29,7 +29,7 @@ import {
   STATUS,
   type WorkerSetup,
 } from './protocol.ts';
-import type { DiallingRecord, EstablishedRecord, FlowRecord, LiveRecord } from './records.ts';
+import type { EstablishedRecord, FlowRecord, LiveRecord } from './records.ts';
 import { TcpConnection } from './tcp-connection.ts';
 import { TcpListener } from './tcp-listener.ts';
 import { UdpCarrier } from './udp-carrier.ts';
@@ -263,18 +263,15 @@ export class Engine implements Handler {
   /** What other workers pass on. */
   #carrying(): Carrying {
     return {
-      carry: (record, endpoint, errand) => {
-        if (record.kind === 'flow') {
-          this.#carryFlow(record, errand);
-          return;
-        }
+      carryClient: (record, endpoint, errand, terms) => {
         const port = this.#shares.get(record.port);
-        if (port === undefined && record.kind === 'dialling') {
-          // Only the port knows what its endpoints must be told of a client.
-          errand.failed(record, { reason: 'other', needsNewPort: false });
-          return;
-        }
-        this.#carry(port ?? this.#closed(UNKNOWN), record, endpoint, errand);
+        // It has been closed meanwhile; the home still knows it.
+        if (port === undefined) errand.failed(record, { reason: 'other', needsNewPort: false });
+        else new TcpConnection(port, record.fd).carryClient(record, port.endpoints.at(endpoint), errand, terms);
+      },
+      carry: (record, endpoint, errand) => {
+        if (record.kind === 'flow') this.#carryFlow(record, errand);
+        else this.#carry(this.#shares.get(record.port) ?? this.#closed(UNKNOWN), record, endpoint, errand);
       },
       takeBack: (record, { port, candidates }, needsNewPort) =>
         new TcpConnection(port, record.fd).takeBack(record, candidates, needsNewPort),
@@ -294,12 +291,8 @@ export class Engine implements Handler {
     errand.ended();
   }
 
-  #carry(port: Port, record: DiallingRecord | EstablishedRecord, endpoint: Endpoint, errand: Errand): void {
+  #carry(port: Port, record: EstablishedRecord, endpoint: Endpoint, errand: Errand): void {
     const target = port.endpoints.at(endpoint);
-    if (record.kind === 'dialling') {
-      new TcpConnection(port, record.fd).carryClient(record, target, errand);
-      return;
-    }
     const connection = new TcpConnection(port, record.sides[0].fd);
     try {
       connection.resume(record, target, errand);

@@ -1,6 +1,7 @@
 import { type MessagePort, receiveMessageOnPort } from 'node:worker_threads';
 import type { DialFailure } from '../../../model/data-plane.ts';
 import type { Endpoint } from '../../../model/endpoint.ts';
+import type { ProxyProtocol } from '../../../model/service.ts';
 import type { Candidates } from '../../../services/picker.ts';
 import { signal } from '../../../sys/descriptor.ts';
 import { Deadline } from './deadlines.ts';
@@ -18,7 +19,13 @@ export type PassId = number;
  */
 export type Passed =
   /** To the carrier: dial this endpoint for the client. Ends with `ended` or `failed`. */
-  | { readonly kind: 'dial'; readonly id: PassId; readonly record: DiallingRecord; readonly endpoint: Endpoint }
+  | {
+      readonly kind: 'dial';
+      readonly id: PassId;
+      readonly record: DiallingRecord;
+      readonly endpoint: Endpoint;
+      readonly terms: DialTerms;
+    }
   /** To the carrier: go on with it. A connection ends with `ended`; a flow with that, `flow-failed` or `flow-back`. */
   | { readonly kind: 'carry'; readonly id: PassId; readonly record: EstablishedRecord | FlowRecord }
   /** To the home: the carrier counts it among its own. The endpoint of a connection has answered. */
@@ -38,6 +45,13 @@ export type Passed =
   | { readonly kind: 'flow-back'; readonly id: PassId; readonly record: FlowRecord; readonly isSilent: boolean }
   /** To the home: the flow has ended for its endpoint. */
   | ({ readonly kind: 'flow-failed'; readonly id: PassId; readonly client: FlowClient } & FailedFlow);
+
+/** What the home knows of the Service and its client. A carrier may hear of a change later than of the client. */
+export interface DialTerms {
+  readonly proxyProtocol: ProxyProtocol | undefined;
+  /** Endpoints see its address. */
+  readonly isSeen: boolean;
+}
 
 /** A client of a UDP port, and the way of replies to it: see `FlowRecord`. */
 export interface FlowClient {

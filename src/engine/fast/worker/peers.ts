@@ -3,15 +3,26 @@ import type { Endpoint } from '../../../model/endpoint.ts';
 import type { Candidates } from '../../../services/picker.ts';
 import type { Target } from './endpoints.ts';
 import type { EventLoop } from './event-loop.ts';
-import { Errand, type FlowSharer, Link, type Passed, type PassedOn, type PassId, recordIn } from './link.ts';
+import {
+  type DialTerms,
+  Errand,
+  type FlowSharer,
+  Link,
+  type Passed,
+  type PassedOn,
+  type PassId,
+  recordIn,
+} from './link.ts';
 import type { Port } from './port.ts';
-import type { DiallingRecord, EstablishedRecord, FlowRecord, LiveRecord, PortId, SessionRecord } from './records.ts';
+import type { DiallingRecord, EstablishedRecord, FlowRecord, LiveRecord, PortId } from './records.ts';
 import type { Spreading } from './spreading.ts';
 
 /** What peers need of the worker. */
 export interface Carrying {
-  /** Dials for a client whose home is another worker, or goes on with its connection. */
-  carry(record: SessionRecord, endpoint: Endpoint, errand: Errand): void;
+  /** Dials for a client whose home is another worker. */
+  carryClient(record: DiallingRecord, endpoint: Endpoint, errand: Errand, terms: DialTerms): void;
+  /** Goes on with a connection or flow whose home is another worker. */
+  carry(record: EstablishedRecord | FlowRecord, endpoint: Endpoint, errand: Errand): void;
   /** Goes on with a client of this home, whose first endpoint has failed. */
   takeBack(record: DiallingRecord, passed: PassedOn & { candidates: Candidates }, needsNewPort: boolean): void;
   /** `undefined` when the port is not open. */
@@ -116,9 +127,9 @@ export class Peers {
     return this.canSpread(port) ? this.#linked(this.#setup.spreading.forConnection(port.carriers)) : undefined;
   }
 
-  passClient(link: Link, passed: PassedOn, record: DiallingRecord): void {
+  passClient(link: Link, passed: PassedOn, record: DiallingRecord, terms: DialTerms): void {
     const id = link.pass(passed);
-    link.send({ kind: 'dial', id, record, endpoint: passed.target.endpoint });
+    link.send({ kind: 'dial', id, record, endpoint: passed.target.endpoint, terms });
   }
 
   passConnection(link: Link, passed: PassedOn, record: EstablishedRecord): void {
@@ -163,7 +174,7 @@ export class Peers {
     const { carrying } = this.#setup;
     switch (message.kind) {
       case 'dial':
-        carrying.carry(message.record, message.endpoint, new Errand(link, message.id));
+        carrying.carryClient(message.record, message.endpoint, new Errand(link, message.id), message.terms);
         break;
       case 'carry':
         carrying.carry(message.record, message.record.endpoint, new Errand(link, message.id));

@@ -7,11 +7,12 @@ import { EPOLLERR, EPOLLHUP, EPOLLOUT } from '../../../sys/epoll.ts';
 import { shutdownWrite, unacknowledgedBytes } from '../../../sys/socket.ts';
 import { must } from '../../../sys/sys-error.ts';
 import { wholeMsLeft } from '../../../util/clock.ts';
-import { keptTcpClient } from '../../kept-client.ts';
+import { keptClient, keptTcpClient } from '../../kept-client.ts';
+import type { KeptClient } from '../../kept-dials.ts';
 import { proxyHeader } from '../../proxy-header.ts';
 import { askedFor } from '../../tcp-ends.ts';
 import type { Target } from './endpoints.ts';
-import type { Errand, FailedDial, Link } from './link.ts';
+import type { DialTerms, Errand, FailedDial, Link } from './link.ts';
 import type { SocketKind } from './parked-sockets.ts';
 import { onlyOne } from './peers.ts';
 import { type Port, Session } from './port.ts';
@@ -53,6 +54,8 @@ export class TcpConnection extends Session implements SideOwner {
   #ending: Ending = 'client-end';
   /** If another worker is its home. */
   #errand: Errand | undefined;
+  /** If that one has accepted the client. */
+  #terms: DialTerms | undefined;
   /** Why this worker's dial for another one failed. */
   #failure: FailedDial | undefined;
   /** See {@link Spreading.count}. */
@@ -76,8 +79,9 @@ export class TcpConnection extends Session implements SideOwner {
   }
 
   /** Another worker, its home, has accepted the client and picked the endpoint. */
-  carryClient(record: DiallingRecord, target: Target, errand: Errand): void {
+  carryClient(record: DiallingRecord, target: Target, errand: Errand, terms: DialTerms): void {
     this.#errand = errand;
+    this.#terms = terms;
     this.#continue(record);
     this.#dialFor(onlyOne(target));
   }
@@ -184,7 +188,7 @@ export class TcpConnection extends Session implements SideOwner {
       this.#breakOff(backend);
       return;
     }
-    const { proxyProtocol } = this.port;
+    const { proxyProtocol } = this.#terms ?? this.port;
     if (proxyProtocol !== undefined && !this.#introduce(proxyProtocol)) return;
     const { clientsHaveSent } = this.port;
     if (clientsHaveSent.isWorthwhile) client.isReadable = true;
@@ -249,13 +253,12 @@ export class TcpConnection extends Session implements SideOwner {
   }
 
   #dialFor(candidates: Candidates, { tries = 0, needsNewPort = false } = {}): void {
-    const { keptAddresses, worker } = this.port;
-    const { loop } = worker;
-    const kept = keptTcpClient(worker.clients, keptAddresses, this.#clientName as Endpoint, this.fd);
+    const kept = this.#keptClient();
     if (kept === 'unknown') {
       this.cut('client-reset');
       return;
     }
+    const { loop } = this.port.worker;
     if (loop.watch(this.fd, SIDE_EVENTS, this) < 0) {
       this.cut('proxy-error');
       return;
@@ -265,9 +268,20 @@ export class TcpConnection extends Session implements SideOwner {
     this.#dial.start();
   }
 
+  #keptClient(): KeptClient | 'unknown' | undefined {
+    const client = this.#clientName as Endpoint;
+    if (this.#terms !== undefined) return this.#terms.isSeen ? keptClient(client) : undefined;
+    return keptTcpClient(this.port.worker.clients, this.port.keptAddresses, client, this.fd);
+  }
+
   /** Another worker dials, and goes on with it. */
   #passClient(link: Link, candidates: Candidates): void {
     const { port } = this;
+    const kept = this.#keptClient();
+    if (kept === 'unknown') {
+      this.cut('client-reset');
+      return;
+    }
     const member = candidates.next();
     if (member === undefined) {
       this.onGivenUp('no-endpoints');
@@ -277,7 +291,8 @@ export class TcpConnection extends Session implements SideOwner {
     target.member.taken();
     const record = this.#dialling();
     this.detach();
-    port.worker.peers.passClient(link, { port, target, candidates, counts: 'port' }, record);
+    const terms = { proxyProtocol: port.proxyProtocol, isSeen: kept !== undefined };
+    port.worker.peers.passClient(link, { port, target, candidates, counts: 'port' }, record, terms);
   }
 
   /** Another worker goes on with it, if this one has too much to do. */

@@ -31,17 +31,18 @@ interface RigOptions {
   readonly clock?: Clock;
   readonly entry?: URL;
   readonly spread?: Spread;
+  readonly udpMaxFlows?: number;
 }
 
 /** The fast engine under the machine's clock, with real sockets and threads. */
 export async function fastRig(
   t: TestContext,
-  { workers = 1, clock = systemClock, entry, congestionControl, spread }: RigOptions = {},
+  { workers = 1, clock = systemClock, entry, congestionControl, spread, ...limits }: RigOptions = {},
 ): Promise<FastRig> {
   const events: string[] = [];
   const log = new RecordingLog();
   const plane = await createFastDataPlane({
-    options: { ...OPTIONS, workers, congestionControl },
+    options: { ...OPTIONS, ...limits, workers, congestionControl },
     observer: textObserver(events),
     clock,
     log,

@@ -1,5 +1,5 @@
 import { DocumentError, parseDocuments } from '../../src/util/yaml.ts';
-import type { Draws } from './draws.ts';
+import type { Draws } from '../support/draws.ts';
 
 /** Ends a line, a quote or a field wherever it gets to, or is nearly something else. */
 const HOSTILE_TEXTS = [

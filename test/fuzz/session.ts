@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join, relative } from 'node:path';
-import { Draws } from './draws.ts';
+import { Draws } from '../support/draws.ts';
 import type { OpenTarget } from './target.ts';
 
 /* The process of one target. */

@@ -1,5 +1,5 @@
 import type { TestContext } from 'node:test';
-import type { Draws } from './draws.ts';
+import type { Draws } from '../support/draws.ts';
 
 /** A part of the program that reads what others have written. */
 export interface Target {

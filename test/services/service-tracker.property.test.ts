@@ -8,7 +8,7 @@ import type { SourceEvent } from '../../src/model/source.ts';
 import type { EndpointVerdict } from '../../src/services/derive-service-ports.ts';
 import { ServiceTracker } from '../../src/services/service-tracker.ts';
 import { address } from '../rules/fixtures.ts';
-import { seededRandom } from '../support/seeded-random.ts';
+import { Draws } from '../support/draws.ts';
 
 /** Few of everything, so that Services, endpoints and the node get in each other's way. */
 const ADDRESSES = ['10.0.0.1', '10.0.0.2', '10.0.0.3', '192.0.2.1', 'fd00::1', 'fd00::2', '2001:db8::1'].map(address);
@@ -20,8 +20,7 @@ const SLICES: readonly ServiceKey[] = ['a/s1', 'a/s2', 'b/s3'];
 const NAMES = ['n1', 'n2'];
 const FAMILIES = ['IPv4', 'IPv6'] as const;
 
-class World {
-  readonly #random: () => number;
+class World extends Draws {
   readonly events = new Map<string, SourceEvent>();
   readonly proxyPorts = new Set<number>();
   readonly programs = new Set<number>();
@@ -29,25 +28,13 @@ class World {
   weights: SetWeight[] = [];
   nodeAddresses = ADDRESSES.slice(0, 0);
 
-  constructor(seed: number) {
-    this.#random = seededRandom(seed);
-  }
-
-  below(n: number): number {
-    return Math.floor(this.#random() * n);
-  }
-
-  pick<T>(items: readonly T[]): T {
-    return items[this.below(items.length)] as T;
-  }
-
   some<T>(items: readonly T[]): T[] {
     return items.filter(() => this.below(3) === 0);
   }
 
   shuffled<T>(items: Iterable<T>): T[] {
     return [...items]
-      .map((item) => ({ item, at: this.#random() }))
+      .map((item) => ({ item, at: this.below(1 << 30) }))
       .sort((a, b) => a.at - b.at)
       .map(({ item }) => item);
   }

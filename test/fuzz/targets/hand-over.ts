@@ -13,7 +13,7 @@ import { Channel } from '../../../src/upgrade/channel.ts';
 import type { Message } from '../../../src/upgrade/protocol.ts';
 import { systemClock } from '../../../src/util/system-clock.ts';
 import { STATE } from '../../engine/fast/handed-over.ts';
-import type { Draws } from '../draws.ts';
+import type { Draws } from '../../support/draws.ts';
 import { mutateOne, mutateValue } from '../mutate.ts';
 import type { OpenTarget } from '../target.ts';
 

@@ -1,4 +1,4 @@
-import { seededRandom } from '../support/seeded-random.ts';
+import { seededRandom } from './seeded-random.ts';
 
 /** Decisions that repeat with the seed. */
 export class Draws {

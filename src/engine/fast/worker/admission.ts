@@ -1,3 +1,4 @@
+import type { ProxiedProtocol } from '../../../model/service-port.ts';
 import { lowestFreeDescriptor } from '../../../sys/descriptor.ts';
 import { describeErrno } from '../../../sys/sys-error.ts';
 import type { Holding } from '../../holdings.ts';
@@ -51,12 +52,12 @@ export class Admission extends Deadline {
   /** Whether one more client of this namespace may come in. */
   admits(holding: Holding): boolean {
     if (this.#isPaused) return false;
-    return this.#descriptors.admits('TCP', holding) || (this.makeRoom() && this.#descriptors.admits('TCP', holding));
+    return this.#hasRoom('TCP', holding);
   }
 
   /** The same for a UDP flow. */
   admitsFlow(holding: Holding): boolean {
-    return this.#descriptors.admits('UDP', holding) || (this.makeRoom() && this.#descriptors.admits('UDP', holding));
+    return this.#hasRoom('UDP', holding);
   }
 
   /** Gives up sockets that are only kept for later. Whether there were any. */
@@ -114,6 +115,11 @@ export class Admission extends Deadline {
     }
     if (this.#isPaused || this.#held.size > 0) this.#retryLater();
     else this.cancelDeadline();
+  }
+
+  #hasRoom(protocol: ProxiedProtocol, holding: Holding): boolean {
+    const descriptors = this.#descriptors;
+    return descriptors.admits(protocol, holding) || (this.makeRoom() && descriptors.admits(protocol, holding));
   }
 
   #resume(): void {

@@ -190,5 +190,14 @@ export interface CarriedPort {
     readonly set: EndpointSetName;
     /** `undefined` until it is open. */
     readonly localPort: number | undefined;
+    /** Why the last try to open it failed. */
+    readonly failure?: string;
   }[];
+}
+
+/** Why one of its listeners is not open; `undefined`: all are. */
+export function whyNotOpen({ listeners }: CarriedPort): string | undefined {
+  const missing = listeners.filter(({ localPort }) => localPort === undefined);
+  if (missing.length === 0) return undefined;
+  return missing.find(({ failure }) => failure !== undefined)?.failure ?? 'its listener is not open yet';
 }

@@ -54,6 +54,13 @@ interface Wanted {
   readonly backends: Backends;
 }
 
+interface Retry {
+  readonly failures: number;
+  /** The last of them. */
+  readonly failure: string;
+  readonly timer: Timer;
+}
+
 const SETS: readonly EndpointSetName[] = ['own', 'local'];
 
 const RETRY = { firstMs: 1_000, maxMs: 30_000 };
@@ -82,7 +89,7 @@ export class Listeners {
   readonly #wanted = new Map<ServicePortName, ServicePort>();
   readonly #open = new Map<ListenerId, Listener>();
   readonly #localPorts = { TCP: new Set<number>(), UDP: new Set<number>() };
-  readonly #retries = new Map<ListenerId, { failures: number; readonly timer: Timer }>();
+  readonly #retries = new Map<ListenerId, Retry>();
   /** Those of {@link #retries} that lack a local port. */
   readonly #waiting = new Map<ListenerId, Slot>();
   #wake: Timer | undefined;
@@ -179,11 +186,12 @@ export class Listeners {
     const sets = servicePort.local === undefined ? SETS.slice(0, 1) : SETS;
     return {
       servicePort,
-      listeners: sets.map((set) => ({
-        id: this.#slot(name, set).id,
-        set,
-        localPort: this.#localPort(name, set, servicePort),
-      })),
+      listeners: sets.map((set) => {
+        const { id } = this.#slot(name, set);
+        const failure = this.#retries.get(id)?.failure;
+        const localPort = this.#localPort(name, set, servicePort);
+        return { id, set, localPort, ...(failure !== undefined && { failure }) };
+      }),
     };
   }
 
@@ -411,13 +419,14 @@ export class Listeners {
     const failures = (before?.failures ?? 0) + 1;
     const retryInMs = backoffMs(failures, RETRY);
     const { clock } = this.#options;
+    const failure = messageOf(error);
     if (error instanceof NoLocalPort) {
       this.#waiting.set(id, slot);
-      if (failures === 1) this.#onUnserved({ name, reason: error.message });
+      if (failures === 1) this.#onUnserved({ name, reason: failure });
     }
-    this.#lines.error(name, 'Cannot listen for a Service port; retrying', { err: messageOf(error), retryInMs });
+    this.#lines.error(name, 'Cannot listen for a Service port; retrying', { err: failure, retryInMs });
     const timer = clock.after(retryInMs, () => this.#work(slot));
-    this.#retries.set(id, { failures, timer });
+    this.#retries.set(id, { failures, failure, timer });
   }
 
   /** A local port is free again: tries again at once where one was lacking. */

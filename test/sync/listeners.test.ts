@@ -360,6 +360,8 @@ describe('listeners', () => {
     h.clock.advance(1_000);
     await h.listeners.settled();
     assert.equal(h.log.of('error').length, 2);
+    const failure = () => h.listeners.carried('shop/web')?.listeners[0]?.failure;
+    assert.match(failure() ?? '', /^no local port is free: of the 1 there are, 1 were tried /);
     h.dataPlane.taken.clear();
     h.clock.advance(1_999);
     await h.listeners.settled();
@@ -367,6 +369,7 @@ describe('listeners', () => {
     h.clock.advance(1);
     await h.listeners.settled();
     assert.equal(h.portOf('shop/web'), 30_000);
+    assert.equal(failure(), undefined);
     assert.equal(h.clock.pendingTimers, 0);
   });
 

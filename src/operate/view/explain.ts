@@ -10,6 +10,7 @@ import {
   listenerId,
   type ProxiedProtocol,
   verdictOf,
+  whyNotOpen,
 } from '../../model/service-port.ts';
 import {
   type CandidateView,
@@ -278,9 +279,10 @@ async function untouched(facts: Facts): Promise<Conclusion> {
     const { name, clusterIPs, loadBalancerIPs, externalIPs } = claimant;
     const portals = packet.isOwn ? PORTALS_HOST : PORTALS_CONTAINER;
     const jump = JUMPS.find(({ to }) => to === portals)?.spec;
-    const isOpening = listeners.carried(name)?.listeners.some(({ localPort }) => localPort === undefined);
+    const carried = listeners.carried(name);
+    const notOpen = carried && whyNotOpen(carried);
     const isNodePort = ![...clusterIPs, ...loadBalancerIPs, ...externalIPs].includes(address);
-    if (isOpening) return notTaken(`${name} should take it, but its listener is not open yet`, name);
+    if (notOpen !== undefined) return notTaken(`${name} should take it, but ${notOpen}`, name);
     if (!path.rules.some(({ rule }) => rule === jump)) {
       return notTaken(`${name} should take it, but no rule jumps to ${portals} ${NEXT_SYNC}`, name);
     }

@@ -10,6 +10,7 @@ import {
   type EndpointSetName,
   type ServicePort,
   verdictOf,
+  whyNotOpen,
 } from '../../model/service-port.ts';
 import type {
   ConnectionView,
@@ -131,7 +132,7 @@ export class RunningView implements View {
       scheduler: options?.scheduler ?? scheduler,
       ...(options?.slowStartMs !== undefined && { slowStartMs: options.slowStartMs }),
       ...stateOf(servicePort, {
-        isPending: listeners.some(({ localPort }) => localPort === undefined),
+        whyNotOpen: whyNotOpen(port),
         trouble: TROUBLES.find((trouble) => troubles.includes(trouble))?.reason,
         ejected: counters.ejected,
         isDrained: draining.some(isDrained),
@@ -219,20 +220,20 @@ function trafficOf(set: EndpointSetName, servicePort: ServicePort): Traffic[] {
 function stateOf(
   own: EndpointSet,
   {
-    isPending,
+    whyNotOpen,
     trouble,
     ejected,
     isDrained,
     whyEmpty,
   }: {
-    readonly isPending: boolean;
+    readonly whyNotOpen: string | undefined;
     readonly trouble: string | undefined;
     readonly ejected: number;
     readonly isDrained: boolean;
     readonly whyEmpty: () => string | undefined;
   },
 ): Pick<ServiceView, 'state' | 'reason'> {
-  if (isPending) return { state: 'pending', reason: 'its listener is not open yet' };
+  if (whyNotOpen !== undefined) return { state: 'pending', reason: whyNotOpen };
   switch (verdictOf(own)) {
     case 'reject':
       return {

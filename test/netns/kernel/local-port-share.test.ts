@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import type { ServiceView } from '../../../src/model/view.ts';
 import { metric, TCP, testEnvironment } from '../harness.ts';
 import { FLAVOUR } from '../iptables.ts';
+import { PROGRAM } from '../proxy.ts';
 import { POD_ADDRESSES } from '../topology.ts';
 import { PATIENCE_MS } from '../wait.ts';
 
@@ -43,6 +45,12 @@ describe(`local ports of several namespaces, with iptables-${FLAVOUR}`, () => {
     const lines = environment.proxy.log.filter(({ svc }) => String(svc).startsWith('hog/hog'));
     const refusals = lines.filter(({ level }) => level !== 'info');
     assert.ok(refusals.length > 0 && refusals.length <= 10, `${refusals.length} lines about it`);
+
+    const list = [PROGRAM, 'list', 'hog/hog', '-o', 'json', `--control-socket=${environment.proxy.controlSocket}`];
+    const listed: { services: readonly ServiceView[] } = JSON.parse(await environment.topology.node.output(list));
+    const reasons = listed.services.filter(({ state }) => state === 'pending').map(({ reason }) => reason);
+    assert.equal(reasons.length, 140);
+    for (const reason of reasons) assert.match(reason ?? '', /^its namespace has its share of the local ports/);
 
     const small = environment.clusterIP();
     write('small', small, 1);

@@ -34,6 +34,8 @@ class World {
   ejected: readonly Address[] = [];
   /** No listener is open. */
   isOpening = false;
+  /** Why. */
+  failure: string | undefined;
   /** The clients of the questions to the data plane. */
   readonly askedAs: Address[] = [];
 
@@ -112,6 +114,7 @@ class World {
       id: listenerId(servicePort.name, 'IPv4', set),
       set,
       localPort: this.isOpening ? undefined : ports[index],
+      ...(this.failure !== undefined && { failure: this.failure }),
     }));
     return { servicePort, listeners };
   }
@@ -424,6 +427,12 @@ const SENTENCES: readonly (readonly [
     '10.96.0.1:80',
     undefined,
     'default/web:http should take it, but its listener is not open yet',
+  ],
+  [
+    () => Object.assign(served().learn(), { isOpening: true, failure: 'no local port is free' }),
+    '10.96.0.1:80',
+    undefined,
+    'default/web:http should take it, but no local port is free',
   ],
   [
     async () => (await new World().sync()).service('web', { clusterIPs: [address('10.96.0.1')] }).learn(),

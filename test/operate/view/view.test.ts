@@ -54,11 +54,14 @@ function setUp() {
     {
       family = 'IPv4',
       localPorts = [40_000, 40_001],
+      failure,
       counters = {},
       endpoints = [],
     }: {
       family?: 'IPv4' | 'IPv6';
       localPorts?: readonly (number | undefined)[];
+      /** Of listeners without one. */
+      failure?: string;
       counters?: Partial<Counters>;
       endpoints?: readonly EndpointStats[];
     } = {},
@@ -68,6 +71,7 @@ function setUp() {
       id: listenerId(port.name, family, set),
       set,
       localPort: localPorts[n],
+      ...(localPorts[n] === undefined && failure !== undefined && { failure }),
     }));
     carried[family].set(port.name, { servicePort: port, listeners });
     const { name, protocol } = port;
@@ -241,6 +245,14 @@ test('states', async (t) => {
     carry(servicePort('a/b'), { localPorts: [undefined] });
     assert.equal(views()[0]?.state, 'pending');
     assert.equal(views()[0]?.listeners[0]?.localPort, undefined);
+    assert.equal(views()[0]?.reason, 'its listener is not open yet');
+  });
+  await t.test('lacks one of its listeners, as the last try has failed', () => {
+    const { carry, views } = setUp();
+    const local = { endpoints: [endpoint('10.1.0.1')], internal: false, external: true };
+    carry(servicePort('a/b', { local }), { localPorts: [40_000, undefined], failure: 'no local port is free' });
+    assert.equal(views()[0]?.state, 'pending');
+    assert.equal(views()[0]?.reason, 'no local port is free');
   });
 });
 

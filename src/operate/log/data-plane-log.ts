@@ -40,7 +40,7 @@ type Level = 'info' | 'warn';
 
 type Fields = LogFields & { readonly svc: string; readonly backend?: string };
 
-/** Of one group. */
+/** Of one group, of each kind. */
 const MAX_NAMES = 1_000;
 const SHOWN_NAMES = 3;
 
@@ -50,6 +50,8 @@ interface Group {
   readonly message: string;
   /** Of the first event, by which others find the group. */
   readonly keys: readonly string[];
+  /** Services whose owners know. */
+  readonly told: Set<string>;
   /** Of this window. */
   readonly services: Set<string>;
   readonly backends: Set<string>;
@@ -62,7 +64,8 @@ interface Group {
  * Tells of problems on the data path, with the cause and advice, and of their end. For each reason, it logs the first
  * event of a Service port and of the address of an endpoint at once. Others of the same Service port, or of the same
  * address, are counted in at most one line in ten seconds: a dead pod is one line, however many Services it is behind,
- * and so is a Service with a thousand dead pods. After ten quiet seconds it is forgotten, to bound memory.
+ * and so is a Service with a thousand dead pods. A bound is one line for each namespace, as one may have a flood at all
+ * ports of all its Services. After ten quiet seconds a reason is forgotten, to bound memory.
  */
 export class DataPlaneLog implements DataPlaneObserver {
   readonly #log: Log;
@@ -99,16 +102,11 @@ export class DataPlaneLog implements DataPlaneObserver {
 
   limited({ name, client, limit }: Parameters<DataPlaneObserver['limited']>[0]): void {
     const message = LIMITED[limit];
-    const { namespace, service } = partsOf(name);
-    // A flood may be at all ports of a Service.
-    const about = `${namespace}/${service}`;
-    const isNew = this.#tell('warn', message, { svc: name, ...(client !== undefined && { client }) }, about);
-    if (!isNew) return;
     const [what, reason] =
       limit === 'descriptors'
         ? ['some new clients', "its namespace holds its share of the node's descriptors"]
         : ['some new UDP flows', message.slice(message.indexOf(': ') + 2)];
-    this.#onRefused({ name, what, reason });
+    this.#atBound(message, { name, what, reason }, client);
   }
 
   listenerFailed({ name, err }: Parameters<DataPlaneObserver['listenerFailed']>[0]): void {
@@ -116,8 +114,7 @@ export class DataPlaneLog implements DataPlaneObserver {
   }
 
   clientsForgotten({ name }: Parameters<DataPlaneObserver['clientsForgotten']>[0]): void {
-    const isNew = this.#tell('warn', FORGOTTEN, { svc: name });
-    if (isNew) this.#onRefused({ name, what: 'the affinity of some clients', reason: 'too many are remembered' });
+    this.#atBound(FORGOTTEN, { name, what: 'the affinity of some clients', reason: 'too many are remembered' });
   }
 
   /** Logs what is still suppressed and forgets every group. */
@@ -133,8 +130,18 @@ export class DataPlaneLog implements DataPlaneObserver {
     this.#tell('warn', message, fields);
   }
 
-  /** Returns whether it is the first of its group. `about`: what shares one. */
-  #tell(level: Level, message: string, fields: Fields, about: string = fields.svc): boolean {
+  /** Each Service's owner is told once while it lasts. */
+  #atBound(message: string, part: RefusedPart, client?: string): void {
+    const { namespace, service } = partsOf(part.name);
+    const fields = { svc: part.name, ...(client !== undefined && { client }) };
+    const { told } = this.#tell('warn', message, fields, namespace);
+    if (told.has(service) || told.size >= MAX_NAMES) return;
+    told.add(service);
+    this.#onRefused(part);
+  }
+
+  /** `about`: what shares a group. */
+  #tell(level: Level, message: string, fields: Fields, about: string = fields.svc): Group {
     const { svc, backend } = fields;
     const address = backend === undefined ? [] : [`${message}\n${backend.slice(0, backend.lastIndexOf(':'))}`];
     const keys = [...address, `${message}\n${about}`];
@@ -144,17 +151,18 @@ export class DataPlaneLog implements DataPlaneObserver {
       known.latest = fields;
       note(known.services, svc);
       if (backend !== undefined) note(known.backends, backend);
-      return false;
+      return known;
     }
     this.#log[level](message, fields);
     const group: Group = {
       ...{ level, message, keys, latest: fields, suppressed: 0 },
+      told: new Set(),
       services: new Set([svc]),
       backends: new Set(backend === undefined ? [] : [backend]),
       timer: this.#clock.after(WINDOW_MS, () => this.#windowOver(group)),
     };
     for (const key of keys) this.#groups.set(key, group);
-    return true;
+    return group;
   }
 
   #windowOver(group: Group): void {

@@ -176,6 +176,35 @@ test('a bound that ports of a Service reach is one line in ten seconds, and told
   assert.deepEqual(refused, [{ name: 'shop/web:a', what: 'some new UDP flows', reason }]);
 });
 
+test('a bound that a thousand Services of a namespace reach is one line in ten seconds, and told to each owner once', () => {
+  const { clock, log, refused, observer } = setUp();
+  const names = Array.from({ length: 1_000 }, (_, i): ServicePortName => `shop/s${i}:dns`);
+  const limit = (name: ServicePortName) => observer.limited({ name, client: 'c', limit: 'flows-per-service' });
+  for (let second = 0; second < 30; second++) {
+    for (const name of names) limit(name);
+    if (second === 5) limit(DNS);
+    clock.advance(1_000);
+  }
+  const ofShop = log.lines.filter(({ fields }) => fields['svc'] !== DNS);
+  assert.equal(log.lines.length - ofShop.length, 1, 'another namespace has lines of its own');
+  assert.deepEqual(
+    ofShop.map(({ fields }) => [fields['svc'] ?? fields['svcs'], fields['suppressed']]),
+    [
+      ['shop/s0:dns', undefined],
+      ['shop/s0:dns, shop/s1:dns, shop/s2:dns, …', 9_999],
+      ['shop/s0:dns, shop/s1:dns, shop/s2:dns, …', 10_000],
+      ['shop/s0:dns, shop/s1:dns, shop/s2:dns, …', 10_000],
+    ],
+  );
+  assert.equal(ofShop[1]?.fields['services'], 1_000);
+  assert.deepEqual(refused.map(({ name }) => name).toSorted(), [...names, DNS].toSorted());
+  clock.advance(20_000);
+  limit('shop/s7:dns');
+  assert.deepEqual(log.lines.at(-1)?.fields, { svc: 'shop/s7:dns', client: 'c' }, 'told anew');
+  assert.equal(refused.at(-1)?.name, 'shop/s7:dns');
+  observer.close();
+});
+
 test('a quiet Service port is forgotten', () => {
   const { clock, observer } = setUp();
   for (let i = 0; i < 1_000; i++) {

@@ -107,8 +107,11 @@ export class Engine implements Handler {
   onEvents(): void {
     // First, so that a command that comes from now on wakes again.
     read(this.#wakeFd, this.#wakeups, 0, 8);
+    const { peers } = this.#context;
+    // Before the commands: a home hears of a change last, so they tell of what it knew of those whom it passes on.
+    peers.receive();
     this.#catchUp();
-    this.#context.peers.receive();
+    peers.handle();
   }
 
   onShutdown(): void {
@@ -174,6 +177,7 @@ export class Engine implements Handler {
       case 'unshare':
         // What the home has passed on before comes first.
         this.#context.peers.receive();
+        this.#context.peers.handle();
         this.#shares.delete(command.port);
         this.#listeners.get(command.port)?.close(() => {});
         this.#listeners.delete(command.port);
@@ -264,10 +268,9 @@ export class Engine implements Handler {
   #carrying(): Carrying {
     return {
       carryClient: (record, endpoint, errand, terms) => {
-        const port = this.#shares.get(record.port);
-        // It has been closed meanwhile; the home still knows it.
-        if (port === undefined) errand.failed(record, { reason: 'other', needsNewPort: false });
-        else new TcpConnection(port, record.fd).carryClient(record, port.endpoints.at(endpoint), errand, terms);
+        // A thread that began while the home was closing the port has never had it.
+        const port = this.#shares.get(record.port) ?? this.#closed(UNKNOWN);
+        new TcpConnection(port, record.fd).carryClient(record, port.endpoints.at(endpoint), errand, terms);
       },
       carry: (record, endpoint, errand) => {
         if (record.kind === 'flow') this.#carryFlow(record, errand);
@@ -348,7 +351,7 @@ export class Engine implements Handler {
     const backends: CountedBackends = { endpoints: [], affinity: { type: 'None' }, fresh: [], counters };
     const holding = holdingCells(this.#context.index + 1);
     const closed = { id: NO_PORT, name, protocol: 'TCP', worker: this.#context, isClosed: true } as const;
-    const port = new Port({ ...closed, backends, counters, holding });
+    const port = new Port({ ...closed, backends, counters, holding, isHome: false });
     this.#closedPorts.set(name, port);
     return port;
   }

@@ -42,8 +42,8 @@ export class Peers {
   readonly #setup: PeersSetup;
   readonly #links = new Map<number, Link>();
   #isHeld = false;
-  /** Received while held. */
-  #kept: (readonly [Link, Passed])[] = [];
+  /** Received, and not handled yet; in their order. */
+  readonly #inbox = new Set<readonly [Link, Passed]>();
 
   constructor(setup: PeersSetup) {
     this.#setup = setup;
@@ -56,6 +56,8 @@ export class Peers {
     const link = new Link({ worker, channel, loop, wakeFd: wakeFds[worker] as number });
     link.isHeld = this.#isHeld;
     this.#links.set(worker, link);
+    // What was sent on it may have woken this worker before.
+    this.#receive(link);
     for (const sharer of this.#setup.carrying.sharers()) sharer.onLinked(link);
   }
 
@@ -66,6 +68,7 @@ export class Peers {
     // It gets nothing more, whatever it has asked for.
     link.isClosed = true;
     this.#receive(link);
+    this.handle();
     this.#links.delete(worker);
     link.close();
     const lost = [...link.passedOn.values()];
@@ -98,9 +101,7 @@ export class Peers {
       link.isHeld = false;
       link.run();
     }
-    const kept = this.#kept;
-    this.#kept = [];
-    for (const [link, message] of kept) this.#take(link, message);
+    this.handle();
   }
 
   /** Sends at once what waits for the end of the turn. */
@@ -151,23 +152,30 @@ export class Peers {
     errand.flowBack(record, isSilent);
   }
 
-  /** Messages of other workers have come. */
+  /** Takes in what other workers have sent. Next is {@link handle}. */
   receive(): void {
     for (const link of this.#links.values()) this.#receive(link);
+  }
+
+  /** Does what they ask for. A message may lead here again: what came later waits for it all the same. */
+  handle(): void {
+    for (const received of this.#inbox) {
+      if (this.#isHeld) return;
+      this.#inbox.delete(received);
+      this.#take(...received);
+    }
   }
 
   /** Connections on their way, for another process. Only while held. */
   underWay(): readonly LiveRecord[] {
     this.receive();
     const unsent = [...this.#links.values()].flatMap((link) => link.unsent);
-    return [...this.#kept.map(([, message]) => message), ...unsent].flatMap((message) => recordIn(message) ?? []);
+    const received = Array.from(this.#inbox, ([, message]) => message);
+    return [...received, ...unsent].flatMap((message) => recordIn(message) ?? []);
   }
 
   #receive(link: Link): void {
-    for (const message of link.received()) {
-      if (this.#isHeld) this.#kept.push([link, message]);
-      else this.#take(link, message);
-    }
+    for (const message of link.received()) this.#inbox.add([link, message]);
   }
 
   #take(link: Link, message: Passed): void {

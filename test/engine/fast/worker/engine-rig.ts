@@ -1,8 +1,10 @@
 import type { TestContext } from 'node:test';
+import { MessageChannel, receiveMessageOnPort } from 'node:worker_threads';
 import { planDescriptors } from '../../../../src/engine/descriptor-share.ts';
 import { openListenSocket } from '../../../../src/engine/fast/listen-socket.ts';
 import { CounterMemory, PortCounters } from '../../../../src/engine/fast/port-counters.ts';
 import { Engine } from '../../../../src/engine/fast/worker/engine.ts';
+import type { Passed } from '../../../../src/engine/fast/worker/link.ts';
 import { type Command, type Report, STATUS, STATUS_WORDS } from '../../../../src/engine/fast/worker/protocol.ts';
 import type { FlowRecord } from '../../../../src/engine/fast/worker/records.ts';
 import { holdingCells } from '../../../../src/engine/holdings.ts';
@@ -29,16 +31,17 @@ export function engineRig(
   { clock = systemClock, limit = 1 << 20 }: { readonly clock?: Clock; readonly limit?: number } = {},
 ) {
   const owners = new Uint8Array(new SharedArrayBuffer(descriptorLimit()));
-  const status = new Int32Array(new SharedArrayBuffer(STATUS_WORDS * 4));
-  const wakeFd = must('eventfd', eventfd());
+  const status = new Int32Array(new SharedArrayBuffer(2 * STATUS_WORDS * 4), 0, STATUS_WORDS);
+  const [wakeFd, otherFd] = [must('eventfd', eventfd()), must('eventfd', eventfd())];
   const messages: (readonly Command[])[] = [];
   const reports: Report[] = [];
-  /** Each runs while the worker obeys one message. */
+  /** Each runs when the worker looks for a message, and has taken it if there was one. */
   const meanwhile: (() => void)[] = [];
   const engine = new Engine(
     {
       index: 0,
-      wakeFds: [wakeFd],
+      // The other worker is the test, which looks by itself.
+      wakeFds: [wakeFd, otherFd],
       spread: 'when-busy',
       options: { ...OPTIONS, ...options },
       descriptors: planDescriptors(limit),
@@ -50,7 +53,7 @@ export function engineRig(
       random: Math.random,
       receive: () => {
         const message = messages.shift();
-        if (message !== undefined) meanwhile.shift()?.();
+        meanwhile.shift()?.();
         return message;
       },
       report: (some) => reports.push(...some),
@@ -59,6 +62,7 @@ export function engineRig(
   t.after(() => {
     for (let fd = 0; fd < owners.length; fd++) if (owners[fd] === 1) close(fd);
     close(wakeFd);
+    close(otherFd);
   });
   const holding = holdingCells(1);
   /** In one message, which the engine finds when it next looks for one. */
@@ -101,5 +105,23 @@ export function engineRig(
     t.after(() => close(fd));
     return { fd, localPort, counters: open(port, fd, setup) };
   };
-  return { engine, owners, status, reports, meanwhile, open, listen, post, command };
+  /** The way to another worker, the home of this Service port. */
+  const home = (port: number) => {
+    const { port1, port2 } = new MessageChannel();
+    t.after(() => port2.close());
+    const counters = new PortCounters(new CounterMemory());
+    const backends = counters.follow({ endpoints: [], affinity: { type: 'None' } });
+    const named = { port, name: `a/${port}`, protocol: 'TCP' } as const;
+    command(
+      { kind: 'share', question: 0, ...named, backends, counters: counters.shared, holding, home: 1, fds: [] },
+      { kind: 'link', worker: 1, channel: port1 },
+    );
+    const tell = (message: Passed) => {
+      port2.postMessage([message]);
+      signal(wakeFd);
+    };
+    const told = () => receiveMessageOnPort(port2)?.message as readonly Passed[] | undefined;
+    return { counters, tell, told };
+  };
+  return { engine, owners, status, reports, meanwhile, open, listen, home, post, command };
 }

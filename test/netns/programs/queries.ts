@@ -2,9 +2,6 @@ import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 
-/** How long a resolver waits before it gives up or asks again. */
-const PATIENCE_MS = 5000;
-
 const TICK_MS = 10;
 
 /** After a standstill of this process, so that the backends' receive buffers hold what it makes up for. */
@@ -13,8 +10,8 @@ const MAX_PER_TICK = 100;
 interface Questions {
   readonly host: string;
   readonly port: number;
-  /** {@link PATIENCE_MS} otherwise. */
-  readonly patienceMs?: number;
+  /** For an answer. A standstill of the machine must not use it up, nor the proxy's own for the first reply. */
+  readonly patienceMs: number;
 }
 
 interface Running {
@@ -66,7 +63,7 @@ export async function stopQueries({
   return { asked, answered: Object.values(names).reduce((sum, count) => sum + count, 0), names };
 }
 
-async function ask({ host, port, patienceMs = PATIENCE_MS }: Questions, { names }: Running): Promise<void> {
+async function ask({ host, port, patienceMs }: Questions, { names }: Running): Promise<void> {
   const socket = createSocket('udp4');
   socket.on('error', () => {});
   socket.bind();

@@ -3,7 +3,7 @@ import { describe, test } from 'node:test';
 import { metric, testEnvironment } from '../harness.ts';
 import { PROGRAM } from '../proxy.ts';
 import { POD_ADDRESSES } from '../topology.ts';
-import { waitFor } from '../wait.ts';
+import { PATIENCE_MS, waitFor } from '../wait.ts';
 
 /** In the pods nothing else has this number, over TCP either. */
 const DNS = { name: 'dns', port: 53, target: 9053, protocol: 'UDP' } as const;
@@ -14,7 +14,7 @@ const PER_SECOND = 1000;
 const QUESTIONS_PER_STEP = 500;
 
 describe('endpoints that fail, through the whole program', () => {
-  const environment = testEnvironment({});
+  const environment = testEnvironment({ args: ['--udp-first-reply-timeout', `${PATIENCE_MS}ms`] });
 
   async function command(...argv: string[]): Promise<string> {
     const { node } = environment.topology;
@@ -31,7 +31,8 @@ describe('endpoints that fail, through the whole program', () => {
     write(POD_ADDRESSES);
     await environment.waitForRules(service.clusterIP, 1);
     const target = { host: service.clusterIP, port: DNS.port };
-    const queries = await environment.client.call('startQueries', { ...target, perSecond: PER_SECOND });
+    const questions = { ...target, perSecond: PER_SECOND, patienceMs: PATIENCE_MS };
+    const queries = await environment.client.call('startQueries', questions);
     const askMore = async () => {
       const before = await environment.client.call('askedSoFar', { queries });
       const isSo = async () =>

@@ -9,7 +9,7 @@ import { endProcess } from '../../src/kernel/process.ts';
 const MARK = 'KUP_TEST_PRIVATE_NETNS';
 
 if (process.env[MARK] === undefined) {
-  const { status, error } = spawnSync(
+  const { status, signal, error } = spawnSync(
     'unshare',
     ['--net', process.execPath, ...process.execArgv, ...process.argv.slice(1)],
     {
@@ -18,5 +18,6 @@ if (process.env[MARK] === undefined) {
     },
   );
   if (error !== undefined) throw new Error(`Cannot run unshare, which util-linux brings: ${error.message}`);
+  if (signal !== null) console.error(`# ${process.argv[1]} was ended by ${signal}`);
   await endProcess(status ?? 1);
 }

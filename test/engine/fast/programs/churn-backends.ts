@@ -5,9 +5,11 @@ import { endProcess } from '../../../../src/kernel/process.ts';
 import { PayloadCheck } from './churn-payload.ts';
 
 /*
- * Backends that come and go. `{ start: i }` brings number i up at a new port, TCP and UDP, and answers with both;
- * `{ kill: i }` refuses and resets from then on; `{ report: true }` answers with what went wrong.
+ * Backends that come and go. Argument: their address. `{ start: i }` brings number i up at a new port, TCP and UDP,
+ * and answers with both; `{ kill: i }` refuses and resets from then on; anything else is answered with what went wrong.
  */
+const [, , host = ''] = process.argv;
+
 interface Backend {
   readonly server: Server;
   readonly datagrams: DatagramSocket;
@@ -25,10 +27,10 @@ async function start(i: number): Promise<void> {
     socket.on('error', () => {});
     serve(socket);
   });
-  server.listen(0, '127.0.0.1');
+  server.listen(0, host);
   const datagrams = createSocket('udp4');
   datagrams.on('message', (datagram, { port }) => datagrams.send(datagram, port, '127.0.0.1', () => {}));
-  datagrams.bind(0, '127.0.0.1');
+  datagrams.bind(0, host);
   await Promise.all([once(server, 'listening'), once(datagrams, 'listening')]);
   backends.set(i, { server, datagrams, sockets });
   process.send?.({ started: i, tcp: (server.address() as AddressInfo).port, udp: datagrams.address().port });

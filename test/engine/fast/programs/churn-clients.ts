@@ -5,10 +5,12 @@ import { endProcess } from '../../../../src/kernel/process.ts';
 import { type BackendMode, PayloadCheck, payload } from './churn-payload.ts';
 
 /*
- * Clients of all manners. Arguments: how many connections, the UDP port, the TCP ports. Reports while it runs, and
- * `done` at the end.
+ * Clients of all manners. Arguments: how many connections, the address, the UDP port, the TCP ports. Reports while it
+ * runs, and `done` at the end.
  */
-const [connections = 0, udpPort = 0, ...ports] = process.argv.slice(2).map(Number);
+const [, , count, host = '', ...numbers] = process.argv;
+const connections = Number(count);
+const [udpPort = 0, ...ports] = numbers.map(Number);
 const AT_ONCE = 150;
 /** A datagram without an answer by then was for a backend that is dead. */
 const LOST_MS = 1000;
@@ -53,7 +55,7 @@ function one(): Promise<void> {
     const sent = payload(randomBytes(8).toString('hex'), MODES[how] ?? 'e', bodyBytes(how));
     const check = new PayloadCheck();
     const port = ports[Math.floor(Math.random() * ports.length)] ?? 0;
-    const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true }, () => {
+    const socket = connect({ port, host, allowHalfOpen: true }, () => {
       if (how === 'choke') choke(socket, sent);
       else if (how === 'vanish') socket.destroy();
       else if (how === 'reset') socket.write(sent);
@@ -106,7 +108,7 @@ function oneDatagram(): Promise<void> {
         seen.strangeAnswers++;
       }
     });
-    socket.connect(udpPort, '127.0.0.1', () => {
+    socket.connect(udpPort, host, () => {
       const { port } = socket.address();
       own = sentFrom.get(port) ?? own;
       sentFrom.set(port, own.add(token));
@@ -115,6 +117,7 @@ function oneDatagram(): Promise<void> {
   });
 }
 
+process.on('disconnect', () => void endProcess(0));
 const report = setInterval(() => process.send?.(seen), 100);
 let begun = 0;
 await Promise.all(
@@ -127,4 +130,3 @@ await Promise.all(
 );
 clearInterval(report);
 process.send?.({ ...seen, isOver: true });
-process.on('disconnect', () => void endProcess(0));

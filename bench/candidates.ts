@@ -17,8 +17,8 @@ export interface Candidate {
   readonly isExtra?: boolean;
   /** Why it cannot take part on this machine. */
   missing?(): string | undefined;
-  /** Resolves when it is ready for traffic. `env`: what its process gets in addition. */
-  start(rig: Rig, env: NodeJS.ProcessEnv): Promise<void>;
+  /** Resolves when it is ready for traffic. `program`: for one of ours, in place of its own. */
+  start(rig: Rig, program?: string): Promise<void>;
 }
 
 export const CANDIDATES: readonly Candidate[] = [
@@ -62,13 +62,13 @@ function localPort({ port }: Port): number {
 function ours(
   name: string,
   engine: 'fast' | 'node',
-  { program = PROGRAM, flags: more = [] }: { program?: string | undefined; flags?: readonly string[] } = {},
+  { program: usual = PROGRAM, flags: more = [] }: { program?: string | undefined; flags?: readonly string[] } = {},
 ): Candidate {
   return {
     name,
     kind: 'ours',
     carriesUdp: true,
-    async start(rig, env) {
+    async start(rig, program = usual) {
       const manifests = new Manifests(join(rig.topology.directory, 'manifests'));
       const ports = PORTS.map(({ name, protocol, port }) => ({
         name,
@@ -89,7 +89,7 @@ function ours(
         controlSocket,
         ...more,
       ];
-      const started = rig.run([program, ...flags], env);
+      const started = rig.run([program, ...flags]);
       const iptables = new Iptables(rig.topology.node);
       const hasRules = async () => {
         const rules = await iptables.rules('KUBE-PORTALS-CONTAINER').catch(() => []);

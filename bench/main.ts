@@ -35,7 +35,7 @@ async function main(args: readonly string[]): Promise<number> {
   if (options.profile !== undefined) {
     const row = ROWS.find(({ name }) => name === options.profile)!;
     const ours = chosenCandidates.find(({ kind }) => kind === 'ours') ?? CANDIDATES[0]!;
-    await profile(row, ours, meterOf(options));
+    await profile(row, ours, { meter: meterOf(options.seconds), warmUp: meterOf(options.warmUp) });
     return 0;
   }
   return await compare(
@@ -90,11 +90,14 @@ async function measureAll(
   const contenders = await Promise.all(candidates.map((candidate) => prepare(candidate, congestionControl)));
   const measurements: Measurement[] = [];
   for (const row of rows) {
+    const taking = contenders.filter(({ candidate }) => candidate.carriesUdp || !row.isUdp);
+    progress(`${row.name}, warming up`);
+    // V8 compiles what is used often, while it runs. What fails here fails below, too, and is told there.
+    for (const contender of taking) await turn(row, contender, { round: -1, meter: meterOf(options.warmUp) });
     for (let round = 0; round < options.rounds; round++) {
       progress(`${row.name}, round ${round + 1} of ${options.rounds}`);
-      for (const contender of rotated(contenders, round)) {
-        if (row.isUdp && !contender.candidate.carriesUdp) continue;
-        measurements.push(await turn(row, contender, { round, meter: meterOf(options) }));
+      for (const contender of rotated(taking, round)) {
+        measurements.push(await turn(row, contender, { round, meter: meterOf(options.seconds) }));
       }
     }
   }
@@ -131,7 +134,7 @@ async function turn(
   }
 }
 
-function meterOf({ seconds }: Options): Meter {
+function meterOf(seconds: number): Meter {
   return {
     seconds,
     cpuSeconds: async (rig) => (rig.candidate.kind === 'limit' ? 0 : await cpuSeconds(rig.topology.node)),

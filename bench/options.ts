@@ -4,6 +4,8 @@ export interface Options {
   readonly rounds: number;
   /** Of one measurement. */
   readonly seconds: number;
+  /** How long each candidate carries each row before it is measured. */
+  readonly warmUp: number;
   readonly rows: readonly string[];
   readonly candidates: readonly string[];
   /** File for the raw data. */
@@ -27,6 +29,7 @@ Compares the proxy with its peers, each behind the same rules on a node of its o
 
   --rounds N           measurements of each row with each candidate (3)
   --seconds S          length of one measurement (2)
+  --warm-up S          each candidate carries each row so long before it is measured (8)
   --rows A,B           of ${rows.join(', ')} (all)
   --candidates A,B     of ${candidates.join(', ')}
                        (${usual.join(',')})
@@ -43,6 +46,7 @@ export function parseOptions(args: readonly string[], choice: Choice): Options |
     options: {
       rounds: { type: 'string', default: '3' },
       seconds: { type: 'string', default: '2' },
+      'warm-up': { type: 'string', default: '8' },
       rows: { type: 'string' },
       candidates: { type: 'string' },
       json: { type: 'string' },
@@ -54,6 +58,7 @@ export function parseOptions(args: readonly string[], choice: Choice): Options |
   return {
     rounds: wholeNumber('--rounds', values.rounds),
     seconds: wholeNumber('--seconds', values.seconds),
+    warmUp: wholeNumber('--warm-up', values['warm-up']),
     rows: values.rows === undefined ? choice.rows : chosen('--rows', values.rows, choice.rows),
     candidates:
       values.candidates === undefined ? choice.usual : chosen('--candidates', values.candidates, choice.candidates),

@@ -1,6 +1,8 @@
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { writeExecutable } from '../scripts/build.ts';
+import { OWN_PLATFORM } from '../scripts/packaging/platforms.ts';
 import { runCommand } from '../test/netns/topology.ts';
 import type { Candidate } from './candidates.ts';
 import { type CpuProfile, selfTimes } from './cpu-profile.ts';
@@ -14,16 +16,20 @@ const LINES = 40;
 const LEAST_BUSY_MS = 50;
 
 /** Prints where one candidate of ours spends its time in one row: by V8, and by strace and perf where installed. */
-export async function profile(row: Row, candidate: Candidate, meter: Meter): Promise<void> {
+export async function profile(
+  row: Row,
+  candidate: Candidate,
+  meters: { readonly meter: Meter; readonly warmUp: Meter },
+): Promise<void> {
   const directory = mkdtempSync(join(tmpdir(), 'kup-profile-'));
   try {
-    await byV8(row, candidate, { meter, directory });
+    await byV8(row, candidate, { ...meters, directory });
     for (const [tool, show] of [
       ['strace', withStrace],
       ['perf', withPerf],
     ] as const) {
       const { code } = await runCommand(['sh', '-c', `command -v ${tool}`]);
-      if (code === 0) await show(row, candidate, { meter, directory });
+      if (code === 0) await show(row, candidate, { ...meters, directory });
       else console.log(`\n${tool} is not installed, so its part is missing.`);
     }
   } finally {
@@ -33,14 +39,16 @@ export async function profile(row: Row, candidate: Candidate, meter: Meter): Pro
 
 interface Means {
   readonly meter: Meter;
+  readonly warmUp: Meter;
   readonly directory: string;
 }
 
 /** Each thread writes its profile as it ends. */
-async function byV8(row: Row, candidate: Candidate, { meter, directory }: Means): Promise<void> {
+async function byV8(row: Row, candidate: Candidate, { meter, warmUp, directory }: Means): Promise<void> {
   const flags = ['--cpu-prof', `--cpu-prof-dir=${directory}`, '--cpu-prof-interval=200'];
-  const rig = await Rig.create(candidate, { ...row, env: { NODE_OPTIONS: flags.join(' ') } });
+  const rig = await Rig.create(candidate, { ...row, program: await build(directory, flags) });
   try {
+    await measure(row, rig, warmUp);
     show(row, (await measure(row, rig, meter)).values);
   } finally {
     await rig.remove();
@@ -56,9 +64,10 @@ async function byV8(row: Row, candidate: Candidate, { meter, directory }: Means)
   }
 }
 
-async function withStrace(row: Row, candidate: Candidate, { meter, directory }: Means): Promise<void> {
+async function withStrace(row: Row, candidate: Candidate, { meter, warmUp, directory }: Means): Promise<void> {
   const rig = await Rig.create(candidate, row);
   try {
+    await measure(row, rig, warmUp);
     const output = join(directory, 'strace');
     const tracer = new Program(rig.topology.node, ['strace', '-c', '-f', '-o', output, '-p', String(rig.pid)]);
     await tracer.until('attaches', async () => /attached/.test(tracer.said));
@@ -72,25 +81,34 @@ async function withStrace(row: Row, candidate: Candidate, { meter, directory }: 
   }
 }
 
-async function withPerf(row: Row, candidate: Candidate, { meter, directory }: Means): Promise<void> {
-  const rig = await Rig.create(candidate, { ...row, env: { NODE_OPTIONS: '--perf-basic-prof' } });
+async function withPerf(row: Row, candidate: Candidate, { meter, warmUp, directory }: Means): Promise<void> {
+  const rig = await Rig.create(candidate, { ...row, program: await build(directory, ['--perf-basic-prof']) });
   const map = `/tmp/perf-${rig.pid}.map`;
   try {
+    await measure(row, rig, warmUp);
     const data = join(directory, 'perf.data');
     const recorder = new Program(rig.topology.node, ['perf', 'record', '-F', '997', '-o', data, '-p', String(rig.pid)]);
     const { values } = await measure(row, rig, meter);
     await recorder.stop();
-    const sort = ['--sort', 'dso,symbol', '--percent-limit', '0.7'];
-    const { stdout, stderr } = await runCommand(['perf', 'report', '--stdio', '-i', data, ...sort]);
+    const report = (...sort: readonly string[]) =>
+      runCommand(['perf', 'report', '--stdio', '-i', data, '--sort', ...sort]);
+    const threads = await report('comm,dso', '--percent-limit', '0.7');
+    const { stdout, stderr } = await report('dso,symbol', '--percent-limit', '0.7');
     console.log('\nkernel and program together (perf)');
     show(row, values);
-    console.log(
-      head(stdout.replace(/^(#.*)?\n|[ ]+$/gm, '')) || `perf gave nothing: ${recorder.said} ${stderr.trim()}`,
-    );
+    const tables = [threads.stdout, stdout].map((text) => head(text.replace(/^(#.*)?\n|[ -]+$/gm, '')));
+    console.log(tables.join('\n\n').trim() || `perf gave nothing: ${recorder.said} ${stderr.trim()}`);
   } finally {
     await rig.remove();
     rmSync(map, { force: true });
   }
+}
+
+/** The program, run by a Node with these options. */
+async function build(directory: string, options: readonly string[]): Promise<string> {
+  const file = join(directory, 'program');
+  await writeExecutable(file, OWN_PLATFORM, options);
+  return file;
 }
 
 function show({ name, metrics }: Row, values: Readonly<Record<string, number>>): void {

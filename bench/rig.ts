@@ -36,16 +36,16 @@ export class Rig {
     this.topology = topology;
   }
 
-  /** `congestionControl`: of client, node and backend; `env`: of the candidate's process. */
+  /** `congestionControl`: of client, node and backend; `program`: see {@link Candidate.start}. */
   static async create(
     candidate: Candidate,
-    { congestionControl, env = {} }: { congestionControl: CongestionControl; env?: NodeJS.ProcessEnv },
+    { congestionControl, program }: { congestionControl: CongestionControl; program?: string },
   ): Promise<Rig> {
     const rig = new Rig(candidate, await Topology.create());
     const { client, node, pods } = rig.topology;
     try {
       await useCongestionControl(congestionControl, [client, node, ...pods]);
-      await candidate.start(rig, env);
+      await candidate.start(rig, program);
       return rig;
     } catch (error) {
       await rig.remove();
@@ -64,8 +64,8 @@ export class Rig {
   }
 
   /** Starts a program on the node that stays as long as the rig. */
-  run(argv: readonly string[], env: NodeJS.ProcessEnv = {}): Program {
-    const program = new Program(this.topology.node, argv, env);
+  run(argv: readonly string[]): Program {
+    const program = new Program(this.topology.node, argv);
     this.#programs.push(program);
     return program;
   }

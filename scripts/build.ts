@@ -115,7 +115,11 @@ function addonHash(platform: Platform): string {
 }
 
 /** Of any platform, on any other: what goes into its Node is text, in a form that is the same for both. */
-export async function writeExecutable(file: string, platform = OWN_PLATFORM): Promise<void> {
+export async function writeExecutable(
+  file: string,
+  platform = OWN_PLATFORM,
+  options: readonly string[] = [],
+): Promise<void> {
   const folder = join(dirname(file), `unfinished-${process.pid}`);
   const inFolder = (name: string) => join(folder, name);
   // An empty environment: the build must not depend on its caller.
@@ -136,7 +140,7 @@ export async function writeExecutable(file: string, platform = OWN_PLATFORM): Pr
       // No code cache: it saves 30 ms of a start of 150, makes each build differ, and only a Node of the same kind of
       // machine could write it (docs/adr/0012).
       useCodeCache: false,
-      execArgv: NODE_OPTIONS,
+      execArgv: [...NODE_OPTIONS, ...options],
       // All arguments are the proxy's own, and NODE_OPTIONS is not meant for it.
       execArgvExtension: 'none',
       assets: Object.fromEntries(assets.map((name) => [name, name])),

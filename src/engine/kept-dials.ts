@@ -23,7 +23,7 @@ import {
   setOption,
   socket,
 } from '../sys/socket.ts';
-import { decodeAddress, encodeSocketAddress, familyOfText } from '../sys/socket-address.ts';
+import { decodeAddress, encodeSocketAddress, familyOfText, portIn } from '../sys/socket-address.ts';
 import { describeErrno, EADDRINUSE, EADDRNOTAVAIL, EINPROGRESS, EINVAL } from '../sys/sys-error.ts';
 import type { Random } from '../util/clock.ts';
 
@@ -73,6 +73,13 @@ interface Route {
   readonly sourceName: SocketAddressWords;
 }
 
+/** Where a UDP flow leaves from. */
+export interface KeptSource {
+  readonly route: Route;
+  readonly entries: KeptEntries;
+  readonly port: number;
+}
+
 /**
  * Connects to endpoints in such a way that they see the client's address (docs/adr/0023): from an address of this node,
  * behind an entry of connection tracking that is made before. One object for each thread.
@@ -80,6 +87,8 @@ interface Route {
 export class KeptDials {
   /** Why the last dial failed, if that was not for the endpoint or the way to it. */
   problem: string | undefined;
+  /** Of the last UDP dial, for {@link forgetLater}. */
+  source: KeptSource | undefined;
   readonly #udpTimeout = new UdpTimeout();
   readonly #mark: number;
   readonly #ports: LocalPorts;
@@ -155,7 +164,7 @@ export class KeptDials {
     const entries = this.#entriesOf(endpoint.address, 'UDP');
     const first = this.#firstPort(client, this.#ports.range);
     for (let tries = 0; tries < UDP_PORT_TRIES; tries++) {
-      this.#choosePort(route, first, tries, this.#ports.range);
+      const port = this.#choosePort(route, first, tries, this.#ports.range);
       const bound = bindTo(fd, route.source);
       if (bound === -EADDRINUSE) continue;
       if (bound < 0) break;
@@ -163,6 +172,7 @@ export class KeptDials {
       if (inserted < 0) return this.#cannotInsert(inserted);
       const status = isLater ? 0 : connect(fd, route.endpoint);
       if (status < 0) entries.remove(route.sourceName, route.endpointName);
+      this.source = { route, entries, port };
       return status;
     }
     return this.#noPort(endpoint);
@@ -175,6 +185,16 @@ export class KeptDials {
   forget(protocol: ProxiedProtocol, fd: number, { address, port }: Endpoint): void {
     if (this.#netfilter.open() < 0 || getsockname(fd, this.#local) < 0) return;
     this.#entriesOf(address, protocol).remove(this.#localName, encodeSocketAddress(address, port).words());
+  }
+
+  /** The same for a UDP flow, with the next {@link forgetAll}. Until then its socket must stay open. */
+  forgetLater({ route, entries, port }: KeptSource): void {
+    route.source.bytes.writeUInt16BE(port, PORT_OFFSET);
+    entries.removeLater(route.sourceName, route.endpointName);
+  }
+
+  forgetAll(): void {
+    for (const entries of this.#entries.values()) entries.removeAll();
   }
 
   /**
@@ -239,7 +259,7 @@ export class KeptDials {
   #firstPort({ name, needsNewPort }: KeptClient, { first, last }: PortRange): number {
     const size = last - first + 1;
     if (needsNewPort) return first + Math.floor(this.#random() * size);
-    const steps = (portOf(name) - first) % size;
+    const steps = (portIn(name) - first) % size;
     return first + (steps < 0 ? steps + size : steps);
   }
 
@@ -297,9 +317,4 @@ function isTaken(status: number): boolean {
 function insert(entries: KeptEntries, { sourceName, endpointName }: Route, { name, needsNewPort }: KeptClient): number {
   if (needsNewPort) return entries.insertAnyPort(sourceName, endpointName, name);
   return entries.insert(sourceName, endpointName, name);
-}
-
-function portOf(name: SocketAddressWords): number {
-  const inNetworkOrder = (name[0] as number) >>> 16;
-  return ((inNetworkOrder & 0xff) << 8) | (inNetworkOrder >> 8);
 }

@@ -134,6 +134,12 @@ export class NetfilterSocket {
     return status;
   }
 
+  /** Sends the first `length` bytes: requests that want no answer. Nobody learns of refusals. */
+  changeAll(requests: Memory, length: number): void {
+    if (send(this.#fd, requests, 0, length) < 0) return;
+    while (recv(this.#fd, this.answer, 0, ANSWER_BYTES) >= 0);
+  }
+
   /** Puts one object into {@link answer}. The length of the message, or a negative errno. */
   get(request: Memory): number {
     const sent = send(this.#fd, request, 0, request.length);

@@ -46,6 +46,18 @@ export function decodeAddress(bytes: Buffer): string {
   return ipText(v6.subarray(0, 12).equals(V4_MAPPED_PREFIX) ? v6.subarray(12) : v6);
 }
 
+/** The same of its words, without garbage for IPv4. */
+export function addressIn(words: Int32Array): string {
+  const [first, v4] = words as unknown as readonly [number, number];
+  if ((first & 0xffff) !== AF_INET) return decodeAddress(Buffer.from(words.buffer, words.byteOffset, words.byteLength));
+  return `${v4 & 0xff}.${(v4 >>> 8) & 0xff}.${(v4 >>> 16) & 0xff}.${v4 >>> 24}`;
+}
+
+export function portIn([first]: Int32Array): number {
+  const inNetworkOrder = (first as number) >>> 16;
+  return ((inNetworkOrder & 0xff) << 8) | (inNetworkOrder >> 8);
+}
+
 export function decodePort(bytes: Buffer): number {
   return bytes.readUInt16BE(2);
 }

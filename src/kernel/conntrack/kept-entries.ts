@@ -70,6 +70,9 @@ const IP_ATTRIBUTES = {
   IPv6: { source: CTA_IP_V6_SRC, destination: CTA_IP_V6_DST, first: CTA_NAT_V6_MINIP, last: CTA_NAT_V6_MAXIP },
 } as const;
 
+/** Deletions that are sent together. */
+const MAX_REMOVALS = 64;
+
 /** The words of a `struct sockaddr_in` or `sockaddr_in6`. */
 export type SocketAddressWords = Int32Array;
 
@@ -229,6 +232,8 @@ export class KeptEntries {
   readonly #anyPort: Insertion;
   readonly #get: Lookup;
   readonly #delete: Lookup;
+  readonly #removals: Memory;
+  #removalBytes = 0;
   /** Identified, so that no entry is deleted that has taken its place meanwhile. */
   readonly #deleteFound: Lookup;
   readonly #deletedId: number;
@@ -247,6 +252,7 @@ export class KeptEntries {
     this.#anyPort = new Insertion(family, protocol, mark, false);
     this.#get = new Lookup(CT_GET, family, protocol);
     this.#delete = new Lookup(CT_DELETE, family, protocol);
+    this.#removals = new Memory(MAX_REMOVALS * this.#delete.memory.length);
     this.#deleteFound = new Lookup(CT_DELETE, family, protocol, [encodeWord(CTA_ID, 0)]);
     this.#deletedId = placeOf(this.#deleteFound.memory.bytes, [CTA_ID]);
     this.#batch = new Memory(this.#deleteFound.memory.length + this.#insertion.memory.length);
@@ -294,9 +300,23 @@ export class KeptEntries {
 
   /** Once nothing more of a connection follows: one that was never established, or a UDP flow. */
   remove(source: SocketAddressWords, endpoint: SocketAddressWords): void {
+    this.removeLater(source, endpoint);
+    this.removeAll();
+  }
+
+  /** The same, with the next {@link removeAll}. */
+  removeLater(source: SocketAddressWords, endpoint: SocketAddressWords): void {
     const { memory, tuple } = this.#delete;
+    if (this.#removalBytes === this.#removals.length) this.removeAll();
     tuple.put(source, endpoint);
-    this.#netfilter.change(CT_DELETE, memory);
+    this.#removals.bytes.set(memory.bytes, this.#removalBytes);
+    this.#removalBytes += memory.length;
+  }
+
+  /** With one system call, and one to see that it is all. */
+  removeAll(): void {
+    if (this.#removalBytes > 0) this.#netfilter.changeAll(this.#removals, this.#removalBytes);
+    this.#removalBytes = 0;
   }
 
   /** Where a client sent to, before NAT, whose packets arrive at `local`. `undefined` where nobody knows. */

@@ -133,6 +133,7 @@ export class Engine implements Handler {
   shutdown(): void {
     if (this.#progress === 'released') return;
     this.loop.shutdown();
+    this.#context.keptFlowEnds.run();
     this.#context.endpointSockets.parked.closeAll();
     this.#context.connectionLog.flush();
   }

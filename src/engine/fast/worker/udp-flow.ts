@@ -14,10 +14,11 @@ import {
   send,
   setOption,
 } from '../../../sys/socket.ts';
-import { decodePort } from '../../../sys/socket-address.ts';
+import { portIn } from '../../../sys/socket-address.ts';
 import { EAGAIN, EMSGSIZE, ENOBUFS, ENOMEM, EPERM, errnoName } from '../../../sys/sys-error.ts';
 import { wholeMsLeft } from '../../../util/clock.ts';
 import { dialFailureOf } from '../../errors.ts';
+import type { KeptSource } from '../../kept-dials.ts';
 import type { DeadlineList } from './deadlines.ts';
 import type { Target } from './endpoints.ts';
 import type { Task } from './event-loop.ts';
@@ -66,13 +67,15 @@ export interface Silences {
 /** The datagrams of one client address and port, with their own socket to one endpoint, so that replies find back. */
 export class UdpFlow extends Session implements Task {
   readonly target: Target;
-  readonly #clientAddress: string;
+  readonly #clientAddress: Address;
   readonly localKey: number | string;
   readonly clientKey: number | string;
   hasRetired: boolean;
   readonly #owner: FlowOwner;
   readonly #path: ReplyPath;
   readonly #isKept: boolean;
+  /** Unless another process or worker began it. */
+  readonly #source: KeptSource | undefined;
   readonly #kind: SocketKind | undefined;
   /** Without a datagram, its entry in connection tracking may end then. Infinity where there is none. */
   #keptUntilMs = Number.POSITIVE_INFINITY;
@@ -91,7 +94,7 @@ export class UdpFlow extends Session implements Task {
   constructor(setup: {
     readonly owner: FlowOwner;
     readonly target: Target;
-    readonly client: string;
+    readonly client: Address;
     /** Connected, not watched yet, and the flow's from now on. */
     readonly fd: number;
     readonly path: ReplyPath;
@@ -99,7 +102,9 @@ export class UdpFlow extends Session implements Task {
     readonly errand?: Errand | undefined;
     readonly hasReplied?: boolean;
     readonly hasRetired?: boolean;
-    /** The endpoint sees the client's address. */
+    /** If the endpoint sees the client's address, and this worker has begun it. */
+    readonly source?: KeptSource | undefined;
+    /** The same for one that another process or worker has begun. */
     readonly isKept?: boolean;
     /** Unless its socket cannot be used again. */
     readonly kind?: SocketKind | undefined;
@@ -122,7 +127,8 @@ export class UdpFlow extends Session implements Task {
     this.#path = path;
     this.#replay = replay;
     this.#errand = setup.errand;
-    this.#isKept = setup.isKept ?? false;
+    this.#isKept = setup.isKept ?? setup.source !== undefined;
+    this.#source = setup.source;
     this.#kind = setup.kind;
     this.#silences = owner.silences(this.#isKept);
     this.#silence = hasReplied ? this.#silences.afterReply : this.#silences.beforeReply;
@@ -322,10 +328,19 @@ export class UdpFlow extends Session implements Task {
     this.#replay?.ended(this);
     this.#owner.flows.delete(this);
     const { worker } = this.port;
-    if (this.#isKept) worker.keptDials.forget('UDP', this.fd, this.target.endpoint);
-    worker.endpointSockets.parkUdp(this.fd, this.#kind);
+    this.#releaseSocket();
     if (errand === undefined) worker.flows.end(this.port.holding);
     else tell(errand);
+  }
+
+  #releaseSocket(): void {
+    const { worker } = this.port;
+    if (this.#source !== undefined) {
+      worker.keptFlowEnds.add(this.fd, this.#source);
+      return;
+    }
+    if (this.#isKept) worker.keptDials.forget('UDP', this.fd, this.target.endpoint);
+    worker.endpointSockets.parkUdp(this.fd, this.#kind);
   }
 
   #leaveToHome(home: Errand, reason: DialFailure | undefined, replay: UdpReplay | undefined): void {
@@ -422,6 +437,6 @@ export class UdpFlow extends Session implements Task {
 }
 
 /** The client that replies on this path go to. */
-export function clientOf({ name }: ReplyPath, address: string): Endpoint {
-  return { address: address as Address, port: decodePort(Buffer.from(name.buffer, name.byteOffset, 4)) };
+export function clientOf({ name }: ReplyPath, address: Address): Endpoint {
+  return { address, port: portIn(name) };
 }

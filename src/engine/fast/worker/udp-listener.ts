@@ -1,17 +1,16 @@
 import type { Address } from '../../../model/address.ts';
 import { TryLog } from '../../../model/connection-log.ts';
 import type { Limit } from '../../../model/data-plane.ts';
-import type { Endpoint } from '../../../model/endpoint.ts';
 import { canSee } from '../../../services/known-clients.ts';
 import { putLocalAddress, type ReplyPath } from '../../../sys/datagram-inbox.ts';
 import { Memory } from '../../../sys/memory.ts';
 import { connect, getsockname, SOCK_DGRAM, SOCKET_ADDRESS_BYTES, socket } from '../../../sys/socket.ts';
-import { decodeAddress } from '../../../sys/socket-address.ts';
+import { addressIn } from '../../../sys/socket-address.ts';
 import { EADDRNOTAVAIL, ECONNREFUSED, errnoName, isExhaustion, SysError } from '../../../sys/sys-error.ts';
 import { dialFailureOf, UNKNOWN_DESTINATION } from '../../errors.ts';
 import { flowLimit } from '../../flow-limits.ts';
 import { keptUdpClient } from '../../kept-client.ts';
-import type { KeptClient } from '../../kept-dials.ts';
+import type { KeptClient, KeptSource } from '../../kept-dials.ts';
 import type { Target } from './endpoints.ts';
 import { FlowTable } from './flow-table.ts';
 import type { FailedFlow, FlowClient, FlowSharer, Link } from './link.ts';
@@ -27,7 +26,8 @@ const localNameWords = localName.words();
 interface Joining {
   readonly fd: number;
   readonly tries: TryLog | undefined;
-  readonly isKept: boolean;
+  /** If the endpoint sees the client's address. */
+  readonly source: KeptSource | undefined;
 }
 
 /** Receives the datagrams of one Service port's clients at their home, and picks endpoints. */
@@ -81,31 +81,32 @@ export class UdpListener extends UdpReceiver implements FlowHome, FlowSharer {
   }
 
   ask(replay: UdpReplay): UdpFlow | undefined {
-    const client = clientOf(replay.path, replay.client);
+    const { client: address, path } = replay;
     let tries: TryLog | undefined;
     for (;;) {
       const before = replay.takeTurn();
       const member = before === undefined ? undefined : replay.next();
       if (member === undefined) {
         const reason = before === 0 ? 'no-endpoints' : 'exhausted';
-        this.port.clientRefused(client.address, reason);
-        this.port.refusedDatagram(client, `refused-${reason}`, tries);
+        this.port.clientRefused(address, reason);
+        this.port.refusedDatagram(clientOf(path, address), `refused-${reason}`, tries);
         return undefined;
       }
       const target = this.port.endpoints.target(member);
       if (before !== 0) {
-        if (!this.#hasRoom(client, tries)) return undefined;
+        if (!this.#hasRoom(replay, tries)) return undefined;
         this.port.count('retries', target);
         tries ??= new TryLog();
         tries.retries++;
       }
-      const kept = this.#keptBy(target, client.address, replay.path);
+      const kept = this.#keptBy(target, address, path);
       const fd = this.#connect(target, kept);
-      if (fd >= 0) return this.#join(replay, target, { fd, tries, isKept: kept !== undefined });
+      const source = kept && this.port.worker.keptDials.source;
+      if (fd >= 0) return this.#join(replay, target, { fd, tries, source });
       tries ??= new TryLog();
       tries.fail(target.name, this.#problem === undefined ? dialFailureOf(errnoName(-fd)) : 'other');
-      if (this.#failed(target, client, -fd)) continue;
-      this.port.refusedDatagram(client, 'refused-error', tries);
+      if (this.#failed(target, address, -fd)) continue;
+      this.port.refusedDatagram(clientOf(path, address), 'refused-error', tries);
       return undefined;
     }
   }
@@ -127,7 +128,7 @@ export class UdpListener extends UdpReceiver implements FlowHome, FlowSharer {
   /** `undefined` when the client gets no flow. */
   #begin(path: ReplyPath): UdpFlow | undefined {
     const client = addressOf(path);
-    if (!this.#hasRoom(clientOf(path, client), undefined)) return undefined;
+    if (!this.#hasRoom({ client, path }, undefined)) return undefined;
     return new UdpReplay({ asking: this, client, path }).begin();
   }
 
@@ -180,10 +181,10 @@ export class UdpListener extends UdpReceiver implements FlowHome, FlowSharer {
   }
 
   /** `undefined` when its descriptor cannot be watched. */
-  #join(replay: UdpReplay, target: Target, { fd, tries, isKept }: Joining): UdpFlow | undefined {
+  #join(replay: UdpReplay, target: Target, { fd, tries, source }: Joining): UdpFlow | undefined {
     const { client, path, hasRetired } = replay;
-    const kind = isKept ? undefined : target.udpKind;
-    const flow = new UdpFlow({ owner: this, target, client, fd, path, replay, hasRetired, isKept, kind });
+    const kind = source === undefined ? target.udpKind : undefined;
+    const flow = new UdpFlow({ owner: this, target, client, fd, path, replay, hasRetired, source, kind });
     flow.follows(tries);
     this.port.begin();
     target.member.taken();
@@ -201,7 +202,7 @@ export class UdpListener extends UdpReceiver implements FlowHome, FlowSharer {
   }
 
   /** Ends a retired flow for it, if that is necessary. */
-  #hasRoom(client: Endpoint, tries: TryLog | undefined): boolean {
+  #hasRoom({ client, path }: Pick<UdpReplay, 'client' | 'path'>, tries: TryLog | undefined): boolean {
     let limit = this.#limit();
     const retired = this.flows.firstRetired;
     if (limit !== undefined && retired !== undefined) {
@@ -211,8 +212,8 @@ export class UdpListener extends UdpReceiver implements FlowHome, FlowSharer {
     }
     if (limit === undefined) return true;
     // No old flow ends: a flood of forged clients must not end the flows of real ones.
-    this.port.limited(client.address, limit);
-    this.port.refusedDatagram(client, 'refused-limit', tries);
+    this.port.limited(client, limit);
+    this.port.refusedDatagram(clientOf(path, client), 'refused-limit', tries);
     return false;
   }
 
@@ -225,8 +226,8 @@ export class UdpListener extends UdpReceiver implements FlowHome, FlowSharer {
   }
 
   /** Whether another endpoint may be asked. */
-  #failed(target: Target, client: Endpoint, errno: number): boolean {
-    if (this.#problem === undefined) return this.port.flowFailed(target, client.address, errno);
+  #failed(target: Target, client: Address, errno: number): boolean {
+    if (this.#problem === undefined) return this.port.flowFailed(target, client, errno);
     this.port.dialPrevented(target, this.#problem);
     return false;
   }
@@ -277,5 +278,5 @@ export class UdpListener extends UdpReceiver implements FlowHome, FlowSharer {
 }
 
 function addressOf({ name }: ReplyPath): Address {
-  return decodeAddress(Buffer.from(name.buffer, name.byteOffset, name.byteLength)) as Address;
+  return addressIn(name) as Address;
 }

@@ -1,7 +1,8 @@
+import type { Address } from '../../../model/address.ts';
 import { endpointName } from '../../../model/endpoint.ts';
 import type { ReplyPath } from '../../../sys/datagram-inbox.ts';
 import { EPOLLIN } from '../../../sys/epoll.ts';
-import { decodeAddress } from '../../../sys/socket-address.ts';
+import { addressIn } from '../../../sys/socket-address.ts';
 import { EAGAIN, must } from '../../../sys/sys-error.ts';
 import type { Target } from './endpoints.ts';
 import { FlowTable } from './flow-table.ts';
@@ -20,24 +21,22 @@ export abstract class UdpReceiver extends Listener implements FlowOwner {
   protected isClosed = false;
   readonly #moreFds: readonly number[];
   readonly #silences: Silences;
+  /** Of flows whose entries in connection tracking end after so much silence. */
+  #ofKept: { readonly longestMs: number; readonly silences: Silences } | undefined;
 
   /** `moreFds`: further sockets at the same address and port. Throws a SysError when one cannot be watched. */
   constructor(port: Port, fd: number, moreFds: readonly number[] = []) {
     super(port, fd);
     this.waiting = new WaitingClients(port);
     this.#moreFds = moreFds;
-    const { loop, options } = port.worker;
+    const { loop } = port.worker;
     for (const [index, more] of moreFds.entries()) {
       const status = loop.watch(more, EPOLLIN, this);
       if (status === 0) continue;
       for (const watched of [fd, ...moreFds.slice(0, index)]) loop.unwatch(watched);
       must('epoll_ctl', status);
     }
-    const { udpIdleTimeoutMs, udpFirstReplyTimeoutMs } = options;
-    this.#silences = {
-      beforeReply: loop.deadlines.after(Math.max(udpIdleTimeoutMs, udpFirstReplyTimeoutMs)),
-      afterReply: loop.deadlines.after(udpIdleTimeoutMs),
-    };
+    this.#silences = this.#atMost(Number.POSITIVE_INFINITY);
   }
 
   abstract ask(replay: UdpReplay): UdpFlow | undefined;
@@ -51,13 +50,10 @@ export abstract class UdpReceiver extends Listener implements FlowOwner {
 
   silences(isKept: boolean): Silences {
     if (!isKept) return this.#silences;
-    const { loop, options, keptDials } = this.port.worker;
-    const { udpIdleTimeoutMs, udpFirstReplyTimeoutMs } = options;
+    const { loop, keptDials } = this.port.worker;
     const longestMs = keptDials.longestSilenceMs(loop.nowMs);
-    return {
-      beforeReply: loop.deadlines.after(Math.min(longestMs, Math.max(udpIdleTimeoutMs, udpFirstReplyTimeoutMs))),
-      afterReply: loop.deadlines.after(Math.min(longestMs, udpIdleTimeoutMs)),
-    };
+    if (this.#ofKept?.longestMs !== longestMs) this.#ofKept = { longestMs, silences: this.#atMost(longestMs) };
+    return this.#ofKept.silences;
   }
 
   override update(backends: CountedBackends): void {
@@ -106,7 +102,7 @@ export abstract class UdpReceiver extends Listener implements FlowOwner {
     const { loop } = this.port.worker;
     const { fd, hasReplied, hasRetired, receivedBytes, sentBytes, keptUntil, unanswered } = record;
     const path = pathOf(record);
-    const client = decodeAddress(Buffer.from(record.name));
+    const client = addressIn(path.name) as Address;
     loop.own(fd);
     const past = { hasReplied, hasRetired, receivedBytes, sentBytes, isKept: keptUntil !== undefined };
     const keptUntilMs = keptUntil && loop.nowMs + keptUntil - loop.clock.wallNow();
@@ -141,6 +137,15 @@ export abstract class UdpReceiver extends Listener implements FlowOwner {
 
   protected override rewatch(events: number): void {
     for (const fd of this.#fds()) this.port.worker.loop.rewatch(fd, events);
+  }
+
+  #atMost(longestMs: number): Silences {
+    const { loop, options } = this.port.worker;
+    const { udpIdleTimeoutMs, udpFirstReplyTimeoutMs } = options;
+    return {
+      beforeReply: loop.deadlines.after(Math.min(longestMs, Math.max(udpIdleTimeoutMs, udpFirstReplyTimeoutMs))),
+      afterReply: loop.deadlines.after(Math.min(longestMs, udpIdleTimeoutMs)),
+    };
   }
 
   #fds(): readonly number[] {

@@ -1,3 +1,4 @@
+import type { Address } from '../../../model/address.ts';
 import type { Pick } from '../../../services/picker.ts';
 import type { DatagramInbox, ReplyPath } from '../../../sys/datagram-inbox.ts';
 import { Replay } from '../../replay.ts';
@@ -16,7 +17,7 @@ export interface Asking {
 
 /** The replay of one client. */
 export class UdpReplay extends Replay<UdpFlow> {
-  readonly client: string;
+  readonly client: Address;
   readonly path: ReplyPath;
   readonly #asking: Asking;
   readonly #silence = new Silence(this);
@@ -25,7 +26,7 @@ export class UdpReplay extends Replay<UdpFlow> {
     asking,
     client,
     path,
-  }: { readonly asking: Asking; readonly client: string; readonly path: ReplyPath }) {
+  }: { readonly asking: Asking; readonly client: Address; readonly path: ReplyPath }) {
     super(asking.port.worker.keptBytes, asking.port);
     this.client = client;
     this.path = path;

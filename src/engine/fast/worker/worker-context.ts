@@ -15,6 +15,7 @@ import { Descriptors } from './descriptors.ts';
 import { EndpointSockets } from './endpoint-sockets.ts';
 import { EventLoop } from './event-loop.ts';
 import { FlowCount } from './flow-table.ts';
+import { KeptFlowEnds } from './kept-flow-ends.ts';
 import { ParkedSockets } from './parked-sockets.ts';
 import { type Carrying, Peers } from './peers.ts';
 import { PipePool } from './pipe-pool.ts';
@@ -68,6 +69,7 @@ export class WorkerContext {
   /** Each UDP port uses these two within one event. */
   readonly inbox = new DatagramInbox(INBOX_CAPACITY);
   readonly replies: UdpReplies;
+  readonly keptFlowEnds: KeptFlowEnds;
   readonly connectionLog: ConnectionLog;
   readonly spreading: Spreading;
   readonly peers: Peers;
@@ -109,6 +111,7 @@ export class WorkerContext {
     this.admission = new Admission(loop, this.descriptors, parked);
     this.flows = new FlowCount(setup.status, index);
     this.replies = new UdpReplies(loop);
+    this.keptFlowEnds = new KeptFlowEnds(loop, () => this.keptDials);
     this.connectionLog = new ConnectionLog(loop, this.status, this.report);
     this.peers = new Peers({ wakeFds, loop, spreading, carrying });
   }

@@ -268,7 +268,12 @@ export class KeptEntries {
     let same = this.#expectsEnded ? this.#find(source, endpoint) : undefined;
     if (same === undefined) {
       const { memory } = this.#insertion;
-      const status = this.#netfilter.change(CT_NEW, memory);
+      let status = this.#netfilter.change(CT_NEW, memory);
+      if (status === -EEXIST && this.#removalBytes > 0) {
+        // It may be of the same client's last flow.
+        this.removeAll();
+        status = this.#netfilter.change(CT_NEW, memory);
+      }
       this.#expectsEnded = status === -EEXIST;
       if (status !== -EEXIST) return status;
       same = this.#find(source, endpoint);

@@ -40,6 +40,21 @@ for (const family of ['IPv4', 'IPv6'] as const) {
         assert.deepEqual(table(), []);
       });
 
+      test(`${protocol}: an entry that is about to go does not keep the client's port from the next`, (t) => {
+        const netfilter = new NetfilterSocket((fd) => owned(t, fd));
+        assert.equal(netfilter.open(), 0);
+        const entries = new KeptEntries(netfilter, family, protocol, MARK);
+        const [to, from] = [name(endpoint, 80), name(client, 50_000)];
+        for (const port of [40_000, 40_001]) {
+          assert.equal(entries.insert(name(node, port), to, from), 0);
+          assert.equal(table().length, 1);
+          assert.match(table()[0] as string, / dport=50000 \[ASSURED\]/);
+          entries.removeLater(name(node, port), to);
+        }
+        entries.removeAll();
+        assert.deepEqual(table(), []);
+      });
+
       test(`${protocol}: entries are deleted by their mark`, async (t) => {
         const netfilter = new NetfilterSocket((fd) => owned(t, fd));
         assert.equal(netfilter.open(), 0);

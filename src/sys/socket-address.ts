@@ -1,4 +1,4 @@
-import { ipBytes, ipText } from '../util/ip-bytes.ts';
+import { ipBytes, ipText, ipv4Word } from '../util/ip-bytes.ts';
 import { Memory } from './memory.ts';
 import { AF_INET, AF_INET6 } from './socket.ts';
 
@@ -21,9 +21,14 @@ export function encodeSocketAddress(address: string, port: number): Memory {
   return memory;
 }
 
-/** The words of a socket address that the kernel does not read. */
+/** The words of a socket address that the kernel does not read; without further garbage for IPv4. */
 export function socketAddressWords(address: string, port: number): Int32Array {
   const words = new Int32Array(layoutOf(address).bytes / 4);
+  if (familyOfText(address) === AF_INET) {
+    words[0] = AF_INET | ((((port & 0xff) << 8) | (port >> 8)) << 16);
+    words[1] = ipv4Word(address);
+    return words;
+  }
   encodeInto(Buffer.from(words.buffer), address, port);
   return words;
 }

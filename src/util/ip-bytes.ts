@@ -1,10 +1,29 @@
 import { SocketAddress } from 'node:net';
 
+const DOT = 0x2e;
+const ZERO = 0x30;
+
 /** The 4 or 16 bytes of a valid IP address without a zone, in network order. */
 export function ipBytes(address: string): readonly number[] {
   if (!address.includes(':')) return address.split('.').map(Number);
   const [left = [], right = []] = address.split('::').map(groupBytes);
   return [...left, ...new Array<number>(16 - left.length - right.length).fill(0), ...right];
+}
+
+/** The bytes of a valid IPv4 address as a little-endian word. */
+export function ipv4Word(address: string): number {
+  let word = 0;
+  let byte = 0;
+  let shift = 0;
+  for (let i = 0; i < address.length; i++) {
+    const code = address.charCodeAt(i);
+    if (code === DOT) {
+      word |= byte << shift;
+      shift += 8;
+      byte = 0;
+    } else byte = byte * 10 + code - ZERO;
+  }
+  return word | (byte << shift);
 }
 
 function groupBytes(groups: string): number[] {

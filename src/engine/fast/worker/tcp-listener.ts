@@ -2,7 +2,7 @@ import type { Address } from '../../../model/address.ts';
 import { EPOLLIN } from '../../../sys/epoll.ts';
 import { Memory } from '../../../sys/memory.ts';
 import { accept, SOCKET_ADDRESS_BYTES } from '../../../sys/socket.ts';
-import { decodeAddress, decodePort } from '../../../sys/socket-address.ts';
+import { addressIn, portIn } from '../../../sys/socket-address.ts';
 import {
   EAGAIN,
   ECONNABORTED,
@@ -36,6 +36,7 @@ const CONCERNS_ONE_CLIENT: ReadonlySet<number> = new Set([
 ]);
 
 const clientAddress = new Memory(SOCKET_ADDRESS_BYTES);
+const clientName = clientAddress.words();
 
 /** Accepts the clients of one Service port. Accepting never waits for dialling. */
 export class TcpListener extends Listener implements Task {
@@ -110,8 +111,7 @@ export class TcpListener extends Listener implements Task {
       if (fd >= 0) {
         loop.own(fd);
         // Decoded first: a command may close a port, which accepts into the same memory.
-        const { bytes } = clientAddress;
-        const client = { address: decodeAddress(bytes) as Address, port: decodePort(bytes) };
+        const client = { address: addressIn(clientName) as Address, port: portIn(clientName) };
         catchUp();
         new TcpConnection(this.port, fd).begin(client);
       } else if (!this.#mayGoOn(-fd)) {

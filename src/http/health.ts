@@ -12,7 +12,9 @@ export interface HealthReport {
 }
 
 interface FamilyHealth {
-  oldestPendingMs: number | undefined;
+  oldestQueuedMs: number | undefined;
+  /** Of those that are being installed. */
+  oldestBegunMs: number | undefined;
   lastUpdated: Instant | undefined;
 }
 
@@ -20,7 +22,8 @@ interface FamilyHealth {
  * Whether the rules keep up with the cluster, by the measure of kube-proxy's `ProxyHealthServer`
  * (`pkg/proxy/healthcheck/proxy_health.go`): healthy while no change has waited for the timeout. The oldest change
  * counts, as since 1.28: before, a steady stream of changes kept a stuck proxy healthy. Healthy from the start, so that
- * no probe during the first sync restarts the pod. Unlike upstream's, a first sync longer than the timeout counts.
+ * no probe during the first sync restarts the pod. Unlike upstream's, a first sync longer than the timeout counts, and a
+ * change that comes during a sync goes on waiting when that one ends.
  */
 export class Health {
   readonly #clock: Clock;
@@ -35,14 +38,18 @@ export class Health {
 
   /** For the one loop that syncs the rules of this family. */
   of(family: IpFamily): SyncHealth {
-    const state: FamilyHealth = { oldestPendingMs: undefined, lastUpdated: undefined };
+    const state: FamilyHealth = { oldestQueuedMs: undefined, oldestBegunMs: undefined, lastUpdated: undefined };
     this.#families.set(family, state);
     return {
       queuedUpdate: () => {
-        state.oldestPendingMs ??= this.#clock.now();
+        state.oldestQueuedMs ??= this.#clock.now();
+      },
+      syncBegins: () => {
+        state.oldestBegunMs ??= state.oldestQueuedMs;
+        state.oldestQueuedMs = undefined;
       },
       updated: () => {
-        state.oldestPendingMs = undefined;
+        state.oldestBegunMs = undefined;
         state.lastUpdated = this.#now();
       },
     };
@@ -51,9 +58,9 @@ export class Health {
   report(): HealthReport {
     const now = this.#now();
     const families = [...this.#families.values()];
-    const stuck = families.find(
-      ({ oldestPendingMs: since }) => since !== undefined && now.monotonicMs - since >= this.#timeoutMs,
-    );
+    const stuck = families.find(({ oldestQueuedMs, oldestBegunMs = oldestQueuedMs }) => {
+      return oldestBegunMs !== undefined && now.monotonicMs - oldestBegunMs >= this.#timeoutMs;
+    });
     const updates = families.flatMap(({ lastUpdated }) => lastUpdated ?? []);
     const [latest] = updates.sort((a, b) => b.monotonicMs - a.monotonicMs);
     return { healthy: stuck === undefined, lastUpdated: stuck === undefined ? latest : stuck.lastUpdated, now };

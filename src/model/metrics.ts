@@ -27,7 +27,9 @@ export interface FlowMetrics {
 export interface SyncHealth {
   /** Something is wanted that is not installed yet. */
   queuedUpdate(): void;
-  /** Everything wanted is installed. */
+  /** All that is wanted by now is being installed. What comes meanwhile is not. */
+  syncBegins(): void;
+  /** What was wanted when the last sync began is installed. */
   updated(): void;
 }
 

@@ -266,6 +266,7 @@ export class Controller implements SourceSink {
       await this.#canary.during(async () => {
         const retired = listeners.retired();
         const delta = listeners.takePortalDelta();
+        health.syncBegins();
         flows.note(delta);
         if (this.#nodeChanged) flows.noteAll();
         this.#nodeChanged = false;

@@ -32,6 +32,7 @@ async function serveHealth(t: TestContext, { eligible = true, api }: { eligible?
 describe('the healthz address', () => {
   test('answers as upstream: 200 and the current time while healthy', async (t) => {
     const { address, clock, sync, answered } = await serveHealth(t);
+    sync.syncBegins();
     sync.updated();
     clock.advance(1_000);
     const now = '2026-11-20 05:23:37.843 +0000 UTC m=+1.000000000';
@@ -60,6 +61,7 @@ describe('the healthz address', () => {
       const { status, body } = await ask(address, path);
       assert.deepEqual([status, body], [503, `{${never}${rest}}`]);
     }
+    sync.syncBegins();
     sync.updated();
     assert.equal((await ask(address, '/healthz')).status, 200);
     sync.queuedUpdate();
@@ -72,6 +74,7 @@ describe('the healthz address', () => {
 
   test('takes a node that is to be deleted out of load balancers, without a restart of the proxy', async (t) => {
     const { address, sync } = await serveHealth(t, { eligible: false });
+    sync.syncBegins();
     sync.updated();
     const healthz = await ask(address, '/healthz');
     const start = '2026-11-20 05:23:36.843 +0000 UTC m=+0.000000000';

@@ -42,7 +42,13 @@ export function createController({
   readonly onDelta?: (delta: SnapshotDelta) => void;
 }) {
   const dataPlane = new FakeDataPlane();
-  const health = { pending: false };
+  const health = {
+    isQueued: false,
+    hasBegun: false,
+    get pending(): boolean {
+      return health.isQueued || health.hasBegun;
+    },
+  };
   const tracker = new ServiceTracker('IPv4');
   const ports = new PortAllocator({ range: portRange, history, clock, random: () => 0 });
   const flows = { note: () => {}, noteAll: () => {}, clear: async () => {}, release: async () => {} };
@@ -51,10 +57,14 @@ export function createController({
     metrics: NO_METRICS,
     health: {
       queuedUpdate: () => {
-        health.pending = true;
+        health.isQueued = true;
+      },
+      syncBegins: () => {
+        health.hasBegun ||= health.isQueued;
+        health.isQueued = false;
       },
       updated: () => {
-        health.pending = false;
+        health.hasBegun = false;
       },
     },
     listeners: new Listeners({

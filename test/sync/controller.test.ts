@@ -286,6 +286,31 @@ describe('a controller that pauses for an upgrade', () => {
     assert.deepEqual(addresses(), ['10.0.0.9']);
   });
 
+  test('a change that comes during a sync is pending until the next one ends', async () => {
+    const h = await serving();
+    const restore = h.iptables.restore.bind(h.iptables);
+    const held: (() => void)[] = [];
+    h.iptables.restore = async (...args) => {
+      await new Promise<void>((resolve) => held.push(resolve));
+      return restore(...args);
+    };
+    h.controller.apply([service({ key: 'shop/two', clusterIPs: [ip('10.96.0.2')] })]);
+    await h.settle(1_000);
+    h.controller.apply([service({ key: 'shop/three', clusterIPs: [ip('10.96.0.3')] })]);
+    await h.settle();
+    const until = async (name: string) => {
+      while (!(await h.ruled())?.includes(name)) {
+        held.shift()?.();
+        await h.settle(1_000);
+      }
+    };
+    await until('shop/two');
+    assert.deepEqual((await h.ruled())?.toSorted(), ['shop/two', 'shop/web']);
+    assert.equal(h.health.pending, true);
+    await until('shop/three');
+    assert.equal(h.health.pending, false);
+  });
+
   test('opens later what could not be opened, and repairs its rules again', async () => {
     const h = harness();
     for (let port = 40_000; port <= 50_000; port++) h.dataPlane.taken.add(`TCP:${port}`);

@@ -2,12 +2,15 @@ import type { Address, IpFamily } from './address.ts';
 import type { ProxiedProtocol } from './service-port.ts';
 
 /** The conntrack entries with this original destination. */
-export interface UdpFlows {
+export interface Destination {
   /** Absent for a NodePort: any address of this node. */
   readonly destination?: Address;
   /** Of a NodePort's entries; absent: both. */
   readonly family?: IpFamily;
   readonly port: number;
+}
+
+export interface UdpFlows extends Destination {
   /** Entries that NAT sends to this local port are right, and stay. Absent when none is right. */
   readonly keepLocalPort?: number;
 }
@@ -27,6 +30,11 @@ export interface Conntrack {
    * both directions: they may go on after their Service port has gone, and no new connection can take their place.
    */
   deleteTo(protocol: ProxiedProtocol, localPorts: ReadonlySet<number>, families?: readonly IpFamily[]): Promise<number>;
+  /**
+   * Deletes the entries of TCP to any of these that NAT left as they are and nobody has answered. They were made while
+   * rules were missing, and the client's next packet would take the same way.
+   */
+  deleteMissed(destinations: readonly Destination[]): Promise<number>;
   /** Deletes the entries with this mark: those that show endpoints the addresses of clients (docs/adr/0023). */
   deleteMarked(mark: number): Promise<number>;
 }

@@ -24,8 +24,8 @@ export interface ControllerOptions {
   readonly tracker: ServiceTracker;
   readonly listeners: Listeners;
   readonly ports: PortAllocator;
-  readonly rules: Pick<RuleSync, 'apply' | 'sync' | 'canary' | 'installedPorts'>;
-  readonly flows: Pick<FlowSync, 'note' | 'noteAll' | 'clear'>;
+  readonly rules: Pick<RuleSync, 'apply' | 'sync' | 'canary' | 'installedPorts' | 'portals'>;
+  readonly flows: Pick<FlowSync, 'note' | 'noteAll' | 'noteMissing' | 'clear'>;
   /** Must not throw. */
   readonly onDelta?: (delta: SnapshotDelta) => void;
   readonly syncPeriodMs: number;
@@ -271,7 +271,8 @@ export class Controller implements SourceSink {
         if (this.#nodeChanged) flows.noteAll();
         this.#nodeChanged = false;
         await this.#applyInSlices(delta);
-        await rules.sync({ verify });
+        const { wereMissing } = await rules.sync({ verify });
+        if (wereMissing) flows.noteMissing(rules.portals);
         listeners.closeRetired(retired);
       });
       health.updated();

@@ -1,8 +1,14 @@
 import type { IpFamily } from '../model/address.ts';
-import type { Conntrack, UdpFlows } from '../model/conntrack.ts';
+import type { Conntrack, Destination, UdpFlows } from '../model/conntrack.ts';
 import type { FlowMetrics } from '../model/metrics.ts';
 import type { ServicePortName } from '../model/service.ts';
-import { clientSets, destinations, isSharedByPorts, type ProxiedProtocol } from '../model/service-port.ts';
+import {
+  clientSets,
+  destinations,
+  isSharedByPorts,
+  type ProxiedProtocol,
+  type ServicePort,
+} from '../model/service-port.ts';
 import { type Portal, type PortalDelta, targetOf } from '../rules/portal.ts';
 import type { Clock } from '../util/clock.ts';
 import { LastingFault } from '../util/lasting-fault.ts';
@@ -19,11 +25,9 @@ interface FlowSyncOptions {
   readonly metrics: FlowMetrics;
 }
 
-type FlowDestination = Omit<UdpFlows, 'keepLocalPort'>;
-
 /** What the rules of one Service port do with packets to one destination. */
 interface Treatment {
-  readonly destination: FlowDestination;
+  readonly destination: Destination;
   /** Empty while everybody is refused. */
   readonly localPorts: readonly number[];
   /** Decides between the local ports. When it changes, any entry may have the wrong one. */
@@ -32,7 +36,8 @@ interface Treatment {
 
 /**
  * Deletes the UDP conntrack entries of one address family that a change of rules makes wrong: those to a destination
- * that is new or gone, or whose local ports or policy changed. Work is in proportion to the change.
+ * that is new or gone, or whose local ports or policy changed. Work is in proportion to the change. After rules were
+ * missing, it deletes what passed them by.
  */
 export class FlowSync {
   readonly #options: FlowSyncOptions;
@@ -40,11 +45,13 @@ export class FlowSync {
   /** By destination. Several Service ports may claim the same, and one of them gets the rules. */
   readonly #byDestination = new Map<string, Map<ServicePortName, Treatment>>();
   /** By destination. `keeps`: entries to a port of current rules are right. */
-  readonly #changed = new Map<string, { readonly destination: FlowDestination; readonly keeps: boolean }>();
+  readonly #changed = new Map<string, { readonly destination: Destination; readonly keeps: boolean }>();
   /** Local ports of large Services that rules no longer send to. */
   readonly #leftPorts = new Set<number>();
   /** Of large Services. */
   readonly #localPorts = new Map<ServicePortName, readonly number[]>();
+  /** Of TCP, whose rules were missing. */
+  #missed: readonly Destination[] = [];
   /** Local ports that get another owner, for {@link #releasing}. */
   #released = noPorts();
   #releasing: Promise<void> | undefined;
@@ -80,23 +87,37 @@ export class FlowSync {
     for (const ports of this.#localPorts.values()) for (const port of ports) this.#leftPorts.add(port);
   }
 
+  /** The rules of these were missing: what clients have begun meanwhile passed them by, and would go on so. */
+  noteMissing(portals: Iterable<Portal>): void {
+    for (const treatments of this.#treatments.values()) {
+      for (const { destination } of treatments.values()) this.#change(destination, true);
+    }
+    this.#missed = Array.from(portals, ({ servicePort }) => servicePort)
+      .filter(({ protocol }) => protocol === 'TCP')
+      .flatMap((servicePort) => destinationsOf(servicePort, this.#options.family).map(([destination]) => destination));
+  }
+
   /** Call it when all noted changes are installed. The next call retries what failed. */
   async clear(): Promise<void> {
     const { family, conntrack, clock, log, metrics } = this.#options;
     const flows = this.#takeChanged();
     const leftPorts = new Set(this.#leftPorts);
     this.#leftPorts.clear();
-    if (flows.length + leftPorts.size === 0) return;
+    const missed = this.#missed;
+    this.#missed = [];
+    if (flows.length + leftPorts.size + missed.length === 0) return;
     const startedAt = clock.now();
     try {
       let deleted = flows.length === 0 ? 0 : await conntrack.deleteUdp(flows);
       if (leftPorts.size > 0) deleted += await conntrack.deleteTo('UDP', leftPorts);
+      if (missed.length > 0) deleted += await conntrack.deleteMissed(missed);
       metrics.conntrackReconciled(clock.now() - startedAt, deleted);
-      if (deleted > 0) log.v(2)?.info('Cleared UDP entries of connection tracking', { family, deleted });
+      if (deleted > 0) log.v(2)?.info('Cleared entries of connection tracking', { family, deleted });
       this.#fault.succeeded({ family });
     } catch (error) {
       for (const { keepLocalPort, ...destination } of flows) this.#change(destination, keepLocalPort !== undefined);
       for (const port of leftPorts) this.#leftPorts.add(port);
+      this.#missed = missed;
       this.#fault.failed(messageOf(error), { family });
     }
   }
@@ -166,7 +187,7 @@ export class FlowSync {
     else this.#localPorts.set(name, after);
   }
 
-  #change(destination: FlowDestination, keeps: boolean): void {
+  #change(destination: Destination, keeps: boolean): void {
     const key = keyOf(destination);
     this.#changed.set(key, { destination, keeps: keeps && this.#changed.get(key)?.keeps !== false });
   }
@@ -176,9 +197,7 @@ function treatmentsOf(portal: Portal, family: IpFamily): ReadonlyMap<string, Tre
   const treatments = new Map<string, Treatment>();
   const { servicePort } = portal;
   if (servicePort.protocol !== 'UDP') return treatments;
-  for (const { kind, address, port, sets, sourceRanges } of destinations(servicePort)) {
-    if (servicePort.isLarge && isSharedByPorts(kind)) continue;
-    const destination = address === undefined ? { family, port } : { destination: address, port };
+  for (const [destination, { kind, sets, sourceRanges }] of destinationsOf(servicePort, family)) {
     const targets = [...new Set([sets.node, sets.pods, sets.others])].map((set) => targetOf(portal, set));
     const localPorts = targets.filter(({ kind }) => kind === 'listener').map((target) => target.port);
     const policy = JSON.stringify([sets, kind !== 'ClusterIP' && servicePort.namedEndpoints, sourceRanges]);
@@ -187,6 +206,16 @@ function treatmentsOf(portal: Portal, family: IpFamily): ReadonlyMap<string, Tre
     if (!treatments.has(key)) treatments.set(key, { destination, localPorts, policy });
   }
   return treatments;
+}
+
+/** All but the addresses that the ports of a large Service share. */
+function destinationsOf(servicePort: ServicePort, family: IpFamily) {
+  return destinations(servicePort)
+    .filter(({ kind }) => !(servicePort.isLarge && isSharedByPorts(kind)))
+    .map((each): readonly [Destination, typeof each] => {
+      const { address, port } = each;
+      return [address === undefined ? { family, port } : { destination: address, port }, each];
+    });
 }
 
 function noPorts() {
@@ -205,6 +234,6 @@ function targetsOfLarge(portal: Portal): readonly number[] {
   return targets.filter(({ kind }) => kind === 'listener').map((target) => target.port);
 }
 
-function keyOf({ destination, port }: FlowDestination): string {
+function keyOf({ destination, port }: Destination): string {
   return `${destination ?? ''} ${port}`;
 }

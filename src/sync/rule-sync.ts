@@ -49,6 +49,10 @@ export class RuleSync {
     ];
   }
 
+  get portals(): Iterable<Portal> {
+    return this.#portals.values();
+  }
+
   /** The next {@link sync} installs them. */
   apply({ upserted, removed }: PortalDelta): void {
     const { clock, history } = this.#options;
@@ -68,9 +72,10 @@ export class RuleSync {
 
   /**
    * Installs the rules for all portals and removes all other rules of ours. With `verify` it reads the kernel's rules
-   * first, and retries rules that the kernel refused. When it rejects, the next sync does the rest.
+   * first, and retries rules that the kernel refused. When it rejects, the next sync does the rest. `wereMissing`: the
+   * kernel's rules were not those of the last sync.
    */
-  async sync({ verify }: { readonly verify: boolean }): Promise<void> {
+  async sync({ verify }: { readonly verify: boolean }): Promise<{ readonly wereMissing: boolean }> {
     const book = this.#currentRules();
     if (book === undefined) {
       throw new Error(`this node has no ${this.#options.family} address to lead rules to`);
@@ -85,6 +90,7 @@ export class RuleSync {
     }
     this.#lateOwners.clear();
     for (const [, sync] of this.#tables) await sync.settleLate();
+    return { wereMissing: this.#tables.some(([, { hasRepaired }]) => hasRepaired) };
   }
 
   /**

@@ -77,6 +77,7 @@ export class TableSync {
   readonly #options: TableSyncOptions;
   #installed: Installed | undefined;
   #looks = 0;
+  #hasRepaired = false;
   /** How many rules each of our chains has. */
   readonly #sizes = new Map<string, number>();
   /** In the current sync. */
@@ -90,6 +91,11 @@ export class TableSync {
 
   constructor(options: TableSyncOptions) {
     this.#options = options;
+  }
+
+  /** The last sync read the kernel's rules and wrote others, as the first one does. */
+  get hasRepaired(): boolean {
+    return this.#hasRepaired;
   }
 
   get isLate(): boolean {
@@ -107,6 +113,7 @@ export class TableSync {
     const installed = this.#installed;
     this.#installed = undefined;
     this.#written = 0;
+    this.#hasRepaired = false;
     this.#late = [];
     this.#isLate ||= isLate;
     if (verify || installed === undefined || this.#isLate || !(await this.#change(installed, trees))) {
@@ -171,6 +178,7 @@ export class TableSync {
     const retired = this.#retiredGiven(current, chains);
     const plan = () => planTable(table, current, this.#allWanted(chains, retired));
     const first = plan();
+    this.#hasRepaired = first !== undefined;
     try {
       await this.#write(first, chains);
       if (this.#refused.size === 0) reports.report(`refused ${table}`, []);

@@ -3,7 +3,7 @@ import type { Portal, PortalDelta } from '../../src/rules/portal.ts';
 import type { RuleSync } from '../../src/sync/rule-sync.ts';
 
 /** Records portals and calls. Tests may let it fail, and hold it up. */
-export class FakeRules implements Pick<RuleSync, 'apply' | 'sync' | 'canary' | 'installedPorts'> {
+export class FakeRules implements Pick<RuleSync, 'apply' | 'sync' | 'canary' | 'installedPorts' | 'portals'> {
   /** By name, after the last sync. */
   readonly installed = new Map<string, Portal>();
   readonly applied: PortalDelta[] = [];
@@ -14,6 +14,10 @@ export class FakeRules implements Pick<RuleSync, 'apply' | 'sync' | 'canary' | '
   leftPorts: readonly InstalledPort[] = [];
   #gate: Promise<void> = Promise.resolve();
   #pending: PortalDelta[] = [];
+
+  get portals(): Iterable<Portal> {
+    return this.installed.values();
+  }
 
   /** Holds every following call up until the returned function is called. */
   hold(): () => void {
@@ -27,13 +31,14 @@ export class FakeRules implements Pick<RuleSync, 'apply' | 'sync' | 'canary' | '
     this.#pending.push(delta);
   }
 
-  async sync({ verify }: { readonly verify: boolean }): Promise<void> {
+  async sync({ verify }: { readonly verify: boolean }): Promise<{ readonly wereMissing: boolean }> {
     await this.#call(verify ? 'verify' : 'sync');
     for (const { upserted, removed } of this.#pending) {
       for (const name of removed) this.installed.delete(name);
       for (const portal of upserted) this.installed.set(portal.servicePort.name, portal);
     }
     this.#pending = [];
+    return { wereMissing: !this.isIntact };
   }
 
   async canary(): Promise<boolean> {

@@ -51,7 +51,13 @@ export function createController({
   };
   const tracker = new ServiceTracker('IPv4');
   const ports = new PortAllocator({ range: portRange, history, clock, random: () => 0 });
-  const flows = { note: () => {}, noteAll: () => {}, clear: async () => {}, release: async () => {} };
+  const flows = {
+    note: () => {},
+    noteAll: () => {},
+    noteMissing: () => {},
+    clear: async () => {},
+    release: async () => {},
+  };
   const controller = new Controller({
     ...{ clock, log, rules, tracker, ports, flows, minSyncPeriodMs },
     metrics: NO_METRICS,

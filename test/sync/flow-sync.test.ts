@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { UdpFlows } from '../../src/model/conntrack.ts';
+import type { Destination, UdpFlows } from '../../src/model/conntrack.ts';
 import type { ServicePort } from '../../src/model/service-port.ts';
 import type { Portal, PortalDelta } from '../../src/rules/portal.ts';
 import { FlowSync } from '../../src/sync/flow-sync.ts';
@@ -19,6 +19,7 @@ function portal(localPort: number, change: Partial<ServicePort> = {}): Portal {
 function harness() {
   const asked: UdpFlows[] = [];
   const left: string[] = [];
+  const missed: Destination[] = [];
   const clock = new ManualClock();
   let calls = 0;
   const counted: number[] = [];
@@ -38,6 +39,11 @@ function harness() {
         if (state.fault !== undefined) throw state.fault;
         return 1;
       },
+      deleteMissed: async (destinations) => {
+        missed.push(...destinations);
+        if (state.fault !== undefined) throw state.fault;
+        return 1;
+      },
       deleteMarked: () => assert.fail('is for cleaning up'),
     },
     clock,
@@ -50,7 +56,7 @@ function harness() {
     await sync.clear();
     return [...asked];
   };
-  return { sync, note, cleared, left, calls: () => calls, clock, counted, state, log };
+  return { sync, note, cleared, left, missed, calls: () => calls, clock, counted, state, log };
 }
 
 /** Portals that are known and cleared. */
@@ -211,4 +217,22 @@ test('local ports that get other owners are released together, and UDP again whe
   h.state.fault = undefined;
   await h.cleared();
   assert.deepEqual(h.left, ['4002/UDP'], 'a new owner may have connections by now');
+});
+
+test('after rules were missing, entries without NAT go, and those to the right local ports stay', async () => {
+  const web = portal(4001, { name: 'shop/web:http', protocol: 'TCP', port: 80, nodePort: 30_080 });
+  const h = await noted(portal(4000), web);
+  h.sync.noteMissing([portal(4000), web]);
+  h.state.fault = new Error('no');
+  await h.cleared();
+  h.state.fault = undefined;
+  h.missed.length = 0;
+  assert.deepEqual(await h.cleared(), [{ destination: VIP, port: 53, keepLocalPort: 4000 }]);
+  assert.deepEqual(h.missed, [
+    { destination: VIP, port: 80 },
+    { family: 'IPv4', port: 30_080 },
+  ]);
+  h.missed.length = 0;
+  assert.deepEqual(await h.cleared(), []);
+  assert.deepEqual(h.missed, []);
 });

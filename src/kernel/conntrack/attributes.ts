@@ -58,6 +58,7 @@ export const IPS_DST_NAT = 1 << 5;
 
 /** States of {@link CTA_PROTOINFO_TCP_STATE} (nf_conntrack_tcp.h). */
 export const TCP_NONE = 0;
+export const TCP_SYN_SENT = 1;
 export const TCP_ESTABLISHED = 3;
 export const TCP_TIME_WAIT = 7;
 export const TCP_CLOSE = 8;

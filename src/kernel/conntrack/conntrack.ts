@@ -1,5 +1,5 @@
 import type { Address, IpFamily } from '../../model/address.ts';
-import type { Conntrack, UdpFlows } from '../../model/conntrack.ts';
+import type { Conntrack, Destination, UdpFlows } from '../../model/conntrack.ts';
 import type { ProxiedProtocol } from '../../model/service-port.ts';
 import type { Log } from '../../util/log.ts';
 import { messageOf } from '../../util/text.ts';
@@ -9,6 +9,7 @@ import {
   FAMILIES,
   familiesOf,
   type IsStale,
+  missed,
   redirectedTo,
   staleness,
 } from './stale.ts';
@@ -37,6 +38,11 @@ export class NetlinkConntrack implements Conntrack {
   ): Promise<number> {
     const isStale = redirectedTo(localPorts, new Set(this.#localAddresses()));
     return await this.#delete(families, { protocol }, isStale);
+  }
+
+  async deleteMissed(destinations: readonly Destination[]): Promise<number> {
+    const isStale = missed(destinations, new Set(this.#localAddresses()));
+    return await this.#delete(familiesOf(destinations), { protocol: 'TCP', port: commonPortOf(destinations) }, isStale);
   }
 
   async deleteMarked(mark: number): Promise<number> {

@@ -41,6 +41,7 @@ import {
   FILTER_PROTO_NUM,
   IPS_DST_NAT,
   TCP_ESTABLISHED,
+  TCP_SYN_SENT,
 } from './attributes.ts';
 import type { Entry, EntryFilter, IsStale } from './stale.ts';
 
@@ -161,6 +162,7 @@ export function readEntry(
     replyPort: reply.sourcePort,
     replySource: () => addressAt(bytes, source),
     isRedirected: (status & IPS_DST_NAT) !== 0,
+    isOpening: state === TCP_SYN_SENT,
     isEstablished: state === TCP_ESTABLISHED,
     identity,
   };

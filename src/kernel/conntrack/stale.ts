@@ -1,5 +1,5 @@
 import { type Address, familyOf, type IpFamily } from '../../model/address.ts';
-import type { UdpFlows } from '../../model/conntrack.ts';
+import type { Destination, UdpFlows } from '../../model/conntrack.ts';
 import type { ProxiedProtocol } from '../../model/service-port.ts';
 
 export const FAMILIES: readonly IpFamily[] = ['IPv4', 'IPv6'];
@@ -21,6 +21,8 @@ export interface Entry {
   readonly replySource: () => Address;
   /** Whether NAT changed the destination. */
   readonly isRedirected: boolean;
+  /** Of TCP: nobody has answered. */
+  readonly isOpening: boolean;
   /** Of TCP: open in both directions. */
   readonly isEstablished: boolean;
 }
@@ -29,6 +31,24 @@ export type IsStale = (entry: Entry) => boolean;
 
 /** Selects the stale entries. `localAddresses`: this node's; 127.0.0.0/8 may be left out. */
 export function staleness(flows: readonly UdpFlows[], localAddresses: ReadonlySet<Address>): IsStale {
+  const meant = meantBy(flows, localAddresses);
+  return (entry) => {
+    const all = meant(entry);
+    return all.length > 0 && !all.some((flow) => isKept(entry, flow));
+  };
+}
+
+/** Selects those of TCP that NAT left as they are, and that nobody has answered. */
+export function missed(destinations: readonly Destination[], localAddresses: ReadonlySet<Address>): IsStale {
+  const meant = meantBy(destinations, localAddresses);
+  return (entry) => entry.isOpening && !entry.isRedirected && meant(entry).length > 0;
+}
+
+/** Finds the destinations among these that an entry has. */
+function meantBy<To extends Destination>(
+  flows: readonly To[],
+  localAddresses: ReadonlySet<Address>,
+): (entry: Entry) => readonly To[] {
   // Many Services share a port (53): with an index by address, a walk takes time in proportion to the entries alone.
   const byPort = Map.groupBy(flows, ({ port }) => port);
   const indexes = new Map([...byPort].map(([port, some]) => [port, Map.groupBy(some, (flow) => flow.destination)]));
@@ -36,12 +56,11 @@ export function staleness(flows: readonly UdpFlows[], localAddresses: ReadonlySe
 
   return (entry) => {
     const index = indexes.get(entry.destinationPort);
-    if (index === undefined) return false;
+    if (index === undefined) return [];
     const destination = entry.destination();
     const ofNodePorts = isLocal(destination) ? (index.get(undefined) ?? []) : [];
-    const isOfFamily = ({ family }: UdpFlows) => family === undefined || family === familyOf(destination);
-    const meant = [...(index.get(destination) ?? []), ...ofNodePorts.filter(isOfFamily)];
-    return meant.length > 0 && !meant.some((flow) => isKept(entry, flow));
+    const isOfFamily = ({ family }: Destination) => family === undefined || family === familyOf(destination);
+    return [...(index.get(destination) ?? []), ...ofNodePorts.filter(isOfFamily)];
   };
 }
 
@@ -61,7 +80,7 @@ function isKept({ isRedirected, replyPort }: Entry, { keepLocalPort }: UdpFlows)
 }
 
 /** The families that entries of `flows` can have. */
-export function familiesOf(flows: readonly UdpFlows[]): ReadonlySet<IpFamily> {
+export function familiesOf(flows: readonly Destination[]): ReadonlySet<IpFamily> {
   return new Set(
     flows.flatMap(({ destination, family }) => {
       if (destination !== undefined) return familyOf(destination);
@@ -71,7 +90,7 @@ export function familiesOf(flows: readonly UdpFlows[]): ReadonlySet<IpFamily> {
 }
 
 /** The original destination port of all entries of `flows`, if it is the same; else `undefined`. */
-export function commonPortOf(flows: readonly UdpFlows[]): number | undefined {
+export function commonPortOf(flows: readonly Destination[]): number | undefined {
   const port = flows[0]?.port;
   return flows.every((flow) => flow.port === port) ? port : undefined;
 }

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { commonPortOf, familiesOf, redirectedTo, staleness } from '../../../src/kernel/conntrack/stale.ts';
+import { commonPortOf, familiesOf, missed, redirectedTo, staleness } from '../../../src/kernel/conntrack/stale.ts';
 import type { Address } from '../../../src/model/address.ts';
 import type { UdpFlows } from '../../../src/model/conntrack.ts';
 
@@ -20,6 +20,7 @@ function isStale(flows: readonly UdpFlows[], destination: string, port: number, 
     replyPort: localPort ?? port,
     replySource: () => NODE,
     isRedirected: localPort !== undefined,
+    isOpening: false,
     isEstablished: false,
   });
 }
@@ -76,6 +77,7 @@ test('entries that NAT redirects to a local port are found by the port, on addre
     destinationPort: 53,
     replyPort: 4000,
     isRedirected: true,
+    isOpening: false,
     isEstablished: false,
   };
   assert.equal(leads({ ...entry, replySource: () => NODE }), true);
@@ -83,6 +85,25 @@ test('entries that NAT redirects to a local port are found by the port, on addre
   assert.equal(leads({ ...entry, replySource: () => FOREIGN }), false, 'the port of another machine');
   assert.equal(leads({ ...entry, replySource: () => NODE, replyPort: 4001 }), false);
   assert.equal(leads({ ...entry, replySource: () => NODE, isRedirected: false }), false, 'a program of the node');
+});
+
+test('connections that NAT has missed are found by their destinations, until somebody answers', () => {
+  const passedBy = missed([{ destination: VIP, port: 80 }, { port: 30_080 }], LOCAL);
+  const entry = {
+    destination: () => VIP,
+    destinationPort: 80,
+    replyPort: 80,
+    replySource: () => VIP,
+    isRedirected: false,
+    isOpening: true,
+    isEstablished: false,
+  };
+  assert.equal(passedBy(entry), true);
+  assert.equal(passedBy({ ...entry, destination: () => NODE, destinationPort: 30_080 }), true);
+  assert.equal(passedBy({ ...entry, isOpening: false }), false, 'it is answered');
+  assert.equal(passedBy({ ...entry, isRedirected: true }), false);
+  assert.equal(passedBy({ ...entry, destinationPort: 81 }), false);
+  assert.equal(passedBy({ ...entry, destination: () => FOREIGN }), false);
 });
 
 test('only families that the entries can have are searched', () => {

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { before, beforeEach, describe, test } from 'node:test';
-import { metric, type Served, TCP, testEnvironment } from '../harness.ts';
+import { metric, type Served, TCP, testEnvironment, UDP } from '../harness.ts';
 import { FLAVOUR, IptablesShims } from '../iptables.ts';
 import { NODE_ADDRESS, POD_ADDRESSES } from '../topology.ts';
-import { waitFor } from '../wait.ts';
+import { PATIENCE_MS, waitFor } from '../wait.ts';
 
 const SYNC_PERIOD_MS = 500;
 
@@ -79,6 +79,32 @@ describe(`repairing rules in iptables-${FLAVOUR} within the sync period`, () => 
     await environment.client.call('write', { connection, text: 'after!' });
     assert.equal(await environment.client.call('read', { connection, bytes: 6 }), 'after!');
     environment.manifests.remove('echo.yaml');
+    await restored();
+  });
+
+  test('clients that came while the rules were gone are served once they are back', async () => {
+    const { client, topology } = environment;
+    const dns = { name: 'dns', ports: [{ port: 53, target: UDP['udp-name'], protocol: 'UDP' }] } as const;
+    const { host } = await environment.serve(dns);
+    const { socket } = await client.call('udpOpen', {});
+    const answer = async () => await client.call('udpAsk', { socket, host, port: 53, text: 'who', timeoutMs: 200 });
+    shims.holdRestores(true);
+    try {
+      await environment.iptables.must('-t nat -F');
+      const request = client.call('request', { host: service.host, port: 80, timeoutMs: PATIENCE_MS });
+      assert.equal(await answer(), undefined);
+      const entries = () => topology.node.output(['conntrack', '-L']);
+      await waitFor('both pass the rules by', async () => {
+        const lines = (await entries()).split('\n').filter((line) => line.includes('[UNREPLIED]'));
+        return [service.host, host].every((each) => lines.some((line) => line.includes(` src=${each} `)));
+      });
+      shims.holdRestores(false);
+      assert.match((await request).name, /^pod-/);
+      await waitFor('an answer', async () => (await answer()) !== undefined);
+    } finally {
+      shims.holdRestores(false);
+    }
+    environment.manifests.remove('dns.yaml');
     await restored();
   });
 

@@ -172,7 +172,8 @@ test(
 
 for (const { what, mode, budget } of [
   { what: 'a UDP flow of one question', mode: ['plain', 'UDP'], budget: 7 },
-  // Netfilter is asked twice, and answers: the second time for all flows that end in one turn. A bound port stays bound.
+  // Netfilter is asked twice, and answers: the second time for all flows that end in one turn. A port that was bound
+  // stays bound.
   { what: 'a UDP flow of one question whose endpoint sees the client', mode: ['kept', 'UDP'], budget: 14 },
 ]) {
   test(`${what} takes ${budget} system calls`, options, async (t) => {

@@ -45,8 +45,8 @@ export const open: OpenTarget = async (t) => {
       assert.ok(!answer.includes('HTTP/1.1 500 '), answer.slice(-500));
       assert.ok(!answer.includes('<img'), 'what a client sends is no HTML');
       const request = input.toString('latin1');
-      // DNS rebinding: only names that are ours get an answer. What follows the first request may have no name: HTTP/0.9
-      // needs none, and no browser sends it.
+      // DNS rebinding: only names that are ours get an answer. What follows the first request may have no name:
+      // HTTP/0.9 needs none, and no browser sends it.
       const [head = ''] = request.split('\r\n\r\n', 1);
       if (/^\S+ \S+ HTTP\/1\.\d\r\n/.test(head) && /^host:/im.test(head) && !OWN_HOST.test(head)) {
         assert.doesNotMatch(answer, FIRST_IS_OK, 'a name that is not ours has no answer');

@@ -53,13 +53,14 @@ export function decodeAddress(bytes: Buffer): string {
 
 /** The same of its words, without garbage for IPv4. */
 export function addressIn(words: Int32Array): string {
-  const [first, v4] = words as unknown as readonly [number, number];
-  if ((first & 0xffff) !== AF_INET) return decodeAddress(Buffer.from(words.buffer, words.byteOffset, words.byteLength));
+  const family = (words[0] as number) & 0xffff;
+  if (family !== AF_INET) return decodeAddress(Buffer.from(words.buffer, words.byteOffset, words.byteLength));
+  const v4 = words[1] as number;
   return `${v4 & 0xff}.${(v4 >>> 8) & 0xff}.${(v4 >>> 16) & 0xff}.${v4 >>> 24}`;
 }
 
-export function portIn([first]: Int32Array): number {
-  const inNetworkOrder = (first as number) >>> 16;
+export function portIn(words: Int32Array): number {
+  const inNetworkOrder = (words[0] as number) >>> 16;
   return ((inNetworkOrder & 0xff) << 8) | (inNetworkOrder >> 8);
 }
 

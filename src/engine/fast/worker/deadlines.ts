@@ -72,13 +72,16 @@ export class DeadlineList {
 
 /** One list per delay. There are a handful of delays. */
 export class Deadlines {
-  readonly #lists = new Map<number, DeadlineList>();
+  readonly #byDelay = new Map<number, DeadlineList>();
+  /** The same, for each turn. */
+  readonly #lists: DeadlineList[] = [];
 
   after(delayMs: number): DeadlineList {
-    let list = this.#lists.get(delayMs);
+    let list = this.#byDelay.get(delayMs);
     if (list === undefined) {
       list = new DeadlineList(delayMs);
-      this.#lists.set(delayMs, list);
+      this.#byDelay.set(delayMs, list);
+      this.#lists.push(list);
     }
     return list;
   }
@@ -86,11 +89,11 @@ export class Deadlines {
   /** Infinite when nothing waits. */
   firstDueMs(): number {
     let dueMs = Number.POSITIVE_INFINITY;
-    for (const list of this.#lists.values()) if (list.firstDueMs < dueMs) dueMs = list.firstDueMs;
+    for (const list of this.#lists) if (list.firstDueMs < dueMs) dueMs = list.firstDueMs;
     return dueMs;
   }
 
   expire(nowMs: number): void {
-    for (const list of this.#lists.values()) if (list.firstDueMs <= nowMs) list.expire(nowMs);
+    for (const list of this.#lists) if (list.firstDueMs <= nowMs) list.expire(nowMs);
   }
 }

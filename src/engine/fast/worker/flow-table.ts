@@ -46,6 +46,8 @@ export class FlowTable<Each extends Flow> {
   }
 
   get firstRetired(): Each | undefined {
+    // Asked for each new flow.
+    if (this.#retired.size === 0) return undefined;
     const [first] = this.#retired;
     return first;
   }

@@ -37,6 +37,16 @@ test('a test that fails once fails the run, but in CI it runs again, and is name
   assert.deepEqual([status, readFileSync(again, 'utf8')], [0, `  ${file}\n`]);
 });
 
+test('a test that stands in a module runs again by the file that was run', () => {
+  const again = join(folder, 'of-module');
+  writeFileSync(
+    join(folder, 'module.ts'),
+    `import { test } from 'node:test';\ntest('x', () => Promise.reject(new Error()));`,
+  );
+  assert.equal(run('d.test.ts', `import './module.ts';`, { KUP_TEST_AGAIN: again }).status, 1);
+  assert.ok(!existsSync(again));
+});
+
 test('one that fails twice, or cannot be loaded, fails the run in CI, too', () => {
   const again = join(folder, 'none');
   for (const content of [`test('x', () => Promise.reject(new Error()));`, 'process.exit(3);']) {

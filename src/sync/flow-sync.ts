@@ -81,17 +81,13 @@ export class FlowSync {
 
   /** Rules send to another address of the node: every entry is wrong. */
   noteAll(): void {
-    for (const treatments of this.#treatments.values()) {
-      for (const { destination } of treatments.values()) this.#change(destination, false);
-    }
+    this.#changeAll(false);
     for (const ports of this.#localPorts.values()) for (const port of ports) this.#leftPorts.add(port);
   }
 
   /** The rules of these were missing: what clients have begun meanwhile passed them by, and would go on so. */
   noteMissing(portals: Iterable<Portal>): void {
-    for (const treatments of this.#treatments.values()) {
-      for (const { destination } of treatments.values()) this.#change(destination, true);
-    }
+    this.#changeAll(true);
     this.#missed = Array.from(portals, ({ servicePort }) => servicePort)
       .filter(({ protocol }) => protocol === 'TCP')
       .flatMap((servicePort) => destinationsOf(servicePort, this.#options.family).map(([destination]) => destination));
@@ -185,6 +181,12 @@ export class FlowSync {
     for (const port of after) this.#leftPorts.delete(port);
     if (after.length === 0) this.#localPorts.delete(name);
     else this.#localPorts.set(name, after);
+  }
+
+  #changeAll(keeps: boolean): void {
+    for (const treatments of this.#treatments.values()) {
+      for (const { destination } of treatments.values()) this.#change(destination, keeps);
+    }
   }
 
   #change(destination: Destination, keeps: boolean): void {

@@ -25,7 +25,7 @@ export function encodeSocketAddress(address: string, port: number): Memory {
 export function socketAddressWords(address: string, port: number): Int32Array {
   const words = new Int32Array(layoutOf(address).bytes / 4);
   if (familyOfText(address) === AF_INET) {
-    words[0] = AF_INET | ((((port & 0xff) << 8) | (port >> 8)) << 16);
+    words[0] = AF_INET | (swapped(port) << 16);
     words[1] = ipv4Word(address);
     return words;
   }
@@ -60,8 +60,12 @@ export function addressIn(words: Int32Array): string {
 }
 
 export function portIn(words: Int32Array): number {
-  const inNetworkOrder = (words[0] as number) >>> 16;
-  return ((inNetworkOrder & 0xff) << 8) | (inNetworkOrder >> 8);
+  return swapped((words[0] as number) >>> 16);
+}
+
+/** A port between the machine's order and the network's. */
+function swapped(port: number): number {
+  return ((port & 0xff) << 8) | (port >> 8);
 }
 
 export function decodePort(bytes: Buffer): number {

@@ -41,7 +41,7 @@ const SCRIPTS = {
 export interface Bundle {
   /** By file name. All characters are ASCII: V8 keeps other text with two bytes for each character. */
   readonly scripts: ReadonlyMap<keyof typeof SCRIPTS, string>;
-  /** The folders of the packages whose code is in the scripts: `node_modules/yaml`. */
+  /** The folders of the packages whose code is in the scripts: `node_modules/js-yaml`. */
   readonly packages: ReadonlySet<string>;
 }
 

@@ -17,7 +17,7 @@ interface Description {
 }
 
 interface Item {
-  /** `yaml@2.9.1` */
+  /** `koffi@3.3.4` */
   readonly 'bom-ref': string;
   readonly name: string;
   readonly version: string;

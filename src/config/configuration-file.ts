@@ -1,4 +1,4 @@
-import { stringify } from 'yaml';
+import { dump } from 'js-yaml';
 import { suggest } from '../util/suggest.ts';
 import { printable } from '../util/text.ts';
 import { isObject, show } from '../util/untrusted.ts';
@@ -135,12 +135,7 @@ export function effectiveFields(values: Readonly<Record<string, unknown>>): Effe
 /** A file for `--config`: YAML, its keys sorted as upstream's encoder sorts them. */
 export function configurationFile(fields: EffectiveFields): string {
   const document = { apiVersion: API_VERSION, kind: KIND, ...nested(fields, (segments) => segments) };
-  return stringify(document, {
-    sortMapEntries: true,
-    defaultStringType: 'QUOTE_DOUBLE',
-    defaultKeyType: 'PLAIN',
-    lineWidth: 0,
-  });
+  return dump(document, { sortKeys: true, forceQuotes: true, quoteStyle: 'double', lineWidth: -1 });
 }
 
 /**

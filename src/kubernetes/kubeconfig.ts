@@ -154,7 +154,7 @@ function parse(text: string, fail: (problem: string) => Error): object {
     value = parseDocuments(text)[0]?.value;
   } catch (error) {
     if (!(error instanceof DocumentError)) throw error;
-    throw fail(`it is not valid YAML at line ${error.line} (${error.code})`);
+    throw fail(`it is not valid YAML at line ${error.line}`);
   }
   if (!isObject(value)) throw fail('it is not a YAML object');
   checkTexts(value, fail);

@@ -1,11 +1,21 @@
-import { isMap, isScalar, isSeq, LineCounter, type ParsedNode, parseAllDocuments } from 'yaml';
+import {
+  CORE_SCHEMA,
+  constructFromEvents,
+  defineScalarTag,
+  EVENT_ID,
+  type Event,
+  getScalarValue,
+  mergeTag,
+  parseEvents,
+  YAMLException,
+} from 'js-yaml';
 
 export interface ParsedDocument {
   /** Lists, objects, strings, numbers, booleans, null. Aliases make parts of it shared, or contain themselves. */
   readonly value: unknown;
   /**
    * The line of the text, from 1, on which the part of the value is written that a path of keys and indexes leads to.
-   * A part that is missing has the line of the last step that is there. Holds on to the text and its syntax tree.
+   * A part that is missing has the line of the last step that is there. Holds on to the text and what it consists of.
    */
   readonly lineOf: (path: readonly string[]) => number;
 }
@@ -15,29 +25,42 @@ export class DocumentError extends Error {
   override readonly name = 'DocumentError';
   /** From 1, in the text that was given. */
   readonly line: number;
-  /** Of the parser, as `DUPLICATE_KEY`: says what is wrong without quoting the text. */
-  readonly code: string;
 
-  constructor(message: string, { line, code }: { readonly line: number; readonly code: string }) {
+  constructor(message: string, line: number) {
     super(message);
     this.line = line;
-    this.code = code;
   }
 }
 
-/** The parser blocks the event loop and needs about a hundred times the size of the text in memory. */
+/** The parser blocks the event loop and needs about twenty times the size of the text in memory. */
 const MAX_CHARACTERS = 4 * 1024 * 1024;
 
-/** Uses of an anchor, times the aliases inside of it: a few lines of aliases can stand for billions of values. */
-const MAX_ALIASES = 10_000;
+/** Values that aliases stand for, all together: a few lines of aliases can stand for billions. */
+const MAX_ALIASED = 100_000;
 
 /** Blank space, the marker that begins a document, or both; before an object. */
 const JSON_BEGIN = /^[ \t\r\n]*(?:---[ \t\r\n]+)?(?=\{)/;
 
+/**
+ * A text of its own. V8 lets a part of a text share the memory of the whole, so one name would keep a file in memory.
+ * It copies what is shorter than 13 characters anyway.
+ */
+const ownText = defineScalarTag<string>('tag:yaml.org,2002:str', {
+  resolve: (source) => (source.length < 13 ? source : JSON.parse(JSON.stringify(source))),
+  identify: () => false,
+});
+
+const SCHEMA = CORE_SCHEMA.withTags(mergeTag, ownText);
+
 /** In place of what the parser says. */
 const MESSAGES: ReadonlyMap<string, string> = new Map([
-  ['DUPLICATE_KEY', 'a key is there twice'],
-  ['RESOURCE_EXHAUSTION', 'it is nested too deeply'],
+  ['duplicated mapping key', 'a key is there twice'],
+  ['nesting exceeded maxDepth (100)', 'it is nested too deeply'],
+  ['object-based map does not support complex keys', 'a key is a list or an object; keys must be strings'],
+  [
+    'cannot merge mappings; the provided source object is unacceptable',
+    '"<<" must stand for an object or a list of them',
+  ],
 ]);
 
 /**
@@ -46,36 +69,30 @@ const MESSAGES: ReadonlyMap<string, string> = new Map([
  */
 export function parseDocuments(text: string): ParsedDocument[] {
   if (text.length > MAX_CHARACTERS) {
-    const message = `a YAML document is larger than ${MAX_CHARACTERS / 1024 / 1024} MiB; divide it by "---" or make it JSON`;
-    throw new DocumentError(message, { line: 1, code: 'TOO_LARGE' });
+    const limit = `${MAX_CHARACTERS / 1024 / 1024} MiB`;
+    throw new DocumentError(`a YAML document is larger than ${limit}; divide it by "---" or make it JSON`, 1);
   }
-  const lines = new LineCounter();
-  const lineAt = (offset: number) => Math.max(1, lines.linePos(offset).line);
-  const documents = parseAllDocuments<ParsedNode>(text, {
-    lineCounter: lines,
-    merge: true,
-    stringKeys: true,
-    // Only what JSON can say: no dates, sets or binaries.
-    resolveKnownTags: false,
-    prettyErrors: false,
-    logLevel: 'silent',
-  });
-  return documents.flatMap((document) => {
-    const { contents, errors } = document;
-    const [error] = errors;
-    if (error !== undefined) {
-      const message = MESSAGES.get(error.code) ?? error.message.slice(0, 200);
-      throw new DocumentError(message, { line: lineAt(error.pos[0]), code: error.code });
-    }
-    if (contents === null) return [];
-    const lineOf = (path: readonly string[]) => lineAt(offsetOf(contents, path));
-    try {
-      return [{ value: document.toJS({ maxAliasCount: MAX_ALIASES }), lineOf }];
-    } catch (error) {
-      // Aliases without an anchor, merges of something else than objects, and too many aliases.
-      throw new DocumentError((error as Error).message.slice(0, 200), { line: lineOf([]), code: 'BAD_ALIAS' });
-    }
-  });
+  try {
+    const events = parseEvents(text, {});
+    refuseBombs(text, events);
+    const values = constructFromEvents(events, { source: text, schema: SCHEMA });
+    const roots = events.flatMap(({ type }, index) => (type === EVENT_ID.DOCUMENT ? [index + 1] : []));
+    const lineAt = lineCounter(text, 0, 1);
+    return values.map((value, index) => {
+      const root = roots[index] as number;
+      const line = lineAt(offsetOf(events[root]));
+      let parts: Part | undefined;
+      const lineOf = (path: readonly string[]) => {
+        if (path.length > 0) parts ??= readParts(text, events, root, line);
+        return lineIn(parts ?? { line }, path);
+      };
+      return { value, lineOf };
+    });
+  } catch (error) {
+    if (!(error instanceof YAMLException)) throw error;
+    const { reason, mark } = error;
+    throw new DocumentError(MESSAGES.get(reason) ?? reason.slice(0, 200), (mark?.line ?? 0) + 1);
+  }
 }
 
 /**
@@ -106,24 +123,93 @@ export function parseLargeDocuments(text: string): ParsedDocument[] {
   return [{ value, lineOf }];
 }
 
-/** Where the part begins: at its key, if it has one. What an alias or a merge brings is written elsewhere. */
-function offsetOf(root: ParsedNode, path: readonly string[]): number {
-  let node: ParsedNode | null = root;
-  let offset = root.range[0];
-  for (const step of path) {
-    const [key, value]: readonly [ParsedNode?, (ParsedNode | null)?] = childOf(node, step);
-    if (key === undefined) break;
-    offset = key.range[0];
-    node = value ?? null;
+/** Throws where aliases stand for too much. */
+function refuseBombs(text: string, events: readonly Event[]): void {
+  /** By the name of an anchor, how many values it stands for. */
+  const sizes = new Map<string, number>();
+  const open: { readonly event: Event; readonly before: number }[] = [];
+  let values = 0;
+  let aliased = 0;
+  const keep = (event: Event, size: number) => {
+    if ('anchorStart' in event && event.anchorStart >= 0) sizes.set(anchorOf(text, event), size);
+  };
+  for (const event of events) {
+    if (event.type === EVENT_ID.POP) {
+      const { event: begin, before } = open.pop() as { event: Event; before: number };
+      keep(begin, values - before);
+    } else if (event.type === EVENT_ID.ALIAS) {
+      const size = sizes.get(anchorOf(text, event)) ?? 1;
+      values += size;
+      aliased += size;
+      if (aliased > MAX_ALIASED) {
+        YAMLException.throwAt(text, event.anchorStart, `aliases stand for more than ${MAX_ALIASED} values`);
+      }
+    } else {
+      if (event.type === EVENT_ID.SCALAR) keep(event, 1);
+      else open.push({ event, before: values });
+      values += 1;
+    }
   }
-  return offset;
 }
 
-function childOf(node: ParsedNode | null, step: string): readonly [key?: ParsedNode, value?: ParsedNode | null] {
-  if (isMap<ParsedNode, ParsedNode | null>(node)) {
-    const pair = node.items.find(({ key }) => isScalar(key) && String(key.value) === step);
-    return pair === undefined ? [] : [pair.key, pair.value];
+function anchorOf(
+  text: string,
+  { anchorStart, anchorEnd }: { readonly anchorStart: number; readonly anchorEnd: number },
+) {
+  return text.slice(anchorStart, anchorEnd);
+}
+
+/** Begins at its key, if it has one. What an alias or a merge brings is written elsewhere. */
+interface Part {
+  readonly line: number;
+  /** By key or index. */
+  readonly parts?: ReadonlyMap<string, Part>;
+}
+
+function lineIn(root: Part, path: readonly string[]): number {
+  let part = root;
+  for (const step of path) {
+    const next = part.parts?.get(step);
+    if (next === undefined) break;
+    part = next;
   }
-  const item = isSeq<ParsedNode>(node) ? node.items[Number(step)] : undefined;
-  return item === undefined ? [] : [item, item];
+  return part.line;
+}
+
+/** The value that begins with the event at `root`, on this line. */
+function readParts(text: string, events: readonly Event[], root: number, rootLine: number): Part {
+  const lineAt = lineCounter(text, offsetOf(events[root]), rootLine);
+  let at = root;
+  const read = (): Part => {
+    const event = events[at++];
+    const line = lineAt(offsetOf(event));
+    if (event?.type !== EVENT_ID.SEQUENCE && event?.type !== EVENT_ID.MAPPING) return { line };
+    const parts = new Map<string, Part>();
+    while (events[at]?.type !== EVENT_ID.POP) {
+      const key = events[at];
+      const part = read();
+      if (event.type === EVENT_ID.SEQUENCE) parts.set(String(parts.size), part);
+      else parts.set(key?.type === EVENT_ID.SCALAR ? getScalarValue(text, key) : '', { ...read(), line: part.line });
+    }
+    at += 1;
+    return { line, parts };
+  };
+  return read();
+}
+
+/** Of something that is not there, before everything. */
+function offsetOf(event: Event | undefined): number {
+  if (event === undefined) return -1;
+  if ('start' in event) return event.start;
+  return 'valueStart' in event ? event.valueStart : 'anchorStart' in event ? event.anchorStart : -1;
+}
+
+/** To be asked in ascending order; an offset before the last one has its line. */
+function lineCounter(text: string, offset: number, line: number): (offset: number) => number {
+  let end = text.indexOf('\n', offset);
+  let current = line;
+  return (asked) => {
+    for (; end >= 0 && end < asked; end = text.indexOf('\n', end + 1)) current += 1;
+    return current;
+  };
 }

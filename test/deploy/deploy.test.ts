@@ -4,12 +4,11 @@ import { existsSync, globSync, mkdtempSync, readFileSync, rmSync, writeFileSync 
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { describe, test } from 'node:test';
-import { parse } from 'yaml';
 import type { Config } from '../../src/config/config.ts';
 import { DEFAULT_CONTROL_SOCKET } from '../../src/config/values.ts';
 import { watchdogPeriodMs } from '../../src/kernel/service-manager.ts';
 import { parseCommandLine } from '../support/command-line.ts';
-import { deployedArguments, deployedCapabilities, deployedObjects } from './manifest.ts';
+import { deployedArguments, deployedCapabilities, deployedObjects, documentsOf } from './manifest.ts';
 
 const KUSTOMIZE = join(import.meta.dirname, '../../deploy/kustomize');
 
@@ -98,20 +97,14 @@ describe('deploy/kustomize', () => {
   for (const file of globSync('**/kustomization.yaml', { cwd: KUSTOMIZE })) {
     test(`${file} names files that are there, and changes what the base has`, () => {
       const folder = join(KUSTOMIZE, dirname(file));
-      const {
-        apiVersion,
-        kind,
-        resources,
-        images = [],
-        patches = [],
-        ...others
-      } = parse(readFileSync(join(KUSTOMIZE, file), 'utf8'));
+      const [document] = documentsOf(readFileSync(join(KUSTOMIZE, file), 'utf8'));
+      const { apiVersion, kind, resources, images = [], patches = [], ...others } = document;
       assert.deepEqual([apiVersion, kind, others], ['kustomize.config.k8s.io/v1beta1', 'Kustomization', {}]);
       for (const resource of resources) assert.ok(existsSync(join(folder, resource)), resource);
       const [container] = deployedObjects().get('DaemonSet').spec.template.spec.containers;
       for (const { name } of images) assert.equal(name, container.image.split(':')[0]);
       for (const { patch } of patches) {
-        const { kind, metadata, spec } = parse(patch);
+        const [{ kind, metadata, spec }] = documentsOf(patch);
         const { name, namespace } = deployedObjects().get(kind).metadata;
         assert.deepEqual(metadata, { name, namespace });
         const [patched] = spec.template.spec.containers;

@@ -1,19 +1,18 @@
 import { readFileSync } from 'node:fs';
-import { parseAllDocuments } from 'yaml';
+import { loadAll } from 'js-yaml';
 
 export const DAEMON_SET_FILE = new URL('../../deploy/kustomize/base/daemonset.yaml', import.meta.url);
+
+/** The documents of a text in YAML. */
+// biome-ignore lint/suspicious/noExplicitAny: manifests have many shapes
+export function documentsOf(text: string): any[] {
+  return loadAll(text);
+}
 
 /** The objects of `deploy/kustomize/base/daemonset.yaml` by kind. */
 // biome-ignore lint/suspicious/noExplicitAny: manifests have many shapes
 export function deployedObjects(): Map<string, any> {
-  const documents = parseAllDocuments(readFileSync(DAEMON_SET_FILE, 'utf8'), { strict: true });
-  return new Map(
-    documents.map((document) => {
-      if (document.errors[0] !== undefined) throw document.errors[0];
-      const object = document.toJS();
-      return [object.kind, object];
-    }),
-  );
+  return new Map(documentsOf(readFileSync(DAEMON_SET_FILE, 'utf8')).map((object) => [object.kind, object]));
 }
 
 /** What the kubelet would start on this node: the DaemonSet's arguments, or with another address of the API server. */

@@ -3,7 +3,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { stringify } from 'yaml';
+import { dump } from 'js-yaml';
 import { output } from '../netns/topology.ts';
 import { ALERTS_FILE, configurationFor, deployedAlerts, JOB, undocumentedIn } from './alerts.ts';
 
@@ -137,7 +137,7 @@ describe('deploy/prometheus', () => {
   const promtool = (...argv: string[]) => output(['promtool', ...argv]);
   const write = (name: string, content: object) => {
     const path = join(directory, name);
-    writeFileSync(path, stringify(content));
+    writeFileSync(path, dump(content));
     return path;
   };
 

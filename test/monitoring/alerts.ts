@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { parse } from 'yaml';
+import { load } from 'js-yaml';
 
 export const ALERTS_FILE = fileURLToPath(new URL('../../deploy/prometheus/alerts.yaml', import.meta.url));
 export const CONFIGURATION_FILE = fileURLToPath(new URL('../../deploy/prometheus/prometheus.yaml', import.meta.url));
@@ -19,14 +19,16 @@ export interface Alert {
 
 /** The rules of `deploy/prometheus/alerts.yaml`. */
 export function deployedAlerts(): readonly Alert[] {
-  const { groups } = parse(readFileSync(ALERTS_FILE, 'utf8')) as { groups: readonly { rules: readonly Alert[] }[] };
+  const { groups } = load(readFileSync(ALERTS_FILE, 'utf8')) as { groups: readonly { rules: readonly Alert[] }[] };
   return groups.flatMap(({ rules }) => rules);
 }
 
 /** The configuration that is shown to operators, with these targets in place of a cluster's nodes. */
 export function configurationFor(targets: readonly string[], { interval }: { readonly interval: string }): object {
-  const shown = parse(readFileSync(CONFIGURATION_FILE, 'utf8'));
-  const [scrape] = shown.scrape_configs;
+  const shown = load(readFileSync(CONFIGURATION_FILE, 'utf8')) as {
+    scrape_configs: readonly Record<string, unknown>[];
+  };
+  const [scrape = {}] = shown.scrape_configs;
   const { kubernetes_sd_configs: nodes, relabel_configs: _relabelling, ...kept } = scrape;
   if (nodes === undefined) throw new Error(`${CONFIGURATION_FILE} does not look for nodes`);
   return {

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import { stringify } from 'yaml';
+import { dump } from 'js-yaml';
 import { output } from '../netns/topology.ts';
 import { JOB, undocumentedIn } from './alerts.ts';
 import { deployedDashboard, interpolate } from './dashboard.ts';
@@ -85,7 +85,7 @@ describe('deploy/grafana/kube-userspace-proxy.json', () => {
           },
         ],
       };
-      writeFileSync(path, stringify({ rule_files: [], tests: [unit] }));
+      writeFileSync(path, dump({ rule_files: [], tests: [unit] }));
       await output(['promtool', 'test', 'rules', path]);
     });
   }

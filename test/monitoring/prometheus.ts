@@ -1,6 +1,6 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { stringify } from 'yaml';
+import { dump } from 'js-yaml';
 import type { Agent } from '../netns/agent.ts';
 import type { Namespace } from '../netns/topology.ts';
 import { waitFor } from '../netns/wait.ts';
@@ -37,7 +37,7 @@ export class Prometheus {
   ): Promise<Prometheus> {
     mkdirSync(directory);
     const file = join(directory, 'prometheus.yaml');
-    writeFileSync(file, stringify(configuration));
+    writeFileSync(file, dump(configuration));
     const child = namespace.spawn([
       'prometheus',
       `--config.file=${file}`,

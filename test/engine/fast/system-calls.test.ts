@@ -172,9 +172,8 @@ test(
 
 for (const { what, mode, budget } of [
   { what: 'a UDP flow of one question', mode: ['plain', 'UDP'], budget: 7 },
-  // Netfilter is asked twice, and answers: the second time for all flows that end in one turn. A port that was bound
-  // stays bound.
-  { what: 'a UDP flow of one question whose endpoint sees the client', mode: ['kept', 'UDP'], budget: 14 },
+  // Five, and four that look up netfilter's timeout once a second.
+  { what: "a client's next UDP flow of one question whose endpoint sees the client", mode: ['kept', 'UDP'], budget: 9 },
 ]) {
   test(`${what} takes ${budget} system calls`, options, async (t) => {
     const backend = createSocket('udp4').on('message', (_, from) => backend.send('answer', from.port, from.address));

@@ -5,7 +5,6 @@ import type { Holding } from '../../holdings.ts';
 import { Deadline } from './deadlines.ts';
 import type { Descriptors } from './descriptors.ts';
 import type { EventLoop } from './event-loop.ts';
-import type { ParkedSockets } from './parked-sockets.ts';
 
 /** How soon to look again for descriptors that other threads have freed. */
 const RETRY_MS = 50;
@@ -19,6 +18,12 @@ interface Reporter {
 /** A connection that has a client, but no descriptor to dial with. */
 interface Waiting {
   onDescriptor(): void;
+}
+
+/** Sockets that are only kept for later. */
+interface Parked {
+  /** Whether there were any. */
+  closeAll(): boolean;
 }
 
 /** A listener with clients that nobody accepts now. */
@@ -35,14 +40,14 @@ interface Held {
 export class Admission extends Deadline {
   readonly #loop: EventLoop;
   readonly #descriptors: Descriptors;
-  readonly #parked: ParkedSockets;
+  readonly #parked: readonly Parked[];
   readonly #held = new Set<Held>();
   #waiting: Waiting[] = [];
   #isRetrying = false;
   /** The kernel has refused a descriptor: nobody gets one. */
   #isPaused = false;
 
-  constructor(loop: EventLoop, descriptors: Descriptors, parked: ParkedSockets) {
+  constructor(loop: EventLoop, descriptors: Descriptors, parked: readonly Parked[]) {
     super();
     this.#loop = loop;
     this.#descriptors = descriptors;
@@ -62,7 +67,7 @@ export class Admission extends Deadline {
 
   /** Gives up sockets that are only kept for later. Whether there were any. */
   makeRoom(): boolean {
-    return this.#parked.closeAll();
+    return this.#parked.filter((sockets) => sockets.closeAll()).length > 0;
   }
 
   /** The kernel gives no descriptor. */

@@ -133,8 +133,7 @@ export class Engine implements Handler {
   shutdown(): void {
     if (this.#progress === 'released') return;
     this.loop.shutdown();
-    this.#context.keptFlowEnds.run();
-    this.#context.endpointSockets.parked.closeAll();
+    this.#context.admission.makeRoom();
     this.#context.connectionLog.flush();
   }
 
@@ -388,7 +387,7 @@ export class Engine implements Handler {
     this.#progress = 'frozen';
     this.#context.connectionLog.flush();
     // Another process has no use for them.
-    this.#context.endpointSockets.parked.closeAll();
+    this.#context.admission.makeRoom();
     const isOpen = (id: PortId) => this.#listeners.has(id) || this.#shares.has(id);
     const records = this.loop.handlers.flatMap((handler, fd): readonly LiveRecord[] | LiveRecord => {
       if (!(handler instanceof Session) || handler.fd !== fd) return [];

@@ -18,11 +18,11 @@ import { portIn } from '../../../sys/socket-address.ts';
 import { EAGAIN, EMSGSIZE, ENOBUFS, ENOMEM, EPERM, errnoName } from '../../../sys/sys-error.ts';
 import { wholeMsLeft } from '../../../util/clock.ts';
 import { dialFailureOf } from '../../errors.ts';
-import type { KeptSource } from '../../kept-dials.ts';
 import type { DeadlineList } from './deadlines.ts';
 import type { Target } from './endpoints.ts';
 import type { Task } from './event-loop.ts';
 import type { FlowTable } from './flow-table.ts';
+import { KEPT_PATIENCE_MS, type KeptSocket } from './kept-flow-sockets.ts';
 import type { Errand, FlowClient, Link, PassId } from './link.ts';
 import type { SocketKind } from './parked-sockets.ts';
 import { add, type Listener, Session } from './port.ts';
@@ -52,6 +52,9 @@ const HARMS_ONE_DATAGRAM: ReadonlySet<number> = new Set([EAGAIN, ENOBUFS, ENOMEM
 /** Most flows of resolvers are silent by then. */
 const LASTING_MS = 100;
 
+/** Of a resolver, for both families. The socket of a longer exchange is not used again. */
+const MAX_QUESTIONS = 2;
+
 /** Clients reach the flows through its socket, and replies leave by it. */
 export interface FlowOwner extends Pick<Listener, 'fd' | 'port'>, Asking {
   readonly flows: FlowTable<UdpFlow>;
@@ -75,7 +78,7 @@ export class UdpFlow extends Session implements Task {
   readonly #path: ReplyPath;
   readonly #isKept: boolean;
   /** Unless another process or worker began it. */
-  readonly #source: KeptSource | undefined;
+  readonly #keptSocket: KeptSocket | undefined;
   readonly #kind: SocketKind | undefined;
   /** Without a datagram, its entry in connection tracking may end then. Infinity where there is none. */
   #keptUntilMs = Number.POSITIVE_INFINITY;
@@ -90,6 +93,8 @@ export class UdpFlow extends Session implements Task {
   #errand: Errand | undefined;
   #receivedBytes: number;
   #sentBytes: number;
+  #questions = 0;
+  #answers = 0;
 
   constructor(setup: {
     readonly owner: FlowOwner;
@@ -103,7 +108,7 @@ export class UdpFlow extends Session implements Task {
     readonly hasReplied?: boolean;
     readonly hasRetired?: boolean;
     /** If the endpoint sees the client's address, and this worker has begun it. */
-    readonly source?: KeptSource | undefined;
+    readonly keptSocket?: KeptSocket | undefined;
     /** The same for one that another process or worker has begun. */
     readonly isKept?: boolean;
     /** Unless its socket cannot be used again. */
@@ -127,8 +132,8 @@ export class UdpFlow extends Session implements Task {
     this.#path = path;
     this.#replay = replay;
     this.#errand = setup.errand;
-    this.#isKept = setup.isKept ?? setup.source !== undefined;
-    this.#source = setup.source;
+    this.#isKept = setup.isKept ?? setup.keptSocket !== undefined;
+    this.#keptSocket = setup.keptSocket;
     this.#kind = setup.kind;
     this.#silences = owner.silences(this.#isKept);
     this.#silence = hasReplied ? this.#silences.afterReply : this.#silences.beforeReply;
@@ -162,6 +167,7 @@ export class UdpFlow extends Session implements Task {
       this.fail(-sent);
       return 0;
     }
+    this.#questions += count;
     if (sent < 0) this.port.count('limited', undefined, count);
     else this.#replayOfNext()?.keep(inbox, first, count);
     let bytes = 0;
@@ -183,6 +189,7 @@ export class UdpFlow extends Session implements Task {
       this.fail(-sent);
       return false;
     }
+    this.#questions++;
     if (sent < 0) this.port.count('limited');
     else this.#replayOfNext()?.keepCopy(datagram);
     this.#received(datagram.length);
@@ -192,6 +199,7 @@ export class UdpFlow extends Session implements Task {
   /** Sends what the client has sent before and another endpoint has not answered. */
   resend(datagram: Uint8Array): void {
     const sent = this.#sendBytes(datagram);
+    this.#questions++;
     if (sent < 0 && !HARMS_ONE_DATAGRAM.has(-sent)) this.fail(-sent);
     else add(this.target.counters, COUNTER.receivedBytes, datagram.length);
   }
@@ -328,19 +336,27 @@ export class UdpFlow extends Session implements Task {
     this.#replay?.ended(this);
     this.#owner.flows.delete(this);
     const { worker } = this.port;
-    this.#releaseSocket();
+    this.#releaseSocket(ending);
     if (errand === undefined) worker.flows.end(this.port.holding);
     else tell(errand);
   }
 
-  #releaseSocket(): void {
+  #releaseSocket(ending: Ending): void {
     const { worker } = this.port;
-    if (this.#source !== undefined) {
-      worker.keptFlowEnds.add(this.fd, this.#source);
+    if (this.#keptSocket !== undefined) {
+      if (ending === 'proxy-idle' && this.#isSettled) worker.keptFlowSockets.park(this.#keptSocket);
+      else worker.keptFlowSockets.end(this.#keptSocket);
       return;
     }
     if (this.#isKept) worker.keptDials.forget('UDP', this.fd, this.target.endpoint);
     worker.endpointSockets.parkUdp(this.fd, this.#kind);
+  }
+
+  /** Nothing more is to be expected, as when a resolver has its answers; and its entry lasts until another flow's. */
+  get #isSettled(): boolean {
+    const { nowMs } = this.port.worker.loop;
+    const isAnswered = this.#answers === this.#questions && this.#questions <= MAX_QUESTIONS;
+    return isAnswered && nowMs + KEPT_PATIENCE_MS < this.#keptUntilMs;
   }
 
   #leaveToHome(home: Errand, reason: DialFailure | undefined, replay: UdpReplay | undefined): void {
@@ -398,6 +414,7 @@ export class UdpFlow extends Session implements Task {
     const { replies } = this.port.worker;
     const taken = replies.take({ socket: this.#owner, fd: this.fd, path: this.#path });
     if (taken > 0) {
+      this.#answers += taken;
       if (this.#silence !== this.#silences.afterReply) {
         this.#errand?.answered();
         this.port.answered(this.target);

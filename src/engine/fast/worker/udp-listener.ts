@@ -10,9 +10,10 @@ import { EADDRNOTAVAIL, ECONNREFUSED, errnoName, isExhaustion, SysError } from '
 import { dialFailureOf, UNKNOWN_DESTINATION } from '../../errors.ts';
 import { flowLimit } from '../../flow-limits.ts';
 import { keptUdpClient } from '../../kept-client.ts';
-import type { KeptClient, KeptSource } from '../../kept-dials.ts';
+import type { KeptClient } from '../../kept-dials.ts';
 import type { Target } from './endpoints.ts';
 import { FlowTable } from './flow-table.ts';
+import { KeptSocket } from './kept-flow-sockets.ts';
 import type { FailedFlow, FlowClient, FlowSharer, Link } from './link.ts';
 import type { FlowRecord } from './records.ts';
 import { type FlowHome, UdpAwayFlow } from './udp-away-flow.ts';
@@ -23,12 +24,8 @@ import { UdpReplay } from './udp-replay.ts';
 const localName = new Memory(SOCKET_ADDRESS_BYTES);
 const localNameWords = localName.words();
 
-interface Joining {
-  readonly fd: number;
-  readonly tries: TryLog | undefined;
-  /** If the endpoint sees the client's address. */
-  readonly source: KeptSource | undefined;
-}
+/** Connected to an endpoint: a descriptor, or what has one if the endpoint sees the client's address. */
+type FlowSocket = number | KeptSocket;
 
 /** Receives the datagrams of one Service port's clients at their home, and picks endpoints. */
 export class UdpListener extends UdpReceiver implements FlowHome, FlowSharer {
@@ -100,12 +97,11 @@ export class UdpListener extends UdpReceiver implements FlowHome, FlowSharer {
         tries.retries++;
       }
       const kept = this.#keptBy(target, address, path);
-      const fd = this.#connect(target, kept);
-      const source = kept && this.port.worker.keptDials.source;
-      if (fd >= 0) return this.#join(replay, target, { fd, tries, source });
+      const socket = this.#connect(target, kept);
+      if (typeof socket === 'object' || socket >= 0) return this.#join(replay, target, socket, tries);
       tries ??= new TryLog();
-      tries.fail(target.name, this.#problem === undefined ? dialFailureOf(errnoName(-fd)) : 'other');
-      if (this.#failed(target, address, -fd)) continue;
+      tries.fail(target.name, this.#problem === undefined ? dialFailureOf(errnoName(-socket)) : 'other');
+      if (this.#failed(target, address, -socket)) continue;
       this.port.refusedDatagram(clientOf(path, address), 'refused-error', tries);
       return undefined;
     }
@@ -181,10 +177,12 @@ export class UdpListener extends UdpReceiver implements FlowHome, FlowSharer {
   }
 
   /** `undefined` when its descriptor cannot be watched. */
-  #join(replay: UdpReplay, target: Target, { fd, tries, source }: Joining): UdpFlow | undefined {
+  #join(replay: UdpReplay, target: Target, socket: FlowSocket, tries: TryLog | undefined): UdpFlow | undefined {
     const { client, path, hasRetired } = replay;
-    const kind = source === undefined ? target.udpKind : undefined;
-    const flow = new UdpFlow({ owner: this, target, client, fd, path, replay, hasRetired, source, kind });
+    const way =
+      typeof socket === 'object' ? { fd: socket.fd, keptSocket: socket } : { fd: socket, kind: target.udpKind };
+    const { fd } = way;
+    const flow = new UdpFlow({ owner: this, target, client, path, replay, hasRetired, ...way });
     flow.follows(tries);
     this.port.begin();
     target.member.taken();
@@ -244,22 +242,38 @@ export class UdpListener extends UdpReceiver implements FlowHome, FlowSharer {
     });
   }
 
-  /** A socket connected to the target, or a negative errno. `client`: if the endpoint sees its address. */
-  #connect(target: Target, client: KeptClient | 'unknown' | undefined): number {
-    const { worker } = this.port;
-    const { loop, endpointSockets } = worker;
+  /** Or a negative errno. `client`: if the endpoint sees its address. */
+  #connect(target: Target, client: KeptClient | 'unknown' | undefined): FlowSocket {
     this.#problem = client === 'unknown' ? UNKNOWN_DESTINATION : undefined;
     if (client === 'unknown') return -EADDRNOTAVAIL;
+    const { endpointSockets, keptFlowSockets } = this.port.worker;
+    const earlier = client && keptFlowSockets.take(target.endpoint, client.address);
+    if (earlier !== undefined) return earlier;
     const parked = client === undefined ? endpointSockets.takeUdp(target.udpKind) : -1;
     const fd = parked >= 0 ? parked : this.#open(target);
     if (fd < 0) return fd;
-    let status: number;
-    if (client === undefined) {
-      status = connect(fd, target.address);
-    } else {
-      status = worker.keptDials.connectUdp(fd, target.endpoint, client);
-      this.#problem = worker.keptDials.problem;
-    }
+    return client === undefined
+      ? this.#checked(connect(fd, target.address), fd, target)
+      : this.#dialKept(fd, target, client);
+  }
+
+  /** The same for a new socket. */
+  #dialKept(fd: number, target: Target, client: KeptClient): FlowSocket {
+    const { keptDials, keptFlowSockets, loop } = this.port.worker;
+    const { endpoint } = target;
+    let dialled = keptDials.connectUdp(fd, endpoint, client);
+    // They hold local ports.
+    if (dialled === -EADDRNOTAVAIL && keptFlowSockets.closeAll()) dialled = keptDials.connectUdp(fd, endpoint, client);
+    const status = this.#checked(dialled, fd, target);
+    this.#problem = keptDials.problem;
+    const { source } = keptDials;
+    if (status < 0 || source === undefined) return status;
+    return new KeptSocket(keptFlowSockets, { fd, source, endpoint, client: client.address }, loop.nowMs);
+  }
+
+  /** `fd` if it is connected to the target, with this `status`; else it is closed. */
+  #checked(status: number, fd: number, target: Target): number {
+    const { endpointSockets, loop } = this.port.worker;
     if (status === 0 && !endpointSockets.isToItself(fd, target)) return fd;
     loop.close(fd);
     return status === 0 ? -ECONNREFUSED : status;

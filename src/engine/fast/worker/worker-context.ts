@@ -15,7 +15,7 @@ import { Descriptors } from './descriptors.ts';
 import { EndpointSockets } from './endpoint-sockets.ts';
 import { EventLoop } from './event-loop.ts';
 import { FlowCount } from './flow-table.ts';
-import { KeptFlowEnds } from './kept-flow-ends.ts';
+import { KeptFlowSockets } from './kept-flow-sockets.ts';
 import { ParkedSockets } from './parked-sockets.ts';
 import { type Carrying, Peers } from './peers.ts';
 import { PipePool } from './pipe-pool.ts';
@@ -69,7 +69,7 @@ export class WorkerContext {
   /** Each UDP port uses these two within one event. */
   readonly inbox = new DatagramInbox(INBOX_CAPACITY);
   readonly replies: UdpReplies;
-  readonly keptFlowEnds: KeptFlowEnds;
+  readonly keptFlowSockets: KeptFlowSockets;
   readonly connectionLog: ConnectionLog;
   readonly spreading: Spreading;
   readonly peers: Peers;
@@ -108,10 +108,10 @@ export class WorkerContext {
     this.share = new TurnShare(loop);
     const parked = new ParkedSockets(loop, this.descriptors);
     this.endpointSockets = new EndpointSockets(loop, parked, options, localPorts().range);
-    this.admission = new Admission(loop, this.descriptors, parked);
+    this.keptFlowSockets = new KeptFlowSockets(loop, this.descriptors, () => this.keptDials);
+    this.admission = new Admission(loop, this.descriptors, [parked, this.keptFlowSockets]);
     this.flows = new FlowCount(setup.status, index);
     this.replies = new UdpReplies(loop);
-    this.keptFlowEnds = new KeptFlowEnds(loop, () => this.keptDials);
     this.connectionLog = new ConnectionLog(loop, this.status, this.report);
     this.peers = new Peers({ wakeFds, loop, spreading, carrying });
   }

@@ -8,6 +8,7 @@ import type { Passed } from '../../../../src/engine/fast/worker/link.ts';
 import { type Command, type Report, STATUS, STATUS_WORDS } from '../../../../src/engine/fast/worker/protocol.ts';
 import type { FlowRecord } from '../../../../src/engine/fast/worker/records.ts';
 import { holdingCells } from '../../../../src/engine/holdings.ts';
+import type { KeptAddresses } from '../../../../src/model/client-address.ts';
 import type { DataPlaneOptions } from '../../../../src/model/data-plane.ts';
 import type { Endpoint } from '../../../../src/model/endpoint.ts';
 import type { ProxiedProtocol } from '../../../../src/model/service-port.ts';
@@ -20,6 +21,9 @@ import { OPTIONS } from '../rig.ts';
 
 interface PortSetup {
   readonly protocol?: ProxiedProtocol;
+  /** Of its listener. */
+  readonly address?: string;
+  readonly keptAddresses?: KeptAddresses;
   readonly endpoints?: readonly Endpoint[];
   readonly flows?: readonly FlowRecord[];
 }
@@ -78,10 +82,14 @@ export function engineRig(
   const open = (
     port: number,
     fd: number,
-    { protocol = 'TCP', endpoints = [], flows }: PortSetup = {},
+    { protocol = 'TCP', endpoints = [], flows, keptAddresses }: PortSetup = {},
   ): PortCounters => {
     const counters = new PortCounters(new CounterMemory());
-    const backends = counters.follow({ endpoints, affinity: { type: 'None' } });
+    const backends = counters.follow({
+      endpoints,
+      affinity: { type: 'None' },
+      ...(keptAddresses && { keptAddresses }),
+    });
     command(
       {
         kind: 'open',
@@ -100,7 +108,8 @@ export function engineRig(
   };
   /** Opens a Service port with a listening socket of its own. */
   const listen = (setup: PortSetup = {}, port = 1) => {
-    const spec = { name: `a/${port}`, protocol: setup.protocol ?? 'TCP', address: '127.0.0.1', port: 0 } as const;
+    const { protocol = 'TCP', address = '127.0.0.1' } = setup;
+    const spec = { name: `a/${port}`, protocol, address, port: 0 } as const;
     const { fd, localPort } = openListenSocket(listenSpec(spec));
     t.after(() => close(fd));
     return { fd, localPort, counters: open(port, fd, setup) };

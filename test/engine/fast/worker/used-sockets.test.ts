@@ -1,29 +1,21 @@
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { STATUS } from '../../../../src/engine/fast/worker/protocol.ts';
-import type { Endpoint } from '../../../../src/model/endpoint.ts';
-import { DatagramInbox } from '../../../../src/sys/datagram-inbox.ts';
 import { Memory } from '../../../../src/sys/memory.ts';
 import {
   AF_INET,
-  bindTo,
   connect,
-  disconnect,
-  getsockname,
   recv,
-  SOCK_DGRAM,
   SOCK_STREAM,
-  SOCKET_ADDRESS_BYTES,
   shutdownWrite,
   socket,
-  takeError,
   unacknowledgedBytes,
 } from '../../../../src/sys/socket.ts';
-import { decodePort, encodeSocketAddress } from '../../../../src/sys/socket-address.ts';
+import { encodeSocketAddress } from '../../../../src/sys/socket-address.ts';
 import { EAGAIN, must } from '../../../../src/sys/sys-error.ts';
-import { endpointAt } from '../../../compliance/data-plane/harness.ts';
 import { ManualClock } from '../../../fakes/manual-clock.ts';
 import { RawListener, RawPeer } from '../../../support/raw-tcp.ts';
+import { RawUdpEndpoint, rawUdpClient } from '../../../support/raw-udp.ts';
 import { engineRig } from './engine-rig.ts';
 
 /*
@@ -196,50 +188,12 @@ test('sockets that are kept for later are given up before clients wait for descr
   assert.equal(it.open().length, 2, 'those of the open connection');
 });
 
-/** A UDP endpoint. */
-class UdpEndpoint extends RawPeer {
-  readonly endpoint: Endpoint;
-  readonly #from = new Memory(SOCKET_ADDRESS_BYTES);
-
-  constructor(t: TestContext) {
-    const fd = must('socket', socket(AF_INET, SOCK_DGRAM));
-    super(t, fd);
-    must('bind', bindTo(fd, encodeSocketAddress(LOOPBACK, 0)));
-    must('getsockname', getsockname(fd, this.#from));
-    this.endpoint = endpointAt(LOOPBACK, decodePort(this.#from.bytes));
-  }
-
-  /** Reads a question, and answers later, from its own port to the one that asked. */
-  question(): { readonly text: string | number; answer(text: string): void } {
-    const name = new Memory(16);
-    const inbox = new DatagramInbox(1);
-    assert.equal(inbox.receive(this.fd), 1, 'there is a question');
-    const text = inbox.data.bytes.toString('latin1', 0, inbox.bytes(0));
-    name.words().set(inbox.replyPath(0).name.subarray(0, 4));
-    const answer = (bytes: string) => {
-      connect(this.fd, name);
-      // Of an answer that came too late.
-      takeError(this.fd);
-      this.send(bytes);
-      disconnect(this.fd);
-      bindTo(this.fd, encodeSocketAddress(LOOPBACK, this.endpoint.port));
-    };
-    return { text, answer };
-  }
-}
-
-function udpClient(t: TestContext, port: number): RawPeer {
-  const fd = must('socket', socket(AF_INET, SOCK_DGRAM));
-  must('connect', connect(fd, encodeSocketAddress(LOOPBACK, port)));
-  return new RawPeer(t, fd);
-}
-
 test('a UDP socket takes one flow after another; a late answer reaches nobody else', (t) => {
   const it = rig(t);
-  const endpoint = new UdpEndpoint(t);
+  const endpoint = new RawUdpEndpoint(t);
   const { localPort } = it.listen({ protocol: 'UDP', endpoints: [endpoint.endpoint] });
   const ask = (what: string) => {
-    const client = udpClient(t, localPort);
+    const client = rawUdpClient(t, localPort);
     client.send(`question ${what}`);
     it.turns();
     const question = endpoint.question();
@@ -264,10 +218,10 @@ test('a UDP socket takes one flow after another; a late answer reaches nobody el
 
 test('an answer that lies unread when its flow ends reaches nobody else', (t) => {
   const it = rig(t);
-  const endpoint = new UdpEndpoint(t);
+  const endpoint = new RawUdpEndpoint(t);
   const setup = { protocol: 'UDP', endpoints: [endpoint.endpoint] } as const;
   const former = it.listen(setup, 1);
-  const client = udpClient(t, former.localPort);
+  const client = rawUdpClient(t, former.localPort);
   client.send('question');
   it.turns();
   const used = it.open();
@@ -278,7 +232,7 @@ test('an answer that lies unread when its flow ends reaches nobody else', (t) =>
   assert.equal(read(client.fd), -EAGAIN);
   const { localPort } = it.listen(setup, 2);
   for (let i = 0; i < 3; i++) {
-    const other = udpClient(t, localPort);
+    const other = rawUdpClient(t, localPort);
     other.send('another question');
     it.turns();
     assert.equal(read(other.fd), -EAGAIN);

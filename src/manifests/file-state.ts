@@ -3,7 +3,7 @@ import type { Kind } from '../kubernetes/objects/kubernetes-object.ts';
 import type { ServiceKey } from '../model/service.ts';
 import type { SourceEvent } from '../model/source.ts';
 import type { LogFields } from '../util/log.ts';
-import type { KnownPieces, ManifestObject, Place, PlacedProblem, Reading } from './read-manifest.ts';
+import type { ManifestObject, PlacedProblem, Reading } from './read-manifest.ts';
 
 /** Kind and key of an object, as people write it: `Service "shop/web"`. */
 export type ObjectId = `${Kind} "${ServiceKey}"`;
@@ -14,19 +14,19 @@ export interface Report {
   readonly fields: LogFields;
 }
 
-/** The objects of a manifest file, last good states included. */
+/** The objects that a manifest file names, be they valid or not; each once. */
 export interface FileState {
-  /** `value` is `undefined` for an object that is there and not to be served. */
-  readonly objects: ReadonlyMap<ObjectId, SourceEvent>;
+  readonly objects: readonly FileObject[];
   /** The faults that have been reported. Faults with the same key are the same. */
   readonly faults: ReadonlyMap<string, Fault>;
-  /** Of a large file. */
-  readonly known: KnownPieces;
-  /** Of every object that the file names, be it valid or not. */
-  readonly places: ReadonlyMap<ObjectId, ObjectPlace>;
 }
 
-export interface ObjectPlace {
+export interface FileObject {
+  readonly id: ObjectId;
+  /** Its last good state, if there is one. `value` is `undefined` for an object that is there and not to be served. */
+  readonly event: SourceEvent | undefined;
+  readonly file: string;
+  /** Where it is in the file, or was while the file named it. */
   readonly document: number;
   /** Of the document. */
   readonly line: number;
@@ -41,10 +41,7 @@ interface Fault {
 
 const THE_FILE = 'the file';
 
-/** In characters. To parse a smaller file again costs less than to keep its texts. */
-const LARGE_FILE = 32 * 1024;
-
-export const NO_FILE: FileState = { objects: new Map(), faults: new Map(), known: new Map(), places: new Map() };
+export const NO_FILE: FileState = { objects: [], faults: new Map() };
 
 /**
  * The state of a file after one more reading, and what to report. Whatever cannot be used keeps its last good state:
@@ -73,55 +70,57 @@ function unusable(
   return { ...before, faults: faults.set(JSON.stringify([err, line]), { subject: THE_FILE, report }) };
 }
 
-function read(file: string, before: FileState, { documents, known }: Extract<Reading, { status: 'read' }>): FileState {
-  const objects = new Map<ObjectId, SourceEvent>();
-  const kept = new Map<ObjectId, SourceEvent>();
+function read(file: string, before: FileState, { documents }: Extract<Reading, { status: 'read' }>): FileState {
+  const kept = new Map(before.objects.filter(({ event }) => event !== undefined).map((each) => [each.id, each]));
+  const objects = new Map<ObjectId, FileObject>();
+  const valid = new Set<ObjectId>();
   const faults = new Map<string, Fault>();
-  const places = new Map<ObjectId, ObjectPlace>();
-  let missing: ReadonlyMap<ObjectId, SourceEvent> = new Map();
-  const placed = documents.flatMap(({ objects: found, ...place }) => found.map((object) => ({ object, place })));
-  for (const { object, place } of placed) {
-    for (const [key, fault] of faultsOf(file, object, place, before)) faults.set(key, fault);
-    if (object.status === 'unknown') {
-      missing = before.objects;
-      continue;
-    }
+  const placed = documents.flatMap(({ objects: found, ...place }) => found.map((object) => ({ object, ...place })));
+  for (const { object, document, line } of placed) {
+    for (const [key, fault] of faultsOf({ file, document }, object, kept)) faults.set(key, fault);
+    if (object.status === 'unknown') continue;
     const { kind, key, at, decoded } = object;
     const id: ObjectId = `${kind} "${key}"`;
-    const here = { document: place.document, line: place.line, field: at || undefined };
-    if (!places.has(id)) places.set(id, here);
-    const last = before.objects.get(id);
-    if (decoded.status === 'invalid') {
-      if (last !== undefined) kept.set(id, last);
-    } else if (objects.has(id)) {
+    const field = at || undefined;
+    const isValid = decoded.status !== 'invalid';
+    if (isValid && valid.has(id)) {
       const message = `${id} is in a manifest file twice; the first one counts`;
-      faults.set(`${id} twice`, { subject: id, report: { level: 'warn', message, fields: { file, ...here } } });
-    } else {
-      const event = decoded.status === 'ok' ? decoded.value : { kind, key, value: undefined };
-      objects.set(id, sameIfEqual(event, last));
+      faults.set(`${id} twice`, {
+        subject: id,
+        report: { level: 'warn', message, fields: { file, document, line, field } },
+      });
+    } else if (isValid || !objects.has(id)) {
+      const event = stateOf(object, kept.get(id)?.event);
+      objects.set(id, { id, event, file, document, line, field });
     }
+    if (isValid) valid.add(id);
   }
-  return compact({ objects: new Map([...missing, ...kept, ...objects]), faults, known, places });
-}
-
-/** There may be thousands of small files without faults, so these share the empty maps. */
-function compact({ faults, known, ...state }: FileState): FileState {
-  const size = [...known.keys()].reduce((sum, text) => sum + text.length, 0);
+  const isComplete = placed.every(({ object }) => object.status === 'known');
+  const missing = isComplete ? [] : [...kept.values()].filter(({ id }) => !objects.has(id));
   return {
-    ...state,
+    // There may be thousands of small files: slice() drops spare capacity, and without faults they share the empty map.
+    objects: [...missing, ...objects.values()].slice(),
     faults: faults.size === 0 ? NO_FILE.faults : faults,
-    known: size < LARGE_FILE ? NO_FILE.known : known,
   };
 }
 
-/** An equal object stays the same one, so that comparing it again is cheap. */
-function sameIfEqual(event: SourceEvent, last: SourceEvent | undefined): SourceEvent {
+/** An equal state stays the same one, so that comparing it again is cheap. */
+function stateOf(
+  { kind, key, decoded }: Extract<ManifestObject, { status: 'known' }>,
+  last: SourceEvent | undefined,
+): SourceEvent | undefined {
+  if (decoded.status === 'invalid') return last;
+  const event = decoded.status === 'ok' ? decoded.value : { kind, key, value: undefined };
   return last !== undefined && isDeepStrictEqual(event, last) ? last : event;
 }
 
-function* faultsOf(file: string, object: ManifestObject, place: Place, before: FileState): Generator<[string, Fault]> {
+function* faultsOf(
+  place: { readonly file: string; readonly document: number },
+  object: ManifestObject,
+  kept: ReadonlyMap<ObjectId, FileObject>,
+): Generator<[string, Fault]> {
   const fieldsOf = ({ path, problem, line }: PlacedProblem): LogFields => {
-    return { file, document: place.document, line: place.linesBefore + line, field: path, err: problem };
+    return { ...place, line, field: path, err: problem };
   };
   if (object.status === 'unknown') {
     const { path, problem } = object.problem;
@@ -131,7 +130,7 @@ function* faultsOf(file: string, object: ManifestObject, place: Place, before: F
     return;
   }
   const id: ObjectId = `${object.kind} "${object.key}"`;
-  const rest = before.objects.has(id) ? 'its last good state is kept' : 'it is left out';
+  const rest = kept.has(id) ? 'its last good state is kept' : 'it is left out';
   const message = {
     invalid: `${id} is not valid; ${rest}`,
     skipped: `${id} is not served`,
@@ -153,8 +152,9 @@ function* faultsOf(file: string, object: ManifestObject, place: Place, before: F
 function repaired(file: string, before: FileState, after: FileState): Report[] {
   const subjectsOf = ({ faults }: FileState) => new Set([...faults.values()].map(({ subject }) => subject));
   const standing = subjectsOf(after);
+  const there = new Set<Fault['subject']>([THE_FILE, ...after.objects.map(({ id }) => id)]);
   return [...subjectsOf(before)].flatMap((subject) => {
-    if (standing.has(subject) || (subject !== THE_FILE && !after.objects.has(subject))) return [];
+    if (standing.has(subject) || !there.has(subject)) return [];
     const message = subject === THE_FILE ? 'A manifest file is valid again' : `${subject} is valid again`;
     return [{ level: 'info', message, fields: { file } }];
   });

@@ -20,20 +20,17 @@ interface Scan {
   readonly lookCostMs: number;
 }
 
-interface Look {
-  /** Equal for two looks at the same file with the same content. */
-  readonly id: string;
-  /** Bytes. */
-  readonly size: number;
-}
+/** The same for two looks at the same file with the same content. Numbers, because there are very many looks. */
+type Look = Pick<Stats, 'dev' | 'ino' | 'size' | 'mtimeMs' | 'ctimeMs'>;
 
-const ABSENT: Look = { id: 'absent', size: 0 };
+const ABSENT: Look = { dev: 0, ino: 0, size: 0, mtimeMs: 0, ctimeMs: 0 };
 
-interface Watched {
-  /** The look of the content that was delivered last. */
-  readonly accepted: Look | undefined;
-  /** A newer look, the time of its first sight, and the time since which looks have changed. */
-  readonly pending?: { readonly look: Look; readonly since: number; readonly restlessSince: number };
+/** A file that does not look as it did when its content was delivered last. */
+interface Pending {
+  readonly look: Look;
+  /** The time of the first sight of this look, and that since which looks have changed. */
+  readonly since: number;
+  readonly restlessSince: number;
 }
 
 const MAX_BYTES = 64 * 1024 * 1024;
@@ -66,7 +63,9 @@ export class ManifestFiles {
   readonly #log: Log;
   /** For each of the paths: its files in their order, until their removal has been delivered. */
   readonly #files: string[][];
-  readonly #watched = new Map<string, Watched>();
+  /** The look of the content that was delivered last. */
+  readonly #accepted = new Map<string, Look>();
+  readonly #pending = new Map<string, Pending>();
   /** By step and path: the error that was reported last and still holds. */
   readonly #failing = new Map<string, string>();
 
@@ -113,34 +112,35 @@ export class ManifestFiles {
       else if (waitMs !== undefined) settlesInMs = Math.min(waitMs, settlesInMs ?? waitMs);
     }
     for (const [index, files] of this.#files.entries()) {
-      this.#files[index] = files.filter((path) => this.#watched.has(path));
+      this.#files[index] = files.filter((path) => this.#accepted.has(path) || this.#pending.has(path));
     }
     return { rested, settlesInMs, lookCostMs: now - beganAt };
   }
 
   /** Reads a file that has `rested`. `changing`: it is not at rest after all; `undefined`: it cannot be read now. */
   take(path: string): Content | 'changing' | undefined {
-    const look = this.#watched.get(path)?.pending?.look;
+    const look = this.#pending.get(path)?.look;
     const content = look && this.#read(path, look);
     if (content === undefined || content === 'changing') return content;
-    if (look === ABSENT) this.#watched.delete(path);
-    else this.#watched.set(path, { accepted: look });
+    this.#pending.delete(path);
+    if (look === ABSENT || look === undefined) this.#accepted.delete(path);
+    else this.#accepted.set(path, look);
     this.#report(path, undefined);
     return content;
   }
 
   /** Milliseconds until the file may be read, 0 for now; `undefined` when it has not changed or never rests. */
   #settle(path: string, look: Look, now: number): number | undefined {
-    const { accepted, pending } = this.#watched.get(path) ?? { accepted: undefined };
-    if (look.id === (accepted ?? ABSENT).id) {
-      if (accepted === undefined) this.#watched.delete(path);
-      else this.#watched.set(path, { accepted });
+    const accepted = this.#accepted.get(path);
+    if (isSame(look, accepted ?? ABSENT)) {
+      this.#pending.delete(path);
       this.#report(path, undefined);
       return undefined;
     }
-    const since = look.id === pending?.look.id ? pending.since : now;
+    const pending = this.#pending.get(path);
+    const since = pending !== undefined && isSame(look, pending.look) ? pending.since : now;
     const restlessSince = pending?.restlessSince ?? now;
-    this.#watched.set(path, { accepted, pending: { look, since, restlessSince } });
+    this.#pending.set(path, { look, since, restlessSince });
     const waitMs = Math.max(0, since + quietMs(look, accepted) - now);
     if (waitMs === 0 || now - restlessSince < RESTLESS_MS) return waitMs;
     this.#report(path, 'it keeps changing');
@@ -195,7 +195,8 @@ export class ManifestFiles {
     try {
       // O_NONBLOCK: the path may be a pipe by now.
       const bytes = readFileSync(path, { flag: constants.O_RDONLY | constants.O_NONBLOCK });
-      if (this.#lookAt(path)?.id !== look.id) return 'changing';
+      const after = this.#lookAt(path);
+      if (after === undefined || !isSame(after, look)) return 'changing';
       return { status: 'text', text: UTF8.decode(bytes) };
     } catch (error) {
       if (error instanceof TypeError) return { status: 'refused', err: 'it is not UTF-8 text' };
@@ -207,6 +208,7 @@ export class ManifestFiles {
 
   /** Logs every new error of a path once, and its end once. */
   #report(path: string, err: string | undefined, step: 'list' | 'read' = 'read'): void {
+    if (err === undefined && this.#failing.size === 0) return;
     const key = `${step} ${path}`;
     if (err === this.#failing.get(key)) return;
     if (err === undefined) {
@@ -233,7 +235,17 @@ async function filesAt(path: string): Promise<string[]> {
 }
 
 function lookOf({ dev, ino, size, mtimeMs, ctimeMs }: Stats): Look {
-  return { id: `${dev}:${ino}:${size}:${mtimeMs}:${ctimeMs}`, size };
+  return { dev, ino, size, mtimeMs, ctimeMs };
+}
+
+function isSame(one: Look, other: Look): boolean {
+  return (
+    one.mtimeMs === other.mtimeMs &&
+    one.ctimeMs === other.ctimeMs &&
+    one.size === other.size &&
+    one.ino === other.ino &&
+    one.dev === other.dev
+  );
 }
 
 function quietMs(look: Look, accepted: Look | undefined): number {

@@ -9,10 +9,10 @@ import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
 import { inSlices, sleep } from '../util/wait.ts';
 import { assignClusterIPs } from './cluster-ips.ts';
-import { type FileState, NO_FILE, nextFileState, type ObjectId } from './file-state.ts';
+import { type FileObject, type FileState, NO_FILE, nextFileState, type ObjectId } from './file-state.ts';
 import { type Content, ManifestFiles } from './manifest-files.ts';
 import { mismatches } from './mismatches.ts';
-import { type KnownPieces, type Reading, readManifest } from './read-manifest.ts';
+import { type Reading, readManifest } from './read-manifest.ts';
 
 /** Finds what inotify does not report: files behind links, network file systems, directories that were replaced. */
 const POLL_MS = 2_000;
@@ -33,6 +33,9 @@ export interface ManifestSourceOptions {
   readonly clock: Clock;
   readonly log: Log;
 }
+
+/** The file and place that each object is taken from. */
+type Origins = ReadonlyMap<ObjectId, FileObject>;
 
 /**
  * Services and endpoints from manifest files in YAML or JSON. Events of the file system and a poll find changes.
@@ -162,16 +165,16 @@ export class ManifestSource implements ServiceSource {
       return;
     }
     const before = this.#states.get(path) ?? NO_FILE;
-    const reading = content.status === 'text' ? yield* this.#read(content.text, before.known) : unusable(content.err);
+    const reading = content.status === 'text' ? yield* this.#read(content.text) : unusable(content.err);
     const { state, reports } = nextFileState(path, before, reading);
     this.#states.set(path, state);
-    this.#log.v(4)?.info('A manifest file has been read', { file: path, objects: state.objects.size });
+    this.#log.v(4)?.info('A manifest file has been read', { file: path, objects: state.objects.length });
     for (const { level, message, fields } of reports) this.#log[level](message, fields);
   }
 
-  *#read(text: string, known: KnownPieces): Generator<void, Reading> {
+  *#read(text: string): Generator<void, Reading> {
     try {
-      return yield* readManifest(text, known, this.#rules);
+      return yield* readManifest(text, this.#rules);
     } catch (error) {
       // A defect; it must not cost the other files.
       return unusable(stackOf(error));
@@ -181,25 +184,38 @@ export class ManifestSource implements ServiceSource {
   /** An object that is in several files is taken from the first of them. */
   *#deliver(): Generator<void, void> {
     const all = new Map<ObjectId, SourceEvent>();
-    const origins = new Map<ObjectId, string>();
+    const origins = new Map<ObjectId, FileObject>();
+    const leftOut = new Set<ObjectId>();
     const others = new Map<ObjectId, string[]>();
     for (const path of this.#files.order) {
-      for (const [id, event] of this.#states.get(path)?.objects ?? []) {
-        if (all.has(id)) {
+      for (const object of this.#states.get(path)?.objects ?? []) {
+        const { id, event } = object;
+        if (event === undefined) {
+          leftOut.add(id);
+        } else if (all.has(id)) {
           others.set(id, [...(others.get(id) ?? []), path]);
         } else {
           all.set(id, event);
-          origins.set(id, path);
+          origins.set(id, object);
         }
       }
       yield;
     }
     this.#reportConflicts(others, origins);
     yield;
-    this.#reportMismatches(all, origins);
+    this.#reportMismatches(mismatches(all, leftOut), origins);
     yield;
     this.#assign(all, origins);
     yield;
+    const events = this.#changesTo(all);
+    if (events.length > 0) this.#sink?.apply(events);
+    if (this.#isSynced) return;
+    this.#isSynced = true;
+    this.#sink?.synced();
+  }
+
+  /** What has changed since the last delivery. */
+  #changesTo(all: ReadonlyMap<ObjectId, SourceEvent>): SourceEvent[] {
     const events: SourceEvent[] = [];
     for (const [id, last] of this.#delivered) {
       if (all.get(id)?.value !== undefined) continue;
@@ -212,14 +228,11 @@ export class ManifestSource implements ServiceSource {
       this.#delivered.set(id, event);
       events.push(event);
     }
-    if (events.length > 0) this.#sink?.apply(events);
-    if (this.#isSynced) return;
-    this.#isSynced = true;
-    this.#sink?.synced();
+    return events;
   }
 
   /** Gives cluster IPs to Services that were written without. */
-  #assign(all: Map<ObjectId, SourceEvent>, origins: ReadonlyMap<ObjectId, string>): void {
+  #assign(all: Map<ObjectId, SourceEvent>, origins: Origins): void {
     if (this.#clusterIpRanges.length === 0) return;
     const services = [...all.values()].flatMap((event) => (event.kind === 'Service' ? (event.value ?? []) : []));
     const assigned = assignClusterIPs(services, this.#clusterIpRanges);
@@ -231,7 +244,7 @@ export class ManifestSource implements ServiceSource {
       all.set(id, { ...event, value: { ...event.value, clusterIPs } });
       const before = this.#assigned.get(key);
       if (before?.some((old) => clusterIPs.some((each) => each !== old && familyOf(each) === familyOf(old)))) {
-        const fields = { file: origins.get(id), before: before.join(', '), now: clusterIPs.join(', ') };
+        const fields = { file: origins.get(id)?.file, before: before.join(', '), now: clusterIPs.join(', ') };
         this.#log.warn(`${id} has another cluster IP, because other Services came or went`, fields);
       }
       const lacking = this.#rules.clusterIpFamilies.filter(
@@ -242,25 +255,22 @@ export class ManifestSource implements ServiceSource {
     this.#assigned = assigned;
     for (const [id, families] of news(this.#unassigned, unassigned, origins)) {
       const err = `no address of ${families} is free in --service-cluster-ip-range`;
-      this.#log.warn(`${id} has no cluster IP`, { file: origins.get(id), err });
+      this.#log.warn(`${id} has no cluster IP`, { file: origins.get(id)?.file, err });
     }
   }
 
-  #reportConflicts(others: ReadonlyMap<ObjectId, readonly string[]>, origins: ReadonlyMap<ObjectId, string>): void {
+  #reportConflicts(others: ReadonlyMap<ObjectId, readonly string[]>, origins: Origins): void {
     const found = [...others].map(([id, paths]) => [id, paths.join(', ')] as const);
     for (const [id, paths] of news(this.#conflicts, new Map(found), origins)) {
       const message = `${id} is in several manifest files; the first one counts`;
-      this.#log.warn(message, { file: origins.get(id), others: paths });
+      this.#log.warn(message, { file: origins.get(id)?.file, others: paths });
     }
   }
 
-  #reportMismatches(all: ReadonlyMap<ObjectId, SourceEvent>, origins: ReadonlyMap<ObjectId, string>): void {
-    const leftOut = new Set<ObjectId>();
-    for (const { places } of this.#states.values()) for (const id of places.keys()) if (!all.has(id)) leftOut.add(id);
-    for (const [id, err] of news(this.#mismatches, mismatches(all, leftOut), origins)) {
-      const file = origins.get(id) ?? '';
-      const place = this.#states.get(file)?.places.get(id);
-      this.#log.warn(`${id} does not match a Service`, { file, ...place, err });
+  #reportMismatches(found: ReadonlyMap<ObjectId, string>, origins: Origins): void {
+    for (const [id, err] of news(this.#mismatches, found, origins)) {
+      const { file, document, line, field } = origins.get(id) ?? {};
+      this.#log.warn(`${id} does not match a Service`, { file, document, line, field, err });
     }
   }
 }
@@ -269,11 +279,11 @@ export class ManifestSource implements ServiceSource {
 function news(
   reported: Map<ObjectId, string>,
   found: ReadonlyMap<ObjectId, string>,
-  origins: ReadonlyMap<ObjectId, string>,
+  origins: Origins,
 ): readonly (readonly [ObjectId, string])[] {
   for (const id of reported.keys()) if (!found.has(id)) reported.delete(id);
   return [...found].filter(([id, what]) => {
-    const now = JSON.stringify([origins.get(id), what]);
+    const now = JSON.stringify([origins.get(id)?.file, what]);
     const isNews = reported.get(id) !== now;
     reported.set(id, now);
     return isNews;

@@ -10,7 +10,7 @@ import { Field, FieldError, type Problem } from '../util/untrusted.ts';
 import { DocumentError, type ParsedDocument, parseLargeDocuments } from '../util/yaml.ts';
 import { mistakenKind, partsWithoutEffect } from './mistakes.ts';
 
-/** A problem with the line, from 1, of the field; of a missing field, the line of its parent. */
+/** A problem with the line of the file, from 1, of the field; of a missing field, the line of its parent. */
 export interface PlacedProblem extends Problem {
   /** From the root of the document, whereas `field` is from the root of the object. */
   readonly path: string;
@@ -32,22 +32,15 @@ export type ManifestObject =
     }
   | { readonly status: 'unknown'; readonly problem: PlacedProblem };
 
-/** Lines are counted in the piece of the file that was parsed. */
 interface ManifestDocument {
+  /** Where it is in its file; both from 1. */
+  readonly document: number;
   readonly line: number;
   readonly objects: readonly ManifestObject[];
 }
 
-/** Where a document is in its file; both from 1. */
-export interface Place {
-  readonly document: number;
-  readonly line: number;
-  /** Lines of the file before the piece in which lines of problems are counted. */
-  readonly linesBefore: number;
-}
-
 export type Reading =
-  | { readonly status: 'read'; readonly documents: readonly (Place & ManifestDocument)[]; readonly known: KnownPieces }
+  | { readonly status: 'read'; readonly documents: readonly ManifestDocument[] }
   | {
       /** The file cannot be read or parsed. */
       readonly status: 'unusable';
@@ -56,32 +49,25 @@ export type Reading =
       readonly line?: number;
     };
 
-/** The documents of the pieces of a file, by the text of the piece. */
-export type KnownPieces = ReadonlyMap<string, readonly ManifestDocument[]>;
-
-/**
- * Reads a manifest file piece by piece and yields after each, because parsing is slow. A piece whose text is `known` is
- * not parsed again, so an edit costs what it changes.
- */
-export function* readManifest(text: string, known: KnownPieces, rules: FileRules): Generator<void, Reading> {
-  const documents: (Place & ManifestDocument)[] = [];
-  const seen = new Map<string, readonly ManifestDocument[]>();
+/** Reads a manifest file piece by piece and yields after each, because parsing is slow. */
+export function* readManifest(text: string, rules: FileRules): Generator<void, Reading> {
+  const documents: ManifestDocument[] = [];
   for (const { piece, linesBefore } of split(text)) {
-    let found: readonly ManifestDocument[];
     try {
-      found = known.get(piece) ?? readPiece(piece, rules);
+      for (const { value, lineOf } of parseLargeDocuments(piece)) {
+        if (value === null) continue;
+        const inFile: ParsedDocument = { value, lineOf: (path) => linesBefore + lineOf(path) };
+        const objects = readObjects(inFile, rules);
+        documents.push({ document: documents.length + 1, line: inFile.lineOf([]), objects });
+      }
     } catch (error) {
       if (!(error instanceof DocumentError)) throw error;
       const { message: err, line } = error;
       return { status: 'unusable', err, document: documents.length + 1, line: linesBefore + line };
     }
-    seen.set(piece, found);
-    for (const { line, objects } of found) {
-      documents.push({ document: documents.length + 1, line: linesBefore + line, linesBefore, objects });
-    }
     yield;
   }
-  return { status: 'read', documents, known: seen };
+  return { status: 'read', documents };
 }
 
 /** A document marker is one at the start of any line, even inside a block scalar (YAML 1.2.2 §9.1.2). */
@@ -91,7 +77,7 @@ const MARKER = /(?<![^\n])---(?=[ \t\r\n]|$)/g;
 const HAS_CONTENT = /^[ \t]*[^\s#%]/m;
 
 /** Cuts a file at its document markers, so that a file may be large although its syntax tree must not be. */
-function* split(text: string): Generator<{ readonly piece: string; readonly linesBefore: number }> {
+export function* split(text: string): Generator<{ readonly piece: string; readonly linesBefore: number }> {
   let start = 0;
   let linesBefore = 0;
   for (const { index } of text.matchAll(MARKER)) {
@@ -103,12 +89,6 @@ function* split(text: string): Generator<{ readonly piece: string; readonly line
     start = index;
   }
   yield { piece: text.slice(start), linesBefore };
-}
-
-function readPiece(text: string, rules: FileRules): ManifestDocument[] {
-  return parseLargeDocuments(text)
-    .filter(({ value }) => value !== null)
-    .map((document) => ({ line: document.lineOf([]), objects: readObjects(document, rules) }));
 }
 
 const LISTS: ReadonlyMap<unknown, { readonly apiVersion: string; readonly itemKind?: Kind }> = new Map([

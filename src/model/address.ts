@@ -1,4 +1,4 @@
-import { BlockList, isIP, SocketAddress } from 'node:net';
+import { isIP, SocketAddress } from 'node:net';
 import { ipBytes, ipText } from '../util/ip-bytes.ts';
 
 export type IpFamily = 'IPv4' | 'IPv6';
@@ -50,33 +50,31 @@ export function unmapped(address: string): string {
  * Refused by upstream's `validateNonSpecialIP` (kubernetes `pkg/apis/core/validation`): they reach the node itself, its
  * link, or the metadata service of its cloud (CVE-2021-25737).
  */
-const SPECIAL_RANGES: readonly (readonly [reason: string, network: string, prefix: number, family: 'ipv4' | 'ipv6'])[] =
-  [
-    ['unspecified', '0.0.0.0', 8, 'ipv4'],
-    ['loopback', '127.0.0.0', 8, 'ipv4'],
-    ['link-local', '169.254.0.0', 16, 'ipv4'],
-    ['multicast', '224.0.0.0', 4, 'ipv4'],
-    // Upstream accepts the rest of 240.0.0.0/4, and some networks use it.
-    ['broadcast', '255.255.255.255', 32, 'ipv4'],
-    ['unspecified', '::', 128, 'ipv6'],
-    ['loopback', '::1', 128, 'ipv6'],
-    ['IPv4-compatible', '::', 96, 'ipv6'],
-    ['IPv4-mapped', '::ffff:0:0', 96, 'ipv6'],
-    ['link-local', 'fe80::', 10, 'ipv6'],
-    ['multicast', 'ff00::', 8, 'ipv6'],
-  ];
+const SPECIAL_RANGES: readonly (readonly [reason: string, network: string, prefix: number])[] = [
+  ['unspecified', '0.0.0.0', 8],
+  ['loopback', '127.0.0.0', 8],
+  ['link-local', '169.254.0.0', 16],
+  ['multicast', '224.0.0.0', 4],
+  // Upstream accepts the rest of 240.0.0.0/4, and some networks use it.
+  ['broadcast', '255.255.255.255', 32],
+  ['unspecified', '::', 128],
+  ['loopback', '::1', 128],
+  ['IPv4-compatible', '::', 96],
+  ['IPv4-mapped', '::ffff:0:0', 96],
+  ['link-local', 'fe80::', 10],
+  ['multicast', 'ff00::', 8],
+];
 
-const special = SPECIAL_RANGES.map(([reason, network, prefix, family]) => {
-  const list = new BlockList();
-  list.addSubnet(network, prefix, family);
-  return { reason, list, family };
-});
+const special = SPECIAL_RANGES.map(([reason, start, prefix]) => ({
+  reason,
+  start: ipBytes(start),
+  prefix,
+  range: `${start}/${prefix}`,
+}));
 
 /** Why this address may be neither a Service address nor an endpoint ("loopback", "multicast", …), or `undefined`. */
 export function specialAddressReason(address: Address): string | undefined {
-  const family = familyOf(address) === 'IPv4' ? 'ipv4' : 'ipv6';
-  // The family is compared first: BlockList also matches IPv4-mapped forms across families.
-  return special.find((range) => range.family === family && range.list.check(address, family))?.reason;
+  return specialRangeWithin(addressBlock(address))?.reason;
 }
 
 /** A block of addresses. `network` has every bit beyond the prefix cleared, as iptables-save prints it. */
@@ -88,12 +86,9 @@ export interface Cidr {
 /** The first range of special addresses of which this block has some: as `loopback` and `127.0.0.0/8`. */
 export function specialRangeWithin({ network, prefixLength }: Cidr): { reason: string; range: string } | undefined {
   const bytes = addressBytes(network);
-  for (const [reason, start, prefix] of SPECIAL_RANGES) {
-    const special = ipBytes(start);
-    if (special.length !== bytes.length || !haveSamePrefix(special, bytes, Math.min(prefix, prefixLength))) continue;
-    return { reason, range: `${start}/${prefix}` };
-  }
-  return undefined;
+  return special.find(({ start, prefix }) => {
+    return start.length === bytes.length && haveSamePrefix(start, bytes, Math.min(prefix, prefixLength));
+  });
 }
 
 /**

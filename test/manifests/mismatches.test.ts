@@ -24,7 +24,7 @@ const WEB = '{name: web, port: 80}';
 function said(...documents: string[]): string[] {
   const objects = new Map<ObjectId, SourceEvent>();
   const leftOut = new Set<ObjectId>();
-  const reader = readManifest(documents.join('\n---\n'), new Map(), PLAIN);
+  const reader = readManifest(documents.join('\n---\n'), PLAIN);
   let step = reader.next();
   while (!step.done) step = reader.next();
   if (step.value.status !== 'read') return assert.fail(step.value.err);

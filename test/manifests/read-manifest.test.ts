@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { type KnownPieces, type Reading, readManifest } from '../../src/manifests/read-manifest.ts';
+import { type Reading, readManifest, split } from '../../src/manifests/read-manifest.ts';
 
 const PLAIN = { clusterIpFamilies: [], loopbackEndpoints: false };
 
-function read(text: string, known: KnownPieces = new Map()): Reading {
-  const reader = readManifest(text, known, PLAIN);
+function read(text: string): Reading {
+  const reader = readManifest(text, PLAIN);
   for (;;) {
     const step = reader.next();
     if (step.done) return step.value;
@@ -17,7 +17,7 @@ function pieces(text: string): [number, string][] {
   const reading = read(text);
   if (reading.status !== 'read') return assert.fail(reading.err);
   const lines = reading.documents.map(({ line }) => line);
-  return [...reading.known.keys()].map((piece, index) => [lines[index] ?? 0, piece]);
+  return [...split(text)].map(({ piece }, index) => [lines[index] ?? 0, piece]);
 }
 
 test('a file is cut at the document markers, and each document knows its line', () => {

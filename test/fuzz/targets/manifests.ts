@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { assignClusterIPs } from '../../../src/manifests/cluster-ips.ts';
 import { NO_FILE, nextFileState } from '../../../src/manifests/file-state.ts';
 import { mismatches } from '../../../src/manifests/mismatches.ts';
-import { type KnownPieces, type Reading, readManifest } from '../../../src/manifests/read-manifest.ts';
+import { type Reading, readManifest } from '../../../src/manifests/read-manifest.ts';
 import type { Service } from '../../../src/model/service.ts';
 import type { SourceEvent } from '../../../src/model/source.ts';
 import { cidr } from '../../rules/fixtures.ts';
@@ -23,17 +23,19 @@ export const open: OpenTarget = () => ({
   async run(input) {
     const text = input.toString();
     const lines = text.split('\n').length;
-    const first = nextFileState('a.yaml', NO_FILE, read(text, new Map()));
+    const first = nextFileState('a.yaml', NO_FILE, read(text));
     for (const { message, fields } of first.reports) {
       assert.doesNotMatch(message, /\p{Cc}/u);
       const { line, err } = fields as { readonly line?: number; readonly err?: string };
       assert.ok(line === undefined || (line >= 1 && line <= lines), `line ${line} of ${lines}`);
       assert.ok((err?.length ?? 0) < 1_000, err);
     }
-    const second = nextFileState('a.yaml', first.state, read(text, first.state.known));
+    const second = nextFileState('a.yaml', first.state, read(text));
     assert.deepEqual(second.reports, [], 'nothing is said twice');
 
-    const { objects } = second.state;
+    const objects = new Map(
+      second.state.objects.flatMap(({ id, event }) => (event === undefined ? [] : [[id, event]])),
+    );
     mismatches(objects, new Set());
     const services = [...objects.values()].flatMap(serviceOf);
     const assigned = assignClusterIPs(services, RANGES);
@@ -43,8 +45,8 @@ export const open: OpenTarget = () => ({
   },
 });
 
-function read(text: string, known: KnownPieces): Reading {
-  const reader = readManifest(text, known, RULES);
+function read(text: string): Reading {
+  const reader = readManifest(text, RULES);
   for (;;) {
     const { done, value } = reader.next();
     if (done) return value;

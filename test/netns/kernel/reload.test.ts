@@ -218,7 +218,8 @@ describe(`manifests that change, with iptables-${FLAVOUR}`, () => {
     const retired = (await environment.iptables.rules('KUBE-USERSPACE-RETIRED')).map(
       (rule) => / --dport (\d+) /.exec(rule)?.[1],
     );
-    assert.ok(new Set(retired).size <= 2 * CHURNED, 'a Service that comes back has its local port again');
+    // Unless its listener is still being closed.
+    assert.ok(new Set(retired).size <= 3 * CHURNED, 'a Service that comes back has its local port again');
   });
 
   test('a file that does not parse keeps its last good state and is reported once, with its name', async () => {

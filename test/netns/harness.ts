@@ -272,13 +272,11 @@ export function metric(text: string, name: string, ...labels: readonly string[])
   return sum;
 }
 
-/** `address:port` of every TCP listener and UDP socket in this namespace. */
+/** `tcp address:port` of every TCP listener, and `udp …` of every UDP socket, in this namespace. */
 export async function listeningPorts(node: Namespace): Promise<string[]> {
-  const text = await node.output(['ss', '-Hltnu']);
-  return text
-    .split('\n')
-    .filter(Boolean)
-    .map((line) => line.split(/\s+/)[4]!);
+  const lines = (await node.output(['ss', '-Hltnu'])).split('\n').filter(Boolean);
+  // Each once: a UDP port that several workers serve has several sockets.
+  return [...new Set(lines.map((line) => `${line.split(/\s+/)[0]} ${line.split(/\s+/)[4]}`))];
 }
 
 async function serveAll(pod: Agent): Promise<void> {

@@ -4,7 +4,7 @@ import type { AdoptedPort } from '../model/hand-over.ts';
 import type { SourceEvent, SourceSink } from '../model/source.ts';
 import type { ServiceTracker } from '../services/service-tracker.ts';
 import type { Clock } from '../util/clock.ts';
-import { inSlices } from '../util/wait.ts';
+import { eachInSlices } from '../util/wait.ts';
 import type { Controller } from './controller.ts';
 import type { Listeners } from './listeners.ts';
 import type { ServedFamilies } from './served-families.ts';
@@ -68,12 +68,7 @@ export class ControlPlane<Pipeline extends FamilyPipeline = FamilyPipeline> impl
     // First, so that it sees changes while it learns the rest.
     served.add(family);
     onServed(family);
-    const known = other.tracker.contents();
-    await inSlices(clock, () => {
-      const { done, value: events } = known.next();
-      if (!done) pipeline.controller.apply(events);
-      return !done;
-    });
+    await eachInSlices(clock, other.tracker.contents(), (events) => pipeline.controller.apply(events));
     // Otherwise it starts when this resumes.
     if (this.#isRunning) void pipeline.controller.start();
   }

@@ -25,7 +25,7 @@ import type { RuleTrees } from '../rules/rule-set.ts';
 import type { Clock } from '../util/clock.ts';
 import type { Log, LogFields } from '../util/log.ts';
 import { sameList } from '../util/same-list.ts';
-import { inSlices } from '../util/wait.ts';
+import { eachInSlices, inSlices } from '../util/wait.ts';
 import { ServiceLog } from './service-log.ts';
 
 interface TableSyncOptions {
@@ -467,11 +467,6 @@ export async function readTable(clock: Clock, table: Table, dump: string): Promi
 /** All `items`, in time slices: tens of thousands of rules take tens of milliseconds. */
 async function gathered<T>(clock: Clock, items: Iterable<T>): Promise<readonly T[]> {
   const all: T[] = [];
-  const iterator = items[Symbol.iterator]();
-  await inSlices(clock, () => {
-    const { done, value } = iterator.next();
-    if (!done) all.push(value);
-    return !done;
-  });
+  await eachInSlices(clock, items, (item) => all.push(item));
   return all;
 }

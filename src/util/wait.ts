@@ -49,6 +49,16 @@ export async function inSlices(clock: Clock, step: () => boolean): Promise<void>
   }
 }
 
+/** Visits each of `items` in a step of {@link inSlices}. */
+export function eachInSlices<T>(clock: Clock, items: Iterable<T>, visit: (item: T) => void): Promise<void> {
+  const iterator = items[Symbol.iterator]();
+  return inSlices(clock, () => {
+    const { done, value } = iterator.next();
+    if (!done) visit(value);
+    return !done;
+  });
+}
+
 /** Rejects with an error of the message `late` after `ms`. The work itself goes on, but nothing waits for it. */
 export function withDeadline<T>(
   work: Promise<T>,

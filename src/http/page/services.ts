@@ -2,7 +2,7 @@ import { failuresOf } from '../../model/data-plane.ts';
 import { endpointName } from '../../model/endpoint.ts';
 import type { EndpointView, ListenerView, ServiceState, ServiceView, View } from '../../model/view.ts';
 import type { Clock } from '../../util/clock.ts';
-import { inSlices } from '../../util/wait.ts';
+import { eachInSlices } from '../../util/wait.ts';
 import { ago, amount, bytes, type Content, type Html, html, span, whole } from './html.ts';
 import { type PageQuery, printPageQuery, rowKey, type Sort } from './page-query.ts';
 
@@ -76,14 +76,10 @@ export async function select(view: View, query: PageQuery, clock: Clock): Promis
   const matches: (Pick<ServiceView, 'name' | 'family'> & { readonly key: number })[] = [];
   const states = { ok: 0, degraded: 0, empty: 0, pending: 0 };
   const keyOf = COLUMNS.find(({ sort }) => sort === query.sort)?.key;
-  const services = view.services({ summary: true })[Symbol.iterator]();
-  await inSlices(clock, () => {
-    const next = services.next();
-    if (next.done) return false;
-    const { name, family, state } = next.value;
+  await eachInSlices(clock, view.services({ summary: true }), (service) => {
+    const { name, family, state } = service;
     states[state]++;
-    if (isWanted(next.value, query)) matches.push({ name, family, key: keyOf?.(next.value) ?? 0 });
-    return true;
+    if (isWanted(service, query)) matches.push({ name, family, key: keyOf?.(service) ?? 0 });
   });
   // The sort is stable: equal ones stay in the order of their names.
   if (keyOf !== undefined) matches.sort((a, b) => (query.reversed ? a.key - b.key : b.key - a.key));

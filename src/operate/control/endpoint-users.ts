@@ -3,7 +3,7 @@ import type { ServicePortName } from '../../model/service.ts';
 import type { EndpointSetName } from '../../model/service-port.ts';
 import { isInUse, type ServiceView, type View } from '../../model/view.ts';
 import type { Clock } from '../../util/clock.ts';
-import { inSlices } from '../../util/wait.ts';
+import { eachInSlices } from '../../util/wait.ts';
 
 /** A Service port that has an endpoint, or has connections to it from before it left. */
 export interface EndpointUser {
@@ -29,12 +29,9 @@ export interface EndpointUsers {
  */
 export async function endpointUsers(endpoint: Endpoint, view: View, clock: Clock): Promise<EndpointUsers> {
   const users = new Map<ServicePortName, EndpointUser>();
-  const services = view.services()[Symbol.iterator]();
-  await inSlices(clock, () => {
-    const { done, value } = services.next();
-    const user = done ? undefined : asUser(value, endpoint);
+  await eachInSlices(clock, view.services(), (service) => {
+    const user = asUser(service, endpoint);
     if (user !== undefined) users.set(user.name, user);
-    return !done;
   });
   const isListed = [...users.values()].every(({ connections, isActive }) => connections === 0 && !isActive);
   if (isListed) {

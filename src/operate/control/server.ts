@@ -8,7 +8,7 @@ import type { Clock, Timer } from '../../util/clock.ts';
 import { LineSplitter, LineTooLongError } from '../../util/line-splitter.ts';
 import type { Log } from '../../util/log.ts';
 import { messageOf } from '../../util/text.ts';
-import { inSlices } from '../../util/wait.ts';
+import { eachInSlices } from '../../util/wait.ts';
 import type { ConnectionFeed } from '../connection-log/feed.ts';
 import { Tail } from '../connection-log/tail.ts';
 import { inPieces } from '../view/view.ts';
@@ -230,12 +230,9 @@ export class ControlServer {
     const { namespace, service } = filter;
     if (namespace === undefined && service === undefined) return () => true;
     const names = new Set<ServicePortName>();
-    const services = this.#options.view.services({ ...filter, summary: true })[Symbol.iterator]();
-    await inSlices(this.#options.clock, () => {
-      const { done, value } = services.next();
-      if (done) return false;
-      if (port === undefined || value.portName === port || String(value.port) === port) names.add(value.name);
-      return true;
+    const { view, clock } = this.#options;
+    await eachInSlices(clock, view.services({ ...filter, summary: true }), (each) => {
+      if (port === undefined || each.portName === port || String(each.port) === port) names.add(each.name);
     });
     if (names.size === 0) throw new RequestError(`no Service that this node serves matches ${described(filter, port)}`);
     if (port !== undefined) return (name) => names.has(name);

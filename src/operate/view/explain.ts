@@ -25,7 +25,7 @@ import { type Fate, type Path, ruleOwner, type Stop, type TracedPacket, trace } 
 import type { EndpointVerdict } from '../../services/derive-service-ports.ts';
 import type { ServiceTracker } from '../../services/service-tracker.ts';
 import type { Clock } from '../../util/clock.ts';
-import { inSlices, oneAtATime } from '../../util/wait.ts';
+import { eachInSlices, oneAtATime } from '../../util/wait.ts';
 import { type ClientAddresses, seenAddress } from './seen-address.ts';
 
 export interface ExplainSources {
@@ -312,11 +312,8 @@ const MAX_NAMES = 3;
 /** The Service ports that have the destination as an endpoint. */
 async function servicesWith({ question, tracker, clock }: Facts): Promise<readonly ServicePortName[]> {
   const names = new Set<ServicePortName>();
-  const steps = tracker.withEndpoint(question);
-  await inSlices(clock, () => {
-    const { done, value = [] } = steps.next();
-    for (const name of value) names.add(name);
-    return !done;
+  await eachInSlices(clock, tracker.withEndpoint(question), (some) => {
+    for (const name of some) names.add(name);
   });
   return [...names];
 }

@@ -4,7 +4,7 @@ import { HISTORY_MS, type HistorySample, type Rates, SAMPLE_MS } from '../../mod
 import type { Clock } from '../../util/clock.ts';
 import type { Log } from '../../util/log.ts';
 import { messageOf } from '../../util/text.ts';
-import { inSlices, sleep } from '../../util/wait.ts';
+import { eachInSlices, sleep } from '../../util/wait.ts';
 
 /* Rates, troubles and history, computed from the counters of the listeners. */
 
@@ -159,16 +159,11 @@ export class TrafficSampler {
     const seen = new Map<ListenerId, Seen>();
     const totals = noCounters();
     let rates = NO_RATES;
-    const stats = dataPlane.stats()[Symbol.iterator]();
-    await inSlices(clock, () => {
-      const next = stats.next();
-      if (next.done) return false;
-      const { id, counters } = next.value;
+    await eachInSlices(clock, dataPlane.stats(), ({ id, counters }) => {
       const look = this.#look(this.#seen.get(id), counters);
       seen.set(id, look);
       addTo(totals, counters);
       rates = addRates(rates, look.rates);
-      return true;
     });
     this.#beganMs = beganMs;
     this.#seen = seen;

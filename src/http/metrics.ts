@@ -67,6 +67,17 @@ export class Metrics extends KubeProxyMetrics implements ApiRequestMetrics {
           this.set(value());
         },
       });
+    /** Shows what is counted elsewhere: one number, or one for each value of a label. */
+    const counted = (name: string, help: string, value: () => number | Readonly<Record<string, number>>, label = '') =>
+      new Counter({
+        ...{ name: `userspace_proxy_${name}`, help, registers, labelNames: label === '' ? [] : [label] },
+        collect() {
+          this.reset();
+          const now = value();
+          if (typeof now === 'number') this.inc(now);
+          else for (const [key, count] of Object.entries(now)) this.inc({ [label]: key }, count);
+        },
+      });
     this.#apiRequests = new Counter({
       name: 'rest_client_requests_total',
       help: 'Requests to the API server, by status code (<error> without an answer), method and host',
@@ -94,44 +105,24 @@ export class Metrics extends KubeProxyMetrics implements ApiRequestMetrics {
       'For how long changes on the API server may have been missed; 0 while it is followed',
       () => (apiStatus()?.staleForMs ?? 0) / 1_000,
     );
-    new Counter({
-      name: 'userspace_proxy_log_lines_total',
-      help: 'Log lines by level (error, warn, info), those that could not be written too',
-      labelNames: ['level'],
-      registers,
-      collect() {
-        this.reset();
-        for (const [level, count] of Object.entries(log.lines)) this.inc({ level }, count);
-      },
-    });
-    new Counter({
-      name: 'userspace_proxy_log_lines_dropped_total',
-      help: 'Log lines that could not be written',
-      registers,
-      collect() {
-        this.reset();
-        this.inc(log.droppedLines);
-      },
-    });
-    new Counter({
-      name: 'userspace_proxy_connection_log_entries_total',
-      help: 'Entries of the connection log, dropped ones too, while --connection-log or a tail wanted them',
-      registers,
-      collect() {
-        this.reset();
-        this.inc(connectionLog().entries);
-      },
-    });
-    new Counter({
-      name: 'userspace_proxy_connection_log_dropped_total',
-      help: 'Entries of the connection log that were dropped, by place: engine, file, tail (each reader counts)',
-      labelNames: ['at'],
-      registers,
-      collect() {
-        this.reset();
-        for (const [at, count] of Object.entries(connectionLog().dropped)) this.inc({ at }, count);
-      },
-    });
+    counted(
+      'log_lines_total',
+      'Log lines by level (error, warn, info), those that could not be written too',
+      () => log.lines,
+      'level',
+    );
+    counted('log_lines_dropped_total', 'Log lines that could not be written', () => log.droppedLines);
+    counted(
+      'connection_log_entries_total',
+      'Entries of the connection log, dropped ones too, while --connection-log or a tail wanted them',
+      () => connectionLog().entries,
+    );
+    counted(
+      'connection_log_dropped_total',
+      'Entries of the connection log that were dropped, by place: engine, file, tail (each reader counts)',
+      () => connectionLog().dropped,
+      'at',
+    );
     registerProcessMetrics(registry, takeLoopDelay);
   }
 

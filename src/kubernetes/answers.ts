@@ -1,4 +1,4 @@
-import { Field, FieldError } from '../util/untrusted.ts';
+import { Field, FieldError, parseJson } from '../util/untrusted.ts';
 import { ApiError, readStatus } from './api-error.ts';
 
 /** One page of a list. */
@@ -41,7 +41,9 @@ const EVENT_TYPES = ['ADDED', 'MODIFIED', 'DELETED', 'BOOKMARK', 'ERROR'] as con
 /** Throws an {@link ApiError}: `event` for an ERROR event, `garbage` for a line that is not an event of the API. */
 export function parseWatchEvent(line: string): WatchEvent {
   return orGarbage('a line is not an event', () => {
-    const event = Field.root(parseLine(line));
+    const parsed = parseJson(line);
+    if (parsed === undefined) throw new ApiError('garbage', `a line is not JSON: ${JSON.stringify(line.slice(0, 60))}`);
+    const event = Field.root(parsed);
     const type = event.get('type').oneOf(EVENT_TYPES);
     const object = event.get('object');
     if (type === 'ERROR') {
@@ -56,15 +58,6 @@ export function parseWatchEvent(line: string): WatchEvent {
     const endsInitialEvents = metadata.get('annotations').get('k8s.io/initial-events-end').value === 'true';
     return { type: 'bookmark', resourceVersion, endsInitialEvents };
   });
-}
-
-function parseLine(line: string): unknown {
-  try {
-    return JSON.parse(line);
-  } catch {
-    // The beginning of the line says more than the parser's message.
-    throw new ApiError('garbage', `a line is not JSON: ${JSON.stringify(line.slice(0, 60))}`);
-  }
 }
 
 function versionOf(metadata: Field): string {

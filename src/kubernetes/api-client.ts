@@ -4,6 +4,7 @@ import type { ApiRequestMetrics } from '../model/metrics.ts';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
 import { TokenBucket } from '../util/token-bucket.ts';
+import { parseJson } from '../util/untrusted.ts';
 import type { Access, AccessSource } from './access.ts';
 import { AgentPool } from './agent-pool.ts';
 import { ApiError, cut, readStatus } from './api-error.ts';
@@ -216,13 +217,4 @@ function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
     signal.addEventListener('abort', abort);
     work.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort));
   });
-}
-
-/** `undefined` for text that is not JSON. */
-function parseJson(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
 }

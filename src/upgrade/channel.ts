@@ -4,6 +4,7 @@ import { unacknowledgedBytes } from '../sys/socket.ts';
 import { describeErrno, EAGAIN, ECONNRESET, EINTR, ENOBUFS, EPIPE, ETOOMANYREFS } from '../sys/sys-error.ts';
 import { MAX_MESSAGE_DESCRIPTORS, UnixMessage } from '../sys/unix-socket.ts';
 import type { Clock, Timer } from '../util/clock.ts';
+import { parseJson } from '../util/untrusted.ts';
 import { type Message, type MessageOf, readMessage } from './protocol.ts';
 
 /** How often to look while the other end is at work. Node cannot wait for a socket that it has not opened itself. */
@@ -84,7 +85,7 @@ export class Channel {
       if (payload === undefined) return undefined;
       const start = LENGTH_BYTES + (payload.length < LENGTH_BYTES ? 0 : payload.readUInt32LE());
       if (payload.length < start) throw new Error('a message of the hand-over is cut short');
-      const message = readMessage(parse(payload.subarray(LENGTH_BYTES, start)));
+      const message = readMessage(parseJson(payload.toString('utf8', LENGTH_BYTES, start)));
       return { message, fds, bytes: payload.subarray(start) };
     } catch (err) {
       for (const fd of fds) close(fd);
@@ -167,13 +168,5 @@ export class Channel {
       if (nowMs >= untilMs) throw new Error('the other process did not answer in time');
       await new Promise<void>((resolve) => void this.#clock.after(POLL_MS, resolve));
     }
-  }
-}
-
-function parse(text: Buffer): unknown {
-  try {
-    return JSON.parse(text.toString());
-  } catch {
-    throw new Error('a message of the hand-over is not JSON');
   }
 }

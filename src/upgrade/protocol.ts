@@ -1,6 +1,7 @@
 import { parseAddress } from '../model/address.ts';
 import type { SetWeight } from '../model/endpoint.ts';
 import { MAX_WEIGHT } from '../model/scheduler.ts';
+import { isObject } from '../util/untrusted.ts';
 
 /*
  * What predecessor and successor say to each other over a socket that only they have:
@@ -66,15 +67,15 @@ const CHECKS: { readonly [K in Kind]: { readonly [Field in keyof Fields[K]]: (va
 
 /** Throws an Error that says what is wrong with the message. */
 export function readMessage(value: unknown): Message {
-  if (typeof value !== 'object' || value === null) throw new Error('a message of the hand-over is not an object');
-  const { kind, ...fields } = value as { readonly kind: unknown; readonly [field: string]: unknown };
+  if (!isObject(value)) throw new Error('a message of the hand-over is no object in JSON');
+  const { kind, ...fields } = value;
   if (typeof kind !== 'string' || !Object.hasOwn(CHECKS, kind)) {
     throw new Error('a message of the hand-over is of an unknown kind');
   }
   for (const [field, isValid] of Object.entries(CHECKS[kind as Kind])) {
     if (!isValid(fields[field])) throw new Error(`a message "${kind}" of the hand-over has no valid "${field}"`);
   }
-  return value as Message;
+  return value as unknown as Message;
 }
 
 function isSetWeight(value: unknown): boolean {

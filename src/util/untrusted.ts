@@ -124,6 +124,15 @@ function printStep(step: string | number): string {
   return /^\w+$/.test(step) ? `.${step}` : `[${step}]`;
 }
 
+/** `undefined` for text that is not JSON: the parser's own message quotes what may be secret, huge or meaningless. */
+export function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
 /** A list is none. */
 export function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);

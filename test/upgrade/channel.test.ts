@@ -83,8 +83,8 @@ test('an end in the middle of a message, or another message than expected, is an
 });
 
 for (const [what, bytes, expected] of [
-  ['not JSON', framed('{"kind":'), /not JSON/],
-  ['not an object', framed('7'), /not an object/],
+  ['not JSON', framed('{"kind":'), /no object in JSON/],
+  ['not an object', framed('7'), /no object in JSON/],
   ['of an unknown kind', framed('{"kind":"surprise"}'), /of an unknown kind/],
   ['shorter than it says', framed('{}', 99), /cut short/],
   ['without a length', Buffer.from([1, 0]), /cut short/],

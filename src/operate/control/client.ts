@@ -1,6 +1,7 @@
 import { connect, type Socket } from 'node:net';
 import type { Clock } from '../../util/clock.ts';
 import { LineSplitter } from '../../util/line-splitter.ts';
+import { isObject, parseJson } from '../../util/untrusted.ts';
 import {
   type Answer,
   type CommandName,
@@ -69,14 +70,8 @@ async function* chunksOf(socket: Socket, clock: Clock): AsyncGenerator<Buffer> {
 }
 
 function decodeAnswer<C extends CommandName>(line: string, path: string): Answer<C> {
-  try {
-    const answer: unknown = JSON.parse(line);
-    if (typeof answer === 'object' && answer !== null && ['piece', 'end', 'error'].some((key) => key in answer)) {
-      return answer as Answer<C>;
-    }
-  } catch {
-    // Reported below.
-  }
+  const answer = parseJson(line);
+  if (isObject(answer) && ['piece', 'end', 'error'].some((key) => key in answer)) return answer as unknown as Answer<C>;
   throw new ControlError(`what listens at ${path} does not answer as this program does`);
 }
 

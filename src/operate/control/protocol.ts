@@ -2,7 +2,7 @@ import { type Address, familyOf, parseAddress } from '../../model/address.ts';
 import type { Endpoint } from '../../model/endpoint.ts';
 import { MAX_WEIGHT } from '../../model/scheduler.ts';
 import type { ConnectionView, Explanation, NodeView, Question, ServiceFilter, ServiceView } from '../../model/view.ts';
-import { Field, FieldError, show } from '../../util/untrusted.ts';
+import { Field, FieldError, parseJson, show } from '../../util/untrusted.ts';
 import type { TailPiece } from '../connection-log/tail.ts';
 import type { EndpointUsers } from './endpoint-users.ts';
 
@@ -79,7 +79,9 @@ const MAX_NAME = 253;
 /** Validates a request and drops unknown fields. Throws {@link RequestError}. */
 export function decodeRequest(line: string): Request {
   try {
-    const request = Field.root(parsed(line));
+    const parsed = parseJson(line);
+    if (parsed === undefined) throw new RequestError('the request is not a line of JSON');
+    const request = Field.root(parsed);
     const v = request.get('v').value;
     if (v !== PROTOCOL_VERSION) {
       throw new RequestError(
@@ -123,14 +125,6 @@ const DECODERS: { readonly [C in CommandName]: (params: Field) => Commands[C]['p
 
 function isCommand(name: string): name is CommandName {
   return Object.hasOwn(DECODERS, name);
-}
-
-function parsed(line: string): unknown {
-  try {
-    return JSON.parse(line);
-  } catch {
-    throw new RequestError('the request is not a line of JSON');
-  }
 }
 
 function serviceFilter(params: Field): ServiceFilter {

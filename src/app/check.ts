@@ -14,7 +14,7 @@ import type { IpFamily } from '../model/address.ts';
 import { IptablesError } from '../model/iptables.ts';
 import { checkClientAddresses } from '../operate/check/client-addresses.ts';
 import { checkCongestionControl } from '../operate/check/congestion-control.ts';
-import { counted, type Finding, FindingsLog, fail, ok, warn } from '../operate/check/finding.ts';
+import { type Finding, FindingsLog, fail, ok, warn } from '../operate/check/finding.ts';
 import { checkFirewall } from '../operate/check/firewall.ts';
 import { checkFamilies, checkLeftovers, checkTools } from '../operate/check/iptables.ts';
 import { checkKernelSettings, checkLimits, checkPrivileges } from '../operate/check/kernel.ts';
@@ -35,7 +35,7 @@ import type { Terminal } from '../operate/command/command.ts';
 import { natProbeText } from '../rules/plan.ts';
 import { familiesOf, ServedFamilies } from '../sync/served-families.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
-import { messageOf } from '../util/text.ts';
+import { counted, messageOf } from '../util/text.ts';
 import { congestionControlProblem } from './congestion-control.ts';
 import { ThisNode } from './node.ts';
 

@@ -4,6 +4,7 @@ import type { RefusedPart, UnservedPort } from '../model/service-port.ts';
 import type { Clock, Random } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
 import { Ration } from '../util/ration.ts';
+import { counted } from '../util/text.ts';
 import { rfc3339 } from '../util/timestamp.ts';
 import { sleep } from '../util/wait.ts';
 import { ApiError, causeMessage } from './api-error.ts';
@@ -153,5 +154,5 @@ function eventOf(part: UnservedPort | RefusedPart): ClusterEvent & { readonly na
 }
 
 function portsOf({ name, more }: UnservedPort): string {
-  return more === undefined ? `${name} is` : `${name} and ${more} more port${more === 1 ? '' : 's'} are`;
+  return more === undefined ? `${name} is` : `${name} and ${counted(more, 'more port')} are`;
 }

@@ -3,6 +3,17 @@ export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
+/** `1 port`, `2 ports`. */
+export function counted(count: number, what: string): string {
+  return `${count} ${what}${count === 1 ? '' : 's'}`;
+}
+
+/** `a, b and 5 more`: at most `max` are named. */
+export function listed(names: readonly string[], max: number): string {
+  const more = names.length > max ? ` and ${names.length - max} more` : '';
+  return `${names.slice(0, max).join(', ')}${more}`;
+}
+
 /** Control and invisible formatting characters, line and paragraph separators: what breaks a line or fools a reader. */
 const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu;
 

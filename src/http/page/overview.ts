@@ -7,6 +7,7 @@ import {
   hasManyOpen,
   type NodeView,
 } from '../../model/view.ts';
+import { counted, listed } from '../../util/text.ts';
 import { rfc3339 } from '../../util/timestamp.ts';
 import { ago, amount, bytes, type Content, type Html, html, mebibytes, span, whole } from './html.ts';
 import type { StateCounts } from './services.ts';
@@ -33,9 +34,9 @@ export function marks({ healthy }: NodeView, { empty, degraded, pending }: State
 export function overview(node: NodeView): Html {
   const { version, nodeVersion, engine, workers, iptables, pid, startedAt, now, totals, rates } = node;
   const { drained, weights, loopDelayMs, memory, descriptors } = node;
-  const threads = workers === undefined ? '' : `, ${workers} ${workers === 1 ? 'worker' : 'workers'}`;
+  const threads = workers === undefined ? '' : `, ${counted(workers, 'worker')}`;
   const { open, limit } = descriptors;
-  const others = drained.length - SHOWN_DRAINED;
+  const weighted = weights.map((each) => `${endpointName(each)} ${each.weight}`);
   return html`<p class="dim">version ${version} · up ${span(now - startedAt)} · ${engine} engine${threads} · iptables ${iptables} · Node.js ${nodeVersion} · process ${pid}</p>
 <dl class="tiles">
 ${node.families.map((family) => familyTile(family, now))}
@@ -50,8 +51,8 @@ ${tile('Descriptors', whole(open), hasManyOpen(descriptors) ? 'warn' : 'plain', 
 </dl>${
     drained.length === 0
       ? undefined
-      : html`<p class="warn">Drained by an operator: ${drained.slice(0, SHOWN_DRAINED).join(', ')}${others > 0 ? ` and ${others} more` : ''}</p>`
-  }${weights.length === 0 ? undefined : html`<p>Weights set by an operator: ${weightsText(weights)}</p>`}`;
+      : html`<p class="warn">Drained by an operator: ${listed(drained, SHOWN_DRAINED)}</p>`
+  }${weights.length === 0 ? undefined : html`<p>Weights set by an operator: ${listed(weighted, SHOWN_DRAINED)}</p>`}`;
 }
 
 /** A dash until there is a rate. */
@@ -62,12 +63,6 @@ function perSecond(rate: number | undefined, show: (value: number) => string): s
 function failuresMood(rates: NodeView['rates']): Mood {
   if (rates === undefined) return 'plain';
   return rates.failures > 0 ? 'warn' : 'good';
-}
-
-function weightsText(weights: NodeView['weights']): string {
-  const shown = weights.slice(0, SHOWN_DRAINED).map((each) => `${endpointName(each)} ${each.weight}`);
-  const others = weights.length - shown.length;
-  return `${shown.join(', ')}${others > 0 ? ` and ${others} more` : ''}`;
 }
 
 function tile(name: string, value: Content, mood: Mood, note: Content): Html {

@@ -1,5 +1,6 @@
 import type { Cidr } from '../../model/address.ts';
 import type { Service } from '../../model/service.ts';
+import { listed } from '../../util/text.ts';
 import { type Finding, ok, warn } from './finding.ts';
 
 const NAMED = 3;
@@ -15,8 +16,7 @@ export function checkExternalIPs(allowed: readonly Cidr[], services: readonly Se
     ];
   }
   const users = services.filter(({ externalIPs }) => externalIPs.length > 0).map(({ key }) => key);
-  const more = users.length > NAMED ? ` and ${users.length - NAMED} more` : '';
-  const inUse = users.length === 0 ? 'no Service has any' : `${users.slice(0, NAMED).join(', ')}${more} have some`;
+  const inUse = users.length === 0 ? 'no Service has any' : `${listed(users, NAMED)} have some`;
   const advice =
     users.length === 0
       ? 'give --external-ip-allow-list a network that nobody has, such as 192.0.2.0/24'

@@ -23,11 +23,6 @@ export function fail(found: string, advice: string): Finding {
   return { level: 'fail', found, advice };
 }
 
-/** `1 port`, `2 ports`. */
-export function counted(count: number, what: string): string {
-  return `${count} ${what}${count === 1 ? '' : 's'}`;
-}
-
 /** Turns the errors and warnings that the proxy's own code logs into findings. */
 export class FindingsLog implements Log {
   readonly #advice: string;

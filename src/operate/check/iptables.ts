@@ -13,8 +13,8 @@ import type { Address, IpFamily } from '../../model/address.ts';
 import { IptablesError, type Table } from '../../model/iptables.ts';
 import { isKubeProxys, isOurs } from '../../rules/chains.ts';
 import { parseDump } from '../../rules/dump.ts';
-import { messageOf } from '../../util/text.ts';
-import { counted, type Finding, FindingsLog, fail, ok, warn } from './finding.ts';
+import { counted, messageOf } from '../../util/text.ts';
+import { type Finding, FindingsLog, fail, ok, warn } from './finding.ts';
 import type { Machine } from './machine.ts';
 
 /** The default of xtables' `XTABLES_LOCKFILE`. */

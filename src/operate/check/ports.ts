@@ -4,7 +4,8 @@ import { type Address, DEFAULT_NODE_PORTS, type PortRange } from '../../model/ad
 import { endpointName } from '../../model/endpoint.ts';
 import type { Service } from '../../model/service.ts';
 import type { ProxiedProtocol } from '../../model/service-port.ts';
-import { counted, type Finding, fail, ok, warn } from './finding.ts';
+import { counted } from '../../util/text.ts';
+import { type Finding, fail, ok, warn } from './finding.ts';
 import type { Machine, SocketPort } from './machine.ts';
 
 type Servers = Pick<Config, 'healthzAddress' | 'metricsAddress' | 'bindAddressHardFail'>;

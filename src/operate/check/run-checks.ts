@@ -1,7 +1,7 @@
 import type { Clock } from '../../util/clock.ts';
-import { messageOf, printable } from '../../util/text.ts';
+import { counted, messageOf, printable } from '../../util/text.ts';
 import { withDeadline } from '../../util/wait.ts';
-import { counted, type Finding, fail, type Level } from './finding.ts';
+import { type Finding, fail, type Level } from './finding.ts';
 
 export interface Check {
   /** One or two words. */

@@ -13,10 +13,10 @@ import type { Service } from '../../model/service.ts';
 import type { SourceEvent } from '../../model/source.ts';
 import { endpointAddresses } from '../../services/known-addresses.ts';
 import type { Clock } from '../../util/clock.ts';
-import { messageOf } from '../../util/text.ts';
+import { counted, messageOf } from '../../util/text.ts';
 import { withDeadline } from '../../util/wait.ts';
 import { checkExternalIPs } from './external-ips.ts';
-import { counted, type Finding, FindingsLog, fail, ok, warn } from './finding.ts';
+import { type Finding, FindingsLog, fail, ok, warn } from './finding.ts';
 import { type Api, checkPermissions, UNWELL } from './permissions.ts';
 import type { Check } from './run-checks.ts';
 

@@ -4,7 +4,7 @@ import { type Endpoint, endpointName } from '../../model/endpoint.ts';
 import { partsOf, type ServicePortName } from '../../model/service.ts';
 import type { Clock } from '../../util/clock.ts';
 import { formatDuration } from '../../util/duration.ts';
-import { messageOf } from '../../util/text.ts';
+import { counted, messageOf } from '../../util/text.ts';
 import { sleep } from '../../util/wait.ts';
 import type { EndpointUser, EndpointUsers } from '../control/endpoint-users.ts';
 import type { Control } from '../control/protocol.ts';
@@ -86,7 +86,7 @@ function heldBy(users: readonly EndpointUser[]): string {
   if (users.length === 0) return 'no Service has it now, and none that gets it will use it';
   const named = users
     .slice(0, NAMED)
-    .map(({ name, connections }) => (connections > 0 ? `${name} (${counted(connections)})` : name));
+    .map(({ name, connections }) => (connections > 0 ? `${name} (${counted(connections, 'connection')})` : name));
   return `no new connections from ${named.join(', ')}${andOthers(users.length - named.length)}`;
 }
 
@@ -124,12 +124,13 @@ async function waitUntilOver(
       return 0;
     }
     if (signal.aborted || remainingMs <= 0) {
-      const why = open === 0 ? 'Not all Services have taken it out yet' : `${counted(open)} to ${name} still open`;
+      const why =
+        open === 0 ? 'Not all Services have taken it out yet' : `${counted(open, 'connection')} to ${name} still open`;
       err(`${why}; it stays drained, until undrain.\n`);
       return signal.aborted ? INTERRUPTED : 1;
     }
     const soFar = formatDuration(Math.round(elapsedMs / 1_000) * 1_000);
-    if (isTTY) out(`Waiting for ${counted(open)} to end, ${soFar} so far`);
+    if (isTTY) out(`Waiting for ${counted(open, 'connection')} to end, ${soFar} so far`);
     await sleep(Math.min(isListed ? LIST_POLL_MS : POLL_MS, remainingMs), clock, signal);
   }
 }
@@ -189,10 +190,6 @@ class ConnectionsLeft {
 
 function unknown(why: string): Error {
   return new Error(`cannot say whether connections are left: ${why}`);
-}
-
-function counted(connections: number): string {
-  return connections === 1 ? '1 connection' : `${connections} connections`;
 }
 
 function andOthers(count: number): string {

@@ -25,6 +25,7 @@ import { type Fate, type Path, ruleOwner, type Stop, type TracedPacket, trace } 
 import type { EndpointVerdict } from '../../services/derive-service-ports.ts';
 import type { ServiceTracker } from '../../services/service-tracker.ts';
 import type { Clock } from '../../util/clock.ts';
+import { listed } from '../../util/text.ts';
 import { eachInSlices, oneAtATime } from '../../util/wait.ts';
 import { type ClientAddresses, seenAddress } from './seen-address.ts';
 
@@ -302,9 +303,8 @@ async function untouched(facts: Facts): Promise<Conclusion> {
   const where = `no Service is at ${endpointName(question)}/${protocol}`;
   const names = await servicesWith(facts);
   if (names.length === 0) return notTaken(`${where}, so the proxy leaves it alone`);
-  const more = names.length > MAX_NAMES ? ` and ${names.length - MAX_NAMES} more` : '';
-  const listed = `${names.slice(0, MAX_NAMES).join(', ')}${more}`;
-  return notTaken(`${where}; it is an endpoint of ${listed}, and its connections do not pass through the proxy`);
+  const users = listed(names, MAX_NAMES);
+  return notTaken(`${where}; it is an endpoint of ${users}, and its connections do not pass through the proxy`);
 }
 
 const MAX_NAMES = 3;

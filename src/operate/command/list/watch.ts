@@ -1,6 +1,6 @@
 import type { NodeView, ServiceView } from '../../../model/view.ts';
 import type { Clock } from '../../../util/clock.ts';
-import { messageOf } from '../../../util/text.ts';
+import { counted, messageOf } from '../../../util/text.ts';
 import { sleep } from '../../../util/wait.ts';
 import type { Control } from '../../control/protocol.ts';
 import type { Terminal, Tools } from '../command.ts';
@@ -104,8 +104,7 @@ function compare(a: ServiceView, b: ServiceView, [first, ...others]: readonly ((
 /** Makes only the lines that are taken: a screen shows few of ten thousand Services. */
 function* tableOf({ node, services }: Look, { isExact, isWide, order }: WatchOptions): Generator<string> {
   const { version, nodeName } = node;
-  const count = services.length === 1 ? '1 Service' : `${services.length} Services`;
-  const what = `${count} by ${order} at ${timeOfDay(node.now)}`;
+  const what = `${counted(services.length, 'Service')} by ${order} at ${timeOfDay(node.now)}`;
   yield oneColumnEach(`Kube userspace proxy version ${version} (node=${nodeName}), ${what}`);
   const header = COLUMNS.map((title) => ` ${title.padStart(8)}`).join('');
   yield `Prot ${header} ${isWide ? wide('Service', 'State', 'Reason') : 'Service'}`;

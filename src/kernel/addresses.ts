@@ -1,4 +1,3 @@
-import { readFileSync } from 'node:fs';
 import { type NetworkInterfaceInfo, networkInterfaces } from 'node:os';
 import {
   type Address,
@@ -10,6 +9,7 @@ import {
 } from '../model/address.ts';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
+import { readIfThere } from './files.ts';
 import { defaultRouteInterfaces, routeInterface } from './routes.ts';
 
 /** What `os.networkInterfaces` returns: only interfaces that are up. */
@@ -65,12 +65,8 @@ function addressesOf(infos: readonly NetworkInterfaceInfo[] | undefined, family:
 }
 
 function readRoutes(family: IpFamily): string {
-  try {
-    return readFileSync(family === 'IPv4' ? '/proc/net/route' : '/proc/net/ipv6_route', 'utf8');
-  } catch {
-    // A kernel without the file, or a sealed /proc: the same as no default route, and the fallback is logged.
-    return '';
-  }
+  // A kernel without the file, or a sealed /proc: the same as no default route, and the fallback is logged.
+  return readIfThere(family === 'IPv4' ? '/proc/net/route' : '/proc/net/ipv6_route') ?? '';
 }
 
 /** How packets reach and leave this machine now. */

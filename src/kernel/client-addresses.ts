@@ -1,6 +1,6 @@
-import { readdirSync, readFileSync } from 'node:fs';
 import type { IpFamily } from '../model/address.ts';
 import { messageOf } from '../util/text.ts';
+import { listIfThere, readIfThere } from './files.ts';
 
 /**
  * Why this machine cannot show endpoints the addresses of clients now (docs/adr/0023), as a clause with what to do
@@ -38,33 +38,17 @@ const NAMED = 3;
  */
 export function unseenBridge(family: IpFamily, { proc, sys }: Roots = ROOTS): string | undefined {
   const part = family === 'IPv4' ? 'iptables' : 'ip6tables';
-  const ofAll = read(`${proc}/sys/net/bridge/bridge-nf-call-${part}`);
+  const ofAll = readIfThere(`${proc}/sys/net/bridge/bridge-nf-call-${part}`)?.trim();
   if (ofAll === '1') return undefined;
   // A bridge's own switch does nothing without br_netfilter, which brings the one above.
   const sees = (bridge: string) =>
-    ofAll !== undefined && read(`${sys}/class/net/${bridge}/bridge/nf_call_${part}`) === '1';
-  const unseen = list(`${sys}/class/net`).filter(
-    (name) => list(`${sys}/class/net/${name}/brif`).length > 0 && !sees(name),
+    ofAll !== undefined && readIfThere(`${sys}/class/net/${bridge}/bridge/nf_call_${part}`)?.trim() === '1';
+  const unseen = listIfThere(`${sys}/class/net`).filter(
+    (name) => listIfThere(`${sys}/class/net/${name}/brif`).length > 0 && !sees(name),
   );
   if (unseen.length === 0) return undefined;
   const more = unseen.length > NAMED ? ` and ${unseen.length - NAMED} more` : '';
   const bridges = `bridge${unseen.length === 1 ? '' : 's'} ${unseen.slice(0, NAMED).join(', ')}${more}`;
   const cure = ofAll === undefined ? 'modprobe br_netfilter' : `sysctl net.bridge.bridge-nf-call-${part}=1`;
   return `${part} does not see what passes ${bridges}; ${cure}`;
-}
-
-function read(path: string): string | undefined {
-  try {
-    return readFileSync(path, 'utf8').trim();
-  } catch {
-    return undefined;
-  }
-}
-
-function list(path: string): readonly string[] {
-  try {
-    return readdirSync(path);
-  } catch {
-    return [];
-  }
 }

@@ -1,4 +1,4 @@
-import { closeSync, constants, fstatSync, openSync, readFileSync } from 'node:fs';
+import { closeSync, constants, fstatSync, openSync, readdirSync, readFileSync } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import type { Clock } from '../util/clock.ts';
 
@@ -25,6 +25,24 @@ export function readRegularFile(path: string): string {
     return readFileSync(descriptor, 'utf8');
   } finally {
     closeSync(descriptor);
+  }
+}
+
+/** The text of a file below `/proc` or `/sys`; `undefined` where it is missing or sealed. */
+export function readIfThere(path: string): string | undefined {
+  try {
+    return readFileSync(path, 'utf8');
+  } catch {
+    return undefined;
+  }
+}
+
+/** The names in a directory; none where it is missing, or belongs to another user. */
+export function listIfThere(path: string): readonly string[] {
+  try {
+    return readdirSync(path);
+  } catch {
+    return [];
   }
 }
 

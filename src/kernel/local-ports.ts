@@ -1,7 +1,8 @@
-import { closeSync, openSync, readFileSync, readSync } from 'node:fs';
+import { closeSync, openSync, readSync } from 'node:fs';
 import { type Address, addressBytes, familyOf, type PortRange } from '../model/address.ts';
 import type { ProxiedProtocol } from '../model/service-port.ts';
 import type { Clock } from '../util/clock.ts';
+import { readIfThere } from './files.ts';
 
 /** The ports that the kernel assigns by itself. */
 export interface LocalPorts {
@@ -27,21 +28,16 @@ export function parseLocalPorts(range: string | undefined, reserved: string | un
 
 /** {@link parseLocalPorts} of this network namespace. */
 export function localPorts(): LocalPorts {
-  return parseLocalPorts(readSetting('ip_local_port_range'), readSetting('ip_local_reserved_ports'));
+  // Of a sealed /proc, the default is as good a guess as any, because taken ports are noticed when binding.
+  const [range, reserved] = ['ip_local_port_range', 'ip_local_reserved_ports'].map((name) =>
+    readIfThere(`/proc/sys/net/ipv4/${name}`),
+  );
+  return parseLocalPorts(range, reserved);
 }
 
 function* portsOf(list: string): Iterable<number> {
   for (const [, first, last = first] of list.matchAll(/(\d+)(?:-(\d+))?/g)) {
     for (let port = Number(first); port <= Number(last); port++) yield port;
-  }
-}
-
-function readSetting(name: string): string | undefined {
-  try {
-    return readFileSync(`/proc/sys/net/ipv4/${name}`, 'utf8');
-  } catch {
-    // A sealed /proc: the default is as good a guess as any, because taken ports are noticed when binding.
-    return undefined;
   }
 }
 

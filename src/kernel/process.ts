@@ -1,8 +1,8 @@
-import { readFileSync } from 'node:fs';
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { isatty } from 'node:tty';
 import type { LoopDelayMs } from '../model/metrics.ts';
 import type { Log } from '../util/log.ts';
+import { readIfThere } from './files.ts';
 
 /**
  * The flags of standard output and error, read before Node makes a pipe or a socket non-blocking. These flags belong to
@@ -62,12 +62,8 @@ export function isOnTerminal(env: NodeJS.ProcessEnv): boolean {
 
 /** `undefined` when the descriptor is not open. */
 function flagsOf(fd: number): number | undefined {
-  try {
-    const octal = /^flags:\s*(\d+)$/m.exec(readFileSync(`/proc/self/fdinfo/${fd}`, 'utf8'))?.[1];
-    return octal === undefined ? undefined : Number.parseInt(octal, 8);
-  } catch {
-    return undefined;
-  }
+  const octal = /^flags:\s*(\d+)$/m.exec(readIfThere(`/proc/self/fdinfo/${fd}`) ?? '')?.[1];
+  return octal === undefined ? undefined : Number.parseInt(octal, 8);
 }
 
 /**
@@ -84,11 +80,7 @@ export function descriptorLimit(procLimits: string): number | undefined {
 
 /** {@link descriptorLimit} of this process; `undefined` also when /proc cannot be read. */
 export function ownDescriptorLimit(): number | undefined {
-  try {
-    return descriptorLimit(readFileSync('/proc/self/limits', 'utf8'));
-  } catch {
-    return undefined;
-  }
+  return descriptorLimit(readIfThere('/proc/self/limits') ?? '');
 }
 
 /** Warns when the limit on open files is lower than the limit on UDP flows. */

@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs';
+import { readIfThere } from '../files.ts';
 
 /** The kernel's own default. */
 const DEFAULT_SECONDS = 30;
@@ -22,9 +22,5 @@ export class UdpTimeout {
 
 /** How long connection tracking remembers a UDP flow after its last datagram, in milliseconds. */
 export function udpTimeoutMs(): number {
-  try {
-    return Number(readFileSync('/proc/sys/net/netfilter/nf_conntrack_udp_timeout', 'utf8')) * 1000;
-  } catch {
-    return DEFAULT_SECONDS * 1000;
-  }
+  return Number(readIfThere('/proc/sys/net/netfilter/nf_conntrack_udp_timeout') ?? DEFAULT_SECONDS) * 1000;
 }

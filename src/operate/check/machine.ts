@@ -1,7 +1,8 @@
-import { accessSync, constants, readdirSync, readFileSync, readlinkSync } from 'node:fs';
+import { accessSync, constants, readlinkSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { basename } from 'node:path';
+import { listIfThere, readIfThere } from '../../kernel/files.ts';
 import type { Exec } from '../../kernel/iptables/exec.ts';
 import { ListeningSockets, readTable, receiving } from '../../kernel/local-ports.ts';
 import { isTrusted, type NodeHolder, nodeHolder } from '../../kernel/node-claim.ts';
@@ -32,16 +33,8 @@ export function thisMachine(exec: Exec, clock: Clock) {
   const sockets = new ListeningSockets(clock);
   const isListening = (address: Address, port: number, protocol: ProxiedProtocol) =>
     sockets.isListening(address, port, protocol);
+  const read = readIfThere;
   return { exec, read, isWritable, interfaces, neighbours, servingProxy, tryToBind, isListening, listeners, ownersOf };
-}
-
-/** The text of a file below `/proc` or `/sys`; `undefined` where it cannot be read. */
-function read(path: string): string | undefined {
-  try {
-    return readFileSync(path, 'utf8');
-  } catch {
-    return undefined;
-  }
 }
 
 function isWritable(path: string): boolean {
@@ -55,7 +48,7 @@ function isWritable(path: string): boolean {
 
 /** Names, also of interfaces that are down. */
 function interfaces(): readonly string[] {
-  const table = read('/proc/net/dev') ?? '';
+  const table = readIfThere('/proc/net/dev') ?? '';
   return [...Object.keys(networkInterfaces()), ...[...table.matchAll(/^\s*([^\s:]+):/gm)].map(([, name = '']) => name)];
 }
 
@@ -93,7 +86,7 @@ function ownersOf(ports: ReadonlySet<SocketPort>): ReadonlyMap<SocketPort, strin
   const portOf = new Map([...receivers()].filter(([, port]) => ports.has(port)));
   const owners = new Map<SocketPort, string>();
   for (const pid of portOf.size === 0 ? [] : pids()) {
-    for (const fd of list(`/proc/${pid}/fd`)) {
+    for (const fd of listIfThere(`/proc/${pid}/fd`)) {
       const port = portOf.get(linkOf(`/proc/${pid}/fd/${fd}`) ?? '');
       if (port !== undefined && !owners.has(port)) owners.set(port, `${processOf(pid)?.name} (${pid})`);
     }
@@ -115,23 +108,14 @@ function receivers(): ReadonlyMap<string, SocketPort> {
 }
 
 function pids(): readonly number[] {
-  return list('/proc')
+  return listIfThere('/proc')
     .filter((name) => /^\d+$/.test(name))
     .map(Number);
 }
 
-/** Empty for a process that has ended or belongs to another user. */
-function list(path: string): readonly string[] {
-  try {
-    return readdirSync(path);
-  } catch {
-    return [];
-  }
-}
-
 function processOf(pid: number): HostProcess | undefined {
   const executable = linkOf(`/proc/${pid}/exe`);
-  const name = executable === undefined ? read(`/proc/${pid}/comm`)?.trim() : basename(executable);
+  const name = executable === undefined ? readIfThere(`/proc/${pid}/comm`)?.trim() : basename(executable);
   // Linux marks an executable that has been replaced on disk, as by an upgrade.
   return name === undefined ? undefined : { pid, name: name.replace(/ \(deleted\)$/, '') };
 }

@@ -6,6 +6,7 @@ import { DRAIN, UNDRAIN } from '../operate/command/drain.ts';
 import { EXPLAIN } from '../operate/command/explain.ts';
 import { LIST } from '../operate/command/list/list.ts';
 import { LOG_LEVEL } from '../operate/command/log-level.ts';
+import { textOrJson } from '../operate/command/shared.ts';
 import { SHOW_VERSION } from '../operate/command/show-version.ts';
 import { TAIL } from '../operate/command/tail.ts';
 import { WEIGHT } from '../operate/command/weight.ts';
@@ -16,15 +17,7 @@ export const CHECK = command({
   name: 'check',
   summary: 'check whether the proxy would run here with these flags, and what prevents it; changes nothing',
   takesFlags: true,
-  options: {
-    output: {
-      alias: 'o',
-      nargs: 1,
-      choices: ['text', 'json'],
-      default: 'text',
-      describe: 'text, or json for machines',
-    },
-  },
+  options: textOrJson('text, or json for machines'),
   examples: [['check --kubeconfig FILE', 'before the proxy is started for the first time']],
   run: async (given, terminal) => {
     // Loaded only now: the other commands take less time than loading the code of the proxy.

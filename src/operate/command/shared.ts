@@ -4,7 +4,7 @@ import { familyOf, parseAddress } from '../../model/address.ts';
 import type { Endpoint } from '../../model/endpoint.ts';
 import type { NodeView } from '../../model/view.ts';
 import type { CommandName, Commands, Control } from '../control/protocol.ts';
-import type { Terminal } from './command.ts';
+import type { Terminal, Tools } from './command.ts';
 import { oneColumnEach, shortDuration } from './format.ts';
 
 export const CONTROL_SOCKET = {
@@ -19,6 +19,23 @@ export const CONTROL_SOCKET = {
 export const JSON_OUTPUT = {
   output: { alias: 'o', nargs: 1, choices: ['json'], describe: 'print JSON instead of text' },
 } as const;
+
+export function textOrJson(describe: string) {
+  return { output: { alias: 'o', nargs: 1, choices: ['text', 'json'], default: 'text', describe } } as const;
+}
+
+/** Resolves as `work` does, or with 0 on Ctrl-C, which waits for no answer of the proxy. */
+export async function untilInterrupted(
+  { onInterrupt }: Pick<Tools, 'onInterrupt'>,
+  work: (signal: AbortSignal) => Promise<number>,
+): Promise<number> {
+  const interrupted = new AbortController();
+  const isOver = new Promise<number>((resolve) => {
+    interrupted.signal.addEventListener('abort', () => resolve(0));
+  });
+  const stopListening = onInterrupt(() => interrupted.abort());
+  return await Promise.race([isOver, work(interrupted.signal)]).finally(stopListening);
+}
 
 const ENDPOINT = /^(?:\[(?<v6>[^\]]*)\]|(?<v4>[^:[\]]*)):(?<port>\d{1,5})$/;
 

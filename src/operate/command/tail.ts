@@ -8,7 +8,7 @@ import { command, type Terminal, type Tools } from './command.ts';
 import { ENTRY_HEADER, entryText } from './entry-text.ts';
 import { oneColumnEach } from './format.ts';
 import { selectionOf } from './list/selection.ts';
-import { CONTROL_SOCKET } from './shared.ts';
+import { CONTROL_SOCKET, textOrJson, untilInterrupted } from './shared.ts';
 
 /** How long a proxy may be away: longer than an upgrade or a restart takes. */
 const AWAY_MS = 30_000;
@@ -20,13 +20,7 @@ export const TAIL = command({
     'show each connection and flow when it ends: client, endpoint, who ended it, bytes, failed tries; until Ctrl-C',
   argument: '[NAMESPACE[/SERVICE[:PORT]]]',
   options: {
-    output: {
-      alias: 'o',
-      nargs: 1,
-      choices: ['text', 'json'],
-      default: 'text',
-      describe: 'text, or json: the lines of --connection-log',
-    },
+    ...textOrJson('text, or json: the lines of --connection-log'),
     ...CONTROL_SOCKET,
   },
   examples: [
@@ -36,19 +30,9 @@ export const TAIL = command({
   run: async (given, terminal, tools) => {
     const { filter, port } = selectionOf(given);
     const control = tools.connect(given['control-socket']);
-    const interrupted = new AbortController();
-    const isOver = new Promise<number>((resolve) => {
-      interrupted.signal.addEventListener('abort', () => resolve(0));
-    });
-    const stopListening = tools.onInterrupt(() => interrupted.abort());
     const printer = new Printer(terminal, given.output === 'json', tools.clock);
     const ask = () => control.ask('tail', { ...filter, ...(port !== undefined && { port }) });
-    try {
-      // Ctrl-C does not wait for the next connection to end.
-      return await Promise.race([isOver, follow(ask, printer, interrupted.signal, tools)]);
-    } finally {
-      stopListening();
-    }
+    return await untilInterrupted(tools, (signal) => follow(ask, printer, signal, tools));
   },
 });
 

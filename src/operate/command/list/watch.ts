@@ -5,7 +5,7 @@ import { sleep } from '../../../util/wait.ts';
 import type { Control } from '../../control/protocol.ts';
 import type { Terminal, Tools } from '../command.ts';
 import { largeNumber, oneColumnEach, timeOfDay } from '../format.ts';
-import { askOne, caveatsOf } from '../shared.ts';
+import { askOne, caveatsOf, untilInterrupted } from '../shared.ts';
 import { isNarrowed, isSelected, NO_MATCH, type Selection } from './selection.ts';
 
 /** Rates are over five seconds, but open connections are counted each time. */
@@ -49,19 +49,9 @@ interface Look {
 export async function watchServices(
   options: WatchOptions,
   terminal: Terminal,
-  { clock, onInterrupt }: Pick<Tools, 'clock' | 'onInterrupt'>,
+  tools: Pick<Tools, 'clock' | 'onInterrupt'>,
 ): Promise<number> {
-  const interrupted = new AbortController();
-  const isOver = new Promise<number>((resolve) => {
-    interrupted.signal.addEventListener('abort', () => resolve(0));
-  });
-  const stopListening = onInterrupt(() => interrupted.abort());
-  try {
-    // Ctrl-C does not wait for an answer of the proxy.
-    return await Promise.race([isOver, showUntil(interrupted.signal, options, terminal, clock)]);
-  } finally {
-    stopListening();
-  }
+  return await untilInterrupted(tools, (signal) => showUntil(signal, options, terminal, tools.clock));
 }
 
 async function showUntil(

@@ -3,6 +3,7 @@ import { PROGRAM } from '../../config/version.ts';
 import { allLocalAddresses } from '../../kernel/addresses.ts';
 import { readPage } from '../../kubernetes/answers.ts';
 import { ApiError } from '../../kubernetes/api-error.ts';
+import { withinSilence } from '../../kubernetes/http-exchange.ts';
 import { resourceOf } from '../../kubernetes/kubernetes-source.ts';
 import { nodeName } from '../../kubernetes/node.ts';
 import { ObjectStore } from '../../kubernetes/object-store.ts';
@@ -153,9 +154,11 @@ async function checkApiServer(
   try {
     const metrics = { requestDone: () => {} };
     const client = await createApiClient({ ...source, userAgent: PROGRAM, env: process.env, clock, log, metrics });
+    const late = new ApiError('unreachable', `no answer within ${REQUEST_MS / 1_000} s`);
+    const deadline = { clock, ms: REQUEST_MS, late };
     const api: Api = {
-      get: (path) => withinDeadline(clock, (signal) => client.get(path, signal)),
-      post: (path, body) => withinDeadline(clock, (signal) => client.post(path, body, signal)),
+      get: (path) => withinSilence(deadline, (signal) => client.get(path, signal)),
+      post: (path, body) => withinSilence(deadline, (signal) => client.post(path, body, signal)),
     };
     const finding = await checkVersion(api, client.host, origin);
     return { findings: [...log.findings, finding], ...(finding.level !== 'fail' && { api }) };
@@ -163,13 +166,6 @@ async function checkApiServer(
     const advice = `correct ${origin}, or start the proxy with --kubeconfig or --manifests`;
     return { findings: [...log.findings, fail(messageOf(error), advice)] };
   }
-}
-
-async function withinDeadline<T>(clock: Clock, send: (signal: AbortSignal) => Promise<T>): Promise<T> {
-  const abort = new AbortController();
-  const late = new ApiError('unreachable', `no answer within ${REQUEST_MS / 1_000} s`);
-  const timer = clock.after(REQUEST_MS, () => abort.abort(late));
-  return await send(abort.signal).finally(() => timer.cancel());
 }
 
 async function checkVersion(api: Api, host: string, origin: string): Promise<Finding> {

@@ -1,12 +1,10 @@
 import type { Config } from '../config/config.ts';
 import { effectiveConfiguration } from '../config/configuration-file.ts';
-import type { Health } from '../http/health.ts';
 import { HttpServer } from '../http/http-server.ts';
 import type { Metrics } from '../http/metrics.ts';
 import { statusRoutes } from '../http/page/routes.ts';
-import { healthzRoutes, metricsRoutes, profileRoutes } from '../http/routes.ts';
+import { type HealthzSources, healthzRoutes, metricsRoutes, profileRoutes } from '../http/routes.ts';
 import { isWildcard } from '../model/address.ts';
-import type { ApiStatus } from '../model/source.ts';
 import type { Operations, View } from '../model/view.ts';
 import type { ConnectionFeed } from '../operate/connection-log/feed.ts';
 import { ControlServer } from '../operate/control/server.ts';
@@ -15,13 +13,10 @@ import { systemClock as clock } from '../util/system-clock.ts';
 
 const MAX_CONNECTIONS = 64;
 
-export interface Answering {
+export interface Answering extends HealthzSources {
   readonly log: Log;
-  readonly health: Health;
   readonly metrics: Metrics;
-  readonly apiStatus: () => ApiStatus | undefined;
   readonly view: View;
-  readonly nodeEligible: () => boolean;
   readonly onUnbindable: () => void;
   readonly operations: Operations;
   readonly feed: ConnectionFeed;

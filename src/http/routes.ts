@@ -11,20 +11,18 @@ import type { Metrics } from './metrics.ts';
 
 type RouteList = readonly (readonly [path: string, Handler])[];
 
-/** For anybody: only times, nothing about Services. */
-export function healthzRoutes({
-  health,
-  nodeEligible,
-  apiStatus,
-  metrics,
-}: {
+export interface HealthzSources {
   readonly health: Health;
   /** `false` when load balancers must not send anything to this node any more. */
   readonly nodeEligible: () => boolean;
   /** `undefined` without an API server. */
   readonly apiStatus: () => ApiStatus | undefined;
   readonly metrics: Pick<Metrics, 'healthAnswered'>;
-}): ReadonlyMap<string, Handler> {
+}
+
+/** For anybody: only times, nothing about Services. */
+export function healthzRoutes(of: HealthzSources): ReadonlyMap<string, Handler> {
+  const { health, nodeEligible, apiStatus, metrics } = of;
   const answer = (kind: 'healthz' | 'livez', healthy: boolean, body: string): HttpResponse => {
     const status = healthy ? 200 : 503;
     metrics.healthAnswered(kind, status);

@@ -119,14 +119,16 @@ export async function collect(
   return Buffer.concat(chunks, length).toString('utf8');
 }
 
+interface Silence {
+  readonly clock: Clock;
+  readonly ms: number;
+  readonly late: ApiError;
+  readonly outer?: AbortSignal;
+}
+
 /** Aborts `work` with `outer`, or with `late` once `ms` have passed since its start or its last progress. */
 export async function withinSilence<T>(
-  {
-    clock,
-    ms,
-    late,
-    outer,
-  }: { readonly clock: Clock; readonly ms: number; readonly late: ApiError; readonly outer?: AbortSignal },
+  { clock, ms, late, outer }: Silence,
   work: (signal: AbortSignal, onProgress: () => void) => Promise<T>,
 ): Promise<T> {
   const controller = new AbortController();

@@ -26,18 +26,16 @@ const ADDRESS_PATIENCE_MS = 31_000;
  */
 export async function watchNode({
   name,
-  transport,
-  clock,
-  random,
-  log,
   onChange,
   signal,
+  ...options
 }: Omit<ReflectorOptions<NodeStatus>, 'resource' | 'sink'> & {
   /** Of the Node object. */
   readonly name: string;
   readonly onChange: (status: NodeStatus) => void;
   readonly signal: AbortSignal;
 }): Promise<void> {
+  const { transport, clock, log } = options;
   let last: NodeStatus | undefined;
   let isLost = false;
   const changed = (status: NodeStatus) => {
@@ -50,11 +48,8 @@ export async function watchNode({
     if (last === undefined && node.status === 'ok' && !signal.aborted) changed(node.value);
   };
   const reflector = new Reflector<NodeStatus>({
+    ...options,
     resource: nodeResource(name),
-    transport,
-    clock,
-    random,
-    log,
     sink: {
       changed: (changes) => {
         for (const { key, value } of changes) {

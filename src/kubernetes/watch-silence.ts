@@ -24,6 +24,14 @@ export interface OpenWatch {
   readonly list: unknown;
 }
 
+interface Surroundings {
+  readonly transport: Transport;
+  readonly clock: Clock;
+  /** The server has shown that it is there. */
+  readonly onAlive: () => void;
+  readonly signal: AbortSignal;
+}
+
 /**
  * Resolves once a watch is dead: with the failure of a probe, or with {@link QUIET}; with `undefined` when aborted.
  *
@@ -33,18 +41,7 @@ export interface OpenWatch {
  */
 export async function awaitSilence(
   watch: OpenWatch,
-  {
-    transport,
-    clock,
-    onAlive,
-    signal,
-  }: {
-    readonly transport: Transport;
-    readonly clock: Clock;
-    /** The server has shown that it is there. */
-    readonly onAlive: () => void;
-    readonly signal: AbortSignal;
-  },
+  { transport, clock, onAlive, signal }: Surroundings,
 ): Promise<unknown> {
   let aliveAt = watch.heardAt;
   for (;;) {

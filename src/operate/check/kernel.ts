@@ -19,11 +19,7 @@ const RIGHTS =
 /** Whether this process has the rights that the proxy needs. */
 export function checkPrivileges(
   machine: Files,
-  {
-    healthzAddress,
-    metricsAddress,
-    proxyPortRange,
-  }: Pick<Config, 'healthzAddress' | 'metricsAddress' | 'proxyPortRange'>,
+  config: Pick<Config, 'healthzAddress' | 'metricsAddress' | 'proxyPortRange'>,
 ): readonly Finding[] {
   const status = machine.read('/proc/self/status') ?? '';
   const effective = BigInt(`0x${/^CapEff:\s*([0-9a-f]+)$/m.exec(status)?.[1] ?? '0'}`);
@@ -37,10 +33,8 @@ export function checkPrivileges(
   // iptables itself asks for root, whatever the capabilities.
   if (uid !== '0') findings.push(fail(`this process runs as user ${uid}, and iptables needs root`, RIGHTS));
   const unprivilegedFrom = numberIn(machine, '/proc/sys/net/ipv4/ip_unprivileged_port_start') ?? 1024;
-  const ports = [healthzAddress?.port, metricsAddress?.port, proxyPortRange?.first].filter(
-    (port) => port !== undefined,
-  );
-  const low = ports.find((port) => port > 0 && port < unprivilegedFrom);
+  const ports = [config.healthzAddress?.port, config.metricsAddress?.port, config.proxyPortRange?.first];
+  const low = ports.find((port = 0) => port > 0 && port < unprivilegedFrom);
   if (low !== undefined && !has(BIND_SERVICE)) {
     const found = `this process lacks CAP_NET_BIND_SERVICE, which listening on port ${low} needs`;
     findings.push(fail(found, `add it, or choose ports from ${unprivilegedFrom} on`));

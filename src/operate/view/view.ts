@@ -132,7 +132,7 @@ export class RunningView implements View {
       scheduler: options?.scheduler ?? scheduler,
       ...(options?.slowStartMs !== undefined && { slowStartMs: options.slowStartMs }),
       ...stateOf(servicePort, {
-        whyNotOpen: whyNotOpen(port),
+        notOpen: whyNotOpen(port),
         trouble: TROUBLES.find((trouble) => troubles.includes(trouble))?.reason,
         ejected: counters.ejected,
         isDrained: draining.some(isDrained),
@@ -217,37 +217,27 @@ function trafficOf(set: EndpointSetName, servicePort: ServicePort): Traffic[] {
   ];
 }
 
-function stateOf(
-  own: EndpointSet,
-  {
-    whyNotOpen,
-    trouble,
-    ejected,
-    isDrained,
-    whyEmpty,
-  }: {
-    readonly whyNotOpen: string | undefined;
-    readonly trouble: string | undefined;
-    readonly ejected: number;
-    readonly isDrained: boolean;
-    readonly whyEmpty: () => string | undefined;
-  },
-): Pick<ServiceView, 'state' | 'reason'> {
-  if (whyNotOpen !== undefined) return { state: 'pending', reason: whyNotOpen };
-  switch (verdictOf(own)) {
-    case 'reject':
-      return {
-        state: 'empty',
-        reason: isDrained ? 'its endpoints are drained' : (whyEmpty() ?? 'no endpoint is ready'),
-      };
-    case 'drop':
-      return { state: 'empty', reason: 'no endpoint on this node may serve, and its policy is Local' };
-    case 'proxy':
-      if (trouble !== undefined) return { state: 'degraded', reason: trouble };
-      if (ejected > 0)
-        return { state: 'degraded', reason: 'endpoints are ejected because they failed too often in a row' };
-      return isDrained ? { state: 'degraded', reason: 'endpoints are drained' } : { state: 'ok' };
+interface Facts {
+  readonly notOpen: string | undefined;
+  readonly trouble: string | undefined;
+  readonly ejected: number;
+  readonly isDrained: boolean;
+  readonly whyEmpty: () => string | undefined;
+}
+
+function stateOf(own: EndpointSet, facts: Facts): Pick<ServiceView, 'state' | 'reason'> {
+  const { notOpen, trouble, ejected, isDrained, whyEmpty } = facts;
+  if (notOpen !== undefined) return { state: 'pending', reason: notOpen };
+  const verdict = verdictOf(own);
+  if (verdict === 'drop') {
+    return { state: 'empty', reason: 'no endpoint on this node may serve, and its policy is Local' };
   }
+  if (verdict === 'reject') {
+    return { state: 'empty', reason: isDrained ? 'its endpoints are drained' : (whyEmpty() ?? 'no endpoint is ready') };
+  }
+  if (trouble !== undefined) return { state: 'degraded', reason: trouble };
+  if (ejected > 0) return { state: 'degraded', reason: 'endpoints are ejected because they failed too often in a row' };
+  return isDrained ? { state: 'degraded', reason: 'endpoints are drained' } : { state: 'ok' };
 }
 
 /** Where its clients connect to: most of them, if there are several such addresses. */

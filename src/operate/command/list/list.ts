@@ -1,11 +1,11 @@
 import { UsageError } from '../../../config/usage-error.ts';
 import type { Clock } from '../../../util/clock.ts';
 import { sleep } from '../../../util/wait.ts';
-import { type Control, READ_TIMEOUT_MS } from '../../control/protocol.ts';
+import { READ_TIMEOUT_MS } from '../../control/protocol.ts';
 import { command, type Terminal } from '../command.ts';
 import { askOne, CONTROL_SOCKET, warnOfCaveats } from '../shared.ts';
-import { isNarrowed, isSelected, NO_MATCH, type Selection, selectionOf } from './selection.ts';
-import { jsonPrinter, type Printer, tablePrinter } from './table.ts';
+import { isNarrowed, isSelected, NO_MATCH, selectionOf } from './selection.ts';
+import { jsonPrinter, tablePrinter } from './table.ts';
 import { watchServices } from './watch.ts';
 
 export const LIST = command({
@@ -80,15 +80,23 @@ export const LIST = command({
     terminal.out(printer.head);
     const paced = pace(terminal, tools.clock);
     let rows = 0;
-    const pieces =
-      listed === 'connections'
-        ? connectionPieces(control, selection, printer)
-        : servicePieces(control, selection, printer, layout === 'rate' && output !== 'json');
-    for await (const piece of pieces) {
-      terminal.out(piece.text);
+    const print = async (text: string, count: number) => {
+      terminal.out(text);
       // A piece of idle Services may be empty.
-      if (piece.text !== '') await paced();
-      rows += piece.rows;
+      if (text !== '') await paced();
+      rows += count;
+    };
+    if (listed === 'connections') {
+      for await (const piece of control.ask('connections', selection.filter)) {
+        const chosen = piece.filter(({ name, virtual }) => isSelected(selection, { name, port: virtual.port }));
+        await print(printer.connections(chosen), chosen.length);
+      }
+    } else {
+      const summary = layout === 'rate' && output !== 'json';
+      for await (const piece of control.ask('services', { ...selection.filter, ...(summary && { summary }) })) {
+        const chosen = piece.filter((service) => isSelected(selection, service));
+        await print(printer.services(chosen), chosen.length);
+      }
     }
     terminal.out(printer.foot);
     warnOfCaveats(node, terminal);
@@ -97,30 +105,6 @@ export const LIST = command({
     return 1;
   },
 });
-
-interface Piece {
-  readonly text: string;
-  readonly rows: number;
-}
-
-async function* servicePieces(
-  control: Control,
-  selection: Selection,
-  printer: Printer,
-  summary: boolean,
-): AsyncIterable<Piece> {
-  for await (const piece of control.ask('services', { ...selection.filter, ...(summary && { summary }) })) {
-    const chosen = piece.filter((service) => isSelected(selection, service));
-    yield { text: printer.services(chosen), rows: chosen.length };
-  }
-}
-
-async function* connectionPieces(control: Control, selection: Selection, printer: Printer): AsyncIterable<Piece> {
-  for await (const piece of control.ask('connections', selection.filter)) {
-    const chosen = piece.filter(({ name, virtual }) => isSelected(selection, { name, port: virtual.port }));
-    yield { text: printer.connections(chosen), rows: chosen.length };
-  }
-}
 
 /** For the whole list. Well below the time that the proxy waits for its reader. */
 export const PATIENCE_MS = READ_TIMEOUT_MS / 3;

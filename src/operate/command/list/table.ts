@@ -105,14 +105,9 @@ function serviceLine(
   const named = layout === undefined ? name : `${name}${flagsOf(service, listener)}`;
   const [localPort, worker] = [String(listener.localPort ?? '-'), String(listener.worker ?? '-')];
   const tail = isWide ? wideService(named, state, localPort, worker, oneColumnEach(reason)) : named;
-  switch (layout) {
-    case undefined:
-      return `${head} ${tail}`;
-    case 'stats':
-      return `${head}${statsCells(isCounted ? service.counters : undefined, isExact)} ${tail}`;
-    case 'rate':
-      return `${head}${rateCells(isCounted ? service.rates : undefined, isExact)} ${tail}`;
-  }
+  if (layout === undefined) return `${head} ${tail}`;
+  const carried = layout === 'stats' ? service.counters : service.rates;
+  return `${head}${carriedCells(isCounted ? carried : undefined, isExact)} ${tail}`;
 }
 
 function serverLine(
@@ -123,22 +118,15 @@ function serverLine(
   const error =
     lastError === undefined ? '' : `${oneColumnEach(lastError.err)} (${shortDuration(now - lastError.at)} ago)`;
   const tail = isWide ? wideServer(state, error) : '';
-  if (layout === 'stats') return `${head}${statsCells(counters, isExact)} ${tail}`.trimEnd();
+  if (layout === 'stats') return `${head}${carriedCells(counters, isExact)} ${tail}`.trimEnd();
   // Connections of a proxy are open or gone. None linger, which ipvs calls inactive.
   const [active, inactive] = counters === undefined ? ['-', '-'] : [counters.active, 0];
   return `${head} ${'Proxy'.padEnd(7)} ${cell(weight, 6)} ${cell(active, 10)} ${cell(inactive, 10)} ${tail}`.trimEnd();
 }
 
 /** A proxy counts bytes; packets are counted by the kernel. */
-function statsCells(counters: Readonly<Counters> | undefined, isExact: boolean): string {
-  return cells([counters?.connections, undefined, undefined, counters?.receivedBytes, counters?.sentBytes], isExact);
-}
-
-function rateCells(rates: Rates | undefined, isExact: boolean): string {
-  return cells([rates?.connections, undefined, undefined, rates?.receivedBytes, rates?.sentBytes], isExact);
-}
-
-function cells(values: readonly (number | undefined)[], isExact: boolean): string {
+function carriedCells(carried: Readonly<Counters> | Rates | undefined, isExact: boolean): string {
+  const values = [carried?.connections, undefined, undefined, carried?.receivedBytes, carried?.sentBytes];
   return values.map((value) => largeNumber(value, isExact)).join('');
 }
 

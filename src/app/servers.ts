@@ -11,8 +11,6 @@ import { ControlServer } from '../operate/control/server.ts';
 import type { Log } from '../util/log.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
 
-const MAX_CONNECTIONS = 64;
-
 export interface Answering extends HealthzSources {
   readonly log: Log;
   readonly metrics: Metrics;
@@ -49,7 +47,6 @@ export function serversOf(config: Config, answering: Answering): (HttpServer | C
       port: at.port,
       hint: `see --${name}-bind-address`,
       ...(config.bindAddressHardFail && { onUnbindable }),
-      maxConnections: MAX_CONNECTIONS,
     });
     return [server];
   });

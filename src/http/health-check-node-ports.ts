@@ -12,9 +12,6 @@ interface HealthCheckNodePortsOptions {
   readonly log: Log;
 }
 
-/** Load balancers probe from a few places, each with a connection or two. */
-const MAX_CONNECTIONS = 64;
-
 /** `undefined` stands for every address of the machine. */
 const EVERYWHERE: readonly (string | undefined)[] = [undefined];
 
@@ -102,7 +99,6 @@ export class HealthCheckNodePorts {
       address,
       port: check.state.port,
       hint: 'load balancers take this node for unhealthy until whatever has the port ends',
-      maxConnections: MAX_CONNECTIONS,
       audience: 'anybody',
       // On every path, as upstream's.
       routes: { get: () => () => answer(service, check.state.localEndpoints, proxyHealthy()) },

@@ -60,8 +60,8 @@ export interface HttpServerOptions {
   readonly hint: string;
   /** `--bind-address-hard-fail`: called when the address cannot be bound; there is no retry then. */
   readonly onUnbindable?: () => void;
-  /** At a time. Beyond it, a new connection replaces the one that has been idle for the longest. */
-  readonly maxConnections: number;
+  /** At a time: {@link MAX_CONNECTIONS}, or fewer in tests. */
+  readonly maxConnections?: number;
   /** `operators`: not for web sites that make an operator's browser ask; see {@link refusalOf}. */
   readonly audience: 'anybody' | 'operators';
   readonly routes: Routes;
@@ -79,6 +79,12 @@ const BIND_RETRY_MS = 5_000;
 const REQUEST_TIMEOUT_MS = 3_000;
 const RESPONSE_TIMEOUT_MS = 10_000;
 const KEEP_ALIVE_TIMEOUT_MS = 10_000;
+
+/**
+ * Kubelets, load balancers and Prometheus ask from a few places, each with a connection or two. Beyond it, a new
+ * connection replaces the one that has been idle for the longest.
+ */
+const MAX_CONNECTIONS = 64;
 
 /** Of one connection: Node would start to answer every request that a client writes ahead. */
 const MAX_PIPELINED = 4;
@@ -167,7 +173,8 @@ export class HttpServer {
    */
   #connected(socket: Socket): void {
     socket.on('close', () => this.#connections.delete(socket));
-    if (this.#connections.size >= this.#options.maxConnections) {
+    const { maxConnections = MAX_CONNECTIONS } = this.#options;
+    if (this.#connections.size >= maxConnections) {
       const [idle] = [...this.#connections].find(([, requests]) => requests === 0) ?? [socket];
       this.#connections.delete(idle);
       idle.destroy();

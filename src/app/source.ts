@@ -51,7 +51,7 @@ export async function openSource({ source: config }: Config, setup: SourceSetup)
     },
     status: () => source.status(),
     followNode: (onChange) => {
-      void reportStarting({ node: name, program: `${PROGRAM} ${VERSION}`, api, clock, log, signal });
+      void reportStarting(`${PROGRAM} ${VERSION}`, { node: name, api, clock, log, signal });
       void watchNode({ ...common, name, transport: api, onChange });
     },
     reportUnserved: (part) => unserved.report(part),

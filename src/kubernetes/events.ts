@@ -66,10 +66,7 @@ async function postEvent(
 }
 
 /** Posts upstream's `Starting` event on the Node. `program` is as `kube-userspace-proxy 1.2.3`. Never rejects. */
-export async function reportStarting({
-  program,
-  ...environment
-}: EventEnvironment & { program: string }): Promise<void> {
+export async function reportStarting(program: string, environment: EventEnvironment): Promise<void> {
   const { node } = environment;
   // The kubelet's convention, and upstream's: the name in the place of the uid.
   const about = { kind: 'Node', name: node, uid: node };

@@ -3,6 +3,7 @@ import type { Conntrack, Destination, UdpFlows } from '../model/conntrack.ts';
 import type { FlowMetrics } from '../model/metrics.ts';
 import type { ServicePortName } from '../model/service.ts';
 import {
+  type ClientSets,
   clientSets,
   destinations,
   isSharedByPorts,
@@ -200,8 +201,7 @@ function treatmentsOf(portal: Portal, family: IpFamily): ReadonlyMap<string, Tre
   const { servicePort } = portal;
   if (servicePort.protocol !== 'UDP') return treatments;
   for (const [destination, { kind, sets, sourceRanges }] of destinationsOf(servicePort, family)) {
-    const targets = [...new Set([sets.node, sets.pods, sets.others])].map((set) => targetOf(portal, set));
-    const localPorts = targets.filter(({ kind }) => kind === 'listener').map((target) => target.port);
+    const localPorts = listenersOf(portal, sets);
     const policy = JSON.stringify([sets, kind !== 'ClusterIP' && servicePort.namedEndpoints, sourceRanges]);
     // The first is the strongest claim.
     const key = keyOf(destination);
@@ -231,7 +231,11 @@ function noPorts() {
 function targetsOfLarge(portal: Portal): readonly number[] {
   const { servicePort } = portal;
   if (!servicePort.isLarge || servicePort.protocol !== 'UDP') return [];
-  const { node, pods, others } = clientSets(servicePort).external;
+  return listenersOf(portal, clientSets(servicePort).external);
+}
+
+/** The local ports that clients are sent to, of each of these sets that is not empty. */
+function listenersOf(portal: Portal, { node, pods, others }: ClientSets): readonly number[] {
   const targets = [...new Set([node, pods, others])].map((set) => targetOf(portal, set));
   return targets.filter(({ kind }) => kind === 'listener').map((target) => target.port);
 }

@@ -186,7 +186,7 @@ export class TableSync {
       if (!(error instanceof IptablesError && error.code === 'refused')) throw error;
       const written = new Set(first?.written);
       const suspects = chains.filter(({ name }) => written.has(name)).flatMap((chain) => this.#suspects(chain));
-      const refused = await this.#findRefused(suspects);
+      const refused = await this.#probing(undefined, (accepts) => findRefused(suspects, accepts));
       // The kernel accepts every rule by itself, so it refuses a jump or the table.
       if (refused.length === 0) throw error;
       this.#refuse(refused, error, 0);
@@ -334,10 +334,6 @@ export class TableSync {
   #suspects(chain: Chain): readonly Rule[] {
     const { table } = this.#options;
     return this.#acceptedRules(chain).filter(({ spec }) => !isOurs(table, jumpTarget(spec) ?? ''));
-  }
-
-  #findRefused(rules: readonly Rule[]): Promise<readonly Rule[]> {
-    return this.#probing(undefined, (accepts) => findRefused(rules, accepts));
   }
 
   /** `lateMs`: a probe that takes longer counts as refused; without it, as a failure. */

@@ -153,7 +153,7 @@ test('a program that ends sends none', async () => {
 
 test('the Starting event names the node as the kubelet does, and this program', async () => {
   const { posted, environment } = setUp();
-  await reportStarting({ ...environment, program: 'kube-userspace-proxy 1.2.3' });
+  await reportStarting('kube-userspace-proxy 1.2.3', environment);
   assert.deepEqual(posted, [
     {
       path: '/api/v1/namespaces/default/events',

@@ -151,7 +151,7 @@ export class ManifestFiles {
     return undefined;
   }
 
-  /** Leaves out the files of a directory that cannot be listed now. */
+  /** Leaves out files at rest, and those of a directory that cannot be listed now. */
   async #lookAtAll(): Promise<Map<string, Look>> {
     const listed: string[][] = [];
     for (const [index, given] of this.#paths.entries()) {
@@ -171,7 +171,11 @@ export class ManifestFiles {
       const { done, value: path } = remaining.next();
       if (done) return false;
       const look = this.#lookAt(path);
-      if (look !== undefined) looks.set(path, look);
+      // Nearly all files are as they were, and what is kept of so many for the length of a scan is slow to collect.
+      const isAtRest =
+        look !== undefined && !this.#pending.has(path) && isSame(look, this.#accepted.get(path) ?? ABSENT);
+      if (isAtRest) this.#report(path, undefined);
+      else if (look !== undefined) looks.set(path, look);
       return true;
     });
     return looks;

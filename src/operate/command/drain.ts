@@ -1,4 +1,3 @@
-import { UsageError } from '../../config/usage-error.ts';
 import { duration } from '../../config/values.ts';
 import { type Endpoint, endpointName } from '../../model/endpoint.ts';
 import { partsOf, type ServicePortName } from '../../model/service.ts';
@@ -10,7 +9,7 @@ import type { EndpointUser, EndpointUsers } from '../control/endpoint-users.ts';
 import type { Control } from '../control/protocol.ts';
 import { command, type Terminal } from './command.ts';
 import { oneColumnEach } from './format.ts';
-import { askOne, CONTROL_SOCKET, parseEndpoint } from './shared.ts';
+import { askOne, CONTROL_SOCKET, parseEndpoint, typed } from './shared.ts';
 
 /** An endpoint may belong to very many Services. At most this many are named. */
 const NAMED = 10;
@@ -41,7 +40,7 @@ export const DRAIN = command({
   ],
   run: async ({ argument, timeout, force, 'control-socket': socket }, terminal, { clock, connect, onInterrupt }) => {
     const endpoint = parseEndpoint(argument);
-    const timeoutMs = timeoutOf(timeout);
+    const timeoutMs = timeout === undefined ? undefined : typed(timeout, duration, '--timeout ');
     const control = connect(socket);
     const { users } = await askOne(control, 'drain', { endpoint, ...(force && { forced: true }) });
     const interrupted = new AbortController();
@@ -73,14 +72,6 @@ export const UNDRAIN = command({
     return 0;
   },
 });
-
-function timeoutOf(text: string | undefined): number | undefined {
-  try {
-    return text === undefined ? undefined : duration(text);
-  } catch (error) {
-    throw error instanceof UsageError ? new UsageError(`--timeout ${JSON.stringify(text)}: ${error.message}`) : error;
-  }
-}
 
 function heldBy(users: readonly EndpointUser[]): string {
   if (users.length === 0) return 'no Service has it now, and none that gets it will use it';

@@ -1,7 +1,6 @@
-import { UsageError } from '../../config/usage-error.ts';
 import { integer } from '../../config/values.ts';
 import { command } from './command.ts';
-import { askOne, CONTROL_SOCKET } from './shared.ts';
+import { askOne, CONTROL_SOCKET, typed } from './shared.ts';
 
 export const LOG_LEVEL = command({
   name: 'log-level',
@@ -10,7 +9,7 @@ export const LOG_LEVEL = command({
   options: CONTROL_SOCKET,
   examples: [['log-level 4', 'as if it had been started with -v 4']],
   run: async (given, terminal, { connect }) => {
-    const verbosity = levelOf(given.argument);
+    const verbosity = typed(given.argument, integer(0, 10));
     const control = connect(given['control-socket']);
     const { verbosity: before } = await askOne(control, 'node', {});
     await askOne(control, 'log-level', { verbosity });
@@ -18,11 +17,3 @@ export const LOG_LEVEL = command({
     return 0;
   },
 });
-
-function levelOf(text: string): number {
-  try {
-    return integer(0, 10)(text);
-  } catch (error) {
-    throw error instanceof UsageError ? new UsageError(`${JSON.stringify(text)}: ${error.message}`) : error;
-  }
-}

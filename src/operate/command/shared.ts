@@ -37,6 +37,15 @@ export async function untilInterrupted(
   return await Promise.race([isOver, work(interrupted.signal)]).finally(stopListening);
 }
 
+/** Reads what the user has typed, after this flag. */
+export function typed<T>(text: string, read: (text: string) => T, flag = ''): T {
+  try {
+    return read(text);
+  } catch (error) {
+    throw error instanceof UsageError ? new UsageError(`${flag}${JSON.stringify(text)}: ${error.message}`) : error;
+  }
+}
+
 const ENDPOINT = /^(?:\[(?<v6>[^\]]*)\]|(?<v4>[^:[\]]*)):(?<port>\d{1,5})$/;
 
 /** `IP:PORT`, an IPv6 address in brackets. Throws {@link UsageError} with a sentence. */

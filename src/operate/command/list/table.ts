@@ -195,19 +195,6 @@ const CONNECTION_HEADER = lineOf(
   ADDRESS_COLUMN,
 );
 
-/** Makes the lines of a list piece by piece. */
-class ConnectionLines {
-  #addressColumn = ADDRESS_COLUMN;
-
-  of(piece: readonly ConnectionView[]): string[] {
-    const rows = piece.map(rowOf);
-    for (const { addresses } of rows) {
-      for (const { length } of addresses) this.#addressColumn = Math.max(this.#addressColumn, length);
-    }
-    return rows.map((row) => lineOf(row, this.#addressColumn));
-  }
-}
-
 function rowOf({ name, protocol, client, virtual, endpoint, state, expiresMs }: ConnectionView): Row {
   return {
     start: startOf(protocol, expiresMs === undefined ? '-' : minutesAndSeconds(expiresMs), STATES[state]),
@@ -236,12 +223,16 @@ export interface Printer {
 }
 
 export function tablePrinter({ version, nodeName }: NodeView, listed: Listed, options: TableOptions): Printer {
-  const connectionLines = new ConnectionLines();
+  let addressColumn = ADDRESS_COLUMN;
   const title = `Kube userspace proxy version ${version} (node=${nodeName})`;
   return {
     head: lines(listed === 'services' ? [title, ...headerLines(options)] : [title, CONNECTION_HEADER]),
     services: (piece) => lines(piece.flatMap((service) => serviceLines(service, options))),
-    connections: (piece) => lines(connectionLines.of(piece)),
+    connections: (piece) => {
+      const rows = piece.map(rowOf);
+      for (const { addresses } of rows) addressColumn = columnOf(addresses, addressColumn);
+      return lines(rows.map((row) => lineOf(row, addressColumn)));
+    },
     foot: '',
   };
 }

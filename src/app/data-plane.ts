@@ -29,7 +29,11 @@ export async function openDataPlane(
   log: Log,
 ): Promise<OpenedDataPlane> {
   const { congestionControl } = others;
-  if (congestionControl !== undefined) await requireCongestionControl(congestionControl);
+  const problem = congestionControl && (await congestionControlProblem(congestionControl));
+  // Who asks for it must not get another without noticing.
+  if (problem !== undefined) {
+    throw new Error(`--tcp-congestion-control ${congestionControl}: ${problem}; choose another, or remove it`);
+  }
   const isMarking = connectionMark !== undefined && (await canMark(connectionMark, log));
   const { first, last } = localPorts().range;
   const options = {
@@ -76,11 +80,4 @@ async function canMark(mark: number, log: Log): Promise<boolean> {
 async function socketMaker(options: EndpointSocketOptions): Promise<NodeDataPlaneSetup['openSocket']> {
   const { openEndpointSocket } = await import('../sys/endpoint-socket.ts');
   return (address, protocol) => openEndpointSocket(address, protocol, options);
-}
-
-/** Throws an Error that says why our sockets cannot have it: who asks for it must not get another without noticing. */
-async function requireCongestionControl(name: string): Promise<void> {
-  const problem = await congestionControlProblem(name);
-  if (problem !== undefined)
-    throw new Error(`--tcp-congestion-control ${name}: ${problem}; choose another, or remove it`);
 }

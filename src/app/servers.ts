@@ -32,7 +32,7 @@ export function serversOf(config: Config, answering: Answering): (HttpServer | C
       at: config.metricsAddress,
       audience: 'operators',
       routes: new Map([
-        ...metricsRoutes({ metrics, effectiveConfiguration: () => effectiveConfiguration(config) }),
+        ...metricsRoutes(metrics, () => effectiveConfiguration(config)),
         ...(config.profiling ? profileRoutes(clock) : []),
         ...statusRoutes(view, clock),
       ]),

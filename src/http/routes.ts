@@ -72,15 +72,11 @@ function apiJson({ connected, staleForMs }: ApiStatus): string {
  */
 const MAX_SCRAPES = 4;
 
-/** For operators, on loopback by default. Bodies as kube-proxy's, without newlines. */
-export function metricsRoutes({
-  metrics,
-  effectiveConfiguration,
-}: {
-  readonly metrics: Metrics;
-  /** A KubeProxyConfiguration as kube-proxy shows its own: Go's field names, durations as text. */
-  readonly effectiveConfiguration: () => object;
-}): RouteList {
+/**
+ * For operators, on loopback by default. Bodies as kube-proxy's, without newlines. `effectiveConfiguration`: a
+ * KubeProxyConfiguration as kube-proxy shows its own, with Go's field names and durations as text.
+ */
+export function metricsRoutes(metrics: Metrics, effectiveConfiguration: () => object): RouteList {
   const { contentType } = metrics;
   const busy = textResponse(503, `${MAX_SCRAPES} others are being answered; try again.\n`);
   const scrape = (render: () => Promise<AsyncIterable<string>>): Handler =>

@@ -107,7 +107,7 @@ describe('the metrics address', () => {
 
   async function serveMetrics(t: TestContext, stats: () => Iterable<ListenerStats> = () => []) {
     const effectiveConfiguration = () => ({ BindAddress: '0.0.0.0', IPTables: { SyncPeriod: '30s' } });
-    const { address } = await serve(t, new Map(metricsRoutes({ metrics: metricsOf(stats), effectiveConfiguration })));
+    const { address } = await serve(t, new Map(metricsRoutes(metricsOf(stats), effectiveConfiguration)));
     return address;
   }
 

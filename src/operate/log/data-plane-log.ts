@@ -83,17 +83,17 @@ export class DataPlaneLog implements DataPlaneObserver {
   }
 
   clientRefused({ name, client, reason }: Parameters<DataPlaneObserver['clientRefused']>[0]): void {
-    this.#warn(TURNED_AWAY[reason], { svc: name, client });
+    this.#tell('warn', TURNED_AWAY[reason], { svc: name, client });
   }
 
   dialFailed(failure: Parameters<DataPlaneObserver['dialFailed']>[0]): void {
     this.#dialErrors.failed(failure);
     const { name, backend, reason, err } = failure;
-    this.#warn(DIAL_FAILED[reason], { svc: name, backend, err: withoutAddress(err, backend) });
+    this.#tell('warn', DIAL_FAILED[reason], { svc: name, backend, err: withoutAddress(err, backend) });
   }
 
   ejected({ name, backend, failures, err }: Parameters<DataPlaneObserver['ejected']>[0]): void {
-    this.#warn(EJECTED, { svc: name, backend, failures, err: withoutAddress(err, backend) });
+    this.#tell('warn', EJECTED, { svc: name, backend, failures, err: withoutAddress(err, backend) });
   }
 
   readmitted({ name, backend }: Parameters<DataPlaneObserver['readmitted']>[0]): void {
@@ -110,7 +110,10 @@ export class DataPlaneLog implements DataPlaneObserver {
   }
 
   listenerFailed({ name, err }: Parameters<DataPlaneObserver['listenerFailed']>[0]): void {
-    this.#warn('A listener failed and goes on; when it repeats, check the limit on open files', { svc: name, err });
+    this.#tell('warn', 'A listener failed and goes on; when it repeats, check the limit on open files', {
+      svc: name,
+      err,
+    });
   }
 
   clientsForgotten({ name }: Parameters<DataPlaneObserver['clientsForgotten']>[0]): void {
@@ -124,10 +127,6 @@ export class DataPlaneLog implements DataPlaneObserver {
       this.#logSuppressed(group);
     }
     this.#groups.clear();
-  }
-
-  #warn(message: string, fields: Fields): void {
-    this.#tell('warn', message, fields);
   }
 
   /** Each Service's owner is told once while it lasts. */

@@ -23,7 +23,7 @@ export const open: OpenTarget = async (t) => {
   const clock = new ManualClock();
   const health = new Health(clock, 60_000);
   const routes = new Map([
-    ...metricsRoutes({ metrics, effectiveConfiguration: () => ({}) }),
+    ...metricsRoutes(metrics, () => ({})),
     ...statusRoutes(new FakeView(), clock),
     ...[...healthzRoutes({ health, nodeEligible: () => true, apiStatus: () => undefined, metrics })],
   ]);

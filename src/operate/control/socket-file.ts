@@ -74,20 +74,14 @@ function withAncestors(directory: string): ReadonlySet<string> {
 /** Other users must not be able to replace the socket, or a directory above it, with one of their own. */
 function mustBeSafe(directory: string): void {
   const { mode, uid, gid } = statSync(directory);
-  const isSticky = (mode & STICKY) !== 0;
   if (uid !== ROOT && uid !== process.getuid?.()) {
     throw new Error(`${directory} belongs to user ${uid}, who can replace files in it; give another --control-socket`);
   }
-  if (!isSticky && (mode & constants.S_IWOTH) !== 0) {
-    throw new Error(
-      `every user can replace files in ${directory}; take that away from them (chmod o-w), or give another --control-socket`,
-    );
-  }
-  if (!isSticky && (mode & constants.S_IWGRP) !== 0 && gid !== ROOT) {
-    throw new Error(
-      `group ${gid} can replace files in ${directory}; take that away from it (chmod g-w), or give another --control-socket`,
-    );
-  }
+  if ((mode & STICKY) !== 0) return;
+  const whoCan = (who: string, cure: string) =>
+    new Error(`${who} can replace files in ${directory}; take that away (${cure}), or give another --control-socket`);
+  if ((mode & constants.S_IWOTH) !== 0) throw whoCan('every user', 'chmod o-w');
+  if ((mode & constants.S_IWGRP) !== 0 && gid !== ROOT) throw whoCan(`group ${gid}`, 'chmod g-w');
 }
 
 async function mustBeFree(path: string): Promise<void> {

@@ -28,26 +28,19 @@ export function healthzRoutes(of: HealthzSources): ReadonlyMap<string, Handler> 
     metrics.healthAnswered(kind, status);
     return { status, contentType: JSON_TYPE, body };
   };
-  return new Map([
-    [
-      '/healthz',
-      () => {
-        const report = health.report();
-        const eligible = nodeEligible();
-        const healthy = report.healthy && eligible;
-        const api = apiStatus();
-        const apiServer = api === undefined ? '' : `,"apiServer": ${apiJson(api)}`;
-        return answer('healthz', healthy, `{${times(report, healthy)}, "nodeEligible": ${eligible}${apiServer}}`);
-      },
-    ],
-    [
-      '/livez',
-      () => {
-        const report = health.report();
-        return answer('livez', report.healthy, `{${times(report, report.healthy)}}`);
-      },
-    ],
-  ]);
+  const healthz = () => {
+    const report = health.report();
+    const eligible = nodeEligible();
+    const healthy = report.healthy && eligible;
+    const api = apiStatus();
+    const apiServer = api === undefined ? '' : `,"apiServer": ${apiJson(api)}`;
+    return answer('healthz', healthy, `{${times(report, healthy)}, "nodeEligible": ${eligible}${apiServer}}`);
+  };
+  const livez = () => {
+    const report = health.report();
+    return answer('livez', report.healthy, `{${times(report, report.healthy)}}`);
+  };
+  return new Map(Object.entries({ '/healthz': healthz, '/livez': livez }));
 }
 
 /**

@@ -156,10 +156,8 @@ async function chainsIn(
     for (const table of ['nat', 'filter'] as const) {
       const text = await iptables.save(family, table).catch(() => undefined);
       isRead ||= text !== undefined;
-      for (const name of parseDump(text ?? '')
-        .get(table)
-        ?.keys() ?? [])
-        chains.push({ table, name });
+      const ofTable = parseDump(text ?? '').get(table) ?? new Map();
+      for (const name of ofTable.keys()) chains.push({ table, name });
     }
   }
   return isRead ? chains : undefined;

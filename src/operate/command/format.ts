@@ -19,7 +19,7 @@ export function printableJson(value: unknown): string {
 /** "02:59", as ipvsadm shows when a connection expires. */
 export function minutesAndSeconds(ms: number): string {
   const seconds = Math.max(0, Math.round(ms / 1_000));
-  return `${twoDigits(Math.floor(seconds / 60))}:${twoDigits(seconds % 60)}`;
+  return [Math.floor(seconds / 60), seconds % 60].map((each) => String(each).padStart(2, '0')).join(':');
 }
 
 /** The two largest units: "0s", "59s", "5m12s", "3h4m", "12d3h". */
@@ -48,10 +48,6 @@ export function timeOfDay(ms: number): string {
 }
 
 let timeFormat: Intl.DateTimeFormat | undefined;
-
-function twoDigits(value: number): string {
-  return String(value).padStart(2, '0');
-}
 
 /**
  * A count in 9 columns or more, as ipvsadm prints statistics (`print_largenum` in its `ipvsadm.c`): in full below 100

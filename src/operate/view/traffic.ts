@@ -90,6 +90,7 @@ interface Seen {
 export class TrafficSampler {
   readonly #options: TrafficSamplerOptions;
   readonly #history: HistorySample[] = [];
+  /** Those that have counted something: of ten thousand listeners most carry nothing. */
   #seen = new Map<ListenerId, Seen>();
   #totals: Readonly<Counters> = NOTHING;
   #rates: Rates | undefined;
@@ -115,9 +116,9 @@ export class TrafficSampler {
     return this.#history;
   }
 
-  /** `undefined` until it has been seen at the end of a period. */
+  /** In the last period; `undefined` until one has passed. */
   ratesOf(id: ListenerId): Rates | undefined {
-    return this.#seen.get(id)?.rates;
+    return this.#rates && (this.#seen.get(id)?.rates ?? NO_RATES);
   }
 
   /** The worst of the last minute. */
@@ -130,7 +131,9 @@ export class TrafficSampler {
   start(): void {
     const { clock, dataPlane } = this.#options;
     this.#beganMs = clock.now();
-    for (const { id, counters } of dataPlane.stats()) this.#seen.set(id, this.#firstLook(counters));
+    for (const { id, counters } of dataPlane.stats()) {
+      if (hasCounted(counters)) this.#seen.set(id, this.#firstLook(counters));
+    }
     this.#stopping = new AbortController();
     void this.#run(this.#stopping.signal);
   }
@@ -160,6 +163,7 @@ export class TrafficSampler {
     const totals = noCounters();
     let rates = NO_RATES;
     await eachInSlices(clock, dataPlane.stats(), ({ id, counters }) => {
+      if (!hasCounted(counters)) return;
       const look = this.#look(this.#seen.get(id), counters);
       seen.set(id, look);
       addTo(totals, counters);
@@ -175,7 +179,7 @@ export class TrafficSampler {
 
   /** As if it had counted this when the period began. */
   #firstLook(counters: Readonly<Counters>): Seen {
-    return { atMs: this.#beganMs, counters: copyOf(counters), troubledAt: NEVER };
+    return { atMs: this.#beganMs, counters: { ...counters }, troubledAt: NEVER };
   }
 
   #look(known: Seen | undefined, counters: Readonly<Counters>): Seen & { readonly rates: Rates } {
@@ -187,7 +191,7 @@ export class TrafficSampler {
     const hasGrown = (name: Counter) => counters[name] > last.counters[name];
     return {
       atMs,
-      counters: copyOf(counters),
+      counters: { ...counters },
       rates: {
         connections: (counters.connections - last.counters.connections) * perSecond,
         receivedBytes: (counters.receivedBytes - last.counters.receivedBytes) * perSecond,
@@ -201,9 +205,8 @@ export class TrafficSampler {
   }
 }
 
-/** Of thousands of listeners most carry nothing, and twenty numbers for each of them take a kilobyte. */
-function copyOf(counters: Readonly<Counters>): Readonly<Counters> {
-  return COUNTERS.every((name) => counters[name] === 0) ? NOTHING : { ...counters };
+function hasCounted(counters: Readonly<Counters>): boolean {
+  return COUNTERS.some((name) => counters[name] !== 0);
 }
 
 /** `reset`: a counter has fallen, so the listener counts from zero. One pass, as there are ten thousand listeners. */

@@ -26,9 +26,9 @@ export interface RetiredLog {
  * outlives the process.
  */
 export class PortHistory {
-  readonly #live = new Map<ServicePortName, readonly InstalledPort[]>();
-  /** The owner of each live port, by {@link idOf}. */
-  readonly #owners = new Map<number, InstalledPort>();
+  readonly #live = new Map<ServicePortName, Portal>();
+  /** The one that has a port, by {@link idOf}. */
+  readonly #owners = new Map<number, Portal>();
   /** By {@link idOf}, the oldest first. */
   readonly #retired = new Map<number, { readonly port: InstalledPort; readonly at: number }>();
   /** The port that a listener had last, by {@link ownerKey}. */
@@ -36,26 +36,28 @@ export class PortHistory {
   #log: string[] = [];
   #expired = 0;
 
+  /** Those to which rules lead. */
+  get portals(): Iterable<Portal> {
+    return this.#live.values();
+  }
+
   /** Retires the other ports that the portal had before. */
   serve(portal: Portal, now: number): void {
-    const { name, protocol } = portal.servicePort;
-    const ports = localPortsOf(portal).map(
-      ({ port, set }): InstalledPort => ({ name, set, protocol, localPort: port }),
-    );
-    const before = this.#live.get(name) ?? [];
-    this.#live.set(name, ports);
-    for (const port of ports) {
-      this.#owners.set(idOf(port), port);
-      this.#forget(idOf(port));
+    const { name } = portal.servicePort;
+    const before = portsOf(this.#live.get(name));
+    this.#live.set(name, portal);
+    const ids = portsOf(portal).map(idOf);
+    for (const id of ids) {
+      this.#owners.set(id, portal);
+      this.#forget(id);
     }
-    const kept = new Set(ports.map(idOf));
-    for (const port of before) if (!kept.has(idOf(port))) this.#leave(port, now);
+    for (const port of before) if (!ids.includes(idOf(port))) this.#leave(port, now);
   }
 
   remove(name: ServicePortName, now: number): void {
-    const ports = this.#live.get(name) ?? [];
+    const before = portsOf(this.#live.get(name));
     this.#live.delete(name);
-    for (const port of ports) this.#leave(port, now);
+    for (const port of before) this.#leave(port, now);
   }
 
   /** The kernel has or had rules for this port. */
@@ -77,12 +79,13 @@ export class PortHistory {
   /** Who has this port, or had it until recently. */
   ownerOf(localPort: number, protocol: ProxiedProtocol): PortOwner | undefined {
     const id = idOf({ localPort, protocol });
-    return this.#owners.get(id) ?? this.#retired.get(id)?.port;
+    const live = portsOf(this.#owners.get(id)).find((port) => port.localPort === localPort);
+    return live ?? this.#retired.get(id)?.port;
   }
 
   /** The port that this listener has, or had until recently. */
   portOf(owner: PortOwner): number | undefined {
-    const live = this.#live.get(owner.name)?.find((port) => isSameOwner(port, owner));
+    const live = portsOf(this.#live.get(owner.name)).find((port) => isSameOwner(port, owner));
     return (live ?? this.#last.get(ownerKey(owner)))?.localPort;
   }
 
@@ -111,7 +114,7 @@ export class PortHistory {
   }
 
   #leave(port: InstalledPort, now: number): void {
-    if (this.#owners.get(idOf(port))?.name !== port.name) return;
+    if (this.#owners.get(idOf(port))?.servicePort.name !== port.name) return;
     this.#owners.delete(idOf(port));
     this.#retire(port, now);
   }
@@ -134,6 +137,12 @@ export class PortHistory {
 
 export function isSameOwner(one: PortOwner, other: PortOwner): boolean {
   return one.name === other.name && one.set === other.set && one.protocol === other.protocol;
+}
+
+function portsOf(portal: Portal | undefined): readonly InstalledPort[] {
+  if (portal === undefined) return [];
+  const { name, protocol } = portal.servicePort;
+  return localPortsOf(portal).map(({ port, set }) => ({ name, set, protocol, localPort: port }));
 }
 
 function ownerKey({ name, set, protocol }: PortOwner): string {

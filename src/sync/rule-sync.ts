@@ -29,7 +29,6 @@ interface RuleSyncOptions {
 export class RuleSync {
   readonly #options: RuleSyncOptions;
   readonly #reports: ChangedReports;
-  readonly #portals = new Map<ServicePortName, Portal>();
   /** In this sync. */
   readonly #lateOwners = new Map<ServicePortName, IptablesError>();
   /** filter first: it must already accept packets that NAT sends to a local port. */
@@ -50,7 +49,7 @@ export class RuleSync {
   }
 
   get portals(): Iterable<Portal> {
-    return this.#portals.values();
+    return this.#options.history.portals;
   }
 
   /** The next {@link sync} installs them. */
@@ -59,12 +58,10 @@ export class RuleSync {
     const now = clock.wallNow();
     const rules = (this.#rules ?? this.#currentRules())?.rules;
     for (const name of removed) {
-      this.#portals.delete(name);
       history.remove(name, now);
       rules?.remove(name);
     }
     for (const portal of upserted) {
-      this.#portals.set(portal.servicePort.name, portal);
       history.serve(portal, now);
       rules?.set(portal);
     }
@@ -120,7 +117,7 @@ export class RuleSync {
   #currentRules() {
     const node = this.#options.node();
     if (node !== undefined && !isDeepStrictEqual(node, this.#rules?.node)) {
-      this.#rules = { node, rules: new RuleSet(node, this.#portals.values()) };
+      this.#rules = { node, rules: new RuleSet(node, this.portals) };
     }
     return this.#rules;
   }

@@ -125,9 +125,9 @@ export class RuleSet {
       this.#change(claim.what, (claimants) => claimants.filter((other) => other !== claim));
     }
     if (after.length === 0) all.delete(name);
-    else all.set(name, after);
+    // An array that grows has room to spare, and nearly always one claimant is all.
+    else all.set(name, [...after]);
     for (const claim of after) {
-      // An array that grows has room to spare, and nearly always one claimant is all.
       this.#change(claim.what, (others) => (others.length === 0 ? [claim] : [...others, claim].sort(byRank)));
     }
   }

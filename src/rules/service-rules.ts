@@ -126,6 +126,11 @@ export interface RuleGroup {
 
 type Group = Omit<RuleGroup, 'rank'>;
 
+/** Without the spread of an object, which takes another allocation for each of them. */
+function ranked(rank: Rank, groups: readonly Group[]): readonly RuleGroup[] {
+  return groups.map(({ table, chain, key, specs }) => ({ rank, table, chain, key, specs }));
+}
+
 /** Every claim of one Service port within one family. */
 export function claimsOf(portal: Portal, parts: RuleParts): readonly Claim[] {
   const { servicePort } = portal;
@@ -133,7 +138,7 @@ export function claimsOf(portal: Portal, parts: RuleParts): readonly Claim[] {
   const claims: Claim[] = [];
   const claim = (kind: Rank['kind'], what: string, groups: readonly Group[]) => {
     const rank: Rank = { kind, owner, index: claims.length };
-    claims.push({ rank, what, groups: groups.map((group) => ({ rank, ...group })) });
+    claims.push({ rank, what, groups: ranked(rank, groups) });
   };
   for (const destination of destinations(servicePort)) {
     const { kind, address, port } = destination;
@@ -162,7 +167,8 @@ export function claimsOf(portal: Portal, parts: RuleParts): readonly Claim[] {
       const specs = (ways: readonly Route[]) => ways.map((way) => routeSpec(way, to, servicePort, port, parts.dnat));
       const inContainer = specs(routes.container);
       const onHost = specs(routes.host);
-      claim(kind, `${endpointName({ address, port })}/${protocol}`, [
+      // Joined, as a text from a template keeps its parts, and there are thousands.
+      claim(kind, [endpointName({ address, port }), protocol].join('/'), [
         { table: 'nat', chain: PORTALS_CONTAINER, key, specs: inContainer },
         // Nearly always the same texts, of which thousands of Services need half the memory if they share them.
         { table: 'nat', chain: PORTALS_HOST, key, specs: sameList(onHost, inContainer) ? inContainer : onHost },
@@ -186,7 +192,7 @@ export function claimsOf(portal: Portal, parts: RuleParts): readonly Claim[] {
     const reject = `${parts.boundMatch}${closed} ${parts.dnatToPort(REJECT_PORT)}`;
     // Only new packets from NAT reach this rule: see LET_IN_CONDITIONS.
     const accept = `${toPort(protocol, port, portComment({ name: owner, set }))} -j ACCEPT`;
-    claim('local port', `local port ${port}/${protocol}`, [
+    claim('local port', ['local port ', port, '/', protocol].join(''), [
       { table: 'nat', chain: LOCAL_PORTS, key, specs: [reject] },
       { table: 'filter', chain: NODEPORT_NON_LOCAL, key, specs: [accept] },
     ]);
@@ -241,7 +247,7 @@ export function largeServiceClaims(servicePort: ServicePort, parts: RuleParts): 
   const claims: Claim[] = [];
   const claim = (kind: Rank['kind'], what: string, groups: readonly Group[]) => {
     const rank: Rank = { kind, owner, index: claims.length };
-    claims.push({ rank, what: `${owner} ${what}`, groups: groups.map((group) => ({ rank, ...group })) });
+    claims.push({ rank, what: `${owner} ${what}`, groups: ranked(rank, groups) });
   };
   const ofFamily = (addresses: readonly Address[]) => addresses.filter((each) => familyOf(each) === parts.family);
   const ranges = rangesToCheck(loadBalancerSourceRanges, parts.family);

@@ -373,7 +373,7 @@ export class Listeners {
     try {
       const localPort = await this.#listen(slot, wanted);
       this.#forgetRetry(id);
-      this.#opened({ ...slot, protocol, localPort });
+      this.#opened({ id, name, set: slot.set, protocol, localPort });
       // The Service port may have changed meanwhile.
       const latest = this.#wantedAt(slot);
       if (latest === undefined) this.#retired.add(id);

@@ -53,6 +53,9 @@ export interface FastDataPlaneSetup {
 /** No node has as many connections, and a larger table would only cost memory. */
 const MAX_DESCRIPTORS = 1 << 20;
 
+/** One for all of the thousands of ports that are not busy. */
+const NONE: readonly never[] = [];
+
 /** A worker that carries connections of a port without being its home (docs/adr/0027). */
 interface Share {
   readonly worker: WorkerThread;
@@ -75,8 +78,8 @@ interface OpenPort {
   /** Further sockets of a UDP port, from when it was shared: the kernel spreads its clients over all of them. */
   moreFds: readonly number[];
   backends: Backends;
-  /** Settles when the worker has it, or with the reason why it cannot. Missing once it is open. */
-  opening?: Promise<string | undefined> | undefined;
+  /** Settles when the worker has it, or with the reason why it cannot. `undefined` once it is open. */
+  opening: Promise<string | undefined> | undefined;
   isOpen: boolean;
 }
 
@@ -345,8 +348,9 @@ class FastDataPlane implements DataPlane {
       worker: this.#leastLoaded(),
       counters: new PortCounters(this.#counterMemory),
       holding: this.#holdings.join(partsOf(spec.name).namespace),
-      shares: [],
-      moreFds: [],
+      shares: NONE,
+      moreFds: NONE,
+      opening: undefined,
       isOpen: false,
     };
     port.worker.ports++;

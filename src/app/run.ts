@@ -4,7 +4,7 @@ import { configure } from '../config/configure.ts';
 import { VERSION } from '../config/version.ts';
 import { watchFile } from '../kernel/files.ts';
 import { NodeClaim } from '../kernel/node-claim.ts';
-import { endProcess, isOnTerminal, leaveProcess } from '../kernel/process.ts';
+import { endProcess, giveBackMemory, isOnTerminal, leaveProcess } from '../kernel/process.ts';
 import { ServiceManager } from '../kernel/service-manager.ts';
 import { createLog, type ProcessLog } from '../operate/log/log.ts';
 import { descriptorOutput, StatusLine } from '../operate/log/output.ts';
@@ -109,6 +109,7 @@ class ProxyProcess {
     // Units that start after this one find its Services.
     if (predecessor === undefined) await proxy.firstSync();
     if (!signal.aborted) await supervisor.ready();
+    await giveBackMemory();
   }
 
   #stopOnSignals(): void {

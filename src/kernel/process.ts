@@ -1,6 +1,7 @@
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { isatty } from 'node:tty';
 import type { LoopDelayMs } from '../model/metrics.ts';
+import { collectGarbage } from '../util/garbage.ts';
 import type { Log } from '../util/log.ts';
 import { readIfThere } from './files.ts';
 
@@ -43,6 +44,13 @@ export async function leaveProcess(code: number): Promise<never> {
     // The next best way follows.
   }
   process.exit(code);
+}
+
+/** Gives back what a burst of work has left in V8's heap and in malloc's. */
+export async function giveBackMemory(): Promise<void> {
+  collectGarbage();
+  // Where koffi's addon cannot be loaded, malloc keeps it.
+  await import('../sys/malloc.ts').then(({ trimMalloc }) => trimMalloc(0)).catch(() => {});
 }
 
 /** Throws a sentence for the user unless this process is root, as iptables itself asks for that. */

@@ -1,3 +1,4 @@
+import { collectGarbage } from '../../util/garbage.ts';
 import { systemClock as clock } from '../../util/system-clock.ts';
 import { type ExecRequest, runProgram } from './exec.ts';
 
@@ -20,6 +21,6 @@ process.on('message', async ({ timeoutMs, ...request }: ExecRequest & { readonly
   // Fails when the proxy has ended; then nobody needs the result.
   process.send?.(result, undefined, undefined, () => {
     // Until now the result waits to be written, and until the next turn, frames hold on to both texts.
-    if (characters > GARBAGE_CHARACTERS) setImmediate(() => globalThis.gc?.());
+    if (characters > GARBAGE_CHARACTERS) setImmediate(collectGarbage);
   });
 });

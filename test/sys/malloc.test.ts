@@ -1,0 +1,7 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { trimMalloc } from '../../src/sys/malloc.ts';
+
+test('malloc is asked to give its free memory back, and says whether it had some', async () => {
+  assert.ok([0, 1].includes(await trimMalloc(0)));
+});

@@ -75,7 +75,9 @@ function read(file: string, before: FileState, { documents }: Extract<Reading, {
   const objects = new Map<ObjectId, FileObject>();
   const valid = new Set<ObjectId>();
   const faults = new Map<string, Fault>();
-  const placed = documents.flatMap(({ objects: found, ...place }) => found.map((object) => ({ object, ...place })));
+  const placed = documents.flatMap(({ objects: found, document, line }) => {
+    return found.map((object) => ({ object, document, line }));
+  });
   for (const { object, document, line } of placed) {
     for (const [key, fault] of faultsOf({ file, document }, object, kept)) faults.set(key, fault);
     if (object.status === 'unknown') continue;
@@ -129,6 +131,7 @@ function* faultsOf(
     yield [JSON.stringify([place.document, path, problem]), { subject: THE_FILE, report }];
     return;
   }
+  if (object.problems.length + object.withoutEffect.length === 0) return;
   const id: ObjectId = `${object.kind} "${object.key}"`;
   const rest = kept.has(id) ? 'its last good state is kept' : 'it is left out';
   const message = {

@@ -112,7 +112,7 @@ export class ManifestFiles {
       else if (waitMs !== undefined) settlesInMs = Math.min(waitMs, settlesInMs ?? waitMs);
     }
     for (const [index, files] of this.#files.entries()) {
-      this.#files[index] = files.filter((path) => this.#accepted.has(path) || this.#pending.has(path));
+      this.#files[index] = files.filter((path) => this.#isKnown(path));
     }
     return { rested, settlesInMs, lookCostMs: now - beganAt };
   }
@@ -127,6 +127,10 @@ export class ManifestFiles {
     else this.#accepted.set(path, look);
     this.#report(path, undefined);
     return content;
+  }
+
+  #isKnown(path: string): boolean {
+    return this.#accepted.has(path) || this.#pending.has(path);
   }
 
   /** Milliseconds until the file may be read, 0 for now; `undefined` when it has not changed or never rests. */
@@ -149,19 +153,20 @@ export class ManifestFiles {
 
   /** Leaves out files at rest, and those of a directory that cannot be listed now. */
   async #lookAtAll(): Promise<Map<string, Look>> {
-    const paths = new Set<string>();
+    const listed: string[][] = [];
     for (const [index, given] of this.#paths.entries()) {
       try {
-        const files = [...new Set([...(this.#files[index] ?? []), ...(await filesAt(given))])].sort();
-        this.#files[index] = files;
-        for (const path of files) paths.add(path);
+        const added = (await filesAt(given)).filter((path) => !this.#isKnown(path));
+        const files = this.#files[index] ?? [];
+        this.#files[index] = added.length === 0 ? files : [...files, ...added].sort();
+        listed.push(this.#files[index]);
         this.#report(given, undefined, 'list');
       } catch (error) {
         this.#report(given, messageOf(error), 'list');
       }
     }
     const looks = new Map<string, Look>();
-    const remaining = paths.values();
+    const remaining = listed.flat().values();
     await inSlices(this.#clock, () => {
       const { done, value: path } = remaining.next();
       if (done) return false;

@@ -13,7 +13,7 @@ import { takeOver } from '../upgrade/take-over.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
 import { messageOf } from '../util/text.ts';
 import { waitUntil } from '../util/wait.ts';
-import { assemble, type Context, type Parts } from './assemble.ts';
+import type { Context, Parts } from './assemble.ts';
 import { serversOf } from './servers.ts';
 
 /**
@@ -42,14 +42,9 @@ export class ServiceProxy {
   /** When the view knows every Service. */
   #known: Promise<void> = Promise.resolve();
 
-  private constructor(context: ProxyContext, parts: Parts) {
+  constructor(context: ProxyContext, parts: Parts) {
     this.#context = context;
     this.#parts = parts;
-  }
-
-  /** Rejects with a sentence for the user when it cannot run here. */
-  static async create(context: ProxyContext): Promise<ServiceProxy> {
-    return new ServiceProxy(context, await assemble(context));
   }
 
   /** Missing when the engine cannot pass on what it has. */

@@ -14,6 +14,7 @@ import { awaitSupervision } from '../upgrade/take-over.ts';
 import { Upgrade, type UpgradeOptions } from '../upgrade/upgrade.ts';
 import { systemClock as clock, machineUptimeMs, startTime } from '../util/system-clock.ts';
 import { messageOf } from '../util/text.ts';
+import { assemble } from './assemble.ts';
 import { ServiceProxy } from './proxy.ts';
 
 const STDERR = 2;
@@ -80,7 +81,8 @@ class ProxyProcess {
     const { signal } = this.#stopped;
     const onUnbindable = () => void this.#stop(undefined, 1);
     const common = { config, log, startedAt: this.#startedAt, signal };
-    const proxy = await ServiceProxy.create({ ...common, claim, line: this.#line, onUnbindable });
+    const parts = await assemble(common);
+    const proxy = new ServiceProxy({ ...common, claim, line: this.#line, onUnbindable }, parts);
     this.#reopenLogs = () => proxy.reopenConnectionLog();
     if (predecessor === undefined) await proxy.start();
     else await proxy.takeOver(predecessor);

@@ -2,19 +2,14 @@ import { endProcess } from '../kernel/process.ts';
 
 /** What a user has started: the proxy, or one of the commands. */
 export async function start(argv: readonly string[]): Promise<void> {
-  const code = await runArguments(argv);
-  // Worker threads and sockets of a start that failed would keep the event loop going. All output has been written by
-  // now: a subcommand waits for its output, and other output is shorter than what a pipe holds.
-  if (code !== undefined) await endProcess(code);
-}
-
-/** Resolves with the exit code, if it is known. */
-async function runArguments(argv: readonly string[]): Promise<number | undefined> {
   const { COMMANDS, openTerminal, tools } = await import('./subcommands.ts');
   const { runProgram } = await import('../operate/command/parser.ts');
-  return await runProgram(argv, {
+  const code = await runProgram(argv, {
     ...{ commands: COMMANDS, terminal: openTerminal(), tools },
     // Loaded only when needed: loading the proxy takes longer than most commands run.
     run: async (flags) => await (await import('./program.ts')).program(flags),
   });
+  // Worker threads and sockets of a start that failed would keep the event loop going. All output has been written by
+  // now: a subcommand waits for its output, and other output is shorter than what a pipe holds.
+  if (code !== undefined) await endProcess(code);
 }

@@ -1,5 +1,5 @@
 import type { IpFamily } from '../model/address.ts';
-import { messageOf } from '../util/text.ts';
+import { listed, messageOf } from '../util/text.ts';
 import { listIfThere, readIfThere } from './files.ts';
 
 /**
@@ -47,8 +47,7 @@ export function unseenBridge(family: IpFamily, { proc, sys }: Roots = ROOTS): st
     (name) => listIfThere(`${sys}/class/net/${name}/brif`).length > 0 && !sees(name),
   );
   if (unseen.length === 0) return undefined;
-  const more = unseen.length > NAMED ? ` and ${unseen.length - NAMED} more` : '';
-  const bridges = `bridge${unseen.length === 1 ? '' : 's'} ${unseen.slice(0, NAMED).join(', ')}${more}`;
+  const bridges = `bridge${unseen.length === 1 ? '' : 's'} ${listed(unseen, NAMED)}`;
   const cure = ofAll === undefined ? 'modprobe br_netfilter' : `sysctl net.bridge.bridge-nf-call-${part}=1`;
   return `${part} does not see what passes ${bridges}; ${cure}`;
 }

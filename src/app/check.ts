@@ -10,7 +10,7 @@ import { readRegularFile } from '../kernel/files.ts';
 import { createExec, type Exec } from '../kernel/iptables/exec.ts';
 import type { Tools } from '../kernel/iptables/flavour.ts';
 import { createIptables } from '../kernel/iptables/iptables.ts';
-import type { IpFamily } from '../model/address.ts';
+import { FAMILIES, type IpFamily } from '../model/address.ts';
 import { IptablesError } from '../model/iptables.ts';
 import { checkClientAddresses } from '../operate/check/client-addresses.ts';
 import { checkCongestionControl } from '../operate/check/congestion-control.ts';
@@ -40,7 +40,6 @@ import { congestionControlProblem } from './congestion-control.ts';
 import { ThisNode } from './node.ts';
 
 const EXEC_MS = 5_000;
-const FAMILIES: readonly IpFamily[] = ['IPv4', 'IPv6'];
 
 /**
  * `kube-userspace-proxy check [-o json] [flags of a run]`: whether the proxy could serve here with these flags. Changes

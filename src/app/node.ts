@@ -8,6 +8,7 @@ import {
   addressBlock,
   type Cidr,
   cidrContains,
+  FAMILIES,
   familyOf,
   type IpFamily,
   parseCidr,
@@ -48,7 +49,7 @@ export class ThisNode {
   /** What the Node object says now. */
   set(status: NodeStatus): void {
     this.#status = status;
-    for (const family of ['IPv4', 'IPv6'] as const) {
+    for (const family of FAMILIES) {
       // Clusters of one family have nodes with addresses of both.
       this.#addresses[family].prefer(status.addresses, { isExpected: family === familyOf(this.#config.bindAddress) });
     }

@@ -3,6 +3,8 @@ import { ipBytes, ipText } from '../util/ip-bytes.ts';
 
 export type IpFamily = 'IPv4' | 'IPv6';
 
+export const FAMILIES: readonly IpFamily[] = ['IPv4', 'IPv6'];
+
 declare const canonical: unique symbol;
 
 /**

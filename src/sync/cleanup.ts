@@ -1,4 +1,4 @@
-import type { IpFamily } from '../model/address.ts';
+import { FAMILIES, type IpFamily } from '../model/address.ts';
 import type { Conntrack } from '../model/conntrack.ts';
 import { type Iptables, IptablesError, type Table } from '../model/iptables.ts';
 import { parseDump } from '../rules/dump.ts';
@@ -9,7 +9,6 @@ import type { Log } from '../util/log.ts';
 import { messageOf } from '../util/text.ts';
 
 const TABLES: readonly Table[] = ['nat', 'filter', 'mangle'];
-const FAMILIES: readonly IpFamily[] = ['IPv4', 'IPv6'];
 
 interface CleanupOptions {
   readonly flavours: readonly Iptables[];

@@ -1,18 +1,9 @@
-import type { Address, IpFamily } from '../../model/address.ts';
+import { type Address, FAMILIES, type IpFamily } from '../../model/address.ts';
 import type { Conntrack, Destination, UdpFlows } from '../../model/conntrack.ts';
 import type { ProxiedProtocol } from '../../model/service-port.ts';
 import type { Log } from '../../util/log.ts';
 import { messageOf } from '../../util/text.ts';
-import {
-  commonPortOf,
-  type EntryFilter,
-  FAMILIES,
-  familiesOf,
-  type IsStale,
-  missed,
-  redirectedTo,
-  staleness,
-} from './stale.ts';
+import { commonPortOf, type EntryFilter, familiesOf, type IsStale, missed, redirectedTo, staleness } from './stale.ts';
 
 /** Reads and deletes entries through netlink. Needs CAP_NET_ADMIN, as iptables does. */
 export class NetlinkConntrack implements Conntrack {

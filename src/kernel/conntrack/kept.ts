@@ -1,4 +1,4 @@
-import type { IpFamily } from '../../model/address.ts';
+import { FAMILIES, type IpFamily } from '../../model/address.ts';
 import { close } from '../../sys/descriptor.ts';
 import {
   encodeMessage,
@@ -14,7 +14,6 @@ import { EADDRINUSE, ENOMEM, EOPNOTSUPP, SysError } from '../../sys/sys-error.ts
 import { CT_GET, CTA_ID, CTA_MARK, CTA_MARK_MASK, CTA_TUPLE_ORIG } from './attributes.ts';
 import { deleteEntries, explained } from './ctnetlink.ts';
 import { KeptEntries } from './kept-entries.ts';
-import { FAMILIES } from './stale.ts';
 
 /** Addresses that nobody has (RFC 5737, RFC 3849). */
 const NOWHERE = {

@@ -1,8 +1,6 @@
-import { type Address, familyOf, type IpFamily } from '../../model/address.ts';
+import { type Address, FAMILIES, familyOf, type IpFamily } from '../../model/address.ts';
 import type { Destination, UdpFlows } from '../../model/conntrack.ts';
 import type { ProxiedProtocol } from '../../model/service-port.ts';
-
-export const FAMILIES: readonly IpFamily[] = ['IPv4', 'IPv6'];
 
 /** Entries of one protocol, to one original destination port or to any. */
 export interface EntryFilter {

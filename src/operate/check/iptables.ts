@@ -9,7 +9,7 @@ import {
   type Tools,
 } from '../../kernel/iptables/flavour.ts';
 import { createIptables } from '../../kernel/iptables/iptables.ts';
-import type { Address, IpFamily } from '../../model/address.ts';
+import { type Address, FAMILIES, type IpFamily } from '../../model/address.ts';
 import { IptablesError, type Table } from '../../model/iptables.ts';
 import { isKubeProxys, isOurs } from '../../rules/chains.ts';
 import { parseDump } from '../../rules/dump.ts';
@@ -152,7 +152,7 @@ async function chainsIn(
   const iptables = await createIptables({ flavour, exec, log: new FindingsLog('') });
   const chains: { table: Table; name: string }[] = [];
   let isRead = false;
-  for (const family of ['IPv4', 'IPv6'] as const) {
+  for (const family of FAMILIES) {
     for (const table of ['nat', 'filter'] as const) {
       const text = await iptables.save(family, table).catch(() => undefined);
       isRead ||= text !== undefined;

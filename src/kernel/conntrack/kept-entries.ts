@@ -278,9 +278,11 @@ export class KeptEntries {
       if (status !== -EEXIST) return status;
       same = this.#find(source, endpoint);
     }
-    // Nobody else can have a UDP socket's port, so that entry is of an earlier flow.
     if (same !== undefined) {
-      return same.hasEnded || this.#protocol === 'UDP' ? this.#instead(same, source, endpoint) : -EADDRINUSE;
+      // Nobody else can have a UDP socket's port, so that entry is of an earlier flow.
+      if (!same.hasEnded && this.#protocol === 'TCP') return -EADDRINUSE;
+      const status = this.#instead(same, source, endpoint);
+      if (status !== -EADDRINUSE) return status;
     }
     // The client has, or had, a connection of its own from this port to this endpoint, or through another Service.
     const other = this.#find(endpoint, client);

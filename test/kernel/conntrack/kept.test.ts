@@ -21,6 +21,17 @@ for (const family of ['IPv4', 'IPv6'] as const) {
     const { node, endpoint, client } = ADDRESSES[family];
     const name = (address: string, port: number) => encodeSocketAddress(address, port).words();
 
+    test("UDP: an entry that an earlier process has left is replaced, also while another has the client's port", (t) => {
+      const netfilter = new NetfilterSocket((fd) => owned(t, fd));
+      assert.equal(netfilter.open(), 0);
+      const entries = new KeptEntries(netfilter, family, 'UDP', MARK);
+      const [to, from] = [name(endpoint, 53), name(client, 50_000)];
+      for (const port of [40_000, 40_001, 40_001, 40_000]) assert.equal(entries.insert(name(node, port), to, from), 0);
+      assert.equal(table().length, 2);
+      for (const port of [40_000, 40_001]) entries.remove(name(node, port), to);
+      assert.deepEqual(table(), []);
+    });
+
     test('this kernel can keep addresses, and the probe leaves nothing', () => {
       assert.equal(probeKeptEntries(family), undefined);
       assert.deepEqual(table(), []);

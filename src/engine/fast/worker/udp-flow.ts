@@ -49,8 +49,12 @@ const BULK_OPTIONS: readonly SocketOption[] = [
 /** No buffer for now, too big for the path, or dropped by a local rule: the flow and its endpoint are fine. */
 const HARMS_ONE_DATAGRAM: ReadonlySet<number> = new Set([EAGAIN, ENOBUFS, ENOMEM, EMSGSIZE, EPERM]);
 
-/** Most flows of resolvers are silent by then. */
+/**
+ * Most flows of resolvers are silent by then. Some are not: the kernel soon gives their client's port to its next
+ * question. Such a flow has few.
+ */
 const LASTING_MS = 100;
+const LASTING_QUESTIONS = 16;
 
 /** Of a resolver, for both families. The socket of a longer exchange is not used again. */
 const MAX_QUESTIONS = 2;
@@ -226,7 +230,7 @@ export class UdpFlow extends Session implements Task {
 
   /** Whether more of its datagrams can be expected. */
   get isLasting(): boolean {
-    return this.ageMs >= LASTING_MS;
+    return this.#questions >= LASTING_QUESTIONS && this.ageMs >= LASTING_MS;
   }
 
   record(): FlowRecord {

@@ -5,7 +5,13 @@ import { openListenSocket } from '../../../../src/engine/fast/listen-socket.ts';
 import { CounterMemory, PortCounters } from '../../../../src/engine/fast/port-counters.ts';
 import { Engine } from '../../../../src/engine/fast/worker/engine.ts';
 import type { Passed } from '../../../../src/engine/fast/worker/link.ts';
-import { type Command, type Report, STATUS, STATUS_WORDS } from '../../../../src/engine/fast/worker/protocol.ts';
+import {
+  type Command,
+  type Report,
+  type Spread,
+  STATUS,
+  STATUS_WORDS,
+} from '../../../../src/engine/fast/worker/protocol.ts';
 import type { FlowRecord } from '../../../../src/engine/fast/worker/records.ts';
 import { holdingCells } from '../../../../src/engine/holdings.ts';
 import type { KeptAddresses } from '../../../../src/model/client-address.ts';
@@ -32,7 +38,11 @@ interface PortSetup {
 export function engineRig(
   t: Pick<TestContext, 'after'>,
   options: Partial<DataPlaneOptions> = {},
-  { clock = systemClock, limit = 1 << 20 }: { readonly clock?: Clock; readonly limit?: number } = {},
+  {
+    clock = systemClock,
+    limit = 1 << 20,
+    spread = 'when-busy',
+  }: { readonly clock?: Clock; readonly limit?: number; readonly spread?: Spread } = {},
 ) {
   const owners = new Uint8Array(new SharedArrayBuffer(descriptorLimit()));
   const status = new Int32Array(new SharedArrayBuffer(2 * STATUS_WORDS * 4), 0, STATUS_WORDS);
@@ -46,7 +56,7 @@ export function engineRig(
       index: 0,
       // The other worker is the test, which looks by itself.
       wakeFds: [wakeFd, otherFd],
-      spread: 'when-busy',
+      spread,
       options: { ...OPTIONS, ...options },
       descriptors: planDescriptors(limit),
       owners: owners.buffer as SharedArrayBuffer,

@@ -82,7 +82,9 @@ export class KeptFlowSockets implements Task {
       const socket = this.#rows.get(endpoint)?.get(client)?.[0];
       if (socket === undefined) return undefined;
       this.#remove(socket);
-      if (recv(socket.fd, this.#byte, 0, 1) === -EAGAIN) return socket;
+      // After a standstill its deadline is late, and its entry may have ended.
+      const isDue = this.#loop.nowMs >= socket.dueMs;
+      if (!isDue && recv(socket.fd, this.#byte, 0, 1) === -EAGAIN) return socket;
       this.end(socket);
     }
   }

@@ -85,7 +85,7 @@ function rig(t: TestContext) {
     return from;
   };
   const descriptors = () => owners.filter((owner) => owner === 1).length;
-  return { ask, exchange, pass, turns, meanwhile, post, command, descriptors };
+  return { clock, ask, exchange, pass, turns, meanwhile, post, command, descriptors };
 }
 
 /** Entries that keep a client's address. */
@@ -136,6 +136,14 @@ test('what is not needed for a second is closed, with its entry; and at once whe
   it.command({ kind: 'freeze', question: 1 });
   assert.deepEqual(entries(), []);
   assert.equal(it.descriptors(), before + 1);
+});
+
+test('a standstill that is longer than an entry lasts leaves no socket to the first flow after it', (t) => {
+  const it = rig(t);
+  const first = it.exchange();
+  it.pass(SILENCE_MS + 1);
+  it.clock.advance(60_000);
+  assert.notDeepEqual(it.exchange(), first);
 });
 
 test('sockets that wait are given up when their local ports are needed', (t) => {

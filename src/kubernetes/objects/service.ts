@@ -1,12 +1,11 @@
 import type { Cidr } from '../../model/address.ts';
-import { type Address, familyOf, type IpFamily } from '../../model/address.ts';
+import { type Address, FAMILIES, familyOf, type IpFamily } from '../../model/address.ts';
 import type { Service, ServicePortSpec, SessionAffinity, TrafficPolicy } from '../../model/service.ts';
 import type { Field } from '../../util/untrusted.ts';
 import { type FileRules, Skip, type Warnings } from './decoded.ts';
 import { address, cidr, dnsLabel, keyOf, portName, portNumber, protocol, skipByLabel, uidOf } from './fields.ts';
 import { decodeServiceOptions } from './service-options.ts';
 
-const FAMILIES = ['IPv4', 'IPv6'] as const;
 const FAMILY_POLICIES = ['SingleStack', 'PreferDualStack', 'RequireDualStack'] as const;
 const TYPES = ['ClusterIP', 'NodePort', 'LoadBalancer', 'ExternalName'] as const;
 const IP_MODES = ['VIP', 'Proxy'] as const;

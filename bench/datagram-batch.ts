@@ -9,11 +9,25 @@ const MSG_WAITFORONE = 0x10000;
 const DATA_BYTES = 2048;
 const NAME_BYTES = 32;
 
+/** Datagrams on their way in and out again, many with one system call. */
+export interface Datagrams {
+  readonly data: Memory;
+  /** What a socket for them needs. */
+  prepare(fd: number): void;
+  /** How many came, or a negative errno. Waits for the first if the socket does. */
+  receive(fd: number): number;
+  /** Where the `i`-th datagram begins in {@link data}. */
+  offset(i: number): number;
+  setLength(i: number, bytes: number): void;
+  /** Sends the first `count`. How many the kernel took, or a negative errno. */
+  send(fd: number, count: number): number;
+}
+
 /**
  * Datagrams that go back as they came, many with one call: what generator and server cost is taken from the proxies'
  * processor time, so it must be little.
  */
-export class DatagramBatch {
+export class DatagramBatch implements Datagrams {
   readonly data: Memory;
   readonly #capacity: number;
   readonly #headers: Memory;
@@ -43,7 +57,8 @@ export class DatagramBatch {
     }
   }
 
-  /** How many came, or a negative errno. Waits for the first if the socket does. */
+  prepare(): void {}
+
   receive(fd: number): number {
     for (let i = 0; i < this.#used; i++) {
       this.#vectorWords[(i * IOVEC.size + IOVEC.length) / 4] = DATA_BYTES;
@@ -55,7 +70,6 @@ export class DatagramBatch {
     return count;
   }
 
-  /** Where the `i`-th datagram begins in {@link data}. */
   offset(i: number): number {
     return i * DATA_BYTES;
   }
@@ -65,7 +79,6 @@ export class DatagramBatch {
     this.#vectorWords[(i * IOVEC.size + IOVEC.length) / 4] = bytes;
   }
 
-  /** Sends the first `count`. How many the kernel took, or a negative errno. */
   send(fd: number, count: number): number {
     return result(sendmmsgC(fd, this.#headers.address, count, 0));
   }

@@ -136,6 +136,7 @@ export const ROWS: readonly Row[] = [
   },
   udp(1, 1.5),
   udp(16, 1.6),
+  udpRuns(),
   {
     name: 'dns',
     what: 'DNS, 64 flows, 64 queries under way (dnsperf, NSD)',
@@ -205,6 +206,22 @@ function udp(outstanding: number, goal: number): Row {
     server: () => ({ argv: script('udp-echo.ts', ECHO.port), port: ECHO }),
     client: (rig, seconds) => ({
       argv: script('udp-load.ts', rig.host, ECHO.port, 64, outstanding, seconds),
+      parse: parseUdpLoad,
+    }),
+  };
+}
+
+/** Much as {@link udp}, and nearly all of the processors' time is the proxy's and the kernel's. */
+function udpRuns(): Row {
+  return {
+    name: 'udp-64-runs',
+    what: 'UDP, 64 flows × 32 under way, in runs that cost the ends little (udp-load, udp-echo)',
+    isUdp: true,
+    congestionControl: 'cubic',
+    metrics: [{ key: 'perSecond', label: 'queries', unit: '/s', decimals: 0, better: 'more' }],
+    server: () => ({ argv: script('udp-echo.ts', ECHO.port, 64), port: ECHO }),
+    client: (rig, seconds) => ({
+      argv: script('udp-load.ts', rig.host, ECHO.port, 64, 32, seconds, 'runs'),
       parse: parseUdpLoad,
     }),
   };

@@ -3,12 +3,13 @@ import { AF_INET, connect, SOCK_DGRAM, socket } from '../src/sys/socket.ts';
 import { encodeSocketAddress } from '../src/sys/socket-address.ts';
 import { must } from '../src/sys/sys-error.ts';
 import { DatagramBatch } from './datagram-batch.ts';
+import { RunBatch } from './run-batch.ts';
 
 /*
  * A closed loop: each flow (a socket of its own) keeps so many datagrams under way and answers every reply with the
  * next question. Writes one line of JSON.
  *
- *   udp-load.ts HOST PORT FLOWS OUTSTANDING SECONDS
+ *   udp-load.ts HOST PORT FLOWS OUTSTANDING SECONDS [runs]
  *
  * On the same few libc calls as the product, and not on node:dgram, which would be slower than what it measures.
  */
@@ -25,7 +26,7 @@ const [host, port, flows, outstanding, seconds] = [process.argv[2]!, ...process.
   number,
 ];
 
-const batch = new DatagramBatch(outstanding, false);
+const batch = process.argv[7] === 'runs' ? new RunBatch(DATAGRAM_BYTES, false) : new DatagramBatch(outstanding, false);
 const marks = batch.data.words();
 const epoll = new Epoll(flows);
 const underWay = new Int32Array(flows);
@@ -75,6 +76,7 @@ function restartSilent(now: number): void {
 
 for (let flow = 0; flow < flows; flow++) {
   fds[flow] = must('socket', socket(AF_INET, SOCK_DGRAM));
+  batch.prepare(fds[flow]!);
   must('connect', connect(fds[flow]!, encodeSocketAddress(host, port)));
   must('epoll_ctl', epoll.add(fds[flow]!, EPOLLIN, flow));
 }

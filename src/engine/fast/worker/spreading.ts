@@ -10,15 +10,19 @@ const BUSY = 0.15;
 /** A worker that waits for this much of the time can take more. */
 const IDLE = 0.4;
 
-/** How much more or fewer of the new clients others get, from window to window. */
-const CLIENT_STEP = 0.125;
-
 /**
- * New clients go to other workers only while the machine has so many cores to spare. Where all are busy a second worker
- * adds nothing, and the messages made a short connection half as dear again.
+ * Others help only while the machine has so many cores to spare. Where all are busy a second worker adds nothing, and
+ * costs: a short connection was half as dear again for its messages, a stream lost a tenth, and a datagram cost twice
+ * as much, because two workers find less to do at a time than one.
  */
 const SPARE_CORES = 0.5;
 const SPARE_LOOK_MS = 1000;
+
+/**
+ * So many windows of a busy worker must have had a core to spare, more than had none, until others help with all they
+ * can: what has moved does not come back.
+ */
+const SPARE_WINDOWS = 20;
 
 interface SpreadingSetup {
   readonly index: number;
@@ -54,9 +58,8 @@ export class Spreading {
   #next = 0;
   /** How many connections may still move in this window. */
   #quota = 0;
-  /** Of the new clients. */
-  #clientShare = 0;
   #clients = 0;
+  #spareWindows = 0;
   #isHeld = false;
 
   constructor({ index, workers, status, spread, idleCores }: SpreadingSetup) {
@@ -98,8 +101,8 @@ export class Spreading {
   forClient(carriers: readonly number[]): number | undefined {
     if (this.#isHeld || carriers.length === 0) return undefined;
     if (this.#spread !== 'when-busy') return this.#clients++ % 2 === 0 ? this.#take(carriers) : undefined;
-    if (this.#clientShare === 0) return undefined;
-    this.#clients += this.#clientShare;
+    if (this.#spareWindows === 0) return undefined;
+    this.#clients += ((this.#spareWindows / SPARE_WINDOWS) * this.#others.length) / (this.#others.length + 1);
     if (this.#clients < 1) return undefined;
     this.#clients--;
     return this.#takeOfTakers(carriers);
@@ -107,7 +110,12 @@ export class Spreading {
 
   /** Whether some connection could move, if its port had carriers. */
   get wants(): boolean {
-    return (this.#spread !== 'when-busy' || this.#quota > 0 || this.#clientShare > 0) && !this.#isHeld;
+    return (this.#spread !== 'when-busy' || this.#quota > 0 || this.#spareWindows > 0) && !this.#isHeld;
+  }
+
+  /** Whether a UDP port should have sockets in other workers. */
+  get wantsSharedSockets(): boolean {
+    return (this.#spread !== 'when-busy' || this.#hasSpareCores) && !this.#isHeld;
   }
 
   /** Which worker is to carry an open connection from now on; `undefined`: this one. */
@@ -133,28 +141,30 @@ export class Spreading {
     const active = this.#active;
     this.#status[this.#index * STATUS_WORDS + STATUS.activeConnections] = active;
     const idle = this.#others.filter((other) => (this.#waiting[other] as number) >= this.#turns * IDLE);
+    const hasSpare = isBusy && idle.length > 0 && this.#idleCores.at(nowMs, SPARE_LOOK_MS) >= SPARE_CORES;
+    this.#spareWindows = Math.min(SPARE_WINDOWS, Math.max(0, this.#spareWindows + (hasSpare ? 1 : -1)));
     if (!isBusy) {
       this.#takers = [];
       this.#quota = 0;
     } else if (idle.length > 0) {
       this.#takers = idle;
-      this.#quota = Math.floor((active * idle.length) / (idle.length + 1));
+      this.#quota = this.#hasSpareCores ? Math.floor((active * idle.length) / (idle.length + 1)) : 0;
     } else {
       // All are busy: with the same number of connections each gets the same.
       const least = this.#others.reduce((a, b) => (this.#activeOf(a) <= this.#activeOf(b) ? a : b));
       this.#takers = [least];
       this.#quota = Math.max(0, Math.floor((active - this.#activeOf(least)) / 2));
     }
-    const hasSpare = isBusy && idle.length > 0 && this.#idleCores.at(nowMs, SPARE_LOOK_MS) >= SPARE_CORES;
-    const step = hasSpare ? CLIENT_STEP : -CLIENT_STEP;
-    const most = this.#others.length / (this.#others.length + 1);
-    this.#clientShare = Math.min(most, Math.max(0, this.#clientShare + step));
     this.#beganMs = nowMs;
     this.#waitedMs = 0;
     this.#turns = 0;
     this.#active = 0;
     this.#waiting.fill(0);
     this.window++;
+  }
+
+  get #hasSpareCores(): boolean {
+    return this.#spareWindows === SPARE_WINDOWS;
   }
 
   #sample(worker: number): void {

@@ -118,7 +118,7 @@ export class UdpListener extends UdpReceiver implements FlowHome, FlowSharer {
   /** Others can only help with flows that last: they ask this worker for each. */
   protected override delivered(flow: UdpFlow): void {
     const { peers, spreading } = this.port.worker;
-    if (spreading.wants && this.flows.size > 1 && flow.isLasting) peers.canSpread(this.port);
+    if (spreading.wantsSharedSockets && this.flows.size > 1 && flow.isLasting) peers.canSpread(this.port);
   }
 
   /** `undefined` when the client gets no flow. */

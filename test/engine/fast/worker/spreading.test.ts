@@ -48,7 +48,7 @@ test('a worker that has time to wait passes nothing on', () => {
 test('a busy worker shares its connections with those that wait, in equal parts', () => {
   const { say, pass, moved } = rig();
   for (const other of OTHERS) say(other, { isWaiting: true });
-  pass(3, 0.01, 30);
+  pass(WINDOWS, 0.01, 30);
   const to = moved();
   assert.equal(to.length, 20, 'the others get two thirds');
   assert.equal(to.filter((each) => each === 1).length, 10);
@@ -68,20 +68,37 @@ test('new clients go to others the more, the longer it is busy, and come back wh
   assert.equal(passedOn(), 0);
 });
 
-test('new clients stay where the machine has no core to spare, and open connections are shared nevertheless', () => {
-  const { machine, say, pass, moved, clients } = rig();
+test('all stays where the machine has no core to spare', () => {
+  const { machine, spreading, say, pass, moved, clients } = rig();
   for (const other of OTHERS) say(other, { isWaiting: true });
   machine.idleCores = 0.3;
   pass(WINDOWS, 0.01, 30);
+  assert.deepEqual(moved(), []);
   assert.deepEqual(new Set(clients()), new Set([undefined]));
-  assert.equal(moved().length, 20);
+  assert.equal(spreading.wantsSharedSockets, false);
+});
+
+test('what does not come back stays until there was a core to spare for half a second', () => {
+  const { machine, spreading, say, pass, moved } = rig();
+  for (const other of OTHERS) say(other, { isWaiting: true });
+  pass(WINDOWS - 1, 0.01, 30);
+  assert.deepEqual([moved(), spreading.wantsSharedSockets], [[], false]);
+  machine.idleCores = 0.3;
+  pass(WINDOWS / 2, 0.01, 30);
+  machine.idleCores = 4;
+  pass(WINDOWS / 2, 0.01, 30);
+  assert.deepEqual([moved(), spreading.wantsSharedSockets], [[], false], 'time without counts against it');
+  pass(1, 0.01, 30);
+  assert.deepEqual([moved().length, spreading.wantsSharedSockets], [20, true]);
+  pass(1, 0.5, 30);
+  assert.deepEqual([moved(), spreading.wantsSharedSockets], [[], false], 'it has time again');
 });
 
 test('a busy worker leaves out another busy one while there is one that waits', () => {
   const { say, pass, moved, clients } = rig();
   say(1, { isWaiting: false, active: 1 });
   say(2, { isWaiting: true });
-  pass(3, 0.01, 30);
+  pass(WINDOWS, 0.01, 30);
   assert.deepEqual(new Set(moved()), new Set([2]));
   assert.deepEqual(new Set(clients().filter((each) => each !== undefined)), new Set([2]));
 });
@@ -101,7 +118,7 @@ test('when all are busy, open connections are evened out and new clients stay', 
 test('nothing is passed on while held, or to a worker that is no carrier', () => {
   const { spreading, say, pass, moved } = rig();
   for (const other of OTHERS) say(other, { isWaiting: true });
-  pass(3, 0.01, 30);
+  pass(WINDOWS, 0.01, 30);
   assert.equal(spreading.forConnection([]), undefined);
   spreading.hold();
   assert.deepEqual(moved(), []);
@@ -112,7 +129,7 @@ test('nothing is passed on while held, or to a worker that is no carrier', () =>
 test('a connection counts once in each window', () => {
   const { spreading, say, pass, moved } = rig();
   for (const other of OTHERS) say(other, { isWaiting: true });
-  pass(1, 0.01);
+  pass(WINDOWS, 0.01);
   let window = -1;
   for (let i = 0; i < 300; i++) window = spreading.count(window);
   pass(1, 0.01);

@@ -11,7 +11,7 @@ export type Content =
   | { readonly status: 'refused'; readonly err: string }
   | { readonly status: 'absent' };
 
-interface Scan {
+export interface Scan {
   /** Files that have changed and come to rest, for {@link ManifestFiles.take}. */
   readonly rested: readonly string[];
   /** Milliseconds until the next other file comes to rest; `undefined` when all are at rest. */
@@ -24,6 +24,9 @@ interface Scan {
 type Look = Pick<Stats, 'dev' | 'ino' | 'size' | 'mtimeMs' | 'ctimeMs'>;
 
 const ABSENT: Look = { dev: 0, ino: 0, size: 0, mtimeMs: 0, ctimeMs: 0 };
+
+/** The place of a path among those that are given. */
+export type PathNumber = number;
 
 /** A file that does not look as it did when its content was delivered last. */
 interface Pending {
@@ -98,10 +101,10 @@ export class ManifestFiles {
     }
   }
 
-  /** Looks at every file. */
-  async scan(): Promise<Scan> {
+  /** Looks at every file, or only at those that have not come to rest yet and at those that were `touched`. */
+  async scan(touched?: ReadonlyMap<string, PathNumber>): Promise<Scan> {
     const beganAt = this.#clock.now();
-    const looks = await this.#lookAtAll();
+    const looks = await this.#lookAt(touched === undefined ? await this.#listAll() : this.#listSome(touched));
     // One time for all files: files that change together come to rest together.
     const now = this.#clock.now();
     const rested: string[] = [];
@@ -151,26 +154,42 @@ export class ManifestFiles {
     return undefined;
   }
 
-  /** Leaves out files at rest, and those of a directory that cannot be listed now. */
-  async #lookAtAll(): Promise<Map<string, Look>> {
+  /** Leaves out those of a directory that cannot be listed now. */
+  async #listAll(): Promise<readonly string[]> {
     const listed: string[][] = [];
-    for (const [index, given] of this.#paths.entries()) {
+    for (const [number, given] of this.#paths.entries()) {
       try {
-        const added = (await filesAt(given)).filter((path) => !this.#isKnown(path));
-        const files = this.#files[index] ?? [];
-        this.#files[index] = added.length === 0 ? files : [...files, ...added].sort();
-        listed.push(this.#files[index]);
+        listed.push(this.#add(number, await filesAt(given)));
         this.#report(given, undefined, 'list');
       } catch (error) {
         this.#report(given, messageOf(error), 'list');
       }
     }
+    return listed.flat();
+  }
+
+  #listSome(touched: ReadonlyMap<string, PathNumber>): Iterable<string> {
+    for (const [path, number] of touched) this.#add(number, [path]);
+    return new Set([...touched.keys(), ...this.#pending.keys()]);
+  }
+
+  /** All files of that path, with the new ones of these. */
+  #add(number: PathNumber, paths: readonly string[]): string[] {
+    const files = this.#files[number] ?? [];
+    const added = paths.filter((path) => !this.#isKnown(path));
+    const all = added.length === 0 ? files : [...files, ...added].sort();
+    this.#files[number] = all;
+    return all;
+  }
+
+  /** Leaves out files at rest. */
+  async #lookAt(paths: Iterable<string>): Promise<Map<string, Look>> {
     const looks = new Map<string, Look>();
-    const remaining = listed.flat().values();
+    const remaining = paths[Symbol.iterator]();
     await inSlices(this.#clock, () => {
       const { done, value: path } = remaining.next();
       if (done) return false;
-      const look = this.#lookAt(path);
+      const look = this.#lookOf(path);
       // Nearly all files are as they were, and what is kept of so many for the length of a scan is slow to collect.
       const isAtRest =
         look !== undefined && !this.#pending.has(path) && isSame(look, this.#accepted.get(path) ?? ABSENT);
@@ -182,7 +201,7 @@ export class ManifestFiles {
   }
 
   /** `undefined` when the file cannot be looked at. */
-  #lookAt(path: string): Look | undefined {
+  #lookOf(path: string): Look | undefined {
     try {
       const stats = statSync(path);
       // Opening a pipe or a device can have effects.
@@ -204,7 +223,7 @@ export class ManifestFiles {
     try {
       // O_NONBLOCK: the path may be a pipe by now.
       const bytes = readFileSync(path, { flag: constants.O_RDONLY | constants.O_NONBLOCK });
-      const after = this.#lookAt(path);
+      const after = this.#lookOf(path);
       if (after === undefined || !isSame(after, look)) return 'changing';
       return { status: 'text', text: UTF8.decode(bytes) };
     } catch (error) {
@@ -235,12 +254,19 @@ async function filesAt(path: string): Promise<string[]> {
   try {
     if (!(await stat(path)).isDirectory()) return [path];
     const names = await readdir(path);
-    // Hidden files belong to editors. In mounted ConfigMaps, hidden directories are the targets of visible links.
-    return names.filter((name) => /^[^.].*\.(yaml|yml|json)$/.test(name)).map((name) => join(path, name));
+    return names.filter(isManifest).map((name) => join(path, name));
   } catch (error) {
     if (isAbsence(error)) return [];
     throw error;
   }
+}
+
+/**
+ * By the name in its directory. Hidden files belong to editors. In mounted ConfigMaps, hidden directories are the
+ * targets of visible links.
+ */
+export function isManifest(name: string): boolean {
+  return /^[^.].*\.(yaml|yml|json)$/.test(name);
 }
 
 function lookOf({ dev, ino, size, mtimeMs, ctimeMs }: Stats): Look {

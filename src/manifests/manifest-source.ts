@@ -1,5 +1,5 @@
 import { statSync, watch } from 'node:fs';
-import { dirname } from 'node:path';
+import { dirname, join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import type { FileRules } from '../kubernetes/objects/decoded.ts';
 import { type Address, type Cidr, familyOf } from '../model/address.ts';
@@ -10,7 +10,7 @@ import type { Log } from '../util/log.ts';
 import { inSlices, sleep } from '../util/wait.ts';
 import { assignClusterIPs } from './cluster-ips.ts';
 import { type FileObject, type FileState, NO_FILE, nextFileState, type ObjectId } from './file-state.ts';
-import { type Content, ManifestFiles } from './manifest-files.ts';
+import { type Content, isManifest, ManifestFiles, type PathNumber, type Scan } from './manifest-files.ts';
 import { mismatches } from './mismatches.ts';
 import { type Reading, readManifest } from './read-manifest.ts';
 
@@ -61,6 +61,10 @@ export class ManifestSource implements ServiceSource {
   readonly #stop = new AbortController();
   /** Aborted by an event of the file system, and on stop. */
   #woken = new AbortController();
+  /** Files that may have changed since the last pass. */
+  #touched = new Map<string, PathNumber>();
+  /** By now any file may have changed. */
+  #lookAtAllAtMs = Number.NEGATIVE_INFINITY;
   #running: Promise<void> | undefined;
   #lastFault: string | undefined;
 
@@ -79,7 +83,7 @@ export class ManifestSource implements ServiceSource {
   async start(sink: SourceSink): Promise<void> {
     await this.#files.check();
     this.#sink = sink;
-    for (const path of this.#paths) this.#watch(path);
+    for (const [number, path] of this.#paths.entries()) this.#watch(path, number);
     const first = this.#pass();
     this.#running = first.then((restMs) => this.#poll(restMs));
     await first;
@@ -91,11 +95,17 @@ export class ManifestSource implements ServiceSource {
     await this.#running;
   }
 
-  #watch(path: string): void {
+  #watch(path: string, number: PathNumber): void {
     try {
-      const directory = statSync(path).isDirectory() ? path : dirname(path);
+      const directory = statSync(path).isDirectory() ? path : undefined;
+      const onEvent = (_: string, name: string | null) => {
+        // Anything else may be what a manifest links to.
+        if (directory !== undefined && name !== null && isManifest(name)) this.#touched.set(join(path, name), number);
+        else this.#lookAtAllAtMs = Number.NEGATIVE_INFINITY;
+        this.#woken.abort();
+      };
       // A watch that ends, or cannot begin (fs.inotify.max_user_watches), only makes changes wait for the poll.
-      watch(directory, { signal: this.#stop.signal }, () => this.#woken.abort()).on('error', () => {});
+      watch(directory ?? dirname(path), { signal: this.#stop.signal }, onEvent).on('error', () => {});
     } catch {}
   }
 
@@ -110,14 +120,13 @@ export class ManifestSource implements ServiceSource {
     }
   }
 
-  /** Looks at all files once and delivers what has changed. Gives the wait before the next pass. Never rejects. */
+  /** Looks for changes once and delivers them. Gives the wait before the next pass. Never rejects. */
   async #pass(): Promise<number> {
-    let lookCostMs = 0;
     let settlesInMs: number | undefined;
     try {
-      const scan = await this.#files.scan();
-      ({ lookCostMs, settlesInMs } = scan);
-      const { hasChanges, isChanging } = await this.#inSlices(this.#takeAll(scan.rested));
+      const { rested, ...scan } = await this.#scan();
+      ({ settlesInMs } = scan);
+      const { hasChanges, isChanging } = await this.#inSlices(this.#takeAll(rested));
       // A file that has changed while it was read is not at rest yet.
       if (isChanging) settlesInMs = 1;
       // The first delivery is to be complete, so it waits for files that are just being written.
@@ -130,7 +139,19 @@ export class ManifestSource implements ServiceSource {
       if (err !== this.#lastFault) this.#log.error('Looking for changes in the manifests failed', { err });
       this.#lastFault = err;
     }
-    return settlesInMs ?? Math.max(POLL_MS, POLL_COST_FACTOR * lookCostMs);
+    return settlesInMs ?? Math.max(0, this.#lookAtAllAtMs - this.#clock.now());
+  }
+
+  /** Looks at the files that may have changed: at all of them now and then. */
+  async #scan(): Promise<Scan> {
+    const touched = this.#touched;
+    this.#touched = new Map();
+    if (this.#clock.now() < this.#lookAtAllAtMs) return await this.#files.scan(touched);
+    // Before it looks: an event meanwhile may tell of a file that was looked at.
+    this.#lookAtAllAtMs = this.#clock.now() + POLL_MS;
+    const scan = await this.#files.scan();
+    this.#lookAtAllAtMs += Math.max(scan.lookCostMs, POLL_COST_FACTOR * scan.lookCostMs - POLL_MS);
+    return scan;
   }
 
   /** Runs work that yields now and then, because parsing is slow and there may be thousands of files. */

@@ -55,6 +55,20 @@ test('a file is handed out once it has come to rest, and again when it has chang
   assert.deepEqual(await settledScan(), []);
 });
 
+test('a look at touched files alone sees these and those that have not come to rest', async (t) => {
+  const { put, path, files, clock, scan, settledScan } = setUp(t);
+  for (const name of ['a.yaml', 'b.yaml', 'c.yaml']) put(name, 'x');
+  await settledScan();
+  for (const name of ['a.yaml', 'b.yaml', 'c.yaml', 'd.yaml']) put(name, 'longer');
+  await files.scan(new Map([[path('a.yaml'), 0]]));
+  await files.scan(new Map([[path('d.yaml'), 0]]));
+  clock.advance(1_000);
+  assert.deepEqual((await files.scan(new Map([[path('gone.yaml'), 0]]))).rested, [path('a.yaml'), path('d.yaml')]);
+  assert.deepEqual([...files.order], ['a.yaml', 'b.yaml', 'c.yaml', 'd.yaml'].map(path));
+  assert.deepEqual(await scan(), ['a.yaml: longer', 'd.yaml: longer']);
+  assert.deepEqual(await settledScan(), ['b.yaml: longer', 'c.yaml: longer']);
+});
+
 test('what may be a file that is being written waits longer: a smaller one, an empty one, none', async (t) => {
   const { put, path, files, settledScan } = setUp(t);
   const settlesInMs = async () => (await files.scan()).settlesInMs;

@@ -259,6 +259,19 @@ test('an event of the file system wakes it before the poll is due', async (t) =>
   await until('the wait after an event', () => delays.includes(50));
 });
 
+test('a stream of events of one file does not keep the poll from finding what no event tells', async (t) => {
+  const { path, put, within, becomes, sink } = await start(t, { 'a.yaml': service('a'), 'm/b.yaml': service('b', 1) });
+  symlinkSync(path('a.yaml'), path('m/a.yaml'));
+  await becomes('a=1 b=1');
+  put('a.yaml', service('a', 2));
+  let host = 1;
+  const sees = () => {
+    if (sink.services.endsWith(`b=${host}`)) put('m/b.yaml', service('b', ++host));
+    return sink.services.startsWith('a=2');
+  };
+  await within(sees, () => sink.services);
+});
+
 test('once stopped, it delivers nothing and leaves no timer', async (t) => {
   const { put, synced, source, sink, clock } = await start(t, {});
   await synced();

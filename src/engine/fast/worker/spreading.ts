@@ -122,7 +122,7 @@ export class Spreading {
   forConnection(carriers: readonly number[]): number | undefined {
     if (this.#isHeld) return undefined;
     if (this.#spread === 'always') return this.#take(carriers);
-    if (this.#quota === 0) return undefined;
+    if (this.#spread === 'clients' || this.#quota === 0) return undefined;
     const taker = this.#takeOfTakers(carriers);
     if (taker !== undefined) this.#quota--;
     return taker;

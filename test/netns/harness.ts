@@ -184,10 +184,14 @@ export class Environment {
     this.manifests.clear();
   }
 
-  /** The time of the last sync, in seconds since 1970; 0 before the first one, and when the proxy does not answer. */
+  /**
+   * Since when the rules of every address family have been in sync once more, in seconds since 1970; 0 before the first
+   * time, and when the proxy does not answer.
+   */
   async lastSync(): Promise<number> {
     const text = await this.metricsText().catch(() => '');
-    return metric(text, 'kubeproxy_sync_proxy_rules_last_timestamp_seconds');
+    const times = samples(text, 'kubeproxy_sync_proxy_rules_last_timestamp_seconds');
+    return times.length === 0 ? 0 : Math.min(...times);
   }
 
   async metricsText(): Promise<string> {
@@ -264,12 +268,14 @@ export interface Served extends ServiceOptions {
 
 /** Sum over the samples of one metric whose labels contain all of `labels` (as text: `port="http"`). */
 export function metric(text: string, name: string, ...labels: readonly string[]): number {
-  let sum = 0;
-  for (const line of text.split('\n')) {
+  return samples(text, name, ...labels).reduce((sum, value) => sum + value, 0);
+}
+
+function samples(text: string, name: string, ...labels: readonly string[]): number[] {
+  return text.split('\n').flatMap((line) => {
     const match = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$/.exec(line);
-    if (match?.[1] === name && labels.every((label) => match[2]?.includes(label))) sum += Number(match[3]);
-  }
-  return sum;
+    return match?.[1] === name && labels.every((label) => match[2]?.includes(label)) ? [Number(match[3])] : [];
+  });
 }
 
 /** `tcp address:port` of every TCP listener, and `udp …` of every UDP socket, in this namespace. */

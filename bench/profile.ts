@@ -82,7 +82,9 @@ async function withStrace(row: Row, candidate: Candidate, { meter, warmUp, direc
 }
 
 async function withPerf(row: Row, candidate: Candidate, { meter, warmUp, directory }: Means): Promise<void> {
-  const rig = await Rig.create(candidate, { ...row, program: await build(directory, ['--perf-basic-prof']) });
+  // V8 writes its log, too, and would leave it here.
+  const flags = ['--perf-basic-prof', `--logfile=${join(directory, 'v8.log')}`];
+  const rig = await Rig.create(candidate, { ...row, program: await build(directory, flags) });
   const map = `/tmp/perf-${rig.pid}.map`;
   try {
     await measure(row, rig, warmUp);

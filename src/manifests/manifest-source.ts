@@ -150,7 +150,7 @@ export class ManifestSource implements ServiceSource {
     // Before it looks: an event meanwhile may tell of a file that was looked at.
     this.#lookAtAllAtMs = this.#clock.now() + POLL_MS;
     const scan = await this.#files.scan();
-    this.#lookAtAllAtMs += Math.max(scan.lookCostMs, POLL_COST_FACTOR * scan.lookCostMs - POLL_MS);
+    this.#lookAtAllAtMs += Math.max(0, POLL_COST_FACTOR * scan.lookCostMs - POLL_MS);
     return scan;
   }
 

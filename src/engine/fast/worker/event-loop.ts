@@ -60,8 +60,10 @@ export class EventLoop {
   /** By descriptor, too. */
   readonly #generations: Int32Array;
   #lastGeneration = 0;
-  /** In this turn. */
-  readonly #renewed = new Set<number>();
+  /** By descriptor: its last turn. V8 gives a set that is cleared each turn a new table each time, which is old at once. */
+  readonly #renewedIn: Float64Array;
+  /** Unlike {@link turns} it never begins again. */
+  #turn = 0;
   #nextTurn: Task[] = [];
   readonly #endOfTurn: Task[] = [];
   #spare: Task[] = [];
@@ -76,6 +78,7 @@ export class EventLoop {
     this.#status = status;
     this.#onWaited = onWaited;
     this.#generations = new Int32Array(owners.length);
+    this.#renewedIn = new Float64Array(owners.length);
     this.nowMs = clock.now();
     this.own(must('epoll_create1', this.#epoll.fd));
   }
@@ -131,7 +134,7 @@ export class EventLoop {
    */
   renew(fd: number, handler: Handler): void {
     this.#handlers[fd] = handler;
-    this.#renewed.add(fd);
+    this.#renewedIn[fd] = this.#turn;
   }
 
   rewatch(fd: number, events: number): void {
@@ -174,6 +177,7 @@ export class EventLoop {
     this.#countTurn();
     this.#onWaited(this.nowMs, this.nowMs - beforeMs);
     if (count !== -EINTR) must('epoll_wait', count);
+    this.#turn++;
     this.#isBehind = count === -EINTR || count === EVENTS_PER_TURN;
 
     const postponed = this.#nextTurn;
@@ -182,7 +186,7 @@ export class EventLoop {
       const fd = this.#epoll.descriptor(i);
       const handler = this.#handlers[fd];
       if (handler === undefined || this.#generations[fd] !== this.#epoll.tag(i)) continue;
-      if (this.#renewed.size > 0 && this.#renewed.has(fd)) continue;
+      if (this.#renewedIn[fd] === this.#turn) continue;
       // Read for each event: a deadline that starts after a standstill within the turn must get its whole time, too.
       if (i > 0) this.nowMs = this.clock.now();
       handler.onEvents(this.#epoll.events(i), fd);
@@ -192,7 +196,6 @@ export class EventLoop {
     this.#turnsBehind = this.#isBehind ? (this.#turnsBehind + 1) % MAX_TURNS_BEHIND : 0;
     if (this.#turnsBehind === 0) this.deadlines.expire(beforeMs);
     this.#runAll(this.#endOfTurn);
-    this.#renewed.clear();
   }
 
   /** In place of {@link turn}: handles nothing and keeps all events. Returns whether `fd` became readable. */

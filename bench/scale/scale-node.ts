@@ -113,7 +113,8 @@ export function redirectedBy(nat: readonly string[]): ReadonlyMap<string, number
   const ports = new Map<string, number>();
   for (const line of nat) {
     const [, address, port] =
-      /^-A KUBE-(?:PORTALS-CONTAINER|USP-PC-\S+) -d (\S+)\/32 .* -j DNAT --to-destination \S+:(\d+)$/.exec(line) ?? [];
+      /^-A KUBE-(?:PORTALS-CONTAINER|USP-P[CH]-\S+) -d (\S+)\/32 .* -j DNAT --to-destination \S+:(\d+)$/.exec(line) ??
+      [];
     if (address !== undefined) ports.set(address, Number(port));
   }
   return ports;

@@ -1,5 +1,6 @@
 import type { IpFamily } from '../model/address.ts';
 import type { Table } from '../model/iptables.ts';
+import { sameList } from '../util/same-list.ts';
 import {
   bucketChain,
   DOORS,
@@ -7,12 +8,14 @@ import {
   firstInRoot,
   LAST_IN_ROOT,
   LET_IN,
+  PORTALS_CONTAINER,
+  PORTALS_HOST,
   REJECT_PORT,
   ROOT_CHAINS,
 } from './chains.ts';
 import type { Rule } from './rule.ts';
 import { type RuleTrees, rulesOf } from './rule-set.ts';
-import { type Branch, type DestinationKey, prefixMatch, type RuleTree } from './rule-tree.ts';
+import { type DestinationKey, prefixMatch, type RuleTree } from './rule-tree.ts';
 import type { RuleGroup } from './service-rules.ts';
 
 /** One of our chains: rules, then jumps to other chains of ours. */
@@ -33,12 +36,20 @@ interface Place {
   readonly root: string;
   readonly prefix: DestinationKey;
   readonly tree: RuleTree<RuleGroup>;
+  /** What the root's twin has at the same place. */
+  readonly twin: RuleTree<RuleGroup> | undefined;
 }
+
+/**
+ * Nearly all rules of portals are the same for pods and for the node's own processes. So a bucket with the same rules as
+ * its twin's is none of its own: what would lead to it leads to the twin's. A third of the rules need not be written.
+ */
+const TWINS: Readonly<Record<string, string>> = { [PORTALS_CONTAINER]: PORTALS_HOST };
 
 /** Every chain of these trees. There may be many. */
 export function* chainsOf(trees: RuleTrees, facts: LayoutFacts): Generator<Chain> {
   for (const root of roots(trees)) {
-    for (const place of withAllBelow(root)) yield chainAt(place, facts);
+    for (const place of withAllBelow(root)) if (!isShared(place)) yield chainAt(place, facts);
   }
 }
 
@@ -55,8 +66,9 @@ export function layoutChange(before: RuleTrees, after: RuleTrees, facts: LayoutF
   const written: Chain[] = [];
   const deleted: string[] = [];
   for (const pair of differingPairs(before, after)) {
-    if (pair.after === undefined) deleted.push(...(pair.before === undefined ? [] : [nameOf(pair.before)]));
-    else if (!sameContents(pair.before?.tree, pair.after.tree)) written.push(chainAt(pair.after, facts));
+    const [old, wanted] = [own(pair.before), own(pair.after)];
+    if (wanted === undefined) deleted.push(...(old === undefined ? [] : [nameOf(old)]));
+    else if (!sameContents(old, wanted)) written.push(chainAt(wanted, facts));
   }
   return { written, deleted };
 }
@@ -80,7 +92,7 @@ function* differingPairs(before: RuleTrees, after: RuleTrees): Generator<PlacePa
   add('after', roots(after));
   for (let length = 0; length < byLength.length; length++) {
     for (const pair of byLength[length]?.values() ?? []) {
-      if (pair.before?.tree === pair.after?.tree) continue;
+      if (pair.before?.tree === pair.after?.tree && pair.before?.twin === pair.after?.twin) continue;
       if (pair.before !== undefined) add('before', below(pair.before));
       if (pair.after !== undefined) add('after', below(pair.after));
       yield pair;
@@ -89,12 +101,26 @@ function* differingPairs(before: RuleTrees, after: RuleTrees): Generator<PlacePa
 }
 
 function roots(trees: RuleTrees): Place[] {
-  return [...trees].map(([root, tree]) => ({ root, prefix: '', tree }));
+  return [...trees].map(([root, tree]) => ({ root, prefix: '', tree, twin: trees.get(TWINS[root] ?? '') }));
 }
 
-function below({ root, tree }: Place): Place[] {
+function below({ root, tree, twin }: Place): Place[] {
   if (tree.kind === 'leaf') return [];
-  return tree.children.map((child) => ({ root, prefix: tree.prefix + child.step, tree: child.tree }));
+  const twins = twin?.kind === 'branch' && twin.prefix === tree.prefix ? twin.children : [];
+  return tree.children.map(({ step, tree: child }) => {
+    const prefix = tree.prefix + step;
+    return { root, prefix, tree: child, twin: twins.find((other) => other.step === step)?.tree };
+  });
+}
+
+/** The rules of this bucket are in its twin's chain. */
+function isShared({ prefix, tree, twin }: Place): boolean {
+  return prefix !== '' && tree.kind === 'leaf' && twin?.kind === 'leaf' && sameSpecs(tree.items, twin.items);
+}
+
+/** Without a shared place, which has no chain of its own. */
+function own(place: Place | undefined): Place | undefined {
+  return place === undefined || isShared(place) ? undefined : place;
 }
 
 function* withAllBelow(place: Place): Generator<Place> {
@@ -114,22 +140,16 @@ function chainAt(place: Place, facts: LayoutFacts): Chain {
   return { name: nameOf(place), rules, jumps: last === undefined ? jumps : [...jumps, last] };
 }
 
-function nameOf({ root, prefix }: Place): string {
-  return prefix === '' ? root : bucketChain(root, prefix);
+function nameOf(place: Place): string {
+  const { root, prefix } = place;
+  if (prefix === '') return root;
+  return bucketChain(isShared(place) ? (TWINS[root] as string) : root, prefix);
 }
 
-function sameContents(a: RuleTree<RuleGroup> | undefined, b: RuleTree<RuleGroup>): boolean {
-  if (a === undefined) return false;
-  if (a.kind === 'branch') return b.kind === 'branch' && sameJumps(a, b);
-  return b.kind === 'leaf' && sameSpecs(a.items, b.items);
-}
-
-function sameJumps(a: Branch<RuleGroup>, b: Branch<RuleGroup>): boolean {
-  return (
-    a.prefix === b.prefix &&
-    a.children.length === b.children.length &&
-    a.children.every(({ step }, index) => step === b.children[index]?.step)
-  );
+function sameContents(a: Place | undefined, b: Place): boolean {
+  if (a === undefined || a.tree.kind !== b.tree.kind) return false;
+  if (a.tree.kind === 'leaf') return b.tree.kind === 'leaf' && sameSpecs(a.tree.items, b.tree.items);
+  return sameList(below(a).map(nameOf), below(b).map(nameOf));
 }
 
 function sameSpecs(a: readonly RuleGroup[], b: readonly RuleGroup[]): boolean {

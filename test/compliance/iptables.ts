@@ -146,7 +146,7 @@ export function iptablesCompliance(name: string, create: () => Promise<Iptables>
     test('buckets that nobody wants any more go, with jumps of others that lead there', async () => {
       const iptables = await create();
       await sync(iptables, manyPortals('IPv4', 600));
-      const bucket = /^:(KUBE-USP-PC-\S+)/m.exec(await iptables.save('IPv4', 'nat'))?.[1];
+      const bucket = /^:(KUBE-USP-PH-\S+)/m.exec(await iptables.save('IPv4', 'nat'))?.[1];
       await iptables.restore(
         'IPv4',
         `*nat\n:SOMEONES - [0:0]\n-A SOMEONES -p tcp -j ${bucket}\n-A SOMEONES -j RETURN\n` +

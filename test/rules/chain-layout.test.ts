@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { type Chain, chainsOf, layoutChange } from '../../src/rules/chain-layout.ts';
-import { ROOT_CHAINS } from '../../src/rules/chains.ts';
+import { PORTALS_CONTAINER, PORTALS_HOST, ROOT_CHAINS } from '../../src/rules/chains.ts';
 import { jumpTarget } from '../../src/rules/dump.ts';
 import type { Portal } from '../../src/rules/portal.ts';
 import { RuleSet, type RuleTrees } from '../../src/rules/rule-set.ts';
@@ -32,6 +32,7 @@ describe('changes of rules', () => {
       let trees = book.trees();
       const kernel = contents(trees, node);
       let buckets = 0;
+      let [isSharing, isApart] = [false, false];
       for (let step = 0; step < 1_500; step++) {
         const growing = step < 600 || step % 400 < 200;
         for (let changes = random() * 4; changes > 0; changes--) change(book, portals, random, growing);
@@ -43,8 +44,15 @@ describe('changes of rules', () => {
         assert.deepEqual(sorted(kernel), sorted(contents(again.trees(), node)));
         assert.deepEqual(byText(book.conflicts()), byText(again.conflicts()));
         assert.deepEqual(flattened(trees), granted(portals.values(), node));
+        for (const root of [PORTALS_CONTAINER, PORTALS_HOST]) {
+          assert.deepEqual(reached(kernel, root).sort(), flattened(trees)[root], root);
+        }
+        assertTopDown(kernel, trees, node);
+        isSharing ||= targetsBelow(kernel, PORTALS_CONTAINER).some((chain) => chain.startsWith('KUBE-USP-PH-'));
+        isApart ||= targetsBelow(kernel, PORTALS_CONTAINER).some((chain) => chain.startsWith('KUBE-USP-PC-'));
       }
       assert.ok(buckets > 20, `only ${buckets} chains at most`);
+      assert.deepEqual([isSharing, isApart], [true, true]);
     });
   }
 
@@ -133,6 +141,29 @@ function targetsOf(specs: readonly string[]): readonly string[] {
     TARGETS.set(specs, targets);
   }
   return targets;
+}
+
+/** Chains that packets may meet after this one, those of other roots left out. */
+function targetsBelow(kernel: Chains, chain: string): readonly string[] {
+  const targets = targetsOf(kernel.get(chain) ?? []).filter((target) => target.startsWith('KUBE-USP-P'));
+  return targets.flatMap((target) => [target, ...targetsBelow(kernel, target)]);
+}
+
+/** The rules below a root of portals, without the jumps between its chains. */
+function reached(kernel: Chains, root: string): string[] {
+  const specs = [root, ...targetsBelow(kernel, root)].flatMap((chain) => kernel.get(chain) ?? []);
+  return specs.filter((spec) => !jumpTarget(spec)?.startsWith('KUBE-USP-P'));
+}
+
+/** What is written in parts begins at the end, and no chain may lead to one that is still to be written. */
+function assertTopDown(kernel: Chains, trees: RuleTrees, node: NodeFacts): void {
+  const names = [...chainsOf(trees, node)].map(({ name }) => name);
+  const places = new Map(names.map((name, index) => [name, index]));
+  for (const [name, index] of places) {
+    for (const target of targetsOf(kernel.get(name) ?? [])) {
+      assert.ok((places.get(target) ?? Number.POSITIVE_INFINITY) > index, `${name} stands before ${target}`);
+    }
+  }
 }
 
 /** A Service port of few names and fewer addresses, so that many want the same. */

@@ -48,7 +48,7 @@ describe('the search for refused rules', () => {
     const isForUdp = (rule: Rule) => rule.spec.includes('-m udp');
     const { refused, probes } = await search(isForUdp);
     assert.deepEqual(new Set(refused), new Set(RULES.filter(isForUdp)));
-    assert.equal(refused.length, 600 + 2);
+    assert.equal(refused.length, 400 + 2);
     assert.ok(probes < 25, `${probes} probes`);
   });
 

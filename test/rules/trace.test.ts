@@ -147,7 +147,7 @@ describe('the trace of a packet', () => {
     const { asked, explain } = await tables(many, nodeFacts());
     assert.equal(sent((await explain(packet({ address: '10.96.4.4' }))).nat), `${NODE}:${20_000 + 1028}`);
     assert.ok(asked.length <= 12, asked.join());
-    assert.ok(asked.some((chain) => chain.startsWith('KUBE-USP-PC-')));
+    assert.ok(asked.some((chain) => chain.startsWith('KUBE-USP-PH-')));
   });
 });
 

@@ -137,7 +137,7 @@ for (const at of [IPV4, IPV6]) {
         const program = `${at.family === 'IPv4' ? 'iptables' : 'ip6tables'}-${FLAVOUR}-restore`;
         for (const table of ['nat', 'filter'] as const) {
           const input = planText(table, '', rules) ?? '';
-          if (table === 'nat') assert.equal(input.includes('KUBE-USP-PC-'), more.length > 0);
+          if (table === 'nat') assert.equal(input.includes('KUBE-USP-PH-'), more.length > 0);
           await environment.topology.node.output([program, '-w', '30', '--noflush'], { input });
         }
       });

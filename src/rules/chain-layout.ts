@@ -41,8 +41,8 @@ interface Place {
 }
 
 /**
- * Nearly all rules of portals are the same for pods and for the node's own processes. So a bucket with the same rules as
- * its twin's is none of its own: what would lead to it leads to the twin's. A third of the rules need not be written.
+ * Nearly all rules of portals are the same for pods and for the node's own processes. So a bucket with the same rules
+ * as its twin's has no chain: what would lead there leads to the twin's.
  */
 const TWINS: Readonly<Record<string, string>> = { [PORTALS_CONTAINER]: PORTALS_HOST };
 

@@ -60,7 +60,7 @@ export class EventLoop {
   /** By descriptor, too. */
   readonly #generations: Int32Array;
   #lastGeneration = 0;
-  /** By descriptor: its last turn. V8 gives a set that is cleared each turn a new table each time, which is old at once. */
+  /** By descriptor: its last turn. To clear a set each turn would be garbage, in V8's old generation at once. */
   readonly #renewedIn: Float64Array;
   /** Unlike {@link turns} it never begins again. */
   #turn = 0;

@@ -108,6 +108,29 @@ describe('changes of rules', () => {
     assert.deepEqual([written.map(({ name }) => name), deleted], [['KUBE-USP-NH-t1'], []]);
   });
 
+  test('part two buckets that were one chain, and join them again', () => {
+    const [claim] = claimsOf(portal({ name: 'a/a', clusterIPs: ['10.96.0.1'] }), rulePartsOf(nodeFacts()));
+    const items = claim?.groups.slice(0, 1) ?? [];
+    const treeWith = (leaf: readonly RuleGroup[]): RuleTree<RuleGroup> => {
+      const tree = { kind: 'leaf', size: 1, items: leaf } as const;
+      return { kind: 'branch', size: 2, prefix: '0a60', children: ['0', '1'].map((step) => ({ step, tree })) };
+    };
+    const pods = treeWith(items);
+    const treesWith = (host: RuleTree<RuleGroup>) =>
+      new Map([
+        [PORTALS_CONTAINER, pods],
+        [PORTALS_HOST, host],
+      ]);
+    const [same, other] = [treesWith(treeWith(items)), treesWith(treeWith([...items, ...items]))];
+    const ofPods = ({ written, deleted }: ReturnType<typeof layoutChange>) => [
+      written.map(({ name }) => name).filter((name) => !/-HOST|-PH-/.test(name)),
+      deleted,
+    ];
+    const buckets = ['KUBE-USP-PC-0a600', 'KUBE-USP-PC-0a601'];
+    assert.deepEqual(ofPods(layoutChange(same, other, { family: 'IPv4' })), [[PORTALS_CONTAINER, ...buckets], []]);
+    assert.deepEqual(ofPods(layoutChange(other, same, { family: 'IPv4' })), [[PORTALS_CONTAINER], buckets]);
+  });
+
   test('that make the same rules again write nothing', () => {
     const node = nodeFacts();
     const book = new RuleSet(node, [portal({ name: 'a/a', clusterIPs: ['10.96.0.1'], nodePort: 30_001 })]);

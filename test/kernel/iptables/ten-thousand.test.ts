@@ -67,7 +67,7 @@ for (const flavour of ['nft', 'legacy'] as const) {
       rules.apply({ upserted: PORTALS, removed: [] });
       await rules.sync({ verify: false });
       const owned = ruleLines(await iptables.save('IPv4', 'nat')).filter((line) => line.includes('--to-'));
-      assert.equal(owned.length, 3 * SERVICES + (2 * SERVICES) / 10);
+      assert.equal(owned.length, 2 * SERVICES + (2 * SERVICES) / 10);
 
       restored.length = 0;
       await rules.sync({ verify: true });

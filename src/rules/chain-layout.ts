@@ -42,7 +42,8 @@ interface Place {
 
 /**
  * Nearly all rules of portals are the same for pods and for the node's own processes. So a bucket with the same rules
- * as its twin's has no chain: what would lead there leads to the twin's.
+ * as its twin's has no chain: what would lead there leads to the twin's. The twin is the later one of `ROOT_CHAINS`, as
+ * each chain stands before those that it leads to.
  */
 const TWINS: Readonly<Record<string, string>> = { [PORTALS_CONTAINER]: PORTALS_HOST };
 

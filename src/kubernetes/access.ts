@@ -27,7 +27,7 @@ export interface TlsMaterial {
 export interface AccessSource {
   /** Called before every request, so that every rotation counts. Rejects with an {@link ApiError} `credentials`. */
   current(): Promise<Access>;
-  /** The server refused the credentials (401): the next call of {@link current} must not use a cache. */
+  /** The server did not accept the credentials: the next call of {@link current} must not use a cache. */
   refused(): void;
 }
 

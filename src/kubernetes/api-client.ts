@@ -188,12 +188,14 @@ export class ApiClient implements Transport {
       response.destroy();
       throw new ApiError('garbage', `the answer is of type ${JSON.stringify(cut(type))} instead of application/json`);
     }
-    if (status === 401) this.#options.access.refused();
     const late = new ApiError('incomplete', 'the refusal was not complete');
     const deadline = { clock: this.#options.clock, ms: REFUSAL_DEADLINE_MS, late, outer: signal };
     const body = withinSilence(deadline, (inner) => collect(this.#read(response, inner), REFUSAL_MAX_BYTES));
     const text = await body.catch(() => '');
     const { message, retryAfterMs } = readStatus(isJson ? parseJson(text) : undefined);
+    // A proxy in between may pass on a request with credentials that have expired as one without.
+    const isAnonymous = status === 403 && message?.includes('system:anonymous');
+    if (status === 401 || isAnonymous) this.#options.access.refused();
     const seconds = Number(headers['retry-after']);
     throw new ApiError('status', `HTTP ${status}${message === undefined ? '' : `: ${message}`}`, {
       status,

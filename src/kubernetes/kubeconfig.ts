@@ -1,10 +1,10 @@
 import { readFile, stat } from 'node:fs/promises';
 import type { RequestOptions } from 'node:https';
 import { dirname, isAbsolute, join } from 'node:path';
-import type { Cluster, KubeConfig, User } from '@kubernetes/client-node';
+import type { Cluster, KubeConfig } from '@kubernetes/client-node';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
-import { isObject, show } from '../util/untrusted.ts';
+import { FieldError, isObject, show } from '../util/untrusted.ts';
 import { withDeadline } from '../util/wait.ts';
 import { DocumentError, parseDocuments } from '../util/yaml.ts';
 import {
@@ -16,11 +16,9 @@ import {
   tokenReader,
 } from './access.ts';
 import { ApiError, causeMessage } from './api-error.ts';
+import { CREDENTIALS_DEADLINE_MS, ExecPlugin, type PluginCredentials } from './exec-plugin.ts';
 
-/** How long an exec plugin or an OIDC provider may take. */
-const CREDENTIALS_DEADLINE_MS = 30_000;
-
-/** A kubeconfig in use. Replaced as a whole when the file changes, or when the server refused its credentials. */
+/** A kubeconfig in use. Replaced as a whole when the file changes. */
 interface Loaded {
   readonly text: string;
   /** Holds the one context that is used. */
@@ -28,7 +26,8 @@ interface Loaded {
   readonly server: URL;
   /** Of the user's `tokenFile`. */
   readonly readToken: (() => Promise<string>) | undefined;
-  /** The answer that is awaited, so that an exec plugin that hangs is not started again and again. */
+  readonly plugin: ExecPlugin | undefined;
+  /** The answer that is awaited, so that requests at the same time ask an OIDC provider once. */
   pending?: Promise<RequestOptions> | undefined;
 }
 
@@ -41,15 +40,15 @@ interface KubeconfigOptions {
 }
 
 /**
- * A kubeconfig file. client-node's `KubeConfig` resolves contexts, exec plugins, OIDC and certificates. It does not do
- * two things: it ignores the `tokenFile` of a user, which kubeadm's kube-proxy needs, and it reads the file only once.
+ * A kubeconfig file. client-node's `KubeConfig` resolves contexts, OIDC and certificates. Done here instead are the
+ * `tokenFile` of a user, which it ignores and kubeadm's kube-proxy needs, exec plugins ({@link ExecPlugin}), and reading
+ * the file again.
  */
 export class KubeconfigAccess implements AccessSource {
   readonly #options: KubeconfigOptions;
   #loaded: Loaded;
   /** The last text that could not be used, so that it is reported once. */
   #badText: string | undefined;
-  #isRefused = false;
 
   private constructor(options: KubeconfigOptions, loaded: Loaded) {
     this.#options = options;
@@ -78,32 +77,28 @@ export class KubeconfigAccess implements AccessSource {
 
   async current(): Promise<Access> {
     const loaded = await this.#reload();
-    loaded.pending ??= resolve(loaded.config).finally(() => {
-      loaded.pending = undefined;
-    });
     const late = `the kubeconfig gave no credentials within ${CREDENTIALS_DEADLINE_MS / 1_000} s`;
     const deadline = { clock: this.#options.clock, ms: CREDENTIALS_DEADLINE_MS, late };
-    const options = await withDeadline(loaded.pending, deadline).catch((error: Error) => {
+    loaded.pending ??= withDeadline(resolve(loaded.config), deadline).finally(() => {
+      loaded.pending = undefined;
+    });
+    const options = await loaded.pending.catch((error: Error) => {
       throw error instanceof ApiError ? error : new ApiError('credentials', error.message);
     });
-    return toAccess(options, loaded);
+    return await toAccess(options, await loaded.plugin?.credentials(), loaded);
   }
 
   refused(): void {
-    this.#isRefused = true;
+    this.#loaded.plugin?.refused();
   }
 
   async #reload(): Promise<Loaded> {
     const { path, log } = this.#options;
     const text = await readFile(path, 'utf8').catch(() => undefined);
-    const hasChanged = text !== undefined && text !== this.#loaded.text && text !== this.#badText;
-    // Loading anew drops the cached answer of an exec plugin. It would also drop the refresh token of OIDC.
-    const isStale = this.#isRefused && Boolean(this.#loaded.config.getCurrentUser()?.exec);
-    this.#isRefused = false;
-    if (!hasChanged && !isStale) return this.#loaded;
+    if (text === undefined || text === this.#loaded.text || text === this.#badText) return this.#loaded;
     try {
-      this.#loaded = await load(hasChanged ? text : this.#loaded.text, this.#options);
-      if (hasChanged) log.info('The kubeconfig has changed and is used in its new form', { file: path });
+      this.#loaded = await load(text, this.#options);
+      log.info('The kubeconfig has changed and is used in its new form', { file: path });
     } catch (error) {
       this.#badText = text;
       log.error('The kubeconfig has changed and cannot be used; the last one is', {
@@ -115,7 +110,7 @@ export class KubeconfigAccess implements AccessSource {
   }
 }
 
-async function load(text: string, { path, server: master, log }: KubeconfigOptions): Promise<Loaded> {
+async function load(text: string, { path, server: master, clock, log }: KubeconfigOptions): Promise<Loaded> {
   // Imported here, because it costs 200 ms and 17 MB that only users of a kubeconfig should pay.
   const { KubeConfig } = await import('@kubernetes/client-node/dist/config.js');
   const fail = (problem: string) => new AccessConfigError(`the kubeconfig ${path} cannot be used: ${problem}`);
@@ -142,9 +137,16 @@ async function load(text: string, { path, server: master, log }: KubeconfigOptio
   config.loadFromClusterAndUser(
     // client-node refuses plain HTTP unless verification is off, and there is nothing to verify.
     { ...cluster, server: server.href, skipTLSVerify: cluster.skipTLSVerify || server.protocol === 'http:' },
-    withExecInfo(user, cluster, dirname(path)),
+    { ...user, exec: undefined },
   );
-  return { text, config, server, readToken: tokenFile === undefined ? undefined : tokenReader(tokenFile, log) };
+  const readToken = tokenFile === undefined ? undefined : tokenReader(tokenFile, log);
+  try {
+    const { exec } = user;
+    const plugin = exec ? new ExecPlugin({ exec, cluster, directory: dirname(path), clock }) : undefined;
+    return { text, config, server, readToken, plugin };
+  } catch (error) {
+    throw error instanceof FieldError ? fail(`in the exec of its user ${show(user.name)}: ${error.message}`) : error;
+  }
 }
 
 /** Errors never quote the text, because it contains keys and tokens. */
@@ -210,68 +212,42 @@ function checkProxy({ proxyUrl }: Cluster, fail: (problem: string) => Error): vo
   }
 }
 
-/**
- * What exec plugins expect and client-node does not do: `KUBERNETES_EXEC_INFO`, and a relative command that is relative
- * to the kubeconfig (kubernetes.io, "client-go credential plugins").
- */
-function withExecInfo(user: User, cluster: Cluster, directory: string): User {
-  const { exec } = user;
-  if (typeof exec !== 'object' || exec === null) return user;
-  const command = String(exec.command ?? '');
-  const info = {
-    kind: 'ExecCredential',
-    apiVersion: exec.apiVersion,
-    spec: {
-      interactive: false,
-      ...(exec.provideClusterInfo === true && {
-        cluster: {
-          server: cluster.server,
-          'certificate-authority-data': cluster.caData,
-          'tls-server-name': cluster.tlsServerName,
-          'insecure-skip-tls-verify': cluster.skipTLSVerify,
-        },
-      }),
-    },
-  };
-  return {
-    ...user,
-    exec: {
-      ...exec,
-      command: command.includes('/') ? absolute(command, directory) : command,
-      env: [
-        ...(Array.isArray(exec.env) ? exec.env : []),
-        { name: 'KUBERNETES_EXEC_INFO', value: JSON.stringify(info) },
-      ],
-    },
-  };
-}
-
 function absolute(path: string, directory: string): string {
   return isAbsolute(path) ? path : join(directory, path);
 }
 
-/** Reads certificate files each time; client-node caches the tokens of plugins and providers while they are valid. */
+/** Reads certificate files each time; client-node caches the tokens of providers while they are valid. */
 async function resolve(config: KubeConfig): Promise<RequestOptions> {
   const options: RequestOptions = {};
   try {
     await config.applyToHTTPSOptions(options);
   } catch (error) {
-    // Do not repeat the output of a plugin: V8 quotes what it cannot parse, which may be a token.
-    const reason = error instanceof SyntaxError ? 'the output of the exec plugin is not JSON' : causeMessage(error);
+    // V8 quotes what it cannot parse, which may be a token.
+    const reason =
+      error instanceof SyntaxError ? 'its auth-provider gave something other than JSON' : causeMessage(error);
     throw new ApiError('credentials', `the kubeconfig gives no credentials: ${reason.trim()}`, { cause: error });
   }
   return options;
 }
 
-async function toAccess(options: RequestOptions, { config, server, readToken }: Loaded): Promise<Access> {
+async function toAccess(
+  options: RequestOptions,
+  given: PluginCredentials | undefined,
+  { config, server, readToken }: Loaded,
+): Promise<Access> {
   // client-node sets each of these to the content of one file.
-  const { ca, cert, key } = options as Pick<TlsMaterial, 'ca' | 'cert' | 'key'>;
+  const { ca, cert = given?.cert, key = given?.key } = options as Pick<TlsMaterial, 'ca' | 'cert' | 'key'>;
   const { servername: serverName, rejectUnauthorized, auth } = options;
   const headers: Record<string, string> = {};
   for (const [name, value] of Object.entries(options.headers ?? {})) headers[name] = headerValue(String(value).trim());
   if (typeof auth === 'string') headers['Authorization'] = `Basic ${Buffer.from(auth).toString('base64')}`;
-  // It takes precedence over a token in the kubeconfig (client-go `tools/clientcmd`).
+  // What the kubeconfig itself says takes precedence over a plugin, and a token file over both, as in client-go.
+  if (given?.token !== undefined) headers['Authorization'] ??= `Bearer ${headerValue(given.token.trim())}`;
   if (readToken !== undefined) headers['Authorization'] = `Bearer ${await readToken()}`;
+  if (config.getCurrentUser()?.authProvider && headers['Authorization'] === undefined) {
+    // The server would answer 403 to an anonymous request, for ever.
+    throw new ApiError('credentials', 'the auth-provider of the kubeconfig gives no token');
+  }
   const tls = { ca, cert, key, serverName, skipVerify: rejectUnauthorized === false };
   return { server, tls, headers, proxy: config.getCurrentCluster()?.proxyUrl };
 }

@@ -48,7 +48,7 @@ export class FakeApiServer {
   readonly #sockets = new Set<Socket>();
   #version = 100;
   #compacted = 0;
-  /** Whether a request may pass; else it gets 401. */
+  /** Whether a request may pass; else it gets 401, or 403 when it has no credentials. */
   authorize: (headers: IncomingMessage['headers']) => boolean = () => true;
   /** Connections that were ever made. */
   connections = 0;
@@ -180,8 +180,10 @@ export class FakeApiServer {
       return;
     }
     const objects = this.#options.lacks?.includes(url.pathname) ? undefined : this.#objects.get(url.pathname);
-    if (!this.authorize(request.headers)) sendStatus(response, 401, 'Unauthorized');
-    else if (url.pathname === '/livez') response.end('ok');
+    if (!this.authorize(request.headers)) {
+      if (request.headers.authorization !== undefined) sendStatus(response, 401, 'Unauthorized');
+      else sendStatus(response, 403, 'forbidden: User "system:anonymous" cannot do this');
+    } else if (url.pathname === '/livez') response.end('ok');
     else if (objects === undefined) sendStatus(response, 404, 'the server could not find the requested resource');
     else if (url.searchParams.get('watch') === '1') this.#watch(url, response);
     else this.#list(url, response, [...objects.values()]);

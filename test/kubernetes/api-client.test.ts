@@ -169,6 +169,10 @@ test('what the server says when it refuses is in the error, with status and pati
   server.misbehave('/api', (_, response) => sendStatus(response, 401, 'Unauthorized'));
   assert.equal((await failure(client.get('/api/v1/services', NEVER), 'status')).status, 401);
   assert.equal(refusals(), 1);
+  const anonymous = 'services is forbidden: User "system:anonymous" cannot list resource "services"';
+  server.misbehave('/api', (_, response) => sendStatus(response, 403, anonymous));
+  assert.equal((await failure(client.get('/api/v1/services', NEVER), 'status')).status, 403);
+  assert.equal(refusals(), 2, 'the server has not accepted the credentials');
 });
 
 test('a refusal that is a web page, endless or silent does not get in the way', async (t) => {

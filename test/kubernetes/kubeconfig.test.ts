@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { chmodSync, mkdtempSync, readFileSync, rmSync, unlinkSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, unlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
@@ -8,6 +8,7 @@ import { ApiError } from '../../src/kubernetes/api-error.ts';
 import { KubeconfigAccess } from '../../src/kubernetes/kubeconfig.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
+import { isAlive } from '../support/processes.ts';
 import { until } from '../support/until.ts';
 
 interface Parts {
@@ -220,23 +221,111 @@ test('an exec plugin gives the token, gets what it needs, and runs again only af
   assert.equal(runs(), 2);
 });
 
-test('a plugin that hangs is waited for 30 s, and is not started a second time meanwhile', async (t) => {
+test('a plugin runs again once its answer has expired', async (t) => {
   const { open, write, clock, runs } = setUp(t);
+  const expiry = new Date(clock.wallNow() + 60_000).toISOString();
+  write('plugin', PLUGIN.replace('"token":"%s"', `"token":"%s","expirationTimestamp":"${expiry}"`), 0o700);
+  const access = await open(withPlugin());
+  await access.current();
+  clock.advance(59_999);
+  await access.current();
+  assert.equal(runs(), 1);
+  clock.advance(1);
+  await access.current();
+  assert.equal(runs(), 2);
+});
+
+for (const [what, answer] of [
+  ['no status', '{}'],
+  ['null', 'null'],
+  ['an empty status', '{"status":{}}'],
+  ['an empty token', '{"status":{"token":""}}'],
+  ['a token that is a number', '{"status":{"token":5}}'],
+  ['a certificate without its key', '{"status":{"clientCertificateData":"my-secret"}}'],
+  ['an expiry that is not a time', '{"status":{"token":"my-secret","expirationTimestamp":"soon"}}'],
+  ['no JSON', 'my-secret'],
+] as const) {
+  test(`an answer of a plugin with ${what} is refused, and the plugin runs again for the next request`, async (t) => {
+    const { open, write, runs } = setUp(t);
+    const bad = `echo run >>"$(dirname "$0")/runs"\n[ -e "$(dirname "$0")/well" ] || { echo '${answer}'; exit; }`;
+    write('plugin', PLUGIN.replace(/^echo run.*$/m, bad), 0o700);
+    const access = await open(withPlugin());
+    for (let attempt = 1; attempt <= 2; attempt += 1) {
+      await assert.rejects(access.current(), (error) => {
+        assert.ok(error instanceof ApiError && error.code === 'credentials', String(error));
+        assert.match(error.message, /the exec plugin gives no credentials: its /);
+        return !error.message.includes('my-secret');
+      });
+      assert.equal(runs(), attempt);
+    }
+    write('well', '');
+    assert.equal((await access.current()).headers['Authorization'], 'Bearer from-plugin');
+    assert.equal(runs(), 3);
+  });
+}
+
+test('a plugin may give a certificate with its key; what the kubeconfig says itself takes precedence', async (t) => {
+  const { open, write } = setUp(t);
+  const status = { token: 'from-plugin', clientCertificateData: pem('cert'), clientKeyData: pem('key') };
+  write('plugin', `#!/bin/sh\ncat <<'.'\n${JSON.stringify({ status })}\n.\n`, 0o700);
+  const { tls, headers } = await (await open(withPlugin())).current();
+  assert.deepEqual([tls.cert, tls.key, headers], [pem('cert'), pem('key'), { Authorization: 'Bearer from-plugin' }]);
+  const exec = { command: './plugin' };
+  const inline = await (await open(kubeconfig({ user: { exec, token: 'inline' } }))).current();
+  assert.deepEqual(inline.headers, { Authorization: 'Bearer inline' });
+});
+
+test('a plugin that hangs is killed after 30 s with all that it has started, and the next request starts another', async (t) => {
+  const { open, write, directory, clock, runs } = setUp(t);
+  const hang = '[ -e "$(dirname "$0")/go" ] || { sleep 1000 & echo $! $$ >"$(dirname "$0")/pids"; wait; }';
   write(
     'plugin',
-    PLUGIN.replace('#WAIT', 'while [ ! -e "$(dirname "$0")/go" ] && [ -e "$0" ]; do sleep 0.02; done'),
+    PLUGIN.replace('#WAIT', () => hang),
     0o700,
   );
   const access = await open(withPlugin());
-  for (let attempt = 0; attempt < 2; attempt += 1) {
-    const failed = assert.rejects(access.current(), /30 s/);
-    await until('it waits', () => clock.pendingTimers === 1);
-    clock.advance(30_000);
-    await failed;
-  }
+  const failed = Promise.all([1, 2].map(() => assert.rejects(access.current(), /it did not end within 30 s/)));
+  const pids = () => readFileSync(join(directory, 'pids'), 'utf8').trim().split(' ').map(Number);
+  await until('it waits', () => existsSync(join(directory, 'pids')) && pids().length === 2);
+  clock.advance(30_000);
+  await failed;
+  assert.equal(runs(), 1, 'requests at the same time share one run');
+  await until('the plugin and its child have ended', () => !pids().some(isAlive));
   write('go', '');
-  await access.current();
-  assert.equal(runs(), 1);
+  assert.equal((await access.current()).headers['Authorization'], 'Bearer from-plugin');
+  assert.equal(runs(), 2);
+});
+
+test('a plugin whose output something else keeps open fails after 30 s', async (t) => {
+  const { open, write, directory, clock } = setUp(t);
+  const daemon = 'setsid sh -c \'echo $$ >"$0"; sleep 1000\' "$(dirname "$0")/pid" &';
+  write(
+    'plugin',
+    PLUGIN.replace('#WAIT', () => daemon),
+    0o700,
+  );
+  const access = await open(withPlugin());
+  const failed = assert.rejects(access.current(), /it did not end within 30 s/);
+  const pid = () => Number(readFileSync(join(directory, 'pid'), 'utf8'));
+  await until('it waits', () => existsSync(join(directory, 'pid')) && pid() > 0);
+  const daemonPid = pid();
+  t.after(() => process.kill(-daemonPid, 'SIGKILL'));
+  clock.advance(30_000);
+  await failed;
+});
+
+test('a plugin has nothing to read, and may not print without end', async (t) => {
+  const { open, write } = setUp(t);
+  write('plugin', PLUGIN.replace('#WAIT', 'cat'), 0o700);
+  assert.equal((await (await open(withPlugin())).current()).headers['Authorization'], 'Bearer from-plugin');
+  write('plugin', '#!/bin/sh\nyes my-secret\n', 0o700);
+  await assert.rejects((await open(withPlugin())).current(), /: it prints too much$/);
+});
+
+test('an auth-provider that gives no token is no reason for anonymous requests', async (t) => {
+  const { open } = setUp(t);
+  const access = await open(kubeconfig({ user: { 'auth-provider': { name: 'oidc', config: { 'client-id': 'me' } } } }));
+  await assert.rejects(access.current(), (error) => error instanceof ApiError && /gives no token/.test(error.message));
 });
 
 test('a plugin that fails gives its reason, but never what it printed, which may be a token', async (t) => {
@@ -248,7 +337,9 @@ test('a plugin that fails gives its reason, but never what it printed, which may
     return error.message;
   };
   assert.doesNotMatch(await errorOf('echo my-secret-token'), /secret/);
-  assert.match(await errorOf('echo "please log in" >&2\nexit 1'), /please log in/);
+  assert.match(await errorOf('echo "please log in" >&2\nexit 1'), /: please log in$/);
+  assert.match(await errorOf('exit 3'), /: it ended with 3$/);
+  assert.match(await errorOf('kill -9 $$'), /: it ended with SIGKILL$/);
 });
 
 const unusable: readonly [string, string, RegExp][] = [
@@ -267,6 +358,12 @@ const unusable: readonly [string, string, RegExp][] = [
   ['a server of an unknown kind', kubeconfig({ cluster: { server: 'ftp://x' } }), /no URL of an API server/],
   ['credentials in the server', kubeconfig({ cluster: { server: 'https://me:my-secret@x' } }), /nothing else/],
   ['a SOCKS proxy', kubeconfig({ cluster: { 'proxy-url': 'socks5://my-secret@x' } }), /proxy-url/],
+  ['an exec without a command', kubeconfig({ user: { exec: {} } }), /in the exec of its user "u": command is missing/],
+  [
+    'arguments that are no list',
+    kubeconfig({ user: { exec: { command: 'x', args: 'y' } } }),
+    /: args is "y"; expected/,
+  ],
   ['an alias bomb', bomb(), /not valid YAML at line 5$/],
 ];
 

@@ -16,10 +16,14 @@ export class ApiServer {
     answers.on('line', () => this.#unanswered.shift()?.());
   }
 
-  /** At this address, or on loopback. */
-  static async start(namespace: Namespace, host: string = '127.0.0.1'): Promise<ApiServer> {
+  /** At this address, or on loopback. With a `token`, it refuses requests without that. */
+  static async start(namespace: Namespace, host: string = '127.0.0.1', token?: string): Promise<ApiServer> {
     const program = fileURLToPath(new URL('programs/api-server.ts', import.meta.url));
-    const server = namespace.spawn([process.execPath, program, host], {}, ['pipe', 'pipe', 'inherit']);
+    const server = namespace.spawn([process.execPath, program, host, ...(token === undefined ? [] : [token])], {}, [
+      'pipe',
+      'pipe',
+      'inherit',
+    ]);
     const answers = createInterface({ input: server.stdout! });
     const [url] = await Promise.race([once(answers, 'line'), once(answers, 'close')]);
     if (url === undefined) throw new Error('the API server has ended before it began');

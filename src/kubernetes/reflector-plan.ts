@@ -26,6 +26,8 @@ export type Outcome =
   | { readonly kind: 'listed' }
   /** The server closed a watch in an orderly way, or the watch was dropped because it was silent. */
   | { readonly kind: 'ended' }
+  /** The connection of a watch broke: the server has gone, or something in between ends watches in this way. */
+  | { readonly kind: 'broken'; readonly error: ApiError }
   /** A list was suspiciously empty. */
   | { readonly kind: 'unconfirmed' }
   | { readonly kind: 'failed'; readonly error: ApiError };
@@ -35,6 +37,8 @@ export interface Circumstances {
   readonly hasPlace: boolean;
   /** For how long changes had been arriving. */
   readonly followedMs: number;
+  /** Whether any did. A server that repeats what is known, and ends the watch, gets no rest otherwise. */
+  readonly hasChanged: boolean;
   /** Since the last sign of the server for this resource. */
   readonly silentMs: number;
   /** The server never listed this resource and does not need to have it. */
@@ -49,7 +53,13 @@ export interface Step {
   readonly absent: boolean;
 }
 
-/** A watch that lasted this long was a good one: its end is not part of a row of failures. */
+/**
+ * A watch that lasted this long, or gave a change, is followed by the next at once, as in client-go, which calls others
+ * a "very short watch". A load balancer may end watches after seconds.
+ */
+export const SHORT_WATCH_MS = 1_000;
+
+/** A watch that lasted this long ends a row of failures, even if it ends with one. */
 const LASTING_MS = 10_000;
 
 /** client-go's reflector: the first retry after 0.8–1.6 s, and never more than 30 s between two. */
@@ -74,20 +84,23 @@ const PLACE_LOST_MS = 300_000;
 
 /** What to do after an exchange, and when. Pure except for the draw. */
 export function nextStep(course: Course, outcome: Outcome, circumstances: Circumstances): Step {
-  const { followedMs, random } = circumstances;
-  const hasLasted = followedMs >= LASTING_MS;
-  const from: Course = hasLasted ? { ...course, misses: 0, refusals: 0 } : course;
+  const { followedMs, hasChanged, random } = circumstances;
+  const isOver = outcome.kind === 'ended' || outcome.kind === 'broken';
+  if (isOver && (hasChanged || followedMs >= SHORT_WATCH_MS)) {
+    return { course: { next: 'watch', misses: 0, refusals: 0 }, delayMs: 0, absent: false };
+  }
   switch (outcome.kind) {
     case 'listed':
-      return { course: { ...from, next: 'watch' }, delayMs: 0, absent: false };
+      return { course: { ...course, next: 'watch' }, delayMs: 0, absent: false };
     case 'ended':
-      return hasLasted
-        ? { course: { ...from, next: 'watch' }, delayMs: 0, absent: false }
-        : refused({ ...from, next: 'watch' }, random);
+      return refused({ ...course, next: 'watch' }, random);
     case 'unconfirmed':
-      return { course: { ...from, next: 'stream' }, delayMs: spread(CONFIRM_MS, random), absent: false };
-    case 'failed':
+      return { course: { ...course, next: 'stream' }, delayMs: spread(CONFIRM_MS, random), absent: false };
+    case 'broken':
+    case 'failed': {
+      const from = followedMs >= LASTING_MS ? { ...course, misses: 0, refusals: 0 } : course;
       return afterFailure(from, outcome.error, circumstances);
+    }
   }
 }
 

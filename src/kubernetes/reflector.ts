@@ -1,5 +1,6 @@
 import { setImmediate } from 'node:timers/promises';
 import type { Clock, Random } from '../util/clock.ts';
+import { LastingFault } from '../util/lasting-fault.ts';
 import { LineSplitter, LineTooLongError } from '../util/line-splitter.ts';
 import type { Log } from '../util/log.ts';
 import { sleep } from '../util/wait.ts';
@@ -8,7 +9,7 @@ import type { Transport } from './api-client.ts';
 import { ApiError, causeMessage } from './api-error.ts';
 import type { ResourceHealth } from './api-health.ts';
 import { type Change, type ObjectReader, ObjectStore, type PendingList } from './object-store.ts';
-import { type Course, nextStep, type Outcome, START } from './reflector-plan.ts';
+import { type Course, nextStep, type Outcome, SHORT_WATCH_MS, START } from './reflector-plan.ts';
 import { awaitSilence, type OpenWatch, QUIET } from './watch-silence.ts';
 
 /** One kind of object on the server. */
@@ -68,12 +69,20 @@ export class Reflector<T> {
   #isListed = false;
   /** When the current exchange began to deliver changes; `undefined` while it does not. */
   #followingSince: number | undefined;
+  /** Whether the current exchange has delivered changes. */
+  #hasChanged = false;
   #heardAt: number;
+  readonly #shortWatches: LastingFault;
 
   constructor(options: ReflectorOptions<T>) {
     this.#options = options;
     this.#store = new ObjectStore(options.resource, options.log, options.clock);
     this.#heardAt = options.clock.now();
+    this.#shortWatches = new LastingFault({
+      log: options.log,
+      begun: 'The API server, or something before it, ends each watch at once, so changes arrive late; retrying',
+      over: 'Watches of the API server last again',
+    });
   }
 
   /** Keys of the objects that the sink was given. */
@@ -86,14 +95,17 @@ export class Reflector<T> {
     const { clock, random, resource, sink, log } = this.#options;
     while (!signal.aborted) {
       this.#followingSince = undefined;
+      this.#hasChanged = false;
       const outcome = await this.#exchange(signal);
       if (signal.aborted) return;
 
-      const now = clock.now();
+      const followedMs = this.#followedMs();
+      const error = 'error' in outcome ? outcome.error : undefined;
       const { course, delayMs, absent } = nextStep(this.#course, outcome, {
         hasPlace: this.#course.next === 'watch' || this.#followingSince !== undefined,
-        followedMs: this.#followingSince === undefined ? 0 : now - this.#followingSince,
-        silentMs: now - this.#heardAt,
+        followedMs,
+        hasChanged: this.#hasChanged,
+        silentMs: clock.now() - this.#heardAt,
         mayBeAbsent: resource.isOptional && !this.#isListed,
         random,
       });
@@ -101,20 +113,25 @@ export class Reflector<T> {
         resource: resource.path,
         exchange: this.#course.next,
         outcome: outcome.kind,
-        err: outcome.kind === 'failed' ? outcome.error.message : undefined,
+        err: error?.message,
         next: course.next,
         delayMs: Math.round(delayMs),
       });
       if (absent) {
         sink.absent?.();
-      } else if (outcome.kind === 'failed' && delayMs > 0 && outcome.error.status !== 410) {
+      } else if (error !== undefined && delayMs > 0 && error.status !== 410) {
         // A version that is too old is no trouble with the server: a new list fixes it.
-        sink.lost?.(outcome.error.message);
+        sink.lost?.(error.message);
+      } else if (outcome.kind === 'ended' && course.refusals > 1) {
+        this.#shortWatches.failed(`it ended within ${SHORT_WATCH_MS / 1_000} s without a change`, {
+          resource: resource.path,
+        });
       } else if (outcome.kind === 'unconfirmed') {
         log.warn('A list is empty although there are objects; it counts once a second one is empty too', {
           resource: resource.path,
         });
       }
+      if (followedMs >= SHORT_WATCH_MS) this.#watchLasts();
       this.#course = course;
       await sleep(delayMs, clock, signal);
     }
@@ -190,8 +207,10 @@ export class Reflector<T> {
         await setImmediate();
       }
     } catch (error) {
-      const hasBegun = isOpen && watch.list !== undefined;
-      if (hasBegun && error instanceof ApiError && error.code === 'unreachable') throw incomplete(error.message);
+      if (error instanceof ApiError && error.code === 'unreachable' && isOpen && gone === undefined) {
+        if (watch.list !== undefined) throw incomplete(error.message);
+        return { kind: 'broken', error };
+      }
       if (gone !== QUIET) throw error;
     } finally {
       controller.abort();
@@ -223,7 +242,10 @@ export class Reflector<T> {
       return undefined;
     } finally {
       // Also after a bad line: earlier changes are in the store, so a new list would not report them again.
-      if (changes.length > 0) this.#options.sink.changed(changes);
+      if (changes.length > 0) {
+        this.#hasChanged = true;
+        this.#options.sink.changed(changes);
+      }
     }
   }
 
@@ -248,14 +270,23 @@ export class Reflector<T> {
     return true;
   }
 
+  #followedMs(): number {
+    return this.#followingSince === undefined ? 0 : this.#options.clock.now() - this.#followingSince;
+  }
+
   #following(): void {
     this.#followingSince = this.#options.clock.now();
     this.#heardAt = this.#followingSince;
     this.#options.sink.following?.();
   }
 
+  #watchLasts(): void {
+    this.#shortWatches.succeeded({ resource: this.#options.resource.path });
+  }
+
   #heard(): void {
     this.#heardAt = this.#options.clock.now();
+    if (this.#followedMs() >= SHORT_WATCH_MS) this.#watchLasts();
     this.#options.sink.heard?.();
   }
 

@@ -336,6 +336,29 @@ test('a server that is away for an hour and comes back with few differences', as
   assert.match(String(log.of('info').at(-1)?.message), /again/);
 });
 
+for (const [how, end] of [
+  ['in an orderly way', (server: FakeApiServer) => server.endWatches()],
+  ['by a reset', (server: FakeApiServer) => server.resetConnections()],
+] as const) {
+  test(`where a load balancer ends watches after 5 s, ${how}, each change arrives within a second`, async (t) => {
+    const server = await startServer(t);
+    const { reach, synced, has, log, clock, source } = await watchServer(t, server);
+    await reach('it is synced', () => synced() === 1);
+    for (let n = 0; n < 8; n += 1) {
+      // What arrives on both watches shows that both are open.
+      server.set(service(`early-${n}`));
+      server.set(slice(`early-${n}`));
+      await reach('the watches', () => has(`Service shop/early-${n}`) && has(`EndpointSlice shop/early-${n}`), 1_000);
+      clock.advance(5_000);
+      end(server);
+      server.set(service(`late-${n}`));
+      await reach('the change', () => has(`Service shop/late-${n}`), 1_000);
+    }
+    assert.ok(source.status().connected);
+    assert.deepEqual([log.of('warn'), log.of('error')], [[], []]);
+  });
+}
+
 test('token and certificate authority rotate while it runs; no request is refused', async (t) => {
   const directory = mkdtempSync(join(tmpdir(), 'kup-rotation-'));
   t.after(() => rmSync(directory, { recursive: true }));

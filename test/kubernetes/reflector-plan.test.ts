@@ -11,7 +11,10 @@ import {
   type Step,
 } from '../../src/kubernetes/reflector-plan.ts';
 
-const LISTING: Circumstances = { hasPlace: false, followedMs: 0, silentMs: 0, mayBeAbsent: false, random: () => 0 };
+const LISTING: Circumstances = {
+  ...{ hasPlace: false, followedMs: 0, hasChanged: false, silentMs: 0, mayBeAbsent: false },
+  random: () => 0,
+};
 const WATCHING: Circumstances = { ...LISTING, hasPlace: true, followedMs: 60_000 };
 
 function at(next: Exchange, course: Partial<Course> = {}): Course {
@@ -59,6 +62,8 @@ test('a streamed list that breaks off is replaced by pages, and these by a strea
 });
 
 const SHORT: Circumstances = { ...WATCHING, followedMs: 0 };
+const SECOND: Circumstances = { ...WATCHING, followedMs: 1_000 };
+const broken: Outcome = { kind: 'broken', error: new ApiError('unreachable', 'read ECONNRESET') };
 const LONG_TROUBLE = { misses: 9, refusals: 9 };
 
 // biome-ignore format: a table
@@ -66,6 +71,11 @@ const steps: readonly [string, Course, Outcome, Circumstances, Exchange, number]
   ['an unreachable server is asked for a streamed list again', START, failure('unreachable'), LISTING, 'stream', 800],
   ['after a list in pages comes a watch', at('pages'), { kind: 'listed' }, LISTING, 'watch', 0],
   ['a watch that ends after a while goes on at once', at('watch'), { kind: 'ended' }, WATCHING, 'watch', 0],
+  ['a watch that ends after a second, too', at('watch', LONG_TROUBLE), { kind: 'ended' }, SECOND, 'watch', 0],
+  ['a watch that breaks after a second, too', at('watch', LONG_TROUBLE), broken, SECOND, 'watch', 0],
+  ['a watch that ends after a change, too', at('watch'), { kind: 'ended' }, { ...SHORT, hasChanged: true }, 'watch', 0],
+  ['a watch that breaks at once waits', at('watch', { misses: 1 }), broken, SHORT, 'watch', 1_600],
+  ['a watch of a second that fails does not end a row', at('watch', { refusals: 3 }), failure('garbage'), SECOND, 'stream', 6_400],
   ['a watch that ends at once waits', at('watch'), { kind: 'ended' }, SHORT, 'watch', 800],
   ['a second such watch waits longer', at('watch', { refusals: 1 }), { kind: 'ended' }, SHORT, 'watch', 1_600],
   ['a doubted empty list is asked for again soon', START, { kind: 'unconfirmed' }, LISTING, 'stream', 3_000],

@@ -221,6 +221,54 @@ test('a broken connection is replaced from the last version on, however often th
   await stop();
 });
 
+for (const [how, close] of [
+  ['ends', (stream: FakeStream) => stream.end()],
+  ['breaks', (stream: FakeStream) => stream.fail(new ApiError('unreachable', 'read ECONNRESET'))],
+] as const) {
+  test(`a watch that ${how} after a second, or after a change, is followed by the next at once, without a line`, async () => {
+    const { transport, streamList, told, pass, health, log, stop } = reflect();
+    let stream = await streamList('a');
+    for (let n = 0; n < 20; n += 1) {
+      if (n % 2 === 0) await pass(1_000);
+      else stream.send(modified(service('a', { port: 80 + n, version: `${20 + n}` })));
+      await settle();
+      close(stream);
+      stream = (await transport.call('watch')).open();
+      await settle();
+    }
+    assert.equal(told.length, 12);
+    assert.equal(health.status().connected, true);
+    assert.deepEqual([log.of('warn'), log.of('error')], [[], []]);
+    await stop();
+  });
+}
+
+test('watches that end at once are taken up ever more slowly; the second one is logged, and when they last again', async () => {
+  const { transport, streamList, pass, log, stop } = reflect();
+  (await streamList('a')).end();
+  for (const waitMs of [800, 1_600, 3_200, 6_400, 12_800, 15_000]) {
+    await pass(waitMs - 1);
+    await transport.assertIdle();
+    await pass(1);
+    const stream = (await transport.call('watch')).open();
+    stream.send(bookmark('11'), modified(service('a')));
+    await settle();
+    stream.end();
+  }
+  const [fault, ...more] = log.of('error');
+  assert.match(String(fault?.message), /ends each watch at once/);
+  assert.deepEqual(fault?.fields, { resource: '/api/v1/services', err: 'it ended within 1 s without a change' });
+  assert.deepEqual(more, []);
+  await pass(15_000);
+  const stream = (await transport.call('watch')).open();
+  await pass(1_000);
+  assert.doesNotMatch(String(log.of('info').at(-1)?.message), /last again/);
+  stream.send(bookmark('12'));
+  await settle();
+  assert.match(String(log.of('info').at(-1)?.message), /^Watches of the API server last again$/);
+  await stop();
+});
+
 test('a silent watch is dropped when the server does not answer a probe, within 45 s', async () => {
   const { transport, streamList, pass, health, stop } = reflect();
   await streamList('a');

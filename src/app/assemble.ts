@@ -25,6 +25,7 @@ import { familiesOf, ServedFamilies } from '../sync/served-families.ts';
 import { Weights } from '../sync/weights.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
 import { ClientWatch } from './clients.ts';
+import type { ConfigurationWatch } from './configuration-watch.ts';
 import { openDataPlane } from './data-plane.ts';
 import { NodeWatch, ThisNode } from './node.ts';
 import { createPipeline, type Pipeline } from './pipeline.ts';
@@ -41,13 +42,15 @@ export interface Context {
   readonly startedAt: () => number;
   /** Ends what is not ended by the `stop` of a part. */
   readonly signal: AbortSignal;
+  /** Missing without `--config`. */
+  readonly configuration: Pick<ConfigurationWatch, 'path' | 'isInForce'> | undefined;
 }
 
 /** The parts of a proxy, joined and not started. */
 export type Parts = Awaited<ReturnType<typeof assemble>>;
 
 /** Rejects with a sentence for the user when the proxy cannot run here. */
-export async function assemble({ config, log, startedAt, signal }: Context) {
+export async function assemble({ config, log, startedAt, signal, configuration }: Context) {
   const nodeName = nameOfNode(config.hostnameOverride);
   const node = new ThisNode(config, { name: nodeName, log });
   const bindings = familiesOf(config.bindAddress, localAddresses);
@@ -84,6 +87,7 @@ export async function assemble({ config, log, startedAt, signal }: Context) {
   const health = new Health(clock, 2 * config.iptablesSyncPeriodMs);
   const metrics = new Metrics({
     ...{ clock, version: VERSION, health, families: served.active, log, apiStatus },
+    configInForce: () => configuration?.isInForce ?? true,
     pendingServices: () => pipelines.reduce((sum, { tracker }) => sum + tracker.pendingServices, 0),
     stats: () => dataPlane.stats(),
     connectionLog: () => feed.counts,
@@ -133,7 +137,19 @@ export async function assemble({ config, log, startedAt, signal }: Context) {
   const connectionLog = openConnectionLog(config, feed, log);
   const clientAddresses = { policy: config.clientAddresses, facts: () => clients.facts };
   const { scheduler } = config;
-  const viewParts = { nodeName, startedAt, data, iptables, controlPlane, health, source, log, dialErrors, weights };
+  const viewParts = {
+    nodeName,
+    startedAt,
+    configuration,
+    data,
+    iptables,
+    controlPlane,
+    health,
+    source,
+    log,
+    dialErrors,
+    weights,
+  };
   return {
     ...{ node, served, dataPlane, dataPlaneLog, health, metrics, apiStatus, source, healthCheckNodePorts },
     ...{ feed, connectionLog, controlPlane, weights, nodeWatch },

@@ -193,7 +193,7 @@ export class ServiceProxy {
   }
 
   #startServers(): void {
-    const { config, claim, log, onUnbindable } = this.#context;
+    const { config, claim, log, onUnbindable, configuration } = this.#context;
     const { health, metrics, apiStatus, view, node, weights, feed } = this.#parts;
     const nodeEligible = () => node.isEligible;
     const known = this.#known;
@@ -203,8 +203,8 @@ export class ServiceProxy {
       setWeight: (endpoint, weight) => weights.set(endpoint, weight),
       undrain: (endpoint) => weights.undrain(endpoint),
     };
-    const answering = { log, health, metrics, apiStatus, view, nodeEligible, onUnbindable, operations, feed, known };
-    this.#servers = [claim, ...serversOf(config, answering)];
+    const answering = { log, health, metrics, apiStatus, view, nodeEligible, operations, feed, known };
+    this.#servers = [claim, ...serversOf(config, { ...answering, onUnbindable, configuration })];
     for (const server of this.#servers) server.start();
   }
 }

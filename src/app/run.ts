@@ -2,7 +2,6 @@ import type { Config } from '../config/config.ts';
 import type { FlagTexts } from '../config/configure.ts';
 import { configure } from '../config/configure.ts';
 import { VERSION } from '../config/version.ts';
-import { watchFile } from '../kernel/files.ts';
 import { NodeClaim } from '../kernel/node-claim.ts';
 import { endProcess, giveBackMemory, isOnTerminal, leaveProcess } from '../kernel/process.ts';
 import { ServiceManager } from '../kernel/service-manager.ts';
@@ -13,8 +12,8 @@ import { CHANNEL_VARIABLE } from '../upgrade/protocol.ts';
 import { awaitSupervision } from '../upgrade/take-over.ts';
 import { Upgrade, type UpgradeOptions } from '../upgrade/upgrade.ts';
 import { systemClock as clock, machineUptimeMs, startTime } from '../util/system-clock.ts';
-import { messageOf } from '../util/text.ts';
 import { assemble } from './assemble.ts';
+import { ConfigurationWatch } from './configuration-watch.ts';
 import { ServiceProxy } from './proxy.ts';
 
 const STDERR = 2;
@@ -48,10 +47,24 @@ class ProxyProcess {
   #reopenLogs = (): void => {};
   #supervisor: ServiceManager | undefined;
   #upgrade: Upgrade | undefined;
+  /** Missing without `--config`. */
+  readonly #configuration: ConfigurationWatch | undefined;
 
   constructor(asked: Run) {
+    const { config, flags, configuration: text } = asked;
     this.#asked = asked;
-    this.#log = createLog({ ...asked.config.log, output: this.#line, clock });
+    this.#log = createLog({ ...config.log, output: this.#line, clock });
+    if (config.configFile !== undefined) {
+      this.#configuration = new ConfigurationWatch({
+        path: config.configFile,
+        text,
+        check: (changed) => configure(flags, () => changed),
+        replace: () => this.#reconfigure(),
+        clock,
+        log: this.#log,
+        signal: this.#stopped.signal,
+      });
+    }
   }
 
   async start(): Promise<void> {
@@ -80,7 +93,7 @@ class ProxyProcess {
     }
     const { signal } = this.#stopped;
     const onUnbindable = () => void this.#stop(undefined, 1);
-    const common = { config, log, startedAt: this.#startedAt, signal };
+    const common = { config, log, startedAt: this.#startedAt, signal, configuration: this.#configuration };
     const parts = await assemble(common);
     const proxy = new ServiceProxy({ ...common, claim, line: this.#line, onUnbindable }, parts);
     this.#reopenLogs = () => proxy.reopenConnectionLog();
@@ -106,7 +119,7 @@ class ProxyProcess {
         await leaveProcess(0);
       },
     });
-    this.#watchConfiguration(proxy);
+    this.#configuration?.start();
     log.info('Started', { version: VERSION, node: process.version });
     // Units that start after this one find its Services.
     if (predecessor === undefined) await proxy.firstSync();
@@ -142,30 +155,12 @@ class ProxyProcess {
     else this.#log.warn('This process is still starting; this request to upgrade is dropped');
   }
 
-  #watchConfiguration({ handOver }: ServiceProxy): void {
-    const { config, flags, configuration } = this.#asked;
-    const path = config.configFile;
-    if (path === undefined) return;
+  /** Has a new process serve with the file of `--config` as it is now. Resolves when that has failed. */
+  async #reconfigure(): Promise<void> {
     // A supervisor other than systemd would take the end of this process for the end of the proxy, so it ends at once.
-    const canHandOver = handOver !== undefined && process.env['NOTIFY_SOCKET'] !== undefined;
-    const onChange = (text: string) => {
-      try {
-        configure(flags, () => text);
-      } catch (error) {
-        const err = messageOf(error);
-        // Upstream ends, and is started again and again in vain.
-        this.#log.error('The configuration file is wrong; what it said before stays in force', { err });
-        return;
-      }
-      if (text === configuration) return;
-      this.#log.warn(
-        "The content of the proxy server's configuration file was updated; a new process is to serve with it",
-        { file: path },
-      );
-      if (canHandOver) this.#replace();
-      else void this.#stop(undefined, 1);
-    };
-    watchFile({ path, text: configuration, clock, onChange });
+    const canHandOver = process.env['NOTIFY_SOCKET'] !== undefined && process.pid !== 1;
+    if (canHandOver && this.#proxy?.handOver !== undefined) await this.#upgrade?.run();
+    else await this.#stop(undefined, 1);
   }
 }
 

@@ -10,6 +10,7 @@ import type { ConnectionFeed } from '../operate/connection-log/feed.ts';
 import { ControlServer } from '../operate/control/server.ts';
 import type { Log } from '../util/log.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
+import type { Context } from './assemble.ts';
 
 export interface Answering extends HealthzSources {
   readonly log: Log;
@@ -20,11 +21,12 @@ export interface Answering extends HealthzSources {
   readonly feed: ConnectionFeed;
   /** When the view knows every Service. */
   readonly known: Promise<void>;
+  readonly configuration: Context['configuration'];
 }
 
 /** `/healthz`, `/metrics` and the control socket, to be started. */
 export function serversOf(config: Config, answering: Answering): (HttpServer | ControlServer)[] {
-  const { log, metrics, view, onUnbindable, operations, feed, known } = answering;
+  const { log, metrics, view, onUnbindable, operations, feed, known, configuration } = answering;
   const servers = [
     { name: 'healthz', at: config.healthzAddress, audience: 'anybody', routes: healthzRoutes(answering) },
     {
@@ -32,7 +34,7 @@ export function serversOf(config: Config, answering: Answering): (HttpServer | C
       at: config.metricsAddress,
       audience: 'operators',
       routes: new Map([
-        ...metricsRoutes(metrics, () => effectiveConfiguration(config)),
+        ...metricsRoutes(metrics, () => effectiveConfiguration(config), configuration),
         ...(config.profiling ? profileRoutes(clock) : []),
         ...statusRoutes(view, clock),
       ]),

@@ -16,6 +16,7 @@ import { RunningView } from '../operate/view/view.ts';
 import type { ControlPlane } from '../sync/control-plane.ts';
 import type { Weights } from '../sync/weights.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
+import type { Context } from './assemble.ts';
 import type { OpenedDataPlane } from './data-plane.ts';
 import type { Pipeline } from './pipeline.ts';
 import type { Source } from './source.ts';
@@ -24,6 +25,7 @@ export interface ViewParts {
   readonly nodeName: string;
   /** Milliseconds since 1970. */
   readonly startedAt: () => number;
+  readonly configuration: Context['configuration'];
   readonly data: OpenedDataPlane;
   readonly iptables: Iptables;
   readonly controlPlane: ControlPlane<Pipeline>;
@@ -77,7 +79,7 @@ export function openView(parts: ViewParts): { readonly view: View; readonly samp
 }
 
 function nodeView(
-  { nodeName, startedAt, data, iptables, controlPlane, health, source, log, weights }: ViewParts,
+  { nodeName, startedAt, configuration, data, iptables, controlPlane, health, source, log, weights }: ViewParts,
   { totals, rates }: TrafficSampler,
 ): Omit<NodeView, 'loopDelayMs' | 'descriptors'> {
   const api = source.status?.();
@@ -104,6 +106,7 @@ function nodeView(
         ...(lastSyncedAt !== undefined && { lastSyncedAt }),
       };
     }),
+    ...(configuration?.isInForce === false && { configNotInForce: configuration.path }),
     ...(api && { api: { connected: api.connected, staleForMs: api.staleForMs } }),
     memory: { rss, heapUsed },
     totals,

@@ -25,6 +25,8 @@ export interface MetricsOptions extends Omit<KubeProxyMetricsOptions, 'registry'
   readonly connectionLog: () => ConnectionLogCounts;
   /** `undefined` without an API server. */
   readonly apiStatus: () => ApiStatus | undefined;
+  /** Also without `--config`. */
+  readonly configInForce: () => boolean;
   /** Since it was called last; `undefined` when nothing was measured. */
   readonly takeLoopDelay: () => LoopDelayMs | undefined;
   /** Service ports, and endpoints, with series of their own; {@link MAX_ROWS} by default. */
@@ -55,7 +57,7 @@ export class Metrics extends KubeProxyMetrics implements ApiRequestMetrics {
 
   constructor({ registry = new Registry(), maxRows = MAX_ROWS, ...options }: MetricsOptions) {
     super({ ...options, registry });
-    const { version, stats, log, apiStatus, takeLoopDelay, connectionLog } = options;
+    const { version, stats, log, apiStatus, configInForce, takeLoopDelay, connectionLog } = options;
     this.#registry = registry;
     this.#stats = stats;
     this.#maxRows = maxRows;
@@ -104,6 +106,9 @@ export class Metrics extends KubeProxyMetrics implements ApiRequestMetrics {
       'api_stale_seconds',
       'For how long changes on the API server may have been missed; 0 while it is followed',
       () => (apiStatus()?.staleForMs ?? 0) / 1_000,
+    );
+    gauge('config_in_force', '1 while what the file of --config says is in force, or when there is none', () =>
+      configInForce() ? 1 : 0,
     );
     counted(
       'log_lines_total',

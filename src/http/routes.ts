@@ -67,14 +67,23 @@ const MAX_SCRAPES = 4;
 
 /**
  * For operators, on loopback by default. Bodies as kube-proxy's, without newlines. `effectiveConfiguration`: a
- * KubeProxyConfiguration as kube-proxy shows its own, with Go's field names and durations as text.
+ * KubeProxyConfiguration as kube-proxy shows its own, with Go's field names and durations as text. `file`: that of
+ * `--config`, which kube-proxy does not show.
  */
-export function metricsRoutes(metrics: Metrics, effectiveConfiguration: () => object): RouteList {
+export function metricsRoutes(
+  metrics: Metrics,
+  effectiveConfiguration: () => object,
+  file?: { readonly path: string; readonly isInForce: boolean },
+): RouteList {
   const { contentType } = metrics;
   const busy = textResponse(503, `${MAX_SCRAPES} others are being answered; try again.\n`);
   const scrape = (render: () => Promise<AsyncIterable<string>>): Handler =>
     atOnce(MAX_SCRAPES, busy, async () => ({ status: 200, contentType, body: await render() }));
-  const configz = () => JSON.stringify({ 'kubeproxy.config.k8s.io': effectiveConfiguration() });
+  const configz = () =>
+    JSON.stringify({
+      'kubeproxy.config.k8s.io': effectiveConfiguration(),
+      'kube-userspace-proxy': file && { configFile: file.path, inForce: file.isInForce },
+    });
   return [
     ['/healthz', () => textResponse(200, 'ok')],
     ['/proxyMode', () => textResponse(200, 'userspace')],

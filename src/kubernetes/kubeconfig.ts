@@ -40,9 +40,9 @@ interface KubeconfigOptions {
 }
 
 /**
- * A kubeconfig file. client-node's `KubeConfig` resolves contexts, OIDC and certificates. Done here instead are the
- * `tokenFile` of a user, which it ignores and kubeadm's kube-proxy needs, exec plugins ({@link ExecPlugin}), and reading
- * the file again.
+ * A kubeconfig file. client-node's `KubeConfig` resolves contexts, OIDC and certificates. It does not do the rest: it
+ * ignores the `tokenFile` of a user, which kubeadm's kube-proxy needs, it reads the file only once, and
+ * {@link ExecPlugin} says what it does with a plugin.
  */
 export class KubeconfigAccess implements AccessSource {
   readonly #options: KubeconfigOptions;

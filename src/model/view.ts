@@ -53,6 +53,8 @@ export interface NodeView {
   readonly iptables: string;
   readonly healthy: boolean;
   readonly families: readonly FamilyView[];
+  /** The path of the file of `--config`, while it says something else than what this process serves with. */
+  readonly configNotInForce?: string;
   /** Absent when Services come from files. */
   readonly api?: Pick<ApiStatus, 'connected' | 'staleForMs'>;
   /** Of the main thread, during the last sample. */

@@ -33,6 +33,7 @@ async function serve(t: TestContext) {
       operations: { setVerbosity: () => {}, weightOf: () => undefined, setWeight: () => true, undrain: () => false },
       feed: new ConnectionFeed({ dataPlane: new FakeDataPlane(), log: new RecordingLog(), clock: new ManualClock() }),
       known: Promise.resolve(),
+      configuration: undefined,
     },
   ) as HttpServer[];
   t.after(() => Promise.all(servers.map((server) => server.close())));

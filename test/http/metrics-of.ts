@@ -16,6 +16,7 @@ export function metricsOf(stats: MetricsOptions['stats'], registry?: Registry): 
     stats,
     log: { lines: { error: 0, warn: 0, info: 0 }, droppedLines: 0 },
     apiStatus: () => undefined,
+    configInForce: () => true,
     takeLoopDelay: () => undefined,
     ...(registry && { registry }),
   });

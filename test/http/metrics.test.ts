@@ -17,6 +17,7 @@ function setUp(ports: ListenerStats[] = [], { maxRows }: { maxRows?: number } = 
   const log = { lines: { error: 0, warn: 0, info: 0 }, droppedLines: 0 };
   const pending = { services: 0 };
   const api: { status: ApiStatus | undefined } = { status: undefined };
+  const config = { isInForce: true };
   const loop: { delay: LoopDelayMs | undefined } = { delay: undefined };
   const metrics = new Metrics({
     ...{ clock, health, log, version: '1.2.3', families: ['IPv4', 'IPv6'] },
@@ -24,6 +25,7 @@ function setUp(ports: ListenerStats[] = [], { maxRows }: { maxRows?: number } = 
     connectionLog: () => ({ entries: 7, dropped: { engine: 0, file: 2, tail: 3 } }),
     stats: () => ports,
     apiStatus: () => api.status,
+    configInForce: () => config.isInForce,
     takeLoopDelay: () => loop.delay,
     ...(maxRows !== undefined && { maxRows }),
   });
@@ -40,7 +42,20 @@ function setUp(ports: ListenerStats[] = [], { maxRows }: { maxRows?: number } = 
     return samples[0]?.value;
   };
   const ipv4 = metrics.of('IPv4');
-  return { clock, health: health.of('IPv4'), metrics, ipv4, scrape, samplesOf, sampleOf, api, pending, log, loop };
+  return {
+    clock,
+    health: health.of('IPv4'),
+    metrics,
+    ipv4,
+    scrape,
+    samplesOf,
+    sampleOf,
+    api,
+    config,
+    pending,
+    log,
+    loop,
+  };
 }
 
 async function textOf(parts: AsyncIterable<string>): Promise<string> {
@@ -231,9 +246,11 @@ describe('under kube-proxy’s names', () => {
   });
 });
 
-test('the process: versions, log lines, the API server', async () => {
-  const { log, api, sampleOf } = setUp();
+test('the process: versions, log lines, the API server, the configuration file', async () => {
+  const { log, api, config, sampleOf } = setUp();
   assert.equal(await sampleOf('userspace_proxy_api_connected'), 1);
+  assert.equal(await sampleOf('userspace_proxy_config_in_force'), 1);
+  config.isInForce = false;
   log.lines.error = 2;
   log.lines.info = 7;
   log.droppedLines = 1;
@@ -251,6 +268,7 @@ test('the process: versions, log lines, the API server', async () => {
       ['connection_log_dropped_total', { at: 'tail' }, 3],
       ['api_connected', {}, 0],
       ['api_stale_seconds', {}, 90],
+      ['config_in_force', {}, 0],
     ] as const) {
       assert.equal(await sampleOf(`userspace_proxy_${name}`, labels), value, name);
     }
@@ -317,7 +335,9 @@ describe('Service ports', () => {
   /** All of them must have these labels, and there must be no others. */
   function check(text: string, expected: typeof FAMILIES, labels: Readonly<Record<string, string>>, prefix: string) {
     const shown = [...parseExposition(text)]
-      .filter(([name]) => name.startsWith(prefix) && !/build_info|log_lines|connection_log|_api_|left_out/.test(name))
+      .filter(
+        ([name]) => name.startsWith(prefix) && !/build_info|log_lines|connection_log|_api_|config_|left_out/.test(name),
+      )
       .flatMap(([name, { samples }]) =>
         samples.map((sample) => [name.slice(prefix.length), Object.fromEntries(sample.labels), sample.value]),
       );

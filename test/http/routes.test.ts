@@ -128,6 +128,26 @@ describe('the metrics address', () => {
     }
   });
 
+  test('with --config, /configz says whether what the file says is in force', async (t) => {
+    const file = { path: '/etc/proxy.conf', isInForce: true };
+    const { address } = await serve(
+      t,
+      new Map(
+        metricsRoutes(
+          metricsOf(() => []),
+          () => ({}),
+          file,
+        ),
+      ),
+    );
+    for (const inForce of [true, false]) {
+      file.isInForce = inForce;
+      const { body } = await ask(address, '/configz');
+      const own = { configFile: '/etc/proxy.conf', inForce };
+      assert.deepEqual(JSON.parse(body), { 'kubeproxy.config.k8s.io': {}, 'kube-userspace-proxy': own });
+    }
+  });
+
   test('gives the metrics in Prometheus’ format, and the series of endpoints on a path of their own', async (t) => {
     const endpoint = { address: '10.0.0.1', port: 80 } as NonNullable<ListenerStats['endpoints']>[0]['endpoint'];
     const address = await serveMetrics(t, () => [{ ...web, endpoints: [{ endpoint, counters: zero }] }]);

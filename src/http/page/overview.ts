@@ -33,7 +33,7 @@ export function marks({ healthy }: NodeView, { empty, degraded, pending }: State
 
 export function overview(node: NodeView): Html {
   const { version, nodeVersion, engine, workers, iptables, pid, startedAt, now, totals, rates } = node;
-  const { drained, weights, loopDelayMs, memory, descriptors } = node;
+  const { configNotInForce, drained, weights, loopDelayMs, memory, descriptors } = node;
   const threads = workers === undefined ? '' : `, ${counted(workers, 'worker')}`;
   const { open, limit } = descriptors;
   const weighted = weights.map((each) => `${endpointName(each)} ${each.weight}`);
@@ -49,6 +49,10 @@ ${tile('Loop delay', span(loopDelayMs.p99), loopDelayMs.p99 > LATE_LOOP_MS ? 'wa
 ${tile('Memory', mebibytes(memory.rss), 'plain', `heap ${mebibytes(memory.heapUsed)}`)}
 ${tile('Descriptors', whole(open), hasManyOpen(descriptors) ? 'warn' : 'plain', limit === undefined ? 'open' : `of ${whole(limit)}`)}
 </dl>${
+    configNotInForce === undefined
+      ? undefined
+      : html`<p class="warn">${configNotInForce} has changed and is not in force yet; the log says why</p>`
+  }${
     drained.length === 0
       ? undefined
       : html`<p class="warn">Drained by an operator: ${listed(drained, SHOWN_DRAINED)}</p>`

@@ -72,6 +72,17 @@ test('without JavaScript, a search keeps the order and the open rows', async (t)
   );
 });
 
+test('an API server that is lost and a configuration file that is not in force show', async (t) => {
+  const view = new FakeView();
+  const { address } = await setUp(t, view);
+  const shown = /<b>lost<|has changed and is not in force yet/;
+  assert.doesNotMatch((await ask(address, '/status')).body, shown);
+  view.nodeChanges = { api: { connected: false, staleForMs: 120_000 }, configNotInForce: '/etc/proxy.conf' };
+  const { body } = await ask(address, '/status');
+  assert.match(body, /<b>lost<\/b> <span>nothing for 2 min; the last state is served/);
+  assert.match(body, /\/etc\/proxy\.conf has changed and is not in force yet/);
+});
+
 test('a long query does not make the page longer', async (t) => {
   const { address } = await setUp(t, new FakeView({ services: 100 }));
   const open = Array.from({ length: 20 }, () => `open=${"'".repeat(700)}`).join('&');
@@ -122,7 +133,15 @@ class EvilView extends FakeView {
   override async node(): Promise<NodeView> {
     const node = await super.node();
     const families = node.families.map((family) => ({ ...family, lastSync: { at: 1, durationMs: 1, err: EVIL } }));
-    return { ...node, nodeName: EVIL, version: EVIL, iptables: EVIL, drained: [EVIL], families };
+    return {
+      ...node,
+      nodeName: EVIL,
+      version: EVIL,
+      iptables: EVIL,
+      drained: [EVIL],
+      configNotInForce: EVIL,
+      families,
+    };
   }
 
   override *services(filter = {}): Iterable<ServiceView> {

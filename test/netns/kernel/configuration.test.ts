@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
 import { isAlive } from '../../support/processes.ts';
-import { isFast, TCP, testEnvironment } from '../harness.ts';
+import { isFast, metric, TCP, testEnvironment } from '../harness.ts';
 import { PROGRAM, ProxyProcess } from '../proxy.ts';
 import { POD_ADDRESSES } from '../topology.ts';
 import { waitFor } from '../wait.ts';
@@ -93,6 +93,42 @@ describe('flags and configuration file of the whole program', () => {
       await environment.client.call('write', { connection, text: 'still' });
       assert.equal(await environment.client.call('read', { connection, bytes: 5 }), 'still');
       assert.ok(environment.proxy.log.some((line) => /without effect.*ipvs\.strictARP/.test(line.msg)));
+    } finally {
+      process.kill(Number(pid), 'SIGKILL');
+    }
+  });
+
+  test('a changed file whose successor cannot start is not in force, which shows, until one can', {
+    skip: !isFast,
+  }, async () => {
+    const path = configuration(`${HEAD}logging: {verbosity: 2}\n`);
+    await environment.startProxy({ args: ['--config', path], env: { NOTIFY_SOCKET: '/nowhere/notify' } });
+    const get = async (what: string) =>
+      (await environment.node.call('httpGet', { url: `http://127.0.0.1:10249${what}` })).body;
+    const isInForce = async () => {
+      const shown = {
+        metric: metric(await get('/metrics'), 'userspace_proxy_config_in_force') === 1,
+        configz: JSON.parse(await get('/configz'))['kube-userspace-proxy'].inForce,
+        page: !(await get('/')).includes(`${path} has changed and is not in force`),
+      };
+      assert.equal(new Set(Object.values(shown)).size, 1, JSON.stringify(shown));
+      return shown.metric;
+    };
+    assert.equal(await isInForce(), true);
+    const { directory } = environment.manifests;
+    renameSync(directory, `${directory}.away`);
+    configuration(`${HEAD}udpIdleTimeout: 333ms\n`);
+    await waitFor(
+      'the failure',
+      () => environment.proxy.lines({ msg: 'Cannot hand over to a successor; this process serves as before' })[0],
+    );
+    assert.equal(await isInForce(), false);
+    renameSync(`${directory}.away`, directory);
+    const handedOver = () => environment.proxy.lines({ msg: 'Handed over to the successor' })[0];
+    const { pid } = await waitFor('the new process', handedOver);
+    try {
+      await waitFor('the file is in force', async () => /"333ms"/.test(await get('/configz').catch(() => '')));
+      assert.equal(await isInForce(), true);
     } finally {
       process.kill(Number(pid), 'SIGKILL');
     }

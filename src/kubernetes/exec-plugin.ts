@@ -82,12 +82,18 @@ interface Command {
 function readCommand(exec: unknown, cluster: Cluster, directory: string): Command {
   const field = Field.root(exec);
   const command = field.get('command').string();
+  const clusterInfo = {
+    server: cluster.server,
+    'certificate-authority-data': cluster.caData,
+    'tls-server-name': cluster.tlsServerName,
+    'insecure-skip-tls-verify': cluster.skipTLSVerify,
+  };
   const info = {
     kind: 'ExecCredential',
     apiVersion: field.get('apiVersion').value,
     spec: {
       interactive: false,
-      cluster: field.get('provideClusterInfo').booleanOr(false) ? clusterInfo(cluster) : undefined,
+      cluster: field.get('provideClusterInfo').booleanOr(false) ? clusterInfo : undefined,
     },
   };
   // A value may be a secret, so an error never names it.
@@ -106,15 +112,6 @@ function readCommand(exec: unknown, cluster: Cluster, directory: string): Comman
   };
 }
 
-function clusterInfo({ server, caData, tlsServerName, skipTLSVerify }: Cluster): object {
-  return {
-    server,
-    'certificate-authority-data': caData,
-    'tls-server-name': tlsServerName,
-    'insecure-skip-tls-verify': skipTLSVerify,
-  };
-}
-
 /** Resolves with what the program prints. A program that does not end in time is killed. */
 function run({ file, args, env }: Command, clock: Clock): Promise<string> {
   return new Promise((resolve, reject) => {
@@ -125,21 +122,22 @@ function run({ file, args, env }: Command, clock: Clock): Promise<string> {
     let complaint = '';
     const giveUp = (reason: string) => {
       deadline.cancel();
-      // Something that it has started may hold them open for longer than the plugin lives.
-      stdout.destroy();
-      stderr.destroy();
-      // After its end the number may be another group's.
-      if (pid !== undefined && child.exitCode === null && child.signalCode === null) process.kill(-pid, 'SIGKILL');
       reject(new Error(reason));
+      // Something that it has started may hold them open for longer than the plugin lives.
+      stdout?.destroy();
+      stderr?.destroy();
+      // After its end the number may be another group's.
+      if (pid !== undefined && child.exitCode === null && child.signalCode === null) killGroup(pid);
     };
     const deadline = clock.after(CREDENTIALS_DEADLINE_MS, () =>
       giveUp(`it did not end within ${CREDENTIALS_DEADLINE_MS / 1_000} s`),
     );
-    stdout.setEncoding('utf8').on('data', (text: string) => {
+    // They are missing when no descriptor is left; the error follows.
+    stdout?.setEncoding('utf8').on('data', (text: string) => {
       output += text;
       if (output.length > OUTPUT_MAX_CHARACTERS) giveUp('it prints too much');
     });
-    stderr.setEncoding('utf8').on('data', (text: string) => {
+    stderr?.setEncoding('utf8').on('data', (text: string) => {
       complaint = (complaint + text).slice(0, OUTPUT_MAX_CHARACTERS);
     });
     child.on('error', (error) => {
@@ -152,6 +150,14 @@ function run({ file, args, env }: Command, clock: Clock): Promise<string> {
       else reject(new Error(complaint.trim() || `it ended with ${code ?? signal}`));
     });
   });
+}
+
+function killGroup(leader: number): void {
+  try {
+    process.kill(-leader, 'SIGKILL');
+  } catch {
+    // It runs as another user, whose programs this process may not end.
+  }
 }
 
 /** Errors never quote the answer, which may have a token. */

@@ -99,11 +99,10 @@ export class Reflector<T> {
       const outcome = await this.#exchange(signal);
       if (signal.aborted) return;
 
-      const followedMs = this.#followedMs();
       const error = 'error' in outcome ? outcome.error : undefined;
       const { course, delayMs, absent } = nextStep(this.#course, outcome, {
         hasPlace: this.#course.next === 'watch' || this.#followingSince !== undefined,
-        followedMs,
+        followedMs: this.#followedMs(),
         hasChanged: this.#hasChanged,
         silentMs: clock.now() - this.#heardAt,
         mayBeAbsent: resource.isOptional && !this.#isListed,
@@ -131,7 +130,6 @@ export class Reflector<T> {
           resource: resource.path,
         });
       }
-      if (followedMs >= SHORT_WATCH_MS) this.#watchLasts();
       this.#course = course;
       await sleep(delayMs, clock, signal);
     }
@@ -207,9 +205,9 @@ export class Reflector<T> {
         await setImmediate();
       }
     } catch (error) {
-      if (error instanceof ApiError && error.code === 'unreachable' && isOpen && gone === undefined) {
+      if (isOpen && error instanceof ApiError && error.code === 'unreachable') {
         if (watch.list !== undefined) throw incomplete(error.message);
-        return { kind: 'broken', error };
+        if (gone === undefined) return { kind: 'broken', error };
       }
       if (gone !== QUIET) throw error;
     } finally {
@@ -280,14 +278,11 @@ export class Reflector<T> {
     this.#options.sink.following?.();
   }
 
-  #watchLasts(): void {
-    this.#shortWatches.succeeded({ resource: this.#options.resource.path });
-  }
-
   #heard(): void {
-    this.#heardAt = this.#options.clock.now();
-    if (this.#followedMs() >= SHORT_WATCH_MS) this.#watchLasts();
-    this.#options.sink.heard?.();
+    const { clock, resource, sink } = this.#options;
+    this.#heardAt = clock.now();
+    if (this.#followedMs() >= SHORT_WATCH_MS) this.#shortWatches.succeeded({ resource: resource.path });
+    sink.heard?.();
   }
 
   #changes(): Record<string, string> {

@@ -4,10 +4,11 @@ import type { NodeClaim } from '../kernel/node-claim.ts';
 import { checkDescriptorLimit } from '../kernel/process.ts';
 import type { SetWeight } from '../model/endpoint.ts';
 import type { HandOver } from '../model/hand-over.ts';
-import type { SourceEvent } from '../model/source.ts';
+import type { SourceEvent, Unusable } from '../model/source.ts';
 import type { Operations } from '../model/view.ts';
 import type { StatusLine } from '../operate/log/output.ts';
 import { type StartProgress, showProgress } from '../operate/log/start-progress.ts';
+import { RemovalWatch } from '../sync/removal-watch.ts';
 import type { Channel } from '../upgrade/channel.ts';
 import { takeOver } from '../upgrade/take-over.ts';
 import { systemClock as clock } from '../util/system-clock.ts';
@@ -38,6 +39,7 @@ interface StoppableServer {
 export class ServiceProxy {
   readonly #context: ProxyContext;
   readonly #parts: Parts;
+  readonly #removals: RemovalWatch;
   #servers: readonly StoppableServer[] = [];
   /** When the view knows every Service. */
   #known: Promise<void> = Promise.resolve();
@@ -45,6 +47,7 @@ export class ServiceProxy {
   constructor(context: ProxyContext, parts: Parts) {
     this.#context = context;
     this.#parts = parts;
+    this.#removals = new RemovalWatch(context.log);
   }
 
   /** Missing when the engine cannot pass on what it has. */
@@ -55,6 +58,12 @@ export class ServiceProxy {
   /** The weights that an operator has set. */
   weights(): readonly SetWeight[] {
     return this.#parts.weights.list();
+  }
+
+  /** Parts that this process cannot use either (a volume that is not mounted) may look empty to a successor. */
+  keptOf(unusable: readonly Unusable[]): readonly Unusable[] {
+    const { source } = this.#parts;
+    return [...unusable, ...source.unusable()].filter((each) => source.serves(each));
   }
 
   /** Rejects with a sentence when the source cannot start. */
@@ -79,13 +88,14 @@ export class ServiceProxy {
     nodeWatch.start();
     try {
       // Rules and listeners are the predecessor's until it releases them, so the control plane is not synced before.
-      const synced = new Promise<void>((resolve, reject) => {
-        source.start({ apply: (events) => this.#apply(events), synced: resolve }).catch(reject);
+      const known = new Promise<readonly Unusable[]>((resolve, reject) => {
+        const synced = () => resolve([...source.unusable()]);
+        source.start({ apply: (events) => this.#apply(events), synced }).catch(reject);
       });
-      await channel.during(synced);
       await takeOver(channel, {
         dataPlane: dataPlane.handOver,
         program: VERSION,
+        known,
         onAdopted: (ports, set) => {
           controlPlane.adopt(ports);
           weights.replace(set);
@@ -175,6 +185,7 @@ export class ServiceProxy {
     primary?.metrics.changed('service', services);
     primary?.metrics.changed('endpoint', events.length - services);
     controlPlane.apply(events);
+    this.#removals.apply(events);
   }
 
   /** What waits until the start can no longer be refused, and until iptables has loaded conntrack. */

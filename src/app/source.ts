@@ -49,6 +49,8 @@ export async function openSource({ source: config }: Config, setup: SourceSetup)
       await source.stop();
       api.close();
     },
+    unusable: () => source.unusable(),
+    serves: (lost) => source.serves(lost),
     status: () => source.status(),
     followNode: (onChange) => {
       void reportStarting(`${PROGRAM} ${VERSION}`, { node: name, api, clock, log, signal });

@@ -39,16 +39,19 @@ export class ServiceManager {
     this.#periodMs = watchdogPeriodMs(options.env, options);
   }
 
-  /** The watchdog is fed from now on. Before, a predecessor feeds it, or TimeoutStartSec= applies. */
-  ready(): Promise<void> {
-    const notified = this.#notify('READY=1');
+  /**
+   * The watchdog is fed from now on. Before, a predecessor feeds it, or TimeoutStartSec= applies. `systemctl status`
+   * shows the `status` until the next reload: systemd has no notification of one that failed (sd_notify(3)).
+   */
+  ready(status?: string): Promise<void> {
+    const notified = this.#notify(status === undefined ? 'READY=1' : `READY=1\nSTATUS=${status.replace(/\s+/g, ' ')}`);
     this.#feedWatchdog();
     return notified;
   }
 
   /** Lasts until {@link ready}. */
   reloading(): Promise<void> {
-    return this.#notify(`RELOADING=1\nMONOTONIC_USEC=${Math.floor(this.#options.uptimeMs() * 1000)}`);
+    return this.#notify(`RELOADING=1\nMONOTONIC_USEC=${Math.floor(this.#options.uptimeMs() * 1000)}\nSTATUS=`);
   }
 
   stopping(): Promise<void> {

@@ -1,5 +1,5 @@
 import type { ServiceKey } from '../model/service.ts';
-import type { ApiStatus, ServiceSource, SourceEvent, SourceSink } from '../model/source.ts';
+import type { ApiStatus, ServiceSource, SourceEvent, SourceSink, Unusable } from '../model/source.ts';
 import type { Clock, Random } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
 import { FieldError } from '../util/untrusted.ts';
@@ -52,6 +52,22 @@ export class KubernetesSource implements ServiceSource {
 
   status(): ApiStatus {
     return this.#health.status();
+  }
+
+  *unusable(): Generator<Unusable> {
+    for (const [kind, { reflector }] of this.#followers) {
+      for (const { key, problem } of reflector.leftOut()) {
+        const subject = `${kind} "${key}"`;
+        yield { subject, usable: [], place: subject, err: `${problem.field} ${problem.problem}` };
+      }
+    }
+  }
+
+  serves({ subject }: Unusable): boolean {
+    for (const [kind, { reflector }] of this.#followers) {
+      for (const key of reflector.keys()) if (subject === `${kind} "${key}"`) return true;
+    }
+    return false;
   }
 
   #follow(kind: Kind): void {

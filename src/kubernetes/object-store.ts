@@ -48,7 +48,7 @@ export class ObjectStore<T> {
   readonly #ration: Ration<string>;
   readonly #served = new Map<string, T>();
   /** The problems of an object that were reported, so that they are reported once. */
-  readonly #reported = new Map<string, string>();
+  readonly #reported = new Map<string, readonly Problem[]>();
   /** The last list was empty and did not take effect. */
   #doubtsEmptiness = false;
 
@@ -60,6 +60,14 @@ export class ObjectStore<T> {
 
   keys(): Iterable<string> {
     return this.#served.keys();
+  }
+
+  /** Those that are left out, as they are not valid. */
+  *leftOut(): Generator<{ readonly key: string; readonly problem: Problem }> {
+    for (const [key, problems] of this.#reported) {
+      const [problem] = problems;
+      if (key !== NAMELESS && !this.#served.has(key) && problem !== undefined) yield { key, problem };
+    }
   }
 
   beginList(): PendingList<T> {
@@ -158,9 +166,8 @@ export class ObjectStore<T> {
       this.#reported.delete(key);
       return false;
     }
-    const all = JSON.stringify(problems);
-    this.#reported.set(key, all);
-    return all !== before;
+    this.#reported.set(key, problems);
+    return !isDeepStrictEqual(problems, before);
   }
 }
 

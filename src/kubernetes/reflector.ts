@@ -90,6 +90,10 @@ export class Reflector<T> {
     return this.#store.keys();
   }
 
+  leftOut(): ReturnType<ObjectStore<T>['leftOut']> {
+    return this.#store.leftOut();
+  }
+
   /** Resolves only after the abort. Never rejects. */
   async run(signal: AbortSignal): Promise<void> {
     const { clock, random, resource, sink, log } = this.#options;

@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { Kind } from '../kubernetes/objects/kubernetes-object.ts';
 import type { ServiceKey } from '../model/service.ts';
-import type { SourceEvent } from '../model/source.ts';
+import type { SourceEvent, Unusable } from '../model/source.ts';
 import type { LogFields } from '../util/log.ts';
 import type { ManifestObject, PlacedProblem, Reading } from './read-manifest.ts';
 
@@ -59,13 +59,36 @@ export function nextFileState(
   return { state, reports: [...news, ...repaired(file, before, state)] };
 }
 
+/** The objects that have a state to serve. */
+export function servedOf({ objects }: FileState): readonly ObjectId[] {
+  return objects.flatMap(({ id, event }) => (event?.value === undefined ? [] : [id]));
+}
+
+/** What of the file cannot be used, apart from objects that are `served` all the same. */
+export function* unusableOf(
+  file: string,
+  state: FileState,
+  served: { has(id: ObjectId): boolean },
+): Generator<Unusable> {
+  for (const { subject, report } of state.faults.values()) {
+    const { level, fields } = report;
+    // The others cost no object, or one that is not to be served.
+    if (level !== 'error') continue;
+    const place = fields['line'] === undefined ? file : `${file}:${fields['line']}`;
+    const err = String(fields['err']);
+    if (subject === THE_FILE) yield { subject: file, usable: servedOf(state), place, err };
+    else if (!served.has(subject)) yield { subject, usable: [], place, err };
+  }
+}
+
 function unusable(
   file: string,
   before: FileState,
   { err, document, line }: Extract<Reading, { status: 'unusable' }>,
 ): FileState {
   const faults = new Map([...before.faults].filter(([, { subject }]) => subject !== THE_FILE));
-  const message = 'A manifest file cannot be used; its last good state is kept';
+  const rest = servedOf(before).length > 0 ? 'its last good state is kept' : 'nothing of it is served';
+  const message = `A manifest file cannot be used; ${rest}`;
   const report: Report = { level: 'error', message, fields: { file, document, line, err } };
   return { ...before, faults: faults.set(JSON.stringify([err, line]), { subject: THE_FILE, report }) };
 }

@@ -1,6 +1,6 @@
-import { constants, readFileSync, type Stats, statSync } from 'node:fs';
+import { constants, readdirSync, readFileSync, type Stats, statSync } from 'node:fs';
 import { readdir, stat } from 'node:fs/promises';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
 import { messageOf } from '../util/text.ts';
@@ -28,6 +28,12 @@ const ABSENT: Look = { dev: 0, ino: 0, size: 0, mtimeMs: 0, ctimeMs: 0 };
 /** The place of a path among those that are given. */
 export type PathNumber = number;
 
+/** A path that cannot be listed, looked at or read. */
+interface Failure {
+  readonly path: string;
+  readonly err: string;
+}
+
 /** A file that does not look as it did when its content was delivered last. */
 interface Pending {
   readonly look: Look;
@@ -53,27 +59,42 @@ const EMPTY_QUIET_MS = 400;
 /** A file that changes for longer is reported, and other files no longer wait for it. */
 const RESTLESS_MS = 5_000;
 
+export interface ManifestFilesOptions {
+  readonly paths: readonly string[];
+  /** Whether something of this file, or of a file in this directory, is served. For messages. */
+  readonly isServed: (path: string) => boolean;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
 /**
  * The manifest files under the given paths. A file that has changed is read once it has looked the same for a while,
  * by this machine's clock: the times of a file may come from another machine.
  *
  * Directories are listed asynchronously, so a network file system that hangs holds up nothing else. Files are looked at
  * and read synchronously, as thousands of them in another thread cost ten times as much (docs/adr/0030).
+ *
+ * A given path that is gone, or where a volume is no longer mounted, is a fault, as it is at the start. Only a file
+ * that is gone from a directory that is there has been removed (docs/adr/0034).
  */
 export class ManifestFiles {
   readonly #paths: readonly string[];
+  readonly #isServed: (path: string) => boolean;
   readonly #clock: Clock;
   readonly #log: Log;
+  /** The file systems of the paths while there were files. */
+  readonly #devices = new Map<string, number>();
   /** For each of the paths: its files in their order, until their removal has been delivered. */
   readonly #files: string[][];
   /** The look of the content that was delivered last. */
   readonly #accepted = new Map<string, Look>();
   readonly #pending = new Map<string, Pending>();
   /** By step and path: the error that was reported last and still holds. */
-  readonly #failing = new Map<string, string>();
+  readonly #failing = new Map<string, Failure>();
 
-  constructor({ paths, clock, log }: { readonly paths: readonly string[]; readonly clock: Clock; readonly log: Log }) {
+  constructor({ paths, isServed, clock, log }: ManifestFilesOptions) {
     this.#paths = paths;
+    this.#isServed = isServed;
     this.#clock = clock;
     this.#log = log;
     this.#files = paths.map(() => []);
@@ -82,6 +103,11 @@ export class ManifestFiles {
   /** All files in their order of precedence: that of the given paths, then of names. */
   get order(): ReadonlySet<string> {
     return new Set(this.#files.flat());
+  }
+
+  /** What cannot be read now. */
+  get failing(): Iterable<Failure> {
+    return this.#failing.values();
   }
 
   /** Rejects with one sentence when a path cannot be used. */
@@ -159,10 +185,13 @@ export class ManifestFiles {
     const listed: string[][] = [];
     for (const [number, given] of this.#paths.entries()) {
       try {
-        listed.push(this.#add(number, await filesAt(given)));
+        const { files, device } = await filesAt(given);
+        if (files.length > 0) this.#devices.set(given, device);
+        else this.#checkPath(given);
+        listed.push(this.#add(number, files));
         this.#report(given, undefined, 'list');
       } catch (error) {
-        this.#report(given, messageOf(error), 'list');
+        this.#cannotList(given, error);
       }
     }
     return listed.flat();
@@ -207,10 +236,35 @@ export class ManifestFiles {
       // Opening a pipe or a device can have effects.
       return stats.isFile() ? lookOf(stats) : ABSENT;
     } catch (error) {
-      if (isAbsence(error)) return ABSENT;
+      if (isAbsence(error)) return this.#lookOfAbsent(path);
       this.#report(path, messageOf(error));
       return undefined;
     }
+  }
+
+  #lookOfAbsent(path: string): Look | undefined {
+    const given = this.#paths.includes(path) ? path : dirname(path);
+    try {
+      this.#checkPath(given);
+      return ABSENT;
+    } catch (error) {
+      this.#cannotList(given, error);
+      return undefined;
+    }
+  }
+
+  #cannotList(given: string, error: unknown): void {
+    this.#report(given, messageOf(error), 'list');
+    // What seems to be gone must come to rest anew once the given path is back.
+    for (const path of this.#files[this.#paths.indexOf(given)] ?? []) this.#pending.delete(path);
+  }
+
+  /** Throws when a given path is gone, or is an empty directory in the place of a volume. */
+  #checkPath(given: string): void {
+    const stats = statSync(given);
+    const device = this.#devices.get(given);
+    if (device === undefined || stats.dev === device || !stats.isDirectory() || readdirSync(given).length > 0) return;
+    throw new Error('it is an empty directory on another file system than before; is a volume not mounted?');
   }
 
   /** `changing` when another content came in while it was read; `undefined` when it cannot be read. */
@@ -238,27 +292,23 @@ export class ManifestFiles {
   #report(path: string, err: string | undefined, step: 'list' | 'read' = 'read'): void {
     if (err === undefined && this.#failing.size === 0) return;
     const key = `${step} ${path}`;
-    if (err === this.#failing.get(key)) return;
+    if (err === this.#failing.get(key)?.err) return;
     if (err === undefined) {
       this.#failing.delete(key);
       this.#log.info('Manifests can be read again', { file: path });
     } else {
-      this.#failing.set(key, err);
-      this.#log.error('Manifests cannot be read; their last good state is kept', { file: path, err });
+      this.#failing.set(key, { path, err });
+      const rest = this.#isServed(path) ? 'their last good state is kept' : 'nothing of them is served';
+      this.#log.error(`Manifests cannot be read; ${rest}`, { file: path, err });
     }
   }
 }
 
 /** The manifests in a directory, or the file itself. */
-async function filesAt(path: string): Promise<string[]> {
-  try {
-    if (!(await stat(path)).isDirectory()) return [path];
-    const names = await readdir(path);
-    return names.filter(isManifest).map((name) => join(path, name));
-  } catch (error) {
-    if (isAbsence(error)) return [];
-    throw error;
-  }
+async function filesAt(path: string): Promise<{ readonly files: readonly string[]; readonly device: number }> {
+  const stats = await stat(path);
+  const files = stats.isDirectory() ? (await readdir(path)).filter(isManifest).map((name) => join(path, name)) : [path];
+  return { files, device: stats.dev };
 }
 
 /**

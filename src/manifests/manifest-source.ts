@@ -4,12 +4,20 @@ import { isDeepStrictEqual } from 'node:util';
 import type { FileRules } from '../kubernetes/objects/decoded.ts';
 import { type Address, type Cidr, familyOf } from '../model/address.ts';
 import type { ServiceKey } from '../model/service.ts';
-import type { ServiceSource, SourceEvent, SourceSink } from '../model/source.ts';
+import type { ServiceSource, SourceEvent, SourceSink, Unusable } from '../model/source.ts';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
 import { inSlices, sleep } from '../util/wait.ts';
 import { assignClusterIPs } from './cluster-ips.ts';
-import { type FileObject, type FileState, NO_FILE, nextFileState, type ObjectId } from './file-state.ts';
+import {
+  type FileObject,
+  type FileState,
+  NO_FILE,
+  nextFileState,
+  type ObjectId,
+  servedOf,
+  unusableOf,
+} from './file-state.ts';
 import { type Content, isManifest, ManifestFiles, type PathNumber, type Scan } from './manifest-files.ts';
 import { mismatches } from './mismatches.ts';
 import { type Reading, readManifest } from './read-manifest.ts';
@@ -77,7 +85,9 @@ export class ManifestSource implements ServiceSource {
       clusterIpFamilies: this.#clusterIpRanges.map(({ network }) => familyOf(network)),
       loopbackEndpoints: options.loopbackEndpoints ?? false,
     };
-    this.#files = new ManifestFiles(options);
+    const isServed = (path: string) => this.#servedAt(path).next().value !== undefined;
+    const { paths, clock, log } = options;
+    this.#files = new ManifestFiles({ paths, isServed, clock, log });
   }
 
   async start(sink: SourceSink): Promise<void> {
@@ -93,6 +103,24 @@ export class ManifestSource implements ServiceSource {
     this.#stop.abort();
     this.#woken.abort();
     await this.#running;
+  }
+
+  *unusable(): Generator<Unusable> {
+    for (const [file, state] of this.#states) yield* unusableOf(file, state, this.#delivered);
+    for (const { path, err } of this.#files.failing) yield { subject: path, usable: [], place: path, err };
+  }
+
+  serves({ subject, usable }: Unusable): boolean {
+    if (this.#delivered.has(subject as ObjectId)) return true;
+    const others = new Set(usable);
+    return [...this.#servedAt(subject)].some((id) => !others.has(id));
+  }
+
+  /** Of the file, or of all files in the directory. */
+  *#servedAt(path: string): Generator<ObjectId, undefined> {
+    for (const [file, state] of this.#states) {
+      if (file === path || dirname(file) === path) yield* servedOf(state);
+    }
   }
 
   #watch(path: string, number: PathNumber): void {

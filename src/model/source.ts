@@ -16,6 +16,21 @@ export interface ServiceSource {
   /** Resolves when watching has begun. Rejects only for mistakes of the user, such as a wrong path. */
   start(sink: SourceSink): Promise<void>;
   stop(): Promise<void>;
+  /** What a process that has just started is without, whatever was served of it before. */
+  unusable(): Iterable<Unusable>;
+  /** Whether this source serves something of it. */
+  serves(lost: Unusable): boolean;
+}
+
+/** A part of a source that cannot be used now. */
+export interface Unusable {
+  /** An object as people write it (`Service "shop/web"`), or the path of a file or directory. */
+  readonly subject: string;
+  /** The objects of that path that can be used. */
+  readonly usable: readonly string[];
+  /** Where to correct it. */
+  readonly place: string;
+  readonly err: string;
 }
 
 /** One object's new state; `undefined` means it is gone. The last event for a key wins. */

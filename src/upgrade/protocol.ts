@@ -1,6 +1,7 @@
 import { parseAddress } from '../model/address.ts';
 import type { SetWeight } from '../model/endpoint.ts';
 import { MAX_WEIGHT } from '../model/scheduler.ts';
+import type { Unusable } from '../model/source.ts';
 import { isObject } from '../util/untrusted.ts';
 
 /*
@@ -8,7 +9,8 @@ import { isObject } from '../util/untrusted.ts';
  *
  *   successor                                     predecessor
  *                                    ◀─ hello ─── sent before it starts the successor, which finds it in the socket
- *   started; knows the Services      ── hello ──▶ stops its control plane, freezes its data plane
+ *   started; knows the Services      ── hello ──▶ refuses when something that it serves cannot be used; else stops its
+ *                                                 control plane, and freezes its data plane
  *   takes over, touching nothing     ◀─ begin ──
  *                                    ◀─ parcel ── (any number)
  *                                    ◀─ end ─────
@@ -30,9 +32,14 @@ export const CHANNEL_VARIABLE = 'KUBE_USERSPACE_PROXY_HANDOVER_FD';
 /** The version of messages and parcels. Processes of different versions refuse to hand over. */
 export const FORMAT = 4;
 
-/** The fields of each kind of message. `hello` must never change, so that any two versions understand it. */
+/** The fields of each kind of message. `hello` only ever gets more fields, so that any two versions understand it. */
 interface Fields {
-  readonly hello: { readonly versions: readonly number[]; readonly program: string };
+  /** `unusable`: parts of the successor's sources; missing in 0.1.0. */
+  readonly hello: {
+    readonly versions: readonly number[];
+    readonly program: string;
+    readonly unusable?: readonly Unusable[];
+  };
   /** `weights`: those that an operator has set. */
   readonly begin: { readonly weights: readonly SetWeight[] };
   /** With the parcel's descriptors and bytes. */
@@ -53,8 +60,12 @@ const isText = (value: unknown) => typeof value === 'string';
 const isCount = (value: unknown) => Number.isSafeInteger(value) && (value as number) >= 0;
 const isListOf = (isOne: (value: unknown) => boolean) => (value: unknown) => Array.isArray(value) && value.every(isOne);
 
-const CHECKS: { readonly [K in Kind]: { readonly [Field in keyof Fields[K]]: (value: unknown) => boolean } } = {
-  hello: { versions: isListOf(Number.isSafeInteger), program: isText },
+const CHECKS: { readonly [K in Kind]: { readonly [Field in keyof Fields[K]]-?: (value: unknown) => boolean } } = {
+  hello: {
+    versions: isListOf(Number.isSafeInteger),
+    program: isText,
+    unusable: (value = []) => isListOf(isUnusable)(value),
+  },
   begin: { weights: isListOf(isSetWeight) },
   parcel: {},
   end: { parcels: isCount },
@@ -76,6 +87,11 @@ export function readMessage(value: unknown): Message {
     if (!isValid(fields[field])) throw new Error(`a message "${kind}" of the hand-over has no valid "${field}"`);
   }
   return value as unknown as Message;
+}
+
+function isUnusable(value: unknown): boolean {
+  const { subject, usable, place, err } = (value ?? {}) as Readonly<Record<string, unknown>>;
+  return [subject, place, err].every(isText) && isListOf(isText)(usable);
 }
 
 function isSetWeight(value: unknown): boolean {

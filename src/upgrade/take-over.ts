@@ -1,5 +1,6 @@
 import type { SetWeight } from '../model/endpoint.ts';
 import type { AdoptedPort, HandOver, Parcel } from '../model/hand-over.ts';
+import type { Unusable } from '../model/source.ts';
 import { messageOf } from '../util/text.ts';
 import type { Channel } from './channel.ts';
 import { FORMAT } from './protocol.ts';
@@ -8,6 +9,8 @@ export interface TakeOverOptions {
   readonly dataPlane: HandOver | undefined;
   /** This program's version. */
   readonly program: string;
+  /** Resolves when the Services are known, with what the sources cannot use. */
+  readonly known: Promise<readonly Unusable[]>;
   /**
    * Gets the predecessor's listeners, and the weights that an operator has set there. Throws an Error with a
    * sentence when they cannot be used here.
@@ -16,15 +19,19 @@ export interface TakeOverOptions {
 }
 
 /**
- * The successor's part, to be called when the Services are known. Resolves when all that the predecessor had is this
+ * The successor's part. Resolves when all that the predecessor had is this
  * process's, untouched, and the predecessor knows that this process goes on with it. When it rejects, with a sentence,
  * the predecessor goes on: end the process, and close nothing in order.
  */
-export async function takeOver(channel: Channel, { dataPlane, program, onAdopted }: TakeOverOptions): Promise<void> {
+export async function takeOver(
+  channel: Channel,
+  { dataPlane, program, known, onAdopted }: TakeOverOptions,
+): Promise<void> {
   try {
+    const unusable = await channel.during(known);
     if (dataPlane === undefined) throw new Error('its engine cannot take over connections');
     await dataPlane.freeze();
-    await channel.send({ kind: 'hello', versions: [FORMAT], program });
+    await channel.send({ kind: 'hello', versions: [FORMAT], program, unusable });
     const { weights } = await channel.expect('begin');
     onAdopted(await dataPlane.adopt(parcelsFrom(channel)), weights);
     // From here on a predecessor that has died has let go: it has touched nothing since it was frozen, and would kill

@@ -1,5 +1,6 @@
 import type { SetWeight } from '../model/endpoint.ts';
 import type { HandOver } from '../model/hand-over.ts';
+import type { Unusable } from '../model/source.ts';
 import type { Clock } from '../util/clock.ts';
 import type { Log } from '../util/log.ts';
 import { messageOf } from '../util/text.ts';
@@ -42,6 +43,8 @@ export interface ControlPlane {
   resume(): void;
   /** The weights that an operator has set. */
   weights(): readonly SetWeight[];
+  /** What this process serves although it cannot be used now, given what a successor cannot use. */
+  keptOf(unusable: readonly Unusable[]): readonly Unusable[];
 }
 
 /** The process manager that runs this process: systemd. */
@@ -49,7 +52,8 @@ export interface Supervisor {
   reloading(): Promise<void>;
   /** Names the process to supervise from now on. */
   successor(pid: number): Promise<void>;
-  ready(): Promise<void>;
+  /** `status`: a sentence for the operator, until the next one. */
+  ready(status?: string): Promise<void>;
 }
 
 export interface Successor {
@@ -131,13 +135,11 @@ export class Upgrade {
     } catch (error) {
       if (this.#isAbandoned) return;
       const areLost = error instanceof ConnectionsLostError;
-      log.error(
-        areLost
-          ? 'The successor failed once it had gone on, so connections are lost; this process serves again'
-          : 'Cannot hand over to a successor; this process serves as before',
-        { err: messageOf(error) },
-      );
-      await supervisor.ready();
+      const message = areLost
+        ? 'The successor failed once it had gone on, so connections are lost; this process serves again'
+        : 'Cannot hand over to a successor; this process serves as before';
+      log.error(message, { err: messageOf(error) });
+      await supervisor.ready(`${message}: ${messageOf(error)}`);
       return;
     }
     await onReleased();
@@ -164,12 +166,13 @@ export async function handOver(
   let frozenMs: number | undefined;
   let pausedMs: number | undefined;
   try {
-    const { versions, program } = await channel.expect('hello', { untilMs: clock.now() + START_MS });
+    const { versions, program, unusable = [] } = await channel.expect('hello', { untilMs: clock.now() + START_MS });
     if (!versions.includes(FORMAT)) {
       throw new Error(
         `version ${program} speaks ${versions.join(', ')} of the hand-over, and this one ${FORMAT}; restart instead`,
       );
     }
+    refuseToLose(controlPlane.keptOf(unusable));
     await controlPlane.pause();
     frozenMs = clock.now();
     await offer(channel, setup);
@@ -192,6 +195,16 @@ export async function handOver(
   } finally {
     channel.close();
   }
+}
+
+/** A successor has no last good state. Throws when it would end what is served from this one's. */
+function refuseToLose([first, ...others]: readonly Unusable[]): void {
+  if (first === undefined) return;
+  const more = others.length === 0 ? '' : `, and neither can ${others.length} other${others.length === 1 ? '' : 's'}`;
+  throw new Error(
+    `${first.place} cannot be used (${first.err})${more}; this process serves what was said before; ` +
+      'correct it, and reload',
+  );
 }
 
 /** Resolves when the successor has everything, and touches nothing. */

@@ -50,7 +50,7 @@ for (const [what, pathOf] of [
     await systemd.successor(77);
     await systemd.stopping();
     await until('all to arrive', () => socket.lines.length >= 4);
-    assert.deepEqual(socket.lines, ['READY=1', 'RELOADING=1 MONOTONIC_USEC=12345', 'MAINPID=77', 'STOPPING=1']);
+    assert.deepEqual(socket.lines, ['READY=1', 'RELOADING=1 MONOTONIC_USEC=12345 STATUS=', 'MAINPID=77', 'STOPPING=1']);
     assert.deepEqual(log.lines, []);
   });
 }
@@ -76,7 +76,7 @@ describe('the watchdog', () => {
     clock.advance(40_000);
     await systemd.stopping();
     clock.advance(600_000);
-    const expected = ['READY=1', FED, 'RELOADING=1 MONOTONIC_USEC=12345', FED, FED, FED, 'STOPPING=1'];
+    const expected = ['READY=1', FED, 'RELOADING=1 MONOTONIC_USEC=12345 STATUS=', FED, FED, FED, 'STOPPING=1'];
     await until('the last to arrive', () => socket.lines.includes('STOPPING=1'));
     assert.deepEqual(socket.lines, expected);
     assert.equal(clock.pendingTimers, 0);

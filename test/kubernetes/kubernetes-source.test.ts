@@ -231,6 +231,29 @@ for (const [what, text] of [
   });
 }
 
+test('an object that was never valid is unusable, and a source that has its last good state serves it', async (t) => {
+  const server = await startServer(t);
+  const bad = service('web', { port: 'eighty', version: '2' });
+  server.set(service('web'));
+  const before = await watchServer(t, server);
+  await before.reach('the valid one', () => before.has('Service shop/web'));
+  server.set(bad);
+  server.set(service('old', { port: -1 }));
+  const after = await watchServer(t, server);
+  await after.reach('the first lists', () => after.synced() === 1);
+  const unusable = [...after.source.unusable()];
+  assert.deepEqual(unusable.map(({ place }) => place).sort(), ['Service "shop/old"', 'Service "shop/web"']);
+  assert.match(unusable[0]?.err ?? '', /^spec\.ports\[0\]\.port is /);
+  assert.deepEqual(
+    unusable.filter((each) => before.source.serves(each)).map(({ subject }) => subject),
+    ['Service "shop/web"'],
+  );
+  assert.deepEqual(
+    [...before.source.unusable()].filter((each) => before.source.serves(each)),
+    [],
+  );
+});
+
 test('an empty list is believed the second time', async (t) => {
   const server = await startServer(t);
   server.set(service('web'));

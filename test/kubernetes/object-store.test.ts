@@ -91,6 +91,16 @@ test('a broken object is reported once, with its field, until something else is 
   }
 });
 
+test('what is left out is what is not valid and never was', () => {
+  const { store, list } = createStore();
+  const leftOut = () => [...store.leftOut()].map(({ key, problem }) => `${key} ${problem.field}`);
+  list(BAD, service('b'), {});
+  assert.deepEqual(leftOut(), ['shop/web spec.ports[0].port']);
+  store.change(service('web'));
+  store.change(BAD);
+  assert.deepEqual(leftOut(), []);
+});
+
 test('objects of another kind or without a usable name are reported and left out; odd names are names', () => {
   const { list, log } = createStore();
   const nameless = [{}, null, 'text', 7, { metadata: { name: '../../etc' } }, { metadata: { name: 'a\nb' } }];

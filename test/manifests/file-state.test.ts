@@ -94,6 +94,11 @@ test('a file that does not parse is reported once per fault and keeps everything
   assert.deepEqual(subject.serves, ['b=1']);
 });
 
+test('a file that never could be used does not claim to have a last good state', () => {
+  const subject = new Subject();
+  assert.match(subject.reads('x: [\n')[0] ?? '', /^error: A manifest file cannot be used; nothing of it is served \| /);
+});
+
 test('faults of objects that stand while the file is broken are not reported anew', () => {
   const subject = new Subject();
   subject.reads(service('a', 'bad'));

@@ -1,6 +1,16 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, renameSync, rmSync, symlinkSync, truncateSync, utimesSync, writeFileSync } from 'node:fs';
+import {
+  mkdirSync,
+  mkdtempSync,
+  renameSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  truncateSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
@@ -13,7 +23,8 @@ function setUp(t: TestContext) {
   t.after(() => rmSync(dir, { recursive: true, force: true }));
   const clock = new ManualClock();
   const log = new RecordingLog();
-  const files = new ManifestFiles({ paths: [dir], clock, log });
+  const served: string[] = [];
+  const files = new ManifestFiles({ paths: [dir], isServed: (path) => served.includes(path), clock, log });
   const path = (name: string) => join(dir, name);
   const put = (name: string, text: string) => writeFileSync(path(name), text);
   /** `name: text or status` of what has changed. */
@@ -28,7 +39,7 @@ function setUp(t: TestContext) {
     clock.advance(1_000);
     return scan();
   };
-  return { dir, clock, log, files, path, put, scan, settledScan };
+  return { dir, clock, log, served, files, path, put, scan, settledScan };
 }
 
 async function changesIn(files: ManifestFiles): Promise<{ path: string; content: Content }[]> {
@@ -129,8 +140,9 @@ test('what is no regular file is no manifest, and opening it is not tried', { ti
 });
 
 test('a file that fails to be read is reported once, tried again and keeps its last good state', async (t) => {
-  const { dir, put, path, settledScan, log, clock } = setUp(t);
-  const alone = new ManifestFiles({ paths: [path('a.yaml')], clock, log });
+  const { dir, put, path, settledScan, served, log, clock } = setUp(t);
+  served.push(path('a.yaml'));
+  const alone = new ManifestFiles({ paths: [path('a.yaml')], isServed: () => false, clock, log });
   put('a.yaml', 'x');
   assert.deepEqual(await settledScan(), ['a.yaml: x']);
   rmSync(path('a.yaml'));
@@ -143,7 +155,10 @@ test('a file that fails to be read is reported once, tried again and keeps its l
     clock.advance(1_000);
     assert.deepEqual(await changesIn(alone), []);
   }
-  assert.equal(reports().length, 2);
+  assert.deepEqual(log.of('error').map(({ message }) => message), [
+    'Manifests cannot be read; their last good state is kept',
+    'Manifests cannot be read; nothing of them is served',
+  ]); // biome-ignore format: short
   rmSync(path('a.yaml'));
   put('a.yaml', 'y');
   assert.deepEqual(await settledScan(), ['a.yaml: y']);
@@ -184,10 +199,48 @@ test('a file that keeps changing is reported, and the other files no longer wait
   assert.deepEqual(log.of('info').map(({ message }) => message), ['Manifests can be read again']); // biome-ignore format: short
 });
 
+test('a directory that is gone removes nothing; back and empty, it must rest before its files are gone', async (t) => {
+  const { dir, put, scan, settledScan, clock, log } = setUp(t);
+  put('a.yaml', 'x');
+  await settledScan();
+  // As `rm -r` does, which is seen in between.
+  rmSync(join(dir, 'a.yaml'));
+  assert.deepEqual(await scan(), []);
+  rmSync(dir, { recursive: true });
+  assert.deepEqual(await settledScan(), []);
+  assert.equal(log.of('error').length, 1);
+  mkdirSync(dir);
+  assert.deepEqual(await scan(), []);
+  clock.advance(199);
+  assert.deepEqual(await scan(), []);
+  clock.advance(1);
+  assert.deepEqual(await scan(), ['a.yaml: absent']);
+});
+
+test('an empty directory in the place of a volume removes nothing', async (t) => {
+  const { dir, put, settledScan, log } = setUp(t);
+  put('a.yaml', 'x');
+  await settledScan();
+  renameSync(dir, `${dir}-volume`);
+  t.after(() => rmSync(`${dir}-volume`, { recursive: true, force: true }));
+  // Always another file system, and empty to those who look for files.
+  const other = mkdtempSync('/dev/shm/manifests-');
+  t.after(() => rmSync(other, { recursive: true }));
+  symlinkSync(other, dir);
+  assert.notEqual(statSync(dir).dev, statSync(`${dir}-volume`).dev);
+  assert.deepEqual(await settledScan(), []);
+  assert.match(String(log.of('error')[0]?.fields['err']), /another file system than before; is a volume not mounted/);
+  rmSync(dir);
+  renameSync(`${dir}-volume`, dir);
+  assert.deepEqual(await settledScan(), []);
+  rmSync(join(dir, 'a.yaml'));
+  assert.deepEqual(await settledScan(), ['a.yaml: absent']);
+});
+
 test('a file that two paths lead to is one file', async (t) => {
   const { dir, path, put, clock, log } = setUp(t);
   put('a.yaml', 'x');
-  const files = new ManifestFiles({ paths: [path('a.yaml'), dir], clock, log });
+  const files = new ManifestFiles({ paths: [path('a.yaml'), dir], isServed: () => false, clock, log });
   await files.scan();
   clock.advance(1_000);
   assert.deepEqual((await files.scan()).rested, [path('a.yaml')]);

@@ -7,6 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { ManifestSource } from '../../src/manifests/manifest-source.ts';
 import { parseCidr } from '../../src/model/address.ts';
 import type { SourceEvent, SourceSink } from '../../src/model/source.ts';
+import { systemClock } from '../../src/util/system-clock.ts';
 import { ManualClock } from '../fakes/manual-clock.ts';
 import { RecordingLog } from '../fakes/recording-log.ts';
 import { until } from '../support/until.ts';
@@ -135,13 +136,11 @@ test('a file that is edited, added, replaced by rename, emptied or removed takes
   await becomes('a=2 b=1 c=2 x=1');
   put('m/c.yaml', '');
   await becomes('a=2 b=1 x=1');
-  rmSync(path('x.manifest'));
-  await becomes('a=2 b=1');
-  put('x.manifest', service('x', 2));
-  await becomes('a=2 b=1 x=2');
+  rmSync(path('m/a.yaml'));
+  await becomes('x=1');
 });
 
-test('a directory that is replaced by rename, removed or created again takes effect', async (t) => {
+test('a directory that is replaced by rename takes effect', async (t) => {
   const { put, path, becomes, sink } = await start(t, { 'm/a.yaml': service('a'), 'm/b.yaml': service('b') });
   await becomes('a=1 b=1');
   mkdirSync(path('new'));
@@ -151,12 +150,63 @@ test('a directory that is replaced by rename, removed or created again takes eff
   renameSync(path('new'), path('m'));
   await becomes('a=2 c=1');
   assert.deepEqual(sink.removals, ['default/b']);
-  rmSync(path('m'), { recursive: true });
-  await becomes('');
-  mkdirSync(path('m'));
-  put('m/a.yaml', service('a', 3));
-  await becomes('a=3');
 });
+
+test('a given path that is gone is a fault: its Services stay until it is back, and nothing else waits', async (t) => {
+  const files = { 'm/a.yaml': service('a'), 'x.manifest': service('x'), 'y.manifest': service('y') };
+  const { put, path, becomes, within, sink, source, log } = await start(t, files, ['m', 'x.manifest', 'y.manifest']);
+  await becomes('a=1 x=1 y=1');
+  const reports = () => log.of('error').map(({ message, fields }) => `${message} ${fields['file']}`);
+  rmSync(path('m'), { recursive: true });
+  rmSync(path('x.manifest'));
+  put('y.manifest', service('y', 2));
+  await within(() => reports().length === 2, () => reports().join()); // biome-ignore format: short
+  await becomes('a=1 x=1 y=2');
+  const kept = 'Manifests cannot be read; their last good state is kept';
+  assert.deepEqual(reports().sort(), [`${kept} ${path('m')}`, `${kept} ${path('x.manifest')}`]);
+  const unusable = [...source.unusable()];
+  assert.deepEqual(unusable.map(({ place }) => place).sort(), [path('m'), path('x.manifest')]); // biome-ignore format: short
+  assert.ok(unusable.every((each) => source.serves(each)));
+  put('x.manifest', service('x', 2));
+  await becomes('a=1 x=2 y=2');
+  mkdirSync(path('new'));
+  put('new/b.yaml', service('b'));
+  renameSync(path('new'), path('m'));
+  await becomes('b=1 x=2 y=2');
+  assert.deepEqual(sink.removals, ['default/a']);
+  assert.deepEqual([...source.unusable()], []);
+  rmSync(path('m/b.yaml'));
+  await becomes('x=2 y=2');
+});
+
+/** What a process that starts with these files cannot use, of what one serves that has had others before. */
+async function lostBy(t: TestContext, before: Record<string, string>, now: Record<string, string>) {
+  const { put, path, source, synced, within, log } = await start(t, before);
+  await synced();
+  for (const [name, text] of Object.entries(now)) put(name, text);
+  await within(() => log.of('error').length > 0, () => 'it is reported'); // biome-ignore format: short
+  const successor = new ManifestSource({ clock: systemClock, log: new RecordingLog(), paths: [path('m')] });
+  t.after(() => successor.stop());
+  await new Promise<void>((resolve, reject) => {
+    successor.start({ apply: () => {}, synced: resolve }).catch(reject);
+  });
+  return [...successor.unusable()]
+    .filter((each) => source.serves(each))
+    .map(({ place }) => place.replace(`${path('m')}/`, ''));
+}
+
+for (const [what, before, now, lost] of [
+  ['a file that does not parse', service('a'), 'x: [', ['a.yaml:1']],
+  ['an object that is not valid', service('a') + service('b'), service('a') + service('b', 'x'), ['a.yaml:9']],
+  ['an object without a name', service('a') + service('b'), service('a') + service('B!', 2), ['a.yaml:8']],
+  ['nothing but what it never could', 'x: [', 'x: [', []],
+  ['nothing but an object that it never could', service('a', 'x') + service('b'), service('a', 'x'), []],
+  ['nothing but an object that never had a name', service('A!') + service('b'), service('A!') + service('b', 2), []],
+] as const) {
+  test(`a successor cannot use ${what} of what its predecessor serves`, async (t) => {
+    assert.deepEqual(await lostBy(t, { 'm/a.yaml': before }, { 'm/a.yaml': now }), lost);
+  });
+}
 
 test('a mounted ConfigMap that is swapped by its link takes effect at once', async (t) => {
   const { path, put, becomes, sink } = await start(t, {});
@@ -197,7 +247,7 @@ test('of several files with one object, the first by --manifests and then by nam
   await becomes('x=3 y=1');
   const [first, a, b] = ['first.yaml', 'm/a.yaml', 'm/b.yaml'].map(path);
   assert.deepEqual(conflicts(), [`${first}: ${a}, ${b}`]);
-  rmSync(path('first.yaml'));
+  put('first.yaml', '');
   await becomes('x=1 y=1');
   assert.deepEqual(conflicts().slice(1), [`${a}: ${b}`]);
   put('m/a.yaml', service('x', 'None').replace('10.96.0.', ''));

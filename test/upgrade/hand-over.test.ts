@@ -20,6 +20,7 @@ const WEIGHTS: readonly SetWeight[] = [
   { address: address('10.0.0.1'), port: 80, weight: 0 },
   { address: address('fd00::1'), port: 8080, weight: 65_535 },
 ];
+const NOTHING_UNUSABLE = Promise.resolve([]);
 const PARCELS: readonly Parcel[] = ['one', 'two'].map((text) => ({ fds: [], bytes: Buffer.from(text) }));
 
 /** Notes its calls, in order, and does everything at once. */
@@ -73,6 +74,7 @@ class FakeDataPlane implements HandOver {
 /** A predecessor with a successor that a test plays by hand, or leaves to `takeOver`. */
 function rig({ clock = PATIENT }: { clock?: Clock } = {}) {
   const calls: string[] = [];
+  const served = new Set<string>();
   const [own, channel] = channelPair(clock);
   const dataPlane = new FakeDataPlane(calls);
   let isDead = false;
@@ -100,11 +102,12 @@ function rig({ clock = PATIENT }: { clock?: Clock } = {}) {
         pause: async () => void calls.push('pause'),
         resume: () => void calls.push('resume'),
         weights: () => WEIGHTS,
+        keptOf: (unusable) => unusable.filter(({ subject }) => served.has(subject)),
       },
       clock,
       supervisor: { successor: async (pid) => void calls.push(`supervise ${pid}`) },
     });
-  return { calls, channel, dataPlane, die, onKill, begin };
+  return { calls, served, channel, dataPlane, die, onKill, begin };
 }
 
 /** The same with a clock that stands still, once everything is frozen. */
@@ -162,6 +165,7 @@ test('everything is handed over, and the predecessor lets go only when the succe
   await takeOver(channel, {
     dataPlane: adopter,
     program: '9.9',
+    known: NOTHING_UNUSABLE,
     onAdopted: (ports, weights) => {
       told = { ports, weights };
       assert.deepEqual(calls, ['pause', 'freeze'], 'it has not let go yet');
@@ -234,7 +238,10 @@ for (const [what, sabotage, expected] of [
     const check = () => {
       if ('refuse' in sabotage) throw new Error(sabotage.refuse);
     };
-    await assert.rejects(takeOver(channel, { dataPlane, program: '9.9', onAdopted: check }), expected);
+    await assert.rejects(
+      takeOver(channel, { dataPlane, program: '9.9', known: NOTHING_UNUSABLE, onAdopted: check }),
+      expected,
+    );
     await assert.rejects(handingOver, expected);
     assert.deepEqual(calls, dataPlane === undefined ? ['kill'] : RETURNED);
   });
@@ -248,6 +255,47 @@ test('a successor of another version of the hand-over is refused before anything
     handingOver,
     new RegExp(`version 9\\.9 speaks ${FORMAT - 1}, ${FORMAT + 1} of the hand-over, and this one ${FORMAT}; restart`),
   );
+  assert.deepEqual(calls, ['kill']);
+});
+
+test('a successor that cannot use what its predecessor serves is refused before anything stands still', async () => {
+  const lost = (subject: string, line: number) => {
+    return { subject, usable: [], place: `/m/${subject}:${line}`, err: 'it does not parse' };
+  };
+  const unusable = [lost('old.yaml', 1), lost('web.yaml', 3), lost('dns.yaml', 7)];
+  for (const [served, more] of [
+    [['web.yaml'], ''],
+    [['web.yaml', 'dns.yaml'], ', and neither can 1 other'],
+  ] as const) {
+    const it = rig();
+    for (const each of served) it.served.add(each);
+    const handingOver = it.begin();
+    await it.channel.send({ kind: 'hello', versions: [FORMAT], program: '9.9', unusable });
+    await assert.rejects(handingOver, {
+      message:
+        `/m/web.yaml:3 cannot be used (it does not parse)${more}; this process serves what was said before; ` +
+        'correct it, and reload',
+    });
+    assert.deepEqual(it.calls, ['kill']);
+  }
+});
+
+test('what a successor cannot use does not matter when its predecessor serves nothing of it', async () => {
+  const { channel, begin } = rig();
+  const handingOver = begin();
+  const known = Promise.resolve([{ subject: 'old.yaml', usable: [], place: 'old.yaml:1', err: 'it does not parse' }]);
+  await takeOver(channel, { dataPlane: new FakeDataPlane(), program: '9.9', known, onAdopted });
+  await awaitSupervision(channel);
+  assert.equal((await handingOver).program, '9.9');
+});
+
+test('a source that cannot start is told to the predecessor', async () => {
+  const { calls, channel, begin } = rig();
+  const handingOver = begin();
+  const known = Promise.reject(new Error('there is no directory "/m"'));
+  const expected = { message: 'there is no directory "/m"' };
+  const taken = takeOver(channel, { dataPlane: new FakeDataPlane(), program: '9.9', known, onAdopted });
+  await Promise.all([assert.rejects(taken, expected), assert.rejects(handingOver, expected)]);
   assert.deepEqual(calls, ['kill']);
 });
 
@@ -363,7 +411,7 @@ test('an "owning" that comes a moment too late counts: the successor may have to
 /** A successor whose predecessor the test plays. */
 async function taking(dataPlane = new FakeDataPlane()) {
   const [predecessor, channel] = channelPair();
-  const taken = takeOver(channel, { dataPlane, program: '9.9', onAdopted });
+  const taken = takeOver(channel, { dataPlane, program: '9.9', known: NOTHING_UNUSABLE, onAdopted });
   taken.catch(() => {});
   await predecessor.expect('hello');
   return { predecessor, channel, taken };

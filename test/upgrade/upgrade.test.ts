@@ -11,6 +11,8 @@ import { PATIENT } from './patient-clock.ts';
 
 const PID = 4711;
 
+const NOTHING_UNUSABLE = Promise.resolve([]);
+
 const dataPlane: HandOver = {
   freeze: async () => [],
   check: () => {},
@@ -49,7 +51,12 @@ function rig({ startSuccessor, onReloading = async () => {}, onSuccessor = async
     clock: PATIENT,
     log,
     pid: 99,
-    controlPlane: { pause: async () => {}, resume: () => void told.push('resume'), weights: () => [] },
+    controlPlane: {
+      pause: async () => {},
+      resume: () => void told.push('resume'),
+      weights: () => [],
+      keptOf: () => [],
+    },
     supervisor: {
       reloading: () => {
         told.push('reloading');
@@ -59,7 +66,7 @@ function rig({ startSuccessor, onReloading = async () => {}, onSuccessor = async
         told.push(`successor ${pid}`);
         return onSuccessor();
       },
-      ready: async () => void told.push('ready'),
+      ready: async (status) => void told.push(status === undefined ? 'ready' : `ready: ${status}`),
     },
     means: { dataPlane, startSuccessor: startSuccessor ?? (async () => successor) },
     onReleased: async () => void told.push('released'),
@@ -72,7 +79,7 @@ test('the supervisor is told of the successor once it serves, and before the suc
   const heard = Promise.withResolvers<void>();
   const { upgrade, told, log, channel } = rig({ onSuccessor: () => heard.promise });
   const running = upgrade.run();
-  await takeOver(channel, { dataPlane, program: '2.0', onAdopted: () => {} });
+  await takeOver(channel, { dataPlane, program: '2.0', known: NOTHING_UNUSABLE, onAdopted: () => {} });
   await settle();
   assert.deepEqual(told, ['reloading']);
   let isSupervised = false;
@@ -98,7 +105,8 @@ test('an upgrade that fails is logged, and can be repeated', async () => {
   });
   await upgrade.run();
   await upgrade.run();
-  assert.deepEqual(told, ['reloading', 'ready', 'reloading', 'ready']);
+  const failed = 'ready: Cannot hand over to a successor; this process serves as before: no such program';
+  assert.deepEqual(told, ['reloading', failed, 'reloading', failed]);
   assert.deepEqual(
     log.of('error').map(({ fields }) => fields['err']),
     ['no such program', 'no such program'],
@@ -118,11 +126,12 @@ test('only one upgrade is under way at a time', async () => {
 test('the loss of connections by a successor that fails late is logged', async () => {
   const { upgrade, told, log, channel, successor } = rig();
   const running = upgrade.run();
-  await takeOver(channel, { dataPlane, program: '2.0', onAdopted: () => {} });
+  await takeOver(channel, { dataPlane, program: '2.0', known: NOTHING_UNUSABLE, onAdopted: () => {} });
   await successor.kill();
   await running;
   assert.match(log.of('error')[0]?.message ?? '', /so connections are lost; this process serves again/);
-  assert.deepEqual(told.slice(-3), ['kill', 'resume', 'ready']);
+  assert.deepEqual(told.slice(-3, -1), ['kill', 'resume']);
+  assert.match(told.at(-1) ?? '', /^ready: The successor failed once it had gone on/);
 });
 
 test('a stop kills the successor', async () => {

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { readdirSync } from 'node:fs';
+import { readdirSync, renameSync } from 'node:fs';
 import { beforeEach, describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
@@ -237,6 +237,22 @@ describe(`manifests that change, with iptables-${FLAVOUR}`, () => {
     assert.deepEqual(await answers(service, 3), { 'pod-1': 1, 'pod-2': 1, 'pod-3': 1 });
     environment.write({ ...service, endpoints: [SECOND] });
     await waitFor('the fixed file counts', async () => (await answers(service, 2))['pod-2'] === 2);
+  });
+
+  test('a folder that is gone removes nothing; one that is emptied does, and a line says how much', async () => {
+    const service = await steady({ endpoints: [FIRST] });
+    const { directory } = environment.manifests;
+    const count = environment.proxy.log.length;
+    const said = (start: string) => environment.proxy.log.slice(count).find(({ msg }) => msg.startsWith(start));
+    renameSync(directory, `${directory}-away`);
+    await waitFor('it to be reported', () => said('Manifests cannot be read; their last good state is kept'));
+    assert.deepEqual(await answers(service, 2), { 'pod-1': 2 });
+    renameSync(`${directory}-away`, directory);
+    await waitFor('it to be back', () => said('Manifests can be read again'));
+    for (const file of readdirSync(directory)) environment.manifests.remove(file);
+    const line = await waitFor('the removal to be reported', () => said('Most Services have been removed at once'));
+    assert.equal(line['left'], 0);
+    await environment.waitForRules(service.host, 0);
   });
 
   test('an EndpointSlice takes the place of Endpoints, and unready addresses get nothing', async () => {

@@ -157,7 +157,7 @@ describe('an upgrade in place (SIGHUP), and one that fails in the middle', { ski
   /** `had`: the processes that there were before. */
   async function expectToServe(had: readonly number[]): Promise<void> {
     assert.ok(isAlive(pid));
-    const told = /^RELOADING=1 MONOTONIC_USEC=\d+,READY=1$/;
+    const told = /^RELOADING=1 MONOTONIC_USEC=\d+ STATUS=,READY=1 STATUS=[^,]*(serves as before|serves again): .+$/;
     await waitFor('systemd to hear that it is over, and of nothing else', () => {
       return told.test(systemd.lines.slice(-2).join());
     });
@@ -236,6 +236,40 @@ describe('an upgrade in place (SIGHUP), and one that fails in the middle', { ski
     });
   }
 
+  test('what a broken file said is served on: the upgrade is refused, with the place, until it is corrected', async () => {
+    installed.link(PROGRAM);
+    const { manifests, client, proxy } = environment;
+    const kept = await serve('echo');
+    // Nothing of this one was ever served, so it is in nobody's way.
+    manifests.write('never.yaml', 'kind: [');
+    manifests.write('echo.yaml', 'apiVersion: v1\nkind: [broken\n');
+    const reported = (what: string) => proxy.lines({ msg: what }).length > 0;
+    await waitFor('one to be kept', () => reported('A manifest file cannot be used; its last good state is kept'));
+    await waitFor('one not', () => reported('A manifest file cannot be used; nothing of it is served'));
+    const { connection } = await client.call('open', kept);
+    const refusal = await upgrade();
+    assert.equal(refusal['msg'], 'Cannot hand over to a successor; this process serves as before');
+    assert.match(
+      String(refusal['err']),
+      /\/echo\.yaml:\d+ cannot be used \(.+\); this process serves what was said before;/,
+    );
+    await waitFor('systemd to hear why', () => /STATUS=.*\/echo\.yaml:\d/.test(systemd.lines.at(-1) ?? ''));
+    await client.call('write', { connection, text: 'still' });
+    assert.equal(await client.call('read', { connection, bytes: 5 }), 'still');
+    await client.call('reset', { connection: (await client.call('open', kept)).connection });
+
+    await serve('echo');
+    await waitFor('it to be valid', () => reported('A manifest file is valid again'));
+    const line = await upgrade();
+    assert.match(String(line['msg']), /^Handed over/, JSON.stringify(line));
+    await waitFor('the old process to end', () => !isAlive(pid));
+    pid = Number(line['pid']);
+    await client.call('write', { connection, text: 'still' });
+    assert.equal(await client.call('read', { connection, bytes: 5 }), 'still');
+    await client.call('reset', { connection });
+    manifests.remove('never.yaml');
+  });
+
   test(`${UPGRADES} upgrades in a row lose nothing, half-closed connections and later changes included`, async (t) => {
     installed.link(PROGRAM);
     const { client } = environment;
@@ -250,7 +284,7 @@ describe('an upgrade in place (SIGHUP), and one that fails in the middle', { ski
         assert.match(String(line['msg']), /^Handed over/, JSON.stringify(line));
         await waitFor('the old process ends', () => !isAlive(pid));
         pid = Number(line['pid']);
-        const told = new RegExp(`^RELOADING=1 MONOTONIC_USEC=\\d+,MAINPID=${pid},READY=1$`);
+        const told = new RegExp(`^RELOADING=1 MONOTONIC_USEC=\\d+ STATUS=,MAINPID=${pid},READY=1$`);
         await waitFor('systemd to hear of it', () => told.test(systemd.lines.slice(-3).join()));
         const synced = () => environment.proxy.log.findLastIndex(({ msg }) => msg === 'Rules are in sync');
         const tookOver = environment.proxy.log.findLastIndex(({ msg }) => msg === 'Took over from the predecessor');

@@ -239,10 +239,10 @@ describe('an upgrade in place (SIGHUP), and one that fails in the middle', { ski
   test('what a broken file said is served on: the upgrade is refused, with the place, until it is corrected', async () => {
     installed.link(PROGRAM);
     const { manifests, client, proxy } = environment;
-    const kept = await serve('echo');
+    const kept = await environment.serve({ name: 'kept', ports: [{ port: 80, target: TCP.echo }] });
     // Nothing of this one was ever served, so it is in nobody's way.
     manifests.write('never.yaml', 'kind: [');
-    manifests.write('echo.yaml', 'apiVersion: v1\nkind: [broken\n');
+    manifests.write('kept.yaml', 'apiVersion: v1\nkind: [broken\n');
     const reported = (what: string) => proxy.lines({ msg: what }).length > 0;
     await waitFor('one to be kept', () => reported('A manifest file cannot be used; its last good state is kept'));
     await waitFor('one not', () => reported('A manifest file cannot be used; nothing of it is served'));
@@ -251,14 +251,14 @@ describe('an upgrade in place (SIGHUP), and one that fails in the middle', { ski
     assert.equal(refusal['msg'], 'Cannot hand over to a successor; this process serves as before');
     assert.match(
       String(refusal['err']),
-      /\/echo\.yaml:\d+ cannot be used \(.+\); this process serves what was said before;/,
+      /\/kept\.yaml:\d+ cannot be used \(.+\); this process serves what was said before;/,
     );
-    await waitFor('systemd to hear why', () => /STATUS=.*\/echo\.yaml:\d/.test(systemd.lines.at(-1) ?? ''));
+    await waitFor('systemd to hear why', () => /STATUS=.*\/kept\.yaml:\d/.test(systemd.lines.at(-1) ?? ''));
     await client.call('write', { connection, text: 'still' });
     assert.equal(await client.call('read', { connection, bytes: 5 }), 'still');
     await client.call('reset', { connection: (await client.call('open', kept)).connection });
 
-    await serve('echo');
+    environment.write(kept);
     await waitFor('it to be valid', () => reported('A manifest file is valid again'));
     const line = await upgrade();
     assert.match(String(line['msg']), /^Handed over/, JSON.stringify(line));
@@ -268,6 +268,7 @@ describe('an upgrade in place (SIGHUP), and one that fails in the middle', { ski
     assert.equal(await client.call('read', { connection, bytes: 5 }), 'still');
     await client.call('reset', { connection });
     manifests.remove('never.yaml');
+    manifests.remove('kept.yaml');
   });
 
   test(`${UPGRADES} upgrades in a row lose nothing, half-closed connections and later changes included`, async (t) => {

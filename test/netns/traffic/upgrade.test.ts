@@ -268,7 +268,6 @@ describe('an upgrade in place (SIGHUP), and one that fails in the middle', { ski
     assert.equal(await client.call('read', { connection, bytes: 5 }), 'still');
     await client.call('reset', { connection });
     manifests.remove('never.yaml');
-    manifests.remove('kept.yaml');
   });
 
   test(`${UPGRADES} upgrades in a row lose nothing, half-closed connections and later changes included`, async (t) => {

@@ -1,7 +1,7 @@
 import { parseAddress } from '../src/model/address.ts';
 import { SCHEDULERS, type SchedulerName } from '../src/model/scheduler.ts';
 import { AffinityMemory } from '../src/services/affinity-memory.ts';
-import type { Member } from '../src/services/member.ts';
+import { Member } from '../src/services/member.ts';
 import { Picker } from '../src/services/picker.ts';
 import { MaglevTables } from '../src/services/schedulers/maglev-tables.ts';
 
@@ -15,6 +15,7 @@ const OPEN = 5000;
 
 function pickerFor(scheduler: SchedulerName, count: number): Picker {
   const picker = new Picker({
+    create: (endpoint, name) => new Member(endpoint, name),
     random: Math.random,
     affinity: { maxClients: 0, memory: new AffinityMemory(0), namespace: 'bench' },
     maglevTables: new MaglevTables(),

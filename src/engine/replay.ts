@@ -23,7 +23,7 @@ interface ReplayingPort extends KeepingPort {
 }
 
 interface AskedFlow {
-  readonly target: { readonly member: Member };
+  readonly target: Member;
   readonly hasRetired: boolean;
   resend(datagram: Uint8Array): void;
 }
@@ -41,9 +41,9 @@ export abstract class Replay<Flow extends AskedFlow> {
   #datagrams: Uint8Array[] = [];
   #bytes = 0;
   #isOver = false;
-  #pick: Pick | undefined;
+  #pick: Pick<Flow['target']> | undefined;
   /** Which the pick does not know of. */
-  #askedBefore: Member | undefined;
+  #askedBefore: Flow['target'] | undefined;
   /** Whose endpoint is asked now. */
   #flow: Flow | undefined;
   #asked = 0;
@@ -53,7 +53,7 @@ export abstract class Replay<Flow extends AskedFlow> {
     this.#port = port;
   }
 
-  protected abstract pick(): Pick;
+  protected abstract pick(): Pick<Flow['target']>;
   /** A flow to the next endpoint, if there is one. */
   protected abstract ask(): Flow | undefined;
   /** The flow only passes on late answers from now on. */
@@ -63,7 +63,7 @@ export abstract class Replay<Flow extends AskedFlow> {
   protected abstract stopWaiting(): void;
 
   /** The next endpoint to ask, of a pick that is made when it is needed: most questions are answered. */
-  next(): Member | undefined {
+  next(): Flow['target'] | undefined {
     this.#pick ??= this.pick();
     const member = this.#pick.next();
     const isAsked = member !== undefined && member === this.#askedBefore;
@@ -92,7 +92,7 @@ export abstract class Replay<Flow extends AskedFlow> {
   /** The flow asks already; `datagrams`: what it has asked in another process. */
   follow(flow: Flow, datagrams: readonly Uint8Array[] = []): void {
     this.#flow = flow;
-    this.#askedBefore = flow.target.member;
+    this.#askedBefore = flow.target;
     this.#asked = 1;
     this.#addAll(datagrams);
     this.#wait();
@@ -116,10 +116,10 @@ export abstract class Replay<Flow extends AskedFlow> {
     this.#wait();
   }
 
-  /** After {@link leave}, or first: `member` has not answered these, so the next endpoint is asked. */
-  goOn(member: Member, datagrams: readonly Uint8Array[]): void {
+  /** After {@link leave}, or first: `target` has not answered these, so the next endpoint is asked. */
+  goOn(target: Flow['target'], datagrams: readonly Uint8Array[]): void {
     if (this.#asked === 0) {
-      this.#askedBefore = member;
+      this.#askedBefore = target;
       this.#asked = 1;
     }
     this.#addAll(datagrams);

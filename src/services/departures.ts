@@ -1,27 +1,23 @@
-import type { Backends } from '../model/data-plane.ts';
-import { endpointName } from '../model/endpoint.ts';
+import type { Member } from './member.ts';
+import type { PoolChange } from './pool.ts';
 
-/** Endpoints that left at the same time. */
+/** Names of endpoints that left at the same time. */
 export type Departure = ReadonlySet<string>;
 
 /** Tracks which endpoints of a listener have left, and whether they are still gone some time later. */
 export class Departures {
-  #present: ReadonlySet<string> = new Set();
-  /** By `endpointName`. */
+  /** By name. */
   readonly #gone = new Map<string, Departure>();
 
   /** The endpoints that have left now, if any. Call {@link end} for them later. */
-  update({ endpoints, draining = [] }: Pick<Backends, 'endpoints' | 'draining'>): Departure | undefined {
-    const present = new Set([...endpoints, ...draining].map(endpointName));
-    for (const name of present) this.#gone.delete(name);
-    const left = [...this.#present].filter((name) => !present.has(name));
-    this.#present = present;
-    return this.#note(left);
+  update({ joined, left }: Pick<PoolChange<Member>, 'joined' | 'left'>): Departure | undefined {
+    for (const { name } of joined) this.#gone.delete(name);
+    return this.#note(left.map(({ name }) => name));
   }
 
-  /** A connection has this endpoint. Returns a departure, like {@link update}, if the endpoint has left meanwhile. */
+  /** A connection has this endpoint, which is in neither list. Returns a departure unless one is under way. */
   connected(name: string): Departure | undefined {
-    return this.#present.has(name) || this.#gone.has(name) ? undefined : this.#note([name]);
+    return this.#gone.has(name) ? undefined : this.#note([name]);
   }
 
   /** The endpoints of a departure that have not come back since. */

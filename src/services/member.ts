@@ -13,6 +13,7 @@ export interface Failure {
  * or draining; connections may hold it longer. Times are of the engine's clock.
  */
 export class Member {
+  /** `endpointName` of {@link endpoint}. */
   readonly name: string;
   /**
    * Another object each time that the endpoint comes into the set. So what was remembered of one that left never
@@ -38,24 +39,23 @@ export class Member {
   /** Ejections since it was readmitted last. */
   ejectionsInRow = 0;
 
-  readonly #onLoad: ((member: Member) => void) | undefined;
+  /** Set by its pool: {@link open} changed while it is in the set. */
+  onLoad: ((member: Member) => void) | undefined;
 
-  /** `onLoad`: {@link open} changed while it is in the set. */
-  constructor(endpoint: Endpoint, name: string, onLoad?: (member: Member) => void) {
+  constructor(endpoint: Endpoint, name: string) {
     this.endpoint = endpoint;
     this.name = name;
-    this.#onLoad = onLoad;
   }
 
   /** A dial or a flow begins. Every one ends with one call of {@link released}. */
   taken(): void {
     this.open++;
-    if (this.position >= 0) this.#onLoad?.(this);
+    if (this.position >= 0) this.onLoad?.(this);
   }
 
   released(): void {
     this.open--;
-    if (this.position >= 0) this.#onLoad?.(this);
+    if (this.position >= 0) this.onLoad?.(this);
   }
 
   answered(nowMs: number): void {

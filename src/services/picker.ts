@@ -5,7 +5,7 @@ import { DEFAULT_SCHEDULER, type SchedulerName } from '../model/scheduler.ts';
 import { type AffinityOptions, ClientAffinity } from './client-affinity.ts';
 import { type EjectionOptions, type EjectionRecord, Ejections } from './ejections.ts';
 import type { Member } from './member.ts';
-import { Pool } from './pool.ts';
+import { type CreateMember, Pool, type PoolChange } from './pool.ts';
 import type { Except, Scheduler } from './schedulers/scheduler.ts';
 import { createScheduler, type SchedulerSetup } from './schedulers/schedulers.ts';
 
@@ -26,8 +26,8 @@ export function dialTimeoutMs(attempt: number): number {
  */
 export const LONGEST_DIALLING_MS = 30_000;
 
-interface PickerState {
-  readonly pool: Pool;
+interface PickerState<Each extends Member> {
+  readonly pool: Pool<Each>;
   readonly ejections: Ejections;
   scheduler: Scheduler;
   /** `undefined` without session affinity. */
@@ -47,38 +47,40 @@ export interface PickerRecord {
   readonly affinity: readonly { readonly client: string; readonly endpoint: number; readonly ageMs: number }[];
 }
 
-export interface PickerOptions extends Omit<SchedulerSetup, 'slowStartMs'> {
+export interface PickerOptions<Each extends Member> extends Omit<SchedulerSetup, 'slowStartMs'> {
+  readonly create: CreateMember<Each>;
   /** Absent: no endpoint is ever ejected. */
   readonly ejection?: EjectionOptions;
   readonly affinity: AffinityOptions;
 }
 
 /** Endpoints to try, one after another. */
-export interface Candidates {
+export interface Candidates<Each extends Member = Member> {
   /** Each further one means that the one before it failed. `undefined`: there is no other. */
-  next(): Member | undefined;
+  next(): Each | undefined;
 }
 
 /** Chooses endpoints for one Service port: by the client's affinity, or else by the scheduler. */
-export class Picker {
-  readonly pool: Pool;
-  readonly #options: PickerOptions;
-  readonly #state: PickerState;
+export class Picker<Each extends Member = Member> {
+  readonly pool: Pool<Each>;
+  readonly #options: PickerOptions<Each>;
+  readonly #state: PickerState<Each>;
   #schedulerName: SchedulerName = DEFAULT_SCHEDULER;
   #slowStartMs = 0;
 
-  constructor(options: PickerOptions) {
-    this.pool = new Pool(options.random, (member) => this.#state.scheduler.loadChanged?.(member));
+  constructor(options: PickerOptions<Each>) {
+    const { random, create } = options;
+    this.pool = new Pool({ random, create, onLoad: (member) => this.#state.scheduler.loadChanged?.(member) });
     this.#options = options;
     const ejections = new Ejections(options.ejection ?? { ejectAfter: 0, ejectTimeMs: 0 });
     this.#state = { pool: this.pool, ejections, scheduler: this.#newScheduler(), affinity: undefined };
   }
 
   /**
-   * Takes effect for the next candidate, also of current picks. Returns whether the set of endpoints changed; only then
-   * round robin begins again, over a fresh shuffle.
+   * Takes effect for the next candidate, also of current picks. Only where the set of endpoints changed does round robin
+   * begin again, over a fresh shuffle.
    */
-  update(backends: Backends, nowMs: number): boolean {
+  update(backends: Backends, nowMs: number): PoolChange<Each> {
     const { affinity, scheduler = DEFAULT_SCHEDULER, slowStartMs = 0 } = backends;
     if (affinity.type === 'None') {
       this.close();
@@ -95,9 +97,9 @@ export class Picker {
       this.#state.scheduler.update([]);
       this.#state.scheduler = this.#newScheduler();
     }
-    if (change === 'set') this.#state.ejections.update();
-    if (isOther || change !== 'none') this.#state.scheduler.update(this.pool.members);
-    return change === 'set';
+    if (change.kind === 'set') this.#state.ejections.update();
+    if (isOther || change.kind !== 'none') this.#state.scheduler.update(this.pool.members);
+    return change;
   }
 
   /** Forgets the clients. Picks that have begun go on. */
@@ -107,15 +109,14 @@ export class Picker {
   }
 
   /** `client`: an IP address; an IPv4-mapped one counts as the IPv4 address. */
-  pick(client: string, nowMs: number): Pick {
+  pick(client: string, nowMs: number): Pick<Each> {
     return new Pick(this.#state, unmapped(client), nowMs);
   }
 
   /** What the next {@link pick} would give this client first. Changes nothing. */
-  peek(client: string, nowMs: number): Member | undefined {
+  peek(client: string, nowMs: number): Each | undefined {
     const address = unmapped(client);
-    const { ejections } = this.#state;
-    return pinned(this.#state, address, nowMs) ?? ejections.due(nowMs) ?? scheduled(this.#state, address, nowMs);
+    return pinned(this.#state, address, nowMs) ?? due(this.#state, nowMs) ?? scheduled(this.#state, address, nowMs);
   }
 
   /** How many endpoints of the set are ejected. */
@@ -194,8 +195,8 @@ export class Picker {
 /**
  * The candidates for one connection, one at a time. Each further candidate means that the one before it failed.
  */
-export class Pick implements Candidates {
-  readonly #state: PickerState;
+export class Pick<Each extends Member = Member> implements Candidates<Each> {
+  readonly #state: PickerState<Each>;
   readonly #client: string;
   readonly #nowMs: number;
   #tries = 0;
@@ -203,7 +204,7 @@ export class Pick implements Candidates {
   #last: Endpoint | undefined;
   #tried: Set<Endpoint> | undefined;
 
-  constructor(state: PickerState, client: string, nowMs: number) {
+  constructor(state: PickerState<Each>, client: string, nowMs: number) {
     this.#state = state;
     this.#client = client;
     this.#nowMs = nowMs;
@@ -213,7 +214,7 @@ export class Pick implements Candidates {
    * `undefined` when there is no endpoint, or every one was tried once and {@link MIN_TRIES} tries were made. The
    * client's affinity follows each candidate, and so ends on the one that answers.
    */
-  next(): Member | undefined {
+  next(): Each | undefined {
     const { affinity } = this.#state;
     const member = this.#last === undefined ? this.#first() : this.#retry(this.#last);
     if (member === undefined) return undefined;
@@ -223,17 +224,16 @@ export class Pick implements Candidates {
     return member;
   }
 
-  #first(): Member | undefined {
+  #first(): Each | undefined {
     const current = pinned(this.#state, this.#client, this.#nowMs);
     if (current !== undefined) return current;
-    const { ejections } = this.#state;
-    const trial = ejections.due(this.#nowMs);
+    const trial = due(this.#state, this.#nowMs);
     if (trial === undefined) return this.#scheduled();
-    ejections.begin(trial, this.#nowMs);
+    this.#state.ejections.begin(trial, this.#nowMs);
     return trial;
   }
 
-  #retry(failed: Endpoint): Member | undefined {
+  #retry(failed: Endpoint): Each | undefined {
     this.#tried ??= new Set();
     const tried = this.#tried.add(failed);
     const current = pinned(this.#state, this.#client, this.#nowMs);
@@ -244,7 +244,7 @@ export class Pick implements Candidates {
     return untried === undefined && this.#tries < MIN_TRIES ? this.#scheduled() : untried;
   }
 
-  #scheduled(except?: Except): Member | undefined {
+  #scheduled(except?: Except): Each | undefined {
     const member = scheduled(this.#state, this.#client, this.#nowMs, except);
     if (member !== undefined) this.#state.scheduler.moved?.(member);
     return member;
@@ -253,23 +253,32 @@ export class Pick implements Candidates {
 
 const isEjected: Except = ({ ejectedUntilMs }) => ejectedUntilMs !== Number.NEGATIVE_INFINITY;
 
-/** Ejected members come last. */
-function scheduled(
-  { scheduler, ejections }: PickerState,
+/** Ejected members come last. A scheduler knows members of this pool alone, and no more of them than a `Member` has. */
+function scheduled<Each extends Member>(
+  { scheduler, ejections }: PickerState<Each>,
   client: string,
   nowMs: number,
   except?: Except,
-): Member | undefined {
-  if (ejections.count === 0) return scheduler.choose(client, nowMs, except);
+): Each | undefined {
+  if (ejections.count === 0) return scheduler.choose(client, nowMs, except) as Each | undefined;
   const among: Except = except === undefined ? isEjected : (member) => isEjected(member) || except(member);
-  return scheduler.choose(client, nowMs, among) ?? scheduler.choose(client, nowMs, except);
+  return (scheduler.choose(client, nowMs, among) ?? scheduler.choose(client, nowMs, except)) as Each | undefined;
+}
+
+/** The ejected member whose trial is due, if any. */
+function due<Each extends Member>({ ejections }: PickerState<Each>, nowMs: number): Each | undefined {
+  return ejections.due(nowMs) as Each | undefined;
 }
 
 /**
  * The endpoint of the client's affinity. Entries of endpoints that left are dead at once, so no update walks over all
  * clients. From an ejected endpoint the client moves on, as after a failed dial of its own, unless all are ejected.
  */
-function pinned({ affinity, pool, ejections }: PickerState, client: string, nowMs: number): Member | undefined {
+function pinned<Each extends Member>(
+  { affinity, pool, ejections }: PickerState<Each>,
+  client: string,
+  nowMs: number,
+): Each | undefined {
   const endpoint = affinity?.get(client, nowMs);
   const member = endpoint && pool.at(endpoint);
   const moves = member !== undefined && ejections.has(member) && ejections.count < pool.members.length;

@@ -1,82 +1,98 @@
 import type { Backends } from '../model/data-plane.ts';
 import { type Endpoint, endpointName } from '../model/endpoint.ts';
 import type { Random } from '../util/clock.ts';
-import { Member } from './member.ts';
+import type { Member } from './member.ts';
+
+/** Makes the member of a new endpoint. `index`: where it is in the endpoints and, after them, the draining ones. */
+export type CreateMember<Each extends Member> = (endpoint: Endpoint, name: string, index: number) => Each;
+
+/** What an update did to a pool. */
+export interface PoolChange<Each extends Member> {
+  /** To the endpoints that get new connections. Another order or duplicates are no change. */
+  readonly kind: 'set' | 'weights' | 'none';
+  /** New, in the set or draining. An endpoint that left before and comes back is another member. */
+  readonly joined: readonly Each[];
+  /** In neither list any more. */
+  readonly left: readonly Each[];
+}
+
+interface PoolSetup<Each extends Member> {
+  readonly random: Random;
+  readonly create: CreateMember<Each>;
+  /** The open connections of a member of the set changed. */
+  onLoad(member: Member): void;
+}
 
 /** The endpoints of one listener: those in the set, and those that drain. */
-export class Pool {
-  readonly #random: Random;
-  readonly #onLoad: (member: Member) => void;
+export class Pool<Each extends Member> {
+  readonly #setup: PoolSetup<Each>;
   /** In the set or draining. */
-  #byName: ReadonlyMap<string, Member> = new Map();
-  #members: readonly Member[] = [];
+  #byName: ReadonlyMap<string, Each> = new Map();
+  #members: readonly Each[] = [];
   #hasBegun = false;
 
-  /** `onLoad`: the open connections of a member of the set changed. */
-  constructor(random: Random, onLoad: (member: Member) => void) {
-    this.#random = random;
-    this.#onLoad = onLoad;
+  constructor(setup: PoolSetup<Each>) {
+    this.#setup = setup;
   }
 
   /**
    * Those in the set, shuffled, so nodes with the same list begin with different endpoints (upstream
    * `pkg/proxy/userspace/roundrobin.go`, `shuffleEndpoints`).
    */
-  get members(): readonly Member[] {
+  get members(): readonly Each[] {
     return this.#members;
   }
 
   /** In the set or draining, by `endpointName`. */
-  find(name: string): Member | undefined {
+  find(name: string): Each | undefined {
     return this.#byName.get(name);
   }
 
   /** In the set or draining. */
-  all(): Iterable<Member> {
+  all(): Iterable<Each> {
     return this.#byName.values();
   }
 
   /** The member of which this is the object, if it is still in the set. One that left and came back has another. */
-  at(endpoint: Endpoint): Member | undefined {
+  at(endpoint: Endpoint): Each | undefined {
     const member = this.#byName.get(endpointName(endpoint));
     return member?.endpoint === endpoint && member.position >= 0 ? member : undefined;
   }
 
-  /** Returns what changed. Another order or duplicates are no change. */
-  update(
-    { endpoints, draining = [] }: Pick<Backends, 'endpoints' | 'draining'>,
-    nowMs: number,
-  ): 'set' | 'weights' | 'none' {
+  /** The one comparison of an endpoint list with the one before: whoever keeps something of endpoints reads its result. */
+  update({ endpoints, draining = [] }: Pick<Backends, 'endpoints' | 'draining'>, nowMs: number): PoolChange<Each> {
     const before = this.#byName;
-    const byName = new Map<string, Member>();
-    const known = (endpoint: Endpoint): Member => {
+    const byName = new Map<string, Each>();
+    const joined: Each[] = [];
+    const known = (endpoint: Endpoint, index: number): Each => {
       const name = endpointName(endpoint);
-      const member = byName.get(name) ?? before.get(name) ?? new Member(endpoint, name, this.#onLoad);
+      let member = byName.get(name) ?? before.get(name);
+      if (member === undefined) {
+        member = this.#setup.create(endpoint, name, index);
+        member.onLoad = this.#setup.onLoad;
+        joined.push(member);
+      }
       byName.set(name, member);
       return member;
     };
-    let change: 'weights' | 'none' = 'none';
-    for (const endpoint of endpoints) {
-      const member = known(endpoint);
+    let kind: PoolChange<Each>['kind'] = 'none';
+    for (const [index, endpoint] of endpoints.entries()) {
+      const member = known(endpoint, index);
       const { weight = 1 } = endpoint;
-      if (member.weight !== weight) change = 'weights';
+      if (member.weight !== weight) kind = 'weights';
       member.weight = weight;
     }
     const members = [...byName.values()];
-    draining.forEach(known);
+    for (const [index, endpoint] of draining.entries()) known(endpoint, endpoints.length + index);
     this.#byName = byName;
 
-    const joined = members.filter(({ position }) => position < 0);
-    if (joined.length === 0 && members.length === this.#members.length) return change;
-    for (const member of joined) {
-      const { address, port } = member.endpoint;
-      member.endpoint = { address, port };
-      if (this.#hasBegun) member.sinceMs = nowMs;
+    if (this.#enter(members, nowMs) || members.length !== this.#members.length) {
+      kind = 'set';
+      shuffle(members, this.#setup.random);
+      this.#arrange(members);
     }
-    this.#hasBegun = true;
-    shuffle(members, this.#random);
-    this.#arrange(members);
-    return 'set';
+    const hasLeft = before.size + joined.length > byName.size;
+    return { kind, joined, left: hasLeft ? [...before.values()].filter(({ name }) => !byName.has(name)) : [] };
   }
 
   /** Puts the set into the order of another process. */
@@ -86,7 +102,19 @@ export class Pool {
     this.#arrange([...first, ...this.#members.filter((member) => !named.has(member))]);
   }
 
-  #arrange(members: readonly Member[]): void {
+  /** Whether any of them was not in the set before. */
+  #enter(members: readonly Each[], nowMs: number): boolean {
+    const entered = members.filter(({ position }) => position < 0);
+    for (const member of entered) {
+      const { address, port } = member.endpoint;
+      member.endpoint = { address, port };
+      if (this.#hasBegun) member.sinceMs = nowMs;
+    }
+    if (entered.length > 0) this.#hasBegun = true;
+    return entered.length > 0;
+  }
+
+  #arrange(members: readonly Each[]): void {
     for (const member of this.#members) member.position = -1;
     for (const [position, member] of members.entries()) member.position = position;
     this.#members = members;

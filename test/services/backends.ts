@@ -3,7 +3,9 @@ import type { Backends } from '../../src/model/data-plane.ts';
 import type { Endpoint } from '../../src/model/endpoint.ts';
 import { AffinityMemory } from '../../src/services/affinity-memory.ts';
 import type { AffinityOptions } from '../../src/services/client-affinity.ts';
+import { Member } from '../../src/services/member.ts';
 import type { Pick } from '../../src/services/picker.ts';
+import type { CreateMember } from '../../src/services/pool.ts';
 import type { Random } from '../../src/util/clock.ts';
 
 /** Always the last element stays in place: Fisher–Yates leaves the list as it was. */
@@ -22,6 +24,8 @@ export function backends(hosts: readonly number[], timeoutSeconds?: number): Bac
     affinity: timeoutSeconds === undefined ? { type: 'None' } : { type: 'ClientIP', timeoutSeconds },
   };
 }
+
+export const create: CreateMember<Member> = (endpoint, name) => new Member(endpoint, name);
 
 /** So many clients for one Service port, with memory of its own. */
 export function remembering(maxClients: number, more: Partial<AffinityOptions> = {}): AffinityOptions {

@@ -4,7 +4,7 @@ import type { DialFailure } from '../../src/model/data-plane.ts';
 import type { Member } from '../../src/services/member.ts';
 import { Picker } from '../../src/services/picker.ts';
 import { MaglevTables } from '../../src/services/schedulers/maglev-tables.ts';
-import { backends, NO_SHUFFLE, remembering } from './backends.ts';
+import { backends, create, NO_SHUFFLE, remembering } from './backends.ts';
 
 const TIME_MS = 5000;
 
@@ -13,6 +13,7 @@ function picker(
   { after = 3, affinitySeconds }: { after?: number; affinitySeconds?: number } = {},
 ) {
   const made = new Picker({
+    create,
     random: NO_SHUFFLE,
     affinity: remembering(100),
     maglevTables: new MaglevTables(),

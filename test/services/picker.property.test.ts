@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import { Picker } from '../../src/services/picker.ts';
 import { MaglevTables } from '../../src/services/schedulers/maglev-tables.ts';
 import { seededRandom } from '../support/seeded-random.ts';
-import { backends, host, remembering } from './backends.ts';
+import { backends, create, host, remembering } from './backends.ts';
 
 const SEQUENCES = 400;
 const STEPS = 60;
@@ -79,7 +79,7 @@ class Promises {
 function run(seed: number, withAffinity: boolean): void {
   const random = seededRandom(seed);
   const draw = (below: number): number => Math.floor(random() * below);
-  const picker = new Picker({ random, affinity: remembering(MAX_CLIENTS), maglevTables: new MaglevTables() });
+  const picker = new Picker({ create, random, affinity: remembering(MAX_CLIENTS), maglevTables: new MaglevTables() });
   const promises = new Promises(withAffinity, `seed ${seed}`);
   const update = (): void => {
     const hosts = Array.from({ length: draw(8) }, () => 1 + draw(9));
@@ -118,7 +118,7 @@ test('turns are strict: between two changes of the set no endpoint gets two turn
   for (let seed = 1; seed <= SEQUENCES; seed++) {
     const random = seededRandom(seed);
     const draw = (below: number): number => Math.floor(random() * below);
-    const picker = new Picker({ random, affinity: remembering(MAX_CLIENTS), maglevTables: new MaglevTables() });
+    const picker = new Picker({ create, random, affinity: remembering(MAX_CLIENTS), maglevTables: new MaglevTables() });
     const hosts = Array.from({ length: 1 + draw(8) }, (_, index) => index + 1);
     picker.update(backends(hosts), 0);
     const turns = new Map(hosts.map((one) => [one, 0]));

@@ -3,10 +3,11 @@ import { describe, test } from 'node:test';
 import { Picker } from '../../src/services/picker.ts';
 import { MaglevTables } from '../../src/services/schedulers/maglev-tables.ts';
 import { seededRandom } from '../support/seeded-random.ts';
-import { allHosts, backends, host, NO_SHUFFLE, remembering } from './backends.ts';
+import { allHosts, backends, create, host, NO_SHUFFLE, remembering } from './backends.ts';
 
 function picker(hosts: readonly number[], timeoutSeconds?: number, affinityMaxClients = 100): Picker {
   const made = new Picker({
+    create,
     random: NO_SHUFFLE,
     affinity: remembering(affinityMaxClients),
     maglevTables: new MaglevTables(),
@@ -25,7 +26,10 @@ describe('turns', () => {
     assert.deepEqual(allHosts(picker([]).pick('c', 0)), []);
     assert.deepEqual(
       allHosts(
-        new Picker({ random: NO_SHUFFLE, affinity: remembering(1), maglevTables: new MaglevTables() }).pick('c', 0),
+        new Picker({ create, random: NO_SHUFFLE, affinity: remembering(1), maglevTables: new MaglevTables() }).pick(
+          'c',
+          0,
+        ),
       ),
       [],
     );
@@ -33,9 +37,9 @@ describe('turns', () => {
 
   test('an update says whether the set of endpoints changed', () => {
     const p = picker([1, 2]);
-    assert.equal(p.update(backends([2, 1]), 0), false);
-    assert.equal(p.update(backends([2, 1], 10), 0), false);
-    assert.equal(p.update(backends([2]), 0), true);
+    assert.equal(p.update(backends([2, 1]), 0).kind, 'none');
+    assert.equal(p.update(backends([2, 1], 10), 0).kind, 'none');
+    assert.equal(p.update(backends([2]), 0).kind, 'set');
   });
 });
 
@@ -46,7 +50,7 @@ describe('the set of endpoints', () => {
     const counts = new Map<string, number>();
     const random = seededRandom(7);
     for (let i = 0; i < 6000; i++) {
-      const p = new Picker({ random, affinity: remembering(1), maglevTables: new MaglevTables() });
+      const p = new Picker({ create, random, affinity: remembering(1), maglevTables: new MaglevTables() });
       p.update(backends([1, 2, 3]), 0);
       const order = round(p).join();
       counts.set(order, (counts.get(order) ?? 0) + 1);
@@ -58,7 +62,7 @@ describe('the set of endpoints', () => {
   test('is the same in another order, with duplicates or as new objects: turns go on', () => {
     const p = picker([1, 1, 2, 3]);
     assert.equal(connect(p), 1);
-    assert.equal(p.update(backends([3, 1, 1, 2, 3]), 0), false);
+    assert.equal(p.update(backends([3, 1, 1, 2, 3]), 0).kind, 'none');
     assert.deepEqual(round(p), [2, 3, 1, 2]);
   });
 
@@ -68,15 +72,15 @@ describe('the set of endpoints', () => {
       draws++;
       return NO_SHUFFLE();
     };
-    const p = new Picker({ random, affinity: remembering(1), maglevTables: new MaglevTables() });
+    const p = new Picker({ create, random, affinity: remembering(1), maglevTables: new MaglevTables() });
     p.update(backends([1, 2, 3]), 0);
     connect(p);
-    assert.equal(p.update(backends([1, 2, 4]), 0), true, 'as many as before, yet another set');
+    assert.equal(p.update(backends([1, 2, 4]), 0).kind, 'set', 'as many as before, yet another set');
     assert.equal(draws, 4);
     assert.deepEqual(round(p), [1, 2, 4, 1]);
     const { endpoints, affinity } = backends([1]);
     p.update({ endpoints, affinity }, 0);
-    assert.equal(p.update({ endpoints: endpoints.map((one) => ({ ...one, port: 81 })), affinity }, 0), true);
+    assert.equal(p.update({ endpoints: endpoints.map((one) => ({ ...one, port: 81 })), affinity }, 0).kind, 'set');
   });
 });
 
@@ -227,13 +231,13 @@ describe('continuing in another process', () => {
     assert.deepEqual([connect(before, 'a', 0), connect(before, 'b', 30_000)], [1, 2]);
     const record = before.record(40_000);
     // As by JSON, and with a clock of its own.
-    const after = new Picker({ random: () => 0, affinity: remembering(100), maglevTables: new MaglevTables() });
+    const after = new Picker({ create, random: () => 0, affinity: remembering(100), maglevTables: new MaglevTables() });
     after.update(backends([3, 2, 1], 60), 0);
     after.restore(JSON.parse(JSON.stringify(record)), 1000);
-    assert.equal(after.update(backends([1, 2, 3], 60), 0), false, 'it is the same set');
+    assert.equal(after.update(backends([1, 2, 3], 60), 0).kind, 'none', 'it is the same set');
     assert.deepEqual([connect(after, 'b', 1000), connect(after, 'new', 1000)], [2, 3]);
     assert.equal(connect(after, 'a', 1000 + 19_999), 1, 'its minute is not over');
-    const later = new Picker({ random: () => 0, affinity: remembering(100), maglevTables: new MaglevTables() });
+    const later = new Picker({ create, random: () => 0, affinity: remembering(100), maglevTables: new MaglevTables() });
     later.update(backends([3, 2, 1], 60), 0);
     later.restore(record, 1000);
     assert.equal(connect(later, 'a', 1000 + 20_000), 3, 'its minute began before the change');

@@ -23,7 +23,7 @@ import { type Endpoint, endpointName } from '../../model/endpoint.ts';
 import { type ProxyProtocol, partsOf } from '../../model/service.ts';
 import type { AffinityMemory } from '../../services/affinity-memory.ts';
 import { type Departure, Departures } from '../../services/departures.ts';
-import type { Member } from '../../services/member.ts';
+import { Member } from '../../services/member.ts';
 import { Picker } from '../../services/picker.ts';
 import type { MaglevTables } from '../../services/schedulers/maglev-tables.ts';
 import type { Clock, Random } from '../../util/clock.ts';
@@ -66,10 +66,9 @@ export interface NodeDataPlaneSetup {
   readonly descriptorLimit?: number | undefined;
 }
 
-/** An endpoint with its counters, which nobody reads once it has left. */
-export interface Target {
-  readonly member: Member;
-  readonly counters: Counters;
+/** An endpoint with its counters. */
+export class Target extends Member {
+  readonly counters = newCounters();
 }
 
 /** What its Service port does not know of it. `beganMs`: by the engine's clock. */
@@ -94,7 +93,7 @@ export class Port {
   readonly #shared: Shared;
   /** Entries of refused datagrams. */
   #refused: TokenBucket | undefined;
-  readonly picker: Picker;
+  readonly picker: Picker<Target>;
   readonly counters = newCounters();
   /** What its namespace holds of the process's descriptors. */
   readonly holding: Holding;
@@ -109,8 +108,6 @@ export class Port {
   keptAddresses: KeptAddresses | undefined;
   readonly #hedges: Hedges;
   #hasAffinity = false;
-  /** In the set or draining. */
-  #targets: ReadonlyMap<Member, Target> = new Map();
   /** For TCP connections that are ended some time after their endpoint has gone. */
   readonly #departures: Departures | undefined;
 
@@ -123,6 +120,7 @@ export class Port {
     this.#hedges = new Hedges(options.dialHedgeMs);
     this.picker = new Picker({
       random,
+      create: (endpoint, name) => new Target(endpoint, name),
       affinity: {
         maxClients: options.affinityMaxClients,
         memory: shared.affinityMemory,
@@ -152,29 +150,20 @@ export class Port {
   update(backends: Backends): void {
     this.proxyProtocol = backends.proxyProtocol;
     this.keptAddresses = backends.keptAddresses;
-    this.picker.update(backends, this.setup.clock.now());
-    const before = this.#targets;
-    this.#targets = new Map(
-      Array.from(this.picker.pool.all(), (member) => [member, before.get(member) ?? newTarget(member)]),
-    );
+    const change = this.picker.update(backends, this.setup.clock.now());
     this.udpReplayMs = backends.udpReplayMs;
     this.#hasAffinity = backends.affinity.type !== 'None';
     this.#showEjected();
-    this.#drainLater(this.#departures?.update(backends));
+    this.#drainLater(this.#departures?.update(change));
   }
 
-  /** In the set or draining. */
-  has(endpoint: Endpoint): boolean {
-    return this.picker.pool.find(endpointName(endpoint)) !== undefined;
-  }
-
-  /** `member`: from a pick. It may have left since. */
-  target(member: Member): Target {
-    return this.#targets.get(member) ?? newTarget(member);
+  /** Whether the endpoint is in the set or draining. */
+  has({ name }: Target): boolean {
+    return this.picker.pool.find(name) !== undefined;
   }
 
   endpointStats(): readonly EndpointStats[] {
-    return Array.from(this.#targets.values(), ({ member: { endpoint }, counters }) => {
+    return Array.from(this.picker.pool.all(), ({ endpoint, counters }) => {
       return { endpoint, counters: { ...counters } };
     });
   }
@@ -199,7 +188,7 @@ export class Port {
     this.counters.active--;
     if (target !== undefined) {
       target.counters.active--;
-      target.member.released();
+      target.released();
     }
     this.#log(entry);
   }
@@ -237,15 +226,15 @@ export class Port {
   }
 
   /** A dial or a flow. */
-  answered({ member }: Target): void {
-    if (!this.picker.answered(member, this.setup.clock.now())) return;
-    this.setup.observer.readmitted({ name: this.spec.name, backend: member.name });
+  answered(target: Target): void {
+    if (!this.picker.answered(target, this.setup.clock.now())) return;
+    this.setup.observer.readmitted({ name: this.spec.name, backend: target.name });
     this.#showEjected();
   }
 
   /** The endpoint may have left during the dial. */
-  connectedTo({ name }: Member): void {
-    this.#drainLater(this.#departures?.connected(name));
+  connectedTo(target: Target): void {
+    if (!this.has(target)) this.#drainLater(this.#departures?.connected(target.name));
   }
 
   clientRefused(client: string, reason: 'no-endpoints' | 'exhausted'): void {
@@ -253,16 +242,16 @@ export class Port {
     this.setup.observer.clientRefused({ name: this.spec.name, client: unmapped(client), reason });
   }
 
-  dialFailed({ member, counters }: Target, err: Error, reason: DialFailure = dialFailureOf(errnoOf(err))): DialFailure {
+  dialFailed(target: Target, err: Error, reason: DialFailure = dialFailureOf(errnoOf(err))): DialFailure {
     this.counters[FAILURE_COUNTER[reason]]++;
-    counters[FAILURE_COUNTER[reason]]++;
+    target.counters[FAILURE_COUNTER[reason]]++;
     const { clock, observer } = this.setup;
-    const event = { name: this.spec.name, backend: member.name, err: err.message };
+    const event = { name: this.spec.name, backend: target.name, err: err.message };
     observer.dialFailed({ ...event, reason });
-    if (this.picker.failed(member, reason, clock.now())) {
+    if (this.picker.failed(target, reason, clock.now())) {
       this.counters.ejections++;
-      counters.ejections++;
-      observer.ejected({ ...event, failures: member.failures });
+      target.counters.ejections++;
+      observer.ejected({ ...event, failures: target.failures });
       this.#showEjected();
     }
     return reason;
@@ -294,7 +283,7 @@ export class Port {
     const { ejected } = this.picker;
     if (ejected === 0 && this.counters.ejected === 0) return;
     this.counters.ejected = ejected;
-    for (const { member, counters } of this.#targets.values()) counters.ejected = this.picker.isEjected(member) ? 1 : 0;
+    for (const target of this.picker.pool.all()) target.counters.ejected = this.picker.isEjected(target) ? 1 : 0;
   }
 
   #drainLater(departure: Departure | undefined): void {
@@ -308,10 +297,6 @@ export class Port {
       }
     });
   }
-}
-
-function newTarget(member: Member): Target {
-  return { member, counters: newCounters() };
 }
 
 function newCounters(): Counters {

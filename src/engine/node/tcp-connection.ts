@@ -77,7 +77,7 @@ export class TcpConnection implements Session, Dialler {
   }
 
   get endpoint(): Endpoint | undefined {
-    return this.#target?.member.endpoint;
+    return this.#target?.endpoint;
   }
 
   describe(): OpenConnection | undefined {
@@ -101,8 +101,8 @@ export class TcpConnection implements Session, Dialler {
     const share = target.counters;
     this.#target = target;
     this.#backend = backend;
-    this.#backendName = endpointName(target.member.endpoint);
-    this.#port.connectedTo(target.member);
+    this.#backendName = target.name;
+    this.#port.connectedTo(target);
     this.#port.joined(target);
     this.#watch(backend, () => this.#onEndpointReset(rest, share));
     if (!this.#introduce(backend)) {
@@ -116,8 +116,8 @@ export class TcpConnection implements Session, Dialler {
     backend.once('end', () => this.#onEnd('backend-end'));
   }
 
-  onReset({ member, counters }: Target, rest: readonly Buffer[]): void {
-    this.#backendName = endpointName(member.endpoint);
+  onReset({ name, counters }: Target, rest: readonly Buffer[]): void {
+    this.#backendName = name;
     this.#onEndpointReset(rest, counters);
     this.#settle(this.#client);
   }

@@ -45,7 +45,7 @@ export interface Dialler {
 
 interface TcpDialSetup {
   readonly port: Port;
-  readonly pick: Pick;
+  readonly pick: Pick<Target>;
   readonly client: KeptClient | undefined;
   readonly dialler: Dialler;
 }
@@ -56,7 +56,7 @@ interface TcpDialSetup {
  */
 export class TcpDial {
   readonly #port: Port;
-  readonly #pick: Pick;
+  readonly #pick: Pick<Target>;
   readonly #client: KeptClient | undefined;
   readonly #dialler: Dialler;
   readonly #startedMs: number;
@@ -76,19 +76,18 @@ export class TcpDial {
 
   /** Of the current attempt. */
   get endpoint(): Endpoint | undefined {
-    return (this.#attempt ?? this.#hedge)?.target.member.endpoint;
+    return (this.#attempt ?? this.#hedge)?.target.endpoint;
   }
 
   /** May give up before it returns. */
   start(): void {
     const { clock } = this.#port.setup;
     const isLate = this.#tries > 0 && clock.now() - this.#startedMs >= LONGEST_DIALLING_MS;
-    const member = isLate ? undefined : this.#pick.next();
-    if (member === undefined) {
+    const target = isLate ? undefined : this.#pick.next();
+    if (target === undefined) {
       this.#dialler.onGivenUp(this.#tries === 0 ? 'no-endpoints' : 'exhausted');
       return;
     }
-    const target = this.#port.target(member);
     if (this.#tries > 0) {
       this.#port.counters.retries++;
       target.counters.retries++;
@@ -131,7 +130,7 @@ export class TcpDial {
       },
       onFailed: (reason) => {
         this.#over(attempt);
-        this.#dialler.onFailed(target.member.endpoint, reason);
+        this.#dialler.onFailed(target.endpoint, reason);
         if (this.#attempt !== undefined || this.#hedge !== undefined) return;
         this.#quietTimer?.cancel();
         this.start();
@@ -146,12 +145,11 @@ export class TcpDial {
   }
 
   #onQuiet(): void {
-    const silent = this.#attempt?.target.member;
+    const silent = this.#attempt?.target;
     if (silent === undefined || !this.#port.mayHedge()) return;
-    const member = this.#pick.next();
+    const target = this.#pick.next();
     // Where nobody else is left, the rest of the time is the first one's.
-    if (member === undefined || member === silent || this.#port.picker.isEjected(member)) return;
-    const target = this.#port.target(member);
+    if (target === undefined || target === silent || this.#port.picker.isEjected(target)) return;
     this.#port.counters.hedges++;
     target.counters.hedges++;
     this.#hedge = this.#begin(target);
@@ -188,9 +186,9 @@ class Attempt {
     this.#port = port;
     this.#client = client;
     this.target = target;
-    target.member.taken();
+    target.taken();
     const { clock } = port.setup;
-    const { endpoint } = target.member;
+    const { endpoint } = target;
     const socket = this.#connect(endpoint);
     this.#socket = socket;
     const rest = this.#keepRest(socket, endpoint);
@@ -252,7 +250,7 @@ class Attempt {
     this.#timer?.cancel();
     this.#socket.destroy();
     this.#socket = undefined;
-    this.target.member.released();
+    this.target.released();
   }
 
   #connect(endpoint: Endpoint): Socket {

@@ -112,12 +112,12 @@ export class UdpFlow implements Session {
     this.#silence = new SilenceTimer(clock, this.#firstReplyMs, () => this.cut('proxy-idle'), received);
     this.#socket = udpSocket(this.endpoint.address);
     port.begin(this);
-    target.member.taken();
+    target.taken();
     port.joined(target);
   }
 
   get endpoint(): Endpoint {
-    return this.target.member.endpoint;
+    return this.target.endpoint;
   }
 
   /** May end the flow before it returns. */
@@ -305,7 +305,7 @@ export class UdpFlow implements Session {
       return;
     }
     // The client's next datagram must not be pinned to it.
-    this.#port.picker.forget(this.#client.address, this.target.member);
+    this.#port.picker.forget(this.#client.address, this.target);
     replay?.endedInVain(this);
   }
 }

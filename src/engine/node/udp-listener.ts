@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { type AddressInfo, isIPv6 } from 'node:net';
 import { type Address, isWildcard } from '../../model/address.ts';
 import type { Limit } from '../../model/data-plane.ts';
-import { type Endpoint, endpointName } from '../../model/endpoint.ts';
+import type { Endpoint } from '../../model/endpoint.ts';
 import { canSee } from '../../services/known-clients.ts';
 import { errnoOf, listenError, toListenError, UNKNOWN_DESTINATION } from '../errors.ts';
 import { flowLimit } from '../flow-limits.ts';
@@ -75,10 +75,10 @@ export class UdpListener implements Asking {
   endpointsChanged(): void {
     for (const { flows, retired } of this.#sockets.values()) {
       for (const flow of flows.values()) {
-        if (!this.port.has(flow.target.member.endpoint)) flow.leave();
-        else if (flow.target.member.position < 0) flow.retire();
+        if (!this.port.has(flow.target)) flow.leave();
+        else if (flow.target.position < 0) flow.retire();
       }
-      for (const flow of retired) if (!this.port.has(flow.target.member.endpoint)) flow.leave();
+      for (const flow of retired) if (!this.port.has(flow.target)) flow.leave();
     }
   }
 
@@ -89,8 +89,8 @@ export class UdpListener implements Asking {
   ask(replay: UdpReplay): UdpFlow | undefined {
     const { remote } = replay;
     const before = replay.takeTurn();
-    const member = before === undefined ? undefined : replay.next();
-    if (member === undefined) {
+    const target = before === undefined ? undefined : replay.next();
+    if (target === undefined) {
       const reason = before === 0 ? 'no-endpoints' : 'exhausted';
       this.port.clientRefused(remote.address, reason);
       this.port.refusedDatagram(endpointOf(remote), `refused-${reason}`);
@@ -98,7 +98,6 @@ export class UdpListener implements Asking {
     }
     // Not before it is known that there will be a flow: the one that makes room may still be answered.
     if (before !== 0 && !this.#hasRoom(remote)) return undefined;
-    const target = this.port.target(member);
     if (before !== 0) {
       this.port.counters.retries++;
       target.counters.retries++;
@@ -106,7 +105,7 @@ export class UdpListener implements Asking {
     const kept = this.#keptBy(target, replay);
     if (kept === 'unknown') {
       const reason = this.port.dialFailed(target, new Error(UNKNOWN_DESTINATION), 'other');
-      const failed = [{ backend: endpointName(target.member.endpoint), reason }];
+      const failed = [{ backend: target.name, reason }];
       this.port.refusedDatagram(endpointOf(remote), 'refused-error', { retries: before === 0 ? 0 : 1, failed });
       return undefined;
     }
@@ -228,10 +227,10 @@ export class UdpListener implements Asking {
   }
 
   /** The client if this endpoint sees its address. */
-  #keptBy({ member }: Target, { local, remote }: UdpReplay): KeptClient | 'unknown' | undefined {
+  #keptBy({ endpoint }: Target, { local, remote }: UdpReplay): KeptClient | 'unknown' | undefined {
     const { setup, keptAddresses } = this.port;
     const client = endpointOf(remote);
-    if (keptAddresses === undefined || !canSee(member.endpoint.address, client.address)) return undefined;
+    if (keptAddresses === undefined || !canSee(endpoint.address, client.address)) return undefined;
     return setup.keeper?.udpClient(client, endpointOf(local.socket.address()), keptAddresses);
   }
 

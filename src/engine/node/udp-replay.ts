@@ -3,7 +3,7 @@ import type { Pick } from '../../services/picker.ts';
 import type { Timer } from '../../util/clock.ts';
 import type { KeptBytes } from '../kept-bytes.ts';
 import { Replay } from '../replay.ts';
-import type { Port } from './port.ts';
+import type { Port, Target } from './port.ts';
 import type { LocalSocket, UdpFlow } from './udp-flow.ts';
 
 /** Whoever begins flows. */
@@ -41,7 +41,7 @@ export class UdpReplay extends Replay<UdpFlow> {
     else this.#asking.port.counters.notKept++;
   }
 
-  protected pick(): Pick {
+  protected pick(): Pick<Target> {
     const { picker, setup } = this.#asking.port;
     return picker.pick(this.remote.address, setup.clock.now());
   }

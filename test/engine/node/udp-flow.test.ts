@@ -65,8 +65,7 @@ test('datagrams wait in order until the backend socket is connected, up to 64', 
     admission: new Admission(clock),
   });
   const client = { address: backend.endpoint.address, port: 9 };
-  const member = port.picker.pick(client.address, 0).next() ?? assert.fail();
-  const target = port.target(member);
+  const target = port.picker.pick(client.address, 0).next() ?? assert.fail();
   const flow = new UdpFlow({ port, client, target, reply: () => {}, onRetire: () => {}, onEnd: () => {} });
   flow.start();
   const sent = Array.from({ length: 66 }, (_, i) => `datagram ${i}`);

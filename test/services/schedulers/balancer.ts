@@ -5,7 +5,7 @@ import type { Member } from '../../../src/services/member.ts';
 import { Picker } from '../../../src/services/picker.ts';
 import { MaglevTables } from '../../../src/services/schedulers/maglev-tables.ts';
 import { seededRandom } from '../../support/seeded-random.ts';
-import { endpoint, remembering } from '../backends.ts';
+import { create, endpoint, remembering } from '../backends.ts';
 
 /** Weights by the last octet of the endpoint's address. */
 export type Weights = ReadonlyMap<number, number>;
@@ -25,6 +25,7 @@ export class Balancer {
     this.#scheduler = scheduler;
     this.#slowStartMs = slowStartMs;
     this.picker = new Picker({
+      create,
       random: seededRandom(seed),
       affinity: remembering(100),
       maglevTables: new MaglevTables(),

@@ -22,9 +22,9 @@ import {
   unacknowledgedBytes,
 } from '../../../sys/socket.ts';
 import { EAGAIN } from '../../../sys/sys-error.ts';
-import type { Target } from './endpoints.ts';
 import type { EventLoop } from './event-loop.ts';
 import type { ParkedSockets, SocketKind } from './parked-sockets.ts';
+import type { Target } from './target.ts';
 
 /**
  * For both sides of a connection; accepted sockets inherit them from their listener. Go's `net` package, and so

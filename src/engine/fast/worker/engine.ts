@@ -199,7 +199,7 @@ export class Engine implements Handler {
         break;
       case 'peek': {
         const port = this.#listeners.get(command.port)?.port;
-        this.#answer(command, { endpoint: port?.endpoints.picker.peek(command.client, this.loop.nowMs)?.endpoint });
+        this.#answer(command, { endpoint: port?.picker.peek(command.client, this.loop.nowMs)?.endpoint });
         break;
       }
       case 'list':
@@ -270,7 +270,7 @@ export class Engine implements Handler {
       carryClient: (record, endpoint, errand, terms) => {
         // A thread that began while the home was closing the port has never had it.
         const port = this.#shares.get(record.port) ?? this.#closed(UNKNOWN);
-        new TcpConnection(port, record.fd).carryClient(record, port.endpoints.at(endpoint), errand, terms);
+        new TcpConnection(port, record.fd).carryClient(record, port.targetOf(endpoint), errand, terms);
       },
       carry: (record, endpoint, errand) => {
         if (record.kind === 'flow') this.#carryFlow(record, errand);
@@ -295,7 +295,7 @@ export class Engine implements Handler {
   }
 
   #carry(port: Port, record: EstablishedRecord, endpoint: Endpoint, errand: Errand): void {
-    const target = port.endpoints.at(endpoint);
+    const target = port.targetOf(endpoint);
     const connection = new TcpConnection(port, record.sides[0].fd);
     try {
       connection.resume(record, target, errand);
@@ -323,7 +323,6 @@ export class Engine implements Handler {
   }
 
   #adopt({ records }: Question<'adopt'>): void {
-    const finders = new Map<Port, ReturnType<Port['endpoints']['finder']>>();
     for (const record of records) {
       const listener = this.#listeners.get(record.port);
       const port = listener?.port ?? this.#closed(record.closedPort ?? UNKNOWN);
@@ -335,9 +334,7 @@ export class Engine implements Handler {
         if (listener instanceof UdpListener) listener.resumeWaiting(record);
         continue;
       }
-      const find = finders.get(port) ?? port.endpoints.finder();
-      finders.set(port, find);
-      const target = find(record.endpoint);
+      const target = port.targetOf(record.endpoint);
       if (record.kind === 'established') new TcpConnection(port, record.sides[0].fd).resume(record, target);
       else if (listener instanceof UdpListener) listener.resume(record, target);
     }

@@ -5,10 +5,10 @@ import type { ProxyProtocol } from '../../../model/service.ts';
 import type { Candidates } from '../../../services/picker.ts';
 import { signal } from '../../../sys/descriptor.ts';
 import { Deadline } from './deadlines.ts';
-import type { Target } from './endpoints.ts';
 import type { EventLoop, Task } from './event-loop.ts';
 import type { Port } from './port.ts';
 import type { DiallingRecord, EstablishedRecord, FlowRecord, LiveRecord, PortId } from './records.ts';
+import type { Target } from './target.ts';
 
 /** Numbers a connection that is passed on; never used again on the same link. */
 export type PassId = number;
@@ -95,7 +95,7 @@ export interface PassedOn {
   /** Taken until the connection ends. */
   readonly target: Target;
   /** The endpoints to try if that one fails. Missing once it has answered. */
-  readonly candidates?: Candidates;
+  readonly candidates?: Candidates<Target>;
   /** Where it still counts as active: a connection on its way counts twice rather than not at all. */
   readonly counts: 'port' | 'both' | 'nowhere';
   /** If it is a flow. */

@@ -1,7 +1,6 @@
 import type { MessagePort } from 'node:worker_threads';
 import type { Endpoint } from '../../../model/endpoint.ts';
 import type { Candidates } from '../../../services/picker.ts';
-import type { Target } from './endpoints.ts';
 import type { EventLoop } from './event-loop.ts';
 import {
   type DialTerms,
@@ -16,6 +15,7 @@ import {
 import type { Port } from './port.ts';
 import type { DiallingRecord, EstablishedRecord, FlowRecord, LiveRecord, PortId } from './records.ts';
 import type { Spreading } from './spreading.ts';
+import type { Target } from './target.ts';
 
 /** What peers need of the worker. */
 export interface Carrying {
@@ -24,7 +24,7 @@ export interface Carrying {
   /** Goes on with a connection or flow whose home is another worker. */
   carry(record: EstablishedRecord | FlowRecord, endpoint: Endpoint, errand: Errand): void;
   /** Goes on with a client of this home, whose first endpoint has failed. */
-  takeBack(record: DiallingRecord, passed: PassedOn & { candidates: Candidates }, needsNewPort: boolean): void;
+  takeBack(record: DiallingRecord, passed: PassedOn & { candidates: Candidates<Target> }, needsNewPort: boolean): void;
   /** `undefined` when the port is not open. */
   sharer(port: PortId): FlowSharer | undefined;
   sharers(): Iterable<FlowSharer>;
@@ -261,7 +261,7 @@ function ended(link: Link, id: PassId): PassedOn | undefined {
 /** The endpoint is free of a connection that was passed on. */
 function end(passed: PassedOn): void {
   uncount(passed);
-  passed.target.member.released();
+  passed.target.released();
 }
 
 function uncount({ port, target, counts }: PassedOn): void {
@@ -269,13 +269,13 @@ function uncount({ port, target, counts }: PassedOn): void {
 }
 
 /** A target that is dialled once. */
-export function onlyOne({ member }: Target): Candidates {
+export function onlyOne(target: Target): Candidates<Target> {
   let isGiven = false;
   return {
     next: () => {
       if (isGiven) return undefined;
       isGiven = true;
-      return member;
+      return target;
     },
   };
 }

@@ -10,11 +10,12 @@ import {
   type Limit,
   type OpenConnection,
 } from '../../../model/data-plane.ts';
-import type { Endpoint } from '../../../model/endpoint.ts';
+import { type Endpoint, endpointName } from '../../../model/endpoint.ts';
 import { type ProxyProtocol, partsOf, type ServicePortName } from '../../../model/service.ts';
 import type { ProxiedProtocol } from '../../../model/service-port.ts';
 import { type Departure, Departures } from '../../../services/departures.ts';
-import type { PickerRecord } from '../../../services/picker.ts';
+import { Picker, type PickerRecord } from '../../../services/picker.ts';
+import type { PoolChange } from '../../../services/pool.ts';
 import { EPOLLIN } from '../../../sys/epoll.ts';
 import { describeErrno, errnoName, must } from '../../../sys/sys-error.ts';
 import { TokenBucket } from '../../../util/token-bucket.ts';
@@ -24,11 +25,11 @@ import { Hedges } from '../../hedges.ts';
 import { Holding } from '../../holdings.ts';
 import { REFUSED_RATE } from '../../refused-rate.ts';
 import { Deadline } from './deadlines.ts';
-import { Endpoints, type Target } from './endpoints.ts';
 import type { Handler } from './event-loop.ts';
 import { Guess } from './guess.ts';
 import { COUNTER, type CountedBackends, type CounterBlocks, type PortEvent, type PortId } from './protocol.ts';
 import type { SessionRecord } from './records.ts';
+import { freshCounters, Target } from './target.ts';
 import type { WorkerContext } from './worker-context.ts';
 
 /**
@@ -53,7 +54,7 @@ export class Port {
   #hasAskedForCarriers = false;
   /** Before the endpoint has answered: where it speaks first, or the client is slow, there is nothing to read yet. */
   readonly clientsHaveSent = new Guess();
-  /** Once {@link endpoints} exist. */
+  /** Once there is a {@link picker}. */
   proxyProtocol: ProxyProtocol | undefined;
   /** See {@link Backends.udpReplayMs}. */
   udpReplayMs: number | undefined;
@@ -63,6 +64,8 @@ export class Port {
   /** Where there may be any. */
   #hedges: Hedges | undefined;
   #hasAffinity = false;
+  /** During an update: the counters of endpoints that are new, by their place in the lists. */
+  #fresh: ReadonlyMap<number, Float64Array> | undefined;
   readonly #events: TokenBucket;
   /** Of refused datagrams. */
   #refused: TokenBucket | undefined;
@@ -70,9 +73,9 @@ export class Port {
   readonly #cells: SharedArrayBuffer;
   #holding: Holding | undefined;
   #counters: Float64Array | undefined;
-  /** Until {@link endpoints} exist. */
+  /** Until there is a {@link picker}. */
   #backends: CountedBackends | undefined;
-  #endpoints: Endpoints | undefined;
+  #picker: Picker<Target> | undefined;
   /** For connections that are ended some time after their endpoint has gone. */
   readonly #departures: Departures | undefined;
   #keptAddresses: KeptAddresses | undefined;
@@ -103,11 +106,12 @@ export class Port {
   }
 
   /** Made for the first client or update: of ten thousand Services, most have neither on this node. */
-  get endpoints(): Endpoints {
-    if (this.#endpoints !== undefined) return this.#endpoints;
+  get picker(): Picker<Target> {
+    if (this.#picker !== undefined) return this.#picker;
     const { random, options, maglevTables, affinityMemory } = this.worker;
-    this.#endpoints = new Endpoints({
+    this.#picker = new Picker({
       random,
+      create: (endpoint, name, index) => new Target(endpoint, name, this.#fresh?.get(index)),
       affinity: {
         maxClients: options.affinityMaxClients,
         memory: affinityMemory,
@@ -119,23 +123,36 @@ export class Port {
       },
       maglevTables,
       ejection: options,
-      onUnknown: (name) =>
-        this.listenerFailed(`endpoint ${name} is served but not counted: no update has brought it; please report this`),
     });
     if (this.#backends !== undefined) this.update(this.#backends);
     this.#backends = undefined;
-    return this.#endpoints;
+    return this.#picker;
   }
 
-  update(backends: CountedBackends): void {
-    this.endpoints.update(backends, this.worker.loop.nowMs);
-    // Second, because the first look at `endpoints` updates with older backends.
+  /** The endpoint that another worker or process has picked. It may have left since, or not have come yet. */
+  targetOf(endpoint: Endpoint): Target {
+    const name = endpointName(endpoint);
+    return this.picker.pool.find(name) ?? new Target(endpoint, name);
+  }
+
+  /** Whether the endpoint is in the set or draining. */
+  has({ name }: Target): boolean {
+    return this.picker.pool.find(name) !== undefined;
+  }
+
+  update(backends: CountedBackends): PoolChange<Target> {
+    // First, because the first look at it updates with older backends.
+    const { picker } = this;
+    this.#fresh = freshCounters(backends);
+    const change = picker.update(backends, this.worker.loop.nowMs);
+    this.#fresh = undefined;
     this.proxyProtocol = backends.proxyProtocol;
     this.#keptAddresses = backends.keptAddresses;
     this.udpReplayMs = backends.udpReplayMs;
     this.#hasAffinity = backends.affinity.type !== 'None';
     this.#showEjected();
-    this.#drainLater(this.#departures?.update(backends));
+    this.#drainLater(this.#departures?.update(change));
+    return change;
   }
 
   /** Which clients endpoints see by their own address. */
@@ -145,17 +162,17 @@ export class Port {
 
   /** No client comes any more. */
   forgetClients(): void {
-    this.#endpoints?.picker.close();
+    this.#picker?.close();
   }
 
   /** `undefined` before the first client or update. */
   pickerRecord(): PickerRecord | undefined {
-    return this.#endpoints?.picker.record(this.worker.loop.nowMs);
+    return this.#picker?.record(this.worker.loop.nowMs);
   }
 
   /** Continues where another process was. */
   restorePicker(record: PickerRecord): void {
-    this.endpoints.picker.restore(record, this.worker.loop.nowMs);
+    this.picker.restore(record, this.worker.loop.nowMs);
     this.#showEjected();
   }
 
@@ -214,19 +231,19 @@ export class Port {
 
   /** Takes one of the second dials that there may be. */
   mayHedge(): boolean {
-    return this.endpoints.picker.pool.members.length > 1 && (this.#hedges?.tryTake() ?? false);
+    return this.picker.pool.members.length > 1 && (this.#hedges?.tryTake() ?? false);
   }
 
   /** A dial or a flow. */
   answered(target: Target): void {
-    if (!this.isHome || !this.endpoints.picker.answered(target.member, this.worker.loop.nowMs)) return;
+    if (!this.isHome || !this.picker.answered(target, this.worker.loop.nowMs)) return;
     this.#report({ kind: 'readmitted', port: this.id, backend: target.name });
     this.#showEjected();
   }
 
   /** The endpoint may have left during the dial. */
   connectedTo(target: Target): void {
-    this.#drainLater(this.#departures?.connected(target.name));
+    if (!this.has(target)) this.#drainLater(this.#departures?.connected(target.name));
   }
 
   clientRefused(client: string, reason: Parameters<DataPlaneObserver['clientRefused']>[0]['reason']): void {
@@ -254,7 +271,7 @@ export class Port {
   /** The same for a flow. */
   flowFailedElsewhere(target: Target, client: string, reason: DialFailure): void {
     this.failedElsewhere(target, reason);
-    if (reason !== 'other') this.endpoints.picker.forget(client, target.member);
+    if (reason !== 'other') this.picker.forget(client, target);
   }
 
   /** Once. The answer comes as a command. */
@@ -272,7 +289,7 @@ export class Port {
   flowFailed(target: Target, client: string, errno: number): boolean {
     if (this.dialFailed(target, errno) === 'other') return false;
     // The client's next datagram must not be pinned to it.
-    this.endpoints.picker.forget(client, target.member);
+    this.picker.forget(client, target);
     return true;
   }
 
@@ -330,19 +347,19 @@ export class Port {
   }
 
   #judge(target: Target, reason: DialFailure, err: string): void {
-    if (!this.endpoints.picker.failed(target.member, reason, this.worker.loop.nowMs)) return;
-    this.#report({ kind: 'ejected', port: this.id, backend: target.name, failures: target.member.failures, err });
+    if (!this.picker.failed(target, reason, this.worker.loop.nowMs)) return;
+    this.#report({ kind: 'ejected', port: this.id, backend: target.name, failures: target.failures, err });
     this.count('ejections', target);
     this.#showEjected();
   }
 
   /** Its gauges. */
   #showEjected(): void {
-    const { ejected } = this.endpoints.picker;
-    if (ejected === 0 && this.#shownEjected === 0) return;
-    this.#shownEjected = ejected;
-    this.counters[COUNTER.ejected] = ejected;
-    this.endpoints.showEjected();
+    const { picker } = this;
+    if (picker.ejected === 0 && this.#shownEjected === 0) return;
+    this.#shownEjected = picker.ejected;
+    this.counters[COUNTER.ejected] = picker.ejected;
+    for (const target of picker.pool.all()) target.counters[COUNTER.ejected] = picker.isEjected(target) ? 1 : 0;
   }
 
   /** Call it before counting: whoever sees the count must find the event. */
@@ -450,7 +467,7 @@ export abstract class Session extends Deadline implements Handler {
     this.#beganMs = loop.nowMs - Math.max(0, loop.clock.wallNow() - beganAt);
     if (tries !== undefined) this.follows(new TryLog(tries));
     this.port.countActive(1, this.target);
-    this.target?.member.taken();
+    this.target?.taken();
   }
 
   /** Tries that led to it. */
@@ -489,7 +506,7 @@ export abstract class Session extends Deadline implements Handler {
     if (this.isOver) return false;
     this.detach();
     this.port.countActive(-1, this.target);
-    this.target?.member.released();
+    this.target?.released();
     const { admission, connectionLog } = this.port.worker;
     admission.freed();
     if (connectionLog.isWanted) connectionLog.add(this.#entry(ending));

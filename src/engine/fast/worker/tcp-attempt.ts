@@ -15,10 +15,10 @@ import { ECONNREFUSED, ECONNRESET, EINPROGRESS, EPIPE, isExhaustion } from '../.
 import { LOST_CLIENT } from '../../errors.ts';
 import type { KeptClient } from '../../kept-dials.ts';
 import { Deadline } from './deadlines.ts';
-import type { Target } from './endpoints.ts';
 import type { Handler } from './event-loop.ts';
 import type { SocketKind } from './parked-sockets.ts';
 import type { Port } from './port.ts';
+import type { Target } from './target.ts';
 import { SIDE_EVENTS } from './tcp-side.ts';
 
 const CONNECTED = 0;
@@ -77,7 +77,7 @@ export class TcpAttempt extends Deadline {
     this.target = target;
     this.timeoutMs = timeoutMs;
     this.#quietMs = quietMs;
-    target.member.taken();
+    target.taken();
   }
 
   get #port(): Port {
@@ -162,7 +162,7 @@ export class TcpAttempt extends Deadline {
     }
     if (this.fd >= 0) worker.loop.close(this.fd);
     this.fd = -1;
-    this.target.member.released();
+    this.target.released();
   }
 
   /** The client if this endpoint sees its address. */

@@ -11,12 +11,12 @@ import { keptClient, keptTcpClient } from '../../kept-client.ts';
 import type { KeptClient } from '../../kept-dials.ts';
 import { proxyHeader } from '../../proxy-header.ts';
 import { askedFor } from '../../tcp-ends.ts';
-import type { Target } from './endpoints.ts';
 import type { DialTerms, Errand, FailedDial, Link } from './link.ts';
 import type { SocketKind } from './parked-sockets.ts';
 import { onlyOne } from './peers.ts';
 import { type Port, Session } from './port.ts';
 import type { DiallingRecord, EstablishedRecord, SessionRecord } from './records.ts';
+import type { Target } from './target.ts';
 import { type DialResult, TcpDial } from './tcp-dial.ts';
 import { SIDE_EVENTS, type SideOwner, TcpSide } from './tcp-side.ts';
 
@@ -71,8 +71,8 @@ export class TcpConnection extends Session implements SideOwner {
   begin(client: Endpoint): void {
     this.port.begin();
     this.#clientName = client;
-    const { worker, endpoints } = this.port;
-    const pick = endpoints.picker.pick(client.address, worker.loop.nowMs);
+    const { worker, picker } = this.port;
+    const pick = picker.pick(client.address, worker.loop.nowMs);
     const link = worker.peers.forClient(this.port);
     if (link === undefined) this.#dialFor(pick);
     else this.#passClient(link, pick);
@@ -87,7 +87,7 @@ export class TcpConnection extends Session implements SideOwner {
   }
 
   /** The endpoint that this home had picked has failed in another worker. */
-  takeBack(record: DiallingRecord, candidates: Candidates, needsNewPort: boolean): void {
+  takeBack(record: DiallingRecord, candidates: Candidates<Target>, needsNewPort: boolean): void {
     this.#continue(record);
     this.#dialFor(candidates, { tries: 1, needsNewPort });
   }
@@ -135,7 +135,7 @@ export class TcpConnection extends Session implements SideOwner {
     loop.inNextTurn({
       run: () => {
         // An answer to that dial may come late.
-        const pick = this.port.endpoints.picker.pick(record.client.address, loop.nowMs);
+        const pick = this.port.picker.pick(record.client.address, loop.nowMs);
         this.#dialFor(pick, { needsNewPort: true });
       },
     });
@@ -252,7 +252,7 @@ export class TcpConnection extends Session implements SideOwner {
     this.#clientName = record.client;
   }
 
-  #dialFor(candidates: Candidates, { tries = 0, needsNewPort = false } = {}): void {
+  #dialFor(candidates: Candidates<Target>, { tries = 0, needsNewPort = false } = {}): void {
     const kept = this.#keptClient();
     if (kept === 'unknown') {
       this.cut('client-reset');
@@ -275,20 +275,19 @@ export class TcpConnection extends Session implements SideOwner {
   }
 
   /** Another worker dials, and goes on with it. */
-  #passClient(link: Link, candidates: Candidates): void {
+  #passClient(link: Link, candidates: Candidates<Target>): void {
     const { port } = this;
     const kept = this.#keptClient();
     if (kept === 'unknown') {
       this.cut('client-reset');
       return;
     }
-    const member = candidates.next();
-    if (member === undefined) {
+    const target = candidates.next();
+    if (target === undefined) {
       this.onGivenUp('no-endpoints');
       return;
     }
-    const target = port.endpoints.target(member);
-    target.member.taken();
+    target.taken();
     const record = this.#dialling();
     this.detach();
     const terms = { proxyProtocol: port.proxyProtocol, isSeen: kept !== undefined };

@@ -2,10 +2,10 @@ import type { DialFailure } from '../../../model/data-plane.ts';
 import type { Endpoint } from '../../../model/endpoint.ts';
 import { type Candidates, dialTimeoutMs, LONGEST_DIALLING_MS } from '../../../services/picker.ts';
 import type { KeptClient } from '../../kept-dials.ts';
-import type { Target } from './endpoints.ts';
 import type { Handler } from './event-loop.ts';
 import type { SocketKind } from './parked-sockets.ts';
 import type { Port } from './port.ts';
+import type { Target } from './target.ts';
 import { type Attempting, TcpAttempt } from './tcp-attempt.ts';
 
 /** `fd` is connected, watched for `SIDE_EVENTS`, and the dialler's from now on. */
@@ -32,7 +32,7 @@ export interface Dialler extends Handler {
 
 interface TcpDialSetup {
   readonly port: Port;
-  readonly candidates: Candidates;
+  readonly candidates: Candidates<Target>;
   /** Endpoints that were tried before. */
   readonly tries?: number;
   readonly client: KeptClient | undefined;
@@ -47,7 +47,7 @@ export class TcpDial implements Attempting {
   readonly port: Port;
   readonly client: KeptClient | undefined;
   readonly handler: Dialler;
-  readonly #candidates: Candidates;
+  readonly #candidates: Candidates<Target>;
   readonly #startedMs: number;
   #tries: number;
   #attempt: TcpAttempt | undefined;
@@ -73,12 +73,11 @@ export class TcpDial implements Attempting {
     // A loop, not a recursion: each of many endpoints may fail at once.
     for (;;) {
       const isLate = this.#tries > 0 && this.port.worker.loop.nowMs - this.#startedMs >= LONGEST_DIALLING_MS;
-      const member = isLate ? undefined : this.#candidates.next();
-      if (member === undefined) {
+      const target = isLate ? undefined : this.#candidates.next();
+      if (target === undefined) {
         this.handler.onGivenUp(this.#tries === 0 ? 'no-endpoints' : 'exhausted');
         return;
       }
-      const target = this.port.endpoints.target(member);
       if (this.#tries > 0) {
         this.port.count('retries', target);
         this.handler.onRetry();
@@ -134,11 +133,9 @@ export class TcpDial implements Attempting {
 
   onQuiet(attempt: TcpAttempt): void {
     if (!this.port.mayHedge()) return;
-    const member = this.#candidates.next();
-    // Where nobody else is left, the rest of the time is this one's.
-    if (member === undefined || member === attempt.target.member || this.port.endpoints.picker.isEjected(member))
-      return;
-    const target = this.port.endpoints.target(member);
+    const target = this.#candidates.next();
+    // Where no other endpoint is left, the rest of the time is this one's.
+    if (target === undefined || target === attempt.target || this.port.picker.isEjected(target)) return;
     this.port.count('hedges', target);
     const hedge = new TcpAttempt(this, target, { timeoutMs: dialTimeoutMs(this.#tries++), quietMs: 0 });
     this.#hedge = hedge;

@@ -6,12 +6,12 @@ import { EAGAIN, EINVAL, EIO, ENOMEM, ENOSYS, EPERM } from '../../../sys/sys-err
 import { isDead, lookIntervalMs, NEVER, unansweredSinceMs } from '../../dead-peer.ts';
 import { Deadline } from './deadlines.ts';
 import { URGENT_IN_LINE } from './endpoint-sockets.ts';
-import type { Target } from './endpoints.ts';
 import type { Task } from './event-loop.ts';
 import type { Pipe } from './pipe-pool.ts';
 import { add, type Port } from './port.ts';
 import { COUNTER } from './protocol.ts';
 import type { SideRecord } from './records.ts';
+import type { Target } from './target.ts';
 import { SCRATCH_BYTES, type WorkerContext } from './worker-context.ts';
 
 /**

@@ -1,7 +1,7 @@
 import { keysOf, type ReplyPath } from '../../../sys/datagram-inbox.ts';
-import type { Target } from './endpoints.ts';
 import type { AwayFlow, FailedFlow, FlowClient, Link, PassId } from './link.ts';
 import type { FlowRecord } from './records.ts';
+import type { Target } from './target.ts';
 import type { UdpReplay } from './udp-replay.ts';
 
 /** The home's part of a UDP port. */

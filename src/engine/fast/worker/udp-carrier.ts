@@ -1,9 +1,9 @@
 import type { ReplyPath } from '../../../sys/datagram-inbox.ts';
 import { SysError } from '../../../sys/sys-error.ts';
-import type { Target } from './endpoints.ts';
 import type { Errand, FlowClient, FlowSharer, Link, PassId } from './link.ts';
 import type { Port } from './port.ts';
 import type { FlowRecord } from './records.ts';
+import type { Target } from './target.ts';
 import type { UdpFlow } from './udp-flow.ts';
 import { pathOf, UdpReceiver } from './udp-receiver.ts';
 
@@ -28,17 +28,16 @@ export class UdpCarrier extends UdpReceiver implements FlowSharer {
 
   retire(flow: UdpFlow): void {
     // If the home has died, nobody else knows of the flow.
-    if (!flow.goHome({ hasRetired: true, isSilent: flow.target.member.position >= 0 })) this.flows.retire(flow);
+    if (!flow.goHome({ hasRetired: true, isSilent: flow.target.position >= 0 })) this.flows.retire(flow);
   }
 
   /** The home has begun the flow, or has had it. */
   carry(record: FlowRecord, errand: Errand): void {
-    const { endpoints } = this.port;
-    const target = endpoints.at(record.endpoint);
+    const target = this.port.targetOf(record.endpoint);
     const flow = this.#resume(record, target, errand);
     // The set may have changed since the home sent it.
-    if (!endpoints.has(target)) flow?.leave();
-    else if (flow !== undefined && target.member.position < 0) this.retire(flow);
+    if (!this.port.has(target)) flow?.leave();
+    else if (flow !== undefined && target.position < 0) this.retire(flow);
     const path = pathOf(record);
     this.deliverCopies(path, this.waiting.take(path));
   }

@@ -19,7 +19,6 @@ import { EAGAIN, EMSGSIZE, ENOBUFS, ENOMEM, EPERM, errnoName } from '../../../sy
 import { wholeMsLeft } from '../../../util/clock.ts';
 import { dialFailureOf } from '../../errors.ts';
 import type { DeadlineList } from './deadlines.ts';
-import type { Target } from './endpoints.ts';
 import type { Task } from './event-loop.ts';
 import type { FlowTable } from './flow-table.ts';
 import { KEPT_PATIENCE_MS, type KeptSocket } from './kept-flow-sockets.ts';
@@ -28,6 +27,7 @@ import type { SocketKind } from './parked-sockets.ts';
 import { add, type Listener, Session } from './port.ts';
 import { COUNTER } from './protocol.ts';
 import type { FlowRecord } from './records.ts';
+import type { Target } from './target.ts';
 import { type Asking, UdpReplay } from './udp-replay.ts';
 import { REPLIES_PER_TAKE } from './udp-replies.ts';
 

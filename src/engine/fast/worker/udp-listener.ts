@@ -11,11 +11,11 @@ import { dialFailureOf, UNKNOWN_DESTINATION } from '../../errors.ts';
 import { flowLimit } from '../../flow-limits.ts';
 import { keptUdpClient } from '../../kept-client.ts';
 import type { KeptClient } from '../../kept-dials.ts';
-import type { Target } from './endpoints.ts';
 import { FlowTable } from './flow-table.ts';
 import { KeptSocket } from './kept-flow-sockets.ts';
 import type { FailedFlow, FlowClient, FlowSharer, Link } from './link.ts';
 import type { FlowRecord } from './records.ts';
+import type { Target } from './target.ts';
 import { type FlowHome, UdpAwayFlow } from './udp-away-flow.ts';
 import { clientOf, FLOW_EVENTS, UdpFlow } from './udp-flow.ts';
 import { pathOf, UdpReceiver } from './udp-receiver.ts';
@@ -82,14 +82,13 @@ export class UdpListener extends UdpReceiver implements FlowHome, FlowSharer {
     let tries: TryLog | undefined;
     for (;;) {
       const before = replay.takeTurn();
-      const member = before === undefined ? undefined : replay.next();
-      if (member === undefined) {
+      const target = before === undefined ? undefined : replay.next();
+      if (target === undefined) {
         const reason = before === 0 ? 'no-endpoints' : 'exhausted';
         this.port.clientRefused(address, reason);
         this.port.refusedDatagram(clientOf(path, address), `refused-${reason}`, tries);
         return undefined;
       }
-      const target = this.port.endpoints.target(member);
       if (before !== 0) {
         if (!this.#hasRoom(replay, tries)) return undefined;
         this.port.count('retries', target);
@@ -152,15 +151,15 @@ export class UdpListener extends UdpReceiver implements FlowHome, FlowSharer {
     }
     if (flow === undefined) this.flows.at(away.path)?.cut('proxy-error');
     else if (this.isClosed) flow.cut('proxy-removed');
-    else if (!this.port.endpoints.has(away.target)) flow.leave();
-    else if (away.target.member.position < 0) this.retire(flow);
+    else if (!this.port.has(away.target)) flow.leave();
+    else if (away.target.position < 0) this.retire(flow);
     if (isSilent && unanswered !== undefined) this.#askNext(away, unanswered);
   }
 
   #askNext({ target, path, replay }: UdpAwayFlow, unanswered: readonly Uint8Array[]): void {
     if (this.isClosed) return;
     const asking = replay ?? new UdpReplay({ asking: this, client: addressOf(path), path });
-    asking.goOn(target.member, unanswered);
+    asking.goOn(target, unanswered);
   }
 
   /** It counts against the limits no longer. */
@@ -185,7 +184,7 @@ export class UdpListener extends UdpReceiver implements FlowHome, FlowSharer {
     const flow = new UdpFlow({ owner: this, target, client, path, replay, hasRetired, ...way });
     flow.follows(tries);
     this.port.begin();
-    target.member.taken();
+    target.taken();
     this.port.joined(target);
     const { loop } = this.port.worker;
     if (loop.handlers[fd] !== undefined) {

@@ -1,15 +1,14 @@
 import type { Address } from '../../../model/address.ts';
-import { endpointName } from '../../../model/endpoint.ts';
 import type { ReplyPath } from '../../../sys/datagram-inbox.ts';
 import { EPOLLIN } from '../../../sys/epoll.ts';
 import { addressIn } from '../../../sys/socket-address.ts';
 import { EAGAIN, must } from '../../../sys/sys-error.ts';
-import type { Target } from './endpoints.ts';
 import { FlowTable } from './flow-table.ts';
 import type { Errand, FlowClient } from './link.ts';
 import { Listener, type Port } from './port.ts';
-import { type CountedBackends, countedEndpoints } from './protocol.ts';
+import type { CountedBackends } from './protocol.ts';
 import type { FlowRecord, WaitingRecord } from './records.ts';
+import type { Target } from './target.ts';
 import { FLOW_EVENTS, type FlowOwner, type Silences, UdpFlow } from './udp-flow.ts';
 import type { UdpReplay } from './udp-replay.ts';
 import { WaitingClients } from './waiting-clients.ts';
@@ -58,11 +57,9 @@ export abstract class UdpReceiver extends Listener implements FlowOwner {
 
   override update(backends: CountedBackends): void {
     super.update(backends);
-    if (this.flows.size === 0) return;
-    const present = new Set(countedEndpoints(backends).map(endpointName));
     for (const flow of this.flows) {
-      if (!present.has(flow.target.name)) flow.leave();
-      else if (flow.target.member.position < 0) this.retire(flow);
+      if (!this.port.has(flow.target)) flow.leave();
+      else if (flow.target.position < 0) this.retire(flow);
     }
   }
 

@@ -4,6 +4,7 @@ import type { DatagramInbox, ReplyPath } from '../../../sys/datagram-inbox.ts';
 import { Replay } from '../../replay.ts';
 import { Deadline } from './deadlines.ts';
 import type { Port } from './port.ts';
+import type { Target } from './target.ts';
 import type { UdpFlow } from './udp-flow.ts';
 
 /** Whoever begins flows. */
@@ -48,9 +49,9 @@ export class UdpReplay extends Replay<UdpFlow> {
     else this.#asking.port.count('notKept');
   }
 
-  protected pick(): Pick {
-    const { worker, endpoints } = this.#asking.port;
-    return endpoints.picker.pick(this.client, worker.loop.nowMs);
+  protected pick(): Pick<Target> {
+    const { worker, picker } = this.#asking.port;
+    return picker.pick(this.client, worker.loop.nowMs);
   }
 
   protected ask(): UdpFlow | undefined {

@@ -1,25 +1,24 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { CounterMemory, CounterSlabs, PortCounters } from '../../../../src/engine/fast/port-counters.ts';
-import { Endpoints } from '../../../../src/engine/fast/worker/endpoints.ts';
 import { COUNTER, COUNTERS_BYTES } from '../../../../src/engine/fast/worker/protocol.ts';
+import { freshCounters, Target } from '../../../../src/engine/fast/worker/target.ts';
 import type { Backends } from '../../../../src/model/data-plane.ts';
 import { endpointName } from '../../../../src/model/endpoint.ts';
-import type { Member } from '../../../../src/services/member.ts';
+import { Picker } from '../../../../src/services/picker.ts';
 import { MaglevTables } from '../../../../src/services/schedulers/maglev-tables.ts';
 import { endpoint, remembering } from '../../../services/backends.ts';
 import { seededRandom } from '../../../support/seeded-random.ts';
 
 function table() {
   const counters = new PortCounters(new CounterMemory());
-  const strangers: string[] = [];
-  const endpoints = new Endpoints({
+  let fresh: ReadonlyMap<number, Float64Array> = new Map();
+  const picker = new Picker<Target>({
     random: Math.random,
+    create: (endpoint, name, index) => new Target(endpoint, name, fresh.get(index)),
     affinity: remembering(1),
     maglevTables: new MaglevTables(),
-    onUnknown: (name) => strangers.push(name),
   });
-  const { picker } = endpoints;
   const update = (hosts: readonly number[], draining?: readonly number[]): void => {
     const backends: Backends = {
       endpoints: hosts.map(endpoint),
@@ -27,35 +26,20 @@ function table() {
       affinity: { type: 'None' },
     };
     // As another thread gets them: with other objects for the endpoints.
-    endpoints.update(structuredClone(counters.follow(backends)), 0);
+    const counted = structuredClone(counters.follow(backends));
+    fresh = freshCounters(counted);
+    picker.update(counted, 0);
   };
   const read = () =>
     counters
       .readEndpoints()
       .map((each) => `${endpointName(each.endpoint)} ${each.counters.connections}`)
       .toSorted();
-  const count = (target: { readonly counters: Float64Array }): void => {
+  const count = (target: Target): void => {
     target.counters[COUNTER.connections] = (target.counters[COUNTER.connections] ?? 0) + 1;
   };
-  const pick = (): Member => {
-    const picked = picker.pick('', 0).next();
-    assert.ok(picked !== undefined);
-    return picked;
-  };
-  return { counters, picker, endpoints, strangers, update, read, count, pick };
+  return { picker, update, read, count };
 }
-
-test('an endpoint that no update has brought is served without counters, and reported once', () => {
-  const { counters, endpoints, strangers, update, count, pick } = table();
-  // As if an update had been lost: this side has never heard of the endpoint.
-  counters.follow({ endpoints: [endpoint(1)], affinity: { type: 'None' } });
-  update([1]);
-  const target = endpoints.target(pick());
-  assert.equal(target.name, '10.0.0.1:80');
-  count(target);
-  assert.equal(endpoints.target(pick()), target);
-  assert.deepEqual(strangers, ['10.0.0.1:80']);
-});
 
 const HOSTS = [1, 2, 3, 4, 5, 6];
 
@@ -63,17 +47,15 @@ const HOSTS = [1, 2, 3, 4, 5, 6];
 function run(seed: number): void {
   const random = seededRandom(seed);
   const some = (): number[] => HOSTS.concat(HOSTS).filter(() => random() < 0.25);
-  const { picker, endpoints, update, read, count } = table();
+  const { picker, update, read, count } = table();
   let expected = new Map<string, number>();
   for (let step = 0; step < 30; step++) {
     const [hosts, draining] = [some(), random() < 0.5 ? some() : undefined];
     update(hosts, draining);
     const names = [...hosts, ...(draining ?? [])].map((host) => endpointName(endpoint(host)));
     expected = new Map(names.map((name) => [name, expected.get(name) ?? 0]));
-    const { members } = picker.pool;
-    const picked = members.map((each) => endpoints.target(each));
-    assert.ok(picked.every((target, index) => target.member === members[index]));
-    for (const target of [...HOSTS.map((host) => endpoints.finder()(endpoint(host))), ...picked]) {
+    const named = HOSTS.flatMap((host) => picker.pool.find(endpointName(endpoint(host))) ?? []);
+    for (const target of [...named, ...picker.pool.members]) {
       count(target);
       const before = expected.get(target.name);
       if (before !== undefined) expected.set(target.name, before + 1);

@@ -77,8 +77,8 @@ export class Picker<Each extends Member = Member> {
   }
 
   /**
-   * Takes effect for the next candidate, also of current picks. Only where the set of endpoints changed does round robin
-   * begin again, over a fresh shuffle.
+   * Takes effect for the next candidate, also of current picks. Round robin begins again, over a fresh shuffle, only if
+   * the set of endpoints changed.
    */
   update(backends: Backends, nowMs: number): PoolChange<Each> {
     const { affinity, scheduler = DEFAULT_SCHEDULER, slowStartMs = 0 } = backends;

@@ -59,7 +59,7 @@ export class Pool<Each extends Member> {
     return member?.endpoint === endpoint && member.position >= 0 ? member : undefined;
   }
 
-  /** The one comparison of an endpoint list with the one before: whoever keeps something of endpoints reads its result. */
+  /** The only comparison of an endpoint list with the one before: others read its result. */
   update({ endpoints, draining = [] }: Pick<Backends, 'endpoints' | 'draining'>, nowMs: number): PoolChange<Each> {
     const before = this.#byName;
     const byName = new Map<string, Each>();

@@ -31,7 +31,7 @@ import { CounterMemory, endpointSums, PortCounters, sumOf } from './port-counter
 import {
   type CountedBackends,
   type ListedPage,
-  type PortEvent,
+  type NumberedEvent,
   type PortId,
   type Spread,
   STATUS,
@@ -491,7 +491,7 @@ class FastDataPlane implements DataPlane {
     for (const other of this.#others(worker)) link(worker, other);
   }
 
-  #observe({ kind, port, ...event }: PortEvent): void {
+  #observe({ kind, port, ...event }: NumberedEvent): void {
     const name = this.#names.get(port);
     // An event has what the observer's method of the same name takes, except for the name of the port.
     const report = this.#observer[kind] as (event: object) => void;

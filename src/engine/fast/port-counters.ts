@@ -1,11 +1,12 @@
 import { type Backends, COUNTERS, type Counters, type EndpointStats, GAUGES } from '../../model/data-plane.ts';
 import { type Endpoint, endpointName } from '../../model/endpoint.ts';
+import { COUNTER, countersOf } from '../core/target.ts';
 import {
-  COUNTER,
   COUNTERS_BYTES,
   type CountedBackends,
   type CounterBlocks,
   countedEndpoints,
+  countersIn,
 } from './worker/protocol.ts';
 
 /** About a page of memory. */
@@ -45,7 +46,7 @@ interface EndpointCounters extends CounterBlocks {
 
 /**
  * The counters of one Service port and of each of its endpoints, in memory that the worker writes and this thread
- * reads. A number is never torn: both kinds of machine write 64 aligned bits at once.
+ * reads.
  */
 export class PortCounters {
   readonly shared: CounterBlocks;
@@ -59,15 +60,15 @@ export class PortCounters {
   }
 
   read(): Counters {
-    return readCounters(this.shared);
+    return countersOf(countersIn(this.shared));
   }
 
   get active(): number {
-    return view(this.shared)[COUNTER.active] ?? 0;
+    return countersIn(this.shared)[COUNTER.active] ?? 0;
   }
 
   readEndpoints(): readonly EndpointStats[] {
-    return this.#endpoints.map((own) => ({ endpoint: own.endpoint, counters: readCounters(own) }));
+    return this.#endpoints.map((own) => ({ endpoint: own.endpoint, counters: countersOf(countersIn(own)) }));
   }
 
   /**
@@ -91,7 +92,7 @@ export class PortCounters {
     const counted = this.#share(backends, new Map());
     for (const own of this.#endpoints) {
       const predecessor = before.get(endpointName(own.endpoint));
-      if (predecessor !== undefined) view(own).set(view(predecessor));
+      if (predecessor !== undefined) countersIn(own).set(countersIn(predecessor));
       clearGauges(own);
     }
     clearGauges(this.shared);
@@ -149,24 +150,12 @@ function byName(endpoints: readonly EndpointCounters[]): ReadonlyMap<string, End
   return new Map(endpoints.map((each) => [endpointName(each.endpoint), each]));
 }
 
-function view({ memory, offset }: CounterBlocks): Float64Array {
-  return new Float64Array(memory, offset, COUNTERS.length);
-}
-
 /** A worker counts them anew. */
 function clearGauges(block: CounterBlocks): void {
-  for (const name of GAUGES) view(block)[COUNTER[name]] = 0;
+  for (const name of GAUGES) countersIn(block)[COUNTER[name]] = 0;
 }
 
 function write(block: CounterBlocks, counters: Partial<Counters> | undefined): void {
-  const into = view(block);
+  const into = countersIn(block);
   for (const name of COUNTERS) into[COUNTER[name]] = GAUGES.has(name) ? 0 : (counters?.[name] ?? 0);
-}
-
-/** Runs thousands of times per scrape, so it builds no list of entries first. */
-function readCounters(block: CounterBlocks): Counters {
-  const from = view(block);
-  const counters: Partial<Counters> = {};
-  for (const name of COUNTERS) counters[name] = from[COUNTER[name]] ?? 0;
-  return counters as Counters;
 }

@@ -11,7 +11,7 @@ import {
   type Command,
   type FrozenWorker,
   LONGEST_TURN_MS,
-  type PortEvent,
+  type NumberedEvent,
   type PortId,
   type QuestionId,
   type Questions,
@@ -55,7 +55,7 @@ export interface WorkerThreadSetup extends WorkerSetup {
   readonly entry: WorkerEntry;
   readonly clock: Clock;
   readonly log: Log;
-  readonly onEvent: (event: PortEvent) => void;
+  readonly onEvent: (event: NumberedEvent) => void;
   /** Others could carry some connections of this port. */
   readonly onBusy: (port: PortId) => void;
   readonly connectionLog: ConnectionLogSink;

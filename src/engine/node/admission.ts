@@ -30,6 +30,11 @@ export class Admission {
     this.used = openDescriptors();
   }
 
+  /** Descriptors are opened, or closed. */
+  add(amount: number): void {
+    this.used += amount;
+  }
+
   admits(protocol: ProxiedProtocol, holding: Pick<Holding, 'total'>): boolean {
     return hasShare(protocol, this.#plan, this.#plan.total - this.used, holding);
   }

@@ -6,15 +6,13 @@ import type { ConnectionLogSink } from '../../model/connection-log.ts';
 import type { Backends, DataPlane, ListenerStats, ListenSpec, OpenConnection } from '../../model/data-plane.ts';
 import type { Endpoint } from '../../model/endpoint.ts';
 import type { ListenerId } from '../../model/service-port.ts';
-import { AffinityMemory } from '../../services/affinity-memory.ts';
-import { MaglevTables } from '../../services/schedulers/maglev-tables.ts';
 import type { Timer } from '../../util/clock.ts';
+import { countersOf } from '../core/target.ts';
 import { listenError } from '../errors.ts';
 import { KeptBytes } from '../kept-bytes.ts';
-import { Admission } from './admission.ts';
 import type { Keeper } from './keeper.ts';
 import type { KernelSockets } from './kernel-sockets.ts';
-import { type NodeDataPlaneSetup, Port, type Shared } from './port.ts';
+import { type NodeDataPlaneSetup, Port, Shared } from './port.ts';
 import { TcpListener } from './tcp-listener.ts';
 import { UdpListener } from './udp-listener.ts';
 
@@ -71,9 +69,7 @@ class NodeDataPlane implements DataPlane {
 
   constructor(setup: NodeDataPlaneSetup) {
     this.#setup = setup;
-    const affinityMemory = new AffinityMemory(setup.options.affinityMaxClients);
-    const admission = new Admission(setup.clock, setup.descriptorLimit);
-    this.#shared = { connectionLog: undefined, maglevTables: new MaglevTables(), affinityMemory, admission };
+    this.#shared = new Shared(setup);
   }
 
   async open(spec: ListenSpec, backends: Backends): Promise<number> {
@@ -104,7 +100,7 @@ class NodeDataPlane implements DataPlane {
     // Opening sees that the id is gone, and closes what it has opened.
     await entry.opening.catch(() => {});
     entry.listener?.close();
-    entry.port.picker.close();
+    entry.port.forgetClients();
     entry.port.leave();
     this.#closed.add(entry.port);
     for (const port of this.#closed) if (port.sessions.size === 0) this.#closed.delete(port);
@@ -121,7 +117,7 @@ class NodeDataPlane implements DataPlane {
     const { port, listener } = this.#open.get(id) ?? {};
     if (port === undefined || listener === undefined) return undefined;
     const { name, family, protocol } = port.spec;
-    const counters = { ...port.counters };
+    const counters = countersOf(port.counters);
     return { id, name, family, protocol, localPort: listener.localPort, counters, endpoints: port.endpointStats() };
   }
 
@@ -137,7 +133,7 @@ class NodeDataPlane implements DataPlane {
   }
 
   logConnections(sink: ConnectionLogSink | undefined): void {
-    this.#shared.connectionLog = sink;
+    this.#shared.logSink = sink;
   }
 
   async nextPick(id: ListenerId, client: Address): Promise<Endpoint | undefined> {

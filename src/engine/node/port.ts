@@ -1,50 +1,24 @@
-import { unmapped } from '../../model/address.ts';
-import type { KeptAddresses } from '../../model/client-address.ts';
-import {
-  type ConnectionEntry,
-  type ConnectionLogSink,
-  type Ending,
-  NO_TRIES,
-  type Tries,
-} from '../../model/connection-log.ts';
-import {
-  type Backends,
-  COUNTERS,
-  type Counters,
-  type DataPlaneObserver,
-  type DataPlaneOptions,
-  type DialFailure,
-  type EndpointStats,
-  type Limit,
-  type ListenSpec,
-  type OpenConnection,
+import type { ConnectionLogSink } from '../../model/connection-log.ts';
+import type {
+  Backends,
+  DataPlaneObserver,
+  DataPlaneOptions,
+  DialFailure,
+  EndpointStats,
+  ListenSpec,
 } from '../../model/data-plane.ts';
 import { type Endpoint, endpointName } from '../../model/endpoint.ts';
-import { type ProxyProtocol, partsOf } from '../../model/service.ts';
-import type { AffinityMemory } from '../../services/affinity-memory.ts';
-import { type Departure, Departures } from '../../services/departures.ts';
-import { Member } from '../../services/member.ts';
-import { Picker } from '../../services/picker.ts';
-import type { MaglevTables } from '../../services/schedulers/maglev-tables.ts';
+import { partsOf } from '../../model/service.ts';
+import { AffinityMemory } from '../../services/affinity-memory.ts';
+import { MaglevTables } from '../../services/schedulers/maglev-tables.ts';
 import type { Clock, Random } from '../../util/clock.ts';
-import { TokenBucket } from '../../util/token-bucket.ts';
-import { DESCRIPTORS_OF } from '../descriptor-share.ts';
-import { dialFailureOf, errnoOf, FAILURE_COUNTER } from '../errors.ts';
-import { Hedges } from '../hedges.ts';
+import { Port as CorePort, type PortEvent, type Thread } from '../core/port.ts';
+import { countersOf, newCounters, Target } from '../core/target.ts';
+import { dialFailureOf, errnoOf } from '../errors.ts';
 import { Holding } from '../holdings.ts';
-import { REFUSED_RATE } from '../refused-rate.ts';
-import type { Admission } from './admission.ts';
+import { Admission } from './admission.ts';
 import type { Keeper } from './keeper.ts';
 import type { KernelSockets } from './kernel-sockets.ts';
-
-/** What the Service ports of one engine share. */
-export interface Shared {
-  /** `undefined`: nobody wants entries. */
-  connectionLog: ConnectionLogSink | undefined;
-  readonly maglevTables: MaglevTables;
-  readonly affinityMemory: AffinityMemory;
-  readonly admission: Admission;
-}
 
 /** Makes the descriptor of a socket for a connection to this address. May throw. */
 export type OpenSocket = (address: string, protocol: 'TCP' | 'UDP') => number;
@@ -66,79 +40,66 @@ export interface NodeDataPlaneSetup {
   readonly descriptorLimit?: number | undefined;
 }
 
-/** An endpoint with its counters. */
-export class Target extends Member {
-  readonly counters = newCounters();
+/** What the Service ports of one engine share. */
+export class Shared implements Thread {
+  readonly options: DataPlaneOptions;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly maglevTables = new MaglevTables();
+  readonly affinityMemory: AffinityMemory;
+  readonly admission: Admission;
+  /** `undefined`: entries are not wanted. */
+  logSink: ConnectionLogSink | undefined;
+  readonly connectionLog: Thread['connectionLog'];
+
+  constructor({ options, clock, random, descriptorLimit }: NodeDataPlaneSetup) {
+    this.options = options;
+    this.clock = clock;
+    this.random = random;
+    this.affinityMemory = new AffinityMemory(options.affinityMaxClients);
+    this.admission = new Admission(clock, descriptorLimit);
+    const shared = this;
+    this.connectionLog = {
+      get isWanted() {
+        return shared.logSink !== undefined;
+      },
+      add: (entry) => this.logSink?.ended([entry]),
+      lose: (count) => this.logSink?.lost(count),
+    };
+  }
+
+  get nowMs(): number {
+    return this.clock.now();
+  }
+
+  get descriptors(): Thread['descriptors'] {
+    return this.admission;
+  }
+
+  after(delayMs: number, run: () => void): void {
+    this.clock.after(delayMs, run);
+  }
 }
 
-/** What its Service port does not know of it. `beganMs`: by the engine's clock. */
-export type EndedSession = Omit<ConnectionEntry, 'name' | 'protocol' | 'endedAt' | 'durationMs'> & {
-  readonly beganMs: number;
-};
-
-/** A TCP connection or a UDP flow. */
-export interface Session {
-  /** The endpoint that answered. */
-  readonly endpoint: Endpoint | undefined;
-  /** `undefined` when it is over. */
-  describe(): OpenConnection | undefined;
-  /** Ends it at once: a TCP connection by a reset of both sides. */
-  cut(ending: Ending): void;
-}
-
-/** One Service port, whatever its protocol: its endpoints, its counters, and its open connections and flows. */
-export class Port {
+/** One Service port of this engine. */
+export class Port extends CorePort {
   readonly spec: ListenSpec;
   readonly setup: NodeDataPlaneSetup;
-  readonly #shared: Shared;
-  /** Entries of refused datagrams. */
-  #refused: TokenBucket | undefined;
-  readonly picker: Picker<Target>;
+  readonly thread: Shared;
   readonly counters = newCounters();
-  /** What its namespace holds of the process's descriptors. */
   readonly holding: Holding;
-  /** See {@link Backends.udpReplayMs}. */
-  udpReplayMs: number | undefined;
-  /** Bytes of datagrams that nobody has answered yet. */
-  keptBytes = 0;
-  /** They go on when a TCP port closes. */
-  readonly sessions = new Set<Session>();
-  proxyProtocol: ProxyProtocol | undefined;
-  /** Which clients endpoints see by their own address. */
-  keptAddresses: KeptAddresses | undefined;
-  readonly #hedges: Hedges;
-  #hasAffinity = false;
-  /** For TCP connections that are ended some time after their endpoint has gone. */
-  readonly #departures: Departures | undefined;
 
   constructor(spec: ListenSpec, backends: Backends, setup: NodeDataPlaneSetup, shared: Shared) {
-    const { random, options } = setup;
+    super(shared, backends, { name: spec.name, protocol: spec.protocol, isHome: true, drains: true });
     this.spec = spec;
     this.setup = setup;
-    this.#shared = shared;
+    this.thread = shared;
     this.holding = new Holding(shared.admission.holdings.join(partsOf(spec.name).namespace), 0);
-    this.#hedges = new Hedges(options.dialHedgeMs);
-    this.picker = new Picker({
-      random,
-      create: (endpoint, name) => new Target(endpoint, name),
-      affinity: {
-        maxClients: options.affinityMaxClients,
-        memory: shared.affinityMemory,
-        namespace: partsOf(spec.name).namespace,
-        onForgotten: (clients) => {
-          this.counters.affinityForgotten += clients;
-          this.setup.observer.clientsForgotten({ name: spec.name });
-        },
-      },
-      maglevTables: shared.maglevTables,
-      ejection: options,
-    });
-    if (spec.protocol === 'TCP' && options.endpointDrainTimeoutMs > 0) this.#departures = new Departures();
     this.update(backends);
   }
 
   get admission(): Admission {
-    return this.#shared.admission;
+    return this.thread.admission;
   }
 
   /** It is closed. Its connections go on. */
@@ -146,161 +107,26 @@ export class Port {
     this.admission.holdings.leave(partsOf(this.spec.name).namespace);
   }
 
-  /** Endpoints that stay, in the set or draining, keep their counts. */
-  update(backends: Backends): void {
-    this.proxyProtocol = backends.proxyProtocol;
-    this.keptAddresses = backends.keptAddresses;
-    const change = this.picker.update(backends, this.setup.clock.now());
-    this.udpReplayMs = backends.udpReplayMs;
-    this.#hasAffinity = backends.affinity.type !== 'None';
-    this.#showEjected();
-    this.#drainLater(this.#departures?.update(change));
-  }
-
-  /** Whether the endpoint is in the set or draining. */
-  has({ name }: Target): boolean {
-    return this.picker.pool.find(name) !== undefined;
-  }
-
   endpointStats(): readonly EndpointStats[] {
-    return Array.from(this.picker.pool.all(), ({ endpoint, counters }) => {
-      return { endpoint, counters: { ...counters } };
-    });
-  }
-
-  begin(session: Session): void {
-    this.sessions.add(session);
-    this.#hold(DESCRIPTORS_OF[this.spec.protocol]);
-    this.counters.connections++;
-    this.counters.active++;
-  }
-
-  /** The connection or flow has its endpoint, which it has {@link Member.taken} and gives back in the end. */
-  joined({ counters }: Target): void {
-    counters.connections++;
-    counters.active++;
-  }
-
-  /** Every connection and flow ends here, once. `target`: its endpoint, if it had one. */
-  ended(session: Session, target: Target | undefined, entry: () => EndedSession): void {
-    this.sessions.delete(session);
-    this.#hold(-DESCRIPTORS_OF[this.spec.protocol]);
-    this.counters.active--;
-    if (target !== undefined) {
-      target.counters.active--;
-      target.released();
-    }
-    this.#log(entry);
-  }
-
-  /** A datagram got no flow. */
-  refusedDatagram(client: Endpoint, ending: Ending, tries: Tries = NO_TRIES): void {
-    const { clock } = this.setup;
-    if (this.#shared.connectionLog === undefined) return;
-    this.#refused ??= new TokenBucket({ clock, ...REFUSED_RATE });
-    const beganMs = clock.now();
-    if (!this.#refused.tryTake(beganMs)) {
-      this.#shared.connectionLog.lost(1);
-      return;
-    }
-    this.#log(() => ({ client, backend: undefined, ending, beganMs, receivedBytes: 0, sentBytes: 0, tries }));
-  }
-
-  #log(entry: () => EndedSession): void {
-    const sink = this.#shared.connectionLog;
-    if (sink === undefined) return;
-    const { clock } = this.setup;
-    const { name, protocol } = this.spec;
-    const { beganMs, ...others } = entry();
-    sink.ended([{ name, protocol, ...others, endedAt: clock.wallNow(), durationMs: clock.now() - beganMs }]);
-  }
-
-  /** See {@link Hedges.quietMs}. */
-  quietMs(tries: number, timeoutMs: number): number {
-    return this.#hedges.quietMs(tries, timeoutMs, this.#hasAffinity);
-  }
-
-  /** Takes one of the second dials that there may be. */
-  mayHedge(): boolean {
-    return this.picker.pool.members.length > 1 && this.#hedges.tryTake();
-  }
-
-  /** A dial or a flow. */
-  answered(target: Target): void {
-    if (!this.picker.answered(target, this.setup.clock.now())) return;
-    this.setup.observer.readmitted({ name: this.spec.name, backend: target.name });
-    this.#showEjected();
-  }
-
-  /** The endpoint may have left during the dial. */
-  connectedTo(target: Target): void {
-    if (!this.has(target)) this.#drainLater(this.#departures?.connected(target.name));
-  }
-
-  clientRefused(client: string, reason: 'no-endpoints' | 'exhausted'): void {
-    this.counters[reason === 'exhausted' ? 'exhausted' : 'noEndpoints']++;
-    this.setup.observer.clientRefused({ name: this.spec.name, client: unmapped(client), reason });
+    return Array.from(this.picker.pool.all(), ({ endpoint, counters }) => ({
+      endpoint,
+      counters: countersOf(counters),
+    }));
   }
 
   dialFailed(target: Target, err: Error, reason: DialFailure = dialFailureOf(errnoOf(err))): DialFailure {
-    this.counters[FAILURE_COUNTER[reason]]++;
-    target.counters[FAILURE_COUNTER[reason]]++;
-    const { clock, observer } = this.setup;
-    const event = { name: this.spec.name, backend: target.name, err: err.message };
-    observer.dialFailed({ ...event, reason });
-    if (this.picker.failed(target, reason, clock.now())) {
-      this.counters.ejections++;
-      target.counters.ejections++;
-      observer.ejected({ ...event, failures: target.failures });
-      this.#showEjected();
-    }
-    return reason;
+    return this.dialFailedFor(target, reason, err.message);
   }
 
-  limited(client: string | undefined, limit: Limit): void {
-    this.counters.limited++;
-    const { name } = this.spec;
-    this.setup.observer.limited({ name, limit, ...(client !== undefined && { client: unmapped(client) }) });
+  protected createTarget(endpoint: Endpoint, name: string): Target {
+    return new Target(endpoint, name, newCounters());
   }
 
-  /** Its clients wait, because its namespace holds its share. */
-  atShare(): void {
-    this.counters.pauses++;
-    this.setup.observer.limited({ name: this.spec.name, limit: 'descriptors' });
+  protected tell({ kind, ...event }: PortEvent): void {
+    const { observer } = this.setup;
+    // An event has what the observer's method of the same name takes, except for the name of the port.
+    (observer[kind] as (event: object) => void).call(observer, { name: this.name, ...event });
   }
-
-  listenerFailed(err: unknown): void {
-    this.setup.observer.listenerFailed({ name: this.spec.name, err: err instanceof Error ? err.message : String(err) });
-  }
-
-  #hold(descriptors: number): void {
-    this.holding.add(descriptors);
-    this.admission.used += descriptors;
-  }
-
-  /** Its gauges. */
-  #showEjected(): void {
-    const { ejected } = this.picker;
-    if (ejected === 0 && this.counters.ejected === 0) return;
-    this.counters.ejected = ejected;
-    for (const target of this.picker.pool.all()) target.counters.ejected = this.picker.isEjected(target) ? 1 : 0;
-  }
-
-  #drainLater(departure: Departure | undefined): void {
-    if (departure === undefined) return;
-    const { clock, options } = this.setup;
-    // Nothing cancels it: after a shutdown there is no connection left to end.
-    clock.after(options.endpointDrainTimeoutMs, () => {
-      const gone = this.#departures?.end(departure);
-      for (const session of this.sessions) {
-        if (session.endpoint !== undefined && gone?.has(endpointName(session.endpoint))) session.cut('proxy-drain');
-      }
-    });
-  }
-}
-
-function newCounters(): Counters {
-  return Object.fromEntries(COUNTERS.map((name) => [name, 0])) as Counters;
 }
 
 /** Counts as refused, as where the kernel gave the connection another port (Go's `net` package does the same). */

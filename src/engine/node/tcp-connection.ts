@@ -1,12 +1,14 @@
 import type { Socket } from 'node:net';
 import { type Address, unmapped } from '../../model/address.ts';
-import { type Ending, NO_TRIES, TryLog } from '../../model/connection-log.ts';
-import type { Counters, DialFailure, OpenConnection } from '../../model/data-plane.ts';
-import { type Endpoint, endpointName } from '../../model/endpoint.ts';
+import type { Ending } from '../../model/connection-log.ts';
+import type { DialFailure, OpenConnection } from '../../model/data-plane.ts';
+import type { Endpoint } from '../../model/endpoint.ts';
 import { type Timer, wholeMsLeft } from '../../util/clock.ts';
+import { Session } from '../core/session.ts';
+import type { Target } from '../core/target.ts';
 import { isDead, lookIntervalMs, NEVER, unansweredSinceMs } from '../dead-peer.ts';
 import { proxyHeader } from '../proxy-header.ts';
-import type { Port, Session, Target } from './port.ts';
+import type { Port } from './port.ts';
 import { SilenceTimer } from './silence-timer.ts';
 import { type Dialler, TcpDial } from './tcp-dial.ts';
 
@@ -25,9 +27,8 @@ const RESET_POLL_MS = 10;
  * The client is read while dialling (up to its high-water mark), because Node reports a reset only of a socket it
  * reads.
  */
-export class TcpConnection implements Session, Dialler {
-  #target: Target | undefined;
-  readonly #port: Port;
+export class TcpConnection extends Session<Port> implements Dialler {
+  target: Target | undefined;
   readonly #client: Socket;
   readonly #dial: TcpDial | undefined;
   #backend: Socket | undefined;
@@ -40,21 +41,19 @@ export class TcpConnection implements Session, Dialler {
   #settleTimer: Timer | undefined;
   /** Kept, because Node forgets it with the socket. */
   readonly #clientName: Endpoint | undefined;
-  readonly #beganMs: number;
   #receivedBytes = 0;
   #sentBytes = 0;
-  #tries: TryLog | undefined;
-  #backendName: string | undefined;
+  /** Of an endpoint that has reset the connection before it was joined. */
+  #resetBy: string | undefined;
   /** Whose clean end came first; it counts where nothing else ends the connection. */
   #firstEnd: Ending = 'client-end';
   /** What ended it otherwise: the first cause, as others follow from it. */
   #broken: Ending | undefined;
 
   constructor(client: Socket, port: Port) {
+    super(port);
     this.#client = client;
-    this.#port = port;
-    this.#beganMs = port.setup.clock.now();
-    port.begin(this);
+    this.begun();
     this.#watch(client);
     const { remoteAddress, remotePort } = client;
     if (remoteAddress !== undefined && remotePort !== undefined) {
@@ -71,20 +70,16 @@ export class TcpConnection implements Session, Dialler {
       reset(client);
       return;
     }
-    const pick = port.picker.pick(remoteAddress, port.setup.clock.now());
+    const pick = port.picker.pick(remoteAddress, port.thread.nowMs);
     this.#dial = new TcpDial({ port, pick, client: kept, dialler: this });
     this.#dial.start();
-  }
-
-  get endpoint(): Endpoint | undefined {
-    return this.#target?.endpoint;
   }
 
   describe(): OpenConnection | undefined {
     const client = this.#clientName;
     if (client === undefined || this.#client.destroyed) return undefined;
-    const { endpoint } = this;
-    if (endpoint === undefined) return { client, endpoint: this.#dial?.endpoint, state: 'dialling' };
+    if (this.target === undefined) return { client, endpoint: this.#dial?.endpoint, state: 'dialling' };
+    const { endpoint } = this.target;
     if (this.#halfOpen === undefined) return { client, endpoint, state: 'established' };
     return { client, endpoint, state: 'half-closed', expiresMs: wholeMsLeft(this.#halfOpen.leftMs) };
   }
@@ -98,44 +93,51 @@ export class TcpConnection implements Session, Dialler {
 
   onConnected(backend: Socket, target: Target, rest: readonly Buffer[]): void {
     const client = this.#client;
-    const share = target.counters;
-    this.#target = target;
+    this.target = target;
     this.#backend = backend;
-    this.#backendName = target.name;
-    this.#port.connectedTo(target);
-    this.#port.joined(target);
-    this.#watch(backend, () => this.#onEndpointReset(rest, share));
+    this.port.connectedTo(target);
+    this.#watch(backend, () => this.#onEndpointReset(rest, target));
     if (!this.#introduce(backend)) {
       this.cut('client-reset');
       return;
     }
-    this.#copy(client, backend, 'receivedBytes', share);
-    this.#copy(backend, client, 'sentBytes', share);
+    this.#copy(client, backend, 'receivedBytes', target);
+    this.#copy(backend, client, 'sentBytes', target);
     if (client.readableEnded) this.#watchHalfOpen();
     else client.once('end', () => this.#onEnd('client-end'));
     backend.once('end', () => this.#onEnd('backend-end'));
   }
 
-  onReset({ name, counters }: Target, rest: readonly Buffer[]): void {
-    this.#backendName = name;
-    this.#onEndpointReset(rest, counters);
+  onReset(target: Target, rest: readonly Buffer[]): void {
+    this.#resetBy = target.name;
+    this.#onEndpointReset(rest, target);
     this.#settle(this.#client);
   }
 
   onGivenUp(reason: 'no-endpoints' | 'exhausted'): void {
     this.#broken ??= `refused-${reason}`;
-    this.#port.clientRefused(this.#client.remoteAddress ?? 'unknown', reason);
+    this.port.clientRefused(this.#clientName?.address ?? 'unknown', reason);
     this.#client.destroy();
   }
 
-  onFailed(endpoint: Endpoint, reason: DialFailure): void {
-    this.#tries ??= new TryLog();
-    this.#tries.fail(endpointName(endpoint), reason);
+  onFailed({ name }: Target, reason: DialFailure): void {
+    this.tries.fail(name, reason);
   }
 
   onRetry(): void {
-    this.#tries ??= new TryLog();
-    this.#tries.retries++;
+    this.tries.retries++;
+  }
+
+  protected client(): Endpoint | undefined {
+    return this.#clientName;
+  }
+
+  protected bytes() {
+    return { receivedBytes: this.#receivedBytes, sentBytes: this.#sentBytes };
+  }
+
+  protected override get backendName(): string | undefined {
+    return this.target?.name ?? this.#resetBy;
   }
 
   /**
@@ -143,7 +145,7 @@ export class TcpConnection implements Session, Dialler {
    * when that cannot be. Then nothing else may be sent either: a client could pass off its own bytes as the header.
    */
   #introduce(backend: Socket): boolean {
-    const { proxyProtocol, setup } = this.#port;
+    const { proxyProtocol, setup } = this.port;
     if (proxyProtocol === undefined) return true;
     const client = this.#clientName;
     if (client === undefined) return false;
@@ -162,11 +164,11 @@ export class TcpConnection implements Session, Dialler {
    * Node does not poll a socket that it does not read, so it misses a reset or end until `to` drains. `#look` asks the
    * kernel meanwhile.
    */
-  #copy(from: Socket, to: Socket, counter: 'receivedBytes' | 'sentBytes', share: Counters): void {
+  #copy(from: Socket, to: Socket, counter: 'receivedBytes' | 'sentBytes', target: Target): void {
     from.on('data', (chunk: Buffer) => {
-      this.#count(counter, share, chunk.length);
+      this.#count(counter, target, chunk.length);
       this.#halfOpen?.moved();
-      if (to === this.#backend && this.#port.setup.options.tcpUserTimeoutMs > 0) this.#lookLater();
+      if (to === this.#backend && this.port.setup.options.tcpUserTimeoutMs > 0) this.#lookLater();
       if (to.write(chunk)) return;
       from.pause();
       this.#lookLater();
@@ -176,11 +178,10 @@ export class TcpConnection implements Session, Dialler {
     else from.once('end', () => to.end());
   }
 
-  #count(counter: 'receivedBytes' | 'sentBytes', share: Counters, bytes: number): void {
+  #count(counter: 'receivedBytes' | 'sentBytes', target: Target, bytes: number): void {
     if (counter === 'receivedBytes') this.#receivedBytes += bytes;
     else this.#sentBytes += bytes;
-    this.#port.counters[counter] += bytes;
-    share[counter] += bytes;
+    this.port.count(counter, target, bytes);
   }
 
   #watch(socket: Socket, onBroken = (): void => {}): void {
@@ -198,23 +199,18 @@ export class TcpConnection implements Session, Dialler {
   }
 
   /** Passes on what the endpoint sent before its connection broke. */
-  #onEndpointReset(rest: readonly Buffer[], share: Counters): void {
+  #onEndpointReset(rest: readonly Buffer[], target: Target): void {
     this.#broken ??= 'backend-reset';
-    this.#countReset(share);
+    this.port.count('resets', target);
     for (const chunk of rest) {
-      this.#count('sentBytes', share, chunk.length);
+      this.#count('sentBytes', target, chunk.length);
       if (this.#client.writable) this.#client.write(chunk);
     }
   }
 
-  #countReset(share: Counters): void {
-    this.#port.counters.resets++;
-    share.resets++;
-  }
-
   /** The other side broke. This one is reset when it has received what was sent before. */
-  #settle(side: Socket | undefined, giveUpMs = this.#port.setup.clock.now() + RESET_PATIENCE_MS): void {
-    const { clock, kernel } = this.#port.setup;
+  #settle(side: Socket | undefined, giveUpMs = this.port.setup.clock.now() + RESET_PATIENCE_MS): void {
+    const { clock, kernel } = this.port.setup;
     const isDelivered =
       side === undefined ||
       side.destroyed ||
@@ -227,19 +223,11 @@ export class TcpConnection implements Session, Dialler {
     this.#halfOpen?.cancel();
     this.#lookTimer?.cancel();
     this.#settleTimer?.cancel();
-    this.#port.ended(this, this.#target, () => ({
-      client: this.#clientName,
-      backend: this.#backendName,
-      ending: this.#broken ?? this.#firstEnd,
-      beganMs: this.#beganMs,
-      receivedBytes: this.#receivedBytes,
-      sentBytes: this.#sentBytes,
-      tries: this.#tries?.value ?? NO_TRIES,
-    }));
+    this.finish(this.#broken ?? this.#firstEnd);
   }
 
   #lookLater(): void {
-    const { clock, kernel, options } = this.#port.setup;
+    const { clock, kernel, options } = this.port.setup;
     if (this.#lookTimer !== undefined || kernel === undefined) return;
     const { tcpUserTimeoutMs, tcpHalfOpenTimeoutMs } = options;
     const intervalMs = lookIntervalMs(Math.min(tcpUserTimeoutMs || tcpHalfOpenTimeoutMs, tcpHalfOpenTimeoutMs));
@@ -252,7 +240,7 @@ export class TcpConnection implements Session, Dialler {
 
   /** Whether there is reason to look again. */
   #look(): boolean {
-    const { clock, kernel, options } = this.#port.setup;
+    const { clock, kernel, options } = this.port.setup;
     const backend = this.#backend as Socket;
     let isStalled = false;
     for (const side of [this.#client, backend]) {
@@ -267,7 +255,7 @@ export class TcpConnection implements Session, Dialler {
     const nowMs = clock.now();
     this.#unansweredSinceMs = unansweredSinceMs(state, this.#unansweredSinceMs, nowMs);
     if (!isDead(state, nowMs - this.#unansweredSinceMs, options.tcpUserTimeoutMs)) return true;
-    this.#countReset((this.#target as Target).counters);
+    this.port.count('resets', this.target);
     this.cut('proxy-dead');
     return false;
   }
@@ -278,7 +266,7 @@ export class TcpConnection implements Session, Dialler {
   }
 
   #watchHalfOpen(): void {
-    const { clock, options } = this.#port.setup;
+    const { clock, options } = this.port.setup;
     this.#halfOpen ??= new SilenceTimer(clock, options.tcpHalfOpenTimeoutMs, () => this.#endHalfOpen());
     this.#halfOpen.moved();
   }

@@ -5,9 +5,10 @@ import { canSee } from '../../services/known-clients.ts';
 import type { Pick } from '../../services/picker.ts';
 import { dialTimeoutMs, LONGEST_DIALLING_MS } from '../../services/picker.ts';
 import type { Timer } from '../../util/clock.ts';
+import type { Target } from '../core/target.ts';
 import { errnoOf, LOST_CLIENT } from '../errors.ts';
 import type { KeptClient } from '../kept-dials.ts';
-import { connectedToItself, type OpenSocket, type Port, type Target } from './port.ts';
+import { connectedToItself, type OpenSocket, type Port } from './port.ts';
 
 /**
  * For both sides of a connection. No delay and keepalive after 15 s are what Go's `net` package sets by default, and so
@@ -38,7 +39,7 @@ export interface Dialler {
   onReset(target: Target, rest: readonly Buffer[]): void;
   onGivenUp(reason: 'no-endpoints' | 'exhausted'): void;
   /** One endpoint did not answer. */
-  onFailed(endpoint: Endpoint, reason: DialFailure): void;
+  onFailed(target: Target, reason: DialFailure): void;
   /** Another one is tried. */
   onRetry(): void;
 }
@@ -89,8 +90,7 @@ export class TcpDial {
       return;
     }
     if (this.#tries > 0) {
-      this.#port.counters.retries++;
-      target.counters.retries++;
+      this.#port.count('retries', target);
       this.#dialler.onRetry();
     }
     const timeoutMs = dialTimeoutMs(this.#tries);
@@ -130,7 +130,7 @@ export class TcpDial {
       },
       onFailed: (reason) => {
         this.#over(attempt);
-        this.#dialler.onFailed(target.endpoint, reason);
+        this.#dialler.onFailed(target, reason);
         if (this.#attempt !== undefined || this.#hedge !== undefined) return;
         this.#quietTimer?.cancel();
         this.start();
@@ -150,8 +150,7 @@ export class TcpDial {
     const target = this.#pick.next();
     // Where nobody else is left, the rest of the time is the first one's.
     if (target === undefined || target === silent || this.#port.picker.isEjected(target)) return;
-    this.#port.counters.hedges++;
-    target.counters.hedges++;
+    this.#port.count('hedges', target);
     this.#hedge = this.#begin(target);
   }
 }
@@ -230,12 +229,7 @@ class Attempt {
       this.#socket = undefined;
       this.#isKept = false;
       this.#timer?.cancel();
-      port.answered(target);
-      const tookMs = clock.now() - beganMs;
-      for (const counters of [port.counters, target.counters]) {
-        counters.connects++;
-        counters.connectMs += tookMs;
-      }
+      port.joined(target, clock.now() - beganMs);
       owner.onConnected(socket, rest);
     });
     // One turn later: after a standstill of this process timers come first, and then the answers that came in time.

@@ -78,7 +78,7 @@ export class TcpListener {
 
   /** After an error, too. */
   #stayOpen(): void {
-    this.#server.on('error', (err) => this.#port.listenerFailed(err));
+    this.#server.on('error', (err) => this.#port.listenerFailed(err.message));
   }
 
   #onClient(client: Socket): void {

@@ -1,12 +1,14 @@
 import { createSocket, type Socket } from 'node:dgram';
 import { isIPv6 } from 'node:net';
-import { type Ending, NO_TRIES, type Tries } from '../../model/connection-log.ts';
+import type { Ending, TryLog } from '../../model/connection-log.ts';
 import type { OpenConnection } from '../../model/data-plane.ts';
-import { type Endpoint, endpointName } from '../../model/endpoint.ts';
+import type { Endpoint } from '../../model/endpoint.ts';
 import { wholeMsLeft } from '../../util/clock.ts';
+import { Session } from '../core/session.ts';
+import { add, COUNTER, type Target } from '../core/target.ts';
 import { dialFailureOf, errnoOf } from '../errors.ts';
 import type { KeptClient } from '../kept-dials.ts';
-import { connectedToItself, type Port, type Session, type Target } from './port.ts';
+import { connectedToItself, type Port } from './port.ts';
 import { SilenceTimer } from './silence-timer.ts';
 import { type Asked, UdpReplay } from './udp-replay.ts';
 
@@ -50,11 +52,9 @@ export interface LocalSocket {
 }
 
 /** The datagrams of one client address and port, with their own socket to one endpoint, so that replies find back. */
-export class UdpFlow implements Session {
+export class UdpFlow extends Session<Port> {
   readonly target: Target;
-  hasEnded = false;
   hasRetired: boolean;
-  readonly #port: Port;
   readonly #client: Endpoint;
   readonly #asked: Asked | undefined;
   readonly #reply: (datagram: Buffer) => void;
@@ -71,10 +71,8 @@ export class UdpFlow implements Session {
   #hasReplied = false;
   /** While nobody has answered. */
   #replay: UdpReplay | undefined;
-  readonly #beganMs: number;
   #receivedBytes = 0;
   #sentBytes = 0;
-  #tries: Tries;
   readonly #silence: SilenceTimer;
 
   /** `onRetire` is called at most once, `onEnd` once. */
@@ -88,30 +86,29 @@ export class UdpFlow implements Session {
     /** Which has begun it. */
     readonly replay?: UdpReplay;
     readonly reply: (datagram: Buffer) => void;
-    /** Another endpoint was asked before. */
-    readonly isRetry?: boolean;
+    /** Of endpoints that were asked before. */
+    readonly tries?: TryLog | undefined;
     readonly onRetire: () => void;
     readonly onEnd: () => void;
   }) {
-    const { port, client, target, asked, replay, reply, isRetry = false, onRetire, onEnd } = setup;
+    const { port, client, target, asked, replay, reply, tries, onRetire, onEnd } = setup;
+    super(port);
     this.target = target;
     this.hasRetired = replay?.hasRetired ?? false;
     this.#replay = replay;
     this.#asked = asked;
-    this.#port = port;
     this.#client = client;
     this.#reply = reply;
     this.#onRetire = onRetire;
     this.#onEnd = onEnd;
     const { clock } = port.setup;
-    this.#beganMs = clock.now();
     this.#kept = setup.kept;
-    this.#tries = isRetry ? { retries: 1, failed: [] } : NO_TRIES;
+    this.follows(tries);
     // A turn of the event loop reads all replies, but only some of a listener's datagrams.
-    const received = () => port.counters.receivedBytes;
+    const received = () => port.counters[COUNTER.receivedBytes] as number;
     this.#silence = new SilenceTimer(clock, this.#firstReplyMs, () => this.cut('proxy-idle'), received);
     this.#socket = udpSocket(this.endpoint.address);
-    port.begin(this);
+    this.begun();
     target.taken();
     port.joined(target);
   }
@@ -131,7 +128,7 @@ export class UdpFlow implements Session {
       if (from.port === port && from.address === address) this.#receive(datagram);
     });
     this.#socket.on('connect', () => this.#connected());
-    const { openSocket, keeper } = this.#port.setup;
+    const { openSocket, keeper } = this.port.setup;
     const kept = this.#kept;
     try {
       if (kept !== undefined && keeper !== undefined) {
@@ -151,7 +148,7 @@ export class UdpFlow implements Session {
    * The endpoint would see another address by now: after a standstill, datagrams may come before the end of the flow.
    */
   get isForgotten(): boolean {
-    return this.#kept !== undefined && this.#port.setup.clock.now() >= this.#keptUntilMs;
+    return this.#kept !== undefined && this.port.setup.clock.now() >= this.#keptUntilMs;
   }
 
   /** From the client to the endpoint. */
@@ -159,21 +156,21 @@ export class UdpFlow implements Session {
     this.#silence.moved();
     this.#moved();
     this.#receivedBytes += datagram.length;
-    this.#port.counters.receivedBytes += datagram.length;
+    this.port.count('receivedBytes', undefined, datagram.length);
     this.#keep(datagram);
     this.resend(datagram);
   }
 
   /** Sends what the client has sent before and another endpoint has not answered. */
   resend(datagram: Uint8Array): void {
-    this.target.counters.receivedBytes += datagram.length;
+    add(this.target.counters, COUNTER.receivedBytes, datagram.length);
     if (this.#waiting === undefined) this.#transmit(datagram);
     else if (this.#waiting.length < MAX_WAITING) this.#waiting.push(datagram);
-    else this.#port.counters.limited++;
+    else this.port.count('limited');
   }
 
   describe(): OpenConnection | undefined {
-    if (this.hasEnded) return undefined;
+    if (this.isOver) return undefined;
     return {
       client: this.#client,
       endpoint: this.endpoint,
@@ -183,20 +180,11 @@ export class UdpFlow implements Session {
   }
 
   cut(ending: Ending): void {
-    if (this.hasEnded) return;
-    this.hasEnded = true;
+    if (this.isOver) return;
     this.#replay?.ended(this);
     this.#silence.cancel();
-    this.#port.ended(this, this.target, () => ({
-      client: this.#client,
-      backend: endpointName(this.endpoint),
-      ending,
-      beganMs: this.#beganMs,
-      receivedBytes: this.#receivedBytes,
-      sentBytes: this.#sentBytes,
-      tries: this.#tries,
-    }));
-    if (this.#keptFd >= 0) this.#port.setup.keeper?.endFlow(this.#keptFd, this.endpoint);
+    this.finish(ending);
+    if (this.#keptFd >= 0) this.port.setup.keeper?.endFlow(this.#keptFd, this.endpoint);
     this.#socket.close();
     this.#onEnd();
   }
@@ -210,15 +198,23 @@ export class UdpFlow implements Session {
 
   /** Its endpoint has gone. Another one is asked, where the Service wants that of silent ones. */
   leave(): void {
-    const replay = this.#port.udpReplayMs === undefined ? undefined : this.#replay;
+    const replay = this.port.udpReplayMs === undefined ? undefined : this.#replay;
     if (replay !== undefined) this.#replay = undefined;
     this.cut('proxy-drain');
     replay?.endedInVain(this);
   }
 
+  protected client(): Endpoint {
+    return this.#client;
+  }
+
+  protected bytes() {
+    return { receivedBytes: this.#receivedBytes, sentBytes: this.#sentBytes };
+  }
+
   #connected(): void {
     // The flow may have ended meanwhile, which closed the socket.
-    if (this.hasEnded) return;
+    if (this.isOver) return;
     const { address, port } = this.#socket.address();
     if (address === this.endpoint.address && port === this.endpoint.port) {
       this.#fail(connectedToItself(this.endpoint));
@@ -230,28 +226,28 @@ export class UdpFlow implements Session {
   }
 
   get #firstReplyMs(): number {
-    const { udpIdleTimeoutMs, udpFirstReplyTimeoutMs } = this.#port.setup.options;
+    const { udpIdleTimeoutMs, udpFirstReplyTimeoutMs } = this.port.setup.options;
     return Math.min(Math.max(udpIdleTimeoutMs, udpFirstReplyTimeoutMs), this.#longestMs);
   }
 
   /** After a reply. */
   get #idleMs(): number {
-    return Math.min(this.#port.setup.options.udpIdleTimeoutMs, this.#longestMs);
+    return Math.min(this.port.setup.options.udpIdleTimeoutMs, this.#longestMs);
   }
 
   get #longestMs(): number {
-    const { clock, keeper } = this.#port.setup;
+    const { clock, keeper } = this.port.setup;
     if (this.#kept === undefined || keeper === undefined) return Number.POSITIVE_INFINITY;
     return keeper.longestSilenceMs(clock.now());
   }
 
   #moved(): void {
-    if (this.#kept !== undefined) this.#keptUntilMs = this.#port.setup.clock.now() + this.#longestMs;
+    if (this.#kept !== undefined) this.#keptUntilMs = this.port.setup.clock.now() + this.#longestMs;
   }
 
   #keep(datagram: Buffer): void {
     // After an answer only where questions can be asked twice: elsewhere, and in bulk, it would hold much memory.
-    if (this.#replay === undefined && this.#asked !== undefined && this.#port.udpReplayMs !== undefined) {
+    if (this.#replay === undefined && this.#asked !== undefined && this.port.udpReplayMs !== undefined) {
       this.#replay = new UdpReplay(this.#asked);
       this.#replay.follow(this);
       this.#silence.restart(this.#firstReplyMs);
@@ -261,9 +257,9 @@ export class UdpFlow implements Session {
   }
 
   #transmit(datagram: Uint8Array): void {
-    if (this.hasEnded) return;
+    if (this.isOver) return;
     if (!hasRoomToSend(this.#socket)) {
-      this.#port.counters.limited++;
+      this.port.count('limited');
       return;
     }
     this.#socket.send(datagram, (err) => {
@@ -272,10 +268,9 @@ export class UdpFlow implements Session {
   }
 
   #receive(datagram: Buffer): void {
-    if (this.hasEnded) return;
+    if (this.isOver) return;
     this.#sentBytes += datagram.length;
-    this.#port.counters.sentBytes += datagram.length;
-    this.target.counters.sentBytes += datagram.length;
+    this.port.count('sentBytes', this.target, datagram.length);
     if (this.#hasReplied) this.#silence.moved();
     else this.#firstReply();
     this.#moved();
@@ -286,26 +281,25 @@ export class UdpFlow implements Session {
 
   #firstReply(): void {
     this.#silence.restart(this.#idleMs);
-    this.#port.answered(this.target);
+    this.port.answered(this.target);
   }
 
   #fail(err: Error): void {
-    if (this.hasEnded) return;
+    if (this.isOver) return;
     const isConnected = this.#waiting === undefined;
     if (isConnected && HARMS_ONE_DATAGRAM.has(errnoOf(err))) return;
     const replay = this.#replay;
     this.#replay = undefined;
-    const failed = { backend: endpointName(this.endpoint), reason: dialFailureOf(errnoOf(err)) };
-    this.#tries = { ...this.#tries, failed: [failed] };
+    this.tries.fail(this.target.name, dialFailureOf(errnoOf(err)));
     this.cut('backend-error');
-    const reason = this.#port.dialFailed(this.target, err);
+    const reason = this.port.dialFailed(this.target, err);
     if (reason === 'other') {
       // The failure was this node's.
       replay?.ended(this);
       return;
     }
     // The client's next datagram must not be pinned to it.
-    this.#port.picker.forget(this.#client.address, this.target);
+    this.port.picker.forget(this.#client.address, this.target);
     replay?.endedInVain(this);
   }
 }

@@ -2,14 +2,16 @@ import type { RemoteInfo } from 'node:dgram';
 import { once } from 'node:events';
 import { type AddressInfo, isIPv6 } from 'node:net';
 import { type Address, isWildcard } from '../../model/address.ts';
+import { TryLog } from '../../model/connection-log.ts';
 import type { Limit } from '../../model/data-plane.ts';
 import type { Endpoint } from '../../model/endpoint.ts';
 import { canSee } from '../../services/known-clients.ts';
+import type { Target } from '../core/target.ts';
 import { errnoOf, listenError, toListenError, UNKNOWN_DESTINATION } from '../errors.ts';
 import { flowLimit } from '../flow-limits.ts';
 import type { KeptBytes } from '../kept-bytes.ts';
 import type { KeptClient } from '../kept-dials.ts';
-import type { Port, Target } from './port.ts';
+import type { Port } from './port.ts';
 import { hasRoomToSend, type LocalSocket, UdpFlow, udpSocket } from './udp-flow.ts';
 import { type Asking, UdpReplay } from './udp-replay.ts';
 
@@ -17,7 +19,7 @@ import { type Asking, UdpReplay } from './udp-replay.ts';
 const PORT_TRIES = 16;
 
 interface Beginning {
-  readonly isRetry: boolean;
+  readonly tries: TryLog;
   readonly kept: KeptClient | undefined;
 }
 
@@ -99,17 +101,18 @@ export class UdpListener implements Asking {
     // Not before it is known that there will be a flow: the one that makes room may still be answered.
     if (before !== 0 && !this.#hasRoom(remote)) return undefined;
     if (before !== 0) {
-      this.port.counters.retries++;
-      target.counters.retries++;
+      this.port.count('retries', target);
     }
+    const tries = new TryLog();
+    if (before !== 0) tries.retries = 1;
     const kept = this.#keptBy(target, replay);
     if (kept === 'unknown') {
       const reason = this.port.dialFailed(target, new Error(UNKNOWN_DESTINATION), 'other');
-      const failed = [{ backend: target.name, reason }];
-      this.port.refusedDatagram(endpointOf(remote), 'refused-error', { retries: before === 0 ? 0 : 1, failed });
+      tries.fail(target.name, reason);
+      this.port.refusedDatagram(endpointOf(remote), 'refused-error', tries);
       return undefined;
     }
-    return this.#beginTo(target, replay, { isRetry: before !== 0, kept });
+    return this.#beginTo(target, replay, { tries, kept });
   }
 
   /** Flows end; descriptors are closed within the call. */
@@ -155,7 +158,7 @@ export class UdpListener implements Asking {
       this.#drop(address, local);
       throw err;
     }
-    socket.on('error', (err) => this.port.listenerFailed(err));
+    socket.on('error', (err) => this.port.listenerFailed(err.message));
     return socket.address().port;
   }
 
@@ -181,7 +184,7 @@ export class UdpListener implements Asking {
     return new UdpReplay({ asking: this, local, remote }).begin();
   }
 
-  #beginTo(target: Target, replay: UdpReplay, { isRetry, kept }: Beginning): UdpFlow {
+  #beginTo(target: Target, replay: UdpReplay, { tries, kept }: Beginning): UdpFlow {
     const { local, remote, hasRetired } = replay;
     const { socket, flows, retired } = local;
     const client = remote.address;
@@ -194,11 +197,11 @@ export class UdpListener implements Asking {
       kept,
       asked: { asking: this, local, remote },
       replay,
-      isRetry,
+      tries,
       reply: (datagram) => {
         // A reply that cannot be sent is dropped. Its error does not concern other flows.
         if (hasRoomToSend(socket)) socket.send(datagram, remote.port, client, () => {});
-        else this.port.counters.limited++;
+        else this.port.count('limited');
       },
       onRetire: () => {
         flows.delete(key);

@@ -1,9 +1,10 @@
 import type { RemoteInfo } from 'node:dgram';
 import type { Pick } from '../../services/picker.ts';
 import type { Timer } from '../../util/clock.ts';
+import type { Target } from '../core/target.ts';
 import type { KeptBytes } from '../kept-bytes.ts';
 import { Replay } from '../replay.ts';
-import type { Port, Target } from './port.ts';
+import type { Port } from './port.ts';
 import type { LocalSocket, UdpFlow } from './udp-flow.ts';
 
 /** Whoever begins flows. */
@@ -38,7 +39,7 @@ export class UdpReplay extends Replay<UdpFlow> {
   keep(datagram: Buffer): void {
     if (!this.hasRoom) return;
     if (this.tryReserve(datagram.length)) this.add(datagram);
-    else this.#asking.port.counters.notKept++;
+    else this.#asking.port.count('notKept');
   }
 
   protected pick(): Pick<Target> {

@@ -1,10 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Admission } from '../../../src/engine/node/admission.ts';
-import { Port } from '../../../src/engine/node/port.ts';
+import { COUNTER } from '../../../src/engine/core/target.ts';
+import { Port, Shared } from '../../../src/engine/node/port.ts';
 import { UdpFlow } from '../../../src/engine/node/udp-flow.ts';
-import { AffinityMemory } from '../../../src/services/affinity-memory.ts';
-import { MaglevTables } from '../../../src/services/schedulers/maglev-tables.ts';
 import type { Timer } from '../../../src/util/clock.ts';
 import { systemClock } from '../../../src/util/system-clock.ts';
 import { backends, OPTIONS } from '../../compliance/data-plane/harness.ts';
@@ -58,19 +56,14 @@ test('datagrams wait in order until the backend socket is connected, up to 64', 
     clientsForgotten: nobody,
   };
   const setup = { options: OPTIONS, observer, clock, random: Math.random };
-  const port = new Port(SPEC, backends([backend.endpoint]), setup, {
-    connectionLog: undefined,
-    maglevTables: new MaglevTables(),
-    affinityMemory: new AffinityMemory(1),
-    admission: new Admission(clock),
-  });
+  const port = new Port(SPEC, backends([backend.endpoint]), setup, new Shared(setup));
   const client = { address: backend.endpoint.address, port: 9 };
   const target = port.picker.pick(client.address, 0).next() ?? assert.fail();
   const flow = new UdpFlow({ port, client, target, reply: () => {}, onRetire: () => {}, onEnd: () => {} });
   flow.start();
   const sent = Array.from({ length: 66 }, (_, i) => `datagram ${i}`);
   for (const text of sent) flow.send(Buffer.from(text));
-  assert.equal(port.counters.limited, 2);
+  assert.equal(port.counters[COUNTER.limited], 2);
   await waitFor('the rest to arrive', () => backend.arrivals.length === 64);
   assert.deepEqual(backend.texts, sent.slice(0, 64));
   flow.cut('proxy-idle');

@@ -14,6 +14,20 @@ export abstract class Deadline {
   }
 }
 
+/** A deadline as a field of its owner, which may have several. */
+export class Timer extends Deadline {
+  readonly #owner: { onDue(): void };
+
+  constructor(owner: { onDue(): void }) {
+    super();
+    this.#owner = owner;
+  }
+
+  onDue(): void {
+    this.#owner.onDue();
+  }
+}
+
 /**
  * All deadlines of one delay. The last to start is the last to be due, so the order of starting is the order of time:
  * starting, restarting and cancelling cost a few pointers each, however many wait.

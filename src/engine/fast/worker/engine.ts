@@ -10,8 +10,9 @@ import type { Clock } from '../../../util/clock.ts';
 import { holdingCells } from '../../holdings.ts';
 import type { EventLoop, Handler } from './event-loop.ts';
 import type { Errand, FlowSharer } from './link.ts';
+import type { Listener } from './listener.ts';
 import type { Carrying } from './peers.ts';
-import { type Listener, Port, Session } from './port.ts';
+import { Port } from './port.ts';
 import {
   COUNTERS_BYTES,
   type Command,
@@ -30,6 +31,7 @@ import {
   type WorkerSetup,
 } from './protocol.ts';
 import type { EstablishedRecord, FlowRecord, LiveRecord } from './records.ts';
+import { Session } from './session.ts';
 import { TcpConnection } from './tcp-connection.ts';
 import { TcpListener } from './tcp-listener.ts';
 import { UdpCarrier } from './udp-carrier.ts';

@@ -1,18 +1,12 @@
 import type { MessagePort } from 'node:worker_threads';
 import type { ClientFacts } from '../../../model/client-address.ts';
 import type { ConnectionEntry } from '../../../model/connection-log.ts';
-import {
-  type Backends,
-  COUNTERS,
-  type Counter,
-  type DataPlaneObserver,
-  type DataPlaneOptions,
-  type OpenConnection,
-} from '../../../model/data-plane.ts';
+import { type Backends, COUNTERS, type DataPlaneOptions, type OpenConnection } from '../../../model/data-plane.ts';
 import type { Endpoint } from '../../../model/endpoint.ts';
 import type { ServicePortName } from '../../../model/service.ts';
 import type { ProxiedProtocol } from '../../../model/service-port.ts';
 import type { PickerRecord } from '../../../services/picker.ts';
+import type { PortEvent } from '../../core/port.ts';
 import type { DescriptorPlan } from '../../descriptor-share.ts';
 import type { LiveRecord, PortId } from './records.ts';
 
@@ -71,11 +65,6 @@ export const LONGEST_TURN_MS = 1000;
 /** A cache line, so that workers do not slow each other down. */
 export const STATUS_WORDS = 16;
 
-/** Where each counter lies among those of one Service port or endpoint, in 64-bit floats. */
-export const COUNTER = Object.fromEntries(COUNTERS.map((name, index) => [name, index])) as Readonly<
-  Record<Counter, number>
->;
-
 export const COUNTERS_BYTES = COUNTERS.length * Float64Array.BYTES_PER_ELEMENT;
 
 /** One or several blocks of {@link COUNTERS_BYTES}, one after the other, within memory that others use too. */
@@ -83,6 +72,11 @@ export interface CounterBlocks {
   readonly memory: SharedArrayBuffer;
   /** In bytes. */
   readonly offset: number;
+}
+
+/** The first block. A number is never torn: both kinds of machine write 64 aligned bits at once. */
+export function countersIn({ memory, offset }: CounterBlocks): Float64Array {
+  return new Float64Array(memory, offset, COUNTERS.length);
 }
 
 /** `counters` holds those of the endpoints that are new to the Service port, in the order of `fresh`. */
@@ -206,11 +200,7 @@ export type Report =
   | { readonly kind: 'entries'; readonly entries: readonly ConnectionEntry[]; readonly lost: number }
   /** Another worker could carry some connections of this port. */
   | { readonly kind: 'busy'; readonly port: PortId }
-  | PortEvent;
+  | NumberedEvent;
 
-type Observed = { [Kind in keyof DataPlaneObserver]: Parameters<DataPlaneObserver[Kind]>[0] };
-
-/** For the observer, which knows the port by its name. Rate-limited per Service port. */
-export type PortEvent<Kind extends keyof Observed = keyof Observed> = {
-  readonly [Each in Kind]: { readonly kind: Each; readonly port: PortId } & Omit<Observed[Each], 'name'>;
-}[Kind];
+/** For the observer, which knows the port by its name. */
+export type NumberedEvent = PortEvent & { readonly port: PortId };

@@ -1,6 +1,6 @@
-import type { Tries } from '../../../model/connection-log.ts';
 import type { Endpoint } from '../../../model/endpoint.ts';
 import type { ServicePortName } from '../../../model/service.ts';
+import type { SessionAccount } from '../../core/session.ts';
 
 /** Numbers a Service port; never used again. */
 export type PortId = number;
@@ -9,14 +9,9 @@ export type PortId = number;
  * What a worker has open, described for another process that takes it over. Deadlines are left out: they begin anew.
  */
 
-/** What the connection log will say of it. */
-interface Account {
+interface Account extends SessionAccount {
   /** Only of a Service port that is closed by now: nothing else knows it there. */
   readonly closedPort?: ServicePortName | undefined;
-  /** Milliseconds since 1970. */
-  readonly beganAt: number;
-  /** Absent when no dial failed. */
-  readonly tries?: Tries | undefined;
 }
 
 /** One side of an established connection. */

@@ -1,28 +1,16 @@
-import { COUNTERS } from '../../../model/data-plane.ts';
-import type { Endpoint } from '../../../model/endpoint.ts';
-import { Member } from '../../../services/member.ts';
 import type { Memory } from '../../../sys/memory.ts';
 import { AF_INET6 } from '../../../sys/socket.ts';
 import { encodeSocketAddress, familyOfText } from '../../../sys/socket-address.ts';
+import { Target as CoreTarget } from '../../core/target.ts';
 import { Guess } from './guess.ts';
 import type { SocketKind } from './parked-sockets.ts';
-import { COUNTERS_BYTES, type CountedBackends } from './protocol.ts';
-
-/** Of endpoints that are in neither list. */
-const UNREAD = new Float64Array(COUNTERS.length);
+import { COUNTERS_BYTES, type CountedBackends, countersIn } from './protocol.ts';
 
 /** One endpoint of one Service port, ready to be dialled. */
-export class Target extends Member {
-  /** Shared with the main thread while the endpoint is in the set or draining. */
-  readonly counters: Float64Array;
+export class Target extends CoreTarget {
   /** The handshake ends within `connect`: it is on this node. */
   readonly answersAtOnce = new Guess();
   #address: Memory | undefined;
-
-  constructor(endpoint: Endpoint, name: string, counters: Float64Array = UNREAD) {
-    super(endpoint, name);
-    this.counters = counters;
-  }
 
   get family(): number {
     return familyOfText(this.endpoint.address);
@@ -49,7 +37,7 @@ export function freshCounters(backends: CountedBackends): ReadonlyMap<number, Fl
   const { memory, offset } = backends.counters;
   return new Map(
     backends.fresh.map((index, block) => {
-      return [index, new Float64Array(memory, offset + block * COUNTERS_BYTES, COUNTERS.length)];
+      return [index, countersIn({ memory, offset: offset + block * COUNTERS_BYTES })];
     }),
   );
 }

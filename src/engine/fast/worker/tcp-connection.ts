@@ -14,8 +14,9 @@ import { askedFor } from '../../tcp-ends.ts';
 import type { DialTerms, Errand, FailedDial, Link } from './link.ts';
 import type { SocketKind } from './parked-sockets.ts';
 import { onlyOne } from './peers.ts';
-import { type Port, Session } from './port.ts';
+import type { Port } from './port.ts';
 import type { DiallingRecord, EstablishedRecord, SessionRecord } from './records.ts';
+import { Session } from './session.ts';
 import type { Target } from './target.ts';
 import { type DialResult, TcpDial } from './tcp-dial.ts';
 import { SIDE_EVENTS, type SideOwner, TcpSide } from './tcp-side.ts';
@@ -69,7 +70,7 @@ export class TcpConnection extends Session implements SideOwner {
 
   /** The client was accepted just now. May be over before this returns. */
   begin(client: Endpoint): void {
-    this.port.begin();
+    this.begun();
     this.#clientName = client;
     const { worker, picker } = this.port;
     const pick = picker.pick(client.address, worker.loop.nowMs);
@@ -159,7 +160,7 @@ export class TcpConnection extends Session implements SideOwner {
     if (client === undefined) return undefined;
     if (this.target === undefined) return { client, endpoint: this.#dial?.endpoint, state: 'dialling' };
     const { endpoint } = this.target;
-    const endMs = this.#broken === undefined ? this.dueMs : this.#giveUpMs;
+    const endMs = this.#broken === undefined ? this.timer.dueMs : this.#giveUpMs;
     if (this.#broken === undefined && !this.#isHalfOpen) return { client, endpoint, state: 'established' };
     return { client, endpoint, state: 'half-closed', expiresMs: wholeMsLeft(endMs - this.port.worker.loop.nowMs) };
   }
@@ -444,7 +445,7 @@ export class TcpConnection extends Session implements SideOwner {
 
   #wait(ms: number): void {
     const { loop } = this.port.worker;
-    loop.deadlines.after(ms).start(this, loop.nowMs);
+    loop.deadlines.after(ms).start(this.timer, loop.nowMs);
   }
 
   /** Both have ended their direction, and have been sent all. */

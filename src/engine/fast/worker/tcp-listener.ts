@@ -15,7 +15,7 @@ import {
   isExhaustion,
 } from '../../../sys/sys-error.ts';
 import type { Task } from './event-loop.ts';
-import { Listener } from './port.ts';
+import { Listener } from './listener.ts';
 import { TcpConnection } from './tcp-connection.ts';
 
 /** The most clients accepted per turn, so that a flood of them leaves time for those who are connected. */

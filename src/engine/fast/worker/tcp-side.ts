@@ -3,13 +3,13 @@ import { EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLPRI, EPOLLRDHUP } 
 import { Memory } from '../../../sys/memory.ts';
 import { MSG_MORE, peerState, recv, send, setOption, unacknowledgedBytes } from '../../../sys/socket.ts';
 import { EAGAIN, EINVAL, EIO, ENOMEM, ENOSYS, EPERM } from '../../../sys/sys-error.ts';
+import { add, COUNTER } from '../../core/target.ts';
 import { isDead, lookIntervalMs, NEVER, unansweredSinceMs } from '../../dead-peer.ts';
 import { Deadline } from './deadlines.ts';
 import { URGENT_IN_LINE } from './endpoint-sockets.ts';
 import type { Task } from './event-loop.ts';
 import type { Pipe } from './pipe-pool.ts';
-import { add, type Port } from './port.ts';
-import { COUNTER } from './protocol.ts';
+import type { Port } from './port.ts';
 import type { SideRecord } from './records.ts';
 import type { Target } from './target.ts';
 import { SCRATCH_BYTES, type WorkerContext } from './worker-context.ts';

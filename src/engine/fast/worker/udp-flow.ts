@@ -17,16 +17,17 @@ import {
 import { portIn } from '../../../sys/socket-address.ts';
 import { EAGAIN, EMSGSIZE, ENOBUFS, ENOMEM, EPERM, errnoName } from '../../../sys/sys-error.ts';
 import { wholeMsLeft } from '../../../util/clock.ts';
+import { add, COUNTER } from '../../core/target.ts';
 import { dialFailureOf } from '../../errors.ts';
 import type { DeadlineList } from './deadlines.ts';
 import type { Task } from './event-loop.ts';
 import type { FlowTable } from './flow-table.ts';
 import { KEPT_PATIENCE_MS, type KeptSocket } from './kept-flow-sockets.ts';
 import type { Errand, FlowClient, Link, PassId } from './link.ts';
+import type { Listener } from './listener.ts';
 import type { SocketKind } from './parked-sockets.ts';
-import { add, type Listener, Session } from './port.ts';
-import { COUNTER } from './protocol.ts';
 import type { FlowRecord } from './records.ts';
+import { Session } from './session.ts';
 import type { Target } from './target.ts';
 import { type Asking, UdpReplay } from './udp-replay.ts';
 import { REPLIES_PER_TAKE } from './udp-replies.ts';
@@ -288,7 +289,7 @@ export class UdpFlow extends Session implements Task {
       client: this.client(),
       endpoint: this.target.endpoint,
       state: 'flow',
-      expiresMs: wholeMsLeft(this.dueMs - this.port.worker.loop.nowMs),
+      expiresMs: wholeMsLeft(this.timer.dueMs - this.port.worker.loop.nowMs),
     };
   }
 
@@ -452,7 +453,7 @@ export class UdpFlow extends Session implements Task {
   #moved(): void {
     const { worker } = this.port;
     const { nowMs } = worker.loop;
-    this.#silence.start(this, nowMs);
+    this.#silence.start(this.timer, nowMs);
     if (this.#isKept) this.#keptUntilMs = nowMs + worker.keptDials.longestSilenceMs(nowMs);
   }
 }

@@ -183,7 +183,7 @@ export class UdpListener extends UdpReceiver implements FlowHome, FlowSharer {
     const { fd } = way;
     const flow = new UdpFlow({ owner: this, target, client, path, replay, hasRetired, ...way });
     flow.follows(tries);
-    this.port.begin();
+    flow.begun();
     target.taken();
     this.port.joined(target);
     const { loop } = this.port.worker;

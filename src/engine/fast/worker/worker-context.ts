@@ -7,10 +7,12 @@ import { MaglevTables } from '../../../services/schedulers/maglev-tables.ts';
 import { DatagramInbox } from '../../../sys/datagram-inbox.ts';
 import { Memory } from '../../../sys/memory.ts';
 import type { Clock, Random } from '../../../util/clock.ts';
+import type { Thread } from '../../core/port.ts';
 import { KeptBytes } from '../../kept-bytes.ts';
 import { KeptDials } from '../../kept-dials.ts';
 import { Admission } from './admission.ts';
 import { ConnectionLog } from './connection-log.ts';
+import { Timer } from './deadlines.ts';
 import { Descriptors } from './descriptors.ts';
 import { EndpointSockets } from './endpoint-sockets.ts';
 import { EventLoop } from './event-loop.ts';
@@ -43,7 +45,7 @@ export interface WorkerEffects {
 }
 
 /** What all Service ports of one worker share. */
-export class WorkerContext {
+export class WorkerContext implements Thread {
   readonly index: number;
   readonly options: DataPlaneOptions;
   readonly descriptors: Descriptors;
@@ -114,6 +116,18 @@ export class WorkerContext {
     this.replies = new UdpReplies(loop);
     this.connectionLog = new ConnectionLog(loop, this.status, this.report);
     this.peers = new Peers({ wakeFds, loop, spreading, carrying });
+  }
+
+  get clock(): Clock {
+    return this.loop.clock;
+  }
+
+  get nowMs(): number {
+    return this.loop.nowMs;
+  }
+
+  after(delayMs: number, run: () => void): void {
+    this.loop.deadlines.after(delayMs).start(new Timer({ onDue: run }), this.loop.nowMs);
   }
 
   /** Made for the first client whose address is kept. */

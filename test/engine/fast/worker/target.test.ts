@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { COUNTER } from '../../../../src/engine/core/target.ts';
 import { CounterMemory, CounterSlabs, PortCounters } from '../../../../src/engine/fast/port-counters.ts';
-import { COUNTER, COUNTERS_BYTES } from '../../../../src/engine/fast/worker/protocol.ts';
+import { COUNTERS_BYTES } from '../../../../src/engine/fast/worker/protocol.ts';
 import { freshCounters, Target } from '../../../../src/engine/fast/worker/target.ts';
 import type { Backends } from '../../../../src/model/data-plane.ts';
 import { endpointName } from '../../../../src/model/endpoint.ts';

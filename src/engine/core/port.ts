@@ -1,0 +1,318 @@
+import type { KeptAddresses } from '../../model/client-address.ts';
+import { type ConnectionEntry, type Ending, NO_TRIES, type TryLog } from '../../model/connection-log.ts';
+import type {
+  Backends,
+  Counter,
+  DataPlaneObserver,
+  DataPlaneOptions,
+  DialFailure,
+  Limit,
+} from '../../model/data-plane.ts';
+import type { Endpoint } from '../../model/endpoint.ts';
+import { type ProxyProtocol, partsOf, type ServicePortName } from '../../model/service.ts';
+import type { ProxiedProtocol } from '../../model/service-port.ts';
+import type { AffinityMemory } from '../../services/affinity-memory.ts';
+import { type Departure, Departures } from '../../services/departures.ts';
+import { Picker } from '../../services/picker.ts';
+import type { PoolChange } from '../../services/pool.ts';
+import type { MaglevTables } from '../../services/schedulers/maglev-tables.ts';
+import type { Clock, Random } from '../../util/clock.ts';
+import { TokenBucket } from '../../util/token-bucket.ts';
+import { DESCRIPTORS_OF } from '../descriptor-share.ts';
+import { FAILURE_COUNTER } from '../errors.ts';
+import { Hedges } from '../hedges.ts';
+import type { Holding } from '../holdings.ts';
+import type { Session } from './session.ts';
+import { add, COUNTER, type Target } from './target.ts';
+
+/**
+ * Limits the events of one Service port. Counters count everything; events are for the log, and a message per refused
+ * client would let a flood of clients keep the main thread busy.
+ */
+const EVENT_RATE = { burst: 64, ratePerSecond: 10 };
+
+/**
+ * Limits the entries of refused datagrams, of one Service port. Each datagram of a flood from forged addresses would be
+ * one, and take the place of entries of other Services.
+ */
+const REFUSED_RATE = { burst: 1024, ratePerSecond: 100 };
+
+type Observed = { [Kind in keyof DataPlaneObserver]: Omit<Parameters<DataPlaneObserver[Kind]>[0], 'name'> };
+
+/** What {@link DataPlaneObserver} is told of a Service port. */
+export type PortEvent = { [Kind in keyof Observed]: { readonly kind: Kind } & Observed[Kind] }[keyof Observed];
+
+/** What all Service ports of one thread share, whatever moves their bytes. */
+export interface Thread {
+  readonly options: DataPlaneOptions;
+  readonly clock: Clock;
+  readonly random: Random;
+  /** By the clock, or when this turn of the event loop began. */
+  readonly nowMs: number;
+  readonly maglevTables: MaglevTables;
+  readonly affinityMemory: AffinityMemory;
+  /** Descriptors of connections and flows that are open. */
+  readonly descriptors: { add(amount: number): void };
+  readonly connectionLog: {
+    readonly isWanted: boolean;
+    add(entry: ConnectionEntry): void;
+    lose(count: number): void;
+  };
+  /** Cannot be cancelled. */
+  after(delayMs: number, run: () => void): void;
+}
+
+export interface PortSetup {
+  readonly name: ServicePortName;
+  readonly protocol: ProxiedProtocol;
+  readonly isHome: boolean;
+  /** Connections end some time after their endpoint has gone. */
+  readonly drains: boolean;
+}
+
+/** One Service port of either protocol: its endpoints, its counters, its sessions and its events. */
+export abstract class Port<Each extends Target = Target, Given extends Backends = Backends> {
+  readonly name: ServicePortName;
+  readonly protocol: ProxiedProtocol;
+  /** Whether this thread picks. Another one only carries connections that it is given (docs/adr/0027). */
+  readonly isHome: boolean;
+  proxyProtocol: ProxyProtocol | undefined;
+  /** See {@link Backends.udpReplayMs}. */
+  udpReplayMs: number | undefined;
+  /** Bytes of datagrams that nobody has answered yet. */
+  keptBytes = 0;
+  #keptAddresses: KeptAddresses | undefined;
+  #hasAffinity = false;
+  #shownEjected = 0;
+  /** Made at the first dial if there may be any. */
+  #hedges: Hedges | undefined;
+  readonly #events: TokenBucket;
+  /** Of refused datagrams. */
+  #refused: TokenBucket | undefined;
+  /** Until there is a {@link picker}. */
+  #backends: Given | undefined;
+  #picker: Picker<Each> | undefined;
+  /** For connections that are ended some time after their endpoint has gone. */
+  readonly #departures: Departures | undefined;
+  #sessions: Set<Session> | undefined;
+
+  constructor(thread: Thread, backends: Given, { name, protocol, isHome, drains }: PortSetup) {
+    this.name = name;
+    this.protocol = protocol;
+    this.isHome = isHome;
+    this.#backends = backends;
+    this.#events = new TokenBucket({ clock: thread.clock, ...EVENT_RATE });
+    if (protocol === 'TCP' && drains && thread.options.endpointDrainTimeoutMs > 0) this.#departures = new Departures();
+  }
+
+  abstract readonly thread: Thread;
+  abstract readonly counters: Float64Array;
+  /** What its namespace holds of the process's descriptors. */
+  abstract readonly holding: Holding;
+
+  /** `index`: where the endpoint is in the lists of the update. */
+  protected abstract createTarget(endpoint: Endpoint, name: string, index: number): Each;
+  protected abstract tell(event: PortEvent): void;
+
+  /** Made for the first client or update: of ten thousand Services, most have neither on this node. */
+  get picker(): Picker<Each> {
+    if (this.#picker !== undefined) return this.#picker;
+    const { random, options, maglevTables, affinityMemory } = this.thread;
+    this.#picker = new Picker({
+      random,
+      create: (endpoint, name, index) => this.createTarget(endpoint, name, index),
+      affinity: {
+        maxClients: options.affinityMaxClients,
+        memory: affinityMemory,
+        namespace: partsOf(this.name).namespace,
+        onForgotten: (clients) => {
+          this.count('affinityForgotten', undefined, clients);
+          this.#report({ kind: 'clientsForgotten' });
+        },
+      },
+      maglevTables,
+      ejection: options,
+    });
+    if (this.#backends !== undefined) this.update(this.#backends);
+    this.#backends = undefined;
+    return this.#picker;
+  }
+
+  /** Whether there is a {@link picker} yet. */
+  protected get hasPicker(): boolean {
+    return this.#picker !== undefined;
+  }
+
+  /** Endpoints that stay, in the set or draining, keep their counts. */
+  update(backends: Given): PoolChange<Each> {
+    // The first look at the picker updates with older backends.
+    const change = this.picker.update(backends, this.thread.nowMs);
+    this.proxyProtocol = backends.proxyProtocol;
+    this.#keptAddresses = backends.keptAddresses;
+    this.udpReplayMs = backends.udpReplayMs;
+    this.#hasAffinity = backends.affinity.type !== 'None';
+    this.showEjected();
+    this.#drainLater(this.#departures?.update(change));
+    return change;
+  }
+
+  /** Which clients endpoints see by their own address. */
+  get keptAddresses(): KeptAddresses | undefined {
+    return this.#backends === undefined ? this.#keptAddresses : this.#backends.keptAddresses;
+  }
+
+  /** No client comes any more. */
+  forgetClients(): void {
+    this.#picker?.close();
+  }
+
+  /** Whether the endpoint is in the set or draining. */
+  has({ name }: Target): boolean {
+    return this.picker.pool.find(name) !== undefined;
+  }
+
+  /** Its connections and flows in this thread, the oldest first. They go on when a TCP port closes. */
+  get sessions(): Set<Session> {
+    this.#sessions ??= new Set();
+    return this.#sessions;
+  }
+
+  count(counter: Counter, target?: Target, amount = 1): void {
+    add(this.counters, COUNTER[counter], amount);
+    if (target !== undefined) add(target.counters, COUNTER[counter], amount);
+  }
+
+  /** Connections and flows that are open, and with them their descriptors. */
+  countActive(amount: number, target?: Target): void {
+    this.count('active', target, amount);
+    const descriptors = amount * DESCRIPTORS_OF[this.protocol];
+    this.holding.add(descriptors);
+    this.thread.descriptors.add(descriptors);
+  }
+
+  /**
+   * The connection or flow has its endpoint, which it has {@link Target.taken} and gives back in the end. `tookMs`: how
+   * long the dial took, if one was answered.
+   */
+  joined(target: Target, tookMs?: number): void {
+    if (tookMs !== undefined) {
+      this.answered(target);
+      this.count('connects', target);
+      this.count('connectMs', target, tookMs);
+    }
+    add(target.counters, COUNTER.connections, 1);
+    add(target.counters, COUNTER.active, 1);
+  }
+
+  /** See {@link Hedges.quietMs}. */
+  quietMs(tries: number, timeoutMs: number): number {
+    const { dialHedgeMs } = this.thread.options;
+    if (dialHedgeMs === 0 || !this.isHome) return 0;
+    this.#hedges ??= new Hedges(dialHedgeMs);
+    return this.#hedges.quietMs(tries, timeoutMs, this.#hasAffinity);
+  }
+
+  /** Takes one of the second dials that there may be. */
+  mayHedge(): boolean {
+    return this.picker.pool.members.length > 1 && (this.#hedges?.tryTake() ?? false);
+  }
+
+  /** A dial or a flow. */
+  answered(target: Target): void {
+    if (!this.isHome || !this.picker.answered(target, this.thread.nowMs)) return;
+    this.#report({ kind: 'readmitted', backend: target.name });
+    this.showEjected();
+  }
+
+  /** The endpoint may have left during the dial. */
+  connectedTo(target: Target): void {
+    if (!this.has(target)) this.#drainLater(this.#departures?.connected(target.name));
+  }
+
+  clientRefused(client: string, reason: 'no-endpoints' | 'exhausted'): void {
+    this.#report({ kind: 'clientRefused', client, reason });
+    this.count(reason === 'exhausted' ? 'exhausted' : 'noEndpoints');
+  }
+
+  /** `err`: for people. Returns the reason. */
+  dialFailedFor(target: Target, reason: DialFailure, err: string): DialFailure {
+    this.#report({ kind: 'dialFailed', backend: target.name, reason, err });
+    this.count(FAILURE_COUNTER[reason], target);
+    if (this.isHome) this.judge(target, reason, err);
+    return reason;
+  }
+
+  /** Its clients wait, because its namespace holds its share. */
+  atShare(): void {
+    this.#report({ kind: 'limited', limit: 'descriptors' });
+    this.count('pauses');
+  }
+
+  limited(client: string | undefined, limit: Limit): void {
+    this.#report({ kind: 'limited', limit, ...(client !== undefined && { client }) });
+    this.count('limited');
+  }
+
+  /** A datagram got no flow: the connection log has an entry of it, unless there are too many. */
+  refusedDatagram(client: Endpoint, ending: Ending, tries?: TryLog): void {
+    const { connectionLog, clock } = this.thread;
+    if (!connectionLog.isWanted) return;
+    this.#refused ??= new TokenBucket({ clock, ...REFUSED_RATE });
+    if (!this.#refused.tryTake(this.thread.nowMs)) {
+      connectionLog.lose(1);
+      return;
+    }
+    connectionLog.add({
+      name: this.name,
+      protocol: 'UDP',
+      client,
+      backend: undefined,
+      ending,
+      endedAt: clock.wallNow(),
+      durationMs: 0,
+      receivedBytes: 0,
+      sentBytes: 0,
+      tries: tries?.value ?? NO_TRIES,
+    });
+  }
+
+  listenerFailed(err: string): void {
+    this.#report({ kind: 'listenerFailed', err });
+  }
+
+  /** A dial or a flow has failed; this thread picks. */
+  protected judge(target: Target, reason: DialFailure, err: string): void {
+    if (!this.picker.failed(target as Each, reason, this.thread.nowMs)) return;
+    this.#report({ kind: 'ejected', backend: target.name, failures: target.failures, err });
+    this.count('ejections', target);
+    this.showEjected();
+  }
+
+  /** In the gauges. */
+  protected showEjected(): void {
+    const { picker } = this;
+    if (picker.ejected === 0 && this.#shownEjected === 0) return;
+    this.#shownEjected = picker.ejected;
+    this.counters[COUNTER.ejected] = picker.ejected;
+    for (const target of picker.pool.all()) target.counters[COUNTER.ejected] = picker.isEjected(target) ? 1 : 0;
+  }
+
+  /** Ends the connections to endpoints that left and did not come back. */
+  #endDeparted(departure: Departure): void {
+    const gone = this.#departures?.end(departure);
+    if (gone === undefined || gone.size === 0) return;
+    for (const session of this.sessions) {
+      if (session.target !== undefined && gone.has(session.target.name)) session.cut('proxy-drain');
+    }
+  }
+
+  #drainLater(departure: Departure | undefined): void {
+    if (departure === undefined) return;
+    this.thread.after(this.thread.options.endpointDrainTimeoutMs, () => this.#endDeparted(departure));
+  }
+
+  /** Report first and count afterwards, so that whoever sees the new count also finds the event. */
+  #report(event: PortEvent): void {
+    if (this.#events.tryTake(this.thread.nowMs)) this.tell(event);
+  }
+}

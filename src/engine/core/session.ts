@@ -1,0 +1,116 @@
+import { type ConnectionEntry, type Ending, NO_TRIES, type Tries, TryLog } from '../../model/connection-log.ts';
+import type { OpenConnection } from '../../model/data-plane.ts';
+import type { Endpoint } from '../../model/endpoint.ts';
+import type { Port } from './port.ts';
+import type { Target } from './target.ts';
+
+/** What the connection log will say of it, for another process. */
+export interface SessionAccount {
+  /** Milliseconds since 1970. */
+  readonly beganAt: number;
+  /** Absent when no dial failed. */
+  readonly tries?: Tries | undefined;
+}
+
+/** A TCP connection or a UDP flow: from when to when it counts, and its entry in the connection log. */
+export abstract class Session<Place extends Port = Port> {
+  readonly port: Place;
+  isOver = false;
+  /** The endpoint that answered. */
+  abstract readonly target: Target | undefined;
+  /** By the thread's clock. */
+  #beganMs: number;
+  #tries: TryLog | undefined;
+
+  constructor(port: Place) {
+    this.port = port;
+    this.#beganMs = port.thread.nowMs;
+  }
+
+  /** Ends it at once: a TCP connection by a reset of both sides. */
+  abstract cut(ending: Ending): void;
+  /** `undefined` when the client has just gone. */
+  abstract describe(): OpenConnection | undefined;
+
+  /** The client's address and port, as far as it is known. */
+  protected abstract client(): Endpoint | undefined;
+  protected abstract bytes(): Pick<ConnectionEntry, 'receivedBytes' | 'sentBytes'>;
+
+  /** A client was accepted, or a flow begun. */
+  begun(): void {
+    this.port.sessions.add(this);
+    this.port.count('connections');
+    this.port.countActive(1);
+  }
+
+  /** Counts one that another process has counted among `connections`, and continues what it knew. */
+  resumed({ beganAt, tries }: SessionAccount): void {
+    const { clock, nowMs } = this.port.thread;
+    this.#beganMs = nowMs - Math.max(0, clock.wallNow() - beganAt);
+    if (tries !== undefined) this.follows(new TryLog(tries));
+    this.port.sessions.add(this);
+    this.port.countActive(1, this.target);
+    this.target?.taken();
+  }
+
+  /** Tries that led to it. */
+  follows(tries: TryLog | undefined): void {
+    this.#tries = tries;
+  }
+
+  /** The tries so far, to be continued. */
+  protected get tries(): TryLog {
+    this.#tries ??= new TryLog();
+    return this.#tries;
+  }
+
+  /** For {@link resumed}. */
+  protected account(): SessionAccount {
+    const { clock } = this.port.thread;
+    return { beganAt: clock.wallNow() - this.ageMs, ...(this.#tries && { tries: this.#tries.value }) };
+  }
+
+  /** Another thread goes on with it: nothing is closed. It still counts as active here. */
+  protected detach(): void {
+    this.isOver = true;
+    this.port.sessions.delete(this);
+  }
+
+  /** How long ago it began. */
+  protected get ageMs(): number {
+    return this.port.thread.nowMs - this.#beganMs;
+  }
+
+  /** The endpoint's name for the connection log, if it is not {@link target}'s. */
+  protected get backendName(): string | undefined {
+    return this.target?.name;
+  }
+
+  /** Every connection and flow ends here, once: returns false when it has ended before. */
+  protected finish(ending: Ending): boolean {
+    if (this.isOver) return false;
+    this.detach();
+    this.port.countActive(-1, this.target);
+    this.target?.released();
+    const { connectionLog } = this.port.thread;
+    if (connectionLog.isWanted) connectionLog.add(this.#entry(ending));
+    return true;
+  }
+
+  #entry(ending: Ending): ConnectionEntry {
+    const { name, protocol, thread } = this.port;
+    const { receivedBytes, sentBytes } = this.bytes();
+    return {
+      name,
+      protocol,
+      client: this.client(),
+      backend: this.backendName,
+      ending,
+      endedAt: thread.clock.wallNow(),
+      durationMs: thread.clock.now() - this.#beganMs,
+      receivedBytes,
+      sentBytes,
+      tries: this.#tries?.value ?? NO_TRIES,
+    };
+  }
+}

@@ -1,0 +1,36 @@
+import { COUNTERS, type Counter, type Counters } from '../../model/data-plane.ts';
+import type { Endpoint } from '../../model/endpoint.ts';
+import { Member } from '../../services/member.ts';
+
+/** Where each counter lies among those of one Service port or endpoint. */
+export const COUNTER = Object.fromEntries(COUNTERS.map((name, index) => [name, index])) as Readonly<
+  Record<Counter, number>
+>;
+
+/** Of endpoints that are in neither list. */
+const UNREAD = newCounters();
+
+/** One endpoint of one Service port, with its counters. */
+export class Target extends Member {
+  readonly counters: Float64Array;
+
+  constructor(endpoint: Endpoint, name: string, counters: Float64Array = UNREAD) {
+    super(endpoint, name);
+    this.counters = counters;
+  }
+}
+
+export function newCounters(): Float64Array {
+  return new Float64Array(COUNTERS.length);
+}
+
+export function add(counters: Float64Array, counter: number, amount: number): void {
+  counters[counter] = (counters[counter] as number) + amount;
+}
+
+/** Runs thousands of times per scrape, so it builds no list of entries first. */
+export function countersOf(array: Float64Array): Counters {
+  const counters: Partial<Counters> = {};
+  for (const name of COUNTERS) counters[name] = array[COUNTER[name]] ?? 0;
+  return counters as Counters;
+}

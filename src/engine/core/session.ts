@@ -81,11 +81,6 @@ export abstract class Session<Place extends Port = Port> {
     return this.port.thread.nowMs - this.#beganMs;
   }
 
-  /** The endpoint's name for the connection log, if it is not {@link target}'s. */
-  protected get backendName(): string | undefined {
-    return this.target?.name;
-  }
-
   /** Every connection and flow ends here, once: returns false when it has ended before. */
   protected finish(ending: Ending): boolean {
     if (this.isOver) return false;
@@ -104,7 +99,7 @@ export abstract class Session<Place extends Port = Port> {
       name,
       protocol,
       client: this.client(),
-      backend: this.backendName,
+      backend: this.target?.name,
       ending,
       endedAt: thread.clock.wallNow(),
       durationMs: thread.clock.now() - this.#beganMs,

@@ -10,7 +10,7 @@ import { isDead, lookIntervalMs, NEVER, unansweredSinceMs } from '../dead-peer.t
 import { proxyHeader } from '../proxy-header.ts';
 import type { Port } from './port.ts';
 import { SilenceTimer } from './silence-timer.ts';
-import { type Dialler, TcpDial } from './tcp-dial.ts';
+import { type Dialler, type DialResult, TcpDial } from './tcp-dial.ts';
 
 /** How long bytes that were sent before a reset may take to arrive, and how often to check. */
 const RESET_PATIENCE_MS = 1000;
@@ -43,8 +43,6 @@ export class TcpConnection extends Session<Port> implements Dialler {
   readonly #clientName: Endpoint | undefined;
   #receivedBytes = 0;
   #sentBytes = 0;
-  /** Of an endpoint that has reset the connection before it was joined. */
-  #resetBy: string | undefined;
   /** Whose clean end came first; it counts where nothing else ends the connection. */
   #firstEnd: Ending = 'client-end';
   /** What ended it otherwise: the first cause, as others follow from it. */
@@ -71,7 +69,7 @@ export class TcpConnection extends Session<Port> implements Dialler {
       return;
     }
     const pick = port.picker.pick(remoteAddress, port.thread.nowMs);
-    this.#dial = new TcpDial({ port, pick, client: kept, dialler: this });
+    this.#dial = new TcpDial(port, kept, { candidates: pick, dialler: this });
     this.#dial.start();
   }
 
@@ -91,11 +89,16 @@ export class TcpConnection extends Session<Port> implements Dialler {
     if (this.#backend !== undefined) reset(this.#backend);
   }
 
-  onConnected(backend: Socket, target: Target, rest: readonly Buffer[]): void {
+  onConnected(target: Target, { socket: backend, rest }: DialResult): void {
     const client = this.#client;
     this.target = target;
-    this.#backend = backend;
     this.port.connectedTo(target);
+    if (backend === undefined) {
+      this.#onEndpointReset(rest, target);
+      this.#settle(client);
+      return;
+    }
+    this.#backend = backend;
     this.#watch(backend, () => this.#onEndpointReset(rest, target));
     if (!this.#introduce(backend)) {
       this.cut('client-reset');
@@ -106,12 +109,6 @@ export class TcpConnection extends Session<Port> implements Dialler {
     if (client.readableEnded) this.#watchHalfOpen();
     else client.once('end', () => this.#onEnd('client-end'));
     backend.once('end', () => this.#onEnd('backend-end'));
-  }
-
-  onReset(target: Target, rest: readonly Buffer[]): void {
-    this.#resetBy = target.name;
-    this.#onEndpointReset(rest, target);
-    this.#settle(this.#client);
   }
 
   onGivenUp(reason: 'no-endpoints' | 'exhausted'): void {
@@ -134,10 +131,6 @@ export class TcpConnection extends Session<Port> implements Dialler {
 
   protected bytes() {
     return { receivedBytes: this.#receivedBytes, sentBytes: this.#sentBytes };
-  }
-
-  protected override get backendName(): string | undefined {
-    return this.target?.name ?? this.#resetBy;
   }
 
   /**

@@ -2,10 +2,15 @@ import { connect, Socket } from 'node:net';
 import type { DialFailure } from '../../model/data-plane.ts';
 import type { Endpoint } from '../../model/endpoint.ts';
 import { canSee } from '../../services/known-clients.ts';
-import type { Pick } from '../../services/picker.ts';
-import { dialTimeoutMs, LONGEST_DIALLING_MS } from '../../services/picker.ts';
 import type { Timer } from '../../util/clock.ts';
 import type { Target } from '../core/target.ts';
+import {
+  type Attempt,
+  type AttemptTerms,
+  type Dialler as CoreDialler,
+  TcpDial as CoreTcpDial,
+  type TcpDialSetup,
+} from '../core/tcp-dial.ts';
 import { errnoOf, LOST_CLIENT } from '../errors.ts';
 import type { KeptClient } from '../kept-dials.ts';
 import { connectedToItself, type OpenSocket, type Port } from './port.ts';
@@ -28,249 +33,163 @@ export const TCP_OPTIONS = {
  */
 const WAS_ACCEPTED: ReadonlySet<string> = new Set(['ECONNRESET', 'EPIPE']);
 
-/** A dial ends with one of the three calls, unless it is cancelled. */
-export interface Dialler {
-  /**
-   * The socket reads already, so listeners must be added in this call. `rest` will hold what was received and not read
-   * when the connection breaks.
-   */
-  onConnected(backend: Socket, target: Target, rest: readonly Buffer[]): void;
-  /** The endpoint accepted, sent `rest`, and reset the connection before anything could be done with it. */
-  onReset(target: Target, rest: readonly Buffer[]): void;
-  onGivenUp(reason: 'no-endpoints' | 'exhausted'): void;
-  /** One endpoint did not answer. */
-  onFailed(target: Target, reason: DialFailure): void;
-  /** Another one is tried. */
-  onRetry(): void;
+/** The endpoint has accepted. The socket reads already, so listeners must be added in the call that brings it. */
+export interface DialResult {
+  /** Missing where the endpoint has reset the connection before anything could be done with it. */
+  readonly socket: Socket | undefined;
+  /** What was received and not read when the connection broke, or will hold it. */
+  readonly rest: readonly Buffer[];
 }
 
-interface TcpDialSetup {
+export type Dialler = CoreDialler<Target, DialResult>;
+
+/** A dial of this engine. */
+export class TcpDial extends CoreTcpDial<Target, DialResult, Dialler, TcpAttempt> {
   readonly port: Port;
-  readonly pick: Pick<Target>;
   readonly client: KeptClient | undefined;
-  readonly dialler: Dialler;
-}
-
-/**
- * Tries a pick's candidates one after another until one answers. If the first is silent, a second may be tried at the
- * same time ({@link Port.mayHedge}); the first to answer is used.
- */
-export class TcpDial {
-  readonly #port: Port;
-  readonly #pick: Pick<Target>;
-  readonly #client: KeptClient | undefined;
-  readonly #dialler: Dialler;
-  readonly #startedMs: number;
-  #tries = 0;
-  #attempt: Attempt | undefined;
-  #hedge: Attempt | undefined;
-  #quietTimer: Timer | undefined;
 
   /** `client`: if endpoints see its address. */
-  constructor({ port, pick, client, dialler }: TcpDialSetup) {
-    this.#client = client;
-    this.#port = port;
-    this.#pick = pick;
-    this.#dialler = dialler;
-    this.#startedMs = port.setup.clock.now();
+  constructor(port: Port, client: KeptClient | undefined, setup: TcpDialSetup<Target, Dialler>) {
+    super(port.thread.nowMs, setup);
+    this.port = port;
+    this.client = client;
   }
 
-  /** Of the current attempt. */
-  get endpoint(): Endpoint | undefined {
-    return (this.#attempt ?? this.#hedge)?.target.endpoint;
-  }
-
-  /** May give up before it returns. */
-  start(): void {
-    const { clock } = this.#port.setup;
-    const isLate = this.#tries > 0 && clock.now() - this.#startedMs >= LONGEST_DIALLING_MS;
-    const target = isLate ? undefined : this.#pick.next();
-    if (target === undefined) {
-      this.#dialler.onGivenUp(this.#tries === 0 ? 'no-endpoints' : 'exhausted');
-      return;
-    }
-    if (this.#tries > 0) {
-      this.#port.count('retries', target);
-      this.#dialler.onRetry();
-    }
-    const timeoutMs = dialTimeoutMs(this.#tries);
-    const quietMs = this.#port.quietMs(this.#tries, timeoutMs);
-    if (quietMs > 0) this.#quietTimer = clock.after(quietMs, () => this.#onQuiet());
-    this.#attempt = this.#begin(target);
-  }
-
-  cancel(): void {
-    this.#quietTimer?.cancel();
-    this.#attempt?.leave();
-    this.#attempt = undefined;
-    this.#hedge?.leave();
-    this.#hedge = undefined;
-  }
-
-  #begin(target: Target): Attempt {
-    return this.#attemptTo(target, { client: this.#client, timeoutMs: dialTimeoutMs(this.#tries++), isSecond: false });
-  }
-
-  #attemptTo(target: Target, terms: Terms): Attempt {
-    const attempt: Attempt = new Attempt(this.#port, target, terms, {
-      onConnected: (socket, rest) => {
-        this.#over(attempt);
-        // The other one.
-        this.cancel();
-        this.#dialler.onConnected(socket, target, rest);
-      },
-      onReset: (rest) => {
-        this.cancel();
-        this.#dialler.onReset(target, rest);
-      },
-      onLost: () => {
-        const second = this.#attemptTo(target, { ...terms, isSecond: true });
-        if (attempt === this.#attempt) this.#attempt = second;
-        else this.#hedge = second;
-      },
-      onFailed: (reason) => {
-        this.#over(attempt);
-        this.#dialler.onFailed(target, reason);
-        if (this.#attempt !== undefined || this.#hedge !== undefined) return;
-        this.#quietTimer?.cancel();
-        this.start();
-      },
-    });
-    return attempt;
-  }
-
-  #over(attempt: Attempt): void {
-    if (attempt === this.#attempt) this.#attempt = undefined;
-    else this.#hedge = undefined;
-  }
-
-  #onQuiet(): void {
-    const silent = this.#attempt?.target;
-    if (silent === undefined || !this.#port.mayHedge()) return;
-    const target = this.#pick.next();
-    // Where nobody else is left, the rest of the time is the first one's.
-    if (target === undefined || target === silent || this.#port.picker.isEjected(target)) return;
-    this.#port.count('hedges', target);
-    this.#hedge = this.#begin(target);
+  protected newAttempt(target: Target, terms: AttemptTerms): TcpAttempt {
+    return new TcpAttempt(this, target, terms);
   }
 }
 
-interface Terms {
-  readonly client: KeptClient | undefined;
-  readonly timeoutMs: number;
-  /** The first has lost the client's address. */
-  readonly isSecond: boolean;
-}
-
-/** An attempt ends with one of the four calls, in a later turn than it began, unless it is left. */
-interface Attempting {
-  onConnected(socket: Socket, rest: readonly Buffer[]): void;
-  onReset(rest: readonly Buffer[]): void;
-  /** See {@link KeptDials.hasLost}. It is worth a second attempt. */
-  onLost(): void;
-  onFailed(reason: DialFailure): void;
-}
-
-/** One attempt to connect to one endpoint. It takes the member, and gives it back unless the endpoint has answered. */
-class Attempt {
+/** An attempt of this engine. It ends in a later turn than it began. */
+class TcpAttempt implements Attempt<Target> {
   readonly target: Target;
-  readonly #port: Port;
-  readonly #client: KeptClient | undefined;
+  readonly timeoutMs: number;
+  readonly #dial: TcpDial;
+  readonly #quietMs: number;
+  readonly #isSecond: boolean;
+  readonly #beganMs: number;
   #socket: Socket | undefined;
   /** It keeps the client's address and is not answered yet. */
   #isKept = false;
   #timer: Timer | undefined;
+  #quietTimer: Timer | undefined;
 
-  constructor(port: Port, target: Target, { client, timeoutMs, isSecond }: Terms, owner: Attempting) {
-    this.#port = port;
-    this.#client = client;
+  constructor(dial: TcpDial, target: Target, { timeoutMs, quietMs, isSecond = false }: AttemptTerms) {
+    this.#dial = dial;
     this.target = target;
+    this.timeoutMs = timeoutMs;
+    this.#quietMs = quietMs;
+    this.#isSecond = isSecond;
+    this.#beganMs = dial.port.setup.clock.now();
     target.taken();
-    const { clock } = port.setup;
-    const { endpoint } = target;
+  }
+
+  get tookMs(): number {
+    return this.#dial.port.setup.clock.now() - this.#beganMs;
+  }
+
+  begin(): undefined {
+    const { clock } = this.#dial.port.setup;
+    const { endpoint } = this.target;
     const socket = this.#connect(endpoint);
     this.#socket = socket;
     const rest = this.#keepRest(socket, endpoint);
-    const beganMs = clock.now();
-    const fail = (err: Error, reason?: DialFailure): void => {
-      // The socket is destroyed first: a connection that is established late must not stay open.
-      this.leave();
-      owner.onFailed(port.dialFailed(target, err, reason));
-    };
-    const timeOut = (err: Error): void => {
-      if (client !== undefined) client.needsNewPort = true;
-      fail(err, 'timeout');
-    };
     const onError = (err: Error): void => {
-      if (WAS_ACCEPTED.has(errnoOf(err))) owner.onReset(rest);
-      else fail(err);
+      if (WAS_ACCEPTED.has(errnoOf(err))) this.#answered({ socket: undefined, rest });
+      else this.#fail(err);
     };
     socket.once('error', onError);
     socket.once('connect', () => {
       socket.off('error', onError);
-      // If nobody listens at an address of this node, the kernel may give the connection that very port.
-      if (socket.localPort === socket.remotePort && socket.localAddress === socket.remoteAddress) {
-        // Without a TIME_WAIT, which would keep the endpoint's program from its port.
-        socket.resetAndDestroy();
-        fail(connectedToItself(endpoint));
-        return;
-      }
-      if (this.#hasLostClient(socket, endpoint)) {
-        if (client !== undefined) client.needsNewPort = true;
-        if (isSecond) {
-          fail(new Error(LOST_CLIENT), 'other');
-        } else {
-          this.leave();
-          owner.onLost();
-        }
-        return;
-      }
-      // Both are the owner's from now on.
-      this.#socket = undefined;
-      this.#isKept = false;
-      this.#timer?.cancel();
-      port.joined(target, clock.now() - beganMs);
-      owner.onConnected(socket, rest);
+      this.#onConnect(socket, rest);
     });
+    if (this.#quietMs > 0) this.#quietTimer = clock.after(this.#quietMs, () => this.#dial.onQuiet(this));
     // One turn later: after a standstill of this process timers come first, and then the answers that came in time.
-    this.#timer = clock.after(timeoutMs, () => {
-      this.#timer = clock.after(0, () => timeOut(new Error(`no answer within ${timeoutMs} ms`)));
+    this.#timer = clock.after(this.timeoutMs, () => {
+      this.#timer = clock.after(0, () => this.#timeOut());
     });
   }
 
-  /** Ends it before it was answered. The endpoint sees at most a connection without a byte. */
   leave(): void {
     if (this.#socket === undefined) return;
-    this.#timer?.cancel();
+    this.#stopTimers();
     this.#socket.destroy();
     this.#socket = undefined;
     this.target.released();
   }
 
+  #onConnect(socket: Socket, rest: readonly Buffer[]): void {
+    const { client } = this.#dial;
+    const { endpoint } = this.target;
+    // If nothing listens at an address of this node, the kernel may give the connection that very port.
+    if (socket.localPort === socket.remotePort && socket.localAddress === socket.remoteAddress) {
+      // Without a TIME_WAIT, which would keep the endpoint's program from its port.
+      socket.resetAndDestroy();
+      this.#fail(connectedToItself(endpoint));
+    } else if (this.#hasLostClient(socket, endpoint)) {
+      if (client !== undefined) client.needsNewPort = true;
+      if (this.#isSecond) {
+        this.#fail(new Error(LOST_CLIENT), 'other');
+      } else {
+        this.leave();
+        this.#dial.onLost(this);
+      }
+    } else {
+      this.#answered({ socket, rest });
+    }
+  }
+
+  /** The socket is the dialler's from now on. */
+  #answered(result: DialResult): void {
+    this.#socket = undefined;
+    this.#isKept = false;
+    this.#stopTimers();
+    this.#dial.onAnswered(this, result);
+  }
+
+  #timeOut(): void {
+    const { client } = this.#dial;
+    if (client !== undefined) client.needsNewPort = true;
+    this.#fail(new Error(`no answer within ${this.timeoutMs} ms`), 'timeout');
+  }
+
+  #fail(err: Error, reason?: DialFailure): void {
+    // The socket is destroyed first: a connection that is established late must not stay open.
+    this.leave();
+    this.#dial.onFailed(this, this.#dial.port.dialFailed(this.target, err, reason));
+  }
+
+  #stopTimers(): void {
+    this.#timer?.cancel();
+    this.#quietTimer?.cancel();
+  }
+
   #connect(endpoint: Endpoint): Socket {
-    const { keeper, openSocket } = this.#port.setup;
-    const client = this.#client;
+    const { client, port } = this.#dial;
+    const { keeper, openSocket } = port.setup;
     this.#isKept = client !== undefined && canSee(endpoint.address, client.address);
     if (client === undefined || !this.#isKept) return connectTo(endpoint, openSocket);
     return connectTo(endpoint, keeper && (() => keeper.open('TCP', endpoint, client)));
   }
 
   #hasLostClient(socket: Socket, endpoint: Endpoint): boolean {
-    const { keeper } = this.#port.setup;
-    if (keeper === undefined || this.#client === undefined || !this.#isKept) return false;
-    return keeper.hasLost(socket, endpoint, this.#client);
+    const { client, port } = this.#dial;
+    const { keeper } = port.setup;
+    if (keeper === undefined || client === undefined || !this.#isKept) return false;
+    return keeper.hasLost(socket, endpoint, client);
   }
 
   /** Node throws away unread bytes when a connection breaks, also while connecting. */
   #keepRest(socket: Socket, endpoint: Endpoint): readonly Buffer[] {
     const rest: Buffer[] = [];
+    const { keeper, kernel } = this.#dial.port.setup;
     const destroy = socket._destroy.bind(socket);
     socket._destroy = (err, callback) => {
-      if (this.#isKept && this.#socket === socket) this.#port.setup.keeper?.hangUp(socket, endpoint);
+      if (this.#isKept && this.#socket === socket) keeper?.hangUp(socket, endpoint);
       if (err !== null) {
         const read: Buffer | null = socket.read();
         if (read !== null) rest.push(read);
-        rest.push(...(this.#port.setup.kernel?.readRest(socket) ?? []));
+        rest.push(...(kernel?.readRest(socket) ?? []));
       }
       destroy(err, callback);
     };

@@ -12,6 +12,7 @@ import {
   takeError,
 } from '../../../sys/socket.ts';
 import { ECONNREFUSED, ECONNRESET, EINPROGRESS, EPIPE, isExhaustion } from '../../../sys/sys-error.ts';
+import type { Attempt, Attempting, AttemptTerms } from '../../core/tcp-dial.ts';
 import { LOST_CLIENT } from '../../errors.ts';
 import type { KeptClient } from '../../kept-dials.ts';
 import { Deadline } from './deadlines.ts';
@@ -19,6 +20,7 @@ import type { Handler } from './event-loop.ts';
 import type { SocketKind } from './parked-sockets.ts';
 import type { Port } from './port.ts';
 import type { Target } from './target.ts';
+import type { DialResult } from './tcp-dial.ts';
 import { SIDE_EVENTS } from './tcp-side.ts';
 
 const CONNECTED = 0;
@@ -28,35 +30,20 @@ const peerAddress = new Memory(SOCKET_ADDRESS_BYTES);
 /** Only a connection that had been established ends with these. */
 const BROKEN: ReadonlySet<number> = new Set([ECONNRESET, EPIPE]);
 
-/** Whoever makes attempts. An attempt that has begun ends with one of the first three calls, unless it is left. */
-export interface Attempting {
+/** The dial that an attempt belongs to. */
+interface Dial extends Attempting<Target, DialResult> {
   readonly port: Port;
   /** If endpoints see its address. */
   readonly client: KeptClient | undefined;
-  /** Of the events of the descriptors. */
-  readonly handler: Handler;
-  /** The descriptor is the caller's from now on. See {@link DialResult}. */
-  onAnswered(attempt: TcpAttempt, events: number, isBroken: boolean): void;
-  onFailed(attempt: TcpAttempt, reason: DialFailure): void;
-  /** It has lost the client's address (`KeptDials.hasLost`), and a second attempt is worth while. */
-  onLost(attempt: TcpAttempt): void;
-  /** There has been no answer for the first part of its time. */
-  onQuiet(attempt: TcpAttempt): void;
+  /** Handles the events of the descriptors. */
+  readonly dialler: Handler;
 }
 
-interface Terms {
-  readonly timeoutMs: number;
-  /** The part of its time after which the owner is told; 0 for never. */
-  readonly quietMs: number;
-  /** The first has lost the client's address. */
-  readonly isSecond?: boolean;
-}
-
-/** One attempt to connect to one endpoint. It takes the member, and gives it back unless the endpoint has answered. */
-export class TcpAttempt extends Deadline {
+/** An attempt of one worker. */
+export class TcpAttempt extends Deadline implements Attempt<Target> {
   readonly target: Target;
   fd = -1;
-  readonly #owner: Attempting;
+  readonly #owner: Dial;
   readonly timeoutMs: number;
   /** The part of its time after which the owner is told, until then; else 0. */
   #quietMs: number;
@@ -70,7 +57,7 @@ export class TcpAttempt extends Deadline {
   #problem: string | undefined;
   #isOver = false;
 
-  constructor(owner: Attempting, target: Target, { timeoutMs, quietMs, isSecond = false }: Terms) {
+  constructor(owner: Dial, target: Target, { timeoutMs, quietMs, isSecond = false }: AttemptTerms) {
     super();
     this.#isSecond = isSecond;
     this.#owner = owner;
@@ -88,7 +75,6 @@ export class TcpAttempt extends Deadline {
     return this.#port.worker.loop.clock.now() - this.#beganMs;
   }
 
-  /** Why it has failed at once; else `undefined`. */
   begin(): DialFailure | undefined {
     const { target } = this;
     const { worker } = this.#port;
@@ -149,7 +135,6 @@ export class TcpAttempt extends Deadline {
     this.#owner.onFailed(this, 'timeout');
   }
 
-  /** Ends it before it was answered. The endpoint sees at most a connection without a byte. */
   leave(): void {
     if (this.#isOver) return;
     this.#isOver = true;
@@ -189,16 +174,16 @@ export class TcpAttempt extends Deadline {
    */
   #connect(fd: number, isUsed: boolean): number {
     const { loop } = this.#port.worker;
-    const { handler } = this.#owner;
+    const { dialler } = this.#owner;
     const begun = this.#begin(fd, isUsed);
     const status = begun === -EINPROGRESS && this.#isAnsweredAtOnce(fd) ? CONNECTED : begun;
     if (hasFailed(status)) return status;
     if (status === CONNECTED && this.#isToItself(fd)) return -ECONNREFUSED;
     if (isUsed) {
-      loop.renew(fd, handler);
+      loop.renew(fd, dialler);
       return status;
     }
-    const watched = loop.watch(fd, SIDE_EVENTS, handler);
+    const watched = loop.watch(fd, SIDE_EVENTS, dialler);
     return watched < 0 ? watched : status;
   }
 
@@ -233,7 +218,7 @@ export class TcpAttempt extends Deadline {
   #answered(events: number, isBroken: boolean): void {
     this.#isOver = true;
     this.cancelDeadline();
-    this.#owner.onAnswered(this, events, isBroken);
+    this.#owner.onAnswered(this, { fd: this.fd, events, isBroken, kind: this.kind });
   }
 
   #fail(errno: number): void {

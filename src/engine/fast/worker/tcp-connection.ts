@@ -178,7 +178,7 @@ export class TcpConnection extends Session implements SideOwner {
     }
   }
 
-  onConnected({ target, fd, events, isBroken, kind }: DialResult): void {
+  onConnected(target: Target, { fd, events, isBroken, kind }: DialResult): void {
     this.#errand?.joined();
     const client = this.#client;
     const backend = new TcpSide(this, fd, 'endpoint');
@@ -265,7 +265,7 @@ export class TcpConnection extends Session implements SideOwner {
       return;
     }
     if (kept !== undefined && needsNewPort) kept.needsNewPort = true;
-    this.#dial = new TcpDial({ port: this.port, candidates, tries, client: kept, dialler: this });
+    this.#dial = new TcpDial(this.port, kept, { candidates, tries, dialler: this });
     this.#dial.start();
   }
 

@@ -13,7 +13,7 @@ import type { FamilyPipeline } from '../sync/control-plane.ts';
 import { Controller } from '../sync/controller.ts';
 import { FlowSync } from '../sync/flow-sync.ts';
 import { Listeners } from '../sync/listeners.ts';
-import { PortAllocator } from '../sync/port-allocator.ts';
+import { PortAllocator, type PortAllocatorOptions } from '../sync/port-allocator.ts';
 import { RuleSync } from '../sync/rule-sync.ts';
 import type { FamilyBinding, ServedFamilies } from '../sync/served-families.ts';
 import type { Log } from '../util/log.ts';
@@ -69,11 +69,10 @@ export function createPipeline(binding: FamilyBinding, around: Surroundings, rep
   });
   const history = new PortHistory();
   const ports = new PortAllocator({
-    // A range with NodePorts in it was chosen on purpose: the API server gives out others.
-    ...(config.proxyPortRange === undefined
-      ? { ...localPorts(), leftForLast: DEFAULT_NODE_PORTS }
-      : { range: config.proxyPortRange }),
-    ...{ history, clock, random: Math.random },
+    ...localPortsFor(config),
+    history,
+    clock,
+    random: Math.random,
     isNeeded: (port, protocol) => httpPorts.has(port) || tracker.addresses.needsPort(port, protocol),
   });
   const flows = new FlowSync({ family, conntrack, clock, log, metrics });
@@ -88,4 +87,11 @@ export function createPipeline(binding: FamilyBinding, around: Surroundings, rep
     minSyncPeriodMs: config.iptablesMinSyncPeriodMs,
   });
   return { ...binding, tracker, listeners, controller, metrics };
+}
+
+/** A range that an administrator chose is for the proxy, with NodePorts and reserved ports in it. */
+function localPortsFor({ proxyPortRange }: Config): Pick<PortAllocatorOptions, 'range' | 'reserved' | 'leftForLast'> {
+  if (proxyPortRange !== undefined) return { range: proxyPortRange, reserved: new Set() };
+  const { range, reserved } = localPorts();
+  return { range, reserved, leftForLast: DEFAULT_NODE_PORTS };
 }

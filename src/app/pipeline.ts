@@ -58,7 +58,8 @@ export function createPipeline(binding: FamilyBinding, around: Surroundings, rep
   const httpPorts = new Set([config.healthzAddress, config.metricsAddress].flatMap((at) => at?.port ?? []));
   const tracker = new ServiceTracker(family, {
     servedFamilies: () => served.active,
-    ...{ isMarking, httpPorts },
+    isMarking,
+    httpPorts,
     isListening: (address, port, protocol) =>
       sockets.isListening(address, port, protocol) &&
       !pipelines.some(({ listeners }) => listeners.localPorts[protocol].has(port)),
@@ -78,11 +79,24 @@ export function createPipeline(binding: FamilyBinding, around: Surroundings, rep
   const flows = new FlowSync({ family, conntrack, clock, log, metrics });
   const listeners = new Listeners({ ...binding, dataPlane, clock, log, ports, flows, clientAddresses, scheduler });
   const rules = new RuleSync({
-    ...{ clock, iptables, log, metrics, family, history, node: () => node.facts(binding) },
+    clock,
+    iptables,
+    log,
+    metrics,
+    family,
+    history,
+    node: () => node.facts(binding),
     ...(isMarking && { connectionMark: config.dataPlane.connectionMark }),
   });
   const controller = new Controller({
-    ...{ clock, log, tracker, listeners, ports, rules, flows, ...reports },
+    clock,
+    log,
+    tracker,
+    listeners,
+    ports,
+    rules,
+    flows,
+    ...reports,
     syncPeriodMs: config.iptablesSyncPeriodMs,
     minSyncPeriodMs: config.iptablesMinSyncPeriodMs,
   });

@@ -127,8 +127,16 @@ export class RunningView implements View {
     const { protocol, port: number, nodePort, clusterIPs, externalIPs, loadBalancerIPs } = servicePort;
     const { affinity, options } = servicePort;
     return {
-      ...{ name, ...partsOf(name), family: ofFamily, protocol, port: number, nodePort },
-      ...{ clusterIPs, externalIPs, loadBalancerIPs, affinity },
+      name,
+      ...partsOf(name),
+      family: ofFamily,
+      protocol,
+      port: number,
+      nodePort,
+      clusterIPs,
+      externalIPs,
+      loadBalancerIPs,
+      affinity,
       scheduler: options?.scheduler ?? scheduler,
       ...(options?.slowStartMs !== undefined && { slowStartMs: options.slowStartMs }),
       ...stateOf(servicePort, {
@@ -138,7 +146,8 @@ export class RunningView implements View {
         isDrained: draining.some(isDrained),
         whyEmpty: () => pipeline?.whyEmpty(name),
       }),
-      ...{ counters, listeners },
+      counters,
+      listeners,
       ...(rates && { rates }),
     };
   }

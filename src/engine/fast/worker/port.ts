@@ -297,8 +297,16 @@ export class Port {
       return;
     }
     connectionLog.add({
-      ...{ name: this.name, protocol: 'UDP', client, backend: undefined, ending, endedAt: loop.clock.wallNow() },
-      ...{ durationMs: 0, receivedBytes: 0, sentBytes: 0, tries: tries?.value ?? NO_TRIES },
+      name: this.name,
+      protocol: 'UDP',
+      client,
+      backend: undefined,
+      ending,
+      endedAt: loop.clock.wallNow(),
+      durationMs: 0,
+      receivedBytes: 0,
+      sentBytes: 0,
+      tries: tries?.value ?? NO_TRIES,
     });
   }
 
@@ -499,7 +507,11 @@ export abstract class Session extends Deadline implements Handler {
   #entry(ending: Ending): ConnectionEntry {
     const { name, protocol, worker } = this.port;
     return {
-      ...{ name, protocol, client: this.client(), backend: this.target?.name, ending },
+      name,
+      protocol,
+      client: this.client(),
+      backend: this.target?.name,
+      ending,
       endedAt: worker.loop.clock.wallNow(),
       durationMs: worker.loop.clock.now() - this.#beganMs,
       ...this.bytes(),

@@ -22,6 +22,7 @@ import type { ThisNode } from './node.ts';
 import type { Source } from './source.ts';
 
 export interface Pipeline extends FamilyPipeline {
+  readonly rules: Pick<RuleSync, 'conflictsOf'>;
   readonly metrics: FamilyMetrics;
 }
 
@@ -61,8 +62,12 @@ export function createPipeline(binding: FamilyBinding, around: Surroundings, rep
     isMarking,
     httpPorts,
     isListening: (address, port, protocol) =>
-      sockets.isListening(address, port, protocol) &&
+      (address === undefined
+        ? sockets.isTaken(family, port, protocol)
+        : sockets.isListening(address, port, protocol)) &&
       !pipelines.some(({ listeners }) => listeners.localPorts[protocol].has(port)),
+    nodePortAddresses: () => node.nodePortAddresses([family]),
+    holds: (name, to, protocol) => rules.holds(name, to, protocol),
     podCidrs: config.clusterCidrs,
     apiServers: () => source.servers?.() ?? [],
     ...(config.nodeEndpointPorts !== undefined && { nodeEndpointPorts: config.nodeEndpointPorts }),
@@ -100,7 +105,7 @@ export function createPipeline(binding: FamilyBinding, around: Surroundings, rep
     syncPeriodMs: config.iptablesSyncPeriodMs,
     minSyncPeriodMs: config.iptablesMinSyncPeriodMs,
   });
-  return { ...binding, tracker, listeners, controller, metrics };
+  return { ...binding, tracker, listeners, controller, rules, metrics };
 }
 
 /** A range that an administrator chose is for the proxy, with NodePorts and reserved ports in it. */

@@ -59,11 +59,12 @@ export function openView(parts: ViewParts): { readonly view: View; readonly samp
   const { dataPlane } = data;
   const view: RunningView = new RunningView({
     families: () =>
-      controlPlane.active.map(({ family, listeners, tracker }) => ({
+      controlPlane.active.map(({ family, listeners, tracker, rules }) => ({
         family,
         names: () => listeners.names(),
         carried: (name) => listeners.carried(name),
         whyEmpty: (name) => tracker.noEndpoints(name, 'own', { isBrief: true })?.message,
+        conflictsOf: (name) => rules.conflictsOf(name),
       })),
     dataPlane,
     sampler,

@@ -56,7 +56,7 @@ export function createPipeline(binding: FamilyBinding, around: Surroundings, rep
   const { config, served, node, source, sockets, pipelines, dataPlane, isMarking, iptables, conntrack, log } = around;
   const { clientAddresses, scheduler } = config;
   const { metrics } = reports;
-  const httpPorts = new Set([config.healthzAddress, config.metricsAddress].flatMap((at) => at?.port ?? []));
+  const httpPorts = httpPortsOf(config);
   const tracker = new ServiceTracker(family, {
     servedFamilies: () => served.active,
     isMarking,
@@ -113,4 +113,9 @@ function localPortsFor({ proxyPortRange }: Config): Pick<PortAllocatorOptions, '
   if (proxyPortRange !== undefined) return { range: proxyPortRange, reserved: new Set() };
   const { range, reserved } = localPorts();
   return { range, reserved, leftForLast: DEFAULT_NODE_PORTS };
+}
+
+/** The ports of the proxy's own HTTP servers. */
+export function httpPortsOf({ healthzAddress, metricsAddress }: Config): ReadonlySet<number> {
+  return new Set([healthzAddress, metricsAddress].flatMap((at) => at?.port ?? []));
 }

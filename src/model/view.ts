@@ -105,7 +105,8 @@ export interface Rates {
 
 /**
  * `degraded`: another Service has an address that it claims, an operator has drained endpoints, or dials failed or
- * clients were refused or had to wait during the last minute. `empty`: no endpoint may serve, so clients are refused. `pending`: it has no listener yet.
+ * clients were refused or had to wait during the last minute. `empty`: no endpoint may serve, so clients are refused.
+ * `pending`: it has no listener yet.
  */
 export type ServiceState = 'ok' | 'degraded' | 'empty' | 'pending';
 

@@ -151,10 +151,15 @@ export class RuleSet {
   #replaceClaims(name: ServicePortName, after: readonly Claim[], all = this.#claims): void {
     const before = new Set(all.get(name));
     const others = (claimants: readonly Claim[]) => claimants.filter((claim) => !before.has(claim));
-    const wanted = Map.groupBy(after, ({ what }) => what);
+    const wanted = new Set(after.map(({ what }) => what));
     for (const { what } of before) if (!wanted.has(what)) this.#change(what, others);
-    // In one step, so that no other claimant has it in between.
-    for (const [what, claims] of wanted) this.#change(what, (claimants) => [...others(claimants), ...claims]);
+    for (const claim of after) {
+      // In one step, so that no other claimant has it in between.
+      this.#change(claim.what, (claimants) => {
+        const left = before.size === 0 ? claimants : others(claimants);
+        return left.length === 0 ? [claim] : [...left, claim];
+      });
+    }
     if (after.length === 0) all.delete(name);
     // An array that grows has room to spare, and nearly always one claimant is all.
     else all.set(name, [...after]);
@@ -164,7 +169,9 @@ export class RuleSet {
     const before = this.#claimants.get(what) ?? [];
     const holder = this.holderOf(what);
     const isOthers = ({ rank }: Claim) => Number(rank.owner !== holder);
-    const after = change(before).toSorted((a, b) => byKind(a, b) || isOthers(a) - isOthers(b) || byRank(a, b));
+    const wanted = change(before);
+    const byHolder = (a: Claim, b: Claim) => byKind(a, b) || isOthers(a) - isOthers(b) || byRank(a, b);
+    const after = wanted.length > 1 ? wanted.toSorted(byHolder) : wanted;
     if (after.length === 0) this.#claimants.delete(what);
     else this.#claimants.set(what, after);
     if (after.length > 1) this.#contested.add(what);

@@ -253,13 +253,19 @@ export class Port {
     this.setup.observer.clientRefused({ name: this.spec.name, client: unmapped(client), reason });
   }
 
-  dialFailed({ member, counters }: Target, err: Error, reason: DialFailure = dialFailureOf(errnoOf(err))): DialFailure {
+  /** `tookMs`: see {@link Picker.failed}. */
+  dialFailed(
+    { member, counters }: Target,
+    err: Error,
+    reason: DialFailure = dialFailureOf(errnoOf(err)),
+    tookMs?: number,
+  ): DialFailure {
     this.counters[FAILURE_COUNTER[reason]]++;
     counters[FAILURE_COUNTER[reason]]++;
     const { clock, observer } = this.setup;
     const event = { name: this.spec.name, backend: member.name, err: err.message };
     observer.dialFailed({ ...event, reason });
-    if (this.picker.failed(member, reason, clock.now())) {
+    if (this.picker.failed(member, reason, clock.now(), tookMs)) {
       this.counters.ejections++;
       counters.ejections++;
       observer.ejected({ ...event, failures: member.failures });

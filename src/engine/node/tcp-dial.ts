@@ -198,7 +198,7 @@ class Attempt {
     const fail = (err: Error, reason?: DialFailure): void => {
       // The socket is destroyed first: a connection that is established late must not stay open.
       this.leave();
-      owner.onFailed(port.dialFailed(target, err, reason));
+      owner.onFailed(port.dialFailed(target, err, reason, clock.now() - beganMs));
     };
     const timeOut = (err: Error): void => {
       if (client !== undefined) client.needsNewPort = true;

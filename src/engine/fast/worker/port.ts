@@ -14,7 +14,7 @@ import type { Endpoint } from '../../../model/endpoint.ts';
 import { type ProxyProtocol, partsOf, type ServicePortName } from '../../../model/service.ts';
 import type { ProxiedProtocol } from '../../../model/service-port.ts';
 import { type Departure, Departures } from '../../../services/departures.ts';
-import type { PickerRecord } from '../../../services/picker.ts';
+import { dialTimeoutMs, type PickerRecord } from '../../../services/picker.ts';
 import { EPOLLIN } from '../../../sys/epoll.ts';
 import { describeErrno, errnoName, must } from '../../../sys/sys-error.ts';
 import { TokenBucket } from '../../../util/token-bucket.ts';
@@ -234,9 +234,10 @@ export class Port {
     this.count(reason === 'exhausted' ? 'exhausted' : 'noEndpoints');
   }
 
-  dialFailed(target: Target, errno: number): DialFailure {
+  /** `tookMs`: see {@link Picker.failed}. */
+  dialFailed(target: Target, errno: number, tookMs?: number): DialFailure {
     const reason = dialFailureOf(errnoName(errno));
-    this.#dialFailed(target, reason, describeErrno(errno));
+    this.#dialFailed(target, reason, describeErrno(errno), tookMs);
     return reason;
   }
 
@@ -248,7 +249,8 @@ export class Port {
 
   /** Another worker has dialled, and has counted and reported the failure. */
   failedElsewhere(target: Target, reason: DialFailure): void {
-    this.#judge(target, reason, FAILURE_TEXT[reason]);
+    // It dials the first endpoint of a client. The messages there and back may take as long again.
+    this.#judge(target, reason, FAILURE_TEXT[reason], reason === 'timeout' ? 2 * dialTimeoutMs(0) : undefined);
   }
 
   /** The same for a flow. */
@@ -264,8 +266,8 @@ export class Port {
     this.worker.report({ kind: 'busy', port: this.id });
   }
 
-  dialTimedOut(target: Target, timeoutMs: number): void {
-    this.#dialFailed(target, 'timeout', `no answer within ${timeoutMs} ms`);
+  dialTimedOut(target: Target, timeoutMs: number, tookMs: number): void {
+    this.#dialFailed(target, 'timeout', `no answer within ${timeoutMs} ms`, tookMs);
   }
 
   /** Whether it was the endpoint's failure, and not this node's. */
@@ -331,14 +333,14 @@ export class Port {
     loop.deadlines.after(options.endpointDrainTimeoutMs).start(new DrainDeadline(this, departure), loop.nowMs);
   }
 
-  #dialFailed(target: Target, reason: DialFailure, err: string): void {
+  #dialFailed(target: Target, reason: DialFailure, err: string, tookMs?: number): void {
     this.#report({ kind: 'dialFailed', port: this.id, backend: target.name, reason, err });
     this.count(FAILURE_COUNTER[reason], target);
-    if (this.isHome) this.#judge(target, reason, err);
+    if (this.isHome) this.#judge(target, reason, err, tookMs);
   }
 
-  #judge(target: Target, reason: DialFailure, err: string): void {
-    if (!this.endpoints.picker.failed(target.member, reason, this.worker.loop.nowMs)) return;
+  #judge(target: Target, reason: DialFailure, err: string, tookMs?: number): void {
+    if (!this.endpoints.picker.failed(target.member, reason, this.worker.loop.nowMs, tookMs)) return;
     this.#report({ kind: 'ejected', port: this.id, backend: target.name, failures: target.member.failures, err });
     this.count('ejections', target);
     this.#showEjected();

@@ -108,7 +108,7 @@ export class TcpAttempt extends Deadline {
     if (hasFailed(status)) {
       this.leave();
       return this.#problem === undefined
-        ? this.#port.dialFailed(target, -status)
+        ? this.#port.dialFailed(target, -status, this.tookMs)
         : this.#port.dialPrevented(target, this.#problem);
     }
     if (status === CONNECTED) this.#answered(0, false);
@@ -145,7 +145,7 @@ export class TcpAttempt extends Deadline {
     const { client } = this.#owner;
     if (client !== undefined) client.needsNewPort = true;
     this.leave();
-    this.#port.dialTimedOut(this.target, this.timeoutMs);
+    this.#port.dialTimedOut(this.target, this.timeoutMs, this.tookMs);
     this.#owner.onFailed(this, 'timeout');
   }
 
@@ -239,7 +239,7 @@ export class TcpAttempt extends Deadline {
   #fail(errno: number): void {
     // Closed first: a connection that is established late must not stay open.
     this.leave();
-    this.#owner.onFailed(this, this.#port.dialFailed(this.target, errno));
+    this.#owner.onFailed(this, this.#port.dialFailed(this.target, errno, this.tookMs));
   }
 
   #lost(): void {

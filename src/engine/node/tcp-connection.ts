@@ -19,8 +19,7 @@ const RESET_POLL_MS = 10;
  *
  * A reset or failure of one side becomes a reset of the other, never a clean end: a peer must not take half a stream
  * for the whole. Bytes that were sent before the reset arrive first, as without a proxy. The same holds when this
- * program ends a connection. Only a client that gets no endpoint is closed without a reset, as upstream: it has
- * received nothing.
+ * program ends a connection, or a client gets no endpoint: a clean end would look like an empty answer.
  *
  * The client is read while dialling (up to its high-water mark), because Node reports a reset only of a socket it
  * reads.
@@ -123,9 +122,8 @@ export class TcpConnection implements Session, Dialler {
   }
 
   onGivenUp(reason: 'no-endpoints' | 'exhausted'): void {
-    this.#broken ??= `refused-${reason}`;
     this.#port.clientRefused(this.#client.remoteAddress ?? 'unknown', reason);
-    this.#client.destroy();
+    this.cut(`refused-${reason}`);
   }
 
   onFailed(endpoint: Endpoint, reason: DialFailure): void {

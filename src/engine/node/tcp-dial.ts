@@ -7,6 +7,8 @@ import { dialTimeoutMs, LONGEST_DIALLING_MS } from '../../services/picker.ts';
 import type { Timer } from '../../util/clock.ts';
 import { errnoOf, LOST_CLIENT } from '../errors.ts';
 import type { KeptClient } from '../kept-dials.ts';
+import { newPortSearch, type PortSearch } from '../port-walk.ts';
+import { STILL_SEARCHING } from './keeper.ts';
 import { connectedToItself, type OpenSocket, type Port, type Target } from './port.ts';
 
 /**
@@ -109,10 +111,16 @@ export class TcpDial {
   }
 
   #begin(target: Target): Attempt {
-    return this.#attemptTo(target, { client: this.#client, timeoutMs: dialTimeoutMs(this.#tries++), isSecond: false });
+    const timeoutMs = dialTimeoutMs(this.#tries++);
+    return this.#attemptTo(target, { client: this.#client, timeoutMs, isSecond: false, search: newPortSearch() });
   }
 
   #attemptTo(target: Target, terms: Terms): Attempt {
+    const goOn = (others: Terms): void => {
+      const next = this.#attemptTo(target, others);
+      if (attempt === this.#attempt) this.#attempt = next;
+      else this.#hedge = next;
+    };
     const attempt: Attempt = new Attempt(this.#port, target, terms, {
       onConnected: (socket, rest) => {
         this.#over(attempt);
@@ -124,11 +132,8 @@ export class TcpDial {
         this.cancel();
         this.#dialler.onReset(target, rest);
       },
-      onLost: () => {
-        const second = this.#attemptTo(target, { ...terms, isSecond: true });
-        if (attempt === this.#attempt) this.#attempt = second;
-        else this.#hedge = second;
-      },
+      onLost: () => goOn({ client: terms.client, timeoutMs: terms.timeoutMs, isSecond: true, search: newPortSearch() }),
+      onSearching: () => goOn(terms),
       onFailed: (reason) => {
         this.#over(attempt);
         this.#dialler.onFailed(target.member.endpoint, reason);
@@ -163,14 +168,18 @@ interface Terms {
   readonly timeoutMs: number;
   /** The first has lost the client's address. */
   readonly isSecond: boolean;
+  /** Goes on in another attempt. */
+  readonly search: PortSearch;
 }
 
-/** An attempt ends with one of the four calls, in a later turn than it began, unless it is left. */
+/** An attempt ends with one of the five calls, in a later turn than it began, unless it is left. */
 interface Attempting {
   onConnected(socket: Socket, rest: readonly Buffer[]): void;
   onReset(rest: readonly Buffer[]): void;
   /** See {@link KeptDials.hasLost}. It is worth a second attempt. */
   onLost(): void;
+  /** See {@link STILL_SEARCHING}. */
+  onSearching(): void;
   onFailed(reason: DialFailure): void;
 }
 
@@ -184,14 +193,14 @@ class Attempt {
   #isKept = false;
   #timer: Timer | undefined;
 
-  constructor(port: Port, target: Target, { client, timeoutMs, isSecond }: Terms, owner: Attempting) {
+  constructor(port: Port, target: Target, { client, timeoutMs, isSecond, search }: Terms, owner: Attempting) {
     this.#port = port;
     this.#client = client;
     this.target = target;
     target.member.taken();
     const { clock } = port.setup;
     const { endpoint } = target.member;
-    const socket = this.#connect(endpoint);
+    const socket = this.#connect(endpoint, search);
     this.#socket = socket;
     const rest = this.#keepRest(socket, endpoint);
     const beganMs = clock.now();
@@ -205,7 +214,13 @@ class Attempt {
       fail(err, 'timeout');
     };
     const onError = (err: Error): void => {
-      if (WAS_ACCEPTED.has(errnoOf(err))) owner.onReset(rest);
+      if (err === STILL_SEARCHING) {
+        this.#timer?.cancel();
+        this.#timer = clock.after(0, () => {
+          this.leave();
+          owner.onSearching();
+        });
+      } else if (WAS_ACCEPTED.has(errnoOf(err))) owner.onReset(rest);
       else fail(err);
     };
     socket.once('error', onError);
@@ -255,12 +270,12 @@ class Attempt {
     this.target.member.released();
   }
 
-  #connect(endpoint: Endpoint): Socket {
+  #connect(endpoint: Endpoint, search: PortSearch): Socket {
     const { keeper, openSocket } = this.#port.setup;
     const client = this.#client;
     this.#isKept = client !== undefined && canSee(endpoint.address, client.address);
     if (client === undefined || !this.#isKept) return connectTo(endpoint, openSocket);
-    return connectTo(endpoint, keeper && (() => keeper.open('TCP', endpoint, client)));
+    return connectTo(endpoint, keeper && (() => keeper.openTcp(endpoint, client, search)));
   }
 
   #hasLostClient(socket: Socket, endpoint: Endpoint): boolean {

@@ -387,6 +387,23 @@ export function clientAddressTests(makeRig: RigFactory): void {
     assert.equal(text, 'answer');
   });
 
+  test('while one local port is free towards an endpoint, it is found', async (t) => {
+    const [first, last] = [61_500, 61_799];
+    narrowPorts(t, first, last);
+    const { port } = await Kept.serve(await makeRig(t), [endpoint(pods.server)]);
+    // Some engines use the upper half alone.
+    const free = port === last ? last - 1 : last;
+    // Another program has all others.
+    for (let localPort = first; localPort <= last; localPort++) {
+      if (localPort === port || localPort === free) continue;
+      const socket = connect({ host: pods.server.IPv4, port: PORT, localPort });
+      t.after(() => socket.resetAndDestroy());
+      await once(socket, 'connect');
+    }
+    const { localPort } = await connected(pods.client, BRIDGE.IPv4, port);
+    assert.ok((await seenBy(pods.server)).includes(named(pods.client, 'IPv4', localPort)));
+  });
+
   test('without a local port the dial fails, and no endpoint sees the node', async (t) => {
     narrowPorts(t, 61_500, 61_503);
     const rig = await makeRig(t);

@@ -13,7 +13,8 @@ import {
 } from '../../../sys/socket.ts';
 import { ECONNREFUSED, ECONNRESET, EINPROGRESS, EPIPE, isExhaustion } from '../../../sys/sys-error.ts';
 import { LOST_CLIENT } from '../../errors.ts';
-import type { KeptClient } from '../../kept-dials.ts';
+import { type KeptClient, SEARCHING } from '../../kept-dials.ts';
+import { newPortSearch, type PortSearch } from '../../port-walk.ts';
 import { Deadline } from './deadlines.ts';
 import type { Target } from './endpoints.ts';
 import type { Handler } from './event-loop.ts';
@@ -69,6 +70,8 @@ export class TcpAttempt extends Deadline {
   /** Why it could not begin, if that was not for the endpoint. */
   #problem: string | undefined;
   #isOver = false;
+  /** If it keeps the client's address. */
+  #search: PortSearch | undefined;
 
   constructor(owner: Attempting, target: Target, { timeoutMs, quietMs, isSecond = false }: Terms) {
     super();
@@ -104,6 +107,11 @@ export class TcpAttempt extends Deadline {
     }
     this.#beganMs = loop.clock.now();
     const status = fd < 0 ? fd : this.#connect(fd, parked >= 0);
+    if (status === SEARCHING) {
+      loop.close(fd);
+      loop.inNextTurn(this);
+      return undefined;
+    }
     this.fd = fd;
     if (hasFailed(status)) {
       this.leave();
@@ -117,6 +125,11 @@ export class TcpAttempt extends Deadline {
   }
 
   onDescriptor(): void {
+    this.run();
+  }
+
+  /** Goes on where {@link begin} has left off. */
+  run(): void {
     if (this.#isOver) return;
     const reason = this.begin();
     if (reason !== undefined) this.#owner.onFailed(this, reason);
@@ -220,7 +233,8 @@ export class TcpAttempt extends Deadline {
     this.#problem = undefined;
     if (client === undefined) return connect(fd, address);
     const { keptDials } = this.#port.worker;
-    const begun = keptDials.connectTcp(fd, endpoint, client, isUsed ? 'bound' : 'new');
+    this.#search ??= newPortSearch();
+    const begun = keptDials.connectTcp(fd, endpoint, client, isUsed ? 'bound' : 'new', this.#search);
     this.#problem = keptDials.problem;
     this.#isKept = !hasFailed(begun);
     return begun;

@@ -141,8 +141,8 @@ export class KeptDials {
   }
 
   /**
-   * Like `connect`, for a TCP socket. {@link SEARCHING}: no local port is found yet. The caller goes on in a later turn,
-   * with another socket and the same `search`, until every port of the range was tried.
+   * Like `connect`, for a TCP socket. {@link SEARCHING}: no local port is found yet. The caller goes on in a later
+   * turn, with another socket and the same `search`, until every port of the range was tried.
    */
   connectTcp(fd: number, endpoint: Endpoint, client: KeptClient, state: SocketState, search: PortSearch): number {
     const route = this.#begin(endpoint);

@@ -13,8 +13,8 @@ export function newPortSearch(): PortSearch {
 }
 
 /**
- * The order in which the ports of a range are tried: each of them once, from any first one. The steps are large, because
- * taken ports lie together, and a client's next connection often has its next port.
+ * The order in which the ports of a range are tried: each of them once, from any first one. The steps are large,
+ * because taken ports lie together, and a client's next connection often has its next port.
  */
 export class PortWalk {
   readonly #first: number;
